@@ -201,18 +201,17 @@ void declare_speculative_options(Options& options, SpeculativeOptions& speculati
         return {};
       },
       "What drafts the next tokens: auto, the prediction head in the checkpoint where there is "
-      "one; "
-      "none; ngram, from what followed the same tokens before; mtp, that head; eagle3, a network "
-      "in "
-      "a folder of its own; no text changes");
+      "one; none; ngram, from what followed the same tokens before; mtp, that head; eagle3, a "
+      "network in a folder of its own; standalone, a small model with the same tokenizer; no text "
+      "changes");
   options.parsed(
       "--speculative-draft-model-path,--model-draft", "",
       [&speculative](std::string_view folder) -> Status {
         speculative.draft_model_dir = folder;
         return {};
       },
-      "Folder of the network that drafts: of eagle3, or of a prediction head that was taken out of "
-      "its checkpoint");
+      "Folder of what drafts: of eagle3's network, of the small model of standalone, or of a "
+      "prediction head that was taken out of its checkpoint");
   options.value("--speculative-num-draft-tokens", &speculative.num_draft_tokens,
                 ranges::kDraftTokens,
                 "Tokens of a request that a step computes, the next one included; 0: at most 8, as "
@@ -226,10 +225,12 @@ void declare_speculative_options(Options& options, SpeculativeOptions& speculati
   options.has_effect_if(
       "--speculative-eagle-topk",
       [&speculative] {
-        return speculative.eagle_topk == 1 || (speculative.algorithm != DraftAlgorithm::kNone &&
-                                               speculative.algorithm != DraftAlgorithm::kNgram);
+        return speculative.eagle_topk == 1 ||
+               (speculative.algorithm != DraftAlgorithm::kNone &&
+                speculative.algorithm != DraftAlgorithm::kNgram &&
+                speculative.algorithm != DraftAlgorithm::kStandalone);
       },
-      "where no network drafts; use --speculative-algorithm eagle3");
+      "where no network drafts trees; use --speculative-algorithm eagle3");
   options.has_effect_if(
       "--speculative-num-draft-tokens",
       [&speculative] { return speculative.algorithm != DraftAlgorithm::kNone; },
@@ -246,9 +247,10 @@ void declare_speculative_options(Options& options, SpeculativeOptions& speculati
       "--speculative-draft-model-path",
       [&speculative] {
         return speculative.algorithm == DraftAlgorithm::kEagle3 ||
+               speculative.algorithm == DraftAlgorithm::kStandalone ||
                speculative.algorithm == DraftAlgorithm::kMtp;
       },
-      "where no network drafts; use --speculative-algorithm eagle3");
+      "where no network drafts; use --speculative-algorithm eagle3 or standalone");
 }
 
 }  // namespace

@@ -63,7 +63,9 @@ TEST(ServeOptionsTest, AnOptionWithoutEffectIsAnErrorThatSaysWhatItNeeds) {
        "use --speculative-algorithm"},
       {"--speculative-algorithm none --speculative-num-steps 3", "--speculative-algorithm mtp"},
       {"--speculative-algorithm ngram --speculative-num-steps 3", "--speculative-num-draft-tokens"},
-      {"--speculative-draft-model-path somewhere", "--speculative-algorithm eagle3"},
+      {"--speculative-draft-model-path somewhere", "--speculative-algorithm eagle3 or standalone"},
+      {"--speculative-algorithm standalone --speculative-eagle-topk 2",
+       "--speculative-algorithm eagle3"},
   };
   for (const auto& [line, remedy] : cases) {
     const Outcome outcome = run(line);

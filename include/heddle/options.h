@@ -117,13 +117,14 @@ struct CacheOptions {
 // The source of guesses at how texts go on (docs/speculation.md).
 enum class DraftAlgorithm {
   kNone,
-  kAuto,    // kMtp where the checkpoint has a head that can be used, else kNone
-  kNgram,   // what followed the same tokens before, in the request's own text or in others
-  kMtp,     // the multi-token-prediction head inside the checkpoint
-  kEagle3,  // a network that was trained for the model, in a folder of its own
+  kAuto,        // kMtp where the checkpoint has a head that can be used, else kNone
+  kNgram,       // what followed the same tokens before, in the request's own text or in others
+  kMtp,         // the multi-token-prediction head inside the checkpoint
+  kEagle3,      // a network that was trained for the model, in a folder of its own
+  kStandalone,  // a small model with the same tokenizer, in a folder of its own
 };
 
-// "none", "auto", "ngram", "mtp", "eagle3".
+// "none", "auto", "ngram", "mtp", "eagle3", "standalone".
 [[nodiscard]] std::string_view to_string(DraftAlgorithm algorithm);
 
 // In any case of letters; "nextn" is "mtp". Error: kInvalidArgument, with the names there are.
@@ -134,8 +135,8 @@ enum class DraftAlgorithm {
 struct SpeculativeOptions {
   DraftAlgorithm algorithm = DraftAlgorithm::kAuto;
 
-  // The folder of the network that drafts: needed with kEagle3, may stand in for the checkpoint
-  // with kMtp (`heddle export-nextn`).
+  // The folder of the network that drafts: needed with kEagle3 and kStandalone, may stand in for
+  // the checkpoint with kMtp (`heddle export-nextn`).
   std::filesystem::path draft_model_dir;
 
   // Tokens of one sequence that a step computes, the next one included, 2 to 64. 0: at most 8, and
@@ -147,7 +148,8 @@ struct SpeculativeOptions {
   int32_t num_steps = 0;
 
   // Branches that a network goes on from at each of these steps, 1 to 16: with more than one its
-  // drafts are a tree, of whose tokens the most likely num_draft_tokens - 1 are computed.
+  // drafts are a tree, of whose tokens the most likely num_draft_tokens - 1 are computed. 1 with
+  // kStandalone.
   int32_t eagle_topk = 1;
 
   // As many drafts as pay, not always the same number.

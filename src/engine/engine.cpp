@@ -13,6 +13,7 @@
 #include "engine/engine_loop.h"
 #include "engine/scheduler_setup.h"
 #include "runner/model_runner.h"
+#include "tokenizer/same_tokens.h"
 #include "tokenizer/tokenizer.h"
 
 namespace heddle {
@@ -31,6 +32,18 @@ std::string size(int64_t bytes) {
   if (bytes >= int64_t{1} << 30) return fmt::format("{:.2f} GiB", value / (1 << 30));
   if (bytes >= 1 << 20) return fmt::format("{:.1f} MiB", value / (1 << 20));
   return fmt::format("{:.1f} KiB", value / (1 << 10));
+}
+
+// A model that drafts reads the model's tokens and answers with them.
+Status check_drafters_tokens(const EngineOptions& options, const tokenizer::Tokenizer& tokenizer) {
+  if (options.speculative.algorithm != DraftAlgorithm::kStandalone) return {};
+  const std::filesystem::path& folder = options.speculative.draft_model_dir;
+  const auto drafters = tokenizer::load_tokenizer(folder);
+  const Status status =
+      drafters.ok() ? tokenizer::check_same_tokens(tokenizer, **drafters) : drafters.status();
+  if (status.ok()) return {};
+  return status.with_context(
+      fmt::format("the model that drafts, {}, needs the tokenizer of the model", folder.string()));
 }
 
 }  // namespace
@@ -70,6 +83,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   parts.start = engine::StartTimes{.began_seconds = clock.now_seconds()};
   if (!options.skip_tokenizer) {
     HEDDLE_ASSIGN_OR_RETURN(parts.tokenizer, tokenizer::load_tokenizer(options.model_dir));
+    HEDDLE_RETURN_IF_ERROR(check_drafters_tokens(options, *parts.tokenizer));
   }
   const double load_began = clock.now_seconds();
   HEDDLE_ASSIGN_OR_RETURN(runner::LoadedModel model, runner::load_model(options));

@@ -19,11 +19,13 @@ constexpr int64_t kMinGrid = 64;  // of state snapshots: what the chunked delta 
 constexpr int32_t kMaxQueuedRequests = 1 << 20;
 
 Status check_speculation(const SpeculativeOptions& options) {
-  const bool needs_folder = options.algorithm == DraftAlgorithm::kEagle3;
+  const bool needs_folder = options.algorithm == DraftAlgorithm::kEagle3 ||
+                            options.algorithm == DraftAlgorithm::kStandalone;
   const bool takes_folder = needs_folder || options.algorithm == DraftAlgorithm::kMtp;
   if (needs_folder && options.draft_model_dir.empty()) {
     return invalid_argument(
-        "speculative.draft_model_dir is empty; eagle3 needs its network's folder");
+        fmt::format("speculative.draft_model_dir is empty; {} needs the folder of what drafts",
+                    to_string(options.algorithm)));
   }
   if (!takes_folder && !options.draft_model_dir.empty()) {
     return invalid_argument(

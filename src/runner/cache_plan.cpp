@@ -31,6 +31,20 @@ Result<int64_t> plan_draft_rows(const EngineOptions& options, const PlannedPools
   return std::clamp<int64_t>(affordable, num_draft_tokens(options.speculative), most);
 }
 
+// States of a small model that drafts: of all sequences that may run.
+Result<int64_t> plan_drafter_states(const EngineOptions& options, const PoolMemory& memory,
+                                    int64_t bytes) {
+  const int32_t max_running = options.max_running_requests > 0
+                                  ? options.max_running_requests
+                                  : memory.defaults.max_running_requests;
+  const int64_t states = drafter_state_bytes(*memory.draft_needs, max_running);
+  if (2 * states <= bytes) return states;
+  return resource_exhausted(
+      fmt::format("the recurrent states of the model that drafts take {} MiB for {} sequences, the "
+                  "pools have {} MiB; lower max_running_requests or raise memory_fraction",
+                  states >> 20, max_running, bytes >> 20));
+}
+
 }  // namespace
 
 Result<std::optional<DType>> parse_kv_dtype(std::string_view name) {
@@ -99,6 +113,11 @@ Status check_tree_shape(const SpeculativeOptions& options) {
         fmt::format("eagle_topk {} branches the drafts of a network; with {} none drafts",
                     options.eagle_topk, to_string(options.algorithm)));
   }
+  if (options.algorithm == DraftAlgorithm::kStandalone) {
+    return invalid_argument(fmt::format(
+        "eagle_topk {} branches drafts; a standalone model drafts chains, with eagle_topk 1",
+        options.eagle_topk));
+  }
   if (options.num_steps < 1 || options.num_draft_tokens == 0) {
     return invalid_argument(fmt::format(
         "eagle_topk {} needs speculative.num_steps and num_draft_tokens, they are {} and {}",
@@ -123,6 +142,16 @@ Status check_tree_shape(const SpeculativeOptions& options) {
 int64_t max_draft_rows(const SpeculativeOptions& options) {
   const int32_t tokens = num_draft_tokens(options);
   return tokens == 0 ? 0 : std::max<int64_t>(tokens, kMostDraftRows);
+}
+
+int64_t num_guess_states(int64_t max_sequences) {
+  return std::min<int64_t>(max_sequences, kMostDraftRows / 2);
+}
+
+int64_t drafter_state_bytes(const models::CacheNeeds& needs, int64_t max_sequences) {
+  if (needs.num_state_layers == 0) return 0;
+  const int64_t slots = 1 + max_sequences + num_guess_states(max_sequences);  // with slot 0
+  return slots * state_layout(needs).bytes_per_slot();
 }
 
 Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::ModelConfig& config,
@@ -153,6 +182,11 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   auto bytes = static_cast<int64_t>(static_cast<double>(memory.available_bytes) * share);
   HEDDLE_ASSIGN_OR_RETURN(const int64_t draft_rows, plan_draft_rows(options, pools, bytes));
   bytes -= draft_rows * pools.state.bytes_per_slot();
+  const bool reads_texts = options.speculative.algorithm == DraftAlgorithm::kStandalone;
+  if (reads_texts && memory.draft_needs) {
+    HEDDLE_ASSIGN_OR_RETURN(const int64_t states, plan_drafter_states(options, memory, bytes));
+    bytes -= states;
+  }
   HEDDLE_ASSIGN_OR_RETURN(
       pools.plan,
       cache::size_pools({.bytes = bytes,
@@ -179,6 +213,7 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
     pools.plan.sizes.max_made_drafts = num_draft_tokens(options.speculative) - 1;
     pools.plan.sizes.draft_topk = options.speculative.eagle_topk;
     pools.plan.sizes.draft_steps = options.speculative.num_steps;
+    pools.plan.sizes.drafter_reads_texts = reads_texts;
   }
   return pools;
 }

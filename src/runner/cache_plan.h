@@ -57,6 +57,11 @@ inline constexpr int32_t kMostBranches = 16;  // of a level of a tree
 // The most rows of sequences with drafts that a step may have, before memory is looked at.
 [[nodiscard]] int64_t max_draft_rows(const SpeculativeOptions& options);
 
+// A small model that drafts has states of its own: one for each sequence, and as many for guesses,
+// which sequences with drafts have in one step, of two rows each at least.
+[[nodiscard]] int64_t num_guess_states(int64_t max_sequences);
+[[nodiscard]] int64_t drafter_state_bytes(const models::CacheNeeds& needs, int64_t max_sequences);
+
 struct PlannedPools {
   cache::PoolPlan plan;
   cache::KvLayout kv;
@@ -75,11 +80,12 @@ struct PoolMemory {
   DType hidden_dtype = DType::kF32;      // of kept hidden vectors
   DeviceDefaults defaults = defaults_for(device::DeviceKind::kCpu);
 
-  std::optional<models::CacheNeeds> draft_needs = {};  // of a network that drafts
+  std::optional<models::CacheNeeds> draft_needs = {};  // of a network that drafts, or a model
 };
 
 // options.memory_fraction of the available memory becomes pools.
-// States of drafts have their part of it: those of one sequence at least, and up to kMostDraftRows.
+// States of drafts have their part of it: those of one sequence at least, and up to kMostDraftRows;
+// so have those of a small model that drafts.
 // Errors: kInvalidArgument naming the option; kResourceExhausted when not one request fits.
 Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::ModelConfig& config,
                                 const models::CacheNeeds& needs, DType kv_dtype,

@@ -73,6 +73,8 @@ TEST(TreeShapeTest, RefusesWhatNoTreeHas) {
   options.num_steps = 1;
   options.num_draft_tokens = 8;
   EXPECT_THAT(message(options), HasSubstr("num_draft_tokens 8 is more than the next token and"));
+  options.algorithm = DraftAlgorithm::kStandalone;
+  EXPECT_THAT(message(options), HasSubstr("a standalone model drafts chains"));
   options.eagle_topk = 17;
   EXPECT_THAT(message(options), HasSubstr("eagle_topk 17 is not within 1 to 16"));
   EXPECT_EQ(message({}), "");
@@ -106,6 +108,33 @@ TEST_F(PoolPlanTest, WithoutACacheNothingIsKeptOrShared) {
   EXPECT_EQ(pools.hidden_width, 0);
   EXPECT_EQ(pools.plan.sizes.shared_bytes, 0);
   EXPECT_EQ(pools.plan.sizes.num_snapshot_slots, 0);
+}
+
+// States of all that run, of those that guess, and slot 0.
+TEST_F(PoolPlanTest, ASmallModelThatDraftsHasItsPart) {
+  constexpr int64_t kBytes = int64_t{1} << 30;
+  const models::CacheNeeds needs = models::create_model(config_)->cache_needs();
+  const auto plan = [&](const SpeculativeOptions& speculative, int32_t max_running) {
+    const EngineOptions options{.max_running_requests = max_running, .speculative = speculative};
+    return plan_pools(options, config_, needs, DType::kBf16,
+                      {.available_bytes = kBytes, .draft_needs = needs});
+  };
+  const SpeculativeOptions small{.algorithm = DraftAlgorithm::kStandalone, .num_draft_tokens = 4};
+  const PlannedPools own = plan(small, 40).value();
+  const PlannedPools head =
+      plan({.algorithm = DraftAlgorithm::kMtp, .num_draft_tokens = 4}, 40).value();
+  EXPECT_EQ(drafter_state_bytes(needs, 40), (1 + 40 + 32) * head.state.bytes_per_slot());
+  EXPECT_EQ(drafter_state_bytes(needs, 7), (1 + 7 + 7) * head.state.bytes_per_slot());
+  EXPECT_EQ(drafter_state_bytes({.num_kv_layers = 2}, 7), 0);
+  EXPECT_NEAR(static_cast<double>(head.plan.sizes.shared_bytes - own.plan.sizes.shared_bytes),
+              static_cast<double>(drafter_state_bytes(needs, 40)), kBytes >> 5);
+  EXPECT_EQ(own.plan.sizes.draft_slots(3), 3) << "the token drawn last has one, too";
+  EXPECT_EQ(head.plan.sizes.draft_slots(3), 2);
+  const Status many = plan(small, 4096).status();
+  EXPECT_EQ(many.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(many.message(),
+              AllOf(HasSubstr("recurrent states of the model that drafts"),
+                    HasSubstr("4096 sequences"), HasSubstr("max_running_requests")));
 }
 
 TEST_F(PoolPlanTest, RefusesOptionsThatTheModelOrTheMemoryCannotMeet) {

@@ -49,6 +49,7 @@ Result<ChosenDrafts> choose_drafts(const EngineOptions& options,
   switch (chosen.algorithm) {
     case DraftAlgorithm::kNone:
     case DraftAlgorithm::kNgram:
+    case DraftAlgorithm::kStandalone:
       break;
     case DraftAlgorithm::kAuto:
       return choose_head(options, config);

@@ -19,7 +19,7 @@ namespace heddle::runner {
 
 struct ChosenDrafts {
   DraftAlgorithm algorithm = DraftAlgorithm::kNone;  // not kAuto
-  std::unique_ptr<const models::DraftModel> model;   // null: no network drafts
+  std::unique_ptr<const models::DraftModel> model;   // null: no network beside the model drafts
   std::string reason;  // why nothing drafts, where the choice was the runner's
 };
 

@@ -2,6 +2,7 @@
 #include "runner/model_runner.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -28,14 +29,17 @@ namespace heddle::runner {
 namespace {
 
 constexpr int32_t kMaxChunkTokens = 65536;
+constexpr int64_t kMostVocabularyPadding = 256;
 
 class ModelRunner final : public Runner {
  public:
   static Result<std::unique_ptr<Runner>> create(std::unique_ptr<ForwardPass> pass, Pools pools,
                                                 const PoolSizes& sizes, int64_t context_length,
-                                                std::unique_ptr<DraftPass> draft_pass) {
+                                                std::unique_ptr<DraftPass> draft_pass,
+                                                std::unique_ptr<ForwardPass> small_model) {
     std::unique_ptr<ModelRunner> runner(new ModelRunner(std::move(pass), std::move(pools), sizes,
-                                                        context_length, std::move(draft_pass)));
+                                                        context_length, std::move(draft_pass),
+                                                        std::move(small_model)));
     HEDDLE_RETURN_IF_ERROR(runner->executor_.prepare());
     if (runner->pass_->device().kind() != device::DeviceKind::kCpu) {
       runner->device_steps_.emplace(runner->executor_);
@@ -74,11 +78,12 @@ class ModelRunner final : public Runner {
 
  private:
   ModelRunner(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
-              int64_t context_length, std::unique_ptr<DraftPass> draft_pass)
+              int64_t context_length, std::unique_ptr<DraftPass> draft_pass,
+              std::unique_ptr<ForwardPass> small_model)
       : sizes_(sizes),
         pass_(std::move(pass)),
         executor_(*pass_, std::move(pools), sizes, context_length, LogitRows::kSampled,
-                  std::move(draft_pass)) {}
+                  std::move(draft_pass), std::move(small_model)) {}
 
   PoolSizes sizes_;
   std::unique_ptr<ForwardPass> pass_;  // the thread's where there is one, as is the executor
@@ -177,6 +182,31 @@ std::string describe(const device::Device& device) {
   return fmt::format("{}, {}", device.name(), ops::simd_target_name());
 }
 
+// The small model of kStandalone, beside the model that it drafts for. Vocabularies of one
+// tokenizer are padded differently. Error: also for another vocabulary.
+Result<std::unique_ptr<ForwardPass>> load_small_model(const EngineOptions& options,
+                                                      const ForwardOptions& as_target,
+                                                      ForwardPass& target) {
+  const std::filesystem::path& folder = options.speculative.draft_model_dir;
+  HEDDLE_ASSIGN_OR_RETURN(const checkpoint::ModelConfig config, models::load_config(folder));
+  const int64_t vocab_size = target.config().vocab_size;
+  if (std::abs(config.vocab_size - vocab_size) > kMostVocabularyPadding) {
+    return invalid_argument(
+        fmt::format("it has a vocabulary of {} tokens, the model one of {}; a model that drafts "
+                    "for another has the same tokenizer",
+                    config.vocab_size, vocab_size));
+  }
+  ForwardOptions small = as_target;
+  small.model_dir = folder;
+  small.dtype = target.dtype();
+  small.kv_dtype = target.kv_dtype();
+  small.max_step_tokens += as_target.max_sequences;  // it reads what is drawn as well
+  small.hidden_states = {};
+  small.head_alone = false;
+  small.on_load_progress = nullptr;
+  return ForwardPass::create(small, target.shared_compute());
+}
+
 // Takes back what the runner chose. Error: `failed`, where it was asked for by name.
 Status leave_out_drafts(Status failed, const EngineOptions& asked, ChosenDrafts& chosen) {
   if (asked.speculative.algorithm != DraftAlgorithm::kAuto ||
@@ -210,24 +240,33 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
   }
   std::optional<models::CacheNeeds> draft_needs;
   if (drafts.model != nullptr) draft_needs = drafts.model->cache_needs();
-  HEDDLE_ASSIGN_OR_RETURN(
-      std::unique_ptr<ForwardPass> pass,
-      ForwardPass::create(
-          {.model_dir = options.model_dir,
-           .dummy_weights = options.load_format == "dummy",
-           .dtype = dtype,
-           .kv_dtype = kv_dtype,
-           .exact = options.exact,
-           .rounding = rounding,
-           .num_threads = options.num_threads,
-           .capture = !options.disable_cuda_graph,
-           .max_step_tokens = chunk,
-           .max_logit_rows = max_rows + max_draft_rows(options.speculative),
-           .max_sequences = max_rows,
-           .hidden_states = drafts.model ? drafts.model->hidden_states() : std::vector<int64_t>(),
-           .head_alone = options.cache.enabled,
-           .on_load_progress = options.on_load_progress},
-          std::move(chosen.compute)));
+  const ForwardOptions forward{
+      .model_dir = options.model_dir,
+      .dummy_weights = options.load_format == "dummy",
+      .dtype = dtype,
+      .kv_dtype = kv_dtype,
+      .exact = options.exact,
+      .rounding = rounding,
+      .num_threads = options.num_threads,
+      .capture = !options.disable_cuda_graph,
+      .max_step_tokens = chunk,
+      .max_logit_rows = max_rows + max_draft_rows(options.speculative),
+      .max_sequences = max_rows,
+      .hidden_states = drafts.model ? drafts.model->hidden_states() : std::vector<int64_t>(),
+      .head_alone = options.cache.enabled,
+      .on_load_progress = options.on_load_progress};
+  HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<ForwardPass> pass,
+                          ForwardPass::create(forward, std::move(chosen.compute)));
+  std::unique_ptr<ForwardPass> small_model;
+  if (drafts.algorithm == DraftAlgorithm::kStandalone) {
+    auto loaded = load_small_model(options, forward, *pass);
+    if (!loaded.ok()) {
+      return loaded.status().with_context(
+          fmt::format("the model that drafts, {}", options.speculative.draft_model_dir.string()));
+    }
+    small_model = std::move(*loaded);
+    draft_needs = small_model->cache_needs();
+  }
   std::unique_ptr<DraftPass> draft_pass;
   if (drafts.model != nullptr) {
     const SpeculativeOptions& speculative = options.speculative;
@@ -281,14 +320,18 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
   PoolSizes sizes = planned.plan.sizes;
   sizes.max_step_tokens = chunk;
   sizes.flops = pass->prefill_flops();
-  HEDDLE_ASSIGN_OR_RETURN(Pools pools, Pools::create(pass->device(), needs,
-                                                     {.sizes = sizes,
-                                                      .kv_dtype = pass->kv_dtype(),
-                                                      .kv_scales = pass->kv_scales(),
-                                                      .snapshot_dtype = planned.snapshot_dtype,
-                                                      .hidden_width = planned.hidden_width,
-                                                      .hidden_dtype = pass->activations(),
-                                                      .draft_needs = draft_needs}));
+  HEDDLE_ASSIGN_OR_RETURN(
+      Pools pools,
+      Pools::create(pass->device(), needs,
+                    {.sizes = sizes,
+                     .kv_dtype = pass->kv_dtype(),
+                     .kv_scales = pass->kv_scales(),
+                     .snapshot_dtype = planned.snapshot_dtype,
+                     .hidden_width = planned.hidden_width,
+                     .hidden_dtype = pass->activations(),
+                     .draft_needs = draft_needs,
+                     .draft_kv_scales = small_model ? small_model->kv_scales()
+                                                    : std::vector<checkpoint::KvScales>()}));
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::GenerationConfig generation,
                           checkpoint::load_generation_config(options.model_dir, config));
 
@@ -305,30 +348,43 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
   for (const int64_t id : generation.eos_token_ids) {
     loaded.info.eos_token_ids.push_back(static_cast<TokenId>(id));
   }
-  loaded.plan = {
-      .weights_bytes =
-          pass->weights().bytes_copied() + (draft_pass ? draft_pass->weights().bytes_copied() : 0),
-      .mapped_weights_bytes = pass->weights().bytes_in_place() +
-                              (draft_pass ? draft_pass->weights().bytes_in_place() : 0),
-      .kv_pool_bytes = sizes.kv_pool_bytes(),
-      .window_pool_bytes = sizes.window_pool_bytes(),
-      .state_pool_bytes = sizes.state_pool_bytes(),
-      .snapshot_pool_bytes = sizes.snapshot_pool_bytes(),
-      .draft_state_bytes = sizes.has_states() ? sizes.max_draft_rows * sizes.state_slot_bytes : 0,
-      .shared_pool_bytes = sizes.shared_bytes,
-      .activation_bytes = pass->arena_bytes() + (draft_pass ? draft_pass->arena_bytes() : 0),
-      .kv_tokens = sizes.kv_tokens(),
-      .window_tokens = sizes.window_tokens(),
-      .kv_dtype = std::string(to_string(pass->kv_dtype())),
-      .state_slots = sizes.num_state_slots,
-      .snapshot_slots = sizes.num_snapshot_slots,
-      .snapshot_dtype = std::string(to_string(planned.snapshot_dtype)),
-      .page_size = options.page_size,
-      .max_running_requests = sizes.max_step_sequences};
+  int64_t drafter_bytes = 0;  // of weights that are copied
+  int64_t drafter_mapped_bytes = 0;
+  int64_t drafter_arena_bytes = 0;
+  const auto count_drafter = [&](const auto& drafter) {
+    drafter_bytes = drafter.weights().bytes_copied();
+    drafter_mapped_bytes = drafter.weights().bytes_in_place();
+    drafter_arena_bytes = drafter.arena_bytes();
+  };
+  if (draft_pass) count_drafter(*draft_pass);
+  if (small_model) count_drafter(*small_model);
+  int64_t draft_state_bytes =
+      sizes.has_states() ? sizes.max_draft_rows * sizes.state_slot_bytes : 0;
+  if (small_model) {
+    draft_state_bytes += drafter_state_bytes(*draft_needs, sizes.max_step_sequences);
+  }
+  loaded.plan = {.weights_bytes = pass->weights().bytes_copied() + drafter_bytes,
+                 .mapped_weights_bytes = pass->weights().bytes_in_place() + drafter_mapped_bytes,
+                 .kv_pool_bytes = sizes.kv_pool_bytes(),
+                 .window_pool_bytes = sizes.window_pool_bytes(),
+                 .state_pool_bytes = sizes.state_pool_bytes(),
+                 .snapshot_pool_bytes = sizes.snapshot_pool_bytes(),
+                 .draft_state_bytes = draft_state_bytes,
+                 .shared_pool_bytes = sizes.shared_bytes,
+                 .activation_bytes = pass->arena_bytes() + drafter_arena_bytes,
+                 .kv_tokens = sizes.kv_tokens(),
+                 .window_tokens = sizes.window_tokens(),
+                 .kv_dtype = std::string(to_string(pass->kv_dtype())),
+                 .state_slots = sizes.num_state_slots,
+                 .snapshot_slots = sizes.num_snapshot_slots,
+                 .snapshot_dtype = std::string(to_string(planned.snapshot_dtype)),
+                 .page_size = options.page_size,
+                 .max_running_requests = sizes.max_step_sequences};
   loaded.options = settled(options, *pass, loaded.plan, loaded.info.context_length);
-  HEDDLE_ASSIGN_OR_RETURN(loaded.runner,
-                          ModelRunner::create(std::move(pass), std::move(pools), sizes,
-                                              planned.plan.context_length, std::move(draft_pass)));
+  HEDDLE_ASSIGN_OR_RETURN(
+      loaded.runner,
+      ModelRunner::create(std::move(pass), std::move(pools), sizes, planned.plan.context_length,
+                          std::move(draft_pass), std::move(small_model)));
   return loaded;
 }
 

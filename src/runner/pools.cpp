@@ -111,8 +111,14 @@ Status Pools::create_draft_kv(device::Device& device, const PoolsOptions& option
       draft_kv_, cache::KvPool::create(
                      device, kv_layout(*options.draft_needs, sizes.page_size, options.kv_dtype),
                      sizes.num_pages));
+  const std::vector<checkpoint::KvScales>& scales = options.draft_kv_scales;
+  HEDDLE_CHECK(scales.empty() || std::ssize(scales) == options.draft_needs->num_kv_layers);
   for (int64_t layer = 0; layer < options.draft_needs->num_kv_layers; ++layer) {
-    draft_layers_.push_back({.k = draft_kv_.k(layer), .v = draft_kv_.v(layer)});
+    const auto index = static_cast<size_t>(layer);
+    draft_layers_.push_back({.k = draft_kv_.k(layer),
+                             .v = draft_kv_.v(layer),
+                             .k_scale = scales.empty() ? 1 : scales[index].k,
+                             .v_scale = scales.empty() ? 1 : scales[index].v});
   }
   main_layers_.insert(main_layers_.end(), draft_layers_.begin(), draft_layers_.end());
   return {};

@@ -51,6 +51,7 @@ struct PoolsOptions {
 
   // Of a network that drafts; its keys and values lie in the pages of the model's, as kv_dtype.
   std::optional<models::CacheNeeds> draft_needs;
+  std::vector<checkpoint::KvScales> draft_kv_scales;  // as kv_scales
 };
 
 class Pools {

@@ -39,7 +39,8 @@ using Part = BatchedSequence::Part;
 
 StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& sizes,
                            int64_t context_length, LogitRows logit_rows,
-                           std::unique_ptr<DraftPass> draft_pass)
+                           std::unique_ptr<DraftPass> draft_pass,
+                           std::unique_ptr<ForwardPass> small_model)
     : pass_(&pass),
       pools_(std::move(pools)),
       sizes_(sizes),
@@ -57,6 +58,7 @@ StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& size
       sampler_(pass_->config().vocab_size),
       rows_in_flight_(static_cast<size_t>(sizes.max_step_sequences), -1),
       draft_pass_(std::move(draft_pass)),
+      small_model_(std::move(small_model)),
       drawn_tokens_(static_cast<size_t>(sizes.max_step_sequences), sampling::kNoToken) {}
 
 Status StepExecutor::prepare() {
@@ -65,6 +67,11 @@ Status StepExecutor::prepare() {
         draft_maker_,
         DraftMaker::create(std::move(draft_pass_), *pass_, max_pages_,
                            {.topk = sizes_.draft_topk, .num_steps = sizes_.draft_steps}));
+  }
+  if (small_model_ != nullptr) {
+    HEDDLE_ASSIGN_OR_RETURN(standalone_maker_,
+                            StandaloneMaker::create(std::move(small_model_), sizes_,
+                                                    pass_->config().vocab_size, max_pages_));
   }
   device::Device& device = pass_->device();
   if (device.kind() == device::DeviceKind::kCpu) return {};
@@ -215,7 +222,8 @@ Status StepExecutor::enqueue(const request::BatchPlan& plan, Step& step) {
   step.sequences.assign(batch_.sequences().begin(), batch_.sequences().end());
   HEDDLE_RETURN_IF_ERROR(
       pools_.start_drafts(pass_->stream(), pass_->context(), batch_.draft_states()));
-  const bool makes_drafts = draft_maker_ != nullptr && plan.computes_draft_slots;
+  const bool has_maker = draft_maker_ != nullptr || standalone_maker_ != nullptr;
+  const bool makes_drafts = has_maker && plan.computes_draft_slots;
   step.open = draws_on_device() && !makes_drafts && batch_.hidden_slots().empty() &&
               std::ranges::all_of(plan.sequences,
                                   [](const auto& sequence) { return sequence.drafts.empty(); });
@@ -243,7 +251,13 @@ Status StepExecutor::collect(Step& step, request::StepOutput& output) {
   }
   output.warms_up = step.warms_up;
   HEDDLE_RETURN_IF_ERROR(draw(step, output));
-  if (step.open) return {};
+  if (!step.open) HEDDLE_RETURN_IF_ERROR(settle_drafts(step, output));
+  if (standalone_maker_ == nullptr) return {};
+  return standalone_maker_->make(*step.plan, slots_, step.sequences, pools_, output);
+}
+
+// What held stays, in its place; the network that drafts follows.
+Status StepExecutor::settle_drafts(const Step& step, request::StepOutput& output) {
   HEDDLE_RETURN_IF_ERROR(pools_.accept_drafts(pass_->stream(), pass_->context(), accepted_states_));
   if (draft_maker_ != nullptr) {
     // Its slots of the step's rows lie as the model's do, and move with them.

@@ -40,6 +40,7 @@
 #include "runner/forward_pass.h"
 #include "runner/pools.h"
 #include "runner/runner.h"
+#include "runner/standalone_maker.h"
 #include "sampling/sampler.h"
 #include "speculative/draft_tree.h"
 
@@ -50,10 +51,12 @@ class StepExecutor {
   // `context_length`: tokens a sequence may have. With PoolSizes::keeps_hidden the pass was made
   // with ForwardOptions::head_alone. It outlives the executor. `logit_rows`: what it computes, the
   // draws need no more than kSampled.
-  // `draft_pass`: makes drafts (PoolSizes::max_made_drafts); null: there are none.
+  // `draft_pass`, or `small_model` on the same device, makes drafts (PoolSizes::max_made_drafts);
+  // both null: there are none.
   StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& sizes, int64_t context_length,
                LogitRows logit_rows = LogitRows::kSampled,
-               std::unique_ptr<DraftPass> draft_pass = nullptr);
+               std::unique_ptr<DraftPass> draft_pass = nullptr,
+               std::unique_ptr<ForwardPass> small_model = nullptr);
 
   // Takes the memory of the device that its draws and drafts need, before the first run. Error:
   // kResourceExhausted.
@@ -97,6 +100,7 @@ class StepExecutor {
 
   Status enqueue(const request::BatchPlan& plan, Step& step);
   Status collect(Step& step, request::StepOutput& output);
+  Status settle_drafts(const Step& step, request::StepOutput& output);
   [[nodiscard]] Status check(const request::BatchPlan& plan) const;
   [[nodiscard]] bool draws_on_device() const;
   void list_rows_in_flight();
@@ -126,12 +130,14 @@ class StepExecutor {
   std::array<Step, kMaxStepsInFlight> steps_;  // used in turn
   int64_t num_begun_ = 0;
   int64_t num_finished_ = 0;
-  std::optional<DrawnFeed> feed_;             // where tokens are drawn on the device
-  std::vector<int32_t> rows_in_flight_;       // by batch slot, see ForwardBatch::build()
-  std::unique_ptr<DraftPass> draft_pass_;     // until prepare()
-  std::unique_ptr<DraftMaker> draft_maker_;   // null: makes no drafts
-  speculative::DraftTree tree_;               // of the sequence at work
-  AcceptedPaths accepted_;                    // of the step that is being finished
+  std::optional<DrawnFeed> feed_;                      // where tokens are drawn on the device
+  std::vector<int32_t> rows_in_flight_;                // by batch slot, see ForwardBatch::build()
+  std::unique_ptr<DraftPass> draft_pass_;              // until prepare()
+  std::unique_ptr<DraftMaker> draft_maker_;            // null: makes no drafts
+  std::unique_ptr<ForwardPass> small_model_;           // until prepare()
+  std::unique_ptr<StandaloneMaker> standalone_maker_;  // null: makes no drafts
+  speculative::DraftTree tree_;                        // of the sequence at work
+  AcceptedPaths accepted_;                             // of the step that is being finished
   std::vector<ops::IdCopy> accepted_states_;  // from draft slots to working slots and snapshots
   std::vector<ops::IdCopy> moved_rows_, moved_window_rows_;  // of accepted nodes of trees
   std::vector<TokenId>

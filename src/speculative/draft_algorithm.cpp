@@ -13,13 +13,14 @@ namespace heddle {
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, DraftAlgorithm>, 6> kNames = {{
+constexpr std::array<std::pair<std::string_view, DraftAlgorithm>, 7> kNames = {{
     {"none", DraftAlgorithm::kNone},
     {"auto", DraftAlgorithm::kAuto},
     {"ngram", DraftAlgorithm::kNgram},
     {"mtp", DraftAlgorithm::kMtp},
     {"nextn", DraftAlgorithm::kMtp},
     {"eagle3", DraftAlgorithm::kEagle3},
+    {"standalone", DraftAlgorithm::kStandalone},
 }};
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
@@ -34,9 +35,10 @@ Result<DraftAlgorithm> parse_draft_algorithm(std::string_view name) {
   for (const auto& [spelling, algorithm] : kNames) {
     if (std::ranges::equal(name, spelling, {}, lower)) return algorithm;
   }
-  return invalid_argument(fmt::format(
-      "speculative algorithm \"{}\" is not served; choose one of auto, none, ngram, mtp, eagle3",
-      name));
+  return invalid_argument(
+      fmt::format("speculative algorithm \"{}\" is not served; choose one of auto, none, ngram, "
+                  "mtp, eagle3, standalone",
+                  name));
 }
 
 }  // namespace heddle
