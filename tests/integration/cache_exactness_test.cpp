@@ -51,6 +51,7 @@ struct CacheSetting {
   int32_t draft_tokens = 0;  // SpeculativeOptions::num_draft_tokens; 0: no drafts
   bool head_drafts = false;  // the model's prediction head makes them
   bool tree_drafts = false;  // they branch
+  bool own_drafts = false;   // the model itself makes them, as a small model would
   std::string device = "cpu";
 
   friend std::ostream& operator<<(std::ostream& out, const CacheSetting& setting) {
@@ -58,11 +59,11 @@ struct CacheSetting {
   }
 
   [[nodiscard]] std::string name() const {
-    return fmt::format("{}_chunk{}_batch{}_page{}{}{}{}{}{}{}{}", policy, chunk_tokens, batch,
-                       page_size, preempted ? "_preempted" : "", overlap ? "_overlap" : "",
-                       fp8_kv ? "_fp8" : "", paced ? "_paced" : "",
-                       draft_tokens > 0 ? fmt::format("_drafts{}", draft_tokens) : "",
-                       head_drafts ? "_head" : "", tree_drafts ? "_trees" : "");
+    return fmt::format(
+        "{}_chunk{}_batch{}_page{}{}{}{}{}{}{}{}{}", policy, chunk_tokens, batch, page_size,
+        preempted ? "_preempted" : "", overlap ? "_overlap" : "", fp8_kv ? "_fp8" : "",
+        paced ? "_paced" : "", draft_tokens > 0 ? fmt::format("_drafts{}", draft_tokens) : "",
+        head_drafts ? "_head" : "", tree_drafts ? "_trees" : "", own_drafts ? "_own" : "");
   }
 
   [[nodiscard]] Kernels exact_kernels() const {
@@ -96,6 +97,10 @@ struct CacheSetting {
         options.speculative.num_steps = draft_tokens > 2 ? 4 : 1;
         options.speculative.eagle_topk = 3;
       }
+      if (own_drafts) {
+        options.speculative.algorithm = DraftAlgorithm::kStandalone;
+        options.speculative.draft_model_dir = options.model_dir;
+      }
       options.skip_tokenizer = true;
     }
     return options;
@@ -103,7 +108,7 @@ struct CacheSetting {
 
   [[nodiscard]] Result<std::unique_ptr<Engine>> create(Kernels kernels,
                                                        const ExactWorkload& workload) const {
-    return draft_tokens > 0 && !head_drafts
+    return draft_tokens > 0 && !head_drafts && !own_drafts
                ? testing::create_drafting_engine(options(kernels), workload, tree_drafts)
                : Engine::create(options(kernels));
   }
@@ -142,6 +147,11 @@ std::vector<CacheSetting> all_settings() {
                     }
                   }
                 }
+                settings.push_back(settings.back());
+                settings.back().draft_tokens = 5;
+                settings.back().head_drafts = false;
+                settings.back().tree_drafts = false;
+                settings.back().own_drafts = true;
               }
             }
           }
@@ -156,7 +166,7 @@ std::vector<CacheSetting> all_settings() {
 }
 
 // The value that a setting has on each axis of the matrix.
-std::array<int64_t, 11> values_of(const CacheSetting& setting) {
+std::array<int64_t, 12> values_of(const CacheSetting& setting) {
   return {static_cast<int64_t>(setting.policy.size()),  // all different
           setting.chunk_tokens,
           setting.batch,
@@ -167,7 +177,8 @@ std::array<int64_t, 11> values_of(const CacheSetting& setting) {
           setting.paced,
           setting.draft_tokens,
           setting.head_drafts,
-          setting.tree_drafts};
+          setting.tree_drafts,
+          setting.own_drafts};
 }
 
 // So few settings that still any two values of any two axes meet in one of them: always the setting
