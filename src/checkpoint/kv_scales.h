@@ -26,6 +26,8 @@ namespace heddle::checkpoint {
 struct KvScales {
   float k = 1;
   float v = 1;
+
+  bool operator==(const KvScales&) const = default;
 };
 
 struct StoredKvScales {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/copy_job.h"
 #include "checkpoint/readable.h"
+#include "checkpoint/same_model.h"
 #include "core/check.h"
 #include "core/log.h"
 #include "core/mutex.h"
@@ -47,6 +49,29 @@ void check_coverage(const WeightSpec& spec, const Assembly& assembly) {
     next += count;
   }
   HEDDLE_CHECK_EQ(next, spec.shape.num_elements());
+}
+
+// The form of a weight in memory, for messages.
+std::string form_of(const TensorView& weight) {
+  if (weight.dtype != DType::kPacked) return std::string(to_string(weight.dtype));
+  std::vector<std::string> forms;
+  for (const quant::PackedWeight::Part& part : weight.packed->parts) {
+    forms.push_back(part.packed.num_rows > 0 ? part.packed.format.to_string()
+                                             : std::string(to_string(part.plain.dtype)));
+  }
+  return fmt::format("{}", fmt::join(forms, " and "));
+}
+
+// Whether both lie in memory in the same way, wherever that is.
+bool have_one_form(const TensorView& a, const TensorView& b) {
+  if (a.dtype != b.dtype || a.shape != b.shape) return false;
+  if (a.dtype != DType::kPacked) return true;
+  return std::ranges::equal(a.packed->parts, b.packed->parts, [](const auto& one, const auto& two) {
+    return one.first_row == two.first_row && one.num_rows == two.num_rows &&
+           one.plain.dtype == two.plain.dtype && one.plain.shape == two.plain.shape &&
+           one.packed.num_rows == two.packed.num_rows &&
+           (one.packed.num_rows == 0 || one.packed.format.same_layout(two.packed.format));
+  });
 }
 
 }  // namespace
@@ -140,6 +165,10 @@ class WeightLoader {
   }
 
   [[nodiscard]] bool on_device() const { return options_.device != nullptr; }
+
+  [[nodiscard]] bool cancelled() const {
+    return options_.cancelled != nullptr && options_.cancelled->load(std::memory_order_relaxed);
+  }
 
   // The dtype that WeightDType::kRun stands for, where all such weights have one dtype.
   [[nodiscard]] DType first_stored_dtype() const {
@@ -504,7 +533,7 @@ class WeightLoader {
       return load.job_bytes(job.index);
     };
     const auto run_all = [&](WeightStage* stage, bool report) {
-      for (size_t index = next_job++; index < num_jobs; index = next_job++) {
+      for (size_t index = next_job++; index < num_jobs && !cancelled(); index = next_job++) {
         const int64_t bytes = run(index, stage);
         const int64_t done = done_bytes.fetch_add(bytes) + bytes;
         if (report && done < total_bytes) options_.progress(done, total_bytes);
@@ -531,6 +560,7 @@ class WeightLoader {
     }
     work(static_cast<bool>(options_.progress));
     helpers.clear();
+    if (cancelled()) return heddle::cancelled("loading the weights was given up");
     if (options_.progress) options_.progress(total_bytes, total_bytes);
     for (Status& status : statuses) {
       if (!status.ok()) return std::move(status);
@@ -574,6 +604,35 @@ Result<LoadedWeights> load_weights(std::unique_ptr<const WeightSource> source,
   HEDDLE_CHECK(source != nullptr);
   const WeightSource& reference = *source;
   return WeightLoader(reference, specs, options).load(std::move(source));
+}
+
+Status LoadedWeights::check_alike(const LoadedWeights& other) const {
+  HEDDLE_CHECK_EQ(weights_.size(), other.weights_.size());
+  const std::string* first = nullptr;
+  for (const auto& [name, view] : weights_) {
+    if (have_one_form(view, other[name])) continue;
+    if (first == nullptr || name < *first) first = &name;
+  }
+  if (first == nullptr) return {};
+  return differs_from_used(fmt::format("{} is {}, and {} in use", *first, form_of(other[*first]),
+                                       form_of((*this)[*first])));
+}
+
+Status LoadedWeights::replace(const LoadedWeights& other, device::Stream* stream) {
+  HEDDLE_CHECK(bytes_in_place_ == 0 && other.bytes_in_place_ == 0);
+  HEDDLE_CHECK_EQ(arena_.size(), other.arena_.size());
+  HEDDLE_CHECK_EQ(device_arena_.size(), other.device_arena_.size());
+  for (const auto& [name, view] : weights_) {
+    const TensorView& theirs = other[name];
+    if (view.dtype == DType::kPacked) continue;  // placed behind each other likewise
+    HEDDLE_CHECK_EQ(view.as<std::byte>() - memory(), theirs.as<std::byte>() - other.memory());
+  }
+  std::memcpy(arena_.data(), other.arena_.data(), static_cast<size_t>(arena_.size()));
+  if (device_arena_.size() == 0) return {};
+  HEDDLE_CHECK(stream != nullptr);
+  HEDDLE_RETURN_IF_ERROR(
+      stream->copy(device_arena_.data(), other.device_arena_.data(), device_arena_.size()));
+  return stream->synchronize();
 }
 
 const TensorView* LoadedWeights::find(std::string_view name) const {

@@ -2,6 +2,7 @@
 // Turns a WeightSource into the weights a model asked for.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -47,6 +48,9 @@ struct LoadOptions {
   // WeightDType::kRun in one dtype, and those that are quantised are dequantised to it. Null: on
   // the host. Must outlive the weights.
   device::Device* device = nullptr;
+
+  // Once true, on whatever thread, the load is given up. Null: it never is. Must outlive the call.
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 // The weights by our names, and the memory they lie in. Views stay valid until it is destroyed,
@@ -64,6 +68,18 @@ class LoadedWeights {
 
   // Null when the specs had no such weight.
   [[nodiscard]] const TensorView* find(std::string_view name) const;
+
+  // Whether replace() can put `other` in the place of these: both come from the same specs.
+  // Error: kInvalidArgument, naming the first weight, in order of name, whose dtype or packing
+  // differs.
+  [[nodiscard]] Status check_alike(const LoadedWeights& other) const;
+
+  // Copies the numbers of `other`, which check_alike() found alike, over these: views keep their
+  // addresses and show the new numbers. Nothing of either is used in place (checked). With a
+  // device, `stream` is one of its own and `other` was loaded likewise, but for a device whose
+  // memory is the host's; otherwise it is null. Waits for the copies. Error: kDeviceLost; the
+  // weights are then of both.
+  Status replace(const LoadedWeights& other, device::Stream* stream);
 
   [[nodiscard]] size_t size() const { return weights_.size(); }
 
@@ -83,6 +99,11 @@ class LoadedWeights {
   struct Hash : std::hash<std::string_view> {
     using is_transparent = void;
   };
+
+  // Where all weights lie that are dense.
+  [[nodiscard]] const std::byte* memory() const {
+    return device_arena_.size() > 0 ? device_arena_.data() : arena_.data();
+  }
 
   std::unordered_map<std::string, TensorView, Hash, std::equal_to<>> weights_;
   std::vector<std::unique_ptr<quant::PackedWeight>> packed_;  // what views of kPacked point at
@@ -106,7 +127,7 @@ class LoadedWeights {
 // missing, unexpected, of another shape, of another dtype, or quantised in a way that cannot be
 // read, or that must not be; kUnimplemented, naming them, for experts that are not quantised alike;
 // kDataLoss, naming the module, for scales that are not finite; kResourceExhausted before any
-// copying when the memory is not there; kDeviceLost.
+// copying when the memory is not there; kCancelled; kDeviceLost.
 Result<LoadedWeights> load_weights(std::unique_ptr<const WeightSource> source,
                                    std::span<const WeightSpec> specs,
                                    const LoadOptions& options = {});

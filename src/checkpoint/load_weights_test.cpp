@@ -114,6 +114,105 @@ TEST_F(LoadWeightsTest, ADevicesWeightsHaveOneDType) {
   EXPECT_THAT(testing::floats((*loaded)["second"]), ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
+// Two sets of seeded weights of the same specs.
+class ReplacedWeightsTest : public ::testing::Test {
+ protected:
+  ReplacedWeightsTest() {
+    specs_ = {plain("model.layers.0.mlp.gate_proj.weight", {48, 256}), plain("b", {30, 128})};
+    specs_.push_back(plain("norm", {33}));
+    specs_.back().dtype = WeightDType::kF32;
+  }
+
+  [[nodiscard]] LoadedWeights load(uint64_t seed, const LoadOptions& options) const {
+    return load_weights(std::make_unique<DummyWeights>(seed), specs_, options).value();
+  }
+
+  // What the weights say and where they lie.
+  using Seen = std::vector<std::pair<const void*, std::vector<std::byte>>>;
+
+  [[nodiscard]] Seen seen(const LoadedWeights& weights) const {
+    Seen seen;
+    const auto add = [&seen](const void* data, int64_t num_bytes) {
+      const auto* const begin = static_cast<const std::byte*>(data);
+      seen.emplace_back(data, std::vector<std::byte>(begin, begin + num_bytes));
+    };
+    for (const WeightSpec& spec : specs_) {
+      const TensorView& view = weights[spec.name];
+      if (view.dtype != DType::kPacked) {
+        add(view.data, view.num_bytes());
+        continue;
+      }
+      for (const quant::PackedWeight::Part& part : view.packed->parts) {
+        const quant::PackedRows& rows = part.packed;
+        add(rows.codes, rows.num_rows * rows.format.code_bytes());
+        add(rows.scales, rows.num_rows * rows.format.scale_bytes());
+      }
+    }
+    add(weights.host("norm").data, weights.host("norm").num_bytes());
+    return seen;
+  }
+
+  static std::vector<std::vector<std::byte>> bytes(const Seen& seen) {
+    std::vector<std::vector<std::byte>> all;
+    for (const auto& [data, bytes] : seen) all.push_back(bytes);
+    return all;
+  }
+
+  std::vector<WeightSpec> specs_;
+};
+
+TEST_F(ReplacedWeightsTest, NewNumbersStandWhereTheOldOnesStood) {
+  device::CpuDevice device(1);
+  const auto stream = device.create_stream().value();
+  LoadOptions on_device{.dtype = DType::kBf16};
+  on_device.device = &device;
+  const LoadOptions cases[] = {{},
+                               {.dtype = DType::kF16},
+                               {.rounding = Rounding{.scheme = quant::Scheme::kInt8}},
+                               on_device};
+  for (const LoadOptions& options : cases) {
+    LoadedWeights used = load(1, options);
+    const Seen before = seen(used);
+    Seen expected;
+    {
+      const LoadedWeights other = load(2, options);
+      expected = seen(other);
+      ASSERT_NE(bytes(expected), bytes(before));
+      ASSERT_TRUE(used.check_alike(other).ok());
+      const Status status = used.replace(other, options.device != nullptr ? stream.get() : nullptr);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+    }  // nothing of the other is needed any more
+    const Seen after = seen(used);
+    EXPECT_EQ(bytes(after), bytes(expected));
+    for (size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i].first, before[i].first);
+  }
+}
+
+TEST_F(ReplacedWeightsTest, AWeightOfAnotherFormIsNamedWithBothForms) {
+  const Rounding int8{.scheme = quant::Scheme::kInt8};
+  const Rounding int4{.scheme = quant::Scheme::kInt4};
+  const LoadedWeights used = load(1, {});
+  const LoadedWeights half = load(1, {.dtype = DType::kF16});
+  const LoadedWeights bytes = load(1, {.rounding = int8});
+  const LoadedWeights nibbles = load(1, {.rounding = int4});
+  EXPECT_TRUE(used.check_alike(load(2, {})).ok());
+  EXPECT_TRUE(bytes.check_alike(load(2, {.rounding = int8})).ok());
+  EXPECT_EQ(used.check_alike(half).message(),
+            "b is float16, and bfloat16 in use; to serve this checkpoint, start an engine with it");
+  EXPECT_THAT(bytes.check_alike(used).message(),
+              AllOf(HasSubstr("gate_proj.weight is bfloat16, and int8"), HasSubstr("in use")));
+  EXPECT_THAT(nibbles.check_alike(bytes).message(),
+              AllOf(HasSubstr("gate_proj.weight is int8"), HasSubstr("and int4, groups of 128")));
+  EXPECT_EQ(nibbles.check_alike(bytes).code(), StatusCode::kInvalidArgument);
+}
+
+TEST_F(ReplacedWeightsTest, ALoadCanBeGivenUp) {
+  const std::atomic<bool> cancelled = true;
+  const auto loaded = load_weights(std::make_unique<DummyWeights>(1), specs_,
+                                   {.num_threads = 2, .cancelled = &cancelled});
+  EXPECT_EQ(loaded.status().code(), StatusCode::kCancelled);
+}
+
 TEST_F(LoadWeightsTest, ConvertsToTheRunsDTypeAndKeepsDelicateOnesInFp32) {
   store("w", {2, 3}, DType::kF32);
   store("A_log", {4}, DType::kBf16);

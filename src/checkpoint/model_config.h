@@ -39,6 +39,8 @@ struct LinearAttentionConfig {
   [[nodiscard]] int64_t key_width() const { return num_key_heads * key_head_dim; }
 
   [[nodiscard]] int64_t value_width() const { return num_value_heads * value_head_dim; }
+
+  bool operator==(const LinearAttentionConfig&) const = default;
 };
 
 // Attention over one latent row per token (DeepSeek-AI, "DeepSeek-V2", arXiv:2405.04434).
@@ -50,6 +52,8 @@ struct LatentAttentionConfig {
   int64_t v_head_dim = 0;
   bool rotates = true;          // that part is rotated by position
   bool rope_interleave = true;  // in pairs of neighbours
+
+  bool operator==(const LatentAttentionConfig&) const = default;
 };
 
 // A SwiGLU whose inputs are bounded: gate <- min(gate, limit), up <- clamp(up, -limit, limit), then
@@ -57,6 +61,8 @@ struct LatentAttentionConfig {
 struct ClampedSwigluConfig {
   double limit = 0;
   double alpha = 0;
+
+  bool operator==(const ClampedSwigluConfig&) const = default;
 };
 
 // The choice of experts where it is not a plain softmax. The choice is limited to the best
@@ -67,6 +73,8 @@ struct RouterConfig {
   int64_t num_groups = 1;
   int64_t groups_kept = 1;
   double scale = 1;  // of the chosen experts' weights
+
+  bool operator==(const RouterConfig&) const = default;
 };
 
 // Mixture-of-experts layers.
@@ -79,6 +87,8 @@ struct MoeConfig {
   bool normalize_top_k = true;           // the chosen experts' weights are made to sum to one
   std::optional<RouterConfig> router;    // none: a plain softmax
   std::optional<ClampedSwigluConfig> clamped_swiglu;  // of the experts; none: plain SwiGLU
+
+  bool operator==(const MoeConfig&) const = default;
 };
 
 // A network that drafts for another model, which its folder does not name.

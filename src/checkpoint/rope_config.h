@@ -36,6 +36,8 @@ struct RopeConfig {
   std::optional<double> attention_factor;
   double mscale = 0;  // 0: not given
   double mscale_all_dim = 0;
+
+  bool operator==(const RopeConfig&) const = default;
 };
 
 // Reads both spellings: `rope_parameters {...}`, and `rope_scaling {...}` with `rope_theta` and
