@@ -439,6 +439,8 @@ class CountingScheduler final : public scheduler::Scheduler {
 
   void set_paused(bool paused) override { inner_->set_paused(paused); }
 
+  void hold_arrivals(bool hold) override { inner_->hold_arrivals(hold); }
+
   void clear_cache() override { inner_->clear_cache(); }
 
   [[nodiscard]] scheduler::SchedulerStats stats() const override { return inner_->stats(); }

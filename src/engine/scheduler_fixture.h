@@ -97,6 +97,8 @@ class RecordingScheduler final : public scheduler::Scheduler {
 
   void set_paused(bool) override {}
 
+  void hold_arrivals(bool) override {}
+
   void clear_cache() override {}
 
   [[nodiscard]] scheduler::SchedulerStats stats() const override { return {}; }

@@ -83,8 +83,9 @@ std::optional<Admission::Blocked> Admission::admit_waiting(PrefillBudget& budget
   if (!open() || budget.remaining_chunk() <= 0) return std::nullopt;
   WaitingQueue& queue = parts_.waiting;
   const std::span<const QueueEntry> entries = queue.entries();
-  size_t considered = 0;  // of the entries, which stay when sequences leave the queue
-  for (size_t index = 0; index < queue.size(); ++considered) {
+  // The entries stay when sequences leave the queue; behind the last of them are those held back.
+  size_t index = 0;
+  for (size_t considered = 0; considered < entries.size(); ++considered) {
     WaitingSequence& waiting = queue[index];
     if (paused_ && waiting.urgency <= paused_urgency_) {
       ++index;
@@ -169,6 +170,7 @@ void Admission::admit_first(BatchPlan& plan, double now_seconds) {
   if (parts_.waiting.empty()) return;
   paused_ = false;
   parts_.waiting.order(parts_.running, parts_.pace.rates(), now_seconds);
+  if (parts_.waiting.entries().empty()) return;  // all are held
   WaitingSequence first = parts_.waiting[0];
   cache::PrefixMatch match = match_of(first);
   RunningSequence* running = start(first, match, 0, now_seconds);

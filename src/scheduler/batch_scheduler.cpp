@@ -416,6 +416,7 @@ SchedulerStats BatchScheduler::stats() const {
       .num_waiting = std::ssize(waiting_.sequences()),
       .num_queued = queued,
       .oldest_wait_seconds = now - oldest,
+      .num_held = waiting_.num_held(),
       .num_running = running_.size(),
       .num_open_slots = waiting_.num_open_slots(running_),
       .num_retractions = num_retractions_,

@@ -96,6 +96,8 @@ class BatchScheduler final : public Scheduler {
 
   void set_paused(bool paused) override { waiting_.set_paused(paused); }
 
+  void hold_arrivals(bool hold) override { waiting_.hold_arrivals(hold); }
+
   void clear_cache() override { cache_.clear(); }
 
   [[nodiscard]] SchedulerStats stats() const override;

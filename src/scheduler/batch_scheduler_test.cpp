@@ -16,6 +16,7 @@
 namespace heddle::scheduler {
 namespace {
 
+using request::PlannedSequence;
 using request::Sequence;
 using request::SequenceStatus;
 using ::testing::ElementsAre;
@@ -347,15 +348,54 @@ TEST(BatchSchedulerTest, APauseIsNotARetraction) {
   EXPECT_EQ(SchedulerFixture::output_of(sequence), SchedulerFixture::expected_output(sequence));
 }
 
-// Random pools, policies, arrivals, lengths, stop ids and cancellations, over few stems so that
-// prefixes, forks and repeats are frequent. Every sequence that was not cancelled gets exactly the
-// tokens it would get alone; at the end the pools hold what the tree owns and nothing else.
+TEST(BatchSchedulerTest, HeldArrivalsWaitUntilTheyAreLetGo) {
+  BatchSchedulerOptions options = roomy();
+  options.max_running = 1;
+  options.max_queued = 2;
+  options.scheduling.queue_timeout_seconds = 5;
+  options.scheduling.enable_priority = true;
+  options.scheduling.default_priority = 0;
+  SchedulerFixture fixture(options);
+  Sequence& running = fixture.submit(10, 5);
+  ASSERT_TRUE(fixture.step());
+  Sequence& waiting = fixture.submit(10, 5);
+  fixture.scheduler->hold_arrivals(true);
+  Request request;
+  request.prompt = fixture.unique_prompt(10);
+  request.stop.max_new_tokens = 5;
+  request.priority = 100;
+  Sequence& held = fixture.make(std::move(request));
+  ASSERT_TRUE(fixture.scheduler->submit(held).ok());
+  fixture.scheduler->hold_arrivals(true);  // once more: it stays held
+  fixture.run();
+  EXPECT_EQ(running.status, SequenceStatus::kFinished);
+  EXPECT_EQ(waiting.status, SequenceStatus::kFinished);
+  EXPECT_EQ(held.status, SequenceStatus::kWaiting) << "however urgent";
+  const SchedulerStats stats = fixture.scheduler->stats();
+  EXPECT_EQ(stats.num_held, 1);
+  EXPECT_EQ(stats.num_waiting, 1);
+  EXPECT_EQ(stats.num_open_slots, 0) << "what comes now waits";
+  fixture.clock.advance_seconds(6);
+  std::vector<Dropped> dropped;
+  fixture.scheduler->take_dropped(dropped);
+  ASSERT_EQ(dropped.size(), 1u) << "its time runs all the same";
+  EXPECT_EQ(dropped[0].sequence, &held);
+  fixture.scheduler->hold_arrivals(false);
+  EXPECT_EQ(fixture.scheduler->stats().num_held, 0);
+  fixture.run();
+  EXPECT_EQ(SchedulerFixture::output_of(held), SchedulerFixture::expected_output(held));
+}
+
+// Random pools, policies, arrivals, lengths, stop ids, cancellations and holds, over few stems so
+// that prefixes, forks and repeats are frequent. Every sequence that was not cancelled gets exactly
+// the tokens it would get alone; at the end the pools hold what the tree owns and nothing else.
 TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
   set_log_level(LogLevel::kOff);  // policies that want the cache run without it, too
   int64_t retractions = 0;
   int64_t preemptions = 0;
   int64_t reused = 0;
   int64_t repeats = 0;
+  int64_t num_held = 0;
   constexpr unsigned kScenarios = HEDDLE_SANITIZED ? 600 : 6000;
   for (unsigned seed = 0; seed < kScenarios; ++seed) {
     SCOPED_TRACE(fmt::format("seed = {}", seed));
@@ -413,6 +453,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
     }
 
     int64_t steps = 0;
+    std::optional<int64_t> held_behind;  // an id
     for (bool busy = true; busy || std::ssize(fixture.sequences) < num_sequences; ++steps) {
       ASSERT_LT(steps, 5000) << "does not come to an end";
       while (std::ssize(fixture.sequences) < num_sequences && between(0, 2) == 0) {
@@ -466,11 +507,25 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
         fixture.scheduler->release(victim, Ending::kAborted);
       }
       if (between(0, 19) == 0) fixture.scheduler->clear_cache();
+      if (!held_behind && between(0, 14) == 0) {
+        held_behind = std::ssize(fixture.sequences) - 1;
+        fixture.scheduler->hold_arrivals(true);
+      }
       fixture.clock.advance_seconds(0.01);
       busy = fixture.step();
+      if (held_behind && fixture.last_plan != nullptr) {
+        for (const PlannedSequence& planned : fixture.last_plan->sequences) {
+          ASSERT_LE(planned.sequence_id, *held_behind);
+        }
+      }
       if (!busy) {
-        ASSERT_EQ(fixture.scheduler->stats().num_waiting + fixture.scheduler->stats().num_running,
-                  0);
+        const SchedulerStats stats = fixture.scheduler->stats();
+        ASSERT_EQ(stats.num_running, 0);
+        ASSERT_EQ(stats.num_waiting, stats.num_held);
+        num_held += stats.num_held;
+        busy = held_behind.has_value();
+        held_behind.reset();
+        fixture.scheduler->hold_arrivals(false);
       }
       ASSERT_THAT(fixture.runner.complaints(), IsEmpty());
     }
@@ -498,6 +553,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
   EXPECT_GT(preemptions, kScenarios / 60);
   EXPECT_GT(reused, 3 * kScenarios);
   EXPECT_GT(repeats, kScenarios / 1000);
+  EXPECT_GT(num_held, kScenarios / 30);
 }
 
 // A step of prompts alone counts the streams that will decode beside them.

@@ -40,9 +40,11 @@ struct SchedulerStats {
   int64_t num_waiting = 0;         // those that ran before included
   int64_t num_queued = 0;          // waiting and never ran: what max_queued bounds
   double oldest_wait_seconds = 0;  // since the arrival of the oldest of these; 0: there is none
+  int64_t num_held = 0;            // waiting: see hold_arrivals()
   int64_t num_running = 0;
   int64_t num_open_slots = 0;   // batch slots that arriving sequences get in the next step: none
-                                // while a waiting one is short of room, or in a pause
+                                // while a waiting one is short of room, in a pause, or while
+                                // arrivals are held
   int64_t num_retractions = 0;  // since the start, as all down to deferred_sequences
   int64_t retracted_input_tokens = 0;   // prompt tokens that retracted sequences had computed
   int64_t retracted_output_tokens = 0;  // and output tokens
@@ -94,7 +96,7 @@ class Scheduler {
 
   // Decides the next step: replaces `plan`, which stays as it is until complete(). At most one
   // other step is in flight. Empty when nothing can run; with no step in flight that is only when
-  // nothing is running or waiting.
+  // nothing is running, or waiting and not held.
   virtual void plan(request::BatchPlan& plan) = 0;
 
   // Whether a step planned now, while one is in flight, would yield fewer tokens than one planned
@@ -123,6 +125,10 @@ class Scheduler {
 
   // In a pause no plan is asked for, and arriving sequences wait.
   virtual void set_paused(bool paused) = 0;
+
+  // From true to false: sequences that arrive wait, and none of them runs; those that arrived
+  // before do as ever. Limits of the queue and of time hold for all.
+  virtual void hold_arrivals(bool hold) = 0;
 
   // Gives up every cached token that no sequence uses.
   virtual void clear_cache() = 0;

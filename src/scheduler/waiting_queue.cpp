@@ -145,8 +145,23 @@ Status WaitingQueue::check_queue(int64_t num_open_slots) {
   return enter_queue(arriving_requests_, queued_requests_, limits, chosen_);
 }
 
+// Holding twice changes nothing: what arrived in between stays held.
+void WaitingQueue::hold_arrivals(bool hold) {
+  if (!hold) {
+    held_behind_.reset();
+  } else if (!held_behind_) {
+    held_behind_ = last_id_;
+  }
+}
+
+int64_t WaitingQueue::num_held() const {
+  if (!held_behind_) return 0;
+  return std::ranges::count_if(waiting_,
+                               [this](const WaitingSequence& waiting) { return is_held(waiting); });
+}
+
 int64_t WaitingQueue::num_open_slots(const RunningSet& running) const {
-  if (paused_) return 0;
+  if (paused_ || held_behind_) return 0;
   const bool short_of_room =
       std::any_of(waiting_.begin(), waiting_.end(),
                   [](const WaitingSequence& waiting) { return waiting.short_of_room; });
@@ -187,6 +202,7 @@ void WaitingQueue::order(const RunningSet& running, const ServiceRates& rates, d
   const int64_t top = top_urgency(running);
   entries_.clear();
   for (size_t i = 0; i < waiting_.size(); ++i) {
+    if (is_held(waiting_[i])) continue;
     entries_.push_back(entry_of(i, running, rates, now_seconds, top));
   }
   if (reads) {
@@ -202,11 +218,17 @@ void WaitingQueue::order(const RunningSet& running, const ServiceRates& rates, d
   order_.order(
       entries_,
       {.pass = pass_, .routing_key_runs = routing_key_runs, .shape = &shape, .fair = &fair_});
-  const auto stays = [](const QueueEntry& a, const QueueEntry& b) { return a.index < b.index; };
-  if (std::ranges::is_sorted(entries_, stays)) return;  // as with fcfs in most passes
+  size_t place = 0;
+  const bool stays = std::ranges::all_of(entries_, [&place](const QueueEntry& entry) {
+    return static_cast<size_t>(entry.index) == place++;
+  });
+  if (stays) return;  // as with fcfs in most passes
   sorted_.clear();
   for (const QueueEntry& entry : entries_) {
     sorted_.push_back(waiting_[static_cast<size_t>(entry.index)]);
+  }
+  for (const WaitingSequence& waiting : waiting_) {
+    if (is_held(waiting)) sorted_.push_back(waiting);
   }
   std::swap(waiting_, sorted_);
 }

@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -71,7 +72,7 @@ class WaitingQueue {
 
   [[nodiscard]] size_t size() const { return waiting_.size(); }
 
-  // As of the last order(), the first of the order first.
+  // As of the last order(), the first of the order first and those that are held last.
   [[nodiscard]] WaitingSequence& operator[](size_t index) { return waiting_[index]; }
 
   [[nodiscard]] const std::vector<WaitingSequence>& sequences() const { return waiting_; }
@@ -103,17 +104,24 @@ class WaitingQueue {
   // In a pause arriving sequences find no open slot.
   void set_paused(bool paused) { paused_ = paused; }
 
+  // See Scheduler::hold_arrivals().
+  void hold_arrivals(bool hold);
+
+  [[nodiscard]] int64_t num_held() const;
+
   // Batch slots that arriving sequences would get in the next plan: none while a waiting sequence
-  // is short of room. A sequence that waits for its leader or for its own tenant leaves them open.
+  // is short of room or arrivals are held. A sequence that waits for its leader or for its own
+  // tenant leaves them open.
   [[nodiscard]] int64_t num_open_slots(const RunningSet& running) const;
 
   // A pass of the scheduler begins: the policy `random` shuffles anew.
   void begin_pass() { ++pass_; }
 
-  // Orders the queue by the policy.
+  // Orders the queue by the policy: what is not held.
   void order(const RunningSet& running, const ServiceRates& rates, double now_seconds);
 
-  // The entries of the last order(), in its order: since then sequences may have left.
+  // The entries of the last order(), in its order and without what is held: since then sequences
+  // may have left.
   [[nodiscard]] std::span<QueueEntry> entries() { return entries_; }
 
   // Marks all as short of room; admission corrects it for those that wait for something else.
@@ -122,6 +130,10 @@ class WaitingQueue {
   void check_invariants() const;
 
  private:
+  [[nodiscard]] bool is_held(const WaitingSequence& waiting) const {
+    return held_behind_ && waiting.sequence->id > *held_behind_;
+  }
+
   [[nodiscard]] Status check_arrivals(std::span<request::Sequence* const> sequences);
   [[nodiscard]] Status check_tenants(std::span<request::Sequence* const> sequences,
                                      int64_t num_open_slots);
@@ -143,6 +155,7 @@ class WaitingQueue {
   bool paused_ = false;
   uint64_t pass_ = 0;
   int64_t last_id_;
+  std::optional<int64_t> held_behind_;  // larger ids are held; none: none are
 
   // Scratch.
   std::vector<WaitingSequence> sorted_;
