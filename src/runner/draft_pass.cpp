@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/same_model.h"
 #include "core/check.h"
 #include "graph/builder.h"
 #include "runner/choose_drafts.h"
@@ -16,36 +17,67 @@ namespace heddle::runner {
 Result<std::unique_ptr<DraftPass>> DraftPass::create(
     std::unique_ptr<const models::DraftModel> model, const DraftPassOptions& options,
     ForwardPass& target) {
-  std::unique_ptr<DraftPass> pass(new DraftPass(std::move(model), target));
+  std::unique_ptr<DraftPass> pass(new DraftPass(std::move(model), options, target));
   HEDDLE_RETURN_IF_ERROR(target.device().make_current());
-  HEDDLE_RETURN_IF_ERROR(pass->load(options));
-  HEDDLE_RETURN_IF_ERROR(pass->compile(options));
+  HEDDLE_RETURN_IF_ERROR(pass->load());
+  HEDDLE_RETURN_IF_ERROR(pass->compile());
   return pass;
 }
 
-Status DraftPass::load(const DraftPassOptions& options) {
-  HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options.weights_dir, options.dummy_weights));
-  const std::vector<checkpoint::WeightSpec> specs = model_->weight_specs();
+Result<std::unique_ptr<const checkpoint::WeightSource>> DraftPass::open(
+    const std::filesystem::path& folder, bool dummy_weights) const {
+  HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(folder, dummy_weights));
   if (!source->names().empty() && !has_weights_of(*model_, *source)) {
     return invalid_argument(fmt::format(
         "{} has nothing that drafts: there is no tensor {}; choose another speculative algorithm",
-        options.weights_dir.string(), specs.front().alternatives.front().front().tensor.name));
+        folder.string(), model_->weight_specs().front().alternatives.front().front().tensor.name));
   }
+  return source;
+}
+
+checkpoint::LoadOptions DraftPass::load_options(const checkpoint::ModelConfig& config) const {
+  const auto& quantization = config.quantization;
+  return {.dtype = target_->dtype(),
+          .ignored_prefixes = {""},  // all else is the model's
+          .num_threads = options_.num_threads,
+          .quantization = options_.is_models_own && quantization ? &*quantization : nullptr,
+          .rounding = options_.rounding};
+}
+
+Status DraftPass::load() {
+  HEDDLE_ASSIGN_OR_RETURN(auto source, open(options_.weights_dir, options_.dummy_weights));
   HEDDLE_ASSIGN_OR_RETURN(target_ids_, model_->target_ids(*source));
   HEDDLE_ASSIGN_OR_RETURN(
       constants_, ModelConstants::load(
-                      std::move(source), specs,
-                      {.dtype = target_->dtype(),
-                       .ignored_prefixes = {""},  // all else is the model's
-                       .num_threads = options.num_threads,
-                       .quantization = options.quantization,
-                       .rounding = options.rounding},
+                      std::move(source), model_->weight_specs(), load_options(target_->config()),
                       [this](const auto& weights) { return model_->derive_weights(weights); },
                       target_->compute()));
   return {};
 }
 
-Status DraftPass::compile(const DraftPassOptions& options) {
+Result<ModelConstants> DraftPass::read_constants(const std::filesystem::path& folder,
+                                                 const checkpoint::ModelConfig& config,
+                                                 bool dummy_weights,
+                                                 const std::atomic<bool>* cancelled) const {
+  HEDDLE_ASSIGN_OR_RETURN(auto source, open(folder, dummy_weights));
+  HEDDLE_ASSIGN_OR_RETURN(const std::vector<TokenId> target_ids, model_->target_ids(*source));
+  if (target_ids != target_ids_) {
+    return checkpoint::differs_from_used(
+        "the tokens that its network drafts differ from those in use");
+  }
+  checkpoint::LoadOptions options = load_options(config);
+  options.cancelled = cancelled;
+  HEDDLE_ASSIGN_OR_RETURN(
+      ModelConstants constants,
+      ModelConstants::load_beside(
+          std::move(source), model_->weight_specs(), std::move(options),
+          [this](const auto& weights) { return model_->derive_weights(weights); },
+          target_->compute()));
+  HEDDLE_RETURN_IF_ERROR(constants_.check_alike(constants));
+  return constants;
+}
+
+Status DraftPass::compile() {
   const DType activations = target_->activations();
   const int64_t width = target_->config().hidden_size;
   const auto lookup = [this](std::string_view name) {
@@ -72,18 +104,18 @@ Status DraftPass::compile(const DraftPassOptions& options) {
     HEDDLE_ASSIGN_OR_RETURN(graph::Graph graph, g.finish());
     return BatchProgram::create(
         std::move(graph), target_->compute(),
-        {.tokens = max_tokens, .logits = options.max_rows, .sequences = max_tokens},
-        options.capture);
+        {.tokens = max_tokens, .logits = options_.max_rows, .sequences = max_tokens},
+        options_.capture);
   };
   HEDDLE_ASSIGN_OR_RETURN(
       first_, compiled(model_->hidden_states().size(), target_->max_step_tokens(),
                        [this](auto& g, const auto& in) { return model_->build_first(g, in); }));
-  HEDDLE_ASSIGN_OR_RETURN(next_, compiled(1, options.max_rows, [this](auto& g, const auto& in) {
+  HEDDLE_ASSIGN_OR_RETURN(next_, compiled(1, options_.max_rows, [this](auto& g, const auto& in) {
                             return model_->build_next(g, in);
                           }));
   HEDDLE_ASSIGN_OR_RETURN(
-      memory_, target_->device().allocate(bytes_of(activations, options.max_rows * width)));
-  vectors_ = {memory_.data(), activations, Shape{options.max_rows, width}};
+      memory_, target_->device().allocate(bytes_of(activations, options_.max_rows * width)));
+  vectors_ = {memory_.data(), activations, Shape{options_.max_rows, width}};
   return {};
 }
 

@@ -3,9 +3,10 @@
 // to compute on the model's device. Two programs share its weights: one reads the vectors of the
 // model's last step, the other those that it gave itself.
 //
-// Threading: as the model's pass. Cost: as BatchProgram.
+// Threading: as the model's pass, read_constants() too. Cost: as BatchProgram.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -23,9 +24,9 @@ namespace heddle::runner {
 struct DraftPassOptions {
   std::filesystem::path weights_dir;
   bool dummy_weights = false;
-  const checkpoint::QuantizationConfig* quantization = nullptr;  // of these weights
-  std::optional<checkpoint::Rounding> rounding;                  // quantise at load
-  int num_threads = 0;                                           // for loading
+  bool is_models_own = false;  // the weights are in the model's folder, and quantised as it says
+  std::optional<checkpoint::Rounding> rounding;  // quantise at load
+  int num_threads = 0;                           // for loading
   bool capture = true;
   int64_t max_rows = 64;  // of a step of its own, and rows with logits of any
 };
@@ -37,6 +38,19 @@ class DraftPass {
   static Result<std::unique_ptr<DraftPass>> create(std::unique_ptr<const models::DraftModel> model,
                                                    const DraftPassOptions& options,
                                                    ForwardPass& target);
+
+  // Whether the weights are exchanged with the model's.
+  [[nodiscard]] bool is_models_own() const { return options_.is_models_own; }
+
+  // As those of ForwardPass. Likewise where the folder has nothing that drafts.
+  [[nodiscard]] Result<ModelConstants> read_constants(const std::filesystem::path& folder,
+                                                      const checkpoint::ModelConfig& config,
+                                                      bool dummy_weights,
+                                                      const std::atomic<bool>* cancelled) const;
+
+  Status use_constants(const ModelConstants& constants) {
+    return constants_.replace(constants, target_->compute());
+  }
 
   // Enqueues slots for the rows of the target's last step, whose batch this is but for its
   // kv_layers and logit_rows. `ids` are those of the tokens that follow. Error: kInvalidArgument.
@@ -70,12 +84,18 @@ class DraftPass {
   [[nodiscard]] int64_t arena_bytes() const;
 
  private:
-  DraftPass(std::unique_ptr<const models::DraftModel> model, ForwardPass& target)
-      : model_(std::move(model)), target_(&target) {}
+  DraftPass(std::unique_ptr<const models::DraftModel> model, const DraftPassOptions& options,
+            ForwardPass& target)
+      : options_(options), model_(std::move(model)), target_(&target) {}
 
-  Status load(const DraftPassOptions& options);
-  Status compile(const DraftPassOptions& options);
+  // The files of a folder, which have weights of the model.
+  [[nodiscard]] Result<std::unique_ptr<const checkpoint::WeightSource>> open(
+      const std::filesystem::path& folder, bool dummy_weights) const;
+  [[nodiscard]] checkpoint::LoadOptions load_options(const checkpoint::ModelConfig& config) const;
+  Status load();
+  Status compile();
 
+  const DraftPassOptions options_;
   std::unique_ptr<const models::DraftModel> model_;
   ForwardPass* target_;
   ModelConstants constants_;

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/same_model.h"
 #include "graph/builder.h"
 #include "models/registry.h"
 #include "runner/cache_plan.h"
@@ -37,34 +38,39 @@ Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& o
 Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& options,
                                                          std::shared_ptr<ComputeDevice> device) {
   HEDDLE_CHECK_EQ(device->context().exact, options.exact);
-  std::unique_ptr<ForwardPass> pass(new ForwardPass(std::move(device)));
+  std::unique_ptr<ForwardPass> pass(new ForwardPass(options, std::move(device)));
   HEDDLE_RETURN_IF_ERROR(pass->device().make_current());
-  HEDDLE_RETURN_IF_ERROR(pass->load(options));
-  HEDDLE_RETURN_IF_ERROR(pass->compile(options));
+  HEDDLE_RETURN_IF_ERROR(pass->load());
+  HEDDLE_RETURN_IF_ERROR(pass->compile());
   return pass;
 }
 
-Status ForwardPass::load(const ForwardOptions& options) {
-  HEDDLE_ASSIGN_OR_RETURN(config_, models::load_config(options.model_dir));
+checkpoint::LoadOptions ForwardPass::load_options(const checkpoint::ModelConfig& config,
+                                                  bool dummy_weights) const {
+  std::optional<DType> dtype = options_.exact ? DType::kF32 : options_.dtype;
+  if (!dtype && dummy_weights) dtype = config.dtype.value_or(DType::kBf16);
+  return {.dtype = dtype,
+          .ignored_prefixes = model_->ignored_prefixes(),
+          .num_threads = options_.num_threads,
+          .quantization = config.quantization ? &*config.quantization : nullptr,
+          .rounding = options_.rounding};
+}
+
+Status ForwardPass::load() {
+  HEDDLE_ASSIGN_OR_RETURN(config_, models::load_config(options_.model_dir));
   model_ = models::create_model(config_);
-  std::optional<DType> dtype = options.exact ? DType::kF32 : options.dtype;
-  if (!dtype && options.dummy_weights) dtype = config_.dtype.value_or(DType::kBf16);
+  checkpoint::LoadOptions load_options = this->load_options(config_, options_.dummy_weights);
+  load_options.progress = options_.on_load_progress;
   const std::optional<DType> kv_dtype =
-      choose_kv_dtype({options.kv_dtype, dtype == DType::kF32}, config_);
-  HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options.model_dir, options.dummy_weights));
+      choose_kv_dtype({options_.kv_dtype, load_options.dtype == DType::kF32}, config_);
+  HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options_.model_dir, options_.dummy_weights));
   if (kv_dtype == DType::kF8E4M3) {
     HEDDLE_ASSIGN_OR_RETURN(kv_scales_, load_kv_scales(*source, cache_needs()));
   }
   HEDDLE_ASSIGN_OR_RETURN(
       constants_,
       ModelConstants::load(
-          std::move(source), model_->weight_specs(),
-          {.dtype = dtype,
-           .ignored_prefixes = model_->ignored_prefixes(),
-           .num_threads = options.num_threads,
-           .progress = options.on_load_progress,
-           .quantization = config_.quantization ? &*config_.quantization : nullptr,
-           .rounding = options.rounding},
+          std::move(source), model_->weight_specs(), std::move(load_options),
           [this](const auto& weights) { return model_->derive_weights(weights); }, *compute_));
   dtype_ = constants_.weights().run_dtype();
   kv_dtype_ = kv_dtype.value_or(dtype_);
@@ -72,12 +78,35 @@ Status ForwardPass::load(const ForwardOptions& options) {
   return {};
 }
 
-Status ForwardPass::compile(const ForwardOptions& options) {
+Result<ModelConstants> ForwardPass::read_constants(const std::filesystem::path& model_dir,
+                                                   const checkpoint::ModelConfig& config,
+                                                   bool dummy_weights,
+                                                   const std::atomic<bool>* cancelled) const {
+  checkpoint::LoadOptions load_options = this->load_options(config, dummy_weights);
+  load_options.cancelled = cancelled;
+  HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(model_dir, dummy_weights));
+  if (kv_dtype_ == DType::kF8E4M3) {
+    HEDDLE_ASSIGN_OR_RETURN(const auto scales, load_kv_scales(*source, cache_needs()));
+    if (scales != kv_scales_) {
+      return checkpoint::differs_from_used(
+          "the scales of the FP8 KV cache differ from those in use");
+    }
+  }
+  HEDDLE_ASSIGN_OR_RETURN(
+      ModelConstants constants,
+      ModelConstants::load_beside(
+          std::move(source), model_->weight_specs(), std::move(load_options),
+          [this](const auto& weights) { return model_->derive_weights(weights); }, *compute_));
+  HEDDLE_RETURN_IF_ERROR(constants_.check_alike(constants));
+  return constants;
+}
+
+Status ForwardPass::compile() {
   const auto lookup = [this](std::string_view name) { return find_constant(name); };
   const ops::Extents largest{
-      .tokens = options.max_step_tokens,
-      .logits = options.max_logit_rows,
-      .sequences = options.max_sequences > 0 ? options.max_sequences : options.max_step_tokens};
+      .tokens = options_.max_step_tokens,
+      .logits = options_.max_logit_rows,
+      .sequences = options_.max_sequences > 0 ? options_.max_sequences : options_.max_step_tokens};
 
   graph::GraphBuilder g(ops::builtin_ops(), lookup, activations_);
   const ops::TensorMeta per_token(DType::kI32, {ops::SymbolicDim::of(ops::Symbol::kTokens)});
@@ -86,8 +115,8 @@ Status ForwardPass::compile(const ForwardOptions& options) {
   const models::ForwardOutputs outputs = model_->build(g, inputs);
   g.output(outputs.logits, "logits");
   g.output(outputs.head_rows, "head_rows");
-  std::vector<int64_t> layers = options.hidden_states;
-  if (options.collect_hidden_states) {
+  std::vector<int64_t> layers = options_.hidden_states;
+  if (options_.collect_hidden_states) {
     layers.resize(outputs.hidden_states.size());
     std::iota(layers.begin(), layers.end(), 0);
     hidden_states_.resize(layers.size());
@@ -98,8 +127,8 @@ Status ForwardPass::compile(const ForwardOptions& options) {
   }
   HEDDLE_ASSIGN_OR_RETURN(graph::Graph graph, g.finish());
   HEDDLE_ASSIGN_OR_RETURN(
-      main_, BatchProgram::create(std::move(graph), *compute_, largest, options.capture));
-  if (!options.head_alone) return {};
+      main_, BatchProgram::create(std::move(graph), *compute_, largest, options_.capture));
+  if (!options_.head_alone) return {};
 
   graph::GraphBuilder head(ops::builtin_ops(), lookup, activations_);
   const ops::TensorMeta rows(activations_, {ops::SymbolicDim::of(ops::Symbol::kLogits),

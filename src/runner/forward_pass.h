@@ -3,11 +3,12 @@
 // takes token rows and gives logits; where sequences keep their pages and states is handed in with
 // every run.
 //
-// Threading: confined to one thread at a time, which calls device().make_current() first. Cost:
-// run() allocates nothing on the CPU; elsewhere only where a step has more rows, pages or logits
-// than any before.
+// Threading: confined to one thread at a time, which calls device().make_current() first, but for
+// read_constants(). Cost: run() allocates nothing on the CPU; elsewhere only where a step has more
+// rows, pages or logits than any before.
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -69,6 +70,20 @@ class ForwardPass {
   Status enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
                  const ops::ForwardContext& batch, DrawnFeed* feed = nullptr);
   Status fetch_logits();
+
+  // The weights of another folder, whose config.json `config` is, as create() would have loaded
+  // them, on the host beside those in use. Thread-safe. Errors: those of loading, kCancelled, and
+  // kInvalidArgument, naming what differs, where they cannot take the place of those in use.
+  [[nodiscard]] Result<ModelConstants> read_constants(const std::filesystem::path& model_dir,
+                                                      const checkpoint::ModelConfig& config,
+                                                      bool dummy_weights,
+                                                      const std::atomic<bool>* cancelled) const;
+
+  // Puts what read_constants() gave in the place of those in use, where programs and captured steps
+  // find it. Waits for the copies. Error: kDeviceLost.
+  Status use_constants(const ModelConstants& constants) {
+    return constants_.replace(constants, *compute_);
+  }
 
   // [R, V] f32 in memory of the device, of the last run() or enqueue(); valid until the next.
   [[nodiscard]] MutableTensorView device_logits() const { return main_->output(0); }
@@ -155,11 +170,15 @@ class ForwardPass {
   [[nodiscard]] int64_t max_logit_rows() const { return main_->program().largest.logits; }
 
  private:
-  explicit ForwardPass(std::shared_ptr<ComputeDevice> device) : compute_(std::move(device)) {}
+  ForwardPass(const ForwardOptions& options, std::shared_ptr<ComputeDevice> device)
+      : options_(options), compute_(std::move(device)) {}
 
-  Status load(const ForwardOptions& options);
-  Status compile(const ForwardOptions& options);
+  [[nodiscard]] checkpoint::LoadOptions load_options(const checkpoint::ModelConfig& config,
+                                                     bool dummy_weights) const;
+  Status load();
+  Status compile();
 
+  const ForwardOptions options_;
   std::shared_ptr<ComputeDevice> compute_;
   checkpoint::ModelConfig config_;
   std::unique_ptr<const models::Model> model_;

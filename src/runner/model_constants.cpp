@@ -5,6 +5,8 @@
 
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/dummy_weights.h"
+#include "core/check.h"
+#include "device/cpu_device.h"
 
 namespace heddle::runner {
 
@@ -36,6 +38,39 @@ Result<ModelConstants> ModelConstants::load(std::unique_ptr<const checkpoint::We
   HEDDLE_ASSIGN_OR_RETURN(constants.derived_, derive(constants.weights_));
   HEDDLE_RETURN_IF_ERROR(constants.place(compute));
   return constants;
+}
+
+// In place of a device that has memory of its own, the host as a device: what lies on one is laid
+// out as on the other.
+Result<ModelConstants> ModelConstants::load_beside(
+    std::unique_ptr<const checkpoint::WeightSource> source,
+    std::span<const checkpoint::WeightSpec> specs, checkpoint::LoadOptions options,
+    const Derive& derive, const ComputeDevice& compute) {
+  ModelConstants constants;
+  if (!compute.shares_memory_with_host()) {
+    constants.host_ = std::make_unique<device::CpuDevice>(/*num_threads=*/1);
+  }
+  options.device = constants.host_.get();
+  HEDDLE_ASSIGN_OR_RETURN(constants.weights_,
+                          checkpoint::load_weights(std::move(source), specs, options));
+  HEDDLE_ASSIGN_OR_RETURN(constants.derived_, derive(constants.weights_));
+  return constants;
+}
+
+Status ModelConstants::replace(const ModelConstants& other, const ComputeDevice& compute) {
+  device::Stream& stream = compute.stream();
+  HEDDLE_RETURN_IF_ERROR(
+      weights_.replace(other.weights_, compute.shares_memory_with_host() ? nullptr : &stream));
+  HEDDLE_CHECK_EQ(derived_.size(), other.derived_.size());
+  for (size_t i = 0; i < derived_.size(); ++i) {
+    auto& [name, tensor] = derived_[i];
+    const TensorView from = other.derived_[i].second.view();
+    HEDDLE_CHECK(other.derived_[i].first == name && tensor.dtype() == from.dtype &&
+                 tensor.shape() == from.shape);
+    void* const to = memory_.empty() ? tensor.view().data : memory_[i].data();
+    HEDDLE_RETURN_IF_ERROR(stream.copy(to, from.data, from.num_bytes()));
+  }
+  return stream.synchronize();
 }
 
 Status ModelConstants::place(const ComputeDevice& compute) {

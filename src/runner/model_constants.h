@@ -33,6 +33,22 @@ class ModelConstants {
                                      checkpoint::LoadOptions options, const Derive& derive,
                                      const ComputeDevice& compute);
 
+  // The same on the host, beside constants that are in use: for their replace().
+  static Result<ModelConstants> load_beside(std::unique_ptr<const checkpoint::WeightSource> source,
+                                            std::span<const checkpoint::WeightSpec> specs,
+                                            checkpoint::LoadOptions options, const Derive& derive,
+                                            const ComputeDevice& compute);
+
+  // Whether replace() can put `other` in the place of these, which were loaded with the same specs
+  // and the same `derive`. Error: as LoadedWeights::check_alike().
+  [[nodiscard]] Status check_alike(const ModelConstants& other) const {
+    return weights_.check_alike(other.weights_);
+  }
+
+  // Copies what load_beside() gave, and check_alike() found alike, over these; addresses stay.
+  // Waits for the copies. `compute` is that of load(). Error: kDeviceLost; they are then of both.
+  Status replace(const ModelConstants& other, const ComputeDevice& compute);
+
   // Null: there is none of this name.
   [[nodiscard]] const TensorView* find(std::string_view name) const;
 
@@ -41,6 +57,7 @@ class ModelConstants {
  private:
   Status place(const ComputeDevice& compute);
 
+  std::unique_ptr<device::Device> host_;  // of load_beside(), in place of a device; outlives all
   checkpoint::LoadedWeights weights_;
   models::DerivedWeights derived_;
   std::vector<device::Buffer> memory_;  // of the device, where it does not read the host's

@@ -10,6 +10,7 @@
 
 #include "cache/page_allocator.h"
 #include "checkpoint/generation_config.h"
+#include "checkpoint/same_model.h"
 #include "core/check.h"
 #include "core/log.h"
 #include "models/registry.h"
@@ -30,6 +31,12 @@ namespace {
 
 constexpr int32_t kMaxChunkTokens = 65536;
 constexpr int64_t kMostVocabularyPadding = 256;
+
+class NewModelWeights final : public NewWeights {
+ public:
+  ModelConstants model;
+  std::optional<ModelConstants> draft;  // of a network whose weights are in the model's folder
+};
 
 class ModelRunner final : public Runner {
  public:
@@ -68,6 +75,31 @@ class ModelRunner final : public Runner {
     return device_steps_ ? device_steps_->wait() : thread_->wait();
   }
 
+  [[nodiscard]] Result<std::unique_ptr<NewWeights>> read_weights(
+      const WeightFolder& folder, const std::atomic<bool>& cancelled) const override {
+    HEDDLE_ASSIGN_OR_RETURN(const checkpoint::ModelConfig config,
+                            models::load_config(folder.model_dir));
+    if (const Status status = checkpoint::check_same_model(pass_->config(), config); !status.ok()) {
+      return status.with_context((folder.model_dir / "config.json").string());
+    }
+    auto weights = std::make_unique<NewModelWeights>();
+    HEDDLE_ASSIGN_OR_RETURN(
+        weights->model, pass_->read_constants(folder.model_dir, config, folder.dummy, &cancelled));
+    if (draft_pass_ != nullptr && draft_pass_->is_models_own()) {
+      HEDDLE_ASSIGN_OR_RETURN(
+          weights->draft,
+          draft_pass_->read_constants(folder.model_dir, config, folder.dummy, &cancelled));
+    }
+    return std::unique_ptr<NewWeights>(std::move(weights));
+  }
+
+  Status use_weights(const NewWeights& weights) override {
+    const auto& own = static_cast<const NewModelWeights&>(weights);
+    HEDDLE_RETURN_IF_ERROR(pass_->device().make_current());
+    HEDDLE_RETURN_IF_ERROR(pass_->use_constants(own.model));
+    return own.draft ? draft_pass_->use_constants(*own.draft) : ok_status();
+  }
+
   void recycle(request::StepOutput output) override {
     if (device_steps_) {
       device_steps_->recycle(std::move(output));
@@ -82,11 +114,13 @@ class ModelRunner final : public Runner {
               std::unique_ptr<ForwardPass> small_model)
       : sizes_(sizes),
         pass_(std::move(pass)),
+        draft_pass_(draft_pass.get()),
         executor_(*pass_, std::move(pools), sizes, context_length, LogitRows::kSampled,
                   std::move(draft_pass), std::move(small_model)) {}
 
   PoolSizes sizes_;
   std::unique_ptr<ForwardPass> pass_;  // the thread's where there is one, as is the executor
+  DraftPass* draft_pass_;              // the executor's; null: there is none
   StepExecutor executor_;
   std::unique_ptr<StepThread> thread_;       // of the CPU; ends before what it works on
   std::optional<DeviceSteps> device_steps_;  // of other devices
@@ -119,11 +153,7 @@ Result<std::optional<DType>> run_dtype(const EngineOptions& options) {
 }
 
 Status check_options(const EngineOptions& options) {
-  if (options.load_format != "auto" && options.load_format != "safetensors" &&
-      options.load_format != "dummy") {
-    return invalid_argument(fmt::format(
-        "load_format \"{}\" is not known; use auto, safetensors or dummy", options.load_format));
-  }
+  HEDDLE_RETURN_IF_ERROR(check_load_format(options.load_format));
   if (!cache::valid_page_size(options.page_size)) {
     return invalid_argument(
         fmt::format("page_size {} is not a power of two from 1 to 128", options.page_size));
@@ -270,14 +300,12 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
   std::unique_ptr<DraftPass> draft_pass;
   if (drafts.model != nullptr) {
     const SpeculativeOptions& speculative = options.speculative;
-    const auto& quantization = pass->config().quantization;
-    const bool is_models_own = speculative.algorithm == DraftAlgorithm::kMtp;
     auto created = DraftPass::create(
         std::move(drafts.model),
         {.weights_dir =
              speculative.draft_model_dir.empty() ? options.model_dir : speculative.draft_model_dir,
          .dummy_weights = options.load_format == "dummy",
-         .quantization = is_models_own && quantization ? &*quantization : nullptr,
+         .is_models_own = speculative.algorithm == DraftAlgorithm::kMtp,
          .rounding = rounding,
          .num_threads = options.num_threads,
          .capture = !options.disable_cuda_graph,
@@ -389,6 +417,12 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
 }
 
 }  // namespace
+
+Status check_load_format(const std::string& name) {
+  if (name == "auto" || name == "safetensors" || name == "dummy") return {};
+  return invalid_argument(
+      fmt::format("load_format \"{}\" is not known; use auto, safetensors or dummy", name));
+}
 
 Result<LoadedModel> load_model(const EngineOptions& options) {
   HEDDLE_RETURN_IF_ERROR(check_options(options));

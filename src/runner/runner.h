@@ -2,8 +2,12 @@
 // Runner: carries out a BatchPlan. The engine sees only this interface, so that tests drive the
 // whole engine with a fake one.
 //
-// Threading: confined to the engine thread.
+// Threading: confined to the engine thread, except read_weights().
 #pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
 
 #include "cache/pool_sizes.h"
 #include "request/batch_plan.h"
@@ -15,6 +19,18 @@ using cache::PoolSizes;
 
 // Enough to keep the device busy while the host accounts for one step and plans the next.
 inline constexpr int kMaxStepsInFlight = 2;
+
+// The folder of a checkpoint.
+struct WeightFolder {
+  std::filesystem::path model_dir;
+  bool dummy = false;  // its config.json alone counts, for seeded random weights
+};
+
+// Weights that read_weights() has read. Only the runner that did knows what is in them.
+class NewWeights {
+ public:
+  virtual ~NewWeights() = default;
+};
 
 class Runner {
  public:
@@ -36,6 +52,24 @@ class Runner {
   Result<request::StepOutput> run(const request::BatchPlan& plan) {
     HEDDLE_RETURN_IF_ERROR(submit(plan));
     return wait();
+  }
+
+  // Reads the weights of another checkpoint of the same model, as they would have been loaded at
+  // the start, beside those in use, which stay as they are. Any thread, also while steps run. Once
+  // `cancelled` is true it gives up. Errors: those of loading, naming the file or tensor;
+  // kInvalidArgument, naming the setting or weight, where the checkpoint is not of the same model,
+  // dtype and quantisation; kCancelled; kUnimplemented where weights cannot be exchanged.
+  [[nodiscard]] virtual Result<std::unique_ptr<NewWeights>> read_weights(
+      const WeightFolder& folder, const std::atomic<bool>& cancelled) const {
+    (void)folder, (void)cancelled;
+    return unimplemented("the weights of this runner cannot be exchanged");
+  }
+
+  // Puts them in the place of those in use, of the model and of what drafts with it. No step is in
+  // flight. Error: kDeviceLost; the weights are then of both.
+  virtual Status use_weights(const NewWeights& weights) {
+    (void)weights;
+    return unimplemented("the weights of this runner cannot be exchanged");
   }
 
   // Takes back an output of wait() that has been processed, so that a later step can use its
