@@ -11,6 +11,7 @@
 // still runs (each request gets its final event) and joins.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -112,6 +113,23 @@ enum class PauseMode {
   kInPlace,  // they stay where they are and keep their memory
 };
 
+// The weights that take the place of those in use, and what becomes of requests.
+struct WeightUpdate {
+  std::filesystem::path model_dir;   // of another checkpoint of the same model, stored alike
+  std::string load_format = "auto";  // as EngineOptions::load_format
+  bool abort_all_requests = false;   // what runs or waits ends with FinishReason::kAbort; otherwise
+                                     // it is waited for
+  bool flush_cache = true;   // false: the cache keeps what the old weights computed, and requests
+                             // that find it there, or that a pause has kept, continue from it
+  bool pause_after = false;  // as pause(PauseMode::kInPlace)
+};
+
+// What an update did.
+struct WeightsUpdated {
+  int64_t num_paused_requests = 0;  // that a pause has kept, and that continue with the new weights
+  int64_t num_weight_updates = 0;   // since the start, this one included
+};
+
 class Engine {
  public:
   // The event is the callback's: it may move out of it. Callbacks that only read take a const
@@ -175,6 +193,18 @@ class Engine {
 
   // Continues where pause() stopped; so does drain(). Harmless when nothing is paused.
   virtual void resume(std::function<void(Status)> on_done) = 0;
+
+  // Exchanges the weights for those of another folder. They are read beside the ones in use, while
+  // requests run as ever. Then requests that come wait, until those that came before have ended,
+  // all with the old weights; an engine that is paused exchanges at once, and what its pause has
+  // kept continues with the new ones, computed from its first token unless the cache is kept. Only
+  // weights are read: tokenizer, sampling and ends of text stay. `on_done`, once, as that of
+  // clear_cache(). Errors, with which everything stays as it was: kInvalidArgument, kNotFound,
+  // kDataLoss, kResourceExhausted and kUnimplemented, naming the folder and what is wrong with it,
+  // or differs; kInvalidArgument where the engine is exact and the cache is to be kept;
+  // kResourceExhausted while another update goes on; kUnavailable when the engine ends before.
+  virtual void update_weights(WeightUpdate update,
+                              std::function<void(Result<WeightsUpdated>)> on_done) = 0;
 
   using StepsCallback = std::function<void(std::vector<StepRecord> steps)>;
 

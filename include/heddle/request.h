@@ -142,6 +142,10 @@ struct RequestEvent {
   std::vector<TokenLogprob> logprobs;  // one per token of this event, if asked for
   std::optional<Finish> finish;        // set exactly once, in the last event
 
+  // How often the engine had exchanged its weights (Engine::update_weights()) when these tokens
+  // were drawn.
+  int64_t num_weight_updates = 0;
+
   // Totals so far.
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;

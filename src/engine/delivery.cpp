@@ -188,6 +188,7 @@ int64_t Delivery::finish_all(const Finish& reason) {
 void Delivery::send(LiveRequest& live, double now) {
   const Sequence& sequence = live.sequence;
   const SequenceTimings& timings = sequence.timings;
+  event_.num_weight_updates = num_weight_updates_;
   event_.prompt_tokens = sequence.num_prompt_tokens;
   event_.completion_tokens = live.num_delivered;
   event_.cached_tokens = sequence.cache_report.reused_tokens;

@@ -66,6 +66,9 @@ class Delivery {
   // Ends all requests, oldest first. Returns how many.
   int64_t finish_all(const Finish& finish);
 
+  // Events from now on are of weights that were exchanged so often.
+  void set_num_weight_updates(int64_t count) { num_weight_updates_ = count; }
+
   // Frees ended requests that no step in flight reads any more.
   void free_ended();
 
@@ -105,6 +108,7 @@ class Delivery {
   RequestEvent event_;  // reused
   int64_t num_ended_ = 0;
   int64_t num_streams_ = 0;
+  int64_t num_weight_updates_ = 0;
   int64_t prompt_tokens_ = 0;
   int64_t output_tokens_ = 0;
 };

@@ -84,6 +84,7 @@ class EngineFixture {
     MetricsOptions metrics;
     SchedulingOptions scheduling = one_step_at_a_time();  // for tests that count steps
     CacheOptions cache;
+    bool exact = false;
     double watchdog_seconds = 0;
     std::function<void()> on_stuck;
     std::function<void()> on_failure;
@@ -111,6 +112,7 @@ class EngineFixture {
     parts.options.metrics = options.metrics;
     parts.options.scheduling = options.scheduling;
     parts.options.cache = options.cache;
+    parts.options.exact = options.exact;
     if (options.drive == Drive::kManual) parts.clock = &clock;
     parts.drive = options.drive;
     parts.options.watchdog_seconds = options.watchdog_seconds;

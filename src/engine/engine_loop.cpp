@@ -2,6 +2,7 @@
 #include "engine/engine_loop.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
@@ -18,6 +19,7 @@
 #include "engine/scheduler_setup.h"
 #include "request/refusal.h"
 #include "request/validate.h"
+#include "runner/model_runner.h"
 #include "speculative/draft_algorithm.h"
 
 namespace heddle::engine {
@@ -122,6 +124,7 @@ EngineLoop::EngineLoop(EngineParts parts, Made made)
       pipeline_(std::move(parts.runner), *scheduler_, activity_, clock_,
                 {.overlap = options_.scheduling.overlap, .vocab_size = info_.vocab_size}),
       step_log_(made.pool_tokens),
+      weight_reader_(parts.drive == Drive::kThread, [this] { inbox_.wake(); }),
       on_stuck_(std::move(parts.on_stuck)) {}
 
 void EngineLoop::start_threads() {
@@ -154,6 +157,7 @@ EngineLoop::~EngineLoop() {
   inbox_.take(mail_);
   const Status ended = unavailable("the engine has ended");
   answer_clears(ended);
+  answer_update(ended);
   answer_pauses(ended);
   answer_inspections(ended);
 }
@@ -250,6 +254,18 @@ void EngineLoop::resume(std::function<void(Status)> on_done) {
   inbox_.pause({.mode = std::nullopt, .on_done = std::move(on_done)});
 }
 
+void EngineLoop::update_weights(WeightUpdate update,
+                                std::function<void(Result<WeightsUpdated>)> on_done) {
+  Status status = runner::check_load_format(update.load_format);
+  if (status.ok() && options_.exact && !update.flush_cache) {
+    status = invalid_argument(
+        "flush_cache is false, but the engine is exact: what its cache holds is of the old weights "
+        "and answers from it would be of both; flush it");
+  }
+  if (!status.ok()) return on_done(std::move(status));
+  inbox_.update_weights({.update = std::move(update), .on_done = std::move(on_done)});
+}
+
 void EngineLoop::inspect(InspectionOptions options,
                          std::function<void(Result<Inspection>)> on_done) {
   InspectionCall call{.options = std::move(options), .prompt = {}, .on_done = std::move(on_done)};
@@ -284,6 +300,7 @@ void EngineLoop::run_thread() {
 
 // In a pause only the time limits of requests and clear calls are left to watch.
 Inbox::Sleep EngineLoop::sleep() const {
+  if (new_weights_ != nullptr) return Inbox::Sleep::kNone;
   if (delivery_.empty() && pipeline_.empty() && mail_.clears.empty()) return Inbox::Sleep::kLong;
   return paused_ ? Inbox::Sleep::kShort : Inbox::Sleep::kNone;
 }
@@ -291,7 +308,7 @@ Inbox::Sleep EngineLoop::sleep() const {
 bool EngineLoop::step() {
   HEDDLE_CHECK(!thread_.joinable());
   run_round();
-  return !delivery_.empty() || !pipeline_.empty();
+  return !delivery_.empty() || !pipeline_.empty() || new_weights_ != nullptr;
 }
 
 // Libraries may throw, above all when memory runs out. That must end requests, not the process: the
@@ -303,9 +320,11 @@ void EngineLoop::run_round() {
       take_arrivals();
       take_pauses();
       take_clears();
+      take_update();
       take_inspections();
       if (failed_) {
         answer_pauses(inbox_.closed());
+        answer_update(inbox_.closed());
         finish_all({.reason = FinishReason::kError, .error = inbox_.failure()});
       } else if (paused_) {
         end_dropped();
@@ -482,6 +501,76 @@ void EngineLoop::answer_clears(const Status& status) {
   for (const ClearCall& call : calls) call.on_done(status);
 }
 
+// Starts to read an update, and makes it when it is read and the requests before it have ended.
+void EngineLoop::take_update() {
+  if (failed_ || !mail_.update) return;
+  if (new_weights_ == nullptr && !weight_reader_.busy()) {
+    const WeightUpdate& update = mail_.update->update;
+    log_info(fmt::format("reading the weights of {}", update.model_dir.string()));
+    const Status started = weight_reader_.start(
+        [&runner = pipeline_.runner(),
+         folder = runner::WeightFolder{.model_dir = update.model_dir,
+                                       .dummy = update.load_format == "dummy"}](
+            const std::atomic<bool>& cancelled) { return runner.read_weights(folder, cancelled); });
+    if (!started.ok()) return answer_update(started);
+  }
+  if (auto read = weight_reader_.take()) {
+    if (!read->ok()) return answer_update(read->status());
+    new_weights_ = std::move(*read).value();
+  }
+  if (new_weights_ != nullptr && ready_for_weights()) use_weights();
+}
+
+// Whether nothing is left that has to end with the old weights; sees to it that it does.
+bool EngineLoop::ready_for_weights() {
+  if (mail_.update->update.abort_all_requests) {
+    while (!failed_ && !pipeline_.empty()) finish_step();
+    if (failed_) return false;
+    finish_all({.reason = FinishReason::kAbort});
+  }
+  if (paused_) return true;
+  scheduler_->hold_arrivals(true);
+  settle();
+  return pipeline_.empty() && delivery_.num_live() == scheduler_->stats().num_held;
+}
+
+void EngineLoop::use_weights() {
+  const WeightUpdate& update = mail_.update->update;
+  const int64_t num_paused = paused_ ? delivery_.num_live() : 0;
+  if (update.flush_cache) {
+    scheduler_->retract_all();
+    scheduler_->clear_cache();
+  }
+  if (const Status status = pipeline_.use_weights(*new_weights_); !status.ok()) {
+    return fail(status);
+  }
+  new_weights_.reset();
+  delivery_.set_num_weight_updates(++num_weight_updates_);
+  if (metrics_ != nullptr) metrics_->on_weights_updated();
+  log_info(fmt::format("the weights are those of {} from now on", update.model_dir.string()));
+  if (update.pause_after && !paused_) apply_pause(PauseMode::kInPlace);
+  answer_update(
+      WeightsUpdated{.num_paused_requests = num_paused, .num_weight_updates = num_weight_updates_});
+}
+
+// Ends an update, made or not.
+void EngineLoop::answer_update(Result<WeightsUpdated> result) {
+  if (!mail_.update) return;
+  weight_reader_.cancel();
+  new_weights_.reset();
+  scheduler_->hold_arrivals(false);
+  settle();
+  const UpdateCall call = std::move(*mail_.update);
+  mail_.update.reset();
+  inbox_.on_update_answered();
+  if (!result.ok() && result.status().code() != StatusCode::kUnavailable) {
+    result = result.status().with_context(fmt::format(
+        "the weights in use stay; those of {} cannot be used", call.update.model_dir.string()));
+    log_warning(result.status().message());
+  }
+  call.on_done(std::move(result));
+}
+
 void EngineLoop::take_inspections() {
   if (failed_) return answer_inspections(inbox_.closed());
   for (const InspectionCall& call : std::exchange(mail_.inspections, {})) call.on_done(look(call));
@@ -513,7 +602,7 @@ void EngineLoop::run_step() {
   const bool launched = launch_step();
   if (!pipeline_.empty()) {
     if (pipeline_.full() || !launched) finish_step();
-  } else if (!launched && !delivery_.empty()) {
+  } else if (!launched && delivery_.num_live() > scheduler_->stats().num_held) {
     fail(internal_error(
         fmt::format("{} requests are live, but none can run", delivery_.num_live())));
   }

@@ -5,6 +5,7 @@
 // - Scheduler (scheduler/scheduler.h): which requests run in the next step.
 // - StepPipeline (step_pipeline.h): plans on their way to the runner, and their outputs back.
 // - Delivery (delivery.h): tokens become events; requests end.
+// - WeightReader (weight_reader.h): other weights on their way into memory.
 // - Activity (activity.h): what the thread is doing, for other threads.
 //
 // A round takes the mail, then plans one step and processes one. Steps overlap: while the runner
@@ -17,6 +18,10 @@
 //
 // A paused loop computes nothing and does the rest: it takes requests, cancels them, ends those
 // that are out of time.
+//
+// An update of the weights is read beside the rounds. Then arrivals are held back, and when all
+// others have ended the new weights take the place of the old ones between two rounds: no step, and
+// unless a pause has kept a request no answer, is of both.
 //
 // Threading:  the functions of Engine are thread-safe; an idle loop sleeps. Drive::kManual starts
 //             no thread: then everything is confined to the thread that calls step(), and time
@@ -45,6 +50,7 @@
 #include "engine/step_pipeline.h"
 #include "engine/step_recorder.h"
 #include "engine/watchdog.h"
+#include "engine/weight_reader.h"
 #include "runner/runner.h"
 #include "scheduler/scheduler.h"
 #include "speculative/drafter.h"
@@ -109,6 +115,8 @@ class EngineLoop final : public Engine {
   void clear_cache(double timeout_seconds, std::function<void(Status)> on_done) override;
   void pause(PauseMode mode, std::function<void(Status)> on_done) override;
   void resume(std::function<void(Status)> on_done) override;
+  void update_weights(WeightUpdate update,
+                      std::function<void(Result<WeightsUpdated>)> on_done) override;
   void inspect(InspectionOptions options, std::function<void(Result<Inspection>)> on_done) override;
 
   Status record_steps(int64_t max_steps, StepsCallback on_done) override {
@@ -165,6 +173,10 @@ class EngineLoop final : public Engine {
   void answer_pauses(const Status& status);
   void take_clears();
   void answer_clears(const Status& status);
+  void take_update();
+  [[nodiscard]] bool ready_for_weights();
+  void use_weights();
+  void answer_update(Result<WeightsUpdated> result);
   void take_inspections();
   [[nodiscard]] Result<Inspection> look(const InspectionCall& call) const;
   void answer_inspections(const Status& status);
@@ -200,8 +212,12 @@ class EngineLoop final : public Engine {
   Delivery delivery_;
   StepPipeline pipeline_;
   StepLog step_log_;
-  Mail mail_;                                // clears stay until the engine is idle
-  std::vector<request::Sequence*> call_;     // reused
+  WeightReader weight_reader_;                       // for mail_.update
+  std::unique_ptr<runner::NewWeights> new_weights_;  // that were read and wait to be used
+  int64_t num_weight_updates_ = 0;
+  Mail mail_;                             // clears stay until the engine is idle, an update until
+                                          // it is made
+  std::vector<request::Sequence*> call_;  // reused
   std::vector<scheduler::Dropped> dropped_;  // reused
   bool paused_ = false;
   bool failed_ = false;

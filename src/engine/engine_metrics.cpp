@@ -95,6 +95,8 @@ void EngineMetrics::make_load() {
                                   "How long the model took to load.");
   start_seconds_ = registry_.gauge({"heddle_start_seconds", "sglang:engine_startup_time"},
                                    "How long the engine took to start, the model included.");
+  weight_updates_ =
+      registry_.counter({"heddle_weight_updates_total"}, "Times that the weights were exchanged.");
 }
 
 void EngineMetrics::make_requests() {

@@ -43,6 +43,9 @@ class EngineMetrics {
   // The engine is about to run: how long the model took, and the whole start.
   void on_started(double load_seconds, double start_seconds);
 
+  // Other weights took the place of the old ones.
+  void on_weights_updated() { weight_updates_.add(1); }
+
   // A request was refused when it came or while it waited, or ran out of time.
   void on_refused(const Status& reason);
 
@@ -99,6 +102,7 @@ class EngineMetrics {
   MetricGauge states_used_, states_cached_, states_free_, state_usage_;
   MetricGauge new_token_ratio_, decode_context_, decode_rate_;
   MetricGauge load_seconds_, start_seconds_;
+  MetricCounter weight_updates_;
 
   // Requests.
   MetricCounter requests_, aborted_, prompt_tokens_, output_tokens_, cached_tokens_;

@@ -154,6 +154,30 @@ void Inbox::clear_cache(ClearCall call) {
   call.on_done(std::move(refused));
 }
 
+void Inbox::update_weights(UpdateCall call) {
+  Status refused;
+  {
+    const MutexLock lock(mutex_);
+    refused = refusal();
+    if (refused.ok() && update_open_) {
+      refused = resource_exhausted("another update of the weights goes on; wait for its answer");
+    }
+    if (refused.ok()) {
+      mail_.update = std::move(call);
+      update_open_ = true;
+      mail_came_.notify_one();
+      return;
+    }
+  }
+  call.on_done(std::move(refused));
+}
+
+void Inbox::wake() {
+  const MutexLock lock(mutex_);
+  woken_ = true;
+  mail_came_.notify_one();
+}
+
 void Inbox::inspect(InspectionCall call) {
   Status refused;
   {
@@ -243,7 +267,8 @@ std::string Inbox::describe() const {
 
 bool Inbox::has_mail() const {
   return stopping_ || abort_requested_ || !mail_.arrivals.empty() || !mail_.cancelled.empty() ||
-         !mail_.pauses.empty() || !mail_.clears.empty() || !mail_.inspections.empty();
+         !mail_.pauses.empty() || !mail_.clears.empty() || mail_.update || woken_ ||
+         !mail_.inspections.empty();
 }
 
 Inbox::Orders Inbox::wait(Sleep sleep) {
@@ -264,6 +289,8 @@ void Inbox::take(Mail& mail) {
   }
   append(mail.pauses, mail_.pauses);
   append(mail.clears, mail_.clears);
+  if (mail_.update) mail.update = std::exchange(mail_.update, std::nullopt);
+  woken_ = false;
   // One at a time, so that many of them delay no step by much. The others stay mail, for which the
   // engine thread does not sleep.
   while (!mail_.inspections.empty() && (stopping_ || mail.inspections.empty())) {
@@ -287,6 +314,11 @@ void Inbox::on_ended(int64_t count, int64_t num_aborted_by_drain) {
 void Inbox::on_clears_answered(int64_t count) {
   const MutexLock lock(mutex_);
   num_open_clears_ -= count;
+}
+
+void Inbox::on_update_answered() {
+  const MutexLock lock(mutex_);
+  update_open_ = false;
 }
 
 void Inbox::show_queue(int64_t num_queued, int64_t num_free_slots) {

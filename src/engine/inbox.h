@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inbox: everything that other threads leave for the engine thread: requests, cancellations,
-// pauses, calls to clear the cache and inspections. It also knows which requests are unfinished,
-// refuses what exceeds the limits of the queue, and lets the engine thread sleep until there is
-// mail.
+// pauses, calls to clear the cache, updates of weights and inspections. It also knows which
+// requests are unfinished, refuses what exceeds the limits of the queue, and lets the engine thread
+// sleep until there is mail.
 //
 //   other threads                          engine thread
 //   submit() cancel() pause()         ->   wait() take()
 //   clear_cache() inspect()
+//   update_weights() wake()
 //   drain() stop()                    <-   release_id() on_ended() show_queue() fail()
 //
 // Everything has a bound: arrivals by max_queued and the free batch slots, cancellations by the
-// unfinished requests, pauses, clear calls and inspections by constants in inbox.cpp.
+// unfinished requests, pauses, clear calls and inspections by constants in inbox.cpp; there is one
+// update of weights.
 //
 // Threading: thread-safe. The functions of the second part are the engine thread's only.
 // Invariants: the ids of unfinished requests are unique; sequence ids ascend in order of submission
@@ -46,6 +48,11 @@ struct ClearCall {
   std::function<void(Status)> on_done;
 };
 
+struct UpdateCall {
+  WeightUpdate update;
+  std::function<void(Result<WeightsUpdated>)> on_done;
+};
+
 struct InspectionCall {
   InspectionOptions options;
   std::unique_ptr<request::Sequence> prompt;  // null: none is looked up
@@ -58,6 +65,7 @@ struct Mail {
   std::vector<int64_t> cancelled;  // sequence ids, each at most once
   std::vector<PauseCall> pauses;
   std::vector<ClearCall> clears;
+  std::optional<UpdateCall> update;
   std::vector<InspectionCall> inspections;
 };
 
@@ -87,7 +95,11 @@ class Inbox {
   // wait already, with kUnavailable after stop(), begin_drain() or fail().
   void pause(PauseCall call) HEDDLE_EXCLUDES(mutex_);
   void clear_cache(ClearCall call) HEDDLE_EXCLUDES(mutex_);
+  void update_weights(UpdateCall call) HEDDLE_EXCLUDES(mutex_);
   void inspect(InspectionCall call) HEDDLE_EXCLUDES(mutex_);
+
+  // The engine thread does a round, though there is no mail.
+  void wake() HEDDLE_EXCLUDES(mutex_);
 
   // Refuses requests from now on and ends a pause.
   void begin_drain() HEDDLE_EXCLUDES(mutex_);
@@ -145,6 +157,9 @@ class Inbox {
   // So many of the clear calls that were taken are answered.
   void on_clears_answered(int64_t count) HEDDLE_EXCLUDES(mutex_);
 
+  // The update of weights that was taken is answered.
+  void on_update_answered() HEDDLE_EXCLUDES(mutex_);
+
   // The figures by which submit() limits the queue: requests that wait with the scheduler, and
   // batch slots for arrivals that need not wait. All arrivals that were taken are with the
   // scheduler.
@@ -178,7 +193,9 @@ class Inbox {
   std::unordered_map<std::string, OpenRequest> open_ HEDDLE_GUARDED_BY(mutex_);  // by request id
   int64_t num_unfinished_ HEDDLE_GUARDED_BY(mutex_) = 0;
   int64_t num_open_clears_ HEDDLE_GUARDED_BY(mutex_) = 0;  // taken or not, not answered
-  int64_t num_queued_ HEDDLE_GUARDED_BY(mutex_) = 0;       // taken, never ran
+  bool update_open_ HEDDLE_GUARDED_BY(mutex_) = false;     // likewise
+  bool woken_ HEDDLE_GUARDED_BY(mutex_) = false;
+  int64_t num_queued_ HEDDLE_GUARDED_BY(mutex_) = 0;  // taken, never ran
   int64_t num_free_slots_ HEDDLE_GUARDED_BY(mutex_);
   int64_t next_sequence_id_ HEDDLE_GUARDED_BY(mutex_) = 1;
   uint64_t seed_state_ HEDDLE_GUARDED_BY(mutex_);

@@ -157,6 +157,11 @@ Result<FinishedStep> StepPipeline::wait() {
   return FinishedStep{.plan = &slot.plan, .output = std::move(output), .facts = slot.facts};
 }
 
+Status StepPipeline::use_weights(const runner::NewWeights& weights) {
+  HEDDLE_CHECK(empty());
+  return runner_->use_weights(weights);
+}
+
 void StepPipeline::abandon_all() {
   while (!empty()) {
     const BatchPlan& plan = oldest().plan;

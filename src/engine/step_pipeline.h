@@ -71,6 +71,11 @@ class StepPipeline {
   // launched.
   void abandon_all();
 
+  // Runner::use_weights(), while no step is in flight (checked).
+  Status use_weights(const runner::NewWeights& weights);
+
+  [[nodiscard]] const runner::Runner& runner() const { return *runner_; }
+
   // Since the start.
   [[nodiscard]] int64_t num_finished() const { return num_finished_; }
 

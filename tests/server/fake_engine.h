@@ -235,6 +235,28 @@ class FakeEngine final : public Engine {
     return pauses_;
   }
 
+  // The answer of update_weights() from now on, unless control calls are refused. After an OK one
+  // events are of the new weights.
+  void set_update_status(Status status) {
+    const std::lock_guard lock(mutex_);
+    update_status_ = std::move(status);
+  }
+
+  void update_weights(WeightUpdate update,
+                      std::function<void(Result<WeightsUpdated>)> on_done) override {
+    if (const Status refusal = control_refusal(); !refusal.ok()) return on_done(refusal);
+    const std::lock_guard lock(mutex_);  // no event is made before the caller knows
+    updates_.push_back(std::move(update));
+    if (!update_status_.ok()) return on_done(update_status_);
+    on_done(WeightsUpdated{.num_paused_requests = paused_ ? static_cast<int64_t>(live_.size()) : 0,
+                           .num_weight_updates = ++num_weight_updates_});
+  }
+
+  [[nodiscard]] std::vector<WeightUpdate> updates() const {
+    const std::lock_guard lock(mutex_);
+    return updates_;
+  }
+
   // The answer of inspect() from now on, unless control calls are refused.
   void set_inspection(Inspection inspection) {
     const std::lock_guard lock(mutex_);
@@ -343,6 +365,7 @@ class FakeEngine final : public Engine {
           if (live->next + 1 < live->events.size()) ++live->next;
         }
         live->completion_tokens += static_cast<int64_t>(event.tokens.size());
+        event.num_weight_updates = num_weight_updates_;
         event.prompt_tokens = static_cast<int64_t>(live->request.prompt.size());
         event.completion_tokens = live->completion_tokens;
         const bool last = event.finish.has_value();
@@ -384,6 +407,9 @@ class FakeEngine final : public Engine {
   StepsCallback on_steps_;
   Inspection inspection_;
   InspectionOptions inspected_;
+  Status update_status_;
+  std::vector<WeightUpdate> updates_;
+  int64_t num_weight_updates_ = 0;
   int64_t steps_ = 0;
   bool paused_ = false;
   bool draining_ = false;

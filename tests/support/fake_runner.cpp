@@ -85,6 +85,30 @@ void FakeRunner::set_working(int32_t slot, const ToyState& value, bool has_memor
   states_.set(slot, value, has_memory);
 }
 
+namespace {
+
+class NamedWeights final : public runner::NewWeights {
+ public:
+  explicit NamedWeights(std::string name) : folder(std::move(name)) {}
+
+  const std::string folder;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<runner::NewWeights>> FakeRunner::read_weights(
+    const runner::WeightFolder& folder, const std::atomic<bool>& cancelled) const {
+  if (on_read_weights) HEDDLE_RETURN_IF_ERROR(on_read_weights(folder, cancelled));
+  return std::unique_ptr<runner::NewWeights>(
+      std::make_unique<NamedWeights>(folder.model_dir.string()));
+}
+
+Status FakeRunner::use_weights(const runner::NewWeights& given) {
+  if (num_in_flight_ > 0) complain("weights were exchanged under a step");
+  weights = static_cast<const NamedWeights&>(given).folder;
+  return {};
+}
+
 TokenId FakeRunner::next_token(std::span<const TokenId> tokens,
                                std::span<const TokenId> forbidden) {
   return toy_draw({.num_tokens = kVocabSize}, toy_hidden_after(tokens), 0, forbidden).value();

@@ -16,8 +16,10 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,6 +55,13 @@ class FakeRunner final : public runner::Runner {
   // Fails a draw of one sequence, which has drawn so many tokens before.
   std::function<Status(const request::PlannedSequence&, int64_t num_drawn)> sequence_error;
 
+  // Called by read_weights(), on whatever thread; its error is that of the call.
+  std::function<Status(const runner::WeightFolder&, const std::atomic<bool>& cancelled)>
+      on_read_weights;
+
+  // The folder of the weights in use, for scripts that draw by them; empty: those it began with.
+  std::string weights;
+
   bool lazy = true;  // false: steps are computed in submit(), which then returns on_step's status
   bool checks_plans = true;  // off: no allocation of its own
   ToyVocabulary vocabulary;
@@ -65,6 +74,9 @@ class FakeRunner final : public runner::Runner {
 
   Status submit(const request::BatchPlan& plan) override;
   Result<request::StepOutput> wait() override;
+  [[nodiscard]] Result<std::unique_ptr<runner::NewWeights>> read_weights(
+      const runner::WeightFolder& folder, const std::atomic<bool>& cancelled) const override;
+  Status use_weights(const runner::NewWeights& given) override;
   void recycle(request::StepOutput output) override;
 
   // Faults of plans and of the data found in pages and states.

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// WeightReader: reads new weights on a thread of its own, so that requests run meanwhile.
+//
+//   start() -> take(): nothing yet, ..., the weights or why there are none -> start() ...
+//
+// Threading: confined to the engine thread; what start() is given runs on the other.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "core/mutex.h"
+#include "runner/runner.h"
+
+namespace heddle::engine {
+
+class WeightReader {
+ public:
+  using Weights = Result<std::unique_ptr<runner::NewWeights>>;
+
+  // Returns soon after `cancelled` has become true. An exception becomes its error.
+  using Read = std::function<Weights(const std::atomic<bool>& cancelled)>;
+
+  // `on_read` is called on the reader's thread when take() has something. With no `own_thread`
+  // start() itself reads.
+  WeightReader(bool own_thread, std::function<void()> on_read);
+
+  // Has the thread give up, and waits for it.
+  ~WeightReader() { cancel(); }
+
+  WeightReader(const WeightReader&) = delete;
+  WeightReader& operator=(const WeightReader&) = delete;
+
+  // Something was started and take() has not given it yet.
+  [[nodiscard]] bool busy() const { return busy_; }
+
+  // Not while busy (checked). Error: kResourceExhausted when the system has no thread.
+  Status start(Read read);
+
+  // What was read, once; none while it goes on.
+  [[nodiscard]] std::optional<Weights> take() HEDDLE_EXCLUDES(mutex_);
+
+  // Gives up what goes on; nothing is busy then.
+  void cancel() HEDDLE_EXCLUDES(mutex_);
+
+ private:
+  void run(const Read& read) HEDDLE_EXCLUDES(mutex_);
+
+  const bool own_thread_;
+  const std::function<void()> on_read_;
+  const Status out_of_memory_;  // made while memory was left
+  bool busy_ = false;
+  std::atomic<bool> cancelled_ = false;
+  Mutex mutex_;
+  std::optional<Weights> weights_ HEDDLE_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace heddle::engine
