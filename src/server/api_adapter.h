@@ -37,6 +37,10 @@ class ApiAdapter {
  public:
   virtual ~ApiAdapter() = default;
 
+  // The events from now on are of other weights than those of CallContext::weight_version. An API
+  // that does not show the name leaves it alone.
+  virtual void set_weight_version(std::string name) { (void)name; }
+
   // Appends the messages of a stream to `out`, nothing otherwise. `event.finish`, if set, is not an
   // error.
   virtual void event(size_t choice, const RequestEvent& event, std::string& out) = 0;
@@ -78,6 +82,7 @@ struct PreparedCall {
   std::vector<Request> requests;  // one per choice, prompt-major; their ids are set at submission
   std::shared_ptr<ApiAdapter> adapter;
   std::optional<BackgroundAnswer> background;
+  int64_t num_weight_updates = 0;  // of the engine, as far as the adapter knows
 };
 
 // An answer where the call needs no engine.
@@ -102,6 +107,7 @@ struct CallContext {
   std::string id;                                              // from the header, or made up
   int64_t created = 0;                                         // seconds since 1970
   std::string weight_version = "default";
+  int64_t num_weight_updates = 0;  // of the engine, when the weights had that name
   AnswerOptions answers = {};
 };
 

@@ -31,6 +31,7 @@ constexpr std::pair<std::string_view, std::string_view> kSummaries[] = {
     {"/v1/loads", "Requests and tokens under way, with totals"},
     {"/get_weight_version", "The name of the weights"},
     {"/update_weight_version", "Gives the weights another name"},
+    {"/update_weights_from_disk", "Exchanges the weights for those of another folder"},
     {"/v1/models", "The names the model is served by"},
     {"/v1/models/{model}", "One of these names"},
     {"/v1/chat/completions", "OpenAI's chat: messages in, an answer out"},

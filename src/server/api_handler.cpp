@@ -31,6 +31,7 @@
 #include "server/server_info.h"
 #include "server/session_fields.h"
 #include "server/tokenize.h"
+#include "server/weight_update.h"
 
 namespace heddle::server {
 
@@ -84,6 +85,9 @@ void ApiHandler::set_post(Post post, PostAfter post_after) {
                                              ? std::filesystem::temp_directory_path(ignored)
                                              : std::filesystem::path(options_.profile_path),
                                          host_.threads, options_.unix_time);
+  host_.weight_version_after = [this](int64_t num_weight_updates) {
+    return weight_version_.name_after(num_weight_updates);
+  };
   host_.on_tokens = [this](const ApiKey& key, int64_t num_tokens) {
     gate_.keys().charge_tokens(key, num_tokens, std::chrono::steady_clock::now());
   };
@@ -283,10 +287,13 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       exchange->respond(load(request, route->endpoint));
       break;
     case Endpoint::kWeightVersion:
-      exchange->respond(json_response(200, {{"weight_version", weight_version_.get()}}));
+      exchange->respond(json_response(200, {{"weight_version", weight_version_.get().name}}));
       break;
     case Endpoint::kUpdateWeightVersion:
       exchange->respond(update_weight_version(request));
+      break;
+    case Endpoint::kUpdateWeights:
+      update_weights(*engine_, post_, weight_version_, std::move(exchange));
       break;
     case Endpoint::kParseFunctionCall:
       ask(std::move(exchange), answer_parse_function_call);
@@ -373,6 +380,7 @@ tokenizer::CancellationCheck ApiHandler::cancellation_of(const Exchange& exchang
 
 CallContext ApiHandler::context_of(const HttpRequest& request,
                                    const tokenizer::CancellationCheck* is_cancelled) const {
+  WeightVersion::Named weights = weight_version_.get();
   return {.model = model_,
           .engine = engine_.get(),
           .codec = *codec_,
@@ -387,7 +395,8 @@ CallContext ApiHandler::context_of(const HttpRequest& request,
           .is_cancelled = is_cancelled,
           .id = request.id,
           .created = options_.unix_time(),
-          .weight_version = weight_version_.get(),
+          .weight_version = std::move(weights.name),
+          .num_weight_updates = weights.num_updates,
           .answers = options_.answers};
 }
 
@@ -410,7 +419,11 @@ void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
     try {
       if (!exchange->gone()) {
         const tokenizer::CancellationCheck is_cancelled = cancellation_of(*exchange);
-        *prepared = prepare(context_of(request, &is_cancelled), request.body);
+        const CallContext context = context_of(request, &is_cancelled);
+        *prepared = prepare(context, request.body);
+        if (auto* const read = std::get_if<PreparedCall>(prepared.get())) {
+          read->num_weight_updates = context.num_weight_updates;
+        }
       }
     } catch (const std::exception& failure) {  // out of memory
       *prepared = error_from_status(internal_error(failure.what()), request.id);
@@ -588,7 +601,7 @@ HttpResponse ApiHandler::update_weight_version(const HttpRequest& request) {
     return error_response(*error, request);
   }
   auto& [name, abort_all] = std::get<WeightVersionOrder>(order);
-  weight_version_.set(name);
+  weight_version_.rename(name);
   if (abort_all) Generation::abort_all(host_);
   return json_response(200, {{"success", true},
                              {"message", fmt::format("The weight version is {}.", name)},
@@ -698,8 +711,13 @@ void ApiHandler::check_health_by_generating(std::shared_ptr<Exchange> exchange) 
 HttpResponse ApiHandler::server_facts(const HttpRequest& request) const {
   if (!loaded_) return error_response(loading_error(), request);
   const EngineStats stats = engine_->stats();
-  return json_response(200,
-                       server_info(options_, configuration_, *engine_, stats, status_word(stats)));
+  Json info = server_info(options_, configuration_, *engine_, stats, status_word(stats));
+  info["weight_version"] = weight_version_.get().name;
+  if (const auto origin = weight_version_.origin()) {
+    info["model_path"] = origin->model_path;
+    info["load_format"] = origin->load_format;
+  }
+  return json_response(200, info);
 }
 
 HttpResponse ApiHandler::model_facts(const HttpRequest& request) const {
@@ -707,11 +725,12 @@ HttpResponse ApiHandler::model_facts(const HttpRequest& request) const {
   const ModelInfo& model = engine_->model_info();
   const std::string& preset = options_.answers.preferred_sampling_params;
   const Json preferred = preset.empty() ? Json() : Json::parse(preset);
-  return json_response(200, {{"model_path", options_.model_path},
+  const auto origin = weight_version_.origin();
+  return json_response(200, {{"model_path", origin ? origin->model_path : options_.model_path},
                              {"tokenizer_path", options_.model_path},
                              {"is_generation", true},
                              {"preferred_sampling_params", preferred},
-                             {"weight_version", weight_version_.get()},
+                             {"weight_version", weight_version_.get().name},
                              {"architectures", Json::array({model.architecture})},
                              {"dtype", model.dtype},
                              {"num_parameters", model.num_parameters},

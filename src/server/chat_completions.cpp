@@ -48,6 +48,8 @@ class ChatAdapter final : public ApiAdapter {
     begin.key("choices").begin_list().begin_object().key("index").write_all(chunk_begin_);
   }
 
+  void set_weight_version(std::string name) override { options_.weight_version = std::move(name); }
+
   void event(size_t choice, const RequestEvent& event, std::string& out) override {
     ChoiceLog& log = logs_[choice];
     log.add(event);

@@ -52,6 +52,8 @@ class CompletionAdapter final : public ApiAdapter {
     }
   }
 
+  void set_weight_version(std::string name) override { options_.weight_version = std::move(name); }
+
   void event(size_t index, const RequestEvent& event, std::string& out) override {
     ChoiceLog& log = logs_[index];
     log.add(event);

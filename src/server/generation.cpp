@@ -167,6 +167,10 @@ void Generation::on_event(size_t choice, RequestEvent event) {
     fail(cut_off_error());
     return;
   }
+  if (event.num_weight_updates != call_.num_weight_updates) {
+    call_.num_weight_updates = event.num_weight_updates;
+    call_.adapter->set_weight_version(host_.weight_version_after(event.num_weight_updates));
+  }
   if (call_.stream && call_.stream_interval > 1) {
     RequestEvent& gathered = pending_[choice];
     append(gathered, std::move(event));

@@ -46,6 +46,8 @@ struct GenerationHost {
   EarlyAborts early_aborts;
   // Called with how many tokens a request of a named key took.
   std::function<void(const ApiKey& key, int64_t num_tokens)> on_tokens;
+  // The name of the weights after so many updates.
+  std::function<std::string(int64_t num_weight_updates)> weight_version_after;
   int64_t num_renamed = 0;  // calls whose id was taken
   bool draining = false;    // an abort is ours then, and an error to the client
 };

@@ -31,6 +31,8 @@ class GenerateAdapter final : public ApiAdapter {
         logs_(options_.choices.size()),
         streamed_(options_.stream ? options_.choices.size() : 0) {}
 
+  void set_weight_version(std::string name) override { options_.weight_version = std::move(name); }
+
   void event(size_t index, const RequestEvent& event, std::string& out) override {
     logs_[index].add(event);
     if (options_.turn) options_.turn->add(event);

@@ -56,6 +56,8 @@ constexpr std::array kRoutes = {
     Route{"/get_weight_version", Endpoint::kWeightVersion, "GET, HEAD"},
     Route{"/update_weight_version", Endpoint::kUpdateWeightVersion, "POST", Access::kAdmin, true,
           kSmallBody, true},
+    Route{"/update_weights_from_disk", Endpoint::kUpdateWeights, "POST", Access::kAdmin, true,
+          kSmallBody, true},
     Route{"/parse_function_call", Endpoint::kParseFunctionCall, "POST", Access::kUser, true,
           kAnyBody},
     Route{"/separate_reasoning", Endpoint::kSeparateReasoning, "POST", Access::kUser, true,
@@ -80,7 +82,7 @@ constexpr std::array kRoutes = {
 };
 
 // Routes that other servers have and this one answers with 501.
-constexpr std::array<std::string_view, 34> kNotServed = {
+constexpr std::array<std::string_view, 33> kNotServed = {
     "/encode",
     "/classify",
     "/v1/embeddings",
@@ -96,7 +98,6 @@ constexpr std::array<std::string_view, 34> kNotServed = {
     "/api/delete",
     "/load_lora_adapter",
     "/unload_lora_adapter",
-    "/update_weights_from_disk",
     "/update_weights_from_tensor",
     "/update_weights_from_distributed",
     "/update_weights_from_ipc",

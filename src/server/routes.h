@@ -50,6 +50,7 @@ enum class Endpoint {
   kLoads,
   kWeightVersion,
   kUpdateWeightVersion,
+  kUpdateWeights,
   kParseFunctionCall,
   kSeparateReasoning,
   kFiles,

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// WeightVersion: the name that an operator gives to the weights that are served, shown with every
-// answer of the OpenAI and native routes.
+// WeightVersion: the weights that are served: their folder, and the name that an operator gives
+// them, shown with every answer of the OpenAI and native routes. An update of the weights
+// (weight_update.h) brings others; events that are still on their way then are of the old ones.
 //
 // Threading: thread-safe.
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <variant>
 
 #include "core/mutex.h"
@@ -19,22 +22,44 @@ inline constexpr size_t kMaxWeightVersionBytes = 256;
 
 class WeightVersion {
  public:
-  explicit WeightVersion(std::string name) : name_(std::move(name)) {}
+  // The name of the weights that have been exchanged so often.
+  struct Named {
+    std::string name;
+    int64_t num_updates = 0;
+  };
 
-  [[nodiscard]] std::string get() const {
-    const MutexLock lock(mutex_);
-    return name_;
-  }
+  // Where the weights come from.
+  struct Origin {
+    std::string model_path;
+    std::string load_format;
+  };
 
-  void set(std::string name) {
-    const MutexLock lock(mutex_);
-    name_ = std::move(name);
-  }
+  explicit WeightVersion(std::string name) : names_{{0, std::move(name)}} {}
+
+  // Of the weights in use.
+  [[nodiscard]] Named get() const HEDDLE_EXCLUDES(mutex_);
+
+  // The name after so many updates. Of long ago: the oldest that is kept.
+  [[nodiscard]] std::string name_after(int64_t num_updates) const HEDDLE_EXCLUDES(mutex_);
+
+  // Of the last update; none: there was none.
+  [[nodiscard]] std::optional<Origin> origin() const HEDDLE_EXCLUDES(mutex_);
+
+  // The weights in use get another name.
+  void rename(std::string name) HEDDLE_EXCLUDES(mutex_);
+
+  // Others are in use now, after so many updates. Without a name they keep that of the old ones.
+  void update(int64_t num_updates, std::optional<std::string> name, Origin origin)
+      HEDDLE_EXCLUDES(mutex_);
 
  private:
   mutable Mutex mutex_;
-  std::string name_ HEDDLE_GUARDED_BY(mutex_);
+  std::map<int64_t, std::string> names_ HEDDLE_GUARDED_BY(mutex_);  // by number of updates
+  std::optional<Origin> origin_ HEDDLE_GUARDED_BY(mutex_);
 };
+
+// The error for a name that cannot be one, in this field; none: it can.
+std::optional<ApiError> check_weight_version(std::string_view field, std::string_view name);
 
 // The body of POST /update_weight_version.
 struct WeightVersionOrder {

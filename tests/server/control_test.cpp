@@ -18,6 +18,7 @@ class ControlTest : public ServerTest {
       {"/continue_generation", ""},
       {"/abort_request", R"({"rid": "x"})"},
       {"/update_weight_version", R"({"new_version": "x"})"},
+      {"/update_weights_from_disk", R"({"model_path": "x"})"},
       {"/configure_logging", ""},
       {"/set_internal_state", R"({"server_args": {}})"},
       {"/slow_down", "{}"}};

@@ -121,8 +121,9 @@ TEST_F(OperatorRoutesTest, OperatorsRoutesAskForTheAdminKey) {
   options.api_key = "user-key";
   options.admin_api_key = "admin-key";
   start();
-  for (const char* path : {"/start_profile", "/stop_profile", "/configure_logging",
-                           "/set_internal_state", "/slow_down", "/update_weight_version"}) {
+  for (const char* path :
+       {"/start_profile", "/stop_profile", "/configure_logging", "/set_internal_state",
+        "/slow_down", "/update_weight_version", "/update_weights_from_disk"}) {
     EXPECT_EQ(connect().call("POST", path, "{}", "x-api-key: user-key\r\n").status, 403) << path;
     EXPECT_NE(connect().call("POST", path, "{}", "x-api-key: admin-key\r\n").status, 403) << path;
   }

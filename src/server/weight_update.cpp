@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/weight_update.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "server/field_reader.h"
+#include "server/json_text.h"
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxPathBytes = 4096;  // what Linux takes
+
+HttpResponse answer(const Result<WeightsUpdated>& result, const std::string& model_path,
+                    const HttpRequest& request) {
+  if (result.ok()) {
+    return {
+        .headers = {},
+        .body = dump_json(Json{{"success", true},
+                               {"message", fmt::format("The weights are those of {}.", model_path)},
+                               {"num_paused_requests", result->num_paused_requests}})};
+  }
+  const Status& status = result.status();
+  if (status.code() == StatusCode::kUnavailable) {
+    return error_response(error_from_status(status, request.id), request);
+  }
+  return {.status = 400,
+          .headers = {},
+          .body = dump_json(
+              Json{{"success", false}, {"message", status.message()}, {"num_paused_requests", 0}})};
+}
+
+}  // namespace
+
+std::variant<WeightUpdateOrder, ApiError> read_weight_update(std::string_view body) {
+  Json object;
+  if (const auto error = parse_json_object(body, object)) return *error;
+  FieldReader fields(object);
+  const std::string model_path = fields.string("model_path").value_or("");
+  WeightUpdateOrder order{
+      .update = {.model_dir = model_path,
+                 .load_format = fields.string("load_format").value_or("auto"),
+                 .abort_all_requests = fields.boolean("abort_all_requests").value_or(false),
+                 .flush_cache = fields.boolean("flush_cache").value_or(true),
+                 .pause_after = fields.boolean("keep_pause").value_or(false)},
+      .weight_version = fields.string("weight_version")};
+  // True or not, they describe what happens anyway: weights are read beside the requests that run,
+  // and captured graphs find the new ones where the old ones were.
+  (void)fields.boolean("is_async");
+  (void)fields.boolean("recapture_cuda_graph");
+  if (model_path.empty()) fields.fail(missing_parameter("model_path"));
+  if (model_path.size() > kMaxPathBytes || model_path.find('\0') != std::string::npos) {
+    fields.fail(invalid_value("model_path",
+                              fmt::format("`model_path` has {} bytes; it must be the path of a "
+                                          "folder, of at most {} bytes, none of them 0.",
+                                          model_path.size(), kMaxPathBytes)));
+  }
+  if (order.weight_version) {
+    if (auto error = check_weight_version("weight_version", *order.weight_version)) {
+      fields.fail(*error);
+    }
+  }
+  if (fields.error()) return *fields.error();
+  return order;
+}
+
+void update_weights(Engine& engine, const Post& post, WeightVersion& version,
+                    std::shared_ptr<Exchange> exchange) {
+  auto read = read_weight_update(exchange->request().body);
+  if (const auto* const error = std::get_if<ApiError>(&read)) {
+    exchange->respond(error_response(*error, exchange->request()));
+    return;
+  }
+  auto& order = std::get<WeightUpdateOrder>(read);
+  WeightVersion::Origin origin{.model_path = order.update.model_dir.string(),
+                               .load_format = order.update.load_format};
+  engine.update_weights(
+      std::move(order.update),
+      [post, &version, exchange = std::move(exchange), origin = std::move(origin),
+       name = std::move(order.weight_version)](const Result<WeightsUpdated>& result) mutable {
+        if (result.ok()) version.update(result->num_weight_updates, std::move(name), origin);
+        post([exchange = std::move(exchange), model_path = std::move(origin.model_path), result] {
+          exchange->respond(answer(result, model_path, exchange->request()));
+        });
+      });
+}
+
+}  // namespace heddle::server
