@@ -463,29 +463,29 @@ void ApiHandler::run_in_background(const std::shared_ptr<Exchange>& exchange, Pr
                   .counted = false,
                   .error_form = request.error_form};
   const std::string id = call.id;
-  const BackgroundAnswer background = std::move(*call.background);
+  BackgroundAnswer background = std::move(*call.background);
   const int64_t created = options_.unix_time();
   // Shared with the answer: what is refused before it ran at all is this request's own answer.
   const auto client = std::make_shared<std::shared_ptr<Exchange>>(exchange);
-  const auto on_answer = [client, id, background, created, responses = responses_](
+  const auto on_answer = [client, id, holder = background.holder, created, responses = responses_](
                              int status, const std::string& body) {
     if (status == 200) return;  // the adapter has kept the response
     if (*client != nullptr) {
       HttpResponse refusal{.status = status, .headers = {}, .body = body};
       return std::exchange(*client, nullptr)->respond(std::move(refusal));
     }
+    Json reason = {{"code", "server_error"}, {"message", "The answer was cut off."}};
     const Json failure = Json::parse(body, nullptr, /*allow_exceptions=*/false);
-    Json response = Json::parse(background.running);
-    response["status"] = "failed";
-    response["error"] = {{"code", "server_error"}, {"message", "The answer was cut off."}};
     if (failure.is_object()) {
       const Json& error = failure.contains("error") ? failure["error"] : failure;
-      if (error.value("code", Json()).is_string()) response["error"]["code"] = error["code"];
-      response["error"]["message"] = error.value("message", Json("The answer was cut off."));
+      if (error.value("code", Json()).is_string()) reason["code"] = error["code"];
+      reason["message"] = error.value("message", reason["message"]);
     }
-    responses->put(id, {.body = dump_json(response),
+    const auto running = responses->find(id, holder, created);
+    if (running == nullptr) return;  // newer ones have taken its room
+    responses->put(id, {.body = with_state(running->body, "failed", reason),
                         .messages = Json::array(),
-                        .holder = background.holder,
+                        .holder = holder,
                         .created = created});
   };
   call.background.reset();
@@ -493,12 +493,12 @@ void ApiHandler::run_in_background(const std::shared_ptr<Exchange>& exchange, Pr
                     std::move(call), arrived);
   if (*client == nullptr) return;  // it was refused
   // Its events come later, on this thread.
-  responses_->put(id, {.body = background.running,
+  responses_->put(id, {.body = std::move(background.running),
                        .messages = Json::array(),
-                       .holder = background.holder,
+                       .holder = std::move(background.holder),
                        .is_running = true,
                        .created = created});
-  std::exchange(*client, nullptr)->respond({.headers = {}, .body = background.queued});
+  std::exchange(*client, nullptr)->respond({.headers = {}, .body = std::move(background.queued)});
 }
 
 void ApiHandler::ask(std::shared_ptr<Exchange> exchange, Answer answer) {
@@ -796,10 +796,8 @@ HttpResponse ApiHandler::cancel_response(const HttpRequest& request, const std::
                           request);
   }
   static_cast<void>(Generation::abort(host_, id));  // it is live: its abort needs no room
-  Json cancelled = Json::parse(response.body);
-  cancelled["status"] = "cancelled";
-  StoredResponse shown = response;  // until the engine has ended it
-  shown.body = dump_json(cancelled);
+  StoredResponse shown = response;                  // until the engine has ended it
+  shown.body = with_state(response.body, "cancelled");
   HttpResponse answer{.headers = {}, .body = shown.body};
   responses_->put(id, std::move(shown));
   return answer;

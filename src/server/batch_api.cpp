@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/call_fields.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
 #include "server/key_ring.h"
@@ -21,10 +22,6 @@ namespace heddle::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr size_t kMaxMetadataEntries = 16;  // OpenAI's limits
-constexpr size_t kMaxMetadataKeyBytes = 64;
-constexpr size_t kMaxMetadataValueBytes = 512;
 
 std::string holder_name(const HttpRequest& request) {
   return request.key == nullptr ? "" : request.key->name;
@@ -141,22 +138,6 @@ class FileContent final : public BodySource {
   std::FILE* const stream_;
 };
 
-std::optional<ApiError> check_metadata(const Json& metadata) {
-  if (metadata.size() > kMaxMetadataEntries) {
-    return invalid_value("metadata", fmt::format("`metadata` has {} entries; {} are allowed.",
-                                                 metadata.size(), kMaxMetadataEntries));
-  }
-  for (const auto& [key, value] : metadata.items()) {
-    if (key.size() > kMaxMetadataKeyBytes || !value.is_string() ||
-        value.get_ref<const std::string&>().size() > kMaxMetadataValueBytes) {
-      return invalid_value(
-          "metadata", fmt::format("`metadata` has keys of up to {} bytes and strings of up to {}.",
-                                  kMaxMetadataKeyBytes, kMaxMetadataValueBytes));
-    }
-  }
-  return std::nullopt;
-}
-
 std::variant<BatchOrder, ApiError> read_batch_order(const HttpRequest& request) {
   Json object;
   if (auto error = parse_json_object(request.body, object)) return *error;
@@ -165,7 +146,7 @@ std::variant<BatchOrder, ApiError> read_batch_order(const HttpRequest& request) 
                    .endpoint = fields.string("endpoint").value_or(""),
                    .key = request.key};
   const std::string window = fields.string("completion_window").value_or("24h");
-  const Json* const metadata = fields.object("metadata");
+  const Json* const metadata = read_metadata(fields);
   if (fields.error()) return *fields.error();
   if (order.input_file_id.empty()) return missing_parameter("input_file_id");
   if (order.endpoint.empty()) return missing_parameter("endpoint");
@@ -178,10 +159,7 @@ std::variant<BatchOrder, ApiError> read_batch_order(const HttpRequest& request) 
   if (window != "24h") {
     return invalid_value("completion_window", "`completion_window` must be 24h.");
   }
-  if (metadata != nullptr) {
-    if (auto error = check_metadata(*metadata)) return *error;
-    order.metadata = *metadata;
-  }
+  if (metadata != nullptr) order.metadata = *metadata;
   return order;
 }
 

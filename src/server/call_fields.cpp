@@ -23,6 +23,10 @@ bool asks_for_something(const Json& value) {
   return true;
 }
 
+constexpr size_t kMaxMetadataEntries = 16;  // OpenAI's limits
+constexpr size_t kMaxMetadataKeyBytes = 64;
+constexpr size_t kMaxMetadataValueBytes = 512;
+
 constexpr double kMaxMilliseconds = 1e10;  // four months
 
 // The header as a number; nothing when it is absent or wrong; `fields` keeps the error.
@@ -146,6 +150,25 @@ std::optional<ApiError> check_answer_size(std::span<const Request> requests,
                       ? fmt::format(", each with {} logprobs", 1 + requests[0].top_logprobs)
                       : "",
                   limit >> 20, cumulative ? ", or do without `stream`" : ", or for a `stream`"));
+}
+
+const Json* read_metadata(FieldReader& fields) {
+  const Json* const metadata = fields.object("metadata");
+  if (metadata == nullptr) return nullptr;
+  if (metadata->size() > kMaxMetadataEntries) {
+    fields.fail(invalid_value("metadata", fmt::format("`metadata` has {} entries; {} are allowed.",
+                                                      metadata->size(), kMaxMetadataEntries)));
+  }
+  for (const auto& [key, value] : metadata->items()) {
+    if (key.size() > kMaxMetadataKeyBytes || !value.is_string() ||
+        value.get_ref<const std::string&>().size() > kMaxMetadataValueBytes) {
+      fields.fail(invalid_value(
+          "metadata", fmt::format("`metadata` has keys of up to {} bytes and strings of up to {}.",
+                                  kMaxMetadataKeyBytes, kMaxMetadataValueBytes)));
+      break;
+    }
+  }
+  return metadata;
 }
 
 void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> names) {

@@ -68,6 +68,9 @@ std::optional<ApiError> check_answer_size(std::span<const Request> requests,
                                           const TokenJsonBytes& bytes, bool cumulative,
                                           std::string_view param);
 
+// OpenAI's `metadata`, within OpenAI's limits; null without it. Errors stay in `fields`.
+const nlohmann::ordered_json* read_metadata(FieldReader& fields);
+
 // Refuses each named field that asks for something: null, false, "", [] and {} do not.
 void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> names);
 

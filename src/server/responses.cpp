@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "core/check.h"
+#include "server/call_fields.h"
 #include "server/delta_adapter.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
@@ -469,6 +471,18 @@ Json repeated_fields(const Json& body, const ModelInfo& model) {
   return repeated;
 }
 
+// A response is written whole again and again: in events, and for those who ask for it.
+std::optional<ApiError> check_repeated(const Json& repeated) {
+  const size_t num_bytes = dump_json(repeated).size();
+  if (num_bytes <= kMaxRepeatedBytes) return std::nullopt;
+  return ApiError{.status = 413,
+                  .code = "request_too_large",
+                  .message = fmt::format("A response repeats `instructions`, `tools`, `text` and "
+                                         "other fields of its request, which have {} bytes here; "
+                                         "at most {} are allowed.",
+                                         num_bytes, kMaxRepeatedBytes)};
+}
+
 // The messages of the response that the client goes on from.
 std::optional<ApiError> read_previous(FieldReader& fields, const CallContext& context,
                                       const std::string& holder, Json& messages) {
@@ -503,6 +517,16 @@ std::unique_ptr<ApiAdapter> make_responses_adapter(ChatAnswerOptions options,
   return std::make_unique<ResponsesAdapter>(std::move(options), std::move(answer));
 }
 
+// `status` and `error` stand before all that a request says, which therefore cannot be taken for
+// them.
+std::string with_state(std::string_view body, std::string_view status, const Json& error) {
+  const size_t begin = body.find("\"status\":");
+  const size_t end = body.find(",\"incomplete_details\":");
+  HEDDLE_CHECK(begin < end && end < body.size());
+  return fmt::format(R"({}"status":"{}","error":{}{})", body.substr(0, begin), status,
+                     dump_json(error), body.substr(end));
+}
+
 PrepareResult prepare_responses(const CallContext& context, std::string_view body) {
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
@@ -524,6 +548,7 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   answer.messages = Json::array();
   if (auto error = read_previous(fields, context, answer.holder, answer.messages)) return *error;
   if (auto error = read_input(fields, answer.messages)) return *error;
+  static_cast<void>(read_metadata(fields));
   if (fields.error()) return *fields.error();
 
   Json chat = object;
@@ -549,13 +574,15 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   }
   if (fields.error()) return *fields.error();
   answer.request = repeated_fields(object, context.model);
+  if (auto error = check_repeated(answer.request)) return *error;
   if (store) answer.keep_in = context.responses;
   object = nullptr;
   std::optional<BackgroundAnswer> background;
   PrepareResult result = prepare_chat_call(context, chat, [&](ChatAnswerOptions options) {
     if (is_background) {
-      background = {.queued = dump_json(describe(options, answer, "queued", Json::array())),
-                    .running = dump_json(describe(options, answer, "in_progress", Json::array())),
+      std::string running = dump_json(describe(options, answer, "in_progress", Json::array()));
+      background = {.queued = with_state(running, "queued"),
+                    .running = std::move(running),
                     .holder = answer.holder};
     }
     return make_responses_adapter(std::move(options), std::move(answer));

@@ -7,6 +7,7 @@
 // Threading: prepare_responses() is thread-safe: it runs on the workers.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -30,6 +31,15 @@ struct ResponsesAnswer {
 std::unique_ptr<ApiAdapter> make_responses_adapter(ChatAnswerOptions options,
                                                    ResponsesAnswer answer);
 
+// The largest JSON of what a response repeats of its request.
+inline constexpr size_t kMaxRepeatedBytes = size_t{4} << 20;
+
+// The JSON of a response in another state: `status` and `error` take the place of those in `body`.
+// Cost: a copy of the text; none of it is parsed.
+[[nodiscard]] std::string with_state(std::string_view body, std::string_view status,
+                                     const nlohmann::ordered_json& error = nullptr);
+
+// Error: also request_too_large, where the response would repeat more than kMaxRepeatedBytes.
 PrepareResult prepare_responses(const CallContext& context, std::string_view body);
 
 }  // namespace heddle::server

@@ -155,8 +155,33 @@ TEST_F(ResponsesTest, WhatIsWrongIsNamed) {
   EXPECT_EQ(param_of({{"input", "x"}, {"tools", {{{"type", "function"}}}}}), "tools[0].name");
   EXPECT_EQ(param_of({{"input", "x"}, {"tool_choice", {{"type", "x"}}}}), "tool_choice");
   EXPECT_EQ(param_of({{"input", "x"}, {"temperature", -1}}), "temperature");
+  EXPECT_EQ(param_of({{"input", "x"}, {"metadata", {{"a", 1}}}}), "metadata");
   EXPECT_EQ(param_of({{"input", "x"}, {"background", true}, {"store", false}}), "background");
   EXPECT_EQ(param_of({{"input", "x"}, {"background", true}, {"stream", true}}), "background");
+}
+
+TEST_F(ResponsesTest, WhatAResponseRepeatsOfItsRequestHasABound) {
+  start();
+  Json body = {{"input", "x"}, {"tools", Json::array()}};
+  body["tools"].push_back({{"type", "web_search"}, {"x", std::string(kMaxRepeatedBytes, 'x')}});
+  const Reply reply = post("/v1/responses", body);
+  EXPECT_EQ(reply.status, 413) << reply.body;
+  EXPECT_EQ(error_of(reply)["code"], "request_too_large");
+}
+
+TEST(WithStateTest, OnlyTheStateOfAResponseChanges) {
+  const Json running = {{"id", "r"},        {"status", "in_progress"},
+                        {"error", nullptr}, {"incomplete_details", nullptr},
+                        {"output", {}},     {"instructions", R"("status":"x","error":1)"}};
+  const Json error = {{"message", R"(,"incomplete_details":)"}};
+  const std::string failed = with_state(running.dump(), "failed", error);
+  Json expected = running;
+  expected["status"] = "failed";
+  expected["error"] = error;
+  EXPECT_EQ(failed, expected.dump());
+  expected["status"] = "cancelled";
+  expected["error"] = nullptr;
+  EXPECT_EQ(with_state(failed, "cancelled"), expected.dump());
 }
 
 class BackgroundTest : public ResponsesTest {
