@@ -67,6 +67,7 @@ ApiHandler::ApiHandler(ServerOptions options)
     : options_(std::move(options)),
       gate_(options_),
       weight_version_(options_.weight_version),
+      responses_(std::make_shared<ResponseStore>(options_.unix_time)),
       workers_(std::make_unique<WorkerPool>(options_.num_workers, kMaxQueuedWork)) {}
 
 ApiHandler::~ApiHandler() = default;
@@ -464,10 +465,9 @@ void ApiHandler::run_in_background(const std::shared_ptr<Exchange>& exchange, Pr
                   .error_form = request.error_form};
   const std::string id = call.id;
   BackgroundAnswer background = std::move(*call.background);
-  const int64_t created = options_.unix_time();
   // Shared with the answer: what is refused before it ran at all is this request's own answer.
   const auto client = std::make_shared<std::shared_ptr<Exchange>>(exchange);
-  const auto on_answer = [client, id, holder = background.holder, created, responses = responses_](
+  const auto on_answer = [client, id, holder = background.holder, responses = responses_](
                              int status, const std::string& body) {
     if (status == 200) return;  // the adapter has kept the response
     if (*client != nullptr) {
@@ -481,12 +481,11 @@ void ApiHandler::run_in_background(const std::shared_ptr<Exchange>& exchange, Pr
       if (error.value("code", Json()).is_string()) reason["code"] = error["code"];
       reason["message"] = error.value("message", reason["message"]);
     }
-    const auto running = responses->find(id, holder, created);
+    const auto running = responses->find(id, holder);
     if (running == nullptr) return;  // newer ones have taken its room
     responses->put(id, {.body = with_state(running->body, "failed", reason),
                         .messages = Json::array(),
-                        .holder = holder,
-                        .created = created});
+                        .holder = holder});
   };
   call.background.reset();
   Generation::start(host_, std::make_shared<CapturedExchange>(std::move(own), on_answer),
@@ -496,8 +495,7 @@ void ApiHandler::run_in_background(const std::shared_ptr<Exchange>& exchange, Pr
   responses_->put(id, {.body = std::move(background.running),
                        .messages = Json::array(),
                        .holder = std::move(background.holder),
-                       .is_running = true,
-                       .created = created});
+                       .is_running = true});
   std::exchange(*client, nullptr)->respond({.headers = {}, .body = std::move(background.queued)});
 }
 
@@ -770,8 +768,7 @@ HttpResponse ApiHandler::one_response(const HttpRequest& request) {
   std::string id = request.path.substr(kResponsePrefix.size());
   const bool cancels = request.method == "POST" && id.ends_with(kCancel);
   if (cancels) id.resize(id.size() - kCancel.size());
-  const auto response =
-      responses_->find(id, request.key == nullptr ? "" : request.key->name, options_.unix_time());
+  const auto response = responses_->find(id, request.key == nullptr ? "" : request.key->name);
   if (response == nullptr || (request.method == "POST" && !cancels)) {
     return error_response({.status = 404,
                            .code = "response_not_found",

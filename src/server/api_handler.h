@@ -150,7 +150,7 @@ class ApiHandler final : public HttpHandler {
   WeightVersion weight_version_;
   std::unique_ptr<BatchApi> batch_api_;
   std::unique_ptr<Profiler> profiler_;
-  const std::shared_ptr<ResponseStore> responses_ = std::make_shared<ResponseStore>();
+  const std::shared_ptr<ResponseStore> responses_;
   const std::shared_ptr<SessionStore> sessions_ = std::make_shared<SessionStore>();
 
   std::unique_ptr<WorkerPool> workers_;

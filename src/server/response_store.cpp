@@ -16,8 +16,13 @@ void ResponseStore::put(const std::string& id, StoredResponse response) {
   }
   num_bytes_ += response.body.size();
   const auto place = order_.insert(order_.end(), id);
-  entries_.emplace(id, Entry{std::make_shared<const StoredResponse>(std::move(response)), place});
+  entries_.emplace(
+      id, Entry{std::make_shared<const StoredResponse>(std::move(response)), place, unix_time_()});
   while (entries_.size() > kMaxResponses || num_bytes_ > kMaxBytes) drop_oldest();
+}
+
+bool ResponseStore::is_over_age(const Entry& entry) const {
+  return !entry.response->is_running && unix_time_() - entry.put_at > kMaxAgeSeconds;
 }
 
 void ResponseStore::drop_oldest() {
@@ -28,13 +33,12 @@ void ResponseStore::drop_oldest() {
 }
 
 std::shared_ptr<const StoredResponse> ResponseStore::find(const std::string& id,
-                                                          const std::string& holder,
-                                                          int64_t now) const {
+                                                          const std::string& holder) const {
   const MutexLock lock(mutex_);
   const auto entry = entries_.find(id);
-  if (entry == entries_.end()) return nullptr;
+  if (entry == entries_.end() || is_over_age(entry->second)) return nullptr;
   const std::shared_ptr<const StoredResponse>& found = entry->second.response;
-  return found->holder == holder && now - found->created <= kMaxAgeSeconds ? found : nullptr;
+  return found->holder == holder ? found : nullptr;
 }
 
 size_t ResponseStore::size() const {

@@ -3,16 +3,19 @@
 // (previous_response_id). In memory alone: a restart forgets them.
 //
 // Threading: thread-safe.
-// Bounds:    kMaxResponses and kMaxBytes, of which the oldest make room; an hour.
+// Bounds:    kMaxResponses and kMaxBytes, of which the oldest make room; an hour from a response's
+//            end.
 // Cost:      O(1) and a copy of what is found.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -25,7 +28,6 @@ struct StoredResponse {
   nlohmann::ordered_json messages;  // of the chat so far, without instructions
   std::string holder;               // name of the key that may see it; "" without one
   bool is_running = false;          // in the background: what it comes to will take its place
-  int64_t created = 0;              // seconds since 1970
 };
 
 class ResponseStore {
@@ -34,13 +36,15 @@ class ResponseStore {
   static constexpr size_t kMaxBytes = size_t{256} << 20;  // of bodies; messages are about as many
   static constexpr int64_t kMaxAgeSeconds = 3600;
 
+  // `unix_time`: seconds since 1970; thread-safe.
+  explicit ResponseStore(std::function<int64_t()> unix_time) : unix_time_(std::move(unix_time)) {}
+
   // Ignored where there is a response of that id already, unless that one is running.
   void put(const std::string& id, StoredResponse response) HEDDLE_EXCLUDES(mutex_);
 
-  // Null when there is none, when it is older than an hour at `now`, and for other holders.
+  // Null when there is none, when it ended more than an hour ago, and for other holders.
   [[nodiscard]] std::shared_ptr<const StoredResponse> find(const std::string& id,
-                                                           const std::string& holder,
-                                                           int64_t now) const
+                                                           const std::string& holder) const
       HEDDLE_EXCLUDES(mutex_);
 
   [[nodiscard]] size_t size() const HEDDLE_EXCLUDES(mutex_);
@@ -49,10 +53,14 @@ class ResponseStore {
   struct Entry {
     std::shared_ptr<const StoredResponse> response;
     std::list<std::string>::iterator place;  // in order_
+    int64_t put_at = 0;                      // one that does not run has ended then
   };
+
+  [[nodiscard]] bool is_over_age(const Entry& entry) const;
 
   void drop_oldest() HEDDLE_REQUIRES(mutex_);
 
+  const std::function<int64_t()> unix_time_;
   mutable Mutex mutex_;
   std::unordered_map<std::string, Entry> entries_ HEDDLE_GUARDED_BY(mutex_);
   std::list<std::string> order_ HEDDLE_GUARDED_BY(mutex_);  // the oldest first

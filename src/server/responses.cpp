@@ -250,10 +250,8 @@ class ResponsesAdapter final : public DeltaAdapter {
     }
     messages.push_back(std::move(message));
     std::exchange(answer_of_.keep_in, nullptr)
-        ->put(options().id, {.body = written_,
-                             .messages = std::move(messages),
-                             .holder = answer_of_.holder,
-                             .created = options().created});
+        ->put(options().id,
+              {.body = written_, .messages = std::move(messages), .holder = answer_of_.holder});
   }
 
   ResponsesAnswer answer_of_;
@@ -489,9 +487,8 @@ std::optional<ApiError> read_previous(FieldReader& fields, const CallContext& co
   const auto id = fields.string("previous_response_id");
   if (fields.error()) return fields.error();
   if (!id) return std::nullopt;
-  const auto previous = context.responses == nullptr
-                            ? nullptr
-                            : context.responses->find(*id, holder, context.created);
+  const auto previous =
+      context.responses == nullptr ? nullptr : context.responses->find(*id, holder);
   if (previous == nullptr) {
     return ApiError{.status = 404,
                     .code = "response_not_found",

@@ -320,29 +320,35 @@ TEST(ResponsesAdapterTest, ReasoningTextAndCallsAreItemsOfTheirOwn) {
 }
 
 TEST(ResponseStoreTest, KeepsTheNewestOfEachHolderForAnHour) {
-  ResponseStore store;
+  int64_t now = 1000;
+  ResponseStore store([&now] { return now; });
   const auto response = [](std::string body, std::string holder) {
-    return StoredResponse{
-        .body = std::move(body), .messages = {}, .holder = std::move(holder), .created = 1000};
+    return StoredResponse{.body = std::move(body), .messages = {}, .holder = std::move(holder)};
   };
   store.put("a", response("1", "me"));
-  ASSERT_NE(store.find("a", "me", 1000), nullptr);
-  EXPECT_EQ(store.find("a", "me", 1000)->body, "1");
-  EXPECT_EQ(store.find("a", "you", 1000), nullptr);
-  EXPECT_EQ(store.find("a", "me", 1000 + ResponseStore::kMaxAgeSeconds + 1), nullptr);
+  ASSERT_NE(store.find("a", "me"), nullptr);
+  EXPECT_EQ(store.find("a", "me")->body, "1");
+  EXPECT_EQ(store.find("a", "you"), nullptr);
   store.put("a", response("2", "me"));
-  EXPECT_EQ(store.find("a", "me", 1000)->body, "1") << "an id is given once";
+  EXPECT_EQ(store.find("a", "me")->body, "1") << "an id is given once";
   StoredResponse running = response("runs", "me");
   running.is_running = true;
   store.put("b", running);
   store.put("b", response("ended", "me"));
-  EXPECT_EQ(store.find("b", "me", 1000)->body, "ended") << "what it came to takes its place";
+  EXPECT_EQ(store.find("b", "me")->body, "ended") << "what it came to takes its place";
   EXPECT_EQ(store.size(), 2u);
+  store.put("c", running);
+  now += ResponseStore::kMaxAgeSeconds + 1;
+  EXPECT_EQ(store.find("a", "me"), nullptr);
+  EXPECT_NE(store.find("c", "me"), nullptr) << "it runs";
+  store.put("c", response("ended", "me"));
+  now += ResponseStore::kMaxAgeSeconds;
+  EXPECT_NE(store.find("c", "me"), nullptr) << "its hour begins at its end";
   for (size_t i = 0; i < ResponseStore::kMaxResponses; ++i) {
     store.put(std::to_string(i), response("x", ""));
   }
   EXPECT_EQ(store.size(), ResponseStore::kMaxResponses);
-  EXPECT_EQ(store.find("a", "me", 1000), nullptr);
+  EXPECT_EQ(store.find("a", "me"), nullptr);
   store.put("large", response(std::string(ResponseStore::kMaxBytes, 'x'), ""));
   EXPECT_EQ(store.size(), 1u);
 }
