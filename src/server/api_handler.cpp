@@ -431,7 +431,13 @@ void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
     }
     if (request.body.size() >= kLargeBodyBytes) return_memory();
     // The last references end on the I/O thread, where exchanges and early aborts live.
-    post_([this, exchange = std::move(exchange), prepared, arrived = std::move(arrived)] {
+    post_([this, prepare, exchange = std::move(exchange), prepared, arrived = std::move(arrived)] {
+      const auto* const read = std::get_if<PreparedCall>(prepared.get());
+      // Another call with the same header came first: this one gets an id of its own.
+      if (read != nullptr && read->background && !read->id_is_callers &&
+          responses_->contains(read->id)) {
+        return this->call(exchange, prepare);
+      }
       exchange->release_body();
       if (const auto* error = std::get_if<ApiError>(prepared.get())) {
         exchange->respond(error_response(*error, exchange->request()));
@@ -464,6 +470,13 @@ void ApiHandler::run_in_background(const std::shared_ptr<Exchange>& exchange, Pr
                   .counted = false,
                   .error_form = request.error_form};
   const std::string id = call.id;
+  if (responses_->contains(id)) {
+    exchange->respond(error_response(
+        invalid_value("rid",
+                      fmt::format("`rid` \"{}\" belongs to a response that runs or is kept.", id)),
+        request));
+    return;
+  }
   BackgroundAnswer background = std::move(*call.background);
   // Shared with the answer: what is refused before it ran at all is this request's own answer.
   const auto client = std::make_shared<std::shared_ptr<Exchange>>(exchange);
@@ -483,9 +496,9 @@ void ApiHandler::run_in_background(const std::shared_ptr<Exchange>& exchange, Pr
     }
     const auto running = responses->find(id, holder);
     if (running == nullptr) return;  // newer ones have taken its room
-    responses->put(id, {.body = with_state(running->body, "failed", reason),
-                        .messages = Json::array(),
-                        .holder = holder});
+    responses->replace(id, {.body = with_state(running->body, "failed", reason),
+                            .messages = Json::array(),
+                            .holder = holder});
   };
   call.background.reset();
   Generation::start(host_, std::make_shared<CapturedExchange>(std::move(own), on_answer),
@@ -796,7 +809,7 @@ HttpResponse ApiHandler::cancel_response(const HttpRequest& request, const std::
   StoredResponse shown = response;                  // until the engine has ended it
   shown.body = with_state(response.body, "cancelled");
   HttpResponse answer{.headers = {}, .body = shown.body};
-  responses_->put(id, std::move(shown));
+  responses_->replace(id, std::move(shown));
   return answer;
 }
 

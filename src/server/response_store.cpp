@@ -7,29 +7,50 @@ namespace heddle::server {
 
 void ResponseStore::put(const std::string& id, StoredResponse response) {
   const MutexLock lock(mutex_);
-  if (response.body.size() > kMaxBytes) return;
-  if (const auto entry = entries_.find(id); entry != entries_.end()) {
-    if (!entry->second.response->is_running) return;
-    num_bytes_ -= entry->second.response->body.size();
-    order_.erase(entry->second.place);
-    entries_.erase(entry);
+  const auto entry = entries_.find(id);
+  if (entry != entries_.end()) {
+    if (!is_over_age(entry->second)) return;
+    drop(entry);
   }
+  add(id, std::move(response));
+}
+
+void ResponseStore::replace(const std::string& id, StoredResponse response) {
+  const MutexLock lock(mutex_);
+  const auto entry = entries_.find(id);
+  if (entry != entries_.end()) {
+    const StoredResponse& old = *entry->second.response;
+    if (!old.is_running || old.holder != response.holder) return;
+    drop(entry);
+  }
+  add(id, std::move(response));
+}
+
+void ResponseStore::add(const std::string& id, StoredResponse response) {
+  if (response.body.size() > kMaxBytes) return;
   num_bytes_ += response.body.size();
   const auto place = order_.insert(order_.end(), id);
   entries_.emplace(
       id, Entry{std::make_shared<const StoredResponse>(std::move(response)), place, unix_time_()});
-  while (entries_.size() > kMaxResponses || num_bytes_ > kMaxBytes) drop_oldest();
+  while (entries_.size() > kMaxResponses || num_bytes_ > kMaxBytes) {
+    drop(entries_.find(order_.front()));
+  }
+}
+
+void ResponseStore::drop(Entries::iterator entry) {
+  num_bytes_ -= entry->second.response->body.size();
+  order_.erase(entry->second.place);
+  entries_.erase(entry);
 }
 
 bool ResponseStore::is_over_age(const Entry& entry) const {
   return !entry.response->is_running && unix_time_() - entry.put_at > kMaxAgeSeconds;
 }
 
-void ResponseStore::drop_oldest() {
-  const auto entry = entries_.find(order_.front());
-  num_bytes_ -= entry->second.response->body.size();
-  order_.pop_front();
-  entries_.erase(entry);
+bool ResponseStore::contains(const std::string& id) const {
+  const MutexLock lock(mutex_);
+  const auto entry = entries_.find(id);
+  return entry != entries_.end() && !is_over_age(entry->second);
 }
 
 std::shared_ptr<const StoredResponse> ResponseStore::find(const std::string& id,

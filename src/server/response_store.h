@@ -39,8 +39,14 @@ class ResponseStore {
   // `unix_time`: seconds since 1970; thread-safe.
   explicit ResponseStore(std::function<int64_t()> unix_time) : unix_time_(std::move(unix_time)) {}
 
-  // Ignored where there is a response of that id already, unless that one is running.
+  // Ignored where there is a response of that id already.
   void put(const std::string& id, StoredResponse response) HEDDLE_EXCLUDES(mutex_);
+
+  // As put(), but takes the place of a response that runs, of the same holder.
+  void replace(const std::string& id, StoredResponse response) HEDDLE_EXCLUDES(mutex_);
+
+  // Whether a response goes by this id, whoever its holder is.
+  [[nodiscard]] bool contains(const std::string& id) const HEDDLE_EXCLUDES(mutex_);
 
   // Null when there is none, when it ended more than an hour ago, and for other holders.
   [[nodiscard]] std::shared_ptr<const StoredResponse> find(const std::string& id,
@@ -56,13 +62,15 @@ class ResponseStore {
     int64_t put_at = 0;                      // one that does not run has ended then
   };
 
-  [[nodiscard]] bool is_over_age(const Entry& entry) const;
+  using Entries = std::unordered_map<std::string, Entry>;
 
-  void drop_oldest() HEDDLE_REQUIRES(mutex_);
+  [[nodiscard]] bool is_over_age(const Entry& entry) const;
+  void add(const std::string& id, StoredResponse response) HEDDLE_REQUIRES(mutex_);
+  void drop(Entries::iterator entry) HEDDLE_REQUIRES(mutex_);
 
   const std::function<int64_t()> unix_time_;
   mutable Mutex mutex_;
-  std::unordered_map<std::string, Entry> entries_ HEDDLE_GUARDED_BY(mutex_);
+  Entries entries_ HEDDLE_GUARDED_BY(mutex_);
   std::list<std::string> order_ HEDDLE_GUARDED_BY(mutex_);  // the oldest first
   size_t num_bytes_ HEDDLE_GUARDED_BY(mutex_) = 0;
 };

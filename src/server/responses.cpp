@@ -11,6 +11,7 @@
 
 #include "core/check.h"
 #include "server/call_fields.h"
+#include "server/caller.h"
 #include "server/delta_adapter.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
@@ -249,9 +250,14 @@ class ResponsesAdapter final : public DeltaAdapter {
            {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
     }
     messages.push_back(std::move(message));
-    std::exchange(answer_of_.keep_in, nullptr)
-        ->put(options().id,
-              {.body = written_, .messages = std::move(messages), .holder = answer_of_.holder});
+    StoredResponse response{
+        .body = written_, .messages = std::move(messages), .holder = answer_of_.holder};
+    const auto store = std::exchange(answer_of_.keep_in, nullptr);
+    if (answer_of_.is_background) {
+      store->replace(options().id, std::move(response));
+    } else {
+      store->put(options().id, std::move(response));
+    }
   }
 
   ResponsesAnswer answer_of_;
@@ -575,7 +581,13 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   if (store) answer.keep_in = context.responses;
   object = nullptr;
   std::optional<BackgroundAnswer> background;
-  PrepareResult result = prepare_chat_call(context, chat, [&](ChatAnswerOptions options) {
+  answer.is_background = is_background;
+  // A header may name several calls, but a response is fetched by its id alone.
+  CallContext own = context;
+  if (is_background && own.responses != nullptr && own.responses->contains(own.id)) {
+    own.id = new_request_id("resp_");
+  }
+  PrepareResult result = prepare_chat_call(own, chat, [&](ChatAnswerOptions options) {
     if (is_background) {
       std::string running = dump_json(describe(options, answer, "in_progress", Json::array()));
       background = {.queued = with_state(running, "queued"),

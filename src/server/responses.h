@@ -26,6 +26,7 @@ struct ResponsesAnswer {
   nlohmann::ordered_json messages;         // of the chat so far, without instructions
   std::shared_ptr<ResponseStore> keep_in;  // null: the client wants it forgotten
   std::string holder;                      // StoredResponse
+  bool is_background = false;              // what is kept takes the place of a response that runs
 };
 
 std::unique_ptr<ApiAdapter> make_responses_adapter(ChatAnswerOptions options,

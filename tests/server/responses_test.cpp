@@ -3,7 +3,9 @@
 #include "server/responses.h"
 
 #include <algorithm>
+#include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -237,6 +239,40 @@ TEST_F(BackgroundTest, AResponseThatRunsIsCancelled) {
   EXPECT_EQ(ended(id)["status"], "cancelled");
 }
 
+TEST_F(BackgroundTest, AnIdNamesOneResponse) {
+  engine->held = true;
+  start();
+  const std::string body = Json{{"input", "Hi"}, {"background", true}}.dump();
+  std::deque<HttpClient> clients;
+  codec_gate->closed = true;  // the first two are read at the same time
+  for (int i = 0; i < 3; ++i) {
+    clients.emplace_back(server->port())
+        .send_request("POST", "/v1/responses", body, "x-request-id: mine\r\n");
+    if (i == 1) {
+      EXPECT_TRUE(eventually([this] { return codec_gate->num_waiting == 2; }));
+      codec_gate->closed = false;
+    }
+  }
+  std::set<std::string> ids;
+  for (HttpClient& client : clients) {
+    const Reply queued = client.read_reply();
+    ASSERT_EQ(queued.status, 200) << queued.body;
+    ids.insert(queued.json()["id"].get<std::string>());
+  }
+  EXPECT_EQ(ids.size(), 3u);
+  EXPECT_TRUE(ids.contains("mine"));
+
+  const Json named = {{"input", "Hi"}, {"background", true}, {"rid", "job1"}};
+  EXPECT_EQ(post("/v1/responses", named).status, 200);
+  const Reply runs = post("/v1/responses", named);
+  EXPECT_EQ(runs.status, 400) << runs.body;
+  EXPECT_EQ(error_of(runs)["param"], "rid");
+  engine->held = false;
+  for (const std::string& id : ids) EXPECT_EQ(ended(id)["status"], "completed");
+  EXPECT_EQ(ended("job1")["status"], "completed");
+  EXPECT_EQ(post("/v1/responses", named).status, 400) << "it is kept";
+}
+
 TEST_F(BackgroundTest, WhatFailsOrIsRefusedIsTold) {
   engine->script = [](const Request&) {
     return answer_events({}, finish_of(FinishReason::kError, internal_error("secret")));
@@ -334,14 +370,19 @@ TEST(ResponseStoreTest, KeepsTheNewestOfEachHolderForAnHour) {
   StoredResponse running = response("runs", "me");
   running.is_running = true;
   store.put("b", running);
-  store.put("b", response("ended", "me"));
+  store.put("b", response("of another call", "me"));
+  store.replace("b", response("of another key", "you"));
+  EXPECT_EQ(store.find("b", "me")->body, "runs");
+  store.replace("b", response("ended", "me"));
   EXPECT_EQ(store.find("b", "me")->body, "ended") << "what it came to takes its place";
   EXPECT_EQ(store.size(), 2u);
+  EXPECT_TRUE(store.contains("a"));
   store.put("c", running);
   now += ResponseStore::kMaxAgeSeconds + 1;
   EXPECT_EQ(store.find("a", "me"), nullptr);
+  EXPECT_FALSE(store.contains("a"));
   EXPECT_NE(store.find("c", "me"), nullptr) << "it runs";
-  store.put("c", response("ended", "me"));
+  store.replace("c", response("ended", "me"));
   now += ResponseStore::kMaxAgeSeconds;
   EXPECT_NE(store.find("c", "me"), nullptr) << "its hour begins at its end";
   for (size_t i = 0; i < ResponseStore::kMaxResponses; ++i) {
