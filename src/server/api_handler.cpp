@@ -459,16 +459,6 @@ void ApiHandler::run_in_background(const std::shared_ptr<Exchange>& exchange, Pr
                                    const EarlyAborts::Call& arrived) {
   if (exchange->gone()) return;  // it does not know the id
   const HttpRequest& request = exchange->request();
-  HttpRequest own{.method = request.method,
-                  .path = request.path,
-                  .query = {},
-                  .headers = {},
-                  .body = {},
-                  .id = call.id,
-                  .arrived_at = request.arrived_at,
-                  .key = request.key,
-                  .counted = false,
-                  .error_form = request.error_form};
   const std::string id = call.id;
   if (responses_->contains(id)) {
     exchange->respond(error_response(
@@ -477,11 +467,22 @@ void ApiHandler::run_in_background(const std::shared_ptr<Exchange>& exchange, Pr
         request));
     return;
   }
+  HttpRequest own{.method = request.method,
+                  .path = request.path,
+                  .query = {},
+                  .headers = {},
+                  .body = {},
+                  .id = call.id,
+                  .arrived_at = request.arrived_at,
+                  .key = request.key,
+                  .counted = exchange->hand_over_count(),
+                  .error_form = request.error_form};
   BackgroundAnswer background = std::move(*call.background);
   // Shared with the answer: what is refused before it ran at all is this request's own answer.
   const auto client = std::make_shared<std::shared_ptr<Exchange>>(exchange);
-  const auto on_answer = [client, id, holder = background.holder, responses = responses_](
-                             int status, const std::string& body) {
+  const auto on_answer = [this, client, own, holder = background.holder](int status,
+                                                                         const std::string& body) {
+    gate_.forget(own);
     if (status == 200) return;  // the adapter has kept the response
     if (*client != nullptr) {
       HttpResponse refusal{.status = status, .headers = {}, .body = body};
@@ -494,15 +495,15 @@ void ApiHandler::run_in_background(const std::shared_ptr<Exchange>& exchange, Pr
       if (error.value("code", Json()).is_string()) reason["code"] = error["code"];
       reason["message"] = error.value("message", reason["message"]);
     }
-    const auto running = responses->find(id, holder);
+    const auto running = responses_->find(own.id, holder);
     if (running == nullptr) return;  // newer ones have taken its room
-    responses->replace(id, {.body = with_state(running->body, "failed", reason),
-                            .messages = Json::array(),
-                            .holder = holder});
+    responses_->replace(own.id, {.body = with_state(running->body, "failed", reason),
+                                 .messages = Json::array(),
+                                 .holder = holder});
   };
   call.background.reset();
-  Generation::start(host_, std::make_shared<CapturedExchange>(std::move(own), on_answer),
-                    std::move(call), arrived);
+  Generation::start(host_, std::make_shared<CapturedExchange>(own, on_answer), std::move(call),
+                    arrived);
   if (*client == nullptr) return;  // it was refused
   // Its events come later, on this thread.
   responses_->put(id, {.body = std::move(background.running),

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "server/body_budget.h"
 #include "server/http_message.h"
@@ -45,6 +46,9 @@ class Exchange {
     std::string().swap(request_.body);
     body_lease.release();
   }
+
+  // Whether the request counts for its key. It does not any more then: another one does instead.
+  [[nodiscard]] bool hand_over_count() { return std::exchange(request_.counted, false); }
 
   // The id that its body names takes the place of the header's, for the client and in the log.
   void rename(const std::string& id) {

@@ -158,6 +158,22 @@ TEST_F(KeysTest, BeyondALimitTheAnswerSaysWhenToComeBack) {
   EXPECT_EQ(status_of("GET", "/v1/models", "sk-secret-1"), 200) << "only calls of the model count";
 }
 
+TEST_F(KeysTest, AResponseInTheBackgroundCountsUntilItEnds) {
+  use_keys("sk-secret-1 alice max_requests=1");
+  engine->held = true;
+  start();
+  const std::string body = Json{{"input", "Hi"}, {"background", true}}.dump();
+  HttpClient client(server->port());
+  const auto ask_in_background = [&] {
+    return client.call("POST", "/v1/responses", body, bearer("sk-secret-1")).status;
+  };
+  ASSERT_EQ(ask_in_background(), 200);
+  EXPECT_EQ(ask_in_background(), 429);
+  engine->held = false;
+  EXPECT_TRUE(eventually([&] { return ask_in_background() == 200; }));
+  EXPECT_TRUE(eventually([this] { return ask("sk-secret-1").status == 200; }));
+}
+
 TEST_F(KeysTest, RequestsUnderWayAreCountedUntilTheyEnd) {
   use_keys("sk-secret-1 alice max_requests=1");
   engine->held = true;
