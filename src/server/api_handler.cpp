@@ -480,16 +480,12 @@ void ApiHandler::run_in_background(const std::shared_ptr<Exchange>& exchange, Pr
   BackgroundAnswer background = std::move(*call.background);
   // Shared with the answer: what is refused before it ran at all is this request's own answer.
   const auto client = std::make_shared<std::shared_ptr<Exchange>>(exchange);
-  const auto on_answer = [this, client, own, holder = background.holder](int status,
-                                                                         const std::string& body) {
+  const auto on_answer = [this, client, own, holder = background.holder](HttpResponse answer) {
     gate_.forget(own);
-    if (status == 200) return;  // the adapter has kept the response
-    if (*client != nullptr) {
-      HttpResponse refusal{.status = status, .headers = {}, .body = body};
-      return std::exchange(*client, nullptr)->respond(std::move(refusal));
-    }
+    if (answer.status == 200) return;  // the adapter has kept the response
+    if (*client != nullptr) return std::exchange(*client, nullptr)->respond(std::move(answer));
     Json reason = {{"code", "server_error"}, {"message", "The answer was cut off."}};
-    const Json failure = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+    const Json failure = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
     if (failure.is_object()) {
       const Json& error = failure.contains("error") ? failure["error"] : failure;
       if (error.value("code", Json()).is_string()) reason["code"] = error["code"];
@@ -502,6 +498,7 @@ void ApiHandler::run_in_background(const std::shared_ptr<Exchange>& exchange, Pr
                                  .holder = holder});
   };
   call.background.reset();
+  exchange->rename(id);
   Generation::start(host_, std::make_shared<CapturedExchange>(own, on_answer), std::move(call),
                     arrived);
   if (*client == nullptr) return;  // it was refused

@@ -317,9 +317,9 @@ void BatchRunner::start_line(const BatchPointer& batch, size_t index) {
   // The batch has its exchanges, which do not have it: a server that stops forgets both.
   const auto exchange = std::make_shared<CapturedExchange>(
       std::move(request),
-      [this, weak = std::weak_ptr(batch), index, id](int status, std::string body) {
+      [this, weak = std::weak_ptr(batch), index, id](const HttpResponse& answer) {
         if (const BatchPointer here = weak.lock()) {
-          on_answer(here, index, id, status, std::move(body));
+          on_answer(here, index, id, answer.status, answer.body);
         }
       });
   batch->live.emplace(index, exchange);
@@ -327,7 +327,7 @@ void BatchRunner::start_line(const BatchPointer& batch, size_t index) {
 }
 
 void BatchRunner::on_answer(const BatchPointer& batch, size_t index, const std::string& request_id,
-                            int status, std::string body) {
+                            int status, const std::string& body) {
   batch->live.erase(index);
   if (is_passing(status, body)) {
     batch->pending.push_front(index);

@@ -89,7 +89,7 @@ class BatchRunner {
   [[nodiscard]] bool has_room() const;
   void start_line(const BatchPointer& batch, size_t index);
   void on_answer(const BatchPointer& batch, size_t index, const std::string& request_id, int status,
-                 std::string body);
+                 const std::string& body);
   void write(const BatchPointer& batch, bool succeeded, std::string line);
   void finish(const BatchPointer& batch);
 

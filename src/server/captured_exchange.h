@@ -19,8 +19,8 @@ inline constexpr size_t kMaxCapturedBytes = size_t{64} << 20;
 
 class CapturedExchange final : public Exchange {
  public:
-  // `status` is 0 for an answer that was cut off or too long. Not called once cancel() was.
-  using OnAnswer = std::function<void(int status, std::string body)>;
+  // The status is 0 for an answer that was cut off or too long. Not called once cancel() was.
+  using OnAnswer = std::function<void(HttpResponse answer)>;
 
   CapturedExchange(HttpRequest request, OnAnswer on_answer)
       : Exchange(std::move(request)), on_answer_(std::move(on_answer)) {}
@@ -33,19 +33,17 @@ class CapturedExchange final : public Exchange {
 
   void respond(HttpResponse response) override {
     if (gone()) return;
-    body_ = std::move(response.body);
-    answer(response.status);
+    answer(std::move(response));
   }
 
-  void open_body(HttpResponse head) override { status_ = head.status; }
+  void open_body(HttpResponse head) override { head_ = std::move(head); }
 
   void open_stream(StreamFormat) override {}
 
   void write(std::string bytes) override {
     if (gone()) return;
     if (bytes.size() > kMaxCapturedBytes - body_.size()) {
-      body_.clear();
-      answer(0);
+      answer({.status = 0, .headers = {}, .body = {}});
       leave();
       return;
     }
@@ -53,12 +51,13 @@ class CapturedExchange final : public Exchange {
   }
 
   void finish() override {
-    if (!gone()) answer(status_);
+    if (gone()) return;
+    head_.body = std::exchange(body_, {});
+    answer(std::move(head_));
   }
 
   void break_off() override {
-    body_.clear();
-    if (!gone()) answer(0);
+    if (!gone()) answer({.status = 0, .headers = {}, .body = {}});
   }
 
   [[nodiscard]] bool backed_up() const override { return false; }
@@ -66,10 +65,9 @@ class CapturedExchange final : public Exchange {
   [[nodiscard]] bool committed() const override { return !body_.empty(); }
 
  private:
-  void answer(int status) {
-    if (const OnAnswer on_answer = std::exchange(on_answer_, nullptr)) {
-      on_answer(status, std::exchange(body_, {}));
-    }
+  void answer(HttpResponse whole) {
+    body_.clear();
+    if (const OnAnswer on_answer = std::exchange(on_answer_, nullptr)) on_answer(std::move(whole));
   }
 
   void leave() {
@@ -79,8 +77,8 @@ class CapturedExchange final : public Exchange {
   }
 
   OnAnswer on_answer_;
+  HttpResponse head_;
   std::string body_;
-  int status_ = 200;
 };
 
 }  // namespace heddle::server

@@ -263,7 +263,9 @@ TEST_F(BackgroundTest, AnIdNamesOneResponse) {
   EXPECT_TRUE(ids.contains("mine"));
 
   const Json named = {{"input", "Hi"}, {"background", true}, {"rid", "job1"}};
-  EXPECT_EQ(post("/v1/responses", named).status, 200);
+  const Reply job = post("/v1/responses", named);
+  EXPECT_EQ(job.status, 200) << job.body;
+  EXPECT_EQ(job.headers.at("x-request-id"), "job1");
   const Reply runs = post("/v1/responses", named);
   EXPECT_EQ(runs.status, 400) << runs.body;
   EXPECT_EQ(error_of(runs)["param"], "rid");
@@ -287,6 +289,7 @@ TEST_F(BackgroundTest, WhatFailsOrIsRefusedIsTold) {
   const Reply refused = post("/v1/responses", {{"input", "Hi"}, {"background", true}});
   EXPECT_EQ(refused.status, 503) << refused.body;
   EXPECT_EQ(error_of(refused)["code"], "queue_full");
+  EXPECT_TRUE(refused.headers.contains("retry-after"));
 }
 
 TEST_F(BackgroundTest, ItsClientMayLeave) {
