@@ -73,7 +73,7 @@ class ThinkingBudget::State final : public ConstraintState {
   struct Step {
     Part part = Part::kStart;
     size_t num_tokens = 0;  // of the reasoning, or of its ending, so far
-    std::string text;       // of the start; of the reasoning what may begin the closing tag
+    std::string text;       // of the start; of the reasoning what may begin a mark or a call
   };
 
   [[nodiscard]] const ThinkingBudgetOptions& options() const { return budget_->options_; }
@@ -86,8 +86,16 @@ class ThinkingBudget::State final : public ConstraintState {
     read_reasoning(step, text);
   }
 
-  void advance(Step& step, TokenId token) const {
+  // A mark that is no text counts as if it were.
+  [[nodiscard]] std::string_view bytes_of(TokenId token) const {
     const std::string_view bytes = budget_->masks_->bytes(token);
+    if (!bytes.empty()) return bytes;
+    const auto call = std::ranges::find(options().calls, token, &ReasoningMark::token);
+    return call == options().calls.end() ? bytes : call->text;
+  }
+
+  void advance(Step& step, TokenId token) const {
+    const std::string_view bytes = bytes_of(token);
     switch (step.part) {
       case Part::kStart:
         if (token == options().open->token) return enter(step, {});
@@ -123,18 +131,47 @@ class ThinkingBudget::State final : public ConstraintState {
   }
 
   void read_reasoning(Step& step, std::string_view bytes) const {
-    const std::string& mark = options().close.text;
     step.text += bytes;
-    if (step.text.find(mark) != std::string::npos) {
+    const std::optional<bool> ended = find_end(step.text);
+    if (!ended) return;  // a call may have begun
+    if (*ended) {
       step.part = Part::kAnswer;
       step.text.clear();
       return;
     }
-    if (step.text.size() >= mark.size()) step.text.erase(0, step.text.size() - mark.size() + 1);
     if (step.num_tokens < static_cast<size_t>(options().budget_tokens)) return;
     step.part = Part::kEnding;
     step.num_tokens = 0;
     step.text.clear();
+  }
+
+  // Whether reasoning has ended within `text`; none: more of it tells. Leaves what may begin a mark
+  // or a call.
+  [[nodiscard]] std::optional<bool> find_end(std::string& text) const {
+    size_t longest = options().close.text.size();
+    for (const ReasoningMark& call : options().calls) {
+      longest = std::max(longest, call.text.size());
+    }
+    while (true) {
+      const size_t close = text.find(options().close.text);
+      size_t begin = close;
+      size_t size = 0;  // of the call's mark
+      for (const ReasoningMark& call : options().calls) {
+        const size_t found = text.find(call.text);
+        if (found > begin || found == std::string::npos) continue;
+        size = found < begin ? call.text.size() : std::max(size, call.text.size());
+        begin = found;
+      }
+      if (begin == std::string::npos) break;
+      if (size == 0) return true;
+      text.erase(0, begin);
+      const std::optional<bool> is_call =
+          options().begins_call ? options().begins_call(text) : std::optional(true);
+      if (is_call != false) return is_call;
+      text.erase(0, size);
+    }
+    if (text.size() >= longest) text.erase(0, text.size() - longest + 1);
+    return false;
   }
 
   const std::shared_ptr<const ThinkingBudget> budget_;
@@ -149,6 +186,7 @@ ThinkingBudget::ThinkingBudget(ThinkingBudgetOptions options,
   HEDDLE_CHECK(options_.budget_tokens >= 0);
   HEDDLE_CHECK(!options_.close.text.empty() && !options_.ending.empty());
   HEDDLE_CHECK(!options_.open || !options_.open->text.empty());
+  for (const ReasoningMark& call : options_.calls) HEDDLE_CHECK(!call.text.empty());
   for (const TokenId token : options_.ending) HEDDLE_CHECK(token >= 0 && token < vocab_size());
 }
 

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // ThinkingBudget ends an answer's reasoning after a number of tokens: from then on only the tokens
 // that close it may follow, one after the other. What comes after the closing tag is free, or what
-// another constraint allows, which must take any text before that tag.
+// another constraint allows, which must take any text before that tag. A tool call inside the
+// reasoning ends it, too, and is left whole: reasoning is not ended while a call may have begun.
 //
 // Threading: immutable; thread-safe.
 // Cost of a mask: one pass over V / 32 words, less what the other constraint takes.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <heddle/constraint.h>
@@ -31,6 +34,11 @@ struct ThinkingBudgetOptions {
   // The answer reasons if it begins with this, perhaps behind white space. None: it begins inside.
   std::optional<ReasoningMark> open;
   ReasoningMark close;
+
+  // The marks that a call may begin with, and whether a text that begins with one of them begins a
+  // call; none: more of it tells, but not endlessly. Null: the mark alone does. Thread-safe.
+  std::vector<ReasoningMark> calls;
+  std::function<std::optional<bool>(std::string_view text)> begins_call;
 
   // Tokens that are forced once the budget is used up: those of the closing tag, perhaps behind a
   // message to the model. Not empty, ids within the vocabulary (checked).

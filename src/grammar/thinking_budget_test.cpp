@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grammar/thinking_budget.h"
 
+#include <algorithm>
 #include <memory>
 #include <random>
 #include <string>
@@ -20,6 +21,25 @@ using testing::kEndToken;
 
 constexpr TokenId kSpecialToken = kEndToken + 1;  // has no text
 
+// Tokens of several bytes, which cross the borders of marks. Their ids follow kSpecialToken.
+const std::vector<std::string> kPieces = {"</",         "think>",     "think>ab", "a</",
+                                          "<think>a",   "<tool",      "_call>",   "_call>{\"",
+                                          "l></think>", "<tool_call>"};
+
+std::shared_ptr<VocabularyMasks> vocabulary() {
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
+  tokens.resize(kSpecialToken + 1);
+  tokens.insert(tokens.end(), kPieces.begin(), kPieces.end());
+  return std::make_shared<VocabularyMasks>(std::move(tokens), std::vector<TokenId>{kEndToken});
+}
+
+TokenId piece(std::string_view text) {
+  const auto found = std::ranges::find(kPieces, text);
+  EXPECT_NE(found, kPieces.end()) << text;
+  return kSpecialToken + 1 + static_cast<TokenId>(found - kPieces.begin());
+}
+
 std::vector<TokenId> bytes_of(std::string_view text) {
   std::vector<TokenId> tokens;
   for (const char byte : text) tokens.push_back(static_cast<uint8_t>(byte));
@@ -36,6 +56,17 @@ ThinkingBudgetOptions inside(int64_t budget_tokens) {
 ThinkingBudgetOptions perhaps(int64_t budget_tokens) {
   ThinkingBudgetOptions options = inside(budget_tokens);
   options.open = {.text = "<think>", .token = std::nullopt};
+  return options;
+}
+
+// A call is an object behind its mark.
+ThinkingBudgetOptions with_calls(ThinkingBudgetOptions options) {
+  options.calls = {{.text = "<tool_call>", .token = std::nullopt}};
+  options.begins_call =
+      [size = options.calls[0].text.size()](std::string_view text) -> std::optional<bool> {
+    if (text.size() == size) return std::nullopt;
+    return text[size] == '{';
+  };
   return options;
 }
 
@@ -77,7 +108,7 @@ class ThinkingBudgetTest : public ::testing::Test {
     for (const TokenId token : bytes_of(text)) ASSERT_TRUE(state.accept(token)) << text;
   }
 
-  std::shared_ptr<VocabularyMasks> masks_ = testing::small_vocabulary();
+  std::shared_ptr<VocabularyMasks> masks_ = vocabulary();
   std::shared_ptr<const ThinkingBudget> budget_;
 };
 
@@ -114,6 +145,32 @@ TEST_F(ThinkingBudgetTest, ReasoningThatEndsByItselfIsLeftAlone) {
   EXPECT_TRUE(is_free(*by_text));
   accept(*by_text, "an answer that goes on for long");
   EXPECT_TRUE(is_free(*by_text));
+
+  const auto by_pieces = start(perhaps(3));
+  for (const char* const text : {"<think>a", "a</", "think>ab"}) {
+    ASSERT_TRUE(by_pieces->accept(piece(text)));
+  }
+  accept(*by_pieces, "an answer that goes on for long");
+  EXPECT_TRUE(is_free(*by_pieces));
+}
+
+TEST_F(ThinkingBudgetTest, ACallInsideReasoningIsLeftWhole) {
+  const auto state = start(with_calls(inside(3)));
+  accept(*state, "ab");
+  ASSERT_TRUE(state->accept(piece("<tool_call>")));
+  EXPECT_TRUE(is_free(*state)) << "the budget is used up, but this may be a call";
+  accept(*state, "{\"name\": \"f\"}");
+  EXPECT_TRUE(is_free(*state));
+  state->roll_back(13);
+  accept(*state, "x");
+  EXPECT_EQ(forced(*state), "so</think>") << "it is none";
+
+  ThinkingBudgetOptions options = inside(3);
+  options.calls = {{.text = "<|call|>", .token = kSpecialToken}};
+  const auto by_token = start(options);
+  ASSERT_TRUE(by_token->accept(kSpecialToken));
+  accept(*by_token, "f(x=1)");
+  EXPECT_TRUE(is_free(*by_token));
 }
 
 TEST_F(ThinkingBudgetTest, OnlyAnAnswerThatOpensReasoningHasABudget) {
@@ -158,6 +215,18 @@ struct Naive {
   const ThinkingBudgetOptions& options;
   const VocabularyMasks& masks;
 
+  // Whether reasoning has ended; none where a call may have begun.
+  [[nodiscard]] std::optional<bool> has_ended(const std::string& reasoning) const {
+    for (size_t i = 0; i < reasoning.size(); ++i) {
+      const std::string rest = reasoning.substr(i);
+      if (rest.starts_with(options.close.text)) return true;
+      if (options.calls.empty() || !rest.starts_with(options.calls[0].text)) continue;
+      const auto is_call = options.begins_call(rest);
+      if (is_call != false) return is_call;
+    }
+    return false;
+  }
+
   // The token that is forced next, or -1.
   [[nodiscard]] TokenId forced(const std::vector<TokenId>& tokens) const {
     std::string text;
@@ -175,33 +244,35 @@ struct Naive {
         if (trimmed.starts_with(options.open->text)) {
           is_inside = true;
           reasoning = trimmed.substr(options.open->text.size());
-          is_outside = reasoning.find(options.close.text) != std::string::npos;
+          is_outside = has_ended(reasoning) == true;
         } else {
           is_outside = !options.open->text.starts_with(trimmed);
         }
-      } else if (count >= options.budget_tokens) {
+      } else if (count >= options.budget_tokens && has_ended(reasoning)) {
         is_outside = ++num_forced == options.ending.size();
       } else {
         ++count;
         reasoning += bytes;
-        is_outside = reasoning.find(options.close.text) != std::string::npos;
+        is_outside = has_ended(reasoning) == true;
       }
     }
-    const bool is_forced = is_inside && !is_outside && count >= options.budget_tokens;
+    const bool is_forced =
+        is_inside && !is_outside && count >= options.budget_tokens && has_ended(reasoning);
     return is_forced ? options.ending[num_forced] : -1;
   }
 };
 
 TEST_F(ThinkingBudgetTest, AgreesWithANaiveModelWhateverIsTakenBack) {
   std::mt19937 random(7);
-  const std::vector<std::string> pieces = {"<", "think>", "</", "<think>", "</think>",
-                                           " ", "a",      ">",  "t",       "hink>"};
+  const std::vector<std::string> texts = {"<", "think>",      "</",  "<think>", "</think>",
+                                          " ", "a",           ">",   "t",       "hink>",
+                                          "{", "<tool_call>", "tool"};
   int num_forced = 0;
   int num_free = 0;
   for (int round = 0; round < 400; ++round) {
-    const ThinkingBudgetOptions options = round % 2 == 0
-                                              ? inside(static_cast<int64_t>(random() % 6))
-                                              : perhaps(static_cast<int64_t>(random() % 6));
+    ThinkingBudgetOptions options = round % 2 == 0 ? inside(static_cast<int64_t>(random() % 6))
+                                                   : perhaps(static_cast<int64_t>(random() % 6));
+    if (round % 4 >= 2) options = with_calls(std::move(options));
     const auto state = start(options);
     const Naive naive{.options = options, .masks = *masks_};
     std::vector<TokenId> tokens;
@@ -222,7 +293,11 @@ TEST_F(ThinkingBudgetTest, AgreesWithANaiveModelWhateverIsTakenBack) {
         continue;
       }
       std::vector<TokenId> wanted = {expected};
-      if (expected < 0) wanted = bytes_of(pieces[random() % pieces.size()]);
+      if (expected < 0 && random() % 2 == 0) {
+        wanted = {piece(kPieces[random() % kPieces.size()])};
+      } else if (expected < 0) {
+        wanted = bytes_of(texts[random() % texts.size()]);
+      }
       for (const TokenId token : wanted) {
         const TokenId needed = naive.forced(tokens);
         ASSERT_EQ(state->accept(token), needed < 0 || needed == token);

@@ -24,6 +24,8 @@ uint64_t hash(std::string_view text, uint64_t salt) {
   return value ^ (value >> 31);
 }
 
+}  // namespace
+
 std::unique_ptr<ToolCallParser> make_tool_call_parser(const AnswerParserOptions& options) {
   if (options.tools == nullptr || options.tools->empty()) return nullptr;
   ToolCallParserOptions common{
@@ -63,8 +65,6 @@ std::unique_ptr<ToolCallParser> make_tool_call_parser(const AnswerParserOptions&
   }
   return nullptr;
 }
-
-}  // namespace
 
 std::unique_ptr<AnswerParser> make_answer_parser(AnswerParserOptions options) {
   const bool reads_calls = options.tool_calls == ToolCallFormat::kHarmony;

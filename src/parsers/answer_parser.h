@@ -26,6 +26,8 @@
 
 namespace heddle::parsers {
 
+class ToolCallParser;
+
 struct AnswerParserOptions {
   ReasoningFormat reasoning = ReasoningFormat::kNone;
   bool starts_in_reasoning = false;  // see starts_in_reasoning() in formats.h
@@ -59,6 +61,10 @@ class AnswerParser {
 };
 
 [[nodiscard]] std::unique_ptr<AnswerParser> make_answer_parser(AnswerParserOptions options);
+
+// The part of it that reads calls in content; null where calls stay text and for gpt-oss.
+[[nodiscard]] std::unique_ptr<ToolCallParser> make_tool_call_parser(
+    const AnswerParserOptions& options);
 
 // An id for a call: "call_" and 24 hexadecimal digits; for Mistral, whose templates take nothing
 // else, nine letters and digits; for Kimi "functions.NAME:INDEX". A function of its arguments.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -11,8 +12,10 @@
 #include <nlohmann/json.hpp>
 
 #include "grammar/json_schema.h"
+#include "parsers/answer_parser.h"
 #include "parsers/call_form.h"
 #include "parsers/formats.h"
+#include "parsers/tool_call_parser.h"
 #include "server/http_message.h"
 
 namespace heddle::server {
@@ -215,6 +218,15 @@ std::optional<Json> format_of(const grammar::GrammarSource& source) {
   return std::nullopt;
 }
 
+std::function<std::optional<bool>(std::string_view)> call_reader(
+    std::shared_ptr<const parsers::ToolCallParser> parser) {
+  return [parser = std::move(parser)](std::string_view text) -> std::optional<bool> {
+    const parsers::Match match = parser->read_marked_header(text).match;
+    if (match == parsers::Match::kMore) return std::nullopt;
+    return match == parsers::Match::kYes;
+  };
+}
+
 }  // namespace
 
 std::optional<AnswerForm> read_answer_form(FieldReader& fields) {
@@ -345,6 +357,7 @@ std::optional<int64_t> read_thinking_budget(FieldReader& fields) {
 
 std::optional<ApiError> limit_reasoning(const CallContext& context, std::optional<int64_t> budget,
                                         ReasoningFirst reasoning,
+                                        const std::shared_ptr<const Json>& tools,
                                         std::shared_ptr<const Constraint>& constraint) {
   const std::optional<int64_t> cap = context.answers.max_thinking_tokens;
   const parsers::ReasoningFormat format = context.formats.reasoning;
@@ -367,6 +380,13 @@ std::optional<ApiError> limit_reasoning(const CallContext& context, std::optiona
   options.budget_tokens = *budget;
   if (reasoning == ReasoningFirst::kPerhaps) options.open = mark_of(tags.open);
   options.close = mark_of(tags.close);
+  const parsers::ToolCallFormat calls = context.formats.tool_calls;
+  if (const std::shared_ptr<const parsers::ToolCallParser> parser =
+          parsers::make_tool_call_parser({.tool_calls = calls, .tools = tools, .id_seed = {}})) {
+    for (const std::string_view mark : parser->markers()) options.calls.push_back(mark_of(mark));
+    // Of a call that has special tokens the vocabulary tells a part.
+    if (!parsers::needs_special_tokens(calls)) options.begins_call = call_reader(parser);
+  }
   Result<std::vector<TokenId>> ending = context.codec.encode(
       context.answers.thinking_budget_message + options.close.text, /*add_special_tokens=*/false);
   if (!ending.ok()) return error_from_status(ending.status(), context.id);

@@ -69,10 +69,11 @@ std::optional<ApiError> compile_form(const CallContext& context,
 [[nodiscard]] std::optional<int64_t> read_thinking_budget(FieldReader& fields);
 
 // Holds an answer to a budget, the request's or the server's, on top of the form in `constraint`,
-// which may be null. Error: unsupported_parameter for a request's budget where the model's
-// reasoning has no tags.
+// which may be null. Calls of `tools`, which may be null, end the reasoning, too. Error:
+// unsupported_parameter for a request's budget where the model's reasoning has no tags.
 std::optional<ApiError> limit_reasoning(const CallContext& context, std::optional<int64_t> budget,
                                         ReasoningFirst reasoning,
+                                        const std::shared_ptr<const nlohmann::ordered_json>& tools,
                                         std::shared_ptr<const Constraint>& constraint);
 
 }  // namespace heddle::server

@@ -507,14 +507,15 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   if (auto error = compile_form(context, form, reasoning_first, request.constraint)) {
     return *error;
   }
-  if (auto error = limit_reasoning(context, thinking_budget, reasoning_first, request.constraint)) {
+  const std::shared_ptr<const Json> callable = tools.usable();
+  if (auto error = limit_reasoning(context, thinking_budget, reasoning_first, callable,
+                                   request.constraint)) {
     return *error;
   }
   request.role_boundaries = context.codec.role_boundaries(request.prompt);
   scheduling.apply(request);
   request.sampling = sampling.sampling;
   request.stop = sampling.stop;
-  const std::shared_ptr<const Json> callable = tools.usable();
   const bool reads_marks =
       parsers::needs_special_tokens(context.formats.reasoning) ||
       (callable != nullptr && parsers::needs_special_tokens(context.formats.tool_calls));

@@ -433,8 +433,8 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
     if (auto error = compile_form(context, prompts[i].form, reasoning, request.constraint)) {
       return *error;
     }
-    if (auto error =
-            limit_reasoning(context, prompts[i].thinking_budget, reasoning, request.constraint)) {
+    if (auto error = limit_reasoning(context, prompts[i].thinking_budget, reasoning,
+                                     /*tools=*/nullptr, request.constraint)) {
       return *error;
     }
     request.skip_special_tokens = sampling.skip_special_tokens;

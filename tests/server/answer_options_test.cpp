@@ -102,6 +102,19 @@ TEST_F(AnswerOptionsTest, AFormFollowsReasoningWithABudget) {
   EXPECT_EQ(forced_after(request, "n"), "o");
 }
 
+TEST_F(AnswerOptionsTest, ABudgetLeavesACallInsideReasoningWhole) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  start();
+  const std::string mark = "<think>a<tool_call>";  // 12 tokens of reasoning
+  Json body = chat_body({{"max_thinking_tokens", 12}});
+  EXPECT_EQ(forced_after(submitted("/v1/chat/completions", body), mark), "</think>");
+  body["tools"] = Json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}});
+  const Request request = submitted("/v1/chat/completions", body);
+  EXPECT_EQ(forced_after(request, mark), std::nullopt);
+  EXPECT_EQ(forced_after(request, mark + "x"), "</think>") << "it is no call";
+  EXPECT_EQ(forced_after(request, mark + R"({"name": "f", "arguments": {"x": 1}})"), std::nullopt);
+}
+
 TEST_F(AnswerOptionsTest, GenerateReasonsBeforeAFormIfAskedTo) {
   start();
   Json body = {
