@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "parsers/formats.h"
+#include "server/answer_form.h"
 #include "server/key_ring.h"
 #include "server/sampling_fields.h"
 
@@ -192,6 +193,9 @@ Status apply_answers(ServeSettings& settings) {
   }
   if (settings.reasoning_field == "both") answers.reasoning_field = server::ReasoningField::kBoth;
   answers.use_generation_config = settings.sampling_defaults == "model";
+  auto message = server::read_budget_message(answers.thinking_budget_message);
+  if (!message.ok()) return message.status().with_context("--thinking-budget-message");
+  answers.thinking_budget_message = std::move(message).value();
   if (answers.preferred_sampling_params.empty()) return ok_status();
   return server::read_sampling_defaults(answers.preferred_sampling_params, {})
       .status()

@@ -355,6 +355,26 @@ std::optional<int64_t> read_thinking_budget(FieldReader& fields) {
   return budget;
 }
 
+Result<std::string> read_budget_message(std::string_view message) {
+  constexpr auto kNumFormats = static_cast<int>(parsers::ReasoningFormat::kHarmony) + 1;
+  std::string_view text = message;
+  for (int format = 0; format < kNumFormats; ++format) {
+    const std::string_view tag =
+        parsers::tags_of(static_cast<parsers::ReasoningFormat>(format)).close;
+    if (tag.empty()) continue;
+    const size_t begin = text.find(tag);
+    if (begin == std::string_view::npos) continue;
+    if (text.find_first_not_of(" \t\n\r", begin + tag.size()) != std::string_view::npos) {
+      return invalid_argument(
+          fmt::format("the message goes on behind `{}`, which ends the reasoning; what follows it "
+                      "is the answer, so leave that out",
+                      tag));
+    }
+    text = text.substr(0, begin);
+  }
+  return std::string(text);
+}
+
 std::optional<ApiError> limit_reasoning(const CallContext& context, std::optional<int64_t> budget,
                                         ReasoningFirst reasoning,
                                         const std::shared_ptr<const Json>& tools,

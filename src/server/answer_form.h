@@ -20,8 +20,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <heddle/constraint.h>
+#include <heddle/status.h>
 
 #include "grammar/grammar.h"
 #include "server/api_adapter.h"
@@ -67,6 +69,11 @@ std::optional<ApiError> compile_form(const CallContext& context,
 // `reasoning.max_tokens`, and `thinking_budget` in `chat_template_kwargs` and `custom_params`.
 // Errors stay in `fields`: anything else in `custom_params` among them.
 [[nodiscard]] std::optional<int64_t> read_thinking_budget(FieldReader& fields);
+
+// What the model shall write before its reasoning is closed: `message` without a closing tag at its
+// end, which is written anyway, and white space behind that. Error: kInvalidArgument for a tag
+// before its end.
+[[nodiscard]] Result<std::string> read_budget_message(std::string_view message);
 
 // Holds an answer to a budget, the request's or the server's, on top of the form in `constraint`,
 // which may be null. Calls of `tools`, which may be null, end the reasoning, too. Error:

@@ -31,7 +31,8 @@ struct AnswerOptions {
   // Tokens that an answer may reason, at most; none: no limit but the request's own.
   std::optional<int64_t> max_thinking_tokens;
 
-  // Text that the model is forced to write before it closes reasoning that reached its limit.
+  // Text that the model is forced to write before it closes reasoning that reached its limit
+  // (read_budget_message()).
   std::string thinking_budget_message;
 };
 

@@ -7,6 +7,7 @@
 
 #include <heddle/constraint.h>
 
+#include "server/answer_form.h"
 #include "server/real_engine_fixture.h"
 
 namespace heddle::server {
@@ -91,6 +92,14 @@ TEST_F(AnswerOptionsTest, TheServersBudgetIsTheMost) {
             "Enough.</think>");
   const Json less = chat_body({{"max_thinking_tokens", 0}});
   EXPECT_EQ(forced_after(submitted("/v1/chat/completions", less), "<think>"), "Enough.</think>");
+}
+
+TEST(BudgetMessageTest, MayEndWithTheTagThatIsWrittenAnyway) {
+  for (const char* const message : {"Enough.", "Enough.</think>", "Enough.[/THINK]\n\n"}) {
+    EXPECT_EQ(read_budget_message(message).value(), "Enough.") << message;
+  }
+  const auto refused = read_budget_message("Enough.</think>\n\nSo");
+  EXPECT_THAT(refused.status().message(), HasSubstr("goes on behind `</think>`"));
 }
 
 TEST_F(AnswerOptionsTest, AFormFollowsReasoningWithABudget) {
