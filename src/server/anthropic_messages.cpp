@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/anthropic_messages.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -383,7 +386,8 @@ std::optional<ApiError> read_anthropic_tool_choice(FieldReader& fields, Json& ch
   return std::nullopt;
 }
 
-std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, Json& chat) {
+std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, bool takes_budget,
+                                                Json& chat) {
   const Json* value = fields.object("thinking");
   if (fields.error()) return fields.error();
   if (value == nullptr) return std::nullopt;
@@ -394,13 +398,23 @@ std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, Json& chat)
   if (type != "enabled" && type != "disabled" && type != "adaptive") {
     return invalid_value("thinking.type", "`thinking.type` must be enabled, disabled or adaptive.");
   }
-  if (type != "adaptive") chat["reasoning"] = {{"enabled", type == "enabled"}};
-  if (type == "enabled" && budget) chat["max_thinking_tokens"] = *budget;
+  if (type == "adaptive") return std::nullopt;
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  int64_t least = type == "enabled" && takes_budget ? budget.value_or(kNone) : kNone;
+  if (const Json* own = fields.object("reasoning")) {
+    FieldReader inner(*own, "reasoning.");
+    least = std::min(least, inner.integer("max_tokens", 0).value_or(kNone));
+    if (inner.error()) return inner.error();
+  }
+  if (fields.error()) return fields.error();
+  chat["reasoning"] = {{"enabled", type == "enabled"}};
+  if (least < kNone) chat["reasoning"]["max_tokens"] = least;
   return std::nullopt;
 }
 
 // The request as /v1/chat/completions would take it. Fields of ours have one name in both.
-std::optional<ApiError> chat_of_messages(const Json& body, bool needs_max_tokens, Json& chat) {
+std::optional<ApiError> chat_of_messages(const CallContext& context, const Json& body,
+                                         bool needs_max_tokens, Json& chat) {
   chat = body;
   for (const char* name : {"system", "messages", "tools", "tool_choice", "thinking",
                            "stop_sequences", "metadata", "service_tier", "container"}) {
@@ -422,7 +436,9 @@ std::optional<ApiError> chat_of_messages(const Json& body, bool needs_max_tokens
   if (auto error = read_anthropic_messages(fields, chat)) return error;
   if (auto error = translate_tools(fields, read_anthropic_tool, chat)) return error;
   if (auto error = read_anthropic_tool_choice(fields, chat)) return error;
-  return read_anthropic_thinking(fields, chat);
+  // Clients send a budget to every model that thinks: the effort alone counts where none can.
+  const bool takes_budget = context.formats.reasoning != parsers::ReasoningFormat::kHarmony;
+  return read_anthropic_thinking(fields, takes_budget, chat);
 }
 
 }  // namespace
@@ -435,12 +451,9 @@ PrepareResult prepare_messages(const CallContext& context, std::string_view body
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   Json chat;
-  if (auto error = chat_of_messages(object, /*needs_max_tokens=*/true, chat)) return *error;
+  if (auto error = chat_of_messages(context, object, /*needs_max_tokens=*/true, chat))
+    return *error;
   object = nullptr;
-  // Clients send a budget to every model that thinks: the effort alone counts where none can.
-  if (context.formats.reasoning == parsers::ReasoningFormat::kHarmony) {
-    chat.erase("max_thinking_tokens");
-  }
   return prepare_chat_call(context, chat, make_messages_adapter);
 }
 
@@ -448,7 +461,8 @@ AnswerResult answer_count_tokens(const CallContext& context, std::string_view bo
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   Json chat;
-  if (auto error = chat_of_messages(object, /*needs_max_tokens=*/false, chat)) return *error;
+  if (auto error = chat_of_messages(context, object, /*needs_max_tokens=*/false, chat))
+    return *error;
   FieldReader fields(chat);
   static_cast<void>(read_model_name(fields, context));
   const ToolFields tools = read_tool_fields(fields);

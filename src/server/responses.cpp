@@ -573,7 +573,8 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   if (const Json* reasoning = fields.object("reasoning")) {
     FieldReader inner(*reasoning, "reasoning.");
     if (const Json* effort = inner.find("effort")) chat["reasoning_effort"] = *effort;
-    if (const Json* budget = inner.find("max_tokens")) chat["max_thinking_tokens"] = *budget;
+    if (const Json* budget = inner.find("max_tokens"))
+      chat["reasoning"] = {{"max_tokens", *budget}};
   }
   if (fields.error()) return *fields.error();
   answer.request = repeated_fields(object, context.model);

@@ -62,6 +62,18 @@ TEST_F(AnswerOptionsTest, EveryApiHasABudgetForReasoning) {
       {"/v1/chat/completions",
        chat_body({{"custom_params", {{"thinking_budget", 3}}}, {"max_thinking_tokens", 9}})},
       {"/v1/responses", {{"input", "Hi"}, {"reasoning", {{"max_tokens", 3}}}}},
+      {"/v1/responses",
+       {{"input", "Hi"}, {"reasoning", {{"max_tokens", 9}}}, {"max_thinking_tokens", 3}}},
+      {"/v1/messages",
+       {{"messages", messages},
+        {"max_tokens", 50},
+        {"max_thinking_tokens", 3},
+        {"thinking", {{"type", "enabled"}, {"budget_tokens", 9}}}}},
+      {"/v1/messages",
+       {{"messages", messages},
+        {"max_tokens", 50},
+        {"reasoning", {{"max_tokens", 3}}},
+        {"thinking", {{"type", "disabled"}}}}},
       {"/v1/messages",
        {{"messages", messages},
         {"max_tokens", 50},
@@ -143,11 +155,12 @@ TEST_F(AnswerOptionsTest, WhatHasNoClosingTagHasNoBudget) {
   EXPECT_EQ(refused.status, 400);
   EXPECT_EQ(error_of(refused)["param"], "max_thinking_tokens");
   // Anthropic's clients send one to every model that reasons.
-  EXPECT_EQ(post("/v1/messages", {{"messages", chat_body()["messages"]},
-                                  {"max_tokens", 50},
-                                  {"thinking", {{"type", "enabled"}, {"budget_tokens", 3}}}})
-                .status,
-            200);
+  Json body = {{"messages", chat_body()["messages"]},
+               {"max_tokens", 50},
+               {"thinking", {{"type", "enabled"}, {"budget_tokens", 3}}}};
+  EXPECT_EQ(post("/v1/messages", body).status, 200);
+  body["max_thinking_tokens"] = 3;
+  EXPECT_EQ(post("/v1/messages", body).status, 400);
 }
 
 TEST_F(AnswerOptionsTest, ReasoningHasTheNameThatIsWanted) {

@@ -157,6 +157,8 @@ TEST_F(ResponsesTest, WhatIsWrongIsNamed) {
   EXPECT_EQ(param_of({{"input", "x"}, {"tools", {{{"type", "function"}}}}}), "tools[0].name");
   EXPECT_EQ(param_of({{"input", "x"}, {"tool_choice", {{"type", "x"}}}}), "tool_choice");
   EXPECT_EQ(param_of({{"input", "x"}, {"temperature", -1}}), "temperature");
+  EXPECT_EQ(param_of({{"input", "x"}, {"reasoning", {{"max_tokens", -1}}}}),
+            "reasoning.max_tokens");
   EXPECT_EQ(param_of({{"input", "x"}, {"metadata", {{"a", 1}}}}), "metadata");
   EXPECT_EQ(param_of({{"input", "x"}, {"background", true}, {"store", false}}), "background");
   EXPECT_EQ(param_of({{"input", "x"}, {"background", true}, {"stream", true}}), "background");
