@@ -76,8 +76,9 @@ std::optional<ApiError> compile_form(const CallContext& context,
 [[nodiscard]] Result<std::string> read_budget_message(std::string_view message);
 
 // Holds an answer to a budget, the request's or the server's, on top of the form in `constraint`,
-// which may be null. Calls of `tools`, which may be null, end the reasoning, too. Error:
-// unsupported_parameter for a request's budget where the model's reasoning has no tags.
+// which may be null. Calls of `tools`, which may be null, end the reasoning, too. A model
+// without reasoning keeps to every budget: clients send one to all models. Error:
+// unsupported_parameter for a request's budget where the model reasons without tags.
 std::optional<ApiError> limit_reasoning(const CallContext& context, std::optional<int64_t> budget,
                                         ReasoningFirst reasoning,
                                         const std::shared_ptr<const nlohmann::ordered_json>& tools,

@@ -163,6 +163,14 @@ TEST_F(AnswerOptionsTest, WhatHasNoClosingTagHasNoBudget) {
   EXPECT_EQ(post("/v1/messages", body).status, 400);
 }
 
+TEST_F(AnswerOptionsTest, AModelWithoutReasoningKeepsToEveryBudget) {
+  options.reasoning_format = parsers::ReasoningFormat::kNone;
+  start();
+  const Request request =
+      submitted("/v1/chat/completions", chat_body({{"max_thinking_tokens", 0}}));
+  EXPECT_EQ(request.constraint, nullptr);
+}
+
 TEST_F(AnswerOptionsTest, ReasoningHasTheNameThatIsWanted) {
   engine->script = [](const Request&) { return answer_events({"<think>Hm", "</think>", "Yes"}); };
   for (const auto& [field, has_long, has_short] :
