@@ -78,8 +78,8 @@ class ModelCodec final : public TextCodec {
   }
 
   [[nodiscard]] std::string metrics_text() const override {
-    const MutexLock lock(mutex_);
-    return grammars_ == nullptr ? std::string() : grammars_->metrics_text();
+    const grammar::GrammarCache* const made = made_grammars();
+    return made == nullptr ? std::string() : made->metrics_text();
   }
 
   [[nodiscard]] std::string chat_template_source() const override {
@@ -90,25 +90,33 @@ class ModelCodec final : public TextCodec {
  private:
   // Made when first asked for: most servers serve for long before a client wants a form.
   [[nodiscard]] grammar::GrammarCache& grammars(std::span<const TokenId> ending_tokens) const {
-    const MutexLock lock(mutex_);
-    if (grammars_ == nullptr) {
-      std::vector<std::string> bytes(static_cast<size_t>(tokenizer_.vocab_size()));
-      for (size_t i = 0; i < bytes.size(); ++i) {
-        tokenizer_.append_token_bytes(static_cast<TokenId>(i), /*skip_special_tokens=*/true,
-                                      bytes[i]);
-      }
-      std::vector<TokenId> endings(ending_tokens.begin(), ending_tokens.end());
-      if (const auto eos = tokenizer_.eos_token()) endings.push_back(*eos);
-      std::erase_if(endings, [&](TokenId token) { return token >= tokenizer_.vocab_size(); });
-      grammars_ = std::make_unique<grammar::GrammarCache>(
-          std::make_shared<grammar::VocabularyMasks>(std::move(bytes), std::move(endings)));
+    const MutexLock one_builder(building_);  // metrics_text() does not wait for it
+    if (grammar::GrammarCache* const made = made_grammars()) return *made;
+    std::vector<std::string> bytes(static_cast<size_t>(tokenizer_.vocab_size()));
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      tokenizer_.append_token_bytes(static_cast<TokenId>(i), /*skip_special_tokens=*/true,
+                                    bytes[i]);
     }
+    std::vector<TokenId> endings(ending_tokens.begin(), ending_tokens.end());
+    if (const auto eos = tokenizer_.eos_token()) endings.push_back(*eos);
+    std::erase_if(endings, [&](TokenId token) { return token >= tokenizer_.vocab_size(); });
+    auto grammars = std::make_unique<grammar::GrammarCache>(
+        std::make_shared<grammar::VocabularyMasks>(std::move(bytes), std::move(endings)));
+    const MutexLock lock(mutex_);
+    grammars_ = std::move(grammars);
     return *grammars_;
+  }
+
+  // Null before. Never changes again.
+  [[nodiscard]] grammar::GrammarCache* made_grammars() const {
+    const MutexLock lock(mutex_);
+    return grammars_.get();
   }
 
   const tokenizer::Tokenizer& tokenizer_;
   Result<chat::ChatTemplate> chat_template_;
   std::optional<TokenId> role_token_;
+  mutable Mutex building_;
   mutable Mutex mutex_;
   mutable std::unique_ptr<grammar::GrammarCache> grammars_ HEDDLE_GUARDED_BY(mutex_);
 };

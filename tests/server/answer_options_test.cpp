@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a server answers where requests do not say it, and budgets for reasoning.
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <heddle/constraint.h>
 
 #include "server/answer_form.h"
 #include "server/real_engine_fixture.h"
+#include "tokenizer/tokenizer.h"
 
 namespace heddle::server {
 namespace {
@@ -250,6 +253,49 @@ TEST_F(AnswerOptionsTest, ConstrainedJsonCanDoWithoutBlanks) {
   const Request request =
       submitted("/v1/completions", {{"prompt", "a"}, {"json_schema", R"({"const": [1, 2]})"}});
   EXPECT_EQ(forced_after(request, "["), "1,2]");
+}
+
+// Calls a function whenever the bytes of a token are asked for.
+class CallingTokenizer final : public tokenizer::Tokenizer {
+ public:
+  std::function<void()> on_bytes;
+
+  void append_token_bytes(TokenId, bool, std::string& out) const override {
+    on_bytes();
+    out += 'a';
+  }
+
+  [[nodiscard]] bool strips_leading_space() const override { return false; }
+
+  [[nodiscard]] std::optional<TokenId> token_to_id(std::string_view) const override { return {}; }
+
+  [[nodiscard]] std::string id_to_token(TokenId) const override { return "a"; }
+
+  [[nodiscard]] bool is_special(TokenId) const override { return false; }
+
+  [[nodiscard]] int64_t vocab_size() const override { return 1; }
+
+ protected:
+  [[nodiscard]] Result<bool> encode_valid(std::string_view, size_t, tokenizer::EncodeOptions,
+                                          tokenizer::CancellationPoll&,
+                                          std::vector<TokenId>&) const override {
+    return true;
+  }
+};
+
+TEST(ModelCodecTest, MetricsDoNotWaitForTheVocabulary) {
+  CallingTokenizer tokenizer;
+  const auto codec = make_model_codec(::testing::TempDir(), tokenizer, {});
+  ASSERT_TRUE(codec.ok()) << codec.status().to_string();
+  int num_calls = 0;
+  tokenizer.on_bytes = [&] {
+    EXPECT_EQ((*codec)->metrics_text(), "");
+    ++num_calls;
+  };
+  const auto form = (*codec)->compile({.kind = grammar::GrammarKind::kRegex, .text = "a"}, {});
+  EXPECT_TRUE(form.ok()) << form.status().to_string();
+  EXPECT_EQ(num_calls, 1);
+  EXPECT_NE((*codec)->metrics_text(), "");
 }
 
 using RealThinkingTest = RealEngineFixture;
