@@ -56,6 +56,12 @@ class ConnectionExchange final : public Exchange {
   // Comments keep it alive.
   [[nodiscard]] bool is_event_stream() const { return event_stream_; }
 
+  // Whether one piece waits, which is all there is for now and not the last.
+  [[nodiscard]] bool has_all_there_is() const {
+    return writes_all_there_is && outbox_.size() == 1 && !finished_ && !broken_off_ &&
+           !backed_up_ && !gone();
+  }
+
   struct Piece {
     std::string bytes;
     bool last = false;

@@ -107,7 +107,10 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
     if (!unwanted) host_.live.insert({name.id, {self, name.begin, name.end}});
   }
   exchange_->rename(call_.id);
-  if (call_.stream) exchange_->open_stream(call_.stream_format);
+  if (call_.stream) {
+    exchange_->writes_all_there_is = finished_.size() == 1;
+    exchange_->open_stream(call_.stream_format);
+  }
   exchange_->on_gone = [weak = weak_from_this()] {
     if (const auto generation = weak.lock()) {
       generation->answered_ = true;

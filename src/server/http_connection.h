@@ -55,6 +55,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void note_unread(int status, int64_t bytes_sent);
   boost::asio::awaitable<void> linger(double limit_seconds);
   boost::asio::awaitable<void> wait_for_change(IoClock::time_point deadline);
+  void on_change();
+  [[nodiscard]] bool send_now();
   void client_left();
 
   // How long the next request may take to begin.
@@ -71,8 +73,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ResponseWriter writer_;
   boost::asio::steady_timer change_timer_;        // a condition variable with a deadline
   std::shared_ptr<ConnectionExchange> exchange_;  // set while an answer is being made
-  HttpHeaders common_headers_;                    // of the answer to the request being read
-  std::optional<HttpRequest> request_;            // whose body is being read
+  IoClock::time_point last_write_;                // of its body
+  bool waits_ = false;  // answer() waits for a change of an answer that it has begun to send
+  HttpHeaders common_headers_;          // of the answer to the request being read
+  std::optional<HttpRequest> request_;  // whose body is being read
   IoClock::time_point reading_since_ = IoClock::now();
   bool keep_alive_ = true;
   bool answered_ = false;  // a request, at least

@@ -120,7 +120,23 @@ bool ResponseWriter::write_now(std::string& bytes, bool& alive) {
   return false;
 }
 
+bool ResponseWriter::send_piece_now(std::string piece) {
+  if (head_only_) return true;
+  head_ = framed(std::move(piece), /*last=*/false);
+  if (head_.size() > kMaxShortPieceBytes) {
+    left_over_ = true;
+    return false;
+  }
+  bool alive = true;
+  left_over_ = !write_now(head_, alive) || !alive;
+  failed_ = !alive;
+  if (!left_over_) head_.clear();
+  return !left_over_;
+}
+
 asio::awaitable<bool> ResponseWriter::send_piece(std::string piece, bool last) {
+  left_over_ = false;
+  if (failed_) co_return false;
   if (!head_only_ && piece.size() <= kMaxShortPieceBytes) {
     std::string bytes = framed(std::move(piece), last);
     bool alive = true;

@@ -79,6 +79,13 @@ class ResponseWriter {
   void open(const HttpResponse& response, const HttpHeaders& common_headers, bool keep_alive);
   boost::asio::awaitable<bool> send_piece(std::string piece, bool last);
 
+  // Sends a piece that is not the last, not by a coroutine, and while none sends. What the system
+  // does not take at once is left_over(), for the next send_piece() to begin with. False when there
+  // is such, or the connection has failed, as the next send_piece() says.
+  [[nodiscard]] bool send_piece_now(std::string piece);
+
+  [[nodiscard]] bool left_over() const { return left_over_; }
+
   // A body of unknown length ends with the connection.
   [[nodiscard]] bool ends_by_closing() const { return http_version_ < 11; }
 
@@ -100,7 +107,9 @@ class ResponseWriter {
   const IoClock::duration write_timeout_;
   WriteProgress progress_{write_timeout_};
   Deadline deadline_;
-  std::string head_;  // that open() has made and no piece has taken along
+  std::string head_;        // goes before the next piece: of open(), or what was left over
+  bool left_over_ = false;  // by send_piece_now(): bytes in head_, or a failure
+  bool failed_ = false;
   int64_t bytes_sent_ = 0;
   int64_t total_bytes_ = 0;  // of the connection
   unsigned http_version_ = 11;

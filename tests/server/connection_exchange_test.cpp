@@ -41,6 +41,20 @@ TEST_F(ConnectionExchangeTest, SmallWritesShareAPieceAndLargeOnesStayWhole) {
   EXPECT_FALSE(exchange_.has_piece());
 }
 
+TEST_F(ConnectionExchangeTest, OnlyAPieceByItselfIsAllThereIs) {
+  exchange_.open_stream(StreamFormat::kEvents);
+  exchange_.write("a");
+  EXPECT_FALSE(exchange_.has_all_there_is()) << "more may follow";
+  exchange_.writes_all_there_is = true;
+  EXPECT_TRUE(exchange_.has_all_there_is());
+  exchange_.write(std::string(1 << 16, 'b'));
+  EXPECT_FALSE(exchange_.has_all_there_is()) << "these are two";
+  send_piece();
+  EXPECT_TRUE(exchange_.has_all_there_is());
+  exchange_.finish();
+  EXPECT_FALSE(exchange_.has_all_there_is()) << "this is the last";
+}
+
 TEST_F(ConnectionExchangeTest, AWriterIsCalledAgainWhenHalfIsSent) {
   int num_calls = 0;
   exchange_.on_drained = [&] { ++num_calls; };

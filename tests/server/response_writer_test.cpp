@@ -139,6 +139,48 @@ TEST_F(ResponseWriterTest, ShortPiecesArriveWholeAndInOrderWhateverTheClientTake
   EXPECT_GT(writer_->bytes_sent(), static_cast<int64_t>(expected.size()));
 }
 
+// Pieces that are sent at once, until the system takes no more, and those behind them.
+TEST_F(ResponseWriterTest, PiecesThatAreSentAtOnceArriveInOrderWithWhatIsLeftOver) {
+  writer_->begin(11, /*head_only=*/false);
+  writer_->open({.headers = {}, .body = {}}, {}, /*keep_alive=*/false);
+  std::string expected;
+  const auto piece = [&expected](size_t size) {
+    std::string text(size, static_cast<char>('a' + expected.size() % 26));
+    expected += text;
+    return text;
+  };
+  int64_t num_sent = 0;
+  while (writer_->send_piece_now(piece(10'000))) ++num_sent;
+  EXPECT_GT(num_sent, 3);
+  EXPECT_TRUE(writer_->left_over());
+  std::thread reader([&] {
+    const Reply reply = client_->read_reply();
+    EXPECT_TRUE(reply.complete);
+    EXPECT_EQ(reply.body, expected);
+  });
+  const std::string behind = piece(50'000);
+  spawn([&]() -> boost::asio::awaitable<bool> {
+    co_return co_await writer_->send_piece({}, false) && !writer_->left_over() &&
+        co_await writer_->send_piece(behind, true);
+  });
+  run();
+  reader.join();
+}
+
+TEST_F(ResponseWriterTest, AFailureOfAPieceSentAtOnceIsTheNextOnes) {
+  writer_->begin(11, /*head_only=*/false);
+  writer_->open({.headers = {}, .body = {}}, {}, /*keep_alive=*/false);
+  EXPECT_TRUE(writer_->send_piece_now("a"));
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  EXPECT_FALSE(writer_->send_piece_now("b"));
+  EXPECT_TRUE(writer_->left_over());
+  spawn(
+      [&]() -> boost::asio::awaitable<bool> { co_return co_await writer_->send_piece("c", true); });
+  while (!sent_) io_.run_one();
+  EXPECT_FALSE(*sent_);
+}
+
 TEST_F(ResponseWriterTest, AClientThatLeftEndsShortPieces) {
   client_->reset();
   spawn([&]() -> boost::asio::awaitable<bool> {
