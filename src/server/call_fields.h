@@ -74,8 +74,8 @@ const nlohmann::ordered_json* read_metadata(FieldReader& fields);
 // Refuses each named field that asks for something: null, false, "", [] and {} do not.
 void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> names);
 
-// Adapters, sessions, disaggregation, hidden states, thinking budgets: of every API, not served
-// yet.
+// Adapters, disaggregation, hidden states: of every API, not served yet. Background: of Responses
+// alone.
 void refuse_unserved_features(FieldReader& fields);
 
 // These texts are kept as long as the request, or longer.
