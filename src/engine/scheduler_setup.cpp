@@ -30,7 +30,8 @@ Status check_speculation(const SpeculativeOptions& options) {
   if (!takes_folder && !options.draft_model_dir.empty()) {
     return invalid_argument(
         fmt::format("speculative.draft_model_dir is \"{}\", which {} does not read; name what it "
-                    "holds: mtp for a prediction head, eagle3 for such a network",
+                    "holds: mtp for a prediction head, eagle3 for such a network, standalone for "
+                    "a small model",
                     options.draft_model_dir.string(), to_string(options.algorithm)));
   }
   if (options.num_steps == 0) return {};

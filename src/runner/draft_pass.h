@@ -24,7 +24,8 @@ namespace heddle::runner {
 struct DraftPassOptions {
   std::filesystem::path weights_dir;
   bool dummy_weights = false;
-  bool is_models_own = false;  // the weights are in the model's folder, and quantised as it says
+  bool is_models_own = false;     // a head of the model's, quantised as its config.json says
+  bool in_models_folder = false;  // `weights_dir` is the model's
   std::optional<checkpoint::Rounding> rounding;  // quantise at load
   int num_threads = 0;                           // for loading
   bool capture = true;
@@ -40,7 +41,7 @@ class DraftPass {
                                                    ForwardPass& target);
 
   // Whether the weights are exchanged with the model's.
-  [[nodiscard]] bool is_models_own() const { return options_.is_models_own; }
+  [[nodiscard]] bool in_models_folder() const { return options_.in_models_folder; }
 
   // As those of ForwardPass. Likewise where the folder has nothing that drafts.
   [[nodiscard]] Result<ModelConstants> read_constants(const std::filesystem::path& folder,

@@ -85,7 +85,7 @@ class ModelRunner final : public Runner {
     auto weights = std::make_unique<NewModelWeights>();
     HEDDLE_ASSIGN_OR_RETURN(
         weights->model, pass_->read_constants(folder.model_dir, config, folder.dummy, &cancelled));
-    if (draft_pass_ != nullptr && draft_pass_->is_models_own()) {
+    if (draft_pass_ != nullptr && draft_pass_->in_models_folder()) {
       HEDDLE_ASSIGN_OR_RETURN(
           weights->draft,
           draft_pass_->read_constants(folder.model_dir, config, folder.dummy, &cancelled));
@@ -306,6 +306,7 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
              speculative.draft_model_dir.empty() ? options.model_dir : speculative.draft_model_dir,
          .dummy_weights = options.load_format == "dummy",
          .is_models_own = speculative.algorithm == DraftAlgorithm::kMtp,
+         .in_models_folder = speculative.draft_model_dir.empty(),
          .rounding = rounding,
          .num_threads = options.num_threads,
          .capture = !options.disable_cuda_graph,

@@ -133,10 +133,11 @@ void StandaloneMaker::start(const request::SlotStart& start, std::span<const Tok
   }
 }
 
-// A token may be known already: a step feeds what an earlier one drew.
+// A token may be known already: a step feeds what an earlier one drew. Behind a step that failed
+// some are missing: nothing more of the text is read then.
 void StandaloneMaker::add(Text& text, int64_t position, TokenId token) const {
-  HEDDLE_CHECK_LE(position, text.num_known());
-  if (position < text.num_known()) return;
+  if (position > text.num_known()) text.end = std::min(text.end, text.num_known());
+  if (position != text.num_known()) return;
   if (token >= pass_->config().vocab_size) text.end = std::min(text.end, position);
   text.unread.push_back(token);
 }
@@ -153,9 +154,11 @@ Status StandaloneMaker::zero_states() {
   return states_->begin_step(pass_->stream(), pass_->context(), states_plan_);
 }
 
-// Of the step's prompts and of the streams.
-void StandaloneMaker::list_unread(const BatchPlan& plan) {
+// Of the step's prompts and of the streams. Returns whether that is more than the step's own
+// tokens.
+bool StandaloneMaker::list_unread(const BatchPlan& plan) {
   unread_.clear();
+  bool more = false;
   size_t next_stream = 0;
   for (const PlannedSequence& planned : plan.sequences) {
     Stream* stream = nullptr;
@@ -165,6 +168,7 @@ void StandaloneMaker::list_unread(const BatchPlan& plan) {
     const bool is_prompt = !planned.sample || planned.new_tokens.count > 1;
     if (!is_prompt && stream == nullptr) continue;
     Text& text = this->text(planned.batch_slot);
+    more |= std::ssize(text.unread) > planned.num_rows() + 1;
     unread_.push_back({.batch_slot = planned.batch_slot,
                        .position = text.num_read,
                        .tokens = text.unread,
@@ -172,7 +176,9 @@ void StandaloneMaker::list_unread(const BatchPlan& plan) {
                        .state_slot = states_ ? state_of(planned.batch_slot) : 0,
                        .stream = stream});
   }
-  std::ranges::stable_sort(unread_, {}, [](const Rows& rows) { return rows.tokens.size(); });
+  std::ranges::sort(
+      unread_, {}, [](const Rows& rows) { return std::pair(rows.tokens.size(), rows.batch_slot); });
+  return more;
 }
 
 // As much of it as one step of the pass takes.
@@ -218,9 +224,10 @@ bool StandaloneMaker::claim_pages(std::span<const int32_t> pages, int64_t begin,
 Status StandaloneMaker::read(const BatchPlan& plan, const request::BatchSlots& slots,
                              const Pools& pools, request::StepOutput& output) {
   going_on_.clear();
-  list_unread(plan);
+  const bool reads_up = list_unread(plan);
   lay_out_unread(slots);
   if (rows_.empty()) return {};
+  output.warms_up |= reads_up;  // it says nothing about steps that only go on
   HEDDLE_RETURN_IF_ERROR(run(slots, pools, output));
   for (const Rows& rows : rows_) {
     Text& text = this->text(rows.batch_slot);

@@ -14,7 +14,7 @@ Status check_same_tokens(const Tokenizer& tokenizer, const Tokenizer& other) {
     const auto id = static_cast<TokenId>(i);
     const std::string token = tokenizer.id_to_token(id);
     const std::string others = other.id_to_token(id);
-    if (token == others) continue;
+    if (token == others || token.empty() || others.empty()) continue;
     return invalid_argument(fmt::format("token {} is \"{}\", not \"{}\"", id, others, token));
   }
   return {};

@@ -21,6 +21,9 @@ TEST(SameTokensTest, OfOneFileTheyAre) {
 TEST(SameTokensTest, TokensThatOnlyOneHasDoNotCount) {
   Json more = byte_level_json();
   more["added_tokens"].push_back(testing::added_token(testing::kThink + 1, "<tool>"));
+  Json later = byte_level_json();
+  later["added_tokens"].push_back(testing::added_token(testing::kThink + 9, "<later>"));
+  EXPECT_TRUE(check_same_tokens(*make(more), *make(later)).ok());
   EXPECT_TRUE(check_same_tokens(*make(byte_level_json()), *make(more)).ok());
   EXPECT_TRUE(check_same_tokens(*make(more), *make(byte_level_json())).ok());
 }
