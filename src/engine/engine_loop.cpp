@@ -504,6 +504,9 @@ void EngineLoop::answer_clears(const Status& status) {
 // Starts to read an update, and makes it when it is read and the requests before it have ended.
 void EngineLoop::take_update() {
   if (failed_ || !mail_.update) return;
+  if (new_weights_ == nullptr) {  // else requests wait for them
+    if (Status closed = inbox_.closed(); !closed.ok()) return answer_update(std::move(closed));
+  }
   if (new_weights_ == nullptr && !weight_reader_.busy()) {
     const WeightUpdate& update = mail_.update->update;
     log_info(fmt::format("reading the weights of {}", update.model_dir.string()));

@@ -468,6 +468,8 @@ TEST(EngineUpdateThreadTest, RequestsRunWhileWeightsAreRead) {
                                      EXPECT_EQ(result.status().code(), StatusCode::kUnavailable);
                                      ++num_answers;
                                    });
+    EXPECT_EQ(fixture.engine->drain(10), 0);
+    while (num_answers < 2) std::this_thread::yield();  // while there is one who can be told
   }
   EXPECT_EQ(num_answers, 2);
 }

@@ -2,6 +2,7 @@
 #include "engine/weight_reader.h"
 
 #include <exception>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -38,7 +39,9 @@ void WeightReader::run(const Read& read) {
   Weights weights = out_of_memory_;
   try {
     weights = read(cancelled_);
-  } catch (const std::exception&) {  // nothing but memory can be missing here
+  } catch (const std::bad_alloc&) {  // `weights` says so
+  } catch (const std::exception& error) {
+    weights = internal_error(fmt::format("they could not be read: {}", error.what()));
   }
   {
     const MutexLock lock(mutex_);
