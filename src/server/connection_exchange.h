@@ -62,6 +62,8 @@ class ConnectionExchange final : public Exchange {
            !backed_up_ && !gone();
   }
 
+  [[nodiscard]] size_t unsent_bytes() const { return unsent_bytes_; }
+
   struct Piece {
     std::string bytes;
     bool last = false;

@@ -77,8 +77,8 @@ class Exchange {
   // The whole answer. Ignored once the client is gone. Not after the first write().
   virtual void respond(HttpResponse response) = 0;
 
-  // Of a stream: what is written is all there is for now, so that it may be sent at once. False:
-  // more of it follows in the same turn of the I/O thread, and one send may take all of it.
+  // Of a stream: what is written may be sent at once, as little of it comes in a turn of the I/O
+  // thread. False: more of it follows in the same turn, and one send may take all of it.
   bool writes_all_there_is = false;
 
   // Announces a body of a length that is not known yet. `head.body` is empty.

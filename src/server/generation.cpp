@@ -122,6 +122,7 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
     for (size_t i = 0; i < call_.requests.size(); ++i) {
       RequestEvent event;
       event.finish = Finish{.reason = FinishReason::kAbort};
+      event.num_weight_updates = call_.num_weight_updates;
       event.prompt_tokens = static_cast<int64_t>(call_.requests[i].prompt.size());
       host_.inbox->push(self, i, std::move(event));
     }
@@ -220,6 +221,7 @@ void Generation::write_event(size_t choice, const RequestEvent& event) {
   complete();
   if (call_.stream) {
     call_.adapter->end(out);
+    exchange->writes_all_there_is = false;  // the end goes with it
     exchange->write(std::move(out));
     exchange->finish();
     return;
@@ -255,6 +257,7 @@ void Generation::write_error(const ApiError& error) {
   answered_ = true;
   std::string out;
   call_.adapter->error(error, out);
+  exchange_->writes_all_there_is = false;  // the end goes with it
   exchange_->write(std::move(out));
   exchange_->finish();
 }

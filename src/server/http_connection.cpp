@@ -261,7 +261,10 @@ void Connection::on_change() {
 // Sends a piece of a stream where it was made. With thousands of streams that saves each event the
 // way through a coroutine that was idle for so long that no cache has it any more.
 bool Connection::send_now() {
-  if (!exchange_->has_all_there_is() || !socket_.is_open()) return false;
+  if (writer_.left_over() || !exchange_->has_all_there_is() || !socket_.is_open() ||
+      exchange_->unsent_bytes() > kMaxShortPieceBytes) {
+    return false;
+  }
   const bool all = writer_.send_piece_now(exchange_->take_piece().bytes);
   exchange_->piece_sent();
   last_write_ = IoClock::now();

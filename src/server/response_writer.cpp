@@ -25,9 +25,6 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
-// Events of a stream, mostly. Longer pieces are worth a turn of the I/O thread.
-constexpr size_t kMaxShortPieceBytes = 16 << 10;
-
 constexpr auto kAwaitWrite = asio::as_tuple(asio::use_awaitable);
 
 }  // namespace
@@ -123,10 +120,6 @@ bool ResponseWriter::write_now(std::string& bytes, bool& alive) {
 bool ResponseWriter::send_piece_now(std::string piece) {
   if (head_only_) return true;
   head_ = framed(std::move(piece), /*last=*/false);
-  if (head_.size() > kMaxShortPieceBytes) {
-    left_over_ = true;
-    return false;
-  }
   bool alive = true;
   left_over_ = !write_now(head_, alive) || !alive;
   failed_ = !alive;

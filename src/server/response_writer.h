@@ -31,6 +31,9 @@ namespace heddle::server {
 
 inline constexpr size_t kMaxWriteBytes = 256 << 10;
 
+// Events of a stream, mostly. Longer pieces are worth a turn of the I/O thread.
+inline constexpr size_t kMaxShortPieceBytes = 16 << 10;
+
 // WriteProgress decides when a client that takes no bytes is given up.
 //
 // Threading: a value.
@@ -79,9 +82,10 @@ class ResponseWriter {
   void open(const HttpResponse& response, const HttpHeaders& common_headers, bool keep_alive);
   boost::asio::awaitable<bool> send_piece(std::string piece, bool last);
 
-  // Sends a piece that is not the last, not by a coroutine, and while none sends. What the system
-  // does not take at once is left_over(), for the next send_piece() to begin with. False when there
-  // is such, or the connection has failed, as the next send_piece() says.
+  // Sends a short piece that is not the last, not by a coroutine, and while none sends and nothing
+  // is left over. What the system does not take at once is left_over(), for the next send_piece()
+  // to begin with. False when there is such, or the connection has failed, as the next send_piece()
+  // says.
   [[nodiscard]] bool send_piece_now(std::string piece);
 
   [[nodiscard]] bool left_over() const { return left_over_; }

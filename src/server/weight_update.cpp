@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/weight_update.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -54,11 +55,12 @@ std::variant<WeightUpdateOrder, ApiError> read_weight_update(std::string_view bo
   (void)fields.boolean("is_async");
   (void)fields.boolean("recapture_cuda_graph");
   if (model_path.empty()) fields.fail(missing_parameter("model_path"));
-  if (model_path.size() > kMaxPathBytes || model_path.find('\0') != std::string::npos) {
-    fields.fail(invalid_value("model_path",
-                              fmt::format("`model_path` has {} bytes; it must be the path of a "
-                                          "folder, of at most {} bytes, none of them 0.",
-                                          model_path.size(), kMaxPathBytes)));
+  const auto is_control = [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; };
+  if (model_path.size() > kMaxPathBytes || std::ranges::any_of(model_path, is_control)) {
+    fields.fail(invalid_value(
+        "model_path", fmt::format("`model_path` has {} bytes; it must be the path of a "
+                                  "folder, of at most {} bytes, without control characters.",
+                                  model_path.size(), kMaxPathBytes)));
   }
   if (order.weight_version) {
     if (auto error = check_weight_version("weight_version", *order.weight_version)) {

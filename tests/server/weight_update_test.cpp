@@ -115,6 +115,7 @@ TEST_F(WeightUpdateTest, FieldsAreChecked) {
       {{{"model_path", 7}}, "model_path"},
       {{{"model_path", std::string("a\0b", 3)}}, "model_path"},
       {{{"model_path", std::string(5000, 'a')}}, "model_path"},
+      {{{"model_path", "a\nb"}}, "model_path"},
       {{{"model_path", "a"}, {"load_format", 1}}, "load_format"},
       {{{"model_path", "a"}, {"abort_all_requests", "yes"}}, "abort_all_requests"},
       {{{"model_path", "a"}, {"flush_cache", 0}}, "flush_cache"},
