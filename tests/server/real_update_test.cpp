@@ -172,6 +172,7 @@ TEST_F(RealUpdateTest, AnswersAreThoseOfAServerThatStartedWithThem) {
 
 TEST_F(RealUpdateTest, AFolderThatDoesNotFitChangesNothing) {
   engine_options.speculative.algorithm = DraftAlgorithm::kMtp;
+  engine_options.speculative.num_draft_tokens = 2;  // bits follow the number of rows of steps
   serve(original_);
   const Json before = answers();
   const auto edited = [this](const char* name, const std::function<void(const fs::path&)>& edit) {
