@@ -124,7 +124,7 @@ struct WeightUpdate {
   bool pause_after = false;  // as pause(PauseMode::kInPlace)
 };
 
-// What an update did.
+// The outcome of an update.
 struct WeightsUpdated {
   int64_t num_paused_requests = 0;  // that a pause has kept, and that continue with the new weights
   int64_t num_weight_updates = 0;   // since the start, this one included

@@ -127,7 +127,7 @@ class ReplacedWeightsTest : public ::testing::Test {
     return load_weights(std::make_unique<DummyWeights>(seed), specs_, options).value();
   }
 
-  // What the weights say and where they lie.
+  // Addresses and bytes of the weights.
   using Seen = std::vector<std::pair<const void*, std::vector<std::byte>>>;
 
   [[nodiscard]] Seen seen(const LoadedWeights& weights) const {

@@ -40,7 +40,7 @@ class WeightReader {
   // Not while busy (checked). Error: kResourceExhausted when the system has no thread.
   Status start(Read read);
 
-  // What was read, once; none while it goes on.
+  // The weights that were read, once; none while reading goes on.
   [[nodiscard]] std::optional<Weights> take() HEDDLE_EXCLUDES(mutex_);
 
   // Gives up what goes on; nothing is busy then.

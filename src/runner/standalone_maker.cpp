@@ -81,7 +81,7 @@ Status StandaloneMaker::make(const BatchPlan& plan, const request::BatchSlots& s
   return {};
 }
 
-// What the step's sequences have read and drawn is known from now on.
+// Takes note of the tokens that the step's sequences have read and drawn.
 void StandaloneMaker::note(const BatchPlan& plan, const request::BatchSlots& slots,
                            std::span<const BatchedSequence> sequences,
                            const request::StepOutput& output) {

@@ -256,7 +256,7 @@ Status StepExecutor::collect(Step& step, request::StepOutput& output) {
   return standalone_maker_->make(*step.plan, slots_, step.sequences, pools_, output);
 }
 
-// What held stays, in its place; the network that drafts follows.
+// States, keys and values of drafts that held go to their places; the network that drafts follows.
 Status StepExecutor::settle_drafts(const Step& step, request::StepOutput& output) {
   HEDDLE_RETURN_IF_ERROR(pools_.accept_drafts(pass_->stream(), pass_->context(), accepted_states_));
   if (draft_maker_ != nullptr) {

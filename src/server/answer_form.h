@@ -70,9 +70,9 @@ std::optional<ApiError> compile_form(const CallContext& context,
 // Errors stay in `fields`: anything else in `custom_params` among them.
 [[nodiscard]] std::optional<int64_t> read_thinking_budget(FieldReader& fields);
 
-// What the model shall write before its reasoning is closed: `message` without a closing tag at its
-// end, which is written anyway, and white space behind that. Error: kInvalidArgument for a tag
-// before its end.
+// The text that the model shall write before its reasoning is closed: `message` without a closing
+// tag at its end, which is written anyway, and white space behind that. Error: kInvalidArgument for
+// a tag before its end.
 [[nodiscard]] Result<std::string> read_budget_message(std::string_view message);
 
 // Holds an answer to a budget, the request's or the server's, on top of the form in `constraint`,

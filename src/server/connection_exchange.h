@@ -56,7 +56,7 @@ class ConnectionExchange final : public Exchange {
   // Comments keep it alive.
   [[nodiscard]] bool is_event_stream() const { return event_stream_; }
 
-  // Whether one piece waits, which is all there is for now and not the last.
+  // Whether a single piece waits, which may be sent at once and does not end the answer.
   [[nodiscard]] bool has_all_there_is() const {
     return writes_all_there_is && outbox_.size() == 1 && !finished_ && !broken_off_ &&
            !backed_up_ && !gone();
