@@ -21,6 +21,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "runner/model_runner.h"
+#include "support/hand_plan.h"
 #include "support/test_data.h"
 
 namespace heddle {
@@ -320,6 +321,33 @@ TEST(StandaloneLimitsTest, BehindItsContextItDraftsNothing) {
 }
 
 // Vocabularies of one tokenizer are padded to different sizes. With random weights nothing holds.
+// The step behind one that failed computes the rest of a text whose beginning nobody has read.
+TEST(StandaloneLimitsTest, BehindAStepThatFailedItDraftsNothing) {
+  EngineOptions options = options_of(dense(), 4);
+  runner::LoadedModel model = runner::load_model(options).value();
+  const Tokens first = {5, 1 << 20, 6};  // one is no token
+  const Tokens rest = {7, 8, 9};
+  const std::vector<int32_t> pages = {1, 2};
+  SamplingParams greedy;
+  greedy.temperature = 0;
+  testing::HandPlan hand;
+  hand.sequences = {{.new_tokens = first, .pages = pages, .sampling = &greedy}};
+  request::BatchPlan plan = hand.flat();
+  plan.computes_draft_slots = true;
+  EXPECT_EQ(model.runner->run(plan).status().code(), StatusCode::kInvalidArgument);
+  hand.sequences[0].new_tokens = rest;
+  hand.sequences[0].context_tokens = 3;
+  hand.sequences[0].sample = true;
+  plan = hand.flat();
+  plan.starts.clear();
+  plan.computes_draft_slots = true;
+  plan.sequences[0].wanted_drafts = 2;
+  const auto output = model.runner->run(plan);
+  ASSERT_TRUE(output.ok()) << output.status().to_string();
+  EXPECT_EQ(output->tokens.size(), 1u);
+  EXPECT_TRUE(output->drafts.empty());
+}
+
 TEST(StandaloneLimitsTest, VocabulariesMayBePaddedDifferently) {
   EngineOptions options = options_of(tiny(), 0);
   options.load_format = "dummy";
