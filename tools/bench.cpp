@@ -19,6 +19,7 @@
 #include "output_file.h"
 #include "runner/cache_plan.h"
 #include "runner/choose_device.h"
+#include "runner/number_formats.h"
 #include "subcommand.h"
 #include "table.h"
 #include "terminal.h"
@@ -53,11 +54,11 @@ std::string roofline_line(const ops::Roofline& roofline) {
 
 struct OfflineCommand {
   std::string model_dir;
-  std::string load_format = "auto";
-  std::string quantization = "none";
+  LoadFormat load_format = LoadFormat::kAuto;
+  Quantization quantization = Quantization::kNone;
   bool quantize_lm_head = false;
-  std::string dtype = "auto";
-  std::string kv_cache_dtype = "auto";
+  RunDtype dtype = RunDtype::kAuto;
+  KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto;
   std::string device = "cpu";
   bool exact = false;
   int32_t threads = 0;
@@ -85,20 +86,13 @@ Status run_offline(OfflineCommand& command) {
         command.options.verify_rows,
         parse_counts("--verify-rows", command.verify_rows, ranges::kVerifyRows));
   }
-  std::optional<DType> dtype;
-  if (command.dtype != "auto") {
-    HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(command.dtype));
-  }
-  HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> kv_dtype,
-                          runner::parse_kv_dtype(command.kv_cache_dtype));
   int64_t rows = 1;
   for (const int64_t batch : command.options.decode_batches) rows = std::max(rows, batch);
   int64_t rows_each = 1;
   for (const int64_t count : command.options.verify_rows) rows_each = std::max(rows_each, count);
   rows *= rows_each;
-  std::optional<checkpoint::Rounding> rounding;
-  if (command.quantization != "none") {
-    HEDDLE_ASSIGN_OR_RETURN(rounding, checkpoint::parse_rounding(command.quantization));
+  std::optional<checkpoint::Rounding> rounding = runner::rounding_of(command.quantization);
+  if (rounding) {
     rounding->include_lm_head = command.quantize_lm_head;
   } else if (command.quantize_lm_head) {
     return invalid_argument("--quantize-lm-head needs --quantization; name one or leave it out");
@@ -113,9 +107,9 @@ Status run_offline(OfflineCommand& command) {
   HEDDLE_ASSIGN_OR_RETURN(
       const auto pass,
       runner::ForwardPass::create({.model_dir = command.model_dir,
-                                   .dummy_weights = command.load_format == "dummy",
-                                   .dtype = dtype,
-                                   .kv_dtype = kv_dtype,
+                                   .dummy_weights = command.load_format == LoadFormat::kDummy,
+                                   .dtype = runner::dtype_of(command.dtype),
+                                   .kv_dtype = runner::dtype_of(command.kv_cache_dtype),
                                    .exact = command.exact,
                                    .rounding = rounding,
                                    .num_threads = usable_threads(command.threads),
@@ -131,8 +125,8 @@ Status run_offline(OfflineCommand& command) {
                        {"dtype", dtype_name},
                        {"kv_cache_dtype", to_string(pass->kv_dtype())},
                        {"exact", command.exact},
-                       {"load_format", command.load_format},
-                       {"quantization", command.quantization},
+                       {"load_format", to_string(command.load_format)},
+                       {"quantization", to_string(command.quantization)},
                        {"quantize_lm_head", command.quantize_lm_head},
                        {"parameters", pass->weights().num_parameters()},
                        {"chunk_tokens", command.options.chunk_tokens},
@@ -231,15 +225,11 @@ std::function<int()> declare_offline(Options& options) {
       "the\n"
       "median of reads between the steps.");
   options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json");
-  options.choice("--quantization", &settings->quantization,
-                 {"none", "fp8", "int8", "int4", "int4-g64", "int4-g32"},
-                 "Quantise at load, rounding to nearest");
+  declare_quantization(options, settings->quantization);
   options.flag("--quantize-lm-head", &settings->quantize_lm_head,
                "With --quantization: the output head, too");
-  options.choice("--load-format", &settings->load_format, {"auto", "safetensors", "dummy"},
-                 "dummy: seeded random weights for a config.json");
-  options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
-  options.value("--kv-cache-dtype", &settings->kv_cache_dtype, kKvCacheDtypeHelp);
+  declare_load_format(options, settings->load_format, kDummyWeightsHelp);
+  declare_dtypes(options, settings->dtype, settings->kv_cache_dtype);
   options.flag("--exact", &settings->exact, "Measure exact mode");
   options.value("--device", &settings->device, kDeviceHelp);
   options.value("--threads", &settings->threads, ranges::kThreads,

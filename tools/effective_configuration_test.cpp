@@ -87,8 +87,8 @@ TEST_F(EffectiveConfigurationTest, ShowsWhatTheEngineSaysNotWhatItWasAsked) {
   ASSERT_TRUE(apply(parsed).ok());
   engine_.mutable_options() = {
       .model_dir = "folder/model",
-      .dtype = "float32",
-      .kv_cache_dtype = "fp8_e4m3",
+      .dtype = RunDtype::kFloat32,
+      .kv_cache_dtype = KvCacheDtype::kFp8E4m3,
       .exact = true,
       .num_threads = 3,
       .context_length = 100,

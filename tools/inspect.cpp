@@ -17,6 +17,7 @@
 #include "output_file.h"
 #include "runner/cache_plan.h"
 #include "runner/forward_pass.h"
+#include "runner/number_formats.h"
 #include "runner/pools.h"
 #include "subcommand.h"
 #include "table.h"
@@ -29,9 +30,9 @@ namespace {
 
 struct InspectOptions {
   std::string model_dir;
-  std::string load_format = "auto";
-  std::string dtype = "auto";
-  std::string kv_cache_dtype = "auto";
+  LoadFormat load_format = LoadFormat::kAuto;
+  RunDtype dtype = RunDtype::kAuto;
+  KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto;
   std::optional<std::string> tokenize;
   bool tensors = false;
   bool graph = false;
@@ -58,11 +59,11 @@ Result<WeightSize> weight_size(const InspectOptions& options, const checkpoint::
                                const models::Model& model, DType dtype) {
   WeightSize plain{bytes_of(dtype, model_parameters(model)),
                    fmt::format("as {}", to_string(dtype))};
-  if (options.load_format == "dummy") {
+  if (options.load_format == LoadFormat::kDummy) {
     return WeightSize{plain.bytes, plain.form + ", made up"};
   }
   const auto files = checkpoint::CheckpointFiles::open(options.model_dir);
-  if (!files.ok() && options.load_format == "safetensors") return files.status();
+  if (!files.ok() && options.load_format == LoadFormat::kSafetensors) return files.status();
   if (!config.quantization) return plain;
   if (!files.ok()) {
     return WeightSize{plain.bytes, plain.form + ", unquantised: no files to count"};
@@ -126,14 +127,10 @@ Status print_summary(const InspectOptions& options) {
   const auto model = models::create_model(config);
   const models::CacheNeeds needs = model->cache_needs();
   const int64_t parameters = model_parameters(*model);
-  DType dtype = config.dtype.value_or(DType::kBf16);
-  if (options.dtype != "auto") {
-    HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(options.dtype));
-  }
-  HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> kv_asked,
-                          runner::parse_kv_dtype(options.kv_cache_dtype));
-  const bool float32_run = options.dtype != "auto" && dtype == DType::kF32;
-  const DType kv_dtype = runner::choose_kv_dtype({kv_asked, float32_run}, config).value_or(dtype);
+  const DType dtype = runner::dtype_of(options.dtype).value_or(config.dtype.value_or(DType::kBf16));
+  const runner::KvRequest kv_request{.asked = runner::dtype_of(options.kv_cache_dtype),
+                                     .float32_run = options.dtype == RunDtype::kFloat32};
+  const DType kv_dtype = runner::choose_kv_dtype(kv_request, config).value_or(dtype);
   const int64_t token_bytes = runner::kv_layout(needs, 16, kv_dtype).bytes_per_token();
   const int64_t state_bytes = runner::state_layout(needs).bytes_per_slot();
   HEDDLE_ASSIGN_OR_RETURN(const WeightSize weights, weight_size(options, config, *model, dtype));
@@ -203,19 +200,14 @@ Status print_tensors(const InspectOptions& options) {
 }
 
 Status print_graph(const InspectOptions& options) {
-  std::optional<DType> dtype;
-  if (options.dtype != "auto") {
-    HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(options.dtype));
-  }
-  HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> kv_dtype,
-                          runner::parse_kv_dtype(options.kv_cache_dtype));
   HEDDLE_ASSIGN_OR_RETURN(
-      const auto pass, runner::ForwardPass::create({.model_dir = options.model_dir,
-                                                    .dummy_weights = options.load_format == "dummy",
-                                                    .dtype = dtype,
-                                                    .kv_dtype = kv_dtype,
-                                                    .max_step_tokens = options.step_tokens,
-                                                    .on_load_progress = load_progress_bar()}));
+      const auto pass,
+      runner::ForwardPass::create({.model_dir = options.model_dir,
+                                   .dummy_weights = options.load_format == LoadFormat::kDummy,
+                                   .dtype = runner::dtype_of(options.dtype),
+                                   .kv_dtype = runner::dtype_of(options.kv_cache_dtype),
+                                   .max_step_tokens = options.step_tokens,
+                                   .on_load_progress = load_progress_bar()}));
   fmt::print("{}", graph::dump(pass->program()));
   return {};
 }
@@ -264,11 +256,11 @@ std::function<int()> declare_inspect(Options& options) {
       "serve`\n"
       "does.");
   options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json");
-  options.choice("--load-format", &settings->load_format, {"auto", "safetensors", "dummy"},
-                 "Where weights come from; safetensors: the files must be there; dummy: no file is "
-                 "read, weights are made up, unquantised");
-  options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
-  options.value("--kv-cache-dtype", &settings->kv_cache_dtype, kKvCacheDtypeHelp);
+  declare_load_format(
+      options, settings->load_format,
+      "Where weights come from; safetensors: the files must be there; dummy: no file "
+      "is read, weights are made up, unquantised");
+  declare_dtypes(options, settings->dtype, settings->kv_cache_dtype);
   options.flag("--tensors", &settings->tensors, "List the tensors of the files");
   options.flag("--graph", &settings->graph,
                "Print the compiled op graph: shapes, live ranges, offsets, segments");

@@ -38,8 +38,7 @@ TEST(OptionNamesTest, AnEngineThatCannotBeSaysWhichOptionIsWrong) {
       {{.max_running_requests = 1 << 30}, "--max-running-requests 1073741824 is not within"},
       {{.max_queued_requests = 1 << 30}, "--max-queued-requests is 1073741824"},
       {{.max_total_tokens = int64_t{1} << 50}, "--max-total-tokens"},
-      {{.kv_cache_dtype = "int3"}, "--kv-cache-dtype"},
-      {{.dtype = "bfloat16", .exact = true}, "exact mode computes in float32; --dtype is"},
+      {{.dtype = RunDtype::kBfloat16, .exact = true}, "exact mode computes in float32; --dtype is"},
   };
   for (auto [options, message] : cases) {
     options.model_dir = heddle::testing::repository_path("models/heddle-tiny");

@@ -255,6 +255,31 @@ void declare_speculative_options(Options& options, SpeculativeOptions& speculati
 
 }  // namespace
 
+void declare_load_format(Options& options, LoadFormat& format, const char* help) {
+  options.choice("--load-format", &format, parse_load_format, {"auto", "safetensors", "dummy"},
+                 help);
+}
+
+void declare_dtypes(Options& options, RunDtype& dtype, KvCacheDtype& kv_cache_dtype) {
+  options.choice("--dtype", &dtype, parse_run_dtype,
+                 {"auto", "float32", "bfloat16", "float16", "fp32", "bf16", "fp16", "half"},
+                 "Number format of the weights; auto: as stored");
+  options.parsed(
+      "--kv-cache-dtype", to_string(kv_cache_dtype),
+      [&kv_cache_dtype](std::string_view name) -> Status {
+        HEDDLE_ASSIGN_OR_RETURN(kv_cache_dtype, parse_kv_cache_dtype(name));
+        return {};
+      },
+      "Format of keys and values: auto, float32, bfloat16, float16, fp8_e4m3; auto: as the "
+      "checkpoint says, or as the weights are");
+}
+
+void declare_quantization(Options& options, Quantization& quantization) {
+  options.choice("--quantization", &quantization, parse_quantization,
+                 {"none", "fp8", "int8", "int4", "int4-g64", "int4-g32"},
+                 "Quantise an unquantised checkpoint at load, rounding to nearest");
+}
+
 void declare_engine_options(Options& options, EngineSettings& settings, ModelArgument argument) {
   EngineOptions& engine = settings.engine;
   options.positional("MODEL_DIR", &settings.model_dir,
@@ -267,15 +292,9 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
   if (argument == ModelArgument::kOptional) {
     options.text("--model,--model-path", &settings.model_path, "The same as MODEL_DIR");
   }
-  options.choice("--load-format", &engine.load_format, {"auto", "safetensors", "dummy"},
-                 "dummy: seeded random weights for a config.json");
-  options.choice("--dtype", &engine.dtype,
-                 {"auto", "float32", "bfloat16", "float16", "fp32", "bf16", "fp16", "half"},
-                 "Number format of the weights; auto: as stored");
-  options.value("--kv-cache-dtype", &engine.kv_cache_dtype, kKvCacheDtypeHelp);
-  options.choice("--quantization", &engine.quantization,
-                 {"none", "fp8", "int8", "int4", "int4-g64", "int4-g32"},
-                 "Quantise an unquantised checkpoint at load, rounding to nearest");
+  declare_load_format(options, engine.load_format, kDummyWeightsHelp);
+  declare_dtypes(options, engine.dtype, engine.kv_cache_dtype);
+  declare_quantization(options, engine.quantization);
   options.flag(
       "--exact", &engine.exact,
       "Slow and reproducible: any two ways to compute a token give the same bits (not with "
@@ -336,7 +355,6 @@ Status apply(EngineSettings& settings) {
   warn_of_inexact_states(settings.engine);
   settings.engine.num_threads = usable_threads(settings.engine.num_threads);
   settings.engine.on_load_progress = load_progress_bar();
-  if (settings.engine.load_format == "safetensors") settings.engine.load_format = "auto";
   HEDDLE_ASSIGN_OR_RETURN(settings.engine.model_dir, settings.model_dir.empty()
                                                          ? default_model_dir()
                                                          : checked_model_dir(settings.model_dir));

@@ -13,10 +13,8 @@
 
 namespace heddle::tools {
 
-// Of --kv-cache-dtype, wherever a forward pass is made.
-inline constexpr const char* kKvCacheDtypeHelp =
-    "Format of keys and values: auto, float32, bfloat16, float16, fp8_e4m3; auto: as the "
-    "checkpoint says, or as the weights are";
+// Of --load-format, where the weights must be had.
+inline constexpr const char* kDummyWeightsHelp = "dummy: seeded random weights for a config.json";
 
 // Of --device, wherever a model is loaded.
 inline constexpr const char* kDeviceHelp =
@@ -34,6 +32,11 @@ enum class ModelArgument {
   kRequired,  // the first positional
   kOptional,  // the first positional; the default model without it
 };
+
+// --load-format, --dtype and --kv-cache-dtype, --quantization: wherever a forward pass is made.
+void declare_load_format(Options& options, LoadFormat& format, const char* help);
+void declare_dtypes(Options& options, RunDtype& dtype, KvCacheDtype& kv_cache_dtype);
+void declare_quantization(Options& options, Quantization& quantization);
 
 // Declares the model argument and the engine's options, with SGLang's spellings as aliases.
 void declare_engine_options(Options& options, EngineSettings& settings, ModelArgument argument);

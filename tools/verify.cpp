@@ -12,6 +12,7 @@
 #include "options_engine.h"
 #include "runner/cache_plan.h"
 #include "runner/choose_device.h"
+#include "runner/number_formats.h"
 #include "subcommand.h"
 #include "table.h"
 #include "terminal.h"
@@ -25,10 +26,10 @@ namespace {
 struct VerifyOptions {
   std::string model_dir;
   std::string cases;
-  std::string dtype = "auto";
-  std::string kv_cache_dtype = "auto";
+  RunDtype dtype = RunDtype::kAuto;
+  KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto;
   std::string device = "cpu";
-  std::string quantization = "none";
+  Quantization quantization = Quantization::kNone;
   bool exact = false;
   int32_t threads = 0;
   double tolerance = 2e-4;
@@ -56,16 +57,6 @@ Row judged(Row row, const VerifyOptions& options) {
 }
 
 Result<std::vector<Row>> check_all(const VerifyOptions& options) {
-  std::optional<DType> dtype;
-  if (options.dtype != "auto") {
-    HEDDLE_ASSIGN_OR_RETURN(dtype, parse_dtype(options.dtype));
-  }
-  HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> kv_dtype,
-                          runner::parse_kv_dtype(options.kv_cache_dtype));
-  std::optional<checkpoint::Rounding> rounding;
-  if (options.quantization != "none") {
-    HEDDLE_ASSIGN_OR_RETURN(rounding, checkpoint::parse_rounding(options.quantization));
-  }
   HEDDLE_ASSIGN_OR_RETURN(const auto file, checkpoint::SafetensorsFile::open(options.cases));
   HEDDLE_ASSIGN_OR_RETURN(const std::vector<verify::GoldenCase> goldens,
                           verify::read_golden_cases(file));
@@ -78,18 +69,19 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
       runner::ChosenDevice chosen,
       runner::choose_device(request, usable_threads(options.threads), options.exact));
   HEDDLE_ASSIGN_OR_RETURN(
-      const auto pass, runner::ForwardPass::create({.model_dir = options.model_dir,
-                                                    .dtype = dtype,
-                                                    .kv_dtype = kv_dtype,
-                                                    .exact = options.exact,
-                                                    .rounding = rounding,
-                                                    .num_threads = usable_threads(options.threads),
-                                                    .max_step_tokens = step_tokens,
-                                                    .max_logit_rows = step_tokens,
-                                                    .collect_hidden_states = true,
-                                                    .head_alone = true,
-                                                    .on_load_progress = load_progress_bar()},
-                                                   std::move(chosen.compute)));
+      const auto pass,
+      runner::ForwardPass::create({.model_dir = options.model_dir,
+                                   .dtype = runner::dtype_of(options.dtype),
+                                   .kv_dtype = runner::dtype_of(options.kv_cache_dtype),
+                                   .exact = options.exact,
+                                   .rounding = runner::rounding_of(options.quantization),
+                                   .num_threads = usable_threads(options.threads),
+                                   .max_step_tokens = step_tokens,
+                                   .max_logit_rows = step_tokens,
+                                   .collect_hidden_states = true,
+                                   .head_alone = true,
+                                   .on_load_progress = load_progress_bar()},
+                                  std::move(chosen.compute)));
   std::vector<Row> rows;
   for (const auto& golden : goldens) {
     std::vector<float> first_logits;
@@ -193,10 +185,8 @@ std::function<int()> declare_verify(Options& options) {
   options.positional("CASES", &settings->cases,
                      "Golden file; without it: cases.safetensors in that folder",
                      /*required=*/false);
-  options.value("--dtype", &settings->dtype, "auto, float32, bfloat16, float16");
-  options.value("--kv-cache-dtype", &settings->kv_cache_dtype, kKvCacheDtypeHelp);
-  options.value("--quantization", &settings->quantization,
-                "Quantise at load: none, fp8, int8, int4; measures what that changes");
+  declare_dtypes(options, settings->dtype, settings->kv_cache_dtype);
+  declare_quantization(options, settings->quantization);
   options.flag("--exact", &settings->exact,
                "Exact mode: all ways of feeding must give the same bits");
   options.value("--device", &settings->device, kDeviceHelp);

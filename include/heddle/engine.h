@@ -115,10 +115,10 @@ enum class PauseMode {
 
 // The weights that take the place of those in use, and what becomes of requests.
 struct WeightUpdate {
-  std::filesystem::path model_dir;   // of another checkpoint of the same model, stored alike
-  std::string load_format = "auto";  // as EngineOptions::load_format
-  bool abort_all_requests = false;   // what runs or waits ends with FinishReason::kAbort; otherwise
-                                     // it is waited for
+  std::filesystem::path model_dir;  // of another checkpoint of the same model, stored alike
+  LoadFormat load_format = LoadFormat::kAuto;
+  bool abort_all_requests = false;  // what runs or waits ends with FinishReason::kAbort; otherwise
+                                    // it is waited for
   bool flush_cache = true;   // false: the cache keeps what the old weights computed, and requests
                              // that find it there, or that a pause has kept, continue from it
   bool pause_after = false;  // as pause(PauseMode::kInPlace)

@@ -173,21 +173,69 @@ struct MetricsOptions {
   int32_t max_tenants = 0;  // tenants with counters of their own, 0 to 64; others count as one
 };
 
+// The source of the weights.
+enum class LoadFormat {
+  kAuto,         // kSafetensors
+  kSafetensors,  // the files of the folder
+  kDummy,        // seeded random weights; needs only config.json
+};
+
+// "auto", "safetensors", "dummy".
+[[nodiscard]] std::string_view to_string(LoadFormat format);
+
+// Error: kInvalidArgument, with the names there are.
+[[nodiscard]] Result<LoadFormat> parse_load_format(std::string_view name);
+
+// The format of the weights that are not quantised and, on a GPU, of activations.
+enum class RunDtype { kAuto /* as stored */, kFloat32, kBfloat16, kFloat16 };
+
+// "auto", "float32", "bfloat16", "float16".
+[[nodiscard]] std::string_view to_string(RunDtype dtype);
+
+// Takes "fp32", "bf16", "fp16" and "half", too. Error: kInvalidArgument, with the names there are.
+[[nodiscard]] Result<RunDtype> parse_run_dtype(std::string_view name);
+
+// The format of stored keys and values.
+enum class KvCacheDtype {
+  kAuto,  // FP8 where the checkpoint was calibrated for it and the run is not in float32; else the
+          // dtype of the weights
+  kFloat32,
+  kBfloat16,
+  kFloat16,
+  kFp8E4m3,  // with the checkpoint's scales
+};
+
+// "auto", "float32", "bfloat16", "float16", "fp8_e4m3".
+[[nodiscard]] std::string_view to_string(KvCacheDtype dtype);
+
+// Takes "fp32", "bf16", "fp16", "half" and "fp8", too. Error: kInvalidArgument, with the names
+// there are.
+[[nodiscard]] Result<KvCacheDtype> parse_kv_cache_dtype(std::string_view name);
+
+// Rounding, while they are loaded, of weights that the checkpoint stores unquantised, where that is
+// worth it (docs/quantization.md).
+enum class Quantization {
+  kNone,
+  kFp8,
+  kInt8,
+  kInt4,         // in groups of 128
+  kInt4Group64,  // of 64
+  kInt4Group32,  // of 32
+};
+
+// "none", "fp8", "int8", "int4", "int4-g64", "int4-g32".
+[[nodiscard]] std::string_view to_string(Quantization quantization);
+
+// Error: kInvalidArgument, with the names there are.
+[[nodiscard]] Result<Quantization> parse_quantization(std::string_view name);
+
 struct EngineOptions {
   std::filesystem::path
       model_dir;  // a folder in hub layout: config.json, *.safetensors, tokenizer.json
-  std::string load_format =
-      "auto";  // "auto": safetensors; "dummy": seeded random weights, needs only config.json
-  std::string dtype = "auto";  // "auto": as stored; "float32", "bfloat16", "float16"
-
-  // The format of stored keys and values: "float32", "bfloat16", "float16" or "fp8_e4m3", with the
-  // checkpoint's scales. "auto": FP8 where the checkpoint was calibrated for it and the run is not
-  // in float32; else the dtype of the weights.
-  std::string kv_cache_dtype = "auto";
-
-  // Quantises what the checkpoint stores unquantised and is worth it (docs/quantization.md):
-  // "none", "fp8", "int8", "int4" (groups of 128), "int4-g64", "int4-g32".
-  std::string quantization = "none";
+  LoadFormat load_format = LoadFormat::kAuto;
+  RunDtype dtype = RunDtype::kAuto;
+  KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto;
+  Quantization quantization = Quantization::kNone;
 
   // Slow and segmentation-proof: fp32, recurrent delta rule for every token, fixed-order sums. Any
   // two ways to compute a token give the same bits (docs/numerics.md). Implies dtype float32.

@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/cache_options.h"
 
-#include <algorithm>
-#include <array>
 #include <string_view>
-#include <utility>
 
-#include <fmt/format.h>
+#include "core/choice_names.h"
 
 namespace heddle {
 
 namespace {
-
-// An enumerator's first name is the one that it is shown by.
-template <typename Choice, size_t kCount>
-using ChoiceNames = std::array<std::pair<std::string_view, Choice>, kCount>;
 
 constexpr ChoiceNames<SnapshotPolicy, 3> kSnapshotPolicies = {{
     {"multi", SnapshotPolicy::kMulti},
@@ -34,19 +27,6 @@ constexpr ChoiceNames<EvictionPolicy, 2> kEvictionPolicies = {{
     {"flops", EvictionPolicy::kFlops},
     {"lru", EvictionPolicy::kLru},
 }};
-
-template <typename Choice, size_t kCount>
-std::string_view name_of(const ChoiceNames<Choice, kCount>& names, Choice choice) {
-  return std::ranges::find(names, choice, &std::pair<std::string_view, Choice>::second)->first;
-}
-
-template <typename Choice, size_t kCount>
-Result<Choice> choice_of(const ChoiceNames<Choice, kCount>& names, std::string_view name,
-                         std::string_view field, std::string_view shown_names) {
-  const auto found = std::ranges::find(names, name, &std::pair<std::string_view, Choice>::first);
-  if (found != names.end()) return found->second;
-  return invalid_argument(fmt::format("{} \"{}\" is not known; use {}", field, name, shown_names));
-}
 
 }  // namespace
 

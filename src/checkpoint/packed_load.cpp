@@ -352,14 +352,4 @@ bool width_fits(int64_t K, const Rounding& rounding) {
   return rounding.scheme != quant::Scheme::kInt4 || K % rounding.group_size == 0;
 }
 
-Result<Rounding> parse_rounding(std::string_view name) {
-  if (name == "fp8") return Rounding{.scheme = quant::Scheme::kFp8};
-  if (name == "int8") return Rounding{.scheme = quant::Scheme::kInt8};
-  if (name == "int4") return Rounding{.scheme = quant::Scheme::kInt4};
-  if (name == "int4-g64") return Rounding{.scheme = quant::Scheme::kInt4, .group_size = 64};
-  if (name == "int4-g32") return Rounding{.scheme = quant::Scheme::kInt4, .group_size = 32};
-  return invalid_argument("quantization \"" + std::string(name) +
-                          "\" is not known; use fp8, int8, int4, int4-g64 or int4-g32");
-}
-
 }  // namespace heddle::checkpoint

@@ -37,10 +37,6 @@ struct Rounding {
 // Whether a row of K columns can be cut into this scheme's groups.
 [[nodiscard]] bool width_fits(int64_t K, const Rounding& rounding);
 
-// "fp8", "int8", "int4" (groups of 128), "int4-g64", "int4-g32". Error: kInvalidArgument, listing
-// them.
-Result<Rounding> parse_rounding(std::string_view name);
-
 class PackedLoad {
  public:
   // The storage of one piece of the assembly, and its form in memory.

@@ -139,11 +139,11 @@ class SmallDevice final : public device::Device {
 
 TEST_F(QuantisedLoadTest, ADeviceGetsTheNumbersThatCodesStandFor) {
   const std::vector<WeightSpec> specs = {fused({"a.q_proj", "a.k_proj"}, 300, 256)};
-  for (const char* scheme : {"int4", "int8", "fp8"}) {
-    SCOPED_TRACE(scheme);
+  for (const auto scheme : {quant::Scheme::kInt4, quant::Scheme::kInt8, quant::Scheme::kFp8}) {
+    SCOPED_TRACE(static_cast<int>(scheme));
     device::CpuDevice device(1);
     LoadOptions options{.dtype = DType::kBf16, .num_threads = 1};
-    options.rounding = *parse_rounding(scheme);
+    options.rounding = Rounding{.scheme = scheme};
     const Result<LoadedWeights> packed =
         load_weights(std::make_unique<DummyWeights>(1), specs, options);
     options.device = &device;
@@ -164,7 +164,7 @@ TEST_F(QuantisedLoadTest, ADeviceGetsTheNumbersThatCodesStandFor) {
 TEST_F(QuantisedLoadTest, ADeviceThatIsTooSmallForDequantisedWeightsIsToldBothSizes) {
   SmallDevice device;
   LoadOptions options{.dtype = DType::kBf16, .device = &device};
-  options.rounding = *parse_rounding("int8");
+  options.rounding = Rounding{.scheme = quant::Scheme::kInt8};
   const Result<LoadedWeights> loaded = load_weights(
       std::make_unique<DummyWeights>(1), std::vector{fused({"a.q_proj"}, 32768, 1024)}, options);
   EXPECT_EQ(loaded.status().code(), StatusCode::kResourceExhausted);

@@ -256,13 +256,11 @@ void EngineLoop::resume(std::function<void(Status)> on_done) {
 
 void EngineLoop::update_weights(WeightUpdate update,
                                 std::function<void(Result<WeightsUpdated>)> on_done) {
-  Status status = runner::check_load_format(update.load_format);
-  if (status.ok() && options_.exact && !update.flush_cache) {
-    status = invalid_argument(
+  if (options_.exact && !update.flush_cache) {
+    return on_done(invalid_argument(
         "flush_cache is false, but the engine is exact: what its cache holds is of the old weights "
-        "and answers from it would be of both; flush it");
+        "and answers from it would be of both; flush it"));
   }
-  if (!status.ok()) return on_done(std::move(status));
   inbox_.update_weights({.update = std::move(update), .on_done = std::move(on_done)});
 }
 
@@ -513,7 +511,7 @@ void EngineLoop::take_update() {
     const Status started = weight_reader_.start(
         [&runner = pipeline_.runner(),
          folder = runner::WeightFolder{.model_dir = update.model_dir,
-                                       .dummy = update.load_format == "dummy"}](
+                                       .dummy = update.load_format == LoadFormat::kDummy}](
             const std::atomic<bool>& cancelled) { return runner.read_weights(folder, cancelled); });
     if (!started.ok()) return answer_update(started);
   }

@@ -375,13 +375,6 @@ TEST_P(EngineUpdateTest, OneUpdateGoesOnAtATime) {
   EXPECT_EQ(fixture_.runner->weights, "other");
 }
 
-TEST_P(EngineUpdateTest, TheFormatMustBeKnown) {
-  Answer answer;
-  update({.model_dir = "new", .load_format = "pt"}, answer);
-  EXPECT_EQ(answer.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_THAT(answer.status().message(), HasSubstr("load_format \"pt\""));
-}
-
 TEST_P(EngineUpdateTest, ADrainEndsTheRequestsThatWait) {
   Received running, late;
   ask("running", running);

@@ -47,22 +47,6 @@ Result<int64_t> plan_drafter_states(const EngineOptions& options, const PoolMemo
 
 }  // namespace
 
-Result<std::optional<DType>> parse_kv_dtype(std::string_view name) {
-  if (name == "auto") return std::optional<DType>();
-  if (name == "fp8_e4m3" || name == "fp8") return std::optional(DType::kF8E4M3);
-  if (name == "fp8_e5m2") {
-    return invalid_argument(
-        "kv_cache_dtype \"fp8_e5m2\" rounds twice as coarsely as fp8_e4m3, whose scales make up "
-        "for its smaller range; use fp8_e4m3");
-  }
-  const Result<DType> dtype = parse_dtype(name);
-  if (dtype.ok()) return std::optional(*dtype);
-  return invalid_argument(
-      fmt::format("kv_cache_dtype \"{}\" is not known; use auto, float32, bfloat16, float16 or "
-                  "fp8_e4m3",
-                  name));
-}
-
 std::optional<DType> choose_kv_dtype(const KvRequest& request,
                                      const checkpoint::ModelConfig& config) {
   if (request.asked) return request.asked;

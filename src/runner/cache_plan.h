@@ -22,11 +22,8 @@
 
 namespace heddle::runner {
 
-// "auto" (none), "fp8_e4m3", and what parse_dtype() takes. Error: kInvalidArgument, listing them.
-Result<std::optional<DType>> parse_kv_dtype(std::string_view name);
-
 struct KvRequest {
-  std::optional<DType> asked;  // parse_kv_dtype()
+  std::optional<DType> asked;  // EngineOptions::kv_cache_dtype; none: kAuto
   bool float32_run = false;    // exact mode or a dtype of float32: nothing is rounded unasked
 };
 

@@ -22,17 +22,6 @@ std::optional<DType> chosen(const KvRequest& request, KvCacheScheme scheme) {
   return choose_kv_dtype(request, config);
 }
 
-TEST(KvFormatTest, KnowsTheNamesOfFormats) {
-  EXPECT_EQ(*parse_kv_dtype("auto"), kAsWeights);
-  EXPECT_EQ(*parse_kv_dtype("fp8_e4m3"), DType::kF8E4M3);
-  EXPECT_EQ(*parse_kv_dtype("bfloat16"), DType::kBf16);
-  EXPECT_EQ(*parse_kv_dtype("fp16"), DType::kF16);
-  EXPECT_EQ(*parse_kv_dtype("float32"), DType::kF32);
-  EXPECT_THAT(parse_kv_dtype("int8").status().message(),
-              AllOf(HasSubstr("\"int8\""), HasSubstr("fp8_e4m3")));
-  EXPECT_THAT(parse_kv_dtype("fp8_e5m2").status().message(), HasSubstr("use fp8_e4m3"));
-}
-
 TEST(KvFormatTest, FollowsTheRequestThenTheCheckpoint) {
   EXPECT_EQ(chosen({}, KvCacheScheme::kNone), kAsWeights);
   EXPECT_EQ(chosen({}, KvCacheScheme::kFp8), DType::kF8E4M3);

@@ -19,7 +19,8 @@ ChosenDrafts none(std::string reason) {
 }
 
 ChosenDrafts choose_head(const EngineOptions& options, const checkpoint::ModelConfig& config) {
-  if (options.load_format == "dummy") return none("random weights draft nothing that holds");
+  if (options.load_format == LoadFormat::kDummy)
+    return none("random weights draft nothing that holds");
   if (options.cache.enabled && options.cache.state_dtype != StateDtype::kFloat32) {
     return none(fmt::format("it needs kept states in float32; state_dtype is \"{}\"",
                             to_string(options.cache.state_dtype)));

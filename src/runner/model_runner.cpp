@@ -21,6 +21,7 @@
 #include "runner/device_steps.h"
 #include "runner/draft_pass.h"
 #include "runner/forward_pass.h"
+#include "runner/number_formats.h"
 #include "runner/pools.h"
 #include "runner/step_executor.h"
 #include "runner/step_thread.h"
@@ -142,18 +143,12 @@ SamplingParams default_sampling(const checkpoint::GenerationConfig& config) {
   return params;
 }
 
-Result<std::optional<DType>> run_dtype(const EngineOptions& options) {
-  if (options.dtype == "auto") return std::optional<DType>();
-  HEDDLE_ASSIGN_OR_RETURN(const DType dtype, parse_dtype(options.dtype));
-  if (options.exact && dtype != DType::kF32) {
-    return invalid_argument(
-        fmt::format("exact mode computes in float32; dtype is \"{}\"", options.dtype));
-  }
-  return std::optional<DType>(dtype);
-}
-
 Status check_options(const EngineOptions& options) {
-  HEDDLE_RETURN_IF_ERROR(check_load_format(options.load_format));
+  const std::optional<DType> dtype = dtype_of(options.dtype);
+  if (options.exact && dtype.value_or(DType::kF32) != DType::kF32) {
+    return invalid_argument(
+        fmt::format("exact mode computes in float32; dtype is \"{}\"", to_string(options.dtype)));
+  }
   if (!cache::valid_page_size(options.page_size)) {
     return invalid_argument(
         fmt::format("page_size {} is not a power of two from 1 to 128", options.page_size));
@@ -191,9 +186,9 @@ EngineOptions settled(EngineOptions options, ForwardPass& pass, const MemoryPlan
   options.chunked_prefill_tokens =
       options.chunked_prefill_tokens.value_or(defaults.chunked_prefill_tokens);
   options.memory_fraction = options.memory_fraction.value_or(defaults.memory_fraction);
-  if (options.load_format == "auto") options.load_format = "safetensors";
-  options.dtype = to_string(pass.dtype());
-  options.kv_cache_dtype = plan.kv_dtype;
+  if (options.load_format == LoadFormat::kAuto) options.load_format = LoadFormat::kSafetensors;
+  options.dtype = run_dtype(pass.dtype());
+  options.kv_cache_dtype = kv_cache_dtype(pass.kv_dtype());
   if (const device::ThreadPool* pool = pass.compute().pool()) {
     options.num_threads = pool->num_threads();
   }
@@ -254,9 +249,6 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
   EngineOptions options = asked;
   options.speculative.algorithm = drafts.algorithm;
   const DeviceDefaults defaults = defaults_for(chosen.compute->device().kind());
-  HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> dtype, run_dtype(options));
-  HEDDLE_ASSIGN_OR_RETURN(const std::optional<DType> kv_dtype,
-                          parse_kv_dtype(options.kv_cache_dtype));
   const int32_t max_rows = options.max_running_requests > 0 ? options.max_running_requests
                                                             : defaults.max_running_requests;
   // Every running sequence may decode in a step that also prefills: the step holds at least one row
@@ -264,17 +256,14 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
   const int64_t chunk = std::max<int64_t>(
       options.chunked_prefill_tokens.value_or(defaults.chunked_prefill_tokens), max_rows);
 
-  std::optional<checkpoint::Rounding> rounding;
-  if (options.quantization != "none") {
-    HEDDLE_ASSIGN_OR_RETURN(rounding, checkpoint::parse_rounding(options.quantization));
-  }
+  const std::optional<checkpoint::Rounding> rounding = rounding_of(options.quantization);
   std::optional<models::CacheNeeds> draft_needs;
   if (drafts.model != nullptr) draft_needs = drafts.model->cache_needs();
   const ForwardOptions forward{
       .model_dir = options.model_dir,
-      .dummy_weights = options.load_format == "dummy",
-      .dtype = dtype,
-      .kv_dtype = kv_dtype,
+      .dummy_weights = options.load_format == LoadFormat::kDummy,
+      .dtype = dtype_of(options.dtype),
+      .kv_dtype = dtype_of(options.kv_cache_dtype),
       .exact = options.exact,
       .rounding = rounding,
       .num_threads = options.num_threads,
@@ -304,7 +293,7 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
         std::move(drafts.model),
         {.weights_dir =
              speculative.draft_model_dir.empty() ? options.model_dir : speculative.draft_model_dir,
-         .dummy_weights = options.load_format == "dummy",
+         .dummy_weights = options.load_format == LoadFormat::kDummy,
          .is_models_own = speculative.algorithm == DraftAlgorithm::kMtp,
          .in_models_folder = speculative.draft_model_dir.empty(),
          .rounding = rounding,
@@ -418,12 +407,6 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
 }
 
 }  // namespace
-
-Status check_load_format(const std::string& name) {
-  if (name == "auto" || name == "safetensors" || name == "dummy") return {};
-  return invalid_argument(
-      fmt::format("load_format \"{}\" is not known; use auto, safetensors or dummy", name));
-}
 
 Result<LoadedModel> load_model(const EngineOptions& options) {
   HEDDLE_RETURN_IF_ERROR(check_options(options));

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include <heddle/engine.h>
 #include <heddle/options.h>
@@ -19,9 +18,6 @@ struct LoadedModel {
   MemoryPlan plan;
   EngineOptions options;  // as asked, and what became of all that was left to the runner
 };
-
-// Error: kInvalidArgument for what is no EngineOptions::load_format.
-Status check_load_format(const std::string& name);
 
 // Errors name the file, tensor or option at fault.
 Result<LoadedModel> load_model(const EngineOptions& options);

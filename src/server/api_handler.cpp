@@ -724,7 +724,7 @@ HttpResponse ApiHandler::server_facts(const HttpRequest& request) const {
   info["weight_version"] = weight_version_.get().name;
   if (const auto origin = weight_version_.origin()) {
     info["model_path"] = origin->model_path;
-    info["load_format"] = origin->load_format;
+    info["load_format"] = to_string(origin->load_format);
   }
   return json_response(200, info);
 }

@@ -45,7 +45,6 @@ std::variant<WeightUpdateOrder, ApiError> read_weight_update(std::string_view bo
   const std::string model_path = fields.string("model_path").value_or("");
   WeightUpdateOrder order{
       .update = {.model_dir = model_path,
-                 .load_format = fields.string("load_format").value_or("auto"),
                  .abort_all_requests = fields.boolean("abort_all_requests").value_or(false),
                  .flush_cache = fields.boolean("flush_cache").value_or(true),
                  .pause_after = fields.boolean("keep_pause").value_or(false)},
@@ -54,6 +53,11 @@ std::variant<WeightUpdateOrder, ApiError> read_weight_update(std::string_view bo
   // and captured graphs find the new ones where the old ones were.
   (void)fields.boolean("is_async");
   (void)fields.boolean("recapture_cuda_graph");
+  if (const auto name = fields.string("load_format")) {
+    const Result<LoadFormat> format = parse_load_format(*name);
+    if (!format.ok()) fields.fail(invalid_value("load_format", format.status().message()));
+    order.update.load_format = format.ok() ? *format : LoadFormat::kAuto;
+  }
   if (model_path.empty()) fields.fail(missing_parameter("model_path"));
   const auto is_control = [](unsigned char byte) { return byte < 0x20 || byte == 0x7f; };
   if (model_path.size() > kMaxPathBytes || std::ranges::any_of(model_path, is_control)) {

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <variant>
 
+#include <heddle/options.h>
+
 #include "core/mutex.h"
 #include "server/api_error.h"
 
@@ -31,7 +33,7 @@ class WeightVersion {
   // Where the weights come from.
   struct Origin {
     std::string model_path;
-    std::string load_format;
+    LoadFormat load_format = LoadFormat::kAuto;
   };
 
   explicit WeightVersion(std::string name) : names_{{0, std::move(name)}} {}

@@ -2,18 +2,17 @@
 #include "speculative/draft_algorithm.h"
 
 #include <algorithm>
-#include <array>
-#include <utility>
 
 #include <fmt/format.h>
 
+#include "core/choice_names.h"
 #include "speculative/ngram_drafter.h"
 
 namespace heddle {
 
 namespace {
 
-constexpr std::array<std::pair<std::string_view, DraftAlgorithm>, 7> kNames = {{
+constexpr ChoiceNames<DraftAlgorithm, 7> kNames = {{
     {"none", DraftAlgorithm::kNone},
     {"auto", DraftAlgorithm::kAuto},
     {"ngram", DraftAlgorithm::kNgram},
@@ -27,9 +26,7 @@ char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + '
 
 }  // namespace
 
-std::string_view to_string(DraftAlgorithm algorithm) {
-  return std::ranges::find(kNames, algorithm, [](const auto& name) { return name.second; })->first;
-}
+std::string_view to_string(DraftAlgorithm algorithm) { return name_of(kNames, algorithm); }
 
 Result<DraftAlgorithm> parse_draft_algorithm(std::string_view name) {
   for (const auto& [spelling, algorithm] : kNames) {

@@ -66,7 +66,7 @@ TEST(AutoDraftsTest, WhatRulesDraftsOutIsNoErrorUnlessTheyWereAskedFor) {
 
 TEST(AutoDraftsTest, RandomWeightsDraftNothing) {
   EngineOptions options = options_of("models/heddle-tiny");
-  options.load_format = "dummy";
+  options.load_format = LoadFormat::kDummy;
   expect_no_drafts(options);
 }
 

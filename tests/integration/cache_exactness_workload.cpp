@@ -193,8 +193,8 @@ std::vector<ExactAnswer> answer_together(Engine& engine, const Wave& wave, bool 
 
 void choose_kernels(EngineOptions& options, Kernels kernels) {
   options.exact = kernels != Kernels::kFast;
-  if (kernels == Kernels::kFast) options.dtype = "float32";
-  if (kernels == Kernels::kExactFp8) options.kv_cache_dtype = "fp8_e4m3";
+  if (kernels == Kernels::kFast) options.dtype = RunDtype::kFloat32;
+  if (kernels == Kernels::kExactFp8) options.kv_cache_dtype = KvCacheDtype::kFp8E4m3;
 }
 
 const ExactWorkload& exact_workload(const std::string& device, Kernels kernels) {

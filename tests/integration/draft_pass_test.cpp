@@ -458,7 +458,7 @@ TEST(PredictionHeadTest, OneOverLatentsChangesNoToken) {
     if (i == 2) speculative = tree_of(3, 3, 8);
     EngineOptions options = drafting_options(speculative);
     options.model_dir = folder;
-    options.load_format = "dummy";
+    options.load_format = LoadFormat::kDummy;
     const auto all = rounds_of({{5, 6, 7, 8, 9}}, options);
     ASSERT_EQ(all.size(), 1U);
     for (const Round& round : all.front()) {

@@ -128,7 +128,7 @@ class EngineExactness : public ::testing::TestWithParam<std::string> {
   void SetUp() override { HEDDLE_DEVICE_OR_SKIP(GetParam()); }
 
   static void expect_the_same_bits_however_work_is_moved(
-      const std::filesystem::path& model, const std::string& kv_cache_dtype = "auto") {
+      const std::filesystem::path& model, KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto) {
     const std::vector<Answer> alone = answer_all(
         model, {.kv_cache_dtype = kv_cache_dtype, .device = GetParam(), .disable_cuda_graph = true},
         /*together=*/false);
@@ -150,7 +150,7 @@ class EngineExactness : public ::testing::TestWithParam<std::string> {
     EXPECT_EQ(together({.max_running_requests = 2}), alone) << "two at a time";
     // 477 prompt tokens and 240 new ones do not fit into 512: one request has to give way.
     EXPECT_EQ(together({.max_total_tokens = 512}), alone) << "a pool too small for all";
-    if (kv_cache_dtype != "auto") {
+    if (kv_cache_dtype != KvCacheDtype::kAuto) {
       EXPECT_NE(answer_all(model, {.device = GetParam()}, true), alone)
           << "are keys and values rounded?";
     }
@@ -173,7 +173,8 @@ TEST_P(EngineExactness, NorOfAModelWithoutRecurrentStates) {
 // heddle-tiny it is cache_exactness_test.cpp that sees to it.
 TEST_P(EngineExactness, NorWithKeysAndValuesInFp8) {
   expect_the_same_bits_however_work_is_moved(
-      WithTokenizer(testing::repository_path("tests/golden/qwen2")).folder(), "fp8_e4m3");
+      WithTokenizer(testing::repository_path("tests/golden/qwen2")).folder(),
+      KvCacheDtype::kFp8E4m3);
 }
 
 TEST_P(EngineExactness, NorOfModelsWhoseLayersSlide) {
@@ -181,13 +182,13 @@ TEST_P(EngineExactness, NorOfModelsWhoseLayersSlide) {
   expect_the_same_bits_however_work_is_moved(WithTokenizer(some).folder());
   HEDDLE_SHARED_PATH_OR_SKIP(all, "golden/mistral_sliding");  // pages are given up on the way
   expect_the_same_bits_however_work_is_moved(WithTokenizer(all).folder());
-  expect_the_same_bits_however_work_is_moved(WithTokenizer(all).folder(), "fp8_e4m3");
+  expect_the_same_bits_however_work_is_moved(WithTokenizer(all).folder(), KvCacheDtype::kFp8E4m3);
 }
 
 TEST_P(EngineExactness, NorOfAModelThatKeepsLatents) {
   HEDDLE_SHARED_PATH_OR_SKIP(model, "golden/deepseek_v3");
   expect_the_same_bits_however_work_is_moved(WithTokenizer(model).folder());
-  expect_the_same_bits_however_work_is_moved(WithTokenizer(model).folder(), "fp8_e4m3");
+  expect_the_same_bits_however_work_is_moved(WithTokenizer(model).folder(), KvCacheDtype::kFp8E4m3);
 }
 
 TEST_P(EngineExactness, NorOfAModelThatKeepsLatentsAndStates) {

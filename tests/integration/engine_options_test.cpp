@@ -20,9 +20,9 @@ TEST(EngineOptionsTest, SettlesOptionsThatWereLeftToTheEngine) {
   const auto engine = make_engine({.on_load_progress = [](int64_t, int64_t) {}});
   ASSERT_NE(engine, nullptr);
   const EngineOptions& options = engine->options();
-  EXPECT_EQ(options.load_format, "safetensors");
-  EXPECT_EQ(options.dtype, engine->model_info().dtype);
-  EXPECT_EQ(options.kv_cache_dtype, engine->memory_plan().kv_dtype);
+  EXPECT_EQ(options.load_format, LoadFormat::kSafetensors);
+  EXPECT_EQ(to_string(options.dtype), engine->model_info().dtype);
+  EXPECT_EQ(to_string(options.kv_cache_dtype), engine->memory_plan().kv_dtype);
   EXPECT_GT(options.num_threads, 0);
   EXPECT_EQ(options.context_length, engine->model_info().context_length);
   EXPECT_GT(options.context_length, 0);
@@ -41,7 +41,7 @@ TEST(EngineOptionsTest, ReplacesOptionsThatTheModelCannotMeet) {
                                    .scheduling = {.policy = QueuePolicy::kLpm},
                                    .cache = {.enabled = false}});
   ASSERT_NE(engine, nullptr);
-  EXPECT_EQ(engine->options().dtype, "float32");
+  EXPECT_EQ(engine->options().dtype, RunDtype::kFloat32);
   EXPECT_EQ(engine->options().scheduling.policy, QueuePolicy::kFcfs)
       << "lpm asks the cache, which is off";
   EXPECT_EQ(engine->options().context_length, 160) << "more does not fit the KV pool";

@@ -350,7 +350,7 @@ TEST(StandaloneLimitsTest, BehindAStepThatFailedItDraftsNothing) {
 
 TEST(StandaloneLimitsTest, VocabulariesMayBePaddedDifferently) {
   EngineOptions options = options_of(tiny(), 0);
-  options.load_format = "dummy";
+  options.load_format = LoadFormat::kDummy;
   const std::vector<Tokens> prompts = {letters(40), {5, 1510, 6, 7}};
   const auto expected = ask(*start(options), prompts, Order::kTogether);
   for (const int64_t vocab_size : {1500, 1600}) {
@@ -421,7 +421,7 @@ TEST_F(StandaloneOptionsTest, WhatCannotDraftIsRefusedByName) {
 TEST_F(StandaloneOptionsTest, ItsWeightsMustFit) {
   const OtherFolder huge("moe_intermediate_size", int64_t{1} << 20);
   EngineOptions large = options();
-  large.load_format = "dummy";
+  large.load_format = LoadFormat::kDummy;
   large.speculative.draft_model_dir = huge.path();
   EXPECT_THAT(failure(large), AllOf(HasSubstr("the model that drafts, "),
                                     HasSubstr("the weights need"), HasSubstr("free memory")));

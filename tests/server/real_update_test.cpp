@@ -142,7 +142,7 @@ TEST_F(RealUpdateTest, AnswersAreThoseOfAServerThatStartedWithThem) {
          asked.exact = true;
          asked.speculative.algorithm = DraftAlgorithm::kMtp;
        }},
-      {"quantised", [](EngineOptions& asked) { asked.quantization = "int8"; }},
+      {"quantised", [](EngineOptions& asked) { asked.quantization = Quantization::kInt8; }},
   };
   for (const auto& [name, set] : settings) {
     SCOPED_TRACE(name);

@@ -22,7 +22,7 @@ TEST_F(WeightUpdateTest, AFolderIsEnough) {
   ASSERT_EQ(engine->updates().size(), 1u);
   const WeightUpdate update = engine->updates()[0];
   EXPECT_EQ(update.model_dir, "folder/new");
-  EXPECT_EQ(update.load_format, "auto");
+  EXPECT_EQ(update.load_format, LoadFormat::kAuto);
   EXPECT_FALSE(update.abort_all_requests);
   EXPECT_TRUE(update.flush_cache);
   EXPECT_FALSE(update.pause_after);
@@ -40,7 +40,7 @@ TEST_F(WeightUpdateTest, FieldsReachTheEngine) {
                                    {"recapture_cuda_graph", true}});
   EXPECT_EQ(reply.status, 200) << reply.body;
   const WeightUpdate update = engine->updates().at(0);
-  EXPECT_EQ(update.load_format, "safetensors");
+  EXPECT_EQ(update.load_format, LoadFormat::kSafetensors);
   EXPECT_TRUE(update.abort_all_requests);
   EXPECT_FALSE(update.flush_cache);
   EXPECT_TRUE(update.pause_after);
@@ -117,6 +117,7 @@ TEST_F(WeightUpdateTest, FieldsAreChecked) {
       {{{"model_path", std::string(5000, 'a')}}, "model_path"},
       {{{"model_path", "a\nb"}}, "model_path"},
       {{{"model_path", "a"}, {"load_format", 1}}, "load_format"},
+      {{{"model_path", "a"}, {"load_format", "pt"}}, "load_format"},
       {{{"model_path", "a"}, {"abort_all_requests", "yes"}}, "abort_all_requests"},
       {{{"model_path", "a"}, {"flush_cache", 0}}, "flush_cache"},
       {{{"model_path", "a"}, {"keep_pause", 1}}, "keep_pause"},

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the enums of EngineOptions that name number formats mean to a forward pass.
+#pragma once
+
+#include <optional>
+
+#include <heddle/options.h>
+
+#include "checkpoint/packed_load.h"
+#include "core/dtype.h"
+
+namespace heddle::runner {
+
+// None: kAuto.
+[[nodiscard]] std::optional<DType> dtype_of(RunDtype dtype);
+[[nodiscard]] std::optional<DType> dtype_of(KvCacheDtype dtype);
+
+// None: kNone.
+[[nodiscard]] std::optional<checkpoint::Rounding> rounding_of(Quantization quantization);
+
+// The names of a run's dtype, for what shows options as they were settled.
+// `dtype` is float32, bfloat16 or float16.
+[[nodiscard]] RunDtype run_dtype(DType dtype);
+
+// `dtype` is one of these, or float8_e4m3.
+[[nodiscard]] KvCacheDtype kv_cache_dtype(DType dtype);
+
+}  // namespace heddle::runner
