@@ -15,11 +15,24 @@ namespace {
 
 constexpr std::string_view kRaised = "TemplateError: ";  // the reference's name of raise_exception
 
+std::string digest(std::string_view text) {  // the upper half of a 64-bit FNV-1a
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char byte : text) {
+    hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  }
+  return fmt::format("{:08x}", hash >> 32);
+}
+
+// Of a long text the golden has the digest alone.
 void expect_golden(const Json& golden, const std::string& source, const Json& context) {
   RenderReport report;
   const Result<std::string> text = render_golden(source, context, {}, &report);
   if (!golden.contains("error")) {
-    EXPECT_EQ(shown(text), golden.at("expected").get<std::string>());
+    if (golden.contains("digest")) {
+      EXPECT_EQ(digest(shown(text)), golden.at("digest").get<std::string>()) << shown(text);
+    } else {
+      EXPECT_EQ(shown(text), golden.at("expected").get<std::string>());
+    }
     EXPECT_FALSE(report.raised_exception);
     return;
   }
@@ -97,7 +110,7 @@ TEST(ChatGoldenTest, ModelTemplatesRenderAsTransformersRendersThem) {
 
 TEST(ChatGoldenTest, RandomTemplatesRenderAsJinjaRendersThem) {
   const Json goldens = read_json(golden_file("random_templates.json"));
-  EXPECT_EQ(goldens.at("cases").size(), 525U);
+  EXPECT_EQ(goldens.at("cases").size(), 315U);
   for (const Json& golden : goldens.at("cases")) {
     const auto source = golden.at("template").get<std::string>();
     SCOPED_TRACE(source);
@@ -161,14 +174,6 @@ TEST(ChatSharedGoldenTest, RealTemplatesRenderAsListedExceptOneWhereJinjaDiffers
       EXPECT_EQ(shown(text), golden.at("expected").get<std::string>());
     }
   }
-}
-
-std::string digest(std::string_view text) {  // the upper half of a 64-bit FNV-1a
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char byte : text) {
-    hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
-  }
-  return fmt::format("{:08x}", hash >> 32);
 }
 
 // "t" and the text's digest, "r" and that of what a template raised, or "e": an error.
