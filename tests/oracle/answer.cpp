@@ -48,8 +48,8 @@ Answer answer_alone(const Request& request, const AnswerRules& rules) {
     const bool may_end = std::ssize(answer.path) >= stop.min_new_tokens;
     const std::span<const TokenId> forbidden =
         may_end ? std::span<const TokenId>() : std::span<const TokenId>(ending);
-    const TokenId token =
-        testing::toy_draw(rules.vocabulary, hidden(), *request.sampling.seed, forbidden).value();
+    const uint64_t coin = testing::toy_coin(*request.sampling.seed, std::ssize(rows));
+    const TokenId token = testing::toy_draw(rules.vocabulary, hidden(), coin, forbidden).value();
     answer.path.push_back(token);
     feed(token);
     const int64_t drawn = std::ssize(answer.path);

@@ -55,6 +55,8 @@ const char* name_of(Damage damage) {
       return "DraftBelieved";
     case Damage::kAcceptedLost:
       return "AcceptedLost";
+    case Damage::kRejectedRowKept:
+      return "RejectedRowKept";
   }
   return "?";
 }
@@ -202,6 +204,7 @@ void PlanWatcher::count(const BatchPlan& plan) {
 void PlanWatcher::damage_plan(DamagedPlan& damaged) {
   if (damage_once(damaged)) ++counts_.damages;
   for (const PlannedSequence& sequence : damaged.plan.sequences) {
+    draft_ends_[sequence.sequence_id] = sequence.context_tokens + sequence.num_rows();
     for (const StateSnapshot& snapshot : damaged.plan.snapshots_of(sequence)) {
       published_.push_back(snapshot.slot);
     }
@@ -301,6 +304,8 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
     }
     case Damage::kAcceptedLost:  // when the output is there
       return false;
+    case Damage::kRejectedRowKept:
+      return keep_rejected_row(damaged);
     case Damage::kBatchSlotMixedUp: {
       // The scheduler aborts if a sequence is left out that has not ended.
       hide_ending_tokens(plan);
@@ -433,6 +438,20 @@ bool PlanWatcher::reuse_slot(DamagedPlan& damaged) {
     plan.zero_state_slots.push_back(slot);
   }
   return true;
+}
+
+// Behind the tokens that a step accepted lie the rows of drafts that it rejected.
+bool PlanWatcher::keep_rejected_row(DamagedPlan& damaged) {
+  for (PlannedSequence& sequence : damaged.plan.sequences) {
+    const auto starts = [&](const auto& start) { return start.batch_slot == sequence.batch_slot; };
+    if (std::ranges::any_of(damaged.plan.starts, starts) || sequence.num_new_tokens() == 0 ||
+        sequence.context_tokens >= draft_ends_[sequence.sequence_id]) {
+      continue;
+    }
+    sequence.kv_tokens = sequence.context_tokens + 1;
+    return true;
+  }
+  return false;
 }
 
 }  // namespace heddle::oracle

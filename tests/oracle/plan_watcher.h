@@ -37,6 +37,7 @@ enum class Damage {
   kBatchSlotMixedUp,  // a token is fed from the batch slot of another sequence
   kDraftBelieved,     // a draft is computed as a new token, whatever the model draws
   kAcceptedLost,      // the last token of a span does not reach the host
+  kRejectedRowKept,   // the KV row of a rejected draft is taken as that of the token drawn instead
 };
 
 inline constexpr std::array kAllDamages = {
@@ -45,7 +46,7 @@ inline constexpr std::array kAllDamages = {
     Damage::kStateCopyDropped, Damage::kSaveDropped,     Damage::kSaveMixedUp,
     Damage::kKvTokensTooLarge, Damage::kPageSwapped,     Damage::kWindowPageSwapped,
     Damage::kPageCopyDropped,  Damage::kEndComputed,     Damage::kBatchSlotMixedUp,
-    Damage::kDraftBelieved,    Damage::kAcceptedLost};
+    Damage::kDraftBelieved,    Damage::kAcceptedLost,    Damage::kRejectedRowKept};
 
 const char* name_of(Damage damage);
 
@@ -109,6 +110,7 @@ class PlanWatcher final : public runner::Runner {
   void resend_swapped(request::PlannedSequence& one, request::PlannedSequence& other,
                       request::BatchPlan& plan);
   bool reuse_slot(DamagedPlan& damaged);
+  bool keep_rejected_row(DamagedPlan& damaged);
 
   [[nodiscard]] bool has_own_snapshot_slots() const { return pool_sizes().num_snapshot_slots > 0; }
 
@@ -124,7 +126,8 @@ class PlanWatcher final : public runner::Runner {
   int64_t num_waited_ = 0;
   std::set<int64_t> known_;  // sequences that were in a step
   std::map<int64_t, TokenId> last_drawn_;
-  std::vector<int32_t> published_;  // slots that snapshots were taken to
+  std::map<int64_t, int64_t> draft_ends_;  // by sequence: behind its step's last draft's row
+  std::vector<int32_t> published_;         // slots that snapshots were taken to
 };
 
 }  // namespace heddle::oracle

@@ -12,7 +12,6 @@
 #include "core/log.h"
 #include "oracle_engine.h"
 #include "reading_runner.h"
-#include "support/fake_runner.h"
 
 namespace heddle::oracle {
 
@@ -41,8 +40,8 @@ struct Live {
 
 class Play {
  public:
-  Play(const Scenario& scenario, Damage damage)
-      : scenario_(scenario), damage_(damage), live_(scenario.arrivals.size()) {
+  Play(const Scenario& scenario, Damage damage, testing::VerifyFault fault)
+      : scenario_(scenario), damage_(damage), fault_(fault), live_(scenario.arrivals.size()) {
     for (size_t i = 0; i < live_.size(); ++i) live_[i].arrival = &scenario.arrivals[i];
   }
 
@@ -89,6 +88,7 @@ class Play {
     ++cache_number_;
     device_ = std::make_unique<FakeRunner>(scenario_.sizes);
     device_->lazy = scenario_.lazy;
+    device_->verify_fault = fault_;
     device_->vocabulary = scenario_.rules.vocabulary;
     device_->on_step = [this](const request::BatchPlan& plan) {
       int64_t tokens = 0;
@@ -127,6 +127,7 @@ class Play {
     ending_ = false;
     if (unanswered_pauses_ != 0) wrong("a pause was not answered exactly once");
     if (num_clears_waiting_ > 0) wrong("a call to clear the cache was never answered");
+    outcome_.counts.plans.damages += device_->num_verify_faults();
     const auto& complaints = device_->complaints();
     outcome_.complaints.insert(outcome_.complaints.end(), complaints.begin(), complaints.end());
   }
@@ -392,6 +393,7 @@ class Play {
 
   const Scenario& scenario_;
   Damage damage_;
+  testing::VerifyFault fault_;
   ManualClock clock_;
   std::vector<Live> live_;
   std::vector<Live*> by_sequence_;  // ids count from 1 in every engine
@@ -446,6 +448,8 @@ std::string Outcome::to_string() const {
   return text;
 }
 
-Outcome play(const Scenario& scenario, Damage damage) { return Play(scenario, damage).run(); }
+Outcome play(const Scenario& scenario, Damage damage, testing::VerifyFault fault) {
+  return Play(scenario, damage, fault).run();
+}
 
 }  // namespace heddle::oracle

@@ -9,6 +9,7 @@
 
 #include "plan_watcher.h"
 #include "scenario.h"
+#include "support/fake_runner.h"
 
 namespace heddle::oracle {
 
@@ -46,6 +47,8 @@ struct Outcome {
   [[nodiscard]] std::string to_string() const;
 };
 
-Outcome play(const Scenario& scenario, Damage damage = Damage::kNone);
+// With faults of the device's verification, too; they count as damages.
+Outcome play(const Scenario& scenario, Damage damage = Damage::kNone,
+             testing::VerifyFault fault = testing::VerifyFault::kNone);
 
 }  // namespace heddle::oracle

@@ -22,6 +22,7 @@ using testing::HandPlan;
 using testing::HandSequence;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using testing::VerifyFault;
 
 using Tokens = std::vector<TokenId>;
 
@@ -196,6 +197,55 @@ TEST_P(ToyDeviceTest, GoesDownADraftChainAsFarAsItHolds) {
   EXPECT_EQ(run_with({truth[1] + 1, truth[2]}, {}), Tokens({truth[1]}));
   EXPECT_EQ(run_with({truth[1], truth[2], truth[3]}, {truth[2]}), Tokens({truth[1], truth[2]}))
       << "nothing follows an ending token";
+}
+
+// The second of two guesses holds, and what follows it.
+TEST_P(ToyDeviceTest, GoesDownATreeOfDraftsAndNoticesWhatItPublishedWrong) {
+  Tokens truth;
+  Tokens all = tokens;
+  for (int i = 0; i < 4; ++i) {
+    truth.push_back(FakeRunner::next_token(all));
+    all.push_back(truth.back());
+  }
+  const Tokens drafts = {truth[1] + 1, truth[1], truth[2]};
+  const std::vector<int32_t> parents = {-1, -1, 1};
+  const std::vector<int32_t> more_pages = {1, 2, 3, 4};
+  const auto run_with = [&](VerifyFault fault) {
+    FakeRunner fresh(kSizes);
+    fresh.lazy = GetParam();
+    fresh.verify_fault = fault;
+    HandPlan plan = first_plan();
+    plan.sequences[0].snapshots = {};
+    EXPECT_TRUE(fresh.run(plan.flat()).ok());
+    HandPlan next;
+    next.sequences = {first()};
+    next.sequences[0].pages = more_pages;
+    next.sequences[0].context_tokens = 10;
+    next.sequences[0].new_tokens = std::span(truth).first(1);
+    next.sequences[0].drafts = drafts;
+    next.sequences[0].draft_parents = parents;
+    const Result<StepOutput> output = fresh.run(next.flat());
+    EXPECT_TRUE(output.ok());
+    Tokens drawn;
+    for (const auto& token : output->tokens) drawn.push_back(token.token);
+    HandPlan last = next;
+    last.sequences[0].drafts = {};
+    last.sequences[0].draft_parents = {};
+    last.sequences[0].context_tokens = 10 + std::ssize(drawn);
+    last.sequences[0].new_tokens = std::span(drawn).last(1);
+    EXPECT_TRUE(fresh.run(last.flat()).ok());
+    EXPECT_EQ(fresh.num_verify_faults() > 0, fault != VerifyFault::kNone);
+    if (fault == VerifyFault::kNone) {
+      EXPECT_EQ(drawn, Tokens(truth.begin() + 1, truth.end()));
+    }
+    return fresh.complaints();
+  };
+  EXPECT_THAT(run_with(VerifyFault::kNone), IsEmpty());
+  for (const VerifyFault fault :
+       {VerifyFault::kStateOfWrongParent, VerifyFault::kWindowOfWrongParent,
+        VerifyFault::kStateOneLate, VerifyFault::kStateOfWrongNode, VerifyFault::kRowsNotMoved}) {
+    EXPECT_THAT(run_with(fault), Contains(HasSubstr("sequence 1: state slot 1 has")));
+  }
 }
 
 TEST_P(ToyDeviceTest, DrawsAgainFromAHiddenVectorThatWasKept) {

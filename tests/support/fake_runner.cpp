@@ -111,7 +111,8 @@ Status FakeRunner::use_weights(const runner::NewWeights& given) {
 
 TokenId FakeRunner::next_token(std::span<const TokenId> tokens,
                                std::span<const TokenId> forbidden) {
-  return toy_draw({.num_tokens = kVocabSize}, toy_hidden_after(tokens), 0, forbidden).value();
+  const ToyHidden hidden = toy_hidden_after(tokens);
+  return toy_draw({.num_tokens = kVocabSize}, hidden, toy_coin(0, hidden.count), forbidden).value();
 }
 
 FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
@@ -438,19 +439,21 @@ void FakeRunner::check_output_tokens(const PlannedSequence& sequence, int64_t en
   }
 }
 
-// Draws along the drafts as long as they hold. All drafts are computed, as a device does it before
-// it knows: rows and snapshots of those that are rejected stay behind as garbage.
+// Draws along the drafts as long as they hold. All drafts are computed first, as a device does it
+// before it knows: rows of those that are rejected stay behind, their snapshots are garbage.
 void FakeRunner::draw_span(const BatchPlan& plan, const PlannedSequence& sequence, ToyHidden hidden,
                            StepOutput& output) {
   const std::vector<TokenId>& ending = slots_[sequence.batch_slot].ending_tokens;
-  int64_t position = sequence.context_tokens + sequence.num_new_tokens();
-  const int64_t end = position + sequence.drafts.count;
+  const int64_t begin = sequence.context_tokens + sequence.num_new_tokens();
   if (Status status = tree_.assign(plan.drafts(sequence), plan.parents_of_drafts(sequence));
       !status.ok()) {
     complain(status.message());
+    (void)tree_.assign({}, {});
   }
+  compute_drafts(sequence, begin);
   const auto draw_at = [&](int32_t node) -> std::optional<TokenId> {
-    if (node > 0) hidden = feed(plan, sequence, position++, tree_.token(node));
+    if (node > 0) hidden = accept(plan, sequence, begin, node);
+    const int64_t position = begin + tree_.depths()[static_cast<size_t>(node)];
     check_output_tokens(sequence, position);
     SampledToken& sampled = output.tokens.emplace_back();
     draw(plan, sequence, position, hidden, sampled);
@@ -458,10 +461,108 @@ void FakeRunner::draw_span(const BatchPlan& plan, const PlannedSequence& sequenc
     return sampled.token;
   };
   tree_.walk(draw_at, path_);
-  for (; position < end; ++position) {
-    write_row(sequence, position, kGarbageRow);
-    take_snapshots(plan.snapshots_of(sequence), position + 1, kGarbageState);
+  const int64_t accepted = std::ssize(path_) - 1;
+  for (int64_t i = accepted; i < sequence.drafts.count; ++i) {
+    take_snapshots(plan.snapshots_of(sequence), begin + i + 1, kGarbageState);
   }
+  if (verify_fault != VerifyFault::kNone) {
+    spoil_accepted(plan, sequence, begin, output.tokens.back());
+  }
+}
+
+// Each from its parent, into rows behind the text in the order of the drafts.
+void FakeRunner::compute_drafts(const PlannedSequence& sequence, int64_t begin) {
+  if (tree_.num_nodes() == 1) return;
+  nodes_.resize(static_cast<size_t>(tree_.num_nodes()));
+  nodes_[0] = {};
+  for (int64_t t = 0; t < begin; ++t) {
+    nodes_[0].state.advance(row(sequence, t).token);
+    nodes_[0].attention.read(row(sequence, t));
+  }
+  const bool has_states = sizes_.num_state_slots > 0;
+  if (has_states) nodes_[0].state = states_[sequence.state_slot];
+  for (size_t i = 1; i < nodes_.size(); ++i) {
+    const auto parent = static_cast<size_t>(tree_.parents()[i]);
+    Node& node = nodes_[i] = nodes_[parent];
+    if (has_states && parent + 1 < i && verify_fault == VerifyFault::kStateOfWrongParent) {
+      node.state = nodes_[i - 1].state;
+      ++num_verify_faults_;
+    }
+    if (has_states && parent + 1 < i && verify_fault == VerifyFault::kWindowOfWrongParent) {
+      node.state.convolved = nodes_[i - 1].state.convolved;
+      ++num_verify_faults_;
+    }
+    const TokenId token = tree_.token(static_cast<int32_t>(i));
+    node.state.advance(token);
+    node.row = {token, node.state.hash};
+    node.attention.read(node.row);
+    write_row(sequence, begin + static_cast<int64_t>(i) - 1, node.row);
+  }
+}
+
+// The next token of the text is that of a draft: its row moves to the place behind those before
+// it, which no draft that may still be accepted lies in.
+ToyHidden FakeRunner::accept(const BatchPlan& plan, const PlannedSequence& sequence, int64_t begin,
+                             int32_t node) {
+  const Node& accepted = nodes_[static_cast<size_t>(node)];
+  const int64_t num_tokens = begin + tree_.depths()[static_cast<size_t>(node)];
+  write_row(sequence, num_tokens - 1, accepted.row);
+  take_snapshots(plan.snapshots_of(sequence), num_tokens, accepted.state);
+  if (sizes_.num_state_slots > 0) set_working(sequence.state_slot, accepted.state, true);
+  slots_.accepted(sequence, tree_.token(node));
+  return hidden_after(sequence, num_tokens, accepted.state, accepted.attention);
+}
+
+// Faults of what remains of a verification.
+void FakeRunner::spoil_accepted(const BatchPlan& plan, const PlannedSequence& sequence,
+                                int64_t begin, const SampledToken& last) {
+  const int64_t accepted = std::ssize(path_) - 1;
+  const auto state_of = [this](int64_t node) { return nodes_[static_cast<size_t>(node)].state; };
+  const auto publish = [&](int64_t node) {
+    set_working(sequence.state_slot, state_of(node), true);
+    ++num_verify_faults_;
+  };
+  if (tree_.num_nodes() == 1) return;
+  switch (verify_fault) {
+    case VerifyFault::kStateOneLate:
+      if (accepted > 0 && sizes_.num_state_slots > 0) publish(path_[path_.size() - 2]);
+      return;
+    case VerifyFault::kStateOfWrongNode:
+      if (sizes_.num_state_slots > 0 && path_.back() != accepted) publish(accepted);
+      return;
+    case VerifyFault::kBonusInSnapshot:
+      for (const StateSnapshot& snapshot : plan.snapshots_of(sequence)) {
+        if (snapshot.tokens != begin + accepted || snapshot.keep_hidden || !last.error.ok()) {
+          continue;
+        }
+        ToyState beyond = state_of(path_.back());
+        beyond.advance(last.token);
+        set_snapshot(snapshot.slot, beyond, true);
+        ++num_verify_faults_;
+      }
+      return;
+    case VerifyFault::kRowsNotMoved:
+      for (int64_t i = 1; i <= accepted; ++i) {
+        if (path_[static_cast<size_t>(i)] == i) continue;
+        write_row(sequence, begin + i - 1, nodes_[static_cast<size_t>(i)].row);
+        ++num_verify_faults_;
+      }
+      return;
+    default:  // done before
+      return;
+  }
+}
+
+// Whose coin the draw at the end of the path takes.
+int64_t FakeRunner::coin_position(int64_t position) {
+  const int32_t node = path_.back();
+  const int32_t depth = tree_.depths()[static_cast<size_t>(node)];
+  int64_t taken = position;
+  if (!vocabulary.seeded) return taken;
+  if (verify_fault == VerifyFault::kCoinOfParent && node > 0) taken = position - 1;
+  if (verify_fault == VerifyFault::kCoinOfRow) taken = position - depth + node;
+  if (taken != position) ++num_verify_faults_;
+  return taken;
 }
 
 // Goes on from the last draw in a text of its own.
@@ -499,8 +600,9 @@ void FakeRunner::make_drafts(const PlannedSequence& sequence, StepOutput& output
             ? toy_hidden(text.now, text.attention,
                          toy_window(std::span(text.rows).last(std::min(window, text.rows.size()))))
             : toy_hidden(text.now, text.attention);
-    const auto right =
-        toy_draw(vocabulary, hidden, slot.start.seed, slot.forbidden_tokens(std::ssize(text.rows)));
+    const int64_t length = std::ssize(text.rows);
+    const auto right = toy_draw(vocabulary, hidden, toy_coin(slot.start.seed, length),
+                                slot.forbidden_tokens(length));
     const std::optional<TokenId> draft = make_draft(right.value_or(0));
     if (!draft) return;
     output.drafts.push_back(
@@ -508,25 +610,6 @@ void FakeRunner::make_drafts(const PlannedSequence& sequence, StepOutput& output
     text.add(*draft);
     texts.push_back(std::move(text));
   }
-}
-
-// Computes an accepted draft; it is the token at `position`.
-ToyHidden FakeRunner::feed(const BatchPlan& plan, const PlannedSequence& sequence, int64_t position,
-                           TokenId draft) {
-  ToyState now;
-  ToyAttention attention;
-  for (int64_t t = 0; t < position; ++t) {
-    now.advance(row(sequence, t).token);
-    attention.read(row(sequence, t));
-  }
-  now.advance(draft);
-  const ToyRow added{draft, now.hash};
-  attention.read(added);
-  write_row(sequence, position, added);
-  take_snapshots(plan.snapshots_of(sequence), position + 1, now);
-  if (sizes_.num_state_slots > 0) set_working(sequence.state_slot, now, true);
-  slots_.accepted(sequence, draft);
-  return hidden_after(sequence, position + 1, now, attention);
 }
 
 void FakeRunner::write_row(const PlannedSequence& sequence, int64_t token, const ToyRow& value) {
@@ -545,7 +628,8 @@ void FakeRunner::draw(const BatchPlan& plan, const PlannedSequence& sequence, in
   sampled.error = sequence_error ? sequence_error(sequence, num_drawn) : Status();
   std::optional<TokenId> token = script ? script(sequence, num_drawn) : std::nullopt;
   if (!token) {
-    token = toy_draw(vocabulary, hidden, slot.start.seed, slot.forbidden_tokens(position));
+    token = toy_draw(vocabulary, hidden, toy_coin(slot.start.seed, coin_position(position)),
+                     slot.forbidden_tokens(position));
   }
   if (token && !sequence.masks.empty()) {
     token = next_allowed(plan.mask_of(sequence, path_.back()), *token);

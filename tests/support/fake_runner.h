@@ -33,6 +33,19 @@
 
 namespace heddle::testing {
 
+// What a device may do wrong when it verifies drafts.
+enum class VerifyFault {
+  kNone,
+  kStateOfWrongParent,   // a draft of a tree starts from the state of the draft before it
+  kWindowOfWrongParent,  // likewise from its convolution window
+  kStateOneLate,         // the last accepted draft is missing in the state that is published
+  kStateOfWrongNode,     // the state after draft n is published, n drafts of a tree were accepted
+  kBonusInSnapshot,      // a snapshot after the last accepted draft has the token drawn there, too
+  kRowsNotMoved,         // keys and values of accepted drafts of a tree stay where they were
+  kCoinOfParent,         // the draw behind a draft takes the coin of the draw before it
+  kCoinOfRow,            // the draw behind draft n of a tree takes the coin of the n-th draw
+};
+
 class FakeRunner final : public runner::Runner {
  public:
   static constexpr TokenId kVocabSize = 256;
@@ -62,6 +75,9 @@ class FakeRunner final : public runner::Runner {
   // The folder of the weights in use, for scripts that draw by them; empty: those it began with.
   std::string weights;
 
+  // Done wherever it can be.
+  VerifyFault verify_fault = VerifyFault::kNone;
+
   bool lazy = true;  // false: steps are computed in submit(), which then returns on_step's status
   bool checks_plans = true;  // off: no allocation of its own
   ToyVocabulary vocabulary;
@@ -83,6 +99,8 @@ class FakeRunner final : public runner::Runner {
   [[nodiscard]] const std::vector<std::string>& complaints() const { return complaints_; }
 
   [[nodiscard]] int64_t num_steps() const { return num_steps_; }
+
+  [[nodiscard]] int64_t num_verify_faults() const { return num_verify_faults_; }
 
   [[nodiscard]] int num_in_flight() const { return num_in_flight_; }
 
@@ -122,8 +140,12 @@ class FakeRunner final : public runner::Runner {
   void check_output_tokens(const request::PlannedSequence& sequence, int64_t end);
   void draw_span(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
                  ToyHidden hidden, request::StepOutput& output);
-  ToyHidden feed(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
-                 int64_t position, TokenId draft);
+  void compute_drafts(const request::PlannedSequence& sequence, int64_t begin);
+  ToyHidden accept(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
+                   int64_t begin, int32_t node);
+  void spoil_accepted(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
+                      int64_t begin, const request::SampledToken& last);
+  int64_t coin_position(int64_t position);
   void make_drafts(const request::PlannedSequence& sequence, request::StepOutput& output);
   void draw(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
             int64_t position, const ToyHidden& hidden, request::SampledToken& sampled);
@@ -167,7 +189,16 @@ class FakeRunner final : public runner::Runner {
   std::vector<ToyHidden> hidden_;  // beside each snapshot
   request::BatchSlots slots_;
   std::vector<DrawnToken> drawn_;  // by batch slot
-  speculative::DraftTree tree_;    // of the sequence at work
+
+  // After a node of the tree of the sequence at work.
+  struct Node {
+    ToyState state;
+    ToyAttention attention;
+    ToyRow row;
+  };
+
+  speculative::DraftTree tree_;  // of the sequence at work
+  std::vector<Node> nodes_;
   std::vector<int32_t> path_;
   std::vector<char> page_in_use_;  // as Slots::in_use
   std::vector<std::string> complaints_;
@@ -176,6 +207,7 @@ class FakeRunner final : public runner::Runner {
   int num_in_flight_ = 0;
   std::vector<request::StepOutput> recycled_;
   int64_t num_steps_ = 0;
+  int64_t num_verify_faults_ = 0;
   bool lost_ = false;  // a step failed
 };
 

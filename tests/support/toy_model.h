@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // ToyModel: the arithmetic of a model that forgives nothing. Its recurrent state is an
-// order-sensitive fold of every token with their count, its KV row t the state's hash just after
-// token t, and the next token a function of the state and of a fold of all rows. With a window
-// there is a layer that slides beside the one that does not: it keeps the same rows in pages of its
-// own and folds the last ones. A state, row or token that is stale, foreign, missing or doubled
-// changes what is drawn.
+// order-sensitive fold of every token, convolved with the few before it, with their count; its KV
+// row t is the state's hash just after token t, and the next token a function of the state and of a
+// fold of all rows. With a window there is a layer that slides beside the one that does not: it
+// keeps the same rows in pages of its own and folds the last ones. A state, row or token that is
+// stale, foreign, missing or doubled changes what is drawn.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -24,10 +25,15 @@ inline uint64_t toy_mix(uint64_t hash, uint64_t value) {
 struct ToyState {
   int64_t count = 0;
   uint64_t hash = 0;
+  std::array<uint32_t, 3> convolved{};  // the tokens that the next one is convolved with
 
   void advance(TokenId token) {
     ++count;
-    hash = toy_mix(hash, static_cast<uint32_t>(token));
+    const auto last = static_cast<uint32_t>(token);
+    const auto& [third, second, first] = convolved;
+    hash = toy_mix(hash, last + uint64_t{first} * 0x10001 + uint64_t{second} * 0x2000003 +
+                             uint64_t{third} * 0x300000007);
+    convolved = {second, first, last};
   }
 
   friend bool operator==(const ToyState&, const ToyState&) = default;
@@ -73,13 +79,18 @@ inline ToyHidden toy_hidden(const ToyState& state, const ToyAttention& attention
 
 struct ToyVocabulary {
   TokenId num_tokens = 256;  // ids from 0 that can be drawn
-  bool seeded = false;       // the seed of a sequence is part of its draws
+  bool seeded = false;       // the coin of a draw is part of it
 };
+
+// Of a draw behind so many tokens.
+inline uint64_t toy_coin(uint64_t seed, int64_t position) {
+  return toy_mix(seed, static_cast<uint64_t>(position));
+}
 
 // Nothing when every token is forbidden.
 inline std::optional<TokenId> toy_draw(const ToyVocabulary& vocabulary, const ToyHidden& hidden,
-                                       uint64_t seed, std::span<const TokenId> forbidden) {
-  const uint64_t hash = vocabulary.seeded ? toy_mix(hidden.hash, seed) : hidden.hash;
+                                       uint64_t coin, std::span<const TokenId> forbidden) {
+  const uint64_t hash = vocabulary.seeded ? toy_mix(hidden.hash, coin) : hidden.hash;
   auto token = static_cast<TokenId>((hash >> 7) % static_cast<uint64_t>(vocabulary.num_tokens));
   for (TokenId i = 0; i < vocabulary.num_tokens; ++i) {
     if (std::find(forbidden.begin(), forbidden.end(), token) == forbidden.end()) return token;
