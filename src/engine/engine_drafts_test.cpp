@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/engine_fixture.h"
+#include "support/exposition.h"
 
 namespace heddle::engine {
 namespace {
@@ -86,6 +87,12 @@ TEST_F(EngineDraftsTest, WhereTheyHoldTheyAreMadeAndTold) {
   const std::string metrics = fixture_.engine->metrics_text();
   EXPECT_THAT(metrics, HasSubstr("heddle_speculation_info{algorithm=\"mtp\""));
   EXPECT_THAT(metrics, HasSubstr("heddle_tokens_per_step"));
+  const auto text = testing::parse_exposition(metrics);
+  EXPECT_EQ(text.value("heddle_draft_acceptance_ratio"),
+            static_cast<double>(stats.accepted_drafts) / static_cast<double>(stats.draft_tokens));
+  EXPECT_EQ(text.value("heddle_verified_drafts_sum"), stats.draft_tokens);
+  EXPECT_EQ(text.value("heddle_accepted_drafts_sum"), stats.accepted_drafts);
+  EXPECT_EQ(text.value("heddle_verified_drafts_count"), text.value("heddle_accepted_drafts_count"));
 }
 
 }  // namespace

@@ -175,12 +175,18 @@ void EngineMetrics::make_steps() {
   };
   accepted_drafts_ = drafts("accepted");
   rejected_drafts_ = drafts("rejected");
+  verified_per_step_ =
+      registry_.histogram({"heddle_verified_drafts"},
+                          "Drafts of a sequence in a step that verified some.", kDraftBounds);
   accepted_per_step_ = registry_.histogram(
       {"heddle_accepted_drafts"}, "Accepted drafts of a sequence in a step that verified some.",
       kDraftBounds);
   tokens_per_step_ = registry_.gauge(
       {"heddle_tokens_per_step", "sglang:spec_accept_length"},
       "Tokens that a sequence got from a step in which it decoded, since the start.");
+  acceptance_ratio_ =
+      registry_.gauge({"heddle_draft_acceptance_ratio", "sglang:spec_accept_rate"},
+                      "Accepted drafts over all that were verified, since the start.");
   registry_
       .gauge({"heddle_speculation_info"}, "What drafts; the value is 1.",
              {{"algorithm", limits_.draft_algorithm}})
@@ -300,7 +306,11 @@ void EngineMetrics::on_started(double load_seconds, double start_seconds) {
 void EngineMetrics::on_verified(int64_t num_drafts, int64_t num_accepted) {
   accepted_drafts_.add(static_cast<double>(num_accepted));
   rejected_drafts_.add(static_cast<double>(num_drafts - num_accepted));
+  verified_per_step_.observe(static_cast<double>(num_drafts));
   accepted_per_step_.observe(static_cast<double>(num_accepted));
+  num_verified_ += num_drafts;
+  num_accepted_ += num_accepted;
+  acceptance_ratio_.set(ratio(num_accepted_, num_verified_));
 }
 
 void EngineMetrics::on_step(const StepFacts& step, int64_t num_streams,

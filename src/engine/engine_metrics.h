@@ -119,8 +119,10 @@ class EngineMetrics {
   MetricCounter busy_seconds_[3];
   MetricCounter computed_, reused_, decoded_;
   MetricCounter accepted_drafts_, rejected_drafts_;
-  MetricHistogram accepted_per_step_;
-  MetricGauge tokens_per_step_;
+  MetricHistogram verified_per_step_, accepted_per_step_;
+  MetricGauge tokens_per_step_, acceptance_ratio_;
+  int64_t num_verified_ = 0;  // drafts, since the start
+  int64_t num_accepted_ = 0;
   int64_t sequence_steps_ = 0;   // of sequences that decoded
   int64_t sequence_tokens_ = 0;  // that they got
   Total retractions_, retracted_input_, retracted_output_, preemptions_, preempted_tokens_;

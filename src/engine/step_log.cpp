@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/step_log.h"
 
+#include <string>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "core/log.h"
@@ -10,12 +13,23 @@ namespace {
 
 constexpr int64_t kDecodeInterval = 40;
 
+// Empty where none were verified.
+std::string gain_of_drafts(const StepLog::Decoded& decoded) {
+  if (decoded.draft_tokens == 0) return {};
+  const auto over = [](int64_t part, int64_t whole) {
+    return static_cast<double>(part) / static_cast<double>(whole);
+  };
+  return fmt::format(", {:.2f} tokens a step of a sequence, {:.2f} of {} drafts held",
+                     over(decoded.tokens(), decoded.steps),
+                     over(decoded.accepted_drafts, decoded.draft_tokens), decoded.draft_tokens);
+}
+
 }  // namespace
 
-void StepLog::count(const StepFacts& step) {
-  decoded_.steps += step.decode_sequences;
-  decoded_.draft_tokens += step.draft_tokens;
-  decoded_.accepted_drafts += step.accepted_drafts;
+void StepLog::Decoded::add(const StepFacts& step) {
+  steps += step.decode_sequences;
+  draft_tokens += step.draft_tokens;
+  accepted_drafts += step.accepted_drafts;
 }
 
 void StepLog::on_step(const StepFacts& step, const scheduler::SchedulerStats& stats) {
@@ -31,19 +45,19 @@ void StepLog::on_step(const StepFacts& step, const scheduler::SchedulerStats& st
   }
   if (step.decode_sequences == 0) return;
   ++num_decode_steps_;
-  decoded_tokens_ += step.decode_sequences + step.accepted_drafts;
+  interval_.add(step);
   busy_seconds_ += step.seconds;
   if (num_decode_steps_ < kDecodeInterval) return;
-  rate_ = busy_seconds_ > 0 ? static_cast<double>(decoded_tokens_) / busy_seconds_ : 0;
+  const Decoded decoded = std::exchange(interval_, {});
+  rate_ = busy_seconds_ > 0 ? static_cast<double>(decoded.tokens()) / busy_seconds_ : 0;
   num_decode_steps_ = 0;
-  decoded_tokens_ = 0;
   busy_seconds_ = 0;
   if (!shown) return;
   log_debug(fmt::format(
       "{} decode steps: {} sequences with {} tokens in the last, {:.2f} of the KV pool used, "
-      "{:.1f} tokens/s, {} running, {} waiting",
+      "{:.1f} tokens/s, {} running, {} waiting{}",
       kDecodeInterval, step.decode_sequences, step.decode_context, usage, rate_, stats.num_running,
-      stats.num_waiting));
+      stats.num_waiting, gain_of_drafts(decoded)));
 }
 
 }  // namespace heddle::engine

@@ -34,7 +34,8 @@ class StepLog {
   explicit StepLog(int64_t kv_capacity) : kv_capacity_(kv_capacity) {}
 
   // A step ended: what decoded() counts; then, with the state after it, the rest.
-  void count(const StepFacts& step);
+  void count(const StepFacts& step) { decoded_.add(step); }
+
   void on_step(const StepFacts& step, const scheduler::SchedulerStats& stats);
 
   // Since the start: steps of each sequence that decoded, drafts that they verified, and those that
@@ -43,6 +44,10 @@ class StepLog {
     int64_t steps = 0;
     int64_t draft_tokens = 0;
     int64_t accepted_drafts = 0;
+
+    void add(const StepFacts& step);
+
+    [[nodiscard]] int64_t tokens() const { return steps + accepted_drafts; }
   };
 
   [[nodiscard]] const Decoded& decoded() const { return decoded_; }
@@ -54,8 +59,8 @@ class StepLog {
   int64_t kv_capacity_;
   Decoded decoded_;
   int64_t num_decode_steps_ = 0;
-  int64_t decoded_tokens_ = 0;
-  double busy_seconds_ = 0;  // of those steps
+  Decoded interval_;         // of those steps
+  double busy_seconds_ = 0;  // likewise
   double rate_ = 0;
 };
 

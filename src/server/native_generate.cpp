@@ -103,7 +103,14 @@ class GenerateAdapter final : public ApiAdapter {
     const DraftReport& drafts = counts.drafts;
     answer.key("spec_verify_ct").value(drafts.verify_steps);
     answer.key("spec_accept_token_num").value(drafts.accepted_tokens);
-    answer.key("spec_draft_token_num").value(drafts.accepted_tokens + drafts.rejected_tokens);
+    const int64_t num_drafts = drafts.accepted_tokens + drafts.rejected_tokens;
+    const auto accepted_of = [&drafts](int64_t whole) {
+      return whole > 0 ? static_cast<double>(drafts.accepted_tokens) / static_cast<double>(whole)
+                       : 0;
+    };
+    answer.key("spec_draft_token_num").value(num_drafts);
+    answer.key("spec_accept_length").value(1 + accepted_of(drafts.verify_steps));
+    answer.key("spec_accept_rate").value(accepted_of(num_drafts));
     answer.key("weight_version").value(options_.weight_version);
     answer.key("e2e_latency").value(counts.elapsed_seconds);
     answer.key("queue_time").value(counts.queue_seconds);

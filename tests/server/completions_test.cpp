@@ -249,6 +249,27 @@ TEST_F(GenerateTest, BatchesAndSeveralAnswersAreLists) {
   EXPECT_THAT(indices, ElementsAre(0, 1));
 }
 
+TEST_F(GenerateTest, WhatDraftsDidIsTold) {
+  start();
+  const auto meta_with = [this](const DraftReport& drafts) {
+    engine->script = [drafts](const Request&) {
+      auto events = answer_events({"ab"});
+      for (RequestEvent& event : events) event.drafts = drafts;
+      return events;
+    };
+    return post("/generate", {{"text", "p"}}).json()["meta_info"];
+  };
+  const Json meta = meta_with({.verify_steps = 4, .accepted_tokens = 6, .rejected_tokens = 2});
+  EXPECT_EQ(meta["spec_verify_ct"], 4);
+  EXPECT_EQ(meta["spec_accept_token_num"], 6);
+  EXPECT_EQ(meta["spec_draft_token_num"], 8);
+  EXPECT_EQ(meta["spec_accept_length"], 2.5);
+  EXPECT_EQ(meta["spec_accept_rate"], 0.75);
+  const Json none = meta_with({});
+  EXPECT_EQ(none["spec_accept_length"], 1.0);
+  EXPECT_EQ(none["spec_accept_rate"], 0.0);
+}
+
 TEST_F(GenerateTest, LogprobsAreTriples) {
   engine->script = logprob_events;
   start();
