@@ -156,7 +156,7 @@ Status StandaloneMaker::zero_states() {
 
 // Of the step's prompts and of the streams. Returns whether that is more than the step's own
 // tokens.
-bool StandaloneMaker::list_unread(const BatchPlan& plan) {
+bool StandaloneMaker::list_unread(const BatchPlan& plan, const request::BatchSlots& slots) {
   unread_.clear();
   bool more = false;
   size_t next_stream = 0;
@@ -168,6 +168,7 @@ bool StandaloneMaker::list_unread(const BatchPlan& plan) {
     const bool is_prompt = !planned.sample || planned.new_tokens.count > 1;
     if (!is_prompt && stream == nullptr) continue;
     Text& text = this->text(planned.batch_slot);
+    pass_over_written(text, slots[planned.batch_slot].pages.ids);
     more |= std::ssize(text.unread) > planned.num_rows() + 1;
     unread_.push_back({.batch_slot = planned.batch_slot,
                        .position = text.num_read,
@@ -179,6 +180,15 @@ bool StandaloneMaker::list_unread(const BatchPlan& plan) {
   std::ranges::sort(
       unread_, {}, [](const Rows& rows) { return std::pair(rows.tokens.size(), rows.batch_slot); });
   return more;
+}
+
+// What others have written for the same text meanwhile need not be read, if no state is needed. The
+// last token is: a draft follows from it.
+void StandaloneMaker::pass_over_written(Text& text, std::span<const int32_t> pages) const {
+  if (states_ || text.unread.empty()) return;
+  const int64_t written = std::min(written_.count(pages, text.num_read), text.num_known() - 1);
+  text.unread.erase(text.unread.begin(), text.unread.begin() + (written - text.num_read));
+  text.num_read = written;
 }
 
 // As much of it as one step of the pass takes.
@@ -224,7 +234,7 @@ bool StandaloneMaker::claim_pages(std::span<const int32_t> pages, int64_t begin,
 Status StandaloneMaker::read(const BatchPlan& plan, const request::BatchSlots& slots,
                              const Pools& pools, request::StepOutput& output) {
   going_on_.clear();
-  const bool reads_up = list_unread(plan);
+  const bool reads_up = list_unread(plan, slots);
   lay_out_unread(slots);
   if (rows_.empty()) return {};
   output.warms_up |= reads_up;  // it says nothing about steps that only go on

@@ -13,11 +13,11 @@
 // with each step of the model, so that one long text does not stop the others.
 //
 // Its keys and values lie in the pages of the model's, those of its guesses behind the text, where
-// the next tokens are written over them. Rows that others wrote for the same text are used
-// where it begins (written_rows.h). Its recurrent states are its own, one for each batch slot: a
-// state advances over tokens of the text alone, and guesses advance a copy, so that nothing has to
-// be taken back. They are no part of the prefix cache: a model with states reads such a prefix
-// anew.
+// the next tokens are written over them. Rows that others wrote for the same text are used,
+// also when they write them while it runs (written_rows.h). Its recurrent states are its own, one
+// for each batch slot: a state advances over tokens of the text alone, and guesses advance a copy,
+// so that nothing has to be taken back. They are no part of the prefix cache: a model with states
+// reads such a prefix anew.
 //
 // Threading: confined, as the passes. Cost: waits for the device once for each step of the small
 // model.
@@ -97,7 +97,8 @@ class StandaloneMaker {
   Status zero_states();
   Status read(const request::BatchPlan& plan, const request::BatchSlots& slots, const Pools& pools,
               request::StepOutput& output);
-  bool list_unread(const request::BatchPlan& plan);
+  bool list_unread(const request::BatchPlan& plan, const request::BatchSlots& slots);
+  void pass_over_written(Text& text, std::span<const int32_t> pages) const;
   void lay_out_unread(const request::BatchSlots& slots);
   [[nodiscard]] bool claim_pages(std::span<const int32_t> pages, int64_t begin, int64_t end);
   Status go_on(const request::BatchSlots& slots, const Pools& pools, request::StepOutput& output);

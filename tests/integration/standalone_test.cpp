@@ -259,6 +259,77 @@ TEST(StandaloneCacheTest, LongPrefixesAreReadInParts) {
   EXPECT_LT(again[0].drafts.accepted_tokens, 60 - 60 / 4 - 3) << "it was without at first";
 }
 
+// Two texts begin behind a prefix that nobody has read. It is read once, for one of them; the other
+// has drafts at once then, and they are right.
+TEST(StandaloneCacheTest, WhatIsReadForAnotherTextIsNotReadAgain) {
+  EngineOptions options = options_of(dense(), 4);
+  options.chunked_prefill_tokens = 64;
+  options.page_size = 16;
+  runner::LoadedModel model = runner::load_model(options).value();
+  Tokens prefix = letters(192);
+  for (TokenId& token : prefix) token %= 256;
+  std::vector<int32_t> shared;
+  for (int32_t page = 1; page <= 12; ++page) shared.push_back(page);
+  SamplingParams greedy;
+  greedy.temperature = 0;
+  for (size_t begin = 0; begin < prefix.size(); begin += 64) {
+    testing::HandPlan hand;
+    hand.sequences = {{.new_tokens = std::span(prefix).subspan(begin, 64),
+                       .context_tokens = static_cast<int64_t>(begin),
+                       .pages = shared,
+                       .sampling = &greedy}};
+    ASSERT_TRUE(model.runner->run(hand.flat()).ok());
+  }
+
+  const std::vector<Tokens> ends = {{1, 2, 3}, {4, 5, 6}};
+  std::vector<std::vector<int32_t>> pages(2, shared);
+  testing::HandPlan hand;
+  for (int32_t i = 0; i < 2; ++i) {
+    const auto index = static_cast<size_t>(i);
+    pages[index].insert(pages[index].end(), {13 + 2 * i, 14 + 2 * i});
+    hand.sequences.push_back({.sequence_id = i + 1,
+                              .batch_slot = i + 1,
+                              .new_tokens = ends[index],
+                              .context_tokens = std::ssize(prefix),
+                              .pages = pages[index],
+                              .sample = true,
+                              .sampling = &greedy});
+  }
+  request::BatchPlan plan = hand.flat();
+  for (request::SlotStart& start : plan.starts) start.context = plan.add_tokens(prefix);
+  std::vector<int> first_steps(2, -1);  // that made drafts
+  std::vector<Tokens> drawn(2), drafts(2);
+  constexpr int kSteps = 12;
+  for (int step = 0; step < kSteps; ++step) {
+    plan.computes_draft_slots = true;
+    for (auto& sequence : plan.sequences) sequence.wanted_drafts = 2;
+    const auto output = model.runner->run(plan);
+    ASSERT_TRUE(output.ok()) << output.status().to_string();
+    ASSERT_EQ(output->tokens.size(), 2u);
+    for (size_t i = 0; i < 2; ++i) drawn[i].push_back(output->tokens[i].token);
+    for (const request::MadeDraft& draft : output->drafts) {
+      const auto i = static_cast<size_t>(draft.sequence_id - 1);
+      if (first_steps[i] < 0) first_steps[i] = step;
+      if (first_steps[i] == step) drafts[i].push_back(draft.token);
+    }
+    for (auto& sequence : hand.sequences) {
+      sequence.context_tokens += sequence.feeds_drawn_token ? 1 : std::ssize(ends[0]);
+      sequence.new_tokens = {};
+      sequence.feeds_drawn_token = true;
+    }
+    plan = hand.flat();
+    plan.starts.clear();
+    plan.page_updates.clear();
+  }
+  const auto [first, last] = std::ranges::minmax(first_steps);
+  EXPECT_GE(first, 2) << "it is read in parts";
+  EXPECT_LE(last, first + 1);
+  for (size_t i = 0; i < 2; ++i) {
+    const auto behind = drawn[i].begin() + first_steps[i] + 1;
+    EXPECT_EQ(drafts[i], Tokens(behind, behind + 2));
+  }
+}
+
 // Which drafts pay is measured; whatever comes of that, the text is the same, and the drafter reads
 // what it was not asked to follow.
 TEST(StandaloneCacheTest, AsManyAsPayChangeNoText) {

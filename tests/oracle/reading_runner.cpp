@@ -120,6 +120,9 @@ void ReadingRunner::read(const PlannedSequence& sequence) {
   const int64_t room = std::ssize(pages) * page_size;
   const int64_t counted = written_.count(pages, text.num_read);
   check(sequence, counted);
+  const int64_t passed = std::max(std::min(counted, known - 1) - text.num_read, int64_t{0});
+  text.num_read += passed;
+  rows_taken_ += passed;
   int64_t end = std::min({known, room, text.num_read + dice_.between(1, 60)});
   if (end <= text.num_read) return;
   end = written_.unwritten_end(pages, counted, end);
