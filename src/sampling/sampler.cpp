@@ -98,28 +98,43 @@ void Sampler::edit_logits(const SampleArgs& args) {
   for (const TokenId token : args.output_tokens) penalise(token);
 }
 
+Result<Sampler::Row> Sampler::scan(std::span<const float> logits, float temperature,
+                                   int64_t position, TokenId& best) {
+  HEDDLE_CHECK_EQ(static_cast<int64_t>(logits.size()), vocab_size());
+  const RowScan scan = scan_row(logits, block_max_);
+  if (scan.has_nan) return outcome_status(SampleOutcome::kNotANumber, position);
+  if (scan.max == kInfinity) return outcome_status(SampleOutcome::kInfinite, position);
+  if (scan.max == -kInfinity) return outcome_status(SampleOutcome::kAllMasked, position);
+  best = scan.argmax;
+  return Row{
+      .logits = logits, .max = scan.max, .inverse_temperature = 1.0f / temperature, .total = 0};
+}
+
+Status Sampler::score(std::span<const float> logits, TokenId token, int64_t position,
+                      int32_t top_logprobs, TokenLogprob& logprob) {
+  HEDDLE_CHECK(token >= 0 && token < vocab_size());
+  TokenId best = 0;
+  HEDDLE_ASSIGN_OR_RETURN(Row row, scan(logits, 1.0f, position, best));
+  row.total = sum_weights(row.logits, row.max, row.inverse_temperature, block_sums_);
+  fill_logprob(row, LogSoftmax(row.max, 1.0f, row.total), token, top_logprobs, logprob);
+  return {};
+}
+
 Result<TokenId> Sampler::sample(const SampleArgs& args, TokenLogprob* logprob) {
   HEDDLE_CHECK_EQ(static_cast<int64_t>(args.logits.size()), vocab_size());
   const SamplingParams& params = *args.params;
   edit_logits(args);
 
-  const RowScan scan = scan_row(args.logits, block_max_);
-  if (scan.has_nan) return outcome_status(SampleOutcome::kNotANumber, args.position);
-  if (scan.max == kInfinity) return outcome_status(SampleOutcome::kInfinite, args.position);
-  if (scan.max == -kInfinity) return outcome_status(SampleOutcome::kAllMasked, args.position);
-
+  TokenId token = 0;
+  HEDDLE_ASSIGN_OR_RETURN(Row row,
+                          scan(args.logits, weight_temperature(params), args.position, token));
   const bool greedy = is_greedy(params);
   const bool top_k = params.top_k >= 1 && params.top_k < vocab_size();
   const bool open = !top_k && params.top_p >= 1 && params.min_p <= 0;
-  Row row{.logits = args.logits,
-          .max = scan.max,
-          .inverse_temperature = 1.0f / weight_temperature(params),
-          .total = 0};
   if (logprob != nullptr || (!greedy && (open || params.top_p < 1))) {
     row.total = sum_weights(row.logits, row.max, row.inverse_temperature, block_sums_);
   }
 
-  TokenId token = scan.argmax;
   if (!greedy) {
     token = open ? draw_open(row, args) : draw_below_cut(row, find_cut(row, params), args);
   }

@@ -75,6 +75,11 @@ class Sampler {
   // (checked).
   Result<TokenId> sample(const SampleArgs& args, TokenLogprob* logprob = nullptr);
 
+  // The logprob of a token that is there already, at `position`, and `top_logprobs` alternatives:
+  // the log softmax of the logits as they are. Error: as that of sample().
+  Status score(std::span<const float> logits, TokenId token, int64_t position, int32_t top_logprobs,
+               TokenLogprob& logprob);
+
   [[nodiscard]] int64_t vocab_size() const { return static_cast<int64_t>(counts_.size()); }
 
  private:
@@ -107,6 +112,9 @@ class Sampler {
   };
 
   void edit_logits(const SampleArgs& args);
+  // The row at this temperature, with block_max_; `best` is its best token.
+  Result<Row> scan(std::span<const float> logits, float temperature, int64_t position,
+                   TokenId& best);
   [[nodiscard]] Cut find_cut(const Row& row, const SamplingParams& params);
   [[nodiscard]] Cut find_top_p(const Row& row, float top_p, Cut cut);
   [[nodiscard]] TokenId draw_open(const Row& row, const SampleArgs& args) const;

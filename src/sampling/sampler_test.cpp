@@ -346,6 +346,38 @@ TEST(SamplerTest, ReportsTheReferencesLogprobsInALargeVocabulary) {
   }
 }
 
+TEST(SamplerTest, ScoresATokenInTheDistributionAsItIs) {
+  std::mt19937 random(5);
+  Sampler sampler(3000);
+  for (int round = 0; round < 20; ++round) {
+    const std::vector<float> logits = random_row(random, 3000, 4);
+    const auto token = static_cast<TokenId>(random() % 3000);
+    const ReferenceDistribution want = reference_distribution(logits, {}, {}, {});
+    TokenLogprob scored;
+    ASSERT_TRUE(sampler.score(logits, token, 9, 3, scored).ok());
+    EXPECT_EQ(scored.token, token);
+    EXPECT_NEAR(scored.logprob, std::log(want.probabilities[static_cast<size_t>(token)]), 1e-5);
+    ASSERT_EQ(scored.top.size(), 3u);
+    EXPECT_EQ(scored.top[0].first, want.best);
+
+    // The same bits as those of the token that is drawn from the row.
+    TokenLogprob drawn;
+    const Result<TokenId> best =
+        sample(sampler, {.logits = logits, .params = {.temperature = 0}}, 1, 0, 0, &drawn, 3);
+    ASSERT_TRUE(sampler.score(logits, *best, 9, 3, scored).ok());
+    EXPECT_EQ(scored.logprob, drawn.logprob);
+    EXPECT_EQ(scored.top, drawn.top);
+  }
+  std::vector<float> row(3000, 1.0f);
+  row[7] = -kInf;
+  TokenLogprob scored;
+  ASSERT_TRUE(sampler.score(row, 7, 9, 0, scored).ok());
+  EXPECT_EQ(scored.logprob, kMaskedLogprob);
+  row[8] = kNan;
+  EXPECT_THAT(std::string(sampler.score(row, 7, 9, 0, scored).message()),
+              HasSubstr("a logit for position 9 is not a number"));
+}
+
 TEST(LogitRowTest, SumsTheWeightsOfItsTokensExactly) {
   std::mt19937 random(3);
   for (const size_t V : {1u, 63u, 64u, 65u, 1000u, 20011u}) {
