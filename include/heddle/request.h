@@ -49,6 +49,13 @@ struct StopConditions {
   bool keep_stop_text = false;     // leave the matched stop text or token in the output
 };
 
+// The tokens of a prompt whose log probabilities are wanted, and how many alternatives of each.
+struct PromptLogprobs {
+  int64_t from = 0;  // index of the first, at most the prompt's length; token 0 follows nothing and
+                     // has none
+  int32_t top = 0;   // 0 to 20
+};
+
 struct Request {
   std::string id;               // unique among live requests
   std::vector<TokenId> prompt;  // not empty, ids within the vocabulary
@@ -57,7 +64,13 @@ struct Request {
   bool skip_special_tokens = true;  // leave special tokens out of the text
   bool return_logprobs = false;     // logprob of each output token
   int32_t top_logprobs = 0;         // and of this many alternatives, 0 to 20
-  int32_t choice_index = 0;         // which of n answers to one prompt; part of the draw
+
+  // Logprobs of the prompt's own tokens, in the distribution that the model has for them: no
+  // temperature, bias, penalty or constraint. The tokens before the first of them may come from
+  // the prefix cache, those behind are computed.
+  std::optional<PromptLogprobs> prompt_logprobs;
+
+  int32_t choice_index = 0;  // which of n answers to one prompt; part of the draw
 
   // The form that the answer must have; null: any. Shared with the caller, who may use it for
   // other requests at the same time.
@@ -95,7 +108,7 @@ struct Finish {
 
 struct TokenLogprob {
   TokenId token = 0;
-  float logprob = 0;                           // log softmax of the logits after temperature
+  float logprob = 0;  // log softmax of the logits, of drawn tokens after temperature
   std::vector<std::pair<TokenId, float>> top;  // best first
 };
 
@@ -140,7 +153,12 @@ struct RequestEvent {
   std::vector<TokenId> tokens;
   std::string text;
   std::vector<TokenLogprob> logprobs;  // one per token of this event, if asked for
-  std::optional<Finish> finish;        // set exactly once, in the last event
+
+  // All in the request's first event: of the prompt's tokens from PromptLogprobs::from, or 1, on.
+  // Fewer where the request ends before its prompt is computed.
+  std::vector<TokenLogprob> prompt_logprobs;
+
+  std::optional<Finish> finish;  // set exactly once, in the last event
 
   // How often the engine had exchanged its weights (Engine::update_weights()) when these tokens
   // were drawn.

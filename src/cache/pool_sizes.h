@@ -48,6 +48,9 @@ struct PoolSizes {
   // each there is memory for its state. 0: no drafts are verified.
   int64_t max_draft_rows = 0;
 
+  // Rows of one step that score tokens of prompts (PlannedSequence::scored); 0: none can.
+  int64_t max_scored_rows = 0;
+
   // Drafts that the runner makes behind a draw (PlannedSequence::wanted_drafts), at most; 0: none.
   int64_t max_made_drafts = 0;
 

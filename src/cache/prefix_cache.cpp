@@ -39,13 +39,16 @@ PrefixCache::PrefixCache(const PrefixCacheOptions& options, const Clock* clock)
 PrefixMatch PrefixCache::match(const Sequence& sequence) const {
   if (!options_.enabled) return {};
   // At least one token runs, so that there are logits, unless the tokens end where others ended.
-  return tree_.match(sequence.tokens, sequence.request.cache_namespace, sequence.num_tokens() - 1);
+  PrefixMatch match =
+      tree_.match(sequence.tokens, sequence.request.cache_namespace, sequence.max_cached_tokens());
+  if (sequence.wants_scores()) match.exact = nullptr;
+  return match;
 }
 
 CacheLoss PrefixCache::loss(const Sequence& sequence, const PrefixMatch& match) const {
   if (!options_.enabled || plan_resume(options_, sequence, match).repeats) return {};
   const int64_t usable_once = tree_.usable_without_eviction(sequence.tokens, sequence.prefix_hashes,
-                                                            match, sequence.num_tokens() - 1);
+                                                            match, sequence.max_cached_tokens());
   return explain_loss(options_, sequence, match, usable_once);
 }
 

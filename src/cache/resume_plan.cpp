@@ -27,9 +27,14 @@ ResumePlan plan_resume(const PrefixCacheOptions& options, const request::Sequenc
   return plan;
 }
 
+int64_t known_of(const request::Sequence& sequence, const PrefixMatch& match) {
+  return sequence.wants_scores() ? std::min(match.kv_tokens, sequence.max_cached_tokens())
+                                 : match.kv_tokens;
+}
+
 CacheLoss explain_loss(const PrefixCacheOptions& options, const request::Sequence& sequence,
                        const PrefixMatch& match, int64_t usable_once) {
-  const int64_t most = sequence.num_tokens() - 1;
+  const int64_t most = sequence.max_cached_tokens();
   const int64_t grid = !options.pools.has_states()      ? options.pools.page_size
                        : chunks_on_grid(options.policy) ? options.grid
                                                         : 1;
@@ -38,7 +43,7 @@ CacheLoss explain_loss(const PrefixCacheOptions& options, const request::Sequenc
   return {.eviction = usable_once - match.usable_tokens,
           .missing_state = std::max<int64_t>(on_grid - usable_once, 0),
           .grid = std::max<int64_t>(known - std::max(usable_once, on_grid), 0),
-          .last_token = match.kv_tokens > most ? 1 : 0};
+          .last_token = known_of(sequence, match) > most ? 1 : 0};
 }
 
 }  // namespace heddle::cache

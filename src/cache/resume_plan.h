@@ -33,6 +33,10 @@ struct ResumePlan {
 [[nodiscard]] ResumePlan plan_resume(const PrefixCacheOptions& options,
                                      const request::Sequence& sequence, const PrefixMatch& match);
 
+// How far the tokens agree with kept KV rows, as far as the sequence may use them: not beyond what
+// it computes for its scores.
+[[nodiscard]] int64_t known_of(const request::Sequence& sequence, const PrefixMatch& match);
+
 // Counts, by cause, the tokens that the sequence computes although they were computed before.
 // `usable_once`: how deep it could resume if nothing had been evicted.
 [[nodiscard]] CacheLoss explain_loss(const PrefixCacheOptions& options,

@@ -86,5 +86,20 @@ TEST(ResumePlan, WithoutStatesOrAGridTheSharedPagesEndWithTheResumedTokens) {
   EXPECT_EQ(plan(exact, 300, match).shared, 96);
 }
 
+TEST(ResumePlan, WhatIsComputedForScoresIsNotLost) {
+  PrefixNode node;
+  const PrefixMatch match{.resume = &node, .usable_tokens = 64, .kv_tokens = 300};
+  request::Sequence sequence = prompt(300);
+  EXPECT_EQ(known_of(sequence, match), 300);
+  EXPECT_EQ(explain_loss(options(), sequence, match, 64).last_token, 1);
+  sequence.next_scored = 71;  // from row 70 on
+  EXPECT_EQ(known_of(sequence, match), 70);
+  const CacheLoss lost = explain_loss(options(), sequence, match, 64);
+  EXPECT_EQ(lost.grid, 6);
+  EXPECT_EQ(lost.eviction + lost.missing_state + lost.last_token, 0);
+  sequence.next_scored = 300;
+  EXPECT_EQ(known_of(sequence, match), 300) << "all have been scored";
+}
+
 }  // namespace
 }  // namespace heddle::cache

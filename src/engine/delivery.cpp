@@ -94,7 +94,9 @@ void Delivery::view_requests(int64_t max_requests, Inspection& inspection) const
 
 void Delivery::deliver(const BatchPlan& plan, StepOutput& output, double end_seconds) {
   request::SpanReader<SampledToken> spans(output.tokens);
+  request::SpanReader<request::ScoredToken> scores(output.scored);
   for (const PlannedSequence& planned : plan.sequences) {
+    const auto scored = scores.next(planned.sequence_id);
     const auto drawn = planned.sample ? spans.next(planned.sequence_id) : std::span<SampledToken>();
     const auto found = live_.find(planned.sequence_id);
     if (found == live_.end()) continue;  // ended meanwhile
@@ -103,12 +105,25 @@ void Delivery::deliver(const BatchPlan& plan, StepOutput& output, double end_sec
     if (metrics_ != nullptr && !planned.drafts.empty() && !drawn.front().skipped) {
       metrics_->on_verified(planned.drafts.count, std::ssize(drawn) - 1);
     }
+    if (!take_scores(live, scored)) continue;
     if (!drawn.empty()) {
       take_span(live, drawn, end_seconds);
     } else if (!live.sequence.wants_tokens() && live.sequence.num_pending() == 0) {
       finish(live, {.reason = FinishReason::kLength});
     }
   }
+}
+
+// False: one failed, and the request has ended.
+bool Delivery::take_scores(LiveRequest& live, std::span<request::ScoredToken> scored) {
+  for (request::ScoredToken& token : scored) {
+    if (!token.error.ok()) {
+      finish(live, {.reason = FinishReason::kError, .error = std::move(token.error)});
+      return false;
+    }
+    live.prompt_logprobs.push_back(std::move(token.logprob));
+  }
+  return true;
 }
 
 void Delivery::take_span(LiveRequest& live, std::span<SampledToken> drawn, double now) {
@@ -158,6 +173,7 @@ void Delivery::clear_event() {
   event_.tokens.clear();
   event_.text.clear();
   event_.logprobs.clear();
+  event_.prompt_logprobs.clear();
   event_.finish.reset();
 }
 
@@ -188,6 +204,7 @@ int64_t Delivery::finish_all(const Finish& reason) {
 void Delivery::send(LiveRequest& live, double now) {
   const Sequence& sequence = live.sequence;
   const SequenceTimings& timings = sequence.timings;
+  if (!live.prompt_logprobs.empty()) event_.prompt_logprobs.swap(live.prompt_logprobs);
   event_.num_weight_updates = num_weight_updates_;
   event_.prompt_tokens = sequence.num_prompt_tokens;
   event_.completion_tokens = live.num_delivered;

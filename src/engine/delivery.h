@@ -7,7 +7,8 @@
 // leaves out the stop token and the stop text unless keep_stop_text is set, and holds back only
 // characters that may still become a stop text or lack the rest of their UTF-8. Tokens of one span
 // come in one event; those after the end of the text are dropped. Every request gets its tokens in
-// order and exactly one `finish`. A draw that fails ends its own request with kError.
+// order and exactly one `finish`. A draw that fails ends its own request with kError. Logprobs of a
+// prompt are kept until the request's first event.
 // A callback that throws is logged and otherwise ignored.
 //
 // Threading: confined to the engine thread; callbacks run there.
@@ -86,6 +87,7 @@ class Delivery {
   [[nodiscard]] int64_t output_tokens() const { return output_tokens_; }
 
  private:
+  [[nodiscard]] bool take_scores(LiveRequest& live, std::span<request::ScoredToken> scored);
   void take_span(LiveRequest& live, std::span<request::SampledToken> drawn, double now);
   void observe_latency(LiveRequest& live, int64_t num_tokens, double now);
   void finish(LiveRequest& live, Finish finish);

@@ -43,6 +43,18 @@ Status check_made_drafts(const BatchPlan& plan, const StepOutput& output, int64_
   return {};
 }
 
+Status check_scored(const BatchPlan& plan, const StepOutput& output) {
+  request::SpanReader<const request::ScoredToken> spans(output.scored);
+  for (const PlannedSequence& planned : plan.sequences) {
+    const auto scored = spans.next(planned.sequence_id);
+    if (std::ssize(scored) == planned.scored.count) continue;
+    return internal_error(fmt::format("the runner scored {} tokens of sequence {}, {} are wanted",
+                                      scored.size(), planned.sequence_id, planned.scored.count));
+  }
+  if (!spans.at_end()) return internal_error("the runner scored tokens that were not planned");
+  return {};
+}
+
 Status check_output(const BatchPlan& plan, const StepOutput& output, int64_t vocab_size) {
   request::SpanReader<const SampledToken> spans(output.tokens);
   for (const PlannedSequence& planned : plan.sequences) {
@@ -66,6 +78,7 @@ Status check_output(const BatchPlan& plan, const StepOutput& output, int64_t voc
     }
   }
   if (!spans.at_end()) return internal_error("the runner drew tokens that were not planned");
+  HEDDLE_RETURN_IF_ERROR(check_scored(plan, output));
   return check_made_drafts(plan, output, vocab_size);
 }
 

@@ -146,6 +146,10 @@ TEST_F(StepPipelineTest, AnOutputThatDoesNotFitThePlanFailsTheStep) {
        "made 1 drafts for sequence 1, 0 are wanted"},
       {[](request::StepOutput& output) { output.drafts.push_back({.sequence_id = 9}); },
        "made drafts that were not planned"},
+      {[](request::StepOutput& output) { output.scored.push_back({.sequence_id = 1}); },
+       "scored 1 tokens of sequence 1, 0 are wanted"},
+      {[](request::StepOutput& output) { output.scored.push_back({.sequence_id = 9}); },
+       "scored tokens that were not planned"},
   };
   for (const Case& bad : cases) {
     scheduler_.calls.clear();

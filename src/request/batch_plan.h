@@ -56,6 +56,7 @@ struct SlotStart {
   SamplingParams sampling;
   bool return_logprobs = false;
   int32_t top_logprobs = 0;
+  int32_t prompt_top_logprobs = 0;  // alternatives of every token that is scored
 
   // Lengths count prompt and output. Tokens from index num_prompt_tokens on are output, which
   // penalties read. The draw of a token with a smaller index than `min_length` may not choose one
@@ -123,6 +124,10 @@ struct PlannedSequence {
 
   // Without `sample`: the token behind the new ones.
   TokenId next_token = 0;
+
+  // Among its new tokens: those whose rows of logits score the token behind (StepOutput::scored),
+  // which the plan has: not the last one with `sample`, none with `feeds_drawn_token`.
+  PlanRange scored;
 
   int64_t context_tokens = 0;  // tokens already in KV pages and state
   int64_t kv_tokens = 0;       // KV rows before this one exist and are not written again; at
@@ -220,6 +225,13 @@ struct BatchPlan {
     return part_of(tokens, sequence.new_tokens);
   }
 
+  // The token behind each of its scored rows; `i` is below scored.count.
+  [[nodiscard]] TokenId scored_token(const PlannedSequence& sequence, int32_t i) const {
+    const int32_t index = sequence.scored.begin + i + 1;
+    if (index == sequence.new_tokens.count) return sequence.next_token;
+    return tokens[static_cast<size_t>(sequence.new_tokens.begin + index)];
+  }
+
   [[nodiscard]] std::span<const TokenId> drafts(const PlannedSequence& sequence) const {
     return part_of(tokens, sequence.drafts);
   }
@@ -277,6 +289,12 @@ struct BatchPlan {
   [[nodiscard]] int64_t num_rows() const {
     int64_t count = 0;
     for (const PlannedSequence& sequence : sequences) count += sequence.num_rows();
+    return count;
+  }
+
+  [[nodiscard]] int64_t num_scored_rows() const {
+    int64_t count = 0;
+    for (const PlannedSequence& sequence : sequences) count += sequence.scored.count;
     return count;
   }
 

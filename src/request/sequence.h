@@ -49,6 +49,8 @@ struct Sequence {
         prefix_hashes(request.prompt, request.cache_namespace),
         tokens(std::move(request.prompt)) {
     request.prompt.clear();
+    next_scored = num_prompt_tokens;
+    if (request.prompt_logprobs) next_scored = std::max<int64_t>(request.prompt_logprobs->from, 1);
     if (request.constraint != nullptr) {
       constraint = request.constraint->start();
       if (constraint->is_over()) request.stop.min_new_tokens = 0;  // of an answer without a text
@@ -78,6 +80,7 @@ struct Sequence {
   int32_t batch_slot = -1;     // while running
   int32_t num_retractions = 0;
   int32_t num_preemptions = 0;
+  int64_t next_scored = 0;  // the prompt's tokens from here on want a log probability and have none
   CacheReport cache_report;
   DraftReport draft_report;
 
@@ -109,6 +112,21 @@ struct Sequence {
 
   // Tokens still to be computed before the next one can be drawn.
   [[nodiscard]] int64_t num_pending() const { return num_tokens() - num_computed; }
+
+  [[nodiscard]] bool wants_scores() const { return next_scored < num_prompt_tokens; }
+
+  // Tokens that need not be computed if the cache has them: there are logits to draw from, and to
+  // score what wants to be scored.
+  [[nodiscard]] int64_t max_cached_tokens() const {
+    return wants_scores() ? next_scored - 1 : num_tokens() - 1;
+  }
+
+  // The tokens from `begin` to `end` whose rows of logits score the token behind: the first one,
+  // and how many.
+  [[nodiscard]] std::pair<int64_t, int64_t> scored_rows(int64_t begin, int64_t end) const {
+    const int64_t first = std::max(begin, next_scored - 1);
+    return {first, std::max<int64_t>(std::min(end, num_prompt_tokens - 1) - first, 0)};
+  }
 
   // Prefilled and drawing: exactly the newest token is not computed yet.
   [[nodiscard]] bool decoding() const { return num_pending() == 1 && num_output_tokens() > 0; }

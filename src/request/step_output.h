@@ -27,6 +27,13 @@ struct MadeDraft {
       -1;  // of the sequence's made drafts, the one that it follows; -1: what was drawn
 };
 
+// A token of a prompt, with its log probability behind the tokens before it.
+struct ScoredToken {
+  int64_t sequence_id = 0;
+  TokenLogprob logprob;
+  Status error;  // a logit is not finite; `logprob` is meaningless then
+};
+
 struct StepOutput {
   // For every sequence of the plan with `sample`, in plan order, the span of tokens it drew: one,
   // and one more for each draft that was accepted. Only the last of a span can have an error, only
@@ -37,16 +44,26 @@ struct StepOutput {
   // of some there are none.
   std::vector<MadeDraft> drafts;
 
+  // For every sequence with `scored` rows, in plan order, the token behind each of them.
+  std::vector<ScoredToken> scored;
+
   // Something was prepared for later steps of its shape: its time is not what they take.
   bool warms_up = false;
+
+  // Ready for another step, with its memory.
+  void clear() {
+    tokens.clear();
+    drafts.clear();
+    scored.clear();
+  }
 };
 
-// Takes an output apart: the span of each sequence that draws, asked for in plan order.
+// Takes an output apart: the span of each sequence that has one, asked for in plan order.
 // Cost: O(tokens) for all of them.
 template <typename Token>
 class SpanReader {
  public:
-  // `Token` is SampledToken or MadeDraft, const or not.
+  // `Token` is SampledToken, MadeDraft or ScoredToken, const or not.
   explicit SpanReader(std::span<Token> tokens) : rest_(tokens) {}
 
   // Empty when the next token is not the sequence's.

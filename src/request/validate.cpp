@@ -136,6 +136,18 @@ Status validate_request(const Request& request, const RequestLimits& limits) {
     return invalid_argument(
         fmt::format("top_logprobs is {}, but logprobs were not asked for", request.top_logprobs));
   }
+  if (request.prompt_logprobs) {
+    const auto [from, top] = *request.prompt_logprobs;
+    if (from < 0 || from > prompt_tokens) {
+      return invalid_argument(
+          fmt::format("prompt_logprobs.from is {}; it must be from 0 to the prompt's {} tokens",
+                      from, prompt_tokens));
+    }
+    if (top < 0 || top > kMaxTopLogprobs) {
+      return invalid_argument(
+          fmt::format("prompt_logprobs.top is {}; it must be from 0 to {}", top, kMaxTopLogprobs));
+    }
+  }
   if (request.choice_index < 0 || request.choice_index >= kMaxChoices) {
     return invalid_argument(fmt::format("choice_index is {}; it must be from 0 to {}",
                                         request.choice_index, kMaxChoices - 1));

@@ -113,6 +113,13 @@ TEST(ValidateRequestTest, NamesTheFieldItsValueAndTheRange) {
               HasSubstr("top_logprobs is 21"));
   EXPECT_THAT(message_after([](Request& r) { r.top_logprobs = 2; }),
               HasSubstr("logprobs were not asked for"));
+  EXPECT_THAT(message_after([](Request& r) { r.prompt_logprobs = {.from = -1}; }),
+              HasSubstr("prompt_logprobs.from is -1; it must be from 0"));
+  EXPECT_THAT(
+      message_after([](Request& r) { r.prompt_logprobs = {.from = std::ssize(r.prompt) + 1}; }),
+      HasSubstr("prompt_logprobs.from is "));
+  EXPECT_THAT(message_after([](Request& r) { r.prompt_logprobs = {.from = 0, .top = 21}; }),
+              HasSubstr("prompt_logprobs.top is 21; it must be from 0 to 20"));
   EXPECT_THAT(message_after([](Request& r) { r.choice_index = 128; }),
               HasSubstr("choice_index is 128"));
 }

@@ -68,9 +68,13 @@ DeviceDefaults defaults_for(device::DeviceKind kind) {
   if (kind == device::DeviceKind::kCpu) {
     return {.chunked_prefill_tokens = 512,
             .max_running_requests = cache::kDefaultMaxRunning,
-            .memory_fraction = 0.5};
+            .memory_fraction = 0.5,
+            .max_scored_rows = 64};
   }
-  return {.chunked_prefill_tokens = 8192, .max_running_requests = 256, .memory_fraction = 0.9};
+  return {.chunked_prefill_tokens = 8192,
+          .max_running_requests = 256,
+          .memory_fraction = 0.9,
+          .max_scored_rows = 256};
 }
 
 }  // namespace heddle::runner

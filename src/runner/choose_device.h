@@ -39,6 +39,10 @@ struct DeviceDefaults {
   int64_t chunked_prefill_tokens = 0;
   int32_t max_running_requests = 0;  // at most
   double memory_fraction = 0;
+
+  // Of one step, to score tokens of prompts. Each takes a row of logits: some 600 KB where the
+  // vocabulary has 150,000 tokens. With fewer, steps of such prompts are too short to be efficient.
+  int64_t max_scored_rows = 0;
 };
 
 // The CPU is shared with other programs and slow enough for small steps; a GPU is the engine's own.

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "core/check.h"
-#include "sampling/log_softmax.h"
 #include "sampling/sampler.h"
 #include "sampling/sampling_slot.h"
 
@@ -30,6 +29,8 @@ Result<DeviceSampling> DeviceSampling::create(device::Device& device, int64_t ma
   sampling.vocab_size_ = vocab_size;
   HEDDLE_ASSIGN_OR_RETURN(sampling.results_host_, device.allocate_pinned(results_bytes(max_rows)));
   HEDDLE_ASSIGN_OR_RETURN(sampling.results_, device.allocate(results_bytes(max_rows)));
+  HEDDLE_ASSIGN_OR_RETURN(sampling.scored_logits_,
+                          device.allocate_pinned(bytes_of(DType::kF32, max_rows)));
   HEDDLE_ASSIGN_OR_RETURN(sampling.workspace_,
                           device.allocate(ops::sample_rows_workspace_bytes(max_rows, vocab_size)));
   HEDDLE_ASSIGN_OR_RETURN(sampling.drawn_, device.allocate(bytes_of(DType::kI32, max_rows)));
@@ -48,6 +49,7 @@ void DeviceSampling::begin(int64_t num_rows) {
   forbidden_.clear();
   biases_.clear();
   masks_.clear();
+  scored_.clear();
   wants_logprobs_ = false;
 }
 
@@ -77,6 +79,17 @@ void DeviceSampling::add(int64_t row, const request::BatchSlot& slot, int64_t po
   own.biases_begin = static_cast<int32_t>(biases_.size());
   own.num_biases = static_cast<int32_t>(start.sampling.logit_bias.size());
   for (const auto& [token, bias] : start.sampling.logit_bias) biases_.push_back({token, bias});
+}
+
+void DeviceSampling::add_scored(int64_t row, TokenId token, int64_t position,
+                                int32_t top_logprobs) {
+  HEDDLE_CHECK(token >= 0 && token < vocab_size_ && top_logprobs <= ops::kMostTopLogits);
+  const auto index = static_cast<size_t>(row);
+  rows_[index] = {.slot = static_cast<int32_t>(row), .position = position};
+  slots_[index] = sampling::sampling_slot({.temperature = 0}, 0, 0, vocab_size_);
+  slots_[index].top_logprobs = top_logprobs;
+  scored_.push_back({.row = row, .token = token});
+  wants_logprobs_ = true;
 }
 
 Status DeviceSampling::reserve(int64_t upload_bytes) {
@@ -128,31 +141,64 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
                 .workspace = workspace_.bytes()}));
   const int64_t wanted =
       wants_logprobs_ ? results_bytes(R) : R * static_cast<int64_t>(sizeof(ops::SampledRow));
+  HEDDLE_RETURN_IF_ERROR(fetch_scored_logits(stream, logits));
   return stream.copy(results_host_.data(), results_.data(), wanted);
 }
 
-bool DeviceSampling::has_ended(int64_t row) const {
+Status DeviceSampling::fetch_scored_logits(device::Stream& stream,
+                                           const MutableTensorView& logits) {
+  int64_t at = 0;
+  for (const Scored& scored : scored_) {
+    const std::byte* from = logits.as<std::byte>() +
+                            bytes_of(DType::kF32, scored.row * logits.row_stride + scored.token);
+    HEDDLE_RETURN_IF_ERROR(stream.copy(scored_logits_.data() + at, from, bytes_of(DType::kF32, 1)));
+    at += bytes_of(DType::kF32, 1);
+  }
+  return {};
+}
+
+const ops::SampledRow& DeviceSampling::result(int64_t row) const {
   HEDDLE_CHECK(draws(row));
+  return reinterpret_cast<const ops::SampledRow*>(results_host_.data())[row];
+}
+
+void DeviceSampling::append_top(int64_t row, const sampling::LogSoftmax& log_softmax,
+                                TokenLogprob& logprob) const {
   const auto* results = reinterpret_cast<const ops::SampledRow*>(results_host_.data());
-  return results[row].outcome == ops::SampleOutcome::kSkipped;
+  const auto* top =
+      reinterpret_cast<const ops::TopLogit*>(results + rows_.size()) + row * ops::kMostTopLogits;
+  for (int32_t i = 0; i < results[row].num_top_logits; ++i) {
+    logprob.top.emplace_back(top[i].token, log_softmax(top[i].logit));
+  }
+}
+
+bool DeviceSampling::has_ended(int64_t row) const {
+  return result(row).outcome == ops::SampleOutcome::kSkipped;
 }
 
 void DeviceSampling::take(int64_t row, request::SampledToken& sampled) const {
-  HEDDLE_CHECK(draws(row));
   const auto index = static_cast<size_t>(row);
-  const auto* results = reinterpret_cast<const ops::SampledRow*>(results_host_.data());
-  const ops::SampledRow& result = results[row];
+  const ops::SampledRow& result = this->result(row);
   sampled.error = sampling::outcome_status(result.outcome, rows_[index].position);
   sampled.token = sampled.error.ok() ? result.token : 0;
   if (slots_[index].top_logprobs < 0 || !sampled.error.ok()) return;
   const sampling::LogSoftmax log_softmax(result.max, temperatures_[index], result.total);
   sampled.logprob.token = result.token;
   sampled.logprob.logprob = log_softmax(result.logit);
-  const auto* top =
-      reinterpret_cast<const ops::TopLogit*>(results + rows_.size()) + row * ops::kMostTopLogits;
-  for (int32_t i = 0; i < result.num_top_logits; ++i) {
-    sampled.logprob.top.emplace_back(top[i].token, log_softmax(top[i].logit));
-  }
+  append_top(row, log_softmax, sampled.logprob);
+}
+
+void DeviceSampling::take_scored(size_t index, request::ScoredToken& scored) const {
+  const Scored& own = scored_[index];
+  const ops::SampledRow& result = this->result(own.row);
+  scored.error =
+      sampling::outcome_status(result.outcome, rows_[static_cast<size_t>(own.row)].position);
+  if (!scored.error.ok()) return;
+  const sampling::LogSoftmax log_softmax(result.max, 1.0f, result.total);
+  scored.logprob.token = own.token;
+  scored.logprob.logprob =
+      log_softmax(reinterpret_cast<const float*>(scored_logits_.data())[index]);
+  append_top(own.row, log_softmax, scored.logprob);
 }
 
 }  // namespace heddle::runner

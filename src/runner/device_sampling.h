@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeviceSampling: the draws of a step, made where the logits are, so that a step brings back some
 // bytes for each sequence and not a row of the vocabulary. Given equal logits the tokens are those
-// of the Sampler, bit for bit (ops/sampling/sample_rows.h).
+// of the Sampler, bit for bit (ops/sampling/sample_rows.h). Tokens that are there already are
+// scored likewise: their rows draw the best token, which is not used, for the sum of the weights
+// and the alternatives that come with it.
 //
-// Threading: confined. Cost: one copy to the device, three launches and one copy back a step;
-// allocates nothing once its sizes have been seen.
+// Threading: confined. Cost: one copy to the device, three launches and one copy back a step, and
+// one of 4 bytes for each token that is scored; allocates nothing once its sizes have been seen.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +19,7 @@
 #include "ops/sampling/sample_rows.h"
 #include "request/batch_slots.h"
 #include "request/step_output.h"
+#include "sampling/log_softmax.h"
 
 namespace heddle::runner {
 
@@ -37,6 +40,9 @@ class DeviceSampling {
   // allows (PlannedSequence::masks).
   void add(int64_t row, const request::BatchSlot& slot, int64_t position,
            std::span<const uint32_t> mask);
+
+  // Row `row` scores `token`, the one at `position`, with `top_logprobs` alternatives.
+  void add_scored(int64_t row, TokenId token, int64_t position, int32_t top_logprobs);
 
   [[nodiscard]] bool draws(int64_t row) const { return rows_[static_cast<size_t>(row)].slot >= 0; }
 
@@ -60,10 +66,23 @@ class DeviceSampling {
   // logprob and error.
   void take(int64_t row, request::SampledToken& sampled) const;
 
+  // Likewise the logprob, or the error, for the `index`-th row that add_scored() added.
+  void take_scored(size_t index, request::ScoredToken& scored) const;
+
  private:
   explicit DeviceSampling(device::Device& device) : device_(&device) {}
 
+  // A token that is scored, and its row.
+  struct Scored {
+    int64_t row = 0;
+    TokenId token = 0;
+  };
+
   Status reserve(int64_t upload_bytes);
+  Status fetch_scored_logits(device::Stream& stream, const MutableTensorView& logits);
+  [[nodiscard]] const ops::SampledRow& result(int64_t row) const;
+  void append_top(int64_t row, const sampling::LogSoftmax& log_softmax,
+                  TokenLogprob& logprob) const;
 
   device::Device* device_;
   int64_t vocab_size_ = 0;
@@ -71,11 +90,13 @@ class DeviceSampling {
   std::vector<ops::SamplingRow> rows_;
   std::vector<ops::SamplingSlot> slots_;  // of each row
   std::vector<float> temperatures_;       // of the weights of each row
+  std::vector<Scored> scored_;
   std::vector<int32_t> forbidden_;
   std::vector<ops::TokenBias> biases_;
   std::vector<uint32_t> masks_;  // of the rows that have one, ceil(V / 32) words each
   device::Buffer upload_host_, upload_;
   device::Buffer results_host_, results_;  // SampledRow [R], then TopLogit [R, kMostTopLogits]
+  device::Buffer scored_logits_;           // on the host, of the tokens that are scored
   device::Buffer workspace_;
   device::Buffer drawn_;
 };

@@ -4,6 +4,7 @@
 #include "runner/device_sampling.h"
 
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include <fmt/format.h>
@@ -79,6 +80,63 @@ TEST_P(DeviceSamplingTest, DrawsOutOfTheMaskOfEachRow) {
       }
       EXPECT_EQ(sampled.logprob.logprob, logprob.logprob);
       EXPECT_EQ(sampled.logprob.top, logprob.top);
+    }
+  }
+}
+
+TEST_P(DeviceSamplingTest, ScoresTokensBesideTheDraws) {
+  constexpr int64_t kRows = 9;
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal(0, 3);
+  Result<DeviceSampling> created = DeviceSampling::create(device(), kRows, kVocabulary);
+  ASSERT_TRUE(created.ok()) << created.status().message();
+  DeviceSampling& sampling = *created;
+  request::BatchSlot slot;
+  slot.start.sampling.temperature = 0.7f;
+  slot.start.sampling.logit_bias = {{3, 50.0f}};
+  for (int step = 0; step < 10; ++step) {
+    SCOPED_TRACE(fmt::format("step {}", step));
+    Tensor logits({kRows, kVocabulary}, DType::kF32);
+    std::vector<TokenId> tokens(kRows);
+    sampling.begin(kRows);
+    for (int64_t r = 0; r < kRows; ++r) {
+      std::generate_n(logits.view().row<float>(r), kVocabulary, [&] { return normal(random); });
+      tokens[static_cast<size_t>(r)] = static_cast<TokenId>(random() % kVocabulary);
+      if (r == 4) {
+        slot.start.seed = random();
+        sampling.add(r, slot, 50, {});
+      } else if (r != 6) {
+        sampling.add_scored(r, tokens[static_cast<size_t>(r)], 100 + r,
+                            static_cast<int32_t>(r % 4 * 5));
+      }
+    }
+    logits.view().row<float>(8)[17] = std::numeric_limits<float>::quiet_NaN();
+    ops::DeviceTensor on_device = upload(logits);
+    ASSERT_TRUE(sampling.enqueue(context(), stream(), on_device.view()).ok());
+    ASSERT_TRUE(stream().synchronize().ok());
+    sampling::Sampler sampler(kVocabulary);
+    size_t index = 0;
+    for (int64_t r = 0; r < kRows; ++r) {
+      if (r == 6) continue;
+      if (r == 4) {
+        request::SampledToken sampled;
+        sampling.take(r, sampled);
+        EXPECT_EQ(sampled.token, 3) << "the bias of its own row";
+        continue;
+      }
+      SCOPED_TRACE(fmt::format("row {}", r));
+      TokenLogprob want;
+      const Status status =
+          sampler.score({logits.view().row<float>(r), kVocabulary}, tokens[static_cast<size_t>(r)],
+                        100 + r, static_cast<int32_t>(r % 4 * 5), want);
+      request::ScoredToken scored;
+      sampling.take_scored(index++, scored);
+      EXPECT_EQ(scored.error.message(), status.message());
+      EXPECT_EQ(scored.error.ok(), r != 8);
+      if (!status.ok()) continue;
+      EXPECT_EQ(scored.logprob.token, want.token);
+      EXPECT_EQ(scored.logprob.logprob, want.logprob);
+      EXPECT_EQ(scored.logprob.top, want.top);
     }
   }
 }

@@ -46,8 +46,7 @@ Result<request::StepOutput> DeviceSteps::wait() {
 }
 
 void DeviceSteps::recycle(request::StepOutput output) {
-  output.tokens.clear();
-  output.drafts.clear();
+  output.clear();
   if (spare_.size() < spare_.capacity()) spare_.push_back(std::move(output));
 }
 

@@ -81,6 +81,7 @@ Status ForwardBatch::add(const request::BatchPlan& plan, const request::PlannedS
                          std::span<const TokenId> drawn_tokens,
                          std::span<const int32_t> rows_in_flight) {
   BatchedSequence& batched = sequences_.emplace_back();
+  HEDDLE_RETURN_IF_ERROR(check_scored(sequence));
   if (sequence.hidden_slot != 0) {
     if (sequence.num_new_tokens() > 0) {
       return invalid_argument("has new tokens beside a hidden vector that stands for all");
@@ -116,15 +117,34 @@ Status ForwardBatch::add(const request::BatchPlan& plan, const request::PlannedS
   HEDDLE_RETURN_IF_ERROR(
       add_tree(sequence, plan.drafts(sequence), plan.parents_of_drafts(sequence)));
   const int32_t last_row = query_start_.back() - 1 - sequence.drafts.count;
+  const int32_t first_scored =
+      last_row + 1 - static_cast<int32_t>(sequence.num_new_tokens()) + sequence.scored.begin;
   if (logit_rows == LogitRows::kAll) {
+    batched.scored_row = first_scored;
     batched.logit_row = last_row;
-  } else if (wants_logits(sequence, plan.snapshots_of(sequence))) {
-    batched.logit_row = static_cast<int32_t>(logit_rows_.size());
-    for (int32_t row = last_row; row < query_start_.back(); ++row) logit_rows_.push_back(row);
+  } else {
+    batched.scored_row = static_cast<int32_t>(logit_rows_.size());
+    for (int32_t i = 0; i < sequence.scored.count; ++i) logit_rows_.push_back(first_scored + i);
+    if (wants_logits(sequence, plan.snapshots_of(sequence))) {
+      batched.logit_row = static_cast<int32_t>(logit_rows_.size());
+      for (int32_t row = last_row; row < query_start_.back(); ++row) logit_rows_.push_back(row);
+    }
   }
   HEDDLE_RETURN_IF_ERROR(add_snapshots(sequence, plan.snapshots_of(sequence)));
   if (batched.draft_slot != 0) add_draft_states(sequence);
   return {};
+}
+
+Status ForwardBatch::check_scored(const request::PlannedSequence& sequence) {
+  const request::PlanRange scored = sequence.scored;
+  if (scored.empty()) return {};
+  const int32_t most = sequence.new_tokens.count - (sequence.sample ? 1 : 0);
+  if (!sequence.feeds_drawn_token && scored.begin >= 0 && scored.begin <= most - scored.count) {
+    return {};
+  }
+  return invalid_argument(
+      fmt::format("scores the tokens behind its new ones {} to {}; what follows is known of {}",
+                  scored.begin, scored.begin + scored.count, most));
 }
 
 Status ForwardBatch::take_draft_rows(const request::PlannedSequence& sequence) {

@@ -20,7 +20,8 @@
 namespace heddle::runner {
 
 enum class LogitRows {
-  kSampled,  // the last row of every sequence with `sample` or a snapshot with `keep_hidden`
+  kSampled,  // the last row of every sequence with `sample` or a snapshot with `keep_hidden`, and
+             // those that score tokens
   kAll,
 };
 
@@ -37,6 +38,9 @@ struct BatchedSequence {
   // kComputed: index of the row of its last new token among the logits, -1 if they are not wanted;
   // those of its drafts follow. kHidden: index among hidden_slots(), -1 likewise.
   int32_t logit_row = -1;
+
+  // Index among the logits of the first row that scores a token; the others follow.
+  int32_t scored_row = -1;
 
   // With drafts, in a model with states: slots of the working format that are no sequence's. Its
   // state advances in the first one, from a copy of the working slot; the others get it after the
@@ -130,6 +134,7 @@ class ForwardBatch {
                           int64_t num_pages);
   Status add_snapshots(const request::PlannedSequence& sequence,
                        std::span<const request::StateSnapshot> snapshots);
+  static Status check_scored(const request::PlannedSequence& sequence);
   Status take_draft_rows(const request::PlannedSequence& sequence);
   void add_draft_states(const request::PlannedSequence& sequence);
 

@@ -70,6 +70,31 @@ TEST_F(ForwardBatchTest, WantsLogitsOnlyWhereATokenIsDrawn) {
   EXPECT_THAT(batch_.context(pools_).logit_rows, ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
+TEST_F(ForwardBatchTest, WantsTheLogitsOfRowsThatScoreBeforeThoseThatDraw) {
+  HandPlan plan;
+  plan.sequences = {sequence(prompt_, 0, pages_a_, 1, true), sequence(one_, 2, pages_b_, 2, false)};
+  plan.sequences[0].scored = {.begin = 1, .count = 3};
+  plan.sequences[1].scored = {.begin = 0, .count = 1};
+  plan.sequences[1].next_token = 77;
+  ASSERT_TRUE(build(batch_, plan, LogitRows::kSampled).ok());
+  EXPECT_THAT(batch_.context(pools_).logit_rows, ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_EQ(batch_.sequences()[0].scored_row, 0);
+  EXPECT_EQ(batch_.sequences()[0].logit_row, 3);
+  EXPECT_EQ(batch_.sequences()[1].scored_row, 4);
+  const request::BatchPlan flat = plan.flat();
+  EXPECT_EQ(flat.scored_token(flat.sequences[0], 0), 7);
+  EXPECT_EQ(flat.scored_token(flat.sequences[0], 2), 9);
+  EXPECT_EQ(flat.scored_token(flat.sequences[1], 0), 77);
+  ASSERT_TRUE(build(batch_, plan, LogitRows::kAll).ok());
+  EXPECT_EQ(batch_.sequences()[0].scored_row, 1);
+  EXPECT_EQ(batch_.sequences()[1].scored_row, 5);
+
+  plan.sequences[0].scored = {.begin = 1, .count = 4};  // the last one draws
+  EXPECT_THAT(
+      build(batch_, plan, LogitRows::kSampled).message(),
+      HasSubstr("scores the tokens behind its new ones 1 to 5; what follows is known of 4"));
+}
+
 TEST_F(ForwardBatchTest, CountsSnapshotsFromTheFirstNewToken) {
   const std::vector<request::StateSnapshot> wanted = {{.tokens = 4, .slot = 7},
                                                       {.tokens = 6, .slot = 8}};

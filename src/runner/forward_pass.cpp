@@ -135,9 +135,11 @@ Status ForwardPass::compile() {
                                             ops::SymbolicDim::fixed(config_.hidden_size)});
   head.output(model_->build_head(head, head.input("head_rows", rows)), "logits");
   HEDDLE_ASSIGN_OR_RETURN(graph::Graph head_graph, head.finish());
-  HEDDLE_ASSIGN_OR_RETURN(
-      graph::Program program,
-      graph::compile(std::move(head_graph), ops::builtin_ops(), context(), {.largest = largest}));
+  ops::Extents head_extents = largest;  // a row for a sequence, whatever else has logits in a step
+  head_extents.logits = std::min(largest.logits, largest.sequences);
+  HEDDLE_ASSIGN_OR_RETURN(graph::Program program,
+                          graph::compile(std::move(head_graph), ops::builtin_ops(), context(),
+                                         {.largest = head_extents}));
   HEDDLE_ASSIGN_OR_RETURN(head_executor_, graph::Executor::create(std::move(program), device()));
   return {};
 }

@@ -274,8 +274,11 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
       .hidden_states = drafts.model ? drafts.model->hidden_states() : std::vector<int64_t>(),
       .head_alone = options.cache.enabled,
       .on_load_progress = options.on_load_progress};
+  const int64_t max_scored_rows = std::min(defaults.max_scored_rows, chunk);
+  ForwardOptions with_scores = forward;
+  with_scores.max_logit_rows += max_scored_rows;
   HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<ForwardPass> pass,
-                          ForwardPass::create(forward, std::move(chosen.compute)));
+                          ForwardPass::create(with_scores, std::move(chosen.compute)));
   std::unique_ptr<ForwardPass> small_model;
   if (drafts.algorithm == DraftAlgorithm::kStandalone) {
     auto loaded = load_small_model(options, forward, *pass);
@@ -337,6 +340,7 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
   }
   PoolSizes sizes = planned.plan.sizes;
   sizes.max_step_tokens = chunk;
+  sizes.max_scored_rows = max_scored_rows;
   sizes.flops = pass->prefill_flops();
   HEDDLE_ASSIGN_OR_RETURN(
       Pools pools,

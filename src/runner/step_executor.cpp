@@ -22,6 +22,11 @@ int64_t position_of_draw(const request::PlannedSequence& sequence) {
   return sequence.context_tokens + sequence.num_new_tokens();
 }
 
+// Index of the token behind a scored row.
+int64_t position_of_scored(const request::PlannedSequence& sequence, int32_t i) {
+  return sequence.context_tokens + sequence.scored.begin + i + 1;
+}
+
 // Asks again and again: a thread that sleeps is woken late, on virtual machines by as much as a
 // step takes.
 Status wait_for(const device::Event& event) {
@@ -136,6 +141,11 @@ Status StepExecutor::check(const request::BatchPlan& plan) const {
     for (const auto& snapshot : plan.snapshots_of(sequence)) wants_hidden |= snapshot.keep_hidden;
     if (wants_hidden) return wrong("this runner keeps no hidden vectors");
   }
+  const int64_t scored = plan.num_scored_rows();
+  if (scored > sizes_.max_scored_rows) {
+    return invalid_argument(
+        fmt::format("a step that scores {} tokens; at most {}", scored, sizes_.max_scored_rows));
+  }
   return {};
 }
 
@@ -190,8 +200,12 @@ Status StepExecutor::enqueue_draws(const request::BatchPlan& plan, Step& step) {
   size_t index = 0;
   for (const PlannedSequence& sequence : plan.sequences) {
     const BatchedSequence& batched = batch_.sequences()[index++];
-    if (!sequence.sample || batched.part != Part::kComputed) continue;
     const request::BatchSlot& slot = slots_[sequence.batch_slot];
+    for (int32_t i = 0; i < sequence.scored.count; ++i) {
+      step.sampling->add_scored(batched.scored_row + i, plan.scored_token(sequence, i),
+                                position_of_scored(sequence, i), slot.start.prompt_top_logprobs);
+    }
+    if (!sequence.sample || batched.part != Part::kComputed) continue;
     if (!DeviceSampling::draws_for(slot.start)) {
       host_draws = true;
       continue;
@@ -310,6 +324,7 @@ Status StepExecutor::draw(const Step& step, request::StepOutput& output) {
     if (batched.part == Part::kComputed && batched.fed_from < 0) {
       slots_.computed(sequence, step.plan->new_tokens(sequence), batched.fed_token);
     }
+    if (!sequence.scored.empty()) score(step, sequence, batched, output);
     if (!sequence.sample) continue;
     if (batched.part == Part::kSkipped ||
         (batched.fed_from >= 0 && step.sampling->has_ended(batched.logit_row))) {
@@ -323,6 +338,24 @@ Status StepExecutor::draw(const Step& step, request::StepOutput& output) {
     accept(step, sequence, batched);
   }
   return {};
+}
+
+void StepExecutor::score(const Step& step, const PlannedSequence& sequence,
+                         const BatchedSequence& batched, request::StepOutput& output) {
+  const auto vocab_size = static_cast<size_t>(pass_->config().vocab_size);
+  const size_t first = output.scored.size();  // of the step's scored tokens, as they were added
+  for (int32_t i = 0; i < sequence.scored.count; ++i) {
+    request::ScoredToken& scored = output.scored.emplace_back();
+    scored.sequence_id = sequence.sequence_id;
+    if (draws_on_device()) {
+      step.sampling->take_scored(first + static_cast<size_t>(i), scored);
+      continue;
+    }
+    const float* const logits = pass_->logits().row<float>(batched.scored_row + i);
+    scored.error = sampler_.score(
+        {logits, vocab_size}, step.plan->scored_token(sequence, i), position_of_scored(sequence, i),
+        slots_[sequence.batch_slot].start.prompt_top_logprobs, scored.logprob);
+  }
 }
 
 // The sequence goes on from the last node of its path: its state, and those of snapshots on the

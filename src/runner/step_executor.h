@@ -13,6 +13,9 @@
 // tree lie beside each other: the accepted ones then move to where a chain would have them, and
 // snapshots inside the drafts are taken from the states of the nodes on the way.
 //
+// A chunk of a prompt may score tokens: the logprob of a token is read from the row before it, as
+// it is; draws edit rows of their own only.
+//
 // A step is begun, which enqueues it, and finished, which waits for it and takes its tokens. Where
 // tokens are drawn on the device, a step of one row for each sequence can begin while the step
 // before still runs: rows that feed on its draws get them on the device (drawn_feed.h), and those
@@ -111,6 +114,8 @@ class StepExecutor {
   Status copy_row(const TensorView& from, int64_t from_row, const MutableTensorView& to,
                   int64_t to_row);
   Status draw(const Step& step, request::StepOutput& output);
+  void score(const Step& step, const request::PlannedSequence& sequence,
+             const BatchedSequence& batched, request::StepOutput& output);
   Status draw_span(const Step& step, const request::PlannedSequence& sequence,
                    const BatchedSequence& batched, request::StepOutput& output);
   void accept(const Step& step, const request::PlannedSequence& sequence,

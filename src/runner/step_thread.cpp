@@ -64,8 +64,7 @@ Result<request::StepOutput> StepThread::wait() {
 }
 
 void StepThread::recycle(request::StepOutput output) {
-  output.tokens.clear();
-  output.drafts.clear();
+  output.clear();
   if (spare_.size() < spare_.capacity()) spare_.push_back(std::move(output));
 }
 

@@ -2,13 +2,26 @@
 #include "scheduler/admission.h"
 
 #include <algorithm>
+#include <limits>
 
+#include "cache/resume_plan.h"
 #include "core/check.h"
 
 namespace heddle::scheduler {
 
 using request::BatchPlan;
 using request::Sequence;
+
+namespace {
+
+// How many tokens after the first `context_tokens` a step can compute if so many of them score the
+// token behind.
+int64_t tokens_with_scores(const Sequence& sequence, int64_t context_tokens, int64_t rows) {
+  const auto [first, count] = sequence.scored_rows(context_tokens, sequence.num_tokens());
+  return count <= rows ? std::numeric_limits<int64_t>::max() : first - context_tokens + rows;
+}
+
+}  // namespace
 
 Admission::Admission(const AdmissionOptions& options, const Parts& parts)
     : options_(options), parts_(parts), ratio_(options.conservativeness) {}
@@ -30,7 +43,8 @@ PrefillBudget Admission::budget(int64_t num_decoding) const {
   PrefillResources resources{.free_tokens = parts_.cache.available_pages() * limits.page_size,
                              .reserved_tokens = reserved,
                              .mixed_tokens = num_decoding,
-                             .free_batch_slots = parts_.running.num_free_slots()};
+                             .free_batch_slots = parts_.running.num_free_slots(),
+                             .scored_rows = options_.max_scored_rows};
   if (options_.needs_state) resources.free_state_slots = parts_.cache.available_states();
   return {limits, resources};
 }
@@ -55,9 +69,11 @@ cache::PrefixMatch Admission::match_of(const WaitingSequence& waiting) const {
   return waiting.without_cache ? cache::PrefixMatch{} : parts_.cache.match(*waiting.sequence);
 }
 
-void Admission::plan_prefill(RunningSequence& running, int64_t num_tokens, BatchPlan& plan) {
+void Admission::plan_prefill(RunningSequence& running, int64_t num_tokens, PrefillBudget& budget,
+                             BatchPlan& plan) {
   parts_.pace.add_prefill(num_tokens, running.num_planned);
   parts_.running.plan_prefill(running, num_tokens, plan);
+  budget.take_scored_rows(plan.sequences.back().scored.count);
 }
 
 void Admission::continue_prefills(PrefillBudget& budget, BatchPlan& plan) {
@@ -72,9 +88,11 @@ void Admission::continue_prefills(PrefillBudget& budget, BatchPlan& plan) {
          .new_tokens_left =
              new_tokens_left(sequence.request.stop.max_new_tokens, sequence.num_output_tokens()),
          .held_tokens = pending,
-         .most_tokens = std::min(parts_.pace.max_prefill_tokens(budget, context),
-                                 parts_.cache.window_room(running->cached, context))});
-    if (grant.tokens > 0) plan_prefill(*running, grant.tokens, plan);
+         .most_tokens =
+             std::min({parts_.pace.max_prefill_tokens(budget, context),
+                       parts_.cache.window_room(running->cached, context),
+                       tokens_with_scores(sequence, context, budget.remaining_scored_rows())})});
+    if (grant.tokens > 0) plan_prefill(*running, grant.tokens, budget, plan);
   }
 }
 
@@ -120,8 +138,10 @@ PrefillVerdict Admission::admit(const WaitingSequence& waiting, const cache::Pre
   if (parts_.running.num_free_slots() == 0) return PrefillVerdict::kNoBatchSlot;
   Sequence& sequence = *waiting.sequence;
   PrefillDemand asked = demand(sequence, match);
-  asked.most_tokens = std::min(parts_.pace.max_prefill_tokens(budget, asked.context_tokens),
-                               parts_.cache.window_room(sequence, match));
+  asked.most_tokens = std::min(
+      {parts_.pace.max_prefill_tokens(budget, asked.context_tokens),
+       parts_.cache.window_room(sequence, match),
+       tokens_with_scores(sequence, asked.context_tokens, budget.remaining_scored_rows())});
   const PrefillGrant grant = budget.check(asked);
   if (grant.verdict != PrefillVerdict::kAdmit) return grant.verdict;
   // A page for every running sequence stays, so that an admission is not undone by the next step.
@@ -137,7 +157,7 @@ PrefillVerdict Admission::admit(const WaitingSequence& waiting, const cache::Pre
   if (pinned > 0) budget.pin(pinned * options_.limits.page_size);
   parts_.sharing.ask_for_forks(*running, parts_.waiting.entries());
   const int64_t pending = sequence.num_tokens() - sequence.num_computed;
-  plan_prefill(*running, std::min(grant.tokens, pending), plan);
+  plan_prefill(*running, std::min(grant.tokens, pending), budget, plan);
   return PrefillVerdict::kAdmit;
 }
 
@@ -155,7 +175,7 @@ RunningSequence* Admission::start(const WaitingSequence& waiting, const cache::P
     CacheReport& report = sequence.cache_report;
     if (!waiting.without_cache) report.lost = parts_.cache.loss(sequence, match);
     report.reused_tokens = std::min(sequence.num_computed, sequence.num_prompt_tokens);
-    report.matched_tokens = match.kv_tokens;
+    report.matched_tokens = cache::known_of(sequence, match);
     report.exact_repeat = sequence.num_computed == sequence.num_tokens();
     if (waiting.deferred_since >= 0) {
       report.deferred_seconds = now_seconds - waiting.deferred_since;
@@ -185,8 +205,10 @@ void Admission::admit_first(BatchPlan& plan, double now_seconds) {
   const int64_t pending = sequence.num_tokens() - sequence.num_computed;
   PrefillBudget step = budget(0);
   PrefillDemand asked = demand(sequence, match);
-  asked.most_tokens = parts_.cache.window_room(running->cached, sequence.num_computed);
-  plan_prefill(*running, std::min(step.resume(asked).tokens, pending), plan);
+  asked.most_tokens =
+      std::min(parts_.cache.window_room(running->cached, sequence.num_computed),
+               tokens_with_scores(sequence, sequence.num_computed, step.remaining_scored_rows()));
+  plan_prefill(*running, std::min(step.resume(asked).tokens, pending), step, plan);
 }
 
 PreemptionNeed Admission::need_of(const Blocked& blocked, const PrefillBudget& budget) const {

@@ -12,6 +12,9 @@
 // pages it needs, it starts without the cache: then everything else can be evicted, and
 // Scheduler::check_fits() has promised it room.
 //
+// A prompt whose tokens are scored needs a row of logits for each of them, of which a step has few
+// (PoolSizes::max_scored_rows): such prompts share them, in shorter chunks where they are used up.
+//
 // Threading: confined to the engine thread. Cost: O(running + admitted) and a match each.
 #pragma once
 
@@ -35,6 +38,7 @@ struct AdmissionOptions {
   PrefillLimits limits;           // chunk_tokens: of prompts, without the streams of the step
   int64_t max_step_tokens = 512;  // of prompts and streams together
   double conservativeness = 1;
+  int64_t max_scored_rows = 0;
   bool needs_state = false;
   bool by_priority = false;
   bool preemption = false;  // with by_priority: a more urgent sequence may be admitted later by
@@ -105,7 +109,8 @@ class Admission {
                        PrefillBudget& budget, request::BatchPlan& plan, double now_seconds);
   RunningSequence* start(const WaitingSequence& waiting, const cache::PrefixMatch& match,
                          int64_t headroom, double now_seconds);
-  void plan_prefill(RunningSequence& running, int64_t num_tokens, request::BatchPlan& plan);
+  void plan_prefill(RunningSequence& running, int64_t num_tokens, PrefillBudget& budget,
+                    request::BatchPlan& plan);
 
   AdmissionOptions options_;
   Parts parts_;

@@ -48,6 +48,7 @@ AdmissionOptions admission_options(const BatchSchedulerOptions& options,
                      .pages_at_admission = true},
           .max_step_tokens = options.max_step_tokens,
           .conservativeness = options.scheduling.conservativeness,
+          .max_scored_rows = pools.max_scored_rows,
           .needs_state = pools.has_states(),
           .by_priority = choice.by_priority,
           .preemption = options.scheduling.preemption};
@@ -108,6 +109,9 @@ BatchScheduler::BatchScheduler(const BatchSchedulerOptions& options,
 // ---- A sequence arrives ----
 
 Status BatchScheduler::check_fits(const Sequence& sequence) const {
+  if (sequence.wants_scores() && options_.cache.pools.max_scored_rows == 0) {
+    return unimplemented("this engine computes no logprobs of prompts");
+  }
   const int64_t needed = sequence.max_stored_tokens();
   const int64_t available = options_.cache.pools.num_pages * options_.cache.pools.page_size;
   if (needed <= available) return {};

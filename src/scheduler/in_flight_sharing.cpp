@@ -28,7 +28,7 @@ void InFlightSharing::mark(std::span<QueueEntry> entries, const RunningSet& runn
 
 // The position at which the follower parts from its leader, as far as it can use it.
 int64_t InFlightSharing::fork_of(const QueueEntry& follower) const {
-  const int64_t shared = std::min(follower.shared_tokens, follower.sequence->num_tokens() - 1);
+  const int64_t shared = std::min(follower.shared_tokens, follower.sequence->max_cached_tokens());
   return shared - shared % cache_.options().grid;
 }
 

@@ -38,7 +38,8 @@ PrefillLimits PrefillLimits::reference() {
 PrefillBudget::PrefillBudget(const PrefillLimits& limits, const PrefillResources& resources)
     : limits_(limits),
       batch_slots_(resources.free_batch_slots),
-      state_slots_(resources.free_state_slots) {
+      state_slots_(resources.free_state_slots),
+      scored_rows_(resources.scored_rows) {
   HEDDLE_CHECK_GE(limits.page_size, 1);
   HEDDLE_CHECK_GE(limits.chunk_grid, 1);
   HEDDLE_CHECK_GE(limits.chunk_tokens, 0);
@@ -122,6 +123,11 @@ void PrefillBudget::take(const PrefillDemand& demand, const PrefillGrant& grant)
 void PrefillBudget::pin(int64_t tokens) {
   total_ -= static_cast<double>(tokens);
   now_ -= static_cast<double>(tokens);
+}
+
+void PrefillBudget::take_scored_rows(int64_t count) {
+  HEDDLE_CHECK_LE(count, scored_rows_);
+  scored_rows_ -= count;
 }
 
 PrefillVerdict PrefillBudget::stop() const {

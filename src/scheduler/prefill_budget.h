@@ -100,6 +100,7 @@ struct PrefillResources {
   int64_t mixed_tokens = 0;    // decode tokens in the same step; 0 without mixed batches
   int64_t free_batch_slots = std::numeric_limits<int64_t>::max();
   int64_t free_state_slots = std::numeric_limits<int64_t>::max();  // evictable states included
+  int64_t scored_rows = 0;  // rows of the step that can score tokens of prompts
 };
 
 // A request's demand.
@@ -144,6 +145,11 @@ class PrefillBudget {
   // Evictable tokens that a lock keeps from now on.
   void pin(int64_t tokens);
 
+  // Rows of a granted chunk that score tokens; there are as many (checked).
+  void take_scored_rows(int64_t count);
+
+  [[nodiscard]] int64_t remaining_scored_rows() const { return scored_rows_; }
+
   // After an admission: kAdmit when the pass may go on.
   [[nodiscard]] PrefillVerdict stop() const;
 
@@ -171,6 +177,7 @@ class PrefillBudget {
   int64_t chunk_ = 0;  // the largest value when prompts are never cut
   int64_t batch_slots_ = 0;
   int64_t state_slots_ = 0;
+  int64_t scored_rows_ = 0;
   int64_t num_admitted_ = 0;
   bool cut_ = false;  // a prefill of this pass does not complete
 };

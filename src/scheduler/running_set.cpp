@@ -28,6 +28,7 @@ SlotStart start_of(const Sequence& sequence, int64_t context_tokens, bool sends_
                   .sampling = asked.sampling,
                   .return_logprobs = asked.return_logprobs,
                   .top_logprobs = asked.top_logprobs,
+                  .prompt_top_logprobs = asked.prompt_logprobs ? asked.prompt_logprobs->top : 0,
                   .num_prompt_tokens = sequence.num_prompt_tokens,
                   .min_length = sequence.num_prompt_tokens + asked.stop.min_new_tokens,
                   .max_length = sequence.num_prompt_tokens + asked.stop.max_new_tokens,
@@ -302,6 +303,11 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
       std::span<const TokenId>(sequence.tokens)
           .subspan(static_cast<size_t>(running.num_planned), static_cast<size_t>(num_new_tokens)));
   if (!last) next.next_token = sequence.tokens[static_cast<size_t>(end)];
+  const auto [first_scored, num_scored] = sequence.scored_rows(running.num_planned, end);
+  if (num_scored > 0) {
+    next.scored = {.begin = static_cast<int32_t>(first_scored - running.num_planned),
+                   .count = static_cast<int32_t>(num_scored)};
+  }
   cache_.plan_prefill(sequence, running.cached, end, next, plan);
   plan.computes_draft_slots |= network_follows_prompts_;
   if (makes && next.hidden_slot == 0) {
@@ -350,6 +356,7 @@ int64_t RunningSet::complete(const PlannedSequence& planned, std::span<const Sam
     }
   }
   sequence.num_computed += count + accepted;
+  sequence.next_scored += planned.scored.count;
   running.num_planned -= planned.drafts.count - accepted;
   if (planned.sample && sequence.num_computed > sequence.num_prompt_tokens) {
     ++sequence.draft_report.verify_steps;

@@ -12,6 +12,9 @@
 // number of tokens is certain only when the step is complete, and num_planned then takes back what
 // was rejected. A sequence with drafts in flight is not planned again before that.
 //
+// A chunk of a prompt scores what Sequence::next_scored wants of it. That advances when a step is
+// complete, so that a token is scored once, however often its sequence starts again.
+//
 // A sequence that is to leave while a step in flight uses its pages is marked (`leaving`), takes no
 // part in later plans, and is removed after that step (is_removable()). So no page and no slot is
 // ever used again under a running step.

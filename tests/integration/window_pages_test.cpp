@@ -75,7 +75,7 @@ class Qwen2OfBothKinds {
   fs::path folder_;
 };
 
-struct Setting {
+struct WindowSetting {
   int32_t page_size = 16;
   int64_t chunk_tokens = 64;
   int32_t batch = 1;
@@ -107,7 +107,7 @@ class WatchedEngine {
     bool finished = false;
   };
 
-  WatchedEngine(runner::ForwardPass& pass, const Setting& setting) : pass_(pass) {
+  WatchedEngine(runner::ForwardPass& pass, const WindowSetting& setting) : pass_(pass) {
     engine::EngineParts parts;
     parts.runner = verify::WatchedRunner::create(
                        pass,
@@ -249,7 +249,7 @@ Tokens first(const Tokens& tokens, int64_t count) {
 }
 
 // Forks of a common beginning, turns that go on from answers, repeats and prompts of their own.
-void expect_plain_answers(runner::ForwardPass& pass, const Setting& setting) {
+void expect_plain_answers(runner::ForwardPass& pass, const WindowSetting& setting) {
   SCOPED_TRACE(setting.name());
   WatchedEngine served(pass, setting);
   ASSERT_TRUE(served.sizes().has_window_pages());
@@ -278,15 +278,16 @@ void expect_plain_answers_in_every_setting(const fs::path& model) {
   const auto pass = exact_pass(model);
   ASSERT_NE(pass, nullptr);
   ASSERT_TRUE(runner::mixes_windows(pass->cache_needs()));
-  const Setting settings[] = {{},
-                              {.page_size = 1, .chunk_tokens = 33, .batch = 3},
-                              {.page_size = 4, .batch = 4, .window_tokens = 0},
-                              {.page_size = 64, .chunk_tokens = 640, .batch = 2, .overlap = false},
-                              {.chunk_tokens = 7, .batch = 3, .window_tokens = 40},
-                              {.chunk_tokens = 640, .batch = 4, .cache = false},
-                              {.chunk_tokens = 32, .batch = 1, .preempted = true},
-                              {.page_size = 8, .batch = 2, .window_tokens = 50, .preempted = true}};
-  for (const Setting& setting : settings) expect_plain_answers(*pass, setting);
+  const WindowSetting settings[] = {
+      {},
+      {.page_size = 1, .chunk_tokens = 33, .batch = 3},
+      {.page_size = 4, .batch = 4, .window_tokens = 0},
+      {.page_size = 64, .chunk_tokens = 640, .batch = 2, .overlap = false},
+      {.chunk_tokens = 7, .batch = 3, .window_tokens = 40},
+      {.chunk_tokens = 640, .batch = 4, .cache = false},
+      {.chunk_tokens = 32, .batch = 1, .preempted = true},
+      {.page_size = 8, .batch = 2, .window_tokens = 50, .preempted = true}};
+  for (const WindowSetting& setting : settings) expect_plain_answers(*pass, setting);
 }
 
 TEST(WindowPagesExactness, GptOssHasTheBitsOfThePlainPassInEverySetting) {

@@ -115,6 +115,19 @@ TokenId FakeRunner::next_token(std::span<const TokenId> tokens,
   return toy_draw({.num_tokens = kVocabSize}, hidden, toy_coin(0, hidden.count), forbidden).value();
 }
 
+TokenLogprob FakeRunner::score(std::span<const TokenId> tokens, TokenId token, int32_t num_top) {
+  ToyState state;
+  for (const TokenId id : tokens) state.advance(id);
+  const auto logprob_of = [&state](TokenId id) {
+    ToyState behind = state;
+    behind.advance(id);
+    return -static_cast<float>(behind.hash % 4096) / 256;
+  };
+  TokenLogprob scored{.token = token, .logprob = logprob_of(token), .top = {}};
+  for (TokenId id = 0; id < num_top; ++id) scored.top.emplace_back(id, logprob_of(id));
+  return scored;
+}
+
 FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
   append_all(values, source.unused_pages);
   append_all(values, source.unused_snapshot_slots);
@@ -138,10 +151,11 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
     append_range(start.ending_tokens);
     append_range(start.output_tokens);
     append_range(start.context);
-    values.insert(values.end(),
-                  {start.sequence_id, start.batch_slot, static_cast<int64_t>(start.seed),
-                   start.choice_index, start.return_logprobs, start.top_logprobs,
-                   start.num_prompt_tokens, start.min_length, start.max_length});
+    values.insert(
+        values.end(),
+        {start.sequence_id, start.batch_slot, static_cast<int64_t>(start.seed), start.choice_index,
+         start.return_logprobs, start.top_logprobs, start.prompt_top_logprobs,
+         start.num_prompt_tokens, start.min_length, start.max_length});
   }
   for (const request::PageUpdate& update : source.page_updates) {
     append_range(update.pages);
@@ -152,11 +166,12 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
     append_range(sequence.new_tokens);
     append_range(sequence.snapshots);
     append_range(sequence.draft_parents);
-    values.insert(values.end(),
-                  {sequence.masks.begin, sequence.masks.count, sequence.drafts.begin,
-                   sequence.drafts.count, sequence.sequence_id, sequence.batch_slot,
-                   sequence.feeds_drawn_token, sequence.context_tokens, sequence.kv_tokens,
-                   sequence.state_slot, sequence.hidden_slot, sequence.sample});
+    values.insert(
+        values.end(),
+        {sequence.scored.begin, sequence.scored.count, sequence.masks.begin, sequence.masks.count,
+         sequence.drafts.begin, sequence.drafts.count, sequence.sequence_id, sequence.batch_slot,
+         sequence.feeds_drawn_token, sequence.context_tokens, sequence.kv_tokens,
+         sequence.state_slot, sequence.hidden_slot, sequence.sample});
   }
 }
 
@@ -218,8 +233,7 @@ Result<StepOutput> FakeRunner::compute(const BatchPlan& plan) {
     output = std::move(recycled_.back());
     recycled_.pop_back();
   }
-  output.tokens.clear();
-  output.drafts.clear();
+  output.clear();
   prepare(plan);
   check_contexts(plan);
   for (const PlannedSequence& sequence : plan.sequences) {
@@ -234,6 +248,7 @@ Result<StepOutput> FakeRunner::compute(const BatchPlan& plan) {
       continue;
     }
     const ToyHidden hidden = sequence.hidden_slot != 0 ? repeat(sequence) : advance(plan, sequence);
+    score(plan, sequence, output);
     if (!sequence.sample) continue;
     draw_span(plan, sequence, hidden, output);
     make_drafts(sequence, output);
@@ -349,6 +364,19 @@ ToyHidden FakeRunner::advance(const BatchPlan& plan, const PlannedSequence& sequ
     }
   }
   return hidden;
+}
+
+void FakeRunner::score(const BatchPlan& plan, const PlannedSequence& sequence, StepOutput& output) {
+  std::vector<TokenId> tokens;
+  for (int32_t i = 0; i < sequence.scored.count; ++i) {
+    const int64_t position = sequence.context_tokens + sequence.scored.begin + i + 1;
+    while (std::ssize(tokens) < position) tokens.push_back(row(sequence, std::ssize(tokens)).token);
+    output.scored.push_back(
+        {.sequence_id = sequence.sequence_id,
+         .logprob = score(tokens, plan.scored_token(sequence, i),
+                          slots_[sequence.batch_slot].start.prompt_top_logprobs),
+         .error = score_error ? score_error(sequence, position) : Status()});
+  }
 }
 
 // The rows that the first new token sees in the layer that slides are those of its own past.

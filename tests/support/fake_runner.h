@@ -65,6 +65,9 @@ class FakeRunner final : public runner::Runner {
   std::function<std::optional<TokenId>(TokenId right)> make_draft;
   bool branches_drafts = false;  // each of these drafts follows any of those before it
 
+  // Fails what scores the token at `position` of one sequence's prompt.
+  std::function<Status(const request::PlannedSequence&, int64_t position)> score_error;
+
   // Fails a draw of one sequence, which has drawn so many tokens before.
   std::function<Status(const request::PlannedSequence&, int64_t num_drawn)> sequence_error;
 
@@ -85,6 +88,9 @@ class FakeRunner final : public runner::Runner {
   // The token that the model draws after `tokens`.
   static TokenId next_token(std::span<const TokenId> tokens,
                             std::span<const TokenId> forbidden = {});
+
+  // How the model scores `token` behind `tokens`.
+  static TokenLogprob score(std::span<const TokenId> tokens, TokenId token, int32_t num_top);
 
   [[nodiscard]] const runner::PoolSizes& pool_sizes() const override { return sizes_; }
 
@@ -133,6 +139,8 @@ class FakeRunner final : public runner::Runner {
   void check_memory();
   [[nodiscard]] bool had_ended(const request::PlannedSequence& sequence);
   ToyHidden advance(const request::BatchPlan& plan, const request::PlannedSequence& sequence);
+  void score(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
+             request::StepOutput& output);
   ToyHidden repeat(const request::PlannedSequence& sequence);
   void take_snapshots(std::span<const request::StateSnapshot> snapshots, int64_t tokens,
                       const ToyState& now);

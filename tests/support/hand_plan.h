@@ -27,6 +27,8 @@ struct HandSequence {
   int64_t first_window_page = 0;
   int32_t state_slot = 0;
   std::span<const request::StateSnapshot> snapshots;
+  request::PlanRange scored;
+  TokenId next_token = 0;
   int32_t hidden_slot = 0;
   std::span<const TokenId> ending_tokens;
   bool sample = false;
@@ -98,6 +100,8 @@ struct HandPlan {
                               .feeds_drawn_token = from.feeds_drawn_token,
                               .drafts = plan.add_tokens(from.drafts),
                               .draft_parents = plan.add_draft_parents(from.draft_parents),
+                              .next_token = from.next_token,
+                              .scored = from.scored,
                               .context_tokens = from.context_tokens,
                               .kv_tokens = from.kv_tokens,
                               .state_slot = from.state_slot,

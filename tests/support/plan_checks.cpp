@@ -32,6 +32,8 @@ class PlanChecker {
     }
     expect(draft_rows <= sizes_.max_draft_rows,
            fmt::format("{} rows of sequences with drafts", draft_rows));
+    expect(plan_.num_scored_rows() <= sizes_.max_scored_rows,
+           fmt::format("{} scored rows", plan_.num_scored_rows()));
     check_preparations();
     for (const PlannedSequence& sequence : plan_.sequences) check_sequence(sequence);
     check_pages();
@@ -152,6 +154,11 @@ class PlanChecker {
            named + " has masks for other draws than those behind its token and its drafts");
     expect(sequence.masks.empty() || (sequence.sample && !sequence.feeds_drawn_token),
            named + " has a mask for a token that does not follow a known one");
+    const request::PlanRange scored = sequence.scored;
+    const int32_t known = sequence.new_tokens.count - (sequence.sample ? 1 : 0);
+    require(scored.empty() || (scored.begin >= 0 && scored.begin + scored.count <= known &&
+                               !sequence.feeds_drawn_token),
+            named + " scores tokens that the plan does not have");
     // A scheduler without shared KV rows leaves kv_tokens at 0.
     expect(sequence.kv_tokens == 0 || sequence.kv_tokens >= begin,
            named + " would write rows of its context again");
