@@ -42,6 +42,7 @@ void ChoiceLog::add(const RequestEvent& event) {
   text += event.text;
   tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
   for (const TokenLogprob& entry : event.logprobs) logprobs.add(entry);
+  for (const TokenLogprob& entry : event.prompt_logprobs) prompt_logprobs.add(entry);
   if (event.finish) finish = event.finish;
   counts = {.prompt_tokens = event.prompt_tokens,
             .completion_tokens = event.completion_tokens,
@@ -57,6 +58,7 @@ void ChoiceLog::clear() {
   text.clear();
   tokens.clear();
   logprobs.clear();
+  prompt_logprobs.clear();
 }
 
 Json usage_json(std::span<const ChoiceLog> choices, size_t choices_per_prompt, bool cache_details) {

@@ -63,6 +63,7 @@ struct ChoiceLog {
   std::string text;
   std::vector<TokenId> tokens;
   LogprobLog logprobs;
+  LogprobLog prompt_logprobs;  // RequestEvent::prompt_logprobs
   std::optional<Finish> finish;
   ChoiceCounts counts;
 

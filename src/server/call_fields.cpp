@@ -23,6 +23,13 @@ bool asks_for_something(const Json& value) {
   return true;
 }
 
+// About the bytes of JSON that the logprobs of a request's prompt take.
+int64_t prompt_logprobs_bytes(const Request& request, const TokenJsonBytes& bytes) {
+  if (!request.prompt_logprobs) return 0;
+  const int64_t num_tokens = std::ssize(request.prompt) - request.prompt_logprobs->from;
+  return num_tokens * (1 + request.prompt_logprobs->top) * bytes.logprob;
+}
+
 constexpr size_t kMaxMetadataEntries = 16;  // OpenAI's limits
 constexpr size_t kMaxMetadataKeyBytes = 64;
 constexpr size_t kMaxMetadataValueBytes = 512;
@@ -132,7 +139,9 @@ std::optional<ApiError> check_answer_size(std::span<const Request> requests,
   int64_t largest = 0;
   for (const Request& request : requests) {
     const int64_t num_logprobs = request.return_logprobs ? 1 + request.top_logprobs : 0;
-    const int64_t size = request.stop.max_new_tokens * (bytes.token + num_logprobs * bytes.logprob);
+    const int64_t size =
+        request.stop.max_new_tokens * (bytes.token + num_logprobs * bytes.logprob) +
+        prompt_logprobs_bytes(request, bytes);
     total += size;
     largest = std::max(largest, size);
   }
@@ -141,15 +150,33 @@ std::optional<ApiError> check_answer_size(std::span<const Request> requests,
   if (size <= limit) return std::nullopt;
   return invalid_value(
       param,
-      fmt::format("{} could grow to about {} MiB of JSON ({} of up to {} tokens{}); at most {} MiB "
-                  "are allowed. Ask for fewer tokens, answers or logprobs{}.",
-                  cumulative ? "An event of the stream" : "The answer", size >> 20,
-                  requests.size() == 1 ? "one text" : fmt::format("{} texts", requests.size()),
-                  requests[0].stop.max_new_tokens,
-                  requests[0].return_logprobs
-                      ? fmt::format(", each with {} logprobs", 1 + requests[0].top_logprobs)
-                      : "",
-                  limit >> 20, cumulative ? ", or do without `stream`" : ", or for a `stream`"));
+      fmt::format(
+          "{} could grow to about {} MiB of JSON ({} of up to {} tokens{}{}); at most {} MiB "
+          "are allowed. Ask for fewer tokens, answers or logprobs{}.",
+          cumulative ? "An event of the stream" : "The answer", size >> 20,
+          requests.size() == 1 ? "one text" : fmt::format("{} texts", requests.size()),
+          requests[0].stop.max_new_tokens,
+          requests[0].return_logprobs
+              ? fmt::format(", each with {} logprobs", 1 + requests[0].top_logprobs)
+              : "",
+          requests[0].prompt_logprobs ? ", beside the logprobs of the prompt" : "", limit >> 20,
+          cumulative ? ", or do without `stream`" : ", or for a `stream`"));
+}
+
+std::optional<ApiError> check_prompt_logprobs_size(std::span<const Request> requests,
+                                                   const TokenJsonBytes& bytes,
+                                                   std::string_view param) {
+  for (const Request& request : requests) {
+    const int64_t size = prompt_logprobs_bytes(request, bytes);
+    if (size <= kMaxEventBytes) continue;
+    return invalid_value(
+        param, fmt::format("The logprobs of the prompt take about {} MiB of JSON in one event of "
+                           "the stream ({} tokens, each with {} logprobs); at most {} MiB are "
+                           "allowed. Ask for those of fewer tokens, or do without `stream`.",
+                           size >> 20, std::ssize(request.prompt) - request.prompt_logprobs->from,
+                           1 + request.prompt_logprobs->top, kMaxEventBytes >> 20));
+  }
+  return std::nullopt;
 }
 
 const Json* read_metadata(FieldReader& fields) {
@@ -182,7 +209,7 @@ void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> 
 
 void refuse_unserved_features(FieldReader& fields) {
   refuse_fields(fields, {"lora_path", "return_hidden_states", "bootstrap_host", "bootstrap_port",
-                         "bootstrap_room", "background", "input_embeds"});
+                         "bootstrap_room", "background", "input_embeds", "prompt_logprobs"});
 }
 
 void SchedulingFields::apply(Request& request) const {

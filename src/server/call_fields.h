@@ -50,8 +50,8 @@ void read_request_id(FieldReader& fields, const CallContext& context, PreparedCa
 std::optional<ApiError> check_num_answers(const CallContext& context, size_t num_answers,
                                           std::string_view field);
 
-// About the bytes of JSON that an API writes of one output token, and of one logprob: the token's
-// own and each alternative's.
+// About the bytes of JSON that an API writes of one output token, and of one logprob, of the output
+// or of a prompt: the token's own and each alternative's.
 struct TokenJsonBytes {
   int64_t token = 0;
   int64_t logprob = 0;
@@ -67,6 +67,12 @@ inline constexpr int64_t kMaxEventBytes = int64_t{64} << 20;  // written on the 
 std::optional<ApiError> check_answer_size(std::span<const Request> requests,
                                           const TokenJsonBytes& bytes, bool cumulative,
                                           std::string_view param);
+
+// The error of a stream whose first events, which have the logprobs of their prompts, could take
+// more than kMaxEventBytes. `param` is the field that asks for them.
+std::optional<ApiError> check_prompt_logprobs_size(std::span<const Request> requests,
+                                                   const TokenJsonBytes& bytes,
+                                                   std::string_view param);
 
 // OpenAI's `metadata`, within OpenAI's limits; null without it. Errors stay in `fields`.
 const nlohmann::ordered_json* read_metadata(FieldReader& fields);

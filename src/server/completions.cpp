@@ -59,6 +59,7 @@ class CompletionAdapter final : public ApiAdapter {
     log.add(event);
     if (!options_.streaming.stream) return;
     const bool something = !log.text.empty() || (options_.logprobs && log.logprobs.size() > 0) ||
+                           log.prompt_logprobs.size() > 0 ||
                            (options_.return_token_ids && !log.tokens.empty()) || event.finish;
     if (!something) return;
     JsonPieces chunk;
@@ -100,8 +101,36 @@ class CompletionAdapter final : public ApiAdapter {
 
  private:
   struct Shown {
-    int64_t logprob_offset = 0;  // characters before the next token with a logprob
+    int64_t logprob_offset = 0;  // characters before the next token of the output
+    int64_t prompt_offset = 0;   // and of the prompt
+    size_t prompt_bytes = 0;     // likewise
     bool prompt_ids = false;
+    bool first_token = false;
+  };
+
+  // Tokens as they are shown: those of the prompt, where they are echoed, before those of the
+  // output. The prompt's first one follows nothing.
+  struct ShownLogprobs {
+    const ChoiceLog& log;
+    std::optional<TokenId> first;
+
+    [[nodiscard]] size_t num_prompt() const { return (first ? 1 : 0) + log.prompt_logprobs.size(); }
+
+    [[nodiscard]] size_t size() const { return num_prompt() + log.logprobs.size(); }
+
+    [[nodiscard]] bool is_first(size_t i) const { return first && i == 0; }
+
+    // The list that has an entry which is not the first, and where.
+    [[nodiscard]] std::pair<const LogprobLog&, size_t> entry(size_t i) const {
+      if (i >= num_prompt()) return {log.logprobs, i - num_prompt()};
+      return {log.prompt_logprobs, i - (first ? 1 : 0)};
+    }
+
+    [[nodiscard]] TokenId token(size_t i) const {
+      if (is_first(i)) return *first;
+      const auto [list, index] = entry(i);
+      return list.token(index);
+    }
   };
 
   // The object is left open.
@@ -153,23 +182,59 @@ class CompletionAdapter final : public ApiAdapter {
 
   // {"tokens": [..], "token_logprobs": [..], "top_logprobs": [{..}, ..], "text_offset": [..]}
   JsonPieces& add_logprobs(size_t index, JsonPieces& answer) {
-    const LogprobLog& log = logs_[index].logprobs;
     Shown& shown = shown_[index];
+    ShownLogprobs list{.log = logs_[index], .first = std::nullopt};
+    if (!options_.first_tokens.empty() && !std::exchange(shown.first_token, true)) {
+      list.first = options_.first_tokens[index / options_.choices_per_prompt];
+    }
     answer.begin_object();
-    answer.key("tokens").list(log.size(), [this, &log](size_t i, std::string& out) {
-      append_json_string(token_text(bytes_of(log.token(i))), out);
+    answer.key("tokens").list(list.size(), [this, list](size_t i, std::string& out) {
+      append_json_string(token_text(bytes_of(list.token(i))), out);
     });
-    answer.key("token_logprobs").list(log.size(), [&log](size_t i, std::string& out) {
-      append_logprob(log.logprob(i), out);
+    answer.key("token_logprobs").list(list.size(), [list](size_t i, std::string& out) {
+      if (list.is_first(i)) {
+        out += "null";
+        return;
+      }
+      const auto [log, at] = list.entry(i);
+      append_logprob(log.logprob(at), out);
     });
-    answer.key("top_logprobs").list(log.size(), [this, &log](size_t i, std::string& out) {
-      append_top(log, i, out);
+    answer.key("top_logprobs").list(list.size(), [this, list](size_t i, std::string& out) {
+      if (list.is_first(i)) {
+        out += "null";
+        return;
+      }
+      const auto [log, at] = list.entry(i);
+      append_top(log, at, out);
     });
-    answer.key("text_offset").list(log.size(), [this, &log, &shown](size_t i, std::string& out) {
-      out += std::to_string(shown.logprob_offset);
-      shown.logprob_offset += num_characters(bytes_of(log.token(i)));
+    answer.key("text_offset").list(list.size(), [=, this, &shown](size_t i, std::string& out) {
+      const std::string bytes = bytes_of(list.token(i));
+      if (i < list.num_prompt()) {
+        out += std::to_string(shown.prompt_offset);
+        pass_prompt_token(list.token(i), bytes, echo_of(index), shown);
+      } else {
+        out += std::to_string(shown.logprob_offset);
+        shown.logprob_offset += num_characters(bytes);
+      }
     });
     return answer.end_object();
+  }
+
+  // Moves the place in the echoed text behind a token of the prompt. One that the text does not
+  // show, as that before all texts, takes no place.
+  void pass_prompt_token(TokenId token, const std::string& bytes, std::string_view echo,
+                         Shown& shown) const {
+    const std::string_view rest = echo.substr(std::min(shown.prompt_bytes, echo.size()));
+    if (!rest.starts_with(bytes) &&
+        options_.codec->decode(std::span(&token, 1), /*skip_special_tokens=*/true).empty()) {
+      return;
+    }
+    shown.prompt_bytes += bytes.size();
+    shown.prompt_offset += num_characters(rest.substr(0, bytes.size()));
+  }
+
+  [[nodiscard]] std::string_view echo_of(size_t index) const {
+    return options_.echoes[index / options_.choices_per_prompt];
   }
 
   // {"text": logprob, ..}. Of two tokens that read alike the likelier one, which comes first.
@@ -235,8 +300,10 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   refuse_unserved_features(fields);
   refuse_fields(fields, {"suffix", "session_params", "max_thinking_tokens", "custom_params"});
   const std::optional<AnswerForm> form = read_answer_form(fields);
-  const SamplingFields sampling =
-      read_sampling_fields(fields, SamplingSpelling::kOpenAi, context.model);
+  // With `echo` there is something to show without a token of output.
+  const bool echo = fields.boolean("echo").value_or(false);
+  const SamplingFields sampling = read_sampling_fields(fields, SamplingSpelling::kOpenAi,
+                                                       context.model, /*may_draw_nothing=*/echo);
   const auto best_of = fields.integer("best_of", 1, kMaxChoices);
   if (best_of && *best_of < sampling.num_choices) {
     fields.fail(invalid_value("best_of", fmt::format("`best_of` is {}, less than `n` = {}.",
@@ -250,10 +317,6 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   }
   const auto logprobs = fields.integer("logprobs", 0, kMaxTopLogprobs);
   answer.logprobs = logprobs.has_value();
-  const bool echo = fields.boolean("echo").value_or(false);
-  if (echo && logprobs) {
-    fields.fail(unsupported_parameter("echo", "with `logprobs`: a prompt's own are not computed"));
-  }
   const SchedulingFields scheduling = read_scheduling_fields(fields, context);
   answer.cache_details = fields.boolean("return_cached_tokens_details").value_or(false);
   answer.return_token_ids = fields.boolean("return_token_ids").value_or(false);
@@ -271,6 +334,9 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
     return *error;
   }
   if (echo) answer.echoes = echo_texts(*prompt, list, context.codec);
+  if (echo && logprobs) {
+    for (const auto& ids : list.prompts) answer.first_tokens.push_back(ids.front());
+  }
   if (answer.return_token_ids) answer.prompt_token_ids = list.prompts;
   std::shared_ptr<const Constraint> constraint;
   if (auto error = compile_form(context, form, ReasoningFirst::kNo, constraint)) {
@@ -292,14 +358,17 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
     request.skip_special_tokens = fitted.skip_special_tokens;
     request.return_logprobs = answer.logprobs || chooses;
     request.top_logprobs = static_cast<int32_t>(logprobs.value_or(0));
+    if (echo && logprobs) request.prompt_logprobs = {.from = 0, .top = request.top_logprobs};
     for (size_t i = 0; i < per_prompt; ++i) {
       request.choice_index = static_cast<int32_t>(i);
       call.requests.push_back(request);
     }
   }
   const TokenJsonBytes bytes{.token = answer.return_token_ids ? 13 : 5, .logprob = 35};
-  if (!answer.streaming.stream) {
-    if (auto error = check_answer_size(call.requests, bytes, false, "max_tokens")) return *error;
+  if (auto error = answer.streaming.stream
+                       ? check_prompt_logprobs_size(call.requests, bytes, "echo")
+                       : check_answer_size(call.requests, bytes, false, "max_tokens")) {
+    return *error;
   }
   answer.id = call.id;
   answer.created = context.created;

@@ -24,8 +24,9 @@ struct CompletionAnswerOptions {
   StreamOptions streaming;
   bool logprobs = false;
   bool return_token_ids = false;
-  bool cache_details = false;       // in the usage
-  std::vector<std::string> echoes;  // text before each prompt's answers; empty: no echo
+  bool cache_details = false;         // in the usage
+  std::vector<std::string> echoes;    // text before each prompt's answers; empty: no echo
+  std::vector<TokenId> first_tokens;  // of each prompt whose logprobs are echoed; empty: none are
   std::vector<std::vector<TokenId>> prompt_token_ids;  // to be shown; empty: not
   const TextCodec* codec = nullptr;                    // outlives the adapter
 };

@@ -26,6 +26,8 @@ void append(RequestEvent& earlier, RequestEvent&& later) {
   earlier.tokens.insert(earlier.tokens.end(), later.tokens.begin(), later.tokens.end());
   earlier.text += later.text;
   std::move(later.logprobs.begin(), later.logprobs.end(), std::back_inserter(earlier.logprobs));
+  // They are all in a request's first event.
+  if (!earlier.prompt_logprobs.empty()) later.prompt_logprobs.swap(earlier.prompt_logprobs);
   later.tokens.swap(earlier.tokens);
   later.text.swap(earlier.text);
   later.logprobs.swap(earlier.logprobs);
@@ -33,8 +35,10 @@ void append(RequestEvent& earlier, RequestEvent&& later) {
 }
 
 bool is_large(const RequestEvent& event) {
-  return !event.logprobs.empty() &&
-         event.logprobs.size() * (1 + event.logprobs[0].top.size()) >= kMaxGatheredLogprobs;
+  const auto count = [](const std::vector<TokenLogprob>& logprobs) {
+    return logprobs.empty() ? 0 : logprobs.size() * (1 + logprobs[0].top.size());
+  };
+  return count(event.logprobs) + count(event.prompt_logprobs) >= kMaxGatheredLogprobs;
 }
 
 std::string milliseconds(double seconds) { return fmt::format("{:.3f}", seconds * 1e3); }

@@ -29,7 +29,8 @@ class GenerateAdapter final : public ApiAdapter {
   explicit GenerateAdapter(GenerateAnswerOptions options)
       : options_(std::move(options)),
         logs_(options_.choices.size()),
-        streamed_(options_.stream ? options_.choices.size() : 0) {}
+        streamed_(options_.stream ? options_.choices.size() : 0),
+        began_(streamed_.size()) {}
 
   void set_weight_version(std::string name) override { options_.weight_version = std::move(name); }
 
@@ -38,6 +39,8 @@ class GenerateAdapter final : public ApiAdapter {
     if (options_.turn) options_.turn->add(event);
     if (!options_.stream) return;
     if (options_.stream_increments) streamed_[index] = {};
+    if (!began_[index]) streamed_[index].begin(options_.choices[index].first_token, *this);
+    began_[index] = true;
     streamed_[index].append(logs_[index], *this);
     logs_[index].clear();
     JsonPieces chunk;
@@ -66,6 +69,14 @@ class GenerateAdapter final : public ApiAdapter {
     std::string ids;
     std::string logprobs;
     std::string tops;
+    std::string prompt_logprobs;
+    std::string prompt_tops;
+
+    void begin(std::optional<TokenId> first_token, const GenerateAdapter& adapter) {
+      if (!first_token) return;
+      adapter.append_entry(*first_token, std::nullopt, prompt_logprobs);
+      prompt_tops += "null";
+    }
 
     void append(const ChoiceLog& log, const GenerateAdapter& adapter) {
       append_json_characters(log.text, text);
@@ -73,11 +84,17 @@ class GenerateAdapter final : public ApiAdapter {
         separate(ids);
         ids += std::to_string(id);
       }
-      for (size_t i = 0; i < log.logprobs.size(); ++i) {
-        separate(logprobs);
-        adapter.append_entry(log.logprobs.token(i), log.logprobs.logprob(i), logprobs);
+      append_logprobs(log.logprobs, adapter, logprobs, tops);
+      append_logprobs(log.prompt_logprobs, adapter, prompt_logprobs, prompt_tops);
+    }
+
+    static void append_logprobs(const LogprobLog& log, const GenerateAdapter& adapter,
+                                std::string& entries, std::string& tops) {
+      for (size_t i = 0; i < log.size(); ++i) {
+        separate(entries);
+        adapter.append_entry(log.token(i), log.logprob(i), entries);
         separate(tops);
-        adapter.append_top(log.logprobs, i, tops);
+        adapter.append_top(log, i, tops);
       }
     }
 
@@ -124,28 +141,52 @@ class GenerateAdapter final : public ApiAdapter {
   }
 
   void add_logprobs(size_t index, JsonPieces& answer) const {
-    const LogprobLog& log = logs_[index].logprobs;
-    answer.key("input_token_logprobs").begin_list().end_list().key("output_token_logprobs");
+    const ChoiceLog& log = logs_[index];
     if (options_.stream) {
-      answer.written('[', streamed_[index].logprobs, ']');
-    } else {
-      answer.list(log.size(), [this, &log](size_t i, std::string& out) {
-        append_entry(log.token(i), log.logprob(i), out);
-      });
+      const Streamed& streamed = streamed_[index];
+      answer.key("input_token_logprobs").written('[', streamed.prompt_logprobs, ']');
+      answer.key("output_token_logprobs").written('[', streamed.logprobs, ']');
+      answer.key("input_top_logprobs").written('[', streamed.prompt_tops, ']');
+      answer.key("output_top_logprobs").written('[', streamed.tops, ']');
+      return;
     }
-    answer.key("input_top_logprobs").begin_list().end_list().key("output_top_logprobs");
-    if (options_.stream) {
-      answer.written('[', streamed_[index].tops, ']');
-    } else {
-      answer.list(log.size(),
-                  [this, &log](size_t i, std::string& out) { append_top(log, i, out); });
-    }
+    const std::optional<TokenId> first = options_.choices[index].first_token;
+    add_entries("input_token_logprobs", first, log.prompt_logprobs, answer);
+    add_entries("output_token_logprobs", std::nullopt, log.logprobs, answer);
+    add_tops("input_top_logprobs", first.has_value(), log.prompt_logprobs, answer);
+    add_tops("output_top_logprobs", false, log.logprobs, answer);
   }
 
-  // [logprob, id, text or null]
-  void append_entry(TokenId token, float logprob, std::string& out) const {
+  // The tokens of `log`, behind one without a logprob.
+  void add_entries(std::string_view name, std::optional<TokenId> first, const LogprobLog& log,
+                   JsonPieces& answer) const {
+    const size_t lead = first ? 1 : 0;
+    answer.key(name).list(log.size() + lead, [this, first, lead, &log](size_t i, std::string& out) {
+      if (i < lead) return append_entry(*first, std::nullopt, out);
+      append_entry(log.token(i - lead), log.logprob(i - lead), out);
+    });
+  }
+
+  void add_tops(std::string_view name, bool has_first, const LogprobLog& log,
+                JsonPieces& answer) const {
+    const size_t lead = has_first ? 1 : 0;
+    answer.key(name).list(log.size() + lead, [this, lead, &log](size_t i, std::string& out) {
+      if (i < lead) {
+        out += "null";
+      } else {
+        append_top(log, i - lead, out);
+      }
+    });
+  }
+
+  // [logprob or null, id, text or null]
+  void append_entry(TokenId token, std::optional<float> logprob, std::string& out) const {
     out += '[';
-    append_logprob(logprob, out);
+    if (logprob) {
+      append_logprob(*logprob, out);
+    } else {
+      out += "null";
+    }
     out += ',';
     out += std::to_string(token);
     out += ',';
@@ -187,6 +228,7 @@ class GenerateAdapter final : public ApiAdapter {
   GenerateAnswerOptions options_;
   std::vector<ChoiceLog> logs_;
   std::vector<Streamed> streamed_;  // per choice; empty when not streaming
+  std::vector<bool> began_;         // likewise: an event has been streamed
 };
 
 // ---- The request ----
@@ -213,9 +255,11 @@ const Json* per_prompt(FieldReader& fields, const Json* value, size_t index, siz
 struct LogprobFields {
   bool wanted = false;
   int32_t num_top = 0;
+  std::optional<int64_t> prompt_from;  // index of the first prompt token whose logprob is wanted
 };
 
-LogprobFields read_logprobs(FieldReader& fields, size_t index, size_t num_prompts) {
+LogprobFields read_logprobs(FieldReader& fields, size_t index, const PromptList& list) {
+  const size_t num_prompts = list.prompts.size();
   const auto value_of = [&](const char* name) {
     const Json* value = per_prompt(fields, fields.find(name), index, num_prompts, name);
     return value == nullptr ? Json() : *value;
@@ -228,11 +272,14 @@ LogprobFields read_logprobs(FieldReader& fields, size_t index, size_t num_prompt
   result.wanted = inner.boolean("return_logprob").value_or(false);
   result.num_top =
       static_cast<int32_t>(inner.integer("top_logprobs_num", 0, kMaxTopLogprobs).value_or(0));
-  const auto start = inner.integer("logprob_start_len", -1);
-  if (result.wanted && start.value_or(-1) != -1) {
-    inner.fail(unsupported_parameter(
-        "logprob_start_len", "only -1, the output, is served; a prompt's are not computed"));
+  const int64_t from = inner.integer("logprob_start_len", -1).value_or(-1);
+  const int64_t prompt_tokens = std::ssize(list.prompts[index]);
+  if (result.wanted && from > prompt_tokens) {
+    inner.fail(invalid_value(
+        "logprob_start_len",
+        fmt::format("`logprob_start_len` is {}; the prompt has {} tokens.", from, prompt_tokens)));
   }
+  if (result.wanted && from >= 0) result.prompt_from = from;
   if (inner.error()) fields.fail(*inner.error());
   return result;
 }
@@ -361,7 +408,7 @@ std::variant<PromptFields, ApiError> read_prompt_fields(FieldReader& fields,
     fields.fail(invalid_type("sampling_params", "an object or a list of objects"));
   }
   PromptFields result;
-  result.logprobs = read_logprobs(fields, index, num_prompts);
+  result.logprobs = read_logprobs(fields, index, list);
   result.scheduling = read_prompt_scheduling(fields, context, index, num_prompts);
   if (fields.error()) return *fields.error();
   const Json nothing = Json::object();
@@ -447,6 +494,10 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
     request.skip_special_tokens = sampling.skip_special_tokens;
     request.return_logprobs = prompts[i].logprobs.wanted;
     request.top_logprobs = prompts[i].logprobs.wanted ? prompts[i].logprobs.num_top : 0;
+    const std::optional<int64_t> from = prompts[i].logprobs.prompt_from;
+    if (from) request.prompt_logprobs = {.from = *from, .top = request.top_logprobs};
+    const std::optional<TokenId> first_token =
+        from == 0 ? std::optional(request.prompt.front()) : std::nullopt;
     call.stream_interval = std::max(
         call.stream_interval, sampling.stream_interval.value_or(context.answers.stream_interval));
     const size_t begin = call.requests.size();
@@ -462,12 +513,19 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
         id += fmt::format("_{}", choice);
         call.names.push_back({id, index, index + 1});
       }
-      answer.choices.push_back(
-          {.id = std::move(id), .prompt_index = i, .logprobs = request.return_logprobs});
+      answer.choices.push_back({.id = std::move(id),
+                                .prompt_index = i,
+                                .logprobs = request.return_logprobs,
+                                .first_token = first_token});
     }
     if (return_prompt_ids) answer.prompt_token_ids.push_back(std::move(request.prompt));
   }
   const TokenJsonBytes bytes{.token = 13, .logprob = answer.text_in_logprobs ? 44 : 35};
+  if (answer.stream) {
+    if (auto error = check_prompt_logprobs_size(call.requests, bytes, "logprob_start_len")) {
+      return *error;
+    }
+  }
   if (auto error =
           check_answer_size(call.requests, bytes, answer.stream && !answer.stream_increments,
                             "sampling_params.max_new_tokens")) {

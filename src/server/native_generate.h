@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,10 @@ struct GenerateChoice {
   std::string id;
   size_t prompt_index = 0;
   bool logprobs = false;
+
+  // The prompt's first token where its logprobs are shown from there on: it follows nothing and is
+  // shown without one.
+  std::optional<TokenId> first_token;
 };
 
 struct GenerateAnswerOptions {

@@ -63,7 +63,7 @@ void read_logit_bias(FieldReader& fields, int64_t vocab_size, SamplingParams& sa
 }
 
 void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_size,
-               SamplingFields& result) {
+               bool may_draw_nothing, SamplingFields& result) {
   StopConditions& stop = result.stop;
   if (auto texts = fields.strings("stop")) {
     if (texts->size() > kMaxStopTexts) {
@@ -98,10 +98,11 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
   stop.min_new_tokens = fields.integer(min_name, 0).value_or(0);
 
   std::string max_name = native ? "max_new_tokens" : "max_tokens";
-  result.max_tokens = fields.integer(max_name, native ? 0 : 1);
+  const int64_t fewest = native || may_draw_nothing ? 0 : 1;
+  result.max_tokens = fields.integer(max_name, fewest);
   if (!native && fields.find("max_completion_tokens") != nullptr) {
     max_name = "max_completion_tokens";
-    result.max_tokens = fields.integer(max_name, 1);
+    result.max_tokens = fields.integer(max_name, fewest);
   }
   result.max_tokens_name = fields.name_of(max_name);
   if (result.max_tokens && stop.min_new_tokens > *result.max_tokens) {
@@ -120,13 +121,13 @@ void refuse_unserved(FieldReader& fields) {
 }  // namespace
 
 SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelling,
-                                    const ModelInfo& model) {
+                                    const ModelInfo& model, bool may_draw_nothing) {
   SamplingFields result;
   result.sampling = model.default_sampling;
   refuse_unserved(fields);
   read_numbers(fields, result.sampling);
   read_logit_bias(fields, model.vocab_size, result.sampling);
-  read_stop(fields, spelling, model.vocab_size, result);
+  read_stop(fields, spelling, model.vocab_size, may_draw_nothing, result);
   if (const auto seed =
           fields.bits(spelling == SamplingSpelling::kNative ? "sampling_seed" : "seed")) {
     result.sampling.seed = seed;

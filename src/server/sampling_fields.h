@@ -36,9 +36,10 @@ inline constexpr size_t kMaxStopTexts = 16;
 inline constexpr int64_t kMaxTopLogprobs = 20;
 
 // Absent fields take the model's defaults. Errors stay in `fields`; what this release does not
-// serve (custom processors, stop_regex) is one. Forms of answers are answer_form.h's.
+// serve (custom processors, stop_regex) is one. Forms of answers are answer_form.h's. With
+// `may_draw_nothing` the limit of OpenAI's spelling may be 0, too.
 SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelling,
-                                    const ModelInfo& model);
+                                    const ModelInfo& model, bool may_draw_nothing = false);
 
 // `otherwise` with what a JSON object says: temperature, top_p, top_k, min_p and the penalties.
 // Error: kInvalidArgument, with the field that is wrong.

@@ -179,7 +179,6 @@ TEST_F(CompletionsTest, WrongFieldsAreRefusedByName) {
       {{{"prompt", "a"}, {"n", 2}, {"best_of", 1}}, "best_of"},
       {{{"prompt", "a"}, {"best_of", 2}, {"stream", true}}, "best_of"},
       {{{"prompt", "a"}, {"logprobs", 21}}, "logprobs"},
-      {{{"prompt", "a"}, {"logprobs", 1}, {"echo", true}}, "echo"},
       {{{"prompt", Json(std::vector<std::string>(100, "a"))}, {"n", 128}}, "n"},
       {{{"prompt", Json(std::vector<std::string>(1025, "a"))}}, "prompt"},
   };
@@ -298,7 +297,7 @@ TEST_F(GenerateTest, WrongFieldsAreRefusedByName) {
       {R"({"text": "a", "sampling_params": {"max_new_tokens": 40000}})",
        "sampling_params.max_new_tokens"},
       {R"({"text": "a", "sampling_params": {"json_schema": "{"}})", "sampling_params.json_schema"},
-      {R"({"text": "a", "return_logprob": true, "logprob_start_len": 0})", "logprob_start_len"},
+      {R"({"text": "a", "return_logprob": true, "logprob_start_len": 2})", "logprob_start_len"},
       {R"({"text": "a", "image_data": "x"})", "image_data"},
       {R"({"text": "a", "rid": "no good"})", "rid"},
       {R"({"text": ["a", "b"], "rid": ["x"]})", "rid"},
