@@ -123,7 +123,7 @@ TEST(Inspect, AFormatThatIsNoneIsRefusedByName) {
   const std::string folder = testing::repository_path("models/heddle-tiny").string();
   for (const char* what : {"--dtype", "--kv-cache-dtype"}) {
     const Outcome outcome = run_captured(kInspect, {folder, "--graph", what, "nonsense"});
-    EXPECT_EQ(outcome.exit_code, kExitFailure);
+    EXPECT_EQ(outcome.exit_code, kExitUsage);
     EXPECT_THAT(outcome.errors, HasSubstr("nonsense"));
   }
 }
