@@ -82,16 +82,16 @@ void Admission::continue_prefills(PrefillBudget& budget, BatchPlan& plan) {
     const Sequence& sequence = *running->sequence;
     const int64_t context = running->num_planned;
     const int64_t pending = sequence.num_tokens() - context;
-    const PrefillGrant grant = budget.resume(
-        {.context_tokens = context,
-         .pending_tokens = pending,
-         .new_tokens_left =
-             new_tokens_left(sequence.request.stop.max_new_tokens, sequence.num_output_tokens()),
-         .held_tokens = pending,
-         .most_tokens =
-             std::min({parts_.pace.max_prefill_tokens(budget, context),
-                       parts_.cache.window_room(running->cached, context),
-                       tokens_with_scores(sequence, context, budget.remaining_scored_rows())})});
+    const PrefillGrant grant =
+        budget.resume({.context_tokens = context,
+                       .pending_tokens = pending,
+                       .new_tokens_left = new_tokens_left(sequence.request.stop.max_new_tokens,
+                                                          sequence.num_output_tokens()),
+                       .held_tokens = pending,
+                       .most_tokens = std::min(parts_.pace.max_prefill_tokens(budget, context),
+                                               parts_.cache.window_room(running->cached, context)),
+                       .most_scored_tokens =
+                           tokens_with_scores(sequence, context, budget.remaining_scored_rows())});
     if (grant.tokens > 0) plan_prefill(*running, grant.tokens, budget, plan);
   }
 }
@@ -120,6 +120,14 @@ std::optional<Admission::Blocked> Admission::admit_waiting(PrefillBudget& budget
       ++index;
       continue;
     }
+    const Sequence& sequence = *waiting.sequence;
+    if (sequence.wants_scores() &&
+        tokens_with_scores(sequence, parts_.cache.resume_tokens(sequence, match),
+                           budget.remaining_scored_rows()) == 0) {
+      waiting.short_of_room = false;  // it waits for rows, and others need none
+      ++index;
+      continue;
+    }
     const PrefillVerdict verdict = admit(waiting, match, budget, plan, now_seconds);
     if (verdict == PrefillVerdict::kAdmit) {
       queue.remove_at(index);
@@ -138,10 +146,10 @@ PrefillVerdict Admission::admit(const WaitingSequence& waiting, const cache::Pre
   if (parts_.running.num_free_slots() == 0) return PrefillVerdict::kNoBatchSlot;
   Sequence& sequence = *waiting.sequence;
   PrefillDemand asked = demand(sequence, match);
-  asked.most_tokens = std::min(
-      {parts_.pace.max_prefill_tokens(budget, asked.context_tokens),
-       parts_.cache.window_room(sequence, match),
-       tokens_with_scores(sequence, asked.context_tokens, budget.remaining_scored_rows())});
+  asked.most_tokens = std::min(parts_.pace.max_prefill_tokens(budget, asked.context_tokens),
+                               parts_.cache.window_room(sequence, match));
+  asked.most_scored_tokens =
+      tokens_with_scores(sequence, asked.context_tokens, budget.remaining_scored_rows());
   const PrefillGrant grant = budget.check(asked);
   if (grant.verdict != PrefillVerdict::kAdmit) return grant.verdict;
   // A page for every running sequence stays, so that an admission is not undone by the next step.
@@ -205,9 +213,9 @@ void Admission::admit_first(BatchPlan& plan, double now_seconds) {
   const int64_t pending = sequence.num_tokens() - sequence.num_computed;
   PrefillBudget step = budget(0);
   PrefillDemand asked = demand(sequence, match);
-  asked.most_tokens =
-      std::min(parts_.cache.window_room(running->cached, sequence.num_computed),
-               tokens_with_scores(sequence, sequence.num_computed, step.remaining_scored_rows()));
+  asked.most_tokens = parts_.cache.window_room(running->cached, sequence.num_computed);
+  asked.most_scored_tokens =
+      tokens_with_scores(sequence, sequence.num_computed, step.remaining_scored_rows());
   plan_prefill(*running, std::min(step.resume(asked).tokens, pending), step, plan);
 }
 

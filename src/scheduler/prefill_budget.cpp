@@ -61,7 +61,7 @@ int64_t PrefillBudget::compute_of(int64_t tokens) const {
 // Tokens of a chunk when `available` may be computed: all that are pending, or as many as end on
 // the grid.
 int64_t PrefillBudget::cut(const PrefillDemand& demand, int64_t available) const {
-  available = std::min(available, demand.most_tokens);
+  available = std::min({available, demand.most_tokens, demand.most_scored_tokens});
   if (available <= 0) return 0;
   if (compute_of(demand.pending_tokens) <= available) return demand.pending_tokens;
   const int64_t end = demand.context_tokens + available;
@@ -117,7 +117,7 @@ void PrefillBudget::take(const PrefillDemand& demand, const PrefillGrant& grant)
   input_ -= compute_of(grant.tokens);
   if (chunk_ != kUnlimited) chunk_ -= compute_of(grant.tokens);
   ++num_admitted_;
-  cut_ = cut_ || !grant.completes;
+  cut_ = cut_ || (!grant.completes && demand.most_scored_tokens >= demand.pending_tokens);
 }
 
 void PrefillBudget::pin(int64_t tokens) {

@@ -18,7 +18,8 @@
 //
 // Chunks that are not a prompt's last end on multiples of the grid, counted from the sequence's
 // first token. A chunk that would be empty then is not cut on the grid if it is the pass's first:
-// progress goes before alignment. At most one waiting request of a pass is cut.
+// progress goes before alignment. At most one waiting request of a pass is cut, those not counted
+// that find too few rows to score their tokens.
 //
 // Threading: thread-confined; a value, made anew for each pass. Cost: O(1) a call, no allocation.
 #pragma once
@@ -110,6 +111,9 @@ struct PrefillDemand {
   int64_t new_tokens_left = 0;  // max_new_tokens - output so far, at least 0
   int64_t held_tokens = 0;      // pending tokens that have pages already
   int64_t most_tokens = std::numeric_limits<int64_t>::max();  // of this pass, if they are too many
+  int64_t most_scored_tokens =
+      std::numeric_limits<int64_t>::max();  // likewise, for want of rows that score tokens: one cut
+                                            // there leaves the chunk to others
 };
 
 enum class PrefillVerdict {
