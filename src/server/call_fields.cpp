@@ -134,9 +134,10 @@ std::optional<ApiError> check_num_answers(const CallContext& context, size_t num
 
 std::optional<ApiError> check_answer_size(std::span<const Request> requests,
                                           const TokenJsonBytes& bytes, bool cumulative,
-                                          std::string_view param) {
+                                          std::string_view param, std::string_view prompt_param) {
   int64_t total = 0;
   int64_t largest = 0;
+  int64_t prompts = 0;  // the part of their logprobs
   for (const Request& request : requests) {
     const int64_t num_logprobs = request.return_logprobs ? 1 + request.top_logprobs : 0;
     const int64_t size =
@@ -144,10 +145,19 @@ std::optional<ApiError> check_answer_size(std::span<const Request> requests,
         prompt_logprobs_bytes(request, bytes);
     total += size;
     largest = std::max(largest, size);
+    const int64_t own = prompt_logprobs_bytes(request, bytes);
+    prompts = cumulative ? std::max(prompts, own) : prompts + own;
   }
   const int64_t size = cumulative ? largest : total;
   const int64_t limit = cumulative ? kMaxEventBytes : kMaxAnswerBytes;
   if (size <= limit) return std::nullopt;
+  if (prompts > limit) {
+    return invalid_value(
+        prompt_param,
+        fmt::format("The logprobs of the prompts take about {} MiB of JSON; at most {} MiB are "
+                    "allowed. Ask for those of fewer tokens, or with fewer alternatives.",
+                    prompts >> 20, limit >> 20));
+  }
   return invalid_value(
       param,
       fmt::format(

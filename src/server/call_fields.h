@@ -63,10 +63,12 @@ struct TokenJsonBytes {
 inline constexpr int64_t kMaxAnswerBytes = int64_t{2} << 30;
 inline constexpr int64_t kMaxEventBytes = int64_t{64} << 20;  // written on the I/O thread at once
 
-// The error of a call whose answer could take more. `param` is the field that limits the tokens.
+// The error of a call whose answer could take more. `param` is the field that limits the tokens,
+// `prompt_param` that which asks for logprobs of prompts: named where they alone take more.
 std::optional<ApiError> check_answer_size(std::span<const Request> requests,
                                           const TokenJsonBytes& bytes, bool cumulative,
-                                          std::string_view param);
+                                          std::string_view param,
+                                          std::string_view prompt_param = {});
 
 // The error of a stream whose first events, which have the logprobs of their prompts, could take
 // more than kMaxEventBytes. `param` is the field that asks for them.

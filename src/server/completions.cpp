@@ -229,8 +229,12 @@ class CompletionAdapter final : public ApiAdapter {
         options_.codec->decode(std::span(&token, 1), /*skip_special_tokens=*/true).empty()) {
       return;
     }
-    shown.prompt_bytes += bytes.size();
-    shown.prompt_offset += num_characters(rest.substr(0, bytes.size()));
+    // A tokenizer may put a blank before all text, which the text does not have.
+    const bool has_blank =
+        shown.prompt_bytes == 0 && bytes.starts_with(' ') && !rest.starts_with(' ');
+    const size_t num_bytes = bytes.size() - (has_blank ? 1 : 0);
+    shown.prompt_bytes += num_bytes;
+    shown.prompt_offset += num_characters(rest.substr(0, num_bytes));
   }
 
   [[nodiscard]] std::string_view echo_of(size_t index) const {
@@ -367,7 +371,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   const TokenJsonBytes bytes{.token = answer.return_token_ids ? 13 : 5, .logprob = 35};
   if (auto error = answer.streaming.stream
                        ? check_prompt_logprobs_size(call.requests, bytes, "echo")
-                       : check_answer_size(call.requests, bytes, false, "max_tokens")) {
+                       : check_answer_size(call.requests, bytes, false, "max_tokens", "echo")) {
     return *error;
   }
   answer.id = call.id;

@@ -528,7 +528,7 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
   }
   if (auto error =
           check_answer_size(call.requests, bytes, answer.stream && !answer.stream_increments,
-                            "sampling_params.max_new_tokens")) {
+                            "sampling_params.max_new_tokens", "logprob_start_len")) {
     return *error;
   }
   if (session.params) {

@@ -195,6 +195,13 @@ TEST_F(PromptLogprobsTest, TheirSizeCountsInTheLimitsOfAnswersAndEvents) {
   body["n"] = 40;
   reply = post("/v1/completions", body);
   EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(error_of(reply)["param"], "echo") << "no limit of tokens would help";
+  EXPECT_THAT(std::string(error_of(reply)["message"]),
+              StartsWith("The logprobs of the prompts take about "));
+  body["max_tokens"] = 900000;
+  body["prompt"] = "ab";
+  reply = post("/v1/completions", body);
+  EXPECT_EQ(error_of(reply)["param"], "max_tokens");
   EXPECT_THAT(std::string(error_of(reply)["message"]),
               HasSubstr("beside the logprobs of the prompt"));
   reply = post("/generate", {{"input_ids", prompt},
