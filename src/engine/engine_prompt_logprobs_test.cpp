@@ -277,8 +277,8 @@ TEST_F(EnginePromptLogprobsTest, ACancelledRequestEndsWithWhatWasScored) {
 }
 
 TEST_F(EnginePromptLogprobsTest, WhereNoneCanBeComputedTheyAreRefused) {
+  Received received;  // outlives the engine, which ends the request that is left
   EngineFixture fixture;
-  Received received;
   const Status status = fixture.submit(scored("r", 3, 0), received);
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
   EXPECT_TRUE(fixture.submit(scored("nothing to score", 3, 3), received).ok());
