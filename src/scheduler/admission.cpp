@@ -120,18 +120,15 @@ std::optional<Admission::Blocked> Admission::admit_waiting(PrefillBudget& budget
       ++index;
       continue;
     }
-    const Sequence& sequence = *waiting.sequence;
-    if (sequence.wants_scores() &&
-        tokens_with_scores(sequence, parts_.cache.resume_tokens(sequence, match),
-                           budget.remaining_scored_rows()) == 0) {
-      waiting.short_of_room = false;  // it waits for rows, and others need none
-      ++index;
-      continue;
-    }
     const PrefillVerdict verdict = admit(waiting, match, budget, plan, now_seconds);
     if (verdict == PrefillVerdict::kAdmit) {
       queue.remove_at(index);
       if (budget.stop() != PrefillVerdict::kAdmit) return std::nullopt;
+      continue;
+    }
+    if (verdict == PrefillVerdict::kBudget && lacks_scored_rows(*waiting.sequence, match, budget)) {
+      waiting.short_of_room = false;  // others need no such rows
+      ++index;
       continue;
     }
     const bool may_preempt = options_.by_priority && options_.preemption;
@@ -139,6 +136,15 @@ std::optional<Admission::Blocked> Admission::admit_waiting(PrefillBudget& budget
     return Blocked{.waiting = waiting, .match = match};
   }
   return std::nullopt;
+}
+
+// Whether it would have more of its prompt computed if the step could score more tokens.
+bool Admission::lacks_scored_rows(const Sequence& sequence, const cache::PrefixMatch& match,
+                                  const PrefillBudget& budget) const {
+  if (!sequence.wants_scores()) return false;
+  const int64_t start = parts_.cache.resume_tokens(sequence, match);
+  return tokens_with_scores(sequence, start, budget.remaining_scored_rows()) <
+         sequence.num_tokens() - start;
 }
 
 PrefillVerdict Admission::admit(const WaitingSequence& waiting, const cache::PrefixMatch& match,

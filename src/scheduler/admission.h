@@ -104,6 +104,9 @@ class Admission {
   [[nodiscard]] PrefillDemand demand(const request::Sequence& sequence,
                                      const cache::PrefixMatch& match) const;
   [[nodiscard]] bool lacks_state() const;
+  [[nodiscard]] bool lacks_scored_rows(const request::Sequence& sequence,
+                                       const cache::PrefixMatch& match,
+                                       const PrefillBudget& budget) const;
   [[nodiscard]] cache::PrefixMatch match_of(const WaitingSequence& waiting) const;
   PrefillVerdict admit(const WaitingSequence& waiting, const cache::PrefixMatch& match,
                        PrefillBudget& budget, request::BatchPlan& plan, double now_seconds);

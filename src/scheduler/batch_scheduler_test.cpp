@@ -77,28 +77,29 @@ TEST(BatchSchedulerTest, CutsLongPromptsOnTheGridWhileRunningStreamsAdvance) {
 }
 
 TEST(BatchSchedulerTest, PromptsThatAreScoredLeaveTheChunkToOthers) {
-  BatchSchedulerOptions options = without_cache();
-  options.chunked_prefill_tokens = 64;
-  options.cache.pools.max_scored_rows = 8;
-  SchedulerFixture fixture(options);
-  const auto submit_scored = [&](int64_t num_tokens) {
-    Request request;
-    request.prompt = fixture.unique_prompt(num_tokens);
-    request.stop.max_new_tokens = 1;
-    request.prompt_logprobs = {.from = 0, .top = 0};
-    ASSERT_TRUE(fixture.scheduler->submit(fixture.make(std::move(request))).ok());
-  };
-  submit_scored(30);
-  submit_scored(20);
-  fixture.submit(100, 1);
-  ASSERT_TRUE(fixture.step());
-  EXPECT_THAT(fixture.planned(), ElementsAre(std::pair(0, 8), std::pair(2, 56)))
-      << "the second finds no row and is passed by, the third is cut by the chunk alone";
-  ASSERT_TRUE(fixture.step());
-  EXPECT_THAT(fixture.planned(), ElementsAre(std::pair(0, 8), std::pair(2, 44)));
-  fixture.run();
-  EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
-  for (const auto& sequence : fixture.sequences) EXPECT_FALSE(sequence->wants_scores());
+  for (const int64_t rows : {8, 12}) {  // no row is left for the second; too few for the grid of 8
+    SCOPED_TRACE(fmt::format("{} rows", rows));
+    BatchSchedulerOptions options = without_cache();
+    options.chunked_prefill_tokens = 64;
+    options.cache.pools.max_scored_rows = rows;
+    SchedulerFixture fixture(options);
+    for (const int64_t num_tokens : {30, 20}) {
+      Request request;
+      request.prompt = fixture.unique_prompt(num_tokens);
+      request.stop.max_new_tokens = 1;
+      request.prompt_logprobs = {.from = 0, .top = 0};
+      ASSERT_TRUE(fixture.scheduler->submit(fixture.make(std::move(request))).ok());
+    }
+    fixture.submit(100, 1);
+    ASSERT_TRUE(fixture.step());
+    EXPECT_THAT(fixture.planned(), ElementsAre(std::pair(0, 8), std::pair(2, 56)))
+        << "the second is passed by, the third is cut by the chunk alone";
+    ASSERT_TRUE(fixture.step());
+    EXPECT_THAT(fixture.planned(), ElementsAre(std::pair(0, 8), std::pair(2, 44)));
+    fixture.run();
+    EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
+    for (const auto& sequence : fixture.sequences) EXPECT_FALSE(sequence->wants_scores());
+  }
 }
 
 TEST(BatchSchedulerTest, TakesPagesAndSlotTogetherOrNotAtAll) {
