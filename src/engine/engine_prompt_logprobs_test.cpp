@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// What a request got of its prompt, and when.
+// The logprobs of its prompt that a request got, and when.
 struct Scores {
   std::vector<TokenLogprob> logprobs;
   int64_t num_later = 0;  // in events after the first

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What 40 equal steps that decode write.
+// The lines that 40 equal steps that decode write.
 std::string line_of(StepLog& log, const StepFacts& step) {
   ::testing::internal::CaptureStderr();
   set_log_level(LogLevel::kDebug);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the enums of EngineOptions that name number formats mean to a forward pass.
+// The dtypes and roundings of a forward pass that the enums of EngineOptions name.
 #pragma once
 
 #include <optional>

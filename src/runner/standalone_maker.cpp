@@ -182,8 +182,8 @@ bool StandaloneMaker::list_unread(const BatchPlan& plan, const request::BatchSlo
   return more;
 }
 
-// What others have written for the same text meanwhile need not be read, if no state is needed. The
-// last token is: a draft follows from it.
+// Rows that other texts have written for the same tokens meanwhile need not be read, if no state is
+// needed. The last token is read: a draft follows from it.
 void StandaloneMaker::pass_over_written(Text& text, std::span<const int32_t> pages) const {
   if (states_ || text.unread.empty()) return;
   const int64_t written = std::min(written_.count(pages, text.num_read), text.num_known() - 1);

@@ -192,7 +192,7 @@ TEST(DraftTreeStatisticsTest, RandomTreesAndFiltersKeepTheDistribution) {
   }
 }
 
-// What one draft and its child yield: the sum of the probabilities on the way.
+// The mean number of accepted drafts is the sum of the probabilities on the way.
 TEST(DraftTreeStatisticsTest, DraftsHoldAsOftenAsTheyAreDrawn) {
   Model model;
   constexpr int kTexts = 100000;

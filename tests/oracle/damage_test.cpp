@@ -13,7 +13,7 @@ namespace {
 
 using testing::VerifyFault;
 
-// What is done on purpose.
+// A fault that is put in on purpose, and how soon it must be seen.
 struct Bug {
   Damage damage = Damage::kNone;
   VerifyFault fault = VerifyFault::kNone;

@@ -33,7 +33,7 @@
 
 namespace heddle::testing {
 
-// What a device may do wrong when it verifies drafts.
+// A fault of a device that verifies drafts.
 enum class VerifyFault {
   kNone,
   kStateOfWrongParent,   // a draft of a tree starts from the state of the draft before it
