@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -38,22 +39,42 @@ void take(const RequestEvent& event, ExactAnswer& answer) {
   answer.drafts = event.drafts;
 }
 
+struct Numbers {
+  int conversations;
+  int turns;
+  std::vector<int64_t> systems;  // the lengths of their prompts
+  std::vector<int64_t> others;   // of prompts that have nothing to do with conversations
+  int again;                     // prompts of a later turn that come again, and as many forks
+};
+
+Numbers numbers_of(Extent extent) {
+  if (extent == Extent::kWhole) {
+    return {.conversations = 8,
+            .turns = 4,
+            .systems = {64, 100, 193},
+            .others = {20, 63, 64, 65, 127, 200, 257, 600, 1500},
+            .again = 4};
+  }
+  return {.conversations = 4,
+          .turns = 3,
+          .systems = {64, 100},
+          .others = {20, 64, 65, 400},
+          .again = 1};
+}
+
 // Builds the requests wave by wave, from what was answered to the ones before.
 class WorkloadMaker {
  public:
-  explicit WorkloadMaker(Engine& engine) : engine_(engine) {}
+  WorkloadMaker(Engine& engine, Extent extent) : engine_(engine), numbers_(numbers_of(extent)) {}
 
   ExactWorkload make() {
-    for (const int64_t length : {64, 100, 193}) systems_.push_back(letters(length));
+    for (const int64_t length : numbers_.systems) systems_.push_back(letters(length));
     add_first_turns();
-    for (int turn = 1; turn < kTurns; ++turn) add_next_turns();
+    for (int turn = 1; turn < numbers_.turns; ++turn) add_next_turns();
     return std::move(workload_);
   }
 
  private:
-  static constexpr int kConversations = 8;
-  static constexpr int kTurns = 4;
-
   int64_t between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
   }
@@ -93,17 +114,17 @@ class WorkloadMaker {
   // Also those that have nothing to do with conversations; one of them is long.
   void add_first_turns() {
     Wave wave;
-    for (int i = 0; i < kConversations; ++i) {
+    for (int i = 0; i < numbers_.conversations; ++i) {
       Tokens prompt = systems_[static_cast<size_t>(i) % systems_.size()];
       request_boundary_ = std::ssize(prompt);
       append(prompt, letters(between(10, 60)));
       wave.push_back(request(std::move(prompt)));
       wave.back().role_boundaries = {request_boundary_};
     }
-    for (const int64_t length : {20, 63, 64, 65, 127, 200, 257, 600, 1500}) {
-      wave.push_back(request(letters(length)));
+    for (const int64_t length : numbers_.others) wave.push_back(request(letters(length)));
+    for (int i = 0; i < numbers_.conversations; ++i) {
+      conversations_.push_back(static_cast<size_t>(i));
     }
-    for (size_t i = 0; i < kConversations; ++i) conversations_.push_back(i);
     close(std::move(wave));
   }
 
@@ -127,11 +148,11 @@ class WorkloadMaker {
     const auto any = [&]() -> const Tokens& {
       for (;;) {  // the long ones come once
         const auto& prompt = prompts[static_cast<size_t>(between(0, std::ssize(prompts) - 1))];
-        if (prompt.size() < 600) return prompt;
+        if (prompt.size() < 400) return prompt;
       }
     };
-    for (int i = 0; i < 4; ++i) wave.push_back(request(any()));
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < numbers_.again; ++i) wave.push_back(request(any()));
+    for (int i = 0; i < numbers_.again; ++i) {
       Tokens prompt = any();
       prompt.resize(static_cast<size_t>(between(1, std::ssize(prompt))));
       append(prompt, letters(between(1, 80)));
@@ -141,6 +162,7 @@ class WorkloadMaker {
   }
 
   Engine& engine_;
+  Numbers numbers_;
   ExactWorkload workload_;
   std::mt19937_64 random_{20};
   std::vector<Tokens> systems_;
@@ -197,9 +219,9 @@ void choose_kernels(EngineOptions& options, Kernels kernels) {
   if (kernels == Kernels::kExactFp8) options.kv_cache_dtype = KvCacheDtype::kFp8E4m3;
 }
 
-const ExactWorkload& exact_workload(const std::string& device, Kernels kernels) {
-  static std::map<std::pair<std::string, Kernels>, ExactWorkload> workloads;
-  const auto known = workloads.find({device, kernels});
+const ExactWorkload& exact_workload(const std::string& device, Kernels kernels, Extent extent) {
+  static std::map<std::tuple<std::string, Kernels, Extent>, ExactWorkload> workloads;
+  const auto known = workloads.find({device, kernels, extent});
   if (known != workloads.end()) return known->second;
   EngineOptions options{.model_dir = repository_path("models/heddle-tiny"),
                         .device = device,
@@ -212,7 +234,7 @@ const ExactWorkload& exact_workload(const std::string& device, Kernels kernels) 
   options.scheduling.overlap = false;
   auto engine = Engine::create(options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
-  return workloads[{device, kernels}] = WorkloadMaker(**engine).make();
+  return workloads[{device, kernels, extent}] = WorkloadMaker(**engine, extent).make();
 }
 
 }  // namespace heddle::testing

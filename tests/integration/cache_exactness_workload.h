@@ -35,6 +35,9 @@ struct ExactAnswer {
 // A number of requests that may run at the same time; those of a later wave build on their answers.
 using Wave = std::vector<Request>;
 
+// How many requests a workload has: some 65, of which one is long, or 20 of the same kinds.
+enum class Extent { kWhole, kTwenty };
+
 struct ExactWorkload {
   std::vector<Wave> waves;
   std::vector<ExactAnswer> answers;  // cold and alone, in order of the waves
@@ -51,7 +54,8 @@ enum class Kernels { kExact, kExactFp8, kFast };
 
 // Computed once each on a device ("cpu", "cuda"), by an engine without a cache that has one request
 // at a time and launches kernel by kernel.
-const ExactWorkload& exact_workload(const std::string& device, Kernels kernels);
+const ExactWorkload& exact_workload(const std::string& device, Kernels kernels,
+                                    Extent extent = Extent::kWhole);
 
 // Sets what `kernels` ask for.
 void choose_kernels(EngineOptions& options, Kernels kernels);
