@@ -13,7 +13,6 @@
 #include "server/anthropic_messages.h"
 #include "server/api_description.h"
 #include "server/call_fields.h"
-#include "server/captured_exchange.h"
 #include "server/chat_completions.h"
 #include "server/completions.h"
 #include "server/dashboard.h"
@@ -56,11 +55,6 @@ HttpResponse json_response(int status, const Json& body) {
   return {.status = status, .headers = {}, .body = dump_json(body)};
 }
 
-HttpResponse retry_later(HttpResponse response) {
-  response.headers.emplace_back("Retry-After", "5");
-  return response;
-}
-
 }  // namespace
 
 ApiHandler::ApiHandler(ServerOptions options)
@@ -68,6 +62,7 @@ ApiHandler::ApiHandler(ServerOptions options)
       gate_(options_),
       weight_version_(options_.weight_version),
       responses_(std::make_shared<ResponseStore>(options_.unix_time)),
+      background_(host_, responses_, [this](const HttpRequest& own) { gate_.forget(own); }),
       workers_(std::make_unique<WorkerPool>(options_.num_workers, kMaxQueuedWork)) {}
 
 ApiHandler::~ApiHandler() = default;
@@ -104,11 +99,6 @@ void ApiHandler::set_files(std::unique_ptr<FileStore> files) {
       std::move(files));
 }
 
-void ApiHandler::set_load_progress(int64_t done_bytes, int64_t total_bytes) {
-  load_done_bytes_ = done_bytes;
-  load_total_bytes_ = total_bytes;
-}
-
 void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
                        Json configuration) {
   engine_ = std::move(engine);
@@ -126,9 +116,7 @@ void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec
   if (options_.served_model_names.empty()) {
     options_.served_model_names.push_back(engine_->model_info().name);
   }
-  loaded_ = true;
-  auto loading = State::kLoading;
-  state_.compare_exchange_strong(loading, State::kReady);  // not if a drain came first
+  health_.serve(*engine_);
 }
 
 void ApiHandler::set_up_answers() {
@@ -149,14 +137,12 @@ void ApiHandler::set_up_answers() {
   }
 }
 
-void ApiHandler::announce_shutdown() { leaving_ = true; }
-
 void ApiHandler::replace_keys(std::vector<ApiKey> keys) {
   post_([this, keys = std::move(keys)]() mutable { gate_.keys().replace_named(std::move(keys)); });
 }
 
 Engine* ApiHandler::begin_drain() {
-  state_ = State::kDraining;
+  health_.begin_drain();
   post_([this] { host_.draining = true; });
   return engine_.get();
 }
@@ -169,12 +155,8 @@ void ApiHandler::tear_down() {
 
 Admission ApiHandler::on_head(HttpRequest& request, HttpHeaders& common_headers) {
   gate_.identify(request, common_headers);
-  std::optional<ApiError> closed;
-  const State state = state_;
-  if (state == State::kLoading) closed = loading_error();
-  if (state == State::kDraining) closed = shutting_down_error();
   const Route* route = find_route(request.path);
-  return {.refusal = gate_.refusal_of(request, route, closed),
+  return {.refusal = gate_.refusal_of(request, route, health_.closed()),
           .max_body_bytes = route != nullptr ? route->max_body_bytes : kNoBody};
 }
 
@@ -184,16 +166,16 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
   if (route == nullptr) return;  // on_head() refused it
   switch (route->endpoint) {
     case Endpoint::kHealth:
-      exchange->respond(health());
+      exchange->respond(health_.health());
       break;
     case Endpoint::kHealthGenerate:
-      check_health_by_generating(std::move(exchange));
+      health_.check_by_generating(post_, post_after_, std::move(exchange));
       break;
     case Endpoint::kServerInfo:
       exchange->respond(server_facts(request));
       break;
     case Endpoint::kReady:
-      exchange->respond(readiness());
+      exchange->respond(health_.readiness());
       break;
     case Endpoint::kLive:
       exchange->respond(json_response(200, {{"status", "alive"}}));
@@ -257,7 +239,7 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       call(std::move(exchange), prepare_responses);
       break;
     case Endpoint::kOneResponse:
-      exchange->respond(one_response(request));
+      exchange->respond(background_.answer(request));
       break;
     case Endpoint::kOllamaChat:
       call(std::move(exchange), prepare_ollama_chat);
@@ -376,7 +358,7 @@ void ApiHandler::on_answered(const HttpRequest* request, const Answered& answere
 
 // A worker stops encoding once nobody waits for it.
 tokenizer::CancellationCheck ApiHandler::cancellation_of(const Exchange& exchange) const {
-  return [this, &exchange] { return exchange.gone() || state_ == State::kDraining; };
+  return [this, &exchange] { return exchange.gone() || health_.draining(); };
 }
 
 CallContext ApiHandler::context_of(const HttpRequest& request,
@@ -433,9 +415,8 @@ void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
     // The last references end on the I/O thread, where exchanges and early aborts live.
     post_([this, prepare, exchange = std::move(exchange), prepared, arrived = std::move(arrived)] {
       const auto* const read = std::get_if<PreparedCall>(prepared.get());
-      // Another call with the same header came first: this one gets an id of its own.
-      if (read != nullptr && read->background && !read->id_is_callers &&
-          responses_->contains(read->id)) {
+      // Another call with the same header came first.
+      if (read != nullptr && background_.needs_other_id(*read)) {
         return this->call(exchange, prepare);
       }
       exchange->release_body();
@@ -446,68 +427,13 @@ void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
       } else {
         PreparedCall& call = std::get<PreparedCall>(*prepared);
         if (call.background) {
-          run_in_background(exchange, std::move(call), *arrived);
+          background_.start(exchange, std::move(call), *arrived);
         } else {
           Generation::start(host_, exchange, std::move(call), *arrived);
         }
       }
     });
   });
-}
-
-void ApiHandler::run_in_background(const std::shared_ptr<Exchange>& exchange, PreparedCall call,
-                                   const EarlyAborts::Call& arrived) {
-  if (exchange->gone()) return;  // it does not know the id
-  const HttpRequest& request = exchange->request();
-  const std::string id = call.id;
-  if (responses_->contains(id)) {
-    exchange->respond(error_response(
-        invalid_value("rid",
-                      fmt::format("`rid` \"{}\" belongs to a response that runs or is kept.", id)),
-        request));
-    return;
-  }
-  HttpRequest own{.method = request.method,
-                  .path = request.path,
-                  .query = {},
-                  .headers = {},
-                  .body = {},
-                  .id = call.id,
-                  .arrived_at = request.arrived_at,
-                  .key = request.key,
-                  .counted = exchange->hand_over_count(),
-                  .error_form = request.error_form};
-  BackgroundAnswer background = std::move(*call.background);
-  // Shared with the answer: what is refused before it ran at all is this request's own answer.
-  const auto client = std::make_shared<std::shared_ptr<Exchange>>(exchange);
-  const auto on_answer = [this, client, own, holder = background.holder](HttpResponse answer) {
-    gate_.forget(own);
-    if (answer.status == 200) return;  // the adapter has kept the response
-    if (*client != nullptr) return std::exchange(*client, nullptr)->respond(std::move(answer));
-    Json reason = {{"code", "server_error"}, {"message", "The answer was cut off."}};
-    const Json failure = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
-    if (failure.is_object()) {
-      const Json& error = failure.contains("error") ? failure["error"] : failure;
-      if (error.value("code", Json()).is_string()) reason["code"] = error["code"];
-      reason["message"] = error.value("message", reason["message"]);
-    }
-    const auto running = responses_->find(own.id, holder);
-    if (running == nullptr) return;  // newer ones have taken its room
-    responses_->replace(own.id, {.body = with_state(running->body, "failed", reason),
-                                 .messages = Json::array(),
-                                 .holder = holder});
-  };
-  call.background.reset();
-  exchange->rename(id);
-  Generation::start(host_, std::make_shared<CapturedExchange>(own, on_answer), std::move(call),
-                    arrived);
-  if (*client == nullptr) return;  // it was refused
-  // Its events come later, on this thread.
-  responses_->put(id, {.body = std::move(background.running),
-                       .messages = Json::array(),
-                       .holder = std::move(background.holder),
-                       .is_running = true});
-  std::exchange(*client, nullptr)->respond({.headers = {}, .body = std::move(background.queued)});
 }
 
 void ApiHandler::ask(std::shared_ptr<Exchange> exchange, Answer answer) {
@@ -618,7 +544,7 @@ HttpResponse ApiHandler::update_weight_version(const HttpRequest& request) {
 }
 
 HttpResponse ApiHandler::load(const HttpRequest& request, Endpoint endpoint) const {
-  if (!loaded_) return error_response(loading_error(), request);
+  if (!health_.loaded()) return error_response(loading_error(), request);
   const EngineStats stats = engine_->stats();
   const std::chrono::duration<double> steady = std::chrono::steady_clock::now().time_since_epoch();
   const LoadClock now{.steady_seconds = steady.count(), .unix_seconds = options_.unix_time()};
@@ -629,7 +555,7 @@ HttpResponse ApiHandler::load(const HttpRequest& request, Endpoint endpoint) con
 
 void ApiHandler::inspect(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
-  if (!loaded_) return exchange->respond(error_response(loading_error(), request));
+  if (!health_.loaded()) return exchange->respond(error_response(loading_error(), request));
   auto options = read_inspection(context_of(request, nullptr), request.body);
   if (const auto* const error = std::get_if<ApiError>(&options)) {
     return exchange->respond(error_response(*error, request));
@@ -646,44 +572,8 @@ HttpResponse ApiHandler::metrics(const HttpRequest& request) const {
   }
   return {.content_type = std::string(kMetricsContentType),
           .headers = {},
-          .body = (loaded_ ? engine_->metrics_text() + codec_->metrics_text() : "") +
+          .body = (health_.loaded() ? engine_->metrics_text() + codec_->metrics_text() : "") +
                   http_metrics_.to_text()};
-}
-
-std::string_view ApiHandler::status_word(const EngineStats& stats) const {
-  const State state = state_;
-  if (state == State::kDraining) return "draining";
-  if (state == State::kLoading) return "loading";
-  if (!engine_->health().ok()) return "failed";
-  if (stats.last_step_seconds_ago > stats.stuck_after_seconds) return "stuck";
-  return stats.paused ? "paused" : "ok";
-}
-
-HttpResponse ApiHandler::health() const {
-  const EngineStats stats = loaded_ ? engine_->stats() : EngineStats();
-  const std::string_view status = status_word(stats);
-  if (status == "draining" || status == "failed") {
-    return retry_later(json_response(503, {{"status", status}}));
-  }
-  if (status == "loading") {
-    const auto total = static_cast<double>(load_total_bytes_.load());
-    const double progress = total > 0 ? static_cast<double>(load_done_bytes_.load()) / total : 0;
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started_at_;
-    HttpResponse response = json_response(
-        503, {{"status", status}, {"progress", progress}, {"elapsed_s", elapsed.count()}});
-    response.headers.emplace_back("Retry-After", "1");
-    return response;
-  }
-  if (status == "stuck") {
-    return retry_later(json_response(503, {{"status", status},
-                                           {"last_step_seconds_ago", stats.last_step_seconds_ago},
-                                           {"stuck_after_seconds", stats.stuck_after_seconds}}));
-  }
-  return json_response(200, {{"status", status},
-                             {"running", stats.num_running},
-                             {"waiting", stats.num_waiting},
-                             {"device", engine_->model_info().device},
-                             {"device_reason", engine_->model_info().device_reason}});
 }
 
 bool ApiHandler::is_quiet(std::string_view path) const {
@@ -691,36 +581,10 @@ bool ApiHandler::is_quiet(std::string_view path) const {
       options_.quiet_paths, [path](const std::string& prefix) { return path.starts_with(prefix); });
 }
 
-// A paused engine is healthy, but requests that come now wait until it is resumed.
-HttpResponse ApiHandler::readiness() const {
-  HttpResponse response = health();
-  if (response.status == 200 && leaving_) {
-    return retry_later(json_response(503, {{"status", "draining"}}));
-  }
-  if (response.status == 200 && engine_->stats().paused) {
-    return retry_later(json_response(503, {{"status", "paused"}}));
-  }
-  return response;
-}
-
-// An engine that generates shows by its steps that it can: only an idle one is asked to.
-void ApiHandler::check_health_by_generating(std::shared_ptr<Exchange> exchange) {
-  HttpResponse response = health();
-  if (response.status == 200) {
-    const EngineStats stats = engine_->stats();
-    if (!stats.paused && stats.num_running + stats.num_waiting == 0) {
-      health_generate(*engine_, post_, post_after_, stats.stuck_after_seconds, std::move(exchange),
-                      [this] { return health(); });
-      return;
-    }
-  }
-  exchange->respond(std::move(response));
-}
-
 HttpResponse ApiHandler::server_facts(const HttpRequest& request) const {
-  if (!loaded_) return error_response(loading_error(), request);
+  if (!health_.loaded()) return error_response(loading_error(), request);
   const EngineStats stats = engine_->stats();
-  Json info = server_info(options_, configuration_, *engine_, stats, status_word(stats));
+  Json info = server_info(options_, configuration_, *engine_, stats, health_.word(stats));
   info["weight_version"] = weight_version_.get().name;
   if (const auto origin = weight_version_.origin()) {
     info["model_path"] = origin->model_path;
@@ -730,7 +594,7 @@ HttpResponse ApiHandler::server_facts(const HttpRequest& request) const {
 }
 
 HttpResponse ApiHandler::model_facts(const HttpRequest& request) const {
-  if (!loaded_) return error_response(loading_error(), request);
+  if (!health_.loaded()) return error_response(loading_error(), request);
   const ModelInfo& model = engine_->model_info();
   const std::string& preset = options_.answers.preferred_sampling_params;
   const Json preferred = preset.empty() ? Json() : Json::parse(preset);
@@ -768,51 +632,14 @@ std::vector<std::string> ApiHandler::names_for(const HttpRequest& request) const
 }
 
 HttpResponse ApiHandler::model_list(const HttpRequest& request) const {
-  if (!loaded_) return error_response(loading_error(), request);
+  if (!health_.loaded()) return error_response(loading_error(), request);
   Json data = Json::array();
   for (const std::string& name : names_for(request)) data.push_back(model_entry(name));
   return json_response(200, {{"object", "list"}, {"data", std::move(data)}});
 }
 
-HttpResponse ApiHandler::one_response(const HttpRequest& request) {
-  constexpr std::string_view kCancel = "/cancel";
-  std::string id = request.path.substr(kResponsePrefix.size());
-  const bool cancels = request.method == "POST" && id.ends_with(kCancel);
-  if (cancels) id.resize(id.size() - kCancel.size());
-  const auto response = responses_->find(id, request.key == nullptr ? "" : request.key->name);
-  if (response == nullptr || (request.method == "POST" && !cancels)) {
-    return error_response({.status = 404,
-                           .code = "response_not_found",
-                           .message = fmt::format("There is no response `{}`; responses are kept "
-                                                  "for an hour.",
-                                                  printable(id, 128)),
-                           .param = "response_id"},
-                          request);
-  }
-  return cancels ? cancel_response(request, id, *response)
-                 : HttpResponse{.headers = {}, .body = response->body};
-}
-
-HttpResponse ApiHandler::cancel_response(const HttpRequest& request, const std::string& id,
-                                         const StoredResponse& response) {
-  if (!response.is_running) {
-    return error_response({.code = "invalid_value",
-                           .message = fmt::format("The response `{}` has ended. One that does not "
-                                                  "run in the background ends with its connection.",
-                                                  id),
-                           .param = "response_id"},
-                          request);
-  }
-  static_cast<void>(Generation::abort(host_, id));  // it is live: its abort needs no room
-  StoredResponse shown = response;                  // until the engine has ended it
-  shown.body = with_state(response.body, "cancelled");
-  HttpResponse answer{.headers = {}, .body = shown.body};
-  responses_->replace(id, std::move(shown));
-  return answer;
-}
-
 HttpResponse ApiHandler::one_model(const HttpRequest& request) const {
-  if (!loaded_) return error_response(loading_error(), request);
+  if (!health_.loaded()) return error_response(loading_error(), request);
   const std::string_view id = std::string_view(request.path).substr(kModelPrefix.size());
   for (const std::string& name : names_for(request)) {
     if (name == id) return json_response(200, model_entry(name));

@@ -3,12 +3,10 @@
 // paths, wrong methods, missing keys), answers small questions itself and sends API calls to the
 // workers.
 //
-// Threading: confined to the I/O thread, but for set_load_progress(), serve(), announce_shutdown(),
-//            replace_keys(), begin_drain() and tear_down(), which the server's owner calls.
+// Threading: confined to the I/O thread, but for serve(), replace_keys(), begin_drain() and
+//            tear_down(), which the server's owner calls. health() says its own.
 #pragma once
 
-#include <atomic>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -21,13 +19,14 @@
 #include <heddle/engine.h>
 
 #include "server/api_adapter.h"
+#include "server/background_responses.h"
 #include "server/batch_api.h"
 #include "server/generation.h"
-#include "server/health_generate.h"
 #include "server/http_metrics.h"
 #include "server/profiler.h"
 #include "server/request_gate.h"
 #include "server/response_store.h"
+#include "server/server_health.h"
 #include "server/server_options.h"
 #include "server/session_store.h"
 #include "server/text_codec.h"
@@ -51,14 +50,11 @@ class ApiHandler final : public HttpHandler {
   // Likewise, after set_post(): where files are.
   void set_files(std::unique_ptr<FileStore> files);
 
-  void set_load_progress(int64_t done_bytes, int64_t total_bytes);
-
   // Requests are served from now on.
   void serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
              nlohmann::ordered_json configuration);
 
-  // Probes of readiness are refused from now on.
-  void announce_shutdown();
+  ServerHealth& health() { return health_; }
 
   // Takes the place of all named keys.
   void replace_keys(std::vector<ApiKey> keys);
@@ -76,8 +72,6 @@ class ApiHandler final : public HttpHandler {
   void on_answered(const HttpRequest* request, const Answered& answered) override;
 
  private:
-  enum class State { kLoading, kReady, kDraining };
-
   using Prepare = PrepareResult (*)(const CallContext&, std::string_view body);
   using Answer = AnswerResult (*)(const CallContext&, std::string_view body);
 
@@ -89,12 +83,6 @@ class ApiHandler final : public HttpHandler {
 
   // Prepares on a worker, then generates.
   void call(std::shared_ptr<Exchange> exchange, Prepare prepare);
-
-  // A call whose client has its answer already; what it comes to is kept.
-  void run_in_background(const std::shared_ptr<Exchange>& exchange, PreparedCall call,
-                         const EarlyAborts::Call& arrived);
-  [[nodiscard]] HttpResponse cancel_response(const HttpRequest& request, const std::string& id,
-                                             const StoredResponse& response);
 
   // Answers from a worker.
   void ask(std::shared_ptr<Exchange> exchange, Answer answer);
@@ -108,17 +96,11 @@ class ApiHandler final : public HttpHandler {
   [[nodiscard]] HttpResponse update_weight_version(const HttpRequest& request);
   [[nodiscard]] HttpResponse load(const HttpRequest& request, Endpoint endpoint) const;
 
-  // One word: "ok", or what is the matter. `stats` are the engine's, if there is one.
-  [[nodiscard]] std::string_view status_word(const EngineStats& stats) const;
-  [[nodiscard]] HttpResponse health() const;
-  [[nodiscard]] HttpResponse readiness() const;
   [[nodiscard]] HttpResponse server_facts(const HttpRequest& request) const;
-  void check_health_by_generating(std::shared_ptr<Exchange> exchange);
   void inspect(std::shared_ptr<Exchange> exchange);
   [[nodiscard]] HttpResponse metrics(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse model_facts(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse model_list(const HttpRequest& request) const;
-  [[nodiscard]] HttpResponse one_response(const HttpRequest& request);
   [[nodiscard]] HttpResponse one_model(const HttpRequest& request) const;
   // The names that the sender of this request may ask for.
   [[nodiscard]] std::vector<std::string> names_for(const HttpRequest& request) const;
@@ -130,14 +112,9 @@ class ApiHandler final : public HttpHandler {
   RequestGate gate_;
   Post post_;
   PostAfter post_after_;
-  std::atomic<State> state_{State::kLoading};
-  std::atomic<bool> loaded_{false};
-  std::atomic<bool> leaving_{false};  // a drain will follow
-  std::atomic<int64_t> load_done_bytes_{0};
-  std::atomic<int64_t> load_total_bytes_{0};
-  const std::chrono::steady_clock::time_point started_at_ = std::chrono::steady_clock::now();
+  ServerHealth health_;
 
-  // Set before loaded_.
+  // Set before health_.serve().
   std::unique_ptr<Engine> engine_;
   ModelInfo model_;  // the engine's, with the sampling that this server prefers
   std::unique_ptr<TextCodec> codec_;
@@ -151,6 +128,7 @@ class ApiHandler final : public HttpHandler {
   std::unique_ptr<BatchApi> batch_api_;
   std::unique_ptr<Profiler> profiler_;
   const std::shared_ptr<ResponseStore> responses_;
+  BackgroundResponses background_;
   const std::shared_ptr<SessionStore> sessions_ = std::make_shared<SessionStore>();
 
   std::unique_ptr<WorkerPool> workers_;

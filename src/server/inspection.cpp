@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMaxRequests = 1000;
+constexpr int64_t kMostRequestsShown = 1000;
 constexpr int64_t kMaxNodes = 2000;
 constexpr int64_t kMaxNodeTokens = 64;
 constexpr size_t kMaxNameBytes = 80;  // of tenants and namespaces, which callers choose
@@ -104,7 +104,7 @@ std::variant<InspectionOptions, ApiError> read_inspection(const CallContext& con
   FieldReader fields(object);
   InspectionOptions options;
   options.max_requests =
-      fields.integer("max_requests", 0, kMaxRequests).value_or(options.max_requests);
+      fields.integer("max_requests", 0, kMostRequestsShown).value_or(options.max_requests);
   options.max_nodes = fields.integer("max_nodes", 0, kMaxNodes).value_or(options.max_nodes);
   options.max_node_tokens =
       fields.integer("max_node_tokens", 0, kMaxNodeTokens).value_or(options.max_node_tokens);

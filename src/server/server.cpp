@@ -68,7 +68,7 @@ class HeddleServer final : public Server {
   }
 
   void set_load_progress(int64_t done_bytes, int64_t total_bytes) override {
-    handler_.set_load_progress(done_bytes, total_bytes);
+    handler_.health().set_load_progress(done_bytes, total_bytes);
   }
 
   void start_serving(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
@@ -96,7 +96,7 @@ class HeddleServer final : public Server {
   }
 
   void announce_shutdown(double seconds) override {
-    handler_.announce_shutdown();
+    handler_.health().announce_shutdown();
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   }
 

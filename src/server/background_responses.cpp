@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/background_responses.h"
+
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "server/api_error.h"
+#include "server/captured_exchange.h"
+#include "server/responses.h"
+#include "server/routes.h"
+
+namespace heddle::server {
+
+using Json = nlohmann::ordered_json;
+
+BackgroundResponses::BackgroundResponses(GenerationHost& host,
+                                         std::shared_ptr<ResponseStore> responses,
+                                         std::function<void(const HttpRequest&)> forget)
+    : host_(host), responses_(std::move(responses)), forget_(std::move(forget)) {}
+
+bool BackgroundResponses::needs_other_id(const PreparedCall& call) const {
+  return call.background && !call.id_is_callers && responses_->contains(call.id);
+}
+
+void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, PreparedCall call,
+                                const EarlyAborts::Call& arrived) {
+  if (exchange->gone()) return;  // it does not know the id
+  const HttpRequest& request = exchange->request();
+  const std::string id = call.id;
+  if (responses_->contains(id)) {
+    exchange->respond(error_response(
+        invalid_value("rid",
+                      fmt::format("`rid` \"{}\" belongs to a response that runs or is kept.", id)),
+        request));
+    return;
+  }
+  HttpRequest own{.method = request.method,
+                  .path = request.path,
+                  .query = {},
+                  .headers = {},
+                  .body = {},
+                  .id = call.id,
+                  .arrived_at = request.arrived_at,
+                  .key = request.key,
+                  .counted = exchange->hand_over_count(),
+                  .error_form = request.error_form};
+  BackgroundAnswer background = std::move(*call.background);
+  // Shared with the answer: what is refused before it ran at all is this request's own answer.
+  const auto client = std::make_shared<std::shared_ptr<Exchange>>(exchange);
+  const auto on_answer = [this, client, own, holder = background.holder](HttpResponse answer) {
+    forget_(own);
+    if (answer.status == 200) return;  // the adapter has kept the response
+    if (*client != nullptr) return std::exchange(*client, nullptr)->respond(std::move(answer));
+    keep_failure(own.id, holder, answer);
+  };
+  call.background.reset();
+  exchange->rename(id);
+  Generation::start(host_, std::make_shared<CapturedExchange>(own, on_answer), std::move(call),
+                    arrived);
+  if (*client == nullptr) return;  // it was refused
+  // Its events come later, on this thread.
+  responses_->put(id, {.body = std::move(background.running),
+                       .messages = Json::array(),
+                       .holder = std::move(background.holder),
+                       .is_running = true});
+  std::exchange(*client, nullptr)->respond({.headers = {}, .body = std::move(background.queued)});
+}
+
+void BackgroundResponses::keep_failure(const std::string& id, const std::string& holder,
+                                       const HttpResponse& answer) {
+  const auto running = responses_->find(id, holder);
+  if (running == nullptr) return;  // newer ones have taken its room
+  Json reason = {{"code", "server_error"}, {"message", "The answer was cut off."}};
+  const Json failure = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
+  if (failure.is_object()) {
+    const Json& error = failure.contains("error") ? failure["error"] : failure;
+    if (error.value("code", Json()).is_string()) reason["code"] = error["code"];
+    reason["message"] = error.value("message", reason["message"]);
+  }
+  responses_->replace(id, {.body = with_state(running->body, "failed", reason),
+                           .messages = Json::array(),
+                           .holder = holder});
+}
+
+HttpResponse BackgroundResponses::answer(const HttpRequest& request) {
+  constexpr std::string_view kCancel = "/cancel";
+  std::string id = request.path.substr(kResponsePrefix.size());
+  const bool cancels = request.method == "POST" && id.ends_with(kCancel);
+  if (cancels) id.resize(id.size() - kCancel.size());
+  const auto response = responses_->find(id, request.key == nullptr ? "" : request.key->name);
+  if (response == nullptr || (request.method == "POST" && !cancels)) {
+    return error_response({.status = 404,
+                           .code = "response_not_found",
+                           .message = fmt::format("There is no response `{}`; responses are kept "
+                                                  "for an hour.",
+                                                  printable(id, 128)),
+                           .param = "response_id"},
+                          request);
+  }
+  return cancels ? cancel(request, id, *response)
+                 : HttpResponse{.headers = {}, .body = response->body};
+}
+
+HttpResponse BackgroundResponses::cancel(const HttpRequest& request, const std::string& id,
+                                         const StoredResponse& response) {
+  if (!response.is_running) {
+    return error_response({.code = "invalid_value",
+                           .message = fmt::format("The response `{}` has ended. One that does not "
+                                                  "run in the background ends with its connection.",
+                                                  id),
+                           .param = "response_id"},
+                          request);
+  }
+  static_cast<void>(Generation::abort(host_, id));  // it is live: its abort needs no room
+  StoredResponse shown = response;                  // until the engine has ended it
+  shown.body = with_state(response.body, "cancelled");
+  HttpResponse answer{.headers = {}, .body = shown.body};
+  responses_->replace(id, std::move(shown));
+  return answer;
+}
+
+}  // namespace heddle::server

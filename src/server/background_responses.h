@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// BackgroundResponses: the answers to POST /v1/responses with `background`, whose clients have
+// theirs ("queued") before the model's: they fetch what it has come to, or cancel it, by its id.
+// Also answers what of the ResponseStore's is asked for by id: those of the foreground are kept
+// there too.
+//
+// Threading: confined to the I/O thread.
+// Cost:      O(1) and copies of a body.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "server/api_adapter.h"
+#include "server/early_aborts.h"
+#include "server/exchange.h"
+#include "server/generation.h"
+#include "server/response_store.h"
+
+namespace heddle::server {
+
+class BackgroundResponses {
+ public:
+  // `host` outlives this. `forget` is called with a request that no longer counts for its key
+  // (RequestGate).
+  BackgroundResponses(GenerationHost& host, std::shared_ptr<ResponseStore> responses,
+                      std::function<void(const HttpRequest&)> forget);
+
+  // Whether the id of a call for the background, which the server gave it, is a kept response's by
+  // now: the call needs another one.
+  [[nodiscard]] bool needs_other_id(const PreparedCall& call) const;
+
+  // Starts a call that has a BackgroundAnswer and answers its client. What is refused before it
+  // runs is the client's answer; what fails later is told by the kept response.
+  void start(const std::shared_ptr<Exchange>& exchange, PreparedCall call,
+             const EarlyAborts::Call& arrived);
+
+  // GET /v1/responses/ID, POST /v1/responses/ID/cancel. 404 for other methods and ids.
+  [[nodiscard]] HttpResponse answer(const HttpRequest& request);
+
+ private:
+  void keep_failure(const std::string& id, const std::string& holder, const HttpResponse& answer);
+  [[nodiscard]] HttpResponse cancel(const HttpRequest& request, const std::string& id,
+                                    const StoredResponse& response);
+
+  GenerationHost& host_;
+  const std::shared_ptr<ResponseStore> responses_;
+  const std::function<void(const HttpRequest&)> forget_;
+};
+
+}  // namespace heddle::server

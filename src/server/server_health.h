@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// ServerHealth: how far the server has come (loading, ready, draining), and what it tells those
+// who probe it.
+//
+// Threading: set_load_progress(), serve(), announce_shutdown() and begin_drain() are called by the
+//            server's owner, the rest on the I/O thread.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include <heddle/engine.h>
+
+#include "server/api_error.h"
+#include "server/engine_control.h"
+#include "server/exchange.h"
+#include "server/health_generate.h"
+#include "server/http_message.h"
+
+namespace heddle::server {
+
+class ServerHealth {
+ public:
+  void set_load_progress(int64_t done_bytes, int64_t total_bytes);
+
+  // Requests are served from now on, unless a drain has begun. `engine` outlives the I/O thread.
+  void serve(Engine& engine);
+
+  // Probes of readiness are refused from now on: a drain will follow.
+  void announce_shutdown() { leaving_ = true; }
+
+  void begin_drain() { state_ = State::kDraining; }
+
+  // Whether serve() was called.
+  [[nodiscard]] bool loaded() const { return engine_ != nullptr; }
+
+  [[nodiscard]] bool draining() const { return state_ == State::kDraining; }
+
+  // Why no route that needs the model is served now.
+  [[nodiscard]] std::optional<ApiError> closed() const;
+
+  // One word: "ok", or what is the matter. `stats` are the engine's, if there is one.
+  [[nodiscard]] std::string_view word(const EngineStats& stats) const;
+
+  // GET /health. A paused engine is healthy; GET /ready refuses: requests that come now wait until
+  // it is resumed.
+  [[nodiscard]] HttpResponse health() const;
+  [[nodiscard]] HttpResponse readiness() const;
+
+  // GET /health_generate. An engine that generates shows by its steps that it can: only an idle one
+  // is asked to.
+  void check_by_generating(const Post& post, const PostAfter& post_after,
+                           std::shared_ptr<Exchange> exchange) const;
+
+ private:
+  enum class State { kLoading, kReady, kDraining };
+
+  std::atomic<State> state_{State::kLoading};
+  std::atomic<bool> leaving_{false};
+  std::atomic<Engine*> engine_{nullptr};
+  std::atomic<int64_t> load_done_bytes_{0};
+  std::atomic<int64_t> load_total_bytes_{0};
+  const std::chrono::steady_clock::time_point started_at_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace heddle::server
