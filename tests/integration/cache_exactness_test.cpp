@@ -121,9 +121,10 @@ struct CacheSetting {
   }
 
   // The part of all prompt tokens that must come from the cache, in percent. The most possible
-  // depends on who runs at the same time; extra_buffer keeps the fewest states.
+  // depends on who runs at the same time; extra_buffer keeps the fewest states, and no_buffer may
+  // lose all of its own in the few pages of twenty requests.
   [[nodiscard]] int64_t least_reuse_percent() const {
-    if (policy == "off") return 0;
+    if (policy == "off" || (policy == "no_buffer" && preempted && !is_whole())) return 0;
     if (policy == "multi") return preempted ? 8 : 25;
     if (policy == "no_buffer") return preempted ? 6 : 20;
     return preempted ? 3 : 8;
