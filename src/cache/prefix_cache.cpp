@@ -84,6 +84,7 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
   tree_.touch(resume.node);
 
   cached.path = path;
+  cached.has_published = false;
   cached.source = source;
   cached.shared_tokens = shared;
   cached.kv_tokens = std::max(shared, start);
@@ -334,6 +335,9 @@ PrefixNode* PrefixCache::publish(Sequence& sequence, CachedSequence& cached,
   }
   if (slot != 0) pools_.snapshots().set_label(slot, num_tokens);
   sequence.prefix_hashes.extend(sequence.tokens);
+  PrefixNode* const begins_at = cached.has_published && tree_.depth(cached.path.node) <= num_tokens
+                                    ? cached.path.node
+                                    : nullptr;
   const PrefixInserted inserted = tree_.insert(
       {.tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(num_tokens)),
        .name_space = sequence.request.cache_namespace,
@@ -342,7 +346,8 @@ PrefixNode* PrefixCache::publish(Sequence& sequence, CachedSequence& cached,
        .window_pages = pools_.window_pages().exist() ? &cached.window_pages : nullptr,
        .state_slot = slot,
        .keeps_hidden = taken.keeps_hidden,
-       .middle = taken.middle});
+       .middle = taken.middle,
+       .begins_at = begins_at});
   if (slot != 0) {
     if (inserted.state_taken) {
       ++published_states_;
@@ -351,14 +356,13 @@ PrefixNode* PrefixCache::publish(Sequence& sequence, CachedSequence& cached,
     }
   }
   if (num_tokens >= cached.shared_tokens) {
-    PrefixLock deeper = tree_.lock(inserted.node, false);
     // The decode snapshot above is replaced. While its node is locked it cannot have been joined.
     if (cached.decode_node != nullptr && cached.decode_node != inserted.node) {
       tree_.drop_unused_state(cached.decode_node);
     }
     cached.decode_node = nullptr;
-    tree_.unlock(cached.path);
-    cached.path = deeper;
+    tree_.move(cached.path, inserted.node);
+    cached.has_published = true;
   }
   return inserted.node;
 }

@@ -163,6 +163,23 @@ void PrefixTree::unlock(PrefixLock& lock) {
   tidy_path(node, true);
 }
 
+void PrefixTree::move(PrefixLock& lock, PrefixNode* node) {
+  PrefixNode* const from = lock.node;
+  const PrefixNode* above = node;
+  while (above != from && !above->is_root() && above->depth() > depth(from)) above = above->parent;
+  if (from == nullptr || above != from) {
+    const PrefixLock moved = this->lock(node, false);
+    unlock(lock);
+    lock = moved;
+    return;
+  }
+  release_state(lock);
+  radix_.move_lock_down(*node, *from);
+  lock.node = node;
+  queue_.update(*node);
+  if (from != node) tidy_path(from, false);
+}
+
 void PrefixTree::touch(PrefixNode* node) {
   if (node == nullptr) return;
   ++clock_;
@@ -235,8 +252,14 @@ PrefixInserted PrefixTree::insert(const PrefixInsertion& insertion) {
   };
 
   ++clock_;
-  PrefixNode* node = &radix_.find_or_add_root(insertion.name_space);
-  HEDDLE_CHECK_EQ(insertion.hashes.of_blocks(0), node->hash.all);
+  PrefixNode* node = insertion.begins_at;
+  if (node != nullptr) {
+    HEDDLE_CHECK_LE(node->depth(), num_tokens);
+    HEDDLE_CHECK(node->locks > 0 && node->hash == hash_of(node->depth()));
+  } else {
+    node = &radix_.find_or_add_root(insertion.name_space);
+    HEDDLE_CHECK_EQ(insertion.hashes.of_blocks(0), node->hash.all);
+  }
   while (node->depth() < num_tokens) {
     const auto rest = insertion.tokens.subspan(static_cast<size_t>(node->depth()));
     PrefixNode* child = node->find_child(rest.front());

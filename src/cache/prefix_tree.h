@@ -28,9 +28,10 @@
 //            free when they are evicted. A lock on a node keeps the KV of its whole path, and its
 //            state if the lock asked for it.
 // Threading: confined to the engine thread.
-// Cost:      match and insert compare O(tokens) ids with SIMD-friendly loops, and insert hashes at
-//            most 63 tokens for every node it makes; evictions are O(log nodes), without states
-//            also O(tokens of the leaf), which are hashed to be remembered.
+// Cost:      match and insert compare O(tokens) ids with SIMD-friendly loops, insert those behind
+//            its `begins_at`, and it hashes at most 63 tokens for every node it makes; evictions
+//            are O(log nodes), without states also O(tokens of the leaf), which are hashed to be
+//            remembered.
 //
 // The invariants of tree and cache, and where each is proven. check_invariants() of the tree calls
 // those of its parts; PrefixCache::check_invariants() calls that of the tree.
@@ -104,6 +105,9 @@ struct PrefixInsertion {
   int32_t state_slot = 0;                      // its label is tokens.size() (checked); 0: none
   bool keeps_hidden = false;                   // the slot has a hidden vector as well
   bool middle = false;  // taken on the way, in case another sequence forks there
+  // A locked node whose path is the first of these tokens (checked by its hash), so that they are
+  // not looked for again; null: the root.
+  PrefixNode* begins_at = nullptr;
 };
 
 struct PrefixInserted {
@@ -175,6 +179,10 @@ class PrefixTree {
   [[nodiscard]] PrefixLock lock(PrefixNode* node, bool state);
   void release_state(PrefixLock& lock);  // keeps the KV
   void unlock(PrefixLock& lock);         // leaves it empty
+
+  // The lock, on the KV alone, is on `node` instead. Cost: O(nodes between the two) where the one
+  // that was locked lies above.
+  void move(PrefixLock& lock, PrefixNode* node);
 
   // A sequence resumes here: the path's KV and this node's state are the most recently used.
   void touch(PrefixNode* node);

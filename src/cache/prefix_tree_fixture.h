@@ -60,7 +60,8 @@ struct TreeFixture {
   // The first `length` tokens with a state, from pages of its own. Pages that the tree does not
   // take are freed, as at the end of a sequence.
   PrefixInserted insert(std::span<const TokenId> tokens, int64_t length,
-                        std::string_view name_space = "", bool keeps_hidden = false) {
+                        std::string_view name_space = "", bool keeps_hidden = false,
+                        PrefixNode* begins_at = nullptr) {
     std::vector<int32_t> own;
     EXPECT_TRUE(pages.grow(length, own));
     const int32_t slot = needs_state ? states.allocate() : 0;
@@ -71,7 +72,8 @@ struct TreeFixture {
                                                  .hashes = request::PrefixHashes(kept, name_space),
                                                  .pages = own,
                                                  .state_slot = slot,
-                                                 .keeps_hidden = keeps_hidden});
+                                                 .keeps_hidden = keeps_hidden,
+                                                 .begins_at = begins_at});
     for (const int32_t page : own) {
       if (pages.ids().owner(page) == Owner::kRequest) pages.ids().free_one(page);
     }

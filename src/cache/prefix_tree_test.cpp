@@ -129,6 +129,40 @@ TEST_P(PrefixTreeTest, ADecodeSnapshotIsReplacedWithoutATrace) {
   EXPECT_EQ(fixture.tree.stats().evicted_states, 0);
 }
 
+// A sequence that publishes at many depths, while others part from it, goes on from where it was.
+TEST_P(PrefixTreeTest, AnInsertionMayBeginAtALockedNode) {
+  TreeFixture fixture({.page_size = GetParam()});
+  TreeFixture from_the_root({.page_size = GetParam()});
+  const Tokens tokens = fixture.unique(1000);
+  PrefixLock lock;
+  for (int64_t length = 64; length <= 960; length += 64) {
+    const PrefixInserted inserted = fixture.insert(tokens, length, "", false, lock.node);
+    fixture.tree.move(lock, inserted.node);
+    EXPECT_EQ(lock.node, inserted.node);
+    fixture.tree.check_invariants();
+    EXPECT_EQ(from_the_root.insert(tokens, length).known_tokens, inserted.known_tokens);
+    const Tokens fork = joined(first(tokens, length - 20), {static_cast<TokenId>(length)});
+    fixture.insert(fork);
+    from_the_root.insert(fork);
+  }
+  EXPECT_EQ(fixture.tree.to_string(), from_the_root.tree.to_string());
+  const int64_t locked = fixture.tree.stats().evictable_pages;
+  fixture.tree.move(lock, fixture.match(first(tokens, 320)).resume);  // also upwards
+  fixture.tree.check_invariants();
+  EXPECT_GT(fixture.tree.stats().evictable_pages, locked);
+  fixture.tree.unlock(lock);
+  fixture.tree.check_invariants(true);
+  EXPECT_EQ(fixture.tree.stats().evictable_pages, fixture.tree.stats().pages);
+}
+
+TEST_P(PrefixTreeTest, AnInsertionThatBeginsAtAnotherPathAborts) {
+  TreeFixture fixture({.page_size = GetParam()});
+  const PrefixInserted other = fixture.insert(fixture.unique(10));
+  PrefixLock lock = fixture.tree.lock(other.node, false);
+  EXPECT_DEATH(fixture.insert(fixture.unique(20), 20, "", false, other.node), "hash");
+  fixture.tree.unlock(lock);
+}
+
 TEST_P(PrefixTreeTest, AStateThatMayBeOfUseIsNotDropped) {
   TreeFixture fixture({.page_size = GetParam()});
   const Tokens tokens = fixture.unique(100);

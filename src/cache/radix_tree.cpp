@@ -211,6 +211,12 @@ void RadixTree::lock(PrefixNode& node) {
   }
 }
 
+void RadixTree::move_lock_down(PrefixNode& node, const PrefixNode& above) {
+  for (PrefixNode* next = &node; next != &above; next = next->parent) {
+    if (next->locks++ == 0) counts_.evictable_pages -= next->num_owned_pages();
+  }
+}
+
 void RadixTree::unlock(PrefixNode& node) {
   for (PrefixNode* above = &node; !above->is_root(); above = above->parent) {
     HEDDLE_CHECK(above->locks > 0);

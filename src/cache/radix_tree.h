@@ -91,6 +91,9 @@ class RadixTree {
   void lock(PrefixNode& node);
   void unlock(PrefixNode& node);
 
+  // As lock() of the node and unlock() of one above it, or of itself. Cost: O(nodes between them).
+  void move_lock_down(PrefixNode& node, const PrefixNode& above);
+
   // Appends the pages of the first `num_tokens` tokens of the path to `node`, which end on its edge
   // (checked).
   void append_pages(const PrefixNode* node, int64_t num_tokens, std::vector<int32_t>& pages) const;

@@ -134,12 +134,13 @@ void follow(benchmark::State& state) {
   HEDDLE_CHECK_EQ(server.scheduler().stats().num_running, kRunning + 1);
 }
 
-// The first pass over 128 waiting prompts of 512 tokens.
-void prefill(benchmark::State& state, int64_t shared_tokens) {
+// The first pass over waiting prompts.
+void prefill(benchmark::State& state, int num_prompts, int64_t prompt_tokens,
+             int64_t shared_tokens) {
   double least = std::numeric_limits<double>::infinity();
   for (auto _ : state) {
     Server server(scheduler::server(256));
-    for (int i = 0; i < 128; ++i) server.submit(512, shared_tokens, 100);
+    for (int i = 0; i < num_prompts; ++i) server.submit(prompt_tokens, shared_tokens, 100);
     const double seconds = server.step();
     least = std::min(least, seconds);
     state.SetIterationTime(seconds);
@@ -191,8 +192,12 @@ BENCHMARK_CAPTURE(decode, waiting_1000_memory_taken_sharing_32k, QueuePolicy::kF
     ->Apply(settings)
     ->Iterations(3000);
 BENCHMARK(follow)->Apply(settings)->Iterations(50);
-BENCHMARK_CAPTURE(prefill, waiting_128_unique, 0)->Apply(settings)->Iterations(100);
-BENCHMARK_CAPTURE(prefill, waiting_128_sharing_400, 400)->Apply(settings)->Iterations(100);
+BENCHMARK_CAPTURE(prefill, waiting_128_unique, 128, 512, 0)->Apply(settings)->Iterations(100);
+BENCHMARK_CAPTURE(prefill, waiting_128_sharing_400, 128, 512, 400)
+    ->Apply(settings)
+    ->Iterations(100);
+// States of every 128th token enter the cache.
+BENCHMARK_CAPTURE(prefill, one_of_8000, 1, 8000, 0)->Apply(settings)->Iterations(100);
 
 BENCHMARK_CAPTURE(order, fcfs_in_order, QueuePolicy::kFcfs, false);
 BENCHMARK_CAPTURE(order, fcfs_shuffled, QueuePolicy::kFcfs, true);
