@@ -14,7 +14,11 @@
 
 namespace heddle::server {
 
+namespace {
+
 using Json = nlohmann::ordered_json;
+
+}  // namespace
 
 BackgroundResponses::BackgroundResponses(GenerationHost& host,
                                          std::shared_ptr<ResponseStore> responses,
