@@ -9,6 +9,7 @@
 
 #include "server/api_error.h"
 #include "server/captured_exchange.h"
+#include "server/key_ring.h"
 #include "server/responses.h"
 #include "server/routes.h"
 
