@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts what a process asks of the CUDA driver while it decodes: between two launches of graphs,
-// all calls by name, and of these the ones that wait for the GPU, allocate or copy memory that is
-// not pinned. A library that the driver loads into the process, not a part of it:
+// all calls by name, and of these the ones that wait for the GPU, allocate or free. A library that
+// the driver loads into the process, not a part of it:
 //
 //   g++ -std=c++20 -O2 -shared -fPIC -I/usr/local/cuda/include bench/driver_calls.cpp
-//       -L/usr/local/cuda/lib64 -lcupti -ldl -o driver_calls.so
+//       -L/usr/local/cuda/lib64 -lcupti -o driver_calls.so
 //   CUDA_INJECTION64_PATH=$PWD/driver_calls.so DRIVER_CALLS_AFTER=200 DRIVER_CALLS_STEPS=1000
 //       heddle bench offline ... --device cuda
 //
@@ -21,9 +21,7 @@
 #include <string>
 #include <string_view>
 
-#include <cuda.h>
 #include <cupti.h>
-#include <dlfcn.h>
 
 namespace {
 
@@ -40,27 +38,14 @@ bool starts_with_any(std::string_view name, std::initializer_list<std::string_vi
 }
 
 bool waits(std::string_view name) {
-  return starts_with_any(name, {"cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize",
-                                "cuMemcpyHtoD_", "cuMemcpyDtoH_", "cuMemcpy_", "cuMemsetD8_v2"});
+  return name == "cuMemcpy" ||
+         starts_with_any(name, {"cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize",
+                                "cuMemcpyHtoD_", "cuMemcpyDtoH_", "cuMemsetD8_v2"});
 }
 
-bool allocates(std::string_view name) {
+bool allocates_or_frees(std::string_view name) {
   return starts_with_any(name, {"cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuMemFreeHost",
                                 "cuMemHostRegister", "cuMemCreate", "cuMemMap"});
-}
-
-// Whether a copy reads or writes host memory that the driver does not know.
-bool is_pageable(const void* host) {
-  using GetAttribute = CUresult (*)(void*, CUpointer_attribute, CUdeviceptr);
-  static const auto get_attribute =
-      reinterpret_cast<GetAttribute>(dlsym(RTLD_DEFAULT, "cuPointerGetAttribute"));
-  static const auto from_driver =
-      get_attribute != nullptr ? get_attribute
-                               : reinterpret_cast<GetAttribute>(dlsym(
-                                     dlopen("libcuda.so.1", RTLD_NOW), "cuPointerGetAttribute"));
-  unsigned type = 0;
-  return from_driver(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                     reinterpret_cast<CUdeviceptr>(host)) != CUDA_SUCCESS;
 }
 
 class Counts {
@@ -75,13 +60,6 @@ class Counts {
     if (launches <= after_ || launches >= after_ + steps_ || id >= kMostCalls) return;
     names_[id] = data.functionName;
     ++calls_[id];
-    if (name.starts_with("cuMemcpyHtoDAsync")) {
-      const auto* const copy = static_cast<const cuMemcpyHtoDAsync_v2_params*>(data.functionParams);
-      if (is_pageable(copy->srcHost)) ++pageable_;
-    } else if (name.starts_with("cuMemcpyDtoHAsync")) {
-      const auto* const copy = static_cast<const cuMemcpyDtoHAsync_v2_params*>(data.functionParams);
-      if (is_pageable(copy->dstHost)) ++pageable_;
-    }
   }
 
  private:
@@ -94,33 +72,27 @@ class Counts {
       if (count == 0) continue;
       const std::string_view name = names_[id].load();
       if (waits(name)) waits_seen += count;
-      if (allocates(name)) allocations += count;
+      if (allocates_or_frees(name)) allocations += count;
       calls += std::string(calls.empty() ? "" : ", ") + "\"" + std::string(name) +
                "\": " + std::to_string(count);
     }
     std::fprintf(stderr,
-                 "{\"graph_launches\": %lld, \"waits\": %lld, \"allocations\": %lld, "
-                 "\"pageable_copies\": %lld, \"calls\": {%s}}\n",
+                 "{\"graph_launches\": %lld, \"waits\": %lld, \"allocations_and_frees\": %lld, "
+                 "\"calls\": {%s}}\n",
                  static_cast<long long>(steps_), static_cast<long long>(waits_seen),
-                 static_cast<long long>(allocations), static_cast<long long>(pageable_.load()),
-                 calls.c_str());
+                 static_cast<long long>(allocations), calls.c_str());
   }
 
   const int64_t after_ = number_in("DRIVER_CALLS_AFTER", 200);
   const int64_t steps_ = number_in("DRIVER_CALLS_STEPS", 1000);
   std::atomic<int64_t> num_launches_{0};
-  std::atomic<int64_t> pageable_{0};
   std::array<std::atomic<int64_t>, kMostCalls> calls_{};
   std::array<std::atomic<const char*>, kMostCalls> names_{};
 };
 
 void CUPTIAPI on_call(void* counts, CUpti_CallbackDomain, CUpti_CallbackId id, const void* data) {
   const auto& call = *static_cast<const CUpti_CallbackData*>(data);
-  thread_local bool is_own = false;  // cuPointerGetAttribute is a call, too
-  if (call.callbackSite != CUPTI_API_ENTER || is_own) return;
-  is_own = true;
-  static_cast<Counts*>(counts)->entered(id, call);
-  is_own = false;
+  if (call.callbackSite == CUPTI_API_ENTER) static_cast<Counts*>(counts)->entered(id, call);
 }
 
 }  // namespace
