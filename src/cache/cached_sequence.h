@@ -25,7 +25,7 @@ struct CachedSequence {
 
   PrefixLock path;                    // KV of the deepest node the sequence shares or published
   PrefixLock source;                  // the state it starts from, until its first step is done
-  bool has_published = false;         // `path` ends where the first tokens of the sequence do
+  bool has_published = false;         // `path` is of its own tokens, to the end of its edge
   int64_t shared_tokens = 0;          // pages of these are the tree's
   int64_t kv_tokens = 0;              // rows of these exist
   int64_t dead_pages = 0;             // the first ones, given back: no layer reads them any more

@@ -29,9 +29,9 @@
 //            state if the lock asked for it.
 // Threading: confined to the engine thread.
 // Cost:      match and insert compare O(tokens) ids with SIMD-friendly loops, insert those behind
-//            its `begins_at`, and it hashes at most 63 tokens for every node it makes; evictions
-//            are O(log nodes), without states also O(tokens of the leaf), which are hashed to be
-//            remembered.
+//            its `begins_at`; it hashes at most 63 tokens for that node and for every one it makes,
+//            and visits all nodes of the path; evictions are O(log nodes), without states also
+//            O(tokens of the leaf), which are hashed to be remembered.
 //
 // The invariants of tree and cache, and where each is proven. check_invariants() of the tree calls
 // those of its parts; PrefixCache::check_invariants() calls that of the tree.

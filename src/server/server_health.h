@@ -3,7 +3,7 @@
 // who probe it.
 //
 // Threading: set_load_progress(), serve(), announce_shutdown() and begin_drain() are called by the
-//            server's owner, the rest on the I/O thread.
+//            server's owner, draining() by any thread, the rest on the I/O thread.
 #pragma once
 
 #include <atomic>
@@ -46,7 +46,7 @@ class ServerHealth {
   // One word: "ok", or what is the matter. `stats` are the engine's, if there is one.
   [[nodiscard]] std::string_view word(const EngineStats& stats) const;
 
-  // GET /health. A paused engine is healthy; GET /ready refuses: requests that come now wait until
+  // GET /health. A paused engine is healthy; GET /readyz refuses: requests that come now wait until
   // it is resumed.
   [[nodiscard]] HttpResponse health() const;
   [[nodiscard]] HttpResponse readiness() const;

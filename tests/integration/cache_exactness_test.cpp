@@ -380,6 +380,7 @@ TEST(CacheExactnessWorkload, IsWhatItSays) {
     EXPECT_GE(answer.tokens.size(), 1u);
     EXPECT_EQ(answer.bits.size(), answer.tokens.size() * ExactAnswer::kWordsPerToken);
   }
+  EXPECT_EQ(exact_workload("cpu", Kernels::kExact, Extent::kTwenty).answers.size(), 20u);
   EXPECT_NE(exact_workload("cpu", Kernels::kExactFp8).answers, workload.answers)
       << "is it rounded?";
 }
