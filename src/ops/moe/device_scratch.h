@@ -38,6 +38,7 @@ struct MoeDeviceScratch {
   int64_t counts;    // [chunks, E] i32: pairs of each chunk for each expert
   int64_t row_pair;  // [T * A] i32: which (token, slot) a row is of
   int64_t tiles;     // [num_tiles] of four i32
+  int64_t taken;     // [2] i32: counters of what blocks of both products took, on tensor cores
   int64_t hidden;    // [T * A, I] as x
   int64_t down;      // [T * A, H] by (token, slot), f32, on tensor cores as x
   int64_t total = 0;
@@ -68,6 +69,7 @@ struct MoeDeviceScratch {
     row_pair = place(R * 4);
     const int64_t few_tiles = tiled ? tiles_of(few_rows, kFewTileRows) : 0;  // of a smaller step
     tiles = place(std::max(num_tiles, few_tiles) * 16);
+    taken = place(8);
     hidden = place(bytes_of(shape.x, R * shape.I));
     down = place(bytes_of(tiled ? shape.x : DType::kF32, R * shape.H));
     total += 128;  // alignment of the start

@@ -25,6 +25,7 @@ struct SortParams {
   int32_t* counts;         // [chunks, E]
   int32_t* row_pair;
   ExpertTile* tiles;
+  int32_t* taken;  // [2]: becomes 0
   int R, E, num_tiles, tile_rows;
   int chunk_pairs;  // that a block takes, at most kMostSortPairs
 };
@@ -134,6 +135,7 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
   if (chunk == 0 && threadIdx.x == kThreads - 1) num_used_tiles = tile;
   __syncthreads();
   if (chunk == 0) {
+    if (threadIdx.x < 2) p.taken[threadIdx.x] = 0;
     for (int i = num_used_tiles + threadIdx.x; i < p.num_tiles; i += kThreads) p.tiles[i] = {};
   }
   for (int i = threadIdx.x; i < num_pairs; i += kThreads) {
@@ -415,6 +417,7 @@ class Pass {
                             .counts = at<int32_t>(layout_.counts),
                             .row_pair = at<int32_t>(layout_.row_pair),
                             .tiles = at<ExpertTile>(layout_.tiles),
+                            .taken = at<int32_t>(layout_.taken),
                             .R = static_cast<int>(num_pairs()),
                             .E = static_cast<int>(shape_.E),
                             .num_tiles = static_cast<int>(layout_.num_tiles),
@@ -493,6 +496,7 @@ class Pass {
                                         .tiles = at<ExpertTile>(layout_.tiles),
                                         .num_tiles = layout_.num_tiles,
                                         .tile_rows = layout_.tile_rows,
+                                        .num_taken = at<int32_t>(layout_.taken),
                                         .hidden = at<std::byte>(layout_.hidden),
                                         .down = at<std::byte>(layout_.down)});
   }

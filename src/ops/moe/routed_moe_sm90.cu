@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 
 #include <cuda.h>
 
@@ -13,7 +14,6 @@
 #include "ops/cuda/sm90/wgmma.cuh"
 #include "ops/cuda/warp_matrix.cuh"
 #include "ops/moe/device_scratch.h"
-#include "ops/moe/expert_activation.cuh"
 #include "ops/moe/routed_moe_sm90.h"
 
 namespace heddle::ops {
@@ -37,6 +37,7 @@ struct Params {
   const CudaBf16* x;    // up: [T, K] by token
   int64_t x_stride;
   const ExpertTile* tiles;
+  int32_t* num_taken;       // items that blocks took beside their first
   const int32_t* row_pair;  // up: which token a row is of; down: where a row's result goes
   const float* bias;        // null: none
   CudaBf16* y;
@@ -44,26 +45,9 @@ struct Params {
   int32_t num_tiles;
   int32_t blocks;  // of 256 weight rows, for each tile
   int32_t K;
-  int32_t N;            // columns of y: I or H
-  int32_t expert_rows;  // of the weight: 2 * I or H
-  float limit, alpha;   // of the activation
-};
-
-// Tiles of up to kMostRows rows. What they leave of the memory is stages and the way out.
-template <int kMostRows>
-struct Shared {
-  static constexpr int kStages = kMostRows == 64 ? 5 : 3;
-
-  struct Stage {
-    uint8_t weights[kWeightTiles][kTileBytes];
-    uint8_t rows[kMostRows * 128];
-  };
-
-  Stage stages[kStages];
-  uint8_t y[2][kMostRows * 128];  // of a warpgroup: 64 columns of all rows
-  int32_t places[2][kMostRows];   // rows of y
-  sm90::Barrier full[kStages];
-  sm90::Barrier empty[kStages];
+  int32_t N;                      // columns of y: I or H
+  int32_t expert_rows;            // of the weight: 2 * I or H
+  float limit, alpha, up_offset;  // of the activation: infinity, 1, 0 for silu(gate) * up
 };
 
 // 256 weight rows of an expert, and one of its tiles. Items of a tile follow each other, then those
@@ -81,6 +65,38 @@ struct Item {
 
   [[nodiscard]] __device__ int num_boxes() const {
     return (tile.num_rows + kBoxRows - 1) / kBoxRows;
+  }
+};
+
+// Tiles of up to kMostRows rows. What they leave of the memory is stages and the way out.
+template <int kMostRows>
+struct Shared {
+  static constexpr int kStages = kMostRows == 64 ? 5 : 3;
+
+  struct Stage {
+    uint8_t weights[kWeightTiles][kTileBytes];
+    uint8_t rows[kMostRows * 128];
+  };
+
+  Stage stages[kStages];
+  uint8_t y[2][kMostRows * 128];  // of a warpgroup: 64 columns of all rows
+  int32_t places[2][kMostRows];   // rows of y
+  Item items[kStages];            // what the stage belongs to
+  int next_index[2];              // of every other item
+  sm90::Barrier full[kStages];
+  sm90::Barrier empty[kStages];
+};
+
+// The stage that a warpgroup comes to next, and the parity for which it waits there.
+template <int kStages>
+struct Turn {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ void advance() {
+    if (++stage < kStages) return;
+    stage = 0;
+    parity ^= 1;
   }
 };
 
@@ -114,11 +130,16 @@ struct TileTokens {
       tokens[n] = row < tile.num_rows ? p.row_pair[tile.first_row + row] / p.A : 0;
     }
   }
+
+  // Of row 16 * i + 4 * w + l / 8.
+  [[nodiscard]] __device__ int32_t of(int i, int lane) const {
+    return __shfl_sync(0xffffffffu, tokens[i / 8], i % 8 * 4 + lane / 8);
+  }
 };
 
-// A warpgroup loads stage after stage of all items of the block, whose next it looks up meanwhile.
-// The copy engine brings weights and the rows of `hidden`, which lie in order; rows of x are
-// gathered by threads, 16 bytes each.
+// A warpgroup loads stage after stage of the block's items, and asks for the next of them
+// meanwhile. The copy engine brings weights and the rows of `hidden`, which lie in order; rows of x
+// are gathered by threads, 16 bytes each.
 template <bool kUp, int kMostRows>
 __device__ inline void load_items(const Params& p, Shared<kMostRows>& s) {
   using S = Shared<kMostRows>;
@@ -126,25 +147,25 @@ __device__ inline void load_items(const Params& p, Shared<kMostRows>& s) {
   const int warp = thread / kWarp, lane = thread % kWarp;
   if (!kUp && thread != 0) return;
   const int num_steps = p.K / kDepth;
-  const int octet = lane % 8;
-  int index = static_cast<int>(blockIdx.x);
-  Item item = Item::of(p, index);
-  TileTokens<kMostRows> rows, next_rows;
+  const int octet = lane % 8, own_row = warp * 4 + lane / 8;
+  const auto row_bytes_of_x = static_cast<uint32_t>(p.x_stride * sizeof(CudaBf16));
+  Item item = Item::of(p, static_cast<int>(blockIdx.x));
+  TileTokens<kMostRows> next_rows;
   if constexpr (kUp) next_rows.load(p, item.tile, warp, lane);
-  int stage_index = 0;
-  uint32_t parity = 1;
-  while (item.tile.num_rows > 0) {
-    index += static_cast<int>(gridDim.x);
-    const Item next = Item::of(p, index);
-    rows = next_rows;
+  Turn<S::kStages> turn{.parity = 1};
+  for (int place = 0; item.tile.num_rows > 0; place ^= 1) {
+    int next_index = 0;
+    Item next;
+    const TileTokens<kMostRows> rows = next_rows;
     const int expert_row = item.tile.expert * p.expert_rows;
     const int num_boxes = item.num_boxes();
     for (int step = 0; step < num_steps; ++step) {
-      typename S::Stage& stage = s.stages[stage_index];
-      sm90::Barrier& full = s.full[stage_index];
-      sm90::wait(s.empty[stage_index], parity);
+      typename S::Stage& stage = s.stages[turn.stage];
+      sm90::Barrier& full = s.full[turn.stage];
+      sm90::wait(s.empty[turn.stage], turn.parity);
       const int column = step * kDepth;
       if (thread == 0) {
+        s.items[turn.stage] = item;
         const int row_bytes = kUp ? 0 : num_boxes * kBoxRows * 128;
         sm90::arrive_expecting(full, kWeightTiles * kTileBytes + static_cast<uint32_t>(row_bytes));
         for (int w = 0; w < kWeightTiles; ++w) {
@@ -155,45 +176,68 @@ __device__ inline void load_items(const Params& p, Shared<kMostRows>& s) {
           sm90::copy_box(stage.rows + box * kBoxRows * 128, p.rows, column,
                          item.tile.first_row + box * kBoxRows, full);
         }
+        if (step == 0) next_index = static_cast<int>(gridDim.x) + atomicAdd(p.num_taken, 1);
       }
       if constexpr (kUp) {
         __syncwarp();
+        const auto* from = reinterpret_cast<const std::byte*>(p.x + column + octet * 8);
+        uint8_t* to = swizzled(stage.rows, own_row, octet * 8);
 #pragma unroll
         for (int i = 0; i < kMostRows / 16; ++i) {
           if (i * 16 >= num_boxes * kBoxRows) break;
-          const int32_t token = __shfl_sync(0xffffffffu, rows.tokens[i / 8], i % 8 * 4 + lane / 8);
-          const int row = i * 16 + warp * 4 + lane / 8;
-          copy_async(swizzled(stage.rows, row, octet * 8),
-                     p.x + token * p.x_stride + column + octet * 8, row < item.tile.num_rows);
+          const auto token = static_cast<uint32_t>(rows.of(i, lane));
+          copy_async(to + i * 16 * 128, from + uint64_t{token} * row_bytes_of_x,
+                     i * 16 + own_row < item.tile.num_rows);
         }
         arrive_after_copies(full);
-        if (step == 1) next_rows.load(p, next.tile, warp, lane);
       }
-      if (++stage_index == S::kStages) {
-        stage_index = 0;
-        parity ^= 1;
+      if (step == 1) {
+        if constexpr (kUp) {
+          if (thread == 0) s.next_index[place] = next_index;
+          group_barrier(2);
+          next_index = s.next_index[place];
+        }
+        next = Item::of(p, next_index);
+        if constexpr (kUp) next_rows.load(p, next.tile, warp, lane);
       }
+      turn.advance();
     }
     item = next;
   }
+  sm90::wait(s.empty[turn.stage], turn.parity);  // one stage more says that there is no item
+  if (thread == 0) {
+    s.items[turn.stage] = {};
+    sm90::arrive(s.full[turn.stage]);
+  }
+  if constexpr (kUp) arrive_after_copies(s.full[turn.stage]);
 }
 
-// silu(gate) * up by the special functions, some 2^-21 off: the result is rounded to bf16.
-__device__ inline float quickly_activated(float gate, float up, float limit, float alpha) {
-  if (limit != 0) return activated(gate, up, limit, alpha);
-  return __fdividef(gate, 1.0f + __expf(-gate)) * up;
+// The smaller and the larger of two numbers, or NaN where one is none.
+__device__ inline float smaller(float a, float b) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
 }
 
-// Which stage a warpgroup comes to next.
-struct Turn {
-  int stage = 0;
-  uint32_t parity = 0;
-};
+__device__ inline float larger(float a, float b) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+
+// As activated() of expert_activation.cuh, by the special functions, some 2^-21 off: the result is
+// rounded to bf16. Without a branch between the forms: it is unrolled for every number of a thread,
+// and more code than the instruction cache holds took longer than the products.
+__device__ inline float quickly_activated(const Params& p, float gate, float up) {
+  const float g = smaller(gate, p.limit);
+  const float u = larger(smaller(up, p.limit), -p.limit);
+  return (u + p.up_offset) * __fdividef(g, 1.0f + __expf(-p.alpha * g));
+}
 
 // One warpgroup's part of an item with up to kRows rows: two products of 64 weight rows.
 template <bool kUp, int kRows, int kMostRows>
 __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item& item, int group,
-                               Turn& turn) {
+                               Turn<Shared<kMostRows>::kStages>& turn) {
   using S = Shared<kMostRows>;
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
   const int warp = thread / kWarp;
@@ -229,10 +273,7 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
     sm90::products_wait<1>();  // those of the stage before
     if (step > 0 && thread == 0) sm90::arrive(s.empty[before]);
     before = turn.stage;
-    if (++turn.stage == S::kStages) {
-      turn.stage = 0;
-      turn.parity ^= 1;
-    }
+    turn.advance();
   }
   sm90::products_wait<0>();
   if (thread == 0) sm90::arrive(s.empty[before]);
@@ -253,7 +294,7 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
   for (int i = 0; i < kRows / 2; ++i) {
     first[i] += first_bias[i / 2 % 2];
     second[i] += second_bias[i / 2 % 2];
-    if constexpr (kUp) first[i] = quickly_activated(first[i], second[i], p.limit, p.alpha);
+    if constexpr (kUp) first[i] = quickly_activated(p, first[i], second[i]);
   }
   group_barrier(group);  // the places of the item before have been read
 #pragma unroll
@@ -291,7 +332,7 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
 // Padding costs products, which only long tiles wait for.
 template <bool kUp, int kMostRows>
 __device__ inline void compute_item(const Params& p, Shared<kMostRows>& s, const Item& item,
-                                    int group, Turn& turn) {
+                                    int group, Turn<Shared<kMostRows>::kStages>& turn) {
   const int num_boxes = item.num_boxes();
   if constexpr (kMostRows == 64) {
     if (num_boxes == 1) return compute<kUp, 32>(p, s, item, group, turn);
@@ -305,12 +346,12 @@ __device__ inline void compute_item(const Params& p, Shared<kMostRows>& s, const
   }
 }
 
-// A block for each multiprocessor takes items in turn: it multiplies 256 weight rows of an expert
-// with the rows of one of its tiles. One warpgroup loads, through the end of an item into the next;
-// two multiply. Per step of 64 along K: 32 KiB of weights and 4 KiB for each 32 rows in, 2 * 256 *
-// 64 flops a row. Weights come from memory once, rows from the cache once for each item: 160 rows
-// of an expert are 5 bytes for every 8 of weights. 192 rows are as many as the accumulators allow,
-// so that the usual expert of a long step has one tile.
+// A block for each multiprocessor takes an item, and the next when it is through: it multiplies 256
+// weight rows of an expert with the rows of one of its tiles. One warpgroup loads, through the end
+// of an item into the next; two multiply. Per step of 64 along K: 32 KiB of weights and 4 KiB for
+// each 32 rows in, 2 * 256 * 64 flops a row. Weights come from memory once, rows from the cache
+// once for each item: 160 rows of an expert are 5 bytes for every 8 of weights. 192 rows are as
+// many as the accumulators allow, so that the usual expert of a long step has one tile.
 template <bool kUp, int kMostRows>
 __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
@@ -331,14 +372,12 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
     load_items<kUp>(p, s);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
-    Turn turn;
-    int index = static_cast<int>(blockIdx.x);
-    Item item = Item::of(p, index);
-    while (item.tile.num_rows > 0) {
-      index += static_cast<int>(gridDim.x);
-      const Item next = Item::of(p, index);
+    Turn<S::kStages> turn;
+    for (;;) {
+      sm90::wait(s.full[turn.stage], turn.parity);
+      const Item item = s.items[turn.stage];
+      if (item.tile.num_rows == 0) break;
       compute_item<kUp>(p, s, item, thread / kWarpgroup, turn);
-      item = next;
     }
   }
 }
@@ -375,9 +414,11 @@ Status run_tiled_experts(CudaContext& context, const TiledExpertsArgs& args) {
   const RoutedMoeArgs& moe = *args.moe;
   const int64_t H = moe.w2.shape[1];
   const int64_t I = moe.w2.shape[2];
+  const bool bounded = moe.activation.limit != 0;
   Params up{.x = args.x.as<CudaBf16>(),
             .x_stride = args.x.row_stride,
             .tiles = args.tiles,
+            .num_taken = args.num_taken,
             .row_pair = args.row_pair,
             .bias = moe.w13_bias.as<float>(),
             .y = static_cast<CudaBf16*>(args.hidden),
@@ -387,11 +428,13 @@ Status run_tiled_experts(CudaContext& context, const TiledExpertsArgs& args) {
             .K = static_cast<int32_t>(H),
             .N = static_cast<int32_t>(I),
             .expert_rows = static_cast<int32_t>(2 * I),
-            .limit = moe.activation.limit,
-            .alpha = moe.activation.alpha};
+            .limit = bounded ? moe.activation.limit : std::numeric_limits<float>::infinity(),
+            .alpha = bounded ? moe.activation.alpha : 1.0f,
+            .up_offset = bounded ? 1.0f : 0.0f};
   HEDDLE_RETURN_IF_ERROR(sm90::map_boxes(stacked(moe.w13), 64, up.weights));
 
   Params down = up;
+  down.num_taken = args.num_taken + 1;
   down.bias = moe.w2_bias.as<float>();
   down.y = static_cast<CudaBf16*>(args.down);
   down.blocks = static_cast<int32_t>(H / 256);

@@ -36,9 +36,10 @@ struct TiledExpertsArgs {
   const int32_t* row_pair = nullptr;  // [R]: the (token, slot) of a row
   const ExpertTile* tiles = nullptr;
   int64_t num_tiles = 0;
-  int64_t tile_rows = 0;   // MoeDeviceScratch::kFewTileRows or kManyTileRows
-  void* hidden = nullptr;  // [R, I] bf16: scratch
-  void* down = nullptr;    // [R, H] bf16: W2 f(...) of each (token, slot)
+  int64_t tile_rows = 0;         // MoeDeviceScratch::kFewTileRows or kManyTileRows
+  int32_t* num_taken = nullptr;  // [2] scratch: zeros
+  void* hidden = nullptr;        // [R, I] bf16: scratch
+  void* down = nullptr;          // [R, H] bf16: W2 f(...) of each (token, slot)
 };
 
 // Computes both products, of rows of x where they lie. Floor: the weights of the chosen experts,
