@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "ops/cuda/draft_tree.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/numbers.cuh"
 #include "ops/cuda/rows.cuh"
+#include "ops/cuda/warp_matrix.cuh"
 #include "ops/linear_attention/causal_conv1d.h"
 
 namespace heddle::ops {
@@ -63,6 +66,9 @@ __device__ void last_rows(const Params& p, int64_t b, int64_t t, int count,
   }
 }
 
+// By the special functions, some 2^-21 off; every row of a channel has this one.
+__device__ inline float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
+
 // A thread convolves one channel of kRows rows; the W inputs of a row come from the cache but for
 // the first use. Moves x and y once and does 2 * W operations and a SiLU for each of T * C numbers:
 // bandwidth-bound. The sum runs over ascending inputs.
@@ -90,24 +96,24 @@ __global__ void __launch_bounds__(kThreads) convolve_kernel(const __grid_constan
     for (int m = 1; m < kMaxWidth; ++m) {
       if (m < p.W) sum = fmaf(weight[m], inputs.at(rows[m]), sum);
     }
-    static_cast<Scalar*>(p.y)[row * p.y_stride + channel] =
-        rounded<Scalar>(sum / (1.0f + expf(-sum)));
+    static_cast<Scalar*>(p.y)[row * p.y_stride + channel] = rounded<Scalar>(silu(sum));
   }
 }
 
-// After the convolution: a thread writes one channel of a sequence's windows, first those of its
-// snapshots and of nodes of its tree, then the working slot, whose oldest row is written first
-// because the window moves within the slot. Moves 8 * (W - 1) * C bytes for each of them.
+// After the convolution: a thread writes one channel of windows. The first B blocks of every group
+// of channels have a sequence each: the snapshots that its slot's window reaches into, nodes of its
+// tree, then the working slot, whose oldest row is written first because the window moves within
+// the slot. Blocks behind them share all other snapshots. Moves 8 * (W - 1) * C bytes for each
+// window.
 template <typename Scalar>
 __global__ void __launch_bounds__(kThreads) keep_windows_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
   const int64_t channel_blocks = ceil_div(p.C, kThreads);
   const int64_t channel = blockIdx.x % channel_blocks * kThreads + threadIdx.x;
-  const int64_t b = blockIdx.x / channel_blocks;
-  const int64_t slot = p.batch.state_slots[b];
-  if (channel >= p.C || slot < 0) return;
-  const ChannelInputs<Scalar> inputs(p, b, channel);
-  const auto keep = [&](int64_t num_tokens, float* to) {
+  const int64_t part = blockIdx.x / channel_blocks;
+  if (channel >= p.C) return;
+  const auto keep = [&](const ChannelInputs<Scalar>& inputs, int64_t b, int64_t num_tokens,
+                        float* to) {
     int64_t rows[kMaxWidth];
     last_rows(p, b, num_tokens - 1, p.W - 1, rows);
 #pragma unroll
@@ -115,16 +121,38 @@ __global__ void __launch_bounds__(kThreads) keep_windows_kernel(const __grid_con
       if (m < p.W - 1) to[m * p.C + channel] = inputs.at(rows[m]);
     }
   };
-  for (int32_t i = p.batch.snapshot_start[b]; i < p.batch.snapshot_start[b + 1]; ++i) {
-    const StateSnapshot& snapshot = p.batch.snapshots[i];
-    keep(snapshot.num_tokens, p.snapshot_windows + snapshot.slot * p.snapshot_stride);
+  const auto keep_snapshot = [&](const StateSnapshot& snapshot) {
+    keep(ChannelInputs<Scalar>(p, snapshot.sequence, channel), snapshot.sequence,
+         snapshot.num_tokens, p.snapshot_windows + snapshot.slot * p.snapshot_stride);
+  };
+  const auto reaches_slot = [&p](const StateSnapshot& snapshot) {
+    return snapshot.num_tokens < p.W - 1;
+  };
+  if (part >= p.B) {
+    const int64_t stride = gridDim.x / channel_blocks - p.B;
+    for (int64_t i = part - p.B; i < p.batch.snapshot_start[p.B]; i += stride) {
+      const StateSnapshot snapshot = p.batch.snapshots[i];
+      if (!reaches_slot(snapshot) && p.batch.state_slots[snapshot.sequence] >= 0) {
+        keep_snapshot(snapshot);
+      }
+    }
+    return;
   }
+  const int64_t b = part;
+  const int64_t slot = p.batch.state_slots[b];
+  if (slot < 0) return;
+  for (int32_t i = p.batch.snapshot_start[b]; i < p.batch.snapshot_start[b + 1]; ++i) {
+    const StateSnapshot snapshot = p.batch.snapshots[i];
+    if (!reaches_slot(snapshot)) break;  // nor do those behind it
+    keep_snapshot(snapshot);
+  }
+  const ChannelInputs<Scalar> inputs(p, b, channel);
   const int64_t num_rows = p.batch.query_start[b + 1] - p.batch.query_start[b];
   const int64_t num_chain = num_chain_rows(p.batch, b, num_rows);
   for (int64_t t = num_chain; t < num_rows; ++t) {
-    keep(t + 1, p.state + (slot + 1 + t - num_chain) * p.state_stride);
+    keep(inputs, b, t + 1, p.state + (slot + 1 + t - num_chain) * p.state_stride);
   }
-  keep(num_chain, p.state + slot * p.state_stride);
+  keep(inputs, b, num_chain, p.state + slot * p.state_stride);
 }
 
 constexpr int kRunThreads = 64;
@@ -143,15 +171,129 @@ __device__ inline void load_kept(const Params& p, int64_t b, int64_t channel, in
   for (int j = 0; j < kOctet; ++j) values[j] = 0;
 }
 
+// Eight neighbouring channels of a row as they are stored.
+template <typename Scalar>
+struct alignas(16) Octet {
+  Scalar channels[kOctet];
+};
+
+// The rows [first, end) that a thread goes through, kAtOnce at a time, of which kAhead such groups
+// are on their way: in shared memory, for which no registers wait. A thread reads what it asked
+// for.
+template <typename Scalar>
+class RowsAhead {
+ public:
+  static constexpr int kAtOnce = 4, kAhead = 4;
+
+  // All of a block's threads.
+  struct Shared {
+    Octet<Scalar> rows[kAhead][kAtOnce][kRunThreads];
+  };
+
+  __device__ RowsAhead(Shared& shared, const Scalar* x, int64_t stride, int64_t first, int64_t end)
+      : shared_(shared), x_(x), stride_(stride), end_(end), asked_(first) {
+    for (int i = 0; i < kAhead; ++i) ask();
+  }
+
+  // The next group; those before it have been used.
+  __device__ void take(Octet<Scalar> (&rows)[kAtOnce]) {
+    wait_copies<kAhead - 1>();
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) rows[i] = shared_.rows[taken_][i][threadIdx.x];
+    taken_ = (taken_ + 1) % kAhead;
+  }
+
+  // Asks for the group that takes the place of the one taken last, whose numbers have been used.
+  __device__ void ask() {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (asked_ + i >= end_) break;
+      const Scalar* from = x_ + (asked_ + i) * stride_;
+      Octet<Scalar>& to = shared_.rows[place_][i][threadIdx.x];
+#pragma unroll
+      for (int at = 0; at < kOctet; at += 16 / static_cast<int>(sizeof(Scalar))) {
+        copy_async(&to.channels[at], from + at, true);
+      }
+    }
+    commit_copies();
+    asked_ += kAtOnce;
+    place_ = (place_ + 1) % kAhead;
+  }
+
+ private:
+  Shared& shared_;
+  const Scalar* const x_;
+  const int64_t stride_, end_;
+  int64_t asked_;
+  int place_ = 0, taken_ = 0;
+};
+
+// Eight channels of a sequence's rows, one after the other.
+template <typename Scalar>
+struct RunningWindow {
+  float weight[kOctet][kRunWidth];
+  float inputs[kRunWidth][kOctet];  // of a row, its own last
+  int64_t b = -1;                   // the sequence
+
+  __device__ void load_weights(const Params& p, int64_t channel) {
+#pragma unroll
+    for (int j = 0; j < kOctet; ++j) {
+      const float* from = p.weight + (channel + j) * p.weight_stride;
+      const float4 four = *reinterpret_cast<const float4*>(from);
+      weight[j][0] = four.x, weight[j][1] = four.y, weight[j][2] = four.z, weight[j][3] = four.w;
+    }
+  }
+
+  // Goes on to `row` of sequence `sequence`, whose inputs are `own`. x: row 0 of these channels.
+  __device__ void advance(const Params& p, const Scalar* x, int64_t channel, int64_t row,
+                          int64_t sequence, const Octet<Scalar>& own) {
+    if (sequence != b) {
+      b = sequence;
+      const int64_t t = row - p.batch.query_start[b];
+#pragma unroll
+      for (int m = 1; m < kRunWidth; ++m) {
+        const int64_t before = t - kRunWidth + m;
+        if (before >= 0) {
+          load_octet(x + (row - kRunWidth + m) * p.x_stride, inputs[m]);
+        } else {
+          load_kept(p, b, channel, before, inputs[m]);
+        }
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kOctet; ++j) {
+#pragma unroll
+      for (int m = 1; m < kRunWidth; ++m) inputs[m - 1][j] = inputs[m][j];
+      inputs[kRunWidth - 1][j] = as_float(own.channels[j]);
+    }
+  }
+
+  __device__ void convolve(Scalar* y) const {
+    float results[kOctet];
+#pragma unroll
+    for (int j = 0; j < kOctet; ++j) {
+      float sum = __fmul_rn(weight[j][0], inputs[0][j]);
+#pragma unroll
+      for (int m = 1; m < kRunWidth; ++m) sum = fmaf(weight[j][m], inputs[m][j], sum);
+      results[j] = silu(sum);
+    }
+    store_octet(results, y);
+  }
+
+  // What the next row needs of this one and those before it.
+  __device__ void keep(float* to, int64_t C) const {
+#pragma unroll
+    for (int m = 1; m < kRunWidth; ++m) store_octet(inputs[m], to + (m - 1) * C);
+  }
+};
+
 // The same convolution with a window of four, for whole octets of channels: a thread goes through
-// eight channels of kRows rows with the window in registers, so that every input is loaded once,
-// kAtOnce rows at a time. With kDecode no sequence has more than one row, and the thread that
-// computes it also keeps its windows. Operations and their order are those of convolve_kernel().
-template <typename Scalar, bool kDecode>
+// eight channels of kRunRows rows with the window in registers, so that every input is loaded once.
+// Operations and their order are those of convolve_kernel().
+template <typename Scalar>
 __global__ void __launch_bounds__(kRunThreads) run_kernel(const __grid_constant__ Params p) {
-  constexpr int kRows = kDecode ? 1 : kRunRows;
-  constexpr int kAtOnce = kDecode ? 1 : 4;
-  static_assert(kRows % kAtOnce == 0);
+  using Rows = RowsAhead<Scalar>;
+  __shared__ typename Rows::Shared shared;
   const int64_t channel_blocks = ceil_div(p.C, kRunThreads * kOctet);
   const int64_t channel =
       (blockIdx.x % channel_blocks * kRunThreads + threadIdx.x) * int64_t{kOctet};
@@ -161,75 +303,57 @@ __global__ void __launch_bounds__(kRunThreads) run_kernel(const __grid_constant_
   }
   const auto* x = static_cast<const Scalar*>(p.x) + channel;
   auto* y = static_cast<Scalar*>(p.y) + channel;
-  float weight[kOctet][kRunWidth];
-#pragma unroll
-  for (int j = 0; j < kOctet; ++j) {
-    const float* from = p.weight + (channel + j) * p.weight_stride;
-    const float4 four = *reinterpret_cast<const float4*>(from);
-    weight[j][0] = four.x, weight[j][1] = four.y, weight[j][2] = four.z, weight[j][3] = four.w;
-  }
+  RunningWindow<Scalar> window;
+  window.load_weights(p, channel);
   wait_for_inputs();
-  const int64_t first = blockIdx.x / channel_blocks * kRows;
-  float window[kRunWidth][kOctet];  // the row's inputs, its own last
-  int64_t at = -1;                  // sequence whose inputs they are
-  for (int64_t batch = first; batch < min(first + kRows, p.T); batch += kAtOnce) {
-    float inputs[kAtOnce][kOctet];
-    int64_t sequences[kAtOnce];
+  const int64_t first = blockIdx.x / channel_blocks * kRunRows;
+  const int64_t end = min(first + kRunRows, p.T);
+  Rows rows(shared, x, p.x_stride, first, end);
+  for (int64_t group = first; group < end; group += Rows::kAtOnce) {
+    int32_t sequences[Rows::kAtOnce];
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      sequences[i] = -1;
-      if (batch + i >= p.T) continue;
-      sequences[i] = p.batch.row_sequences[batch + i];
-      load_octet(x + (batch + i) * p.x_stride, inputs[i]);
+    for (int i = 0; i < Rows::kAtOnce; ++i) {
+      sequences[i] = group + i < end ? p.batch.row_sequences[group + i] : -1;
     }
+    Octet<Scalar> own[Rows::kAtOnce];
+    rows.take(own);
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int64_t row = batch + i, b = sequences[i];
-      if (b < 0) continue;
-      if (b != at) {
-        const int64_t t = row - p.batch.query_start[b];
-#pragma unroll
-        for (int m = 1; m < kRunWidth; ++m) {
-          const int64_t before = t - kRunWidth + m;
-          if (before >= 0) {
-            load_octet(x + (row - kRunWidth + m) * p.x_stride, window[m]);
-          } else {
-            load_kept(p, b, channel, before, window[m]);
-          }
-        }
-        at = b;
-      }
-#pragma unroll
-      for (int j = 0; j < kOctet; ++j) {
-#pragma unroll
-        for (int m = 1; m < kRunWidth; ++m) window[m - 1][j] = window[m][j];
-        window[kRunWidth - 1][j] = inputs[i][j];
-      }
-      float results[kOctet];
-#pragma unroll
-      for (int j = 0; j < kOctet; ++j) {
-        float sum = __fmul_rn(weight[j][0], window[0][j]);
-#pragma unroll
-        for (int m = 1; m < kRunWidth; ++m) sum = fmaf(weight[j][m], window[m][j], sum);
-        results[j] = sum / (1.0f + expf(-sum));
-      }
-      store_octet(results, y + row * p.y_stride);
-      if constexpr (kDecode) {
-        const int64_t slot = p.batch.state_slots[b];
-        if (slot < 0) continue;
-        const auto keep = [&](float* to) {
-#pragma unroll
-          for (int m = 1; m < kRunWidth; ++m) {
-            store_octet(window[m], to + (m - 1) * p.C + channel);
-          }
-        };
-        for (int32_t s = p.batch.snapshot_start[b]; s < p.batch.snapshot_start[b + 1]; ++s) {
-          keep(p.snapshot_windows + p.batch.snapshots[s].slot * p.snapshot_stride);
-        }
-        keep(p.state + slot * p.state_stride);
-      }
+    for (int i = 0; i < Rows::kAtOnce; ++i) {
+      if (sequences[i] < 0) continue;
+      window.advance(p, x, channel, group + i, sequences[i], own[i]);
+      window.convolve(y + (group + i) * p.y_stride);
     }
+    rows.ask();
   }
+}
+
+// A step in which no sequence has more than one row: a thread computes eight channels of one, and
+// keeps their windows.
+template <typename Scalar>
+__global__ void __launch_bounds__(kRunThreads) decode_kernel(const __grid_constant__ Params p) {
+  const int64_t channel_blocks = ceil_div(p.C, kRunThreads * kOctet);
+  const int64_t channel =
+      (blockIdx.x % channel_blocks * kRunThreads + threadIdx.x) * int64_t{kOctet};
+  if (channel >= p.C) {
+    wait_for_inputs();
+    return;
+  }
+  RunningWindow<Scalar> window;
+  window.load_weights(p, channel);
+  wait_for_inputs();
+  const int64_t row = blockIdx.x / channel_blocks;
+  const int64_t b = p.batch.row_sequences[row];
+  if (b < 0) return;
+  const auto* x = static_cast<const Scalar*>(p.x) + channel;
+  window.advance(p, x, channel, row, b,
+                 *reinterpret_cast<const Octet<Scalar>*>(x + row * p.x_stride));
+  window.convolve(static_cast<Scalar*>(p.y) + channel + row * p.y_stride);
+  const int64_t slot = p.batch.state_slots[b];
+  if (slot < 0) return;
+  for (int32_t s = p.batch.snapshot_start[b]; s < p.batch.snapshot_start[b + 1]; ++s) {
+    window.keep(p.snapshot_windows + p.batch.snapshots[s].slot * p.snapshot_stride + channel, p.C);
+  }
+  window.keep(p.state + slot * p.state_stride + channel, p.C);
 }
 
 bool has_octets(const CausalConv1dArgs& args) {
@@ -245,9 +369,10 @@ bool has_octets(const CausalConv1dArgs& args) {
 template <typename Scalar>
 Status convolve_runs(CudaContext& context, const Params& params, bool decodes) {
   const int64_t channel_blocks = ceil_div(params.C, kRunThreads * kOctet);
-  return launch(
-      context, "causal_conv1d", decodes ? run_kernel<Scalar, true> : run_kernel<Scalar, false>,
-      grid_of(channel_blocks * ceil_div(params.T, decodes ? 1 : kRunRows)), kRunThreads, params);
+  const auto kernel = decodes ? decode_kernel<Scalar> : run_kernel<Scalar>;
+  const int64_t row_blocks = decodes ? params.T : ceil_div(params.T, kRunRows);
+  return launch(context, "causal_conv1d", kernel, grid_of(channel_blocks * row_blocks), kRunThreads,
+                params);
 }
 
 }  // namespace
@@ -282,8 +407,11 @@ Status causal_conv1d_cuda(CudaContext& context, const CausalConv1dArgs& args) {
                                     params));
     }
     if (decodes) return {};
+    constexpr int64_t kRowsOfBlock = 256,
+                      kMostBlocks = 32;  // for snapshots, of a group of channels
+    const int64_t sharing = std::clamp<int64_t>(params.T / kRowsOfBlock, 1, kMostBlocks);
     return launch(context, "causal_conv1d windows", keep_windows_kernel<Scalar>,
-                  grid_of(channel_blocks * params.B), kThreads, params);
+                  grid_of(channel_blocks * (params.B + sharing)), kThreads, params);
   });
 }
 
