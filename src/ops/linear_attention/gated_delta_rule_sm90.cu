@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda.h>
 
@@ -31,7 +32,7 @@ constexpr int kHalf = 64;    // value channels that one warpgroup owns
 struct Chunk {
   int32_t first_row;
   int32_t num_rows;
-  int32_t snapshot;  // index among the batch's snapshots, -1: none behind this chunk
+  int32_t snapshot_slot;  // gets the state behind this chunk, -1: none
   int32_t unused;
 };
 
@@ -80,6 +81,59 @@ __host__ __device__ inline int32_t chunks_between(int32_t from, int32_t to) {
   return (to - from + kTokens - 1) / kTokens;
 }
 
+// Rows of a sequence up to a snapshot, or behind the last one: they begin a chunk of their own.
+struct Stretch {
+  int32_t from = 0;
+  int32_t to = 0;
+  int32_t snapshot_slot = -1;
+
+  // Number i of sequence b, which has one more than snapshots; without rows behind them.
+  __device__ static Stretch of(const DeviceBatch& batch, int32_t b, int32_t i) {
+    const StateSnapshot* snapshots = batch.snapshots + batch.snapshot_start[b];
+    const int32_t num_snapshots = batch.snapshot_start[b + 1] - batch.snapshot_start[b];
+    if (i > num_snapshots) return {};
+    Stretch stretch{.from = i > 0 ? snapshots[i - 1].num_tokens : 0,
+                    .to = batch.query_start[b + 1] - batch.query_start[b]};
+    if (i < num_snapshots) {
+      stretch.to = snapshots[i].num_tokens;
+      stretch.snapshot_slot = snapshots[i].slot;
+    }
+    return stretch;
+  }
+
+  [[nodiscard]] __device__ int32_t num_chunks() const { return chunks_between(from, to); }
+};
+
+// A warp lists the chunks of a sequence; a lane looks up every 32nd stretch. Returns their number;
+// without `chunks` it only counts them.
+__device__ inline int32_t list_chunks(const DeviceBatch& batch, int32_t b, Chunk* chunks,
+                                      int lane) {
+  const int32_t first_row = batch.query_start[b];
+  const int32_t num_stretches = batch.snapshot_start[b + 1] - batch.snapshot_start[b] + 1;
+  int32_t num_chunks = 0;
+  for (int32_t first = 0; first < num_stretches; first += kWarp) {
+    const Stretch own = Stretch::of(batch, b, first + lane);
+    if (chunks == nullptr) {
+      num_chunks += __reduce_add_sync(0xffffffffu, own.num_chunks());
+      continue;
+    }
+    for (int32_t i = 0; i < min(kWarp, num_stretches - first); ++i) {
+      const Stretch stretch{.from = __shfl_sync(0xffffffffu, own.from, i),
+                            .to = __shfl_sync(0xffffffffu, own.to, i),
+                            .snapshot_slot = __shfl_sync(0xffffffffu, own.snapshot_slot, i)};
+      const int32_t count = stretch.num_chunks();
+      for (int32_t c = lane; c < count; c += kWarp) {
+        const int32_t start = stretch.from + c * kTokens;
+        chunks[num_chunks + c] = {.first_row = first_row + start,
+                                  .num_rows = min(kTokens, stretch.to - start),
+                                  .snapshot_slot = c == count - 1 ? stretch.snapshot_slot : -1};
+      }
+      num_chunks += count;
+    }
+  }
+  return num_chunks;
+}
+
 // Lists the chunks of all sequences that have rows enough: one block, a warp a sequence. Launched
 // once an op; the lists are small.
 __global__ void __launch_bounds__(1024) plan_kernel(const __grid_constant__ Params p) {
@@ -87,46 +141,29 @@ __global__ void __launch_bounds__(1024) plan_kernel(const __grid_constant__ Para
   __shared__ int32_t total;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int num_warps = static_cast<int>(blockDim.x) / kWarp;
   if (threadIdx.x == 0) {
     int32_t count = 0;
-    int32_t chunks = 0;
     for (int32_t b = 0; b < p.num_sequences; ++b) {
       const int32_t rows = p.batch.query_start[b + 1] - p.batch.query_start[b];
-      if (rows < kSm90MinRows || p.batch.state_slots[b] < 0) continue;
-      p.scanned[count] = b;
-      p.chunk_start[count++] = chunks;
-      int32_t from = 0;
-      for (int32_t s = p.batch.snapshot_start[b]; s < p.batch.snapshot_start[b + 1]; ++s) {
-        chunks += chunks_between(from, p.batch.snapshots[s].num_tokens);
-        from = p.batch.snapshots[s].num_tokens;
-      }
-      chunks += chunks_between(from, rows);
+      if (rows >= kSm90MinRows && p.batch.state_slots[b] >= 0) p.scanned[count++] = b;
     }
-    p.chunk_start[count] = chunks;
     *p.num_listed = count;
     total = count;
   }
   __syncthreads();
-  for (int32_t item = warp; item < total; item += static_cast<int32_t>(blockDim.x) / kWarp) {
-    const int32_t b = p.scanned[item];
-    const int32_t first_row = p.batch.query_start[b];
-    const int32_t rows = p.batch.query_start[b + 1] - first_row;
-    Chunk* next = p.chunks + p.chunk_start[item];
-    int32_t from = 0;
-    int32_t snapshot = p.batch.snapshot_start[b];
-    while (from < rows) {
-      const bool cut = snapshot < p.batch.snapshot_start[b + 1];
-      const int32_t to = cut ? p.batch.snapshots[snapshot].num_tokens : rows;
-      const int32_t count = chunks_between(from, to);
-      for (int32_t c = lane; c < count; c += kWarp) {
-        const int32_t start = from + c * kTokens;
-        next[c] = {first_row + start, min(kTokens, to - start),
-                   cut && c == count - 1 ? snapshot : -1, 0};
-      }
-      next += count;
-      from = to;
-      if (cut) ++snapshot;
-    }
+  for (int32_t item = warp; item < total; item += num_warps) {
+    const int32_t num_chunks = list_chunks(p.batch, p.scanned[item], nullptr, lane);
+    if (lane == 0) p.chunk_start[item + 1] = num_chunks;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    p.chunk_start[0] = 0;
+    for (int32_t item = 0; item < total; ++item) p.chunk_start[item + 1] += p.chunk_start[item];
+  }
+  __syncthreads();
+  for (int32_t item = warp; item < total; item += num_warps) {
+    list_chunks(p.batch, p.scanned[item], p.chunks + p.chunk_start[item], lane);
   }
 }
 
@@ -505,15 +542,20 @@ struct ScanShared {
   sm90::Barrier y_empty[kGroups];
 };
 
-// Writes this thread's part of a state to a slot of snapshots: of rows of 128 keys, four lanes hold
-// one.
-__device__ void store_snapshot(const Params& p, int64_t slot, int head, int first_channel,
-                               const float (&state)[64], int warp, int lane) {
+// Writes this thread's part of a state to a slot of snapshots, two neighbours at a time: of rows of
+// 128 keys, four lanes hold one.
+template <typename Stored>
+__device__ inline void store_snapshot_as(const Params& p, int64_t slot, int head, int first_channel,
+                                         const float (&state)[64], int warp, int lane) {
+  struct alignas(2 * sizeof(Stored)) Pair {
+    Stored low, high;
+  };
+
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int64_t row = head * kWidth + first_channel + 16 * warp + lane / 4 + 8 * half;
     RowScale scale;
-    if (p.snapshots.dtype == DType::kI8) {
+    if constexpr (std::is_same_v<Stored, int8_t>) {
       float largest = 0;
       bool finite = true;
 #pragma unroll
@@ -531,12 +573,22 @@ __device__ void store_snapshot(const Params& p, int64_t slot, int head, int firs
       if (lane % 4 == 0) p.snapshots.scales[slot * p.snapshots.scale_stride + row] = scale.scale;
     }
     const int64_t number = p.snapshots.number_of(slot, row) + 2 * (lane % 4);
+    auto* to = reinterpret_cast<Pair*>(static_cast<Stored*>(p.snapshots.data) + number);
 #pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      store_snapshot_number(p.snapshots, number + i / 2 * 8 + i % 2,
-                            state[i / 2 * 4 + 2 * half + i % 2], scale);
+    for (int block = 0; block < 16; ++block) {
+      to[4 * block] = {stored_number<Stored>(state[4 * block + 2 * half], scale),
+                       stored_number<Stored>(state[4 * block + 2 * half + 1], scale)};
     }
   }
+}
+
+// The dtype is asked for once: with a branch at every number the code would be more than the
+// instruction cache holds.
+__device__ inline void store_snapshot(const Params& p, int64_t slot, int head, int first_channel,
+                                      const float (&state)[64], int warp, int lane) {
+  with_stored(p.snapshots.dtype, [&](auto type) {
+    store_snapshot_as<decltype(type)>(p, slot, head, first_channel, state, warp, lane);
+  });
 }
 
 // v' of a chunk and half, and the scale of u, in the places of an accumulator.
@@ -830,9 +882,8 @@ __global__ void __launch_bounds__(kScanThreads<kGroups>, 1)
     }
     sm90::products_wait<0>();
     sm90::settle(state);
-    if (chunk.snapshot >= 0) {
-      store_snapshot(p, p.batch.snapshots[chunk.snapshot].slot, head, first_channel, state, warp,
-                     lane);
+    if (chunk.snapshot_slot >= 0) {
+      store_snapshot(p, chunk.snapshot_slot, head, first_channel, state, warp, lane);
     }
   }
 

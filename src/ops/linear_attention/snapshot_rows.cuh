@@ -4,6 +4,7 @@
 
 #include <cfloat>
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/cuda/reduce.cuh"
 #include "ops/forward_context.h"
@@ -50,17 +51,38 @@ __device__ inline uint16_t snapshot_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-__device__ inline void store_snapshot_number(const SnapshotMatrices& to, int64_t number,
-                                             float value, const RowScale& row) {
-  if (to.dtype == DType::kF32) {
-    static_cast<float*>(to.data)[number] = value;
-  } else if (to.dtype == DType::kBf16) {
-    static_cast<uint16_t*>(to.data)[number] = snapshot_bf16(value);
+// A number as a slot keeps it: f32, bf16 or i8.
+template <typename Stored>
+__device__ inline Stored stored_number(float value, const RowScale& row) {
+  if constexpr (std::is_same_v<Stored, float>) {
+    return value;
+  } else if constexpr (std::is_same_v<Stored, uint16_t>) {
+    return snapshot_bf16(value);
   } else {
     // 1 in a row that is no number as a whole: its scale is none.
     const int code = row.scale != row.scale ? 1 : __float2int_rn(__fmul_rn(value, row.inverse));
-    static_cast<int8_t*>(to.data)[number] = static_cast<int8_t>(min(code, 127));
+    return static_cast<int8_t>(min(code, 127));
   }
+}
+
+// Calls body(Stored()) with the type that stands for the slots' dtype in stored_number().
+template <typename Body>
+__device__ inline void with_stored(DType dtype, const Body& body) {
+  if (dtype == DType::kF32) {
+    body(float());
+  } else if (dtype == DType::kBf16) {
+    body(uint16_t());
+  } else {
+    body(int8_t());
+  }
+}
+
+__device__ inline void store_snapshot_number(const SnapshotMatrices& to, int64_t number,
+                                             float value, const RowScale& row) {
+  with_stored(to.dtype, [&](auto type) {
+    using Stored = decltype(type);
+    static_cast<Stored*>(to.data)[number] = stored_number<Stored>(value, row);
+  });
 }
 
 // The scale of a row is written by one lane.
