@@ -50,6 +50,9 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// By the special functions, some 2^-21 off: what it opens is rounded to bf16.
+__device__ inline float quick_sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+
 // One channel of the convolution: its window and weights, then its input.
 struct Channel {
   float inputs[kWindow + 1];
@@ -69,7 +72,7 @@ struct Channel {
     sum = fmaf(weight.y, inputs[1], sum);
     sum = fmaf(weight.z, inputs[2], sum);
     sum = fmaf(weight.w, inputs[3], sum);
-    return as_float(rounded<CudaBf16>(sum / (1.0f + expf(-sum))));
+    return as_float(rounded<CudaBf16>(sum * quick_sigmoid(sum)));
   }
 
   __device__ void keep(float* window, int64_t C, int64_t channel) const {
@@ -83,9 +86,28 @@ struct Shared {
   float q[kDim];
   float v[kDim];
   float y[kDim];
+  float opening[kDim];          // of y's gate, with the norm's weight
   float sums[3][kDim / kWarp];  // k.k, q.q and k.q of the columns of a warp
   float alpha, beta;
 };
+
+// A warp normalises a head's output and writes it, eight numbers by each of 16 lanes.
+__device__ inline void write_normalised(const Params& p, const Shared& shared, CudaBf16* y,
+                                        int lane) {
+  const bool writes = lane < kDim / kOctet;
+  float values[kOctet] = {};
+  float sum = 0;
+#pragma unroll
+  for (int j = 0; j < kOctet; ++j) {
+    if (writes) values[j] = as_float(rounded<CudaBf16>(shared.y[lane * kOctet + j]));
+    sum = fmaf(values[j], values[j], sum);
+  }
+  const float scale = rsqrtf(warp_sum(sum) / static_cast<float>(kDim) + p.epsilon);
+  if (!writes) return;
+#pragma unroll
+  for (int j = 0; j < kOctet; ++j) values[j] *= scale * shared.opening[lane * kOctet + j];
+  store_octet(values, y + lane * kOctet);
+}
 
 // The first half of the threads has a column of q and one of k each, the second one of v.
 __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_constant__ Params p) {
@@ -115,9 +137,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   float* state = p.state + slot * p.state_stride + (int64_t{h} * kDim + rows.first) * kDim;
   StateRows::Numbers s;
   rows.load(state, fresh, s);
-  const bool norms = thread < kDim / kOctet;
-  float norm_weight[kOctet];
-  if (norms) load_octet(p.norm_weight + thread * kOctet, norm_weight);
+  const float norm_weight = has_keys ? 0.0f : p.norm_weight[column];
   const float dt_bias = p.dt_bias[h];
   const float neg_exp_a_log = p.neg_exp_a_log[h];
   wait_for_inputs();
@@ -125,10 +145,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   const CudaBf16* x = p.x + row * p.x_stride;
   const float a_in = thread == kDim ? p.a[row * p.a_stride + h] : 0.0f;
   const float b_in = thread == kDim ? p.b[row * p.b_stride + h] : 0.0f;
-  uint4 z{};
-  if (norms) {
-    z = *reinterpret_cast<const uint4*>(p.z + row * p.z_stride + h * kDim + thread * kOctet);
-  }
+  const float z = has_keys ? 0.0f : as_float(p.z[row * p.z_stride + h * kDim + column]);
   cluster_arrive();  // the window of the key head has been read
   float q = 0;
   float k = 0;
@@ -143,11 +160,13 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
     }
   } else {
     shared.v[column] = first.convolve(x[v_channel]);
+    const float opened = p.gate == NormGate::kSigmoid ? 1.0f : z;
+    shared.opening[column] = norm_weight * opened * quick_sigmoid(z);
   }
   if (thread == kDim) {
     const float decay = a_in + dt_bias;
     shared.alpha = expf(neg_exp_a_log * (decay > 20.0f ? decay : log1pf(expf(decay))));
-    shared.beta = 1.0f / (1.0f + expf(-b_in));
+    shared.beta = quick_sigmoid(b_in);
   }
   __syncthreads();
   const auto total = [&](int i) {
@@ -156,8 +175,8 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
     for (int w = 0; w < kDim / kWarp; ++w) sum += shared.sums[i][w];
     return sum;
   };
-  const float k_factor = 1.0f / sqrtf(total(0) + 1e-6f);
-  const float q_factor = 1.0f / sqrtf(static_cast<float>(kDim)) / sqrtf(total(1) + 1e-6f);
+  const float k_factor = rsqrtf(total(0) + 1e-6f);
+  const float q_factor = rsqrtf(static_cast<float>(kDim) * (total(1) + 1e-6f));
   if (has_keys) {
     shared.k[column] = k * k_factor;
     shared.q[column] = q * q_factor;
@@ -171,6 +190,13 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
                 .kq = total(2) * k_factor * q_factor},
                s, shared.y);
   rows.store(state, s);
+  const StateSnapshot* const snapshots = p.batch.snapshots;
+  const int32_t first_snapshot = p.batch.snapshot_start[b], end = p.batch.snapshot_start[b + 1];
+  for (int32_t i = first_snapshot; i < end; ++i) {
+    rows.store_snapshot(p.snapshots, snapshots[i].slot, int64_t{h} * kDim, s);
+  }
+  __syncthreads();
+  if (warp == 0) write_normalised(p, shared, p.y + row * p.y_stride + h * kDim, lane);
   cluster_wait();
   const auto keep_windows = [&](float* window) {
     if (!has_keys) {
@@ -181,38 +207,9 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
     }
   };
   keep_windows(p.windows + slot * p.windows_stride);
-  for (int32_t i = p.batch.snapshot_start[b]; i < p.batch.snapshot_start[b + 1]; ++i) {
-    const int64_t to = p.batch.snapshots[i].slot;
-    keep_windows(p.snapshot_windows + to * p.snapshot_windows_stride);
-    rows.store_snapshot(p.snapshots, to, int64_t{h} * kDim, s);
+  for (int32_t i = first_snapshot; i < end; ++i) {
+    keep_windows(p.snapshot_windows + snapshots[i].slot * p.snapshot_windows_stride);
   }
-  __syncthreads();
-
-  if (warp != 0) return;
-  float values[kOctet] = {};
-  float gates[kOctet] = {};
-  if (norms) {
-    load_octet(reinterpret_cast<const CudaBf16*>(&z), gates);
-#pragma unroll
-    for (int j = 0; j < kOctet; ++j) {
-      values[j] = as_float(rounded<CudaBf16>(shared.y[thread * kOctet + j]));
-    }
-  }
-  float sum = 0;
-#pragma unroll
-  for (int j = 0; j < kOctet; ++j) sum = fmaf(values[j], values[j], sum);
-  for (int distance = kDim / kOctet / 2; distance > 0; distance /= 2) {
-    sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-  }
-  if (!norms) return;
-  const float scale = 1.0f / sqrtf(sum / static_cast<float>(kDim) + p.epsilon);
-#pragma unroll
-  for (int j = 0; j < kOctet; ++j) {
-    const float opening =
-        (p.gate == NormGate::kSigmoid ? 1.0f : gates[j]) / (1.0f + expf(-gates[j]));
-    values[j] = values[j] * scale * norm_weight[j] * opening;
-  }
-  store_octet(values, p.y + row * p.y_stride + h * kDim + thread * kOctet);
 }
 
 bool is_aligned(const TensorView& x) { return reinterpret_cast<uintptr_t>(x.data) % 16 == 0; }

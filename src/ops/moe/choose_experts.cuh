@@ -55,98 +55,103 @@ __device__ inline float score_of(unsigned rank) {
   return __uint_as_float((rank & 0x80000000u) != 0 ? rank & 0x7fffffffu : ~rank);
 }
 
-// The scores of a token's experts in the registers of a warp: lane l has experts l + 32 * i.
+// What a warp chooses a token's experts by, in its registers: lane l has experts l + 32 * i.
 template <int kPerLane>
-struct HeldScores {
-  float logits[kPerLane];
-  unsigned ranks[kPerLane];
-  unsigned left = 0;  // bit i: ranks[i] is of an expert that was not taken yet
+struct HeldRanks {
+  unsigned ranks[kPerLane];  // 0, below the rank of -infinity: taken, or of no expert
 
-  __device__ HeldScores(const float* from, int E, int lane) {
+  __device__ HeldRanks(const float* logits, int E, int lane) {
+    float own[kPerLane];
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int e = lane + i * kWarp;
-      logits[i] = kLowest;
-      if (e < E) logits[i] = from[e];
+      own[i] = e < E ? logits[e] : kLowest;
     }
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
-      ranks[i] = rank_of(number_or_lowest(logits[i]));
-      if (lane + i * kWarp < E) left |= 1u << i;
+      ranks[i] = lane + i * kWarp < E ? rank_of(number_or_lowest(own[i])) : 0;
     }
   }
 
-  // The best that is left, the lowest id among equals, for every lane.
+  // The best that is left, the lowest id among equals, for every lane. Of a lane's ranks none waits
+  // for the one before it.
   __device__ Ranked take_best(int lane) {
-    unsigned best = 0;  // below the rank of -infinity
-    int place = -1;
+    const unsigned top = __reduce_max_sync(0xffffffffu, highest<0, kPerLane>());
+    unsigned places = 0;  // bit i: ranks[i] is the best
 #pragma unroll
-    for (int i = kPerLane - 1; i >= 0; --i) {
-      if ((left >> i & 1) != 0 && ranks[i] >= best) {
-        best = ranks[i];
-        place = i;
-      }
+    for (int i = 0; i < kPerLane; ++i) places |= (ranks[i] == top ? 1u : 0u) << i;
+    const int own = places == 0 ? INT_MAX : lane + (__ffs(static_cast<int>(places)) - 1) * kWarp;
+    const int id = __reduce_min_sync(0xffffffffu, own);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if (id == lane + i * kWarp) ranks[i] = 0;
     }
-    const unsigned top = __reduce_max_sync(0xffffffffu, best);
-    const bool mine = place >= 0 && best == top;
-    const int id = __reduce_min_sync(0xffffffffu, mine ? lane + place * kWarp : INT_MAX);
-    if (id % kWarp == lane) left &= ~(1u << id / kWarp);
     return {score_of(top), id};
   }
 
-  // The lane's share of the sum of exp(logit - largest).
-  [[nodiscard]] __device__ float sum_of_weights(float largest) const {
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) sum += expf(logits[i] - largest);
-    return sum;
+ private:
+  // Of kCount ranks from kFirst on, by halves.
+  template <int kFirst, int kCount>
+  [[nodiscard]] __device__ unsigned highest() const {
+    if constexpr (kCount == 1) {
+      return ranks[kFirst];
+    } else {
+      constexpr int kHalf = kCount / 2;
+      return max(highest<kFirst, kHalf>(), highest<kFirst + kHalf, kCount - kHalf>());
+    }
   }
 };
 
-// The experts and weights of a token, in shared memory.
+// The experts of a token, best first, in shared memory.
 struct ChosenExperts {
   int32_t ids[kMaxExpertsPerToken];
-  float weights[kMaxExpertsPerToken];
+  float weights[kMaxExpertsPerToken];  // their scores, until they are weighed
 };
 
-// Called by a whole warp: A of E experts by falling score. It holds the scores of at most
-// 32 * kPerLane experts in registers, where a choice of 512 takes some 60 instructions; with 0 it
-// searches the logits anew for every choice. Others see `chosen` after a barrier.
+// Called by a whole warp: A of E experts by falling score. It holds at most 32 * kPerLane experts
+// in registers; with 0 it searches the logits anew for every choice. Others see `chosen` after a
+// barrier.
 template <int kPerLane>
-__device__ inline void choose_experts(const float* logits, int E, int A, bool renormalize,
-                                      ChosenExperts& chosen) {
+__device__ inline void choose_experts(const float* logits, int E, int A, ChosenExperts& chosen) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  float largest = 0;
   const auto choose = [&](int a, const Ranked& best) {
-    if (a == 0) largest = best.score;
-    if (lane == 0) {
-      chosen.ids[a] = best.id;
-      chosen.weights[a] = expf(best.score - largest);
-    }
+    if (lane != 0) return;
+    chosen.ids[a] = best.id;
+    chosen.weights[a] = best.score;
   };
-  float total = 0;
   if constexpr (kPerLane > 0) {
-    HeldScores<kPerLane> scores(logits, E, lane);
-    for (int a = 0; a < A; ++a) choose(a, scores.take_best(lane));
-    total = scores.sum_of_weights(largest);
+    HeldRanks<kPerLane> ranks(logits, E, lane);
+    for (int a = 0; a < A; ++a) choose(a, ranks.take_best(lane));
   } else {
     Ranked best{INFINITY, -1};
     for (int a = 0; a < A; ++a) {
       best = next_best(E, best, [&](int e) { return number_or_lowest(logits[e]); });
       choose(a, best);
     }
-#pragma unroll 4
-    for (int e = lane; e < E; e += kWarp) total += expf(logits[e] - largest);
   }
+}
+
+// Called by the same warp: makes weights of the scores, the softmax over all E experts or, with
+// `renormalize`, over the chosen ones.
+__device__ inline void weigh_experts(const float* logits, int E, int A, bool renormalize,
+                                     ChosenExperts& chosen) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  __syncwarp();
+  const float largest = chosen.weights[0];
+  float total = 0;
+#pragma unroll 4
+  for (int e = lane; e < E; e += kWarp) total += expf(logits[e] - largest);
   total = warp_sum(total);
   __syncwarp();
-  float sum = 0;
-  for (int a = 0; a < A; ++a) sum += chosen.weights[a] / total;
-  __syncwarp();
   for (int a = lane; a < A; a += kWarp) {
-    const float weight = chosen.weights[a] / total;
-    chosen.weights[a] = renormalize ? weight / sum : weight;
+    chosen.weights[a] = expf(chosen.weights[a] - largest) / total;
   }
+  __syncwarp();
+  if (!renormalize) return;
+  float sum = 0;
+  for (int a = 0; a < A; ++a) sum += chosen.weights[a];
+  __syncwarp();
+  for (int a = lane; a < A; a += kWarp) chosen.weights[a] /= sum;
 }
 
 }  // namespace heddle::ops

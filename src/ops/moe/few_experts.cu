@@ -60,14 +60,11 @@ __device__ inline bool is_padding(const Params& p, int t) {
   return p.row_sequences != nullptr && p.row_sequences[t] < 0;
 }
 
-// The experts of token t, for the whole block after its next barrier. The first warp finds them, in
-// every block again: that takes less time than to wait for a kernel that does. The first block
-// leaves them for the second product, whose blocks read them before this kernel has ended.
-__device__ inline void find_experts(const Params& p, int t, ChosenExperts& chosen) {
-  if (threadIdx.x >= kWarp) return;
-  choose_experts<kScoresPerLane>(p.scores.logits + t * p.scores.stride, p.scores.E, p.A,
-                                 p.scores.renormalize, chosen);
-  if (blockIdx.x != 0) return;
+// Called by the warp that chose the experts of token t, in one of its blocks: leaves them, with
+// their weights, for the second product, whose blocks read them before this kernel has ended.
+__device__ inline void leave_experts(const Params& p, int t, ChosenExperts& chosen) {
+  weigh_experts(p.scores.logits + t * p.scores.stride, p.scores.E, p.A, p.scores.renormalize,
+                chosen);
   __syncwarp();
   for (int a = static_cast<int>(threadIdx.x); a < p.A; a += kWarp) {
     p.experts[t * p.A + a] = chosen.ids[a];
@@ -96,8 +93,9 @@ __device__ inline void add_octet(const uint4& w, const uint4& x, float& sum) {
 constexpr int kUpSteps = 8;  // of two rows, that a lane loads together
 
 // A row of blocks has a token, a warp every so many of its experts' hidden channels: a row of the
-// gate and the one of up. The loads of a row go out together, those of the next row before the sums
-// of this one are joined. Moves 4 * A * I * H bytes a token.
+// gate and the one of up. The first warp chooses the experts, in every block again: that takes less
+// time than to wait for a kernel that does. The loads of a row go out together, those of the next
+// row before the sums of this one are joined. Moves 4 * A * I * H bytes a token.
 __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__ Params p) {
   await_kernel_before();
   extern __shared__ uint4 x[];  // [H / 8]
@@ -109,10 +107,11 @@ __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__
   const int steps = p.H / kStep;
   const int num_rows = p.A * p.I;
   const int stride = static_cast<int>(gridDim.x) * kWarps;
-  if (p.scores.logits != nullptr) {
-    find_experts(p, t, chosen);
-  } else {
+  const bool chooses = p.scores.logits != nullptr;
+  if (!chooses) {
     read_experts(p, t, chosen);
+  } else if (warp == 0) {
+    choose_experts<kScoresPerLane>(p.scores.logits + t * p.scores.stride, p.scores.E, p.A, chosen);
   }
   if (warp > 0) {  // meanwhile
     const auto* own = reinterpret_cast<const uint4*>(p.x + t * p.x_stride);
@@ -121,7 +120,8 @@ __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__
     }
   }
   __syncthreads();
-  let_next_kernel_start();
+  const bool leaves = chooses && blockIdx.x == 0;
+  if (!leaves) let_next_kernel_start();
   const auto gate_of = [&](int n) {
     const int64_t expert = chosen.ids[n / p.I];
     return p.w13 + expert * p.w13_stride + int64_t{n % p.I} * p.H;
@@ -142,6 +142,10 @@ __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__
   };
   int n = static_cast<int>(blockIdx.x) * kWarps + warp;
   if (n < num_rows) load(n, 0);
+  if (leaves && warp == 0) {
+    leave_experts(p, t, chosen);
+    let_next_kernel_start();
+  }
   while (n < num_rows) {
     float gate_sum = 0;
     float up_sum = 0;

@@ -36,7 +36,9 @@ __global__ void __launch_bounds__(kWarp) route_kernel(const __grid_constant__ Pa
   __shared__ ChosenExperts chosen;
   const int lane = static_cast<int>(threadIdx.x);
   for (int64_t t = blockIdx.x; t < p.T; t += gridDim.x) {
-    choose_experts<kPerLane>(logits_of(p, t), p.E, p.A, p.renormalize, chosen);
+    const float* logits = logits_of(p, t);
+    choose_experts<kPerLane>(logits, p.E, p.A, chosen);
+    weigh_experts(logits, p.E, p.A, p.renormalize, chosen);
     __syncwarp();
     for (int a = lane; a < p.A; a += kWarp) {
       p.experts[t * p.experts_stride + a] = chosen.ids[a];
