@@ -26,6 +26,9 @@ __device__ inline float as_float(CudaF16 value) { return __half2float(value); }
 
 __device__ inline float as_float(CudaE4M3 value) { return static_cast<float>(value); }
 
+// x sigmoid(x) by the special functions, some 2^-21 off.
+__device__ inline float quick_silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
+
 template <typename Scalar>
 __device__ inline Scalar rounded(float value);
 

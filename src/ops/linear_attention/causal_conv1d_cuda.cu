@@ -66,9 +66,6 @@ __device__ void last_rows(const Params& p, int64_t b, int64_t t, int count,
   }
 }
 
-// By the special functions, some 2^-21 off; every row of a channel has this one.
-__device__ inline float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
-
 // A thread convolves one channel of kRows rows; the W inputs of a row come from the cache but for
 // the first use. Moves x and y once and does 2 * W operations and a SiLU for each of T * C numbers:
 // bandwidth-bound. The sum runs over ascending inputs.
@@ -96,7 +93,7 @@ __global__ void __launch_bounds__(kThreads) convolve_kernel(const __grid_constan
     for (int m = 1; m < kMaxWidth; ++m) {
       if (m < p.W) sum = fmaf(weight[m], inputs.at(rows[m]), sum);
     }
-    static_cast<Scalar*>(p.y)[row * p.y_stride + channel] = rounded<Scalar>(silu(sum));
+    static_cast<Scalar*>(p.y)[row * p.y_stride + channel] = rounded<Scalar>(quick_silu(sum));
   }
 }
 
@@ -275,7 +272,7 @@ struct RunningWindow {
       float sum = __fmul_rn(weight[j][0], inputs[0][j]);
 #pragma unroll
       for (int m = 1; m < kRunWidth; ++m) sum = fmaf(weight[j][m], inputs[m][j], sum);
-      results[j] = silu(sum);
+      results[j] = quick_silu(sum);
     }
     store_octet(results, y);
   }

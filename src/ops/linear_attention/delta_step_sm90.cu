@@ -50,9 +50,6 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// By the special functions, some 2^-21 off: what it opens is rounded to bf16.
-__device__ inline float quick_sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
-
 // One channel of the convolution: its window and weights, then its input.
 struct Channel {
   float inputs[kWindow + 1];
@@ -72,7 +69,7 @@ struct Channel {
     sum = fmaf(weight.y, inputs[1], sum);
     sum = fmaf(weight.z, inputs[2], sum);
     sum = fmaf(weight.w, inputs[3], sum);
-    return as_float(rounded<CudaBf16>(sum * quick_sigmoid(sum)));
+    return as_float(rounded<CudaBf16>(quick_silu(sum)));
   }
 
   __device__ void keep(float* window, int64_t C, int64_t channel) const {
@@ -86,7 +83,8 @@ struct Shared {
   float q[kDim];
   float v[kDim];
   float y[kDim];
-  float opening[kDim];          // of y's gate, with the norm's weight
+  float opening[kDim];  // of y's gate
+  float norm_weight[kDim];
   float sums[3][kDim / kWarp];  // k.k, q.q and k.q of the columns of a warp
   float alpha, beta;
 };
@@ -102,10 +100,13 @@ __device__ inline void write_normalised(const Params& p, const Shared& shared, C
     if (writes) values[j] = as_float(rounded<CudaBf16>(shared.y[lane * kOctet + j]));
     sum = fmaf(values[j], values[j], sum);
   }
-  const float scale = rsqrtf(warp_sum(sum) / static_cast<float>(kDim) + p.epsilon);
+  const float scale = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(kDim) + p.epsilon);
   if (!writes) return;
 #pragma unroll
-  for (int j = 0; j < kOctet; ++j) values[j] *= scale * shared.opening[lane * kOctet + j];
+  for (int j = 0; j < kOctet; ++j) {
+    const int column = lane * kOctet + j;
+    values[j] = values[j] * scale * shared.norm_weight[column] * shared.opening[column];
+  }
   store_octet(values, y + lane * kOctet);
 }
 
@@ -161,12 +162,13 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   } else {
     shared.v[column] = first.convolve(x[v_channel]);
     const float opened = p.gate == NormGate::kSigmoid ? 1.0f : z;
-    shared.opening[column] = norm_weight * opened * quick_sigmoid(z);
+    shared.opening[column] = opened / (1.0f + expf(-z));
+    shared.norm_weight[column] = norm_weight;
   }
   if (thread == kDim) {
     const float decay = a_in + dt_bias;
     shared.alpha = expf(neg_exp_a_log * (decay > 20.0f ? decay : log1pf(expf(decay))));
-    shared.beta = quick_sigmoid(b_in);
+    shared.beta = 1.0f / (1.0f + expf(-b_in));
   }
   __syncthreads();
   const auto total = [&](int i) {
@@ -175,8 +177,8 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
     for (int w = 0; w < kDim / kWarp; ++w) sum += shared.sums[i][w];
     return sum;
   };
-  const float k_factor = rsqrtf(total(0) + 1e-6f);
-  const float q_factor = rsqrtf(static_cast<float>(kDim) * (total(1) + 1e-6f));
+  const float k_factor = 1.0f / sqrtf(total(0) + 1e-6f);
+  const float q_factor = 1.0f / sqrtf(static_cast<float>(kDim)) / sqrtf(total(1) + 1e-6f);
   if (has_keys) {
     shared.k[column] = k * k_factor;
     shared.q[column] = q * q_factor;

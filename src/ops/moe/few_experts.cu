@@ -71,6 +71,7 @@ __device__ inline void leave_experts(const Params& p, int t, ChosenExperts& chos
     p.weights[t * p.A + a] = chosen.weights[a];
   }
   __threadfence();
+  __syncwarp();  // the first lane that lets the next kernel start speaks for all
 }
 
 // Those that were found before: by the kernel ahead, or by this one's first product.
