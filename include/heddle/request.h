@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <heddle/status.h>
+#include <heddle/stop_pattern.h>
 
 namespace heddle {
 
@@ -44,9 +45,10 @@ struct StopConditions {
   int64_t max_new_tokens = 128;    // >= 0
   int64_t min_new_tokens = 0;      // until then end-of-sequence and stop ids cannot be drawn
   std::vector<std::string> texts;  // ends when the output contains one
+  std::vector<std::shared_ptr<const StopPattern>> patterns;  // or a match of one of these
   std::vector<TokenId> token_ids;  // beside the model's end-of-sequence ids
   bool ignore_eos = false;         // the model's end-of-sequence ids do not end the text
-  bool keep_stop_text = false;     // leave the matched stop text or token in the output
+  bool keep_stop_text = false;     // leave what matched, text or token, in the output
 };
 
 // The tokens of a prompt whose log probabilities are wanted, and how many alternatives of each.

@@ -213,8 +213,8 @@ Status EngineLoop::refused(Status status, size_t num_requests) {
 Status EngineLoop::prepare(Request request, EventCallback on_event, Arrivals& arrivals) const {
   HEDDLE_RETURN_IF_ERROR(request::validate_request(
       request, {.vocab_size = info_.vocab_size, .context_length = info_.context_length}));
-  if (tokenizer_ == nullptr && !request.stop.texts.empty()) {
-    return invalid_argument("stop texts need a tokenizer, and this engine has none");
+  if (tokenizer_ == nullptr && !(request.stop.texts.empty() && request.stop.patterns.empty())) {
+    return invalid_argument("stop texts and patterns need a tokenizer, and this engine has none");
   }
   auto live = std::make_unique<LiveRequest>(std::move(request), 0, info_.eos_token_ids,
                                             tokenizer_.get(), std::move(on_event));

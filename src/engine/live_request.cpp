@@ -47,8 +47,12 @@ bool LiveRequest::is_complete() const {
 }
 
 Finish LiveRequest::stopped_by_text(int match) const {
+  const StopConditions& stop = sequence.request.stop;
+  const auto index = static_cast<size_t>(match);
   return {.reason = FinishReason::kStop,
-          .matched_text = sequence.request.stop.texts[static_cast<size_t>(match)]};
+          .matched_text = index < stop.texts.size()
+                              ? stop.texts[index]
+                              : stop.patterns[index - stop.texts.size()]->text()};
 }
 
 }  // namespace heddle::engine

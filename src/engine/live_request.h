@@ -25,7 +25,7 @@ class LiveRequest {
               const tokenizer::Tokenizer* tokenizer, Engine::EventCallback callback)
       : sequence(0, std::move(request), seed, eos_token_ids),
         on_event(std::move(callback)),
-        matcher_(sequence.request.stop.texts, sequence.request.stop.keep_stop_text) {
+        matcher_(sequence.request.stop) {
     if (tokenizer != nullptr) {
       // Output continues the prompt: its first word keeps its space.
       detokenizer_.emplace(
@@ -58,7 +58,7 @@ class LiveRequest {
   // The constraint lets nothing follow the token that was delivered last.
   [[nodiscard]] bool is_complete() const;
 
-  // Returns the index of the stop text that was completed, or kNoMatch.
+  // Returns what StopTextMatcher::push() does.
   int append_text(TokenId token, bool may_stop, std::string& text);
 
   std::optional<tokenizer::IncrementalDetokenizer> detokenizer_;

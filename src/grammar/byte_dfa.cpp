@@ -12,10 +12,10 @@
 
 namespace heddle::grammar {
 
-Result<ByteDfa> ByteDfa::from_nfa(const Nfa& nfa, NfaState begin, NfaState end) {
+Result<ByteDfa> ByteDfa::from_nfa(const Nfa& nfa, NfaState begin, NfaState end, size_t max_states) {
   size_t work = 0;
   HEDDLE_ASSIGN_OR_RETURN(const std::vector<DeterministicState> states,
-                          determinise(nfa, begin, end, {}, kMaxDfaStates, work));
+                          determinise(nfa, begin, end, {}, max_states, work));
   ByteDfa dfa;
   dfa.states_.resize(states.size());
   for (size_t i = 0; i < states.size(); ++i) {

@@ -35,7 +35,8 @@ class ByteDfa {
 
   // The strings on the ways from `begin` to `end`, which may contain no calls.
   // Error: kInvalidArgument above the limits, or the error of `nfa`.
-  static Result<ByteDfa> from_nfa(const Nfa& nfa, NfaState begin, NfaState end);
+  static Result<ByteDfa> from_nfa(const Nfa& nfa, NfaState begin, NfaState end,
+                                  size_t max_states = kMaxDfaStates);
 
   // Strings of both, and strings of this one that are not in `other`.
   // Error: kInvalidArgument above kMaxDfaStates.

@@ -421,6 +421,10 @@ bool has_anchor(const PatternNode& node) {
          std::ranges::any_of(node.children, has_anchor);
 }
 
+bool has_begin_node(const PatternNode& node) {
+  return node.kind == Kind::kBegin || std::ranges::any_of(node.children, has_begin_node);
+}
+
 // Whether anchors stand only where add_search() looks for them.
 bool has_inner_anchor(const PatternNode& node) {
   if (node.kind == Kind::kAlternatives) return std::ranges::any_of(node.children, has_inner_anchor);
@@ -495,6 +499,8 @@ Result<Pattern> Pattern::parse(std::string_view text) {
   }
   return Pattern(std::make_unique<PatternNode>(std::move(root)));
 }
+
+bool Pattern::has_begin() const { return has_begin_node(*root_); }
 
 void Pattern::add_whole(Nfa& nfa, NfaState from, TextForm form, NfaState to) const {
   nfa.add_empty(add_node(nfa, from, *root_, form), to);

@@ -36,6 +36,9 @@ class Pattern {
   Pattern& operator=(Pattern&&) noexcept;
   ~Pattern();
 
+  // It has a ^ somewhere.
+  [[nodiscard]] bool has_begin() const;
+
   // The whole text is the pattern: ^ and $ change nothing.
   void add_whole(Nfa& nfa, NfaState from, TextForm form, NfaState to) const;
 

@@ -7,10 +7,10 @@
 
 namespace heddle::request {
 
-StopTextMatcher::StopTextMatcher(const std::vector<std::string>& texts, bool keep_match)
-    : keep_match_(keep_match) {
-  automata_.reserve(texts.size());
-  for (const std::string& text : texts) {
+StopTextMatcher::StopTextMatcher(const StopConditions& stop)
+    : searches_(stop.patterns.begin(), stop.patterns.end()), keep_match_(stop.keep_stop_text) {
+  automata_.reserve(stop.texts.size());
+  for (const std::string& text : stop.texts) {
     HEDDLE_CHECK(!text.empty());
     Automaton automaton{.text = text, .failure = std::vector<int32_t>(text.size() + 1, 0)};
     int32_t border = 0;
@@ -37,41 +37,58 @@ void StopTextMatcher::advance(Automaton& automaton, char byte) {
   automaton.state = state;
 }
 
-int StopTextMatcher::push(std::string_view piece, bool may_match, std::string& output) {
-  if (matched_) return kNoMatch;
-  if (automata_.empty()) {
-    output.append(piece);
-    return kNoMatch;
-  }
-  for (size_t i = 0; i < piece.size(); ++i) {
-    int match = kNoMatch;
-    for (size_t a = 0; a < automata_.size(); ++a) {
-      advance(automata_[a], piece[i]);
-      const bool complete = automata_[a].state == static_cast<int32_t>(automata_[a].text.size());
-      if (complete && match == kNoMatch) match = static_cast<int>(a);
+StopTextMatcher::Match StopTextMatcher::take(char byte) {
+  Match match;
+  for (size_t a = 0; a < automata_.size(); ++a) {
+    advance(automata_[a], byte);
+    const bool complete = automata_[a].state == static_cast<int32_t>(automata_[a].text.size());
+    if (complete && match.index == kNoMatch) {
+      match = {.index = static_cast<int>(a), .size = automata_[a].text.size()};
     }
-    if (match == kNoMatch || !may_match) continue;
-    held_.append(piece.substr(0, i + 1));
-    const size_t stop_size = automata_[static_cast<size_t>(match)].text.size();
-    HEDDLE_CHECK_GE(held_.size(), stop_size);
-    output.append(held_, 0, keep_match_ ? held_.size() : held_.size() - stop_size);
-    held_.clear();
-    matched_ = true;
-    return match;
   }
+  for (size_t i = 0; i < searches_.size(); ++i) {
+    const size_t size = searches_[i].push(static_cast<uint8_t>(byte));
+    if (size > 0 && match.index == kNoMatch) {
+      match = {.index = static_cast<int>(automata_.size() + i), .size = size};
+    }
+  }
+  return match;
+}
 
-  // Everything but the longest tail that a stop text starts with. A complete text that was passed
-  // over must not hold anything back by itself: its longest border is what may still grow.
-  size_t held_size = 0;
+// A complete text that was passed over must not hold anything back by itself: its longest border is
+// what may still grow.
+size_t StopTextMatcher::num_open() const {
+  size_t open = 0;
   for (const Automaton& automaton : automata_) {
     const bool complete = automaton.state == static_cast<int32_t>(automaton.text.size());
     const int32_t state =
         complete ? automaton.failure[static_cast<size_t>(automaton.state)] : automaton.state;
-    held_size = std::max(held_size, static_cast<size_t>(state));
+    open = std::max(open, static_cast<size_t>(state));
+  }
+  for (const StopPatternSearch& search : searches_) open = std::max(open, search.num_open());
+  return open;
+}
+
+int StopTextMatcher::push(std::string_view piece, bool may_match, std::string& output) {
+  if (matched_) return kNoMatch;
+  if (automata_.empty() && searches_.empty()) {
+    output.append(piece);
+    return kNoMatch;
+  }
+  for (size_t i = 0; i < piece.size(); ++i) {
+    const Match match = take(piece[i]);
+    if (match.index == kNoMatch || !may_match) continue;
+    held_.append(piece.substr(0, i + 1));
+    HEDDLE_CHECK_GE(held_.size(), match.size);
+    output.append(held_, 0, keep_match_ ? held_.size() : held_.size() - match.size);
+    held_.clear();
+    matched_ = true;
+    return match.index;
   }
   held_.append(piece);
-  output.append(held_, 0, held_.size() - held_size);
-  held_.erase(0, held_.size() - held_size);
+  const size_t certain = held_.size() - num_open();
+  output.append(held_, 0, certain);
+  held_.erase(0, certain);
   return kNoMatch;
 }
 

@@ -19,7 +19,7 @@ struct Outcome {
 
 Outcome run(const std::vector<std::string>& texts, const std::vector<std::string>& pieces,
             bool keep_match = false) {
-  StopTextMatcher matcher(texts, keep_match);
+  StopTextMatcher matcher({.texts = texts, .keep_stop_text = keep_match});
   Outcome outcome;
   for (const std::string& piece : pieces) {
     outcome.match = matcher.push(piece, true, outcome.text);
@@ -42,7 +42,7 @@ Outcome naive(const std::vector<std::string>& texts, const std::string& input, b
 }
 
 TEST(StopTextMatcherTest, HoldsBackWhatMayBecomeAStopTextAndReleasesItWhenItDoesNot) {
-  StopTextMatcher matcher({"END"}, false);
+  StopTextMatcher matcher({.texts = {"END"}});
   std::string text;
   EXPECT_EQ(matcher.push("abE", true, text), StopTextMatcher::kNoMatch);
   EXPECT_EQ(text, "ab");
@@ -65,7 +65,7 @@ TEST(StopTextMatcherTest, ReportsTheStopTextThatEndsFirstAndAmongEqualsTheFirstL
 }
 
 TEST(StopTextMatcherTest, PassesOverCompleteStopTextsWhileTheyMayNotMatch) {
-  StopTextMatcher matcher({"aa"}, false);
+  StopTextMatcher matcher({.texts = {"aa"}});
   std::string text;
   EXPECT_EQ(matcher.push("xaa", false, text), StopTextMatcher::kNoMatch);
   EXPECT_EQ(text, "xa");  // the last a may begin another one
@@ -74,7 +74,7 @@ TEST(StopTextMatcherTest, PassesOverCompleteStopTextsWhileTheyMayNotMatch) {
 }
 
 TEST(StopTextMatcherTest, TakesNothingAfterAMatchAndPassesEverythingWithoutStopTexts) {
-  StopTextMatcher matcher({"!"}, false);
+  StopTextMatcher matcher({.texts = {"!"}});
   std::string text;
   EXPECT_EQ(matcher.push("a!b", true, text), 0);
   EXPECT_EQ(matcher.push("c!", true, text), StopTextMatcher::kNoMatch);
@@ -109,13 +109,107 @@ TEST(StopTextMatcherTest, AgreesWithTryingEveryEndOnRandomTextsCutAnywhere) {
 
 TEST(StopTextMatcherTest, StaysLinearOnTextsMadeToBacktrack) {
   const std::string almost = std::string(4000, 'a') + "b";
-  StopTextMatcher matcher(std::vector<std::string>(16, almost), false);
+  StopTextMatcher matcher({.texts = std::vector<std::string>(16, almost)});
   std::string text;
   const std::string piece(100, 'a');
   for (int i = 0; i < 1000; ++i)
     matcher.push(piece, true, text);  // quadratic work would take minutes
   matcher.finish(text);
   EXPECT_EQ(text.size(), 100000u);
+}
+
+std::shared_ptr<const StopPattern> pattern_of(const std::string& regex) {
+  auto pattern = StopPattern::compile(regex);
+  EXPECT_TRUE(pattern.ok()) << regex << ": " << pattern.status().message();
+  return *pattern;
+}
+
+TEST(StopTextMatcherTest, APatternEndsTheTextWhereItFirstMatchesAndIsCutWhole) {
+  StopTextMatcher matcher({.patterns = {pattern_of(R"(\n+(Q|A)\d*:)")}});
+  std::string text;
+  EXPECT_EQ(matcher.push("one\n", true, text), StopTextMatcher::kNoMatch);
+  EXPECT_EQ(text, "one");
+  EXPECT_EQ(matcher.push("two\n\nA1", true, text), StopTextMatcher::kNoMatch);
+  EXPECT_EQ(text, "one\ntwo");
+  EXPECT_EQ(matcher.num_held_back(), 4u);
+  EXPECT_EQ(matcher.push("2: b", true, text), 0);
+  EXPECT_EQ(text, "one\ntwo");
+}
+
+TEST(StopTextMatcherTest, TextsComeBeforePatternsThatEndWithThem) {
+  StopTextMatcher matcher(
+      {.texts = {"x", "bc"}, .patterns = {pattern_of("[ab]+c"), pattern_of("c")}});
+  std::string text;
+  EXPECT_EQ(matcher.push("zabc", true, text), 1);
+  EXPECT_EQ(text, "za");
+  StopTextMatcher patterns({.texts = {"x"}, .patterns = {pattern_of("d"), pattern_of("[ab]+c")}});
+  text.clear();
+  EXPECT_EQ(patterns.push("zabc", true, text), 2);
+  EXPECT_EQ(text, "z");
+}
+
+TEST(StopTextMatcherTest, APatternThatWasPassedOverMayGoOn) {
+  StopTextMatcher matcher({.patterns = {pattern_of("ab*")}, .keep_stop_text = true});
+  std::string text;
+  EXPECT_EQ(matcher.push("xab", false, text), StopTextMatcher::kNoMatch);
+  EXPECT_EQ(text, "x");
+  EXPECT_EQ(matcher.push("b", true, text), 0);
+  EXPECT_EQ(text, "xabb");
+}
+
+// Every end in order, and for it every begin.
+Outcome naive_pattern(const StopPattern& pattern, const std::string& input, bool keep_match) {
+  for (size_t end = 1; end <= input.size(); ++end) {
+    for (size_t begin = 0; begin < end; ++begin) {
+      StopPattern::State state = StopPattern::kStart;
+      for (size_t at = begin; at < end && state != StopPattern::kNone; ++at) {
+        state = pattern.next(state, static_cast<uint8_t>(input[at]));
+      }
+      if (state == StopPattern::kNone || !pattern.is_final(state)) continue;
+      return {input.substr(0, keep_match ? end : begin), 0};
+    }
+  }
+  return {input, StopTextMatcher::kNoMatch};
+}
+
+TEST(StopTextMatcherTest, APatternAgreesWithTryingEveryPlaceOnRandomTextsCutAnywhere) {
+  std::mt19937 random(11);
+  const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
+  const std::vector<std::shared_ptr<const StopPattern>> patterns = {pattern_of("ab+c"),
+                                                                    pattern_of("a(b|c)*a"),
+                                                                    pattern_of("(aa|aab)c?b"),
+                                                                    pattern_of("a.{2,3}c"),
+                                                                    pattern_of("b[^a]b"),
+                                                                    pattern_of("(abc){2}|cca"),
+                                                                    pattern_of("(a|b)*a(a|b){3}c")};
+  size_t num_matches = 0;
+  for (int round = 0; round < 20000; ++round) {
+    const auto& pattern = patterns[below(patterns.size())];
+    std::string input;
+    for (size_t i = 0, n = below(30); i < n; ++i) input += static_cast<char>('a' + below(3));
+    const bool keep_match = below(2) == 1;
+    StopTextMatcher matcher({.patterns = {pattern}, .keep_stop_text = keep_match});
+    Outcome outcome;
+    const Outcome expected = naive_pattern(*pattern, input, keep_match);
+    for (size_t at = 0; at < input.size() && outcome.match == StopTextMatcher::kNoMatch;) {
+      const size_t size = std::min(input.size() - at, 1 + below(5));
+      outcome.match = matcher.push(input.substr(at, size), true, outcome.text);
+      ASSERT_TRUE(expected.text.starts_with(outcome.text)) << pattern->text() << " in " << input;
+      at += size;
+    }
+    if (outcome.match == StopTextMatcher::kNoMatch) matcher.finish(outcome.text);
+    ASSERT_EQ(outcome, expected) << pattern->text() << " in " << input;
+    num_matches += outcome.match == 0 ? 1 : 0;
+  }
+  EXPECT_GT(num_matches, 5000u);
+}
+
+TEST(StopTextMatcherTest, APatternThatCouldBeginAnywhereCostsAtMostItsStatesAByte) {
+  StopTextMatcher matcher({.patterns = {pattern_of("a{900}b")}});
+  std::string text;
+  for (int i = 0; i < 200; ++i) matcher.push(std::string(100, 'a'), true, text);
+  EXPECT_EQ(matcher.num_held_back(), 900u);
+  EXPECT_EQ(text.size(), 19100u);
 }
 
 }  // namespace

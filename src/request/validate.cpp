@@ -99,6 +99,16 @@ Status validate_stop(const StopConditions& stop, int64_t vocab_size) {
                                           stop.texts[i].size(), kMaxStopTextBytes));
     }
   }
+  HEDDLE_RETURN_IF_ERROR(check_size("stop_regex", stop.patterns.size(), kMaxStopPatterns));
+  size_t num_states = 0;
+  for (const auto& pattern : stop.patterns) {
+    if (pattern == nullptr) return invalid_argument("stop_regex has a pattern that is null");
+    num_states += pattern->num_states();
+  }
+  if (num_states > StopPattern::kMaxStates) {
+    return invalid_argument(fmt::format("stop_regex needs {} states; its patterns may have {}",
+                                        num_states, StopPattern::kMaxStates));
+  }
   HEDDLE_RETURN_IF_ERROR(check_size("stop_token_ids", stop.token_ids.size(), kMaxStopTokens));
   for (size_t i = 0; i < stop.token_ids.size(); ++i) {
     HEDDLE_RETURN_IF_ERROR(check_token("stop_token_ids", i, stop.token_ids[i], vocab_size));

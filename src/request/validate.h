@@ -16,6 +16,7 @@
 namespace heddle::request {
 
 inline constexpr size_t kMaxIdBytes = 512;
+inline constexpr size_t kMaxStopPatterns = 16;     // with StopPattern::kMaxStates states together
 inline constexpr size_t kMaxStopTexts = 128;       // the server allows fewer by default
 inline constexpr size_t kMaxStopTextBytes = 4096;  // one automaton state per byte
 inline constexpr size_t kMaxStopTokens = 1024;
