@@ -18,6 +18,7 @@
 #include "server/json_text.h"
 #include "server/prompt_list.h"
 #include "server/sampling_fields.h"
+#include "server/stop_patterns.h"
 
 namespace heddle::server {
 namespace {
@@ -507,6 +508,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   if (auto error = compile_form(context, form, reasoning_first, request.constraint)) {
     return *error;
   }
+  if (auto error = StopPatterns().add(sampling)) return *error;
   const std::shared_ptr<const Json> callable = tools.usable();
   if (auto error = limit_reasoning(context, thinking_budget, reasoning_first, callable,
                                    request.constraint)) {

@@ -15,6 +15,7 @@
 #include "server/json_text.h"
 #include "server/prompt_list.h"
 #include "server/sampling_fields.h"
+#include "server/stop_patterns.h"
 #include "tokenizer/utf8.h"
 
 namespace heddle::server {
@@ -306,8 +307,8 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   const std::optional<AnswerForm> form = read_answer_form(fields);
   // With `echo` there is something to show without a token of output.
   const bool echo = fields.boolean("echo").value_or(false);
-  const SamplingFields sampling = read_sampling_fields(fields, SamplingSpelling::kOpenAi,
-                                                       context.model, /*may_draw_nothing=*/echo);
+  SamplingFields sampling = read_sampling_fields(fields, SamplingSpelling::kOpenAi, context.model,
+                                                 /*may_draw_nothing=*/echo);
   const auto best_of = fields.integer("best_of", 1, kMaxChoices);
   if (best_of && *best_of < sampling.num_choices) {
     fields.fail(invalid_value("best_of", fmt::format("`best_of` is {}, less than `n` = {}.",
@@ -342,6 +343,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
     for (const auto& ids : list.prompts) answer.first_tokens.push_back(ids.front());
   }
   if (answer.return_token_ids) answer.prompt_token_ids = list.prompts;
+  if (auto error = StopPatterns().add(sampling)) return *error;
   std::shared_ptr<const Constraint> constraint;
   if (auto error = compile_form(context, form, ReasoningFirst::kNo, constraint)) {
     return *error;

@@ -16,6 +16,7 @@
 #include "server/prompt_list.h"
 #include "server/sampling_fields.h"
 #include "server/session_fields.h"
+#include "server/stop_patterns.h"
 
 namespace heddle::server {
 namespace {
@@ -472,6 +473,10 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
   call.answers_field = several_answers ? "sampling_params.n" : prompt_param;
   if (auto error = check_num_answers(context, num_answers, call.answers_field)) return *error;
   if (auto error = check_num_forms(prompts)) return *error;
+  StopPatterns stop_patterns;
+  for (PromptFields& prompt : prompts) {
+    if (auto error = stop_patterns.add(prompt.sampling)) return *error;
+  }
   for (size_t i = 0; i < num_prompts; ++i) {
     const SamplingFields& sampling = prompts[i].sampling;
     Request request;

@@ -83,6 +83,15 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
     }
     stop.texts = std::move(*texts);
   }
+  if (auto regexes = fields.strings("stop_regex")) {
+    result.stop_regex_name = fields.name_of("stop_regex");
+    if (regexes->size() > kMaxStopTexts) {
+      fields.fail(invalid_value(result.stop_regex_name,
+                                fmt::format("`stop_regex` has {} patterns; at most {} are allowed.",
+                                            regexes->size(), kMaxStopTexts)));
+    }
+    result.stop_regexes = std::move(*regexes);
+  }
   if (auto ids = fields.token_ids("stop_token_ids", vocab_size, /*skip_nulls=*/true)) {
     if (ids->size() > request::kMaxStopTokens) {
       fields.fail(invalid_value(fields.name_of("stop_token_ids"),
@@ -113,9 +122,8 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
 }
 
 void refuse_unserved(FieldReader& fields) {
-  for (const char* name : {"stop_regex", "custom_logit_processor"}) {
-    if (fields.find(name) != nullptr) fields.fail(unsupported_parameter(fields.name_of(name)));
-  }
+  const char* const name = "custom_logit_processor";
+  if (fields.find(name) != nullptr) fields.fail(unsupported_parameter(fields.name_of(name)));
 }
 
 }  // namespace

@@ -24,19 +24,21 @@ enum class SamplingSpelling {
 struct SamplingFields {
   SamplingParams sampling;
   StopConditions stop;
-  std::optional<int64_t> max_tokens;  // as asked; fit_to_context() settles stop.max_new_tokens
-  std::string max_tokens_name;        // the field it came from
+  std::vector<std::string> stop_regexes;  // become patterns of `stop` by StopPatterns
+  std::string stop_regex_name;            // the field they came from
+  std::optional<int64_t> max_tokens;      // as asked; fit_to_context() settles stop.max_new_tokens
+  std::string max_tokens_name;            // the field it came from
   int64_t num_choices = 1;
   std::optional<int64_t> stream_interval;
   bool skip_special_tokens = true;
 };
 
 inline constexpr int64_t kMaxChoices = 128;
-inline constexpr size_t kMaxStopTexts = 16;
+inline constexpr size_t kMaxStopTexts = 16;  // and patterns
 inline constexpr int64_t kMaxTopLogprobs = 20;
 
 // Absent fields take the model's defaults. Errors stay in `fields`; what this release does not
-// serve (custom processors, stop_regex) is one. Forms of answers are answer_form.h's. With
+// serve (custom processors) is one. Forms of answers are answer_form.h's. With
 // `may_draw_nothing` the limit of OpenAI's spelling may be 0, too.
 SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelling,
                                     const ModelInfo& model, bool may_draw_nothing = false);

@@ -144,6 +144,7 @@ TEST_F(ChatTest, FieldsReachTheEngine) {
                   {"repetition_penalty", 1.1},
                   {"logit_bias", {{"17", -100}}},
                   {"stop", {"a", "b"}},
+                  {"stop_regex", {"c+d", "e"}},
                   {"stop_token_ids", {3, nullptr, 4}},
                   {"max_tokens", 5},
                   {"max_completion_tokens", 50},
@@ -165,6 +166,9 @@ TEST_F(ChatTest, FieldsReachTheEngine) {
   EXPECT_THAT(request.sampling.logit_bias, ElementsAre(std::pair<TokenId, float>(17, -100.0f)));
   EXPECT_EQ(request.sampling.seed, static_cast<uint64_t>(-3));
   EXPECT_THAT(request.stop.texts, ElementsAre("a", "b"));
+  ASSERT_EQ(request.stop.patterns.size(), 2u);
+  EXPECT_EQ(request.stop.patterns[0]->text(), "c+d");
+  EXPECT_EQ(request.stop.patterns[1]->text(), "e");
   EXPECT_THAT(request.stop.token_ids, ElementsAre(3, 4));
   EXPECT_EQ(request.stop.max_new_tokens, 50);
   EXPECT_EQ(request.stop.min_new_tokens, 2);
@@ -422,7 +426,10 @@ TEST_F(ChatTest, WrongFieldsAreRefusedByName) {
       {R"({"ebnf": "root ::= a"})", "invalid_value", "ebnf"},
       {R"({"regex": "a", "guided_choice": ["b"]})", "invalid_value", "guided_choice"},
       {R"({"guided_choice": []})", "invalid_value", "guided_choice"},
-      {R"({"stop_regex": "a"})", "unsupported_parameter", "stop_regex"},
+      {R"({"stop_regex": "a**"})", "invalid_value", "stop_regex"},
+      {R"({"stop_regex": ["b", "a?"]})", "invalid_value", "stop_regex"},
+      {R"({"stop_regex": ["a{600}", "b{600}"]})", "invalid_value", "stop_regex"},
+      {R"({"stop_regex": 5})", "invalid_type", "stop_regex"},
       {R"({"lora_path": "x"})", "unsupported_parameter", "lora_path"},
       {R"({"return_hidden_states": true})", "unsupported_parameter", "return_hidden_states"},
       {R"({"functions": []})", "unsupported_parameter", "functions"},

@@ -50,5 +50,48 @@ TEST_F(RealEngineTest, HealthAndFactsComeFromTheEngine) {
   EXPECT_GT(state["memory_usage"]["weight"].get<double>(), 0);
 }
 
+TEST_F(RealEngineTest, AStopPatternEndsTheTextBeforeItsFirstMatch) {
+  start_real();
+  const auto body_of = [](const Json& params) {
+    Json sampling = {{"temperature", 0}, {"max_new_tokens", 60}, {"ignore_eos", true}};
+    sampling.update(params);
+    return Json{{"text", "Once upon a time there was"}, {"sampling_params", sampling}};
+  };
+  const std::string whole = post("/generate", body_of(Json::object())).json()["text"];
+  const std::string regex = "[a-z]+( [a-z]+){4}[ .,]";  // ends with the fifth word
+  size_t end = 0;
+  size_t begin = 0;
+  for (int words = 0; end < whole.size() && words < 5; ++end) {
+    const char c = whole[end];
+    if (c >= 'a' && c <= 'z') continue;
+    const bool word_ended = end > begin && whole[end - 1] != ' ';
+    if (word_ended && (c == ' ' || words == 4)) {
+      ++words;
+    } else {
+      words = 0;
+      begin = end + 1;
+    }
+  }
+  ASSERT_LT(end, whole.size()) << whole;
+  ASSERT_GT(begin, 0u) << whole;
+
+  const Json cut = post("/generate", body_of({{"stop_regex", regex}})).json();
+  EXPECT_EQ(cut["text"], whole.substr(0, begin));
+  EXPECT_EQ(cut["meta_info"]["finish_reason"], (Json{{"type", "stop"}, {"matched", regex}}));
+  const Json kept =
+      post("/generate", body_of({{"stop_regex", {"@{9}", regex}}, {"no_stop_trim", true}})).json();
+  EXPECT_EQ(kept["text"], whole.substr(0, end));
+  Json streamed = body_of({{"stop_regex", regex}});
+  streamed["stream"] = true;
+  std::string last;
+  for (const std::string& event : post("/generate", streamed).events()) {
+    if (event == "[DONE]") continue;
+    const std::string text = Json::parse(event)["text"];
+    EXPECT_TRUE(text.starts_with(last) && whole.starts_with(text)) << text;
+    last = text;
+  }
+  EXPECT_EQ(last, whole.substr(0, begin));
+}
+
 }  // namespace
 }  // namespace heddle::server
