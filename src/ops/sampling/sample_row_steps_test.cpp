@@ -18,6 +18,7 @@
 
 #include "device/thread_pool.h"
 #include "ops/context.h"
+#include "ops/sampling/row_finisher.h"
 
 namespace heddle::ops::sampling_steps {
 namespace {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ops/cpu/row_tasks.h"
+#include "ops/sampling/row_finisher.h"
 #include "ops/sampling/sample_row_steps.h"
 
 namespace heddle::ops {

@@ -5,6 +5,7 @@
 
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/reduce.cuh"
+#include "ops/sampling/row_finisher.h"
 #include "ops/sampling/sample_row_steps.h"
 
 namespace heddle::ops {
