@@ -122,7 +122,7 @@ TEST_P(EnginePoolsTest, ReturnToTheirStart) {
     if (answer.finish && answer.reason() == FinishReason::kAbort) ++num_aborted;
   }
   EXPECT_GT(num_accepted, num_requests / 2);
-  EXPECT_GT(num_aborted, num_requests / 40);
+  EXPECT_GT(num_aborted, num_requests / 50);
   EXPECT_THAT(fixture_.runner->complaints(), IsEmpty());
 
   const Inspection idle = look();

