@@ -199,6 +199,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   }
   __syncthreads();
   if (warp == 0) write_normalised(p, shared, p.y + row * p.y_stride + h * kDim, lane);
+  __syncwarp();  // whose lanes wait together
   cluster_wait();
   const auto keep_windows = [&](float* window) {
     if (!has_keys) {
