@@ -146,7 +146,7 @@ class Convolution {
     EXPECT_TRUE(std::ranges::all_of(window(slot), [](float x) { return std::isnan(x); })) << slot;
   }
 
-  static constexpr int64_t kSlots = 8;
+  static constexpr int64_t kSlots = 48;
 
  private:
   CausalConv1dTest& test_;
@@ -261,6 +261,28 @@ TEST_P(CausalConv1dTest, SnapshotsHoldTheWindowAfterExactlyTheirTokens) {
   EXPECT_EQ(convolution.window(4), convolution.expected_window(10, 7));
   EXPECT_EQ(convolution.window(5), convolution.expected_window(0, 3));
   EXPECT_EQ(convolution.window(6), convolution.expected_window(0, 6));
+  convolution.expect_untouched(0);
+}
+
+TEST_P(CausalConv1dTest, ManySnapshotsHoldTheirWindowsInOneStep) {
+  constexpr int64_t kBefore = 2, kRows = 520, kEvery = 13, kCount = kRows / kEvery;
+  Convolution convolution(*this, 40, 4, kBefore + kRows);
+  convolution.step({{.slot = 1, .context_len = 0, .first = 0, .num_rows = kBefore}});
+  // The first two reach into the slot's own window.
+  std::vector<StateSnapshot> snapshots = {{.sequence = 0, .num_tokens = 1, .slot = 2},
+                                          {.sequence = 0, .num_tokens = 2, .slot = 3}};
+  for (int32_t i = 0; i < kCount; ++i) {
+    snapshots.push_back(
+        {.sequence = 0, .num_tokens = static_cast<int32_t>(kEvery) * (i + 1), .slot = 4 + i});
+  }
+  convolution.step({{.slot = 1, .context_len = kBefore, .first = kBefore, .num_rows = kRows}},
+                   snapshots);
+  for (const StateSnapshot& snapshot : snapshots) {
+    EXPECT_EQ(convolution.window(snapshot.slot),
+              convolution.expected_window(0, kBefore + snapshot.num_tokens))
+        << snapshot.num_tokens;
+  }
+  EXPECT_EQ(convolution.window(1), convolution.expected_window(0, kBefore + kRows));
   convolution.expect_untouched(0);
 }
 
