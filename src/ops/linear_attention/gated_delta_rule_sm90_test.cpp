@@ -284,6 +284,27 @@ TEST_P(HopperDeltaRuleTest, SnapshotsHoldTheStateAfterExactlyTheirTokens) {
   EXPECT_TRUE(testing::same_bits(state_of(snapshots_after_, 0), state_of(states_after_, 1)));
 }
 
+// More than the lanes that look them up: the chunks behind them must follow.
+TEST_P(HopperDeltaRuleTest, KeepsASnapshotAtEveryChunkOfAPrompt) {
+  constexpr int32_t kChunk = 64, kCount = 36;
+  std::vector<StateSnapshot> snapshots;
+  for (int32_t i = 0; i < kCount; ++i) {
+    snapshots.push_back({.sequence = 1, .num_tokens = kChunk * (i + 1), .slot = i});
+  }
+  make({.rows = {70, kChunk * kCount + 9}, .context_lens = {3, 5}, .snapshots = snapshots}, 12);
+  run();
+  expect_near_reference(kRounding);
+  const auto state_of = [&](const Tensor& states, int64_t slot) {
+    return TensorView(states.view().row<float>(slot), DType::kF32, Shape{2 * kDim * kDim});
+  };
+  const Tensor all = std::move(snapshots_after_);
+  for (const int32_t i : {0, 17, 31, 32, 33, 35}) {
+    step_.snapshots = {{.sequence = 1, .num_tokens = kChunk * (i + 1), .slot = 0}};
+    run();
+    EXPECT_TRUE(testing::same_bits(state_of(snapshots_after_, 0), state_of(all, i))) << i;
+  }
+}
+
 TEST_P(HopperDeltaRuleTest, RoundsSnapshotsAsTheRecurrentFormDoes) {
   for (const DType dtype : {DType::kBf16, DType::kI8}) {
     SCOPED_TRACE(to_string(dtype));
