@@ -29,7 +29,7 @@ class StopPattern {
 
   // The syntax is that of constrained answers (docs/structured-output.md), without ^: a match may
   // begin anywhere. It is as short as it can be, so that $ changes nothing.
-  // Cost: some milliseconds, for regexes made to be expensive some tens of them.
+  // Cost: some milliseconds, up to a tenth of a second for regexes made to be expensive.
   // Error: kInvalidArgument with what is wrong: the syntax, a match of no text, too many states.
   static Result<std::shared_ptr<const StopPattern>> compile(std::string_view regex);
 
@@ -41,7 +41,7 @@ class StopPattern {
     return targets_[state * num_classes_ + classes_[byte]];
   }
 
-  // What led to this state is a match.
+  // A text that leads to this state is a match.
   [[nodiscard]] bool is_final(State state) const { return (kinds_[state] & kFinal) != 0; }
 
   // More may follow in it.

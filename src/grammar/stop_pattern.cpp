@@ -12,6 +12,14 @@
 
 namespace heddle {
 
+namespace {
+
+// Before it is deterministic, where repeats inside each other multiply: what is larger takes long,
+// and has as a rule too many states then.
+constexpr size_t kMaxNfaStates = 8 * StopPattern::kMaxStates;
+
+}  // namespace
+
 Result<std::shared_ptr<const StopPattern>> StopPattern::compile(std::string_view regex) {
   if (regex.size() > kMaxBytes) {
     return invalid_argument(
@@ -25,6 +33,10 @@ Result<std::shared_ptr<const StopPattern>> StopPattern::compile(std::string_view
   const grammar::NfaState begin = nfa.add_state(), end = nfa.add_state();
   pattern.add_whole(nfa, begin, grammar::TextForm::kPlain, end);
   HEDDLE_RETURN_IF_ERROR(nfa.status());
+  if (nfa.states().size() > kMaxNfaStates) {
+    return invalid_argument(fmt::format(
+        "the pattern needs more than {} states; use smaller repeat counts", kMaxNfaStates));
+  }
   HEDDLE_ASSIGN_OR_RETURN(const grammar::ByteDfa dfa,
                           grammar::ByteDfa::from_nfa(nfa, begin, end, kMaxStates));
   if (dfa.is_empty()) return invalid_argument("the pattern matches nothing");

@@ -56,6 +56,7 @@ TEST(StopPatternTest, RefusesWhatCannotEndAText) {
   EXPECT_THAT(refusal("(?=a)b"), testing::HasSubstr("look-ahead"));
   EXPECT_THAT(refusal("(a|b)*a(a|b){12}"), testing::HasSubstr("more than 1024 states"));
   EXPECT_THAT(refusal("a{2000}"), testing::HasSubstr("more than 1024 states"));
+  EXPECT_THAT(refusal("((a{1,50}){1,50}){1,50}"), testing::HasSubstr("more than 8192 states"));
   EXPECT_THAT(refusal(std::string(1025, 'a')), testing::HasSubstr("1025 bytes"));
   EXPECT_EQ(refusal("(a|b)*a(a|b){8}"), "");
 }

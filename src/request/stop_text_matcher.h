@@ -54,7 +54,7 @@ class StopTextMatcher {
 
   static void advance(Automaton& automaton, char byte);
 
-  // What the next byte completes.
+  // Takes the next byte and returns the match that it completes, if any.
   Match take(char byte);
 
   // Bytes at the end of the input that a match may begin with.

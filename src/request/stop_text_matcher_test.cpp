@@ -204,12 +204,22 @@ TEST(StopTextMatcherTest, APatternAgreesWithTryingEveryPlaceOnRandomTextsCutAnyw
   EXPECT_GT(num_matches, 5000u);
 }
 
-TEST(StopTextMatcherTest, APatternThatCouldBeginAnywhereCostsAtMostItsStatesAByte) {
+TEST(StopTextMatcherTest, HoldsBackNoMoreThanAMatchMayBeLong) {
   StopTextMatcher matcher({.patterns = {pattern_of("a{900}b")}});
   std::string text;
   for (int i = 0; i < 200; ++i) matcher.push(std::string(100, 'a'), true, text);
   EXPECT_EQ(matcher.num_held_back(), 900u);
   EXPECT_EQ(text.size(), 19100u);
+}
+
+TEST(StopTextMatcherTest, APatternThatMayBeginAtEveryByteIsFollowedOnceAState) {
+  StopTextMatcher matcher({.patterns = {pattern_of("a+b")}});
+  std::string text;
+  const std::string piece(1000, 'a');
+  // A way from every byte would be minutes of work.
+  for (int i = 0; i < 1000; ++i) matcher.push(piece, true, text);
+  EXPECT_EQ(matcher.push("b", true, text), 0);
+  EXPECT_EQ(text, "");
 }
 
 }  // namespace

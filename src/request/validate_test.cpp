@@ -96,6 +96,14 @@ TEST(ValidateRequestTest, NamesTheFieldItsValueAndTheRange) {
               HasSubstr("stop[1] is empty"));
   EXPECT_THAT(message_after([](Request& r) { r.stop.texts = {std::string(5000, 'a')}; }),
               HasSubstr("stop[0] has 5000 bytes"));
+  EXPECT_THAT(message_after([](Request& r) { r.stop.patterns = {nullptr}; }),
+              HasSubstr("a pattern that is null"));
+  const auto pattern = StopPattern::compile("a{600}").value();
+  EXPECT_EQ(message_after([&](Request& r) { r.stop.patterns = {pattern}; }), "accepted");
+  EXPECT_THAT(message_after([&](Request& r) { r.stop.patterns = {pattern, pattern}; }),
+              HasSubstr("needs 1202 states"));
+  EXPECT_THAT(message_after([&](Request& r) { r.stop.patterns.assign(17, pattern); }),
+              HasSubstr("stop_regex has 17"));
   EXPECT_THAT(message_after([](Request& r) { r.stop.texts.assign(129, "a"); }),
               HasSubstr("stop has 129 entries"));
   EXPECT_THAT(message_after([](Request& r) { r.stop.token_ids = {3, -1}; }),
