@@ -55,7 +55,8 @@ __device__ inline float score_of(unsigned rank) {
   return __uint_as_float((rank & 0x80000000u) != 0 ? rank & 0x7fffffffu : ~rank);
 }
 
-// What a warp chooses a token's experts by, in its registers: lane l has experts l + 32 * i.
+// The ranks by which a warp chooses a token's experts, in its registers: lane l has those of
+// experts l + 32 * i.
 template <int kPerLane>
 struct HeldRanks {
   unsigned ranks[kPerLane];  // 0, below the rank of -infinity: taken, or of no expert
