@@ -191,6 +191,7 @@ Status run_speculative(SpeculativeCommand& command) {
       {"rounds", command.rounds},
       {"questions", command.questions},
       {"output_tokens", command.output_tokens},
+      {"simulated_acceptance", options.speculative.simulated_acceptance},
       {"machine", {{"cpu", cpu_model()}, {"device", model.device}, {"commit", built_commit()}}},
       {"rows", ordered_json::array()}};
   Table table({"set", "at once", "plain tok/s", "with drafts", "gain", "drafts a step",
@@ -248,7 +249,9 @@ std::function<int()> declare_speculative(Options& options) {
       "An engine with drafts and one without answer the same questions greedily, in turn; every\n"
       "question is asked once. Gain: the median over the rounds of the ratio of tokens a second,\n"
       "prompts included. Drafts a step: as many as the cost model chose, or as\n"
-      "--speculative-num-draft-tokens says. Same answers: token for token.");
+      "--speculative-num-draft-tokens says. Same answers: token for token.\n"
+      "--simulated-acceptance says what drafts would be worth that hold so often: weights may be\n"
+      "random (--load-format dummy) then, and texts mean nothing.");
   declare_engine_options(options, settings->model, ModelArgument::kRequired);
   options.heading("Workload");
   options.positional("SET", &settings->sets,
@@ -263,6 +266,9 @@ std::function<int()> declare_speculative(Options& options) {
   options.has_effect_if(
       "--prompt-tokens", [&sets = settings->sets] { return sets.empty(); },
       "where sets have their own prompts");
+  options.value("--simulated-acceptance", &settings->model.engine.speculative.simulated_acceptance,
+                ranges::kAcceptance,
+                "Tokens that a step yields on average, whatever the model draws; 0: as it draws");
   options.heading("Report");
   declare_bench_output(options, settings->output);
   return [settings] {

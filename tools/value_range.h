@@ -48,6 +48,7 @@ inline constexpr ValueRange kStepTokens = {.low = 1, .high = 65536};  // tokens 
 inline constexpr ValueRange kDraftTokens = {.low = 0, .high = 64};
 inline constexpr ValueRange kDraftSteps = {.low = 0, .high = 63};
 inline constexpr ValueRange kBranches = {.low = 1, .high = 16};
+inline constexpr ValueRange kAcceptance = {.low = 0, .high = 64};  // tokens of a step
 inline constexpr ValueRange kVerifyRows = {.low = 2, .high = 64};
 inline constexpr ValueRange kChunkTokens = {.low = 1, .high = 65536, .keeps_default = "-1"};
 inline constexpr ValueRange kContext = {.low = 1, .high = 1e8};  // tokens of one sequence

@@ -152,6 +152,11 @@ struct SpeculativeOptions {
   // kStandalone.
   int32_t eagle_topk = 1;
 
+  // For measurements with weights that draft nothing well, as random ones: the tokens that a
+  // sequence gets from a step on average, from 1 (no draft holds) to num_draft_tokens, whatever the
+  // model draws. Texts mean nothing then. Chains only. 0: drafts hold that the model draws.
+  double simulated_acceptance = 0;
+
   // As many drafts as pay, not always the same number.
   [[nodiscard]] bool adapts() const { return num_draft_tokens == 0 && num_steps == 0; }
 };

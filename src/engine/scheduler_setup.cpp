@@ -34,6 +34,18 @@ Status check_speculation(const SpeculativeOptions& options) {
                     "a small model",
                     options.draft_model_dir.string(), to_string(options.algorithm)));
   }
+  if (const double mean = options.simulated_acceptance;
+      mean != 0 && !(mean >= 1 && mean <= runner::kMostDraftRows)) {
+    return invalid_argument(
+        fmt::format("speculative.simulated_acceptance is {}; it must be 0 or from 1 to {}", mean,
+                    runner::kMostDraftRows));
+  }
+  if (options.simulated_acceptance != 0 && options.eagle_topk > 1) {
+    return invalid_argument(
+        fmt::format("speculative.simulated_acceptance is {} with eagle_topk {}; it is for chains, "
+                    "eagle_topk 1",
+                    options.simulated_acceptance, options.eagle_topk));
+  }
   if (options.num_steps == 0) return {};
   if (options.num_steps < 0 || options.num_steps >= runner::kMostDraftRows) {
     return invalid_argument(fmt::format("speculative.num_steps is {}; it must be from 1 to {}",

@@ -43,11 +43,9 @@ class ModelRunner final : public Runner {
  public:
   static Result<std::unique_ptr<Runner>> create(std::unique_ptr<ForwardPass> pass, Pools pools,
                                                 const PoolSizes& sizes, int64_t context_length,
-                                                std::unique_ptr<DraftPass> draft_pass,
-                                                std::unique_ptr<ForwardPass> small_model) {
+                                                StepDrafts drafts) {
     std::unique_ptr<ModelRunner> runner(new ModelRunner(std::move(pass), std::move(pools), sizes,
-                                                        context_length, std::move(draft_pass),
-                                                        std::move(small_model)));
+                                                        context_length, std::move(drafts)));
     HEDDLE_RETURN_IF_ERROR(runner->executor_.prepare());
     if (runner->pass_->device().kind() != device::DeviceKind::kCpu) {
       runner->device_steps_.emplace(runner->executor_);
@@ -111,13 +109,12 @@ class ModelRunner final : public Runner {
 
  private:
   ModelRunner(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
-              int64_t context_length, std::unique_ptr<DraftPass> draft_pass,
-              std::unique_ptr<ForwardPass> small_model)
+              int64_t context_length, StepDrafts drafts)
       : sizes_(sizes),
         pass_(std::move(pass)),
-        draft_pass_(draft_pass.get()),
+        draft_pass_(drafts.pass.get()),
         executor_(*pass_, std::move(pools), sizes, context_length, LogitRows::kSampled,
-                  std::move(draft_pass), std::move(small_model)) {}
+                  std::move(drafts)) {}
 
   PoolSizes sizes_;
   std::unique_ptr<ForwardPass> pass_;  // the thread's where there is one, as is the executor
@@ -406,7 +403,9 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
   HEDDLE_ASSIGN_OR_RETURN(
       loaded.runner,
       ModelRunner::create(std::move(pass), std::move(pools), sizes, planned.plan.context_length,
-                          std::move(draft_pass), std::move(small_model)));
+                          {.pass = std::move(draft_pass),
+                           .small_model = std::move(small_model),
+                           .simulated_acceptance = options.speculative.simulated_acceptance}));
   return loaded;
 }
 

@@ -43,9 +43,7 @@ using request::PlannedSequence;
 using Part = BatchedSequence::Part;
 
 StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& sizes,
-                           int64_t context_length, LogitRows logit_rows,
-                           std::unique_ptr<DraftPass> draft_pass,
-                           std::unique_ptr<ForwardPass> small_model)
+                           int64_t context_length, LogitRows logit_rows, StepDrafts drafts)
     : pass_(&pass),
       pools_(std::move(pools)),
       sizes_(sizes),
@@ -62,20 +60,21 @@ StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& size
                   sizes.has_states() ? static_cast<int32_t>(sizes.num_state_slots + 1) : 0}),
       sampler_(pass_->config().vocab_size),
       rows_in_flight_(static_cast<size_t>(sizes.max_step_sequences), -1),
-      draft_pass_(std::move(draft_pass)),
-      small_model_(std::move(small_model)),
-      drawn_tokens_(static_cast<size_t>(sizes.max_step_sequences), sampling::kNoToken) {}
+      drafts_(std::move(drafts)),
+      drawn_tokens_(static_cast<size_t>(sizes.max_step_sequences), sampling::kNoToken) {
+  if (drafts_.simulated_acceptance > 0) simulated_.emplace(drafts_.simulated_acceptance);
+}
 
 Status StepExecutor::prepare() {
-  if (draft_pass_ != nullptr) {
+  if (drafts_.pass != nullptr) {
     HEDDLE_ASSIGN_OR_RETURN(
         draft_maker_,
-        DraftMaker::create(std::move(draft_pass_), *pass_, max_pages_,
+        DraftMaker::create(std::move(drafts_.pass), *pass_, max_pages_,
                            {.topk = sizes_.draft_topk, .num_steps = sizes_.draft_steps}));
   }
-  if (small_model_ != nullptr) {
+  if (drafts_.small_model != nullptr) {
     HEDDLE_ASSIGN_OR_RETURN(standalone_maker_,
-                            StandaloneMaker::create(std::move(small_model_), sizes_,
+                            StandaloneMaker::create(std::move(drafts_.small_model), sizes_,
                                                     pass_->config().vocab_size, max_pages_));
   }
   device::Device& device = pass_->device();
@@ -417,11 +416,26 @@ Status StepExecutor::draw_span(const Step& step, const PlannedSequence& sequence
       draw(sequence, first + tree_.depths()[static_cast<size_t>(node)],
            step.plan->mask_of(sequence, node), {logits.row<float>(row), vocab_size}, sampled);
     }
+    if (simulated_) simulate(sequence, node, sampled);
     const bool ends = !sampled.error.ok() || std::ranges::binary_search(ending, sampled.token);
     return ends ? std::optional<TokenId>() : sampled.token;
   };
   tree_.walk(draw_at, accepted_.add(sequence.sequence_id));
   return {};
+}
+
+// Makes the token behind a node the draft there, or another one.
+void StepExecutor::simulate(const PlannedSequence& sequence, int32_t node,
+                            request::SampledToken& sampled) const {
+  const int32_t next = tree_.next_token()[static_cast<size_t>(node)];
+  if (next == speculative::DraftTree::kNone) return;
+  const TokenId draft = tree_.token(next);
+  if (simulated_->holds(sequence.sequence_id, position_of_draw(sequence), node)) {
+    sampled.token = draft;
+    sampled.error = {};
+  } else if (sampled.token == draft) {
+    sampled.token = draft == 0 ? 1 : draft - 1;
+  }
 }
 
 void StepExecutor::draw(const PlannedSequence& sequence, int64_t position,

@@ -46,20 +46,27 @@
 #include "runner/standalone_maker.h"
 #include "sampling/sampler.h"
 #include "speculative/draft_tree.h"
+#include "speculative/simulated_acceptance.h"
 
 namespace heddle::runner {
+
+// Drafts in the steps of a StepExecutor.
+struct StepDrafts {
+  // Makes them (PoolSizes::max_made_drafts), or the small model on the same device does. Both null:
+  // none are made.
+  std::unique_ptr<DraftPass> pass;
+  std::unique_ptr<ForwardPass> small_model;
+
+  double simulated_acceptance = 0;  // see SpeculativeOptions
+};
 
 class StepExecutor {
  public:
   // `context_length`: tokens a sequence may have. With PoolSizes::keeps_hidden the pass was made
   // with ForwardOptions::head_alone. It outlives the executor. `logit_rows`: what it computes, the
   // draws need no more than kSampled.
-  // `draft_pass`, or `small_model` on the same device, makes drafts (PoolSizes::max_made_drafts);
-  // both null: there are none.
   StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& sizes, int64_t context_length,
-               LogitRows logit_rows = LogitRows::kSampled,
-               std::unique_ptr<DraftPass> draft_pass = nullptr,
-               std::unique_ptr<ForwardPass> small_model = nullptr);
+               LogitRows logit_rows = LogitRows::kSampled, StepDrafts drafts = {});
 
   // Takes the memory of the device that its draws and drafts need, before the first run. Error:
   // kResourceExhausted.
@@ -120,6 +127,8 @@ class StepExecutor {
                    const BatchedSequence& batched, request::StepOutput& output);
   void accept(const Step& step, const request::PlannedSequence& sequence,
               const BatchedSequence& batched);
+  void simulate(const request::PlannedSequence& sequence, int32_t node,
+                request::SampledToken& sampled) const;
   void draw(const request::PlannedSequence& sequence, int64_t position,
             std::span<const uint32_t> mask, std::span<float> logits,
             request::SampledToken& sampled);
@@ -137,12 +146,12 @@ class StepExecutor {
   int64_t num_finished_ = 0;
   std::optional<DrawnFeed> feed_;                      // where tokens are drawn on the device
   std::vector<int32_t> rows_in_flight_;                // by batch slot, see ForwardBatch::build()
-  std::unique_ptr<DraftPass> draft_pass_;              // until prepare()
+  StepDrafts drafts_;                                  // what makes them: until prepare()
   std::unique_ptr<DraftMaker> draft_maker_;            // null: makes no drafts
-  std::unique_ptr<ForwardPass> small_model_;           // until prepare()
   std::unique_ptr<StandaloneMaker> standalone_maker_;  // null: makes no drafts
-  speculative::DraftTree tree_;                        // of the sequence at work
-  AcceptedPaths accepted_;                             // of the step that is being finished
+  std::optional<speculative::SimulatedAcceptance> simulated_;
+  speculative::DraftTree tree_;               // of the sequence at work
+  AcceptedPaths accepted_;                    // of the step that is being finished
   std::vector<ops::IdCopy> accepted_states_;  // from draft slots to working slots and snapshots
   std::vector<ops::IdCopy> moved_rows_, moved_window_rows_;  // of accepted nodes of trees
   std::vector<TokenId>
