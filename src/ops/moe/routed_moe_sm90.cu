@@ -81,10 +81,12 @@ struct Shared {
   Stage stages[kStages];
   uint8_t y[2][kMostRows * 128];  // of a warpgroup: 64 columns of all rows
   int32_t places[2][kMostRows];   // rows of y
-  Item items[kStages];            // what the stage belongs to
-  int next_index[2];              // of every other item
+  Item items[2];                  // every other item, one ahead
+  int next_index[2];
   sm90::Barrier full[kStages];
   sm90::Barrier empty[kStages];
+  sm90::Barrier item_full[2];
+  sm90::Barrier item_empty[2];
 };
 
 // The stage that a warpgroup comes to next, and the parity for which it waits there.
@@ -153,7 +155,14 @@ __device__ inline void load_items(const Params& p, Shared<kMostRows>& s) {
   TileTokens<kMostRows> next_rows;
   if constexpr (kUp) next_rows.load(p, item.tile, warp, lane);
   Turn<S::kStages> turn{.parity = 1};
-  for (int place = 0; item.tile.num_rows > 0; place ^= 1) {
+  Turn<2> place{.parity = 1};
+  for (;; place.advance()) {
+    if (thread == 0) {
+      sm90::wait(s.item_empty[place.stage], place.parity);
+      s.items[place.stage] = item;
+      sm90::arrive(s.item_full[place.stage]);
+    }
+    if (item.tile.num_rows == 0) return;
     int next_index = 0;
     Item next;
     const TileTokens<kMostRows> rows = next_rows;
@@ -165,7 +174,6 @@ __device__ inline void load_items(const Params& p, Shared<kMostRows>& s) {
       sm90::wait(s.empty[turn.stage], turn.parity);
       const int column = step * kDepth;
       if (thread == 0) {
-        s.items[turn.stage] = item;
         const int row_bytes = kUp ? 0 : num_boxes * kBoxRows * 128;
         sm90::arrive_expecting(full, kWeightTiles * kTileBytes + static_cast<uint32_t>(row_bytes));
         for (int w = 0; w < kWeightTiles; ++w) {
@@ -193,9 +201,9 @@ __device__ inline void load_items(const Params& p, Shared<kMostRows>& s) {
       }
       if (step == 1) {
         if constexpr (kUp) {
-          if (thread == 0) s.next_index[place] = next_index;
+          if (thread == 0) s.next_index[place.stage] = next_index;
           group_barrier(2);
-          next_index = s.next_index[place];
+          next_index = s.next_index[place.stage];
         }
         next = Item::of(p, next_index);
         if constexpr (kUp) next_rows.load(p, next.tile, warp, lane);
@@ -204,12 +212,6 @@ __device__ inline void load_items(const Params& p, Shared<kMostRows>& s) {
     }
     item = next;
   }
-  sm90::wait(s.empty[turn.stage], turn.parity);  // one stage more says that there is no item
-  if (thread == 0) {
-    s.items[turn.stage] = {};
-    sm90::arrive(s.full[turn.stage]);
-  }
-  if constexpr (kUp) arrive_after_copies(s.full[turn.stage]);
 }
 
 // The smaller and the larger of two numbers, or NaN where one is none.
@@ -364,6 +366,10 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
       sm90::init(s.full[i], kUp ? 1 + kWarpgroup : 1);
       sm90::init(s.empty[i], 2);
     }
+    for (int i = 0; i < 2; ++i) {
+      sm90::init(s.item_full[i], 1);
+      sm90::init(s.item_empty[i], 2 * kWarpgroup);
+    }
     sm90::publish_barriers();
   }
   __syncthreads();
@@ -372,12 +378,14 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
     load_items<kUp>(p, s);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
+    const int group = thread / kWarpgroup;
     Turn<S::kStages> turn;
-    for (;;) {
-      sm90::wait(s.full[turn.stage], turn.parity);
-      const Item item = s.items[turn.stage];
-      if (item.tile.num_rows == 0) break;
-      compute_item<kUp>(p, s, item, thread / kWarpgroup, turn);
+    for (Turn<2> place;; place.advance()) {
+      sm90::wait(s.item_full[place.stage], place.parity);
+      const Item item = s.items[place.stage];
+      if (item.tile.num_rows == 0) return;
+      sm90::arrive(s.item_empty[place.stage]);
+      compute_item<kUp>(p, s, item, group, turn);
     }
   }
 }
