@@ -25,8 +25,10 @@ Result<std::unique_ptr<DraftMaker>> DraftMaker::create(std::unique_ptr<DraftPass
   const int64_t max_rows = maker->pass_->max_rows();
   const int64_t vocab_size = maker->pass_->vocab_size();
   if (shape.topk == 1) {
-    HEDDLE_ASSIGN_OR_RETURN(maker->greedy_tokens_,
-                            GreedyTokens::create(device, max_rows, vocab_size));
+    HEDDLE_ASSIGN_OR_RETURN(
+        maker->greedy_tokens_,
+        GreedyTokens::create(device, target.stream(), shape.num_drafts, max_rows, vocab_size));
+    if (!maker->greedy_tokens_->known_at_once()) maker->feed_.emplace(device, shape.num_drafts);
   } else if (device.kind() != device::DeviceKind::kCpu) {
     HEDDLE_ASSIGN_OR_RETURN(maker->device_sampling_,
                             DeviceSampling::create(device, max_rows, vocab_size));
@@ -73,8 +75,7 @@ Status DraftMaker::finish(const Pools& pools, request::StepOutput& output) {
     if (shape_.topk > 1) {
       stream.growth.select(stream.wanted, drafts_);
     } else {
-      drafts_.tokens.assign(stream.drafts.begin(), stream.drafts.end());
-      drafts_.parents.clear();
+      list_chain(stream);
     }
     for (size_t i = 0; i < drafts_.tokens.size(); ++i) {
       const bool chain = drafts_.parents.empty();
@@ -131,21 +132,32 @@ void DraftMaker::lay_out_first(const request::BatchPlan& plan, const request::Ba
     stream.row = static_cast<int32_t>(num_streams_);
     stream.position = sequence.context_tokens + sequence.num_new_tokens() + std::ssize(drawn) - 2;
     stream.wanted = sequence.wanted_drafts;
-    stream.drafts.clear();
+    stream.rows.clear();
     going_on_.push_back(num_streams_++);
     logit_rows_.push_back(static_cast<int32_t>(row));
   }
 }
 
 Status DraftMaker::make_chains(const ops::ForwardContext& forward) {
-  HEDDLE_RETURN_IF_ERROR(choose());
-  while (!going_on_.empty()) {
-    lay_out_next(forward.page_size);
-    if (going_on_.empty()) break;
-    HEDDLE_RETURN_IF_ERROR(enqueue_next(forward));
-    HEDDLE_RETURN_IF_ERROR(choose());
+  greedy_tokens_->begin();
+  for (int64_t step = 0; !going_on_.empty(); ++step) {
+    if (step > 0) HEDDLE_RETURN_IF_ERROR(enqueue_next(forward, feed_ ? &*feed_ : nullptr));
+    HEDDLE_RETURN_IF_ERROR(greedy_tokens_->choose(target_->context(), target_->stream(),
+                                                  pass_->logits(), std::ssize(going_on_)));
+    lay_out_next(step, forward.page_size);
   }
-  return {};
+  return greedy_tokens_->fetch(target_->stream());
+}
+
+// The drafts of a stream, whose steps are known.
+void DraftMaker::list_chain(const Stream& stream) {
+  drafts_.clear();
+  for (size_t step = 0; step < stream.rows.size(); ++step) {
+    const TokenId token =
+        greedy_tokens_->tokens(static_cast<int64_t>(step))[static_cast<size_t>(stream.rows[step])];
+    if (token == sampling::kNoToken) break;
+    drafts_.tokens.push_back(pass_->target_id(token));
+  }
 }
 
 Status DraftMaker::make_trees(const ops::ForwardContext& forward) {
@@ -159,7 +171,7 @@ Status DraftMaker::make_trees(const ops::ForwardContext& forward) {
   for (int32_t level = 0; level + 1 < shape_.num_steps; ++level) {
     lay_out_level(level, forward.page_size);
     if (going_on_.empty()) break;
-    HEDDLE_RETURN_IF_ERROR(enqueue_next(forward));
+    HEDDLE_RETURN_IF_ERROR(enqueue_next(forward, nullptr));
     HEDDLE_RETURN_IF_ERROR(find_candidates(std::ssize(ids_)));
     for (const size_t index : going_on_) {
       Stream& stream = streams_[index];
@@ -189,16 +201,33 @@ bool DraftMaker::add_pages(const Stream& stream, int64_t end, int32_t page_size)
   return true;
 }
 
-// One slot for each stream that goes on and has a page for it.
-void DraftMaker::lay_out_next(int32_t page_size) {
+// Behind the choices of a step: notes them, and lays out one slot for each stream that wants
+// another draft and has a page for it. Where the device alone knows what was chosen, it brings the
+// ids, and a stream without a choice becomes padding there.
+void DraftMaker::lay_out_next(int64_t step, int32_t page_size) {
   begin_layout();
+  if (feed_) {
+    feed_->begin(std::ssize(going_on_), greedy_tokens_->drawn(), pass_->device_target_ids());
+  }
   size_t count = 0;
   for (const size_t index : going_on_) {
     Stream& stream = streams_[index];
+    stream.rows.push_back(stream.row);
     const int64_t position = stream.position + 1;
+    if (std::ssize(stream.rows) == stream.wanted) continue;
+    TokenId id = 0;
+    if (!feed_) {
+      const TokenId token = greedy_tokens_->tokens(step)[static_cast<size_t>(stream.row)];
+      if (token == sampling::kNoToken) continue;
+      id = pass_->target_id(token);
+    }
     if (!add_pages(stream, position + 1, page_size)) continue;
+    if (feed_) {
+      const auto row = static_cast<int32_t>(count);
+      feed_->add({.row = row, .sequence = row, .logit_row = row, .from = stream.row}, {});
+    }
     rows_.push_back(stream.row);
-    ids_.push_back(stream.drafts.back());
+    ids_.push_back(id);
     positions_.push_back(static_cast<int32_t>(position));
     context_lens_.push_back(static_cast<int32_t>(position));
     logit_rows_.push_back(static_cast<int32_t>(count));
@@ -240,7 +269,7 @@ void DraftMaker::lay_out_level(int32_t level, int32_t page_size) {
   going_on_.resize(count);
 }
 
-Status DraftMaker::enqueue_next(const ops::ForwardContext& forward) {
+Status DraftMaker::enqueue_next(const ops::ForwardContext& forward, DrawnFeed* feed) {
   HEDDLE_RETURN_IF_ERROR(pass_->enqueue_next(ids_, positions_,
                                              {.query_start = query_start_,
                                               .context_lens = context_lens_,
@@ -251,7 +280,7 @@ Status DraftMaker::enqueue_next(const ops::ForwardContext& forward) {
                                               .tree_starts = tree_starts_,
                                               .tree_masks = tree_masks_,
                                               .kv_layers = forward.kv_layers},
-                                             rows_));
+                                             rows_, feed));
   warmed_up_ |= pass_->warmed_up();
   return {};
 }
@@ -296,23 +325,6 @@ std::span<const speculative::Candidate> DraftMaker::candidates_of(int32_t row,
                                                                   size_t num_rows) const {
   const auto topk = static_cast<size_t>(shape_.topk);
   return std::span(candidates_).subspan(static_cast<size_t>(row) * topk, num_rows * topk);
-}
-
-// Adds the most likely token of each row to its stream; keeps those that want another one.
-Status DraftMaker::choose() {
-  if (going_on_.empty()) return {};
-  HEDDLE_RETURN_IF_ERROR(greedy_tokens_->choose(target_->context(), target_->stream(),
-                                                pass_->logits(), std::ssize(going_on_)));
-  size_t count = 0;
-  for (size_t i = 0; i < going_on_.size(); ++i) {
-    Stream& going_on = streams_[going_on_[i]];
-    const TokenId token = greedy_tokens_->tokens()[i];
-    if (token == sampling::kNoToken) continue;
-    going_on.drafts.push_back(pass_->target_id(token));
-    if (std::ssize(going_on.drafts) < going_on.wanted) going_on_[count++] = going_on_[i];
-  }
-  going_on_.resize(count);
-  return {};
 }
 
 }  // namespace heddle::runner

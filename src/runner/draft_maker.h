@@ -3,7 +3,9 @@
 // (PlannedSequence::wanted_drafts). All rows of such a step go through the draft network. Behind
 // those where drafts are wanted it goes on:
 //
-//   chains  with the most likely token, one slot of each sequence at a time
+//   chains  with the most likely token, one slot of each sequence at a time; the device hands it
+//   on,
+//           the host learns all of them together
 //   trees   with the best branches of a level (speculative/tree_growth.h), each of which sees its
 //   own
 //           ancestors; their slots lie beside each other behind the text
@@ -15,8 +17,8 @@
 // was written with the next token of another text. Drafts behind them may be worse, no text is.
 //
 // Threading: confined, as the passes. Cost: one step of the network of as many rows as the model's,
-// and one for each further level, of a row for each sequence and branch; waits for the device once
-// for each.
+// and one for each further level, of a row for each sequence and branch; waits for the device once,
+// or for each level of trees.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +33,7 @@
 #include "runner/accepted_paths.h"
 #include "runner/device_sampling.h"
 #include "runner/draft_pass.h"
+#include "runner/drawn_feed.h"
 #include "runner/forward_batch.h"
 #include "runner/greedy_tokens.h"
 #include "runner/pools.h"
@@ -40,7 +43,8 @@ namespace heddle::runner {
 
 class DraftMaker {
  public:
-  // `max_pages`: of one sequence. `shape`: of trees; the number of drafts is the plan's.
+  // `max_pages`: of one sequence. `shape`: of trees; plans want at most its number of drafts, also
+  // of a chain.
   static Result<std::unique_ptr<DraftMaker>> create(std::unique_ptr<DraftPass> pass,
                                                     ForwardPass& target, int64_t max_pages,
                                                     const speculative::TreeShape& shape);
@@ -64,7 +68,7 @@ class DraftMaker {
     int32_t row = 0;       // among the logits of the network's last step; its first one
     int64_t position = 0;  // of that step's slot; of a tree: of the last slot of the text
     int64_t wanted = 0;
-    std::vector<TokenId> drafts;     // of a chain
+    std::vector<int32_t> rows;       // of a chain: in each step the one whose choice is a draft
     speculative::TreeGrowth growth;  // of a tree
     std::vector<uint64_t> masks;     // of its branches: the slots behind the text that each sees
   };
@@ -76,13 +80,13 @@ class DraftMaker {
                      const ForwardBatch& batch, const AcceptedPaths& accepted,
                      const request::StepOutput& output);
   Status make_chains(const ops::ForwardContext& forward);
+  void list_chain(const Stream& stream);
   Status make_trees(const ops::ForwardContext& forward);
   void begin_layout();
   bool add_pages(const Stream& stream, int64_t end, int32_t page_size);
-  void lay_out_next(int32_t page_size);
+  void lay_out_next(int64_t step, int32_t page_size);
   void lay_out_level(int32_t level, int32_t page_size);
-  Status enqueue_next(const ops::ForwardContext& forward);
-  Status choose();
+  Status enqueue_next(const ops::ForwardContext& forward, DrawnFeed* feed);
   Status find_candidates(int64_t num_rows);
 
   [[nodiscard]] std::span<const speculative::Candidate> candidates_of(int32_t row,
@@ -93,6 +97,7 @@ class DraftMaker {
   int64_t max_pages_;
   speculative::TreeShape shape_;
   std::optional<GreedyTokens> greedy_tokens_;      // of chains
+  std::optional<DrawnFeed> feed_;                  // of chains, where logits are not the host's
   std::optional<DeviceSampling> device_sampling_;  // of trees, where logits are not the host's
   request::BatchSlot greedy_;                      // likewise
   bool begun_ = false;

@@ -52,7 +52,13 @@ Status DraftPass::load() {
                       std::move(source), model_->weight_specs(), load_options(target_->config()),
                       [this](const auto& weights) { return model_->derive_weights(weights); },
                       target_->compute()));
-  return {};
+  device::Device& device = target_->device();
+  if (device.kind() == device::DeviceKind::kCpu || target_ids_.empty()) return {};
+  const int64_t num_bytes = bytes_of(DType::kI32, std::ssize(target_ids_));
+  HEDDLE_ASSIGN_OR_RETURN(device_target_ids_, device.allocate(num_bytes));
+  HEDDLE_RETURN_IF_ERROR(
+      target_->stream().copy(device_target_ids_.data(), target_ids_.data(), num_bytes));
+  return target_->stream().synchronize();
 }
 
 Result<ModelConstants> DraftPass::read_constants(const std::filesystem::path& folder,
@@ -131,7 +137,8 @@ Status DraftPass::enqueue_first(std::span<const int32_t> ids, std::span<const in
 }
 
 Status DraftPass::enqueue_next(std::span<const int32_t> ids, std::span<const int32_t> positions,
-                               const ops::ForwardContext& batch, std::span<const int32_t> rows) {
+                               const ops::ForwardContext& batch, std::span<const int32_t> rows,
+                               DrawnFeed* feed) {
   HEDDLE_CHECK(last_ != nullptr);
   HEDDLE_CHECK_EQ(rows.size(), ids.size());
   const TensorView given = last_->output(1);
@@ -148,7 +155,7 @@ Status DraftPass::enqueue_next(std::span<const int32_t> ids, std::span<const int
   last_ = next_.get();
   const std::array<TensorView, 1> vectors = {
       TensorView(vectors_.data, vectors_.dtype, Shape{std::ssize(ids), vectors_.shape[1]})};
-  return next_->enqueue(ids, positions, batch, vectors);
+  return next_->enqueue(ids, positions, batch, vectors, feed);
 }
 
 int64_t DraftPass::arena_bytes() const {

@@ -59,9 +59,11 @@ class DraftPass {
                        const ops::ForwardContext& batch);
 
   // Enqueues one slot for each of ids, at most max_rows: slot i reads the vector of the logit row
-  // `rows[i]` of the pass's last step. All rows of the batch have logits.
+  // `rows[i]` of the pass's last step. All rows of the batch have logits. `feed`: as that of
+  // BatchProgram.
   Status enqueue_next(std::span<const int32_t> ids, std::span<const int32_t> positions,
-                      const ops::ForwardContext& batch, std::span<const int32_t> rows);
+                      const ops::ForwardContext& batch, std::span<const int32_t> rows,
+                      DrawnFeed* feed = nullptr);
 
   // [R, V] f32 in memory of the device, of the last step.
   [[nodiscard]] MutableTensorView logits() const { return last_->output(0); }
@@ -75,6 +77,11 @@ class DraftPass {
   // The model's token for one of the logits.
   [[nodiscard]] TokenId target_id(TokenId own) const {
     return target_ids_.empty() ? own : target_ids_[static_cast<size_t>(own)];
+  }
+
+  // The same for all of them, in memory of the device; null: they are the model's. Not on the CPU.
+  [[nodiscard]] const int32_t* device_target_ids() const {
+    return reinterpret_cast<const int32_t*>(device_target_ids_.data());
   }
 
   [[nodiscard]] int64_t max_rows() const { return vectors_.shape[0]; }
@@ -101,6 +108,7 @@ class DraftPass {
   ForwardPass* target_;
   ModelConstants constants_;
   std::vector<TokenId> target_ids_;
+  device::Buffer device_target_ids_;
   int64_t vocab_size_ = 0;
   std::unique_ptr<BatchProgram> first_;
   std::unique_ptr<BatchProgram> next_;

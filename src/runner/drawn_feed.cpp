@@ -6,9 +6,10 @@
 
 namespace heddle::runner {
 
-void DrawnFeed::begin(int64_t num_logit_rows, const int32_t* drawn) {
+void DrawnFeed::begin(int64_t num_logit_rows, const int32_t* drawn, const int32_t* drawn_ids) {
   num_logit_rows_ = num_logit_rows;
   drawn_ = drawn;
+  drawn_ids_ = drawn_ids;
   fed_.clear();
   endings_.clear();
   ended_ = nullptr;
@@ -58,6 +59,7 @@ Status DrawnFeed::enqueue(ops::Context& context, device::Stream& stream,
        .num_fed = std::ssize(fed_),
        .endings = reinterpret_cast<const int32_t*>(block_.data() + fed_bytes),
        .drawn = drawn_,
+       .drawn_ids = drawn_ids_,
        .ids = rows.ids,
        .row_sequences = rows.row_sequences,
        .state_slots = rows.state_slots,

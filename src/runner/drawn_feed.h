@@ -4,10 +4,9 @@
 //
 // Threading: confined. Cost: one copy and one launch a step; allocates only where a step has more
 // rows or ending tokens than any before. Blocks of the host are used in turn: one is written again
-// when the step that used it two steps before is done.
+// when as many steps as may be in flight have begun since.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -19,17 +18,17 @@
 #include "ops/context.h"
 #include "ops/device_batch.h"
 #include "ops/sampling/feed_drawn.h"
-#include "runner/runner.h"
 
 namespace heddle::runner {
 
 class DrawnFeed {
  public:
-  explicit DrawnFeed(device::Device& device) : device_(&device) {}
+  DrawnFeed(device::Device& device, int64_t max_steps_in_flight)
+      : device_(&device), pinned_(static_cast<size_t>(max_steps_in_flight)) {}
 
   // Begins a step that draws from `num_logit_rows` rows and feeds on what the one before drew:
-  // `drawn` is its SampleRowsArgs::drawn.
-  void begin(int64_t num_logit_rows, const int32_t* drawn);
+  // `drawn` is its SampleRowsArgs::drawn. `drawn_ids`: see FeedDrawnArgs.
+  void begin(int64_t num_logit_rows, const int32_t* drawn, const int32_t* drawn_ids = nullptr);
 
   // `fed` without its list of endings.
   void add(ops::FedRow fed, std::span<const TokenId> endings);
@@ -49,9 +48,10 @@ class DrawnFeed {
   device::Device* device_;
   int64_t num_logit_rows_ = 0;
   const int32_t* drawn_ = nullptr;
+  const int32_t* drawn_ids_ = nullptr;
   std::vector<ops::FedRow> fed_;
   std::vector<int32_t> endings_;
-  std::array<device::Buffer, kMaxStepsInFlight> pinned_;
+  std::vector<device::Buffer> pinned_;
   size_t next_ = 0;  // of pinned_
   device::Buffer block_;
   const int32_t* ended_ = nullptr;

@@ -4,48 +4,105 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/check.h"
+#include "ops/sampling/sample_rows.h"
 #include "sampling/sampler.h"
+#include "sampling/sampling_slot.h"
 
 namespace heddle::runner {
 
-Result<GreedyTokens> GreedyTokens::create(device::Device& device, int64_t max_rows,
-                                          int64_t vocab_size) {
+namespace {
+
+static_assert(sampling::kNoToken == -1, "as in SampleRowsArgs::drawn");
+
+template <typename T>
+int64_t bytes_for(int64_t count) {
+  return count * static_cast<int64_t>(sizeof(T));
+}
+
+}  // namespace
+
+Result<GreedyTokens> GreedyTokens::create(device::Device& device, device::Stream& stream,
+                                          int64_t max_steps, int64_t max_rows, int64_t vocab_size) {
   GreedyTokens greedy;
+  greedy.max_steps_ = max_steps;
+  greedy.max_rows_ = max_rows;
   greedy.vocab_size_ = vocab_size;
-  greedy.greedy_.start.sampling.temperature = 0;
-  greedy.tokens_.reserve(static_cast<size_t>(max_rows));
-  if (device.kind() != device::DeviceKind::kCpu) {
-    HEDDLE_ASSIGN_OR_RETURN(greedy.device_sampling_,
-                            DeviceSampling::create(device, max_rows, vocab_size));
+  greedy.num_rows_.reserve(static_cast<size_t>(max_steps));
+  const int64_t num_tokens = max_steps * max_rows;
+  if (device.kind() == device::DeviceKind::kCpu) {
+    greedy.tokens_.resize(static_cast<size_t>(num_tokens));
+    return greedy;
   }
+  OnDevice& own = greedy.on_device_.emplace();
+  const int64_t rows_bytes = bytes_for<ops::SamplingRow>(max_rows);
+  const int64_t table_bytes = rows_bytes + bytes_for<ops::SamplingSlot>(max_rows);
+  HEDDLE_ASSIGN_OR_RETURN(const device::Buffer table, device.allocate_pinned(table_bytes));
+  auto* rows = reinterpret_cast<ops::SamplingRow*>(table.data());
+  auto* slots = reinterpret_cast<ops::SamplingSlot*>(table.data() + rows_bytes);
+  for (int64_t row = 0; row < max_rows; ++row) {
+    rows[row] = {.slot = static_cast<int32_t>(row), .publish = 1};
+    slots[row] = sampling::sampling_slot({.temperature = 0}, 0, 0, vocab_size);
+  }
+  HEDDLE_ASSIGN_OR_RETURN(own.table, device.allocate(table_bytes));
+  HEDDLE_ASSIGN_OR_RETURN(own.sampled, device.allocate(bytes_for<ops::SampledRow>(max_rows)));
+  HEDDLE_ASSIGN_OR_RETURN(own.workspace,
+                          device.allocate(ops::sample_rows_workspace_bytes(max_rows, vocab_size)));
+  HEDDLE_ASSIGN_OR_RETURN(own.drawn, device.allocate(bytes_for<int32_t>(num_tokens)));
+  HEDDLE_ASSIGN_OR_RETURN(own.drawn_host, device.allocate_pinned(bytes_for<int32_t>(num_tokens)));
+  HEDDLE_RETURN_IF_ERROR(stream.copy(own.table.data(), table.data(), table_bytes));
+  HEDDLE_RETURN_IF_ERROR(stream.synchronize());
   return greedy;
 }
 
+void GreedyTokens::begin() { num_rows_.clear(); }
+
 Status GreedyTokens::choose(ops::Context& context, device::Stream& stream,
                             const MutableTensorView& logits, int64_t num_rows) {
-  tokens_.clear();
-  if (device_sampling_ && num_rows > 0) {
-    device_sampling_->begin(num_rows);
-    for (int64_t row = 0; row < num_rows; ++row) {
-      device_sampling_->add(row, greedy_, /*position=*/0, {});
-    }
-    HEDDLE_RETURN_IF_ERROR(device_sampling_->enqueue(context, stream, logits));
+  HEDDLE_CHECK_LE(num_rows, max_rows_);
+  HEDDLE_CHECK_LT(std::ssize(num_rows_), max_steps_);
+  const int64_t first = std::ssize(num_rows_) * max_rows_;
+  num_rows_.push_back(num_rows);
+  if (num_rows == 0) return {};
+  if (on_device_) {
+    OnDevice& own = *on_device_;
+    const auto* rows = reinterpret_cast<const ops::SamplingRow*>(own.table.data());
+    return ops::sample_rows(
+        context,
+        {.logits = {logits.data, logits.dtype, Shape{num_rows, vocab_size_}, logits.row_stride},
+         .rows = rows,
+         .slots = reinterpret_cast<const ops::SamplingSlot*>(rows + max_rows_),
+         .drawn = reinterpret_cast<int32_t*>(own.drawn.data()) + first,
+         .sampled = reinterpret_cast<ops::SampledRow*>(own.sampled.data()),
+         .workspace = own.workspace.bytes()});
   }
   HEDDLE_RETURN_IF_ERROR(stream.synchronize());
   for (int64_t row = 0; row < num_rows; ++row) {
-    TokenId token = sampling::kNoToken;
-    if (device_sampling_) {
-      request::SampledToken sampled;
-      device_sampling_->take(row, sampled);
-      if (sampled.error.ok()) token = sampled.token;
-    } else {
-      const std::span<const float> values(logits.row<float>(row), static_cast<size_t>(vocab_size_));
-      const auto best = std::ranges::max_element(values);
-      if (std::isfinite(*best)) token = static_cast<TokenId>(best - values.begin());
-    }
-    tokens_.push_back(token);
+    const std::span<const float> values(logits.row<float>(row), static_cast<size_t>(vocab_size_));
+    const auto best = std::ranges::max_element(values);
+    tokens_[static_cast<size_t>(first + row)] =
+        std::isfinite(*best) ? static_cast<TokenId>(best - values.begin()) : sampling::kNoToken;
   }
   return {};
+}
+
+const int32_t* GreedyTokens::drawn() const {
+  HEDDLE_CHECK(on_device_.has_value() && !num_rows_.empty());
+  return reinterpret_cast<const int32_t*>(on_device_->drawn.data()) +
+         (std::ssize(num_rows_) - 1) * max_rows_;
+}
+
+Status GreedyTokens::fetch(device::Stream& stream) {
+  if (!on_device_ || num_rows_.empty()) return {};
+  HEDDLE_RETURN_IF_ERROR(stream.copy(on_device_->drawn_host.data(), on_device_->drawn.data(),
+                                     bytes_for<int32_t>(std::ssize(num_rows_) * max_rows_)));
+  return stream.synchronize();
+}
+
+std::span<const TokenId> GreedyTokens::tokens(int64_t step) const {
+  const TokenId* all =
+      on_device_ ? reinterpret_cast<const int32_t*>(on_device_->drawn_host.data()) : tokens_.data();
+  return {all + step * max_rows_, static_cast<size_t>(num_rows_[static_cast<size_t>(step)])};
 }
 
 }  // namespace heddle::runner

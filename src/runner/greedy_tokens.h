@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// GreedyTokens: the most likely token of each row of logits, found where the logits are, so that a
-// step of something that drafts brings back one number a row.
+// GreedyTokens: the most likely token of each row of logits, found where the logits are, for
+// something that drafts in several steps: each step reads the tokens of the one before it, and all
+// of them can be enqueued before any of these tokens is known to the host.
 //
-// Threading: confined. Cost: waits for the stream once; O(rows x vocabulary) on the host where that
-// reads the logits, else as DeviceSampling.
+//   begin()    forgets the steps before
+//   choose()   behind each step
+//   fetch()    waits for all of them
+//
+// Threading: confined. Cost: a step three launches and nothing copied, or O(rows x vocabulary) on
+// the host where that reads the logits; one copy and one wait for all steps together.
 #pragma once
 
 #include <cstdint>
@@ -16,31 +21,52 @@
 #include "core/tensor.h"
 #include "device/device.h"
 #include "ops/context.h"
-#include "request/batch_slots.h"
-#include "runner/device_sampling.h"
 
 namespace heddle::runner {
 
 class GreedyTokens {
  public:
-  // For at most `max_rows` rows of logits. Error: kResourceExhausted.
-  static Result<GreedyTokens> create(device::Device& device, int64_t max_rows, int64_t vocab_size);
+  // For at most `max_steps` steps of at most `max_rows` rows of logits. Waits for the stream.
+  // Error: kResourceExhausted.
+  static Result<GreedyTokens> create(device::Device& device, device::Stream& stream,
+                                     int64_t max_steps, int64_t max_rows, int64_t vocab_size);
+
+  void begin();
 
   // Of the first `num_rows` rows of `logits` [R, V] f32 in memory of the device; of equal logits
   // the first one counts.
   Status choose(ops::Context& context, device::Stream& stream, const MutableTensorView& logits,
                 int64_t num_rows);
 
-  // [num_rows] of the last choose(): sampling::kNoToken where logits are not numbers.
-  [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }
+  // Whether the host knows the tokens of a step without fetch().
+  [[nodiscard]] bool known_at_once() const { return !on_device_; }
+
+  // [num_rows] of the last choose() in memory of the device, kNoToken where logits are not numbers.
+  // Only without known_at_once().
+  [[nodiscard]] const int32_t* drawn() const;
+
+  Status fetch(device::Stream& stream);
+
+  // [num_rows] of a step, the first one is 0: sampling::kNoToken where logits are not numbers.
+  [[nodiscard]] std::span<const TokenId> tokens(int64_t step) const;
 
  private:
+  struct OnDevice {
+    device::Buffer table;  // SamplingRow [max_rows], then SamplingSlot [max_rows]: greedy ones
+    device::Buffer sampled;
+    device::Buffer workspace;
+    device::Buffer drawn;       // [max_steps, max_rows] i32
+    device::Buffer drawn_host;  // likewise
+  };
+
   GreedyTokens() = default;
 
+  int64_t max_steps_ = 0;
+  int64_t max_rows_ = 0;
   int64_t vocab_size_ = 0;
-  std::optional<DeviceSampling> device_sampling_;  // where logits are not the host's
-  request::BatchSlot greedy_;
-  std::vector<TokenId> tokens_;
+  std::optional<OnDevice> on_device_;  // where logits are not the host's
+  std::vector<TokenId> tokens_;        // [max_steps, max_rows], where they are
+  std::vector<int64_t> num_rows_;      // by step
 };
 
 }  // namespace heddle::runner

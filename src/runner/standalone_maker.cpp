@@ -32,9 +32,11 @@ Result<std::unique_ptr<StandaloneMaker>> StandaloneMaker::create(std::unique_ptr
   std::unique_ptr<StandaloneMaker> maker(
       new StandaloneMaker(std::move(pass), sizes, vocab_size, max_pages));
   ForwardPass& small = *maker->pass_;
-  HEDDLE_ASSIGN_OR_RETURN(
-      maker->greedy_tokens_,
-      GreedyTokens::create(small.device(), small.max_logit_rows(), small.config().vocab_size));
+  const int64_t max_drafts = sizes.max_made_drafts;
+  HEDDLE_ASSIGN_OR_RETURN(maker->greedy_tokens_,
+                          GreedyTokens::create(small.device(), small.stream(), max_drafts,
+                                               small.max_logit_rows(), small.config().vocab_size));
+  if (!maker->greedy_tokens_->known_at_once()) maker->feed_.emplace(small.device(), max_drafts);
   if (small.cache_needs().num_state_layers == 0) return maker;
   const int64_t max_sequences = std::ssize(maker->texts_);
   const cache::PoolSizes states{.num_pages = 0,
@@ -71,14 +73,7 @@ Status StandaloneMaker::make(const BatchPlan& plan, const request::BatchSlots& s
   HEDDLE_RETURN_IF_ERROR(zero_states());
   HEDDLE_RETURN_IF_ERROR(read(plan, slots, pools, output));
   HEDDLE_RETURN_IF_ERROR(go_on(slots, pools, output));
-  for (const Stream& stream : std::span(streams_).first(num_streams_)) {
-    for (size_t i = 0; i < stream.drafts.size(); ++i) {
-      output.drafts.push_back({.sequence_id = stream.sequence_id,
-                               .token = stream.drafts[i],
-                               .parent = static_cast<int32_t>(i) - 1});
-    }
-  }
-  return {};
+  return list(output);
 }
 
 // Takes note of the tokens that the step's sequences have read and drawn.
@@ -114,7 +109,7 @@ void StandaloneMaker::note(const BatchPlan& plan, const request::BatchSlots& slo
     stream.sequence_id = planned.sequence_id;
     stream.batch_slot = planned.batch_slot;
     stream.wanted = planned.wanted_drafts;
-    stream.drafts.clear();
+    stream.rows.clear();
   }
 }
 
@@ -234,11 +229,13 @@ bool StandaloneMaker::claim_pages(std::span<const int32_t> pages, int64_t begin,
 Status StandaloneMaker::read(const BatchPlan& plan, const request::BatchSlots& slots,
                              const Pools& pools, request::StepOutput& output) {
   going_on_.clear();
+  greedy_tokens_->begin();
+  num_steps_ = 0;
   const bool reads_up = list_unread(plan, slots);
   lay_out_unread(slots);
   if (rows_.empty()) return {};
   output.warms_up |= reads_up;  // it says nothing about steps that only go on
-  HEDDLE_RETURN_IF_ERROR(run(slots, pools, output));
+  HEDDLE_RETURN_IF_ERROR(run(slots, pools, output, nullptr));
   for (const Rows& rows : rows_) {
     Text& text = this->text(rows.batch_slot);
     const auto count = std::ssize(rows.tokens);
@@ -256,17 +253,23 @@ Status StandaloneMaker::go_on(const request::BatchSlots& slots, const Pools& poo
   while (!going_on_.empty()) {
     rows_.clear();
     for (Stream* stream : going_on_) {
-      const int64_t position = text(stream->batch_slot).num_read + std::ssize(stream->drafts) - 1;
+      const int64_t position = text(stream->batch_slot).num_read + std::ssize(stream->rows) - 1;
       if (position >= room(slots[stream->batch_slot])) continue;
       rows_.push_back({.batch_slot = stream->batch_slot,
                        .position = position,
-                       .tokens = std::span(stream->drafts).last(1),
+                       .tokens = std::span(&stream->last_draft, 1),
                        .kv_tokens = position,
                        .state_slot = stream->guess_state,
                        .stream = stream});
     }
     going_on_.clear();
-    if (!rows_.empty()) HEDDLE_RETURN_IF_ERROR(run(slots, pools, output));
+    if (rows_.empty()) break;
+    if (feed_) feed_->begin(std::ssize(rows_), greedy_tokens_->drawn());
+    for (int32_t row = 0; feed_ && row < std::ssize(rows_); ++row) {
+      const int32_t from = rows_[static_cast<size_t>(row)].stream->rows.back();
+      feed_->add({.row = row, .sequence = row, .logit_row = row, .from = from}, {});
+    }
+    HEDDLE_RETURN_IF_ERROR(run(slots, pools, output, feed_ ? &*feed_ : nullptr));
   }
   return {};
 }
@@ -290,9 +293,9 @@ int64_t StandaloneMaker::room(const request::BatchSlot& slot) const {
 }
 
 // A step of the pass over rows_: adds a draft to their streams, and those that want another one to
-// going_on_.
+// going_on_. Where the device alone knows the drafts so far, `feed` brings them.
 Status StandaloneMaker::run(const request::BatchSlots& slots, const Pools& pools,
-                            request::StepOutput& output) {
+                            request::StepOutput& output, DrawnFeed* feed) {
   ids_.clear();
   positions_.clear();
   context_lens_.clear();
@@ -326,19 +329,46 @@ Status StandaloneMaker::run(const request::BatchSlots& slots, const Pools& pools
        .state_slots = state_slots_,
        .logit_rows = logit_rows_,
        .kv_layers = pools.draft_kv_layers(),
-       .state_layers = states_ ? states_->state_layers() : std::span<const ops::StateLayer>()}));
+       .state_layers = states_ ? states_->state_layers() : std::span<const ops::StateLayer>()},
+      feed));
   output.warms_up |= pass_->warmed_up();
   HEDDLE_RETURN_IF_ERROR(greedy_tokens_->choose(pass_->context(), pass_->stream(),
                                                 pass_->device_logits(), std::ssize(logit_rows_)));
-  size_t row = 0;
+  const int64_t step = num_steps_++;
+  int32_t row = 0;
   for (const Rows& rows : rows_) {
     if (rows.stream == nullptr) continue;
-    const TokenId draft = greedy_tokens_->tokens()[row++];
-    if (draft == sampling::kNoToken || draft >= vocab_size_) continue;
-    rows.stream->drafts.push_back(draft);
-    if (std::ssize(rows.stream->drafts) < rows.stream->wanted) going_on_.push_back(rows.stream);
+    Stream& stream = *rows.stream;
+    stream.rows.push_back(row);
+    if (greedy_tokens_->known_at_once()) {
+      stream.last_draft = greedy_tokens_->tokens(step)[static_cast<size_t>(row)];
+    }
+    ++row;
+    const bool goes_on = !greedy_tokens_->known_at_once() || is_draft(stream.last_draft);
+    if (goes_on && std::ssize(stream.rows) < stream.wanted) going_on_.push_back(&stream);
   }
   return {};
+}
+
+// The drafts of all streams.
+Status StandaloneMaker::list(request::StepOutput& output) {
+  HEDDLE_RETURN_IF_ERROR(greedy_tokens_->fetch(pass_->stream()));
+  for (const Stream& stream : std::span(streams_).first(num_streams_)) {
+    for (size_t step = 0; step < stream.rows.size(); ++step) {
+      const std::span<const TokenId> tokens = greedy_tokens_->tokens(static_cast<int64_t>(step));
+      const TokenId draft = tokens[static_cast<size_t>(stream.rows[step])];
+      if (!is_draft(draft)) break;
+      output.drafts.push_back({.sequence_id = stream.sequence_id,
+                               .token = draft,
+                               .parent = static_cast<int32_t>(step) - 1});
+    }
+  }
+  return {};
+}
+
+// Whether the model can draw it, too.
+bool StandaloneMaker::is_draft(TokenId token) const {
+  return token != sampling::kNoToken && token < vocab_size_;
 }
 
 }  // namespace heddle::runner

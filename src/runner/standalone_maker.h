@@ -6,7 +6,9 @@
 //   note()   of every step: which tokens are known, in which pages
 //   read()   what is known and not read yet, in one step of the small model; a text that is read to
 //            its end has its first draft
-//   go_on()  the other drafts, a step of the small model for each
+//   go_on()  the other drafts, a step of the small model for each; a device hands its guesses on
+//            itself
+//   list()   what became of all of them
 //
 // A text may be unread in part: behind a prefix from the cache that it did not read, or after steps
 // that wanted no drafts. It is then read before it gets drafts, at most a step of the small model
@@ -19,8 +21,7 @@
 // so that nothing has to be taken back. They are no part of the prefix cache: a model with states
 // reads such a prefix anew.
 //
-// Threading: confined, as the passes. Cost: waits for the device once for each step of the small
-// model.
+// Threading: confined, as the passes. Cost: waits for the device once.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,7 @@
 #include "request/batch_plan.h"
 #include "request/batch_slots.h"
 #include "request/step_output.h"
+#include "runner/drawn_feed.h"
 #include "runner/forward_batch.h"
 #include "runner/forward_pass.h"
 #include "runner/greedy_tokens.h"
@@ -72,8 +74,9 @@ class StandaloneMaker {
     int64_t sequence_id = 0;
     int32_t batch_slot = 0;
     int64_t wanted = 0;
-    int32_t guess_state = 0;  // slot of the copy of its state
-    std::vector<TokenId> drafts;
+    int32_t guess_state = 0;    // slot of the copy of its state
+    std::vector<int32_t> rows;  // in each step of greedy_tokens_ the one whose choice is a draft
+    TokenId last_draft = 0;     // where the host knows it
   };
 
   // The rows of a sequence in a step of the pass.
@@ -104,7 +107,10 @@ class StandaloneMaker {
   Status go_on(const request::BatchSlots& slots, const Pools& pools, request::StepOutput& output);
   Status copy_states();
   [[nodiscard]] int64_t room(const request::BatchSlot& slot) const;
-  Status run(const request::BatchSlots& slots, const Pools& pools, request::StepOutput& output);
+  Status run(const request::BatchSlots& slots, const Pools& pools, request::StepOutput& output,
+             DrawnFeed* feed);
+  Status list(request::StepOutput& output);
+  [[nodiscard]] bool is_draft(TokenId token) const;
 
   [[nodiscard]] Text& text(int32_t batch_slot) { return texts_[static_cast<size_t>(batch_slot)]; }
 
@@ -113,6 +119,8 @@ class StandaloneMaker {
   std::unique_ptr<ForwardPass> pass_;
   std::optional<Pools> states_;  // null: the model has none
   std::optional<GreedyTokens> greedy_tokens_;
+  std::optional<DrawnFeed> feed_;  // where logits are not the host's
+  int64_t num_steps_ = 0;          // of greedy_tokens_, so far
   WrittenRows written_;
   int32_t page_size_;
   int64_t max_pages_;

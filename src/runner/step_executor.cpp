@@ -70,7 +70,9 @@ Status StepExecutor::prepare() {
     HEDDLE_ASSIGN_OR_RETURN(
         draft_maker_,
         DraftMaker::create(std::move(drafts_.pass), *pass_, max_pages_,
-                           {.topk = sizes_.draft_topk, .num_steps = sizes_.draft_steps}));
+                           {.topk = sizes_.draft_topk,
+                            .num_steps = sizes_.draft_steps,
+                            .num_drafts = static_cast<int32_t>(sizes_.max_made_drafts)}));
   }
   if (drafts_.small_model != nullptr) {
     HEDDLE_ASSIGN_OR_RETURN(standalone_maker_,
@@ -79,7 +81,7 @@ Status StepExecutor::prepare() {
   }
   device::Device& device = pass_->device();
   if (device.kind() == device::DeviceKind::kCpu) return {};
-  feed_.emplace(device);
+  feed_.emplace(device, kMaxStepsInFlight);
   for (Step& step : steps_) {
     HEDDLE_ASSIGN_OR_RETURN(step.sampling, DeviceSampling::create(device, pass_->max_logit_rows(),
                                                                   pass_->config().vocab_size));

@@ -26,11 +26,12 @@ struct FeedDrawnArgs {
   const FedRow* fed = nullptr;
   int64_t num_fed = 0;
   const int32_t* endings = nullptr;
-  const int32_t* drawn = nullptr;    // SampleRowsArgs::drawn of the step before; -1: none
-  int32_t* ids = nullptr;            // [T]
-  int32_t* row_sequences = nullptr;  // [T], DeviceBatch's
-  int32_t* state_slots = nullptr;    // [B], DeviceBatch's
-  int32_t* ended = nullptr;          // [R], SampleRowsArgs::ended; rows that feed are written
+  const int32_t* drawn = nullptr;      // SampleRowsArgs::drawn of the step before; -1: none
+  const int32_t* drawn_ids = nullptr;  // the id that each drawn token stands for; null: itself
+  int32_t* ids = nullptr;              // [T]
+  int32_t* row_sequences = nullptr;    // [T], DeviceBatch's
+  int32_t* state_slots = nullptr;      // [B], DeviceBatch's
+  int32_t* ended = nullptr;            // [R], SampleRowsArgs::ended; rows that feed are written
 };
 
 // One launch, some loads for each row that feeds. Error: kDeviceLost.

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int32_t e = 0; e < fed.num_endings; ++e) {
     ended = ended || p.endings[fed.endings_begin + e] == token;
   }
-  p.ids[fed.row] = ended ? 0 : token;
+  p.ids[fed.row] = ended ? 0 : p.drawn_ids != nullptr ? p.drawn_ids[token] : token;
   p.ended[fed.logit_row] = ended ? 1 : 0;
   if (!ended) return;
   p.row_sequences[fed.row] = -1;
