@@ -201,8 +201,9 @@ void declare_speculative_options(Options& options, SpeculativeOptions& speculati
         return {};
       },
       "What drafts the next tokens: auto, the prediction head in the checkpoint where there is "
-      "one; none; ngram, from what followed the same tokens before; mtp, that head; eagle3, a "
-      "network in a folder of its own; standalone, a small model with the same tokenizer; no text "
+      "one; none; ngram, from what followed the same tokens before; mtp, that head; eagle or "
+      "eagle3, a network in a folder of its own; standalone, a small model with the same "
+      "tokenizer; no text "
       "changes");
   options.parsed(
       "--speculative-draft-model-path,--model-draft", "",
@@ -210,7 +211,8 @@ void declare_speculative_options(Options& options, SpeculativeOptions& speculati
         speculative.draft_model_dir = folder;
         return {};
       },
-      "Folder of what drafts: of eagle3's network, of the small model of standalone, or of a "
+      "Folder of what drafts: of the network of eagle or eagle3, of the small model of standalone, "
+      "or of a "
       "prediction head that was taken out of its checkpoint");
   options.value("--speculative-num-draft-tokens", &speculative.num_draft_tokens,
                 ranges::kDraftTokens,
@@ -246,7 +248,8 @@ void declare_speculative_options(Options& options, SpeculativeOptions& speculati
   options.has_effect_if(
       "--speculative-draft-model-path",
       [&speculative] {
-        return speculative.algorithm == DraftAlgorithm::kEagle3 ||
+        return speculative.algorithm == DraftAlgorithm::kEagle ||
+               speculative.algorithm == DraftAlgorithm::kEagle3 ||
                speculative.algorithm == DraftAlgorithm::kStandalone ||
                speculative.algorithm == DraftAlgorithm::kMtp;
       },

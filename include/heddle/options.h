@@ -120,11 +120,12 @@ enum class DraftAlgorithm {
   kAuto,        // kMtp where the checkpoint has a head that can be used, else kNone
   kNgram,       // what followed the same tokens before, in the request's own text or in others
   kMtp,         // the multi-token-prediction head inside the checkpoint
-  kEagle3,      // a network that was trained for the model, in a folder of its own
+  kEagle,       // a network that was trained for the model, in a folder of its own
+  kEagle3,      // likewise, which reads more of the model
   kStandalone,  // a small model with the same tokenizer, in a folder of its own
 };
 
-// "none", "auto", "ngram", "mtp", "eagle3", "standalone".
+// "none", "auto", "ngram", "mtp", "eagle", "eagle3", "standalone".
 [[nodiscard]] std::string_view to_string(DraftAlgorithm algorithm);
 
 // In any case of letters; "nextn" is "mtp". Error: kInvalidArgument, with the names there are.
@@ -135,8 +136,8 @@ enum class DraftAlgorithm {
 struct SpeculativeOptions {
   DraftAlgorithm algorithm = DraftAlgorithm::kAuto;
 
-  // The folder of the network that drafts: needed with kEagle3 and kStandalone, may stand in for
-  // the checkpoint with kMtp (`heddle export-nextn`).
+  // The folder of the network that drafts: needed with kEagle, kEagle3 and kStandalone, may stand
+  // in for the checkpoint with kMtp (`heddle export-nextn`).
   std::filesystem::path draft_model_dir;
 
   // Tokens of one sequence that a step computes, the next one included, 2 to 64. 0: at most 8, and

@@ -19,19 +19,21 @@ constexpr int64_t kMinGrid = 64;  // of state snapshots: what the chunked delta 
 constexpr int32_t kMaxQueuedRequests = 1 << 20;
 
 Status check_speculation(const SpeculativeOptions& options) {
-  const bool needs_folder = options.algorithm == DraftAlgorithm::kEagle3 ||
+  const bool needs_folder = options.algorithm == DraftAlgorithm::kEagle ||
+                            options.algorithm == DraftAlgorithm::kEagle3 ||
                             options.algorithm == DraftAlgorithm::kStandalone;
   const bool takes_folder = needs_folder || options.algorithm == DraftAlgorithm::kMtp;
   if (needs_folder && options.draft_model_dir.empty()) {
     return invalid_argument(
-        fmt::format("speculative.draft_model_dir is empty; {} needs the folder of what drafts",
+        fmt::format("speculative.draft_model_dir is empty; {} needs the folder of what drafts, and "
+                    "mtp drafts with the prediction head of a checkpoint",
                     to_string(options.algorithm)));
   }
   if (!takes_folder && !options.draft_model_dir.empty()) {
     return invalid_argument(
         fmt::format("speculative.draft_model_dir is \"{}\", which {} does not read; name what it "
-                    "holds: mtp for a prediction head, eagle3 for such a network, standalone for "
-                    "a small model",
+                    "holds: mtp for a prediction head, eagle or eagle3 for such a network, "
+                    "standalone for a small model",
                     options.draft_model_dir.string(), to_string(options.algorithm)));
   }
   if (const double mean = options.simulated_acceptance;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "models/drafts/eagle.h"
 #include "models/drafts/eagle3.h"
 #include "models/registry.h"
 #include "runner/model_constants.h"
@@ -56,6 +57,11 @@ Result<ChosenDrafts> choose_drafts(const EngineOptions& options,
       return choose_head(options, config);
     case DraftAlgorithm::kMtp: {
       HEDDLE_ASSIGN_OR_RETURN(chosen.model, models::create_prediction_head(config));
+      break;
+    }
+    case DraftAlgorithm::kEagle: {
+      HEDDLE_ASSIGN_OR_RETURN(chosen.model,
+                              models::load_eagle(options.speculative.draft_model_dir, config));
       break;
     }
     case DraftAlgorithm::kEagle3: {

@@ -12,12 +12,13 @@ namespace heddle {
 
 namespace {
 
-constexpr ChoiceNames<DraftAlgorithm, 7> kNames = {{
+constexpr ChoiceNames<DraftAlgorithm, 8> kNames = {{
     {"none", DraftAlgorithm::kNone},
     {"auto", DraftAlgorithm::kAuto},
     {"ngram", DraftAlgorithm::kNgram},
     {"mtp", DraftAlgorithm::kMtp},
     {"nextn", DraftAlgorithm::kMtp},
+    {"eagle", DraftAlgorithm::kEagle},
     {"eagle3", DraftAlgorithm::kEagle3},
     {"standalone", DraftAlgorithm::kStandalone},
 }};
@@ -34,7 +35,7 @@ Result<DraftAlgorithm> parse_draft_algorithm(std::string_view name) {
   }
   return invalid_argument(
       fmt::format("speculative algorithm \"{}\" is not served; choose one of auto, none, ngram, "
-                  "mtp, eagle3, standalone",
+                  "mtp, eagle, eagle3, standalone",
                   name));
 }
 

@@ -9,7 +9,7 @@ namespace {
 TEST(DraftAlgorithmTest, NamesComeBack) {
   for (const DraftAlgorithm algorithm :
        {DraftAlgorithm::kNone, DraftAlgorithm::kAuto, DraftAlgorithm::kNgram, DraftAlgorithm::kMtp,
-        DraftAlgorithm::kEagle3, DraftAlgorithm::kStandalone}) {
+        DraftAlgorithm::kEagle, DraftAlgorithm::kEagle3, DraftAlgorithm::kStandalone}) {
     EXPECT_EQ(parse_draft_algorithm(to_string(algorithm)).value(), algorithm);
   }
   EXPECT_EQ(parse_draft_algorithm("NGRAM").value(), DraftAlgorithm::kNgram);
@@ -19,7 +19,7 @@ TEST(DraftAlgorithmTest, NamesComeBack) {
 TEST(DraftAlgorithmTest, UnknownNamesAreRefusedWithThoseThatThereAre) {
   const auto algorithm = parse_draft_algorithm("MEDUSA");
   EXPECT_EQ(algorithm.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_NE(algorithm.status().message().find("auto, none, ngram, mtp, eagle3, standalone"),
+  EXPECT_NE(algorithm.status().message().find("auto, none, ngram, mtp, eagle, eagle3, standalone"),
             std::string::npos);
 }
 

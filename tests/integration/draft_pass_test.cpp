@@ -25,10 +25,13 @@
 
 #include "checkpoint/safetensors.h"
 #include "engine/engine_loop.h"
+#include "integration/eagle_reference.h"
+#include "models/drafts/eagle.h"
 #include "models/drafts/eagle3.h"
 #include "models/registry.h"
 #include "models/small_config.h"
 #include "runner/forward_pass.h"
+#include "runner/model_constants.h"
 #include "runner/model_runner.h"
 #include "runner/pools.h"
 #include "speculative/draft_tree.h"
@@ -116,6 +119,11 @@ class Drafting {
     ASSERT_TRUE(pass_->stream().synchronize().ok());
   }
 
+  // [rows, H] of run_first(): what its slots read.
+  [[nodiscard]] std::vector<double> vectors() const {
+    return testing::to_doubles(pass_->device_hidden_state(0));
+  }
+
   [[nodiscard]] std::span<const float> logits(int64_t row) const {
     return {draft_pass_->logits().row<float>(row), static_cast<size_t>(draft_pass_->vocab_size())};
   }
@@ -190,6 +198,65 @@ TEST(Eagle3Test, EqualsItsReferenceOverThreeSteps) {
         drafting.run_next(ids[static_cast<size_t>(p + step)], p + step - 1);
         expect_step(step, row);
       }
+    }
+  }
+}
+
+// Where a network with random weights lies.
+class EagleTest : public ::testing::Test {
+ protected:
+  EagleTest()
+      : folder_(std::filesystem::path(::testing::TempDir()) /
+                fmt::format("heddle_eagle_{}", getpid())) {
+    std::filesystem::create_directories(folder_);
+    const auto weights = runner::open_weights(Drafting::model_dir(), false).value();
+    const auto of_model = [&](const char* name) {
+      const checkpoint::ModelConfig config = models::load_config(Drafting::model_dir()).value();
+      const auto stored =
+          weights->find({.name = name, .shape = {config.vocab_size, config.hidden_size}});
+      return TensorView(stored->data, DType::kBf16, stored->shape);
+    };
+    reference_ = std::make_unique<testing::EagleReference>(
+        folder_, of_model("model.embed_tokens.weight"), of_model("lm_head.weight"));
+  }
+
+  ~EagleTest() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  EagleTest(const EagleTest&) = delete;
+  EagleTest& operator=(const EagleTest&) = delete;
+
+  std::filesystem::path folder_;
+  std::unique_ptr<testing::EagleReference> reference_;
+};
+
+TEST_F(EagleTest, EqualsItsReferenceOverThreeSteps) {
+  const auto config = models::load_config(Drafting::model_dir()).value();
+  Drafting drafting(models::load_eagle(folder_, config).value(), folder_);
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 40; ++i) ids.push_back((i * 37 + 11) % 1500);
+  for (const int32_t last : {0, 17, 36}) {
+    SCOPED_TRACE(last);
+    drafting.run_first(ids, std::vector<int32_t>{last});
+    const std::vector<double> vectors = drafting.vectors();
+    const auto width = static_cast<size_t>(config.hidden_size);
+    std::vector<double> given;
+    for (int32_t p = 0; p <= last; ++p) {
+      given = reference_->slot(p, ids[static_cast<size_t>(p) + 1],
+                               std::span(vectors).subspan(static_cast<size_t>(p) * width, width));
+    }
+    for (int32_t step = 1;; ++step) {
+      const std::span<const float> logits = drafting.logits(0);
+      EXPECT_LT(testing::relative_error(std::vector<double>(logits.begin(), logits.end()),
+                                        reference_->logits(given)),
+                1e-5)
+          << "step " << step;
+      if (step == 3) break;
+      const int32_t id = ids[static_cast<size_t>(last + step) + 1];
+      drafting.run_next(id, last + step);
+      given = reference_->slot(last + step, id, given);
     }
   }
 }
@@ -408,18 +475,20 @@ SpeculativeOptions tree_of(int32_t num_steps, int32_t topk, int32_t num_draft_to
           .eagle_topk = topk};
 }
 
+// What they drew, by prompt.
+std::vector<std::vector<TokenId>> text_of(const std::vector<std::vector<Round>>& all) {
+  std::vector<std::vector<TokenId>> texts;
+  for (const auto& rounds : all) {
+    texts.emplace_back();
+    for (const Round& round : rounds) {
+      texts.back().insert(texts.back().end(), round.drawn.begin(), round.drawn.end());
+    }
+  }
+  return texts;
+}
+
 // One level, which needs no step of the network for itself; few wide ones; deep narrow ones.
 TEST(PredictionHeadTest, TreesOfAnyShapeChangeNoToken) {
-  const auto text_of = [](const std::vector<std::vector<Round>>& all) {
-    std::vector<std::vector<TokenId>> texts;
-    for (const auto& rounds : all) {
-      texts.emplace_back();
-      for (const Round& round : rounds) {
-        texts.back().insert(texts.back().end(), round.drawn.begin(), round.drawn.end());
-      }
-    }
-    return texts;
-  };
   const auto prompts = chat_prompts(0.6);
   const auto plain = rounds_of(prompts, drafting_options({.algorithm = DraftAlgorithm::kNone}));
   for (const SpeculativeOptions& shape :
@@ -471,6 +540,21 @@ TEST(PredictionHeadTest, OneOverLatentsChangesNoToken) {
   EXPECT_EQ(drawn[0], drawn[2]);
   EXPECT_GT(num_drafts, 200);
   std::filesystem::remove_all(folder);
+}
+
+TEST_F(EagleTest, ChangesNoToken) {
+  const auto prompts = chat_prompts(0.3);
+  const auto plain = rounds_of(prompts, drafting_options({.algorithm = DraftAlgorithm::kNone}));
+  SpeculativeOptions tree = tree_of(3, 4, 8);
+  tree.algorithm = DraftAlgorithm::kEagle;
+  SpeculativeOptions chain{.algorithm = DraftAlgorithm::kEagle, .num_draft_tokens = 4};
+  for (SpeculativeOptions* speculative : {&chain, &tree}) {
+    SCOPED_TRACE(speculative->eagle_topk);
+    speculative->draft_model_dir = folder_;
+    const auto all = rounds_of(prompts, drafting_options(*speculative));
+    EXPECT_EQ(text_of(all), text_of(plain));
+    EXPECT_GT(std::ssize(all.front().at(1).drafts), 0);
+  }
 }
 
 TEST(PredictionHeadTest, ACheckpointWithoutOneIsRefusedByName) {

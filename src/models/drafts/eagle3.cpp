@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/config_reader.h"
-#include "checkpoint/mapped_file.h"
+#include "models/drafts/draft_config.h"
 #include "models/layers/attention.h"
 #include "models/layers/feed_forward.h"
 #include "models/layers/linear.h"
@@ -202,17 +202,7 @@ class Eagle3 final : public DraftModel {
   CacheNeeds needs_;
 };
 
-Status check_fits(const ModelConfig& config, const ModelConfig& target) {
-  const auto differs = [](const char* key, int64_t value, int64_t of_model) {
-    return invalid_argument(fmt::format(
-        "{} is {}, that of the model {}: it drafts for another model", key, value, of_model));
-  };
-  if (config.hidden_size != target.hidden_size) {
-    return differs("hidden_size", config.hidden_size, target.hidden_size);
-  }
-  if (config.vocab_size != target.vocab_size) {
-    return differs("vocab_size", config.vocab_size, target.vocab_size);
-  }
+Status check_layers(const ModelConfig& config, const ModelConfig& target) {
   for (const int64_t entered : hidden_states_read(*config.draft_head, target.num_layers)) {
     if (entered < 1 || entered >= target.num_layers) {
       return invalid_argument(
@@ -228,15 +218,12 @@ Status check_fits(const ModelConfig& config, const ModelConfig& target) {
 
 Result<std::unique_ptr<const DraftModel>> load_eagle3(const std::filesystem::path& folder,
                                                       const ModelConfig& target) {
-  const std::filesystem::path path = folder / "config.json";
-  HEDDLE_ASSIGN_OR_RETURN(const std::string text,
-                          checkpoint::read_text_file(path, checkpoint::kMaxConfigBytes));
-  const Result<ModelConfig> config =
-      checkpoint::parse_model_config(text, {.family = "EAGLE-3", .read = read_eagle3_config});
-  if (!config.ok()) return config.status().with_context(path.string());
-  const Status fits = check_fits(*config, target);
-  if (!fits.ok()) return fits.with_context(path.string());
-  return std::unique_ptr<const DraftModel>(std::make_unique<Eagle3>(*config, target));
+  HEDDLE_ASSIGN_OR_RETURN(
+      const ModelConfig config,
+      load_draft_config(folder, {.family = "EAGLE-3", .read = read_eagle3_config}, target));
+  const Status fits = check_layers(config, target);
+  if (!fits.ok()) return fits.with_context((folder / "config.json").string());
+  return std::unique_ptr<const DraftModel>(std::make_unique<Eagle3>(config, target));
 }
 
 }  // namespace heddle::models
