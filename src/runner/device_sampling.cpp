@@ -43,12 +43,10 @@ bool DeviceSampling::draws_for(const request::SlotStart& start) {
 
 void DeviceSampling::begin(int64_t num_rows) {
   const auto count = static_cast<size_t>(num_rows);
-  rows_.assign(count, {});
-  slots_.assign(count, {});
+  asked_.clear();
+  asked_.rows.assign(count, {});
+  asked_.slots.assign(count, {});
   temperatures_.assign(count, 1.0f);
-  forbidden_.clear();
-  biases_.clear();
-  masks_.clear();
   scored_.clear();
   wants_logprobs_ = false;
 }
@@ -58,82 +56,119 @@ void DeviceSampling::add(int64_t row, const request::BatchSlot& slot, int64_t po
   const auto index = static_cast<size_t>(row);
   const request::SlotStart& start = slot.start;
   HEDDLE_CHECK(draws_for(start));
-  rows_[index] = {.slot = static_cast<int32_t>(row), .position = position, .publish = 1};
+  asked_.rows[index] = {.slot = static_cast<int32_t>(row), .position = position, .publish = 1};
   if (!mask.empty()) {
     const auto num_words = static_cast<size_t>((vocab_size_ + 31) / 32);
-    rows_[index].mask_row = static_cast<int32_t>(masks_.size() / num_words);
+    asked_.rows[index].mask_row = static_cast<int32_t>(asked_.masks.size() / num_words);
     const std::span<const uint32_t> used = mask.first(std::min(mask.size(), num_words));
-    masks_.insert(masks_.end(), used.begin(), used.end());
-    masks_.resize(masks_.size() + num_words - used.size());  // tokens beyond the mask
+    asked_.masks.insert(asked_.masks.end(), used.begin(), used.end());
+    asked_.masks.resize(asked_.masks.size() + num_words - used.size());  // tokens beyond the mask
   }
-  ops::SamplingSlot& own = slots_[index];
+  ops::SamplingSlot& own = asked_.slots[index];
   own = sampling::sampling_slot(start.sampling, start.seed, start.choice_index, vocab_size_);
   temperatures_[index] = sampling::weight_temperature(start.sampling);
   if (start.return_logprobs) own.top_logprobs = start.top_logprobs;
   wants_logprobs_ |= start.return_logprobs;
   const std::span<const TokenId> forbidden = slot.forbidden_tokens(position);
   own.min_length = start.min_length;
-  own.forbidden_begin = static_cast<int32_t>(forbidden_.size());
+  own.forbidden_begin = static_cast<int32_t>(asked_.forbidden.size());
   own.num_forbidden = static_cast<int32_t>(forbidden.size());
-  forbidden_.insert(forbidden_.end(), forbidden.begin(), forbidden.end());
-  own.biases_begin = static_cast<int32_t>(biases_.size());
+  asked_.forbidden.insert(asked_.forbidden.end(), forbidden.begin(), forbidden.end());
+  own.biases_begin = static_cast<int32_t>(asked_.biases.size());
   own.num_biases = static_cast<int32_t>(start.sampling.logit_bias.size());
-  for (const auto& [token, bias] : start.sampling.logit_bias) biases_.push_back({token, bias});
+  for (const auto& [token, bias] : start.sampling.logit_bias)
+    asked_.biases.push_back({token, bias});
 }
 
 void DeviceSampling::add_scored(int64_t row, TokenId token, int64_t position,
                                 int32_t top_logprobs) {
   HEDDLE_CHECK(token >= 0 && token < vocab_size_ && top_logprobs <= ops::kMostTopLogits);
   const auto index = static_cast<size_t>(row);
-  rows_[index] = {.slot = static_cast<int32_t>(row), .position = position};
-  slots_[index] = sampling::sampling_slot({.temperature = 0}, 0, 0, vocab_size_);
-  slots_[index].top_logprobs = top_logprobs;
+  asked_.rows[index] = {.slot = static_cast<int32_t>(row), .position = position};
+  asked_.slots[index] = sampling::sampling_slot({.temperature = 0}, 0, 0, vocab_size_);
+  asked_.slots[index].top_logprobs = top_logprobs;
   scored_.push_back({.row = row, .token = token});
   wants_logprobs_ = true;
 }
 
-Status DeviceSampling::reserve(int64_t upload_bytes) {
-  if (upload_bytes <= upload_.size()) return {};
-  HEDDLE_ASSIGN_OR_RETURN(upload_host_, device_->allocate_pinned(2 * upload_bytes));
-  HEDDLE_ASSIGN_OR_RETURN(upload_, device_->allocate(2 * upload_bytes));
-  return {};
+void DeviceSampling::Asked::clear() {
+  rows.clear();
+  slots.clear();
+  forbidden.clear();
+  biases.clear();
+  masks.clear();
 }
 
-Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
-                               const MutableTensorView& logits, const int32_t* ended) {
-  if (std::ranges::none_of(rows_, [](const auto& row) { return row.slot >= 0; })) return {};
-  const auto R = std::ssize(rows_);
-  int64_t used = 0;
+std::optional<int64_t> DeviceSampling::Asked::shift_from(const Asked& earlier) const {
+  if (rows.size() != earlier.rows.size()) return std::nullopt;
+  std::optional<int64_t> shift;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ops::SamplingRow row = rows[i];
+    if (row.slot >= 0) {
+      if (!shift) shift = row.position - earlier.rows[i].position;
+      row.position -= *shift;
+    }
+    if (row != earlier.rows[i]) return std::nullopt;
+  }
+  const bool alike = slots == earlier.slots && forbidden == earlier.forbidden &&
+                     biases == earlier.biases && masks == earlier.masks;
+  return alike ? shift : std::nullopt;
+}
+
+DeviceSampling::Places DeviceSampling::Places::of(const Asked& asked) {
+  Places places;
   const auto place = [&](const auto& values) {
-    const int64_t here = used;
-    used += aligned(std::ssize(values) * static_cast<int64_t>(sizeof(values[0])));
+    const int64_t here = places.end;
+    places.end += aligned(std::ssize(values) * static_cast<int64_t>(sizeof(values[0])));
     return here;
   };
-  const int64_t rows_at = place(rows_), slots_at = place(slots_);
-  const int64_t forbidden_at = place(forbidden_), biases_at = place(biases_);
-  const int64_t masks_at = place(masks_);
-  HEDDLE_RETURN_IF_ERROR(reserve(used));
+  places.rows = place(asked.rows);
+  places.slots = place(asked.slots);
+  places.forbidden = place(asked.forbidden);
+  places.biases = place(asked.biases);
+  places.masks = place(asked.masks);
+  return places;
+}
+
+Status DeviceSampling::upload(device::Stream& stream, const Places& places) {
+  uploaded_.clear();
+  if (places.end > upload_.size()) {
+    HEDDLE_ASSIGN_OR_RETURN(upload_host_, device_->allocate_pinned(2 * places.end));
+    HEDDLE_ASSIGN_OR_RETURN(upload_, device_->allocate(2 * places.end));
+  }
   const auto write = [&](const auto& values, int64_t at) {
     if (!values.empty()) {
       std::memcpy(upload_host_.data() + at, values.data(), values.size() * sizeof(values[0]));
     }
   };
-  write(rows_, rows_at);
-  write(slots_, slots_at);
-  write(forbidden_, forbidden_at);
-  write(biases_, biases_at);
-  write(masks_, masks_at);
-  HEDDLE_RETURN_IF_ERROR(stream.copy(upload_.data(), upload_host_.data(), used));
+  write(asked_.rows, places.rows);
+  write(asked_.slots, places.slots);
+  write(asked_.forbidden, places.forbidden);
+  write(asked_.biases, places.biases);
+  write(asked_.masks, places.masks);
+  HEDDLE_RETURN_IF_ERROR(stream.copy(upload_.data(), upload_host_.data(), places.end));
+  uploaded_ = asked_;
+  return {};
+}
+
+Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
+                               const MutableTensorView& logits, const int32_t* ended) {
+  if (std::ranges::none_of(asked_.rows, [](const auto& row) { return row.slot >= 0; })) return {};
+  const auto R = std::ssize(asked_.rows);
+  const Places places = Places::of(asked_);
+  const std::optional<int64_t> shift = asked_.shift_from(uploaded_);
+  if (!shift) HEDDLE_RETURN_IF_ERROR(upload(stream, places));
 
   auto* sampled = reinterpret_cast<ops::SampledRow*>(results_.data());
   auto* top_logits = reinterpret_cast<ops::TopLogit*>(sampled + R);
   HEDDLE_RETURN_IF_ERROR(ops::sample_rows(
       context, {.logits = logits,
-                .rows = reinterpret_cast<const ops::SamplingRow*>(upload_.data() + rows_at),
-                .slots = reinterpret_cast<const ops::SamplingSlot*>(upload_.data() + slots_at),
-                .forbidden = reinterpret_cast<const int32_t*>(upload_.data() + forbidden_at),
-                .biases = reinterpret_cast<const ops::TokenBias*>(upload_.data() + biases_at),
-                .masks = reinterpret_cast<const uint32_t*>(upload_.data() + masks_at),
+                .rows = reinterpret_cast<const ops::SamplingRow*>(upload_.data() + places.rows),
+                .position_shift = shift.value_or(0),
+                .slots = reinterpret_cast<const ops::SamplingSlot*>(upload_.data() + places.slots),
+                .forbidden = reinterpret_cast<const int32_t*>(upload_.data() + places.forbidden),
+                .biases = reinterpret_cast<const ops::TokenBias*>(upload_.data() + places.biases),
+                .masks = reinterpret_cast<const uint32_t*>(upload_.data() + places.masks),
                 .ended = ended,
                 .drawn = reinterpret_cast<int32_t*>(drawn_.data()),
                 .sampled = sampled,
@@ -165,8 +200,8 @@ const ops::SampledRow& DeviceSampling::result(int64_t row) const {
 void DeviceSampling::append_top(int64_t row, const sampling::LogSoftmax& log_softmax,
                                 TokenLogprob& logprob) const {
   const auto* results = reinterpret_cast<const ops::SampledRow*>(results_host_.data());
-  const auto* top =
-      reinterpret_cast<const ops::TopLogit*>(results + rows_.size()) + row * ops::kMostTopLogits;
+  const auto* top = reinterpret_cast<const ops::TopLogit*>(results + asked_.rows.size()) +
+                    row * ops::kMostTopLogits;
   for (int32_t i = 0; i < results[row].num_top_logits; ++i) {
     logprob.top.emplace_back(top[i].token, log_softmax(top[i].logit));
   }
@@ -179,9 +214,9 @@ bool DeviceSampling::has_ended(int64_t row) const {
 void DeviceSampling::take(int64_t row, request::SampledToken& sampled) const {
   const auto index = static_cast<size_t>(row);
   const ops::SampledRow& result = this->result(row);
-  sampled.error = sampling::outcome_status(result.outcome, rows_[index].position);
+  sampled.error = sampling::outcome_status(result.outcome, asked_.rows[index].position);
   sampled.token = sampled.error.ok() ? result.token : 0;
-  if (slots_[index].top_logprobs < 0 || !sampled.error.ok()) return;
+  if (asked_.slots[index].top_logprobs < 0 || !sampled.error.ok()) return;
   const sampling::LogSoftmax log_softmax(result.max, temperatures_[index], result.total);
   sampled.logprob.token = result.token;
   sampled.logprob.logprob = log_softmax(result.logit);
@@ -192,7 +227,7 @@ void DeviceSampling::take_scored(size_t index, request::ScoredToken& scored) con
   const Scored& own = scored_[index];
   const ops::SampledRow& result = this->result(own.row);
   scored.error =
-      sampling::outcome_status(result.outcome, rows_[static_cast<size_t>(own.row)].position);
+      sampling::outcome_status(result.outcome, asked_.rows[static_cast<size_t>(own.row)].position);
   if (!scored.error.ok()) return;
   const sampling::LogSoftmax log_softmax(result.max, 1.0f, result.total);
   scored.logprob.token = own.token;

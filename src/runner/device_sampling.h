@@ -5,11 +5,14 @@
 // scored likewise: their rows draw the best token, which is not used, for the sum of the weights
 // and the alternatives that come with it.
 //
-// Threading: confined. Cost: one copy to the device, three launches and one copy back a step, and
-// one of 4 bytes for each token that is scored; allocates nothing once its sizes have been seen.
+// Threading: confined. Cost: three launches and one copy back a step, and one of 4 bytes for each
+// token that is scored; one copy to the device where a step asks for other things than the last
+// one, the same rows some tokens further on are the same. Allocates nothing once its sizes have
+// been seen.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -44,7 +47,9 @@ class DeviceSampling {
   // Row `row` scores `token`, the one at `position`, with `top_logprobs` alternatives.
   void add_scored(int64_t row, TokenId token, int64_t position, int32_t top_logprobs);
 
-  [[nodiscard]] bool draws(int64_t row) const { return rows_[static_cast<size_t>(row)].slot >= 0; }
+  [[nodiscard]] bool draws(int64_t row) const {
+    return asked_.rows[static_cast<size_t>(row)].slot >= 0;
+  }
 
   // Enqueues the draws of the rows that were added and the way back of their results. `logits`
   // [num_rows, V] f32, in memory of the device; rows with a bias are edited. `ended`: rows that
@@ -78,7 +83,29 @@ class DeviceSampling {
     TokenId token = 0;
   };
 
-  Status reserve(int64_t upload_bytes);
+  // What a step asks for, as the device reads it.
+  struct Asked {
+    std::vector<ops::SamplingRow> rows;
+    std::vector<ops::SamplingSlot> slots;  // of each row
+    std::vector<int32_t> forbidden;
+    std::vector<ops::TokenBias> biases;
+    std::vector<uint32_t> masks;  // of the rows that have one, ceil(V / 32) words each
+
+    void clear();
+
+    // How much further each row is than in `earlier`, where that is the only difference.
+    [[nodiscard]] std::optional<int64_t> shift_from(const Asked& earlier) const;
+  };
+
+  // Where it lies in a block.
+  struct Places {
+    int64_t rows = 0, slots = 0, forbidden = 0, biases = 0, masks = 0;
+    int64_t end = 0;
+
+    static Places of(const Asked& asked);
+  };
+
+  Status upload(device::Stream& stream, const Places& places);
   Status fetch_scored_logits(device::Stream& stream, const MutableTensorView& logits);
   [[nodiscard]] const ops::SampledRow& result(int64_t row) const;
   void append_top(int64_t row, const sampling::LogSoftmax& log_softmax,
@@ -87,13 +114,10 @@ class DeviceSampling {
   device::Device* device_;
   int64_t vocab_size_ = 0;
   bool wants_logprobs_ = false;
-  std::vector<ops::SamplingRow> rows_;
-  std::vector<ops::SamplingSlot> slots_;  // of each row
-  std::vector<float> temperatures_;       // of the weights of each row
+  Asked asked_;
+  Asked uploaded_;                   // what upload_ holds
+  std::vector<float> temperatures_;  // of the weights of each row
   std::vector<Scored> scored_;
-  std::vector<int32_t> forbidden_;
-  std::vector<ops::TokenBias> biases_;
-  std::vector<uint32_t> masks_;  // of the rows that have one, ceil(V / 32) words each
   device::Buffer upload_host_, upload_;
   device::Buffer results_host_, results_;  // SampledRow [R], then TopLogit [R, kMostTopLogits]
   device::Buffer scored_logits_;           // on the host, of the tokens that are scored

@@ -84,6 +84,52 @@ TEST_P(DeviceSamplingTest, DrawsOutOfTheMaskOfEachRow) {
   }
 }
 
+// Rows go on by a token a step, and by several; in some steps one of them asks for something else.
+TEST_P(DeviceSamplingTest, RowsThatGoOnDrawAsRowsThatAreNew) {
+  constexpr int64_t kRows = 5;
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0, 1);
+  DeviceSampling sampling = DeviceSampling::create(device(), kRows, kVocabulary).value();
+  std::vector<request::BatchSlot> slots(kRows);
+  for (request::BatchSlot& slot : slots) {
+    slot.start.seed = random();
+    slot.start.sampling.temperature = 1.5f;
+  }
+  sampling::Sampler sampler(kVocabulary);
+  int64_t position = 70;
+  for (int step = 0; step < 40; ++step) {
+    SCOPED_TRACE(fmt::format("step {}", step));
+    position += step % 7 == 0 ? 4 : 1;
+    if (step % 5 == 3) slots[1].start.seed = random();
+    if (step % 8 == 5) slots[2].start.sampling.top_k = 1 + step;
+    Tensor logits({kRows, kVocabulary}, DType::kF32);
+    sampling.begin(kRows);
+    for (int64_t r = 0; r < kRows; ++r) {
+      std::generate_n(logits.view().row<float>(r), kVocabulary, [&] { return normal(random); });
+      if (r == 3 && step % 11 == 9) continue;  // a step without it
+      sampling.add(r, slots[static_cast<size_t>(r)], position + (r == 4 ? step / 13 : 10 * r), {});
+    }
+    ops::DeviceTensor on_device = upload(logits);
+    ASSERT_TRUE(sampling.enqueue(context(), stream(), on_device.view()).ok());
+    ASSERT_TRUE(stream().synchronize().ok());
+    for (int64_t r = 0; r < kRows; ++r) {
+      if (!sampling.draws(r)) continue;
+      const request::SlotStart& start = slots[static_cast<size_t>(r)].start;
+      const TokenId want = sampler
+                               .sample({.logits = {logits.view().row<float>(r), kVocabulary},
+                                        .params = &start.sampling,
+                                        .seed = start.seed,
+                                        .position = position + (r == 4 ? step / 13 : 10 * r)},
+                                       nullptr)
+                               .value();
+      request::SampledToken sampled;
+      sampling.take(r, sampled);
+      ASSERT_TRUE(sampled.error.ok());
+      EXPECT_EQ(sampled.token, want) << "row " << r;
+    }
+  }
+}
+
 TEST_P(DeviceSamplingTest, ScoresTokensBesideTheDraws) {
   constexpr int64_t kRows = 9;
   std::mt19937 random(11);

@@ -2,9 +2,10 @@
 // DrawnFeed: hands the tokens that a step draws to the step behind it on the device, where that one
 // is launched before the host knows them (ops/sampling/feed_drawn.h).
 //
-// Threading: confined. Cost: one copy and one launch a step; allocates only where a step has more
-// rows or ending tokens than any before. Blocks of the host are used in turn: one is written again
-// when as many steps as may be in flight have begun since.
+// Threading: confined. Cost: one launch a step, and one copy where rows are fed otherwise than in
+// the last step; allocates only where a step has more rows or ending tokens than any before. Blocks
+// of the host are used in turn: one is written again when as many steps as may be in flight have
+// begun since.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,7 @@ class DrawnFeed {
   // `fed` without its list of endings.
   void add(ops::FedRow fed, std::span<const TokenId> endings);
 
-  [[nodiscard]] bool empty() const { return fed_.empty(); }
+  [[nodiscard]] bool empty() const { return asked_.fed.empty(); }
 
   // Enqueues it: `rows` of the step, uploaded before. With empty() nothing happens.
   Status enqueue(ops::Context& context, device::Stream& stream,
@@ -43,14 +44,27 @@ class DrawnFeed {
   [[nodiscard]] const int32_t* ended() const { return ended_; }
 
  private:
-  Status reserve(int64_t num_bytes);
+  // The block's contents: these rows, their endings, and a zero for each row of logits. Rows that
+  // feed write theirs, so that in a step like the one before the others still are zero.
+  struct Block {
+    int64_t num_logit_rows = 0;
+    std::vector<ops::FedRow> fed;
+    std::vector<int32_t> endings;
+
+    friend bool operator==(const Block&, const Block&) = default;
+
+    [[nodiscard]] int64_t endings_at() const;
+    [[nodiscard]] int64_t ended_at() const;
+    [[nodiscard]] int64_t num_bytes() const;
+  };
+
+  Status upload(device::Stream& stream);
 
   device::Device* device_;
-  int64_t num_logit_rows_ = 0;
   const int32_t* drawn_ = nullptr;
   const int32_t* drawn_ids_ = nullptr;
-  std::vector<ops::FedRow> fed_;
-  std::vector<int32_t> endings_;
+  Block asked_;
+  Block uploaded_;  // what block_ holds
   std::vector<device::Buffer> pinned_;
   size_t next_ = 0;  // of pinned_
   device::Buffer block_;

@@ -19,6 +19,8 @@ struct FedRow {
   int32_t from = 0;           // of FeedDrawnArgs::drawn
   int32_t endings_begin = 0;  // in `endings`: tokens that end the text
   int32_t num_endings = 0;
+
+  friend bool operator==(const FedRow&, const FedRow&) = default;
 };
 
 // Pointers lead into memory of the context's device.

@@ -58,6 +58,7 @@ struct Tables {
   int64_t logits_stride;
   int V;
   const SamplingRow* rows;
+  int64_t position_shift;
   const SamplingSlot* slots;
   int32_t* counts;
   const int32_t* forbidden;
@@ -75,6 +76,7 @@ struct Tables {
             .logits_stride = args.logits.row_stride,
             .V = static_cast<int>(args.logits.shape[1]),
             .rows = args.rows,
+            .position_shift = args.position_shift,
             .slots = args.slots,
             .counts = args.counts,
             .forbidden = args.forbidden,
@@ -90,6 +92,7 @@ struct Tables {
 
   [[nodiscard]] HEDDLE_TEAM RowRequest request(int64_t r) const {
     RowRequest own{.row = rows[r], .slot = {}};
+    own.row.position += position_shift;
     if (ended != nullptr && ended[r] != 0) own.row.slot = -1;
     if (own.row.slot >= 0) own.slot = slots[own.row.slot];
     return own;

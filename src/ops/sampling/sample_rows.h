@@ -51,23 +51,29 @@ struct SamplingSlot {
   int32_t num_forbidden = 0;
   int32_t biases_begin = 0;  // in `biases`
   int32_t num_biases = 0;
+
+  friend bool operator==(const SamplingSlot&, const SamplingSlot&) = default;
 };
 
 struct TokenBias {
   int32_t token = 0;
   float bias = 0;
+
+  friend bool operator==(const TokenBias&, const TokenBias&) = default;
 };
 
 struct SamplingRow {
   int32_t slot = -1;       // -1: a pad or an ended row; draws nothing
   int32_t mask_row = -1;   // of `masks`; -1: none
-  int64_t position = 0;    // absolute index of the token that is drawn
+  int64_t position = 0;    // absolute index of the token that is drawn, less the position_shift
   int32_t path_begin = 0;  // in `path_tokens`: drawn before this one, not yet in the counts
   int32_t path_length = 0;
 
   // Not 0: the token becomes the slot's: it is written to `drawn` and added to the counts. At most
   // one row of a slot.
   int32_t publish = 0;
+
+  friend bool operator==(const SamplingRow&, const SamplingRow&) = default;
 };
 
 enum class SampleOutcome : int32_t {
@@ -100,6 +106,7 @@ struct TopLogit {
 struct SampleRowsArgs {
   MutableTensorView logits;  // [R, V] fp32; rows with a mask, a bias or a penalty are edited
   const SamplingRow* rows = nullptr;     // [R]
+  int64_t position_shift = 0;            // so much further than they say: rows of an earlier step
   const SamplingSlot* slots = nullptr;   // [slots], the ids in rows
   int32_t* counts = nullptr;             // [counts rows, V]: how often the output has a token
   const int32_t* forbidden = nullptr;    // lists of the slots
