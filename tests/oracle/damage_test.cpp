@@ -85,7 +85,7 @@ TEST_P(FaultyVerification, ChangesAnAnswerWithinAFewScenarios) {
 constexpr Bug kCoinOfParent{.fault = VerifyFault::kCoinOfParent, .device_notices = false};
 constexpr Bug kCoinOfRow{.fault = VerifyFault::kCoinOfRow, .device_notices = false};
 // Few snapshots lie where a step ends, and fewer of them are used again.
-constexpr Bug kBonusInSnapshot{.fault = VerifyFault::kBonusInSnapshot, .scenarios = 2000};
+constexpr Bug kBonusInSnapshot{.fault = VerifyFault::kBonusInSnapshot, .scenarios = 10000};
 
 // Left out are faults that do not exist: in a chain the draft before is the parent, rows lie where
 // they stay and draft n is at place n; and siblings share a coin, as a path draws once at each

@@ -2,6 +2,7 @@
 #include "support/plan_checks.h"
 
 #include <algorithm>
+#include <ranges>
 #include <set>
 
 #include <fmt/format.h>
@@ -198,8 +199,8 @@ class PlanChecker {
         (window.first <= first && std::ssize(window.ids) * sizes_.page_size >= end);
     require(covered, name(sequence) + " lacks window pages");
     if (!covered) return;
-    require(std::all_of(window.ids.begin() + first, window.ids.end(),
-                        [this](int32_t page) { return is_window_page(page); }),
+    const auto seen = window.ids | std::views::drop(first);  // none where none are needed
+    require(std::ranges::all_of(seen, [this](int32_t page) { return is_window_page(page); }),
             name(sequence) + " has a window page out of range");
   }
 
