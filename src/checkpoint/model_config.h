@@ -96,6 +96,7 @@ struct DraftHeadConfig {
   int64_t vocab_size = 0;            // of its own; 0: the other model's
   std::vector<int64_t> read_layers;  // of the other model, whose outputs it reads; empty: the usual
   bool projection_bias = false;      // of the product that joins what it reads
+  bool qkv_bias = false;             // also without attention_bias
 };
 
 struct ModelConfig {

@@ -42,4 +42,8 @@ Result<ModelConfig> load_draft_config(const std::filesystem::path& folder,
   return config;
 }
 
+void require_one_layer(checkpoint::ConfigReader& reader, const ModelConfig& config) {
+  if (config.num_layers != 1) reader.refuse("num_hidden_layers", "one layer is served");
+}
+
 }  // namespace heddle::models

@@ -5,14 +5,18 @@
 
 #include <filesystem>
 
+#include "checkpoint/config_reader.h"
 #include "checkpoint/model_config.h"
 
 namespace heddle::models {
 
-// Reads <folder>/config.json of a network with one decoder layer. Error: as load_config();
-// kInvalidArgument for a network of another model, naming what differs.
+// Reads <folder>/config.json. Error: as load_config(); kInvalidArgument for a network of another
+// model, naming what differs.
 Result<checkpoint::ModelConfig> load_draft_config(const std::filesystem::path& folder,
                                                   const checkpoint::FamilyReader& family,
                                                   const checkpoint::ModelConfig& target);
+
+// For families whose networks have one layer.
+void require_one_layer(checkpoint::ConfigReader& reader, const checkpoint::ModelConfig& config);
 
 }  // namespace heddle::models

@@ -6,8 +6,7 @@
 
 #include "checkpoint/config_reader.h"
 #include "models/drafts/draft_config.h"
-#include "models/layers/attention.h"
-#include "models/layers/feed_forward.h"
+#include "models/drafts/eagle_layer.h"
 #include "models/layers/linear.h"
 
 namespace heddle::models {
@@ -23,51 +22,37 @@ using graph::Value;
 constexpr const char* kHubLayer = "layers.0.";
 
 void read_eagle_config(ConfigReader& reader, ModelConfig& config) {
-  config.attention_bias =
-      reader.boolean("attention_bias", false) || reader.boolean("qkv_bias", false);
-  // That of the projection; where nothing is said it has one.
+  config.attention_bias = reader.boolean("attention_bias", false);
   checkpoint::DraftHeadConfig head;
   head.projection_bias = reader.boolean("bias", true);
+  head.qkv_bias = reader.boolean("qkv_bias", false);
   if (reader.integer("draft_vocab_size", 0, {0, checkpoint::kVocabulary.high}) > 0) {
     reader.refuse("draft_vocab_size",
                   "networks of EAGLE-3 have one; use --speculative-algorithm eagle3");
   }
-  if (config.num_layers != 1) reader.refuse("num_hidden_layers", "one layer is served");
+  require_one_layer(reader, config);
   config.draft_head = std::move(head);
 }
 
 class Eagle final : public DraftModel {
  public:
   Eagle(const ModelConfig& config, const ModelConfig& target)
-      : config_(config),
-        target_(target),
-        attention_(attention_of(config)),
-        mlp_(config.hidden_size, config.intermediate_size) {
-    attention_.add_layer(needs_);
-    needs_.kv_modules.emplace_back(std::string(kHubLayer) + "self_attn.");
-  }
+      : config_(config), target_(target), layer_(config, config.hidden_size) {}
 
   [[nodiscard]] std::vector<WeightSpec> weight_specs() const override {
     std::vector<WeightSpec> specs;
     const int64_t width = config_.hidden_size;
-    const std::string ours = kDraftScope, hub = kHubLayer;
-    add_linear_weights(specs, ours + "projection", {{"fc", width}}, 2 * width,
+    add_linear_weights(specs, std::string(kDraftScope) + "projection", {{"fc", width}}, 2 * width,
                        config_.draft_head->projection_bias);
-    const std::string norm = "post_attention_layernorm";
-    add_norm_weight(specs, ours + norm, hub + norm + ".weight", width, 0);
-    attention_.add_weights(specs, ours + "self_attn.", hub + "self_attn.");
-    mlp_.add_weights(specs, ours + "mlp.", hub + "mlp.");
+    layer_.add_weights(specs, kHubLayer);
     return specs;
   }
 
   Result<DerivedWeights> derive_weights(const checkpoint::LoadedWeights&) const override {
-    DerivedWeights derived;
-    derived.emplace_back(std::string(kDraftScope) + "inverse_frequencies",
-                         inverse_frequencies(config_));
-    return derived;
+    return layer_.derive_weights();
   }
 
-  [[nodiscard]] CacheNeeds cache_needs() const override { return needs_; }
+  [[nodiscard]] CacheNeeds cache_needs() const override { return layer_.cache_needs(kHubLayer); }
 
   // After the final norm.
   [[nodiscard]] std::vector<int64_t> hidden_states() const override { return {target_.num_layers}; }
@@ -81,30 +66,13 @@ class Eagle final : public DraftModel {
   }
 
  private:
-  static Attention attention_of(const ModelConfig& config) {
-    AttentionOptions options = attention_options(config);
-    options.qkv_bias = config.attention_bias;
-    return Attention(options);
-  }
-
   DraftOutputs build(graph::GraphBuilder& g, const DraftInputs& inputs) const {
     const Value embedding = g.embedding(inputs.ids, "embed_tokens");
     DraftOutputs outputs;
     {
       const GraphScope scope(g, kDraftScope);
-      const LayerInputs shared{.positions = inputs.positions,
-                               .inverse_frequencies = g.weight("inverse_frequencies")};
-      Value x = linear(g, g.concat(embedding, inputs.vectors.front()), "projection");
-      {
-        const GraphScope own(g, attention_.scope());
-        x = g.add(x, attention_.build(g, x, shared, /*cache_layer=*/0));
-      }
-      const Value normed = g.rms_norm(x, "post_attention_layernorm", config_.rms_norm_eps);
-      {
-        const GraphScope own(g, "mlp.");
-        x = g.add(x, mlp_.build(g, normed));
-      }
-      outputs.vector = g.logit_rows(x);
+      const Value x = linear(g, g.concat(embedding, inputs.vectors.front()), "projection");
+      outputs.vector = g.logit_rows(layer_.build(g, x, x, inputs.positions));
     }
     outputs.logits = linear(g, outputs.vector,
                             target_.tie_word_embeddings ? "embed_tokens" : "lm_head", DType::kF32);
@@ -113,9 +81,7 @@ class Eagle final : public DraftModel {
 
   ModelConfig config_;
   ModelConfig target_;
-  Attention attention_;
-  SwigluMlp mlp_;
-  CacheNeeds needs_;
+  EagleLayer layer_;
 };
 
 }  // namespace

@@ -9,8 +9,7 @@
 
 #include "checkpoint/config_reader.h"
 #include "models/drafts/draft_config.h"
-#include "models/layers/attention.h"
-#include "models/layers/feed_forward.h"
+#include "models/drafts/eagle_layer.h"
 #include "models/layers/linear.h"
 
 namespace heddle::models {
@@ -35,7 +34,7 @@ void read_eagle3_config(ConfigReader& reader, ModelConfig& config) {
     reader.refuse("target_hidden_size",
                   fmt::format("served is hidden_size, {}", config.hidden_size));
   }
-  if (config.num_layers != 1) reader.refuse("num_hidden_layers", "one layer is served");
+  require_one_layer(reader, config);
   if (const nlohmann::json* eagle = reader.object("eagle_config")) {
     ConfigReader inner = reader.narrowed({eagle}, /*keep_own=*/false);
     if (!inner.boolean("use_aux_hidden_state", true)) {
@@ -59,13 +58,7 @@ std::vector<int64_t> hidden_states_read(const checkpoint::DraftHeadConfig& head,
 class Eagle3 final : public DraftModel {
  public:
   Eagle3(const ModelConfig& config, const ModelConfig& target)
-      : config_(config),
-        target_(target),
-        attention_(attention_of(config)),
-        mlp_(config.hidden_size, config.intermediate_size) {
-    attention_.add_layer(needs_);
-    needs_.kv_modules.emplace_back("midlayer.self_attn.");
-  }
+      : config_(config), target_(target), layer_(config, 2 * config.hidden_size) {}
 
   [[nodiscard]] std::vector<WeightSpec> weight_specs() const override {
     std::vector<WeightSpec> specs;
@@ -83,13 +76,10 @@ class Eagle3 final : public DraftModel {
   }
 
   Result<DerivedWeights> derive_weights(const checkpoint::LoadedWeights&) const override {
-    DerivedWeights derived;
-    derived.emplace_back(std::string(kDraftScope) + "inverse_frequencies",
-                         inverse_frequencies(config_));
-    return derived;
+    return layer_.derive_weights();
   }
 
-  [[nodiscard]] CacheNeeds cache_needs() const override { return needs_; }
+  [[nodiscard]] CacheNeeds cache_needs() const override { return layer_.cache_needs("midlayer."); }
 
   [[nodiscard]] std::vector<int64_t> hidden_states() const override {
     return hidden_states_read(*config_.draft_head, target_.num_layers);
@@ -148,22 +138,13 @@ class Eagle3 final : public DraftModel {
     Value normed;  // [R, H]: what the head reads
   };
 
-  static Attention attention_of(const ModelConfig& config) {
-    AttentionOptions options = attention_options(config);
-    options.input_size = 2 * config.hidden_size;
-    options.qkv_bias = config.attention_bias;
-    options.output_bias = config.attention_bias;
-    return Attention(options);
-  }
-
   [[nodiscard]] std::vector<WeightSpec> layer_weights(const std::string& hub) const {
     std::vector<WeightSpec> specs;
     const std::string ours = kDraftScope;
-    for (const std::string norm : {"input_layernorm", "hidden_norm", "post_attention_layernorm"}) {
+    for (const std::string norm : {"input_layernorm", "hidden_norm"}) {
       add_norm_weight(specs, ours + norm, hub + norm + ".weight", config_.hidden_size, 0);
     }
-    attention_.add_weights(specs, ours + "self_attn.", hub + "self_attn.");
-    mlp_.add_weights(specs, ours + "mlp.", hub + "mlp.");
+    layer_.add_weights(specs, hub);
     return specs;
   }
 
@@ -171,21 +152,9 @@ class Eagle3 final : public DraftModel {
   [[nodiscard]] Slots build(graph::GraphBuilder& g, const DraftInputs& inputs, Value embedding,
                             Value h) const {
     const double epsilon = config_.rms_norm_eps;
-    const LayerInputs shared{.positions = inputs.positions,
-                             .inverse_frequencies = g.weight("inverse_frequencies")};
     const Value in = g.concat(g.rms_norm(embedding, "input_layernorm", epsilon),
                               g.rms_norm(h, "hidden_norm", epsilon));
-    Value x;
-    {
-      const GraphScope scope(g, attention_.scope());
-      x = g.add(h, attention_.build(g, in, shared, /*cache_layer=*/0));
-    }
-    const Value normed = g.rms_norm(x, "post_attention_layernorm", epsilon);
-    {
-      const GraphScope scope(g, "mlp.");
-      x = g.add(x, mlp_.build(g, normed));
-    }
-    const Value rows = g.logit_rows(x);
+    const Value rows = g.logit_rows(layer_.build(g, in, h, inputs.positions));
     return {.vector = rows, .normed = g.rms_norm(rows, "norm", epsilon)};
   }
 
@@ -197,9 +166,7 @@ class Eagle3 final : public DraftModel {
 
   ModelConfig config_;
   ModelConfig target_;
-  Attention attention_;
-  SwigluMlp mlp_;
-  CacheNeeds needs_;
+  EagleLayer layer_;
 };
 
 Status check_layers(const ModelConfig& config, const ModelConfig& target) {

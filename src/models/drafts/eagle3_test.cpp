@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
+#include "checkpoint/checkpoint_fixture.h"
 #include "models/small_config.h"
 
 namespace heddle::models {
@@ -22,30 +22,16 @@ using ::testing::HasSubstr;
 
 class Eagle3ConfigTest : public ::testing::Test {
  protected:
-  Eagle3ConfigTest()
-      : folder_(std::filesystem::path(::testing::TempDir()) /
-                ("heddle_eagle3_" + std::to_string(getpid()))) {
-    std::filesystem::create_directories(folder_);
-  }
-
-  ~Eagle3ConfigTest() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-
-  Eagle3ConfigTest(const Eagle3ConfigTest&) = delete;
-  Eagle3ConfigTest& operator=(const Eagle3ConfigTest&) = delete;
-
   // For the model of testing::small_config(): 64 wide, 320 tokens, here with 8 layers.
   Result<std::unique_ptr<const DraftModel>> load(const json& changes = json::object()) {
     json config = testing::small_config("LlamaForCausalLMEagle3",
                                         {{"num_hidden_layers", 1}, {"draft_vocab_size", 100}});
     config.update(changes);
-    std::ofstream(folder_ / "config.json") << config.dump();
-    return load_eagle3(folder_, target_);
+    std::ofstream(folder_.path() / "config.json") << config.dump();
+    return load_eagle3(folder_.path(), target_);
   }
 
-  std::filesystem::path folder_;
+  checkpoint::testing::TemporaryFolder folder_;
   checkpoint::ModelConfig target_ =
       testing::parse(testing::small_config("LlamaForCausalLM", {{"num_hidden_layers", 8}}));
 };
@@ -96,8 +82,8 @@ TEST_F(Eagle3ConfigTest, WhatDoesNotFitTheModelIsNamed) {
     EXPECT_THAT(draft.status().message(), HasSubstr(message));
     EXPECT_THAT(draft.status().message(), HasSubstr("config.json"));
   }
-  std::filesystem::remove(folder_ / "config.json");
-  EXPECT_EQ(load_eagle3(folder_, target_).status().code(), StatusCode::kNotFound);
+  std::filesystem::remove(folder_.path() / "config.json");
+  EXPECT_EQ(load_eagle3(folder_.path(), target_).status().code(), StatusCode::kNotFound);
 }
 
 }  // namespace

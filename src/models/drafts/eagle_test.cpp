@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/drafts/eagle.h"
 
-#include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
@@ -9,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
+#include "checkpoint/checkpoint_fixture.h"
 #include "models/small_config.h"
 
 namespace heddle::models {
@@ -22,26 +21,12 @@ using ::testing::HasSubstr;
 
 class EagleConfigTest : public ::testing::Test {
  protected:
-  EagleConfigTest()
-      : folder_(std::filesystem::path(::testing::TempDir()) /
-                ("heddle_eagle_config_" + std::to_string(getpid()))) {
-    std::filesystem::create_directories(folder_);
-  }
-
-  ~EagleConfigTest() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-
-  EagleConfigTest(const EagleConfigTest&) = delete;
-  EagleConfigTest& operator=(const EagleConfigTest&) = delete;
-
   // For the model of testing::small_config(): 64 wide, 320 tokens.
   Result<std::unique_ptr<const DraftModel>> load(const json& changes = json::object()) {
     json config = testing::small_config("LlamaForCausalLM", {{"num_hidden_layers", 1}});
     config.update(changes);
-    std::ofstream(folder_ / "config.json") << config.dump();
-    return load_eagle(folder_, testing::parse(testing::small_config("LlamaForCausalLM")));
+    std::ofstream(folder_.path() / "config.json") << config.dump();
+    return load_eagle(folder_.path(), testing::parse(testing::small_config("LlamaForCausalLM")));
   }
 
   static std::set<std::string> hub_names(const DraftModel& draft) {
@@ -52,7 +37,7 @@ class EagleConfigTest : public ::testing::Test {
     return names;
   }
 
-  std::filesystem::path folder_;
+  checkpoint::testing::TemporaryFolder folder_;
 };
 
 TEST_F(EagleConfigTest, ReadsWhatTheHeadReadsAndHasOneNorm) {
@@ -69,11 +54,14 @@ TEST_F(EagleConfigTest, ReadsWhatTheHeadReadsAndHasOneNorm) {
 
 TEST_F(EagleConfigTest, TheFileSaysWhichBiasesThereAre) {
   EXPECT_FALSE(hub_names(*load({{"bias", false}}).value()).contains("fc.bias"));
-  for (const char* key : {"qkv_bias", "attention_bias"}) {
-    const auto names = hub_names(*load({{key, true}}).value());
-    EXPECT_TRUE(names.contains("layers.0.self_attn.k_proj.bias")) << key;
-    EXPECT_FALSE(names.contains("layers.0.self_attn.o_proj.bias")) << key;
+  for (const bool of_output : {false, true}) {  // with either key, and with both
+    const auto names =
+        hub_names(*load({{"qkv_bias", true}, {"attention_bias", of_output}}).value());
+    EXPECT_TRUE(names.contains("layers.0.self_attn.k_proj.bias"));
+    EXPECT_EQ(names.contains("layers.0.self_attn.o_proj.bias"), of_output);
   }
+  EXPECT_TRUE(hub_names(*load({{"attention_bias", true}}).value())
+                  .contains("layers.0.self_attn.k_proj.bias"));
 }
 
 TEST_F(EagleConfigTest, WhatDoesNotFitTheModelIsNamed) {

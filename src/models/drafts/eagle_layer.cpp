@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/drafts/eagle_layer.h"
+
+#include "models/layers/linear.h"
+
+namespace heddle::models {
+
+namespace {
+
+using graph::GraphScope;
+using graph::Value;
+
+constexpr const char* kNorm = "post_attention_layernorm";
+
+Attention attention_of(const checkpoint::ModelConfig& config, int64_t input_size) {
+  AttentionOptions options = attention_options(config);
+  options.input_size = input_size;
+  options.qkv_bias = config.attention_bias || config.draft_head->qkv_bias;
+  options.output_bias = config.attention_bias;
+  return Attention(options);
+}
+
+}  // namespace
+
+EagleLayer::EagleLayer(const checkpoint::ModelConfig& config, int64_t input_size)
+    : config_(config),
+      attention_(attention_of(config, input_size)),
+      mlp_(config.hidden_size, config.intermediate_size) {}
+
+void EagleLayer::add_weights(std::vector<checkpoint::WeightSpec>& specs,
+                             const std::string& hub) const {
+  const std::string ours = kDraftScope;
+  add_norm_weight(specs, ours + kNorm, hub + kNorm + ".weight", config_.hidden_size, 0);
+  attention_.add_weights(specs, ours + "self_attn.", hub + "self_attn.");
+  mlp_.add_weights(specs, ours + "mlp.", hub + "mlp.");
+}
+
+DerivedWeights EagleLayer::derive_weights() const {
+  DerivedWeights derived;
+  derived.emplace_back(std::string(kDraftScope) + "inverse_frequencies",
+                       inverse_frequencies(config_));
+  return derived;
+}
+
+CacheNeeds EagleLayer::cache_needs(const std::string& hub) const {
+  CacheNeeds needs;
+  attention_.add_layer(needs);
+  needs.kv_modules.emplace_back(hub + "self_attn.");
+  return needs;
+}
+
+Value EagleLayer::build(graph::GraphBuilder& g, Value in, Value h, Value positions) const {
+  const LayerInputs shared{.positions = positions,
+                           .inverse_frequencies = g.weight("inverse_frequencies")};
+  Value x;
+  {
+    const GraphScope scope(g, attention_.scope());
+    x = g.add(h, attention_.build(g, in, shared, /*cache_layer=*/0));
+  }
+  const Value normed = g.rms_norm(x, kNorm, config_.rms_norm_eps);
+  const GraphScope scope(g, "mlp.");
+  return g.add(x, mlp_.build(g, normed));
+}
+
+}  // namespace heddle::models
