@@ -140,11 +140,13 @@ void DraftMaker::lay_out_first(const request::BatchPlan& plan, const request::Ba
 
 Status DraftMaker::make_chains(const ops::ForwardContext& forward) {
   greedy_tokens_->begin();
-  for (int64_t step = 0; !going_on_.empty(); ++step) {
-    if (step > 0) HEDDLE_RETURN_IF_ERROR(enqueue_next(forward, feed_ ? &*feed_ : nullptr));
+  while (!going_on_.empty()) {
+    if (greedy_tokens_->num_steps() > 0) {
+      HEDDLE_RETURN_IF_ERROR(enqueue_next(forward, feed_ ? &*feed_ : nullptr));
+    }
     HEDDLE_RETURN_IF_ERROR(greedy_tokens_->choose(target_->context(), target_->stream(),
                                                   pass_->logits(), std::ssize(going_on_)));
-    lay_out_next(step, forward.page_size);
+    lay_out_next(forward.page_size);
   }
   return greedy_tokens_->fetch(target_->stream());
 }
@@ -204,7 +206,7 @@ bool DraftMaker::add_pages(const Stream& stream, int64_t end, int32_t page_size)
 // Behind the choices of a step: notes them, and lays out one slot for each stream that wants
 // another draft and has a page for it. Where the device alone knows what was chosen, it brings the
 // ids, and a stream without a choice becomes padding there.
-void DraftMaker::lay_out_next(int64_t step, int32_t page_size) {
+void DraftMaker::lay_out_next(int32_t page_size) {
   begin_layout();
   if (feed_) {
     feed_->begin(std::ssize(going_on_), greedy_tokens_->drawn(), pass_->device_target_ids());
@@ -217,6 +219,7 @@ void DraftMaker::lay_out_next(int64_t step, int32_t page_size) {
     if (std::ssize(stream.rows) == stream.wanted) continue;
     TokenId id = 0;
     if (!feed_) {
+      const int64_t step = greedy_tokens_->num_steps() - 1;
       const TokenId token = greedy_tokens_->tokens(step)[static_cast<size_t>(stream.row)];
       if (token == sampling::kNoToken) continue;
       id = pass_->target_id(token);

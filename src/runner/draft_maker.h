@@ -84,7 +84,7 @@ class DraftMaker {
   Status make_trees(const ops::ForwardContext& forward);
   void begin_layout();
   bool add_pages(const Stream& stream, int64_t end, int32_t page_size);
-  void lay_out_next(int64_t step, int32_t page_size);
+  void lay_out_next(int32_t page_size);
   void lay_out_level(int32_t level, int32_t page_size);
   Status enqueue_next(const ops::ForwardContext& forward, DrawnFeed* feed);
   Status find_candidates(int64_t num_rows);

@@ -20,6 +20,13 @@ int64_t bytes_for(int64_t count) {
   return count * static_cast<int64_t>(sizeof(T));
 }
 
+TokenId best_token(std::span<const float> logits) {
+  const auto best = std::ranges::max_element(logits);
+  const bool is_number = std::isfinite(*best) &&
+                         std::ranges::none_of(logits, [](float logit) { return logit != logit; });
+  return is_number ? static_cast<TokenId>(best - logits.begin()) : sampling::kNoToken;
+}
+
 }  // namespace
 
 Result<GreedyTokens> GreedyTokens::create(device::Device& device, device::Stream& stream,
@@ -60,8 +67,8 @@ void GreedyTokens::begin() { num_rows_.clear(); }
 Status GreedyTokens::choose(ops::Context& context, device::Stream& stream,
                             const MutableTensorView& logits, int64_t num_rows) {
   HEDDLE_CHECK_LE(num_rows, max_rows_);
-  HEDDLE_CHECK_LT(std::ssize(num_rows_), max_steps_);
-  const int64_t first = std::ssize(num_rows_) * max_rows_;
+  HEDDLE_CHECK_LT(num_steps(), max_steps_);
+  const int64_t first = num_steps() * max_rows_;
   num_rows_.push_back(num_rows);
   if (num_rows == 0) return {};
   if (on_device_) {
@@ -78,24 +85,21 @@ Status GreedyTokens::choose(ops::Context& context, device::Stream& stream,
   }
   HEDDLE_RETURN_IF_ERROR(stream.synchronize());
   for (int64_t row = 0; row < num_rows; ++row) {
-    const std::span<const float> values(logits.row<float>(row), static_cast<size_t>(vocab_size_));
-    const auto best = std::ranges::max_element(values);
     tokens_[static_cast<size_t>(first + row)] =
-        std::isfinite(*best) ? static_cast<TokenId>(best - values.begin()) : sampling::kNoToken;
+        best_token({logits.row<float>(row), static_cast<size_t>(vocab_size_)});
   }
   return {};
 }
 
 const int32_t* GreedyTokens::drawn() const {
   HEDDLE_CHECK(on_device_.has_value() && !num_rows_.empty());
-  return reinterpret_cast<const int32_t*>(on_device_->drawn.data()) +
-         (std::ssize(num_rows_) - 1) * max_rows_;
+  return reinterpret_cast<const int32_t*>(on_device_->drawn.data()) + (num_steps() - 1) * max_rows_;
 }
 
 Status GreedyTokens::fetch(device::Stream& stream) {
   if (!on_device_ || num_rows_.empty()) return {};
   HEDDLE_RETURN_IF_ERROR(stream.copy(on_device_->drawn_host.data(), on_device_->drawn.data(),
-                                     bytes_for<int32_t>(std::ssize(num_rows_) * max_rows_)));
+                                     bytes_for<int32_t>(num_steps() * max_rows_)));
   return stream.synchronize();
 }
 

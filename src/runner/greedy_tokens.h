@@ -47,7 +47,11 @@ class GreedyTokens {
 
   Status fetch(device::Stream& stream);
 
+  // Steps since begin().
+  [[nodiscard]] int64_t num_steps() const { return std::ssize(num_rows_); }
+
   // [num_rows] of a step, the first one is 0: sampling::kNoToken where logits are not numbers.
+  // After fetch(), or with known_at_once().
   [[nodiscard]] std::span<const TokenId> tokens(int64_t step) const;
 
  private:

@@ -230,7 +230,6 @@ Status StandaloneMaker::read(const BatchPlan& plan, const request::BatchSlots& s
                              const Pools& pools, request::StepOutput& output) {
   going_on_.clear();
   greedy_tokens_->begin();
-  num_steps_ = 0;
   const bool reads_up = list_unread(plan, slots);
   lay_out_unread(slots);
   if (rows_.empty()) return {};
@@ -334,7 +333,7 @@ Status StandaloneMaker::run(const request::BatchSlots& slots, const Pools& pools
   output.warms_up |= pass_->warmed_up();
   HEDDLE_RETURN_IF_ERROR(greedy_tokens_->choose(pass_->context(), pass_->stream(),
                                                 pass_->device_logits(), std::ssize(logit_rows_)));
-  const int64_t step = num_steps_++;
+  const int64_t step = greedy_tokens_->num_steps() - 1;
   int32_t row = 0;
   for (const Rows& rows : rows_) {
     if (rows.stream == nullptr) continue;

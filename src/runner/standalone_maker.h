@@ -120,7 +120,6 @@ class StandaloneMaker {
   std::optional<Pools> states_;  // null: the model has none
   std::optional<GreedyTokens> greedy_tokens_;
   std::optional<DrawnFeed> feed_;  // where logits are not the host's
-  int64_t num_steps_ = 0;          // of greedy_tokens_, so far
   WrittenRows written_;
   int32_t page_size_;
   int64_t max_pages_;
