@@ -83,7 +83,7 @@ class DeviceSampling {
     TokenId token = 0;
   };
 
-  // What a step asks for, as the device reads it.
+  // The draws of a step, as the device reads them.
   struct Asked {
     std::vector<ops::SamplingRow> rows;
     std::vector<ops::SamplingSlot> slots;  // of each row
@@ -97,7 +97,7 @@ class DeviceSampling {
     [[nodiscard]] std::optional<int64_t> shift_from(const Asked& earlier) const;
   };
 
-  // Where it lies in a block.
+  // The places of its lists in a block.
   struct Places {
     int64_t rows = 0, slots = 0, forbidden = 0, biases = 0, masks = 0;
     int64_t end = 0;

@@ -23,9 +23,11 @@
 
 #include <heddle/engine.h>
 
+#include "checkpoint/checkpoint_fixture.h"
 #include "checkpoint/safetensors.h"
 #include "engine/engine_loop.h"
 #include "integration/eagle_reference.h"
+#include "integration/on_device.h"
 #include "models/drafts/eagle.h"
 #include "models/drafts/eagle3.h"
 #include "models/registry.h"
@@ -205,36 +207,25 @@ TEST(Eagle3Test, EqualsItsReferenceOverThreeSteps) {
 // Where a network with random weights lies.
 class EagleTest : public ::testing::Test {
  protected:
-  EagleTest()
-      : folder_(std::filesystem::path(::testing::TempDir()) /
-                fmt::format("heddle_eagle_{}", getpid())) {
-    std::filesystem::create_directories(folder_);
+  EagleTest() {
+    const auto config = models::load_config(Drafting::model_dir()).value();
     const auto weights = runner::open_weights(Drafting::model_dir(), false).value();
     const auto of_model = [&](const char* name) {
-      const checkpoint::ModelConfig config = models::load_config(Drafting::model_dir()).value();
       const auto stored =
           weights->find({.name = name, .shape = {config.vocab_size, config.hidden_size}});
       return TensorView(stored->data, DType::kBf16, stored->shape);
     };
     reference_ = std::make_unique<testing::EagleReference>(
-        folder_, of_model("model.embed_tokens.weight"), of_model("lm_head.weight"));
+        folder_.path(), of_model("model.embed_tokens.weight"), of_model("lm_head.weight"));
   }
 
-  ~EagleTest() override {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-
-  EagleTest(const EagleTest&) = delete;
-  EagleTest& operator=(const EagleTest&) = delete;
-
-  std::filesystem::path folder_;
+  checkpoint::testing::TemporaryFolder folder_;
   std::unique_ptr<testing::EagleReference> reference_;
 };
 
 TEST_F(EagleTest, EqualsItsReferenceOverThreeSteps) {
   const auto config = models::load_config(Drafting::model_dir()).value();
-  Drafting drafting(models::load_eagle(folder_, config).value(), folder_);
+  Drafting drafting(models::load_eagle(folder_.path(), config).value(), folder_.path());
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 40; ++i) ids.push_back((i * 37 + 11) % 1500);
   for (const int32_t last : {0, 17, 36}) {
@@ -475,7 +466,7 @@ SpeculativeOptions tree_of(int32_t num_steps, int32_t topk, int32_t num_draft_to
           .eagle_topk = topk};
 }
 
-// What they drew, by prompt.
+// The tokens that were drawn, by prompt.
 std::vector<std::vector<TokenId>> text_of(const std::vector<std::vector<Round>>& all) {
   std::vector<std::vector<TokenId>> texts;
   for (const auto& rounds : all) {
@@ -550,12 +541,49 @@ TEST_F(EagleTest, ChangesNoToken) {
   SpeculativeOptions chain{.algorithm = DraftAlgorithm::kEagle, .num_draft_tokens = 4};
   for (SpeculativeOptions* speculative : {&chain, &tree}) {
     SCOPED_TRACE(speculative->eagle_topk);
-    speculative->draft_model_dir = folder_;
+    speculative->draft_model_dir = folder_.path();
     const auto all = rounds_of(prompts, drafting_options(*speculative));
     EXPECT_EQ(text_of(all), text_of(plain));
     EXPECT_GT(std::ssize(all.front().at(1).drafts), 0);
   }
 }
+
+// A GPU hands drafts on by itself: where it took another token or another row, the text would be
+// the same, and drafts would be worse.
+class DraftsOnGpu : public EagleTest, public ::testing::WithParamInterface<DraftAlgorithm> {};
+
+TEST_P(DraftsOnGpu, AreThoseOfTheCpu) {
+  HEDDLE_DEVICE_OR_SKIP(std::string("cuda"));
+  SpeculativeOptions speculative{.algorithm = GetParam(), .num_draft_tokens = 4};
+  if (GetParam() == DraftAlgorithm::kEagle) speculative.draft_model_dir = folder_.path();
+  if (GetParam() == DraftAlgorithm::kStandalone) {
+    speculative.draft_model_dir = Drafting::model_dir();
+  }
+  if (GetParam() == DraftAlgorithm::kEagle3) {
+    HEDDLE_SHARED_PATH_OR_SKIP(folder, "models/eagle-tiny");
+    speculative.draft_model_dir = folder;
+  }
+  EngineOptions options = drafting_options(speculative);
+  const auto prompts = chat_prompts(0.6);
+  const auto on_cpu = rounds_of(prompts, options);
+  options.device = "cuda";
+  const auto on_gpu = rounds_of(prompts, options);
+  EXPECT_EQ(text_of(on_gpu), text_of(on_cpu));
+  int64_t num_rounds = 0, num_equal = 0;
+  for (size_t i = 0; i < on_cpu.size(); ++i) {
+    num_rounds += std::ssize(on_cpu[i]);
+    for (size_t j = 0; j < std::min(on_cpu[i].size(), on_gpu[i].size()); ++j) {
+      num_equal += on_cpu[i][j] == on_gpu[i][j] ? 1 : 0;
+    }
+  }
+  EXPECT_GT(num_rounds, 20);
+  EXPECT_GE(num_equal, num_rounds - num_rounds / 20) << "of " << num_rounds << ": near ties";
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, DraftsOnGpu,
+                         ::testing::Values(DraftAlgorithm::kMtp, DraftAlgorithm::kEagle,
+                                           DraftAlgorithm::kEagle3, DraftAlgorithm::kStandalone),
+                         [](const auto& one) { return std::string(to_string(one.param)); });
 
 TEST(PredictionHeadTest, ACheckpointWithoutOneIsRefusedByName) {
   const auto model =

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/drawn_feed.h"
+
+#include <cstring>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "ops/device_fixture.h"
+
+namespace heddle::runner {
+namespace {
+
+using Ints = std::vector<int32_t>;
+
+class DrawnFeedTest : public ops::DeviceTest {
+ protected:
+  device::Buffer uploaded(const Ints& values) {
+    const auto num_bytes = static_cast<int64_t>(values.size() * sizeof(int32_t));
+    device::Buffer buffer = device().allocate(num_bytes).value();
+    EXPECT_TRUE(stream().copy(buffer.data(), values.data(), num_bytes).ok());
+    EXPECT_TRUE(stream().synchronize().ok());
+    return buffer;
+  }
+
+  Ints downloaded(const void* at, size_t count) {
+    Ints values(count);
+    EXPECT_TRUE(
+        stream().copy(values.data(), at, static_cast<int64_t>(count * sizeof(int32_t))).ok());
+    EXPECT_TRUE(stream().synchronize().ok());
+    return values;
+  }
+};
+
+HEDDLE_ON_EVERY_DEVICE(DrawnFeedTest);
+
+// Steps that are fed alike, and some that are not: each finds its own tokens.
+TEST_P(DrawnFeedTest, EachStepGetsTheTokensOfTheOneBefore) {
+  if (GetParam() == device::DeviceKind::kCpu) GTEST_SKIP() << "there the host knows every token";
+  DrawnFeed feed(device(), 2);
+  const Ints names = {70, 71, 72, 73, 74, 75, 76, 77, 78, 79};
+  const device::Buffer ids_of_drawn = uploaded(names);
+  for (int step = 0; step < 12; ++step) {
+    SCOPED_TRACE(step);
+    const bool named = step % 4 == 3;
+    const int32_t from = step < 5 ? 1 : 2;  // another row from then on
+    const TokenId ending = step < 8 ? 9 : 4;
+    const Ints drawn = {step % 10, 4, step == 6 ? -1 : 9};
+    const device::Buffer drawn_on_device = uploaded(drawn);
+    const device::Buffer ids = uploaded({1, 2, 3}), sequences = uploaded({0, 1, 2}),
+                         states = uploaded({5, 6, 7});
+    feed.begin(3, reinterpret_cast<const int32_t*>(drawn_on_device.data()),
+               named ? reinterpret_cast<const int32_t*>(ids_of_drawn.data()) : nullptr);
+    feed.add({.row = 0, .sequence = 0, .logit_row = 0, .from = 0}, {});
+    feed.add({.row = 2, .sequence = 2, .logit_row = 2, .from = from}, {&ending, 1});
+    const auto on_device = [](const device::Buffer& buffer) {
+      return reinterpret_cast<int32_t*>(const_cast<std::byte*>(buffer.data()));
+    };
+    const Status status = feed.enqueue(context(), stream(),
+                                       {.ids = on_device(ids),
+                                        .row_sequences = on_device(sequences),
+                                        .state_slots = on_device(states)});
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    const auto id_of = [&](int32_t token) {
+      return named ? names[static_cast<size_t>(token)] : token;
+    };
+    const int32_t last = drawn[static_cast<size_t>(from)];
+    const bool ended = last == ending || last < 0;
+    EXPECT_EQ(downloaded(ids.data(), 3), (Ints{id_of(drawn[0]), 2, ended ? 0 : id_of(last)}));
+    EXPECT_EQ(downloaded(sequences.data(), 3), (Ints{0, 1, ended ? -1 : 2}));
+    EXPECT_EQ(downloaded(states.data(), 3), (Ints{5, 6, ended ? -1 : 7}));
+    EXPECT_EQ(downloaded(feed.ended(), 3), (Ints{0, 0, ended ? 1 : 0}));
+  }
+}
+
+}  // namespace
+}  // namespace heddle::runner
