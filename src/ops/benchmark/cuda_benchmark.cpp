@@ -434,11 +434,14 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
       benchmarks.push_back(std::move(benchmark));
     }
   };
-  // Projections, the output head and a prompt of Qwen3-Next.
-  for (const LinearLoad& load :
-       {LinearLoad{.T = 1, .N = 12288, .K = 2048}, LinearLoad{.T = 8, .N = 12288, .K = 2048},
-        LinearLoad{.T = 64, .N = 12288, .K = 2048}, LinearLoad{.T = 1, .N = 2048, .K = 4096},
-        LinearLoad{.T = 1, .N = 151936, .K = 2048}, LinearLoad{.T = 8192, .N = 12288, .K = 2048}}) {
+  // Of Qwen3-Next: projections in and out, the router with the shared expert, the output head, in
+  // steps of few rows; a larger step and a prompt.
+  std::vector<LinearLoad> products;
+  for (const auto& [N, K] : {std::pair{12288, 2048}, {2048, 4096}, {1537, 2048}, {151936, 2048}}) {
+    for (const int64_t T : {1, 4, 8, 16}) products.push_back({.T = T, .N = N, .K = K});
+  }
+  for (const int64_t T : {64, 8192}) products.push_back({.T = T, .N = 12288, .K = 2048});
+  for (const LinearLoad& load : products) {
     const auto T = static_cast<double>(load.T), N = static_cast<double>(load.N),
                K = static_cast<double>(load.K);
     add({.name = "linear",

@@ -77,6 +77,17 @@ Status allow_shared(Kernel kernel, size_t num_bytes) {
       "cudaFuncSetAttribute");
 }
 
+// For a kernel with many loads in flight and little shared memory: its loads take room in the
+// first-level cache, which kernels before it may have left to shared memory. Measured: the first
+// product of 16 tokens' experts behind a kernel with 132 KB took 213 us on an H200, 159 like this.
+template <typename Kernel>
+Status prefer_cache(Kernel kernel) {
+  constexpr int kPercentShared = 25;
+  return device::cuda_status(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kPercentShared),
+      "cudaFuncSetAttribute");
+}
+
 // The largest grid of dimension x is 2^31 - 1 blocks; kernels walk rows with a stride of the grid.
 [[nodiscard]] inline dim3 grid_of(int64_t blocks) {
   constexpr int64_t kMost = (int64_t{1} << 31) - 1;

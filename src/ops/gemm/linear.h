@@ -31,7 +31,7 @@ struct LinearArgs {
 // they are multiplied as the numbers they stand for (row_dot.h).
 //
 // On CUDA: in exact mode an element is one sequence of operations (cuda/row_products.cuh), and y is
-// rounded once. The default mode has two more forms: up to four rows of bf16 (skinny_product.h),
+// rounded once. The default mode has two more forms: up to 16 rows of bf16 (skinny_product.h),
 // and more rows with weights of x's dtype through the library (dense_products.h), where the bias is
 // rounded to y's dtype first. Weights that were quantised are dequantised when they are loaded.
 //

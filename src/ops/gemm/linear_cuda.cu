@@ -149,8 +149,8 @@ LinearArgs columns_of(const LinearArgs& args, int64_t first, int64_t count) {
   return part;
 }
 
-// Fewer rows go through skinny_products(), or where that has no form, a warp for each element.
-constexpr int64_t kMinDenseRows = kSkinnyRows + 1;
+// Where skinny_products() has no form, fewer rows get a warp for each element.
+constexpr int64_t kMinDenseRows = 5;
 
 }  // namespace
 

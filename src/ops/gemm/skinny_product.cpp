@@ -18,22 +18,23 @@ std::optional<ElementwiseArgs> gate_args(const ChainedOp& op) {
   return {};
 }
 
-// A norm, and the products that read it.
+// A norm and the products that read it: of one row in one launch, of few rows in two.
 Result<bool> launch_normed(Context& context, std::span<const ChainedOp> chain) {
   auto& cuda = static_cast<CudaContext&>(context);
   const NormedProducts normed(chain);
-  if (!skinny_products_fit(cuda, normed.args())) return false;
-  HEDDLE_RETURN_IF_ERROR(skinny_products(cuda, normed.args()));
+  if (!normed.fit(cuda)) return false;
+  HEDDLE_RETURN_IF_ERROR(normed.launch(cuda));
   return true;
 }
 
 // A product, perhaps of a gated x, and perhaps the sum, the norm and the products behind it.
 Result<bool> launch_product(Context& context, std::span<const ChainedOp> chain) {
   auto& cuda = static_cast<CudaContext&>(context);
-  SkinnyProducts first{.gate = gate_args(chain[0])};
-  if (first.gate) chain = chain.subspan(1);
+  const std::optional<ElementwiseArgs> gate = gate_args(chain[0]);
+  const std::span<const ChainedOp> gate_op = chain.first(gate ? 1 : 0);
+  chain = chain.subspan(gate_op.size());
   const LinearArgs product = linear_args(chain[0].args);
-  first.products = {&product, 1};
+  SkinnyProducts first{.products = {&product, 1}, .gate = gate};
   chain = chain.subspan(1);
   if (chain.empty()) {
     if (!skinny_products_fit(cuda, first)) return false;
@@ -41,25 +42,46 @@ Result<bool> launch_product(Context& context, std::span<const ChainedOp> chain) 
     return true;
   }
   const NormedProducts normed(chain);
-  first.residual = normed.residual;
-  if (!skinny_products_fit(cuda, first) || !skinny_products_fit(cuda, normed.args())) return false;
+  first.residual = normed.residual();
+  const bool gate_fits = skinny_products_fit(cuda, first);
+  if (!gate_fits) first.gate.reset();
+  if (!skinny_products_fit(cuda, first) || !normed.fit_with_norm(cuda)) return false;
+  if (!gate_fits) HEDDLE_RETURN_IF_ERROR(launch_each(context, gate_op));
   HEDDLE_RETURN_IF_ERROR(skinny_products(cuda, first));
-  HEDDLE_RETURN_IF_ERROR(skinny_products(cuda, normed.args()));
+  HEDDLE_RETURN_IF_ERROR(normed.launch_summed(cuda));
   return true;
 }
 
 }  // namespace
 
-NormedProducts::NormedProducts(std::span<const ChainedOp> ops) {
+NormedProducts::NormedProducts(std::span<const ChainedOp> ops) : ops_(ops) {
   if (ops[0].op->name == "add_rms_norm") {
-    norm = add_rms_norm_args(ops[0].args);
-    residual = norm.residual;
-    norm.x = residual;
-    norm.residual = {};
+    norm_ = add_rms_norm_args(ops[0].args);
+    residual_ = norm_.residual;
+    norm_.x = residual_;
+    norm_.residual = {};
   } else {
-    norm = rms_norm_args(ops[0].args);
+    norm_ = rms_norm_args(ops[0].args);
   }
-  for (const ChainedOp& op : ops.subspan(1)) products[num_products++] = linear_args(op.args);
+  for (size_t i = 1; i < ops.size(); ++i) products_[i - 1] = linear_args(ops[i].args);
+}
+
+bool NormedProducts::fit(const CudaContext& context) const {
+  return skinny_products_fit(context, products());
+}
+
+bool NormedProducts::fit_with_norm(const CudaContext& context) const {
+  return skinny_products_fit(context, with_norm());
+}
+
+Status NormedProducts::launch(CudaContext& context) const {
+  if (residual_.data == nullptr && fit_with_norm(context)) return launch_summed(context);
+  HEDDLE_RETURN_IF_ERROR(launch_each(context, ops_.first(1)));
+  return skinny_products(context, products());
+}
+
+Status NormedProducts::launch_summed(CudaContext& context) const {
+  return skinny_products(context, with_norm());
 }
 
 std::span<const OpChain> gemm_chains() {

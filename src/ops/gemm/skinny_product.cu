@@ -4,6 +4,7 @@
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/cuda/rows.cuh"
+#include "ops/cuda/warp_matrix.cuh"
 #include "ops/elementwise/element.cuh"
 #include "ops/gemm/skinny_product.h"
 #include "ops/norm/norm_row.cuh"
@@ -12,10 +13,12 @@ namespace heddle::ops {
 
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
-constexpr int kStep = kWarp * kOctet;  // columns of K that a warp loads at once
-constexpr int64_t kMostColumns = 8192;
+constexpr int kWarps = 8;  // of a group
+constexpr int kGroupThreads = kWarps * kWarp;
+constexpr int kTile = 8;                    // columns of y that a group computes together
+constexpr int kStep = kWarps * 4 * kOctet;  // columns of K: four lanes of each warp have an octet
+constexpr int kPadding = 4;                 // octets behind a row of x: other banks for the next
+constexpr size_t kMostShared = 200 << 10;   // of x
 
 struct Part {
   const CudaBf16* weight;
@@ -28,6 +31,7 @@ struct Part {
 struct Norm {
   const float* weight;
   CudaBf16* y;
+  int64_t y_stride;
   float epsilon;
 };
 
@@ -44,45 +48,77 @@ struct Params {
   Part parts[kSkinnyProducts];
   Norm norm;
   Gate gate;
-  CudaBf16* residual;  // of one row; null: none
-  int64_t x_stride;
+  CudaBf16* residual;  // null: none
+  int64_t residual_stride, x_stride;
   int T, K, N;  // N: of all parts
 };
 
-__device__ inline uint4 load_words(const CudaBf16* from) {
-  return *reinterpret_cast<const uint4*>(from);
+// A block for so many rows of x, at most. With one row, two blocks of a group of warps share a
+// processor: each may give way to a block of the next kernel. With more, x should come to it once.
+template <int kRows>
+struct Form {
+  static constexpr int kGroups = kRows == 1 ? 1 : 2;
+  static constexpr int kThreads = kGroups * kGroupThreads;
+  static constexpr int kBlocks = 2 / kGroups;                  // of a processor
+  static constexpr int kGroupRows = kRows / kGroups;           // of x
+  static constexpr int kHalves = kRows <= 8 ? 1 : 2;           // eight rows of x each
+  static constexpr int kAtOnce = kRows <= 8 ? kGroupRows : 4;  // of these
+
+  int group = static_cast<int>(threadIdx.x) / kGroupThreads;
+  int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
+
+  // The first of the group's tiles, and how far on the next one is.
+  [[nodiscard]] __device__ int first_tile() const {
+    return static_cast<int>(blockIdx.x + group * gridDim.x);
+  }
+
+  [[nodiscard]] static __device__ int tile_stride() {
+    return kGroups * static_cast<int>(gridDim.x);
+  }
+
+  // As __syncthreads(), for the threads of a group.
+  __device__ void synchronize() const {
+    asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(kGroupThreads) : "memory");
+  }
+};
+
+// Of T rows of x in shared memory.
+constexpr size_t bytes_of_x(int64_t T, int64_t K) {
+  return static_cast<size_t>(T * (K / kOctet + kPadding)) * sizeof(uint4);
 }
 
-// The rows of x in shared memory. What reads nothing that a kernel before may have written is done
-// when it is made.
-template <Prologue kPrologue>
-struct RowsOfX {
+// Octets from a row of x in shared memory to the next.
+__device__ inline int row_octets(const Params& p) { return p.K / kOctet + kPadding; }
+
+// The rows of x in shared memory: the groups take them in turn, a group's threads the octets of
+// each. What reads nothing that a kernel before may have written is done when it is made.
+template <int kRows, Prologue kPrologue>
+struct RowsOfX : Form<kRows> {
   __device__ explicit RowsOfX(const Params& /*p*/) {}
 
   __device__ void fill(const Params& p, uint4* x) const {
-    const int octets = p.K / kOctet;
-    for (int r = 0; r < p.T; ++r) {
-      for (int i = static_cast<int>(threadIdx.x); i < octets; i += kThreads) {
-        x[r * octets + i] = load_words(p.x + r * p.x_stride + i * kOctet);
+    for (int r = this->group; r < p.T; r += this->kGroups) {
+      for (int i = this->thread; i < p.K / kOctet; i += kGroupThreads) {
+        copy_async(x + r * row_octets(p) + i, p.x + r * p.x_stride + i * kOctet, true);
       }
     }
+    commit_copies();
+    wait_copies<0>();
   }
 };
 
 // One row, gated. A thread's loads go out together.
 template <>
-struct RowsOfX<Prologue::kGate> {
+struct RowsOfX<1, Prologue::kGate> : Form<1> {
   __device__ explicit RowsOfX(const Params& /*p*/) {}
 
   __device__ void fill(const Params& p, uint4* x) const {
 #pragma unroll 2
-    for (int i = static_cast<int>(threadIdx.x); i < p.K / kOctet; i += kThreads) {
-      const uint4 x_words = load_words(p.x + i * kOctet);
-      const uint4 b_words = load_words(p.gate.b + i * kOctet);
+    for (int i = thread; i < p.K / kOctet; i += kGroupThreads) {
       float a[kOctet];
       float b[kOctet];
-      load_octet(reinterpret_cast<const CudaBf16*>(&x_words), a);
-      load_octet(reinterpret_cast<const CudaBf16*>(&b_words), b);
+      load_octet(p.x + i * kOctet, a);
+      load_octet(p.gate.b + i * kOctet, b);
 #pragma unroll
       for (int j = 0; j < kOctet; ++j) a[j] = element_of(p.gate.kind, a[j], b[j]);
       store_octet(a, reinterpret_cast<CudaBf16*>(x + i));
@@ -90,160 +126,257 @@ struct RowsOfX<Prologue::kGate> {
   }
 };
 
-// One row, normalised in the steps of rms_norm(). The first block also writes it.
-template <>
-struct RowsOfX<Prologue::kNorm> {
+// Normalised in the steps of rms_norm(), some of a group's rows side by side. Of the blocks each
+// writes one row, too.
+template <int kRows>
+struct RowsOfX<kRows, Prologue::kNorm> : Form<kRows> {
+  using Form<kRows>::group, Form<kRows>::thread, Form<kRows>::kGroups, Form<kRows>::kAtOnce;
+
   float weights[kOctet];  // of the thread's first octet
 
   __device__ explicit RowsOfX(const Params& p) {
-    const int i = static_cast<int>(threadIdx.x);
-    if (i < p.K / kOctet) load_octet(p.norm.weight + i * kOctet, weights);
+    if (thread < p.K / kOctet) load_octet(p.norm.weight + thread * kOctet, weights);
   }
 
   __device__ void fill(const Params& p, uint4* x) const {
-    __shared__ float scratch[kWarp];
-    float sum = 0;
-    for (int i = static_cast<int>(threadIdx.x); i < p.K / kOctet; i += kThreads) {
-      x[i] = load_words(p.x + i * kOctet);
-      float values[kOctet];
-      load_octet(reinterpret_cast<const CudaBf16*>(x + i), values);
-      add_squares(values, sum);
-    }
-    const float scale = norm_scale(block_sum(sum, scratch), p.K, p.norm.epsilon);
-    for (int i = static_cast<int>(threadIdx.x); i < p.K / kOctet; i += kThreads) {
-      float values[kOctet];
-      float normed[kOctet];
-      load_octet(reinterpret_cast<const CudaBf16*>(x + i), values);
-      if (i < kThreads) {
-        normalise(values, scale, weights, normed);
-      } else {
-        float others[kOctet];
-        load_octet(p.norm.weight + i * kOctet, others);
-        normalise(values, scale, others, normed);
+    for (int first = group; first < p.T; first += kAtOnce * kGroups) fill_from(p, first, x);
+  }
+
+ private:
+  __device__ void fill_from(const Params& p, int first, uint4* x) const {
+    __shared__ float parts[kGroups][kAtOnce][kWarps];
+    const auto row_of = [&](int k) { return first + k * kGroups; };
+    float sums[kAtOnce] = {};
+    for (int i = thread; i < p.K / kOctet; i += kGroupThreads) {
+      uint4 words[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (row_of(k) >= p.T) break;
+        words[k] = *reinterpret_cast<const uint4*>(p.x + row_of(k) * p.x_stride + i * kOctet);
       }
-      store_octet(normed, reinterpret_cast<CudaBf16*>(x + i));
-      if (blockIdx.x == 0) store_octet(normed, p.norm.y + i * kOctet);
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (row_of(k) >= p.T) break;
+        x[row_of(k) * row_octets(p) + i] = words[k];
+        float values[kOctet];
+        load_octet(reinterpret_cast<const CudaBf16*>(&words[k]), values);
+        add_squares(values, sums[k]);
+      }
     }
+    this->synchronize();  // behind the sums of the rows before
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      sums[k] = warp_sum(sums[k]);
+      if (thread % kWarp == 0) parts[group][k][thread / kWarp] = sums[k];
+    }
+    this->synchronize();
+    float scales[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      scales[k] = norm_scale(sum_of_warps(parts[group][k]), p.K, p.norm.epsilon);
+    }
+    for (int i = thread; i < p.K / kOctet; i += kGroupThreads) {
+      float own[kOctet];
+      if (i == thread) {
+#pragma unroll
+        for (int j = 0; j < kOctet; ++j) own[j] = weights[j];
+      } else {
+        load_octet(p.norm.weight + i * kOctet, own);
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int r = row_of(k);
+        if (r >= p.T) break;
+        auto* const octet = reinterpret_cast<CudaBf16*>(x + r * row_octets(p) + i);
+        float values[kOctet];
+        float normed[kOctet];
+        load_octet(octet, values);
+        normalise(values, scales[k], own, normed);
+        store_octet(normed, octet);
+        if (blockIdx.x == r % gridDim.x) {
+          store_octet(normed, p.norm.y + r * p.norm.y_stride + i * kOctet);
+        }
+      }
+    }
+  }
+
+  // In the order of block_sum().
+  static __device__ float sum_of_warps(const float (&v)[kWarps]) {
+    static_assert(kWarps == 8);
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
   }
 };
 
-const __device__ inline uint4* weight_row(const Params& p, int n) {
-  const CudaBf16* row = n < p.parts[0].N
-                            ? p.parts[0].weight + n * p.parts[0].weight_stride
-                            : p.parts[1].weight + (n - p.parts[0].N) * p.parts[1].weight_stride;
-  return reinterpret_cast<const uint4*>(row);
-}
-
-// Stores elements of all products' columns; with kEdits also those with a bias and those that are
-// added to the residual, which is read early for the first column that a warp has. Without, the
-// loop over weights has no other loads: one that is used behind the next row's would wait for them.
-template <bool kEdits>
-class ElementStore {
+// The weights of a group's tiles as they come from memory: a lane has octets of one row of a tile,
+// every fourth of its warp's part of K. Two batches are on their way at any time.
+template <int kRows>
+class WeightStream {
  public:
-  __device__ ElementStore(const Params& p, int n) : p_(p), first_(n) {
-    if (kEdits && adds(n)) before_ = p.residual[n];
+  static constexpr int kBatch = 8;
+
+  __device__ WeightStream(const Params& p, int num_tiles)
+      : p_(p), num_tiles_(num_tiles), steps_(p.K / kStep), tile_(Form<kRows>().first_tile()) {
+    seek();
   }
 
-  // `sum`: over K.
-  __device__ void store(int t, int n, float sum) const {
+  __device__ void load(uint4 (&batch)[kBatch]) {
+    if (tile_ >= num_tiles_) return;
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (first_ + i < steps_) batch[i] = __ldcs(from_ + (first_ + i) * 4);
+    }
+    first_ += kBatch;
+    if (first_ < steps_) return;
+    first_ = 0;
+    tile_ += Form<kRows>::tile_stride();
+    seek();
+  }
+
+ private:
+  __device__ void seek() {
+    const int warp = Form<kRows>().thread / kWarp;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const int n = min(tile_ * kTile + lane / 4, p_.N - 1);
     const bool second = n >= p_.parts[0].N;
     const Part& part = p_.parts[second ? 1 : 0];
-    const int column = second ? n - p_.parts[0].N : n;
-    if (kEdits && part.bias != nullptr) sum += part.bias[column];
-    if (kEdits && adds(n)) {
-      const float before = as_float(n == first_ ? before_ : p_.residual[n]);
-      p_.residual[n] = rounded<CudaBf16>(before + as_float(rounded<CudaBf16>(sum)));
+    const CudaBf16* row = part.weight + (second ? n - p_.parts[0].N : n) * part.weight_stride;
+    from_ = reinterpret_cast<const uint4*>(row) + warp * steps_ * 4 + lane % 4;
+  }
+
+  const Params& p_;
+  const int num_tiles_, steps_;
+  int tile_, first_ = 0;
+  const uint4* from_;
+};
+
+// An element of y that a thread stores. What it adds is read before the weights behind it are.
+class Element {
+ public:
+  __device__ Element(const Params& p, int t, int n) : t_(t), n_(n), real_(t < p.T && n < p.N) {
+    if (!real_) return;
+    const bool second = n >= p.parts[0].N;
+    if (second) n_ -= p.parts[0].N;
+    part_ = &p.parts[second ? 1 : 0];
+    if (part_->bias != nullptr) bias_ = part_->bias[n_];
+    if (!second && p.residual != nullptr) residual_ = p.residual + t * p.residual_stride + n;
+    if (residual_ != nullptr) before_ = *residual_;
+  }
+
+  [[nodiscard]] __device__ bool real() const { return real_; }
+
+  // `sum`: over K.
+  __device__ void store(float sum) const {
+    sum += bias_;
+    if (residual_ != nullptr) {
+      *residual_ = rounded<CudaBf16>(as_float(before_) + as_float(rounded<CudaBf16>(sum)));
     } else {
-      part.y.store_one(t, column, sum);
+      part_->y.store_one(t_, n_, sum);
     }
   }
 
  private:
-  __device__ bool adds(int n) const { return p_.residual != nullptr && n < p_.parts[0].N; }
-
-  const Params& p_;
-  const int first_;
+  const Part* part_ = nullptr;
+  CudaBf16* residual_ = nullptr;
+  int t_, n_;
+  float bias_ = 0;
   CudaBf16 before_{};
+  bool real_;
 };
 
-// A warp takes whole weight rows, every kWarps * gridDim-th, so that all warps have the same number
-// but for one; x lies in shared memory. Loads of a row go out together before the first is used,
-// and those of the next row before the sums of this one are joined: 4 KB of a warp, or 8 where
-// there is a row for each warp at most, and nothing else to wait for.
-template <int kRows, Prologue kPrologue, bool kEdits>
-__global__ void __launch_bounds__(kThreads, 2) skinny_kernel(const __grid_constant__ Params p) {
-  constexpr int kInFlight = kEdits ? 16 : 8;  // octets of weights that a lane loads together
-  extern __shared__ uint4 x[];                // [kRows, K / 8]
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int octets = p.K / kOctet;
-  const int stride = static_cast<int>(gridDim.x) * kWarps;
+// Groups of warps compute tiles of eight columns of y with the rows of x that lie in their block's
+// shared memory. The warps of a group share K: a warp takes its part of each of the tile's eight
+// rows of the weight, whose octets are operands of a tensor core as they come, if those of x are
+// read in the same order. The warps' sums are added in their order.
+template <int kRows, Prologue kPrologue>
+__global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
+    skinny_kernel(const __grid_constant__ Params p) {
+  using Stream = WeightStream<kRows>;
+  constexpr int kHalves = Form<kRows>::kHalves;
+  extern __shared__ uint4 x[];  // [T, K / 8 + kPadding]
+  __shared__ float parts[Form<kRows>::kGroups][2][kWarps][kHalves * 8][kTile];
+  const RowsOfX<kRows, kPrologue> rows(p);
+  const int warp = rows.thread / kWarp;
+  const int lane = rows.thread % kWarp;
+  const int num_tiles = (p.N + kTile - 1) / kTile;
   const int steps = p.K / kStep;
-  int n = static_cast<int>(blockIdx.x) * kWarps + warp;
+  int tile = rows.first_tile();
 
-  uint4 w[kInFlight];
-  const auto load = [&](int row, int first_step) {
-    const uint4* from = weight_row(p, row) + lane;
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      if (first_step + i < steps) w[i] = __ldcs(from + (first_step + i) * kWarp);
-    }
-  };
-  if (n < p.N) load(n, 0);  // weights do not wait for x
-  const RowsOfX<kPrologue> rows(p);
+  Stream weights(p, num_tiles);
+  uint4 even[Stream::kBatch];
+  uint4 odd[Stream::kBatch];
+  weights.load(even);  // weights do not wait for x
+  weights.load(odd);
   wait_for_inputs();
-  const ElementStore<kEdits> elements(p, n);
+  const int t = rows.thread / kTile;
+  const int column = rows.thread % kTile;
+  Element element(p, t, tile * kTile + column);
   rows.fill(p, x);
   __syncthreads();
-  while (n < p.N) {
-    float sums[kRows] = {};
-    const int next = n + stride;
-    for (int first = 0; first < steps; first += kInFlight) {
+  if (tile >= num_tiles) return;
+
+  const auto operands = [&](int r) {
+    return x + min(r, p.T - 1) * row_octets(p) + warp * steps * 4 + lane % 4;
+  };
+  const uint4* low = operands(lane / 4);
+  const uint4* high = operands(lane / 4 + 8);
+  float sums[2][4] = {};
+  int first = 0;
+  int buffer = 0;
+  // Multiplies a batch and has the next one of its place loaded; false behind the last.
+  const auto take = [&](uint4(&batch)[Stream::kBatch]) {
 #pragma unroll
-      for (int i = 0; i < kInFlight; ++i) {
-        if (first + i >= steps) break;
-        float weights[kOctet];
-        load_octet(reinterpret_cast<const CudaBf16*>(&w[i]), weights);
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          const int row = min(r, p.T - 1);
-          float values[kOctet];
-          load_octet(
-              reinterpret_cast<const CudaBf16*>(&x[row * octets + (first + i) * kWarp + lane]),
-              values);
-#pragma unroll
-          for (int j = 0; j < kOctet; ++j) sums[r] = fmaf(values[j], weights[j], sums[r]);
-        }
-      }
-      if (first + kInFlight < steps) {
-        load(n, first + kInFlight);
-      } else if (next < p.N) {
-        load(next, 0);
-      }
+    for (int i = 0; i < Stream::kBatch; ++i) {
+      if (first + i >= steps) break;
+      const uint4 a = low[(first + i) * 4];
+      const uint4 b = kHalves == 2 ? high[(first + i) * 4] : uint4{};
+      multiply_bf16(sums[0], {a.x, b.x, a.y, b.y}, {batch[i].x, batch[i].y});
+      multiply_bf16(sums[1], {a.z, b.z, a.w, b.w}, {batch[i].z, batch[i].w});
     }
+    weights.load(batch);
+    first += Stream::kBatch;
+    if (first < steps) return true;
+    auto& shared = parts[rows.group][buffer];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const float sum = warp_sum(sums[r]);
-      if (lane == r && r < p.T) elements.store(r, n, sum);
+    for (int half = 0; half < kHalves; ++half) {
+      float* to = &shared[warp][half * 8 + lane / 4][lane % 4 * 2];
+      to[0] = sums[0][half * 2] + sums[1][half * 2];
+      to[1] = sums[0][half * 2 + 1] + sums[1][half * 2 + 1];
     }
-    n = next;
+    rows.synchronize();
+    if (element.real()) {
+      float sum = 0;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) sum += shared[w][t][column];
+      element.store(sum);
+    }
+    tile += rows.tile_stride();
+    if (tile >= num_tiles) return false;
+    element = Element(p, t, tile * kTile + column);
+    buffer = 1 - buffer;  // others may still add those of this tile
+    first = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[0][i] = sums[1][i] = 0;
+    return true;
+  };
+  while (take(even) && take(odd)) {
   }
 }
 
-template <int kRows, Prologue kPrologue, bool kEdits>
+template <int kRows, Prologue kPrologue>
 Status launch_form(CudaContext& context, const Params& params) {
-  const auto kernel = skinny_kernel<kRows, kPrologue, kEdits>;
-  HEDDLE_RETURN_IF_ERROR(allow_shared(kernel, kRows * kMostColumns * 2));
-  const int64_t most = int64_t{2} * context.gpu.properties().num_multiprocessors;
-  return launch(context, "linear", kernel, grid_of(std::min(most, ceil_div(params.N, kWarps))),
-                kThreads, params, static_cast<size_t>(params.T) * params.K * 2);
+  const auto kernel = skinny_kernel<kRows, kPrologue>;
+  HEDDLE_RETURN_IF_ERROR(allow_shared(kernel, kMostShared));
+  const int64_t most = int64_t{Form<kRows>::kBlocks} * context.gpu.properties().num_multiprocessors;
+  return launch(context, "linear", kernel, grid_of(std::min(most, ceil_div(params.N, kTile))),
+                Form<kRows>::kThreads, params, bytes_of_x(params.T, params.K));
 }
 
-template <bool kEdits>
+template <Prologue kPrologue>
 Status launch_rows(CudaContext& context, const Params& params) {
-  if (params.T == 1) return launch_form<1, Prologue::kNone, kEdits>(context, params);
-  if (params.T == 2) return launch_form<2, Prologue::kNone, kEdits>(context, params);
-  return launch_form<4, Prologue::kNone, kEdits>(context, params);
+  if (params.T == 1) return launch_form<1, kPrologue>(context, params);
+  if (params.T == 2) return launch_form<2, kPrologue>(context, params);
+  if (params.T <= 8) return launch_form<8, kPrologue>(context, params);
+  return launch_form<16, kPrologue>(context, params);
 }
 
 bool is_bf16(const TensorView& x) { return x.dtype == DType::kBf16 && rows_are_aligned(x); }
@@ -256,8 +389,8 @@ bool skinny_products_fit(const CudaContext& context, const SkinnyProducts& args)
   }
   const TensorView& x = args.products[0].x;
   const int64_t T = x.shape[0], K = x.shape[1];
-  const bool goes_on = args.norm || args.gate || args.residual.data != nullptr;
-  if (T < 1 || T > (goes_on ? 1 : kSkinnyRows) || K == 0 || K % kStep != 0 || K > kMostColumns) {
+  if (T < 1 || T > (args.gate ? 1 : kSkinnyRows) || K == 0 || K % kStep != 0 ||
+      bytes_of_x(T, K) > kMostShared) {
     return false;
   }
   bool has_bias = false;
@@ -290,10 +423,10 @@ Status skinny_products(CudaContext& context, const SkinnyProducts& args) {
   if (args.gate) x = args.gate->a;
   Params params{.x = x.as<CudaBf16>(),
                 .residual = args.residual.as<CudaBf16>(),
+                .residual_stride = args.residual.row_stride,
                 .x_stride = x.row_stride,
                 .T = static_cast<int>(x.shape[0]),
                 .K = static_cast<int>(x.shape[1])};
-  bool edits = args.residual.data != nullptr;
   for (size_t i = 0; i < args.products.size(); ++i) {
     const LinearArgs& product = args.products[i];
     params.parts[i] = {.weight = product.weight.as<CudaBf16>(),
@@ -302,19 +435,19 @@ Status skinny_products(CudaContext& context, const SkinnyProducts& args) {
                        .weight_stride = product.weight.row_stride,
                        .N = static_cast<int>(product.weight.shape[0])};
     params.N += params.parts[i].N;
-    edits |= product.bias.data != nullptr;
   }
   if (args.norm) {
     params.norm = {.weight = args.norm->weight.as<float>(),
                    .y = args.norm->y.as<CudaBf16>(),
+                   .y_stride = args.norm->y.row_stride,
                    .epsilon = args.norm->epsilon};
-    return launch_form<1, Prologue::kNorm, false>(context, params);
+    return launch_rows<Prologue::kNorm>(context, params);
   }
   if (args.gate) {
     params.gate = {.b = args.gate->b.as<CudaBf16>(), .kind = args.gate->kind};
-    return launch_form<1, Prologue::kGate, true>(context, params);
+    return launch_form<1, Prologue::kGate>(context, params);
   }
-  return edits ? launch_rows<true>(context, params) : launch_rows<false>(context, params);
+  return launch_rows<Prologue::kNone>(context, params);
 }
 
 }  // namespace heddle::ops

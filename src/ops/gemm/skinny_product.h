@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of up to four rows with bf16 weights on CUDA, at the speed of memory: the projections of
-// a decode step of few sequences. Sums run in another order than those of row_products(), so fast
+// Products of up to 16 rows with bf16 weights on CUDA, at the speed of memory: the projections of a
+// decode step of few sequences. Sums run in another order than those of row_products(), so fast
 // mode only; a row's bits do not depend on the other rows.
 //
-// A step of one row is a chain of small kernels, each of which waits for the one before it. There a
-// product also does what lies between it and the next one: it adds its row to the residual on the
-// way out, and normalises or gates x on the way in. Every block makes x for itself: to read a row
-// again from the second-level cache takes less time than a launch. With two rows and more that is
-// no gain.
+// A step of few rows is a chain of small kernels, each of which waits for the one before it. There
+// a product also does what lies between it and the next one: it adds its rows to the residual on
+// the way out, and normalises x, or gates a single row, on the way in. Every block makes x for
+// itself: to read rows again from the second-level cache takes less time than a launch.
 #pragma once
 
 #include <array>
@@ -23,7 +22,7 @@
 
 namespace heddle::ops {
 
-inline constexpr int64_t kSkinnyRows = 4;
+inline constexpr int64_t kSkinnyRows = 16;
 
 // Products of one x, at most: further weights follow the first one's rows.
 inline constexpr size_t kSkinnyProducts = 2;
@@ -31,38 +30,58 @@ inline constexpr size_t kSkinnyProducts = 2;
 struct SkinnyProducts {
   std::span<const LinearArgs> products;  // their x is the same tensor
 
-  // The op that makes x, of one row, one of them or none. That of a norm, which has no residual, is
-  // written; that of a gate is not.
+  // The op that makes x, one of them or none, a gate for one row alone. The x of a norm, which has
+  // no residual, is written; that of a gate is not.
   std::optional<RmsNormArgs> norm = {};
   std::optional<ElementwiseArgs> gate = {};
 
-  // [1, N] bf16, or none: the first product is rounded and added to it, and is not written itself.
+  // [T, N] bf16, or none: the first product is rounded and added to it, and is not written itself.
   MutableTensorView residual = {};
 };
 
-// A norm and the products that read it, of a chain that ends in them.
-struct NormedProducts {
-  MutableTensorView
-      residual;      // of an "add_rms_norm", whose sum is made before; else without memory
-  RmsNormArgs norm;  // of that residual, or of its own x
-  std::array<LinearArgs, kSkinnyProducts> products;
-  size_t num_products = 0;
-
-  // `ops`: "rms_norm" or "add_rms_norm", then "linear" once or twice.
-  explicit NormedProducts(std::span<const ChainedOp> ops);
-
-  [[nodiscard]] SkinnyProducts args() const {
-    return {.products = std::span(products).first(num_products), .norm = norm};
-  }
-};
-
-// Whether the arguments have this form: up to kSkinnyRows rows of bf16, one where there is more
-// than products, K a multiple of 256 up to 8,192, rows on 16 bytes.
+// Whether the arguments have this form: up to kSkinnyRows rows of bf16 on 16 bytes, K a multiple of
+// 256, all of x at most 200 KB.
 [[nodiscard]] bool skinny_products_fit(const CudaContext& context, const SkinnyProducts& args);
 
 // As the ops one by one, bit for bit, but weights are read before the kernel ahead has ended: none
 // may be written by it. Floor: the weights' bytes, 12 us for 12,288 x 2,048 at 4.2 TB/s. Measured
-// on an H200: 13.6 us, and 141 for a head of 151,936 x 2,048 (148).
+// on an H200: 14.4 us for one row, 15.6 for eight, and 143 and 146 for a head of 151,936 x 2,048
+// (148).
 Status skinny_products(CudaContext& context, const SkinnyProducts& args);
+
+// A norm and the products that read it, of a chain that ends in them.
+class NormedProducts {
+ public:
+  // `ops`: "rms_norm" or "add_rms_norm", then "linear" once or twice.
+  explicit NormedProducts(std::span<const ChainedOp> ops);
+
+  // Whether the products fit together, and whether they do with the norm in them.
+  [[nodiscard]] bool fit(const CudaContext& context) const;
+  [[nodiscard]] bool fit_with_norm(const CudaContext& context) const;
+
+  // All ops, where the products fit.
+  Status launch(CudaContext& context) const;
+
+  // The same where all fit, without the sum of an "add_rms_norm": it lies in residual().
+  Status launch_summed(CudaContext& context) const;
+
+  [[nodiscard]] const MutableTensorView& residual() const { return residual_; }
+
+ private:
+  [[nodiscard]] SkinnyProducts products() const {
+    return {.products = std::span(products_).first(ops_.size() - 1)};
+  }
+
+  [[nodiscard]] SkinnyProducts with_norm() const {
+    SkinnyProducts all = products();
+    all.norm = norm_;
+    return all;
+  }
+
+  std::span<const ChainedOp> ops_;
+  MutableTensorView residual_;  // of an "add_rms_norm", else without memory
+  RmsNormArgs norm_;            // of that residual, or of its own x
+  std::array<LinearArgs, kSkinnyProducts> products_;
+};
 
 }  // namespace heddle::ops

@@ -388,10 +388,13 @@ Status run_few_experts(CudaContext& context, const FewExpertsArgs& args) {
   const auto grid = [&](int64_t rounds) {
     return dim3(static_cast<unsigned>(std::min(at_once, rounds)), static_cast<unsigned>(T));
   };
+  const auto down_kernel = down_kernel_of(I / kStep);
+  HEDDLE_RETURN_IF_ERROR(prefer_cache(up_kernel));
+  HEDDLE_RETURN_IF_ERROR(prefer_cache(down_kernel));
   HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up few", up_kernel, grid(ceil_div(A * I, kWarps)),
                                 kThreads, params, static_cast<size_t>(2 * H)));
-  return launch(context, "moe_down few", down_kernel_of(I / kStep), grid(ceil_div(H, kWarps)),
-                kThreads, params, static_cast<size_t>(2 * (A + 1) * I));
+  return launch(context, "moe_down few", down_kernel, grid(ceil_div(H, kWarps)), kThreads, params,
+                static_cast<size_t>(2 * (A + 1) * I));
 }
 
 }  // namespace heddle::ops

@@ -244,14 +244,15 @@ Result<bool> launch_before_products(Context& context, std::span<const ChainedOp>
   if (!moe) return false;
   auto& cuda = static_cast<CudaContext&>(context);
   const NormedProducts normed(chain.subspan(num_experts));
-  if (few_experts_add(cuda, *moe, moe->x.shape[0]) && skinny_products_fit(cuda, normed.args())) {
-    moe->residual = normed.residual;
+  if (few_experts_add(cuda, *moe, moe->x.shape[0]) && normed.fit_with_norm(cuda)) {
+    moe->residual = normed.residual();
     HEDDLE_RETURN_IF_ERROR(routed_moe(context, *moe));
-    HEDDLE_RETURN_IF_ERROR(skinny_products(cuda, normed.args()));
+    HEDDLE_RETURN_IF_ERROR(normed.launch_summed(cuda));
     return true;
   }
   HEDDLE_RETURN_IF_ERROR(routed_moe(context, *moe));
-  HEDDLE_RETURN_IF_ERROR(launch_each(context, chain.subspan(num_experts)));
+  HEDDLE_RETURN_IF_ERROR(normed.fit(cuda) ? normed.launch(cuda)
+                                          : launch_each(context, chain.subspan(num_experts)));
   return true;
 }
 
