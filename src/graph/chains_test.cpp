@@ -477,13 +477,14 @@ TEST_P(DeviceChainsTest, ADeltaStepIsItsThreeOps) {
     add_tensor("neg_exp_a_log", {Nv}, DType::kF32, -1);
     add_tensor("dt_bias", {Nv}, DType::kF32, 1);
     add_tensor("norm", {kDim}, DType::kF32, 1);
-    for (const int64_t B : {1, 4}) {
-      SCOPED_TRACE(fmt::format("{} sequences", B));
+    for (const auto& [B, each] : {std::pair{1, 1}, {4, 1}, {1, 4}, {4, 3}, {4, 8}}) {
+      SCOPED_TRACE(fmt::format("{} sequences of {} tokens", B, each));
+      const int64_t T = B * each;
       inputs_.clear();
       GraphBuilder g = builder();
       const Value mixed = g.apply1(
-          "causal_conv1d", {input(g, "qkv", B, C, DType::kBf16), g.weight("conv")}, {{"layer", 0}});
-      const Value a = input(g, "a", B, Nv, DType::kF32), b = input(g, "b", B, Nv, DType::kF32);
+          "causal_conv1d", {input(g, "qkv", T, C, DType::kBf16), g.weight("conv")}, {{"layer", 0}});
+      const Value a = input(g, "a", T, Nv, DType::kF32), b = input(g, "b", T, Nv, DType::kF32);
       const Value o = g.apply1("gated_delta_rule",
                                {mixed, a, b, g.weight("neg_exp_a_log"), g.weight("dt_bias")},
                                {{"num_key_heads", static_cast<double>(Nk)},
@@ -491,22 +492,24 @@ TEST_P(DeviceChainsTest, ADeltaStepIsItsThreeOps) {
                                 {"value_dim", kDim},
                                 {"layer", 0}});
       g.output(g.apply1("gated_rms_norm",
-                        {o, input(g, "z", B, Nv * kDim, DType::kBf16, 2), g.weight("norm")},
+                        {o, input(g, "z", T, Nv * kDim, DType::kBf16, 2), g.weight("norm")},
                         {{"epsilon", 1e-6}}),
                "y");
       const Graph graph = g.finish().value();
 
-      // Of four sequences one begins, one is padding, and two want snapshots.
-      const std::vector<int32_t> starts{0, 1, 2, 3, 4}, contexts{9, 0, 5, 7};
+      // Of four sequences one begins, one is padding, and two want snapshots, one of them several.
+      const std::vector<int32_t> starts{0, each, 2 * each, 3 * each, 4 * each};
+      const std::vector<int32_t> contexts{9, 0, 5, 7};
       const std::vector<int32_t> slots{3, 1, B > 1 ? -1 : 2, 5};
-      const std::vector<ops::StateSnapshot> snapshots{{.sequence = 0, .num_tokens = 1, .slot = 2},
-                                                      {.sequence = 3, .num_tokens = 1, .slot = 4}};
+      std::vector<ops::StateSnapshot> snapshots{{.sequence = 0, .num_tokens = 1, .slot = 2}};
+      if (each > 2) snapshots.push_back({.sequence = 0, .num_tokens = 3, .slot = 6});
+      if (B > 3) snapshots.push_back({.sequence = 3, .num_tokens = each, .slot = 4});
       const auto count = static_cast<size_t>(B);
       ops::ForwardContext forward;
       forward.query_start = std::span(starts).first(count + 1);
       forward.context_lens = std::span(contexts).first(count);
       forward.state_slots = std::span(slots).first(count);
-      forward.snapshots = std::span(snapshots).first(B > 3 ? 2 : 1);
+      forward.snapshots = snapshots;
       upload_batch(forward);
 
       std::vector<std::vector<Tensor>> results;
@@ -525,9 +528,11 @@ TEST_P(DeviceChainsTest, ADeltaStepIsItsThreeOps) {
              .scales = snapshot_dtype == DType::kI8 ? scales.view() : MutableTensorView()}};
         forward.state_layers = layers;
         if (own_slots) forward.snapshot_layers = snapshot_layers;
-        Tensor y = compute(graph, chained, forward, B);
+        Tensor y = compute(graph, chained, forward, T);
         EXPECT_EQ(num_taken, chained && is_hopper() ? 1 : 0);
-        if (B > 2) std::ranges::fill_n(y.view().row<Bf16>(2), y.shape()[1], Bf16());
+        if (B > 2) {  // rows of padding
+          std::ranges::fill_n(y.view().row<Bf16>(2 * each), each * y.shape()[1], Bf16());
+        }
         results.emplace_back();
         results.back().push_back(std::move(y));
         for (const ops::DeviceTensor* tensor : {&state, &window, &kept, &kept_window, &scales}) {

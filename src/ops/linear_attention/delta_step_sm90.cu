@@ -16,8 +16,10 @@ constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kWindow = 3;     // inputs that the convolution keeps
 constexpr int kMostHeads = 8;  // value heads of a key head: blocks of a cluster
+constexpr int kMostTokens = 8;
 
 static_assert(kWarps * StateRows::kWarpRows == kDim, "a block has all rows of a head");
+static_assert(kWarps >= kMostTokens, "a warp normalises a token");
 
 struct Params {
   const CudaBf16* x;
@@ -50,54 +52,82 @@ __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// One channel of the convolution: its window and weights, then its input.
+// One channel of the convolution: its window and weights, then its inputs.
+template <int kTokens>
 struct Channel {
-  float inputs[kWindow + 1];
+  float window[kWindow];
   float4 weight;
+  CudaBf16 x[kTokens];
 
   __device__ void load_window(const Params& p, int64_t slot, int64_t channel, bool fresh) {
     const float* from = p.windows + slot * p.windows_stride + channel;
 #pragma unroll
-    for (int m = 0; m < kWindow; ++m) inputs[m] = fresh ? 0.0f : from[m * p.C];
+    for (int m = 0; m < kWindow; ++m) window[m] = fresh ? 0.0f : from[m * p.C];
     weight = reinterpret_cast<const float4*>(p.conv_weight)[channel];
   }
 
-  // The convolved input, as the op of its own stores it.
-  __device__ float convolve(CudaBf16 x) {
-    inputs[kWindow] = as_float(x);
-    float sum = __fmul_rn(weight.x, inputs[0]);
-    sum = fmaf(weight.y, inputs[1], sum);
-    sum = fmaf(weight.z, inputs[2], sum);
-    sum = fmaf(weight.w, inputs[3], sum);
+  // Input i counts from the window on.
+  [[nodiscard]] __device__ float input(int i) const {
+    return i < kWindow ? window[i] : as_float(x[i - kWindow]);
+  }
+
+  // The convolved input of token t, as the op of its own stores it.
+  [[nodiscard]] __device__ float convolve(int t) const {
+    float sum = __fmul_rn(weight.x, input(t));
+    sum = fmaf(weight.y, input(t + 1), sum);
+    sum = fmaf(weight.z, input(t + 2), sum);
+    sum = fmaf(weight.w, input(t + 3), sum);
     return as_float(rounded<CudaBf16>(quick_silu(sum)));
   }
 
-  __device__ void keep(float* window, int64_t C, int64_t channel) const {
+  // The window behind token t.
+  __device__ void keep(int t, float* to, int64_t C, int64_t channel) const {
 #pragma unroll
-    for (int m = 0; m < kWindow; ++m) window[m * C + channel] = inputs[m + 1];
+    for (int m = 0; m < kWindow; ++m) to[m * C + channel] = input(t + 1 + m);
   }
 };
 
-struct Shared {
+template <int kTokens>
+__device__ inline void load_rows(const CudaBf16* from, int64_t stride, int num_tokens,
+                                 CudaBf16 (&to)[kTokens]) {
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    if (t < num_tokens) to[t] = from[t * stride];
+  }
+}
+
+struct alignas(16) SharedToken {
   float k[kDim];  // normalised
   float q[kDim];
   float v[kDim];
   float y[kDim];
-  float opening[kDim];  // of y's gate
-  float norm_weight[kDim];
+  float opening[kDim];          // of y's gate
   float sums[3][kDim / kWarp];  // k.k, q.q and k.q of the columns of a warp
-  float alpha, beta;
+  float alpha, beta, kq;
+
+  [[nodiscard]] __device__ float total(int i) const {
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < kDim / kWarp; ++w) sum += sums[i][w];
+    return sum;
+  }
+
+  [[nodiscard]] __device__ float k_factor() const { return 1.0f / sqrtf(total(0) + 1e-6f); }
+
+  [[nodiscard]] __device__ float q_factor() const {
+    return 1.0f / sqrtf(static_cast<float>(kDim)) / sqrtf(total(1) + 1e-6f);
+  }
 };
 
-// A warp normalises a head's output and writes it, eight numbers by each of 16 lanes.
-__device__ inline void write_normalised(const Params& p, const Shared& shared, CudaBf16* y,
-                                        int lane) {
+// A warp normalises a token's output and writes it, eight numbers by each of 16 lanes.
+__device__ inline void write_normalised(const Params& p, const SharedToken& token,
+                                        const float* norm_weight, CudaBf16* y, int lane) {
   const bool writes = lane < kDim / kOctet;
   float values[kOctet] = {};
   float sum = 0;
 #pragma unroll
   for (int j = 0; j < kOctet; ++j) {
-    if (writes) values[j] = as_float(rounded<CudaBf16>(shared.y[lane * kOctet + j]));
+    if (writes) values[j] = as_float(rounded<CudaBf16>(token.y[lane * kOctet + j]));
     sum = fmaf(values[j], values[j], sum);
   }
   const float scale = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(kDim) + p.epsilon);
@@ -105,14 +135,16 @@ __device__ inline void write_normalised(const Params& p, const Shared& shared, C
 #pragma unroll
   for (int j = 0; j < kOctet; ++j) {
     const int column = lane * kOctet + j;
-    values[j] = values[j] * scale * shared.norm_weight[column] * shared.opening[column];
+    values[j] = values[j] * scale * norm_weight[column] * token.opening[column];
   }
   store_octet(values, y + lane * kOctet);
 }
 
-// The first half of the threads has a column of q and one of k each, the second one of v.
+// The first half of the threads has a column of q and one of k each, the second one of v and z.
+template <int kTokens>
 __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_constant__ Params p) {
-  __shared__ Shared shared;
+  __shared__ SharedToken tokens[kTokens];
+  __shared__ float norm_weights[kDim];
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   const int64_t b = blockIdx.x / p.Nv;
   const int h = static_cast<int>(blockIdx.x) % p.Nv;
@@ -124,6 +156,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
     return;
   }
   const int64_t row = p.batch.query_start[b];
+  const int num_tokens = kTokens == 1 ? 1 : static_cast<int>(p.batch.query_start[b + 1] - row);
   const bool fresh = p.batch.context_lens[b] == 0;
 
   const bool has_keys = thread < kDim;
@@ -131,88 +164,118 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   const int64_t q_channel = key_head * kDim + column;
   const int64_t k_channel = p.Nk * kDim + q_channel;
   const int64_t v_channel = 2 * p.Nk * kDim + h * kDim + column;
-  Channel first, second;  // q and k, or v alone
+  Channel<kTokens> first, second;  // q and k, or v alone
   first.load_window(p, slot, has_keys ? q_channel : v_channel, fresh);
   if (has_keys) second.load_window(p, slot, k_channel, fresh);
   const StateRows rows(lane, warp);
   float* state = p.state + slot * p.state_stride + (int64_t{h} * kDim + rows.first) * kDim;
   StateRows::Numbers s;
   rows.load(state, fresh, s);
-  const float norm_weight = has_keys ? 0.0f : p.norm_weight[column];
+  if (!has_keys) norm_weights[column] = p.norm_weight[column];
   const float dt_bias = p.dt_bias[h];
   const float neg_exp_a_log = p.neg_exp_a_log[h];
   wait_for_inputs();
 
   const CudaBf16* x = p.x + row * p.x_stride;
-  const float a_in = thread == kDim ? p.a[row * p.a_stride + h] : 0.0f;
-  const float b_in = thread == kDim ? p.b[row * p.b_stride + h] : 0.0f;
-  const float z = has_keys ? 0.0f : as_float(p.z[row * p.z_stride + h * kDim + column]);
-  cluster_arrive();  // the window of the key head has been read
-  float q = 0;
-  float k = 0;
+  const int own_token = thread - kDim;  // whose decay the thread computes
+  const bool has_token = own_token >= 0 && own_token < num_tokens;
+  const float a_in = has_token ? p.a[(row + own_token) * p.a_stride + h] : 0.0f;
+  const float b_in = has_token ? p.b[(row + own_token) * p.b_stride + h] : 0.0f;
+  load_rows(x + (has_keys ? q_channel : v_channel), p.x_stride, num_tokens, first.x);
+  CudaBf16 z[kTokens];
   if (has_keys) {
-    q = first.convolve(x[q_channel]);
-    k = second.convolve(x[k_channel]);
-    const float kk = warp_sum(k * k), qq = warp_sum(q * q), kq = warp_sum(k * q);
-    if (lane == 0) {
-      shared.sums[0][warp] = kk;
-      shared.sums[1][warp] = qq;
-      shared.sums[2][warp] = kq;
-    }
+    load_rows(x + k_channel, p.x_stride, num_tokens, second.x);
   } else {
-    shared.v[column] = first.convolve(x[v_channel]);
-    const float opened = p.gate == NormGate::kSigmoid ? 1.0f : z;
-    shared.opening[column] = opened / (1.0f + expf(-z));
-    shared.norm_weight[column] = norm_weight;
+    load_rows(p.z + row * p.z_stride + h * kDim + column, p.z_stride, num_tokens, z);
   }
-  if (thread == kDim) {
-    const float decay = a_in + dt_bias;
-    shared.alpha = expf(neg_exp_a_log * (decay > 20.0f ? decay : log1pf(expf(decay))));
-    shared.beta = 1.0f / (1.0f + expf(-b_in));
-  }
-  __syncthreads();
-  const auto total = [&](int i) {
-    float sum = 0;
+  cluster_arrive();  // the window of the key head has been read
 #pragma unroll
-    for (int w = 0; w < kDim / kWarp; ++w) sum += shared.sums[i][w];
-    return sum;
-  };
-  const float k_factor = 1.0f / sqrtf(total(0) + 1e-6f);
-  const float q_factor = 1.0f / sqrtf(static_cast<float>(kDim)) / sqrtf(total(1) + 1e-6f);
-  if (has_keys) {
-    shared.k[column] = k * k_factor;
-    shared.q[column] = q * q_factor;
+  for (int t = 0; t < kTokens; ++t) {
+    if (t >= num_tokens) break;
+    SharedToken& token = tokens[t];
+    if (has_keys) {
+      const float q = first.convolve(t);
+      const float k = second.convolve(t);
+      token.q[column] = q;
+      token.k[column] = k;
+      const float kk = warp_sum(k * k), qq = warp_sum(q * q), kq = warp_sum(k * q);
+      if (lane == 0) {
+        token.sums[0][warp] = kk;
+        token.sums[1][warp] = qq;
+        token.sums[2][warp] = kq;
+      }
+    } else {
+      token.v[column] = first.convolve(t);
+      const float closed = as_float(z[t]);
+      token.opening[column] =
+          (p.gate == NormGate::kSigmoid ? 1.0f : closed) / (1.0f + expf(-closed));
+    }
+  }
+  if (has_token) {
+    const float decay = a_in + dt_bias;
+    tokens[own_token].alpha = expf(neg_exp_a_log * (decay > 20.0f ? decay : log1pf(expf(decay))));
+    tokens[own_token].beta = 1.0f / (1.0f + expf(-b_in));
   }
   __syncthreads();
-  rows.advance({.k = shared.k,
-                .q = shared.q,
-                .v = shared.v,
-                .alpha = shared.alpha,
-                .beta = shared.beta,
-                .kq = total(2) * k_factor * q_factor},
-               s, shared.y);
-  rows.store(state, s);
+  if (has_keys) {
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) {
+      if (t >= num_tokens) break;
+      SharedToken& token = tokens[t];
+      const float k_factor = token.k_factor(), q_factor = token.q_factor();
+      token.k[column] *= k_factor;
+      token.q[column] *= q_factor;
+      if (column == 0) token.kq = token.total(2) * k_factor * q_factor;
+    }
+  }
+  __syncthreads();
   const StateSnapshot* const snapshots = p.batch.snapshots;
   const int32_t first_snapshot = p.batch.snapshot_start[b], end = p.batch.snapshot_start[b + 1];
-  for (int32_t i = first_snapshot; i < end; ++i) {
-    rows.store_snapshot(p.snapshots, snapshots[i].slot, int64_t{h} * kDim, s);
+  int32_t snapshot = first_snapshot;
+#pragma unroll 1
+  for (int t = 0; t < num_tokens; ++t) {
+    SharedToken& token = tokens[t];
+    rows.advance({.k = token.k,
+                  .q = token.q,
+                  .v = token.v,
+                  .alpha = token.alpha,
+                  .beta = token.beta,
+                  .kq = token.kq},
+                 s, token.y);
+    for (; snapshot < end && snapshots[snapshot].num_tokens == t + 1; ++snapshot) {
+      rows.store_snapshot(p.snapshots, snapshots[snapshot].slot, int64_t{h} * kDim, s);
+    }
   }
+  rows.store(state, s);
   __syncthreads();
-  if (warp == 0) write_normalised(p, shared, p.y + row * p.y_stride + h * kDim, lane);
+  if (warp < num_tokens) {
+    write_normalised(p, tokens[warp], norm_weights, p.y + (row + warp) * p.y_stride + h * kDim,
+                     lane);
+  }
   __syncwarp();  // whose lanes wait together
   cluster_wait();
-  const auto keep_windows = [&](float* window) {
+  const auto keep_windows = [&](int t, float* window) {
     if (!has_keys) {
-      first.keep(window, p.C, v_channel);
+      first.keep(t, window, p.C, v_channel);
     } else if (keeps_keys) {
-      first.keep(window, p.C, q_channel);
-      second.keep(window, p.C, k_channel);
+      first.keep(t, window, p.C, q_channel);
+      second.keep(t, window, p.C, k_channel);
     }
   };
-  keep_windows(p.windows + slot * p.windows_stride);
-  for (int32_t i = first_snapshot; i < end; ++i) {
-    keep_windows(p.snapshot_windows + snapshots[i].slot * p.snapshot_windows_stride);
+  snapshot = first_snapshot;
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    if (t >= num_tokens) break;
+    for (; snapshot < end && snapshots[snapshot].num_tokens == t + 1; ++snapshot) {
+      keep_windows(t, p.snapshot_windows + snapshots[snapshot].slot * p.snapshot_windows_stride);
+    }
+    if (t == num_tokens - 1) keep_windows(t, p.windows + slot * p.windows_stride);
   }
+}
+
+auto kernel_of(int64_t num_tokens) -> void (*)(Params) {
+  if (num_tokens == 1) return delta_step_kernel<1>;
+  return num_tokens <= 4 ? delta_step_kernel<4> : delta_step_kernel<kMostTokens>;
 }
 
 bool is_aligned(const TensorView& x) { return reinterpret_cast<uintptr_t>(x.data) % 16 == 0; }
@@ -223,11 +286,12 @@ bool delta_step_fits(const CudaContext& context, const DeltaStepArgs& args) {
   const ForwardContext& forward = *args.conv.forward;
   const int64_t Nk = args.rule.num_key_heads, Nv = args.rule.b.shape[1];
   const int64_t at_once = int64_t{2} * context.gpu.properties().num_multiprocessors;
-  return context.gpu.properties().major == 9 && !context.exact && forward.few_rows_each() == 1 &&
-         forward.num_sequences() * Nv <= at_once && args.conv.x.dtype == DType::kBf16 &&
-         args.conv.weight.shape[1] == kWindow + 1 && args.conv.weight.dense() &&
-         is_aligned(args.conv.weight) && args.rule.key_dim == kDim && args.rule.value_dim == kDim &&
-         Nv / Nk <= kMostHeads && args.rule.a.shape[1] == Nv &&
+  const int64_t each = forward.few_rows_each();
+  return context.gpu.properties().major == 9 && !context.exact && each >= 1 &&
+         each <= kMostTokens && forward.num_sequences() * Nv <= at_once &&
+         args.conv.x.dtype == DType::kBf16 && args.conv.weight.shape[1] == kWindow + 1 &&
+         args.conv.weight.dense() && is_aligned(args.conv.weight) && args.rule.key_dim == kDim &&
+         args.rule.value_dim == kDim && Nv / Nk <= kMostHeads && args.rule.a.shape[1] == Nv &&
          args.rule.state.recurrent.row_stride % 4 == 0 && is_aligned(args.rule.state.recurrent) &&
          is_aligned(args.norm.weight) && args.norm.weight.shape[0] == kDim &&
          rows_are_aligned(args.norm.z) && rows_are_aligned(args.norm.y);
@@ -268,7 +332,7 @@ Status delta_step_cuda(CudaContext& context, const DeltaStepArgs& args) {
                       .epsilon = args.norm.epsilon,
                       .gate = args.norm.gate,
                       .batch = args.conv.forward->batch};
-  return launch(context, "delta_step", delta_step_kernel,
+  return launch(context, "delta_step", kernel_of(args.conv.forward->few_rows_each()),
                 grid_of(args.conv.forward->num_sequences() * Nv), kThreads, params, 0,
                 static_cast<unsigned>(Nv / args.rule.num_key_heads));
 }

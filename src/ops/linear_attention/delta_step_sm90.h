@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// One token of each sequence through a whole gated delta net between its products: convolution,
-// delta rule and gated norm in one launch, for decode in bf16 with heads of 128 on Hopper. The same
-// numbers as the three ops have: what goes from one to the next is rounded where they round it.
+// Few tokens of each sequence through a whole gated delta net between its products: convolution,
+// delta rule and gated norm in one launch, for decode and the verification of drafts in bf16 with
+// heads of 128 on Hopper. The same numbers as the three ops have: what goes from one to the next is
+// rounded where they round it.
 //
-// A block has a value head of a sequence. The blocks that share a key head are a cluster, since
-// each of them convolves it and one keeps its window when all have read it. States and windows are
-// loaded while the product before still runs. For as many blocks as run at once: beyond, those of
-// a cluster load, compute and store in step, and memory idles in between.
+// A block has a value head of a sequence, and takes it through its tokens. The blocks that share a
+// key head are a cluster, since each of them convolves it and one keeps its window when all have
+// read it. States and windows are loaded while the product before still runs. For as many blocks as
+// run at once: beyond, those of a cluster load, compute and store in step, and memory idles in
+// between.
 #pragma once
 
 #include "ops/context.h"
@@ -23,9 +25,10 @@ struct DeltaStepArgs {
   GatedRmsNormArgs norm;
 };
 
-// Whether the arguments have this form: every sequence has one row, bf16, a convolution of four,
-// key and value heads of 128, at most 8 value heads for a key head, one decay for a head, rows on
-// 16 bytes, and few sequences (8 of 32 heads on an H200). Depends on the step's shape alone.
+// Whether the arguments have this form: every sequence has as many rows, at most 8, bf16, a
+// convolution of four, key and value heads of 128, at most 8 value heads for a key head, one decay
+// for a head, rows on 16 bytes, and few sequences (8 of 32 heads on an H200). Depends on the step's
+// shape alone.
 [[nodiscard]] bool delta_step_fits(const CudaContext& context, const DeltaStepArgs& args);
 
 // Moves a state in and out, 8 * 128 * 128 bytes a head and sequence, and the windows of the
