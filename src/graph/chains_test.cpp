@@ -470,7 +470,7 @@ TEST_P(DeviceChainsTest, ADeltaStepIsItsThreeOps) {
 
   for (const auto& [Nk, Nv, snapshot_dtype, own_slots] :
        {Case{2, 2, DType::kF32, true}, Case{3, 6, DType::kBf16, true}, Case{1, 4, DType::kI8, true},
-        Case{2, 4, DType::kF32, false}}) {
+        Case{1, 8, DType::kBf16, true}, Case{2, 4, DType::kF32, false}}) {
     SCOPED_TRACE(fmt::format("{} key heads, {} value heads", Nk, Nv));
     const int64_t C = 2 * Nk * kDim + Nv * kDim;
     add_tensor("conv", {C, 4}, DType::kF32, 0.7f);

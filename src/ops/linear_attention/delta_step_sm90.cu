@@ -12,13 +12,13 @@ namespace heddle::ops {
 namespace {
 
 constexpr int kDim = 128;  // of keys and values
+constexpr int kOctets = kDim / kOctet;
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kWindow = 3;     // inputs that the convolution keeps
-constexpr int kMostHeads = 8;  // value heads of a key head: blocks of a cluster
+constexpr int kWindow = 3;  // inputs that the convolution keeps
 constexpr int kMostTokens = 8;
+constexpr int kMostBlocks = 8;  // of a cluster
 
-static_assert(kWarps * StateRows::kWarpRows == kDim, "a block has all rows of a head");
 static_assert(kWarps >= kMostTokens, "a warp normalises a token");
 
 struct Params {
@@ -50,6 +50,15 @@ __device__ inline void cluster_arrive() {
 
 __device__ inline void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// Writes to the shared memory of a block of the cluster, where `own` lies in this one's.
+__device__ inline void store_in_block(float* own, int block, float value) {
+  uint32_t to;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(to)
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(own))), "r"(block));
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
 }
 
 // One channel of the convolution: its window and weights, then its inputs.
@@ -103,6 +112,7 @@ struct alignas(16) SharedToken {
   float y[kDim];
   float opening[kDim];          // of y's gate
   float sums[3][kDim / kWarp];  // k.k, q.q and k.q of the columns of a warp
+  float squares[kOctets];       // of the output, of all blocks that share the head
   float alpha, beta, kq;
 
   [[nodiscard]] __device__ float total(int i) const {
@@ -119,37 +129,22 @@ struct alignas(16) SharedToken {
   }
 };
 
-// A warp normalises a token's output and writes it, eight numbers by each of 16 lanes.
-__device__ inline void write_normalised(const Params& p, const SharedToken& token,
-                                        const float* norm_weight, CudaBf16* y, int lane) {
-  const bool writes = lane < kDim / kOctet;
-  float values[kOctet] = {};
-  float sum = 0;
-#pragma unroll
-  for (int j = 0; j < kOctet; ++j) {
-    if (writes) values[j] = as_float(rounded<CudaBf16>(token.y[lane * kOctet + j]));
-    sum = fmaf(values[j], values[j], sum);
-  }
-  const float scale = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(kDim) + p.epsilon);
-  if (!writes) return;
-#pragma unroll
-  for (int j = 0; j < kOctet; ++j) {
-    const int column = lane * kOctet + j;
-    values[j] = values[j] * scale * norm_weight[column] * token.opening[column];
-  }
-  store_octet(values, y + lane * kOctet);
-}
-
-// The first half of the threads has a column of q and one of k each, the second one of v and z.
-template <int kTokens>
+// kSplit blocks share a value head. The first half of a block's threads has a column of q and one
+// of k each, of the second half as many as the block has columns of v and z one of these.
+template <int kTokens, int kSplit>
 __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_constant__ Params p) {
   __shared__ SharedToken tokens[kTokens];
   __shared__ float norm_weights[kDim];
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
-  const int64_t b = blockIdx.x / p.Nv;
-  const int h = static_cast<int>(blockIdx.x) % p.Nv;
+  using Rows = StateRows<4 / kSplit>;
+  constexpr int kRows = kWarps * Rows::kWarpRows;  // of the head: a block's
+  static_assert(kRows * kSplit == kDim);
+  const int64_t b = blockIdx.x / (p.Nv * kSplit);
+  const int part = static_cast<int>(blockIdx.x) % kSplit;
+  const int h = static_cast<int>(blockIdx.x) / kSplit % p.Nv;
   const int key_head = h * p.Nk / p.Nv;
-  const bool keeps_keys = h % (p.Nv / p.Nk) == 0;  // of the cluster
+  const int first_in_cluster = h % (p.Nv / p.Nk) * kSplit;  // of the head's blocks
+  const bool keeps_keys = first_in_cluster + part == 0;
   const int64_t slot = p.batch.state_slots[b];
   if (slot < 0) {  // padding, as all of its cluster
     wait_for_inputs();
@@ -160,18 +155,22 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   const bool fresh = p.batch.context_lens[b] == 0;
 
   const bool has_keys = thread < kDim;
-  const int column = thread % kDim;
+  const int column = thread % kDim;  // of the key head, or of the block
+  const bool has_values = !has_keys && column < kRows;
+  const int64_t first_row = int64_t{h} * kDim + part * kRows;  // of all value heads
   const int64_t q_channel = key_head * kDim + column;
   const int64_t k_channel = p.Nk * kDim + q_channel;
-  const int64_t v_channel = 2 * p.Nk * kDim + h * kDim + column;
+  const int64_t v_channel = 2 * p.Nk * kDim + first_row + column;
   Channel<kTokens> first, second;  // q and k, or v alone
-  first.load_window(p, slot, has_keys ? q_channel : v_channel, fresh);
+  if (has_keys || has_values) {
+    first.load_window(p, slot, has_keys ? q_channel : v_channel, fresh);
+  }
   if (has_keys) second.load_window(p, slot, k_channel, fresh);
-  const StateRows rows(lane, warp);
-  float* state = p.state + slot * p.state_stride + (int64_t{h} * kDim + rows.first) * kDim;
-  StateRows::Numbers s;
+  const Rows rows(lane, warp);
+  float* state = p.state + slot * p.state_stride + (first_row + rows.first) * kDim;
+  typename Rows::Numbers s;
   rows.load(state, fresh, s);
-  if (!has_keys) norm_weights[column] = p.norm_weight[column];
+  if (has_values) norm_weights[column] = p.norm_weight[part * kRows + column];
   const float dt_bias = p.dt_bias[h];
   const float neg_exp_a_log = p.neg_exp_a_log[h];
   wait_for_inputs();
@@ -181,12 +180,13 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   const bool has_token = own_token >= 0 && own_token < num_tokens;
   const float a_in = has_token ? p.a[(row + own_token) * p.a_stride + h] : 0.0f;
   const float b_in = has_token ? p.b[(row + own_token) * p.b_stride + h] : 0.0f;
-  load_rows(x + (has_keys ? q_channel : v_channel), p.x_stride, num_tokens, first.x);
   CudaBf16 z[kTokens];
   if (has_keys) {
+    load_rows(x + q_channel, p.x_stride, num_tokens, first.x);
     load_rows(x + k_channel, p.x_stride, num_tokens, second.x);
-  } else {
-    load_rows(p.z + row * p.z_stride + h * kDim + column, p.z_stride, num_tokens, z);
+  } else if (has_values) {
+    load_rows(x + v_channel, p.x_stride, num_tokens, first.x);
+    load_rows(p.z + row * p.z_stride + first_row + column, p.z_stride, num_tokens, z);
   }
   cluster_arrive();  // the window of the key head has been read
 #pragma unroll
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
         token.sums[1][warp] = qq;
         token.sums[2][warp] = kq;
       }
-    } else {
+    } else if (has_values) {
       token.v[column] = first.convolve(t);
       const float closed = as_float(z[t]);
       token.opening[column] =
@@ -243,21 +243,33 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
                   .kq = token.kq},
                  s, token.y);
     for (; snapshot < end && snapshots[snapshot].num_tokens == t + 1; ++snapshot) {
-      rows.store_snapshot(p.snapshots, snapshots[snapshot].slot, int64_t{h} * kDim, s);
+      rows.store_snapshot(p.snapshots, snapshots[snapshot].slot, first_row, s);
     }
   }
   rows.store(state, s);
   __syncthreads();
-  if (warp < num_tokens) {
-    write_normalised(p, tokens[warp], norm_weights, p.y + (row + warp) * p.y_stride + h * kDim,
-                     lane);
-  }
-  __syncwarp();  // whose lanes wait together
   cluster_wait();
+  constexpr int kOwnOctets = kRows / kOctet;
+  const bool has_octet = warp < num_tokens && lane < kOwnOctets;  // of token `warp`
+  float values[kOctet] = {};
+  if (has_octet) {
+    SharedToken& token = tokens[warp];
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < kOctet; ++j) {
+      values[j] = as_float(rounded<CudaBf16>(token.y[lane * kOctet + j]));
+      sum = fmaf(values[j], values[j], sum);
+    }
+    float* const square = &token.squares[part * kOwnOctets + lane];
+#pragma unroll
+    for (int i = 0; i < kSplit; ++i) store_in_block(square, first_in_cluster + i, sum);
+  }
+  __syncwarp();  // whose lanes arrive together
+  cluster_arrive();
   const auto keep_windows = [&](int t, float* window) {
-    if (!has_keys) {
+    if (has_values) {
       first.keep(t, window, p.C, v_channel);
-    } else if (keeps_keys) {
+    } else if (has_keys && keeps_keys) {
       first.keep(t, window, p.C, q_channel);
       second.keep(t, window, p.C, k_channel);
     }
@@ -271,11 +283,36 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
     }
     if (t == num_tokens - 1) keep_windows(t, p.windows + slot * p.windows_stride);
   }
+  __syncwarp();
+  cluster_wait();
+  if (warp >= num_tokens) return;
+  const SharedToken& token = tokens[warp];
+  const float squares = warp_sum(lane < kOctets ? token.squares[lane] : 0.0f);
+  const float scale = 1.0f / sqrtf(squares / static_cast<float>(kDim) + p.epsilon);
+  if (!has_octet) return;
+#pragma unroll
+  for (int j = 0; j < kOctet; ++j) {
+    const int own = lane * kOctet + j;
+    values[j] = values[j] * scale * norm_weights[own] * token.opening[own];
+  }
+  store_octet(values, p.y + (row + warp) * p.y_stride + first_row + lane * kOctet);
 }
 
+template <int kSplit>
 auto kernel_of(int64_t num_tokens) -> void (*)(Params) {
-  if (num_tokens == 1) return delta_step_kernel<1>;
-  return num_tokens <= 4 ? delta_step_kernel<4> : delta_step_kernel<kMostTokens>;
+  if (num_tokens == 1) return delta_step_kernel<1, kSplit>;
+  return num_tokens <= 4 ? delta_step_kernel<4, kSplit> : delta_step_kernel<kMostTokens, kSplit>;
+}
+
+// Blocks of a value head: as many as leave each multiprocessor one, which alone moves states
+// slowly.
+int64_t split_of(const CudaContext& context, int64_t num_heads, int64_t heads_per_key) {
+  int64_t split = 1;
+  while (split < 4 && num_heads * split * 2 <= context.gpu.properties().num_multiprocessors &&
+         heads_per_key * split * 2 <= kMostBlocks) {
+    split *= 2;
+  }
+  return split;
 }
 
 bool is_aligned(const TensorView& x) { return reinterpret_cast<uintptr_t>(x.data) % 16 == 0; }
@@ -291,7 +328,7 @@ bool delta_step_fits(const CudaContext& context, const DeltaStepArgs& args) {
          each <= kMostTokens && forward.num_sequences() * Nv <= at_once &&
          args.conv.x.dtype == DType::kBf16 && args.conv.weight.shape[1] == kWindow + 1 &&
          args.conv.weight.dense() && is_aligned(args.conv.weight) && args.rule.key_dim == kDim &&
-         args.rule.value_dim == kDim && Nv / Nk <= kMostHeads && args.rule.a.shape[1] == Nv &&
+         args.rule.value_dim == kDim && Nv / Nk <= kMostBlocks && args.rule.a.shape[1] == Nv &&
          args.rule.state.recurrent.row_stride % 4 == 0 && is_aligned(args.rule.state.recurrent) &&
          is_aligned(args.norm.weight) && args.norm.weight.shape[0] == kDim &&
          rows_are_aligned(args.norm.z) && rows_are_aligned(args.norm.y);
@@ -332,9 +369,16 @@ Status delta_step_cuda(CudaContext& context, const DeltaStepArgs& args) {
                       .epsilon = args.norm.epsilon,
                       .gate = args.norm.gate,
                       .batch = args.conv.forward->batch};
-  return launch(context, "delta_step", kernel_of(args.conv.forward->few_rows_each()),
-                grid_of(args.conv.forward->num_sequences() * Nv), kThreads, params, 0,
-                static_cast<unsigned>(Nv / args.rule.num_key_heads));
+  const ForwardContext& forward = *args.conv.forward;
+  const int64_t num_heads = forward.num_sequences() * Nv;
+  const int64_t heads_per_key = Nv / args.rule.num_key_heads;
+  const int64_t split = split_of(context, num_heads, heads_per_key);
+  const int64_t each = forward.few_rows_each();
+  const auto kernel = split == 4   ? kernel_of<4>(each)
+                      : split == 2 ? kernel_of<2>(each)
+                                   : kernel_of<1>(each);
+  return launch(context, "delta_step", kernel, grid_of(num_heads * split), kThreads, params, 0,
+                static_cast<unsigned>(heads_per_key * split));
 }
 
 }  // namespace heddle::ops

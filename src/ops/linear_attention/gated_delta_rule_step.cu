@@ -11,8 +11,9 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kDim = StateRows::kDim;                 // Dk
-constexpr int kRows = kWarps * StateRows::kWarpRows;  // value rows of a block
+using Rows = StateRows<4>;
+constexpr int kDim = Rows::kDim;                 // Dk
+constexpr int kRows = kWarps * Rows::kWarpRows;  // value rows of a block
 
 static_assert(kThreads == kDim, "a thread has one column of k and q");
 
@@ -92,9 +93,9 @@ __global__ void __launch_bounds__(kThreads, 4) step_kernel(const __grid_constant
   if (num_tokens == 0 || num_tokens > kStepMostTokens) return;
   const bool fresh = p.batch.context_lens[b] == 0;
 
-  const StateRows rows(lane, warp);
+  const Rows rows(lane, warp);
   float* state = p.state + slot * p.state_stride + (h * p.Dv + first_row + rows.first) * kDim;
-  StateRows::Numbers s;
+  Rows::Numbers s;
   rows.load(state, fresh, s);
   int32_t snapshot = p.batch.snapshot_start[b];
   const int32_t snapshots_end = p.batch.snapshot_start[b + 1];

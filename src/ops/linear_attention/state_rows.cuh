@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StateRows: the rows of a head's state in the registers of a warp, and one step of the gated delta
+// StateRows: rows of a head's state in the registers of a warp, and one step of the gated delta
 // rule on them. Eight lanes share a row, with four neighbouring columns of every 32, so that a warp
-// moves whole lines; a lane's 16 loads are under way together.
+// moves whole lines; all loads of a lane are under way together.
 #pragma once
 
 #include "ops/cuda/reduce.cuh"
@@ -9,12 +9,12 @@
 
 namespace heddle::ops {
 
+template <int kPasses>  // rows of a lane
 struct StateRows {
   static constexpr int kDim = 128;  // columns
   static constexpr int kLanes = 8;  // of a row
   static constexpr int kQuads = 4;  // of neighbouring columns of a row in a lane
   static constexpr int kRowsAtOnce = kWarp / kLanes;
-  static constexpr int kPasses = 4;  // rows of a lane
   static constexpr int kWarpRows = kRowsAtOnce * kPasses;
 
   using Numbers = float4[kPasses][kQuads];
