@@ -67,6 +67,8 @@ class NormedProducts {
 
   [[nodiscard]] const MutableTensorView& residual() const { return residual_; }
 
+  [[nodiscard]] const TensorView& first_weight() const { return products_[0].weight; }
+
  private:
   [[nodiscard]] SkinnyProducts products() const {
     return {.products = std::span(products_).first(ops_.size() - 1)};

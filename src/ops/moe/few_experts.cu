@@ -19,6 +19,7 @@ constexpr int kStep = kWarp * kOctet;  // columns that a warp loads at once
 constexpr int64_t kMostShared = (48 << 10) - int64_t{sizeof(ChosenExperts)};
 constexpr int64_t kShare = 3;       // the pairs are at most this part of the experts
 constexpr int kScoresPerLane = 16;  // of a warp that routes
+constexpr int64_t kFetchPiece = 4096;
 
 // The expert of all tokens, as one more of each.
 struct SharedPart {
@@ -54,6 +55,8 @@ struct Params {
   int A, H, I;
   float limit, alpha;
   SharedPart shared;
+  const std::byte* read_next;
+  int64_t fetch_bytes;  // of it
 };
 
 __device__ inline bool is_padding(const Params& p, int t) {
@@ -91,6 +94,23 @@ __device__ inline void add_octet(const uint4& w, const uint4& x, float& sum) {
   for (int j = 0; j < kOctet; ++j) sum = fmaf(values[j], weights[j], sum);
 }
 
+// Memory idles while blocks find their tokens' experts: the beginning of what the product behind
+// the experts reads comes to the second-level cache meanwhile, a part of it by each block.
+__device__ inline void fetch_next(const Params& p) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const int64_t blocks = int64_t{gridDim.x} * gridDim.y;
+  const int64_t block = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int64_t piece = block + lane * blocks; piece * kFetchPiece < p.fetch_bytes;
+       piece += kWarp * blocks) {
+    asm volatile(
+        "cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p.read_next + piece * kFetchPiece),
+        "n"(kFetchPiece)
+        : "memory");
+  }
+#endif
+}
+
 constexpr int kUpSteps = 8;  // of two rows, that a lane loads together
 
 // A row of blocks has a token, a warp every so many of its experts' hidden channels: a row of the
@@ -114,6 +134,7 @@ __global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__
   } else if (warp == 0) {
     choose_experts<kScoresPerLane>(p.scores.logits + t * p.scores.stride, p.scores.E, p.A, chosen);
   }
+  if (warp == kWarps - 1) fetch_next(p);
   if (warp > 0) {  // meanwhile
     const auto* own = reinterpret_cast<const uint4*>(p.x + t * p.x_stride);
     for (int i = static_cast<int>(threadIdx.x) - kWarp; i < p.H / kOctet; i += kThreads - kWarp) {
@@ -319,6 +340,14 @@ int64_t blocks_at_once(const CudaContext& context, int64_t T) {
   return std::max<int64_t>(1, 2 * context.gpu.properties().num_multiprocessors / T);
 }
 
+// 4 MB for a token whose experts are streamed then, of at most 32: more would not stay in the
+// cache.
+int64_t fetch_bytes(const TensorView& weight, int64_t T) {
+  if (weight.data == nullptr || !weight.dense() || !rows_are_aligned(weight)) return 0;
+  const int64_t most = std::min<int64_t>(4 * T, 32) << 20;
+  return std::min(most, weight.num_bytes()) / kFetchPiece * kFetchPiece;
+}
+
 bool shared_fits(const SharedExpert& shared, int64_t I) {
   return shared.down.dtype == DType::kBf16 && shared.down.shape[1] == I &&
          rows_are_aligned(shared.down);
@@ -382,7 +411,9 @@ Status run_few_experts(CudaContext& context, const FewExpertsArgs& args) {
                       .I = static_cast<int>(I),
                       .limit = moe.activation.limit,
                       .alpha = moe.activation.alpha,
-                      .shared = shared};
+                      .shared = shared,
+                      .read_next = moe.read_next.as<std::byte>(),
+                      .fetch_bytes = fetch_bytes(moe.read_next, T)};
   // Each processor has two blocks at once; warps go on to other rows.
   const int64_t at_once = blocks_at_once(context, T);
   const auto grid = [&](int64_t rounds) {

@@ -244,6 +244,7 @@ Result<bool> launch_before_products(Context& context, std::span<const ChainedOp>
   if (!moe) return false;
   auto& cuda = static_cast<CudaContext&>(context);
   const NormedProducts normed(chain.subspan(num_experts));
+  moe->read_next = normed.first_weight();
   if (few_experts_add(cuda, *moe, moe->x.shape[0]) && normed.fit_with_norm(cuda)) {
     moe->residual = normed.residual();
     HEDDLE_RETURN_IF_ERROR(routed_moe(context, *moe));

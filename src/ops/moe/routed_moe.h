@@ -51,6 +51,8 @@ struct RoutedMoeArgs {
   std::optional<SharedExpert> shared = {};  // CUDA only
   MutableTensorView residual = {};          // [T, H] bf16, or without memory; CUDA only, and few
                                             // tokens (few_experts.h): y is added, not written
+  TensorView read_next = {};                // a weight, or without memory: few tokens on CUDA have
+                                            // its beginning fetched while their experts are found
   const int32_t* row_sequences = nullptr;   // CUDA only: moe_route.h; y of padding may be anything
   std::span<std::byte> workspace;           // routed_moe_workspace_bytes(...) bytes, any alignment
 };
