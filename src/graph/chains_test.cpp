@@ -301,42 +301,21 @@ TEST_P(DeviceChainsTest, SharedExpertsAreAddedAsByOpsOfTheirOwn) {
 // A gate before a product, and the sum with the residual and the norm behind it, give the bits of
 // the single ops, for one row, for few and for more, which are not chained. Other ops read the norm
 // and the sum.
-TEST_P(DeviceChainsTest, ProductsTakeAlongWhatLiesBetweenThem) {
+class ProductChainsTest : public DeviceChainsTest {
+ protected:
   enum class Begin { kNorm, kProduct, kSigmoid, kSilu };
 
-  struct Case {
-    int64_t K, H, N;
-  };
-
-  for (const auto& [K, H, N] :
-       {Case{256, 512, 40}, Case{1024, 256, 8}, Case{4096, 2048, 4504}, Case{512, 3840, 304}}) {
+  void expect_bits_of_single_ops(int64_t K, int64_t H, int64_t N, std::span<const int64_t> rows) {
     add_tensor("norm", {H}, DType::kF32, 1);
     add_tensor("out", {H, K}, DType::kBf16, 0.1f);
     add_tensor("first", {N, H}, DType::kBf16, 0.1f);
     add_tensor("second", {36, H}, DType::kBf16, 0.1f);
     for (const Begin begin : {Begin::kNorm, Begin::kProduct, Begin::kSigmoid, Begin::kSilu}) {
-      for (const int64_t T : {1, 2, 3, 9, 16, 17}) {
-        const bool two = T != 3;
+      for (const int64_t T : rows) {
         SCOPED_TRACE(
             fmt::format("K = {}, H = {}, begin = {}, T = {}", K, H, static_cast<int>(begin), T));
         inputs_.clear();
-        GraphBuilder g = builder();
-        Value h = input(g, "a", T, H, DType::kBf16);
-        if (begin != Begin::kNorm) {
-          Value x = input(g, "x", T, begin == Begin::kSilu ? 2 * K : K, DType::kBf16, 2);
-          h = g.add(h, input(g, "b", T, H, DType::kBf16));  // an input is no residual
-          if (begin == Begin::kSilu) x = g.silu_mul(x);
-          if (begin == Begin::kSigmoid) {
-            x = g.mul(x, g.sigmoid(input(g, "gate", T, K, DType::kBf16, 3)));
-          }
-          h = g.add(h, g.linear(x, g.weight("out"), {}, DType::kBf16));
-        }
-        const Value y = g.rms_norm(h, "norm", 1e-6);
-        g.output(g.linear(y, g.weight("first"), {}, DType::kBf16), "first");
-        if (two) g.output(g.linear(y, g.weight("second"), {}, DType::kF32), "second");
-        g.output(y, "y");
-        if (begin != Begin::kNorm) g.output(h, "h");
-        const Graph graph = g.finish().value();
+        const Graph graph = graph_of(K, H, begin, T);
         const std::vector<Tensor> want = compute_all(graph, false, {}, T);
         const std::vector<Tensor> got = compute_all(graph, true, {}, T);
         EXPECT_EQ(num_taken, T <= 16 ? 1 : 0);
@@ -345,6 +324,45 @@ TEST_P(DeviceChainsTest, ProductsTakeAlongWhatLiesBetweenThem) {
         }
       }
     }
+  }
+
+ private:
+  Graph graph_of(int64_t K, int64_t H, Begin begin, int64_t T) {
+    GraphBuilder g = builder();
+    Value h = input(g, "a", T, H, DType::kBf16);
+    if (begin != Begin::kNorm) {
+      Value x = input(g, "x", T, begin == Begin::kSilu ? 2 * K : K, DType::kBf16, 2);
+      h = g.add(h, input(g, "b", T, H, DType::kBf16));  // an input is no residual
+      if (begin == Begin::kSilu) x = g.silu_mul(x);
+      if (begin == Begin::kSigmoid) {
+        x = g.mul(x, g.sigmoid(input(g, "gate", T, K, DType::kBf16, 3)));
+      }
+      h = g.add(h, g.linear(x, g.weight("out"), {}, DType::kBf16));
+    }
+    const Value y = g.rms_norm(h, "norm", 1e-6);
+    g.output(g.linear(y, g.weight("first"), {}, DType::kBf16), "first");
+    const bool two = T != 3;
+    if (two) g.output(g.linear(y, g.weight("second"), {}, DType::kF32), "second");
+    g.output(y, "y");
+    if (begin != Begin::kNorm) g.output(h, "h");
+    return g.finish().value();
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Cuda, ProductChainsTest, ::testing::Values(device::DeviceKind::kCuda));
+
+TEST_P(ProductChainsTest, SmallestGiveTheBitsOfSingleOps) {
+  expect_bits_of_single_ops(256, 512, 40, std::vector<int64_t>{1, 2, 3, 16});
+}
+
+TEST_P(ProductChainsTest, GiveTheBitsOfSingleOps) {
+  struct Case {
+    int64_t K, H, N;
+  };
+
+  for (const auto& [K, H, N] :
+       {Case{256, 512, 40}, Case{1024, 256, 8}, Case{4096, 2048, 4504}, Case{512, 3840, 304}}) {
+    expect_bits_of_single_ops(K, H, N, std::vector<int64_t>{1, 2, 3, 9, 16, 17});
   }
 }
 
@@ -459,25 +477,28 @@ TEST_P(DeviceChainsTest, KeysAreRotatedOnTheirWayIntoPages) {
 }
 
 // States and windows of a delta net, and its snapshots, as three ops leave them and as one does.
-TEST_P(DeviceChainsTest, ADeltaStepIsItsThreeOps) {
-  constexpr int64_t kDim = 128, kSlots = 7;
-
+class DeltaStepTest : public DeviceChainsTest {
+ protected:
   struct Case {
     int64_t Nk, Nv;
     DType snapshots;
     bool own_slots;  // false: snapshots lie in state slots
   };
 
-  for (const auto& [Nk, Nv, snapshot_dtype, own_slots] :
-       {Case{2, 2, DType::kF32, true}, Case{3, 6, DType::kBf16, true}, Case{1, 4, DType::kI8, true},
-        Case{1, 8, DType::kBf16, true}, Case{2, 4, DType::kF32, false}}) {
+  struct Step {
+    int32_t sequences, rows;  // of each
+  };
+
+  void expect_three_ops(const Case& net, std::span<const Step> steps) {
+    constexpr int64_t kDim = 128, kSlots = 7;
+    const auto& [Nk, Nv, snapshot_dtype, own_slots] = net;
     SCOPED_TRACE(fmt::format("{} key heads, {} value heads", Nk, Nv));
     const int64_t C = 2 * Nk * kDim + Nv * kDim;
     add_tensor("conv", {C, 4}, DType::kF32, 0.7f);
     add_tensor("neg_exp_a_log", {Nv}, DType::kF32, -1);
     add_tensor("dt_bias", {Nv}, DType::kF32, 1);
     add_tensor("norm", {kDim}, DType::kF32, 1);
-    for (const auto& [B, each] : {std::pair{1, 1}, {4, 1}, {1, 4}, {4, 3}, {4, 8}}) {
+    for (const auto& [B, each] : steps) {
       SCOPED_TRACE(fmt::format("{} sequences of {} tokens", B, each));
       const int64_t T = B * each;
       inputs_.clear();
@@ -545,6 +566,20 @@ TEST_P(DeviceChainsTest, ADeltaStepIsItsThreeOps) {
         EXPECT_TRUE(same_bits(results[1][i].view(), results[0][i].view())) << kNames[i];
       }
     }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Cuda, DeltaStepTest, ::testing::Values(device::DeviceKind::kCuda));
+
+TEST_P(DeltaStepTest, SmallestIsItsThreeOps) {
+  expect_three_ops({2, 4, DType::kF32, true}, std::vector<Step>{{1, 1}, {4, 3}});
+}
+
+TEST_P(DeltaStepTest, IsItsThreeOps) {
+  for (const Case& net :
+       {Case{2, 2, DType::kF32, true}, Case{3, 6, DType::kBf16, true}, Case{1, 4, DType::kI8, true},
+        Case{1, 8, DType::kBf16, true}, Case{2, 4, DType::kF32, false}}) {
+    expect_three_ops(net, std::vector<Step>{{1, 1}, {4, 1}, {1, 4}, {4, 3}, {4, 8}});
   }
 }
 
