@@ -45,7 +45,7 @@ struct SkinnyProducts {
 
 // As the ops one by one, bit for bit, but weights are read before the kernel ahead has ended: none
 // may be written by it. Floor: the weights' bytes, 12 us for 12,288 x 2,048 at 4.2 TB/s. Measured
-// on an H200: 14.4 us for one row, 15.6 for eight, and 143 and 146 for a head of 151,936 x 2,048
+// on an H200: 14.6 us for one row, 15.5 for eight, and 141 and 146 for a head of 151,936 x 2,048
 // (148).
 Status skinny_products(CudaContext& context, const SkinnyProducts& args);
 
