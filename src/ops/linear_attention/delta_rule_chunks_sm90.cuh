@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The chunked gated delta rule on Hopper (gated_delta_rule_sm90.h): what its three kernels share,
+// and their launches, in the order of an op.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda.h>
+
+#include "ops/context.h"
+#include "ops/cuda/numbers.cuh"
+#include "ops/cuda/sm90/tiles.cuh"
+#include "ops/linear_attention/snapshot_rows.cuh"
+
+namespace heddle::ops::chunked {
+
+using sm90::kTileBytes;
+
+inline constexpr int kTokens = 64;          // of a chunk
+inline constexpr int kWidth = 128;          // Dk = Dv
+inline constexpr int kMostHeadsPerKey = 8;  // value heads that read one key head
+
+// A run of at most 64 tokens of one sequence that is computed at once. A snapshot ends one.
+struct Chunk {
+  int32_t first_row;
+  int32_t num_rows;
+  int32_t snapshot_slot;  // gets the state behind this chunk, -1: none
+  int32_t unused;
+};
+
+// What prepare_chunks() leaves for scan_chunks(), of one value head of one chunk.
+struct Factors {
+  uint8_t t[kTileBytes];       // T, swizzled: row i, column j
+  uint8_t p[kTileBytes];       // P likewise
+  float value_scale[kTokens];  // exp(Gc_i) r_k,i
+  float query_scale[kTokens];  // exp(Gc_i) r_q,i
+  float key_scale[kTokens];    // exp(Gc_last - Gc_i) r_k,i
+  float state_scale;           // exp(Gc_last)
+  Chunk chunk;
+  int32_t padding[59];  // a copy starts at a multiple of 1024 bytes
+};
+
+static_assert(sizeof(Factors) == 2 * kTileBytes + 1024);
+
+struct Params {
+  DeviceBatch batch;
+  int32_t num_sequences;  // of the batch
+  int32_t num_scanned;    // of them, that have rows enough
+  int32_t num_key_heads;
+  int32_t num_value_heads;
+  const float* a;
+  const float* b;
+  const float* neg_exp_a_log;
+  const float* dt_bias;
+  int64_t a_stride, b_stride;
+  CudaBf16* y;
+  int64_t y_stride;
+  float* state;  // working slots [slots, Nv, Dv, Dk]
+  int64_t state_stride;
+  SnapshotMatrices snapshots;
+  Chunk* chunks;
+  int32_t* chunk_start;  // [num_scanned + 1]
+  int32_t* scanned;      // [num_scanned]: sequences
+  int32_t* num_listed;   // num_scanned without padding
+  Factors* factors;      // [chunk, value head]
+  CUtensorMap qkv;       // boxes of 64 rows and 64 columns
+};
+
+// Chunks of a sequence's tokens from `from` up to `to`, with no snapshot in between.
+__host__ __device__ inline int32_t chunks_between(int32_t from, int32_t to) {
+  return (to - from + kTokens - 1) / kTokens;
+}
+
+// Lists the chunks of all sequences that have rows enough.
+Status plan_chunks(CudaContext& context, const Params& params);
+
+// The factors of `num_chunks` chunks.
+Status prepare_chunks(CudaContext& context, const Params& params, int64_t num_chunks);
+
+// y, the states behind all chunks and their snapshots.
+Status scan_chunks(CudaContext& context, const Params& params);
+
+}  // namespace heddle::ops::chunked

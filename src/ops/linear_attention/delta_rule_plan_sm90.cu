@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/reduce.cuh"
+#include "ops/linear_attention/delta_rule_chunks_sm90.cuh"
+#include "ops/linear_attention/gated_delta_rule_sm90.h"
+
+namespace heddle::ops::chunked {
+
+namespace {
+
+// Rows of a sequence up to a snapshot, or behind the last one: they begin a chunk of their own.
+struct Stretch {
+  int32_t from = 0;
+  int32_t to = 0;
+  int32_t snapshot_slot = -1;
+
+  // Number i of sequence b, which has one more than snapshots; without rows behind them.
+  __device__ static Stretch of(const DeviceBatch& batch, int32_t b, int32_t i) {
+    const StateSnapshot* snapshots = batch.snapshots + batch.snapshot_start[b];
+    const int32_t num_snapshots = batch.snapshot_start[b + 1] - batch.snapshot_start[b];
+    if (i > num_snapshots) return {};
+    Stretch stretch{.from = i > 0 ? snapshots[i - 1].num_tokens : 0,
+                    .to = batch.query_start[b + 1] - batch.query_start[b]};
+    if (i < num_snapshots) {
+      stretch.to = snapshots[i].num_tokens;
+      stretch.snapshot_slot = snapshots[i].slot;
+    }
+    return stretch;
+  }
+
+  [[nodiscard]] __device__ int32_t num_chunks() const { return chunks_between(from, to); }
+};
+
+// A warp lists the chunks of a sequence; a lane looks up every 32nd stretch. Returns their number;
+// without `chunks` it only counts them.
+__device__ inline int32_t list_chunks(const DeviceBatch& batch, int32_t b, Chunk* chunks,
+                                      int lane) {
+  const int32_t first_row = batch.query_start[b];
+  const int32_t num_stretches = batch.snapshot_start[b + 1] - batch.snapshot_start[b] + 1;
+  int32_t num_chunks = 0;
+  for (int32_t first = 0; first < num_stretches; first += kWarp) {
+    const Stretch own = Stretch::of(batch, b, first + lane);
+    if (chunks == nullptr) {
+      num_chunks += __reduce_add_sync(0xffffffffu, own.num_chunks());
+      continue;
+    }
+    for (int32_t i = 0; i < min(kWarp, num_stretches - first); ++i) {
+      const Stretch stretch{.from = __shfl_sync(0xffffffffu, own.from, i),
+                            .to = __shfl_sync(0xffffffffu, own.to, i),
+                            .snapshot_slot = __shfl_sync(0xffffffffu, own.snapshot_slot, i)};
+      const int32_t count = stretch.num_chunks();
+      for (int32_t c = lane; c < count; c += kWarp) {
+        const int32_t start = stretch.from + c * kTokens;
+        chunks[num_chunks + c] = {.first_row = first_row + start,
+                                  .num_rows = min(kTokens, stretch.to - start),
+                                  .snapshot_slot = c == count - 1 ? stretch.snapshot_slot : -1};
+      }
+      num_chunks += count;
+    }
+  }
+  return num_chunks;
+}
+
+// Lists the chunks of all sequences that have rows enough: one block, a warp a sequence. Launched
+// once an op; the lists are small.
+__global__ void __launch_bounds__(1024) plan_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
+  __shared__ int32_t total;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int num_warps = static_cast<int>(blockDim.x) / kWarp;
+  if (threadIdx.x == 0) {
+    int32_t count = 0;
+    for (int32_t b = 0; b < p.num_sequences; ++b) {
+      const int32_t rows = p.batch.query_start[b + 1] - p.batch.query_start[b];
+      if (rows >= kSm90MinRows && p.batch.state_slots[b] >= 0) p.scanned[count++] = b;
+    }
+    *p.num_listed = count;
+    total = count;
+  }
+  __syncthreads();
+  for (int32_t item = warp; item < total; item += num_warps) {
+    const int32_t num_chunks = list_chunks(p.batch, p.scanned[item], nullptr, lane);
+    if (lane == 0) p.chunk_start[item + 1] = num_chunks;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    p.chunk_start[0] = 0;
+    for (int32_t item = 0; item < total; ++item) p.chunk_start[item + 1] += p.chunk_start[item];
+  }
+  __syncthreads();
+  for (int32_t item = warp; item < total; item += num_warps) {
+    list_chunks(p.batch, p.scanned[item], p.chunks + p.chunk_start[item], lane);
+  }
+}
+
+}  // namespace
+
+Status plan_chunks(CudaContext& context, const Params& params) {
+  return launch(context, "gated_delta_rule_plan", plan_kernel, 1, 1024, params);
+}
+
+}  // namespace heddle::ops::chunked
