@@ -87,7 +87,7 @@ run_suites() {
   done
 }
 
-# Initcheck is for what kernels read: padding that copies carry along is never read.
+# Initcheck looks at what kernels read, small copies among them.
 run_sanitizer() {
   fields_of() { printf ', "summary": %s' "$(quoted "$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$1")")"; }
   local tool program

@@ -83,6 +83,29 @@ TEST_P(DevicePromisesTest, SmallestCopiesAndZeroesFollowTheStream) {
   EXPECT_EQ(read(buffer.data() + 8, 4), (std::vector<char>{0, 0, 'r', 'p'}));
 }
 
+// Small copies and large ones, of whole words and with a rest, from any address.
+TEST_P(DevicePromisesTest, SmallestPinnedCopiesKeepEveryByte) {
+  constexpr int64_t kSize = 3 * 4096;
+  const Buffer buffer = device_->allocate(kSize).value();
+  const Buffer sent = device_->allocate_pinned(kSize).value();
+  const Buffer back = device_->allocate_pinned(kSize).value();
+  for (int64_t i = 0; i < kSize; ++i) sent.data()[i] = static_cast<std::byte>(i * 31 + i / 256);
+  for (const int64_t size : {1, 15, 16, 100, 4095, 4096, 4097, 8000}) {
+    for (const int64_t offset : {0, 1, 16}) {
+      ASSERT_TRUE(stream_->zero(buffer.data(), kSize).ok());
+      ASSERT_TRUE(stream_->copy(buffer.data() + offset, sent.data() + offset, size).ok());
+      ASSERT_TRUE(stream_->copy(back.data(), buffer.data(), kSize).ok());
+      ASSERT_TRUE(stream_->synchronize().ok());
+      std::vector<std::byte> want(kSize);
+      std::copy_n(sent.data() + offset, size, want.data() + offset);
+      EXPECT_TRUE(std::ranges::equal(want, back.bytes())) << size << " bytes at " << offset;
+      ASSERT_TRUE(stream_->copy(back.data() + offset, buffer.data() + offset, size).ok());
+      ASSERT_TRUE(stream_->synchronize().ok());
+      EXPECT_TRUE(std::ranges::equal(want, back.bytes())) << size << " bytes at " << offset;
+    }
+  }
+}
+
 TEST_P(DevicePromisesTest, DiscardsWholeGranulesOnly) {
   const int64_t page = host_page_bytes();
   const Buffer buffer = device_->allocate(4 * page).value();

@@ -87,6 +87,8 @@ class RuntimeGraph final : public CapturedWork {
 constexpr int64_t kMostByKernel = 4 << 10;
 constexpr int kCopyThreads = 256;
 
+// Not launched early: it begins when everything before it has ended. A kernel behind it that is
+// launched early reads the copy after it has waited (ops/cuda/launch.cuh).
 __global__ void __launch_bounds__(kCopyThreads)
     copy_kernel(std::byte* to, const std::byte* from, int num_bytes) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -107,7 +109,7 @@ cudaMemoryType memory_type(const void* at) {
   return attributes.type;
 }
 
-// Between pinned host memory and the GPU's.
+// Between pinned host memory and that of a GPU, the thread's current one.
 bool crosses(const void* to, const void* from) {
   const cudaMemoryType a = memory_type(to), b = memory_type(from);
   return (a == cudaMemoryTypeHost && b == cudaMemoryTypeDevice) ||
@@ -125,10 +127,12 @@ class RuntimeStream final : public CudaStream {
   Status copy(void* to, const void* from, int64_t num_bytes) override {
     if (num_bytes <= 0) return {};
     if (num_bytes <= kMostByKernel && crosses(to, from)) {
-      copy_kernel<<<1, kCopyThreads, 0, stream_>>>(static_cast<std::byte*>(to),
-                                                   static_cast<const std::byte*>(from),
-                                                   static_cast<int>(num_bytes));
-      return cuda_status(cudaGetLastError(), "copy");
+      const cudaLaunchConfig_t config{
+          .gridDim = dim3(1), .blockDim = dim3(kCopyThreads), .stream = stream_};
+      return cuda_status(
+          cudaLaunchKernelEx(&config, copy_kernel, static_cast<std::byte*>(to),
+                             static_cast<const std::byte*>(from), static_cast<int>(num_bytes)),
+          "copy");
     }
     return cuda_status(
         cudaMemcpyAsync(to, from, static_cast<size_t>(num_bytes), cudaMemcpyDefault, stream_),
@@ -270,10 +274,6 @@ class RuntimeDevice final : public CudaDevice {
   CudaProperties properties_;
 };
 
-// Never launched: it says for which architecture the program's kernels were compiled that run on a
-// device.
-__global__ void any_kernel() {}
-
 }  // namespace
 
 Result<int> num_cuda_devices() {
@@ -308,13 +308,14 @@ Result<std::unique_ptr<CudaDevice>> open_cuda_device(int index) {
                             .major = device.major,
                             .minor = device.minor,
                             .num_multiprocessors = device.multiProcessorCount,
+                            .shared_bytes = static_cast<int64_t>(device.sharedMemPerBlockOptin),
                             .memory_bytes = static_cast<int64_t>(device.totalGlobalMem)};
   HEDDLE_RETURN_IF_ERROR(
       cuda_status(cudaDriverGetVersion(&properties.driver_version), "cudaDriverGetVersion"));
   HEDDLE_RETURN_IF_ERROR(cuda_status(cudaSetDevice(index), "cudaSetDevice"));
-  cudaFuncAttributes code;
+  cudaFuncAttributes code;  // of any kernel: for which architecture those that run here are made
   HEDDLE_RETURN_IF_ERROR(
-      cuda_status(cudaFuncGetAttributes(&code, any_kernel), "cudaFuncGetAttributes"));
+      cuda_status(cudaFuncGetAttributes(&code, copy_kernel), "cudaFuncGetAttributes"));
   properties.kernels_start_early = code.ptxVersion >= 90;
   auto opened = std::make_unique<RuntimeDevice>(std::move(properties));
   HEDDLE_RETURN_IF_ERROR(opened->make_current());

@@ -23,6 +23,7 @@ struct CudaProperties {
   int major = 0;     // compute capability
   int minor = 0;
   int num_multiprocessors = 0;
+  int64_t shared_bytes = 0;  // that a block may have, if it asks for them
   int64_t memory_bytes = 0;
   int driver_version = 0;  // 13000: CUDA 13.0
 

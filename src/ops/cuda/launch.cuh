@@ -77,14 +77,19 @@ Status allow_shared(Kernel kernel, size_t num_bytes) {
       "cudaFuncSetAttribute");
 }
 
-// For a kernel with many loads in flight and little shared memory: its loads take room in the
-// first-level cache, which kernels before it may have left to shared memory. Measured: the first
-// product of 16 tokens' experts behind a kernel with 132 KB took 213 us on an H200, 159 like this.
+// For a kernel with many loads in flight, of which `blocks` of `shared_bytes` run on a processor:
+// its loads take room in the first-level cache, which kernels before it may have left to shared
+// memory. Measured: the first product of 16 tokens' experts behind a kernel with 132 KB took 213 us
+// on an H200, 159 like this. Where the blocks need more of it than a quarter, nothing is asked for.
 template <typename Kernel>
-Status prefer_cache(Kernel kernel) {
+Status prefer_cache(const CudaContext& context, Kernel kernel, int64_t blocks,
+                    int64_t shared_bytes) {
   constexpr int kPercentShared = 25;
+  const int64_t quarter = context.gpu.properties().shared_bytes * kPercentShared / 100;
+  const bool fits = blocks * (shared_bytes + 2048) <= quarter;  // with what is static or reserved
   return device::cuda_status(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kPercentShared),
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                           fits ? kPercentShared : cudaSharedmemCarveoutDefault),
       "cudaFuncSetAttribute");
 }
 

@@ -149,7 +149,8 @@ LinearArgs columns_of(const LinearArgs& args, int64_t first, int64_t count) {
   return part;
 }
 
-// Where skinny_products() has no form, fewer rows get a warp for each element.
+// Where skinny_products() has no form, fewer rows get a warp for each element: the library's
+// kernels are made for more.
 constexpr int64_t kMinDenseRows = 5;
 
 }  // namespace

@@ -36,8 +36,8 @@ class LinearDeviceTest : public DeviceTest {
                   {.x = x, .weight = weight, .bias = bias, .y = y, .workspace = scratch_.bytes()});
   }
 
-  // Of a sum of K products, beside the rounding of y: (K + 2) roundings of fp32, coarser ones in
-  // tensor cores, and x rounded to bf16 where the CPU has instructions for that.
+  // Of a sum of K products, beside the rounding of y: (K + 2) roundings of fp32, coarser ones where
+  // it may be made by tensor cores, and x rounded to bf16 where the CPU has instructions for that.
   double error_of_sum(int64_t K, DType weight, bool exact) {
     const bool tensor_cores = on_cuda() && !exact;
     const bool rounded = !on_cuda() && rounds_x(weight, product_options(context(exact)));

@@ -18,7 +18,7 @@ std::optional<ElementwiseArgs> gate_args(const ChainedOp& op) {
   return {};
 }
 
-// A norm and the products that read it: of one row in one launch, of few rows in two.
+// A norm and the products that read it, in one launch where the norm fits, too, else in two.
 Result<bool> launch_normed(Context& context, std::span<const ChainedOp> chain) {
   auto& cuda = static_cast<CudaContext&>(context);
   const NormedProducts normed(chain);
@@ -48,7 +48,7 @@ Result<bool> launch_product(Context& context, std::span<const ChainedOp> chain) 
   if (!skinny_products_fit(cuda, first) || !normed.fit_with_norm(cuda)) return false;
   if (!gate_fits) HEDDLE_RETURN_IF_ERROR(launch_each(context, gate_op));
   HEDDLE_RETURN_IF_ERROR(skinny_products(cuda, first));
-  HEDDLE_RETURN_IF_ERROR(normed.launch_summed(cuda));
+  HEDDLE_RETURN_IF_ERROR(normed.launch_together(cuda));
   return true;
 }
 
@@ -75,12 +75,12 @@ bool NormedProducts::fit_with_norm(const CudaContext& context) const {
 }
 
 Status NormedProducts::launch(CudaContext& context) const {
-  if (residual_.data == nullptr && fit_with_norm(context)) return launch_summed(context);
+  if (residual_.data == nullptr && fit_with_norm(context)) return launch_together(context);
   HEDDLE_RETURN_IF_ERROR(launch_each(context, ops_.first(1)));
   return skinny_products(context, products());
 }
 
-Status NormedProducts::launch_summed(CudaContext& context) const {
+Status NormedProducts::launch_together(CudaContext& context) const {
   return skinny_products(context, with_norm());
 }
 

@@ -18,7 +18,7 @@ constexpr int kGroupThreads = kWarps * kWarp;
 constexpr int kTile = 8;                    // columns of y that a group computes together
 constexpr int kStep = kWarps * 4 * kOctet;  // columns of K: four lanes of each warp have an octet
 constexpr int kPadding = 4;                 // octets behind a row of x: other banks for the next
-constexpr size_t kMostShared = 200 << 10;   // of x
+constexpr int64_t kOwnShared = 17 << 10;    // bytes that a block has beside x, at most
 
 struct Part {
   const CudaBf16* weight;
@@ -53,16 +53,16 @@ struct Params {
   int T, K, N;  // N: of all parts
 };
 
-// A block for so many rows of x, at most. With one row, two blocks of a group of warps share a
-// processor: each may give way to a block of the next kernel. With more, x should come to it once.
+// The form for at most kRows rows of x. For one row a block is one group of warps and two blocks
+// share a processor, so that the next kernel can begin where the first of them has ended. For more
+// rows a block is two groups, which share x: it comes to a processor once.
 template <int kRows>
 struct Form {
   static constexpr int kGroups = kRows == 1 ? 1 : 2;
   static constexpr int kThreads = kGroups * kGroupThreads;
-  static constexpr int kBlocks = 2 / kGroups;                  // of a processor
-  static constexpr int kGroupRows = kRows / kGroups;           // of x
-  static constexpr int kHalves = kRows <= 8 ? 1 : 2;           // eight rows of x each
-  static constexpr int kAtOnce = kRows <= 8 ? kGroupRows : 4;  // of these
+  static constexpr int kBlocks = 2 / kGroups;                       // of a processor
+  static constexpr int kHalves = kRows <= 8 ? 1 : 2;                // eight rows of x each
+  static constexpr int kAtOnce = kRows <= 8 ? kRows / kGroups : 4;  // rows that a group normalises
 
   int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
@@ -83,8 +83,12 @@ struct Form {
 };
 
 // Of T rows of x in shared memory.
-constexpr size_t bytes_of_x(int64_t T, int64_t K) {
-  return static_cast<size_t>(T * (K / kOctet + kPadding)) * sizeof(uint4);
+constexpr int64_t bytes_of_x(int64_t T, int64_t K) {
+  return T * (K / kOctet + kPadding) * static_cast<int64_t>(sizeof(uint4));
+}
+
+int64_t most_bytes_of_x(const CudaContext& context) {
+  return context.gpu.properties().shared_bytes - kOwnShared;
 }
 
 // Octets from a row of x in shared memory to the next.
@@ -126,8 +130,8 @@ struct RowsOfX<1, Prologue::kGate> : Form<1> {
   }
 };
 
-// Normalised in the steps of rms_norm(), some of a group's rows side by side. Of the blocks each
-// writes one row, too.
+// Normalised in the steps of rms_norm(), some of a group's rows side by side. Block r % gridDim.x
+// also writes row r.
 template <int kRows>
 struct RowsOfX<kRows, Prologue::kNorm> : Form<kRows> {
   using Form<kRows>::group, Form<kRows>::thread, Form<kRows>::kGroups, Form<kRows>::kAtOnce;
@@ -144,7 +148,7 @@ struct RowsOfX<kRows, Prologue::kNorm> : Form<kRows> {
 
  private:
   __device__ void fill_from(const Params& p, int first, uint4* x) const {
-    __shared__ float parts[kGroups][kAtOnce][kWarps];
+    __shared__ float square_sums[kGroups][kAtOnce][kWarps];
     const auto row_of = [&](int k) { return first + k * kGroups; };
     float sums[kAtOnce] = {};
     for (int i = thread; i < p.K / kOctet; i += kGroupThreads) {
@@ -167,13 +171,13 @@ struct RowsOfX<kRows, Prologue::kNorm> : Form<kRows> {
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       sums[k] = warp_sum(sums[k]);
-      if (thread % kWarp == 0) parts[group][k][thread / kWarp] = sums[k];
+      if (thread % kWarp == 0) square_sums[group][k][thread / kWarp] = sums[k];
     }
     this->synchronize();
     float scales[kAtOnce];
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
-      scales[k] = norm_scale(sum_of_warps(parts[group][k]), p.K, p.norm.epsilon);
+      scales[k] = norm_scale(sum_of_warps(square_sums[group][k]), p.K, p.norm.epsilon);
     }
     for (int i = thread; i < p.K / kOctet; i += kGroupThreads) {
       float own[kOctet];
@@ -249,7 +253,8 @@ class WeightStream {
   const uint4* from_;
 };
 
-// An element of y that a thread stores. What it adds is read before the weights behind it are.
+// An element of y that a thread stores. What is added to it is read when its tile begins, before
+// weights are asked for that this tile does not need.
 class Element {
  public:
   __device__ Element(const Params& p, int t, int n) : t_(t), n_(n), real_(t < p.T && n < p.N) {
@@ -293,7 +298,8 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
   using Stream = WeightStream<kRows>;
   constexpr int kHalves = Form<kRows>::kHalves;
   extern __shared__ uint4 x[];  // [T, K / 8 + kPadding]
-  __shared__ float parts[Form<kRows>::kGroups][2][kWarps][kHalves * 8][kTile];
+  __shared__ float partial_sums[Form<kRows>::kGroups][2][kWarps][kHalves * 8][kTile];
+  static_assert(sizeof(partial_sums) + (1 << 10) <= kOwnShared, "and what a prologue has");
   const RowsOfX<kRows, kPrologue> rows(p);
   const int warp = rows.thread / kWarp;
   const int lane = rows.thread % kWarp;
@@ -322,7 +328,7 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
   float sums[2][4] = {};
   int first = 0;
   int buffer = 0;
-  // Multiplies a batch and has the next one of its place loaded; false behind the last.
+  // Multiplies a batch and loads the one after the next in its place; false after the last tile.
   const auto take = [&](uint4(&batch)[Stream::kBatch]) {
 #pragma unroll
     for (int i = 0; i < Stream::kBatch; ++i) {
@@ -335,7 +341,7 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
     weights.load(batch);
     first += Stream::kBatch;
     if (first < steps) return true;
-    auto& shared = parts[rows.group][buffer];
+    auto& shared = partial_sums[rows.group][buffer];
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       float* to = &shared[warp][half * 8 + lane / 4][lane % 4 * 2];
@@ -365,10 +371,10 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
 template <int kRows, Prologue kPrologue>
 Status launch_form(CudaContext& context, const Params& params) {
   const auto kernel = skinny_kernel<kRows, kPrologue>;
-  HEDDLE_RETURN_IF_ERROR(allow_shared(kernel, kMostShared));
+  HEDDLE_RETURN_IF_ERROR(allow_shared(kernel, static_cast<size_t>(most_bytes_of_x(context))));
   const int64_t most = int64_t{Form<kRows>::kBlocks} * context.gpu.properties().num_multiprocessors;
   return launch(context, "linear", kernel, grid_of(std::min(most, ceil_div(params.N, kTile))),
-                Form<kRows>::kThreads, params, bytes_of_x(params.T, params.K));
+                Form<kRows>::kThreads, params, static_cast<size_t>(bytes_of_x(params.T, params.K)));
 }
 
 template <Prologue kPrologue>
@@ -390,7 +396,7 @@ bool skinny_products_fit(const CudaContext& context, const SkinnyProducts& args)
   const TensorView& x = args.products[0].x;
   const int64_t T = x.shape[0], K = x.shape[1];
   if (T < 1 || T > (args.gate ? 1 : kSkinnyRows) || K == 0 || K % kStep != 0 ||
-      bytes_of_x(T, K) > kMostShared) {
+      bytes_of_x(T, K) > most_bytes_of_x(context)) {
     return false;
   }
   bool has_bias = false;

@@ -40,7 +40,7 @@ struct SkinnyProducts {
 };
 
 // Whether the arguments have this form: up to kSkinnyRows rows of bf16 on 16 bytes, K a multiple of
-// 256, all of x at most 200 KB.
+// 256, x small enough for a block's shared memory (16 rows of 6,000 numbers on an H200).
 [[nodiscard]] bool skinny_products_fit(const CudaContext& context, const SkinnyProducts& args);
 
 // As the ops one by one, bit for bit, but weights are read before the kernel ahead has ended: none
@@ -62,8 +62,9 @@ class NormedProducts {
   // All ops, where the products fit.
   Status launch(CudaContext& context) const;
 
-  // The same where all fit, without the sum of an "add_rms_norm": it lies in residual().
-  Status launch_summed(CudaContext& context) const;
+  // Norm and products in one launch, where they fit. The sum of an "add_rms_norm" lies in
+  // residual() already.
+  Status launch_together(CudaContext& context) const;
 
   [[nodiscard]] const MutableTensorView& residual() const { return residual_; }
 

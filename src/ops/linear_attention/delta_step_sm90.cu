@@ -16,7 +16,7 @@ constexpr int kOctets = kDim / kOctet;
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kWindow = 3;  // inputs that the convolution keeps
-constexpr int kMostTokens = 8;
+constexpr int kMostTokens = kFewRows;
 constexpr int kMostBlocks = 8;  // of a cluster
 
 static_assert(kWarps >= kMostTokens, "a warp normalises a token");
@@ -129,15 +129,16 @@ struct alignas(16) SharedToken {
   }
 };
 
-// kSplit blocks share a value head. The first half of a block's threads has a column of q and one
-// of k each, of the second half as many as the block has columns of v and z one of these.
+// kSplit blocks share a value head, each with some of its rows. Of a block's threads the first half
+// has a column of q and of k each; of the second half as many as the block has rows have one of v
+// and of z.
 template <int kTokens, int kSplit>
 __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_constant__ Params p) {
   __shared__ SharedToken tokens[kTokens];
   __shared__ float norm_weights[kDim];
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   using Rows = StateRows<4 / kSplit>;
-  constexpr int kRows = kWarps * Rows::kWarpRows;  // of the head: a block's
+  constexpr int kRows = kWarps * Rows::kWarpRows;  // rows of the head that a block has
   static_assert(kRows * kSplit == kDim);
   const int64_t b = blockIdx.x / (p.Nv * kSplit);
   const int part = static_cast<int>(blockIdx.x) % kSplit;
@@ -188,6 +189,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
     load_rows(x + v_channel, p.x_stride, num_tokens, first.x);
     load_rows(p.z + row * p.z_stride + first_row + column, p.z_stride, num_tokens, z);
   }
+  __syncwarp();
   cluster_arrive();  // the window of the key head has been read
 #pragma unroll
   for (int t = 0; t < kTokens; ++t) {
@@ -304,8 +306,8 @@ auto kernel_of(int64_t num_tokens) -> void (*)(Params) {
   return num_tokens <= 4 ? delta_step_kernel<4, kSplit> : delta_step_kernel<kMostTokens, kSplit>;
 }
 
-// Blocks of a value head: as many as leave each multiprocessor one, which alone moves states
-// slowly.
+// Splits heads as long as every block finds a multiprocessor of its own: one alone moves a state of
+// 64 KB slowly.
 int64_t split_of(const CudaContext& context, int64_t num_heads, int64_t heads_per_key) {
   int64_t split = 1;
   while (split < 4 && num_heads * split * 2 <= context.gpu.properties().num_multiprocessors &&
@@ -325,10 +327,10 @@ bool delta_step_fits(const CudaContext& context, const DeltaStepArgs& args) {
   const int64_t at_once = int64_t{2} * context.gpu.properties().num_multiprocessors;
   const int64_t each = forward.few_rows_each();
   return context.gpu.properties().major == 9 && !context.exact && each >= 1 &&
-         each <= kMostTokens && forward.num_sequences() * Nv <= at_once &&
-         args.conv.x.dtype == DType::kBf16 && args.conv.weight.shape[1] == kWindow + 1 &&
-         args.conv.weight.dense() && is_aligned(args.conv.weight) && args.rule.key_dim == kDim &&
-         args.rule.value_dim == kDim && Nv / Nk <= kMostBlocks && args.rule.a.shape[1] == Nv &&
+         forward.num_sequences() * Nv <= at_once && args.conv.x.dtype == DType::kBf16 &&
+         args.conv.weight.shape[1] == kWindow + 1 && args.conv.weight.dense() &&
+         is_aligned(args.conv.weight) && args.rule.key_dim == kDim && args.rule.value_dim == kDim &&
+         Nv / Nk <= kMostBlocks && args.rule.a.shape[1] == Nv &&
          args.rule.state.recurrent.row_stride % 4 == 0 && is_aligned(args.rule.state.recurrent) &&
          is_aligned(args.norm.weight) && args.norm.weight.shape[0] == kDim &&
          rows_are_aligned(args.norm.z) && rows_are_aligned(args.norm.y);

@@ -26,10 +26,10 @@ struct DeltaStepArgs {
   GatedRmsNormArgs norm;
 };
 
-// Whether the arguments have this form: every sequence has as many rows, at most 8, bf16, a
-// convolution of four, key and value heads of 128, at most 8 value heads for a key head, one decay
-// for a head, rows on 16 bytes, and few sequences (8 of 32 heads on an H200). Depends on the step's
-// shape alone.
+// Whether the arguments have this form: every sequence has the same number of rows, at most 8, and
+// no tree of drafts, bf16, a convolution of four, key and value heads of 128, at most 8 value heads
+// for a key head, one decay for a head, rows on 16 bytes, and few sequences (8 of 32 heads on an
+// H200). Depends on the step's shape alone.
 [[nodiscard]] bool delta_step_fits(const CudaContext& context, const DeltaStepArgs& args);
 
 // Moves a state in and out, 8 * 128 * 128 bytes a head and sequence, half as many for each

@@ -17,9 +17,10 @@ constexpr int kThreads = kWarps * kWarp;
 constexpr int kStep = kWarp * kOctet;  // columns that a warp loads at once
 // Bytes that every kernel may have, beside the experts of its token.
 constexpr int64_t kMostShared = (48 << 10) - int64_t{sizeof(ChosenExperts)};
-constexpr int64_t kShare = 3;       // the pairs are at most this part of the experts
-constexpr int kScoresPerLane = 16;  // of a warp that routes
-constexpr int64_t kFetchPiece = 4096;
+constexpr int64_t kShare = 3;          // the pairs are at most this part of the experts
+constexpr int kScoresPerLane = 16;     // of a warp that routes
+constexpr int64_t kFetchPiece = 4096;  // bytes of one instruction
+constexpr int64_t kBlocks = 2;         // of a processor
 
 // The expert of all tokens, as one more of each.
 struct SharedPart {
@@ -95,7 +96,8 @@ __device__ inline void add_octet(const uint4& w, const uint4& x, float& sum) {
 }
 
 // Memory idles while blocks find their tokens' experts: the beginning of what the product behind
-// the experts reads comes to the second-level cache meanwhile, a part of it by each block.
+// the experts reads comes to the second-level cache meanwhile, a part of it by each block of a
+// token. Blocks of padding leave theirs out.
 __device__ inline void fetch_next(const Params& p) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const int64_t blocks = int64_t{gridDim.x} * gridDim.y;
@@ -337,11 +339,10 @@ auto down_kernel_of(int64_t steps) -> void (*)(Params) {
 
 // Of a token.
 int64_t blocks_at_once(const CudaContext& context, int64_t T) {
-  return std::max<int64_t>(1, 2 * context.gpu.properties().num_multiprocessors / T);
+  return std::max<int64_t>(1, kBlocks * context.gpu.properties().num_multiprocessors / T);
 }
 
-// 4 MB for a token whose experts are streamed then, of at most 32: more would not stay in the
-// cache.
+// 4 MB a token, whose experts are streamed then, at most 32 MB: more would not stay in the cache.
 int64_t fetch_bytes(const TensorView& weight, int64_t T) {
   if (weight.data == nullptr || !weight.dense() || !rows_are_aligned(weight)) return 0;
   const int64_t most = std::min<int64_t>(4 * T, 32) << 20;
@@ -420,12 +421,13 @@ Status run_few_experts(CudaContext& context, const FewExpertsArgs& args) {
     return dim3(static_cast<unsigned>(std::min(at_once, rounds)), static_cast<unsigned>(T));
   };
   const auto down_kernel = down_kernel_of(I / kStep);
-  HEDDLE_RETURN_IF_ERROR(prefer_cache(up_kernel));
-  HEDDLE_RETURN_IF_ERROR(prefer_cache(down_kernel));
+  const int64_t x_bytes = 2 * H, hidden_bytes = 2 * (A + 1) * I;
+  HEDDLE_RETURN_IF_ERROR(prefer_cache(context, up_kernel, kBlocks, x_bytes));
+  HEDDLE_RETURN_IF_ERROR(prefer_cache(context, down_kernel, kBlocks, hidden_bytes));
   HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up few", up_kernel, grid(ceil_div(A * I, kWarps)),
-                                kThreads, params, static_cast<size_t>(2 * H)));
+                                kThreads, params, static_cast<size_t>(x_bytes)));
   return launch(context, "moe_down few", down_kernel, grid(ceil_div(H, kWarps)), kThreads, params,
-                static_cast<size_t>(2 * (A + 1) * I));
+                static_cast<size_t>(hidden_bytes));
 }
 
 }  // namespace heddle::ops

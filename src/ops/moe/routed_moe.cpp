@@ -248,7 +248,7 @@ Result<bool> launch_before_products(Context& context, std::span<const ChainedOp>
   if (few_experts_add(cuda, *moe, moe->x.shape[0]) && normed.fit_with_norm(cuda)) {
     moe->residual = normed.residual();
     HEDDLE_RETURN_IF_ERROR(routed_moe(context, *moe));
-    HEDDLE_RETURN_IF_ERROR(normed.launch_summed(cuda));
+    HEDDLE_RETURN_IF_ERROR(normed.launch_together(cuda));
     return true;
   }
   HEDDLE_RETURN_IF_ERROR(routed_moe(context, *moe));
