@@ -83,7 +83,7 @@ class RuntimeGraph final : public CapturedWork {
 };
 
 // A copy engine begins some 4 us after the kernel before it, and the kernel behind it as long after
-// the copy. What one block moves in less goes between pinned host memory and the GPU by a kernel.
+// the copy. A kernel copies so many bytes between pinned host memory and the GPU in less than that.
 constexpr int64_t kMostByKernel = 4 << 10;
 constexpr int kCopyThreads = 256;
 

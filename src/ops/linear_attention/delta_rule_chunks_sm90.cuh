@@ -28,7 +28,7 @@ struct Chunk {
   int32_t unused;
 };
 
-// What prepare_chunks() leaves for scan_chunks(), of one value head of one chunk.
+// The results of prepare_chunks() that scan_chunks() reads, for one value head of one chunk.
 struct Factors {
   uint8_t t[kTileBytes];       // T, swizzled: row i, column j
   uint8_t p[kTileBytes];       // P likewise

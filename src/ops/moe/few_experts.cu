@@ -119,7 +119,7 @@ constexpr int kUpSteps = 8;  // of two rows, that a lane loads together
 // gate and the one of up. The first warp chooses the experts, in every block again: that takes less
 // time than to wait for a kernel that does. The loads of a row go out together, those of the next
 // row before the sums of this one are joined. Moves 4 * A * I * H bytes a token.
-__global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(kThreads, kBlocks) up_kernel(const __grid_constant__ Params p) {
   await_kernel_before();
   extern __shared__ uint4 x[];  // [H / 8]
   __shared__ ChosenExperts chosen;
@@ -219,7 +219,7 @@ __device__ inline float with_shared(const SharedPart& shared, int t, float route
 // numbers; those of several experts are loaded together, and joined together. The shared expert
 // is one after the others. Moves 2 * A * I * H bytes a token.
 template <int kSteps>
-__global__ void __launch_bounds__(kThreads, 2) down_kernel(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(kThreads, kBlocks) down_kernel(const __grid_constant__ Params p) {
   constexpr int kExperts = kDownLoads / kSteps > 0 ? kDownLoads / kSteps : 1;  // at once
   extern __shared__ uint4 hidden[];                                            // [A + 1, I / 8]
   const int t = static_cast<int>(blockIdx.y);
