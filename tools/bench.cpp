@@ -61,6 +61,8 @@ struct OfflineCommand {
   KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto;
   std::string device = "cpu";
   bool exact = false;
+  bool disable_cuda_graph = false;
+  int64_t piecewise_max_tokens = EngineOptions().piecewise_cuda_graph_max_tokens;
   int32_t threads = 0;
   std::string prefill = "512,4096";
   std::string decode_batch = "1,4,16";
@@ -113,6 +115,8 @@ Status run_offline(OfflineCommand& command) {
                                    .exact = command.exact,
                                    .rounding = rounding,
                                    .num_threads = usable_threads(command.threads),
+                                   .captures = runner::captures_of(command.disable_cuda_graph,
+                                                                   command.piecewise_max_tokens),
                                    .max_step_tokens = std::max(command.options.chunk_tokens, rows),
                                    .max_logit_rows = rows,
                                    .on_load_progress = load_progress_bar()},
@@ -125,6 +129,8 @@ Status run_offline(OfflineCommand& command) {
                        {"dtype", dtype_name},
                        {"kv_cache_dtype", to_string(pass->kv_dtype())},
                        {"exact", command.exact},
+                       {"disable_cuda_graph", command.disable_cuda_graph},
+                       {"piecewise_cuda_graph_max_tokens", command.piecewise_max_tokens},
                        {"load_format", to_string(command.load_format)},
                        {"quantization", to_string(command.quantization)},
                        {"quantize_lm_head", command.quantize_lm_head},
@@ -232,6 +238,7 @@ std::function<int()> declare_offline(Options& options) {
   declare_dtypes(options, settings->dtype, settings->kv_cache_dtype);
   options.flag("--exact", &settings->exact, "Measure exact mode");
   options.value("--device", &settings->device, kDeviceHelp);
+  declare_captures(options, settings->disable_cuda_graph, settings->piecewise_max_tokens);
   options.value("--threads", &settings->threads, ranges::kThreads,
                 "Compute threads; 0: physical cores");
   options.value("--prefill", &settings->prefill,

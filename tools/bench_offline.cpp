@@ -46,18 +46,21 @@ Status prefill(BenchSequences& sequences, int64_t sequence, std::span<const Toke
   return {};
 }
 
+// The first prompt loads kernels, the second one is captured where the device can.
+constexpr int64_t kWarmUps = 2;
+
 Result<OfflineRow> bench_prefill(runner::ForwardPass& pass, const OfflineOptions& options,
                                  int64_t count) {
   HEDDLE_ASSIGN_OR_RETURN(BenchSequences sequences,
                           BenchSequences::create(pass, {.max_tokens = count}));
   const std::vector<TokenId> ids = spread_ids(count, pass.config().vocab_size, 0);
   std::vector<double> seconds;
-  for (int64_t repeat = 0; repeat <= options.repeats; ++repeat) {
+  for (int64_t repeat = -kWarmUps; repeat < options.repeats; ++repeat) {
     sequences.restart(0);
     const double start = now_seconds();
     HEDDLE_RETURN_IF_ERROR(prefill(sequences, 0, ids, options.chunk_tokens));
     HEDDLE_RETURN_IF_ERROR(sequences.finish());
-    if (repeat > 0) seconds.push_back(now_seconds() - start);  // the first warms up
+    if (repeat >= 0) seconds.push_back(now_seconds() - start);
   }
   OfflineRow row{.what = fmt::format("prefill {}", count), .seconds = median(seconds)};
   row.tokens_per_second = static_cast<double>(count) / row.seconds;

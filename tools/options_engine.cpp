@@ -200,19 +200,17 @@ void declare_speculative_options(Options& options, SpeculativeOptions& speculati
         HEDDLE_ASSIGN_OR_RETURN(speculative.algorithm, parse_draft_algorithm(name));
         return {};
       },
-      "What drafts the next tokens: auto, the prediction head in the checkpoint where there is "
-      "one; none; ngram, from what followed the same tokens before; mtp, that head; eagle or "
+      "Source of draft tokens: auto, the prediction head in the checkpoint where there is one; "
+      "none; ngram, the tokens that followed the same ones before; mtp, that head; eagle or "
       "eagle3, a network in a folder of its own; standalone, a small model with the same "
-      "tokenizer; no text "
-      "changes");
+      "tokenizer; no text changes");
   options.parsed(
       "--speculative-draft-model-path,--model-draft", "",
       [&speculative](std::string_view folder) -> Status {
         speculative.draft_model_dir = folder;
         return {};
       },
-      "Folder of what drafts: of the network of eagle or eagle3, of the small model of standalone, "
-      "or of a "
+      "Folder of the drafter: the network of eagle or eagle3, the small model of standalone, or a "
       "prediction head that was taken out of its checkpoint");
   options.value("--speculative-num-draft-tokens", &speculative.num_draft_tokens,
                 ranges::kDraftTokens,
@@ -277,6 +275,13 @@ void declare_dtypes(Options& options, RunDtype& dtype, KvCacheDtype& kv_cache_dt
       "checkpoint says, or as the weights are");
 }
 
+void declare_captures(Options& options, bool& disable_cuda_graph, int64_t& piecewise_max_tokens) {
+  options.flag("--disable-cuda-graph", &disable_cuda_graph,
+               "On a GPU launch steps kernel by kernel, not as captured graphs");
+  options.value("--piecewise-cuda-graph-max-tokens", &piecewise_max_tokens, ranges::kCountOrNone,
+                "On a GPU capture steps with prompts of up to so many tokens, in pieces; 0: none");
+}
+
 void declare_quantization(Options& options, Quantization& quantization) {
   options.choice("--quantization", &quantization, parse_quantization,
                  {"none", "fp8", "int8", "int4", "int4-g64", "int4-g32"},
@@ -311,13 +316,16 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
 
   options.heading("Resources");
   options.value("--device", &engine.device, kDeviceHelp);
-  options.flag("--disable-cuda-graph", &engine.disable_cuda_graph,
-               "On a GPU launch decode steps kernel by kernel, not as captured graphs");
+  declare_captures(options, engine.disable_cuda_graph, engine.piecewise_cuda_graph_max_tokens);
   options.value("--threads", &engine.num_threads, ranges::kThreads,
                 "Compute threads; 0: the machine's physical cores");
   options.value("--memory-fraction", &engine.memory_fraction, ranges::kShare,
                 "Share of the memory that is free once the weights are loaded, for the pools; "
                 "default: 0.5, on a GPU 0.9");
+  options.value("--mem-fraction-static,--gpu-memory-utilization", &engine.static_memory_fraction,
+                ranges::kShare,
+                "Instead: share of all the device's memory, for weights and pools together");
+  options.excludes("--mem-fraction-static", "--memory-fraction");
   options.value("--max-total-tokens", &engine.max_total_tokens, ranges::kCountOrNone,
                 "Tokens in the cache; 0: from the memory fraction");
   options.value("--max-running-requests", &engine.max_running_requests, ranges::kCountOrNone,

@@ -56,6 +56,8 @@ struct MemoryPlan {
   int64_t shared_pool_bytes = 0;    // what the pools may use at once, where they have more ids than
                                     // memory; 0: all may be full
   int64_t activation_bytes = 0;     // the step arena and workspaces
+  int64_t device_bytes = 0;         // of a GPU: free memory that went while all this was allocated,
+                                    // as its driver counts, context and other programs included
   int64_t kv_tokens = 0;            // capacity of the KV pool
   int64_t window_tokens = 0;        // of the window pool
   std::string kv_dtype;             // what it stores keys and values in
@@ -72,6 +74,7 @@ struct MemoryPlan {
 struct EngineStats {
   int64_t num_running = 0;
   int64_t num_waiting = 0;
+  int64_t waiting_tokens = 0;  // of those that wait, as far as they are not known to be cached
   int64_t kv_tokens_used = 0;
   int64_t state_slots_used = 0;
   int64_t steps = 0;
@@ -80,7 +83,8 @@ struct EngineStats {
   int64_t decode_steps = 0;     // of all sequences, each step counted for each that decoded in it
   int64_t draft_tokens = 0;     // that steps verified
   int64_t accepted_drafts = 0;  // of these
-  double decode_tokens_per_second = 0;  // of the last 40 steps that decoded; 0 until there were
+  double decode_tokens_per_second = 0;   // of the last 40 steps that decoded; 0 until there were
+  double prefill_tokens_per_second = 0;  // of late; 0 until it is known
   double last_step_seconds_ago = 0;  // time since a step ended; 0 while nothing waits or runs, or
                                      // the engine is paused
   double stuck_after_seconds = 0;    // more than this is a sign of something wrong, judged by the
@@ -218,7 +222,7 @@ class Engine {
   virtual Status stop_recording() = 0;
 
   // Waits so long before each step is launched, 0 to 60 s: a test aid that makes a fast engine
-  // slow. What is sent to it meanwhile, cancellations too, takes effect after the wait.
+  // slow. Messages that arrive meanwhile, cancellations too, take effect after the wait.
   virtual void set_step_delay(double seconds) = 0;
 
   // Copies a moment of the engine between two steps, without stopping it. `on_done` is called

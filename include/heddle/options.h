@@ -252,8 +252,10 @@ struct EngineOptions {
   // CPU.
   std::string device = "auto";
 
-  // On a GPU decode steps are captured once and launched as a whole; true: kernel by kernel.
+  // On a GPU decode steps are captured once and launched as a whole, and steps with prompts of up
+  // to so many rows in pieces. True: all kernel by kernel.
   bool disable_cuda_graph = false;
+  int64_t piecewise_cuda_graph_max_tokens = 512;
 
   int32_t num_threads = 0;  // compute threads of the CPU; 0: the machine's physical cores
 
@@ -267,7 +269,9 @@ struct EngineOptions {
   int32_t max_queued_requests = 1024;     // waiting requests; one more is refused
   std::optional<double> memory_fraction;  // of the memory free after loading, for the pools; none:
                                           // 0.5, on a GPU 0.9
-  uint64_t random_seed = 0;               // seeds requests that bring none; 0: from the system
+  std::optional<double> static_memory_fraction;  // instead: of all the device's memory, for weights
+                                                 // and pools together
+  uint64_t random_seed = 0;       // seeds requests that bring none; 0: from the system
   double watchdog_seconds = 300;  // requests are there and no step has ended for so long, or for
                                   // longer where the steps so far were slow: what the engine was
                                   // doing is logged and the process aborts; 0: never

@@ -71,8 +71,10 @@ std::string MemoryPlan::to_string() const {
     text += fmt::format(", {} within {}", snapshot_pool_bytes > 0 ? "all" : "both",
                         size(shared_pool_bytes));
   }
-  text += fmt::format(", activations {}; at most {} requests at once", size(activation_bytes),
-                      max_running_requests);
+  text += fmt::format(", activations {}", size(activation_bytes));
+  if (device_bytes > 0)
+    text += fmt::format(", by the driver's count {} in all", size(device_bytes));
+  text += fmt::format("; at most {} requests at once", max_running_requests);
   return text;
 }
 

@@ -7,10 +7,12 @@
 //   Value o = g.linear(n, g.weight("o_proj"), {}, g.activations());
 //
 // Results have the dtype of their input, which begins with the embedding: activations(), fp32 on
-// the CPU and the run's dtype on CUDA. What a model wants in fp32 everywhere it asks for.
+// the CPU and the run's dtype on CUDA. A model asks for fp32 where it needs it on every device.
 //
 // Weights are found by name below the current scope: inside GraphScope(g, "layers.3."), "o_proj"
-// means "layers.3.o_proj". Threading: confined. Cost: no device work.
+// means "layers.3.o_proj".
+//
+// Threading: confined. Cost: no device work.
 #pragma once
 
 #include <functional>

@@ -21,6 +21,15 @@ inline Status launch_copy(ops::Context& context, const ops::LaunchArgs& args) {
   return ops::copy_rows(context, args.inputs[0], {}, args.outputs[0]);
 }
 
+// A copy, of as many rows as the batch has, if there is one.
+inline Status launch_mixer(ops::Context& context, const ops::LaunchArgs& args) {
+  const std::span<const int32_t> starts = args.forward.query_start;
+  if (!starts.empty() && starts.back() != args.inputs[0].shape[0]) {
+    return invalid_argument("mixer: other rows than the batch has");
+  }
+  return launch_copy(context, args);
+}
+
 // Adds 1 in place.
 inline Status launch_increment(ops::Context&, const ops::LaunchArgs& args) {
   const MutableTensorView& y = args.outputs[0];
@@ -44,7 +53,7 @@ inline const ops::OpRegistry& registry() {
        .effects = ops::kReadsContext | ops::kWritesState | ops::kSplit,
        .num_inputs = 1,
        .infer = infer_same_shape,
-       .launch = launch_copy},
+       .launch = launch_mixer},
       {.name = "copy_dense",
        .num_inputs = 1,
        .takes_strided_rows = false,

@@ -288,16 +288,30 @@ Graph remove_dead_code(Graph graph) {
   return graph;
 }
 
-std::vector<Segment> split_into_segments(const Graph& graph) {
-  std::vector<Segment> segments;
-  size_t begin = 0;
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    if ((graph.nodes[i].op->effects & ops::kSplit) == 0) continue;
-    if (begin < i) segments.push_back({.begin = begin, .end = i});
-    segments.push_back({.begin = i, .end = i + 1, .split = true});
-    begin = i + 1;
+std::vector<Segment> split_into_segments(const Graph& graph, std::span<const Chain> chains) {
+  const auto has_logit_rows = [&](Value value) {
+    const ops::TensorMeta& meta = graph.info(value).meta;
+    return std::ranges::any_of(meta.dims,
+                               [](const auto& dim) { return dim.symbol == ops::Symbol::kLogits; });
+  };
+  std::vector<bool> split;
+  split.reserve(graph.nodes.size());
+  for (const Node& node : graph.nodes) {
+    split.push_back((node.op->effects & ops::kSplit) != 0 ||
+                    std::ranges::any_of(node.outputs, has_logit_rows));
   }
-  if (begin < graph.nodes.size()) segments.push_back({.begin = begin, .end = graph.nodes.size()});
+  for (const Chain& chain : chains) {
+    const auto begin = split.begin() + static_cast<std::ptrdiff_t>(chain.begin);
+    const auto end = split.begin() + static_cast<std::ptrdiff_t>(chain.end());
+    if (std::find(begin, end, true) != end) std::fill(begin, end, true);
+  }
+  std::vector<Segment> segments;
+  for (size_t i = 0; i < split.size(); ++i) {
+    if (segments.empty() || segments.back().split != split[i]) {
+      segments.push_back({.begin = i, .split = split[i]});
+    }
+    segments.back().end = i + 1;
+  }
   return segments;
 }
 

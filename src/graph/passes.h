@@ -3,8 +3,10 @@
 // placement.h, the arena in memory_plan.h.
 #pragma once
 
+#include <span>
 #include <vector>
 
+#include "graph/chains.h"
 #include "graph/graph.h"
 #include "ops/registry.h"
 
@@ -35,9 +37,11 @@ struct Segment {
   bool split = false;
 };
 
-// Cuts the list of nodes at ops whose launch depends on the batch (attention, recurrence). The
-// segments between them can be captured once and replayed; each such op is a segment of its own and
-// runs eagerly. Order is kept; there are no empty segments.
-std::vector<Segment> split_into_segments(const Graph& graph);
+// Cuts the list of nodes where launches depend on more than the number of rows: at ops that depend
+// on the batch (attention, recurrence), with the chain that such an op is in, and before the rows
+// whose logits are wanted. The segments between these can be captured once for a number of rows and
+// replayed; the others, of one or more nodes, run eagerly. Order is kept; there are no empty
+// segments.
+std::vector<Segment> split_into_segments(const Graph& graph, std::span<const Chain> chains);
 
 }  // namespace heddle::graph

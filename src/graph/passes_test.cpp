@@ -2,6 +2,8 @@
 // Dead code, fusion, copy elision, split and dump, each on graphs small enough to read.
 #include "graph/passes.h"
 
+#include <array>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -157,23 +159,43 @@ TEST(CopyElision, KeepsAConcatenationOfInputsOrOfOneValueTwice) {
   EXPECT_THAT(op_names(placed.graph), ElementsAre("sigmoid", "concat", "concat"));
 }
 
-TEST(Split, GivesEverySplitOpASegmentOfItsOwnAndNoEmptyOnes) {
+// Sizes of segments, those that are split as negative numbers.
+std::vector<int> segment_sizes(const Graph& graph, std::span<const Chain> chains = {}) {
+  std::vector<int> sizes;
+  size_t begin = 0;
+  for (const Segment& segment : split_into_segments(graph, chains)) {
+    EXPECT_EQ(segment.begin, begin);
+    begin = segment.end;
+    const auto size = static_cast<int>(segment.end - segment.begin);
+    sizes.push_back(segment.split ? -size : size);
+  }
+  EXPECT_EQ(begin, graph.nodes.size());
+  return sizes;
+}
+
+TEST(Split, CutsBeforeAndAfterOpsThatDependOnTheBatch) {
   TestBuilder g;
   const Value a = g.apply1("mixer", {g.sigmoid(g.x())});
   const Value b = g.apply1("mixer", {a});
   g.output(g.sigmoid(g.sigmoid(b)), "y");
+  EXPECT_THAT(segment_sizes(finish(g)), ElementsAre(1, -2, 2));
+}
+
+TEST(Split, LeavesAChainWithSuchAnOpWhole) {
+  static constexpr std::string_view kNames[] = {"mixer", "sigmoid"};
+  static constexpr ops::OpChain kMixed[] = {{.ops = kNames}};
+  TestBuilder g;
+  const Value a = g.apply1("mixer", {g.sigmoid(g.x())});
+  g.output(g.sigmoid(g.sigmoid(a)), "y");
   const Graph graph = finish(g);
-  const std::vector<Segment> segments = split_into_segments(graph);
-  ASSERT_EQ(segments.size(), 4u);
-  const bool splits[] = {false, true, true, false};
-  const size_t ends[] = {1, 2, 3, 5};
-  size_t begin = 0;
-  for (size_t i = 0; i < segments.size(); ++i) {
-    EXPECT_EQ(segments[i].split, splits[i]);
-    EXPECT_EQ(segments[i].begin, begin);
-    EXPECT_EQ(segments[i].end, ends[i]);
-    begin = ends[i];
-  }
+  EXPECT_THAT(segment_sizes(graph, std::array{Chain{.begin = 1, .ops = kMixed}}),
+              ElementsAre(1, -2, 1));
+}
+
+TEST(Split, EndsBeforeTheRowsWhoseLogitsAreWanted) {
+  TestBuilder g;
+  g.output(g.sigmoid(g.logit_rows(g.sigmoid(g.x()))), "y");
+  EXPECT_THAT(segment_sizes(finish(g)), ElementsAre(1, -2));
 }
 
 std::string dump_of(TestBuilder& g) {

@@ -19,9 +19,9 @@ Result<Program> compile(Graph graph, const ops::OpRegistry& registry, const ops:
   }
   HEDDLE_RETURN_IF_ERROR(verify(graph).with_context("after fusion"));
   Program program{.placed = elide_copies(std::move(graph)), .largest = options.largest};
-  program.segments = split_into_segments(program.placed.graph);
   program.chains =
       find_chains(program.placed.graph, options.chains.value_or(ops::op_chains(context)));
+  program.segments = split_into_segments(program.placed.graph, program.chains);
   program.memory = plan_memory(program.placed, program.chains, options.largest, context);
   return program;
 }
@@ -48,31 +48,37 @@ void Executor::bind() {
   }
 }
 
-MutableTensorView Executor::computed_view(Value value) const {
+MutableTensorView Executor::computed_view(Value value, const ops::Extents& extents) const {
   const Placement& placement = program_.placed.placements[value.id];
   const ops::TensorMeta& meta = program_.placed.graph.info(value).meta;
   std::byte* base = arena_.data() + program_.memory.offset[placement.storage.id] +
                     bytes_of(meta.dtype, placement.column);
-  return {base, meta.dtype, meta.shape_at(extents_), program_.placed.row_stride(value)};
+  return {base, meta.dtype, meta.shape_at(extents), program_.placed.row_stride(value)};
 }
 
-void Executor::place(const ops::Extents& extents) {
-  extents_ = extents;
-  const Graph& graph = program_.placed.graph;
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    const Node& node = graph.nodes[i];
-    for (size_t j = 0; j < node.inputs.size(); ++j) {
-      const ValueInfo& info = graph.info(node.inputs[j]);
-      if (info.kind == ValueKind::kConstant) bound_[i].inputs[j] = info.constant;
-      if (info.kind == ValueKind::kComputed) bound_[i].inputs[j] = computed_view(node.inputs[j]);
-    }
-    for (size_t j = 0; j < node.outputs.size(); ++j) {
-      bound_[i].outputs[j] = computed_view(node.outputs[j]);
-    }
+void Executor::place() {
+  for (const Segment& segment : program_.segments) {
+    for (size_t i = segment.begin; i < segment.end; ++i) place(i, extents_of(segment));
   }
 }
 
-Status Executor::set_extents(const ops::Extents& extents) {
+void Executor::place(size_t i, const ops::Extents& extents) {
+  const Graph& graph = program_.placed.graph;
+  const Node& node = graph.nodes[i];
+  for (size_t j = 0; j < node.inputs.size(); ++j) {
+    const ValueInfo& info = graph.info(node.inputs[j]);
+    if (info.kind == ValueKind::kConstant) bound_[i].inputs[j] = info.constant;
+    if (info.kind == ValueKind::kComputed) {
+      bound_[i].inputs[j] = computed_view(node.inputs[j], extents);
+    }
+  }
+  for (size_t j = 0; j < node.outputs.size(); ++j) {
+    bound_[i].outputs[j] = computed_view(node.outputs[j], extents);
+  }
+}
+
+Status Executor::set_extents(const ops::Extents& extents, int64_t padding) {
+  HEDDLE_CHECK_LE(padding, extents.tokens);
   const ops::Extents& largest = program_.largest;
   if (extents.tokens > largest.tokens || extents.logits > largest.logits ||
       extents.sequences > largest.sequences) {
@@ -82,24 +88,41 @@ Status Executor::set_extents(const ops::Extents& extents) {
         extents.tokens, extents.logits, extents.sequences, largest.tokens, largest.logits,
         largest.sequences));
   }
-  if (extents.tokens != extents_.tokens || extents.logits != extents_.logits) place(extents);
+  const bool placed =
+      extents.tokens == extents_.tokens && extents.logits == extents_.logits && padding == padding_;
+  extents_ = extents;
+  padding_ = padding;
+  if (!placed) place();
   return {};
 }
 
-Status Executor::launch(ops::Context& context, const ops::ForwardContext& forward,
-                        std::span<const TensorView> inputs) {
+ops::Extents Executor::extents_of(const Segment& segment) const {
+  ops::Extents extents = extents_;
+  if (segment.split) extents.tokens -= padding_;
+  return extents;
+}
+
+void Executor::set_inputs(std::span<const TensorView> inputs) {
   const Graph& graph = program_.placed.graph;
   HEDDLE_CHECK_EQ(inputs.size(), graph.inputs.size());
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    const Node& node = graph.nodes[i];
-    for (size_t j = 0; j < node.inputs.size(); ++j) {
-      for (size_t k = 0; k < graph.inputs.size(); ++k) {
-        if (node.inputs[j] == graph.inputs[k]) bound_[i].inputs[j] = inputs[k];
+  for (const Segment& segment : program_.segments) {
+    for (size_t i = segment.begin; i < segment.end; ++i) {
+      const Node& node = graph.nodes[i];
+      for (size_t j = 0; j < node.inputs.size(); ++j) {
+        for (size_t k = 0; k < graph.inputs.size(); ++k) {
+          if (node.inputs[j] != graph.inputs[k]) continue;
+          bound_[i].inputs[j] = inputs[k];
+          bound_[i].inputs[j].shape = graph.info(node.inputs[j]).meta.shape_at(extents_of(segment));
+        }
       }
     }
   }
-  auto chain = program_.chains.begin();
-  for (size_t i = 0; i < graph.nodes.size();) {
+}
+
+Status Executor::launch(ops::Context& context, const ops::ForwardContext& forward,
+                        const Segment& nodes) {
+  auto chain = std::ranges::lower_bound(program_.chains, nodes.begin, {}, &Chain::begin);
+  for (size_t i = nodes.begin; i < nodes.end;) {
     if (chain != program_.chains.end() && chain->begin == i) {
       HEDDLE_ASSIGN_OR_RETURN(const bool launched, launch_chain(*chain, context, forward));
       if (launched) i = chain->end();
@@ -145,7 +168,7 @@ Result<bool> Executor::launch_chain(const Chain& chain, ops::Context& context,
 
 MutableTensorView Executor::output(size_t i) const {
   HEDDLE_CHECK_LT(i, program_.placed.graph.outputs.size());
-  return computed_view(program_.placed.graph.outputs[i]);
+  return computed_view(program_.placed.graph.outputs[i], extents_);
 }
 
 Status Executor::poison(device::Stream& stream, std::byte pattern) {

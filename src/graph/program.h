@@ -46,20 +46,29 @@ class Executor {
  public:
   static Result<Executor> create(Program program, device::Device& device);
 
-  // Sizes of the runs from here on. Error: kInvalidArgument for more than the program was made for.
-  Status set_extents(const ops::Extents& extents);
+  // Sizes of the runs from here on. The last `padding` of the rows stand for nothing: nodes of
+  // segments that are split do not see them; results that the others compute are not read. Error:
+  // kInvalidArgument for more than the program was made for.
+  Status set_extents(const ops::Extents& extents, int64_t padding = 0);
 
-  // Launches every node in order, those of a chain together where it can. `inputs` are in the order
-  // of Graph::inputs, with the shapes of the extents, in memory of the device. The same addresses
-  // are used whenever the extents are the same. Error: the failing node's, with its scope.
-  Status launch(ops::Context& context, const ops::ForwardContext& forward,
-                std::span<const TensorView> inputs);
+  // Sets the inputs of the launches from here on, in the order of Graph::inputs, with the shapes of
+  // the extents, in memory of the device.
+  void set_inputs(std::span<const TensorView> inputs);
 
-  // Both.
+  // All nodes of the program, as one segment.
+  [[nodiscard]] Segment whole() const { return {.end = program_.placed.graph.nodes.size()}; }
+
+  // Launches these nodes, whole() or one of Program::segments, in order, those of a chain together
+  // where it can. `forward` has as many rows as the nodes see. The same addresses are used whenever
+  // the extents are the same. Error: the failing node's, with its scope.
+  Status launch(ops::Context& context, const ops::ForwardContext& forward, const Segment& nodes);
+
+  // All of it.
   Status run(ops::Context& context, const ops::ForwardContext& forward, const ops::Extents& extents,
              std::span<const TensorView> inputs) {
     HEDDLE_RETURN_IF_ERROR(set_extents(extents));
-    return launch(context, forward, inputs);
+    set_inputs(inputs);
+    return launch(context, forward, whole());
   }
 
   // The graph's i-th output, in memory of the device; valid until the next run.
@@ -85,14 +94,18 @@ class Executor {
   [[nodiscard]] ops::LaunchArgs launch_args(size_t i, const ops::ForwardContext& forward);
 
   void bind();
-  void place(const ops::Extents& extents);
-  [[nodiscard]] MutableTensorView computed_view(Value value) const;
+  void place();
+  void place(size_t i, const ops::Extents& extents);
+  // Rows that the nodes of a segment see.
+  [[nodiscard]] ops::Extents extents_of(const Segment& segment) const;
+  [[nodiscard]] MutableTensorView computed_view(Value value, const ops::Extents& extents) const;
 
   Program program_;
   device::Buffer arena_;
   std::vector<BoundNode> bound_;
   std::vector<ops::ChainedOp> chained_;  // of a chain that is launched
   ops::Extents extents_;
+  int64_t padding_ = 0;
 };
 
 }  // namespace heddle::graph

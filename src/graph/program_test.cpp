@@ -2,6 +2,8 @@
 // Memory plan and executor.
 #include "graph/program.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <random>
@@ -20,12 +22,13 @@ namespace {
 using testing::registry;
 using testing::TestBuilder;
 
-// A random program of elementwise ops, views, concatenations, in-place changes and workspaces.
+// A random program of elementwise ops, splits, views, concatenations, in-place changes and
+// workspaces.
 Graph random_graph(TestBuilder& g, std::mt19937& random) {
   std::vector<Value> narrow = {g.x("a"), g.x("b")};
   const auto pick = [&] { return narrow[random() % narrow.size()]; };
   for (int i = 0; i < 25; ++i) {
-    switch (random() % 6) {
+    switch (random() % 7) {
       case 0:
         narrow.push_back(g.add(pick(), pick()));
         break;
@@ -41,6 +44,9 @@ Graph random_graph(TestBuilder& g, std::mt19937& random) {
         break;
       }
       case 4:
+        narrow.push_back(g.apply1("mixer", {pick()}));
+        break;
+      case 5:
         narrow.push_back(g.rms_norm(g.add(pick(), pick()), "norm", 1e-6));
         break;
       default:
@@ -51,13 +57,17 @@ Graph random_graph(TestBuilder& g, std::mt19937& random) {
   return std::move(g.finish()).value();
 }
 
-std::vector<float> run(Executor& executor, ops::Context& context, int64_t num_tokens) {
-  Tensor a({num_tokens, 8}, DType::kF32);
-  Tensor b({num_tokens, 8}, DType::kF32);
+void fill(Tensor& a, Tensor& b, int64_t num_tokens) {
   for (int64_t i = 0; i < num_tokens * 8; ++i) {
     a.span<float>()[static_cast<size_t>(i)] = std::sin(static_cast<float>(i));
     b.span<float>()[static_cast<size_t>(i)] = std::cos(static_cast<float>(i));
   }
+}
+
+std::vector<float> run(Executor& executor, ops::Context& context, int64_t num_tokens) {
+  Tensor a({num_tokens, 8}, DType::kF32);
+  Tensor b({num_tokens, 8}, DType::kF32);
+  fill(a, b, num_tokens);
   const std::array<TensorView, 2> inputs = {a.view(), b.view()};
   const Status status = executor.run(context, {}, {.tokens = num_tokens}, inputs);
   EXPECT_TRUE(status.ok()) << status.to_string();
@@ -120,6 +130,44 @@ TEST(Executor, GivesTheSameBitsFusedOrNotAndWhateverTheArenaHeld) {
       }
     }
     for (size_t i = 3; i < results.size(); ++i) EXPECT_EQ(results[i], results[i % 3]);
+  }
+}
+
+TEST(Executor, RowsOfPaddingChangeNoOtherRowAndSplitsDoNotSeeThem) {
+  constexpr int64_t kRows = 5;
+  constexpr int64_t kPadding = 4;
+  const std::array<int32_t, 2> starts{0, kRows};
+  const ops::ForwardContext batch{.query_start = starts};
+  const ops::ForwardContext padded;  // what the others see, which do not look at it here
+  device::CpuDevice cpu(1);
+  ops::CpuContext context(cpu.pool());
+  const std::unique_ptr<device::Stream> stream = cpu.create_stream().value();
+  for (uint32_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(fmt::format("seed = {}", seed));
+    std::mt19937 random(seed);
+    TestBuilder g;
+    Result<Program> program = compile(random_graph(g, random), registry(), context,
+                                      {.largest = {.tokens = kRows + kPadding, .logits = 1}});
+    ASSERT_TRUE(program.ok());
+    Result<Executor> executor = Executor::create(std::move(*program), cpu);
+    ASSERT_TRUE(executor.ok());
+    const std::vector<float> expected = run(*executor, context, kRows);
+    ASSERT_TRUE(executor->poison(*stream, std::byte{0xff}).ok());
+    Tensor a({kRows + kPadding, 8}, DType::kF32);
+    Tensor b({kRows + kPadding, 8}, DType::kF32);
+    std::ranges::fill(a.span<float>(), std::nanf(""));
+    std::ranges::fill(b.span<float>(), std::nanf(""));
+    fill(a, b, kRows);
+    const std::array<TensorView, 2> inputs = {a.view(), b.view()};
+    ASSERT_TRUE(executor->set_extents({.tokens = kRows + kPadding}, kPadding).ok());
+    executor->set_inputs(inputs);
+    for (const Segment& segment : executor->program().segments) {
+      const Status status = executor->launch(context, segment.split ? batch : padded, segment);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+    }
+    const TensorView y = executor->output(0);
+    EXPECT_EQ(y.shape[0], kRows + kPadding);
+    EXPECT_EQ(std::vector(y.as<float>(), y.as<float>() + expected.size()), expected);
   }
 }
 

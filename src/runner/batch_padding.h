@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// BatchPadding: steps whose sequences all have the same few rows get further sequences, which are
-// padding (ForwardContext::num_padding), up to a size class: few sizes occur, so that a captured
-// step serves for most.
+// BatchPadding: steps get further sequences, which are padding (ForwardContext::num_padding), up to
+// a size class: few sizes occur, so that a captured step serves for most.
 //
 // Threading: confined. Cost: O(rows + sequences); allocates only where a step is larger than any
 // before.
@@ -25,14 +24,22 @@ class BatchPadding {
     ops::ForwardContext forward;
   };
 
-  // `step` with padding, within `largest`; as it is where sequences have more rows, or not all as
-  // many. Sequences and rows depend on nothing else than theirs, wanted logits on nothing else than
-  // theirs. The result is valid until the next call.
+  // `step` with padding, within `largest`; as it is where sequences have more than few rows, or not
+  // all as many. Sequences and rows depend on nothing else than theirs, wanted logits on nothing
+  // else than theirs. The results of both are valid until the next call.
   Step pad(const Step& step, const ops::Extents& largest);
 
+  // `step` with one more sequence, which has all rows up to a class of numbers of rows; as it is
+  // where it fills one, or `largest` has no room.
+  Step pad_rows(const Step& step, const ops::Extents& largest);
+
  private:
+  // With `rows` and `sequences`, each new one of `rows_each`.
+  Step extended(const Step& step, int64_t rows, int64_t sequences, int64_t rows_each);
+
   std::vector<int32_t> ids_, positions_, query_start_, context_lens_, kv_lens_, state_slots_,
-      logit_rows_;
+      logit_rows_, tree_starts_;
+  std::vector<uint64_t> tree_masks_;
 };
 
 }  // namespace heddle::runner

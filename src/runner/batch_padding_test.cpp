@@ -2,6 +2,7 @@
 #include "runner/batch_padding.h"
 
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -54,6 +55,42 @@ TEST_F(BatchPaddingTest, AddsSequencesThatStandForNothing) {
   EXPECT_THAT(forward.kv_lens, IsEmpty());
   EXPECT_THAT(forward.state_slots, ElementsAre(1, 2, 3, -1));
   EXPECT_THAT(forward.logit_rows, ElementsAre(0, 1, 2, 3, 4, 5, 0, 0));
+}
+
+TEST_F(BatchPaddingTest, AddsRowsInOneSequenceThatStandsForNothing) {
+  BatchPadding::Step some = step(3, 6);
+  const std::vector<int32_t> starts{2, ops::kNoTree, ops::kNoTree};
+  const std::vector<uint64_t> masks(18, 1);
+  some.forward.tree_starts = starts;
+  some.forward.tree_masks = masks;
+  const BatchPadding::Step padded = padding_.pad_rows(some, largest_);
+  EXPECT_EQ(std::ssize(padded.ids), 20);
+  EXPECT_EQ(std::ssize(padded.positions), 20);
+  const ops::ForwardContext& forward = padded.forward;
+  EXPECT_EQ(forward.num_padding, 1);
+  EXPECT_THAT(forward.query_start, ElementsAre(0, 6, 12, 18, 20));
+  EXPECT_THAT(forward.context_lens, ElementsAre(5, 5, 5, 0));
+  EXPECT_THAT(forward.state_slots, ElementsAre(1, 2, 3, -1));
+  EXPECT_THAT(forward.tree_starts, ElementsAre(2, ops::kNoTree, ops::kNoTree, ops::kNoTree));
+  EXPECT_EQ(std::ssize(forward.tree_masks), 20);
+  EXPECT_EQ(forward.tree_masks.back(), 0u);
+  EXPECT_EQ(forward.logit_rows.data(), some.forward.logit_rows.data());
+}
+
+TEST_F(BatchPaddingTest, PadsRowsToFewNumbersWithinTheLargestStep) {
+  const auto rows = [&](int64_t real, const ops::Extents& largest) {
+    const BatchPadding::Step padded = padding_.pad_rows(step(1, real), largest);
+    EXPECT_EQ(padded.forward.query_start.back(), std::ssize(padded.ids));
+    return std::ssize(padded.ids);
+  };
+  const ops::Extents wide{.tokens = 1024, .sequences = 2};
+  for (const auto& [real, padded] : std::vector<std::pair<int64_t, int64_t>>{
+           {1, 4}, {4, 4}, {9, 12}, {33, 36}, {65, 72}, {129, 144}, {257, 288}, {512, 512}}) {
+    EXPECT_EQ(rows(real, wide), padded);
+  }
+  EXPECT_EQ(rows(1021, wide), 1024);
+  EXPECT_EQ(rows(61, {.tokens = 62, .sequences = 2}), 62);
+  EXPECT_EQ(rows(61, {.tokens = 64, .sequences = 1}), 61) << "no room for a sequence";
 }
 
 TEST_F(BatchPaddingTest, LeavesStepsAloneThatAreNotCaptured) {

@@ -9,19 +9,21 @@ namespace heddle::runner {
 Result<std::unique_ptr<BatchProgram>> BatchProgram::create(graph::Graph graph,
                                                            const ComputeDevice& compute,
                                                            const ops::Extents& largest,
-                                                           bool capture) {
+                                                           const Captures& captures) {
   HEDDLE_ASSIGN_OR_RETURN(graph::Program program,
                           graph::compile(std::move(graph), ops::builtin_ops(), compute.context(),
                                          {.largest = largest}));
   HEDDLE_ASSIGN_OR_RETURN(graph::Executor executor,
                           graph::Executor::create(std::move(program), compute.device()));
-  return std::unique_ptr<BatchProgram>(new BatchProgram(std::move(executor), compute, capture));
+  return std::unique_ptr<BatchProgram>(new BatchProgram(std::move(executor), compute, captures));
 }
 
-BatchProgram::BatchProgram(graph::Executor executor, const ComputeDevice& compute, bool capture)
-    : executor_(std::move(executor)),
-      compute_(&compute),
-      captures_(capture && compute.device().can_capture() && !compute.shares_memory_with_host()) {}
+BatchProgram::BatchProgram(graph::Executor executor, const ComputeDevice& compute,
+                           const Captures& captures)
+    : executor_(std::move(executor)), compute_(&compute) {
+  const bool can = compute.device().can_capture() && !compute.shares_memory_with_host();
+  captures_ = can ? captures : Captures{.decode = false, .max_prompt_rows = 0};
+}
 
 Result<std::array<TensorView, 2>> BatchProgram::upload(BatchPadding::Step& step) {
   const auto& [ids, positions, forward] = step;
@@ -58,9 +60,12 @@ Status BatchProgram::enqueue(std::span<const int32_t> ids, std::span<const int32
                              const ops::ForwardContext& batch, std::span<const TensorView> more,
                              DrawnFeed* feed) {
   HEDDLE_RETURN_IF_ERROR(ops::check_batch(batch, std::ssize(ids)));
-  const bool captures = captures_ && batch.few_rows_each() != 0;
+  const bool few = batch.few_rows_each() != 0;
+  const bool whole = captures_.decode && few;
+  const bool in_pieces = !few && std::ssize(ids) <= captures_.max_prompt_rows;
   BatchPadding::Step step{ids, positions, batch};
-  if (captures) step = padding_.pad(step, program().largest);
+  if (whole) step = padding_.pad(step, program().largest);
+  if (in_pieces) step = padding_.pad_rows(step, program().largest);
   const ops::Extents extents{.tokens = std::ssize(step.ids),
                              .logits = std::ssize(step.forward.logit_rows),
                              .sequences = step.forward.num_sequences()};
@@ -74,20 +79,29 @@ Status BatchProgram::enqueue(std::span<const int32_t> ids, std::span<const int32
     const ops::TensorMeta& meta = graph.info(graph.inputs[inputs_.size()]).meta;
     inputs_.emplace_back(input.data, input.dtype, meta.shape_at(extents), input.row_stride);
   }
-  HEDDLE_RETURN_IF_ERROR(executor_.set_extents(extents));
   real_ = {.tokens = std::ssize(ids),
            .logits = std::ssize(batch.logit_rows),
            .sequences = batch.num_sequences()};
-  const auto launch = [&] { return executor_.launch(compute_->context(), step.forward, inputs_); };
+  HEDDLE_RETURN_IF_ERROR(
+      executor_.set_extents(extents, in_pieces ? extents.tokens - real_.tokens : 0));
+  executor_.set_inputs(inputs_);
+  StepGraphs::Shape shape{.rows = extents.tokens,
+                          .input = more.empty() ? nullptr : more.front().data};
+  ops::ForwardContext unpadded = batch;
+  unpadded.batch = step.forward.batch;
+  const auto launch = [&](const graph::Segment& segment) {
+    return executor_.launch(compute_->context(), segment.split ? unpadded : step.forward, segment);
+  };
+  const graph::Segment all = executor_.whole();
   warmed_up_ = false;
-  if (!captures) return launch();
-  const Status status = step_graphs_.run(compute_->stream(),
-                                         {.rows = extents.tokens,
-                                          .sequences = extents.sequences,
-                                          .logits = extents.logits,
-                                          .page_table_width = step.forward.batch.page_table_width,
-                                          .input = more.empty() ? nullptr : more.front().data},
-                                         step.forward, launch);
+  if (!whole && !in_pieces) return launch(all);
+  if (whole) {
+    shape.sequences = extents.sequences;
+    shape.logits = extents.logits;
+    shape.page_table_width = step.forward.batch.page_table_width;
+  }
+  const auto segments = whole ? std::span(&all, 1) : std::span(program().segments);
+  const Status status = step_graphs_.run(compute_->stream(), shape, step.forward, segments, launch);
   warmed_up_ = step_graphs_.warmed_up();
   return status;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // BatchProgram: a compiled graph over the rows of a batch, whose first two inputs are token ids and
-// positions. It brings the arrays of a batch to the device, and replays steps that decode as
-// captured graphs where the device can (step_graphs.h).
+// positions. It brings the arrays of a batch to the device, and replays captured graphs where the
+// device can (step_graphs.h): steps that decode as a whole, others of not too many rows in pieces.
 //
 // Threading: confined. Cost: enqueue() allocates nothing on the CPU; elsewhere only where a step
 // has more sequences, pages or snapshots than any before.
@@ -25,10 +25,11 @@ namespace heddle::runner {
 
 class BatchProgram {
  public:
-  // The device outlives the program. `capture`: where it can.
+  // The device outlives the program.
   static Result<std::unique_ptr<BatchProgram>> create(graph::Graph graph,
                                                       const ComputeDevice& compute,
-                                                      const ops::Extents& largest, bool capture);
+                                                      const ops::Extents& largest,
+                                                      const Captures& captures);
 
   // Computes a step of ids.size() rows, without waiting. `more`: the other inputs, in memory of the
   // device, at addresses that depend on nothing but the step's shape, with memory behind them for
@@ -55,14 +56,14 @@ class BatchProgram {
   [[nodiscard]] int64_t num_captured() const { return step_graphs_.num_captured(); }
 
  private:
-  BatchProgram(graph::Executor executor, const ComputeDevice& compute, bool capture);
+  BatchProgram(graph::Executor executor, const ComputeDevice& compute, const Captures& captures);
 
   // ids and positions as the ops take them; sets step.forward.batch where launchers need it.
   Result<std::array<TensorView, 2>> upload(BatchPadding::Step& step);
 
   graph::Executor executor_;
   const ComputeDevice* compute_;
-  bool captures_;
+  Captures captures_;
   ops::DeviceBatchSizes batch_sizes_;
   std::optional<ops::DeviceBatchUpload> batch_;
   BatchPadding padding_;

@@ -111,7 +111,7 @@ Status DraftPass::compile() {
     return BatchProgram::create(
         std::move(graph), target_->compute(),
         {.tokens = max_tokens, .logits = options_.max_rows, .sequences = max_tokens},
-        options_.capture);
+        options_.captures);
   };
   HEDDLE_ASSIGN_OR_RETURN(
       first_, compiled(model_->hidden_states().size(), target_->max_step_tokens(),

@@ -28,7 +28,7 @@ struct DraftPassOptions {
   bool in_models_folder = false;  // `weights_dir` is the model's
   std::optional<checkpoint::Rounding> rounding;  // quantise at load
   int num_threads = 0;                           // for loading
-  bool capture = true;
+  Captures captures;
   int64_t max_rows = 64;  // of a step of its own, and rows with logits of any
 };
 

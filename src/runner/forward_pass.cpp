@@ -103,10 +103,11 @@ Result<ModelConstants> ForwardPass::read_constants(const std::filesystem::path& 
 
 Status ForwardPass::compile() {
   const auto lookup = [this](std::string_view name) { return find_constant(name); };
-  const ops::Extents largest{
-      .tokens = options_.max_step_tokens,
-      .logits = options_.max_logit_rows,
-      .sequences = options_.max_sequences > 0 ? options_.max_sequences : options_.max_step_tokens};
+  const ops::Extents largest{.tokens = options_.max_step_tokens,
+                             .logits = options_.max_logit_rows,
+                             .sequences = 1 +  // for padding
+                                          (options_.max_sequences > 0 ? options_.max_sequences
+                                                                      : options_.max_step_tokens)};
 
   graph::GraphBuilder g(ops::builtin_ops(), lookup, activations_);
   const ops::TensorMeta per_token(DType::kI32, {ops::SymbolicDim::of(ops::Symbol::kTokens)});
@@ -127,7 +128,7 @@ Status ForwardPass::compile() {
   }
   HEDDLE_ASSIGN_OR_RETURN(graph::Graph graph, g.finish());
   HEDDLE_ASSIGN_OR_RETURN(
-      main_, BatchProgram::create(std::move(graph), *compute_, largest, options_.capture));
+      main_, BatchProgram::create(std::move(graph), *compute_, largest, options_.captures));
   if (!options_.head_alone) return {};
 
   graph::GraphBuilder head(ops::builtin_ops(), lookup, activations_);

@@ -37,7 +37,7 @@ struct ForwardOptions {
   bool exact = false;                            // implies fp32
   std::optional<checkpoint::Rounding> rounding;  // quantise at load
   int num_threads = 0;                           // of the CPU, also for loading
-  bool capture = true;  // steps that decode, where the device can (step_graphs.h)
+  Captures captures;
   int64_t max_step_tokens = 512;
   int64_t max_logit_rows = 64;              // of one step
   int64_t max_sequences = 0;                // of one step; 0: as many as tokens

@@ -172,6 +172,13 @@ Status check_options(const EngineOptions& options) {
     return invalid_argument(
         fmt::format("memory_fraction {} is not within (0, 1]", *options.memory_fraction));
   }
+  if (const auto& share = options.static_memory_fraction; share && !(*share > 0 && *share <= 1)) {
+    return invalid_argument(fmt::format("static_memory_fraction {} is not within (0, 1]", *share));
+  }
+  if (options.memory_fraction && options.static_memory_fraction) {
+    return invalid_argument(
+        "memory_fraction and static_memory_fraction both size the pools; give one");
+  }
   return {};
 }
 
@@ -182,7 +189,9 @@ EngineOptions settled(EngineOptions options, ForwardPass& pass, const MemoryPlan
   if (options.device == "auto") options.device = kind == device::DeviceKind::kCpu ? "cpu" : "cuda";
   options.chunked_prefill_tokens =
       options.chunked_prefill_tokens.value_or(defaults.chunked_prefill_tokens);
-  options.memory_fraction = options.memory_fraction.value_or(defaults.memory_fraction);
+  if (!options.static_memory_fraction) {
+    options.memory_fraction = options.memory_fraction.value_or(defaults.memory_fraction);
+  }
   if (options.load_format == LoadFormat::kAuto) options.load_format = LoadFormat::kSafetensors;
   options.dtype = run_dtype(pass.dtype());
   options.kv_cache_dtype = kv_cache_dtype(pass.kv_dtype());
@@ -239,7 +248,13 @@ Status leave_out_drafts(Status failed, const EngineOptions& asked, ChosenDrafts&
   return {};
 }
 
+// Free memory of a GPU; 0 on the CPU, whose pools commit theirs later.
+int64_t free_bytes(const device::Device& device) {
+  return device.kind() == device::DeviceKind::kCpu ? 0 : device.available_memory_bytes();
+}
+
 Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
+  const int64_t free_before = free_bytes(chosen.compute->device());
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::ModelConfig stored,
                           models::load_config(asked.model_dir));
   HEDDLE_ASSIGN_OR_RETURN(ChosenDrafts drafts, choose_drafts(asked, stored));
@@ -264,7 +279,7 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
       .exact = options.exact,
       .rounding = rounding,
       .num_threads = options.num_threads,
-      .capture = !options.disable_cuda_graph,
+      .captures = captures_of(options.disable_cuda_graph, options.piecewise_cuda_graph_max_tokens),
       .max_step_tokens = chunk,
       .max_logit_rows = max_rows + max_draft_rows(options.speculative),
       .max_sequences = max_rows,
@@ -298,7 +313,8 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
          .in_models_folder = speculative.draft_model_dir.empty(),
          .rounding = rounding,
          .num_threads = options.num_threads,
-         .capture = !options.disable_cuda_graph,
+         .captures =
+             captures_of(options.disable_cuda_graph, options.piecewise_cuda_graph_max_tokens),
          .max_rows = max_draft_rows(speculative)},
         *pass);
     if (created.ok()) {
@@ -309,11 +325,17 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
   }
   const checkpoint::ModelConfig& config = pass->config();
   const models::CacheNeeds needs = pass->cache_needs();
+  const auto bytes_of = [](const auto& loaded) {
+    return loaded->weights().bytes_copied() + loaded->weights().bytes_in_place();
+  };
   const auto plan = [&] {
     options.speculative.algorithm = drafts.algorithm;
     if (drafts.algorithm == DraftAlgorithm::kNone) draft_needs.reset();
     return plan_pools(options, config, needs, pass->kv_dtype(),
                       {.available_bytes = pass->device().available_memory_bytes(),
+                       .total_bytes = pass->device().total_memory_bytes(),
+                       .weights_bytes = bytes_of(pass) + (draft_pass ? bytes_of(draft_pass) : 0) +
+                                        (small_model ? bytes_of(small_model) : 0),
                        .release_granule_bytes = pass->device().release_granule_bytes(),
                        .hidden_dtype = pass->activations(),
                        .defaults = defaults,
@@ -400,12 +422,14 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
                  .page_size = options.page_size,
                  .max_running_requests = sizes.max_step_sequences};
   loaded.options = settled(options, *pass, loaded.plan, loaded.info.context_length);
+  const device::Device& used = pass->device();
   HEDDLE_ASSIGN_OR_RETURN(
       loaded.runner,
       ModelRunner::create(std::move(pass), std::move(pools), sizes, planned.plan.context_length,
                           {.pass = std::move(draft_pass),
                            .small_model = std::move(small_model),
                            .simulated_acceptance = options.speculative.simulated_acceptance}));
+  loaded.plan.device_bytes = free_before - free_bytes(used);
   return loaded;
 }
 

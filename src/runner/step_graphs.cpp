@@ -15,6 +15,24 @@ namespace {
 // each of its kernels.
 constexpr size_t kMostSteps = 128;
 
+// A segment of fewer nodes costs the host as much as a graph.
+constexpr size_t kFewestNodes = 3;
+
+Status launch_all(std::span<const graph::Segment> segments, const StepGraphs::Launch& launch) {
+  for (const graph::Segment& segment : segments) HEDDLE_RETURN_IF_ERROR(launch(segment));
+  return {};
+}
+
+Result<std::unique_ptr<device::CapturedWork>> captured(device::Stream& stream,
+                                                       const graph::Segment& segment,
+                                                       const StepGraphs::Launch& launch) {
+  HEDDLE_RETURN_IF_ERROR(stream.begin_capture());
+  const Status launched = launch(segment);
+  auto work = stream.end_capture();  // ends it in any case
+  HEDDLE_RETURN_IF_ERROR(launched);
+  return work;
+}
+
 // The addresses, strides and scales that launches take of the pools.
 void list_pools(const ops::ForwardContext& forward, std::vector<uintptr_t>& pools) {
   pools.clear();
@@ -43,9 +61,10 @@ void list_pools(const ops::ForwardContext& forward, std::vector<uintptr_t>& pool
 }  // namespace
 
 Status StepGraphs::run(device::Stream& stream, const Shape& shape,
-                       const ops::ForwardContext& forward, const std::function<Status()>& launch) {
+                       const ops::ForwardContext& forward, std::span<const graph::Segment> segments,
+                       const Launch& launch) {
   warmed_up_ = false;
-  if (failed_) return launch();
+  if (failed_) return launch_all(segments, launch);
   list_pools(forward, asked_);
   if (asked_ != pools_) {
     HEDDLE_RETURN_IF_ERROR(stream.synchronize());
@@ -55,34 +74,40 @@ Status StepGraphs::run(device::Stream& stream, const Shape& shape,
   const auto [found, is_new] = steps_.try_emplace(shape);
   Step& step = found->second;
   step.last_use = ++num_runs_;
-  warmed_up_ = step.work == nullptr;
+  warmed_up_ = step.works.empty();
   if (is_new) {
     if (steps_.size() > kMostSteps) {
       HEDDLE_RETURN_IF_ERROR(stream.synchronize());
       forget_oldest();
     }
-    return launch();
+    return launch_all(segments, launch);
   }
-  if (step.work == nullptr) {
-    auto work = capture(stream, launch);
-    if (!work.ok()) {
+  if (step.works.empty()) {
+    const Status captured = capture(stream, segments, launch, step);
+    if (!captured.ok()) {
       failed_ = true;
-      log_warning("a decode step cannot be captured as a graph and is launched kernel by kernel: " +
-                  work.status().to_string());
-      return launch();
+      step.works.clear();
+      log_warning("a step cannot be captured as a graph and is launched kernel by kernel: " +
+                  captured.to_string());
+      return launch_all(segments, launch);
     }
-    step.work = std::move(*work);
   }
-  return stream.launch(*step.work);
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const device::CapturedWork* work = step.works[i].get();
+    HEDDLE_RETURN_IF_ERROR(work != nullptr ? stream.launch(*work) : launch(segments[i]));
+  }
+  return {};
 }
 
-Result<std::unique_ptr<device::CapturedWork>> StepGraphs::capture(
-    device::Stream& stream, const std::function<Status()>& launch) {
-  HEDDLE_RETURN_IF_ERROR(stream.begin_capture());
-  const Status launched = launch();
-  auto work = stream.end_capture();  // ends it in any case
-  HEDDLE_RETURN_IF_ERROR(launched);
-  return work;
+// Records only: nothing of the step is launched.
+Status StepGraphs::capture(device::Stream& stream, std::span<const graph::Segment> segments,
+                           const Launch& launch, Step& step) {
+  for (const graph::Segment& segment : segments) {
+    std::unique_ptr<device::CapturedWork>& work = step.works.emplace_back();
+    if (segment.split || segment.end - segment.begin < kFewestNodes) continue;
+    HEDDLE_ASSIGN_OR_RETURN(work, captured(stream, segment, launch));
+  }
+  return {};
 }
 
 void StepGraphs::forget_oldest() {
@@ -92,7 +117,7 @@ void StepGraphs::forget_oldest() {
 
 int64_t StepGraphs::num_captured() const {
   return std::ranges::count_if(steps_,
-                               [](const auto& entry) { return entry.second.work != nullptr; });
+                               [](const auto& entry) { return !entry.second.works.empty(); });
 }
 
 }  // namespace heddle::runner

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepGraphs: steps whose sequences all have the same few rows, captured once and launched again as
-// a whole, so that a decode step costs the host one call instead of one for each kernel.
+// StepGraphs: segments of steps, captured once and launched again, so that they cost the host one
+// call instead of one for each kernel.
+//
+// A step whose sequences all have the same few rows is one segment. Its launches depend on its
+// shape alone (forward_context.h), the arrays they read lie at addresses that depend on it alone
+// (device_batch.h), and the pools are those of the capture: a step with others forgets all. Of
+// other steps what lies between the ops that depend on the batch (graph/passes.h) depends on the
+// number of rows, and on no pool.
 //
 // A step is captured when one of its shape comes for the second time; the first one runs eagerly
-// and so chooses algorithms and loads kernels. Launches of such steps depend on their shape alone
-// (forward_context.h), the arrays they read lie at addresses that depend on it alone
-// (device_batch.h), and the pools are those of the capture: a step with others forgets all.
+// and so chooses algorithms and loads kernels.
 //
 // Threading: confined to the thread that drives the stream.
 #pragma once
@@ -15,29 +19,48 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "device/device.h"
+#include "graph/passes.h"
 #include "ops/forward_context.h"
 
 namespace heddle::runner {
+
+// The steps that are captured where the device can.
+struct Captures {
+  bool decode = true;             // steps whose sequences all have the same few rows
+  int64_t max_prompt_rows = 512;  // of any other step, which is captured in pieces; 0: none
+};
+
+// As the options of the same names say.
+[[nodiscard]] inline Captures captures_of(bool disable_cuda_graph,
+                                          int64_t piecewise_cuda_graph_max_tokens) {
+  if (disable_cuda_graph) return {.decode = false, .max_prompt_rows = 0};
+  return {.max_prompt_rows = piecewise_cuda_graph_max_tokens};
+}
 
 class StepGraphs {
  public:
   struct Shape {
     int64_t rows = 0;
-    int64_t sequences = 0;
+    int64_t sequences = 0;  // these three: 0 for a step of several segments
     int64_t logits = 0;
     int64_t page_table_width = 0;
     const void* input = nullptr;  // that it reads beside the arrays of the batch
     auto operator<=>(const Shape&) const = default;
   };
 
-  // Does what `launch` enqueues on the stream: through a captured graph, by capturing it, or by
-  // calling it. Where a capture fails, steps run eagerly from then on, and one line of the log says
-  // why. Error: that of `launch`, or kDeviceLost.
+  using Launch = std::function<Status(const graph::Segment&)>;
+
+  // Does what `launch` enqueues on the stream for each segment of the step, which are those of
+  // every step of its shape: through a captured graph, by capturing it, or by calling it, as always
+  // for split segments and those of so few nodes that a graph gains nothing. Where a capture fails,
+  // steps run eagerly from then on, and one line of the log says why. Error: that of `launch`, or
+  // kDeviceLost.
   Status run(device::Stream& stream, const Shape& shape, const ops::ForwardContext& forward,
-             const std::function<Status()>& launch);
+             std::span<const graph::Segment> segments, const Launch& launch);
 
   // Whether the last run() did not launch a step captured before, but may do so next time.
   [[nodiscard]] bool warmed_up() const { return warmed_up_; }
@@ -49,12 +72,13 @@ class StepGraphs {
 
  private:
   struct Step {
-    std::unique_ptr<device::CapturedWork> work;  // none: seen once
+    // By segment, null for those that are not captured; empty: seen once.
+    std::vector<std::unique_ptr<device::CapturedWork>> works;
     int64_t last_use = 0;
   };
 
-  Result<std::unique_ptr<device::CapturedWork>> capture(device::Stream& stream,
-                                                        const std::function<Status()>& launch);
+  static Status capture(device::Stream& stream, std::span<const graph::Segment> segments,
+                        const Launch& launch, Step& step);
   void forget_oldest();
 
   std::map<Shape, Step> steps_;

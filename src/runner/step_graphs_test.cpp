@@ -2,6 +2,7 @@
 #include "runner/step_graphs.h"
 
 #include <array>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -71,10 +72,16 @@ class StepGraphsTest : public ::testing::Test {
   void step(int64_t rows, int64_t width = 4, int64_t rows_each = 1) {
     const StepGraphs::Shape shape{
         .rows = rows, .sequences = rows / rows_each, .logits = rows, .page_table_width = width};
-    const Status status = graphs_.run(stream_, shape, forward_, [&] {
-      stream_.enqueue();
-      return launch_status_;
-    });
+    static constexpr graph::Segment kWhole{.end = 100};
+    run(shape, {&kWhole, 1});
+  }
+
+  void run(const StepGraphs::Shape& shape, std::span<const graph::Segment> segments) {
+    const Status status =
+        graphs_.run(stream_, shape, forward_, segments, [&](const graph::Segment&) {
+          stream_.enqueue();
+          return launch_status_;
+        });
     EXPECT_EQ(status.code(), launch_status_.code());
   }
 
@@ -109,6 +116,19 @@ TEST_F(StepGraphsTest, TheFirstStepsOfAShapeWarmUp) {
   EXPECT_FALSE(graphs_.warmed_up());
   step(2);
   EXPECT_TRUE(graphs_.warmed_up());
+}
+
+TEST_F(StepGraphsTest, OfSeveralSegmentsThoseAreCapturedThatAreNeitherSplitNorShort) {
+  const std::array<graph::Segment, 4> segments{{{.begin = 0, .end = 5},
+                                                {.begin = 5, .end = 15, .split = true},
+                                                {.begin = 15, .end = 17},
+                                                {.begin = 17, .end = 20}}};
+  run({.rows = 24}, segments);
+  EXPECT_EQ(std::pair(stream_.eager, stream_.replayed), std::pair(4, 0));
+  run({.rows = 24}, segments);
+  run({.rows = 24}, segments);
+  EXPECT_EQ(std::pair(stream_.eager, stream_.replayed), std::pair(4 + 2 * 2, 2 * 2));
+  EXPECT_EQ(graphs_.num_captured(), 1);
 }
 
 TEST_F(StepGraphsTest, OtherPoolsMakeAllForgotten) {

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps with prompts that are captured in pieces and padded (runner/batch_program.h): in exact mode
+// their logits are those of kernels launched one by one, bit for bit, whatever the arena held.
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "integration/on_device.h"
+#include "runner/forward_pass.h"
+#include "support/test_data.h"
+#include "verify/session.h"
+
+namespace heddle {
+namespace {
+
+using runner::LogitRows;
+using verify::Session;
+
+constexpr int64_t kUsedVocabulary = 311;  // below that of every model here
+
+// A model on the GPU, in exact mode, with three sequences.
+struct Machine {
+  static Machine create(const char* model, const runner::Captures& captures) {
+    auto device = runner::ComputeDevice::open_cuda(0, /*exact=*/true);
+    EXPECT_TRUE(device.ok()) << device.status().to_string();
+    auto pass = runner::ForwardPass::create({.model_dir = testing::repository_path(model),
+                                             .exact = true,
+                                             .captures = captures,
+                                             .max_step_tokens = 700,
+                                             .max_logit_rows = 700,
+                                             .max_sequences = 3},
+                                            std::move(*device));
+    EXPECT_TRUE(pass.ok()) << pass.status().to_string();
+    auto session = Session::create(**pass, {.num_sequences = 3, .max_tokens = 1500});
+    EXPECT_TRUE(session.ok()) << session.status().to_string();
+    return {std::move(*pass), std::move(*session)};
+  }
+
+  std::vector<float> step(std::span<const Session::Feed> feeds, LogitRows rows) {
+    const Status status = session.step(feeds, rows);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    const TensorView logits = session.logits();
+    return {logits.as<float>(), logits.as<float>() + logits.num_elements()};
+  }
+
+  // A prompt; then more of it beside a prompt of another sequence and few rows of a third one.
+  std::vector<std::vector<float>> run(int64_t rows, int64_t seed, std::byte arena) {
+    EXPECT_TRUE(pass->executor().poison(pass->stream(), arena).ok());
+    for (int64_t sequence = 0; sequence < 3; ++sequence) {
+      EXPECT_TRUE(session.reset(sequence).ok());
+    }
+    std::vector<TokenId> tokens;
+    for (int64_t i = 0; i < rows + 3; ++i) {
+      tokens.push_back(static_cast<TokenId>((i * 7919 + seed * 31) % kUsedVocabulary));
+    }
+    const std::span<const TokenId> all(tokens);
+    const auto count = static_cast<size_t>(rows);
+    const std::vector<Session::Feed> prompt{{0, all.first(count)}};
+    const std::vector<Session::Feed> mixed{
+        {0, all.first(1)}, {1, all.subspan(3, count)}, {2, all.first(3)}};
+    const std::vector<Session::Feed> behind{{0, all.first(count)}};
+    return {step(prompt, LogitRows::kAll), step(mixed, LogitRows::kSampled),
+            step(behind, LogitRows::kSampled)};
+  }
+
+  std::unique_ptr<runner::ForwardPass> pass;
+  Session session;
+};
+
+class CapturedPiecesTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(CapturedPiecesTest, GiveTheBitsOfSingleKernels) {
+  HEDDLE_DEVICE_OR_SKIP(std::string_view("cuda"));
+  Machine plain = Machine::create(GetParam(), {.decode = false, .max_prompt_rows = 0});
+  Machine captured = Machine::create(GetParam(), {});
+  // The longest first: tables that grow would make the captured steps be forgotten.
+  for (const int64_t rows : {513, 512, 511, 508, 257, 100, 64, 33, 9, 3, 1}) {
+    for (const int64_t round : {0, 1, 2}) {  // eager, captured, launched again
+      SCOPED_TRACE(fmt::format("{} rows, round {}", rows, round));
+      const auto pattern = round % 2 == 0 ? std::byte{0xff} : std::byte{0};
+      const auto expected = plain.run(rows, rows + round, pattern);
+      ASSERT_EQ(captured.run(rows, rows + round, pattern), expected);
+    }
+  }
+  EXPECT_EQ(plain.pass->num_captured(), 0);
+  EXPECT_GE(captured.pass->num_captured(), 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cuda, CapturedPiecesTest,
+                         ::testing::Values("tests/golden/qwen3_next", "tests/golden/qwen2",
+                                           "models/heddle-tiny"));
+
+}  // namespace
+}  // namespace heddle
