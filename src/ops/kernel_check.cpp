@@ -1,185 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/kernel_check.h"
 
-#include <array>
+#include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
+#include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "core/tensor.h"
+#include "core/clock.h"
 #include "device/cpu_device.h"
 #include "ops/attention/latent_projection.h"
 #include "ops/attention/page_copy.h"
 #include "ops/attention/paged_attention.h"
-#include "ops/device_batch.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
-#include "ops/forward_context.h"
 #include "ops/gemm/linear.h"
+#include "ops/kernel_check_side.h"
 #include "ops/layout/layout.h"
-#include "ops/linear_attention/causal_conv1d.h"
-#include "ops/linear_attention/gated_delta_rule.h"
-#include "ops/linear_attention/gated_rms_norm.h"
 #include "ops/linear_attention/state_snapshot.h"
 #include "ops/moe/routed_moe.h"
 #include "ops/norm/rms_norm.h"
-#include "ops/pool_lists.h"
+#include "ops/op_chain.h"
+#include "ops/registry.h"
 #include "ops/rope/rope.h"
+#include "ops/sampling/feed_drawn.h"
+#include "ops/sampling/sample_rows.h"
 
 namespace heddle::ops {
 
 namespace {
 
-constexpr double kTolerance = 1e-4;  // of a result's norm: sums of some hundred fp32 terms
+using Side = KernelCheckSide;
+using Step = CheckStep;
+
 constexpr int64_t kRows = 5;
-constexpr int32_t kPageSize = 16;
-
-// One of the two devices that a case runs on. Both make the same numbers in the same order.
-class Side {
- public:
-  Side(device::Device& device, device::Stream& stream, Context& context)
-      : context_(context), device_(device), stream_(stream) {}
-
-  [[nodiscard]] Context& context() const { return context_; }
-
-  // Forgets the case before; its memory goes with it.
-  void begin() {
-    state_ = 1;
-    buffers_.clear();
-    host_.clear();
-    outputs_.clear();
-    status_ = {};
-  }
-
-  // Numbers within [-1, 1].
-  MutableTensorView random(const Shape& shape, float scale = 1) {
-    Tensor tensor(shape, DType::kF32);
-    for (float& value : tensor.span<float>()) value = scale * draw();
-    return put(std::move(tensor));
-  }
-
-  TensorView ids(const std::vector<int32_t>& values) {
-    Tensor tensor({std::ssize(values)}, DType::kI32);
-    std::memcpy(tensor.view().data, values.data(), static_cast<size_t>(tensor.num_bytes()));
-    return put(std::move(tensor));
-  }
-
-  // A result of the case.
-  MutableTensorView output(const Shape& shape) {
-    const MutableTensorView view = put(Tensor(shape, DType::kF32));
-    outputs_.push_back(view);
-    return view;
-  }
-
-  // A tensor that an op changes in place is a result, too.
-  MutableTensorView changed(const MutableTensorView& view) {
-    outputs_.push_back(view);
-    return view;
-  }
-
-  std::span<std::byte> workspace(int64_t num_bytes) {
-    const MutableTensorView view = put(Tensor({num_bytes}, DType::kU8));
-    return {view.as<std::byte>(), static_cast<size_t>(num_bytes)};
-  }
-
-  template <typename Element>
-  MirroredSpan<Element> list(const std::vector<Element>& values) {
-    Tensor bytes({static_cast<int64_t>(values.size() * sizeof(Element))}, DType::kU8);
-    std::memcpy(bytes.view().data, values.data(), static_cast<size_t>(bytes.num_bytes()));
-    const auto* mirror = put(std::move(bytes)).template as<Element>();
-    return {.host = values, .device = context_.device == DeviceKind::kCpu ? nullptr : mirror};
-  }
-
-  // One sequence of kRows rows without context, in page 1 and slot 1.
-  const ForwardContext& forward() {
-    static constexpr std::array<int32_t, 2> kStarts = {0, kRows};
-    static constexpr std::array<int32_t, 1> kNone = {0};
-    static constexpr std::array<int32_t, 1> kOne = {1};
-    static constexpr std::array<int32_t, kRows> kIds = {0, 1, 2, 3, 4};
-    forward_ = {.query_start = kStarts,
-                .context_lens = kNone,
-                .kv_lens = kNone,
-                .page_table = kOne,
-                .page_table_width = 1,
-                .page_size = kPageSize,
-                .state_slots = kOne};
-    if (context_.device != DeviceKind::kCpu) keep(upload(kIds));
-    return forward_;
-  }
-
-  // The results on the host, once the device is done.
-  Result<std::vector<Tensor>> results() {
-    HEDDLE_RETURN_IF_ERROR(status_);
-    std::vector<Tensor> tensors;
-    for (const MutableTensorView& output : outputs_) {
-      Tensor tensor(output.shape, output.dtype);
-      HEDDLE_RETURN_IF_ERROR(stream_.copy(tensor.view().data, output.data, tensor.num_bytes()));
-      tensors.push_back(std::move(tensor));
-    }
-    HEDDLE_RETURN_IF_ERROR(stream_.synchronize());
-    return tensors;
-  }
-
- private:
-  float draw() {
-    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
-    return static_cast<float>(static_cast<int32_t>(state_ >> 32)) * 0x1p-31f;
-  }
-
-  // The first error.
-  void keep(Status status) {
-    if (status_.ok()) status_ = std::move(status);
-  }
-
-  MutableTensorView put(Tensor tensor) {
-    MutableTensorView view = tensor.view();
-    if (context_.device != DeviceKind::kCpu) {
-      Result<device::Buffer> buffer = device_.allocate(std::max<int64_t>(tensor.num_bytes(), 1));
-      keep(buffer.status());
-      if (!buffer.ok()) return view;
-      view.data = buffer->data();
-      keep(stream_.copy(view.data, tensor.view().data, tensor.num_bytes()));
-      buffers_.push_back(std::move(buffer).value());
-    }
-    host_.push_back(std::move(tensor));  // until the copy is done
-    return view;
-  }
-
-  Status upload(std::span<const int32_t> ids) {
-    if (!batch_) {
-      HEDDLE_ASSIGN_OR_RETURN(
-          batch_, DeviceBatchUpload::create(
-                      device_, {.max_rows = kRows,
-                                .max_sequences = 1,
-                                .max_pages_per_sequence = DeviceBatchUpload::width_of(forward_),
-                                .max_snapshots = 1,
-                                .max_logit_rows = 1}));
-    }
-    return batch_->upload(stream_, ids, ids, forward_);
-  }
-
-  Context& context_;
-  device::Device& device_;
-  device::Stream& stream_;
-  uint64_t state_ = 1;
-  std::vector<device::Buffer> buffers_;
-  std::vector<Tensor> host_;
-  std::vector<MutableTensorView> outputs_;
-  ForwardContext forward_;
-  std::optional<DeviceBatchUpload> batch_;
-  Status status_;
-};
 
 Status norm_case(Side& side) {
   const MutableTensorView x = side.random({kRows, 96});
-  const MutableTensorView weight = side.random({96});
+  const MutableTensorView weight = side.floats({96});
   return rms_norm(side.context(), {.x = x, .weight = weight, .y = side.output(x.shape)});
 }
 
@@ -198,7 +59,7 @@ Status elementwise_case(Side& side) {
 
 Status layout_case(Side& side) {
   const MutableTensorView table = side.random({11, 40});
-  const TensorView ids = side.ids({3, 0, 10, 7, 3});
+  const TensorView ids = side.integers({3, 0, 10, 7, 3});
   const MutableTensorView rows = side.output({kRows, 40});
   HEDDLE_RETURN_IF_ERROR(embedding(side.context(), {.ids = ids, .table = table, .y = rows}));
   return copy_rows(side.context(), rows, {}, side.output(rows.shape));
@@ -206,138 +67,224 @@ Status layout_case(Side& side) {
 
 Status rope_case(Side& side) {
   const MutableTensorView x = side.random({kRows, 2 * 32});
-  const MutableTensorView frequencies = side.random({8});
-  const MutableTensorView weight = side.random({32});
   return rope(side.context(), {.x = x,
-                               .norm_weight = weight,
-                               .positions = side.ids({0, 1, 2, 30, 31}),
-                               .inverse_frequencies = frequencies,
+                               .norm_weight = side.floats({32}),
+                               .positions = side.integers({0, 1, 2, 30, 31}),
+                               .inverse_frequencies = side.floats({8}),
                                .y = side.output(x.shape),
                                .head_dim = 32});
 }
 
-Status linear_case(Side& side) {
-  for (const int64_t T : {int64_t{1}, kRows, int64_t{40}}) {  // rows, and the library's
-    const int64_t K = 72;
-    const int64_t N = 48;
-    const MutableTensorView x = side.random({T, K});
-    const MutableTensorView weight = side.random({N, K});
-    const MutableTensorView bias = side.random({N});
-    HEDDLE_RETURN_IF_ERROR(
-        linear(side.context(), {.x = x,
-                                .weight = weight,
-                                .bias = bias,
-                                .y = side.output({T, N}),
-                                .workspace = side.workspace(linear_workspace_bytes(
-                                    side.context(), T, K, N, DType::kF32))}));
-  }
-  return {};
+Status linear_case(Side& side, int64_t T, int64_t K) {
+  const int64_t N = 40;
+  const MutableTensorView x = side.random({T, K});
+  const MutableTensorView weight = side.random({N, K});
+  const int64_t bytes = linear_workspace_bytes(side.context(), T, K, N, weight.dtype);
+  return linear(side.context(), {.x = x,
+                                 .weight = weight,
+                                 .bias = side.floats({N}),
+                                 .y = side.output({T, N}),
+                                 .workspace = side.workspace(bytes)});
 }
 
-Status moe_case(Side& side) {
-  const RoutedMoeShape shape{.H = 64, .I = 32, .E = 6, .A = 2, .weight = DType::kF32};
-  const MutableTensorView x = side.random({kRows, shape.H});
-  const MutableTensorView logits = side.random({kRows, shape.E}, 4);
-  const MutableTensorView w13 = side.random({shape.E, 2 * shape.I, shape.H});
-  const MutableTensorView w2 = side.random({shape.E, shape.H, shape.I});
+struct ExpertSizes {
+  int64_t T, H, I, E, A;
+  RouterScoring scoring = {};
+};
+
+Status moe_case(Side& side, const ExpertSizes& sizes) {
+  const auto& [T, H, I, E, A, scoring] = sizes;
+  const MutableTensorView x = side.random({T, H});
+  const RoutedMoeShape shape{
+      .H = H, .I = I, .E = E, .A = A, .weight = side.dtype(), .x = side.dtype()};
   return routed_moe(
       side.context(),
       {.x = x,
-       .router_logits = logits,
-       .w13 = w13,
-       .w2 = w2,
+       .router_logits = side.floats({T, E}, -4, 4),
+       .w13 = side.random({E, 2 * I, H}),
+       .w2 = side.random({E, H, I}),
        .y = side.output(x.shape),
-       .experts_per_token = shape.A,
-       .workspace = side.workspace(routed_moe_workspace_bytes(side.context(), kRows, shape))});
+       .experts_per_token = A,
+       .scoring = scoring,
+       .workspace = side.workspace(routed_moe_workspace_bytes(side.context(), T, shape))});
 }
 
-Status linear_attention_case(Side& side) {
-  constexpr int64_t kHeads = 2;
-  constexpr int64_t kKeyDim = 32;
-  constexpr int64_t kValueDim = 48;
-  constexpr int64_t kChannels = 2 * kHeads * kKeyDim + kHeads * kValueDim;
-  const StateLayer state{.conv = side.changed(side.random({2, 3, kChannels})),
-                         .recurrent = side.changed(side.random({2, kHeads, kValueDim, kKeyDim}))};
-  const MutableTensorView qkv = side.output({kRows, kChannels});
-  HEDDLE_RETURN_IF_ERROR(causal_conv1d(side.context(), {.x = side.random({kRows, kChannels}),
-                                                        .weight = side.random({kChannels, 4}),
-                                                        .y = qkv,
-                                                        .state = state,
-                                                        .snapshots = {},
-                                                        .forward = &side.forward()}));
-  const MutableTensorView a = side.random({kRows, kHeads});
-  const MutableTensorView b = side.random({kRows, kHeads});
-  const MutableTensorView decay = side.random({kHeads});
-  const MutableTensorView bias = side.random({kHeads});
-  const MutableTensorView o = side.output({kRows, kHeads * kValueDim});
-  HEDDLE_RETURN_IF_ERROR(gated_delta_rule(
-      side.context(),
-      {.qkv = qkv,
-       .a = a,
-       .b = b,
-       .neg_exp_a_log = decay,
-       .dt_bias = bias,
-       .y = o,
-       .num_key_heads = kHeads,
-       .key_dim = kKeyDim,
-       .value_dim = kValueDim,
-       .state = state,
-       .snapshots = {},
-       .forward = &side.forward(),
-       .workspace = side.workspace(gated_delta_rule_workspace_bytes(
-           side.context(), {.max_tokens = kRows, .key_dim = kKeyDim, .value_dim = kValueDim}))}));
-  const MutableTensorView z = side.random(o.shape);
-  const MutableTensorView weight = side.random({kValueDim});
-  return gated_rms_norm(side.context(),
-                        {.x = o, .z = z, .weight = weight, .y = side.output(o.shape)});
+// A node of a program.
+struct Node {
+  const char* op;
+  std::vector<TensorView> inputs;
+  std::vector<MutableTensorView> outputs;
+  Attrs attrs = {};
+};
+
+enum class Launch { kEach, kTogether };  // kTogether: where the device can
+
+// Outputs that only link the nodes are no results: launched together, nodes need not write them.
+Status run_nodes(Side& side, const ForwardContext& forward, Launch launch,
+                 const std::vector<Node>& nodes) {
+  std::vector<ChainedOp> ops;
+  for (const Node& node : nodes) {
+    const OpDef* op = builtin_ops().find(node.op);
+    std::span<std::byte> workspace;
+    if (op->workspace_bytes != nullptr) {
+      std::vector<TensorMeta> inputs;
+      for (const TensorView& input : node.inputs) inputs.push_back(TensorMeta::of(input));
+      workspace = side.workspace(op->workspace_bytes(inputs, node.attrs, {}, side.context()));
+    }
+    ops.push_back({.op = op, .args = {node.inputs, node.outputs, node.attrs, forward, workspace}});
+  }
+  for (const OpChain& chain : op_chains(side.context())) {
+    if (launch == Launch::kEach || !std::ranges::equal(chain.ops, nodes, {}, {}, &Node::op)) {
+      continue;
+    }
+    HEDDLE_ASSIGN_OR_RETURN(const bool launched, chain.launch(side.context(), ops));
+    if (launched) return {};
+  }
+  return launch_each(side.context(), ops);
+}
+
+// A gated product, the sum of it and the residual, the sum's norm and a product of that.
+Status products_case(Side& side, int32_t T) {
+  constexpr int64_t K = 256, H = 256, N = 40;
+  const MutableTensorView gate_up = side.random({T, 2 * K});
+  const MutableTensorView weight = side.random({H, K}), last_weight = side.random({N, H});
+  const MutableTensorView residual = side.changed(side.random({T, H}));
+  const MutableTensorView x = side.room({T, K}), sum = side.room({T, H});
+  const MutableTensorView normed = side.output({T, H}), y = side.output({T, N});
+  return run_nodes(
+      side, side.step({.rows = T}), Launch::kTogether,
+      {{"silu_mul", {gate_up}, {x}},
+       {"linear", {x, weight}, {sum}},
+       {"add_rms_norm", {residual, sum, side.floats({H})}, {residual, normed}, {{"epsilon", 1e-6}}},
+       {"linear", {normed, last_weight}, {y}}});
+}
+
+// A token through its experts and the one of all tokens, then as above.
+Status shared_expert_case(Side& side) {
+  constexpr int32_t T = 1;
+  constexpr int64_t H = 256, I = 256, E = 3, A = 2, N = 40;
+  const MutableTensorView x = side.random({T, H}), gate_up = side.random({T, 2 * I});
+  const MutableTensorView logits = side.floats({T, E}, -4, 4), gate = side.floats({T, 1});
+  const MutableTensorView w13 = side.random({E, 2 * I, H}), w2 = side.random({E, H, I});
+  const MutableTensorView down = side.random({H, I}), last_weight = side.random({N, H});
+  const MutableTensorView residual = side.changed(side.random({T, H}));
+  const MutableTensorView routed = side.room({T, H}), hidden = side.room({T, I});
+  const MutableTensorView shared = side.room({T, H}), gated = side.room({T, H});
+  const MutableTensorView sum = side.room({T, H});
+  const MutableTensorView normed = side.output({T, H}), y = side.output({T, N});
+  return run_nodes(
+      side, side.step({.rows = T}), Launch::kTogether,
+      {{"routed_moe", {x, logits, w13, w2}, {routed}, {{"top_k", A}, {"normalize", 1}}},
+       {"silu_mul", {gate_up}, {hidden}},
+       {"linear", {hidden, down}, {shared}},
+       {"sigmoid_mul", {shared, gate}, {gated}},
+       {"add", {routed, gated}, {sum}},
+       {"add_rms_norm", {residual, sum, side.floats({H})}, {residual, normed}, {{"epsilon", 1e-6}}},
+       {"linear", {normed, last_weight}, {y}}});
+}
+
+struct DeltaSizes {
+  int64_t Nk = 2, Nv = 2, Dk = 32, Dv = 48;
+  int64_t W = 4;  // of the convolution
+  DType snapshots = DType::kF32;
+};
+
+Status delta_case(Side& side, const DeltaSizes& sizes, const Step& step,
+                  Launch launch = Launch::kEach) {
+  const auto& [Nk, Nv, Dk, Dv, W, format] = sizes;
+  const int64_t T = step.rows, C = 2 * Nk * Dk + Nv * Dv;
+  const int64_t slots = 2 + (step.has_tree ? Step::kTreeNodes : 0);
+  const StateLayer state{.conv = side.changed(side.floats({slots, W - 1, C})),
+                         .recurrent = side.changed(side.floats({slots, Nv, Dv, Dk}))};
+  const SnapshotLayer snapshots{.conv = side.changed(side.room({2, W - 1, C}, DType::kF32)),
+                                .recurrent = side.changed(side.room({2, Nv, Dv, Dk}, format)),
+                                .scales = side.changed(side.room({2, Nv, Dv}, DType::kF32))};
+  ForwardContext& forward = side.step(step);
+  forward.state_layers = {&state, 1};
+  forward.snapshot_layers = {&snapshots, 1};
+  const MutableTensorView qkv = side.room({T, C}), o = side.room({T, Nv * Dv});
+  return run_nodes(
+      side, forward, launch,
+      {{"causal_conv1d", {side.random({T, C}), side.floats({C, W})}, {qkv}, {{"layer", 0}}},
+       {"gated_delta_rule",
+        {qkv, side.floats({T, Nv}), side.floats({T, Nv}), side.floats({Nv}, -0.1f, 0),
+         side.floats({Nv})},
+        {o},
+        {{"num_key_heads", static_cast<double>(Nk)},
+         {"key_dim", static_cast<double>(Dk)},
+         {"value_dim", static_cast<double>(Dv)},
+         {"layer", 0}}},
+       {"gated_rms_norm",
+        {o, side.random(o.shape), side.floats({Dv})},
+        {side.output(o.shape)},
+        {{"epsilon", 1e-6}}}});
 }
 
 Status state_case(Side& side) {
-  const std::vector<StateLayer> layers = {{.conv = side.changed(side.random({3, 3, 8})),
-                                           .recurrent = side.changed(side.random({3, 2, 4, 4}))}};
-  const std::vector<IdCopy> copies = {{.from = 1, .to = 2}};
-  const std::vector<int32_t> zeroed = {1};
+  const std::vector<StateLayer> layers = {{.conv = side.changed(side.floats({3, 3, 8})),
+                                           .recurrent = side.changed(side.floats({3, 2, 4, 4}))}};
   const MirroredSpan<StateLayer> working = side.list(layers);
+  const std::vector<IdCopy> copies = {{.from = 1, .to = 2}}, back = {{.from = 2, .to = 0}};
+  const std::vector<int32_t> zeroed = {1};
+  for (const DType format : {DType::kF32, DType::kBf16, DType::kI8}) {
+    const std::vector<SnapshotLayer> saved = {
+        {.conv = side.changed(side.room({3, 3, 8}, DType::kF32)),
+         .recurrent = side.changed(side.room({3, 2, 4, 4}, format)),
+         .scales = side.changed(side.room({3, 2, 4}, DType::kF32))}};
+    const MirroredSpan<SnapshotLayer> snapshots = side.list(saved);
+    HEDDLE_RETURN_IF_ERROR(save_snapshots(
+        side.context(), {.working = working, .snapshots = snapshots, .slots = side.list(copies)}));
+    HEDDLE_RETURN_IF_ERROR(restore_snapshots(
+        side.context(), {.working = working, .snapshots = snapshots, .slots = side.list(back)}));
+  }
   HEDDLE_RETURN_IF_ERROR(
       copy_states(side.context(), {.working = working, .slots = side.list(copies)}));
-  HEDDLE_RETURN_IF_ERROR(
-      zero_states(side.context(), {.working = working, .slots = side.list(zeroed)}));
-  // Lists are read when the kernels run.
-  return side.results().status();
+  return zero_states(side.context(), {.working = working, .slots = side.list(zeroed)});
 }
 
-Status attention_case(Side& side) {
-  constexpr int64_t kDim = 32;
-  const KvLayer kv{.k = side.changed(side.random({3, kPageSize, 1, kDim})),
-                   .v = side.changed(side.random({3, kPageSize, 1, kDim}))};
-  const MutableTensorView q = side.random({kRows, 2 * kDim});
-  const MutableTensorView k = side.random({kRows, kDim});
-  const MutableTensorView v = side.random({kRows, kDim});
+struct HeadSizes {
+  int64_t Nq = 2, Nkv = 1, D = 32;
+};
+
+Status attention_case(Side& side, const HeadSizes& sizes, const Step& step,
+                      Launch launch = Launch::kEach) {
+  const auto& [Nq, Nkv, D] = sizes;
+  const int64_t T = step.rows;
+  ForwardContext& forward = side.step(step);
+  const Shape pages{forward.page_table_width + 2, Side::kPageSize, Nkv, D};
+  const std::vector<KvLayer> layers = {
+      {.k = side.changed(side.random(pages)), .v = side.changed(side.random(pages))}};
+  forward.kv_layers = layers;
+  std::vector<int32_t> places(static_cast<size_t>(T));
+  std::iota(places.begin(), places.end(), step.context);
+  const TensorView positions = side.integers(places), frequencies = side.floats({D / 4});
+  const MutableTensorView q = side.room({T, Nq * D}), k = side.room({T, Nkv * D});
+  const Attrs rotation{{"head_dim", static_cast<double>(D)}, {"factor", 1}, {"epsilon", 1e-6}};
   HEDDLE_RETURN_IF_ERROR(
-      paged_attention(side.context(), {.q = q,
-                                       .k = k,
-                                       .v = v,
-                                       .y = side.output(q.shape),
-                                       .num_kv_heads = 1,
-                                       .head_dim = kDim,
-                                       .scale = 0.2f,
-                                       .sinks = {},
-                                       .kv = kv,
-                                       .forward = &side.forward(),
-                                       .workspace = side.workspace(paged_attention_workspace_bytes(
-                                           side.context(), kRows, kDim, kDim))}));
-  const std::vector<KvLayer> layers = {kv};
-  const std::vector<IdCopy> copies = {{.from = 1, .to = 2}};
-  HEDDLE_RETURN_IF_ERROR(
-      copy_pages(side.context(), {.layers = side.list(layers), .pages = side.list(copies)}));
-  return side.results().status();
+      run_nodes(side, forward, launch,
+                {{"qk_norm_rope",
+                  {side.random(q.shape), side.floats({D}), positions, frequencies},
+                  {q},
+                  rotation},
+                 {"qk_norm_rope",
+                  {side.random(k.shape), side.floats({D}), positions, frequencies},
+                  {k},
+                  rotation},
+                 {"paged_attention",
+                  {q, k, side.random(k.shape)},
+                  {side.output(q.shape)},
+                  {{"num_kv_heads", static_cast<double>(Nkv)},
+                   {"head_dim", static_cast<double>(D)},
+                   {"scale", 0.2},
+                   {"window", 0},
+                   {"layer", 0}}}}));
+  const auto spare = static_cast<int32_t>(forward.page_table_width) + 1;
+  const std::vector<IdCopy> copies = {{.from = 1, .to = spare}};
+  return copy_pages(side.context(), {.layers = side.list(layers), .pages = side.list(copies)});
 }
 
 Status latent_case(Side& side) {
-  constexpr int64_t kHeads = 2;
-  constexpr int64_t kKeyDim = 16;
-  constexpr int64_t kValueDim = 24;
-  constexpr int64_t kLatent = 40;
+  constexpr int64_t kHeads = 2, kKeyDim = 16, kValueDim = 24, kLatent = 40;
   const MutableTensorView weight = side.random({kHeads * (kKeyDim + kValueDim), kLatent});
   HEDDLE_RETURN_IF_ERROR(absorb_query(side.context(), {.x = side.random({kRows, kHeads * kKeyDim}),
                                                        .weight = weight,
@@ -351,63 +298,214 @@ Status latent_case(Side& side) {
                                         .key_dim = kKeyDim});
 }
 
-double relative_error(const Tensor& got, const Tensor& want) {
-  double delta = 0;
-  double norm = 0;
-  for (int64_t i = 0; i < want.num_elements(); ++i) {
-    const auto index = static_cast<size_t>(i);
-    const double expected = want.span<float>()[index];
-    const double difference = got.span<float>()[index] - expected;
-    delta += difference * difference;
-    norm += expected * expected;
+// The next step's first row feeds on the token of slot 0, its second one ends: its slot drew none.
+Status feed_case(Side& side, const MutableTensorView& drawn, int32_t empty_slot) {
+  const auto pair = [&side](int32_t first, int32_t second) {
+    return side.changed(side.integers({first, second})).as<int32_t>();
+  };
+  if (side.on_cpu()) {  // which has no such op; the expected numbers
+    const int32_t token = *drawn.as<int32_t>();
+    const std::vector<std::pair<int32_t, int32_t>> fed = {{token, 0}, {0, -1}, {1, -1}, {0, 1}};
+    for (const auto& [first, second] : fed) pair(first, second);
+    return {};
   }
-  if (!std::isfinite(delta)) return INFINITY;
-  return norm > 0 ? std::sqrt(delta / norm) : std::sqrt(delta);
+  const std::vector<FedRow> fed = {{.row = 0, .sequence = 0, .logit_row = 0, .from = 0},
+                                   {.row = 1, .sequence = 1, .logit_row = 1, .from = empty_slot}};
+  return feed_drawn_cuda(static_cast<CudaContext&>(side.context()), {.fed = side.array(fed),
+                                                                     .num_fed = std::ssize(fed),
+                                                                     .drawn = drawn.as<int32_t>(),
+                                                                     .ids = pair(7, 7),
+                                                                     .row_sequences = pair(0, 1),
+                                                                     .state_slots = pair(1, 2),
+                                                                     .ended = pair(7, 7)});
+}
+
+Status sampling_case(Side& side) {
+  constexpr double kNoMinP = -std::numeric_limits<double>::infinity();
+  const std::vector<SamplingSlot> slots = {{.min_p_reach = kNoMinP, .greedy = 1},
+                                           {.min_p_reach = kNoMinP, .top_k = 20},
+                                           {.min_p_reach = kNoMinP, .top_p = 0.9f}};
+  std::vector<SamplingRow> rows;
+  for (int32_t i = 0; i < std::ssize(slots); ++i) rows.push_back({.slot = i, .publish = 1});
+  const int64_t R = std::ssize(rows), V = 700;
+  const MutableTensorView drawn = side.changed(side.integers({-1, -1, -1, -1}));
+  HEDDLE_RETURN_IF_ERROR(sample_rows(
+      side.context(), {.logits = side.floats({R, V}, -8, 8),
+                       .rows = side.array(rows),
+                       .slots = side.array(slots),
+                       .drawn = drawn.as<int32_t>(),
+                       .sampled = reinterpret_cast<SampledRow*>(
+                           side.workspace(R * static_cast<int64_t>(sizeof(SampledRow))).data()),
+                       .workspace = side.workspace(sample_rows_workspace_bytes(R, V))}));
+  return feed_case(side, drawn, static_cast<int32_t>(R));
 }
 
 struct Case {
   const char* name;
+  DTypeSet dtypes;
   Status (*run)(Side& side);
 };
 
-constexpr Case kCases[] = {{"rms_norm", norm_case},
-                           {"elementwise", elementwise_case},
-                           {"embedding", layout_case},
-                           {"rope", rope_case},
-                           {"linear", linear_case},
-                           {"routed_moe", moe_case},
-                           {"gated_delta_rule", linear_attention_case},
-                           {"copy_states", state_case},
-                           {"paged_attention", attention_case},
-                           {"latent_projection", latent_case}};
+constexpr DTypeSet kFp32 = DType::kF32;
+constexpr DTypeSet kBf16 = DType::kBf16;
+constexpr DTypeSet kBoth = kFp32 | kBf16;
 
-Result<std::vector<Tensor>> run_case(const Case& one, Side& side) {
-  side.begin();
-  HEDDLE_RETURN_IF_ERROR(one.run(side).with_context(one.name));
-  Result<std::vector<Tensor>> results = side.results();
-  if (!results.ok()) return results.status().with_context(one.name);
-  return results;
+// Sizes that the forms for bf16 on tensor cores take.
+constexpr DeltaSizes kWide{.Nk = 1, .Dk = 128, .Dv = 128, .snapshots = DType::kBf16};
+constexpr DeltaSizes kWideInt8{.Nk = 1, .Dk = 128, .Dv = 128, .snapshots = DType::kI8};
+constexpr HeadSizes kWideHeads{.Nq = 8, .D = 64};
+constexpr RouterScoring kGroups{
+    .score = RouterScore::kSigmoid, .num_groups = 4, .groups_kept = 2, .group_terms = 2};
+
+// A case in bf16 alone has the shape of one form for serving (the *_fit() in its header says which
+// it takes); the shapes of the others are left to the plain kernels.
+constexpr Case kCases[] = {
+    {"rms_norm", kBoth, norm_case},
+    {"elementwise", kBoth, elementwise_case},
+    {"embedding", kBoth, layout_case},
+    {"rope", kBoth, rope_case},
+    {"latent_projection", kBoth, latent_case},
+    {"copy_states", kFp32, state_case},
+    {"sample_rows", kFp32, sampling_case},
+
+    {"linear, 1 row", kBoth, [](Side& side) { return linear_case(side, 1, 72); }},
+    {"linear, 5 rows", kBoth, [](Side& side) { return linear_case(side, 5, 72); }},
+    {"linear, 104 rows", kBoth, [](Side& side) { return linear_case(side, 104, 256); }},
+    {"skinny_product, 1 row", kBf16, [](Side& side) { return linear_case(side, 1, 256); }},
+    {"skinny_product, 2 rows", kBf16, [](Side& side) { return linear_case(side, 2, 256); }},
+    {"skinny_product, 5 rows", kBf16, [](Side& side) { return linear_case(side, 5, 256); }},
+    {"skinny_product, 16 rows", kBf16, [](Side& side) { return linear_case(side, 16, 256); }},
+    {"products together, 1 row", kBf16, [](Side& side) { return products_case(side, 1); }},
+    {"products together, 5 rows", kBf16, [](Side& side) { return products_case(side, 5); }},
+
+    {"routed_moe, 70 tokens", kBoth,
+     [](Side& side) { return moe_case(side, {.T = 70, .H = 64, .I = 32, .E = 6, .A = 2}); }},
+    {"routed_moe by groups", kBoth,
+     [](Side& side) {
+       return moe_case(side, {.T = 5, .H = 64, .I = 32, .E = 8, .A = 2, .scoring = kGroups});
+     }},
+    {"few_experts, 2 tokens", kBf16,
+     [](Side& side) { return moe_case(side, {.T = 2, .H = 256, .I = 256, .E = 6, .A = 1}); }},
+    {"routed_moe, tiles of 64", kBf16,
+     [](Side& side) { return moe_case(side, {.T = 32, .H = 256, .I = 128, .E = 2, .A = 2}); }},
+    {"routed_moe, tiles of 192", kBf16,
+     [](Side& side) { return moe_case(side, {.T = 100, .H = 256, .I = 128, .E = 2, .A = 1}); }},
+    {"experts together", kBf16, shared_expert_case},
+
+    {"gated_delta_rule, 1 row", kBoth,
+     [](Side& side) { return delta_case(side, {}, {.rows = 1, .context = 3}); }},
+    {"gated_delta_rule, 20 rows", kBoth,
+     [](Side& side) {
+       return delta_case(side, {}, {.rows = 20, .context = 3, .snapshot_tokens = 16});
+     }},
+    {"gated_delta_rule, a tree", kBoth,
+     [](Side& side) { return delta_case(side, {.W = 3}, {.context = 3, .has_tree = true}); }},
+    {"gated_delta_rule of few rows", kBf16,
+     [](Side& side) {
+       return delta_case(side, kWide, {.rows = 2, .context = 3, .snapshot_tokens = 1});
+     }},
+    {"gated_delta_rule in chunks", kBf16,
+     [](Side& side) {
+       return delta_case(side, kWide, {.rows = 70, .context = 3, .snapshot_tokens = 64});
+     }},
+    {"delta_step", kBf16,
+     [](Side& side) {
+       return delta_case(side, kWideInt8, {.rows = 1, .context = 3, .snapshot_tokens = 1},
+                         Launch::kTogether);
+     }},
+
+    {"paged_attention, 5 rows", kBoth, [](Side& side) { return attention_case(side, {}, {}); }},
+    {"paged_attention in segments", kBoth,
+     [](Side& side) { return attention_case(side, {}, {.rows = 1, .context = 1030}); }},
+    {"paged_attention, a tree", kBoth,
+     [](Side& side) { return attention_case(side, {}, {.context = 14, .has_tree = true}); }},
+    {"paged_attention in splits", kBf16,
+     [](Side& side) {
+       return attention_case(side, kWideHeads, {.rows = 1, .context = 200}, Launch::kTogether);
+     }},
+    {"paged_attention of a prompt", kBf16,
+     [](Side& side) { return attention_case(side, kWideHeads, {.rows = 40}, Launch::kTogether); }},
+};
+
+std::vector<float> floats_of(const Tensor& tensor) {
+  std::vector<float> floats(static_cast<size_t>(tensor.num_elements()));
+  const auto convert = [&floats](const auto& numbers, const auto& to_number) {
+    std::ranges::transform(numbers, floats.begin(), to_number);
+  };
+  const auto cast = [](auto number) { return static_cast<float>(number); };
+  switch (tensor.dtype()) {
+    case DType::kBf16:
+      convert(tensor.span<Bf16>(), [](Bf16 number) { return to_float(number); });
+      break;
+    case DType::kI8:
+      convert(tensor.span<int8_t>(), cast);
+      break;
+    case DType::kI32:
+      convert(tensor.span<int32_t>(), cast);
+      break;
+    default:
+      convert(tensor.span<float>(), cast);
+  }
+  return floats;
+}
+
+// The largest difference, relative to the largest number.
+float error_of(const Tensor& got, const Tensor& want) {
+  const std::vector<float> values = floats_of(got), expected = floats_of(want);
+  float largest = 0;
+  float difference = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const float error = std::fabs(values[i] - expected[i]);
+    if (!(error < INFINITY)) return INFINITY;
+    largest = std::max(largest, std::fabs(expected[i]));
+    difference = std::max(difference, error);
+  }
+  return largest > 0 ? difference / largest : difference;
+}
+
+// Of fp32: sums of some hundred terms. Of bf16: a few roundings of 2^-9, one after the other.
+float tolerance_of(DType round, DType result) {
+  if (result == DType::kI32) return 0;  // tokens
+  return round == DType::kBf16 ? 2e-2f : 1e-4f;
+}
+
+Result<std::vector<Tensor>> run_case(const Case& one, DType round, Side& side) {
+  side.begin(round);
+  HEDDLE_RETURN_IF_ERROR(one.run(side));
+  return side.results();
 }
 
 }  // namespace
 
-Status check_kernels(device::Device& device, device::Stream& stream, Context& context) {
+Result<KernelCheck> check_kernels(device::Device& device, device::Stream& stream,
+                                  Context& context) {
+  const SteadyClock clock;
+  const double start = clock.now_seconds();
   device::CpuDevice cpu(1);
   HEDDLE_ASSIGN_OR_RETURN(const auto cpu_stream, cpu.create_stream());
   CpuContext cpu_context(cpu.pool(), context.exact);
   Side reference(cpu, *cpu_stream, cpu_context);
   Side tested(device, stream, context);
-  for (const Case& one : kCases) {
-    HEDDLE_ASSIGN_OR_RETURN(const std::vector<Tensor> want, run_case(one, reference));
-    HEDDLE_ASSIGN_OR_RETURN(const std::vector<Tensor> got, run_case(one, tested));
-    for (size_t i = 0; i < want.size(); ++i) {
-      const double error = relative_error(got[i], want[i]);
-      if (error < kTolerance) continue;
-      return internal_error(
-          fmt::format("{} on {} differs from the CPU by {:.1e}", one.name, device.name(), error));
+  KernelCheck check;
+  for (const DType round : {DType::kF32, DType::kBf16}) {
+    for (const Case& one : kCases) {
+      if (!one.dtypes.contains(round)) continue;
+      const std::string name = fmt::format("{} in {}", one.name, to_string(round));
+      const Result<std::vector<Tensor>> want = run_case(one, round, reference);
+      if (!want.ok()) return want.status().with_context(name);
+      const Result<std::vector<Tensor>> got = run_case(one, round, tested);
+      if (!got.ok()) return got.status().with_context(name);
+      for (size_t i = 0; i < want->size(); ++i) {
+        const float error = error_of((*got)[i], (*want)[i]);
+        if (error <= tolerance_of(round, (*want)[i].dtype())) continue;
+        return internal_error(
+            fmt::format("{} on {} differs from the CPU by {:.1e}", name, device.name(), error));
+      }
+      ++check.num_cases;
     }
   }
-  return {};
+  check.seconds = clock.now_seconds() - start;
+  return check;
 }
 
 }  // namespace heddle::ops

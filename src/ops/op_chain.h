@@ -33,8 +33,8 @@ struct OpChain {
   std::span<const std::string_view> ops;  // names, in order
   std::span<const Link> links;            // that a program must have, too
 
-  // Launches all of them, or none and answers false: they are to be launched one by one. What links
-  // carry need not be written, unless they are shared. Memory of all inputs stays as it is, and
+  // Launches all of them, or none and answers false: they are to be launched one by one. Tensors
+  // of links need not be written, unless they are shared. Memory of all inputs stays as it is, and
   // workspaces are the chain's, until its last launch. The answer depends on what a captured step
   // depends on.
   Result<bool> (*launch)(Context& context, std::span<const ChainedOp> chain) = nullptr;

@@ -28,13 +28,14 @@ struct ChosenDevice {
 
 // kAuto takes the first GPU if the driver answers, the GPU has compute capability 8.0 and its
 // kernels pass the self-test (ops/kernel_check.h); whether the model fits is seen when it is
-// loaded. Errors: for kCuda, what keeps kAuto from the GPU. Cost: some 100 to 400 ms with a GPU.
+// loaded. Errors: for kCuda, what keeps kAuto from the GPU. Cost: some 100 to 400 ms with a GPU; a
+// line in the log says what part of it is the self-test's.
 Result<ChosenDevice> choose_device(const DeviceRequest& request, int num_threads, bool exact);
 
 // The CPU instead of a GPU that a model was not loaded on, because of `why`.
 Result<ChosenDevice> fall_back_to_cpu(const Status& why, int num_threads, bool exact);
 
-// Of the options that nobody set.
+// Defaults of options that were not set.
 struct DeviceDefaults {
   int64_t chunked_prefill_tokens = 0;
   int32_t max_running_requests = 0;  // at most

@@ -115,38 +115,38 @@ std::optional<int64_t> DeviceSampling::Asked::shift_from(const Asked& earlier) c
   return alike ? shift : std::nullopt;
 }
 
-DeviceSampling::Places DeviceSampling::Places::of(const Asked& asked) {
-  Places places;
+DeviceSampling::Offsets DeviceSampling::Offsets::of(const Asked& asked) {
+  Offsets offsets;
   const auto place = [&](const auto& values) {
-    const int64_t here = places.end;
-    places.end += aligned(std::ssize(values) * static_cast<int64_t>(sizeof(values[0])));
+    const int64_t here = offsets.end;
+    offsets.end += aligned(std::ssize(values) * static_cast<int64_t>(sizeof(values[0])));
     return here;
   };
-  places.rows = place(asked.rows);
-  places.slots = place(asked.slots);
-  places.forbidden = place(asked.forbidden);
-  places.biases = place(asked.biases);
-  places.masks = place(asked.masks);
-  return places;
+  offsets.rows = place(asked.rows);
+  offsets.slots = place(asked.slots);
+  offsets.forbidden = place(asked.forbidden);
+  offsets.biases = place(asked.biases);
+  offsets.masks = place(asked.masks);
+  return offsets;
 }
 
-Status DeviceSampling::upload(device::Stream& stream, const Places& places) {
+Status DeviceSampling::upload(device::Stream& stream, const Offsets& offsets) {
   uploaded_.clear();
-  if (places.end > upload_.size()) {
-    HEDDLE_ASSIGN_OR_RETURN(upload_host_, device_->allocate_pinned(2 * places.end));
-    HEDDLE_ASSIGN_OR_RETURN(upload_, device_->allocate(2 * places.end));
+  if (offsets.end > upload_.size()) {
+    HEDDLE_ASSIGN_OR_RETURN(upload_host_, device_->allocate_pinned(2 * offsets.end));
+    HEDDLE_ASSIGN_OR_RETURN(upload_, device_->allocate(2 * offsets.end));
   }
   const auto write = [&](const auto& values, int64_t at) {
     if (!values.empty()) {
       std::memcpy(upload_host_.data() + at, values.data(), values.size() * sizeof(values[0]));
     }
   };
-  write(asked_.rows, places.rows);
-  write(asked_.slots, places.slots);
-  write(asked_.forbidden, places.forbidden);
-  write(asked_.biases, places.biases);
-  write(asked_.masks, places.masks);
-  HEDDLE_RETURN_IF_ERROR(stream.copy(upload_.data(), upload_host_.data(), places.end));
+  write(asked_.rows, offsets.rows);
+  write(asked_.slots, offsets.slots);
+  write(asked_.forbidden, offsets.forbidden);
+  write(asked_.biases, offsets.biases);
+  write(asked_.masks, offsets.masks);
+  HEDDLE_RETURN_IF_ERROR(stream.copy(upload_.data(), upload_host_.data(), offsets.end));
   uploaded_ = asked_;
   return {};
 }
@@ -155,20 +155,20 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
                                const MutableTensorView& logits, const int32_t* ended) {
   if (std::ranges::none_of(asked_.rows, [](const auto& row) { return row.slot >= 0; })) return {};
   const auto R = std::ssize(asked_.rows);
-  const Places places = Places::of(asked_);
+  const Offsets offsets = Offsets::of(asked_);
   const std::optional<int64_t> shift = asked_.shift_from(uploaded_);
-  if (!shift) HEDDLE_RETURN_IF_ERROR(upload(stream, places));
+  if (!shift) HEDDLE_RETURN_IF_ERROR(upload(stream, offsets));
 
   auto* sampled = reinterpret_cast<ops::SampledRow*>(results_.data());
   auto* top_logits = reinterpret_cast<ops::TopLogit*>(sampled + R);
   HEDDLE_RETURN_IF_ERROR(ops::sample_rows(
       context, {.logits = logits,
-                .rows = reinterpret_cast<const ops::SamplingRow*>(upload_.data() + places.rows),
+                .rows = reinterpret_cast<const ops::SamplingRow*>(upload_.data() + offsets.rows),
                 .position_shift = shift.value_or(0),
-                .slots = reinterpret_cast<const ops::SamplingSlot*>(upload_.data() + places.slots),
-                .forbidden = reinterpret_cast<const int32_t*>(upload_.data() + places.forbidden),
-                .biases = reinterpret_cast<const ops::TokenBias*>(upload_.data() + places.biases),
-                .masks = reinterpret_cast<const uint32_t*>(upload_.data() + places.masks),
+                .slots = reinterpret_cast<const ops::SamplingSlot*>(upload_.data() + offsets.slots),
+                .forbidden = reinterpret_cast<const int32_t*>(upload_.data() + offsets.forbidden),
+                .biases = reinterpret_cast<const ops::TokenBias*>(upload_.data() + offsets.biases),
+                .masks = reinterpret_cast<const uint32_t*>(upload_.data() + offsets.masks),
                 .ended = ended,
                 .drawn = reinterpret_cast<int32_t*>(drawn_.data()),
                 .sampled = sampled,

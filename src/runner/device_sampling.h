@@ -97,15 +97,15 @@ class DeviceSampling {
     [[nodiscard]] std::optional<int64_t> shift_from(const Asked& earlier) const;
   };
 
-  // The places of its lists in a block.
-  struct Places {
+  // Byte offsets of the lists in the uploaded block.
+  struct Offsets {
     int64_t rows = 0, slots = 0, forbidden = 0, biases = 0, masks = 0;
     int64_t end = 0;
 
-    static Places of(const Asked& asked);
+    static Offsets of(const Asked& asked);
   };
 
-  Status upload(device::Stream& stream, const Places& places);
+  Status upload(device::Stream& stream, const Offsets& offsets);
   Status fetch_scored_logits(device::Stream& stream, const MutableTensorView& logits);
   [[nodiscard]] const ops::SampledRow& result(int64_t row) const;
   void append_top(int64_t row, const sampling::LogSoftmax& log_softmax,

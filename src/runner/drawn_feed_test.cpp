@@ -35,7 +35,7 @@ class DrawnFeedTest : public ops::DeviceTest {
 HEDDLE_ON_EVERY_DEVICE(DrawnFeedTest);
 
 // Steps that are fed alike, and some that are not: each finds its own tokens.
-TEST_P(DrawnFeedTest, EachStepGetsTheTokensOfTheOneBefore) {
+TEST_P(DrawnFeedTest, SmallestStepsGetTheTokensOfTheOnesBefore) {
   if (GetParam() == device::DeviceKind::kCpu) GTEST_SKIP() << "there the host knows every token";
   DrawnFeed feed(device(), 2);
   const Ints names = {70, 71, 72, 73, 74, 75, 76, 77, 78, 79};

@@ -235,8 +235,20 @@ TEST_P(SampleRowsTest, DrawsFromTheSmallestVocabularies) {
                          .top_logprobs = top_logprobs});
       }
     }
+    const auto last = static_cast<TokenId>(V - 1);
+    cases.push_back({.logits = normal_row(random, V, 2),
+                     .params = {.top_p = 0.9f,
+                                .frequency_penalty = 0.5f,
+                                .repetition_penalty = 1.2f,
+                                .logit_bias = {{0, 1.5f}}},
+                     .output = {0, last},
+                     .path = {last},
+                     .forbidden = {0},
+                     .allowed = {0, last},
+                     .publish = true});
     check(cases);
   }
+  check({{.logits = std::vector<float>(2600, 1.0f), .params = {.top_p = 0.9f}}});  // cut by digits
 }
 
 TEST_P(SampleRowsTest, DrawsTheSamplersTokenForRandomParameters) {

@@ -26,9 +26,9 @@ struct WeightRows {
   HWY_INLINE const T* operator[](size_t j) const { return base + j * stride; }
 };
 
-// A product with the transposed weight: y[r][c] = sum over j < K of
-// x[r][j] * weight[j][c], weight [K, N]. Its rows are added up as they lie, so that no kernel has
-// to transpose them. Ascending j for every element, wherever it is.
+// A product with the transposed weight: y[r][c] = sum over j < K of x[r][j] * weight[j][c],
+// weight [K, N]. Its rows are added up as they lie, so that no kernel has to transpose them.
+// Ascending j for every element, wherever it is.
 template <class T>
 void add_weight_rows_as(const Product& rows, const T* weight) {
   constexpr auto kTile = static_cast<int64_t>(tile::kTileRows);

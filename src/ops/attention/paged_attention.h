@@ -58,8 +58,9 @@ struct PagedAttentionArgs {
 
 // Keys are taken in blocks of this many tokens, and blocks in segments whose results are joined in
 // order. Both lie at fixed absolute positions, and every row goes through the same fp32 operations
-// whichever rows share its step, on either device: the fast kernel is the exact one (D12), but for
-// prompts on Hopper's tensor cores (paged_attention_sm90.h). A row's bits depend on neither
+// whichever rows share its step, on either device: the fast kernel is the exact one (D12). Not so
+// the siblings of the default mode on GPUs, for decode steps (paged_attention_split.h) and prompts
+// on Hopper's tensor cores (paged_attention_sm90.h). Else a row's bits depend on neither
 // chunking, batch, threads nor page size, only on what the pool's dtype keeps of k and v. With a
 // window, blocks and segments that no row of a step sees are passed over, and of the others only
 // visible tokens are read: pages before the window may hold anything, their ids need only lie

@@ -203,7 +203,8 @@ __device__ void score_block(const Params& p, const Unit& unit, Shared& shared) {
 
 // Turns scores of the block at token `first` into exp(score - new maximum), a warp a row, and gives
 // the factors by which what was summed before must shrink. A lane has tokens lane + 32 * i of the
-// block: places and order of the sums are absolute. What a row does not see counts as -infinity.
+// block: places and order of the sums are absolute. A token that a row does not see counts as
+// -infinity.
 __device__ void soften_block(const Params& p, const Unit& unit, int64_t first, Shared& shared) {
   const int lane = threadIdx.x % kWarp;
   for (int r = threadIdx.x / kWarp; r < kRows; r += kWarps) {

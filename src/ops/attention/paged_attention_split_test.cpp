@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Cuda, SplitAttentionTest, ::testing::Values(device::Dev
 
 TEST_P(SplitAttentionTest, SmallestDecodeMatchesTheReference) {
   for (const int64_t D : {64, 128, 256}) {
-    decode(fast({.Nq = 4, .Nkv = 2, .D = D, .S = 16}), {20, 1});
+    decode(fast({.Nq = 4, .Nkv = 2, .D = D, .S = 16}), {80, 1});  // two splits, and one
   }
 }
 

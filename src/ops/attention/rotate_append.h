@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands between the projections of attention and the attention itself, in one launch on CUDA:
-// queries are normalised and rotated, keys too, on their way into their pages, and values are
-// stored beside them. The same numbers as by rope() and paged_attention()'s own append.
+// rotate_append: the steps between the projections of attention and the attention itself, in one
+// launch on CUDA: it normalises and rotates queries and keys, and stores keys and values in their
+// pages. The same numbers as by rope() and paged_attention()'s own append.
 #pragma once
 
 #include "ops/attention/paged_attention.h"

@@ -12,8 +12,8 @@ namespace heddle::ops {
 
 // From compute capability 9.0 on a kernel's blocks start while the kernel before it in the stream
 // still runs (programmatic dependent launch, CUDA C++ Programming Guide). Here they wait until that
-// one is complete. What comes before may read weights, and what is written by kernels before the
-// one before it: those are complete then. Two kernels do more: the second product of few experts
+// one is complete. Code ahead of the wait may read weights, and output of kernels before the one
+// before it: those are complete then. Two kernels do more: the second product of few experts
 // reads which these are, which the first one has written and fenced before it lets the next start;
 // attention in splits writes its plan to a workspace that nothing of its chain reads or writes.
 __device__ inline void await_kernel_before() {

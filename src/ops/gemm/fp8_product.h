@@ -3,8 +3,9 @@
 // x in fp32, with the scale applied to a group's sum. Nothing is rounded but those sums, so this
 // also serves fp32 runs; exact mode has packed_row_dot().
 //
-// Serves groups of a multiple of 32 columns, or one group a row. Threading: any number of threads
-// on different blocks. Allocates nothing.
+// Serves groups of a multiple of 32 columns, or one group a row. Allocates nothing.
+//
+// Threading: any number of threads on different blocks.
 #pragma once
 
 #include "ops/gemm/product.h"

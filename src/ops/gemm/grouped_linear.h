@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // grouped_linear: a linear layer a group of rows, as a mixture of experts needs it, on the CPU
-// (routed_moe has its own on CUDA). The rows of y
-// are sorted by expert; expert e owns rows row_offsets[e] <= r < row_offsets[e + 1]:
-//     y[r, n] = sum over k of x[s, k] * weight[e, n, k]    with s = x_rows[r], or r where there is
-//     no list
+// (routed_moe has its own on CUDA). The rows of y are sorted by expert; expert e owns rows
+// row_offsets[e] <= r < row_offsets[e + 1]:
+//     y[r, n] = sum over k of x[s, k] * weight[e, n, k]
+// with s = x_rows[r], or r where there is no list.
 #pragma once
 
 #include <cstddef>

@@ -307,8 +307,8 @@ TEST_P(LinearTest, SaysWhichTensorsDisagree) {
 }
 
 // For what allocates and frees inside, as oneDNN does: a call in ten that kept the smallest block
-// would show. What a thread frees stays with it, so the first calls and some later ones take new
-// memory.
+// would show. A thread keeps the memory that it frees, so the first calls and some later ones take
+// new memory.
 template <typename Call>
 void expect_heap_does_not_grow(const Call& call) {
   constexpr int kWarmUps = 500, kCalls = 20000;

@@ -95,7 +95,7 @@ int64_t most_bytes_of_x(const CudaContext& context) {
 __device__ inline int row_octets(const Params& p) { return p.K / kOctet + kPadding; }
 
 // The rows of x in shared memory: the groups take them in turn, a group's threads the octets of
-// each. What reads nothing that a kernel before may have written is done when it is made.
+// each. The constructor does the part that reads no output of an earlier kernel.
 template <int kRows, Prologue kPrologue>
 struct RowsOfX : Form<kRows> {
   __device__ explicit RowsOfX(const Params& /*p*/) {}
@@ -253,8 +253,8 @@ class WeightStream {
   const uint4* from_;
 };
 
-// An element of y that a thread stores. What is added to it is read when its tile begins, before
-// weights are asked for that this tile does not need.
+// An element of y that a thread stores. Its addend is loaded when the tile begins, ahead of the
+// loads of weights for the next tile.
 class Element {
  public:
   __device__ Element(const Params& p, int t, int n) : t_(t), n_(n), real_(t < p.T && n < p.N) {

@@ -19,7 +19,7 @@
 
 namespace heddle::ops {
 
-// What links them is not read or written: conv.y, rule.qkv, rule.y and norm.x.
+// The tensors between them are not read or written: conv.y, rule.qkv, rule.y and norm.x.
 struct DeltaStepArgs {
   CausalConv1dArgs conv;
   GatedDeltaRuleArgs rule;

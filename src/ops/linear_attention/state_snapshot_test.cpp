@@ -118,7 +118,7 @@ class StateSnapshotTest : public DeviceTest {
 
 HEDDLE_ON_EVERY_DEVICE(StateSnapshotTest);
 
-TEST_P(StateSnapshotTest, CopiesSlotsInAllLayersAndBack) {
+TEST_P(StateSnapshotTest, SmallestSlotsAreSavedAndRestoredInAllLayersAndFormats) {
   for (const DType dtype : kFormats) {
     SCOPED_TRACE(to_string(dtype));
     Layer layers[] = {layer_of(dtype, 1), layer_of(dtype, 7)};
@@ -214,7 +214,7 @@ TEST_P(StateSnapshotTest, SaysWhatDoesNotFit) {
 }
 
 // A snapshot that a step writes equals its working slot saved afterwards.
-TEST_P(StateSnapshotTest, RoundsSnapshotsOfAStepOnceFromItsAccumulators) {
+TEST_P(StateSnapshotTest, SmallestStepsRoundTheirSnapshotsOnceFromTheirAccumulators) {
   constexpr int64_t kTokens = 100, kKeyHeads = 2;
   constexpr int64_t kQkv = 2 * kKeyHeads * kDk + kNv * kDv;
   Tensor qkv({kTokens, kQkv}, DType::kF32), a({kTokens, kNv}, DType::kF32);

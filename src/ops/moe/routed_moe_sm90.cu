@@ -68,7 +68,7 @@ struct Item {
   }
 };
 
-// Tiles of up to kMostRows rows. What they leave of the memory is stages and the way out.
+// Tiles of up to kMostRows rows. The rest of shared memory holds stages and the output buffer.
 template <int kMostRows>
 struct Shared {
   static constexpr int kStages = kMostRows == 64 ? 5 : 3;

@@ -7,7 +7,7 @@
 
 namespace heddle::ops {
 
-// What is done to every head alike.
+// The parameters that all heads share.
 struct Rotation {
   const float* norm_weight;  // [D], null: none
   int64_t D;

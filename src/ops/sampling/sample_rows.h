@@ -4,13 +4,13 @@
 // give the token that a Sampler draws, bit for bit, in any batch and on any device.
 //
 // A row says which batch slot it draws for, at which position, and which tokens lie on the path
-// from the slot's output to it (drafts; empty where a sequence draws its next token). What stays
-// the same while a sequence runs lies in tables by batch slot.
+// from the slot's output to it (drafts; empty where a sequence draws its next token). Tables
+// by batch slot hold the values that stay the same while a sequence runs.
 //
 // Nothing is sorted but the few candidates of a row: the largest logit of every 256 neighbouring
 // tokens (a tile) tells which tiles can hold one of the top k, a histogram of the weights over
-// 96 levels of an eighth of a natural logarithm how far down top_p reaches. What remains, usually
-// tens of tokens, is ranked in shared memory; a row that leaves more than 2,048 of them, as an even
+// 96 levels of an eighth of a natural logarithm how far down top_p reaches. The remaining tokens,
+// usually tens, are ranked in shared memory; a row that leaves more than 2,048 of them, as an even
 // distribution under top_p does, is cut by the digits of its logits instead, in six more passes,
 // for which a GPU has up to eight blocks where rows are few.
 //

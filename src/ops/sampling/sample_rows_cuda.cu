@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(kPassThreads) maxima_kernel(const __grid_const
 }
 
 // As above; about 35 operations a token beside the reading, which is the cache's. The row's maximum
-// is taken from those of its tiles by every block: 2.4 KB of 151,936 logits. What is asked of a row
+// is taken from those of its tiles by every block: 2.4 KB of 151,936 logits. The row's request
 // was written before the maxima's kernel began.
 __global__ void __launch_bounds__(kPassThreads) sums_kernel(const __grid_constant__ Params p) {
   __shared__ BlockTeam<kPassThreads>::Shared shared;

@@ -56,7 +56,7 @@ TEST(TokenWeightTest, ShortSumsRoundEveryWeightAsAlone) {
   EXPECT_EQ(most.total(), 256 * kUnitWeight);
 }
 
-TEST(TokenWeightTest, WhatIsMaskedOrFarFromTheBestWeighsNothing) {
+TEST(TokenWeightTest, MaskedAndFarTokensWeighNothing) {
   EXPECT_EQ(token_weight(3, 3, 0.5f), kUnitWeight);
   EXPECT_EQ(token_weight(-kInf, 3, 0.5f), 0u);
   EXPECT_EQ(token_weight(-3e38f, 3e38f, 1), 0u);
