@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every op in steps of random sizes: its launch does what its shape function says (GuardedStep).
+// Every op in steps of random sizes: its launch does what its shape function says (GuardedStep),
+// and on a GPU gives what the CPU gives (CpuReference).
 #include <array>
+#include <memory>
 #include <optional>
 #include <random>
 #include <set>
@@ -16,9 +18,13 @@
 #include "checkpoint/checkpoint_fixture.h"
 #include "device/cpu_device.h"
 #include "graph/builder.h"
+#include "integration/cpu_reference.h"
 #include "integration/guarded_step.h"
+#include "integration/on_device.h"
 #include "models/small_config.h"
+#include "ops/device_batch.h"
 #include "request/batch_slots.h"
+#include "runner/compute_device.h"
 #include "runner/forward_batch.h"
 #include "runner/forward_pass.h"
 #include "runner/pools.h"
@@ -32,8 +38,10 @@ using models::testing::small_gated_hybrid;
 using models::testing::small_latent_experts;
 using models::testing::small_latent_hybrid;
 using nlohmann::json;
+using runner::ComputeDevice;
 using runner::ForwardPass;
 using testing::Bytes;
+using testing::CpuReference;
 using testing::GuardedStep;
 
 constexpr int kNumSizes = 50;
@@ -99,18 +107,18 @@ class RandomStep {
 
 struct Case {
   std::string name;
-  json config;
+  json config = {};
   bool exact = false;
   std::optional<checkpoint::Rounding> rounding = std::nullopt;
+  std::string device = "cpu";
+  std::optional<DType> dtype = std::nullopt;  // of the run; none: as stored
 };
 
 void PrintTo(const Case& tested, std::ostream* out) { *out << tested.name; }
 
-std::vector<Case> cases() {
-  using quant::Scheme;
-  const json gated_hybrid = small_gated_hybrid("Qwen3NextForCausalLM");
-  std::vector<Case> all = {
-      {"gated_hybrid", gated_hybrid},
+std::vector<Case> families() {
+  return {
+      {"gated_hybrid", small_gated_hybrid("Qwen3NextForCausalLM")},
       {"dense", small_config("LlamaForCausalLM")},
       {"biases", small_config("Qwen2ForCausalLM")},
       {"normed_heads", small_config("Qwen3ForCausalLM")},
@@ -120,6 +128,12 @@ std::vector<Case> cases() {
       {"latent_corrected", small_latent_experts("DeepseekV3ForCausalLM")},
       {"latent_hybrid", small_latent_hybrid("KimiLinearForCausalLM")},
   };
+}
+
+std::vector<Case> cpu_cases() {
+  using quant::Scheme;
+  std::vector<Case> all = families();
+  const json gated_hybrid = all.front().config;
   const size_t count = all.size();
   for (size_t i = 0; i < count; ++i) {
     Case exact = all[i];
@@ -134,68 +148,161 @@ std::vector<Case> cases() {
   return all;
 }
 
+// Without quantised weights: those are dequantised when they are loaded, GPUs have no kernels for
+// them.
+std::vector<Case> cuda_cases() {
+  std::vector<Case> all;
+  const auto add = [&all](const Case& family, const char* name, bool exact, DType dtype) {
+    all.push_back({.name = family.name + name,
+                   .config = family.config,
+                   .exact = exact,
+                   .device = "cuda",
+                   .dtype = dtype});
+  };
+  for (const Case& family : families()) {
+    add(family, "", false, DType::kF32);
+    add(family, "_bf16", false, DType::kBf16);
+    add(family, "_exact", true, DType::kF32);
+  }
+  // With widths that tensor cores take (paged_attention_sm90.h, paged_attention_split.h,
+  // routed_moe_sm90.h, few_experts.h, skinny_product.h).
+  const json wide = small_gated_hybrid("Qwen3NextForCausalLM", {{"hidden_size", 256},
+                                                                {"num_attention_heads", 8},
+                                                                {"num_key_value_heads", 1},
+                                                                {"head_dim", 128},
+                                                                {"moe_intermediate_size", 256}});
+  add({"wide_gated_hybrid", wide}, "_bf16", false, DType::kBf16);
+  return all;
+}
+
+// Of a result on a GPU, as a part of the largest number of its tensor: what the suites of the ops
+// allow, in fp32 that of the experts.
+double tolerance_of(DType dtype) { return dtype == DType::kF32 ? 2e-5 : 1e-2; }
+
+std::unique_ptr<ComputeDevice> open_device(const Case& tested) {
+  auto compute = tested.device == "cuda" ? ComputeDevice::open_cuda(0, tested.exact)
+                                         : ComputeDevice::open_cpu(2, tested.exact);
+  EXPECT_TRUE(compute.ok()) << compute.status().to_string();
+  return compute.ok() ? std::move(*compute) : nullptr;
+}
+
 std::unique_ptr<ForwardPass> pass_of(const Case& tested) {
   const checkpoint::testing::TemporaryFolder folder;
   folder.write("config.json", tested.config.dump());
+  std::unique_ptr<ComputeDevice> compute = open_device(tested);
+  if (compute == nullptr) return nullptr;
   auto pass = ForwardPass::create({.model_dir = folder.path(),
                                    .dummy_weights = true,
+                                   .dtype = tested.dtype,
                                    .exact = tested.exact,
                                    .rounding = tested.rounding,
                                    .num_threads = 2,
                                    .max_step_tokens = kMaxStepTokens,
-                                   .max_logit_rows = kMaxStepTokens});
+                                   .max_logit_rows = kMaxStepTokens},
+                                  std::move(compute));
   EXPECT_TRUE(pass.ok()) << pass.status().to_string();
   return pass.ok() ? std::move(*pass) : nullptr;
 }
 
-class OpShapes : public ::testing::TestWithParam<Case> {};
+class OpShapes : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    HEDDLE_DEVICE_OR_SKIP(GetParam().device);
+    pass_ = pass_of(GetParam());
+    ASSERT_NE(pass_, nullptr);
+    cpu_ = ComputeDevice::open_cpu(2, /*exact=*/true).value();
+    upload_ =
+        ops::DeviceBatchUpload::create(pass_->device(), {.max_rows = kMaxStepTokens,
+                                                         .max_sequences = kMaxSequences,
+                                                         .max_pages_per_sequence = kUploadedPages,
+                                                         .max_snapshots = kMaxSequences,
+                                                         .max_logit_rows = kMaxStepTokens})
+            .value();
+  }
+
+  // On a GPU with the first pattern, compares with the CPU.
+  void run(const request::BatchPlan& plan, std::byte pattern, Bytes& written) {
+    runner::ForwardBatch batch({.max_tokens = kMaxStepTokens,
+                                .max_sequences = kMaxSequences,
+                                .max_pages_per_sequence = kPagesPerSequence,
+                                .page_size = kPageSize});
+    request::BatchSlots slots(kMaxSequences, kPagesPerSequence);
+    ASSERT_TRUE(slots.take(plan).ok());
+    ASSERT_TRUE(batch.build(plan, slots, runner::LogitRows::kSampled).ok());
+    const ComputeDevice& compute = pass_->compute();
+    const auto pools = pools_on(compute);
+    ASSERT_TRUE(pools.ok()) << pools.status().to_string();
+    ops::ForwardContext forward = batch.context(*pools);
+    const int32_t *ids = batch.ids().data(), *positions = batch.positions().data();
+    if (!compute.shares_memory_with_host()) {
+      const Status status =
+          upload_.upload(compute.stream(), batch.ids(), batch.positions(), forward);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      ids = upload_.ids();
+      positions = upload_.positions();
+    }
+    const Shape rows{std::ssize(batch.ids())};
+    const std::array<TensorView, 2> inputs = {TensorView(ids, DType::kI32, rows),
+                                              TensorView(positions, DType::kI32, rows)};
+    const ops::Extents extents{.tokens = rows[0],
+                               .logits = std::ssize(forward.logit_rows),
+                               .sequences = forward.num_sequences()};
+    GuardedStep guarded(pass_->program(), compute, extents, pattern);
+    if (compute.shares_memory_with_host() || pattern != kPatterns[0]) {
+      written = guarded.run(forward, inputs);
+      return;
+    }
+    const auto cpu_pools = pools_on(*cpu_);
+    ASSERT_TRUE(cpu_pools.ok()) << cpu_pools.status().to_string();
+    CpuReference reference(*cpu_, batch.context(*cpu_pools), extents, tolerance_of(pass_->dtype()));
+    written = guarded.run(forward, inputs, [&reference](const GuardedStep::Launched& launched) {
+      reference.expect_near(launched);
+    });
+    reference.expect_near(compute, *pools);
+  }
+
+  std::unique_ptr<ForwardPass> pass_;
+
+ private:
+  static constexpr int64_t kUploadedPages = 16;  // DeviceBatchUpload::width_of() of every step
+
+  [[nodiscard]] Result<runner::Pools> pools_on(const ComputeDevice& compute) const {
+    return runner::Pools::create(compute.device(), pass_->cache_needs(),
+                                 {.sizes = {.num_pages = kMaxSequences * kPagesPerSequence,
+                                            .page_size = kPageSize,
+                                            .num_state_slots = 2 * kMaxSequences},
+                                  .kv_dtype = pass_->kv_dtype()});
+  }
+
+  std::unique_ptr<ComputeDevice> cpu_;
+  ops::DeviceBatchUpload upload_;
+};
 
 TEST_P(OpShapes, AreWhatLaunchesFill) {
-  const auto pass = pass_of(GetParam());
-  ASSERT_NE(pass, nullptr);
   std::mt19937 random(7);
   for (int size = 0; size < kNumSizes; ++size) {
     const RandomStep step(random);
     SCOPED_TRACE(fmt::format("step {} of {} tokens", size, step.plan().num_rows()));
-    std::vector<Bytes> written;
-    for (const std::byte pattern : kPatterns) {
-      auto pools = runner::Pools::create(pass->device(), pass->cache_needs(),
-                                         {.sizes = {.num_pages = kMaxSequences * kPagesPerSequence,
-                                                    .page_size = kPageSize,
-                                                    .num_state_slots = 2 * kMaxSequences},
-                                          .kv_dtype = pass->kv_dtype()});
-      ASSERT_TRUE(pools.ok()) << pools.status().to_string();
-      runner::ForwardBatch batch({.max_tokens = kMaxStepTokens,
-                                  .max_sequences = kMaxSequences,
-                                  .max_pages_per_sequence = kPagesPerSequence,
-                                  .page_size = kPageSize});
-      request::BatchSlots slots(kMaxSequences, kPagesPerSequence);
-      const request::BatchPlan plan = step.plan();
-      ASSERT_TRUE(slots.take(plan).ok());
-      ASSERT_TRUE(batch.build(plan, slots, runner::LogitRows::kSampled).ok());
-      const ops::ForwardContext forward = batch.context(*pools);
-      const Shape tokens{std::ssize(batch.ids())};
-      const std::array<TensorView, 2> inputs = {
-          TensorView(batch.ids().data(), DType::kI32, tokens),
-          TensorView(batch.positions().data(), DType::kI32, tokens)};
-      GuardedStep guarded(pass->program(),
-                          {.tokens = tokens[0], .logits = std::ssize(forward.logit_rows)}, pattern);
-      written.push_back(guarded.run(pass->context(), forward, inputs));
+    std::array<Bytes, 2> written;
+    for (size_t i = 0; i < 2; ++i) {
+      run(step.plan(), kPatterns[i], written[i]);
       if (HasFailure()) return;
     }
     ASSERT_TRUE(written[0] == written[1]) << "an output was not written whole";
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, OpShapes, ::testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Cpu, OpShapes, ::testing::ValuesIn(cpu_cases()),
+                         [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(Cuda, OpShapes, ::testing::ValuesIn(cuda_cases()),
                          [](const auto& tested) { return tested.param.name; });
 
 // Ops that no compiled model is left with: fusion and copy elision replace them.
-graph::Program plain_program(const ops::Context& context) {
+graph::Program plain_program(const ops::Context& context, DType dtype) {
   graph::GraphBuilder g(ops::builtin_ops(), [](std::string_view) { return nullptr; });
   const auto parts = g.split(
-      g.input("x", {DType::kF32,
-                    {ops::SymbolicDim::of(ops::Symbol::kTokens), ops::SymbolicDim::fixed(23)}}),
+      g.input("x",
+              {dtype, {ops::SymbolicDim::of(ops::Symbol::kTokens), ops::SymbolicDim::fixed(23)}}),
       {11, 11, 1});
   g.output(g.mul(parts[0], g.sigmoid(parts[1])), "gated");
   g.output(g.mul(parts[1], parts[2]), "scaled");
@@ -205,38 +312,58 @@ graph::Program plain_program(const ops::Context& context) {
   return std::move(program).value();
 }
 
-TEST(PlainOpShapes, AreWhatLaunchesFill) {
-  device::ThreadPool pool(2);
-  ops::CpuContext context(pool);
-  const graph::Program program = plain_program(context);
+class PlainOpShapes : public ::testing::TestWithParam<Case> {};
+
+TEST_P(PlainOpShapes, AreWhatLaunchesFill) {
+  HEDDLE_DEVICE_OR_SKIP(GetParam().device);
+  const DType dtype = *GetParam().dtype;
+  const std::unique_ptr<ComputeDevice> compute = open_device(GetParam());
+  ASSERT_NE(compute, nullptr);
+  const auto cpu = ComputeDevice::open_cpu(2, /*exact=*/true).value();
+  const graph::Program program = plain_program(compute->context(), dtype);
   std::mt19937 random(11);
   for (int64_t num_tokens = 1; num_tokens <= kNumSizes; ++num_tokens) {
     SCOPED_TRACE(num_tokens);
-    Tensor x({num_tokens, 23}, DType::kF32);
-    for (float& value : x.span<float>()) value = static_cast<float>(random()) * 1e-9f - 2;
-    const std::array<TensorView, 1> inputs = {x.view()};
+    Tensor numbers({num_tokens, 23}, DType::kF32);
+    for (float& value : numbers.span<float>()) value = static_cast<float>(random()) * 1e-9f - 2;
+    const Tensor x = testing::converted(numbers.view(), dtype);
+    const device::Buffer memory = compute->device().allocate(x.num_bytes()).value();
+    testing::copy_and_wait(*compute, memory.data(), x.view().data, x.num_bytes());
+    const std::array<TensorView, 1> inputs = {TensorView(memory.data(), dtype, x.shape())};
+    const ops::Extents extents{.tokens = num_tokens};
+    CpuReference reference(*cpu, {}, extents, tolerance_of(dtype));
     std::vector<Bytes> written;
     for (const std::byte pattern : kPatterns) {
-      GuardedStep guarded(program, {.tokens = num_tokens}, pattern);
-      written.push_back(guarded.run(context, {}, inputs));
+      GuardedStep guarded(program, *compute, extents, pattern);
+      written.push_back(guarded.run(
+          {}, inputs, [&reference](const auto& launched) { reference.expect_near(launched); }));
       if (HasFailure()) return;
     }
     ASSERT_TRUE(written[0] == written[1]) << "an output was not written whole";
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Cpu, PlainOpShapes,
+                         ::testing::Values(Case{.name = "f32", .dtype = DType::kF32}),
+                         [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Cuda, PlainOpShapes,
+    ::testing::Values(Case{.name = "f32", .device = "cuda", .dtype = DType::kF32},
+                      Case{.name = "bf16", .device = "cuda", .dtype = DType::kBf16}),
+    [](const auto& tested) { return tested.param.name; });
+
 TEST(EveryOp, IsAmongThese) {
   std::set<std::string_view> seen;
   const auto add = [&seen](const graph::Program& program) {
     for (const graph::Node& node : program.placed.graph.nodes) seen.insert(node.op->name);
   };
-  for (const Case& tested : cases()) {
+  for (const Case& tested : cpu_cases()) {
     const auto pass = pass_of(tested);
     ASSERT_NE(pass, nullptr);
     add(pass->program());
   }
   device::ThreadPool pool(1);
-  add(plain_program(ops::CpuContext(pool)));
+  add(plain_program(ops::CpuContext(pool), DType::kF32));
   for (const auto& [name, op] : ops::builtin_ops().all()) {
     EXPECT_THAT(seen, ::testing::Contains(name));
   }
