@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the prefix cache costs when nothing repeats.
+"""Measures the cost of the prefix cache when nothing repeats.
 
 Two servers of one model, the second with --disable-radix-cache, answer the same unique prompts at
 the same time but never run at the same time: one is stopped while the other has its slice, so that
-whatever the machine does meanwhile meets both. What a pair is compared by is the time each ran.
+other load on the machine meets both. A pair is compared by the time each server ran.
 
 How memory happens to be laid out makes a server up to two percent faster or slower from its start
 to its end. Both are therefore started anew many times; the standard error is that of these starts.
 With --same both servers run without the cache: the difference must then be none.
 
-What follows -- are options of both servers:
+The arguments after -- are options of both servers:
 
   bench/cache_cost.py models/heddle-tiny --output-tokens 801 --starts 24 -- --memory-fraction 0.005
 """

@@ -8,7 +8,7 @@ a few completions at once. Prints medians and ranges as JSON:
 
   bench/start_time.py models/heddle-tiny --starts 20
 
-What follows -- are options of the server. Memory is read from /proc, so this runs on Linux only.
+The arguments after -- are options of the server. Memory is read from /proc, so this runs on Linux only.
 """
 
 import argparse

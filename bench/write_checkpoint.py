@@ -28,7 +28,7 @@ def draw(shape, generator):
 
 
 def randomize(model):
-    """What a new model leaves at one value, and embeddings of a size that training gives them."""
+    """Randomizes the weights that a new model leaves constant, and scales embeddings as training does."""
     generator = torch.Generator(device="cuda").manual_seed(2)
     for name, weight in model.named_parameters():
         if name.endswith("norm.weight"):

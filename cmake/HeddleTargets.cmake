@@ -92,7 +92,8 @@ function(heddle_library folder)
       heddle_unity(${name} 16)
     endif()
     if(HEDDLE_CUDA AND cuda_sources)
-      target_link_libraries(${name} PRIVATE CUDA::cudart_static)
+      # Linked only: C++ compiles as in a build without CUDA, and is taken from its cache.
+      target_link_libraries(${name} PRIVATE $<LINK_ONLY:CUDA::cudart_static>)
     endif()
     if(HEDDLE_CUDA AND hopper_sources)  # with instructions that only this architecture has
       add_library(${name}_sm90 OBJECT ${hopper_sources})

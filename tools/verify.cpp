@@ -122,6 +122,7 @@ void print_json(const VerifyOptions& options, const std::vector<Row>& rows, bool
                               {"reusable_tokens", row.reusable_tokens},
                               {"compared_rows", row.result.num_rows},
                               {"logits_error", row.result.logits_error},
+                              {"mean_logits_error", row.result.mean_error},
                               {"hidden_error", row.result.hidden_error},
                               {"plain_error", row.result.plain_error},
                               {"greedy_wrong", row.result.greedy_wrong},

@@ -76,7 +76,10 @@ void GoldenComparison::take_logits(int64_t token, const float* logits) {
   const int64_t V = pass_.config().vocab_size;
   if (token < golden_.num_tokens() && token % golden_.logits_row_step == 0) {
     const float* want = golden_.logits.view().row<float>(token / golden_.logits_row_step);
-    result_.logits_error = std::max(result_.logits_error, relative_error(logits, want, V));
+    const double error = relative_error(logits, want, V);
+    result_.logits_error = std::max(result_.logits_error, error);
+    squared_errors_ += error * error;
+    result_.mean_error = std::sqrt(squared_errors_ / static_cast<double>(++num_recorded_));
   }
   compare_choice(token, logits);
   float* first = first_logits_.data() + token * V;

@@ -19,6 +19,7 @@ namespace heddle::verify {
 
 struct CaseResult {
   double logits_error = 0;   // largest ||delta|| / ||reference|| of a row; 0 without a recorded row
+  double mean_error = 0;     // root of the mean of the squares of these
   double hidden_error = 0;   // the same for hidden states
   double plain_error = 0;    // the same against the logits of the first feeding, which has all rows
   int64_t greedy_wrong = 0;  // tokens that differ and are no near tie
@@ -52,7 +53,9 @@ class GoldenComparison {
   const runner::ForwardPass& pass_;
   std::vector<float>& first_logits_;
   bool is_first_;
-  int64_t num_layers_ = 0;  // layers whose hidden states both the case and the pass have
+  double squared_errors_ = 0;  // of the rows in mean_error
+  int64_t num_recorded_ = 0;   // rows in mean_error
+  int64_t num_layers_ = 0;     // layers whose hidden states both the case and the pass have
   CaseResult result_;
 };
 

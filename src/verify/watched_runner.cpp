@@ -32,6 +32,7 @@ Result<std::unique_ptr<WatchedRunner>> WatchedRunner::create(runner::ForwardPass
                                 .max_step_sequences = options.num_sequences,
                                 .kv_window = runner::common_window(needs),
                                 .window_pages = window,
+                                .flops = pass.prefill_flops(),
                                 .keeps_hidden = has_states};
   HEDDLE_ASSIGN_OR_RETURN(
       runner::Pools pools,
