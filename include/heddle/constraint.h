@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include <heddle/request.h>
 #include <heddle/status.h>
@@ -37,6 +38,15 @@ class ConstraintState {
   // others are. At least one bit is set.
   // Error: kInvalidArgument when there are too many ways to read the answer to follow them all.
   [[nodiscard]] virtual Status fill_mask(std::span<uint32_t> mask) = 0;
+
+  // Appends at most `most` tokens that most likely follow because only one text may: the tokens
+  // that this text is usually spelled with, of which accept() takes one after the other. Nothing
+  // where there is a choice. The state stays as it is. A step of the model may then compute them
+  // together (scheduler/stream_drafts.h); a mask still decides what is drawn.
+  virtual void forced_tokens(int64_t most, std::vector<TokenId>& tokens) {
+    (void)most;
+    (void)tokens;
+  }
 
   static constexpr int64_t kMaxRollback = 64;
 };

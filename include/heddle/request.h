@@ -58,6 +58,13 @@ struct PromptLogprobs {
   int32_t top = 0;   // 0 to 20
 };
 
+// The share and the limits of one tenant, where they are not those of all (docs/scheduling.md).
+struct TenantTerms {
+  double weight = 1;                   // above 0: its share beside those of others, for `fair`
+  std::optional<int32_t> max_running;  // instead of SchedulingOptions::tenant_max_running
+  std::optional<int32_t> max_queued;   // instead of tenant_max_queued
+};
+
 struct Request {
   std::string id;               // unique among live requests
   std::vector<TokenId> prompt;  // not empty, ids within the vocabulary
@@ -81,6 +88,7 @@ struct Request {
   // Scheduling (docs/scheduling.md).
   std::optional<int64_t> priority;
   std::string tenant;           // whom `fair` charges
+  TenantTerms tenant_terms;     // of that tenant, from this request on
   std::string routing_key;      // `routing-key` groups by it
   double ttft_slo_seconds = 0;  // first token wanted within; 0: none
   double deadline_seconds = 0;  // ends by then: with kAbort and the text so far, or with an error
@@ -148,6 +156,8 @@ struct DraftReport {
   int64_t verify_steps = 0;     // that decoded, with drafts or without
   int64_t accepted_tokens = 0;  // drafts that were what the model drew
   int64_t rejected_tokens = 0;  // drafts that were not
+  int64_t forced_tokens = 0;    // tokens that the answer's form forced and that took no step of
+                                // their own; not among the drafts
 };
 
 // The output of one step for one request. Tokens and text are increments; text is complete UTF-8.
@@ -172,6 +182,7 @@ struct RequestEvent {
   int64_t cached_tokens = 0;  // prompt tokens that were not computed again
   CacheReport cache;
   DraftReport drafts;
+  int64_t num_retractions = 0;  // it lost its memory to others and was computed again
 
   // Seconds; queue: from submit to the first step, first_token: from submit to the first token.
   double queue_seconds = 0;

@@ -103,7 +103,12 @@ void Delivery::deliver(const BatchPlan& plan, StepOutput& output, double end_sec
     // A request that ends here may be freed, and with it the memory `planned` points at.
     LiveRequest& live = *found->second;
     if (metrics_ != nullptr && !planned.drafts.empty() && !drawn.front().skipped) {
-      metrics_->on_verified(planned.drafts.count, std::ssize(drawn) - 1);
+      const int64_t accepted = std::ssize(drawn) - 1;
+      if (planned.drafts_are_forced) {
+        metrics_->on_forced(planned.drafts.count, accepted);
+      } else {
+        metrics_->on_verified(planned.drafts.count, accepted);
+      }
     }
     if (!take_scores(live, scored)) continue;
     if (!drawn.empty()) {
@@ -211,6 +216,7 @@ void Delivery::send(LiveRequest& live, double now) {
   event_.cached_tokens = sequence.cache_report.reused_tokens;
   event_.cache = sequence.cache_report;
   event_.drafts = sequence.draft_report;
+  event_.num_retractions = sequence.num_retractions;
   event_.queue_seconds =
       (timings.first_step_seconds < 0 ? now : timings.first_step_seconds) - timings.submit_seconds;
   event_.first_token_seconds =

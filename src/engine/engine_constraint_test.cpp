@@ -332,6 +332,134 @@ TEST(EngineConstraintTest, EveryNodeOfATreeHasTheMaskOfItsOwnPath) {
   EXPECT_GT(num_trees, 6);
 }
 
+// Forces a text, and says so; or takes it for another one, of which only the first `num_right`
+// tokens may follow.
+class ForcedText final : public Constraint {
+ public:
+  explicit ForcedText(std::string text, int64_t num_right = INT64_MAX)
+      : text_(std::move(text)), num_right_(num_right) {}
+
+  [[nodiscard]] int64_t vocab_size() const override { return ByteTokenizer::kVocabSize; }
+
+  [[nodiscard]] std::unique_ptr<ConstraintState> start() const override {
+    return std::make_unique<State>(*this);
+  }
+
+ private:
+  class State final : public ConstraintState {
+   public:
+    explicit State(const ForcedText& form) : form_(form) {}
+
+    // '!' may follow everywhere, but no draw prefers it.
+    [[nodiscard]] bool accept(TokenId token) override {
+      if (is_over() || (token != next(0) && token != '!')) return false;
+      ++position_;
+      return true;
+    }
+
+    void roll_back(int64_t count) override { position_ -= count; }
+
+    [[nodiscard]] bool is_complete() const override { return is_over(); }
+
+    [[nodiscard]] bool is_over() const override { return position_ == std::ssize(form_.text_); }
+
+    [[nodiscard]] Status fill_mask(std::span<uint32_t> mask) override {
+      std::ranges::fill(mask, 0u);
+      for (const TokenId token : {next(0), TokenId{'!'}}) {
+        mask[static_cast<size_t>(token) / 32] |= 1u << (token % 32);
+      }
+      return {};
+    }
+
+    void forced_tokens(int64_t most, std::vector<TokenId>& tokens) override {
+      most = std::min(most, std::ssize(form_.text_) - position_);
+      for (int64_t i = 0; i < most; ++i) {
+        tokens.push_back(i < form_.num_right_ ? next(i) : TokenId{'!'});
+      }
+    }
+
+   private:
+    [[nodiscard]] TokenId next(int64_t ahead) const {
+      return static_cast<unsigned char>(form_.text_[static_cast<size_t>(position_ + ahead)]);
+    }
+
+    const ForcedText& form_;
+    int64_t position_ = 0;
+  };
+
+  std::string text_;
+  int64_t num_right_;
+};
+
+constexpr const char* kForced = "a text of forty letters is rather short.";
+
+// The answer that follows the form to its end, and the drafts of each step.
+Received run_forced(int64_t num_right, EngineFixture::Options options,
+                    std::vector<int64_t>& drafts) {
+  EngineFixture fixture(options);
+  fixture.runner->on_step = [&](const request::BatchPlan& plan) {
+    for (const auto& sequence : plan.sequences) {
+      drafts.push_back(sequence.drafts.count);
+      EXPECT_EQ(sequence.drafts_are_forced, !sequence.drafts.empty());
+    }
+    return Status();
+  };
+  fixture.script(ByteTokenizer::tokens_of(kForced));
+  Received received =
+      fixture.run(constrained("one", std::make_shared<const ForcedText>(kForced, num_right)));
+  EXPECT_EQ(received.text, kForced);
+  EXPECT_EQ(received.reason(), FinishReason::kStop);
+  EXPECT_THAT(fixture.runner->complaints(), IsEmpty());
+  const DraftReport& report = received.last.drafts;
+  EXPECT_EQ(report.accepted_tokens + report.rejected_tokens, 0) << "no drafter's";
+  EXPECT_EQ(report.verify_steps + report.forced_tokens, 39) << "all but the prompt's token";
+  return received;
+}
+
+TEST(EngineConstraintTest, TokensThatTheFormForcesTakeNoStepsOfTheirOwn) {
+  std::vector<int64_t> drafts;
+  const Received received = run_forced(INT64_MAX, {}, drafts);
+  EXPECT_THAT(drafts, ::testing::ElementsAre(0, 7, 7, 7, 7, 6))
+      << "behind the prompt's token, and not the last one, with which the answer is over";
+  EXPECT_EQ(received.last.drafts.forced_tokens, 34);
+}
+
+TEST(EngineConstraintTest, AFormThatIsSpelledOtherwiseIsLeftAlone) {
+  std::vector<int64_t> drafts;
+  Received received = run_forced(/*num_right=*/0, {}, drafts);
+  ASSERT_EQ(drafts.size(), 40u);
+  drafts.resize(6);
+  EXPECT_THAT(drafts, ::testing::ElementsAre(0, 7, 3, 1, 0, 0));
+  EXPECT_EQ(received.last.drafts.forced_tokens, 0);
+  drafts.clear();
+  received = run_forced(/*num_right=*/2, {}, drafts);
+  EXPECT_EQ(drafts.size(), 14u) << "three tokens a step";
+  EXPECT_EQ(received.last.drafts.forced_tokens, 26);
+}
+
+TEST(EngineConstraintTest, WithoutRowsForThemNoTokensAreForced) {
+  runner::PoolSizes sizes = roomy_pools();
+  sizes.max_draft_rows = 0;
+  std::vector<int64_t> drafts;
+  run_forced(INT64_MAX, {.sizes = sizes}, drafts);
+  EXPECT_EQ(drafts, std::vector<int64_t>(40));
+  sizes.max_draft_rows = 3;
+  drafts.clear();
+  run_forced(INT64_MAX, {.sizes = sizes}, drafts);
+  EXPECT_EQ(std::ranges::max(drafts), 2);
+}
+
+TEST(EngineConstraintTest, ForcedTokensAreCountedApartFromDrafts) {
+  EngineFixture fixture;
+  fixture.script(ByteTokenizer::tokens_of(kForced));
+  fixture.run(constrained("one", std::make_shared<const ForcedText>(kForced, 2)));
+  const std::string text = fixture.engine->metrics_text();
+  EXPECT_THAT(text, ::testing::HasSubstr(
+                        "heddle_forced_tokens_total{model_name=\"fake\",result=\"accepted\"} 26"));
+  EXPECT_THAT(text, ::testing::HasSubstr(
+                        "heddle_draft_tokens_total{model_name=\"fake\",result=\"accepted\"} 0"));
+}
+
 TEST(EngineConstraintTest, FormsSurviveRetractions) {
   runner::PoolSizes sizes = roomy_pools();
   sizes.num_pages = 14;  // not for all three at once

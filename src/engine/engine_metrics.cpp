@@ -175,6 +175,14 @@ void EngineMetrics::make_steps() {
   };
   accepted_drafts_ = drafts("accepted");
   rejected_drafts_ = drafts("rejected");
+  const auto forced = [this](const char* result) {
+    return registry_.counter({"heddle_forced_tokens_total"},
+                             "Tokens that forms of answers forced: those that the model drew took "
+                             "no step of their own, of the others it spelled the text otherwise.",
+                             {{"result", result}});
+  };
+  accepted_forced_ = forced("accepted");
+  rejected_forced_ = forced("rejected");
   verified_per_step_ =
       registry_.histogram({"heddle_verified_drafts"},
                           "Drafts of a sequence in a step that verified some.", kDraftBounds);
@@ -188,7 +196,7 @@ void EngineMetrics::make_steps() {
       registry_.gauge({"heddle_draft_acceptance_ratio", "sglang:spec_accept_rate"},
                       "Accepted drafts over all that were verified, since the start.");
   registry_
-      .gauge({"heddle_speculation_info"}, "What drafts; the value is 1.",
+      .gauge({"heddle_speculation_info"}, "The algorithm that drafts, as a label; the value is 1.",
              {{"algorithm", limits_.draft_algorithm}})
       .set(1);
   retractions_.counter =
@@ -311,6 +319,11 @@ void EngineMetrics::on_verified(int64_t num_drafts, int64_t num_accepted) {
   num_verified_ += num_drafts;
   num_accepted_ += num_accepted;
   acceptance_ratio_.set(ratio(num_accepted_, num_verified_));
+}
+
+void EngineMetrics::on_forced(int64_t num_tokens, int64_t num_accepted) {
+  accepted_forced_.add(static_cast<double>(num_accepted));
+  rejected_forced_.add(static_cast<double>(num_tokens - num_accepted));
 }
 
 void EngineMetrics::on_step(const StepFacts& step, int64_t num_streams,

@@ -55,8 +55,10 @@ class EngineMetrics {
   void on_first_token(double seconds);
   void on_next_token(double seconds_since_last);
 
-  // A step verified so many drafts of a sequence.
+  // A step verified so many drafts of a sequence; or so many tokens that the form of its answer
+  // forces.
   void on_verified(int64_t num_drafts, int64_t num_accepted);
+  void on_forced(int64_t num_tokens, int64_t num_accepted);
 
   // `num_streams` requests wait for their next token after it.
   void on_step(const StepFacts& step, int64_t num_streams, double decode_tokens_per_second);
@@ -118,7 +120,7 @@ class EngineMetrics {
   MetricHistogram step_seconds_[3], plan_seconds_;
   MetricCounter busy_seconds_[3];
   MetricCounter computed_, reused_, decoded_;
-  MetricCounter accepted_drafts_, rejected_drafts_;
+  MetricCounter accepted_drafts_, rejected_drafts_, accepted_forced_, rejected_forced_;
   MetricHistogram verified_per_step_, accepted_per_step_;
   MetricGauge tokens_per_step_, acceptance_ratio_;
   int64_t num_verified_ = 0;  // drafts, since the start

@@ -28,7 +28,7 @@ Utf8 encode(uint32_t code) {
   return {.bytes = {byte(0xF0 | (code >> 18)), tail(12), tail(6), tail(0)}, .size = 4};
 }
 
-// Adds ranges of characters as ranges of bytes. What remains of a character after its first bytes
+// Adds ranges of characters as ranges of bytes. The rest of a character after its first bytes
 // is often "any continuation bytes": those states are shared.
 class Utf8Ranges {
  public:

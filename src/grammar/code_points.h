@@ -4,7 +4,7 @@
 //
 // Inside constrained JSON strings each character has one spelling: \" and \\, the short escapes
 // \b \t \n \f \r, \u00xx in lower case for other control characters, and all others as they are.
-// Then different texts are different bytes, so that a key can be told from another. Strings without
+// Then different texts are different bytes, so that keys can be distinguished. Strings without
 // any condition may use every escape of JSON (add_json_string()).
 //
 // Threading: free functions.

@@ -180,6 +180,32 @@ BENCHMARK_CAPTURE(
     R"("label": "Press", "children": [], "attributes": [{"name": "id", "value": 12.5}]}], )"
     R"("attributes": [{"name": "class", "value": "wide and long text"}]})");
 
+// At the beginning of a key, where a grammar forces a text of 40 bytes; and where it forces none.
+void forced_tokens(benchmark::State& state, const std::string& begin) {
+  const auto& vocabulary = shared_vocabulary();
+  const std::string schema =
+      R"({"type": "object", "properties": {"an_identifier_of_thirty_eight_letters": {}},
+          "required": ["an_identifier_of_thirty_eight_letters"], "additionalProperties": false})";
+  const auto matcher =
+      std::make_shared<const TokenGrammar>(
+          compile({.kind = GrammarKind::kJsonSchema, .text = schema}).value(), vocabulary)
+          ->start();
+  for (const char byte : begin) {
+    for (TokenId token = 0; token < vocabulary->vocab_size(); ++token) {
+      if (vocabulary->bytes(token) == std::string_view(&byte, 1) && matcher->accept(token)) break;
+    }
+  }
+  std::vector<TokenId> tokens;
+  for (auto _ : state) {
+    tokens.clear();
+    matcher->forced_tokens(7, tokens);
+  }
+  state.counters["tokens"] = static_cast<double>(tokens.size());
+}
+
+BENCHMARK_CAPTURE(forced_tokens, of_a_key, "{\"")->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(forced_tokens, of_nothing, "{")->Unit(benchmark::kMicrosecond);
+
 void cold_mask(benchmark::State& state) {
   std::vector<std::string> tokens = vocabulary();
   const auto end = static_cast<TokenId>(tokens.size() - 1);

@@ -56,7 +56,7 @@ TEST(GrammarTest, RegexesMatchWholeTexts) {
   EXPECT_FALSE(matches(negated, "\xED\xA0\x80"));  // a surrogate has no bytes in UTF-8
 }
 
-TEST(GrammarTest, WhatFiniteAutomataCannotDoIsNamed) {
+TEST(GrammarTest, RefusesPatternsBeyondFiniteAutomataByName) {
   const auto kind = GrammarKind::kRegex;
   EXPECT_THAT(refusal(kind, "(?=a)b"), HasSubstr("a look-ahead or flags"));
   EXPECT_THAT(refusal(kind, "(?<!a)b"), HasSubstr("a look-behind"));

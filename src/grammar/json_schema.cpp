@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <map>
 #include <optional>
 #include <set>
@@ -34,6 +35,7 @@ constexpr size_t kMaxPlaces = 20000;
 constexpr int64_t kMaxItems = 10000;
 constexpr size_t kMaxAlternatives = 1024;  // of one place, with its allOf and $ref unfolded
 constexpr size_t kMaxUnfolding = 128;      // $ref, allOf and choices inside each other
+constexpr size_t kMaxUniqueValues = 8;     // of a list with uniqueItems, which has 2^n states
 
 class SchemaCompiler {
  public:
@@ -60,10 +62,12 @@ class SchemaCompiler {
     Conjunction schemas;
   };
 
-  // Schemas whose own keywords apply, and lists of which one branch must apply.
+  // Schemas whose own keywords apply, and lists of which one branch must apply, together with
+  // `beside` where there is such a schema.
   struct Choice {
     const Json* branches;
     Conjunction chain;
+    const Json* beside = nullptr;
   };
 
   // `chain`: the schemas that led here, one through the other. Coming back to one of them without
@@ -162,8 +166,10 @@ class SchemaCompiler {
       for (size_t i = 0; i < choice->size(); ++i) {
         child(schema, fmt::format("{}/{}", keyword, i), (*choice)[i]);
       }
-      if (std::string_view(keyword) == "oneOf") check_one_of(schema, *choice, chain);
-      out.choices.push_back({.branches = &*choice, .chain = chain});
+      const bool is_one_of = std::string_view(keyword) == "oneOf";
+      const Json* const beside = is_one_of ? required_tag(schema) : nullptr;
+      if (is_one_of) check_one_of(schema, *choice, beside, chain);
+      out.choices.push_back({.branches = &*choice, .chain = chain, .beside = beside});
     }
     chain.pop_back();
   }
@@ -201,14 +207,29 @@ class SchemaCompiler {
 
   // ---- oneOf: as anyOf where no document satisfies two branches.
 
-  void check_one_of(const Json& schema, const Json& branches, Conjunction& chain) {
+  // OpenAPI's discriminator names a property that every document has, also where a branch has a
+  // default for it and does not list it in `required`.
+  const Json* required_tag(const Json& schema) {
+    const auto discriminator = schema.find("discriminator");
+    if (discriminator == schema.end() || !discriminator->is_object()) return nullptr;
+    const auto name = discriminator->find("propertyName");
+    if (name == discriminator->end() || !name->is_string()) return nullptr;
+    const Json required = {{"required", Json::array({*name})}};
+    return &required_tags_.try_emplace(&schema, required).first->second;
+  }
+
+  void check_one_of(const Json& schema, const Json& branches, const Json* beside,
+                    Conjunction& chain) {
     if (!checked_.insert(&branches).second) return;
     if (branches.size() > 64) {
       fail(schema, "oneOf", "more than 64 branches; use anyOf");
       return;
     }
     std::vector<Unfolded> unfolded(branches.size());
-    for (size_t i = 0; i < branches.size(); ++i) unfold(branches[i], chain, unfolded[i]);
+    for (size_t i = 0; i < branches.size(); ++i) {
+      unfold(branches[i], chain, unfolded[i]);
+      if (beside != nullptr) unfold(*beside, chain, unfolded[i]);
+    }
     if (!nfa_.status().ok()) return;
     const TypeSet types = types_of({&schema});
     for (size_t i = 0; i < branches.size(); ++i) {
@@ -278,14 +299,15 @@ class SchemaCompiler {
       }
       Unfolded chosen = unfolded;
       unfold(branch, choice.chain, chosen);
+      if (choice.beside != nullptr) unfold(*choice.beside, choice.chain, chosen);
       add_choices(from, std::move(chosen), to);
     }
   }
 
   void add_plain(NfaState from, const Conjunction& schemas, NfaState to) {
     TypeSet types = types_of(schemas);
-    if (const auto values = values_of(schemas)) {
-      add_values(from, schemas, *values, to);
+    if (const std::optional<Conjunction> values = valid_values(schemas)) {
+      for (const Json* value : *values) nfa_.add_text(from, spell(*value), to);
       return;
     }
     if (types == kAnyType) types = types_of_keywords(schemas);
@@ -300,18 +322,18 @@ class SchemaCompiler {
     if ((types & kObject) != 0) add_object(from, schemas, to);
   }
 
-  // enum and const.
-  void add_values(NfaState from, const Conjunction& schemas, const std::vector<const Json*>& values,
-                  NfaState to) {
-    for (const Json* value : values) {
-      for (const Json* schema : schemas) {
-        if (const auto keyword = keyword_beside_values(*schema, *value)) {
-          fail(*schema, *keyword, "cannot be combined with enum or const; leave it out");
-          return;
-        }
+  // The values of enum and const that satisfy all else; nothing without either.
+  std::optional<Conjunction> valid_values(const Conjunction& schemas) {
+    std::optional<Conjunction> values = values_of(schemas);
+    if (!values) return std::nullopt;
+    for (const Json* schema : schemas) {
+      if (const auto problem = keep_values_within(*schema, *values)) {
+        fail(*schema, problem->keyword, problem->message);
+        return Conjunction{};
       }
-      if (are_values_valid(schemas, *value)) nfa_.add_text(from, spell(*value), to);
     }
+    std::erase_if(*values, [&](const Json* value) { return !are_values_valid(schemas, *value); });
+    return values;
   }
 
   // JSON without blanks, strings spelled as everywhere.
@@ -470,6 +492,7 @@ class SchemaCompiler {
     int64_t min = 0;
     int64_t max = INT64_MAX;
     size_t num_prefix = 0;
+    const Json* unique = nullptr;
     for (const Json* schema : schemas) {
       if (const auto count = schema->find("minItems"); count != schema->end()) {
         min = std::max(min, count_of(*count));
@@ -480,8 +503,20 @@ class SchemaCompiler {
       if (const auto prefix = schema->find("prefixItems"); prefix != schema->end()) {
         num_prefix = std::max(num_prefix, prefix->size());
       }
+      if (schema->value("uniqueItems", false)) unique = schema;
     }
     if (min > max) return;
+    if (unique != nullptr && max > 1) {
+      const std::optional<Conjunction> values =
+          num_prefix == 0 ? item_values(schemas) : std::nullopt;
+      if (nfa_.status().ok() && !values) {
+        fail(*unique, "uniqueItems",
+             fmt::format("supported only where items is an enum of at most {} values; leave it out",
+                         kMaxUniqueValues));
+      }
+      if (values) add_unique_values(from, *values, min, max, to);
+      return;
+    }
     if (min > kMaxItems || (max != INT64_MAX && max > kMaxItems)) {
       fail(*schemas.front(), min > kMaxItems ? "minItems" : "maxItems",
            fmt::format("counts above {} are not supported; leave the keyword out", kMaxItems));
@@ -512,6 +547,52 @@ class SchemaCompiler {
       add_space(after, next);
       if (i == num_written) break;
       at = next;
+    }
+  }
+
+  // The different values that items of a list may have, where they are few.
+  std::optional<Conjunction> item_values(const Conjunction& schemas) {
+    Unfolded item;
+    Conjunction chain;
+    for (const Json* schema : item_schemas(schemas, 0).value_or(Conjunction{})) {
+      unfold(*schema, chain, item);
+    }
+    if (item.is_impossible || !item.choices.empty()) return std::nullopt;
+    const std::optional<Conjunction> values = valid_values(item.schemas);
+    if (!values) return std::nullopt;
+    Conjunction different;
+    for (const Json* value : *values) {
+      const auto is_same = [&](const Json* other) { return equal_values(*value, *other); };
+      if (std::ranges::none_of(different, is_same)) different.push_back(value);
+      if (different.size() > kMaxUniqueValues) return std::nullopt;
+    }
+    return different;
+  }
+
+  // A list of `min` to `max` of the values, each at most once: a state for each set of those that
+  // are written.
+  void add_unique_values(NfaState from, const Conjunction& values, int64_t min, int64_t max,
+                         NfaState to) {
+    std::vector<NfaState> written(size_t{1} << values.size());
+    std::ranges::generate(written, [&] { return nfa_.add_state(); });
+    const NfaState open = nfa_.add_state();
+    nfa_.add_bytes(from, '[', '[', open);
+    add_space(open, written[0]);
+    for (size_t set = 0; set < written.size() && nfa_.status().ok(); ++set) {
+      const int64_t count = std::popcount(set);
+      if (count >= min && count <= max) nfa_.add_bytes(written[set], ']', ']', to);
+      if (count >= max) continue;
+      NfaState item = written[set];
+      if (set != 0) {
+        item = nfa_.add_state();
+        add_comma(written[set], item);
+      }
+      for (size_t i = 0; i < values.size(); ++i) {
+        if ((set >> i & 1) != 0) continue;
+        const NfaState after = nfa_.add_state();
+        nfa_.add_text(item, spell(*values[i]), after);
+        add_space(after, written[set | size_t{1} << i]);
+      }
     }
   }
 
@@ -564,6 +645,14 @@ class SchemaCompiler {
         others->push_back(&child(*schema, "additionalProperties", *additional));
       }
     }
+    if (others) {
+      for (const Json* schema : schemas) {
+        const std::optional<Conjunction> listed = names_of(*schema);
+        if (!listed) continue;
+        others.reset();
+        for (const Json* name : *listed) add_name(name->get<std::string>());
+      }
+    }
     if (!check_property_counts(schemas, names.size(), required.size(), others.has_value())) return;
 
     const NfaState open = nfa_.add_state();
@@ -606,7 +695,11 @@ class SchemaCompiler {
       add_other_key(key, names, after_key);
       add_member_value(after_key, rule(*others), some);
     }
-    nfa_.add_bytes(none, '}', '}', to);
+    const bool may_be_empty = std::ranges::none_of(schemas, [](const Json* schema) {
+      const auto min = schema->find("minProperties");
+      return min != schema->end() && count_of(*min) > 0;
+    });
+    if (may_be_empty) nfa_.add_bytes(none, '}', '}', to);
     nfa_.add_bytes(some, '}', '}', to);
   }
 
@@ -614,10 +707,11 @@ class SchemaCompiler {
                              bool has_others) {
     for (const Json* schema : schemas) {
       const auto min = schema->find("minProperties");
-      if (min != schema->end() && count_of(*min) > static_cast<int64_t>(num_required)) {
+      if (min != schema->end() &&
+          count_of(*min) > std::max<int64_t>(1, static_cast<int64_t>(num_required))) {
         fail(*schema, "minProperties",
-             fmt::format("{} is more than the {} required properties, which is not supported; list "
-                         "them in required",
+             fmt::format("{} is more than 1 and than the {} required properties, which is not "
+                         "supported; list them in required",
                          min->dump(), num_required));
         return false;
       }
@@ -738,7 +832,8 @@ class SchemaCompiler {
   const Json& root_;
   const JsonSchemaOptions options_;
   std::unordered_map<const Json*, std::string> paths_;
-  std::unordered_set<const Json*> checked_;  // schemas by their keywords, and lists of oneOf
+  std::unordered_set<const Json*> checked_;    // schemas by their keywords, and lists of oneOf
+  std::map<const Json*, Json> required_tags_;  // of schemas with a discriminator
   std::map<Conjunction, RuleId> rules_;
   std::map<std::string, RuleId> shared_rules_;
   std::vector<Pending> queue_;

@@ -10,11 +10,15 @@
 // Enforced: type, enum, const, properties, required, additionalProperties, items, prefixItems,
 // minItems, maxItems, minLength, maxLength, pattern, minimum, maximum, exclusiveMinimum,
 // exclusiveMaximum, multipleOf (of integers, 1 to 1000), anyOf, allOf, $ref within the document
-// (recursive too), oneOf where its branches exclude each other visibly, minProperties and
-// maxProperties where they follow from the rest, and format date, time, date-time, email, uuid,
-// ipv4. Other formats are annotations, as in the draft, like title, description, default, examples,
-// deprecated, readOnly, writeOnly, $comment, $schema, contentEncoding, contentMediaType and names
-// that begin with "x-". All other keywords are refused.
+// (recursive too), oneOf where its branches exclude each other visibly (OpenAPI's discriminator
+// makes its property required in them), minProperties of 0 and 1, minProperties and maxProperties
+// where they follow from the rest, propertyNames of {"type": "string"} with or without an enum,
+// uniqueItems of a short enum, nullable beside type (OpenAPI 3.0), and format date, time,
+// date-time, email, uuid, ipv4. Beside enum and const the keywords for texts and numbers choose
+// among their values. Other formats are annotations, as in the draft, like title, description,
+// default, examples, deprecated, readOnly, writeOnly, $comment, $schema, contentEncoding,
+// contentMediaType, contentSchema, xml, externalDocs and names that begin with "x-". All other
+// keywords are refused.
 //
 // Threading: free functions.
 #pragma once

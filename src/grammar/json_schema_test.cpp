@@ -140,11 +140,83 @@ TEST(JsonSchemaTest, OneOfIsServedWhereBranchesExcludeEachOther) {
   }
 }
 
+TEST(JsonSchemaTest, ADiscriminatorTellsBranchesApartWhoseTagHasADefault) {
+  expect_matches(R"({"discriminator": {"propertyName": "kind", "mapping": {"a": "#/$defs/A"}},
+      "oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}],
+      "$defs": {"A": {"type": "object", "properties": {"kind": {"const": "a", "default": "a"},
+                                                       "x": {"type": "integer"}}},
+                "B": {"type": "object", "properties": {"kind": {"const": "b", "default": "b"}}}}})",
+                 {R"({"kind":"a","x":1})", R"({"kind":"b"})"},
+                 {"{}", R"({"kind":"c"})", R"({"kind":"b","x":1})"});
+  EXPECT_THAT(refusal_of(R"({"discriminator": {"propertyName": "kind"},
+                             "oneOf": [{"type": "object"}, {"type": "object"}]})"),
+              HasSubstr("branches 0 and 1 may both be valid"));
+}
+
+TEST(JsonSchemaTest, AnEnumKeepsTheValuesThatSatisfyItsNeighbours) {
+  expect_matches(R"({"enum": ["", "é", "abc", 7], "type": "string", "minLength": 1,
+                     "maxLength": 2})",
+                 {R"("é")"}, {R"("")", R"("abc")", "7"});
+  expect_matches(R"({"enum": ["ab", "b\nb", 3], "pattern": "^b"})", {R"("b\nb")", "3"},
+                 {R"("ab")"});
+  expect_matches(R"({"enum": [-1, 0, 2, 2.5, 4, "x"], "minimum": 0, "exclusiveMaximum": 4})",
+                 {"0", "2", "2.5", R"("x")"}, {"-1", "4"});
+  expect_matches(R"({"enum": [3, 4, 6.5], "multipleOf": 2})", {"4"}, {"3", "6.5"});
+  expect_matches(R"({"allOf": [{"enum": ["a", "bb"]}, {"minLength": 2}]})", {R"("bb")"},
+                 {R"("a")"});
+  EXPECT_THAT(refusal_of(R"({"const": "a", "minLength": 2})"), HasSubstr("matches no text at all"));
+  EXPECT_THAT(refusal_of(R"({"enum": [1000000000000000001], "maximum": 1000000000000000000})"),
+              HasSubstr("matches no text at all"));
+}
+
+TEST(JsonSchemaTest, NamesOfMapsMayBeListed) {
+  expect_matches(R"({"type": "object", "propertyNames": {"type": "string"},
+                     "additionalProperties": {"type": "number"}})",
+                 {"{}", R"({"a":1,"b":2})"}, {R"({"a":"x"})"});
+  expect_matches(R"({"type": "object", "propertyNames": {"type": "string", "enum": ["a", "b"]},
+                     "additionalProperties": {"type": "number"}, "required": ["b"]})",
+                 {R"({"b":1})", R"({"b":1,"a":2})"}, {"{}", R"({"b":1,"c":2})", R"({"a":1})"});
+  expect_matches(R"({"properties": {"a": {}, "c": {}}, "propertyNames": {"enum": ["a", "b"]}})",
+                 {"{}", R"({"a":1})"}, {R"({"c":1})"});
+  EXPECT_THAT(refusal_of(R"({"propertyNames": {"pattern": "^a"}})"),
+              HasSubstr("at \"#/propertyNames\": propertyNames must be {\"type\": \"string\"}"));
+}
+
+TEST(JsonSchemaTest, MapsMayHaveToHoldSomething) {
+  expect_matches(R"({"type": "object", "minProperties": 1})", {R"({"a":1})"}, {"{}", "{ }"});
+  expect_matches(R"({"properties": {"a": {}, "b": {}}, "minProperties": 1})",
+                 {R"({"a":1})", R"({"b":1})"}, {"{}"});
+  expect_matches(R"({"type": "object", "minProperties": 0})", {"{}"}, {});
+}
+
+TEST(JsonSchemaTest, NullableAddsNullToItsType) {
+  expect_matches(R"({"type": "string", "nullable": true})", {R"("x")", "null"}, {"1"});
+  expect_matches(R"({"type": "string", "nullable": false})", {R"("x")"}, {"null"});
+  expect_matches(R"({"type": "string", "nullable": true, "enum": ["a", null]})", {R"("a")", "null"},
+                 {});
+  expect_matches(R"({"type": "string", "nullable": true, "enum": ["a"]})", {R"("a")"}, {"null"});
+}
+
+TEST(JsonSchemaTest, ItemsOfAShortEnumMayHaveToDiffer) {
+  expect_matches(R"({"type": "array", "items": {"$ref": "#/$defs/color"}, "uniqueItems": true,
+                     "minItems": 1, "maxItems": 2, "$defs": {"color": {"enum": ["r", "g", "b"]}}})",
+                 {R"(["r"])", R"(["b","r"])", R"(["r", "g"])"},
+                 {"[]", R"(["r","r"])", R"(["r","g","b"])", R"(["x"])"});
+  expect_matches(R"({"type": "array", "items": {"enum": [1, 1.0]}, "uniqueItems": true})",
+                 {"[]", "[1]"}, {"[1,1]", "[1,1.0]"});
+  expect_matches(R"({"type": "array", "uniqueItems": true, "maxItems": 1})", {"[]", "[2]"},
+                 {"[1,2]"});
+  EXPECT_THAT(refusal_of(R"({"type": "array", "items": {"type": "string"}, "uniqueItems": true})"),
+              HasSubstr("items is an enum of at most 8 values"));
+  EXPECT_THAT(refusal_of(R"({"const": [1, 1], "uniqueItems": true})"),
+              HasSubstr("cannot be combined"));
+}
+
 TEST(JsonSchemaTest, RefusalsNamePlaceValueAndRemedy) {
   EXPECT_THAT(refusal_of(R"({"properties": {"a": {"not": {}}}})"),
               HasSubstr("at \"#/properties/a/not\": the keyword \"not\" is not supported"));
   EXPECT_THAT(refusal_of(R"({"items": {"uniqueItems": true}})"),
-              HasSubstr("at \"#/items/uniqueItems\": uniqueItems must be false"));
+              HasSubstr("at \"#/items/uniqueItems\": supported only where items is an enum"));
   EXPECT_THAT(refusal_of(R"({"type": "text"})"), HasSubstr("type must be one of null, boolean"));
   EXPECT_THAT(refusal_of(R"({"items": [{}]})"), HasSubstr("for lists use prefixItems"));
   EXPECT_THAT(refusal_of(R"({"$ref": "other.json"})"), HasSubstr("\"other.json\" is not served"));
@@ -155,9 +227,9 @@ TEST(JsonSchemaTest, RefusalsNamePlaceValueAndRemedy) {
               HasSubstr("leads back to itself"));
   EXPECT_THAT(refusal_of(R"x({"type": "string", "pattern": "(?=x)"})x"),
               AllOf(HasSubstr("at \"#/pattern\""), HasSubstr("look-ahead")));
-  EXPECT_THAT(refusal_of(R"({"type": "object", "minProperties": 1})"), HasSubstr("minProperties"));
-  EXPECT_THAT(refusal_of(R"({"enum": ["a"], "maxLength": 3})"), HasSubstr("at \"#/maxLength\""));
-  EXPECT_THAT(refusal_of(R"({"nullable": true})"), HasSubstr("add \"null\" to type"));
+  EXPECT_THAT(refusal_of(R"({"type": "object", "minProperties": 2})"), HasSubstr("minProperties"));
+  EXPECT_THAT(refusal_of(R"({"enum": [["a"]], "maxItems": 3})"), HasSubstr("at \"#/maxItems\""));
+  EXPECT_THAT(refusal_of(R"({"dependencies": {}})"), HasSubstr("write the cases with anyOf"));
   EXPECT_THAT(refusal_of("{"), HasSubstr("not valid JSON"));
   EXPECT_THAT(refusal_of("3"), HasSubstr("3 is no schema"));
   EXPECT_THAT(refusal_of("false"), HasSubstr("matches no text at all"));
@@ -215,6 +287,11 @@ const char* const kSchemas[] = {
     R"({"oneOf": [{"type": "array", "prefixItems": [{"const": 1}, {"type": "string"}], "minItems":
        2}, {"type": "object", "properties": {"t": {"enum": [1, 2.5, null]}}, "required": ["t"]}]})",
     R"({"type": "string", "minLength": 3, "maxLength": 6})",
+    R"({"type": "object", "minProperties": 1, "propertyNames": {"enum": ["a", "b"]},
+       "additionalProperties": {"type": "array", "items": {"enum": ["x", 1, 2]}, "minItems": 1,
+       "uniqueItems": true}})",
+    R"({"type": "object", "properties": {"a": {"type": "integer", "nullable": true}, "b": {"enum":
+       ["x", "yy"], "minLength": 2}}, "required": ["a"]})",
     R"({"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
        {"properties": {"a": {"minimum": 5}, "b": {"type": "string"}}}]})",
 };

@@ -2,6 +2,7 @@
 #include "grammar/matcher.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "grammar/spelling.h"
 
 namespace heddle::grammar {
 namespace {
@@ -118,6 +120,42 @@ Status Matcher::fill_mask(std::span<uint32_t> mask) {
                     StackMachine::kMaxPlaces));
   }
   return ok_status();
+}
+
+void Matcher::forced_tokens(int64_t most, std::vector<TokenId>& tokens) {
+  if (most <= 0 || steps_.back().is_over) return;
+  std::array<char, kMaxSpelledBytes> text;
+  size_t size = 0;
+  const size_t mark = machine_.mark();
+  forced_ = steps_.back().places;
+  for (; size < text.size(); ++size) {
+    const std::optional<uint8_t> byte = only_byte(forced_);
+    if (!byte) break;
+    machine_.step(forced_, *byte, scratch_);
+    if (scratch_.is_dead()) break;
+    std::swap(forced_, scratch_);
+    text[size] = static_cast<char>(*byte);
+  }
+  machine_.rewind(mark);
+  if (size == 0) return;
+  const size_t before = tokens.size();
+  spell(grammar_->masks().trie(), {text.data(), size}, tokens);
+  if (std::ssize(tokens) - static_cast<int64_t>(before) > most) {
+    tokens.resize(before + static_cast<size_t>(most));
+  }
+}
+
+// The only byte that may follow; none where there are others, or the text may end.
+std::optional<uint8_t> Matcher::only_byte(const StackMachine::Places& places) const {
+  if (places.ended || places.too_many) return std::nullopt;
+  std::optional<uint8_t> only;
+  for (const StackMachine::Place& place : places.places) {
+    for (const Automaton::ByteEdge& edge : grammar_->automaton().byte_edges(place.state)) {
+      if (edge.first != edge.last || (only && *only != edge.first)) return std::nullopt;
+      only = edge.first;
+    }
+  }
+  return only;
 }
 
 bool Matcher::is_deep(const StackMachine::Place& place) const {

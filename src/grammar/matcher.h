@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <heddle/constraint.h>
@@ -60,6 +61,9 @@ class Matcher : public ConstraintState {
   [[nodiscard]] bool is_over() const override;
   [[nodiscard]] Status fill_mask(std::span<uint32_t> mask) override;
 
+  // Cost: some microseconds where a text is forced (spelling.h), else next to nothing.
+  void forced_tokens(int64_t most, std::vector<TokenId>& tokens) override;
+
  private:
   struct Step {
     StackMachine::Places places;
@@ -71,6 +75,7 @@ class Matcher : public ConstraintState {
 
   void add_place(const StackMachine::Place& place, std::span<uint32_t> mask);
   [[nodiscard]] bool is_deep(const StackMachine::Place& place) const;
+  [[nodiscard]] std::optional<uint8_t> only_byte(const StackMachine::Places& places) const;
   void collect();
 
   const std::shared_ptr<const TokenGrammar> grammar_;
@@ -79,6 +84,7 @@ class Matcher : public ConstraintState {
   size_t collect_at_ = kMinCollectedFrames;
   TrieWalk walk_;
   StackMachine::Places scratch_;
+  StackMachine::Places forced_;  // where forced_tokens() stands
   bool is_mask_complete_ = true;
 };
 

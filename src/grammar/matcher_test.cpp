@@ -104,6 +104,73 @@ TEST(MatcherTest, TokensCanBeTakenBack) {
   EXPECT_TRUE(is_allowed(mask_of(*state, *grammar), kEndToken));
 }
 
+std::vector<TokenId> forced(ConstraintState& state, int64_t most = 16) {
+  std::vector<TokenId> tokens;
+  state.forced_tokens(most, tokens);
+  return tokens;
+}
+
+std::string text_of(const TokenGrammar& grammar, std::span<const TokenId> tokens) {
+  std::string text;
+  for (const TokenId token : tokens) text += grammar.masks().bytes(token);
+  return text;
+}
+
+TEST(MatcherTest, ATextThatTheGrammarForcesIsKnown) {
+  const auto grammar = grammar_of(GrammarKind::kJsonSchema,
+                                  R"({"type": "object", "required": ["name"], "properties":
+                                      {"name": {"enum": ["the end", "the other"]}},
+                                      "additionalProperties": false})",
+                                  testing::small_vocabulary());
+  const auto state = grammar->start();
+  EXPECT_THAT(forced(*state), ::testing::ElementsAre('{')) << "then white space may follow";
+  accept_bytes(*state, "{\"");
+  const std::vector<uint32_t> mask = mask_of(*state, *grammar);
+  EXPECT_EQ(text_of(*grammar, forced(*state)), "name\":");
+  EXPECT_EQ(text_of(*grammar, forced(*state, 1)), "n") << "no tokens of the vocabulary join there";
+  EXPECT_THAT(forced(*state, 0), ::testing::IsEmpty());
+  EXPECT_EQ(mask_of(*state, *grammar), mask) << "nothing has changed";
+  accept_bytes(*state, "name\":");
+  EXPECT_THAT(forced(*state), ::testing::IsEmpty()) << "white space is a choice";
+  accept_bytes(*state, " \"");
+  EXPECT_EQ(text_of(*grammar, forced(*state)), "the ");
+  accept_bytes(*state, "the o");
+  EXPECT_EQ(text_of(*grammar, forced(*state)), "ther\"");
+  accept_bytes(*state, "ther\"}");
+  EXPECT_THAT(forced(*state), ::testing::IsEmpty()) << "it may end here";
+  ASSERT_TRUE(state->accept(kEndToken));
+  EXPECT_THAT(forced(*state), ::testing::IsEmpty());
+}
+
+TEST(MatcherTest, ForcedTokensMayFollowOneAfterTheOther) {
+  const auto grammar = grammar_of(GrammarKind::kEbnf,
+                                  R"(root ::= "[" (list | pair) "]"
+                                     list ::= "name" | "name" root
+                                     pair ::= "abc\":" root "abc\":")",
+                                  testing::small_vocabulary());
+  std::mt19937 random(5);
+  int num_forced = 0;
+  for (int walk = 0; walk < 200; ++walk) {
+    const auto state = grammar->start();
+    while (!state->is_over()) {
+      const std::vector<TokenId> tokens = forced(*state);
+      for (const TokenId token : tokens) {
+        ASSERT_TRUE(is_allowed(mask_of(*state, *grammar), token));
+        ASSERT_TRUE(state->accept(token));
+        ++num_forced;
+      }
+      if (state->is_over()) break;
+      std::vector<TokenId> allowed;
+      const std::vector<uint32_t> mask = mask_of(*state, *grammar);
+      for (TokenId token = 0; token < grammar->vocab_size(); ++token) {
+        if (is_allowed(mask, token)) allowed.push_back(token);
+      }
+      ASSERT_TRUE(state->accept(allowed[random() % allowed.size()]));
+    }
+  }
+  EXPECT_GT(num_forced, 500);
+}
+
 TEST(MatcherTest, OnlyTextIsOfferedAndNoTokenOutsideTheVocabulary) {
   const auto grammar = grammar_of(GrammarKind::kRegex, "(.|\n)*", testing::small_vocabulary());
   const auto state = grammar->start();

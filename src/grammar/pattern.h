@@ -42,7 +42,7 @@ class Pattern {
   // The whole text is the pattern: ^ and $ change nothing.
   void add_whole(Nfa& nfa, NfaState from, TextForm form, NfaState to) const;
 
-  // The text contains the pattern; ^ and $ tie it to the text's ends. What JSON Schema means.
+  // The text contains the pattern; ^ and $ tie it to the text's ends. JSON Schema's `pattern`.
   void add_search(Nfa& nfa, NfaState from, TextForm form, NfaState to) const;
 
  private:

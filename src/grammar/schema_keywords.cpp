@@ -10,6 +10,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "grammar/byte_dfa.h"
+#include "grammar/code_points.h"
+#include "grammar/number_range.h"
+#include "grammar/pattern.h"
+
 namespace heddle::grammar {
 namespace {
 
@@ -27,7 +32,8 @@ enum class Form : uint8_t {
   kType,
   kEnum,
   kDivisor,
-  kFalse,     // served only where it says nothing
+  kBoolean,
+  kNames,     // a schema of property names
   kRootOnly,  // "$id" further down would move what "#" means
   kRefused,
 };
@@ -51,11 +57,16 @@ constexpr std::array kKeywords = std::to_array<Keyword>({
     {"$schema", Form::kAnnotation},
     {"contentEncoding", Form::kAnnotation},
     {"contentMediaType", Form::kAnnotation},
+    {"contentSchema", Form::kAnnotation},
+    {"discriminator", Form::kAnnotation},  // the schemas that it tells apart say so, too
+    {"xml", Form::kAnnotation},
+    {"externalDocs", Form::kAnnotation},
     {"$id", Form::kRootOnly},
     {"$defs", Form::kSchemaMap},
     {"definitions", Form::kSchemaMap},
     {"$ref", Form::kString},
     {"type", Form::kType},
+    {"nullable", Form::kBoolean},
     {"enum", Form::kEnum},
     {"const", Form::kAnnotation},
     {"allOf", Form::kSchemaList},
@@ -64,13 +75,14 @@ constexpr std::array kKeywords = std::to_array<Keyword>({
     {"properties", Form::kSchemaMap, kObject},
     {"required", Form::kStringList, kObject},
     {"additionalProperties", Form::kSchema, kObject},
+    {"propertyNames", Form::kNames, kObject},
     {"minProperties", Form::kCount, kObject},
     {"maxProperties", Form::kCount, kObject},
     {"items", Form::kSchema, kArray},
     {"prefixItems", Form::kSchemaList, kArray},
     {"minItems", Form::kCount, kArray},
     {"maxItems", Form::kCount, kArray},
-    {"uniqueItems", Form::kFalse},
+    {"uniqueItems", Form::kBoolean},
     {"minLength", Form::kCount, kString},
     {"maxLength", Form::kCount, kString},
     {"pattern", Form::kString, kString},
@@ -109,6 +121,26 @@ bool is_count(const Json& value) {
 
 bool is_schema(const Json& value) { return value.is_object() || value.is_boolean(); }
 
+const Keyword* find_keyword(std::string_view name) {
+  const auto found = std::ranges::find(kKeywords, name, &Keyword::name);
+  return found == kKeywords.end() ? nullptr : &*found;
+}
+
+bool is_string_list(const Json& value) {
+  return value.is_array() &&
+         std::ranges::all_of(value, [](const Json& item) { return item.is_string(); });
+}
+
+bool is_schema_of_names(const Json& value) {
+  if (!value.is_object()) return value == true;
+  return std::ranges::all_of(value.items(), [](const auto& item) {
+    if (item.key() == "type") return item.value() == "string";
+    if (item.key() == "enum") return is_string_list(item.value()) && !item.value().empty();
+    const Keyword* const keyword = find_keyword(item.key());
+    return keyword != nullptr && keyword->form == Form::kAnnotation && item.key() != "const";
+  });
+}
+
 // The form that a value should have had; empty when it has it.
 std::string_view wrong_form(Form form, const Json& value) {
   switch (form) {
@@ -132,10 +164,7 @@ std::string_view wrong_form(Form form, const Json& value) {
     case Form::kString:
       return value.is_string() ? "" : "a string";
     case Form::kStringList:
-      return value.is_array() &&
-                     std::ranges::all_of(value, [](const Json& item) { return item.is_string(); })
-                 ? ""
-                 : "a list of strings";
+      return is_string_list(value) ? "" : "a list of strings";
     case Form::kType:
       if (type_named(value) != 0) return "";
       return value.is_array() && !value.empty() &&
@@ -149,15 +178,66 @@ std::string_view wrong_form(Form form, const Json& value) {
       return is_count(value) && count_of(value) >= 1 && count_of(value) <= 1000
                  ? ""
                  : "an integer from 1 to 1000; others are not supported";
-    case Form::kFalse:
-      return value == false ? "" : "false: it is not supported; leave it out";
+    case Form::kBoolean:
+      return value.is_boolean() ? "" : "true or false";
+    case Form::kNames:
+      return is_schema_of_names(value)
+                 ? ""
+                 : R"({"type": "string"}, with an enum or without; nothing else is supported)";
   }
   return {};
 }
 
-const Keyword* find_keyword(std::string_view name) {
-  const auto found = std::ranges::find(kKeywords, name, &Keyword::name);
-  return found == kKeywords.end() ? nullptr : &*found;
+int64_t num_characters(std::string_view text) {
+  int64_t count = 0;
+  for (size_t position = 0; position < text.size(); ++count)
+    static_cast<void>(next_code_point(text, position));
+  return count;
+}
+
+// Leaves those texts and numbers among the values that satisfy one keyword.
+Status keep_within(std::string_view keyword, const Json& bound, Schemas& values) {
+  if (keyword == "minLength" || keyword == "maxLength") {
+    std::erase_if(values, [&](const Json* value) {
+      if (!value->is_string()) return false;
+      const int64_t length = num_characters(value->get_ref<const std::string&>());
+      return keyword == "minLength" ? length < count_of(bound) : length > count_of(bound);
+    });
+    return ok_status();
+  }
+  if (keyword == "pattern") {
+    HEDDLE_ASSIGN_OR_RETURN(const Pattern pattern,
+                            Pattern::parse(bound.get_ref<const std::string&>()));
+    Nfa nfa;
+    const NfaState begin = nfa.add_state();
+    const NfaState end = nfa.add_state();
+    pattern.add_search(nfa, begin, TextForm::kPlain, end);
+    HEDDLE_ASSIGN_OR_RETURN(const ByteDfa texts, ByteDfa::from_nfa(nfa, begin, end));
+    std::erase_if(values, [&](const Json* value) {
+      return value->is_string() && !texts.contains(value->get_ref<const std::string&>());
+    });
+    return ok_status();
+  }
+  const Keyword* const known = find_keyword(keyword);
+  if (known == nullptr || (known->types & kInteger) == 0) return ok_status();
+  HEDDLE_ASSIGN_OR_RETURN(const Nanos limit, nanos_of(bound));
+  Schemas kept;
+  for (const Json* value : values) {
+    bool fits = true;
+    if (value->is_number()) {
+      HEDDLE_ASSIGN_OR_RETURN(const Nanos number, nanos_of(*value));
+      const Nanos most = kMaxInteger * kNanosPerUnit;  // beyond, nanos_of() cannot compare
+      fits = -most <= number && number <= most;
+      if (keyword == "minimum") fits = fits && number >= limit;
+      if (keyword == "maximum") fits = fits && number <= limit;
+      if (keyword == "exclusiveMinimum") fits = fits && number > limit;
+      if (keyword == "exclusiveMaximum") fits = fits && number < limit;
+      if (keyword == "multipleOf") fits = fits && number % limit == 0;
+    }
+    if (fits) kept.push_back(value);
+  }
+  values = std::move(kept);
+  return ok_status();
 }
 
 }  // namespace
@@ -167,8 +247,7 @@ std::optional<KeywordProblem> check_keywords(const Json& schema, bool is_root) {
     if (name.starts_with("x-")) continue;
     const Keyword* const keyword = find_keyword(name);
     if (keyword == nullptr) {
-      const char* const remedy = name == "nullable"       ? "; add \"null\" to type instead"
-                                 : name == "dependencies" ? "; write the cases with anyOf"
+      const char* const remedy = name == "dependencies" ? "; write the cases with anyOf"
                                  : name == "$recursiveRef" || name == "$dynamicRef"
                                      ? "; use $ref instead"
                                      : "; leave it out";
@@ -198,6 +277,7 @@ TypeSet types_of(const Schemas& schemas) {
     if (type->is_array()) {
       for (const Json& name : *type) of_schema |= type_named(name);
     }
+    if (schema->value("nullable", false)) of_schema |= kNull;
     types &= of_schema;
   }
   return types;
@@ -246,16 +326,23 @@ bool equal_values(const Json& left, const Json& right) {
   return left == right;
 }
 
-std::optional<std::string> keyword_beside_values(const Json& schema, const Json& value) {
-  if (!schema.is_object()) return std::nullopt;
-  const TypeSet types = value.is_string()   ? kString
-                        : value.is_number() ? kInteger | kFraction
-                        : value.is_array()  ? kArray
-                        : value.is_object() ? kObject
-                                            : TypeSet{0};
-  for (const auto& [name, unused] : schema.items()) {
+std::optional<KeywordProblem> keep_values_within(const Json& schema, Schemas& values) {
+  const auto is_array = [](const Json* value) { return value->is_array(); };
+  const auto is_object = [](const Json* value) { return value->is_object(); };
+  const TypeSet structured =
+      static_cast<TypeSet>((std::ranges::any_of(values, is_array) ? kArray : 0) |
+                           (std::ranges::any_of(values, is_object) ? kObject : 0));
+  for (const auto& [name, bound] : schema.items()) {
     const Keyword* const keyword = find_keyword(name);
-    if (keyword != nullptr && (keyword->types & types) != 0) return name;
+    if (keyword == nullptr) continue;
+    const bool is_unique = name == "uniqueItems" && bound == true && (structured & kArray) != 0;
+    if ((keyword->types & structured) != 0 || is_unique) {
+      return KeywordProblem{
+          name, "cannot be combined with lists and objects in enum or const; leave it out"};
+    }
+    if (const Status status = keep_within(name, bound, values); !status.ok()) {
+      return KeywordProblem{name, status.message()};
+    }
   }
   return std::nullopt;
 }
@@ -299,10 +386,20 @@ std::vector<std::string> required_of(const Schemas& schemas) {
   return names;
 }
 
+std::optional<Schemas> names_of(const Json& schema) {
+  const auto names = schema.find("propertyNames");
+  if (names == schema.end() || !names->contains("enum")) return std::nullopt;
+  return values_of({&*names});
+}
+
 Property property_of(const Schemas& schemas, const std::string& name) {
   Property property;
   for (const Json* schema : schemas) {
     if (!schema->is_object()) continue;
+    const std::optional<Schemas> names = names_of(*schema);
+    if (names && std::ranges::none_of(*names, [&](const Json* known) { return *known == name; })) {
+      property.is_forbidden = true;
+    }
     const Json* part = nullptr;
     if (const auto properties = schema->find("properties"); properties != schema->end()) {
       if (const auto found = properties->find(name); found != properties->end()) part = &*found;

@@ -38,7 +38,7 @@ inline constexpr TypeSet kAnyType = 127;
 // together; booleans among them say nothing.
 using Schemas = std::vector<const nlohmann::ordered_json*>;
 
-// By `type` alone.
+// By `type` alone, and `nullable` beside it.
 [[nodiscard]] TypeSet types_of(const Schemas& schemas);
 
 // The types that their keywords speak of; any without such keywords.
@@ -51,14 +51,18 @@ using Schemas = std::vector<const nlohmann::ordered_json*>;
 [[nodiscard]] bool equal_values(const nlohmann::ordered_json& left,
                                 const nlohmann::ordered_json& right);
 
-// A keyword that would have to be checked for an enum's value, and is not.
-[[nodiscard]] std::optional<std::string> keyword_beside_values(const nlohmann::ordered_json& schema,
-                                                               const nlohmann::ordered_json& value);
+// Leaves those values of an enum or const that satisfy the keywords for texts and numbers beside
+// it. A problem: one that speaks of a list or an object among the values, or that is not served.
+[[nodiscard]] std::optional<KeywordProblem> keep_values_within(const nlohmann::ordered_json& schema,
+                                                               Schemas& values);
 
 // Whether a value has the type, and is among the enums and consts, of all schemas.
 [[nodiscard]] bool are_values_valid(const Schemas& schemas, const nlohmann::ordered_json& value);
 
 [[nodiscard]] std::vector<std::string> required_of(const Schemas& schemas);
+
+// The names that `propertyNames` of one schema leaves; none where it leaves all.
+[[nodiscard]] std::optional<Schemas> names_of(const nlohmann::ordered_json& schema);
 
 struct Property {
   Schemas schemas;

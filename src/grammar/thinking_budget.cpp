@@ -67,6 +67,17 @@ class ThinkingBudget::State final : public ConstraintState {
     return ok_status();
   }
 
+  void forced_tokens(int64_t most, std::vector<TokenId>& tokens) override {
+    const Step& step = steps_.back();
+    if (step.part == Part::kEnding) {
+      const std::span rest = std::span(options().ending).subspan(step.num_tokens);
+      const auto count = std::min(most, std::ssize(rest));
+      tokens.insert(tokens.end(), rest.begin(), rest.begin() + count);
+    } else if (form_ != nullptr) {
+      form_->forced_tokens(most, tokens);
+    }
+  }
+
  private:
   enum class Part : uint8_t { kStart, kReasoning, kEnding, kAnswer };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ThinkingBudget ends an answer's reasoning after a number of tokens: from then on only the tokens
-// that close it may follow, one after the other. What comes after the closing tag is free, or what
-// another constraint allows, which must take any text before that tag. A tool call inside the
+// that close it may follow, one after the other. The text after the closing tag is free, or follows
+// another constraint, which must take any text before that tag. A tool call inside the
 // reasoning ends it, too, and is left whole: reasoning is not ended while a call may have begun.
 //
 // Threading: immutable; thread-safe.

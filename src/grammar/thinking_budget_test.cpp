@@ -281,6 +281,11 @@ TEST_F(ThinkingBudgetTest, AgreesWithANaiveModelWhateverIsTakenBack) {
       const std::vector<TokenId> next = allowed(*state);
       if (expected >= 0) {
         ASSERT_EQ(next, std::vector<TokenId>{expected});
+        std::vector<TokenId> forced;
+        state->forced_tokens(64, forced);
+        ASSERT_LE(forced.size(), options.ending.size());
+        ASSERT_TRUE(std::ranges::equal(forced, std::span(options.ending).last(forced.size())));
+        ASSERT_EQ(forced.front(), expected);
         ++num_forced;
       } else {
         ASSERT_EQ(next.size(), static_cast<size_t>(masks_->vocab_size()));

@@ -3,8 +3,8 @@
 //
 // Most of a mask does not depend on the stack below a place: a token that stays inside the string
 // that is open, for example, is fine whatever the string belongs to. That part is made once for
-// each kind of state (Automaton::signatures()), for all grammars together, and kept. What remains
-// are tokens that leave the frame, as `",` leaves a string: the few of them are tried on the stack.
+// each kind of state (Automaton::signatures()), for all grammars together, and kept. Only
+// tokens that leave the frame remain, as `",` leaves a string: these few are tried on the stack.
 //
 // Threading: thread-safe.
 #pragma once

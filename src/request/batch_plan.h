@@ -5,10 +5,10 @@
 // pages and slots that are its own; pages before the first row it writes may be shared with others.
 //
 // A plan holds values only: what varies in length lies in arrays of the plan, and a sequence names
-// its range of them. What does not change from step to step travels once: a sequence's parameters
-// when it starts in a batch slot (SlotStart), a page when it joins the sequence (PageUpdate). The
-// runner keeps both by batch slot (batch_slots.h), so a decoding sequence costs the same at
-// any length. After a step that failed, everything is sent again.
+// its range of them. Values that do not change from step to step travel once: a sequence's
+// parameters when it starts in a batch slot (SlotStart), a page when it joins the sequence
+// (PageUpdate). The runner keeps both by batch slot (batch_slots.h), so a decoding sequence costs
+// the same at any length. After a step that failed, everything is sent again.
 #pragma once
 
 #include <cstddef>
@@ -112,6 +112,10 @@ struct PlannedSequence {
   // sequence is as if only its new tokens and the accepted drafts had been fed: KV rows beyond hold
   // nothing, snapshots beyond hold nothing, penalties know of no more.
   PlanRange drafts;
+
+  // The drafts are tokens that the form of the answer forces (ConstraintState::forced_tokens()),
+  // not a drafter's. Runners verify both alike; statistics tell them apart.
+  bool drafts_are_forced = false;
 
   // Of BatchPlan::draft_parents: by draft, the draft of this sequence that it follows, which comes
   // before it; -1: the last new token. Empty: a chain, each follows the one before it.

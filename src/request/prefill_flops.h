@@ -14,11 +14,10 @@
 
 namespace heddle::request {
 
+// Every model has some; 0 throughout says that nobody set them (is_set()).
 struct PrefillFlops {
-  // Qwen3-Next-80B-A3B: 3e9 active parameters; 12 layers of 16 heads of 256 channels.
-  double per_token = 6e9;
-  double per_pair = 98304;
-
+  double per_token = 0;
+  double per_pair = 0;
   double per_window_pair = 0;
   int64_t window = 0;  // tokens; 0: no layer has one
 
@@ -29,6 +28,8 @@ struct PrefillFlops {
     const double seen = std::min(length, static_cast<double>(window));
     return flops + per_window_pair * seen * (2 * length - seen);
   }
+
+  [[nodiscard]] bool is_set() const { return of(1) > 0; }
 };
 
 }  // namespace heddle::request

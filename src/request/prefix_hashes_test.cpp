@@ -71,7 +71,7 @@ TEST(PrefixHashesTest, AHashIsOneOfAllTokensBeforeIt) {
 }
 
 // A sequence that drew tokens shares what it drew as well, and its prompt is hashed once.
-TEST(PrefixHashesTest, WhatFollowsThePromptIsComparedItself) {
+TEST(PrefixHashesTest, ComparesTokensBehindThePromptThemselves) {
   std::mt19937 random(5);
   for (int round = 0; round < 2000; ++round) {
     const Tokens all(300, static_cast<TokenId>(random() % 2));

@@ -20,7 +20,7 @@ Request request_with(StopConditions stop) {
   return request;
 }
 
-TEST(SequenceTest, EndsAtStopIdsAndAtTheModelsEndUnlessToldOtherwise) {
+TEST(SequenceTest, EndsAtStopIdsAndUnlessIgnoredAtTheModelsEnd) {
   const Sequence both(1, request_with({.token_ids = {5, 7}}), 0, kEos);
   EXPECT_THAT(both.ending_tokens, ElementsAre(5, 7, 9));
   EXPECT_TRUE(both.ends_text(7));

@@ -14,21 +14,43 @@ namespace {
 
 using checkpoint::KvCacheScheme;
 
-constexpr double kMostDraftShare = 0.05;  // of the pools' memory, beyond the rows of one sequence
+constexpr double kMostDraftShare = 0.05;   // of the pools' memory, beyond the rows of one sequence
+constexpr double kMostForcedShare = 0.01;  // likewise, for all rows where nothing drafts
 
 // How many rows of drafts a step may verify: as many as memory for their states is worth having.
 Result<int64_t> plan_draft_rows(const EngineOptions& options, const PlannedPools& pools,
                                 int64_t bytes) {
   const int64_t most = max_draft_rows(options.speculative);
-  if (most == 0 || pools.state.num_layers == 0) return most;
+  if (pools.state.num_layers == 0) return most;
+  const bool has_drafts = num_draft_tokens(options.speculative) > 0;
   if (pools.snapshot.num_layers > 0) {
+    if (!has_drafts) return 0;
     return invalid_argument(
         fmt::format("speculation needs kept states in float32; state_dtype is \"{}\"",
                     to_string(options.cache.state_dtype)));
   }
-  const auto affordable = static_cast<int64_t>(static_cast<double>(bytes) * kMostDraftShare /
+  const double share = has_drafts ? kMostDraftShare : kMostForcedShare;
+  const auto affordable = static_cast<int64_t>(static_cast<double>(bytes) * share /
                                                static_cast<double>(pools.state.bytes_per_slot()));
+  if (!has_drafts) return affordable < 2 ? 0 : std::min(affordable, most);  // a token and one more
   return std::clamp<int64_t>(affordable, num_draft_tokens(options.speculative), most);
+}
+
+// The memory that becomes pools.
+Result<int64_t> plan_bytes(const EngineOptions& options, const PoolMemory& memory) {
+  if (!options.static_memory_fraction) {
+    const double share = options.memory_fraction.value_or(memory.defaults.memory_fraction);
+    return static_cast<int64_t>(static_cast<double>(memory.available_bytes) * share);
+  }
+  const auto together = static_cast<int64_t>(static_cast<double>(memory.total_bytes) *
+                                             *options.static_memory_fraction);
+  const int64_t bytes = together - memory.weights_bytes;
+  if (bytes > 0 && bytes <= memory.available_bytes) return bytes;
+  return resource_exhausted(fmt::format(
+      "static_memory_fraction {} of {} MiB is {} MiB for weights and pools; the weights take {} "
+      "MiB, and {} MiB are free beside them; {} static_memory_fraction",
+      *options.static_memory_fraction, memory.total_bytes >> 20, together >> 20,
+      memory.weights_bytes >> 20, memory.available_bytes >> 20, bytes > 0 ? "lower" : "raise"));
 }
 
 // States of a small model that drafts: of all sequences that may run.
@@ -125,7 +147,7 @@ Status check_tree_shape(const SpeculativeOptions& options) {
 
 int64_t max_draft_rows(const SpeculativeOptions& options) {
   const int32_t tokens = num_draft_tokens(options);
-  return tokens == 0 ? 0 : std::max<int64_t>(tokens, kMostDraftRows);
+  return tokens == 0 ? kMostForcedRows : std::max<int64_t>(tokens, kMostDraftRows);
 }
 
 int64_t num_guess_states(int64_t max_sequences) {
@@ -162,8 +184,7 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   }
   // Repeats of a whole prompt go on from a state: without one there is nothing to keep a vector by.
   if (options.cache.enabled && needs.num_state_layers > 0) pools.hidden_width = config.hidden_size;
-  const double share = options.memory_fraction.value_or(memory.defaults.memory_fraction);
-  auto bytes = static_cast<int64_t>(static_cast<double>(memory.available_bytes) * share);
+  HEDDLE_ASSIGN_OR_RETURN(int64_t bytes, plan_bytes(options, memory));
   HEDDLE_ASSIGN_OR_RETURN(const int64_t draft_rows, plan_draft_rows(options, pools, bytes));
   bytes -= draft_rows * pools.state.bytes_per_slot();
   const bool reads_texts = options.speculative.algorithm == DraftAlgorithm::kStandalone;

@@ -39,7 +39,8 @@ Result<std::vector<checkpoint::KvScales>> load_kv_scales(const checkpoint::Weigh
 
 inline constexpr int32_t kDefaultDraftTokens = 8;
 inline constexpr int32_t kMostDraftRows = 64;
-inline constexpr int32_t kMostBranches = 16;  // of a level of a tree
+inline constexpr int32_t kMostForcedRows = 32;  // of forced tokens, without a drafter
+inline constexpr int32_t kMostBranches = 16;    // of a level of a tree
 
 // SpeculativeOptions::num_draft_tokens with its default, or as its num_steps say; 0 without drafts,
 // and with kAuto, which is to be settled before (choose_drafts.h).
@@ -51,7 +52,8 @@ inline constexpr int32_t kMostBranches = 16;  // of a level of a tree
 // Whether trees are as the options say they are. Error: kInvalidArgument, naming the option.
 [[nodiscard]] Status check_tree_shape(const SpeculativeOptions& options);
 
-// The most rows of sequences with drafts that a step may have, before memory is looked at.
+// The most rows of sequences with drafts that a step may have, before memory is looked at. Without
+// a drafter they are for tokens that the form of an answer forces (scheduler/stream_drafts.h).
 [[nodiscard]] int64_t max_draft_rows(const SpeculativeOptions& options);
 
 // A small model that drafts has states of its own: one for each sequence, and as many for guesses,
@@ -73,6 +75,8 @@ struct PlannedPools {
 // The device that the pools are made on, as far as their sizes depend on it.
 struct PoolMemory {
   int64_t available_bytes = 0;           // beside the weights
+  int64_t total_bytes = 0;               // of the device, for static_memory_fraction
+  int64_t weights_bytes = 0;             // likewise, those of a model that drafts included
   int64_t release_granule_bytes = 4096;  // device::Device's
   DType hidden_dtype = DType::kF32;      // of kept hidden vectors
   DeviceDefaults defaults = defaults_for(device::DeviceKind::kCpu);
@@ -80,9 +84,11 @@ struct PoolMemory {
   std::optional<models::CacheNeeds> draft_needs = {};  // of a network that drafts, or a model
 };
 
-// options.memory_fraction of the available memory becomes pools.
+// options.memory_fraction of the available memory becomes pools; or static_memory_fraction of the
+// device's, less the weights.
 // States of drafts have their part of it: those of one sequence at least, and up to kMostDraftRows;
-// so have those of a small model that drafts.
+// so have those of a small model that drafts. Without a drafter, states for forced tokens have 1 %
+// of it at most, and up to kMostForcedRows.
 // Errors: kInvalidArgument naming the option; kResourceExhausted when not one request fits.
 Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::ModelConfig& config,
                                 const models::CacheNeeds& needs, DType kv_dtype,

@@ -80,6 +80,23 @@ class PoolPlanTest : public ::testing::Test {
       models::load_config(heddle::testing::repository_path("models/heddle-tiny")).value();
 };
 
+TEST_F(PoolPlanTest, AStaticShareIsOfAllMemoryAndCountsTheWeights) {
+  constexpr int64_t kBytes = int64_t{1} << 30;
+  const auto with_share = [this](double share) {
+    return plan_pools(
+        {.static_memory_fraction = share}, config_, models::create_model(config_)->cache_needs(),
+        DType::kBf16,
+        {.available_bytes = kBytes / 2, .total_bytes = kBytes, .weights_bytes = kBytes / 4});
+  };
+  const PlannedPools half = with_share(0.5).value();
+  EXPECT_LE(half.plan.sizes.shared_bytes, kBytes / 4);
+  EXPECT_GT(half.plan.sizes.shared_bytes, kBytes / 4 - (kBytes >> 5));
+  EXPECT_THAT(with_share(0.2).status().message(),
+              AllOf(HasSubstr("the weights take 256 MiB"), HasSubstr("raise static_memory")));
+  EXPECT_THAT(with_share(0.9).status().message(),
+              AllOf(HasSubstr("512 MiB are free beside them"), HasSubstr("lower static_memory")));
+}
+
 TEST_F(PoolPlanTest, PoolsStayWithinTheirShareOfTheMemory) {
   constexpr int64_t kBytes = int64_t{1} << 30;
   const PlannedPools half = planned({.memory_fraction = 0.5}, kBytes).value();
@@ -100,6 +117,23 @@ TEST_F(PoolPlanTest, WithoutACacheNothingIsKeptOrShared) {
 }
 
 // States of all that run, of those that guess, and slot 0.
+TEST_F(PoolPlanTest, WithoutADrafterForcedTokensHaveRowsWhereTheseCostLittle) {
+  const auto rows = [&](int64_t bytes, StateDtype dtype = StateDtype::kFloat32) {
+    EngineOptions options{.context_length = 256, .memory_fraction = 1.0};
+    options.cache.state_dtype = dtype;
+    options.speculative.algorithm = DraftAlgorithm::kNone;
+    const PlannedPools pools = planned(options, bytes).value();
+    const int64_t states = pools.plan.sizes.max_draft_rows * pools.state.bytes_per_slot();
+    EXPECT_LE(states, bytes / 100);
+    return pools.plan.sizes.max_draft_rows;
+  };
+  const int64_t slot = planned({}, int64_t{1} << 30).value().state.bytes_per_slot();
+  EXPECT_EQ(rows(100 * 40 * slot), kMostForcedRows);
+  EXPECT_EQ(rows(100 * 5 * slot), 5);
+  EXPECT_EQ(rows(100 * slot), 0) << "a row alone is of no use";
+  EXPECT_EQ(rows(100 * 40 * slot, StateDtype::kBfloat16), 0) << "drafts need float32";
+}
+
 TEST_F(PoolPlanTest, ASmallModelThatDraftsHasItsPart) {
   constexpr int64_t kBytes = int64_t{1} << 30;
   const models::CacheNeeds needs = models::create_model(config_)->cache_needs();

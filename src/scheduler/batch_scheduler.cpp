@@ -195,8 +195,8 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
     if (!has_room_for(running, std::ssize(drafts))) drafts = {};
     const int64_t num_wanted = wanted_with_room(running, std::ssize(drafts), drafts_.wanted(i));
     const int64_t context_tokens = running.num_planned;
-    const int64_t num_drafts =
-        running_.plan_decode(running, {drafts, drafts_.parents_of(i)}, num_wanted, plan);
+    const int64_t num_drafts = running_.plan_decode(
+        running, {drafts, drafts_.parents_of(i), drafts_.forced(i)}, num_wanted, plan);
     num_rows += num_drafts;
     if (num_drafts > 0) work.add(num_drafts, context_tokens + 1);
     pace_.add_decode(context_tokens, num_drafts, num_wanted);
@@ -265,7 +265,7 @@ bool BatchScheduler::retract_one() {
     // The prefix that the last one running shares with the cache takes the pages it needs.
     HEDDLE_CHECK_EQ(running_.size(), 1);
     RunningSequence& last = *running_.sequences().front();
-    HEDDLE_CHECK(!last.cached.keeps_to_itself);  // alone, check_fits() promised it room
+    HEDDLE_CHECK(!last.cached.publishes_only_at_end);  // alone, check_fits() promised it room
     last.returns_without_cache = true;
     leave(last, Leaving::kRetracted);
     return false;
@@ -295,7 +295,9 @@ void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
     if (running.is_removable()) remove(running);
   }
   HEDDLE_CHECK(spans.at_end() && made.at_end());
-  if (std::ranges::all_of(plan.sequences, [](const auto& one) { return one.drafts.empty(); })) {
+  if (std::ranges::all_of(plan.sequences, [](const auto& one) {
+        return one.drafts.empty() || one.drafts_are_forced;
+      })) {
     draft_odds_.fade();
   }
   pace_.step_completed(clock_->now_seconds(),
@@ -304,11 +306,12 @@ void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
 
 void BatchScheduler::judge_drafts(const PlannedSequence& planned,
                                   std::span<const SampledToken> drawn) {
+  if (planned.drafts_are_forced) return;  // they say nothing about a drafter's
   RunningSequence& running = running_.in_slot(planned.batch_slot);
   if (planned.drafts.empty()) {
-    running.draft_luck.fade();
+    running.acceptance_trend.fade();
   } else {
-    draft_odds_.verified(running.draft_luck, planned.drafts.count, std::ssize(drawn) - 1);
+    draft_odds_.verified(running.acceptance_trend, planned.drafts.count, std::ssize(drawn) - 1);
   }
 }
 
@@ -410,7 +413,9 @@ SchedulerStats BatchScheduler::stats() const {
   int64_t queued = 0;
   const double now = clock_->now_seconds();
   double oldest = now;
+  int64_t waiting_tokens = 0;
   for (const WaitingSequence& waiting : waiting_.sequences()) {
+    waiting_tokens += waiting.sequence->num_tokens() - waiting.matched_tokens;
     if (waiting.returned) continue;
     ++queued;
     oldest = std::min(oldest, waiting.sequence->timings.submit_seconds);
@@ -419,8 +424,9 @@ SchedulerStats BatchScheduler::stats() const {
   return {
       .num_waiting = std::ssize(waiting_.sequences()),
       .num_queued = queued,
+      .waiting_tokens = waiting_tokens,
       .oldest_wait_seconds = now - oldest,
-      .num_held = waiting_.num_held(),
+      .num_deferred_arrivals = waiting_.num_deferred_arrivals(),
       .num_running = running_.size(),
       .num_open_slots = waiting_.num_open_slots(running_),
       .num_retractions = num_retractions_,
@@ -430,6 +436,7 @@ SchedulerStats BatchScheduler::stats() const {
       .preempted_tokens = preempted_tokens_,
       .deferred_sequences = sharing_.num_deferred(),
       .new_token_ratio = admission_.new_token_ratio(),
+      .prefill_tokens_per_second = pace_.rates().prefill_tokens_per_second,
       .kv_tokens_used = (cached.pages_used - cached.pages_cached) * options_.cache.pools.page_size,
       .cache = cached};
 }

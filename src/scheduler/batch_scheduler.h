@@ -15,9 +15,10 @@
 //   1. Every decoding sequence gets a page for its next token if it needs one. When none can be
 //      had, sequences are retracted until there is one; the last one running is never sent away
 //      for another.
-//   2. Decoding sequences: one token each, all of them, and with a drafter the drafts for which
-//      there are pages. Drafts take at most PoolSizes::max_draft_rows, and half of the rows that
-//      the streams leave of a step; for them nothing is retracted.
+//   2. Decoding sequences: one token each, all of them, and the drafts for which there are pages,
+//      from a drafter or forced by the form of an answer. Drafts take at most
+//      PoolSizes::max_draft_rows, and half of the rows that the streams leave of a step; for them
+//      nothing is retracted.
 //   3. Running sequences in prefill, in the order of their admission, share what is left of the
 //      step's tokens and, with target_itl_ms, of its time.
 //   4. Waiting sequences in the policy's order, as long as the budget and the pools have room. The
@@ -96,7 +97,7 @@ class BatchScheduler final : public Scheduler {
 
   void set_paused(bool paused) override { waiting_.set_paused(paused); }
 
-  void hold_arrivals(bool hold) override { waiting_.hold_arrivals(hold); }
+  void defer_arrivals(bool defer) override { waiting_.defer_arrivals(defer); }
 
   void clear_cache() override { cache_.clear(); }
 

@@ -25,6 +25,7 @@ BatchSchedulerOptions server(int32_t max_running) {
   options.cache.pools.keeps_hidden = true;
   options.cache.pools.page_bytes = 16 * 24576;
   options.cache.pools.state_slot_bytes = 77266944;
+  options.cache.pools.flops = {.per_token = 6e9, .per_pair = 98304};
   options.max_running = max_running;
   options.max_step_tokens = 8192;
   options.chunked_prefill_tokens = 8192;

@@ -26,6 +26,7 @@ BatchSchedulerOptions tight(int32_t page_size, int64_t num_pages, int64_t num_sl
   options.cache.pools.keeps_hidden = num_slots > 0;
   options.cache.pools.page_bytes = page_size;
   options.cache.pools.state_slot_bytes = 20;
+  options.cache.pools.flops = testing::kToyFlops;
   options.max_running = 3;
   options.max_step_tokens = 16;
   options.chunked_prefill_tokens = 11;

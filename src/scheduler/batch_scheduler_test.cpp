@@ -385,20 +385,20 @@ TEST(BatchSchedulerTest, HeldArrivalsWaitUntilTheyAreLetGo) {
   Sequence& running = fixture.submit(10, 5);
   ASSERT_TRUE(fixture.step());
   Sequence& waiting = fixture.submit(10, 5);
-  fixture.scheduler->hold_arrivals(true);
+  fixture.scheduler->defer_arrivals(true);
   Request request;
   request.prompt = fixture.unique_prompt(10);
   request.stop.max_new_tokens = 5;
   request.priority = 100;
   Sequence& held = fixture.make(std::move(request));
   ASSERT_TRUE(fixture.scheduler->submit(held).ok());
-  fixture.scheduler->hold_arrivals(true);  // once more: it stays held
+  fixture.scheduler->defer_arrivals(true);  // once more: it stays deferred
   fixture.run();
   EXPECT_EQ(running.status, SequenceStatus::kFinished);
   EXPECT_EQ(waiting.status, SequenceStatus::kFinished);
   EXPECT_EQ(held.status, SequenceStatus::kWaiting) << "however urgent";
   const SchedulerStats stats = fixture.scheduler->stats();
-  EXPECT_EQ(stats.num_held, 1);
+  EXPECT_EQ(stats.num_deferred_arrivals, 1);
   EXPECT_EQ(stats.num_waiting, 1);
   EXPECT_EQ(stats.num_open_slots, 0) << "what comes now waits";
   fixture.clock.advance_seconds(6);
@@ -406,8 +406,8 @@ TEST(BatchSchedulerTest, HeldArrivalsWaitUntilTheyAreLetGo) {
   fixture.scheduler->take_dropped(dropped);
   ASSERT_EQ(dropped.size(), 1u) << "its time runs all the same";
   EXPECT_EQ(dropped[0].sequence, &held);
-  fixture.scheduler->hold_arrivals(false);
-  EXPECT_EQ(fixture.scheduler->stats().num_held, 0);
+  fixture.scheduler->defer_arrivals(false);
+  EXPECT_EQ(fixture.scheduler->stats().num_deferred_arrivals, 0);
   fixture.run();
   EXPECT_EQ(SchedulerFixture::output_of(held), SchedulerFixture::expected_output(held));
 }
@@ -421,7 +421,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
   int64_t preemptions = 0;
   int64_t reused = 0;
   int64_t repeats = 0;
-  int64_t num_held = 0;
+  int64_t num_deferred_arrivals = 0;
   constexpr unsigned kScenarios = HEDDLE_SANITIZED ? 600 : 6000;
   for (unsigned seed = 0; seed < kScenarios; ++seed) {
     SCOPED_TRACE(fmt::format("seed = {}", seed));
@@ -479,7 +479,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
     }
 
     int64_t steps = 0;
-    std::optional<int64_t> held_behind;  // an id
+    std::optional<int64_t> deferred_after;  // an id
     for (bool busy = true; busy || std::ssize(fixture.sequences) < num_sequences; ++steps) {
       ASSERT_LT(steps, 5000) << "does not come to an end";
       while (std::ssize(fixture.sequences) < num_sequences && between(0, 2) == 0) {
@@ -533,25 +533,25 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
         fixture.scheduler->release(victim, Ending::kAborted);
       }
       if (between(0, 19) == 0) fixture.scheduler->clear_cache();
-      if (!held_behind && between(0, 14) == 0) {
-        held_behind = std::ssize(fixture.sequences) - 1;
-        fixture.scheduler->hold_arrivals(true);
+      if (!deferred_after && between(0, 14) == 0) {
+        deferred_after = std::ssize(fixture.sequences) - 1;
+        fixture.scheduler->defer_arrivals(true);
       }
       fixture.clock.advance_seconds(0.01);
       busy = fixture.step();
-      if (held_behind && fixture.last_plan != nullptr) {
+      if (deferred_after && fixture.last_plan != nullptr) {
         for (const PlannedSequence& planned : fixture.last_plan->sequences) {
-          ASSERT_LE(planned.sequence_id, *held_behind);
+          ASSERT_LE(planned.sequence_id, *deferred_after);
         }
       }
       if (!busy) {
         const SchedulerStats stats = fixture.scheduler->stats();
         ASSERT_EQ(stats.num_running, 0);
-        ASSERT_EQ(stats.num_waiting, stats.num_held);
-        num_held += stats.num_held;
-        busy = held_behind.has_value();
-        held_behind.reset();
-        fixture.scheduler->hold_arrivals(false);
+        ASSERT_EQ(stats.num_waiting, stats.num_deferred_arrivals);
+        num_deferred_arrivals += stats.num_deferred_arrivals;
+        busy = deferred_after.has_value();
+        deferred_after.reset();
+        fixture.scheduler->defer_arrivals(false);
       }
       ASSERT_THAT(fixture.runner.complaints(), IsEmpty());
     }
@@ -579,7 +579,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
   EXPECT_GT(preemptions, kScenarios / 60);
   EXPECT_GT(reused, 3 * kScenarios);
   EXPECT_GT(repeats, kScenarios / 1000);
-  EXPECT_GT(num_held, kScenarios / 30);
+  EXPECT_GT(num_deferred_arrivals, kScenarios / 30);
 }
 
 // A step of prompts alone counts the streams that will decode beside them.

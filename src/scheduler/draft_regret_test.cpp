@@ -168,10 +168,10 @@ class Play {
       int64_t held = 0;
       while (held < num_drafts && dice_(random_) < chances[static_cast<size_t>(held)]) ++held;
       if (num_drafts > 0) {
-        odds_.verified(running.draft_luck, num_drafts, held);
+        odds_.verified(running.acceptance_trend, num_drafts, held);
         any_draft = true;
       } else {
-        running.draft_luck.fade();
+        running.acceptance_trend.fade();
       }
       running.made_drafts.tokens.assign(static_cast<size_t>(wanted), 7);
       num_rows += num_drafts;
@@ -190,7 +190,7 @@ class Play {
     const bool drafts_any = num_rows > count || num_made > 0;
     const bool warms_up =
         warm_up_ > 0 && ++(drafts_any ? seen_ : seen_plain_)[{count, num_rows, num_made}] <= 2;
-    outcome.seconds += kPlainSeconds * cost;  // what is prepared once is not told of
+    outcome.seconds += kPlainSeconds * cost;  // preparation that happens once is not reported
     if (warms_up) cost += warm_up_ * plain;
     now_ += kPlainSeconds * cost;
     outcome.plain_seconds += kPlainSeconds * plain * static_cast<double>(num_tokens) / streams;
@@ -260,7 +260,7 @@ TEST(DraftRegretTest, TheBestDepthIsFoundSoonAndKept) {
     for (const int64_t streams : {1, 8, 24}) {
       for (const Chances& chances : {kSeldom, kUsually, kOften, kAlways}) {
         const double best = best_fixed_gain(device, streams, chances);
-        if (best < 1.15) continue;  // hardly to be told from none
+        if (best < 1.15) continue;  // hardly distinguishable from none
         double least = best;
         double sum = 0;
         for (uint64_t seed = 1; seed <= kSeeds; ++seed) {

@@ -62,40 +62,44 @@ void FairShare::forget_one_idle() {
   free_.push_back(least);
 }
 
-// How many more of the tenant's requests may run.
-int64_t FairShare::num_startable(const Tenant& tenant) const {
-  if (options_.max_running == 0) return std::numeric_limits<int64_t>::max();
-  return std::max<int64_t>(options_.max_running - tenant.num_running, 0);
+int64_t FairShare::num_startable(int64_t num_running, const TenantTerms& terms) const {
+  const int32_t most = terms.max_running.value_or(options_.max_running);
+  if (most == 0) return std::numeric_limits<int64_t>::max();
+  return std::max<int64_t>(most - num_running, 0);
 }
 
-Status FairShare::check_queue(std::string_view name, int64_t num_arriving,
-                              int64_t num_open_slots) const {
-  if (options_.max_queued == 0) return {};
+Status FairShare::check_queue(std::string_view name, int64_t num_arriving, int64_t num_open_slots,
+                              const TenantTerms& terms) const {
+  const int32_t most = max_queued(terms);
+  if (most == 0) return {};
   const auto found = numbers_.find(std::string(name));
   const Tenant unknown{};
   const Tenant& owner = found == numbers_.end() ? unknown : at(found->second);
   int64_t slots = num_open_slots;  // for this tenant
   for (const Tenant& other : tenants_) {
-    if (&other != &owner) slots -= std::min(other.num_waiting, num_startable(other));
+    if (&other == &owner) continue;
+    slots -= std::min(other.num_waiting, num_startable(other.num_running, other.terms));
   }
   slots -= owner.num_waiting - owner.num_queued;  // its own that ran before
-  slots = std::clamp<int64_t>(slots, 0, num_startable(owner));
-  if (owner.num_queued + num_arriving <= options_.max_queued + slots) return {};
+  slots = std::clamp<int64_t>(slots, 0, num_startable(owner.num_running, terms));
+  if (owner.num_queued + num_arriving <= most + slots) return {};
   const std::string together =
       num_arriving == 1 ? "" : fmt::format(" and {} came at once", num_arriving);
-  return resource_exhausted(fmt::format(
-      "tenant_queue_full: tenant \"{}\" has {} requests waiting{}, tenant_max_queued = "
-      "{}; try again when some of them have run",
-      name, std::max<int64_t>(owner.num_queued - slots, 0), together, options_.max_queued));
+  return resource_exhausted(
+      fmt::format("tenant_queue_full: tenant \"{}\" has {} requests waiting{}, tenant_max_queued = "
+                  "{}; try again when some of them have run",
+                  name, std::max<int64_t>(owner.num_queued - slots, 0), together, most));
 }
 
-int64_t FairShare::max_at_once(int64_t num_batch_slots) const {
-  if (options_.max_queued == 0) return std::numeric_limits<int64_t>::max();
-  return options_.max_queued + std::min(num_batch_slots, num_startable({}));
+int64_t FairShare::max_at_once(int64_t num_batch_slots, const TenantTerms& terms) const {
+  const int32_t most = max_queued(terms);
+  if (most == 0) return std::numeric_limits<int64_t>::max();
+  return most + std::min(num_batch_slots, num_startable(0, terms));
 }
 
 bool FairShare::may_run(int32_t tenant) const {
-  return options_.max_running == 0 || at(tenant).num_running < options_.max_running;
+  const Tenant& owner = at(tenant);
+  return num_startable(owner.num_running, owner.terms) > 0;
 }
 
 void FairShare::begin_waiting(int32_t tenant) {
@@ -129,7 +133,8 @@ void FairShare::admit(int32_t tenant, int64_t uncached_tokens, int64_t cached_to
   leave_waiting(tenant, returned);
   Tenant& owner = at(tenant);
   ++owner.num_running;
-  if (!returned) owner.counter += admission_cost(uncached_tokens, cached_tokens);
+  if (returned) return;
+  owner.counter += admission_cost(uncached_tokens, cached_tokens) / owner.terms.weight;
 }
 
 void FairShare::give_back(int32_t tenant) {
@@ -150,7 +155,8 @@ void FairShare::leave_running(int32_t tenant) {
 }
 
 void FairShare::charge_output(int32_t tenant, int64_t tokens) {
-  at(tenant).counter += options_.cost_output * static_cast<double>(tokens);
+  Tenant& owner = at(tenant);
+  owner.counter += options_.cost_output * static_cast<double>(tokens) / owner.terms.weight;
 }
 
 double FairShare::counter(int32_t tenant) const { return at(tenant).counter; }
@@ -193,7 +199,8 @@ void FairShare::order(std::span<QueueEntry> entries, OrderScratch& scratch) cons
     std::pop_heap(turns.begin(), turns.end(), later);
     Turn& turn = turns.back();
     next = sorted[turn.next++];
-    turn.counter += admission_cost(next.uncached_tokens, next.matched_tokens);
+    turn.counter += admission_cost(next.uncached_tokens, next.matched_tokens) /
+                    tenants_[static_cast<size_t>(next.tenant)].terms.weight;
     scratch.counters[static_cast<size_t>(next.tenant)] = turn.counter;
     if (turn.next == turn.end) {
       turns.pop_back();

@@ -3,11 +3,11 @@
 // Virtual token counters, after Sheng et al., "Fairness in Serving Large Language Models",
 // arXiv:2401.00588.
 //
-// A tenant's counter grows by what it is given: prompt tokens at admission, output tokens as they
-// are drawn. The waiting tenant with the smallest counter is next. A tenant that had nothing
-// waiting comes back with at least the smallest counter of those that wait (or, if none waits,
-// that of the last that did): idle time earns no credit. Tokens that are computed again after a
-// retraction or preemption are not charged.
+// A tenant's counter grows by what it is given, over its weight: prompt tokens at admission, output
+// tokens as they are drawn. The waiting tenant with the smallest counter is next. A tenant that had
+// nothing waiting comes back with at least the smallest counter of those that wait (or, if none
+// waits, that of the last that did): idle time earns no credit. Tokens that are computed again
+// after a retraction or preemption are not charged.
 //
 // Two tenants that always have requests waiting differ by at most about
 // 2 * max(cost_input * longest prompt, cost_output * tokens in the pool), for ever.
@@ -30,6 +30,7 @@
 #include <vector>
 
 #include <heddle/options.h>
+#include <heddle/request.h>
 #include <heddle/status.h>
 
 #include "scheduler/queue_entry.h"
@@ -55,17 +56,20 @@ class FairShare {
   // The tenant's number; a new one for a new name. Ask again for every request, before arrive().
   [[nodiscard]] int32_t tenant(std::string_view name);
 
+  // From now on the tenant has these terms.
+  void set_terms(int32_t tenant, const TenantTerms& terms) { at(tenant).terms = terms; }
+
   // Whether `num_arriving` more requests of the tenant may be queued while `num_open_slots` batch
   // slots are open. A request that gets one of them does not wait and does not count; other
   // tenants' requests that wait come first. For arriving requests only: returned ones are always
   // taken back. Error: kResourceExhausted, "tenant_queue_full: ...", when more than max_queued that
-  // never ran would wait.
+  // never ran would wait. `terms` are those that the tenant will have.
   [[nodiscard]] Status check_queue(std::string_view name, int64_t num_arriving,
-                                   int64_t num_open_slots) const;
+                                   int64_t num_open_slots, const TenantTerms& terms = {}) const;
 
   // How many requests of one tenant are taken when none runs or waits and there are
   // `num_batch_slots`.
-  [[nodiscard]] int64_t max_at_once(int64_t num_batch_slots) const;
+  [[nodiscard]] int64_t max_at_once(int64_t num_batch_slots, const TenantTerms& terms = {}) const;
 
   // Whether one more of the tenant's requests may run.
   [[nodiscard]] bool may_run(int32_t tenant) const;
@@ -112,13 +116,20 @@ class FairShare {
     int64_t num_waiting = 0;  // returned ones included
     int64_t num_queued = 0;   // waiting and never ran
     int64_t num_running = 0;
+    TenantTerms terms = {};
     bool known = false;  // false: the number is free
   };
 
   [[nodiscard]] Tenant& at(int32_t tenant);
   [[nodiscard]] const Tenant& at(int32_t tenant) const;
   void forget_one_idle();
-  [[nodiscard]] int64_t num_startable(const Tenant& tenant) const;
+  // How many more requests may run of a tenant that has `num_running`.
+  [[nodiscard]] int64_t num_startable(int64_t num_running, const TenantTerms& terms) const;
+
+  [[nodiscard]] int32_t max_queued(const TenantTerms& terms) const {
+    return terms.max_queued.value_or(options_.max_queued);
+  }
+
   void begin_waiting(int32_t tenant);
   void end_waiting(int32_t tenant);
 

@@ -93,6 +93,37 @@ TEST(FairShareTest, SchedulerSpec142) {
   EXPECT_EQ(fair.counter(b), 400);
 }
 
+TEST(FairShareTest, ATenantOfTwiceTheWeightGetsTwiceTheShare) {
+  FairShare fair({});
+  const int32_t a = fair.tenant("A");
+  const int32_t b = fair.tenant("B");
+  fair.set_terms(b, {.weight = 2});
+  TinyServer server(fair, 1);
+  for (int i = 1; i <= 3; ++i) server.arrive(fmt::format("A{}", i), a, 100, 1);
+  for (int i = 1; i <= 6; ++i) server.arrive(fmt::format("B{}", i), b, 100, 1);
+  while (server.pass()) {
+  }
+  EXPECT_THAT(server.started(), ElementsAre("A1", "B1", "B2", "A2", "B3", "B4", "A3", "B5", "B6"));
+  EXPECT_EQ(fair.counter(a), 306);
+  EXPECT_EQ(fair.counter(b), 306);
+}
+
+TEST(FairShareTest, ATenantMayHaveLimitsOfItsOwn) {
+  FairShare fair({.max_running = 1, .max_queued = 1});
+  const TenantTerms more{.max_running = 2, .max_queued = 3};
+  EXPECT_FALSE(fair.check_queue("A", 3, 0).ok());
+  EXPECT_TRUE(fair.check_queue("A", 3, 0, more).ok());
+  EXPECT_EQ(fair.max_at_once(8), 2);
+  EXPECT_EQ(fair.max_at_once(8, more), 5);
+  const int32_t a = fair.tenant("A");
+  fair.set_terms(a, more);
+  fair.arrive(a);
+  fair.admit(a, 1, 0, false);
+  EXPECT_TRUE(fair.may_run(a));
+  fair.set_terms(a, {});
+  EXPECT_FALSE(fair.may_run(a));
+}
+
 TEST(FairShareTest, SchedulerSpec142Lift) {
   FairShare fair({});
   const int32_t a = fair.tenant("A");
@@ -236,7 +267,8 @@ TEST(FairShareTest, RunningCapsAreForThatTenantOnly) {
   EXPECT_TRUE(fair.may_run(b));
   fair.leave_running(a);
   EXPECT_TRUE(fair.may_run(a));
-  EXPECT_TRUE(FairShare({}).may_run(FairShare({}).tenant("x")));
+  FairShare unlimited({});
+  EXPECT_TRUE(unlimited.may_run(unlimited.tenant("x")));
 }
 
 TEST(FairShareTest, ForgetsIdleTenantsAndKeepsBusyOnes) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// W6: nine prompts of digits, one token per digit, 256 of each, through the scheduler. What each of
-// them finds in the cache and what it leaves there, under every policy, raw and inside a chat
-// template of three tokens before and five after.
+// W6: nine prompts of digits, one token per digit, 256 of each, through the scheduler. Checks
+// the tokens that each of them finds in the cache and leaves there, under every policy, raw and
+// inside a chat template of three tokens before and five after.
 #include <ostream>
 #include <string>
 

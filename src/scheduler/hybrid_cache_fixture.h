@@ -49,6 +49,7 @@ inline BatchSchedulerOptions reference(SnapshotPolicy policy, int32_t page_size 
   options.cache.eviction = EvictionPolicy::kLru;
   options.cache.pools.page_bytes = int64_t{24576} * page_size;
   options.cache.pools.state_slot_bytes = 77266944;
+  options.cache.pools.flops = testing::kToyFlops;
   options.scheduling.mixed_batches = false;
   options.scheduling.prefills_per_decode = 0;
   options.shares_in_flight = false;

@@ -34,7 +34,7 @@ int64_t InFlightSharing::fork_of(const QueueEntry& follower) const {
 
 void InFlightSharing::ask_for_forks(RunningSequence& leader,
                                     std::span<const QueueEntry> entries) const {
-  if (leader.cached.keeps_to_itself) return;
+  if (leader.cached.publishes_only_at_end) return;
   for (const QueueEntry& entry : entries) {
     if (entry.leader != leader.sequence->id) continue;
     const int64_t fork = fork_of(entry);
@@ -55,7 +55,7 @@ bool InFlightSharing::defers(WaitingSequence& waiting, const QueueEntry& entry,
       [&](const RunningSequence* other) { return other->sequence->id == entry.leader; });
   if (found == candidates.end()) return false;
   const RunningSequence& leader = **found;
-  if (!leader.stays() || leader.cached.keeps_to_itself) return false;
+  if (!leader.stays() || leader.cached.publishes_only_at_end) return false;
 
   // Worth it only for many more tokens than are cached already, unless they are there with the step
   // in flight.

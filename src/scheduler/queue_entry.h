@@ -22,8 +22,8 @@ struct QueueEntry {
   int64_t arrival = 0;         // of the first arrival, unique: the sequence's id. Ends every tie
   double queued_seconds = 0;   // since the first arrival
   bool returned = false;       // retracted or preempted: ran before
-  int64_t base_urgency = 0;    // urgency_of(); larger is more urgent. What preemption compares
-  int64_t urgency = 0;         // base_urgency, aged: what the order compares
+  int64_t base_urgency = 0;    // urgency_of(); larger is more urgent; preemption compares it
+  int64_t urgency = 0;         // base_urgency, aged; the order compares it
   int64_t max_new_tokens = 0;  // lof
 
   // The match against the prefix cache.

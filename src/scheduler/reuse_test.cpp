@@ -21,6 +21,7 @@ BatchSchedulerOptions long_prompts(int64_t num_pages, int64_t num_slots) {
   options.cache.pools.keeps_hidden = true;
   options.cache.pools.page_bytes = 16 * 24576;
   options.cache.pools.state_slot_bytes = 77266944;
+  options.cache.pools.flops = testing::kToyFlops;
   options.max_running = 8;
   options.max_step_tokens = 2048;
   options.chunked_prefill_tokens = 2048;

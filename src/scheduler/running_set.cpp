@@ -113,7 +113,7 @@ RunningSequence* RunningSet::start(Sequence& sequence, const cache::PrefixMatch&
   sequence.tokens.reserve(static_cast<size_t>(max_stored + 1));
   sequence.pages.reserve(static_cast<size_t>((max_stored + page_size - 1) / page_size));
   if (!cache_.admit(sequence, match, headroom, running.cached)) return nullptr;
-  running.cached.keeps_to_itself = without_cache;
+  running.cached.publishes_only_at_end = without_cache;
   sequence.status = SequenceStatus::kRunning;
   sequence.batch_slot = slot;
   running.sequence = &sequence;
@@ -121,9 +121,11 @@ RunningSequence* RunningSet::start(Sequence& sequence, const cache::PrefixMatch&
   running.steps_in_flight = 0;
   running.draws_in_flight = 0;
   running.drafts_in_flight = 0;
+  running.forced_in_flight = false;
+  running.most_forced = RunningSequence::kMostForced;
   running.made_in_flight = false;
   running.made_drafts.clear();
-  running.draft_luck = {};
+  running.acceptance_trend = {};
   running.sent = false;
   free_slots_.pop_back();
   running_.push_back(&running);
@@ -257,7 +259,7 @@ int64_t RunningSet::plan_decode(RunningSequence& running, const PlannedDrafts& p
   PlannedDrafts drafts = proposed;
   if (running.sequence->constraint != nullptr) {
     add_masks(*running.sequence, proposed, next, plan);
-    drafts = {allowed_.tokens, allowed_.parents};
+    drafts = {allowed_.tokens, allowed_.parents, proposed.forced};
   }
   next.wanted_drafts = static_cast<int32_t>(num_wanted);
   running.made_in_flight = num_wanted > 0;
@@ -273,7 +275,9 @@ int64_t RunningSet::plan_decode(RunningSequence& running, const PlannedDrafts& p
     if (!drafts.parents.empty()) {
       next.draft_parents = plan.add_draft_parents(drafts.parents.first(drafts.tokens.size()));
     }
+    next.drafts_are_forced = drafts.forced;
     running.drafts_in_flight = std::ssize(drafts.tokens);
+    running.forced_in_flight = drafts.forced;
   }
   const int64_t end = running.num_planned + next.num_rows();
   cache_.plan_decode(*running.sequence, running.cached, end, next, plan);
@@ -329,6 +333,7 @@ int64_t RunningSet::complete(const PlannedSequence& planned, std::span<const Sam
   --running.steps_in_flight;
   if (planned.sample) --running.draws_in_flight;
   running.drafts_in_flight -= planned.drafts.count;
+  if (!planned.drafts.empty()) running.forced_in_flight = false;
   if (planned.sample) running.made_drafts.clear();
   if (planned.wanted_drafts > 0) running.made_in_flight = false;
   const int64_t count = planned.num_new_tokens();
@@ -359,9 +364,17 @@ int64_t RunningSet::complete(const PlannedSequence& planned, std::span<const Sam
   sequence.next_scored += planned.scored.count;
   running.num_planned -= planned.drafts.count - accepted;
   if (planned.sample && sequence.num_computed > sequence.num_prompt_tokens) {
-    ++sequence.draft_report.verify_steps;
-    sequence.draft_report.accepted_tokens += accepted;
-    sequence.draft_report.rejected_tokens += planned.drafts.count - accepted;
+    DraftReport& report = sequence.draft_report;
+    ++report.verify_steps;
+    if (planned.drafts_are_forced) {
+      report.forced_tokens += accepted;
+    } else {
+      report.accepted_tokens += accepted;
+      report.rejected_tokens += planned.drafts.count - accepted;
+    }
+  }
+  if (planned.drafts_are_forced) {
+    running.most_forced = accepted > 0 ? RunningSequence::kMostForced : running.most_forced / 2;
   }
   cache_.confirm(sequence, running.cached);
   if (!planned.drafts.empty()) cache_.drop_pending(running.cached);
@@ -373,6 +386,7 @@ void RunningSet::abandon(const PlannedSequence& planned) {
   --running.steps_in_flight;
   if (planned.sample) --running.draws_in_flight;
   running.drafts_in_flight -= planned.drafts.count;
+  if (!planned.drafts.empty()) running.forced_in_flight = false;
   if (planned.wanted_drafts > 0) running.made_in_flight = false;
   running.num_planned -= planned.num_rows();
   running.sent = false;

@@ -56,9 +56,15 @@ enum class Leaving {
 struct PlannedDrafts {
   std::span<const TokenId> tokens;
   std::span<const int32_t> parents;
+  bool forced = false;  // PlannedSequence::drafts_are_forced
 };
 
 struct RunningSequence {
+  // Tokens of one step that the form of the answer forces: nearly all texts that schemas force are
+  // shorter. Half as many after each step in which the model spelled the text otherwise from the
+  // first token on: after three in a row it is left alone.
+  static constexpr int64_t kMostForced = 7;
+
   request::Sequence* sequence = nullptr;  // null: the batch slot is free
   int32_t batch_slot = 0;
   cache::CachedSequence cached;
@@ -66,7 +72,9 @@ struct RunningSequence {
   int32_t steps_in_flight = 0;
   int32_t draws_in_flight = 0;  // of these steps, those that draw
   int64_t drafts_in_flight = 0;
-  speculative::DraftOdds::Luck draft_luck;
+  bool forced_in_flight = false;      // they are forced
+  int64_t most_forced = kMostForced;  // tokens of the next step
+  speculative::DraftOdds::AcceptanceTrend acceptance_trend;
   bool made_in_flight = false;      // a step in flight makes drafts
   speculative::Drafts made_drafts;  // by the runner, behind all tokens of the sequence
   Leaving leaving = Leaving::kNo;

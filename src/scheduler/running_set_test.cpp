@@ -108,7 +108,7 @@ TEST(RunningSetTest, DraftsCountWhenTheyAreAccepted) {
     parts.running.plan_decode(running, {drafts, {}}, 0, parts.plan);
     EXPECT_THAT(parts.plan.drafts(parts.plan.sequences[0]), ElementsAre(21, 22, 23));
     EXPECT_EQ(running.num_planned, computed + 4);
-    EXPECT_FALSE(running.can_decode()) << "nobody knows yet how many tokens there will be";
+    EXPECT_FALSE(running.can_decode()) << "the number of tokens is not known yet";
     std::vector<request::SampledToken> drawn;
     for (int64_t i = 0; i <= accepted; ++i) {
       drawn.push_back({.sequence_id = sequence.id, .token = static_cast<TokenId>(21 + i)});
@@ -139,7 +139,7 @@ TEST(RunningSetTest, AcceptedDraftsOfAReleasedSequenceWereComputed) {
   const std::vector<request::SampledToken> drawn = {{.sequence_id = sequence.id, .token = 21},
                                                     {.sequence_id = sequence.id, .token = 30}};
   EXPECT_EQ(parts.running.complete(parts.plan.sequences[0], drawn), 1);
-  EXPECT_EQ(sequence.tokens.back(), 21) << "the one drawn last is wanted by nobody";
+  EXPECT_EQ(sequence.tokens.back(), 21) << "the one drawn last is dropped";
   EXPECT_EQ(sequence.num_computed, sequence.num_tokens());
 }
 

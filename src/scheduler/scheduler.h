@@ -15,12 +15,13 @@
 // Ownership: the engine owns the sequences and keeps them alive from submit() until release() or a
 // later complete() has made them SequenceStatus::kFinished. In between the scheduler alone writes
 // the fields of a Sequence that are its own. A sequence gives its pages and slots back when no step
-// in flight uses them. Threading:  confined to the engine thread, except check_fits() and
-// check_call(), which are
+// in flight uses them.
+//
+// Threading:  confined to the engine thread, except check_fits() and check_call(), which are
 //             thread-safe.
 // Invariants: a sequence is in exactly one list; waiting ones own nothing; pages and slots are
-// taken together or not at all; every accepted sequence is run to its end, released, or reported by
-// take_dropped().
+//             taken together or not at all; every accepted sequence is run to its end, released,
+//             or reported by take_dropped().
 #pragma once
 
 #include <cstdint>
@@ -37,14 +38,15 @@
 namespace heddle::scheduler {
 
 struct SchedulerStats {
-  int64_t num_waiting = 0;         // those that ran before included
-  int64_t num_queued = 0;          // waiting and never ran: what max_queued bounds
-  double oldest_wait_seconds = 0;  // since the arrival of the oldest of these; 0: there is none
-  int64_t num_held = 0;            // waiting: see hold_arrivals()
+  int64_t num_waiting = 0;            // those that ran before included
+  int64_t num_queued = 0;             // waiting and never ran: what max_queued bounds
+  int64_t waiting_tokens = 0;         // of the waiting, as far as they are not known to be cached
+  double oldest_wait_seconds = 0;     // since the arrival of the oldest of these; 0: there is none
+  int64_t num_deferred_arrivals = 0;  // of the waiting: see defer_arrivals()
   int64_t num_running = 0;
   int64_t num_open_slots = 0;   // batch slots that arriving sequences get in the next step: none
                                 // while a waiting one is short of room, in a pause, or while
-                                // arrivals are held
+                                // arrivals are deferred
   int64_t num_retractions = 0;  // since the start, as all down to deferred_sequences
   int64_t retracted_input_tokens = 0;   // prompt tokens that retracted sequences had computed
   int64_t retracted_output_tokens = 0;  // and output tokens
@@ -52,7 +54,8 @@ struct SchedulerStats {
   int64_t preempted_tokens = 0;    // prompt and output tokens that preempted sequences had computed
   int64_t deferred_sequences = 0;  // waited for another one with the same prefix
   double new_token_ratio = 0;
-  int64_t kv_tokens_used = 0;  // by running sequences, in whole pages
+  double prefill_tokens_per_second = 0;  // ServiceRates
+  int64_t kv_tokens_used = 0;            // by running sequences, in whole pages
   cache::PrefixCacheStats cache;
 };
 
@@ -96,7 +99,7 @@ class Scheduler {
 
   // Decides the next step: replaces `plan`, which stays as it is until complete(). At most one
   // other step is in flight. Empty when nothing can run; with no step in flight that is only when
-  // nothing is running, or waiting and not held.
+  // nothing is running, or waiting and not deferred.
   virtual void plan(request::BatchPlan& plan) = 0;
 
   // Whether a step planned now, while one is in flight, would yield fewer tokens than one planned
@@ -128,7 +131,7 @@ class Scheduler {
 
   // From true to false: sequences that arrive wait, and none of them runs; those that arrived
   // before do as ever. Limits of the queue and of time hold for all.
-  virtual void hold_arrivals(bool hold) = 0;
+  virtual void defer_arrivals(bool defer) = 0;
 
   // Gives up every cached token that no sequence uses.
   virtual void clear_cache() = 0;

@@ -27,6 +27,7 @@ inline BatchSchedulerOptions roomy() {
   options.cache.pools.keeps_hidden = true;
   options.cache.pools.page_bytes = 4;
   options.cache.pools.state_slot_bytes = 200;
+  options.cache.pools.flops = testing::kToyFlops;
   options.max_running = 16;
   options.max_step_tokens = 256;
   options.chunked_prefill_tokens = 256;

@@ -13,18 +13,22 @@ bool StreamDrafts::serves(size_t num_streams) const {
          2 * static_cast<int64_t>(num_streams) <= options_.max_rows;
 }
 
-void StreamDrafts::collect(std::span<RunningSequence* const> streams, bool in_flight_too) {
+void StreamDrafts::clear_proposals() {
   ranges_.clear();
   parent_ranges_.clear();
   tokens_.clear();
   parents_.clear();
   weighed_.clear();
+}
+
+void StreamDrafts::collect(std::span<RunningSequence* const> streams, bool in_flight_too) {
+  clear_proposals();
   for (const RunningSequence* running : streams) {
     request::PlanRange& range = ranges_.emplace_back();
     request::PlanRange& parent_range = parent_ranges_.emplace_back();
     range.begin = static_cast<int32_t>(tokens_.size());
     parent_range.begin = static_cast<int32_t>(parents_.size());
-    weighed_.push_back({.num_drafts = 0, .luck = running->draft_luck.value()});
+    weighed_.push_back({.num_drafts = 0, .trend = running->acceptance_trend.value()});
     const request::Sequence& sequence = *running->sequence;
     // The last token of a text is drawn and never computed.
     const int64_t stored = running->num_planned + 1;
@@ -68,26 +72,54 @@ int64_t StreamDrafts::wanted_depth() const {
 }
 
 void StreamDrafts::propose(std::span<RunningSequence* const> streams, int64_t most_rows) {
-  ranges_.clear();
-  parent_ranges_.clear();
   wanted_.clear();
-  if (!serves(streams.size())) {
-    last_depth_ = 0;
+  forced_.assign(streams.size(), 0);
+  const bool has_drafter = serves(streams.size());
+  int64_t deepest = 0;
+  if (has_drafter) {
+    collect(streams, /*in_flight_too=*/false);
+    deepest = depth();
+  } else {
+    clear_proposals();
+    ranges_.resize(streams.size());
+    parent_ranges_.resize(streams.size());
+  }
+  if (options_.max_made == 0 || !has_drafter) last_depth_ = deepest;
+  int64_t rows = options_.max_rows;  // of streams with drafts, the one before them included
+  for (size_t i = 0; i < streams.size(); ++i) {
+    const int64_t most = std::min(most_rows, std::max<int64_t>(rows - 1, 0));
+    request::PlanRange& range = ranges_[i];
+    range.count = static_cast<int32_t>(std::min({int64_t{range.count}, deepest, most}));
+    force(*streams[i], i, most);
+    if (range.count == 0) continue;
+    rows -= range.count + 1;
+    most_rows -= range.count;
+  }
+  if (has_drafter && options_.max_made > 0) want(streams);
+}
+
+void StreamDrafts::force(const RunningSequence& running, size_t stream, int64_t most_rows) {
+  const request::Sequence& sequence = *running.sequence;
+  if (sequence.constraint == nullptr || running.draws_in_flight > 0) return;
+  const int64_t stored = running.num_planned + 1;
+  const int64_t most =
+      std::min({running.most_forced, most_rows, sequence.max_stored_tokens() - stored});
+  if (most <= 0) return;
+  const size_t begin = tokens_.size();
+  sequence.constraint->forced_tokens(most, tokens_);
+  const auto forced = std::span<const TokenId>(tokens_).subspan(begin);
+  HEDDLE_CHECK_LE(std::ssize(forced), most);
+  if (forced.empty()) return;
+  const auto drafts = of(stream);
+  if (parents_of(stream).empty() && drafts.size() >= forced.size() &&
+      std::ranges::equal(forced, drafts.first(forced.size()))) {
+    tokens_.resize(begin);
     return;
   }
-  collect(streams, /*in_flight_too=*/false);
-  const int64_t deepest = depth();
-  if (options_.max_made == 0) last_depth_ = deepest;
-  int64_t rows = options_.max_rows;  // of streams with drafts, the one before them included
-  for (request::PlanRange& range : ranges_) {
-    const int64_t count =
-        std::min({int64_t{range.count}, deepest, most_rows, std::max<int64_t>(rows - 1, 0)});
-    range.count = static_cast<int32_t>(count);
-    if (count == 0) continue;
-    rows -= count + 1;
-    most_rows -= count;
-  }
-  if (options_.max_made > 0) want(streams);
+  ranges_[stream] = {.begin = static_cast<int32_t>(begin),
+                     .count = static_cast<int32_t>(forced.size())};
+  parent_ranges_[stream] = {};
+  forced_[stream] = 1;
 }
 
 // As many as pay where every stream has what it may. Branches of a tree are rows of the network,
@@ -114,7 +146,7 @@ void StreamDrafts::weigh_wanted(std::span<RunningSequence* const> streams) {
     const int64_t room = sequence.max_stored_tokens() - (running->num_planned + 2);
     const int64_t most = std::min({options_.max_drafts, options_.max_made, room});
     weighed_.push_back(
-        {.num_drafts = std::max<int64_t>(most, 0), .luck = running->draft_luck.value()});
+        {.num_drafts = std::max<int64_t>(most, 0), .trend = running->acceptance_trend.value()});
   }
 }
 
@@ -124,7 +156,7 @@ int64_t StreamDrafts::wanted(size_t stream) const {
 
 // A stream more, of which nothing is known.
 void StreamDrafts::weigh_prompt() {
-  weighed_.push_back({.num_drafts = std::min(options_.max_drafts, options_.max_made), .luck = 1});
+  weighed_.push_back({.num_drafts = std::min(options_.max_drafts, options_.max_made), .trend = 1});
 }
 
 int64_t StreamDrafts::wanted_behind_prompts(std::span<RunningSequence* const> streams) {
@@ -160,7 +192,8 @@ bool StreamDrafts::waits_for(std::span<RunningSequence* const> running) {
   if (drafter_ == nullptr && options_.max_made == 0) return false;
   streams_.clear();
   for (RunningSequence* one : running) {
-    if (one->drafts_in_flight > 0 || one->made_in_flight) return true;
+    const bool drafts_in_flight = one->drafts_in_flight > 0 && !one->forced_in_flight;
+    if (drafts_in_flight || one->made_in_flight) return true;
     if (one->can_decode()) streams_.push_back(one);
   }
   if (options_.max_made > 0 || !serves(streams_.size())) return false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StreamDrafts: the drafts of a step's streams: what the drafter proposes, or the runner has made
-// in the step before, as far as it pays and fits.
+// StreamDrafts: chooses the drafts of a step's streams, as many as pay and fit: the drafter's
+// proposals, drafts that the runner made in the step before, or tokens that the form of an answer
+// forces.
 //
 //   propose() -> of() for each stream            and ended() when a sequence leaves
 //
@@ -12,8 +13,15 @@
 // with drafts is therefore planned after the one before it has ended (waits_for()), and only where
 // drafts are expected: all other steps overlap.
 //
+// Where the form of an answer allows only one text, its usual tokens become drafts
+// (ConstraintState::forced_tokens()), with a drafter or without, for as many streams as there are
+// rows. They replace the stream's other drafts, unless these begin with the same tokens. Nothing
+// measures whether they pay: nearly all are accepted, and without measuring, an answer that runs
+// alone takes the same steps every time. A step with forced tokens overlaps others: a stream with a
+// form is planned only when its last token is known anyway.
+//
 // Threading: confined to the engine thread. Cost: that of the drafter for each stream; nothing for
-// more streams than half the rows that drafts may take.
+// more streams than half the rows that drafts may take. Forced tokens take up to 25 us a stream.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +53,7 @@ class StreamDrafts {
       : drafter_(std::move(drafter)), options_(options), cost_(&cost), odds_(&odds) {}
 
   // Decides on drafts for the streams of the next step, which take at most `most_rows` rows beside
-  // one for each stream.
+  // one for each stream. The forms of their answers stay as they are.
   void propose(std::span<RunningSequence* const> streams, int64_t most_rows);
 
   // Of the stream at this index of propose(). Valid until the next propose().
@@ -53,6 +61,11 @@ class StreamDrafts {
 
   // The drafts that those of() follow, as request::PlannedSequence::draft_parents; empty: a chain.
   [[nodiscard]] std::span<const int32_t> parents_of(size_t stream) const;
+
+  // Whether those of of() are forced by the form of the answer.
+  [[nodiscard]] bool forced(size_t stream) const {
+    return stream < forced_.size() && forced_[stream] != 0;
+  }
 
   // How many drafts the runner is to make behind the draws of that stream.
   [[nodiscard]] int64_t wanted(size_t stream) const;
@@ -72,7 +85,9 @@ class StreamDrafts {
 
  private:
   [[nodiscard]] bool serves(size_t num_streams) const;
+  void clear_proposals();
   void collect(std::span<RunningSequence* const> streams, bool in_flight_too);
+  void force(const RunningSequence& running, size_t stream, int64_t most_rows);
   void want(std::span<RunningSequence* const> streams);
   void weigh_wanted(std::span<RunningSequence* const> streams);
   void weigh_prompt();
@@ -85,6 +100,7 @@ class StreamDrafts {
   const speculative::DraftOdds* odds_;
   std::vector<request::PlanRange> ranges_;               // of tokens_, by stream
   std::vector<request::PlanRange> parent_ranges_;        // of parents_, likewise
+  std::vector<char> forced_;                             // by stream
   std::vector<TokenId> tokens_;                          // all that was proposed
   std::vector<int32_t> parents_;                         // of what are no chains
   speculative::Drafts proposed_;                         // for one stream

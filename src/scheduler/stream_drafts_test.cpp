@@ -116,6 +116,83 @@ TEST_F(StreamDraftsTest, RowsOfTheStepAndOfDraftsAreKept) {
   EXPECT_THAT(full.of(2), IsEmpty());
 }
 
+// A form that forces some tokens now, and anything behind them.
+class Forcing final : public ConstraintState {
+ public:
+  explicit Forcing(std::vector<TokenId> tokens) : tokens_(std::move(tokens)) {}
+
+  [[nodiscard]] bool accept(TokenId) override { return true; }
+
+  void roll_back(int64_t) override {}
+
+  [[nodiscard]] bool is_complete() const override { return false; }
+
+  [[nodiscard]] bool is_over() const override { return false; }
+
+  [[nodiscard]] Status fill_mask(std::span<uint32_t>) override { return {}; }
+
+  void forced_tokens(int64_t most, std::vector<TokenId>& tokens) override {
+    const auto count = std::min(most, std::ssize(tokens_));
+    tokens.insert(tokens.end(), tokens_.begin(), tokens_.begin() + count);
+  }
+
+ private:
+  std::vector<TokenId> tokens_;
+};
+
+TEST_F(StreamDraftsTest, TokensThatAFormForcesNeedNoDrafter) {
+  StreamDrafts drafts = make_without_drafter({.max_rows = 7});
+  const std::vector<RunningSequence*> streams = {stream(10), stream(20), stream(30)};
+  streams[0]->sequence->constraint = std::make_unique<Forcing>(std::vector<TokenId>{1, 2, 3});
+  streams[2]->sequence->constraint = std::make_unique<Forcing>(std::vector<TokenId>{4, 5, 6});
+  drafts.propose(streams, 100);
+  EXPECT_THAT(drafts.of(0), ElementsAre(1, 2, 3));
+  EXPECT_TRUE(drafts.forced(0));
+  EXPECT_THAT(drafts.of(1), IsEmpty());
+  EXPECT_FALSE(drafts.forced(1));
+  EXPECT_THAT(drafts.of(2), ElementsAre(4, 5)) << "as many as there are rows";
+  drafts.propose(streams, 2);
+  EXPECT_THAT(drafts.of(0), ElementsAre(1, 2));
+  EXPECT_THAT(drafts.of(2), IsEmpty());
+  streams[0]->most_forced = 1;
+  streams[2]->draws_in_flight = 1;
+  drafts.propose(streams, 100);
+  EXPECT_THAT(drafts.of(0), ElementsAre(1));
+  EXPECT_THAT(drafts.of(2), IsEmpty()) << "it is not known what comes before";
+  EXPECT_FALSE(drafts.waits_for(streams));
+}
+
+TEST_F(StreamDraftsTest, TokensAreForcedOnlyUpToTheEndOfTheText) {
+  StreamDrafts drafts = make_without_drafter({.max_rows = 16});
+  const std::vector<RunningSequence*> streams = {stream(10, /*max_new_tokens=*/3)};
+  streams[0]->sequence->constraint = std::make_unique<Forcing>(std::vector<TokenId>{1, 2, 3});
+  drafts.propose(streams, 100);
+  EXPECT_THAT(drafts.of(0), ElementsAre(1)) << "the last token is drawn and never computed";
+}
+
+TEST_F(StreamDraftsTest, ADraftersDraftsStayWhereTheyAgreeWithForcedTokens) {
+  StreamDrafts drafts = make();
+  const std::vector<RunningSequence*> streams = {stream(10), stream(20), stream(30)};
+  streams[0]->sequence->constraint = std::make_unique<Forcing>(std::vector<TokenId>{11, 12});
+  streams[1]->sequence->constraint = std::make_unique<Forcing>(std::vector<TokenId>{21, 7});
+  drafts.propose(streams, 16);
+  EXPECT_THAT(drafts.of(0), ElementsAre(11, 12, 13));
+  EXPECT_FALSE(drafts.forced(0));
+  EXPECT_THAT(drafts.of(1), ElementsAre(21, 7));
+  EXPECT_TRUE(drafts.forced(1));
+  EXPECT_THAT(drafts.of(2), ElementsAre(31, 32, 33));
+}
+
+TEST_F(StreamDraftsTest, StepsWithForcedTokensAreNotWaitedFor) {
+  StreamDrafts drafts = make({.max_drafts = 3, .max_rows = 16});  // adapts: nothing is known yet
+  const std::vector<RunningSequence*> streams = {stream(10)};
+  streams[0]->draws_in_flight = 1;
+  streams[0]->drafts_in_flight = 2;
+  EXPECT_TRUE(drafts.waits_for(streams));
+  streams[0]->forced_in_flight = true;
+  EXPECT_FALSE(drafts.waits_for(streams));
+}
+
 TEST_F(StreamDraftsTest, ManyStreamsAreNotAskedFor) {
   StreamDrafts drafts = make({.max_drafts = 3, .max_rows = 4, .adapts = false});
   const std::vector<RunningSequence*> streams = {stream(10), stream(20), stream(30)};
@@ -205,7 +282,7 @@ TEST_F(StreamDraftsTest, AsManyOfTheRunnersAreWantedAsPay) {
   EXPECT_EQ(wanted(), 2);
   EXPECT_EQ(drafts.wanted_behind_prompts(none), 2);
   EXPECT_TRUE(drafts.follows_prompts(none));
-  for (int i = 0; i < 30; ++i) odds_.verified(streams[0]->draft_luck, 2, 0);
+  for (int i = 0; i < 30; ++i) odds_.verified(streams[0]->acceptance_trend, 2, 0);
   EXPECT_EQ(wanted(), 0) << "they do not hold";
   EXPECT_EQ(drafts.wanted_behind_prompts(none), 0);
   EXPECT_FALSE(drafts.follows_prompts(none)) << "prompts need not pass through the network";

@@ -48,17 +48,18 @@ WaitingQueue::WaitingQueue(const WaitingQueueOptions& options, const cache::Pref
 
 Status WaitingQueue::check_call(std::span<const Sequence* const> sequences,
                                 int64_t num_batch_slots) const {
-  const int64_t most = fair_.max_at_once(num_batch_slots);
-  if (std::ssize(sequences) <= most) return {};
   std::unordered_map<std::string_view, int64_t> count;
   for (const Sequence* sequence : sequences) {
-    const std::string_view tenant = sequence->request.tenant;
-    if (++count[tenant] <= most) continue;
+    const TenantTerms& terms = sequence->request.tenant_terms;
+    const int64_t most = fair_.max_at_once(num_batch_slots, terms);
+    if (std::ssize(sequences) <= most) continue;
+    if (++count[sequence->request.tenant] <= most) continue;
     return request::refuse(
         request::kAnswersField,
         fmt::format("{} answers at once are more than are taken of one tenant: {}, of which {} may "
                     "wait (tenant_max_queued); send fewer in one call",
-                    sequences.size(), most, options_.scheduling.tenant_max_queued));
+                    sequences.size(), most,
+                    terms.max_queued.value_or(options_.scheduling.tenant_max_queued)));
   }
   return {};
 }
@@ -77,6 +78,7 @@ Status WaitingQueue::submit_all(std::span<Sequence* const> sequences, const Runn
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& sequence = *sequences[i];
     const int32_t tenant = fair_.tenant(sequence.request.tenant);
+    fair_.set_terms(tenant, sequence.request.tenant_terms);
     waiting_.push_back({.sequence = &sequence,
                         .tenant = tenant,
                         .urgency = arriving_requests_[i].urgency,
@@ -117,11 +119,16 @@ Status WaitingQueue::check_arrivals(std::span<Sequence* const> sequences) {
 // not known yet has no number before it arrives.
 Status WaitingQueue::check_tenants(std::span<Sequence* const> sequences, int64_t num_open_slots) {
   arriving_tenants_.clear();
-  for (const Sequence* sequence : sequences) arriving_tenants_.push_back(sequence->request.tenant);
-  std::sort(arriving_tenants_.begin(), arriving_tenants_.end());
+  for (const Sequence* sequence : sequences) {
+    arriving_tenants_.emplace_back(sequence->request.tenant, &sequence->request.tenant_terms);
+  }
+  const auto name = [](const auto& tenant) { return tenant.first; };
+  std::ranges::sort(arriving_tenants_, {}, name);
   for (auto first = arriving_tenants_.begin(); first != arriving_tenants_.end();) {
-    const auto end = std::upper_bound(first, arriving_tenants_.end(), *first);
-    HEDDLE_RETURN_IF_ERROR(fair_.check_queue(*first, end - first, num_open_slots));
+    const auto end =
+        std::ranges::upper_bound(first, arriving_tenants_.end(), first->first, {}, name);
+    HEDDLE_RETURN_IF_ERROR(
+        fair_.check_queue(first->first, end - first, num_open_slots, *first->second));
     first = end;
   }
   return {};
@@ -145,23 +152,23 @@ Status WaitingQueue::check_queue(int64_t num_open_slots) {
   return enter_queue(arriving_requests_, queued_requests_, limits, chosen_);
 }
 
-// Holding twice changes nothing: what arrived in between stays held.
-void WaitingQueue::hold_arrivals(bool hold) {
-  if (!hold) {
-    held_behind_.reset();
-  } else if (!held_behind_) {
-    held_behind_ = last_id_;
+// Deferring twice changes nothing: sequences that arrived in between stay deferred.
+void WaitingQueue::defer_arrivals(bool defer) {
+  if (!defer) {
+    deferred_after_.reset();
+  } else if (!deferred_after_) {
+    deferred_after_ = last_id_;
   }
 }
 
-int64_t WaitingQueue::num_held() const {
-  if (!held_behind_) return 0;
-  return std::ranges::count_if(waiting_,
-                               [this](const WaitingSequence& waiting) { return is_held(waiting); });
+int64_t WaitingQueue::num_deferred_arrivals() const {
+  if (!deferred_after_) return 0;
+  return std::ranges::count_if(
+      waiting_, [this](const WaitingSequence& waiting) { return is_deferred(waiting); });
 }
 
 int64_t WaitingQueue::num_open_slots(const RunningSet& running) const {
-  if (paused_ || held_behind_) return 0;
+  if (paused_ || deferred_after_) return 0;
   const bool short_of_room =
       std::any_of(waiting_.begin(), waiting_.end(),
                   [](const WaitingSequence& waiting) { return waiting.short_of_room; });
@@ -202,7 +209,7 @@ void WaitingQueue::order(const RunningSet& running, const ServiceRates& rates, d
   const int64_t top = top_urgency(running);
   entries_.clear();
   for (size_t i = 0; i < waiting_.size(); ++i) {
-    if (is_held(waiting_[i])) continue;
+    if (is_deferred(waiting_[i])) continue;
     entries_.push_back(entry_of(i, running, rates, now_seconds, top));
   }
   if (reads) {
@@ -228,7 +235,7 @@ void WaitingQueue::order(const RunningSet& running, const ServiceRates& rates, d
     sorted_.push_back(waiting_[static_cast<size_t>(entry.index)]);
   }
   for (const WaitingSequence& waiting : waiting_) {
-    if (is_held(waiting)) sorted_.push_back(waiting);
+    if (is_deferred(waiting)) sorted_.push_back(waiting);
   }
   std::swap(waiting_, sorted_);
 }

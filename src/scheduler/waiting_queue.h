@@ -72,7 +72,7 @@ class WaitingQueue {
 
   [[nodiscard]] size_t size() const { return waiting_.size(); }
 
-  // As of the last order(), the first of the order first and those that are held last.
+  // As of the last order(), the first of the order first and deferred ones last.
   [[nodiscard]] WaitingSequence& operator[](size_t index) { return waiting_[index]; }
 
   [[nodiscard]] const std::vector<WaitingSequence>& sequences() const { return waiting_; }
@@ -104,24 +104,24 @@ class WaitingQueue {
   // In a pause arriving sequences find no open slot.
   void set_paused(bool paused) { paused_ = paused; }
 
-  // See Scheduler::hold_arrivals().
-  void hold_arrivals(bool hold);
+  // See Scheduler::defer_arrivals().
+  void defer_arrivals(bool defer);
 
-  [[nodiscard]] int64_t num_held() const;
+  [[nodiscard]] int64_t num_deferred_arrivals() const;
 
   // Batch slots that arriving sequences would get in the next plan: none while a waiting sequence
-  // is short of room or arrivals are held. A sequence that waits for its leader or for its own
+  // is short of room or arrivals are deferred. A sequence that waits for its leader or for its own
   // tenant leaves them open.
   [[nodiscard]] int64_t num_open_slots(const RunningSet& running) const;
 
   // A pass of the scheduler begins: the policy `random` shuffles anew.
   void begin_pass() { ++pass_; }
 
-  // Orders the queue by the policy: what is not held.
+  // Orders the queue by the policy, without deferred arrivals.
   void order(const RunningSet& running, const ServiceRates& rates, double now_seconds);
 
-  // The entries of the last order(), in its order and without what is held: since then sequences
-  // may have left.
+  // The entries of the last order(), in its order and without deferred arrivals: since then
+  // sequences may have left.
   [[nodiscard]] std::span<QueueEntry> entries() { return entries_; }
 
   // Marks all as short of room; admission corrects it for those that wait for something else.
@@ -130,8 +130,8 @@ class WaitingQueue {
   void check_invariants() const;
 
  private:
-  [[nodiscard]] bool is_held(const WaitingSequence& waiting) const {
-    return held_behind_ && waiting.sequence->id > *held_behind_;
+  [[nodiscard]] bool is_deferred(const WaitingSequence& waiting) const {
+    return deferred_after_ && waiting.sequence->id > *deferred_after_;
   }
 
   [[nodiscard]] Status check_arrivals(std::span<request::Sequence* const> sequences);
@@ -155,13 +155,13 @@ class WaitingQueue {
   bool paused_ = false;
   uint64_t pass_ = 0;
   int64_t last_id_;
-  std::optional<int64_t> held_behind_;  // larger ids are held; none: none are
+  std::optional<int64_t> deferred_after_;  // larger ids are deferred; none: none are
 
   // Scratch.
   std::vector<WaitingSequence> sorted_;
   std::vector<QueuedRequest> queued_requests_;
   std::vector<QueuedRequest> arriving_requests_;
-  std::vector<std::string_view> arriving_tenants_;
+  std::vector<std::pair<std::string_view, const TenantTerms*>> arriving_tenants_;
   std::vector<int32_t> chosen_;
 };
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers held to a form, with drafts and without: in exact mode the same tokens and the bits of
-// their logprobs, whoever drafts.
+// Answers held to a form, with drafts and without, and with forced tokens: in exact mode the same
+// tokens and the bits of their logprobs, with every drafter.
 #include <algorithm>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,6 +15,8 @@
 #include <heddle/engine.h>
 
 #include "server/text_codec.h"
+#include "support/finish_count.h"
+#include "support/silent_form.h"
 #include "support/test_data.h"
 #include "tokenizer/tokenizer.h"
 
@@ -46,8 +46,9 @@ std::vector<GrammarSource> forms() {
           {.kind = GrammarKind::kRegex, .text = "[a-z ]*"}};
 }
 
-// Answers to all forms at once, each greedy and drawn, and one that is free.
-std::vector<Answer> answers_with(const SpeculativeOptions& speculative) {
+// Answers to all forms at once, each greedy and drawn, and one that is free. Where the forms are
+// silent about what they force, every token takes a step.
+std::vector<Answer> answers_with(const SpeculativeOptions& speculative, bool silent = false) {
   const auto model = testing::repository_path("models/heddle-tiny");
   auto engine = Engine::create({.model_dir = model,
                                 .exact = true,
@@ -69,13 +70,12 @@ std::vector<Answer> answers_with(const SpeculativeOptions& speculative) {
       request.sampling.seed = 11;
       if (temperature > 0) request.sampling.frequency_penalty = 0.3f;
       request.constraint = codec->compile(form, (*engine)->model_info().eos_token_ids).value();
+      if (silent) request.constraint = std::make_shared<testing::SilentForm>(request.constraint);
     }
   }
   requests.push_back({.prompt = prompt});
   requests.back().sampling.seed = 12;
-  std::mutex mutex;
-  std::condition_variable finished;
-  size_t num_finished = 0;
+  testing::FinishCount finished;
   std::vector<Answer> answers(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     Request& request = requests[i];
@@ -83,7 +83,6 @@ std::vector<Answer> answers_with(const SpeculativeOptions& speculative) {
     request.stop.max_new_tokens = 60;
     request.return_logprobs = true;
     const Status status = (*engine)->submit(std::move(request), [&, i](const RequestEvent& event) {
-      const std::lock_guard lock(mutex);
       Answer& answer = answers[i];
       answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
       for (const TokenLogprob& logprob : event.logprobs) {
@@ -91,21 +90,21 @@ std::vector<Answer> answers_with(const SpeculativeOptions& speculative) {
       }
       answer.drafts = event.drafts;
       answer.finish = event.finish;
-      if (event.finish) ++num_finished;
-      finished.notify_one();
+      if (event.finish) finished.add();
     });
     EXPECT_TRUE(status.ok()) << status.to_string();
     if (!status.ok()) return {};
   }
-  std::unique_lock lock(mutex);
-  finished.wait(lock, [&] { return num_finished == answers.size(); });
+  finished.wait_for(answers.size());
   return answers;
 }
 
 TEST(ConstrainedDraftsTest, ChangeNoTokenAndNoBitOfAnAnswer) {
-  const std::vector<Answer> plain = answers_with({.algorithm = DraftAlgorithm::kNone});
+  const std::vector<Answer> plain =
+      answers_with({.algorithm = DraftAlgorithm::kNone}, /*silent=*/true);
   for (const auto& [algorithm, num_tokens] :
-       {std::pair(DraftAlgorithm::kMtp, 4), std::pair(DraftAlgorithm::kMtp, 8),
+       {std::pair(DraftAlgorithm::kNone, 0), std::pair(DraftAlgorithm::kMtp, 2),
+        std::pair(DraftAlgorithm::kMtp, 4), std::pair(DraftAlgorithm::kMtp, 8),
         std::pair(DraftAlgorithm::kNgram, 5)}) {
     SCOPED_TRACE(fmt::format("{}, {} rows", to_string(algorithm), num_tokens));
     const std::vector<Answer> drafted =
@@ -113,6 +112,7 @@ TEST(ConstrainedDraftsTest, ChangeNoTokenAndNoBitOfAnAnswer) {
     ASSERT_EQ(drafted.size(), plain.size());
     int64_t num_accepted = 0;
     int64_t num_rejected = 0;
+    int64_t num_forced = 0;
     for (size_t i = 0; i < plain.size(); ++i) {
       EXPECT_EQ(drafted[i].tokens, plain[i].tokens) << "answer " << i;
       EXPECT_EQ(drafted[i].logprobs, plain[i].logprobs) << "answer " << i;
@@ -122,8 +122,15 @@ TEST(ConstrainedDraftsTest, ChangeNoTokenAndNoBitOfAnAnswer) {
       EXPECT_NE(plain[i].finish->reason, FinishReason::kError);
       num_accepted += drafted[i].drafts.accepted_tokens;
       num_rejected += drafted[i].drafts.rejected_tokens;
+      num_forced += drafted[i].drafts.forced_tokens;
+      EXPECT_EQ(plain[i].drafts.forced_tokens, 0);
     }
-    EXPECT_GT(num_accepted, algorithm == DraftAlgorithm::kMtp ? 20 : 5) << "drafts hold";
+    EXPECT_GT(num_forced, 20);
+    if (algorithm == DraftAlgorithm::kNone) {
+      EXPECT_EQ(num_accepted + num_rejected, 0);
+      continue;
+    }
+    EXPECT_GT(num_accepted, algorithm == DraftAlgorithm::kMtp ? 20 : 2) << "drafts hold";
     EXPECT_GT(num_rejected, 5) << "and do not";
   }
 }

@@ -2,7 +2,11 @@
 #include "answer.h"
 
 #include <algorithm>
+#include <memory>
 #include <string_view>
+#include <vector>
+
+#include <heddle/constraint.h>
 
 #include "core/check.h"
 
@@ -42,6 +46,13 @@ Answer answer_alone(const Request& request, const AnswerRules& rules) {
   };
   for (const TokenId token : request.prompt) feed(token);
 
+  std::unique_ptr<ConstraintState> form;
+  std::vector<uint32_t> mask;
+  if (request.constraint != nullptr) {
+    form = request.constraint->start();
+    mask.resize(static_cast<size_t>((request.constraint->vocab_size() + 31) / 32));
+  }
+
   Answer answer;
   bool stopped = false;  // by a text
   while (std::ssize(answer.path) < stop.max_new_tokens) {
@@ -49,7 +60,12 @@ Answer answer_alone(const Request& request, const AnswerRules& rules) {
     const std::span<const TokenId> forbidden =
         may_end ? std::span<const TokenId>() : std::span<const TokenId>(ending);
     const uint64_t coin = testing::toy_coin(*request.sampling.seed, std::ssize(rows));
-    const TokenId token = testing::toy_draw(rules.vocabulary, hidden(), coin, forbidden).value();
+    TokenId token = testing::toy_draw(rules.vocabulary, hidden(), coin, forbidden).value();
+    if (form != nullptr) {
+      HEDDLE_CHECK(form->fill_mask(mask).ok());
+      token = testing::toy_allowed(mask, token).value();
+      HEDDLE_CHECK(form->accept(token));
+    }
     answer.path.push_back(token);
     feed(token);
     const int64_t drawn = std::ssize(answer.path);

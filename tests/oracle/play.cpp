@@ -253,21 +253,24 @@ class Play {
     }
   }
 
-  // Every step that decodes gives a token and the drafts that it accepted; the first token comes
-  // from the prompt.
+  // Every step that decodes gives a token, the drafts that it accepted and what the form forced;
+  // the first token comes from the prompt.
   void check_drafts(const Live& live, const RequestEvent& event) {
     const DraftReport& drafts = event.drafts;
-    const int64_t drawn = 1 + drafts.verify_steps + drafts.accepted_tokens;
+    const int64_t drawn = 1 + drafts.verify_steps + drafts.accepted_tokens + drafts.forced_tokens;
     const bool some = scenario_.drafts != Drafts::kNone;
     if (std::ssize(live.tokens) > drawn ||
-        (!some && drafts.accepted_tokens + drafts.rejected_tokens > 0)) {
-      wrong(fmt::format("{} has {} tokens of {} steps that accepted {} drafts and rejected {}",
-                        live.arrival->request.id, live.tokens.size(), drafts.verify_steps,
-                        drafts.accepted_tokens, drafts.rejected_tokens));
+        (!some && drafts.accepted_tokens + drafts.rejected_tokens > 0) ||
+        (live.arrival->request.constraint == nullptr && drafts.forced_tokens > 0)) {
+      wrong(fmt::format(
+          "{} has {} tokens of {} steps that accepted {} drafts, rejected {} and forced {}",
+          live.arrival->request.id, live.tokens.size(), drafts.verify_steps, drafts.accepted_tokens,
+          drafts.rejected_tokens, drafts.forced_tokens));
     }
     if (!event.finish) return;
     outcome_.counts.accepted_drafts += drafts.accepted_tokens;
     outcome_.counts.rejected_drafts += drafts.rejected_tokens;
+    outcome_.counts.forced_tokens += drafts.forced_tokens;
   }
 
   // Nothing runs or waits, and only the cache uses pages and slots.
@@ -429,6 +432,7 @@ PlayCounts& PlayCounts::operator+=(const PlayCounts& other) {
   clears_refused += other.clears_refused;
   accepted_drafts += other.accepted_drafts;
   rejected_drafts += other.rejected_drafts;
+  forced_tokens += other.forced_tokens;
   drafter_rows_taken += other.drafter_rows_taken;
   return *this;
 }

@@ -30,6 +30,7 @@ struct PlayCounts {
   int64_t clears_refused = 0;
   int64_t accepted_drafts = 0;
   int64_t rejected_drafts = 0;
+  int64_t forced_tokens = 0;       // by forms of answers
   int64_t drafter_rows_taken = 0;  // by a drafter that reads texts, of rows written for others
 
   PlayCounts& operator+=(const PlayCounts& other);

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include "dice.h"
+#include "forcing_form.h"
+#include "support/byte_tokenizer.h"
 
 namespace heddle::oracle {
 
@@ -19,7 +21,7 @@ constexpr TokenId kLetters = 3;
 class ScenarioMaker {
  public:
   explicit ScenarioMaker(uint64_t seed)
-      : dice_(seed), window_dice_(~seed), draft_dice_(seed ^ 0x5eed) {
+      : dice_(seed), window_dice_(~seed), draft_dice_(seed ^ 0x5eed), form_dice_(seed ^ 0xf023) {
     scenario_.seed = seed;
   }
 
@@ -30,6 +32,7 @@ class ScenarioMaker {
     choose_scheduling();
     choose_window();
     choose_drafts();
+    choose_forms();
     choose_stems();
     const int64_t num_requests = dice_.percent(8) ? dice_.between(12, 30) : dice_.between(2, 12);
     while (std::ssize(scenario_.arrivals) < num_requests) add_arrival();
@@ -138,6 +141,13 @@ class ScenarioMaker {
     }
     scenario_.sizes.drafter_reads_texts = scenario_.sizes.max_made_drafts > 0 &&
                                           !scenario_.branches_drafts && draft_dice_.percent(50);
+  }
+
+  // Forms force tokens with a drafter and without: there are rows for them in either case.
+  void choose_forms() {
+    has_forms_ = form_dice_.percent(30);
+    if (!has_forms_ || scenario_.sizes.max_draft_rows > 0) return;
+    scenario_.sizes.max_draft_rows = form_dice_.pick<int64_t>({0, 2, 5, 32});
   }
 
   void choose_limits() {
@@ -263,6 +273,11 @@ class ScenarioMaker {
          at += dice_.between(1, 200)) {
       request.role_boundaries.push_back(at);
     }
+    if (has_forms_ && form_dice_.percent(60)) {
+      request.constraint = std::make_shared<ForcingForm>(form_dice_.next(), kLetters,
+                                                         scenario_.rules.vocabulary.num_tokens,
+                                                         testing::ByteTokenizer::kVocabSize);
+    }
     arrival.answer = answer_alone(request, scenario_.rules);
     const int64_t burst = dice_.percent(is_crowded_ ? 80 : 40) ? 0 : dice_.between(0, 25);
     clock_step_ += burst;
@@ -348,11 +363,13 @@ class ScenarioMaker {
   Dice dice_;
   Dice window_dice_;  // apart, so that a seed asks for the same with and without a window
   Dice draft_dice_;   // likewise with and without drafts
+  Dice form_dice_;    // likewise with and without forms of answers
   Scenario scenario_;
   std::vector<Tokens> stems_;
   std::vector<std::pair<Tokens, Tokens>> prompt_of_;  // prompts and answers so far
   bool is_crowded_ = false;  // long answers in small pools, and little set aside for them
   bool has_priorities_ = false;
+  bool has_forms_ = false;
   int64_t num_namespaces_ = 1;
   int64_t clock_step_ = 0;
 };
@@ -392,11 +409,11 @@ std::string Scenario::to_string() const {
     const Request& request = arrival.request;
     text += fmt::format(
         "  {} at step {}: prompt {}, max new {}, min new {}, answers {} tokens, seed {}, "
-        "namespace \"{}\", follows {}, cancelled after {} at {}, failing draw {}\n",
+        "namespace \"{}\", follows {}, cancelled after {} at {}, failing draw {}, form {}\n",
         request.id, arrival.step, request.prompt.size(), request.stop.max_new_tokens,
         request.stop.min_new_tokens, arrival.answer.tokens.size(), *request.sampling.seed,
         request.cache_namespace, arrival.follows, arrival.cancel_after, arrival.cancel_at,
-        arrival.failing_draw);
+        arrival.failing_draw, request.constraint != nullptr);
   }
   return text;
 }

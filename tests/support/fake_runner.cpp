@@ -27,16 +27,6 @@ constexpr ToyState kGarbageState{.count = -1, .hash = 77};
 constexpr ToyHidden kGarbageHidden{.count = -1, .hash = 7777};
 constexpr TokenId kGarbageToken = -7;
 
-// The first token from `token` on, and then from 0, that the mask allows.
-std::optional<TokenId> next_allowed(std::span<const uint32_t> mask, TokenId token) {
-  const auto size = static_cast<TokenId>(mask.size() * 32);
-  for (TokenId i = 0; i < size; ++i, token = (token + 1) % size) {
-    if (token >= size) token = 0;
-    if ((mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0) return token;
-  }
-  return std::nullopt;
-}
-
 template <typename Values>
 void append_all(std::vector<int64_t>& all, const Values& values) {
   all.push_back(static_cast<int64_t>(values.size()));
@@ -60,7 +50,9 @@ FakeRunner::FakeRunner(const runner::PoolSizes& sizes)
       hidden_(static_cast<size_t>(sizes.max_snapshot_slot() + 1), kGarbageHidden),
       slots_(sizes.max_step_sequences, sizes.num_pages),
       drawn_(static_cast<size_t>(sizes.max_step_sequences)),
-      page_in_use_(static_cast<size_t>(sizes.num_pages + 1)) {}
+      page_in_use_(static_cast<size_t>(sizes.num_pages + 1)) {
+  sizes_.flops = kToyFlops;
+}
 
 FakeRunner::Slots::Slots(int64_t count)
     : states(static_cast<size_t>(count + 1), kGarbageState),
@@ -434,7 +426,7 @@ ToyHidden FakeRunner::repeat(const PlannedSequence& sequence) {
   return hidden;
 }
 
-// A drafter that reads texts is told what they begin with.
+// The plan gives a drafter that reads texts their beginnings.
 void FakeRunner::check_contexts(const BatchPlan& plan) {
   for (const request::SlotStart& start : plan.starts) {
     const std::span<const TokenId> context = plan.context_of(start);
@@ -581,7 +573,7 @@ void FakeRunner::spoil_accepted(const BatchPlan& plan, const PlannedSequence& se
   }
 }
 
-// Whose coin the draw at the end of the path takes.
+// The position whose coin the draw at the end of the path takes.
 int64_t FakeRunner::coin_position(int64_t position) {
   const int32_t node = path_.back();
   const int32_t depth = tree_.depths()[static_cast<size_t>(node)];
@@ -660,7 +652,7 @@ void FakeRunner::draw(const BatchPlan& plan, const PlannedSequence& sequence, in
                      slot.forbidden_tokens(position));
   }
   if (token && !sequence.masks.empty()) {
-    token = next_allowed(plan.mask_of(sequence, path_.back()), *token);
+    token = toy_allowed(plan.mask_of(sequence, path_.back()), *token);
   }
   if (!token && sampled.error.ok()) sampled.error = internal_error("every token is forbidden");
   sampled.token = sampled.error.ok() ? *token : kGarbageToken;

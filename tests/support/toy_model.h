@@ -15,7 +15,13 @@
 
 #include <heddle/request.h>
 
+#include "request/prefill_flops.h"
+
 namespace heddle::testing {
+
+// The work that it stands for, which eviction compares: of a model of the size of
+// Qwen3-Next-80B-A3B, with 3e9 active parameters, and 12 layers of 16 heads of 256 channels.
+inline constexpr request::PrefillFlops kToyFlops{.per_token = 6e9, .per_pair = 98304};
 
 inline uint64_t toy_mix(uint64_t hash, uint64_t value) {
   hash = (hash ^ (value + 0x9e3779b97f4a7c15u)) * 0xff51afd7ed558ccdu;
@@ -95,6 +101,17 @@ inline std::optional<TokenId> toy_draw(const ToyVocabulary& vocabulary, const To
   for (TokenId i = 0; i < vocabulary.num_tokens; ++i) {
     if (std::find(forbidden.begin(), forbidden.end(), token) == forbidden.end()) return token;
     token = (token + 1) % vocabulary.num_tokens;
+  }
+  return std::nullopt;
+}
+
+// The first token from `token` on, and then from 0, that the mask allows; nothing where it allows
+// none.
+inline std::optional<TokenId> toy_allowed(std::span<const uint32_t> mask, TokenId token) {
+  const auto size = static_cast<TokenId>(mask.size() * 32);
+  for (TokenId i = 0; i < size; ++i, token = (token + 1) % size) {
+    if (token >= size) token = 0;
+    if ((mask[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0) return token;
   }
   return std::nullopt;
 }

@@ -122,6 +122,11 @@ inline bool array_fits(const Json& document, const Json& schema, const Json& roo
   if (schema.contains("maxItems") &&
       static_cast<double>(document.size()) > schema["maxItems"].get<double>())
     return false;
+  for (size_t i = 0; schema.value("uniqueItems", false) && i < document.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (equal(document[i], document[j])) return false;
+    }
+  }
   const size_t num_prefix = schema.contains("prefixItems") ? schema["prefixItems"].size() : 0;
   for (size_t i = 0; i < document.size(); ++i) {
     if (i < num_prefix) {
@@ -148,6 +153,9 @@ inline bool object_fits(const Json& document, const Json& schema, const Json& ro
     }
   }
   for (const auto& [name, value] : document.items()) {
+    if (schema.contains("propertyNames") && !is_valid(name, schema["propertyNames"], root)) {
+      return false;
+    }
     if (schema.contains("properties") && schema["properties"].contains(name)) {
       if (!is_valid(value, schema["properties"][name], root)) return false;
     } else if (schema.contains("additionalProperties") &&
@@ -171,6 +179,7 @@ inline bool is_valid(const Json& document, const Json& schema, const Json& root)
     if (type.is_array()) {
       for (const Json& name : type) fits = fits || has_type(document, name.get<std::string>());
     }
+    fits = fits || (document.is_null() && schema.value("nullable", false));
     if (!fits) return false;
   }
   if (schema.contains("const") && !equal(schema["const"], document)) return false;
