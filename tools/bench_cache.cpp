@@ -194,7 +194,9 @@ Status run_cache(CacheCommand& command) {
   HEDDLE_RETURN_IF_ERROR(apply(command.model));
   EngineOptions options = command.model.engine;
   options.skip_tokenizer = true;
-  options.memory_fraction = options.memory_fraction.value_or(0.5) / 2;  // two engines
+  std::optional<double>& share =
+      options.static_memory_fraction ? options.static_memory_fraction : options.memory_fraction;
+  share = share.value_or(0.5) / 2;  // two engines
   options.cache.enabled = true;
   HEDDLE_ASSIGN_OR_RETURN(const auto cached, create_engine(options));
   options.cache.enabled = false;

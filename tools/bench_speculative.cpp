@@ -169,7 +169,9 @@ Status run_speculative(SpeculativeCommand& command) {
   HEDDLE_RETURN_IF_ERROR(apply(command.model));
   EngineOptions options = command.model.engine;
   options.skip_tokenizer = command.sets.empty();
-  options.memory_fraction = options.memory_fraction.value_or(0.8) / 2;  // two engines
+  std::optional<double>& share =
+      options.static_memory_fraction ? options.static_memory_fraction : options.memory_fraction;
+  share = share.value_or(0.8) / 2;  // two engines
   HEDDLE_ASSIGN_OR_RETURN(const auto drafting, create_engine(options));
   const DraftAlgorithm algorithm = drafting->options().speculative.algorithm;
   if (algorithm == DraftAlgorithm::kNone) {
@@ -252,6 +254,7 @@ std::function<int()> declare_speculative(Options& options) {
       "--speculative-num-draft-tokens says. Same answers: token for token.\n"
       "--simulated-acceptance says what drafts would be worth that hold so often: weights may be\n"
       "random (--load-format dummy) then, and texts mean nothing.");
+  options.reserve("--parallel");
   declare_engine_options(options, settings->model, ModelArgument::kRequired);
   options.heading("Workload");
   options.positional("SET", &settings->sets,

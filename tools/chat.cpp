@@ -190,6 +190,7 @@ std::function<int()> declare_chat(Options& options) {
       "echo \"What is 3 + 4?\" | heddle chat models/heddle-tiny");
   options.heading("Conversation");
   options.value("--system", &settings->system, "The system message");
+  options.reserve("--seed");
   declare_engine_options(options, settings->model, ModelArgument::kOptional);
   declare_sampling_options(options, settings->sampling);
   return [settings] {

@@ -267,6 +267,8 @@ std::function<int()> declare_eval(Options& options) {
       "question\n"
       "behind them, and right is the last number behind ####, or the last of all.\n"
       "Exit code 0, or 1 where an expectation (--min-correct, ...) is not met.");
+  options.reserve("--seed");
+  options.reserve("--parallel");
   declare_engine_options(options, settings->model, ModelArgument::kRequired);
   options.heading("Evaluation");
   options.positional("SET", &settings->sets, "Question sets (.jsonl)");

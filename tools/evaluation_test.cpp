@@ -14,7 +14,7 @@ ModelInfo chatty_model() {
   return model;
 }
 
-TEST(EvaluationRequestTest, WhatIsLeftOpenIsGreedyWhateverTheModelPrefers) {
+TEST(EvaluationRequestTest, IsGreedyByDefaultWhateverTheModelPrefers) {
   const auto request = evaluation_request({}, chatty_model(), {1, 2, 3});
   ASSERT_TRUE(request.ok());
   EXPECT_EQ(request->sampling.temperature, 0.0f);
@@ -22,7 +22,7 @@ TEST(EvaluationRequestTest, WhatIsLeftOpenIsGreedyWhateverTheModelPrefers) {
   EXPECT_EQ(request->stop.max_new_tokens, kDefaultAnswerTokens);
 }
 
-TEST(EvaluationRequestTest, WhatIsGivenCountsAndShrinksToTheContext) {
+TEST(EvaluationRequestTest, UsesTheGivenOptionsWithinTheContext) {
   EvaluationOptions options;
   options.sampling.temperature = 0.5f;
   options.sampling.max_tokens = 1000;

@@ -16,9 +16,10 @@ namespace heddle::tools {
 
 struct FamiliarOption {
   enum class Kind : uint8_t {
-    kSpelling,  // of the option `means`
+    kSpelling,  // of the option `means`, unless the subcommand reserves it (Options::reserve())
     kFlag,      // taken; `means` says why it changes nothing
     kValue,     // taken with one of the values `taken`, or with any without these; likewise
+    kNumbers,   // taken with one number or several; likewise
     kRefused,   // `means` says what to do instead
   };
 

@@ -163,6 +163,7 @@ std::function<int()> declare_generate(Options& options) {
       "heddle generate models/heddle-tiny prompts.jsonl --output answers.jsonl\n"
       "  where each line is {\"prompt\": \"...\"} or {\"messages\": [...]}, with \"custom_id\",\n"
       "  \"max_tokens\", \"temperature\" and the other sampling fields of a request if you like");
+  options.reserve("--seed");
   declare_engine_options(options, settings->model, ModelArgument::kRequired);
   options.positional("PROMPT", &settings->prompt,
                      "The text to go on from; -: standard input; NAME.jsonl: a batch");

@@ -193,7 +193,7 @@ TEST_F(GenerateBatchTest, ALineSaysWhatItsAnswerMustLookLike) {
   EXPECT_THAT(lines.at(1).value("error", ""), HasSubstr("regex"));
 }
 
-TEST_F(GenerateBatchTest, WhatAnAnswerCannotHaveIsAnErrorOfItsLine) {
+TEST_F(GenerateBatchTest, AFieldThatBatchesDoNotTakeIsAnErrorOfItsLine) {
   const auto error = [this](std::string_view line) {
     return answers(std::string(line) + "\n").at(0).value("error", "");
   };

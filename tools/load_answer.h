@@ -16,10 +16,11 @@ class LoadAnswer {
  public:
   explicit LoadAnswer(LoadRecord& record) : record_(record) {}
 
-  // `at`: when the bytes had arrived. A failure that they tell or are is in the record then.
+  // `at`: when the bytes had arrived. A failure they report, or malformed bytes, goes in the
+  // record.
   void feed(std::string_view bytes, double at);
 
-  // The connection's part is over. What never came to its end ([DONE], or a reason to finish) is
+  // The connection's part is over. An answer without an end ([DONE], or a reason to finish) is
   // noted as cut.
   void end(double at);
 

@@ -47,7 +47,7 @@ TEST(LoadAnswer, ReadsAChatWithReasoningAndCountsOfEachEvent) {
   EXPECT_EQ(record.arrivals[1].tokens, 3);
 }
 
-TEST(LoadAnswer, WhatGoesWrongIsAFailureOfItsKind) {
+TEST(LoadAnswer, EachFaultIsAFailureOfItsKind) {
   EXPECT_EQ(read_answer("data: {\"choices\":[{\"text\":\"a\"}]}\n\n").failure->kind, "cut");
   EXPECT_EQ(read_answer("").failure->kind, "cut");
   EXPECT_EQ(read_answer("data: oops\n\ndata: [DONE]\n\n").failure->kind, "protocol");

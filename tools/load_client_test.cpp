@@ -225,7 +225,7 @@ TEST(LoadClientOnTheWire, StreamsMayComeByteByByte) {
             2);
 }
 
-TEST(LoadClientOnTheWire, WhatServersDoWrongIsCounted) {
+TEST(LoadClientOnTheWire, CountsFaultsOfServersByKind) {
   const std::string whole = with_length("200 OK", "text/event-stream", kEvents);
   EXPECT_EQ(only_failure(whole.substr(0, whole.size() - 20)), "cut");
   EXPECT_EQ(only_failure(""), "cut");

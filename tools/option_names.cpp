@@ -31,6 +31,7 @@ constexpr Name kNames[] = {
     {"max_running_requests", "--max-running-requests"},
     {"max_total_tokens", "--max-total-tokens"},
     {"memory_fraction", "--memory-fraction"},
+    {"static_memory_fraction", "--mem-fraction-static"},
     {"page_size", "--page-size"},
     {"policy =", "--policy ="},
     {"state_snapshots", "--state-snapshots"},

@@ -71,24 +71,6 @@ std::string spelling_outside(const std::string& name) {
   return inside && is_long_with_one_dash(name.substr(1)) ? name.substr(1) : name;
 }
 
-// "--threads" with what it is called elsewhere: "--threads,-t". A '!' before a name is kept.
-std::string with_familiar_spellings(std::string_view names) {
-  std::string all(names);
-  while (!names.empty()) {
-    const size_t end = std::min(names.find(','), names.size());
-    std::string_view name = names.substr(0, end);
-    names.remove_prefix(std::min(end + 1, names.size()));
-    const std::string_view negation = name.starts_with('!') ? "!" : "";
-    name.remove_prefix(negation.size());
-    for (const FamiliarOption& option : familiar_options()) {
-      if (option.kind != FamiliarOption::Kind::kSpelling || option.means != name) continue;
-      const char* const dash = is_long_with_one_dash(option.name) ? "-" : "";
-      all += fmt::format(",{}{}{}", negation, dash, option.name);
-    }
-  }
-  return all;
-}
-
 // --max_tokens=3 becomes --max-tokens=3; values and what follows "--" stay.
 std::vector<std::string> normalised_arguments(int argc, char** argv) {
   std::vector<std::string> arguments;
@@ -108,13 +90,17 @@ std::vector<std::string> normalised_arguments(int argc, char** argv) {
   return arguments;
 }
 
-// One line for each option of another server that was taken.
-void explain_familiar(const std::vector<std::string>& arguments) {
+// One line for each option of another server that `app`, the subcommand, has taken.
+void explain_familiar(const CLI::App& app, const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments) {
     if (argument == "--") return;
-    const std::string name = spelling_outside(argument.substr(0, argument.find('=')));
-    const FamiliarOption* familiar = find_familiar_option(name);
+    const std::string inside = argument.substr(0, argument.find('='));
+    const FamiliarOption* familiar = find_familiar_option(spelling_outside(inside));
     if (familiar == nullptr || familiar->kind == FamiliarOption::Kind::kRefused) continue;
+    if (familiar->kind == FamiliarOption::Kind::kSpelling &&
+        app.get_option_no_throw(inside) != app.get_option_no_throw(std::string(familiar->means))) {
+      continue;  // an option of its own
+    }
     fmt::print(stderr, "note: {}\n", note_on(*familiar));
   }
 }
@@ -210,6 +196,24 @@ void Options::positional(const char* name, std::vector<std::string>* target, con
   app_.add_option(name, *target, help)->required(required)->check(not_empty);
 }
 
+std::string Options::with_familiar_spellings(std::string_view names) const {
+  std::string all(names);
+  while (!names.empty()) {
+    const size_t end = std::min(names.find(','), names.size());
+    std::string_view name = names.substr(0, end);
+    names.remove_prefix(std::min(end + 1, names.size()));
+    const std::string_view negation = name.starts_with('!') ? "!" : "";
+    name.remove_prefix(negation.size());
+    for (const FamiliarOption& option : familiar_options()) {
+      if (option.kind != FamiliarOption::Kind::kSpelling || option.means != name) continue;
+      if (std::ranges::count(reserved_, option.name) > 0) continue;
+      const char* const dash = is_long_with_one_dash(option.name) ? "-" : "";
+      all += fmt::format(",{}{}{}", negation, dash, option.name);
+    }
+  }
+  return all;
+}
+
 void Options::value(const char* names, Target target, const char* help) {
   const std::string all = with_familiar_spellings(names);
   std::visit([&](auto* place) { add(app_, all, place, help)->group(heading_); }, target);
@@ -253,6 +257,9 @@ void Options::accept_familiar() {
     if (app_.get_option_no_throw(name) != nullptr) continue;
     if (option.kind == FamiliarOption::Kind::kFlag) {
       app_.add_flag(name)->group("");
+    } else if (option.kind == FamiliarOption::Kind::kNumbers) {
+      app_.add_option_function<std::vector<int64_t>>(name, [](const std::vector<int64_t>&) {})
+          ->group("");
     } else if (option.kind == FamiliarOption::Kind::kValue) {
       const auto take = [option, name](const std::string& value) {
         const std::string words = fmt::format(" {} ", option.taken);
@@ -402,7 +409,7 @@ int run_program(int argc, char** argv, std::span<const Subcommand* const> subcom
       return kExitUsage;
     }
     root.parse(std::vector<std::string>(arguments->rbegin(), arguments->rend()));  // as it wants
-    explain_familiar(*arguments);
+    explain_familiar(selected(root), *arguments);
   } catch (const CLI::Success& success) {  // --help, --version
     return root.exit(success);
   } catch (const CLI::ExtrasError&) {

@@ -103,6 +103,10 @@ class Options {
   // Heddle does anyway (familiar_options.h). --help does not show them.
   void accept_familiar();
 
+  // A name that this subcommand declares further on, as "--seed": no spelling of another option
+  // here, though it is one elsewhere. Outlives the declarations.
+  void reserve(std::string_view name) { reserved_.push_back(name); }
+
   // Between options declared before. Giving `name` without `other`, or with it, is an error: what
   // would have no effect is not accepted in silence.
   void needs(const char* name, const char* other);
@@ -124,6 +128,9 @@ class Options {
               const std::vector<std::string>& words, std::function<void(const std::string&)> store,
               const char* help);
 
+  // "--threads" with what it is called elsewhere: "--threads,-t". A '!' before a name is kept.
+  [[nodiscard]] std::string with_familiar_spellings(std::string_view names) const;
+
   struct Condition {
     const char* name;
     std::function<bool()> holds;
@@ -132,6 +139,7 @@ class Options {
 
   CLI::App& app_;
   std::string heading_ = "Options";
+  std::vector<std::string_view> reserved_;
   std::vector<Condition> conditions_;
   std::vector<const CLI::Option*> flags_that_are_on_;
 };

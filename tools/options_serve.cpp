@@ -120,6 +120,10 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
   options.choice("--reasoning-field", &settings.reasoning_field,
                  {"reasoning_content", "reasoning", "both"},
                  "Name of the reasoning in answers of /v1/chat/completions");
+  options.value("--max-logprobs", &server.answers.max_logprobs, ranges::kLogprobs,
+                "Alternatives of a token that a request may ask for");
+  options.value("--max-stop", &server.answers.max_stop, ranges::kStopTexts,
+                "Stop texts that a request may have");
   options.value("--stream-interval", &server.answers.stream_interval, ranges::kCount,
                 "Tokens of one streamed event, at least, where the request does not say it");
   options.flag("--incremental-streaming-output,--stream-output", &server.answers.stream_increments,

@@ -95,7 +95,17 @@ TEST(ServeOptionsTest, StartScriptsOfOtherServersAreTaken) {
         "--guided-decoding-backend xgrammar --enable-auto-tool-choice --tool-call-parser hermes "
         "--enable-chunked-prefill --disable-log-stats --uvicorn-log-level warning "
         "--response-role assistant --allowed-origins none --tokenizer-mode auto --revision main "
-        "--download-dir models"}) {
+        "--download-dir models --gpu-memory-utilization 0.9 --reasoning-parser deepseek_r1",
+        // As SGLang's guide starts Qwen3-Coder on one GPU.
+        "--model-path models/heddle-tiny --served-model-name qwen3-coder --tp 1 "
+        "--mem-fraction-static 0.85 --context-length 4096 --cuda-graph-max-bs 64 "
+        "--cuda-graph-bs 1 2 4 8 --disable-cuda-graph-padding --enable-nan-detection "
+        "--tool-call-parser qwen3_coder --reasoning-parser qwen3 --tool-server none "
+        "--max-running-requests 64 --chunked-prefill-size 4096 --schedule-policy lpm "
+        "--attention-backend fa3 --enable-metrics --enable-cache-report --trust-remote-code "
+        "--host 0.0.0.0 --port 30000",
+        // With llama.cpp's short names.
+        "-m models/heddle-tiny -c 4096 -t 2 --parallel 4 -b 512 --seed 7 --schedule-timeout 30"}) {
     const Outcome outcome = run(line);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
   }
@@ -127,7 +137,7 @@ std::function<int()> declare_and_apply(Options& options) {
   };
 }
 
-TEST(ServeOptionsTest, WhatNeedsMoreThanTheCommandLineNamesItsOptionToo) {
+TEST(ServeOptionsTest, ErrorsFoundAfterParsingNameTheirOptionToo) {
   const Subcommand command = {.name = "serve", .summary = "", .declare = declare_and_apply};
   const auto errors = [&command](std::vector<std::string> arguments) {
     return run_captured(command, std::move(arguments)).errors;
@@ -143,6 +153,10 @@ TEST(ServeOptionsTest, WhatNeedsMoreThanTheCommandLineNamesItsOptionToo) {
       errors({"--tp", "1", "--trust-remote-code"}),
       AllOf(HasSubstr("note: --tp changes nothing"),
             HasSubstr("note: --trust-remote-code changes nothing"), Not(HasSubstr("error"))));
+  EXPECT_THAT(errors({"--cuda-graph-max-bs", "8"}), HasSubstr("steps of every size are captured"));
+  EXPECT_THAT(errors({"--mem-fraction-static", "0.8", "--memory-fraction", "0.5"}),
+              HasSubstr("--memory-fraction"));
+  EXPECT_THAT(errors({"--mem-fraction-static", "1.5"}), HasSubstr("1.5 is not a number above 0"));
   EXPECT_THAT(errors({"--tp", "2"}), HasSubstr("one process serves the whole model"));
   EXPECT_THAT(errors({"--tool-call-parser", "bogus"}),
               HasSubstr("--tool-call-parser: there is no format \"bogus\"; there are none, qwen"));

@@ -27,6 +27,7 @@ struct Settings {
   std::string eviction = "flops";
   int64_t context = 0;
   int64_t running = 0;
+  int64_t parallel = 1;
   int32_t chunk = 512;
   bool cache = true;
   uint16_t port = 30000;
@@ -45,6 +46,7 @@ Settings parsed;  // by the last command that was right
 std::function<int()> declare(Options& options) {
   auto settings = std::make_shared<Settings>();
   options.positional("MODEL_DIR", &settings->model_dir, "", /*required=*/false);
+  options.reserve("--parallel");
   options.text("--host", &settings->host, "");
   options.choice("--eviction", &settings->eviction, {"flops", "lru"}, "");
   options.value("--context-length", &settings->context, "");
@@ -57,6 +59,7 @@ std::function<int()> declare(Options& options) {
   options.value("--threads", &settings->threads, ranges::kThreads, "");
   options.value("--sse-keepalive-secs", &settings->keepalive_seconds, ranges::kPeriodSeconds, "");
   options.value("--seed", &settings->seed, "");
+  options.value("--parallel", &settings->parallel, "");
   options.value("--tokenize", &settings->tokenize, "");
   options.flag("--chat", &settings->chat, "");
   options.value("--system", &settings->system, "");
@@ -113,7 +116,7 @@ TEST(OptionsTest, AnErrorNamesTheOptionTheValueAndTheRemedy) {
   }
 }
 
-TEST(OptionsTest, WhatHasNoEffectDependsOnValuesWhereverTheyStand) {
+TEST(OptionsTest, ValuesDecideWhetherAnOptionHasAnEffectInAnyOrder) {
   for (const auto& arguments : std::vector<std::vector<std::string>>{
            {"--threads", "2", "--quiet"}, {"--quiet", "--threads", "2"}}) {
     const Outcome outcome = run(arguments);
@@ -140,8 +143,18 @@ TEST(OptionsTest, SpellingsOfOtherServersAreTakenWithANote) {
             "note: -t is --threads here\n"
             "note: -np is --max-running-requests here\n"
             "note: --no-enable-prefix-caching is --no-prefix-cache here\n");
-  EXPECT_EQ(run({"-c", "7"}).exit_code, 0);
+  EXPECT_EQ(run({"-c", "7", "-b", "256"}).exit_code, 0);
   EXPECT_EQ(parsed.context, 7);
+  EXPECT_EQ(parsed.chunk, 256);
+}
+
+TEST(OptionsTest, AnOptionOfTheSubcommandIsNoSpellingOfAnother) {
+  const Outcome outcome = run({"--parallel", "3", "--seed", "5"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(parsed.parallel, 3);
+  EXPECT_EQ(parsed.running, 0);
+  EXPECT_EQ(parsed.seed, 5u);
+  EXPECT_EQ(outcome.errors, "");
 }
 
 TEST(OptionsTest, OptionsThatAskForWhatIsDoneAnywayAreTakenWithANote) {
@@ -162,10 +175,10 @@ TEST(OptionsTest, TheirOtherValuesAreErrorsWithAdvice) {
     EXPECT_THAT(outcome.errors, AllOf(HasSubstr("--tp-size: 2 cannot be"), HasSubstr("--threads")));
   }
   EXPECT_THAT(run({"-ngl", "20"}).errors, HasSubstr("-ngl: 20 cannot be"));
-  const Outcome share = run({"--mem-fraction-static", "0.8"});
-  EXPECT_EQ(share.exit_code, kExitUsage);
-  EXPECT_THAT(share.errors, AllOf(HasSubstr("there is no option --mem-fraction-static"),
-                                  HasSubstr("--memory-fraction is the share")));
+  const Outcome other = run({"--torchao-config", "int4wo-128"});
+  EXPECT_EQ(other.exit_code, kExitUsage);
+  EXPECT_THAT(other.errors, AllOf(HasSubstr("there is no option --torchao-config"),
+                                  HasSubstr("--quantization quantises while loading")));
   EXPECT_THAT(run({"--thread", "1"}).errors, HasSubstr("did you mean --threads?"));
 }
 
@@ -183,7 +196,7 @@ TEST(OptionsTest, AutoLeavesTheDefault) {
   EXPECT_EQ(run({"--eviction", "lfu"}).exit_code, kExitUsage);
 }
 
-TEST(OptionsTest, WhatIsDeclaredCanBeListed) {
+TEST(OptionsTest, ListsDeclaredOptions) {
   const std::vector<DeclaredOption> options = declared_options(kCommand);
   const auto named = [&](const std::string& name) -> const DeclaredOption& {
     return *std::ranges::find_if(options, [&](const DeclaredOption& option) {

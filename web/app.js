@@ -43,7 +43,7 @@ async function refreshState() {
   if (state.textContent !== text) state.textContent = text;
 }
 
-// Nothing is asked while nobody looks at the page.
+// Polls only while the page is visible.
 async function poll() {
   if (!document.hidden) await Promise.all([refreshState(), traffic.sample(), refresh()]);
   setTimeout(poll, kPeriodMs);

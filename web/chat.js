@@ -181,7 +181,7 @@ async function answer() {
       finish = choice.finish_reason ?? finish;
       const entries = choice.logprobs?.content ?? [];
       const said = choice.delta?.content ?? '';
-      const thought = choice.delta?.reasoning_content ?? '';
+      const thought = choice.delta?.reasoning_content ?? choice.delta?.reasoning ?? '';
       if (thought) {
         reasoning.hidden = false;
         reasoning.append(thought);

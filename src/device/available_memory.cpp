@@ -71,11 +71,15 @@ int64_t reclaimable_bytes(const std::string& folder, const GroupFiles& files) {
              0, number_after(stat, files.active_file) - number_after(stat, files.mapped_file));
 }
 
-int64_t left_by_group(const std::string& folder, const GroupFiles& files) {
+// The most that a group may use, or what is left of it.
+enum class Measure { kLimit, kLeft };
+
+int64_t allowed_by_group(const std::string& folder, const GroupFiles& files, Measure measure) {
   int64_t limit = kUnlimited;
   for (const std::string& name : files.limits) {
     limit = std::min(limit, number_in_file(folder + "/" + name, kUnlimited));
   }
+  if (measure == Measure::kLimit) return limit;
   const int64_t usage = number_in_file(folder + "/" + files.usage, -1);
   if (limit == kUnlimited || usage < 0) return kUnlimited;
   const int64_t needed = std::max<int64_t>(0, usage - reclaimable_bytes(folder, files));
@@ -89,14 +93,15 @@ struct Mount {
   std::string top;
 };
 
-// The least that `group` and those above it leave, as far up as the mount shows them.
-int64_t left_by_groups(const Mount& mount, std::string group, const GroupFiles& files) {
+// The least of `group` and those above it, as far up as the mount shows them.
+int64_t allowed_by_groups(const Mount& mount, std::string group, const GroupFiles& files,
+                          Measure measure) {
   // Relative to the mount. A path that leads out of it belongs to a group that is not shown.
   if (mount.top != "/" && group.starts_with(mount.top)) group.erase(0, mount.top.size());
   if (group.find("/..") != std::string::npos || !group.starts_with('/')) group.clear();
   int64_t left = kUnlimited;
   while (true) {
-    left = std::min(left, left_by_group(mount.point + group, files));
+    left = std::min(left, allowed_by_group(mount.point + group, files, measure));
     if (group.empty()) return left;
     group.erase(group.rfind('/'));
   }
@@ -136,7 +141,7 @@ Mount find_mount(const std::string& root, std::string_view type) {
 
 // The lines of /proc/self/cgroup: "0::/group" for version 2, "4:memory:/group" for version 1; a
 // machine may have both at once.
-int64_t left_by_control_groups(const std::string& root) {
+int64_t allowed_by_control_groups(const std::string& root, Measure measure) {
   int64_t left = kUnlimited;
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -148,8 +153,8 @@ int64_t left_by_control_groups(const std::string& root) {
     if (!version2 && !lists(controllers, "memory")) continue;
     const Mount mount = find_mount(root, version2 ? "cgroup2" : "cgroup");
     if (mount.point.empty()) continue;
-    left = std::min(
-        left, left_by_groups(mount, line.substr(second + 1), version2 ? version_2() : version_1()));
+    left = std::min(left, allowed_by_groups(mount, line.substr(second + 1),
+                                            version2 ? version_2() : version_1(), measure));
   }
   return left;
 }
@@ -158,7 +163,12 @@ int64_t left_by_control_groups(const std::string& root) {
 
 int64_t available_host_memory_bytes(const std::string& root) {
   const int64_t machine = number_after(root + "/proc/meminfo", "MemAvailable:") * 1024;
-  return std::min(machine, left_by_control_groups(root));
+  return std::min(machine, allowed_by_control_groups(root, Measure::kLeft));
+}
+
+int64_t total_host_memory_bytes(const std::string& root) {
+  const int64_t machine = number_after(root + "/proc/meminfo", "MemTotal:") * 1024;
+  return std::min(machine, allowed_by_control_groups(root, Measure::kLimit));
 }
 
 }  // namespace heddle::device

@@ -69,6 +69,8 @@ class FakeMachine {
 
   [[nodiscard]] int64_t available() const { return available_host_memory_bytes(root_.string()); }
 
+  [[nodiscard]] int64_t total() const { return total_host_memory_bytes(root_.string()); }
+
  private:
   std::filesystem::path root_;
 };
@@ -79,6 +81,15 @@ TEST(AvailableMemoryTest, IsTheMachinesWithoutControlGroups) {
   machine.use_version_2("/");
   EXPECT_EQ(machine.available(), 64 * kGib) << "the topmost group has no limit";
   EXPECT_GT(available_host_memory_bytes(), 0) << "this machine";
+}
+
+TEST(AvailableMemoryTest, TheTotalIsTheLimitWhateverIsUsed) {
+  const FakeMachine machine;
+  EXPECT_EQ(machine.total(), int64_t{98765432} * 1024);
+  machine.use_version_2("/");
+  machine.limit_version_2("", 16 * kGib, 15 * kGib);
+  EXPECT_EQ(machine.total(), 16 * kGib);
+  EXPECT_GE(total_host_memory_bytes(), available_host_memory_bytes()) << "this machine";
 }
 
 // As in a container that has just downloaded its weights: all but a little of the limit is used,

@@ -85,6 +85,8 @@ std::string CpuDevice::name() const {
 
 int64_t CpuDevice::available_memory_bytes() const { return available_host_memory_bytes(); }
 
+int64_t CpuDevice::total_memory_bytes() const { return total_host_memory_bytes(); }
+
 int64_t CpuDevice::release_granule_bytes() const { return host_page_bytes(); }
 
 Result<Buffer> CpuDevice::allocate(int64_t num_bytes) {

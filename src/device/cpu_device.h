@@ -20,6 +20,7 @@ class CpuDevice final : public Device {
   [[nodiscard]] bool can_capture() const override { return false; }
 
   [[nodiscard]] int64_t available_memory_bytes() const override;
+  [[nodiscard]] int64_t total_memory_bytes() const override;
   [[nodiscard]] int64_t release_granule_bytes() const override;
 
   Status make_current() override { return {}; }

@@ -3,9 +3,9 @@
 // them; the CPU device is the simplest thing that keeps the same promises: its stream does
 // everything at once.
 //
-// Ownership: a device outlives its buffers, streams and events. Threading: a thread calls
-// make_current() once before it uses a device; allocations and available_memory_bytes() are
-// thread-safe; a stream is driven by one thread.
+// Ownership: a device outlives its buffers, streams and events.
+// Threading: a thread calls make_current() once before it uses a device; allocations and
+//            available_memory_bytes() are thread-safe; a stream is driven by one thread.
 #pragma once
 
 #include <cstddef>
@@ -83,8 +83,8 @@ class Stream {
   virtual Status copy(void* to, const void* from, int64_t num_bytes) = 0;
   virtual Status zero(void* to, int64_t num_bytes) = 0;
 
-  // A hint that nobody reads these bytes before writing them: a device that commits memory when it
-  // is first touched takes back the whole memory pages among them. Their contents are undefined
+  // A hint that these bytes are not read before they are written: a device that commits memory when
+  // it is first touched takes back the whole memory pages among them. Their contents are undefined
   // afterwards, those of the bytes around them as they were.
   virtual Status discard(void* at, int64_t num_bytes) = 0;
 
@@ -112,6 +112,7 @@ class Device {
   [[nodiscard]] virtual std::string name() const = 0;  // for people: "cpu, 2 threads"
   [[nodiscard]] virtual bool can_capture() const = 0;
   [[nodiscard]] virtual int64_t available_memory_bytes() const = 0;
+  [[nodiscard]] virtual int64_t total_memory_bytes() const = 0;  // whoever uses it
 
   // Memory is given back to the system in pieces of this size (Stream::discard), so that a pool may
   // have more ids than memory. 0: an allocation keeps all its memory as long as it lives.

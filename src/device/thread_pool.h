@@ -60,10 +60,10 @@ class ThreadPool {
   void drain(int worker);
 
   std::vector<std::thread> workers_;
-  // Written while no task is open; who has claimed a task may read it until that task is counted.
+  // Written while no task is open; a thread that has claimed one may read it until that is counted.
   Loop loop_;
-  // Unclaimed tasks. Whoever takes one off while some are left has claimed a task of loop_, however
-  // late he comes; below zero nothing is left.
+  // Unclaimed tasks. A thread that takes one off while some are left has claimed a task of loop_,
+  // however late it comes; below zero nothing is left.
   alignas(64) std::atomic<int64_t> open_tasks_{0};
   alignas(64) std::atomic<uint32_t> generation_{0};  // raised once per loop; workers wait on it
   alignas(64) std::atomic<int64_t> num_done_{0};     // tasks of this loop that have been run

@@ -612,7 +612,7 @@ TEST(AnswerParserTest, ALongArgumentArrivesWhileItIsWritten) {
 }
 
 // Text that could be a call's beginning for ever is given up after a while, wherever it is cut.
-TEST(AnswerParserTest, WhatIsHeldBackIsBounded) {
+TEST(AnswerParserTest, HoldsBackABoundedNumberOfBytes) {
   const std::string endless[] = {
       "<tool_call>" + std::string(100000, ' '),
       "<tool_call>{\"name\": \"" + std::string(100000, 'x'),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The form of tool calls, in the format that a model writes them in: what an answer is held to
-// whose calls are forced, or must have the arguments that their tools describe. What it lets
-// through, the parser of the format reads as calls.
+// whose calls are forced, or must have the arguments that their tools describe. The format's
+// parser reads every text that the form accepts as calls.
 //
 // Threading: free functions without state.
 #pragma once

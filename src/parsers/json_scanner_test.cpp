@@ -58,7 +58,7 @@ TEST(JsonScannerTest, LevelsAreBounded) {
   EXPECT_EQ(scan(deep(JsonScanner::kMaxLevels + 1), used), State::kError);
 }
 
-// Each text of the suite as a member of an object. What bytes make a character is not asked here.
+// Each text of the suite as a member of an object. UTF-8 is not validated here.
 TEST(JsonScannerTest, JsonIsWhatTheTestSuiteSaysItIs) {
   HEDDLE_SHARED_PATH_OR_SKIP(folder, "data/json_test_suite/test_parsing");
   int checked = 0;

@@ -4,7 +4,7 @@
 // numbers and ids. A format says what its calls look like inside.
 //
 // Text that looks like a call at first is held back until it is certain: at most kMaxHeaderBytes,
-// white space at most kMaxSpaceBytes. What turns out not to be a call is content. Text between and
+// white space at most kMaxSpaceBytes. Text that proves to be no call is content. Text between and
 // after calls is content unless it is blank.
 //
 // Threading: thread-compatible.

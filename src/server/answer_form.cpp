@@ -148,7 +148,7 @@ void read_response_format(FieldReader& fields, std::optional<AnswerForm>& form) 
 // Asked before each compilation, which takes a worker some tenths of a second at most.
 std::optional<ApiError> check_client(const CallContext& context) {
   if (context.is_cancelled == nullptr || !(*context.is_cancelled)()) return std::nullopt;
-  return error_from_status(cancelled("nobody waits for the answer"), context.id);
+  return error_from_status(cancelled("the client left or the server stops"), context.id);
 }
 
 // The tools that an answer may call. Errors stay in `fields`.

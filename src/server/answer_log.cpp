@@ -2,10 +2,13 @@
 #include "server/answer_log.h"
 
 #include <cmath>
+#include <iterator>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "server/json_pieces.h"
+#include "server/text_codec.h"
 
 namespace heddle::server {
 namespace {
@@ -19,12 +22,34 @@ Json loss_json(const CacheLoss& lost) {
           {"last_token", lost.last_token}};
 }
 
+// The object is left open.
+void append_token(TokenId token, float logprob, const TextCodec& codec, std::string& out) {
+  const std::string bytes = codec.token_bytes(token);
+  out += "{\"token\":";
+  append_json_string(bytes, out);
+  out += ",\"logprob\":";
+  append_logprob(logprob, out);
+  out += ",\"bytes\":[";
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",",
+                   static_cast<unsigned char>(bytes[i]));
+  }
+  out += ']';
+}
+
 }  // namespace
 
 void LogprobLog::add(const TokenLogprob& entry) {
   entries_.emplace_back(entry.token, entry.logprob);
   tops_.insert(tops_.end(), entry.top.begin(), entry.top.end());
   top_ends_.push_back(tops_.size());
+}
+
+void LogprobLog::append(const LogprobLog& more) {
+  const size_t num_tops = tops_.size();
+  entries_.insert(entries_.end(), more.entries_.begin(), more.entries_.end());
+  tops_.insert(tops_.end(), more.tops_.begin(), more.tops_.end());
+  for (const size_t end : more.top_ends_) top_ends_.push_back(num_tops + end);
 }
 
 void LogprobLog::clear() {
@@ -50,6 +75,7 @@ void ChoiceLog::add(const RequestEvent& event) {
             .reasoning_tokens = counts.reasoning_tokens,
             .cache = event.cache,
             .drafts = event.drafts,
+            .num_retractions = event.num_retractions,
             .queue_seconds = event.queue_seconds,
             .elapsed_seconds = event.elapsed_seconds};
 }
@@ -120,6 +146,19 @@ Json cache_details(const CacheReport& report) {
           {"exact_repeat", report.exact_repeat},
           {"deferred_ms", report.deferred_seconds * 1e3},
           {"lost_tokens", loss_json(report.lost)}};
+}
+
+void append_token_logprob(const LogprobLog& log, size_t index, const TextCodec& codec,
+                          std::string& out) {
+  append_token(log.token(index), log.logprob(index), codec, out);
+  out += ",\"top_logprobs\":[";
+  const size_t begin = out.size();
+  for (const auto& [token, logprob] : log.top(index)) {
+    if (out.size() > begin) out += ',';
+    append_token(token, logprob, codec, out);
+    out += '}';
+  }
+  out += "]}";
 }
 
 void append_logprob(float logprob, std::string& out) {

@@ -24,10 +24,13 @@
 
 namespace heddle::server {
 
+class TextCodec;
+
 // The logprobs of a run of tokens and of their alternatives, in flat arrays.
 class LogprobLog {
  public:
   void add(const TokenLogprob& entry);
+  void append(const LogprobLog& more);
   void clear();
 
   [[nodiscard]] size_t size() const { return entries_.size(); }
@@ -53,6 +56,7 @@ struct ChoiceCounts {
   int64_t reasoning_tokens = 0;  // set by adapters that know (answer_stream.h)
   CacheReport cache;
   DraftReport drafts;
+  int64_t num_retractions = 0;
   double queue_seconds = 0;
   double elapsed_seconds = 0;
 };
@@ -87,6 +91,11 @@ struct ChoiceLog {
 // ..}: how much of the prompt was there already, how far the cache knew it, and why the rest of
 // that was computed again.
 [[nodiscard]] nlohmann::ordered_json cache_details(const CacheReport& report);
+
+// Appends {"token": .., "logprob": .., "bytes": [..], "top_logprobs": [..]}, as chat completions
+// and responses show a token.
+void append_token_logprob(const LogprobLog& log, size_t index, const TextCodec& codec,
+                          std::string& out);
 
 // Appends a logprob as a JSON number. A masked token's -inf is not JSON: it prints as -9999.
 void append_logprob(float logprob, std::string& out);

@@ -16,6 +16,9 @@ enum class ReasoningField : uint8_t { kReasoningContent, kReasoning, kBoth };
 struct AnswerOptions {
   int64_t stream_interval = 1;  // tokens of one streamed event, at least
 
+  int64_t max_logprobs = 20;  // alternatives of a token that a request may ask for, up to 20
+  int64_t max_stop = 16;      // stop texts that it may have, up to 128
+
   // /generate streams what is new, not everything so far.
   bool stream_increments = false;
 

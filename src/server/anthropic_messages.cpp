@@ -173,6 +173,9 @@ class MessagesAdapter final : public DeltaAdapter {
 
   void close_block(std::string& out) {
     if (block_ == Block::kNone) return;
+    // Some clients keep no thinking without one.
+    if (block_ == Block::kThinking)
+      append_delta({{"type", "signature_delta"}, {"signature", ""}}, out);
     block_ = Block::kNone;
     append_typed_event(Json{{"type", "content_block_stop"}, {"index", num_blocks_++}}, out);
   }
@@ -210,6 +213,46 @@ std::optional<ApiError> read_text_blocks(const Json& content, const std::string&
   return std::nullopt;
 }
 
+// A call, or its result, of a tool that Anthropic's servers or MCP servers ran in an earlier
+// answer, as text: a model here knows no such calls. Encrypted results mean nothing to it.
+std::string describe_foreign_block(const std::string& type, Json block) {
+  for (const char* const name : {"type", "id", "tool_use_id", "cache_control", "caller"}) {
+    block.erase(name);
+  }
+  if (const auto content = block.find("content"); content != block.end() && content->is_array()) {
+    for (Json& part : *content) {
+      if (part.is_object()) part.erase("encrypted_content");
+    }
+  }
+  return fmt::format("[{}: {}]", type, dump_json(block));
+}
+
+// The text of what a tool returned. Of images and files, which no model here can see, the type.
+std::string result_text(const Json& content) {
+  std::string text;
+  for (const Json& block : content) {
+    const auto type = block["type"].get<std::string>();
+    if (!text.empty()) text += '\n';
+    if (type == "text") {
+      text += block["text"].get<std::string>();
+    } else if (type == "image" || type == "document") {
+      text += fmt::format("[{}]", type);
+    } else {
+      text += describe_foreign_block(printable(type, 40), block);
+    }
+  }
+  return text;
+}
+
+bool are_result_blocks(const Json& content) {
+  return content.is_array() && std::ranges::all_of(content, [](const Json& block) {
+           if (!block.is_object() || !block.contains("type") || !block["type"].is_string()) {
+             return false;
+           }
+           return block["type"] != "text" || (block.contains("text") && block["text"].is_string());
+         });
+}
+
 // One message of the client, which can be several in a chat.
 struct MessageParts {
   std::string text;
@@ -242,7 +285,9 @@ std::optional<ApiError> read_tool_result(const Json& value, const std::string& p
   if (block.error()) return block.error();
   if (!id) return missing_parameter(param + ".tool_use_id");
   std::string text;
-  if (content != nullptr) {
+  if (content != nullptr && are_result_blocks(*content)) {
+    text = result_text(*content);
+  } else if (content != nullptr) {
     if (auto error = read_text_blocks(*content, param + ".content", text)) return error;
   }
   results.push_back({{"role", "tool"}, {"tool_call_id", *id}, {"content", std::move(text)}});
@@ -270,6 +315,13 @@ std::optional<ApiError> read_anthropic_block(const Json& value, const std::strin
   if (*type == "tool_result" && !is_assistant) {
     return read_tool_result(value, param, parts.results);
   }
+  // Of MCP servers, or of Anthropic's: "server_tool_use", "web_search_tool_result".
+  if (is_assistant && (type->ends_with("_tool_use") || type->ends_with("_tool_result"))) {
+    if (!parts.text.empty()) parts.text += '\n';
+    parts.text += describe_foreign_block(*type, value);
+    return std::nullopt;
+  }
+  if (is_assistant && (*type == "container_upload" || *type == "compaction")) return std::nullopt;
   if (*type == "image" || *type == "document") {
     return ApiError{.code = "unsupported_parameter",
                     .message = fmt::format("`{}` is a block of type {}; this model takes text "
@@ -412,12 +464,39 @@ std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, bool takes_
   return std::nullopt;
 }
 
+// `output_config.format`, and `output_format` as it was called at first.
+std::optional<ApiError> read_output_format(FieldReader& fields, Json& chat) {
+  std::string param = "output_format";
+  const Json* format = fields.object("output_format");
+  if (const Json* const config = fields.object("output_config")) {
+    FieldReader inner(*config, "output_config.");
+    if (const Json* const newer = inner.object("format")) {
+      format = newer;
+      param = "output_config.format";
+    }
+    if (inner.error()) return inner.error();
+  }
+  if (fields.error() || format == nullptr) return fields.error();
+  FieldReader shape(*format, param + ".");
+  const std::string type = shape.string("type").value_or("");
+  const Json* const schema = shape.object("schema");
+  if (shape.error()) return shape.error();
+  if (type != "json_schema") {
+    return invalid_value(param + ".type", fmt::format("`{}.type` must be json_schema.", param));
+  }
+  if (schema == nullptr) return missing_parameter(param + ".schema");
+  chat["response_format"] = {{"type", "json_schema"},
+                             {"json_schema", {{"name", "output"}, {"schema", *schema}}}};
+  return std::nullopt;
+}
+
 // The request as /v1/chat/completions would take it. Fields of ours have one name in both.
 std::optional<ApiError> chat_of_messages(const CallContext& context, const Json& body,
                                          bool needs_max_tokens, Json& chat) {
   chat = body;
-  for (const char* name : {"system", "messages", "tools", "tool_choice", "thinking",
-                           "stop_sequences", "metadata", "service_tier", "container"}) {
+  for (const char* name :
+       {"system", "messages", "tools", "tool_choice", "thinking", "stop_sequences", "metadata",
+        "service_tier", "container", "output_config", "output_format"}) {
     chat.erase(name);
   }
   FieldReader fields(body);
@@ -436,6 +515,7 @@ std::optional<ApiError> chat_of_messages(const CallContext& context, const Json&
   if (auto error = read_anthropic_messages(fields, chat)) return error;
   if (auto error = translate_tools(fields, read_anthropic_tool, chat)) return error;
   if (auto error = read_anthropic_tool_choice(fields, chat)) return error;
+  if (auto error = read_output_format(fields, chat)) return error;
   // Clients send a budget to every model that thinks: the effort alone counts where none can.
   const bool takes_budget = context.formats.reasoning != parsers::ReasoningFormat::kHarmony;
   return read_anthropic_thinking(fields, takes_budget, chat);

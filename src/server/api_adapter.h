@@ -42,8 +42,12 @@ class ApiAdapter {
   virtual void set_weight_version(std::string name) { (void)name; }
 
   // Appends the messages of a stream to `out`, nothing otherwise. `event.finish`, if set, is not an
-  // error.
+  // error. A message longer than kBodyPieceBytes may end early: rest() has what is left of it.
   virtual void event(size_t choice, const RequestEvent& event, std::string& out) = 0;
+
+  // Taken after each event() of a stream and written before the next one, so that no turn of the
+  // I/O thread formats a long message whole. Shows what the adapter keeps.
+  [[nodiscard]] virtual JsonPieces rest() { return {}; }
 
   // After every choice has finished: the last messages of a stream, ...
   virtual void end(std::string& out) = 0;
@@ -63,7 +67,7 @@ struct RequestName {
   size_t end = 0;
 };
 
-// How a call that goes on without its client is told of (responses.h).
+// The answers for a call that goes on without its client (responses.h).
 struct BackgroundAnswer {
   std::string queued;   // the body that its client gets at once
   std::string running;  // the one that is kept until the answer is complete
@@ -107,7 +111,8 @@ struct CallContext {
   std::string id;                                              // from the header, or made up
   int64_t created = 0;                                         // seconds since 1970
   std::string weight_version = "default";
-  int64_t num_weight_updates = 0;  // of the engine, when the weights had that name
+  std::string system_fingerprint = {};  // weights_digest(), shortened; empty: not shown
+  int64_t num_weight_updates = 0;       // of the engine, when the weights had that name
   AnswerOptions answers = {};
 };
 

@@ -50,7 +50,7 @@ constexpr Limit kLimits[] = {{"displaced", 503},         {"queue_timeout", 503},
                              {"tenant_queue_full", 429}, {"queue_full", 503},
                              {"control_queue_full", 503}};
 
-// The queue empties at a rate nobody knows in advance; a few seconds is a fair first try.
+// Where the engine's rate is not known (retry_after_seconds()) a few seconds is a fair first try.
 constexpr int kRetrySeconds = 4;
 
 // Anthropic's clients know it as a server that has too much to do.
@@ -70,6 +70,13 @@ ApiError overloaded(std::string_view message, std::string_view default_code) {
           .code = std::string(default_code),
           .message = std::string(message),
           .retry_after_seconds = kRetrySeconds};
+}
+
+// Of a failure of ours: by the words that samplers and the C++ library have for it.
+const char* failure_code(std::string_view message) {
+  if (message.find("numerical error") != std::string_view::npos) return "numerical_error";
+  if (message.find("bad_alloc") != std::string_view::npos) return "out_of_memory";
+  return "internal_error";
 }
 
 Json null_if_empty(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
@@ -156,12 +163,14 @@ ApiError error_from_status(const Status& status, std::string_view request_id) {
     default:
       log_error(fmt::format("{}: {}", request_id, status.to_string()));
       return {.status = 500,
-              .code = "internal_error",
+              .code = failure_code(status.message()),
               .message = fmt::format("The server failed on this request. Its log has the details "
                                      "under the id {}.",
                                      request_id)};
   }
 }
+
+std::string_view flat_error_type(int status) { return types_of(status).flat; }
 
 std::string error_event(const ApiError& error) { return sse_event(Json{{"error", nested(error)}}); }
 

@@ -47,6 +47,9 @@ ApiError cut_off_error();  // by a shutdown, before the answer was complete
 // `param` has the engine's name of the field at fault (request/refusal.h).
 ApiError error_from_status(const Status& status, std::string_view request_id);
 
+// The `type` of an error's flat form: "BadRequestError".
+[[nodiscard]] std::string_view flat_error_type(int status);
+
 // An event for a stream of OpenAI's that already started, without the end marker.
 [[nodiscard]] std::string error_event(const ApiError& error);
 

@@ -38,6 +38,10 @@ namespace heddle::server {
 struct Route;
 enum class Endpoint;
 
+// Reading a body from here on is large work for a worker, and its memory is given back at once; the
+// memory of smaller ones is used again.
+inline constexpr size_t kLargeBodyBytes = 1 << 20;
+
 class ApiHandler final : public HttpHandler {
  public:
   // `options` has a clock.
@@ -105,6 +109,8 @@ class ApiHandler final : public HttpHandler {
   // The names that the sender of this request may ask for.
   [[nodiscard]] std::vector<std::string> names_for(const HttpRequest& request) const;
   [[nodiscard]] nlohmann::ordered_json model_entry(const std::string& name) const;
+
+  [[nodiscard]] std::string digest() const;  // weights_digest() of what is served
 
   [[nodiscard]] bool is_quiet(std::string_view path) const;
 

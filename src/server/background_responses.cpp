@@ -9,6 +9,7 @@
 
 #include "server/api_error.h"
 #include "server/captured_exchange.h"
+#include "server/json_text.h"
 #include "server/key_ring.h"
 #include "server/responses.h"
 #include "server/routes.h"
@@ -105,8 +106,24 @@ HttpResponse BackgroundResponses::answer(const HttpRequest& request) {
                            .param = "response_id"},
                           request);
   }
+  if (request.method == "DELETE") return forget_response(request, id, *response);
   return cancels ? cancel(request, id, *response)
                  : HttpResponse{.headers = {}, .body = response->body};
+}
+
+HttpResponse BackgroundResponses::forget_response(const HttpRequest& request, const std::string& id,
+                                                  const StoredResponse& response) {
+  if (response.is_running) {
+    return error_response(
+        {.status = 409,
+         .code = "conflict",
+         .message = fmt::format("The response `{}` still runs; cancel it first.", id),
+         .param = "response_id"},
+        request);
+  }
+  responses_->erase(id, response.holder);
+  return {.headers = {},
+          .body = dump_json(Json{{"id", id}, {"object", "response"}, {"deleted", true}})};
 }
 
 HttpResponse BackgroundResponses::cancel(const HttpRequest& request, const std::string& id,

@@ -31,18 +31,20 @@ class BackgroundResponses {
   // now: the call needs another one.
   [[nodiscard]] bool needs_other_id(const PreparedCall& call) const;
 
-  // Starts a call that has a BackgroundAnswer and answers its client. What is refused before it
-  // runs is the client's answer; what fails later is told by the kept response.
+  // Starts a call that has a BackgroundAnswer and answers its client. A call refused before it
+  // runs is the client's answer; a later failure is in the kept response.
   void start(const std::shared_ptr<Exchange>& exchange, PreparedCall call,
              const EarlyAborts::Call& arrived);
 
-  // GET /v1/responses/ID, POST /v1/responses/ID/cancel. 404 for other methods and ids.
+  // GET and DELETE /v1/responses/ID, POST /v1/responses/ID/cancel. 404 for other methods and ids.
   [[nodiscard]] HttpResponse answer(const HttpRequest& request);
 
  private:
   void keep_failure(const std::string& id, const std::string& holder, const HttpResponse& answer);
   [[nodiscard]] HttpResponse cancel(const HttpRequest& request, const std::string& id,
                                     const StoredResponse& response);
+  [[nodiscard]] HttpResponse forget_response(const HttpRequest& request, const std::string& id,
+                                             const StoredResponse& response);
 
   GenerationHost& host_;
   const std::shared_ptr<ResponseStore> responses_;

@@ -61,7 +61,7 @@ struct TokenJsonBytes {
 // one body, or each of them in the last event of its own when `cumulative`, where every event
 // repeats the ones before.
 inline constexpr int64_t kMaxAnswerBytes = int64_t{2} << 30;
-inline constexpr int64_t kMaxEventBytes = int64_t{64} << 20;  // written on the I/O thread at once
+inline constexpr int64_t kMaxEventBytes = int64_t{64} << 20;  // clients take an event whole
 
 // The error of a call whose answer could take more. `param` is the field that limits the tokens,
 // `prompt_param` that which asks for logprobs of prompts: named where they alone take more.

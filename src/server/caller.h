@@ -14,8 +14,7 @@
 
 namespace heddle::server {
 
-// How tenants are told apart, as the operator says; requests that it does not tell apart are of one
-// tenant.
+// How the operator identifies tenants; requests that it cannot distinguish are of one tenant.
 struct FairKey {
   enum class Source {
     kNone,    // all requests are of one tenant

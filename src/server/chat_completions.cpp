@@ -88,6 +88,9 @@ class ChatAdapter final : public ApiAdapter {
   JsonPieces body() override {
     JsonPieces body;
     begin_answer(body, "chat.completion");
+    if (!options_.system_fingerprint.empty()) {
+      body.key("system_fingerprint").value(options_.system_fingerprint);
+    }
     body.key("choices").begin_list();
     for (size_t i = 0; i < logs_.size(); ++i) {
       const ChoiceLog& log = logs_[i];
@@ -110,8 +113,8 @@ class ChatAdapter final : public ApiAdapter {
   }
 
  private:
-  // A choice is streamed as its role, then its deltas, then its end. What an event has beside its
-  // text goes with its first delta, or as the rest.
+  // A choice is streamed as its role, then its deltas, then its end. An event's data beside its
+  // text go with its first delta, or as the rest.
   struct Role {};
 
   struct Rest {};
@@ -254,33 +257,10 @@ class ChatAdapter final : public ApiAdapter {
   //  "refusal": null}
   JsonPieces& add_logprobs(const ChoiceLog& log, JsonPieces& answer) const {
     const auto write_entry = [this, &log](size_t index, std::string& out) {
-      append_token(log.logprobs.token(index), log.logprobs.logprob(index), out);
-      out += ",\"top_logprobs\":[";
-      const size_t begin = out.size();
-      for (const auto& [token, logprob] : log.logprobs.top(index)) {
-        if (out.size() > begin) out += ',';
-        append_token(token, logprob, out);
-        out += '}';
-      }
-      out += "]}";
+      append_token_logprob(log.logprobs, index, *options_.codec, out);
     };
     answer.begin_object().key("content").list(log.logprobs.size(), write_entry);
     return answer.key("refusal").value(nullptr).end_object();
-  }
-
-  // The object is left open.
-  void append_token(TokenId token, float logprob, std::string& out) const {
-    const std::string bytes = options_.codec->token_bytes(token);
-    out += "{\"token\":";
-    append_json_string(bytes, out);
-    out += ",\"logprob\":";
-    append_logprob(logprob, out);
-    out += ",\"bytes\":[";
-    for (size_t i = 0; i < bytes.size(); ++i) {
-      fmt::format_to(std::back_inserter(out), "{}{}", i == 0 ? "" : ",",
-                     static_cast<unsigned char>(bytes[i]));
-    }
-    out += ']';
   }
 
   ChatAnswerOptions options_;
@@ -528,6 +508,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   answer.id = call.id;
   answer.created = context.created;
   answer.weight_version = context.weight_version;
+  answer.system_fingerprint = context.system_fingerprint;
   answer.num_choices = static_cast<size_t>(sampling.num_choices);
   answer.codec = &context.codec;
   answer.reasoning_field = context.answers.reasoning_field;

@@ -28,6 +28,7 @@ struct ChatAnswerOptions {
   std::string model;
   int64_t created = 0;
   std::string weight_version = "default";
+  std::string system_fingerprint;  // empty: not shown
   size_t num_choices = 1;
   StreamOptions streaming;
   bool logprobs = false;

@@ -11,6 +11,7 @@
 
 #include "server/answer_form.h"
 #include "server/answer_log.h"
+#include "server/body_sender.h"
 #include "server/call_fields.h"
 #include "server/json_text.h"
 #include "server/prompt_list.h"
@@ -57,6 +58,7 @@ class CompletionAdapter final : public ApiAdapter {
 
   void event(size_t index, const RequestEvent& event, std::string& out) override {
     ChoiceLog& log = logs_[index];
+    if (std::exchange(shown_[index].log, false)) log.clear();
     log.add(event);
     if (!options_.streaming.stream) return;
     const bool something = !log.text.empty() || (options_.logprobs && log.logprobs.size() > 0) ||
@@ -74,9 +76,13 @@ class CompletionAdapter final : public ApiAdapter {
     } else if (options_.streaming.include_usage) {
       chunk.key("usage").value(nullptr);
     }
-    chunk.end_object().around("\n\n").write_all(out);
-    log.clear();
+    chunk.end_object().around("\n\n");
+    shown_[index].log = true;
+    static_cast<void>(chunk.next(out, kBodyPieceBytes));
+    rest_ = std::move(chunk);
   }
+
+  JsonPieces rest() override { return std::exchange(rest_, {}); }
 
   void end(std::string& out) override {
     if (options_.streaming.include_usage) {
@@ -107,6 +113,7 @@ class CompletionAdapter final : public ApiAdapter {
     size_t prompt_bytes = 0;     // likewise
     bool prompt_ids = false;
     bool first_token = false;
+    bool log = false;  // of a stream: what the log has
   };
 
   // Tokens as they are shown: those of the prompt, where they are echoed, before those of the
@@ -269,6 +276,7 @@ class CompletionAdapter final : public ApiAdapter {
   CompletionAnswerOptions options_;
   std::vector<ChoiceLog> logs_;
   std::vector<Shown> shown_;  // per choice
+  JsonPieces rest_;           // of the last message of a stream
 };
 
 // ---- The request ----

@@ -2,6 +2,7 @@
 #include "server/delta_adapter.h"
 
 #include <utility>
+#include <variant>
 
 namespace heddle::server {
 
@@ -23,10 +24,21 @@ void DeltaAdapter::event(size_t, const RequestEvent& event, std::string& out) {
   parsers::AnswerDeltas deltas = stream_.add(event);
   log_.add(event);
   log_.counts.reasoning_tokens = stream_.reasoning_tokens();
+  LogprobLog waiting = std::exchange(log_.logprobs, {});
   log_.clear();
   first_token_seconds_ = event.first_token_seconds;
   if (options_.streaming.stream && !std::exchange(begun_, true)) begin(out);
-  for (parsers::AnswerDelta& delta : deltas) add(std::move(delta), out);
+  bool is_all_content = true;
+  for (parsers::AnswerDelta& delta : deltas) {
+    if (std::holds_alternative<parsers::ContentDelta>(delta)) {
+      content_logprobs_.append(waiting);
+      waiting.clear();
+    } else {
+      is_all_content = false;
+    }
+    add(std::move(delta), out);
+  }
+  if (is_all_content) log_.logprobs = std::move(waiting);
 }
 
 void DeltaAdapter::add(parsers::AnswerDelta delta, std::string& out) {

@@ -36,6 +36,9 @@ class DeltaAdapter : public ApiAdapter {
 
   [[nodiscard]] const parsers::AssembledAnswer& answer() const { return answer_; }
 
+  // Where logprobs were asked for: those of the tokens that made up the content so far.
+  [[nodiscard]] const LogprobLog& content_logprobs() const { return content_logprobs_; }
+
   [[nodiscard]] const ChoiceCounts& counts() const { return log_.counts; }
 
   [[nodiscard]] double first_token_seconds() const { return first_token_seconds_; }
@@ -46,7 +49,8 @@ class DeltaAdapter : public ApiAdapter {
  private:
   const ChatAnswerOptions options_;
   AnswerStream stream_;
-  ChoiceLog log_;  // without its text
+  ChoiceLog log_;  // without its text; logprobs are of tokens that no delta has shown yet
+  LogprobLog content_logprobs_;
   parsers::AssembledAnswer answer_;
   double first_token_seconds_ = 0;
   bool begun_ = false;

@@ -81,6 +81,10 @@ class Exchange {
   // thread. False: more of it follows in the same turn, and one send may take all of it.
   bool writes_all_there_is = false;
 
+  // Of a stream: what was written ends inside a message, whose rest follows. No comment may come
+  // between.
+  bool inside_message = false;
+
   // Announces a body of a length that is not known yet. `head.body` is empty.
   virtual void open_body(HttpResponse head) = 0;
 

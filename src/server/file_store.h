@@ -70,8 +70,9 @@ class FileStore {
   static constexpr size_t kMaxFiles = 10000;
   static constexpr size_t kMaxNameBytes = 255;
 
-  // `folder` empty: a temporary one. What other servers left there is found again; files that lack
-  // their description are not ours and stay as they are. Error: the folder cannot be made or read.
+  // `folder` empty: a temporary one. Files that other servers left there are found again; those
+  // that lack their description are not ours and stay as they are. Error: the folder cannot be made
+  // or read.
   static Result<std::unique_ptr<FileStore>> open(const std::filesystem::path& folder,
                                                  int64_t max_bytes);
   ~FileStore();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <iterator>
 #include <unordered_set>
 
@@ -44,6 +45,13 @@ bool is_large(const RequestEvent& event) {
 std::string milliseconds(double seconds) { return fmt::format("{:.3f}", seconds * 1e3); }
 
 }  // namespace
+
+int retry_after_seconds(const EngineStats& stats) {
+  if (stats.prefill_tokens_per_second <= 0) return 4;
+  const double seconds =
+      static_cast<double>(stats.waiting_tokens) / stats.prefill_tokens_per_second;
+  return static_cast<int>(std::clamp(std::ceil(seconds), 1.0, 60.0));
+}
 
 void ApiAdapter::error(const ApiError& failure, std::string& out) {
   out += error_event(failure);
@@ -137,6 +145,7 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
   for (size_t i = 0; i < call_.requests.size(); ++i) {
     call_.requests[i].id = engine_id(i);
     call_.requests[i].waited_seconds = waited.count();
+    if (key_ != nullptr) call_.requests[i].tenant_terms = key_->terms;
   }
   const Status status = host_.engine->submit_all(
       std::exchange(call_.requests, {}), [self](size_t choice, RequestEvent&& event) {
@@ -168,7 +177,7 @@ void Generation::on_event(size_t choice, RequestEvent event) {
     fail(event.finish->error);
     return;
   }
-  // A request that ran out of time keeps its answer; an abort that nobody asked for is the
+  // A request that ran out of time keeps its answer; an abort that no client asked for is the
   // shutdown's.
   if (last && event.finish->reason == FinishReason::kAbort && event.finish->error.ok() &&
       host_.draining && !aborted_[choice]) {
@@ -190,7 +199,7 @@ void Generation::on_event(size_t choice, RequestEvent event) {
 }
 
 void Generation::deliver(size_t choice, RequestEvent event) {
-  if (call_.stream && (!waiting_.empty() || exchange_->backed_up())) {
+  if (call_.stream && (!rest_.done() || !waiting_.empty() || exchange_->backed_up())) {
     // The engine forgets a request that has finished: until its client has read, this keeps it.
     exchange_->on_drained = [self = shared_from_this()] { self->write_waiting(); };
     waiting_.push_back({choice, std::move(event)});
@@ -200,12 +209,17 @@ void Generation::deliver(size_t choice, RequestEvent event) {
 }
 
 void Generation::write_waiting() {
-  while (!answered_ && !waiting_.empty() && !exchange_->backed_up()) {
+  if (!answered_ && !rest_.done()) {
+    std::string piece;
+    static_cast<void>(rest_.next(piece, kBodyPieceBytes));
+    write_stream(std::move(piece));
+  }
+  while (!answered_ && rest_.done() && !waiting_.empty() && !exchange_->backed_up()) {
     const WaitingEvent next = std::move(waiting_.front());
     waiting_.pop_front();
     write_event(next.choice, next.event);
   }
-  if (answered_ || !waiting_.empty()) return;
+  if (answered_ || !rest_.done() || !waiting_.empty()) return;
   exchange_->on_drained = nullptr;
   if (waiting_error_) {
     write_error(*waiting_error_);
@@ -216,20 +230,15 @@ void Generation::write_waiting() {
 void Generation::write_event(size_t choice, const RequestEvent& event) {
   std::string out;
   call_.adapter->event(choice, event, out);
-  if (num_unfinished_ > 0 || !waiting_.empty() || waiting_error_) {
-    if (call_.stream) exchange_->write(std::move(out));
+  if (call_.stream) {
+    rest_ = call_.adapter->rest();
+    write_stream(std::move(out));
     return;
   }
+  if (!is_at_end()) return;
   answered_ = true;
   const std::shared_ptr<Exchange> exchange = exchange_;
   complete();
-  if (call_.stream) {
-    call_.adapter->end(out);
-    exchange->writes_all_there_is = false;  // the end goes with it
-    exchange->write(std::move(out));
-    exchange->finish();
-    return;
-  }
   send_json(host_.threads, exchange,
             {{"x-queue-ms", milliseconds(event.queue_seconds)},
              {"x-ttft-ms", milliseconds(event.first_token_seconds)},
@@ -237,15 +246,47 @@ void Generation::write_event(size_t choice, const RequestEvent& event) {
             {.body = call_.adapter->body(), .shown = call_.adapter});
 }
 
+// Every event is written, or will be when this one is.
+bool Generation::is_at_end() const {
+  return num_unfinished_ == 0 && waiting_.empty() && !waiting_error_;
+}
+
+// Writes `bytes` and, after the last message, the end of the stream. The rest of a long message
+// follows as its client takes it, a piece in a turn of the I/O thread.
+void Generation::write_stream(std::string bytes) {
+  exchange_->inside_message = !rest_.done();
+  if (rest_.done() && is_at_end()) {
+    answered_ = true;
+    const std::shared_ptr<Exchange> exchange = exchange_;
+    complete();
+    call_.adapter->end(bytes);
+    exchange->writes_all_there_is = false;  // the end goes with it
+    exchange->write(std::move(bytes));
+    exchange->finish();
+    return;
+  }
+  exchange_->write(std::move(bytes));
+  if (rest_.done()) return;
+  const auto go_on = [self = shared_from_this()] { self->write_waiting(); };
+  if (exchange_->backed_up()) {
+    exchange_->on_drained = go_on;
+  } else {
+    host_.threads.post(go_on);
+  }
+}
+
 // Names the field at fault as the call's API does.
 void Generation::fail(const Status& status) {
   ApiError error = error_from_status(status, call_.id);
+  const bool is_overload = status.code() == StatusCode::kResourceExhausted ||
+                           status.code() == StatusCode::kDeadlineExceeded;
+  if (is_overload) error.retry_after_seconds = retry_after_seconds(host_.engine->stats());
   if (error.param == request::kAnswersField) error.param = call_.answers_field;
   fail(error);
 }
 
 void Generation::fail(const ApiError& error) {
-  if (!waiting_.empty()) {
+  if (!rest_.done() || !waiting_.empty()) {
     waiting_error_ = error;
   } else if (exchange_->committed()) {
     write_error(error);

@@ -52,10 +52,14 @@ struct GenerationHost {
   bool draining = false;    // an abort is ours then, and an error to the client
 };
 
+// When a refused request may come again: once the prompts that wait are computed, from 1 to 60 s;
+// 4 s while the engine's rate is not known.
+[[nodiscard]] int retry_after_seconds(const EngineStats& stats);
+
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  // Submits the call's requests, or answers why not. What was aborted since it arrived ends at
-  // once.
+  // Submits the call's requests, or answers why not. Requests aborted since the call arrived
+  // end at once.
   static void start(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call,
                     const EarlyAborts::Call& arrived);
 
@@ -76,7 +80,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void on_event(size_t choice, RequestEvent event);
   void deliver(size_t choice, RequestEvent event);
   void write_event(size_t choice, const RequestEvent& event);
+  void write_stream(std::string bytes);
   void write_waiting();
+  [[nodiscard]] bool is_at_end() const;
   void write_error(const ApiError& error);
   void complete();
   void fail(const Status& status);
@@ -99,6 +105,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     RequestEvent event;
   };
 
+  JsonPieces rest_;  // of the message that is being written; views of the adapter
   std::deque<WaitingEvent> waiting_;
   std::optional<ApiError> waiting_error_;  // follows them; later events are dropped
   std::vector<bool> finished_;             // per choice

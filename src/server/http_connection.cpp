@@ -17,7 +17,7 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 
 constexpr double kLingerSeconds = 2;  // for a client to read the refusal before its upload is cut
-constexpr double kStopLingerSeconds = 0.25;  // for a request that crosses with the server's goodbye
+constexpr double kStopLingerSeconds = 0.25;  // for a request that crosses with the server's close
 
 // The body of a refused request, or of a route that takes none, is read and dropped up to this
 // size, so that the connection can be kept.
@@ -228,7 +228,8 @@ asio::awaitable<bool> Connection::answer() {
       break;
     }
     auto deadline = IoClock::time_point::max();
-    if (exchange->is_event_stream() && options_.stream_keepalive_seconds > 0) {
+    if (exchange->is_event_stream() && !exchange->inside_message &&
+        options_.stream_keepalive_seconds > 0) {
       deadline = last_write_ + seconds(opened ? options_.stream_keepalive_seconds
                                               : options_.stream_commit_seconds);
       if (IoClock::now() >= deadline) {

@@ -6,6 +6,8 @@
 namespace heddle::server {
 namespace {
 
+// By hand: Boost.URL is a compiled library, which the build does not link, and it refuses targets
+// with malformed escapes, which are taken as they are here.
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HttpMetrics counts requests by route and status, how long they took, and
-// clients that left. The engine counts the rest (engine/engine_metrics.h).
+// HttpMetrics counts requests by route and status, the time they took, and clients that left. The
+// engine counts the rest (engine/engine_metrics.h).
 //
 // Threading: confined to the I/O thread.
 #pragma once

@@ -118,7 +118,7 @@ class AsioHttpServer final : public HttpServer {
     if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
   }
 
-  // A socket's file stays when its server is killed: one that nobody listens to is replaced.
+  // A socket's file stays when its server is killed: one without a listener is replaced.
   Status bind_path() {
     const std::string path = options_.host.substr(kUnixPrefix.size());
     sockaddr_un longest{};

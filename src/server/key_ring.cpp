@@ -20,7 +20,9 @@ namespace {
 constexpr size_t kMinSecretBytes = 8;
 constexpr size_t kMaxKeyFileBytes = 8 << 20;
 constexpr std::string_view kBlanks = " \t\r";
-constexpr std::string_view kSettings = "rpm=, tpm=, max_requests=, priority= or models=";
+constexpr std::string_view kSettings =
+    "rpm=, tpm=, max_requests=, max_running=, max_queued=, weight=, priority= or models=";
+constexpr double kMaxWeight = 1000;
 
 std::vector<std::string_view> split(std::string_view text, std::string_view separators) {
   std::vector<std::string_view> words;
@@ -44,6 +46,15 @@ Result<int64_t> parse_limit(std::string_view name, std::string_view value, int64
   return number;
 }
 
+Result<double> parse_weight(std::string_view value) {
+  double weight = 0;
+  const auto [end, failure] = std::from_chars(value.data(), value.data() + value.size(), weight);
+  const bool is_whole = failure == std::errc() && end == value.data() + value.size();
+  if (is_whole && weight >= 1 / kMaxWeight && weight <= kMaxWeight) return weight;
+  return invalid_argument(fmt::format("weight={} must be a number from {} to {}",
+                                      printable(value, 40), 1 / kMaxWeight, kMaxWeight));
+}
+
 Status apply_setting(std::string_view setting, ApiKey& key) {
   const size_t equals = std::min(setting.find('='), setting.size());
   const std::string_view name = setting.substr(0, equals);
@@ -57,7 +68,12 @@ Status apply_setting(std::string_view setting, ApiKey& key) {
                             parse_limit(name, value, std::numeric_limits<int64_t>::min()));
     return ok_status();
   }
-  if (name != "rpm" && name != "tpm" && name != "max_requests") {
+  if (name == "weight") {
+    HEDDLE_ASSIGN_OR_RETURN(key.terms.weight, parse_weight(value));
+    return ok_status();
+  }
+  const bool is_of_queue = name == "max_running" || name == "max_queued";
+  if (name != "rpm" && name != "tpm" && name != "max_requests" && !is_of_queue) {
     return invalid_argument(
         fmt::format("\"{}\" is not known; use {}", printable(setting, 40), kSettings));
   }
@@ -65,13 +81,17 @@ Status apply_setting(std::string_view setting, ApiKey& key) {
   if (name == "rpm") key.requests_per_minute = static_cast<double>(limit);
   if (name == "tpm") key.tokens_per_minute = static_cast<double>(limit);
   if (name == "max_requests") key.max_requests = limit;
+  const auto most =
+      static_cast<int32_t>(std::min<int64_t>(limit, std::numeric_limits<int32_t>::max()));
+  if (name == "max_running") key.terms.max_running = most;
+  if (name == "max_queued") key.terms.max_queued = most;
   return ok_status();
 }
 
 Result<ApiKey> parse_line(const std::vector<std::string_view>& words) {
   if (words[0].size() < kMinSecretBytes) {
     return invalid_argument(
-        fmt::format("the key has {} characters; a key that nobody can guess has more, at least {}",
+        fmt::format("the key has {} characters; a key that is hard to guess has at least {}",
                     words[0].size(), kMinSecretBytes));
   }
   if (words.size() < 2 || words[1].find('=') != std::string_view::npos) {
@@ -148,7 +168,8 @@ Result<std::vector<ApiKey>> read_api_keys(const std::string& path) {
   Result<std::vector<ApiKey>> keys = parse_api_keys(text);
   if (!keys.ok()) return keys.status().with_context(path);
   if (keys->empty()) {
-    return invalid_argument(fmt::format("{}: no key in it, so that nobody could ask", path));
+    return invalid_argument(
+        fmt::format("{}: contains no key, so every call would be refused", path));
   }
   return keys;
 }

@@ -4,7 +4,7 @@
 //
 //   # key            name   limits
 //   sk-2f3a9c01...   alice  rpm=60 tpm=100000 max_requests=8 priority=10
-//   sk-77b0d41e...   batch  models=small,large
+//   sk-77b0d41e...   batch  models=small,large weight=0.5 max_running=4 max_queued=100
 //
 // The name is the tenant of the key's requests. `rpm` and `tpm` are buckets that hold what a minute
 // gives: a key that was idle may ask a minute's share at once. Tokens, those of prompts and those
@@ -24,6 +24,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <heddle/request.h>
 #include <heddle/status.h>
 
 #include "server/api_error.h"
@@ -39,6 +40,7 @@ struct ApiKey {
   double requests_per_minute = 0;
   double tokens_per_minute = 0;
   int64_t max_requests = 0;           // under way at once, waiting ones included
+  TenantTerms terms = {};             // in the engine's queue
   std::optional<int64_t> priority;    // of requests that have none
   std::vector<std::string> models{};  // the names it may ask for; empty: all
 };
@@ -62,7 +64,7 @@ class KeyRing {
   KeyRing(std::string api_key, std::string admin_key)
       : api_key_(std::move(api_key)), admin_key_(std::move(admin_key)) {}
 
-  // Takes the place of all named keys. What their holders have used counts on by name.
+  // Takes the place of all named keys. A holder's usage so far still counts for keys of its name.
   void replace_named(std::vector<ApiKey> keys);
 
   // Without any key everyone may ask, and steer; without an admin key every key may steer.

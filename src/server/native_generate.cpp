@@ -10,6 +10,7 @@
 
 #include "server/answer_form.h"
 #include "server/answer_log.h"
+#include "server/body_sender.h"
 #include "server/call_fields.h"
 #include "server/json_text.h"
 #include "server/key_ring.h"
@@ -30,25 +31,29 @@ class GenerateAdapter final : public ApiAdapter {
   explicit GenerateAdapter(GenerateAnswerOptions options)
       : options_(std::move(options)),
         logs_(options_.choices.size()),
-        streamed_(options_.stream ? options_.choices.size() : 0),
-        began_(streamed_.size()) {}
+        streamed_(options_.stream ? options_.choices.size() : 0) {}
 
   void set_weight_version(std::string name) override { options_.weight_version = std::move(name); }
 
   void event(size_t index, const RequestEvent& event, std::string& out) override {
-    logs_[index].add(event);
+    ChoiceLog& log = logs_[index];
+    if (options_.stream) log.clear();  // the event before has been written
+    log.add(event);
     if (options_.turn) options_.turn->add(event);
     if (!options_.stream) return;
-    if (options_.stream_increments) streamed_[index] = {};
-    if (!began_[index]) streamed_[index].begin(options_.choices[index].first_token, *this);
-    began_[index] = true;
-    streamed_[index].append(logs_[index], *this);
-    logs_[index].clear();
+    Streamed& streamed = streamed_[index];
+    if (options_.stream_increments) streamed = {.began = streamed.began};
+    streamed.append(log, *this);
     JsonPieces chunk;
     chunk.around("data: ");
     add_choice(index, chunk);
-    chunk.around("\n\n").write_all(out);
+    chunk.around("\n\n");
+    streamed.began = true;
+    static_cast<void>(chunk.next(out, kBodyPieceBytes));
+    rest_ = std::move(chunk);
   }
+
+  JsonPieces rest() override { return std::exchange(rest_, {}); }
 
   void end(std::string& out) override { out += kSseDone; }
 
@@ -64,20 +69,16 @@ class GenerateAdapter final : public ApiAdapter {
 
  private:
   // Each event of a stream shows everything so far, or what is new. Here that is as JSON text,
-  // without brackets and quotes, to which an event only appends.
+  // without brackets and quotes, to which an event only appends. The logprobs of a prompt, which
+  // may be many megabytes, are added while the first event is written.
   struct Streamed {
-    std::string text;
-    std::string ids;
-    std::string logprobs;
-    std::string tops;
-    std::string prompt_logprobs;
-    std::string prompt_tops;
-
-    void begin(std::optional<TokenId> first_token, const GenerateAdapter& adapter) {
-      if (!first_token) return;
-      adapter.append_entry(*first_token, std::nullopt, prompt_logprobs);
-      prompt_tops += "null";
-    }
+    bool began = false;  // an event has been streamed
+    std::string text = {};
+    std::string ids = {};
+    std::string logprobs = {};
+    std::string tops = {};
+    std::string prompt_logprobs = {};
+    std::string prompt_tops = {};
 
     void append(const ChoiceLog& log, const GenerateAdapter& adapter) {
       append_json_characters(log.text, text);
@@ -85,17 +86,11 @@ class GenerateAdapter final : public ApiAdapter {
         separate(ids);
         ids += std::to_string(id);
       }
-      append_logprobs(log.logprobs, adapter, logprobs, tops);
-      append_logprobs(log.prompt_logprobs, adapter, prompt_logprobs, prompt_tops);
-    }
-
-    static void append_logprobs(const LogprobLog& log, const GenerateAdapter& adapter,
-                                std::string& entries, std::string& tops) {
-      for (size_t i = 0; i < log.size(); ++i) {
-        separate(entries);
-        adapter.append_entry(log.token(i), log.logprob(i), entries);
+      for (size_t i = 0; i < log.logprobs.size(); ++i) {
+        separate(logprobs);
+        adapter.append_entry(log.logprobs.token(i), log.logprobs.logprob(i), logprobs);
         separate(tops);
-        adapter.append_top(log, i, tops);
+        adapter.append_top(log.logprobs, i, tops);
       }
     }
 
@@ -104,7 +99,7 @@ class GenerateAdapter final : public ApiAdapter {
     }
   };
 
-  void add_choice(size_t index, JsonPieces& answer) const {
+  void add_choice(size_t index, JsonPieces& answer) {
     const GenerateChoice& choice = options_.choices[index];
     const ChoiceLog& log = logs_[index];
     const ChoiceCounts& counts = log.counts;
@@ -130,6 +125,7 @@ class GenerateAdapter final : public ApiAdapter {
     answer.key("spec_accept_length").value(1 + accepted_of(drafts.verify_steps));
     answer.key("spec_accept_rate").value(accepted_of(num_drafts));
     answer.key("weight_version").value(options_.weight_version);
+    answer.key("total_retractions").value(counts.num_retractions);
     answer.key("e2e_latency").value(counts.elapsed_seconds);
     answer.key("queue_time").value(counts.queue_seconds);
     if (choice.logprobs) add_logprobs(index, answer);
@@ -141,43 +137,73 @@ class GenerateAdapter final : public ApiAdapter {
     answer.end_object();
   }
 
-  void add_logprobs(size_t index, JsonPieces& answer) const {
+  void add_logprobs(size_t index, JsonPieces& answer) {
     const ChoiceLog& log = logs_[index];
-    if (options_.stream) {
-      const Streamed& streamed = streamed_[index];
-      answer.key("input_token_logprobs").written('[', streamed.prompt_logprobs, ']');
-      answer.key("output_token_logprobs").written('[', streamed.logprobs, ']');
-      answer.key("input_top_logprobs").written('[', streamed.prompt_tops, ']');
-      answer.key("output_top_logprobs").written('[', streamed.tops, ']');
-      return;
-    }
+    Streamed* const streamed = options_.stream ? &streamed_[index] : nullptr;
     const std::optional<TokenId> first = options_.choices[index].first_token;
-    add_entries("input_token_logprobs", first, log.prompt_logprobs, answer);
-    add_entries("output_token_logprobs", std::nullopt, log.logprobs, answer);
-    add_tops("input_top_logprobs", first.has_value(), log.prompt_logprobs, answer);
-    add_tops("output_top_logprobs", false, log.logprobs, answer);
+    const size_t num_prompt = log.prompt_logprobs.size() + (first ? 1 : 0);
+    const bool repeats_prompt = streamed != nullptr && streamed->began;
+    // Whether the text of the prompt's logprobs is wanted again.
+    const bool keeps = streamed != nullptr && !options_.stream_increments;
+    answer.key("input_token_logprobs");
+    if (repeats_prompt) {
+      answer.written('[', streamed->prompt_logprobs, ']');
+    } else {
+      answer.list(num_prompt, write_entries(first, log.prompt_logprobs,
+                                            keeps ? &streamed->prompt_logprobs : nullptr));
+    }
+    answer.key("output_token_logprobs");
+    if (streamed != nullptr) {
+      answer.written('[', streamed->logprobs, ']');
+    } else {
+      answer.list(log.logprobs.size(), write_entries(std::nullopt, log.logprobs, nullptr));
+    }
+    answer.key("input_top_logprobs");
+    if (repeats_prompt) {
+      answer.written('[', streamed->prompt_tops, ']');
+    } else {
+      answer.list(num_prompt, write_tops(first.has_value(), log.prompt_logprobs,
+                                         keeps ? &streamed->prompt_tops : nullptr));
+    }
+    answer.key("output_top_logprobs");
+    if (streamed != nullptr) {
+      answer.written('[', streamed->tops, ']');
+    } else {
+      answer.list(log.logprobs.size(), write_tops(false, log.logprobs, nullptr));
+    }
   }
 
-  // The tokens of `log`, behind one without a logprob.
-  void add_entries(std::string_view name, std::optional<TokenId> first, const LogprobLog& log,
-                   JsonPieces& answer) const {
-    const size_t lead = first ? 1 : 0;
-    answer.key(name).list(log.size() + lead, [this, first, lead, &log](size_t i, std::string& out) {
-      if (i < lead) return append_entry(*first, std::nullopt, out);
-      append_entry(log.token(i - lead), log.logprob(i - lead), out);
+  // Writes the tokens of `log`, after one without a logprob, and appends them to `kept`, if given.
+  [[nodiscard]] JsonPieces::WriteItem write_entries(std::optional<TokenId> first,
+                                                    const LogprobLog& log,
+                                                    std::string* kept) const {
+    return keep(kept, [this, first, &log](size_t i, std::string& out) {
+      if (first && i == 0) return append_entry(*first, std::nullopt, out);
+      const size_t entry = i - (first ? 1 : 0);
+      append_entry(log.token(entry), log.logprob(entry), out);
     });
   }
 
-  void add_tops(std::string_view name, bool has_first, const LogprobLog& log,
-                JsonPieces& answer) const {
-    const size_t lead = has_first ? 1 : 0;
-    answer.key(name).list(log.size() + lead, [this, lead, &log](size_t i, std::string& out) {
-      if (i < lead) {
+  [[nodiscard]] JsonPieces::WriteItem write_tops(bool has_first, const LogprobLog& log,
+                                                 std::string* kept) const {
+    return keep(kept, [this, has_first, &log](size_t i, std::string& out) {
+      if (has_first && i == 0) {
         out += "null";
       } else {
-        append_top(log, i - lead, out);
+        append_top(log, i - (has_first ? 1 : 0), out);
       }
     });
+  }
+
+  // Does what `write_item` does and appends the same to the list `kept`.
+  static JsonPieces::WriteItem keep(std::string* kept, JsonPieces::WriteItem write_item) {
+    if (kept == nullptr) return write_item;
+    return [kept, write_item = std::move(write_item)](size_t i, std::string& out) {
+      const size_t begin = out.size();
+      write_item(i, out);
+      Streamed::separate(*kept);
+      kept->append(out, begin);
+    };
   }
 
   // [logprob or null, id, text or null]
@@ -219,9 +245,17 @@ class GenerateAdapter final : public ApiAdapter {
       case FinishReason::kLength:
         finish["length"] = log.counts.completion_tokens;
         break;
-      default:
-        finish["message"] = log.finish->error.ok() ? "Aborted" : log.finish->error.message();
+      default: {
+        const Status& error = log.finish->error;
+        finish["message"] = error.ok() ? "Aborted" : error.message();
+        finish["status_code"] = nullptr;
+        finish["err_type"] = nullptr;
+        if (error.ok()) break;
+        const int status = error_from_status(error, "").status;
+        finish["status_code"] = status;
+        finish["err_type"] = flat_error_type(status);
         break;
+      }
     }
     return finish;
   }
@@ -229,7 +263,7 @@ class GenerateAdapter final : public ApiAdapter {
   GenerateAnswerOptions options_;
   std::vector<ChoiceLog> logs_;
   std::vector<Streamed> streamed_;  // per choice; empty when not streaming
-  std::vector<bool> began_;         // likewise: an event has been streamed
+  JsonPieces rest_;                 // of the last message of a stream
 };
 
 // ---- The request ----

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /generate: the native API, one prompt or a batch, with SGLang's fields and answers. Streamed
-// text and ids are cumulative, as its clients expect, unless the server is told otherwise. A prompt
-// may go on from one before it (session_store.h).
+// text and ids are cumulative, as its clients expect, unless the server's options say otherwise. A
+// prompt may go on from one before it (session_store.h).
 //
 // Threading: prepare_generate() is thread-safe: it runs on the workers.
 #pragma once

@@ -200,7 +200,7 @@ std::optional<ApiError> read_ollama_think(FieldReader& fields, Json& chat) {
   return std::nullopt;
 }
 
-// Everything but the prompt. What is not Ollama's is passed on: the fields of scheduling.
+// Everything but the prompt. Fields that are not Ollama's, those of scheduling, are passed on.
 std::optional<ApiError> chat_without_prompt(const Json& body, Json& chat) {
   chat = body;
   for (const char* name : {"messages", "prompt", "system", "template", "suffix", "raw", "options",
@@ -315,17 +315,22 @@ Json model_details(const ModelInfo& model) {
 
 }  // namespace
 
-Json ollama_models(const ModelInfo& model, const std::vector<std::string>& names, int64_t loaded_at,
-                   bool running) {
+Json ollama_models(const Engine& engine, const std::vector<std::string>& names,
+                   const OllamaListing& listing) {
+  constexpr int64_t kForever = int64_t{100} * 365 * 24 * 3600;  // the model is never unloaded
+  const ModelInfo& model = engine.model_info();
+  const MemoryPlan& plan = engine.memory_plan();
+  const int64_t num_bytes = plan.weights_bytes + plan.mapped_weights_bytes;
   Json list = Json::array();
   for (const std::string& name : names) {
     Json entry = {{"name", name}, {"model", name}};
-    if (!running) entry["modified_at"] = rfc3339(loaded_at);
-    entry["size"] = model.num_parameters;
-    entry["digest"] = "";
+    if (!listing.running) entry["modified_at"] = rfc3339(listing.loaded_at);
+    entry["size"] = num_bytes;
+    entry["digest"] = listing.digest;
     entry["details"] = model_details(model);
-    if (running) {
-      entry["size_vram"] = 0;
+    if (listing.running) {
+      entry["expires_at"] = rfc3339(listing.loaded_at + kForever);
+      entry["size_vram"] = model.device.starts_with("cpu") ? 0 : num_bytes;
       entry["context_length"] = model.context_length;
     }
     list.push_back(std::move(entry));

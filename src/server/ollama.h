@@ -27,10 +27,20 @@ PrepareResult prepare_ollama_chat(const CallContext& context, std::string_view b
 // that asks Ollama to load the model.
 PrepareResult prepare_ollama_generate(const CallContext& context, std::string_view body);
 
+// GET /api/version: the release of Ollama whose API this is. Clients ask for a minimum, as VS Code
+// does for 0.6.4.
+inline constexpr std::string_view kServedOllamaVersion = "0.11.0";
+
+struct OllamaListing {
+  std::string digest;     // weights_digest()
+  int64_t loaded_at = 0;  // seconds since 1970
+  bool running = false;   // of /api/ps
+};
+
 // GET /api/tags; GET /api/ps with `running`. `names` are those that the client may ask for.
-[[nodiscard]] nlohmann::ordered_json ollama_models(const ModelInfo& model,
+[[nodiscard]] nlohmann::ordered_json ollama_models(const Engine& engine,
                                                    const std::vector<std::string>& names,
-                                                   int64_t loaded_at, bool running);
+                                                   const OllamaListing& listing);
 
 // POST /api/show, whose body names a model.
 AnswerResult answer_ollama_show(const CallContext& context, std::string_view body);

@@ -23,8 +23,8 @@ struct PromptList {
 };
 
 // The most tokens that a prompt's text is encoded to: a prompt of up to twice the context is
-// counted to its end, so that its error says by how much it is too long; one beyond holds up nobody
-// longer.
+// counted to its end, so that its error says by how much it is too long; a longer one delays other
+// calls no further.
 [[nodiscard]] size_t max_counted_tokens(const ModelInfo& model);
 
 // The tokens of a prompt's text, at most `max_tokens`. Error: context_length_exceeded naming

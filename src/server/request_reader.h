@@ -5,7 +5,8 @@
 //
 // Threading: confined to the I/O thread.
 // Bounds:    one head, one body of at most the size that the caller allows, and the bytes read
-// ahead. Private to the files that see Asio (src/server/README.md).
+//            ahead.
+// Private to the files that see Asio (src/server/README.md).
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ namespace heddle::server {
 
 // Why a request was not read to its end.
 struct ReadFailure {
-  int status = 0;       // of the answer; 0: the connection has ended, nobody can be answered
+  int status = 0;       // of the answer; 0: the connection has ended, no answer is possible
   std::string message;  // of the answer
 };
 
@@ -97,7 +98,7 @@ class RequestReader {
   bool deadline_passed_ = false;
   bool waiting_ = false;  // await_request() is under way
   boost::asio::cancellation_signal stop_watching_;
-  std::function<void()> on_gone_;  // null: nobody watches
+  std::function<void()> on_gone_;  // null: no watcher
 };
 
 }  // namespace heddle::server

@@ -26,6 +26,15 @@ void ResponseStore::replace(const std::string& id, StoredResponse response) {
   add(id, std::move(response));
 }
 
+bool ResponseStore::erase(const std::string& id, const std::string& holder) {
+  const MutexLock lock(mutex_);
+  const auto entry = entries_.find(id);
+  if (entry == entries_.end() || is_over_age(entry->second)) return false;
+  if (entry->second.response->holder != holder) return false;
+  drop(entry);
+  return true;
+}
+
 void ResponseStore::add(const std::string& id, StoredResponse response) {
   if (response.body.size() > kMaxBytes) return;
   num_bytes_ += response.body.size();

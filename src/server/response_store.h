@@ -45,7 +45,10 @@ class ResponseStore {
   // As put(), but takes the place of a response that runs, of the same holder.
   void replace(const std::string& id, StoredResponse response) HEDDLE_EXCLUDES(mutex_);
 
-  // Whether a response goes by this id, whoever its holder is.
+  // Forgets a response. False where find() finds none.
+  bool erase(const std::string& id, const std::string& holder) HEDDLE_EXCLUDES(mutex_);
+
+  // Whether any holder's response goes by this id.
   [[nodiscard]] bool contains(const std::string& id) const HEDDLE_EXCLUDES(mutex_);
 
   // Null when there is none, when it ended more than an hour ago, and for other holders.

@@ -41,7 +41,7 @@ class WriteProgress {
  public:
   explicit WriteProgress(IoClock::duration limit) : limit_(limit) {}
 
-  // A write begins: nobody has waited for the client so far.
+  // A write begins: there has been no wait for the client so far.
   void begin(IoClock::time_point now, int64_t taken_bytes) {
     since_ = now;
     taken_bytes_ = taken_bytes;
@@ -83,9 +83,9 @@ class ResponseWriter {
   boost::asio::awaitable<bool> send_piece(std::string piece, bool last);
 
   // Sends a short piece that is not the last, not by a coroutine, and while none sends and nothing
-  // is left over. What the system does not take at once is left_over(), for the next send_piece()
-  // to begin with. False when there is such, or the connection has failed, as the next send_piece()
-  // says.
+  // is left over. Bytes that the system does not take at once are left_over(): the next
+  // send_piece() begins with them. False when there is such, or the connection has failed, as the
+  // next send_piece() says.
   [[nodiscard]] bool send_piece_now(std::string piece);
 
   [[nodiscard]] bool left_over() const { return left_over_; }

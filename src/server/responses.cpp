@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/responses.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <utility>
@@ -71,7 +72,8 @@ class ResponsesAdapter final : public DeltaAdapter {
       open(Item::kMessage, out);
       text_ += text->text;
       emit("response.output_text.delta",
-           part_fields({{"delta", text->text}, {"logprobs", Json::array()}}), out);
+           part_fields({{"delta", text->text}, {"logprobs", logprobs_since(num_shown_)}}), out);
+      num_shown_ = content_logprobs().size();
     } else if (const auto* const call = std::get_if<parsers::ToolCallBegin>(&delta)) {
       close(out);
       item_ = Item::kCall;
@@ -131,11 +133,21 @@ class ResponsesAdapter final : public DeltaAdapter {
     return fields;
   }
 
-  [[nodiscard]] static Json text_part(const std::string& text) {
+  [[nodiscard]] static Json text_part(const std::string& text, Json logprobs) {
     return {{"type", "output_text"},
             {"text", text},
             {"annotations", Json::array()},
-            {"logprobs", Json::array()}};
+            {"logprobs", std::move(logprobs)}};
+  }
+
+  // Of the content's tokens from `index` on; empty where none were asked for.
+  [[nodiscard]] Json logprobs_since(size_t index) const {
+    std::string list = "[";
+    for (size_t i = index; i < content_logprobs().size(); ++i) {
+      if (i > index) list += ',';
+      append_token_logprob(content_logprobs(), i, *options().codec, list);
+    }
+    return Json::parse(list + "]");
   }
 
   [[nodiscard]] Json message_item(const char* status, Json content) const {
@@ -170,7 +182,8 @@ class ResponsesAdapter final : public DeltaAdapter {
                               : reasoning_item("in_progress", Json::array())}},
          out);
     if (is_message) {
-      emit("response.content_part.added", part_fields({{"part", text_part("")}}), out);
+      emit("response.content_part.added", part_fields({{"part", text_part("", Json::array())}}),
+           out);
     }
   }
 
@@ -180,10 +193,13 @@ class ResponsesAdapter final : public DeltaAdapter {
     const char* status = complete ? "completed" : "incomplete";
     Json done;
     if (item_ == Item::kMessage) {
-      emit("response.output_text.done", part_fields({{"text", text_}, {"logprobs", Json::array()}}),
+      const Json logprobs = logprobs_since(num_logprobs_before_);
+      emit("response.output_text.done", part_fields({{"text", text_}, {"logprobs", logprobs}}),
            out);
-      emit("response.content_part.done", part_fields({{"part", text_part(text_)}}), out);
-      done = message_item(status, Json::array({text_part(text_)}));
+      const Json part = text_part(text_, logprobs);
+      emit("response.content_part.done", part_fields({{"part", part}}), out);
+      done = message_item(status, Json::array({part}));
+      num_logprobs_before_ = content_logprobs().size();
     } else if (item_ == Item::kReasoning) {
       emit("response.reasoning_text.done", part_fields({{"text", text_}}), out);
       done = reasoning_item(status, Json::array({{{"type", "reasoning_text"}, {"text", text_}}}));
@@ -208,7 +224,8 @@ class ResponsesAdapter final : public DeltaAdapter {
           status, Json::array({{{"type", "reasoning_text"}, {"text", all.reasoning}}})));
     }
     if (!all.content.empty()) {
-      output_.push_back(message_item(status, Json::array({text_part(all.content)})));
+      output_.push_back(
+          message_item(status, Json::array({text_part(all.content, logprobs_since(0))})));
     }
     for (const parsers::ToolCall& call : all.calls) {
       call_ = call;
@@ -261,9 +278,11 @@ class ResponsesAdapter final : public DeltaAdapter {
   }
 
   ResponsesAnswer answer_of_;
-  Json output_ = Json::array();  // items that are complete
-  Item item_ = Item::kNone;      // the open one
-  std::string text_;             // of the open item
+  Json output_ = Json::array();     // items that are complete
+  Item item_ = Item::kNone;         // the open one
+  std::string text_;                // of the open item
+  size_t num_shown_ = 0;            // of content_logprobs(), in events
+  size_t num_logprobs_before_ = 0;  // of content_logprobs(), those of complete items
   parsers::ToolCall call_;
   std::string written_;  // the whole response
   int64_t num_events_ = 0;
@@ -271,9 +290,9 @@ class ResponsesAdapter final : public DeltaAdapter {
 
 // ---- The request ----
 
-// Text of a string, or of parts that are text.
+// Text of a string, or of parts that are text. `shows_types`: other parts become "[TYPE]".
 std::optional<ApiError> read_parts_of_item(const Json& content, const std::string& param,
-                                           std::string& text) {
+                                           std::string& text, bool shows_types = false) {
   if (content.is_string()) {
     text = content.get<std::string>();
     return std::nullopt;
@@ -285,6 +304,10 @@ std::optional<ApiError> read_parts_of_item(const Json& content, const std::strin
     FieldReader part(content[i], name + ".");
     const std::string type = part.string("type").value_or("");
     if (part.error()) return part.error();
+    if (shows_types && !part.find("text")) {
+      text += fmt::format("[{}]", printable(type, 40));
+      continue;
+    }
     if (type == "input_image" || type == "input_file" || type == "input_audio") {
       return ApiError{.code = "unsupported_parameter",
                       .message = fmt::format("`{}` is a part of type {}; this model takes text "
@@ -312,15 +335,44 @@ class ItemReader {
     if (item.error()) return item.error();
     if (type == "message") return read_message_item(item, param);
     if (type == "function_call") return read_call(item, param);
-    if (type == "function_call_output") return read_call_output(item, param);
     if (type == "reasoning") return read_reasoning(item, param);
+    if (type.ends_with(kOutputSuffix)) return read_call_output(item, param);
+    if (type.ends_with(kCallSuffix)) return read_foreign_call(value, type, item, param);
+    if (type.starts_with("mcp_") || type == "compaction") return std::nullopt;
     return invalid_value(param + ".type",
                          fmt::format("`{}.type` is \"{}\"; it must be message, function_call, "
-                                     "function_call_output or reasoning.",
+                                     "function_call_output, reasoning or one that OpenAI's tools "
+                                     "leave.",
                                      param, printable(type, 40)));
   }
 
  private:
+  static constexpr std::string_view kCallSuffix = "_call";
+  static constexpr std::string_view kOutputSuffix = "_call_output";
+
+  // A call of another tool than a function. Where the client ran it, it has an id to which an
+  // output belongs: it is a call like others, named as the tool. A call that OpenAI's servers ran
+  // themselves becomes text at the beginning of the assistant's next message.
+  std::optional<ApiError> read_foreign_call(const Json& value, const std::string& type,
+                                            FieldReader& item, const std::string& param) {
+    const auto id = item.string("call_id");
+    if (item.error()) return item.error();
+    Json shown = value;
+    for (const char* const name : {"type", "id", "call_id", "status", "result"}) shown.erase(name);
+    if (!id) {
+      notes_ += fmt::format("[{}: {}]\n", type, dump_json(shown));
+      return std::nullopt;
+    }
+    const Json name = shown.value("name", Json());
+    shown.erase("name");
+    const Json call = {
+        {"call_id", *id},
+        {"name", name.is_string() ? name : Json(type.substr(0, type.size() - kCallSuffix.size()))},
+        {"arguments", dump_json(shown)}};
+    FieldReader translated(call, param + ".");
+    return read_call(translated, param);
+  }
+
   std::optional<ApiError> read_message_item(FieldReader& item, const std::string& param) {
     const auto role = item.string("role");
     const Json* content = item.find("content");
@@ -329,6 +381,7 @@ class ItemReader {
     if (content == nullptr) return missing_parameter(param + ".content");
     std::string text;
     if (auto error = read_parts_of_item(*content, param + ".content", text)) return error;
+    if (*role == "assistant") text.insert(0, std::exchange(notes_, {}));
     Json message = {{"role", *role}, {"content", std::move(text)}};
     if (*role == "assistant" && !reasoning_.empty()) {
       message["reasoning_content"] = std::exchange(reasoning_, {});
@@ -346,7 +399,7 @@ class ItemReader {
     if (!name) return missing_parameter(param + ".name");
     // Calls of one turn are one message.
     if (messages_.empty() || messages_.back()["role"] != "assistant") {
-      Json message = {{"role", "assistant"}, {"content", ""}};
+      Json message = {{"role", "assistant"}, {"content", std::exchange(notes_, {})}};
       if (!reasoning_.empty()) message["reasoning_content"] = std::exchange(reasoning_, {});
       messages_.push_back(std::move(message));
     }
@@ -364,7 +417,14 @@ class ItemReader {
     if (!id) return missing_parameter(param + ".call_id");
     if (output == nullptr) return missing_parameter(param + ".output");
     std::string text;
-    if (auto error = read_parts_of_item(*output, param + ".output", text)) return error;
+    if (output->is_object()) {
+      const Json type = output->value("type", Json("output"));
+      text =
+          fmt::format("[{}]", type.is_string() ? printable(type.get<std::string>(), 40) : "output");
+    } else if (auto error = read_parts_of_item(*output, param + ".output", text,
+                                               /*shows_types=*/true)) {
+      return error;
+    }
     messages_.push_back({{"role", "tool"}, {"tool_call_id", *id}, {"content", std::move(text)}});
     return std::nullopt;
   }
@@ -376,7 +436,8 @@ class ItemReader {
   }
 
   Json& messages_;
-  std::string reasoning_;  // of the assistant's next message
+  std::string reasoning_;  // of the assistant's next message, as these
+  std::string notes_;
 };
 
 std::optional<ApiError> read_input(FieldReader& fields, Json& messages) {
@@ -418,6 +479,10 @@ std::optional<ApiError> read_function_choice(FieldReader& fields, Json& chat) {
   if (!value->is_object()) return invalid_type("tool_choice", "a string or an object");
   FieldReader choice(*value, "tool_choice.");
   const auto name = choice.string("name");
+  if (choice.string("type") == "allowed_tools") {
+    chat["tool_choice"] = *value;
+    return std::nullopt;
+  }
   if (choice.string("type").value_or("") != "function" || !name) {
     return invalid_value("tool_choice",
                          "`tool_choice` must be none, auto, required or {\"type\": \"function\", "
@@ -448,6 +513,27 @@ std::optional<ApiError> read_text_format(FieldReader& fields, Json& chat) {
   return std::nullopt;
 }
 
+// Logprobs are on with a count of alternatives, or where `include` names them.
+void read_asked_logprobs(FieldReader& fields, Json& chat) {
+  const auto num_top = fields.integer("top_logprobs", 0);
+  const auto included = fields.strings("include");
+  const bool is_included =
+      included && std::ranges::find(*included, "message.output_text.logprobs") != included->end();
+  if (is_included || num_top.value_or(0) > 0) chat["logprobs"] = true;
+  if (chat.value("logprobs", Json()) != true) chat.erase("top_logprobs");
+}
+
+// A response with logprobs is a tree of values in memory, unlike the answer of a chat.
+std::optional<ApiError> check_num_logprobs(const Request& request) {
+  if (!request.return_logprobs) return std::nullopt;
+  const int64_t each = 1 + request.top_logprobs;
+  if (request.stop.max_new_tokens <= kMaxResponseLogprobs / each) return std::nullopt;
+  return invalid_value("max_output_tokens",
+                       fmt::format("With `top_logprobs` {} an answer may have {} tokens; set "
+                                   "`max_output_tokens` to no more than that.",
+                                   request.top_logprobs, kMaxResponseLogprobs / each));
+}
+
 // 0.7f as 0.7, not as the nearest double's 0.699999988.
 double shown(float number) { return std::strtod(fmt::format("{}", number).c_str(), nullptr); }
 
@@ -469,6 +555,7 @@ Json repeated_fields(const Json& body, const ModelInfo& model) {
                    {"text", field("text", {{"format", {{"type", "text"}}}})},
                    {"tool_choice", field("tool_choice", "auto")},
                    {"tools", field("tools", Json::array())},
+                   {"top_logprobs", field("top_logprobs", 0)},
                    {"top_p", field("top_p", shown(model.default_sampling.top_p))},
                    {"truncation", field("truncation", "disabled")}};
   if (Json user = field("user", nullptr); !user.is_null()) repeated["user"] = std::move(user);
@@ -555,11 +642,12 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   if (fields.error()) return *fields.error();
 
   Json chat = object;
-  for (const char* name : {"input", "instructions", "max_output_tokens", "tools", "tool_choice",
-                           "text", "reasoning", "previous_response_id", "store", "include",
-                           "truncation", "metadata", "top_logprobs", "background"}) {
+  for (const char* name :
+       {"input", "instructions", "max_output_tokens", "tools", "tool_choice", "text", "reasoning",
+        "previous_response_id", "store", "include", "truncation", "metadata", "background"}) {
     chat.erase(name);
   }
+  read_asked_logprobs(fields, chat);
   Json messages = Json::array();
   if (instructions && !instructions->empty()) {
     messages.push_back({{"role", "system"}, {"content", *instructions}});
@@ -597,8 +685,10 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
     }
     return make_responses_adapter(std::move(options), std::move(answer));
   });
-  if (auto* const call = std::get_if<PreparedCall>(&result))
+  if (auto* const call = std::get_if<PreparedCall>(&result)) {
+    if (auto error = check_num_logprobs(call->requests.front())) return *error;
     call->background = std::move(background);
+  }
   return result;
 }
 

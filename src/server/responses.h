@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -34,6 +35,10 @@ std::unique_ptr<ApiAdapter> make_responses_adapter(ChatAnswerOptions options,
 
 // The largest JSON of what a response repeats of its request.
 inline constexpr size_t kMaxRepeatedBytes = size_t{4} << 20;
+
+// Tokens of a response that shows logprobs, and their alternatives, together: some 600 MiB while it
+// is written.
+inline constexpr int64_t kMaxResponseLogprobs = int64_t{1} << 21;
 
 // The JSON of a response in another state: `status` and `error` take the place of those in `body`.
 // Cost: a copy of the text; none of it is parsed.

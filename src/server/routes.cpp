@@ -47,7 +47,7 @@ constexpr std::array kRoutes = {
     Route{"/api/show", Endpoint::kOllamaShow, "POST", Access::kUser, true, kSmallBody},
     Route{"/api/tags", Endpoint::kOllamaModels, "GET, HEAD", Access::kUser, true},
     Route{"/api/ps", Endpoint::kOllamaRunning, "GET, HEAD", Access::kUser, true},
-    Route{"/api/version", Endpoint::kVersion, "GET, HEAD"},
+    Route{"/api/version", Endpoint::kOllamaVersion, "GET, HEAD"},
     Route{"/version", Endpoint::kVersion, "GET, HEAD"},
     Route{"/invocations", Endpoint::kInvocations, "POST", Access::kUser, true, kAnyBody},
     Route{"/vertex_generate", Endpoint::kVertex, "POST", Access::kUser, true, kAnyBody},
@@ -118,7 +118,8 @@ constexpr std::array<std::string_view, 33> kNotServed = {
     "/v1/fine_tuning/jobs",
 };
 constexpr Route kNotServedRoute{"not served", Endpoint::kNotServed, "GET, HEAD, POST, PUT, DELETE"};
-constexpr Route kOneResponseRoute{kResponsePrefix, Endpoint::kOneResponse, "GET, HEAD, POST"};
+constexpr Route kOneResponseRoute{kResponsePrefix, Endpoint::kOneResponse,
+                                  "GET, HEAD, POST, DELETE"};
 constexpr Route kOneFileRoute{kFilePrefix, Endpoint::kOneFile, "GET, HEAD, DELETE", Access::kUser,
                               true};
 constexpr Route kOneBatchRoute{kBatchPrefix, Endpoint::kOneBatch, "GET, HEAD, POST", Access::kUser,

@@ -43,6 +43,7 @@ enum class Endpoint {
   kOllamaModels,
   kOllamaRunning,
   kOllamaShow,
+  kOllamaVersion,
   kVersion,
   kInvocations,
   kVertex,

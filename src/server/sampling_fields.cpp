@@ -62,14 +62,17 @@ void read_logit_bias(FieldReader& fields, int64_t vocab_size, SamplingParams& sa
   }
 }
 
+ApiError too_many_stops(std::string_view field, size_t count, size_t most) {
+  return invalid_value(field,
+                       fmt::format("`stop` has {} texts; at most {} are allowed.", count, most));
+}
+
 void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_size,
                bool may_draw_nothing, SamplingFields& result) {
   StopConditions& stop = result.stop;
   if (auto texts = fields.strings("stop")) {
-    if (texts->size() > kMaxStopTexts) {
-      fields.fail(invalid_value(fields.name_of("stop"),
-                                fmt::format("`stop` has {} texts; at most {} are allowed.",
-                                            texts->size(), kMaxStopTexts)));
+    if (texts->size() > request::kMaxStopTexts) {
+      fields.fail(too_many_stops(fields.name_of("stop"), texts->size(), request::kMaxStopTexts));
     }
     if (std::find(texts->begin(), texts->end(), "") != texts->end()) {
       fields.fail(invalid_value(fields.name_of("stop"), "`stop` may not hold an empty string."));
@@ -85,10 +88,10 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
   }
   if (auto regexes = fields.strings("stop_regex")) {
     result.stop_regex_name = fields.name_of("stop_regex");
-    if (regexes->size() > kMaxStopTexts) {
+    if (regexes->size() > request::kMaxStopPatterns) {
       fields.fail(invalid_value(result.stop_regex_name,
                                 fmt::format("`stop_regex` has {} patterns; at most {} are allowed.",
-                                            regexes->size(), kMaxStopTexts)));
+                                            regexes->size(), request::kMaxStopPatterns)));
     }
     result.stop_regexes = std::move(*regexes);
   }
@@ -101,7 +104,8 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
     stop.token_ids = std::move(*ids);
   }
   stop.ignore_eos = fields.boolean("ignore_eos").value_or(false);
-  stop.keep_stop_text = fields.boolean("no_stop_trim").value_or(false);
+  const bool keeps_stop = fields.boolean("include_stop_str_in_output").value_or(false);  // vLLM
+  stop.keep_stop_text = fields.boolean("no_stop_trim").value_or(false) || keeps_stop;
   const bool native = spelling == SamplingSpelling::kNative;
   const std::string min_name = native ? "min_new_tokens" : "min_tokens";
   stop.min_new_tokens = fields.integer(min_name, 0).value_or(0);
@@ -122,8 +126,11 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
 }
 
 void refuse_unserved(FieldReader& fields) {
-  const char* const name = "custom_logit_processor";
-  if (fields.find(name) != nullptr) fields.fail(unsupported_parameter(fields.name_of(name)));
+  for (const char* const name : {"custom_logit_processor", "allowed_token_ids", "bad_words"}) {
+    const Json* const value = fields.find(name);
+    if (value == nullptr || (value->is_array() && value->empty())) continue;
+    fields.fail(unsupported_parameter(fields.name_of(name)));
+  }
 }
 
 }  // namespace
@@ -145,6 +152,24 @@ SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelli
   result.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
   fields.boolean("spaces_between_special_tokens");  // of slow tokenizers only: checked, no effect
   return result;
+}
+
+std::optional<ApiError> check_limits(std::span<const Request> requests,
+                                     const AnswerOptions& answers, const LimitedFields& fields) {
+  for (const Request& request : requests) {
+    if (std::ssize(request.stop.texts) > answers.max_stop) {
+      return too_many_stops(fields.stop, request.stop.texts.size(),
+                            static_cast<size_t>(answers.max_stop));
+    }
+    const int32_t prompt_top = request.prompt_logprobs ? request.prompt_logprobs->top : 0;
+    const int32_t top = std::max(request.top_logprobs, prompt_top);
+    if (top > answers.max_logprobs) {
+      return invalid_value(fields.logprobs,
+                           fmt::format("`{}` is {}; this server shows at most {}.", fields.logprobs,
+                                       top, answers.max_logprobs));
+    }
+  }
+  return std::nullopt;
 }
 
 Result<SamplingParams> read_sampling_defaults(std::string_view json, SamplingParams otherwise) {

@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include <heddle/engine.h>
 #include <heddle/request.h>
 
+#include "server/answer_options.h"
 #include "server/field_reader.h"
 
 namespace heddle::server {
@@ -34,18 +36,27 @@ struct SamplingFields {
 };
 
 inline constexpr int64_t kMaxChoices = 128;
-inline constexpr size_t kMaxStopTexts = 16;  // and patterns
-inline constexpr int64_t kMaxTopLogprobs = 20;
+inline constexpr int64_t kMaxTopLogprobs = 20;  // AnswerOptions may allow fewer
 
 // Absent fields take the model's defaults. Errors stay in `fields`; what this release does not
-// serve (custom processors) is one. Forms of answers are answer_form.h's. With
-// `may_draw_nothing` the limit of OpenAI's spelling may be 0, too.
+// serve (custom processors, lists of words and ids) is one. Forms of answers are answer_form.h's.
+// With `may_draw_nothing` the limit of OpenAI's spelling may be 0, too.
 SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelling,
                                     const ModelInfo& model, bool may_draw_nothing = false);
 
 // `otherwise` with what a JSON object says: temperature, top_p, top_k, min_p and the penalties.
 // Error: kInvalidArgument, with the field that is wrong.
 Result<SamplingParams> read_sampling_defaults(std::string_view json, SamplingParams otherwise);
+
+// The fields of a route that AnswerOptions limits further, as check_limits() names them.
+struct LimitedFields {
+  std::string_view stop = "stop";
+  std::string_view logprobs = "top_logprobs";
+};
+
+// Whether the requests of a call ask for more stop texts or alternatives than the server allows.
+std::optional<ApiError> check_limits(std::span<const Request> requests,
+                                     const AnswerOptions& answers, const LimitedFields& fields);
 
 // Settles how many tokens may come after a prompt: what was asked, else `default_tokens` or, when
 // that is absent, the rest of the context. Error: context_length_exceeded.

@@ -53,8 +53,8 @@ class Server {
   // as they are.
   [[nodiscard]] virtual Status reload_keys() = 0;
 
-  // Says 503 to probes of readiness for `seconds`, and serves on: the time in which whoever sends
-  // requests here looks for another server. Before shutdown().
+  // Says 503 to probes of readiness for `seconds`, and serves on, so that load
+  // balancers move to another server meanwhile. Before shutdown().
   virtual void announce_shutdown(double seconds) = 0;
 
   // Drains: refuses new requests with 503 `shutting_down`, lets the others finish within the time

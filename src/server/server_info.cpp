@@ -28,6 +28,7 @@ Json internal_state(const MemoryPlan& plan, const EngineStats& stats) {
             {"states", gigabytes(states_bytes)},
             {"kvcache_and_states", gigabytes(pools_bytes)},  // which may share their memory
             {"activations", gigabytes(plan.activation_bytes)},
+            {"device", gigabytes(plan.device_bytes)},  // by the driver's count
             {"token_capacity", plan.kv_tokens}}},
           {"effective_max_running_requests_per_dp", plan.max_running_requests},
           {"num_running_reqs", stats.num_running},

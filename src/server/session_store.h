@@ -7,9 +7,8 @@
 //
 // Threading: thread-safe.
 // Bounds:    kMaxSessions, and kMaxSessionBytes of tokens in one, of which more are refused;
-// kMaxBytes
-//            in all, beyond which the sessions that were unused for longest are closed; each
-//            session's own time limit.
+//            kMaxBytes in all, beyond which the sessions that were unused for longest are closed;
+//            each session's own time limit.
 // Cost:      a copy of the tokens, and O(kMaxSessions) to look for sessions out of time.
 #pragma once
 
@@ -57,7 +56,7 @@ class SessionStore : public std::enable_shared_from_this<SessionStore> {
   // seconds since 1970, here and below.
   std::optional<ApiError> open(SessionOptions options, int64_t now) HEDDLE_EXCLUDES(mutex_);
 
-  // False when `holder` has no such session. What is being answered goes on, but is not kept.
+  // False when `holder` has no such session. A turn being answered goes on, but is not kept.
   bool close(const std::string& id, const std::string& holder) HEDDLE_EXCLUDES(mutex_);
 
   // Puts before `prompt` what the turn goes on from. Where that is something, the prompt's first

@@ -30,9 +30,9 @@ namespace ssl = boost::asio::ssl;
 using boost::system::error_code;
 
 constexpr auto kAwaitTls = asio::as_tuple(asio::use_awaitable);
-constexpr size_t kRecordBytes = 16 << 10;      // the largest record of TLS
-constexpr double kGoodbyeSeconds = 2;          // for the client to read the end and to say its own
-constexpr size_t kMaxGoodbyeBytes = 64 << 20;  // of an upload that nobody reads any more
+constexpr size_t kRecordBytes = 16 << 10;     // the largest record of TLS
+constexpr double kCloseSeconds = 2;           // for the client to read the rest and close its side
+constexpr size_t kMaxUnreadBytes = 64 << 20;  // of an upload whose request is already answered
 
 // One client. Kept alive by its coroutines.
 class TlsSession : public std::enable_shared_from_this<TlsSession> {
@@ -54,7 +54,7 @@ class TlsSession : public std::enable_shared_from_this<TlsSession> {
       asio::co_spawn(plain_.get_executor(), read_client(),
                      [self](const std::exception_ptr&) { self->end_input(); });
       co_await write_client();
-      co_await say_goodbye();
+      co_await shut_down_tls();
     }
     close();
     on_end_();
@@ -107,14 +107,14 @@ class TlsSession : public std::enable_shared_from_this<TlsSession> {
 
   // Closing with bytes of the client unread would reset the connection, and could destroy the last
   // answer before the client has read it.
-  asio::awaitable<void> say_goodbye() {
-    limit(kGoodbyeSeconds);
+  asio::awaitable<void> shut_down_tls() {
+    limit(kCloseSeconds);
     const auto [unclean] = co_await tls_.async_shutdown(kAwaitTls);
     static_cast<void>(unclean);
     error_code error;
     tls_.next_layer().shutdown(asio::socket_base::shutdown_send, error);
     std::array<char, kRecordBytes> bytes;
-    for (size_t total = 0; !error && total < kMaxGoodbyeBytes;) {
+    for (size_t total = 0; !error && total < kMaxUnreadBytes;) {
       const auto [failure, count] =
           co_await tls_.next_layer().async_read_some(asio::buffer(bytes), kAwaitTls);
       error = failure;

@@ -9,8 +9,7 @@
 //
 // Threading: confined to the I/O thread.
 // Cost:      beside the cipher's, a copy of every byte; of every connection three files, two
-// buffers
-//            of 16 KiB and what OpenSSL takes, about 50 KiB.
+//            buffers of 16 KiB and OpenSSL's own, about 50 KiB.
 // Private to http_server.cpp.
 #pragma once
 

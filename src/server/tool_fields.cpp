@@ -2,6 +2,8 @@
 #include "server/tool_fields.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -15,8 +17,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kChoices =
-    "`tool_choice` must be none, auto, required or {\"type\": \"function\", \"function\": "
-    "{\"name\": ...}}.";
+    "`tool_choice` must be none, auto, required, {\"type\": \"function\", \"function\": "
+    "{\"name\": ...}} or {\"type\": \"allowed_tools\", \"allowed_tools\": {\"mode\": ..., "
+    "\"tools\": [...]}}.";
 
 // The name in {"type": "function", "function": {"name": ..}}, empty for anything else.
 std::string chosen_name(const Json& choice) {
@@ -24,6 +27,29 @@ std::string chosen_name(const Json& choice) {
   if (function == choice.end() || !function->is_object()) return {};
   const auto name = function->find("name");
   return name != function->end() && name->is_string() ? name->get<std::string>() : std::string();
+}
+
+// {"type": "allowed_tools", "allowed_tools": {"mode": .., "tools": [..]}}, of Responses without the
+// inner object: `tools` keeps those that are named, and the mode is the choice.
+Json allow_tools(const Json& choice, Json& tools) {
+  const auto inner = choice.find("allowed_tools");
+  const Json& allowed = inner != choice.end() && inner->is_object() ? *inner : choice;
+  std::set<std::string> names;
+  if (const auto listed = allowed.find("tools"); listed != allowed.end() && listed->is_array()) {
+    for (const Json& tool : *listed) {
+      if (!tool.is_object()) continue;
+      const Json name = tool.value("name", Json(chosen_name(tool)));
+      if (name.is_string()) names.insert(name.get<std::string>());
+    }
+  }
+  Json kept = Json::array();
+  for (Json& tool : tools) {
+    if (names.contains(tool["function"]["name"].get_ref<const std::string&>())) {
+      kept.push_back(std::move(tool));
+    }
+  }
+  tools = std::move(kept);
+  return allowed.value("mode", Json("auto"));
 }
 
 ToolChoice read_choice(const Json& choice, FieldReader& fields) {
@@ -49,7 +75,19 @@ ToolFields read_tool_fields(FieldReader& fields) {
   }
   result.parallel_calls = fields.boolean("parallel_tool_calls").value_or(true);
   const Json* const choice = fields.find("tool_choice");
-  if (choice != nullptr) result.choice = read_choice(*choice, fields);
+  if (choice != nullptr && choice->is_object() &&
+      choice->value("type", Json()) == "allowed_tools") {
+    Json allowed = result.tools == nullptr ? Json::array() : *result.tools;
+    const Json mode = allow_tools(*choice, allowed);
+    if (allowed.empty()) {
+      fields.fail(invalid_value("tool_choice", "`tool_choice` allows none of the `tools`."));
+      return result;
+    }
+    result.tools = std::make_shared<const Json>(std::move(allowed));
+    result.choice = read_choice(mode, fields);
+  } else if (choice != nullptr) {
+    result.choice = read_choice(*choice, fields);
+  }
   if (!result.choice.forces_call()) return result;
   if (result.tools == nullptr) {
     fields.fail(

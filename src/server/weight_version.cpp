@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/weight_version.h"
 
+#include <array>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+#include <openssl/sha.h>
 
 #include "server/field_reader.h"
 #include "server/json_text.h"
@@ -45,6 +48,17 @@ void WeightVersion::update(int64_t num_updates, std::optional<std::string> name,
   names_[num_updates] = name ? *std::move(name) : names_.rbegin()->second;
   if (names_.size() > kMaxNames) names_.erase(names_.begin());
   origin_ = std::move(origin);
+}
+
+std::string weights_digest(const WeightVersion& weights, const ModelInfo& model,
+                           std::string_view model_path, std::string_view server_version) {
+  const auto origin = weights.origin();
+  const std::string identity = fmt::format(
+      "{}\n{}\n{}\n{}\n{}\n{}\n{}", server_version, model.name, model.architecture, model.dtype,
+      model.num_parameters, origin ? origin->model_path : model_path, weights.get().num_updates);
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(identity.data()), identity.size(), digest.data());
+  return fmt::format("{:02x}", fmt::join(digest, ""));
 }
 
 std::optional<ApiError> check_weight_version(std::string_view field, std::string_view name) {

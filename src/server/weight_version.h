@@ -13,6 +13,7 @@
 #include <string_view>
 #include <variant>
 
+#include <heddle/engine.h>
 #include <heddle/options.h>
 
 #include "core/mutex.h"
@@ -59,6 +60,12 @@ class WeightVersion {
   std::map<int64_t, std::string> names_ HEDDLE_GUARDED_BY(mutex_);  // by number of updates
   std::optional<Origin> origin_ HEDDLE_GUARDED_BY(mutex_);
 };
+
+// 64 hexadecimal digits that name the weights: the same as long as the server, the model, its
+// format and the folder it came from are. The bytes of the weights are not read for it.
+[[nodiscard]] std::string weights_digest(const WeightVersion& weights, const ModelInfo& model,
+                                         std::string_view model_path,
+                                         std::string_view server_version);
 
 // The error for a name that cannot be one, in this field; none: it can.
 std::optional<ApiError> check_weight_version(std::string_view field, std::string_view name);

@@ -151,7 +151,7 @@ TEST_F(AnswerOptionsTest, GenerateReasonsBeforeAFormIfAskedTo) {
   EXPECT_EQ(forced_after(request, "<think>ab</think>y"), "es");
 }
 
-TEST_F(AnswerOptionsTest, WhatHasNoClosingTagHasNoBudget) {
+TEST_F(AnswerOptionsTest, FormatsWithoutAClosingTagHaveNoBudget) {
   options.reasoning_format = parsers::ReasoningFormat::kHarmony;
   start();
   const Reply refused = post("/v1/chat/completions", chat_body({{"max_thinking_tokens", 3}}));

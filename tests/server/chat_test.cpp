@@ -10,7 +10,7 @@ using ::testing::HasSubstr;
 
 class ChatTest : public ServerTest {
  protected:
-  // NOLINTNEXTLINE(modernize-use-nodiscard): some calls are made for what the engine is told
+  // NOLINTNEXTLINE(modernize-use-nodiscard): some calls are made for their effect on the engine
   Reply chat(const Json& extra) const { return post("/v1/chat/completions", chat_body(extra)); }
 
   [[nodiscard]] std::string last_prompt() const {
@@ -43,6 +43,15 @@ data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"
 data: [DONE]
 
 )");
+}
+
+TEST_F(ChatTest, TheFingerprintStaysAsLongAsTheWeights) {
+  start();
+  const Json first = chat(Json::object()).json()["system_fingerprint"];
+  EXPECT_THAT(first.get<std::string>(), ::testing::MatchesRegex("fp_[0-9a-f]{10}"));
+  EXPECT_EQ(chat({{"seed", 7}}).json()["system_fingerprint"], first);
+  post("/update_weights_from_disk", {{"model_path", "other"}});
+  EXPECT_NE(chat(Json::object()).json()["system_fingerprint"], first);
 }
 
 TEST_F(ChatTest, WithoutUsageTheKeyIsAbsent) {
@@ -177,7 +186,7 @@ TEST_F(ChatTest, FieldsReachTheEngine) {
   EXPECT_FALSE(request.skip_special_tokens);
 }
 
-TEST_F(ChatTest, WhatIsNotSaidComesFromTheModel) {
+TEST_F(ChatTest, OmittedFieldsTakeTheModelsDefaults) {
   engine->mutable_model_info().default_sampling.temperature = 0.7f;
   engine->mutable_model_info().default_sampling.top_k = 20;
   start();
@@ -233,7 +242,7 @@ TEST_F(ChatTest, AnUnfinishedAnswerCanBeContinued) {
   EXPECT_EQ(last_prompt(), "user: Count|assistant: One, t|assistant: ");
 }
 
-TEST_F(ChatTest, WhatCannotBeContinuedIsToldWhy) {
+TEST_F(ChatTest, SaysWhyAMessageCannotBeContinued) {
   start();
   const auto message = [this](const Json& messages) {
     return error_of(chat({{"messages", messages}, {"continue_final_message", true}}))["message"]

@@ -136,7 +136,7 @@ TEST_F(ChatToolsTest, AModelWithoutAFormatAnswersInText) {
   EXPECT_EQ(answer({{"tools", file_tool()}})["choices"][0]["message"]["content"], text);
 }
 
-TEST_F(ChatToolsTest, ReasoningIsToldApart) {
+TEST_F(ChatToolsTest, ReasoningIsSentApart) {
   options.reasoning_format = parsers::ReasoningFormat::kThink;
   say({"<think>", "\nHm", "m", "</think>\n\n", "So."});
   start();
@@ -249,6 +249,26 @@ TEST_F(ChatToolsTest, TemplatesThatJoinArgumentsToTextGetText) {
   EXPECT_EQ(chat({{"messages", messages}}).status, 200);
   EXPECT_THAT(FakeCodec().decode(engine->submitted().back().prompt, false),
               HasSubstr(R"("arguments":"{\"x\":1}"},"type":"function")"));
+}
+
+TEST_F(ChatToolsTest, ToolsMayBeAllowedByTheChoice) {
+  start();
+  Json tools = file_tool();
+  tools.push_back({{"type", "function"}, {"function", {{"name", "fly"}}}});
+  const auto allow = [](const char* mode, const char* name) {
+    const Json tool = {{"type", "function"}, {"function", {{"name", name}}}};
+    return Json{{"type", "allowed_tools"},
+                {"allowed_tools", {{"mode", mode}, {"tools", Json::array({tool})}}}};
+  };
+  EXPECT_EQ(chat({{"tools", tools}, {"tool_choice", allow("auto", "fly")}}).status, 200);
+  const std::string prompt = FakeCodec().decode(engine->submitted().back().prompt, false);
+  EXPECT_THAT(prompt, HasSubstr("fly"));
+  EXPECT_THAT(prompt, ::testing::Not(HasSubstr("write_file")));
+  const Reply unknown = chat({{"tools", tools}, {"tool_choice", allow("auto", "swim")}});
+  EXPECT_EQ(unknown.status, 400);
+  EXPECT_EQ(error_of(unknown)["param"], "tool_choice");
+  const Reply forced = chat({{"tools", tools}, {"tool_choice", allow("required", "fly")}});
+  EXPECT_EQ(error_of(forced)["code"], "unsupported_parameter") << "as any forced call here";
 }
 
 TEST_F(ChatToolsTest, AForcedCallIsRefusedWithTheRemedy) {

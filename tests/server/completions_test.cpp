@@ -144,7 +144,7 @@ TEST_F(CompletionsTest, TheBestOfMoreAnswersAreShown) {
   std::vector<std::string> texts;
   for (const Json& choice : body["choices"]) {
     EXPECT_EQ(choice["index"], texts.size());
-    EXPECT_TRUE(choice["logprobs"].is_null()) << "nobody asked for them";
+    EXPECT_TRUE(choice["logprobs"].is_null()) << "they were not requested";
     texts.push_back(choice["text"]);
   }
   EXPECT_THAT(texts, ::testing::ElementsAre("answer 1.", "answer 3.", "answer 2.", "answer 1.",
@@ -166,6 +166,37 @@ TEST_F(CompletionsTest, AStreamEndsWithUsageAndDone) {
   EXPECT_EQ(events[4], "[DONE]");
 }
 
+TEST_F(CompletionsTest, AServerMayAllowFewerLogprobsAndOtherStopTexts) {
+  options.answers.max_logprobs = 2;
+  options.answers.max_stop = 20;
+  start();
+  const auto status_of = [this](const char* path, Json body, const Json& more, const char* param) {
+    body.update(more);
+    const Reply reply = post(path, body);
+    if (reply.status == 400) {
+      EXPECT_EQ(error_of(reply)["param"], param) << reply.body;
+    }
+    return reply.status;
+  };
+  const Json prompt = {{"prompt", "a"}};
+  EXPECT_EQ(status_of("/v1/completions", prompt, {{"logprobs", 2}}, ""), 200);
+  EXPECT_EQ(status_of("/v1/completions", prompt, {{"logprobs", 3}}, "logprobs"), 400);
+  EXPECT_EQ(status_of("/v1/chat/completions", chat_body(),
+                      {{"logprobs", true}, {"top_logprobs", 3}}, "top_logprobs"),
+            400);
+  EXPECT_EQ(status_of("/generate", {{"text", "a"}},
+                      {{"return_logprob", true}, {"top_logprobs_num", 3}}, "top_logprobs_num"),
+            400);
+  const auto stops = [](size_t count) {
+    return Json{{"stop", std::vector<std::string>(count, "x")}};
+  };
+  EXPECT_EQ(status_of("/v1/completions", prompt, stops(20), ""), 200);
+  EXPECT_EQ(status_of("/v1/completions", prompt, stops(21), "stop"), 400);
+  EXPECT_EQ(status_of("/generate", {{"text", "a"}}, {{"sampling_params", stops(21)}},
+                      "sampling_params.stop"),
+            400);
+}
+
 TEST_F(CompletionsTest, WrongFieldsAreRefusedByName) {
   start();
   const std::pair<Json, const char*> refusals[] = {
@@ -176,6 +207,8 @@ TEST_F(CompletionsTest, WrongFieldsAreRefusedByName) {
       {{{"prompt", {"a", 5}}}, "prompt"},
       {{{"prompt", {1, 200000}}}, "prompt"},
       {{{"prompt", "a"}, {"suffix", "b"}}, "suffix"},
+      {{{"prompt", "a"}, {"allowed_token_ids", {1}}}, "allowed_token_ids"},
+      {{{"prompt", "a"}, {"bad_words", {"x"}}}, "bad_words"},
       {{{"prompt", "a"}, {"n", 2}, {"best_of", 1}}, "best_of"},
       {{{"prompt", "a"}, {"best_of", 2}, {"stream", true}}, "best_of"},
       {{{"prompt", "a"}, {"logprobs", 21}}, "logprobs"},
@@ -202,6 +235,7 @@ TEST_F(GenerateTest, ATextIsAnswered) {
   EXPECT_EQ(body["meta_info"]["prompt_tokens"], 3);
   EXPECT_EQ(body["meta_info"]["completion_tokens"], 3);
   EXPECT_TRUE(body["meta_info"].contains("e2e_latency"));
+  EXPECT_EQ(body["meta_info"]["total_retractions"], 0);
   EXPECT_EQ(engine->submitted().at(0).stop.max_new_tokens, 8);
 }
 
@@ -248,7 +282,7 @@ TEST_F(GenerateTest, BatchesAndSeveralAnswersAreLists) {
   EXPECT_THAT(indices, ElementsAre(0, 1));
 }
 
-TEST_F(GenerateTest, WhatDraftsDidIsTold) {
+TEST_F(GenerateTest, ReportsDraftsInMetaInfo) {
   start();
   const auto meta_with = [this](const DraftReport& drafts) {
     engine->script = [drafts](const Request&) {
@@ -299,6 +333,7 @@ TEST_F(GenerateTest, WrongFieldsAreRefusedByName) {
       {R"({"text": "a", "sampling_params": {"json_schema": "{"}})", "sampling_params.json_schema"},
       {R"({"text": "a", "return_logprob": true, "logprob_start_len": 2})", "logprob_start_len"},
       {R"({"text": "a", "image_data": "x"})", "image_data"},
+      {R"({"text": "a", "sampling_params": {"bad_words": ["x"]}})", "sampling_params.bad_words"},
       {R"({"text": "a", "rid": "no good"})", "rid"},
       {R"({"text": ["a", "b"], "rid": ["x"]})", "rid"},
   };

@@ -88,7 +88,7 @@ TEST_F(ConnectionExchangeTest, AWriterThatWaitsIsCalledWhenTheClientLeaves) {
   exchange_.mark_gone();
   EXPECT_EQ(calls, "gone drained") << "once";
   exchange_.write("b");
-  EXPECT_FALSE(exchange_.has_piece()) << "nobody reads it";
+  EXPECT_FALSE(exchange_.has_piece()) << "the client has left";
 }
 
 TEST_F(ConnectionExchangeTest, AnErrorTakesThePlaceOfAStreamThatHasNotBegun) {

@@ -73,7 +73,7 @@ TEST_F(ControlTest, WithAKeyAnyOriginMaySteer) {
   }
 }
 
-TEST_F(ControlTest, OneTooManyIsToldThatTheEngineIsBusy) {
+TEST_F(ControlTest, RefusesControlCallsBeyondTheirBound) {
   start();
   engine->set_control_refusal(
       resource_exhausted("control_queue_full: 64 requests to clear the cache wait already"));

@@ -36,7 +36,7 @@ TEST_F(DashboardTest, BrowsersGetThePageAndOthersALine) {
   EXPECT_EQ(page.headers.at("vary"), "Accept");
   for (const char* headers : {"", "Accept: */*\r\n", "Accept: application/json\r\n"}) {
     const Reply line = get_as("/", headers);
-    EXPECT_EQ(line.body, "Heddle is running\n") << headers;
+    EXPECT_EQ(line.body, "Ollama is running") << headers;
     EXPECT_EQ(line.headers.at("vary"), "Accept");
   }
 }

@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include "core/sanitizers.h"
+#include "server/api_handler.h"
 #include "server/early_aborts.h"
-#include "server/return_memory.h"
 #include "server/server_fixture.h"
 #include "support/test_data.h"
 
@@ -182,7 +182,7 @@ TEST_F(FailureTest, AReaderThatStopsIsCutOffInTheEnd) {
 TEST_F(FailureTest, AFloodOfEventsDoesNotHoldUpTheProbes) {
   engine->script = endless("word ");
   engine->held = true;                     // until all are there
-  options.http.write_timeout_seconds = 1;  // nobody reads: bounds the events that wait
+  options.http.write_timeout_seconds = 1;  // no client reads: bounds the events that wait
   start();
   std::vector<std::unique_ptr<HttpClient>> readers;
   for (int i = 0; i < 32; ++i) {
@@ -210,6 +210,38 @@ TEST_F(FailureTest, AFullQueueIsRefusedInTheGoldenWords) {
             R"("type":"overloaded_error","param":null,"code":"queue_full"},"object":"error",)"
             R"("message":"The request queue is full (128 waiting). Retry later.",)"
             R"("type":"ServiceUnavailable","param":null,"code":503})");
+}
+
+TEST_F(FailureTest, RetryAfterIsTheTimeThatThePromptsInTheQueueTake) {
+  engine->set_refuse([](const Request&) { return resource_exhausted("full"); });
+  start();
+  const auto seconds_with = [this](int64_t waiting_tokens, double rate) {
+    engine->waiting_tokens = waiting_tokens;
+    engine->prefill_tokens_per_second = rate;
+    return post("/v1/chat/completions", chat_body()).headers.at("retry-after");
+  };
+  EXPECT_EQ(seconds_with(0, 1000), "1");
+  EXPECT_EQ(seconds_with(6500, 1000), "7");
+  EXPECT_EQ(seconds_with(1000000, 1000), "60");
+  EXPECT_EQ(seconds_with(1000, 0), "4") << "the rate is not known";
+}
+
+TEST_F(FailureTest, FailuresOfOursHaveTheirOwnCodes) {
+  Status failure;
+  engine->script = [&failure](const Request&) {
+    return answer_events({}, finish_of(FinishReason::kError, failure));
+  };
+  start();
+  const auto code_of = [&](const char* message) {
+    failure = internal_error(message);
+    const Reply reply = post("/v1/chat/completions", chat_body());
+    EXPECT_EQ(reply.status, 500);
+    EXPECT_THAT(reply.body, ::testing::Not(::testing::HasSubstr(message)));
+    return error_of(reply)["code"];
+  };
+  EXPECT_EQ(code_of("numerical error: a logit for position 3 is infinite"), "numerical_error");
+  EXPECT_EQ(code_of("a step threw: std::bad_alloc"), "out_of_memory");
+  EXPECT_EQ(code_of("secret"), "internal_error");
 }
 
 TEST_F(FailureTest, WhenOneChoiceIsRefusedTheOthersAreCancelled) {
@@ -314,7 +346,7 @@ TEST_F(FailureTest, ARequestIsAbortedByItsId) {
   EXPECT_EQ(other.read_reply().json()["meta_info"]["finish_reason"]["type"], "abort");
 }
 
-TEST_F(FailureTest, EveryIdThatAClientIsToldCanBeAborted) {
+TEST_F(FailureTest, EveryIdThatAClientGetsCanBeAborted) {
   engine->held = true;
   start();
   const auto finish_of_answer = [](const Json& answer) {

@@ -6,10 +6,8 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <list>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -17,6 +15,8 @@
 #include <vector>
 
 #include <heddle/engine.h>
+
+#include "core/mutex.h"
 
 namespace heddle::server {
 
@@ -72,7 +72,7 @@ class FakeEngine final : public Engine {
 
   ~FakeEngine() override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       stopping_ = true;
     }
     changed_.notify_all();
@@ -87,18 +87,18 @@ class FakeEngine final : public Engine {
 
   // Decides which requests are refused from now on; null: none.
   void set_refuse(std::function<Status(const Request&)> refuse) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     refuse_ = std::move(refuse);
   }
 
   // Why it has stopped, from now on.
   void set_health(Status health) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     health_ = std::move(health);
   }
 
   [[nodiscard]] Status health() const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return health_;
   }
 
@@ -112,7 +112,7 @@ class FakeEngine final : public Engine {
   }
 
   Status submit_all(std::vector<Request> requests, BatchCallback on_event) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (draining_) return unavailable("the engine is shutting down");
     for (const Request& request : requests) {
       if (refuse_) HEDDLE_RETURN_IF_ERROR(refuse_(request));
@@ -136,21 +136,21 @@ class FakeEngine final : public Engine {
   }
 
   void cancel(const std::string& request_id) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     cancelled_.insert(request_id);
     ++num_cancels_;
     changed_.notify_all();
   }
 
   int64_t drain(double timeout_seconds) override {
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
+    const auto idle = [this]() HEDDLE_REQUIRES(mutex_) { return live_.empty(); };
     draining_ = true;
-    changed_.wait_for(lock, std::chrono::duration<double>(timeout_seconds),
-                      [this] { return live_.empty(); });
+    (void)changed_.wait_for(mutex_, std::chrono::duration<double>(timeout_seconds), idle);
     const auto left = static_cast<int64_t>(live_.size());
     for (const Live& live : live_) cancelled_.insert(live.request.id);
     changed_.notify_all();
-    changed_.wait(lock, [this] { return live_.empty(); });
+    changed_.wait(mutex_, idle);
     return left;
   }
 
@@ -160,28 +160,28 @@ class FakeEngine final : public Engine {
 
   // Sets the answer of clear_cache(), pause() and resume() from now on; OK: they do their work.
   void set_control_refusal(Status status) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     control_refusal_ = std::move(status);
   }
 
   void clear_cache(double timeout_seconds, std::function<void(Status)> on_done) override {
     if (const Status refusal = control_refusal(); !refusal.ok()) return on_done(refusal);
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       clear_timeouts_.push_back(timeout_seconds);
     }
     on_done(num_live() == 0 ? ok_status() : timed_out("the cache is in use"));
   }
 
   [[nodiscard]] std::vector<double> clear_timeouts() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return clear_timeouts_;
   }
 
   void pause(PauseMode mode, std::function<void(Status)> on_done) override {
     if (const Status refusal = control_refusal(); !refusal.ok()) return on_done(refusal);
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       pauses_.push_back(mode);
       paused_ = true;
       if (mode == PauseMode::kAbort) {
@@ -194,14 +194,14 @@ class FakeEngine final : public Engine {
   void resume(std::function<void(Status)> on_done) override {
     if (const Status refusal = control_refusal(); !refusal.ok()) return on_done(refusal);
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       paused_ = false;
     }
     on_done(ok_status());
   }
 
   Status record_steps(int64_t max_steps, StepsCallback on_done) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (on_steps_) return invalid_argument("a recording of steps runs already");
     recorded_steps = max_steps;
     on_steps_ = std::move(on_done);
@@ -211,7 +211,7 @@ class FakeEngine final : public Engine {
   Status stop_recording() override {
     StepsCallback on_done;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       on_done.swap(on_steps_);
     }
     if (!on_done) return invalid_argument("no steps are being recorded");
@@ -231,21 +231,21 @@ class FakeEngine final : public Engine {
   std::atomic<double> step_delay{0};
 
   [[nodiscard]] std::vector<PauseMode> pauses() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return pauses_;
   }
 
   // The answer of update_weights() from now on, unless control calls are refused. After an OK one
   // events are of the new weights.
   void set_update_status(Status status) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     update_status_ = std::move(status);
   }
 
   void update_weights(WeightUpdate update,
                       std::function<void(Result<WeightsUpdated>)> on_done) override {
     if (const Status refusal = control_refusal(); !refusal.ok()) return on_done(refusal);
-    const std::lock_guard lock(mutex_);  // no event is made before the caller knows
+    const MutexLock lock(mutex_);  // no event is made before the caller knows
     updates_.push_back(std::move(update));
     if (!update_status_.ok()) return on_done(update_status_);
     on_done(WeightsUpdated{.num_paused_requests = paused_ ? static_cast<int64_t>(live_.size()) : 0,
@@ -253,13 +253,13 @@ class FakeEngine final : public Engine {
   }
 
   [[nodiscard]] std::vector<WeightUpdate> updates() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return updates_;
   }
 
   // The answer of inspect() from now on, unless control calls are refused.
   void set_inspection(Inspection inspection) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     inspection_ = std::move(inspection);
   }
 
@@ -268,7 +268,7 @@ class FakeEngine final : public Engine {
     if (const Status refusal = control_refusal(); !refusal.ok()) return on_done(refusal);
     Inspection answer;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       inspected_ = std::move(options);
       answer = inspection_;
     }
@@ -277,7 +277,7 @@ class FakeEngine final : public Engine {
 
   // The options of the latest inspection.
   [[nodiscard]] InspectionOptions inspected() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return inspected_;
   }
 
@@ -291,10 +291,14 @@ class FakeEngine final : public Engine {
 
   [[nodiscard]] const MemoryPlan& memory_plan() const override { return plan_; }
 
+  [[nodiscard]] MemoryPlan& mutable_memory_plan() { return plan_; }
+
   [[nodiscard]] EngineStats stats() const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     EngineStats stats;
     stats.num_running = static_cast<int64_t>(live_.size());
+    stats.waiting_tokens = waiting_tokens;
+    stats.prefill_tokens_per_second = prefill_tokens_per_second;
     stats.steps = steps_;
     stats.last_step_seconds_ago = last_step_seconds_ago;
     stats.stuck_after_seconds = stuck_after_seconds;
@@ -304,32 +308,34 @@ class FakeEngine final : public Engine {
 
   std::atomic<double> last_step_seconds_ago{0};
   std::atomic<double> stuck_after_seconds{20};
+  std::atomic<int64_t> waiting_tokens{0};
+  std::atomic<double> prefill_tokens_per_second{0};
 
   [[nodiscard]] const tokenizer::Tokenizer* tokenizer() const override { return nullptr; }
 
   [[nodiscard]] std::vector<Request> submitted() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return submitted_;
   }
 
   [[nodiscard]] std::set<std::string> cancelled() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return cancelled_;
   }
 
   [[nodiscard]] int num_cancels() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return num_cancels_;
   }
 
   [[nodiscard]] size_t num_live() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return live_.size();
   }
 
  private:
   [[nodiscard]] Status control_refusal() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return control_refusal_;
   }
 
@@ -342,12 +348,11 @@ class FakeEngine final : public Engine {
   };
 
   void run() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     while (true) {
-      changed_.wait_for(lock, std::chrono::milliseconds(1),
-                        [this] { return stopping_ || !live_.empty(); });
-      if (stopping_ && live_.empty()) return;
-      if (live_.empty()) continue;
+      changed_.wait(mutex_,
+                    [this]() HEDDLE_REQUIRES(mutex_) { return stopping_ || !live_.empty(); });
+      if (live_.empty()) return;
       std::vector<std::pair<EventCallback, RequestEvent>> events;
       bool stepped = false;
       for (auto live = live_.begin(); live != live_.end();) {
@@ -393,27 +398,27 @@ class FakeEngine final : public Engine {
   EngineOptions options_;
   ModelInfo info_;
   MemoryPlan plan_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::function<Status(const Request&)> refuse_;
-  Status health_;
-  Status control_refusal_;
-  std::list<Live> live_;
-  std::vector<Request> submitted_;
-  std::set<std::string> cancelled_;
-  int num_cancels_ = 0;
-  std::vector<double> clear_timeouts_;
-  std::vector<PauseMode> pauses_;
-  StepsCallback on_steps_;
-  Inspection inspection_;
-  InspectionOptions inspected_;
-  Status update_status_;
-  std::vector<WeightUpdate> updates_;
-  int64_t num_weight_updates_ = 0;
-  int64_t steps_ = 0;
-  bool paused_ = false;
-  bool draining_ = false;
-  bool stopping_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::function<Status(const Request&)> refuse_ HEDDLE_GUARDED_BY(mutex_);
+  Status health_ HEDDLE_GUARDED_BY(mutex_);
+  Status control_refusal_ HEDDLE_GUARDED_BY(mutex_);
+  std::list<Live> live_ HEDDLE_GUARDED_BY(mutex_);
+  std::vector<Request> submitted_ HEDDLE_GUARDED_BY(mutex_);
+  std::set<std::string> cancelled_ HEDDLE_GUARDED_BY(mutex_);
+  int num_cancels_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  std::vector<double> clear_timeouts_ HEDDLE_GUARDED_BY(mutex_);
+  std::vector<PauseMode> pauses_ HEDDLE_GUARDED_BY(mutex_);
+  StepsCallback on_steps_ HEDDLE_GUARDED_BY(mutex_);
+  Inspection inspection_ HEDDLE_GUARDED_BY(mutex_);
+  InspectionOptions inspected_ HEDDLE_GUARDED_BY(mutex_);
+  Status update_status_ HEDDLE_GUARDED_BY(mutex_);
+  std::vector<WeightUpdate> updates_ HEDDLE_GUARDED_BY(mutex_);
+  int64_t num_weight_updates_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  int64_t steps_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  bool paused_ HEDDLE_GUARDED_BY(mutex_) = false;
+  bool draining_ HEDDLE_GUARDED_BY(mutex_) = false;
+  bool stopping_ HEDDLE_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients that misbehave on the wire, while others are served: they get a refusal or a closed
-// connection, and leave nothing behind. What is wrong with the contents of a request is the matter
+// connection, and leave nothing behind. Faults in the contents of a request are the matter
 // of attack_list_test.cpp.
 #include <algorithm>
 #include <random>
@@ -133,7 +133,7 @@ TEST_F(HostileClientsTest, ARequestMayComeByteByByte) {
   expect_unharmed();
 }
 
-TEST_F(HostileClientsTest, SlowBodiesHoldNobodyUpAndEnd) {
+TEST_F(HostileClientsTest, SlowBodiesDelayNoOtherClientAndEnd) {
   options.http.body_timeout_seconds = 0.5;
   start();
   std::vector<std::unique_ptr<HttpClient>> slow;
@@ -174,7 +174,7 @@ TEST_F(HostileClientsTest, AnUploadThatIsCutNeverStarts) {
 }
 
 // As many as the files that this process may open allow: each takes two here.
-TEST_F(HostileClientsTest, IdleConnectionsKeepNobodyOut) {
+TEST_F(HostileClientsTest, IdleConnectionsKeepNoClientOut) {
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   if (before.rlim_max < 1000) GTEST_SKIP() << "only " << before.rlim_max << " files may be open";
@@ -260,7 +260,7 @@ TEST_F(HostileClientsTest, AThousandLeaveAtAnyMomentAndAStreamGoesOn) {
   expect_unharmed();
 }
 
-TEST_F(HostileClientsTest, ReadersThatStopReadingAreCutAndHoldNobodyUp) {
+TEST_F(HostileClientsTest, ReadersThatStopReadingAreCutAndDelayNoOtherClient) {
   options.http.write_timeout_seconds = 0.5;
   options.http.max_outbox_bytes = 4096;
   engine->script = endless(std::string(4096, 'x'));

@@ -139,7 +139,7 @@ TEST(JsonTextTest, ABodyThatWouldGrowBeyondItsBoundIsRefused) {
   }
 }
 
-TEST(JsonTextTest, WhatIsLargeAndNotDenseIsRead) {
+TEST(JsonTextTest, ReadsLargeTextsThatAreNotDense) {
   constexpr size_t kLetters = size_t{HEDDLE_SANITIZED ? 1 : 30} << 20;
   constexpr size_t kIds = HEDDLE_SANITIZED ? 100'000 : 3'000'000;
   Json object;

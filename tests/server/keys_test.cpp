@@ -53,7 +53,10 @@ TEST(ApiKeysFileTest, NamesTheLineThatIsWrongAndNeverTheKey) {
       {"sk-secret-1 a/b", "the name must be"},
       {"sk-secret-1 me rpm=0", "rpm=0 must be a whole number above 0"},
       {"sk-secret-1 me tpm=x", "tpm=x must be a whole number"},
-      {"sk-secret-1 me weight=2", "\"weight=2\" is not known"},
+      {"sk-secret-1 me weigh=2", "\"weigh=2\" is not known"},
+      {"sk-secret-1 me weight=0", "weight=0 must be a number from 0.001 to 1000"},
+      {"sk-secret-1 me weight=nan", "weight=nan must be a number"},
+      {"sk-secret-1 me max_queued=0", "max_queued=0 must be a whole number above 0"},
       {"sk-secret-1 me models=", "\"models=\" is not known"},
       {"sk-secret-0 you", "the key stands in an earlier line"},
       {"sk-secret-1 first", "the name first stands in an earlier line"},
@@ -69,7 +72,8 @@ TEST(ApiKeysFileTest, NamesTheLineThatIsWrongAndNeverTheKey) {
 
 TEST(ApiKeysFileTest, ReadsNamesAndLimits) {
   const auto keys = parse_api_keys(
-      "sk-secret-1\talice rpm=60 tpm=1000 max_requests=2 priority=-3 models=a,b\n"
+      "sk-secret-1\talice rpm=60 tpm=1000 max_requests=2 priority=-3 models=a,b weight=2.5 "
+      "max_running=3 max_queued=4\n"
       "sk-secret-2 bob");
   ASSERT_TRUE(keys.ok()) << keys.status().to_string();
   ASSERT_EQ(keys->size(), 2u);
@@ -79,7 +83,22 @@ TEST(ApiKeysFileTest, ReadsNamesAndLimits) {
   EXPECT_EQ((*keys)[0].max_requests, 2);
   EXPECT_EQ((*keys)[0].priority, -3);
   EXPECT_THAT((*keys)[0].models, ::testing::ElementsAre("a", "b"));
+  EXPECT_EQ((*keys)[0].terms.weight, 2.5);
+  EXPECT_EQ((*keys)[0].terms.max_running, 3);
+  EXPECT_EQ((*keys)[0].terms.max_queued, 4);
   EXPECT_TRUE((*keys)[1].models.empty());
+  EXPECT_EQ((*keys)[1].terms.weight, 1);
+  EXPECT_FALSE((*keys)[1].terms.max_queued);
+}
+
+TEST_F(KeysTest, TheTermsOfAKeyReachTheEngine) {
+  use_keys("sk-secret-1 alice weight=2 max_running=3\n");
+  start();
+  EXPECT_EQ(ask("sk-secret-1").status, 200);
+  const Request request = engine->submitted().at(0);
+  EXPECT_EQ(request.tenant, "alice");
+  EXPECT_EQ(request.tenant_terms.weight, 2);
+  EXPECT_EQ(request.tenant_terms.max_running, 3);
 }
 
 TEST(KeyRingTest, ABucketHoldsAMinutesShareAndFillsAgain) {
@@ -108,7 +127,7 @@ TEST(KeyRingTest, TokensThatWereOverdrawnAreWaitedFor) {
   EXPECT_FALSE(ring.begin_request(key, start + std::chrono::seconds(42)));
 }
 
-TEST(KeyRingTest, WhatAHolderUsedCountsOnWhenKeysAreReplaced) {
+TEST(KeyRingTest, UsageOfAHolderSurvivesTheReplacementOfKeys) {
   KeyRing ring("", "");
   const ApiKey key{.secret = "sk-secret-1", .name = "a", .max_requests = 1};
   ring.replace_named({key});

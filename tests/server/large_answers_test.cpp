@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers of many tokens with many logprobs: their memory, the size of what is written at once, and
 // the limit. And bodies of many bytes for /tokenize.
+#include <deque>
+#include <numeric>
+
 #include "server/chat_completions.h"
 #include "server/completions.h"
+#include "server/connection_exchange.h"
+#include "server/generation.h"
 #include "server/json_text.h"
 #include "server/native_generate.h"
 #include "server/server_fixture.h"
@@ -12,6 +17,7 @@
 namespace heddle::server {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -50,6 +56,7 @@ std::vector<std::shared_ptr<ApiAdapter>> adapters(size_t num_choices, bool strea
   completion.num_choices = completion.choices_per_prompt = num_choices;
   completion.streaming.stream = stream;
   completion.logprobs = true;
+  completion.echoes = {""};
   completion.codec = &codec;
   GenerateAnswerOptions generate;
   generate.choices.assign(num_choices, {.id = "r", .logprobs = true});
@@ -162,6 +169,163 @@ TEST(AnswerMemoryTest, ACumulativeStreamWritesEachTokenOnce) {
   std::string body;
   plain->body().write_all(body);
   EXPECT_EQ(body + "\n\n", event.substr(6));
+}
+
+// ---- Events of many megabytes ----
+
+// The first event of a request that wants the logprobs of its prompt: 600 bytes of JSON or more for
+// each token.
+RequestEvent event_with_prompt(int64_t num_prompt_tokens) {
+  RequestEvent event = event_of(0, /*last=*/false);
+  event.prompt_logprobs.assign(static_cast<size_t>(num_prompt_tokens), event.logprobs[0]);
+  return event;
+}
+
+// The text that an event adds to a stream, in the pieces in which it is written.
+std::vector<std::string> pieces_of(ApiAdapter& adapter, const RequestEvent& event) {
+  std::vector<std::string> pieces(1);
+  adapter.event(0, event, pieces[0]);
+  JsonPieces rest = adapter.rest();
+  while (!rest.done()) static_cast<void>(rest.next(pieces.emplace_back(), kBodyPieceBytes));
+  return pieces;
+}
+
+std::string joined(const std::vector<std::string>& pieces) {
+  return std::accumulate(pieces.begin(), pieces.end(), std::string());
+}
+
+Json json_of_event(std::string_view event) {
+  EXPECT_THAT(event, StartsWith("data: "));
+  EXPECT_THAT(event, EndsWith("\n\n"));
+  return Json::parse(event.substr(6));
+}
+
+constexpr size_t kMaxPieceBytes = kBodyPieceBytes + 4096;  // a piece ends with a whole entry
+
+TEST(LongEventTest, IsWrittenInSmallPieces) {
+  constexpr size_t kPromptTokens = 5000;
+  const CountingCodec codec;
+  const auto streams = adapters(1, /*stream=*/true, codec);
+  ApiAdapter& completions = *streams[1];
+  ApiAdapter& generate = *streams[2];
+  for (ApiAdapter* const adapter : {&completions, &generate}) {
+    const auto pieces = pieces_of(*adapter, event_with_prompt(kPromptTokens));
+    EXPECT_GT(pieces.size(), 5u);
+    for (const std::string& piece : pieces) ASSERT_LE(piece.size(), kMaxPieceBytes);
+    const Json event = json_of_event(joined(pieces));
+    const Json& shown = adapter == &completions ? event["choices"][0]["logprobs"]["top_logprobs"]
+                                                : event["meta_info"]["input_top_logprobs"];
+    EXPECT_EQ(shown.size(), kPromptTokens + (adapter == &completions ? 1 : 0));
+  }
+  // /v1/completions shows what is new, /generate everything, which it does not format again.
+  const Json second = json_of_event(joined(pieces_of(completions, event_of(1, /*last=*/true))));
+  EXPECT_EQ(second["choices"][0]["logprobs"]["top_logprobs"].size(), 1u);
+  codec.num_asked = 0;
+  const auto pieces = pieces_of(generate, event_of(1, /*last=*/true));
+  EXPECT_EQ(codec.num_asked, 1 + kNumTop);
+  for (const std::string& piece : pieces) ASSERT_LE(piece.size(), kMaxPieceBytes);
+  const Json meta = json_of_event(joined(pieces))["meta_info"];
+  EXPECT_EQ(meta["input_token_logprobs"].size(), kPromptTokens);
+  EXPECT_EQ(meta["input_top_logprobs"].size(), kPromptTokens);
+  EXPECT_EQ(meta["output_top_logprobs"].size(), 2u);
+}
+
+// A stream whose I/O thread is the test: it runs the turns and takes the bytes as a client does.
+class LongEventStreamTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kMaxOutboxBytes = 1 << 20;
+  static constexpr size_t kMaxTurnBytes = 2 * kMaxPieceBytes;  // an end and the next beginning
+
+  // Runs turns until all events of the call are delivered, then sends; returns what was sent.
+  std::string stream(ApiAdapter& adapter, std::vector<RequestEvent> events) {
+    engine_.script = [events = std::move(events)](const Request&) { return events; };
+    PreparedCall call;
+    call.id = "1";
+    call.stream = true;
+    call.requests.emplace_back().prompt = {1};
+    call.adapter = std::shared_ptr<ApiAdapter>(&adapter, [](ApiAdapter*) {});
+    const auto exchange =
+        std::make_shared<ConnectionExchange>(HttpRequest(), kMaxOutboxBytes, [] {});
+    Generation::start(host_, exchange, std::move(call), *host_.early_aborts.arrive());
+    const auto run_turn = [&] {
+      const size_t before = exchange->unsent_bytes();
+      next_turn()();
+      EXPECT_LE(exchange->unsent_bytes(), before + kMaxTurnBytes);
+    };
+    while (!host_.live.empty()) run_turn();
+    std::string sent;
+    while (true) {
+      while (has_turn()) run_turn();
+      EXPECT_LE(exchange->unsent_bytes(), kMaxOutboxBytes + kMaxPieceBytes);
+      if (!exchange->has_piece()) return sent;
+      const size_t before = exchange->unsent_bytes();
+      sent += exchange->take_piece().bytes;
+      exchange->piece_sent();
+      EXPECT_LE(exchange->unsent_bytes(), before + kMaxTurnBytes);
+    }
+  }
+
+ private:
+  void add_turn(std::function<void()> turn) {
+    const MutexLock lock(mutex_);
+    turns_.push_back(std::move(turn));
+    posted_.notify_all();
+  }
+
+  [[nodiscard]] bool has_turn() {
+    const MutexLock lock(mutex_);
+    return !turns_.empty();
+  }
+
+  [[nodiscard]] std::function<void()> next_turn() {
+    const MutexLock lock(mutex_);
+    posted_.wait(mutex_, [this]() HEDDLE_REQUIRES(mutex_) { return !turns_.empty(); });
+    std::function<void()> turn = std::move(turns_.front());
+    turns_.pop_front();
+    return turn;
+  }
+
+  Mutex mutex_;
+  CondVar posted_;
+  std::deque<std::function<void()>> turns_ HEDDLE_GUARDED_BY(mutex_);
+  const std::function<void(std::function<void()>)> post_ = [this](std::function<void()> turn) {
+    add_turn(std::move(turn));
+  };
+  EventInbox inbox_{post_};
+  FakeEngine engine_;
+  GenerationHost host_{.engine = &engine_, .inbox = &inbox_, .threads = {.post = post_}};
+};
+
+TEST_F(LongEventStreamTest, IsFormattedAsItsClientReads) {
+  const FakeCodec codec;
+  for (const size_t api : {1, 2}) {
+    const auto adapter = adapters(1, /*stream=*/true, codec)[api];
+    const std::string sent =
+        stream(*adapter, {event_with_prompt(5000), event_of(1, false), event_of(2, true)});
+    EXPECT_GT(sent.size(), static_cast<size_t>(kMaxOutboxBytes) * 2);
+    size_t num_events = 0;
+    std::string_view rest = sent;
+    for (; !rest.starts_with("data: [DONE]"); ++num_events) {
+      const size_t end = rest.find("\n\n");
+      ASSERT_NE(end, std::string_view::npos);
+      static_cast<void>(json_of_event(rest.substr(0, end + 2)));
+      rest.remove_prefix(end + 2);
+    }
+    EXPECT_EQ(num_events, 3u);
+    EXPECT_EQ(rest, kSseDone);
+  }
+}
+
+TEST_F(LongEventStreamTest, AFailureFollowsItWhole) {
+  const FakeCodec codec;
+  const auto adapter = adapters(1, /*stream=*/true, codec)[1];
+  RequestEvent failure;
+  failure.finish = finish_of(FinishReason::kError, internal_error("broken"));
+  const std::string sent = stream(*adapter, {event_with_prompt(5000), failure});
+  const size_t end = sent.find("\n\n") + 2;
+  EXPECT_EQ(json_of_event(sent.substr(0, end))["choices"].size(), 1u);
+  EXPECT_THAT(sent.substr(end, 20), StartsWith("data: {\"error\""));
+  EXPECT_THAT(sent, EndsWith(kSseDone));
 }
 
 class LargeAnswerTest : public ServerTest {};

@@ -86,7 +86,7 @@ TEST_F(LifecycleTest, AnIdleEngineShowsByATokenThatItGenerates) {
   EXPECT_EQ(get("/health_generate").json()["message"], "broken");
 }
 
-TEST_F(LifecycleTest, AProbeThatAPauseMeetsIsToldThatTheEngineIsPaused) {
+TEST_F(LifecycleTest, AProbeThatAPauseMeetsSaysThatTheEngineIsPaused) {
   engine->stuck_after_seconds = 0.2;
   start();
   for (const char* mode : {"abort", "retract", "in_place"}) {
@@ -231,7 +231,7 @@ TEST_F(LifecycleTest, DrainingFinishesWhatRunsAndRefusesTheRest) {
   EXPECT_FALSE(HttpClient(server->port()).connected());
 }
 
-TEST_F(LifecycleTest, WhatDoesNotFinishInTimeIsToldSo) {
+TEST_F(LifecycleTest, RequestsThatDoNotFinishInTimeGetAnError) {
   options.shutdown_timeout_seconds = 0.1;
   engine->script = [](const Request&) {  // without end
     auto events = answer_events({"x"});
@@ -256,7 +256,7 @@ TEST_F(LifecycleTest, WhatDoesNotFinishInTimeIsToldSo) {
   EXPECT_EQ(error_of(plain.read_reply())["code"], "shutting_down");
 }
 
-TEST_F(LifecycleTest, WhatAUserAbortsWhileDrainingEndsAsAnAbort) {
+TEST_F(LifecycleTest, AUsersAbortWhileDrainingEndsAsAnAbort) {
   start();
   engine->step_microseconds = 1000;
   engine->held = true;
@@ -320,7 +320,7 @@ TEST_F(LifecycleTest, StoppingWhileLoadingIsFine) {
   EXPECT_TRUE(idle.at_end());
 }
 
-TEST_F(LifecycleTest, AServerMayGoWithoutAGoodbye) {
+TEST_F(LifecycleTest, AServerMayBeDestroyedWithoutAShutdown) {
   engine->held = true;
   start();
   HttpClient running(server->port());

@@ -160,6 +160,52 @@ TEST_F(MessagesTest, BlocksBecomeTheMessagesOfAChat) {
   EXPECT_THAT(prompt, HasSubstr("|tool: 42|user: and|assistant: "));
 }
 
+TEST_F(MessagesTest, BlocksOfAnthropicsOwnToolsAreText) {
+  start();
+  const Json blocks = {
+      {{"role", "assistant"},
+       {"content",
+        {{{"type", "server_tool_use"},
+          {"id", "s1"},
+          {"name", "web_search"},
+          {"input", {{"query", "loom"}}}},
+         {{"type", "web_search_tool_result"},
+          {"tool_use_id", "s1"},
+          {"content", Json::array({{{"type", "web_search_result"},
+                                    {"title", "Heddle"},
+                                    {"encrypted_content", "secret"}}})}},
+         {{"type", "text"}, {"text", "Found."}}}}},
+      {{"role", "user"},
+       {"content", Json::array({{{"type", "tool_result"},
+                                 {"tool_use_id", "t1"},
+                                 {"content",
+                                  {{{"type", "text"}, {"text", "A picture:"}},
+                                   {{"type", "image"},
+                                    {"source", {{"type", "base64"}, {"data", "iVBO"}}}}}}}})}}};
+  const std::string prompt = prompt_of(messages_body({{"messages", blocks}}));
+  EXPECT_THAT(prompt,
+              HasSubstr(R"([server_tool_use: {"name":"web_search","input":{"query":"loom"}}])"));
+  EXPECT_THAT(prompt, HasSubstr(R"("title":"Heddle")"));
+  EXPECT_THAT(prompt, HasSubstr("Found.|tool: A picture:\n[image]|"));
+  EXPECT_THAT(prompt, ::testing::Not(HasSubstr("secret")));
+  EXPECT_THAT(prompt, ::testing::Not(HasSubstr("iVBO")));
+}
+
+TEST_F(MessagesTest, TheFormatOfTheOutputIsKeptTo) {
+  start();
+  const Json schema = {{"type", "object"}};
+  const auto form_of = [&](const Json& extra) {
+    EXPECT_EQ(post("/v1/messages", messages_body(extra)).status, 200);
+    return engine->submitted().back().constraint;
+  };
+  EXPECT_EQ(form_of(Json::object()), nullptr);
+  const Json format = {{"type", "json_schema"}, {"schema", schema}};
+  EXPECT_NE(form_of({{"output_config", {{"format", format}, {"effort", "low"}}}}), nullptr);
+  EXPECT_NE(form_of({{"output_format", format}}), nullptr);
+  EXPECT_THAT(message_of_error(messages_body({{"output_config", {{"format", {{"type", "x"}}}}}})),
+              HasSubstr("`output_config.format.type` must be json_schema"));
+}
+
 TEST_F(MessagesTest, ToolsAreShownAndThoseOfOtherServersLeftOut) {
   start();
   const Json tools = {{{"name", "f"}, {"input_schema", {{"type", "object"}}}},
@@ -178,7 +224,7 @@ TEST_F(MessagesTest, ThinkingIsSwitchedInTheTemplate) {
       HasSubstr(R"("enable_thinking":true)"));
 }
 
-TEST_F(MessagesTest, WhatTheModelCallsIsABlock) {
+TEST_F(MessagesTest, AToolCallIsABlock) {
   options.tool_call_format = parsers::ToolCallFormat::kQwen;
   options.reasoning_format = parsers::ReasoningFormat::kThink;
   engine->script = [](const Request&) {
@@ -213,7 +259,7 @@ TEST_F(MessagesTest, WhatTheModelCallsIsABlock) {
   EXPECT_EQ(message["tool_calls"][0]["function"]["arguments"], Json({{"c", "Paris"}}));
 }
 
-TEST_F(MessagesTest, WhatIsWrongIsNamedInTheFormOfTheApi) {
+TEST_F(MessagesTest, NamesTheFaultInTheFormOfTheApi) {
   start();
   Json body = messages_body();
   body.erase("max_tokens");
@@ -323,20 +369,21 @@ TEST(MessagesAdapterTest, ReasoningTextAndCallsAreBlocksOfTheirOwn) {
 
   options.streaming.stream = true;
   const std::vector<Json> events = typed_events(stream_of(*make_messages_adapter(options)));
-  EXPECT_THAT(
-      types_of_events(events),
-      ElementsAre("message_start", "ping", "content_block_start", "content_block_delta",
-                  "content_block_stop", "content_block_start", "content_block_delta",
-                  "content_block_stop", "content_block_start", "content_block_delta",
-                  "content_block_delta", "content_block_stop", "message_delta", "message_stop"));
+  EXPECT_THAT(types_of_events(events),
+              ElementsAre("message_start", "ping", "content_block_start", "content_block_delta",
+                          "content_block_delta", "content_block_stop", "content_block_start",
+                          "content_block_delta", "content_block_stop", "content_block_start",
+                          "content_block_delta", "content_block_delta", "content_block_stop",
+                          "message_delta", "message_stop"));
   EXPECT_EQ(events[2]["content_block"]["type"], "thinking");
-  EXPECT_EQ(events[5]["index"], 1);
+  EXPECT_EQ(events[4]["delta"], Json({{"type", "signature_delta"}, {"signature", ""}}));
+  EXPECT_EQ(events[6]["index"], 1);
   EXPECT_EQ(
-      events[8]["content_block"],
+      events[9]["content_block"],
       Json({{"type", "tool_use"}, {"id", "toolu_1"}, {"name", "w"}, {"input", Json::object()}}));
-  EXPECT_EQ(events[10]["delta"],
+  EXPECT_EQ(events[11]["delta"],
             Json({{"type", "input_json_delta"}, {"partial_json", "\"Paris\"}"}}));
-  EXPECT_EQ(events[12]["delta"]["stop_reason"], "tool_use");
+  EXPECT_EQ(events[13]["delta"]["stop_reason"], "tool_use");
 }
 
 class OllamaTest : public ServerTest {
@@ -443,17 +490,27 @@ TEST_F(OllamaTest, AStreamThatFailsEndsWithAnError) {
 
 TEST_F(OllamaTest, ModelsAreListedAndShown) {
   options.version = "1.2.3";
+  engine->mutable_memory_plan().weights_bytes = 1000;
+  engine->mutable_memory_plan().mapped_weights_bytes = 500;
+  engine->mutable_model_info().device = "NVIDIA H100";
   start();
-  EXPECT_EQ(get("/api/version").json()["version"], "1.2.3");
+  EXPECT_EQ(get("/api/version").json()["version"], "0.11.0") << "clients ask for a minimum";
   EXPECT_EQ(get("/version").json()["version"], "1.2.3") << "as vLLM names it";
-  EXPECT_EQ(get("/api/tags").json()["models"][0]["name"], "m");
-  EXPECT_EQ(get("/api/ps").json()["models"][0]["model"], "m");
+  const Json listed = get("/api/tags").json()["models"][0];
+  EXPECT_EQ(listed["name"], "m");
+  EXPECT_EQ(listed["size"], 1500) << "bytes";
+  EXPECT_EQ(listed["digest"].get<std::string>().size(), 64u);
+  const Json running = get("/api/ps").json()["models"][0];
+  EXPECT_EQ(running["model"], "m");
+  EXPECT_EQ(running["digest"], listed["digest"]);
+  EXPECT_EQ(running["size_vram"], 1500);
+  EXPECT_GT(running["expires_at"], "2100");
   const Json shown = post("/api/show", {{"model", "m"}}).json();
   EXPECT_EQ(shown["model_info"]["FakeForCausalLM.context_length"], 32768);
-  EXPECT_EQ(get("/").body, "Heddle is running\n");
+  EXPECT_EQ(get("/").body, "Ollama is running");
 }
 
-TEST_F(OllamaTest, WhatIsNotServedSaysSo) {
+TEST_F(OllamaTest, UnservedRoutesSaySo) {
   start();
   for (const char* path : {"/v1/embeddings", "/load_lora_adapter", "/api/embed"}) {
     const Reply reply = post(path, Json::object());

@@ -33,7 +33,7 @@ TEST(MultipartFormTest, ReadsFieldsAndFiles) {
 
 TEST(MultipartFormTest, AFormMayBeEmpty) { EXPECT_TRUE(parts_of(kType, "--xyz--").empty()); }
 
-TEST(MultipartFormTest, WhatIsNoFormIsNamed) {
+TEST(MultipartFormTest, NamesTheFaultOfAMalformedForm) {
   const std::string part = "\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nb\r\n";
   std::string many = "--xyz";
   for (size_t i = 0; i <= kMaxFormParts; ++i) many += part + "--xyz";

@@ -54,7 +54,7 @@ TEST_F(NativeRoutesTest, TheWeightVersionIsShownWithEveryAnswer) {
   EXPECT_EQ(post("/generate", {{"text", "a"}}).json()["meta_info"]["weight_version"], "second");
 }
 
-TEST_F(NativeRoutesTest, ANewWeightVersionEndsWhatRunsUnlessItIsToldNotTo) {
+TEST_F(NativeRoutesTest, ANewWeightVersionAbortsRunningRequestsUnlessAskedNotTo) {
   start();
   engine->held = true;
   HttpClient client = connect();

@@ -78,7 +78,7 @@ TEST_F(OperatorRoutesTest, AProfileStaysInItsFolder) {
             200);
 }
 
-TEST_F(OperatorRoutesTest, AProfileThatCannotBeWrittenIsToldSo) {
+TEST_F(OperatorRoutesTest, ReportsAProfileThatCannotBeWritten) {
   std::ofstream(folder / "file") << "x";
   start();
   ASSERT_EQ(post("/start_profile", {{"output_dir", "file"}}).status, 200);

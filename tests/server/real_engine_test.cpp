@@ -20,7 +20,7 @@ class RealEngineTest : public RealEngineFixture {
   }
 };
 
-TEST_F(RealEngineTest, WhatOnlyTheEngineRefusesNamesTheFieldOfTheApi) {
+TEST_F(RealEngineTest, RefusalsOfTheEngineNameTheFieldOfTheApi) {
   engine_options.scheduling.reject_priority_when_disabled = true;
   start_real();
   expect_refused("/v1/chat/completions", chat_body({{"priority", 1}}), "priority",
@@ -42,7 +42,7 @@ TEST_F(RealEngineTest, HealthAndFactsComeFromTheEngine) {
   const auto counted = [this] {
     return get("/get_server_info").json()["internal_states"][0]["num_output_tokens"] == 1;
   };
-  EXPECT_TRUE(eventually(counted)) << "a step is counted after its answers are told";
+  EXPECT_TRUE(eventually(counted)) << "a step is counted after its answers are sent";
   const Json info = get("/get_server_info").json();
   EXPECT_EQ(info["max_total_num_tokens"], 4096);
   const Json& state = info["internal_states"][0];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as the body of a call: the engine accepts what the server accepts, and whatever
-// the client is told is JSON, each event of a stream too.
+// Any bytes as the body of a call: the engine accepts what the server accepts, and every
+// answer is JSON, each event of a stream too.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -64,9 +64,11 @@ void check_call(PreparedCall& call, const ModelInfo& model) {
     event.text = "x";
     event.tokens = {0};
     call.adapter->event(choice, event, output);
+    call.adapter->rest().write_all(output);
     RequestEvent last;
     last.finish = Finish{};
     call.adapter->event(choice, last, output);
+    call.adapter->rest().write_all(output);
   }
   if (call.stream) {
     call.adapter->end(output);

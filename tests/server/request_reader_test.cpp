@@ -109,7 +109,7 @@ TEST_F(RequestReaderTest, AFailureSaysHowToAnswerIt) {
   EXPECT_EQ(malformed->status, 400);
 }
 
-TEST_F(RequestReaderTest, NobodyIsAnsweredWhenTheClientLeavesInTheMiddle) {
+TEST_F(RequestReaderTest, GivesNoAnswerWhenTheClientLeavesInTheMiddle) {
   client_->send("GET / HT");
   EXPECT_TRUE(await_request());
   client_->close();

@@ -119,6 +119,50 @@ TEST_F(ResponsesTest, ItemsBecomeTheMessagesOfAChat) {
   EXPECT_THAT(last_prompt(), HasSubstr("|tool: 42|assistant: "));
 }
 
+TEST_F(ResponsesTest, ItemsThatOtherToolsLeftAreNoErrors) {
+  start();
+  const Json input = {
+      {{"role", "user"}, {"content", "a"}},
+      {{"type", "web_search_call"},
+       {"id", "ws_1"},
+       {"status", "completed"},
+       {"action", {{"type", "search"}, {"query", "loom"}}}},
+      {{"type", "mcp_list_tools"}, {"id", "m"}, {"tools", Json::array()}},
+      {{"role", "assistant"}, {"content", {{{"type", "output_text"}, {"text", "Found."}}}}},
+      {{"type", "custom_tool_call"},
+       {"call_id", "c1"},
+       {"name", "apply_patch"},
+       {"input", "*** x"}},
+      {{"type", "custom_tool_call_output"}, {"call_id", "c1"}, {"output", "done"}},
+      {{"type", "local_shell_call"}, {"call_id", "c2"}, {"action", {{"command", {"ls"}}}}},
+      {{"type", "local_shell_call_output"}, {"call_id", "c2"}, {"output", "a.txt"}},
+      {{"type", "function_call"}, {"call_id", "c3"}, {"name", "look"}, {"arguments", "{}"}},
+      {{"type", "function_call_output"},
+       {"call_id", "c3"},
+       {"output", Json::array({{{"type", "input_image"}, {"image_url", "data:x"}}})}}};
+  const Reply reply = post("/v1/responses", {{"input", input}});
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  EXPECT_THAT(last_prompt(),
+              HasSubstr(R"([web_search_call: {"action":{"type":"search","query":"loom"}}])"
+                        "\nFound."));
+  EXPECT_THAT(last_prompt(), HasSubstr(R"("name":"apply_patch","arguments":{"input":"*** x"})"));
+  EXPECT_THAT(last_prompt(), HasSubstr("|tool: done|"));
+  EXPECT_THAT(last_prompt(),
+              HasSubstr(R"("name":"local_shell","arguments":{"action":{"command":["ls"]}})"));
+  EXPECT_THAT(last_prompt(), HasSubstr("|tool: [input_image]|"));
+}
+
+TEST_F(ResponsesTest, AResponseIsForgottenWhenItIsDeleted) {
+  start();
+  const std::string path =
+      "/v1/responses/" + post("/v1/responses", {{"input", "Hi"}}).json()["id"].get<std::string>();
+  const Reply deleted = connect().call("DELETE", path);
+  EXPECT_EQ(deleted.status, 200) << deleted.body;
+  EXPECT_EQ(deleted.json()["deleted"], true);
+  EXPECT_EQ(get(path).status, 404);
+  EXPECT_EQ(connect().call("DELETE", path).status, 404);
+}
+
 TEST_F(ResponsesTest, AResponseIsKeptAndGoneOnFrom) {
   start();
   const std::string id =
@@ -138,7 +182,7 @@ TEST_F(ResponsesTest, AResponseIsKeptAndGoneOnFrom) {
             404);
 }
 
-TEST_F(ResponsesTest, WhatIsWrongIsNamed) {
+TEST_F(ResponsesTest, NamesTheFieldAtFault) {
   start();
   const auto param_of = [this](const Json& body) {
     const Reply reply = post("/v1/responses", body);
@@ -164,7 +208,62 @@ TEST_F(ResponsesTest, WhatIsWrongIsNamed) {
   EXPECT_EQ(param_of({{"input", "x"}, {"background", true}, {"stream", true}}), "background");
 }
 
-TEST_F(ResponsesTest, WhatAResponseRepeatsOfItsRequestHasABound) {
+TEST_F(ResponsesTest, ShowsTheLogprobsOfItsText) {
+  engine->script = [](const Request& request) {
+    EXPECT_TRUE(request.return_logprobs);
+    EXPECT_EQ(request.top_logprobs, 2);
+    std::vector<RequestEvent> events = answer_events({"He", "y"});
+    for (RequestEvent& event : events) {
+      for (const TokenId token : event.tokens) {
+        event.logprobs.push_back({.token = token, .logprob = -0.5f, .top = {{token, -0.5f}}});
+      }
+    }
+    return events;
+  };
+  start();
+  const Json asked = {{"input", "Hi"}, {"top_logprobs", 2}};
+  const Json body = post("/v1/responses", asked).json();
+  EXPECT_EQ(body["top_logprobs"], 2);
+  const Json logprobs = body["output"][0]["content"][0]["logprobs"];
+  ASSERT_EQ(logprobs.size(), 2u) << "those of the text, not of the end token: " << body;
+  EXPECT_EQ(logprobs[0]["logprob"], -0.5);
+  EXPECT_TRUE(logprobs[0].contains("token") && logprobs[0].contains("bytes"));
+  EXPECT_EQ(logprobs[0]["top_logprobs"][0]["logprob"], -0.5);
+
+  Json streamed = asked;
+  streamed["stream"] = true;
+  const std::vector<Json> events = numbered_events(post("/v1/responses", streamed).body);
+  ASSERT_EQ(events.size(), 10u);
+  EXPECT_EQ(events[4]["logprobs"], Json::array({logprobs[0]}));
+  EXPECT_EQ(events[5]["logprobs"], Json::array({logprobs[1]}));
+  EXPECT_EQ(events[6]["logprobs"], logprobs) << events[6];
+  EXPECT_EQ(events[7]["part"]["logprobs"], logprobs) << events[7];
+  EXPECT_EQ(events[9]["response"]["output"][0]["content"][0]["logprobs"], logprobs);
+}
+
+TEST_F(ResponsesTest, LogprobsAreAskedForByIncludeToo) {
+  engine->script = [](const Request& request) {
+    return answer_events({request.return_logprobs ? "with" : "without"});
+  };
+  engine->mutable_model_info().context_length = int64_t{1} << 20;
+  start();
+  const auto text_of = [this](const Json& more) {
+    Json body = {{"input", "Hi"}};
+    body.update(more);
+    return post("/v1/responses", body).json()["output"][0]["content"][0]["text"];
+  };
+  EXPECT_EQ(text_of({{"include", {"message.output_text.logprobs"}}}), "with");
+  EXPECT_EQ(text_of({{"include", {"reasoning.encrypted_content"}}, {"top_logprobs", 0}}),
+            "without");
+  const Reply many = post("/v1/responses", {{"input", "Hi"}, {"top_logprobs", 21}});
+  EXPECT_EQ(many.status, 400);
+  EXPECT_EQ(error_of(many)["param"], "top_logprobs");
+  const Reply long_one = post("/v1/responses", {{"input", "Hi"}, {"top_logprobs", 20}});
+  EXPECT_EQ(long_one.status, 400);
+  EXPECT_EQ(error_of(long_one)["param"], "max_output_tokens");
+}
+
+TEST_F(ResponsesTest, BoundsThePartOfTheRequestThatAResponseRepeats) {
   start();
   Json body = {{"input", "x"}, {"tools", Json::array()}};
   body["tools"].push_back({{"type", "web_search"}, {"x", std::string(kMaxRepeatedBytes, 'x')}});
@@ -283,7 +382,7 @@ TEST_F(BackgroundTest, AnIdNamesOneResponse) {
   EXPECT_EQ(post("/v1/responses", named).status, 400) << "it is kept";
 }
 
-TEST_F(BackgroundTest, WhatFailsOrIsRefusedIsTold) {
+TEST_F(BackgroundTest, ReportsFailedAndRefusedResponses) {
   engine->script = [](const Request&) {
     return answer_events({}, finish_of(FinishReason::kError, internal_error("secret")));
   };

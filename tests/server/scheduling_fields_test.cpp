@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fields that say when requests run and with whom they share the cache, and what requests are told
-// of it.
+// Fields that say when requests run and with which others they share the cache, and the answers
+// about it.
 #include <future>
 
 #include "server/call_fields.h"
@@ -176,7 +176,7 @@ TEST_F(SchedulingFieldsTest, TheAnswerTellsWhatWasCached) {
   }
 }
 
-TEST_F(SchedulingFieldsTest, LimitsAreToldApart) {
+TEST_F(SchedulingFieldsTest, EachLimitHasItsOwnError) {
   start();
   const std::tuple<Status, int, const char*> cases[] = {
       {timed_out("queue_timeout: the request waited longer than 5 s"), 503, "queue_timeout"},
@@ -198,7 +198,7 @@ TEST_F(SchedulingFieldsTest, LimitsAreToldApart) {
   }
 }
 
-TEST_F(SchedulingFieldsTest, WhoRunsOutOfTimeHalfWayKeepsTheText) {
+TEST_F(SchedulingFieldsTest, ARequestThatTimesOutHalfWayKeepsItsText) {
   engine->script = [](const Request&) {
     return answer_events({"Hel", "lo"},
                          finish_of(FinishReason::kAbort, timed_out("running_timeout: too long")));
@@ -216,7 +216,8 @@ TEST_F(SchedulingFieldsTest, WhoRunsOutOfTimeHalfWayKeepsTheText) {
   EXPECT_EQ(native.status, 200);
   EXPECT_EQ(native.json()["text"], "Hello");
   EXPECT_EQ(native.json()["meta_info"]["finish_reason"].dump(),
-            R"({"type":"abort","message":"running_timeout: too long"})");
+            R"({"type":"abort","message":"running_timeout: too long","status_code":503,)"
+            R"("err_type":"ServiceUnavailable"})");
 }
 
 TEST_F(SchedulingFieldsTest, AStreamThatRunsOutOfTimeEndsLikeOthersDo) {
@@ -241,7 +242,7 @@ TEST_F(SchedulingFieldsTest, AStreamThatRunsOutOfTimeEndsLikeOthersDo) {
   EXPECT_EQ(native["meta_info"]["finish_reason"]["type"], "abort");
 }
 
-TEST_F(SchedulingFieldsTest, WhoRunsOutOfTimeWhileTheServerStopsKeepsTheTextToo) {
+TEST_F(SchedulingFieldsTest, ARequestThatTimesOutDuringShutdownKeepsItsText) {
   engine->held = true;
   engine->script = [](const Request&) {
     return answer_events({"Hello"},

@@ -231,7 +231,7 @@ TEST_F(TlsTest, AClientThatLeavesIsNoticed) {
   EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
 }
 
-TEST_F(TlsTest, WhoSpeaksPlainHttpIsClosedAndTheServerGoesOn) {
+TEST_F(TlsTest, ClosesAPlainHttpClientAndServesOn) {
   start();
   HttpClient plain(server->port());
   plain.send_request("GET", "/health");

@@ -63,7 +63,7 @@ TEST_F(WeightUpdateTest, FactsAndAnswersShowTheNewWeights) {
   EXPECT_EQ(info["weight_version"], "v2");
   EXPECT_EQ(post("/v1/chat/completions", chat_body()).json()["metadata"]["weight_version"], "v2");
   EXPECT_EQ(post(kPath, {{"model_path", "third"}}).status, 200);
-  EXPECT_EQ(get("/get_weight_version").json()["weight_version"], "v2") << "nobody named them";
+  EXPECT_EQ(get("/get_weight_version").json()["weight_version"], "v2") << "no call named them";
   EXPECT_EQ(get("/v1/models").json()["data"][0]["id"], "m") << "the served name stays";
 }
 
@@ -92,7 +92,7 @@ TEST_F(WeightUpdateTest, AnAnswerShowsTheWeightsThatDrewIt) {
   }
 }
 
-TEST_F(WeightUpdateTest, WhatIsWrongWithAFolderIsSaidAndNothingChanges) {
+TEST_F(WeightUpdateTest, ReportsABadFolderAndChangesNothing) {
   options.model_path = "folder/old";
   start();
   engine->set_update_status(data_loss("model.safetensors is cut"));

@@ -1,49 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/worker_pool.h"
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <set>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/mutex.h"
+
 namespace heddle::server {
 namespace {
 
 using ::testing::ElementsAre;
 
-// Work that says when it begins, and ends when it is told to.
+// Work that records its start, and ends on the test's command.
 class WorkerPoolTest : public ::testing::Test {
  protected:
   std::function<void()> work(const std::string& name) {
     return [this, name] {
-      std::unique_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       begun_.insert(name);
       changed_.notify_all();
-      changed_.wait(lock, [&] { return ended_.contains(name); });
+      changed_.wait(mutex_, [&]() HEDDLE_REQUIRES(mutex_) { return ended_.contains(name); });
     };
   }
 
   std::set<std::string> wait_until_begun(size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return begun_.size() >= count; });
+    const MutexLock lock(mutex_);
+    changed_.wait(mutex_, [&]() HEDDLE_REQUIRES(mutex_) { return begun_.size() >= count; });
     return begun_;
   }
 
   void end(const std::string& name) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ended_.insert(name);
     changed_.notify_all();
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::set<std::string> begun_;
-  std::set<std::string> ended_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::set<std::string> begun_ HEDDLE_GUARDED_BY(mutex_);
+  std::set<std::string> ended_ HEDDLE_GUARDED_BY(mutex_);
 };
 
 TEST_F(WorkerPoolTest, LargeWorkLeavesAThreadToSmallWork) {

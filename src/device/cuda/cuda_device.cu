@@ -210,6 +210,13 @@ class RuntimeDevice final : public CudaDevice {
     return static_cast<int64_t>(free_bytes);
   }
 
+  [[nodiscard]] int64_t total_memory_bytes() const override {
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) return 0;
+    return static_cast<int64_t>(total_bytes);
+  }
+
   [[nodiscard]] int64_t release_granule_bytes() const override { return 0; }
 
   Status make_current() override {
