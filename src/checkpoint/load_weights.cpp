@@ -200,7 +200,7 @@ class WeightLoader {
     return loaded_.device_arena_.data();
   }
 
-  // Copies of the vectors of WeightDType::kF32 on the host.
+  // Copies of the vectors of WeightDType::kF32 on the host: what derive_weights() reads.
   Status make_twins() {
     std::vector<std::pair<const Placement*, int64_t>> twins;  // and where they begin
     int64_t num_bytes = 0;
@@ -494,6 +494,12 @@ class WeightLoader {
       size_t index;
     };
 
+    // Of the stages, not of a single job: an error of any thread's.
+    struct StagesStatus {
+      Mutex mutex;
+      Status status HEDDLE_GUARDED_BY(mutex);
+    };
+
     std::vector<PackedJob> packed_jobs;
     int64_t total_bytes = 0;
     int64_t largest_piece = bytes_of(DType::kF32, kCopyJobElements);
@@ -508,8 +514,8 @@ class WeightLoader {
       }
     }
     const size_t num_jobs = jobs_.size() + packed_jobs.size();
-    std::vector<Status> statuses(num_jobs + 1);  // of the jobs; the last: of the stages
-    Mutex stages_mutex;
+    std::vector<Status> statuses(num_jobs);  // of each job, written by the thread that has it
+    StagesStatus stages;
     std::atomic<size_t> next_job = 0;
     std::atomic<int64_t> done_bytes = 0;
     // `stage`: null where the host writes the weights.
@@ -550,8 +556,8 @@ class WeightLoader {
       if (!on_device()) return run_all(nullptr, report);
       Status status = stage_all(report);
       if (status.ok()) return;
-      const MutexLock lock(stages_mutex);
-      statuses.back() = std::move(status);
+      const MutexLock lock(stages.mutex);
+      stages.status = std::move(status);
     };
     std::vector<std::jthread> helpers;
     const int64_t useful = std::max<int64_t>(1, total_bytes / kCopyJobElements);
@@ -565,7 +571,8 @@ class WeightLoader {
     for (Status& status : statuses) {
       if (!status.ok()) return std::move(status);
     }
-    return ok_status();
+    const MutexLock lock(stages.mutex);
+    return std::move(stages.status);
   }
 
   [[nodiscard]] int num_threads() const {

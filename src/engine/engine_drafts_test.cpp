@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drafts that the runner makes, through the engine: what they cost where they do not hold, and what
-// is told about them.
+// Drafts that the runner makes, through the engine: the cost of rejected ones, and the reports
+// about them.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -72,7 +72,7 @@ TEST_F(EngineDraftsTest, WhereNothingHoldsHardlyAnyStepDrafts) {
   EXPECT_LE(num_followed_prompts_, 2) << "nor do prompts pass through the network";
 }
 
-TEST_F(EngineDraftsTest, WhereTheyHoldTheyAreMadeAndTold) {
+TEST_F(EngineDraftsTest, AcceptedDraftsSaveStepsAndAreReported) {
   fixture_.runner->make_draft = [](TokenId right) { return std::optional<TokenId>(right); };
   Request request = EngineFixture::request("one", 5, 400);
   request.stop.ignore_eos = true;

@@ -313,6 +313,7 @@ bool EngineLoop::step() {
 // step is given up, and the next attempt ends all requests. Ending can be repeated, so it is tried
 // again should it throw as well.
 void EngineLoop::run_round() {
+  num_rounds_.fetch_add(1, std::memory_order_relaxed);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     try {
       take_arrivals();
@@ -362,7 +363,7 @@ void EngineLoop::finish_all(const Finish& finish) {
   pipeline_.abandon_all();
   delivery_.free_ended();
   settle();
-  if (!failed_ || std::exchange(failure_told_, true)) return;
+  if (!failed_ || std::exchange(failure_reported_, true)) return;
   if (options_.on_failure) options_.on_failure();
 }
 
@@ -391,6 +392,7 @@ scheduler::SchedulerStats EngineLoop::settle(int64_t num_aborted_by_drain) {
   activity_.show(
       {.num_running = scheduled.num_running,
        .num_waiting = scheduled.num_waiting,
+       .waiting_tokens = scheduled.waiting_tokens,
        .kv_tokens_used = scheduled.kv_tokens_used,
        .state_slots_used = scheduled.cache.state_slots_used - scheduled.cache.state_slots_cached,
        .steps = pipeline_.num_finished(),
@@ -399,7 +401,8 @@ scheduler::SchedulerStats EngineLoop::settle(int64_t num_aborted_by_drain) {
        .decode_steps = step_log_.decoded().steps,
        .draft_tokens = step_log_.decoded().draft_tokens,
        .accepted_drafts = step_log_.decoded().accepted_drafts,
-       .decode_tokens_per_second = step_log_.decode_tokens_per_second()});
+       .decode_tokens_per_second = step_log_.decode_tokens_per_second(),
+       .prefill_tokens_per_second = scheduled.prefill_tokens_per_second});
   inbox_.show_queue(scheduled.num_queued, scheduled.num_open_slots);
   inbox_.on_ended(delivery_.take_num_ended(), num_aborted_by_drain);
   return scheduled;
@@ -530,9 +533,9 @@ bool EngineLoop::ready_for_weights() {
     finish_all({.reason = FinishReason::kAbort});
   }
   if (paused_) return true;
-  scheduler_->hold_arrivals(true);
+  scheduler_->defer_arrivals(true);
   settle();
-  return pipeline_.empty() && delivery_.num_live() == scheduler_->stats().num_held;
+  return pipeline_.empty() && delivery_.num_live() == scheduler_->stats().num_deferred_arrivals;
 }
 
 void EngineLoop::use_weights() {
@@ -559,7 +562,7 @@ void EngineLoop::answer_update(Result<WeightsUpdated> result) {
   if (!mail_.update) return;
   weight_reader_.cancel();
   new_weights_.reset();
-  scheduler_->hold_arrivals(false);
+  scheduler_->defer_arrivals(false);
   settle();
   const UpdateCall call = std::move(*mail_.update);
   mail_.update.reset();
@@ -603,7 +606,7 @@ void EngineLoop::run_step() {
   const bool launched = launch_step();
   if (!pipeline_.empty()) {
     if (pipeline_.full() || !launched) finish_step();
-  } else if (!launched && delivery_.num_live() > scheduler_->stats().num_held) {
+  } else if (!launched && delivery_.num_live() > scheduler_->stats().num_deferred_arrivals) {
     fail(internal_error(
         fmt::format("{} requests are live, but none can run", delivery_.num_live())));
   }

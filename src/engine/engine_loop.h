@@ -19,7 +19,7 @@
 // A paused loop computes nothing and does the rest: it takes requests, cancels them, ends those
 // that are out of time.
 //
-// An update of the weights is read beside the rounds. Then arrivals are held back, and when all
+// An update of the weights is read beside the rounds. Then arrivals are deferred, and when all
 // others have ended the new weights take the place of the old ones between two rounds: no step, and
 // unless a pause has kept a request no answer, is of both.
 //
@@ -141,6 +141,9 @@ class EngineLoop final : public Engine {
   // A text for the log when nothing moves any more: steps in flight, counters, requests.
   [[nodiscard]] std::string describe() const;
 
+  // Rounds that were begun since the start. An idle loop does none, however long it waits.
+  [[nodiscard]] int64_t num_rounds() const { return num_rounds_.load(std::memory_order_relaxed); }
+
   // Drive::kManual only: the scheduler proves its invariants or aborts.
   void check_invariants() const { scheduler_->check_invariants(); }
 
@@ -206,6 +209,7 @@ class EngineLoop final : public Engine {
   Activity activity_;
   StepRecorder step_recorder_;
   std::atomic<double> step_delay_seconds_{0};
+  std::atomic<int64_t> num_rounds_{0};
 
   // Engine thread only, except the scheduler's check_*().
   const std::unique_ptr<scheduler::Scheduler> scheduler_;
@@ -221,8 +225,8 @@ class EngineLoop final : public Engine {
   std::vector<scheduler::Dropped> dropped_;  // reused
   bool paused_ = false;
   bool failed_ = false;
-  bool failure_told_ = false;  // to EngineOptions::on_failure
-  bool unchecked_ = false;     // requests came since check_when_idle() checked
+  bool failure_reported_ = false;  // to EngineOptions::on_failure
+  bool unchecked_ = false;         // requests came since check_when_idle() checked
 
   // Last: the threads start when everything above is there.
   const std::function<void()> on_stuck_;

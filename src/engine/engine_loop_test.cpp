@@ -167,7 +167,7 @@ TEST(EngineLoopTest, AFailedStepEndsEveryRequestAndTheEngineSaysWhy) {
     fixture.runner->on_step = bad_step;
     EXPECT_FALSE(fixture.engine->step());
     fixture.engine->step();
-    EXPECT_EQ(num_failures, 1) << "it is told once";
+    EXPECT_EQ(num_failures, 1) << "it is reported once";
     for (const Received* received : {&running, &queued}) {
       EXPECT_EQ(received->reason(), FinishReason::kError);
       EXPECT_THAT(received->finish->error.message(),
@@ -439,7 +439,7 @@ class CountingScheduler final : public scheduler::Scheduler {
 
   void set_paused(bool paused) override { inner_->set_paused(paused); }
 
-  void hold_arrivals(bool hold) override { inner_->hold_arrivals(hold); }
+  void defer_arrivals(bool defer) override { inner_->defer_arrivals(defer); }
 
   void clear_cache() override { inner_->clear_cache(); }
 
@@ -505,6 +505,7 @@ TEST(MemoryPlanTest, NamesTheLayersThatSlide) {
                         .kv_pool_bytes = int64_t{2} << 30,
                         .window_pool_bytes = 180 << 20,
                         .activation_bytes = 512 << 10,
+                        .device_bytes = int64_t{3} << 30,
                         .kv_tokens = 524288,
                         .window_tokens = 49152,
                         .kv_dtype = "bfloat16",
@@ -512,8 +513,8 @@ TEST(MemoryPlanTest, NamesTheLayersThatSlide) {
                         .max_running_requests = 64};
   EXPECT_EQ(plan.to_string(),
             "weights 5.0 MiB, KV 2.00 GiB for 524288 tokens in bfloat16, pages of 16, sliding "
-            "layers 180.0 MiB for 49152 tokens of windows, activations 512.0 KiB; at most 64 "
-            "requests at once");
+            "layers 180.0 MiB for 49152 tokens of windows, activations 512.0 KiB, by the driver's "
+            "count 3.00 GiB in all; at most 64 requests at once");
 }
 
 }  // namespace

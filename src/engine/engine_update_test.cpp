@@ -126,7 +126,7 @@ TEST_P(EngineUpdateTest, AnIdleEngineTakesThemAtOnce) {
               HasSubstr("heddle_weight_updates_total{model_name=\"fake\"} 1"));
 }
 
-TEST_P(EngineUpdateTest, WhatCameBeforeEndsWithTheOldWeightsAndWhatComesAfterWaits) {
+TEST_P(EngineUpdateTest, EarlierRequestsEndWithTheOldWeightsAndLaterOnesWait) {
   EngineFixture::Options one = options();
   one.sizes = one_batch_slot();
   EngineFixture fixture(one);
@@ -158,7 +158,7 @@ TEST_P(EngineUpdateTest, WhatCameBeforeEndsWithTheOldWeightsAndWhatComesAfterWai
   expect_all_of(late, "new", 1);
 }
 
-TEST_P(EngineUpdateTest, WhatRunsCanBeEndedInstead) {
+TEST_P(EngineUpdateTest, AbortsRunningRequestsWhenAsked) {
   Received running, late;
   ask("running", running);
   steps(4);
@@ -203,7 +203,7 @@ TEST_P(EngineUpdateTest, ABadCheckpointChangesNothing) {
   EXPECT_EQ(fixture_.runner->weights, "");
 }
 
-TEST_P(EngineUpdateTest, WhatAPauseHasKeptContinuesWithTheNewWeights) {
+TEST_P(EngineUpdateTest, PausedRequestsContinueWithTheNewWeights) {
   for (const PauseMode mode : {PauseMode::kRetract, PauseMode::kInPlace}) {
     EngineFixture fixture(options());
     draw_by_weights(fixture);
@@ -305,7 +305,7 @@ TEST_P(EngineUpdateTest, APauseDuringTheWaitEndsIt) {
   expect_all_of(late, "new", 1);
 }
 
-TEST_P(EngineUpdateTest, WhatWaitsForNewWeightsCanBeCancelledAndRunsOutOfTime) {
+TEST_P(EngineUpdateTest, RequestsWaitingForNewWeightsCanBeCancelledAndTimeOut) {
   EngineFixture::Options limited = options();
   limited.scheduling.queue_timeout_seconds = 5;
   EngineFixture fixture(limited);
@@ -462,7 +462,7 @@ TEST(EngineUpdateThreadTest, RequestsRunWhileWeightsAreRead) {
                                      ++num_answers;
                                    });
     EXPECT_EQ(fixture.engine->drain(10), 0);
-    while (num_answers < 2) std::this_thread::yield();  // while there is one who can be told
+    while (num_answers < 2) std::this_thread::yield();  // while an answer is outstanding
   }
   EXPECT_EQ(num_answers, 2);
 }

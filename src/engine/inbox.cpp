@@ -251,6 +251,7 @@ std::string Inbox::describe() const {
   });
   std::string text =
       fmt::format("\n  {} requests have arrived and were not taken yet", mail_.arrivals.size());
+  if (abort_requested_) text += "\n  a drain ran out of time and waits for the rest to be aborted";
   for (size_t i = 0; i < std::min(entries.size(), kMaxDescribed); ++i) {
     const auto& [id, open] = *entries[i];
     text +=

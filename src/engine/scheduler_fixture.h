@@ -97,7 +97,7 @@ class RecordingScheduler final : public scheduler::Scheduler {
 
   void set_paused(bool) override {}
 
-  void hold_arrivals(bool) override {}
+  void defer_arrivals(bool) override {}
 
   void clear_cache() override {}
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepRecorder: keeps what the steps of a while computed and when, for profiles.
 //
-// Threading: thread-safe. Cost: of on_step() one relaxed load while nothing is recorded; a
-// recording
-//            allocates at its start, not with its steps.
+// Threading: thread-safe.
+// Cost:      of on_step() one relaxed load while nothing is recorded; a recording allocates at its
+//            start, not with its steps.
 // Bounds:    kMaxRecordedSteps; a recording that has as many ends.
 #pragma once
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watchdog: notices that there is work and nothing moves. It is asked to look again and again,
-// every period(), and adds up the time between looks at which there was work and not one step more
-// had ended.
+// Watchdog: notices that there is work and nothing moves. Its caller has it look every
+// period(); it adds up the time between looks at which there was work and no further step had
+// ended.
 //
-// Time in which nobody looked counts for two periods at most: a process that was stopped, or a
+// A longer gap between two looks counts as two periods at most: a process that was stopped, or a
 // machine that slept, is not stuck.
 //
 // StepAllowance: how much longer than usual the steps in flight may take before that is a sign of
@@ -13,8 +13,7 @@
 // WatchdogThread asks a watchdog to look, on a thread of its own.
 //
 // Threading: Watchdog and StepAllowance are thread-confined and take the time from their callers.
-//            WatchdogThread is made
-// and destroyed by one thread; its functions run on its own.
+//            WatchdogThread is made and destroyed by one thread; its functions run on its own.
 #pragma once
 
 #include <chrono>

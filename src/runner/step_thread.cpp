@@ -26,11 +26,7 @@ StepThread::StepThread(Step step) : step_(std::move(step)), out_of_memory_(step_
 }
 
 StepThread::~StepThread() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  work_.notify_one();
+  begin_stop();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -66,6 +62,14 @@ Result<request::StepOutput> StepThread::wait() {
 void StepThread::recycle(request::StepOutput output) {
   output.clear();
   if (spare_.size() < spare_.capacity()) spare_.push_back(std::move(output));
+}
+
+void StepThread::begin_stop() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  work_.notify_one();
 }
 
 void StepThread::run() {

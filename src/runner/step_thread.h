@@ -7,7 +7,8 @@
 // Both threads sleep while they wait; an idle engine uses no CPU.
 //
 // Threading: submit(), wait() and recycle() are confined to one thread, the caller's; the step runs
-// on the other. Cost: two wake-ups a step, hidden while another step is in flight; no allocation.
+// on the other. begin_stop() is thread-safe. Cost: two wake-ups a step, hidden while another step
+// is in flight; no allocation.
 #pragma once
 
 #include <array>
@@ -32,7 +33,7 @@ class StepThread {
   // Error: kResourceExhausted when the system has no thread.
   static Result<std::unique_ptr<StepThread>> start(Step step);
 
-  // Waits for the step that is running; those behind it are dropped.
+  // begin_stop(), then waits for the step that is running.
   ~StepThread();
   StepThread(const StepThread&) = delete;
   StepThread& operator=(const StepThread&) = delete;
@@ -41,6 +42,10 @@ class StepThread {
   void submit(const request::BatchPlan& plan);
   Result<request::StepOutput> wait();
   void recycle(request::StepOutput output);
+
+  // No step begins from now on: those behind the one that is running are dropped, and must not be
+  // waited for. Does not wait.
+  void begin_stop() HEDDLE_EXCLUDES(mutex_);
 
  private:
   struct Entry {

@@ -97,20 +97,23 @@ TEST(StepThreadTest, TurnsWhatAStepThrowsIntoItsErrorAndGoesOn) {
 
 TEST(StepThreadTest, EndsAfterTheStepItIsInAndDropsTheNext) {
   std::latch begun(1);
+  std::latch stopping(1);
   std::vector<int64_t> carried_out;
   const BatchPlan first = plan_of(1);
   const BatchPlan second = plan_of(2);
   {
     auto thread = StepThread::start([&](const BatchPlan& plan, StepOutput& output) {
-      begun.count_down();
       carried_out.push_back(plan.sequences.at(0).sequence_id);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      begun.count_down();
+      stopping.wait();
       return echo(plan, output);
     });
     ASSERT_TRUE(thread.ok());
     (*thread)->submit(first);
     (*thread)->submit(second);
     begun.wait();
+    (*thread)->begin_stop();
+    stopping.count_down();
   }
   EXPECT_THAT(carried_out, ::testing::ElementsAre(1)) << "the second had not begun";
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A class is implemented in one .cpp. Where that grows too long it is two classes, each with its
-// own state and contract, and not one class in two files.
+// A class is implemented in one .cpp or .cu. Where that grows too long it is two classes, each with
+// its own state and contract, and not one class in two files.
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -19,6 +19,7 @@
 
 #include "architecture/family_names.h"
 #include "architecture/layering.h"
+#include "architecture/tree_fixture.h"
 #include "support/test_data.h"
 
 namespace heddle::architecture {
@@ -53,12 +54,13 @@ std::optional<std::string> defined_class(std::string_view line) {
 }
 
 // "src/cache: PrefixTree is in a.cpp, b.cpp" for each class that several sources of a folder
-// define.
+// define. Those called without_cuda.cpp stand for .cu files in builds without CUDA.
 std::vector<std::string> classes_in_several_files(const fs::path& repository) {
   std::map<std::pair<std::string, std::string>, std::set<std::string>> files_of;
   for (const char* top : {"src", "tools"}) {
     for (const fs::path& path : source_files(repository / top)) {
-      if (path.extension() != ".cpp" || is_test_source(path)) continue;
+      if (path.extension() != ".cpp" && path.extension() != ".cu") continue;
+      if (path.filename() == "without_cuda.cpp" || is_test_source(path)) continue;
       const std::string folder = fs::relative(path.parent_path(), repository).generic_string();
       std::istringstream lines(without_comments(read_text(path)));
       for (std::string line; std::getline(lines, line);) {
@@ -80,6 +82,29 @@ TEST(ClassFilesTest, AClassIsImplementedInOneFile) {
       << "Make it several classes, each with a header that says what it "
          "promises, its own state and "
          "tests; or, where it is short, one file.";
+}
+
+class ClassFilesTree : public TreeFixture {};
+
+TEST_F(ClassFilesTree, OneInACppAndACuIsFound) {
+  write("src/ops/gemm/products.cpp", "Products::~Products() {}\n");
+  write("src/ops/gemm/products.cu", "// a kernel\nvoid Products::multiply(int rows) {\n}\n");
+  EXPECT_THAT(classes_in_several_files(root()),
+              ElementsAre("src/ops/gemm: Products is in products.cpp, products.cu"));
+}
+
+TEST_F(ClassFilesTree, OneInTwoCuFilesIsFound) {
+  write("src/ops/gemm/products.cu", "void Products::multiply(int rows) {}\n");
+  write("src/ops/gemm/products_sm90.cu", "void Products::add(int rows) {}\n");
+  EXPECT_THAT(classes_in_several_files(root()),
+              ElementsAre("src/ops/gemm: Products is in products.cu, products_sm90.cu"));
+}
+
+TEST_F(ClassFilesTree, TestsAndBuildsWithoutCudaMayDefineItAgain) {
+  write("src/device/cuda/device.cu", "Status Device::open(int index) {}\n");
+  write("src/device/cuda/without_cuda.cpp", "Status Device::open(int) {}\n");
+  write("src/device/cuda/device_test.cpp", "Status Device::open(int) {}\n");
+  EXPECT_THAT(classes_in_several_files(root()), IsEmpty());
 }
 
 TEST(ClassFilesTest, DefinitionsAreFoundAtTheLeftMargin) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A family of models is named in its folder, src/models/NAME/, and in one line of the registry, and
-// nowhere else in code: whoever adds one touches only these. Comments may name whom they like, and
-// so may tests, benchmarks and fuzzers.
+// nowhere else in code: adding one touches only these. Comments may name any family, and so may
+// tests, benchmarks and fuzzers.
 //
 // Threading: values; single-threaded test code. Reads files, never writes.
 #pragma once

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "architecture/family_names.h"
 
-#include <fstream>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "architecture/tree_fixture.h"
 #include "support/test_data.h"
 
 namespace heddle::architecture {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -42,6 +40,7 @@ TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
       {"src/parsers/", "mistral"},
       {"src/parsers/", "Mistral"},
       {"src/parsers/formats.cpp", "\"gpt-oss\""},
+      {"src/parsers/formats.cpp", "\"openai_gptoss\""},
       // Examples in the help.
       {"tools/export_nextn.cpp", "DeepSeek-V3"},
       {"tools/export_nextn.cpp", "Qwen3-Next"},
@@ -51,32 +50,19 @@ TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
               IsEmpty());
 }
 
-// A small repository of its own, gone with the test.
-class FamilyNamesTree : public ::testing::Test {
+class FamilyNamesTree : public TreeFixture {
  protected:
   void SetUp() override {
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    root_ = fs::path(::testing::TempDir()) / (std::string("heddle_families_") + test->name());
-    fs::remove_all(root_);
+    TreeFixture::SetUp();
     write("src/models/gpt_oss/gpt_oss.cpp", "Family gpt_oss() { return {\"GptOss\"}; }\n");
     write("src/models/layers/attention.cpp", "int attention();\n");
     write("src/models/registry.cpp", "#define FAMILIES(family) \\\n  family(gpt_oss)\n");
   }
 
-  void TearDown() override { fs::remove_all(root_); }
-
-  void write(const fs::path& relative, const std::string& text) {
-    fs::create_directories((root_ / relative).parent_path());
-    std::ofstream(root_ / relative) << text;
-  }
-
   [[nodiscard]] std::vector<std::string> violations(
       const std::vector<OtherMeaning>& other_meanings = {}) const {
-    return family_name_violations(root_, other_meanings);
+    return family_name_violations(root(), other_meanings);
   }
-
- private:
-  fs::path root_;
 };
 
 TEST_F(FamilyNamesTree, MayStandInTheFolderTheRegistryCommentsAndTests) {

@@ -37,8 +37,8 @@ struct SourceFile {
   std::vector<Include> includes;
 };
 
-// Tests, benchmarks and fuzzers may also use tests/support, and so may headers nobody else
-// includes.
+// Tests, benchmarks and fuzzers may also use tests/support, and so may headers that only
+// they include.
 class TestOnly {
  public:
   explicit TestOnly(const std::vector<SourceFile>& files) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "architecture/layering.h"
 
-#include <fstream>
+#include <filesystem>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "architecture/tree_fixture.h"
 #include "support/test_data.h"
 
 namespace heddle::architecture {
@@ -39,13 +40,10 @@ TEST(Layering, EverySourceFileNamesItsLicenceAndEveryHeaderIsIncludedOnce) {
   }
 }
 
-// A small repository of its own, gone with the test.
-class SyntheticTree : public ::testing::Test {
+class SyntheticTree : public TreeFixture {
  protected:
   void SetUp() override {
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    root_ = fs::path(::testing::TempDir()) / (std::string("heddle_layering_") + test->name());
-    fs::remove_all(root_);
+    TreeFixture::SetUp();
     write("src/README.md",
           "| folder | what |\n|---|---|\n| engine/ | loop |\n| chat/ | text |\n| core/ | base |\n"
           "```layers\ntools > engine chat\n      > core\n```\n");
@@ -54,17 +52,7 @@ class SyntheticTree : public ::testing::Test {
     }
   }
 
-  void TearDown() override { fs::remove_all(root_); }
-
-  void write(const fs::path& relative, const std::string& text) {
-    fs::create_directories((root_ / relative).parent_path());
-    std::ofstream(root_ / relative) << text;
-  }
-
-  [[nodiscard]] std::vector<std::string> violations() const { return layering_violations(root_); }
-
- private:
-  fs::path root_;
+  [[nodiscard]] std::vector<std::string> violations() const { return layering_violations(root()); }
 };
 
 TEST_F(SyntheticTree, AFolderMayIncludeItselfAndWhatStandsAfterItsArrow) {

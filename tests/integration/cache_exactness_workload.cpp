@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <random>
 #include <tuple>
 #include <utility>
@@ -13,6 +11,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "core/mutex.h"
 #include "support/test_data.h"
 
 namespace heddle::testing {
@@ -171,15 +170,20 @@ class WorkloadMaker {
   int64_t num_requests_ = 0;
 };
 
+// How far a wave is: shared by the callbacks of its requests and the thread that sends them.
+struct WaveProgress {
+  Mutex mutex;
+  CondVar changed;
+  size_t num_finished HEDDLE_GUARDED_BY(mutex) = 0;
+  bool has_begun HEDDLE_GUARDED_BY(mutex) = false;
+  bool all_sent HEDDLE_GUARDED_BY(mutex) = false;
+};
+
 }  // namespace
 
 std::vector<ExactAnswer> answer_together(Engine& engine, const Wave& wave, bool preempted) {
   std::vector<ExactAnswer> answers(wave.size());
-  std::mutex mutex;
-  std::condition_variable changed;
-  size_t num_finished = 0;
-  bool has_begun = false;
-  bool all_sent = false;
+  WaveProgress progress;
   const size_t num_patient = preempted ? wave.size() / 2 : wave.size();
   for (size_t place = 0; place < wave.size(); ++place) {
     const bool urgent = place >= num_patient;
@@ -187,29 +191,34 @@ std::vector<ExactAnswer> answer_together(Engine& engine, const Wave& wave, bool 
     Request request = wave[i];
     if (preempted) request.priority = urgent ? 10 : 0;
     if (urgent) {
-      std::unique_lock lock(mutex);
-      changed.wait(lock, [&] { return has_begun; });
+      const MutexLock lock(progress.mutex);
+      progress.changed.wait(progress.mutex,
+                            [&]() HEDDLE_REQUIRES(progress.mutex) { return progress.has_begun; });
     }
     const Status status = engine.submit(std::move(request), [&, i](const RequestEvent& event) {
-      std::unique_lock lock(mutex);
+      const MutexLock lock(progress.mutex);
       take(event, answers[i]);
-      has_begun = true;
-      if (event.finish) ++num_finished;
-      changed.notify_all();
+      progress.has_begun = true;
+      if (event.finish) ++progress.num_finished;
+      progress.changed.notify_all();
+      if (!preempted) return;
       // The engine stands still until the urgent ones are there, however long that takes.
-      if (preempted) changed.wait(lock, [&] { return all_sent; });
+      progress.changed.wait(progress.mutex,
+                            [&]() HEDDLE_REQUIRES(progress.mutex) { return progress.all_sent; });
     });
     if (!status.ok()) {
       ADD_FAILURE() << status.to_string();
-      const std::lock_guard lock(mutex);
-      has_begun = true;
-      ++num_finished;
+      const MutexLock lock(progress.mutex);
+      progress.has_begun = true;
+      ++progress.num_finished;
     }
   }
-  std::unique_lock lock(mutex);
-  all_sent = true;
-  changed.notify_all();
-  changed.wait(lock, [&] { return num_finished == wave.size(); });
+  const MutexLock lock(progress.mutex);
+  progress.all_sent = true;
+  progress.changed.notify_all();
+  progress.changed.wait(progress.mutex, [&]() HEDDLE_REQUIRES(progress.mutex) {
+    return progress.num_finished == wave.size();
+  });
   return answers;
 }
 

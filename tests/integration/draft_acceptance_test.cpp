@@ -4,11 +4,9 @@
 // two sets in every run, for which the reference has figures of their own; all of them with
 // HEDDLE_TEST_FULL=1.
 #include <algorithm>
-#include <condition_variable>
 #include <cstdint>
 #include <fstream>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +18,7 @@
 #include <heddle/engine.h>
 
 #include "server/text_codec.h"
+#include "support/finish_count.h"
 #include "support/test_data.h"
 #include "tokenizer/tokenizer.h"
 
@@ -85,14 +84,12 @@ class DraftAcceptanceTest : public ::testing::Test {
 
   struct Acceptance {
     double tokens_per_step = 0;  // of all steps behind the prompt's
-    double drafts_held = 0;      // of three
+    double accepted_drafts = 0;  // of three
   };
 
   // Answers them greedily, four at a time.
   Acceptance ask(const std::vector<Tokens>& prompts, int64_t max_new_tokens) {
-    std::mutex mutex;
-    std::condition_variable changed;
-    size_t num_finished = 0;
+    testing::FinishCount finished;
     DraftReport total;
     for (size_t i = 0; i < prompts.size(); ++i) {
       Request request{.id = fmt::format("{}", i), .prompt = prompts[i]};
@@ -100,23 +97,20 @@ class DraftAcceptanceTest : public ::testing::Test {
       request.stop.max_new_tokens = max_new_tokens;
       const Status status = engine_->submit(std::move(request), [&](const RequestEvent& event) {
         if (!event.finish) return;
-        const std::lock_guard lock(mutex);
         EXPECT_NE(event.finish->reason, FinishReason::kError);
         total.verify_steps += event.drafts.verify_steps;
         total.accepted_tokens += event.drafts.accepted_tokens;
         total.rejected_tokens += event.drafts.rejected_tokens;
-        ++num_finished;
-        changed.notify_one();
+        finished.add();
       });
       EXPECT_TRUE(status.ok()) << status.to_string();
       if (!status.ok()) return {};
     }
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return num_finished == prompts.size(); });
+    finished.wait_for(prompts.size());
     const auto accepted = static_cast<double>(total.accepted_tokens);
     const auto drafts = accepted + static_cast<double>(total.rejected_tokens);
     return {.tokens_per_step = 1 + accepted / static_cast<double>(total.verify_steps),
-            .drafts_held = 3 * accepted / drafts};
+            .accepted_drafts = 3 * accepted / drafts};
   }
 
   std::unique_ptr<Engine> engine_;
@@ -161,12 +155,14 @@ TEST_F(DraftAcceptanceTest, IsNotLowerBehindChunksAndCachedPrefixes) {
       SCOPED_TRACE(fmt::format("{}, {}", to_string(algorithm), set));
       start(algorithm, /*caches=*/false, 512);
       const auto prompts = prompts_of(set, all ? 60 : kSampled, *codec_);
-      const auto held = [&] { return ask(prompts, longest_answer(set)).drafts_held; };
-      const double whole = held();
+      const auto accepted_of_three = [&] {
+        return ask(prompts, longest_answer(set)).accepted_drafts;
+      };
+      const double whole = accepted_of_three();
       EXPECT_GT(whole, 1.5);
 
       start(algorithm, /*caches=*/false, 7);
-      EXPECT_GE(held(), whole - 0.05) << "chunks";
+      EXPECT_GE(accepted_of_three(), whole - 0.05) << "chunks";
 
       // Answers in `skill` have some ten tokens, of which the first are the easiest to guess: one
       // step without drafts, or behind a slot that another text wrote, is a good part of them.
@@ -177,9 +173,9 @@ TEST_F(DraftAcceptanceTest, IsNotLowerBehindChunksAndCachedPrefixes) {
       std::vector<Tokens> others = prompts;
       for (Tokens& other : others) other.resize(other.size() * 2 / 3);
       (void)ask(others, 4);
-      EXPECT_GE(held(), whole - loss) << "cached prefixes";
+      EXPECT_GE(accepted_of_three(), whole - loss) << "cached prefixes";
       // The first step behind a prompt that is known whole has no drafts.
-      EXPECT_GE(held(), whole - loss) << "cached prompts";
+      EXPECT_GE(accepted_of_three(), whole - loss) << "cached prompts";
     }
   }
 }

@@ -2,9 +2,7 @@
 // The whole engine in exact mode, over models that keep recurrent states, that keep none, whose
 // layers slide, and that keep latents: company, chunks, page sizes and pools too small for
 // everybody never change a token or a bit of its logprob.
-#include <condition_variable>
 #include <filesystem>
-#include <mutex>
 #include <system_error>
 #include <vector>
 
@@ -15,6 +13,7 @@
 #include <heddle/engine.h>
 
 #include "integration/on_device.h"
+#include "support/finish_count.h"
 #include "support/test_data.h"
 
 namespace heddle {
@@ -22,13 +21,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Answer {
+struct ExactAnswer {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;
   bool finished = false;
 };
 
-bool operator==(const Answer& a, const Answer& b) {
+bool operator==(const ExactAnswer& a, const ExactAnswer& b) {
   return a.tokens == b.tokens && a.logprobs == b.logprobs && a.finished == b.finished;
 }
 
@@ -48,8 +47,8 @@ std::vector<std::vector<TokenId>> prompts() {
 }
 
 // Answers to all prompts, one after the other or all at once.
-std::vector<Answer> answer_all(const std::filesystem::path& model, EngineOptions options,
-                               bool together) {
+std::vector<ExactAnswer> answer_all(const std::filesystem::path& model, EngineOptions options,
+                                    bool together) {
   options.model_dir = model;
   options.exact = true;
   options.num_threads = 2;
@@ -57,10 +56,8 @@ std::vector<Answer> answer_all(const std::filesystem::path& model, EngineOptions
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   if (!engine.ok()) return {};
   const auto all = prompts();
-  std::vector<Answer> answers(all.size());
-  std::mutex mutex;
-  std::condition_variable changed;
-  size_t num_finished = 0;
+  std::vector<ExactAnswer> answers(all.size());
+  testing::FinishCount finished;
   for (size_t i = 0; i < all.size(); ++i) {
     Request request{.id = fmt::format("{}", i), .prompt = all[i]};
     request.sampling.temperature = 0.8f;
@@ -69,22 +66,18 @@ std::vector<Answer> answer_all(const std::filesystem::path& model, EngineOptions
     request.stop.ignore_eos = true;
     request.return_logprobs = true;
     const Status status = (*engine)->submit(std::move(request), [&, i](const RequestEvent& event) {
-      const std::lock_guard lock(mutex);
       answers[i].tokens.insert(answers[i].tokens.end(), event.tokens.begin(), event.tokens.end());
       for (const TokenLogprob& logprob : event.logprobs) {
         answers[i].logprobs.push_back(logprob.logprob);
       }
       if (!event.finish) return;
       answers[i].finished = event.finish->reason == FinishReason::kLength;
-      ++num_finished;
-      changed.notify_all();
+      finished.add();
     });
     EXPECT_TRUE(status.ok()) << status.to_string();
-    std::unique_lock lock(mutex);
-    if (!together) changed.wait(lock, [&] { return num_finished == i + 1; });
+    if (!together) finished.wait_for(i + 1);
   }
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return num_finished == all.size(); });
+  finished.wait_for(all.size());
   return answers;
 }
 
@@ -129,10 +122,10 @@ class EngineExactness : public ::testing::TestWithParam<std::string> {
 
   static void expect_the_same_bits_however_work_is_moved(
       const std::filesystem::path& model, KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto) {
-    const std::vector<Answer> alone = answer_all(
+    const std::vector<ExactAnswer> alone = answer_all(
         model, {.kv_cache_dtype = kv_cache_dtype, .device = GetParam(), .disable_cuda_graph = true},
         /*together=*/false);
-    for (const Answer& answer : alone) {
+    for (const ExactAnswer& answer : alone) {
       EXPECT_TRUE(answer.finished);
       EXPECT_EQ(std::ssize(answer.tokens), kNewTokens);
       EXPECT_EQ(std::ssize(answer.logprobs), kNewTokens);

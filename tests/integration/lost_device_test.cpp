@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPU that fails while an engine runs on it: its requests end with an error, the engine says why,
-// and can be taken down. The failure is a kernel that writes to an address that is nobody's, which
+// and can be taken down. The failure is a kernel that writes to an unmapped address, which
 // takes the whole process's use of the GPU with it, so that it happens in a process of its own.
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -15,6 +13,7 @@
 
 #include <heddle/engine.h>
 
+#include "core/mutex.h"
 #include "integration/on_device.h"
 #include "ops/context.h"
 #include "ops/elementwise/elementwise.h"
@@ -37,6 +36,14 @@ void lose_the_gpu() {
   }
 }
 
+// The events of a request, as its callback recorded them for the test.
+struct Progress {
+  Mutex mutex;
+  CondVar changed;
+  bool has_begun HEDDLE_GUARDED_BY(mutex) = false;
+  std::unique_ptr<Status> end HEDDLE_GUARDED_BY(mutex);
+};
+
 // Exits with 0 if all went as it should; a process that hangs is ended by a signal.
 [[noreturn]] void run_an_engine_into_it() {
   alarm(120);
@@ -47,30 +54,29 @@ void lose_the_gpu() {
     std::fputs(engine.status().to_string().c_str(), stderr);
     std::exit(3);
   }
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool has_begun = false;
-  std::unique_ptr<Status> end;
+  Progress progress;
   Request request{.id = "one", .prompt = {1, 2, 3}};
   request.stop.max_new_tokens = 8000;
   request.stop.ignore_eos = true;
   const Status submitted = (*engine)->submit(std::move(request), [&](const RequestEvent& event) {
-    const std::lock_guard lock(mutex);
-    has_begun = true;
-    if (event.finish) end = std::make_unique<Status>(event.finish->error);
-    changed.notify_all();
+    const MutexLock lock(progress.mutex);
+    progress.has_begun = true;
+    if (event.finish) progress.end = std::make_unique<Status>(event.finish->error);
+    progress.changed.notify_all();
   });
   if (!submitted.ok()) std::exit(4);
   {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return has_begun; });
+    const MutexLock lock(progress.mutex);
+    progress.changed.wait(progress.mutex,
+                          [&]() HEDDLE_REQUIRES(progress.mutex) { return progress.has_begun; });
   }
   lose_the_gpu();
   {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return end != nullptr; });
-    std::fprintf(stderr, "request: %s\n", end->to_string().c_str());
-    if (end->ok()) std::exit(5);
+    const MutexLock lock(progress.mutex);
+    progress.changed.wait(
+        progress.mutex, [&]() HEDDLE_REQUIRES(progress.mutex) { return progress.end != nullptr; });
+    std::fprintf(stderr, "request: %s\n", progress.end->to_string().c_str());
+    if (progress.end->ok()) std::exit(5);
   }
   const Status health = (*engine)->health();
   std::fprintf(stderr, "health: %s\n", health.to_string().c_str());

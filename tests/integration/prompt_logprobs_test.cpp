@@ -3,9 +3,7 @@
 // cuts it, is cached of it, shares its steps or sends it back to the queue.
 #include <algorithm>
 #include <cmath>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include <fmt/format.h>
@@ -13,6 +11,7 @@
 
 #include <heddle/engine.h>
 
+#include "core/mutex.h"
 #include "integration/on_device.h"
 #include "sampling/sampler.h"
 #include "support/test_data.h"
@@ -102,20 +101,29 @@ class Answers {
   }
 
   void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return num_running_ == 0; });
+    const MutexLock lock(mutex_);
+    changed_.wait(mutex_, [this]() HEDDLE_REQUIRES(mutex_) { return num_running_ == 0; });
   }
 
-  [[nodiscard]] const std::vector<std::vector<TokenLogprob>>& scores() const { return scores_; }
+  [[nodiscard]] std::vector<std::vector<TokenLogprob>> scores() const {
+    const MutexLock lock(mutex_);
+    return scores_;
+  }
 
-  [[nodiscard]] const std::vector<std::vector<TokenId>>& tokens() const { return tokens_; }
+  [[nodiscard]] std::vector<std::vector<TokenId>> tokens() const {
+    const MutexLock lock(mutex_);
+    return tokens_;
+  }
 
-  [[nodiscard]] int64_t cached_tokens() const { return cached_tokens_; }
+  [[nodiscard]] int64_t cached_tokens() const {
+    const MutexLock lock(mutex_);
+    return cached_tokens_;
+  }
 
  private:
   Status submit(Engine& engine, Request request, size_t index) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       scores_.resize(std::max(scores_.size(), index + 1));
       tokens_.resize(scores_.size());
       scores_[index].clear();
@@ -127,7 +135,7 @@ class Answers {
     request.sampling.seed = 7 + index;
     request.stop.ignore_eos = true;
     return engine.submit(std::move(request), [this, index](const RequestEvent& event) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       std::ranges::copy(event.prompt_logprobs, std::back_inserter(scores_[index]));
       std::ranges::copy(event.tokens, std::back_inserter(tokens_[index]));
       if (!event.finish) return;
@@ -138,12 +146,12 @@ class Answers {
     });
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::vector<TokenLogprob>> scores_;
-  std::vector<std::vector<TokenId>> tokens_;
-  int64_t cached_tokens_ = 0;  // of the request that ended last
-  int num_running_ = 0;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::vector<TokenLogprob>> scores_ HEDDLE_GUARDED_BY(mutex_);
+  std::vector<std::vector<TokenId>> tokens_ HEDDLE_GUARDED_BY(mutex_);
+  int64_t cached_tokens_ HEDDLE_GUARDED_BY(mutex_) = 0;  // of the request that ended last
+  int num_running_ HEDDLE_GUARDED_BY(mutex_) = 0;
 };
 
 class PromptLogprobs : public ::testing::TestWithParam<std::string> {
@@ -183,11 +191,12 @@ class PromptLogprobs : public ::testing::TestWithParam<std::string> {
         }
       }
       answers.wait();
+      const std::vector<std::vector<TokenLogprob>> scores = answers.scores();
       for (size_t i = 0; i < all.size(); ++i) {
         SCOPED_TRACE(fmt::format("round {}, prompt {}", round, i));
-        ASSERT_EQ(answers.scores()[i].size(), want[i].size());
+        ASSERT_EQ(scores[i].size(), want[i].size());
         for (size_t k = 0; k < want[i].size(); ++k) {
-          ASSERT_TRUE(same_score(answers.scores()[i][k], want[i][k])) << "token " << k;
+          ASSERT_TRUE(same_score(scores[i][k], want[i][k])) << "token " << k;
         }
       }
       if (tokens.empty()) tokens = answers.tokens();
@@ -206,9 +215,10 @@ class PromptLogprobs : public ::testing::TestWithParam<std::string> {
       for (size_t i = 0; i < all.size(); ++i) {
         ASSERT_TRUE(alone.submit(*engine, all[i], i).ok());
         alone.wait();
-        ASSERT_EQ(alone.scores()[i].size(), want[i].size());
+        const std::vector<TokenLogprob> scored = alone.scores()[i];
+        ASSERT_EQ(scored.size(), want[i].size());
         for (size_t k = 0; k < want[i].size(); ++k) {
-          EXPECT_NEAR(alone.scores()[i][k].logprob, want[i][k].logprob, 1e-2);
+          EXPECT_NEAR(scored[k].logprob, want[i][k].logprob, 1e-2);
         }
       }
       want = alone.scores();

@@ -3,11 +3,9 @@
 // that the model finds most likely, however much of a text came from the cache, and its recurrent
 // states are put to the test; and a model without states for itself.
 #include <algorithm>
-#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -21,6 +19,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "runner/model_runner.h"
+#include "support/finish_count.h"
 #include "support/hand_plan.h"
 #include "support/test_data.h"
 
@@ -88,9 +87,7 @@ enum class Order { kInTurn, kTogether };
 std::vector<Answer> ask(Engine& engine, const std::vector<Tokens>& prompts, Order order,
                         float temperature = 0, int64_t max_new_tokens = 60) {
   std::vector<Answer> answers(prompts.size());
-  std::mutex mutex;
-  std::condition_variable changed;
-  size_t num_finished = 0;
+  testing::FinishCount finished;
   for (size_t i = 0; i < prompts.size(); ++i) {
     Request request{.id = fmt::format("{}", i), .prompt = prompts[i]};
     request.sampling.temperature = temperature;
@@ -100,27 +97,22 @@ std::vector<Answer> ask(Engine& engine, const std::vector<Tokens>& prompts, Orde
     request.return_logprobs = true;
     request.top_logprobs = 1;
     const Status status = engine.submit(std::move(request), [&, i](const RequestEvent& event) {
-      const std::lock_guard lock(mutex);
       Answer& answer = answers[i];
       answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
       for (const TokenLogprob& logprob : event.logprobs) {
         answer.logprobs.push_back(logprob.logprob);
         answer.most_likely.push_back(logprob.top.front().first);
       }
-      if (event.finish) {
-        answer.drafts = event.drafts;
-        answer.cached_tokens = event.cached_tokens;
-        ++num_finished;
-      }
-      changed.notify_one();
+      if (!event.finish) return;
+      answer.drafts = event.drafts;
+      answer.cached_tokens = event.cached_tokens;
+      finished.add();
     });
     EXPECT_TRUE(status.ok()) << status.to_string();
     if (!status.ok()) return {};
-    std::unique_lock lock(mutex);
-    const bool last = i + 1 == prompts.size();
-    const size_t wanted = order == Order::kInTurn ? i + 1 : (last ? prompts.size() : 0);
-    changed.wait(lock, [&] { return num_finished >= wanted; });
+    if (order == Order::kInTurn) finished.wait_for(i + 1);
   }
+  finished.wait_for(prompts.size());
   return answers;
 }
 
@@ -259,9 +251,9 @@ TEST(StandaloneCacheTest, LongPrefixesAreReadInParts) {
   EXPECT_LT(again[0].drafts.accepted_tokens, 60 - 60 / 4 - 3) << "it was without at first";
 }
 
-// Two texts begin behind a prefix that nobody has read. It is read once, for one of them; the other
-// has drafts at once then, and they are right.
-TEST(StandaloneCacheTest, WhatIsReadForAnotherTextIsNotReadAgain) {
+// Two texts begin behind a prefix that the small model has not read. It is read once, for one of
+// them; the other has drafts at once then, and they are right.
+TEST(StandaloneCacheTest, APrefixReadForOneTextIsNotReadAgainForAnother) {
   EngineOptions options = options_of(dense(), 4);
   options.chunked_prefill_tokens = 64;
   options.page_size = 16;
@@ -392,7 +384,7 @@ TEST(StandaloneLimitsTest, BehindItsContextItDraftsNothing) {
 }
 
 // Vocabularies of one tokenizer are padded to different sizes. With random weights nothing holds.
-// The step behind one that failed computes the rest of a text whose beginning nobody has read.
+// The step behind one that failed computes the rest of a text whose beginning was not read.
 TEST(StandaloneLimitsTest, BehindAStepThatFailedItDraftsNothing) {
   EngineOptions options = options_of(dense(), 4);
   runner::LoadedModel model = runner::load_model(options).value();
@@ -470,7 +462,7 @@ TEST_F(StandaloneOptionsTest, ItsMemoryIsPlanned) {
   EXPECT_TRUE(drafts.runner->pool_sizes().drafter_reads_texts);
 }
 
-TEST_F(StandaloneOptionsTest, WhatCannotDraftIsRefusedByName) {
+TEST_F(StandaloneOptionsTest, RefusesByNameAModelThatCannotDraft) {
   EngineOptions wrong = options();
   wrong.speculative.draft_model_dir = dense();
   EXPECT_THAT(failure(wrong), AllOf(HasSubstr("the model that drafts, "), HasSubstr("golden/qwen2"),
