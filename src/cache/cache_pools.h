@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CachePools: the ids of pages, window pages, state slots and snapshot slots, and the memory behind
-// them. Hands
-// ids out and lists, for the head of the next step, what the device has to do about them: give
+// them. Hands ids out and lists the device's work for them at the head of the next step: give
 // unused memory back, and save the last states of sequences into snapshot slots.
 //
 // Snapshots use the state slots, or have a format and slots of their own (PoolSizes).

@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/toy_model.h"
+
 namespace heddle::cache {
 namespace {
 
@@ -24,6 +26,7 @@ class CacheViewTest : public ::testing::Test {
     options.pools.page_size = 4;
     options.pools.num_state_slots = 10;
     options.pools.page_bytes = 256;
+    options.pools.flops = testing::kToyFlops;
     options.grid = 8;
     return options;
   }
@@ -121,7 +124,7 @@ TEST_F(CacheViewTest, RunningRequestsLockWhatTheyShare) {
   EXPECT_EQ(view().kv_pages.cached, 10);
 }
 
-TEST_F(CacheViewTest, APromptIsToldWhereItAgreesAndWhereItCanResume) {
+TEST_F(CacheViewTest, ShowsWhereAPromptAgreesAndWhereItCanResume) {
   keep(tokens(0, 40));
   const Sequence longer = sequence(tokens(0, 48));
   const Inspection found = view({}, &longer);

@@ -23,18 +23,18 @@ struct CachedSequence {
     bool middle = false;  // it is not asked for: it is there in case another sequence forks
   };
 
-  PrefixLock path;                    // KV of the deepest node the sequence shares or published
-  PrefixLock source;                  // the state it starts from, until its first step is done
-  bool has_published = false;         // `path` is of its own tokens, to the end of its edge
-  int64_t shared_tokens = 0;          // pages of these are the tree's
-  int64_t kv_tokens = 0;              // rows of these exist
-  int64_t dead_pages = 0;             // the first ones, given back: no layer reads them any more
-  PinnedWindow window_pages;          // of layers that slide where others do not
-  std::vector<Pending> pending;       // ascending
-  std::vector<int64_t> forks;         // where others part from this sequence
-  PrefixNode* decode_node = nullptr;  // the last decode snapshot
-  bool keeps_to_itself = false;       // nothing enters the tree before the end
-  bool publishes_prefix = false;      // models without state: a prefill step is in flight
+  PrefixLock path;                     // KV of the deepest node the sequence shares or published
+  PrefixLock source;                   // the state it starts from, until its first step is done
+  bool has_published = false;          // `path` is of its own tokens, to the end of its edge
+  int64_t shared_tokens = 0;           // pages of these are the tree's
+  int64_t kv_tokens = 0;               // rows of these exist
+  int64_t dead_pages = 0;              // the first ones, given back: no layer reads them any more
+  PinnedWindow window_pages;           // of layers that slide where others do not
+  std::vector<Pending> pending;        // ascending
+  std::vector<int64_t> forks;          // where others part from this sequence
+  PrefixNode* decode_node = nullptr;   // the last decode snapshot
+  bool publishes_only_at_end = false;  // nothing enters the tree before the end
+  bool publishes_prefix = false;       // models without state: a prefill step is in flight
 
   uint64_t began = 0;  // on the tree's clock
 

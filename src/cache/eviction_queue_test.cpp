@@ -114,13 +114,24 @@ TEST(EvictionScoreTest, CountsTheWorkOfTheServedModel) {
   const auto worth = [](const request::PrefillFlops& flops, const PrefixNode& node) {
     return EvictionScore({.flops = flops}, 64).state_key(node).score;
   };
-  const request::PrefillFlops linear{.per_token = 1e6, .per_pair = 0};
-  const request::PrefillFlops quadratic{.per_token = 0, .per_pair = 1e6};
+  const request::PrefillFlops linear{.per_token = 1e6};
+  const request::PrefillFlops quadratic{.per_pair = 1e6};
   EXPECT_GT(worth(linear, alone), worth(linear, deep)) << "4,000 against 2,100";
   EXPECT_LT(worth(quadratic, alone), worth(quadratic, deep)) << "16.0e6 against 20.8e6";
-  const request::PrefillFlops windowed{
-      .per_token = 0, .per_pair = 0, .per_window_pair = 1e6, .window = 128};
+  const request::PrefillFlops windowed{.per_window_pair = 1e6, .window = 128};
   EXPECT_GT(worth(windowed, alone), worth(windowed, deep)) << "linear beyond the window";
+}
+
+TEST(EvictionScoreDeathTest, NeedsTheWorkOfTheServedModelUnlessItGoesByUse) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  PrefixNode root;
+  PrefixNode node;
+  node.parent = &root;
+  node.tokens.assign(8, 1);
+  node.state = {.slot = 1};
+  node.state_uses = {.count = 1, .tick = 1};
+  EXPECT_DEATH((void)EvictionScore({}, 64).state_key(node), "flops.is_set");
+  EXPECT_EQ(EvictionScore({.eviction = EvictionPolicy::kLru}, 64).state_key(node).score, 1);
 }
 
 }  // namespace

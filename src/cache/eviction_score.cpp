@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cache/prefix_node.h"
+#include "core/check.h"
 
 namespace heddle::cache {
 namespace {
@@ -15,6 +16,7 @@ constexpr double kMiddleOfChain = 1.0 / 16;
 }  // namespace
 
 double EvictionScore::log2_work(int64_t from, int64_t to) const {
+  HEDDLE_CHECK(options_.flops.is_set());
   return std::log2(std::max(options_.flops.of(to) - options_.flops.of(from), 1.0));
 }
 

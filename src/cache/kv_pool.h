@@ -7,7 +7,8 @@
 // is first written: resident memory follows the highest page ever used.
 //
 // Threading: views may be used from several threads at once as long as no page is written by one
-// while another uses it. Cost: create() maps, it touches nothing.
+// while another uses it.
+// Cost: create() maps, it touches nothing.
 #pragma once
 
 #include <cstdint>

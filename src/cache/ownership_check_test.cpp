@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "cache/prefix_cache.h"
+#include "support/toy_model.h"
 
 namespace heddle::cache {
 namespace {
@@ -19,7 +20,10 @@ namespace {
 // and has not run yet; the first one's step in flight takes snapshots.
 struct SmallService {
   explicit SmallService(SnapshotPolicy policy = SnapshotPolicy::kMulti)
-      : cache({.pools = {.num_pages = 60, .page_size = 4, .num_state_slots = 20},
+      : cache({.pools = {.num_pages = 60,
+                         .page_size = 4,
+                         .num_state_slots = 20,
+                         .flops = testing::kToyFlops},
                .policy = policy,
                .grid = 8,
                .decode_interval = 16}),

@@ -6,35 +6,37 @@
 // page:
 //   1. Models without state give all of M to KV; models without KV give all of M to states.
 //   2. A fixed max_running_requests asks for max_running * slots_per_request states. Otherwise they
-//      take the share r / (1 + r) of M, r = state_share, and at most default_max_running rows'
-//      worth.
+//      take the share r / (1 + r) of M, r = state_share, and at most those of
+//      default_max_running requests.
 //   3. A fixed max_total_tokens is served before the states. Otherwise KV takes what they leave.
-//   4. Where rule 2 leaves KV less than one page, states give way, down to one row's worth.
+//   4. Where rule 2 leaves KV less than one page, states give way, down to those of one request.
 //   5. KV stops at max_running * context_length tokens while nothing is cached beyond running
 //      requests.
 //   6. max_running = min(asked for or default_max_running, states / slots_per_request, pages).
 //   7. `elastic` replaces 2 and 5: the cache fills all of the memory, and its split into pages and
-//      states moves with the load. Each pool gets as many ids as fit when
-//      the other holds next to nothing: pages beside one row's states, states beside one page. All
-//      ids together exceed M; MemoryBudget keeps what is in use within shared_bytes. The mappings
-//      commit memory as it is touched, so more ids cost address space only, at most 2 M. Rows share
-//      M too: max_running * (slots_per_request * s + k) <= M.
+//      states moves with the load. Each pool gets as many ids as fit when the other holds next to
+//      nothing: pages beside one request's states, states beside one page. All ids together exceed
+//      M; MemoryBudget keeps what is in use within shared_bytes. The mappings commit memory as it
+//      is touched, so more ids cost address space only, at most 2 M. Requests share M too:
+//      max_running * (slots_per_request * s + k) <= M.
 //      Nothing is shared, and shared_bytes is 0, for models with one kind of memory, with a fixed
 //      max_total_tokens (states take the rest), where memory does not go back, and where a layer's
 //      part of a page is less than the pieces that it goes back in, release_granule_bytes (states
 //      take their share of rule 2, however many they are).
 //   8. Snapshots of another format have slots of their own, of f bytes with what is kept beside
 //      them, and state slots are then for running requests only. Where memory is shared, snapshot
-//      slots are as many as fit beside one row's states and one page. Where it is not, rows take at
-//      most half of what states have, unless max_running_requests asks for more, and snapshots
-//      the rest. One snapshot fits always. Only with `elastic`: without a cache there are none.
+//      slots are as many as fit beside one request's states and one page. Where it is not, requests
+//      take at most half of what states have, unless max_running_requests asks for more, and
+//      snapshots the rest. One snapshot fits always. Only with `elastic`: without a cache there
+//      are none.
 //   9. Where some layers slide and others do not, the sliding ones have pages of their own, whose
 //      memory is set aside first; rules 1 to 8 share the rest. Of the memory for KV they get what a
-//      sequence of kTypicalTokens has of it in them, its window, and at least what all rows need to
-//      advance and two chunks to be computed; at most half of M, and then fewer rows. Without a
-//      cache the rows and chunks are all. A window that holds a whole context does not slide.
-// The result may serve fewer rows, or a shorter context, than was asked for: the plan says so. Only
-// a budget that cannot hold one row with one page is an error.
+//      sequence of kTypicalTokens has of it in them, its window, and at least what all requests
+//      need to advance and two chunks to be computed; at most half of M, and then fewer requests.
+//      Without a cache they get only what the requests and chunks need. A window that holds a
+//      whole context does not slide.
+// The result may serve fewer requests, or a shorter context, than was asked for: the plan says so.
+// Only a budget that cannot hold one request with one page is an error.
 #pragma once
 
 #include <algorithm>

@@ -233,7 +233,7 @@ void PrefixCache::plan_prefill(const Sequence& sequence, CachedSequence& cached,
     if (cached.copy_page.to != 0) plan.copy_pages.push_back(cached.copy_page);
     if (cached.copy_window_page.to != 0) plan.copy_window_pages.push_back(cached.copy_window_page);
   }
-  if (!options_.enabled || cached.keeps_to_itself || end == planned.context_tokens) return;
+  if (!options_.enabled || cached.publishes_only_at_end || end == planned.context_tokens) return;
   if (!options_.pools.has_states()) {
     cached.publishes_prefix = true;
     return;
@@ -263,7 +263,7 @@ void PrefixCache::plan_decode(const Sequence& sequence, CachedSequence& cached, 
                               PlannedSequence& planned, request::BatchPlan& plan) {
   planned.kv_tokens = planned.context_tokens;
   take_window(cached, end, planned.context_tokens);
-  if (!options_.enabled || cached.keeps_to_itself || sequence.state_slot == 0) return;
+  if (!options_.enabled || cached.publishes_only_at_end || sequence.state_slot == 0) return;
   const int64_t interval = options_.decode_interval;
   int64_t tokens = planned.context_tokens - planned.context_tokens % interval + interval;
   if (tokens > end) return;  // as in nearly every step
@@ -412,7 +412,7 @@ void PrefixCache::release(Sequence& sequence, CachedSequence& cached, Keep keep)
   cached.kv_tokens = 0;
   cached.forks.clear();
   cached.decode_node = nullptr;
-  cached.keeps_to_itself = false;
+  cached.publishes_only_at_end = false;
   cached.publishes_prefix = false;
   cached.starts = false;
   cached.hidden_slot = 0;

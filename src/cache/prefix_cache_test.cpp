@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/toy_model.h"
+
 namespace heddle::cache {
 namespace {
 
@@ -27,6 +29,7 @@ PrefixCacheOptions small() {
   options.grid = 8;
   options.decode_interval = 16;
   options.pools.keeps_hidden = true;
+  options.pools.flops = testing::kToyFlops;
   options.eviction = EvictionPolicy::kLru;
   return options;
 }
@@ -418,11 +421,11 @@ TEST_F(PrefixCacheTest, AskedForForksArePlanted) {
   EXPECT_FALSE(cache_->will_publish(leader.cached, 40, 48, 64));
 }
 
-TEST_F(PrefixCacheTest, ASequenceThatKeepsToItselfPublishesItsEndAlone) {
+TEST_F(PrefixCacheTest, ASequenceMayPublishOnlyAtItsEnd) {
   use(small());
   ServedSequence& running = make(unique(40));
   ASSERT_TRUE(admit(running));
-  running.cached.keeps_to_itself = true;
+  running.cached.publishes_only_at_end = true;
   prefill(running, 40);
   decode(running, 10);
   EXPECT_EQ(cache_->tree().to_string(), "");

@@ -9,7 +9,9 @@ namespace heddle::cache {
 namespace {
 
 constexpr int32_t kPageSize = 16;
-constexpr PrefixTreeOptions kOptions{.page_bytes = 16 * 24576, .state_bytes = 77266944};
+constexpr PrefixTreeOptions kOptions{.flops = {.per_token = 6e9, .per_pair = 98304},
+                                     .page_bytes = 16 * 24576,
+                                     .state_bytes = 77266944};
 
 struct Computed {
   std::vector<int32_t> pages;

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "cache/prefix_tree.h"
+#include "support/toy_model.h"
 
 namespace heddle::cache {
 
@@ -29,7 +30,7 @@ struct TreeFixtureOptions {
   int64_t num_states = 1000;
   WindowPoolSizes window_pages;
   int32_t max_sequences = 0;  // that hold window pages
-  PrefixTreeOptions tree;
+  PrefixTreeOptions tree;     // of the toy model, where it names no work
 };
 
 struct TreeFixture {
@@ -39,8 +40,13 @@ struct TreeFixture {
                       .max_step_sequences = options.max_sequences,
                       .window_pages = options.window_pages}),
         states(options.tree.needs_state ? options.num_states : 0),
-        tree(options.tree, pages, window_pages, states),
+        tree(with_work(options.tree), pages, window_pages, states),
         needs_state(options.tree.needs_state) {}
+
+  static PrefixTreeOptions with_work(PrefixTreeOptions options) {
+    if (!options.flops.is_set()) options.flops = testing::kToyFlops;
+    return options;
+  }
 
   PageAllocator pages;
   WindowPages window_pages;

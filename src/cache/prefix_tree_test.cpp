@@ -273,7 +273,7 @@ TEST(PrefixTreePagesTest, ASequenceWritesOnInThePageItGave) {
   EXPECT_EQ(path, own);
   EXPECT_NE(others[1], own[1]);
 
-  // Whatever goes first, the rows stay.
+  // The rows stay in either order of leaving.
   fixture.tree.unlock(first_lock);
   PrefixLock lock = fixture.tree.lock(inserted.node, true);
   fixture.tree.clear();

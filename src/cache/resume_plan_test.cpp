@@ -86,7 +86,7 @@ TEST(ResumePlan, WithoutStatesOrAGridTheSharedPagesEndWithTheResumedTokens) {
   EXPECT_EQ(plan(exact, 300, match).shared, 96);
 }
 
-TEST(ResumePlan, WhatIsComputedForScoresIsNotLost) {
+TEST(ResumePlan, TokensComputedForScoresAreNotCountedAsLost) {
   PrefixNode node;
   const PrefixMatch match{.resume = &node, .usable_tokens = 64, .kv_tokens = 300};
   request::Sequence sequence = prompt(300);

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "cache/prefix_cache.h"
+#include "support/toy_model.h"
 
 namespace heddle::cache {
 
@@ -33,6 +34,7 @@ PrefixCacheOptions roomy() {
                     .page_bytes = 10,
                     .state_slot_bytes = 100,
                     .snapshot_slot_bytes = 50,
+                    .flops = testing::kToyFlops,
                     .keeps_hidden = true}};
 }
 

@@ -10,8 +10,8 @@
 // the last window of a prompt or of a sequence, and pages that a sequence has resumed from. Within
 // each of the two, those let go first go first.
 //
-// The tree refers to a page by its id and generation. It is not told when a page is given up: has()
-// says so from then on, exactly.
+// The tree refers to a page by its id and generation. No call reports that a page was given up:
+// has() is false for it from then on, exactly.
 //
 // Reserve:    every one of max_step_sequences sequences can always pin per_sequence() pages, which
 //             is enough to decode and to prefill a page at a time. Prompts may take more from what

@@ -32,7 +32,7 @@ TEST(WindowPagesTest, ATokenSeesTheWindowThatEndsInIt) {
   }
 }
 
-TEST(WindowPagesTest, WhatASequenceSlidPastIsFreeOrTheTrees) {
+TEST(WindowPagesTest, PagesASequenceSlidPastAreFreeOrTheTrees) {
   WindowPages pages(sizes(22, 2));
   PinnedWindow pinned;
   pages.begin(pinned, 0, 10);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint's config.json as typed, checked values. What every decoder has stands in ModelConfig
-// itself; what only some families have is a part of its own, present when the model has it.
+// A checkpoint's config.json as typed, checked values. ModelConfig itself holds the values that
+// every decoder has; a feature of some families is an optional part, present when the model has it.
 //
-// This folder knows the keys that files of all families share. What one family spells in its own
-// way, leaves to a default of its own or does not serve is read by that family (FamilyReader):
-// models/registry.h joins the two.
+// This folder knows the keys that files of all families share. A family reads the keys that it
+// spells in its own way, defaults differently or refuses (FamilyReader); models/registry.h joins
+// the two.
 //
 // Threading: values.
 #pragma once
@@ -151,8 +151,8 @@ struct FamilyReader {
   std::string_view family;  // for messages: "Qwen3"
 
   // Called between the keys that all files share and the rest: names, vocabulary, width, layers,
-  // heads and token ids have been read. What it leaves as it is becomes what most models have:
-  // head_dim as written or hidden_size / num_attention_heads, full attention everywhere, no
+  // heads and token ids have been read. A value it leaves alone gets the default of most
+  // models: head_dim as written or hidden_size / num_attention_heads, full attention everywhere, no
   // experts. rope.partial_rotary_factor is the default where the file has none. Errors stay in the
   // reader.
   void (*read)(ConfigReader& reader, ModelConfig& config) = nullptr;

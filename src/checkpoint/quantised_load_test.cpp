@@ -119,6 +119,8 @@ class SmallDevice final : public device::Device {
 
   [[nodiscard]] int64_t available_memory_bytes() const override { return 1 << 20; }
 
+  [[nodiscard]] int64_t total_memory_bytes() const override { return 1 << 20; }
+
   [[nodiscard]] int64_t release_granule_bytes() const override { return 0; }
 
   Status make_current() override { return {}; }
@@ -161,7 +163,7 @@ TEST_F(QuantisedLoadTest, ADeviceGetsTheNumbersThatCodesStandFor) {
   }
 }
 
-TEST_F(QuantisedLoadTest, ADeviceThatIsTooSmallForDequantisedWeightsIsToldBothSizes) {
+TEST_F(QuantisedLoadTest, NamesBothSizesWhereADeviceIsTooSmallForDequantisedWeights) {
   SmallDevice device;
   LoadOptions options{.dtype = DType::kBf16, .device = &device};
   options.rounding = Rounding{.scheme = quant::Scheme::kInt8};

@@ -11,9 +11,9 @@
 
 namespace heddle::checkpoint {
 
-// OK when a program that was compiled for `used` computes `other` just as well. What is not
-// compared: the dtype and the quantisation, which the weights in memory show better
-// (LoadedWeights::check_alike()), and the ids of special tokens.
+// OK when a program that was compiled for `used` computes `other` just as well. Does not
+// compare the dtype and the quantisation, which the weights in memory show better
+// (LoadedWeights::check_alike()), nor the ids of special tokens.
 // Error: kInvalidArgument, naming the first setting that differs, and where it is one number or
 // name both its values.
 Status check_same_model(const ModelConfig& used, const ModelConfig& other);

@@ -26,7 +26,7 @@ ModelConfig some_config() {
   return config;
 }
 
-TEST(SameModelTest, WhatChangesNothingMayDiffer) {
+TEST(SameModelTest, SettingsThatChangeNothingMayDiffer) {
   ModelConfig other = some_config();
   other.dtype = DType::kBf16;
   other.eos_token_ids = {7};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // WeightStage: the way of converted weights to the memory of a device: two slabs of pinned memory,
 // of which one is written while the other is copied, on a stream of its own. Each thread that loads
-// has one; the slabs of all threads are the ring of host memory that loading takes.
+// has one, so that none waits for another's copies; the slabs of all are the host memory that
+// loading takes: 256 MiB with eight threads.
 //
 // Threading: confined. Cost: waits only where copies are slower than conversion.
 #pragma once
@@ -18,8 +19,8 @@ class WeightStage {
  public:
   static constexpr int64_t kSlabBytes = int64_t{16} << 20;
 
-  // For weights in `arena`, memory of the device, which must be current on this thread. What is
-  // reserved at once takes at most `largest_piece` bytes.
+  // For weights in `arena`, memory of the device, which must be current on this thread. One
+  // reservation takes at most `largest_piece` bytes.
   static Result<WeightStage> create(device::Device& device, std::byte* arena,
                                     int64_t largest_piece);
 

@@ -22,7 +22,7 @@ class SteadyClock final : public Clock {
   }
 };
 
-// Stands still until told to move. Thread-confined: for tests.
+// Stands still until a test moves it. Thread-confined: for tests.
 class ManualClock final : public Clock {
  public:
   [[nodiscard]] double now_seconds() const override { return now_seconds_; }

@@ -139,7 +139,7 @@ TEST(ShapeContract, NamesTheTensorAndTheDimensionThatDisagree) {
             "op: x has dtype float16, which is not taken here");
 }
 
-TEST(ManualClock, StandsStillUntilToldToMove) {
+TEST(ManualClock, StandsStillUntilATestMovesIt) {
   ManualClock clock;
   EXPECT_EQ(clock.now_seconds(), 0);
   clock.advance_seconds(1.5);

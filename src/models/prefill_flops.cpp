@@ -32,7 +32,7 @@ double flops_per_pair(const checkpoint::ModelConfig& config, const CacheNeeds& n
 }  // namespace
 
 request::PrefillFlops prefill_flops(const checkpoint::ModelConfig& config, const Model& model) {
-  request::PrefillFlops flops{.per_token = 0, .per_pair = 0};
+  request::PrefillFlops flops;
   for (const checkpoint::WeightSpec& spec : model.weight_specs()) {
     flops.per_token += kMultiplyAdd * elements_per_token(spec, config);
   }

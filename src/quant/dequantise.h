@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packed rows back to numbers, exactly as their format says: an exact difference of code and zero
-// point, times the scale, rounded once to fp32. What fp32 and exact runs, prefill and the tests
-// multiply with; only a few rows or columns at a time.
+// point, times the scale, rounded once to fp32. Exact and fp32 runs, prefill and the tests
+// multiply with these, a few rows or columns at a time.
 #pragma once
 
 #include <cstdint>

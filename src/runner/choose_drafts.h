@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which network drafts beside a model: the one that was asked for, or, with DraftAlgorithm::kAuto,
 // the prediction head of the checkpoint where there is one and nothing that was asked for rules it
-// out. What was asked for by name fails by name; what is left to the runner is left out, with a
-// reason for the log.
+// out. A network that was asked for by name and cannot draft is an error that names it; one that
+// the runner would choose by itself is left out, with a reason for the log.
 //
 // Threading: pure functions.
 #pragma once

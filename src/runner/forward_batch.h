@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ForwardBatch: a BatchPlan as the arrays a forward pass reads. Built anew every step in memory
 // that was sized once, when the step begins: only then are the tokens known that earlier steps
-// drew. Threading: confined. Cost: build() is O(tokens + sequences * pages), without allocation.
+// drew.
+//
+// Threading: confined. Cost: build() is O(tokens + sequences * pages), without allocation.
 #pragma once
 
 #include <cstdint>
@@ -87,10 +89,9 @@ class ForwardBatch {
   // `slots` has taken the plan over. `drawn_tokens` by batch slot: the token drawn last, kNoToken
   // where the draw failed; empty where no sequence feeds on one. `rows_in_flight` likewise: the row
   // of logits that a step which is not done yet draws it from; -1, or empty: the token is known.
-  // Error: kInvalidArgument for a plan
-  // that exceeds the sizes above, has a sequence with neither new tokens nor a hidden vector, or
-  // with too few pages, or more drafts than the sizes have room for. The batch is not to be run
-  // then.
+  // Error: kInvalidArgument for a plan that exceeds the sizes above, has a sequence with neither
+  // new tokens nor a hidden vector, or with too few pages, or more drafts than the sizes have room
+  // for. The batch is not to be run then.
   Status build(const request::BatchPlan& plan, const request::BatchSlots& slots,
                LogitRows logit_rows, std::span<const TokenId> drawn_tokens = {},
                std::span<const int32_t> rows_in_flight = {});

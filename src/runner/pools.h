@@ -62,8 +62,8 @@ class Pools {
                               const PoolsOptions& options);
 
   // The head of a step: gives unused memory back and saves states, then zeroes states, copies
-  // states and copies pages. Ids lie within the pools (checked). What a model does not have is not
-  // touched: its plans may name pages that hold no KV.
+  // states and copies pages. Ids lie within the pools (checked). Pools that a model does not have
+  // are not touched: its plans may name pages that hold no KV.
   Status begin_step(device::Stream& stream, ops::Context& context, const request::BatchPlan& plan);
 
   // Copies states between working slots, those for drafts included: their ids follow

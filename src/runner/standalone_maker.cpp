@@ -208,8 +208,9 @@ void StandaloneMaker::lay_out_unread(const request::BatchSlots& slots) {
   }
 }
 
-// Nobody else writes to pages that this read writes to. False: another text of the read does, as
-// both begin with something in the cache that was never read; it is there in the next step.
+// Claims the pages that this read writes for it alone. False: another text of the same read has
+// claimed them, as both begin with something in the cache that was never read; their rows are there
+// in the next step.
 bool StandaloneMaker::claim_pages(std::span<const int32_t> pages, int64_t begin, int64_t end) {
   if (begin == end) return true;
   const auto written =

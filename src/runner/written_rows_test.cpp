@@ -172,7 +172,7 @@ TEST(WrittenRowsTest, RowsThatCountAreThoseOfTheText) {
     for (int64_t token = 0; token < then; ++token) {
       ASSERT_EQ(label_of_row(token), label_at(token, fork, own)) << "step " << step;
     }
-    // The model has computed all of it. What is the family's stays in the cache.
+    // The model has computed all of it. The pages of the family stay in the cache.
     for (int64_t first = 0; first < fork; first += kPageSize) {
       held[pages[static_cast<size_t>(first / kPageSize)]] = {
           family * 100 + first, std::min<int64_t>(fork - first, kPageSize)};

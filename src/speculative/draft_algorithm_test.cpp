@@ -23,7 +23,7 @@ TEST(DraftAlgorithmTest, UnknownNamesAreRefusedWithThoseThatThereAre) {
             std::string::npos);
 }
 
-TEST(DraftAlgorithmTest, WhatNeedsNoModelHasADrafter) {
+TEST(DraftAlgorithmTest, AlgorithmsWithoutAModelHaveADrafter) {
   EXPECT_EQ(make_drafter(DraftAlgorithm::kNone), nullptr);
   EXPECT_NE(make_drafter(DraftAlgorithm::kNgram), nullptr);
   EXPECT_EQ(make_drafter(DraftAlgorithm::kMtp), nullptr);

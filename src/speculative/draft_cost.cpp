@@ -201,7 +201,7 @@ int64_t DraftCost::best_depth(std::span<const Stream> streams, const DraftOdds& 
     int64_t num_drafting_rows = 0;
     for (const Stream& stream : streams) {
       const int64_t drafts = std::min(depth, stream.num_drafts);
-      tokens += odds.expected_tokens(drafts, stream.luck);
+      tokens += odds.expected_tokens(drafts, stream.trend);
       num_rows += 1 + drafts;
       if (drafts > 0) num_drafting_rows += 1 + drafts;
     }

@@ -38,7 +38,7 @@ class DraftCost {
   static constexpr int64_t kPlainTries = 3;      // plain steps after which their time is known
   static constexpr double kTrialShare = 0.0075;  // of the time of plain steps, for drafts that lose
   // Of plain steps. A step with drafts gains or loses up to three: less credit than this is soon
-  // lost by bad luck, and it takes 400 plain steps to pay a debt.
+  // lost by chance, and it takes 400 plain steps to pay a debt.
   static constexpr double kMostCredit = 12;
   static constexpr double kMostDebt = 6;
 
@@ -56,7 +56,7 @@ class DraftCost {
   // A stream of the next step.
   struct Stream {
     int64_t num_drafts = 0;  // that it may have
-    double luck = 1;         // DraftOdds::Luck
+    double trend = 1;        // DraftOdds::AcceptanceTrend
   };
 
   void add(const Step& step);

@@ -29,17 +29,17 @@ class DraftCostTest : public ::testing::Test {
   [[nodiscard]] int64_t best_depth(int64_t num_streams, int64_t num_drafts = 7,
                                    int64_t max_rows = 64) const {
     const std::vector<Stream> streams(static_cast<size_t>(num_streams),
-                                      {.num_drafts = num_drafts, .luck = 1});
+                                      {.num_drafts = num_drafts, .trend = 1});
     return cost_.best_depth(streams, odds_, max_rows);
   }
 
-  void hold(int64_t num_drafts, int64_t num_held) {
-    for (int i = 0; i < 500; ++i) odds_.verified(luck_, num_drafts, num_held);
+  void accept(int64_t num_drafts, int64_t num_accepted) {
+    for (int i = 0; i < 500; ++i) odds_.verified(trend_, num_drafts, num_accepted);
   }
 
   DraftCost cost_;
   DraftOdds odds_;
-  DraftOdds::Luck luck_;
+  DraftOdds::AcceptanceTrend trend_;
 };
 
 TEST_F(DraftCostTest, NothingIsDraftedBeforePlainStepsWereSeen) {
@@ -56,7 +56,7 @@ TEST_F(DraftCostTest, NothingIsDraftedBeforePlainStepsWereSeen) {
 
 TEST_F(DraftCostTest, DepthGrowsWithWhatIsKnown) {
   know(1, 1, 1e-3);
-  hold(7, 7);
+  accept(7, 7);
   std::vector<int64_t> depths;
   for (int i = 0; i < 4; ++i) {
     depths.push_back(best_depth(1, 63));
@@ -74,15 +74,15 @@ TEST_F(DraftCostTest, RowsThatCostAsMuchAsStepsAreNotTaken) {
 TEST_F(DraftCostTest, DepthFollowsWhatHolds) {
   know(1, 1, 1e-3);
   for (const int64_t rows : {2, 4, 8}) know(1, rows, 1e-3 + 2e-4 * static_cast<double>(rows));
-  hold(7, 7);
+  accept(7, 7);
   EXPECT_EQ(best_depth(1), 7);
-  for (int i = 0; i < 501; ++i) odds_.verified(luck_, 7, i % 2);
+  for (int i = 0; i < 501; ++i) odds_.verified(trend_, 7, i % 2);
   EXPECT_EQ(best_depth(1), 1);
-  hold(7, 0);
+  accept(7, 0);
   EXPECT_EQ(best_depth(1), 0);
 }
 
-TEST_F(DraftCostTest, WhatWasMeasuredSaysWhatOtherRowsCost) {
+TEST_F(DraftCostTest, MeasurementsCorrectTheCostOfOtherRowCounts) {
   know(1, 1, 1e-3);
   const double expected = cost_.ratio(1, 8);
   know(1, 4, 4e-3);
@@ -101,7 +101,7 @@ TEST_F(DraftCostTest, AndWhatRowsOfOtherStreamsCost) {
   know(1, 1, 1e-3);
   know(8, 8, 2e-3);
   know(8, 16, 6e-3);
-  hold(7, 7);
+  accept(7, 7);
   EXPECT_EQ(best_depth(8), 0);
   EXPECT_GT(cost_.ratio(1, 2), 2) << "as eight streams have it";
   EXPECT_EQ(best_depth(1), 0);
@@ -112,7 +112,7 @@ TEST_F(DraftCostTest, AndWhatRowsOfOtherStreamsCost) {
 TEST_F(DraftCostTest, RowsOfDraftsHaveALimit) {
   know(8, 8, 1e-3);
   know(8, 16, 1e-3);
-  hold(7, 7);
+  accept(7, 7);
   EXPECT_EQ(best_depth(8, 7, /*max_rows=*/64), 3);
   EXPECT_EQ(best_depth(8, 7, /*max_rows=*/31), 2);
   EXPECT_EQ(best_depth(8, 7, /*max_rows=*/15), 0);

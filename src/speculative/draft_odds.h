@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// DraftOdds: how often drafts hold, by their place behind the text, and the luck of single streams.
-// A place counts where all drafts before it held. What was seen at a place weighs against what was
-// seen at the place before it, the first against an expectation; both fade, so that the odds follow
-// the texts, and come back to the expectation while nothing is drafted.
+// DraftOdds: how often drafts are accepted, by their position behind the text, and how each stream
+// compares with the others.
+//
+// A position counts where all drafts before it were accepted. Its prior is the estimate for the
+// position before it, and kExpected for the first. Observations fade, so that the odds follow the
+// texts, and return to kExpected while nothing is drafted.
 //
 // Threading: thread-confined. Cost: a dozen multiplications a call.
 #pragma once
@@ -15,46 +17,46 @@ namespace heddle::speculative {
 
 class DraftOdds {
  public:
-  static constexpr double kExpected = 0.7;  // of drafts hold, where nothing is known
+  static constexpr double kExpected = 0.7;  // of drafts are accepted, where nothing is known
 
   // Accepted drafts of a stream, compared with those of all streams at the same positions.
-  struct Luck {
-    double held = 0;      // faded, as the next
-    double expected = 0;  // to hold
+  struct AcceptanceTrend {
+    double accepted = 0;  // faded, as the next
+    double expected = 0;  // to be accepted
 
     // 1: as much as those of others.
     [[nodiscard]] double value() const;
 
-    // A step without drafts: luck comes back to 1.
+    // A step without drafts: the trend returns to 1.
     void fade();
   };
 
   DraftOdds();
 
-  // Of a stream's drafts, at least one, so many held.
-  void verified(Luck& luck, int64_t num_drafts, int64_t num_held);
+  // The first `num_accepted` of a stream's `num_drafts` drafts, at least one, were accepted.
+  void verified(AcceptanceTrend& trend, int64_t num_drafts, int64_t num_accepted);
 
   // A step without drafts.
   void fade();
 
-  // That the draft at this place holds, where all before it did; the first is at 0.
-  [[nodiscard]] double chance(int64_t place, double luck) const;
+  // The probability that the draft at this position, from 0, is accepted where all before it were.
+  [[nodiscard]] double chance(int64_t position, double trend) const;
 
-  // That a stream of this luck gets from a step with so many drafts.
-  [[nodiscard]] double expected_tokens(int64_t num_drafts, double luck) const;
+  // The tokens that a stream of this trend gets from a step with so many drafts.
+  [[nodiscard]] double expected_tokens(int64_t num_drafts, double trend) const;
 
  private:
-  static constexpr size_t kPlaces = 8;  // those beyond are as the last
+  static constexpr size_t kPositions = 8;  // those beyond are as the last
 
-  struct Place {
-    double held = 0;
+  struct Position {
+    double accepted = 0;
     double seen = 0;
     double chance = kExpected;
   };
 
   void update();
 
-  std::array<Place, kPlaces> places_;
+  std::array<Position, kPositions> positions_;
 };
 
 }  // namespace heddle::speculative

@@ -6,8 +6,10 @@
 //   next_token    1 3 4 5 - -       node 0 -+- 1 - 3 - 5      "the text ... 100", then 11 21 31
 //   next_sibling  - 2 - - - -               +- 2 - 4          or 12 23
 //
-// Li et al., "EAGLE-2", arXiv:2406.16858. Threading: confined. Cost: assign() O(nodes) and without
-// allocation once its size has been seen; child() O(children).
+// Li et al., "EAGLE-2", arXiv:2406.16858.
+//
+// Threading: confined. Cost: assign() O(nodes) and without allocation once its size has been seen;
+// child() O(children).
 #pragma once
 
 #include <cstdint>

@@ -3,12 +3,12 @@
 // the text itself (code that is edited, documents that are quoted, lists that go on) or in one of
 // the texts that ended lately. Needs no model.
 //
-// How many tokens it drafts follows its luck with the sequence: twice as many after drafts that all
-// held, half as many after drafts of which none did; and where not even one holds it is silent for
-// a while, longer each time.
+// It drafts as many tokens as the sequence accepts: twice as many after drafts that were all
+// accepted, half as many after drafts of which none was; and where not even one is accepted it is
+// silent for a while, longer each time.
 //
-// Texts of requests with a cache namespace are drafts for nobody else, and nobody else's are drafts
-// for them: how many drafts hold would tell what others wrote.
+// Texts of requests with a cache namespace are drafts for that namespace alone, and it takes drafts
+// from no other: the number of accepted drafts would reveal what others wrote.
 //
 // Memory: at most 40 bytes for each token of a running sequence, and 20 for each of kSharedTokens.
 // Cost: microseconds a stream and step; observe() some nanoseconds for each token of a text.

@@ -49,7 +49,7 @@ TEST(NgramDrafterTest, CopiesFromTextsThatEndedButNotAcrossNamespaces) {
     drafter.observe(*ended);
     EXPECT_THAT(drafts_for(drafter, sequence_of(3, {20, 1, 2, 3})),
                 ended == &first ? Tokens{} : Tokens({4, 5}))
-        << "a text that runs is nobody else's";
+        << "a text that runs drafts for itself alone";
     drafter.forget(*ended);
     drafter.forget(sequence_of(3, {20, 1, 2, 3}));
   }

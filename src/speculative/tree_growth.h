@@ -10,8 +10,9 @@
 // score (a network whose logits are not numbers) are never selected, nor what follows a candidate
 // that is not.
 //
-// Li et al., "EAGLE-2", arXiv:2406.16858. Threading: confined. Cost: a level sorts topk^2
-// candidates, select() all of them.
+// Li et al., "EAGLE-2", arXiv:2406.16858.
+//
+// Threading: confined. Cost: a level sorts topk^2 candidates, select() all of them.
 #pragma once
 
 #include <cstdint>

@@ -98,7 +98,7 @@ TEST(TreeGrowthTest, EqualScoresGoToTheFirst) {
 }
 
 // Section 15, 13: logits that are not numbers give no drafts, and no crash.
-TEST(TreeGrowthTest, WhatHasNoScoreIsDropped) {
+TEST(TreeGrowthTest, DropsCandidatesWithoutAScore) {
   TreeGrowth growth;
   Drafts drafts;
   growth.begin(Level{{11, kNan}, {12, kNan}});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a long encode() learns that nobody needs its result any more: the client left, or the server
+// How a long encode() learns that its result is not needed any more: the client left, or the server
 // stops. The caller passes a CancellationCheck in EncodeOptions; the encoder asks it about every
 // kPollBytes of text and then returns kCancelled.
 //

@@ -67,7 +67,7 @@ TEST_F(Eagle3ConfigTest, WithoutAVocabularyOfItsOwnItSharesTheHead) {
   for (const auto& spec : draft->weight_specs()) EXPECT_NE(spec.name, "draft.lm_head");
 }
 
-TEST_F(Eagle3ConfigTest, WhatDoesNotFitTheModelIsNamed) {
+TEST_F(Eagle3ConfigTest, NamesASettingThatDoesNotFitTheModel) {
   const std::pair<json, const char*> cases[] = {
       {{{"hidden_size", 128}}, "hidden_size is 128, that of the model 64"},
       {{{"vocab_size", 321}}, "vocab_size is 321, that of the model 320"},

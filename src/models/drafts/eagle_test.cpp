@@ -64,7 +64,7 @@ TEST_F(EagleConfigTest, TheFileSaysWhichBiasesThereAre) {
                   .contains("layers.0.self_attn.k_proj.bias"));
 }
 
-TEST_F(EagleConfigTest, WhatDoesNotFitTheModelIsNamed) {
+TEST_F(EagleConfigTest, NamesASettingThatDoesNotFitTheModel) {
   const std::pair<json, const char*> cases[] = {
       {{{"hidden_size", 128}}, "hidden_size is 128, that of the model 64"},
       {{{"vocab_size", 321}}, "vocab_size is 321, that of the model 320"},
