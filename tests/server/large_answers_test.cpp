@@ -298,7 +298,7 @@ class LongEventStreamTest : public ::testing::Test {
 
 TEST_F(LongEventStreamTest, IsFormattedAsItsClientReads) {
   const FakeCodec codec;
-  for (const size_t api : {1, 2}) {
+  for (const size_t api : {size_t{1}, size_t{2}}) {
     const auto adapter = adapters(1, /*stream=*/true, codec)[api];
     const std::string sent =
         stream(*adapter, {event_with_prompt(5000), event_of(1, false), event_of(2, true)});
