@@ -15,8 +15,6 @@
 
 #include <heddle/status.h>
 
-#include "arrivals.h"
-
 namespace heddle::tools {
 
 struct PromptSegment {
@@ -69,5 +67,22 @@ std::vector<int64_t> prompt_ids(const LoadRequest& request, int64_t vocab_size);
 
 // The file's text, or one common English word per token.
 std::string prompt_text(const LoadRequest& request);
+
+// The times at which the requests of an open loop are sent do not depend on the answers.
+enum class ArrivalKind : uint8_t {
+  kPoisson,  // exponential gaps: users who know nothing of each other
+  kUniform,  // equal gaps
+  kBurst,    // several at once, the bursts as kPoisson
+};
+
+struct ArrivalOptions {
+  ArrivalKind kind = ArrivalKind::kPoisson;
+  double requests_per_second = 1;
+  int64_t burst_size = 8;
+  uint64_t seed = 1;
+};
+
+// `count` times in seconds, ascending, the first 0. Equal for equal options on every machine.
+std::vector<double> arrival_times(const ArrivalOptions& options, int64_t count);
 
 }  // namespace heddle::tools
