@@ -1,16 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 // LoadAnswer reads one streamed answer of an OpenAI-compatible server, completions or chat, into a
-// LoadRecord.
+// LoadRecord; SseReader finds the events in it.
 //
 // Threading: thread-confined.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
 #include <string_view>
 
 #include "load_record.h"
-#include "sse_reader.h"
 
 namespace heddle::tools {
+
+// Server-sent events out of bytes that may be cut anywhere (WHATWG HTML, section 9.2). Only the
+// data of events is kept: the APIs that are measured use nothing else. Cost: every byte is looked
+// at once; holds one event.
+class SseReader {
+ public:
+  static constexpr size_t kMaxEventBytes = size_t{16} << 20;
+
+  // Calls `on_data` with the data of each event that ended in `bytes`, several lines joined by
+  // '\n'. False, from then on, once an event is longer than kMaxEventBytes.
+  bool feed(std::string_view bytes, const std::function<void(std::string_view)>& on_data);
+
+ private:
+  void end_line(const std::function<void(std::string_view)>& on_data);
+
+  std::string line_;
+  std::string data_;
+  bool has_data_ = false;
+  bool after_return_ = false;  // the last byte was '\r'; a '\n' belongs to it
+  bool first_line_ = true;
+  bool too_long_ = false;
+};
 
 class LoadAnswer {
  public:
