@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "core/clock.h"
 #include "core/dtype.h"
 #include "core/shape_contract.h"
-#include "core/size_classes.h"
 #include "core/tensor.h"
 
 namespace heddle {
@@ -37,15 +35,6 @@ TEST(Result, PassesValuesAndErrorsThrough) {
   EXPECT_EQ(*quarter_of(12), 3);
   EXPECT_EQ(quarter_of(6).status().message(), "odd");
   EXPECT_DEATH((void)half_of(3).value(), "odd");
-}
-
-TEST(SizeClasses, AreTwoToAnOctaveFromEightOn) {
-  const std::vector<int64_t> sizes = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
-  auto size = sizes.begin();
-  for (int64_t count = 1; count <= sizes.back(); ++count) {
-    if (count > *size) ++size;
-    EXPECT_EQ(rounded_to_size_class(count), *size) << count;
-  }
 }
 
 TEST(Check, PrintsBothSides) {

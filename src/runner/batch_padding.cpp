@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "core/size_classes.h"
-
 namespace heddle::runner {
 
 namespace {

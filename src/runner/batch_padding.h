@@ -6,6 +6,7 @@
 // before.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -14,6 +15,15 @@
 #include "ops/op_def.h"
 
 namespace heddle::runner {
+
+// Sizes that a count is rounded up to, so that few different ones occur: 1, 2, 4, 8, 12, 16, 24,
+// 32, 48 and so on, two to an octave from 8 on. From there on a count grows by less than half.
+// Returns the smallest of these sizes that is not below `count`, which is positive.
+[[nodiscard]] constexpr int64_t rounded_to_size_class(int64_t count) {
+  const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count)));
+  const int64_t between = power / 4 * 3;
+  return power > 8 && count <= between ? between : power;
+}
 
 class BatchPadding {
  public:

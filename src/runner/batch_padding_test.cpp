@@ -15,6 +15,15 @@ using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 
+TEST(SizeClasses, AreTwoToAnOctaveFromEightOn) {
+  const std::vector<int64_t> sizes = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
+  auto size = sizes.begin();
+  for (int64_t count = 1; count <= sizes.back(); ++count) {
+    if (count > *size) ++size;
+    EXPECT_EQ(rounded_to_size_class(count), *size) << count;
+  }
+}
+
 // Steps of sequences that all have as many rows.
 class BatchPaddingTest : public ::testing::Test {
  protected:
