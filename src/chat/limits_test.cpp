@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "chat/golden_fixture.h"
-#include "core/sanitizers.h"
+#include "core/compiler.h"
 
 namespace heddle::chat {
 namespace {

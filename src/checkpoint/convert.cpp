@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "core/check.h"
-#include "core/vector_clones.h"
+#include "core/compiler.h"
 
 namespace heddle::checkpoint {
 

@@ -7,7 +7,7 @@
 
 #include "checkpoint/convert.h"
 #include "core/check.h"
-#include "core/vector_clones.h"
+#include "core/compiler.h"
 
 namespace heddle::checkpoint {
 

@@ -41,7 +41,7 @@
 #include <heddle/engine.h>
 
 #include "core/clock.h"
-#include "core/sanitizers.h"
+#include "core/compiler.h"
 #include "engine/activity.h"
 #include "engine/delivery.h"
 #include "engine/engine_metrics.h"

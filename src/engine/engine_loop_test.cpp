@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/sanitizers.h"
+#include "core/compiler.h"
 #include "engine/engine_fixture.h"
 #include "engine/scheduler_setup.h"
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "core/vector_clones.h"
+#include "core/compiler.h"
 #include "ops/sampling/token_weight.h"
 
 namespace heddle::sampling {

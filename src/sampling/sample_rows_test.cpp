@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/safetensors.h"
-#include "core/sanitizers.h"
+#include "core/compiler.h"
 #include "ops/device_fixture.h"
 #include "ops/sampling/uniform_draw.h"
 #include "request/batch_plan.h"

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/sanitizers.h"
+#include "core/compiler.h"
 #include "scheduler/hybrid_cache_fixture.h"
 
 namespace heddle::scheduler {

@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/compiler.h"
 #include "core/log.h"
-#include "core/sanitizers.h"
 #include "scheduler/scheduler_fixture.h"
 
 namespace heddle::scheduler {

@@ -22,7 +22,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/sanitizers.h"
+#include "core/compiler.h"
 #include "scheduler/batch_scheduler.h"
 #include "scheduler/scheduler_fixture.h"
 #include "support/fake_runner.h"

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/sanitizers.h"
+#include "core/compiler.h"
 
 namespace heddle::tokenizer {
 namespace {

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 #include <utf8proc.h>
 
-#include "core/sanitizers.h"
+#include "core/compiler.h"
 #include "support/test_data.h"
 #include "tokenizer/testing/tokenizer_fixture.h"
 #include "tokenizer/utf8.h"

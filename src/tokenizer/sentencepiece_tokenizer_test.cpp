@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <sentencepiece_processor.h>
 
-#include "core/sanitizers.h"
+#include "core/compiler.h"
 #include "support/test_data.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/json_reader.h"

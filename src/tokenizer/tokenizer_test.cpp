@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/sanitizers.h"
+#include "core/compiler.h"
 #include "support/test_data.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/testing/tokenizer_fixture.h"

@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "core/sanitizers.h"
+#include "core/compiler.h"
 #include "play.h"
 
 namespace heddle::oracle {

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/sanitizers.h"
+#include "core/compiler.h"
 #include "server/api_handler.h"
 #include "server/early_aborts.h"
 #include "server/server_fixture.h"

@@ -17,7 +17,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "core/sanitizers.h"
+#include "core/compiler.h"
 #include "server/http_server.h"
 
 namespace heddle::server {

@@ -7,7 +7,7 @@
 
 #include <malloc.h>
 
-#include "core/sanitizers.h"
+#include "core/compiler.h"
 
 // A sanitizer brings allocation functions of its own.
 #define HEDDLE_COUNTS_ALLOCATIONS !HEDDLE_SANITIZED

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/host_device.h"
+#include "core/compiler.h"
 #include "ops/sampling/token_weight.h"
 
 namespace heddle::ops {

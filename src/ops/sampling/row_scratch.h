@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/host_device.h"
+#include "core/compiler.h"
 
 namespace heddle::ops {
 

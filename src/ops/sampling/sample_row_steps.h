@@ -32,7 +32,7 @@
 
 #include <cstdint>
 
-#include "core/host_device.h"
+#include "core/compiler.h"
 #include "ops/sampling/logit_edits.h"
 #include "ops/sampling/row_scratch.h"
 #include "ops/sampling/sample_rows.h"

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/host_device.h"
+#include "core/compiler.h"
 
 namespace heddle::ops {
 

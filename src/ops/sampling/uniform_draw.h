@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "core/host_device.h"
+#include "core/compiler.h"
 #include "ops/sampling/token_weight.h"
 
 namespace heddle::ops {
