@@ -13,7 +13,6 @@
 #include "engine/engine_loop.h"
 #include "engine/scheduler_setup.h"
 #include "runner/model_runner.h"
-#include "tokenizer/same_tokens.h"
 #include "tokenizer/tokenizer.h"
 
 namespace heddle {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <limits>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -64,6 +66,18 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::filesystem::path& m
       "{} has no tokenizer.json, no vocab.json with merges.txt and no tokenizer.model; copy the "
       "tokenizer files of the model there",
       model_dir.string()));
+}
+
+Status check_same_tokens(const Tokenizer& tokenizer, const Tokenizer& other) {
+  const int64_t count = std::min(tokenizer.vocab_size(), other.vocab_size());
+  for (int64_t i = 0; i < count; ++i) {
+    const auto id = static_cast<TokenId>(i);
+    const std::string token = tokenizer.id_to_token(id);
+    const std::string others = other.id_to_token(id);
+    if (token == others || token.empty() || others.empty()) continue;
+    return invalid_argument(fmt::format("token {} is \"{}\", not \"{}\"", id, others, token));
+  }
+  return {};
 }
 
 }  // namespace heddle::tokenizer

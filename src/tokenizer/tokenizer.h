@@ -126,4 +126,9 @@ class Tokenizer {
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> load_tokenizer(
     const std::filesystem::path& model_dir);
 
+// Whether two tokenizers give their ids the same meaning, so that one model can read the tokens of
+// another. Ids that only one of them has do not count. Cost: two strings for each id.
+// Error: kInvalidArgument, naming the first id whose tokens differ and both of them.
+[[nodiscard]] Status check_same_tokens(const Tokenizer& tokenizer, const Tokenizer& other);
+
 }  // namespace heddle::tokenizer
