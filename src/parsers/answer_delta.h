@@ -73,4 +73,24 @@ void add_reasoning(std::string_view text, AnswerDeltas& out);
 void add_content(std::string_view text, AnswerDeltas& out);
 void add_arguments(size_t index, std::string_view json, AnswerDeltas& out);
 
+struct ToolCall {
+  std::string id;
+  std::string name;
+  std::string arguments;  // JSON text of an object
+
+  bool operator==(const ToolCall&) const = default;
+};
+
+// An answer's deltas put together, for answers that are sent as a whole. Thread-compatible.
+struct AssembledAnswer {
+  std::string reasoning;
+  std::string content;
+  std::vector<ToolCall> calls;
+
+  // A call that ends incomplete is removed; its text becomes content.
+  void add(AnswerDelta&& delta);
+
+  bool operator==(const AssembledAnswer&) const = default;
+};
+
 }  // namespace heddle::parsers

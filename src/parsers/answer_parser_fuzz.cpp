@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "parsers/answer_delta.h"
 #include "parsers/answer_parser.h"
-#include "parsers/assembled_answer.h"
 
 namespace heddle::parsers {
 namespace {

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "parsers/assembled_answer.h"
+#include "parsers/answer_delta.h"
 
 namespace heddle::parsers {
 namespace {

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "parsers/assembled_answer.h"
+#include "parsers/answer_delta.h"
 #include "server/answer_form.h"
 #include "server/answer_log.h"
 #include "server/call_fields.h"

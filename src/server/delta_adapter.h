@@ -9,7 +9,6 @@
 #include <string>
 
 #include "parsers/answer_delta.h"
-#include "parsers/assembled_answer.h"
 #include "server/answer_log.h"
 #include "server/answer_stream.h"
 #include "server/chat_completions.h"

@@ -7,8 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "parsers/answer_delta.h"
 #include "parsers/answer_parser.h"
-#include "parsers/assembled_answer.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
 #include "server/tool_fields.h"

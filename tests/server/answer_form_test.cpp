@@ -8,8 +8,8 @@
 
 #include "grammar/grammar.h"
 #include "grammar/testing/schema_validator.h"
+#include "parsers/answer_delta.h"
 #include "parsers/answer_parser.h"
-#include "parsers/assembled_answer.h"
 #include "parsers/call_form.h"
 #include "server/server_fixture.h"
 

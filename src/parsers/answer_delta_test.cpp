@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "parsers/assembled_answer.h"
+#include "parsers/answer_delta.h"
 
 #include <gtest/gtest.h>
 
