@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // PrefillFlops: how much work a model has to compute the first tokens of a sequence. Eviction
-// compares prefixes by it (cache/eviction_score.h); models/prefill_flops.h computes it from a
+// compares prefixes by it (cache/eviction_score.h); models/count_prefill_flops.h computes it from a
 // model.
 //
 //     F(L) = per_token * L + per_pair * L^2 + per_window_pair * min(L, W) * (2 L - min(L, W))

@@ -19,8 +19,8 @@
 
 #include "checkpoint/kv_scales.h"
 #include "graph/program.h"
+#include "models/count_prefill_flops.h"
 #include "models/model.h"
-#include "models/prefill_flops.h"
 #include "ops/context.h"
 #include "runner/batch_program.h"
 #include "runner/compute_device.h"
@@ -121,7 +121,7 @@ class ForwardPass {
   [[nodiscard]] models::CacheNeeds cache_needs() const { return model_->cache_needs(); }
 
   [[nodiscard]] request::PrefillFlops prefill_flops() const {
-    return models::prefill_flops(config_, *model_);
+    return models::count_prefill_flops(config_, *model_);
   }
 
   // Of the last run() or enqueue(), see BatchProgram.

@@ -12,7 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "models/prefill_flops.h"
+#include "models/count_prefill_flops.h"
 #include "models/registry.h"
 #include "support/allocation_count.h"
 #include "support/hand_plan.h"
@@ -194,7 +194,8 @@ TEST_F(ModelRunnerTest, SaysWhatItsPoolsShare) {
   EXPECT_GE(sizes.num_pages, 4 * kPagesEach);
   EXPECT_GE(sizes.num_state_slots, 16) << "the tests' slots";
   const auto config = models::load_config(testing::repository_path("models/heddle-tiny")).value();
-  const request::PrefillFlops flops = models::prefill_flops(config, *models::create_model(config));
+  const request::PrefillFlops flops =
+      models::count_prefill_flops(config, *models::create_model(config));
   EXPECT_EQ(sizes.flops.per_token, flops.per_token);
   EXPECT_EQ(sizes.flops.per_pair, flops.per_pair);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/prefill_flops.h"
+#include "models/count_prefill_flops.h"
 
 #include <fstream>
 
@@ -15,7 +15,7 @@ using testing::small_config;
 
 request::PrefillFlops flops_of(const nlohmann::json& source) {
   const checkpoint::ModelConfig config = testing::parse(source);
-  return prefill_flops(config, *create_model(config));
+  return count_prefill_flops(config, *create_model(config));
 }
 
 // 64 wide, four layers of four heads of 16 channels, two KV heads, an MLP of 96.
@@ -88,7 +88,7 @@ TEST(PrefillFlops, OfTheEightyBillionHybridAreThoseOfThreeBillionActiveParameter
 TEST(PrefillFlops, OfPublishedModelsAreThoseOfTheDocuments) {
   const auto config = load_config(heddle::testing::repository_path("models/heddle-tiny"));
   ASSERT_TRUE(config.ok()) << config.status().to_string();
-  const request::PrefillFlops tiny = prefill_flops(*config, *create_model(*config));
+  const request::PrefillFlops tiny = count_prefill_flops(*config, *create_model(*config));
   EXPECT_EQ(tiny.per_token, 2 * 6'232'064.0 + 6 * 7 * 4 * 128 * 128);
   EXPECT_EQ(tiny.per_token, 15'216'640);
   EXPECT_EQ(tiny.per_pair, 2 * 4 * (128 + 128));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/prefill_flops.h"
+#include "models/count_prefill_flops.h"
 
 #include <algorithm>
 
@@ -31,7 +31,8 @@ double flops_per_pair(const checkpoint::ModelConfig& config, const CacheNeeds& n
 
 }  // namespace
 
-request::PrefillFlops prefill_flops(const checkpoint::ModelConfig& config, const Model& model) {
+request::PrefillFlops count_prefill_flops(const checkpoint::ModelConfig& config,
+                                          const Model& model) {
   request::PrefillFlops flops;
   for (const checkpoint::WeightSpec& spec : model.weight_specs()) {
     flops.per_token += kMultiplyAdd * elements_per_token(spec, config);

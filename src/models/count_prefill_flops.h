@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// prefill_flops: how much work a model has to compute the beginning of a sequence, from its config
-// and its weights' shapes. A multiplication and an addition are two operations.
+// count_prefill_flops: how much work a model has to compute the beginning of a sequence, from its
+// config and its weights' shapes. A multiplication and an addition are two operations.
 //
 // Per token: two for each weight that the token meets. Of the experts those are the ones it visits;
 // the embedding is a look-up, and the LM head runs for sampled tokens only. A recurrent layer adds
@@ -21,7 +21,7 @@ namespace heddle::models {
 inline constexpr double kDeltaRuleFlops = 7;
 
 // Layers with windows of different widths count as if all had the widest.
-[[nodiscard]] request::PrefillFlops prefill_flops(const checkpoint::ModelConfig& config,
-                                                  const Model& model);
+[[nodiscard]] request::PrefillFlops count_prefill_flops(const checkpoint::ModelConfig& config,
+                                                        const Model& model);
 
 }  // namespace heddle::models
