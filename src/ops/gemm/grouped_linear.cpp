@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/shape_contract.h"
-#include "ops/gemm/row_stride.h"
+#include "ops/gemm/product_contract.h"
 
 namespace heddle::ops {
 

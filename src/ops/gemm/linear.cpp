@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "core/shape_contract.h"
+#include "ops/gemm/product_contract.h"
 #include "ops/gemm/product_tasks.h"
-#include "ops/gemm/row_stride.h"
 #include "ops/registry.h"
 
 namespace heddle::ops {

@@ -7,7 +7,7 @@
 
 #include "core/shape_contract.h"
 #include "ops/gemm/grouped_linear.h"
-#include "ops/gemm/row_stride.h"
+#include "ops/gemm/product_contract.h"
 #include "ops/gemm/skinny_product.h"
 #include "ops/moe/device_scratch.h"
 #include "ops/moe/few_experts.h"
