@@ -20,7 +20,7 @@
 #include "checkpoint/weight_map.h"
 #include "checkpoint/weight_source.h"
 #include "device/device.h"
-#include "device/memory.h"
+#include "device/host_buffer.h"
 
 namespace heddle::checkpoint {
 

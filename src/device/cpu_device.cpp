@@ -7,7 +7,7 @@
 #include "core/check.h"
 #include "core/clock.h"
 #include "device/available_memory.h"
-#include "device/memory.h"
+#include "device/host_buffer.h"
 
 namespace heddle::device {
 

@@ -14,7 +14,7 @@
 
 #include "device/cpu_device.h"
 #include "device/cuda/cuda_device.h"
-#include "device/memory.h"
+#include "device/host_buffer.h"
 
 namespace heddle::device {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/memory.h"
+#include "device/host_buffer.h"
 
 #include <cerrno>
 #include <cstring>
