@@ -10,7 +10,7 @@
 #define HWY_TARGET_INCLUDE "ops/attention/latent_projection_cpu.cpp"
 #include <hwy/foreach_target.h>
 
-#include "ops/attention/tile-inl.h"
+#include "ops/simd/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 

@@ -5,7 +5,7 @@
 #include "ops/attention/paged_attention.h"
 #include "ops/attention/paged_attention_split.h"
 #include "ops/attention/paged_attention_unit.h"
-#include "ops/attention/scratch.h"
+#include "ops/cpu/scratch.h"
 #include "ops/simd/targets.h"
 
 #undef HWY_TARGET_INCLUDE

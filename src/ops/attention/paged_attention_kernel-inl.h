@@ -21,8 +21,8 @@
 #include <hwy/cache_control.h>
 
 #include "ops/attention/paged_attention_unit.h"
-#include "ops/attention/tile-inl.h"
 #include "ops/simd/math-inl.h"
+#include "ops/simd/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 

@@ -14,9 +14,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "ops/attention/tile-inl.h"
 #include "ops/linear_attention/delta_rule_scratch.h"
 #include "ops/simd/math-inl.h"
+#include "ops/simd/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 

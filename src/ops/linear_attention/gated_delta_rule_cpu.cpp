@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ops/attention/scratch.h"
+#include "ops/cpu/scratch.h"
 #include "ops/linear_attention/delta_rule_core.h"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/linear_attention/snapshot_rows.h"

@@ -7,11 +7,11 @@
 // Every result is one fixed sequence of operations: DotRows adds lane by lane over ascending
 // chunks, then the lanes in one tree; AccumulateRows adds ascending j. How many rows share a tile
 // changes nothing, so a row's bits depend on neither its neighbours nor their number.
-#if defined(HEDDLE_OPS_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef HEDDLE_OPS_ATTENTION_TILE_INL_H_
-#undef HEDDLE_OPS_ATTENTION_TILE_INL_H_
+#if defined(HEDDLE_OPS_SIMD_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEDDLE_OPS_SIMD_TILE_INL_H_
+#undef HEDDLE_OPS_SIMD_TILE_INL_H_
 #else
-#define HEDDLE_OPS_ATTENTION_TILE_INL_H_
+#define HEDDLE_OPS_SIMD_TILE_INL_H_
 #endif
 
 #include <cstddef>
@@ -304,4 +304,4 @@ HWY_INLINE void AccumulateUpTo4(size_t num_rows, Coefficients a, const Rows& b, 
 
 HWY_AFTER_NAMESPACE();
 
-#endif  // HEDDLE_OPS_ATTENTION_TILE_INL_H_
+#endif  // HEDDLE_OPS_SIMD_TILE_INL_H_
