@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine as the product makes it, over any runner, for a scenario's settings.
+// The engine as the product makes it, over any runner, for a scenario's settings. Its drafts,
+// unless the toy device makes them, are right, wrong or both by turns.
 #pragma once
 
 #include <memory>
