@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "models/small_config.h"
+#include "models/small_config_fixture.h"
 #include "support/test_data.h"
 
 namespace heddle::models {

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "checkpoint/checkpoint_fixture.h"
-#include "models/small_config.h"
+#include "models/small_config_fixture.h"
 #include "support/test_data.h"
 
 namespace heddle::models {

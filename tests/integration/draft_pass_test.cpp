@@ -31,7 +31,7 @@
 #include "models/drafts/eagle.h"
 #include "models/drafts/eagle3.h"
 #include "models/registry.h"
-#include "models/small_config.h"
+#include "models/small_config_fixture.h"
 #include "runner/forward_pass.h"
 #include "runner/model_constants.h"
 #include "runner/model_runner.h"

@@ -21,7 +21,7 @@
 #include "integration/cpu_reference.h"
 #include "integration/guarded_step.h"
 #include "integration/on_device.h"
-#include "models/small_config.h"
+#include "models/small_config_fixture.h"
 #include "ops/device_batch.h"
 #include "request/batch_slots.h"
 #include "runner/compute_device.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "models/small_config.h"
+#include "models/small_config_fixture.h"
 
 namespace heddle::models {
 namespace {

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_fixture.h"
-#include "models/small_config.h"
+#include "models/small_config_fixture.h"
 
 namespace heddle::models {
 namespace {
