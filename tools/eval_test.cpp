@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "run_captured.h"
+#include "subcommand_fixture.h"
 #include "support/test_data.h"
 
 namespace heddle::tools {

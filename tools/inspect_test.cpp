@@ -10,7 +10,7 @@
 
 #include "checkpoint/checkpoint_fixture.h"
 #include "checkpoint/quantise_checkpoint.h"
-#include "run_captured.h"
+#include "subcommand_fixture.h"
 #include "support/test_data.h"
 
 namespace heddle::tools {

@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "run_captured.h"
+#include "subcommand_fixture.h"
 #include "support/test_data.h"
 
 namespace heddle::tools {

@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "run_captured.h"
+#include "subcommand_fixture.h"
 
 namespace heddle::tools {
 namespace {
