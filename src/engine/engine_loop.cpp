@@ -20,7 +20,6 @@
 #include "request/refusal.h"
 #include "request/validate.h"
 #include "runner/model_runner.h"
-#include "speculative/draft_algorithm.h"
 
 namespace heddle::engine {
 

@@ -10,6 +10,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+
+#include <heddle/options.h>
 
 #include "request/sequence.h"
 #include "speculative/draft_tree.h"
@@ -30,5 +33,8 @@ class Drafter {
   // The sequence does not run any more. It may come back; observe() then sees all of it again.
   virtual void forget(const request::Sequence& sequence) = 0;
 };
+
+// The drafter of an algorithm. Null: there is none, or the runner makes the drafts.
+[[nodiscard]] std::unique_ptr<Drafter> make_drafter(DraftAlgorithm algorithm);
 
 }  // namespace heddle::speculative

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "speculative/draft_algorithm.h"
+#include "speculative/drafter.h"
 
 #include <gtest/gtest.h>
 
