@@ -2,25 +2,22 @@
 #include "grammar/json_schema.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "grammar/byte_dfa.h"
 #include "grammar/code_points.h"
 #include "grammar/number_range.h"
 #include "grammar/pattern.h"
+#include "grammar/schema_document.h"
 #include "grammar/schema_keywords.h"
 
 namespace heddle::grammar {
@@ -28,21 +25,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Schemas that a document must satisfy together.
-using Conjunction = std::vector<const Json*>;
-
 constexpr size_t kMaxPlaces = 20000;
 constexpr int64_t kMaxItems = 10000;
 constexpr size_t kMaxAlternatives = 1024;  // of one place, with its allOf and $ref unfolded
-constexpr size_t kMaxUnfolding = 128;      // $ref, allOf and choices inside each other
 constexpr size_t kMaxUniqueValues = 8;     // of a list with uniqueItems, which has 2^n states
 
 class SchemaCompiler {
  public:
   SchemaCompiler(Nfa& nfa, const Json& root, const JsonSchemaOptions& options)
-      : nfa_(nfa), root_(root), options_(options) {
-    paths_.emplace(&root, "");
-  }
+      : nfa_(nfa), root_(root), options_(options), document_(root) {}
 
   Status compile(NfaState from, NfaState to) {
     nfa_.add_call(from, rule({&root_}), to);
@@ -59,44 +50,22 @@ class SchemaCompiler {
  private:
   struct Pending {
     RuleId rule;
-    Conjunction schemas;
-  };
-
-  // Schemas whose own keywords apply, and lists of which one branch must apply, together with
-  // `beside` where there is such a schema.
-  struct Choice {
-    const Json* branches;
-    Conjunction chain;
-    const Json* beside = nullptr;
-  };
-
-  // `chain`: the schemas that led here, one through the other. Coming back to one of them without
-  // a property or an item between would not end.
-  struct Unfolded {
-    Conjunction schemas;
-    std::vector<Choice> choices;
-    bool is_impossible = false;
+    Schemas schemas;
   };
 
   void fail(const Json& at, std::string_view keyword, const std::string& message) {
-    const std::string path =
-        keyword.empty() ? path_of(at) : fmt::format("{}/{}", path_of(at), keyword);
-    nfa_.fail(invalid_argument(
-        fmt::format("JSON schema at \"#{}\": {}", path.empty() ? "/" : path, message)));
+    nfa_.fail(document_.error_at(at, keyword, message));
   }
 
-  [[nodiscard]] std::string path_of(const Json& at) const {
-    const auto found = paths_.find(&at);
-    return found == paths_.end() ? "" : found->second;
+  // False: the schemas are refused, as nfa_'s status says.
+  bool unfold(const Json& schema, Schemas& chain, UnfoldedSchema& out) {
+    const Status status = document_.unfold(schema, chain, out);
+    if (!status.ok()) nfa_.fail(status);
+    return status.ok();
   }
 
-  const Json& child(const Json& schema, const std::string& step, const Json& value) {
-    paths_.try_emplace(&value, path_of(schema) + "/" + step);
-    return value;
-  }
-
-  RuleId rule(Conjunction schemas) {
-    Conjunction key = schemas;  // the order of schemas decides the order of properties alone
+  RuleId rule(Schemas schemas) {
+    Schemas key = schemas;  // the order of schemas decides the order of properties alone
     std::ranges::sort(key);
     const auto repeated = std::ranges::unique(key);
     key.erase(repeated.begin(), repeated.end());
@@ -107,189 +76,31 @@ class SchemaCompiler {
           fmt::format("the JSON schema has more than {} different places", kMaxPlaces)));
       return 0;
     }
-    const RuleId id = nfa_.add_rule(
-        fmt::format("JSON schema at \"#{}\"", schemas.empty() ? "" : path_of(*schemas.front())));
+    const RuleId id = nfa_.add_rule(fmt::format(
+        "JSON schema at \"#{}\"", schemas.empty() ? "" : document_.path_of(*schemas.front())));
     rules_.emplace(std::move(key), id);
     queue_.push_back({.rule = id, .schemas = std::move(schemas)});
     return id;
   }
 
-  // ---- Unfolding: $ref, allOf, anyOf, oneOf.
-
-  void unfold(const Json& schema, Conjunction& chain, Unfolded& out) {
-    if (!nfa_.status().ok() || out.is_impossible) return;
-    if (chain.size() > kMaxUnfolding) {
-      fail(schema, "",
-           fmt::format("$ref, allOf, anyOf and oneOf follow each other more than {} "
-                       "times; a $ref may not lead to itself before a property or item",
-                       kMaxUnfolding));
-      return;
-    }
-    if (schema.is_boolean()) {
-      if (!schema.get<bool>()) out.is_impossible = true;
-      return;
-    }
-    if (!schema.is_object()) {
-      fail(schema, "",
-           fmt::format("{} is no schema; a schema is an object or a boolean",
-                       schema.dump().substr(0, 40)));
-      return;
-    }
-    if (std::ranges::find(out.schemas, &schema) != out.schemas.end()) return;
-    if (checked_.insert(&schema).second) {
-      if (const auto problem = check_keywords(schema, &schema == &root_)) {
-        fail(schema, problem->keyword, problem->message);
-        return;
-      }
-    }
-    out.schemas.push_back(&schema);
-    chain.push_back(&schema);
-    if (const auto reference = schema.find("$ref"); reference != schema.end()) {
-      if (const Json* target = resolve(schema, reference->get_ref<const std::string&>())) {
-        if (std::ranges::find(chain, target) != chain.end()) {
-          fail(schema, "$ref",
-               fmt::format("\"{}\" leads back to itself; put a property or an item between",
-                           reference->get<std::string>()));
-          return;
-        }
-        unfold(*target, chain, out);
-      }
-    }
-    if (const auto all = schema.find("allOf"); all != schema.end()) {
-      for (size_t i = 0; i < all->size(); ++i) {
-        unfold(child(schema, fmt::format("allOf/{}", i), (*all)[i]), chain, out);
-      }
-    }
-    for (const char* const keyword : {"anyOf", "oneOf"}) {
-      const auto choice = schema.find(keyword);
-      if (choice == schema.end()) continue;
-      for (size_t i = 0; i < choice->size(); ++i) {
-        child(schema, fmt::format("{}/{}", keyword, i), (*choice)[i]);
-      }
-      const bool is_one_of = std::string_view(keyword) == "oneOf";
-      const Json* const beside = is_one_of ? required_tag(schema) : nullptr;
-      if (is_one_of) check_one_of(schema, *choice, beside, chain);
-      out.choices.push_back({.branches = &*choice, .chain = chain, .beside = beside});
-    }
-    chain.pop_back();
-  }
-
-  const Json* resolve(const Json& schema, const std::string& reference) {
-    if (reference == "#") return &root_;
-    if (!reference.starts_with("#/")) {
-      fail(schema, "$ref",
-           fmt::format("\"{}\" is not served; refer to a place in the same document, "
-                       "as in \"#/$defs/name\"",
-                       reference));
-      return nullptr;
-    }
-    const Json* at = &root_;
-    for (size_t begin = 2; begin <= reference.size();) {
-      const size_t end = std::min(reference.find('/', begin), reference.size());
-      const std::optional<std::string> step = pointer_step(reference.substr(begin, end - begin));
-      const Json* next = nullptr;
-      if (step && at->is_object()) {
-        if (const auto found = at->find(*step); found != at->end()) next = &*found;
-      } else if (step && at->is_array()) {
-        if (const auto index = list_index(*step); index && *index < at->size())
-          next = &(*at)[*index];
-      }
-      if (next == nullptr) {
-        fail(schema, "$ref", fmt::format("\"{}\" does not exist in the schema", reference));
-        return nullptr;
-      }
-      at = next;
-      begin = end + 1;
-    }
-    paths_.try_emplace(at, reference.substr(1));
-    return at;
-  }
-
-  // ---- oneOf: as anyOf where no document satisfies two branches.
-
-  // OpenAPI's discriminator names a property that every document has, also where a branch has a
-  // default for it and does not list it in `required`.
-  const Json* required_tag(const Json& schema) {
-    const auto discriminator = schema.find("discriminator");
-    if (discriminator == schema.end() || !discriminator->is_object()) return nullptr;
-    const auto name = discriminator->find("propertyName");
-    if (name == discriminator->end() || !name->is_string()) return nullptr;
-    const Json required = {{"required", Json::array({*name})}};
-    return &required_tags_.try_emplace(&schema, required).first->second;
-  }
-
-  void check_one_of(const Json& schema, const Json& branches, const Json* beside,
-                    Conjunction& chain) {
-    if (!checked_.insert(&branches).second) return;
-    if (branches.size() > 64) {
-      fail(schema, "oneOf", "more than 64 branches; use anyOf");
-      return;
-    }
-    std::vector<Unfolded> unfolded(branches.size());
-    for (size_t i = 0; i < branches.size(); ++i) {
-      unfold(branches[i], chain, unfolded[i]);
-      if (beside != nullptr) unfold(*beside, chain, unfolded[i]);
-    }
-    if (!nfa_.status().ok()) return;
-    const TypeSet types = types_of({&schema});
-    for (size_t i = 0; i < branches.size(); ++i) {
-      for (size_t j = 0; j < i; ++j) {
-        if (unfolded[i].is_impossible || unfolded[j].is_impossible) continue;
-        if (are_disjoint(unfolded[j].schemas, unfolded[i].schemas, types, 0)) continue;
-        fail(schema, "oneOf",
-             fmt::format("branches {} and {} may both be valid for a document; give them different "
-                         "types or a required property with different const values, or use anyOf",
-                         j, i));
-        return;
-      }
-    }
-  }
-
-  static bool are_disjoint(const Conjunction& left, const Conjunction& right, TypeSet types,
-                           int depth) {
-    types = static_cast<TypeSet>(types & types_of(left) & types_of(right));
-    if (types == 0) return true;
-    const auto left_values = values_of(left);
-    const auto right_values = values_of(right);
-    if (left_values && right_values) {
-      return std::ranges::none_of(*left_values, [&](const Json* value) {
-        return std::ranges::any_of(*right_values,
-                                   [&](const Json* other) { return equal_values(*value, *other); });
-      });
-    }
-    if (types != kObject || depth > 4) return false;
-    // An object of both would have the properties that either requires.
-    std::vector<std::string> names;
-    for (const std::string& name : required_of(left)) {
-      if (property_of(right, name).is_forbidden) return true;
-      names.push_back(name);
-    }
-    for (const std::string& name : required_of(right)) {
-      if (property_of(left, name).is_forbidden) return true;
-      names.push_back(name);
-    }
-    return std::ranges::any_of(names, [&](const std::string& name) {
-      return are_disjoint(property_of(left, name).schemas, property_of(right, name).schemas,
-                          kAnyType, depth + 1);
-    });
-  }
-
   // ---- Values.
 
-  void add_value(NfaState from, const Conjunction& schemas, NfaState to) {
-    Unfolded unfolded;
-    Conjunction chain;
-    for (const Json* schema : schemas) unfold(*schema, chain, unfolded);
+  void add_value(NfaState from, const Schemas& schemas, NfaState to) {
+    UnfoldedSchema unfolded;
+    Schemas chain;
+    for (const Json* schema : schemas) {
+      if (!unfold(*schema, chain, unfolded)) return;
+    }
     add_choices(from, std::move(unfolded), to);
   }
 
-  void add_choices(NfaState from, Unfolded unfolded, NfaState to) {
+  void add_choices(NfaState from, UnfoldedSchema unfolded, NfaState to) {
     if (!nfa_.status().ok() || unfolded.is_impossible) return;
     if (unfolded.choices.empty()) {
       add_plain(from, unfolded.schemas, to);
       return;
     }
-    Choice choice = std::move(unfolded.choices.back());
+    SchemaChoice choice = std::move(unfolded.choices.back());
     unfolded.choices.pop_back();
     for (const Json& branch : *choice.branches) {
       if (++num_alternatives_ > kMaxAlternatives) {
@@ -297,16 +108,16 @@ class SchemaCompiler {
              fmt::format("anyOf and oneOf combine to more than {} alternatives", kMaxAlternatives));
         return;
       }
-      Unfolded chosen = unfolded;
-      unfold(branch, choice.chain, chosen);
-      if (choice.beside != nullptr) unfold(*choice.beside, choice.chain, chosen);
+      UnfoldedSchema chosen = unfolded;
+      if (!unfold(branch, choice.chain, chosen)) return;
+      if (choice.beside != nullptr && !unfold(*choice.beside, choice.chain, chosen)) return;
       add_choices(from, std::move(chosen), to);
     }
   }
 
-  void add_plain(NfaState from, const Conjunction& schemas, NfaState to) {
+  void add_plain(NfaState from, const Schemas& schemas, NfaState to) {
     TypeSet types = types_of(schemas);
-    if (const std::optional<Conjunction> values = valid_values(schemas)) {
+    if (const std::optional<Schemas> values = valid_values(schemas)) {
       for (const Json* value : *values) nfa_.add_text(from, spell(*value), to);
       return;
     }
@@ -323,13 +134,13 @@ class SchemaCompiler {
   }
 
   // The values of enum and const that satisfy all else; nothing without either.
-  std::optional<Conjunction> valid_values(const Conjunction& schemas) {
-    std::optional<Conjunction> values = values_of(schemas);
+  std::optional<Schemas> valid_values(const Schemas& schemas) {
+    std::optional<Schemas> values = values_of(schemas);
     if (!values) return std::nullopt;
     for (const Json* schema : schemas) {
       if (const auto problem = keep_values_within(*schema, *values)) {
         fail(*schema, problem->keyword, problem->message);
-        return Conjunction{};
+        return Schemas{};
       }
     }
     std::erase_if(*values, [&](const Json* value) { return !are_values_valid(schemas, *value); });
@@ -351,7 +162,7 @@ class SchemaCompiler {
     return text + (value.is_object() ? '}' : ']');
   }
 
-  void add_number(NfaState from, const Conjunction& schemas, TypeSet types, NfaState to) {
+  void add_number(NfaState from, const Schemas& schemas, TypeSet types, NfaState to) {
     NumberRange range;
     bool is_bounded = false;
     bool is_whole = (types & kFraction) == 0;
@@ -410,7 +221,7 @@ class SchemaCompiler {
     if (set) nfa_.add_dfa(from, *set, to);
   }
 
-  void add_string(NfaState from, const Conjunction& schemas, NfaState to) {
+  void add_string(NfaState from, const Schemas& schemas, NfaState to) {
     int64_t min = 0;
     std::optional<int64_t> max;
     std::vector<std::string> patterns;
@@ -488,7 +299,7 @@ class SchemaCompiler {
     nfa.add_empty(loop, to);
   }
 
-  void add_array(NfaState from, const Conjunction& schemas, NfaState to) {
+  void add_array(NfaState from, const Schemas& schemas, NfaState to) {
     int64_t min = 0;
     int64_t max = INT64_MAX;
     size_t num_prefix = 0;
@@ -507,8 +318,7 @@ class SchemaCompiler {
     }
     if (min > max) return;
     if (unique != nullptr && max > 1) {
-      const std::optional<Conjunction> values =
-          num_prefix == 0 ? item_values(schemas) : std::nullopt;
+      const std::optional<Schemas> values = num_prefix == 0 ? item_values(schemas) : std::nullopt;
       if (nfa_.status().ok() && !values) {
         fail(*unique, "uniqueItems",
              fmt::format("supported only where items is an enum of at most {} values; leave it out",
@@ -551,16 +361,16 @@ class SchemaCompiler {
   }
 
   // The different values that items of a list may have, where they are few.
-  std::optional<Conjunction> item_values(const Conjunction& schemas) {
-    Unfolded item;
-    Conjunction chain;
-    for (const Json* schema : item_schemas(schemas, 0).value_or(Conjunction{})) {
-      unfold(*schema, chain, item);
+  std::optional<Schemas> item_values(const Schemas& schemas) {
+    UnfoldedSchema item;
+    Schemas chain;
+    for (const Json* schema : item_schemas(schemas, 0).value_or(Schemas{})) {
+      if (!unfold(*schema, chain, item)) return std::nullopt;
     }
     if (item.is_impossible || !item.choices.empty()) return std::nullopt;
-    const std::optional<Conjunction> values = valid_values(item.schemas);
+    const std::optional<Schemas> values = valid_values(item.schemas);
     if (!values) return std::nullopt;
-    Conjunction different;
+    Schemas different;
     for (const Json* value : *values) {
       const auto is_same = [&](const Json* other) { return equal_values(*value, *other); };
       if (std::ranges::none_of(different, is_same)) different.push_back(value);
@@ -571,7 +381,7 @@ class SchemaCompiler {
 
   // A list of `min` to `max` of the values, each at most once: a state for each set of those that
   // are written.
-  void add_unique_values(NfaState from, const Conjunction& values, int64_t min, int64_t max,
+  void add_unique_values(NfaState from, const Schemas& values, int64_t min, int64_t max,
                          NfaState to) {
     std::vector<NfaState> written(size_t{1} << values.size());
     std::ranges::generate(written, [&] { return nfa_.add_state(); });
@@ -597,22 +407,22 @@ class SchemaCompiler {
   }
 
   // The schemas that item i must satisfy; nothing where there may be none.
-  std::optional<Conjunction> item_schemas(const Conjunction& schemas, size_t i) {
-    Conjunction item;
+  std::optional<Schemas> item_schemas(const Schemas& schemas, size_t i) {
+    Schemas item;
     for (const Json* schema : schemas) {
       const auto prefix = schema->find("prefixItems");
       const size_t num_prefix = prefix == schema->end() ? 0 : prefix->size();
       if (i < num_prefix) {
-        item.push_back(&child(*schema, fmt::format("prefixItems/{}", i), (*prefix)[i]));
+        item.push_back(&document_.child(*schema, fmt::format("prefixItems/{}", i), (*prefix)[i]));
       } else if (const auto items = schema->find("items"); items != schema->end()) {
-        item.push_back(&child(*schema, "items", *items));
+        item.push_back(&document_.child(*schema, "items", *items));
       }
       if (!item.empty() && *item.back() == false) return std::nullopt;
     }
     return item;
   }
 
-  void add_object(NfaState from, const Conjunction& schemas, NfaState to) {
+  void add_object(NfaState from, const Schemas& schemas, NfaState to) {
     std::vector<std::string> names;
     std::unordered_set<std::string> known;
     const auto add_name = [&](const std::string& name) {
@@ -632,7 +442,7 @@ class SchemaCompiler {
     const std::unordered_set<std::string> required(required_names.begin(), required_names.end());
 
     // Other names than the known ones.
-    std::optional<Conjunction> others;
+    std::optional<Schemas> others;
     if (says_additional || (!has_properties && names.empty())) {
       others.emplace();
       for (const Json* schema : schemas) {
@@ -642,12 +452,12 @@ class SchemaCompiler {
           others.reset();
           break;
         }
-        others->push_back(&child(*schema, "additionalProperties", *additional));
+        others->push_back(&document_.child(*schema, "additionalProperties", *additional));
       }
     }
     if (others) {
       for (const Json* schema : schemas) {
-        const std::optional<Conjunction> listed = names_of(*schema);
+        const std::optional<Schemas> listed = names_of(*schema);
         if (!listed) continue;
         others.reset();
         for (const Json* name : *listed) add_name(name->get<std::string>());
@@ -668,7 +478,7 @@ class SchemaCompiler {
         for (const Json* schema : schemas) {
           if (const auto properties = schema->find("properties"); properties != schema->end()) {
             if (const auto found = properties->find(name); found != properties->end()) {
-              child(*schema, "properties/" + name, *found);
+              document_.child(*schema, "properties/" + name, *found);
             }
           }
         }
@@ -703,7 +513,7 @@ class SchemaCompiler {
     nfa_.add_bytes(some, '}', '}', to);
   }
 
-  bool check_property_counts(const Conjunction& schemas, size_t num_names, size_t num_required,
+  bool check_property_counts(const Schemas& schemas, size_t num_names, size_t num_required,
                              bool has_others) {
     for (const Json* schema : schemas) {
       const auto min = schema->find("minProperties");
@@ -831,10 +641,8 @@ class SchemaCompiler {
   Nfa& nfa_;
   const Json& root_;
   const JsonSchemaOptions options_;
-  std::unordered_map<const Json*, std::string> paths_;
-  std::unordered_set<const Json*> checked_;    // schemas by their keywords, and lists of oneOf
-  std::map<const Json*, Json> required_tags_;  // of schemas with a discriminator
-  std::map<Conjunction, RuleId> rules_;
+  SchemaDocument document_;
+  std::map<Schemas, RuleId> rules_;
   std::map<std::string, RuleId> shared_rules_;
   std::vector<Pending> queue_;
   size_t num_alternatives_ = 0;  // of the rule that is added

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// SchemaDocument: a JSON Schema as a document whose parts refer to each other: where each part
+// stands, and which parts apply to a value together ($ref, allOf, anyOf, oneOf).
+//
+// Threading: thread-compatible. The schema outlives it, as do the parts it hands out, which are
+// told apart by their addresses.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <heddle/status.h>
+
+#include "grammar/schema_keywords.h"
+
+namespace heddle::grammar {
+
+// One of the schemas in `branches` applies, together with `beside` where that is given.
+struct SchemaChoice {
+  const nlohmann::ordered_json* branches;
+  Schemas chain;  // the way to `branches`, for unfold()
+  const nlohmann::ordered_json* beside = nullptr;
+};
+
+// What applies to a value: the keywords of all `schemas` but for $ref, allOf, anyOf and oneOf, and
+// one branch of each choice.
+struct UnfoldedSchema {
+  Schemas schemas;
+  std::vector<SchemaChoice> choices;
+  bool is_impossible = false;  // no value is valid
+};
+
+class SchemaDocument {
+ public:
+  explicit SchemaDocument(const nlohmann::ordered_json& root);
+
+  // Adds a schema and all that it refers to. `chain`: the schemas that led to it, one through the
+  // other; the same after the call. Error: kInvalidArgument for keywords that are wrong or not
+  // served, a $ref to nowhere or back into the chain, branches of a oneOf that may both be valid.
+  Status unfold(const nlohmann::ordered_json& schema, Schemas& chain, UnfoldedSchema& out);
+
+  // `value`, a part of `schema` that is reached by `step`, whose place is known from now on.
+  const nlohmann::ordered_json& child(const nlohmann::ordered_json& schema, const std::string& step,
+                                      const nlohmann::ordered_json& value);
+
+  // The place of a part as a JSON pointer; empty for the root and for parts not yet reached.
+  [[nodiscard]] std::string path_of(const nlohmann::ordered_json& at) const;
+
+  // kInvalidArgument with the place of a keyword (empty: of the schema) before the message.
+  [[nodiscard]] Status error_at(const nlohmann::ordered_json& at, std::string_view keyword,
+                                const std::string& message) const;
+
+ private:
+  Result<const nlohmann::ordered_json*> resolve(const nlohmann::ordered_json& schema,
+                                                const std::string& reference);
+  const nlohmann::ordered_json* required_tag(const nlohmann::ordered_json& schema);
+  Status check_one_of(const nlohmann::ordered_json& schema, const SchemaChoice& choice);
+
+  const nlohmann::ordered_json& root_;
+  std::unordered_map<const nlohmann::ordered_json*, std::string> paths_;
+  // Schemas by their keywords, and lists of oneOf.
+  std::unordered_set<const nlohmann::ordered_json*> checked_;
+  // Of schemas with a discriminator.
+  std::map<const nlohmann::ordered_json*, nlohmann::ordered_json> required_tags_;
+};
+
+}  // namespace heddle::grammar
