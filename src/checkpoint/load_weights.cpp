@@ -2,9 +2,6 @@
 #include "checkpoint/load_weights.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
-#include <thread>
 #include <unordered_set>
 #include <utility>
 
@@ -13,10 +10,9 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/copy_job.h"
 #include "checkpoint/readable.h"
-#include "checkpoint/same_model.h"
+#include "checkpoint/weight_jobs.h"
 #include "core/check.h"
 #include "core/log.h"
-#include "core/mutex.h"
 #include "device/available_memory.h"
 
 namespace heddle::checkpoint {
@@ -51,29 +47,6 @@ void check_coverage(const WeightSpec& spec, const Assembly& assembly) {
   HEDDLE_CHECK_EQ(next, spec.shape.num_elements());
 }
 
-// The form of a weight in memory, for messages.
-std::string form_of(const TensorView& weight) {
-  if (weight.dtype != DType::kPacked) return std::string(to_string(weight.dtype));
-  std::vector<std::string> forms;
-  for (const quant::PackedWeight::Part& part : weight.packed->parts) {
-    forms.push_back(part.packed.num_rows > 0 ? part.packed.format.to_string()
-                                             : std::string(to_string(part.plain.dtype)));
-  }
-  return fmt::format("{}", fmt::join(forms, " and "));
-}
-
-// Whether both lie in memory in the same way, wherever that is.
-bool have_one_form(const TensorView& a, const TensorView& b) {
-  if (a.dtype != b.dtype || a.shape != b.shape) return false;
-  if (a.dtype != DType::kPacked) return true;
-  return std::ranges::equal(a.packed->parts, b.packed->parts, [](const auto& one, const auto& two) {
-    return one.first_row == two.first_row && one.num_rows == two.num_rows &&
-           one.plain.dtype == two.plain.dtype && one.plain.shape == two.plain.shape &&
-           one.packed.num_rows == two.packed.num_rows &&
-           (one.packed.num_rows == 0 || one.packed.format.same_layout(two.packed.format));
-  });
-}
-
 }  // namespace
 
 // One load, step by step: choose, check, place, copy.
@@ -104,18 +77,26 @@ class WeightLoader {
       cut_into_jobs(placement);
     }
     loaded_.run_dtype_ = dtype_.value_or(first_plain_dtype_.value_or(DType::kBf16));
-    if (!on_device()) {
-      const bool may_round_x = loaded_.run_dtype_ != DType::kF32;
-      for (PackedLoad& load : packed_loads_) load.bind(arena, may_round_x);
+    for (PackedPlacement& weight : packed_) {
+      if (on_device()) {
+        loaded_.weights_.find(weight.name)->second.data = arena + weight.dense_begin;
+      } else {
+        weight.load.bind(arena, loaded_.run_dtype_ != DType::kF32);
+      }
     }
-    for (const Dequantised& weight : dequantised_) {
-      loaded_.weights_.find(weight.name)->second.data = arena + weight.begin;
-    }
-    HEDDLE_RETURN_IF_ERROR(copy(arena));
+    HEDDLE_RETURN_IF_ERROR(run_weight_jobs({.source = source_,
+                                            .pieces = pieces_,
+                                            .copies = jobs_,
+                                            .packed = packed_,
+                                            .dequantised_dtype = loaded_.run_dtype_,
+                                            .arena = arena},
+                                           options_));
     if (on_device()) {
       HEDDLE_RETURN_IF_ERROR(make_twins());
     } else {
-      for (PackedLoad& load : packed_loads_) loaded_.packed_.push_back(std::move(load.weight()));
+      for (PackedPlacement& weight : packed_) {
+        loaded_.packed_.push_back(std::move(weight.load.weight()));
+      }
     }
     if (loaded_.bytes_in_place_ > 0) loaded_.source_ = std::move(owner);
     return std::move(loaded_);
@@ -153,7 +134,7 @@ class WeightLoader {
                                           : device::available_host_memory_bytes();
     if (arena_bytes_ <= available) return {};
     const std::string before =
-        dequantised_.empty()
+        dequantised_bytes_ == 0
             ? ""
             : fmt::format(" ({:.2f} before they are dequantised)",
                           gibibytes(arena_bytes_ - dequantised_bytes_ + packed_bytes_));
@@ -165,10 +146,6 @@ class WeightLoader {
   }
 
   [[nodiscard]] bool on_device() const { return options_.device != nullptr; }
-
-  [[nodiscard]] bool cancelled() const {
-    return options_.cancelled != nullptr && options_.cancelled->load(std::memory_order_relaxed);
-  }
 
   // The dtype that WeightDType::kRun stands for, where all such weights have one dtype.
   [[nodiscard]] DType first_stored_dtype() const {
@@ -190,11 +167,11 @@ class WeightLoader {
       return loaded_.arena_.data();
     }
     HEDDLE_ASSIGN_OR_RETURN(loaded_.device_arena_, options_.device->allocate(arena_bytes_));
-    if (!dequantised_.empty()) {
+    if (dequantised_bytes_ > 0) {
       log_info(fmt::format(
           "{} quantised weights are dequantised to {} while they load: {:.2f} GiB become {:.2f}; "
           "packed weights are multiplied on the CPU only",
-          dequantised_.size(), to_string(*dtype_), gibibytes(packed_bytes_),
+          packed_.size(), to_string(*dtype_), gibibytes(packed_bytes_),
           gibibytes(dequantised_bytes_)));
     }
     return loaded_.device_arena_.data();
@@ -232,12 +209,6 @@ class WeightLoader {
     size_t first_piece;
     DType dtype;
     int64_t begin;
-  };
-
-  // A quantised weight that is dense on the device, and where it begins in the arena.
-  struct Dequantised {
-    std::string_view name;
-    int64_t begin = 0;
   };
 
   // Finds the hub tensors of one weight and decides where it will lie.
@@ -362,15 +333,15 @@ class WeightLoader {
     const auto [found, added] = loaded_.weights_.emplace(spec.name, view);
     HEDDLE_CHECK(added);
     loaded_.num_parameters_ += view.num_elements();
+    int64_t dense_begin = 0;
     if (on_device()) {
-      HEDDLE_ASSIGN_OR_RETURN(const int64_t begin, reserve(view.num_bytes()));
-      dequantised_.push_back({spec.name, begin});
+      HEDDLE_ASSIGN_OR_RETURN(dense_begin, reserve(view.num_bytes()));
       dequantised_bytes_ += view.num_bytes();
       packed_bytes_ += load.packed_bytes();
     } else {
       arena_bytes_ = load.place(arena_bytes_);
     }
-    packed_loads_.push_back(std::move(load));
+    packed_.push_back({.load = std::move(load), .name = spec.name, .dense_begin = dense_begin});
     return ok_status();
   }
 
@@ -486,100 +457,6 @@ class WeightLoader {
         fmt::format("the checkpoint does not fit its config.json: {}", fmt::join(parts, "; ")));
   }
 
-  // Everything is copied and unpacked by some threads at once. The first error in the order of the
-  // weights is the one that is reported, on whatever thread it occurred.
-  Status copy(std::byte* arena) {
-    struct PackedJob {
-      size_t load;
-      size_t index;
-    };
-
-    // Of the stages, not of a single job: an error of any thread's.
-    struct StagesStatus {
-      Mutex mutex;
-      Status status HEDDLE_GUARDED_BY(mutex);
-    };
-
-    std::vector<PackedJob> packed_jobs;
-    int64_t total_bytes = 0;
-    int64_t largest_piece = bytes_of(DType::kF32, kCopyJobElements);
-    for (const CopyJob& job : jobs_) {
-      total_bytes += job.num_bytes();
-      largest_piece = std::max(largest_piece, job.num_bytes());
-    }
-    for (size_t load = 0; load < packed_loads_.size(); ++load) {
-      for (size_t i = 0; i < packed_loads_[load].num_jobs(); ++i) {
-        packed_jobs.push_back({load, i});
-        total_bytes += packed_loads_[load].job_bytes(i);
-      }
-    }
-    const size_t num_jobs = jobs_.size() + packed_jobs.size();
-    std::vector<Status> statuses(num_jobs);  // of each job, written by the thread that has it
-    StagesStatus stages;
-    std::atomic<size_t> next_job = 0;
-    std::atomic<int64_t> done_bytes = 0;
-    // `stage`: null where the host writes the weights.
-    const auto run = [&](size_t index, WeightStage* stage) -> int64_t {
-      if (index < jobs_.size()) {
-        const CopyJob& job = jobs_[index];
-        const StoredWeight& stored = pieces_[job.piece];
-        if (stage != nullptr) {
-          statuses[index] = stage_copy_job(source_, stored, job, *stage);
-        } else {
-          run_copy_job(source_, stored, job, arena);
-        }
-        return job.num_bytes();
-      }
-      const PackedJob& job = packed_jobs[index - jobs_.size()];
-      const PackedLoad& load = packed_loads_[job.load];
-      statuses[index] =
-          stage != nullptr
-              ? load.stage_job(job.index, source_, dequantised_[job.load].begin, *dtype_, *stage)
-              : load.run_job(job.index, source_);
-      return load.job_bytes(job.index);
-    };
-    const auto run_all = [&](WeightStage* stage, bool report) {
-      for (size_t index = next_job++; index < num_jobs && !cancelled(); index = next_job++) {
-        const int64_t bytes = run(index, stage);
-        const int64_t done = done_bytes.fetch_add(bytes) + bytes;
-        if (report && done < total_bytes) options_.progress(done, total_bytes);
-      }
-    };
-    const auto stage_all = [&](bool report) -> Status {
-      HEDDLE_RETURN_IF_ERROR(options_.device->make_current());
-      HEDDLE_ASSIGN_OR_RETURN(WeightStage stage,
-                              WeightStage::create(*options_.device, arena, largest_piece));
-      run_all(&stage, report);
-      return stage.finish();
-    };
-    const auto work = [&](bool report) {
-      if (!on_device()) return run_all(nullptr, report);
-      Status status = stage_all(report);
-      if (status.ok()) return;
-      const MutexLock lock(stages.mutex);
-      stages.status = std::move(status);
-    };
-    std::vector<std::jthread> helpers;
-    const int64_t useful = std::max<int64_t>(1, total_bytes / kCopyJobElements);
-    for (int64_t i = 1; i < std::min<int64_t>(num_threads(), useful); ++i) {
-      helpers.emplace_back(work, false);
-    }
-    work(static_cast<bool>(options_.progress));
-    helpers.clear();
-    if (cancelled()) return heddle::cancelled("loading the weights was given up");
-    if (options_.progress) options_.progress(total_bytes, total_bytes);
-    for (Status& status : statuses) {
-      if (!status.ok()) return std::move(status);
-    }
-    const MutexLock lock(stages.mutex);
-    return std::move(stages.status);
-  }
-
-  [[nodiscard]] int num_threads() const {
-    if (options_.num_threads > 0) return options_.num_threads;
-    return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u));
-  }
-
   const WeightSource& source_;
   std::span<const WeightSpec> specs_;
   const LoadOptions& options_;
@@ -592,10 +469,9 @@ class WeightLoader {
   std::vector<CopyJob> jobs_;
   QuantisedModules modules_;
   std::unordered_set<std::string> used_by_modules_;  // hub names
-  std::vector<PackedLoad> packed_loads_;
-  std::vector<Dequantised> dequantised_;  // of the same index, on a device
-  int64_t dequantised_bytes_ = 0;
-  int64_t packed_bytes_ = 0;  // of the same weights
+  std::vector<PackedPlacement> packed_;
+  int64_t dequantised_bytes_ = 0;  // of packed_, on a device
+  int64_t packed_bytes_ = 0;       // of the same before
   int64_t arena_bytes_ = 0;
   std::optional<DType> first_plain_dtype_;  // of WeightDType::kRun
 
@@ -611,58 +487,6 @@ Result<LoadedWeights> load_weights(std::unique_ptr<const WeightSource> source,
   HEDDLE_CHECK(source != nullptr);
   const WeightSource& reference = *source;
   return WeightLoader(reference, specs, options).load(std::move(source));
-}
-
-Status LoadedWeights::check_alike(const LoadedWeights& other) const {
-  HEDDLE_CHECK_EQ(weights_.size(), other.weights_.size());
-  const std::string* first = nullptr;
-  for (const auto& [name, view] : weights_) {
-    if (have_one_form(view, other[name])) continue;
-    if (first == nullptr || name < *first) first = &name;
-  }
-  if (first == nullptr) return {};
-  return differs_from_used(fmt::format("{} is {}, and {} in use", *first, form_of(other[*first]),
-                                       form_of((*this)[*first])));
-}
-
-Status LoadedWeights::replace(const LoadedWeights& other, device::Stream* stream) {
-  HEDDLE_CHECK(bytes_in_place_ == 0 && other.bytes_in_place_ == 0);
-  HEDDLE_CHECK_EQ(arena_.size(), other.arena_.size());
-  HEDDLE_CHECK_EQ(device_arena_.size(), other.device_arena_.size());
-  for (const auto& [name, view] : weights_) {
-    const TensorView& theirs = other[name];
-    if (view.dtype == DType::kPacked) continue;  // placed behind each other likewise
-    HEDDLE_CHECK_EQ(view.as<std::byte>() - memory(), theirs.as<std::byte>() - other.memory());
-  }
-  std::memcpy(arena_.data(), other.arena_.data(), static_cast<size_t>(arena_.size()));
-  if (device_arena_.size() == 0) return {};
-  HEDDLE_CHECK(stream != nullptr);
-  HEDDLE_RETURN_IF_ERROR(
-      stream->copy(device_arena_.data(), other.device_arena_.data(), device_arena_.size()));
-  return stream->synchronize();
-}
-
-const TensorView* LoadedWeights::find(std::string_view name) const {
-  const auto found = weights_.find(name);
-  return found == weights_.end() ? nullptr : &found->second;
-}
-
-const TensorView& LoadedWeights::host(std::string_view name) const {
-  if (device_arena_.size() == 0) return (*this)[name];
-  const auto found = twins_.find(name);
-  if (found == twins_.end()) {
-    internal::check_failed(HEDDLE_WHERE, "LoadedWeights::host(name)",
-                           "no twin of " + readable(name));
-  }
-  return found->second;
-}
-
-const TensorView& LoadedWeights::operator[](std::string_view name) const {
-  const TensorView* const view = find(name);
-  if (view == nullptr) {
-    internal::check_failed(HEDDLE_WHERE, "LoadedWeights[name]", "no weight " + readable(name));
-  }
-  return *view;
 }
 
 }  // namespace heddle::checkpoint
