@@ -12,7 +12,7 @@
 #include "server/answer_form.h"
 #include "server/api_adapter.h"
 #include "server/call_fields.h"
-#include "server/chat_completions.h"
+#include "server/chat_prompt.h"
 #include "server/field_reader.h"
 #include "server/prompt_list.h"
 #include "server/sampling_fields.h"

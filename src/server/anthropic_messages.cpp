@@ -15,6 +15,8 @@
 #include <nlohmann/json.hpp>
 
 #include "server/answer_log.h"
+#include "server/chat_completions.h"
+#include "server/chat_prompt.h"
 #include "server/delta_adapter.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"

@@ -18,7 +18,7 @@
 #include <string_view>
 
 #include "server/api_adapter.h"
-#include "server/chat_completions.h"
+#include "server/chat_answer.h"
 
 namespace heddle::server {
 

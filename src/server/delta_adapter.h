@@ -11,7 +11,7 @@
 #include "parsers/answer_delta.h"
 #include "server/answer_log.h"
 #include "server/answer_stream.h"
-#include "server/chat_completions.h"
+#include "server/chat_answer.h"
 
 namespace heddle::server {
 

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/call_fields.h"
+#include "server/chat_completions.h"
 #include "server/delta_adapter.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"

@@ -13,6 +13,7 @@
 #include "core/check.h"
 #include "server/call_fields.h"
 #include "server/caller.h"
+#include "server/chat_completions.h"
 #include "server/delta_adapter.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"

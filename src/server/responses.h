@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/api_adapter.h"
-#include "server/chat_completions.h"
+#include "server/chat_answer.h"
 #include "server/response_store.h"
 
 namespace heddle::server {

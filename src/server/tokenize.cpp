@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/call_fields.h"
-#include "server/chat_completions.h"
+#include "server/chat_prompt.h"
 #include "server/json_text.h"
 #include "server/tool_fields.h"
 

@@ -4,7 +4,7 @@
 #include <deque>
 #include <numeric>
 
-#include "server/chat_completions.h"
+#include "server/chat_answer.h"
 #include "server/completions.h"
 #include "server/connection_exchange.h"
 #include "server/generation.h"

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server/chat_prompt.h"
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "server/chat_messages.h"
+#include "server/json_text.h"
+#include "server/prompt_list.h"
+
+namespace heddle::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using parsers::ReasoningFormat;
+
+void read_effort(FieldReader& fields, std::string_view name, Json& variables) {
+  const Json* effort = fields.find(name);
+  if (effort == nullptr) return;
+  const bool known_word =
+      effort->is_string() &&
+      (*effort == "none" || *effort == "minimal" || *effort == "low" || *effort == "medium" ||
+       *effort == "high" || *effort == "xhigh" || *effort == "max");
+  const bool is_fraction =
+      effort->is_number() && effort->get<double>() >= 0 && effort->get<double>() <= 0.99;
+  if (!known_word && !is_fraction) {
+    fields.fail(
+        invalid_value(fields.name_of(name),
+                      fmt::format("`{}` must be none, minimal, low, medium, high, xhigh, max "
+                                  "or a number from 0 to 0.99.",
+                                  fields.name_of(name))));
+    return;
+  }
+  const bool thinking = *effort != "none";
+  variables.emplace("thinking", Json(thinking));  // emplace: what the caller set stays
+  variables.emplace("enable_thinking", Json(thinking));
+  variables.emplace("reasoning_effort", Json(*effort));
+}
+
+// The variables that the template sees beside messages and tools.
+Json read_template_variables(FieldReader& fields) {
+  Json variables = Json::object();
+  if (const Json* extra = fields.object("chat_template_kwargs")) variables = *extra;
+  read_effort(fields, "reasoning_effort", variables);
+  if (const Json* reasoning = fields.object("reasoning")) {
+    FieldReader inner(*reasoning, "reasoning.");
+    read_effort(inner, "effort", variables);
+    if (const auto enabled = inner.boolean("enabled")) {
+      variables.emplace("thinking", Json(*enabled));
+      variables.emplace("enable_thinking", Json(*enabled));
+    }
+    if (inner.error()) fields.fail(*inner.error());
+  }
+  return variables;
+}
+
+// Enough to hold a tag at the end of a prompt of ids.
+constexpr size_t kPromptEndTokens = 32;
+
+// gpt-oss's template calls reasoning "thinking", and takes it only where a message has no content.
+void name_harmony_thinking(Json& messages) {
+  for (Json& message : messages) {
+    const auto reasoning = message.find("reasoning_content");
+    if (reasoning == message.end() || message["content"] != "") continue;
+    message["thinking"] = Json(*reasoning);
+  }
+}
+
+// Runs the template. Some templates join a call's arguments to text instead of writing them as
+// JSON: those that fail get them as text.
+Result<std::string> render(const TextCodec& codec, Json messages, const Json& tools,
+                           bool generation_prompt, const Json& variables) {
+  auto text = codec.render_chat(messages, tools, generation_prompt, variables);
+  if (text.ok() || text.status().code() != StatusCode::kInvalidArgument) return text;
+  bool has_calls = false;
+  for (Json& message : messages) {
+    const auto calls = message.find("tool_calls");
+    if (calls == message.end()) continue;
+    for (Json& call : *calls) {
+      Json& arguments = call["function"]["arguments"];
+      arguments = dump_json(arguments);
+      has_calls = true;
+    }
+  }
+  if (!has_calls) return text;
+  auto again = codec.render_chat(messages, tools, generation_prompt, variables);
+  return again.ok() ? std::move(again) : std::move(text);
+}
+
+}  // namespace
+
+std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext& context,
+                                         const ToolFields& tools, size_t max_tokens,
+                                         ChatPrompt& prompt) {
+  const Json variables = read_template_variables(fields);
+  const bool continue_final = fields.boolean("continue_final_message").value_or(false);
+  const bool generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
+  auto ids = fields.token_ids("input_ids", context.model.vocab_size);
+  const Json* messages = fields.find("messages");
+  if (fields.error()) return fields.error();
+  const ReasoningFormat reasoning = context.formats.reasoning;
+  if (ids) {
+    if (ids->empty()) return invalid_value("input_ids", "`input_ids` is empty.");
+    prompt.ids = std::move(*ids);
+    const std::span<const TokenId> all(prompt.ids);
+    const auto end = all.last(std::min(all.size(), kPromptEndTokens));
+    const std::string last_text = context.codec.decode(end, false);
+    prompt.starts_in_reasoning = parsers::starts_in_reasoning(reasoning, last_text);
+    prompt.reasoning_is_closed = parsers::reasoning_is_closed(reasoning, last_text);
+    return std::nullopt;
+  }
+  if (messages == nullptr) return missing_parameter("messages");
+
+  Json normalised;
+  if (auto error = normalise_messages(*messages, normalised)) return error;
+  if (reasoning == ReasoningFormat::kHarmony) name_harmony_thinking(normalised);
+  std::string unfinished;
+  if (continue_final) {
+    if (normalised.back()["role"] != "assistant") {
+      return invalid_value("continue_final_message",
+                           "`continue_final_message` needs an assistant message at the end.");
+    }
+    if (normalised.size() == 1) {
+      return invalid_value("continue_final_message",
+                           "`continue_final_message` needs a message before the assistant's, for "
+                           "example the user's question.");
+    }
+    unfinished = normalised.back()["content"].get<std::string>();
+    normalised.erase(normalised.size() - 1);
+  }
+  const std::shared_ptr<const Json> usable = tools.usable();
+  auto text = render(context.codec, std::move(normalised), usable != nullptr ? *usable : Json(),
+                     generation_prompt || continue_final, variables);
+  if (!text.ok()) {
+    if (text.status().code() == StatusCode::kUnimplemented ||
+        text.status().code() == StatusCode::kInvalidArgument ||
+        text.status().code() == StatusCode::kResourceExhausted) {
+      return invalid_value("messages", text.status().message());
+    }
+    return error_from_status(text.status(), context.id);
+  }
+  prompt.starts_in_reasoning = parsers::starts_in_reasoning(reasoning, *text, unfinished);
+  prompt.reasoning_is_closed = parsers::reasoning_is_closed(reasoning, *text, unfinished);
+  // The template writes the special tokens, the first one included.
+  if (auto error = encode_prompt(*text + unfinished, /*add_special_tokens=*/false, max_tokens,
+                                 "messages", context, prompt.ids)) {
+    return error;
+  }
+  if (prompt.ids.empty()) {
+    return invalid_value("messages", "`messages` render to an empty prompt.");
+  }
+  return std::nullopt;
+}
+
+}  // namespace heddle::server

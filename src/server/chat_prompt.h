@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The prompt of a chat: messages and tools through the model's template, then as tokens.
+//
+//   input_ids                    the prompt itself, in place of messages
+//   messages                     chat_messages.h
+//   continue_final_message       the answer goes on from the last message, an assistant's
+//   add_generation_prompt        false: the answer may begin as any role
+//   reasoning_effort, reasoning  variables of the template: whether and how long to reason
+//   chat_template_kwargs         other variables of the template
+//
+// Threading: a free function without state; it runs on the workers.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "server/api_adapter.h"
+#include "server/field_reader.h"
+#include "server/tool_fields.h"
+
+namespace heddle::server {
+
+struct ChatPrompt {
+  std::vector<TokenId> ids;
+  bool starts_in_reasoning = false;  // the template opened the answer's reasoning
+  bool reasoning_is_closed = false;  // the template wrote it to its end
+};
+
+// The prompt: `input_ids`, or `messages` and `tools` through the template, encoded to at most
+// `max_tokens`.
+std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext& context,
+                                         const ToolFields& tools, size_t max_tokens,
+                                         ChatPrompt& prompt);
+
+}  // namespace heddle::server
