@@ -67,7 +67,7 @@ struct RequestName {
   size_t end = 0;
 };
 
-// The answers for a call that goes on without its client (responses.h).
+// The answers for a call that goes on without its client (background_responses.h).
 struct BackgroundAnswer {
   std::string queued;   // the body that its client gets at once
   std::string running;  // the one that is kept until the answer is complete

@@ -11,7 +11,7 @@
 #include "server/captured_exchange.h"
 #include "server/json_text.h"
 #include "server/key_ring.h"
-#include "server/responses.h"
+#include "server/responses_answer.h"
 #include "server/routes.h"
 
 namespace heddle::server {

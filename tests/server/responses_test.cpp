@@ -16,6 +16,7 @@
 
 #include "server/delta_adapter.h"
 #include "server/response_store.h"
+#include "server/responses_answer.h"
 #include "server/server_fixture.h"
 
 namespace heddle::server {

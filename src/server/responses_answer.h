@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The answer of /v1/responses: an answer's deltas as output items, in the events of a stream or as
+// one response, which is then kept for those who ask for it by its id (response_store.h).
+//
+// Threading: as ApiAdapter; the functions have no state.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "server/api_adapter.h"
+#include "server/chat_answer.h"
+#include "server/response_store.h"
+
+namespace heddle::server {
+
+// The form of an answer of this API, beside what every chat has.
+struct ResponsesAnswer {
+  nlohmann::ordered_json request;          // fields of the request that the answer repeats
+  nlohmann::ordered_json messages;         // of the chat so far, without instructions
+  std::shared_ptr<ResponseStore> keep_in;  // null: the client wants it forgotten
+  std::string holder;                      // StoredResponse
+  bool is_background = false;              // what is kept takes the place of a response that runs
+};
+
+std::unique_ptr<ApiAdapter> make_responses_adapter(ChatAnswerOptions options,
+                                                   ResponsesAnswer answer);
+
+// The JSON of a response that has no output yet and runs.
+[[nodiscard]] std::string running_response(const ChatAnswerOptions& options,
+                                           const ResponsesAnswer& answer);
+
+// The JSON of a response in another state: `status` and `error` take the place of those in `body`.
+// Cost: a copy of the text; none of it is parsed.
+[[nodiscard]] std::string with_state(std::string_view body, std::string_view status,
+                                     const nlohmann::ordered_json& error = nullptr);
+
+}  // namespace heddle::server

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The field `input` of /v1/responses: a text, or items that become the messages of a chat.
+//
+//   message               a message; parts of text are joined
+//   function_call         tool_calls of an assistant's message, those of a turn in one
+//   function_call_output  a message of the role tool
+//   reasoning             reasoning_content of the assistant's next message
+//   another *_call        with a `call_id` the call of a tool of that name; else, as OpenAI's
+//                         servers ran it, a line at the beginning of the assistant's next message
+//   mcp_*, compaction     dropped
+//
+// Threading: a free function without state; it runs on the workers.
+#pragma once
+
+#include <optional>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "server/api_error.h"
+#include "server/field_reader.h"
+
+namespace heddle::server {
+
+// Appends the messages to the list `messages`, which has those that came before. Error: also for an
+// empty list of items where none came before.
+std::optional<ApiError> read_responses_input(FieldReader& fields, nlohmann::ordered_json& messages);
+
+}  // namespace heddle::server
