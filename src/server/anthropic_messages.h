@@ -14,15 +14,11 @@
 // Threading: thread-safe: they run on the workers.
 #pragma once
 
-#include <memory>
 #include <string_view>
 
 #include "server/api_adapter.h"
-#include "server/chat_answer.h"
 
 namespace heddle::server {
-
-std::unique_ptr<ApiAdapter> make_messages_adapter(ChatAnswerOptions options);
 
 PrepareResult prepare_messages(const CallContext& context, std::string_view body);
 

@@ -12,7 +12,7 @@
 
 #include "parsers/answer_delta.h"
 #include "parsers/formats.h"
-#include "server/anthropic_messages.h"
+#include "server/anthropic_answer.h"
 #include "server/delta_adapter.h"
 #include "server/server_fixture.h"
 
