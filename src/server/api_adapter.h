@@ -22,10 +22,10 @@
 #include "server/answer_options.h"
 #include "server/answer_stream.h"
 #include "server/api_error.h"
+#include "server/body_sender.h"
 #include "server/caller.h"
 #include "server/exchange.h"
 #include "server/http_message.h"
-#include "server/json_answer.h"
 #include "server/text_codec.h"
 
 namespace heddle::server {

@@ -3,7 +3,8 @@
 // it. The I/O thread only passes finished pieces on, so that a body of any length costs it no more
 // than its bytes.
 //
-// Memory: of the body, the exchange's limit of unsent bytes and one piece.
+// Threading: send_body() and send_json() are called on the I/O thread.
+// Memory:    of the body, the exchange's limit of unsent bytes and one piece.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,7 @@
 #include <string>
 
 #include "server/exchange.h"
+#include "server/json_pieces.h"
 
 namespace heddle::server {
 
@@ -41,8 +43,20 @@ struct BodyThreads {
 
 // Writes the pieces of `source` to `exchange`, which has been opened, and finishes it. Sets the
 // exchange's on_drained. When a piece cannot be made for lack of memory, the answer is broken off.
-// Called on the I/O thread.
 void send_body(const BodyThreads& threads, std::shared_ptr<Exchange> exchange,
                std::unique_ptr<BodySource> source);
+
+// A JSON body and what it shows.
+struct JsonAnswer {
+  JsonPieces body;
+  std::shared_ptr<const void> shown;  // keeps alive what `body` has views of
+};
+
+// Bodies up to here are written at once, on the I/O thread.
+inline constexpr size_t kShortBodyBytes = 64 << 10;
+
+// Answers 200 with `headers`: a short body as an ordinary response, a long one by send_body().
+void send_json(const BodyThreads& threads, std::shared_ptr<Exchange> exchange, HttpHeaders headers,
+               JsonAnswer answer);
 
 }  // namespace heddle::server

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "request/refusal.h"
-#include "server/json_answer.h"
 #include "server/json_text.h"
 #include "server/key_ring.h"
 
