@@ -12,7 +12,6 @@
 #include "server/json_text.h"
 #include "server/prompt_list.h"
 #include "server/sampling_fields.h"
-#include "server/stop_patterns.h"
 #include "server/tool_fields.h"
 
 namespace heddle::server {

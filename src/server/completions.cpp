@@ -16,7 +16,6 @@
 #include "server/json_text.h"
 #include "server/prompt_list.h"
 #include "server/sampling_fields.h"
-#include "server/stop_patterns.h"
 #include "tokenizer/utf8.h"
 
 namespace heddle::server {

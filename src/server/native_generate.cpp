@@ -22,7 +22,6 @@
 #include "server/sampling_fields.h"
 #include "server/session_fields.h"
 #include "server/session_store.h"
-#include "server/stop_patterns.h"
 
 namespace heddle::server {
 namespace {

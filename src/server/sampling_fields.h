@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fields that say how to draw tokens and when to stop, as both families of APIs spell them.
 //
-// Threading: free functions without state.
+// Threading: free functions without state; StopPatterns is confined to a worker.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <heddle/engine.h>
 #include <heddle/request.h>
+#include <heddle/stop_pattern.h>
 
 #include "server/answer_options.h"
 #include "server/field_reader.h"
@@ -63,5 +69,18 @@ std::optional<ApiError> check_limits(std::span<const Request> requests,
 std::optional<ApiError> fit_to_context(SamplingFields& fields, int64_t prompt_tokens,
                                        std::optional<int64_t> default_tokens,
                                        int64_t context_length, std::string_view prompt_param);
+
+// The patterns that the `stop_regex` of a call's prompts compile to, each once.
+class StopPatterns {
+ public:
+  static constexpr size_t kMostInCall = 64;  // different ones
+
+  // Adds those of `fields` to its stop conditions. Cost: StopPattern::compile() for each that was
+  // not met before. Error: invalid_value, in the words of the compiler.
+  std::optional<ApiError> add(SamplingFields& fields);
+
+ private:
+  std::map<std::string, std::shared_ptr<const StopPattern>, std::less<>> compiled_;
+};
 
 }  // namespace heddle::server
