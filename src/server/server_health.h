@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -18,10 +19,12 @@
 #include "server/api_error.h"
 #include "server/engine_control.h"
 #include "server/exchange.h"
-#include "server/health_generate.h"
 #include "server/http_message.h"
 
 namespace heddle::server {
+
+// Runs a function on the I/O thread some seconds later. Called there.
+using PostAfter = std::function<void(double seconds, std::function<void()>)>;
 
 class ServerHealth {
  public:
@@ -52,7 +55,9 @@ class ServerHealth {
   [[nodiscard]] HttpResponse readiness() const;
 
   // GET /health_generate. An engine that generates shows by its steps that it can: only an idle one
-  // is asked to.
+  // is asked to draw a token. Answers as /health does by then when the token came in time, or when
+  // there is a reason that none did: the engine is paused, its queue is full, it makes steps for
+  // others. Else 503 `stuck`, with what was missed. Blocks nothing.
   void check_by_generating(const Post& post, const PostAfter& post_after,
                            std::shared_ptr<Exchange> exchange) const;
 
