@@ -20,6 +20,7 @@
 #include "server/engine_control.h"
 #include "server/inspection.h"
 #include "server/json_text.h"
+#include "server/key_ring.h"
 #include "server/native_generate.h"
 #include "server/ollama.h"
 #include "server/parse_answer.h"
@@ -517,7 +518,7 @@ HttpResponse ApiHandler::abort_request(const HttpRequest& request) {
 }
 
 HttpResponse ApiHandler::change_session(const HttpRequest& request, Endpoint endpoint) {
-  std::string holder = request.key == nullptr ? "" : request.key->name;
+  std::string holder = holder_of(request.key);
   const auto changed =
       endpoint == Endpoint::kOpenSession
           ? open_session(request.body, std::move(holder), options_.unix_time(), *sessions_)

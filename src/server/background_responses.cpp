@@ -96,7 +96,7 @@ HttpResponse BackgroundResponses::answer(const HttpRequest& request) {
   std::string id = request.path.substr(kResponsePrefix.size());
   const bool cancels = request.method == "POST" && id.ends_with(kCancel);
   if (cancels) id.resize(id.size() - kCancel.size());
-  const auto response = responses_->find(id, request.key == nullptr ? "" : request.key->name);
+  const auto response = responses_->find(id, holder_of(request.key));
   if (response == nullptr || (request.method == "POST" && !cancels)) {
     return error_response({.status = 404,
                            .code = "response_not_found",

@@ -23,10 +23,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string holder_name(const HttpRequest& request) {
-  return request.key == nullptr ? "" : request.key->name;
-}
-
 HttpResponse answer_json(const Json& body) { return {.headers = {}, .body = dump_json(body)}; }
 
 Json file_json(const StoredFile& file) {
@@ -114,7 +110,7 @@ std::variant<Upload, ApiError> read_upload(const HttpRequest& request, int64_t n
                          .name = printable(file->file_name.empty() ? "file" : file->file_name,
                                            FileStore::kMaxNameBytes),
                          .purpose = std::string(purpose),
-                         .holder = holder_name(request),
+                         .holder = holder_of(request.key),
                          .created = now},
                 .content = file->content};
 }
@@ -222,7 +218,7 @@ HttpResponse BatchApi::list_files(const HttpRequest& request) const {
     return error_response(invalid_value("order", "`order` must be asc or desc."), request);
   }
   std::vector<Json> entries;
-  for (const StoredFile& file : files_->list(holder_name(request))) {
+  for (const StoredFile& file : files_->list(holder_of(request.key))) {
     if (!purpose || *purpose == file.purpose) entries.push_back(file_json(file));
   }
   if (order == "desc") std::ranges::reverse(entries);
@@ -233,14 +229,14 @@ void BatchApi::one_file(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   std::string id = request.path.substr(kFilePrefix.size());
   const bool content = request.method != "DELETE" && take_suffix(id, "/content");
-  const auto file = files_->find(id, holder_name(request));
+  const auto file = files_->find(id, holder_of(request.key));
   if (!file) {
     exchange->respond(error_response(no_such("file", id), request));
   } else if (content) {
     send_content(std::move(exchange), id);
   } else if (request.method == "DELETE") {
     exchange->respond(answer_json(
-        {{"id", id}, {"object", "file"}, {"deleted", files_->remove(id, holder_name(request))}}));
+        {{"id", id}, {"object", "file"}, {"deleted", files_->remove(id, holder_of(request.key))}}));
   } else {
     exchange->respond(answer_json(file_json(*file)));
   }
@@ -267,7 +263,7 @@ HttpResponse BatchApi::create_batch(const HttpRequest& request) {
     return error_response(*error, request);
   }
   auto& wanted = std::get<BatchOrder>(order);
-  if (!files_->find(wanted.input_file_id, holder_name(request))) {
+  if (!files_->find(wanted.input_file_id, holder_of(request.key))) {
     ApiError error = no_such("file", wanted.input_file_id);
     error.param = "input_file_id";
     return error_response(error, request);
@@ -276,7 +272,7 @@ HttpResponse BatchApi::create_batch(const HttpRequest& request) {
 }
 
 HttpResponse BatchApi::list_batches(const HttpRequest& request) const {
-  return answer_page(request, page_of(request, runner_.list(holder_name(request)), 20, 100));
+  return answer_page(request, page_of(request, runner_.list(holder_of(request.key)), 20, 100));
 }
 
 void BatchApi::one_batch(const std::shared_ptr<Exchange>& exchange) {
@@ -286,8 +282,8 @@ void BatchApi::one_batch(const std::shared_ptr<Exchange>& exchange) {
   const bool cancels = take_suffix(id, "/cancel");
   Json batch;
   if (posted == cancels) {
-    batch =
-        cancels ? runner_.cancel(id, holder_name(request)) : runner_.show(id, holder_name(request));
+    batch = cancels ? runner_.cancel(id, holder_of(request.key))
+                    : runner_.show(id, holder_of(request.key));
   }
   exchange->respond(batch.is_null() ? error_response(no_such("batch", id), request)
                                     : answer_json(batch));

@@ -43,10 +43,6 @@ BatchError storage_failed(const Status& status) {
   return {.code = "storage_failed", .message = status.message()};
 }
 
-std::string holder_of(const std::shared_ptr<const ApiKey>& key) {
-  return key == nullptr ? "" : key->name;
-}
-
 }  // namespace
 
 // The two files that a batch writes, made with their first lines.

@@ -126,6 +126,10 @@ bool may_use_model(const ApiKey* key, std::string_view name) {
          std::ranges::find(key->models, name) != key->models.end();
 }
 
+std::string holder_of(const std::shared_ptr<const ApiKey>& key) {
+  return key == nullptr ? "" : key->name;
+}
+
 Result<std::vector<ApiKey>> parse_api_keys(std::string_view text) {
   std::vector<ApiKey> keys;
   std::set<std::string, std::less<>> secrets;

@@ -49,6 +49,9 @@ struct ApiKey {
 // none.
 [[nodiscard]] bool may_use_model(const ApiKey* key, std::string_view name);
 
+// The name to which files, batches, responses and sessions belong: the key's, "" for null.
+[[nodiscard]] std::string holder_of(const std::shared_ptr<const ApiKey>& key);
+
 // Reads the lines of a file of keys; blank ones and those that begin with '#' do not count. Error:
 // kInvalidArgument, naming the line but never the key.
 [[nodiscard]] Result<std::vector<ApiKey>> parse_api_keys(std::string_view text);

@@ -191,7 +191,7 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
     fields.fail(unsupported_parameter("background", "with `stream`; ask for one of them"));
   }
   ResponsesAnswer answer;
-  if (context.head.key != nullptr) answer.holder = context.head.key->name;
+  answer.holder = holder_of(context.head.key);
   answer.messages = Json::array();
   if (auto error = read_previous(fields, context, answer.holder, answer.messages)) return *error;
   if (auto error = read_responses_input(fields, answer.messages)) return *error;
