@@ -6,14 +6,12 @@
 #include <system_error>
 
 #include <fmt/format.h>
-#include <malloc.h>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
 #include "core/log.h"
 #include "server/anthropic_messages.h"
 #include "server/api_description.h"
-#include "server/call_fields.h"
 #include "server/chat_completions.h"
 #include "server/completions.h"
 #include "server/dashboard.h"
@@ -39,16 +37,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxQueuedWork = 4096;
-
-// The values of a large body are many and small, and the allocator keeps their memory when they are
-// freed: after bodies of 10 to 60 MB and chats of 300,000 messages the server, which begins with 52
-// MiB, has 78 MiB, and 464 without this. Other threads wait for a moment
-// where they allocate. Cost: milliseconds.
-void return_memory_of(const HttpRequest& read) {
-  if (read.body.size() >= kLargeBodyBytes) malloc_trim(0);
-}
-
 // SageMaker's one route takes what any of three would: `messages`, `prompt`, or /generate's body.
 PrepareResult prepare_invocation(const CallContext& context, std::string_view body) {
   Json object;
@@ -58,14 +46,6 @@ PrepareResult prepare_invocation(const CallContext& context, std::string_view bo
   object = nullptr;
   if (is_chat) return prepare_chat(context, body);
   return is_completion ? prepare_completions(context, body) : prepare_generate(context, body);
-}
-
-LimitedFields limited_fields(PrepareResult (*prepare)(const CallContext&, std::string_view)) {
-  if (prepare == prepare_completions) return {.logprobs = "logprobs"};
-  if (prepare == prepare_generate || prepare == prepare_vertex) {
-    return {.stop = "sampling_params.stop", .logprobs = "top_logprobs_num"};
-  }
-  return {};
 }
 
 HttpResponse json_response(int status, const Json& body) {
@@ -80,7 +60,15 @@ ApiHandler::ApiHandler(ServerOptions options)
       weight_version_(options_.weight_version),
       responses_(std::make_shared<ResponseStore>(options_.unix_time)),
       background_(host_, responses_, [this](const HttpRequest& own) { gate_.forget(own); }),
-      workers_(std::make_unique<WorkerPool>(options_.num_workers, kMaxQueuedWork)) {}
+      calls_(std::make_unique<CallReader>(
+          CallReaderHost{.generations = host_,
+                         .background = background_,
+                         .health = health_,
+                         .options = options_,
+                         .context_of = [this](const HttpRequest& request,
+                                              const tokenizer::CancellationCheck* is_cancelled) {
+                           return context_of(request, is_cancelled);
+                         }})) {}
 
 ApiHandler::~ApiHandler() = default;
 
@@ -88,11 +76,10 @@ void ApiHandler::set_post(Post post, PostAfter post_after) {
   post_ = std::move(post);
   post_after_ = std::move(post_after);
   inbox_ = std::make_unique<EventInbox>(post_);
-  host_.threads = {.run_on_worker =
-                       [this](std::function<void()> work) {
-                         return workers_->submit(WorkSize::kSmall, std::move(work));
-                       },
-                   .post = post_};
+  host_.threads = {
+      .run_on_worker =
+          [this](std::function<void()> work) { return calls_->run_on_worker(std::move(work)); },
+      .post = post_};
   std::error_code ignored;
   profiler_ = std::make_unique<Profiler>(options_.profile_path.empty()
                                              ? std::filesystem::temp_directory_path(ignored)
@@ -165,7 +152,7 @@ Engine* ApiHandler::begin_drain() {
 }
 
 void ApiHandler::tear_down() {
-  workers_.reset();
+  calls_.reset();
   codec_.reset();
   engine_.reset();
 }
@@ -207,19 +194,19 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       exchange->respond(one_model(request));
       break;
     case Endpoint::kChat:
-      call(std::move(exchange), prepare_chat);
+      calls_->call(std::move(exchange), prepare_chat);
       break;
     case Endpoint::kCompletions:
-      call(std::move(exchange), prepare_completions);
+      calls_->call(std::move(exchange), prepare_completions);
       break;
     case Endpoint::kGenerate:
-      call(std::move(exchange), prepare_generate);
+      calls_->call(std::move(exchange), prepare_generate);
       break;
     case Endpoint::kTokenize:
-      ask(std::move(exchange), answer_tokenize);
+      calls_->ask(std::move(exchange), answer_tokenize);
       break;
     case Endpoint::kDetokenize:
-      ask(std::move(exchange), answer_detokenize);
+      calls_->ask(std::move(exchange), answer_detokenize);
       break;
     case Endpoint::kMetrics:
       exchange->respond(metrics(request));
@@ -247,22 +234,22 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       inspect(std::move(exchange));
       break;
     case Endpoint::kMessages:
-      call(std::move(exchange), prepare_messages);
+      calls_->call(std::move(exchange), prepare_messages);
       break;
     case Endpoint::kCountTokens:
-      ask(std::move(exchange), answer_count_tokens);
+      calls_->ask(std::move(exchange), answer_count_tokens);
       break;
     case Endpoint::kResponses:
-      call(std::move(exchange), prepare_responses);
+      calls_->call(std::move(exchange), prepare_responses);
       break;
     case Endpoint::kOneResponse:
       exchange->respond(background_.answer(request));
       break;
     case Endpoint::kOllamaChat:
-      call(std::move(exchange), prepare_ollama_chat);
+      calls_->call(std::move(exchange), prepare_ollama_chat);
       break;
     case Endpoint::kOllamaGenerate:
-      call(std::move(exchange), prepare_ollama_generate);
+      calls_->call(std::move(exchange), prepare_ollama_generate);
       break;
     case Endpoint::kOllamaModels:
     case Endpoint::kOllamaRunning:
@@ -273,7 +260,7 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
                               .running = route->endpoint == Endpoint::kOllamaRunning})));
       break;
     case Endpoint::kOllamaShow:
-      ask(std::move(exchange), answer_ollama_show);
+      calls_->ask(std::move(exchange), answer_ollama_show);
       break;
     case Endpoint::kOllamaVersion:
       exchange->respond(json_response(200, {{"version", kServedOllamaVersion}}));
@@ -282,10 +269,10 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       exchange->respond(json_response(200, {{"version", options_.version}}));
       break;
     case Endpoint::kInvocations:
-      call(std::move(exchange), prepare_invocation);
+      calls_->call(std::move(exchange), prepare_invocation);
       break;
     case Endpoint::kVertex:
-      call(std::move(exchange), prepare_vertex);
+      calls_->call(std::move(exchange), prepare_vertex);
       break;
     case Endpoint::kLoad:
     case Endpoint::kLoads:
@@ -301,10 +288,10 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       update_weights(*engine_, post_, weight_version_, std::move(exchange));
       break;
     case Endpoint::kParseFunctionCall:
-      ask(std::move(exchange), answer_parse_function_call);
+      calls_->ask(std::move(exchange), answer_parse_function_call);
       break;
     case Endpoint::kSeparateReasoning:
-      ask(std::move(exchange), answer_separate_reasoning);
+      calls_->ask(std::move(exchange), answer_separate_reasoning);
       break;
     case Endpoint::kFiles:
       batch_api_->files(std::move(exchange));
@@ -378,11 +365,6 @@ void ApiHandler::on_answered(const HttpRequest* request, const Answered& answere
   }
 }
 
-// A worker stops encoding once its client has left or the server drains.
-tokenizer::CancellationCheck ApiHandler::cancellation_of(const Exchange& exchange) const {
-  return [this, &exchange] { return exchange.gone() || health_.draining(); };
-}
-
 CallContext ApiHandler::context_of(const HttpRequest& request,
                                    const tokenizer::CancellationCheck* is_cancelled) const {
   WeightVersion::Named weights = weight_version_.get();
@@ -408,86 +390,6 @@ CallContext ApiHandler::context_of(const HttpRequest& request,
 
 std::string ApiHandler::digest() const {
   return weights_digest(weight_version_, model_, options_.model_path, options_.version);
-}
-
-void ApiHandler::on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work) {
-  const bool is_large = exchange->request().body.size() >= kLargeBodyBytes;
-  if (workers_->submit(is_large ? WorkSize::kLarge : WorkSize::kSmall, std::move(work))) return;
-  exchange->respond(error_response(
-      {.status = 503,
-       .code = "queue_full",
-       .message = fmt::format("{} requests wait to be read. Retry later.", kMaxQueuedWork),
-       .retry_after_seconds = 4},
-      exchange->request()));
-}
-
-void ApiHandler::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
-  on_worker(exchange, [this, exchange, prepare, arrived = host_.early_aborts.arrive()]() mutable {
-    // Shared, because std::function wants to be copied.
-    auto prepared = std::make_shared<PrepareResult>(ApiError{});
-    const HttpRequest& request = exchange->request();
-    try {
-      if (!exchange->gone()) {
-        const tokenizer::CancellationCheck is_cancelled = cancellation_of(*exchange);
-        const CallContext context = context_of(request, &is_cancelled);
-        *prepared = prepare(context, request.body);
-        if (auto* const read = std::get_if<PreparedCall>(prepared.get())) {
-          read->num_weight_updates = context.num_weight_updates;
-          if (auto error = check_limits(read->requests, options_.answers, limited_fields(prepare)))
-            *prepared = *error;
-        }
-      }
-    } catch (const std::exception& failure) {  // out of memory
-      *prepared = error_from_status(internal_error(failure.what()), request.id);
-    }
-    return_memory_of(request);
-    // The last references end on the I/O thread, where exchanges and early aborts live.
-    post_([this, prepare, exchange = std::move(exchange), prepared, arrived = std::move(arrived)] {
-      const auto* const read = std::get_if<PreparedCall>(prepared.get());
-      // Another call with the same header came first.
-      if (read != nullptr && background_.needs_other_id(*read)) {
-        return this->call(exchange, prepare);
-      }
-      exchange->release_body();
-      if (const auto* error = std::get_if<ApiError>(prepared.get())) {
-        exchange->respond(error_response(*error, exchange->request()));
-      } else if (auto* const answer = std::get_if<JsonAnswer>(prepared.get())) {
-        send_json(host_.threads, exchange, {}, std::move(*answer));
-      } else {
-        PreparedCall& call = std::get<PreparedCall>(*prepared);
-        if (call.background) {
-          background_.start(exchange, std::move(call), *arrived);
-        } else {
-          Generation::start(host_, exchange, std::move(call), *arrived);
-        }
-      }
-    });
-  });
-}
-
-void ApiHandler::ask(std::shared_ptr<Exchange> exchange, Answer answer) {
-  on_worker(exchange, [this, exchange, answer]() mutable {
-    const HttpRequest& request = exchange->request();
-    // Shared, because std::function wants to be copied.
-    auto answered = std::make_shared<AnswerResult>(ApiError{});
-    try {
-      if (!exchange->gone()) {
-        const tokenizer::CancellationCheck is_cancelled = cancellation_of(*exchange);
-        *answered = answer(context_of(request, &is_cancelled), request.body);
-      }
-    } catch (const std::exception& failure) {  // out of memory
-      *answered = error_from_status(internal_error(failure.what()), request.id);
-    }
-    return_memory_of(request);
-    post_([this, exchange = std::move(exchange), answered] {
-      exchange->release_body();
-      if (const auto* error = std::get_if<ApiError>(answered.get())) {
-        exchange->respond(error_response(*error, exchange->request()));
-      } else {
-        send_json(host_.threads, exchange, {}, std::move(std::get<JsonAnswer>(*answered)));
-      }
-    });
-  });
 }
 
 // Also while draining: what is left may be cut short.

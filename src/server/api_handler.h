@@ -7,9 +7,7 @@
 //            tear_down(), which the server's owner calls. health() says its own.
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +19,7 @@
 #include "server/api_adapter.h"
 #include "server/background_responses.h"
 #include "server/batch_api.h"
+#include "server/call_reader.h"
 #include "server/generation.h"
 #include "server/http_metrics.h"
 #include "server/profiler.h"
@@ -31,16 +30,11 @@
 #include "server/session_store.h"
 #include "server/text_codec.h"
 #include "server/weight_version.h"
-#include "server/worker_pool.h"
 
 namespace heddle::server {
 
 struct Route;
 enum class Endpoint;
-
-// Reading a body from here on is large work for a worker, and its memory is given back at once; the
-// memory of smaller ones is used again.
-inline constexpr size_t kLargeBodyBytes = 1 << 20;
 
 class ApiHandler final : public HttpHandler {
  public:
@@ -76,22 +70,10 @@ class ApiHandler final : public HttpHandler {
   void on_answered(const HttpRequest* request, const Answered& answered) override;
 
  private:
-  using Prepare = PrepareResult (*)(const CallContext&, std::string_view body);
-  using Answer = AnswerResult (*)(const CallContext&, std::string_view body);
-
   void set_up_answers();
 
-  [[nodiscard]] tokenizer::CancellationCheck cancellation_of(const Exchange& exchange) const;
   [[nodiscard]] CallContext context_of(const HttpRequest& request,
                                        const tokenizer::CancellationCheck* is_cancelled) const;
-
-  // Prepares on a worker, then generates.
-  void call(std::shared_ptr<Exchange> exchange, Prepare prepare);
-
-  // Answers from a worker.
-  void ask(std::shared_ptr<Exchange> exchange, Answer answer);
-
-  void on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
 
   [[nodiscard]] HttpResponse abort_request(const HttpRequest& request);
   [[nodiscard]] HttpResponse change_session(const HttpRequest& request, Endpoint endpoint);
@@ -137,7 +119,7 @@ class ApiHandler final : public HttpHandler {
   BackgroundResponses background_;
   const std::shared_ptr<SessionStore> sessions_ = std::make_shared<SessionStore>();
 
-  std::unique_ptr<WorkerPool> workers_;
+  std::unique_ptr<CallReader> calls_;
 };
 
 }  // namespace heddle::server

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "core/compiler.h"
-#include "server/api_handler.h"
+#include "server/call_reader.h"
 #include "server/early_aborts.h"
 #include "server/server_fixture.h"
 #include "support/test_data.h"

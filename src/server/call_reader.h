@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// CallReader: reads the bodies of API calls on the workers, which it owns. Back on the I/O thread
+// it starts the call that a body makes, or answers it where the engine has nothing to compute.
+//
+// Threading: confined to the I/O thread; it is made and destroyed by the server's owner, while that
+//            thread does not run. Destroying it joins the workers.
+// Bounds:    4096 bodies wait; others are answered 503 `queue_full`.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "server/api_adapter.h"
+#include "server/background_responses.h"
+#include "server/exchange.h"
+#include "server/generation.h"
+#include "server/server_health.h"
+#include "server/server_options.h"
+#include "server/worker_pool.h"
+
+namespace heddle::server {
+
+// Reading a body from here on is large work for a worker, and its memory is given back at once; the
+// memory of smaller ones is used again.
+inline constexpr size_t kLargeBodyBytes = 1 << 20;
+
+// The parts of the server that calls need; they outlive the reader.
+struct CallReaderHost {
+  GenerationHost& generations;
+  BackgroundResponses& background;
+  const ServerHealth& health;    // reading stops early while the server drains
+  const ServerOptions& options;  // number of workers, limits of calls
+
+  // The surroundings of a call. Called by the workers; `is_cancelled` outlives the context.
+  std::function<CallContext(const HttpRequest& request,
+                            const tokenizer::CancellationCheck* is_cancelled)>
+      context_of;
+};
+
+class CallReader {
+ public:
+  using Prepare = PrepareResult (*)(const CallContext&, std::string_view body);
+  using Answer = AnswerResult (*)(const CallContext&, std::string_view body);
+
+  explicit CallReader(CallReaderHost host);
+
+  // Prepares on a worker, then generates.
+  void call(std::shared_ptr<Exchange> exchange, Prepare prepare);
+
+  // Answers from a worker.
+  void ask(std::shared_ptr<Exchange> exchange, Answer answer);
+
+  // Runs other work, which is short. False: too much waits.
+  [[nodiscard]] bool run_on_worker(std::function<void()> work);
+
+ private:
+  [[nodiscard]] tokenizer::CancellationCheck cancellation_of(const Exchange& exchange) const;
+  void on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
+
+  const CallReaderHost host_;
+  WorkerPool workers_;
+};
+
+}  // namespace heddle::server
