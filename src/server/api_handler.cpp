@@ -48,10 +48,6 @@ PrepareResult prepare_invocation(const CallContext& context, std::string_view bo
   return is_completion ? prepare_completions(context, body) : prepare_generate(context, body);
 }
 
-HttpResponse json_response(int status, const Json& body) {
-  return {.status = status, .headers = {}, .body = dump_json(body)};
-}
-
 }  // namespace
 
 ApiHandler::ApiHandler(ServerOptions options)
@@ -182,7 +178,7 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       exchange->respond(health_.readiness());
       break;
     case Endpoint::kLive:
-      exchange->respond(json_response(200, {{"status", "alive"}}));
+      exchange->respond(json_response({{"status", "alive"}}));
       break;
     case Endpoint::kModelInfo:
       exchange->respond(model_facts(request));
@@ -253,20 +249,20 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       break;
     case Endpoint::kOllamaModels:
     case Endpoint::kOllamaRunning:
-      exchange->respond(json_response(
-          200, ollama_models(*engine_, names_for(request),
-                             {.digest = digest(),
-                              .loaded_at = loaded_at_,
-                              .running = route->endpoint == Endpoint::kOllamaRunning})));
+      exchange->respond(
+          json_response(ollama_models(*engine_, names_for(request),
+                                      {.digest = digest(),
+                                       .loaded_at = loaded_at_,
+                                       .running = route->endpoint == Endpoint::kOllamaRunning})));
       break;
     case Endpoint::kOllamaShow:
       calls_->ask(std::move(exchange), answer_ollama_show);
       break;
     case Endpoint::kOllamaVersion:
-      exchange->respond(json_response(200, {{"version", kServedOllamaVersion}}));
+      exchange->respond(json_response({{"version", kServedOllamaVersion}}));
       break;
     case Endpoint::kVersion:
-      exchange->respond(json_response(200, {{"version", options_.version}}));
+      exchange->respond(json_response({{"version", options_.version}}));
       break;
     case Endpoint::kInvocations:
       calls_->call(std::move(exchange), prepare_invocation);
@@ -279,7 +275,7 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       exchange->respond(load(request, route->endpoint));
       break;
     case Endpoint::kWeightVersion:
-      exchange->respond(json_response(200, {{"weight_version", weight_version_.get().name}}));
+      exchange->respond(json_response({{"weight_version", weight_version_.get().name}}));
       break;
     case Endpoint::kUpdateWeightVersion:
       exchange->respond(update_weight_version(request));
@@ -416,7 +412,7 @@ HttpResponse ApiHandler::abort_request(const HttpRequest& request) {
                                                   EarlyAborts::kMaxIds),
                            .retry_after_seconds = 4});
   }
-  return json_response(200, {{"status", "ok"}});
+  return json_response({{"status", "ok"}});
 }
 
 HttpResponse ApiHandler::change_session(const HttpRequest& request, Endpoint endpoint) {
@@ -428,7 +424,7 @@ HttpResponse ApiHandler::change_session(const HttpRequest& request, Endpoint end
   if (const auto* const error = std::get_if<ApiError>(&changed)) {
     return error_response(*error, request);
   }
-  return json_response(200, std::get<Json>(changed));
+  return json_response(std::get<Json>(changed));
 }
 
 HttpResponse ApiHandler::change_setting(const HttpRequest& request, Endpoint endpoint) {
@@ -443,7 +439,7 @@ HttpResponse ApiHandler::change_setting(const HttpRequest& request, Endpoint end
   if (const auto* const error = std::get_if<ApiError>(&changed)) {
     return error_response(*error, request);
   }
-  return json_response(200, std::get<Json>(changed));
+  return json_response(std::get<Json>(changed));
 }
 
 HttpResponse ApiHandler::description(const HttpRequest& request, Endpoint endpoint) const {
@@ -454,7 +450,7 @@ HttpResponse ApiHandler::description(const HttpRequest& request, Endpoint endpoi
                           request);
   }
   if (endpoint == Endpoint::kOpenApi) {
-    return json_response(200, openapi_description(options_.version));
+    return json_response(openapi_description(options_.version));
   }
   return {.content_type = "text/html; charset=utf-8",
           .headers = {},
@@ -469,9 +465,9 @@ HttpResponse ApiHandler::update_weight_version(const HttpRequest& request) {
   auto& [name, abort_all] = std::get<WeightVersionOrder>(order);
   weight_version_.rename(name);
   if (abort_all) Generation::abort_all(host_);
-  return json_response(200, {{"success", true},
-                             {"message", fmt::format("The weight version is {}.", name)},
-                             {"new_version", name}});
+  return json_response({{"success", true},
+                        {"message", fmt::format("The weight version is {}.", name)},
+                        {"new_version", name}});
 }
 
 HttpResponse ApiHandler::load(const HttpRequest& request, Endpoint endpoint) const {
@@ -479,9 +475,9 @@ HttpResponse ApiHandler::load(const HttpRequest& request, Endpoint endpoint) con
   const EngineStats stats = engine_->stats();
   const std::chrono::duration<double> steady = std::chrono::steady_clock::now().time_since_epoch();
   const LoadClock now{.steady_seconds = steady.count(), .unix_seconds = options_.unix_time()};
-  return json_response(200, endpoint == Endpoint::kLoad
-                                ? load_list(stats, now)
-                                : load_report(*engine_, stats, options_.version, now));
+  return json_response(endpoint == Endpoint::kLoad
+                           ? load_list(stats, now)
+                           : load_report(*engine_, stats, options_.version, now));
 }
 
 void ApiHandler::inspect(std::shared_ptr<Exchange> exchange) {
@@ -521,7 +517,7 @@ HttpResponse ApiHandler::server_facts(const HttpRequest& request) const {
     info["model_path"] = origin->model_path;
     info["load_format"] = to_string(origin->load_format);
   }
-  return json_response(200, info);
+  return json_response(info);
 }
 
 HttpResponse ApiHandler::model_facts(const HttpRequest& request) const {
@@ -530,18 +526,18 @@ HttpResponse ApiHandler::model_facts(const HttpRequest& request) const {
   const std::string& preset = options_.answers.preferred_sampling_params;
   const Json preferred = preset.empty() ? Json() : Json::parse(preset);
   const auto origin = weight_version_.origin();
-  return json_response(200, {{"model_path", origin ? origin->model_path : options_.model_path},
-                             {"tokenizer_path", options_.model_path},
-                             {"is_generation", true},
-                             {"preferred_sampling_params", preferred},
-                             {"weight_version", weight_version_.get().name},
-                             {"architectures", Json::array({model.architecture})},
-                             {"dtype", model.dtype},
-                             {"num_parameters", model.num_parameters},
-                             {"vocab_size", model.vocab_size},
-                             {"max_model_len", model.context_length},
-                             {"has_reasoning_parser",
-                              answer_formats_.reasoning != parsers::ReasoningFormat::kNone}});
+  return json_response(
+      {{"model_path", origin ? origin->model_path : options_.model_path},
+       {"tokenizer_path", options_.model_path},
+       {"is_generation", true},
+       {"preferred_sampling_params", preferred},
+       {"weight_version", weight_version_.get().name},
+       {"architectures", Json::array({model.architecture})},
+       {"dtype", model.dtype},
+       {"num_parameters", model.num_parameters},
+       {"vocab_size", model.vocab_size},
+       {"max_model_len", model.context_length},
+       {"has_reasoning_parser", answer_formats_.reasoning != parsers::ReasoningFormat::kNone}});
 }
 
 Json ApiHandler::model_entry(const std::string& name) const {
@@ -566,14 +562,14 @@ HttpResponse ApiHandler::model_list(const HttpRequest& request) const {
   if (!health_.loaded()) return error_response(loading_error(), request);
   Json data = Json::array();
   for (const std::string& name : names_for(request)) data.push_back(model_entry(name));
-  return json_response(200, {{"object", "list"}, {"data", std::move(data)}});
+  return json_response({{"object", "list"}, {"data", std::move(data)}});
 }
 
 HttpResponse ApiHandler::one_model(const HttpRequest& request) const {
   if (!health_.loaded()) return error_response(loading_error(), request);
   const std::string_view id = std::string_view(request.path).substr(kModelPrefix.size());
   for (const std::string& name : names_for(request)) {
-    if (name == id) return json_response(200, model_entry(name));
+    if (name == id) return json_response(model_entry(name));
   }
   return error_response(model_not_found(id), request);
 }

@@ -122,8 +122,7 @@ HttpResponse BackgroundResponses::forget_response(const HttpRequest& request, co
         request);
   }
   responses_->erase(id, response.holder);
-  return {.headers = {},
-          .body = dump_json(Json{{"id", id}, {"object", "response"}, {"deleted", true}})};
+  return json_response({{"id", id}, {"object", "response"}, {"deleted", true}});
 }
 
 HttpResponse BackgroundResponses::cancel(const HttpRequest& request, const std::string& id,

@@ -23,8 +23,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-HttpResponse answer_json(const Json& body) { return {.headers = {}, .body = dump_json(body)}; }
-
 Json file_json(const StoredFile& file) {
   return {{"id", file.id},           {"object", "file"},
           {"bytes", file.num_bytes}, {"created_at", file.created},
@@ -81,7 +79,7 @@ HttpResponse answer_page(const HttpRequest& request, std::variant<Json, ApiError
   if (const auto* const error = std::get_if<ApiError>(&page)) {
     return error_response(*error, request);
   }
-  return answer_json(std::get<Json>(page));
+  return json_response(std::get<Json>(page));
 }
 
 // The upload in a form, as it will be stored.
@@ -184,7 +182,7 @@ void BatchApi::upload(std::shared_ptr<Exchange> exchange) {
     }
     const auto& [file, content] = std::get<Upload>(upload);
     const Result<StoredFile> stored = files_->add(file, content);
-    return stored.ok() ? answer_json(file_json(*stored))
+    return stored.ok() ? json_response(file_json(*stored))
                        : error_response(storage_error(stored.status(), request.id), request);
   };
   const auto work = [this, store, exchange]() mutable {
@@ -235,10 +233,10 @@ void BatchApi::one_file(std::shared_ptr<Exchange> exchange) {
   } else if (content) {
     send_content(std::move(exchange), id);
   } else if (request.method == "DELETE") {
-    exchange->respond(answer_json(
+    exchange->respond(json_response(
         {{"id", id}, {"object", "file"}, {"deleted", files_->remove(id, holder_of(request.key))}}));
   } else {
-    exchange->respond(answer_json(file_json(*file)));
+    exchange->respond(json_response(file_json(*file)));
   }
 }
 
@@ -286,7 +284,7 @@ void BatchApi::one_batch(const std::shared_ptr<Exchange>& exchange) {
                     : runner_.show(id, holder_of(request.key));
   }
   exchange->respond(batch.is_null() ? error_response(no_such("batch", id), request)
-                                    : answer_json(batch));
+                                    : json_response(batch));
 }
 
 }  // namespace heddle::server

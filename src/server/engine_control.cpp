@@ -31,12 +31,10 @@ std::function<void(Status)> answer_later(const Post& post, std::shared_ptr<Excha
   return [post, exchange = std::move(exchange),
           message = std::move(message)](const Status& status) mutable {
     post([exchange = std::move(exchange), message = std::move(message), status] {
-      exchange->respond(
-          status.ok()
-              ? HttpResponse{.headers = {},
-                             .body = dump_json(Json{{"message", message}, {"status", "ok"}})}
-              : error_response(error_from_status(status, exchange->request().id),
-                               exchange->request()));
+      exchange->respond(status.ok()
+                            ? json_response({{"message", message}, {"status", "ok"}})
+                            : error_response(error_from_status(status, exchange->request().id),
+                                             exchange->request()));
     });
   };
 }

@@ -87,7 +87,7 @@ HttpResponse answer(const Result<Inspection>& seen, const TextCodec& codec,
                     const HttpRequest& request) {
   if (!seen.ok()) return error_response(error_from_status(seen.status(), request.id), request);
   try {
-    return {.headers = {}, .body = dump_json(inspection_json(*seen, codec))};
+    return json_response(inspection_json(*seen, codec));
   } catch (const std::exception& failure) {  // out of memory
     return error_response(error_from_status(internal_error(failure.what()), request.id), request);
   }

@@ -251,6 +251,8 @@ std::string dump_json(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+HttpResponse json_response(const Json& body) { return {.headers = {}, .body = dump_json(body)}; }
+
 void append_typed_event(const Json& event, std::string& out) {
   out += fmt::format("event: {}\n", event["type"].get_ref<const std::string&>());
   out += sse_event(event);

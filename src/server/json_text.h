@@ -12,6 +12,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "server/api_error.h"
+#include "server/http_message.h"
 
 namespace heddle::server {
 
@@ -35,6 +36,9 @@ std::optional<ApiError> parse_json_object(std::string_view text, nlohmann::order
 
 // One line; bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string dump_json(const nlohmann::ordered_json& value);
+
+// 200 with this body.
+[[nodiscard]] HttpResponse json_response(const nlohmann::ordered_json& body);
 
 // "data: {...}\n\n"
 [[nodiscard]] std::string sse_event(const nlohmann::ordered_json& value);

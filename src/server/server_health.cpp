@@ -137,12 +137,11 @@ HttpResponse ServerHealth::health() const {
                     {"stuck_after_seconds", stats.stuck_after_seconds}});
   }
   const ModelInfo& model = engine_.load()->model_info();
-  return {.headers = {},
-          .body = dump_json(Json{{"status", status},
-                                 {"running", stats.num_running},
-                                 {"waiting", stats.num_waiting},
-                                 {"device", model.device},
-                                 {"device_reason", model.device_reason}})};
+  return json_response({{"status", status},
+                        {"running", stats.num_running},
+                        {"waiting", stats.num_waiting},
+                        {"device", model.device},
+                        {"device_reason", model.device_reason}});
 }
 
 HttpResponse ServerHealth::readiness() const {

@@ -20,11 +20,9 @@ constexpr size_t kMaxPathBytes = 4096;  // what Linux takes
 HttpResponse answer(const Result<WeightsUpdated>& result, const std::string& model_path,
                     const HttpRequest& request) {
   if (result.ok()) {
-    return {
-        .headers = {},
-        .body = dump_json(Json{{"success", true},
-                               {"message", fmt::format("The weights are those of {}.", model_path)},
-                               {"num_paused_requests", result->num_paused_requests}})};
+    return json_response({{"success", true},
+                          {"message", fmt::format("The weights are those of {}.", model_path)},
+                          {"num_paused_requests", result->num_paused_requests}});
   }
   const Status& status = result.status();
   if (status.code() == StatusCode::kUnavailable) {
