@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "core/check.h"
 #include "core/log.h"
 #include "server/anthropic_messages.h"
 #include "server/api_description.h"
@@ -25,8 +24,6 @@
 #include "server/responses.h"
 #include "server/routes.h"
 #include "server/runtime_settings.h"
-#include "server/sampling_fields.h"
-#include "server/server_info.h"
 #include "server/session_fields.h"
 #include "server/tokenize.h"
 #include "server/weight_update.h"
@@ -53,7 +50,7 @@ PrepareResult prepare_invocation(const CallContext& context, std::string_view bo
 ApiHandler::ApiHandler(ServerOptions options)
     : options_(std::move(options)),
       gate_(options_),
-      weight_version_(options_.weight_version),
+      served_(options_, health_),
       responses_(std::make_shared<ResponseStore>(options_.unix_time)),
       background_(host_, responses_, [this](const HttpRequest& own) { gate_.forget(own); }),
       calls_(std::make_unique<CallReader>(
@@ -82,7 +79,7 @@ void ApiHandler::set_post(Post post, PostAfter post_after) {
                                              : std::filesystem::path(options_.profile_path),
                                          host_.threads, options_.unix_time);
   host_.weight_version_after = [this](int64_t num_weight_updates) {
-    return weight_version_.name_after(num_weight_updates);
+    return served_.weights().name_after(num_weight_updates);
   };
   host_.on_tokens = [this](const ApiKey& key, int64_t num_tokens) {
     gate_.keys().charge_tokens(key, num_tokens, std::chrono::steady_clock::now());
@@ -94,47 +91,20 @@ void ApiHandler::set_files(std::unique_ptr<FileStore> files) {
       BatchHost{.threads = host_.threads,
                 .post_after = post_after_,
                 .dispatch = [this](std::shared_ptr<Exchange> own) { on_request(std::move(own)); },
-                .engine = [this]() -> Engine& { return *engine_; },
+                .engine = [this]() -> Engine& { return served_.engine(); },
                 .unix_time = options_.unix_time},
       std::move(files));
 }
 
 void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
                        Json configuration) {
-  engine_ = std::move(engine);
-  codec_ = std::move(codec);
-  answer_formats_ =
-      find_answer_formats(*codec_, options_.tool_call_format, options_.reasoning_format);
-  log_info(fmt::format("Answers are read for tool calls ({}) and reasoning ({})",
-                       parsers::to_string(answer_formats_.tool_calls),
-                       parsers::to_string(answer_formats_.reasoning)));
-  set_up_answers();
-  configuration_ = std::move(configuration);
-  host_.engine = engine_.get();
-  host_.inbox = inbox_.get();
-  loaded_at_ = options_.unix_time();
   if (options_.served_model_names.empty()) {
-    options_.served_model_names.push_back(engine_->model_info().name);
+    options_.served_model_names.push_back(engine->model_info().name);
   }
-  health_.serve(*engine_);
-}
-
-void ApiHandler::set_up_answers() {
-  const AnswerOptions& answers = options_.answers;
-  model_ = engine_->model_info();
-  if (!answers.use_generation_config) model_.default_sampling = {};
-  if (!answers.preferred_sampling_params.empty()) {
-    auto sampling =
-        read_sampling_defaults(answers.preferred_sampling_params, model_.default_sampling);
-    HEDDLE_CHECK(sampling.ok());  // was validated at start-up
-    model_.default_sampling = std::move(sampling).value();
-  }
-  if (answers.max_thinking_tokens && parsers::tags_of(answer_formats_.reasoning).close.empty()) {
-    log_warning(fmt::format(
-        "The limit of {} tokens of reasoning has no effect: the model's reasoning (format {}) has "
-        "no closing tag",
-        *answers.max_thinking_tokens, parsers::to_string(answer_formats_.reasoning)));
-  }
+  served_.serve(std::move(engine), std::move(codec), std::move(configuration));
+  host_.engine = &served_.engine();
+  host_.inbox = inbox_.get();
+  health_.serve(served_.engine());
 }
 
 void ApiHandler::replace_keys(std::vector<ApiKey> keys) {
@@ -144,13 +114,12 @@ void ApiHandler::replace_keys(std::vector<ApiKey> keys) {
 Engine* ApiHandler::begin_drain() {
   health_.begin_drain();
   post_([this] { host_.draining = true; });
-  return engine_.get();
+  return host_.engine;
 }
 
 void ApiHandler::tear_down() {
   calls_.reset();
-  codec_.reset();
-  engine_.reset();
+  served_.tear_down();
 }
 
 Admission ApiHandler::on_head(HttpRequest& request, HttpHeaders& common_headers) {
@@ -172,7 +141,7 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       health_.check_by_generating(post_, post_after_, std::move(exchange));
       break;
     case Endpoint::kServerInfo:
-      exchange->respond(server_facts(request));
+      exchange->respond(served_.server_facts(request));
       break;
     case Endpoint::kReady:
       exchange->respond(health_.readiness());
@@ -181,13 +150,13 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       exchange->respond(json_response({{"status", "alive"}}));
       break;
     case Endpoint::kModelInfo:
-      exchange->respond(model_facts(request));
+      exchange->respond(served_.model_facts(request));
       break;
     case Endpoint::kModels:
-      exchange->respond(model_list(request));
+      exchange->respond(served_.model_list(request));
       break;
     case Endpoint::kOneModel:
-      exchange->respond(one_model(request));
+      exchange->respond(served_.one_model(request));
       break;
     case Endpoint::kChat:
       calls_->call(std::move(exchange), prepare_chat);
@@ -208,13 +177,13 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       exchange->respond(metrics(request));
       break;
     case Endpoint::kFlushCache:
-      flush_cache(*engine_, post_, std::move(exchange));
+      flush_cache(served_.engine(), post_, std::move(exchange));
       break;
     case Endpoint::kPause:
-      pause_generation(*engine_, post_, std::move(exchange));
+      pause_generation(served_.engine(), post_, std::move(exchange));
       break;
     case Endpoint::kContinue:
-      continue_generation(*engine_, post_, std::move(exchange));
+      continue_generation(served_.engine(), post_, std::move(exchange));
       break;
     case Endpoint::kRoot:
       exchange->respond(wants_page(request)
@@ -250,9 +219,9 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
     case Endpoint::kOllamaModels:
     case Endpoint::kOllamaRunning:
       exchange->respond(
-          json_response(ollama_models(*engine_, names_for(request),
-                                      {.digest = digest(),
-                                       .loaded_at = loaded_at_,
+          json_response(ollama_models(served_.engine(), served_.names_for(request),
+                                      {.digest = served_.digest(),
+                                       .loaded_at = served_.loaded_at(),
                                        .running = route->endpoint == Endpoint::kOllamaRunning})));
       break;
     case Endpoint::kOllamaShow:
@@ -272,16 +241,16 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       break;
     case Endpoint::kLoad:
     case Endpoint::kLoads:
-      exchange->respond(load(request, route->endpoint));
+      exchange->respond(served_.load(request, route->endpoint));
       break;
     case Endpoint::kWeightVersion:
-      exchange->respond(json_response({{"weight_version", weight_version_.get().name}}));
+      exchange->respond(json_response({{"weight_version", served_.weights().get().name}}));
       break;
     case Endpoint::kUpdateWeightVersion:
       exchange->respond(update_weight_version(request));
       break;
     case Endpoint::kUpdateWeights:
-      update_weights(*engine_, post_, weight_version_, std::move(exchange));
+      update_weights(served_.engine(), post_, served_.weights(), std::move(exchange));
       break;
     case Endpoint::kParseFunctionCall:
       calls_->ask(std::move(exchange), answer_parse_function_call);
@@ -302,10 +271,10 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       batch_api_->one_batch(exchange);
       break;
     case Endpoint::kStartProfile:
-      profiler_->start(*engine_, exchange);
+      profiler_->start(served_.engine(), exchange);
       break;
     case Endpoint::kStopProfile:
-      profiler_->stop(*engine_, exchange);
+      profiler_->stop(served_.engine(), exchange);
       break;
     case Endpoint::kConfigureLogging:
     case Endpoint::kSetInternalState:
@@ -363,11 +332,11 @@ void ApiHandler::on_answered(const HttpRequest* request, const Answered& answere
 
 CallContext ApiHandler::context_of(const HttpRequest& request,
                                    const tokenizer::CancellationCheck* is_cancelled) const {
-  WeightVersion::Named weights = weight_version_.get();
-  return {.model = model_,
-          .engine = engine_.get(),
-          .codec = *codec_,
-          .formats = answer_formats_,
+  WeightVersion::Named weights = served_.weights().get();
+  return {.model = served_.info(),
+          .engine = &served_.engine(),
+          .codec = served_.codec(),
+          .formats = served_.formats(),
           .served_names = options_.served_model_names,
           .allow_any_model_name = options_.allow_any_model_name,
           .head = request,
@@ -379,13 +348,9 @@ CallContext ApiHandler::context_of(const HttpRequest& request,
           .id = request.id,
           .created = options_.unix_time(),
           .weight_version = std::move(weights.name),
-          .system_fingerprint = "fp_" + digest().substr(0, 10),
+          .system_fingerprint = "fp_" + served_.digest().substr(0, 10),
           .num_weight_updates = weights.num_updates,
           .answers = options_.answers};
-}
-
-std::string ApiHandler::digest() const {
-  return weights_digest(weight_version_, model_, options_.model_path, options_.version);
 }
 
 // Also while draining: what is left may be cut short.
@@ -434,7 +399,7 @@ HttpResponse ApiHandler::change_setting(const HttpRequest& request, Endpoint end
   } else if (endpoint == Endpoint::kSetInternalState) {
     changed = set_internal_state(request.body);
   } else {
-    changed = slow_down(request.body, *engine_);
+    changed = slow_down(request.body, served_.engine());
   }
   if (const auto* const error = std::get_if<ApiError>(&changed)) {
     return error_response(*error, request);
@@ -463,21 +428,11 @@ HttpResponse ApiHandler::update_weight_version(const HttpRequest& request) {
     return error_response(*error, request);
   }
   auto& [name, abort_all] = std::get<WeightVersionOrder>(order);
-  weight_version_.rename(name);
+  served_.weights().rename(name);
   if (abort_all) Generation::abort_all(host_);
   return json_response({{"success", true},
                         {"message", fmt::format("The weight version is {}.", name)},
                         {"new_version", name}});
-}
-
-HttpResponse ApiHandler::load(const HttpRequest& request, Endpoint endpoint) const {
-  if (!health_.loaded()) return error_response(loading_error(), request);
-  const EngineStats stats = engine_->stats();
-  const std::chrono::duration<double> steady = std::chrono::steady_clock::now().time_since_epoch();
-  const LoadClock now{.steady_seconds = steady.count(), .unix_seconds = options_.unix_time()};
-  return json_response(endpoint == Endpoint::kLoad
-                           ? load_list(stats, now)
-                           : load_report(*engine_, stats, options_.version, now));
 }
 
 void ApiHandler::inspect(std::shared_ptr<Exchange> exchange) {
@@ -487,8 +442,8 @@ void ApiHandler::inspect(std::shared_ptr<Exchange> exchange) {
   if (const auto* const error = std::get_if<ApiError>(&options)) {
     return exchange->respond(error_response(*error, request));
   }
-  server::inspect(*engine_, *codec_, host_.threads, std::move(std::get<InspectionOptions>(options)),
-                  std::move(exchange));
+  server::inspect(served_.engine(), served_.codec(), host_.threads,
+                  std::move(std::get<InspectionOptions>(options)), std::move(exchange));
 }
 
 HttpResponse ApiHandler::metrics(const HttpRequest& request) const {
@@ -497,81 +452,17 @@ HttpResponse ApiHandler::metrics(const HttpRequest& request) const {
         {.status = 404, .code = "not_found", .message = "Metrics are off on this server."},
         request);
   }
-  return {.content_type = std::string(kMetricsContentType),
-          .headers = {},
-          .body = (health_.loaded() ? engine_->metrics_text() + codec_->metrics_text() : "") +
-                  http_metrics_.to_text()};
+  return {
+      .content_type = std::string(kMetricsContentType),
+      .headers = {},
+      .body = (health_.loaded() ? served_.engine().metrics_text() + served_.codec().metrics_text()
+                                : "") +
+              http_metrics_.to_text()};
 }
 
 bool ApiHandler::is_quiet(std::string_view path) const {
   return std::ranges::any_of(
       options_.quiet_paths, [path](const std::string& prefix) { return path.starts_with(prefix); });
-}
-
-HttpResponse ApiHandler::server_facts(const HttpRequest& request) const {
-  if (!health_.loaded()) return error_response(loading_error(), request);
-  const EngineStats stats = engine_->stats();
-  Json info = server_info(options_, configuration_, *engine_, stats, health_.word(stats));
-  info["weight_version"] = weight_version_.get().name;
-  if (const auto origin = weight_version_.origin()) {
-    info["model_path"] = origin->model_path;
-    info["load_format"] = to_string(origin->load_format);
-  }
-  return json_response(info);
-}
-
-HttpResponse ApiHandler::model_facts(const HttpRequest& request) const {
-  if (!health_.loaded()) return error_response(loading_error(), request);
-  const ModelInfo& model = engine_->model_info();
-  const std::string& preset = options_.answers.preferred_sampling_params;
-  const Json preferred = preset.empty() ? Json() : Json::parse(preset);
-  const auto origin = weight_version_.origin();
-  return json_response(
-      {{"model_path", origin ? origin->model_path : options_.model_path},
-       {"tokenizer_path", options_.model_path},
-       {"is_generation", true},
-       {"preferred_sampling_params", preferred},
-       {"weight_version", weight_version_.get().name},
-       {"architectures", Json::array({model.architecture})},
-       {"dtype", model.dtype},
-       {"num_parameters", model.num_parameters},
-       {"vocab_size", model.vocab_size},
-       {"max_model_len", model.context_length},
-       {"has_reasoning_parser", answer_formats_.reasoning != parsers::ReasoningFormat::kNone}});
-}
-
-Json ApiHandler::model_entry(const std::string& name) const {
-  return {{"id", name},
-          {"object", "model"},
-          {"created", loaded_at_},
-          {"owned_by", "heddle"},
-          {"root", name},
-          {"parent", nullptr},
-          {"max_model_len", engine_->model_info().context_length}};
-}
-
-std::vector<std::string> ApiHandler::names_for(const HttpRequest& request) const {
-  std::vector<std::string> names = options_.served_model_names;
-  std::erase_if(names, [&request](const std::string& name) {
-    return !may_use_model(request.key.get(), name);
-  });
-  return names;
-}
-
-HttpResponse ApiHandler::model_list(const HttpRequest& request) const {
-  if (!health_.loaded()) return error_response(loading_error(), request);
-  Json data = Json::array();
-  for (const std::string& name : names_for(request)) data.push_back(model_entry(name));
-  return json_response({{"object", "list"}, {"data", std::move(data)}});
-}
-
-HttpResponse ApiHandler::one_model(const HttpRequest& request) const {
-  if (!health_.loaded()) return error_response(loading_error(), request);
-  const std::string_view id = std::string_view(request.path).substr(kModelPrefix.size());
-  for (const std::string& name : names_for(request)) {
-    if (name == id) return json_response(model_entry(name));
-  }
-  return error_response(model_not_found(id), request);
 }
 
 }  // namespace heddle::server

@@ -25,11 +25,11 @@
 #include "server/profiler.h"
 #include "server/request_gate.h"
 #include "server/response_store.h"
+#include "server/served_model.h"
 #include "server/server_health.h"
 #include "server/server_options.h"
 #include "server/session_store.h"
 #include "server/text_codec.h"
-#include "server/weight_version.h"
 
 namespace heddle::server {
 
@@ -70,8 +70,6 @@ class ApiHandler final : public HttpHandler {
   void on_answered(const HttpRequest* request, const Answered& answered) override;
 
  private:
-  void set_up_answers();
-
   [[nodiscard]] CallContext context_of(const HttpRequest& request,
                                        const tokenizer::CancellationCheck* is_cancelled) const;
 
@@ -80,20 +78,8 @@ class ApiHandler final : public HttpHandler {
   [[nodiscard]] HttpResponse change_setting(const HttpRequest& request, Endpoint endpoint);
   [[nodiscard]] HttpResponse description(const HttpRequest& request, Endpoint endpoint) const;
   [[nodiscard]] HttpResponse update_weight_version(const HttpRequest& request);
-  [[nodiscard]] HttpResponse load(const HttpRequest& request, Endpoint endpoint) const;
-
-  [[nodiscard]] HttpResponse server_facts(const HttpRequest& request) const;
   void inspect(std::shared_ptr<Exchange> exchange);
   [[nodiscard]] HttpResponse metrics(const HttpRequest& request) const;
-  [[nodiscard]] HttpResponse model_facts(const HttpRequest& request) const;
-  [[nodiscard]] HttpResponse model_list(const HttpRequest& request) const;
-  [[nodiscard]] HttpResponse one_model(const HttpRequest& request) const;
-  // The names that the sender of this request may ask for.
-  [[nodiscard]] std::vector<std::string> names_for(const HttpRequest& request) const;
-  [[nodiscard]] nlohmann::ordered_json model_entry(const std::string& name) const;
-
-  [[nodiscard]] std::string digest() const;  // weights_digest() of what is served
-
   [[nodiscard]] bool is_quiet(std::string_view path) const;
 
   ServerOptions options_;
@@ -101,18 +87,10 @@ class ApiHandler final : public HttpHandler {
   Post post_;
   PostAfter post_after_;
   ServerHealth health_;
-
-  // Set before health_.serve().
-  std::unique_ptr<Engine> engine_;
-  ModelInfo model_;  // the engine's, with the sampling that this server prefers
-  std::unique_ptr<TextCodec> codec_;
-  AnswerFormats answer_formats_;
-  nlohmann::ordered_json configuration_;  // without secrets
+  ServedModel served_;  // complete before health_.serve()
   std::unique_ptr<EventInbox> inbox_;
-  int64_t loaded_at_ = 0;  // seconds since 1970
   GenerationHost host_;
   HttpMetrics http_metrics_;
-  WeightVersion weight_version_;
   std::unique_ptr<BatchApi> batch_api_;
   std::unique_ptr<Profiler> profiler_;
   const std::shared_ptr<ResponseStore> responses_;
