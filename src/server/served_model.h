@@ -61,13 +61,18 @@ class ServedModel {
 
   [[nodiscard]] const WeightVersion& weights() const { return weights_; }
 
-  // 503 `loading` before ServerHealth::serve().
+  // The answers below are 503 `loading` before ServerHealth::serve().
+
+  // GET /get_server_info: what the server runs with, by the names of its options, and what it has
+  // done, by the names SGLang's clients look for.
   [[nodiscard]] HttpResponse server_facts(const HttpRequest& request) const;
+
+  // GET /get_model_info, /v1/models and /v1/models/NAME.
   [[nodiscard]] HttpResponse model_facts(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse model_list(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse one_model(const HttpRequest& request) const;
 
-  // GET /get_load and /v1/loads.
+  // GET /get_load and /v1/loads: how busy it is, for balancers.
   [[nodiscard]] HttpResponse load(const HttpRequest& request, Endpoint endpoint) const;
 
  private:
