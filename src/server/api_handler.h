@@ -25,6 +25,7 @@
 #include "server/profiler.h"
 #include "server/request_gate.h"
 #include "server/response_store.h"
+#include "server/routes.h"
 #include "server/served_model.h"
 #include "server/server_health.h"
 #include "server/server_options.h"
@@ -32,9 +33,6 @@
 #include "server/text_codec.h"
 
 namespace heddle::server {
-
-struct Route;
-enum class Endpoint;
 
 class ApiHandler final : public HttpHandler {
  public:
