@@ -98,13 +98,7 @@ HttpResponse BackgroundResponses::answer(const HttpRequest& request) {
   if (cancels) id.resize(id.size() - kCancel.size());
   const auto response = responses_->find(id, holder_of(request.key));
   if (response == nullptr || (request.method == "POST" && !cancels)) {
-    return error_response({.status = 404,
-                           .code = "response_not_found",
-                           .message = fmt::format("There is no response `{}`; responses are kept "
-                                                  "for an hour.",
-                                                  printable(id, 128)),
-                           .param = "response_id"},
-                          request);
+    return error_response(response_not_found(id, "response_id"), request);
   }
   if (request.method == "DELETE") return forget_response(request, id, *response);
   return cancels ? cancel(request, id, *response)

@@ -3,7 +3,19 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "server/http_message.h"
+
 namespace heddle::server {
+
+ApiError response_not_found(std::string_view id, std::string_view param) {
+  return {.status = 404,
+          .code = "response_not_found",
+          .message = fmt::format("There is no response `{}`; responses are kept for an hour.",
+                                 printable(id, 128)),
+          .param = std::string(param)};
+}
 
 void ResponseStore::put(const std::string& id, StoredResponse response) {
   const MutexLock lock(mutex_);

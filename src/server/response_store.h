@@ -14,12 +14,14 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "core/mutex.h"
+#include "server/api_error.h"
 
 namespace heddle::server {
 
@@ -29,6 +31,9 @@ struct StoredResponse {
   std::string holder;               // name of the key that may see it; "" without one
   bool is_running = false;          // in the background: what it comes to will take its place
 };
+
+// The 404 for an id that ResponseStore::find() does not know; `param` is the field that has it.
+[[nodiscard]] ApiError response_not_found(std::string_view id, std::string_view param);
 
 class ResponseStore {
  public:

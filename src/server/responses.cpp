@@ -154,14 +154,7 @@ std::optional<ApiError> read_previous(FieldReader& fields, const CallContext& co
   if (!id) return std::nullopt;
   const auto previous =
       context.responses == nullptr ? nullptr : context.responses->find(*id, holder);
-  if (previous == nullptr) {
-    return ApiError{.status = 404,
-                    .code = "response_not_found",
-                    .message = fmt::format("There is no response `{}`; responses are kept for an "
-                                           "hour.",
-                                           printable(*id, 128)),
-                    .param = "previous_response_id"};
-  }
+  if (previous == nullptr) return response_not_found(*id, "previous_response_id");
   if (previous->is_running) {
     return invalid_value("previous_response_id",
                          fmt::format("The response `{}` still runs; go on from it once it has "
