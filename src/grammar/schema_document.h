@@ -28,8 +28,8 @@ struct SchemaChoice {
   const nlohmann::ordered_json* beside = nullptr;
 };
 
-// What applies to a value: the keywords of all `schemas` but for $ref, allOf, anyOf and oneOf, and
-// one branch of each choice.
+// The schemas that apply to a value: the keywords of all `schemas` but for $ref, allOf, anyOf and
+// oneOf, and one branch of each choice.
 struct UnfoldedSchema {
   Schemas schemas;
   std::vector<SchemaChoice> choices;
