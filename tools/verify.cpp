@@ -121,6 +121,7 @@ void print_json(const VerifyOptions& options, const std::vector<Row>& rows, bool
                               {"cached_tokens", row.cached_tokens},
                               {"reusable_tokens", row.reusable_tokens},
                               {"compared_rows", row.result.num_rows},
+                              {"recorded_rows", row.result.num_recorded},
                               {"logits_error", row.result.logits_error},
                               {"mean_logits_error", row.result.mean_error},
                               {"hidden_error", row.result.hidden_error},

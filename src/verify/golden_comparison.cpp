@@ -79,7 +79,7 @@ void GoldenComparison::take_logits(int64_t token, const float* logits) {
     const double error = relative_error(logits, want, V);
     result_.logits_error = std::max(result_.logits_error, error);
     squared_errors_ += error * error;
-    result_.mean_error = std::sqrt(squared_errors_ / static_cast<double>(++num_recorded_));
+    result_.mean_error = std::sqrt(squared_errors_ / static_cast<double>(++result_.num_recorded));
   }
   compare_choice(token, logits);
   float* first = first_logits_.data() + token * V;

@@ -20,6 +20,7 @@ namespace heddle::verify {
 struct CaseResult {
   double logits_error = 0;   // largest ||delta|| / ||reference|| of a row; 0 without a recorded row
   double mean_error = 0;     // root of the mean of the squares of these
+  int64_t num_recorded = 0;  // rows in the two
   double hidden_error = 0;   // the same for hidden states
   double plain_error = 0;    // the same against the logits of the first feeding, which has all rows
   int64_t greedy_wrong = 0;  // tokens that differ and are no near tie
@@ -54,7 +55,6 @@ class GoldenComparison {
   std::vector<float>& first_logits_;
   bool is_first_;
   double squared_errors_ = 0;  // of the rows in mean_error
-  int64_t num_recorded_ = 0;   // rows in mean_error
   int64_t num_layers_ = 0;     // layers whose hidden states both the case and the pass have
   CaseResult result_;
 };
