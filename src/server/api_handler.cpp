@@ -375,7 +375,8 @@ HttpResponse ApiHandler::abort_request(const HttpRequest& request) {
                            .message = fmt::format("{} aborts wait for requests to be read. Retry "
                                                   "later.",
                                                   EarlyAborts::kMaxIds),
-                           .retry_after_seconds = 4});
+                           .retry_after_seconds = 4},
+                          request);
   }
   return json_response({{"status", "ok"}});
 }

@@ -16,11 +16,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Text of a string, or of parts that are text. `shows_types`: other parts become "[TYPE]".
+// Appends the text of a string, or of parts that are text. `shows_types`: other parts become
+// "[TYPE]".
 std::optional<ApiError> read_parts_of_item(const Json& content, const std::string& param,
                                            std::string& text, bool shows_types = false) {
   if (content.is_string()) {
-    text = content.get<std::string>();
+    text += content.get_ref<const std::string&>();
     return std::nullopt;
   }
   if (!content.is_array()) return invalid_type(param, "a string or a list of parts");
@@ -72,13 +73,23 @@ class ItemReader {
                                      param, printable(type, 40)));
   }
 
+  // The assistant says nothing more in this turn: calls that are text stand in a message of their
+  // own, and a reasoning without an answer is of no use to the next one.
+  void end_turn() {
+    const std::string reasoning = std::exchange(reasoning_, {});
+    if (notes_.empty()) return;
+    Json message = {{"role", "assistant"}, {"content", std::exchange(notes_, {})}};
+    if (!reasoning.empty()) message["reasoning_content"] = reasoning;
+    messages_.push_back(std::move(message));
+  }
+
  private:
   static constexpr std::string_view kCallSuffix = "_call";
   static constexpr std::string_view kOutputSuffix = "_call_output";
 
   // A call of another tool than a function. Where the client ran it, it has an id to which an
   // output belongs: it is a call like others, named as the tool. A call that OpenAI's servers ran
-  // themselves becomes text at the beginning of the assistant's next message.
+  // themselves becomes text at the beginning of what the assistant says next in this turn.
   std::optional<ApiError> read_foreign_call(const Json& value, const std::string& type,
                                             FieldReader& item, const std::string& param) {
     const auto id = item.string("call_id");
@@ -107,7 +118,11 @@ class ItemReader {
     if (content == nullptr) return missing_parameter(param + ".content");
     std::string text;
     if (auto error = read_parts_of_item(*content, param + ".content", text)) return error;
-    if (*role == "assistant") text.insert(0, std::exchange(notes_, {}));
+    if (*role == "assistant") {
+      text.insert(0, std::exchange(notes_, {}));
+    } else {
+      end_turn();
+    }
     Json message = {{"role", *role}, {"content", std::move(text)}};
     if (*role == "assistant" && !reasoning_.empty()) {
       message["reasoning_content"] = std::exchange(reasoning_, {});
@@ -162,7 +177,7 @@ class ItemReader {
   }
 
   Json& messages_;
-  std::string reasoning_;  // of the assistant's next message, as these
+  std::string reasoning_;  // of the assistant's next message in this turn, as these
   std::string notes_;
 };
 
@@ -181,6 +196,7 @@ std::optional<ApiError> read_responses_input(FieldReader& fields, Json& messages
   for (size_t i = 0; i < input->size(); ++i) {
     if (auto error = items.read((*input)[i], fmt::format("input[{}]", i))) return error;
   }
+  items.end_turn();
   return std::nullopt;
 }
 

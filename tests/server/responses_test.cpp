@@ -153,6 +153,23 @@ TEST_F(ResponsesTest, ItemsThatOtherToolsLeftAreNoErrors) {
   EXPECT_THAT(last_prompt(), HasSubstr("|tool: [input_image]|"));
 }
 
+TEST_F(ResponsesTest, ATurnThatEndsWithoutAnAnswerKeepsItsCalls) {
+  start();
+  const Json note = {{"type", "web_search_call"}, {"action", {{"query", "loom"}}}};
+  const Json thought = {{"type", "reasoning"}, {"content", "first"}};
+  const Json input = {{{"role", "user"}, {"content", "a"}},
+                      thought,
+                      note,
+                      {{"role", "user"}, {"content", "b"}},
+                      {{"role", "assistant"}, {"content", "c"}},
+                      {{"role", "user"}, {"content", "d"}},
+                      note};
+  EXPECT_EQ(post("/v1/responses", {{"input", input}}).status, 200);
+  const std::string shown = R"([web_search_call: {"action":{"query":"loom"}}])";
+  EXPECT_THAT(last_prompt(), HasSubstr("user: a|assistant: " + shown));
+  EXPECT_THAT(last_prompt(), HasSubstr("user: b|assistant: c|user: d|assistant: " + shown));
+}
+
 TEST_F(ResponsesTest, AResponseIsForgottenWhenItIsDeleted) {
   start();
   const std::string path =
