@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 #include <unordered_set>
 
@@ -134,6 +136,12 @@ class AsioHttpServer final : public HttpServer {
       asio::local::stream_protocol::socket other(io_);
       error_code refused;
       other.connect(endpoint, refused);
+      std::error_code unknown;
+      if (refused == asio::error::connection_refused &&
+          !std::filesystem::is_socket(path, unknown)) {
+        return invalid_argument(fmt::format(
+            "--host {}: {} is there and is no socket; choose another path", options_.host, path));
+      }
       if (refused == asio::error::connection_refused && ::unlink(path.c_str()) == 0) {
         error_code ignored;
         acceptor_.close(ignored);

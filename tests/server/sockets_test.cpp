@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients over a unix socket and over TLS: the same server, the same answers.
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -81,6 +82,21 @@ TEST_F(SocketsTest, AUnixSocketInUseIsNamedAndOneLeftBehindReplaced) {
   auto third = Server::listen(options);
   ASSERT_TRUE(third.ok()) << third.status().to_string();
   EXPECT_THAT(ask_unix(path, kHealthRequest), HasSubstr("503"));
+}
+
+TEST_F(SocketsTest, AFileThatIsNoSocketIsLeftAlone) {
+  const std::string path = temporary("file");
+  std::ofstream(path) << "precious";
+  for (const std::string& name : {path, temporary("link")}) {
+    if (name != path) std::filesystem::create_symlink(path, name);
+    options.http.host = "unix:" + name;
+    const auto result = Server::listen(options);
+    ASSERT_FALSE(result.ok());
+    EXPECT_THAT(result.status().message(), HasSubstr(name + " is there and is no socket"));
+  }
+  std::string content;
+  std::getline(std::ifstream(path), content);
+  EXPECT_EQ(content, "precious");
 }
 
 TEST_F(SocketsTest, APathThatIsNoPathIsAnError) {
