@@ -38,7 +38,7 @@ class OllamaAdapter final : public DeltaAdapter {
   enum class Shape { kChat, kGenerate };
 
   OllamaAdapter(ChatAnswerOptions options, Shape shape)
-      : DeltaAdapter(std::move(options)), shape_(shape) {}
+      : DeltaAdapter(with_call_text(std::move(options))), shape_(shape) {}
 
   JsonPieces body() override {
     JsonPieces body;
@@ -76,8 +76,10 @@ class OllamaAdapter final : public DeltaAdapter {
       call_ = {.id = call->id, .name = call->name, .arguments = {}};
     } else if (const auto* const arguments = std::get_if<parsers::ArgumentsDelta>(&delta)) {
       call_.arguments += arguments->json;
-    } else if (std::get<parsers::ToolCallEnd>(delta).complete) {  // calls are emitted whole
-      append_line("", "", calls_json({call_}), out);
+    } else if (const auto& end = std::get<parsers::ToolCallEnd>(delta); end.complete) {
+      append_line("", "", calls_json({call_}), out);  // whole
+    } else if (!end.text.empty()) {
+      append_line(end.text, "", Json(), out);
     }
   }
 
@@ -89,6 +91,12 @@ class OllamaAdapter final : public DeltaAdapter {
   }
 
  private:
+  // Nothing of a call is sent before its end: a stream can still show one that is cut as text.
+  static ChatAnswerOptions with_call_text(ChatAnswerOptions options) {
+    options.stream.parser.keep_call_text = true;
+    return options;
+  }
+
   [[nodiscard]] static Json calls_json(const std::vector<parsers::ToolCall>& calls) {
     Json list = Json::array();
     for (const parsers::ToolCall& call : calls) {

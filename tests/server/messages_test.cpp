@@ -420,6 +420,24 @@ TEST_F(OllamaTest, AChatIsStreamedInLinesUnlessItSaysOtherwise) {
   EXPECT_EQ(whole["done"], true);
 }
 
+TEST_F(OllamaTest, ACallThatIsCutIsTextStreamedOrWhole) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  engine->script = [](const Request&) {
+    return answer_events({"So: <tool_call>\n{\"name\": \"f\", \"argum", "ents\": {\"a"},
+                         finish_of(FinishReason::kLength));
+  };
+  start();
+  const Json tools = Json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}});
+  const Json whole = post("/api/chat", chat_body({{"tools", tools}, {"stream", false}})).json();
+  EXPECT_THAT(whole["message"]["content"], HasSubstr("<tool_call>\n{\"name\": \"f\""));
+  std::string streamed;
+  for (const Json& line : lines_of(post("/api/chat", chat_body({{"tools", tools}})))) {
+    EXPECT_FALSE(line["message"].contains("tool_calls"));
+    streamed += line["message"]["content"].get<std::string>();
+  }
+  EXPECT_EQ(whole["message"]["content"], streamed);
+}
+
 TEST_F(OllamaTest, OptionsAreTheSamplingFields) {
   start();
   const Json sampling = {
