@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace heddle::parsers {
 namespace {
 
@@ -162,20 +164,33 @@ bool is_string_list(const Json& values) {
          std::ranges::all_of(values, [](const Json& value) { return value.is_string(); });
 }
 
-// A parameter that has a value. The parser takes for JSON what the schema gives one type other than
-// string, and all else for a text.
+const Json& member_of(const Json& schema, const char* name) {
+  static const Json nothing;
+  if (!schema.is_object()) return nothing;
+  const auto found = schema.find(name);
+  return found == schema.end() ? nothing : *found;
+}
+
+// The parser takes for JSON what the schema gives one type other than string, and all else for a
+// text.
+bool is_text(const Json& schema) {
+  const Json& type = member_of(schema, "type");
+  return !type.is_string() || type == "string" || type == "null";
+}
+
+// The texts of `enum` or `const`; nothing where there are others or none.
+Json texts_of(const Json& schema) {
+  const Json& constant = member_of(schema, "const");
+  Json values = constant.is_string() ? Json::array({constant}) : member_of(schema, "enum");
+  return is_string_list(values) ? values : Json();
+}
+
+// A parameter that has a value.
 Json parameter_form(const std::string& key, const Json& schema, const Json& definitions,
                     const TagSpelling& spelling) {
-  const Json nothing;
-  const auto member = [&](const char* name) -> const Json& {
-    if (!schema.is_object()) return nothing;
-    const auto found = schema.find(name);
-    return found == schema.end() ? nothing : *found;
-  };
-  const Json& type = member("type");
   std::string begin(spelling.before_key);
   begin += key;
-  if (type.is_string() && type != "string" && type != "null") {
+  if (!is_text(schema)) {
     Json whole = schema;
     whole.update(definitions);
     begin += spelling.before_json;
@@ -183,11 +198,8 @@ Json parameter_form(const std::string& key, const Json& schema, const Json& defi
                     spelling.after_json);
   }
   begin += spelling.before_text;
-  const Json& constant = member("const");
-  const Json values = constant.is_string() ? Json::array({constant}) : member("enum");
-  if (!is_string_list(values)) {
-    return tag_form(std::move(begin), any_text_form(), spelling.after_text);
-  }
+  const Json values = texts_of(schema);
+  if (values.is_null()) return tag_form(std::move(begin), any_text_form(), spelling.after_text);
   Json elements = Json::array();
   for (const Json& value : values) elements.push_back(text_form(value.get<std::string>()));
   return tag_form(std::move(begin), {{"type", "or"}, {"elements", std::move(elements)}},
@@ -300,6 +312,17 @@ std::optional<Json> call_form(const std::vector<CallableTool>& tools,
   Json calls = calls_form(tools, *spelling, options.one_call);
   if (!options.beside_text) return section_form(std::move(calls), *spelling);
   return beside_text(std::move(calls), *spelling, options.one_call);
+}
+
+std::optional<std::string> bound_not_enforced(const Json& parameters, ToolCallFormat format) {
+  if (!tag_spelling_of(format)) return std::nullopt;
+  for (const auto& [key, schema] : member_of(parameters, "properties").items()) {
+    if (!is_text(schema) || !texts_of(schema).is_null()) continue;
+    for (const char* const bound : {"pattern", "minLength", "maxLength"}) {
+      if (!member_of(schema, bound).is_null()) return fmt::format("`{}` of `{}`", bound, key);
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace heddle::parsers

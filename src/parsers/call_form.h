@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -31,5 +32,10 @@ struct CallFormOptions {
 // held to a form, or, beside text, not to the letter. `tools` is not empty.
 [[nodiscard]] std::optional<nlohmann::ordered_json> call_form(
     const std::vector<CallableTool>& tools, const CallFormOptions& options);
+
+// A bound on a text parameter that call_form() does not enforce because the format writes texts
+// between tags: "`pattern` of `city`". Nothing where there is none.
+[[nodiscard]] std::optional<std::string> bound_not_enforced(
+    const nlohmann::ordered_json& parameters, ToolCallFormat format);
 
 }  // namespace heddle::parsers

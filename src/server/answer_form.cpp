@@ -127,11 +127,11 @@ void read_response_format(FieldReader& fields, std::optional<AnswerForm>& form) 
     fields.fail(*inner.error());
   } else if (type.empty()) {
     fields.fail(missing_parameter(param + ".type"));
-  } else if (type == "json_object") {
-    take(form, form_of(GrammarKind::kJsonObject, {}, param), fields);
-  } else if (type == "json_schema") {
+  } else if (type == "json_object" || type == "json_schema") {
     const Json* const schema = FieldReader(named != nullptr ? *named : *format).find("schema");
-    if (schema == nullptr) {
+    if (schema == nullptr && type == "json_object") {
+      take(form, form_of(GrammarKind::kJsonObject, {}, param), fields);
+    } else if (schema == nullptr) {
       fields.fail(missing_parameter(param + ".json_schema.schema"));
     } else {
       take(form, form_of(GrammarKind::kJsonSchema, schema->dump(), param), fields);
@@ -176,13 +176,19 @@ std::vector<parsers::CallableTool> callable_tools(const ToolFields& tools,
     const auto compiled = context.codec.compile(
         {.kind = GrammarKind::kJsonSchema, .text = schema.dump()}, context.model.eos_token_ids);
     const bool is_object = schema["type"] == "object";
-    if (is_strict && (!compiled.ok() || !is_object)) {
+    const parsers::ToolCallFormat format = context.formats.tool_calls;
+    const auto bound = is_strict ? parsers::bound_not_enforced(schema, format) : std::nullopt;
+    if (is_strict && (!compiled.ok() || !is_object || bound)) {
       const std::string param = fmt::format("tools[{}].function.parameters", i);
+      const std::string reason =
+          !compiled.ok() ? compiled.status().message()
+          : !is_object   ? "its type must be \"object\""
+                         : fmt::format("{}, a text that calls of the format {} write between tags",
+                                       *bound, to_string(format));
       fields.fail(
           {.code = "invalid_tool",
-           .message = fmt::format(
-               "The tool \"{}\" is `strict`, but `{}` cannot be kept to: {}.", printable(name, 100),
-               param, compiled.ok() ? "its type must be \"object\"" : compiled.status().message()),
+           .message = fmt::format("The tool \"{}\" is `strict`, but `{}` cannot be kept to: {}.",
+                                  printable(name, 100), param, reason),
            .param = param});
       break;
     }

@@ -51,7 +51,8 @@ TEST_F(AnswerFormTest, ResponseFormatsBecomeConstraints) {
                        {"additionalProperties", false}};
   const Json named = {{"type", "json_schema"},
                       {"json_schema", {{"name", "x"}, {"strict", true}, {"schema", schema}}}};
-  for (const Json& format : {named, Json{{"type", "json_schema"}, {"schema", schema}}}) {
+  for (const Json& format : {named, Json{{"type", "json_schema"}, {"schema", schema}},
+                             Json{{"type", "json_object"}, {"schema", schema}}}) {
     chat({{"response_format", format}});
     EXPECT_TRUE(allows(R"({"a": 12})"));
     EXPECT_FALSE(allows(R"({"a": "x"})"));
@@ -245,6 +246,23 @@ TEST_F(AnswerFormTest, AStrictToolsParametersAreKeptToOrRefused) {
   EXPECT_TRUE(allows("<tool_call>\n{\"name\": \"pick\", \"arguments\": {\"b\": 1}}\n</tool_call>"))
       << "any object";
   EXPECT_FALSE(allows("<tool_call>\n{\"name\": \"pick\", \"arguments\": 1}\n</tool_call>"));
+}
+
+TEST_F(AnswerFormTest, AStrictToolHasNoBoundsOfTextsBetweenTags) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen3Coder;
+  start();
+  Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "strict": true,
+    "parameters": {"type": "object", "properties": {
+      "n": {"type": "integer", "maximum": 5},
+      "unit": {"type": "string", "enum": ["a", "b"], "maxLength": 1},
+      "c": {"type": "string", "pattern": "^[a-z]{3}$"}}}}}])");
+  const Json forced = {{"tools", tools}, {"tool_choice", "required"}};
+  const Reply reply = post("/v1/chat/completions", chat_body(forced));
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(error_of(reply)["code"], "invalid_tool");
+  EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("`pattern` of `c`"));
+  tools[0]["function"]["parameters"]["properties"]["c"].erase("pattern");
+  chat({{"tools", tools}, {"tool_choice", "required"}});
 }
 
 TEST_F(AnswerFormTest, StrictCallsStandBesideTextWithinTheirSection) {
