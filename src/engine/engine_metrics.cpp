@@ -143,7 +143,10 @@ void EngineMetrics::make_requests() {
         {"heddle_request_stage_seconds", "sglang:per_stage_req_latency_seconds"},
         "How long answered requests spent in a stage.", kLatencyBounds, {{"stage", kStages[i]}});
   }
-  if (limits_.max_tenants > 0) other_tenants_ = make_tenant("(other)");
+  if (limits_.max_tenants > 0) {
+    no_tenant_ = make_tenant("(none)");
+    other_tenants_ = make_tenant("(other)");
+  }
 }
 
 void EngineMetrics::make_steps() {
@@ -382,10 +385,11 @@ EngineMetrics::Tenant EngineMetrics::make_tenant(const std::string& label) {
 }
 
 EngineMetrics::Tenant& EngineMetrics::tenant(const std::string& name) {
+  if (name.empty()) return *no_tenant_;
   const auto found = tenants_.find(name);
   if (found != tenants_.end()) return found->second;
   if (std::ssize(tenants_) >= limits_.max_tenants) return *other_tenants_;
-  return tenants_.emplace(name, make_tenant(name.empty() ? "(none)" : name)).first->second;
+  return tenants_.emplace(name, make_tenant(name)).first->second;
 }
 
 void EngineMetrics::on_finished(const request::Sequence& sequence, const RequestEvent& event) {

@@ -114,7 +114,7 @@ class EngineMetrics {
   MetricHistogram retractions_per_request_;
   MetricHistogram stage_seconds_[4];                 // by kStages
   std::unordered_map<std::string, Tenant> tenants_;  // at most max_tenants
-  std::optional<Tenant> other_tenants_;
+  std::optional<Tenant> no_tenant_, other_tenants_;  // unless max_tenants is 0
 
   // Steps.
   MetricHistogram step_seconds_[3], plan_seconds_;
