@@ -119,9 +119,9 @@ TEST(AdmissionTest, TheFirstStartsWhateverTheEstimatesSay) {
   EXPECT_EQ(parts.plan.sequences.size(), 1u);
 }
 
-// Two prompts share 300 tokens; the second waits for the first until its prefix is there, or for
-// half a second.
-TEST(InFlightSharingTest, AFollowerWaitsForItsLeaderButNotForLong) {
+// Two prompts share 300 tokens; the second waits for the first until its prefix is there, or until
+// the first has stood still for half a second.
+TEST(InFlightSharingTest, AFollowerWaitsForItsLeaderWhileThatMoves) {
   PartsOptions options;
   options.scheduler.chunked_prefill_tokens = 64;
   PartsFixture parts(options);
@@ -146,7 +146,12 @@ TEST(InFlightSharingTest, AFollowerWaitsForItsLeaderButNotForLong) {
   EXPECT_THAT(parts.running.sequences()[0]->cached.forks, ElementsAre(296)) << "on the grid of 8";
   parts.admit(1.4);
   EXPECT_THAT(parts.running_ids(), ElementsAre(0));
-  parts.admit(1.6);
+  parts.running.sequences()[0]->num_planned += 64;  // a slow step later
+  parts.admit(5);
+  EXPECT_THAT(parts.running_ids(), ElementsAre(0));
+  parts.admit(5.4);
+  EXPECT_THAT(parts.running_ids(), ElementsAre(0));
+  parts.admit(5.6);
   EXPECT_THAT(parts.running_ids(), ElementsAre(0, 1));
   EXPECT_EQ(parts.sharing.num_deferred(), 1);
 }

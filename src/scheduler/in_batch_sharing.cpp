@@ -76,9 +76,10 @@ void InBatchSharing::mark(std::span<QueueEntry> entries) {
   }
 }
 
-bool InBatchSharing::waits_for_leader(const QueueEntry& follower, double deferred_seconds) const {
+bool InBatchSharing::waits_for_leader(const QueueEntry& follower,
+                                      double seconds_without_progress) const {
   return follower.leader != kNoLeader && follower.shared_tokens >= options_.defer_tokens &&
-         deferred_seconds < options_.defer_seconds;
+         seconds_without_progress < options_.defer_seconds;
 }
 
 }  // namespace heddle::scheduler

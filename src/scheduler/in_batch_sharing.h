@@ -30,7 +30,7 @@ struct InBatchSharingOptions {
   int64_t check_tokens = 32;         // negative: sharing is off, no entry is marked
   int64_t deprioritize_tokens = 32;  // at least 1
   int64_t defer_tokens = 256;        // waiting for a leader pays from this share on
-  double defer_seconds = 0.5;        // and no longer than this
+  double defer_seconds = 0.5;        // while the leader stands still no longer than this
 };
 
 class InBatchSharing {
@@ -50,10 +50,11 @@ class InBatchSharing {
   // queue order and `matched_tokens` is set.
   void mark(std::span<QueueEntry> entries);
 
-  // Whether a follower is better off waiting for its leader than computing the same again, when it
-  // has been held back for `deferred_seconds` already. The caller asks only while the leader is
-  // running or was admitted in this pass: otherwise no sequence computes the prefix.
-  [[nodiscard]] bool waits_for_leader(const QueueEntry& follower, double deferred_seconds) const;
+  // Whether a follower is better off waiting for its leader than computing the same again, when the
+  // leader has stood still for so long. The caller asks only while the leader is running or was
+  // admitted in this pass: otherwise no sequence computes the prefix.
+  [[nodiscard]] bool waits_for_leader(const QueueEntry& follower,
+                                      double seconds_without_progress) const;
 
  private:
   struct Share {

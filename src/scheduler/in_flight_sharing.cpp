@@ -46,9 +46,6 @@ bool InFlightSharing::defers(WaitingSequence& waiting, const QueueEntry& entry,
                              const cache::PrefixMatch& match, const RunningSet& running,
                              double now_seconds) {
   if (entry.leader == kNoLeader) return false;
-  const bool began = waiting.deferred_since >= 0;
-  const double waited = began ? now_seconds - waiting.deferred_since : 0;
-  if (!followers_.waits_for_leader(entry, waited)) return false;
   const auto& candidates = running.sequences();
   const auto found = std::find_if(
       candidates.begin(), candidates.end(),
@@ -56,6 +53,10 @@ bool InFlightSharing::defers(WaitingSequence& waiting, const QueueEntry& entry,
   if (found == candidates.end()) return false;
   const RunningSequence& leader = **found;
   if (!leader.stays() || leader.cached.publishes_only_at_end) return false;
+  const bool began = waiting.deferred_since >= 0;
+  const bool moved = !began || waiting.leader_tokens != leader.num_planned;
+  const double stood_still = moved ? 0 : now_seconds - waiting.leader_moved_at;
+  if (!followers_.waits_for_leader(entry, stood_still)) return false;
 
   // Worth it only for many more tokens than are cached already, unless they are there with the step
   // in flight.
@@ -64,6 +65,10 @@ bool InFlightSharing::defers(WaitingSequence& waiting, const QueueEntry& entry,
       match.usable_tokens + (leader.num_planned < fork ? kMinSharedTokens : cache_.options().grid);
   if (fork < enough || !cache_.will_publish(leader.cached, enough, fork, leader.num_planned)) {
     return false;
+  }
+  if (moved) {
+    waiting.leader_tokens = leader.num_planned;
+    waiting.leader_moved_at = now_seconds;
   }
   if (!began) {
     waiting.deferred_since = now_seconds;

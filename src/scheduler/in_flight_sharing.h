@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // InFlightSharing: a waiting sequence whose prefix a running one is computing right now waits for
-// it, at most half a second, and then finds the prefix in the cache. The running one, its leader,
-// is asked to leave a snapshot where the two part.
+// it and then finds the prefix in the cache. The running one, its leader, is asked to leave a
+// snapshot where the two part. However slow the machine is, the leader is ahead: its follower gives
+// up only when no tokens of the leader were planned for half a second.
 //
 // A pass: mark() after the queue was ordered; ask_for_forks() for a sequence that starts in the
 // pass; defers() for every waiting sequence that could be admitted.
@@ -39,7 +40,7 @@ class InFlightSharing {
   void ask_for_forks(RunningSequence& leader, std::span<const QueueEntry> entries) const;
 
   // Whether the sequence, which finds `match` in the cache, is to wait for its leader. Notes when
-  // the wait began.
+  // the wait began and how far the leader is.
   [[nodiscard]] bool defers(WaitingSequence& waiting, const QueueEntry& entry,
                             const cache::PrefixMatch& match, const RunningSet& running,
                             double now_seconds);

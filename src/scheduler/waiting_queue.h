@@ -58,6 +58,8 @@ struct WaitingSequence {
   int64_t matched_tokens = 0;
   const void* match_node = nullptr;  // of this pass
   double deferred_since = -1;        // when it began to wait for a leader; negative: not yet
+  int64_t leader_tokens = 0;         // planned of the leader when it last moved
+  double leader_moved_at = 0;        // seconds, once the wait began
   bool short_of_room = false;        // the last pass had no batch slot, memory or tokens for it
   int64_t prefilled_at_arrival = 0;  // RunningSet::prefilled_tokens()
 };
