@@ -11,6 +11,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
 namespace heddle::tools {
@@ -18,10 +19,29 @@ namespace {
 
 constexpr const char* kConfigOption = "--config";
 
+nlohmann::ordered_json json_of(const YAML::Node& node) {
+  using Json = nlohmann::ordered_json;
+  Json json;
+  if (node.IsMap()) {
+    json = Json::object();
+    for (const auto& entry : node) json[entry.first.Scalar()] = json_of(entry.second);
+  } else if (node.IsSequence()) {
+    json = Json::array();
+    for (const YAML::Node& item : node) json.push_back(json_of(item));
+  } else if (node.IsScalar()) {
+    constexpr const char* kQuoted = "!";  // YAML's tag of a text in quotes
+    if (node.Tag() != kQuoted) json = Json::parse(node.Scalar(), nullptr, false);
+    if (json.is_null() || !json.is_primitive()) json = node.Scalar();
+  }
+  return json;
+}
+
 Result<std::string> value_of(const YAML::Node& node) {
   if (node.IsScalar()) return node.Scalar();
+  if (node.IsMap()) return json_of(node).dump();
   if (!node.IsSequence()) {
-    return invalid_argument("must be a text, a number, true, false or a list");
+    return invalid_argument(
+        "has no value; it must be a text, a number, true, false, a list or a map");
   }
   std::string joined;
   for (const YAML::Node& item : node) {
@@ -76,6 +96,11 @@ Result<std::vector<FileSetting>> read_config_file(const std::string& path) {
     for (const auto& entry : root) {
       FileSetting setting{.name = entry.first.Scalar(), .value = {}};
       std::ranges::replace(setting.name, '_', '-');
+      if (setting.name.starts_with('-')) {
+        return invalid_argument(
+            fmt::format("{}, line {}: {}: options stand in a file without dashes before their name",
+                        path, entry.first.Mark().line + 1, setting.name));
+      }
       Result<std::string> value = value_of(entry.second);
       if (!value.ok()) {
         return invalid_argument(fmt::format("{}, line {}: {} {}", path, entry.first.Mark().line + 1,

@@ -6,6 +6,7 @@
 //   port: 8000
 //   metrics: false
 //   served-model-name: [qwen3-next, default]
+//   preferred-sampling-params: {temperature: 0.6}
 //
 // Threading: free functions without state.
 #pragma once
@@ -21,14 +22,14 @@ class App;
 
 namespace heddle::tools {
 
-// One line of the file. Lists are joined by commas.
+// One option of the file. Lists are joined by commas, maps are written as JSON.
 struct FileSetting {
   std::string name;  // "served-model-name"; '_' is read as '-'
   std::string value;
 };
 
 // Error: kNotFound where there is no such file; kInvalidArgument, naming the line, where it is
-// neither YAML nor JSON, or a value is no value, text, number or list of these.
+// neither YAML nor JSON, a name begins with a dash, or an option has no value.
 [[nodiscard]] Result<std::vector<FileSetting>> read_config_file(const std::string& path);
 
 // `arguments` are those behind the program's name. Where the subcommand takes --config and they

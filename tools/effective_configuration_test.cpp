@@ -116,13 +116,15 @@ TEST_F(EffectiveConfigurationTest, ShowsWhatTheEngineSaysNotWhatItWasAsked) {
 TEST_F(EffectiveConfigurationTest, AFileOfOptionsGivesWhatTheCommandLineDoesNot) {
   const std::string path = ::testing::TempDir() + "effective_configuration_test.yaml";
   std::ofstream(path) << "port: 70\nhost: 0.0.0.0\nmetrics: false\nmax_request_bytes: 5\n"
-                         "served-model-name: [a, b]\n";
+                         "served-model-name: [a, b]\n"
+                         "preferred-sampling-params: {temperature: 0.5, top_k: 7}\n";
   json line = configuration({"--config", path});
   EXPECT_EQ(line["port"], 70);
   EXPECT_EQ(line["host"], "0.0.0.0");
   EXPECT_EQ(line["metrics"], false);
   EXPECT_EQ(line["max_request_bytes"], 5);
   EXPECT_EQ(line["served_model_name"], json::array({"a", "b"}));
+  EXPECT_EQ(line["preferred_sampling_params"], json({{"temperature", 0.5}, {"top_k", 7}}));
   line = configuration({"-p", "80", "--metrics", "--config=" + path});
   EXPECT_EQ(line["port"], 80);
   EXPECT_EQ(line["metrics"], true);

@@ -357,6 +357,9 @@ void add_subcommand(CLI::App& parent, const Subcommand& subcommand, std::functio
   }
   Options options(*app);
   std::function<int()> run = subcommand.declare(options);
+  for (CLI::Option* option : app->get_options()) {  // scripts append what is to hold
+    if (!option->get_positional() && option->get_expected_max() == 1) option->take_last();
+  }
   app->callback([&action, run = std::move(run), options] {
     const std::string complaint = options.without_effect();
     if (!complaint.empty()) throw CLI::ValidationError(complaint);

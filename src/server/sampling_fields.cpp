@@ -177,7 +177,9 @@ Result<SamplingParams> read_sampling_defaults(std::string_view json, SamplingPar
       "temperature",       "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty",
       "repetition_penalty"};
   Json object;
-  if (const auto error = parse_json_object(json, object)) return invalid_argument(error->message);
+  if (const auto error = parse_json_object(json, object, "The JSON object of sampling defaults")) {
+    return invalid_argument(error->message);
+  }
   for (const auto& [name, value] : object.items()) {
     if (std::ranges::find(kNames, name) == kNames.end()) {
       return invalid_argument(fmt::format("`{}` cannot be preset; these can: {}",
