@@ -8,8 +8,6 @@
 
 #include <heddle/engine.h>
 
-#include "tokenizer/tokenizer.h"  // text to token ids
-
 int fail(const heddle::Status& status) {
   std::fprintf(stderr, "error: %s\n", status.message().c_str());
   return 1;
@@ -20,7 +18,7 @@ int main(int argc, char** argv) {
     return fail(heddle::invalid_argument("usage: heddle_embed_example MODEL_DIR TEXT"));
   auto engine = heddle::Engine::create({.model_dir = argv[1]});
   if (!engine.ok()) return fail(engine.status());
-  auto prompt = (*engine)->tokenizer()->encode(argv[2]);
+  auto prompt = (*engine)->encode(argv[2]);
   if (!prompt.ok()) return fail(prompt.status());
 
   heddle::Request request{.id = "1", .prompt = *prompt};

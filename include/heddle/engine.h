@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <heddle/inspection.h>
@@ -237,6 +238,11 @@ class Engine {
 
   // Null when the engine was created with skip_tokenizer.
   [[nodiscard]] virtual const tokenizer::Tokenizer* tokenizer() const = 0;
+
+  // A text as the model's token ids, for Request::prompt, with what the model puts before every
+  // text; marks like <|im_end|> are tokens. Thread-safe. Error: kInvalidArgument without a
+  // tokenizer, or for a text of more than a GiB.
+  [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text) const;
 };
 
 }  // namespace heddle

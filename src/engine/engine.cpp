@@ -77,6 +77,14 @@ std::string MemoryPlan::to_string() const {
   return text;
 }
 
+Result<std::vector<TokenId>> Engine::encode(std::string_view text) const {
+  if (tokenizer() == nullptr) {
+    return invalid_argument(
+        "a text cannot be encoded: the engine was created with skip_tokenizer; give token ids");
+  }
+  return tokenizer()->encode(text);
+}
+
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   HEDDLE_RETURN_IF_ERROR(engine::check_options(options));
   const SteadyClock clock;

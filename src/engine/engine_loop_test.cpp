@@ -88,6 +88,7 @@ TEST(EngineLoopTest, DeliversLogprobs) {
 TEST(EngineLoopTest, WorksWithoutATokenizerOnTokensAlone) {
   EngineFixture fixture({.tokenizer = false});
   EXPECT_EQ(fixture.engine->tokenizer(), nullptr);
+  EXPECT_THAT(fixture.engine->encode("a").status().message(), HasSubstr("skip_tokenizer"));
   const Received received = fixture.run(EngineFixture::request("one", 3, 4));
   EXPECT_EQ(std::ssize(received.tokens), 4);
   EXPECT_EQ(received.text, "");
