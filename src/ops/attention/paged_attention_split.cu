@@ -91,6 +91,7 @@ struct Plan {
 
 struct Scan {
   long long totals[kWarps];
+  int units[kWarps], longest[kWarps];
   int sums[2][kWarps];
 };
 
@@ -100,23 +101,40 @@ __device__ inline void make_plan(const Params& p, Plan& plan, Scan& scan) {
   const int per_thread = (p.num_sequences + kThreads - 1) / kThreads;
   const int first = thread * per_thread, last = min(p.num_sequences, first + per_thread);
   long long tokens = 0;
+  int units = 0, longest = 0;  // items of whole sequences, and tokens of the largest
   for (int b = first; b < last; ++b) {
     const Extent extent = extent_of(p, b);
     if (extent.num_tokens == 0) continue;
-    tokens += static_cast<long long>(extent.end - extent.begin) *
-              (chunks_of(p, extent.num_tokens) * p.num_kv_heads);
+    const int own = chunks_of(p, extent.num_tokens) * p.num_kv_heads;
+    tokens += static_cast<long long>(extent.end - extent.begin) * own;
+    units += own;
+    longest = max(longest, extent.end - extent.begin);
   }
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     tokens += __shfl_xor_sync(kAll, tokens, distance);
+    units += __shfl_xor_sync(kAll, units, distance);
+    longest = max(longest, __shfl_xor_sync(kAll, longest, distance));
   }
-  if (lane == 0) scan.totals[warp] = tokens;
+  if (lane == 0) {
+    scan.totals[warp] = tokens;
+    scan.units[warp] = units;
+    scan.longest[warp] = longest;
+  }
   __syncthreads();
-  tokens = 0;
+  tokens = units = longest = 0;
 #pragma unroll
-  for (int i = 0; i < kWarps; ++i) tokens += scan.totals[i];
+  for (int i = 0; i < kWarps; ++i) {
+    tokens += scan.totals[i];
+    units += scan.units[i];
+    longest = max(longest, scan.longest[i]);
+  }
   int split = kLeastSplit;
   while (split < kLongSplit && static_cast<long long>(split) * kFewItems < tokens) split *= 2;
   while (static_cast<long long>(split) * kMostSplits < tokens) split *= 2;
+  // Whole sequences, which need no joining, where they keep the blocks busy to eight ninths.
+  const int blocks = static_cast<int>(gridDim.x);
+  const long long turns = (units + blocks - 1) / blocks;
+  if (turns * blocks * longest * 8 <= tokens * 9) split = max(split, longest);
 
   int items = 0, kept = 0;  // kept: of sequences with several splits
   for (int b = first; b < last; ++b) {

@@ -83,6 +83,11 @@ TEST_P(SplitAttentionTest, ManySequencesFindTheirResults) {
   decode(fast({.Nq = 4, .Nkv = 2, .D = 64, .S = 16}), lengths);
 }
 
+// Sequences that fill the blocks as they are, two items for each of 264 blocks, are not split.
+TEST_P(SplitAttentionTest, ManySequencesOfOneLengthMatchTheReference) {
+  decode(fast({.Nq = 2, .Nkv = 2, .D = 64, .S = 16}), std::vector<int64_t>(260, 262));
+}
+
 // More splits than the threads of a block take at once, in steps of few rows and of many.
 TEST_P(SplitAttentionTest, JoinsManySplitsOfOneSequence) {
   decode(fast({.Nq = 8, .Nkv = 1, .D = 64, .S = 16}), {9000});
