@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/anthropic_answer.h"
+#include "server/call_fields.h"
 #include "server/chat_completions.h"
 #include "server/chat_prompt.h"
 #include "server/field_reader.h"
@@ -346,6 +347,7 @@ std::optional<ApiError> chat_of_messages(const CallContext& context, const Json&
     if (inner.error()) return inner.error();
     if (user) chat["user"] = *user;
   }
+  refuse_several_answers(fields);
   if (fields.error()) return fields.error();
   if (needs_max_tokens && fields.find("max_tokens") == nullptr) {
     return missing_parameter("max_tokens");

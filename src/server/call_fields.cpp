@@ -222,6 +222,14 @@ void refuse_unserved_features(FieldReader& fields) {
                          "bootstrap_room", "background", "input_embeds", "prompt_logprobs"});
 }
 
+void refuse_several_answers(FieldReader& fields) {
+  const auto num_answers = fields.integer("n");
+  if (!num_answers || *num_answers == 1) return;
+  fields.fail(invalid_value("n", fmt::format("`n` is {}; this route gives one answer. "
+                                             "/v1/chat/completions has `n`.",
+                                             *num_answers)));
+}
+
 void SchedulingFields::apply(Request& request) const {
   request.priority = priority;
   request.tenant = tenant;

@@ -86,6 +86,9 @@ void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> 
 // alone.
 void refuse_unserved_features(FieldReader& fields);
 
+// Refuses an `n` other than 1, for APIs whose answers have room for one.
+void refuse_several_answers(FieldReader& fields);
+
 // These texts are kept as long as the request, or longer.
 inline constexpr size_t kMaxKeyBytes = 1024;
 

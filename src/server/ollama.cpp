@@ -218,6 +218,7 @@ std::optional<ApiError> chat_without_prompt(const Json& body, Json& chat) {
   }
   FieldReader fields(body);
   chat["stream"] = fields.boolean("stream").value_or(true);
+  refuse_several_answers(fields);
   if (const Json* images = fields.array("images"); images != nullptr && !images->empty()) {
     fields.fail(unsupported_parameter("images", "this model takes text only"));
   }

@@ -189,6 +189,7 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   if (auto error = read_previous(fields, context, answer.holder, answer.messages)) return *error;
   if (auto error = read_responses_input(fields, answer.messages)) return *error;
   static_cast<void>(read_metadata(fields));
+  refuse_several_answers(fields);
   if (fields.error()) return *fields.error();
 
   Json chat = object;

@@ -494,6 +494,27 @@ TEST_F(OllamaTest, ErrorsAreOneText) {
   EXPECT_EQ(post("/api/pull", {{"model", "m"}}).status, 501);
 }
 
+TEST_F(OllamaTest, RoutesOfOneAnswerRefuseToGiveMore) {
+  start();
+  const std::pair<const char*, Json> calls[] = {{"/api/chat", chat_body()},
+                                                {"/api/generate", {{"prompt", "Hi"}}},
+                                                {"/v1/messages", messages_body()},
+                                                {"/v1/responses", {{"input", "Hi"}}}};
+  for (const auto& [path, body] : calls) {
+    for (const int64_t num_answers : {0, 2}) {
+      Json several = body;
+      several["n"] = num_answers;
+      const Reply reply = post(path, several);
+      EXPECT_EQ(reply.status, 400) << path << reply.body;
+      EXPECT_THAT(reply.body, HasSubstr(fmt::format("`n` is {};", num_answers))) << path;
+      EXPECT_THAT(reply.body, HasSubstr("/v1/chat/completions has `n`")) << path;
+    }
+    Json one = body;
+    one["n"] = 1;
+    EXPECT_EQ(post(path, one).status, 200) << path;
+  }
+}
+
 TEST_F(OllamaTest, AStreamThatFailsEndsWithAnError) {
   engine->script = [](const Request&) {
     std::vector<RequestEvent> events = answer_events({"Hello"});
