@@ -43,8 +43,11 @@ std::variant<BatchLine, ApiError> read_line(std::string_view text, std::string_v
         "url", fmt::format("`url` is {}; the batch is for {}.", printable(url, 100), endpoint));
   }
   if (body == nullptr) return missing_parameter("body");
-  if (const auto stream = body->find("stream"); stream != body->end() && *stream == true) {
-    return invalid_value("body.stream", "`stream` must be false in a batch.");
+  for (const char* const name : {"stream", "background"}) {
+    if (const auto field = body->find(name); field != body->end() && *field == true) {
+      return invalid_value(fmt::format("body.{}", name),
+                           fmt::format("`{}` must be false in a batch.", name));
+    }
   }
   Json request = *body;
   request.erase("priority");  // the batch's own

@@ -257,6 +257,19 @@ TEST_F(BatchTest, AFileThatIsWrongNamesItsLines) {
             "empty_file");
 }
 
+TEST_F(BatchTest, ALineMayNotAskForAResponseInTheBackground) {
+  start();
+  const std::string input = upload_id(Json{{"custom_id", "a"},
+                                           {"method", "POST"},
+                                           {"url", "/v1/responses"},
+                                           {"body", {{"input", "Hi"}, {"background", true}}}}
+                                          .dump());
+  const Json batch = wait_for(create(input, "/v1/responses").json()["id"]);
+  EXPECT_EQ(batch["status"], "failed");
+  EXPECT_EQ(batch["errors"]["data"][0]["param"], "body.background");
+  EXPECT_TRUE(engine->submitted().empty());
+}
+
 TEST_F(BatchTest, WrongOrdersAreRefused) {
   start();
   const std::string input = upload_id(line("a", {{"prompt", "one"}}));
