@@ -222,6 +222,14 @@ void refuse_unserved_features(FieldReader& fields) {
                          "bootstrap_room", "background", "input_embeds", "prompt_logprobs"});
 }
 
+void refuse_sessions(FieldReader& fields) {
+  const Json* const params = fields.find("session_params");
+  if (params == nullptr || !asks_for_something(*params)) return;
+  fields.fail({.code = "unsupported_parameter",
+               .message = "`session_params` is not a field of this route; /generate has sessions.",
+               .param = "session_params"});
+}
+
 void refuse_several_answers(FieldReader& fields) {
   const auto num_answers = fields.integer("n");
   if (!num_answers || *num_answers == 1) return;

@@ -86,6 +86,9 @@ void refuse_fields(FieldReader& fields, std::initializer_list<std::string_view> 
 // alone.
 void refuse_unserved_features(FieldReader& fields);
 
+// Refuses `session_params`, which /generate alone has.
+void refuse_sessions(FieldReader& fields);
+
 // Refuses an `n` other than 1, for APIs whose answers have room for one.
 void refuse_several_answers(FieldReader& fields);
 

@@ -26,7 +26,8 @@ void refuse_unserved_chat_fields(FieldReader& fields) {
         unsupported_parameter(fields.find("functions") != nullptr ? "functions" : "function_call",
                               "it is deprecated; use `tools` and `tool_choice`"));
   }
-  refuse_fields(fields, {"return_meta_info", "audio", "session_params"});
+  refuse_fields(fields, {"return_meta_info", "audio"});
+  refuse_sessions(fields);
   if (const Json* modalities = fields.array("modalities")) {
     for (const Json& modality : *modalities) {
       if (modality != "text")

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/chat_messages.h"
+#include "server/http_message.h"
 #include "server/json_text.h"
 #include "server/prompt_list.h"
 
@@ -25,17 +26,14 @@ void read_effort(FieldReader& fields, std::string_view name, Json& variables) {
   const Json* effort = fields.find(name);
   if (effort == nullptr) return;
   const bool known_word =
-      effort->is_string() &&
-      (*effort == "none" || *effort == "minimal" || *effort == "low" || *effort == "medium" ||
-       *effort == "high" || *effort == "xhigh" || *effort == "max");
+      effort->is_string() && is_reasoning_effort(effort->get_ref<const std::string&>());
   const bool is_fraction =
       effort->is_number() && effort->get<double>() >= 0 && effort->get<double>() <= 0.99;
   if (!known_word && !is_fraction) {
-    fields.fail(
-        invalid_value(fields.name_of(name),
-                      fmt::format("`{}` must be none, minimal, low, medium, high, xhigh, max "
-                                  "or a number from 0 to 0.99.",
-                                  fields.name_of(name))));
+    fields.fail(invalid_value(
+        fields.name_of(name),
+        fmt::format("`{}` is {}; it must be {} or a number from 0 to 0.99.", fields.name_of(name),
+                    printable(dump_json(*effort), 42), kReasoningEfforts)));
     return;
   }
   const bool thinking = *effort != "none";
@@ -95,6 +93,15 @@ Result<std::string> render(const TextCodec& codec, Json messages, const Json& to
 }
 
 }  // namespace
+
+bool is_reasoning_effort(std::string_view word) {
+  for (std::string_view rest = kReasoningEfforts; !rest.empty();) {
+    const size_t end = std::min(rest.find(", "), rest.size());
+    if (rest.substr(0, end) == word) return true;
+    rest.remove_prefix(std::min(end + 2, rest.size()));
+  }
+  return false;
+}
 
 std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext& context,
                                          const ToolFields& tools, size_t max_tokens,

@@ -8,11 +8,12 @@
 //   reasoning_effort, reasoning  variables of the template: whether and how long to reason
 //   chat_template_kwargs         other variables of the template
 //
-// Threading: a free function without state; it runs on the workers.
+// Threading: free functions without state; they run on the workers.
 #pragma once
 
 #include <cstddef>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "server/api_adapter.h"
@@ -26,6 +27,12 @@ struct ChatPrompt {
   bool starts_in_reasoning = false;  // the template opened the answer's reasoning
   bool reasoning_is_closed = false;  // the template wrote it to its end
 };
+
+// The words that say how long to reason; numbers from 0 to 0.99 do, too.
+inline constexpr std::string_view kReasoningEfforts =
+    "none, minimal, low, medium, high, xhigh, max";
+
+[[nodiscard]] bool is_reasoning_effort(std::string_view word);
 
 // The prompt: `input_ids`, or `messages` and `tools` through the template, encoded to at most
 // `max_tokens`.

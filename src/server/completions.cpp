@@ -310,7 +310,8 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   read_request_id(fields, context, call);
   answer.streaming = read_stream_options(fields);
   refuse_unserved_features(fields);
-  refuse_fields(fields, {"suffix", "session_params", "max_thinking_tokens", "custom_params"});
+  refuse_fields(fields, {"suffix", "max_thinking_tokens", "custom_params"});
+  refuse_sessions(fields);
   const std::optional<AnswerForm> form = read_answer_form(fields);
   // With `echo` there is something to show without a token of output.
   const bool echo = fields.boolean("echo").value_or(false);

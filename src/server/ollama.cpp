@@ -15,6 +15,7 @@
 
 #include "server/call_fields.h"
 #include "server/chat_completions.h"
+#include "server/chat_prompt.h"
 #include "server/delta_adapter.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
@@ -202,7 +203,12 @@ std::optional<ApiError> read_ollama_think(FieldReader& fields, Json& chat) {
   if (think->is_boolean()) {
     chat["reasoning"] = {{"enabled", *think}};
   } else if (think->is_string()) {
-    chat["reasoning_effort"] = *think;
+    const std::string level = think->get<std::string>();
+    if (!is_reasoning_effort(level)) {
+      return invalid_value("think", fmt::format("`think` is \"{}\"; it must be true, false, {}.",
+                                                printable(level, 40), kReasoningEfforts));
+    }
+    chat["reasoning_effort"] = level;
   } else {
     return invalid_type("think", "a boolean or a level of effort");
   }

@@ -211,9 +211,9 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   if (auto error = read_text_format(fields, chat)) return *error;
   if (const Json* reasoning = fields.object("reasoning")) {
     FieldReader inner(*reasoning, "reasoning.");
-    if (const Json* effort = inner.find("effort")) chat["reasoning_effort"] = *effort;
-    if (const Json* budget = inner.find("max_tokens"))
-      chat["reasoning"] = {{"max_tokens", *budget}};
+    for (const char* const name : {"effort", "max_tokens"}) {
+      if (const Json* value = inner.find(name)) chat["reasoning"][name] = *value;
+    }
   }
   if (fields.error()) return *fields.error();
   answer.request = repeated_fields(object, context.model);

@@ -492,6 +492,9 @@ TEST_F(OllamaTest, ErrorsAreOneText) {
     EXPECT_EQ(post("/api/generate", body).status, 400) << wrong;
   }
   EXPECT_EQ(post("/api/pull", {{"model", "m"}}).status, 501);
+  const Json level = post("/api/generate", {{"prompt", "Hi"}, {"think", "bad"}}).json();
+  EXPECT_THAT(level["error"].get<std::string>(), HasSubstr("`think` is \"bad\"; it must be true"));
+  EXPECT_EQ(post("/api/generate", {{"prompt", "Hi"}, {"think", "high"}}).status, 200);
 }
 
 TEST_F(OllamaTest, RoutesOfOneAnswerRefuseToGiveMore) {

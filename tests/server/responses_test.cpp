@@ -221,6 +221,7 @@ TEST_F(ResponsesTest, NamesTheFieldAtFault) {
   EXPECT_EQ(param_of({{"input", "x"}, {"temperature", -1}}), "temperature");
   EXPECT_EQ(param_of({{"input", "x"}, {"reasoning", {{"max_tokens", -1}}}}),
             "reasoning.max_tokens");
+  EXPECT_EQ(param_of({{"input", "x"}, {"reasoning", {{"effort", "bad"}}}}), "reasoning.effort");
   EXPECT_EQ(param_of({{"input", "x"}, {"metadata", {{"a", 1}}}}), "metadata");
   EXPECT_EQ(param_of({{"input", "x"}, {"background", true}, {"store", false}}), "background");
   EXPECT_EQ(param_of({{"input", "x"}, {"background", true}, {"stream", true}}), "background");

@@ -140,8 +140,15 @@ TEST_F(SessionsTest, FieldsAreChecked) {
             "session_params");
   EXPECT_EQ(fault(say("mine", "a", "r1", Json::object(), {{"sampling_params", {{"n", 2}}}})),
             "session_params");
-  EXPECT_EQ(fault(post("/v1/chat/completions", chat_body({{"session_params", {{"id", "mine"}}}}))),
-            "session_params");
+  for (const auto& [path, body] :
+       {std::pair<const char*, Json>("/v1/chat/completions", chat_body()),
+        {"/v1/completions", {{"prompt", "a"}}}}) {
+    Json with_session = body;
+    with_session["session_params"] = {{"id", "mine"}};
+    const Reply elsewhere = post(path, with_session);
+    EXPECT_EQ(fault(elsewhere), "session_params");
+    EXPECT_THAT(elsewhere.body, HasSubstr("/generate has sessions"));
+  }
   EXPECT_EQ(say("mine", "a", "r1").status, 200);
   EXPECT_EQ(fault(say("mine", "a", "r1")), "rid") << "ids name turns";
   const Reply full = say("mine", "123456789", "r2", {{"rid", "r1"}});
