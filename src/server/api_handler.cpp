@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -360,16 +361,19 @@ HttpResponse ApiHandler::abort_request(const HttpRequest& request) {
     return error_response(*error, request);
   }
   const auto& [id, all] = std::get<AbortOrder>(order);
-  if (all && !gate_.may_steer(request)) {
+  const bool steers = gate_.may_steer(request);
+  if (all && !steers) {
     return error_response({.status = 403,
                            .code = "admin_key_required",
                            .message = "Only the admin key may abort the requests of all.",
                            .param = "abort_all"},
                           request);
   }
+  // To those who may not steer, requests of others are unknown.
+  const auto holder = steers ? std::nullopt : std::optional(holder_of(request.key));
   if (all) {
     Generation::abort_all(host_);
-  } else if (!Generation::abort(host_, id)) {
+  } else if (!Generation::abort(host_, id, holder)) {
     return error_response({.status = 503,
                            .code = "queue_full",
                            .message = fmt::format("{} aborts wait for requests to be read. Retry "

@@ -129,8 +129,9 @@ HttpResponse BackgroundResponses::cancel(const HttpRequest& request, const std::
                            .param = "response_id"},
                           request);
   }
-  static_cast<void>(Generation::abort(host_, id));  // it is live: its abort needs no room
-  StoredResponse shown = response;                  // until the engine has ended it
+  // It is live: its abort needs no room.
+  static_cast<void>(Generation::abort(host_, id, response.holder));
+  StoredResponse shown = response;  // until the engine has ended it
   shown.body = with_state(response.body, "cancelled");
   HttpResponse answer{.headers = {}, .body = shown.body};
   responses_->replace(id, std::move(shown));

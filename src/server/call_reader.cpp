@@ -9,6 +9,7 @@
 #include <malloc.h>
 
 #include "server/completions.h"
+#include "server/key_ring.h"
 #include "server/native_generate.h"
 #include "server/sampling_fields.h"
 
@@ -60,7 +61,8 @@ void CallReader::on_worker(const std::shared_ptr<Exchange>& exchange, std::funct
 
 void CallReader::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
   on_worker(exchange, [this, exchange, prepare,
-                       arrived = host_.generations.early_aborts.arrive()]() mutable {
+                       arrived = host_.generations.early_aborts.arrive(
+                           holder_of(exchange->request().key))]() mutable {
     // Shared, because std::function wants to be copied.
     auto prepared = std::make_shared<PrepareResult>(ApiError{});
     const HttpRequest& request = exchange->request();

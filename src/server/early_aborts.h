@@ -3,20 +3,22 @@
 // calls' own ids are in bodies that are not parsed yet, so only then does it show which are meant.
 //
 // Calls are numbered once their bodies have arrived. An abort counts for those that arrived before
-// it, and is forgotten once each of them is parsed.
+// it, of one holder of keys (holder_of()) or of all, and is forgotten once each of them is parsed.
 //
 // Threading: confined to the I/O thread.
-// Bounds:    kMaxIds ids are remembered at once, however often each is aborted.
+// Bounds:    kMaxIds ids of holders are remembered at once, however often each is aborted.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 namespace heddle::server {
 
@@ -28,7 +30,8 @@ class EarlyAborts {
   // A call that is not parsed yet. Its end says that it is.
   class Call {
    public:
-    Call(EarlyAborts& aborts, int64_t number) : aborts_(aborts), number_(number) {}
+    Call(EarlyAborts& aborts, int64_t number, std::string holder)
+        : aborts_(aborts), number_(number), holder_(std::move(holder)) {}
 
     ~Call() { aborts_.end(number_); }
 
@@ -37,17 +40,21 @@ class EarlyAborts {
 
     [[nodiscard]] int64_t number() const { return number_; }
 
+    [[nodiscard]] const std::string& holder() const { return holder_; }
+
    private:
     EarlyAborts& aborts_;
     const int64_t number_;
+    const std::string holder_;
   };
 
   // Shared, because a std::function must be copyable. This object outlives the call.
-  std::shared_ptr<const Call> arrive();
+  std::shared_ptr<const Call> arrive(std::string holder = {});
 
-  // Aborts the calls, prompts and answers with this id that have arrived. False when there is no
-  // room to remember it.
-  [[nodiscard]] bool abort(std::string_view id);
+  // Aborts the calls, prompts and answers with this id that have arrived, those of `holder` or of
+  // all. False when there is no room to remember it.
+  [[nodiscard]] bool abort(std::string_view id,
+                           const std::optional<std::string>& holder = std::nullopt);
 
   void abort_all() { all_before_ = next_number_; }
 
@@ -55,17 +62,18 @@ class EarlyAborts {
 
  private:
   struct Abort {
-    std::string id;
+    std::string key;
     int64_t before;  // the number of the first call that it does not concern
   };
 
   void end(int64_t number);
+  [[nodiscard]] bool concerns(const std::string& key, const Call& call) const;
 
   int64_t next_number_ = 0;
   int64_t all_before_ = 0;
   std::set<int64_t> waiting_;      // the calls that are not parsed
-  std::list<Abort> oldest_first_;  // the latest abort of each id, to forget it in time
-  std::unordered_map<std::string, std::list<Abort>::iterator> ids_;
+  std::list<Abort> oldest_first_;  // the latest abort of each key, to forget it in time
+  std::unordered_map<std::string, std::list<Abort>::iterator> keys_;  // of ids and their holders
 };
 
 }  // namespace heddle::server

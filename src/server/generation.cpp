@@ -65,9 +65,10 @@ void Generation::start(GenerationHost& host, std::shared_ptr<Exchange> exchange,
     call.names.push_back({call.id, 0, call.requests.size()});
   }
   if (call.id_is_callers) {
-    const auto taken =
-        std::find_if(call.names.begin(), call.names.end(),
-                     [&host](const RequestName& name) { return host.live.contains(name.id); });
+    const std::string holder = holder_of(exchange->request().key);
+    const auto taken = std::find_if(
+        call.names.begin(), call.names.end(),
+        [&host, &holder](const RequestName& name) { return is_live(host, name.id, holder); });
     if (taken != call.names.end()) {
       exchange->respond(error_response(
           invalid_value(
@@ -332,16 +333,27 @@ void Generation::forget_ids() {
   }
 }
 
-bool Generation::abort(GenerationHost& host, const std::string& id) {
+// Other holders' ids are not seen: an error about them would tell who asks for what.
+bool Generation::is_live(const GenerationHost& host, const std::string& id,
+                         const std::string& holder) {
+  const auto [begin, end] = host.live.equal_range(id);
+  return std::any_of(begin, end, [&holder](const auto& live) {
+    const auto generation = live.second.generation.lock();
+    return generation != nullptr && holder_of(generation->key_) == holder;
+  });
+}
+
+bool Generation::abort(GenerationHost& host, const std::string& id,
+                       const std::optional<std::string>& holder) {
   bool ended = false;
   const auto [begin, end] = host.live.equal_range(id);
   for (auto live = begin; live != end; ++live) {
-    if (const auto generation = live->second.generation.lock()) {
-      generation->abort(live->second.begin, live->second.end);
-      ended = true;
-    }
+    const auto generation = live->second.generation.lock();
+    if (generation == nullptr || (holder && holder_of(generation->key_) != *holder)) continue;
+    generation->abort(live->second.begin, live->second.end);
+    ended = true;
   }
-  return host.early_aborts.abort(id) || ended;
+  return host.early_aborts.abort(id, holder) || ended;
 }
 
 void Generation::abort_all(GenerationHost& host) {

@@ -41,7 +41,7 @@ struct GenerationHost {
   EventInbox* inbox = nullptr;
   BodyThreads threads;  // where long answers are written
   // The calls whose requests still run, by every id that their clients know. Calls that a
-  // header named may share one.
+  // header named, and those of different holders of keys, may share one.
   std::unordered_multimap<std::string, LiveRequests> live;
   EarlyAborts early_aborts;
   // Called with how many tokens a request of a named key took.
@@ -64,10 +64,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
                     const EarlyAborts::Call& arrived);
 
   // Ends what goes by this id, a call, a prompt of a batch or one of several answers, as if it had
-  // stopped: its client gets the finish reason "abort". An unknown id is ignored. False when
-  // nothing that runs goes by it, a call that is not understood yet may be meant and there is no
-  // room to remember that.
-  [[nodiscard]] static bool abort(GenerationHost& host, const std::string& id);
+  // stopped: its client gets the finish reason "abort". With a `holder` only that one's
+  // (holder_of()). An unknown id is ignored. False when nothing that runs goes by it, a call that
+  // is not understood yet may be meant and there is no room to remember that.
+  [[nodiscard]] static bool abort(GenerationHost& host, const std::string& id,
+                                  const std::optional<std::string>& holder);
   static void abort_all(GenerationHost& host);
 
   Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call);
@@ -75,6 +76,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
  private:
   friend class EventInbox;
 
+  [[nodiscard]] static bool is_live(const GenerationHost& host, const std::string& id,
+                                    const std::string& holder);
   bool aborted_early(const EarlyAborts::Call& arrived);
   void submit_all(const EarlyAborts::Call& arrived);
   void on_event(size_t choice, RequestEvent event);

@@ -23,6 +23,22 @@ TEST(EarlyAbortsTest, CountForTheCallsThatArrivedBefore) {
   EXPECT_FALSE(aborts.aborted("b", *latest));
 }
 
+TEST(EarlyAbortsTest, CountForTheirHolderOrForAll) {
+  EarlyAborts aborts;
+  const auto mine = aborts.arrive("me");
+  const auto yours = aborts.arrive("you");
+  const auto shared = aborts.arrive();
+  EXPECT_TRUE(aborts.abort("a", "me"));
+  EXPECT_TRUE(aborts.aborted("a", *mine));
+  EXPECT_FALSE(aborts.aborted("a", *yours));
+  EXPECT_FALSE(aborts.aborted("a", *shared));
+  EXPECT_TRUE(aborts.abort("a", ""));
+  EXPECT_TRUE(aborts.aborted("a", *shared));
+  EXPECT_FALSE(aborts.aborted("a", *yours));
+  EXPECT_TRUE(aborts.abort("a"));
+  EXPECT_TRUE(aborts.aborted("a", *yours));
+}
+
 TEST(EarlyAbortsTest, AreForgottenOnceEveryCallTheyMayMeanIsUnderstood) {
   EarlyAborts aborts;
   auto oldest = aborts.arrive();

@@ -266,6 +266,78 @@ TEST_F(KeysTest, OnlyTheAdminKeySteersWhereThereIsOne) {
   EXPECT_EQ(ask("admin-key", {{"abort_all", true}}, "/abort_request").status, 200);
 }
 
+class AbortTest : public KeysTest {
+ protected:
+  AbortTest() {
+    use_keys("sk-secret-1 alice\nsk-secret-2 bob");
+    options.admin_api_key = "admin-key";
+    engine->held = true;
+  }
+
+  static void send_chat(HttpClient& client, std::string_view key, std::string_view rid) {
+    client.send_request("POST", "/v1/chat/completions", chat_body({{"rid", rid}}).dump(),
+                        bearer(key));
+  }
+
+  [[nodiscard]] Reply abort(std::string_view key, std::string_view rid) const {
+    return ask(key, {{"rid", rid}}, "/abort_request");
+  }
+
+  static std::string finish_of_chat(HttpClient& client) {
+    const Json answer = client.read_reply().json();
+    return answer["choices"][0]["finish_reason"].get<std::string>();
+  }
+};
+
+TEST_F(AbortTest, AKeyEndsItsOwnRequestsAndTheAdminKeyEveryones) {
+  start();
+  HttpClient first(server->port());
+  HttpClient second(server->port());
+  send_chat(first, "sk-secret-1", "one");
+  send_chat(second, "sk-secret-1", "two");
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 2; }));
+  const Reply foreign = abort("sk-secret-2", "one");
+  const Reply unknown = abort("sk-secret-2", "none");
+  EXPECT_EQ(foreign.status, 200);
+  EXPECT_EQ(foreign.status, unknown.status);
+  EXPECT_EQ(foreign.body, unknown.body) << "nothing tells whose ids there are";
+  EXPECT_EQ(engine->num_cancels(), 0);
+  EXPECT_EQ(abort("sk-secret-1", "one").status, 200);
+  EXPECT_EQ(finish_of_chat(first), "abort");
+  EXPECT_EQ(abort("admin-key", "two").status, 200);
+  EXPECT_EQ(finish_of_chat(second), "abort");
+}
+
+TEST_F(AbortTest, AnIdIsTakenForItsHolderAlone) {
+  start();
+  HttpClient alices(server->port());
+  HttpClient bobs(server->port());
+  send_chat(alices, "sk-secret-1", "one");
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
+  send_chat(bobs, "sk-secret-2", "one");
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 2; }));
+  EXPECT_EQ(ask("sk-secret-1", chat_body({{"rid", "one"}})).status, 400);
+  EXPECT_EQ(abort("sk-secret-2", "one").status, 200);
+  EXPECT_EQ(finish_of_chat(bobs), "abort");
+  engine->held = false;
+  EXPECT_EQ(finish_of_chat(alices), "stop");
+}
+
+TEST_F(AbortTest, ARequestThatIsNotReadYetIsItsHoldersToo) {
+  codec_gate->closed = true;
+  start();
+  HttpClient alices(server->port());
+  HttpClient bobs(server->port());
+  send_chat(alices, "sk-secret-1", "one");
+  send_chat(bobs, "sk-secret-2", "one");
+  ASSERT_TRUE(eventually([this] { return codec_gate->num_waiting == 2; }));
+  EXPECT_EQ(abort("sk-secret-2", "one").status, 200);
+  codec_gate->closed = false;
+  EXPECT_EQ(finish_of_chat(bobs), "abort");
+  engine->held = false;
+  EXPECT_EQ(finish_of_chat(alices), "stop");
+}
+
 TEST_F(KeysTest, AnAdminKeyAloneLeavesTheOtherRoutesOpen) {
   options.admin_api_key = "admin-key";
   start();
