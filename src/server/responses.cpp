@@ -2,6 +2,7 @@
 #include "server/responses.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "server/caller.h"
 #include "server/chat_completions.h"
 #include "server/field_reader.h"
+#include "server/http_message.h"
 #include "server/json_text.h"
 #include "server/key_ring.h"
 #include "server/response_store.h"
@@ -83,6 +85,38 @@ std::optional<ApiError> read_text_format(FieldReader& fields, Json& chat) {
   }
   chat["response_format"] = std::move(response_format);
   return std::nullopt;
+}
+
+// State that OpenAI's servers keep and this one does not, and input that would be shortened.
+void refuse_unserved_response_fields(FieldReader& fields) {
+  if (fields.find("conversation") != nullptr) {
+    fields.fail(unsupported_parameter("conversation",
+                                      "go on from a response with `previous_response_id`, or send "
+                                      "all items in `input`"));
+  }
+  if (fields.find("prompt") != nullptr) {
+    fields.fail(unsupported_parameter(
+        "prompt", "it keeps no templates; send the text in `instructions` and `input`"));
+  }
+  const auto truncation = fields.string("truncation");
+  if (truncation == "auto") {
+    fields.fail(unsupported_parameter(
+        "truncation", "\"auto\" would drop items; send \"disabled\" and as many as fit"));
+  } else if (truncation && *truncation != "disabled") {
+    fields.fail(
+        invalid_value("truncation", fmt::format("`truncation` is \"{}\"; it must be \"disabled\".",
+                                                printable(*truncation, 40))));
+  }
+}
+
+// The limit of the answer by its name here, else by those that it has in a chat.
+std::optional<int64_t> read_max_output_tokens(FieldReader& fields) {
+  std::optional<int64_t> limit;
+  for (const char* const name : {"max_output_tokens", "max_completion_tokens", "max_tokens"}) {
+    const auto value = fields.integer(name, 1);
+    if (!limit) limit = value;
+  }
+  return limit;
 }
 
 // Logprobs are on with a count of alternatives, or where `include` names them.
@@ -172,7 +206,7 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
   const auto instructions = fields.string("instructions");
-  const auto max_tokens = fields.integer("max_output_tokens", 1);
+  const auto max_tokens = read_max_output_tokens(fields);
   const bool store = fields.boolean("store").value_or(true);
   const bool is_background = fields.boolean("background").value_or(false);
   if (is_background && !store) {
@@ -190,12 +224,13 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   if (auto error = read_responses_input(fields, answer.messages)) return *error;
   static_cast<void>(read_metadata(fields));
   refuse_several_answers(fields);
+  refuse_unserved_response_fields(fields);
   if (fields.error()) return *fields.error();
 
   Json chat = object;
-  for (const char* name :
-       {"input", "instructions", "max_output_tokens", "tools", "tool_choice", "text", "reasoning",
-        "previous_response_id", "store", "include", "truncation", "metadata", "background"}) {
+  for (const char* name : {"input", "instructions", "max_output_tokens", "max_tokens", "tools",
+                           "tool_choice", "text", "reasoning", "previous_response_id", "store",
+                           "include", "truncation", "metadata", "background"}) {
     chat.erase(name);
   }
   read_asked_logprobs(fields, chat);
@@ -217,6 +252,7 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   }
   if (fields.error()) return *fields.error();
   answer.request = repeated_fields(object, context.model);
+  if (max_tokens) answer.request["max_output_tokens"] = *max_tokens;
   if (auto error = check_repeated(answer.request)) return *error;
   if (store) answer.keep_in = context.responses;
   object = nullptr;

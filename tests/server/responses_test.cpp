@@ -227,6 +227,41 @@ TEST_F(ResponsesTest, NamesTheFieldAtFault) {
   EXPECT_EQ(param_of({{"input", "x"}, {"background", true}, {"stream", true}}), "background");
 }
 
+TEST_F(ResponsesTest, RefusesStateThatItDoesNotKeep) {
+  start();
+  const auto refusal = [this](const Json& more) {
+    Json body = {{"input", "x"}};
+    body.update(more);
+    const Reply reply = post("/v1/responses", body);
+    EXPECT_EQ(reply.status, 400) << reply.body;
+    const Json error = error_of(reply);
+    EXPECT_EQ(error["param"], more.begin().key());
+    EXPECT_EQ(error["code"], "unsupported_parameter");
+    return error["message"].get<std::string>();
+  };
+  EXPECT_THAT(refusal({{"conversation", "conv_1"}}), HasSubstr("`previous_response_id`"));
+  EXPECT_THAT(refusal({{"conversation", {{"id", "conv_1"}}}}), HasSubstr("`input`"));
+  EXPECT_THAT(refusal({{"prompt", {{"id", "pmpt_1"}}}}), HasSubstr("`instructions`"));
+  EXPECT_THAT(refusal({{"truncation", "auto"}}), HasSubstr("\"disabled\""));
+  const Reply unknown = post("/v1/responses", {{"input", "x"}, {"truncation", "some"}});
+  EXPECT_EQ(error_of(unknown)["code"], "invalid_value");
+  const Json body = post("/v1/responses", {{"input", "x"}, {"truncation", "disabled"}}).json();
+  EXPECT_EQ(body["truncation"], "disabled");
+}
+
+TEST_F(ResponsesTest, TheLimitOfTheAnswerHasThreeNames) {
+  start();
+  for (const char* name : {"max_output_tokens", "max_completion_tokens", "max_tokens"}) {
+    EXPECT_EQ(post("/v1/responses", {{"input", "x"}, {name, 7}}).json()["max_output_tokens"], 7);
+    EXPECT_EQ(engine->submitted().back().stop.max_new_tokens, 7) << name;
+    EXPECT_EQ(error_of(post("/v1/responses", {{"input", "x"}, {name, 0}}))["param"], name);
+  }
+  const Json all = {
+      {"input", "x"}, {"max_tokens", 3}, {"max_completion_tokens", 4}, {"max_output_tokens", 5}};
+  EXPECT_EQ(post("/v1/responses", all).json()["max_output_tokens"], 5);
+  EXPECT_EQ(engine->submitted().back().stop.max_new_tokens, 5);
+}
+
 TEST_F(ResponsesTest, ShowsTheLogprobsOfItsText) {
   engine->script = [](const Request& request) {
     EXPECT_TRUE(request.return_logprobs);
