@@ -27,22 +27,11 @@ BackgroundResponses::BackgroundResponses(GenerationHost& host,
                                          std::function<void(const HttpRequest&)> forget)
     : host_(host), responses_(std::move(responses)), forget_(std::move(forget)) {}
 
-bool BackgroundResponses::needs_other_id(const PreparedCall& call) const {
-  return call.background && !call.id_is_callers && responses_->contains(call.id);
-}
-
 void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, PreparedCall call,
                                 const EarlyAborts::Call& arrived) {
   if (exchange->gone()) return;  // it does not know the id
   const HttpRequest& request = exchange->request();
   const std::string id = call.id;
-  if (responses_->contains(id)) {
-    exchange->respond(error_response(
-        invalid_value("rid",
-                      fmt::format("`rid` \"{}\" belongs to a response that runs or is kept.", id)),
-        request));
-    return;
-  }
   HttpRequest own{.method = request.method,
                   .path = request.path,
                   .query = {},

@@ -27,10 +27,6 @@ class BackgroundResponses {
   BackgroundResponses(GenerationHost& host, std::shared_ptr<ResponseStore> responses,
                       std::function<void(const HttpRequest&)> forget);
 
-  // Whether the id of a call for the background, which the server gave it, is a kept response's by
-  // now: the call needs another one.
-  [[nodiscard]] bool needs_other_id(const PreparedCall& call) const;
-
   // Starts a call that has a BackgroundAnswer and answers its client. A call refused before it
   // runs is the client's answer; a later failure is in the kept response.
   void start(const std::shared_ptr<Exchange>& exchange, PreparedCall call,

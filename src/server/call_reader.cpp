@@ -84,12 +84,7 @@ void CallReader::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
     return_memory_of(request);
     // The last references end on the I/O thread, where exchanges and early aborts live.
     host_.generations.threads.post(
-        [this, prepare, exchange = std::move(exchange), prepared, arrived = std::move(arrived)] {
-          const auto* const read = std::get_if<PreparedCall>(prepared.get());
-          // Another call with the same header came first.
-          if (read != nullptr && host_.background.needs_other_id(*read)) {
-            return this->call(exchange, prepare);
-          }
+        [this, exchange = std::move(exchange), prepared, arrived = std::move(arrived)] {
           exchange->release_body();
           if (const auto* error = std::get_if<ApiError>(prepared.get())) {
             exchange->respond(error_response(*error, exchange->request()));

@@ -295,7 +295,9 @@ void Generation::fail(const ApiError& error) {
     exchange_->respond(error_response(error, exchange_->request()));
   }
   cancel_rest();
-  if (answered_) complete();
+  if (!answered_) return;
+  complete();
+  call_.adapter.reset();  // the id that it claims is free again when the client tries once more
 }
 
 void Generation::write_error(const ApiError& error) {

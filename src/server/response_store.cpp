@@ -9,6 +9,15 @@
 
 namespace heddle::server {
 
+namespace {
+
+// Holders have no slash.
+std::string key_of_response(const std::string& id, const std::string& holder) {
+  return fmt::format("{}/{}", holder, id);
+}
+
+}  // namespace
+
 ApiError response_not_found(std::string_view id, std::string_view param) {
   return {.status = 404,
           .code = "response_not_found",
@@ -17,42 +26,61 @@ ApiError response_not_found(std::string_view id, std::string_view param) {
           .param = std::string(param)};
 }
 
-void ResponseStore::put(const std::string& id, StoredResponse response) {
+std::unique_ptr<const ResponseStore::Claim> ResponseStore::claim(
+    const std::shared_ptr<ResponseStore>& store, const std::string& id, const std::string& holder) {
+  std::string key = key_of_response(id, holder);
+  if (!store->try_claim(key)) return nullptr;
+  return std::make_unique<const Claim>(store, std::move(key));
+}
+
+bool ResponseStore::try_claim(const std::string& key) {
   const MutexLock lock(mutex_);
-  const auto entry = entries_.find(id);
+  const auto entry = entries_.find(key);
+  if (entry != entries_.end() && !is_over_age(entry->second)) return false;
+  return claimed_.insert(key).second;
+}
+
+void ResponseStore::release(const std::string& key) {
+  const MutexLock lock(mutex_);
+  claimed_.erase(key);
+}
+
+void ResponseStore::put(const std::string& id, StoredResponse response) {
+  const std::string key = key_of_response(id, response.holder);
+  const MutexLock lock(mutex_);
+  const auto entry = entries_.find(key);
   if (entry != entries_.end()) {
     if (!is_over_age(entry->second)) return;
     drop(entry);
   }
-  add(id, std::move(response));
+  add(key, std::move(response));
 }
 
 void ResponseStore::replace(const std::string& id, StoredResponse response) {
+  const std::string key = key_of_response(id, response.holder);
   const MutexLock lock(mutex_);
-  const auto entry = entries_.find(id);
+  const auto entry = entries_.find(key);
   if (entry != entries_.end()) {
-    const StoredResponse& old = *entry->second.response;
-    if (!old.is_running || old.holder != response.holder) return;
+    if (!entry->second.response->is_running) return;
     drop(entry);
   }
-  add(id, std::move(response));
+  add(key, std::move(response));
 }
 
 bool ResponseStore::erase(const std::string& id, const std::string& holder) {
   const MutexLock lock(mutex_);
-  const auto entry = entries_.find(id);
+  const auto entry = entries_.find(key_of_response(id, holder));
   if (entry == entries_.end() || is_over_age(entry->second)) return false;
-  if (entry->second.response->holder != holder) return false;
   drop(entry);
   return true;
 }
 
-void ResponseStore::add(const std::string& id, StoredResponse response) {
+void ResponseStore::add(const std::string& key, StoredResponse response) {
   if (response.body.size() > kMaxBytes) return;
   num_bytes_ += response.body.size();
-  const auto place = order_.insert(order_.end(), id);
+  const auto place = order_.insert(order_.end(), key);
   entries_.emplace(
-      id, Entry{std::make_shared<const StoredResponse>(std::move(response)), place, unix_time_()});
+      key, Entry{std::make_shared<const StoredResponse>(std::move(response)), place, unix_time_()});
   while (entries_.size() > kMaxResponses || num_bytes_ > kMaxBytes) {
     drop(entries_.find(order_.front()));
   }
@@ -68,19 +96,12 @@ bool ResponseStore::is_over_age(const Entry& entry) const {
   return !entry.response->is_running && unix_time_() - entry.put_at > kMaxAgeSeconds;
 }
 
-bool ResponseStore::contains(const std::string& id) const {
-  const MutexLock lock(mutex_);
-  const auto entry = entries_.find(id);
-  return entry != entries_.end() && !is_over_age(entry->second);
-}
-
 std::shared_ptr<const StoredResponse> ResponseStore::find(const std::string& id,
                                                           const std::string& holder) const {
   const MutexLock lock(mutex_);
-  const auto entry = entries_.find(id);
+  const auto entry = entries_.find(key_of_response(id, holder));
   if (entry == entries_.end() || is_over_age(entry->second)) return nullptr;
-  const std::shared_ptr<const StoredResponse>& found = entry->second.response;
-  return found->holder == holder ? found : nullptr;
+  return entry->second.response;
 }
 
 size_t ResponseStore::size() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ResponseStore keeps answers of /v1/responses, so that clients can fetch them and go on from them
-// (previous_response_id). In memory alone: a restart forgets them.
+// (previous_response_id). In memory alone: a restart forgets them. Every holder of keys has ids of
+// its own.
 //
 // Threading: thread-safe.
 // Bounds:    kMaxResponses and kMaxBytes, of which the oldest make room; an hour from a response's
@@ -16,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -44,17 +46,35 @@ class ResponseStore {
   // `unix_time`: seconds since 1970; thread-safe.
   explicit ResponseStore(std::function<int64_t()> unix_time) : unix_time_(std::move(unix_time)) {}
 
+  // An id of a response that is not kept yet: no other one of its holder gets it while this lives.
+  class Claim {
+   public:
+    Claim(std::shared_ptr<ResponseStore> store, std::string key)
+        : store_(std::move(store)), key_(std::move(key)) {}
+
+    ~Claim() { store_->release(key_); }
+
+    Claim(const Claim&) = delete;
+    Claim& operator=(const Claim&) = delete;
+
+   private:
+    const std::shared_ptr<ResponseStore> store_;
+    const std::string key_;
+  };
+
+  // Null where another response of the holder has the id: it is claimed, or it is kept.
+  [[nodiscard]] static std::unique_ptr<const Claim> claim(
+      const std::shared_ptr<ResponseStore>& store, const std::string& id,
+      const std::string& holder);
+
   // Ignored where there is a response of that id already.
   void put(const std::string& id, StoredResponse response) HEDDLE_EXCLUDES(mutex_);
 
-  // As put(), but takes the place of a response that runs, of the same holder.
+  // As put(), but takes the place of a response that runs.
   void replace(const std::string& id, StoredResponse response) HEDDLE_EXCLUDES(mutex_);
 
   // Forgets a response. False where find() finds none.
   bool erase(const std::string& id, const std::string& holder) HEDDLE_EXCLUDES(mutex_);
-
-  // Whether any holder's response goes by this id.
-  [[nodiscard]] bool contains(const std::string& id) const HEDDLE_EXCLUDES(mutex_);
 
   // Null when there is none, when it ended more than an hour ago, and for other holders.
   [[nodiscard]] std::shared_ptr<const StoredResponse> find(const std::string& id,
@@ -72,13 +92,16 @@ class ResponseStore {
 
   using Entries = std::unordered_map<std::string, Entry>;
 
+  [[nodiscard]] bool try_claim(const std::string& key) HEDDLE_EXCLUDES(mutex_);
+  void release(const std::string& key) HEDDLE_EXCLUDES(mutex_);
   [[nodiscard]] bool is_over_age(const Entry& entry) const;
-  void add(const std::string& id, StoredResponse response) HEDDLE_REQUIRES(mutex_);
+  void add(const std::string& key, StoredResponse response) HEDDLE_REQUIRES(mutex_);
   void drop(Entries::iterator entry) HEDDLE_REQUIRES(mutex_);
 
   const std::function<int64_t()> unix_time_;
   mutable Mutex mutex_;
-  Entries entries_ HEDDLE_GUARDED_BY(mutex_);
+  Entries entries_ HEDDLE_GUARDED_BY(mutex_);  // by ids and holders
+  std::unordered_set<std::string> claimed_ HEDDLE_GUARDED_BY(mutex_);
   std::list<std::string> order_ HEDDLE_GUARDED_BY(mutex_);  // the oldest first
   size_t num_bytes_ HEDDLE_GUARDED_BY(mutex_) = 0;
 };

@@ -199,6 +199,25 @@ std::optional<ApiError> read_previous(FieldReader& fields, const CallContext& co
   return std::nullopt;
 }
 
+// Claims the id by which the response will be kept: its client asks for it by that id alone. A
+// header may name several calls (a proxy gives all calls of one trace the same id): those after
+// the first get ids of their own.
+std::optional<ApiError> claim_response_id(FieldReader& fields, CallContext& context,
+                                          ResponsesAnswer& answer) {
+  if (answer.keep_in == nullptr) return std::nullopt;
+  const auto rid = fields.string("rid");
+  if (rid && !is_request_id(*rid)) return std::nullopt;  // which the chat refuses
+  answer.claim = ResponseStore::claim(answer.keep_in, rid.value_or(context.id), answer.holder);
+  if (answer.claim != nullptr) return std::nullopt;
+  if (rid) {
+    return invalid_value(
+        "rid", fmt::format("`rid` \"{}\" belongs to a response that runs or is kept.", *rid));
+  }
+  context.id = new_request_id("resp_");
+  answer.claim = ResponseStore::claim(answer.keep_in, context.id, answer.holder);
+  return std::nullopt;
+}
+
 }  // namespace
 
 PrepareResult prepare_responses(const CallContext& context, std::string_view body) {
@@ -255,14 +274,11 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   if (max_tokens) answer.request["max_output_tokens"] = *max_tokens;
   if (auto error = check_repeated(answer.request)) return *error;
   if (store) answer.keep_in = context.responses;
+  CallContext own = context;
+  if (auto error = claim_response_id(fields, own, answer)) return *error;
   object = nullptr;
   std::optional<BackgroundAnswer> background;
   answer.is_background = is_background;
-  // A header may name several calls, but a response is fetched by its id alone.
-  CallContext own = context;
-  if (is_background && own.responses != nullptr && own.responses->contains(own.id)) {
-    own.id = new_request_id("resp_");
-  }
   PrepareResult result = prepare_chat_call(own, chat, [&](ChatAnswerOptions options) {
     if (is_background) {
       std::string running = running_response(options, answer);

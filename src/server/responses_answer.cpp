@@ -266,6 +266,7 @@ class ResponsesAdapter final : public DeltaAdapter {
     } else {
       store->put(options().id, std::move(response));
     }
+    answer_of_.claim.reset();
   }
 
   ResponsesAnswer answer_of_;

@@ -22,8 +22,9 @@ struct ResponsesAnswer {
   nlohmann::ordered_json request;          // fields of the request that the answer repeats
   nlohmann::ordered_json messages;         // of the chat so far, without instructions
   std::shared_ptr<ResponseStore> keep_in;  // null: the client wants it forgotten
-  std::string holder;                      // StoredResponse
-  bool is_background = false;              // what is kept takes the place of a response that runs
+  std::unique_ptr<const ResponseStore::Claim> claim;  // of the id; null where it is not kept
+  std::string holder;                                 // StoredResponse
+  bool is_background = false;  // what is kept takes the place of a response that runs
 };
 
 std::unique_ptr<ApiAdapter> make_responses_adapter(ChatAnswerOptions options,

@@ -200,6 +200,57 @@ TEST_F(ResponsesTest, AResponseIsKeptAndGoneOnFrom) {
             404);
 }
 
+TEST_F(ResponsesTest, CallsOfOneHeaderAreResponsesOfTheirOwn) {
+  engine->script = [](const Request& request) {
+    return answer_events({request.prompt[6] == 'a' ? "first" : "second"});
+  };
+  engine->held = true;
+  start();
+  std::deque<HttpClient> clients;
+  for (const char* input : {"a", "b", "a"}) {
+    if (clients.size() == 2) {  // the first two run at the same time, the last one after them
+      engine->held = false;
+      EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
+    }
+    clients.emplace_back(server->port())
+        .send_request("POST", "/v1/responses", Json{{"input", input}}.dump(),
+                      "x-request-id: trace\r\n");
+    if (clients.size() < 3) {
+      EXPECT_TRUE(eventually([&] { return engine->num_live() == clients.size(); }));
+    }
+  }
+  std::vector<std::string> ids;
+  for (HttpClient& client : clients) {
+    const Reply reply = client.read_reply();
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    ids.push_back(reply.json()["id"]);
+    EXPECT_EQ(reply.headers.at("x-request-id"), ids.back());
+  }
+  EXPECT_EQ(ids[0], "trace");
+  EXPECT_EQ(std::set<std::string>(ids.begin(), ids.end()).size(), 3u);
+  EXPECT_EQ(get("/v1/responses/" + ids[2]).status, 200);
+  const Json next = {{"input", "c"}, {"previous_response_id", ids[1]}};
+  EXPECT_EQ(post("/v1/responses", next).status, 200);
+  EXPECT_EQ(last_prompt(), "user: b|assistant: second|user: c|assistant: ");
+}
+
+TEST_F(ResponsesTest, AnIdOfTheCallersIsGivenOnce) {
+  start();
+  const Json body = {{"input", "Hi"}, {"rid", "mine"}};
+  engine->set_refuse([](const Request&) { return resource_exhausted("the queue is full"); });
+  EXPECT_EQ(post("/v1/responses", body).status, 503);
+  engine->set_refuse(nullptr);
+  EXPECT_EQ(post("/v1/responses", body).status, 200) << "what was refused is not kept";
+  const Reply again = post("/v1/responses", body);
+  EXPECT_EQ(again.status, 400);
+  EXPECT_EQ(error_of(again)["param"], "rid");
+  Json forgotten = body;
+  forgotten["store"] = false;
+  EXPECT_EQ(post("/v1/responses", forgotten).status, 200) << "there is nothing to ask for";
+  EXPECT_EQ(connect().call("DELETE", "/v1/responses/mine").status, 200);
+  EXPECT_EQ(post("/v1/responses", body).status, 200);
+}
+
 TEST_F(ResponsesTest, NamesTheFieldAtFault) {
   start();
   const auto param_of = [this](const Json& body) {
@@ -539,12 +590,11 @@ TEST(ResponseStoreTest, KeepsTheNewestOfEachHolderForAnHour) {
   EXPECT_EQ(store.find("b", "me")->body, "runs");
   store.replace("b", response("ended", "me"));
   EXPECT_EQ(store.find("b", "me")->body, "ended") << "what it came to takes its place";
-  EXPECT_EQ(store.size(), 2u);
-  EXPECT_TRUE(store.contains("a"));
+  EXPECT_EQ(store.find("b", "you")->body, "of another key");
+  EXPECT_EQ(store.size(), 3u);
   store.put("c", running);
   now += ResponseStore::kMaxAgeSeconds + 1;
   EXPECT_EQ(store.find("a", "me"), nullptr);
-  EXPECT_FALSE(store.contains("a"));
   EXPECT_NE(store.find("c", "me"), nullptr) << "it runs";
   store.replace("c", response("ended", "me"));
   now += ResponseStore::kMaxAgeSeconds;
@@ -556,6 +606,23 @@ TEST(ResponseStoreTest, KeepsTheNewestOfEachHolderForAnHour) {
   EXPECT_EQ(store.find("a", "me"), nullptr);
   store.put("large", response(std::string(ResponseStore::kMaxBytes, 'x'), ""));
   EXPECT_EQ(store.size(), 1u);
+}
+
+TEST(ResponseStoreTest, AnIdIsClaimedOnceByEachHolder) {
+  int64_t now = 1000;
+  const auto store = std::make_shared<ResponseStore>([&now] { return now; });
+  auto mine = ResponseStore::claim(store, "a", "me");
+  EXPECT_NE(mine, nullptr);
+  EXPECT_EQ(ResponseStore::claim(store, "a", "me"), nullptr);
+  EXPECT_NE(ResponseStore::claim(store, "a", "you"), nullptr);
+  mine.reset();
+  mine = ResponseStore::claim(store, "a", "me");
+  EXPECT_NE(mine, nullptr);
+  store->put("a", {.body = "1", .messages = {}, .holder = "me"});
+  mine.reset();
+  EXPECT_EQ(ResponseStore::claim(store, "a", "me"), nullptr) << "it is kept";
+  now += ResponseStore::kMaxAgeSeconds + 1;
+  EXPECT_NE(ResponseStore::claim(store, "a", "me"), nullptr);
 }
 
 }  // namespace
