@@ -26,11 +26,11 @@
 #include "server/caller.h"
 #include "server/exchange.h"
 #include "server/http_message.h"
+#include "server/response_store.h"
 #include "server/text_codec.h"
 
 namespace heddle::server {
 
-class ResponseStore;
 class SessionStore;
 
 class ApiAdapter {
@@ -69,9 +69,8 @@ struct RequestName {
 
 // The answers for a call that goes on without its client (background_responses.h).
 struct BackgroundAnswer {
-  std::string queued;   // the body that its client gets at once
-  std::string running;  // the one that is kept until the answer is complete
-  std::string holder;   // StoredResponse
+  std::string queued;      // the body that its client gets at once
+  StoredResponse running;  // kept until the answer is complete
 };
 
 // A call that was read: the requests for the engine and the adapter for their events.

@@ -45,7 +45,8 @@ void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, Prepa
   BackgroundAnswer background = std::move(*call.background);
   // Shared with the answer: what is refused before it ran at all is this request's own answer.
   const auto client = std::make_shared<std::shared_ptr<Exchange>>(exchange);
-  const auto on_answer = [this, client, own, holder = background.holder](HttpResponse answer) {
+  const auto on_answer = [this, client, own,
+                          holder = background.running.holder](HttpResponse answer) {
     forget_(own);
     if (answer.status == 200) return;  // the adapter has kept the response
     if (*client != nullptr) return std::exchange(*client, nullptr)->respond(std::move(answer));
@@ -57,10 +58,7 @@ void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, Prepa
                     arrived);
   if (*client == nullptr) return;  // it was refused
   // Its events come later, on this thread.
-  responses_->put(id, {.body = std::move(background.running),
-                       .messages = Json::array(),
-                       .holder = std::move(background.holder),
-                       .is_running = true});
+  responses_->put(id, std::move(background.running));
   std::exchange(*client, nullptr)->respond({.headers = {}, .body = std::move(background.queued)});
 }
 
@@ -75,9 +73,10 @@ void BackgroundResponses::keep_failure(const std::string& id, const std::string&
     if (error.value("code", Json()).is_string()) reason["code"] = error["code"];
     reason["message"] = error.value("message", reason["message"]);
   }
-  responses_->replace(id, {.body = with_state(running->body, "failed", reason),
-                           .messages = Json::array(),
-                           .holder = holder});
+  StoredResponse failed = *running;
+  failed.body = with_state(running->body, "failed", reason);
+  failed.is_running = false;
+  responses_->replace(id, std::move(failed));
 }
 
 HttpResponse BackgroundResponses::answer(const HttpRequest& request) {

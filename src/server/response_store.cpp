@@ -11,6 +11,10 @@ namespace heddle::server {
 
 namespace {
 
+size_t num_bytes_of(const StoredResponse& response) {
+  return response.body.size() + response.input_bytes;
+}
+
 // Holders have no slash.
 std::string key_of_response(const std::string& id, const std::string& holder) {
   return fmt::format("{}/{}", holder, id);
@@ -76,8 +80,9 @@ bool ResponseStore::erase(const std::string& id, const std::string& holder) {
 }
 
 void ResponseStore::add(const std::string& key, StoredResponse response) {
-  if (response.body.size() > kMaxBytes) return;
-  num_bytes_ += response.body.size();
+  const size_t num_bytes = num_bytes_of(response);
+  if (num_bytes > kMaxBytes) return;
+  num_bytes_ += num_bytes;
   const auto place = order_.insert(order_.end(), key);
   entries_.emplace(
       key, Entry{std::make_shared<const StoredResponse>(std::move(response)), place, unix_time_()});
@@ -87,7 +92,7 @@ void ResponseStore::add(const std::string& key, StoredResponse response) {
 }
 
 void ResponseStore::drop(Entries::iterator entry) {
-  num_bytes_ -= entry->second.response->body.size();
+  num_bytes_ -= num_bytes_of(*entry->second.response);
   order_.erase(entry->second.place);
   entries_.erase(entry);
 }

@@ -28,10 +28,14 @@
 namespace heddle::server {
 
 struct StoredResponse {
-  std::string body;                 // as GET answers it
-  nlohmann::ordered_json messages;  // of the chat so far, without instructions
-  std::string holder;               // name of the key that may see it; "" without one
-  bool is_running = false;          // in the background: what it comes to will take its place
+  std::string body;  // as GET answers it
+  // The items of the chat before the answer, a list, without instructions. Shared by a response
+  // that runs, what it comes to and the call, which ends on another thread.
+  std::shared_ptr<const nlohmann::ordered_json> input;
+  nlohmann::ordered_json output;  // the answer's items, a list; null while there are none
+  size_t input_bytes = 0;         // of `input` as JSON
+  std::string holder;             // name of the key that may see it; "" without one
+  bool is_running = false;        // in the background: what it comes to will take its place
 };
 
 // The 404 for an id that ResponseStore::find() does not know; `param` is the field that has it.
@@ -40,7 +44,7 @@ struct StoredResponse {
 class ResponseStore {
  public:
   static constexpr size_t kMaxResponses = 1000;
-  static constexpr size_t kMaxBytes = size_t{256} << 20;  // of bodies; messages are about as many
+  static constexpr size_t kMaxBytes = size_t{256} << 20;  // of bodies and inputs, as JSON
   static constexpr int64_t kMaxAgeSeconds = 3600;
 
   // `unix_time`: seconds since 1970; thread-safe.

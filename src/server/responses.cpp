@@ -180,9 +180,9 @@ std::optional<ApiError> check_repeated(const Json& repeated) {
                                          num_bytes, kMaxRepeatedBytes)};
 }
 
-// The messages of the response that the client goes on from.
+// The items of the response that the client goes on from.
 std::optional<ApiError> read_previous(FieldReader& fields, const CallContext& context,
-                                      const std::string& holder, Json& messages) {
+                                      const std::string& holder, Json& items) {
   const auto id = fields.string("previous_response_id");
   if (fields.error()) return fields.error();
   if (!id) return std::nullopt;
@@ -195,7 +195,8 @@ std::optional<ApiError> read_previous(FieldReader& fields, const CallContext& co
                                      "ended.",
                                      printable(*id, 128)));
   }
-  messages = previous->messages;
+  items = *previous->input;
+  append_output_items(previous->output, items);
   return std::nullopt;
 }
 
@@ -238,26 +239,26 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   }
   ResponsesAnswer answer;
   answer.holder = holder_of(context.head.key);
-  answer.messages = Json::array();
-  if (auto error = read_previous(fields, context, answer.holder, answer.messages)) return *error;
-  if (auto error = read_responses_input(fields, answer.messages)) return *error;
+  Json items = Json::array();
+  Json messages = Json::array();
+  if (auto error = read_previous(fields, context, answer.holder, items)) return *error;
+  if (auto error = read_responses_input(fields, items, messages)) return *error;
   static_cast<void>(read_metadata(fields));
   refuse_several_answers(fields);
   refuse_unserved_response_fields(fields);
   if (fields.error()) return *fields.error();
 
+  object.erase("input");  // `items` has it
   Json chat = object;
-  for (const char* name : {"input", "instructions", "max_output_tokens", "max_tokens", "tools",
+  for (const char* name : {"instructions", "max_output_tokens", "max_tokens", "tools",
                            "tool_choice", "text", "reasoning", "previous_response_id", "store",
                            "include", "truncation", "metadata", "background"}) {
     chat.erase(name);
   }
   read_asked_logprobs(fields, chat);
-  Json messages = Json::array();
   if (instructions && !instructions->empty()) {
-    messages.push_back({{"role", "system"}, {"content", *instructions}});
+    messages.insert(messages.begin(), Json{{"role", "system"}, {"content", *instructions}});
   }
-  messages.insert(messages.end(), answer.messages.begin(), answer.messages.end());
   chat["messages"] = std::move(messages);
   if (max_tokens) chat["max_completion_tokens"] = *max_tokens;
   if (auto error = translate_tools(fields, read_function, chat)) return *error;
@@ -273,7 +274,12 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   answer.request = repeated_fields(object, context.model);
   if (max_tokens) answer.request["max_output_tokens"] = *max_tokens;
   if (auto error = check_repeated(answer.request)) return *error;
-  if (store) answer.keep_in = context.responses;
+  if (store && context.responses != nullptr) {
+    answer.keep_in = context.responses;
+    answer.input_bytes = dump_json(items).size();
+    answer.input = std::make_shared<const Json>(std::move(items));
+  }
+  items = nullptr;
   CallContext own = context;
   if (auto error = claim_response_id(fields, own, answer)) return *error;
   object = nullptr;
@@ -281,10 +287,13 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   answer.is_background = is_background;
   PrepareResult result = prepare_chat_call(own, chat, [&](ChatAnswerOptions options) {
     if (is_background) {
-      std::string running = running_response(options, answer);
-      background = {.queued = with_state(running, "queued"),
-                    .running = std::move(running),
-                    .holder = answer.holder};
+      StoredResponse running{.body = running_response(options, answer),
+                             .input = answer.input,
+                             .output = nullptr,
+                             .input_bytes = answer.input_bytes,
+                             .holder = answer.holder,
+                             .is_running = true};
+      background = {.queued = with_state(running.body, "queued"), .running = std::move(running)};
     }
     return make_responses_adapter(std::move(options), std::move(answer));
   });

@@ -246,20 +246,18 @@ class ResponsesAdapter final : public DeltaAdapter {
     return response;
   }
 
+  // The items themselves: who goes on from them gets the prompt of who sends them again.
   void keep() {
     if (answer_of_.keep_in == nullptr) return;
-    Json messages = std::move(answer_of_.messages);
-    const parsers::AssembledAnswer& all = answer();
-    Json message = {{"role", "assistant"}, {"content", all.content}};
-    for (const parsers::ToolCall& call : all.calls) {
-      message["tool_calls"].push_back(
-          {{"id", call.id},
-           {"type", "function"},
-           {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+    for (Json& item : output_) {
+      if (item["type"] != "message") continue;
+      for (Json& part : item["content"]) part["logprobs"] = Json::array();  // no prompt shows them
     }
-    messages.push_back(std::move(message));
-    StoredResponse response{
-        .body = written_, .messages = std::move(messages), .holder = answer_of_.holder};
+    StoredResponse response{.body = written_,
+                            .input = std::move(answer_of_.input),
+                            .output = std::move(output_),
+                            .input_bytes = answer_of_.input_bytes,
+                            .holder = answer_of_.holder};
     const auto store = std::exchange(answer_of_.keep_in, nullptr);
     if (answer_of_.is_background) {
       store->replace(options().id, std::move(response));

@@ -5,6 +5,7 @@
 // Threading: as ApiAdapter; the functions have no state.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,10 +21,11 @@ namespace heddle::server {
 // The form of an answer of this API, beside what every chat has.
 struct ResponsesAnswer {
   nlohmann::ordered_json request;          // fields of the request that the answer repeats
-  nlohmann::ordered_json messages;         // of the chat so far, without instructions
   std::shared_ptr<ResponseStore> keep_in;  // null: the client wants it forgotten
-  std::unique_ptr<const ResponseStore::Claim> claim;  // of the id; null where it is not kept
-  std::string holder;                                 // StoredResponse
+  std::unique_ptr<const ResponseStore::Claim> claim;    // of the id; null where it is not kept
+  std::shared_ptr<const nlohmann::ordered_json> input;  // StoredResponse; likewise
+  size_t input_bytes = 0;
+  std::string holder;
   bool is_background = false;  // what is kept takes the place of a response that runs
 };
 

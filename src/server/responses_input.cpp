@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/caller.h"
 #include "server/http_message.h"
 #include "server/json_text.h"
 
@@ -73,13 +74,12 @@ class ItemReader {
                                      param, printable(type, 40)));
   }
 
-  // The assistant says nothing more in this turn: calls that are text stand in a message of their
-  // own, and a reasoning without an answer is of no use to the next one.
+  // The assistant says nothing more in this turn: calls that are text, and a reasoning that was cut
+  // off, stand in a message of their own.
   void end_turn() {
-    const std::string reasoning = std::exchange(reasoning_, {});
-    if (notes_.empty()) return;
+    if (notes_.empty() && reasoning_.empty()) return;
     Json message = {{"role", "assistant"}, {"content", std::exchange(notes_, {})}};
-    if (!reasoning.empty()) message["reasoning_content"] = reasoning;
+    if (!reasoning_.empty()) message["reasoning_content"] = std::exchange(reasoning_, {});
     messages_.push_back(std::move(message));
   }
 
@@ -181,22 +181,59 @@ class ItemReader {
   std::string notes_;
 };
 
+std::string_view id_prefix_of(const std::string& type) {
+  if (type == "message") return "msg";
+  if (type == "reasoning") return "rs";
+  if (type == "function_call") return "fc";
+  return "item";
+}
+
+// Gives the items a type and an id, where their client has given none.
+void name_items(Json& items) {
+  const std::string random = new_request_id("");
+  for (size_t i = 0; i < items.size(); ++i) {
+    Json& item = items[i];
+    if (item["type"].is_null()) item["type"] = "message";
+    if (item["id"].is_string()) continue;
+    const auto type = item["type"].get<std::string>();
+    item["id"] = fmt::format("{}_{}_{}", id_prefix_of(type), random, i);
+  }
+}
+
 }  // namespace
 
-std::optional<ApiError> read_responses_input(FieldReader& fields, Json& messages) {
+void append_output_items(const Json& output, Json& items) {
+  bool is_empty = true;
+  for (const Json& item : output) {
+    // A call that was cut off has arguments that are no JSON.
+    if (item["type"] == "function_call" && item["status"] != "completed") continue;
+    items.push_back(item);
+    is_empty = false;
+  }
+  // An empty answer is one, too: templates may want users and assistants to take turns.
+  if (is_empty) items.push_back({{"type", "message"}, {"role", "assistant"}, {"content", ""}});
+}
+
+std::optional<ApiError> read_responses_input(FieldReader& fields, Json& items, Json& messages) {
   const Json* input = fields.find("input");
   if (input == nullptr) return missing_parameter("input");
+  const size_t num_earlier = items.size();
   if (input->is_string()) {
-    messages.push_back({{"role", "user"}, {"content", *input}});
-    return std::nullopt;
+    items.push_back({{"type", "message"}, {"role", "user"}, {"content", *input}});
+  } else if (input->is_array()) {
+    if (input->empty() && num_earlier == 0) return invalid_value("input", "`input` is empty.");
+    items.insert(items.end(), input->begin(), input->end());
+  } else {
+    return invalid_type("input", "a string or a list of items");
   }
-  if (!input->is_array()) return invalid_type("input", "a string or a list of items");
-  if (input->empty() && messages.empty()) return invalid_value("input", "`input` is empty.");
-  ItemReader items(messages);
-  for (size_t i = 0; i < input->size(); ++i) {
-    if (auto error = items.read((*input)[i], fmt::format("input[{}]", i))) return error;
+  ItemReader reader(messages);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const std::string param = i < num_earlier ? std::string("previous_response_id")
+                                              : fmt::format("input[{}]", i - num_earlier);
+    if (auto error = reader.read(items[i], param)) return error;
   }
-  items.end_turn();
+  reader.end_turn();
+  name_items(items);
   return std::nullopt;
 }
 

@@ -9,7 +9,7 @@
 //                         servers ran it, a line at the beginning of the assistant's next message
 //   mcp_*, compaction     dropped
 //
-// Threading: a free function without state; it runs on the workers.
+// Threading: free functions without state; they run on the workers.
 #pragma once
 
 #include <optional>
@@ -21,8 +21,13 @@
 
 namespace heddle::server {
 
-// Appends the messages to the list `messages`, which has those that came before. Error: also for an
+// Appends to `items`, the input of a response, those of its answer: an input that goes on from it.
+void append_output_items(const nlohmann::ordered_json& output, nlohmann::ordered_json& items);
+
+// Appends the items of the field to the list `items`, which has those that came before, with a type
+// and an id each, and the messages of all of them to the empty list `messages`. Error: also for an
 // empty list of items where none came before.
-std::optional<ApiError> read_responses_input(FieldReader& fields, nlohmann::ordered_json& messages);
+std::optional<ApiError> read_responses_input(FieldReader& fields, nlohmann::ordered_json& items,
+                                             nlohmann::ordered_json& messages);
 
 }  // namespace heddle::server

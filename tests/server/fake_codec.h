@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// FakeCodec: a token is a byte; a chat is "role: content|" for each message, and a message begins
-// after a '|'.
+// FakeCodec: a token is a byte; a chat is "role: content|" for each message, with "(reasoning)"
+// after the content, and a message begins after a '|'.
 #pragma once
 
 #include <atomic>
@@ -94,6 +94,9 @@ class FakeCodec : public TextCodec {
         return invalid_argument("an object cannot be joined to text");
       }
       text += message["role"].get<std::string>() + ": " + message["content"].get<std::string>();
+      if (message.contains("reasoning_content")) {
+        text += "(" + message["reasoning_content"].get<std::string>() + ")";
+      }
       if (message.contains("tool_calls")) text += message["tool_calls"].dump();
       text += "|";
     }

@@ -3,6 +3,7 @@
 #include "server/responses.h"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <set>
@@ -14,6 +15,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "parsers/formats.h"
 #include "server/delta_adapter.h"
 #include "server/response_store.h"
 #include "server/responses_answer.h"
@@ -249,6 +251,35 @@ TEST_F(ResponsesTest, AnIdOfTheCallersIsGivenOnce) {
   EXPECT_EQ(post("/v1/responses", forgotten).status, 200) << "there is nothing to ask for";
   EXPECT_EQ(connect().call("DELETE", "/v1/responses/mine").status, 200);
   EXPECT_EQ(post("/v1/responses", body).status, 200);
+}
+
+TEST_F(ResponsesTest, GoingOnByIdGivesThePromptOfAllItems) {
+  options.reasoning_format = parsers::ReasoningFormat::kThink;
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  const std::vector<std::vector<std::string>> answers = {
+      {"<think>", "Hm.", "</think>", "So."},
+      {"<think>Cut"},
+      {"<think>Call.</think>Wait.",
+       "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"}};
+  const std::vector<std::string> shown = {
+      "assistant: So.(Hm.)|user: And?", "assistant: (Cut)|user: And?", "assistant: Wait.(Call.)[{"};
+  std::atomic<size_t> which = 0;
+  engine->script = [&](const Request&) { return answer_events(answers[which]); };
+  start();
+  const Json tools =
+      Json::parse(R"([{"type": "function", "name": "f", "parameters": {"type": "object"}}])");
+  for (; which < answers.size(); ++which) {
+    const Json first = post("/v1/responses", {{"input", "Hi"}, {"tools", tools}}).json();
+    Json next = {{"input", "And?"}, {"previous_response_id", first["id"]}, {"tools", tools}};
+    ASSERT_EQ(post("/v1/responses", next).status, 200);
+    const std::string by_id = last_prompt();
+    Json items = Json::array({{{"role", "user"}, {"content", "Hi"}}});
+    items.insert(items.end(), first["output"].begin(), first["output"].end());
+    items.push_back({{"role", "user"}, {"content", "And?"}});
+    ASSERT_EQ(post("/v1/responses", {{"input", items}, {"tools", tools}}).status, 200);
+    EXPECT_EQ(by_id, last_prompt());
+    EXPECT_THAT(by_id, HasSubstr(shown[which]));
+  }
 }
 
 TEST_F(ResponsesTest, NamesTheFieldAtFault) {
@@ -574,7 +605,7 @@ TEST(ResponseStoreTest, KeepsTheNewestOfEachHolderForAnHour) {
   int64_t now = 1000;
   ResponseStore store([&now] { return now; });
   const auto response = [](std::string body, std::string holder) {
-    return StoredResponse{.body = std::move(body), .messages = {}, .holder = std::move(holder)};
+    return StoredResponse{.body = std::move(body), .holder = std::move(holder)};
   };
   store.put("a", response("1", "me"));
   ASSERT_NE(store.find("a", "me"), nullptr);
@@ -606,6 +637,9 @@ TEST(ResponseStoreTest, KeepsTheNewestOfEachHolderForAnHour) {
   EXPECT_EQ(store.find("a", "me"), nullptr);
   store.put("large", response(std::string(ResponseStore::kMaxBytes, 'x'), ""));
   EXPECT_EQ(store.size(), 1u);
+  store.put("input", {.body = "1", .input_bytes = ResponseStore::kMaxBytes - 1, .holder = ""});
+  EXPECT_EQ(store.size(), 1u) << "its input is kept, too";
+  EXPECT_EQ(store.find("large", ""), nullptr);
 }
 
 TEST(ResponseStoreTest, AnIdIsClaimedOnceByEachHolder) {
@@ -618,7 +652,7 @@ TEST(ResponseStoreTest, AnIdIsClaimedOnceByEachHolder) {
   mine.reset();
   mine = ResponseStore::claim(store, "a", "me");
   EXPECT_NE(mine, nullptr);
-  store->put("a", {.body = "1", .messages = {}, .holder = "me"});
+  store->put("a", {.body = "1", .holder = "me"});
   mine.reset();
   EXPECT_EQ(ResponseStore::claim(store, "a", "me"), nullptr) << "it is kept";
   now += ResponseStore::kMaxAgeSeconds + 1;
