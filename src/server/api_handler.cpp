@@ -16,6 +16,7 @@
 #include "server/completions.h"
 #include "server/dashboard.h"
 #include "server/engine_control.h"
+#include "server/input_items.h"
 #include "server/inspection.h"
 #include "server/json_text.h"
 #include "server/key_ring.h"
@@ -209,7 +210,11 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       calls_->call(std::move(exchange), prepare_responses);
       break;
     case Endpoint::kOneResponse:
-      exchange->respond(background_.answer(request));
+      if (asks_for_input_items(request) && health_.loaded()) {
+        calls_->ask(std::move(exchange), answer_input_items);
+      } else {
+        exchange->respond(background_.answer(request));
+      }
       break;
     case Endpoint::kOllamaChat:
       calls_->call(std::move(exchange), prepare_ollama_chat);

@@ -100,7 +100,7 @@ struct Route {
 // Precedes the model's name, which may have slashes of its own.
 inline constexpr std::string_view kModelPrefix = "/v1/models/";
 
-// Precedes the id of a response, and "/cancel" may follow that.
+// Precedes the id of a response, and "/cancel" or "/input_items" may follow that.
 inline constexpr std::string_view kResponsePrefix = "/v1/responses/";
 
 // Precede the ids of a file, which "/content" may follow, and of a batch, which "/cancel" may.

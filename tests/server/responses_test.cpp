@@ -282,6 +282,51 @@ TEST_F(ResponsesTest, GoingOnByIdGivesThePromptOfAllItems) {
   }
 }
 
+TEST_F(ResponsesTest, ListsTheItemsThatAResponseAnswered) {
+  start();
+  const std::string first = post("/v1/responses", {{"input", "Hi"}}).json()["id"];
+  const Json call = {{"type", "function_call"},
+                     {"id", "fc_mine"},
+                     {"call_id", "c"},
+                     {"name", "f"},
+                     {"arguments", "{}"}};
+  const Json output = {{"type", "function_call_output"}, {"call_id", "c"}, {"output", "42"}};
+  const std::string second =
+      post("/v1/responses", {{"input", {call, output}}, {"previous_response_id", first}})
+          .json()["id"];
+  const auto page = [&](const std::string& query) {
+    const Reply reply = get("/v1/responses/" + second + "/input_items" + query);
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return reply.json();
+  };
+  const Json all = page("?order=asc");
+  EXPECT_EQ(all["object"], "list");
+  EXPECT_EQ(all["has_more"], false);
+  const Json data = all["data"];
+  ASSERT_EQ(data.size(), 4u) << data;
+  EXPECT_EQ(data[0]["role"], "user");
+  EXPECT_EQ(data[0]["content"], Json::parse(R"([{"type": "input_text", "text": "Hi"}])"));
+  EXPECT_EQ(data[1], get("/v1/responses/" + first).json()["output"][0]) << "the answer between";
+  EXPECT_EQ(data[2], call);
+  EXPECT_EQ(data[3]["output"], "42");
+  std::set<std::string> ids;
+  for (const Json& item : data) ids.insert(item["id"].get<std::string>());
+  EXPECT_EQ(ids.size(), 4u);
+  EXPECT_EQ(all["first_id"], data[0]["id"]);
+  EXPECT_EQ(all["last_id"], data[3]["id"]);
+
+  const Json newest = page("?limit=1");
+  EXPECT_EQ(newest["data"], Json::array({data[3]}));
+  EXPECT_EQ(newest["has_more"], true);
+  const Json rest = page("?after=" + newest["last_id"].get<std::string>());
+  EXPECT_EQ(rest["data"], Json::array({data[2], data[1], data[0]}));
+  const std::string path = "/v1/responses/" + second + "/input_items";
+  for (const char* const name : {"limit", "order", "after"}) {
+    EXPECT_EQ(error_of(get(path + "?" + name + "=x"))["param"], name);
+  }
+  EXPECT_EQ(error_of(get("/v1/responses/resp_no/input_items"))["code"], "response_not_found");
+}
+
 TEST_F(ResponsesTest, NamesTheFieldAtFault) {
   start();
   const auto param_of = [this](const Json& body) {
