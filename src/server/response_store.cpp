@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/response_store.h"
 
+#include <charconv>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,6 +12,9 @@
 namespace heddle::server {
 
 namespace {
+
+// Of the ids that the server makes up, and no part of those of items.
+constexpr std::string_view kResponseIdPrefix = "resp_";
 
 size_t num_bytes_of(const StoredResponse& response) {
   return response.body.size() + response.input_bytes;
@@ -21,6 +26,13 @@ std::string key_of_response(const std::string& id, const std::string& holder) {
 }
 
 }  // namespace
+
+std::string output_item_id(std::string_view kind, std::string_view response_id, size_t index) {
+  if (response_id.starts_with(kResponseIdPrefix)) {
+    response_id.remove_prefix(kResponseIdPrefix.size());
+  }
+  return fmt::format("{}_{}_{}", kind, response_id, index);
+}
 
 ApiError response_not_found(std::string_view id, std::string_view param) {
   return {.status = 404,
@@ -107,6 +119,25 @@ std::shared_ptr<const StoredResponse> ResponseStore::find(const std::string& id,
   const auto entry = entries_.find(key_of_response(id, holder));
   if (entry == entries_.end() || is_over_age(entry->second)) return nullptr;
   return entry->second.response;
+}
+
+std::shared_ptr<const nlohmann::ordered_json> ResponseStore::find_item(
+    const std::string& id, const std::string& holder) const {
+  const size_t kind_end = id.find('_');
+  const size_t index_begin = id.rfind('_') + 1;
+  if (kind_end == std::string::npos || index_begin <= kind_end + 1) return nullptr;
+  size_t index = 0;
+  const char* const id_end = id.data() + id.size();
+  const auto [end, failure] = std::from_chars(id.data() + index_begin, id_end, index);
+  if (failure != std::errc() || end != id_end) return nullptr;
+  const std::string response_id = id.substr(kind_end + 1, index_begin - kind_end - 2);
+  for (const std::string& whole : {std::string(kResponseIdPrefix) + response_id, response_id}) {
+    const auto response = find(whole, holder);
+    if (response == nullptr || index >= response->output.size()) continue;
+    const nlohmann::ordered_json& item = response->output[index];
+    if (item["id"] == id) return {response, &item};
+  }
+  return nullptr;
 }
 
 size_t ResponseStore::size() const {

@@ -41,6 +41,10 @@ struct StoredResponse {
 // The 404 for an id that ResponseStore::find() does not know; `param` is the field that has it.
 [[nodiscard]] ApiError response_not_found(std::string_view id, std::string_view param);
 
+// The id of an item that a response wrote: "msg_HEX_0" of "resp_HEX". `kind`: "msg".
+[[nodiscard]] std::string output_item_id(std::string_view kind, std::string_view response_id,
+                                         size_t index);
+
 class ResponseStore {
  public:
   static constexpr size_t kMaxResponses = 1000;
@@ -84,6 +88,10 @@ class ResponseStore {
   [[nodiscard]] std::shared_ptr<const StoredResponse> find(const std::string& id,
                                                            const std::string& holder) const
       HEDDLE_EXCLUDES(mutex_);
+
+  // The item of this id that a kept response of the holder wrote; null when there is none.
+  [[nodiscard]] std::shared_ptr<const nlohmann::ordered_json> find_item(
+      const std::string& id, const std::string& holder) const HEDDLE_EXCLUDES(mutex_);
 
   [[nodiscard]] size_t size() const HEDDLE_EXCLUDES(mutex_);
 

@@ -242,7 +242,8 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   Json items = Json::array();
   Json messages = Json::array();
   if (auto error = read_previous(fields, context, answer.holder, items)) return *error;
-  if (auto error = read_responses_input(fields, items, messages)) return *error;
+  const KnownItems known{.store = context.responses.get(), .holder = answer.holder};
+  if (auto error = read_responses_input(fields, known, items, messages)) return *error;
   static_cast<void>(read_metadata(fields));
   refuse_several_answers(fields);
   refuse_unserved_response_fields(fields);

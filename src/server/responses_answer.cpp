@@ -99,12 +99,8 @@ class ResponsesAdapter final : public DeltaAdapter {
     append_typed_event(event, out);
   }
 
-  // "msg_HEX_0" of "resp_HEX".
-  [[nodiscard]] std::string item_id(const char* prefix) const {
-    const size_t begin = options().id.find('_');
-    return fmt::format("{}_{}_{}", prefix,
-                       options().id.substr(begin == std::string::npos ? 0 : begin + 1),
-                       output_.size());
+  [[nodiscard]] std::string item_id(const char* kind) const {
+    return output_item_id(kind, options().id, output_.size());
   }
 
   [[nodiscard]] std::string open_item_id() const {

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -188,6 +189,33 @@ std::string_view id_prefix_of(const std::string& type) {
   return "item";
 }
 
+// Puts the items that are referred to in the place of the references, from the item `begin` on.
+std::optional<ApiError> resolve_references(const KnownItems& known, Json& items, size_t begin) {
+  std::unordered_set<std::string> resolved;
+  for (size_t i = begin; i < items.size(); ++i) {
+    if (!items[i].is_object() || items[i].value("type", Json()) != "item_reference") continue;
+    const std::string param = fmt::format("input[{}].id", i - begin);
+    FieldReader reference(items[i], fmt::format("input[{}].", i - begin));
+    const auto id = reference.string("id");
+    if (reference.error()) return reference.error();
+    if (!id) return missing_parameter(param);
+    const auto item = known.store == nullptr ? nullptr : known.store->find_item(*id, known.holder);
+    if (item == nullptr) {
+      return ApiError{.status = 404,
+                      .code = "not_found",
+                      .message = fmt::format("There is no item `{}`; items are kept for an hour "
+                                             "with the response that wrote them. Send the item.",
+                                             printable(*id, 128)),
+                      .param = param};
+    }
+    if (!resolved.insert(*id).second) {
+      return invalid_value(param, fmt::format("The item `{}` is referred to twice.", *id));
+    }
+    items[i] = *item;
+  }
+  return std::nullopt;
+}
+
 // Gives the items a type and an id, where their client has given none.
 void name_items(Json& items) {
   const std::string random = new_request_id("");
@@ -214,7 +242,8 @@ void append_output_items(const Json& output, Json& items) {
   if (is_empty) items.push_back({{"type", "message"}, {"role", "assistant"}, {"content", ""}});
 }
 
-std::optional<ApiError> read_responses_input(FieldReader& fields, Json& items, Json& messages) {
+std::optional<ApiError> read_responses_input(FieldReader& fields, const KnownItems& known,
+                                             Json& items, Json& messages) {
   const Json* input = fields.find("input");
   if (input == nullptr) return missing_parameter("input");
   const size_t num_earlier = items.size();
@@ -226,6 +255,7 @@ std::optional<ApiError> read_responses_input(FieldReader& fields, Json& items, J
   } else {
     return invalid_type("input", "a string or a list of items");
   }
+  if (auto error = resolve_references(known, items, num_earlier)) return error;
   ItemReader reader(messages);
   for (size_t i = 0; i < items.size(); ++i) {
     const std::string param = i < num_earlier ? std::string("previous_response_id")

@@ -8,26 +8,37 @@
 //   another *_call        with a `call_id` the call of a tool of that name; else, as OpenAI's
 //                         servers ran it, a line at the beginning of the assistant's next message
 //   mcp_*, compaction     dropped
+//   item_reference        the item of that id that a kept response wrote
 //
 // Threading: free functions without state; they run on the workers.
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include <nlohmann/json_fwd.hpp>
 
 #include "server/api_error.h"
 #include "server/field_reader.h"
+#include "server/response_store.h"
 
 namespace heddle::server {
 
 // Appends to `items`, the input of a response, those of its answer: an input that goes on from it.
 void append_output_items(const nlohmann::ordered_json& output, nlohmann::ordered_json& items);
 
+// Where the items are that a request may refer to.
+struct KnownItems {
+  const ResponseStore* store = nullptr;  // null: there are none
+  std::string holder;                    // StoredResponse
+};
+
 // Appends the items of the field to the list `items`, which has those that came before, with a type
-// and an id each, and the messages of all of them to the empty list `messages`. Error: also for an
-// empty list of items where none came before.
-std::optional<ApiError> read_responses_input(FieldReader& fields, nlohmann::ordered_json& items,
+// and an id each, and the messages of all of them to the empty list `messages`. An item is referred
+// to once: all together are no more than the store has. Error: also for an empty list of items
+// where none came before.
+std::optional<ApiError> read_responses_input(FieldReader& fields, const KnownItems& known,
+                                             nlohmann::ordered_json& items,
                                              nlohmann::ordered_json& messages);
 
 }  // namespace heddle::server

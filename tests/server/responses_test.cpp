@@ -327,6 +327,37 @@ TEST_F(ResponsesTest, ListsTheItemsThatAResponseAnswered) {
   EXPECT_EQ(error_of(get("/v1/responses/resp_no/input_items"))["code"], "response_not_found");
 }
 
+TEST_F(ResponsesTest, ItemsThatAResponseWroteAreReferredTo) {
+  options.reasoning_format = parsers::ReasoningFormat::kThink;
+  engine->script = [](const Request&) { return answer_events({"<think>Hm.</think>So."}); };
+  start();
+  for (const char* const id : {"", "my_own"}) {
+    Json body = {{"input", "Hi"}};
+    if (*id != '\0') body["rid"] = id;
+    const Json output = post("/v1/responses", body).json()["output"];
+    ASSERT_EQ(output.size(), 2u);
+    Json items = Json::array({{{"role", "user"}, {"content", "Hi"}}});
+    for (const Json& item : output) {
+      items.push_back({{"type", "item_reference"}, {"id", item["id"]}});
+    }
+    items.push_back({{"role", "user"}, {"content", "And?"}});
+    const Reply reply = post("/v1/responses", {{"input", items}});
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    EXPECT_EQ(last_prompt(), "user: Hi|assistant: So.(Hm.)|user: And?|assistant: ");
+    items.push_back(items[1]);
+    const Reply twice = post("/v1/responses", {{"input", items}});
+    EXPECT_EQ(twice.status, 400) << "what is sent bounds the prompt";
+    EXPECT_EQ(error_of(twice)["param"], "input[4].id");
+  }
+  for (const char* const id : {"x", "_", "msg_my_own", "msg_my_own_", "msg_my_own_2", "rs_my_own_1",
+                               "msg_my_own_99999999999999999999"}) {
+    const Reply unknown =
+        post("/v1/responses", {{"input", {{{"type", "item_reference"}, {"id", id}}}}});
+    EXPECT_EQ(unknown.status, 404) << id;
+    EXPECT_EQ(error_of(unknown)["param"], "input[0].id");
+  }
+}
+
 TEST_F(ResponsesTest, NamesTheFieldAtFault) {
   start();
   const auto param_of = [this](const Json& body) {
@@ -338,7 +369,7 @@ TEST_F(ResponsesTest, NamesTheFieldAtFault) {
   EXPECT_EQ(param_of({{"input", 3}}), "input");
   EXPECT_EQ(param_of({{"input", Json::array()}}), "input");
   EXPECT_EQ(param_of({{"input", Json::array({3})}}), "input[0]");
-  EXPECT_EQ(param_of({{"input", {{{"type", "item_reference"}, {"id", "x"}}}}}), "input[0].type");
+  EXPECT_EQ(param_of({{"input", {{{"type", "item_reference"}}}}}), "input[0].id");
   EXPECT_EQ(param_of({{"input", {{{"role", "user"}}}}}), "input[0].content");
   EXPECT_EQ(param_of({{"input", {{{"type", "function_call"}, {"name", "f"}}}}}),
             "input[0].call_id");
