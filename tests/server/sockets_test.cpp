@@ -88,7 +88,10 @@ TEST_F(SocketsTest, AFileThatIsNoSocketIsLeftAlone) {
   const std::string path = temporary("file");
   std::ofstream(path) << "precious";
   for (const std::string& name : {path, temporary("link")}) {
-    if (name != path) std::filesystem::create_symlink(path, name);
+    if (name != path) {
+      std::filesystem::remove(name);  // of an earlier run
+      std::filesystem::create_symlink(path, name);
+    }
     options.http.host = "unix:" + name;
     const auto result = Server::listen(options);
     ASSERT_FALSE(result.ok());
