@@ -99,13 +99,10 @@ void refuse_unserved_response_fields(FieldReader& fields) {
         "prompt", "it keeps no templates; send the text in `instructions` and `input`"));
   }
   const auto truncation = fields.string("truncation");
-  if (truncation == "auto") {
-    fields.fail(unsupported_parameter(
-        "truncation", "\"auto\" would drop items; send \"disabled\" and as many as fit"));
-  } else if (truncation && *truncation != "disabled") {
-    fields.fail(
-        invalid_value("truncation", fmt::format("`truncation` is \"{}\"; it must be \"disabled\".",
-                                                printable(*truncation, 40))));
+  if (truncation && *truncation != "auto" && *truncation != "disabled") {
+    fields.fail(invalid_value(
+        "truncation", fmt::format("`truncation` is \"{}\"; it must be \"disabled\" or \"auto\".",
+                                  printable(*truncation, 40))));
   }
 }
 
@@ -163,7 +160,7 @@ Json repeated_fields(const Json& body, const ModelInfo& model) {
                    {"tools", field("tools", Json::array())},
                    {"top_logprobs", field("top_logprobs", 0)},
                    {"top_p", field("top_p", shown(model.default_sampling.top_p))},
-                   {"truncation", field("truncation", "disabled")}};
+                   {"truncation", "disabled"}};
   if (Json user = field("user", nullptr); !user.is_null()) repeated["user"] = std::move(user);
   return repeated;
 }
