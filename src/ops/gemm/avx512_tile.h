@@ -17,6 +17,12 @@
 
 namespace heddle::ops {
 
+// The weights behind `weights`, which are read as they lie in memory.
+HEDDLE_TILE_INLINE void prefetch_ahead(const void* weights) {
+  const auto line = reinterpret_cast<uintptr_t>(weights) + kStreamAheadBytes;
+  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);
+}
+
 // Adds the lanes of each of four vectors, all four at once: lane i of the result is the sum of
 // v[i].
 HEDDLE_TILE_INLINE __m128 fold_lanes(const __m512 (&v)[4]) {

@@ -52,6 +52,7 @@ HEDDLE_BF16_TARGET void stream_tile(const Product& p, int64_t row, int64_t colum
     for (; k + kStep <= p.K; k += kStep) {
       HEDDLE_UNROLL
       for (int half = 0; half < 2; ++half) {
+        prefetch_ahead(w + k + 32 * half);
         const __m512i weights = _mm512_loadu_si512(w + k + 32 * half);
         HEDDLE_UNROLL
         for (int r = 0; r < kRows; ++r) {

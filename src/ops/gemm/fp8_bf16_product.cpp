@@ -83,6 +83,7 @@ HEDDLE_FP8_TARGET void dot_tile(const Product& p, const Tables& table, int64_t r
       HEDDLE_UNROLL
       for (int r = 0; r < kRows; ++r) sums[0][r] = sums[1][r] = _mm512_setzero_ps();
       for (int64_t k = begin; k < end; k += kStep) {
+        prefetch_ahead(w + k);
         const __m512i codes = _mm512_load_si512(w + k);
         // Tables have no signs: the first operand, or the codes' uppermost bits.
         constexpr int kFirstOrBoth = 0xf8;

@@ -143,6 +143,7 @@ HEDDLE_VNNI_INLINE void dot4_row(const quant::PackedRows& weights, int64_t weigh
     }
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const int64_t half = 2 * (chunk - begin);
+      prefetch_ahead(codes + chunk * 64);
       const __m512i both = _mm512_load_si512(codes + chunk * 64);
       __m512i low = _mm512_and_si512(both, low_bits);
       __m512i high = _mm512_and_si512(both, high_bits);
@@ -207,6 +208,7 @@ HEDDLE_VNNI_INLINE void dot8_row(const quant::PackedRows& weights, int64_t weigh
     HEDDLE_UNROLL
     for (int r = 0; r < kRows; ++r) sums[r] = _mm512_setzero_ps();
     for (int64_t i = begin; i < end; ++i) {
+      prefetch_ahead(codes + i * kInt8Step);
       const __m512i weight = _mm512_load_si512(codes + i * kInt8Step);
       // One pointer per row and offsets that all rows share: registers are few.
       const int64_t values = i * kInt8Step;

@@ -12,6 +12,11 @@
 
 namespace heddle::ops {
 
+// Kernels that read weights once, as they lie in memory, ask for the line this far ahead: the CPU's
+// own prefetching stops at the end of a page. On a Xeon (Sapphire Rapids) reading with one row of x
+// goes from a half of what memory gives to four fifths of it.
+inline constexpr uintptr_t kStreamAheadBytes = 3072;
+
 struct Product {
   const float* x = nullptr;  // [T, K]
   int64_t x_stride = 0;

@@ -135,7 +135,13 @@ HWY_NOINLINE void stream_tile(const Product& p, int64_t row, int64_t column) {
                                 (column + c) * p.weight_stride};
     hn::Vec<FloatTag> sums[2][1][1] = {{{hn::Zero(d)}}, {{hn::Zero(d)}}};
     int64_t k = 0;
-    for (; k + step <= p.K; k += step) dot_step<1, 1, Weight>(x, w, k, sums);
+    for (; k + step <= p.K; k += step) {
+      const auto ahead = reinterpret_cast<uintptr_t>(w[0] + k) + kStreamAheadBytes;
+      for (uintptr_t line = 0; line < static_cast<uintptr_t>(step) * sizeof(Weight); line += 64) {
+        simd::PrefetchLine(ahead + line);
+      }
+      dot_step<1, 1, Weight>(x, w, k, sums);
+    }
     if (k < p.K) dot_tail<1, 1, Weight>(x, w, k, p.K, sums);
     totals[c] = hn::Add(sums[0][0][0], sums[1][0][0]);
   }
