@@ -87,7 +87,7 @@ std::optional<ApiError> read_text_format(FieldReader& fields, Json& chat) {
   return std::nullopt;
 }
 
-// State that OpenAI's servers keep and this one does not, and input that would be shortened.
+// State that OpenAI's servers keep and this one does not.
 void refuse_unserved_response_fields(FieldReader& fields) {
   if (fields.find("conversation") != nullptr) {
     fields.fail(unsupported_parameter("conversation",
