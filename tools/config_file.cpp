@@ -19,8 +19,9 @@ namespace {
 
 constexpr const char* kConfigOption = "--config";
 
-nlohmann::ordered_json json_of(const YAML::Node& node) {
-  using Json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
+
+Json json_of(const YAML::Node& node) {
   Json json;
   if (node.IsMap()) {
     json = Json::object();
