@@ -93,7 +93,7 @@ run_sanitizer() {
   fields_of() { printf ', "summary": %s' "$(quoted "$(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$1")")"; }
   local tool program
   for tool in memcheck racecheck initcheck synccheck; do
-    for program in "$root"/heddle_{device,ops,graph,sampling,runner}_test; do
+    for program in "$root"/heddle_{device,ops,checkpoint,graph,sampling,runner}_test; do
       entry "$tool-$(basename "$program")" compute-sanitizer --tool "$tool" --error-exitcode 9 \
         "$program" --gtest_filter="Cuda/*Smallest*" --gtest_brief=1
     done

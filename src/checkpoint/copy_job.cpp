@@ -112,6 +112,9 @@ void run_copy_job(const WeightSource& source, const StoredWeight& stored, const 
 
 Status stage_copy_job(const WeightSource& source, const StoredWeight& stored, const CopyJob& job,
                       WeightStage& stage) {
+  if (stage.can_draw()) {
+    if (const auto weight = source.drawn(stored)) return stage.draw(*weight, job);
+  }
   HEDDLE_ASSIGN_OR_RETURN(std::byte* const piece, stage.reserve(job.num_bytes()));
   CopyJob into_piece = job;
   into_piece.target_byte = 0;

@@ -21,6 +21,8 @@ class DummyWeights final : public WeightSource {
   void read(const StoredWeight& weight, int64_t first, int64_t count, DType dtype,
             void* target) const override;
 
+  [[nodiscard]] std::optional<DrawnWeight> drawn(const StoredWeight& weight) const override;
+
  private:
   uint64_t seed_;
   DType dtype_;

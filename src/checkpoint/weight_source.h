@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/drawn_weight.h"
 #include "core/tensor.h"
 
 namespace heddle::checkpoint {
@@ -51,6 +52,12 @@ class WeightSource {
   // Both dtypes are equal or convertible (convert.h).
   virtual void read(const StoredWeight& weight, int64_t first, int64_t count, DType dtype,
                     void* target) const = 0;
+
+  // The rule by which a GPU computes the same values in place. None for weights that are stored
+  // and for those that only the host can draw.
+  [[nodiscard]] virtual std::optional<DrawnWeight> drawn(const StoredWeight&) const {
+    return std::nullopt;
+  }
 };
 
 }  // namespace heddle::checkpoint

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// WeightStage: the way of converted weights to the memory of a device: two slabs of pinned memory,
-// of which one is written while the other is copied, on a stream of its own. Each thread that loads
-// has one, so that none waits for another's copies; the slabs of all are the host memory that
-// loading takes: 256 MiB with eight threads.
+// WeightStage: the way of weights to the memory of a device, on a stream of its own: converted ones
+// through two slabs of pinned memory, of which one is written while the other is copied; drawn ones
+// are computed by the device. Each thread that loads has a stage, so that none waits for another's
+// copies; the slabs of all are the host memory that loading takes: 256 MiB with eight threads.
 //
 // Threading: confined. Cost: waits only where copies are slower than conversion.
 #pragma once
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "checkpoint/drawn_weight.h"
 #include "device/device.h"
 
 namespace heddle::checkpoint {
@@ -24,13 +25,19 @@ class WeightStage {
   static Result<WeightStage> create(device::Device& device, std::byte* arena,
                                     int64_t largest_piece);
 
-  // Host memory for a piece. Valid until the next call.
+  // Host memory for a piece. Valid until the next call. The first calls allocate the slabs.
   Result<std::byte*> reserve(int64_t num_bytes);
 
   // Enqueues the copy of the piece just written to byte `target_byte` of the arena.
   Status send(int64_t target_byte);
 
-  // Waits for all copies.
+  // Whether the device computes drawn weights.
+  [[nodiscard]] bool can_draw() const { return device_->kind() == device::DeviceKind::kCuda; }
+
+  // Enqueues the elements of `job`, computed by the device.
+  Status draw(const DrawnWeight& weight, const CopyJob& job);
+
+  // Waits for all that was enqueued.
   Status finish() { return stream_->synchronize(); }
 
  private:
@@ -39,7 +46,9 @@ class WeightStage {
     std::unique_ptr<device::Event> copied;
   };
 
+  device::Device* device_ = nullptr;
   std::byte* arena_ = nullptr;
+  int64_t slab_bytes_ = 0;
   std::unique_ptr<device::Stream> stream_;
   std::array<Slab, 2> slabs_;
   size_t current_ = 0;
