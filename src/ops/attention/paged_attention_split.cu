@@ -95,7 +95,7 @@ struct Scan {
   int sums[2][kWarps];
 };
 
-// Every block makes the same plan; the first one leaves it for those who join.
+// Every block makes the same plan.
 __device__ inline void make_plan(const Params& p, Plan& plan, Scan& scan) {
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   const int per_thread = (p.num_sequences + kThreads - 1) / kThreads;
@@ -163,7 +163,6 @@ __device__ inline void make_plan(const Params& p, Plan& plan, Scan& scan) {
     start += scan.sums[0][i];
     part += scan.sums[1][i];
   }
-  const bool writes = blockIdx.x == 0;
   for (int b = first; b < last; ++b) {
     const Extent extent = extent_of(p, b);
     const int num_splits = extent.num_splits(split);
@@ -171,15 +170,19 @@ __device__ inline void make_plan(const Params& p, Plan& plan, Scan& scan) {
     plan.starts[b] = start;
     start += own;
     plan.parts[b] = part;
-    if (writes) p.parts.plan[1 + b] = part;
     if (num_splits > 1) part += own;
   }
   if (last == p.num_sequences && first < last) plan.starts[last] = start;
-  if (thread == 0) {
-    plan.split = split;
-    if (writes) p.parts.plan[0] = split;
-  }
+  if (thread == 0) plan.split = split;
   __syncthreads();
+}
+
+// For those who join.
+__device__ inline void leave_plan(const Params& p, const Plan& plan) {
+  if (threadIdx.x == 0) p.parts.plan[0] = plan.split;
+  for (int b = static_cast<int>(threadIdx.x); b < p.num_sequences; b += kThreads) {
+    p.parts.plan[1 + b] = plan.parts[b];
+  }
 }
 
 // Eight rows of a sequence and one kv head over the tokens of a split. Column c of the eight is
@@ -220,6 +223,22 @@ __device__ inline Item item_of(const Params& p, const Plan& plan, int index) {
   item.end = min(top, split + plan.split);
   item.part = extent.num_splits(plan.split) > 1 ? plan.parts[low] + own : -1;
   return item;
+}
+
+// Memory idles while the new tokens are appended: the item's first tokens of earlier steps come to
+// the second-level cache meanwhile. Of 264 blocks together less than that has room for.
+template <int kDim>
+__device__ inline void fetch_context(const Params& p, const Item& item) {
+  constexpr int kRowBytes = kDim * 2;
+  constexpr int kMostTokens = (96 << 10) / (2 * kRowBytes);
+  const int context = p.batch.context_lens[item.sequence];
+  const int end = min(min(item.end, context), item.begin + kMostTokens);
+  for (int token = item.begin + static_cast<int>(threadIdx.x); token < end; token += kThreads) {
+    const int64_t row = p.pages.page_of(item.sequence, token) * p.page_stride +
+                        token % p.pages.page_size * p.token_stride + item.kv_head * kDim;
+    fetch_ahead<kRowBytes>(p.k + row);
+    fetch_ahead<kRowBytes>(p.v + row);
+  }
 }
 
 template <int kDim>
@@ -440,8 +459,12 @@ __global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constan
   auto& s = *reinterpret_cast<Shared<kDim>*>(raw);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   make_plan(p, s.plan, s.scan);  // of lengths, which came with the step
-  wait_for_inputs();
   const int num_items = s.plan.starts[p.num_sequences];
+  if (static_cast<int>(blockIdx.x) < num_items) {
+    fetch_context<kDim>(p, item_of(p, s.plan, static_cast<int>(blockIdx.x)));
+  }
+  wait_for_inputs();
+  if (blockIdx.x == 0) leave_plan(p, s.plan);
   for (int index = static_cast<int>(blockIdx.x); index < num_items;
        index += static_cast<int>(gridDim.x)) {
     const Item item = item_of(p, s.plan, index);

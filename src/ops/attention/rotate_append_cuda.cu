@@ -38,11 +38,13 @@ struct Params {
 };
 
 // A row of blocks has a row of the step, a warp one head of its queries, keys or values. Angles
-// are formed while the projection still runs: positions came with the step.
+// are formed while the projection still runs: positions came with the step. Attention starts then,
+// too, and fetches older pages.
 template <typename Scalar>
 __global__ void __launch_bounds__(kThreads) rotate_append_kernel(const __grid_constant__ Params p) {
   __shared__ float cosines[kMaxRotaryPairs];
   __shared__ float sines[kMaxRotaryPairs];
+  let_next_kernel_start();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t row = blockIdx.x;
   form_angles(p.inverse_frequencies, p.q_rotation.half, p.positions[row], p.factor, cosines, sines);
@@ -63,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) rotate_append_kernel(const __grid_co
       }
     }
   }
-  wait_for_inputs();
+  await_kernel_before();
   __syncthreads();
   if (head < p.num_heads) {
     Scalar* y = static_cast<Scalar*>(p.q_out) + row * p.q_out_stride + head * D;

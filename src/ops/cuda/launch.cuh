@@ -13,9 +13,10 @@ namespace heddle::ops {
 // From compute capability 9.0 on a kernel's blocks start while the kernel before it in the stream
 // still runs (programmatic dependent launch, CUDA C++ Programming Guide). Here they wait until that
 // one is complete. Code ahead of the wait may read weights, and output of kernels before the one
-// before it: those are complete then. Two kernels do more: the second product of few experts
-// reads which these are, which the first one has written and fenced before it lets the next start;
-// attention in splits writes its plan to a workspace that nothing of its chain reads or writes.
+// before it: those are complete then, because kernels let others start after their own wait. Two do
+// otherwise: the second product of few experts reads which these are, which the first one has
+// written and fenced before it lets the next start; and rotate_append lets attention start before
+// it waits itself, which ahead of its wait reads only what came with the step.
 __device__ inline void await_kernel_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -26,6 +27,16 @@ __device__ inline void await_kernel_before() {
 __device__ inline void let_next_kernel_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Asks for kBytes at an address aligned to 16 bytes in the second-level cache, ahead of a read.
+// Nothing happens before compute capability 9.0.
+template <int kBytes>
+__device__ inline void fetch_ahead(const void* from) {
+  static_assert(kBytes % 16 == 0);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "n"(kBytes) : "memory");
 #endif
 }
 

@@ -99,18 +99,13 @@ __device__ inline void add_octet(const uint4& w, const uint4& x, float& sum) {
 // the experts reads comes to the second-level cache meanwhile, a part of it by each block of a
 // token. Blocks of padding leave theirs out.
 __device__ inline void fetch_next(const Params& p) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const int64_t blocks = int64_t{gridDim.x} * gridDim.y;
   const int64_t block = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int64_t piece = block + lane * blocks; piece * kFetchPiece < p.fetch_bytes;
        piece += kWarp * blocks) {
-    asm volatile(
-        "cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p.read_next + piece * kFetchPiece),
-        "n"(kFetchPiece)
-        : "memory");
+    fetch_ahead<kFetchPiece>(p.read_next + piece * kFetchPiece);
   }
-#endif
 }
 
 constexpr int kUpSteps = 8;  // of two rows, that a lane loads together
