@@ -220,17 +220,17 @@ void declare_speculative_options(Options& options, SpeculativeOptions& speculati
                 "Drafts that a network makes behind one another: one less than "
                 "--speculative-num-draft-tokens, or the levels of a tree; 0: as that says");
   options.value("--speculative-eagle-topk", &speculative.eagle_topk, ranges::kBranches,
-                "Branches that a network goes on from at each of its steps: with more than 1 it "
-                "drafts a tree, of --speculative-num-steps levels");
+                "Branches of drafts: those that a network goes on from at each of its steps, with "
+                "more than 1 a tree of --speculative-num-steps levels; or ways that the same "
+                "tokens went on before, with ngram");
   options.has_effect_if(
       "--speculative-eagle-topk",
       [&speculative] {
         return speculative.eagle_topk == 1 ||
                (speculative.algorithm != DraftAlgorithm::kNone &&
-                speculative.algorithm != DraftAlgorithm::kNgram &&
                 speculative.algorithm != DraftAlgorithm::kStandalone);
       },
-      "where no network drafts trees; use --speculative-algorithm eagle3");
+      "where drafts have no branches; use --speculative-algorithm eagle3");
   options.has_effect_if(
       "--speculative-num-draft-tokens",
       [&speculative] { return speculative.algorithm != DraftAlgorithm::kNone; },

@@ -120,6 +120,7 @@ TEST(ServeOptionsTest, WithWhatTheyNeedTheyAreTaken) {
         "--tenant-max-queued 3 --fair-key header:x-tenant", "--state-cache-dtype int8",
         "--metrics-names sglang", "--no-prefix-cache", "--no-metrics", "--speculative-num-steps 3",
         "--speculative-algorithm ngram --speculative-num-draft-tokens 4",
+        "--speculative-algorithm ngram --speculative-num-draft-tokens 8 --speculative-eagle-topk 3",
         "--speculative-algorithm nextn --speculative-num-steps 3 "
         "--speculative-num-draft-tokens 4"}) {
     EXPECT_EQ(run(line).errors, "") << line;

@@ -148,9 +148,10 @@ struct SpeculativeOptions {
   // more. 0: as that says. Where drafts branch, the levels of their trees; needed there.
   int32_t num_steps = 0;
 
-  // Branches that a network goes on from at each of these steps, 1 to 16: with more than one its
-  // drafts are a tree, of whose tokens the most likely num_draft_tokens - 1 are computed. 1 with
-  // kStandalone.
+  // Branches, 1 to 16: with more than one, drafts are a tree of at most num_draft_tokens - 1
+  // tokens, which must be set. A network goes on from so many at each of its steps, and its most
+  // likely tokens are computed; with kNgram so many ways are drafted that the same tokens went on
+  // before. 1 with kStandalone.
   int32_t eagle_topk = 1;
 
   // For measurements with weights that draft nothing well, as random ones: the tokens that a

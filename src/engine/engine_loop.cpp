@@ -60,7 +60,7 @@ Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
   HEDDLE_ASSIGN_OR_RETURN(scheduler::BatchSchedulerOptions options,
                           scheduler_options(parts.options, sizes));
   if (parts.drafter == nullptr) {
-    parts.drafter = speculative::make_drafter(parts.options.speculative.algorithm);
+    parts.drafter = speculative::make_drafter(parts.options.speculative);
   }
   Made made;
   made.scheduler = std::move(parts.scheduler);

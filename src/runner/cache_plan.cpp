@@ -114,10 +114,15 @@ Status check_tree_shape(const SpeculativeOptions& options) {
         fmt::format("eagle_topk {} is not within 1 to {}", options.eagle_topk, kMostBranches));
   }
   if (options.eagle_topk == 1) return {};
-  if (options.algorithm == DraftAlgorithm::kNone || options.algorithm == DraftAlgorithm::kNgram) {
+  if (options.algorithm == DraftAlgorithm::kNone) {
     return invalid_argument(
-        fmt::format("eagle_topk {} branches the drafts of a network; with {} none drafts",
-                    options.eagle_topk, to_string(options.algorithm)));
+        fmt::format("eagle_topk {} branches drafts; with none there are none", options.eagle_topk));
+  }
+  if (options.algorithm == DraftAlgorithm::kNgram) {
+    if (options.num_draft_tokens > 0) return {};
+    return invalid_argument(fmt::format(
+        "eagle_topk {} branches all drafts of a step: with ngram it needs num_draft_tokens",
+        options.eagle_topk));
   }
   if (options.algorithm == DraftAlgorithm::kStandalone) {
     return invalid_argument(fmt::format(

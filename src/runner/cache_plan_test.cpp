@@ -56,7 +56,9 @@ TEST(TreeShapeTest, RefusesWhatNoTreeHas) {
   EXPECT_THAT(message(options),
               HasSubstr("eagle_topk 4 needs speculative.num_steps and num_draft_tokens"));
   options.algorithm = DraftAlgorithm::kNgram;
-  EXPECT_THAT(message(options), HasSubstr("with ngram none drafts"));
+  EXPECT_EQ(message(options), "");
+  options.num_draft_tokens = 0;
+  EXPECT_THAT(message(options), HasSubstr("with ngram it needs num_draft_tokens"));
   options.algorithm = DraftAlgorithm::kAuto;
   options.eagle_topk = 2;
   options.num_steps = 1;

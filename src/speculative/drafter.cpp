@@ -43,8 +43,10 @@ Result<DraftAlgorithm> parse_draft_algorithm(std::string_view name) {
 
 namespace heddle::speculative {
 
-std::unique_ptr<Drafter> make_drafter(DraftAlgorithm algorithm) {
-  if (algorithm == DraftAlgorithm::kNgram) return std::make_unique<NgramDrafter>();
+std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options) {
+  if (options.algorithm == DraftAlgorithm::kNgram) {
+    return std::make_unique<NgramDrafter>(options.eagle_topk);
+  }
   return nullptr;
 }
 

@@ -34,7 +34,7 @@ class Drafter {
   virtual void forget(const request::Sequence& sequence) = 0;
 };
 
-// The drafter of an algorithm. Null: there is none, or the runner makes the drafts.
-[[nodiscard]] std::unique_ptr<Drafter> make_drafter(DraftAlgorithm algorithm);
+// The drafter of the algorithm chosen. Null: there is none, or the runner makes the drafts.
+[[nodiscard]] std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options);
 
 }  // namespace heddle::speculative

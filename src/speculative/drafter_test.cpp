@@ -24,10 +24,11 @@ TEST(DraftAlgorithmTest, UnknownNamesAreRefusedWithThoseThatThereAre) {
 }
 
 TEST(DraftAlgorithmTest, AlgorithmsWithoutAModelHaveADrafter) {
-  EXPECT_EQ(make_drafter(DraftAlgorithm::kNone), nullptr);
-  EXPECT_NE(make_drafter(DraftAlgorithm::kNgram), nullptr);
-  EXPECT_EQ(make_drafter(DraftAlgorithm::kMtp), nullptr);
-  EXPECT_EQ(make_drafter(DraftAlgorithm::kAuto), nullptr) << "it stands for a network, or none";
+  EXPECT_EQ(make_drafter({.algorithm = DraftAlgorithm::kNone}), nullptr);
+  EXPECT_NE(make_drafter({.algorithm = DraftAlgorithm::kNgram}), nullptr);
+  EXPECT_EQ(make_drafter({.algorithm = DraftAlgorithm::kMtp}), nullptr);
+  EXPECT_EQ(make_drafter({.algorithm = DraftAlgorithm::kAuto}), nullptr)
+      << "it stands for a network, or none";
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "speculative/ngram_drafter.h"
 
 #include <algorithm>
+#include <functional>
 #include <span>
 
 namespace heddle::speculative {
@@ -9,6 +10,10 @@ namespace heddle::speculative {
 namespace {
 
 bool shares(const request::Sequence& sequence) { return sequence.request.cache_namespace.empty(); }
+
+int32_t parent_of(const Drafts& drafts, int32_t draft) {
+  return drafts.parents.empty() ? draft - 1 : drafts.parents[static_cast<size_t>(draft)];
+}
 
 }  // namespace
 
@@ -23,35 +28,79 @@ void NgramDrafter::observe(const request::Sequence& sequence) {
 
 // Compares the drafts proposed last with the tokens that came.
 void NgramDrafter::judge(const request::Sequence& sequence, Text& text) {
-  if (text.proposed.empty() || sequence.num_tokens() <= text.proposed_at) return;
+  const Drafts& proposed = text.proposed;
+  if (proposed.tokens.empty() || sequence.num_tokens() <= text.proposed_at) return;
   const auto came = std::span(sequence.tokens).subspan(static_cast<size_t>(text.proposed_at));
-  const auto [draft, token] = std::ranges::mismatch(text.proposed, came);
-  if (draft == text.proposed.end()) {
-    text.budget = std::max(text.budget, 2 * std::ssize(text.proposed));
+  // Parents come before their children: one pass goes down the branch that came.
+  int32_t last = -1;
+  int64_t depth = 0;
+  bool ends = true;  // nothing was drafted behind `last`
+  for (int32_t i = 0; i < std::ssize(proposed.tokens); ++i) {
+    if (parent_of(proposed, i) != last) continue;
+    ends = false;
+    if (depth == std::ssize(came)) break;
+    if (proposed.tokens[static_cast<size_t>(i)] != came[static_cast<size_t>(depth)]) continue;
+    last = i;
+    ++depth;
+    ends = true;
+  }
+  const auto size = std::ssize(proposed.tokens);
+  if (ends) {
+    text.budget = std::max(text.budget, 2 * size);
     text.silence = 0;
-  } else if (draft == text.proposed.begin()) {
-    if (text.proposed.size() == 1) {
+  } else if (depth == 0) {
+    if (size == 1) {
       text.silence = std::clamp<int64_t>(2 * text.silence, 1, kMaxSilence);
       text.silent_until = sequence.num_tokens() + text.silence;
     }
-    text.budget = std::max<int64_t>(std::ssize(text.proposed) / 2, 1);
+    text.budget = std::max<int64_t>(size / 2, 1);
   }
   text.proposed.clear();
+}
+
+void NgramDrafter::find_ways(const request::Sequence& sequence, const Text& text) {
+  ways_.clear();
+  const auto most = static_cast<size_t>(num_branches_);
+  text.index.find(sequence.tokens, most, matches_);
+  for (const TextIndex::Match& match : matches_) ways_.push_back({&text.index, match});
+  if (shares(sequence)) {
+    shared_.find(sequence.tokens, most, matches_);
+    for (const TextIndex::Match& match : matches_) ways_.push_back({&shared_, match});
+  }
+  std::ranges::stable_sort(ways_, std::ranges::greater(),
+                           [](const Way& way) { return way.match.length; });
+  if (ways_.size() > most) ways_.resize(most);
+}
+
+// Adds a branch, unless one begins with the same token.
+void NgramDrafter::draft_way(const Way& way, int64_t most, const Text& text, Drafts& drafts) {
+  next_.clear();
+  way.index->following(way.match, most, /*goes_on=*/way.index == &text.index, next_);
+  for (size_t i = 0; i < drafts.tokens.size(); ++i) {
+    if (drafts.parents[i] == -1 && drafts.tokens[i] == next_.front()) return;
+  }
+  int32_t parent = -1;
+  for (const TokenId token : next_) {
+    drafts.parents.push_back(parent);
+    parent = static_cast<int32_t>(drafts.tokens.size());
+    drafts.tokens.push_back(token);
+  }
 }
 
 void NgramDrafter::propose(const request::Sequence& sequence, int64_t most, Drafts& drafts) {
   Text& text = texts_.at(sequence.id);
   if (sequence.num_tokens() < text.silent_until) return;
   most = std::min(most, text.budget);
-  const TextIndex::Match own = text.index.find(sequence.tokens);
-  const TextIndex::Match others =
-      shares(sequence) ? shared_.find(sequence.tokens) : TextIndex::Match();
-  if (own.length >= std::max(others.length, TextIndex::kMinMatch)) {
-    text.index.following(own, most, /*goes_on=*/true, drafts.tokens);
-  } else if (others.length > 0) {
-    shared_.following(others, most, /*goes_on=*/false, drafts.tokens);
+  find_ways(sequence, text);
+  for (size_t i = 0; i < ways_.size(); ++i) {
+    const int64_t room = most - std::ssize(drafts.tokens);
+    if (room == 0) break;
+    const auto rest = static_cast<int64_t>(ways_.size() - i);
+    const int64_t share = i == 0 && rest > 1 ? room - room / 2 : room / rest;
+    draft_way(ways_[i], std::max<int64_t>(share, 1), text, drafts);
   }
-  text.proposed = drafts.tokens;
+  if (is_chain(drafts.parents)) drafts.parents.clear();
+  text.proposed = drafts;
   text.proposed_at = sequence.num_tokens();
 }
 

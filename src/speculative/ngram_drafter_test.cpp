@@ -83,6 +83,48 @@ TEST(NgramDrafterTest, DraftsMoreAgainAsTheyHold) {
   EXPECT_THAT(drafts_for(drafter, sequence, 4), ElementsAre(8, 9, 50, 51));
 }
 
+Drafts ways_for(NgramDrafter& drafter, const Sequence& sequence, int64_t most) {
+  Drafts drafts;
+  drafter.observe(sequence);
+  drafter.propose(sequence, most, drafts);
+  return drafts;
+}
+
+TEST(NgramDrafterTest, DraftsAllWaysThatTheSameTokensWentOn) {
+  NgramDrafter drafter(3);
+  Sequence ended = sequence_of(1, {20, 1, 2, 3, 60, 61, 62});
+  drafter.observe(ended);
+  drafter.forget(ended);
+  Sequence sequence = sequence_of(2, {1, 2, 3, 40, 41, 42, 43, 9, 1, 2, 3, 50, 51, 8, 1, 2, 3});
+  Drafts drafts = ways_for(drafter, sequence, 6);
+  EXPECT_THAT(drafts.tokens, ElementsAre(50, 51, 8, 40, 60, 61)) << "half for the latest";
+  EXPECT_THAT(drafts.parents, ElementsAre(-1, 0, 1, -1, -1, 4));
+  drafts = ways_for(drafter, sequence, 2);
+  EXPECT_THAT(drafts.tokens, ElementsAre(50, 40));
+  EXPECT_THAT(drafts.parents, ElementsAre(-1, -1));
+  drafts = ways_for(drafter, sequence, 1);
+  EXPECT_THAT(drafts.tokens, ElementsAre(50));
+  EXPECT_THAT(drafts.parents, IsEmpty()) << "a chain";
+
+  NgramDrafter of_chains;
+  of_chains.observe(ended);
+  of_chains.forget(ended);
+  drafts = ways_for(of_chains, sequence, 4);
+  EXPECT_THAT(drafts.tokens, ElementsAre(50, 51, 8, 1));
+  EXPECT_THAT(drafts.parents, IsEmpty());
+}
+
+TEST(NgramDrafterTest, SecondWaysThatHoldKeepItDrafting) {
+  NgramDrafter drafter(2);
+  const Tokens start = {1, 2, 3, 40, 41, 1, 2, 3, 50, 51, 1, 2, 3};
+  Sequence sequence = sequence_of(1, start);
+  EXPECT_EQ(ways_for(drafter, sequence, 8).tokens.size(), 8u);
+  sequence.tokens.insert(sequence.tokens.end(), {40, 41, 1, 2, 3, 70, 1, 2, 3});
+  EXPECT_EQ(ways_for(drafter, sequence, 8).tokens.size(), 8u) << "some of the second way held";
+  sequence.tokens.insert(sequence.tokens.end(), {80, 1, 2, 3});
+  EXPECT_EQ(ways_for(drafter, sequence, 8).tokens.size(), 4u) << "no way held";
+}
+
 TEST(NgramDrafterTest, ForgetsSequencesAndTakesThemBack) {
   NgramDrafter drafter;
   Sequence sequence = sequence_of(1, {1, 2, 3, 4, 1, 2, 3}, "own");

@@ -59,26 +59,42 @@ void TextIndex::end_text() {
   if (size_ > 0 && token(size_ - 1) != kEnd) append(kEnd);
 }
 
-TextIndex::Match TextIndex::find(std::span<const TokenId> tokens) const {
-  const int64_t count = std::ssize(tokens);
-  Match best;
-  if (count < kMinMatch) return best;
-  const TokenId* const end = tokens.data() + count;
-  int64_t position = latest_[bucket(end[-3], end[-2], end[-1])];
-  for (int i = 0; i < kMaxCandidates && is_remembered(position); ++i) {
-    int64_t length = 0;
-    const int64_t most = std::min(count, kMaxMatch);
-    while (length < most && is_remembered(position - length) &&
-           token(position - length) == end[-1 - length]) {
-      ++length;
-    }
-    if (position + 1 < size_ && length >= kMinMatch && length > best.length) {
-      best = {.length = length, .next = position + 1};
-    }
-    if (best.length == kMaxMatch) break;
-    position = previous_[slot(position)];
+int64_t TextIndex::first_candidate(std::span<const TokenId> tokens) const {
+  if (std::ssize(tokens) < kMinMatch) return -1;
+  const TokenId* const end = tokens.data() + tokens.size();
+  return latest_[bucket(end[-3], end[-2], end[-1])];
+}
+
+int64_t TextIndex::length_at(int64_t position, std::span<const TokenId> tokens) const {
+  const TokenId* const end = tokens.data() + tokens.size();
+  const int64_t most = std::min(std::ssize(tokens), kMaxMatch);
+  int64_t length = 0;
+  while (length < most && is_remembered(position - length) &&
+         token(position - length) == end[-1 - length]) {
+    ++length;
   }
-  return best;
+  return length;
+}
+
+void TextIndex::find(std::span<const TokenId> tokens, size_t most, std::vector<Match>& out) const {
+  out.clear();
+  int64_t position = first_candidate(tokens);
+  for (int i = 0; i < kMaxCandidates && is_remembered(position); ++i) {
+    if (out.size() == most && out.back().length == kMaxMatch) return;
+    const Match match{.length = length_at(position, tokens), .next = position + 1};
+    position = previous_[slot(position)];
+    if (match.length < kMinMatch || match.next == size_ || token(match.next) == kEnd) continue;
+    const auto same = std::ranges::find(out, token(match.next),
+                                        [this](const Match& other) { return token(other.next); });
+    if (same != out.end()) {
+      if (same->length >= match.length) continue;
+      out.erase(same);
+    }
+    out.insert(
+        std::ranges::find_if(out, [&](const Match& other) { return other.length < match.length; }),
+        match);
+    if (out.size() > most) out.pop_back();
+  }
 }
 
 void TextIndex::following(const Match& match, int64_t most, bool goes_on,

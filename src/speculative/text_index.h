@@ -4,7 +4,7 @@
 // search follows that chain, as LZ77 does (Ziv and Lempel, "A universal algorithm for sequential
 // data compression", 1977).
 //
-// Threading: thread-confined. Cost: append() O(1) on average; find() at most kMaxCandidates
+// Threading: thread-confined. Cost: append() O(1) on average; a search at most kMaxCandidates
 // comparisons of kMaxMatch tokens. Memory: 20 bytes for each token remembered, in powers of two.
 #pragma once
 
@@ -38,9 +38,10 @@ class TextIndex {
     int64_t next = 0;    // the position behind them, for following()
   };
 
-  // Where the longest end of `tokens` occurred, and most recently among equals. Not at the end of
-  // what was appended, where nothing follows.
-  [[nodiscard]] Match find(std::span<const TokenId> tokens) const;
+  // Where ends of `tokens` occurred that went on with different tokens: replaces `out` by up to
+  // `most` matches, the longest first, and the most recent first among equals. The end of what was
+  // appended, and that of a text, go on with nothing.
+  void find(std::span<const TokenId> tokens, size_t most, std::vector<Match>& out) const;
 
   // Appends to `out` up to `most` tokens that came behind a match. `goes_on`: the end of the index
   // is the end of the text that was searched for, so that beyond it the copy itself goes on; a text
@@ -59,6 +60,12 @@ class TextIndex {
   [[nodiscard]] bool is_remembered(int64_t position) const {
     return position >= 0 && position >= size_ - static_cast<int64_t>(tokens_.size());
   }
+
+  // The latest position whose last tokens may be those of `tokens`, or one that is not remembered.
+  [[nodiscard]] int64_t first_candidate(std::span<const TokenId> tokens) const;
+
+  // How many tokens up to `position` are those at the end of `tokens`, at most kMaxMatch.
+  [[nodiscard]] int64_t length_at(int64_t position, std::span<const TokenId> tokens) const;
 
   [[nodiscard]] size_t bucket(TokenId first, TokenId second, TokenId third) const;
   void grow();

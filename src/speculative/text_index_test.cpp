@@ -2,6 +2,8 @@
 #include "speculative/text_index.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <random>
 #include <vector>
 
@@ -22,8 +24,9 @@ void append(TextIndex& index, const Tokens& tokens) {
 
 Tokens after(const TextIndex& index, const Tokens& tokens, int64_t most, bool goes_on = false) {
   Tokens out;
-  const TextIndex::Match match = index.find(tokens);
-  if (match.length > 0) index.following(match, most, goes_on, out);
+  std::vector<TextIndex::Match> matches;
+  index.find(tokens, 1, matches);
+  if (!matches.empty()) index.following(matches.front(), most, goes_on, out);
   return out;
 }
 
@@ -68,6 +71,24 @@ TEST(TextIndexTest, RemembersAllTextsUpToItsCapacity) {
   EXPECT_THAT(after(index, {1298, 2298, 3298}, 2), ElementsAre(4298, 5298));
 }
 
+TEST(TextIndexTest, WaysThatGoOnDifferentlyAreFoundOnceEach) {
+  TextIndex index(64);
+  append(index, {1, 2, 3, 40, 9, 1, 2, 3, 41, 7, 1, 2, 3, 40, 8, 1, 2, 3});
+  index.end_text();
+  append(index, {5, 6});
+  const auto ways = [&](const Tokens& tokens, size_t most) {
+    std::vector<TextIndex::Match> matches;
+    index.find(tokens, most, matches);
+    Tokens firsts;
+    for (const TextIndex::Match& match : matches) index.following(match, 1, false, firsts);
+    return firsts;
+  };
+  EXPECT_THAT(ways({1, 2, 3}, 4), ElementsAre(40, 41)) << "the latest first; a text's end is none";
+  EXPECT_THAT(ways({9, 1, 2, 3}, 4), ElementsAre(41, 40)) << "the longest first";
+  EXPECT_THAT(ways({9, 1, 2, 3}, 1), ElementsAre(41));
+  EXPECT_THAT(ways({5, 2, 3}, 4), IsEmpty());
+}
+
 // Against a search of all of what is remembered, in random texts of few letters.
 TEST(TextIndexTest, FindsWhatASearchOfTheWholeTextFinds) {
   std::mt19937 random(5);
@@ -85,7 +106,7 @@ TEST(TextIndexTest, FindsWhatASearchOfTheWholeTextFinds) {
     }
     const auto size = std::ssize(text);
     const int64_t first = std::max<int64_t>(size - 64, 0);
-    int64_t longest = 0;
+    std::map<TokenId, int64_t> longest;  // by the token that went on
     int num_candidates = 0;
     for (int64_t end = size - 1; end > first; --end) {
       int64_t length = 0;
@@ -94,13 +115,27 @@ TEST(TextIndexTest, FindsWhatASearchOfTheWholeTextFinds) {
                  text[static_cast<size_t>(size - 1 - length)]) {
         ++length;
       }
-      if (length >= TextIndex::kMinMatch) ++num_candidates;
-      longest = std::max(longest, length);
+      if (length < TextIndex::kMinMatch) continue;
+      ++num_candidates;
+      int64_t& of_token = longest[text[static_cast<size_t>(end)]];
+      of_token = std::max(of_token, length);
     }
-    const TextIndex::Match match = index.find(text);
     if (num_candidates >= TextIndex::kMaxCandidates - 1) continue;
-    ASSERT_EQ(match.length, longest >= TextIndex::kMinMatch ? longest : 0) << "round " << round;
-    found += match.length > 0 ? 1 : 0;
+    std::vector<TextIndex::Match> matches;
+    index.find(text, 8, matches);
+    ASSERT_EQ(matches.size(), longest.size()) << "round " << round;
+    ASSERT_TRUE(std::ranges::is_sorted(matches, std::ranges::greater(), &TextIndex::Match::length));
+    for (const TextIndex::Match& match : matches) {
+      Tokens next;
+      index.following(match, 1, /*goes_on=*/false, next);
+      ASSERT_EQ(match.length, longest[next.front()]) << "round " << round;
+    }
+    const std::vector<TextIndex::Match> all = matches;
+    index.find(text, 1, matches);
+    ASSERT_EQ(matches.empty(), all.empty());
+    if (all.empty()) continue;
+    ASSERT_EQ(matches.front().length, all.front().length);
+    ++found;
   }
   EXPECT_GT(found, 30);
 }

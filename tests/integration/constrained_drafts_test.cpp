@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -102,13 +102,13 @@ std::vector<Answer> answers_with(const SpeculativeOptions& speculative, bool sil
 TEST(ConstrainedDraftsTest, ChangeNoTokenAndNoBitOfAnAnswer) {
   const std::vector<Answer> plain =
       answers_with({.algorithm = DraftAlgorithm::kNone}, /*silent=*/true);
-  for (const auto& [algorithm, num_tokens] :
-       {std::pair(DraftAlgorithm::kNone, 0), std::pair(DraftAlgorithm::kMtp, 2),
-        std::pair(DraftAlgorithm::kMtp, 4), std::pair(DraftAlgorithm::kMtp, 8),
-        std::pair(DraftAlgorithm::kNgram, 5)}) {
-    SCOPED_TRACE(fmt::format("{}, {} rows", to_string(algorithm), num_tokens));
-    const std::vector<Answer> drafted =
-        answers_with({.algorithm = algorithm, .num_draft_tokens = num_tokens});
+  for (const auto& [algorithm, num_tokens, branches] :
+       {std::tuple(DraftAlgorithm::kNone, 0, 1), std::tuple(DraftAlgorithm::kMtp, 2, 1),
+        std::tuple(DraftAlgorithm::kMtp, 4, 1), std::tuple(DraftAlgorithm::kMtp, 8, 1),
+        std::tuple(DraftAlgorithm::kNgram, 5, 1), std::tuple(DraftAlgorithm::kNgram, 8, 3)}) {
+    SCOPED_TRACE(fmt::format("{}, {} rows, {} ways", to_string(algorithm), num_tokens, branches));
+    const std::vector<Answer> drafted = answers_with(
+        {.algorithm = algorithm, .num_draft_tokens = num_tokens, .eagle_topk = branches});
     ASSERT_EQ(drafted.size(), plain.size());
     int64_t num_accepted = 0;
     int64_t num_rejected = 0;
