@@ -35,8 +35,9 @@ void EventInbox::deliver() {
   const auto end = std::chrono::steady_clock::now() + kTurn;
   try {
     while (num_delivered_ < taken_.size() && std::chrono::steady_clock::now() < end) {
-      Entry entry = std::move(taken_[num_delivered_++]);
-      entry.generation->on_event(entry.choice, std::move(entry.event));
+      Entry& entry = taken_[num_delivered_++];
+      const std::shared_ptr<Generation> generation = std::move(entry.generation);
+      generation->on_event(entry.choice, std::move(entry.event));
     }
   } catch (...) {  // out of memory: that event is lost, the others are not
     post_([this] { deliver(); });

@@ -162,7 +162,7 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
   }
 }
 
-void Generation::on_event(size_t choice, RequestEvent event) {
+void Generation::on_event(size_t choice, RequestEvent&& event) {
   const bool last = event.finish.has_value();
   if (last) {
     finished_[choice] = true;
@@ -198,7 +198,7 @@ void Generation::on_event(size_t choice, RequestEvent event) {
   }
 }
 
-void Generation::deliver(size_t choice, RequestEvent event) {
+void Generation::deliver(size_t choice, RequestEvent&& event) {
   if (call_.stream && (!rest_.done() || !waiting_.empty() || exchange_->backed_up())) {
     // The engine forgets a request that has finished: until its client has read, this keeps it.
     exchange_->on_drained = [self = shared_from_this()] { self->write_waiting(); };

@@ -80,8 +80,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
                                     const std::string& holder);
   bool aborted_early(const EarlyAborts::Call& arrived);
   void submit_all(const EarlyAborts::Call& arrived);
-  void on_event(size_t choice, RequestEvent event);
-  void deliver(size_t choice, RequestEvent event);
+  void on_event(size_t choice, RequestEvent&& event);
+  void deliver(size_t choice, RequestEvent&& event);
   void write_event(size_t choice, const RequestEvent& event);
   void write_stream(std::string bytes);
   void write_waiting();

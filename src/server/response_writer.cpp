@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/response_writer.h"
 
-#include <array>
-#include <charconv>
 #include <ctime>
 #include <utility>
 
@@ -87,20 +85,13 @@ void ResponseWriter::open(const HttpResponse& response, const HttpHeaders& commo
 
 // A short piece with all that surrounds it, to be written by one call of the system.
 std::string ResponseWriter::framed(std::string piece, bool last) {
-  std::string bytes = std::exchange(head_, {});
-  if (ends_by_closing()) return bytes + piece;
-  if (!piece.empty()) {
-    std::array<char, 16> size;
-    char* const begin = size.data();
-    char* const end = std::to_chars(begin, begin + size.size(), piece.size(), 16).ptr;
-    bytes.reserve(bytes.size() + piece.size() + 16);
-    bytes.append(begin, end);
-    bytes += "\r\n";
-    bytes += piece;
-    bytes += "\r\n";
+  if (!piece.empty() && !ends_by_closing()) {
+    piece.insert(0, fmt::format("{:x}\r\n", piece.size()));
+    piece += "\r\n";
   }
-  if (last) bytes += "0\r\n\r\n";
-  return bytes;
+  if (last && !ends_by_closing()) piece += "0\r\n\r\n";
+  if (!head_.empty()) piece.insert(0, std::exchange(head_, {}));
+  return piece;
 }
 
 // Writes what the system takes at once, without a turn of the I/O thread. True when that was
