@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -97,6 +98,10 @@ class MoeDeviceTest : public DeviceTest {
   }
 
   void expect_reference(const ExpertsCase& experts, DType dtype, DType weight, bool exact);
+
+  // The last tokens, so many of them together, have the bits that they have among all T.
+  void expect_bits_of_more(const ExpertsCase& experts, DType dtype, bool exact,
+                           std::initializer_list<int64_t> counts);
 
   device::Buffer scratch_;
 };
@@ -293,55 +298,40 @@ TEST_P(MoeDeviceTest, SmallestFewTokensMatchTheReference) {
   }
 }
 
-TEST_P(MoeDeviceTest, AFewTokensHaveTheBitsOfSomeMore) {
-  constexpr int64_t kT = 9, kH = 512, kI = 256, kE = 48, kA = 3;
-  const DType dtype = activation_dtypes().size() > 1 ? DType::kBf16 : DType::kF32;
-  const DeviceTensor x = upload(random_tensor({kT, kH}, dtype, 5));
-  const DeviceTensor logits = upload(scaled_tensor({kT, kE}, DType::kF32, 6, 3.0f));
-  const DeviceTensor w13 = upload(scaled_tensor({kE, 2 * kI, kH}, dtype, 7, 0.3f));
-  const DeviceTensor w2 = upload(scaled_tensor({kE, kH, kI}, dtype, 8, 0.3f));
-  const auto rows = [&](int64_t first, int64_t T) {
-    DeviceTensor y = poisoned({T, kH}, dtype);
-    EXPECT_TRUE(run({.x = rows_of(x.view(), first, T),
-                     .router_logits = rows_of(logits.view(), first, T),
+void MoeDeviceTest::expect_bits_of_more(const ExpertsCase& experts, DType dtype, bool exact,
+                                        std::initializer_list<int64_t> counts) {
+  const int64_t all = experts.T, H = experts.H, E = experts.E;
+  const DeviceTensor x = upload(random_tensor({all, H}, dtype, 5));
+  const DeviceTensor logits = upload(scaled_tensor({all, E}, DType::kF32, 6, 3.0f));
+  const DeviceTensor w13 = upload(scaled_tensor({E, 2 * experts.I, H}, dtype, 7, 0.3f));
+  const DeviceTensor w2 = upload(scaled_tensor({E, H, experts.I}, dtype, 8, 0.3f));
+  const auto last = [&](int64_t T) {
+    DeviceTensor y = poisoned({T, H}, dtype);
+    EXPECT_TRUE(run({.x = rows_of(x.view(), all - T, T),
+                     .router_logits = rows_of(logits.view(), all - T, T),
                      .w13 = w13.view(),
                      .w2 = w2.view(),
                      .y = y.view(),
-                     .experts_per_token = kA},
-                    !on_cuda())
+                     .experts_per_token = experts.A},
+                    exact)
                     .ok());
     return download(y);
   };
-  const Tensor together = rows(0, kT);
-  for (const int64_t T : {1, 2}) {
-    EXPECT_TRUE(same_bits(rows(kT - T, T).view(), rows_of(together.view(), kT - T, T))) << T;
+  const Tensor together = last(all);
+  for (const int64_t T : counts) {
+    EXPECT_TRUE(same_bits(last(T).view(), rows_of(together.view(), all - T, T)))
+        << to_string(dtype) << ", T = " << T;
   }
 }
 
+TEST_P(MoeDeviceTest, AFewTokensHaveTheBitsOfSomeMore) {
+  const DType dtype = activation_dtypes().size() > 1 ? DType::kBf16 : DType::kF32;
+  expect_bits_of_more({9, 512, 256, 48, 3, false}, dtype, !on_cuda(), {1, 2});
+}
+
 TEST_P(MoeDeviceTest, ExactTokensHaveTheSameBitsInEveryBatch) {
-  constexpr int64_t kT = 70, kH = 72, kI = 40, kE = 8, kA = 3;
   for (const DType dtype : activation_dtypes()) {
-    const DeviceTensor x = upload(random_tensor({kT, kH}, dtype, 5));
-    const DeviceTensor logits = upload(scaled_tensor({kT, kE}, DType::kF32, 6, 3.0f));
-    const DeviceTensor w13 = upload(scaled_tensor({kE, 2 * kI, kH}, dtype, 7, 0.3f));
-    const DeviceTensor w2 = upload(scaled_tensor({kE, kH, kI}, dtype, 8, 0.3f));
-    const auto rows = [&](int64_t first, int64_t T) {
-      DeviceTensor y = poisoned({T, kH}, dtype);
-      EXPECT_TRUE(run({.x = rows_of(x.view(), first, T),
-                       .router_logits = rows_of(logits.view(), first, T),
-                       .w13 = w13.view(),
-                       .w2 = w2.view(),
-                       .y = y.view(),
-                       .experts_per_token = kA},
-                      true)
-                      .ok());
-      return download(y);
-    };
-    const Tensor together = rows(0, kT);
-    for (const int64_t T : {1, 2, 3, 7, 16, 33}) {
-      EXPECT_TRUE(same_bits(rows(kT - T, T).view(), rows_of(together.view(), kT - T, T)))
-          << to_string(dtype) << ", T = " << T;
-    }
+    expect_bits_of_more({70, 72, 40, 8, 3, false}, dtype, true, {1, 2, 3, 7, 16, 33});
   }
 }
 
