@@ -13,6 +13,7 @@
 #include "server/answer_log.h"
 #include "server/body_sender.h"
 #include "server/call_fields.h"
+#include "server/infill.h"
 #include "server/json_text.h"
 #include "server/prompt_list.h"
 #include "server/sampling_fields.h"
@@ -294,6 +295,15 @@ std::vector<std::string> echo_texts(const Json& prompt, const PromptList& list,
   return texts;
 }
 
+// With a suffix one text, which a body of any size brings once.
+std::optional<ApiError> read_completion_prompts(const Json& prompt, std::string_view suffix,
+                                                const CallContext& context, PromptList& list) {
+  if (suffix.empty()) return read_prompts(prompt, "prompt", context, true, true, list);
+  if (!prompt.is_string()) return invalid_type("prompt", "a string where there is a `suffix`");
+  return encode_infill(prompt.get_ref<const std::string&>(), suffix, context,
+                       list.prompts.emplace_back());
+}
+
 }  // namespace
 
 std::unique_ptr<ApiAdapter> make_completion_adapter(CompletionAnswerOptions options) {
@@ -310,11 +320,17 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   read_request_id(fields, context, call);
   answer.streaming = read_stream_options(fields);
   refuse_unserved_features(fields);
-  refuse_fields(fields, {"suffix", "max_thinking_tokens", "custom_params"});
+  refuse_fields(fields, {"max_thinking_tokens", "custom_params"});
   refuse_sessions(fields);
   const std::optional<AnswerForm> form = read_answer_form(fields);
   // With `echo` there is something to show without a token of output.
   const bool echo = fields.boolean("echo").value_or(false);
+  const std::string suffix = fields.string("suffix").value_or("");
+  if (echo && !suffix.empty()) {
+    fields.fail(invalid_value("echo",
+                              "`echo` cannot be combined with `suffix`: what is drawn "
+                              "stands between two texts."));
+  }
   SamplingFields sampling = read_sampling_fields(fields, SamplingSpelling::kOpenAi, context.model,
                                                  /*may_draw_nothing=*/echo);
   const auto best_of = fields.integer("best_of", 1, kMaxChoices);
@@ -338,7 +354,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   if (fields.error()) return *fields.error();
 
   PromptList list;
-  if (auto error = read_prompts(*prompt, "prompt", context, true, true, list)) return *error;
+  if (auto error = read_completion_prompts(*prompt, suffix, context, list)) return *error;
   const size_t per_prompt = static_cast<size_t>(best_of.value_or(sampling.num_choices));
   if (chooses) answer.shown_per_prompt = static_cast<size_t>(sampling.num_choices);
   call.answers_field = chooses ? "best_of" : per_prompt > 1 ? "n" : "prompt";

@@ -18,6 +18,7 @@
 #include "server/chat_prompt.h"
 #include "server/delta_adapter.h"
 #include "server/field_reader.h"
+#include "server/infill.h"
 #include "server/json_text.h"
 #include "server/prompt_list.h"
 
@@ -295,14 +296,20 @@ PrepareResult prepare_ollama_generate(const CallContext& context, std::string_vi
   Json chat;
   if (auto error = chat_without_prompt(object, chat)) return *error;
   FieldReader fields(object);
-  refuse_fields(fields, {"suffix", "template", "context"});
+  refuse_fields(fields, {"template", "context"});
   const std::string model = read_model_name(fields, context);
   const std::string prompt = fields.string("prompt").value_or("");
+  const std::string suffix = fields.string("suffix").value_or("");
   const std::string system = fields.string("system").value_or("");
   const bool raw = fields.boolean("raw").value_or(false);
   if (fields.error()) return *fields.error();
-  if (prompt.empty()) return answer_that_it_is_there(context, model, /*is_chat=*/false);
-  if (raw) {
+  if (prompt.empty() && suffix.empty())
+    return answer_that_it_is_there(context, model, /*is_chat=*/false);
+  if (!suffix.empty()) {
+    std::vector<TokenId> ids;
+    if (auto error = encode_infill(prompt, suffix, context, ids)) return *error;
+    chat["input_ids"] = ids;
+  } else if (raw) {
     std::vector<TokenId> ids;
     if (auto error = encode_prompt(prompt, /*add_special_tokens=*/true,
                                    max_counted_tokens(context.model), "prompt", context, ids)) {
@@ -375,6 +382,7 @@ AnswerResult answer_ollama_show(const CallContext& context, std::string_view bod
   Json capabilities = Json::array({"completion"});
   if (context.formats.tool_calls != parsers::ToolCallFormat::kNone) capabilities += "tools";
   if (context.formats.reasoning != parsers::ReasoningFormat::kNone) capabilities += "thinking";
+  if (context.codec.infill_marks()) capabilities += "insert";
   answer.key("capabilities").value(capabilities).end_object();
   return JsonAnswer{.body = std::move(answer), .shown = nullptr};
 }

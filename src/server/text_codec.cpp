@@ -8,6 +8,7 @@
 #include "chat/chat_template.h"
 #include "core/mutex.h"
 #include "grammar/grammar_cache.h"
+#include "server/infill.h"
 #include "tokenizer/tokenizer.h"
 
 namespace heddle::server {
@@ -17,6 +18,7 @@ class ModelCodec final : public TextCodec {
  public:
   ModelCodec(const tokenizer::Tokenizer& tokenizer, Result<chat::ChatTemplate> chat_template)
       : tokenizer_(tokenizer), chat_template_(std::move(chat_template)) {
+    infill_marks_ = find_infill_marks(tokenizer_);
     if (chat_template_.ok()) role_token_ = chat::find_role_token(*chat_template_, tokenizer_);
   }
 
@@ -77,6 +79,8 @@ class ModelCodec final : public TextCodec {
         std::move(budget), std::move(form), grammars(ending_tokens).masks()));
   }
 
+  [[nodiscard]] std::optional<InfillMarks> infill_marks() const override { return infill_marks_; }
+
   [[nodiscard]] std::string metrics_text() const override {
     const grammar::GrammarCache* const made = made_grammars();
     return made == nullptr ? std::string() : made->metrics_text();
@@ -116,6 +120,7 @@ class ModelCodec final : public TextCodec {
   const tokenizer::Tokenizer& tokenizer_;
   Result<chat::ChatTemplate> chat_template_;
   std::optional<TokenId> role_token_;
+  std::optional<InfillMarks> infill_marks_;
   mutable Mutex building_;
   mutable Mutex mutex_;
   mutable std::unique_ptr<grammar::GrammarCache> grammars_ HEDDLE_GUARDED_BY(mutex_);

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,6 +28,14 @@ class Tokenizer;
 }  // namespace heddle::tokenizer
 
 namespace heddle::server {
+
+// The tokens that mark the parts of a prompt for what stands between two texts (infill.h).
+struct InfillMarks {
+  TokenId prefix = 0;                  // stands before the text ahead of the gap
+  TokenId suffix = 0;                  // before the text behind it
+  std::optional<TokenId> middle = {};  // before the answer; none: it follows the last text
+  bool suffix_first = false;
+};
 
 class TextCodec {
  public:
@@ -82,6 +91,9 @@ class TextCodec {
     (void)ending_tokens;
     return unimplemented("there is no vocabulary to end an answer's reasoning with");
   }
+
+  // None where the model fills no gap between two texts.
+  [[nodiscard]] virtual std::optional<InfillMarks> infill_marks() const { return std::nullopt; }
 
   // For Prometheus: what compile() has done. Empty before its first call.
   [[nodiscard]] virtual std::string metrics_text() const { return {}; }

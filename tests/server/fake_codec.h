@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // FakeCodec: a token is a byte; a chat is "role: content|" for each message, with "(reasoning)"
-// after the content, and a message begins after a '|'.
+// after the content, and a message begins after a '|'. Bytes 1 to 3 mark the parts around a gap, if
+// it fills gaps.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,12 +24,13 @@ namespace heddle::server {
 
 class FakeCodec : public TextCodec {
  public:
-  // Threads that encode wait here while it is closed.
+  // Threads that encode wait here while it is closed. A test that gives it to the codec keeps it.
   struct Gate {
     std::atomic<bool> closed{false};
     std::atomic<bool> cancellable{false};  // encode_at_most() leaves it when it is cancelled
     std::atomic<int> num_waiting{0};
     std::atomic<int> num_cancelled{0};
+    std::atomic<bool> fills_gaps{false};
   };
 
   explicit FakeCodec(std::shared_ptr<Gate> gate) : gate_(std::move(gate)) {}
@@ -118,6 +121,11 @@ class FakeCodec : public TextCodec {
       std::span<const TokenId>) const override {
     return std::shared_ptr<const Constraint>(std::make_shared<const grammar::ThinkingBudget>(
         std::move(budget), std::move(form), grammars_->masks()));
+  }
+
+  [[nodiscard]] std::optional<InfillMarks> infill_marks() const override {
+    if (!gate_->fills_gaps) return std::nullopt;
+    return InfillMarks{.prefix = 1, .suffix = 2, .middle = 3};
   }
 
   [[nodiscard]] std::string metrics_text() const override { return grammars_->metrics_text(); }

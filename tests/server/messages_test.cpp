@@ -471,6 +471,18 @@ TEST_F(OllamaTest, GenerateAppliesTheTemplateUnlessItIsRaw) {
   EXPECT_THAT(requests[1].prompt, ElementsAre('H', 'i'));
 }
 
+TEST_F(OllamaTest, GenerateFillsTheGapBeforeASuffix) {
+  start();
+  const Json body = {{"model", "m"}, {"prompt", "a"}, {"suffix", "z"}, {"stream", false}};
+  EXPECT_THAT(post("/api/generate", body).json()["error"].get<std::string>(),
+              HasSubstr("`suffix` is not supported"));
+  EXPECT_EQ(post("/api/show", {{"model", "m"}}).body.find("insert"), std::string::npos);
+  codec_gate->fills_gaps = true;
+  EXPECT_EQ(post("/api/generate", body).json()["response"], "Hello there");
+  EXPECT_THAT(engine->submitted().at(0).prompt, ElementsAre(1, 'a', 2, 'z', 3));
+  EXPECT_NE(post("/api/show", {{"model", "m"}}).body.find("insert"), std::string::npos);
+}
+
 TEST_F(OllamaTest, WithoutAPromptTheModelIsSaidToBeThere) {
   start();
   const Json body = post("/api/generate", {{"model", "m"}}).json();

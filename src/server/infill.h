@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prompts that ask for what stands between two texts, as editors do at their cursor (Bavarian et
+// al., "Efficient Training of Language Models to Fill in the Middle", arXiv:2207.14255). A model
+// that was trained for it has tokens that mark the parts.
+//
+// Threading: free functions without state.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/api_adapter.h"
+#include "server/text_codec.h"
+
+namespace heddle::tokenizer {
+class Tokenizer;
+}  // namespace heddle::tokenizer
+
+namespace heddle::server {
+
+// Those of the first family known here all of whose marks are tokens of the vocabulary. None also
+// where a tokenizer puts a blank before every text: a text behind a mark would begin with it.
+[[nodiscard]] std::optional<InfillMarks> find_infill_marks(const tokenizer::Tokenizer& tokenizer);
+
+// The prompt for what stands between `prefix` and `suffix`, either of which may be empty.
+// Errors name the fields `prompt` and `suffix`: unsupported_parameter where the model has no marks;
+// context_length_exceeded.
+std::optional<ApiError> encode_infill(std::string_view prefix, std::string_view suffix,
+                                      const CallContext& context, std::vector<TokenId>& ids);
+
+}  // namespace heddle::server
