@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/batch_api.h"
 
-#include <algorithm>
-#include <charconv>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -15,6 +13,7 @@
 #include "server/field_reader.h"
 #include "server/json_text.h"
 #include "server/key_ring.h"
+#include "server/list_page.h"
 #include "server/multipart_form.h"
 #include "server/routes.h"
 
@@ -44,35 +43,6 @@ ApiError storage_error(const Status& status, std::string_view request_id) {
           .code = "storage_full",
           .message = fmt::format("The file was not kept: {}.", status.message()),
           .param = "file"};
-}
-
-// A page of a list of objects with ids, by the parameters `limit` and `after`.
-std::variant<Json, ApiError> page_of(const HttpRequest& request, std::vector<Json> entries,
-                                     int64_t default_limit, int64_t max_limit) {
-  int64_t limit = default_limit;
-  if (const auto text = request.query_value("limit")) {
-    const auto [end, failure] = std::from_chars(text->data(), text->data() + text->size(), limit);
-    if (failure != std::errc() || end != text->data() + text->size() || limit < 1 ||
-        limit > max_limit) {
-      return invalid_value("limit", fmt::format("`limit` is \"{}\"; it must be from 1 to {}.",
-                                                printable(*text, 40), max_limit));
-    }
-  }
-  if (const auto after = request.query_value("after")) {
-    const auto found = std::ranges::find_if(
-        entries, [&after](const Json& entry) { return entry["id"] == *after; });
-    if (found == entries.end()) {
-      return invalid_value("after", fmt::format("`after` is \"{}\", which is not in the list.",
-                                                printable(*after, 128)));
-    }
-    entries.erase(entries.begin(), found + 1);
-  }
-  const bool has_more = std::ssize(entries) > limit;
-  if (has_more) entries.resize(static_cast<size_t>(limit));
-  Json page = {{"object", "list"}, {"data", entries}, {"has_more", has_more}};
-  page["first_id"] = entries.empty() ? Json("") : entries.front()["id"];
-  page["last_id"] = entries.empty() ? Json("") : entries.back()["id"];
-  return page;
 }
 
 HttpResponse answer_page(const HttpRequest& request, std::variant<Json, ApiError> page) {
@@ -211,16 +181,18 @@ void BatchApi::upload(std::shared_ptr<Exchange> exchange) {
 
 HttpResponse BatchApi::list_files(const HttpRequest& request) const {
   const auto purpose = request.query_value("purpose");
-  const std::string order = request.query_value("order").value_or("desc");
-  if (order != "asc" && order != "desc") {
-    return error_response(invalid_value("order", "`order` must be asc or desc."), request);
+  const auto newest_first = read_newest_first(request);
+  if (const auto* const error = std::get_if<ApiError>(&newest_first)) {
+    return error_response(*error, request);
   }
-  std::vector<Json> entries;
+  Json entries = Json::array();
   for (const StoredFile& file : files_->list(holder_of(request.key))) {
     if (!purpose || *purpose == file.purpose) entries.push_back(file_json(file));
   }
-  if (order == "desc") std::ranges::reverse(entries);
-  return answer_page(request, page_of(request, std::move(entries), 10000, 10000));
+  return answer_page(request, page_of(request, entries,
+                                      {.reversed = std::get<bool>(newest_first),
+                                       .default_limit = 10000,
+                                       .max_limit = 10000}));
 }
 
 void BatchApi::one_file(std::shared_ptr<Exchange> exchange) {
@@ -270,7 +242,7 @@ HttpResponse BatchApi::create_batch(const HttpRequest& request) {
 }
 
 HttpResponse BatchApi::list_batches(const HttpRequest& request) const {
-  return answer_page(request, page_of(request, runner_.list(holder_of(request.key)), 20, 100));
+  return answer_page(request, page_of(request, runner_.list(holder_of(request.key)), {}));
 }
 
 void BatchApi::one_batch(const std::shared_ptr<Exchange>& exchange) {

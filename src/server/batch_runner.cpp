@@ -186,8 +186,8 @@ Json BatchRunner::show(const std::string& id, std::string_view holder) const {
   return batch == nullptr ? Json() : describe(*batch);
 }
 
-std::vector<Json> BatchRunner::list(std::string_view holder) const {
-  std::vector<Json> shown;
+Json BatchRunner::list(std::string_view holder) const {
+  Json shown = Json::array();
   for (auto batch = batches_.rbegin(); batch != batches_.rend(); ++batch) {
     if (holder_of((*batch)->order.key) == holder) shown.push_back(describe(**batch));
   }

@@ -64,8 +64,8 @@ class BatchRunner {
   // Null for an unknown one and one of another holder.
   [[nodiscard]] nlohmann::ordered_json show(const std::string& id, std::string_view holder) const;
 
-  // The newest first.
-  [[nodiscard]] std::vector<nlohmann::ordered_json> list(std::string_view holder) const;
+  // An array, the newest first.
+  [[nodiscard]] nlohmann::ordered_json list(std::string_view holder) const;
 
   // Ends the requests that run, and keeps the answers there are. Null as show().
   nlohmann::ordered_json cancel(const std::string& id, std::string_view holder);
