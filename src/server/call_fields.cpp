@@ -79,8 +79,6 @@ double header_deadline(FieldReader& fields, const CallContext& context) {
   return std::min(*milliseconds, kMaxMilliseconds) / 1e3;
 }
 
-}  // namespace
-
 StreamOptions read_stream_options(FieldReader& fields) {
   StreamOptions options;
   options.stream = fields.boolean("stream").value_or(false);
@@ -92,6 +90,8 @@ StreamOptions read_stream_options(FieldReader& fields) {
   }
   return options;
 }
+
+}  // namespace
 
 std::string read_model_name(FieldReader& fields, const CallContext& context) {
   std::string name = fields.string("model").value_or("");
@@ -116,6 +116,21 @@ void read_request_id(FieldReader& fields, const CallContext& context, PreparedCa
   }
   call.id = *id;
   call.id_is_callers = true;
+}
+
+OpenAiAnswerOptions read_openai_answer(FieldReader& fields, const CallContext& context,
+                                       PreparedCall& call) {
+  OpenAiAnswerOptions answer{.model = read_model_name(fields, context),
+                             .created = context.created,
+                             .weight_version = context.weight_version,
+                             .codec = &context.codec};
+  read_request_id(fields, context, call);
+  answer.id = call.id;
+  answer.streaming = read_stream_options(fields);
+  call.stream = answer.streaming.stream;
+  answer.cache_details = fields.boolean("return_cached_tokens_details").value_or(false);
+  answer.return_token_ids = fields.boolean("return_token_ids").value_or(false);
+  return answer;
 }
 
 std::optional<ApiError> check_num_answers(const CallContext& context, size_t num_answers,

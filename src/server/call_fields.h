@@ -15,6 +15,7 @@
 // Threading: free functions without state.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -37,7 +38,25 @@ struct StreamOptions {
   bool continuous_usage = false;  // running usage on each chunk
 };
 
-StreamOptions read_stream_options(FieldReader& fields);
+// The form of an answer, as far as the two completions share it; apart from the request so that
+// recorded events can test an adapter.
+struct OpenAiAnswerOptions {
+  std::string id;
+  std::string model;
+  int64_t created = 0;
+  std::string weight_version = "default";
+  size_t num_choices = 1;  // over all prompts, prompt-major
+  StreamOptions streaming;
+  bool logprobs = false;
+  bool return_token_ids = false;
+  bool cache_details = false;        // in the usage
+  const TextCodec* codec = nullptr;  // outlives the adapter
+};
+
+// All but `num_choices` and `logprobs`, whose fields are each API's own; and the call's id and
+// stream. Errors stay in `fields`.
+OpenAiAnswerOptions read_openai_answer(FieldReader& fields, const CallContext& context,
+                                       PreparedCall& call);
 
 // The name the answer shows: what the request says, else ours. Error in `fields`: model_not_found.
 std::string read_model_name(FieldReader& fields, const CallContext& context);

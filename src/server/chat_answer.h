@@ -5,8 +5,6 @@
 // Threading: as ApiAdapter.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,22 +16,11 @@
 
 namespace heddle::server {
 
-// The form of an answer; apart from the request so that recorded events can test it.
-struct ChatAnswerOptions {
-  std::string id;
-  std::string model;
-  int64_t created = 0;
-  std::string weight_version = "default";
-  std::string system_fingerprint;  // empty: not shown
-  size_t num_choices = 1;
-  StreamOptions streaming;
-  bool logprobs = false;
-  bool return_token_ids = false;
-  bool cache_details = false;                            // in the usage
+struct ChatAnswerOptions : OpenAiAnswerOptions {
+  std::string system_fingerprint;                        // empty: not shown
   std::optional<std::vector<TokenId>> prompt_token_ids;  // to be shown
   ReasoningField reasoning_field = ReasoningField::kReasoningContent;
-  AnswerStreamOptions stream;        // of every choice, which get ids of their own
-  const TextCodec* codec = nullptr;  // outlives the adapter
+  AnswerStreamOptions stream;  // of every choice, which get ids of their own
 };
 
 std::unique_ptr<ApiAdapter> make_chat_adapter(ChatAnswerOptions options);

@@ -48,10 +48,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
                                 const MakeChatAdapter& make_adapter) {
   FieldReader fields(body);
   PreparedCall call;
-  ChatAnswerOptions answer;
-  answer.model = read_model_name(fields, context);
-  read_request_id(fields, context, call);
-  answer.streaming = read_stream_options(fields);
+  ChatAnswerOptions answer{read_openai_answer(fields, context, call)};
   refuse_unserved_chat_fields(fields);
   const ToolFields tools = read_tool_fields(fields);
   const std::optional<AnswerForm> form =
@@ -66,8 +63,6 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
     fields.fail(invalid_value("top_logprobs", "`top_logprobs` needs `logprobs`: true."));
   }
   const SchedulingFields scheduling = read_scheduling_fields(fields, context);
-  answer.cache_details = fields.boolean("return_cached_tokens_details").value_or(false);
-  answer.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   const bool return_prompt_ids =
       fields.boolean("return_prompt_token_ids").value_or(answer.return_token_ids);
   if (fields.error()) return *fields.error();
@@ -112,12 +107,8 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   request.return_logprobs = answer.logprobs;
   request.top_logprobs = static_cast<int32_t>(top_logprobs.value_or(0));
 
-  answer.id = call.id;
-  answer.created = context.created;
-  answer.weight_version = context.weight_version;
   answer.system_fingerprint = context.system_fingerprint;
   answer.num_choices = static_cast<size_t>(sampling.num_choices);
-  answer.codec = &context.codec;
   answer.reasoning_field = context.answers.reasoning_field;
   answer.stream.reasoning_end = context.formats.reasoning_end;
   answer.stream.parser = {.reasoning = context.formats.reasoning,
@@ -129,7 +120,6 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
                           .keep_call_text = !answer.streaming.stream,
                           .id_seed = {}};
   if (return_prompt_ids) answer.prompt_token_ids = request.prompt;
-  call.stream = answer.streaming.stream;
   call.stream_interval = sampling.stream_interval.value_or(context.answers.stream_interval);
   call.requests.assign(answer.num_choices, request);
   for (size_t i = 0; i < call.requests.size(); ++i) {

@@ -315,10 +315,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
   PreparedCall call;
-  CompletionAnswerOptions answer;
-  answer.model = read_model_name(fields, context);
-  read_request_id(fields, context, call);
-  answer.streaming = read_stream_options(fields);
+  CompletionAnswerOptions answer{read_openai_answer(fields, context, call)};
   refuse_unserved_features(fields);
   refuse_fields(fields, {"max_thinking_tokens", "custom_params"});
   refuse_sessions(fields);
@@ -347,8 +344,6 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   const auto logprobs = fields.integer("logprobs", 0, kMaxTopLogprobs);
   answer.logprobs = logprobs.has_value();
   const SchedulingFields scheduling = read_scheduling_fields(fields, context);
-  answer.cache_details = fields.boolean("return_cached_tokens_details").value_or(false);
-  answer.return_token_ids = fields.boolean("return_token_ids").value_or(false);
   const Json* prompt = fields.find("prompt");
   if (prompt == nullptr) fields.fail(missing_parameter("prompt"));
   if (fields.error()) return *fields.error();
@@ -400,13 +395,8 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
                        : check_answer_size(call.requests, bytes, false, "max_tokens", "echo")) {
     return *error;
   }
-  answer.id = call.id;
-  answer.created = context.created;
-  answer.weight_version = context.weight_version;
   answer.num_choices = call.requests.size();
   answer.choices_per_prompt = per_prompt;
-  answer.codec = &context.codec;
-  call.stream = answer.streaming.stream;
   call.stream_interval = sampling.stream_interval.value_or(context.answers.stream_interval);
   call.adapter = make_completion_adapter(std::move(answer));
   return call;

@@ -4,6 +4,7 @@
 // Threading: prepare_completions() is thread-safe: it runs on the workers.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,22 +14,12 @@
 
 namespace heddle::server {
 
-struct CompletionAnswerOptions {
-  std::string id;
-  std::string model;
-  int64_t created = 0;
-  std::string weight_version = "default";
-  size_t num_choices = 1;  // over all prompts, prompt-major
+struct CompletionAnswerOptions : OpenAiAnswerOptions {
   size_t choices_per_prompt = 1;
-  size_t shown_per_prompt = 0;  // of these the best by mean logprob; 0: all, as they were drawn
-  StreamOptions streaming;
-  bool logprobs = false;
-  bool return_token_ids = false;
-  bool cache_details = false;         // in the usage
-  std::vector<std::string> echoes;    // text before each prompt's answers; empty: no echo
+  size_t shown_per_prompt = 0;      // of these the best by mean logprob; 0: all, as they were drawn
+  std::vector<std::string> echoes;  // text before each prompt's answers; empty: no echo
   std::vector<TokenId> first_tokens;  // of each prompt whose logprobs are echoed; empty: none are
   std::vector<std::vector<TokenId>> prompt_token_ids;  // to be shown; empty: not
-  const TextCodec* codec = nullptr;                    // outlives the adapter
 };
 
 std::unique_ptr<ApiAdapter> make_completion_adapter(CompletionAnswerOptions options);

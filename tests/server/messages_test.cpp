@@ -357,7 +357,7 @@ std::string body_of(ApiAdapter& adapter) {
 }
 
 TEST(MessagesAdapterTest, ReasoningTextAndCallsAreBlocksOfTheirOwn) {
-  ChatAnswerOptions options{.id = "msg_1", .model = "m"};
+  ChatAnswerOptions options{{.id = "msg_1", .model = "m"}};
   const Json body = Json::parse(body_of(*make_messages_adapter(options)));
   EXPECT_EQ(
       body["content"],

@@ -641,7 +641,7 @@ TEST_F(ResponsesTest, AStreamThatFailsSaysSo) {
 }
 
 TEST(ResponsesAdapterTest, ReasoningTextAndCallsAreItemsOfTheirOwn) {
-  ChatAnswerOptions options{.id = "resp_1", .model = "m"};
+  ChatAnswerOptions options{{.id = "resp_1", .model = "m"}};
   options.streaming.stream = true;
   const auto adapter = make_responses_adapter(std::move(options), {.request = Json::object()});
   std::string out;
