@@ -107,10 +107,10 @@ ApiError invalid_value(std::string_view param, std::string message) {
 }
 
 ApiError unsupported_parameter(std::string_view param, std::string_view hint) {
-  return {.code = "unsupported_parameter",
-          .message = fmt::format("`{}` is not supported by this server{}{}.", param,
-                                 hint.empty() ? "" : ": ", hint),
-          .param = std::string(param)};
+  return {
+      .code = "unsupported_parameter",
+      .message = fmt::format("`{}` is not supported{}{}.", param, hint.empty() ? "" : ": ", hint),
+      .param = std::string(param)};
 }
 
 ApiError model_not_found(std::string_view name) {

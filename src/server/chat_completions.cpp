@@ -30,8 +30,7 @@ void refuse_unserved_chat_fields(FieldReader& fields) {
   refuse_sessions(fields);
   if (const Json* modalities = fields.array("modalities")) {
     for (const Json& modality : *modalities) {
-      if (modality != "text")
-        fields.fail(unsupported_parameter("modalities", "it answers in text"));
+      if (modality != "text") fields.fail(unsupported_parameter("modalities", "answers are text"));
     }
   }
 }

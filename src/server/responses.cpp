@@ -96,7 +96,7 @@ void refuse_unserved_response_fields(FieldReader& fields) {
   }
   if (fields.find("prompt") != nullptr) {
     fields.fail(unsupported_parameter(
-        "prompt", "it keeps no templates; send the text in `instructions` and `input`"));
+        "prompt", "no templates are kept; send the text in `instructions` and `input`"));
   }
   const auto truncation = fields.string("truncation");
   if (truncation && *truncation != "auto" && *truncation != "disabled") {

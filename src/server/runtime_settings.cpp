@@ -67,9 +67,10 @@ std::variant<Json, ApiError> set_internal_state(std::string_view body) {
   if (settings == nullptr) return missing_parameter("server_args");
   for (const auto& [name, value] : settings->items()) {
     if (name != "log_level") {
-      return unsupported_parameter("server_args." + printable(name, 100),
-                                   "only log_level changes while it runs; start it anew with the "
-                                   "option");
+      return unsupported_parameter(
+          "server_args." + printable(name, 100),
+          "only log_level changes while the server runs; start it anew with the "
+          "option");
     }
   }
   FieldReader inner(*settings, "server_args.");
