@@ -44,7 +44,7 @@ PrepareResult prepare_chat(const CallContext& context, std::string_view body) {
 }
 
 PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
-                                const MakeChatAdapter& make_adapter) {
+                                const MakeChatAdapter& make_adapter, SamplingSpelling spelling) {
   FieldReader fields(body);
   PreparedCall call;
   ChatAnswerOptions answer{read_openai_answer(fields, context, call)};
@@ -55,7 +55,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   const std::optional<int64_t> thinking_budget = read_thinking_budget(fields);
   const bool separate_reasoning = fields.boolean("separate_reasoning").value_or(true);
   answer.stream.stream_reasoning = fields.boolean("stream_reasoning").value_or(true);
-  SamplingFields sampling = read_sampling_fields(fields, SamplingSpelling::kOpenAi, context.model);
+  SamplingFields sampling = read_sampling_fields(fields, spelling, context.model);
   answer.logprobs = fields.boolean("logprobs").value_or(false);
   const auto top_logprobs = fields.integer("top_logprobs", 0, kMaxTopLogprobs);
   if (top_logprobs && !answer.logprobs) {

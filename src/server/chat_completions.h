@@ -15,14 +15,17 @@
 
 #include "server/api_adapter.h"
 #include "server/chat_answer.h"
+#include "server/sampling_fields.h"
 
 namespace heddle::server {
 
 using MakeChatAdapter = std::function<std::unique_ptr<ApiAdapter>(ChatAnswerOptions)>;
 
-// A call of any chat API, brought into the form of this one; `make_adapter` writes its answer.
+// A call of any chat API, brought into the form of this one but for the names of `spelling`;
+// `make_adapter` writes its answer.
 PrepareResult prepare_chat_call(const CallContext& context, const nlohmann::ordered_json& body,
-                                const MakeChatAdapter& make_adapter);
+                                const MakeChatAdapter& make_adapter,
+                                SamplingSpelling spelling = SamplingSpelling::kOpenAi);
 
 PrepareResult prepare_chat(const CallContext& context, std::string_view body);
 

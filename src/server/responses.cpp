@@ -248,9 +248,9 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
 
   object.erase("input");  // `items` has it
   Json chat = object;
-  for (const char* name : {"instructions", "max_output_tokens", "max_tokens", "tools",
-                           "tool_choice", "text", "reasoning", "previous_response_id", "store",
-                           "include", "truncation", "metadata", "background"}) {
+  for (const char* name :
+       {"instructions", "tools", "tool_choice", "text", "reasoning", "previous_response_id",
+        "store", "include", "truncation", "metadata", "background"}) {
     chat.erase(name);
   }
   read_asked_logprobs(fields, chat);
@@ -258,7 +258,6 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
     messages.insert(messages.begin(), Json{{"role", "system"}, {"content", *instructions}});
   }
   chat["messages"] = std::move(messages);
-  if (max_tokens) chat["max_completion_tokens"] = *max_tokens;
   if (auto error = translate_tools(fields, read_function, chat)) return *error;
   if (auto error = read_function_choice(fields, chat)) return *error;
   if (auto error = read_text_format(fields, chat)) return *error;
@@ -283,7 +282,7 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   object = nullptr;
   std::optional<BackgroundAnswer> background;
   answer.is_background = is_background;
-  PrepareResult result = prepare_chat_call(own, chat, [&](ChatAnswerOptions options) {
+  const auto make_adapter = [&](ChatAnswerOptions options) {
     if (is_background) {
       StoredResponse running{.body = running_response(options, answer),
                              .input = answer.input,
@@ -294,7 +293,11 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
       background = {.queued = with_state(running.body, "queued"), .running = std::move(running)};
     }
     return make_responses_adapter(std::move(options), std::move(answer));
-  });
+  };
+  PrepareResult result = prepare_chat_call(own, chat, make_adapter, SamplingSpelling::kResponses);
+  if (auto* const error = std::get_if<ApiError>(&result); error && error->param == "messages") {
+    error->param = "input";
+  }
   if (auto* const call = std::get_if<PreparedCall>(&result)) {
     if (auto error = check_num_logprobs(call->requests.front())) return *error;
     call->background = std::move(background);

@@ -110,12 +110,16 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
   const std::string min_name = native ? "min_new_tokens" : "min_tokens";
   stop.min_new_tokens = fields.integer(min_name, 0).value_or(0);
 
-  std::string max_name = native ? "max_new_tokens" : "max_tokens";
+  std::vector<std::string> max_names = {"max_new_tokens"};  // the last one given counts
+  if (!native) max_names = {"max_tokens", "max_completion_tokens"};
+  if (spelling == SamplingSpelling::kResponses) max_names.emplace_back("max_output_tokens");
   const int64_t fewest = native || may_draw_nothing ? 0 : 1;
-  result.max_tokens = fields.integer(max_name, fewest);
-  if (!native && fields.find("max_completion_tokens") != nullptr) {
-    max_name = "max_completion_tokens";
-    result.max_tokens = fields.integer(max_name, fewest);
+  std::string max_name =
+      spelling == SamplingSpelling::kOpenAi ? max_names.front() : max_names.back();
+  for (const std::string& name : max_names) {
+    if (fields.find(name) == nullptr) continue;
+    max_name = name;
+    result.max_tokens = fields.integer(name, fewest);
   }
   result.max_tokens_name = fields.name_of(max_name);
   if (result.max_tokens && stop.min_new_tokens > *result.max_tokens) {

@@ -25,8 +25,9 @@
 namespace heddle::server {
 
 enum class SamplingSpelling {
-  kOpenAi,  // max_completion_tokens or max_tokens, min_tokens, seed
-  kNative,  // max_new_tokens, min_new_tokens, sampling_seed; the limit may be 0
+  kOpenAi,     // max_completion_tokens or max_tokens, min_tokens, seed
+  kResponses,  // as kOpenAi; max_output_tokens goes before both limits
+  kNative,     // max_new_tokens, min_new_tokens, sampling_seed; the limit may be 0
 };
 
 struct SamplingFields {
@@ -35,7 +36,7 @@ struct SamplingFields {
   std::vector<std::string> stop_regexes;  // become patterns of `stop` by StopPatterns
   std::string stop_regex_name;            // the field they came from
   std::optional<int64_t> max_tokens;      // as asked; fit_to_context() settles stop.max_new_tokens
-  std::string max_tokens_name;            // the field it came from
+  std::string max_tokens_name;            // the field it came from, or would
   int64_t num_choices = 1;
   std::optional<int64_t> stream_interval;
   bool skip_special_tokens = true;

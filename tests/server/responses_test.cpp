@@ -421,6 +421,22 @@ TEST_F(ResponsesTest, TheLimitOfTheAnswerHasThreeNames) {
   EXPECT_EQ(engine->submitted().back().stop.max_new_tokens, 5);
 }
 
+TEST_F(ResponsesTest, AnErrorOfTheContextNamesTheFieldThatWasSent) {
+  engine->mutable_model_info().context_length = 100;
+  start();
+  for (const char* name : {"max_output_tokens", "max_completion_tokens", "max_tokens"}) {
+    const Json error = error_of(post("/v1/responses", {{"input", "x"}, {name, 1000}}));
+    EXPECT_EQ(error["code"], "context_length_exceeded");
+    EXPECT_EQ(error["param"], name);
+    const Json few =
+        error_of(post("/v1/responses", {{"input", "x"}, {name, 3}, {"min_tokens", 4}}));
+    EXPECT_EQ(few["message"], fmt::format("`min_tokens` is 4, more than `{}` = 3.", name));
+  }
+  const Json error = error_of(post("/v1/responses", {{"input", std::string(101, 'x')}}));
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_EQ(error["param"], "input");
+}
+
 TEST_F(ResponsesTest, ShowsTheLogprobsOfItsText) {
   engine->script = [](const Request& request) {
     EXPECT_TRUE(request.return_logprobs);
