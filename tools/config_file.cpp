@@ -136,6 +136,10 @@ Result<std::vector<std::string>> with_config_file(const CLI::App& root,
       return invalid_argument(fmt::format("{}: a file cannot name another one", *path));
     }
     const CLI::Option* option = app->get_option_no_throw("--" + setting.name);
+    if (option != nullptr && option == app->get_help_ptr()) {
+      return invalid_argument(
+          fmt::format("{}: {} stands on a command line; leave it out", *path, setting.name));
+    }
     if (option != nullptr && given.contains(option)) continue;
     place = std::next(arguments.insert(place, fmt::format("--{}={}", setting.name, setting.value)));
   }

@@ -205,6 +205,7 @@ TEST(ConfigFileTest, IsHeldToWhatTheCommandLineIsHeldTo) {
       {"port:", "line 1: port has no value"},
       {"--port: 70", "without dashes"},
       {"config: other.yaml", "cannot name another"},
+      {"help: true", "help stands on a command line"},
   };
   for (const auto& [text, complaint] : cases) {
     const Outcome outcome = run(config_line(text));
