@@ -59,7 +59,7 @@ bool is_model(const fs::path& folder) {
 
 LogLevel parse_log_level(const std::string& name) {
   if (name == "debug") return LogLevel::kDebug;
-  if (name == "warning") return LogLevel::kWarning;
+  if (name == "warning" || name == "warn") return LogLevel::kWarning;
   if (name == "error" || name == "critical") return LogLevel::kError;
   if (name == "off") return LogLevel::kOff;
   return LogLevel::kInfo;
@@ -350,7 +350,7 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
 
   options.heading("Output");
   options.choice("--log-level", &settings.log_level,
-                 {"debug", "info", "warning", "error", "critical", "off"},
+                 {"debug", "info", "warning", "warn", "error", "critical", "off"},
                  "Least severe messages of the log");
 }
 

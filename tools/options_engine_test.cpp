@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/log.h"
 #include "support/test_data.h"
 
 namespace heddle::tools {
@@ -35,6 +36,17 @@ TEST(EngineSettingsTest, ExactAnswersFromRoundedStatesAreWorthAWarning) {
   EXPECT_EQ(
       warnings({.exact = true, .cache = {.enabled = false, .state_dtype = StateDtype::kInt8}}), "");
   EXPECT_EQ(warnings({.cache = {.state_dtype = StateDtype::kInt8}}), "");
+}
+
+TEST(EngineSettingsTest, TheWordsForALevelOfTheLogMeanTheSame) {
+  const std::string folder = heddle::testing::repository_path("models/heddle-tiny").string();
+  for (const char* const level : {"warning", "warn"}) {
+    EngineSettings settings{.model_dir = folder, .log_level = level};
+    EXPECT_TRUE(apply(settings).ok());
+    EXPECT_TRUE(logs(LogLevel::kWarning)) << level;
+    EXPECT_FALSE(logs(LogLevel::kInfo)) << level;
+  }
+  set_log_level(LogLevel::kInfo);
 }
 
 std::string error_of_template(const std::string& file) {

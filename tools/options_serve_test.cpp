@@ -176,6 +176,13 @@ TEST(ServeOptionsTest, NumbersAreCheckedAsTheyAreRead) {
               HasSubstr("--chunked-prefill-tokens: 0 is not a whole number from 1 to 65536"));
 }
 
+TEST(ServeOptionsTest, ALevelOfTheLogIsOneOfThoseKnown) {
+  for (const char* const level : {"warning", "warn", "auto"}) {
+    EXPECT_EQ(run(std::string("--log-level ") + level).exit_code, 0) << level;
+  }
+  EXPECT_EQ(run("--log-level loud").exit_code, kExitUsage);
+}
+
 // Writes a file of options; returns the command line that names it.
 std::string config_line(const std::string& text) {
   const std::string path = ::testing::TempDir() + "options_serve_test.yaml";
