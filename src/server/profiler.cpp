@@ -2,6 +2,7 @@
 #include "server/profiler.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <iterator>
 #include <system_error>
@@ -9,6 +10,7 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "core/log.h"
 #include "server/call_fields.h"
@@ -80,6 +82,17 @@ std::variant<ProfileOrder, ApiError> read_profile_order(std::string_view body,
   return ProfileOrder{
       .file = target / fmt::format("{}{}{}.trace.json", prefix, prefix.empty() ? "" : "-", id),
       .num_steps = num_steps.value_or(kMaxRecordedSteps)};
+}
+
+Status make_profile_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) {
+    error = std::error_code(errno, std::generic_category());
+  }
+  if (!error) return ok_status();
+  return invalid_argument(
+      fmt::format("profiles cannot be written to {}: {}", folder.string(), error.message()));
 }
 
 std::string trace_json(const std::vector<StepRecord>& steps) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <heddle/engine.h>
+#include <heddle/status.h>
 
 #include "server/api_error.h"
 #include "server/body_sender.h"
@@ -34,6 +35,9 @@ struct ProfileOrder {
 std::variant<ProfileOrder, ApiError> read_profile_order(std::string_view body,
                                                         const std::filesystem::path& folder,
                                                         int64_t unix_time);
+
+// Makes the folder of traces where it is not there. Error: kInvalidArgument; it cannot be used.
+Status make_profile_folder(const std::filesystem::path& folder);
 
 // In the format of Chrome's traces. Times count from the first step's planning.
 [[nodiscard]] std::string trace_json(const std::vector<StepRecord>& steps);

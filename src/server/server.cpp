@@ -13,6 +13,7 @@
 #include "server/api_handler.h"
 #include "server/file_store.h"
 #include "server/key_ring.h"
+#include "server/profiler.h"
 
 namespace heddle::server {
 namespace {
@@ -45,6 +46,10 @@ class HeddleServer final : public Server {
   ~HeddleServer() override { stop(0, 0); }
 
   Status open() {
+    if (!options_.profile_path.empty()) {
+      HEDDLE_RETURN_IF_ERROR(
+          make_profile_folder(options_.profile_path).with_context("--profile-path"));
+    }
     HEDDLE_ASSIGN_OR_RETURN(http_, HttpServer::listen(options_.http));
     handler_.set_post([this](std::function<void()> work) { http_->post(std::move(work)); },
                       [this](double seconds, std::function<void()> work) {

@@ -85,6 +85,21 @@ TEST_F(OperatorRoutesTest, ReportsAProfileThatCannotBeWritten) {
   EXPECT_EQ(connect().call("POST", "/stop_profile").status, 500);
 }
 
+TEST_F(OperatorRoutesTest, AFolderThatProfilesCannotHaveIsRefusedAtTheStart) {
+  std::ofstream(folder / "file") << "x";
+  for (const std::filesystem::path below : {"file", "file/below"}) {
+    options.profile_path = (folder / below).string();
+    const auto refused = Server::listen(options);
+    ASSERT_FALSE(refused.ok()) << options.profile_path;
+    EXPECT_THAT(refused.status().message(),
+                HasSubstr("--profile-path: profiles cannot be written"));
+    EXPECT_THAT(refused.status().message(), HasSubstr(options.profile_path));
+  }
+  options.profile_path = (folder / "new" / "one").string();
+  start();
+  EXPECT_TRUE(std::filesystem::is_directory(options.profile_path));
+}
+
 TEST_F(OperatorRoutesTest, TheLogsLevelChanges) {
   start();
   const auto level = [this] { return get("/configure_logging").json()["log_level"]; };
