@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "core/shape_contract.h"
-#include "integration/guarded_step.h"
+#include "integration/watched_step.h"
 #include "runner/pools.h"
 #include "support/tensors.h"
 
@@ -27,7 +27,7 @@ class CpuReference {
       : context_(cpu.context()), forward_(forward), extents_(extents), tolerance_(tolerance) {}
 
   // In the order of the nodes.
-  void expect_near(const GuardedStep::Launched& launched) {
+  void expect_near(const WatchedStep::Launched& launched) {
     const graph::Node& node = launched.node;
     std::vector<Tensor> read, written;  // fp32
     std::vector<TensorView> inputs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every op in steps of random sizes: its launch does what its shape function says (GuardedStep),
+// Every op in steps of random sizes: its launch does what its shape function says (WatchedStep),
 // and on a GPU gives what the CPU gives (CpuReference).
 #include <array>
 #include <memory>
@@ -19,8 +19,8 @@
 #include "device/cpu_device.h"
 #include "graph/builder.h"
 #include "integration/cpu_reference.h"
-#include "integration/guarded_step.h"
 #include "integration/on_device.h"
+#include "integration/watched_step.h"
 #include "models/small_config_fixture.h"
 #include "ops/device_batch.h"
 #include "request/batch_slots.h"
@@ -42,7 +42,7 @@ using runner::ComputeDevice;
 using runner::ForwardPass;
 using testing::Bytes;
 using testing::CpuReference;
-using testing::GuardedStep;
+using testing::WatchedStep;
 
 constexpr int kNumSizes = 50;
 constexpr std::byte kPatterns[] = {std::byte{0x00}, std::byte{0xff}};
@@ -247,15 +247,15 @@ class OpShapes : public ::testing::TestWithParam<Case> {
     const ops::Extents extents{.tokens = rows[0],
                                .logits = std::ssize(forward.logit_rows),
                                .sequences = forward.num_sequences()};
-    GuardedStep guarded(pass_->program(), compute, extents, pattern);
+    WatchedStep watched(pass_->program(), compute, extents, pattern);
     if (compute.shares_memory_with_host() || pattern != kPatterns[0]) {
-      written = guarded.run(forward, inputs);
+      written = watched.run(forward, inputs);
       return;
     }
     const auto cpu_pools = pools_on(*cpu_);
     ASSERT_TRUE(cpu_pools.ok()) << cpu_pools.status().to_string();
     CpuReference reference(*cpu_, batch.context(*cpu_pools), extents, tolerance_of(pass_->dtype()));
-    written = guarded.run(forward, inputs, [&reference](const GuardedStep::Launched& launched) {
+    written = watched.run(forward, inputs, [&reference](const WatchedStep::Launched& launched) {
       reference.expect_near(launched);
     });
     reference.expect_near(compute, *pools);
@@ -334,8 +334,8 @@ TEST_P(PlainOpShapes, AreWhatLaunchesFill) {
     CpuReference reference(*cpu, {}, extents, tolerance_of(dtype));
     std::vector<Bytes> written;
     for (const std::byte pattern : kPatterns) {
-      GuardedStep guarded(program, *compute, extents, pattern);
-      written.push_back(guarded.run(
+      WatchedStep watched(program, *compute, extents, pattern);
+      written.push_back(watched.run(
           {}, inputs, [&reference](const auto& launched) { reference.expect_near(launched); }));
       if (HasFailure()) return;
     }

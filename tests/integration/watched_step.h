@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GuardedStep: one step of a program in memory of its device that shows which bytes were written.
+// WatchedStep: one step of a program in memory of its device that shows which bytes were written.
 #pragma once
 
 #include <algorithm>
@@ -85,7 +85,7 @@ class GuardedMemory {
 // and fails the test where a launch does not do what its op's shape function says: every element of
 // the outputs is written and no byte beside them, inputs included, the workspace asked for is
 // enough, and an output of another shape is refused before anything is written.
-class GuardedStep {
+class WatchedStep {
  public:
   // The inputs and outputs of a launch, on the host.
   struct Launched {
@@ -97,7 +97,7 @@ class GuardedStep {
   using Check = std::function<void(const Launched&)>;
 
   // `compute` is the device that the program was compiled for.
-  GuardedStep(const graph::Program& program, const runner::ComputeDevice& compute,
+  WatchedStep(const graph::Program& program, const runner::ComputeDevice& compute,
               const ops::Extents& extents, std::byte pattern)
       : placed_(program.placed), compute_(compute), extents_(extents), pattern_(pattern) {
     storages_.resize(graph().values.size());
