@@ -35,7 +35,7 @@ sigset_t watched_signals() {
 constexpr double kPatienceSeconds = 1.0;
 constexpr int64_t kMebibyte = 1 << 20;
 
-class LoadProgress {
+class LoadingBar {
  public:
   void report(int64_t done_bytes, int64_t total_bytes) {
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
@@ -127,7 +127,7 @@ Interrupts& interrupts() {
 }
 
 std::function<void(int64_t, int64_t)> load_progress_bar() {
-  return [progress = std::make_shared<LoadProgress>()](int64_t done_bytes, int64_t total_bytes) {
+  return [progress = std::make_shared<LoadingBar>()](int64_t done_bytes, int64_t total_bytes) {
     progress->report(done_bytes, total_bytes);
   };
 }

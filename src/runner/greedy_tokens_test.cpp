@@ -15,7 +15,7 @@
 namespace heddle::runner {
 namespace {
 
-constexpr int64_t kVocabulary = 1000, kRows = 5, kSteps = 3;
+constexpr int64_t kNumLogits = 1000, kRows = 5, kSteps = 3;
 
 class GreedyTokensTest : public ops::DeviceTest {};
 
@@ -24,26 +24,25 @@ HEDDLE_ON_EVERY_DEVICE(GreedyTokensTest);
 TEST_P(GreedyTokensTest, AreTheBestOfEachRowOfEachStep) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal(0, 3);
-  GreedyTokens greedy =
-      GreedyTokens::create(device(), stream(), kSteps, kRows, kVocabulary).value();
+  GreedyTokens greedy = GreedyTokens::create(device(), stream(), kSteps, kRows, kNumLogits).value();
   for (int round = 0; round < 10; ++round) {
     greedy.begin();
     std::vector<std::vector<TokenId>> wanted;
     std::vector<ops::DeviceTensor> kept;  // until the device has read them
     for (int64_t step = 0; step < kSteps; ++step) {
       const int64_t num_rows = kRows - (step + round) % 3;  // fewer than there are logits
-      Tensor logits({kRows, kVocabulary}, DType::kF32);
+      Tensor logits({kRows, kNumLogits}, DType::kF32);
       wanted.emplace_back();
       for (int64_t r = 0; r < kRows; ++r) {
         float* row = logits.view().row<float>(r);
-        std::generate_n(row, kVocabulary, [&] { return normal(random); });
+        std::generate_n(row, kNumLogits, [&] { return normal(random); });
         if (r == 2) row[17] = row[900] = 50;  // the first of two
         if (r == 1 && step == 1) row[3] = std::numeric_limits<float>::quiet_NaN();
         const bool none = r == 1 && step == 1;
         if (r >= num_rows) continue;
         wanted.back().push_back(
             none ? sampling::kNoToken
-                 : static_cast<TokenId>(std::max_element(row, row + kVocabulary) - row));
+                 : static_cast<TokenId>(std::max_element(row, row + kNumLogits) - row));
       }
       kept.push_back(upload(logits));
       ASSERT_TRUE(greedy.choose(context(), stream(), kept.back().view(), num_rows).ok());

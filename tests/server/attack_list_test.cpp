@@ -14,8 +14,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr const char* kChat = "/v1/chat/completions";
-
 class AttackListTest : public ServerTest {
  protected:
   // After every test nothing runs any more, and the next request is answered.

@@ -16,7 +16,6 @@ using ::testing::AnyOf;
 using ::testing::Eq;
 using ::testing::HasSubstr;
 
-constexpr const char* kChat = "/v1/chat/completions";
 constexpr int64_t kMaxBodyBytes = 1 << 20;
 constexpr const char* kEnds = "ends";  // the id of requests whose answer ends by itself
 

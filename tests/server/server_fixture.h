@@ -79,6 +79,8 @@ class ServerTest : public ::testing::Test {
   }
 };
 
+inline constexpr const char* kChat = "/v1/chat/completions";
+
 inline Json chat_body(const Json& extra = Json::object()) {
   Json body = {{"model", "m"}, {"messages", Json::array({{{"role", "user"}, {"content", "Hi"}}})}};
   body.update(extra);
