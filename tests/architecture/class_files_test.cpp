@@ -29,10 +29,6 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-bool is_word(char letter) {
-  return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
-}
-
 // The class whose member function a line begins to define, "PrefixTree" or "Pool::Lease"; nothing
 // for other lines. Definitions stand at the left margin, and classes begin with a capital.
 std::optional<std::string> defined_class(std::string_view line) {

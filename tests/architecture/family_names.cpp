@@ -86,6 +86,10 @@ size_t literal_length(std::string_view code, char before) {
 
 }  // namespace
 
+bool is_word(char letter) {
+  return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
+}
+
 std::string without_comments(std::string_view source) {
   std::string code;
   while (!source.empty()) {

@@ -16,6 +16,9 @@ namespace heddle::architecture {
 // C++ source without its comments: line breaks stay, literals too.
 std::string without_comments(std::string_view source);
 
+// Whether names may have it: a letter, a digit or '_'.
+bool is_word(char letter);
+
 // A word that means something else in one file: the path, as it begins, and the word.
 struct OtherMeaning {
   std::string path;

@@ -4,7 +4,6 @@
 // lock.
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -33,10 +32,6 @@ constexpr std::array<std::string_view, 10> kBareLocks = {
     "std::mutex",       "std::recursive_mutex",       "std::timed_mutex", "std::shared_mutex",
     "std::lock_guard",  "std::condition_variable",    "std::unique_lock", "std::scoped_lock",
     "std::shared_lock", "std::condition_variable_any"};
-
-bool is_word(char letter) {
-  return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
-}
 
 // "file:line: std::mutex" for each place in `source` that names one of kBareLocks.
 std::vector<std::string> bare_locks(const std::string& file, std::string_view source) {

@@ -25,8 +25,8 @@ using verify::Session;
 constexpr int64_t kUsedVocabulary = 311;  // below that of every model here
 
 // A model on the GPU, in exact mode, with three sequences.
-struct Machine {
-  static Machine create(const char* model, const runner::Captures& captures) {
+struct CapturedModel {
+  static CapturedModel create(const char* model, const runner::Captures& captures) {
     auto device = runner::ComputeDevice::open_cuda(0, /*exact=*/true);
     EXPECT_TRUE(device.ok()) << device.status().to_string();
     auto pass = runner::ForwardPass::create({.model_dir = testing::repository_path(model),
@@ -77,8 +77,8 @@ class CapturedPiecesTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(CapturedPiecesTest, GiveTheBitsOfSingleKernels) {
   HEDDLE_DEVICE_OR_SKIP(std::string_view("cuda"));
-  Machine plain = Machine::create(GetParam(), {.decode = false, .max_prompt_rows = 0});
-  Machine captured = Machine::create(GetParam(), {});
+  CapturedModel plain = CapturedModel::create(GetParam(), {.decode = false, .max_prompt_rows = 0});
+  CapturedModel captured = CapturedModel::create(GetParam(), {});
   // The longest first: tables that grow would make the captured steps be forgotten.
   for (const int64_t rows : {513, 512, 511, 508, 257, 100, 64, 33, 9, 3, 1}) {
     for (const int64_t round : {0, 1, 2}) {  // eager, captured, launched again

@@ -21,25 +21,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct ExactAnswer {
+struct LoggedAnswer {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;
   bool finished = false;
 };
 
-bool operator==(const ExactAnswer& a, const ExactAnswer& b) {
+bool operator==(const LoggedAnswer& a, const LoggedAnswer& b) {
   return a.tokens == b.tokens && a.logprobs == b.logprobs && a.finished == b.finished;
 }
 
 constexpr int64_t kNewTokens = 40;
-constexpr int64_t kUsedVocabulary = 311;  // below that of every model here
+constexpr int64_t kPromptVocabulary = 311;  // below that of every model here
 
 std::vector<std::vector<TokenId>> prompts() {
   std::vector<std::vector<TokenId>> all;
   for (const int64_t length : {1, 17, 64, 65, 130, 200}) {
     std::vector<TokenId> prompt;
     for (int64_t i = 0; i < length; ++i) {
-      prompt.push_back(static_cast<TokenId>((i * 7919 + length * 31) % kUsedVocabulary));
+      prompt.push_back(static_cast<TokenId>((i * 7919 + length * 31) % kPromptVocabulary));
     }
     all.push_back(std::move(prompt));
   }
@@ -47,8 +47,8 @@ std::vector<std::vector<TokenId>> prompts() {
 }
 
 // Answers to all prompts, one after the other or all at once.
-std::vector<ExactAnswer> answer_all(const std::filesystem::path& model, EngineOptions options,
-                                    bool together) {
+std::vector<LoggedAnswer> answer_all(const std::filesystem::path& model, EngineOptions options,
+                                     bool together) {
   options.model_dir = model;
   options.exact = true;
   options.num_threads = 2;
@@ -56,7 +56,7 @@ std::vector<ExactAnswer> answer_all(const std::filesystem::path& model, EngineOp
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   if (!engine.ok()) return {};
   const auto all = prompts();
-  std::vector<ExactAnswer> answers(all.size());
+  std::vector<LoggedAnswer> answers(all.size());
   testing::FinishCount finished;
   for (size_t i = 0; i < all.size(); ++i) {
     Request request{.id = fmt::format("{}", i), .prompt = all[i]};
@@ -122,10 +122,10 @@ class EngineExactness : public ::testing::TestWithParam<std::string> {
 
   static void expect_the_same_bits_however_work_is_moved(
       const std::filesystem::path& model, KvCacheDtype kv_cache_dtype = KvCacheDtype::kAuto) {
-    const std::vector<ExactAnswer> alone = answer_all(
+    const std::vector<LoggedAnswer> alone = answer_all(
         model, {.kv_cache_dtype = kv_cache_dtype, .device = GetParam(), .disable_cuda_graph = true},
         /*together=*/false);
-    for (const ExactAnswer& answer : alone) {
+    for (const LoggedAnswer& answer : alone) {
       EXPECT_TRUE(answer.finished);
       EXPECT_EQ(std::ssize(answer.tokens), kNewTokens);
       EXPECT_EQ(std::ssize(answer.logprobs), kNewTokens);

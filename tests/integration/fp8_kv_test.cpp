@@ -29,7 +29,7 @@ using runner::ForwardPass;
 using verify::Session;
 using Tokens = std::vector<TokenId>;
 
-constexpr int64_t kMaxTokens = 1024;
+constexpr int64_t kPassTokens = 1024;
 
 std::unique_ptr<ForwardPass> pass_of(const fs::path& model, std::optional<DType> dtype,
                                      std::optional<DType> kv_dtype) {
@@ -37,8 +37,8 @@ std::unique_ptr<ForwardPass> pass_of(const fs::path& model, std::optional<DType>
                                    .dtype = dtype,
                                    .kv_dtype = kv_dtype,
                                    .num_threads = 2,
-                                   .max_step_tokens = kMaxTokens,
-                                   .max_logit_rows = kMaxTokens});
+                                   .max_step_tokens = kPassTokens,
+                                   .max_logit_rows = kPassTokens});
   EXPECT_TRUE(pass.ok()) << pass.status().to_string();
   return std::move(pass).value();
 }
@@ -94,8 +94,8 @@ struct Loss {
 };
 
 Loss loss_between(ForwardPass& plain, ForwardPass& rounded, const std::vector<Tokens>& texts) {
-  Session plain_session = Session::create(plain, {.max_tokens = kMaxTokens}).value();
-  Session rounded_session = Session::create(rounded, {.max_tokens = kMaxTokens}).value();
+  Session plain_session = Session::create(plain, {.max_tokens = kPassTokens}).value();
+  Session rounded_session = Session::create(rounded, {.max_tokens = kPassTokens}).value();
   const int64_t V = plain.config().vocab_size;
   Loss loss;
   for (const Tokens& text : texts) {

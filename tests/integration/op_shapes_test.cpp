@@ -49,8 +49,8 @@ constexpr std::byte kPatterns[] = {std::byte{0x00}, std::byte{0xff}};
 constexpr int64_t kMaxStepTokens = 80;
 constexpr int64_t kMaxContext = 40;
 constexpr int32_t kMaxSequences = 3;
-constexpr int32_t kPageSize = 16;
-constexpr int32_t kPagesPerSequence = (kMaxStepTokens + kMaxContext) / kPageSize + 1;
+constexpr int32_t kPageTokens = 16;
+constexpr int32_t kPagesPerSequence = (kMaxStepTokens + kMaxContext) / kPageTokens + 1;
 
 // A step of up to kMaxSequences sequences of random lengths behind random contexts, some with a
 // snapshot of their state.
@@ -225,7 +225,7 @@ class OpShapes : public ::testing::TestWithParam<Case> {
     runner::ForwardBatch batch({.max_tokens = kMaxStepTokens,
                                 .max_sequences = kMaxSequences,
                                 .max_pages_per_sequence = kPagesPerSequence,
-                                .page_size = kPageSize});
+                                .page_size = kPageTokens});
     request::BatchSlots slots(kMaxSequences, kPagesPerSequence);
     ASSERT_TRUE(slots.take(plan).ok());
     ASSERT_TRUE(batch.build(plan, slots, runner::LogitRows::kSampled).ok());
@@ -269,7 +269,7 @@ class OpShapes : public ::testing::TestWithParam<Case> {
   [[nodiscard]] Result<runner::Pools> pools_on(const ComputeDevice& compute) const {
     return runner::Pools::create(compute.device(), pass_->cache_needs(),
                                  {.sizes = {.num_pages = kMaxSequences * kPagesPerSequence,
-                                            .page_size = kPageSize,
+                                            .page_size = kPageTokens,
                                             .num_state_slots = 2 * kMaxSequences},
                                   .kv_dtype = pass_->kv_dtype()});
   }

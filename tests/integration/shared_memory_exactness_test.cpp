@@ -133,7 +133,7 @@ struct BudgetSetting {
   }
 };
 
-struct Round {
+struct AnsweredWave {
   Wave requests;
   std::vector<ExactAnswer>
       answers;  // with all the memory that is wanted, alone and without a cache
@@ -145,7 +145,7 @@ class RoundMaker {
  public:
   explicit RoundMaker(Engine& engine) : engine_(engine) {}
 
-  std::vector<Round> make() {
+  std::vector<AnsweredWave> make() {
     for (int i = 0; i < 3; ++i) {
       ask(letters_of(14, 3, 28));
       ask({continued(1), continued(2), continued(4), continued(7)});
@@ -192,7 +192,7 @@ class RoundMaker {
   }
 
   void ask(std::vector<Tokens> prompts) {
-    Round& round = rounds_.emplace_back();
+    AnsweredWave& round = rounds_.emplace_back();
     for (Tokens& prompt : prompts) {
       const auto number = static_cast<int64_t>(asked_.size());
       Request request{.id = fmt::format("{}", number), .prompt = prompt};
@@ -210,12 +210,12 @@ class RoundMaker {
 
   Engine& engine_;
   std::mt19937_64 random_{77};
-  std::vector<Round> rounds_;
+  std::vector<AnsweredWave> rounds_;
   std::vector<Asked> asked_;
 };
 
-const std::vector<Round>& rounds() {
-  static const std::vector<Round> made = [] {
+const std::vector<AnsweredWave>& rounds() {
+  static const std::vector<AnsweredWave> made = [] {
     EngineOptions options{.model_dir = testing::repository_path("models/heddle-tiny"),
                           .exact = true,
                           .device = "cpu",
@@ -267,7 +267,7 @@ TEST_P(SharedMemoryExactness, ChangesNoBitWhileTheBorderMoves) {
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();
 
   int64_t cached_tokens = 0;
-  for (const Round& round : rounds()) {
+  for (const AnsweredWave& round : rounds()) {
     const std::vector<ExactAnswer> answers = answer_together(**engine, round.requests, false);
     for (size_t i = 0; i < answers.size(); ++i) {
       const Request& request = round.requests[i];

@@ -34,7 +34,7 @@ std::filesystem::path tiny() { return testing::repository_path("models/heddle-ti
 
 std::filesystem::path dense() { return testing::repository_path("tests/golden/qwen2"); }
 
-struct Answer {
+struct StandaloneAnswer {
   Tokens tokens;
   Tokens most_likely;  // at the same places
   std::vector<float> logprobs;
@@ -84,9 +84,9 @@ std::unique_ptr<Engine> start(const EngineOptions& options) {
 
 enum class Order { kInTurn, kTogether };
 
-std::vector<Answer> ask(Engine& engine, const std::vector<Tokens>& prompts, Order order,
-                        float temperature = 0, int64_t max_new_tokens = 60) {
-  std::vector<Answer> answers(prompts.size());
+std::vector<StandaloneAnswer> ask(Engine& engine, const std::vector<Tokens>& prompts, Order order,
+                                  float temperature = 0, int64_t max_new_tokens = 60) {
+  std::vector<StandaloneAnswer> answers(prompts.size());
   testing::FinishCount finished;
   for (size_t i = 0; i < prompts.size(); ++i) {
     Request request{.id = fmt::format("{}", i), .prompt = prompts[i]};
@@ -97,7 +97,7 @@ std::vector<Answer> ask(Engine& engine, const std::vector<Tokens>& prompts, Orde
     request.return_logprobs = true;
     request.top_logprobs = 1;
     const Status status = engine.submit(std::move(request), [&, i](const RequestEvent& event) {
-      Answer& answer = answers[i];
+      StandaloneAnswer& answer = answers[i];
       answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
       for (const TokenLogprob& logprob : event.logprobs) {
         answer.logprobs.push_back(logprob.logprob);
@@ -122,7 +122,8 @@ Tokens letters(int64_t count) {
   return tokens;
 }
 
-void expect_equal(const std::vector<Answer>& drafted, const std::vector<Answer>& plain) {
+void expect_equal(const std::vector<StandaloneAnswer>& drafted,
+                  const std::vector<StandaloneAnswer>& plain) {
   ASSERT_EQ(drafted.size(), plain.size());
   for (size_t i = 0; i < plain.size(); ++i) {
     EXPECT_EQ(drafted[i].tokens, plain[i].tokens) << "answer " << i;
@@ -132,8 +133,8 @@ void expect_equal(const std::vector<Answer>& drafted, const std::vector<Answer>&
 
 // Every step has three drafts but for `without`, and all of them hold, but for those that do not
 // fit before the end.
-void expect_right(const std::vector<Answer>& drafted, int64_t without) {
-  for (const Answer& answer : drafted) {
+void expect_right(const std::vector<StandaloneAnswer>& drafted, int64_t without) {
+  for (const StandaloneAnswer& answer : drafted) {
     EXPECT_EQ(answer.drafts.rejected_tokens, 0);
     const int64_t steps = answer.drafts.verify_steps - 1 - without;
     EXPECT_GE(answer.drafts.accepted_tokens, 3 * steps) << answer.drafts.verify_steps;
@@ -152,7 +153,7 @@ class StandaloneTest : public ::testing::TestWithParam<Setting> {};
 
 TEST_P(StandaloneTest, AModelThatDraftsForItselfIsAlwaysRight) {
   const Setting& setting = GetParam();
-  std::vector<std::vector<Answer>> answers;
+  std::vector<std::vector<StandaloneAnswer>> answers;
   for (const int32_t num_draft_tokens : {0, 4}) {
     EngineOptions options = options_of(setting.model(), num_draft_tokens);
     options.chunked_prefill_tokens = setting.chunk_tokens;
@@ -228,7 +229,7 @@ TEST(StandaloneCacheTest, DraftsBehindCachedPrefixesAreRight) {
       // The step that draws behind a prompt which is known whole makes none.
       expect_right(drafted, 1);
       int64_t cached_tokens = 0;
-      for (const Answer& answer : drafted) cached_tokens += answer.cached_tokens;
+      for (const StandaloneAnswer& answer : drafted) cached_tokens += answer.cached_tokens;
       EXPECT_GT(cached_tokens, 40);
     }
   }
@@ -334,7 +335,7 @@ TEST(StandaloneCacheTest, AsManyAsPayChangeNoText) {
   for (const Order order : {Order::kInTurn, Order::kTogether}) {
     const auto drafted = ask(*engine, chats(), order, 0, 200);
     expect_equal(drafted, expected);
-    for (const Answer& answer : drafted) EXPECT_EQ(answer.drafts.rejected_tokens, 0);
+    for (const StandaloneAnswer& answer : drafted) EXPECT_EQ(answer.drafts.rejected_tokens, 0);
   }
 }
 

@@ -360,18 +360,18 @@ TEST_P(SnapshotLosses, StayWithinTheirBounds) {
 constexpr Format kFormats[] = {{StateDtype::kBfloat16, 1e-13, 5e-4, 1e-2, 99, 1.9},
                                {StateDtype::kInt8, 1e-11, 1e-3, 2e-2, 99, 3.4}};
 
-std::string name_of(const ::testing::TestParamInfo<SnapshotLosses::ParamType>& info) {
+std::string loss_name(const ::testing::TestParamInfo<SnapshotLosses::ParamType>& info) {
   return std::string(to_string(std::get<1>(info.param).dtype));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, SnapshotLosses,
                          ::testing::Combine(::testing::Values("cpu"),
                                             ::testing::ValuesIn(kFormats)),
-                         name_of);
+                         loss_name);
 INSTANTIATE_TEST_SUITE_P(Cuda, SnapshotLosses,
                          ::testing::Combine(::testing::Values("cuda"),
                                             ::testing::ValuesIn(kFormats)),
-                         name_of);
+                         loss_name);
 
 }  // namespace
 }  // namespace heddle

@@ -30,15 +30,15 @@ namespace {
 namespace fs = std::filesystem;
 using Tokens = std::vector<TokenId>;
 
-constexpr int64_t kStepTokens = 640;
+constexpr int64_t kPassStepTokens = 640;
 
 std::unique_ptr<runner::ForwardPass> exact_pass(const fs::path& model) {
   auto pass = runner::ForwardPass::create({.model_dir = model,
                                            .dtype = DType::kF32,
                                            .exact = true,
                                            .num_threads = 2,
-                                           .max_step_tokens = kStepTokens,
-                                           .max_logit_rows = kStepTokens,
+                                           .max_step_tokens = kPassStepTokens,
+                                           .max_logit_rows = kPassStepTokens,
                                            .head_alone = true});
   EXPECT_TRUE(pass.ok()) << pass.status().to_string();
   return pass.ok() ? std::move(*pass) : nullptr;
@@ -205,8 +205,8 @@ std::vector<std::vector<float>> plain_logits(runner::ForwardPass& pass, const To
   const auto count = static_cast<int64_t>(tokens.size());
   verify::Session session = verify::Session::create(pass, {.max_tokens = count}).value();
   std::vector<std::vector<float>> logits;
-  for (int64_t first = 0; first < count; first += kStepTokens) {
-    const int64_t part = std::min(kStepTokens, count - first);
+  for (int64_t first = 0; first < count; first += kPassStepTokens) {
+    const int64_t part = std::min(kPassStepTokens, count - first);
     const verify::Session::Feed feed{.sequence = 0,
                                      .tokens = std::span<const TokenId>(tokens).subspan(
                                          static_cast<size_t>(first), static_cast<size_t>(part))};
@@ -231,7 +231,7 @@ void expect_plain_rows(runner::ForwardPass& pass, const WatchedEngine& served,
   }
 }
 
-Tokens some_tokens(int64_t count, int64_t seed) {
+Tokens scattered_tokens(int64_t count, int64_t seed) {
   Tokens tokens;
   for (int64_t i = 0; i < count; ++i) {
     tokens.push_back(static_cast<TokenId>(3 + (i * 7919 + seed * 104729 + i * i * 31) % 300));
@@ -253,15 +253,16 @@ void expect_plain_answers(runner::ForwardPass& pass, const WindowSetting& settin
   SCOPED_TRACE(setting.name());
   WatchedEngine served(pass, setting);
   ASSERT_TRUE(served.sizes().has_window_pages());
-  const Tokens stem = some_tokens(130, 1);
+  const Tokens stem = scattered_tokens(130, 1);
   std::vector<WatchedEngine::Answered> all =
-      served.answer({joined(stem, some_tokens(40, 2)), joined(stem, some_tokens(3, 3)),
-                     joined(first(stem, 70), some_tokens(60, 4)), some_tokens(37, 5)},
+      served.answer({joined(stem, scattered_tokens(40, 2)), joined(stem, scattered_tokens(3, 3)),
+                     joined(first(stem, 70), scattered_tokens(60, 4)), scattered_tokens(37, 5)},
                     12);
-  const auto second = served.answer(
-      {joined(all[0].tokens, some_tokens(20, 6)), joined(first(all[0].tokens, 150), {5, 6, 7}),
-       first(all[1].tokens, 133), joined(all[3].tokens, some_tokens(90, 7)), joined(stem, {9, 8})},
-      20);
+  const auto second =
+      served.answer({joined(all[0].tokens, scattered_tokens(20, 6)),
+                     joined(first(all[0].tokens, 150), {5, 6, 7}), first(all[1].tokens, 133),
+                     joined(all[3].tokens, scattered_tokens(90, 7)), joined(stem, {9, 8})},
+                    20);
   all.insert(all.end(), second.begin(), second.end());
   expect_plain_rows(pass, served, all);
   const auto reused = [](const WatchedEngine::Answered& one) { return one.cached_tokens > 0; };
@@ -308,7 +309,7 @@ TEST(WindowPagesExactness, ALongContextKeepsOnlyItsWindowInSlidingLayers) {
     WatchedEngine served(*pass, {.window_tokens = 0, .max_tokens = 1520, .cache = cache});
     EXPECT_EQ(served.sizes().window_tokens(), 80);
     EXPECT_GE(served.sizes().kv_tokens(), 1520);
-    auto all = served.answer({some_tokens(1400, 8)}, 100);
+    auto all = served.answer({scattered_tokens(1400, 8)}, 100);
     EXPECT_LE(served.most_window_pages(), 5);
     const auto again = served.answer({joined(all[0].tokens, {4, 5, 6})}, 3);
     EXPECT_EQ(again[0].cached_tokens, cache ? 1488 : 0) << "its end is there still";
