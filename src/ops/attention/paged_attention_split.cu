@@ -1,189 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cfloat>
 
-#include "ops/attention/paged_attention_split.h"
+#include "ops/attention/paged_attention_split.cuh"
 #include "ops/attention/paged_attention_unit.h"
-#include "ops/cuda/launch.cuh"
-#include "ops/cuda/numbers.cuh"
-#include "ops/cuda/page_table.cuh"
-#include "ops/cuda/reduce.cuh"
 #include "ops/cuda/warp_matrix.cuh"
 
 namespace heddle::ops {
-
+namespace split_attention {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * kWarp;
-constexpr int kJoinThreads = 256;
-constexpr int kColumns = 8;  // rows of the step that a block takes together
-constexpr int kKeys = 16;    // tokens that a warp takes together
-constexpr int kLeastSplit = 64;
-constexpr int kFewItems = 256;  // so many splits of up to kLongSplit tokens before they are longer
-constexpr int kLongSplit = 256;
-constexpr int kMostSplits = 1024;  // of about this many items; twice as many with ragged ends
-constexpr int kMostSequences = static_cast<int>(kSplitSequences);
-constexpr float kLog2E = 1.4426950408889634f;
-constexpr unsigned kAll = 0xffffffffu;
-
-static_assert(kSplitParts == int64_t{2} * kMostSplits * kColumns);
-
-// Results of a column over the tokens of one split: its maximum and sum, in units of the scores
-// times log2 e, and D sums of values.
-struct Parts {
-  float* maxima;   // [kSplitParts]
-  float* sums;     // [kSplitParts]
-  float* outputs;  // [kSplitParts, D]
-  int32_t* plan;   // [1 + kMostSequences]: Plan::split and Plan::parts
-};
-
-struct Params {
-  const CudaBf16* q;
-  const CudaBf16* k;  // pages
-  const CudaBf16* v;
-  CudaBf16* y;
-  const float* sinks;  // null: none
-  int64_t q_stride, y_stride;
-  int64_t page_stride, token_stride;  // of both pools
-  PageTable pages;
-  DeviceBatch batch;
-  int32_t num_sequences;
-  int32_t num_rows;
-  int32_t most_tokens;
-  int32_t num_kv_heads, group;
-  int32_t window;  // 0: none
-  float scale;     // of the scores, times log2 e
-  float v_scale;
-  Parts parts;
-};
-
-// The tokens that any new row of a sequence sees; splits are counted from the first.
-struct Extent {
-  int num_tokens;  // new ones; 0: the sequence is not computed here
-  int begin, end;
-
-  [[nodiscard]] __device__ int num_splits(int split) const {
-    return (end - begin + split - 1) / split;
-  }
-};
-
-__device__ inline Extent extent_of(const Params& p, int b) {
-  const int num_tokens = p.batch.query_start[b + 1] - p.batch.query_start[b];
-  if (num_tokens > p.most_tokens) return {};
-  const int context = p.batch.context_lens[b];
-  return {.num_tokens = num_tokens,
-          .begin = p.window > 0 ? max(0, context + 1 - p.window) : 0,
-          .end = context + num_tokens};
-}
-
-__device__ inline int chunks_of(const Params& p, int num_tokens) {
-  return (num_tokens * p.group + kColumns - 1) / kColumns;
-}
-
-// Sequence b has the items from starts[b] on; the results of those with several splits are kept
-// from place parts[b] on, eight columns each.
-struct Plan {
-  int split;
-  int starts[kMostSequences + 1];
-  int parts[kMostSequences];
-};
-
-struct Scan {
-  long long totals[kWarps];
-  int units[kWarps], longest[kWarps];
-  int sums[2][kWarps];
-};
-
-// Every block makes the same plan.
-__device__ inline void make_plan(const Params& p, Plan& plan, Scan& scan) {
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
-  const int per_thread = (p.num_sequences + kThreads - 1) / kThreads;
-  const int first = thread * per_thread, last = min(p.num_sequences, first + per_thread);
-  long long tokens = 0;
-  int units = 0, longest = 0;  // items of whole sequences, and tokens of the largest
-  for (int b = first; b < last; ++b) {
-    const Extent extent = extent_of(p, b);
-    if (extent.num_tokens == 0) continue;
-    const int own = chunks_of(p, extent.num_tokens) * p.num_kv_heads;
-    tokens += static_cast<long long>(extent.end - extent.begin) * own;
-    units += own;
-    longest = max(longest, extent.end - extent.begin);
-  }
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    tokens += __shfl_xor_sync(kAll, tokens, distance);
-    units += __shfl_xor_sync(kAll, units, distance);
-    longest = max(longest, __shfl_xor_sync(kAll, longest, distance));
-  }
-  if (lane == 0) {
-    scan.totals[warp] = tokens;
-    scan.units[warp] = units;
-    scan.longest[warp] = longest;
-  }
-  __syncthreads();
-  tokens = units = longest = 0;
-#pragma unroll
-  for (int i = 0; i < kWarps; ++i) {
-    tokens += scan.totals[i];
-    units += scan.units[i];
-    longest = max(longest, scan.longest[i]);
-  }
-  int split = kLeastSplit;
-  while (split < kLongSplit && static_cast<long long>(split) * kFewItems < tokens) split *= 2;
-  while (static_cast<long long>(split) * kMostSplits < tokens) split *= 2;
-  // Whole sequences, which need no joining, where they keep the blocks busy to eight ninths.
-  const int blocks = static_cast<int>(gridDim.x);
-  const long long turns = (units + blocks - 1) / blocks;
-  if (turns * blocks * longest * 8 <= tokens * 9) split = max(split, longest);
-
-  int items = 0, kept = 0;  // kept: of sequences with several splits
-  for (int b = first; b < last; ++b) {
-    const Extent extent = extent_of(p, b);
-    const int num_splits = extent.num_splits(split);
-    const int own = num_splits * chunks_of(p, extent.num_tokens) * p.num_kv_heads;
-    items += own;
-    if (num_splits > 1) kept += own;
-  }
-  int items_until = items, kept_until = kept;
-  for (int distance = 1; distance < kWarp; distance *= 2) {
-    const int more = __shfl_up_sync(kAll, items_until, distance);
-    const int more_kept = __shfl_up_sync(kAll, kept_until, distance);
-    if (lane >= distance) {
-      items_until += more;
-      kept_until += more_kept;
-    }
-  }
-  if (lane == kWarp - 1) {
-    scan.sums[0][warp] = items_until;
-    scan.sums[1][warp] = kept_until;
-  }
-  __syncthreads();
-  int start = items_until - items, part = kept_until - kept;
-  for (int i = 0; i < warp; ++i) {
-    start += scan.sums[0][i];
-    part += scan.sums[1][i];
-  }
-  for (int b = first; b < last; ++b) {
-    const Extent extent = extent_of(p, b);
-    const int num_splits = extent.num_splits(split);
-    const int own = num_splits * chunks_of(p, extent.num_tokens) * p.num_kv_heads;
-    plan.starts[b] = start;
-    start += own;
-    plan.parts[b] = part;
-    if (num_splits > 1) part += own;
-  }
-  if (last == p.num_sequences && first < last) plan.starts[last] = start;
-  if (thread == 0) plan.split = split;
-  __syncthreads();
-}
-
-// For those who join.
-__device__ inline void leave_plan(const Params& p, const Plan& plan) {
-  if (threadIdx.x == 0) p.parts.plan[0] = plan.split;
-  for (int b = static_cast<int>(threadIdx.x); b < p.num_sequences; b += kThreads) {
-    p.parts.plan[1 + b] = plan.parts[b];
-  }
-}
+constexpr int kKeys = 16;  // tokens that a warp takes together
 
 // Eight rows of a sequence and one kv head over the tokens of a split. Column c of the eight is
 // token c / group, query head c % group of those that share the kv head, counted from `first`.
@@ -208,7 +34,7 @@ __device__ inline Item item_of(const Params& p, const Plan& plan, int index) {
       high = middle;
     }
   }
-  const Extent extent = extent_of(p, low);
+  const SplitExtent extent = extent_of(p, low);
   const int chunks = chunks_of(p, extent.num_tokens);
   const int own = index - plan.starts[low];
   Item item;
@@ -443,16 +269,6 @@ __device__ inline void attend(const Params& p, const Item& item, Walk<kDim>& wal
   }
 }
 
-// The factor of summed values: v_scale over the sum of the weights and the sink's, relative to the
-// larger exponent.
-__device__ inline float output_factor(const Params& p, int head, float maximum, float sum) {
-  if (p.sinks == nullptr) return p.v_scale / sum;
-  const float sink = p.sinks[head] * kLog2E;
-  const float top = fmaxf(maximum, sink);
-  const float share = exp2f(maximum - top);
-  return share / fmaf(sum, share, exp2f(sink - top)) * p.v_scale;
-}
-
 template <int kDim>
 __global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constant__ Params p) {
   extern __shared__ __align__(128) uint8_t raw[];
@@ -534,111 +350,6 @@ __global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constan
   }
 }
 
-// A block joins the splits of kChannels channels of one row. A thread has four channels; groups of
-// threads take every kGroups-th split, several at once, and are then added in order. Reads 4 bytes
-// for each channel and split: where a step has few rows a block takes 64 channels, so that a
-// multiprocessor's share of them is small.
-template <int kDim, int kChannels>
-__global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constant__ Params p) {
-  constexpr int kSlices = kDim / kChannels;
-  constexpr int kLanes = kChannels / 4;
-  constexpr int kGroups = kJoinThreads / kLanes;
-  constexpr int kAtOnce = 8;
-  __shared__ float maxima[kGroups], sums[kGroups];
-  __shared__ __align__(16) float results[kGroups][kChannels];
-  const int thread = static_cast<int>(threadIdx.x);
-  const int group = thread / kLanes;
-  const int num_heads = p.num_kv_heads * p.group;
-  const int row = static_cast<int>(blockIdx.x) / kSlices;
-  const int first_channel = static_cast<int>(blockIdx.x) % kSlices * kChannels;
-  const int t = row / num_heads;
-  const int head = row % num_heads;
-  const int b = p.batch.row_sequences[t];  // came with the step, as the lengths did
-  const Extent extent = b < 0 ? Extent() : extent_of(p, b);
-  wait_for_inputs();
-  const int num_splits = extent.num_splits(p.parts.plan[0]);
-  if (num_splits <= 1) return;
-  const int chunks = chunks_of(p, extent.num_tokens);
-  const int at = (t - p.batch.query_start[b]) * p.group + head % p.group;
-  const int first = p.parts.plan[1 + b] + head / p.group * chunks + at / kColumns;
-  const auto part_of = [&](int i) {
-    return (first + i * chunks * p.num_kv_heads) * kColumns + at % kColumns;
-  };
-  const float* outputs = p.parts.outputs + first_channel + thread % kLanes * 4;
-  float top = -INFINITY;
-  float sum = 0;
-  float4 total{0, 0, 0, 0};
-  for (int begin = group; begin < num_splits; begin += kGroups * kAtOnce) {
-    float their_maxima[kAtOnce], their_sums[kAtOnce];
-    float4 values[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int split = begin + i * kGroups;
-      const bool real = split < num_splits;
-      const int part = part_of(real ? split : begin);
-      their_maxima[i] = real ? p.parts.maxima[part] : -INFINITY;
-      their_sums[i] = real ? p.parts.sums[part] : 0.0f;
-      values[i] = real ? *reinterpret_cast<const float4*>(outputs + int64_t{part} * kDim)
-                       : float4{0, 0, 0, 0};
-    }
-    const float before = top;
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) top = fmaxf(top, their_maxima[i]);
-    const float base = top == -INFINITY ? 0.0f : top;
-    const float shrink = exp2f(before - base);
-    sum *= shrink;
-    total.x *= shrink;
-    total.y *= shrink;
-    total.z *= shrink;
-    total.w *= shrink;
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const float share = exp2f(their_maxima[i] - base);
-      sum = fmaf(their_sums[i], share, sum);
-      total.x = fmaf(values[i].x, share, total.x);
-      total.y = fmaf(values[i].y, share, total.y);
-      total.z = fmaf(values[i].z, share, total.z);
-      total.w = fmaf(values[i].w, share, total.w);
-    }
-  }
-  if (thread % kLanes == 0) {
-    maxima[group] = top;
-    sums[group] = sum;
-  }
-  *reinterpret_cast<float4*>(&results[group][thread % kLanes * 4]) = total;
-  __syncthreads();
-  if (thread * 2 >= kChannels) return;
-  top = maxima[0];
-#pragma unroll
-  for (int g = 1; g < kGroups; ++g) top = fmaxf(top, maxima[g]);
-  sum = 0;
-  float2 own{0, 0};
-#pragma unroll
-  for (int g = 0; g < kGroups; ++g) {
-    const float share = exp2f(maxima[g] - top);
-    const float2 two = *reinterpret_cast<const float2*>(&results[g][thread * 2]);
-    sum = fmaf(sums[g], share, sum);
-    own.x = fmaf(two.x, share, own.x);
-    own.y = fmaf(two.y, share, own.y);
-  }
-  const float factor = output_factor(p, head, top, sum);
-  *reinterpret_cast<uint32_t*>(p.y + t * p.y_stride + int64_t{head} * kDim + first_channel +
-                               thread * 2) = pack_bf16(own.x * factor, own.y * factor);
-}
-
-template <int kDim>
-Status launch_join(CudaContext& context, const Params& params) {
-  constexpr int kChannels = 64;
-  constexpr int64_t kFewRows = 256;  // that leave multiprocessors idle with a block each
-  const char* const name = "paged_attention join";
-  const int64_t rows = int64_t{params.num_rows} * params.num_kv_heads * params.group;
-  if (rows > kFewRows) {
-    return launch(context, name, join_kernel<kDim, kDim>, grid_of(rows), kJoinThreads, params);
-  }
-  return launch(context, name, join_kernel<kDim, kChannels>, grid_of(rows * (kDim / kChannels)),
-                kJoinThreads, params);
-}
-
 template <int kDim>
 Status launch_split(CudaContext& context, const Params& params) {
   constexpr int kBlocksPerProcessor = 2;
@@ -647,17 +358,18 @@ Status launch_split(CudaContext& context, const Params& params) {
       launch(context, "paged_attention split", split_kernel<kDim>,
              grid_of(kBlocksPerProcessor * context.gpu.properties().num_multiprocessors), kThreads,
              params, sizeof(Shared<kDim>)));
-  return launch_join<kDim>(context, params);
+  return launch_join(context, params, kDim);
 }
 
 }  // namespace
+}  // namespace split_attention
 
 bool paged_attention_split_fits(const CudaContext& context, const PagedAttentionArgs& args) {
   const int64_t D = args.head_dim;
   if (context.exact || (D != 64 && D != 128 && D != 256)) return false;
   if (args.kv.v.data == nullptr || value_dim_of(args) != D) return false;
   if (args.q.dtype != DType::kBf16 || args.kv.k.dtype != DType::kBf16) return false;
-  if (args.forward->num_sequences() > kMostSequences) return false;
+  if (args.forward->num_sequences() > kSplitSequences) return false;
   const auto is_aligned = [](const void* data, int64_t stride, int64_t bytes) {
     return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0 &&
            stride * 2 % bytes == 0;
@@ -671,6 +383,10 @@ bool paged_attention_split_fits(const CudaContext& context, const PagedAttention
 
 Status paged_attention_split(CudaContext& context, const PagedAttentionArgs& args,
                              int64_t most_tokens) {
+  using split_attention::kLog2E;
+  using split_attention::launch_split;
+  using split_attention::Params;
+  using split_attention::Parts;
   const int64_t D = args.head_dim;
   Parts parts{.maxima = reinterpret_cast<float*>(args.workspace.data())};
   parts.sums = parts.maxima + kSplitParts;

@@ -83,7 +83,8 @@ TEST_P(SplitAttentionTest, ManySequencesFindTheirResults) {
   decode(fast({.Nq = 4, .Nkv = 2, .D = 64, .S = 16}), lengths);
 }
 
-// Sequences that fill the blocks as they are, two items for each of 264 blocks, are not split.
+// Sequences that fill the blocks as they are, two items for each of 264 blocks, are not split
+// (paged_attention_plan_test.cpp).
 TEST_P(SplitAttentionTest, ManySequencesOfOneLengthMatchTheReference) {
   decode(fast({.Nq = 2, .Nkv = 2, .D = 64, .S = 16}), std::vector<int64_t>(260, 262));
 }
