@@ -16,7 +16,8 @@
 namespace heddle::grammar {
 namespace {
 
-Status add_source(Nfa& nfa, NfaState from, const GrammarSource& source, NfaState to) {
+Status add_source(Nfa& nfa, NfaState from, const GrammarSource& source,
+                  const VocabularyMasks* vocabulary, NfaState to) {
   const JsonSchemaOptions options{.allows_whitespace = source.allows_whitespace};
   switch (source.kind) {
     case GrammarKind::kJsonObject:
@@ -34,7 +35,7 @@ Status add_source(Nfa& nfa, NfaState from, const GrammarSource& source, NfaState
       return add_ebnf(nfa, from, source.text, to);
     case GrammarKind::kStructuralTag: {
       HEDDLE_ASSIGN_OR_RETURN(const nlohmann::ordered_json tag, parse_schema(source.text));
-      return add_structural_tag(nfa, from, tag, options, to);
+      return add_structural_tag(nfa, from, tag, options, vocabulary, to);
     }
   }
   return internal_error("a grammar of no kind");
@@ -42,7 +43,7 @@ Status add_source(Nfa& nfa, NfaState from, const GrammarSource& source, NfaState
 
 }  // namespace
 
-Result<Automaton> compile(const GrammarSource& source) {
+Result<Automaton> compile(const GrammarSource& source, const VocabularyMasks* vocabulary) {
   Nfa nfa;
   const RuleId root = nfa.add_rule("the answer");
   const Nfa::Rule place = nfa.rules()[root];
@@ -64,7 +65,7 @@ Result<Automaton> compile(const GrammarSource& source) {
     nfa.add_empty(second, begin);
     nfa.add_bytes(second, '\n', '\n', begin);
   }
-  HEDDLE_RETURN_IF_ERROR(add_source(nfa, begin, source, place.end));
+  HEDDLE_RETURN_IF_ERROR(add_source(nfa, begin, source, vocabulary, place.end));
   return Automaton::build(nfa, root);
 }
 

@@ -32,9 +32,10 @@ struct GrammarSource {
   auto operator<=>(const GrammarSource&) const = default;
 };
 
+// `vocabulary` says which special tokens a structural tag may name; null: none.
 // Cost: some milliseconds for schemas of everyday size; at most kMaxDfaStates states and
 // kMaxSubsetWork steps, about a second.
 // Error: kInvalidArgument with the place, what is there and what to do about it.
-Result<Automaton> compile(const GrammarSource& source);
+Result<Automaton> compile(const GrammarSource& source, const VocabularyMasks* vocabulary = nullptr);
 
 }  // namespace heddle::grammar

@@ -38,7 +38,7 @@ Result<std::shared_ptr<const TokenGrammar>> GrammarCache::get(const GrammarSourc
   }
   const auto begin = std::chrono::steady_clock::now();
   Compiled compiled = [&]() -> Compiled {
-    HEDDLE_ASSIGN_OR_RETURN(Automaton automaton, compile(source));
+    HEDDLE_ASSIGN_OR_RETURN(Automaton automaton, compile(source, masks_.get()));
     auto grammar = std::make_shared<const TokenGrammar>(std::move(automaton), masks_);
     grammar->make_masks();
     return grammar;

@@ -9,6 +9,7 @@ namespace heddle::grammar {
 namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
+constexpr auto kSpecialByte = static_cast<uint8_t>(kSpecialTokenByte);
 
 struct Node {
   std::array<uint32_t, 256> next;
@@ -25,6 +26,7 @@ Node empty_node() {
 std::vector<Node> search_automaton(std::span<const Mark> marks) {
   std::vector<Node> nodes = {empty_node()};
   for (uint32_t i = 0; i < marks.size(); ++i) {
+    if (is_special_token(marks[i].text)) continue;
     uint32_t at = 0;
     for (const char letter : marks[i].text) {
       const auto byte = static_cast<uint8_t>(letter);
@@ -65,12 +67,17 @@ void add_marked_text(Nfa& nfa, NfaState from, std::span<const Mark> marks, bool 
   for (const Node& node : nodes) {
     states.push_back(node.mark == kNone ? nfa.add_state() : marks[node.mark].target);
   }
+  const NfaState special = nfa.add_state();  // inside of a special token
+  for (const Mark& mark : marks) {
+    if (is_special_token(mark.text)) nfa.add_text(special, mark.text.substr(1), mark.target);
+  }
   for (size_t i = 0; i < nodes.size() && nfa.status().ok(); ++i) {
     if (nodes[i].mark != kNone) continue;
     if (may_end) nfa.add_empty(states[i], end);
-    for (size_t first = 0; first < 256;) {
+    nfa.add_bytes(states[i], kSpecialByte, kSpecialByte, special);
+    for (size_t first = 0; first < kSpecialByte;) {
       size_t last = first;
-      while (last + 1 < 256 && nodes[i].next[last + 1] == nodes[i].next[first]) ++last;
+      while (last + 1 < kSpecialByte && nodes[i].next[last + 1] == nodes[i].next[first]) ++last;
       nfa.add_bytes(states[i], static_cast<uint8_t>(first), static_cast<uint8_t>(last),
                     states[nodes[i].next[first]]);
       first = last + 1;

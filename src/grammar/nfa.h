@@ -20,6 +20,18 @@ namespace heddle::grammar {
 using NfaState = uint32_t;
 using RuleId = uint32_t;
 
+// Before and behind a text it means the special token that is written so, and not that text. No
+// text has this byte: it is not in UTF-8.
+inline constexpr char kSpecialTokenByte = '\xFF';
+
+[[nodiscard]] inline std::string special_token_bytes(std::string_view text) {
+  return kSpecialTokenByte + std::string(text) + kSpecialTokenByte;
+}
+
+[[nodiscard]] inline bool is_special_token(std::string_view bytes) {
+  return bytes.starts_with(kSpecialTokenByte);
+}
+
 class ByteDfa;
 
 class Nfa {

@@ -24,7 +24,8 @@ constexpr size_t kMaxMarkBytes = 1024;
 
 class TagCompiler {
  public:
-  TagCompiler(Nfa& nfa, const JsonSchemaOptions& options) : nfa_(nfa), options_(options) {}
+  TagCompiler(Nfa& nfa, const JsonSchemaOptions& options, const VocabularyMasks* vocabulary)
+      : nfa_(nfa), options_(options), vocabulary_(vocabulary) {}
 
   Status compile(NfaState from, const Json& tag, NfaState to) {
     if (!tag.is_object()) {
@@ -41,7 +42,7 @@ class TagCompiler {
   struct Tag {
     std::string begin;
     const Json* content;  // a format; a schema of the old form
-    std::string end;
+    std::string end;      // or special_token_bytes()
     std::string path;
   };
 
@@ -71,6 +72,27 @@ class TagCompiler {
       return {};
     }
     return text->get<std::string>();
+  }
+
+  // The bytes of a token by its text.
+  std::string token_of(const Json& format, const std::string& path) {
+    const std::string text = text_of(format, "token", path);
+    const bool is_special = vocabulary_ != nullptr && vocabulary_->has_special_token(text);
+    return is_special ? special_token_bytes(text) : text;
+  }
+
+  // A text, or a format of the type token.
+  std::string end_of(const Json& format, const std::string& path) {
+    const auto end = format.is_object() ? format.find("end") : format.end();
+    const bool is_token =
+        end != format.end() && end->is_object() && end->value("type", Json()) == "token";
+    return is_token ? token_of(*end, path + "/end") : text_of(format, "end", path);
+  }
+
+  static bool is_mark(const Json& text) {
+    if (!text.is_string()) return false;
+    const size_t size = text.get_ref<const std::string&>().size();
+    return size > 0 && size <= kMaxMarkBytes;
   }
 
   bool flag_of(const Json& object, const char* name, const std::string& path) {
@@ -123,11 +145,10 @@ class TagCompiler {
       const Json* grammar = member(format, "grammar", Json::value_t::string, path);
       if (grammar != nullptr)
         (void)add_ebnf(nfa_, from, grammar->get_ref<const std::string&>(), to);
+    } else if (name == "token") {
+      nfa_.add_text(from, token_of(format, path), to);
     } else if (name == "any_text") {
-      const NfaState loop = nfa_.add_state();
-      nfa_.add_empty(from, loop);
-      nfa_.add_bytes(loop, 0, 255, loop);
-      nfa_.add_empty(loop, to);
+      add_any_text(from, format, "", path, to);
     } else if (name == "sequence" || name == "or") {
       add_elements(from, format, name == "or", path, to);
     } else if (name == "tag") {
@@ -143,8 +164,8 @@ class TagCompiler {
     } else {
       fail(path,
            fmt::format("the type \"{}\" is not supported; there are const_string, json_schema, "
-                       "regex, grammar, any_text, sequence, or, tag, triggered_tags and "
-                       "tags_with_separator",
+                       "regex, grammar, token, any_text, sequence, or, tag, "
+                       "triggered_tags and tags_with_separator",
                        name));
     }
   }
@@ -153,6 +174,26 @@ class TagCompiler {
     const auto schema = format.find("json_schema");
     if (schema == format.end()) return fail(path, "\"json_schema\" is missing");
     (void)add_json_schema(nfa_, from, *schema, options_, to);
+  }
+
+  // Up to the first `end`; an empty one: however long.
+  void add_any_text(NfaState from, const Json& format, const std::string& end,
+                    const std::string& path, NfaState to) {
+    std::vector<Mark> marks;
+    if (!end.empty()) marks.push_back({.text = end, .target = to});
+    if (format.contains("excludes")) {
+      const Json* excludes = member(format, "excludes", Json::value_t::array, path);
+      if (excludes == nullptr) return;
+      if (excludes->size() > kMaxTags || !std::ranges::all_of(*excludes, is_mark)) {
+        return fail(path, fmt::format("\"excludes\" must have at most {} strings of 1 to {} bytes",
+                                      kMaxTags, kMaxMarkBytes));
+      }
+      const NfaState nowhere = nfa_.add_state();
+      for (const Json& text : *excludes) {
+        marks.push_back({.text = text.get<std::string>(), .target = nowhere});
+      }
+    }
+    add_marked_text(nfa_, from, marks, end.empty(), to);
   }
 
   void add_elements(NfaState from, const Json& format, bool is_choice, const std::string& path,
@@ -179,7 +220,7 @@ class TagCompiler {
   Tag read_tag(const Json& format, const std::string& path) {
     Tag tag{.begin = text_of(format, "begin", path),
             .content = member(format, "content", Json::value_t::object, path),
-            .end = text_of(format, "end", path),
+            .end = end_of(format, path),
             .path = path};
     return tag;
   }
@@ -226,8 +267,7 @@ class TagCompiler {
     }
     const auto type = tag.content->find("type");
     if (type != tag.content->end() && *type == "any_text" && !tag.end.empty()) {
-      const std::vector<Mark> marks = {{.text = tag.end, .target = to}};
-      add_marked_text(nfa_, from, marks, false, to);
+      add_any_text(from, *tag.content, tag.end, tag.path + "/content", to);
       return;
     }
     const NfaState after = nfa_.add_state();
@@ -250,9 +290,7 @@ class TagCompiler {
     std::vector<Mark> marks;
     std::vector<bool> is_used(tags.size());
     for (const Json& trigger : *triggers) {
-      if (!trigger.is_string() || trigger.empty() ||
-          trigger.get_ref<const std::string&>().empty() ||
-          trigger.get_ref<const std::string&>().size() > kMaxMarkBytes) {
+      if (!is_mark(trigger)) {
         return fail(path,
                     fmt::format("a trigger must be a string of 1 to {} bytes", kMaxMarkBytes));
       }
@@ -286,13 +324,15 @@ class TagCompiler {
 
   Nfa& nfa_;
   const JsonSchemaOptions options_;
+  const VocabularyMasks* const vocabulary_;
 };
 
 }  // namespace
 
 Status add_structural_tag(Nfa& nfa, NfaState from, const Json& tag,
-                          const JsonSchemaOptions& options, NfaState to) {
-  return TagCompiler(nfa, options).compile(from, tag, to);
+                          const JsonSchemaOptions& options, const VocabularyMasks* vocabulary,
+                          NfaState to) {
+  return TagCompiler(nfa, options, vocabulary).compile(from, tag, to);
 }
 
 }  // namespace heddle::grammar

@@ -4,15 +4,17 @@
 //
 //   {"structures": [{"begin": B, "schema": S, "end": E}...], "triggers": [T...]}
 //   {"format": F}, F by its type:
-//     const_string {value}, json_schema {json_schema}, regex {pattern}, grammar {grammar},
-//     any_text, sequence {elements}, or {elements}, tag {begin, content, end}, triggered_tags
-//     {triggers, tags, at_least_one, stop_after_first}, tags_with_separator {tags, separator,
-//     at_least_one, stop_after_first}
+//     const_string {value}, json_schema {json_schema}, regex
+//     {pattern}, grammar {grammar}, token {token}, any_text {excludes}, sequence {elements}, or
+//     {elements}, tag {begin, content, end}, triggered_tags {triggers, tags, at_least_one,
+//     stop_after_first}, tags_with_separator {tags, separator, at_least_one, stop_after_first}
 //
-// Free text may hold anything but a trigger; a trigger begins one of the tags that begin with it.
-// With `at_least_one` triggered tags begin with a tag. Between tags with a separator stands nothing
-// else.
-// The text of a tag with `any_text` ends at the first `end`.
+// A token is the special token
+// that is written so; where the vocabulary has none, that text. The `end` of a tag may be one. Any
+// text has none of the texts that it excludes. Free text may hold anything but a trigger; a trigger
+// begins one of the tags that begin with it. With `at_least_one` triggered tags begin with a tag.
+// Between tags with a separator stands nothing else. The text of a tag with `any_text` ends at the
+// first `end`.
 //
 // Threading: a free function.
 #pragma once
@@ -23,12 +25,15 @@
 
 #include "grammar/json_schema.h"
 #include "grammar/nfa.h"
+#include "grammar/vocabulary_masks.h"
 
 namespace heddle::grammar {
 
-// `tag` has at most kMaxSchemaDepth levels. Error: kInvalidArgument naming the place and what is
-// wrong there; it is also `nfa`'s status then.
+// `tag` has at most kMaxSchemaDepth levels. `vocabulary` may be null: it has no special tokens
+// then. Error: kInvalidArgument naming the place and what is wrong there; it is also `nfa`'s status
+// then.
 Status add_structural_tag(Nfa& nfa, NfaState from, const nlohmann::ordered_json& tag,
-                          const JsonSchemaOptions& options, NfaState to);
+                          const JsonSchemaOptions& options, const VocabularyMasks* vocabulary,
+                          NfaState to);
 
 }  // namespace heddle::grammar

@@ -99,10 +99,10 @@ class ThinkingBudget::State final : public ConstraintState {
 
   // A mark that is no text counts as if it were.
   [[nodiscard]] std::string_view bytes_of(TokenId token) const {
-    const std::string_view bytes = budget_->masks_->bytes(token);
-    if (!bytes.empty()) return bytes;
+    const std::string_view text = budget_->masks_->text(token);
+    if (!text.empty()) return text;
     const auto call = std::ranges::find(options().calls, token, &ReasoningMark::token);
-    return call == options().calls.end() ? bytes : call->text;
+    return call == options().calls.end() ? text : call->text;
   }
 
   void advance(Step& step, TokenId token) const {

@@ -33,6 +33,17 @@ VocabularyMasks::VocabularyMasks(std::vector<std::string> token_bytes,
   for (const TokenId token : ending_tokens_) {
     HEDDLE_CHECK(token >= 0 && token < vocab_size());
   }
+  for (TokenId token = 0; token < vocab_size(); ++token) {
+    const std::string_view special = bytes(token);
+    if (!is_special_token(special) || special.size() > kMaxTokenBytes) continue;
+    if (std::ranges::find(ending_tokens_, token) != ending_tokens_.end()) continue;
+    special_tokens_.push_back(special);
+  }
+  std::ranges::sort(special_tokens_);
+}
+
+bool VocabularyMasks::has_special_token(std::string_view text) const {
+  return std::ranges::binary_search(special_tokens_, special_token_bytes(text));
 }
 
 std::shared_ptr<const FrameMask> VocabularyMasks::frame_mask(const Automaton& automaton,

@@ -98,8 +98,7 @@ class ModelCodec final : public TextCodec {
     if (grammar::GrammarCache* const made = made_grammars()) return *made;
     std::vector<std::string> bytes(static_cast<size_t>(tokenizer_.vocab_size()));
     for (size_t i = 0; i < bytes.size(); ++i) {
-      tokenizer_.append_token_bytes(static_cast<TokenId>(i), /*skip_special_tokens=*/true,
-                                    bytes[i]);
+      bytes[i] = grammar_bytes(static_cast<TokenId>(i));
     }
     std::vector<TokenId> endings(ending_tokens.begin(), ending_tokens.end());
     if (const auto eos = tokenizer_.eos_token()) endings.push_back(*eos);
@@ -109,6 +108,14 @@ class ModelCodec final : public TextCodec {
     const MutexLock lock(mutex_);
     grammars_ = std::move(grammars);
     return *grammars_;
+  }
+
+  // As VocabularyMasks wants them.
+  [[nodiscard]] std::string grammar_bytes(TokenId token) const {
+    std::string text;
+    tokenizer_.append_token_bytes(token, /*skip_special_tokens=*/false, text);
+    if (text.find(grammar::kSpecialTokenByte) != std::string::npos) return {};  // no UTF-8
+    return tokenizer_.is_special(token) ? grammar::special_token_bytes(text) : text;
   }
 
   // Null before. Never changes again.
