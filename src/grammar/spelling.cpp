@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/check.h"
+#include "grammar/nfa.h"
 #include "grammar/vocabulary_masks.h"
 
 namespace heddle::grammar {
@@ -52,8 +53,16 @@ void spell(const TokenTrie& trie, std::string_view text, std::vector<TokenId>& t
   HEDDLE_CHECK(text.size() <= kMaxSpelledBytes);
   const TokensWithin within(trie, text);
   std::array<size_t, kMaxSpelledBytes + 1> cuts;  // piece i lies between cuts i and i + 1
-  size_t num_pieces = text.size();
-  for (size_t i = 0; i <= num_pieces; ++i) cuts[i] = i;
+  size_t num_pieces = 0;
+  size_t end = 0;
+  while (end < text.size()) {
+    size_t last = end;  // of the piece
+    if (text[end] == kSpecialTokenByte) last = text.find(kSpecialTokenByte, end + 1);
+    if (last == std::string_view::npos) break;
+    cuts[num_pieces++] = end;
+    end = last + 1;
+  }
+  cuts[num_pieces] = end;
   while (true) {
     TokenId lowest = kNoToken;
     size_t joined = 0;

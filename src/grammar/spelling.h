@@ -21,7 +21,7 @@ namespace heddle::grammar {
 inline constexpr size_t kMaxSpelledBytes = 64;
 
 // Appends the tokens of `text`, which has at most kMaxSpelledBytes (checked). They end before a
-// byte that is part of no token.
+// byte that is part of no token. A special token within is one as a whole (special_token_bytes()).
 // Cost: some microseconds; allocates nothing but the tokens.
 void spell(const TokenTrie& trie, std::string_view text, std::vector<TokenId>& tokens);
 

@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "grammar/nfa.h"
+
 namespace heddle::grammar {
 namespace {
 
@@ -43,6 +45,13 @@ TEST(SpellingTest, EndsBeforeAByteThatIsPartOfNoToken) {
   EXPECT_THAT(spelled({"a", "b", "ab"}, "abxab"), ElementsAre("ab"));
   EXPECT_THAT(spelled({"a"}, "xa"), IsEmpty());
   EXPECT_THAT(spelled({"a"}, ""), IsEmpty());
+}
+
+TEST(SpellingTest, ASpecialTokenIsJoinedWithNothing) {
+  const std::string mark = special_token_bytes("ab");
+  EXPECT_THAT(spelled({"a", "b", "ab", mark}, "ab" + mark + "ab"), ElementsAre("ab", mark, "ab"));
+  EXPECT_THAT(spelled({"a", "b", mark}, "a" + mark.substr(0, 3)), ElementsAre("a")) << "cut off";
+  EXPECT_THAT(spelled({"a", "b"}, "a" + mark), ElementsAre("a")) << "not of the vocabulary";
 }
 
 TEST(SpellingTest, OfTwoTokensWithOneTextTheLaterIsTheUsualOne) {
