@@ -36,11 +36,19 @@ class SchemaCompiler {
       : nfa_(nfa), root_(root), options_(options), document_(root) {}
 
   Status compile(NfaState from, NfaState to) {
-    nfa_.add_call(from, rule({&root_}), to);
+    if (options_.form == ValueForm::kJson) {
+      nfa_.add_call(from, rule({&root_}), to);
+    } else {
+      // The root may also be a value inside of itself, which is written as others.
+      const RuleId arguments = nfa_.add_rule("the arguments");
+      nfa_.add_call(from, arguments, to);
+      queue_.push_back({.rule = arguments, .schemas = {&root_}, .objects = &kArguments});
+    }
     while (!queue_.empty() && nfa_.status().ok()) {
       const Pending next = std::move(queue_.back());
       queue_.pop_back();
       num_alternatives_ = 0;
+      objects_ = next.objects;
       const Nfa::Rule place = nfa_.rules()[next.rule];
       add_value(place.begin, next.schemas, place.end);
     }
@@ -51,6 +59,7 @@ class SchemaCompiler {
   struct Pending {
     RuleId rule;
     Schemas schemas;
+    const ObjectSpelling* objects = &kBraces;
   };
 
   void fail(const Json& at, std::string_view keyword, const std::string& message) {
@@ -118,14 +127,20 @@ class SchemaCompiler {
   void add_plain(NfaState from, const Schemas& schemas, NfaState to) {
     TypeSet types = types_of(schemas);
     if (const std::optional<Schemas> values = valid_values(schemas)) {
+      if (objects_->is_call) {
+        fail(*schemas.front(), "",
+             "arguments of a call cannot be chosen as a whole; use properties");
+      }
       for (const Json* value : *values) nfa_.add_text(from, spell(*value), to);
       return;
     }
     if (types == kAnyType) types = types_of_keywords(schemas);
-    if ((types & kNull) != 0) nfa_.add_text(from, "null", to);
+    if (objects_->is_call) types &= kObject;
+    const LiteralWords words = literal_words(options_.form);
+    if ((types & kNull) != 0) nfa_.add_text(from, words.null_word, to);
     if ((types & kBoolean) != 0) {
-      nfa_.add_text(from, "true", to);
-      nfa_.add_text(from, "false", to);
+      nfa_.add_text(from, words.true_word, to);
+      nfa_.add_text(from, words.false_word, to);
     }
     if ((types & (kInteger | kFraction)) != 0) add_number(from, schemas, types, to);
     if ((types & kString) != 0) add_string(from, schemas, to);
@@ -147,19 +162,8 @@ class SchemaCompiler {
     return values;
   }
 
-  // JSON without blanks, strings spelled as everywhere.
-  static std::string spell(const Json& value) {
-    if (value.is_string()) return spell_json_string(value.get_ref<const std::string&>());
-    if (!value.is_structured()) return value.dump();
-    std::string text(1, value.is_object() ? '{' : '[');
-    bool is_first = true;
-    for (const auto& [key, item] : value.items()) {
-      if (!is_first) text += ',';
-      is_first = false;
-      if (value.is_object()) text += spell_json_string(key) + ":";
-      text += spell(item);
-    }
-    return text + (value.is_object() ? '}' : ']');
+  [[nodiscard]] std::string spell(const Json& value) const {
+    return spell_value(value, options_.form);
   }
 
   void add_number(NfaState from, const Schemas& schemas, TypeSet types, NfaState to) {
@@ -466,10 +470,10 @@ class SchemaCompiler {
     if (!check_property_counts(schemas, names.size(), required.size(), others.has_value())) return;
 
     const NfaState open = nfa_.add_state();
-    nfa_.add_bytes(from, '{', '{', open);
+    nfa_.add_text(from, objects_->open, open);
     NfaState none = nfa_.add_state();  // before name i, none written so far
     NfaState some = nfa_.add_state();  // the same, with some written
-    add_space(open, none);
+    add_inner_space(open, none);
     for (const std::string& name : names) {
       const NfaState next_none = nfa_.add_state();
       const NfaState next_some = nfa_.add_state();
@@ -487,7 +491,15 @@ class SchemaCompiler {
         nfa_.add_empty(none, key);
         add_comma(some, key);
         const NfaState after_key = nfa_.add_state();
-        nfa_.add_text(key, spell_json_string(name), after_key);
+        if (objects_->is_call && !is_argument_name(name)) {
+          fail(*schemas.front(), "",
+               fmt::format(
+                   "the property \"{}\" cannot be named in a call of the form f(name=value); "
+                   "use letters, digits and _",
+                   name));
+          return;
+        }
+        nfa_.add_text(key, spell_key(name), after_key);
         add_member_value(after_key, value, next_some);
       }
       if (!required.contains(name)) {
@@ -509,8 +521,8 @@ class SchemaCompiler {
       const auto min = schema->find("minProperties");
       return min != schema->end() && count_of(*min) > 0;
     });
-    if (may_be_empty) nfa_.add_bytes(none, '}', '}', to);
-    nfa_.add_bytes(some, '}', '}', to);
+    if (may_be_empty) nfa_.add_text(none, objects_->close, to);
+    nfa_.add_text(some, objects_->close, to);
   }
 
   bool check_property_counts(const Schemas& schemas, size_t num_names, size_t num_required,
@@ -546,20 +558,26 @@ class SchemaCompiler {
     const NfaState colon = nfa_.add_state();
     const NfaState begin = nfa_.add_state();
     const NfaState end = nfa_.add_state();
-    nfa_.add_bytes(after_key, ':', ':', colon);
-    if (options_.allows_whitespace) nfa_.add_bytes(colon, ' ', ' ', begin);
+    nfa_.add_text(after_key, objects_->after_key, colon);
+    if (options_.allows_whitespace && !objects_->is_call) nfa_.add_bytes(colon, ' ', ' ', begin);
     nfa_.add_empty(colon, begin);
     nfa_.add_call(begin, value, end);
-    add_space(end, to);
+    add_inner_space(end, to);
+  }
+
+  [[nodiscard]] std::string spell_key(const std::string& name) const {
+    return objects_->is_call ? name : spell_json_string(name);
   }
 
   // A key that is none of `names`. With names, keys have one spelling each (code_points.h).
   void add_other_key(NfaState from, const std::vector<std::string>& names, NfaState to) {
     if (names.empty()) {
-      nfa_.add_call(from, string_rule(), to);
+      nfa_.add_call(from,
+                    objects_->is_call ? shared_rule("name", add_argument_name) : string_rule(), to);
       return;
     }
     std::optional<ByteDfa> keys = dfa([&](Nfa& nfa, NfaState begin, NfaState end) {
+      if (objects_->is_call) return add_argument_name(nfa, begin, end);
       const NfaState open = nfa.add_state();
       const NfaState close = nfa.add_state();
       nfa.add_bytes(begin, '"', '"', open);
@@ -567,7 +585,7 @@ class SchemaCompiler {
       nfa.add_bytes(close, '"', '"', end);
     });
     const std::optional<ByteDfa> known = dfa([&](Nfa& nfa, NfaState begin, NfaState end) {
-      for (const std::string& name : names) nfa.add_text(begin, spell_json_string(name), end);
+      for (const std::string& name : names) nfa.add_text(begin, spell_key(name), end);
     });
     if (!keys || !known) return;
     Result<ByteDfa> rest = keys->subtract(*known);
@@ -576,6 +594,11 @@ class SchemaCompiler {
       return;
     }
     nfa_.add_dfa(from, *rest, to);
+  }
+
+  // After an object's opening and its values.
+  void add_inner_space(NfaState from, NfaState to) {
+    objects_->is_call ? nfa_.add_empty(from, to) : add_space(from, to);
   }
 
   // Between tokens: nothing, a blank, or a line break and its indentation.
@@ -645,7 +668,8 @@ class SchemaCompiler {
   std::map<Schemas, RuleId> rules_;
   std::map<std::string, RuleId> shared_rules_;
   std::vector<Pending> queue_;
-  size_t num_alternatives_ = 0;  // of the rule that is added
+  size_t num_alternatives_ = 0;               // of the rule that is added
+  const ObjectSpelling* objects_ = &kBraces;  // likewise
 };
 
 int depth_of(std::string_view text) {

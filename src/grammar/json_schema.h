@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON Schema (draft 2020-12) as a grammar of the JSON texts that are valid.
+// JSON Schema (draft 2020-12) as a grammar of the JSON texts that are valid, or of the same values
+// as Python writes them in a call.
 //
 // A schema that is accepted never lets an invalid document through. It may let fewer through than
 // the schema does: properties come in the schema's order; an object with `properties` has no
@@ -30,6 +31,7 @@
 #include <heddle/status.h>
 
 #include "grammar/nfa.h"
+#include "grammar/value_spelling.h"
 
 namespace heddle::grammar {
 
@@ -38,6 +40,9 @@ inline constexpr int kMaxSchemaDepth = 64;
 
 struct JsonSchemaOptions {
   bool allows_whitespace = true;  // false: nothing between the tokens of JSON
+  // As Python's arguments no other types than objects are written, names of properties are those of
+  // arguments, and a choice of whole objects (`enum`, `const`) is refused.
+  ValueForm form = ValueForm::kJson;
 };
 
 // Parses JSON text. Error: kInvalidArgument for text that is no JSON, too long, or nested more

@@ -134,7 +134,9 @@ class TagCompiler {
       const Json* value = member(format, "value", Json::value_t::string, path);
       if (value != nullptr) nfa_.add_text(from, value->get_ref<const std::string&>(), to);
     } else if (name == "json_schema") {
-      add_schema(from, format, path, to);
+      add_schema(from, format, ValueForm::kJson, path, to);
+    } else if (name == "python_arguments") {
+      add_schema(from, format, ValueForm::kPythonArguments, path, to);
     } else if (name == "regex") {
       const Json* pattern = member(format, "pattern", Json::value_t::string, path);
       if (pattern == nullptr) return;
@@ -164,16 +166,19 @@ class TagCompiler {
     } else {
       fail(path,
            fmt::format("the type \"{}\" is not supported; there are const_string, json_schema, "
-                       "regex, grammar, token, any_text, sequence, or, tag, "
+                       "python_arguments, regex, grammar, token, any_text, sequence, or, tag, "
                        "triggered_tags and tags_with_separator",
                        name));
     }
   }
 
-  void add_schema(NfaState from, const Json& format, const std::string& path, NfaState to) {
+  void add_schema(NfaState from, const Json& format, ValueForm form, const std::string& path,
+                  NfaState to) {
     const auto schema = format.find("json_schema");
     if (schema == format.end()) return fail(path, "\"json_schema\" is missing");
-    (void)add_json_schema(nfa_, from, *schema, options_, to);
+    JsonSchemaOptions options = options_;
+    options.form = form;
+    (void)add_json_schema(nfa_, from, *schema, options, to);
   }
 
   // Up to the first `end`; an empty one: however long.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Structural tags: answers of free text in which some parts, between tags, keep to a schema. The
-// JSON that describes them is SGLang's and XGrammar's, in both forms:
+// JSON that describes them is SGLang's and XGrammar's, in both forms, with python_arguments beside:
 //
 //   {"structures": [{"begin": B, "schema": S, "end": E}...], "triggers": [T...]}
 //   {"format": F}, F by its type:
-//     const_string {value}, json_schema {json_schema}, regex
+//     const_string {value}, json_schema {json_schema}, python_arguments {json_schema}, regex
 //     {pattern}, grammar {grammar}, token {token}, any_text {excludes}, sequence {elements}, or
 //     {elements}, tag {begin, content, end}, triggered_tags {triggers, tags, at_least_one,
 //     stop_after_first}, tags_with_separator {tags, separator, at_least_one, stop_after_first}
 //
-// A token is the special token
+// Python's arguments are an object in the form of value_spelling.h. A token is the special token
 // that is written so; where the vocabulary has none, that text. The `end` of a tag may be one. Any
 // text has none of the texts that it excludes. Free text may hold anything but a trigger; a trigger
 // begins one of the tags that begin with it. With `at_least_one` triggered tags begin with a tag.

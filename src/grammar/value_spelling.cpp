@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/value_spelling.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "grammar/code_points.h"
+
+namespace heddle::grammar {
+namespace {
+
+constexpr int kMaxNameCharacters = 64;
+
+bool is_digit(char letter) { return letter >= '0' && letter <= '9'; }
+
+bool begins_name(char letter) {
+  return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || letter == '_';
+}
+
+void add_name_letter(Nfa& nfa, NfaState from, NfaState to) {
+  nfa.add_bytes(from, 'a', 'z', to);
+  nfa.add_bytes(from, 'A', 'Z', to);
+  nfa.add_bytes(from, '_', '_', to);
+}
+
+}  // namespace
+
+LiteralWords literal_words(ValueForm form) {
+  if (form == ValueForm::kJson) {
+    return {.null_word = "null", .true_word = "true", .false_word = "false"};
+  }
+  return {.null_word = "None", .true_word = "True", .false_word = "False"};
+}
+
+std::string spell_value(const nlohmann::ordered_json& value, ValueForm form) {
+  if (value.is_string()) return spell_json_string(value.get_ref<const std::string&>());
+  const LiteralWords words = literal_words(form);
+  if (value.is_null()) return std::string(words.null_word);
+  if (value.is_boolean()) return std::string(value == true ? words.true_word : words.false_word);
+  if (!value.is_structured()) return value.dump();
+  std::string text(1, value.is_object() ? '{' : '[');
+  bool is_first = true;
+  for (const auto& [key, item] : value.items()) {
+    if (!is_first) text += ',';
+    is_first = false;
+    if (value.is_object()) text += spell_json_string(key) + ":";
+    text += spell_value(item, form);
+  }
+  return text + (value.is_object() ? '}' : ']');
+}
+
+bool is_argument_name(std::string_view name) {
+  return !name.empty() && begins_name(name.front()) && std::ranges::all_of(name, [](char letter) {
+    return begins_name(letter) || is_digit(letter);
+  });
+}
+
+void add_argument_name(Nfa& nfa, NfaState from, NfaState to) {
+  NfaState state = nfa.add_state();
+  add_name_letter(nfa, from, state);
+  for (int i = 1; i < kMaxNameCharacters; ++i) {
+    nfa.add_empty(state, to);
+    const NfaState next = nfa.add_state();
+    add_name_letter(nfa, state, next);
+    nfa.add_bytes(state, '0', '9', next);
+    state = next;
+  }
+  nfa.add_empty(state, to);
+}
+
+}  // namespace heddle::grammar

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the values of a schema are written: as JSON, or as Python writes them in a call.
+//
+// Threading: free functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "grammar/nfa.h"
+
+namespace heddle::grammar {
+
+enum class ValueForm : uint8_t {
+  kJson,
+  // An object as the arguments of a call in Python, without the brackets around them: city="Paris",
+  // days=[1, None]. The values are literals: lists, dicts, and texts spelled as in JSON, which
+  // Python reads as well.
+  kPythonArguments,
+};
+
+struct LiteralWords {
+  std::string_view null_word;
+  std::string_view true_word;
+  std::string_view false_word;
+};
+
+[[nodiscard]] LiteralWords literal_words(ValueForm form);
+
+// A value without blanks; strings spelled as everywhere (code_points.h).
+[[nodiscard]] std::string spell_value(const nlohmann::ordered_json& value, ValueForm form);
+
+// Around an object and its members.
+struct ObjectSpelling {
+  std::string_view open;
+  std::string_view close;
+  std::string_view after_key;
+  bool is_call = false;  // keys are names without quotes, blanks stand after commas alone
+};
+
+inline constexpr ObjectSpelling kBraces = {.open = "{", .close = "}", .after_key = ":"};
+inline constexpr ObjectSpelling kArguments = {
+    .open = "", .close = "", .after_key = "=", .is_call = true};
+
+// Whether an argument may be called so: letters, digits and '_', no digit first.
+[[nodiscard]] bool is_argument_name(std::string_view name);
+
+// Any such name of at most 64 characters.
+void add_argument_name(Nfa& nfa, NfaState from, NfaState to);
+
+}  // namespace heddle::grammar
