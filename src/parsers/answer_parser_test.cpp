@@ -516,6 +516,27 @@ TEST(AnswerParserTest, HarmonyMessagesGoWhereTheirChannelSays) {
   });
 }
 
+TEST(AnswerParserTest, AHarmonyHeaderThatIsTooLongIsContent) {
+  const std::string rest(2000, 'x');
+  for (const std::string& mark :
+       {std::string("<|channel|>"), std::string("<|start|>"), std::string(" to="),
+        std::string("\n <|channel|>"), std::string(1020, ' ') + "<|channel|>"}) {
+    SCOPED_TRACE(mark);
+    for (const size_t piece : {size_t{1}, size_t{7}, size_t{4000}}) {
+      const auto parser = make_answer_parser({.reasoning = ReasoningFormat::kHarmony});
+      const std::string text = mark + rest + "<|channel|>final<|message|>Hi";
+      AnswerDeltas deltas;
+      for (size_t at = 0; at < text.size(); at += piece) {
+        parser->push(std::string_view(text).substr(at, piece), deltas);
+      }
+      parser->finish(deltas);
+      AssembledAnswer answer;
+      for (AnswerDelta& delta : deltas) answer.add(std::move(delta));
+      EXPECT_EQ(answer.content, mark + rest + "Hi") << piece;
+    }
+  }
+}
+
 TEST(AnswerParserTest, ReasoningEndsAtItsTag) {
   check_all({
       {.text = "<think>\nHm.\n</think>\n\nYes",

@@ -99,12 +99,15 @@ size_t HarmonyParser::read_header(std::string_view text, bool at_end, AnswerDelt
   const std::string_view seen = text.substr(0, kMaxHarmonyHeaderBytes);
   const size_t end = seen.find(kMessage);
   if (end == std::string_view::npos) {
-    if (text.size() < kMaxHarmonyHeaderBytes) {
-      if (!at_end) return 0;
-      if (text.substr(space).starts_with("<|")) return text.size();
-    }
+    const bool is_short = text.size() < kMaxHarmonyHeaderBytes;
+    if (is_short && !at_end) return 0;
+    if (is_short && text.substr(space).starts_with("<|")) return text.size();
     state_ = State::kContent;
-    return 0;
+    if (is_short) return 0;
+    // The mark, too, is content, or the same header would begin there again.
+    const size_t used = space > 0 && match != Match::kYes ? space : found.size();
+    emit(text.substr(0, used), out);
+    return used;
   }
   call_text_ = options_.keep_call_text ? text.substr(0, end + kMessage.size()) : "";
   begin_message(text.substr(0, end), out);
