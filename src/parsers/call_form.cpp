@@ -2,18 +2,22 @@
 #include "parsers/call_form.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "parsers/harmony_parser.h"
+#include "parsers/pythonic_calls.h"
+
 namespace heddle::parsers {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// How a format writes calls with arguments in JSON. Names stand in JSON's quotes or plainly.
+// How a format writes calls whose arguments are one text. Names stand in JSON's quotes or plainly.
 struct CallSpelling {
   std::string_view section_begin;  // around all calls
   std::string_view section_end;
@@ -23,6 +27,7 @@ struct CallSpelling {
   std::string_view index_pattern;  // between the name and `after_name`
   std::string_view after_name;
   std::string_view after_arguments;
+  std::string_view arguments_type = "json_schema";  // of their form
 };
 
 std::optional<CallSpelling> spelling_of(ToolCallFormat format) {
@@ -60,6 +65,13 @@ std::optional<CallSpelling> spelling_of(ToolCallFormat format) {
                           .index_pattern = ":[0-9]{1,3}",
                           .after_name = "<|tool_call_argument_begin|>",
                           .after_arguments = "<|tool_call_end|>"};
+    case ToolCallFormat::kPythonic:
+      return CallSpelling{.section_begin = "[",
+                          .section_end = "]",
+                          .separator = ", ",
+                          .after_name = "(",
+                          .after_arguments = ")",
+                          .arguments_type = "python_arguments"};
     default:
       return std::nullopt;
   }
@@ -139,7 +151,7 @@ Json sequence_form(Json elements) {
 Json call_tag(const CallableTool& tool, const CallSpelling& spelling) {
   std::string begin(spelling.before_name);
   begin += spelling.quotes_name ? Json(tool.name).dump() : tool.name;
-  Json content = {{"type", "json_schema"}, {"json_schema", tool.parameters}};
+  Json content = {{"type", spelling.arguments_type}, {"json_schema", tool.parameters}};
   if (spelling.index_pattern.empty()) {
     begin += spelling.after_name;
   } else {
@@ -245,6 +257,64 @@ Json call_tag(const CallableTool& tool, const TagSpelling& spelling) {
           {"end", spelling.call_end}};
 }
 
+// How a format writes an answer of several messages, with special tokens `<|..|>` between texts.
+struct MessageSpelling {
+  std::string_view reasoning_begin;
+  std::string_view reasoning_end;  // one token
+  std::string_view next_message;
+  std::string_view before_name;
+  std::string_view after_name;
+  std::span<const std::string_view> forbidden_marks;  // in reasoning
+};
+
+std::optional<MessageSpelling> message_spelling_of(ToolCallFormat format) {
+  if (format != ToolCallFormat::kHarmony) return std::nullopt;
+  return MessageSpelling{.reasoning_begin = "<|channel|>analysis<|message|>",
+                         .reasoning_end = "<|end|>",
+                         .next_message = "<|start|>assistant",
+                         .before_name = "<|channel|>commentary to=functions.",
+                         .after_name = " <|constrain|>json<|message|>",
+                         .forbidden_marks = HarmonyParser::kMessageEnds};
+}
+
+Json token_form(std::string_view text) { return {{"type", "token"}, {"token", text}}; }
+
+void append_marked_text(std::string_view text, Json& elements) {
+  while (!text.empty()) {
+    const bool is_token = text.starts_with("<|");
+    const size_t size = is_token ? text.find("|>") + 2 : std::min(text.find("<|"), text.size());
+    const std::string_view part = text.substr(0, size);
+    elements.push_back(is_token ? token_form(part) : text_form(part));
+    text.remove_prefix(size);
+  }
+}
+
+// Reasoning or none, then one call. The answer ends behind it: the token that the format writes
+// there is one that ends answers.
+Json messages_form(const std::vector<CallableTool>& tools, const MessageSpelling& spelling) {
+  Json reasoning = Json::array();
+  append_marked_text(spelling.reasoning_begin, reasoning);
+  Json thought = any_text_form();
+  for (const std::string_view mark : spelling.forbidden_marks) thought["excludes"].push_back(mark);
+  reasoning.push_back({{"type", "tag"},
+                       {"begin", ""},
+                       {"content", std::move(thought)},
+                       {"end", token_form(spelling.reasoning_end)}});
+  append_marked_text(spelling.next_message, reasoning);
+  Json calls = Json::array();
+  for (const CallableTool& tool : tools) {
+    Json call = Json::array();
+    append_marked_text(spelling.before_name, call);
+    call.push_back(text_form(tool.name));
+    append_marked_text(spelling.after_name, call);
+    call.push_back({{"type", "json_schema"}, {"json_schema", tool.parameters}});
+    calls.push_back(sequence_form(std::move(call)));
+  }
+  Json may_reason = Json::array({text_form(""), sequence_form(std::move(reasoning))});
+  return sequence_form(Json::array({Json{{"type", "or"}, {"elements", std::move(may_reason)}},
+                                    Json{{"type", "or"}, {"elements", std::move(calls)}}}));
+}
+
 // Calls and nothing else.
 template <typename Spelling>
 Json calls_form(const std::vector<CallableTool>& tools, const Spelling& spelling, bool one_call) {
@@ -307,12 +377,33 @@ std::optional<Json> call_form(const std::vector<CallableTool>& tools,
     for (const CallableTool& tool : tools) form["tags"].push_back(call_tag(tool, unmarked));
     return form;
   }
+  if (const auto spelling = message_spelling_of(options.format)) {
+    return messages_form(tools, *spelling);
+  }
   const std::optional<CallSpelling> spelling = spelling_of(options.format);
   if (!spelling) return std::nullopt;
   Json calls = calls_form(tools, *spelling, options.one_call);
   if (!options.beside_text) return section_form(std::move(calls), *spelling);
   return beside_text(std::move(calls), *spelling, options.one_call);
 }
+
+Json arguments_form(const Json& parameters, ToolCallFormat format) {
+  const std::string_view type = spelling_of(format).value_or(CallSpelling{}).arguments_type;
+  return {{"type", type}, {"json_schema", parameters}};
+}
+
+bool can_name(std::string_view tool, ToolCallFormat format) {
+  switch (format) {
+    case ToolCallFormat::kPythonic:
+      return PythonicCallParser::takes_name(tool);
+    case ToolCallFormat::kHarmony:
+      return HarmonyParser::takes_name(tool);
+    default:
+      return true;
+  }
+}
+
+bool has_reasoning(ToolCallFormat format) { return message_spelling_of(format).has_value(); }
 
 std::optional<std::string> bound_not_enforced(const Json& parameters, ToolCallFormat format) {
   if (!tag_spelling_of(format)) return std::nullopt;

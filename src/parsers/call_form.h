@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -29,9 +30,23 @@ struct CallFormOptions {
 };
 
 // A part of a structural tag (grammar/structural_tag.h). Nothing for formats whose calls cannot be
-// held to a form, or, beside text, not to the letter. `tools` is not empty.
+// held to a form, or, beside text, not to the letter. `tools` is not empty, and calls can name all
+// of them.
 [[nodiscard]] std::optional<nlohmann::ordered_json> call_form(
     const std::vector<CallableTool>& tools, const CallFormOptions& options);
+
+// The arguments of a call by their schema, another part of a structural tag. It cannot be compiled
+// where the schema cannot be kept to.
+[[nodiscard]] nlohmann::ordered_json arguments_form(const nlohmann::ordered_json& parameters,
+                                                    ToolCallFormat format);
+
+// Whether a call can name such a tool, so that the parser reads its name: not where a name ends at
+// one of its own characters. Most formats take any name.
+[[nodiscard]] bool can_name(std::string_view tool, ToolCallFormat format);
+
+// Whether call_form() has the answer's reasoning, too, as calls and reasoning are messages of one
+// answer, which may have several. A call is the last one then.
+[[nodiscard]] bool has_reasoning(ToolCallFormat format);
 
 // A bound on a text parameter that call_form() does not enforce because the format writes texts
 // between tags: "`pattern` of `city`". Nothing where there is none.

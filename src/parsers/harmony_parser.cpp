@@ -15,22 +15,27 @@ constexpr std::string_view kMessage = "<|message|>";
 constexpr std::string_view kChannel = "<|channel|>";
 constexpr std::string_view kStart = "<|start|>";
 
-// Marks that may end a message. `<|start|>` and `<|channel|>` begin the next one's header.
-constexpr std::string_view kMessageEnds[] = {"<|end|>", "<|return|>", "<|call|>", kStart, kChannel};
-
 // A header's beginnings; the first message's role stands in the prompt.
 constexpr std::string_view kHeaderBegins[] = {kStart, kChannel, " to=", kMessage};
+
+constexpr std::string_view kWordEnds = " <\t\n\r";
+constexpr size_t kMaxRecipientBytes = 512;  // leaves room for the rest of a header
 
 std::string_view word_after(std::string_view text, std::string_view mark) {
   const size_t begin = text.find(mark);
   if (begin == std::string_view::npos) return {};
   const std::string_view rest = text.substr(begin + mark.size());
-  return rest.substr(0, std::min(rest.find_first_of(" <\t\n\r"), rest.size()));
+  return rest.substr(0, std::min(rest.find_first_of(kWordEnds), rest.size()));
 }
 
 }  // namespace
 
 HarmonyParser::HarmonyParser(AnswerParserOptions options) : options_(std::move(options)) {}
+
+bool HarmonyParser::takes_name(std::string_view tool) {
+  return !tool.empty() && tool != "assistant" && tool.size() <= kMaxRecipientBytes &&
+         tool.find_first_of(kWordEnds) == std::string_view::npos;
+}
 
 AnswerParser::Part HarmonyParser::part() const {
   switch (state_) {

@@ -13,6 +13,7 @@
 // Threading: thread-compatible.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -28,6 +29,13 @@ class HarmonyParser final : public AnswerParser {
  public:
   // A longer header is content.
   static constexpr size_t kMaxHarmonyHeaderBytes = 1024;
+
+  // Marks that may end a message. `<|start|>` and `<|channel|>` begin the next one's header.
+  static constexpr std::array<std::string_view, 5> kMessageEnds = {
+      "<|end|>", "<|return|>", "<|call|>", "<|start|>", "<|channel|>"};
+
+  // Whether a message to this tool is a call of it.
+  [[nodiscard]] static bool takes_name(std::string_view tool);
 
   explicit HarmonyParser(AnswerParserOptions options);
 

@@ -51,6 +51,11 @@ CallHeader read_python_call(std::string_view text) {
 PythonicCallParser::PythonicCallParser(ToolCallParserOptions options)
     : ToolCallParser({kPythonStart}, /*may_start_unmarked=*/true, std::move(options)) {}
 
+bool PythonicCallParser::takes_name(std::string_view tool) {
+  return !tool.empty() && tool.size() <= kMaxNameBytes &&
+         identifier_size(tool, /*dotted=*/true) == tool.size();
+}
+
 CallHeader PythonicCallParser::read_header(std::string_view text, Place place) const {
   std::string_view rest = text;
   const auto skip_space = [&rest] { rest.remove_prefix(space_size(rest)); };

@@ -26,6 +26,9 @@ class PythonicCallParser final : public ToolCallParser {
 
   explicit PythonicCallParser(ToolCallParserOptions options);
 
+  // Whether it reads a call of a tool of that name: letters, digits, '_', '.' and '-'.
+  [[nodiscard]] static bool takes_name(std::string_view tool);
+
  private:
   [[nodiscard]] CallHeader read_header(std::string_view text, Place place) const override;
   void begin_call(const CallHeader& header, std::string_view text) override;

@@ -154,6 +154,7 @@ std::optional<ApiError> check_client(const CallContext& context) {
 // The tools that an answer may call. Errors stay in `fields`.
 std::vector<parsers::CallableTool> callable_tools(const ToolFields& tools,
                                                   const CallContext& context, FieldReader& fields) {
+  const parsers::ToolCallFormat format = context.formats.tool_calls;
   std::vector<parsers::CallableTool> result;
   for (size_t i = 0; i < tools.tools->size(); ++i) {
     const Json& function = (*tools.tools)[i]["function"];
@@ -161,6 +162,18 @@ std::vector<parsers::CallableTool> callable_tools(const ToolFields& tools,
     if (tools.choice.kind == ToolChoice::Kind::kNamed && name != tools.choice.name) continue;
     Json any = {{"type", "object"}};
     const bool is_strict = function.value("strict", Json(false)) == true;
+    if (!parsers::can_name(name, format)) {
+      if (!tools.choice.forces_call()) continue;
+      const std::string param = fmt::format("tools[{}].function.name", i);
+      fields.fail(
+          {.code = "invalid_tool",
+           .message = fmt::format("The tool \"{}\" cannot be called: the served model's "
+                                  "format of calls, \"{}\", has no such names; use letters, "
+                                  "digits, _ and -.",
+                                  printable(name, 100), to_string(format)),
+           .param = param});
+      break;
+    }
     if (!is_strict && !tools.choice.forces_call()) {
       result.push_back({std::move(name), std::move(any)});
       continue;
@@ -173,10 +186,11 @@ std::vector<parsers::CallableTool> callable_tools(const ToolFields& tools,
       fields.fail(std::move(*error));
       break;
     }
-    const auto compiled = context.codec.compile(
-        {.kind = GrammarKind::kJsonSchema, .text = schema.dump()}, context.model.eos_token_ids);
+    const Json arguments = {{"format", parsers::arguments_form(schema, format)}};
+    const auto compiled =
+        context.codec.compile({.kind = GrammarKind::kStructuralTag, .text = arguments.dump()},
+                              context.model.eos_token_ids);
     const bool is_object = schema["type"] == "object";
-    const parsers::ToolCallFormat format = context.formats.tool_calls;
     const auto bound = is_strict ? parsers::bound_not_enforced(schema, format) : std::nullopt;
     if (is_strict && (!compiled.ok() || !is_object || bound)) {
       const std::string param = fmt::format("tools[{}].function.parameters", i);
@@ -258,7 +272,7 @@ std::optional<AnswerForm> add_call_form(std::optional<AnswerForm> form, const To
     return form;
   }
   const std::vector<parsers::CallableTool> callable = callable_tools(tools, context, fields);
-  if (fields.error()) return form;
+  if (fields.error() || callable.empty()) return form;
   const parsers::ToolCallFormat format = context.formats.tool_calls;
   std::optional<Json> calls = call_form(
       callable,
@@ -275,7 +289,11 @@ std::optional<AnswerForm> add_call_form(std::optional<AnswerForm> form, const To
     }
     return form;
   }
-  if (!form) return tag_form(std::move(*calls), is_forced ? "tool_choice" : "tools");
+  if (!form) {
+    AnswerForm call = tag_form(std::move(*calls), is_forced ? "tool_choice" : "tools");
+    call.has_reasoning = parsers::has_reasoning(format);
+    return call;
+  }
   // The answer is either a call or what the form says.
   if (auto alternative = format_of(form->source)) {
     Json either = {{"type", "or"},
@@ -297,6 +315,7 @@ std::optional<ApiError> compile_form(const CallContext& context,
   grammar::GrammarSource source = form->source;
   source.allows_whitespace = context.answers.json_whitespace;
   const bool is_special = parsers::needs_special_tokens(format);
+  if (form->has_reasoning) reasoning = ReasoningFirst::kNo;
   if ((format == parsers::ReasoningFormat::kHarmony && reasoning != ReasoningFirst::kNo) ||
       (reasoning == ReasoningFirst::kYes && is_special)) {
     return unsupported_parameter(

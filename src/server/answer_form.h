@@ -36,6 +36,7 @@ struct AnswerForm {
   grammar::GrammarSource source;
   std::string param;             // the field it came from
   bool is_schema_given = false;  // that field has a JSON Schema
+  bool has_reasoning = false;    // it says where the answer reasons
 };
 
 // The one form that the fields ask for, if any. Errors stay in `fields`: two forms at once among
@@ -53,8 +54,8 @@ std::optional<AnswerForm> add_call_form(std::optional<AnswerForm> form, const To
 // Whether the answer's text begins with reasoning in the served model's format.
 enum class ReasoningFirst : uint8_t { kNo, kPerhaps, kYes };
 
-// Compiles the form; null without one. It holds after the reasoning. Cost: that of
-// grammar::compile(), the first time. Error: invalid_json_schema, invalid_value,
+// Compiles the form; null without one. It holds after the reasoning, unless it has that. Cost: that
+// of grammar::compile(), the first time. Error: invalid_json_schema, invalid_value,
 // unsupported_parameter.
 std::optional<ApiError> compile_form(const CallContext& context,
                                      const std::optional<AnswerForm>& form,

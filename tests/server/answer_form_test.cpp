@@ -437,7 +437,8 @@ TEST_F(AnswerFormTest, WhateverAForcedCallComesToIsReadBackAsOne) {
   for (const ToolCallFormat format :
        {ToolCallFormat::kQwen, ToolCallFormat::kLlama3, ToolCallFormat::kMistral,
         ToolCallFormat::kDeepseekV3, ToolCallFormat::kKimiK2, ToolCallFormat::kQwen3Coder,
-        ToolCallFormat::kGlm, ToolCallFormat::kDeepseekV32}) {
+        ToolCallFormat::kGlm, ToolCallFormat::kDeepseekV32, ToolCallFormat::kPythonic,
+        ToolCallFormat::kHarmony}) {
     SCOPED_TRACE(parsers::to_string(format));
     std::vector<parsers::CallableTool> callable;
     Json tools = Json::array();
@@ -453,7 +454,8 @@ TEST_F(AnswerFormTest, WhateverAForcedCallComesToIsReadBackAsOne) {
     for (int byte = 1; byte < 128; ++byte) words.emplace_back(1, static_cast<char>(byte));
     for (const char* const word :
          {"</parameter>", "</parameter>\n", "</arg_value>\n", "</｜DSML｜parameter>\n", "</",
-          "parameter", "\"}", "\", \"", "ab", "<tool_call>", "{}", "\n\n", "｜", "▁"}) {
+          "parameter", "\"}", "\", \"", "ab", "<tool_call>", "{}", "\n\n", "｜", "▁", "<|end|>",
+          "<|start|>", "\")", "True"}) {
       words.emplace_back(word);
     }
     auto automaton = grammar::compile(
@@ -499,18 +501,18 @@ TEST_F(AnswerFormTest, WhateverAForcedCallComesToIsReadBackAsOne) {
       }
     }
   }
-  EXPECT_GT(num_calls, 400);
+  EXPECT_GT(num_calls, 500);
 }
 
 TEST_F(AnswerFormTest, FormatsThatACallCannotBeForcedInAreNamed) {
-  options.tool_call_format = parsers::ToolCallFormat::kPythonic;
+  options.tool_call_format = parsers::ToolCallFormat::kNone;
   start();
   const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "now"}}])");
   const Reply reply =
       post("/v1/chat/completions", chat_body({{"tools", tools}, {"tool_choice", "required"}}));
   EXPECT_EQ(reply.status, 400);
   EXPECT_EQ(error_of(reply)["code"], "unsupported_parameter");
-  EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("\"pythonic\""));
+  EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("\"none\""));
 }
 
 TEST_F(AnswerFormTest, DeepTextInASchemaIsRefused) {

@@ -234,7 +234,7 @@ TEST_F(StructuredOutputTest, ForcedCallsAreReadBackAsCalls) {
   for (const ToolCallFormat format :
        {ToolCallFormat::kQwen, ToolCallFormat::kLlama3, ToolCallFormat::kMistral,
         ToolCallFormat::kDeepseekV3, ToolCallFormat::kKimiK2, ToolCallFormat::kQwen3Coder,
-        ToolCallFormat::kGlm, ToolCallFormat::kDeepseekV32}) {
+        ToolCallFormat::kGlm, ToolCallFormat::kDeepseekV32, ToolCallFormat::kPythonic}) {
     SCOPED_TRACE(parsers::to_string(format));
     options.tool_call_format = format;
     start_real();
@@ -273,6 +273,31 @@ TEST_F(StructuredOutputTest, ForcedCallsAreReadBackAsCalls) {
     EXPECT_GE(num_calls, 8) << "of 12";
     server.reset();
   }
+}
+
+// Half of the answers begin with reasoning, which this model hardly ever ends.
+TEST_F(StructuredOutputTest, ForcedCallsOnAChannelAreReadBackAsCalls) {
+  options.tool_call_format = parsers::ToolCallFormat::kHarmony;
+  options.reasoning_format = parsers::ReasoningFormat::kHarmony;
+  start_real();
+  const Json schema = Json::parse(R"({"type": "object", "required": ["text"],
+    "properties": {"text": {"type": "string", "maxLength": 8}}, "additionalProperties": false})");
+  const Json tools = {
+      {{"type", "function"}, {"function", {{"name", "say"}, {"parameters", schema}}}}};
+  Json fields = {{"tools", tools}, {"tool_choice", "required"}, {"n", 8},
+                 {"seed", 5},      {"temperature", 1},          {"max_tokens", 200}};
+  int num_calls = 0;
+  for (const Json& choice : chat(fields)["choices"]) {
+    if (choice["finish_reason"] == "length") continue;
+    ++num_calls;
+    EXPECT_EQ(choice["finish_reason"], "tool_calls") << choice;
+    ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u) << choice;
+    const Json& function = choice["message"]["tool_calls"][0]["function"];
+    EXPECT_EQ(function["name"], "say");
+    const Json arguments = Json::parse(function["arguments"].get<std::string>(), nullptr, false);
+    EXPECT_TRUE(is_valid(arguments, schema, schema)) << choice;
+  }
+  EXPECT_GE(num_calls, 2) << "of 8";
 }
 
 }  // namespace

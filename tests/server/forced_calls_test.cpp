@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forced calls in the formats that do not write arguments as JSON between texts: Python's, and
+// messages on channels, whose marks are special tokens.
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <heddle/constraint.h>
+
+#include "grammar/grammar.h"
+#include "grammar/testing/mask_fixture.h"
+#include "grammar/testing/schema_validator.h"
+#include "parsers/answer_parser.h"
+#include "parsers/call_form.h"
+#include "server/server_fixture.h"
+#include "support/test_data.h"
+#include "tokenizer/tokenizer.h"
+
+namespace heddle::server {
+namespace {
+
+using parsers::ToolCallFormat;
+using ::testing::HasSubstr;
+
+Json weather_tools() {
+  return Json::parse(R"([{"type": "function", "function": {"name": "weather", "parameters":
+    {"type": "object", "required": ["city"], "properties": {"city": {"type": "string"},
+     "days": {"type": ["integer", "null"]}, "units": {"enum": ["C", "F"]}}}}},
+    {"type": "function", "function": {"name": "now", "strict": true}}])");
+}
+
+class ForcedCallsTest : public ServerTest {
+ protected:
+  void start_with(ToolCallFormat format) {
+    options.tool_call_format = format;
+    if (format == ToolCallFormat::kHarmony) {
+      options.reasoning_format = parsers::ReasoningFormat::kHarmony;
+    }
+    start();
+  }
+
+  // The model says `text`, in pieces of three bytes.
+  void say(std::string_view text) const {
+    std::vector<std::string> pieces;
+    for (; !text.empty(); text.remove_prefix(std::min<size_t>(3, text.size()))) {
+      pieces.emplace_back(text.substr(0, 3));
+    }
+    engine->script = [pieces](const Request&) { return answer_events(pieces); };
+  }
+
+  // Whether the last request lets `text` be a whole answer.
+  [[nodiscard]] bool admits(std::string_view text) const {
+    const auto constraint = engine->submitted().back().constraint;
+    EXPECT_NE(constraint, nullptr);
+    if (constraint == nullptr) return false;
+    const auto state = constraint->start();
+    for (const char byte : text) {
+      if (!state->accept(static_cast<unsigned char>(byte))) return false;
+    }
+    return state->is_over();
+  }
+
+  [[nodiscard]] Reply ask(const Json& fields) const {
+    return post("/v1/chat/completions", chat_body(fields));
+  }
+
+  // The calls of an answer, as (name, arguments), of a stream and of a whole one alike.
+  [[nodiscard]] std::vector<std::pair<std::string, Json>> calls(Json fields) const {
+    const Reply reply = ask(fields);
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    std::vector<std::pair<std::string, Json>> whole;
+    const Json choice = reply.json()["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "tool_calls");
+    EXPECT_TRUE(choice["message"]["content"].is_null());
+    for (const Json& call : choice["message"]["tool_calls"]) {
+      whole.emplace_back(call["function"]["name"],
+                         Json::parse(call["function"]["arguments"].get<std::string>()));
+    }
+    fields["stream"] = true;
+    std::vector<std::pair<std::string, std::string>> streamed;
+    std::string reasoning;
+    for (const std::string& event : ask(fields).events()) {
+      if (event == "[DONE]") continue;
+      const Json delta = Json::parse(event)["choices"][0]["delta"];
+      EXPECT_EQ(delta.value("content", Json("")), "");
+      reasoning += delta.value("reasoning_content", "");
+      for (const Json& part : delta.value("tool_calls", Json::array())) {
+        const auto index = part["index"].get<size_t>();
+        if (index == streamed.size()) streamed.emplace_back(part["function"]["name"], "");
+        streamed[index].second += part["function"]["arguments"].get<std::string>();
+      }
+    }
+    const Json& thought = choice["message"]["reasoning_content"];
+    EXPECT_EQ(reasoning, thought.is_null() ? "" : thought.get<std::string>());
+    EXPECT_EQ(streamed.size(), whole.size());
+    for (size_t i = 0; i < std::min(whole.size(), streamed.size()); ++i) {
+      EXPECT_EQ(streamed[i].first, whole[i].first);
+      EXPECT_EQ(Json::parse(streamed[i].second, nullptr, false), whole[i].second);
+    }
+    return whole;
+  }
+};
+
+TEST_F(ForcedCallsTest, PythonsCallsAreAListWithLiterals) {
+  start_with(ToolCallFormat::kPythonic);
+  const std::string text = R"([weather(city="Par\"is, \u00e9", days=None), now()])";
+  say(text);
+  const auto made = calls({{"tools", weather_tools()}, {"tool_choice", "required"}});
+  ASSERT_EQ(made.size(), 2u);
+  EXPECT_EQ(made[0].first, "weather");
+  EXPECT_EQ(made[0].second, Json({{"city", "Par\"is, é"}, {"days", nullptr}}));
+  EXPECT_EQ(made[1].first, "now");
+  EXPECT_EQ(made[1].second, Json::object());
+  EXPECT_TRUE(admits(text));
+  EXPECT_TRUE(admits("[now()]"));
+  EXPECT_TRUE(admits(R"([weather(city="", days=3, units="F")])"));
+  for (const char* const other :
+       {"", "[]", "now()", "[now(a=1)]", "[now(), ]", "[weather()]", "[weather(city='x')]",
+        R"([weather(city="x", units="K")])", R"([weather(city="x", days=null)])",
+        R"([weather(city="x", days="3")])", "[later()]", "Well. [now()]"}) {
+    EXPECT_FALSE(admits(other)) << other;
+  }
+  EXPECT_EQ(
+      ask({{"tools", weather_tools()}, {"tool_choice", "required"}, {"parallel_tool_calls", false}})
+          .status,
+      200);
+  EXPECT_TRUE(admits("[now()]"));
+  EXPECT_FALSE(admits("[now(), now()]"));
+  const Json named = {{"type", "function"}, {"function", {{"name", "now"}}}};
+  EXPECT_EQ(ask({{"tools", weather_tools()}, {"tool_choice", named}}).status, 200);
+  EXPECT_TRUE(admits("[now()]"));
+  EXPECT_FALSE(admits(R"([weather(city="x")])"));
+}
+
+TEST_F(ForcedCallsTest, ACallOnAChannelMayFollowReasoning) {
+  start_with(ToolCallFormat::kHarmony);
+  const std::string thought = "<|channel|>analysis<|message|>Hm <b> \"x.<|end|><|start|>assistant";
+  const std::string call =
+      "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
+      R"({"city": "<|call|> é"})";
+  const std::string now = "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}";
+  say(thought + call);
+  const Json required = {{"tools", weather_tools()}, {"tool_choice", "required"}};
+  const auto made = calls(required);
+  ASSERT_EQ(made.size(), 1u);
+  EXPECT_EQ(made[0].first, "weather");
+  EXPECT_EQ(made[0].second, Json({{"city", "<|call|> é"}}));
+  EXPECT_EQ(ask(required).json()["choices"][0]["message"]["reasoning_content"], "Hm <b> \"x.");
+  EXPECT_TRUE(admits(thought + call)) << "nothing else may follow";
+  EXPECT_TRUE(admits(call));
+  EXPECT_TRUE(admits(now));
+  for (const std::string& other :
+       {std::string("{}"), thought, thought + thought + now, now + "<|start|>assistant" + now,
+        "<|channel|>final<|message|>" + now, "<|channel|>analysis<|message|>a<|start|>" + now,
+        std::string("<|channel|>commentary to=functions.later <|constrain|>json<|message|>{}"),
+        std::string("<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{}"),
+        "<|channel|>analysis<|message|>a<|channel|>b<|end|><|start|>assistant" + now}) {
+    EXPECT_FALSE(admits(other)) << other;
+  }
+  const Json named = {{"type", "function"}, {"function", {{"name", "now"}}}};
+  EXPECT_EQ(ask({{"tools", weather_tools()}, {"tool_choice", named}}).status, 200);
+  EXPECT_TRUE(admits(now));
+  EXPECT_FALSE(admits(call));
+}
+
+TEST_F(ForcedCallsTest, OtherApisForceCallsInTheseFormats) {
+  for (const ToolCallFormat format : {ToolCallFormat::kPythonic, ToolCallFormat::kHarmony}) {
+    SCOPED_TRACE(parsers::to_string(format));
+    engine_to_be = std::make_unique<FakeEngine>();
+    engine = engine_to_be.get();
+    start_with(format);
+    const std::string now =
+        format == ToolCallFormat::kPythonic
+            ? "[now()]"
+            : "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}";
+    const Json allowed = Json::parse(R"({"type": "allowed_tools", "allowed_tools": {"mode":
+      "required", "tools": [{"type": "function", "function": {"name": "now"}}]}})");
+    EXPECT_EQ(ask({{"tools", weather_tools()}, {"tool_choice", allowed}}).status, 200);
+    EXPECT_TRUE(admits(now));
+    const Json message = {{"role", "user"}, {"content", "Hi"}};
+    const Json foreign = {
+        {{"name", "now"}, {"input_schema", {{"type", "object"}, {"properties", Json::object()}}}}};
+    for (const Json& choice : {Json{{"type", "any"}}, Json{{"type", "tool"}, {"name", "now"}}}) {
+      const Reply reply = post("/v1/messages", {{"model", "m"},
+                                                {"max_tokens", 9},
+                                                {"messages", {message}},
+                                                {"tools", foreign},
+                                                {"tool_choice", choice}});
+      EXPECT_EQ(reply.status, 200) << reply.body;
+      EXPECT_TRUE(admits(now));
+    }
+    const Reply reply = post("/v1/responses", {{"input", "Hi"},
+                                               {"tools", {{{"type", "function"}, {"name", "now"}}}},
+                                               {"tool_choice", "required"}});
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    EXPECT_TRUE(admits(now));
+    server.reset();
+  }
+}
+
+TEST_F(ForcedCallsTest, ToolsThatTheFormatCannotWriteAreRefused) {
+  start_with(ToolCallFormat::kPythonic);
+  Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "strict": true,
+    "parameters": {"type": "object", "properties": {"a-b": {"type": "integer"}}}}}])");
+  const Json forced = {{"tool_choice", "required"}};
+  const auto ask_for = [&](const Json& offered) {
+    Json fields = forced;
+    fields["tools"] = offered;
+    return ask(fields);
+  };
+  const Reply reply = ask_for(tools);
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(error_of(reply)["code"], "invalid_tool");
+  EXPECT_EQ(error_of(reply)["param"], "tools[0].function.parameters");
+  EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("\"a-b\" cannot be named"));
+  tools[0]["function"]["strict"] = false;
+  EXPECT_EQ(ask_for(tools).status, 200);
+  EXPECT_TRUE(admits("[f(x=[None])]")) << "any arguments";
+  tools[0]["function"]["name"] = "get weather";
+  const Reply unnamed = ask_for(tools);
+  EXPECT_EQ(unnamed.status, 400);
+  EXPECT_EQ(error_of(unnamed)["code"], "invalid_tool");
+  EXPECT_EQ(error_of(unnamed)["param"], "tools[0].function.name");
+  EXPECT_EQ(ask({{"tools", tools}, {"regex", "yes|no"}}).status, 200);
+  EXPECT_TRUE(admits("yes"));
+}
+
+TEST_F(ForcedCallsTest, APythonCallMayStandForAnotherForm) {
+  start_with(ToolCallFormat::kPythonic);
+  EXPECT_EQ(ask({{"tools", weather_tools()}, {"regex", "yes|no"}}).status, 200);
+  EXPECT_TRUE(admits("no"));
+  EXPECT_TRUE(admits("[now()]"));
+  EXPECT_FALSE(admits("no[now()]"));
+}
+
+// A vocabulary whose marks are special tokens, as those of real models are.
+struct ChannelVocabulary {
+  ChannelVocabulary() {
+    std::vector<std::string> bytes(1);  // token 0 ends an answer
+    for (int byte = 1; byte < 128; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
+    for (const char* const word :
+         {"\": ", "\"}", "analysis", "commentary", " to=functions.", "<|", "|>", "end", "json"}) {
+      bytes.emplace_back(word);
+    }
+    texts = bytes;
+    for (const char* const mark :
+         {"<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|constrain|>", "<|reserved|>"}) {
+      texts.emplace_back(mark);
+      bytes.push_back(grammar::special_token_bytes(mark));
+    }
+    masks = std::make_shared<grammar::VocabularyMasks>(std::move(bytes), std::vector<TokenId>{0});
+  }
+
+  std::vector<std::string> texts;
+  std::shared_ptr<grammar::VocabularyMasks> masks;
+};
+
+// Walks at random: marks come as their tokens and never as text, and what comes out is read back as
+// one call with valid arguments.
+TEST_F(ForcedCallsTest, CallsOnChannelsAreWrittenWithSpecialTokens) {
+  const Json schemas[] = {
+      Json::parse(R"({"type": "object"})"),
+      Json::parse(R"({"type": "object", "required": ["t"], "properties": {"t": {"type": "string"},
+        "n": {"type": "integer", "minimum": 0, "maximum": 99}}})")};
+  Json tools = Json::array();
+  std::vector<parsers::CallableTool> callable;
+  for (size_t i = 0; i < std::size(schemas); ++i) {
+    const std::string name = fmt::format("tool_{}", i);
+    callable.push_back({name, schemas[i]});
+    tools.push_back(
+        {{"type", "function"}, {"function", {{"name", name}, {"parameters", schemas[i]}}}});
+  }
+  const ChannelVocabulary vocabulary;
+  const auto form = parsers::call_form(callable, {.format = ToolCallFormat::kHarmony});
+  ASSERT_TRUE(form);
+  auto automaton = grammar::compile(
+      {.kind = grammar::GrammarKind::kStructuralTag, .text = Json{{"format", *form}}.dump()},
+      vocabulary.masks.get());
+  ASSERT_TRUE(automaton.ok()) << automaton.status().to_string();
+  const auto compiled =
+      grammar::testing::token_grammar(std::move(automaton).value(), vocabulary.masks);
+  std::mt19937 random(5);
+  int num_thoughts = 0;
+  int num_calls = 0;
+  for (int walk = 0; walk < 200; ++walk) {
+    const auto state = compiled->start();
+    std::vector<uint32_t> mask(vocabulary.masks->num_words());
+    std::string text;
+    int num_marks = 0;
+    for (int step = 0; step < 2000 && !state->is_over(); ++step) {
+      ASSERT_TRUE(state->fill_mask(mask).ok());
+      std::vector<TokenId> allowed;
+      for (TokenId token = 0; token < vocabulary.masks->vocab_size(); ++token) {
+        if (!grammar::testing::is_allowed(mask, token)) continue;
+        allowed.insert(allowed.end(), vocabulary.masks->bytes(token).size() > 1 ? 8 : 1, token);
+      }
+      ASSERT_FALSE(allowed.empty()) << text;
+      const TokenId next = allowed[random() % allowed.size()];
+      ASSERT_TRUE(state->accept(next));
+      if (vocabulary.masks->text(next).empty()) ++num_marks;
+      text += vocabulary.texts[static_cast<size_t>(next)];
+    }
+    if (!state->is_complete()) continue;
+    const bool has_thought = text.starts_with("<|channel|>analysis");
+    EXPECT_EQ(num_marks, has_thought ? 7 : 3) << text;
+    num_thoughts += has_thought ? 1 : 0;
+    const auto parser =
+        parsers::make_answer_parser({.reasoning = parsers::ReasoningFormat::kHarmony,
+                                     .tool_calls = ToolCallFormat::kHarmony,
+                                     .tools = std::make_shared<Json>(tools),
+                                     .id_seed = "x"});
+    parsers::AnswerDeltas deltas;
+    parser->push(text, deltas);
+    parser->finish(deltas);
+    parsers::AssembledAnswer answer;
+    for (parsers::AnswerDelta& delta : deltas) answer.add(std::move(delta));
+    EXPECT_EQ(answer.content, "") << text;
+    ASSERT_EQ(answer.calls.size(), 1u) << text;
+    const Json arguments = Json::parse(answer.calls[0].arguments, nullptr, false);
+    const Json& schema = schemas[static_cast<size_t>(answer.calls[0].name.back() - '0')];
+    EXPECT_TRUE(grammar::testing::is_valid(arguments, schema, schema)) << text;
+    ++num_calls;
+  }
+  EXPECT_GT(num_thoughts, 20);
+  EXPECT_GT(num_calls, 100);
+}
+
+TEST(ForcedCallsCodecTest, AFormMayNameTheModelsSpecialTokens) {
+  const std::string model = ::heddle::testing::repository_path("models/heddle-tiny");
+  const auto tokenizer = tokenizer::load_tokenizer(model);
+  ASSERT_TRUE(tokenizer.ok());
+  const auto codec = make_model_codec(model, **tokenizer, {});
+  ASSERT_TRUE(codec.ok());
+  const auto form = (*codec)->compile(
+      {.kind = grammar::GrammarKind::kStructuralTag,
+       .text = R"({"format": {"type": "sequence", "elements": [{"type": "token", "token":
+                   "<|im_start|>"}, {"type": "regex", "pattern": "a"}]}})"},
+      {});
+  ASSERT_TRUE(form.ok()) << form.status().to_string();
+  const TokenId start = (*codec)->encode("<|im_start|>", false).value().at(0);
+  const auto state = (*form)->start();
+  std::vector<uint32_t> mask(static_cast<size_t>((*form)->vocab_size() + 31) / 32);
+  ASSERT_TRUE(state->fill_mask(mask).ok());
+  int num_allowed = 0;
+  for (const uint32_t word : mask) num_allowed += std::popcount(word);
+  EXPECT_EQ(num_allowed, 1);
+  ASSERT_TRUE(state->accept(start));
+  EXPECT_FALSE(state->accept(start));
+  EXPECT_TRUE(state->accept((*codec)->encode("a", false).value().at(0)));
+  EXPECT_TRUE(state->is_over());
+}
+
+}  // namespace
+}  // namespace heddle::server
