@@ -76,17 +76,37 @@ ReadFailure RequestReader::failure_of(const error_code& error) const {
           .message = fmt::format("The request is not valid HTTP: {}.", error.message())};
 }
 
+// Where fields come one by one, the parser bounds each of them and not their sum: that is done
+// here.
+asio::awaitable<error_code> RequestReader::receive_head() {
+  const auto max_bytes = static_cast<size_t>(options_.max_header_bytes);
+  size_t parsed_bytes = 0;
+  while (true) {
+    error_code error;
+    const size_t count = parser_->put(buffer_.data(), error);
+    buffer_.consume(count);
+    parsed_bytes += count;
+    const bool incomplete = error == http::error::need_more;
+    if (error && !incomplete) co_return error;
+    const size_t least_bytes = parsed_bytes + (incomplete ? buffer_.size() + 1 : 0);
+    if (least_bytes > max_bytes) co_return make_error_code(http::error::header_limit);
+    if (!incomplete) co_return error_code();
+    const auto [failure, received] =
+        co_await socket_.async_read_some(buffer_.prepare(kReadBytes), kAwaitRead);
+    if (failure) co_return failure;
+    buffer_.commit(received);
+  }
+}
+
 asio::awaitable<std::optional<ReadFailure>> RequestReader::read_head() {
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(options_.max_header_bytes));
   parser_->body_limit(boost::none);  // the caller looks at announced_bytes()
   start_deadline(options_.header_timeout_seconds);
-  const auto [error, count] =
-      co_await http::async_read_header(socket_, buffer_, *parser_, kAwaitRead);
-  static_cast<void>(count);
+  const error_code error = co_await receive_head();
   deadline_.stop();
   if (!error) co_return std::nullopt;
-  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+  if (error == http::error::header_limit) {
     co_return ReadFailure{431, fmt::format("The request header may have at most {} bytes.",
                                            options_.max_header_bytes)};
   }

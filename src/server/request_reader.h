@@ -87,6 +87,7 @@ class RequestReader {
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
   void start_deadline(double limit_seconds);
+  boost::asio::awaitable<boost::system::error_code> receive_head();
   void watch_on(std::shared_ptr<void> owner);
   [[nodiscard]] ReadFailure failure_of(const boost::system::error_code& error) const;
 

@@ -109,6 +109,40 @@ TEST_F(RequestReaderTest, AFailureSaysHowToAnswerIt) {
   EXPECT_EQ(malformed->status, 400);
 }
 
+TEST_F(RequestReaderTest, FieldsThatComeOneByOneCountTogether) {
+  std::optional<ReadFailure> failure;
+  bool ended = false;
+  boost::asio::co_spawn(io_, reader_->read_head(),
+                        [&](const std::exception_ptr&, std::optional<ReadFailure> value) {
+                          failure = std::move(value);
+                          ended = true;
+                        });
+  // Each write ends with the first byte of the next field, which ends the one before it.
+  client_->send("GET / HTTP/1.1\r\nA");
+  io_.run_one();
+  const std::string field = ": " + std::string(100, 'x') + "\r\nA";
+  size_t num_bytes = 17;
+  while (!ended && num_bytes < 1 << 20) {
+    client_->send(field);
+    num_bytes += field.size();
+    io_.run_one();
+    io_.poll();
+  }
+  EXPECT_LE(num_bytes, static_cast<size_t>(options_.max_header_bytes) + 1000);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->status, 431);
+}
+
+TEST_F(RequestReaderTest, AHeadMayBeAsLongAsTheLimit) {
+  const auto limit = static_cast<size_t>(options_.max_header_bytes);
+  const std::string begin = "GET / HTTP/1.1\r\nA: ";
+  for (const size_t size : {limit, limit + 1}) {
+    client_->send(begin + std::string(size - begin.size() - 4, 'x') + "\r\n\r\n");
+    const auto failure = read_head();
+    EXPECT_EQ(failure ? failure->status : 200, size == limit ? 200 : 431);
+  }
+}
+
 TEST_F(RequestReaderTest, GivesNoAnswerWhenTheClientLeavesInTheMiddle) {
   client_->send("GET / HT");
   EXPECT_TRUE(await_request());
