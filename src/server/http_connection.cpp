@@ -16,9 +16,6 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-constexpr double kLingerSeconds = 2;  // for a client to read the refusal before its upload is cut
-constexpr double kStopLingerSeconds = 0.25;  // for a request that crosses with the server's close
-
 // The body of a refused request, or of a route that takes none, is read and dropped up to this
 // size, so that the connection can be kept.
 constexpr uint64_t kMaxDroppedBytes = 1 << 20;
@@ -53,7 +50,7 @@ asio::awaitable<void> Connection::run() {
   const auto self = shared_from_this();
   while (co_await serve_one()) {
   }
-  if (stopping_) co_await linger(kStopLingerSeconds);
+  if (stopping_) co_await linger(options_.stop_linger_seconds);
   close();
 }
 
@@ -85,7 +82,7 @@ asio::awaitable<void> Connection::refuse(HttpResponse response) {
   const bool sent =
       co_await writer_.send(std::move(response), common_headers_, /*keep_alive=*/false);
   note_unread(sent ? status : kClientLeft, sent ? writer_.bytes_sent() : 0);
-  if (sent) co_await linger(kLingerSeconds);
+  if (sent) co_await linger(options_.linger_seconds);
 }
 
 asio::awaitable<void> Connection::refuse(int status, std::string_view message) {
@@ -161,10 +158,12 @@ asio::awaitable<bool> Connection::serve_one() {
   } else {
     handler_.on_request(exchange_);
   }
-  const bool again = co_await answer();
+  const bool sent = co_await answer();
   answered_ = true;
   exchange_.reset();
-  co_return again;
+  if (!sent || stopping_) co_return false;
+  if (!keep_alive_) co_await linger(options_.linger_seconds);
+  co_return keep_alive_;
 }
 
 // False when the body did not come whole: that is answered here.
@@ -188,7 +187,7 @@ asio::awaitable<bool> Connection::invite_and_read_body(uint64_t max_bytes, BodyL
   co_return false;
 }
 
-// Sends the exchange's answer as it is made. False when the connection cannot be used again.
+// Sends the exchange's answer as it is made. False when the client has not been sent all of it.
 asio::awaitable<bool> Connection::answer() {
   const auto started = IoClock::now();
   const std::shared_ptr<ConnectionExchange> exchange = exchange_;
@@ -251,7 +250,7 @@ asio::awaitable<bool> Connection::answer() {
   handler_.on_answered(
       &exchange->request(),
       {.status = status, .seconds = seconds_since(started), .bytes = writer_.bytes_sent()});
-  co_return alive&& keep_alive_ && !stopping_;
+  co_return alive;
 }
 
 // Something is to be sent, or the answer is at its end.

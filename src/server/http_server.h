@@ -36,6 +36,8 @@ struct HttpServerOptions {
   double write_timeout_seconds = 60;     // a client that takes no byte for so long is cut
   double idle_timeout_seconds = 300;     // a kept-alive connection without a request
   double first_request_seconds = 1;      // of a client that connected while the server stops
+  double linger_seconds = 2;             // for a client to read the last answer before it is cut
+  double stop_linger_seconds = 0.25;     // for a request that crosses with the server's close
   double stream_commit_seconds = 30;     // the latest moment for a stream's status line
   double stream_keepalive_seconds = 15;  // silence before a ": ping" comment; 0: never
   int64_t max_outbox_bytes = 1 << 20;    // unsent bytes of one answer; beyond, its maker is to wait

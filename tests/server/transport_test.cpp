@@ -180,6 +180,19 @@ TEST_F(TransportTest, ConnectionCloseIsHonoured) {
   EXPECT_TRUE(client.at_end());
 }
 
+// A socket that is closed with bytes unread is reset, and a reset may overtake the answer.
+TEST_F(TransportTest, BytesBehindTheLastRequestDoNotResetTheConnection) {
+  start();
+  for (const std::string_view head :
+       {"GET /health HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n",
+        "GET /health HTTP/1.0\r\n\r\n"}) {
+    HttpClient client(server->port());
+    client.send(std::string(head) + std::string(20'000, 'x'));
+    EXPECT_EQ(client.read_reply().status, 200);
+    EXPECT_TRUE(client.ends_in_order()) << head;
+  }
+}
+
 TEST_F(TransportTest, OldHttpGetsAStreamWithoutChunks) {
   start();
   HttpClient client(server->port());
