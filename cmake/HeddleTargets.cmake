@@ -177,6 +177,7 @@ function(heddle_fuzzer name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  heddle_optimise(${name})  # what it shares with the libraries, as of headers, is linked from here
   set_property(GLOBAL APPEND PROPERTY HEDDLE_FUZZERS ${name})
 endfunction()
 
