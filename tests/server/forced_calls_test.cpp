@@ -46,11 +46,14 @@ class ForcedCallsTest : public ServerTest {
     start();
   }
 
-  // The model says `text`, in pieces of three bytes.
+  // The model says `text`, in pieces of three bytes and more, of whole characters.
   void say(std::string_view text) const {
     std::vector<std::string> pieces;
-    for (; !text.empty(); text.remove_prefix(std::min<size_t>(3, text.size()))) {
-      pieces.emplace_back(text.substr(0, 3));
+    while (!text.empty()) {
+      size_t size = std::min<size_t>(3, text.size());
+      while (size < text.size() && (static_cast<uint8_t>(text[size]) & 0xC0) == 0x80) ++size;
+      pieces.emplace_back(text.substr(0, size));
+      text.remove_prefix(size);
     }
     engine->script = [pieces](const Request&) { return answer_events(pieces); };
   }
