@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as what a client sends over a connection. Whatever they are, the server writes complete
-// and well-formed answers, one for each request that it reports, keeps its limits, and lets go of
-// the connection. How the bytes are cut and how fast the answers are read changes none of them.
+// Any bytes as those that a client sends over a connection. For all of them the server writes
+// complete and well-formed answers, one for each request that it reports, keeps its limits, and
+// lets go of the connection. The answers depend neither on how the bytes are cut nor on how fast
+// the client reads.
 //
 // The first byte of an input is a digit that chooses the client (Client), the rest is sent. In it
 // '|' ends a piece, and '^' stands for 8 KiB of 'x'. The path of a request chooses how it is

@@ -85,6 +85,7 @@ struct CacheSetting {
                           .max_total_tokens = !preempted   ? 32768
                                               : is_whole() ? 1600
                                                            : 480};
+    if (device == "cuda") options.memory_fraction = testing::kShareOfGpu;
     choose_kernels(options, kernels);
     options.cache.enabled = policy != "off";
     if (options.cache.enabled) {

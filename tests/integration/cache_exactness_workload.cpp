@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "core/mutex.h"
+#include "on_device.h"
 #include "support/test_data.h"
 
 namespace heddle::testing {
@@ -238,6 +239,7 @@ const ExactWorkload& exact_workload(const std::string& device, Kernels kernels, 
                         .num_threads = 2,
                         .max_running_requests = 1,
                         .max_total_tokens = 4096};
+  if (device == "cuda") options.memory_fraction = kShareOfGpu;
   choose_kernels(options, kernels);
   options.cache.enabled = false;
   options.scheduling.overlap = false;

@@ -7,6 +7,13 @@
 
 #include "device/cuda/cuda_device.h"
 
+namespace heddle::testing {
+
+// Of a GPU's free memory, for the pools of small models: parts of a long suite share one GPU.
+inline constexpr double kShareOfGpu = 0.03;
+
+}  // namespace heddle::testing
+
 // Skips the running test, saying why, unless `name` ("cpu", "cuda") is a device of this machine.
 #define HEDDLE_DEVICE_OR_SKIP(name)                              \
   if ((name) == "cuda") {                                        \
