@@ -11,8 +11,11 @@
 #include <nlohmann/json.hpp>
 
 namespace heddle::server {
+namespace {
 
 using Json = nlohmann::ordered_json;
+
+}  // namespace
 
 std::variant<bool, ApiError> read_newest_first(const HttpRequest& request) {
   const std::string order = request.query_value("order").value_or("desc");
