@@ -3,12 +3,10 @@
 // (PlannedSequence::wanted_drafts). All rows of such a step go through the draft network. Behind
 // those where drafts are wanted it goes on:
 //
-//   chains  with the most likely token, one slot of each sequence at a time; the device hands it
-//   on,
-//           the host learns all of them together
-//   trees   with the best branches of a level (speculative/tree_growth.h), each of which sees its
-//   own
-//           ancestors; their slots lie beside each other behind the text
+//   chains  with the most likely token, one slot of each sequence at a time; the device hands
+//           it on, the host learns all of them together
+//   trees   with the best branches of a level (speculative/tree_growth.h), each of which sees
+//           its own ancestors; their slots lie beside each other behind the text
 //
 // Rows of drafts that were rejected go through as well: what they write lies behind the text. So do
 // the slots of branches; both are written over by the next step.

@@ -4,8 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <heddle/constraint.h>
-
 #include "grammar/grammar.h"
 #include "grammar/testing/schema_validator.h"
 #include "parsers/answer_delta.h"
@@ -20,18 +18,6 @@ using ::testing::HasSubstr;
 
 class AnswerFormTest : public ServerTest {
  protected:
-  // Whether the constraint of the last request lets `text` be a whole answer.
-  [[nodiscard]] bool allows(std::string_view text) const {
-    const auto constraint = engine->submitted().back().constraint;
-    EXPECT_NE(constraint, nullptr);
-    if (constraint == nullptr) return false;
-    const auto state = constraint->start();
-    for (const char byte : text) {
-      if (!state->accept(static_cast<unsigned char>(byte))) return false;
-    }
-    return state->is_complete();
-  }
-
   void chat(const Json& fields) const {
     const Reply reply = post("/v1/chat/completions", chat_body(fields));
     EXPECT_EQ(reply.status, 200) << reply.body;

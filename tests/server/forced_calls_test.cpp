@@ -12,8 +12,6 @@
 
 #include <fmt/format.h>
 
-#include <heddle/constraint.h>
-
 #include "grammar/grammar.h"
 #include "grammar/testing/mask_fixture.h"
 #include "grammar/testing/schema_validator.h"
@@ -58,16 +56,10 @@ class ForcedCallsTest : public ServerTest {
     engine->script = [pieces](const Request&) { return answer_events(pieces); };
   }
 
-  // Whether the last request lets `text` be a whole answer.
-  [[nodiscard]] bool admits(std::string_view text) const {
-    const auto constraint = engine->submitted().back().constraint;
-    EXPECT_NE(constraint, nullptr);
-    if (constraint == nullptr) return false;
-    const auto state = constraint->start();
-    for (const char byte : text) {
-      if (!state->accept(static_cast<unsigned char>(byte))) return false;
-    }
-    return state->is_over();
+  // Whether the last request lets `text` be a whole answer, and nothing follow it.
+  [[nodiscard]] bool ends_at(std::string_view text) const {
+    const auto form = form_after(text);
+    return form != nullptr && form->is_over();
   }
 
   [[nodiscard]] Reply ask(const Json& fields) const {
@@ -121,25 +113,25 @@ TEST_F(ForcedCallsTest, PythonsCallsAreAListWithLiterals) {
   EXPECT_EQ(made[0].second, Json({{"city", "Par\"is, é"}, {"days", nullptr}}));
   EXPECT_EQ(made[1].first, "now");
   EXPECT_EQ(made[1].second, Json::object());
-  EXPECT_TRUE(admits(text));
-  EXPECT_TRUE(admits("[now()]"));
-  EXPECT_TRUE(admits(R"([weather(city="", days=3, units="F")])"));
+  EXPECT_TRUE(ends_at(text));
+  EXPECT_TRUE(ends_at("[now()]"));
+  EXPECT_TRUE(ends_at(R"([weather(city="", days=3, units="F")])"));
   for (const char* const other :
        {"", "[]", "now()", "[now(a=1)]", "[now(), ]", "[weather()]", "[weather(city='x')]",
         R"([weather(city="x", units="K")])", R"([weather(city="x", days=null)])",
         R"([weather(city="x", days="3")])", "[later()]", "Well. [now()]"}) {
-    EXPECT_FALSE(admits(other)) << other;
+    EXPECT_FALSE(allows(other)) << other;
   }
   EXPECT_EQ(
       ask({{"tools", weather_tools()}, {"tool_choice", "required"}, {"parallel_tool_calls", false}})
           .status,
       200);
-  EXPECT_TRUE(admits("[now()]"));
-  EXPECT_FALSE(admits("[now(), now()]"));
+  EXPECT_TRUE(ends_at("[now()]"));
+  EXPECT_FALSE(allows("[now(), now()]"));
   const Json named = {{"type", "function"}, {"function", {{"name", "now"}}}};
   EXPECT_EQ(ask({{"tools", weather_tools()}, {"tool_choice", named}}).status, 200);
-  EXPECT_TRUE(admits("[now()]"));
-  EXPECT_FALSE(admits(R"([weather(city="x")])"));
+  EXPECT_TRUE(ends_at("[now()]"));
+  EXPECT_FALSE(allows(R"([weather(city="x")])"));
 }
 
 TEST_F(ForcedCallsTest, ACallOnAChannelMayFollowReasoning) {
@@ -156,21 +148,21 @@ TEST_F(ForcedCallsTest, ACallOnAChannelMayFollowReasoning) {
   EXPECT_EQ(made[0].first, "weather");
   EXPECT_EQ(made[0].second, Json({{"city", "<|call|> é"}}));
   EXPECT_EQ(ask(required).json()["choices"][0]["message"]["reasoning_content"], "Hm <b> \"x.");
-  EXPECT_TRUE(admits(thought + call)) << "nothing else may follow";
-  EXPECT_TRUE(admits(call));
-  EXPECT_TRUE(admits(now));
+  EXPECT_TRUE(ends_at(thought + call)) << "nothing else may follow";
+  EXPECT_TRUE(ends_at(call));
+  EXPECT_TRUE(ends_at(now));
   for (const std::string& other :
        {std::string("{}"), thought, thought + thought + now, now + "<|start|>assistant" + now,
         "<|channel|>final<|message|>" + now, "<|channel|>analysis<|message|>a<|start|>" + now,
         std::string("<|channel|>commentary to=functions.later <|constrain|>json<|message|>{}"),
         std::string("<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{}"),
         "<|channel|>analysis<|message|>a<|channel|>b<|end|><|start|>assistant" + now}) {
-    EXPECT_FALSE(admits(other)) << other;
+    EXPECT_FALSE(allows(other)) << other;
   }
   const Json named = {{"type", "function"}, {"function", {{"name", "now"}}}};
   EXPECT_EQ(ask({{"tools", weather_tools()}, {"tool_choice", named}}).status, 200);
-  EXPECT_TRUE(admits(now));
-  EXPECT_FALSE(admits(call));
+  EXPECT_TRUE(ends_at(now));
+  EXPECT_FALSE(allows(call));
 }
 
 TEST_F(ForcedCallsTest, OtherApisForceCallsInTheseFormats) {
@@ -186,7 +178,7 @@ TEST_F(ForcedCallsTest, OtherApisForceCallsInTheseFormats) {
     const Json allowed = Json::parse(R"({"type": "allowed_tools", "allowed_tools": {"mode":
       "required", "tools": [{"type": "function", "function": {"name": "now"}}]}})");
     EXPECT_EQ(ask({{"tools", weather_tools()}, {"tool_choice", allowed}}).status, 200);
-    EXPECT_TRUE(admits(now));
+    EXPECT_TRUE(ends_at(now));
     const Json message = {{"role", "user"}, {"content", "Hi"}};
     const Json foreign = {
         {{"name", "now"}, {"input_schema", {{"type", "object"}, {"properties", Json::object()}}}}};
@@ -197,13 +189,13 @@ TEST_F(ForcedCallsTest, OtherApisForceCallsInTheseFormats) {
                                                 {"tools", foreign},
                                                 {"tool_choice", choice}});
       EXPECT_EQ(reply.status, 200) << reply.body;
-      EXPECT_TRUE(admits(now));
+      EXPECT_TRUE(ends_at(now));
     }
     const Reply reply = post("/v1/responses", {{"input", "Hi"},
                                                {"tools", {{{"type", "function"}, {"name", "now"}}}},
                                                {"tool_choice", "required"}});
     EXPECT_EQ(reply.status, 200) << reply.body;
-    EXPECT_TRUE(admits(now));
+    EXPECT_TRUE(ends_at(now));
     server.reset();
   }
 }
@@ -225,22 +217,22 @@ TEST_F(ForcedCallsTest, ToolsThatTheFormatCannotWriteAreRefused) {
   EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("\"a-b\" cannot be named"));
   tools[0]["function"]["strict"] = false;
   EXPECT_EQ(ask_for(tools).status, 200);
-  EXPECT_TRUE(admits("[f(x=[None])]")) << "any arguments";
+  EXPECT_TRUE(ends_at("[f(x=[None])]")) << "any arguments";
   tools[0]["function"]["name"] = "get weather";
   const Reply unnamed = ask_for(tools);
   EXPECT_EQ(unnamed.status, 400);
   EXPECT_EQ(error_of(unnamed)["code"], "invalid_tool");
   EXPECT_EQ(error_of(unnamed)["param"], "tools[0].function.name");
   EXPECT_EQ(ask({{"tools", tools}, {"regex", "yes|no"}}).status, 200);
-  EXPECT_TRUE(admits("yes"));
+  EXPECT_TRUE(ends_at("yes"));
 }
 
 TEST_F(ForcedCallsTest, APythonCallMayStandForAnotherForm) {
   start_with(ToolCallFormat::kPythonic);
   EXPECT_EQ(ask({{"tools", weather_tools()}, {"regex", "yes|no"}}).status, 200);
-  EXPECT_TRUE(admits("no"));
-  EXPECT_TRUE(admits("[now()]"));
-  EXPECT_FALSE(admits("no[now()]"));
+  EXPECT_TRUE(ends_at("no"));
+  EXPECT_TRUE(ends_at("[now()]"));
+  EXPECT_FALSE(allows("no[now()]"));
 }
 
 // A vocabulary whose marks are special tokens, as those of real models are.

@@ -5,10 +5,13 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <heddle/constraint.h>
 
 #include "core/log.h"
 #include "server/fake_codec.h"
@@ -65,6 +68,24 @@ class ServerTest : public ::testing::Test {
 
   // NOLINTNEXTLINE(modernize-use-nodiscard): likewise
   Reply get(std::string_view path) const { return HttpClient(server->port()).call("GET", path); }
+
+  // The form of the last request's answer behind `text`; null where no answer begins with that.
+  [[nodiscard]] std::unique_ptr<ConstraintState> form_after(std::string_view text) const {
+    const auto constraint = engine->submitted().back().constraint;
+    EXPECT_NE(constraint, nullptr);
+    if (constraint == nullptr) return nullptr;
+    auto state = constraint->start();
+    for (const char byte : text) {
+      if (!state->accept(static_cast<unsigned char>(byte))) return nullptr;
+    }
+    return state;
+  }
+
+  // Whether the last request lets `text` be a whole answer.
+  [[nodiscard]] bool allows(std::string_view text) const {
+    const auto form = form_after(text);
+    return form != nullptr && form->is_complete();
+  }
 
   // Waits until `condition` holds; false after two minutes: sanitized runs on a busy machine are
   // slow.
