@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ctime>
 #include <functional>
 #include <string_view>
 #include <utility>
@@ -145,6 +146,12 @@ void read_response_format(FieldReader& fields, std::optional<AnswerForm>& form) 
   }
 }
 
+double seconds_of_thread() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
 // Asked before each compilation, which takes a worker some tenths of a second at most.
 std::optional<ApiError> check_client(const CallContext& context) {
   if (context.is_cancelled == nullptr || !(*context.is_cancelled)()) return std::nullopt;
@@ -156,6 +163,7 @@ std::vector<parsers::CallableTool> callable_tools(const ToolFields& tools,
                                                   const CallContext& context, FieldReader& fields) {
   const parsers::ToolCallFormat format = context.formats.tool_calls;
   std::vector<parsers::CallableTool> result;
+  const CompileClock clock;
   for (size_t i = 0; i < tools.tools->size(); ++i) {
     const Json& function = (*tools.tools)[i]["function"];
     std::string name = function["name"].get<std::string>();
@@ -182,7 +190,9 @@ std::vector<parsers::CallableTool> callable_tools(const ToolFields& tools,
     // Calls are objects, whatever else the schema leaves open.
     Json schema = given.is_object() ? given : Json{{"properties", Json::object()}};
     if (!schema.contains("type")) schema["type"] = "object";
-    if (auto error = check_client(context)) {
+    auto error = check_client(context);
+    if (!error) error = clock.check("tools");
+    if (error) {
       fields.fail(std::move(*error));
       break;
     }
@@ -303,6 +313,18 @@ std::optional<AnswerForm> add_call_form(std::optional<AnswerForm> form, const To
     form->is_schema_given = is_schema_given;
   }
   return form;
+}
+
+CompileClock::CompileClock() : began_(seconds_of_thread()) {}
+
+std::optional<ApiError> CompileClock::check(std::string_view param) const {
+  if (seconds_of_thread() - began_ <= kMaxSeconds) return std::nullopt;
+  ApiError error = invalid_value(
+      param, fmt::format("The forms that `{}` asks for take longer than {} s to compile; ask for "
+                         "fewer or simpler ones, or for some of them in a call before this one.",
+                         param, kMaxSeconds));
+  error.code = "grammar_timeout";
+  return error;
 }
 
 std::optional<ApiError> compile_form(const CallContext& context,

@@ -32,6 +32,21 @@
 
 namespace heddle::server {
 
+// Bounds what a call may take of a worker for compiling forms: kMaxSeconds of its time, beside one
+// compilation more. A form that was compiled before takes none. Of the thread that creates it.
+class CompileClock {
+ public:
+  static constexpr double kMaxSeconds = 2;
+
+  CompileClock();
+
+  // Asked before each compilation. Error: grammar_timeout for `param`.
+  [[nodiscard]] std::optional<ApiError> check(std::string_view param) const;
+
+ private:
+  double began_;
+};
+
 struct AnswerForm {
   grammar::GrammarSource source;
   std::string param;             // the field it came from
@@ -47,7 +62,8 @@ std::optional<AnswerForm> read_answer_form(FieldReader& fields);
 // `tool_choice` forces; calls to the letter where a tool is `strict`; calls beside another form.
 // The parameters of a tool that is not `strict` are kept to if they can be. Errors stay in
 // `fields`: a call cannot be forced in every format of calls, parameters of a `strict` tool cannot
-// always be kept to. Cost: that of grammar::compile() for each tool, the first time.
+// always be kept to. Cost: that of grammar::compile() for each tool, the first time, as long as a
+// CompileClock lets it.
 std::optional<AnswerForm> add_call_form(std::optional<AnswerForm> form, const ToolFields& tools,
                                         const CallContext& context, FieldReader& fields);
 

@@ -210,6 +210,27 @@ TEST_F(AttackListTest, Row09RegexesThatBlowUp) {
   }
 }
 
+// Each of these tools alone may be compiled; all of them would hold a worker for minutes.
+TEST_F(AttackListTest, Row09ToolsThatTakeForeverTogether) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  start();
+  Json tools = Json::array();
+  for (int i = 0; i < 2000; ++i) {
+    const std::string pattern = fmt::format("^(x|y)*x(x|y){{11}}z{}$", i);
+    tools.push_back({{"type", "function"},
+                     {"function",
+                      {{"name", fmt::format("f{}", i)},
+                       {"parameters",
+                        {{"type", "object"},
+                         {"properties", {{"a", {{"type", "string"}, {"pattern", pattern}}}}}}}}}});
+  }
+  const Reply reply = post(kChat, chat_body({{"tools", tools}, {"tool_choice", "required"}}));
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(error_of(reply)["code"], "grammar_timeout");
+  EXPECT_EQ(error_of(reply)["param"], "tools");
+  EXPECT_EQ(post(kChat, chat_body()).status, 200);
+}
+
 TEST_F(AttackListTest, Row10SchemasThatReferToThemselves) {
   start();
   for (const char* const schema :
