@@ -19,6 +19,7 @@ using Json = nlohmann::ordered_json;
 
 // How a format writes calls whose arguments are one text. Names stand in JSON's quotes or plainly.
 struct CallSpelling {
+  std::string_view section_token;  // before the section: the special token that is written so
   std::string_view section_begin;  // around all calls
   std::string_view section_end;
   std::string_view separator;
@@ -45,7 +46,8 @@ std::optional<CallSpelling> spelling_of(ToolCallFormat format) {
                           .after_name = ", \"parameters\": ",
                           .after_arguments = "}"};
     case ToolCallFormat::kMistral:
-      return CallSpelling{.section_begin = "[TOOL_CALLS][",
+      return CallSpelling{.section_token = "[TOOL_CALLS]",
+                          .section_begin = "[",
                           .section_end = "]",
                           .separator = ", ",
                           .before_name = "{\"name\": ",
@@ -143,6 +145,8 @@ std::optional<TagSpelling> tag_spelling_of(ToolCallFormat format) {
 }
 
 Json text_form(std::string_view text) { return {{"type", "const_string"}, {"value", text}}; }
+
+Json token_form(std::string_view text) { return {{"type", "token"}, {"token", text}}; }
 
 Json sequence_form(Json elements) {
   return {{"type", "sequence"}, {"elements", std::move(elements)}};
@@ -277,8 +281,6 @@ std::optional<MessageSpelling> message_spelling_of(ToolCallFormat format) {
                          .forbidden_marks = HarmonyParser::kMessageEnds};
 }
 
-Json token_form(std::string_view text) { return {{"type", "token"}, {"token", text}}; }
-
 void append_marked_text(std::string_view text, Json& elements) {
   while (!text.empty()) {
     const bool is_token = text.starts_with("<|");
@@ -383,8 +385,10 @@ std::optional<Json> call_form(const std::vector<CallableTool>& tools,
   const std::optional<CallSpelling> spelling = spelling_of(options.format);
   if (!spelling) return std::nullopt;
   Json calls = calls_form(tools, *spelling, options.one_call);
-  if (!options.beside_text) return section_form(std::move(calls), *spelling);
-  return beside_text(std::move(calls), *spelling, options.one_call);
+  if (options.beside_text) return beside_text(std::move(calls), *spelling, options.one_call);
+  Json section = section_form(std::move(calls), *spelling);
+  if (spelling->section_token.empty()) return section;
+  return sequence_form(Json::array({token_form(spelling->section_token), std::move(section)}));
 }
 
 Json arguments_form(const Json& parameters, ToolCallFormat format) {

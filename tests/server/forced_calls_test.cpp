@@ -257,6 +257,28 @@ struct ChannelVocabulary {
   std::shared_ptr<grammar::VocabularyMasks> masks;
 };
 
+TEST_F(ForcedCallsTest, CallsBehindAMarkBeginWithItsToken) {
+  std::vector<std::string> bytes(1);  // token 0 ends an answer
+  for (int byte = 1; byte < 128; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
+  bytes.push_back(grammar::special_token_bytes("[TOOL_CALLS]"));
+  const auto masks =
+      std::make_shared<grammar::VocabularyMasks>(std::move(bytes), std::vector<TokenId>{0});
+  const auto form =
+      parsers::call_form({{"now", Json{{"type", "object"}}}}, {.format = ToolCallFormat::kMistral});
+  ASSERT_TRUE(form);
+  auto automaton = grammar::compile(
+      {.kind = grammar::GrammarKind::kStructuralTag, .text = Json{{"format", *form}}.dump()},
+      masks.get());
+  ASSERT_TRUE(automaton.ok()) << automaton.status().to_string();
+  const auto state = grammar::testing::token_grammar(std::move(automaton).value(), masks)->start();
+  EXPECT_FALSE(state->accept('[')) << "the mark is no text";
+  ASSERT_TRUE(state->accept(128));
+  for (const char byte : std::string_view(R"([{"name": "now", "arguments": {}}])")) {
+    ASSERT_TRUE(state->accept(byte)) << byte;
+  }
+  EXPECT_TRUE(state->is_complete());
+}
+
 // Walks at random: marks come as their tokens and never as text, and what comes out is read back as
 // one call with valid arguments.
 TEST_F(ForcedCallsTest, CallsOnChannelsAreWrittenWithSpecialTokens) {
