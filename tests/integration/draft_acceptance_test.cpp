@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -62,7 +63,8 @@ std::vector<Tokens> prompts_of(const std::string& set, int64_t count,
 class DraftAcceptanceTest : public ::testing::Test {
  protected:
   // An engine whose chains have three drafts, always.
-  void start(DraftAlgorithm algorithm, bool caches, int64_t chunk_tokens) {
+  // Trees: of three levels from four branches each, eight rows.
+  void start(DraftAlgorithm algorithm, bool caches, int64_t chunk_tokens, bool trees = false) {
     EngineOptions options{.model_dir = testing::repository_path("models/heddle-tiny"),
                           .exact = true,
                           .device = "cpu",
@@ -73,6 +75,11 @@ class DraftAcceptanceTest : public ::testing::Test {
                           .speculative = {.algorithm = algorithm, .num_draft_tokens = 4}};
     if (algorithm == DraftAlgorithm::kEagle3) {
       options.speculative.draft_model_dir = testing::shared_path("models/eagle-tiny").value();
+    }
+    if (trees) {
+      options.speculative.num_draft_tokens = 8;
+      options.speculative.num_steps = 3;
+      options.speculative.eagle_topk = 4;
     }
     options.cache.enabled = caches;
     if (chunk_tokens < 16) options.page_size = 1;  // chunks are whole pages
@@ -127,10 +134,11 @@ int64_t longest_answer(const std::string& set) { return set == "story" ? 260 : 7
 TEST_F(DraftAcceptanceTest, IsThatOfTheReference) {
   HEDDLE_SHARED_PATH_OR_SKIP(figures_file, "models/eagle-tiny/figures.json");
   const auto figures = nlohmann::json::parse(std::ifstream(figures_file));
-  for (const auto& [algorithm, configuration] :
-       {std::pair(DraftAlgorithm::kMtp, "mtp_chain_steps3_tokens4"),
-        std::pair(DraftAlgorithm::kEagle3, "eagle3_chain_steps3_topk1_tokens4")}) {
-    start(algorithm, /*caches=*/false, 512);
+  for (const auto& [algorithm, trees, configuration] :
+       {std::tuple(DraftAlgorithm::kMtp, false, "mtp_chain_steps3_tokens4"),
+        std::tuple(DraftAlgorithm::kEagle3, false, "eagle3_chain_steps3_topk1_tokens4"),
+        std::tuple(DraftAlgorithm::kEagle3, true, "eagle3_tree_steps3_topk4_tokens8")}) {
+    start(algorithm, /*caches=*/false, 512, trees);
     for (const std::string& set : sets()) {
       const Recorded expected = recorded(figures, set, configuration);
       const double got =

@@ -121,9 +121,9 @@ class Drafting {
     ASSERT_TRUE(pass_->stream().synchronize().ok());
   }
 
-  // [rows, H] of run_first(): what its slots read.
-  [[nodiscard]] std::vector<double> vectors() const {
-    return testing::to_doubles(pass_->device_hidden_state(0));
+  // [rows, H] of run_first(): what its slots read, behind the `layer`-th of the layers they read.
+  [[nodiscard]] std::vector<double> vectors(size_t layer = 0) const {
+    return testing::to_doubles(pass_->device_hidden_state(layer));
   }
 
   [[nodiscard]] std::span<const float> logits(int64_t row) const {
@@ -177,7 +177,7 @@ TEST(Eagle3Test, EqualsItsReferenceOverThreeSteps) {
   const auto file = checkpoint::SafetensorsFile::open(folder / "eagle_golden.safetensors").value();
   const auto config = models::load_config(Drafting::model_dir()).value();
   Drafting drafting(models::load_eagle3(folder, config).value(), folder);
-  for (int chat = 0; chat < 3; ++chat) {
+  for (int chat = 0; chat < 4; ++chat) {
     const TensorView stored = file.view(fmt::format("chat{}.input_ids", chat)).value();
     const std::span<const int32_t> ids(stored.as<int32_t>(),
                                        static_cast<size_t>(stored.num_elements()));
@@ -199,6 +199,21 @@ TEST(Eagle3Test, EqualsItsReferenceOverThreeSteps) {
       for (const int32_t step : {2, 3}) {
         drafting.run_next(ids[static_cast<size_t>(p + step)], p + step - 1);
         expect_step(step, row);
+      }
+    }
+    // The network reads three layers of every position, beside each other.
+    const TensorView aux = file.view(fmt::format("chat{}.aux", chat)).value();
+    const auto width = static_cast<size_t>(aux.shape[1] / 3);
+    for (size_t layer = 0; layer < 3; ++layer) {
+      const std::vector<double> vectors = drafting.vectors(layer);
+      ASSERT_EQ(vectors.size(), ids.size() * width);
+      for (size_t p = 0; p < ids.size(); ++p) {
+        const std::vector<float> got(
+            vectors.begin() + static_cast<std::ptrdiff_t>(p * width),
+            vectors.begin() + static_cast<std::ptrdiff_t>((p + 1) * width));
+        const float* const of_reference = aux.row<float>(static_cast<int64_t>(p)) + layer * width;
+        EXPECT_LT(relative_error(got, {of_reference, width}), 2e-4)
+            << "chat " << chat << ", layer " << layer << ", position " << p;
       }
     }
   }
