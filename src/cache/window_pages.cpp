@@ -60,7 +60,7 @@ void WindowPages::begin(PinnedWindow& pinned, int64_t first, int64_t max_pages) 
   pinned.first = first;
 }
 
-void WindowPages::hold_tree_page(const WindowPage& page) {
+void WindowPages::keep_tree_page(const WindowPage& page) {
   HEDDLE_CHECK(has(page));
   State& held = state(page.id);
   if (held.holders++ == 0) remove(page.id);
@@ -68,13 +68,13 @@ void WindowPages::hold_tree_page(const WindowPage& page) {
 }
 
 void WindowPages::share(PinnedWindow& pinned, const WindowPage& page) {
-  hold_tree_page(page);
+  keep_tree_page(page);
   pinned.pages.push_back(page.id);
   count(pinned.num_pinned() - 1, pinned.num_pinned());
 }
 
 void WindowPages::begin_copy(PinnedWindow& pinned, const WindowPage& page) {
-  hold_tree_page(page);
+  keep_tree_page(page);
   pinned.copy_from = page.id;
   count(pinned.num_pinned() - 1, pinned.num_pinned());
 }

@@ -142,7 +142,7 @@ class WindowPages {
 
   [[nodiscard]] Ring& ring(List list) { return rings_[list == List::kPassed ? 0 : 1]; }
 
-  void hold_tree_page(const WindowPage& page);
+  void keep_tree_page(const WindowPage& page);
   void let_go(int32_t id, bool is_end);
   void append(int32_t id, List list);
   void remove(int32_t id);
