@@ -88,6 +88,11 @@ HttpResponse BackgroundResponses::answer(const HttpRequest& request) {
   if (response == nullptr || (request.method == "POST" && !cancels)) {
     return error_response(response_not_found(id, "response_id"), request);
   }
+  if (request.query_value("stream") == "true") {
+    return error_response(
+        unsupported_parameter("stream", "a response that is kept is shown as it is, not as events"),
+        request);
+  }
   if (request.method == "DELETE") return forget_response(request, id, *response);
   return cancels ? cancel(request, id, *response)
                  : HttpResponse{.headers = {}, .body = response->body};

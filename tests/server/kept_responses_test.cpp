@@ -37,6 +37,7 @@ TEST_F(KeptResponsesTest, AResponseIsKeptAndGoneOnFrom) {
   EXPECT_EQ(get("/v1/responses/" + id).json()["output"][0]["content"][0]["text"], "Hello there");
   EXPECT_EQ(post("/v1/responses", {{"input", "And?"}, {"previous_response_id", id}}).status, 200);
   EXPECT_EQ(last_prompt(), "user: Hi|assistant: Hello there|user: And?|assistant: ");
+  EXPECT_EQ(error_of(get("/v1/responses/" + id + "?stream=true"))["param"], "stream");
   const Reply cancelled = post("/v1/responses/" + id + "/cancel", Json::object());
   EXPECT_EQ(cancelled.status, 400);
 

@@ -178,6 +178,10 @@ TEST_F(NativeRoutesTest, VertexRefusesInstancesThatDiffer) {
   EXPECT_EQ(mixed.status, 400);
   EXPECT_EQ(error_of(mixed)["param"], "instances[1].text");
   EXPECT_EQ(post("/vertex_generate", {{"instances", {7}}}).status, 400);
+  const Reply media = post("/vertex_generate",
+                           {{"instances", Json::array({{{"text", "a"}, {"image_data", "b"}}})}});
+  EXPECT_EQ(error_of(media)["code"], "unsupported_parameter");
+  EXPECT_EQ(error_of(media)["param"], "instances[0].image_data");
 }
 
 }  // namespace
