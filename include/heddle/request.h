@@ -74,6 +74,10 @@ struct Request {
   bool return_logprobs = false;     // logprob of each output token
   int32_t top_logprobs = 0;         // and of this many alternatives, 0 to 20
 
+  // With logprobs, of the output or of the prompt: also those of these tokens, wherever they rank.
+  // At most 128, ids within the vocabulary.
+  std::vector<TokenId> logprob_tokens;
+
   // Logprobs of the prompt's own tokens, in the distribution that the model has for them: no
   // temperature, bias, penalty or constraint. The tokens before the first of them may come from
   // the prefix cache, those behind are computed.
@@ -120,6 +124,7 @@ struct TokenLogprob {
   TokenId token = 0;
   float logprob = 0;  // log softmax of the logits, of drawn tokens after temperature
   std::vector<std::pair<TokenId, float>> top;  // best first
+  std::vector<float> listed;  // of Request::logprob_tokens, in their order; -inf: masked
 };
 
 // Prompt tokens that were computed again, by what would have saved them. The sum is what lies
@@ -128,7 +133,7 @@ struct CacheLoss {
   int64_t eviction = 0;       // a recurrent state, or pages, that were kept once and given up
   int64_t missing_state = 0;  // a state where KV rows were there and none was ever kept
   int64_t grid = 0;        // states, or pages, that end anywhere: what lies beyond the last whole
-                           // multiple of the checkpoint grid, or of the page
+                           // multiple of the snapshot grid, or of the page
   int64_t last_token = 0;  // 1 where the whole prompt was known: a token has to run
 
   CacheLoss& operator+=(const CacheLoss& other) {

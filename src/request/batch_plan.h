@@ -67,6 +67,8 @@ struct SlotStart {
 
   PlanRange ending_tokens;  // of BatchPlan::tokens, sorted: drawing one of them ends the text
 
+  PlanRange logprob_tokens;  // likewise: Request::logprob_tokens, of draws and of scored tokens
+
   // Of BatchPlan::tokens: the output among the context, where there are penalties. The runner adds
   // what it computes.
   PlanRange output_tokens;
@@ -250,6 +252,10 @@ struct BatchPlan {
 
   [[nodiscard]] std::span<const TokenId> ending_tokens(const SlotStart& start) const {
     return part_of(tokens, start.ending_tokens);
+  }
+
+  [[nodiscard]] std::span<const TokenId> logprob_tokens(const SlotStart& start) const {
+    return part_of(tokens, start.logprob_tokens);
   }
 
   [[nodiscard]] std::span<const TokenId> output_tokens(const SlotStart& start) const {

@@ -26,8 +26,10 @@ Status BatchSlots::take(const BatchPlan& plan) {
     HEDDLE_ASSIGN_OR_RETURN(BatchSlot* const slot, find(start.batch_slot));
     slot->start = start;
     const auto ending = plan.ending_tokens(start);
+    const auto listed = plan.logprob_tokens(start);
     const auto output = plan.output_tokens(start);
     slot->ending_tokens.assign(ending.begin(), ending.end());
+    slot->logprob_tokens.assign(listed.begin(), listed.end());
     slot->output_tokens.assign(output.begin(), output.end());
     if (penalises(start.sampling)) {
       const int64_t most = std::max<int64_t>(start.max_length - start.num_prompt_tokens, 0);

@@ -18,6 +18,7 @@ BatchPlan start_plan(int32_t count, float repetition_penalty) {
   constexpr std::array<TokenId, 6> kTokens = {10, 11, 12, 13, 14, 15};
   constexpr std::array<int32_t, 2> kPages = {5, 6};
   constexpr std::array<TokenId, 2> kEnding = {3, 9};
+  constexpr std::array<TokenId, 2> kListed = {44, 2};
   BatchPlan plan;
   plan.starts.push_back({.sequence_id = 7,
                          .batch_slot = 1,
@@ -25,7 +26,8 @@ BatchPlan start_plan(int32_t count, float repetition_penalty) {
                          .num_prompt_tokens = 4,
                          .min_length = 6,
                          .max_length = 20,
-                         .ending_tokens = plan.add_tokens(kEnding)});
+                         .ending_tokens = plan.add_tokens(kEnding),
+                         .logprob_tokens = plan.add_tokens(kListed)});
   plan.page_updates.push_back({.batch_slot = 1, .pages = plan.add_pages(kPages)});
   plan.sequences.push_back(
       {.sequence_id = 7,
@@ -51,6 +53,7 @@ TEST(BatchSlotsTest, KeepsWhatWasSentOnce) {
   ASSERT_TRUE(slots.take(next).ok());
   EXPECT_THAT(slots[1].pages.ids, ElementsAre(5, 6, 8));
   EXPECT_THAT(slots[1].ending_tokens, ElementsAre(3, 9));
+  EXPECT_THAT(slots[1].logprob_tokens, ElementsAre(44, 2));
   EXPECT_THAT(slots[1].forbidden_tokens(5), ElementsAre(3, 9));
   EXPECT_THAT(slots[1].forbidden_tokens(6), IsEmpty());
 }

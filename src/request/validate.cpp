@@ -158,6 +158,14 @@ Status validate_request(const Request& request, const RequestLimits& limits) {
           fmt::format("prompt_logprobs.top is {}; it must be from 0 to {}", top, kMaxTopLogprobs));
     }
   }
+  if (request.logprob_tokens.size() > kMaxLogprobTokens) {
+    return invalid_argument(fmt::format("logprob_tokens has {} tokens; at most {} are allowed",
+                                        request.logprob_tokens.size(), kMaxLogprobTokens));
+  }
+  for (size_t i = 0; i < request.logprob_tokens.size(); ++i) {
+    HEDDLE_RETURN_IF_ERROR(
+        check_token("logprob_tokens", i, request.logprob_tokens[i], limits.vocab_size));
+  }
   if (request.choice_index < 0 || request.choice_index >= kMaxChoices) {
     return invalid_argument(fmt::format("choice_index is {}; it must be from 0 to {}",
                                         request.choice_index, kMaxChoices - 1));

@@ -22,6 +22,7 @@ inline constexpr size_t kMaxStopTextBytes = 4096;  // one automaton state per by
 inline constexpr size_t kMaxStopTokens = 1024;
 inline constexpr size_t kMaxLogitBiases = 4096;
 inline constexpr int32_t kMaxTopLogprobs = 20;
+inline constexpr size_t kMaxLogprobTokens = 128;
 inline constexpr int32_t kMaxChoices = 128;
 // Logits are divided by the penalty: a tiny one takes them beyond what fp32 can hold.
 inline constexpr double kMinRepetitionPenalty = 0.01;

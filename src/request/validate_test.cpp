@@ -128,6 +128,10 @@ TEST(ValidateRequestTest, NamesTheFieldItsValueAndTheRange) {
       HasSubstr("prompt_logprobs.from is "));
   EXPECT_THAT(message_after([](Request& r) { r.prompt_logprobs = {.from = 0, .top = 21}; }),
               HasSubstr("prompt_logprobs.top is 21; it must be from 0 to 20"));
+  EXPECT_THAT(message_after([](Request& r) { r.logprob_tokens = {1, 100}; }),
+              HasSubstr("logprob_tokens[1] is 100"));
+  EXPECT_THAT(message_after([](Request& r) { r.logprob_tokens.assign(129, 1); }),
+              HasSubstr("logprob_tokens has 129 tokens; at most 128"));
   EXPECT_THAT(message_after([](Request& r) { r.choice_index = 128; }),
               HasSubstr("choice_index is 128"));
 }

@@ -29,7 +29,7 @@ Result<DeviceSampling> DeviceSampling::create(device::Device& device, int64_t ma
   sampling.vocab_size_ = vocab_size;
   HEDDLE_ASSIGN_OR_RETURN(sampling.results_host_, device.allocate_pinned(results_bytes(max_rows)));
   HEDDLE_ASSIGN_OR_RETURN(sampling.results_, device.allocate(results_bytes(max_rows)));
-  HEDDLE_ASSIGN_OR_RETURN(sampling.scored_logits_,
+  HEDDLE_ASSIGN_OR_RETURN(sampling.fetched_logits_,
                           device.allocate_pinned(bytes_of(DType::kF32, max_rows)));
   HEDDLE_ASSIGN_OR_RETURN(sampling.workspace_,
                           device.allocate(ops::sample_rows_workspace_bytes(max_rows, vocab_size)));
@@ -48,6 +48,8 @@ void DeviceSampling::begin(int64_t num_rows) {
   asked_.slots.assign(count, {});
   temperatures_.assign(count, 1.0f);
   scored_.clear();
+  row_logits_.assign(count, {});
+  fetched_.clear();
   wants_logprobs_ = false;
 }
 
@@ -67,8 +69,11 @@ void DeviceSampling::add(int64_t row, const request::BatchSlot& slot, int64_t po
   ops::SamplingSlot& own = asked_.slots[index];
   own = sampling::sampling_slot(start.sampling, start.seed, start.choice_index, vocab_size_);
   temperatures_[index] = sampling::weight_temperature(start.sampling);
-  if (start.return_logprobs) own.top_logprobs = start.top_logprobs;
-  wants_logprobs_ |= start.return_logprobs;
+  if (start.return_logprobs) {
+    own.top_logprobs = start.top_logprobs;
+    wants_logprobs_ = true;
+    list(row, slot.logprob_tokens);
+  }
   const std::span<const TokenId> forbidden = slot.forbidden_tokens(position);
   own.min_length = start.min_length;
   own.forbidden_begin = static_cast<int32_t>(asked_.forbidden.size());
@@ -80,15 +85,22 @@ void DeviceSampling::add(int64_t row, const request::BatchSlot& slot, int64_t po
     asked_.biases.push_back({token, bias});
 }
 
-void DeviceSampling::add_scored(int64_t row, TokenId token, int64_t position,
-                                int32_t top_logprobs) {
+void DeviceSampling::add_scored(int64_t row, TokenId token, int64_t position, int32_t top_logprobs,
+                                std::span<const TokenId> listed) {
   HEDDLE_CHECK(token >= 0 && token < vocab_size_ && top_logprobs <= ops::kMostTopLogits);
   const auto index = static_cast<size_t>(row);
   asked_.rows[index] = {.slot = static_cast<int32_t>(row), .position = position};
   asked_.slots[index] = sampling::sampling_slot({.temperature = 0}, 0, 0, vocab_size_);
   asked_.slots[index].top_logprobs = top_logprobs;
-  scored_.push_back({.row = row, .token = token});
+  scored_.push_back(row);
+  fetched_.push_back({.row = row, .token = token});
   wants_logprobs_ = true;
+  list(row, listed);
+}
+
+void DeviceSampling::list(int64_t row, std::span<const TokenId> tokens) {
+  row_logits_[static_cast<size_t>(row)] = {.begin = fetched_.size(), .num_listed = tokens.size()};
+  for (const TokenId token : tokens) fetched_.push_back({.row = row, .token = token});
 }
 
 void DeviceSampling::Asked::clear() {
@@ -176,20 +188,28 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
                 .workspace = workspace_.bytes()}));
   const int64_t wanted =
       wants_logprobs_ ? results_bytes(R) : R * static_cast<int64_t>(sizeof(ops::SampledRow));
-  HEDDLE_RETURN_IF_ERROR(fetch_scored_logits(stream, logits));
+  HEDDLE_RETURN_IF_ERROR(fetch_logits(stream, logits));
   return stream.copy(results_host_.data(), results_.data(), wanted);
 }
 
-Status DeviceSampling::fetch_scored_logits(device::Stream& stream,
-                                           const MutableTensorView& logits) {
+Status DeviceSampling::fetch_logits(device::Stream& stream, const MutableTensorView& logits) {
+  const int64_t bytes = bytes_of(DType::kF32, std::ssize(fetched_));
+  if (bytes > fetched_logits_.size()) {
+    HEDDLE_ASSIGN_OR_RETURN(fetched_logits_, device_->allocate_pinned(2 * bytes));
+  }
   int64_t at = 0;
-  for (const Scored& scored : scored_) {
+  for (const Fetched& fetched : fetched_) {
     const std::byte* from = logits.as<std::byte>() +
-                            bytes_of(DType::kF32, scored.row * logits.row_stride + scored.token);
-    HEDDLE_RETURN_IF_ERROR(stream.copy(scored_logits_.data() + at, from, bytes_of(DType::kF32, 1)));
+                            bytes_of(DType::kF32, fetched.row * logits.row_stride + fetched.token);
+    HEDDLE_RETURN_IF_ERROR(
+        stream.copy(fetched_logits_.data() + at, from, bytes_of(DType::kF32, 1)));
     at += bytes_of(DType::kF32, 1);
   }
   return {};
+}
+
+float DeviceSampling::fetched_logit(size_t index) const {
+  return reinterpret_cast<const float*>(fetched_logits_.data())[index];
 }
 
 const ops::SampledRow& DeviceSampling::result(int64_t row) const {
@@ -197,13 +217,17 @@ const ops::SampledRow& DeviceSampling::result(int64_t row) const {
   return reinterpret_cast<const ops::SampledRow*>(results_host_.data())[row];
 }
 
-void DeviceSampling::append_top(int64_t row, const sampling::LogSoftmax& log_softmax,
-                                TokenLogprob& logprob) const {
+void DeviceSampling::add_alternatives(int64_t row, const sampling::LogSoftmax& log_softmax,
+                                      TokenLogprob& logprob) const {
   const auto* results = reinterpret_cast<const ops::SampledRow*>(results_host_.data());
   const auto* top = reinterpret_cast<const ops::TopLogit*>(results + asked_.rows.size()) +
                     row * ops::kMostTopLogits;
   for (int32_t i = 0; i < results[row].num_top_logits; ++i) {
     logprob.top.emplace_back(top[i].token, log_softmax(top[i].logit));
+  }
+  const auto [begin, num_listed] = row_logits_[static_cast<size_t>(row)];
+  for (size_t i = begin; i < begin + num_listed; ++i) {
+    logprob.listed.push_back(log_softmax(fetched_logit(i)));
   }
 }
 
@@ -220,20 +244,20 @@ void DeviceSampling::take(int64_t row, request::SampledToken& sampled) const {
   const sampling::LogSoftmax log_softmax(result.max, temperatures_[index], result.total);
   sampled.logprob.token = result.token;
   sampled.logprob.logprob = log_softmax(result.logit);
-  append_top(row, log_softmax, sampled.logprob);
+  add_alternatives(row, log_softmax, sampled.logprob);
 }
 
 void DeviceSampling::take_scored(size_t index, request::ScoredToken& scored) const {
-  const Scored& own = scored_[index];
-  const ops::SampledRow& result = this->result(own.row);
+  const int64_t row = scored_[index];
+  const ops::SampledRow& result = this->result(row);
   scored.error =
-      sampling::outcome_status(result.outcome, asked_.rows[static_cast<size_t>(own.row)].position);
+      sampling::outcome_status(result.outcome, asked_.rows[static_cast<size_t>(row)].position);
   if (!scored.error.ok()) return;
   const sampling::LogSoftmax log_softmax(result.max, 1.0f, result.total);
-  scored.logprob.token = own.token;
-  scored.logprob.logprob =
-      log_softmax(reinterpret_cast<const float*>(scored_logits_.data())[index]);
-  append_top(own.row, log_softmax, scored.logprob);
+  const size_t own = row_logits_[static_cast<size_t>(row)].begin - 1;  // before those it lists
+  scored.logprob.token = fetched_[own].token;
+  scored.logprob.logprob = log_softmax(fetched_logit(own));
+  add_alternatives(row, log_softmax, scored.logprob);
 }
 
 }  // namespace heddle::runner

@@ -6,9 +6,9 @@
 // and the alternatives that come with it.
 //
 // Threading: confined. Cost: three launches and one copy back a step, and one of 4 bytes for each
-// token that is scored; one copy to the device where a step asks for other things than the last
-// one, the same rows some tokens further on are the same. Allocates nothing once its sizes have
-// been seen.
+// token that is scored or listed (Request::logprob_tokens); one copy to the device where a step
+// asks for other things than the last one, the same rows some tokens further on are the same.
+// Allocates nothing once its sizes have been seen.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,10 @@ class DeviceSampling {
   void add(int64_t row, const request::BatchSlot& slot, int64_t position,
            std::span<const uint32_t> mask);
 
-  // Row `row` scores `token`, the one at `position`, with `top_logprobs` alternatives.
-  void add_scored(int64_t row, TokenId token, int64_t position, int32_t top_logprobs);
+  // Row `row` scores `token`, the one at `position`, with `top_logprobs` alternatives and those of
+  // `listed`.
+  void add_scored(int64_t row, TokenId token, int64_t position, int32_t top_logprobs,
+                  std::span<const TokenId> listed);
 
   [[nodiscard]] bool draws(int64_t row) const {
     return asked_.rows[static_cast<size_t>(row)].slot >= 0;
@@ -77,10 +79,16 @@ class DeviceSampling {
  private:
   explicit DeviceSampling(device::Device& device) : device_(&device) {}
 
-  // A token that is scored, and its row.
-  struct Scored {
+  // A logit that comes back by itself.
+  struct Fetched {
     int64_t row = 0;
     TokenId token = 0;
+  };
+
+  // In fetched_: the logits of the tokens that a row lists, before them the one that it scores.
+  struct RowLogits {
+    size_t begin = 0;
+    size_t num_listed = 0;
   };
 
   // The draws of a step, as the device reads them.
@@ -106,21 +114,25 @@ class DeviceSampling {
   };
 
   Status upload(device::Stream& stream, const Offsets& offsets);
-  Status fetch_scored_logits(device::Stream& stream, const MutableTensorView& logits);
+  void list(int64_t row, std::span<const TokenId> tokens);
+  Status fetch_logits(device::Stream& stream, const MutableTensorView& logits);
   [[nodiscard]] const ops::SampledRow& result(int64_t row) const;
-  void append_top(int64_t row, const sampling::LogSoftmax& log_softmax,
-                  TokenLogprob& logprob) const;
+  [[nodiscard]] float fetched_logit(size_t index) const;
+  void add_alternatives(int64_t row, const sampling::LogSoftmax& log_softmax,
+                        TokenLogprob& logprob) const;
 
   device::Device* device_;
   int64_t vocab_size_ = 0;
   bool wants_logprobs_ = false;
   Asked asked_;
-  Asked uploaded_;                   // what upload_ holds
-  std::vector<float> temperatures_;  // of the weights of each row
-  std::vector<Scored> scored_;
+  Asked uploaded_;                     // what upload_ holds
+  std::vector<float> temperatures_;    // of the weights of each row
+  std::vector<int64_t> scored_;        // rows
+  std::vector<RowLogits> row_logits_;  // of each row
+  std::vector<Fetched> fetched_;
   device::Buffer upload_host_, upload_;
   device::Buffer results_host_, results_;  // SampledRow [R], then TopLogit [R, kMostTopLogits]
-  device::Buffer scored_logits_;           // on the host, of the tokens that are scored
+  device::Buffer fetched_logits_;          // on the host
   device::Buffer workspace_;
   device::Buffer drawn_;
 };

@@ -42,6 +42,8 @@ TEST_P(DeviceSamplingTest, DrawsOutOfTheMaskOfEachRow) {
       start.sampling.top_k = step % 2 == 0 ? -1 : 5;
       start.return_logprobs = r % 2 == 0;
       start.top_logprobs = 3;
+      // Some of them masked, one twice.
+      slots[static_cast<size_t>(r)].logprob_tokens.assign({4, 999, static_cast<TokenId>(r), 4});
       // None, one of fewer tokens than there are logits, of as many, and of more.
       std::vector<uint32_t>& mask = masks[static_cast<size_t>(r)];
       if (r % 4 != 0) mask.resize(r % 4 == 1 ? 5 : r % 4 == 2 ? 32 : 40);
@@ -66,7 +68,8 @@ TEST_P(DeviceSamplingTest, DrawsOutOfTheMaskOfEachRow) {
                           .mask = mask,
                           .seed = start.seed,
                           .position = 100 + step,
-                          .top_logprobs = start.top_logprobs},
+                          .top_logprobs = start.top_logprobs,
+                          .logprob_tokens = slots[static_cast<size_t>(r)].logprob_tokens},
                          start.return_logprobs ? &logprob : nullptr);
       request::SampledToken sampled;
       sampling.take(r, sampled);
@@ -80,6 +83,8 @@ TEST_P(DeviceSamplingTest, DrawsOutOfTheMaskOfEachRow) {
       }
       EXPECT_EQ(sampled.logprob.logprob, logprob.logprob);
       EXPECT_EQ(sampled.logprob.top, logprob.top);
+      EXPECT_EQ(sampled.logprob.listed.size(), start.return_logprobs ? 4u : 0u);
+      EXPECT_EQ(sampled.logprob.listed, logprob.listed);
     }
   }
 }
@@ -137,6 +142,10 @@ TEST_P(DeviceSamplingTest, ScoresTokensBesideTheDraws) {
   Result<DeviceSampling> created = DeviceSampling::create(device(), kRows, kVocabulary);
   ASSERT_TRUE(created.ok()) << created.status().message();
   DeviceSampling& sampling = *created;
+  const std::vector<TokenId> listed = {7, 0, 999, 512};
+  const auto listed_by = [&](int64_t r) {
+    return std::span(listed).first(static_cast<size_t>(r % 5));
+  };
   request::BatchSlot slot;
   slot.start.sampling.temperature = 0.7f;
   slot.start.sampling.logit_bias = {{3, 50.0f}};
@@ -153,7 +162,7 @@ TEST_P(DeviceSamplingTest, ScoresTokensBesideTheDraws) {
         sampling.add(r, slot, 50, {});
       } else if (r != 6) {
         sampling.add_scored(r, tokens[static_cast<size_t>(r)], 100 + r,
-                            static_cast<int32_t>(r % 4 * 5));
+                            static_cast<int32_t>(r % 4 * 5), listed_by(r));
       }
     }
     logits.view().row<float>(8)[17] = std::numeric_limits<float>::quiet_NaN();
@@ -174,7 +183,7 @@ TEST_P(DeviceSamplingTest, ScoresTokensBesideTheDraws) {
       TokenLogprob want;
       const Status status =
           sampler.score({logits.view().row<float>(r), kVocabulary}, tokens[static_cast<size_t>(r)],
-                        100 + r, static_cast<int32_t>(r % 4 * 5), want);
+                        100 + r, static_cast<int32_t>(r % 4 * 5), listed_by(r), want);
       request::ScoredToken scored;
       sampling.take_scored(index++, scored);
       EXPECT_EQ(scored.error.message(), status.message());
@@ -183,6 +192,7 @@ TEST_P(DeviceSamplingTest, ScoresTokensBesideTheDraws) {
       EXPECT_EQ(scored.logprob.token, want.token);
       EXPECT_EQ(scored.logprob.logprob, want.logprob);
       EXPECT_EQ(scored.logprob.top, want.top);
+      EXPECT_EQ(scored.logprob.listed, want.listed);
     }
   }
 }

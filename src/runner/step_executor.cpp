@@ -204,7 +204,8 @@ Status StepExecutor::enqueue_draws(const request::BatchPlan& plan, Step& step) {
     const request::BatchSlot& slot = slots_[sequence.batch_slot];
     for (int32_t i = 0; i < sequence.scored.count; ++i) {
       step.sampling->add_scored(batched.scored_row + i, plan.scored_token(sequence, i),
-                                position_of_scored(sequence, i), slot.start.prompt_top_logprobs);
+                                position_of_scored(sequence, i), slot.start.prompt_top_logprobs,
+                                slot.logprob_tokens);
     }
     if (!sequence.sample || batched.part != Part::kComputed) continue;
     if (!DeviceSampling::draws_for(slot.start)) {
@@ -353,9 +354,10 @@ void StepExecutor::score(const Step& step, const PlannedSequence& sequence,
       continue;
     }
     const float* const logits = pass_->logits().row<float>(batched.scored_row + i);
-    scored.error = sampler_.score(
-        {logits, vocab_size}, step.plan->scored_token(sequence, i), position_of_scored(sequence, i),
-        slots_[sequence.batch_slot].start.prompt_top_logprobs, scored.logprob);
+    const request::BatchSlot& slot = slots_[sequence.batch_slot];
+    scored.error = sampler_.score({logits, vocab_size}, step.plan->scored_token(sequence, i),
+                                  position_of_scored(sequence, i), slot.start.prompt_top_logprobs,
+                                  slot.logprob_tokens, scored.logprob);
   }
 }
 
@@ -453,7 +455,8 @@ void StepExecutor::draw(const PlannedSequence& sequence, int64_t position,
                        .seed = slot.start.seed,
                        .position = position,
                        .choice_index = slot.start.choice_index,
-                       .top_logprobs = slot.start.top_logprobs},
+                       .top_logprobs = slot.start.top_logprobs,
+                       .logprob_tokens = slot.logprob_tokens},
                       slot.start.return_logprobs ? &sampled.logprob : nullptr);
   sampled.token = token.ok() ? *token : 0;
   sampled.error = token.status();

@@ -111,12 +111,13 @@ Result<Sampler::Row> Sampler::scan(std::span<const float> logits, float temperat
 }
 
 Status Sampler::score(std::span<const float> logits, TokenId token, int64_t position,
-                      int32_t top_logprobs, TokenLogprob& logprob) {
+                      int32_t top_logprobs, std::span<const TokenId> listed,
+                      TokenLogprob& logprob) {
   HEDDLE_CHECK(token >= 0 && token < vocab_size());
   TokenId best = 0;
   HEDDLE_ASSIGN_OR_RETURN(Row row, scan(logits, 1.0f, position, best));
   row.total = sum_weights(row.logits, row.max, row.inverse_temperature, block_sums_);
-  fill_logprob(row, LogSoftmax(row.max, 1.0f, row.total), token, top_logprobs, logprob);
+  fill_logprob(row, LogSoftmax(row.max, 1.0f, row.total), token, top_logprobs, listed, logprob);
   return {};
 }
 
@@ -140,7 +141,7 @@ Result<TokenId> Sampler::sample(const SampleArgs& args, TokenLogprob* logprob) {
   }
   if (logprob != nullptr) {
     const LogSoftmax log_softmax(row.max, weight_temperature(params), row.total);
-    fill_logprob(row, log_softmax, token, args.top_logprobs, *logprob);
+    fill_logprob(row, log_softmax, token, args.top_logprobs, args.logprob_tokens, *logprob);
   }
   return token;
 }
@@ -274,9 +275,13 @@ TokenId Sampler::draw_below_cut(const Row& row, const Cut& cut, const SampleArgs
 }
 
 void Sampler::fill_logprob(const Row& row, const LogSoftmax& log_softmax, TokenId token,
-                           int32_t top_logprobs, TokenLogprob& logprob) {
+                           int32_t top_logprobs, std::span<const TokenId> listed,
+                           TokenLogprob& logprob) {
+  const auto of = [&](TokenId id) { return log_softmax(row.logits[static_cast<size_t>(id)]); };
   logprob.token = token;
-  logprob.logprob = log_softmax(row.logits[static_cast<size_t>(token)]);
+  logprob.logprob = of(token);
+  logprob.listed.clear();
+  for (const TokenId id : listed) logprob.listed.push_back(of(id));
   logprob.top.clear();
   if (top_logprobs <= 0) return;
   const auto wanted = static_cast<size_t>(std::min<int64_t>(top_logprobs, vocab_size()));

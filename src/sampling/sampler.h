@@ -57,7 +57,8 @@ struct SampleArgs {
   uint64_t seed = 0;
   int64_t position = 0;  // absolute index of the token that is drawn
   int32_t choice_index = 0;
-  int32_t top_logprobs = 0;  // alternatives to report in `logprob`
+  int32_t top_logprobs = 0;                 // alternatives to report in `logprob`
+  std::span<const TokenId> logprob_tokens;  // others to report there, wherever they rank
 };
 
 // Why a row gave no token: kInternal with a message that begins "numerical error". OK where one was
@@ -69,16 +70,16 @@ class Sampler {
   // `vocab_size` is from 1 to kMaxVocabSize (checked).
   explicit Sampler(int64_t vocab_size);
 
-  // The token; with `logprob` not null also its logprob and the best alternatives.
+  // The token; with `logprob` not null also its logprob, the best alternatives and those listed.
   // Error: kInternal with a message that begins "numerical error", when a logit is NaN or +inf or
   // every token is masked. `logits` has V entries and token ids lie within the vocabulary
   // (checked).
   Result<TokenId> sample(const SampleArgs& args, TokenLogprob* logprob = nullptr);
 
-  // The logprob of a token that is there already, at `position`, and `top_logprobs` alternatives:
-  // the log softmax of the logits as they are. Error: as that of sample().
+  // The logprob of a token that is there already, at `position`, `top_logprobs` alternatives and
+  // those of `listed`: the log softmax of the logits as they are. Error: as that of sample().
   Status score(std::span<const float> logits, TokenId token, int64_t position, int32_t top_logprobs,
-               TokenLogprob& logprob);
+               std::span<const TokenId> listed, TokenLogprob& logprob);
 
   [[nodiscard]] int64_t vocab_size() const { return static_cast<int64_t>(counts_.size()); }
 
@@ -121,7 +122,7 @@ class Sampler {
   [[nodiscard]] TokenId draw_below_cut(const Row& row, const Cut& cut,
                                        const SampleArgs& args) const;
   void fill_logprob(const Row& row, const LogSoftmax& log_softmax, TokenId token,
-                    int32_t top_logprobs, TokenLogprob& logprob);
+                    int32_t top_logprobs, std::span<const TokenId> listed, TokenLogprob& logprob);
 
   // A logit that at least `count` tokens reach; -inf if the blocks do not tell.
   [[nodiscard]] float reached_by(size_t count);

@@ -354,8 +354,13 @@ TEST(SamplerTest, ScoresATokenInTheDistributionAsItIs) {
     const auto token = static_cast<TokenId>(random() % 3000);
     const ReferenceDistribution want = reference_distribution(logits, {}, {}, {});
     TokenLogprob scored;
-    ASSERT_TRUE(sampler.score(logits, token, 9, 3, scored).ok());
+    const std::vector<TokenId> listed = {token, 2999, want.best};
+    ASSERT_TRUE(sampler.score(logits, token, 9, 3, listed, scored).ok());
     EXPECT_EQ(scored.token, token);
+    ASSERT_EQ(scored.listed.size(), 3u);
+    EXPECT_EQ(scored.listed[0], scored.logprob);
+    EXPECT_NEAR(scored.listed[1], std::log(want.probabilities[2999]), 2e-5);
+    EXPECT_EQ(scored.listed[2], scored.top[0].second);
     EXPECT_NEAR(scored.logprob, std::log(want.probabilities[static_cast<size_t>(token)]), 1e-5);
     ASSERT_EQ(scored.top.size(), 3u);
     EXPECT_EQ(scored.top[0].first, want.best);
@@ -364,17 +369,18 @@ TEST(SamplerTest, ScoresATokenInTheDistributionAsItIs) {
     TokenLogprob drawn;
     const Result<TokenId> best =
         sample(sampler, {.logits = logits, .params = {.temperature = 0}}, 1, 0, 0, &drawn, 3);
-    ASSERT_TRUE(sampler.score(logits, *best, 9, 3, scored).ok());
+    ASSERT_TRUE(sampler.score(logits, *best, 9, 3, {}, scored).ok());
     EXPECT_EQ(scored.logprob, drawn.logprob);
     EXPECT_EQ(scored.top, drawn.top);
+    EXPECT_THAT(scored.listed, IsEmpty());
   }
   std::vector<float> row(3000, 1.0f);
   row[7] = -kInf;
   TokenLogprob scored;
-  ASSERT_TRUE(sampler.score(row, 7, 9, 0, scored).ok());
+  ASSERT_TRUE(sampler.score(row, 7, 9, 0, {}, scored).ok());
   EXPECT_EQ(scored.logprob, kMaskedLogprob);
   row[8] = kNan;
-  EXPECT_THAT(std::string(sampler.score(row, 7, 9, 0, scored).message()),
+  EXPECT_THAT(std::string(sampler.score(row, 7, 9, 0, {}, scored).message()),
               HasSubstr("a logit for position 9 is not a number"));
 }
 

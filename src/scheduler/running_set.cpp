@@ -33,6 +33,7 @@ SlotStart start_of(const Sequence& sequence, int64_t context_tokens, bool sends_
                   .min_length = sequence.num_prompt_tokens + asked.stop.min_new_tokens,
                   .max_length = sequence.num_prompt_tokens + asked.stop.max_new_tokens,
                   .ending_tokens = plan.add_tokens(sequence.ending_tokens),
+                  .logprob_tokens = plan.add_tokens(asked.logprob_tokens),
                   .output_tokens = {},
                   .context = {}};
   const int64_t num_output = context_tokens - sequence.num_prompt_tokens;

@@ -43,6 +43,7 @@ void LogprobLog::add(const TokenLogprob& entry) {
   entries_.emplace_back(entry.token, entry.logprob);
   tops_.insert(tops_.end(), entry.top.begin(), entry.top.end());
   top_ends_.push_back(tops_.size());
+  listed_.insert(listed_.end(), entry.listed.begin(), entry.listed.end());
 }
 
 void LogprobLog::append(const LogprobLog& more) {
@@ -50,17 +51,24 @@ void LogprobLog::append(const LogprobLog& more) {
   entries_.insert(entries_.end(), more.entries_.begin(), more.entries_.end());
   tops_.insert(tops_.end(), more.tops_.begin(), more.tops_.end());
   for (const size_t end : more.top_ends_) top_ends_.push_back(num_tops + end);
+  listed_.insert(listed_.end(), more.listed_.begin(), more.listed_.end());
 }
 
 void LogprobLog::clear() {
   entries_.clear();
   tops_.clear();
   top_ends_.clear();
+  listed_.clear();
 }
 
 std::span<const std::pair<TokenId, float>> LogprobLog::top(size_t index) const {
   const size_t begin = index == 0 ? 0 : top_ends_[index - 1];
   return std::span(tops_).subspan(begin, top_ends_[index] - begin);
+}
+
+std::span<const float> LogprobLog::listed(size_t index) const {
+  const size_t each = listed_.size() / entries_.size();
+  return std::span(listed_).subspan(index * each, each);
 }
 
 void ChoiceLog::add(const RequestEvent& event) {

@@ -42,10 +42,14 @@ class LogprobLog {
   // Best first.
   [[nodiscard]] std::span<const std::pair<TokenId, float>> top(size_t index) const;
 
+  // Of Request::logprob_tokens.
+  [[nodiscard]] std::span<const float> listed(size_t index) const;
+
  private:
   std::vector<std::pair<TokenId, float>> entries_;
   std::vector<std::pair<TokenId, float>> tops_;  // of all entries
   std::vector<size_t> top_ends_;                 // in tops_, one per entry
+  std::vector<float> listed_;                    // of all entries, as many for each
 };
 
 // Counters of a request, as of its latest event.

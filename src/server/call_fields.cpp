@@ -23,11 +23,16 @@ bool asks_for_something(const Json& value) {
   return true;
 }
 
+// The logprobs that are shown of one token.
+int64_t logprobs_of_token(const Request& request, int32_t num_top) {
+  return 1 + num_top + std::ssize(request.logprob_tokens);
+}
+
 // About the bytes of JSON that the logprobs of a request's prompt take.
 int64_t prompt_logprobs_bytes(const Request& request, const TokenJsonBytes& bytes) {
   if (!request.prompt_logprobs) return 0;
   const int64_t num_tokens = std::ssize(request.prompt) - request.prompt_logprobs->from;
-  return num_tokens * (1 + request.prompt_logprobs->top) * bytes.logprob;
+  return num_tokens * logprobs_of_token(request, request.prompt_logprobs->top) * bytes.logprob;
 }
 
 constexpr size_t kMaxMetadataEntries = 16;  // OpenAI's limits
@@ -154,7 +159,8 @@ std::optional<ApiError> check_answer_size(std::span<const Request> requests,
   int64_t largest = 0;
   int64_t prompts = 0;  // the part of their logprobs
   for (const Request& request : requests) {
-    const int64_t num_logprobs = request.return_logprobs ? 1 + request.top_logprobs : 0;
+    const int64_t num_logprobs =
+        request.return_logprobs ? logprobs_of_token(request, request.top_logprobs) : 0;
     const int64_t size =
         request.stop.max_new_tokens * (bytes.token + num_logprobs * bytes.logprob) +
         prompt_logprobs_bytes(request, bytes);
@@ -182,7 +188,8 @@ std::optional<ApiError> check_answer_size(std::span<const Request> requests,
           requests.size() == 1 ? "one text" : fmt::format("{} texts", requests.size()),
           requests[0].stop.max_new_tokens,
           requests[0].return_logprobs
-              ? fmt::format(", each with {} logprobs", 1 + requests[0].top_logprobs)
+              ? fmt::format(", each with {} logprobs",
+                            logprobs_of_token(requests[0], requests[0].top_logprobs))
               : "",
           requests[0].prompt_logprobs ? ", beside the logprobs of the prompt" : "", limit >> 20,
           cumulative ? ", or do without `stream`" : ", or for a `stream`"));
@@ -199,7 +206,8 @@ std::optional<ApiError> check_prompt_logprobs_size(std::span<const Request> requ
                            "the stream ({} tokens, each with {} logprobs); at most {} MiB are "
                            "allowed. Ask for those of fewer tokens, or do without `stream`.",
                            size >> 20, std::ssize(request.prompt) - request.prompt_logprobs->from,
-                           1 + request.prompt_logprobs->top, kMaxEventBytes >> 20));
+                           logprobs_of_token(request, request.prompt_logprobs->top),
+                           kMaxEventBytes >> 20));
   }
   return std::nullopt;
 }

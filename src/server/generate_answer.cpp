@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/generate_answer.h"
 
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "server/answer_log.h"
@@ -31,7 +38,7 @@ class GenerateAdapter final : public ApiAdapter {
     if (!options_.stream) return;
     Streamed& streamed = streamed_[index];
     if (options_.stream_increments) streamed = {.began = streamed.began};
-    streamed.append(log, *this);
+    streamed.append(log, index, *this);
     JsonPieces chunk;
     chunk.around("data: ");
     add_choice(index, chunk);
@@ -65,10 +72,12 @@ class GenerateAdapter final : public ApiAdapter {
     std::string ids = {};
     std::string logprobs = {};
     std::string tops = {};
+    std::string listed = {};
     std::string prompt_logprobs = {};
     std::string prompt_tops = {};
+    std::string prompt_listed = {};
 
-    void append(const ChoiceLog& log, const GenerateAdapter& adapter) {
+    void append(const ChoiceLog& log, size_t index, const GenerateAdapter& adapter) {
       append_json_characters(log.text, text);
       for (const TokenId id : log.tokens) {
         separate(ids);
@@ -79,6 +88,9 @@ class GenerateAdapter final : public ApiAdapter {
         adapter.append_entry(log.logprobs.token(i), log.logprobs.logprob(i), logprobs);
         separate(tops);
         adapter.append_top(log.logprobs, i, tops);
+        if (!adapter.options_.choices[index].logprob_tokens) continue;
+        separate(listed);
+        adapter.append_listed(index, log.logprobs, i, listed);
       }
     }
 
@@ -125,62 +137,76 @@ class GenerateAdapter final : public ApiAdapter {
     answer.end_object();
   }
 
+  // Two lists about tokens, of the prompt and of the output.
+  struct LogprobLists {
+    std::string_view name;  // behind input_ and output_
+    std::string Streamed::* prompts;
+    std::string Streamed::* outputs;
+    std::string first;  // stands for the prompt's first token, which has no logprob
+    std::function<void(const LogprobLog& log, size_t index, std::string& out)> append;
+  };
+
   void add_logprobs(size_t index, JsonPieces& answer) {
+    const GenerateChoice& choice = options_.choices[index];
+    std::string first;
+    if (choice.first_token) append_entry(*choice.first_token, std::nullopt, first);
+    add_lists(
+        index,
+        {.name = "token_logprobs",
+         .prompts = &Streamed::prompt_logprobs,
+         .outputs = &Streamed::logprobs,
+         .first = std::move(first),
+         .append = [this](const LogprobLog& log, size_t i,
+                          std::string& out) { append_entry(log.token(i), log.logprob(i), out); }},
+        answer);
+    add_lists(index,
+              {.name = "top_logprobs",
+               .prompts = &Streamed::prompt_tops,
+               .outputs = &Streamed::tops,
+               .first = "null",
+               .append = [this](const LogprobLog& log, size_t i,
+                                std::string& out) { append_top(log, i, out); }},
+              answer);
+    if (!choice.logprob_tokens) return;
+    add_lists(index,
+              {.name = "token_ids_logprobs",
+               .prompts = &Streamed::prompt_listed,
+               .outputs = &Streamed::listed,
+               .first = "null",
+               .append = [this, index](const LogprobLog& log, size_t i,
+                                       std::string& out) { append_listed(index, log, i, out); }},
+              answer);
+  }
+
+  void add_lists(size_t index, const LogprobLists& lists, JsonPieces& answer) {
     const ChoiceLog& log = logs_[index];
     Streamed* const streamed = options_.stream ? &streamed_[index] : nullptr;
-    const std::optional<TokenId> first = options_.choices[index].first_token;
-    const size_t num_prompt = log.prompt_logprobs.size() + (first ? 1 : 0);
-    const bool repeats_prompt = streamed != nullptr && streamed->began;
-    // Whether the text of the prompt's logprobs is wanted again.
-    const bool keeps = streamed != nullptr && !options_.stream_increments;
-    answer.key("input_token_logprobs");
-    if (repeats_prompt) {
-      answer.written('[', streamed->prompt_logprobs, ']');
+    answer.key(fmt::format("input_{}", lists.name));
+    if (streamed != nullptr && streamed->began) {
+      answer.written('[', streamed->*lists.prompts, ']');
     } else {
-      answer.list(num_prompt, write_entries(first, log.prompt_logprobs,
-                                            keeps ? &streamed->prompt_logprobs : nullptr));
+      // The next event of a stream that shows everything so far wants the text again.
+      const bool keeps = streamed != nullptr && !options_.stream_increments;
+      const size_t num_before = options_.choices[index].first_token ? 1 : 0;
+      const auto write = [num_before, &log, append = lists.append, first = lists.first](
+                             size_t i, std::string& out) {
+        if (i < num_before) {
+          out += first;
+        } else {
+          append(log.prompt_logprobs, i - num_before, out);
+        }
+      };
+      answer.list(num_before + log.prompt_logprobs.size(),
+                  keep(keeps ? &(streamed->*lists.prompts) : nullptr, write));
     }
-    answer.key("output_token_logprobs");
+    answer.key(fmt::format("output_{}", lists.name));
     if (streamed != nullptr) {
-      answer.written('[', streamed->logprobs, ']');
+      answer.written('[', streamed->*lists.outputs, ']');
     } else {
-      answer.list(log.logprobs.size(), write_entries(std::nullopt, log.logprobs, nullptr));
+      answer.list(log.logprobs.size(), [&log, append = lists.append](size_t i, std::string& out) {
+        append(log.logprobs, i, out);
+      });
     }
-    answer.key("input_top_logprobs");
-    if (repeats_prompt) {
-      answer.written('[', streamed->prompt_tops, ']');
-    } else {
-      answer.list(num_prompt, write_tops(first.has_value(), log.prompt_logprobs,
-                                         keeps ? &streamed->prompt_tops : nullptr));
-    }
-    answer.key("output_top_logprobs");
-    if (streamed != nullptr) {
-      answer.written('[', streamed->tops, ']');
-    } else {
-      answer.list(log.logprobs.size(), write_tops(false, log.logprobs, nullptr));
-    }
-  }
-
-  // Writes the tokens of `log`, after one without a logprob, and appends them to `kept`, if given.
-  [[nodiscard]] JsonPieces::WriteItem write_entries(std::optional<TokenId> first,
-                                                    const LogprobLog& log,
-                                                    std::string* kept) const {
-    return keep(kept, [this, first, &log](size_t i, std::string& out) {
-      if (first && i == 0) return append_entry(*first, std::nullopt, out);
-      const size_t entry = i - (first ? 1 : 0);
-      append_entry(log.token(entry), log.logprob(entry), out);
-    });
-  }
-
-  [[nodiscard]] JsonPieces::WriteItem write_tops(bool has_first, const LogprobLog& log,
-                                                 std::string* kept) const {
-    return keep(kept, [this, has_first, &log](size_t i, std::string& out) {
-      if (has_first && i == 0) {
-        out += "null";
-      } else {
-        append_top(log, i - (has_first ? 1 : 0), out);
-      }
-    });
   }
 
   // Does what `write_item` does and appends the same to the list `kept`.
@@ -219,6 +245,19 @@ class GenerateAdapter final : public ApiAdapter {
     for (const auto& [token, logprob] : log.top(index)) {
       if (out.size() > begin) out += ',';
       append_entry(token, logprob, out);
+    }
+    out += ']';
+  }
+
+  // Those of the tokens that the request lists.
+  void append_listed(size_t choice, const LogprobLog& log, size_t index, std::string& out) const {
+    const std::vector<TokenId>& tokens = *options_.choices[choice].logprob_tokens;
+    const std::span<const float> logprobs = log.listed(index);
+    out += '[';
+    const size_t begin = out.size();
+    for (size_t i = 0; i < logprobs.size(); ++i) {
+      if (out.size() > begin) out += ',';
+      append_entry(tokens[i], logprobs[i], out);
     }
     out += ']';
   }

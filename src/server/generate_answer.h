@@ -20,6 +20,7 @@ struct GenerateChoice {
   std::string id;
   size_t prompt_index = 0;
   bool logprobs = false;
+  std::optional<std::vector<TokenId>> logprob_tokens;  // Request::logprob_tokens, where asked for
 
   // The prompt's first token where its logprobs are shown from there on: it follows nothing and is
   // shown without one.

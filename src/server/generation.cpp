@@ -36,7 +36,8 @@ void append(RequestEvent& earlier, RequestEvent&& later) {
 
 bool is_large(const RequestEvent& event) {
   const auto count = [](const std::vector<TokenLogprob>& logprobs) {
-    return logprobs.empty() ? 0 : logprobs.size() * (1 + logprobs[0].top.size());
+    if (logprobs.empty()) return size_t{0};
+    return logprobs.size() * (1 + logprobs[0].top.size() + logprobs[0].listed.size());
   };
   return count(event.logprobs) + count(event.prompt_logprobs) >= kMaxGatheredLogprobs;
 }

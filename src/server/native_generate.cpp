@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "request/validate.h"
 #include "server/answer_form.h"
 #include "server/call_fields.h"
 #include "server/generate_answer.h"
@@ -32,7 +33,7 @@ constexpr int64_t kDefaultMaxNewTokens = 128;
 
 void refuse_unserved_generate_fields(FieldReader& fields) {
   refuse_unserved_features(fields);
-  refuse_fields(fields, {"image_data", "video_data", "audio_data", "token_ids_logprob"});
+  refuse_fields(fields, {"image_data", "video_data", "audio_data"});
 }
 
 // A field of a batch: one value for all prompts, or a list of one per prompt.
@@ -50,10 +51,33 @@ const Json* per_prompt(FieldReader& fields, const Json* value, size_t index, siz
 struct LogprobFields {
   bool wanted = false;
   int32_t num_top = 0;
+  std::optional<std::vector<TokenId>> tokens;  // whose logprobs are wanted at every place
   std::optional<int64_t> prompt_from;  // index of the first prompt token whose logprob is wanted
 };
 
-LogprobFields read_logprobs(FieldReader& fields, size_t index, const PromptList& list) {
+// `token_ids_logprob`: one list for all prompts, or a list of one per prompt.
+std::optional<std::vector<TokenId>> read_logprob_tokens(FieldReader& fields, size_t index,
+                                                        size_t num_prompts, int64_t vocab_size) {
+  constexpr const char* kName = "token_ids_logprob";
+  const Json* list = fields.array(kName);
+  if (list != nullptr && !list->empty() && !list->front().is_number()) {
+    list = per_prompt(fields, list, index, num_prompts, kName);
+  }
+  if (list == nullptr || list->is_null()) return std::nullopt;
+  std::vector<TokenId> ids;
+  if (!list->is_array() || !read_token_ids(*list, vocab_size, /*skip_nulls=*/false, ids)) {
+    fields.fail(invalid_value(
+        kName, fmt::format("`{}` must be a list of token ids from 0 to {}, or one for each prompt.",
+                           kName, vocab_size - 1)));
+  } else if (ids.size() > request::kMaxLogprobTokens) {
+    fields.fail(invalid_value(kName, fmt::format("`{}` has {} tokens; at most {} are allowed.",
+                                                 kName, ids.size(), request::kMaxLogprobTokens)));
+  }
+  return ids;
+}
+
+LogprobFields read_logprobs(FieldReader& fields, const CallContext& context, size_t index,
+                            const PromptList& list) {
   const size_t num_prompts = list.prompts.size();
   const auto value_of = [&](const char* name) {
     const Json* value = per_prompt(fields, fields.find(name), index, num_prompts, name);
@@ -76,10 +100,12 @@ LogprobFields read_logprobs(FieldReader& fields, size_t index, const PromptList&
   }
   if (result.wanted && from >= 0) result.prompt_from = from;
   if (inner.error()) fields.fail(*inner.error());
+  result.tokens = read_logprob_tokens(fields, index, num_prompts, context.model.vocab_size);
   return result;
 }
 
-// `user` is one for the whole batch; all others may be lists.
+// `user`, or `tenant` as this route may call it, is one for the whole batch; all others may be
+// lists.
 SchedulingFields read_prompt_scheduling(FieldReader& fields, const CallContext& context,
                                         size_t index, size_t num_prompts) {
   Json entry = Json::object();
@@ -88,7 +114,8 @@ SchedulingFields read_prompt_scheduling(FieldReader& fields, const CallContext& 
     const Json* value = per_prompt(fields, fields.find(name), index, num_prompts, name);
     if (value != nullptr) entry[name] = *value;
   }
-  if (const Json* user = fields.find("user")) entry["user"] = *user;
+  if (const auto user = fields.string("user")) entry["user"] = *user;
+  if (const auto tenant = fields.string("tenant")) entry["user"] = *tenant;
   FieldReader inner(entry);
   SchedulingFields result = read_scheduling_fields(inner, context);
   if (inner.error()) fields.fail(*inner.error());
@@ -175,7 +202,7 @@ struct PromptFields {
   std::optional<int64_t> thinking_budget;
 };
 
-// Different ones in a call: compiling one may take a worker half a second.
+// Different ones in a call.
 constexpr size_t kMaxForms = 64;
 
 std::optional<ApiError> check_num_forms(const std::vector<PromptFields>& prompts) {
@@ -203,7 +230,7 @@ std::variant<PromptFields, ApiError> read_prompt_fields(FieldReader& fields,
     fields.fail(invalid_type("sampling_params", "an object or a list of objects"));
   }
   PromptFields result;
-  result.logprobs = read_logprobs(fields, index, list);
+  result.logprobs = read_logprobs(fields, context, index, list);
   result.scheduling = read_prompt_scheduling(fields, context, index, num_prompts);
   if (fields.error()) return *fields.error();
   const Json nothing = Json::object();
@@ -263,8 +290,10 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
   for (PromptFields& prompt : prompts) {
     if (auto error = stop_patterns.add(prompt.sampling)) return *error;
   }
+  const CompileClock clock;
   for (size_t i = 0; i < num_prompts; ++i) {
     const SamplingFields& sampling = prompts[i].sampling;
+    if (auto error = clock.check("sampling_params")) return *error;
     Request request;
     request.prompt = std::move(list.prompts[i]);
     request.role_boundaries = context.codec.role_boundaries(request.prompt);
@@ -285,6 +314,8 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
     request.skip_special_tokens = sampling.skip_special_tokens;
     request.return_logprobs = prompts[i].logprobs.wanted;
     request.top_logprobs = prompts[i].logprobs.wanted ? prompts[i].logprobs.num_top : 0;
+    const bool lists_tokens = prompts[i].logprobs.wanted && prompts[i].logprobs.tokens;
+    if (lists_tokens) request.logprob_tokens = *std::move(prompts[i].logprobs.tokens);
     const std::optional<int64_t> from = prompts[i].logprobs.prompt_from;
     if (from) request.prompt_logprobs = {.from = *from, .top = request.top_logprobs};
     const std::optional<TokenId> first_token =
@@ -304,10 +335,12 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
         id += fmt::format("_{}", choice);
         call.names.push_back({id, index, index + 1});
       }
-      answer.choices.push_back({.id = std::move(id),
-                                .prompt_index = i,
-                                .logprobs = request.return_logprobs,
-                                .first_token = first_token});
+      answer.choices.push_back(
+          {.id = std::move(id),
+           .prompt_index = i,
+           .logprobs = request.return_logprobs,
+           .logprob_tokens = lists_tokens ? std::optional(request.logprob_tokens) : std::nullopt,
+           .first_token = first_token});
     }
     if (return_prompt_ids) answer.prompt_token_ids.push_back(std::move(request.prompt));
   }
@@ -346,6 +379,9 @@ std::optional<ApiError> gather_instances(const Json& instances, Json& generate) 
   for (size_t i = 0; i < instances.size(); ++i) {
     if (!instances[i].is_object() || !instances[i].contains(name)) {
       return missing_parameter(fmt::format("instances[{}].{}", i, name));
+    }
+    for (const auto& [key, value] : instances[i].items()) {
+      if (key != name) return unsupported_parameter(fmt::format("instances[{}].{}", i, key));
     }
     inputs.push_back(instances[i][name]);
   }

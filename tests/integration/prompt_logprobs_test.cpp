@@ -2,6 +2,7 @@
 // Logprobs of prompts in exact mode: those of one pass over the whole prompt, bit for bit, whatever
 // cuts it, is cached of it, shares its steps or sends it back to the queue.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -23,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int32_t kTop = 3;
+constexpr std::array<TokenId, 3> kListed = {0, 300, 41};  // scored beside them
 constexpr int64_t kDrawnTokens = 12;
 constexpr int64_t kSharedVocabulary = 311;  // below that of every model here
 
@@ -44,7 +46,7 @@ std::vector<Prompt> scored_prompts() {
 }
 
 bool same_score(const TokenLogprob& a, const TokenLogprob& b) {
-  return a.token == b.token && a.logprob == b.logprob && a.top == b.top;
+  return a.token == b.token && a.logprob == b.logprob && a.top == b.top && a.listed == b.listed;
 }
 
 // By one pass over each prompt, without an engine. The sum over the distribution is checked in
@@ -72,7 +74,7 @@ std::vector<std::vector<TokenLogprob>> by_whole_passes(const fs::path& model) {
       const std::span<const float> row(logits.row<float>(static_cast<int64_t>(i) - 1),
                                        static_cast<size_t>(V));
       const Status status = sampler.score(row, prompt.tokens[i], static_cast<int64_t>(i), kTop,
-                                          scored.emplace_back());
+                                          kListed, scored.emplace_back());
       EXPECT_TRUE(status.ok()) << status.to_string();
       double sum = 0;
       for (const float logit : row) sum += std::exp(static_cast<double>(logit));
@@ -88,6 +90,7 @@ class Answers {
   Status submit(Engine& engine, const Prompt& prompt, size_t index) {
     Request request{.id = fmt::format("{}", index), .prompt = prompt.tokens};
     request.prompt_logprobs = {.from = prompt.from, .top = kTop};
+    request.logprob_tokens.assign(kListed.begin(), kListed.end());
     request.stop.max_new_tokens = kDrawnTokens;
     return submit(engine, std::move(request), index);
   }

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Logprobs of prompts: `logprob_start_len` of /generate and `echo` of /v1/completions.
 #include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include "server/real_engine_fixture.h"
 
@@ -9,6 +14,16 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+
+// Token t, wherever it is listed, has -t / 4; token 0 is masked.
+std::vector<float> listed_scores(const Request& request) {
+  std::vector<float> scores;
+  for (const TokenId token : request.logprob_tokens) {
+    scores.push_back(token == 0 ? -std::numeric_limits<float>::infinity()
+                                : -static_cast<float>(token) / 4);
+  }
+  return scores;
+}
 
 // Scores the prompt as the engine would: token t has -t / 8, and alternatives below it.
 std::vector<TokenLogprob> scores_of(const Request& request) {
@@ -22,6 +37,7 @@ std::vector<TokenLogprob> scores_of(const Request& request) {
     for (int32_t k = 0; k < request.prompt_logprobs->top; ++k) {
       score.top.emplace_back('p' + k, score.logprob - static_cast<float>(k));
     }
+    score.listed = listed_scores(request);
   }
   return scores;
 }
@@ -34,7 +50,9 @@ class PromptLogprobsTest : public ServerTest {
       if (request.stop.max_new_tokens == 0) events = answer_events({}, *events.back().finish);
       events[0].prompt_logprobs = scores_of(request);
       for (RequestEvent& event : events) {
-        for (const TokenId token : event.tokens) event.logprobs.push_back({token, -0.5f, {}});
+        for (const TokenId token : event.tokens) {
+          event.logprobs.push_back({token, -0.5f, {}, listed_scores(request)});
+        }
       }
       return events;
     };
@@ -72,6 +90,74 @@ TEST_F(PromptLogprobsTest, GenerateShowsThemFromWhereTheyAreAskedFor) {
                    .json()["meta_info"]
                    .contains("input_token_logprobs"));
   EXPECT_FALSE(engine->submitted().back().prompt_logprobs.has_value());
+}
+
+TEST_F(PromptLogprobsTest, ListedTokensAreShownBesideEveryToken) {
+  start_scoring();
+  Json body = generate(1);
+  body["token_ids_logprob"] = {2, 0};
+  body["return_text_in_logprobs"] = true;
+  const Json meta = post("/generate", body).json()["meta_info"];
+  const std::string each = R"([[-0.5,2,"\u0002"],[-9999.0,0,"\u0000"]])";
+  EXPECT_EQ(meta["input_token_ids_logprobs"].dump(), fmt::format("[{},{}]", each, each));
+  EXPECT_EQ(meta["output_token_ids_logprobs"].dump(), fmt::format("[{},{}]", each, each));
+
+  const Json batch = post("/generate", {{"text", {"ab", "cde", "f"}},
+                                        {"return_logprob", true},
+                                        {"logprob_start_len", 0},
+                                        {"token_ids_logprob", {{4}, {8, 4}, nullptr}}})
+                         .json();
+  EXPECT_EQ(batch[0]["meta_info"]["input_token_ids_logprobs"].dump(), "[null,[[-1.0,4,null]]]");
+  EXPECT_EQ(batch[1]["meta_info"]["output_token_ids_logprobs"][1].dump(),
+            "[[-2.0,8,null],[-1.0,4,null]]");
+  EXPECT_FALSE(batch[2]["meta_info"].contains("output_token_ids_logprobs"));
+  const Json same =
+      post("/generate",
+           {{"text", {"ab", "cde"}}, {"return_logprob", true}, {"token_ids_logprob", {4}}})
+          .json();
+  for (const Json& answer : same) {
+    EXPECT_EQ(answer["meta_info"]["output_token_ids_logprobs"][0].dump(), "[[-1.0,4,null]]");
+    EXPECT_EQ(answer["meta_info"]["input_token_ids_logprobs"], Json::array());
+  }
+  // Nothing is listed where no logprobs are wanted.
+  EXPECT_EQ(post("/generate", {{"text", "a"}, {"token_ids_logprob", {4}}}).status, 200);
+  EXPECT_TRUE(engine->submitted().back().logprob_tokens.empty());
+}
+
+TEST_F(PromptLogprobsTest, StreamsShowListedTokensAsTheOtherLogprobs) {
+  for (const bool increments : {false, true}) {
+    SCOPED_TRACE(increments);
+    options.answers.stream_increments = increments;
+    start_scoring();
+    Json body = generate(0);
+    body["stream"] = true;
+    body["token_ids_logprob"] = {4};
+    const std::vector<std::string> events = post("/generate", body).events();
+    ASSERT_EQ(events.size(), 4u);
+    const std::string one = "[[-1.0,4,null]]";
+    for (size_t i = 0; i < 3; ++i) {
+      const Json meta = Json::parse(events[i])["meta_info"];
+      EXPECT_EQ(meta["input_token_ids_logprobs"].dump(),
+                i == 0 || !increments ? fmt::format("[null,{},{}]", one, one) : "[]");
+      EXPECT_EQ(meta["output_token_ids_logprobs"].size(), meta["output_token_logprobs"].size());
+      for (const Json& listed : meta["output_token_ids_logprobs"]) EXPECT_EQ(listed.dump(), one);
+    }
+    server = nullptr;
+    engine_to_be = std::make_unique<FakeEngine>();
+    engine = engine_to_be.get();
+  }
+}
+
+TEST_F(PromptLogprobsTest, WrongListsOfTokensAreRefusedByName) {
+  start_scoring();
+  for (const Json& wrong :
+       {Json("x"), Json(4), Json({-1}), Json({1 << 20}), Json({1.5}), Json({"a"}), Json({{1}, {2}}),
+        Json({{{1}}}), Json(std::vector<int>(129, 1))}) {
+    const Reply reply =
+        post("/generate", {{"text", "a"}, {"return_logprob", true}, {"token_ids_logprob", wrong}});
+    EXPECT_EQ(reply.status, 400) << wrong.dump();
+    EXPECT_EQ(error_of(reply)["param"], "token_ids_logprob") << wrong.dump();
+  }
 }
 
 TEST_F(PromptLogprobsTest, EachPromptOfABatchHasItsOwn) {

@@ -112,6 +112,9 @@ TEST_F(SchedulingFieldsTest, OfABatchMayBeListed) {
   EXPECT_EQ(requests[1].cache_namespace, cache_namespace("s", "y"));
   EXPECT_EQ(requests[1].priority, 2);
   EXPECT_EQ(requests[1].tenant, "ann");
+  EXPECT_EQ(post("/generate", {{"text", "a"}, {"tenant", "bob"}}).status, 200);
+  EXPECT_EQ(engine->submitted().back().tenant, "bob");
+  EXPECT_EQ(error_of(post("/generate", {{"text", "a"}, {"tenant", 7}}))["param"], "tenant");
   const Reply reply = post("/generate", {{"text", {"a", "b"}}, {"extra_key", {"x"}}});
   EXPECT_EQ(error_of(reply)["param"], "extra_key");
 }
