@@ -84,15 +84,15 @@ struct Sizing {
   int64_t page_bytes = 0;      // k; 0 without KV
   int64_t state_bytes = 0;     // s; 0 without state
   int64_t snapshot_bytes = 0;  // f; 0: snapshots share the states' slots
-  int64_t row_states = 0;      // states of one request
-  int64_t asked_rows = 0;
+  int64_t states_per_request = 0;
+  int64_t asked_requests = 0;
   int64_t fixed_pages = 0;    // of max_total_tokens; 0: none
   int64_t context_pages = 0;  // of one full context
 
-  [[nodiscard]] int64_t row_bytes() const { return row_states * state_bytes; }
+  [[nodiscard]] int64_t bytes_per_request() const { return states_per_request * state_bytes; }
 
   // The least that states need for one request to run.
-  [[nodiscard]] int64_t least_state_bytes() const { return row_bytes() + snapshot_bytes; }
+  [[nodiscard]] int64_t least_state_bytes() const { return bytes_per_request() + snapshot_bytes; }
 
   // Whether pages and states have memory in common (rule 7).
   [[nodiscard]] bool shares(const PoolBudget& budget) const {
@@ -110,7 +110,7 @@ struct Sizing {
   // As many states as `wanted`, and fewer where that leaves KV less than it must have.
   [[nodiscard]] int64_t states_beside_kv(int64_t wanted) const {
     const int64_t kv_first = std::max(fixed_pages, int64_t{page_bytes > 0}) * page_bytes;
-    return std::max(std::min(wanted, (usable - kv_first) / state_bytes), row_states);
+    return std::max(std::min(wanted, (usable - kv_first) / state_bytes), states_per_request);
   }
 
   [[nodiscard]] int64_t pages_beside_states(int64_t states) const {
@@ -122,19 +122,22 @@ struct Sizing {
 PoolSizes plan_for_running(const PoolBudget& budget, const Sizing& sizing) {
   PoolSizes sizes;
   if (sizing.state_bytes > 0) {
-    int64_t wanted = sizing.asked_rows * budget.slots_per_request;
+    int64_t wanted = sizing.asked_requests * budget.slots_per_request;
     if (budget.max_running_requests == 0 && sizing.page_bytes > 0) {
       wanted = std::min(wanted, sizing.share_of_states(budget));
     }
     sizes.num_state_slots = sizing.states_beside_kv(wanted);
   }
-  sizes.num_pages = sizing.page_bytes > 0 ? sizing.pages_beside_states(sizes.num_state_slots)
-                                          : kMaxPages;  // pages cost nothing: only rows are limited
-  int64_t rows = std::min(sizing.asked_rows, sizes.num_pages);
-  if (sizing.row_states > 0) rows = std::min(rows, sizes.num_state_slots / sizing.row_states);
-  sizes.max_step_sequences = static_cast<int32_t>(rows);
+  sizes.num_pages = sizing.page_bytes > 0
+                        ? sizing.pages_beside_states(sizes.num_state_slots)
+                        : kMaxPages;  // pages cost nothing: only requests are limited
+  int64_t requests = std::min(sizing.asked_requests, sizes.num_pages);
+  if (sizing.states_per_request > 0) {
+    requests = std::min(requests, sizes.num_state_slots / sizing.states_per_request);
+  }
+  sizes.max_step_sequences = static_cast<int32_t>(requests);
   if (sizing.fixed_pages == 0 && (budget.limit_to_running || sizing.page_bytes == 0)) {
-    sizes.num_pages = std::min(sizes.num_pages, rows * sizing.context_pages);
+    sizes.num_pages = std::min(sizes.num_pages, requests * sizing.context_pages);
   }
   sizes.num_pages = std::min(sizes.num_pages, kMaxPages);
   return sizes;
@@ -145,8 +148,8 @@ void plan_states(const PoolBudget& budget, const Sizing& sizing, PoolSizes& size
   if (sizing.state_bytes == 0) return;
   int64_t wanted = kMaxElasticSlots;
   if (sizing.page_bytes > 0 && !sizing.shares(budget) && sizing.fixed_pages == 0) {
-    wanted =
-        std::max(sizing.share_of_states(budget), budget.max_running_requests * sizing.row_states);
+    wanted = std::max(sizing.share_of_states(budget),
+                      budget.max_running_requests * sizing.states_per_request);
   }
   sizes.num_state_slots = std::min(sizing.states_beside_kv(wanted), kMaxElasticSlots);
 }
@@ -157,23 +160,24 @@ void plan_snapshots(const PoolBudget& budget, const Sizing& sizing, PoolSizes& s
       sizing.usable -
       std::max(sizing.fixed_pages, int64_t{sizing.page_bytes > 0}) * sizing.page_bytes;
   int64_t bytes = most;  // of states and snapshots
-  int64_t rows = sizing.asked_rows;
+  int64_t requests = sizing.asked_requests;
   if (sizing.shares(budget)) {
-    rows = std::min(rows, sizing.usable / (sizing.row_bytes() + sizing.page_bytes));
-    bytes -= sizing.row_bytes();
+    requests = std::min(requests, sizing.usable / (sizing.bytes_per_request() + sizing.page_bytes));
+    bytes -= sizing.bytes_per_request();
   } else {
     if (sizing.page_bytes > 0 && sizing.fixed_pages == 0) {
       const int64_t asked =
-          budget.max_running_requests * sizing.row_bytes() + sizing.snapshot_bytes;
+          budget.max_running_requests * sizing.bytes_per_request() + sizing.snapshot_bytes;
       const int64_t share = sizing.share_of_states(budget) * sizing.state_bytes;
       bytes = std::min(most, std::max({share, asked, sizing.least_state_bytes()}));
     }
-    const int64_t for_rows =
+    const int64_t for_requests =
         budget.max_running_requests > 0 ? bytes : std::max(bytes / 2, sizing.least_state_bytes());
-    rows = std::min(rows, (for_rows - sizing.snapshot_bytes) / sizing.row_bytes());
-    bytes -= rows * sizing.row_bytes();
+    requests =
+        std::min(requests, (for_requests - sizing.snapshot_bytes) / sizing.bytes_per_request());
+    bytes -= requests * sizing.bytes_per_request();
   }
-  sizes.num_state_slots = rows * sizing.row_states;
+  sizes.num_state_slots = requests * sizing.states_per_request;
   sizes.num_snapshot_slots = std::min(bytes / sizing.snapshot_bytes, kMaxElasticSlots);
 }
 
@@ -194,18 +198,20 @@ PoolSizes plan_for_cache(const PoolBudget& budget, const Sizing& sizing) {
   } else if (sizing.fixed_pages > 0) {
     sizes.num_pages = sizing.fixed_pages;
   } else {
-    const int64_t state_bytes = shared ? sizing.row_bytes()
+    const int64_t state_bytes = shared ? sizing.bytes_per_request()
                                        : sizes.num_state_slots * sizing.state_bytes +
                                              sizes.num_snapshot_slots * sizing.snapshot_bytes;
     sizes.num_pages = std::min(most_pages, (sizing.usable - state_bytes) / sizing.page_bytes);
   }
-  int64_t rows = std::min(sizing.asked_rows, sizes.num_pages);
-  if (sizing.row_states > 0) rows = std::min(rows, sizes.num_state_slots / sizing.row_states);
+  int64_t requests = std::min(sizing.asked_requests, sizes.num_pages);
+  if (sizing.states_per_request > 0) {
+    requests = std::min(requests, sizes.num_state_slots / sizing.states_per_request);
+  }
   if (shared) {
     sizes.shared_bytes = sizing.usable;
-    rows = std::min(rows, sizing.usable / (sizing.row_bytes() + sizing.page_bytes));
+    requests = std::min(requests, sizing.usable / (sizing.bytes_per_request() + sizing.page_bytes));
   }
-  sizes.max_step_sequences = static_cast<int32_t>(rows);
+  sizes.max_step_sequences = static_cast<int32_t>(requests);
   return sizes;
 }
 
@@ -213,34 +219,34 @@ PoolSizes plan_for_cache(const PoolBudget& budget, const Sizing& sizing) {
 WindowPoolSizes plan_window_pages(const PoolBudget& budget) {
   WindowPoolSizes sizes{.page_bytes = budget.window_kv.bytes_per_page(), .window = budget.window};
   const PageAllocator pages_of(0, budget.kv.page_size);
-  const int64_t row = sizes.per_sequence(budget.kv.page_size);
-  const int64_t rows =
+  const int64_t pages_each = sizes.per_sequence(budget.kv.page_size);
+  const int64_t requests =
       budget.max_running_requests > 0 ? budget.max_running_requests : kDefaultMaxRunning;
-  int64_t wanted = rows * row + 2 * pages_of.pages_for(budget.chunk_tokens);
+  int64_t wanted = requests * pages_each + 2 * pages_of.pages_for(budget.chunk_tokens);
   if (budget.elastic) {
     const int64_t typical = pages_of.pages_for(std::min(budget.context_length, kTypicalTokens));
-    const auto in_window = static_cast<double>(row * sizes.page_bytes);
+    const auto in_window = static_cast<double>(pages_each * sizes.page_bytes);
     const auto in_all = in_window + static_cast<double>(typical * budget.page_bytes());
     const double pages =
         budget.max_total_tokens > 0
-            ? static_cast<double>(pages_of.pages_for(budget.max_total_tokens) * row) /
+            ? static_cast<double>(pages_of.pages_for(budget.max_total_tokens) * pages_each) /
                   static_cast<double>(typical)
             : static_cast<double>(budget.bytes) * (in_window / in_all) /
                   static_cast<double>(sizes.page_bytes);
     wanted = std::max(wanted, static_cast<int64_t>(std::min(pages, 1e15)));
   }
   const int64_t most = std::min(budget.bytes / 2 / sizes.page_bytes, kMaxElasticPages);
-  sizes.num_pages = std::max(std::min(wanted, most), row);
+  sizes.num_pages = std::max(std::min(wanted, most), pages_each);
   return sizes;
 }
 
 // Rows that can always advance, with half of the window pages or two chunks left for prompts.
-int32_t rows_with_windows(const PoolBudget& budget, const WindowPoolSizes& sizes) {
+int32_t requests_with_windows(const PoolBudget& budget, const WindowPoolSizes& sizes) {
   const PageAllocator pages_of(0, budget.kv.page_size);
   const int64_t chunks = 2 * pages_of.pages_for(budget.chunk_tokens);
   const int64_t reserve = sizes.num_pages - std::min(chunks, sizes.num_pages / 2);
-  const int64_t rows = reserve / sizes.per_sequence(budget.kv.page_size);
-  return static_cast<int32_t>(std::clamp<int64_t>(rows, 1, kMaxRunningLimit));
+  const int64_t requests = reserve / sizes.per_sequence(budget.kv.page_size);
+  return static_cast<int32_t>(std::clamp<int64_t>(requests, 1, kMaxRunningLimit));
 }
 
 }  // namespace
@@ -267,7 +273,7 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
     HEDDLE_ASSIGN_OR_RETURN(PoolPlan plan, size_pools(rest));
     plan.sizes.window_pages = window;
     plan.sizes.max_step_sequences =
-        std::min(plan.sizes.max_step_sequences, rows_with_windows(budget, window));
+        std::min(plan.sizes.max_step_sequences, requests_with_windows(budget, window));
     return plan;
   }
   Sizing sizing;
@@ -277,9 +283,9 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
     sizing.snapshot_bytes = budget.snapshot.bytes_per_slot();
     (sizing.snapshot_bytes > 0 ? sizing.snapshot_bytes : sizing.state_bytes) +=
         budget.slot_extra_bytes;
-    sizing.row_states = budget.slots_per_request;
+    sizing.states_per_request = budget.slots_per_request;
   }
-  sizing.asked_rows =
+  sizing.asked_requests =
       budget.max_running_requests > 0 ? budget.max_running_requests : budget.default_max_running;
 
   // Slot 0 of each pool is part of the mapping.

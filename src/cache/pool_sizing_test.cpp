@@ -131,8 +131,8 @@ TEST(SplitByShareTest, GivesTheTabulatedSizes) {
     double share;
     int64_t states;
     int64_t kv_tokens;
-    int64_t rows_of_three_slots;
-    int64_t rows_of_five_slots;
+    int64_t requests_of_three_slots;
+    int64_t requests_of_five_slots;
   };
 
   for (const Row& row : {Row{40, DType::kF32, 0.9, 263, 920754, 87, 52},
@@ -145,8 +145,8 @@ TEST(SplitByShareTest, GivesTheTabulatedSizes) {
                        large_kv().bytes_per_token(), 1, row.share);
     EXPECT_EQ(split.num_states, row.states);
     EXPECT_EQ(split.kv_tokens, row.kv_tokens);
-    EXPECT_EQ(split.num_states / 3, row.rows_of_three_slots);
-    EXPECT_EQ(split.num_states / 5, row.rows_of_five_slots);
+    EXPECT_EQ(split.num_states / 3, row.requests_of_three_slots);
+    EXPECT_EQ(split.num_states / 5, row.requests_of_five_slots);
   }
 }
 
@@ -315,7 +315,7 @@ TEST(SizePoolsTest, LeavesSnapshotsRoomWhereNothingIsShared) {
   ASSERT_TRUE(plan.ok());
   EXPECT_GE(plan->sizes.num_snapshot_slots, 1);
   EXPECT_LT(plan->sizes.num_snapshot_slots * f, budget.state.bytes_per_slot() + f)
-      << "rows come first";
+      << "requests come first";
   EXPECT_GT(plan->sizes.max_step_sequences, 20);
 
   budget = snapshot_budget(kGiB, DType::kBf16);
@@ -486,11 +486,11 @@ TEST(WindowPoolTest, SlidingLayersGetWhatAWindowIsOfATypicalSequence) {
 TEST(WindowPoolTest, EveryRowCanAdvanceAndFewerRunWhereThereIsLittle) {
   for (const int64_t mebibytes : {16, 40, 100, 400, 3000}) {
     for (const bool elastic : {false, true}) {
-      for (const int32_t rows : {0, 1, 64, 300}) {
-        SCOPED_TRACE(fmt::format("{} MiB, elastic {}, {} rows", mebibytes, elastic, rows));
+      for (const int32_t requests : {0, 1, 64, 300}) {
+        SCOPED_TRACE(fmt::format("{} MiB, elastic {}, {} requests", mebibytes, elastic, requests));
         PoolBudget budget = gpt_oss_budget(mebibytes * kMiB);
         budget.elastic = elastic;
-        budget.max_running_requests = rows;
+        budget.max_running_requests = requests;
         const Result<PoolPlan> plan = size_pools(budget);
         ASSERT_TRUE(plan.ok()) << plan.status().to_string();
         const PoolSizes& sizes = plan->sizes;
@@ -511,7 +511,7 @@ TEST(WindowPoolTest, AFixedNumberOfTokensIsThatOfTheOtherLayers) {
   budget.max_total_tokens = 2048;
   const PoolPlan plan = size_pools(budget).value();
   EXPECT_EQ(plan.sizes.kv_tokens(), 2048);
-  EXPECT_EQ(plan.sizes.window_pages.num_pages, 64 * 12 + 64) << "all rows and two chunks";
+  EXPECT_EQ(plan.sizes.window_pages.num_pages, 64 * 12 + 64) << "all requests and two chunks";
 }
 
 TEST(WindowPoolTest, NamesLayersThatDoNotGoTogether) {
