@@ -275,6 +275,7 @@ stage_clients() {
   fi
   mkdir -p "$dir"
   "$root/build/release/bin/heddle" serve "$root/models/heddle-tiny" --served-model-name heddle-tiny --port 0 \
+    --tool-call-parser qwen \
     </dev/null >"$dir/server.log" 2>&1 &
   server=$!
   for ((i = 0; i < 600; i++)); do

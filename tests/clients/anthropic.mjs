@@ -34,6 +34,25 @@ const results = [
 const after = await client.messages.create({...call, messages: results, tools});
 assert.equal(after.role, 'assistant');
 
+// A call that is forced, whole and streamed.
+const forced = {
+  ...call, max_tokens: 200, tool_choice: {type: 'tool', name: 'answer'},
+  tools: [{
+    name: 'answer',
+    input_schema: {
+      type: 'object', additionalProperties: false, required: ['answer'],
+      properties: {answer: {enum: ['yes', 'no']}},
+    },
+  }],
+};
+const calling = await client.messages.create(forced);
+assert.equal(calling.stop_reason, 'tool_use');
+const use = calling.content.find((block) => block.type === 'tool_use');
+assert.equal(use.name, 'answer');
+assert.match(use.input.answer, /^(yes|no)$/);
+const streamedCall = await client.messages.stream(forced).finalMessage();
+assert.deepEqual(streamedCall.content.find((block) => block.type === 'tool_use').input, use.input);
+
 await assert.rejects(client.messages.create({...call, max_tokens: 0}), (error) => {
   assert.ok(error instanceof Anthropic.BadRequestError);
   assert.equal(error.error.error.type, 'invalid_request_error');

@@ -19,6 +19,13 @@ assert.equal(text, whole.message.content);
 const generated = await client.generate({model, prompt: question[0].content, options});
 assert.equal(generated.response, whole.message.content);
 
+const format = {
+  type: 'object', additionalProperties: false, required: ['answer'],
+  properties: {answer: {enum: ['yes', 'no']}},
+};
+const formed = await client.chat({model, messages: question, format, options: {temperature: 0, num_predict: 64}});
+assert.match(JSON.parse(formed.message.content).answer, /^(yes|no)$/);
+
 assert.equal((await client.list()).models[0].name, model);
 assert.equal((await client.ps()).models[0].model, model);
 assert.ok((await client.show({model})).capabilities.includes('completion'));

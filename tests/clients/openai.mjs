@@ -33,6 +33,36 @@ assert.equal(logprobs.choices[0].logprobs.content[0].top_logprobs.length, 3);
 const completion = await client.completions.create({...greedy, prompt: 'Once upon a time', max_tokens: 4});
 assert.equal(completion.choices[0].finish_reason, 'length');
 
+// An answer in a form, and a call that is forced, whole and streamed.
+const schema = {
+  type: 'object', additionalProperties: false, required: ['answer'],
+  properties: {answer: {enum: ['yes', 'no']}},
+};
+const formed = await client.chat.completions.create({
+  ...greedy, messages: question, max_tokens: 64,
+  response_format: {type: 'json_schema', json_schema: {name: 'answer', strict: true, schema}},
+});
+assert.match(JSON.parse(formed.choices[0].message.content).answer, /^(yes|no)$/);
+const calling = {
+  ...greedy, messages: question, max_tokens: 200, tool_choice: 'required', parallel_tool_calls: false,
+  tools: [{type: 'function', function: {name: 'answer', strict: true, parameters: schema}}],
+};
+const called = await client.chat.completions.create(calling);
+assert.equal(called.choices[0].finish_reason, 'tool_calls');
+const [call] = called.choices[0].message.tool_calls;
+assert.equal(call.function.name, 'answer');
+assert.match(JSON.parse(call.function.arguments).answer, /^(yes|no)$/);
+let calledArguments = '';
+for await (const chunk of await client.chat.completions.create({...calling, stream: true})) {
+  calledArguments += chunk.choices[0]?.delta?.tool_calls?.[0]?.function?.arguments ?? '';
+}
+assert.deepEqual(JSON.parse(calledArguments), JSON.parse(call.function.arguments));
+const answered = await client.chat.completions.create({
+  ...greedy, max_tokens: 4,
+  messages: [...question, called.choices[0].message, {role: 'tool', tool_call_id: call.id, content: 'done'}],
+});
+assert.equal(answered.choices[0].message.role, 'assistant');
+
 // Responses, whole and streamed, and going on from one.
 const input = question[0].content;
 const response = await client.responses.create({...greedy, input, max_output_tokens: 16});
