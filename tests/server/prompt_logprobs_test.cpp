@@ -124,30 +124,6 @@ TEST_F(PromptLogprobsTest, ListedTokensAreShownBesideEveryToken) {
   EXPECT_TRUE(engine->submitted().back().logprob_tokens.empty());
 }
 
-TEST_F(PromptLogprobsTest, StreamsShowListedTokensAsTheOtherLogprobs) {
-  for (const bool increments : {false, true}) {
-    SCOPED_TRACE(increments);
-    options.answers.stream_increments = increments;
-    start_scoring();
-    Json body = generate(0);
-    body["stream"] = true;
-    body["token_ids_logprob"] = {4};
-    const std::vector<std::string> events = post("/generate", body).events();
-    ASSERT_EQ(events.size(), 4u);
-    const std::string one = "[[-1.0,4,null]]";
-    for (size_t i = 0; i < 3; ++i) {
-      const Json meta = Json::parse(events[i])["meta_info"];
-      EXPECT_EQ(meta["input_token_ids_logprobs"].dump(),
-                i == 0 || !increments ? fmt::format("[null,{},{}]", one, one) : "[]");
-      EXPECT_EQ(meta["output_token_ids_logprobs"].size(), meta["output_token_logprobs"].size());
-      for (const Json& listed : meta["output_token_ids_logprobs"]) EXPECT_EQ(listed.dump(), one);
-    }
-    server = nullptr;
-    engine_to_be = std::make_unique<FakeEngine>();
-    engine = engine_to_be.get();
-  }
-}
-
 TEST_F(PromptLogprobsTest, WrongListsOfTokensAreRefusedByName) {
   start_scoring();
   for (const Json& wrong :
@@ -181,6 +157,7 @@ TEST_F(PromptLogprobsTest, StreamsOfGenerateShowThemInEveryEventOrInTheFirst) {
     start_scoring();
     Json body = generate(0);
     body["stream"] = true;
+    body["token_ids_logprob"] = {4};
     const std::vector<std::string> events = post("/generate", body).events();
     ASSERT_EQ(events.size(), 4u);
     for (size_t i = 0; i < 3; ++i) {
@@ -189,6 +166,11 @@ TEST_F(PromptLogprobsTest, StreamsOfGenerateShowThemInEveryEventOrInTheFirst) {
       EXPECT_EQ(meta["input_token_logprobs"].dump(),
                 shown ? "[[null,97,null],[-0.125,98,null],[-0.25,99,null]]" : "[]");
       EXPECT_EQ(meta["input_top_logprobs"].dump(), shown ? "[null,[],[]]" : "[]");
+      const std::string listed = "[[-1.0,4,null]]";
+      EXPECT_EQ(meta["input_token_ids_logprobs"].dump(),
+                shown ? fmt::format("[null,{},{}]", listed, listed) : "[]");
+      EXPECT_EQ(meta["output_token_ids_logprobs"].size(), meta["output_token_logprobs"].size());
+      for (const Json& each : meta["output_token_ids_logprobs"]) EXPECT_EQ(each.dump(), listed);
     }
     server = nullptr;
     engine_to_be = std::make_unique<FakeEngine>();
