@@ -1,27 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // EngineLoop: the Engine behind Engine::create(). Its thread joins the parts of the engine:
 //
-// - Inbox (inbox.h): requests, cancellations and pauses from other threads.
-// - Scheduler (scheduler/scheduler.h): which requests run in the next step.
-// - StepPipeline (step_pipeline.h): plans on their way to the runner, and their outputs back.
-// - Delivery (delivery.h): tokens become events; requests end.
-// - WeightReader (weight_reader.h): other weights on their way into memory.
+// - Inbox (inbox.h): what other threads leave for it.
+// - Stepper (stepper.h): the requests it has taken, and the steps that compute them.
+// - ControlCalls (control_calls.h): pauses, clears of the cache, inspections.
+// - WeightExchange (weight_exchange.h): other weights take the place of those in use.
 // - Activity (activity.h): what the thread is doing, for other threads.
 //
-// A round takes the mail, then plans one step and processes one. Steps overlap: while the runner
-// computes one, the loop processes the one before and plans the next, so that the device never
-// waits for the host. A request that ends is in one more step, which leaves it out or whose result
-// for it is dropped. SchedulingOptions::overlap = false: one step at a time.
+// A round takes the mail, carries out control calls, then plans one step and processes one.
 //
 // When things go wrong: a step that fails, an output that does not fit the plan or an exception of
 // a library end all requests with kError, and the engine refuses new ones: health() says why.
 //
 // A paused loop computes nothing and does the rest: it takes requests, cancels them, ends those
 // that are out of time.
-//
-// An update of the weights is read beside the rounds. Then arrivals are deferred, and when all
-// others have ended the new weights take the place of the old ones between two rounds: no step, and
-// unless a pause has kept a request no answer, is of both.
 //
 // Threading:  the functions of Engine are thread-safe; an idle loop sleeps. Drive::kManual starts
 //             no thread: then everything is confined to the thread that calls step(), and time
@@ -41,16 +33,14 @@
 #include <heddle/engine.h>
 
 #include "core/clock.h"
-#include "core/compiler.h"
 #include "engine/activity.h"
-#include "engine/delivery.h"
+#include "engine/control_calls.h"
 #include "engine/engine_metrics.h"
 #include "engine/inbox.h"
-#include "engine/step_log.h"
-#include "engine/step_pipeline.h"
 #include "engine/step_recorder.h"
+#include "engine/stepper.h"
 #include "engine/watchdog.h"
-#include "engine/weight_reader.h"
+#include "engine/weight_exchange.h"
 #include "runner/runner.h"
 #include "scheduler/scheduler.h"
 #include "speculative/drafter.h"
@@ -62,14 +52,6 @@ enum class Drive {
   kThread,  // an engine thread of its own
   kManual,  // the owner calls step()
 };
-
-// Debug and sanitized builds: the scheduler proves its invariants whenever the last request has
-// ended.
-#if defined(NDEBUG) && !HEDDLE_SANITIZED
-inline constexpr bool kChecksWhenIdle = false;
-#else
-inline constexpr bool kChecksWhenIdle = true;
-#endif
 
 // How the start went, for metrics.
 struct StartTimes {
@@ -125,7 +107,7 @@ class EngineLoop final : public Engine {
 
   Status stop_recording() override { return step_recorder_.stop(); }
 
-  void set_step_delay(double seconds) override { step_delay_seconds_ = seconds; }
+  void set_step_delay(double seconds) override { stepper_.set_step_delay(seconds); }
 
   [[nodiscard]] const EngineOptions& options() const override { return options_; }
 
@@ -145,7 +127,7 @@ class EngineLoop final : public Engine {
   [[nodiscard]] int64_t num_rounds() const { return num_rounds_.load(std::memory_order_relaxed); }
 
   // Drive::kManual only: the scheduler proves its invariants or aborts.
-  void check_invariants() const { scheduler_->check_invariants(); }
+  void check_invariants() const { stepper_.scheduler().check_invariants(); }
 
  private:
   // The parts that create() makes before the loop.
@@ -168,30 +150,8 @@ class EngineLoop final : public Engine {
   void run_thread();
   [[nodiscard]] Inbox::Sleep sleep() const;
   void run_round();
-  void check_when_idle();
-  void take_arrivals();
-  void submit_call();
-  void take_pauses();
-  void apply_pause(std::optional<PauseMode> mode);
-  void answer_pauses(const Status& status);
-  void take_clears();
-  void answer_clears(const Status& status);
-  void take_update();
-  [[nodiscard]] bool ready_for_weights();
-  void use_weights();
-  void answer_update(Result<WeightsUpdated> result);
-  void take_inspections();
-  [[nodiscard]] Result<Inspection> look(const InspectionCall& call) const;
-  void answer_inspections(const Status& status);
-  void run_step();
-  void end_dropped();
-  [[nodiscard]] bool launch_step();
-  void finish_step();
-  void finish_all(const Finish& finish);
+  void take_mail();
   int64_t abort_all(bool for_drain = false);
-  void set_failed(const Status& status);
-  void fail(const Status& status);
-  scheduler::SchedulerStats settle(int64_t num_aborted_by_drain = 0);
 
   // Constant after construction.
   const std::unique_ptr<const Clock> own_clock_;
@@ -208,25 +168,13 @@ class EngineLoop final : public Engine {
   Inbox inbox_;
   Activity activity_;
   StepRecorder step_recorder_;
-  std::atomic<double> step_delay_seconds_{0};
   std::atomic<int64_t> num_rounds_{0};
 
   // Engine thread only, except the scheduler's check_*().
-  const std::unique_ptr<scheduler::Scheduler> scheduler_;
-  Delivery delivery_;
-  StepPipeline pipeline_;
-  StepLog step_log_;
-  WeightReader weight_reader_;                       // for mail_.update
-  std::unique_ptr<runner::NewWeights> new_weights_;  // that were read and wait to be used
-  int64_t num_weight_updates_ = 0;
-  Mail mail_;                             // clears stay until the engine is idle, an update until
-                                          // it is made
-  std::vector<request::Sequence*> call_;  // reused
-  std::vector<scheduler::Dropped> dropped_;  // reused
-  bool paused_ = false;
-  bool failed_ = false;
-  bool failure_reported_ = false;  // to EngineOptions::on_failure
-  bool unchecked_ = false;         // requests came since check_when_idle() checked
+  Stepper stepper_;
+  ControlCalls control_calls_;
+  WeightExchange weight_exchange_;
+  Mail mail_;  // what a round that was cut short has left
 
   // Last: the threads start when everything above is there.
   const std::function<void()> on_stuck_;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Updates of the weights: no answer is of two sets of them, and nothing changes when one fails.
+// Through the engine: no answer is of two sets of weights, and nothing changes when an update
+// fails.
+#include "engine/weight_exchange.h"
+
 #include <atomic>
 #include <new>
 #include <optional>
@@ -22,9 +25,9 @@ using ::testing::IsEmpty;
 // Which tokens the weights of a folder draw.
 TokenId token_of(const std::string& folder) { return folder.empty() ? 'o' : folder[0]; }
 
-class EngineUpdateTest : public ::testing::TestWithParam<bool> {
+class WeightExchangeTest : public ::testing::TestWithParam<bool> {
  protected:
-  EngineUpdateTest() { draw_by_weights(fixture_); }
+  WeightExchangeTest() { draw_by_weights(fixture_); }
 
   static EngineFixture::Options options() {
     EngineFixture::Options options;
@@ -101,7 +104,7 @@ class EngineUpdateTest : public ::testing::TestWithParam<bool> {
   EngineFixture fixture_{options()};
 };
 
-TEST_P(EngineUpdateTest, AnIdleEngineTakesThemAtOnce) {
+TEST_P(WeightExchangeTest, AnIdleEngineTakesThemAtOnce) {
   Received before, again, after;
   ask("same", before);
   finish();
@@ -126,7 +129,7 @@ TEST_P(EngineUpdateTest, AnIdleEngineTakesThemAtOnce) {
               HasSubstr("heddle_weight_updates_total{model_name=\"fake\"} 1"));
 }
 
-TEST_P(EngineUpdateTest, EarlierRequestsEndWithTheOldWeightsAndLaterOnesWait) {
+TEST_P(WeightExchangeTest, EarlierRequestsEndWithTheOldWeightsAndLaterOnesWait) {
   EngineFixture::Options one = options();
   one.sizes = one_batch_slot();
   EngineFixture fixture(one);
@@ -158,7 +161,7 @@ TEST_P(EngineUpdateTest, EarlierRequestsEndWithTheOldWeightsAndLaterOnesWait) {
   expect_all_of(late, "new", 1);
 }
 
-TEST_P(EngineUpdateTest, AbortsRunningRequestsWhenAsked) {
+TEST_P(WeightExchangeTest, AbortsRunningRequestsWhenAsked) {
   Received running, late;
   ask("running", running);
   steps(4);
@@ -174,7 +177,7 @@ TEST_P(EngineUpdateTest, AbortsRunningRequestsWhenAsked) {
   expect_all_of(late, "new", 1);
 }
 
-TEST_P(EngineUpdateTest, ABadCheckpointChangesNothing) {
+TEST_P(WeightExchangeTest, ABadCheckpointChangesNothing) {
   fixture_.runner->on_read_weights = [](const runner::WeightFolder& folder,
                                         const std::atomic<bool>&) -> Status {
     if (folder.model_dir == "throws") throw std::bad_alloc();
@@ -203,7 +206,7 @@ TEST_P(EngineUpdateTest, ABadCheckpointChangesNothing) {
   EXPECT_EQ(fixture_.runner->weights, "");
 }
 
-TEST_P(EngineUpdateTest, PausedRequestsContinueWithTheNewWeights) {
+TEST_P(WeightExchangeTest, PausedRequestsContinueWithTheNewWeights) {
   for (const PauseMode mode : {PauseMode::kRetract, PauseMode::kInPlace}) {
     EngineFixture fixture(options());
     draw_by_weights(fixture);
@@ -233,7 +236,7 @@ TEST_P(EngineUpdateTest, PausedRequestsContinueWithTheNewWeights) {
   }
 }
 
-TEST_P(EngineUpdateTest, TheCacheIsKeptWhereThatIsAskedFor) {
+TEST_P(WeightExchangeTest, TheCacheIsKeptWhereThatIsAskedFor) {
   Received kept, again;
   ask("kept", kept);
   steps(6);
@@ -253,7 +256,7 @@ TEST_P(EngineUpdateTest, TheCacheIsKeptWhereThatIsAskedFor) {
   EXPECT_GT(again.last.cached_tokens, 0);
 }
 
-TEST_P(EngineUpdateTest, AnExactEngineDoesNotKeepTheCache) {
+TEST_P(WeightExchangeTest, AnExactEngineDoesNotKeepTheCache) {
   EngineFixture::Options exact = options();
   exact.exact = true;
   EngineFixture fixture(exact);
@@ -265,7 +268,7 @@ TEST_P(EngineUpdateTest, AnExactEngineDoesNotKeepTheCache) {
   EXPECT_THAT(status.message(), AllOf(HasSubstr("flush_cache is false"), HasSubstr("flush it")));
 }
 
-TEST_P(EngineUpdateTest, AnEngineCanBePausedFromThenOn) {
+TEST_P(WeightExchangeTest, AnEngineCanBePausedFromThenOn) {
   Received running, late;
   ask("running", running);
   steps(4);
@@ -284,7 +287,7 @@ TEST_P(EngineUpdateTest, AnEngineCanBePausedFromThenOn) {
   expect_all_of(late, "new", 1);
 }
 
-TEST_P(EngineUpdateTest, APauseDuringTheWaitEndsIt) {
+TEST_P(WeightExchangeTest, APauseDuringTheWaitEndsIt) {
   Received running, late;
   ask("running", running);
   steps(4);
@@ -305,7 +308,7 @@ TEST_P(EngineUpdateTest, APauseDuringTheWaitEndsIt) {
   expect_all_of(late, "new", 1);
 }
 
-TEST_P(EngineUpdateTest, RequestsWaitingForNewWeightsCanBeCancelledAndTimeOut) {
+TEST_P(WeightExchangeTest, RequestsWaitingForNewWeightsCanBeCancelledAndTimeOut) {
   EngineFixture::Options limited = options();
   limited.scheduling.queue_timeout_seconds = 5;
   EngineFixture fixture(limited);
@@ -334,7 +337,7 @@ TEST_P(EngineUpdateTest, RequestsWaitingForNewWeightsCanBeCancelledAndTimeOut) {
 }
 
 // The last request with the old weights runs out of time while one waits for the new ones.
-TEST_P(EngineUpdateTest, TheWaitAlsoEndsWhenTheLastRequestIsDropped) {
+TEST_P(WeightExchangeTest, TheWaitAlsoEndsWhenTheLastRequestIsDropped) {
   EngineFixture::Options limited = options();
   EngineFixture fixture(limited);
   draw_by_weights(fixture);
@@ -357,7 +360,7 @@ TEST_P(EngineUpdateTest, TheWaitAlsoEndsWhenTheLastRequestIsDropped) {
   expect_all_of(late, "new", 1);
 }
 
-TEST_P(EngineUpdateTest, OneUpdateGoesOnAtATime) {
+TEST_P(WeightExchangeTest, OneUpdateGoesOnAtATime) {
   Received running;
   ask("running", running);
   steps(4);
@@ -375,7 +378,7 @@ TEST_P(EngineUpdateTest, OneUpdateGoesOnAtATime) {
   EXPECT_EQ(fixture_.runner->weights, "other");
 }
 
-TEST_P(EngineUpdateTest, ADrainEndsTheRequestsThatWait) {
+TEST_P(WeightExchangeTest, ADrainEndsTheRequestsThatWait) {
   Received running, late;
   ask("running", running);
   steps(4);
@@ -390,7 +393,7 @@ TEST_P(EngineUpdateTest, ADrainEndsTheRequestsThatWait) {
   EXPECT_EQ(refused.status().code(), StatusCode::kUnavailable);
 }
 
-TEST_P(EngineUpdateTest, AnUpdateIsAnsweredWhenTheEngineEndsOrFails) {
+TEST_P(WeightExchangeTest, AnUpdateIsAnsweredWhenTheEngineEndsOrFails) {
   Status ended, failed;
   {
     EngineFixture fixture(options());
@@ -413,7 +416,7 @@ TEST_P(EngineUpdateTest, AnUpdateIsAnsweredWhenTheEngineEndsOrFails) {
   EXPECT_THAT(answer.status().message(), HasSubstr("the engine has stopped"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Overlap, EngineUpdateTest, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Overlap, WeightExchangeTest, ::testing::Bool());
 
 // Weights are read on a thread of their own while requests run, and an engine that ends does not
 // wait until they are read.
