@@ -200,6 +200,27 @@ TEST_F(QuantisedLoadTest, APlainSiblingIsAPartOfItsOwn) {
   EXPECT_EQ(element(weight, 8, 0), 3);
 }
 
+// Section 19 of the specification of speculation: the head of a quantised model is often stored as
+// it was trained, whether or not the list of modules says so.
+TEST_F(QuantisedLoadTest, SpeculativeSpec19Row10AHeadThatIsStoredPlainStaysPlain) {
+  store("model.layers.0.mlp.down_proj.weight", {128, 128}, DType::kF8E4M3, 1);
+  store("model.layers.0.mlp.down_proj.weight_scale_inv", {1, 1}, DType::kF32, 2);
+  store("mtp.fc.weight", {8, 64}, DType::kBf16, 3);
+  WeightSpec head = fused({"mtp.fc"}, 8, 64);
+  head.name = "head";
+  for (const char* config : {kFp8, R"({"quant_method": "fp8", "weight_block_size": [128, 128],
+                  "modules_to_not_convert": ["mtp"]})"}) {
+    SCOPED_TRACE(config);
+    const Result<LoadedWeights> loaded = load(
+        {fused({"model.layers.0.mlp.down_proj"}, 128, 128), head}, config, {.dtype = DType::kBf16});
+    ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+    EXPECT_EQ(element((*loaded)["w"], 5, 7), 2);
+    const TensorView& plain = (*loaded)["head"];
+    ASSERT_EQ(plain.dtype, DType::kBf16);
+    EXPECT_EQ(to_float(plain.row<Bf16>(7)[63]), 3);
+  }
+}
+
 TEST_F(QuantisedLoadTest, RowsThatMoveTakeTheirBlockScalesAlong) {
   store("w.weight", {256, 32}, DType::kF8E4M3, 1);
   Tensor scales({2, 1}, DType::kF32);

@@ -71,6 +71,18 @@ TEST(TreeShapeTest, RefusesWhatNoTreeHas) {
   EXPECT_EQ(message({}), "");
 }
 
+// Section 19 of the specification of speculation: how many rows a step may verify is known before
+// memory is planned, so that their logits are part of it (draft_pass_test.cpp).
+TEST(DraftRowsTest, SpeculativeSpec19Row08HaveABoundBeforeMemoryIsPlanned) {
+  EXPECT_EQ(max_draft_rows({.algorithm = DraftAlgorithm::kNone}), kMostForcedRows);
+  for (const DraftAlgorithm algorithm : {DraftAlgorithm::kMtp, DraftAlgorithm::kNgram}) {
+    for (const int32_t num_draft_tokens : {0, 4, kMostDraftRows}) {
+      EXPECT_EQ(max_draft_rows({.algorithm = algorithm, .num_draft_tokens = num_draft_tokens}),
+                kMostDraftRows);
+    }
+  }
+}
+
 class PoolPlanTest : public ::testing::Test {
  protected:
   [[nodiscard]] Result<PlannedPools> planned(const EngineOptions& options, int64_t bytes) const {

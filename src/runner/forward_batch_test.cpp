@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/forward_batch.h"
 
+#include <bit>
+#include <numeric>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,9 +13,11 @@ namespace heddle::runner {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using testing::HandPlan;
 using testing::HandSequence;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr int32_t kPageSize = 4;
 
@@ -246,6 +251,84 @@ TEST_F(ForwardBatchTest, LaysOutATreeOfDrafts) {
   plan.sequences[0].draft_parents = wrong;
   EXPECT_THAT(build(batch, plan, LogitRows::kSampled).message(),
               HasSubstr("sequence 2: draft 1 follows draft 1"));
+}
+
+// Three sequences of section 17's example, here with the tree of its section 4.3.
+TEST_F(ForwardBatchTest, SpeculativeSpec17RowsOfPromptsAndOfVerification) {
+  ForwardBatch batch({.max_tokens = 18,
+                      .max_sequences = 3,
+                      .max_pages_per_sequence = 4,
+                      .page_size = kPageSize,
+                      .max_draft_rows = 18});
+  const std::vector<int32_t> pages = {3, 1, 6, 7};
+  HandPlan prompts;
+  prompts.sequences = {sequence(prompt_, 0, pages, 1, true),
+                       sequence(prompt_, 4, pages_b_, 2, true),
+                       sequence(one_, 2, pages_b_, 3, true)};
+  ASSERT_TRUE(build(batch, prompts, LogitRows::kSampled).ok());
+  EXPECT_EQ(batch.ids().size(), 11u) << "rows: all new tokens";
+  EXPECT_THAT(batch.logit_rows(), ElementsAre(4, 9, 10)) << "logits: one row for each sequence";
+
+  const std::vector<TokenId> drafts = {11, 12, 21, 23, 31};
+  const std::vector<int32_t> parents = {-1, -1, 0, 1, 2};
+  const std::vector<int32_t> depths = {0, 1, 1, 2, 2, 3};
+  const std::vector<int32_t> lengths = {7, 5, 3};
+  HandPlan verified;
+  verified.sequences = {sequence(one_, 7, pages, 1, true), sequence(one_, 5, pages_b_, 2, true),
+                        sequence(one_, 3, pages_b_, 3, true)};
+  for (HandSequence& planned : verified.sequences) {
+    planned.drafts = drafts;
+    planned.draft_parents = parents;
+  }
+  ASSERT_TRUE(build(batch, verified, LogitRows::kSampled).ok());
+  const ops::ForwardContext context = batch.context(pools_);
+  std::vector<int32_t> all_rows(18);
+  std::iota(all_rows.begin(), all_rows.end(), 0);
+  EXPECT_EQ(batch.ids().size(), 18u);
+  EXPECT_THAT(context.logit_rows, ElementsAreArray(all_rows));
+  EXPECT_THAT(context.context_lens, ElementsAreArray(lengths));
+  EXPECT_THAT(context.tree_starts, ElementsAre(8, 6, 4)) << "behind the token that is known";
+  for (size_t row = 0; row < 18; ++row) {
+    SCOPED_TRACE(row);
+    EXPECT_EQ(batch.positions()[row], lengths[row / 6] + depths[row % 6]);
+    // It reads the text and the nodes on its way, itself included.
+    const int32_t num_read = context.tree_starts[row / 6] + std::popcount(context.tree_masks[row]);
+    EXPECT_EQ(num_read, batch.positions()[row] + 1);
+  }
+
+  // A chain of three steps has a row more than it has steps.
+  for (HandSequence& planned : verified.sequences) {
+    planned.drafts = std::span(drafts).first(3);
+    planned.draft_parents = {};
+  }
+  ASSERT_TRUE(build(batch, verified, LogitRows::kSampled).ok());
+  EXPECT_THAT(batch.positions(), ElementsAre(7, 8, 9, 10, 5, 6, 7, 8, 3, 4, 5, 6));
+  EXPECT_EQ(batch.logit_rows().size(), 12u);
+  EXPECT_THAT(batch.context(pools_).tree_starts, IsEmpty());
+}
+
+// Section 19: a table with rows for sequences alone was too small for one row a branch.
+TEST_F(ForwardBatchTest, SpeculativeSpec19Row02BranchesShareThePageTableOfTheirSequence) {
+  ForwardBatch batch({.max_tokens = 32,
+                      .max_sequences = 2,
+                      .max_pages_per_sequence = 3,
+                      .page_size = kPageSize,
+                      .max_draft_rows = 32});
+  const std::vector<TokenId> drafts = {50, 51, 52, 53, 54, 55, 56};
+  const std::vector<int32_t> parents(drafts.size(), -1);
+  HandPlan plan;
+  plan.sequences = {sequence(one_, 4, pages_b_, 1, true), sequence(one_, 3, pages_b_, 2, true)};
+  for (HandSequence& planned : plan.sequences) {
+    planned.drafts = drafts;
+    planned.draft_parents = parents;
+  }
+  ASSERT_TRUE(build(batch, plan, LogitRows::kSampled).ok());
+  const ops::ForwardContext context = batch.context(pools_);
+  EXPECT_EQ(context.page_table.size(), 2u * 3u);
+  for (const int32_t b : {0, 1}) EXPECT_EQ(context.pages(b)[2], 4);
+  plan.sequences[0].context_tokens = 5;  // the last branch lies behind the last page
+  EXPECT_THAT(build(batch, plan, LogitRows::kSampled).message(),
+              HasSubstr("needs 4 pages for 13 tokens, has 3; at most 3"));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "scheduler/running_set.h"
 
+#include <random>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -122,6 +124,60 @@ TEST(RunningSetTest, DraftsCountWhenTheyAreAccepted) {
   EXPECT_EQ(sequence.draft_report.verify_steps, 3);
   EXPECT_EQ(sequence.draft_report.accepted_tokens, 4);
   EXPECT_EQ(sequence.draft_report.rejected_tokens, 5);
+}
+
+// Section 19 of the specification of speculation: a length that a step advances twice shows in long
+// texts. Each step with drafts counts its draws once, whatever number of drafts holds.
+TEST(RunningSetTest, SpeculativeSpec19Row04ALongTextCountsEveryTokenOnce) {
+  PartsOptions options;
+  options.scheduler.cache.pools.num_pages = 4000;
+  PartsFixture parts(options);
+  Sequence& sequence = parts.make(10, 20000);
+  RunningSequence& running = started(parts, sequence);
+  plan(parts, running, 10);
+  parts.complete();
+  const std::vector<TokenId> drafts = {21, 22, 23};
+  std::mt19937 random(7);
+  int64_t num_tokens = 11, num_steps = 0, num_accepted = 0;
+  for (; num_tokens < 10500; ++num_steps) {
+    parts.plan.clear();
+    ASSERT_TRUE(running.can_decode());
+    ASSERT_TRUE(parts.running.grow(running, 3));
+    parts.running.plan_decode(running, {drafts, {}}, 0, parts.plan);
+    ASSERT_EQ(parts.plan.sequences[0].context_tokens, num_tokens - 1);
+    const auto accepted = static_cast<int64_t>(random() % 4);
+    std::vector<request::SampledToken> drawn;
+    for (int64_t i = 0; i < accepted; ++i) {
+      drawn.push_back({.sequence_id = sequence.id, .token = drafts[static_cast<size_t>(i)]});
+    }
+    drawn.push_back({.sequence_id = sequence.id, .token = 7});
+    ASSERT_EQ(parts.running.complete(parts.plan.sequences[0], drawn), accepted + 1);
+    num_tokens += accepted + 1;
+    num_accepted += accepted;
+    ASSERT_EQ(sequence.num_tokens(), num_tokens);
+    ASSERT_EQ(sequence.num_computed, num_tokens - 1);
+    ASSERT_EQ(running.num_planned, num_tokens - 1);
+    if (num_steps % 500 == 0) parts.running.check_invariants(0);
+  }
+  EXPECT_EQ(sequence.draft_report.verify_steps, num_steps);
+  EXPECT_EQ(sequence.draft_report.accepted_tokens, num_accepted);
+  EXPECT_EQ(sequence.draft_report.rejected_tokens, 3 * num_steps - num_accepted);
+}
+
+// Section 19: a network that drafts reads the token behind each row of a prompt. Behind a piece
+// that is not the last one that is the prompt's next token, and nothing is drawn.
+TEST(RunningSetTest, SpeculativeSpec19Row07APieceOfAPromptNamesTheTokenBehindIt) {
+  PartsFixture parts;
+  Sequence& sequence = parts.make(std::vector<TokenId>{11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, 8);
+  RunningSequence& running = started(parts, sequence);
+  for (const int32_t end : {3, 7}) {
+    plan(parts, running, end - sequence.num_computed);
+    EXPECT_FALSE(parts.plan.sequences[0].sample);
+    EXPECT_EQ(parts.plan.sequences[0].next_token, 11 + end);
+    parts.complete();
+  }
+  plan(parts, running, 3);
+  EXPECT_TRUE(parts.plan.sequences[0].sample) << "the token that is drawn follows";
 }
 
 TEST(RunningSetTest, AcceptedDraftsOfAReleasedSequenceWereComputed) {

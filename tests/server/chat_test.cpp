@@ -111,6 +111,34 @@ TEST_F(ChatTest, SeveralAnswersAreSeveralRequests) {
   EXPECT_THAT(texts, ElementsAre("answer 0", "answer 1"));
 }
 
+TEST_F(ChatTest, UsageCountsTheDraftsOfAllAnswers) {
+  engine->script = [](const Request& request) {
+    auto events = answer_events({"Hello", " there"});
+    // Each event has the counts up to itself.
+    for (size_t i = 0; i < events.size(); ++i) {
+      const auto steps = static_cast<int64_t>(i) + 1;
+      events[i].drafts = {.verify_steps = steps,
+                          .accepted_tokens = steps * (request.choice_index + 2),
+                          .rejected_tokens = steps};
+    }
+    return events;
+  };
+  start();
+  const auto expect_details = [](const Json& usage, int64_t accepted, int64_t rejected) {
+    const Json& details = usage["completion_tokens_details"];
+    EXPECT_EQ(details["accepted_prediction_tokens"], accepted);
+    EXPECT_EQ(details["rejected_prediction_tokens"], rejected);
+  };
+  expect_details(chat(Json::object()).json()["usage"], 6, 3);
+  expect_details(chat({{"n", 2}}).json()["usage"], 6 + 9, 3 + 3);
+  const auto events =
+      chat({{"stream", true}, {"n", 2}, {"stream_options", {{"include_usage", true}}}}).events();
+  ASSERT_GE(events.size(), 2u);
+  expect_details(Json::parse(events[events.size() - 2])["usage"], 6 + 9, 3 + 3);
+  const Json completion = post("/v1/completions", {{"model", "m"}, {"prompt", "Hi"}}).json();
+  expect_details(completion["usage"], 6, 3);
+}
+
 TEST_F(ChatTest, LogprobsCarryBytesAndEachTokensOwnAlternatives) {
   engine->script = [](const Request&) {
     auto events = answer_events({"h\xc3\xa9"});

@@ -4,13 +4,17 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_fixture.h"
+#include "checkpoint/safetensors.h"
 #include "models/small_config_fixture.h"
 
 namespace heddle::models {
@@ -65,6 +69,33 @@ TEST_F(Eagle3ConfigTest, AListNamesTheLayersWhoseOutputsItReads) {
 TEST_F(Eagle3ConfigTest, WithoutAVocabularyOfItsOwnItSharesTheHead) {
   const auto draft = load({{"draft_vocab_size", nullptr}}).value();
   for (const auto& spec : draft->weight_specs()) EXPECT_NE(spec.name, "draft.lm_head");
+}
+
+// Section 19 of the specification of speculation: the file has differences, which are added once.
+TEST_F(Eagle3ConfigTest, SpeculativeSpec19Row09ItsIdsAreMappedOnce) {
+  const auto draft = load().value();
+  const auto ids_of = [&](int64_t factor, int64_t last) {
+    std::vector<int64_t> differences;
+    for (int64_t i = 0; i < 100; ++i) differences.push_back(factor * i);
+    differences.back() = last;
+    const checkpoint::StoredTensor stored{.name = "d2t",
+                                          .stored_dtype = "I64",
+                                          .shape = {100},
+                                          .bytes = std::as_bytes(std::span(differences))};
+    const Status written = checkpoint::write_stored_safetensors(
+        folder_.path() / "model.safetensors", {&stored, 1}, {}, {});
+    EXPECT_TRUE(written.ok()) << written.to_string();
+    return draft->target_ids(checkpoint::CheckpointFiles::open(folder_.path()).value());
+  };
+  const auto ids = ids_of(2, 2 * 99);
+  ASSERT_TRUE(ids.ok()) << ids.status().to_string();
+  ASSERT_EQ(ids->size(), 100u);
+  for (TokenId own = 0; own < 100; ++own) EXPECT_EQ((*ids)[static_cast<size_t>(own)], 3 * own);
+  EXPECT_THAT(ids_of(2, 221).status().message(),
+              HasSubstr("d2t[99] is 221; the model has 320 tokens"));
+  EXPECT_THAT(ids_of(2, -100).status().message(), HasSubstr("d2t[99] is -100"));
+  EXPECT_THAT(ids_of(3, 3 * 99).status().message(), HasSubstr("d2t[80] is 240"))
+      << "ids of the model in place of differences";
 }
 
 TEST_F(Eagle3ConfigTest, NamesASettingThatDoesNotFitTheModel) {
