@@ -59,7 +59,7 @@ struct StepperOptions {
   std::function<void()> on_failure;  // after the requests have ended; empty: nothing more
 };
 
-// What the engine thread shows to other threads; all thread-safe.
+// The places in which the engine thread shows its state to other threads; all thread-safe.
 struct Shown {
   Inbox& inbox;
   Activity& activity;
