@@ -131,6 +131,22 @@ TEST_F(EffectiveConfigurationTest, AFileOfOptionsGivesWhatTheCommandLineDoesNot)
   EXPECT_EQ(line["host"], "0.0.0.0");
 }
 
+TEST_F(EffectiveConfigurationTest, RequestsAreLoggedWhereTheOptionsSaySo) {
+  json line = configuration({});
+  EXPECT_EQ(line["log_requests"], false);
+  EXPECT_EQ(line["log_requests_level"], 2);
+  EXPECT_EQ(line["log_requests_format"], "text");
+  EXPECT_EQ(line["log_requests_target"], "stdout");
+  EXPECT_EQ(parsed.server.request_log.folder, "");
+  line = configuration({"--log-requests", "--log-requests-level", "3", "--log-requests-format",
+                        "json", "--log-requests-target", "folder"});
+  EXPECT_EQ(line["log_requests"], true);
+  EXPECT_EQ(line["log_requests_level"], 3);
+  EXPECT_EQ(line["log_requests_format"], "json");
+  EXPECT_EQ(line["log_requests_target"], "folder");
+  EXPECT_EQ(parsed.server.request_log.folder, "folder");
+}
+
 TEST_F(EffectiveConfigurationTest, KeysStaySecret) {
   EXPECT_EQ(configuration({})["api_key"], nullptr);
   EXPECT_EQ(configuration({"--api-key", "tell nobody"})["api_key"], "***");

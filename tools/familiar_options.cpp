@@ -132,8 +132,6 @@ constexpr FamiliarOption kFamiliar[] = {
      "the system places the threads; numactl and taskset can say where", ""},
     {"--trust-remote-code", Kind::kFlag, kNoOutsideCode},
     {"--tokenizer-mode", Kind::kValue, kOwnTokenizer, "auto"},
-    {"--log-requests", Kind::kFlag,
-     "every request has a line in the log; --log-level says what is shown"},
     {"--enable-chunked-prefill", Kind::kFlag,
      "prompts are always computed in chunks, of --chunked-prefill-tokens"},
 

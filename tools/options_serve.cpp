@@ -84,6 +84,16 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
                  "Status of a full queue and of a wait in it that took too long");
   options.value("--access-log-exclude", &settings.quiet_paths,
                 "Prefixes of paths, separated by commas, whose requests are logged as debug");
+  server::RequestLogSettings& request_log = server.request_log.settings;
+  options.flag("--log-requests", &request_log.on,
+               "Log each call that generates when it comes and when it ends");
+  options.value("--log-requests-level", &request_log.level, ranges::kRequestLogLevel,
+                "0: ids and counts; 1: sampling parameters, too; 2: and the first 2048 characters "
+                "of prompts and answers; 3: everything");
+  options.choice("--log-requests-format", &request_log.format, server::parse_request_log_format,
+                 {"text", "json"}, "Form of these lines");
+  options.text("--log-requests-target", &settings.log_requests_target,
+               "stdout, or the folder of a file for each day");
   options.value("--max-request-bytes", &server.http.max_request_bytes, ranges::kBytes,
                 "Largest body of a request");
   options.text("--file-storage-path", &server.file_storage_path,
@@ -212,6 +222,9 @@ Status apply_transport(ServeSettings& settings) {
   apply_list(settings.cors_origins, server.cors.origins);
   apply_list(settings.cors_headers, server.cors.headers);
   server.quiet_paths = split_names(settings.quiet_paths);
+  if (settings.log_requests_target != "stdout") {
+    server.request_log.folder = settings.log_requests_target;
+  }
   if (settings.error_format == "openai") server.error_style = server::ErrorStyle::kOpenAi;
   if (settings.error_format == "sglang") server.error_style = server::ErrorStyle::kFlat;
   server.overload_status = settings.overload_status == "429" ? 429 : 503;

@@ -27,6 +27,7 @@ struct ServeSettings {
   std::vector<std::string> cors_origins;
   std::vector<std::string> cors_headers;
   std::vector<std::string> quiet_paths;
+  std::string log_requests_target = "stdout";
   std::string error_format = "both";
   std::string overload_status = "503";
   double shutdown_drain_delay_seconds = 5;

@@ -183,6 +183,27 @@ TEST(ServeOptionsTest, ALevelOfTheLogIsOneOfThoseKnown) {
   EXPECT_EQ(run("--log-level loud").exit_code, kExitUsage);
 }
 
+TEST(ServeOptionsTest, LoggingOfRequestsIsSwitchedOnAndShaped) {
+  for (const char* const line : {"--log-requests", "--log_requests --log-requests-level 0",
+                                 "--log-requests --log-requests-level 3 --log-requests-format json",
+                                 "--log-requests-format text --log-requests-target stdout",
+                                 "--log-requests --log-requests-target folder"}) {
+    EXPECT_EQ(run(line).errors, "") << line;
+  }
+  const std::pair<const char*, const char*> wrong[] = {
+      {"--log-requests-level 4", "--log-requests-level: 4 is not a whole number from 0 to 3"},
+      {"--log-requests-level -1", "--log-requests-level: -1 is not"},
+      {"--log-requests-level much", "--log-requests-level: much is not"},
+      {"--log-requests-format xml", "--log-requests-format"},
+      {"--log-requests-target=", "--log-requests-target"},
+  };
+  for (const auto& [line, complaint] : wrong) {
+    const Outcome outcome = run(line);
+    EXPECT_EQ(outcome.exit_code, kExitUsage) << line;
+    EXPECT_THAT(outcome.errors, HasSubstr(complaint)) << line;
+  }
+}
+
 // Writes a file of options; returns the command line that names it.
 std::string config_line(const std::string& text) {
   const std::string path = ::testing::TempDir() + "options_serve_test.yaml";

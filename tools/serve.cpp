@@ -23,6 +23,7 @@ namespace heddle::tools {
 namespace {
 
 Status serve(ServeSettings& settings) {
+  std::signal(SIGPIPE, SIG_IGN);  // the request log notices a reader of its lines that went away
   HEDDLE_RETURN_IF_ERROR(apply(settings));
   HEDDLE_ASSIGN_OR_RETURN(auto server, server::Server::listen(settings.server));
   settings.server.http.port = server->port();

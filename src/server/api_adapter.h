@@ -31,6 +31,7 @@
 
 namespace heddle::server {
 
+class LoggedCall;
 class SessionStore;
 
 class ApiAdapter {
@@ -85,7 +86,9 @@ struct PreparedCall {
   std::vector<Request> requests;  // one per choice, prompt-major; their ids are set at submission
   std::shared_ptr<ApiAdapter> adapter;
   std::optional<BackgroundAnswer> background;
-  int64_t num_weight_updates = 0;  // of the engine, as far as the adapter knows
+  int64_t num_weight_updates = 0;      // of the engine, as far as the adapter knows
+  bool no_logs = false;                // the request log has neither its texts nor its parameters
+  std::shared_ptr<LoggedCall> logged;  // its place in the request log; null: the log is off
 };
 
 // An answer where the call needs no engine.

@@ -67,7 +67,7 @@ constexpr std::pair<std::string_view, std::string_view> kSummaries[] = {
     {"/continue_generation", "Lets it go on"},
     {"/start_profile", "Records the engine's steps as a trace"},
     {"/stop_profile", "Ends the recording and writes the trace"},
-    {"/configure_logging", "Shows or changes the level of the log"},
+    {"/configure_logging", "Shows or changes the level of the log, and how requests are logged"},
     {"/set_internal_state", "Changes a setting while the server runs"},
     {"/slow_down", "Waits before each step: a test aid"},
     {"/open_session", "Opens a session: a conversation over /generate kept by the server"},

@@ -98,6 +98,11 @@ void ApiHandler::set_files(std::unique_ptr<FileStore> files) {
       std::move(files));
 }
 
+void ApiHandler::set_request_log(std::unique_ptr<RequestLog> log) {
+  request_log_ = std::move(log);
+  host_.request_log = request_log_.get();
+}
+
 void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
                        Json configuration) {
   if (options_.served_model_names.empty()) {
@@ -146,7 +151,7 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       exchange->respond(served_.server_facts(request));
       break;
     case Endpoint::kReady:
-      exchange->respond(health_.readiness());
+      exchange->respond(health_.readiness(request.query_value("strict") == "1"));
       break;
     case Endpoint::kLive:
       exchange->respond(json_response({{"status", "alive"}}));
@@ -405,7 +410,7 @@ HttpResponse ApiHandler::change_session(const HttpRequest& request, Endpoint end
 HttpResponse ApiHandler::change_setting(const HttpRequest& request, Endpoint endpoint) {
   std::variant<Json, ApiError> changed;
   if (endpoint == Endpoint::kConfigureLogging) {
-    changed = configure_logging(request.body);
+    changed = configure_logging(request.body, *request_log_);
   } else if (endpoint == Endpoint::kSetInternalState) {
     changed = set_internal_state(request.body);
   } else {

@@ -24,6 +24,7 @@
 #include "server/http_metrics.h"
 #include "server/profiler.h"
 #include "server/request_gate.h"
+#include "server/request_log.h"
 #include "server/response_store.h"
 #include "server/routes.h"
 #include "server/served_model.h"
@@ -45,6 +46,9 @@ class ApiHandler final : public HttpHandler {
 
   // Likewise, after set_post(): where files are.
   void set_files(std::unique_ptr<FileStore> files);
+
+  // Likewise: where calls are logged.
+  void set_request_log(std::unique_ptr<RequestLog> log);
 
   // Requests are served from now on.
   void serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec> codec,
@@ -87,6 +91,7 @@ class ApiHandler final : public HttpHandler {
   ServerHealth health_;
   ServedModel served_;  // complete before health_.serve()
   std::unique_ptr<EventInbox> inbox_;
+  std::unique_ptr<RequestLog> request_log_;
   GenerationHost host_;
   HttpMetrics http_metrics_;
   std::unique_ptr<BatchApi> batch_api_;

@@ -11,6 +11,7 @@
 #include "server/captured_exchange.h"
 #include "server/json_text.h"
 #include "server/key_ring.h"
+#include "server/request_log.h"
 #include "server/responses_answer.h"
 #include "server/routes.h"
 
@@ -29,7 +30,9 @@ BackgroundResponses::BackgroundResponses(GenerationHost& host,
 
 void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, PreparedCall call,
                                 const EarlyAborts::Call& arrived) {
-  if (exchange->gone()) return;  // it does not know the id
+  if (exchange->gone()) {  // it does not know the id
+    return LoggedCall::end(std::move(call.logged), host_.threads);
+  }
   const HttpRequest& request = exchange->request();
   const std::string id = call.id;
   HttpRequest own{.method = request.method,

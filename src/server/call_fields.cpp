@@ -130,6 +130,7 @@ OpenAiAnswerOptions read_openai_answer(FieldReader& fields, const CallContext& c
                              .weight_version = context.weight_version,
                              .codec = &context.codec};
   read_request_id(fields, context, call);
+  call.no_logs = fields.boolean("no_logs").value_or(false);
   answer.id = call.id;
   answer.streaming = read_stream_options(fields);
   call.stream = answer.streaming.stream;

@@ -53,8 +53,8 @@ struct OpenAiAnswerOptions {
   const TextCodec* codec = nullptr;  // outlives the adapter
 };
 
-// All but `num_choices` and `logprobs`, whose fields are each API's own; and the call's id and
-// stream. Errors stay in `fields`.
+// All but `num_choices` and `logprobs`, whose fields are each API's own; and the call's id, stream
+// and no_logs. Errors stay in `fields`.
 OpenAiAnswerOptions read_openai_answer(FieldReader& fields, const CallContext& context,
                                        PreparedCall& call);
 

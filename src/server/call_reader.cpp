@@ -11,6 +11,7 @@
 #include "server/completions.h"
 #include "server/key_ring.h"
 #include "server/native_generate.h"
+#include "server/request_log.h"
 #include "server/sampling_fields.h"
 
 namespace heddle::server {
@@ -74,8 +75,19 @@ void CallReader::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
         if (auto* const read = std::get_if<PreparedCall>(prepared.get())) {
           read->num_weight_updates = context.num_weight_updates;
           if (auto error =
-                  check_limits(read->requests, host_.options.answers, limited_fields(prepare)))
+                  check_limits(read->requests, host_.options.answers, limited_fields(prepare))) {
             *prepared = *error;
+          } else {
+            read->logged = host_.generations.request_log->received({
+                .id = read->id,
+                .path = request.path,
+                .model = context.served_names.front(),
+                .no_logs = read->no_logs,
+                .requests = read->requests,
+                .codec = context.codec,
+                .arrived_at = request.arrived_at,
+            });
+          }
         }
       }
     } catch (const std::exception& failure) {  // out of memory

@@ -12,6 +12,7 @@
 #include "request/refusal.h"
 #include "server/json_text.h"
 #include "server/key_ring.h"
+#include "server/request_log.h"
 
 namespace heddle::server {
 namespace {
@@ -60,7 +61,7 @@ void ApiAdapter::error(const ApiError& failure, std::string& out) {
 
 void Generation::start(GenerationHost& host, std::shared_ptr<Exchange> exchange, PreparedCall call,
                        const EarlyAborts::Call& arrived) {
-  if (exchange->gone()) return;
+  if (exchange->gone()) return LoggedCall::end(std::move(call.logged), host.threads);
   const auto names_call = [&call](const RequestName& name) { return name.id == call.id; };
   if (std::none_of(call.names.begin(), call.names.end(), names_call)) {
     call.names.push_back({call.id, 0, call.requests.size()});
@@ -71,6 +72,8 @@ void Generation::start(GenerationHost& host, std::shared_ptr<Exchange> exchange,
         call.names.begin(), call.names.end(),
         [&host, &holder](const RequestName& name) { return is_live(host, name.id, holder); });
     if (taken != call.names.end()) {
+      LoggedCall::end(std::move(call.logged), host.threads,
+                      to_string(StatusCode::kInvalidArgument));
       exchange->respond(error_response(
           invalid_value(
               "rid", fmt::format("`rid` \"{}\" belongs to a request that still runs.", taken->id)),
@@ -155,6 +158,7 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
   if (!status.ok()) {  // there will be no event
     finished_.assign(finished_.size(), true);
     forget_ids();
+    LoggedCall::end(std::move(call_.logged), host_.threads, to_string(status.code()));
     fail(status);
     return;
   }
@@ -165,13 +169,17 @@ void Generation::submit_all(const EarlyAborts::Call& arrived) {
 
 void Generation::on_event(size_t choice, RequestEvent&& event) {
   const bool last = event.finish.has_value();
+  if (call_.logged != nullptr) call_.logged->add(choice, event);
   if (last) {
     finished_[choice] = true;
     if (key_ != nullptr) {
       host_.on_tokens(
           *key_, event.completion_tokens + (charges_prompt_[choice] ? event.prompt_tokens : 0));
     }
-    if (--num_unfinished_ == 0) forget_ids();
+    if (--num_unfinished_ == 0) {
+      forget_ids();
+      LoggedCall::end(std::move(call_.logged), host_.threads);
+    }
   }
   if (answered_ || waiting_error_) return;
   if (last && event.finish->reason == FinishReason::kError) {

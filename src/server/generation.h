@@ -27,6 +27,7 @@
 namespace heddle::server {
 
 class Generation;
+class RequestLog;
 
 // Some of a generation's requests: those from `begin` to before `end`.
 struct LiveRequests {
@@ -39,6 +40,7 @@ struct LiveRequests {
 struct GenerationHost {
   Engine* engine = nullptr;
   EventInbox* inbox = nullptr;
+  RequestLog* request_log = nullptr;
   BodyThreads threads;  // where long answers are written
   // The calls whose requests still run, by every id that their clients know. Calls that a
   // header named, and those of different holders of keys, may share one.

@@ -257,6 +257,7 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
   GenerateAnswerOptions answer;
   refuse_unserved_generate_fields(fields);
   answer.stream = fields.boolean("stream").value_or(false);
+  call.no_logs = fields.boolean("no_logs").value_or(false);
   answer.stream_increments = context.answers.stream_increments;
   answer.text_in_logprobs = fields.boolean("return_text_in_logprobs").value_or(false);
   const bool reasons_first = fields.boolean("require_reasoning").value_or(false);

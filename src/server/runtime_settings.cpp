@@ -43,19 +43,41 @@ void change_level(FieldReader& fields) {
                                         fields.name_of("log_level"), printable(*wanted, 40))));
 }
 
+void read_request_log_settings(FieldReader& fields, RequestLogSettings& settings) {
+  settings.on = fields.boolean("log_requests").value_or(settings.on);
+  settings.level = static_cast<int32_t>(
+      fields.integer("log_requests_level", 0, kMaxRequestLogLevel).value_or(settings.level));
+  const auto wanted = fields.string("log_requests_format");
+  if (!wanted) return;
+  const auto format = parse_request_log_format(*wanted);
+  if (format.ok()) {
+    settings.format = *format;
+  } else {
+    fields.fail(invalid_value(
+        "log_requests_format",
+        fmt::format("`log_requests_format` is \"{}\"; use text or json.", printable(*wanted, 40))));
+  }
+}
+
 }  // namespace
 
-std::variant<Json, ApiError> configure_logging(std::string_view body) {
+std::variant<Json, ApiError> configure_logging(std::string_view body, RequestLog& request_log) {
+  RequestLogSettings requests = request_log.settings();
   if (!body.empty()) {
     Json object;
     if (auto error = parse_json_object(body, object)) return *error;
     FieldReader fields(object);
-    refuse_fields(fields, {"log_requests", "log_requests_level", "dump_requests_folder",
-                           "dump_requests_threshold", "crash_dump_folder"});
+    refuse_fields(fields, {"log_requests_target", "dump_requests_folder", "dump_requests_threshold",
+                           "crash_dump_folder"});
+    read_request_log_settings(fields, requests);
     if (!fields.error()) change_level(fields);
     if (fields.error()) return *fields.error();
+    request_log.change(requests);
   }
-  return Json{{"log_level", level_now()}};
+  return Json{{"log_level", level_now()},
+              {"log_requests", requests.on},
+              {"log_requests_level", requests.level},
+              {"log_requests_format", to_string(requests.format)}};
 }
 
 std::variant<Json, ApiError> set_internal_state(std::string_view body) {

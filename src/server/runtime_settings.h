@@ -13,14 +13,17 @@
 #include <heddle/engine.h>
 
 #include "server/api_error.h"
+#include "server/request_log.h"
 
 namespace heddle::server {
 
 inline constexpr double kMaxStepDelaySeconds = 60;
 
-// {"log_level": "debug" | "info" | "warning" | "error"}. Returns the level from now on; "" changes
-// nothing.
-std::variant<nlohmann::ordered_json, ApiError> configure_logging(std::string_view body);
+// {"log_level": "debug" | "info" | "warning" | "error", "log_requests": true | false,
+// "log_requests_level": 0 to 3, "log_requests_format": "text" | "json"}, each as it is where it is
+// left out. Returns all four from now on; "" changes nothing, and neither does a wrong field.
+std::variant<nlohmann::ordered_json, ApiError> configure_logging(std::string_view body,
+                                                                 RequestLog& request_log);
 
 // {"server_args": {"log_level": ..}}: the one setting of the server's that can change.
 std::variant<nlohmann::ordered_json, ApiError> set_internal_state(std::string_view body);

@@ -14,6 +14,7 @@
 #include "server/file_store.h"
 #include "server/key_ring.h"
 #include "server/profiler.h"
+#include "server/request_log.h"
 
 namespace heddle::server {
 namespace {
@@ -50,6 +51,9 @@ class HeddleServer final : public Server {
       HEDDLE_RETURN_IF_ERROR(
           make_profile_folder(options_.profile_path).with_context("--profile-path"));
     }
+    auto request_log = RequestLog::open(options_.request_log, options_.unix_time);
+    if (!request_log.ok()) return request_log.status().with_context("--log-requests-target");
+    handler_.set_request_log(std::move(request_log).value());
     HEDDLE_ASSIGN_OR_RETURN(http_, HttpServer::listen(options_.http));
     handler_.set_post([this](std::function<void()> work) { http_->post(std::move(work)); },
                       [this](double seconds, std::function<void()> work) {

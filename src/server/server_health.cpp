@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/server_health.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -144,11 +145,17 @@ HttpResponse ServerHealth::health() const {
                         {"device_reason", model.device_reason}});
 }
 
-HttpResponse ServerHealth::readiness() const {
+HttpResponse ServerHealth::readiness(bool strict) const {
   HttpResponse response = health();
   if (response.status != 200) return response;
   if (leaving_) return refusal({{"status", "draining"}});
-  if (engine_.load()->stats().paused) return refusal({{"status", "paused"}});
+  const Engine& engine = *engine_.load();
+  const EngineStats stats = engine.stats();
+  if (stats.paused) return refusal({{"status", "paused"}});
+  const int64_t queue = std::max(engine.options().max_queued_requests, 1);
+  if (strict && stats.num_waiting >= queue) {
+    return refusal({{"status", "overloaded"}, {"waiting", stats.num_waiting}});
+  }
   return response;
 }
 

@@ -50,9 +50,9 @@ class ServerHealth {
   [[nodiscard]] std::string_view word(const EngineStats& stats) const;
 
   // GET /health. A paused engine is healthy; GET /readyz refuses: requests that come now wait until
-  // it is resumed.
+  // it is resumed. With `strict` it refuses also while the queue is full.
   [[nodiscard]] HttpResponse health() const;
-  [[nodiscard]] HttpResponse readiness() const;
+  [[nodiscard]] HttpResponse readiness(bool strict) const;
 
   // GET /health_generate. An engine that generates shows by its steps that it can: only an idle one
   // is asked to draw a token. Answers as /health does by then when the token came in time, or when

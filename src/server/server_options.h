@@ -14,6 +14,7 @@
 #include "server/http_message.h"
 #include "server/http_server.h"
 #include "server/key_ring.h"
+#include "server/request_log.h"
 #include "server/routes.h"
 
 namespace heddle::server {
@@ -34,6 +35,7 @@ struct ServerOptions {
   CorsOptions cors;
   std::string root_path;  // "/llm": a proxy's prefix, taken off the paths that have it
   std::vector<std::string> quiet_paths;  // requests of paths that begin so are logged as debug
+  RequestLogOptions request_log;
   ErrorStyle error_style = ErrorStyle::kBoth;  // of routes that have no form of their own
   int overload_status = 503;                   // ErrorForm
   // For running requests to finish; below 0: as long as it takes.

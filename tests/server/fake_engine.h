@@ -297,6 +297,7 @@ class FakeEngine final : public Engine {
     const MutexLock lock(mutex_);
     EngineStats stats;
     stats.num_running = static_cast<int64_t>(live_.size());
+    stats.num_waiting = num_waiting;
     stats.waiting_tokens = waiting_tokens;
     stats.prefill_tokens_per_second = prefill_tokens_per_second;
     stats.steps = steps_;
@@ -308,6 +309,7 @@ class FakeEngine final : public Engine {
 
   std::atomic<double> last_step_seconds_ago{0};
   std::atomic<double> stuck_after_seconds{20};
+  std::atomic<int64_t> num_waiting{0};
   std::atomic<int64_t> waiting_tokens{0};
   std::atomic<double> prefill_tokens_per_second{0};
 

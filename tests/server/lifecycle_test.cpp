@@ -297,6 +297,19 @@ TEST_F(LifecycleTest, GenerationIsPausedAsAskedAndGoesOn) {
   EXPECT_EQ(get("/readyz").status, 200);
 }
 
+TEST_F(LifecycleTest, AFullQueueIsNotReadyForThoseWhoAskStrictly) {
+  engine->mutable_options().max_queued_requests = 3;
+  start();
+  for (const int64_t waiting : {0, 2, 3}) {
+    engine->num_waiting = waiting;
+    EXPECT_EQ(get("/readyz").status, 200);
+    EXPECT_EQ(get("/readyz?strict=0").status, 200);
+    EXPECT_EQ(get("/readyz?strict=1").status, waiting < 3 ? 200 : 503) << waiting;
+  }
+  EXPECT_EQ(get("/readyz?strict=1").json()["status"], "overloaded");
+  EXPECT_EQ(get("/health").status, 200);
+}
+
 TEST_F(LifecycleTest, AnUnknownPauseIsRefused) {
   start();
   const Reply wrong = post("/pause_generation", {{"mode", "gently"}});

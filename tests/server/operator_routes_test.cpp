@@ -109,7 +109,7 @@ TEST_F(OperatorRoutesTest, TheLogsLevelChanges) {
   EXPECT_EQ(post("/set_internal_state", {{"server_args", {{"log_level", "error"}}}}).status, 200);
   EXPECT_EQ(level(), "error");
   EXPECT_EQ(error_of(post("/configure_logging", {{"log_level", "loud"}}))["param"], "log_level");
-  EXPECT_EQ(error_of(post("/configure_logging", {{"log_requests", true}}))["code"],
+  EXPECT_EQ(error_of(post("/configure_logging", {{"dump_requests_folder", "x"}}))["code"],
             "unsupported_parameter");
   EXPECT_EQ(error_of(post("/set_internal_state", Json::object()))["param"], "server_args");
   const Json unknown = error_of(post("/set_internal_state", {{"server_args", {{"port", 1}}}}));
