@@ -242,6 +242,7 @@ std::optional<ApiError> read_anthropic_tool(FieldReader& tool, const std::string
   const auto name = tool.string("name");
   const auto description = tool.string("description");
   const Json* schema = tool.object("input_schema");
+  const auto is_strict = tool.boolean("strict");
   if (tool.error()) return tool.error();
   if (type != "custom") return std::nullopt;  // run by Anthropic's servers
   if (!name) return missing_parameter(param + ".name");
@@ -249,6 +250,7 @@ std::optional<ApiError> read_anthropic_tool(FieldReader& tool, const std::string
   function["name"] = *name;
   if (description) function["description"] = *description;
   function["parameters"] = *schema;
+  if (is_strict) function["strict"] = *is_strict;
   return std::nullopt;
 }
 

@@ -46,6 +46,13 @@ void read_effort(FieldReader& fields, std::string_view name, Json& variables) {
 Json read_template_variables(FieldReader& fields) {
   Json variables = Json::object();
   if (const Json* extra = fields.object("chat_template_kwargs")) variables = *extra;
+  for (const char* name : {"messages", "tools", "add_generation_prompt"}) {
+    if (!variables.contains(name)) continue;
+    fields.fail(invalid_value("chat_template_kwargs",
+                              fmt::format("`chat_template_kwargs.{0}` would replace the request's "
+                                          "own `{0}`; send it as that field.",
+                                          name)));
+  }
   read_effort(fields, "reasoning_effort", variables);
   if (const Json* reasoning = fields.object("reasoning")) {
     FieldReader inner(*reasoning, "reasoning.");

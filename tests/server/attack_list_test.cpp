@@ -176,6 +176,15 @@ TEST_F(AttackListTest, Row07TemplateVariablesAreAnObject) {
   }
 }
 
+TEST_F(AttackListTest, Row07TemplateVariablesReplaceNoFieldOfTheServer) {
+  start();
+  for (const char* name : {"messages", "tools", "add_generation_prompt"}) {
+    const Json error = refusal(kChat, chat_body({{"chat_template_kwargs", {{name, Json()}}}}));
+    EXPECT_EQ(error["param"], "chat_template_kwargs") << name;
+    EXPECT_THAT(error["message"].get<std::string>(), HasSubstr(name));
+  }
+}
+
 TEST_F(AttackListTest, Row08ToolSchemasMayBeWrong) {
   start();
   for (const Json& parameters :

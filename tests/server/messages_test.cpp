@@ -215,6 +215,19 @@ TEST_F(MessagesTest, ToolsAreShownAndThoseOfOtherServersLeftOut) {
   EXPECT_THAT(prompt, ::testing::Not(HasSubstr("web_search")));
 }
 
+TEST_F(MessagesTest, AStrictToolIsHeldToItsSchema) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  start();
+  Json tool = {{"name", "f"}, {"input_schema", {{"type", "object"}}}};
+  for (const bool strict : {false, true}) {
+    tool["strict"] = strict;
+    ASSERT_EQ(post("/v1/messages", messages_body({{"tools", {tool}}})).status, 200);
+    EXPECT_EQ(engine->submitted().back().constraint != nullptr, strict);
+  }
+  tool["strict"] = "yes";
+  EXPECT_THAT(message_of_error(messages_body({{"tools", {tool}}})), HasSubstr("strict"));
+}
+
 TEST_F(MessagesTest, ThinkingIsSwitchedInTheTemplate) {
   start();
   EXPECT_THAT(prompt_of(messages_body({{"thinking", {{"type", "disabled"}}}})),
