@@ -22,16 +22,33 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kInputItems = "/input_items";
 
+// The parts of an assistant's text have both lists, also where the client sent neither.
+void complete_parts(Json& content) {
+  for (Json& part : content) {
+    if (!part.is_object() || part.value("type", Json()) != "output_text") continue;
+    for (const char* list : {"annotations", "logprobs"}) {
+      if (!part.contains(list)) part[list] = Json::array();
+    }
+  }
+}
+
 // As OpenAI's servers show it, whose clients may send less.
 Json shown_item(Json shown) {
-  if (shown["type"] != "message") return shown;
-  if (Json& content = shown["content"]; content.is_string()) {
-    Json part = {{"type", shown["role"] == "assistant" ? "output_text" : "input_text"},
-                 {"text", std::move(content)}};
-    if (shown["role"] == "assistant") part["annotations"] = Json::array();
-    content = Json::array({std::move(part)});
+  const Json& type = shown["type"];
+  if (type == "message") {
+    Json& content = shown["content"];
+    if (content.is_string()) {
+      Json part = {{"type", shown["role"] == "assistant" ? "output_text" : "input_text"},
+                   {"text", std::move(content)}};
+      content = Json::array({std::move(part)});
+    }
+    complete_parts(content);
+  } else if (type != "function_call" && type != "function_call_output") {
+    return shown;
   }
-  if (!shown.contains("status")) shown["status"] = "completed";
+  if (const auto status = shown.find("status"); status == shown.end() || status->is_null()) {
+    shown["status"] = "completed";
+  }
   return shown;
 }
 

@@ -398,17 +398,36 @@ TEST_F(BatchTest, FilesAndBatchesAreAsOpenAiDescribesThem) {
   HEDDLE_SHARED_PATH_OR_SKIP(path, "data/openapi/openai-openapi.json");
   std::ifstream description(path);
   const OpenApiSchema schema = OpenApiSchema::parse(description);
+  const auto expect_valid = [&schema](const char* name, const Json& value) {
+    EXPECT_EQ(schema.check(name, value), "") << value.dump();
+  };
   start();
-  const std::string file = upload_id(line("a", {{"prompt", "one"}}) + line("b", {{"n", 0}}));
-  EXPECT_EQ(schema.check("OpenAIFile", get("/v1/files/" + file).json()), "");
+  const Json uploaded = upload(form(line("a", {{"prompt", "one"}}) + line("b", {{"n", 0}}))).json();
+  expect_valid("OpenAIFile", uploaded);
+  const std::string file = uploaded["id"];
+  expect_valid("OpenAIFile", get("/v1/files/" + file).json());
   const Json created = create(file).json();
-  EXPECT_EQ(schema.check("Batch", created), "");
-  EXPECT_EQ(schema.check("Batch", wait_for(created["id"])), "");
-  EXPECT_EQ(schema.check("Batch", wait_for(create(upload_id("x")).json()["id"])), "");
-  EXPECT_EQ(schema.check("ListBatchesResponse", get("/v1/batches").json()), "");
-  EXPECT_EQ(schema.check("ListFilesResponse", get("/v1/files").json()), "");
-  EXPECT_EQ(
-      schema.check("DeleteFileResponse", connect().call("DELETE", "/v1/files/" + file).json()), "");
+  expect_valid("Batch", created);
+  const Json completed = wait_for(created["id"]);
+  EXPECT_EQ(completed["status"], "completed");
+  expect_valid("Batch", completed);
+  const Json failed = wait_for(create(upload_id("x")).json()["id"]);
+  EXPECT_EQ(failed["status"], "failed");
+  expect_valid("Batch", failed);
+
+  engine->held = true;
+  const std::string id = create(file).json()["id"];
+  ASSERT_TRUE(eventually([this] { return engine->num_live() == 1; }));
+  expect_valid("Batch", show(id));
+  expect_valid("Batch", post("/v1/batches/" + id + "/cancel", Json::object()).json());
+  engine->held = false;
+  const Json cancelled = wait_for(id);
+  EXPECT_EQ(cancelled["status"], "cancelled");
+  expect_valid("Batch", cancelled);
+
+  expect_valid("ListBatchesResponse", get("/v1/batches").json());
+  expect_valid("ListFilesResponse", get("/v1/files").json());
+  expect_valid("DeleteFileResponse", connect().call("DELETE", "/v1/files/" + file).json());
 }
 
 TEST(BatchInputTest, HasALimitOfRequests) {

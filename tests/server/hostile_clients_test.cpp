@@ -36,11 +36,7 @@ class HostileClientsTest : public ServerTest {
   }
 
   static std::string chat_request(const Json& extra = Json::object()) {
-    const std::string body = chat_body(extra).dump();
-    return fmt::format(
-        "POST {} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
-        "\r\n{}",
-        kChat, body.size(), body);
+    return HttpClient::request_text("POST", kChat, chat_body(extra).dump());
   }
 
   // To all but kEnds `text` again and again, one event each, that the engine never ends by itself.
@@ -232,17 +228,7 @@ TEST_F(HostileClientsTest, AThousandLeaveAtAnyMomentAndAStreamGoesOn) {
     const bool sends_all = random() % 2 == 0;
     client.send(request.substr(0, sends_all ? request.size() : random() % request.size()));
     if (sends_all && &request == &streamed && random() % 2 == 0) client.read_until("word ");
-    switch (random() % 3) {
-      case 0:
-        client.close();
-        break;
-      case 1:
-        client.reset();
-        break;
-      default:
-        client.shut_down_sending();
-        client.close();
-    }
+    client.leave(random());
   }
   const Reply reply = watched.read_reply();
   EXPECT_TRUE(reply.complete);

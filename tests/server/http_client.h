@@ -2,6 +2,7 @@
 // A small blocking HTTP client on plain sockets, so that tests can misbehave on the wire.
 #pragma once
 
+#include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -85,6 +86,22 @@ class HttpClient {
     close();
   }
 
+  // Closes in one of the ways in which clients leave: in order, with a reset, or in order after it
+  // has said that nothing more will be sent. `choice` is any number.
+  void leave(uint64_t choice) {
+    switch (choice % 3) {
+      case 0:
+        close();
+        break;
+      case 1:
+        reset();
+        break;
+      default:
+        shut_down_sending();
+        close();
+    }
+  }
+
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t count = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -94,8 +111,9 @@ class HttpClient {
     return true;
   }
 
-  bool send_request(std::string_view method, std::string_view path, std::string_view body = {},
-                    std::string_view extra_headers = {}) {
+  // The bytes of a request, for clients that do not send all of them.
+  static std::string request_text(std::string_view method, std::string_view path,
+                                  std::string_view body = {}, std::string_view extra_headers = {}) {
     std::string message = fmt::format("{} {} HTTP/1.1\r\nHost: test\r\n", method, path);
     if (!body.empty() || method == "POST" || method == "PUT") {
       message += fmt::format("Content-Length: {}\r\n", body.size());
@@ -104,7 +122,12 @@ class HttpClient {
       }
     }
     message.append(extra_headers).append("\r\n").append(body);
-    return send(message);
+    return message;
+  }
+
+  bool send_request(std::string_view method, std::string_view path, std::string_view body = {},
+                    std::string_view extra_headers = {}) {
+    return send(request_text(method, path, body, extra_headers));
   }
 
   Reply call(std::string_view method, std::string_view path, std::string_view body = {},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers of the OpenAI routes against OpenAI's own description of them.
 #include <fstream>
+#include <utility>
 
 #include "server/openapi_schema.h"
 #include "server/server_fixture.h"
@@ -8,6 +9,8 @@
 
 namespace heddle::server {
 namespace {
+
+using ::testing::HasSubstr;
 
 class OpenApiTest : public ServerTest {
  protected:
@@ -61,6 +64,12 @@ class OpenApiTest : public ServerTest {
         R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}])");
   }
 
+  // The same tool, in the form of the Responses API.
+  static Json responses_tools() {
+    return Json::parse(R"([{"type": "function", "name": "f", "strict": false,
+                            "parameters": {"type": "object"}}])");
+  }
+
   std::optional<OpenApiSchema> schema_;
 };
 
@@ -72,17 +81,23 @@ TEST_F(OpenApiTest, TheCheckerSeesWhatIsMissing) {
 }
 
 TEST_F(OpenApiTest, ChatCompletionsAreAsDescribed) {
-  for (const Json& extra :
-       {Json::object(), Json{{"tools", tools()}}, Json{{"n", 2}},
-        Json{{"logprobs", true}, {"top_logprobs", 1}, {"separate_reasoning", false}}}) {
+  const std::pair<Json, const char*> cases[] = {
+      {Json::object(), R"("content":)"},
+      {Json{{"tools", tools()}}, R"("tool_calls":[{)"},
+      {Json{{"n", 2}}, R"("index":1)"},
+      {Json{{"logprobs", true}, {"top_logprobs", 1}, {"separate_reasoning", false}},
+       R"("top_logprobs":[{)"}};
+  for (const auto& [extra, shown] : cases) {
     const Reply whole = post("/v1/chat/completions", chat_body(extra));
     ASSERT_EQ(whole.status, 200) << whole.body;
+    EXPECT_THAT(whole.body, HasSubstr(shown));
     expect_valid("CreateChatCompletionResponse", whole.json());
-    Json streamed = chat_body(extra);
-    streamed["stream"] = true;
-    streamed["stream_options"] = {{"include_usage", true}};
-    expect_valid_stream("CreateChatCompletionStreamResponse",
-                        post("/v1/chat/completions", streamed));
+    Json body = chat_body(extra);
+    body["stream"] = true;
+    body["stream_options"] = {{"include_usage", true}};
+    const Reply streamed = post("/v1/chat/completions", body);
+    EXPECT_THAT(streamed.body, HasSubstr(shown));
+    expect_valid_stream("CreateChatCompletionStreamResponse", streamed);
   }
 }
 
@@ -104,9 +119,7 @@ TEST_F(OpenApiTest, ModelsAreAsDescribed) {
 }
 
 TEST_F(OpenApiTest, ResponsesAreAsDescribed) {
-  const Json responses_tools = Json::parse(
-      R"([{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": false}])");
-  for (const Json& extra : {Json::object(), Json{{"tools", responses_tools}}}) {
+  for (const Json& extra : {Json::object(), Json{{"tools", responses_tools()}}}) {
     Json body = {{"model", "m"}, {"input", "Hi"}};
     body.update(extra);
     const Reply whole = post("/v1/responses", body);
@@ -129,15 +142,38 @@ TEST_F(OpenApiTest, BackgroundResponsesAreAsDescribedAtEveryStage) {
   expect_valid("Response", get(path).json());
 }
 
+// The items that are sent lack the fields that clients may leave out, which the list must have.
+TEST_F(OpenApiTest, InputItemsAreAsDescribed) {
+  const Json first = post("/v1/responses", {{"input", "Hi"}, {"tools", responses_tools()}}).json();
+  const Json input = Json::parse(R"([
+      {"role": "user", "content": "Hi"},
+      {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+      {"role": "assistant", "content": "Hello"},
+      {"type": "reasoning", "id": "rs_1", "summary": []},
+      {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+      {"type": "function_call_output", "call_id": "c", "output": "42"}])");
+  const Reply second =
+      post("/v1/responses", {{"input", input}, {"previous_response_id", first["id"]}});
+  ASSERT_EQ(second.status, 200) << second.body;
+  const Json page =
+      get("/v1/responses/" + second.json()["id"].get<std::string>() + "/input_items").json();
+  EXPECT_EQ(page["data"].size(), 1 + first["output"].size() + input.size());
+  expect_valid("ResponseItemList", page);
+  for (const Json& item : page["data"]) expect_valid("ItemResource", item);
+}
+
 TEST_F(OpenApiTest, ErrorsAreAsDescribed) {
-  for (const char* const path :
-       {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/nowhere"}) {
+  for (const char* const path : {"/v1/chat/completions", "/v1/completions", "/v1/responses",
+                                 "/v1/embeddings", "/v1/files", "/v1/batches", "/nowhere"}) {
     const Reply reply = post(path, {{"temperature", "hot"}});
     EXPECT_GE(reply.status, 400) << path;
     expect_valid("ErrorResponse", reply.json());
   }
   expect_valid("ErrorResponse", get("/v1/models/x").json());
   expect_valid("ErrorResponse", get("/v1/responses/x").json());
+  expect_valid("ErrorResponse", get("/v1/responses/x/input_items").json());
+  expect_valid("ErrorResponse", get("/v1/files/x").json());
+  expect_valid("ErrorResponse", get("/v1/batches/x").json());
   expect_valid("ErrorResponse", get("/v1/chat/completions").json());
 }
 

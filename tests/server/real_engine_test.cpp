@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The server and a real engine with the small model: what only both together show.
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/compiler.h"
 #include "server/real_engine_fixture.h"
 
 namespace heddle::server {
@@ -91,6 +99,162 @@ TEST_F(RealEngineTest, AStopPatternEndsTheTextBeforeItsFirstMatch) {
     last = text;
   }
   EXPECT_EQ(last, whole.substr(0, begin));
+}
+
+// The moment at which a client leaves.
+enum class Departure { kDuringUpload, kAfterSending, kAtFirstBytes, kMidway, kAfterTheEnd };
+constexpr int kNumDepartures = 5;
+
+// A request, and how its client behaves.
+struct Visit {
+  std::string path;
+  Json body;
+  Departure departure = Departure::kAfterTheEnd;
+  uint64_t luck = 0;  // says how far it gets, and in which way it leaves
+};
+
+class LeavingClientsTest : public RealEngineFixture {
+ protected:
+  LeavingClientsTest() {
+    engine_options.exact = true;  // what runs beside a request does not change its answer
+    engine_options.max_running_requests = 8;
+    engine_options.max_total_tokens = 1024;     // so few that the cache is evicted from
+    engine_options.max_queued_requests = 1024;  // so many that no request is refused
+  }
+
+  // Every call with every departure comes equally often.
+  static std::vector<Visit> shuffled_visits(int count) {
+    std::mt19937 random(7);  // NOLINT(bugprone-random-generator-seed): the same order every time
+    std::vector<Visit> visits;
+    for (int i = 0; i < count; ++i) {
+      Visit visit = call_number(i);
+      visit.departure = static_cast<Departure>(i / kNumCalls % kNumDepartures);
+      visit.luck = random();
+      visits.push_back(std::move(visit));
+    }
+    std::shuffle(visits.begin(), visits.end(), random);
+    return visits;
+  }
+
+  void make(const Visit& visit) const {
+    // The connection is closed behind the answer, so that receive() waits for nothing after it.
+    const std::string request =
+        HttpClient::request_text("POST", visit.path, visit.body.dump(), "Connection: close\r\n");
+    HttpClient client = connect();
+    const bool cut = visit.departure == Departure::kDuringUpload;
+    client.send(request.substr(0, cut ? visit.luck % request.size() : request.size()));
+    if (visit.departure == Departure::kAtFirstBytes) {
+      client.receive();
+    } else if (visit.departure == Departure::kMidway) {
+      for (uint64_t left = 2 + visit.luck % 8; left > 0 && !client.receive().empty(); --left) {
+      }
+    } else if (visit.departure == Departure::kAfterTheEnd) {
+      const Reply reply = client.read_reply();
+      EXPECT_EQ(reply.status, 200) << reply.body;
+      EXPECT_TRUE(reply.complete);
+    }
+    client.leave(visit.luck);
+  }
+
+  // The answers to calls that are always the same.
+  [[nodiscard]] Json steady_answers() const {
+    const Reply drawn = post(kChat, chat_body({{"n", 2}, {"seed", 3}, {"max_tokens", 12}}));
+    const Reply formed = post("/generate", {{"text", kSentence},
+                                            {"sampling_params",
+                                             {{"temperature", 0},
+                                              {"max_new_tokens", 12},
+                                              {"json_schema", Json::parse(kDocumentSchema)}}}});
+    const Reply streamed =
+        post("/v1/completions",
+             {{"prompt", kSentence}, {"temperature", 0}, {"max_tokens", 12}, {"stream", true}});
+    std::string text;
+    for (const std::string& event : streamed.events()) {
+      if (event != "[DONE]") text += Json::parse(event)["choices"][0]["text"];
+    }
+    return Json::array({drawn.json()["choices"], formed.json()["text"], text});
+  }
+
+  // The pools of the engine: held for requests, and in its cache.
+  [[nodiscard]] Json holdings() const {
+    const Json info = get("/get_server_info").json()["internal_states"][0];
+    Json seen = get("/inspect").json();
+    for (Json& pool : seen["pools"]) pool.erase("evicted");
+    return {{"num_running", info["num_running_reqs"]},
+            {"num_waiting", info["num_waiting_reqs"]},
+            {"num_used_tokens", info["num_used_tokens"]},
+            {"num_used_states", info["num_used_states"]},
+            {"num_requests", seen["num_requests"]},
+            {"pools", seen["pools"]},
+            {"tree", seen["tree"]}};
+  }
+
+ private:
+  static constexpr int kNumCalls = 24;
+  static constexpr const char* kSentence = "The quick brown fox jumps over the lazy dog. ";
+  static constexpr const char* kDocumentSchema = R"({"type": "object", "properties": {
+      "name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0}},
+      "required": ["name", "age"], "additionalProperties": false})";
+
+  // One of three routes, streamed or not, with one answer or two, of a form or of none. The prompts
+  // are beginnings of each other.
+  static Visit call_number(int number) {
+    std::string prompt;
+    for (int i = 0; i <= number % 7; ++i) prompt += kSentence;
+    const bool is_native = number % 3 == 2;
+    Json params = {{"n", 1 + number / 6 % 2},
+                   {"temperature", 0.8},
+                   {is_native ? "max_new_tokens" : "max_tokens", 12}};
+    if (number / 12 % 2 == 0) params["json_schema"] = Json::parse(kDocumentSchema);
+    const bool stream = number / 3 % 2 == 0;
+    if (is_native) {
+      return {.path = "/generate",
+              .body = {{"text", prompt}, {"stream", stream}, {"sampling_params", params}}};
+    }
+    params["stream"] = stream;
+    if (number % 3 == 0) {
+      params["messages"] = Json::array({{{"role", "user"}, {"content", prompt}}});
+      return {.path = kChat, .body = params};
+    }
+    params["prompt"] = prompt;
+    return {.path = "/v1/completions", .body = params};
+  }
+};
+
+TEST_F(LeavingClientsTest, NothingIsLeftOfAThousandAndOthersGetTheSameAnswersAsEver) {
+  constexpr int kNumVisits = HEDDLE_SANITIZED ? 120 : 1000;
+  constexpr int kNumClients = 4;
+  start_real();
+  const Json at_start = holdings();
+  for (const char* const name :
+       {"num_running", "num_waiting", "num_used_tokens", "num_used_states"}) {
+    EXPECT_EQ(at_start[name], 0) << name;
+  }
+  EXPECT_EQ(at_start["tree"]["num_nodes"], 0);
+  const Json expected = steady_answers();
+
+  const std::vector<Visit> visits = shuffled_visits(kNumVisits);
+  std::atomic<size_t> num_begun = 0;
+  std::vector<std::jthread> clients;
+  for (int i = 0; i < kNumClients; ++i) {
+    clients.emplace_back([&] {
+      for (size_t next; (next = num_begun++) < visits.size();) make(visits[next]);
+    });
+  }
+  do {
+    EXPECT_EQ(steady_answers(), expected);
+  } while (num_begun < visits.size());
+  clients.clear();
+
+  // A request whose client has left may be read by the server after all others have ended.
+  Json now;
+  EXPECT_TRUE(eventually([&] {
+    if (post("/flush_cache?timeout=60", Json::object()).status != 200) return false;
+    now = holdings();
+    return now == at_start;
+  })) << now
+      << "\nat the start:\n"
+      << at_start;
+  EXPECT_EQ(steady_answers(), expected) << "computed from the first token";
 }
 
 }  // namespace
