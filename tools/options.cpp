@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <type_traits>
 
 #include <CLI/CLI.hpp>
@@ -336,10 +337,26 @@ int show_usage(const CLI::App& app) {
 }
 
 // Adds a subcommand and its children to `parent`; `action` becomes the one the command line names.
-void add_subcommand(CLI::App& parent, const Subcommand& subcommand, std::function<int()>& action) {
+using Words = std::span<const std::string>;
+
+bool begins_with(Words words, const Subcommand& subcommand) {
+  return !words.empty() && (words[0] == subcommand.name ||
+                            (subcommand.alias != nullptr && words[0] == subcommand.alias));
+}
+
+// `words`: the command line behind the name of `parent`. A subcommand that it does not name is
+// known by name alone: the options of all take milliseconds to declare.
+void add_subcommand(CLI::App& parent, const Subcommand& subcommand, Words words, bool declares,
+                    std::function<int()>& action) {
   CLI::App* app = parent.add_subcommand(subcommand.name, subcommand.summary);
   if (subcommand.alias != nullptr) app->alias(subcommand.alias);
-  for (const Subcommand* child : subcommand.children) add_subcommand(*app, *child, action);
+  if (!declares) return;
+  const Words rest = words.empty() ? words : words.subspan(1);
+  const bool names_child = std::ranges::any_of(
+      subcommand.children, [&](const Subcommand* child) { return begins_with(rest, *child); });
+  for (const Subcommand* child : subcommand.children) {  // all, to show an example of each
+    add_subcommand(*app, *child, rest, !names_child || begins_with(rest, *child), action);
+  }
   if (subcommand.declare == nullptr) {
     std::string examples;  // the first of every child
     for (const CLI::App* child : app->get_subcommands({})) {
@@ -404,9 +421,12 @@ int run_program(int argc, char** argv, std::span<const Subcommand* const> subcom
       "heddle generate models/heddle-tiny \"Once upon a time\"\n"
       "heddle chat models/heddle-tiny");
   std::function<int()> action;
-  for (const Subcommand* subcommand : subcommands) add_subcommand(root, *subcommand, action);
+  const std::vector<std::string> words = normalised_arguments(argc, argv);
+  for (const Subcommand* subcommand : subcommands) {
+    add_subcommand(root, *subcommand, words, begins_with(words, *subcommand), action);
+  }
   try {
-    const auto arguments = with_config_file(root, normalised_arguments(argc, argv));
+    const auto arguments = with_config_file(root, words);
     if (!arguments.ok()) {
       fmt::print(stderr, "error: {}\n", arguments.status().message());
       return kExitUsage;
