@@ -97,7 +97,10 @@ PrefixNode& RadixTree::add_leaf(PrefixNode& parent, std::span<const TokenId> tok
   for (int64_t index = leaf.end_page(); index < end; ++index) {
     const int32_t page = pages[static_cast<size_t>(index)];
     pages_.ids().move(page, Owner::kRequest, Owner::kTree);
-    leaf.pages.push_back({page, pages_.ids().generation(page), true, adopt_window(pinned, index)});
+    PrefixPage& added = leaf.pages.emplace_back();  // in place: a copy would wait for its fields
+    added.id = page;
+    added.generation = pages_.ids().generation(page);
+    if (pinned != nullptr) added.window = adopt_window(*pinned, index);
   }
   count_pages(leaf, leaf.num_owned_pages());
   parent.children.insert(parent.child_position(leaf.tokens.front()), std::move(made));
@@ -105,9 +108,9 @@ PrefixNode& RadixTree::add_leaf(PrefixNode& parent, std::span<const TokenId> tok
 }
 
 // The page that the sequence holds at this index, as the tree's from now on, if it is its own.
-WindowPage RadixTree::adopt_window(const PinnedWindow* pinned, int64_t index) {
-  if (pinned == nullptr || index < pinned->first || index >= std::ssize(pinned->pages)) return {};
-  const int32_t page = pinned->pages[static_cast<size_t>(index)];
+WindowPage RadixTree::adopt_window(const PinnedWindow& pinned, int64_t index) {
+  if (index < pinned.first || index >= std::ssize(pinned.pages)) return {};
+  const int32_t page = pinned.pages[static_cast<size_t>(index)];
   if (window_pages_.ids().owner(page) != Owner::kRequest) return {};
   return window_pages_.adopt(page);
 }
@@ -152,7 +155,7 @@ void RadixTree::remove_leaf(PrefixNode& leaf) {
   count_pages(leaf, -leaf.num_owned_pages());
   for (PrefixPage& page : leaf.pages) {
     if (page.owned) {
-      window_pages_.drop(page.window);
+      if (page.window.id != 0) window_pages_.drop(page.window);
       free_page(page.id);
     } else {
       forget_shared(page.id);
@@ -300,7 +303,7 @@ void RadixTree::refill_window_pages(PrefixNode& node, int64_t num_tokens,
   while (!covering->is_root() && covering->begin >= whole) covering = covering->parent;
   visit_pages_up(covering, whole, [&](int64_t index, PrefixPage& page) {
     if (index < pinned.first) return false;
-    if (page.owned && !window_pages_.has(page.window)) page.window = adopt_window(&pinned, index);
+    if (page.owned && !window_pages_.has(page.window)) page.window = adopt_window(pinned, index);
     return true;
   });
 }

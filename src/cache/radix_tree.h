@@ -145,7 +145,7 @@ class RadixTree {
   template <typename Node, typename Visit>
   void visit_pages_up(Node* node, int64_t num_tokens, const Visit& visit) const;
 
-  [[nodiscard]] WindowPage adopt_window(const PinnedWindow* pinned, int64_t index);
+  [[nodiscard]] WindowPage adopt_window(const PinnedWindow& pinned, int64_t index);
   void check_window_page(const PrefixPage& page, PageCensus& census) const;
   void share_page_above(PrefixNode& leaf, int32_t page);
   void forget_shared(int32_t page);
