@@ -57,7 +57,9 @@ class ForcingForm::State final : public ConstraintState {
   [[nodiscard]] Status fill_mask(std::span<uint32_t> mask) override {
     for (size_t word = 0; word < mask.size(); ++word) mask[word] = 0;
     for (TokenId token = 0; token < form_.num_tokens_; ++token) {
-      if (allows(marks_.back(), token)) mask[token / 32] |= 1u << (token % 32);
+      if (!allows(marks_.back(), token)) continue;
+      const auto bit = static_cast<size_t>(token);
+      mask[bit / 32] |= 1u << (bit % 32);
     }
     return {};
   }
