@@ -10,9 +10,9 @@
 readonly risky_suites=(core device checkpoint tokenizer chat cache scheduler engine server_integration)
 # Suites with more than one thread.
 readonly threaded_suites=(device runner engine server_integration)
-# Compiled with the thread sanitizer's suites, though none of them runs these: tools/ and, below it, verify/.
-# clang proves their locks (-Wthread-safety).
-readonly proven_libraries=(heddle_tools)
+# Compiled with the thread sanitizer's suites, though none of them runs these: tools/ and, below it, verify/, and the
+# suites that are too slow with a sanitizer. clang proves their locks (-Wthread-safety).
+readonly proven_targets=(heddle_tools heddle_integration_test heddle_oracle_test)
 
 # The limit of the tracked files, which every clone carries; larger data lies below HEDDLE_SHARED.
 readonly max_tree_mib=36
@@ -204,7 +204,7 @@ stage_sanitized() {  # PRESET SUITES
   read_lines targets "$(targets_of "$preset" "$suites")"
   [[ $preset != "$asan" ]] || read_lines names "$(cut -d' ' -f1 "$root/build/$asan/fuzz_programs.txt")"
   targets+=("${names[@]}")
-  [[ $preset != "$tsan" ]] || targets+=("${proven_libraries[@]}")
+  [[ $preset != "$tsan" ]] || targets+=("${proven_targets[@]}")
   compile "$preset" "${targets[@]}" || {
     result="the build failed"
     return 1
