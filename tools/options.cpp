@@ -336,14 +336,21 @@ int show_usage(const CLI::App& app) {
   return kExitUsage;
 }
 
-// Adds a subcommand and its children to `parent`; `action` becomes the one the command line names.
 using Words = std::span<const std::string>;
 
+// From the first word that is no option on: `heddle --help serve` is about serve.
+Words without_options(Words words) {
+  while (!words.empty() && words[0].starts_with('-')) words = words.subspan(1);
+  return words;
+}
+
+// Whether `words`, which begin with no option, begin with the subcommand.
 bool begins_with(Words words, const Subcommand& subcommand) {
   return !words.empty() && (words[0] == subcommand.name ||
                             (subcommand.alias != nullptr && words[0] == subcommand.alias));
 }
 
+// Adds a subcommand and its children to `parent`; `action` becomes the one the command line names.
 // `words`: the command line behind the name of `parent`. A subcommand that it does not name is
 // known by name alone: the options of all take milliseconds to declare.
 void add_subcommand(CLI::App& parent, const Subcommand& subcommand, Words words, bool declares,
@@ -351,7 +358,7 @@ void add_subcommand(CLI::App& parent, const Subcommand& subcommand, Words words,
   CLI::App* app = parent.add_subcommand(subcommand.name, subcommand.summary);
   if (subcommand.alias != nullptr) app->alias(subcommand.alias);
   if (!declares) return;
-  const Words rest = words.empty() ? words : words.subspan(1);
+  const Words rest = without_options(words.empty() ? words : words.subspan(1));
   const bool names_child = std::ranges::any_of(
       subcommand.children, [&](const Subcommand* child) { return begins_with(rest, *child); });
   for (const Subcommand* child : subcommand.children) {  // all, to show an example of each
@@ -420,10 +427,12 @@ int run_program(int argc, char** argv, std::span<const Subcommand* const> subcom
       "http://127.0.0.1:30000\n"
       "heddle generate models/heddle-tiny \"Once upon a time\"\n"
       "heddle chat models/heddle-tiny");
+  root.require_subcommand(0, 1);  // `heddle chat serve`: a model's folder called serve
   std::function<int()> action;
   const std::vector<std::string> words = normalised_arguments(argc, argv);
+  const Words named = without_options(words);
   for (const Subcommand* subcommand : subcommands) {
-    add_subcommand(root, *subcommand, words, begins_with(words, *subcommand), action);
+    add_subcommand(root, *subcommand, named, begins_with(named, *subcommand), action);
   }
   try {
     const auto arguments = with_config_file(root, words);

@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -194,6 +195,43 @@ TEST(OptionsTest, AutoLeavesTheDefault) {
             "note: --chunked-prefill-tokens -1 leaves the default, 512\n");
   EXPECT_EQ(parsed.chunk, 512);
   EXPECT_EQ(run({"--eviction", "lfu"}).exit_code, kExitUsage);
+}
+
+int num_declared = 0;  // by kOther
+
+std::function<int()> declare_other(Options&) {
+  ++num_declared;
+  return [] { return 7; };
+}
+
+const Subcommand kOther = {
+    .name = "other", .summary = "", .declare = declare_other, .alias = "another"};
+
+int run_line(std::vector<std::string> line) {
+  std::vector<char*> pointers;
+  for (std::string& argument : line) pointers.push_back(argument.data());
+  const std::array<const Subcommand*, 2> commands = {&kCommand, &kOther};
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const int exit_code = run_program(static_cast<int>(pointers.size()), pointers.data(), commands);
+  ::testing::internal::GetCapturedStdout();
+  ::testing::internal::GetCapturedStderr();
+  return exit_code;
+}
+
+TEST(OptionsTest, OptionsAreDeclaredWhereTheSubcommandIsNamed) {
+  EXPECT_EQ(run_line({"heddle", "other"}), 7);
+  EXPECT_EQ(run_line({"heddle", "another"}), 7);
+  EXPECT_EQ(run_line({"heddle", "--help", "other"}), 0);
+  EXPECT_EQ(num_declared, 3);
+  EXPECT_EQ(run_line({"heddle", "--help"}), 0);
+  EXPECT_EQ(run_line({"heddle", "try", "--threads", "2"}), 0);
+  EXPECT_EQ(num_declared, 3);
+}
+
+TEST(OptionsTest, BehindASubcommandTheNameOfAnotherIsAValue) {
+  EXPECT_EQ(run_line({"heddle", "try", "other"}), 0);
+  EXPECT_EQ(parsed.model_dir, "other");
 }
 
 TEST(OptionsTest, ListsDeclaredOptions) {

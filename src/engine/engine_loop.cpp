@@ -287,11 +287,8 @@ void EngineLoop::run_thread() {
   for (;;) {
     const Inbox::Orders orders = inbox_.wait(sleep());
     if (orders.stop) break;
-    if (orders.abort_all) {
-      abort_all(/*for_drain=*/true);
-    } else {
-      run_round();
-    }
+    if (orders.abort_all) abort_all(/*for_drain=*/true);
+    run_round();  // also then: calls that came with the last mail are answered
   }
   abort_all();
 }

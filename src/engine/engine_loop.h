@@ -170,7 +170,7 @@ class EngineLoop final : public Engine {
   StepRecorder step_recorder_;
   std::atomic<int64_t> num_rounds_{0};
 
-  // Engine thread only, except the scheduler's check_*().
+  // Engine thread only, except the stepper's set_step_delay() and the scheduler's check_*().
   Stepper stepper_;
   ControlCalls control_calls_;
   WeightExchange weight_exchange_;

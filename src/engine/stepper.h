@@ -118,8 +118,8 @@ class Stepper {
   // Clears the prefix cache; false, and nothing is done, while requests use it.
   [[nodiscard]] bool clear_cache();
 
-  // True when no request has begun: those that come are held back from now on, until
-  // admit_arrivals(). In a pause it is always true.
+  // Holds back requests that come, until admit_arrivals(); true once all others have ended. In a
+  // pause, which holds everything back, it does nothing and is true.
   [[nodiscard]] bool hold_arrivals();
   void admit_arrivals();
 
