@@ -49,8 +49,8 @@ Json read_template_variables(FieldReader& fields) {
   for (const char* name : {"messages", "tools", "add_generation_prompt"}) {
     if (!variables.contains(name)) continue;
     fields.fail(invalid_value("chat_template_kwargs",
-                              fmt::format("`chat_template_kwargs.{0}` would replace the request's "
-                                          "own `{0}`; send it as that field.",
+                              fmt::format("`chat_template_kwargs` cannot replace `{}`, which "
+                                          "the request says by fields of its own.",
                                           name)));
   }
   read_effort(fields, "reasoning_effort", variables);

@@ -34,11 +34,12 @@ void complete_parts(Json& content) {
 
 // As OpenAI's servers show it, whose clients may send less.
 Json shown_item(Json shown) {
-  const Json& type = shown["type"];
+  const Json type = shown.value("type", Json());
   if (type == "message") {
+    const bool is_answer = shown.value("role", Json()) == "assistant";
     Json& content = shown["content"];
     if (content.is_string()) {
-      Json part = {{"type", shown["role"] == "assistant" ? "output_text" : "input_text"},
+      Json part = {{"type", is_answer ? "output_text" : "input_text"},
                    {"text", std::move(content)}};
       content = Json::array({std::move(part)});
     }

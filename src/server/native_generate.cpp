@@ -411,6 +411,8 @@ PrepareResult prepare_vertex(const CallContext& context, std::string_view body) 
     return JsonAnswer{.body = std::move(nothing), .shown = nullptr};
   }
   Json generate = parameters != nullptr ? *parameters : Json::object();
+  if (const auto no_logs = fields.boolean("no_logs")) generate["no_logs"] = *no_logs;
+  if (fields.error()) return *fields.error();
   for (const char* const input : {"text", "input_ids"}) generate.erase(input);
   if (auto error = gather_instances(*instances, generate)) return *error;
   return prepare(context, generate, /*as_predictions=*/true);

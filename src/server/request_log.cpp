@@ -3,18 +3,21 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cmath>
 #include <ctime>
 #include <exception>
 #include <filesystem>
 #include <iterator>
 #include <limits>
+#include <new>
 #include <system_error>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,6 +40,8 @@ constexpr int32_t kTextLevel = 2;
 constexpr size_t kLoggedCharacters = 2048;              // of a text below the highest level
 constexpr size_t kLoggedBytes = 4 * kLoggedCharacters;  // they are in these
 constexpr size_t kLoggedEntries = 16;                   // of a list, likewise
+
+constexpr auto kWriteTimeout = std::chrono::seconds(1);  // of a line
 
 constexpr ChoiceNames<RequestLogFormat, 2> kFormats = {
     {{"text", RequestLogFormat::kText}, {"json", RequestLogFormat::kJson}}};
@@ -127,7 +132,7 @@ std::tm utc(int64_t unix_time) {
 // Deletes a line in a viewer, moves it, or shows it in another order: DEL, the second range of
 // controls, separators of lines, marks of direction. JSON escapes the controls below a blank.
 bool steers_viewers(char32_t c) {
-  return c == 0x7f || (c >= 0x80 && c <= 0x9f) || c == 0x200e || c == 0x200f ||
+  return c == 0x7f || (c >= 0x80 && c <= 0x9f) || c == 0x61c || c == 0x200e || c == 0x200f ||
          (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
 }
 
@@ -172,13 +177,21 @@ std::string line_of(const Json& fields, std::string_view event, RequestLogFormat
   return line;
 }
 
-// One write() unless it is interrupted, or the file system takes less.
-std::error_code write_line(int file, std::string_view line) {
+// Removes from `line` what was written: all of it, unless there is an error. A pipe takes
+// PIPE_BUF bytes at once when poll() says that it takes any.
+std::error_code write_line(int file, std::string_view& line) {
+  const auto deadline = std::chrono::steady_clock::now() + kWriteTimeout;
   while (!line.empty()) {
-    const ssize_t written = ::write(file, line.data(), line.size());
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    pollfd ready{.fd = file, .events = POLLOUT, .revents = 0};
+    const int count = ::poll(&ready, 1, static_cast<int>(std::max<int64_t>(left.count(), 0)));
+    if (count == 0) return std::make_error_code(std::errc::timed_out);
+    const ssize_t written =
+        count < 0 ? -1 : ::write(file, line.data(), std::min<size_t>(line.size(), PIPE_BUF));
     if (written >= 0) {
       line.remove_prefix(static_cast<size_t>(written));
-    } else if (errno != EINTR) {
+    } else if (errno != EINTR && errno != EAGAIN) {
       return {errno, std::generic_category()};
     }
   }
@@ -187,7 +200,7 @@ std::error_code write_line(int file, std::string_view line) {
 
 // Opened for each line, so that files that an operator moves away are made anew. Readable by this
 // user alone: prompts are private.
-std::error_code append_to_file(const std::string& path, std::string_view line) {
+std::error_code append_to_file(const std::string& path, std::string_view& line) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
                           S_IRUSR | S_IWUSR);
   if (file < 0) return {errno, std::generic_category()};
@@ -228,8 +241,17 @@ RequestLog::RequestLog(RequestLogOptions options, std::function<int64_t()> unix_
       settings_(options.settings) {}
 
 std::shared_ptr<LoggedCall> RequestLog::received(const ReceivedCall& call) {
+  if (!settings().on) return nullptr;
+  try {
+    return write_received(call);
+  } catch (const std::exception& failure) {  // out of memory
+    log_warning(fmt::format("The request log has no lines of {}: {}", call.id, failure.what()));
+    return nullptr;
+  }
+}
+
+std::shared_ptr<LoggedCall> RequestLog::write_received(const ReceivedCall& call) {
   const RequestLogSettings now = settings();
-  if (!now.on) return nullptr;
   auto logged = std::make_shared<LoggedCall>(*this, call, call.no_logs ? 0 : now.level);
   const int32_t level = logged->level_;
   const LineLimits limits(level);
@@ -296,15 +318,18 @@ void RequestLog::write_end(const LoggedCall& call) {
 
 void RequestLog::write(const Json& fields, std::string_view event, RequestLogFormat format) {
   const std::tm now = utc(unix_time_());
-  const std::string line = line_of(fields, event, format, now);
+  std::string line = line_of(fields, event, format, now);
   const std::string path = folder_.empty()
                                ? "standard output"
                                : fmt::format("{}/request-log-{:04}{:02}{:02}.{}", folder_,
                                              now.tm_year + 1900, now.tm_mon + 1, now.tm_mday,
                                              format == RequestLogFormat::kJson ? "jsonl" : "log");
   const MutexLock lock(write_mutex_);
+  if (cut_) line.insert(0, "\n");
+  std::string_view left = line;
   const std::error_code error =
-      folder_.empty() ? write_line(STDOUT_FILENO, line) : append_to_file(path, line);
+      folder_.empty() ? write_line(STDOUT_FILENO, left) : append_to_file(path, left);
+  if (left.size() < line.size()) cut_ = !left.empty();
   if (!error) {
     failing_ = false;
   } else if (!std::exchange(failing_, true)) {
@@ -337,7 +362,10 @@ void LoggedCall::add(size_t choice, const RequestEvent& event) {
   Answer& answer = answers_[choice];
   const LineLimits limits(level_);
   if (level_ >= kTextLevel && choice < limits.entries && answer.text.size() < limits.bytes) {
-    answer.text.append(event.text, 0, limits.bytes - answer.text.size());
+    try {
+      answer.text.append(event.text, 0, limits.bytes - answer.text.size());
+    } catch (const std::bad_alloc&) {  // a request must not fail for its log
+    }
   }
   answer.completion_tokens = event.completion_tokens;
   answer.cached_tokens = event.cached_tokens;
@@ -360,7 +388,9 @@ void LoggedCall::end(std::shared_ptr<LoggedCall> call, const BodyThreads& thread
       log_warning(fmt::format("The request log has no end of {}: {}", call->id_, failure.what()));
     }
   };
-  if (!threads.run_on_worker(write)) write();
+  if (!threads.run_on_worker(write)) {
+    log_warning("The request log has no end of a call: the workers are too busy");
+  }
 }
 
 }  // namespace heddle::server

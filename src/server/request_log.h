@@ -26,8 +26,9 @@
 //            open(), write() and close(), of standard output one write(). From level 2 on a worker
 //            decodes the prompts again, up to 8192 tokens of each, and 8 KiB of each answer's text
 //            are kept; with level 3 all of both, a second time beside the answer itself.
-// Blocking:  a line waits for the disk, or for the reader of standard output: one that stops
-//            reading stops the workers. Lines that wait for a worker when the server ends are lost.
+// Blocking:  a line waits for the disk; for a reader of standard output who has stopped, a second.
+//            The end of a call for which no worker has room has no line, nor has one that waits for
+//            a worker when the server ends.
 // Errors:    of a line that cannot be written the log has a warning, and the next one once a line
 //            could be written in between. Requests do not notice. A pipe without a reader is such
 //            an error where the process ignores SIGPIPE.
@@ -104,12 +105,14 @@ class RequestLog {
   // From the next line on.
   void change(RequestLogSettings settings) { settings_.store(settings, std::memory_order_relaxed); }
 
-  // Writes the line of a call's arrival. Null while the log is off; else the call's end is to be
-  // logged with LoggedCall::end().
+  // Writes the line of a call's arrival. Null while the log is off, or where memory is missing for
+  // it; else the call's end is to be logged with LoggedCall::end().
   [[nodiscard]] std::shared_ptr<LoggedCall> received(const ReceivedCall& call);
 
  private:
   friend class LoggedCall;
+
+  std::shared_ptr<LoggedCall> write_received(const ReceivedCall& call);
 
   RequestLog(RequestLogOptions options, std::function<int64_t()> unix_time);
 
@@ -123,6 +126,7 @@ class RequestLog {
   static_assert(std::atomic<RequestLogSettings>::is_always_lock_free);
   Mutex write_mutex_;  // keeps lines whole
   bool failing_ HEDDLE_GUARDED_BY(write_mutex_) = false;
+  bool cut_ HEDDLE_GUARDED_BY(write_mutex_) = false;  // the last line has no end
 };
 
 // A call between its two lines: gathers what the second one shows.
@@ -133,10 +137,11 @@ class LoggedCall {
   // `level` is that of the lines: 0 where the call said `no_logs`.
   LoggedCall(RequestLog& log, const ReceivedCall& call, int32_t level);
 
-  // The next event of an answer. Cost: a copy of its text, within the level's limit.
+  // The next event of an answer. Cost: a copy of its text, within the level's limit; without the
+  // memory for it the line goes without.
   void add(size_t choice, const RequestEvent& event);
 
-  // Writes the second line, on a worker where one has room. `call` may be null: nothing happens.
+  // Has a worker write the second line, if one has room. `call` may be null: nothing happens.
   // Answers that have not finished count as "error" when there is an `error`, a status code's name,
   // else as "abort": their client has left.
   static void end(std::shared_ptr<LoggedCall> call, const BodyThreads& threads,

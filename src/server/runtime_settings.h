@@ -25,7 +25,7 @@ inline constexpr double kMaxStepDelaySeconds = 60;
 std::variant<nlohmann::ordered_json, ApiError> configure_logging(std::string_view body,
                                                                  RequestLog& request_log);
 
-// {"server_args": {"log_level": ..}}: the one setting of the server's that can change.
+// {"server_args": {"log_level": ..}}: other options are refused.
 std::variant<nlohmann::ordered_json, ApiError> set_internal_state(std::string_view body);
 
 // {"forward_sleep_time": SECONDS}; null or 0 ends it.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/server_health.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -152,8 +151,7 @@ HttpResponse ServerHealth::readiness(bool strict) const {
   const Engine& engine = *engine_.load();
   const EngineStats stats = engine.stats();
   if (stats.paused) return refusal({{"status", "paused"}});
-  const int64_t queue = std::max(engine.options().max_queued_requests, 1);
-  if (strict && stats.num_waiting >= queue) {
+  if (strict && stats.num_waiting >= engine.options().max_queued_requests) {
     return refusal({{"status", "overloaded"}, {"waiting", stats.num_waiting}});
   }
   return response;

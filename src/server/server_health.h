@@ -50,7 +50,7 @@ class ServerHealth {
   [[nodiscard]] std::string_view word(const EngineStats& stats) const;
 
   // GET /health. A paused engine is healthy; GET /readyz refuses: requests that come now wait until
-  // it is resumed. With `strict` it refuses also while the queue is full.
+  // it is resumed. With `strict` it refuses also while max_queued_requests wait.
   [[nodiscard]] HttpResponse health() const;
   [[nodiscard]] HttpResponse readiness(bool strict) const;
 

@@ -116,12 +116,24 @@ class RequestLogTest : public ::testing::Test {
 
   const LogFolder folder;
   const FakeCodec codec;
-  const BodyThreads on_this_thread{
-      .run_on_worker = [](const std::function<void()>&) { return false; }, .post = {}};
+  const BodyThreads on_this_thread{.run_on_worker =
+                                       [](const std::function<void()>& work) {
+                                         work();
+                                         return true;
+                                       },
+                                   .post = {}};
   int64_t now = 1700000000;  // 2023-11-14T22:13:20Z
   std::string tenant = "alice";
   bool no_logs = false;
 };
+
+TEST_F(RequestLogTest, WhereNoWorkerHasRoomTheIoThreadWritesNoLine) {
+  const auto log = open({.format = RequestLogFormat::kJson});
+  const BodyThreads busy{.run_on_worker = [](const std::function<void()>&) { return false; },
+                         .post = {}};
+  LoggedCall::end(receive(*log, {request("prompt")}), busy);
+  EXPECT_EQ(folder.objects().size(), 1u) << "that of the arrival";
+}
 
 TEST_F(RequestLogTest, TheLevelSaysHowMuchIsShown) {
   const std::string prompt(3000, 'p');
