@@ -41,7 +41,7 @@ constexpr size_t kLoggedCharacters = 2048;              // of a text below the h
 constexpr size_t kLoggedBytes = 4 * kLoggedCharacters;  // they are in these
 constexpr size_t kLoggedEntries = 16;                   // of a list, likewise
 
-constexpr auto kWriteTimeout = std::chrono::seconds(1);  // of a line
+constexpr std::chrono::milliseconds kPatience(1000);  // with a line; none behind one that failed
 
 constexpr ChoiceNames<RequestLogFormat, 2> kFormats = {
     {{"text", RequestLogFormat::kText}, {"json", RequestLogFormat::kJson}}};
@@ -179,8 +179,8 @@ std::string line_of(const Json& fields, std::string_view event, RequestLogFormat
 
 // Removes from `line` what was written: all of it, unless there is an error. A pipe takes
 // PIPE_BUF bytes at once when poll() says that it takes any.
-std::error_code write_line(int file, std::string_view& line) {
-  const auto deadline = std::chrono::steady_clock::now() + kWriteTimeout;
+std::error_code write_line(int file, std::string_view& line, std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
   while (!line.empty()) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
@@ -200,11 +200,12 @@ std::error_code write_line(int file, std::string_view& line) {
 
 // Opened for each line, so that files that an operator moves away are made anew. Readable by this
 // user alone: prompts are private.
-std::error_code append_to_file(const std::string& path, std::string_view& line) {
+std::error_code append_to_file(const std::string& path, std::string_view& line,
+                               std::chrono::milliseconds patience) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
                           S_IRUSR | S_IWUSR);
   if (file < 0) return {errno, std::generic_category()};
-  const std::error_code error = write_line(file, line);
+  const std::error_code error = write_line(file, line, patience);
   ::close(file);
   return error;
 }
@@ -327,8 +328,9 @@ void RequestLog::write(const Json& fields, std::string_view event, RequestLogFor
   const MutexLock lock(write_mutex_);
   if (cut_) line.insert(0, "\n");
   std::string_view left = line;
-  const std::error_code error =
-      folder_.empty() ? write_line(STDOUT_FILENO, left) : append_to_file(path, left);
+  const auto patience = failing_ ? std::chrono::milliseconds(0) : kPatience;
+  const std::error_code error = folder_.empty() ? write_line(STDOUT_FILENO, left, patience)
+                                                : append_to_file(path, left, patience);
   if (left.size() < line.size()) cut_ = !left.empty();
   if (!error) {
     failing_ = false;

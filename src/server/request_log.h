@@ -26,9 +26,10 @@
 //            open(), write() and close(), of standard output one write(). From level 2 on a worker
 //            decodes the prompts again, up to 8192 tokens of each, and 8 KiB of each answer's text
 //            are kept; with level 3 all of both, a second time beside the answer itself.
-// Blocking:  a line waits for the disk; for a reader of standard output who has stopped, a second.
-//            The end of a call for which no worker has room has no line, nor has one that waits for
-//            a worker when the server ends.
+// Blocking:  a line waits for the disk; for a reader of standard output who has stopped, a second,
+//            and those behind it not at all until one can be written. The end of a call for which
+//            no worker has room has no line, nor has one that waits for a worker when the server
+//            ends.
 // Errors:    of a line that cannot be written the log has a warning, and the next one once a line
 //            could be written in between. Requests do not notice. A pipe without a reader is such
 //            an error where the process ignores SIGPIPE.
