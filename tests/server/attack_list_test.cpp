@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests that have brought other servers down, numbered as in the list that they come from. Each
-// ends with a success or a 4xx, and the server goes on as if nothing had been. Rows about model
-// files are tests of the loaders; about headers and the transport those of
-// hostile_clients_test.cpp; about keys those of caller_test.cpp and keys_test.cpp; that variables
-// of a template do not replace the server's own, one of chat/chat_template_test.cpp.
+// ends with a success or a 4xx, and the server goes on as if nothing had been. Elsewhere are
+//   row 1   counts and sizes that overflow    BadHeaderTest ProductOverflow, OverflowBesideZero
+//   row 2   token text beyond a buffer        TokenBound.OfAnyBytesTheLongestTokenCounts
+//   row 4   shapes against stored bytes       BadHeaderTest ShapeDisagrees, Truncated
+//   row 12  huge headers, and the transport   HostileClientsTest
+//   row 13  times of comparing keys           EqualInConstantTimeTest
+// and row 16, texts of errors, is asked of every refusal here.
 #include <limits>
 
 #include "server/server_fixture.h"
