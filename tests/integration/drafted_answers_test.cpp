@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people ask the small model, greedy and drawn, with every drafter that can be had for it: the
-// answers are those of plain decoding, token for token and with the bits of their logprobs, in
-// exact mode. Some questions of each set in every run, each drafter in one way to serve them; all
-// 590 and 200 drawn ones, in four ways, with HEDDLE_TEST_FULL=1.
+// The recorded questions, answered greedily and drawn with every drafter that the small model has:
+// in exact mode the answers are those of plain decoding, token for token and with the bits of their
+// logprobs. Every run asks some questions of each set, of each drafter in one way to serve them;
+// HEDDLE_TEST_FULL=1 asks all 590, draws 200 of them again, and serves them in four ways.
 #include <algorithm>
 #include <array>
 #include <filesystem>
