@@ -92,6 +92,10 @@ __global__ void __launch_bounds__(1024) plan_kernel(const __grid_constant__ Para
   for (int32_t item = warp; item < total; item += num_warps) {
     list_chunks(p.batch, p.scanned[item], p.chunks + p.chunk_start[item], lane);
   }
+  if (p.prepared == nullptr) return;
+  const int32_t num_flags = p.chunk_start[total] * p.num_key_heads;
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < num_flags; i += blockDim.x)
+    p.prepared[i] = 0;
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ int64_t gated_delta_rule_sm90_workspace_bytes(const CudaContext& context,
   if (!is_supported(context, sizes)) return 0;
   const int64_t chunks = capacity_of(sizes.max_tokens);
   const int64_t sequences = sizes.max_tokens / kSm90MinRows;
-  return chunks * (sizes.num_value_heads * static_cast<int64_t>(sizeof(Factors)) +
+  return chunks * (sizes.num_value_heads * static_cast<int64_t>(sizeof(Factors) + sizeof(int32_t)) +
                    static_cast<int64_t>(sizeof(Chunk))) +
          bytes_of(DType::kI32, 2 * sequences + 2) + 256;
 }
@@ -116,8 +116,11 @@ Status gated_delta_rule_sm90(CudaContext& context, const GatedDeltaRuleArgs& arg
   params.chunk_start = reinterpret_cast<int32_t*>(next);
   params.scanned = params.chunk_start + work.sequences + 1;
   params.num_listed = params.scanned + work.sequences;
+  const bool streams = chunked::streams_chunks(context, work.sequences * num_value_heads);
+  if (streams) params.prepared = params.num_listed + 1;
 
   HEDDLE_RETURN_IF_ERROR(chunked::plan_chunks(context, params));
+  if (streams) return chunked::stream_chunks(context, params);
   HEDDLE_RETURN_IF_ERROR(chunked::prepare_chunks(context, params, work.chunks));
   return chunked::scan_chunks(context, params);
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -104,6 +105,20 @@ class HopperDeltaRuleTest : public DeviceTest {
     const int64_t num_snapshots = std::ssize(step.snapshots) + 1;
     snapshots_ = Tensor({num_snapshots, step.Nv, kDim, kDim}, step.snapshot_dtype);
     testing::poison(snapshots_);
+  }
+
+  // Leaves the first `count` sequences in the step.
+  void keep_sequences(size_t count) {
+    step_.rows.resize(count);
+    step_.context_lens.resize(count);
+    query_start_.resize(count + 1);
+    slots_.resize(count);
+    T_ = query_start_.back();
+    for (Tensor* rows : {&qkv_, &a_, &b_}) {
+      const TensorView all = std::as_const(*rows).view();
+      *rows =
+          testing::converted(TensorView(all.data, all.dtype, Shape{T_, all.shape[1]}), all.dtype);
+    }
   }
 
   // Runs the step of make(), from its states.
@@ -251,6 +266,34 @@ TEST_P(HopperDeltaRuleTest, MixesPromptsAndDecode) {
        4);
   run();
   expect_near_reference(kRounding);
+}
+
+// Few heads are walked beside the preparation of their chunks, more of them behind it in halves,
+// many in one piece.
+TEST_P(HopperDeltaRuleTest, HowManyHeadsThereAreChangesNoBits) {
+  constexpr int32_t kRows = 200, kHeads = 8;
+  make({.Nk = 4,
+        .Nv = kHeads,
+        .rows = std::vector<int32_t>(20, kRows),
+        .context_lens = std::vector<int32_t>(20, 3)},
+       10);
+  run();
+  expect_near_reference(kRounding);
+  const Tensor y_of_all = std::move(y_), states_of_all = std::move(states_after_);
+  for (const int32_t sequences : {7, 1}) {
+    SCOPED_TRACE(sequences);
+    keep_sequences(static_cast<size_t>(sequences));
+    run();
+    expect_near_reference(kRounding);
+    const Shape rows{sequences * kRows, kHeads * kDim};
+    EXPECT_TRUE(testing::same_bits(y_.view(), TensorView(y_of_all.view().data, y_.dtype(), rows)));
+    for (int64_t slot = 1; slot <= sequences; ++slot) {
+      const auto state_of = [&](const Tensor& states) {
+        return TensorView(states.view().row<float>(slot), DType::kF32, Shape{kHeads * kDim * kDim});
+      };
+      EXPECT_TRUE(testing::same_bits(state_of(states_after_), state_of(states_of_all))) << slot;
+    }
+  }
 }
 
 TEST_P(HopperDeltaRuleTest, KeepsItsPrecisionWhereKeysAreParallelOrDecaysExtreme) {

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Few heads leave multiprocessors idle while their chunks are walked: those prepare meanwhile.
+#include <algorithm>
+
+#include "ops/cuda/launch.cuh"
+#include "ops/linear_attention/delta_rule_prepare_sm90.cuh"
+#include "ops/linear_attention/delta_rule_scan_sm90.cuh"
+
+namespace heddle::ops::chunked {
+
+namespace {
+
+constexpr int kTeams = 2;
+constexpr int kStreamThreads = kTeams * kPrepareThreads;  // 128 registers each
+constexpr int kRegisters = 128;  // of a thread that prepares, as at the start
+constexpr int kOwnRegisters = 248, kOtherRegisters = 56;
+
+// Lets other blocks read what this thread's team has written, through the copy engine, too.
+__device__ inline void raise(int32_t* flag) {
+  __threadfence();
+  asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(1) : "memory");
+}
+
+__device__ inline void await(const int32_t* flag) {
+  int32_t is_raised = 0;
+  while (is_raised == 0) {
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(is_raised) : "l"(flag) : "memory");
+  }
+}
+
+// Between what threads and what the copy engine do with global memory.
+__device__ inline void fence_global_proxy() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
+// The last blocks walk, one each for half a head of a sequence; those before them prepare, and wait
+// for nobody, so that the walk ends however few blocks run at once. Chunks are prepared in order,
+// and found in the second-level cache where the walk is close behind.
+__global__ void __launch_bounds__(kStreamThreads, 1)
+    stream_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
+  extern __shared__ __align__(1024) uint8_t raw[];
+  const int num_walking = 2 * p.num_scanned * p.num_value_heads;
+  const int num_preparing = static_cast<int>(gridDim.x) - num_walking;
+  const int block = static_cast<int>(blockIdx.x);
+  if (block >= num_preparing) {
+    const auto await_factors = [&p](int chunk, int key_head) {
+      await(p.prepared + chunk * p.num_key_heads + key_head);
+      fence_global_proxy();
+    };
+    scan_head<1, kOwnRegisters, kOtherRegisters>(p, *reinterpret_cast<ScanShared<1>*>(raw),
+                                                 block - num_preparing, await_factors);
+    return;
+  }
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+  const Team team = Team::of_thread(static_cast<int>(threadIdx.x));
+  PrepareShared& s = reinterpret_cast<PrepareShared*>(raw)[team.number];
+  if (team.thread == 0) start_preparing(s);
+  __syncthreads();
+  const int num_items = p.chunk_start[*p.num_listed] * p.num_key_heads;
+  uint32_t parity = 0;
+  for (int item = block * kTeams + team.number; item < num_items; item += num_preparing * kTeams) {
+    prepare_chunk(p, s, team, item / p.num_key_heads, item % p.num_key_heads, parity);
+    parity ^= 1;
+    sm90::fence_async_proxy();  // the next tiles take the matrices' place
+    fence_global_proxy();
+    team.wait_for_team();
+    if (team.thread == 0) raise(p.prepared + item);
+  }
+}
+
+// Prepares no slower than it walks with the multiprocessors that are left.
+bool leaves_room(int64_t num_walking, int64_t processors) {
+  return 5 * num_walking <= 3 * processors;
+}
+
+}  // namespace
+
+bool streams_chunks(const CudaContext& context, int64_t heads) {
+  return leaves_room(2 * heads, context.gpu.properties().num_multiprocessors);
+}
+
+Status stream_chunks(CudaContext& context, const Params& params) {
+  constexpr size_t kBytes = std::max(kTeams * sizeof(PrepareShared), sizeof(ScanShared<1>));
+  HEDDLE_RETURN_IF_ERROR(allow_shared(stream_kernel, kBytes));
+  return launch(context, "gated_delta_rule_stream", stream_kernel,
+                grid_of(context.gpu.properties().num_multiprocessors), kStreamThreads, params,
+                kBytes);
+}
+
+}  // namespace heddle::ops::chunked
