@@ -282,6 +282,11 @@ void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
   HEDDLE_CHECK_GE(pace_.num_steps_in_flight(), 1);
   request::SpanReader<const SampledToken> spans(output.tokens);
   request::SpanReader<const request::MadeDraft> made(output.drafts);
+  int32_t tenant = 0;
+  int64_t drawn_of_tenant = 0;  // by sequences that follow each other, which is charged at once
+  const auto charge = [&] {
+    if (drawn_of_tenant > 0) fair_.charge_output(tenant, std::exchange(drawn_of_tenant, 0));
+  };
   for (const PlannedSequence& planned : plan.sequences) {
     std::span<const SampledToken> drawn;
     if (planned.sample) {
@@ -291,9 +296,17 @@ void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
     judge_drafts(planned, drawn);
     RunningSequence& running = running_.in_slot(planned.batch_slot);
     const int64_t appended = running_.complete(planned, drawn, made.next(planned.sequence_id));
-    if (appended > 0) fair_.charge_output(running.tenant, appended);
-    if (running.is_removable()) remove(running);
+    if (running.tenant != tenant) {
+      charge();
+      tenant = running.tenant;
+    }
+    drawn_of_tenant += appended;
+    if (running.is_removable()) {
+      charge();
+      remove(running);
+    }
   }
+  charge();
   HEDDLE_CHECK(spans.at_end() && made.at_end());
   if (std::ranges::all_of(plan.sequences, [](const auto& one) {
         return one.drafts.empty() || one.drafts_are_forced;

@@ -51,20 +51,6 @@ SlotStart start_of(const Sequence& sequence, int64_t context_tokens, bool sends_
 
 }  // namespace
 
-bool RunningSequence::can_decode() const {
-  const int64_t drawn = sequence->num_output_tokens() + draws_in_flight;
-  // The constraint says which tokens may follow only once the last one is known.
-  if (sequence->constraint != nullptr && draws_in_flight > 0) return false;
-  return leaving == Leaving::kNo && !cached.starts && drawn > 0 &&
-         drawn < sequence->request.stop.max_new_tokens &&
-         sequence->num_tokens() + draws_in_flight - num_planned == 1;
-}
-
-bool RunningSequence::can_prefill() const {
-  return leaving == Leaving::kNo && draws_in_flight == 0 && sequence->num_tokens() > num_planned &&
-         !can_decode();
-}
-
 RunningSet::RunningSet(int32_t num_batch_slots, cache::PrefixCache& cache)
     : cache_(cache), slots_(static_cast<size_t>(num_batch_slots)) {
   running_.reserve(slots_.size());
@@ -149,8 +135,9 @@ bool RunningSet::shrink_windows() {
   return freed;
 }
 
-// Tells the runner what it does not know yet about the sequence's batch slot.
-PlannedSequence RunningSet::planned(RunningSequence& running, bool sample, BatchPlan& plan) {
+// Adds the sequence to the plan, and tells the runner what it does not know yet about its batch
+// slot.
+PlannedSequence& RunningSet::planned(RunningSequence& running, bool sample, BatchPlan& plan) {
   const Sequence& sequence = *running.sequence;
   if (!std::exchange(running.sent, true)) {
     plan.starts.push_back(
@@ -166,7 +153,7 @@ PlannedSequence RunningSet::planned(RunningSequence& running, bool sample, Batch
              std::span(sequence.pages).subspan(static_cast<size_t>(running.sent_pages)))});
     running.sent_pages = std::ssize(sequence.pages);
   }
-  PlannedSequence planned;
+  PlannedSequence& planned = plan.sequences.emplace_back();
   planned.sequence_id = sequence.id;
   planned.batch_slot = running.batch_slot;
   planned.context_tokens = running.num_planned;
@@ -256,7 +243,7 @@ void RunningSet::send_window_pages(RunningSequence& running, BatchPlan& plan) {
 
 int64_t RunningSet::plan_decode(RunningSequence& running, const PlannedDrafts& proposed,
                                 int64_t num_wanted, BatchPlan& plan) {
-  PlannedSequence next = planned(running, true, plan);
+  PlannedSequence& next = planned(running, true, plan);
   PlannedDrafts drafts = proposed;
   if (running.sequence->constraint != nullptr) {
     add_masks(*running.sequence, proposed, next, plan);
@@ -286,7 +273,6 @@ int64_t RunningSet::plan_decode(RunningSequence& running, const PlannedDrafts& p
   running.num_planned = end;
   ++running.steps_in_flight;
   ++running.draws_in_flight;
-  plan.sequences.push_back(next);
   return std::ssize(drafts.tokens);
 }
 
@@ -300,7 +286,7 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
   const int64_t num_wanted = std::min(draws ? wanted_behind_prompts_ : 0, most);
   const int64_t slots = std::min(cache_.options().pools.draft_slots(num_wanted), most);
   const bool makes = num_wanted > 0 && cache_.grow(*running.sequence, end + slots);
-  PlannedSequence next = planned(running, draws, plan);
+  PlannedSequence& next = planned(running, draws, plan);
   if (draws && sequence.constraint != nullptr) {
     add_masks(*running.sequence, {}, next, plan);
   }
@@ -323,7 +309,6 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
   running.num_planned = end;
   ++running.steps_in_flight;
   if (next.sample) ++running.draws_in_flight;
-  plan.sequences.push_back(next);
 }
 
 int64_t RunningSet::complete(const PlannedSequence& planned, std::span<const SampledToken> drawn,

@@ -104,10 +104,20 @@ struct RunningSequence {
 
   // Its prompt is computed and it wants another token: exactly one token is not planned yet, drawn
   // or about to be drawn.
-  [[nodiscard]] bool can_decode() const;
+  [[nodiscard]] bool can_decode() const {
+    const int64_t drawn = sequence->num_output_tokens() + draws_in_flight;
+    // The constraint says which tokens may follow only once the last one is known.
+    if (sequence->constraint != nullptr && draws_in_flight > 0) return false;
+    return leaving == Leaving::kNo && !cached.starts && drawn > 0 &&
+           drawn < sequence->request.stop.max_new_tokens &&
+           sequence->num_tokens() + draws_in_flight - num_planned == 1;
+  }
 
   // Tokens of its prompt are not planned yet.
-  [[nodiscard]] bool can_prefill() const;
+  [[nodiscard]] bool can_prefill() const {
+    return leaving == Leaving::kNo && draws_in_flight == 0 &&
+           sequence->num_tokens() > num_planned && !can_decode();
+  }
 };
 
 class RunningSet {
@@ -187,8 +197,8 @@ class RunningSet {
 
  private:
   static void send_window_pages(RunningSequence& running, request::BatchPlan& plan);
-  [[nodiscard]] request::PlannedSequence planned(RunningSequence& running, bool sample,
-                                                 request::BatchPlan& plan);
+  [[nodiscard]] request::PlannedSequence& planned(RunningSequence& running, bool sample,
+                                                  request::BatchPlan& plan);
   void add_masks(request::Sequence& sequence, const PlannedDrafts& drafts,
                  request::PlannedSequence& planned, request::BatchPlan& plan);
 

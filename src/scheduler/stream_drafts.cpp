@@ -90,7 +90,7 @@ void StreamDrafts::propose(std::span<RunningSequence* const> streams, int64_t mo
     const int64_t most = std::min(most_rows, std::max<int64_t>(rows - 1, 0));
     request::PlanRange& range = ranges_[i];
     range.count = static_cast<int32_t>(std::min({int64_t{range.count}, deepest, most}));
-    force(*streams[i], i, most);
+    if (streams[i]->sequence->constraint != nullptr) force(*streams[i], i, most);
     if (range.count == 0) continue;
     rows -= range.count + 1;
     most_rows -= range.count;
@@ -100,7 +100,7 @@ void StreamDrafts::propose(std::span<RunningSequence* const> streams, int64_t mo
 
 void StreamDrafts::force(const RunningSequence& running, size_t stream, int64_t most_rows) {
   const request::Sequence& sequence = *running.sequence;
-  if (sequence.constraint == nullptr || running.draws_in_flight > 0) return;
+  if (running.draws_in_flight > 0) return;
   const int64_t stored = running.num_planned + 1;
   const int64_t most =
       std::min({running.most_forced, most_rows, sequence.max_stored_tokens() - stored});
