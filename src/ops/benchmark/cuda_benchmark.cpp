@@ -16,8 +16,10 @@
 #include "ops/attention/paged_attention.h"
 #include "ops/device_batch.h"
 #include "ops/gemm/linear.h"
+#include "ops/linear_attention/causal_conv1d.h"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/moe/routed_moe.h"
+#include "ops/norm/rms_norm.h"
 #include "ops/sampling/sample_rows.h"
 
 namespace heddle::ops {
@@ -198,6 +200,88 @@ class DeltaRuleRun {
   device::Buffer qkv_, a_, b_, dt_bias_, neg_exp_a_log_, y_, states_, workspace_;
   std::vector<int32_t> query_start_, context_lens_;
   std::vector<Turn> turns_;
+};
+
+// --- the convolution before it ---
+
+// Of one prompt: 8,192 channels of a layer of Qwen3-Next.
+class ConvolutionRun {
+ public:
+  static constexpr int64_t C = 8192, W = 4;
+
+  static Result<std::unique_ptr<ConvolutionRun>> create(CudaContext& context, const int64_t& T) {
+    auto run = std::unique_ptr<ConvolutionRun>(new ConvolutionRun(context, T));
+    HEDDLE_ASSIGN_OR_RETURN(run->x_, noise(context, T * C, DType::kBf16, 1));
+    HEDDLE_ASSIGN_OR_RETURN(run->weight_, noise(context, C * W, DType::kF32, 2));
+    HEDDLE_ASSIGN_OR_RETURN(run->y_, context.gpu.allocate(bytes_of(DType::kBf16, T * C)));
+    HEDDLE_ASSIGN_OR_RETURN(run->state_, context.gpu.allocate(bytes_of(DType::kF32, (W - 1) * C)));
+    run->query_start_ = {0, static_cast<int32_t>(T)};
+    run->forward_.query_start = run->query_start_;
+    run->forward_.context_lens = run->zero_;
+    run->forward_.state_slots = run->zero_;
+    HEDDLE_ASSIGN_OR_RETURN(
+        run->batch_,
+        DeviceBatchUpload::create(
+            context.gpu,
+            {.max_rows = T, .max_sequences = 1, .max_snapshots = 0, .max_logit_rows = 0}));
+    const std::vector<int32_t> zeros(static_cast<size_t>(T));
+    HEDDLE_RETURN_IF_ERROR(run->batch_.upload(context.stream, zeros, zeros, run->forward_));
+    HEDDLE_RETURN_IF_ERROR(context.stream.synchronize());
+    return run;
+  }
+
+  Status convolve() {
+    return causal_conv1d(
+        context_,
+        {.x = TensorView(x_.data(), DType::kBf16, Shape{T_, C}),
+         .weight = TensorView(weight_.data(), DType::kF32, Shape{C, W}),
+         .y = MutableTensorView(y_.data(), DType::kBf16, Shape{T_, C}),
+         .state = {.conv = MutableTensorView(state_.data(), DType::kF32, Shape{1, W - 1, C}),
+                   .recurrent = {}},
+         .forward = &forward_});
+  }
+
+ private:
+  ConvolutionRun(CudaContext& context, int64_t T) : context_(context), T_(T) {}
+
+  CudaContext& context_;
+  int64_t T_;
+  device::Buffer x_, weight_, y_, state_;
+  std::vector<int32_t> query_start_, zero_ = {0};
+  ForwardContext forward_;
+  DeviceBatchUpload batch_;
+};
+
+// --- the norm between layers ---
+
+// With the residual that it adds, as wide as Qwen3-Next.
+class NormRun {
+ public:
+  static constexpr int64_t H = 2048;
+
+  static Result<std::unique_ptr<NormRun>> create(CudaContext& context, const int64_t& T) {
+    auto run = std::unique_ptr<NormRun>(new NormRun(context, T));
+    HEDDLE_ASSIGN_OR_RETURN(run->x_, noise(context, T * H, DType::kBf16, 1));
+    HEDDLE_ASSIGN_OR_RETURN(run->residual_, noise(context, T * H, DType::kBf16, 2));
+    HEDDLE_ASSIGN_OR_RETURN(run->weight_, noise(context, H, DType::kF32, 3));
+    HEDDLE_ASSIGN_OR_RETURN(run->y_, context.gpu.allocate(bytes_of(DType::kBf16, T * H)));
+    return run;
+  }
+
+  Status add_and_normalise() {
+    return rms_norm(context_,
+                    {.x = TensorView(x_.data(), DType::kBf16, Shape{T_, H}),
+                     .residual = MutableTensorView(residual_.data(), DType::kBf16, Shape{T_, H}),
+                     .weight = TensorView(weight_.data(), DType::kF32, Shape{H}),
+                     .y = MutableTensorView(y_.data(), DType::kBf16, Shape{T_, H})});
+  }
+
+ private:
+  NormRun(CudaContext& context, int64_t T) : context_(context), T_(T) {}
+
+  CudaContext& context_;
+  int64_t T_;
+  device::Buffer x_, residual_, weight_, y_;
 };
 
 // --- experts ---
@@ -428,6 +512,7 @@ std::function<Status()> lazily(CudaContext& context, const Load& load, Status (R
 }  // namespace
 
 std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_view filter) {
+  constexpr int64_t kPromptTokens = 8192;
   std::vector<CudaBenchmark> benchmarks;
   const auto add = [&](CudaBenchmark benchmark) {
     if (benchmark.name.find(filter) != std::string::npos) {
@@ -471,6 +556,18 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
          .flops = load.rows == 1 ? 6 * T * state : chunked,
          .run = lazily<Run>(context, load, &Run::recur)});
   }
+  const auto tokens = static_cast<double>(kPromptTokens);
+  add({.name = "causal_conv1d",
+       .shape = fmt::format("B 1, rows {}, C {}, W {}, bfloat16", kPromptTokens, ConvolutionRun::C,
+                            ConvolutionRun::W),
+       .bytes = 4.0 * tokens * ConvolutionRun::C,
+       .flops = 2.0 * tokens * ConvolutionRun::C * ConvolutionRun::W,
+       .run = lazily<ConvolutionRun>(context, kPromptTokens, &ConvolutionRun::convolve)});
+  add({.name = "add_rms_norm",
+       .shape = fmt::format("T {}, H {}, bfloat16", kPromptTokens, NormRun::H),
+       .bytes = 8.0 * tokens * NormRun::H,
+       .flops = 4.0 * tokens * NormRun::H,
+       .run = lazily<NormRun>(context, kPromptTokens, &NormRun::add_and_normalise)});
   for (const AttentionLoad& load :
        {AttentionLoad{.rows = 2048}, AttentionLoad{.rows = 8192},
         AttentionLoad{.rows = 2048, .context = 6144}, AttentionLoad{.B = 8, .rows = 1024},
