@@ -24,6 +24,7 @@ struct Params {
 };
 
 constexpr int kMostThreads = 256;
+constexpr int kBlocksForMany = 6;  // of many_rows_kernel() on a multiprocessor, at kMostThreads
 
 // A block normalises one group of H columns; a thread has every octet of columns whose number is
 // its own modulo the threads. Thread sums run over ascending columns and are joined in the order of
@@ -111,6 +112,60 @@ __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(const __grid_con
   }
 }
 
+// An octet of a row as it is stored, on its way from memory.
+template <typename Scalar>
+struct alignas(16) StoredOctet {
+  Scalar numbers[kOctet];
+
+  __device__ void load(const Scalar* from) { *this = *reinterpret_cast<const StoredOctet*>(from); }
+
+  __device__ void unpack(float (&values)[kOctet]) const { load_octet(numbers, values); }
+};
+
+// The same for many aligned groups of an octet a thread: a block goes from one to the next, of
+// which the numbers are on their way meanwhile, and reads the weights once. Bits are those of
+// rms_norm_kernel(). Measured on an H200 with 8,192 rows of 2,048 bf16 and a residual, where the
+// bytes take 32 us: 40 us, 48 before by a block for each row.
+template <typename Scalar>
+__global__ void __launch_bounds__(kMostThreads, kBlocksForMany)
+    many_rows_kernel(const __grid_constant__ Params p) {
+  __shared__ float scratch[kWarp];
+  const int64_t h = threadIdx.x * int64_t{kOctet};
+  float weights[kOctet];
+  load_octet(p.weight + h, weights);
+  const auto place = [&](int64_t group, int64_t stride) {
+    return group / p.G * stride + group % p.G * p.H + h;
+  };
+  const auto* x = static_cast<const Scalar*>(p.x);
+  auto* residual = static_cast<Scalar*>(p.residual);
+  auto* y = static_cast<Scalar*>(p.y);
+  StoredOctet<Scalar> next_x, next_residual;
+  const auto fetch = [&](int64_t group) {
+    if (group >= p.num_groups) return;
+    next_x.load(x + place(group, p.x_stride));
+    if (residual != nullptr) next_residual.load(residual + place(group, p.residual_stride));
+  };
+  wait_for_inputs();
+  fetch(blockIdx.x);
+  for (int64_t group = blockIdx.x; group < p.num_groups; group += gridDim.x) {
+    float values[kOctet];
+    next_x.unpack(values);
+    if (residual != nullptr) {
+      float before[kOctet];
+      next_residual.unpack(before);
+      add_to_residual<Scalar>(before, values);
+    }
+    fetch(group + gridDim.x);
+    if (residual != nullptr) store_octet(values, residual + place(group, p.residual_stride));
+    float sum = 0;
+    add_squares(values, sum);
+    const float scale = norm_scale(block_sum(sum, scratch), p.H, p.epsilon);
+    float normed[kOctet];
+    normalise(values, scale, weights, normed);
+    store_octet(normed, y + place(group, p.y_stride));
+  }
+}
+
 bool is_aligned(const TensorView& x, int64_t H) {
   return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 &&
          bytes_of(x.dtype, x.row_stride) % 16 == 0 && bytes_of(x.dtype, H) % 16 == 0;
@@ -140,6 +195,13 @@ Status rms_norm_cuda(CudaContext& context, const RmsNormArgs& args) {
   return with_scalar(args.x.dtype, [&](auto scalar) {
     using Scalar = typename decltype(scalar)::type;
     const bool one_each = H <= int64_t{threads} * kOctet;
+    constexpr int64_t kMostBlocks = 32;  // on a multiprocessor, however small
+    const int64_t blocks = std::min<int64_t>(kBlocksForMany * kMostThreads / threads, kMostBlocks) *
+                           context.gpu.properties().num_multiprocessors;
+    if (params.aligned && H == int64_t{threads} * kOctet && params.num_groups > 2 * blocks) {
+      return launch(context, "rms_norm", many_rows_kernel<Scalar>, grid_of(blocks), threads,
+                    params);
+    }
     return launch(context, "rms_norm",
                   one_each ? rms_norm_kernel<Scalar, 1> : rms_norm_kernel<Scalar, 4>,
                   grid_of(params.num_groups), threads, params);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/norm/rms_norm.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -132,6 +135,40 @@ TEST_P(RmsNormTest, GivesARowTheSameBitsInEveryBatch) {
         rms_norm(context(), {.x = row.view(), .weight = weight.view(), .y = alone.view()}).ok());
     EXPECT_TRUE(testing::same_bits(download(alone).view(), TensorView(together.view().row<float>(t),
                                                                       DType::kF32, Shape{1, 257})));
+  }
+}
+
+// A GPU goes through many groups in another way than through few.
+TEST_P(RmsNormTest, ManyRowsHaveTheBitsOfFew) {
+  constexpr int64_t kRows = 1601, kFew = 97, H = 1024, kColumns = 2 * H;
+  for (const DType dtype : activation_dtypes()) {
+    SCOPED_TRACE(to_string(dtype));
+    const Tensor x = random_tensor({kRows, kColumns}, dtype, 15);
+    const Tensor before = random_tensor({kRows, kColumns}, dtype, 16);
+    const DeviceTensor weight = upload(random_tensor({H}, DType::kF32, 17));
+    const auto rows_of = [&](const Tensor& tensor, int64_t first, int64_t count) {
+      return TensorView(
+          static_cast<const std::byte*>(tensor.view().data) + bytes_of(dtype, first * kColumns),
+          dtype, Shape{count, kColumns});
+    };
+    const auto run = [&](int64_t first, int64_t count) {
+      DeviceTensor residual = upload(rows_of(before, first, count));
+      DeviceTensor y = poisoned({count, kColumns}, dtype);
+      EXPECT_TRUE(rms_norm(context(), {.x = upload(rows_of(x, first, count)).view(),
+                                       .residual = residual.view(),
+                                       .weight = weight.view(),
+                                       .y = y.view()})
+                      .ok());
+      return std::pair(download(y), download(residual));
+    };
+    const auto [y, residual] = run(0, kRows);
+    for (int64_t first = 0; first < kRows; first += kFew) {
+      const int64_t count = std::min(kFew, kRows - first);
+      const auto [some_y, some_residual] = run(first, count);
+      EXPECT_TRUE(testing::same_bits(some_y.view(), rows_of(y, first, count))) << first;
+      EXPECT_TRUE(testing::same_bits(some_residual.view(), rows_of(residual, first, count)))
+          << first;
+    }
   }
 }
 
