@@ -167,9 +167,8 @@ int64_t StreamDrafts::wanted_behind_prompts(std::span<RunningSequence* const> st
 }
 
 bool StreamDrafts::follows_prompts(std::span<RunningSequence* const> streams) {
-  if (options_.max_made == 0) return false;
+  if (options_.max_made == 0 || !serves(streams.size() + 1)) return false;
   if (!options_.adapts) return true;
-  if (!serves(streams.size() + 1)) return false;
   weigh_wanted(streams);
   weigh_prompt();
   return cost_->plain_seconds(std::ssize(weighed_)) == 0 ||

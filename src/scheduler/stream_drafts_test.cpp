@@ -231,6 +231,8 @@ TEST_F(StreamDraftsTest, TheRunnersAreTakenWhereItMakesThem) {
   EXPECT_EQ(drafts.wanted(2), 2) << "behind the next token and one that is drawn";
   EXPECT_EQ(drafts.wanted_behind_prompts(streams), 3);
   EXPECT_TRUE(drafts.follows_prompts(streams));
+  EXPECT_FALSE(drafts.follows_prompts(std::vector<RunningSequence*>(8, streams[0])))
+      << "nine streams have no drafts in 16 rows";
 
   EXPECT_FALSE(drafts.waits_for(streams)) << "no step in flight has to do with drafts";
   streams[1]->made_in_flight = true;
