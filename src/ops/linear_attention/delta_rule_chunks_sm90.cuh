@@ -62,7 +62,7 @@ struct Params {
   int32_t* chunk_start;  // [num_scanned + 1]
   int32_t* scanned;      // [num_scanned]: sequences
   int32_t* num_listed;   // num_scanned without padding
-  int32_t* prepared;     // [chunk, key head]: 1 once its factors lie there; null where none waits
+  int32_t* prepared;     // [chunk, key head]: 1 once its factors are written; null where none waits
   Factors* factors;      // [chunk, value head]
   CUtensorMap qkv;       // boxes of 64 rows and 64 columns
 };
@@ -81,10 +81,11 @@ Status prepare_chunks(CudaContext& context, const Params& params, int64_t num_ch
 // y, the states behind all chunks and their snapshots.
 Status scan_chunks(CudaContext& context, const Params& params);
 
-// Whether `heads` value heads of all sequences are so few that stream_chunks() is quicker.
-[[nodiscard]] bool streams_chunks(const CudaContext& context, int64_t heads);
+// Whether so many sequences of so many value heads each are few enough for stream_chunks().
+[[nodiscard]] bool streams_chunks(const CudaContext& context, int64_t num_sequences,
+                                  int64_t num_value_heads);
 
-// prepare_chunks() and scan_chunks() beside each other, in one kernel. Wants Params::prepared.
+// prepare_chunks() and scan_chunks() beside each other, in one kernel. Needs Params::prepared.
 Status stream_chunks(CudaContext& context, const Params& params);
 
 }  // namespace heddle::ops::chunked

@@ -17,15 +17,15 @@ using sm90::swizzled;
 
 inline constexpr int kPrepareThreads = 2 * kWarpgroup;
 
-// 64 x 64 floats. Of every 8 rows each has its columns exchanged in another way, in fours, so that
-// no two threads wait for one bank where a warp reads 8 rows of 4 columns, 4 rows of 8 or half a
-// row, nor where it writes accumulators. Rows 8 apart have the same order.
+// 64 x 64 floats. A column's place is its number XOR a mask that differs within 8 rows, so that no
+// bank is asked twice where a warp reads 8 rows of 4 columns, 4 rows of 8 or half a row, nor where
+// it writes accumulators. Rows 8 apart have the same mask.
 struct Matrix {
   static constexpr int kEightRows = 8 * kTokens;
 
   float numbers[kTokens * kTokens];
 
-  // For rows below 8: what a column's number differs by from its place's.
+  // The mask of a row below 8; a multiple of 4, so that fours of columns stay together.
   [[nodiscard]] __host__ __device__ static constexpr int exchange(int row) {
     return row % 4 * 8 + row / 4 * 4;
   }
@@ -140,7 +140,7 @@ struct Corner {
 };
 
 // sums [16 kHalves, 8] += left [16 kHalves, kDepth] * right [kDepth, 8] by one warp, blocks of one
-// matrix, from the term `first` on, a multiple of 8: of a right factor whose first rows are 0. The
+// matrix, without the terms before `first`, a multiple of 8, for which the right factor is 0. The
 // left one is lower triangular with kTriangular. A thread holds rows l/4 and l/4 + 8 of every half,
 // columns 2(l%4) and the next.
 template <int kHalves, int kDepth, bool kTriangular>

@@ -11,9 +11,11 @@ __global__ void __launch_bounds__(kScanThreads<kGroups>, 1)
     scan_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
   extern __shared__ __align__(1024) uint8_t raw[];
-  constexpr int kOwn = kGroups == 1 ? 0 : 232;
-  scan_head<kGroups, kOwn, 40>(p, *reinterpret_cast<ScanShared<kGroups>*>(raw),
-                               static_cast<int>(blockIdx.x), [](int, int) {});
+  constexpr int kComputeRegisters = kGroups == 1 ? 0 : 232;
+  constexpr int kHelperRegisters = kGroups == 1 ? 0 : 40;
+  scan_head<kGroups, kComputeRegisters, kHelperRegisters>(
+      p, *reinterpret_cast<ScanShared<kGroups>*>(raw), static_cast<int>(blockIdx.x),
+      [](int, int) {});
 }
 
 template <int kGroups>

@@ -161,9 +161,10 @@ __device__ inline void write_y(const Params& p, uint8_t* tile, sm90::Barrier& fu
 // way out run in the gaps, those with P one chunk later.
 //
 // `index`: the block's, of 2 / kGroups for each head of each sequence. All threads of the block
-// come here, at least kScanThreads; with kOwn, computing threads take so many registers, and all
-// others keep kOthers. `await_factors(chunk, key_head)` returns once its factors may be loaded.
-template <int kGroups, int kOwn, int kOthers, typename AwaitFactors>
+// come here, at least kScanThreads. Computing threads take kComputeRegisters, all others keep
+// kHelperRegisters; 0: as many as at the start. `await_factors(chunk, key_head)` returns once its
+// factors may be loaded.
+template <int kGroups, int kComputeRegisters, int kHelperRegisters, typename AwaitFactors>
 __device__ __forceinline__ void scan_head(const Params& p, ScanShared<kGroups>& s, int index,
                                           const AwaitFactors& await_factors) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -190,7 +191,8 @@ __device__ __forceinline__ void scan_head(const Params& p, ScanShared<kGroups>& 
   __syncthreads();
 
   if (thread >= kGroups * kWarpgroup) {
-    if constexpr (kOwn > 0) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kOthers));
+    if constexpr (kComputeRegisters > 0)
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kHelperRegisters));
     const int helper = (thread - kGroups * kWarpgroup) / kWarp;
     if (helper >= 1 && helper <= kGroups) {
       const int group = helper - 1;
@@ -224,7 +226,8 @@ __device__ __forceinline__ void scan_head(const Params& p, ScanShared<kGroups>& 
     return;
   }
 
-  if constexpr (kOwn > 0) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kOwn));
+  if constexpr (kComputeRegisters > 0)
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kComputeRegisters));
   const int group = thread / kWarpgroup;
   const int warp = thread % kWarpgroup / kWarp;
   const int lane = thread % kWarp;

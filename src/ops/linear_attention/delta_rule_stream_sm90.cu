@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Few heads leave multiprocessors idle while their chunks are walked: those prepare meanwhile.
+// One sequence's heads leave multiprocessors idle while their chunks are walked: those prepare
+// meanwhile.
 #include <algorithm>
 
 #include "ops/cuda/launch.cuh"
@@ -11,13 +12,11 @@ namespace heddle::ops::chunked {
 namespace {
 
 constexpr int kTeams = 2;
-constexpr int kStreamThreads = kTeams * kPrepareThreads;  // 128 registers each
-constexpr int kRegisters = 128;  // of a thread that prepares, as at the start
-constexpr int kOwnRegisters = 248, kOtherRegisters = 56;
+constexpr int kStreamThreads = kTeams * kPrepareThreads;       // 128 registers each
+constexpr int kComputeRegisters = 248, kHelperRegisters = 56;  // of those that walk
 
 // Lets other blocks read what this thread's team has written, through the copy engine, too.
 __device__ inline void raise(int32_t* flag) {
-  __threadfence();
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(1) : "memory");
 }
 
@@ -33,9 +32,10 @@ __device__ inline void fence_global_proxy() {
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
-// The last blocks walk, one each for half a head of a sequence; those before them prepare, and wait
-// for nobody, so that the walk ends however few blocks run at once. Chunks are prepared in order,
-// and found in the second-level cache where the walk is close behind.
+// The last blocks walk, one each for half a head of the sequence; those before them prepare, and
+// wait for no other block. All run at once where the GPU is free; where it is not, blocks of lower
+// numbers are taken to start first, so that none waits for one that cannot start. Chunks are
+// prepared in order, and found in the second-level cache where the walk is close behind.
 __global__ void __launch_bounds__(kStreamThreads, 1)
     stream_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
@@ -48,11 +48,10 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
       await(p.prepared + chunk * p.num_key_heads + key_head);
       fence_global_proxy();
     };
-    scan_head<1, kOwnRegisters, kOtherRegisters>(p, *reinterpret_cast<ScanShared<1>*>(raw),
-                                                 block - num_preparing, await_factors);
+    scan_head<1, kComputeRegisters, kHelperRegisters>(p, *reinterpret_cast<ScanShared<1>*>(raw),
+                                                      block - num_preparing, await_factors);
     return;
   }
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
   const Team team = Team::of_thread(static_cast<int>(threadIdx.x));
   PrepareShared& s = reinterpret_cast<PrepareShared*>(raw)[team.number];
   if (team.thread == 0) start_preparing(s);
@@ -69,15 +68,12 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
   }
 }
 
-// Prepares no slower than it walks with the multiprocessors that are left.
-bool leaves_room(int64_t num_walking, int64_t processors) {
-  return 5 * num_walking <= 3 * processors;
-}
-
 }  // namespace
 
-bool streams_chunks(const CudaContext& context, int64_t heads) {
-  return leaves_room(2 * heads, context.gpu.properties().num_multiprocessors);
+// Of several sequences the last one's walk would begin when those before are prepared. Measured
+// with half of 132 multiprocessors walking: 636 us for 32,768 tokens, 899 in two kernels before.
+bool streams_chunks(const CudaContext& context, int64_t num_sequences, int64_t num_value_heads) {
+  return num_sequences == 1 && 4 * num_value_heads <= context.gpu.properties().num_multiprocessors;
 }
 
 Status stream_chunks(CudaContext& context, const Params& params) {

@@ -116,7 +116,7 @@ Status gated_delta_rule_sm90(CudaContext& context, const GatedDeltaRuleArgs& arg
   params.chunk_start = reinterpret_cast<int32_t*>(next);
   params.scanned = params.chunk_start + work.sequences + 1;
   params.num_listed = params.scanned + work.sequences;
-  const bool streams = chunked::streams_chunks(context, work.sequences * num_value_heads);
+  const bool streams = chunked::streams_chunks(context, work.sequences, num_value_heads);
   if (streams) params.prepared = params.num_listed + 1;
 
   HEDDLE_RETURN_IF_ERROR(chunked::plan_chunks(context, params));

@@ -268,8 +268,8 @@ TEST_P(HopperDeltaRuleTest, MixesPromptsAndDecode) {
   expect_near_reference(kRounding);
 }
 
-// Few heads are walked beside the preparation of their chunks, more of them behind it in halves,
-// many in one piece.
+// A sequence's few heads are walked beside the preparation of their chunks, those of more behind it
+// in halves, many in one piece.
 TEST_P(HopperDeltaRuleTest, HowManyHeadsThereAreChangesNoBits) {
   constexpr int32_t kRows = 200, kHeads = 8;
   make({.Nk = 4,
@@ -294,6 +294,23 @@ TEST_P(HopperDeltaRuleTest, HowManyHeadsThereAreChangesNoBits) {
       EXPECT_TRUE(testing::same_bits(state_of(states_after_), state_of(states_of_all))) << slot;
     }
   }
+}
+
+// A long prompt's chunks are more than are prepared at once beside the walk: beside another
+// sequence all are prepared first.
+TEST_P(HopperDeltaRuleTest, ALongPromptHasTheSameBitsAloneAndBesideAnother) {
+  constexpr int32_t kRows = 100 * 64 + 9, kHeads = 8;
+  make({.Nk = kHeads, .Nv = kHeads, .rows = {kRows, 70}, .context_lens = {5, 0}}, 13);
+  run();
+  const Tensor y_of_both = std::move(y_), states_of_both = std::move(states_after_);
+  keep_sequences(1);
+  run();
+  const Shape rows{kRows, kHeads * kDim};
+  EXPECT_TRUE(testing::same_bits(y_.view(), TensorView(y_of_both.view().data, y_.dtype(), rows)));
+  const auto state_of = [&](const Tensor& states) {
+    return TensorView(states.view().row<float>(1), DType::kF32, Shape{kHeads * kDim * kDim});
+  };
+  EXPECT_TRUE(testing::same_bits(state_of(states_after_), state_of(states_of_both)));
 }
 
 TEST_P(HopperDeltaRuleTest, KeepsItsPrecisionWhereKeysAreParallelOrDecaysExtreme) {
