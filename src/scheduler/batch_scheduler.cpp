@@ -283,7 +283,7 @@ void BatchScheduler::complete(const BatchPlan& plan, const StepOutput& output) {
   request::SpanReader<const SampledToken> spans(output.tokens);
   request::SpanReader<const request::MadeDraft> made(output.drafts);
   int32_t tenant = 0;
-  int64_t drawn_of_tenant = 0;  // by sequences that follow each other, which is charged at once
+  int64_t drawn_of_tenant = 0;  // by neighbours of one tenant, not charged yet
   const auto charge = [&] {
     if (drawn_of_tenant > 0) fair_.charge_output(tenant, std::exchange(drawn_of_tenant, 0));
   };

@@ -137,7 +137,7 @@ bool RunningSet::shrink_windows() {
 
 // Adds the sequence to the plan, and tells the runner what it does not know yet about its batch
 // slot.
-PlannedSequence& RunningSet::planned(RunningSequence& running, bool sample, BatchPlan& plan) {
+PlannedSequence& RunningSet::add_planned(RunningSequence& running, bool sample, BatchPlan& plan) {
   const Sequence& sequence = *running.sequence;
   if (!std::exchange(running.sent, true)) {
     plan.starts.push_back(
@@ -243,7 +243,7 @@ void RunningSet::send_window_pages(RunningSequence& running, BatchPlan& plan) {
 
 int64_t RunningSet::plan_decode(RunningSequence& running, const PlannedDrafts& proposed,
                                 int64_t num_wanted, BatchPlan& plan) {
-  PlannedSequence& next = planned(running, true, plan);
+  PlannedSequence& next = add_planned(running, true, plan);
   PlannedDrafts drafts = proposed;
   if (running.sequence->constraint != nullptr) {
     add_masks(*running.sequence, proposed, next, plan);
@@ -286,7 +286,7 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
   const int64_t num_wanted = std::min(draws ? wanted_behind_prompts_ : 0, most);
   const int64_t slots = std::min(cache_.options().pools.draft_slots(num_wanted), most);
   const bool makes = num_wanted > 0 && cache_.grow(*running.sequence, end + slots);
-  PlannedSequence& next = planned(running, draws, plan);
+  PlannedSequence& next = add_planned(running, draws, plan);
   if (draws && sequence.constraint != nullptr) {
     add_masks(*running.sequence, {}, next, plan);
   }

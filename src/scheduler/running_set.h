@@ -197,8 +197,8 @@ class RunningSet {
 
  private:
   static void send_window_pages(RunningSequence& running, request::BatchPlan& plan);
-  [[nodiscard]] request::PlannedSequence& planned(RunningSequence& running, bool sample,
-                                                  request::BatchPlan& plan);
+  [[nodiscard]] request::PlannedSequence& add_planned(RunningSequence& running, bool sample,
+                                                      request::BatchPlan& plan);
   void add_masks(request::Sequence& sequence, const PlannedDrafts& drafts,
                  request::PlannedSequence& planned, request::BatchPlan& plan);
 

@@ -73,7 +73,8 @@ class StreamDrafts {
   // And behind those of prompts, which begin to decode beside these streams.
   [[nodiscard]] int64_t wanted_behind_prompts(std::span<RunningSequence* const> streams);
 
-  // Whether prompts go through the network that drafts: drafts behind them may pay.
+  // Whether prompts go through the network that drafts: drafts behind them may pay, and one stream
+  // more would have some.
   [[nodiscard]] bool follows_prompts(std::span<RunningSequence* const> streams);
 
   // Whether the next step is to be planned when the one in flight has ended: some of `running` have
@@ -87,6 +88,7 @@ class StreamDrafts {
   [[nodiscard]] bool serves(size_t num_streams) const;
   void clear_proposals();
   void collect(std::span<RunningSequence* const> streams, bool in_flight_too);
+  // The sequence has a constraint.
   void force(const RunningSequence& running, size_t stream, int64_t most_rows);
   void want(std::span<RunningSequence* const> streams);
   void weigh_wanted(std::span<RunningSequence* const> streams);

@@ -209,7 +209,7 @@ class ConvolutionRun {
  public:
   static constexpr int64_t C = 8192, W = 4;
 
-  static Result<std::unique_ptr<ConvolutionRun>> create(CudaContext& context, const int64_t& T) {
+  static Result<std::unique_ptr<ConvolutionRun>> create(CudaContext& context, int64_t T) {
     auto run = std::unique_ptr<ConvolutionRun>(new ConvolutionRun(context, T));
     HEDDLE_ASSIGN_OR_RETURN(run->x_, noise(context, T * C, DType::kBf16, 1));
     HEDDLE_ASSIGN_OR_RETURN(run->weight_, noise(context, C * W, DType::kF32, 2));
@@ -259,7 +259,7 @@ class NormRun {
  public:
   static constexpr int64_t H = 2048;
 
-  static Result<std::unique_ptr<NormRun>> create(CudaContext& context, const int64_t& T) {
+  static Result<std::unique_ptr<NormRun>> create(CudaContext& context, int64_t T) {
     auto run = std::unique_ptr<NormRun>(new NormRun(context, T));
     HEDDLE_ASSIGN_OR_RETURN(run->x_, noise(context, T * H, DType::kBf16, 1));
     HEDDLE_ASSIGN_OR_RETURN(run->residual_, noise(context, T * H, DType::kBf16, 2));

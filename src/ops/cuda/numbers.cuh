@@ -26,8 +26,8 @@ __device__ inline float as_float(CudaF16 value) { return __half2float(value); }
 
 __device__ inline float as_float(CudaE4M3 value) { return static_cast<float>(value); }
 
-// x sigmoid(x) by the special functions, some 2^-21 off: five instructions, as no denormal number
-// that is flushed to 0 on the way changes a sum with 1 or a result of more than 2^-119.
+// x sigmoid(x) by the special functions, some 2^-21 off. Numbers too small to be normal become 0 on
+// the way: that changes no sum with 1, and only results below 2^-119.
 __device__ inline float quick_silu(float x) {
   float exponential;
   float share;
