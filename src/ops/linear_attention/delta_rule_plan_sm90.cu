@@ -94,8 +94,9 @@ __global__ void __launch_bounds__(1024) plan_kernel(const __grid_constant__ Para
   }
   if (p.prepared == nullptr) return;
   const int32_t num_flags = p.chunk_start[total] * p.num_key_heads;
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < num_flags; i += blockDim.x)
+  for (int i = static_cast<int>(threadIdx.x); i < num_flags; i += static_cast<int>(blockDim.x)) {
     p.prepared[i] = 0;
+  }
 }
 
 }  // namespace

@@ -245,6 +245,10 @@ TEST_P(HopperDeltaRuleTest, SmallestStepsMatchTheReference) {
   make({.Nk = 1, .Nv = 1, .rows = {65, 2}, .context_lens = {3, 1}}, 2);
   run();
   expect_near_reference(kRounding);
+  // Of two sequences chunks are prepared by one kernel and walked by another.
+  make({.Nk = 1, .Nv = 1, .rows = {64, 66}, .context_lens = {0, 3}}, 14);
+  run();
+  expect_near_reference(kRounding);
 }
 
 TEST_P(HopperDeltaRuleTest, MatchesTheReferenceAtLengthsThatFillNoChunk) {
