@@ -353,6 +353,9 @@ constexpr DTypeSet kBoth = kFp32 | kBf16;
 // Sizes that the forms for bf16 on tensor cores take.
 constexpr DeltaSizes kWide{.Nk = 1, .Dk = 128, .Dv = 128, .snapshots = DType::kBf16};
 constexpr DeltaSizes kWideInt8{.Nk = 1, .Dk = 128, .Dv = 128, .snapshots = DType::kI8};
+// More heads than a quarter of a Hopper GPU's multiprocessors, which it takes in two kernels.
+constexpr DeltaSizes kManyHeads{
+    .Nk = 17, .Nv = 34, .Dk = 128, .Dv = 128, .snapshots = DType::kBf16};
 constexpr HeadSizes kWideHeads{.Nq = 8, .D = 64};
 constexpr RouterScoring kGroups{
     .score = RouterScore::kSigmoid, .num_groups = 4, .groups_kept = 2, .group_terms = 2};
@@ -407,6 +410,10 @@ constexpr Case kCases[] = {
     {"gated_delta_rule in chunks", kBf16,
      [](Side& side) {
        return delta_case(side, kWide, {.rows = 70, .context = 3, .snapshot_tokens = 64});
+     }},
+    {"gated_delta_rule in chunks, 34 heads", kBf16,
+     [](Side& side) {
+       return delta_case(side, kManyHeads, {.rows = 70, .context = 3, .snapshot_tokens = 64});
      }},
     {"delta_step", kBf16,
      [](Side& side) {
