@@ -33,6 +33,7 @@ Status check_made_drafts(const BatchPlan& plan, const StepOutput& output, int64_
                         "come before it",
                         index, planned.sequence_id, draft.parent));
       }
+      if (draft.token == request::kKeptDraft && planned.may_keep_drafts) continue;
       if (draft.token < 0 || draft.token >= vocab_size) {
         return internal_error(fmt::format(
             "the runner made a draft of token {}, the vocabulary has {}", draft.token, vocab_size));

@@ -28,6 +28,10 @@ struct PlanRange {
   [[nodiscard]] bool empty() const { return count == 0; }
 };
 
+// In a plan, a draft that the runner has kept to itself: behind the sequence's last draw it made
+// this one (StepOutput::drafts). Other tokens are 0 and up.
+inline constexpr TokenId kKeptDraft = -1;
+
 // A copy of the recurrent state, taken when exactly `tokens` tokens of the sequence have
 // been processed; `tokens` lies in (context_tokens, context_tokens + rows]. `slot` is a snapshot
 // slot: a state slot like any other, or one with ids of its own (PoolSizes::num_snapshot_slots).
@@ -112,7 +116,8 @@ struct PlannedSequence {
   // plain decoding would see there. It stops after an ending token. So a step yields one token more
   // than the drafts it accepted, and each is the token that plain decoding draws. Afterwards the
   // sequence is as if only its new tokens and the accepted drafts had been fed: KV rows beyond hold
-  // nothing, snapshots beyond hold nothing, penalties know of no more.
+  // nothing, snapshots beyond hold nothing, penalties know of no more. All of them are kKeptDraft,
+  // then they are the first ones of those kept, with their parents; or none is.
   PlanRange drafts;
 
   // The drafts are tokens that the form of the answer forces (ConstraintState::forced_tokens()),
@@ -127,6 +132,10 @@ struct PlannedSequence {
   // (StepOutput::drafts); it may make fewer. Pages of the sequence beyond the step's tokens are
   // where their slots lie (PoolSizes::draft_slots).
   int32_t wanted_drafts = 0;
+
+  // With `wanted_drafts`: the runner may keep their tokens to itself, so that nobody waits for
+  // them. It has them until the sequence draws again.
+  bool may_keep_drafts = false;
 
   // Without `sample`: the token behind the new ones.
   TokenId next_token = 0;

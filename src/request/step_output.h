@@ -22,7 +22,7 @@ struct SampledToken {
 // A token that the runner expects behind the last one that a sequence drew.
 struct MadeDraft {
   int64_t sequence_id = 0;
-  TokenId token = 0;
+  TokenId token = 0;  // or kKeptDraft
   int32_t parent =
       -1;  // of the sequence's made drafts, the one that it follows; -1: what was drawn
 };

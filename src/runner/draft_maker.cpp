@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -66,25 +67,36 @@ Status DraftMaker::begin(const request::BatchPlan& plan, const request::BatchSlo
   return {};
 }
 
-Status DraftMaker::finish(const Pools& pools, request::StepOutput& output) {
+Status DraftMaker::finish(const Pools& pools, KeptDrafts& kept, request::StepOutput& output) {
   if (!begun_) return {};
   const ops::ForwardContext forward{.page_size = page_size_, .kv_layers = pools.draft_kv_layers()};
   HEDDLE_RETURN_IF_ERROR(shape_.topk > 1 ? make_trees(forward) : make_chains(forward));
   output.warms_up |= warmed_up_;
   for (Stream& stream : std::span(streams_).first(num_streams_)) {
+    drafts_.clear();
+    const bool known = shape_.topk > 1 || !feed_ || !may_keep_;
     if (shape_.topk > 1) {
       stream.growth.select(stream.wanted, drafts_);
+    } else if (known) {
+      std::ranges::transform(stream.places, std::back_inserter(drafts_.tokens),
+                             [this](int32_t place) { return draft_at(place); });
     } else {
-      list_chain(stream);
+      kept.keep_places(stream.batch_slot, stream.sequence_id, stream.places);
+      drafts_.tokens.resize(stream.places.size());
     }
+    if (may_keep_ && known) kept.keep(stream.batch_slot, stream.sequence_id, drafts_.tokens);
     for (size_t i = 0; i < drafts_.tokens.size(); ++i) {
       const bool chain = drafts_.parents.empty();
       output.drafts.push_back({.sequence_id = stream.sequence_id,
-                               .token = drafts_.tokens[i],
+                               .token = may_keep_ ? request::kKeptDraft : drafts_.tokens[i],
                                .parent = chain ? static_cast<int32_t>(i) - 1 : drafts_.parents[i]});
     }
   }
   return {};
+}
+
+void DraftMaker::learn(KeptDrafts& kept) const {
+  kept.learn([this](int32_t place) { return draft_at(place); });
 }
 
 // The network's slots read the token after theirs.
@@ -96,6 +108,7 @@ void DraftMaker::lay_out_first(const request::BatchPlan& plan, const request::Ba
   logit_rows_.clear();
   going_on_.clear();
   num_streams_ = 0;
+  may_keep_ = true;
   request::SpanReader<const SampledToken> spans(output.tokens);
   size_t next_path = 0;
   int64_t end = 0;
@@ -128,11 +141,13 @@ void DraftMaker::lay_out_first(const request::BatchPlan& plan, const request::Ba
     }
     Stream& stream = streams_[num_streams_];
     stream.sequence_id = sequence.sequence_id;
+    stream.batch_slot = sequence.batch_slot;
     stream.slot = &slot;
+    may_keep_ &= sequence.may_keep_drafts;
     stream.row = static_cast<int32_t>(num_streams_);
     stream.position = sequence.context_tokens + sequence.num_new_tokens() + std::ssize(drawn) - 2;
     stream.wanted = sequence.wanted_drafts;
-    stream.rows.clear();
+    stream.places.clear();
     going_on_.push_back(num_streams_++);
     logit_rows_.push_back(static_cast<int32_t>(row));
   }
@@ -148,18 +163,14 @@ Status DraftMaker::make_chains(const ops::ForwardContext& forward) {
                                                   pass_->logits(), std::ssize(going_on_)));
     lay_out_next(forward.page_size);
   }
-  return greedy_tokens_->fetch(target_->stream());
+  HEDDLE_RETURN_IF_ERROR(greedy_tokens_->fetch(target_->stream()));
+  return may_keep_ ? Status() : target_->stream().synchronize();
 }
 
-// The drafts of a stream, whose steps are known.
-void DraftMaker::list_chain(const Stream& stream) {
-  drafts_.clear();
-  for (size_t step = 0; step < stream.rows.size(); ++step) {
-    const TokenId token =
-        greedy_tokens_->tokens(static_cast<int64_t>(step))[static_cast<size_t>(stream.rows[step])];
-    if (token == sampling::kNoToken) break;
-    drafts_.tokens.push_back(pass_->target_id(token));
-  }
+// Where the network's logits were no numbers, any token is a draft; the device takes this one, too.
+TokenId DraftMaker::draft_at(int32_t place) const {
+  const TokenId token = greedy_tokens_->token(place);
+  return token == sampling::kNoToken ? 0 : pass_->target_id(token);
 }
 
 Status DraftMaker::make_trees(const ops::ForwardContext& forward) {
@@ -209,21 +220,16 @@ bool DraftMaker::add_pages(const Stream& stream, int64_t end, int32_t page_size)
 void DraftMaker::lay_out_next(int32_t page_size) {
   begin_layout();
   if (feed_) {
-    feed_->begin(std::ssize(going_on_), greedy_tokens_->drawn(), pass_->device_target_ids());
+    feed_->begin(std::ssize(going_on_), greedy_tokens_->last_drawn(), pass_->device_target_ids());
   }
   size_t count = 0;
   for (const size_t index : going_on_) {
     Stream& stream = streams_[index];
-    stream.rows.push_back(stream.row);
+    const int32_t place = greedy_tokens_->place(greedy_tokens_->num_steps() - 1, stream.row);
+    stream.places.push_back(place);
     const int64_t position = stream.position + 1;
-    if (std::ssize(stream.rows) == stream.wanted) continue;
-    TokenId id = 0;
-    if (!feed_) {
-      const int64_t step = greedy_tokens_->num_steps() - 1;
-      const TokenId token = greedy_tokens_->tokens(step)[static_cast<size_t>(stream.row)];
-      if (token == sampling::kNoToken) continue;
-      id = pass_->target_id(token);
-    }
+    if (std::ssize(stream.places) == stream.wanted) continue;
+    const TokenId id = feed_ ? 0 : draft_at(place);
     if (!add_pages(stream, position + 1, page_size)) continue;
     if (feed_) {
       const auto row = static_cast<int32_t>(count);

@@ -14,9 +14,12 @@
 // (BatchPlan::computes_draft_slots), and the slot that stands for the last token of a cached prefix
 // was written with the next token of another text. Drafts behind them may be worse, no text is.
 //
+// Where plans allow it, drafts are kept (kept_drafts.h): the next step finds a chain's tokens on
+// the device, and the host waits for nothing here.
+//
 // Threading: confined, as the passes. Cost: one step of the network of as many rows as the model's,
-// and one for each further level, of a row for each sequence and branch; waits for the device once,
-// or for each level of trees.
+// and one for each further level, of a row for each sequence and branch; waits for the device at
+// each level of trees, and for chains that are not kept.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +37,7 @@
 #include "runner/drawn_feed.h"
 #include "runner/forward_batch.h"
 #include "runner/greedy_tokens.h"
+#include "runner/kept_drafts.h"
 #include "runner/pools.h"
 #include "speculative/tree_growth.h"
 
@@ -53,8 +57,15 @@ class DraftMaker {
                const ForwardBatch& batch, const AcceptedPaths& accepted, const Pools& pools,
                request::StepOutput& output);
 
-  // After begin(), and when rows of accepted drafts lie in their places: adds drafts to `output`.
-  Status finish(const Pools& pools, request::StepOutput& output);
+  // After begin(), and when rows of accepted drafts lie in their places: adds drafts to `output`,
+  // or to `kept`, by batch slot.
+  Status finish(const Pools& pools, KeptDrafts& kept, request::StepOutput& output);
+
+  // The stream has come to the end of the last finish(): what it kept is known.
+  void learn(KeptDrafts& kept) const;
+
+  // All drafts on the device, by KeptDrafts::places(), where these are not known at once.
+  [[nodiscard]] const int32_t* drawn() const { return greedy_tokens_->drawn(); }
 
   [[nodiscard]] const DraftPass& pass() const { return *pass_; }
 
@@ -62,11 +73,12 @@ class DraftMaker {
   // A sequence that gets drafts.
   struct Stream {
     int64_t sequence_id = 0;
+    int32_t batch_slot = 0;
     const request::BatchSlot* slot = nullptr;
     int32_t row = 0;       // among the logits of the network's last step; its first one
     int64_t position = 0;  // of that step's slot; of a tree: of the last slot of the text
     int64_t wanted = 0;
-    std::vector<int32_t> rows;       // of a chain: in each step the one whose choice is a draft
+    std::vector<int32_t> places;     // of a chain: GreedyTokens::place() of each draft
     speculative::TreeGrowth growth;  // of a tree
     std::vector<uint64_t> masks;     // of its branches: the slots behind the text that each sees
   };
@@ -78,7 +90,7 @@ class DraftMaker {
                      const ForwardBatch& batch, const AcceptedPaths& accepted,
                      const request::StepOutput& output);
   Status make_chains(const ops::ForwardContext& forward);
-  void list_chain(const Stream& stream);
+  [[nodiscard]] TokenId draft_at(int32_t place) const;
   Status make_trees(const ops::ForwardContext& forward);
   void begin_layout();
   bool add_pages(const Stream& stream, int64_t end, int32_t page_size);
@@ -100,6 +112,7 @@ class DraftMaker {
   request::BatchSlot greedy_;                      // likewise
   bool begun_ = false;
   bool warmed_up_ = false;  // a step of finish() did
+  bool may_keep_ = false;   // all drafts of the step
   int32_t page_size_ = 0;
   std::vector<Stream> streams_;  // the first num_streams_
   size_t num_streams_ = 0;

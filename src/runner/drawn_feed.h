@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DrawnFeed: hands the tokens that a step draws to the step behind it on the device, where that one
-// is launched before the host knows them (ops/sampling/feed_drawn.h).
+// is launched before the host knows them (ops/sampling/feed_drawn.h); drafts likewise.
 //
 // Threading: confined. Cost: one launch a step, and one copy where rows are fed otherwise than in
 // the last step; allocates only where a step has more rows or ending tokens than any before. Blocks
@@ -27,8 +27,8 @@ class DrawnFeed {
   DrawnFeed(device::Device& device, int64_t max_steps_in_flight)
       : device_(&device), pinned_(static_cast<size_t>(max_steps_in_flight)) {}
 
-  // Begins a step that draws from `num_logit_rows` rows and feeds on what the one before drew:
-  // `drawn` is its SampleRowsArgs::drawn. `drawn_ids`: see FeedDrawnArgs.
+  // Begins a step that draws from `num_logit_rows` rows and feeds on what was drawn before:
+  // `drawn` and `drawn_ids` as those of FeedDrawnArgs.
   void begin(int64_t num_logit_rows, const int32_t* drawn, const int32_t* drawn_ids = nullptr);
 
   // `fed` without its list of endings.

@@ -73,5 +73,29 @@ TEST_P(DrawnFeedTest, SmallestStepsGetTheTokensOfTheOnesBefore) {
   }
 }
 
+// A draft without a token is any token; its sequence goes on.
+TEST_P(DrawnFeedTest, SmallestDraftsEndNoSequence) {
+  if (GetParam() == device::DeviceKind::kCpu) GTEST_SKIP() << "there the host knows every token";
+  DrawnFeed feed(device(), 1);
+  const auto on_device = [](const device::Buffer& buffer) {
+    return reinterpret_cast<int32_t*>(const_cast<std::byte*>(buffer.data()));
+  };
+  const device::Buffer drawn = uploaded({7, 3, -1, 5});
+  const device::Buffer ids = uploaded({40, 41, 42, 43}), sequences = uploaded({0, 0, 0, 1}),
+                       states = uploaded({5, 6});
+  feed.begin(4, on_device(drawn));
+  feed.add({.row = 1, .sequence = ops::FedRow::kDraft, .from = 3}, {});
+  feed.add({.row = 2, .sequence = ops::FedRow::kDraft, .from = 2}, {});
+  const Status status = feed.enqueue(context(), stream(),
+                                     {.ids = on_device(ids),
+                                      .row_sequences = on_device(sequences),
+                                      .state_slots = on_device(states)});
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(downloaded(ids.data(), 4), (Ints{40, 5, 0, 43}));
+  EXPECT_EQ(downloaded(sequences.data(), 4), (Ints{0, 0, 0, 1}));
+  EXPECT_EQ(downloaded(states.data(), 2), (Ints{5, 6}));
+  EXPECT_EQ(downloaded(feed.ended(), 4), (Ints{0, 0, 0, 0}));
+}
+
 }  // namespace
 }  // namespace heddle::runner

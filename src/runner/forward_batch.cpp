@@ -40,7 +40,7 @@ ForwardBatch::ForwardBatch(const Sizes& sizes) : sizes_(sizes) {
 
 Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchSlots& slots,
                            LogitRows logit_rows, std::span<const TokenId> drawn_tokens,
-                           std::span<const int32_t> rows_in_flight) {
+                           std::span<const int32_t> rows_in_flight, const KeptDrafts* kept) {
   ids_.clear();
   positions_.clear();
   query_start_.assign(1, 0);
@@ -64,8 +64,8 @@ Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchS
                                         sizes_.max_sequences, sizes_.max_tokens));
   }
   for (const request::PlannedSequence& sequence : plan.sequences) {
-    const Status status =
-        add(plan, sequence, slots[sequence.batch_slot], logit_rows, drawn_tokens, rows_in_flight);
+    const Status status = add(plan, sequence, slots[sequence.batch_slot], logit_rows, drawn_tokens,
+                              rows_in_flight, kept);
     if (!status.ok()) {
       return status.with_context(fmt::format("sequence {}", sequence.sequence_id));
     }
@@ -79,7 +79,7 @@ Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchS
 Status ForwardBatch::add(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
                          const request::BatchSlot& slot, LogitRows logit_rows,
                          std::span<const TokenId> drawn_tokens,
-                         std::span<const int32_t> rows_in_flight) {
+                         std::span<const int32_t> rows_in_flight, const KeptDrafts* kept) {
   BatchedSequence& batched = sequences_.emplace_back();
   HEDDLE_RETURN_IF_ERROR(check_scored(sequence));
   if (sequence.hidden_slot != 0) {
@@ -112,10 +112,13 @@ Status ForwardBatch::add(const request::BatchPlan& plan, const request::PlannedS
     }
   }
   HEDDLE_RETURN_IF_ERROR(take_draft_rows(sequence));
-  HEDDLE_RETURN_IF_ERROR(
-      add_rows(sequence, plan.new_tokens(sequence), plan.drafts(sequence), slot));
-  HEDDLE_RETURN_IF_ERROR(
-      add_tree(sequence, plan.drafts(sequence), plan.parents_of_drafts(sequence)));
+  std::span<const TokenId> drafts = plan.drafts(sequence);
+  if (kept != nullptr) {
+    HEDDLE_RETURN_IF_ERROR(kept->check(plan, sequence));
+    drafts = kept->tokens(plan, sequence);
+  }
+  HEDDLE_RETURN_IF_ERROR(add_rows(sequence, plan.new_tokens(sequence), drafts, slot));
+  HEDDLE_RETURN_IF_ERROR(add_tree(sequence, drafts, plan.parents_of_drafts(sequence)));
   const int32_t last_row = query_start_.back() - 1 - sequence.drafts.count;
   const int32_t first_scored =
       last_row + 1 - static_cast<int32_t>(sequence.num_new_tokens()) + sequence.scored.begin;
@@ -217,8 +220,8 @@ Status ForwardBatch::add_rows(const request::PlannedSequence& sequence,
               page_table_.begin() + index * sizes_.max_pages_per_sequence);
   HEDDLE_RETURN_IF_ERROR(add_window_pages(sequence, slot.window_pages, num_pages));
   ids_.insert(ids_.end(), new_tokens.begin(), new_tokens.end());
+  // Those that the device brings are any tokens until then.
   if (sequence.feeds_drawn_token) {
-    // One that the device brings is any token until then.
     ids_.push_back(sequences_.back().fed_from >= 0 ? 0 : sequences_.back().fed_token);
   }
   ids_.insert(ids_.end(), drafts.begin(), drafts.end());

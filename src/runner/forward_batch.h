@@ -15,6 +15,7 @@
 #include "ops/pool_lists.h"
 #include "request/batch_plan.h"
 #include "request/batch_slots.h"
+#include "runner/kept_drafts.h"
 #include "runner/pools.h"
 #include "sampling/sampler.h"
 #include "speculative/draft_tree.h"
@@ -89,12 +90,13 @@ class ForwardBatch {
   // `slots` has taken the plan over. `drawn_tokens` by batch slot: the token drawn last, kNoToken
   // where the draw failed; empty where no sequence feeds on one. `rows_in_flight` likewise: the row
   // of logits that a step which is not done yet draws it from; -1, or empty: the token is known.
+  // `kept` has drafts that the plan does not; null: there are none.
   // Error: kInvalidArgument for a plan that exceeds the sizes above, has a sequence with neither
   // new tokens nor a hidden vector, or with too few pages, or more drafts than the sizes have room
   // for. The batch is not to be run then.
   Status build(const request::BatchPlan& plan, const request::BatchSlots& slots,
                LogitRows logit_rows, std::span<const TokenId> drawn_tokens = {},
-               std::span<const int32_t> rows_in_flight = {});
+               std::span<const int32_t> rows_in_flight = {}, const KeptDrafts* kept = nullptr);
 
   // No rows: nothing is to be computed.
   [[nodiscard]] bool empty() const { return ids_.empty(); }
@@ -126,7 +128,8 @@ class ForwardBatch {
  private:
   Status add(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
              const request::BatchSlot& slot, LogitRows logit_rows,
-             std::span<const TokenId> drawn_tokens, std::span<const int32_t> rows_in_flight);
+             std::span<const TokenId> drawn_tokens, std::span<const int32_t> rows_in_flight,
+             const KeptDrafts* kept);
   Status add_rows(const request::PlannedSequence& sequence, std::span<const TokenId> new_tokens,
                   std::span<const TokenId> drafts, const request::BatchSlot& slot);
   Status add_tree(const request::PlannedSequence& sequence, std::span<const TokenId> drafts,

@@ -35,7 +35,6 @@ Result<GreedyTokens> GreedyTokens::create(device::Device& device, device::Stream
   greedy.max_steps_ = max_steps;
   greedy.max_rows_ = max_rows;
   greedy.vocab_size_ = vocab_size;
-  greedy.num_rows_.reserve(static_cast<size_t>(max_steps));
   const int64_t num_tokens = max_steps * max_rows;
   if (device.kind() == device::DeviceKind::kCpu) {
     greedy.tokens_.resize(static_cast<size_t>(num_tokens));
@@ -62,14 +61,11 @@ Result<GreedyTokens> GreedyTokens::create(device::Device& device, device::Stream
   return greedy;
 }
 
-void GreedyTokens::begin() { num_rows_.clear(); }
-
 Status GreedyTokens::choose(ops::Context& context, device::Stream& stream,
                             const MutableTensorView& logits, int64_t num_rows) {
   HEDDLE_CHECK_LE(num_rows, max_rows_);
-  HEDDLE_CHECK_LT(num_steps(), max_steps_);
-  const int64_t first = num_steps() * max_rows_;
-  num_rows_.push_back(num_rows);
+  HEDDLE_CHECK_LT(num_steps_, max_steps_);
+  const int64_t first = num_steps_++ * max_rows_;
   if (num_rows == 0) return {};
   if (on_device_) {
     OnDevice& own = *on_device_;
@@ -92,21 +88,20 @@ Status GreedyTokens::choose(ops::Context& context, device::Stream& stream,
 }
 
 const int32_t* GreedyTokens::drawn() const {
-  HEDDLE_CHECK(on_device_.has_value() && !num_rows_.empty());
-  return reinterpret_cast<const int32_t*>(on_device_->drawn.data()) + (num_steps() - 1) * max_rows_;
+  HEDDLE_CHECK(on_device_.has_value());
+  return reinterpret_cast<const int32_t*>(on_device_->drawn.data());
 }
 
 Status GreedyTokens::fetch(device::Stream& stream) {
-  if (!on_device_ || num_rows_.empty()) return {};
-  HEDDLE_RETURN_IF_ERROR(stream.copy(on_device_->drawn_host.data(), on_device_->drawn.data(),
-                                     bytes_for<int32_t>(num_steps() * max_rows_)));
-  return stream.synchronize();
+  if (!on_device_ || num_steps_ == 0) return {};
+  return stream.copy(on_device_->drawn_host.data(), on_device_->drawn.data(),
+                     bytes_for<int32_t>(num_steps_ * max_rows_));
 }
 
-std::span<const TokenId> GreedyTokens::tokens(int64_t step) const {
+TokenId GreedyTokens::token(int32_t place) const {
   const TokenId* all =
       on_device_ ? reinterpret_cast<const int32_t*>(on_device_->drawn_host.data()) : tokens_.data();
-  return {all + step * max_rows_, static_cast<size_t>(num_rows_[static_cast<size_t>(step)])};
+  return all[place];
 }
 
 }  // namespace heddle::runner

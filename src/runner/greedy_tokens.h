@@ -5,15 +5,14 @@
 //
 //   begin()    forgets the steps before
 //   choose()   behind each step
-//   fetch()    waits for all of them
+//   fetch()    behind all of them: the host has the tokens when the stream has come so far
 //
 // Threading: confined. Cost: a step three launches and nothing copied, or O(rows x vocabulary) on
-// the host where that reads the logits; one copy and one wait for all steps together.
+// the host where that reads the logits; one copy for all steps together.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include <heddle/request.h>
@@ -31,7 +30,7 @@ class GreedyTokens {
   static Result<GreedyTokens> create(device::Device& device, device::Stream& stream,
                                      int64_t max_steps, int64_t max_rows, int64_t vocab_size);
 
-  void begin();
+  void begin() { num_steps_ = 0; }
 
   // Of the first `num_rows` rows of `logits` [R, V] f32 in memory of the device; of equal logits
   // the first one counts.
@@ -41,18 +40,27 @@ class GreedyTokens {
   // Whether the host knows the tokens of a step without fetch().
   [[nodiscard]] bool known_at_once() const { return !on_device_; }
 
-  // [num_rows] of the last choose() in memory of the device, kNoToken where logits are not numbers.
-  // Only without known_at_once().
+  // All tokens in memory of the device, by place(); kNoToken where logits are not numbers. Only
+  // without known_at_once().
   [[nodiscard]] const int32_t* drawn() const;
+
+  // Those of the last choose(), by row.
+  [[nodiscard]] const int32_t* last_drawn() const {
+    return drawn() + place(num_steps_ - 1, /*row=*/0);
+  }
+
+  // Of a row of a step, the first one is 0.
+  [[nodiscard]] int32_t place(int64_t step, int32_t row) const {
+    return static_cast<int32_t>(step * max_rows_) + row;
+  }
 
   Status fetch(device::Stream& stream);
 
   // Steps since begin().
-  [[nodiscard]] int64_t num_steps() const { return std::ssize(num_rows_); }
+  [[nodiscard]] int64_t num_steps() const { return num_steps_; }
 
-  // [num_rows] of a step, the first one is 0: sampling::kNoToken where logits are not numbers.
-  // After fetch(), or with known_at_once().
-  [[nodiscard]] std::span<const TokenId> tokens(int64_t step) const;
+  // sampling::kNoToken where logits are not numbers. When fetch() is done, or with known_at_once().
+  [[nodiscard]] TokenId token(int32_t place) const;
 
  private:
   struct OnDevice {
@@ -70,7 +78,7 @@ class GreedyTokens {
   int64_t vocab_size_ = 0;
   std::optional<OnDevice> on_device_;  // where logits are not the host's
   std::vector<TokenId> tokens_;        // [max_steps, max_rows], where they are
-  std::vector<int64_t> num_rows_;      // by step
+  int64_t num_steps_ = 0;
 };
 
 }  // namespace heddle::runner

@@ -109,7 +109,7 @@ void StandaloneMaker::note(const BatchPlan& plan, const request::BatchSlots& slo
     stream.sequence_id = planned.sequence_id;
     stream.batch_slot = planned.batch_slot;
     stream.wanted = planned.wanted_drafts;
-    stream.rows.clear();
+    stream.places.clear();
   }
 }
 
@@ -253,7 +253,7 @@ Status StandaloneMaker::go_on(const request::BatchSlots& slots, const Pools& poo
   while (!going_on_.empty()) {
     rows_.clear();
     for (Stream* stream : going_on_) {
-      const int64_t position = text(stream->batch_slot).num_read + std::ssize(stream->rows) - 1;
+      const int64_t position = text(stream->batch_slot).num_read + std::ssize(stream->places) - 1;
       if (position >= room(slots[stream->batch_slot])) continue;
       rows_.push_back({.batch_slot = stream->batch_slot,
                        .position = position,
@@ -264,9 +264,9 @@ Status StandaloneMaker::go_on(const request::BatchSlots& slots, const Pools& poo
     }
     going_on_.clear();
     if (rows_.empty()) break;
-    if (feed_) feed_->begin(std::ssize(rows_), greedy_tokens_->drawn());
+    if (feed_) feed_->begin(std::ssize(rows_), greedy_tokens_->last_drawn());
     for (int32_t row = 0; feed_ && row < std::ssize(rows_); ++row) {
-      const int32_t from = rows_[static_cast<size_t>(row)].stream->rows.back();
+      const int32_t from = rows_[static_cast<size_t>(row)].stream->row;
       feed_->add({.row = row, .sequence = row, .logit_row = row, .from = from}, {});
     }
     HEDDLE_RETURN_IF_ERROR(run(slots, pools, output, feed_ ? &*feed_ : nullptr));
@@ -334,18 +334,17 @@ Status StandaloneMaker::run(const request::BatchSlots& slots, const Pools& pools
   output.warms_up |= pass_->warmed_up();
   HEDDLE_RETURN_IF_ERROR(greedy_tokens_->choose(pass_->context(), pass_->stream(),
                                                 pass_->device_logits(), std::ssize(logit_rows_)));
-  const int64_t step = greedy_tokens_->num_steps() - 1;
   int32_t row = 0;
   for (const Rows& rows : rows_) {
     if (rows.stream == nullptr) continue;
     Stream& stream = *rows.stream;
-    stream.rows.push_back(row);
+    stream.row = row++;
+    stream.places.push_back(greedy_tokens_->place(greedy_tokens_->num_steps() - 1, stream.row));
     if (greedy_tokens_->known_at_once()) {
-      stream.last_draft = greedy_tokens_->tokens(step)[static_cast<size_t>(row)];
+      stream.last_draft = greedy_tokens_->token(stream.places.back());
     }
-    ++row;
     const bool goes_on = !greedy_tokens_->known_at_once() || is_draft(stream.last_draft);
-    if (goes_on && std::ssize(stream.rows) < stream.wanted) going_on_.push_back(&stream);
+    if (goes_on && std::ssize(stream.places) < stream.wanted) going_on_.push_back(&stream);
   }
   return {};
 }
@@ -353,14 +352,14 @@ Status StandaloneMaker::run(const request::BatchSlots& slots, const Pools& pools
 // The drafts of all streams.
 Status StandaloneMaker::list(request::StepOutput& output) {
   HEDDLE_RETURN_IF_ERROR(greedy_tokens_->fetch(pass_->stream()));
+  HEDDLE_RETURN_IF_ERROR(pass_->stream().synchronize());
   for (const Stream& stream : std::span(streams_).first(num_streams_)) {
-    for (size_t step = 0; step < stream.rows.size(); ++step) {
-      const std::span<const TokenId> tokens = greedy_tokens_->tokens(static_cast<int64_t>(step));
-      const TokenId draft = tokens[static_cast<size_t>(stream.rows[step])];
+    int32_t parent = -1;
+    for (const int32_t place : stream.places) {
+      const TokenId draft = greedy_tokens_->token(place);
       if (!is_draft(draft)) break;
-      output.drafts.push_back({.sequence_id = stream.sequence_id,
-                               .token = draft,
-                               .parent = static_cast<int32_t>(step) - 1});
+      output.drafts.push_back(
+          {.sequence_id = stream.sequence_id, .token = draft, .parent = parent++});
     }
   }
   return {};

@@ -74,9 +74,10 @@ class StandaloneMaker {
     int64_t sequence_id = 0;
     int32_t batch_slot = 0;
     int64_t wanted = 0;
-    int32_t guess_state = 0;    // slot of the copy of its state
-    std::vector<int32_t> rows;  // in each step of greedy_tokens_ the one whose choice is a draft
-    TokenId last_draft = 0;     // where the host knows it
+    int32_t guess_state = 0;      // slot of the copy of its state
+    int32_t row = 0;              // among the logits of the last step
+    std::vector<int32_t> places;  // GreedyTokens::place() of each draft
+    TokenId last_draft = 0;       // where the host knows it
   };
 
   // The rows of a sequence in a step of the pass.

@@ -61,6 +61,7 @@ StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& size
       sampler_(pass_->config().vocab_size),
       rows_in_flight_(static_cast<size_t>(sizes.max_step_sequences), -1),
       drafts_(std::move(drafts)),
+      kept_drafts_(sizes.max_step_sequences),
       drawn_tokens_(static_cast<size_t>(sizes.max_step_sequences), sampling::kNoToken) {
   if (drafts_.simulated_acceptance > 0) simulated_.emplace(drafts_.simulated_acceptance);
 }
@@ -175,9 +176,16 @@ void StepExecutor::list_rows_in_flight() {
   }
 }
 
+// A step that verifies drafts begins behind no other: it feeds on these alone.
 void StepExecutor::add_fed_rows(const request::BatchPlan& plan) {
   const bool behind = num_begun_ > num_finished_;
-  feed_->begin(std::ssize(batch_.logit_rows()), behind ? oldest().sampling->drawn() : nullptr);
+  const bool has_drafts = !behind && draft_maker_ != nullptr && kept_drafts_.has_places();
+  const int64_t num_logit_rows = std::ssize(batch_.logit_rows());
+  if (has_drafts) {
+    feed_->begin(num_logit_rows, draft_maker_->drawn(), draft_maker_->pass().device_target_ids());
+  } else {
+    feed_->begin(num_logit_rows, behind ? oldest().sampling->drawn() : nullptr);
+  }
   size_t index = 0;
   int32_t b = 0;  // in the batch: skipped ones are not
   for (const PlannedSequence& sequence : plan.sequences) {
@@ -189,6 +197,10 @@ void StepExecutor::add_fed_rows(const request::BatchPlan& plan) {
                   .logit_row = batched.logit_row,
                   .from = batched.fed_from},
                  slots_[sequence.batch_slot].ending_tokens);
+    }
+    int32_t row = batch_.row_of(b) + static_cast<int32_t>(sequence.num_new_tokens());
+    for (const int32_t place : kept_drafts_.places(plan, sequence)) {
+      feed_->add({.row = row++, .sequence = ops::FedRow::kDraft, .from = place}, {});
     }
     ++b;
   }
@@ -214,7 +226,8 @@ Status StepExecutor::enqueue_draws(const request::BatchPlan& plan, Step& step) {
     }
     const bool has_tree = !sequence.draft_parents.empty();
     if (has_tree) {
-      HEDDLE_RETURN_IF_ERROR(tree_.assign(plan.drafts(sequence), plan.parents_of_drafts(sequence)));
+      HEDDLE_RETURN_IF_ERROR(
+          tree_.assign(kept_drafts_.tokens(plan, sequence), plan.parents_of_drafts(sequence)));
     }
     for (int32_t i = 0; i <= sequence.drafts.count; ++i) {
       const int32_t depth = has_tree ? tree_.depths()[static_cast<size_t>(i)] : i;
@@ -234,7 +247,12 @@ Status StepExecutor::enqueue(const request::BatchPlan& plan, Step& step) {
   step.warms_up = false;
   HEDDLE_RETURN_IF_ERROR(pools_.begin_step(pass_->stream(), pass_->context(), plan));
   list_rows_in_flight();
-  HEDDLE_RETURN_IF_ERROR(batch_.build(plan, slots_, logit_rows_, drawn_tokens_, rows_in_flight_));
+  if (kept_drafts_.has_places() && !draws_on_device()) {
+    HEDDLE_RETURN_IF_ERROR(pass_->stream().synchronize());
+    draft_maker_->learn(kept_drafts_);
+  }
+  HEDDLE_RETURN_IF_ERROR(
+      batch_.build(plan, slots_, logit_rows_, drawn_tokens_, rows_in_flight_, &kept_drafts_));
   step.sequences.assign(batch_.sequences().begin(), batch_.sequences().end());
   HEDDLE_RETURN_IF_ERROR(
       pools_.start_drafts(pass_->stream(), pass_->context(), batch_.draft_states()));
@@ -266,6 +284,7 @@ Status StepExecutor::collect(Step& step, request::StepOutput& output) {
     HEDDLE_RETURN_IF_ERROR(pass_->stream().synchronize());
   }
   output.warms_up = step.warms_up;
+  if (draft_maker_ != nullptr) draft_maker_->learn(kept_drafts_);
   HEDDLE_RETURN_IF_ERROR(draw(step, output));
   if (!step.open) HEDDLE_RETURN_IF_ERROR(settle_drafts(step, output));
   if (standalone_maker_ == nullptr) return {};
@@ -282,7 +301,7 @@ Status StepExecutor::settle_drafts(const Step& step, request::StepOutput& output
   }
   HEDDLE_RETURN_IF_ERROR(
       pools_.move_rows(pass_->stream(), pass_->context(), moved_rows_, moved_window_rows_));
-  return draft_maker_ != nullptr ? draft_maker_->finish(pools_, output) : Status();
+  return draft_maker_ != nullptr ? draft_maker_->finish(pools_, kept_drafts_, output) : Status();
 }
 
 Status StepExecutor::keep_hidden() {
@@ -405,8 +424,8 @@ Status StepExecutor::draw_span(const Step& step, const PlannedSequence& sequence
   const bool on_device = batched.part == Part::kComputed && draws_on_device();
   const std::vector<TokenId>& ending = slots_[sequence.batch_slot].ending_tokens;
   const int64_t first = position_of_draw(sequence);
-  HEDDLE_RETURN_IF_ERROR(
-      tree_.assign(step.plan->drafts(sequence), step.plan->parents_of_drafts(sequence)));
+  HEDDLE_RETURN_IF_ERROR(tree_.assign(kept_drafts_.tokens(*step.plan, sequence),
+                                      step.plan->parents_of_drafts(sequence)));
   const auto draw_at = [&](int32_t node) -> std::optional<TokenId> {
     if (node > 0) slots_.accepted(sequence, tree_.token(node));
     request::SampledToken& sampled = output.tokens.emplace_back();

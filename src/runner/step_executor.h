@@ -41,6 +41,7 @@
 #include "runner/drawn_feed.h"
 #include "runner/forward_batch.h"
 #include "runner/forward_pass.h"
+#include "runner/kept_drafts.h"
 #include "runner/pools.h"
 #include "runner/runner.h"
 #include "runner/standalone_maker.h"
@@ -149,6 +150,7 @@ class StepExecutor {
   StepDrafts drafts_;                                  // what makes them: until prepare()
   std::unique_ptr<DraftMaker> draft_maker_;            // null: makes no drafts
   std::unique_ptr<StandaloneMaker> standalone_maker_;  // null: makes no drafts
+  KeptDrafts kept_drafts_;                             // that draft_maker_ made
   std::optional<speculative::SimulatedAcceptance> simulated_;
   speculative::DraftTree tree_;               // of the sequence at work
   AcceptedPaths accepted_;                    // of the step that is being finished

@@ -241,6 +241,13 @@ void RunningSet::send_window_pages(RunningSequence& running, BatchPlan& plan) {
   running.sent_window_pages = end;
 }
 
+// The form of an answer decides which drafts are verified, so that these are to be known.
+void RunningSet::want_drafts(RunningSequence& running, int64_t count, PlannedSequence& next) {
+  next.wanted_drafts = static_cast<int32_t>(count);
+  next.may_keep_drafts = count > 0 && running.sequence->constraint == nullptr;
+  running.made_in_flight = count > 0;
+}
+
 int64_t RunningSet::plan_decode(RunningSequence& running, const PlannedDrafts& proposed,
                                 int64_t num_wanted, BatchPlan& plan) {
   PlannedSequence& next = add_planned(running, true, plan);
@@ -249,8 +256,7 @@ int64_t RunningSet::plan_decode(RunningSequence& running, const PlannedDrafts& p
     add_masks(*running.sequence, proposed, next, plan);
     drafts = {allowed_.tokens, allowed_.parents, proposed.forced};
   }
-  next.wanted_drafts = static_cast<int32_t>(num_wanted);
-  running.made_in_flight = num_wanted > 0;
+  want_drafts(running, num_wanted, next);
   plan.computes_draft_slots |= running.made_in_flight;
   next.feeds_drawn_token = running.draws_in_flight > 0;
   if (!next.feeds_drawn_token) {
@@ -301,10 +307,7 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
   }
   cache_.plan_prefill(sequence, running.cached, end, next, plan);
   plan.computes_draft_slots |= network_follows_prompts_;
-  if (makes && next.hidden_slot == 0) {
-    next.wanted_drafts = static_cast<int32_t>(num_wanted);
-    running.made_in_flight = true;
-  }
+  if (makes && next.hidden_slot == 0) want_drafts(running, num_wanted, next);
   send_window_pages(running, plan);
   running.num_planned = end;
   ++running.steps_in_flight;
@@ -374,6 +377,7 @@ void RunningSet::abandon(const PlannedSequence& planned) {
   running.drafts_in_flight -= planned.drafts.count;
   if (!planned.drafts.empty()) running.forced_in_flight = false;
   if (planned.wanted_drafts > 0) running.made_in_flight = false;
+  running.made_drafts.clear();
   running.num_planned -= planned.num_rows();
   running.sent = false;
 }

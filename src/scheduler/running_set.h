@@ -199,6 +199,7 @@ class RunningSet {
   static void send_window_pages(RunningSequence& running, request::BatchPlan& plan);
   [[nodiscard]] request::PlannedSequence& add_planned(RunningSequence& running, bool sample,
                                                       request::BatchPlan& plan);
+  static void want_drafts(RunningSequence& running, int64_t count, request::PlannedSequence& next);
   void add_masks(request::Sequence& sequence, const PlannedDrafts& drafts,
                  request::PlannedSequence& planned, request::BatchPlan& plan);
 

@@ -281,11 +281,14 @@ struct Round {
   }
 };
 
+// Whether the runner may keep what it drafts to itself: a round has kKeptDraft then.
+enum class DraftTokens : uint8_t { kTold, kKept };
+
 // Notes the steps of the only sequence.
 class SpyRunner final : public runner::Runner {
  public:
-  SpyRunner(std::unique_ptr<runner::Runner> runner, std::vector<Round>& rounds)
-      : runner_(std::move(runner)), rounds_(rounds) {}
+  SpyRunner(std::unique_ptr<runner::Runner> runner, DraftTokens tokens, std::vector<Round>& rounds)
+      : runner_(std::move(runner)), tokens_(tokens), rounds_(rounds) {}
 
   [[nodiscard]] const runner::PoolSizes& pool_sizes() const override {
     return runner_->pool_sizes();
@@ -299,11 +302,15 @@ class SpyRunner final : public runner::Runner {
                           .parents = {parents.begin(), parents.end()},
                           .drawn = {}});
     }
-    return runner_->submit(plan);
+    if (tokens_ == DraftTokens::kKept) return runner_->submit(plan);
+    request::BatchPlan& told = plans_.emplace_back(plan);
+    for (auto& sequence : told.sequences) sequence.may_keep_drafts = false;
+    return runner_->submit(told);
   }
 
   Result<request::StepOutput> wait() override {
     HEDDLE_ASSIGN_OR_RETURN(request::StepOutput output, runner_->wait());
+    if (tokens_ == DraftTokens::kTold) plans_.pop_front();
     Round round = std::move(planned_.front());
     planned_.pop_front();
     for (const auto& sampled : output.tokens) {
@@ -317,8 +324,10 @@ class SpyRunner final : public runner::Runner {
 
  private:
   std::unique_ptr<runner::Runner> runner_;
+  const DraftTokens tokens_;
   std::vector<Round>& rounds_;
   std::deque<Round> planned_;
+  std::deque<request::BatchPlan> plans_;  // as they were submitted
 };
 
 EngineOptions drafting_options(const SpeculativeOptions& speculative) {
@@ -347,11 +356,12 @@ std::vector<std::vector<TokenId>> chat_prompts(double share) {
 
 // The steps of greedy answers to prompts, one after the other.
 std::vector<std::vector<Round>> rounds_of(const std::vector<std::vector<TokenId>>& prompts,
-                                          const EngineOptions& options) {
+                                          const EngineOptions& options,
+                                          DraftTokens tokens = DraftTokens::kTold) {
   std::vector<Round> rounds;
   runner::LoadedModel model = runner::load_model(options).value();
   engine::EngineParts parts;
-  parts.runner = std::make_unique<SpyRunner>(std::move(model.runner), rounds);
+  parts.runner = std::make_unique<SpyRunner>(std::move(model.runner), tokens, rounds);
   parts.info = std::move(model.info);
   parts.plan = model.plan;
   parts.options = std::move(model.options);
@@ -548,6 +558,28 @@ TEST(PredictionHeadTest, OneOverLatentsChangesNoToken) {
   std::filesystem::remove_all(folder);
 }
 
+// They are the same drafts: as many of them hold.
+TEST_F(EagleTest, DraftsThatAreKeptHoldAsTheOthersDo) {
+  const auto prompts = chat_prompts(0.3);
+  for (SpeculativeOptions speculative :
+       {SpeculativeOptions{.algorithm = DraftAlgorithm::kMtp, .num_draft_tokens = 4},
+        tree_of(3, 4, 8)}) {
+    SCOPED_TRACE(speculative.eagle_topk);
+    const EngineOptions options = drafting_options(speculative);
+    const auto told = rounds_of(prompts, options, DraftTokens::kTold);
+    const auto kept = rounds_of(prompts, options, DraftTokens::kKept);
+    ASSERT_EQ(kept.size(), told.size());
+    for (size_t i = 0; i < told.size(); ++i) {
+      ASSERT_EQ(kept[i].size(), told[i].size());
+      for (size_t j = 0; j < told[i].size(); ++j) {
+        EXPECT_EQ(kept[i][j].drawn, told[i][j].drawn);
+        EXPECT_EQ(kept[i][j].drafts,
+                  std::vector<TokenId>(told[i][j].drafts.size(), request::kKeptDraft));
+      }
+    }
+  }
+}
+
 TEST_F(EagleTest, ChangesNoToken) {
   const auto prompts = chat_prompts(0.3);
   const auto plain = rounds_of(prompts, drafting_options({.algorithm = DraftAlgorithm::kNone}));
@@ -564,7 +596,7 @@ TEST_F(EagleTest, ChangesNoToken) {
 }
 
 // A GPU hands drafts on by itself: where it took another token or another row, the text would be
-// the same, and drafts would be worse.
+// the same, and drafts would be worse. Where they are kept, it verifies what it made by itself.
 class DraftsOnGpu : public EagleTest, public ::testing::WithParamInterface<DraftAlgorithm> {};
 
 TEST_P(DraftsOnGpu, AreThoseOfTheCpu) {
@@ -580,19 +612,23 @@ TEST_P(DraftsOnGpu, AreThoseOfTheCpu) {
   }
   EngineOptions options = drafting_options(speculative);
   const auto prompts = chat_prompts(0.6);
-  const auto on_cpu = rounds_of(prompts, options);
-  options.device = "cuda";
-  const auto on_gpu = rounds_of(prompts, options);
-  EXPECT_EQ(text_of(on_gpu), text_of(on_cpu));
-  int64_t num_rounds = 0, num_equal = 0;
-  for (size_t i = 0; i < on_cpu.size(); ++i) {
-    num_rounds += std::ssize(on_cpu[i]);
-    for (size_t j = 0; j < std::min(on_cpu[i].size(), on_gpu[i].size()); ++j) {
-      num_equal += on_cpu[i][j] == on_gpu[i][j] ? 1 : 0;
+  for (const DraftTokens tokens : {DraftTokens::kTold, DraftTokens::kKept}) {
+    SCOPED_TRACE(tokens == DraftTokens::kTold ? "told" : "kept");
+    options.device = "cpu";
+    const auto on_cpu = rounds_of(prompts, options, tokens);
+    options.device = "cuda";
+    const auto on_gpu = rounds_of(prompts, options, tokens);
+    EXPECT_EQ(text_of(on_gpu), text_of(on_cpu));
+    int64_t num_rounds = 0, num_equal = 0;
+    for (size_t i = 0; i < on_cpu.size(); ++i) {
+      num_rounds += std::ssize(on_cpu[i]);
+      for (size_t j = 0; j < std::min(on_cpu[i].size(), on_gpu[i].size()); ++j) {
+        num_equal += on_cpu[i][j] == on_gpu[i][j] ? 1 : 0;
+      }
     }
+    EXPECT_GE(num_rounds, 8);
+    EXPECT_GE(num_equal, num_rounds - num_rounds / 20) << "of " << num_rounds << ": near ties";
   }
-  EXPECT_GE(num_rounds, 8);
-  EXPECT_GE(num_equal, num_rounds - num_rounds / 20) << "of " << num_rounds << ": near ties";
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, DraftsOnGpu,

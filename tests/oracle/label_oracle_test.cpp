@@ -119,6 +119,7 @@ TEST(LabelOracleScenarios, ReachEveryMechanism) {
   expect_at_least("forced_tokens", counts.forced_tokens, 5000);
   expect_at_least("drafter_rows_taken", counts.drafter_rows_taken, 5000);
   expect_at_least("made_drafts", counts.plans.made_drafts, 10000);
+  expect_at_least("kept_drafts", counts.plans.kept_drafts, 5000);
   expect_at_least("trees", counts.plans.trees, 10000);
   expect_at_least("draft_snapshots", counts.plans.draft_snapshots, 100);
   expect_at_least("steps", counts.plans.steps, 100000);

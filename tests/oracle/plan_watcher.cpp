@@ -71,6 +71,7 @@ PlanCounts& PlanCounts::operator+=(const PlanCounts& other) {
   draft_snapshots += other.draft_snapshots;
   trees += other.trees;
   made_drafts += other.made_drafts;
+  kept_drafts += other.kept_drafts;
   hidden_kept += other.hidden_kept;
   hidden_repeats += other.hidden_repeats;
   state_copies += other.state_copies;
@@ -118,6 +119,8 @@ Result<StepOutput> PlanWatcher::wait() {
     if (sampled.skipped) ++counts_.skipped;
   }
   counts_.made_drafts += std::ssize(output->drafts);
+  counts_.kept_drafts +=
+      std::ranges::count(output->drafts, request::kKeptDraft, &request::MadeDraft::token);
   return output;
 }
 
@@ -292,8 +295,9 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
       }
       return !damaged.fed.empty();
     case Damage::kDraftBelieved: {
-      PlannedSequence* victim = first_sequence([](const auto& sequence) {
-        return sequence.drafts.count > 0 && sequence.draft_parents.empty();
+      PlannedSequence* victim = first_sequence([&plan](const auto& sequence) {
+        return sequence.drafts.count > 0 && sequence.draft_parents.empty() &&
+               plan.drafts(sequence).front() != request::kKeptDraft;
       });
       if (victim == nullptr) return false;
       // Drafts lie behind the new tokens.

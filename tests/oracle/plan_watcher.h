@@ -61,6 +61,7 @@ struct PlanCounts {
   int64_t draft_snapshots = 0;  // of these, inside drafts
   int64_t trees = 0;            // of drafts
   int64_t made_drafts = 0;      // by the device
+  int64_t kept_drafts = 0;      // of these; it told nobody their tokens
   int64_t hidden_kept = 0;
   int64_t hidden_repeats = 0;
   int64_t state_copies = 0;

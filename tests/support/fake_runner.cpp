@@ -50,6 +50,7 @@ FakeRunner::FakeRunner(const runner::PoolSizes& sizes)
       hidden_(static_cast<size_t>(sizes.max_snapshot_slot() + 1), kGarbageHidden),
       slots_(sizes.max_step_sequences, sizes.num_pages),
       drawn_(static_cast<size_t>(sizes.max_step_sequences)),
+      kept_drafts_(static_cast<size_t>(sizes.max_step_sequences)),
       page_in_use_(static_cast<size_t>(sizes.num_pages + 1)) {
   sizes_.flops = kToyFlops;
 }
@@ -465,7 +466,7 @@ void FakeRunner::draw_span(const BatchPlan& plan, const PlannedSequence& sequenc
                            StepOutput& output) {
   const std::vector<TokenId>& ending = slots_[sequence.batch_slot].ending_tokens;
   const int64_t begin = sequence.context_tokens + sequence.num_new_tokens();
-  if (Status status = tree_.assign(plan.drafts(sequence), plan.parents_of_drafts(sequence));
+  if (Status status = tree_.assign(drafts_of(plan, sequence), plan.parents_of_drafts(sequence));
       !status.ok()) {
     complain(status.message());
     (void)tree_.assign({}, {});
@@ -488,6 +489,23 @@ void FakeRunner::draw_span(const BatchPlan& plan, const PlannedSequence& sequenc
   if (verify_fault != VerifyFault::kNone) {
     spoil_accepted(plan, sequence, begin, output.tokens.back());
   }
+}
+
+// Those of the plan, or those that it does not know.
+std::span<const TokenId> FakeRunner::drafts_of(const BatchPlan& plan,
+                                               const PlannedSequence& sequence) {
+  const std::span<const TokenId> drafts = plan.drafts(sequence);
+  const auto num_kept = std::ranges::count(drafts, request::kKeptDraft);
+  if (num_kept == 0) return drafts;
+  const KeptDrafts& kept = kept_drafts_[static_cast<size_t>(sequence.batch_slot)];
+  if (num_kept < std::ssize(drafts) || kept.sequence_id != sequence.sequence_id ||
+      num_kept > std::ssize(kept.tokens)) {
+    complain(fmt::format("sequence {}: {} of its {} drafts were kept; there are {} of sequence {}",
+                         sequence.sequence_id, num_kept, drafts.size(), kept.tokens.size(),
+                         kept.sequence_id));
+    return {};
+  }
+  return std::span(kept.tokens).first(drafts.size());
 }
 
 // Each from its parent, into rows behind the text in the order of the drafts.
@@ -589,6 +607,8 @@ int64_t FakeRunner::coin_position(int64_t position) {
 void FakeRunner::make_drafts(const PlannedSequence& sequence, StepOutput& output) {
   const SampledToken& last = output.tokens.back();
   const request::BatchSlot& slot = slots_[sequence.batch_slot];
+  KeptDrafts& kept = kept_drafts_[static_cast<size_t>(sequence.batch_slot)];
+  kept = {.sequence_id = sequence.sequence_id, .tokens = {}};
   if (!make_draft || sequence.wanted_drafts == 0 || !last.error.ok() ||
       std::ranges::binary_search(slot.ending_tokens, last.token)) {
     return;
@@ -625,8 +645,10 @@ void FakeRunner::make_drafts(const PlannedSequence& sequence, StepOutput& output
                                 slot.forbidden_tokens(length));
     const std::optional<TokenId> draft = make_draft(right.value_or(0));
     if (!draft) return;
-    output.drafts.push_back(
-        {.sequence_id = sequence.sequence_id, .token = *draft, .parent = parent - 1});
+    if (sequence.may_keep_drafts) kept.tokens.push_back(*draft);
+    output.drafts.push_back({.sequence_id = sequence.sequence_id,
+                             .token = sequence.may_keep_drafts ? request::kKeptDraft : *draft,
+                             .parent = parent - 1});
     text.add(*draft);
     texts.push_back(std::move(text));
   }

@@ -133,6 +133,12 @@ class FakeRunner final : public runner::Runner {
     bool failed = false;
   };
 
+  // Likewise: the drafts behind it, where the plan let them be kept.
+  struct KeptDrafts {
+    int64_t sequence_id = -1;
+    std::vector<TokenId> tokens;
+  };
+
   void complain(std::string what);
   Result<request::StepOutput> compute(const request::BatchPlan& plan);
   void prepare(const request::BatchPlan& plan);
@@ -153,6 +159,8 @@ class FakeRunner final : public runner::Runner {
                    int64_t begin, int32_t node);
   void spoil_accepted(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
                       int64_t begin, const request::SampledToken& last);
+  [[nodiscard]] std::span<const TokenId> drafts_of(const request::BatchPlan& plan,
+                                                   const request::PlannedSequence& sequence);
   int64_t coin_position(int64_t position);
   void make_drafts(const request::PlannedSequence& sequence, request::StepOutput& output);
   void draw(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
@@ -196,7 +204,8 @@ class FakeRunner final : public runner::Runner {
   Slots own_snapshot_slots_;
   std::vector<ToyHidden> hidden_;  // beside each snapshot
   request::BatchSlots slots_;
-  std::vector<DrawnToken> drawn_;  // by batch slot
+  std::vector<DrawnToken> drawn_;        // by batch slot
+  std::vector<KeptDrafts> kept_drafts_;  // likewise
 
   // After a node of the tree of the sequence at work.
   struct Node {

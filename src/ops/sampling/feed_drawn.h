@@ -2,7 +2,7 @@
 // feed_drawn: the head of a step that was launched before the tokens of the step before it were
 // known. Rows that feed on one of them get it here, from where sample_rows() left it; a row whose
 // sequence ended with it, or whose draw failed, becomes padding (forward_context.h): nothing of
-// its sequence is read or written, and it draws nothing.
+// its sequence is read or written, and it draws nothing. A draft ends no sequence.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,10 @@ namespace heddle::ops {
 
 // A row of the step that feeds on a drawn token.
 struct FedRow {
+  static constexpr int32_t kDraft = -1;
+
   int32_t row = 0;
-  int32_t sequence = 0;       // of the batch, its only row is `row`
+  int32_t sequence = 0;       // of the batch, its only row is `row`; kDraft: the row is a draft
   int32_t logit_row = 0;      // that it draws from
   int32_t from = 0;           // of FeedDrawnArgs::drawn
   int32_t endings_begin = 0;  // in `endings`: tokens that end the text

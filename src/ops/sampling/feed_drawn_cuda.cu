@@ -20,6 +20,7 @@ __global__ void __launch_bounds__(kThreads)
     ended = ended || p.endings[fed.endings_begin + e] == token;
   }
   p.ids[fed.row] = ended ? 0 : p.drawn_ids != nullptr ? p.drawn_ids[token] : token;
+  if (fed.sequence == FedRow::kDraft) return;
   p.ended[fed.logit_row] = ended ? 1 : 0;
   if (!ended) return;
   p.row_sequences[fed.row] = -1;
