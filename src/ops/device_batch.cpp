@@ -135,6 +135,7 @@ Result<DeviceBatchUpload> DeviceBatchUpload::create(device::Device& device,
   DeviceBatchUpload upload;
   upload.sizes_ = sizes;
   HEDDLE_ASSIGN_OR_RETURN(upload.device_, device.allocate(block_bytes(sizes)));
+  upload.host_blocks_.resize(static_cast<size_t>(sizes.max_in_flight));
   for (HostBlock& host : upload.host_blocks_) {
     HEDDLE_ASSIGN_OR_RETURN(host.pinned, device.allocate_pinned(block_bytes(sizes)));
     HEDDLE_ASSIGN_OR_RETURN(host.copied, device.create_event());
@@ -178,8 +179,12 @@ Status DeviceBatchUpload::upload(device::Stream& stream, std::span<const int32_t
   forward.batch.tree_starts = has_trees ? block.copy(forward.tree_starts) : nullptr;
   forward.batch.tree_masks = has_trees ? block.copy(forward.tree_masks) : nullptr;
   rows_ = {.ids = writable(ids_),
+           .positions = writable(positions_),
            .row_sequences = writable(forward.batch.row_sequences),
-           .state_slots = writable(forward.batch.state_slots)};
+           .state_slots = writable(forward.batch.state_slots),
+           .context_lens = writable(forward.batch.context_lens),
+           .kv_lens = writable(forward.batch.kv_lens),
+           .logit_rows = writable(forward.batch.logit_rows)};
   HEDDLE_RETURN_IF_ERROR(stream.copy(device_.data(), host.pinned.data(), block.used()));
   return stream.record(*host.copied);
 }

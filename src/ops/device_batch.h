@@ -10,9 +10,9 @@
 // integers; allocates nothing after create().
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "device/device.h"
 #include "ops/forward_context.h"
@@ -26,6 +26,7 @@ struct DeviceBatchSizes {
   bool has_window_pages = false;
   int64_t max_snapshots = 0;
   int64_t max_logit_rows = 0;
+  int64_t max_in_flight = 2;  // uploads of which the stream has not done the copy
 };
 
 class DeviceBatchUpload {
@@ -37,8 +38,8 @@ class DeviceBatchUpload {
   [[nodiscard]] static int64_t width_of(const ForwardContext& forward);
 
   // Enqueues the copy of `ids` and `positions`, one number for each row, and of the spans of
-  // `forward`; sets forward.batch. Waits for the copy of the call before the last one, whose block
-  // on the host it writes anew. Error: kInvalidArgument for a batch beyond the sizes.
+  // `forward`; sets forward.batch. Waits where max_in_flight are, whose blocks on the host it
+  // writes in turn. Error: kInvalidArgument for a batch beyond the sizes.
   Status upload(device::Stream& stream, std::span<const int32_t> ids,
                 std::span<const int32_t> positions, ForwardContext& forward);
 
@@ -49,9 +50,14 @@ class DeviceBatchUpload {
 
   // Of the last upload(), to be changed by launches before those that read them.
   struct Rows {
-    int32_t* ids = nullptr;            // [rows]
-    int32_t* row_sequences = nullptr;  // DeviceBatch's
-    int32_t* state_slots = nullptr;    // DeviceBatch's
+    int32_t* ids = nullptr;        // [rows]
+    int32_t* positions = nullptr;  // [rows]
+    // DeviceBatch's:
+    int32_t* row_sequences = nullptr;
+    int32_t* state_slots = nullptr;
+    int32_t* context_lens = nullptr;
+    int32_t* kv_lens = nullptr;
+    int32_t* logit_rows = nullptr;
   };
 
   [[nodiscard]] const Rows& rows() const { return rows_; }
@@ -59,14 +65,13 @@ class DeviceBatchUpload {
  private:
   DeviceBatchSizes sizes_;
 
-  // Used in turn, because two steps may be in flight.
   struct HostBlock {
     device::Buffer pinned;
     std::unique_ptr<device::Event> copied;
   };
 
   device::Buffer device_;
-  std::array<HostBlock, 2> host_blocks_;
+  std::vector<HostBlock> host_blocks_;  // used in turn
   size_t current_ = 0;
   const int32_t* ids_ = nullptr;
   const int32_t* positions_ = nullptr;

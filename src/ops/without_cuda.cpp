@@ -23,6 +23,7 @@
 #include "ops/norm/rms_norm.h"
 #include "ops/rope/rope.h"
 #include "ops/sampling/feed_drawn.h"
+#include "ops/sampling/walk_drafts.h"
 #include "ops/sampling/sample_rows.h"
 
 namespace heddle::ops {
@@ -103,6 +104,8 @@ Status rms_norm_cuda(CudaContext&, const RmsNormArgs&) { return no_cuda(); }
 Status rope_cuda(CudaContext&, const RopeArgs&) { return no_cuda(); }
 
 Status feed_drawn_cuda(CudaContext&, const FeedDrawnArgs&) { return no_cuda(); }
+
+Status walk_drafts_cuda(CudaContext&, const WalkDraftsArgs&) { return no_cuda(); }
 
 Status sample_rows_cuda(CudaContext&, const SampleRowsArgs&) { return no_cuda(); }
 

@@ -9,13 +9,16 @@ namespace heddle::runner {
 Result<std::unique_ptr<BatchProgram>> BatchProgram::create(graph::Graph graph,
                                                            const ComputeDevice& compute,
                                                            const ops::Extents& largest,
-                                                           const Captures& captures) {
+                                                           const Captures& captures,
+                                                           int64_t max_in_flight) {
   HEDDLE_ASSIGN_OR_RETURN(graph::Program program,
                           graph::compile(std::move(graph), ops::builtin_ops(), compute.context(),
                                          {.largest = largest}));
   HEDDLE_ASSIGN_OR_RETURN(graph::Executor executor,
                           graph::Executor::create(std::move(program), compute.device()));
-  return std::unique_ptr<BatchProgram>(new BatchProgram(std::move(executor), compute, captures));
+  std::unique_ptr<BatchProgram> created(new BatchProgram(std::move(executor), compute, captures));
+  created->batch_sizes_.max_in_flight = max_in_flight;
+  return created;
 }
 
 BatchProgram::BatchProgram(graph::Executor executor, const ComputeDevice& compute,

@@ -25,11 +25,13 @@ namespace heddle::runner {
 
 class BatchProgram {
  public:
-  // The device outlives the program.
+  // The device outlives the program. `max_in_flight`: steps that are enqueued while the device has
+  // not begun them; more wait.
   static Result<std::unique_ptr<BatchProgram>> create(graph::Graph graph,
                                                       const ComputeDevice& compute,
                                                       const ops::Extents& largest,
-                                                      const Captures& captures);
+                                                      const Captures& captures,
+                                                      int64_t max_in_flight = 2);
 
   // Computes a step of ids.size() rows, without waiting. `more`: the other inputs, in memory of the
   // device, at addresses that depend on nothing but the step's shape, with memory behind them for
@@ -44,6 +46,9 @@ class BatchProgram {
   // The graph's i-th output, in memory of the device, without rows of padding; valid until the next
   // step.
   [[nodiscard]] MutableTensorView output(size_t i) const;
+
+  // [T] of the last step in memory of the device, where that is not the host's.
+  [[nodiscard]] const int32_t* device_ids() const { return batch_->ids(); }
 
   [[nodiscard]] const graph::Program& program() const { return executor_.program(); }
 

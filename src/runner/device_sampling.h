@@ -61,9 +61,7 @@ class DeviceSampling {
 
   // In memory of the device, [max_rows]: the token of each row that was added, -1 where the draw
   // failed.
-  [[nodiscard]] const int32_t* drawn() const {
-    return reinterpret_cast<const int32_t*>(drawn_.data());
-  }
+  [[nodiscard]] int32_t* drawn() { return reinterpret_cast<int32_t*>(drawn_.data()); }
 
   // Once the stream has done what enqueue() enqueued: whether a row that was added drew nothing
   // because of `ended`.

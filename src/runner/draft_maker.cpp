@@ -16,6 +16,12 @@ namespace {
 using request::PlannedSequence;
 using request::SampledToken;
 
+// Whether the text goes on behind the last token of a span.
+bool goes_on(const SampledToken& last, const request::BatchSlot& slot) {
+  return !last.skipped && last.error.ok() &&
+         !std::ranges::binary_search(slot.ending_tokens, last.token);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<DraftMaker>> DraftMaker::create(std::unique_ptr<DraftPass> pass,
@@ -29,7 +35,10 @@ Result<std::unique_ptr<DraftMaker>> DraftMaker::create(std::unique_ptr<DraftPass
     HEDDLE_ASSIGN_OR_RETURN(
         maker->greedy_tokens_,
         GreedyTokens::create(device, target.stream(), shape.num_drafts, max_rows, vocab_size));
-    if (!maker->greedy_tokens_->known_at_once()) maker->feed_.emplace(device, shape.num_drafts);
+    if (!maker->greedy_tokens_->known_at_once()) {
+      maker->feed_.emplace(device, 2 * int64_t{shape.num_drafts});
+      maker->first_feed_.emplace(device, 2);
+    }
   } else if (device.kind() != device::DeviceKind::kCpu) {
     HEDDLE_ASSIGN_OR_RETURN(maker->device_sampling_,
                             DeviceSampling::create(device, max_rows, vocab_size));
@@ -50,65 +59,124 @@ DraftMaker::DraftMaker(std::unique_ptr<DraftPass> pass, ForwardPass& target, int
 
 Status DraftMaker::begin(const request::BatchPlan& plan, const request::BatchSlots& slots,
                          const ForwardBatch& batch, const AcceptedPaths& accepted,
-                         const Pools& pools, request::StepOutput& output) {
+                         const Pools& pools, const request::StepOutput& output) {
   begun_ = !batch.empty() && plan.computes_draft_slots;
-  warmed_up_ = false;
   if (!begun_) return {};
+  missing_ = nullptr;
+  lay_out_first(plan, slots, batch, accepted, output);
+  return enqueue_first(batch, pools, nullptr);
+}
+
+bool DraftMaker::can_begin_ahead(const request::BatchPlan& plan) const {
+  return first_feed_.has_value() && plan.computes_draft_slots &&
+         std::ranges::all_of(plan.sequences, [](const PlannedSequence& sequence) {
+           return sequence.wanted_drafts == 0 || sequence.may_keep_drafts;
+         });
+}
+
+Status DraftMaker::begin_ahead(const request::BatchPlan& plan, const request::BatchSlots& slots,
+                               const ForwardBatch& batch, const Pools& pools, const int32_t* drawn,
+                               const int32_t* missing) {
+  begun_ = true;
+  missing_ = missing;
+  lay_out_ahead(plan, slots, batch, drawn, missing);
+  return enqueue_first(batch, pools, &*first_feed_);
+}
+
+Status DraftMaker::enqueue_first(const ForwardBatch& batch, const Pools& pools, DrawnFeed* feed) {
   ops::ForwardContext forward = batch.context(pools);
   page_size_ = forward.page_size;
-  lay_out_first(plan, slots, batch, accepted, output);
   forward.kv_layers = pools.draft_kv_layers();
   forward.state_layers = {};
   forward.snapshot_layers = {};
   forward.snapshots = {};
   forward.logit_rows = logit_rows_;
-  HEDDLE_RETURN_IF_ERROR(pass_->enqueue_first(ids_, batch.positions(), forward));
-  output.warms_up |= pass_->warmed_up();
+  HEDDLE_RETURN_IF_ERROR(pass_->enqueue_first(ids_, batch.positions(), forward, feed));
+  warmed_up_ = pass_->warmed_up();
   return {};
 }
 
-Status DraftMaker::finish(const Pools& pools, KeptDrafts& kept, request::StepOutput& output) {
+Status DraftMaker::make(const Pools& pools) {
   if (!begun_) return {};
   const ops::ForwardContext forward{.page_size = page_size_, .kv_layers = pools.draft_kv_layers()};
-  HEDDLE_RETURN_IF_ERROR(shape_.topk > 1 ? make_trees(forward) : make_chains(forward));
+  return shape_.topk > 1 ? make_trees(forward) : make_chains(forward);
+}
+
+void DraftMaker::tell(const request::BatchPlan& plan, KeptDrafts& kept,
+                      request::StepOutput& output) {
+  if (!begun_) return;
   output.warms_up |= warmed_up_;
-  for (Stream& stream : std::span(streams_).first(num_streams_)) {
-    drafts_.clear();
-    const bool known = shape_.topk > 1 || !feed_ || !may_keep_;
-    if (shape_.topk > 1) {
-      stream.growth.select(stream.wanted, drafts_);
-    } else if (known) {
-      std::ranges::transform(stream.places, std::back_inserter(drafts_.tokens),
-                             [this](int32_t place) { return draft_at(place); });
-    } else {
-      kept.keep_places(stream.batch_slot, stream.sequence_id, stream.places);
-      drafts_.tokens.resize(stream.places.size());
-    }
-    if (may_keep_ && known) kept.keep(stream.batch_slot, stream.sequence_id, drafts_.tokens);
-    for (size_t i = 0; i < drafts_.tokens.size(); ++i) {
-      const bool chain = drafts_.parents.empty();
-      output.drafts.push_back({.sequence_id = stream.sequence_id,
-                               .token = may_keep_ ? request::kKeptDraft : drafts_.tokens[i],
-                               .parent = chain ? static_cast<int32_t>(i) - 1 : drafts_.parents[i]});
-    }
+  request::SpanReader<const SampledToken> spans(output.tokens);
+  auto stream = streams_.begin();
+  const auto end = streams_.begin() + static_cast<int64_t>(num_streams_);
+  for (const PlannedSequence& sequence : plan.sequences) {
+    if (!sequence.sample) continue;
+    const std::span<const SampledToken> drawn = spans.next(sequence.sequence_id);
+    if (stream == end || stream->sequence_id != sequence.sequence_id) continue;
+    if (goes_on(drawn.back(), *stream->slot)) tell(*stream, kept, output);
+    ++stream;
   }
-  return {};
+}
+
+void DraftMaker::tell(Stream& stream, KeptDrafts& kept, request::StepOutput& output) {
+  drafts_.clear();
+  const bool known = shape_.topk > 1 || !feed_ || !may_keep_;
+  if (shape_.topk > 1) {
+    stream.growth.select(stream.wanted, drafts_);
+  } else if (known) {
+    std::ranges::transform(
+        stream.places, std::back_inserter(drafts_.tokens),
+        [this](int32_t place) { return as_draft(greedy_tokens_->token(place)); });
+  } else {
+    kept.keep_places(stream.batch_slot, stream.sequence_id, stream.places, greedy_tokens_->table());
+    drafts_.tokens.resize(stream.places.size());
+  }
+  if (may_keep_ && known) kept.keep(stream.batch_slot, stream.sequence_id, drafts_.tokens);
+  for (size_t i = 0; i < drafts_.tokens.size(); ++i) {
+    const bool chain = drafts_.parents.empty();
+    output.drafts.push_back({.sequence_id = stream.sequence_id,
+                             .token = may_keep_ ? request::kKeptDraft : drafts_.tokens[i],
+                             .parent = chain ? static_cast<int32_t>(i) - 1 : drafts_.parents[i]});
+  }
 }
 
 void DraftMaker::learn(KeptDrafts& kept) const {
-  kept.learn([this](int32_t place) { return draft_at(place); });
+  kept.learn([this](int32_t place, int32_t table) {
+    return as_draft(greedy_tokens_->token(place, table));
+  });
 }
 
 // The network's slots read the token after theirs.
-void DraftMaker::lay_out_first(const request::BatchPlan& plan, const request::BatchSlots& slots,
-                               const ForwardBatch& batch, const AcceptedPaths& accepted,
-                               const request::StepOutput& output) {
+void DraftMaker::begin_first(const ForwardBatch& batch) {
   ids_.assign(batch.ids().begin() + 1, batch.ids().end());
   ids_.push_back(0);
   logit_rows_.clear();
   going_on_.clear();
   num_streams_ = 0;
   may_keep_ = true;
+}
+
+// Drafts are made behind what it draws from `row`.
+DraftMaker::Stream& DraftMaker::add_stream(const PlannedSequence& sequence,
+                                           const request::BatchSlot& slot, int64_t row) {
+  Stream& stream = streams_[num_streams_];
+  stream.sequence_id = sequence.sequence_id;
+  stream.batch_slot = sequence.batch_slot;
+  stream.slot = &slot;
+  stream.row = static_cast<int32_t>(num_streams_);
+  stream.wanted = sequence.wanted_drafts;
+  stream.missing_of = ops::FedRow::kNothing;
+  stream.places.clear();
+  may_keep_ &= sequence.may_keep_drafts;
+  going_on_.push_back(num_streams_++);
+  logit_rows_.push_back(static_cast<int32_t>(row));
+  return stream;
+}
+
+void DraftMaker::lay_out_first(const request::BatchPlan& plan, const request::BatchSlots& slots,
+                               const ForwardBatch& batch, const AcceptedPaths& accepted,
+                               const request::StepOutput& output) {
+  begin_first(batch);
   request::SpanReader<const SampledToken> spans(output.tokens);
   size_t next_path = 0;
   int64_t end = 0;
@@ -127,7 +195,6 @@ void DraftMaker::lay_out_first(const request::BatchPlan& plan, const request::Ba
     }
     if (drawn.front().skipped) continue;  // the device found that it had ended
     HEDDLE_CHECK_EQ(path.size(), drawn.size());
-    const SampledToken& last = drawn.back();
     for (size_t j = 0; j < drawn.size(); ++j) {
       ids_[static_cast<size_t>(last_new + path[j])] = drawn[j].error.ok() ? drawn[j].token : 0;
     }
@@ -135,21 +202,46 @@ void DraftMaker::lay_out_first(const request::BatchPlan& plan, const request::Ba
     const int64_t row = last_new + path.back();
     if (row + 1 < end) ids_[static_cast<size_t>(end) - 1] = 0;
     const request::BatchSlot& slot = slots[sequence.batch_slot];
-    if (sequence.wanted_drafts == 0 || !last.error.ok() || num_streams_ == streams_.size() ||
-        std::ranges::binary_search(slot.ending_tokens, last.token)) {
+    if (sequence.wanted_drafts == 0 || !goes_on(drawn.back(), slot) ||
+        num_streams_ == streams_.size()) {
       continue;
     }
-    Stream& stream = streams_[num_streams_];
-    stream.sequence_id = sequence.sequence_id;
-    stream.batch_slot = sequence.batch_slot;
-    stream.slot = &slot;
-    may_keep_ &= sequence.may_keep_drafts;
-    stream.row = static_cast<int32_t>(num_streams_);
-    stream.position = sequence.context_tokens + sequence.num_new_tokens() + std::ssize(drawn) - 2;
-    stream.wanted = sequence.wanted_drafts;
-    stream.places.clear();
-    going_on_.push_back(num_streams_++);
-    logit_rows_.push_back(static_cast<int32_t>(row));
+    add_stream(sequence, slot, row).position =
+        sequence.context_tokens + sequence.num_new_tokens() + std::ssize(drawn) - 2;
+  }
+}
+
+// Also behind texts that the step will turn out to have ended.
+void DraftMaker::lay_out_ahead(const request::BatchPlan& plan, const request::BatchSlots& slots,
+                               const ForwardBatch& batch, const int32_t* drawn,
+                               const int32_t* missing) {
+  begin_first(batch);
+  first_feed_->begin(/*num_logit_rows=*/0, drawn, /*drawn_ids=*/nullptr, missing);
+  int32_t num_drawing = 0;
+  int32_t end = 0;
+  for (size_t i = 0; i < plan.sequences.size(); ++i) {
+    const PlannedSequence& sequence = plan.sequences[i];
+    const BatchedSequence& batched = batch.sequences()[i];
+    if (batched.part != BatchedSequence::Part::kComputed) continue;
+    const int32_t last_new = end + static_cast<int32_t>(sequence.num_new_tokens()) - 1;
+    end += static_cast<int32_t>(sequence.num_rows());
+    if (!sequence.sample) {
+      ids_[static_cast<size_t>(last_new)] = sequence.next_token;
+      continue;
+    }
+    const int32_t num_drafts = sequence.drafts.count;
+    for (int32_t j = 0; j <= num_drafts; ++j) {
+      first_feed_->add(
+          {.row = last_new + j, .sequence = ops::FedRow::kDraft, .from = batched.logit_row + j},
+          {});
+    }
+    const int32_t drawing = num_drawing++;
+    if (sequence.wanted_drafts == 0 || num_streams_ == streams_.size()) continue;
+    Stream& stream = add_stream(sequence, slots[sequence.batch_slot], last_new + num_drafts);
+    stream.position = sequence.context_tokens + sequence.num_rows() - 1;
+    stream.missing_of = drawing;
+    first_feed_->add({.row = stream.row, .sequence = ops::FedRow::kWanted, .missing_of = drawing},
+                     {});
   }
 }
 
@@ -168,9 +260,8 @@ Status DraftMaker::make_chains(const ops::ForwardContext& forward) {
 }
 
 // Where the network's logits were no numbers, any token is a draft; the device takes this one, too.
-TokenId DraftMaker::draft_at(int32_t place) const {
-  const TokenId token = greedy_tokens_->token(place);
-  return token == sampling::kNoToken ? 0 : pass_->target_id(token);
+TokenId DraftMaker::as_draft(TokenId chosen) const {
+  return chosen == sampling::kNoToken ? 0 : pass_->target_id(chosen);
 }
 
 Status DraftMaker::make_trees(const ops::ForwardContext& forward) {
@@ -220,7 +311,8 @@ bool DraftMaker::add_pages(const Stream& stream, int64_t end, int32_t page_size)
 void DraftMaker::lay_out_next(int32_t page_size) {
   begin_layout();
   if (feed_) {
-    feed_->begin(std::ssize(going_on_), greedy_tokens_->last_drawn(), pass_->device_target_ids());
+    feed_->begin(std::ssize(going_on_), greedy_tokens_->last_drawn(), pass_->device_target_ids(),
+                 missing_);
   }
   size_t count = 0;
   for (const size_t index : going_on_) {
@@ -229,11 +321,16 @@ void DraftMaker::lay_out_next(int32_t page_size) {
     stream.places.push_back(place);
     const int64_t position = stream.position + 1;
     if (std::ssize(stream.places) == stream.wanted) continue;
-    const TokenId id = feed_ ? 0 : draft_at(place);
+    const TokenId id = feed_ ? 0 : as_draft(greedy_tokens_->token(place));
     if (!add_pages(stream, position + 1, page_size)) continue;
     if (feed_) {
       const auto row = static_cast<int32_t>(count);
-      feed_->add({.row = row, .sequence = row, .logit_row = row, .from = stream.row}, {});
+      feed_->add({.row = row,
+                  .sequence = row,
+                  .logit_row = row,
+                  .from = stream.row,
+                  .missing_of = stream.missing_of},
+                 {});
     }
     rows_.push_back(stream.row);
     ids_.push_back(id);

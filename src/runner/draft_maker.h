@@ -17,6 +17,9 @@
 // Where plans allow it, drafts are kept (kept_drafts.h): the next step finds a chain's tokens on
 // the device, and the host waits for nothing here.
 //
+// It may begin before the host knows what was drawn, and how many of the drafts before held. Its
+// slots are laid out then as if all had; places that depend on it move back on the device.
+//
 // Threading: confined, as the passes. Cost: one step of the network of as many rows as the model's,
 // and one for each further level, of a row for each sequence and branch; waits for the device at
 // each level of trees, and for chains that are not kept.
@@ -55,13 +58,26 @@ class DraftMaker {
   // `accepted` the nodes they were drawn from. Computes the network's slots of all its rows.
   Status begin(const request::BatchPlan& plan, const request::BatchSlots& slots,
                const ForwardBatch& batch, const AcceptedPaths& accepted, const Pools& pools,
-               request::StepOutput& output);
+               const request::StepOutput& output);
 
-  // After begin(), and when rows of accepted drafts lie in their places: adds drafts to `output`,
-  // or to `kept`, by batch slot.
-  Status finish(const Pools& pools, KeptDrafts& kept, request::StepOutput& output);
+  // Whether it can begin before the host knows what was drawn: the device makes chains, and may
+  // keep all that the plan wants.
+  [[nodiscard]] bool can_begin_ahead(const request::BatchPlan& plan) const;
 
-  // The stream has come to the end of the last finish(): what it kept is known.
+  // The same then, where `drawn` is SampleRowsArgs::drawn of the step and `missing` that of
+  // WalkDraftsArgs, by sequence that draws.
+  Status begin_ahead(const request::BatchPlan& plan, const request::BatchSlots& slots,
+                     const ForwardBatch& batch, const Pools& pools, const int32_t* drawn,
+                     const int32_t* missing);
+
+  // After either, and when rows of accepted drafts lie in their places: goes on from there.
+  Status make(const Pools& pools);
+
+  // After make(), and when the host knows the step's tokens: adds the drafts behind them to
+  // `output`, or to `kept`, by batch slot.
+  void tell(const request::BatchPlan& plan, KeptDrafts& kept, request::StepOutput& output);
+
+  // The stream has come to the end of the make() before the last begin: what that kept is known.
   void learn(KeptDrafts& kept) const;
 
   // All drafts on the device, by KeptDrafts::places(), where these are not known at once.
@@ -78,9 +94,10 @@ class DraftMaker {
     int32_t row = 0;       // among the logits of the network's last step; its first one
     int64_t position = 0;  // of that step's slot; of a tree: of the last slot of the text
     int64_t wanted = 0;
-    std::vector<int32_t> places;     // of a chain: GreedyTokens::place() of each draft
-    speculative::TreeGrowth growth;  // of a tree
-    std::vector<uint64_t> masks;     // of its branches: the slots behind the text that each sees
+    int32_t missing_of = ops::FedRow::kNothing;  // begun ahead: position moves back by it
+    std::vector<int32_t> places;                 // of a chain: GreedyTokens::place() of each draft
+    speculative::TreeGrowth growth;              // of a tree
+    std::vector<uint64_t> masks;  // of its branches: the slots behind the text that each sees
   };
 
   DraftMaker(std::unique_ptr<DraftPass> pass, ForwardPass& target, int64_t max_pages,
@@ -89,8 +106,15 @@ class DraftMaker {
   void lay_out_first(const request::BatchPlan& plan, const request::BatchSlots& slots,
                      const ForwardBatch& batch, const AcceptedPaths& accepted,
                      const request::StepOutput& output);
+  void begin_first(const ForwardBatch& batch);
+  Stream& add_stream(const request::PlannedSequence& sequence, const request::BatchSlot& slot,
+                     int64_t row);
+  void lay_out_ahead(const request::BatchPlan& plan, const request::BatchSlots& slots,
+                     const ForwardBatch& batch, const int32_t* drawn, const int32_t* missing);
+  Status enqueue_first(const ForwardBatch& batch, const Pools& pools, DrawnFeed* feed);
   Status make_chains(const ops::ForwardContext& forward);
-  [[nodiscard]] TokenId draft_at(int32_t place) const;
+  [[nodiscard]] TokenId as_draft(TokenId chosen) const;
+  void tell(Stream& stream, KeptDrafts& kept, request::StepOutput& output);
   Status make_trees(const ops::ForwardContext& forward);
   void begin_layout();
   bool add_pages(const Stream& stream, int64_t end, int32_t page_size);
@@ -108,10 +132,12 @@ class DraftMaker {
   speculative::TreeShape shape_;
   std::optional<GreedyTokens> greedy_tokens_;      // of chains
   std::optional<DrawnFeed> feed_;                  // of chains, where logits are not the host's
+  std::optional<DrawnFeed> first_feed_;            // likewise, of steps begun ahead
+  const int32_t* missing_ = nullptr;               // of the step, where it was begun ahead
   std::optional<DeviceSampling> device_sampling_;  // of trees, where logits are not the host's
   request::BatchSlot greedy_;                      // likewise
   bool begun_ = false;
-  bool warmed_up_ = false;  // a step of finish() did
+  bool warmed_up_ = false;  // a step of the network did
   bool may_keep_ = false;   // all drafts of the step
   int32_t page_size_ = 0;
   std::vector<Stream> streams_;  // the first num_streams_

@@ -90,7 +90,7 @@ Status DraftPass::compile() {
     const TensorView* own = constants_.find(name);
     return own != nullptr ? own : target_->find_constant(name);
   };
-  const auto compiled = [&](size_t num_vectors, int64_t max_tokens,
+  const auto compiled = [&](size_t num_vectors, int64_t max_tokens, int64_t max_in_flight,
                             const auto& build) -> Result<std::unique_ptr<BatchProgram>> {
     graph::GraphBuilder g(ops::builtin_ops(), lookup, activations);
     const auto tokens = ops::SymbolicDim::of(ops::Symbol::kTokens);
@@ -111,14 +111,14 @@ Status DraftPass::compile() {
     return BatchProgram::create(
         std::move(graph), target_->compute(),
         {.tokens = max_tokens, .logits = options_.max_rows, .sequences = max_tokens},
-        options_.captures);
+        options_.captures, max_in_flight);
   };
   HEDDLE_ASSIGN_OR_RETURN(
-      first_, compiled(model_->hidden_states().size(), target_->max_step_tokens(),
+      first_, compiled(model_->hidden_states().size(), target_->max_step_tokens(), 2,
                        [this](auto& g, const auto& in) { return model_->build_first(g, in); }));
-  HEDDLE_ASSIGN_OR_RETURN(next_, compiled(1, options_.max_rows, [this](auto& g, const auto& in) {
-                            return model_->build_next(g, in);
-                          }));
+  HEDDLE_ASSIGN_OR_RETURN(
+      next_, compiled(1, options_.max_rows, 2 * options_.max_steps,
+                      [this](auto& g, const auto& in) { return model_->build_next(g, in); }));
   HEDDLE_ASSIGN_OR_RETURN(
       memory_, target_->device().allocate(bytes_of(activations, options_.max_rows * width)));
   vectors_ = {memory_.data(), activations, Shape{options_.max_rows, width}};
@@ -126,14 +126,14 @@ Status DraftPass::compile() {
 }
 
 Status DraftPass::enqueue_first(std::span<const int32_t> ids, std::span<const int32_t> positions,
-                                const ops::ForwardContext& batch) {
+                                const ops::ForwardContext& batch, DrawnFeed* feed) {
   target_vectors_.clear();
   for (size_t i = 0; i < model_->hidden_states().size(); ++i) {
     target_vectors_.push_back(target_->device_hidden_state(i));
     HEDDLE_CHECK_EQ(target_vectors_.back().shape[0], std::ssize(ids));
   }
   last_ = first_.get();
-  return first_->enqueue(ids, positions, batch, target_vectors_);
+  return first_->enqueue(ids, positions, batch, target_vectors_, feed);
 }
 
 Status DraftPass::enqueue_next(std::span<const int32_t> ids, std::span<const int32_t> positions,

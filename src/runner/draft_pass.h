@@ -30,6 +30,7 @@ struct DraftPassOptions {
   int num_threads = 0;                           // for loading
   Captures captures;
   int64_t max_rows = 64;  // of a step of its own, and rows with logits of any
+  int64_t max_steps = 7;  // of its own behind one of the model's
 };
 
 class DraftPass {
@@ -55,8 +56,9 @@ class DraftPass {
 
   // Enqueues slots for the rows of the target's last step, whose batch this is but for its
   // kv_layers and logit_rows. `ids` are those of the tokens that follow. Error: kInvalidArgument.
+  // `feed`: as that of BatchProgram.
   Status enqueue_first(std::span<const int32_t> ids, std::span<const int32_t> positions,
-                       const ops::ForwardContext& batch);
+                       const ops::ForwardContext& batch, DrawnFeed* feed = nullptr);
 
   // Enqueues one slot for each of ids, at most max_rows: slot i reads the vector of the logit row
   // `rows[i]` of the pass's last step. All rows of the batch have logits. `feed`: as that of

@@ -97,5 +97,38 @@ TEST_P(DrawnFeedTest, SmallestDraftsEndNoSequence) {
   EXPECT_EQ(downloaded(feed.ended(), 4), (Ints{0, 0, 0, 0}));
 }
 
+// Rows that were laid out as if all drafts before them held go back to where the text goes on.
+TEST_P(DrawnFeedTest, SmallestPlacesMoveBackByTheDraftsThatDoNotHold) {
+  if (GetParam() == device::DeviceKind::kCpu) GTEST_SKIP() << "there the host knows every token";
+  DrawnFeed feed(device(), 1);
+  const auto on_device = [](const device::Buffer& buffer) {
+    return reinterpret_cast<int32_t*>(const_cast<std::byte*>(buffer.data()));
+  };
+  const device::Buffer drawn = uploaded({7, 3}), missing = uploaded({2, 0, 1});
+  const device::Buffer ids = uploaded({0, 0, 0}), sequences = uploaded({0, 1, 2}),
+                       states = uploaded({5, 6, 7}), positions = uploaded({20, 30, 40}),
+                       lens = uploaded({20, 30, 40}), kv_lens = uploaded({21, 31, 41}),
+                       wanted = uploaded({8, 9});
+  feed.begin(3, on_device(drawn), nullptr, on_device(missing));
+  feed.add({.row = 0, .sequence = 0, .logit_row = 0, .from = 1, .missing_of = 0}, {});
+  feed.add({.row = 1, .sequence = 1, .logit_row = 1, .from = 0, .missing_of = 1}, {});
+  feed.add({.row = 1, .sequence = ops::FedRow::kWanted, .missing_of = 2}, {});
+  const Status status = feed.enqueue(context(), stream(),
+                                     {.ids = on_device(ids),
+                                      .positions = on_device(positions),
+                                      .row_sequences = on_device(sequences),
+                                      .state_slots = on_device(states),
+                                      .context_lens = on_device(lens),
+                                      .kv_lens = on_device(kv_lens),
+                                      .logit_rows = on_device(wanted)});
+  ASSERT_TRUE(status.ok()) << status.to_string();
+  EXPECT_EQ(downloaded(ids.data(), 3), (Ints{3, 7, 0}));
+  EXPECT_EQ(downloaded(positions.data(), 3), (Ints{18, 30, 40}));
+  EXPECT_EQ(downloaded(lens.data(), 3), (Ints{18, 30, 40}));
+  EXPECT_EQ(downloaded(kv_lens.data(), 3), (Ints{19, 31, 41}));
+  EXPECT_EQ(downloaded(wanted.data(), 2), (Ints{8, 8}));
+  EXPECT_EQ(downloaded(sequences.data(), 3), (Ints{0, 1, 2}));
+}
+
 }  // namespace
 }  // namespace heddle::runner

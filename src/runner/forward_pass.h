@@ -88,6 +88,9 @@ class ForwardPass {
   // [R, V] f32 in memory of the device, of the last run() or enqueue(); valid until the next.
   [[nodiscard]] MutableTensorView device_logits() const { return main_->output(0); }
 
+  // [T] the ids of the last enqueue() in memory of the device, those of `feed` included.
+  [[nodiscard]] const int32_t* device_ids() const { return main_->device_ids(); }
+
   // [R, V] f32 on the host, one row per wanted row; valid until the next run.
   [[nodiscard]] MutableTensorView logits() const { return logits_.view(); }
 

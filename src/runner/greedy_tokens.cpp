@@ -55,7 +55,9 @@ Result<GreedyTokens> GreedyTokens::create(device::Device& device, device::Stream
   HEDDLE_ASSIGN_OR_RETURN(own.workspace,
                           device.allocate(ops::sample_rows_workspace_bytes(max_rows, vocab_size)));
   HEDDLE_ASSIGN_OR_RETURN(own.drawn, device.allocate(bytes_for<int32_t>(num_tokens)));
-  HEDDLE_ASSIGN_OR_RETURN(own.drawn_host, device.allocate_pinned(bytes_for<int32_t>(num_tokens)));
+  for (device::Buffer& host : own.drawn_host) {
+    HEDDLE_ASSIGN_OR_RETURN(host, device.allocate_pinned(bytes_for<int32_t>(num_tokens)));
+  }
   HEDDLE_RETURN_IF_ERROR(stream.copy(own.table.data(), table.data(), table_bytes));
   HEDDLE_RETURN_IF_ERROR(stream.synchronize());
   return greedy;
@@ -94,14 +96,14 @@ const int32_t* GreedyTokens::drawn() const {
 
 Status GreedyTokens::fetch(device::Stream& stream) {
   if (!on_device_ || num_steps_ == 0) return {};
-  return stream.copy(on_device_->drawn_host.data(), on_device_->drawn.data(),
-                     bytes_for<int32_t>(num_steps_ * max_rows_));
+  return stream.copy(on_device_->drawn_host[static_cast<size_t>(table_)].data(),
+                     on_device_->drawn.data(), bytes_for<int32_t>(num_steps_ * max_rows_));
 }
 
-TokenId GreedyTokens::token(int32_t place) const {
-  const TokenId* all =
-      on_device_ ? reinterpret_cast<const int32_t*>(on_device_->drawn_host.data()) : tokens_.data();
-  return all[place];
+TokenId GreedyTokens::token(int32_t place, int32_t table) const {
+  if (!on_device_) return tokens_[static_cast<size_t>(place)];
+  const device::Buffer& host = on_device_->drawn_host[static_cast<size_t>(table)];
+  return reinterpret_cast<const int32_t*>(host.data())[place];
 }
 
 }  // namespace heddle::runner

@@ -11,6 +11,7 @@
 // the host where that reads the logits; one copy for all steps together.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -30,7 +31,10 @@ class GreedyTokens {
   static Result<GreedyTokens> create(device::Device& device, device::Stream& stream,
                                      int64_t max_steps, int64_t max_rows, int64_t vocab_size);
 
-  void begin() { num_steps_ = 0; }
+  void begin() {
+    num_steps_ = 0;
+    table_ = 1 - table_;
+  }
 
   // Of the first `num_rows` rows of `logits` [R, V] f32 in memory of the device; of equal logits
   // the first one counts.
@@ -56,19 +60,25 @@ class GreedyTokens {
 
   Status fetch(device::Stream& stream);
 
+  // Where the host finds the tokens since begin(), until the begin() after the next: 0 and 1 in
+  // turn.
+  [[nodiscard]] int32_t table() const { return table_; }
+
   // Steps since begin().
   [[nodiscard]] int64_t num_steps() const { return num_steps_; }
 
   // sampling::kNoToken where logits are not numbers. When fetch() is done, or with known_at_once().
-  [[nodiscard]] TokenId token(int32_t place) const;
+  [[nodiscard]] TokenId token(int32_t place, int32_t table) const;
+
+  [[nodiscard]] TokenId token(int32_t place) const { return token(place, table_); }
 
  private:
   struct OnDevice {
     device::Buffer table;  // SamplingRow [max_rows], then SamplingSlot [max_rows]: greedy ones
     device::Buffer sampled;
     device::Buffer workspace;
-    device::Buffer drawn;       // [max_steps, max_rows] i32
-    device::Buffer drawn_host;  // likewise
+    device::Buffer drawn;                      // [max_steps, max_rows] i32
+    std::array<device::Buffer, 2> drawn_host;  // likewise
   };
 
   GreedyTokens() = default;
@@ -79,6 +89,7 @@ class GreedyTokens {
   std::optional<OnDevice> on_device_;  // where logits are not the host's
   std::vector<TokenId> tokens_;        // [max_steps, max_rows], where they are
   int64_t num_steps_ = 0;
+  int32_t table_ = 0;
 };
 
 }  // namespace heddle::runner

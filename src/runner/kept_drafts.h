@@ -25,21 +25,25 @@ class KeptDrafts {
     begin(batch_slot, sequence_id).tokens.assign(tokens.begin(), tokens.end());
   }
 
-  // Likewise, of tokens that are not known yet: the places where they will be found.
-  void keep_places(int32_t batch_slot, int64_t sequence_id, std::span<const int32_t> places) {
+  // Likewise, of tokens that are not known yet: the places where they will be found, on the host in
+  // one of several tables.
+  void keep_places(int32_t batch_slot, int64_t sequence_id, std::span<const int32_t> places,
+                   int32_t table) {
     Slot& slot = begin(batch_slot, sequence_id);
+    slot.table = table;
     slot.places.assign(places.begin(), places.end());
     slot.tokens.assign(places.size(), 0);
     has_places_ |= !places.empty();
   }
 
-  // All tokens are known now: token_at(place) is one.
+  // All tokens are known now: token_at(place, table) is one.
   template <typename TokenAt>
   void learn(const TokenAt& token_at) {
     if (!has_places_) return;
     has_places_ = false;
     for (Slot& slot : slots_) {
-      std::ranges::transform(slot.places, slot.tokens.begin(), token_at);
+      std::ranges::transform(slot.places, slot.tokens.begin(),
+                             [&](int32_t place) { return token_at(place, slot.table); });
       slot.places.clear();
     }
   }
@@ -65,6 +69,7 @@ class KeptDrafts {
     int64_t sequence_id = -1;
     std::vector<TokenId> tokens;
     std::vector<int32_t> places;  // of unknown ones
+    int32_t table = 0;            // likewise
   };
 
   Slot& begin(int32_t batch_slot, int64_t sequence_id) {

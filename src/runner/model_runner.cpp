@@ -315,7 +315,8 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
          .num_threads = options.num_threads,
          .captures =
              captures_of(options.disable_cuda_graph, options.piecewise_cuda_graph_max_tokens),
-         .max_rows = max_draft_rows(speculative)},
+         .max_rows = max_draft_rows(speculative),
+         .max_steps = std::clamp(num_draft_tokens(speculative) - 1, 1, 7)},
         *pass);
     if (created.ok()) {
       draft_pass = std::move(*created);

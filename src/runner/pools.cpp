@@ -209,6 +209,11 @@ Status Pools::accept_drafts(device::Stream& stream, ops::Context& context,
   return copy_states(stream, context, accepted_lists_, copies);
 }
 
+Status Pools::accept_drafts(ops::Context& context, const ops::MirroredSpan<ops::IdCopy>& copies) {
+  if (copies.size() == 0) return {};
+  return ops::copy_states(context, {.working = state_table_, .slots = copies});
+}
+
 Status Pools::copy_states(device::Stream& stream, ops::Context& context, MirroredLists& lists,
                           std::span<const ops::IdCopy> copies) {
   if (copies.empty()) return {};

@@ -74,6 +74,9 @@ class Pools {
   Status accept_drafts(device::Stream& stream, ops::Context& context,
                        std::span<const ops::IdCopy> copies);
 
+  // Likewise, with a list that is in memory of the device already.
+  Status accept_drafts(ops::Context& context, const ops::MirroredSpan<ops::IdCopy>& copies);
+
   // Moves rows of keys and values, in the order of the lists, all layers of a group with those of a
   // network that drafts; row r is token r % page_size of page r / page_size. Once a step, as
   // accept_drafts().

@@ -17,6 +17,8 @@ int64_t max_pages(int64_t context_length, const PoolSizes& sizes) {
   return (context_length + sizes.page_size - 1) / sizes.page_size;
 }
 
+constexpr int32_t kMostWalked = 64;  // drafts whose fate WalkedDrafts can say
+
 // Index of the token that the sequence draws.
 int64_t position_of_draw(const request::PlannedSequence& sequence) {
   return sequence.context_tokens + sequence.num_new_tokens();
@@ -83,6 +85,7 @@ Status StepExecutor::prepare() {
   device::Device& device = pass_->device();
   if (device.kind() == device::DeviceKind::kCpu) return {};
   feed_.emplace(device, kMaxStepsInFlight);
+  walk_.emplace(device);
   for (Step& step : steps_) {
     HEDDLE_ASSIGN_OR_RETURN(step.sampling, DeviceSampling::create(device, pass_->max_logit_rows(),
                                                                   pass_->config().vocab_size));
@@ -273,12 +276,14 @@ Status StepExecutor::enqueue(const request::BatchPlan& plan, Step& step) {
     HEDDLE_RETURN_IF_ERROR(keep_hidden());
     if (draws_on_device()) HEDDLE_RETURN_IF_ERROR(enqueue_draws(plan, step));
   }
+  step.is_settled = makes_drafts && can_settle_ahead(plan);
+  if (step.is_settled) return settle_ahead(plan, step);
   if (!batch_.hidden_slots().empty()) HEDDLE_RETURN_IF_ERROR(run_head());
   return step.open ? pass_->stream().record(*step.done) : Status();
 }
 
 Status StepExecutor::collect(Step& step, request::StepOutput& output) {
-  if (step.open) {
+  if (step.open || step.is_settled) {
     HEDDLE_RETURN_IF_ERROR(wait_for(*step.done));
   } else if (draws_on_device()) {
     HEDDLE_RETURN_IF_ERROR(pass_->stream().synchronize());
@@ -286,7 +291,10 @@ Status StepExecutor::collect(Step& step, request::StepOutput& output) {
   output.warms_up = step.warms_up;
   if (draft_maker_ != nullptr) draft_maker_->learn(kept_drafts_);
   HEDDLE_RETURN_IF_ERROR(draw(step, output));
-  if (!step.open) HEDDLE_RETURN_IF_ERROR(settle_drafts(step, output));
+  if (!step.open && !step.is_settled) HEDDLE_RETURN_IF_ERROR(settle_drafts(step, output));
+  if (draft_maker_ != nullptr && !step.open) {
+    draft_maker_->tell(*step.plan, kept_drafts_, output);
+  }
   if (standalone_maker_ == nullptr) return {};
   return standalone_maker_->make(*step.plan, slots_, step.sequences, pools_, output);
 }
@@ -301,7 +309,50 @@ Status StepExecutor::settle_drafts(const Step& step, request::StepOutput& output
   }
   HEDDLE_RETURN_IF_ERROR(
       pools_.move_rows(pass_->stream(), pass_->context(), moved_rows_, moved_window_rows_));
-  return draft_maker_ != nullptr ? draft_maker_->finish(pools_, kept_drafts_, output) : Status();
+  return draft_maker_ != nullptr ? draft_maker_->make(pools_) : Status();
+}
+
+// The device draws for all, drafts are chains, and nobody waits for new ones.
+bool StepExecutor::can_settle_ahead(const request::BatchPlan& plan) const {
+  return draws_on_device() && draft_maker_ != nullptr && draft_maker_->can_begin_ahead(plan) &&
+         num_begun_ == num_finished_ && !batch_.empty() && batch_.hidden_slots().empty() &&
+         std::ranges::all_of(plan.sequences, [this](const PlannedSequence& sequence) {
+           return sequence.draft_parents.empty() && sequence.drafts.count <= kMostWalked &&
+                  (!sequence.sample ||
+                   DeviceSampling::draws_for(slots_[sequence.batch_slot].start));
+         });
+}
+
+Status StepExecutor::settle_ahead(const request::BatchPlan& plan, Step& step) {
+  device::Stream& stream = pass_->stream();
+  HEDDLE_RETURN_IF_ERROR(stream.record(*step.done));
+  walk_->begin();
+  size_t index = 0;
+  int32_t b = 0;
+  for (const PlannedSequence& sequence : plan.sequences) {
+    const BatchedSequence& batched = batch_.sequences()[index++];
+    if (batched.part != Part::kComputed) continue;
+    const int32_t last_new =
+        batch_.row_of(b++) + static_cast<int32_t>(sequence.num_new_tokens()) - 1;
+    if (!sequence.sample) continue;
+    ops::WalkedDrafts walked{.first_row = last_new,
+                             .logit_row = batched.logit_row,
+                             .num_drafts = sequence.drafts.count,
+                             .state_slot = sequence.state_slot,
+                             .draft_slot = batched.draft_slot};
+    for (int32_t i = 0; simulated_ && i < sequence.drafts.count; ++i) {
+      const bool holds = simulated_->holds(sequence.sequence_id, position_of_draw(sequence), i);
+      walked.simulated |= uint64_t{1} << i;
+      walked.holding |= uint64_t{holds} << i;
+    }
+    walk_->add(walked, slots_[sequence.batch_slot].ending_tokens);
+  }
+  int32_t* drawn = step.sampling->drawn();
+  HEDDLE_RETURN_IF_ERROR(walk_->enqueue(pass_->context(), stream, pass_->device_ids(), drawn));
+  HEDDLE_RETURN_IF_ERROR(pools_.accept_drafts(pass_->context(), walk_->copies()));
+  HEDDLE_RETURN_IF_ERROR(
+      draft_maker_->begin_ahead(plan, slots_, batch_, pools_, drawn, walk_->missing()));
+  return draft_maker_->make(pools_);
 }
 
 Status StepExecutor::keep_hidden() {
@@ -356,7 +407,7 @@ Status StepExecutor::draw(const Step& step, request::StepOutput& output) {
     const request::SampledToken& last = output.tokens.back();
     drawn_tokens_[static_cast<size_t>(sequence.batch_slot)] =
         last.error.ok() ? last.token : sampling::kNoToken;
-    accept(step, sequence, batched);
+    if (!step.is_settled) accept(step, sequence, batched);
   }
   return {};
 }

@@ -19,7 +19,8 @@
 // A step is begun, which enqueues it, and finished, which waits for it and takes its tokens. Where
 // tokens are drawn on the device, a step of one row for each sequence can begin while the step
 // before still runs: rows that feed on its draws get them on the device (drawn_feed.h), and those
-// that ended are left out there.
+// that ended are left out there. Where the device makes chains of drafts, what follows the draws is
+// enqueued with them (draft_walk.h): which drafts hold, the states behind them, the next drafts.
 //
 // Threading: confined to one thread, the one that takes part in the compute pool.
 // Cost: a step allocates nothing once its sizes have been seen.
@@ -38,6 +39,7 @@
 #include "runner/device_sampling.h"
 #include "runner/draft_maker.h"
 #include "runner/draft_pass.h"
+#include "runner/draft_walk.h"
 #include "runner/drawn_feed.h"
 #include "runner/forward_batch.h"
 #include "runner/forward_pass.h"
@@ -97,7 +99,8 @@ class StepExecutor {
     std::vector<BatchedSequence> sequences;
     std::optional<DeviceSampling> sampling;  // where logits are not the host's
     std::unique_ptr<device::Event> done;     // likewise
-    bool open = false;  // the host has nothing to do but to take what was drawn
+    bool open = false;        // the host has nothing to do but to take what was drawn
+    bool is_settled = false;  // nor here: what follows the draws, drafts included, is enqueued
     bool warms_up = false;
   };
 
@@ -111,6 +114,8 @@ class StepExecutor {
 
   Status enqueue(const request::BatchPlan& plan, Step& step);
   Status collect(Step& step, request::StepOutput& output);
+  [[nodiscard]] bool can_settle_ahead(const request::BatchPlan& plan) const;
+  Status settle_ahead(const request::BatchPlan& plan, Step& step);
   Status settle_drafts(const Step& step, request::StepOutput& output);
   [[nodiscard]] Status check(const request::BatchPlan& plan) const;
   [[nodiscard]] bool draws_on_device() const;
@@ -146,6 +151,7 @@ class StepExecutor {
   int64_t num_begun_ = 0;
   int64_t num_finished_ = 0;
   std::optional<DrawnFeed> feed_;                      // where tokens are drawn on the device
+  std::optional<DraftWalk> walk_;                      // likewise
   std::vector<int32_t> rows_in_flight_;                // by batch slot, see ForwardBatch::build()
   StepDrafts drafts_;                                  // what makes them: until prepare()
   std::unique_ptr<DraftMaker> draft_maker_;            // null: makes no drafts

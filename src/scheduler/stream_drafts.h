@@ -11,7 +11,9 @@
 //
 // Drafts continue the whole text of a stream, so that one with a draw in flight has none. A step
 // with drafts is therefore planned after the one before it has ended (waits_for()), and only where
-// drafts are expected: all other steps overlap.
+// drafts are expected: all other steps overlap. A runner may tell a step's tokens while it still
+// makes the drafts behind them, and keep these to itself (PlannedSequence::may_keep_drafts): so the
+// next step is planned meanwhile.
 //
 // Where the form of an answer allows only one text, its usual tokens become drafts
 // (ConstraintState::forced_tokens()), with a drafter or without, for as many streams as there are

@@ -3,24 +3,32 @@
 // known. Rows that feed on one of them get it here, from where sample_rows() left it; a row whose
 // sequence ended with it, or whose draw failed, becomes padding (forward_context.h): nothing of
 // its sequence is read or written, and it draws nothing. A draft ends no sequence.
+//
+// A step may also be laid out before it is known how many drafts of the one before hold
+// (walk_drafts.h): as if all did. Then places move back here by as many as do not.
 #pragma once
 
 #include <cstdint>
 
 #include "ops/context.h"
+#include "ops/device_batch.h"
 
 namespace heddle::ops {
 
 // A row of the step that feeds on a drawn token.
 struct FedRow {
-  static constexpr int32_t kDraft = -1;
+  static constexpr int32_t kDraft = -1, kWanted = -2;
+  static constexpr int32_t kNothing = -1;
 
   int32_t row = 0;
-  int32_t sequence = 0;       // of the batch, its only row is `row`; kDraft: the row is a draft
-  int32_t logit_row = 0;      // that it draws from
-  int32_t from = 0;           // of FeedDrawnArgs::drawn
+  int32_t sequence = 0;   // of the batch, its only row is `row`; kDraft: the row is a draft, and
+                          // ends nothing; kWanted: `row` is an index of logit_rows, and nothing
+                          // but missing_of counts
+  int32_t logit_row = 0;  // that it draws from
+  int32_t from = 0;       // of FeedDrawnArgs::drawn
   int32_t endings_begin = 0;  // in `endings`: tokens that end the text
   int32_t num_endings = 0;
+  int32_t missing_of = kNothing;  // in `missing`: how far its place moves back
 
   friend bool operator==(const FedRow&, const FedRow&) = default;
 };
@@ -32,9 +40,8 @@ struct FeedDrawnArgs {
   const int32_t* endings = nullptr;
   const int32_t* drawn = nullptr;      // SampleRowsArgs::drawn of the step before; -1: none
   const int32_t* drawn_ids = nullptr;  // the id that each drawn token stands for; null: itself
-  int32_t* ids = nullptr;              // [T]
-  int32_t* row_sequences = nullptr;    // [T], DeviceBatch's
-  int32_t* state_slots = nullptr;      // [B], DeviceBatch's
+  const int32_t* missing = nullptr;    // WalkDraftsArgs::missing
+  DeviceBatchUpload::Rows rows;        // of the step
   int32_t* ended = nullptr;            // [R], SampleRowsArgs::ended; rows that feed are written
 };
 

@@ -14,17 +14,27 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= p.num_fed) return;
   const FedRow fed = p.fed[i];
+  const int32_t missing = fed.missing_of == FedRow::kNothing ? 0 : p.missing[fed.missing_of];
+  if (fed.sequence == FedRow::kWanted) {
+    p.rows.logit_rows[fed.row] -= missing;
+    return;
+  }
   const int32_t token = p.drawn[fed.from];
   bool ended = token < 0;
   for (int32_t e = 0; e < fed.num_endings; ++e) {
     ended = ended || p.endings[fed.endings_begin + e] == token;
   }
-  p.ids[fed.row] = ended ? 0 : p.drawn_ids != nullptr ? p.drawn_ids[token] : token;
+  p.rows.ids[fed.row] = ended ? 0 : p.drawn_ids != nullptr ? p.drawn_ids[token] : token;
   if (fed.sequence == FedRow::kDraft) return;
+  if (missing > 0) {
+    p.rows.positions[fed.row] -= missing;
+    p.rows.context_lens[fed.sequence] -= missing;
+    p.rows.kv_lens[fed.sequence] -= missing;
+  }
   p.ended[fed.logit_row] = ended ? 1 : 0;
   if (!ended) return;
-  p.row_sequences[fed.row] = -1;
-  p.state_slots[fed.sequence] = -1;
+  p.rows.row_sequences[fed.row] = -1;
+  p.rows.state_slots[fed.sequence] = -1;
 }
 
 }  // namespace

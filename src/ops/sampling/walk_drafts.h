@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// walk_drafts: behind the draws of a step, how far each chain of drafts holds, found where the
+// tokens are: work that depends on it can be enqueued before the host knows. It is what
+// speculative::DraftTree::walk() finds in a chain, and what the host finds later from the same
+// tokens.
+//
+// A draft holds where it is the token drawn before it, that token ends no text, and its draw did
+// not fail. The sequence's state goes from the slot behind its last draft that holds to its working
+// slot: as a copy for copy_states().
+//
+// Bytes: some for each draft; the time is that of a launch, about 2 us.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/context.h"
+#include "ops/pool_lists.h"
+
+namespace heddle::ops {
+
+// A sequence that draws. The chain of its drafts lies in the rows behind `first_row`.
+struct WalkedDrafts {
+  int32_t first_row = 0;  // of the step: its last new token
+  int32_t logit_row = 0;  // that it draws from there; those behind its drafts follow
+  int32_t num_drafts = 0;
+  int32_t endings_begin = 0;  // in `endings`: tokens that end the text
+  int32_t num_endings = 0;
+  int32_t state_slot = 0;  // its working slot
+  int32_t draft_slot = 0;  // with the state after all rows; behind it those after fewer,
+                           // first_row's first; 0: it has none of them, and nothing is copied
+  int32_t copy = 0;        // index among `copies`, where it has some
+
+  // Bit i, draft i: `holding` says whether it holds, for a measurement
+  // (speculative/simulated_acceptance.h). The token drawn before it becomes it, or another one.
+  uint64_t simulated = 0;
+  uint64_t holding = 0;
+
+  friend bool operator==(const WalkedDrafts&, const WalkedDrafts&) = default;
+};
+
+// Pointers lead into memory of the context's device.
+struct WalkDraftsArgs {
+  const WalkedDrafts* sequences = nullptr;
+  int64_t num_sequences = 0;
+  const int32_t* endings = nullptr;
+  const int32_t* ids = nullptr;  // [T], of the step
+  int32_t* drawn = nullptr;      // SampleRowsArgs::drawn of the step; -1: failed
+  int32_t* missing = nullptr;    // [num_sequences]: drafts that do not hold
+  IdCopy* copies = nullptr;
+};
+
+// One launch. Error: kDeviceLost.
+Status walk_drafts_cuda(CudaContext& context, const WalkDraftsArgs& args);
+
+}  // namespace heddle::ops

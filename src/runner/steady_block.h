@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// SteadyBlock: small arrays of a step in one block of a device's memory, copied there with one copy
+// and only where they are not what they were in the step before.
+//
+//   begin() -> add() for each array -> upload() -> at()
+//
+// Threading: confined. Cost: O(bytes); allocates only where a step has more than any before. Blocks
+// of the host are used in turn: one is written again when as many uploads as may be in flight have
+// been enqueued since.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "device/device.h"
+
+namespace heddle::runner {
+
+class SteadyBlock {
+ public:
+  SteadyBlock(device::Device& device, int64_t max_in_flight)
+      : device_(&device), pinned_(static_cast<size_t>(max_in_flight)) {}
+
+  void begin() { asked_.clear(); }
+
+  // Returns where it lies.
+  template <typename Element>
+  int64_t add(std::span<const Element> values) {
+    static_assert(std::is_trivially_copyable_v<Element>);
+    const int64_t at = add_zeros<Element>(std::ssize(values));
+    std::ranges::copy(std::as_bytes(values), asked_.begin() + at);
+    return at;
+  }
+
+  // Room for `count` that launches write. They are zero where upload() copied.
+  template <typename Element>
+  int64_t add_zeros(int64_t count) {
+    const size_t at = (asked_.size() + kAlignment - 1) / kAlignment * kAlignment;
+    asked_.resize(at + static_cast<size_t>(count) * sizeof(Element));
+    return static_cast<int64_t>(at);
+  }
+
+  Status upload(device::Stream& stream);
+
+  // In memory of the device, until the next upload() that copies.
+  template <typename Element>
+  [[nodiscard]] Element* at(int64_t where) const {
+    return reinterpret_cast<Element*>(block_.data() + where);
+  }
+
+ private:
+  static constexpr size_t kAlignment = 16;
+
+  device::Device* device_;
+  std::vector<std::byte> asked_, uploaded_;
+  std::vector<device::Buffer> pinned_;
+  size_t next_ = 0;  // of pinned_
+  device::Buffer block_;
+};
+
+}  // namespace heddle::runner
