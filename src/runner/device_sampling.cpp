@@ -27,8 +27,7 @@ Result<DeviceSampling> DeviceSampling::create(device::Device& device, int64_t ma
                                               int64_t vocab_size) {
   DeviceSampling sampling(device);
   sampling.vocab_size_ = vocab_size;
-  HEDDLE_ASSIGN_OR_RETURN(sampling.results_host_, device.allocate_pinned(results_bytes(max_rows)));
-  HEDDLE_ASSIGN_OR_RETURN(sampling.results_, device.allocate(results_bytes(max_rows)));
+  HEDDLE_ASSIGN_OR_RETURN(sampling.results_, device.allocate_pinned(results_bytes(max_rows)));
   HEDDLE_ASSIGN_OR_RETURN(sampling.fetched_logits_,
                           device.allocate_pinned(bytes_of(DType::kF32, max_rows)));
   HEDDLE_ASSIGN_OR_RETURN(sampling.workspace_,
@@ -111,6 +110,14 @@ void DeviceSampling::Asked::clear() {
   masks.clear();
 }
 
+bool DeviceSampling::Asked::takes_best() const {
+  return std::ranges::all_of(rows, [this](const ops::SamplingRow& row) {
+    if (row.slot < 0) return true;
+    const ops::SamplingSlot& slot = slots[static_cast<size_t>(row.slot)];
+    return slot.greedy != 0 && slot.top_logprobs < 0;
+  });
+}
+
 std::optional<int64_t> DeviceSampling::Asked::shift_from(const Asked& earlier) const {
   if (rows.size() != earlier.rows.size()) return std::nullopt;
   std::optional<int64_t> shift;
@@ -181,15 +188,13 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
                 .forbidden = reinterpret_cast<const int32_t*>(upload_.data() + offsets.forbidden),
                 .biases = reinterpret_cast<const ops::TokenBias*>(upload_.data() + offsets.biases),
                 .masks = reinterpret_cast<const uint32_t*>(upload_.data() + offsets.masks),
+                .takes_best = asked_.takes_best(),
                 .ended = ended,
                 .drawn = reinterpret_cast<int32_t*>(drawn_.data()),
                 .sampled = sampled,
                 .top_logits = wants_logprobs_ ? top_logits : nullptr,
                 .workspace = workspace_.bytes()}));
-  const int64_t wanted =
-      wants_logprobs_ ? results_bytes(R) : R * static_cast<int64_t>(sizeof(ops::SampledRow));
-  HEDDLE_RETURN_IF_ERROR(fetch_logits(stream, logits));
-  return stream.copy(results_host_.data(), results_.data(), wanted);
+  return fetch_logits(stream, logits);
 }
 
 Status DeviceSampling::fetch_logits(device::Stream& stream, const MutableTensorView& logits) {
@@ -214,12 +219,12 @@ float DeviceSampling::fetched_logit(size_t index) const {
 
 const ops::SampledRow& DeviceSampling::result(int64_t row) const {
   HEDDLE_CHECK(draws(row));
-  return reinterpret_cast<const ops::SampledRow*>(results_host_.data())[row];
+  return reinterpret_cast<const ops::SampledRow*>(results_.data())[row];
 }
 
 void DeviceSampling::add_alternatives(int64_t row, const sampling::LogSoftmax& log_softmax,
                                       TokenLogprob& logprob) const {
-  const auto* results = reinterpret_cast<const ops::SampledRow*>(results_host_.data());
+  const auto* results = reinterpret_cast<const ops::SampledRow*>(results_.data());
   const auto* top = reinterpret_cast<const ops::TopLogit*>(results + asked_.rows.size()) +
                     row * ops::kMostTopLogits;
   for (int32_t i = 0; i < results[row].num_top_logits; ++i) {

@@ -53,7 +53,8 @@ class DeviceSampling {
     return asked_.rows[static_cast<size_t>(row)].slot >= 0;
   }
 
-  // Enqueues the draws of the rows that were added and the way back of their results. `logits`
+  // Enqueues the draws of the rows that were added; kernels write the results to the host's memory.
+  // `logits`
   // [num_rows, V] f32, in memory of the device; rows with a bias are edited. `ended`: rows that
   // draw nothing after all (DrawnFeed), or null.
   Status enqueue(ops::Context& context, device::Stream& stream, const MutableTensorView& logits,
@@ -99,6 +100,9 @@ class DeviceSampling {
 
     void clear();
 
+    // SampleRowsArgs::takes_best.
+    [[nodiscard]] bool takes_best() const;
+
     // How much further each row is than in `earlier`, where that is the only difference.
     [[nodiscard]] std::optional<int64_t> shift_from(const Asked& earlier) const;
   };
@@ -129,8 +133,8 @@ class DeviceSampling {
   std::vector<RowLogits> row_logits_;  // of each row
   std::vector<Fetched> fetched_;
   device::Buffer upload_host_, upload_;
-  device::Buffer results_host_, results_;  // SampledRow [R], then TopLogit [R, kMostTopLogits]
-  device::Buffer fetched_logits_;          // on the host
+  device::Buffer results_;         // on the host: SampledRow [R], then TopLogit [R, kMostTopLogits]
+  device::Buffer fetched_logits_;  // on the host
   device::Buffer workspace_;
   device::Buffer drawn_;
 };

@@ -77,6 +77,7 @@ Status GreedyTokens::choose(ops::Context& context, device::Stream& stream,
         {.logits = {logits.data, logits.dtype, Shape{num_rows, vocab_size_}, logits.row_stride},
          .rows = rows,
          .slots = reinterpret_cast<const ops::SamplingSlot*>(rows + max_rows_),
+         .takes_best = true,
          .drawn = reinterpret_cast<int32_t*>(own.drawn.data()) + first,
          .sampled = reinterpret_cast<ops::SampledRow*>(own.sampled.data()),
          .workspace = own.workspace.bytes()});

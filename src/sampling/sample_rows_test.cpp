@@ -121,6 +121,9 @@ class SampleRowsTest : public ops::DeviceTest {
     const device::Buffer top_logits = workspace(R * ops::kMostTopLogits * 8);
     const device::Buffer scratch = workspace(ops::sample_rows_workspace_bytes(R, V));
     ops::DeviceTensor device_logits = upload(logits);
+    const bool takes_best = std::ranges::all_of(cases, [](const RowCase& one) {
+      return one.pad || (one.params.temperature == 0 && one.top_logprobs < 0);
+    });
     const Status status = ops::sample_rows(
         context(), {.logits = device_logits.view(),
                     .rows = reinterpret_cast<const ops::SamplingRow*>(device_rows.data()),
@@ -130,6 +133,7 @@ class SampleRowsTest : public ops::DeviceTest {
                     .biases = reinterpret_cast<const ops::TokenBias*>(device_biases.data()),
                     .path_tokens = reinterpret_cast<const int32_t*>(device_path.data()),
                     .masks = reinterpret_cast<const uint32_t*>(device_masks.data()),
+                    .takes_best = takes_best,
                     .drawn = reinterpret_cast<int32_t*>(drawn.data()),
                     .sampled = reinterpret_cast<SampledRow*>(sampled.data()),
                     .top_logits = reinterpret_cast<ops::TopLogit*>(top_logits.data()),
@@ -148,6 +152,10 @@ class SampleRowsTest : public ops::DeviceTest {
     for (size_t r = 0; r < cases.size(); ++r) {
       const RowCase& from = cases[r];
       const SampledRow& row = got.rows[r];
+      if (from.pad) {
+        ASSERT_EQ(row.outcome, SampleOutcome::kSkipped) << describe(cases, r);
+        continue;
+      }
       TokenLogprob want_logprob;
       const Result<TokenId> want = wanted(sampler, from, want_logprob);
       ASSERT_EQ(outcome_status(row.outcome, from.position).message(), want.status().message())
@@ -247,6 +255,7 @@ TEST_P(SampleRowsTest, DrawsFromTheSmallestVocabularies) {
                      .allowed = {0, last},
                      .publish = true});
     check(cases);
+    check({{.logits = normal_row(random, V, 2), .params = {.temperature = 0}}});
   }
   check({{.logits = std::vector<float>(2600, 1.0f), .params = {.top_p = 0.9f}}});  // cut by digits
 }
@@ -259,8 +268,9 @@ TEST_P(SampleRowsTest, DrawsTheSamplersTokenForRandomParameters) {
   for (int round = 0; round < rounds; ++round) {
     const auto V = static_cast<int64_t>(1 + random() % (round % 8 == 0 ? 6000 : 700));
     const auto token = [&] { return static_cast<TokenId>(random() % static_cast<uint64_t>(V)); };
-    std::vector<RowCase> cases(kRows);
-    for (size_t r = 0; r < kRows; ++r) {
+    const bool takes_best = round % 6 == 5;  // then of few rows, too
+    std::vector<RowCase> cases(takes_best ? 1 + random() % 40 : kRows);
+    for (size_t r = 0; r < cases.size(); ++r) {
       RowCase& from = cases[r];
       from.logits = normal_row(random, V, 0.2f + 5 * unit());
       if (r % 3 == 0) {
@@ -302,6 +312,10 @@ TEST_P(SampleRowsTest, DrawsTheSamplersTokenForRandomParameters) {
       from.position = static_cast<int64_t>(random() % 100000);
       from.choice = static_cast<int32_t>(random() % 3);
       if (random() % 4 == 0) from.top_logprobs = static_cast<int32_t>(random() % 21);
+      if (!takes_best) continue;
+      params.temperature = 0;
+      from.top_logprobs = -1;
+      from.pad = random() % 8 == 0;
     }
     check(cases);
     if (HasFatalFailure()) return;
@@ -395,6 +409,12 @@ TEST_P(SampleRowsTest, DrawsFromLargeVocabulariesOfEveryShape) {
     check(cases);
     if (HasFatalFailure()) return;
   }
+  std::vector<RowCase> best;
+  for (const std::vector<float>& shape : shapes) {
+    best.push_back({.logits = shape, .params = {.temperature = 0}});
+    check({best.back()});
+  }
+  check(best);
 }
 
 // Every token of an even distribution is drawn from its own share, across the borders of tiles.

@@ -88,6 +88,17 @@ struct Cut {
   uint64_t equals = 0;
 };
 
+// By one thread.
+HEDDLE_TEAM inline void publish(const Tables& t, int64_t r, const RowRequest& own,
+                                const SampledRow& sampled) {
+  t.sampled[r] = sampled;
+  if (own.row.publish == 0) return;
+  if (t.drawn != nullptr) t.drawn[own.row.slot] = sampled.token;
+  if (own.slot.counts_row >= 0 && sampled.token >= 0) {
+    ++t.counts[static_cast<int64_t>(own.slot.counts_row) * t.V + sampled.token];
+  }
+}
+
 template <typename Team>
 class RowFinisher {
  public:
@@ -125,14 +136,7 @@ class RowFinisher {
       sampled.total = mass_;
       sampled.num_top_logits = list_top_logits();
     }
-    team_.each(1, [&](int) {
-      t_.sampled[r_] = sampled;
-      if (row_.publish == 0) return;
-      if (t_.drawn != nullptr) t_.drawn[row_.slot] = sampled.token;
-      if (slot_.counts_row >= 0 && sampled.token >= 0) {
-        ++t_.counts[static_cast<int64_t>(slot_.counts_row) * t_.V + sampled.token];
-      }
-    });
+    team_.each(1, [&](int) { publish(t_, r_, {.row = row_, .slot = slot_}, sampled); });
   }
 
  private:

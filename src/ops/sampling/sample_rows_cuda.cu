@@ -283,6 +283,81 @@ __global__ void __launch_bounds__(kFinishThreads) finish_kernel(const __grid_con
   sampling_steps::finish_row(team, *reinterpret_cast<FinishShared*>(finish), p.tables, r, own);
 }
 
+// The best token of some, the first one of equals.
+struct BestToken {
+  float max = -INFINITY;
+  int32_t token = 0x7fffffff;
+  int32_t has_nan = 0;
+
+  __device__ void take(float x, int32_t at) {
+    if (x != x) has_nan = 1;
+    if (x > max) {
+      max = x;
+      token = at;
+    }
+  }
+
+  __device__ void join(const BestToken& other) {
+    if (other.max > max || (other.max == max && other.token < token)) {
+      max = other.max;
+      token = other.token;
+    }
+    has_nan |= other.has_nan;
+  }
+};
+
+// The blocks of a cluster own a row, each a share of its tokens, eight of a thread at a time; the
+// first one learns the others' best from their shared memory.
+__global__ void __launch_bounds__(kFinishThreads) best_kernel(const __grid_constant__ Params p) {
+  constexpr int kEach = 8;
+  __shared__ BlockTeam<kFinishThreads>::Shared shared;
+  __shared__ uint64_t bests[2 * kMostShares];
+  auto team = BlockTeam<kFinishThreads>::of_cluster(shared);
+  team.meet();  // all blocks have begun
+  wait_for_inputs();
+  const Tables& t = p.tables;
+  const int64_t r = blockIdx.x / static_cast<unsigned>(team.shares());
+  const RowRequest own = t.request(r);
+  if (own.row.slot < 0) {
+    if (team.share() == 0) team.each(1, [&](int) { t.sampled[r] = SampledRow(); });
+    return;
+  }
+  float* logits = t.logits_of(r);
+  const int begin = t.tiles() * team.share() / team.shares() * kTileTokens;
+  const int end = min(t.tiles() * (team.share() + 1) / team.shares() * kTileTokens, t.V);
+  sampling_steps::edit_logits(team, t, own, logits, begin, end);
+  const int first = begin + static_cast<int>(threadIdx.x);
+  BestToken best = team.template reduce<BestToken>(kFinishThreads, [&](BestToken& found, int) {
+    int token = first;
+    for (; token + (kEach - 1) * kFinishThreads < end; token += kEach * kFinishThreads) {
+      float x[kEach];
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) x[i] = logits[token + i * kFinishThreads];
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) found.take(x[i], token + i * kFinishThreads);
+    }
+    for (; token < end; token += kFinishThreads) found.take(logits[token], token);
+  });
+  if (team.shares() > 1) {
+    team.each(
+        1, [&](int) { memcpy(team.of_share(&bests[2 * team.share()], 0), &best, sizeof(best)); });
+    team.meet();
+    if (team.share() != 0) return;
+    best = team.template reduce<BestToken>(team.shares(), [&](BestToken& found, int i) {
+      BestToken other;
+      memcpy(&other, &bests[2 * i], sizeof(other));
+      found.join(other);
+    });
+  }
+  team.each(1, [&](int) {
+    const sampling_steps::BestLogit logit{.max = best.max, .has_nan = best.has_nan};
+    SampledRow sampled;
+    sampled.outcome = sampling_steps::outcome_of(logit);
+    if (sampled.outcome == SampleOutcome::kDrawn) sampled.token = best.token;
+    sampling_steps::publish(t, r, own, sampled);
+  });
+}
+
 // Blocks that finish a row together: as many as leave none waiting for a multiprocessor. One where
 // the code that runs was compiled for GPUs without clusters, as on those newer than Hopper.
 int shares_of_row(const CudaContext& context, int64_t R) {
@@ -298,6 +373,14 @@ Status sample_rows_cuda(CudaContext& context, const SampleRowsArgs& args) {
   const int64_t R = args.logits.shape[0];
   const int64_t V = args.logits.shape[1];
   if (R == 0) return {};
+  const int shares = shares_of_row(context, R);
+  const auto launch_shares = [&](const char* name, auto* kernel, const Params& params) {
+    return launch(context, name, kernel, grid_of(R * shares), dim3(kFinishThreads), params, 0,
+                  static_cast<unsigned>(shares));
+  };
+  if (args.takes_best && context.gpu.properties().kernels_start_early) {
+    return launch_shares("sample_rows best", best_kernel, Params{.tables = Tables::of(args)});
+  }
   const int64_t tiles = RowScratch::tiles_of(V);
   const int64_t warps = kPassThreads / kWarp;
   const int64_t wanted = std::clamp<int64_t>(kWantedBlocks / R, 1, ceil_div(tiles, warps));
@@ -310,9 +393,7 @@ Status sample_rows_cuda(CudaContext& context, const SampleRowsArgs& args) {
       launch(context, "sample_rows maxima", maxima_kernel, chunks, dim3(kPassThreads), params));
   HEDDLE_RETURN_IF_ERROR(
       launch(context, "sample_rows sums", sums_kernel, chunks, dim3(kPassThreads), params));
-  const int shares = shares_of_row(context, R);
-  return launch(context, "sample_rows finish", finish_kernel, grid_of(R * shares),
-                dim3(kFinishThreads), params, 0, static_cast<unsigned>(shares));
+  return launch_shares("sample_rows finish", finish_kernel, params);
 }
 
 }  // namespace heddle::ops
