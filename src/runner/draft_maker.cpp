@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "runner/runner.h"
 
 namespace heddle::runner {
 
@@ -36,8 +37,8 @@ Result<std::unique_ptr<DraftMaker>> DraftMaker::create(std::unique_ptr<DraftPass
         maker->greedy_tokens_,
         GreedyTokens::create(device, target.stream(), shape.num_drafts, max_rows, vocab_size));
     if (!maker->greedy_tokens_->known_at_once()) {
-      maker->feed_.emplace(device, 2 * int64_t{shape.num_drafts});
-      maker->first_feed_.emplace(device, 2);
+      maker->feed_.emplace(device, kMaxStepsInFlight * int64_t{shape.num_drafts});
+      maker->first_feed_.emplace(device, kMaxStepsInFlight);
     }
   } else if (device.kind() != device::DeviceKind::kCpu) {
     HEDDLE_ASSIGN_OR_RETURN(maker->device_sampling_,
@@ -232,7 +233,7 @@ void DraftMaker::lay_out_ahead(const request::BatchPlan& plan, const request::Ba
     const int32_t num_drafts = sequence.drafts.count;
     for (int32_t j = 0; j <= num_drafts; ++j) {
       first_feed_->add(
-          {.row = last_new + j, .sequence = ops::FedRow::kDraft, .from = batched.logit_row + j},
+          {.row = last_new + j, .sequence = ops::FedRow::kIdAlone, .from = batched.logit_row + j},
           {});
     }
     const int32_t drawing = num_drawing++;

@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "graph/builder.h"
 #include "runner/choose_drafts.h"
+#include "runner/runner.h"
 
 namespace heddle::runner {
 
@@ -114,10 +115,11 @@ Status DraftPass::compile() {
         options_.captures, max_in_flight);
   };
   HEDDLE_ASSIGN_OR_RETURN(
-      first_, compiled(model_->hidden_states().size(), target_->max_step_tokens(), 2,
-                       [this](auto& g, const auto& in) { return model_->build_first(g, in); }));
+      first_,
+      compiled(model_->hidden_states().size(), target_->max_step_tokens(), kMaxStepsInFlight,
+               [this](auto& g, const auto& in) { return model_->build_first(g, in); }));
   HEDDLE_ASSIGN_OR_RETURN(
-      next_, compiled(1, options_.max_rows, 2 * options_.max_steps,
+      next_, compiled(1, options_.max_rows, kMaxStepsInFlight * options_.max_steps,
                       [this](auto& g, const auto& in) { return model_->build_next(g, in); }));
   HEDDLE_ASSIGN_OR_RETURN(
       memory_, target_->device().allocate(bytes_of(activations, options_.max_rows * width)));

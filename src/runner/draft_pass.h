@@ -30,7 +30,7 @@ struct DraftPassOptions {
   int num_threads = 0;                           // for loading
   Captures captures;
   int64_t max_rows = 64;  // of a step of its own, and rows with logits of any
-  int64_t max_steps = 7;  // of its own behind one of the model's
+  int64_t max_steps = 1;  // of its own behind one of the model's that nobody waits for
 };
 
 class DraftPass {

@@ -51,8 +51,9 @@ TEST_P(DraftWalkTest, SmallestChainsHoldAsOnTheHost) {
   const auto between = [&random](int32_t low, int32_t high) {
     return std::uniform_int_distribution<int32_t>(low, high)(random);
   };
-  DraftWalk walk(device());
+  DraftWalk walk(device(), 1);
   speculative::DraftTree tree;
+  Ints missing_before;
   for (int step = 0; step < 20; ++step) {
     SCOPED_TRACE(step);
     const Ints endings = {2, 5};
@@ -93,7 +94,7 @@ TEST_P(DraftWalkTest, SmallestChainsHoldAsOnTheHost) {
       }
       drawn.insert(drawn.end(), tokens.begin(), tokens.end());
       const std::span<const TokenId> ends = i % 2 == 0 ? std::span(endings) : std::span<TokenId>();
-      EXPECT_EQ(walk.add(walked, ends), i);
+      walk.add(walked, ends);
       ASSERT_TRUE(tree.assign(drafts, {}).ok());
       Ints path;
       tree.walk(
@@ -114,6 +115,11 @@ TEST_P(DraftWalkTest, SmallestChainsHoldAsOnTheHost) {
         walk.enqueue(context(), stream(), on_device(ids_there), on_device(drawn_there));
     ASSERT_TRUE(status.ok()) << status.to_string();
     EXPECT_EQ(downloaded(walk.missing(), kSequences), missing);
+    EXPECT_EQ(Ints(walk.told(true).begin(), walk.told(true).end()), missing);
+    if (step > 0) {
+      EXPECT_EQ(Ints(walk.told(false).begin(), walk.told(false).end()), missing_before);
+    }
+    missing_before = missing;
     ASSERT_EQ(walk.copies().size(), std::ssize(copies));
     const auto copied = downloaded(walk.copies().device, copies.size());
     for (size_t i = 0; i < copies.size(); ++i) {

@@ -84,8 +84,8 @@ TEST_P(DrawnFeedTest, SmallestDraftsEndNoSequence) {
   const device::Buffer ids = uploaded({40, 41, 42, 43}), sequences = uploaded({0, 0, 0, 1}),
                        states = uploaded({5, 6});
   feed.begin(4, on_device(drawn));
-  feed.add({.row = 1, .sequence = ops::FedRow::kDraft, .from = 3}, {});
-  feed.add({.row = 2, .sequence = ops::FedRow::kDraft, .from = 2}, {});
+  feed.add({.row = 1, .sequence = ops::FedRow::kIdAlone, .from = 3}, {});
+  feed.add({.row = 2, .sequence = ops::FedRow::kIdAlone, .from = 2}, {});
   const Status status = feed.enqueue(context(), stream(),
                                      {.ids = on_device(ids),
                                       .row_sequences = on_device(sequences),

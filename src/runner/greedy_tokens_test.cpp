@@ -25,6 +25,7 @@ TEST_P(GreedyTokensTest, AreTheBestOfEachRowOfEachStep) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal(0, 3);
   GreedyTokens greedy = GreedyTokens::create(device(), stream(), kSteps, kRows, kNumLogits).value();
+  std::vector<std::vector<TokenId>> wanted_before;
   for (int round = 0; round < 10; ++round) {
     greedy.begin();
     std::vector<std::vector<TokenId>> wanted;
@@ -57,6 +58,14 @@ TEST_P(GreedyTokensTest, AreTheBestOfEachRowOfEachStep) {
         EXPECT_EQ(greedy.token(greedy.place(step, row++)), token);
       }
     }
+    // Where the host reads the logits it knows the tokens at once, and keeps none.
+    for (int64_t step = 0; round > 0 && !greedy.known_at_once() && step < kSteps; ++step) {
+      int32_t row = 0;
+      for (const TokenId token : wanted_before[static_cast<size_t>(step)]) {
+        EXPECT_EQ(greedy.token(greedy.place(step, row++), 1 - greedy.table()), token);
+      }
+    }
+    wanted_before = std::move(wanted);
   }
 }
 

@@ -36,6 +36,9 @@ class KeptDrafts {
     has_places_ |= !places.empty();
   }
 
+  // The sequence in that slot has drawn again.
+  void drop(int32_t batch_slot) { begin(batch_slot, -1).tokens.clear(); }
+
   // All tokens are known now: token_at(place, table) is one.
   template <typename TokenAt>
   void learn(const TokenAt& token_at) {

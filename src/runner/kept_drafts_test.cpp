@@ -67,6 +67,10 @@ TEST_F(KeptDraftsTest, NoMoreAreVerifiedThanThereAre) {
   EXPECT_THAT(kept_.check(plan_, verify(71, 1, {kKeptDraft})).message(),
               HasSubstr("verifies 1 drafts that were kept, of 0"));
   kept_.keep(1, 71, {});
+  kept_.keep(2, 72, std::vector<TokenId>{5, 6});
+  EXPECT_TRUE(kept_.check(plan_, verify(72, 2, {kKeptDraft})).ok());
+  kept_.drop(2);
+  EXPECT_FALSE(kept_.check(plan_, verify(72, 2, {kKeptDraft})).ok());
   EXPECT_FALSE(kept_.check(plan_, verify(70, 1, {kKeptDraft})).ok());
 }
 

@@ -316,7 +316,8 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
          .captures =
              captures_of(options.disable_cuda_graph, options.piecewise_cuda_graph_max_tokens),
          .max_rows = max_draft_rows(speculative),
-         .max_steps = std::clamp(num_draft_tokens(speculative) - 1, 1, 7)},
+         // Trees are waited for at every level.
+         .max_steps = speculative.eagle_topk > 1 ? 1 : std::max(num_draft_tokens(speculative), 1)},
         *pass);
     if (created.ok()) {
       draft_pass = std::move(*created);

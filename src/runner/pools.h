@@ -67,8 +67,7 @@ class Pools {
   Status begin_step(device::Stream& stream, ops::Context& context, const request::BatchPlan& plan);
 
   // Copies states between working slots, those for drafts included: their ids follow
-  // PoolSizes::num_state_slots. Before the forward pass of a step, and after its draws; the stream
-  // is idle between the two calls of a step, so that each may fill its own list again.
+  // PoolSizes::num_state_slots. Before the forward pass of a step, and after its draws.
   Status start_drafts(device::Stream& stream, ops::Context& context,
                       std::span<const ops::IdCopy> copies);
   Status accept_drafts(device::Stream& stream, ops::Context& context,

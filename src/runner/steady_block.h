@@ -4,9 +4,11 @@
 //
 //   begin() -> add() for each array -> upload() -> at()
 //
-// Threading: confined. Cost: O(bytes); allocates only where a step has more than any before. Blocks
-// of the host are used in turn: one is written again when as many uploads as may be in flight have
-// been enqueued since.
+// Nothing waits: the caller sees to it that the stream has at most so many uploads before it as may
+// be in flight, because blocks of the host are used in turn. (MirroredLists waits for its copies,
+// which every step makes.)
+//
+// Threading: confined. Cost: O(bytes); allocates only where a step has more than any before.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +32,7 @@ class SteadyBlock {
   // Returns where it lies.
   template <typename Element>
   int64_t add(std::span<const Element> values) {
-    static_assert(std::is_trivially_copyable_v<Element>);
+    static_assert(std::has_unique_object_representations_v<Element>);
     const int64_t at = add_zeros<Element>(std::ssize(values));
     std::ranges::copy(std::as_bytes(values), asked_.begin() + at);
     return at;

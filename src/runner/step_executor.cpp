@@ -17,8 +17,6 @@ int64_t max_pages(int64_t context_length, const PoolSizes& sizes) {
   return (context_length + sizes.page_size - 1) / sizes.page_size;
 }
 
-constexpr int32_t kMostWalked = 64;  // drafts whose fate WalkedDrafts can say
-
 // Index of the token that the sequence draws.
 int64_t position_of_draw(const request::PlannedSequence& sequence) {
   return sequence.context_tokens + sequence.num_new_tokens();
@@ -68,6 +66,11 @@ StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& size
   if (drafts_.simulated_acceptance > 0) simulated_.emplace(drafts_.simulated_acceptance);
 }
 
+StepExecutor::~StepExecutor() {
+  // The device may still make drafts, in memory of the members.
+  (void)pass_->stream().synchronize();
+}
+
 Status StepExecutor::prepare() {
   if (drafts_.pass != nullptr) {
     HEDDLE_ASSIGN_OR_RETURN(
@@ -85,7 +88,7 @@ Status StepExecutor::prepare() {
   device::Device& device = pass_->device();
   if (device.kind() == device::DeviceKind::kCpu) return {};
   feed_.emplace(device, kMaxStepsInFlight);
-  walk_.emplace(device);
+  walk_.emplace(device, kMaxStepsInFlight);
   for (Step& step : steps_) {
     HEDDLE_ASSIGN_OR_RETURN(step.sampling, DeviceSampling::create(device, pass_->max_logit_rows(),
                                                                   pass_->config().vocab_size));
@@ -118,6 +121,9 @@ Status StepExecutor::begin(const request::BatchPlan& plan) {
     ++num_begun_;
   } else {
     std::ranges::fill(drawn_tokens_, sampling::kNoToken);
+    // Some of its work may have taken the place of drafts that are kept.
+    (void)pass_->stream().synchronize();
+    if (draft_maker_ != nullptr) draft_maker_->learn(kept_drafts_);
   }
   return status;
 }
@@ -203,7 +209,7 @@ void StepExecutor::add_fed_rows(const request::BatchPlan& plan) {
     }
     int32_t row = batch_.row_of(b) + static_cast<int32_t>(sequence.num_new_tokens());
     for (const int32_t place : kept_drafts_.places(plan, sequence)) {
-      feed_->add({.row = row++, .sequence = ops::FedRow::kDraft, .from = place}, {});
+      feed_->add({.row = row++, .sequence = ops::FedRow::kIdAlone, .from = place}, {});
     }
     ++b;
   }
@@ -290,6 +296,7 @@ Status StepExecutor::collect(Step& step, request::StepOutput& output) {
   }
   output.warms_up = step.warms_up;
   if (draft_maker_ != nullptr) draft_maker_->learn(kept_drafts_);
+  HEDDLE_RETURN_IF_ERROR(check_walk(step));
   HEDDLE_RETURN_IF_ERROR(draw(step, output));
   if (!step.open && !step.is_settled) HEDDLE_RETURN_IF_ERROR(settle_drafts(step, output));
   if (draft_maker_ != nullptr && !step.open) {
@@ -312,12 +319,21 @@ Status StepExecutor::settle_drafts(const Step& step, request::StepOutput& output
   return draft_maker_ != nullptr ? draft_maker_->make(pools_) : Status();
 }
 
+// The device went on from as many drafts as it found to hold, in the step before this one. The host
+// found the same: else texts would be wrong from then on.
+Status StepExecutor::check_walk(const Step& step) {
+  if (!std::exchange(has_unchecked_walk_, false)) return {};
+  if (std::ranges::equal(walk_->told(/*is_last=*/!step.is_settled), missing_)) return {};
+  return internal_error("the device and the host found different drafts to hold");
+}
+
 // The device draws for all, drafts are chains, and nobody waits for new ones.
 bool StepExecutor::can_settle_ahead(const request::BatchPlan& plan) const {
   return draws_on_device() && draft_maker_ != nullptr && draft_maker_->can_begin_ahead(plan) &&
          num_begun_ == num_finished_ && !batch_.empty() && batch_.hidden_slots().empty() &&
          std::ranges::all_of(plan.sequences, [this](const PlannedSequence& sequence) {
-           return sequence.draft_parents.empty() && sequence.drafts.count <= kMostWalked &&
+           return sequence.draft_parents.empty() &&
+                  sequence.drafts.count <= ops::WalkedDrafts::kMostSimulated &&
                   (!sequence.sample ||
                    DeviceSampling::draws_for(slots_[sequence.batch_slot].start));
          });
@@ -389,6 +405,7 @@ Status StepExecutor::draw(const Step& step, request::StepOutput& output) {
   moved_rows_.clear();
   moved_window_rows_.clear();
   accepted_.clear();
+  missing_.clear();
   size_t index = 0;
   for (const PlannedSequence& sequence : step.plan->sequences) {
     const BatchedSequence& batched = step.sequences[index++];
@@ -404,11 +421,18 @@ Status StepExecutor::draw(const Step& step, request::StepOutput& output) {
       continue;
     }
     HEDDLE_RETURN_IF_ERROR(draw_span(step, sequence, batched, output));
+    kept_drafts_.drop(sequence.batch_slot);
     const request::SampledToken& last = output.tokens.back();
     drawn_tokens_[static_cast<size_t>(sequence.batch_slot)] =
         last.error.ok() ? last.token : sampling::kNoToken;
-    if (!step.is_settled) accept(step, sequence, batched);
+    if (step.is_settled) {
+      const auto held = static_cast<int32_t>(accepted_.last().size()) - 1;
+      missing_.push_back(sequence.drafts.count - held);
+    } else {
+      accept(step, sequence, batched);
+    }
   }
+  has_unchecked_walk_ = step.is_settled;
   return {};
 }
 

@@ -71,6 +71,11 @@ class StepExecutor {
   StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& sizes, int64_t context_length,
                LogitRows logit_rows = LogitRows::kSampled, StepDrafts drafts = {});
 
+  ~StepExecutor();
+
+  StepExecutor(const StepExecutor&) = delete;
+  StepExecutor& operator=(const StepExecutor&) = delete;
+
   // Takes the memory of the device that its draws and drafts need, before the first run. Error:
   // kResourceExhausted.
   Status prepare();
@@ -114,6 +119,7 @@ class StepExecutor {
 
   Status enqueue(const request::BatchPlan& plan, Step& step);
   Status collect(Step& step, request::StepOutput& output);
+  [[nodiscard]] Status check_walk(const Step& step);
   [[nodiscard]] bool can_settle_ahead(const request::BatchPlan& plan) const;
   Status settle_ahead(const request::BatchPlan& plan, Step& step);
   Status settle_drafts(const Step& step, request::StepOutput& output);
@@ -150,8 +156,10 @@ class StepExecutor {
   std::array<Step, kMaxStepsInFlight> steps_;  // used in turn
   int64_t num_begun_ = 0;
   int64_t num_finished_ = 0;
-  std::optional<DrawnFeed> feed_;                      // where tokens are drawn on the device
-  std::optional<DraftWalk> walk_;                      // likewise
+  std::optional<DrawnFeed> feed_;  // where tokens are drawn on the device
+  std::optional<DraftWalk> walk_;  // likewise
+  std::vector<int32_t> missing_;   // of the last step that was settled ahead, as walk_ will tell it
+  bool has_unchecked_walk_ = false;
   std::vector<int32_t> rows_in_flight_;                // by batch slot, see ForwardBatch::build()
   StepDrafts drafts_;                                  // what makes them: until prepare()
   std::unique_ptr<DraftMaker> draft_maker_;            // null: makes no drafts

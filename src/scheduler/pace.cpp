@@ -81,14 +81,18 @@ void StepPace::step_completed(double now_seconds, const StepYield& yield) {
   const double seconds = now_seconds - std::max(step.planned_seconds, last_step_seconds_);
   // A stream waits from one step to the next: planning counts, where it was not done meanwhile.
   if (!step.prefills) {
+    // Where a runner makes drafts while the host goes on, they take the next step's time.
+    const bool is_behind_drafts = step.num_drafts == 0 && last_num_made_ > 0;
     draft_cost_.add({.num_streams = step.num_sequences,
                      .num_rows = step.work.new_tokens,
                      .num_tokens = yield.num_tokens,
                      .seconds = now_seconds - last_step_seconds_,
-                     .makes_others = options_.makes_drafts && step.num_made != step.num_drafts,
+                     .makes_others = options_.makes_drafts &&
+                                     (step.num_made != step.num_drafts || is_behind_drafts),
                      .warms_up = yield.warms_up});
   }
   last_step_seconds_ = now_seconds;
+  last_num_made_ = step.num_made;
   if (seconds <= 0 || step.work.new_tokens == 0 || yield.warms_up) return;
   step_times_.add(step.work, step.prefills, seconds);
   const auto tokens = static_cast<double>(step.work.new_tokens);

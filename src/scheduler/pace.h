@@ -121,6 +121,7 @@ class StepPace {
   Step planned_;                       // the step being planned
   std::vector<Step> in_flight_;        // oldest first
   double last_step_seconds_ = 0;       // when the last step ended
+  int64_t last_num_made_ = 0;          // drafts behind it
   double prefill_seconds_ = kNoLimit;  // what prompts may still take of the step being planned
 };
 

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <map>
 #include <numeric>
 #include <ostream>
 #include <span>
@@ -629,6 +630,46 @@ TEST_P(DraftsOnGpu, AreThoseOfTheCpu) {
     EXPECT_GE(num_rounds, 8);
     EXPECT_GE(num_equal, num_rounds - num_rounds / 20) << "of " << num_rounds << ": near ties";
   }
+}
+
+// Several texts at once, of which one that the host draws for joins and leaves: steps whose drafts
+// the device judges and such that the host judges follow each other.
+TEST_P(DraftsOnGpu, OfSeveralTextsHoldAsThoseOfTheCpu) {
+  HEDDLE_DEVICE_OR_SKIP(std::string("cuda"));
+  if (GetParam() != DraftAlgorithm::kMtp) GTEST_SKIP() << "one drafter is enough";
+  std::vector<std::vector<TokenId>> prompts = chat_prompts(0.3);
+  for (const double share : {0.45, 0.6}) {
+    for (auto& prompt : chat_prompts(share)) prompts.push_back(std::move(prompt));
+  }
+  std::map<std::string, std::vector<std::vector<TokenId>>> texts;
+  std::map<std::string, int64_t> accepted;
+  for (const std::string device : {"cpu", "cuda"}) {
+    EngineOptions options =
+        drafting_options({.algorithm = DraftAlgorithm::kMtp, .num_draft_tokens = 4});
+    options.device = device;
+    options.max_running_requests = 4;
+    const auto engine = Engine::create(options).value();
+    std::vector<std::promise<RequestEvent>> last(prompts.size());
+    auto& text = texts[device];
+    text.resize(prompts.size());
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      Request request{.id = std::to_string(i), .prompt = prompts[i]};
+      request.sampling.temperature = 0;
+      if (i == 2) request.sampling.frequency_penalty = 0.01f;
+      request.stop.max_new_tokens = i == 2 ? 40 : 150;
+      request.stop.ignore_eos = true;
+      const Status status = engine->submit(std::move(request), [&, i](const RequestEvent& event) {
+        text[i].insert(text[i].end(), event.tokens.begin(), event.tokens.end());
+        if (event.finish) last[i].set_value(event);
+      });
+      ASSERT_TRUE(status.ok()) << status.to_string();
+    }
+    for (auto& one : last) accepted[device] += one.get_future().get().drafts.accepted_tokens;
+  }
+  EXPECT_EQ(texts["cuda"], texts["cpu"]);
+  EXPECT_GT(accepted["cpu"], 200);
+  EXPECT_NEAR(static_cast<double>(accepted["cuda"]), static_cast<double>(accepted["cpu"]),
+              0.1 * static_cast<double>(accepted["cpu"]));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, DraftsOnGpu,

@@ -2,21 +2,23 @@
 // Steps keep as many drafts as a measurement says, whatever the model draws.
 #include <future>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <gtest/gtest.h>
 
 #include <heddle/engine.h>
 
+#include "integration/on_device.h"
 #include "support/test_data.h"
 
 namespace heddle {
 namespace {
 
-EngineOptions options_of(double simulated_acceptance) {
+EngineOptions options_of(double simulated_acceptance, const std::string& device = "cpu") {
   return {.model_dir = testing::repository_path("models/heddle-tiny"),
           .load_format = LoadFormat::kDummy,
-          .device = "cpu",
+          .device = device,
           .num_threads = 1,
           .max_total_tokens = 2048,
           .speculative = {.algorithm = DraftAlgorithm::kMtp,
@@ -26,8 +28,8 @@ EngineOptions options_of(double simulated_acceptance) {
 }
 
 // Of one answer of 400 tokens with three drafts a step.
-DraftReport drafts_of(double simulated_acceptance) {
-  auto engine = Engine::create(options_of(simulated_acceptance));
+DraftReport drafts_of(double simulated_acceptance, const std::string& device) {
+  auto engine = Engine::create(options_of(simulated_acceptance, device));
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   if (!engine.ok()) return {};
   std::promise<RequestEvent> last;
@@ -45,10 +47,16 @@ DraftReport drafts_of(double simulated_acceptance) {
   return event.drafts;
 }
 
-TEST(SimulatedAcceptanceTest, StepsYieldThatManyTokens) {
+class SimulatedAcceptanceOn : public ::testing::TestWithParam<const char*> {};
+
+INSTANTIATE_TEST_SUITE_P(Cpu, SimulatedAcceptanceOn, ::testing::Values("cpu"));
+INSTANTIATE_TEST_SUITE_P(Cuda, SimulatedAcceptanceOn, ::testing::Values("cuda"));
+
+TEST_P(SimulatedAcceptanceOn, StepsYieldThatManyTokens) {
+  HEDDLE_DEVICE_OR_SKIP(std::string(GetParam()));
   for (const double wanted : {1.0, 2.5, 4.0}) {
     SCOPED_TRACE(wanted);
-    const DraftReport drafts = drafts_of(wanted);
+    const DraftReport drafts = drafts_of(wanted, GetParam());
     ASSERT_GT(drafts.verify_steps, 50);
     EXPECT_NEAR(
         1 + static_cast<double>(drafts.accepted_tokens) / static_cast<double>(drafts.verify_steps),

@@ -17,7 +17,7 @@ namespace heddle::ops {
 
 // A row of the step that feeds on a drawn token.
 struct FedRow {
-  static constexpr int32_t kDraft = -1, kWanted = -2;
+  static constexpr int32_t kIdAlone = -1, kWanted = -2;
   static constexpr int32_t kNothing = -1;
 
   int32_t row = 0;

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads)
     ended = ended || p.endings[fed.endings_begin + e] == token;
   }
   p.rows.ids[fed.row] = ended ? 0 : p.drawn_ids != nullptr ? p.drawn_ids[token] : token;
-  if (fed.sequence == FedRow::kDraft) return;
+  if (fed.sequence == FedRow::kIdAlone) return;
   if (missing > 0) {
     p.rows.positions[fed.row] -= missing;
     p.rows.context_lens[fed.sequence] -= missing;

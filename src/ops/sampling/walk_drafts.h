@@ -20,6 +20,8 @@ namespace heddle::ops {
 
 // A sequence that draws. The chain of its drafts lies in the rows behind `first_row`.
 struct WalkedDrafts {
+  static constexpr int32_t kMostSimulated = 64;  // drafts
+
   int32_t first_row = 0;  // of the step: its last new token
   int32_t logit_row = 0;  // that it draws from there; those behind its drafts follow
   int32_t num_drafts = 0;
@@ -46,6 +48,7 @@ struct WalkDraftsArgs {
   const int32_t* ids = nullptr;  // [T], of the step
   int32_t* drawn = nullptr;      // SampleRowsArgs::drawn of the step; -1: failed
   int32_t* missing = nullptr;    // [num_sequences]: drafts that do not hold
+  int32_t* told = nullptr;       // the same, in pinned memory of the host
   IdCopy* copies = nullptr;
 };
 

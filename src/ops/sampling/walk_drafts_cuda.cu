@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(kThreads)
     if (drawn[held] != draft || is_ending(p, walked, draft)) break;
   }
   p.missing[i] = walked.num_drafts - held;
+  p.told[i] = walked.num_drafts - held;
   if (walked.draft_slot == 0) return;
   const bool all = held == walked.num_drafts;
   p.copies[walked.copy] = {.from = walked.draft_slot + (all ? 0 : 1 + held),
