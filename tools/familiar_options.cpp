@@ -102,6 +102,7 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--enable-metrics-for-all-schedulers", Kind::kFlag, kOneProcess},
     {"--cuda-graph-max-bs", Kind::kValue, kEverySize, ""},
     {"--cuda-graph-bs", Kind::kNumbers, kEverySize},
+    {"--cuda-graph-sizes", Kind::kNumbers, kEverySize},
     {"--disable-cuda-graph-padding", Kind::kFlag,
      "steps are filled up to few sizes, so that one captured step serves for most; no answer "
      "depends on it"},

@@ -155,6 +155,8 @@ TEST(ServeOptionsTest, ErrorsFoundAfterParsingNameTheirOptionToo) {
       AllOf(HasSubstr("note: --tp changes nothing"),
             HasSubstr("note: --trust-remote-code changes nothing"), Not(HasSubstr("error"))));
   EXPECT_THAT(errors({"--cuda-graph-max-bs", "8"}), HasSubstr("steps of every size are captured"));
+  EXPECT_THAT(errors({"--cuda-graph-sizes", "1", "2"}),
+              HasSubstr("steps of every size are captured"));
   EXPECT_THAT(errors({"--mem-fraction-static", "0.8", "--memory-fraction", "0.5"}),
               HasSubstr("--memory-fraction"));
   EXPECT_THAT(errors({"--mem-fraction-static", "1.5"}), HasSubstr("1.5 is not a number above 0"));
