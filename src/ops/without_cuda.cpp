@@ -23,8 +23,8 @@
 #include "ops/norm/rms_norm.h"
 #include "ops/rope/rope.h"
 #include "ops/sampling/feed_drawn.h"
-#include "ops/sampling/walk_drafts.h"
 #include "ops/sampling/sample_rows.h"
+#include "ops/sampling/walk_drafts.h"
 
 namespace heddle::ops {
 
