@@ -121,6 +121,7 @@ Status StepExecutor::begin(const request::BatchPlan& plan) {
     ++num_begun_;
   } else {
     std::ranges::fill(drawn_tokens_, sampling::kNoToken);
+    has_unchecked_walk_ = false;
     // Some of its work may have taken the place of drafts that are kept.
     (void)pass_->stream().synchronize();
     if (draft_maker_ != nullptr) draft_maker_->learn(kept_drafts_);
