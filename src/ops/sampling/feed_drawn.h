@@ -21,7 +21,7 @@ struct FedRow {
   static constexpr int32_t kNothing = -1;
 
   int32_t row = 0;
-  int32_t sequence = 0;   // of the batch, its only row is `row`; kDraft: the row is a draft, and
+  int32_t sequence = 0;   // of the batch, its only row is `row`; kIdAlone: the row gets its id, and
                           // ends nothing; kWanted: `row` is an index of logit_rows, and nothing
                           // but missing_of counts
   int32_t logit_row = 0;  // that it draws from

@@ -15,12 +15,12 @@
 // for which a GPU has up to eight blocks where rows are few.
 //
 // Cost: each row is read once for the maxima and, unless it is greedy or under top_k alone, once
-// for the sums of the weights; three launches. 4 V bytes a row must come from memory, the second
-// reading is the cache's but forms an exponential a token, some 35 instructions. Predicted for an
-// H200 at 4.2 TB/s and V 151,936: 64 rows under top-k 20 and top-p 0.8 26 us (9.3 for the bytes, 9
-// for the exponentials, 5 for the ranking, the rest launches), one row 11 us, all latency.
-// Measured: 43 and 14.3 us; rows cut by digits 221 and 88 us; greedy rows alone, in one
-// kernel, 14.4 and 5.3.
+// for the sums of the weights; three launches, or one where takes_best. 4 V bytes a row must come
+// from memory, the second reading is the cache's but forms an exponential a token, some 35
+// instructions. Predicted for an H200 at 4.2 TB/s and V 151,936: 64 rows under top-k 20 and top-p
+// 0.8 26 us (9.3 for the bytes, 9 for the exponentials, 5 for the ranking, the rest launches), one
+// row 11 us, all latency. Measured: 43 and 14.3 us; rows cut by digits 221 and 88 us; greedy rows
+// alone, in one kernel, 14.4 and 5.3.
 #pragma once
 
 #include <cstdint>
