@@ -1,36 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/drawn_feed.h"
 
-#include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "ops/device_fixture.h"
+#include "runner/device_ints_fixture.h"
 
 namespace heddle::runner {
 namespace {
 
-using Ints = std::vector<int32_t>;
-
-class DrawnFeedTest : public ops::DeviceTest {
- protected:
-  device::Buffer uploaded(const Ints& values) {
-    const auto num_bytes = static_cast<int64_t>(values.size() * sizeof(int32_t));
-    device::Buffer buffer = device().allocate(num_bytes).value();
-    EXPECT_TRUE(stream().copy(buffer.data(), values.data(), num_bytes).ok());
-    EXPECT_TRUE(stream().synchronize().ok());
-    return buffer;
-  }
-
-  Ints downloaded(const void* at, size_t count) {
-    Ints values(count);
-    EXPECT_TRUE(
-        stream().copy(values.data(), at, static_cast<int64_t>(count * sizeof(int32_t))).ok());
-    EXPECT_TRUE(stream().synchronize().ok());
-    return values;
-  }
-};
+class DrawnFeedTest : public DeviceIntsTest {};
 
 HEDDLE_ON_EVERY_DEVICE(DrawnFeedTest);
 
@@ -53,9 +33,6 @@ TEST_P(DrawnFeedTest, SmallestStepsGetTheTokensOfTheOnesBefore) {
                named ? reinterpret_cast<const int32_t*>(ids_of_drawn.data()) : nullptr);
     feed.add({.row = 0, .sequence = 0, .logit_row = 0, .from = 0}, {});
     feed.add({.row = 2, .sequence = 2, .logit_row = 2, .from = from}, {&ending, 1});
-    const auto on_device = [](const device::Buffer& buffer) {
-      return reinterpret_cast<int32_t*>(const_cast<std::byte*>(buffer.data()));
-    };
     const Status status = feed.enqueue(context(), stream(),
                                        {.ids = on_device(ids),
                                         .row_sequences = on_device(sequences),
@@ -66,9 +43,9 @@ TEST_P(DrawnFeedTest, SmallestStepsGetTheTokensOfTheOnesBefore) {
     };
     const int32_t last = drawn[static_cast<size_t>(from)];
     const bool ended = last == ending || last < 0;
-    EXPECT_EQ(downloaded(ids.data(), 3), (Ints{id_of(drawn[0]), 2, ended ? 0 : id_of(last)}));
-    EXPECT_EQ(downloaded(sequences.data(), 3), (Ints{0, 1, ended ? -1 : 2}));
-    EXPECT_EQ(downloaded(states.data(), 3), (Ints{5, 6, ended ? -1 : 7}));
+    EXPECT_EQ(downloaded(on_device(ids), 3), (Ints{id_of(drawn[0]), 2, ended ? 0 : id_of(last)}));
+    EXPECT_EQ(downloaded(on_device(sequences), 3), (Ints{0, 1, ended ? -1 : 2}));
+    EXPECT_EQ(downloaded(on_device(states), 3), (Ints{5, 6, ended ? -1 : 7}));
     EXPECT_EQ(downloaded(feed.ended(), 3), (Ints{0, 0, ended ? 1 : 0}));
   }
 }
@@ -77,9 +54,6 @@ TEST_P(DrawnFeedTest, SmallestStepsGetTheTokensOfTheOnesBefore) {
 TEST_P(DrawnFeedTest, SmallestDraftsEndNoSequence) {
   if (GetParam() == device::DeviceKind::kCpu) GTEST_SKIP() << "there the host knows every token";
   DrawnFeed feed(device(), 1);
-  const auto on_device = [](const device::Buffer& buffer) {
-    return reinterpret_cast<int32_t*>(const_cast<std::byte*>(buffer.data()));
-  };
   const device::Buffer drawn = uploaded({7, 3, -1, 5});
   const device::Buffer ids = uploaded({40, 41, 42, 43}), sequences = uploaded({0, 0, 0, 1}),
                        states = uploaded({5, 6});
@@ -91,9 +65,9 @@ TEST_P(DrawnFeedTest, SmallestDraftsEndNoSequence) {
                                       .row_sequences = on_device(sequences),
                                       .state_slots = on_device(states)});
   ASSERT_TRUE(status.ok()) << status.to_string();
-  EXPECT_EQ(downloaded(ids.data(), 4), (Ints{40, 5, 0, 43}));
-  EXPECT_EQ(downloaded(sequences.data(), 4), (Ints{0, 0, 0, 1}));
-  EXPECT_EQ(downloaded(states.data(), 2), (Ints{5, 6}));
+  EXPECT_EQ(downloaded(on_device(ids), 4), (Ints{40, 5, 0, 43}));
+  EXPECT_EQ(downloaded(on_device(sequences), 4), (Ints{0, 0, 0, 1}));
+  EXPECT_EQ(downloaded(on_device(states), 2), (Ints{5, 6}));
   EXPECT_EQ(downloaded(feed.ended(), 4), (Ints{0, 0, 0, 0}));
 }
 
@@ -101,9 +75,6 @@ TEST_P(DrawnFeedTest, SmallestDraftsEndNoSequence) {
 TEST_P(DrawnFeedTest, SmallestPlacesMoveBackByTheDraftsThatDoNotHold) {
   if (GetParam() == device::DeviceKind::kCpu) GTEST_SKIP() << "there the host knows every token";
   DrawnFeed feed(device(), 1);
-  const auto on_device = [](const device::Buffer& buffer) {
-    return reinterpret_cast<int32_t*>(const_cast<std::byte*>(buffer.data()));
-  };
   const device::Buffer drawn = uploaded({7, 3}), missing = uploaded({2, 0, 1});
   const device::Buffer ids = uploaded({0, 0, 0}), sequences = uploaded({0, 1, 2}),
                        states = uploaded({5, 6, 7}), positions = uploaded({20, 30, 40}),
@@ -122,12 +93,12 @@ TEST_P(DrawnFeedTest, SmallestPlacesMoveBackByTheDraftsThatDoNotHold) {
                                       .kv_lens = on_device(kv_lens),
                                       .logit_rows = on_device(wanted)});
   ASSERT_TRUE(status.ok()) << status.to_string();
-  EXPECT_EQ(downloaded(ids.data(), 3), (Ints{3, 7, 0}));
-  EXPECT_EQ(downloaded(positions.data(), 3), (Ints{18, 30, 40}));
-  EXPECT_EQ(downloaded(lens.data(), 3), (Ints{18, 30, 40}));
-  EXPECT_EQ(downloaded(kv_lens.data(), 3), (Ints{19, 31, 41}));
-  EXPECT_EQ(downloaded(wanted.data(), 2), (Ints{8, 8}));
-  EXPECT_EQ(downloaded(sequences.data(), 3), (Ints{0, 1, 2}));
+  EXPECT_EQ(downloaded(on_device(ids), 3), (Ints{3, 7, 0}));
+  EXPECT_EQ(downloaded(on_device(positions), 3), (Ints{18, 30, 40}));
+  EXPECT_EQ(downloaded(on_device(lens), 3), (Ints{18, 30, 40}));
+  EXPECT_EQ(downloaded(on_device(kv_lens), 3), (Ints{19, 31, 41}));
+  EXPECT_EQ(downloaded(on_device(wanted), 2), (Ints{8, 8}));
+  EXPECT_EQ(downloaded(on_device(sequences), 3), (Ints{0, 1, 2}));
 }
 
 }  // namespace
