@@ -22,6 +22,7 @@
 #include "ops/moe/routed_moe_sm90.h"
 #include "ops/norm/rms_norm.h"
 #include "ops/rope/rope.h"
+#include "ops/sampling/count_tokens.h"
 #include "ops/sampling/feed_drawn.h"
 #include "ops/sampling/sample_rows.h"
 #include "ops/sampling/walk_drafts.h"
@@ -106,6 +107,8 @@ Status rope_cuda(CudaContext&, const RopeArgs&) { return no_cuda(); }
 Status feed_drawn_cuda(CudaContext&, const FeedDrawnArgs&) { return no_cuda(); }
 
 Status walk_drafts_cuda(CudaContext&, const WalkDraftsArgs&) { return no_cuda(); }
+
+Status count_tokens_cuda(CudaContext&, const CountTokensArgs&) { return no_cuda(); }
 
 Status sample_rows_cuda(CudaContext&, const SampleRowsArgs&) { return no_cuda(); }
 

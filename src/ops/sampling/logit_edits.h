@@ -11,6 +11,10 @@
 
 namespace heddle::ops {
 
+// How often a text has a token: more often than the most, it is taken for the most.
+using TokenCount = uint16_t;
+inline constexpr int32_t kMostCounted = 0xffff;
+
 struct Penalties {
   float repetition = 1;
   float frequency = 0;
@@ -19,7 +23,8 @@ struct Penalties {
   // The logit of a token that the output has `count` times, at least once.
   [[nodiscard]] HEDDLE_HOST_DEVICE float apply(float logit, int32_t count) const {
     const float repeated = logit > 0 ? divided(logit) : rounded_product(logit, repetition);
-    return repeated - (rounded_product(frequency, static_cast<float>(count)) + presence);
+    const int32_t counted = count < kMostCounted ? count : kMostCounted;
+    return repeated - (rounded_product(frequency, static_cast<float>(counted)) + presence);
   }
 
  private:

@@ -92,11 +92,7 @@ struct Cut {
 HEDDLE_TEAM inline void publish(const Tables& t, int64_t r, const RowRequest& own,
                                 const SampledRow& sampled) {
   t.sampled[r] = sampled;
-  if (own.row.publish == 0) return;
-  if (t.drawn != nullptr) t.drawn[own.row.slot] = sampled.token;
-  if (own.slot.counts_row >= 0 && sampled.token >= 0) {
-    ++t.counts[static_cast<int64_t>(own.slot.counts_row) * t.V + sampled.token];
-  }
+  if (own.row.publish != 0 && t.drawn != nullptr) t.drawn[own.row.slot] = sampled.token;
 }
 
 template <typename Team>

@@ -60,7 +60,7 @@ struct Tables {
   const SamplingRow* rows;
   int64_t position_shift;
   const SamplingSlot* slots;
-  int32_t* counts;
+  const TokenCount* counts;
   const int32_t* forbidden;
   const TokenBias* biases;
   const int32_t* path_tokens;
@@ -212,11 +212,14 @@ HEDDLE_TEAM void edit_logits(Team& team, const Tables& t, const RowRequest& own,
   }
   if (slot.counts_row < 0) return;
   const Penalties penalties{slot.repetition_penalty, slot.frequency_penalty, slot.presence_penalty};
-  const int32_t* counts = t.counts + static_cast<int64_t>(slot.counts_row) * t.V;
+  const TokenCount* counts = t.counts + static_cast<int64_t>(slot.counts_row) * t.V;
   const int32_t* path = t.path_tokens + row.path_begin;
+  const auto is_drawn = [&](int i) { return (row.path >> i & 1) != 0; };
   const auto on_path = [&](int token, int from) {
     int32_t count = 0;
-    for (int i = from; i < row.path_length; ++i) count += path[i] == token ? 1 : 0;
+    for (int i = from; i < kMostOnPath && row.path >> i != 0; ++i) {
+      count += is_drawn(i) && path[i] == token ? 1 : 0;
+    }
     return count;
   };
   team.each(end - begin, [&](int i) {
@@ -224,7 +227,9 @@ HEDDLE_TEAM void edit_logits(Team& team, const Tables& t, const RowRequest& own,
     if (counts[token] == 0) return;
     logits[token] = penalties.apply(logits[token], counts[token] + on_path(token, 0));
   });
-  team.each(row.path_length, [&](int i) {
+  if (row.path == 0) return;
+  team.each(kMostOnPath, [&](int i) {
+    if (!is_drawn(i)) return;
     const int token = path[i];
     if (token < begin || token >= end || counts[token] != 0) return;
     const int32_t from_here = on_path(token, i);

@@ -4,7 +4,7 @@
 // give the token that a Sampler draws, bit for bit, in any batch and on any device.
 //
 // A row says which batch slot it draws for, at which position, and which tokens lie on the path
-// from the slot's output to it (drafts; empty where a sequence draws its next token). Tables
+// from the slot's output to it (drafts; none where a sequence draws its next token). Tables
 // by batch slot hold the values that stay the same while a sequence runs.
 //
 // Nothing is sorted but the few candidates of a row: the largest logit of every 256 neighbouring
@@ -15,12 +15,12 @@
 // for which a GPU has up to eight blocks where rows are few.
 //
 // Cost: each row is read once for the maxima and, unless it is greedy or under top_k alone, once
-// for the sums of the weights; three launches, or one where takes_best. 4 V bytes a row must come
-// from memory, the second reading is the cache's but forms an exponential a token, some 35
-// instructions. Predicted for an H200 at 4.2 TB/s and V 151,936: 64 rows under top-k 20 and top-p
-// 0.8 26 us (9.3 for the bytes, 9 for the exponentials, 5 for the ranking, the rest launches), one
-// row 11 us, all latency. Measured: 43 and 14.3 us; rows cut by digits 221 and 88 us; greedy rows
-// alone, in one kernel, 14.4 and 5.3.
+// for the sums of the weights; three launches, or one where takes_best. 4 V bytes a row come from
+// memory, and 2 V of counts where it has penalties; the second reading is the cache's but forms an
+// exponential a token, some 35 instructions. Predicted for an H200 at 4.2 TB/s and V 151,936: 64
+// rows under top-k 20 and top-p 0.8 26 us (9.3 for the bytes, 9 for the exponentials, 5 for the
+// ranking, the rest launches), one row 11 us, all latency. Measured: 43 and 14.3 us; rows cut by
+// digits 221 and 88 us; greedy rows alone, in one kernel, 14.4 and 5.3.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,12 @@
 
 #include "core/tensor.h"
 #include "ops/context.h"
+#include "ops/sampling/logit_edits.h"
 
 namespace heddle::ops {
 
 inline constexpr int32_t kMostTopLogits = 20;
+inline constexpr int32_t kMostOnPath = 64;  // tokens between the counts and a draw
 
 // Parameters of a batch slot, as sampling/sampling_slot.h derives them from a request.
 struct SamplingSlot {
@@ -64,15 +66,15 @@ struct TokenBias {
 };
 
 struct SamplingRow {
-  int32_t slot = -1;       // -1: a pad or an ended row; draws nothing
-  int32_t mask_row = -1;   // of `masks`; -1: none
-  int64_t position = 0;    // absolute index of the token that is drawn, less the position_shift
-  int32_t path_begin = 0;  // in `path_tokens`: drawn before this one, not yet in the counts
-  int32_t path_length = 0;
+  int32_t slot = -1;      // -1: a pad or an ended row; draws nothing
+  int32_t mask_row = -1;  // of `masks`; -1: none
+  int64_t position = 0;   // absolute index of the token that is drawn, less the position_shift
 
-  // Not 0: the token becomes the slot's: it is written to `drawn` and added to the counts. At most
-  // one row of a slot.
-  int32_t publish = 0;
+  // Bit i: path_tokens[path_begin + i] is drawn before this token, and not in the counts.
+  uint64_t path = 0;
+  int32_t path_begin = 0;
+
+  int32_t publish = 0;  // not 0: the token is written to `drawn`; at most one row of a slot
 
   friend bool operator==(const SamplingRow&, const SamplingRow&) = default;
 };
@@ -110,10 +112,10 @@ struct SampleRowsArgs {
   const SamplingRow* rows = nullptr;     // [R]
   int64_t position_shift = 0;            // so much further than they say: rows of an earlier step
   const SamplingSlot* slots = nullptr;   // [slots], the ids in rows
-  int32_t* counts = nullptr;             // [counts rows, V]: how often the output has a token
+  const TokenCount* counts = nullptr;    // [counts rows, V]: how often the output has a token
   const int32_t* forbidden = nullptr;    // lists of the slots
   const TokenBias* biases = nullptr;     // lists of the slots, no token twice in one
-  const int32_t* path_tokens = nullptr;  // lists of the rows
+  const int32_t* path_tokens = nullptr;  // as the rows say
   const uint32_t* masks = nullptr;       // [mask rows, ceil(V / 32)]; a bit that is 0 masks
   bool takes_best = false;               // all slots that rows name are greedy and want no logprobs
   const int32_t* ended = nullptr;        // [R], not 0: the row is an ended one whatever `rows` says
