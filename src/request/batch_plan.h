@@ -59,8 +59,8 @@ struct SlotStart {
   uint64_t seed = 0;         // resolved; part of the draw
   SamplingParams sampling;
   bool return_logprobs = false;
-  int32_t top_logprobs = 0;
-  int32_t prompt_top_logprobs = 0;  // alternatives of every token that is scored
+  int32_t top_logprobs = 0;         // alternatives of every draw, 0 to 20
+  int32_t prompt_top_logprobs = 0;  // likewise, of every token that is scored
 
   // Lengths count prompt and output. Tokens from index num_prompt_tokens on are output, which
   // penalties read. The draw of a token with a smaller index than `min_length` may not choose one

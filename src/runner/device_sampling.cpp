@@ -36,10 +36,6 @@ Result<DeviceSampling> DeviceSampling::create(device::Device& device, int64_t ma
   return sampling;
 }
 
-bool DeviceSampling::draws_for(const request::SlotStart& start) {
-  return !request::penalises(start.sampling) && start.top_logprobs <= ops::kMostTopLogits;
-}
-
 void DeviceSampling::begin(int64_t num_rows) {
   const auto count = static_cast<size_t>(num_rows);
   asked_.clear();
@@ -53,10 +49,10 @@ void DeviceSampling::begin(int64_t num_rows) {
 }
 
 void DeviceSampling::add(int64_t row, const request::BatchSlot& slot, int64_t position,
-                         std::span<const uint32_t> mask) {
+                         std::span<const uint32_t> mask, const RowOutput& output) {
   const auto index = static_cast<size_t>(row);
   const request::SlotStart& start = slot.start;
-  HEDDLE_CHECK(draws_for(start));
+  HEDDLE_CHECK_LE(start.top_logprobs, ops::kMostTopLogits);
   asked_.rows[index] = {.slot = static_cast<int32_t>(row), .position = position, .publish = 1};
   if (!mask.empty()) {
     const auto num_words = static_cast<size_t>((vocab_size_ + 31) / 32);
@@ -68,6 +64,11 @@ void DeviceSampling::add(int64_t row, const request::BatchSlot& slot, int64_t po
   ops::SamplingSlot& own = asked_.slots[index];
   own = sampling::sampling_slot(start.sampling, start.seed, start.choice_index, vocab_size_);
   temperatures_[index] = sampling::weight_temperature(start.sampling);
+  if (request::penalises(start.sampling)) {
+    own.counts_row = output.counts_row;
+    asked_.rows[index].path_begin = output.path_begin;
+    asked_.rows[index].path = output.path;
+  }
   if (start.return_logprobs) {
     own.top_logprobs = start.top_logprobs;
     wants_logprobs_ = true;
@@ -171,7 +172,7 @@ Status DeviceSampling::upload(device::Stream& stream, const Offsets& offsets) {
 }
 
 Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
-                               const MutableTensorView& logits, const int32_t* ended) {
+                               const MutableTensorView& logits, const SamplingMemory& memory) {
   if (std::ranges::none_of(asked_.rows, [](const auto& row) { return row.slot >= 0; })) return {};
   const auto R = std::ssize(asked_.rows);
   const Offsets offsets = Offsets::of(asked_);
@@ -185,11 +186,13 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
                 .rows = reinterpret_cast<const ops::SamplingRow*>(upload_.data() + offsets.rows),
                 .position_shift = shift.value_or(0),
                 .slots = reinterpret_cast<const ops::SamplingSlot*>(upload_.data() + offsets.slots),
+                .counts = memory.counts,
                 .forbidden = reinterpret_cast<const int32_t*>(upload_.data() + offsets.forbidden),
                 .biases = reinterpret_cast<const ops::TokenBias*>(upload_.data() + offsets.biases),
+                .path_tokens = memory.ids,
                 .masks = reinterpret_cast<const uint32_t*>(upload_.data() + offsets.masks),
                 .takes_best = asked_.takes_best(),
-                .ended = ended,
+                .ended = memory.ended,
                 .drawn = reinterpret_cast<int32_t*>(drawn_.data()),
                 .sampled = sampled,
                 .top_logits = wants_logprobs_ ? top_logits : nullptr,

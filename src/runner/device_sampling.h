@@ -26,23 +26,33 @@
 
 namespace heddle::runner {
 
+// The output at the draw of a row, for penalties: as the counts say, and some ids of the step.
+struct RowOutput {
+  int32_t counts_row = 0;
+  int32_t path_begin = 0;
+  uint64_t path = 0;  // bit i: the id of row path_begin + i
+};
+
+// Of the step, in memory of the device; may be null where nothing refers to it.
+struct SamplingMemory {
+  const int32_t* ended = nullptr;           // rows that draw nothing after all (DrawnFeed)
+  const int32_t* ids = nullptr;             // [T]
+  const ops::TokenCount* counts = nullptr;  // OutputCounts
+};
+
 class DeviceSampling {
  public:
   // For steps of at most `max_rows` rows of logits. Error: kResourceExhausted.
   static Result<DeviceSampling> create(device::Device& device, int64_t max_rows,
                                        int64_t vocab_size);
 
-  // Whether it draws for a sequence. Penalties count the output, which the host knows, and more
-  // alternatives than kMostTopLogits have no room: the host's Sampler draws for those.
-  [[nodiscard]] static bool draws_for(const request::SlotStart& start);
-
   // Begins a step with that many rows of logits, none of which is drawn from.
   void begin(int64_t num_rows);
 
   // Row `row` draws the token at `position` for the sequence in `slot`, out of those that `mask`
-  // allows (PlannedSequence::masks).
+  // allows (PlannedSequence::masks). `output`: where the sequence has penalties.
   void add(int64_t row, const request::BatchSlot& slot, int64_t position,
-           std::span<const uint32_t> mask);
+           std::span<const uint32_t> mask, const RowOutput& output = {});
 
   // Row `row` scores `token`, the one at `position`, with `top_logprobs` alternatives and those of
   // `listed`.
@@ -54,18 +64,17 @@ class DeviceSampling {
   }
 
   // Enqueues the draws of the rows that were added; kernels write the results to the host's memory.
-  // `logits`
-  // [num_rows, V] f32, in memory of the device; rows with a bias are edited. `ended`: rows that
-  // draw nothing after all (DrawnFeed), or null.
+  // `logits` [num_rows, V] f32, in memory of the device; rows with a mask, a bias or a penalty are
+  // edited.
   Status enqueue(ops::Context& context, device::Stream& stream, const MutableTensorView& logits,
-                 const int32_t* ended = nullptr);
+                 const SamplingMemory& memory);
 
   // In memory of the device, [max_rows]: the token of each row that was added, -1 where the draw
   // failed.
   [[nodiscard]] int32_t* drawn() { return reinterpret_cast<int32_t*>(drawn_.data()); }
 
   // Once the stream has done what enqueue() enqueued: whether a row that was added drew nothing
-  // because of `ended`.
+  // because of SamplingMemory::ended.
   [[nodiscard]] bool has_ended(int64_t row) const;
 
   // The result for a row that was added, once the stream has done what enqueue() enqueued: token,

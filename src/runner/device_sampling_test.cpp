@@ -53,7 +53,7 @@ TEST_P(DeviceSamplingTest, DrawsOutOfTheMaskOfEachRow) {
       if (r != 11) sampling.add(r, slots[static_cast<size_t>(r)], 100 + step, mask);
     }
     ops::DeviceTensor on_device = upload(logits);
-    ASSERT_TRUE(sampling.enqueue(context(), stream(), on_device.view()).ok());
+    ASSERT_TRUE(sampling.enqueue(context(), stream(), on_device.view(), {}).ok());
     ASSERT_TRUE(stream().synchronize().ok());
     EXPECT_FALSE(sampling.draws(11)) << "it was not added";
     sampling::Sampler sampler(kVocabulary);
@@ -115,7 +115,7 @@ TEST_P(DeviceSamplingTest, RowsThatGoOnDrawAsRowsThatAreNew) {
       sampling.add(r, slots[static_cast<size_t>(r)], position + (r == 4 ? step / 13 : 10 * r), {});
     }
     ops::DeviceTensor on_device = upload(logits);
-    ASSERT_TRUE(sampling.enqueue(context(), stream(), on_device.view()).ok());
+    ASSERT_TRUE(sampling.enqueue(context(), stream(), on_device.view(), {}).ok());
     ASSERT_TRUE(stream().synchronize().ok());
     for (int64_t r = 0; r < kRows; ++r) {
       if (!sampling.draws(r)) continue;
@@ -131,6 +131,80 @@ TEST_P(DeviceSamplingTest, RowsThatGoOnDrawAsRowsThatAreNew) {
       sampling.take(r, sampled);
       ASSERT_TRUE(sampled.error.ok());
       EXPECT_EQ(sampled.token, want) << "row " << r;
+    }
+  }
+}
+
+// Some tokens of the output are in the counts, some among the ids of the step.
+TEST_P(DeviceSamplingTest, PenalisesWhatTheOutputHas) {
+  constexpr int64_t kRows = 9;
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0, 1);
+  DeviceSampling sampling = DeviceSampling::create(device(), kRows, kVocabulary).value();
+  sampling::Sampler sampler(kVocabulary);
+  Tensor ids({70}, DType::kI32);
+  for (int step = 0; step < 20; ++step) {
+    SCOPED_TRACE(fmt::format("step {}", step));
+    Tensor logits({kRows, kVocabulary}, DType::kF32);
+    Tensor counts({kRows, kVocabulary}, DType::kBf16);  // of 16 bits, as counts are
+    auto* const table = counts.view().as<ops::TokenCount>();
+    std::fill_n(table, kRows * kVocabulary, ops::TokenCount{0});
+    auto* const tokens = ids.view().as<TokenId>();
+    std::generate_n(tokens, 70, [&] { return static_cast<TokenId>(random() % 20); });
+    std::vector<request::BatchSlot> slots(kRows);
+    std::vector<std::vector<TokenId>> outputs(kRows);
+    sampling.begin(kRows);
+    for (int64_t r = 0; r < kRows; ++r) {
+      const auto index = static_cast<size_t>(r);
+      std::generate_n(logits.view().row<float>(r), kVocabulary, [&] { return normal(random); });
+      request::SlotStart& start = slots[index].start;
+      start.seed = random();
+      start.sampling.temperature = step % 3 == 0 ? 0.0f : 0.6f;
+      if (r % 3 != 0) start.sampling.repetition_penalty = 1.3f;
+      if (r % 3 != 1) start.sampling.presence_penalty = 0.8f;
+      if (r % 4 != 1) start.sampling.frequency_penalty = -0.3f;
+      start.return_logprobs = step % 2 == 0;
+      RowOutput output{.counts_row = static_cast<int32_t>(kRows - 1 - r),
+                       .path_begin = static_cast<int32_t>(r % 6)};
+      if (r % 2 == 0) output.path = random() & random();
+      if (r == 8) output.path |= uint64_t{1} << 63;
+      for (size_t i = random() % 30; i-- > 0;) {
+        const auto token = static_cast<TokenId>(random() % 20);
+        outputs[index].push_back(token);
+        ++table[output.counts_row * kVocabulary + token];
+      }
+      for (size_t i = 0; i < 64; ++i) {
+        if ((output.path >> i & 1) == 0) continue;
+        outputs[index].push_back(tokens[static_cast<size_t>(output.path_begin) + i]);
+      }
+      sampling.add(r, slots[index], 100 + step, {}, output);
+    }
+    ops::DeviceTensor on_device = upload(logits);
+    const ops::DeviceTensor device_counts = upload(counts);
+    const ops::DeviceTensor device_ids = upload(ids);
+    ASSERT_TRUE(sampling
+                    .enqueue(context(), stream(), on_device.view(),
+                             {.ids = device_ids.view().as<int32_t>(),
+                              .counts = device_counts.view().as<ops::TokenCount>()})
+                    .ok());
+    ASSERT_TRUE(stream().synchronize().ok());
+    for (int64_t r = 0; r < kRows; ++r) {
+      const auto index = static_cast<size_t>(r);
+      const request::SlotStart& start = slots[index].start;
+      TokenLogprob logprob;
+      const TokenId want = sampler
+                               .sample({.logits = {logits.view().row<float>(r), kVocabulary},
+                                        .params = &start.sampling,
+                                        .output_tokens = outputs[index],
+                                        .seed = start.seed,
+                                        .position = 100 + step},
+                                       start.return_logprobs ? &logprob : nullptr)
+                               .value();
+      request::SampledToken sampled;
+      sampling.take(r, sampled);
+      ASSERT_TRUE(sampled.error.ok());
+      EXPECT_EQ(sampled.token, want) << "row " << r;
+      EXPECT_EQ(sampled.logprob.logprob, logprob.logprob) << "row " << r;
     }
   }
 }
@@ -167,7 +241,7 @@ TEST_P(DeviceSamplingTest, ScoresTokensBesideTheDraws) {
     }
     logits.view().row<float>(8)[17] = std::numeric_limits<float>::quiet_NaN();
     ops::DeviceTensor on_device = upload(logits);
-    ASSERT_TRUE(sampling.enqueue(context(), stream(), on_device.view()).ok());
+    ASSERT_TRUE(sampling.enqueue(context(), stream(), on_device.view(), {}).ok());
     ASSERT_TRUE(stream().synchronize().ok());
     sampling::Sampler sampler(kVocabulary);
     size_t index = 0;

@@ -402,7 +402,7 @@ Status DraftMaker::find_candidates(int64_t num_rows) {
       device_sampling_->add(row, greedy_, /*position=*/0, {});
     }
     HEDDLE_RETURN_IF_ERROR(
-        device_sampling_->enqueue(target_->context(), target_->stream(), logits));
+        device_sampling_->enqueue(target_->context(), target_->stream(), logits, {}));
   }
   HEDDLE_RETURN_IF_ERROR(target_->stream().synchronize());
   candidates_.clear();

@@ -151,12 +151,10 @@ Status ForwardPass::enqueue(std::span<const int32_t> ids, std::span<const int32_
   return main_->enqueue(ids, positions, batch, {}, feed);
 }
 
-Status ForwardPass::fetch_logits() { return logits_.fetch(device(), stream(), device_logits()); }
-
 Status ForwardPass::run(std::span<const int32_t> ids, std::span<const int32_t> positions,
                         const ops::ForwardContext& batch) {
   HEDDLE_RETURN_IF_ERROR(enqueue(ids, positions, batch));
-  HEDDLE_RETURN_IF_ERROR(fetch_logits());
+  HEDDLE_RETURN_IF_ERROR(logits_.fetch(device(), stream(), device_logits()));
   for (size_t i = 0; i < hidden_states_.size(); ++i) {
     HEDDLE_RETURN_IF_ERROR(
         hidden_states_[i].fetch(device(), stream(), main_->output(i + kFirstHiddenState)));

@@ -65,11 +65,9 @@ class ForwardPass {
              const ops::ForwardContext& batch);
 
   // The same without waiting and without logits on the host: they are device_logits() once the
-  // stream is there, and logits() after fetch_logits() and a wait.
-  // Elsewhere than on the CPU `feed` may bring some of the ids.
+  // stream is there. Elsewhere than on the CPU `feed` may bring some of the ids.
   Status enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
                  const ops::ForwardContext& batch, DrawnFeed* feed = nullptr);
-  Status fetch_logits();
 
   // The weights of another folder, whose config.json `config` is, as create() would have loaded
   // them, on the host beside those in use. Thread-safe. Errors: those of loading, kCancelled, and
@@ -91,7 +89,7 @@ class ForwardPass {
   // [T] the ids of the last enqueue() in memory of the device, those of `feed` included.
   [[nodiscard]] const int32_t* device_ids() const { return main_->device_ids(); }
 
-  // [R, V] f32 on the host, one row per wanted row; valid until the next run.
+  // [R, V] f32 on the host, one row per wanted row, of the last run(); valid until the next.
   [[nodiscard]] MutableTensorView logits() const { return logits_.view(); }
 
   // [R, H] activations() in memory of the device: what the LM head read for logits(); valid until

@@ -474,6 +474,8 @@ TEST_F(ModelRunnerTest, FailsAStepWhosePlanCannotBe) {
   EXPECT_THAT(message([](HandSequence& s) { s.hidden_slot = 3; }),
               HasSubstr("new tokens beside a hidden vector"));
   EXPECT_THAT(message([](HandSequence& s) { s.new_tokens = {}; }), HasSubstr("no new tokens"));
+  EXPECT_THAT(message([](HandSequence& s) { s.top_logprobs = 21; }),
+              HasSubstr("21 alternatives, at most 20"));
   const std::vector<StateSnapshot> early = {{.tokens = 5, .slot = 11, .keep_hidden = true}};
   EXPECT_THAT(message([&](HandSequence& s) { s.snapshots = early; }),
               HasSubstr("hidden vector of token 5"));

@@ -89,6 +89,9 @@ Status StepExecutor::prepare() {
   if (device.kind() == device::DeviceKind::kCpu) return {};
   feed_.emplace(device, kMaxStepsInFlight);
   walk_.emplace(device, kMaxStepsInFlight);
+  HEDDLE_ASSIGN_OR_RETURN(output_counts_,
+                          OutputCounts::create(device, sizes_.max_step_sequences,
+                                               pass_->config().vocab_size, kMaxStepsInFlight));
   for (Step& step : steps_) {
     HEDDLE_ASSIGN_OR_RETURN(step.sampling, DeviceSampling::create(device, pass_->max_logit_rows(),
                                                                   pass_->config().vocab_size));
@@ -104,9 +107,8 @@ Status StepExecutor::run(const request::BatchPlan& plan, request::StepOutput& ou
 
 bool StepExecutor::can_begin_behind(const request::BatchPlan& plan) const {
   if (num_begun_ - num_finished_ != 1 || !oldest().open || !plan.starts.empty()) return false;
-  return std::ranges::all_of(plan.sequences, [&](const PlannedSequence& sequence) {
-    return sequence.sample && sequence.num_rows() == 1 && sequence.wanted_drafts == 0 &&
-           DeviceSampling::draws_for(slots_[sequence.batch_slot].start);
+  return std::ranges::all_of(plan.sequences, [](const PlannedSequence& sequence) {
+    return sequence.sample && sequence.num_rows() == 1 && sequence.wanted_drafts == 0;
   });
 }
 
@@ -140,6 +142,12 @@ Status StepExecutor::finish(request::StepOutput& output) {
 }
 
 Status StepExecutor::check(const request::BatchPlan& plan) const {
+  for (const request::SlotStart& start : plan.starts) {
+    const int32_t most = std::max(start.top_logprobs, start.prompt_top_logprobs);
+    if (most <= ops::kMostTopLogits) continue;
+    return invalid_argument(fmt::format("sequence {}: {} alternatives, at most {} are listed",
+                                        start.sequence_id, most, ops::kMostTopLogits));
+  }
   for (const PlannedSequence& sequence : plan.sequences) {
     const auto wrong = [&](const std::string& what) {
       return invalid_argument(fmt::format("sequence {}: {}", sequence.sequence_id, what));
@@ -219,43 +227,53 @@ void StepExecutor::add_fed_rows(const request::BatchPlan& plan) {
 Status StepExecutor::enqueue_draws(const request::BatchPlan& plan, Step& step) {
   const MutableTensorView logits = pass_->device_logits();
   step.sampling->begin(logits.shape[0]);
-  bool host_draws = false;
   size_t index = 0;
+  int32_t b = 0;  // in the batch: skipped ones are not
   for (const PlannedSequence& sequence : plan.sequences) {
     const BatchedSequence& batched = batch_.sequences()[index++];
     const request::BatchSlot& slot = slots_[sequence.batch_slot];
+    int32_t first_row = 0;
+    if (batched.part == Part::kComputed) {
+      first_row = batch_.row_of(b++);
+      output_counts_->add(sequence, slot, first_row);
+    }
     for (int32_t i = 0; i < sequence.scored.count; ++i) {
       step.sampling->add_scored(batched.scored_row + i, plan.scored_token(sequence, i),
                                 position_of_scored(sequence, i), slot.start.prompt_top_logprobs,
                                 slot.logprob_tokens);
     }
     if (!sequence.sample || batched.part != Part::kComputed) continue;
-    if (!DeviceSampling::draws_for(slot.start)) {
-      host_draws = true;
-      continue;
-    }
-    const bool has_tree = !sequence.draft_parents.empty();
-    if (has_tree) {
+    if (batched.has_tree) {
       HEDDLE_RETURN_IF_ERROR(
           tree_.assign(kept_drafts_.tokens(plan, sequence), plan.parents_of_drafts(sequence)));
     }
+    RowOutput output{.counts_row = sequence.batch_slot,
+                     .path_begin = first_row + static_cast<int32_t>(sequence.num_new_tokens())};
     for (int32_t i = 0; i <= sequence.drafts.count; ++i) {
-      const int32_t depth = has_tree ? tree_.depths()[static_cast<size_t>(i)] : i;
+      int32_t depth = i;
+      if (batched.has_tree) {
+        depth = tree_.depths()[static_cast<size_t>(i)];
+        output.path =
+            tree_.masks()[static_cast<size_t>(i)] >> 1;  // a draft is a node but the first
+      } else if (i > 0) {
+        output.path = output.path << 1 | 1;
+      }
       step.sampling->add(batched.logit_row + i, slot, position_of_draw(sequence) + depth,
-                         plan.mask_of(sequence, i));
+                         plan.mask_of(sequence, i), output);
     }
   }
-  if (host_draws) {
-    step.open = false;
-    HEDDLE_RETURN_IF_ERROR(pass_->fetch_logits());
-  }
-  return step.sampling->enqueue(pass_->context(), pass_->stream(), logits, feed_->ended());
+  const int32_t* ids = pass_->device_ids();
+  HEDDLE_RETURN_IF_ERROR(output_counts_->enqueue(pass_->context(), pass_->stream(), ids));
+  return step.sampling->enqueue(
+      pass_->context(), pass_->stream(), logits,
+      {.ended = feed_->ended(), .ids = ids, .counts = output_counts_->counts()});
 }
 
 Status StepExecutor::enqueue(const request::BatchPlan& plan, Step& step) {
   step.plan = &plan;
   step.warms_up = false;
   HEDDLE_RETURN_IF_ERROR(pools_.begin_step(pass_->stream(), pass_->context(), plan));
+  if (output_counts_) HEDDLE_RETURN_IF_ERROR(output_counts_->begin(pass_->stream(), plan));
   list_rows_in_flight();
   if (kept_drafts_.has_places() && !draws_on_device()) {
     HEDDLE_RETURN_IF_ERROR(pass_->stream().synchronize());
@@ -332,11 +350,9 @@ Status StepExecutor::check_walk(const Step& step) {
 bool StepExecutor::can_settle_ahead(const request::BatchPlan& plan) const {
   return draws_on_device() && draft_maker_ != nullptr && draft_maker_->can_begin_ahead(plan) &&
          num_begun_ == num_finished_ && !batch_.empty() && batch_.hidden_slots().empty() &&
-         std::ranges::all_of(plan.sequences, [this](const PlannedSequence& sequence) {
+         std::ranges::all_of(plan.sequences, [](const PlannedSequence& sequence) {
            return sequence.draft_parents.empty() &&
-                  sequence.drafts.count <= ops::WalkedDrafts::kMostSimulated &&
-                  (!sequence.sample ||
-                   DeviceSampling::draws_for(slots_[sequence.batch_slot].start));
+                  sequence.drafts.count <= ops::WalkedDrafts::kMostSimulated;
          });
 }
 
@@ -410,17 +426,20 @@ Status StepExecutor::draw(const Step& step, request::StepOutput& output) {
   size_t index = 0;
   for (const PlannedSequence& sequence : step.plan->sequences) {
     const BatchedSequence& batched = step.sequences[index++];
-    // With penalties the host knew what was fed.
-    if (batched.part == Part::kComputed && batched.fed_from < 0) {
-      slots_.computed(sequence, step.plan->new_tokens(sequence), batched.fed_token);
-    }
-    if (!sequence.scored.empty()) score(step, sequence, batched, output);
-    if (!sequence.sample) continue;
-    if (batched.part == Part::kSkipped ||
-        (batched.fed_from >= 0 && step.sampling->has_ended(batched.logit_row))) {
+    const bool was_fed_ahead = batched.fed_from >= 0;
+    const bool has_ended = batched.part == Part::kSkipped ||
+                           (was_fed_ahead && step.sampling->has_ended(batched.logit_row));
+    if (sequence.sample && has_ended) {
       output.tokens.push_back({.sequence_id = sequence.sequence_id, .skipped = true});
       continue;
     }
+    if (batched.part == Part::kComputed) {
+      const TokenId drawn_before = drawn_tokens_[static_cast<size_t>(sequence.batch_slot)];
+      slots_.computed(sequence, step.plan->new_tokens(sequence),
+                      was_fed_ahead ? drawn_before : batched.fed_token);
+    }
+    if (!sequence.scored.empty()) score(step, sequence, batched, output);
+    if (!sequence.sample) continue;
     HEDDLE_RETURN_IF_ERROR(draw_span(step, sequence, batched, output));
     kept_drafts_.drop(sequence.batch_slot);
     const request::SampledToken& last = output.tokens.back();
@@ -507,7 +526,7 @@ Status StepExecutor::draw_span(const Step& step, const PlannedSequence& sequence
     request::SampledToken& sampled = output.tokens.emplace_back();
     sampled.sequence_id = sequence.sequence_id;
     const int32_t row = batched.logit_row + node;
-    if (on_device && step.sampling->draws(row)) {
+    if (on_device) {
       step.sampling->take(row, sampled);
     } else {
       const MutableTensorView logits =

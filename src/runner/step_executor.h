@@ -44,6 +44,7 @@
 #include "runner/forward_batch.h"
 #include "runner/forward_pass.h"
 #include "runner/kept_drafts.h"
+#include "runner/output_counts.h"
 #include "runner/pools.h"
 #include "runner/runner.h"
 #include "runner/standalone_maker.h"
@@ -156,9 +157,10 @@ class StepExecutor {
   std::array<Step, kMaxStepsInFlight> steps_;  // used in turn
   int64_t num_begun_ = 0;
   int64_t num_finished_ = 0;
-  std::optional<DrawnFeed> feed_;  // where tokens are drawn on the device
-  std::optional<DraftWalk> walk_;  // likewise
-  std::vector<int32_t> missing_;   // of the last step that was settled ahead, as walk_ will tell it
+  std::optional<DrawnFeed> feed_;              // where tokens are drawn on the device
+  std::optional<DraftWalk> walk_;              // likewise
+  std::optional<OutputCounts> output_counts_;  // likewise
+  std::vector<int32_t> missing_;  // of the last step that was settled ahead, as walk_ will tell it
   bool has_unchecked_walk_ = false;
   std::vector<int32_t> rows_in_flight_;                // by batch slot, see ForwardBatch::build()
   StepDrafts drafts_;                                  // what makes them: until prepare()

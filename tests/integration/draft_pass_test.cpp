@@ -632,8 +632,8 @@ TEST_P(DraftsOnGpu, AreThoseOfTheCpu) {
   }
 }
 
-// Several texts at once, of which one that the host draws for joins and leaves: steps whose drafts
-// the device judges and such that the host judges follow each other.
+// Several texts at once, of which one has a penalty and one is known whole when it comes: steps whose
+// drafts the device judges and such that the host judges follow each other.
 TEST_P(DraftsOnGpu, OfSeveralTextsHoldAsThoseOfTheCpu) {
   HEDDLE_DEVICE_OR_SKIP(std::string("cuda"));
   if (GetParam() != DraftAlgorithm::kMtp) GTEST_SKIP() << "one drafter is enough";
@@ -641,6 +641,7 @@ TEST_P(DraftsOnGpu, OfSeveralTextsHoldAsThoseOfTheCpu) {
   for (const double share : {0.45, 0.6}) {
     for (auto& prompt : chat_prompts(share)) prompts.push_back(std::move(prompt));
   }
+  prompts.push_back(prompts.front());
   std::map<std::string, std::vector<std::vector<TokenId>>> texts;
   std::map<std::string, int64_t> accepted;
   for (const std::string device : {"cpu", "cuda"}) {

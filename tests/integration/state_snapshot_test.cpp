@@ -11,6 +11,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <span>
 #include <string>
@@ -42,7 +43,10 @@ constexpr int64_t kGrid = 64;
 class DistributionTap final : public runner::Runner {
  public:
   explicit DistributionTap(std::unique_ptr<runner::Runner> model, int64_t vocab_size)
-      : model_(std::move(model)), first_(static_cast<size_t>(vocab_size)) {}
+      : model_(std::move(model)), first_(static_cast<size_t>(vocab_size)) {
+    vocabulary_.resize(first_.size());
+    std::iota(vocabulary_.begin(), vocabulary_.end(), 0);
+  }
 
   [[nodiscard]] const runner::PoolSizes& pool_sizes() const override {
     return model_->pool_sizes();
@@ -69,7 +73,7 @@ class DistributionTap final : public runner::Runner {
     num_saves_ += std::ssize(plan.save_snapshots);
     for (request::SlotStart& start : copy.starts) {
       start.return_logprobs = true;
-      start.top_logprobs = static_cast<int32_t>(first_.size());
+      start.logprob_tokens = copy.add_tokens(vocabulary_);
     }
     return model_->submit(copy);
   }
@@ -78,11 +82,7 @@ class DistributionTap final : public runner::Runner {
     Result<request::StepOutput> output = model_->wait();
     if (!output.ok()) return output;
     for (request::SampledToken& sampled : output->tokens) {
-      if (num_drawn_ == 0) {
-        for (const auto& [token, logprob] : sampled.logprob.top) {
-          first_[static_cast<size_t>(token)] = logprob;
-        }
-      }
+      if (num_drawn_ == 0) first_ = sampled.logprob.listed;
       sampled.token = draws_[num_drawn_++];
     }
     return output;
@@ -95,6 +95,7 @@ class DistributionTap final : public runner::Runner {
  private:
   std::unique_ptr<runner::Runner> model_;
   Distribution first_;
+  Tokens vocabulary_;
   std::span<const TokenId> draws_;
   size_t num_drawn_ = 0;
   bool forgets_states_ = false;
