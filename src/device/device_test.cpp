@@ -84,13 +84,14 @@ TEST_P(DevicePromisesTest, SmallestCopiesAndZeroesFollowTheStream) {
 }
 
 // Small copies and large ones, of whole words and with a rest, from any address.
-TEST_P(DevicePromisesTest, SmallestPinnedCopiesKeepEveryByte) {
-  constexpr int64_t kSize = 3 * 4096;
+TEST_P(DevicePromisesTest, SmallestCopiesKeepEveryByte) {
+  constexpr int64_t kSize = 18 * 4096;
   const Buffer buffer = device_->allocate(kSize).value();
+  const Buffer other = device_->allocate(kSize).value();
   const Buffer sent = device_->allocate_pinned(kSize).value();
   const Buffer back = device_->allocate_pinned(kSize).value();
   for (int64_t i = 0; i < kSize; ++i) sent.data()[i] = static_cast<std::byte>(i * 31 + i / 256);
-  for (const int64_t size : {1, 15, 16, 100, 4095, 4096, 4097, 8000}) {
+  for (const int64_t size : {1, 15, 16, 100, 4095, 4096, 4097, 8000, 65536, 65537}) {
     for (const int64_t offset : {0, 1, 16}) {
       ASSERT_TRUE(stream_->zero(buffer.data(), kSize).ok());
       ASSERT_TRUE(stream_->copy(buffer.data() + offset, sent.data() + offset, size).ok());
@@ -99,6 +100,11 @@ TEST_P(DevicePromisesTest, SmallestPinnedCopiesKeepEveryByte) {
       std::vector<std::byte> want(kSize);
       std::copy_n(sent.data() + offset, size, want.data() + offset);
       EXPECT_TRUE(std::ranges::equal(want, back.bytes())) << size << " bytes at " << offset;
+      ASSERT_TRUE(stream_->zero(other.data(), kSize).ok());
+      ASSERT_TRUE(stream_->copy(other.data() + offset, buffer.data() + offset, size).ok());
+      ASSERT_TRUE(stream_->copy(back.data(), other.data(), kSize).ok());
+      ASSERT_TRUE(stream_->synchronize().ok());
+      EXPECT_TRUE(std::ranges::equal(want, back.bytes())) << size << " bytes within, at " << offset;
       ASSERT_TRUE(stream_->copy(back.data() + offset, buffer.data() + offset, size).ok());
       ASSERT_TRUE(stream_->synchronize().ok());
       EXPECT_TRUE(std::ranges::equal(want, back.bytes())) << size << " bytes at " << offset;

@@ -2,6 +2,7 @@
 #include "ops/device_batch.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <type_traits>
@@ -135,22 +136,38 @@ Result<DeviceBatchUpload> DeviceBatchUpload::create(device::Device& device,
   DeviceBatchUpload upload;
   upload.sizes_ = sizes;
   HEDDLE_ASSIGN_OR_RETURN(upload.device_, device.allocate(block_bytes(sizes)));
+  HEDDLE_ASSIGN_OR_RETURN(upload.num_blocks_done_, device.allocate(sizeof(uint32_t)));
+  const int64_t numbers_bytes = sizes.max_in_flight * static_cast<int64_t>(sizeof(uint32_t));
+  HEDDLE_ASSIGN_OR_RETURN(upload.read_numbers_, device.allocate_pinned(numbers_bytes));
+  std::memset(upload.read_numbers_.data(), 0, static_cast<size_t>(numbers_bytes));
   upload.host_blocks_.resize(static_cast<size_t>(sizes.max_in_flight));
   for (HostBlock& host : upload.host_blocks_) {
     HEDDLE_ASSIGN_OR_RETURN(host.pinned, device.allocate_pinned(block_bytes(sizes)));
-    HEDDLE_ASSIGN_OR_RETURN(host.copied, device.create_event());
   }
   return upload;
 }
 
-Status DeviceBatchUpload::upload(device::Stream& stream, std::span<const int32_t> ids,
-                                 std::span<const int32_t> positions, ForwardContext& forward) {
+uint32_t* DeviceBatchUpload::read_number() {
+  return reinterpret_cast<uint32_t*>(read_numbers_.data()) + current_;
+}
+
+Status DeviceBatchUpload::upload(Context& context, device::Stream& stream,
+                                 std::span<const int32_t> ids, std::span<const int32_t> positions,
+                                 ForwardContext& forward) {
+  HEDDLE_RETURN_IF_ERROR(lay_out(stream, ids, positions, forward));
+  return bring(context, stream, {});
+}
+
+Status DeviceBatchUpload::lay_out(device::Stream& stream, std::span<const int32_t> ids,
+                                  std::span<const int32_t> positions, ForwardContext& forward) {
   HEDDLE_CHECK_EQ(ids.size(), positions.size());
   const int64_t T = std::ssize(ids);
   HEDDLE_RETURN_IF_ERROR(check_fits(sizes_, T, forward));
   current_ = (current_ + 1) % host_blocks_.size();
-  const HostBlock& host = host_blocks_[current_];
-  HEDDLE_RETURN_IF_ERROR(host.copied->wait());
+  HostBlock& host = host_blocks_[current_];
+  const uint32_t number_read = std::atomic_ref(*read_number()).load(std::memory_order_acquire);
+  if (number_read != host.number) HEDDLE_RETURN_IF_ERROR(stream.synchronize());
+  ++host.number;
   BlockWriter block(host.pinned.data(), device_.data());
   const auto writable = [&](const int32_t* array) {
     return reinterpret_cast<int32_t*>(device_.data() +
@@ -185,8 +202,30 @@ Status DeviceBatchUpload::upload(device::Stream& stream, std::span<const int32_t
            .context_lens = writable(forward.batch.context_lens),
            .kv_lens = writable(forward.batch.kv_lens),
            .logit_rows = writable(forward.batch.logit_rows)};
-  HEDDLE_RETURN_IF_ERROR(stream.copy(device_.data(), host.pinned.data(), block.used()));
-  return stream.record(*host.copied);
+  num_bytes_ = block.used();
+  return {};
+}
+
+Status DeviceBatchUpload::bring(Context& context, device::Stream& stream,
+                                const FeedDrawnArgs& feed) {
+  const HostBlock& host = host_blocks_[current_];
+  if (context.device == DeviceKind::kCpu) {
+    HEDDLE_CHECK_EQ(feed.num_fed, 0);
+    *read_number() = host.number;  // copies of its stream wait
+    return stream.copy(device_.data(), host.pinned.data(), num_bytes_);
+  }
+  if (!is_zeroed_) {
+    HEDDLE_RETURN_IF_ERROR(stream.zero(num_blocks_done_.data(), num_blocks_done_.size()));
+    is_zeroed_ = true;
+  }
+  return bring_batch_cuda(static_cast<CudaContext&>(context),
+                          {.from = host.pinned.data(),
+                           .to = device_.data(),
+                           .num_bytes = num_bytes_,
+                           .read_number = read_number(),
+                           .number = host.number,
+                           .num_blocks_done = reinterpret_cast<uint32_t*>(num_blocks_done_.data()),
+                           .feed = feed});
 }
 
 }  // namespace heddle::ops

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceBatchUpload: copies the arrays of a ForwardContext into memory of the device, as one block
-// with one copy, and points ForwardContext::batch there.
+// DeviceBatchUpload: brings the arrays of a ForwardContext into memory of the device, as one block
+// with one launch (bring_batch.h), and points ForwardContext::batch there.
 //
 // Page tables are copied as wide as the longest sequence of the batch needs, rounded up to a power
 // of two of at least 16. Where arrays lie depends on the numbers of rows, sequences and wanted
 // logits and on that width: batches that agree in these have the same addresses.
 //
-// Threading: confined. Cost: O(rows + sequences * width) host work and one copy of that many
-// integers; allocates nothing after create().
+// Threading: confined. Cost: O(rows + sequences * width) host work and one launch that reads that
+// many integers; allocates nothing after create().
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "ops/bring_batch.h"
 #include "ops/forward_context.h"
 
 namespace heddle::ops {
@@ -26,7 +27,7 @@ struct DeviceBatchSizes {
   bool has_window_pages = false;
   int64_t max_snapshots = 0;
   int64_t max_logit_rows = 0;
-  int64_t max_in_flight = 2;  // uploads of which the stream has not done the copy
+  int64_t max_in_flight = 2;  // batches that the device has not read yet
 };
 
 class DeviceBatchUpload {
@@ -37,45 +38,50 @@ class DeviceBatchUpload {
   // Pages that each sequence of the batch has room for on the device.
   [[nodiscard]] static int64_t width_of(const ForwardContext& forward);
 
-  // Enqueues the copy of `ids` and `positions`, one number for each row, and of the spans of
-  // `forward`; sets forward.batch. Waits where max_in_flight are, whose blocks on the host it
-  // writes in turn. Error: kInvalidArgument for a batch beyond the sizes.
-  Status upload(device::Stream& stream, std::span<const int32_t> ids,
+  // Lays out `ids` and `positions`, one number for each row, and the spans of `forward` on the
+  // host; sets forward.batch. Waits for the stream where max_in_flight are on their way, whose
+  // blocks on the host it writes in turn. Error: kInvalidArgument for a batch beyond the sizes.
+  Status lay_out(device::Stream& stream, std::span<const int32_t> ids,
+                 std::span<const int32_t> positions, ForwardContext& forward);
+
+  // Enqueues what lay_out() left. `feed`: of the device, changes rows() behind that; elsewhere than
+  // on a GPU none.
+  Status bring(Context& context, device::Stream& stream, const FeedDrawnArgs& feed);
+
+  // Both, where no row feeds.
+  Status upload(Context& context, device::Stream& stream, std::span<const int32_t> ids,
                 std::span<const int32_t> positions, ForwardContext& forward);
 
-  // Of the last upload(), in memory of the device: [rows].
+  // Of the last lay_out(), in memory of the device: [rows].
   [[nodiscard]] const int32_t* ids() const { return ids_; }
 
   [[nodiscard]] const int32_t* positions() const { return positions_; }
 
-  // Of the last upload(), to be changed by launches before those that read them.
-  struct Rows {
-    int32_t* ids = nullptr;        // [rows]
-    int32_t* positions = nullptr;  // [rows]
-    // DeviceBatch's:
-    int32_t* row_sequences = nullptr;
-    int32_t* state_slots = nullptr;
-    int32_t* context_lens = nullptr;
-    int32_t* kv_lens = nullptr;
-    int32_t* logit_rows = nullptr;
-  };
-
-  [[nodiscard]] const Rows& rows() const { return rows_; }
+  // Likewise, for bring() to change.
+  [[nodiscard]] const DeviceBatchRows& rows() const { return rows_; }
 
  private:
   DeviceBatchSizes sizes_;
 
+  // On the host.
   struct HostBlock {
     device::Buffer pinned;
-    std::unique_ptr<device::Event> copied;
+    uint32_t number = 0;  // of the last batch in it
   };
 
+  // Of the last batch that was read from the current block.
+  [[nodiscard]] uint32_t* read_number();
+
   device::Buffer device_;
+  device::Buffer num_blocks_done_;      // on the device, see BringBatchArgs
+  bool is_zeroed_ = false;              // that one
   std::vector<HostBlock> host_blocks_;  // used in turn
+  device::Buffer read_numbers_;         // by block, on the host
   size_t current_ = 0;
+  int64_t num_bytes_ = 0;  // of the last batch
   const int32_t* ids_ = nullptr;
   const int32_t* positions_ = nullptr;
-  Rows rows_;
+  DeviceBatchRows rows_;
 };
 
 }  // namespace heddle::ops

@@ -50,7 +50,7 @@ HEDDLE_ON_EVERY_DEVICE(DeviceBatchTest);
 
 TEST_P(DeviceBatchTest, BringsTheArraysOfABatchWithPadding) {
   DeviceBatchUpload upload = DeviceBatchUpload::create(device(), sizes_).value();
-  ASSERT_TRUE(upload.upload(stream(), ids_, positions_, forward_).ok());
+  ASSERT_TRUE(upload.upload(context(), stream(), ids_, positions_, forward_).ok());
   const DeviceBatch& batch = forward_.batch;
   EXPECT_EQ(fetch(upload.ids(), 6), ids_);
   EXPECT_EQ(fetch(upload.positions(), 6), positions_);
@@ -70,24 +70,83 @@ TEST_P(DeviceBatchTest, BringsTheArraysOfABatchWithPadding) {
 TEST_P(DeviceBatchTest, HasNoSlotsForPaddingWhereTheModelHasNoStates) {
   forward_.state_slots = {};
   DeviceBatchUpload upload = DeviceBatchUpload::create(device(), sizes_).value();
-  ASSERT_TRUE(upload.upload(stream(), ids_, positions_, forward_).ok());
+  ASSERT_TRUE(upload.upload(context(), stream(), ids_, positions_, forward_).ok());
   EXPECT_THAT(fetch(forward_.batch.state_slots, 3), ElementsAre(0, 0, -1));
 }
 
 // Arrays lie at addresses that depend on shapes alone: so that a captured step finds them.
 TEST_P(DeviceBatchTest, PutsBatchesOfAShapeInOnePlace) {
   DeviceBatchUpload upload = DeviceBatchUpload::create(device(), sizes_).value();
-  ASSERT_TRUE(upload.upload(stream(), ids_, positions_, forward_).ok());
+  ASSERT_TRUE(upload.upload(context(), stream(), ids_, positions_, forward_).ok());
   const DeviceBatch first = forward_.batch;
   forward_.num_padding = 0;
   forward_.snapshots = {};
   const std::vector<int32_t> slots = {4, 5, 6}, table(9, 1);
   forward_.state_slots = slots;
   forward_.page_table = table;
-  ASSERT_TRUE(upload.upload(stream(), positions_, ids_, forward_).ok());
+  ASSERT_TRUE(upload.upload(context(), stream(), positions_, ids_, forward_).ok());
   EXPECT_EQ(forward_.batch.row_sequences, first.row_sequences);
   EXPECT_EQ(forward_.batch.page_table, first.page_table);
   EXPECT_EQ(forward_.batch.snapshots, first.snapshots);
+}
+
+// Several batches on their way; the host writes two blocks in turn.
+TEST_P(DeviceBatchTest, SmallestBatchesOnTheirWayAreNotWrittenOver) {
+  DeviceBatchUpload upload = DeviceBatchUpload::create(device(), sizes_).value();
+  constexpr int32_t kBatches = 20;
+  const int64_t num_bytes = bytes_of(DType::kI32, 6);
+  const device::Buffer kept = device().allocate(kBatches * num_bytes).value();
+  for (int32_t i = 0; i < kBatches; ++i) {
+    const std::vector<int32_t> ids(6, i);
+    ASSERT_TRUE(upload.upload(context(), stream(), ids, positions_, forward_).ok());
+    ASSERT_TRUE(stream().copy(kept.data() + i * num_bytes, upload.ids(), num_bytes).ok());
+  }
+  const auto all = fetch(reinterpret_cast<const int32_t*>(kept.data()), 6 * kBatches);
+  for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], static_cast<int32_t>(i / 6));
+}
+
+// More blocks of a kernel than one bring it, and any of them may be the last.
+TEST_P(DeviceBatchTest, SmallestRowsAreFedWhenAllOfALargeBatchIsThere) {
+  if (!on_cuda()) GTEST_SKIP() << "there the host knows every token";
+  constexpr int32_t kRows = 5000;
+  DeviceBatchUpload upload = DeviceBatchUpload::create(device(), {.max_rows = kRows,
+                                                                  .max_sequences = 1,
+                                                                  .max_pages_per_sequence = 2048,
+                                                                  .max_logit_rows = 1})
+                                 .value();
+  const std::vector<int32_t> start = {0, kRows}, lens = {0}, slot = {1}, wanted = {kRows - 1},
+                             pages(2048, 1), positions(kRows, 1);
+  const std::vector<int32_t> drawn = {70, 71, 72};
+  const std::vector<FedRow> fed = {{.row = 0, .sequence = FedRow::kIdAlone, .from = 2},
+                                   {.row = 2500, .sequence = FedRow::kIdAlone, .from = 0},
+                                   {.row = kRows - 1, .sequence = FedRow::kIdAlone, .from = 1}};
+  const auto fed_bytes = static_cast<int64_t>(fed.size() * sizeof(fed[0]));
+  const device::Buffer on_device = device().allocate(fed_bytes + 64).value();
+  ASSERT_TRUE(stream().copy(on_device.data(), fed.data(), fed_bytes).ok());
+  ASSERT_TRUE(stream().copy(on_device.data() + fed_bytes, drawn.data(), 12).ok());
+  for (int32_t round = 0; round < 30; ++round) {
+    const std::vector<int32_t> ids(kRows, round);
+    ForwardContext forward{.query_start = start,
+                           .context_lens = lens,
+                           .page_table = pages,
+                           .page_table_width = 2048,
+                           .page_size = 4,
+                           .state_slots = slot,
+                           .logit_rows = wanted};
+    ASSERT_TRUE(upload.lay_out(stream(), ids, positions, forward).ok());
+    const Status status =
+        upload.bring(context(), stream(),
+                     {.fed = reinterpret_cast<const FedRow*>(on_device.data()),
+                      .num_fed = std::ssize(fed),
+                      .drawn = reinterpret_cast<const int32_t*>(on_device.data() + fed_bytes),
+                      .rows = upload.rows()});
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    std::vector<int32_t> want(kRows, round);
+    want[0] = 72;
+    want[2500] = 70;
+    want[kRows - 1] = 71;
+    ASSERT_EQ(fetch(upload.ids(), kRows), want) << "round " << round;
+  }
 }
 
 TEST_P(DeviceBatchTest, NamesTheSizeThatABatchLeaves) {
@@ -97,7 +156,7 @@ TEST_P(DeviceBatchTest, NamesTheSizeThatABatchLeaves) {
                                                                   .max_snapshots = 1,
                                                                   .max_logit_rows = 3})
                                  .value();
-  EXPECT_EQ(upload.upload(stream(), ids_, positions_, forward_).message(),
+  EXPECT_EQ(upload.upload(context(), stream(), ids_, positions_, forward_).message(),
             "a batch with 3 sequences, at most 2 fit");
 }
 

@@ -176,7 +176,7 @@ class DeviceTest : public ::testing::TestWithParam<device::DeviceKind> {
                        .max_logit_rows = static_cast<int64_t>(forward.logit_rows.size())})
             .value());
     const std::vector<int32_t> zeros(static_cast<size_t>(rows));
-    const Status status = batch_->upload(*stream_, zeros, zeros, forward);
+    const Status status = batch_->upload(context(), *stream_, zeros, zeros, forward);
     ASSERT_TRUE(status.ok()) << status.message();
   }
 

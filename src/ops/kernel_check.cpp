@@ -15,6 +15,7 @@
 #include "ops/attention/latent_projection.h"
 #include "ops/attention/page_copy.h"
 #include "ops/attention/paged_attention.h"
+#include "ops/bring_batch.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gemm/linear.h"
@@ -26,7 +27,6 @@
 #include "ops/op_chain.h"
 #include "ops/registry.h"
 #include "ops/rope/rope.h"
-#include "ops/sampling/feed_drawn.h"
 #include "ops/sampling/sample_rows.h"
 
 namespace heddle::ops {
@@ -311,13 +311,13 @@ Status feed_case(Side& side, const MutableTensorView& drawn, int32_t empty_slot)
   }
   const std::vector<FedRow> fed = {{.row = 0, .sequence = 0, .logit_row = 0, .from = 0},
                                    {.row = 1, .sequence = 1, .logit_row = 1, .from = empty_slot}};
-  return feed_drawn_cuda(
+  return bring_batch_cuda(
       static_cast<CudaContext&>(side.context()),
-      {.fed = side.array(fed),
-       .num_fed = std::ssize(fed),
-       .drawn = drawn.as<int32_t>(),
-       .rows = {.ids = pair(7, 7), .row_sequences = pair(0, 1), .state_slots = pair(1, 2)},
-       .ended = pair(7, 7)});
+      {.feed = {.fed = side.array(fed),
+                .num_fed = std::ssize(fed),
+                .drawn = drawn.as<int32_t>(),
+                .rows = {.ids = pair(7, 7), .row_sequences = pair(0, 1), .state_slots = pair(1, 2)},
+                .ended = pair(7, 7)}});
 }
 
 Status sampling_case(Side& side) {

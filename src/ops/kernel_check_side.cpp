@@ -154,7 +154,7 @@ Status KernelCheckSide::upload(int32_t num_rows) {
     HEDDLE_ASSIGN_OR_RETURN(batch_, DeviceBatchUpload::create(device_, kLargestStep));
   }
   const std::vector<int32_t> zeros(static_cast<size_t>(num_rows));
-  return batch_->upload(stream_, zeros, zeros, forward_);
+  return batch_->upload(context(), stream_, zeros, zeros, forward_);
 }
 
 }  // namespace heddle::ops

@@ -4,6 +4,7 @@
 #include "ops/attention/page_copy.h"
 #include "ops/attention/paged_attention.h"
 #include "ops/attention/rotate_append.h"
+#include "ops/bring_batch.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gemm/dense_products.h"
@@ -23,7 +24,6 @@
 #include "ops/norm/rms_norm.h"
 #include "ops/rope/rope.h"
 #include "ops/sampling/count_tokens.h"
-#include "ops/sampling/feed_drawn.h"
 #include "ops/sampling/sample_rows.h"
 #include "ops/sampling/walk_drafts.h"
 
@@ -104,7 +104,7 @@ Status rms_norm_cuda(CudaContext&, const RmsNormArgs&) { return no_cuda(); }
 
 Status rope_cuda(CudaContext&, const RopeArgs&) { return no_cuda(); }
 
-Status feed_drawn_cuda(CudaContext&, const FeedDrawnArgs&) { return no_cuda(); }
+Status bring_batch_cuda(CudaContext&, const BringBatchArgs&) { return no_cuda(); }
 
 Status walk_drafts_cuda(CudaContext&, const WalkDraftsArgs&) { return no_cuda(); }
 

@@ -28,7 +28,7 @@ BatchProgram::BatchProgram(graph::Executor executor, const ComputeDevice& comput
   captures_ = can ? captures : Captures{.decode = false, .max_prompt_rows = 0};
 }
 
-Result<std::array<TensorView, 2>> BatchProgram::upload(BatchPadding::Step& step) {
+Result<std::array<TensorView, 2>> BatchProgram::upload(BatchPadding::Step& step, DrawnFeed* feed) {
   const auto& [ids, positions, forward] = step;
   const Shape rows{std::ssize(ids)};
   const auto views = [&](const int32_t* first, const int32_t* second) {
@@ -55,7 +55,12 @@ Result<std::array<TensorView, 2>> BatchProgram::upload(BatchPadding::Step& step)
     batch_.reset();
     HEDDLE_ASSIGN_OR_RETURN(batch_, ops::DeviceBatchUpload::create(compute_->device(), sizes));
   }
-  HEDDLE_RETURN_IF_ERROR(batch_->upload(stream, ids, positions, step.forward));
+  HEDDLE_RETURN_IF_ERROR(batch_->lay_out(stream, ids, positions, step.forward));
+  ops::FeedDrawnArgs fed;
+  if (feed != nullptr) {
+    HEDDLE_ASSIGN_OR_RETURN(fed, feed->enqueue(stream, batch_->rows()));
+  }
+  HEDDLE_RETURN_IF_ERROR(batch_->bring(compute_->context(), stream, fed));
   return views(batch_->ids(), batch_->positions());
 }
 
@@ -72,10 +77,7 @@ Status BatchProgram::enqueue(std::span<const int32_t> ids, std::span<const int32
   const ops::Extents extents{.tokens = std::ssize(step.ids),
                              .logits = std::ssize(step.forward.logit_rows),
                              .sequences = step.forward.num_sequences()};
-  HEDDLE_ASSIGN_OR_RETURN(const auto rows, upload(step));
-  if (feed != nullptr) {
-    HEDDLE_RETURN_IF_ERROR(feed->enqueue(compute_->context(), compute_->stream(), batch_->rows()));
-  }
+  HEDDLE_ASSIGN_OR_RETURN(const auto rows, upload(step, feed));
   inputs_.assign(rows.begin(), rows.end());
   const graph::Graph& graph = program().placed.graph;
   for (const TensorView& input : more) {

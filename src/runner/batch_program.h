@@ -64,7 +64,7 @@ class BatchProgram {
   BatchProgram(graph::Executor executor, const ComputeDevice& compute, const Captures& captures);
 
   // ids and positions as the ops take them; sets step.forward.batch where launchers need it.
-  Result<std::array<TensorView, 2>> upload(BatchPadding::Step& step);
+  Result<std::array<TensorView, 2>> upload(BatchPadding::Step& step, DrawnFeed* feed);
 
   graph::Executor executor_;
   const ComputeDevice* compute_;

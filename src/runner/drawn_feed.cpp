@@ -23,24 +23,23 @@ void DrawnFeed::add(ops::FedRow fed, std::span<const TokenId> endings) {
 
 // Rows that feed write whether they ended, so that in a step like the one before the others still
 // are zero.
-Status DrawnFeed::enqueue(ops::Context& context, device::Stream& stream,
-                          const ops::DeviceBatchUpload::Rows& rows) {
-  if (fed_.empty()) return {};
+Result<ops::FeedDrawnArgs> DrawnFeed::enqueue(device::Stream& stream,
+                                              const ops::DeviceBatchRows& rows) {
+  if (fed_.empty()) return ops::FeedDrawnArgs();
   block_.begin();
   const int64_t fed_at = block_.add(std::span<const ops::FedRow>(fed_));
   const int64_t endings_at = block_.add(std::span<const int32_t>(endings_));
   const int64_t ended_at = block_.add_zeros<int32_t>(num_logit_rows_);
   HEDDLE_RETURN_IF_ERROR(block_.upload(stream));
   ended_ = block_.at<int32_t>(ended_at);
-  return ops::feed_drawn_cuda(static_cast<ops::CudaContext&>(context),
-                              {.fed = block_.at<const ops::FedRow>(fed_at),
-                               .num_fed = std::ssize(fed_),
-                               .endings = block_.at<const int32_t>(endings_at),
-                               .drawn = drawn_,
-                               .drawn_ids = drawn_ids_,
-                               .missing = missing_,
-                               .rows = rows,
-                               .ended = block_.at<int32_t>(ended_at)});
+  return ops::FeedDrawnArgs{.fed = block_.at<const ops::FedRow>(fed_at),
+                            .num_fed = std::ssize(fed_),
+                            .endings = block_.at<const int32_t>(endings_at),
+                            .drawn = drawn_,
+                            .drawn_ids = drawn_ids_,
+                            .missing = missing_,
+                            .rows = rows,
+                            .ended = block_.at<int32_t>(ended_at)};
 }
 
 }  // namespace heddle::runner

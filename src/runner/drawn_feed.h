@@ -2,7 +2,7 @@
 // DrawnFeed: hands the tokens that a step draws to the step behind it on the device, where that one
 // is launched before the host knows them (ops/sampling/feed_drawn.h); drafts likewise.
 //
-// Threading: confined. Cost: one launch a step, and that of SteadyBlock.
+// Threading: confined. Cost: that of SteadyBlock.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,6 @@
 #include <heddle/request.h>
 
 #include "device/device.h"
-#include "ops/context.h"
-#include "ops/device_batch.h"
 #include "ops/sampling/feed_drawn.h"
 #include "runner/steady_block.h"
 
@@ -34,9 +32,8 @@ class DrawnFeed {
 
   [[nodiscard]] bool empty() const { return fed_.empty(); }
 
-  // Enqueues it: `rows` of the step, uploaded before. With empty() nothing happens.
-  Status enqueue(ops::Context& context, device::Stream& stream,
-                 const ops::DeviceBatchUpload::Rows& rows);
+  // For the launch that brings the `rows` of the step (ops/bring_batch.h). With empty() none feeds.
+  Result<ops::FeedDrawnArgs> enqueue(device::Stream& stream, const ops::DeviceBatchRows& rows);
 
   // Of the last step, SampleRowsArgs::ended; null where it fed on nothing.
   [[nodiscard]] const int32_t* ended() const { return ended_; }

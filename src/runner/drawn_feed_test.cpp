@@ -5,12 +5,20 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/bring_batch.h"
 #include "runner/device_ints_fixture.h"
 
 namespace heddle::runner {
 namespace {
 
-class DrawnFeedTest : public DeviceIntsTest {};
+class DrawnFeedTest : public DeviceIntsTest {
+ protected:
+  // Feeds rows that lie on the device already.
+  Status bring(DrawnFeed& feed, const ops::DeviceBatchRows& rows) {
+    HEDDLE_ASSIGN_OR_RETURN(const ops::FeedDrawnArgs fed, feed.enqueue(stream(), rows));
+    return ops::bring_batch_cuda(static_cast<ops::CudaContext&>(context()), {.feed = fed});
+  }
+};
 
 HEDDLE_ON_EVERY_DEVICE(DrawnFeedTest);
 
@@ -33,10 +41,9 @@ TEST_P(DrawnFeedTest, SmallestStepsGetTheTokensOfTheOnesBefore) {
                named ? reinterpret_cast<const int32_t*>(ids_of_drawn.data()) : nullptr);
     feed.add({.row = 0, .sequence = 0, .logit_row = 0, .from = 0}, {});
     feed.add({.row = 2, .sequence = 2, .logit_row = 2, .from = from}, {&ending, 1});
-    const Status status = feed.enqueue(context(), stream(),
-                                       {.ids = on_device(ids),
-                                        .row_sequences = on_device(sequences),
-                                        .state_slots = on_device(states)});
+    const Status status = bring(feed, {.ids = on_device(ids),
+                                       .row_sequences = on_device(sequences),
+                                       .state_slots = on_device(states)});
     ASSERT_TRUE(status.ok()) << status.to_string();
     const auto id_of = [&](int32_t token) {
       return named ? names[static_cast<size_t>(token)] : token;
@@ -60,10 +67,9 @@ TEST_P(DrawnFeedTest, SmallestDraftsEndNoSequence) {
   feed.begin(4, on_device(drawn));
   feed.add({.row = 1, .sequence = ops::FedRow::kIdAlone, .from = 3}, {});
   feed.add({.row = 2, .sequence = ops::FedRow::kIdAlone, .from = 2}, {});
-  const Status status = feed.enqueue(context(), stream(),
-                                     {.ids = on_device(ids),
-                                      .row_sequences = on_device(sequences),
-                                      .state_slots = on_device(states)});
+  const Status status = bring(feed, {.ids = on_device(ids),
+                                     .row_sequences = on_device(sequences),
+                                     .state_slots = on_device(states)});
   ASSERT_TRUE(status.ok()) << status.to_string();
   EXPECT_EQ(downloaded(on_device(ids), 4), (Ints{40, 5, 0, 43}));
   EXPECT_EQ(downloaded(on_device(sequences), 4), (Ints{0, 0, 0, 1}));
@@ -84,14 +90,13 @@ TEST_P(DrawnFeedTest, SmallestPlacesMoveBackByTheDraftsThatDoNotHold) {
   feed.add({.row = 0, .sequence = 0, .logit_row = 0, .from = 1, .missing_of = 0}, {});
   feed.add({.row = 1, .sequence = 1, .logit_row = 1, .from = 0, .missing_of = 1}, {});
   feed.add({.row = 1, .sequence = ops::FedRow::kWanted, .missing_of = 2}, {});
-  const Status status = feed.enqueue(context(), stream(),
-                                     {.ids = on_device(ids),
-                                      .positions = on_device(positions),
-                                      .row_sequences = on_device(sequences),
-                                      .state_slots = on_device(states),
-                                      .context_lens = on_device(lens),
-                                      .kv_lens = on_device(kv_lens),
-                                      .logit_rows = on_device(wanted)});
+  const Status status = bring(feed, {.ids = on_device(ids),
+                                     .positions = on_device(positions),
+                                     .row_sequences = on_device(sequences),
+                                     .state_slots = on_device(states),
+                                     .context_lens = on_device(lens),
+                                     .kv_lens = on_device(kv_lens),
+                                     .logit_rows = on_device(wanted)});
   ASSERT_TRUE(status.ok()) << status.to_string();
   EXPECT_EQ(downloaded(on_device(ids), 3), (Ints{3, 7, 0}));
   EXPECT_EQ(downloaded(on_device(positions), 3), (Ints{18, 30, 40}));

@@ -235,8 +235,8 @@ class OpShapes : public ::testing::TestWithParam<Case> {
     ops::ForwardContext forward = batch.context(*pools);
     const int32_t *ids = batch.ids().data(), *positions = batch.positions().data();
     if (!compute.shares_memory_with_host()) {
-      const Status status =
-          upload_.upload(compute.stream(), batch.ids(), batch.positions(), forward);
+      const Status status = upload_.upload(compute.context(), compute.stream(), batch.ids(),
+                                           batch.positions(), forward);
       ASSERT_TRUE(status.ok()) << status.to_string();
       ids = upload_.ids();
       positions = upload_.positions();

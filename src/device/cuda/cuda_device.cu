@@ -83,24 +83,27 @@ class RuntimeGraph final : public CapturedWork {
 };
 
 // A copy engine begins some 4 us after the kernel before it, and the kernel behind it as long after
-// the copy. A kernel copies so many bytes between pinned host memory and the GPU in less than that.
-constexpr int64_t kMostByKernel = 4 << 10;
+// the copy. A kernel copies so many bytes between pinned host memory and the GPU, or within that,
+// in less time.
+constexpr int64_t kMostAcrossByKernel = 4 << 10;
+constexpr int64_t kMostWithinByKernel = 64 << 10;
 constexpr int kCopyThreads = 256;
 
 // Not launched early: it begins when everything before it has ended. A kernel behind it that is
 // launched early reads the copy after it has waited (ops/cuda/launch.cuh).
 __global__ void __launch_bounds__(kCopyThreads)
     copy_kernel(std::byte* to, const std::byte* from, int num_bytes) {
-  const int thread = static_cast<int>(threadIdx.x);
+  const int thread = static_cast<int>(blockIdx.x * kCopyThreads + threadIdx.x);
+  const int num_threads = static_cast<int>(gridDim.x) * kCopyThreads;
   int copied = 0;
   if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % sizeof(uint4) == 0) {
     const int words = num_bytes / static_cast<int>(sizeof(uint4));
-    for (int i = thread; i < words; i += kCopyThreads) {
+    for (int i = thread; i < words; i += num_threads) {
       reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
     }
     copied = words * static_cast<int>(sizeof(uint4));
   }
-  for (int i = copied + thread; i < num_bytes; i += kCopyThreads) to[i] = from[i];
+  for (int i = copied + thread; i < num_bytes; i += num_threads) to[i] = from[i];
 }
 
 cudaMemoryType memory_type(const void* at) {
@@ -109,11 +112,14 @@ cudaMemoryType memory_type(const void* at) {
   return attributes.type;
 }
 
-// Between pinned host memory and that of a GPU, the thread's current one.
-bool crosses(const void* to, const void* from) {
+// Bytes that a kernel may copy from here to there: neither is pageable memory, and the GPU is the
+// thread's current one.
+int64_t most_by_kernel(const void* to, const void* from) {
   const cudaMemoryType a = memory_type(to), b = memory_type(from);
-  return (a == cudaMemoryTypeHost && b == cudaMemoryTypeDevice) ||
-         (a == cudaMemoryTypeDevice && b == cudaMemoryTypeHost);
+  if (a == cudaMemoryTypeDevice && b == cudaMemoryTypeDevice) return kMostWithinByKernel;
+  const bool crosses = (a == cudaMemoryTypeHost && b == cudaMemoryTypeDevice) ||
+                       (a == cudaMemoryTypeDevice && b == cudaMemoryTypeHost);
+  return crosses ? kMostAcrossByKernel : 0;
 }
 
 class RuntimeStream final : public CudaStream {
@@ -126,9 +132,11 @@ class RuntimeStream final : public CudaStream {
 
   Status copy(void* to, const void* from, int64_t num_bytes) override {
     if (num_bytes <= 0) return {};
-    if (num_bytes <= kMostByKernel && crosses(to, from)) {
+    if (num_bytes <= kMostWithinByKernel && num_bytes <= most_by_kernel(to, from)) {
+      const int64_t threads = (num_bytes + 15) / 16;
+      const auto blocks = static_cast<unsigned>((threads + kCopyThreads - 1) / kCopyThreads);
       const cudaLaunchConfig_t config{
-          .gridDim = dim3(1), .blockDim = dim3(kCopyThreads), .stream = stream_};
+          .gridDim = dim3(blocks), .blockDim = dim3(kCopyThreads), .stream = stream_};
       return cuda_status(
           cudaLaunchKernelEx(&config, copy_kernel, static_cast<std::byte*>(to),
                              static_cast<const std::byte*>(from), static_cast<int>(num_bytes)),

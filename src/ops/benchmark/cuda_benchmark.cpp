@@ -145,7 +145,8 @@ class DeltaRuleRun {
       next.forward.query_start = run->query_start_;
       next.forward.context_lens = run->context_lens_;
       next.forward.state_slots = next.slots;
-      HEDDLE_RETURN_IF_ERROR(next.batch.upload(context.stream, zeros, zeros, next.forward));
+      HEDDLE_RETURN_IF_ERROR(
+          next.batch.upload(context, context.stream, zeros, zeros, next.forward));
     }
     HEDDLE_RETURN_IF_ERROR(context.stream.synchronize());
     return run;
@@ -225,7 +226,8 @@ class ConvolutionRun {
             context.gpu,
             {.max_rows = T, .max_sequences = 1, .max_snapshots = 0, .max_logit_rows = 0}));
     const std::vector<int32_t> zeros(static_cast<size_t>(T));
-    HEDDLE_RETURN_IF_ERROR(run->batch_.upload(context.stream, zeros, zeros, run->forward_));
+    HEDDLE_RETURN_IF_ERROR(
+        run->batch_.upload(context, context.stream, zeros, zeros, run->forward_));
     HEDDLE_RETURN_IF_ERROR(context.stream.synchronize());
     return run;
   }
@@ -379,7 +381,8 @@ class AttentionRun {
               context.gpu, {.max_rows = T,
                             .max_sequences = load.B,
                             .max_pages_per_sequence = DeviceBatchUpload::width_of(next.forward)}));
-      HEDDLE_RETURN_IF_ERROR(next.batch.upload(context.stream, zeros, zeros, next.forward));
+      HEDDLE_RETURN_IF_ERROR(
+          next.batch.upload(context, context.stream, zeros, zeros, next.forward));
     }
     HEDDLE_RETURN_IF_ERROR(context.stream.synchronize());
     return run;

@@ -16,8 +16,8 @@ namespace heddle::ops {
 // before it: those are complete then, because kernels let others start after their own wait. Two do
 // otherwise: the second product of few experts reads which these are, which the first one has
 // written and fenced before it lets the next start; and rotate_append lets attention start before
-// it waits itself, which ahead of its wait reads only what came with the step, or what feed_drawn
-// made of it: an embedding, a norm and a product lie between.
+// it waits itself, which ahead of its wait reads only what bring_batch wrote: an embedding, a norm
+// and a product lie between.
 __device__ inline void await_kernel_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

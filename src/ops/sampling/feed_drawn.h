@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// feed_drawn: the head of a step that was launched before the tokens of the step before it were
-// known. Rows that feed on one of them get it here, from where sample_rows() left it; a row whose
-// sequence ended with it, or whose draw failed, becomes padding (forward_context.h): nothing of
-// its sequence is read or written, and it draws nothing. A draft ends no sequence.
+// Rows of a step that was launched before the tokens of the step before it were known. Rows that
+// feed on one of them get it at the head of the step (bring_batch.h), from where sample_rows() left
+// it; a row whose sequence ended with it, or whose draw failed, becomes padding
+// (forward_context.h): nothing of its sequence is read or written, and it draws nothing. A draft
+// ends no sequence.
 //
 // A step may also be laid out before it is known how many drafts of the one before hold
-// (walk_drafts.h): as if all did. Then places move back here by as many as do not.
+// (walk_drafts.h): as if all did. Then places move back there by as many as do not.
 #pragma once
 
 #include <cstdint>
 
-#include "ops/context.h"
-#include "ops/device_batch.h"
-
 namespace heddle::ops {
+
+// Arrays of a DeviceBatch, and the ids and positions of its rows, that may change once they lie in
+// memory of the device.
+struct DeviceBatchRows {
+  int32_t* ids = nullptr;            // [T]
+  int32_t* positions = nullptr;      // [T]
+  int32_t* row_sequences = nullptr;  // as in DeviceBatch, these and all below
+  int32_t* state_slots = nullptr;
+  int32_t* context_lens = nullptr;
+  int32_t* kv_lens = nullptr;
+  int32_t* logit_rows = nullptr;
+};
 
 // A row of the step that feeds on a drawn token.
 struct FedRow {
@@ -41,11 +51,8 @@ struct FeedDrawnArgs {
   const int32_t* drawn = nullptr;      // SampleRowsArgs::drawn of the step before; -1: none
   const int32_t* drawn_ids = nullptr;  // the id that each drawn token stands for; null: itself
   const int32_t* missing = nullptr;    // WalkDraftsArgs::missing
-  DeviceBatchUpload::Rows rows;        // of the step
+  DeviceBatchRows rows;                // of the step
   int32_t* ended = nullptr;            // [R], SampleRowsArgs::ended; rows that feed are written
 };
-
-// One launch, some loads for each row that feeds. Error: kDeviceLost.
-Status feed_drawn_cuda(CudaContext& context, const FeedDrawnArgs& args);
 
 }  // namespace heddle::ops

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// bring_batch: the head of a step on a GPU. The arrays of its batch come from pinned memory of the
+// host, and rows that feed on what only the device knows get it (sampling/feed_drawn.h): one
+// launch, whose blocks start while the kernel before still runs, and read the host's memory
+// meanwhile.
+//
+// A copy of the stream would begin when everything before it has ended, and the feeding launch when
+// that has: about 6 us of a step on an H200, beside 2 of the event that said when the host may
+// write again.
+//
+// Bytes: those of the batch over the bus, 1 to 2 us for few, 20 us a MB.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/context.h"
+#include "ops/sampling/feed_drawn.h"
+
+namespace heddle::ops {
+
+struct BringBatchArgs {
+  const std::byte* from = nullptr;      // pinned memory of the host, on 16 bytes
+  std::byte* to = nullptr;              // of the device, on 16 bytes
+  int64_t num_bytes = 0;                // a multiple of 16
+  uint32_t* read_number = nullptr;      // of the host: becomes `number` when `from` has been read
+  uint32_t number = 0;                  //
+  uint32_t* num_blocks_done = nullptr;  // of the device: zero before the launch and behind it
+  FeedDrawnArgs feed;                   // behind the copy; may have no rows
+};
+
+// Nothing is launched where there is nothing to do. Error: kDeviceLost.
+Status bring_batch_cuda(CudaContext& context, const BringBatchArgs& args);
+
+}  // namespace heddle::ops

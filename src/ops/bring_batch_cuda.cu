@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "ops/bring_batch.h"
+#include "ops/cuda/launch.cuh"
+
+namespace heddle::ops {
+
+namespace {
+
+constexpr int kThreads = 256;
+
+__device__ void feed_row(const FeedDrawnArgs& p, int64_t i) {
+  const FedRow fed = p.fed[i];
+  const int32_t missing = fed.missing_of == FedRow::kNothing ? 0 : p.missing[fed.missing_of];
+  if (fed.sequence == FedRow::kWanted) {
+    p.rows.logit_rows[fed.row] -= missing;
+    return;
+  }
+  const int32_t token = p.drawn[fed.from];
+  bool ended = token < 0;
+  for (int32_t e = 0; e < fed.num_endings; ++e) {
+    ended = ended || p.endings[fed.endings_begin + e] == token;
+  }
+  p.rows.ids[fed.row] = ended ? 0 : p.drawn_ids != nullptr ? p.drawn_ids[token] : token;
+  if (fed.sequence == FedRow::kIdAlone) return;
+  if (missing > 0) {
+    p.rows.positions[fed.row] -= missing;
+    p.rows.context_lens[fed.sequence] -= missing;
+    p.rows.kv_lens[fed.sequence] -= missing;
+  }
+  p.ended[fed.logit_row] = ended ? 1 : 0;
+  if (!ended) return;
+  p.rows.row_sequences[fed.row] = -1;
+  p.rows.state_slots[fed.sequence] = -1;
+}
+
+// Whether this block is the last one that comes here: then it sees what all others have written.
+__device__ bool is_last_block(uint32_t* num_done) {
+  __shared__ bool last;
+  if (gridDim.x > 1) __threadfence();
+  __syncthreads();
+  if (gridDim.x == 1) return true;
+  if (threadIdx.x == 0) last = atomicInc(num_done, gridDim.x - 1) == gridDim.x - 1;
+  __syncthreads();
+  if (last) __threadfence();
+  return last;
+}
+
+// A thread brings 16 bytes. The host has written them before the launch, so that they can be read
+// ahead of the wait, past caches.
+__global__ void __launch_bounds__(kThreads)
+    bring_batch_kernel(const __grid_constant__ BringBatchArgs p) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const bool brings = i < p.num_bytes / static_cast<int64_t>(sizeof(uint4));
+  uint4 words{};
+  if (brings) words = __ldcv(reinterpret_cast<const uint4*>(p.from) + i);
+  wait_for_inputs();
+  if (brings) reinterpret_cast<uint4*>(p.to)[i] = words;
+  if (!is_last_block(p.num_blocks_done)) return;
+  if (threadIdx.x == 0 && p.read_number != nullptr) {
+    *static_cast<volatile uint32_t*>(p.read_number) = p.number;
+  }
+  for (int64_t fed = threadIdx.x; fed < p.feed.num_fed; fed += kThreads) feed_row(p.feed, fed);
+}
+
+}  // namespace
+
+Status bring_batch_cuda(CudaContext& context, const BringBatchArgs& args) {
+  if (args.num_bytes == 0 && args.feed.num_fed == 0) return {};
+  const int64_t threads = args.num_bytes / static_cast<int64_t>(sizeof(uint4));
+  const int64_t blocks = std::max<int64_t>(1, ceil_div(threads, kThreads));
+  return launch(context, "bring_batch", bring_batch_kernel, grid_of(blocks), kThreads, args);
+}
+
+}  // namespace heddle::ops
