@@ -67,6 +67,8 @@ class CpuStream final : public Stream {
 
   Status synchronize() override { return {}; }
 
+  [[nodiscard]] Result<bool> is_idle() override { return true; }
+
   Status begin_capture() override { return unimplemented("the CPU does not capture its work"); }
 
   Result<std::unique_ptr<CapturedWork>> end_capture() override { return begin_capture(); }

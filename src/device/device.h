@@ -97,6 +97,9 @@ class Stream {
   // Waits for everything enqueued. With several steps in flight, Event::wait() waits for one.
   virtual Status synchronize() = 0;
 
+  // Whether everything enqueued is done, without waiting.
+  [[nodiscard]] virtual Result<bool> is_idle() = 0;
+
   // Records what is enqueued between the two calls instead of doing it.
   // Error: kUnimplemented where the device cannot (Device::can_capture).
   virtual Status begin_capture() = 0;

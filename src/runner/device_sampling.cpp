@@ -2,6 +2,7 @@
 #include "runner/device_sampling.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "core/check.h"
@@ -46,6 +47,7 @@ void DeviceSampling::begin(int64_t num_rows) {
   row_logits_.assign(count, {});
   fetched_.clear();
   wants_logprobs_ = false;
+  tells_ = false;
 }
 
 void DeviceSampling::add(int64_t row, const request::BatchSlot& slot, int64_t position,
@@ -172,15 +174,19 @@ Status DeviceSampling::upload(device::Stream& stream, const Offsets& offsets) {
 }
 
 Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
-                               const MutableTensorView& logits, const SamplingMemory& memory) {
+                               const MutableTensorView& logits, const SamplingMemory& memory,
+                               bool tells_all) {
   if (std::ranges::none_of(asked_.rows, [](const auto& row) { return row.slot >= 0; })) return {};
   const auto R = std::ssize(asked_.rows);
   const Offsets offsets = Offsets::of(asked_);
   const std::optional<int64_t> shift = asked_.shift_from(uploaded_);
   if (!shift) HEDDLE_RETURN_IF_ERROR(upload(stream, offsets));
 
-  auto* sampled = reinterpret_cast<ops::SampledRow*>(results_.data());
-  auto* top_logits = reinterpret_cast<ops::TopLogit*>(sampled + R);
+  const std::span<ops::SampledRow> sampled = results();
+  for (ops::SampledRow& row : sampled) row.outcome = ops::SampleOutcome::kPending;
+  tells_ = fetched_.empty();  // copies of these come behind
+  num_told_ = 0;
+  auto* top_logits = reinterpret_cast<ops::TopLogit*>(sampled.data() + R);
   HEDDLE_RETURN_IF_ERROR(ops::sample_rows(
       context, {.logits = logits,
                 .rows = reinterpret_cast<const ops::SamplingRow*>(upload_.data() + offsets.rows),
@@ -194,7 +200,9 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
                 .takes_best = asked_.takes_best(),
                 .ended = memory.ended,
                 .drawn = reinterpret_cast<int32_t*>(drawn_.data()),
-                .sampled = sampled,
+                .sampled = sampled.data(),
+                .is_watched = tells_,
+                .tells_all = tells_all,
                 .top_logits = wants_logprobs_ ? top_logits : nullptr,
                 .workspace = workspace_.bytes()}));
   return fetch_logits(stream, logits);
@@ -218,6 +226,20 @@ Status DeviceSampling::fetch_logits(device::Stream& stream, const MutableTensorV
 
 float DeviceSampling::fetched_logit(size_t index) const {
   return reinterpret_cast<const float*>(fetched_logits_.data())[index];
+}
+
+std::span<ops::SampledRow> DeviceSampling::results() {
+  return {reinterpret_cast<ops::SampledRow*>(results_.data()), asked_.rows.size()};
+}
+
+bool DeviceSampling::told() {
+  HEDDLE_CHECK(tells_);
+  const std::span<ops::SampledRow> sampled = results();
+  for (; num_told_ < sampled.size(); ++num_told_) {
+    const std::atomic_ref outcome(sampled[num_told_].outcome);
+    if (outcome.load(std::memory_order_acquire) == ops::SampleOutcome::kPending) return false;
+  }
+  return true;
 }
 
 const ops::SampledRow& DeviceSampling::result(int64_t row) const {

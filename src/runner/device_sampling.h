@@ -5,10 +5,10 @@
 // scored likewise: their rows draw the best token, which is not used, for the sum of the weights
 // and the alternatives that come with it.
 //
-// Threading: confined. Cost: three launches and one copy back a step, and one of 4 bytes for each
-// token that is scored or listed (Request::logprob_tokens); one copy to the device where a step
-// asks for other things than the last one, the same rows some tokens further on are the same.
-// Allocates nothing once its sizes have been seen.
+// Threading: confined. Cost: three launches a step, or one where all take the best token, and a
+// copy of 4 bytes for each token that is scored or listed (Request::logprob_tokens); one copy to
+// the device where a step asks for other things than the last one, the same rows some tokens
+// further on are the same. Allocates nothing once its sizes have been seen.
 #pragma once
 
 #include <cstdint>
@@ -65,20 +65,26 @@ class DeviceSampling {
 
   // Enqueues the draws of the rows that were added; kernels write the results to the host's memory.
   // `logits` [num_rows, V] f32, in memory of the device; rows with a mask, a bias or a penalty are
-  // edited.
+  // edited. `tells_all`: as in SampleRowsArgs.
   Status enqueue(ops::Context& context, device::Stream& stream, const MutableTensorView& logits,
-                 const SamplingMemory& memory);
+                 const SamplingMemory& memory, bool tells_all = false);
+
+  // Whether the kernels of the last enqueue() tell the host by themselves what they drew; else the
+  // caller needs an event behind them.
+  [[nodiscard]] bool tells() const { return tells_; }
+
+  // With tells(): they have.
+  [[nodiscard]] bool told();
 
   // In memory of the device, [max_rows]: the token of each row that was added, -1 where the draw
   // failed.
   [[nodiscard]] int32_t* drawn() { return reinterpret_cast<int32_t*>(drawn_.data()); }
 
-  // Once the stream has done what enqueue() enqueued: whether a row that was added drew nothing
-  // because of SamplingMemory::ended.
+  // Once the stream has done what enqueue() enqueued, or with told(): whether a row that was added
+  // drew nothing because of SamplingMemory::ended.
   [[nodiscard]] bool has_ended(int64_t row) const;
 
-  // The result for a row that was added, once the stream has done what enqueue() enqueued: token,
-  // logprob and error.
+  // Likewise the result for a row that was added: token, logprob and error.
   void take(int64_t row, request::SampledToken& sampled) const;
 
   // Likewise the logprob, or the error, for the `index`-th row that add_scored() added.
@@ -127,6 +133,7 @@ class DeviceSampling {
   Status upload(device::Stream& stream, const Offsets& offsets);
   void list(int64_t row, std::span<const TokenId> tokens);
   Status fetch_logits(device::Stream& stream, const MutableTensorView& logits);
+  [[nodiscard]] std::span<ops::SampledRow> results();
   [[nodiscard]] const ops::SampledRow& result(int64_t row) const;
   [[nodiscard]] float fetched_logit(size_t index) const;
   void add_alternatives(int64_t row, const sampling::LogSoftmax& log_softmax,
@@ -135,6 +142,8 @@ class DeviceSampling {
   device::Device* device_;
   int64_t vocab_size_ = 0;
   bool wants_logprobs_ = false;
+  bool tells_ = false;
+  size_t num_told_ = 0;  // rows of which that is known
   Asked asked_;
   Asked uploaded_;                     // what upload_ holds
   std::vector<float> temperatures_;    // of the weights of each row

@@ -116,7 +116,9 @@ TEST_P(DeviceSamplingTest, RowsThatGoOnDrawAsRowsThatAreNew) {
     }
     ops::DeviceTensor on_device = upload(logits);
     ASSERT_TRUE(sampling.enqueue(context(), stream(), on_device.view(), {}).ok());
-    ASSERT_TRUE(stream().synchronize().ok());
+    ASSERT_TRUE(sampling.tells());
+    while (!sampling.told()) {
+    }
     for (int64_t r = 0; r < kRows; ++r) {
       if (!sampling.draws(r)) continue;
       const request::SlotStart& start = slots[static_cast<size_t>(r)].start;
@@ -242,6 +244,7 @@ TEST_P(DeviceSamplingTest, ScoresTokensBesideTheDraws) {
     logits.view().row<float>(8)[17] = std::numeric_limits<float>::quiet_NaN();
     ops::DeviceTensor on_device = upload(logits);
     ASSERT_TRUE(sampling.enqueue(context(), stream(), on_device.view(), {}).ok());
+    EXPECT_FALSE(sampling.tells()) << "copies come behind the kernels";
     ASSERT_TRUE(stream().synchronize().ok());
     sampling::Sampler sampler(kVocabulary);
     size_t index = 0;

@@ -37,6 +37,19 @@ Status wait_for(const device::Event& event) {
   }
 }
 
+// Likewise, looking seldom at the stream, whose device may be lost.
+Status wait_for(DeviceSampling& sampling, device::Stream& stream) {
+  constexpr int kLooks = 4096;
+  for (;;) {
+    for (int i = 0; i < kLooks; ++i) {
+      if (sampling.told()) return {};
+      std::this_thread::yield();
+    }
+    HEDDLE_ASSIGN_OR_RETURN(const bool idle, stream.is_idle());
+    if (idle && !sampling.told()) return internal_error("the device did not tell what it drew");
+  }
+}
+
 }  // namespace
 
 using request::PlannedSequence;
@@ -264,9 +277,11 @@ Status StepExecutor::enqueue_draws(const request::BatchPlan& plan, Step& step) {
   }
   const int32_t* ids = pass_->device_ids();
   HEDDLE_RETURN_IF_ERROR(output_counts_->enqueue(pass_->context(), pass_->stream(), ids));
+  // Drafts made before, and which of them held, are in the host's memory then, too.
+  const bool tells_all = draft_maker_ != nullptr;
   return step.sampling->enqueue(
       pass_->context(), pass_->stream(), logits,
-      {.ended = feed_->ended(), .ids = ids, .counts = output_counts_->counts()});
+      {.ended = feed_->ended(), .ids = ids, .counts = output_counts_->counts()}, tells_all);
 }
 
 Status StepExecutor::enqueue(const request::BatchPlan& plan, Step& step) {
@@ -300,16 +315,27 @@ Status StepExecutor::enqueue(const request::BatchPlan& plan, Step& step) {
     step.warms_up = pass_->warmed_up();
     HEDDLE_RETURN_IF_ERROR(keep_hidden());
     if (draws_on_device()) HEDDLE_RETURN_IF_ERROR(enqueue_draws(plan, step));
+  } else if (step.sampling) {
+    step.sampling->begin(0);
   }
   step.is_settled = makes_drafts && can_settle_ahead(plan);
   if (step.is_settled) return settle_ahead(plan, step);
   if (!batch_.hidden_slots().empty()) HEDDLE_RETURN_IF_ERROR(run_head());
-  return step.open ? pass_->stream().record(*step.done) : Status();
+  return step.open ? mark_drawn(step) : Status();
+}
+
+// Before what the host need not wait for.
+Status StepExecutor::mark_drawn(Step& step) {
+  return step.sampling->tells() ? Status() : pass_->stream().record(*step.done);
+}
+
+Status StepExecutor::wait_for_draws(Step& step) {
+  return step.sampling->tells() ? wait_for(*step.sampling, pass_->stream()) : wait_for(*step.done);
 }
 
 Status StepExecutor::collect(Step& step, request::StepOutput& output) {
   if (step.open || step.is_settled) {
-    HEDDLE_RETURN_IF_ERROR(wait_for(*step.done));
+    HEDDLE_RETURN_IF_ERROR(wait_for_draws(step));
   } else if (draws_on_device()) {
     HEDDLE_RETURN_IF_ERROR(pass_->stream().synchronize());
   }
@@ -358,7 +384,7 @@ bool StepExecutor::can_settle_ahead(const request::BatchPlan& plan) const {
 
 Status StepExecutor::settle_ahead(const request::BatchPlan& plan, Step& step) {
   device::Stream& stream = pass_->stream();
-  HEDDLE_RETURN_IF_ERROR(stream.record(*step.done));
+  HEDDLE_RETURN_IF_ERROR(mark_drawn(step));
   walk_->begin();
   size_t index = 0;
   int32_t b = 0;

@@ -104,7 +104,7 @@ class StepExecutor {
     const request::BatchPlan* plan = nullptr;
     std::vector<BatchedSequence> sequences;
     std::optional<DeviceSampling> sampling;  // where logits are not the host's
-    std::unique_ptr<device::Event> done;     // likewise
+    std::unique_ptr<device::Event> done;     // likewise, and where its draws do not tell
     bool open = false;        // the host has nothing to do but to take what was drawn
     bool is_settled = false;  // nor here: what follows the draws, drafts included, is enqueued
     bool warms_up = false;
@@ -119,6 +119,8 @@ class StepExecutor {
   }
 
   Status enqueue(const request::BatchPlan& plan, Step& step);
+  Status mark_drawn(Step& step);
+  Status wait_for_draws(Step& step);
   Status collect(Step& step, request::StepOutput& output);
   [[nodiscard]] Status check_walk(const Step& step);
   [[nodiscard]] bool can_settle_ahead(const request::BatchPlan& plan) const;

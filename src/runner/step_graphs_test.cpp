@@ -32,6 +32,8 @@ class FakeStream final : public device::Stream {
 
   Status synchronize() override { return {}; }
 
+  [[nodiscard]] Result<bool> is_idle() override { return true; }
+
   Status begin_capture() override {
     recording_ = 0;
     capturing_ = true;

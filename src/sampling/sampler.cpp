@@ -44,6 +44,8 @@ Status outcome_status(SampleOutcome outcome, int64_t position) {
     case SampleOutcome::kDrawn:
     case SampleOutcome::kSkipped:
       return {};
+    case SampleOutcome::kPending:
+      return internal_error(fmt::format("nothing was drawn at position {} yet", position));
     case SampleOutcome::kNotANumber:
       return internal_error(
           fmt::format("numerical error: a logit for position {} is not a number", position));

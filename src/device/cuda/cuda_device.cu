@@ -89,10 +89,14 @@ constexpr int64_t kMostAcrossByKernel = 4 << 10;
 constexpr int64_t kMostWithinByKernel = 64 << 10;
 constexpr int kCopyThreads = 256;
 
-// Not launched early: it begins when everything before it has ended. A kernel behind it that is
-// launched early reads the copy after it has waited (ops/cuda/launch.cuh).
+// Launched early where kernels can be (ops/cuda/launch.cuh), as all others, and copies when
+// everything before it has ended.
 __global__ void __launch_bounds__(kCopyThreads)
     copy_kernel(std::byte* to, const std::byte* from, int num_bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
   const int thread = static_cast<int>(blockIdx.x * kCopyThreads + threadIdx.x);
   const int num_threads = static_cast<int>(gridDim.x) * kCopyThreads;
   int copied = 0;
@@ -124,7 +128,8 @@ int64_t most_by_kernel(const void* to, const void* from) {
 
 class RuntimeStream final : public CudaStream {
  public:
-  explicit RuntimeStream(cudaStream_t stream) : stream_(stream) {}
+  RuntimeStream(cudaStream_t stream, bool kernels_start_early)
+      : stream_(stream), kernels_start_early_(kernels_start_early) {}
 
   ~RuntimeStream() override { cudaStreamDestroy(stream_); }
 
@@ -135,8 +140,14 @@ class RuntimeStream final : public CudaStream {
     if (num_bytes <= kMostWithinByKernel && num_bytes <= most_by_kernel(to, from)) {
       const int64_t threads = (num_bytes + 15) / 16;
       const auto blocks = static_cast<unsigned>((threads + kCopyThreads - 1) / kCopyThreads);
-      const cudaLaunchConfig_t config{
-          .gridDim = dim3(blocks), .blockDim = dim3(kCopyThreads), .stream = stream_};
+      cudaLaunchAttribute early{};
+      early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      early.val.programmaticStreamSerializationAllowed = 1;
+      const cudaLaunchConfig_t config{.gridDim = dim3(blocks),
+                                      .blockDim = dim3(kCopyThreads),
+                                      .stream = stream_,
+                                      .attrs = &early,
+                                      .numAttrs = kernels_start_early_ ? 1u : 0u};
       return cuda_status(
           cudaLaunchKernelEx(&config, copy_kernel, static_cast<std::byte*>(to),
                              static_cast<const std::byte*>(from), static_cast<int>(num_bytes)),
@@ -171,6 +182,13 @@ class RuntimeStream final : public CudaStream {
     return cuda_status(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
 
+  [[nodiscard]] Result<bool> is_idle() override {
+    const cudaError_t state = cudaStreamQuery(stream_);
+    if (state == cudaErrorNotReady) return false;
+    HEDDLE_RETURN_IF_ERROR(cuda_status(state, "cudaStreamQuery"));
+    return true;
+  }
+
   Status begin_capture() override {
     return cuda_status(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
                        "cudaStreamBeginCapture");
@@ -197,6 +215,7 @@ class RuntimeStream final : public CudaStream {
 
  private:
   cudaStream_t stream_;
+  bool kernels_start_early_;
 };
 
 class RuntimeDevice final : public CudaDevice {
@@ -260,7 +279,8 @@ class RuntimeDevice final : public CudaDevice {
     cudaStream_t stream = nullptr;
     HEDDLE_RETURN_IF_ERROR(cuda_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
                                        "cudaStreamCreateWithFlags"));
-    return std::unique_ptr<Stream>(std::make_unique<RuntimeStream>(stream));
+    return std::unique_ptr<Stream>(
+        std::make_unique<RuntimeStream>(stream, properties_.kernels_start_early));
   }
 
   Result<std::unique_ptr<Event>> create_event() override {

@@ -19,8 +19,8 @@ constexpr int32_t kNone = 0x7fffffff;
 constexpr int kMostCandidates = 2048;
 constexpr int kMostTiles = 4096;  // of the largest vocabulary
 constexpr int kBins = 256;
-constexpr int kFew = 32;             // a warp
-constexpr int kMostCounted = kBins;  // candidates that are placed by comparing all with all
+constexpr int kFew = 32;              // a warp
+constexpr int kMostCompared = kBins;  // candidates that are placed by comparing all with all
 
 struct MassSum {
   uint64_t mass = 0;
@@ -88,11 +88,30 @@ struct Cut {
   uint64_t equals = 0;
 };
 
+// By one thread, behind all that others wrote of the row.
+HEDDLE_TEAM inline void tell(const Tables& t, int64_t r, [[maybe_unused]] const SamplingSlot& slot,
+                             const SampledRow& sampled) {
+  SampledRow& told = t.sampled[r];
+  told.logit = sampled.logit;
+  told.max = sampled.max;
+  told.total = sampled.total;
+  told.num_top_logits = sampled.num_top_logits;
+#ifdef __CUDA_ARCH__
+  if (t.tells_all || (t.is_watched && slot.top_logprobs >= 0)) __threadfence_system();
+  const uint64_t both =
+      uint64_t{static_cast<uint32_t>(sampled.outcome)} << 32 | static_cast<uint32_t>(sampled.token);
+  *reinterpret_cast<volatile uint64_t*>(&told) = both;
+#else
+  told.token = sampled.token;
+  told.outcome = sampled.outcome;
+#endif
+}
+
 // By one thread.
 HEDDLE_TEAM inline void publish(const Tables& t, int64_t r, const RowRequest& own,
                                 const SampledRow& sampled) {
-  t.sampled[r] = sampled;
   if (own.row.publish != 0 && t.drawn != nullptr) t.drawn[own.row.slot] = sampled.token;
+  tell(t, r, own.slot, sampled);
 }
 
 template <typename Team>
@@ -315,7 +334,7 @@ class RowFinisher {
   }
 
   HEDDLE_TEAM int32_t draw_candidate(int n, uint64_t most, uint64_t limit) {
-    return n <= kMostCounted ? draw_counted(n, most, limit) : draw_sorted(n, most, limit);
+    return n <= kMostCompared ? draw_counted(n, most, limit) : draw_sorted(n, most, limit);
   }
 
   // Every candidate looks at all others twice: at the better ones, to know whether it is kept, and
@@ -531,7 +550,7 @@ class RowFinisher {
     if (n <= kMostCandidates) {
       const Candidate* x = shared_.candidates;
       if (wanted > n) wanted = n;
-      if (n > kMostCounted) {
+      if (n > kMostCompared) {
         sort(n);
         team_.each(wanted, [&](int i) { top[i] = top_logit(x[i].rank); });
         return wanted;
@@ -592,7 +611,7 @@ HEDDLE_TEAM void finish_row(Team& team, FinishShared& shared, const Tables& t, i
   if (own.row.slot >= 0) {
     RowFinisher<Team>(team, shared, t, r, own).run();
   } else if (team.share() == 0) {
-    team.each(1, [&](int) { t.sampled[r] = SampledRow(); });
+    team.each(1, [&](int) { tell(t, r, own.slot, SampledRow()); });
   }
 }
 

@@ -68,6 +68,8 @@ struct Tables {
   const int32_t* ended;
   int32_t* drawn;
   SampledRow* sampled;
+  bool is_watched;
+  bool tells_all;
   TopLogit* top_logits;
   std::byte* workspace;
 
@@ -86,6 +88,8 @@ struct Tables {
             .ended = args.ended,
             .drawn = args.drawn,
             .sampled = args.sampled,
+            .is_watched = args.is_watched,
+            .tells_all = args.tells_all,
             .top_logits = args.top_logits,
             .workspace = args.workspace.data()};
   }

@@ -85,6 +85,7 @@ enum class SampleOutcome : int32_t {
   kNotANumber,
   kInfinite,
   kAllMasked,
+  kPending,  // never written: a caller may put it there before and look until it is gone
 };
 
 struct SampledRow {
@@ -121,8 +122,15 @@ struct SampleRowsArgs {
   const int32_t* ended = nullptr;        // [R], not 0: the row is an ended one whatever `rows` says
   int32_t* drawn = nullptr;              // [slots], -1 where a published draw failed
   SampledRow* sampled = nullptr;         // [R]
-  TopLogit* top_logits = nullptr;        // [R, 20], best first; may be null without logprobs
-  std::span<std::byte> workspace;        // sample_rows_workspace_bytes(), on 8 bytes
+
+  // The host looks at `sampled`, in its memory, until no outcome is kPending: then the token is
+  // there, of rows that want logprobs all, their alternatives too. With `tells_all` also what
+  // kernels before these have written in the host's memory; to make sure of that takes 1.3 us.
+  bool is_watched = false;
+  bool tells_all = false;
+
+  TopLogit* top_logits = nullptr;  // [R, 20], best first; may be null without logprobs
+  std::span<std::byte> workspace;  // sample_rows_workspace_bytes(), on 8 bytes
 };
 
 // Grows by R; the largest R of a captured size is enough for the smaller ones.

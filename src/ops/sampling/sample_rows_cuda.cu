@@ -319,7 +319,8 @@ __global__ void __launch_bounds__(kFinishThreads) best_kernel(const __grid_const
   const int64_t r = blockIdx.x / static_cast<unsigned>(team.shares());
   const RowRequest own = t.request(r);
   if (own.row.slot < 0) {
-    if (team.share() == 0) team.each(1, [&](int) { t.sampled[r] = SampledRow(); });
+    if (team.share() == 0)
+      team.each(1, [&](int) { sampling_steps::tell(t, r, own.slot, SampledRow()); });
     return;
   }
   float* logits = t.logits_of(r);
