@@ -119,6 +119,13 @@ void Executor::set_inputs(std::span<const TensorView> inputs) {
   }
 }
 
+std::array<Segment, 2> Executor::first_and_others() const {
+  const bool is_chain = !program_.chains.empty() && program_.chains.front().begin == 0;
+  const Segment all = whole();
+  const size_t end = std::min(all.end, is_chain ? program_.chains.front().end() : 1);
+  return {Segment{.end = end}, Segment{.begin = end, .end = all.end}};
+}
+
 Status Executor::launch(ops::Context& context, const ops::ForwardContext& forward,
                         const Segment& nodes) {
   auto chain = std::ranges::lower_bound(program_.chains, nodes.begin, {}, &Chain::begin);

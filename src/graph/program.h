@@ -4,6 +4,7 @@
 // compile() = verify, dead code, fuse, verify, copy elision, split, chains, memory plan.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <span>
@@ -57,6 +58,9 @@ class Executor {
 
   // All nodes of the program, as one segment.
   [[nodiscard]] Segment whole() const { return {.end = program_.placed.graph.nodes.size()}; }
+
+  // The same in two: the first launch alone, and all others.
+  [[nodiscard]] std::array<Segment, 2> first_and_others() const;
 
   // Launches these nodes, whole() or one of Program::segments, in order, those of a chain together
   // where it can. `forward` has as many rows as the nodes see. The same addresses are used whenever

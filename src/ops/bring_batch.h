@@ -4,9 +4,9 @@
 // launch, whose blocks start while the kernel before still runs, and read the host's memory
 // meanwhile.
 //
-// A copy of the stream would begin when everything before it has ended, and the feeding launch when
-// that has: about 6 us of a step on an H200, beside 2 of the event that said when the host may
-// write again.
+// A copy of the stream would begin when everything before it has ended, a launch that feeds when
+// that has, and an event that says when the host may write again takes its time in the stream as
+// well.
 //
 // Bytes: those of the batch over the bus, 1 to 2 us for few, 20 us a MB.
 #pragma once

@@ -23,6 +23,7 @@ __device__ void feed_row(const FeedDrawnArgs& p, int64_t i) {
     ended = ended || p.endings[fed.endings_begin + e] == token;
   }
   p.rows.ids[fed.row] = ended ? 0 : p.drawn_ids != nullptr ? p.drawn_ids[token] : token;
+  if (p.masks != nullptr) p.rows.tree_masks[fed.row] = p.masks[fed.from];
   if (fed.sequence == FedRow::kIdAlone) return;
   if (missing > 0) {
     p.rows.positions[fed.row] -= missing;

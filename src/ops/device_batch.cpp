@@ -5,6 +5,7 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -139,7 +140,6 @@ Result<DeviceBatchUpload> DeviceBatchUpload::create(device::Device& device,
   HEDDLE_ASSIGN_OR_RETURN(upload.num_blocks_done_, device.allocate(sizeof(uint32_t)));
   const int64_t numbers_bytes = sizes.max_in_flight * static_cast<int64_t>(sizeof(uint32_t));
   HEDDLE_ASSIGN_OR_RETURN(upload.read_numbers_, device.allocate_pinned(numbers_bytes));
-  std::memset(upload.read_numbers_.data(), 0, static_cast<size_t>(numbers_bytes));
   upload.host_blocks_.resize(static_cast<size_t>(sizes.max_in_flight));
   for (HostBlock& host : upload.host_blocks_) {
     HEDDLE_ASSIGN_OR_RETURN(host.pinned, device.allocate_pinned(block_bytes(sizes)));
@@ -165,13 +165,17 @@ Status DeviceBatchUpload::lay_out(device::Stream& stream, std::span<const int32_
   HEDDLE_RETURN_IF_ERROR(check_fits(sizes_, T, forward));
   current_ = (current_ + 1) % host_blocks_.size();
   HostBlock& host = host_blocks_[current_];
-  const uint32_t number_read = std::atomic_ref(*read_number()).load(std::memory_order_acquire);
-  if (number_read != host.number) HEDDLE_RETURN_IF_ERROR(stream.synchronize());
+  while (std::atomic_ref(*read_number()).load(std::memory_order_acquire) != host.number) {
+    HEDDLE_ASSIGN_OR_RETURN(const bool idle, stream.is_idle());
+    if (idle) break;  // also where it was never brought
+    std::this_thread::yield();
+  }
   ++host.number;
   BlockWriter block(host.pinned.data(), device_.data());
-  const auto writable = [&](const int32_t* array) {
-    return reinterpret_cast<int32_t*>(device_.data() +
-                                      (reinterpret_cast<const std::byte*>(array) - device_.data()));
+  const auto writable = [&]<typename T>(const T* array) {
+    if (array == nullptr) return static_cast<T*>(nullptr);
+    return reinterpret_cast<T*>(device_.data() +
+                                (reinterpret_cast<const std::byte*>(array) - device_.data()));
   };
   ids_ = block.copy(ids);
   positions_ = block.copy(positions);
@@ -201,7 +205,8 @@ Status DeviceBatchUpload::lay_out(device::Stream& stream, std::span<const int32_
            .state_slots = writable(forward.batch.state_slots),
            .context_lens = writable(forward.batch.context_lens),
            .kv_lens = writable(forward.batch.kv_lens),
-           .logit_rows = writable(forward.batch.logit_rows)};
+           .logit_rows = writable(forward.batch.logit_rows),
+           .tree_masks = writable(forward.batch.tree_masks)};
   num_bytes_ = block.used();
   return {};
 }
@@ -213,10 +218,6 @@ Status DeviceBatchUpload::bring(Context& context, device::Stream& stream,
     HEDDLE_CHECK_EQ(feed.num_fed, 0);
     *read_number() = host.number;  // copies of its stream wait
     return stream.copy(device_.data(), host.pinned.data(), num_bytes_);
-  }
-  if (!is_zeroed_) {
-    HEDDLE_RETURN_IF_ERROR(stream.zero(num_blocks_done_.data(), num_blocks_done_.size()));
-    is_zeroed_ = true;
   }
   return bring_batch_cuda(static_cast<CudaContext&>(context),
                           {.from = host.pinned.data(),

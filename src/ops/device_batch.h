@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "device/device.h"
@@ -39,8 +38,8 @@ class DeviceBatchUpload {
   [[nodiscard]] static int64_t width_of(const ForwardContext& forward);
 
   // Lays out `ids` and `positions`, one number for each row, and the spans of `forward` on the
-  // host; sets forward.batch. Waits for the stream where max_in_flight are on their way, whose
-  // blocks on the host it writes in turn. Error: kInvalidArgument for a batch beyond the sizes.
+  // host; sets forward.batch. Waits where max_in_flight are on their way, whose blocks on the
+  // host it writes in turn. Error: kInvalidArgument for a batch beyond the sizes.
   Status lay_out(device::Stream& stream, std::span<const int32_t> ids,
                  std::span<const int32_t> positions, ForwardContext& forward);
 
@@ -74,7 +73,6 @@ class DeviceBatchUpload {
 
   device::Buffer device_;
   device::Buffer num_blocks_done_;      // on the device, see BringBatchArgs
-  bool is_zeroed_ = false;              // that one
   std::vector<HostBlock> host_blocks_;  // used in turn
   device::Buffer read_numbers_;         // by block, on the host
   size_t current_ = 0;

@@ -69,8 +69,8 @@ struct StateSnapshot {
 // The arrays of a ForwardContext in memory of the device. A batch may be padded to a size that was
 // captured, there: rows whose sequence is -1 and sequences whose state slot is -1 are padding.
 // Launchers write nothing of the pools for them; their rows of outputs may hold anything. Lengths
-// may be less than the spans say, by drafts that turned out not to hold (feed_drawn.h): launchers
-// take what is on the host for bounds.
+// may be less than the spans say, by drafts that turned out not to hold, and nodes of a tree may
+// see others than these say (feed_drawn.h): launchers take what is on the host for bounds.
 struct DeviceBatch {
   const int32_t* row_sequences = nullptr;      // [T]: the sequence of each row, -1: padding
   const int32_t* query_start = nullptr;        // [B + 1]

@@ -58,7 +58,7 @@ Result<std::array<TensorView, 2>> BatchProgram::upload(BatchPadding::Step& step,
   HEDDLE_RETURN_IF_ERROR(batch_->lay_out(stream, ids, positions, step.forward));
   ops::FeedDrawnArgs fed;
   if (feed != nullptr) {
-    HEDDLE_ASSIGN_OR_RETURN(fed, feed->enqueue(stream, batch_->rows()));
+    HEDDLE_ASSIGN_OR_RETURN(fed, feed->prepare(stream, batch_->rows()));
   }
   HEDDLE_RETURN_IF_ERROR(batch_->bring(compute_->context(), stream, fed));
   return views(batch_->ids(), batch_->positions());
@@ -97,15 +97,18 @@ Status BatchProgram::enqueue(std::span<const int32_t> ids, std::span<const int32
   const auto launch = [&](const graph::Segment& segment) {
     return executor_.launch(compute_->context(), segment.split ? unpadded : step.forward, segment);
   };
-  const graph::Segment all = executor_.whole();
   warmed_up_ = false;
-  if (!whole && !in_pieces) return launch(all);
+  if (!whole && !in_pieces) return launch(executor_.whole());
   if (whole) {
     shape.sequences = extents.sequences;
     shape.logits = extents.logits;
     shape.page_table_width = step.forward.batch.page_table_width;
   }
-  const auto segments = whole ? std::span(&all, 1) : std::span(program().segments);
+  // The node that begins a captured graph starts late, and the second one as well. By itself the
+  // first one starts with the launch that brings the batch: 4 us sooner on an H200.
+  const std::array first_and_others = executor_.first_and_others();
+  const auto segments =
+      whole ? std::span<const graph::Segment>(first_and_others) : program().segments;
   const Status status = step_graphs_.run(compute_->stream(), shape, step.forward, segments, launch);
   warmed_up_ = step_graphs_.warmed_up();
   return status;

@@ -4,10 +4,11 @@
 namespace heddle::runner {
 
 void DrawnFeed::begin(int64_t num_logit_rows, const int32_t* drawn, const int32_t* drawn_ids,
-                      const int32_t* missing) {
+                      const int32_t* missing, const uint64_t* masks) {
   drawn_ = drawn;
   drawn_ids_ = drawn_ids;
   missing_ = missing;
+  masks_ = masks;
   num_logit_rows_ = num_logit_rows;
   fed_.clear();
   endings_.clear();
@@ -23,7 +24,7 @@ void DrawnFeed::add(ops::FedRow fed, std::span<const TokenId> endings) {
 
 // Rows that feed write whether they ended, so that in a step like the one before the others still
 // are zero.
-Result<ops::FeedDrawnArgs> DrawnFeed::enqueue(device::Stream& stream,
+Result<ops::FeedDrawnArgs> DrawnFeed::prepare(device::Stream& stream,
                                               const ops::DeviceBatchRows& rows) {
   if (fed_.empty()) return ops::FeedDrawnArgs();
   block_.begin();
@@ -37,6 +38,7 @@ Result<ops::FeedDrawnArgs> DrawnFeed::enqueue(device::Stream& stream,
                             .endings = block_.at<const int32_t>(endings_at),
                             .drawn = drawn_,
                             .drawn_ids = drawn_ids_,
+                            .masks = masks_,
                             .missing = missing_,
                             .rows = rows,
                             .ended = block_.at<int32_t>(ended_at)};

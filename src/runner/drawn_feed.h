@@ -25,15 +25,14 @@ class DrawnFeed {
   // Begins a step that draws from `num_logit_rows` rows and feeds on what was drawn before:
   // the pointers are those of FeedDrawnArgs.
   void begin(int64_t num_logit_rows, const int32_t* drawn, const int32_t* drawn_ids = nullptr,
-             const int32_t* missing = nullptr);
+             const int32_t* missing = nullptr, const uint64_t* masks = nullptr);
 
   // `fed` without its list of endings.
   void add(ops::FedRow fed, std::span<const TokenId> endings);
 
-  [[nodiscard]] bool empty() const { return fed_.empty(); }
-
-  // For the launch that brings the `rows` of the step (ops/bring_batch.h). With empty() none feeds.
-  Result<ops::FeedDrawnArgs> enqueue(device::Stream& stream, const ops::DeviceBatchRows& rows);
+  // For the launch that brings the `rows` of the step (ops/bring_batch.h); what it reads is on its
+  // way to the device then.
+  Result<ops::FeedDrawnArgs> prepare(device::Stream& stream, const ops::DeviceBatchRows& rows);
 
   // Of the last step, SampleRowsArgs::ended; null where it fed on nothing.
   [[nodiscard]] const int32_t* ended() const { return ended_; }
@@ -43,6 +42,7 @@ class DrawnFeed {
   const int32_t* drawn_ = nullptr;
   const int32_t* drawn_ids_ = nullptr;
   const int32_t* missing_ = nullptr;
+  const uint64_t* masks_ = nullptr;
   std::vector<ops::FedRow> fed_;
   std::vector<int32_t> endings_;
   SteadyBlock block_;  // these, and a number for each row of logits

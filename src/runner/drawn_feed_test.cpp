@@ -15,7 +15,7 @@ class DrawnFeedTest : public DeviceIntsTest {
  protected:
   // Feeds rows that lie on the device already.
   Status bring(DrawnFeed& feed, const ops::DeviceBatchRows& rows) {
-    HEDDLE_ASSIGN_OR_RETURN(const ops::FeedDrawnArgs fed, feed.enqueue(stream(), rows));
+    HEDDLE_ASSIGN_OR_RETURN(const ops::FeedDrawnArgs fed, feed.prepare(stream(), rows));
     return ops::bring_batch_cuda(static_cast<ops::CudaContext&>(context()), {.feed = fed});
   }
 };

@@ -2,11 +2,11 @@
 // StepGraphs: segments of steps, captured once and launched again, so that they cost the host one
 // call instead of one for each kernel.
 //
-// A step whose sequences all have the same few rows is one segment. Its launches depend on its
-// shape alone (forward_context.h), the arrays they read lie at addresses that depend on it alone
-// (device_batch.h), and the pools are those of the capture: a step with others forgets all. Of
-// other steps what lies between the ops that depend on the batch (graph/passes.h) depends on the
-// number of rows, and on no pool.
+// A step whose sequences all have the same few rows is its first launch and one segment behind it.
+// Its launches depend on its shape alone (forward_context.h), the arrays they read lie at addresses
+// that depend on it alone (device_batch.h), and the pools are those of the capture: a step with
+// others forgets all. Of other steps what lies between the ops that depend on the batch
+// (graph/passes.h) depends on the number of rows, and on no pool.
 //
 // A step is captured when one of its shape comes for the second time; the first one runs eagerly
 // and so chooses algorithms and loads kernels.

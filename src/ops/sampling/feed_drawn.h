@@ -23,6 +23,7 @@ struct DeviceBatchRows {
   int32_t* context_lens = nullptr;
   int32_t* kv_lens = nullptr;
   int32_t* logit_rows = nullptr;
+  uint64_t* tree_masks = nullptr;
 };
 
 // A row of the step that feeds on a drawn token.
@@ -50,6 +51,7 @@ struct FeedDrawnArgs {
   const int32_t* endings = nullptr;
   const int32_t* drawn = nullptr;      // SampleRowsArgs::drawn of the step before; -1: none
   const int32_t* drawn_ids = nullptr;  // the id that each drawn token stands for; null: itself
+  const uint64_t* masks = nullptr;     // by drawn token: of its row in a tree; null: there is none
   const int32_t* missing = nullptr;    // WalkDraftsArgs::missing
   DeviceBatchRows rows;                // of the step
   int32_t* ended = nullptr;            // [R], SampleRowsArgs::ended; rows that feed are written
