@@ -24,6 +24,7 @@
 #include "ops/norm/rms_norm.h"
 #include "ops/rope/rope.h"
 #include "ops/sampling/count_tokens.h"
+#include "ops/sampling/grow_trees.h"
 #include "ops/sampling/sample_rows.h"
 #include "ops/sampling/walk_drafts.h"
 
@@ -109,6 +110,10 @@ Status bring_batch_cuda(CudaContext&, const BringBatchArgs&) { return no_cuda();
 Status walk_drafts_cuda(CudaContext&, const WalkDraftsArgs&) { return no_cuda(); }
 
 Status count_tokens_cuda(CudaContext&, const CountTokensArgs&) { return no_cuda(); }
+
+Status grow_trees_cuda(CudaContext&, const GrowTreesArgs&) { return no_cuda(); }
+
+Status select_drafts_cuda(CudaContext&, const SelectDraftsArgs&) { return no_cuda(); }
 
 Status sample_rows_cuda(CudaContext&, const SampleRowsArgs&) { return no_cuda(); }
 

@@ -2,7 +2,6 @@
 #include "runner/draft_maker.h"
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <limits>
 #include <utility>
@@ -41,8 +40,9 @@ Result<std::unique_ptr<DraftMaker>> DraftMaker::create(std::unique_ptr<DraftPass
       maker->first_feed_.emplace(device, kMaxStepsInFlight);
     }
   } else if (device.kind() != device::DeviceKind::kCpu) {
-    HEDDLE_ASSIGN_OR_RETURN(maker->device_sampling_,
-                            DeviceSampling::create(device, max_rows, vocab_size));
+    HEDDLE_ASSIGN_OR_RETURN(
+        maker->trees_, DeviceTrees::create(device, target.stream(), shape, max_rows, vocab_size));
+    maker->feed_.emplace(device, kMaxStepsInFlight * int64_t{shape.num_steps});
   }
   return maker;
 }
@@ -51,9 +51,6 @@ DraftMaker::DraftMaker(std::unique_ptr<DraftPass> pass, ForwardPass& target, int
                        const speculative::TreeShape& shape)
     : pass_(std::move(pass)), target_(&target), max_pages_(max_pages), shape_(shape) {
   const auto max_rows = static_cast<size_t>(pass_->max_rows());
-  greedy_.start.sampling.temperature = 0;
-  greedy_.start.return_logprobs = true;
-  greedy_.start.top_logprobs = shape_.topk;
   streams_.resize(max_rows / static_cast<size_t>(shape_.topk));
   page_table_.resize(max_rows * static_cast<size_t>(max_pages));
 }
@@ -100,7 +97,8 @@ Status DraftMaker::enqueue_first(const ForwardBatch& batch, const Pools& pools, 
 Status DraftMaker::make(const Pools& pools) {
   if (!begun_) return {};
   const ops::ForwardContext forward{.page_size = page_size_, .kv_layers = pools.draft_kv_layers()};
-  return shape_.topk > 1 ? make_trees(forward) : make_chains(forward);
+  if (shape_.topk == 1) return make_chains(forward);
+  return trees_ ? make_trees_on_device(forward) : make_trees(forward);
 }
 
 void DraftMaker::tell(const request::BatchPlan& plan, KeptDrafts& kept,
@@ -122,7 +120,9 @@ void DraftMaker::tell(const request::BatchPlan& plan, KeptDrafts& kept,
 void DraftMaker::tell(Stream& stream, KeptDrafts& kept, request::StepOutput& output) {
   drafts_.clear();
   const bool known = shape_.topk > 1 || !feed_ || !may_keep_;
-  if (shape_.topk > 1) {
+  if (trees_) {
+    trees_->drafts(static_cast<size_t>(&stream - streams_.data()), drafts_);
+  } else if (shape_.topk > 1) {
     stream.growth.select(stream.wanted, drafts_);
   } else if (known) {
     std::ranges::transform(
@@ -286,6 +286,50 @@ Status DraftMaker::make_trees(const ops::ForwardContext& forward) {
   return {};
 }
 
+// The same without asking the host: it lays out where branches lie, the device which they are.
+Status DraftMaker::make_trees_on_device(const ops::ForwardContext& forward) {
+  if (going_on_.empty()) return {};
+  trees_->begin();
+  for (int64_t num_rows = std::ssize(going_on_); num_rows > 0;) {
+    grown_.clear();
+    for (const size_t index : going_on_) {
+      const auto tree = static_cast<int32_t>(index);
+      grown_.push_back({.tree = tree, .row = streams_[index].row});
+      streams_[index].num_levels = trees_->num_levels() + 1;
+    }
+    const int32_t level = trees_->num_levels();
+    if (level + 1 < shape_.num_steps) {
+      lay_out_level(level, forward.page_size);
+    } else {
+      going_on_.clear();
+    }
+    auto grown = grown_.begin();
+    for (const size_t index : going_on_) {  // some of them, in the same order
+      while (grown->tree != static_cast<int32_t>(index)) ++grown;
+      grown->next_row = streams_[index].row;
+    }
+    HEDDLE_RETURN_IF_ERROR(trees_->grow(target_->context(), target_->stream(), pass_->logits(),
+                                        num_rows, grown_, pass_->device_target_ids()));
+    num_rows = going_on_.empty() ? 0 : std::ssize(ids_);
+    if (num_rows == 0) break;
+    feed_->begin(/*num_logit_rows=*/0, trees_->ids(), nullptr, nullptr, trees_->masks());
+    for (int32_t row = 0; row < num_rows; ++row) {
+      feed_->add({.row = row, .sequence = ops::FedRow::kIdAlone, .from = row}, {});
+    }
+    HEDDLE_RETURN_IF_ERROR(
+        pass_->enqueue_next(ids_, positions_, laid_out(forward), trees_->parent_rows(), &*feed_));
+    warmed_up_ |= pass_->warmed_up();
+  }
+  selected_.clear();
+  for (size_t i = 0; i < num_streams_; ++i) {
+    selected_.push_back({.tree = static_cast<int32_t>(i),
+                         .num_levels = streams_[i].num_levels,
+                         .wanted = static_cast<int32_t>(streams_[i].wanted)});
+  }
+  HEDDLE_RETURN_IF_ERROR(trees_->select(target_->context(), target_->stream(), selected_));
+  return target_->stream().synchronize();
+}
+
 void DraftMaker::begin_layout() {
   ids_.clear();
   positions_.clear();
@@ -356,17 +400,16 @@ void DraftMaker::lay_out_level(int32_t level, int32_t page_size) {
     const int64_t first = stream.position + 1;  // behind the text
     if (!add_pages(stream, first + (level + 1) * topk, page_size)) continue;
     const auto first_row = static_cast<int32_t>(ids_.size());
-    next_masks_.clear();
-    for (const speculative::TreeGrowth::Branch& branch : stream.growth.branches()) {
-      const int64_t node = level * topk + std::ssize(next_masks_);
-      next_masks_.push_back(stream.masks[static_cast<size_t>(branch.from)] | uint64_t{1} << node);
-      rows_.push_back(stream.row + branch.from);
-      ids_.push_back(branch.token);
+    for (int64_t i = 0; i < topk; ++i) {
       positions_.push_back(static_cast<int32_t>(first + level));
       logit_rows_.push_back(static_cast<int32_t>(logit_rows_.size()));
     }
-    tree_masks_.insert(tree_masks_.end(), next_masks_.begin(), next_masks_.end());
-    stream.masks = next_masks_;
+    if (trees_) {  // the device brings the ids, and the ancestors beside each node itself
+      ids_.resize(positions_.size());
+      for (int64_t i = 0; i < topk; ++i) tree_masks_.push_back(uint64_t{1} << (level * topk + i));
+    } else {
+      lay_out_branches(stream, level);
+    }
     stream.row = first_row;
     context_lens_.push_back(static_cast<int32_t>(first + level * topk));
     tree_starts_.push_back(static_cast<int32_t>(first));
@@ -376,47 +419,45 @@ void DraftMaker::lay_out_level(int32_t level, int32_t page_size) {
   going_on_.resize(count);
 }
 
+void DraftMaker::lay_out_branches(Stream& stream, int32_t level) {
+  next_masks_.clear();
+  for (const speculative::TreeGrowth::Branch& branch : stream.growth.branches()) {
+    const int64_t node = int64_t{level} * shape_.topk + std::ssize(next_masks_);
+    next_masks_.push_back(stream.masks[static_cast<size_t>(branch.from)] | uint64_t{1} << node);
+    rows_.push_back(stream.row + branch.from);
+    ids_.push_back(branch.token);
+  }
+  tree_masks_.insert(tree_masks_.end(), next_masks_.begin(), next_masks_.end());
+  stream.masks = next_masks_;
+}
+
+ops::ForwardContext DraftMaker::laid_out(const ops::ForwardContext& forward) const {
+  return {.query_start = query_start_,
+          .context_lens = context_lens_,
+          .page_table = page_table_,
+          .page_table_width = max_pages_,
+          .page_size = forward.page_size,
+          .logit_rows = logit_rows_,
+          .tree_starts = tree_starts_,
+          .tree_masks = tree_masks_,
+          .kv_layers = forward.kv_layers};
+}
+
 Status DraftMaker::enqueue_next(const ops::ForwardContext& forward, DrawnFeed* feed) {
-  HEDDLE_RETURN_IF_ERROR(pass_->enqueue_next(ids_, positions_,
-                                             {.query_start = query_start_,
-                                              .context_lens = context_lens_,
-                                              .page_table = page_table_,
-                                              .page_table_width = max_pages_,
-                                              .page_size = forward.page_size,
-                                              .logit_rows = logit_rows_,
-                                              .tree_starts = tree_starts_,
-                                              .tree_masks = tree_masks_,
-                                              .kv_layers = forward.kv_layers},
-                                             rows_, feed));
+  HEDDLE_RETURN_IF_ERROR(pass_->enqueue_next(ids_, positions_, laid_out(forward), rows_, feed));
   warmed_up_ |= pass_->warmed_up();
   return {};
 }
 
-// The most likely tokens behind each row of the network's last step.
+// The most likely tokens behind each row of the network's last step, whose logits the host reads.
 Status DraftMaker::find_candidates(int64_t num_rows) {
   const MutableTensorView logits = pass_->logits();
   const auto vocab_size = static_cast<size_t>(pass_->vocab_size());
-  if (device_sampling_) {
-    device_sampling_->begin(num_rows);
-    for (int64_t row = 0; row < num_rows; ++row) {
-      device_sampling_->add(row, greedy_, /*position=*/0, {});
-    }
-    HEDDLE_RETURN_IF_ERROR(
-        device_sampling_->enqueue(target_->context(), target_->stream(), logits, {}));
-  }
   HEDDLE_RETURN_IF_ERROR(target_->stream().synchronize());
   candidates_.clear();
   for (int64_t row = 0; row < num_rows; ++row) {
     of_row_.clear();
-    if (device_sampling_) {
-      SampledToken sampled;
-      device_sampling_->take(row, sampled);
-      for (const auto& [token, logprob] : sampled.logprob.top) {
-        of_row_.push_back({.token = token, .probability = std::exp(logprob)});
-      }
-    } else {
-      speculative::most_probable({logits.row<float>(row), vocab_size}, shape_.topk, of_row_);
-    }
+    speculative::most_probable({logits.row<float>(row), vocab_size}, shape_.topk, of_row_);
     // Where there are none, nothing follows.
     of_row_.resize(static_cast<size_t>(shape_.topk),
                    {.token = 0, .probability = std::numeric_limits<float>::quiet_NaN()});

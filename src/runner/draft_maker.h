@@ -14,15 +14,16 @@
 // (BatchPlan::computes_draft_slots), and the slot that stands for the last token of a cached prefix
 // was written with the next token of another text. Drafts behind them may be worse, no text is.
 //
-// Where plans allow it, drafts are kept (kept_drafts.h): the next step finds a chain's tokens on
-// the device, and the host waits for nothing here.
+// A GPU goes from level to level by itself (device_trees.h). Where plans allow it, drafts are kept
+// (kept_drafts.h): the next step finds a chain's tokens on the device, and the host waits for
+// nothing here.
 //
 // It may begin before the host knows what was drawn, and how many of the drafts before held. Its
 // slots are laid out then as if all had; places that depend on it move back on the device.
 //
 // Threading: confined, as the passes. Cost: one step of the network of as many rows as the model's,
-// and one for each further level, of a row for each sequence and branch; waits for the device at
-// each level of trees, and for chains that are not kept.
+// and one for each further level, of a row for each sequence and branch; waits for the device once
+// for trees, and for chains that are not kept.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,7 @@
 #include "request/batch_slots.h"
 #include "request/step_output.h"
 #include "runner/accepted_paths.h"
-#include "runner/device_sampling.h"
+#include "runner/device_trees.h"
 #include "runner/draft_pass.h"
 #include "runner/drawn_feed.h"
 #include "runner/forward_batch.h"
@@ -96,8 +97,9 @@ class DraftMaker {
     int64_t wanted = 0;
     int32_t missing_of = ops::FedRow::kNothing;  // begun ahead: position moves back by it
     std::vector<int32_t> places;                 // of a chain: GreedyTokens::place() of each draft
-    speculative::TreeGrowth growth;              // of a tree
+    speculative::TreeGrowth growth;              // of a tree that the host grows
     std::vector<uint64_t> masks;  // of its branches: the slots behind the text that each sees
+    int32_t num_levels = 0;       // of a tree that the device grows
   };
 
   DraftMaker(std::unique_ptr<DraftPass> pass, ForwardPass& target, int64_t max_pages,
@@ -116,10 +118,13 @@ class DraftMaker {
   [[nodiscard]] TokenId as_draft(TokenId chosen) const;
   void tell(Stream& stream, KeptDrafts& kept, request::StepOutput& output);
   Status make_trees(const ops::ForwardContext& forward);
+  Status make_trees_on_device(const ops::ForwardContext& forward);
+  [[nodiscard]] ops::ForwardContext laid_out(const ops::ForwardContext& forward) const;
   void begin_layout();
   bool add_pages(const Stream& stream, int64_t end, int32_t page_size);
   void lay_out_next(int32_t page_size);
   void lay_out_level(int32_t level, int32_t page_size);
+  void lay_out_branches(Stream& stream, int32_t level);
   Status enqueue_next(const ops::ForwardContext& forward, DrawnFeed* feed);
   Status find_candidates(int64_t num_rows);
 
@@ -130,12 +135,13 @@ class DraftMaker {
   ForwardPass* target_;
   int64_t max_pages_;
   speculative::TreeShape shape_;
-  std::optional<GreedyTokens> greedy_tokens_;      // of chains
-  std::optional<DrawnFeed> feed_;                  // of chains, where logits are not the host's
-  std::optional<DrawnFeed> first_feed_;            // likewise, of steps begun ahead
-  const int32_t* missing_ = nullptr;               // of the step, where it was begun ahead
-  std::optional<DeviceSampling> device_sampling_;  // of trees, where logits are not the host's
-  request::BatchSlot greedy_;                      // likewise
+  std::optional<GreedyTokens> greedy_tokens_;  // of chains
+  std::optional<DrawnFeed> feed_;              // where logits are not the host's
+  std::optional<DrawnFeed> first_feed_;        // likewise, of chains: of steps begun ahead
+  const int32_t* missing_ = nullptr;           // of the step, where it was begun ahead
+  std::optional<DeviceTrees> trees_;           // where logits are not the host's
+  std::vector<ops::GrownTree> grown_;
+  std::vector<ops::SelectedTree> selected_;
   bool begun_ = false;
   bool warmed_up_ = false;  // a step of the network did
   bool may_keep_ = false;   // all drafts of the step

@@ -10,6 +10,7 @@
 #include "checkpoint/same_model.h"
 #include "core/check.h"
 #include "graph/builder.h"
+#include "ops/embedding/embedding.h"
 #include "runner/choose_drafts.h"
 #include "runner/runner.h"
 
@@ -154,6 +155,25 @@ Status DraftPass::enqueue_next(std::span<const int32_t> ids, std::span<const int
         given.as<std::byte>() + rows[i] * given_bytes, static_cast<int64_t>(end - i) * row_bytes));
     i = end;
   }
+  return enqueue_on_vectors(ids, positions, batch, feed);
+}
+
+Status DraftPass::enqueue_next(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                               const ops::ForwardContext& batch, const int32_t* rows,
+                               DrawnFeed* feed) {
+  HEDDLE_CHECK(last_ != nullptr);
+  const int64_t num_rows = std::ssize(ids);
+  HEDDLE_RETURN_IF_ERROR(
+      ops::embedding(target_->context(),
+                     {.ids = TensorView(rows, DType::kI32, Shape{num_rows}),
+                      .table = last_->output(1),
+                      .y = {vectors_.data, vectors_.dtype, Shape{num_rows, vectors_.shape[1]}}}));
+  return enqueue_on_vectors(ids, positions, batch, feed);
+}
+
+Status DraftPass::enqueue_on_vectors(std::span<const int32_t> ids,
+                                     std::span<const int32_t> positions,
+                                     const ops::ForwardContext& batch, DrawnFeed* feed) {
   last_ = next_.get();
   const std::array<TensorView, 1> vectors = {
       TensorView(vectors_.data, vectors_.dtype, Shape{std::ssize(ids), vectors_.shape[1]})};

@@ -67,6 +67,10 @@ class DraftPass {
                       const ops::ForwardContext& batch, std::span<const int32_t> rows,
                       DrawnFeed* feed = nullptr);
 
+  // The same where `rows` are in memory of the device.
+  Status enqueue_next(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                      const ops::ForwardContext& batch, const int32_t* rows, DrawnFeed* feed);
+
   // [R, V] f32 in memory of the device, of the last step.
   [[nodiscard]] MutableTensorView logits() const { return last_->output(0); }
 
@@ -94,6 +98,9 @@ class DraftPass {
   [[nodiscard]] int64_t arena_bytes() const;
 
  private:
+  Status enqueue_on_vectors(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                            const ops::ForwardContext& batch, DrawnFeed* feed);
+
   DraftPass(std::unique_ptr<const models::DraftModel> model, const DraftPassOptions& options,
             ForwardPass& target)
       : options_(options), model_(std::move(model)), target_(&target) {}

@@ -22,6 +22,7 @@
 #include "runner/draft_pass.h"
 #include "runner/forward_pass.h"
 #include "runner/number_formats.h"
+#include "runner/output_counts.h"
 #include "runner/pools.h"
 #include "runner/step_executor.h"
 #include "runner/step_thread.h"
@@ -316,8 +317,8 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
          .captures =
              captures_of(options.disable_cuda_graph, options.piecewise_cuda_graph_max_tokens),
          .max_rows = max_draft_rows(speculative),
-         // Trees are waited for at every level.
-         .max_steps = speculative.eagle_topk > 1 ? 1 : std::max(num_draft_tokens(speculative), 1)},
+         .max_steps = speculative.eagle_topk > 1 ? speculative.num_steps
+                                                 : std::max(num_draft_tokens(speculative), 1)},
         *pass);
     if (created.ok()) {
       draft_pass = std::move(*created);
@@ -333,8 +334,13 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
   const auto plan = [&] {
     options.speculative.algorithm = drafts.algorithm;
     if (drafts.algorithm == DraftAlgorithm::kNone) draft_needs.reset();
+    const int32_t max_running = options.max_running_requests > 0 ? options.max_running_requests
+                                                                 : defaults.max_running_requests;
+    const bool counts_outputs = pass->device().kind() != device::DeviceKind::kCpu;
+    const int64_t counts_bytes =
+        counts_outputs ? OutputCounts::bytes_for(max_running, config.vocab_size) : 0;
     return plan_pools(options, config, needs, pass->kv_dtype(),
-                      {.available_bytes = pass->device().available_memory_bytes(),
+                      {.available_bytes = pass->device().available_memory_bytes() - counts_bytes,
                        .total_bytes = pass->device().total_memory_bytes(),
                        .weights_bytes = bytes_of(pass) + (draft_pass ? bytes_of(draft_pass) : 0) +
                                         (small_model ? bytes_of(small_model) : 0),

@@ -11,10 +11,7 @@ Result<OutputCounts> OutputCounts::create(device::Device& device, int64_t num_ba
   OutputCounts counts(device, max_steps_in_flight);
   counts.vocab_size_ = vocab_size;
   counts.num_counted_.resize(static_cast<size_t>(num_batch_slots));
-  const int64_t num_counts = num_batch_slots * vocab_size;
-  // Counts are added to by the word.
-  const int64_t num_bytes = (num_counts + 1) * static_cast<int64_t>(sizeof(ops::TokenCount));
-  HEDDLE_ASSIGN_OR_RETURN(counts.table_, device.allocate(num_bytes));
+  HEDDLE_ASSIGN_OR_RETURN(counts.table_, device.allocate(bytes_for(num_batch_slots, vocab_size)));
   return counts;
 }
 

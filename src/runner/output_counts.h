@@ -29,6 +29,12 @@ namespace heddle::runner {
 
 class OutputCounts {
  public:
+  // Of the table.
+  [[nodiscard]] static int64_t bytes_for(int64_t num_batch_slots, int64_t vocab_size) {
+    const int64_t num_counts = num_batch_slots * vocab_size;
+    return (num_counts + 1) * static_cast<int64_t>(sizeof(ops::TokenCount));  // whole words
+  }
+
   // Error: kResourceExhausted.
   static Result<OutputCounts> create(device::Device& device, int64_t num_batch_slots,
                                      int64_t vocab_size, int64_t max_steps_in_flight);

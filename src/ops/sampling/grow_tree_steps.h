@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps of grow_trees and select_drafts over a tree, once for kernels and for the CPU. A team
+// of threads carries them out: each(n, f) calls f(i) for every i in [0, n), shared out, and
+// everything that was written before may be read behind it.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "ops/sampling/grow_trees.h"
+#include "ops/sampling/sample_row_steps.h"
+#include "ops/sampling/token_weight.h"
+
+namespace heddle::ops::sampling_steps {
+
+// A tree's memory.
+struct GrownTreeMemory {
+  uint64_t* masks;    // [topk]  of the branches of the last level
+  float* scores;      // [candidates]  NaN where there is none
+  int32_t* tokens;    // [candidates]
+  int32_t* branches;  // [topk]  of the last level: which candidates they are
+  int32_t*
+      parent_groups;  // [1 + (num_steps - 1) * topk]  candidates i * topk and on follow that one
+
+  [[nodiscard]] HEDDLE_HOST_DEVICE static int32_t num_groups(const GrownShape& shape) {
+    return 1 + (shape.num_steps - 1) * shape.topk;
+  }
+
+  // A multiple of 8.
+  [[nodiscard]] HEDDLE_HOST_DEVICE static int64_t bytes(const GrownShape& shape) {
+    const int64_t words =
+        2 * shape.num_candidates(shape.num_steps) + shape.topk + num_groups(shape);
+    return 8 * shape.topk + 4 * (words + words % 2);
+  }
+
+  [[nodiscard]] HEDDLE_HOST_DEVICE static GrownTreeMemory of(std::byte* memory,
+                                                             const GrownShape& shape,
+                                                             int32_t tree) {
+    const int32_t num_candidates = shape.num_candidates(shape.num_steps);
+    GrownTreeMemory own{};
+    own.masks = reinterpret_cast<uint64_t*>(memory + tree * bytes(shape));
+    own.scores = reinterpret_cast<float*>(own.masks + shape.topk);
+    own.tokens = reinterpret_cast<int32_t*>(own.scores + num_candidates);
+    own.branches = own.tokens + num_candidates;
+    own.parent_groups = own.branches + shape.topk;
+    return own;
+  }
+};
+
+// Whether candidate a comes before b: the better score, equal ones by index, those without last.
+[[nodiscard]] HEDDLE_TEAM inline bool goes_before(const float* scores, int32_t a, int32_t b) {
+  const float x = scores[a], y = scores[b];
+  const bool has_x = x == x, has_y = y == y;
+  if (!has_x || !has_y) return has_x == has_y ? a < b : has_x;
+  return x != y ? x > y : a < b;
+}
+
+// Of [first, end), how many go before candidate i.
+[[nodiscard]] HEDDLE_TEAM inline int32_t rank_of(const float* scores, int32_t i, int32_t first,
+                                                 int32_t end) {
+  int32_t rank = 0;
+  for (int32_t other = first; other < end; ++other) rank += goes_before(scores, other, i) ? 1 : 0;
+  return rank;
+}
+
+[[nodiscard]] HEDDLE_TEAM inline float probability_of(const SampledRow& row, float logit) {
+  const float sum = static_cast<float>(row.total) * 0x1p-44f;
+  return exp_of_negative(logit - row.max) / sum;
+}
+
+// `scratch`: topk masks and topk candidates that the team shares.
+struct GrowScratch {
+  uint64_t masks[kMostBranches];
+  int32_t branches[kMostBranches];
+};
+
+template <typename Team>
+HEDDLE_TEAM void grow_tree(Team& team, GrowScratch& scratch, const GrowTreesArgs& args,
+                           const GrownTree& tree) {
+  const int32_t topk = args.shape.topk;
+  const bool is_first = args.level == 0;
+  const int32_t first = args.shape.num_candidates(args.level);
+  const int32_t count = is_first ? topk : topk * topk;
+  const GrownTreeMemory own = GrownTreeMemory::of(args.memory, args.shape, tree.tree);
+  team.each(count, [&](int i) {
+    const int32_t group = i / topk;
+    const SampledRow& row = args.sampled[tree.row + group];
+    const TopLogit& top = args.top_logits[(tree.row + group) * kMostTopLogits + i % topk];
+    const bool exists = row.outcome == SampleOutcome::kDrawn && i % topk < row.num_top_logits;
+    const float before = is_first ? 1.0f : own.scores[own.branches[group]];
+    own.scores[first + i] = exists ? rounded_product(before, probability_of(row, top.logit)) : NAN;
+    const int32_t token = exists ? top.token : 0;
+    own.tokens[first + i] = args.token_ids != nullptr ? args.token_ids[token] : token;
+    if (i % topk != 0) return;
+    const int32_t groups_before = is_first ? 0 : 1 + (args.level - 1) * topk;
+    own.parent_groups[groups_before + group] = is_first ? -1 : own.branches[group];
+  });
+  team.each(count, [&](int i) {
+    const int32_t rank = is_first ? i : rank_of(own.scores, first + i, first, first + count);
+    if (rank >= topk) return;
+    const int32_t from = is_first ? 0 : i / topk;
+    scratch.branches[rank] = first + i;
+    const int32_t node = args.level * topk + rank;
+    scratch.masks[rank] = (is_first ? 0 : own.masks[from]) |
+                          (node < kMostGrown ? uint64_t{1} << node : 0);  // the last level has none
+    if (tree.next_row < 0) return;
+    args.ids[tree.next_row + rank] = own.tokens[first + i];
+    args.parent_rows[tree.next_row + rank] = tree.row + from;
+    args.masks[tree.next_row + rank] = scratch.masks[rank];
+  });
+  team.each(topk, [&](int i) {
+    own.branches[i] = scratch.branches[i];
+    own.masks[i] = scratch.masks[i];
+  });
+}
+
+// `kept`: as many as a tree has candidates, which the team shares.
+template <typename Team>
+HEDDLE_TEAM void select_of_tree(Team& team, int32_t* kept, const SelectDraftsArgs& args,
+                                const SelectedTree& tree, SelectedDrafts& selected) {
+  const int32_t num_candidates = args.shape.num_candidates(tree.num_levels);
+  const GrownTreeMemory own =
+      GrownTreeMemory::of(const_cast<std::byte*>(args.memory), args.shape, tree.tree);
+  team.each(num_candidates, [&](int i) {
+    const bool exists = own.scores[i] == own.scores[i];
+    kept[i] = exists && rank_of(own.scores, i, 0, num_candidates) < tree.wanted ? 1 : 0;
+  });
+  const auto place_of = [&](int32_t candidate) {
+    int32_t place = 0;
+    for (int32_t i = 0; i < candidate; ++i) place += kept[i];
+    return place;
+  };
+  team.each(num_candidates, [&](int i) {
+    if (i + 1 == num_candidates) selected.count = place_of(num_candidates);
+    if (kept[i] == 0) return;
+    const int32_t place = place_of(i);
+    const int32_t parent = own.parent_groups[i / args.shape.topk];
+    selected.tokens[place] = own.tokens[i];
+    selected.parents[place] = parent < 0 ? -1 : place_of(parent);
+  });
+}
+
+}  // namespace heddle::ops::sampling_steps
