@@ -55,16 +55,19 @@ class DeviceTreesTest : public DeviceIntsTest {
     return logits;
   }
 
+  // Trees of so many shapes, twice each.
+  void grow_beside_the_host(int num_shapes);
+
   std::mt19937 random_{7};
 };
 
 HEDDLE_ON_EVERY_DEVICE(DeviceTreesTest);
 
-TEST_P(DeviceTreesTest, SmallestTreesAreThoseOfTheHost) {
+void DeviceTreesTest::grow_beside_the_host(int num_shapes) {
   std::vector<int32_t> names(kVocabulary);
   for (size_t i = 0; i < names.size(); ++i) names[i] = static_cast<int32_t>(1000 + i);
   const device::Buffer token_ids = uploaded(names);
-  for (int round = 0; round < 30; ++round) {
+  for (int round = 0; round < num_shapes; ++round) {
     const auto topk = static_cast<int32_t>(2 + random_() % 7);
     const auto num_steps = static_cast<int32_t>(1 + random_() % 5);
     const TreeShape shape{.topk = topk, .num_steps = num_steps, .num_drafts = 20};
@@ -145,6 +148,10 @@ TEST_P(DeviceTreesTest, SmallestTreesAreThoseOfTheHost) {
     }
   }
 }
+
+TEST_P(DeviceTreesTest, SmallestTreesAreThoseOfTheHost) { grow_beside_the_host(1); }
+
+TEST_P(DeviceTreesTest, TreesOfManyShapesAreThoseOfTheHost) { grow_beside_the_host(30); }
 
 }  // namespace
 }  // namespace heddle::runner
