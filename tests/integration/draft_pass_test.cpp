@@ -632,8 +632,8 @@ TEST_P(DraftsOnGpu, AreThoseOfTheCpu) {
   }
 }
 
-// Several texts at once, of which one has a penalty and one is known whole when it comes: steps whose
-// drafts the device judges and such that the host judges follow each other.
+// Several texts at once, of which one has a penalty and one is known whole when it comes: steps
+// whose drafts the device judges and such that the host judges follow each other.
 TEST_P(DraftsOnGpu, OfSeveralTextsHoldAsThoseOfTheCpu) {
   HEDDLE_DEVICE_OR_SKIP(std::string("cuda"));
   if (GetParam() != DraftAlgorithm::kMtp) GTEST_SKIP() << "one drafter is enough";
