@@ -266,8 +266,7 @@ Status StepExecutor::enqueue_draws(const request::BatchPlan& plan, Step& step) {
       int32_t depth = i;
       if (batched.has_tree) {
         depth = tree_.depths()[static_cast<size_t>(i)];
-        output.path =
-            tree_.masks()[static_cast<size_t>(i)] >> 1;  // a draft is a node but the first
+        output.path = tree_.masks()[static_cast<size_t>(i)] >> 1;  // node 0 is no draft
       } else if (i > 0) {
         output.path = output.path << 1 | 1;
       }
