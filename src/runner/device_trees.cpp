@@ -2,10 +2,8 @@
 #include "runner/device_trees.h"
 
 #include "core/check.h"
-#include "ops/sampling/sample_rows.h"
 #include "runner/cache_plan.h"
 #include "runner/runner.h"
-#include "sampling/sampling_slot.h"
 
 namespace heddle::runner {
 
@@ -26,24 +24,10 @@ Result<DeviceTrees> DeviceTrees::create(device::Device& device, device::Stream& 
                                         int64_t vocab_size) {
   DeviceTrees trees;
   trees.shape_ = {.topk = shape.topk, .num_steps = shape.num_steps};
-  trees.max_rows_ = max_rows;
-  trees.vocab_size_ = vocab_size;
-  const int64_t rows_bytes = bytes_for<ops::SamplingRow>(max_rows);
-  const int64_t table_bytes = rows_bytes + bytes_for<ops::SamplingSlot>(max_rows);
-  HEDDLE_ASSIGN_OR_RETURN(const device::Buffer table, device.allocate_pinned(table_bytes));
-  auto* rows = reinterpret_cast<ops::SamplingRow*>(table.data());
-  auto* slots = reinterpret_cast<ops::SamplingSlot*>(table.data() + rows_bytes);
-  for (int64_t row = 0; row < max_rows; ++row) {
-    rows[row] = {.slot = static_cast<int32_t>(row)};
-    slots[row] = sampling::sampling_slot({.temperature = 0}, 0, 0, vocab_size);
-    slots[row].top_logprobs = shape.topk;
-  }
-  HEDDLE_ASSIGN_OR_RETURN(trees.table_, device.allocate(table_bytes));
-  HEDDLE_ASSIGN_OR_RETURN(trees.sampled_, device.allocate(bytes_for<ops::SampledRow>(max_rows)));
+  HEDDLE_ASSIGN_OR_RETURN(trees.rows_,
+                          GreedyRows::create(device, stream, max_rows, vocab_size, shape.topk));
   HEDDLE_ASSIGN_OR_RETURN(
       trees.top_logits_, device.allocate(bytes_for<ops::TopLogit>(max_rows * ops::kMostTopLogits)));
-  HEDDLE_ASSIGN_OR_RETURN(trees.workspace_,
-                          device.allocate(ops::sample_rows_workspace_bytes(max_rows, vocab_size)));
   HEDDLE_ASSIGN_OR_RETURN(trees.memory_,
                           device.allocate(max_rows * ops::grown_tree_bytes(trees.shape_)));
   HEDDLE_ASSIGN_OR_RETURN(trees.next_ids_, device.allocate(bytes_for<int32_t>(max_rows)));
@@ -54,25 +38,16 @@ Result<DeviceTrees> DeviceTrees::create(device::Device& device, device::Stream& 
   for (int32_t i = 0; i <= shape.num_steps; ++i) {
     trees.asked_.emplace_back(device, kMaxStepsInFlight);
   }
-  HEDDLE_RETURN_IF_ERROR(stream.copy(trees.table_.data(), table.data(), table_bytes));
-  HEDDLE_RETURN_IF_ERROR(stream.synchronize());
   return trees;
 }
 
 Status DeviceTrees::grow(ops::Context& context, device::Stream& stream,
                          const MutableTensorView& logits, int64_t num_rows,
                          std::span<const ops::GrownTree> trees, const int32_t* token_ids) {
-  HEDDLE_CHECK_LE(num_rows, max_rows_);
   HEDDLE_CHECK_LT(level_, shape_.num_steps);
-  const auto* rows = at<const ops::SamplingRow>(table_);
-  HEDDLE_RETURN_IF_ERROR(ops::sample_rows(
-      context,
-      {.logits = {logits.data, logits.dtype, Shape{num_rows, vocab_size_}, logits.row_stride},
-       .rows = rows,
-       .slots = reinterpret_cast<const ops::SamplingSlot*>(rows + max_rows_),
-       .sampled = at<ops::SampledRow>(sampled_),
-       .top_logits = at<ops::TopLogit>(top_logits_),
-       .workspace = workspace_.bytes()}));
+  ops::SampleRowsArgs args = rows_.args(logits, num_rows);
+  args.top_logits = at<ops::TopLogit>(top_logits_);
+  HEDDLE_RETURN_IF_ERROR(ops::sample_rows(context, args));
   const int32_t level = level_++;
   SteadyBlock& asked = asked_[static_cast<size_t>(level)];
   asked.begin();
@@ -82,7 +57,7 @@ Status DeviceTrees::grow(ops::Context& context, device::Stream& stream,
                                    .level = level,
                                    .trees = asked.at<const ops::GrownTree>(trees_at),
                                    .num_trees = std::ssize(trees),
-                                   .sampled = at<const ops::SampledRow>(sampled_),
+                                   .sampled = rows_.sampled(),
                                    .top_logits = at<const ops::TopLogit>(top_logits_),
                                    .token_ids = token_ids,
                                    .memory = memory_.data(),

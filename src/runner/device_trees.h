@@ -16,6 +16,7 @@
 #include "device/device.h"
 #include "ops/context.h"
 #include "ops/sampling/grow_trees.h"
+#include "runner/greedy_rows.h"
 #include "runner/steady_block.h"
 #include "speculative/draft_tree.h"
 #include "speculative/tree_growth.h"
@@ -63,11 +64,9 @@ class DeviceTrees {
   DeviceTrees() = default;
 
   ops::GrownShape shape_;
-  int64_t max_rows_ = 0;
-  int64_t vocab_size_ = 0;
   int32_t level_ = 0;
-  device::Buffer table_;  // SamplingRow [max_rows], then SamplingSlot [max_rows]: greedy ones
-  device::Buffer sampled_, top_logits_, workspace_;
+  GreedyRows rows_;
+  device::Buffer top_logits_;
   device::Buffer memory_;  // of the trees
   device::Buffer next_ids_, next_parents_, next_masks_;
   device::Buffer selected_;         // SelectedDrafts [max_rows], on the host

@@ -5,9 +5,7 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "ops/sampling/sample_rows.h"
 #include "sampling/sampler.h"
-#include "sampling/sampling_slot.h"
 
 namespace heddle::runner {
 
@@ -41,25 +39,12 @@ Result<GreedyTokens> GreedyTokens::create(device::Device& device, device::Stream
     return greedy;
   }
   OnDevice& own = greedy.on_device_.emplace();
-  const int64_t rows_bytes = bytes_for<ops::SamplingRow>(max_rows);
-  const int64_t table_bytes = rows_bytes + bytes_for<ops::SamplingSlot>(max_rows);
-  HEDDLE_ASSIGN_OR_RETURN(const device::Buffer table, device.allocate_pinned(table_bytes));
-  auto* rows = reinterpret_cast<ops::SamplingRow*>(table.data());
-  auto* slots = reinterpret_cast<ops::SamplingSlot*>(table.data() + rows_bytes);
-  for (int64_t row = 0; row < max_rows; ++row) {
-    rows[row] = {.slot = static_cast<int32_t>(row), .publish = 1};
-    slots[row] = sampling::sampling_slot({.temperature = 0}, 0, 0, vocab_size);
-  }
-  HEDDLE_ASSIGN_OR_RETURN(own.table, device.allocate(table_bytes));
-  HEDDLE_ASSIGN_OR_RETURN(own.sampled, device.allocate(bytes_for<ops::SampledRow>(max_rows)));
-  HEDDLE_ASSIGN_OR_RETURN(own.workspace,
-                          device.allocate(ops::sample_rows_workspace_bytes(max_rows, vocab_size)));
+  HEDDLE_ASSIGN_OR_RETURN(
+      own.rows, GreedyRows::create(device, stream, max_rows, vocab_size, /*top_logprobs=*/-1));
   HEDDLE_ASSIGN_OR_RETURN(own.drawn, device.allocate(bytes_for<int32_t>(num_tokens)));
   for (device::Buffer& host : own.drawn_host) {
     HEDDLE_ASSIGN_OR_RETURN(host, device.allocate_pinned(bytes_for<int32_t>(num_tokens)));
   }
-  HEDDLE_RETURN_IF_ERROR(stream.copy(own.table.data(), table.data(), table_bytes));
-  HEDDLE_RETURN_IF_ERROR(stream.synchronize());
   return greedy;
 }
 
@@ -71,16 +56,9 @@ Status GreedyTokens::choose(ops::Context& context, device::Stream& stream,
   if (num_rows == 0) return {};
   if (on_device_) {
     OnDevice& own = *on_device_;
-    const auto* rows = reinterpret_cast<const ops::SamplingRow*>(own.table.data());
-    return ops::sample_rows(
-        context,
-        {.logits = {logits.data, logits.dtype, Shape{num_rows, vocab_size_}, logits.row_stride},
-         .rows = rows,
-         .slots = reinterpret_cast<const ops::SamplingSlot*>(rows + max_rows_),
-         .takes_best = true,
-         .drawn = reinterpret_cast<int32_t*>(own.drawn.data()) + first,
-         .sampled = reinterpret_cast<ops::SampledRow*>(own.sampled.data()),
-         .workspace = own.workspace.bytes()});
+    ops::SampleRowsArgs args = own.rows.args(logits, num_rows);
+    args.drawn = reinterpret_cast<int32_t*>(own.drawn.data()) + first;
+    return ops::sample_rows(context, args);
   }
   HEDDLE_RETURN_IF_ERROR(stream.synchronize());
   for (int64_t row = 0; row < num_rows; ++row) {

@@ -7,8 +7,8 @@
 //   choose()   behind each step
 //   fetch()    behind all of them: the host has the tokens when the stream has come so far
 //
-// Threading: confined. Cost: a step three launches and nothing copied, or O(rows x vocabulary) on
-// the host where that reads the logits; one copy for all steps together.
+// Threading: confined. Cost: a step one launch, or three, and nothing copied, or O(rows x
+// vocabulary) on the host where that reads the logits; one copy for all steps together.
 #pragma once
 
 #include <array>
@@ -21,6 +21,7 @@
 #include "core/tensor.h"
 #include "device/device.h"
 #include "ops/context.h"
+#include "runner/greedy_rows.h"
 
 namespace heddle::runner {
 
@@ -74,9 +75,7 @@ class GreedyTokens {
 
  private:
   struct OnDevice {
-    device::Buffer table;  // SamplingRow [max_rows], then SamplingSlot [max_rows]: greedy ones
-    device::Buffer sampled;
-    device::Buffer workspace;
+    GreedyRows rows;
     device::Buffer drawn;                      // [max_steps, max_rows] i32
     std::array<device::Buffer, 2> drawn_host;  // likewise
   };

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// GreedyRows: asks sample_rows (ops/sampling/sample_rows.h) for the best token of each row, always
+// the same way: for networks that draft, whose rows have no request.
+//
+// Threading: confined. Cost: nothing after create().
+#pragma once
+
+#include <cstdint>
+
+#include "core/tensor.h"
+#include "device/device.h"
+#include "ops/sampling/sample_rows.h"
+
+namespace heddle::runner {
+
+class GreedyRows {
+ public:
+  // For at most `max_rows` rows of logits; row r draws for slot r. `top_logprobs`: that of the
+  // slots, -1: the token alone. Waits for the stream. Error: kResourceExhausted.
+  static Result<GreedyRows> create(device::Device& device, device::Stream& stream, int64_t max_rows,
+                                   int64_t vocab_size, int32_t top_logprobs);
+
+  // Of the first `num_rows` rows of `logits` [R, V] f32. The caller adds where drawn tokens and
+  // alternatives go.
+  [[nodiscard]] ops::SampleRowsArgs args(const MutableTensorView& logits, int64_t num_rows);
+
+  // Of the last launch with args(), by row, in memory of the device.
+  [[nodiscard]] const ops::SampledRow* sampled() const {
+    return reinterpret_cast<const ops::SampledRow*>(sampled_.data());
+  }
+
+ private:
+  int64_t max_rows_ = 0;
+  int64_t vocab_size_ = 0;
+  bool takes_best_ = false;
+  device::Buffer table_;  // SamplingRow [max_rows], then SamplingSlot [max_rows]
+  device::Buffer sampled_;
+  device::Buffer workspace_;
+};
+
+}  // namespace heddle::runner
