@@ -8,7 +8,7 @@
 // that has, and an event that says when the host may write again takes its time in the stream as
 // well.
 //
-// Bytes: those of the batch over the bus, 1 to 2 us for few, 20 us a MB.
+// Bytes: those of the batch over the bus, some 20 us a MB by its rate, behind the kernel before.
 #pragma once
 
 #include <cstddef>

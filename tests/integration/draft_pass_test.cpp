@@ -665,7 +665,13 @@ TEST_P(DraftsOnGpu, OfSeveralTextsHoldAsThoseOfTheCpu) {
       });
       ASSERT_TRUE(status.ok()) << status.to_string();
     }
-    for (auto& one : last) accepted[device] += one.get_future().get().drafts.accepted_tokens;
+    int64_t num_known_whole = 0;
+    for (auto& one : last) {
+      const RequestEvent event = one.get_future().get();
+      accepted[device] += event.drafts.accepted_tokens;
+      num_known_whole += event.cache.exact_repeat ? 1 : 0;
+    }
+    EXPECT_EQ(num_known_whole, 1) << device;
   }
   EXPECT_EQ(texts["cuda"], texts["cpu"]);
   EXPECT_GT(accepted["cpu"], 200);

@@ -5,7 +5,7 @@
 //
 // A count stays at kMostCounted (logit_edits.h). In any order the counts are the same.
 //
-// Bytes: some for each token; the time is that of a launch, about 2 us.
+// Bytes: some for each token; the time is that of a launch.
 #pragma once
 
 #include <cstdint>
