@@ -2,6 +2,7 @@
 // Trees that a device grows are those that the host grows from the same logits.
 #include "runner/device_trees.h"
 
+#include <cmath>
 #include <limits>
 #include <random>
 #include <vector>
@@ -49,7 +50,11 @@ class DeviceTreesTest : public DeviceIntsTest {
     Tensor logits({num_rows, kVocabulary}, DType::kF32);
     for (int64_t r = 0; r < num_rows; ++r) {
       float* const row = logits.view().row<float>(r);
-      for (int64_t i = 0; i < kVocabulary; ++i) row[i] = normal(random_);
+      const bool has_equals = random_() % 4 == 0;
+      for (int64_t i = 0; i < kVocabulary; ++i) {
+        row[i] = normal(random_);
+        if (has_equals) row[i] = std::round(row[i]);
+      }
       if (random_() % 12 == 0) row[random_() % kVocabulary] = NAN;  // nothing follows there
     }
     return logits;
