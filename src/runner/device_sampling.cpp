@@ -113,12 +113,13 @@ void DeviceSampling::Asked::clear() {
   masks.clear();
 }
 
-bool DeviceSampling::Asked::takes_best() const {
-  return std::ranges::all_of(rows, [this](const ops::SamplingRow& row) {
-    if (row.slot < 0) return true;
-    const ops::SamplingSlot& slot = slots[static_cast<size_t>(row.slot)];
-    return slot.greedy != 0 && slot.top_logprobs < 0;
-  });
+ops::DrawKind DeviceSampling::Asked::kind() const {
+  auto kind = ops::DrawKind::kBest;
+  for (const ops::SamplingRow& row : rows) {
+    if (row.slot < 0) continue;
+    kind = std::min(kind, ops::draw_kind(slots[static_cast<size_t>(row.slot)]));
+  }
+  return kind;
 }
 
 std::optional<int64_t> DeviceSampling::Asked::shift_from(const Asked& earlier) const {
@@ -197,7 +198,7 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
                 .biases = reinterpret_cast<const ops::TokenBias*>(upload_.data() + offsets.biases),
                 .path_tokens = memory.ids,
                 .masks = reinterpret_cast<const uint32_t*>(upload_.data() + offsets.masks),
-                .takes_best = asked_.takes_best(),
+                .kind = asked_.kind(),
                 .ended = memory.ended,
                 .drawn = reinterpret_cast<int32_t*>(drawn_.data()),
                 .sampled = sampled.data(),

@@ -5,10 +5,10 @@
 // scored likewise: their rows draw the best token, which is not used, for the sum of the weights
 // and the alternatives that come with it.
 //
-// Threading: confined. Cost: three launches a step, or one where all take the best token, and a
-// copy of 4 bytes for each token that is scored or listed (Request::logprob_tokens); one copy to
-// the device where a step asks for other things than the last one, the same rows some tokens
-// further on are the same. Allocates nothing once its sizes have been seen.
+// Threading: confined. Cost: three launches a step, or one (ops::DrawKind), and a copy of 4 bytes
+// for each token that is scored or listed (Request::logprob_tokens); one copy to the device where a
+// step asks for other things than the last one, the same rows some tokens further on are the same.
+// Allocates nothing once its sizes have been seen.
 #pragma once
 
 #include <cstdint>
@@ -115,8 +115,8 @@ class DeviceSampling {
 
     void clear();
 
-    // SampleRowsArgs::takes_best.
-    [[nodiscard]] bool takes_best() const;
+    // SampleRowsArgs::kind.
+    [[nodiscard]] ops::DrawKind kind() const;
 
     // How much further each row is than in `earlier`, where that is the only difference.
     [[nodiscard]] std::optional<int64_t> shift_from(const Asked& earlier) const;

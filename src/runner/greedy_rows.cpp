@@ -11,7 +11,7 @@ Result<GreedyRows> GreedyRows::create(device::Device& device, device::Stream& st
   GreedyRows greedy;
   greedy.max_rows_ = max_rows;
   greedy.vocab_size_ = vocab_size;
-  greedy.takes_best_ = top_logprobs < 0;
+  greedy.kind_ = top_logprobs < 0 ? ops::DrawKind::kBest : ops::DrawKind::kAny;
   const int64_t rows_bytes = max_rows * static_cast<int64_t>(sizeof(ops::SamplingRow));
   const int64_t table_bytes =
       rows_bytes + max_rows * static_cast<int64_t>(sizeof(ops::SamplingSlot));
@@ -39,7 +39,7 @@ ops::SampleRowsArgs GreedyRows::args(const MutableTensorView& logits, int64_t nu
   return {.logits = {logits.data, logits.dtype, Shape{num_rows, vocab_size_}, logits.row_stride},
           .rows = rows,
           .slots = reinterpret_cast<const ops::SamplingSlot*>(rows + max_rows_),
-          .takes_best = takes_best_,
+          .kind = kind_,
           .sampled = reinterpret_cast<ops::SampledRow*>(sampled_.data()),
           .workspace = workspace_.bytes()};
 }

@@ -32,7 +32,7 @@ class GreedyRows {
  private:
   int64_t max_rows_ = 0;
   int64_t vocab_size_ = 0;
-  bool takes_best_ = false;
+  ops::DrawKind kind_ = ops::DrawKind::kAny;
   device::Buffer table_;  // SamplingRow [max_rows], then SamplingSlot [max_rows]
   device::Buffer sampled_;
   device::Buffer workspace_;

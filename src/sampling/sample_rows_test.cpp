@@ -123,9 +123,11 @@ class SampleRowsTest : public ops::DeviceTest {
     const device::Buffer top_logits = workspace(R * ops::kMostTopLogits * 8);
     const device::Buffer scratch = workspace(ops::sample_rows_workspace_bytes(R, V));
     ops::DeviceTensor device_logits = upload(logits);
-    const bool takes_best = std::ranges::all_of(cases, [](const RowCase& one) {
-      return one.pad || (one.params.temperature == 0 && one.top_logprobs < 0);
-    });
+    auto kind = ops::DrawKind::kBest;
+    for (const ops::SamplingRow& row : rows) {
+      if (row.slot < 0) continue;
+      kind = std::min(kind, ops::draw_kind(slots[static_cast<size_t>(row.slot)]));
+    }
     const Status status = ops::sample_rows(
         context(), {.logits = device_logits.view(),
                     .rows = reinterpret_cast<const ops::SamplingRow*>(device_rows.data()),
@@ -135,7 +137,7 @@ class SampleRowsTest : public ops::DeviceTest {
                     .biases = reinterpret_cast<const ops::TokenBias*>(device_biases.data()),
                     .path_tokens = reinterpret_cast<const int32_t*>(device_path.data()),
                     .masks = reinterpret_cast<const uint32_t*>(device_masks.data()),
-                    .takes_best = takes_best,
+                    .kind = kind,
                     .drawn = reinterpret_cast<int32_t*>(drawn.data()),
                     .sampled = reinterpret_cast<SampledRow*>(sampled.data()),
                     .top_logits = reinterpret_cast<ops::TopLogit*>(top_logits.data()),
@@ -257,6 +259,9 @@ TEST_P(SampleRowsTest, DrawsFromTheSmallestVocabularies) {
                      .publish = true});
     check(cases);
     check({{.logits = normal_row(random, V, 2), .params = {.temperature = 0}}});
+    check({{.logits = normal_row(random, V, 2), .params = {.top_p = 0.8f, .top_k = 5}},
+           {.logits = normal_row(random, V, 2), .params = {.min_p = 0.1f}},
+           {.logits = normal_row(random, V, 2), .pad = true}});
   }
   check({{.logits = std::vector<float>(2600, 1.0f), .params = {.top_p = 0.9f}}});  // cut by digits
 }
@@ -270,7 +275,8 @@ TEST_P(SampleRowsTest, DrawsTheSamplersTokenForRandomParameters) {
     const auto V = static_cast<int64_t>(1 + random() % (round % 8 == 0 ? 6000 : 700));
     const auto token = [&] { return static_cast<TokenId>(random() % static_cast<uint64_t>(V)); };
     const bool takes_best = round % 6 == 5;  // then of few rows, too
-    std::vector<RowCase> cases(takes_best ? 1 + random() % 40 : kRows);
+    const bool takes_few = round % 6 == 2 || round % 6 == 4;
+    std::vector<RowCase> cases(takes_best || round % 6 == 4 ? 1 + random() % 40 : kRows);
     for (size_t r = 0; r < cases.size(); ++r) {
       RowCase& from = cases[r];
       from.logits = normal_row(random, V, 0.2f + 5 * unit());
@@ -313,10 +319,18 @@ TEST_P(SampleRowsTest, DrawsTheSamplersTokenForRandomParameters) {
       from.position = static_cast<int64_t>(random() % 100000);
       from.choice = static_cast<int32_t>(random() % 3);
       if (random() % 4 == 0) from.top_logprobs = static_cast<int32_t>(random() % 21);
-      if (!takes_best) continue;
-      params.temperature = 0;
+      if (!takes_best && !takes_few) continue;
       from.top_logprobs = -1;
       from.pad = random() % 8 == 0;
+      if (takes_best) {
+        params.temperature = 0;
+      } else if (random() % 4 == 0) {
+        params.top_p = 1;
+        params.min_p = std::max(0.001f, unit());
+      } else {
+        params.top_k =
+            static_cast<int32_t>(1 + random() % static_cast<uint64_t>(std::min<int64_t>(V, 256)));
+      }
     }
     check(cases);
     if (HasFatalFailure()) return;
@@ -350,6 +364,8 @@ TEST_P(SampleRowsTest, DrawsTheSamplersTokenFromRecordedLogits) {
         }
       }
       check(cases);
+      std::erase_if(cases, [](const RowCase& from) { return from.top_logprobs >= 0; });
+      if (!cases.empty()) check(cases);
       if (HasFatalFailure()) return;
     }
   }
@@ -408,6 +424,8 @@ TEST_P(SampleRowsTest, DrawsFromLargeVocabulariesOfEveryShape) {
                        .top_logprobs = position % 2 == 0 ? 20 : -1});
     }
     check(cases);
+    for (RowCase& from : cases) from.top_logprobs = -1;  // other kernels
+    check(cases);
     if (HasFatalFailure()) return;
   }
   std::vector<RowCase> best;
@@ -447,6 +465,42 @@ TEST_P(SampleRowsTest, KeepsTheTokenBehindWhatWeighsExactlyTopP) {
     while (ops::uniform_draw(from.seed, from.position, from.choice) * kept >= 1) ++from.position;
     check({from});
     EXPECT_EQ(run({from}).rows[0].token, 0);
+  }
+}
+
+// The limit lies on the mass of the better tokens, or so near that an estimate of the total does
+// not tell whether a token stays, or just far enough that it does.
+TEST_P(SampleRowsTest, SumsWeightsWhereATokenIsNearTheLimit) {
+  const int64_t V = on_cuda() ? kLargeVocabulary : 20011;  // tiles tell what few are
+  constexpr int kBest = 16;                                // that stay, but for the last of them
+  std::mt19937 random(5);
+  for (const float scale : {0.1f, 1.0f, 4.0f}) {
+    std::vector<RowCase> cases;
+    for (const float nearness : {0.0f, 1e-6f, 5e-6f, 2e-5f, 1e-4f}) {
+      for (int i = 0; i < (HEDDLE_SANITIZED ? 4 : 24); ++i) {
+        RowCase& from = cases.emplace_back();
+        from.logits = normal_row(random, V, scale);
+        from.params = {.temperature = 0.8f, .top_k = 20};
+        std::vector<float> sorted = from.logits;
+        std::ranges::sort(sorted, std::greater<>());
+        // The last of the best, made the last of the row, is drawn about as often as others.
+        const auto last = std::ranges::find(from.logits, sorted[kBest - 1]);
+        std::iter_swap(last, from.logits.end() - 1);
+        double better = 0;
+        double total = 0;
+        for (size_t t = 0; t < sorted.size(); ++t) {
+          const double weight = std::exp((double{sorted[t]} - double{sorted[0]}) / 0.8);
+          if (t < kBest - 1) better += weight;
+          total += weight;
+        }
+        from.params.top_p = static_cast<float>(better / total);
+        from.params.top_p *= i % 2 == 0 ? 1 + nearness : 1 - nearness;
+        from.position = i;
+        from.seed = random();
+      }
+    }
+    check(cases);
+    if (HasFatalFailure()) return;
   }
 }
 

@@ -476,7 +476,7 @@ class SamplingRun {
                        {.logits = MutableTensorView(logits, DType::kF32, Shape{load_.rows, V}),
                         .rows = reinterpret_cast<const SamplingRow*>(rows_.data()),
                         .slots = reinterpret_cast<const SamplingSlot*>(slots_.data()),
-                        .takes_best = load_.slot.greedy != 0 && load_.slot.top_logprobs < 0,
+                        .kind = draw_kind(load_.slot),
                         .sampled = reinterpret_cast<SampledRow*>(sampled_.data()),
                         .top_logits = reinterpret_cast<TopLogit*>(top_logits_.data()),
                         .workspace = workspace_.bytes()});

@@ -28,13 +28,25 @@ struct MassSum {
   HEDDLE_TEAM void join(const MassSum& other) { mass += other.mass; }
 };
 
-struct RowTotals {
-  BestLogit best;
-  MassSum sum;
+// The candidates better than one.
+struct BetterOnes {
+  uint64_t count = 0;
+  uint64_t mass = 0;
 
-  HEDDLE_TEAM void join(const RowTotals& other) {
-    best.join(other.best);
-    sum.join(other.sum);
+  HEDDLE_TEAM void join(const BetterOnes& other) {
+    count += other.count;
+    mass += other.mass;
+  }
+};
+
+// Of the candidates that are kept.
+struct KeptMass {
+  uint64_t all = 0;
+  uint64_t before = 0;  // of lower ids than one
+
+  HEDDLE_TEAM void join(const KeptMass& other) {
+    all += other.all;
+    before += other.before;
   }
 };
 
@@ -48,7 +60,7 @@ struct LowestIndex {
   HEDDLE_TEAM void join(const LowestIndex& other) { take(other.index); }
 };
 
-// A candidate: distance << 32 | token at first, the token alone once it is known to be kept.
+// A candidate: distance << 32 | token, the token alone once it is known to be kept.
 struct Candidate {
   uint64_t rank;
   uint64_t weight;  // or the sum of those before it
@@ -64,10 +76,11 @@ struct FinishShared {
   uint64_t second[kBins];
   SplitSum bin_masses[kBins];
   uint32_t bin_counts[kBins];
-  uint16_t tiles[kMostTiles];  // those with candidates; later the equals that each tile keeps
+  uint16_t tiles[kMostTiles];  // those with candidates; or the equals that each tile keeps
   uint32_t num_tiles;
   uint32_t num_candidates;
   int32_t found;
+  int32_t is_unsure;
   uint64_t rest;
 };
 
@@ -79,6 +92,12 @@ struct Bounds {
   [[nodiscard]] HEDDLE_TEAM bool hold(const RowScale& scale, float logit) const {
     return logit >= lowest && scale.level(logit) <= level;
   }
+};
+
+// Where the largest mass lies that the better tokens of one which is kept may have.
+struct MassLimit {
+  uint64_t low = kNoLimit;
+  uint64_t high = kNoLimit;
 };
 
 // The prefix of the tokens, best first, that top_k and top_p keep: those nearer than `distance`,
@@ -114,7 +133,20 @@ HEDDLE_TEAM inline void publish(const Tables& t, int64_t r, const RowRequest& ow
   tell(t, r, own.slot, sampled);
 }
 
+// Before tiles are counted and candidates gathered.
 template <typename Team>
+HEDDLE_TEAM void begin_search(Team& team, FinishShared& shared) {
+  team.each(kBins, [&](int i) {
+    shared.bin_counts[i] = 0;
+    if (i != 0) return;
+    shared.num_tiles = 0;
+    shared.num_candidates = 0;
+    shared.is_unsure = 0;
+  });
+}
+
+// Of rows of that kind.
+template <DrawKind kKind, typename Team>
 class RowFinisher {
  public:
   HEDDLE_TEAM RowFinisher(Team& team, FinishShared& shared, const Tables& tables, int64_t r,
@@ -129,23 +161,23 @@ class RowFinisher {
         r_(r) {}
 
   HEDDLE_TEAM void run() {
-    if (!needs_levels(slot_) && !team_.stays_alone()) return;
-    const RowTotals totals = totals_of_row();
+    if (!has_levels() && !team_.stays_alone()) return;
+    const BestLogit best = best_of_row(team_, scratch_, t_.tiles());
     SampledRow sampled;
-    sampled.outcome = outcome_of(totals.best);
+    sampled.outcome = outcome_of(best);
     if (sampled.outcome == SampleOutcome::kDrawn) {
-      scale_ = RowScale::of(totals.best.max, slot_);
-      mass_ = totals.sum.mass;
+      scale_ = RowScale::of(best.max, slot_);
+      if (!kEstimates && needs_sums(slot_)) mass_ = sum_of_tiles();
       if (slot_.greedy != 0) {
         sampled.token = best_token();
-      } else if (is_open(slot_)) {
+      } else if (kKind == DrawKind::kAny && is_open(slot_)) {
         sampled.token = draw_open();
       } else {
         sampled.token = draw_bounded();
       }
     }
     if (team_.share() != 0) return;
-    if (sampled.token >= 0 && slot_.top_logprobs >= 0) {
+    if (kKind == DrawKind::kAny && sampled.token >= 0 && slot_.top_logprobs >= 0) {
       sampled.logit = logits_[sampled.token];
       sampled.max = scale_.max;
       sampled.total = mass_;
@@ -155,13 +187,17 @@ class RowFinisher {
   }
 
  private:
-  // The mass is that of all tokens where it was summed, else 0.
-  HEDDLE_TEAM RowTotals totals_of_row() {
-    const bool has_sums = needs_sums(slot_);
-    return team_.template reduce<RowTotals>(t_.tiles(), [&](RowTotals& totals, int tile) {
-      totals.best.take(scratch_.tile_max[tile]);
-      if (has_sums) totals.sum.mass += scratch_.tile_sums[tile];
-    });
+  static constexpr bool kEstimates = kKind == DrawKind::kFew;
+
+  [[nodiscard]] HEDDLE_TEAM bool has_levels() const {
+    return kKind == DrawKind::kAny && needs_levels(slot_);
+  }
+
+  HEDDLE_TEAM uint64_t sum_of_tiles() {
+    return team_
+        .template reduce<MassSum>(
+            t_.tiles(), [&](MassSum& sum, int tile) { sum.mass += scratch_.tile_sums[tile]; })
+        .mass;
   }
 
   [[nodiscard]] HEDDLE_TEAM int tokens_of(int tile) const {
@@ -231,77 +267,95 @@ class RowFinisher {
     };
     tighten(scale_.level(bounds.lowest));
     const uint64_t most = slot_.top_k > 0 ? static_cast<uint64_t>(slot_.top_k) : kNoLimit;
-    const uint64_t limit = slot_.top_p < 1 ? share_of_mass(slot_.top_p, mass_) : kNoLimit;
-    if (slot_.top_k > 0) tighten(level_of_count(slot_.top_k));
-    if (needs_levels(slot_)) {
+    if (!kEstimates) begin_search(team_, shared_);
+    TotalEstimate estimate;
+    if (slot_.top_k > 0) {
+      estimate = count_levels();
+      tighten(level_of_count(slot_.top_k));
+    }
+    if (has_levels()) {
+      const uint64_t limit = mass_limit();
       tighten(level_of_mass(limit));
       if (count_within(bounds.level) > kMostCandidates) return draw_cut(bounds, most, limit);
     }
     if (!team_.stays_alone()) return -1;
     const int n = gather(bounds);
-    return n <= kMostCandidates ? draw_candidate(n, most, limit) : draw_cut(bounds, most, limit);
+    if (kEstimates && slot_.top_p < 1 && n <= kMostCompared) {
+      const int32_t token = draw_counted(n, most,
+                                         {.low = share_of_mass(slot_.top_p, estimate.low()),
+                                          .high = share_of_mass(slot_.top_p, estimate.high())});
+      if (token >= 0) return token;
+    }
+    if (kEstimates && slot_.top_p < 1) {
+      store_tile_sums(team_, t_, r_, scale_, 0, t_.tiles());
+      mass_ = sum_of_tiles();
+    }
+    const uint64_t limit = mass_limit();
+    if (n <= kMostCompared) return draw_counted(n, most, {.low = limit, .high = limit});
+    return n <= kMostCandidates ? draw_sorted(n, most, limit) : draw_cut(bounds, most, limit);
+  }
+
+  // Once the mass of all tokens is known.
+  [[nodiscard]] HEDDLE_TEAM uint64_t mass_limit() const {
+    return slot_.top_p < 1 ? share_of_mass(slot_.top_p, mass_) : kNoLimit;
   }
 
   // Tokens of levels up to this one; deep ones were not counted, and are taken for many.
   HEDDLE_TEAM uint64_t count_within(int level) {
-    if (level >= kMassLevels) return kNoLimit;
-    return team_
-        .template reduce<MassSum>(
-            level + 1, [&](MassSum& count, int i) { count.mass += scratch_.level_counts[i]; })
-        .mass;
+    const int end = level < kMassLevels ? level + 1 : kMassLevels;
+    const MassSum count = team_.template reduce<MassSum>(
+        end, [&](MassSum& sum, int i) { sum.mass += scratch_.level_counts[i]; });
+    return level < kMassLevels ? count.mass : kNoLimit;
+  }
+
+  // The tiles by the level of their best token, into bin_counts; and about their mass.
+  HEDDLE_TEAM TotalEstimate count_levels() {
+    return team_.template reduce<TotalEstimate>(t_.tiles(), [&](TotalEstimate& total, int tile) {
+      const float best = scratch_.tile_max[tile];
+      team_.add(&shared_.bin_counts[scale_.level(best)], 1u);
+      if (kEstimates) total.add(scale_, best, scratch_.tile_shares[tile]);
+    });
   }
 
   // A level that at least `count` tokens reach, as every tile has one that is as good as its best;
   // kWeightlessLevel if the tiles do not tell.
   HEDDLE_TEAM int level_of_count(int count) {
-    team_.each(kBins, [&](int i) { shared_.bin_counts[i] = 0; });
-    team_.each(t_.tiles(), [&](int i) {
-      team_.add(&shared_.bin_counts[scale_.level(scratch_.tile_max[i])], 1u);
-    });
-    const auto at = [&](int i) -> uint64_t& { return shared_.first[i]; };
-    team_.each(kBins, [&](int i) {
-      at(i) = shared_.bin_counts[i];
-      if (i == 0) shared_.found = kWeightlessLevel;
-    });
-    const uint64_t all = team_.scan(kBins, at);
-    return find(kBins, at, all, static_cast<uint64_t>(count) - 1);
+    const int level = team_.template locate<kBins>([&](int i) { return shared_.bin_counts[i]; },
+                                                   static_cast<uint64_t>(count) - 1);
+    return level < kWeightlessLevel ? level : kWeightlessLevel;
   }
 
   // The first level with which the weights exceed `limit`: nothing deeper is kept.
   HEDDLE_TEAM int level_of_mass(uint64_t limit) {
-    const auto at = [&](int i) -> uint64_t& { return shared_.first[i]; };
-    team_.each(kMassLevels, [&](int i) { at(i) = scratch_.level_masses[i]; });
-    team_.each(1, [&](int) { shared_.found = kWeightlessLevel; });
-    const uint64_t all = team_.scan(kMassLevels, at);
-    return find(kMassLevels, at, all, limit);
+    const int level =
+        team_.template locate<kMassLevels>([&](int i) { return scratch_.level_masses[i]; }, limit);
+    return level < kMassLevels ? level : kWeightlessLevel;
   }
 
   // Collects the candidates, in no order, and says how many there are: what does not fit is lost.
   HEDDLE_TEAM int gather(const Bounds& bounds) {
-    team_.each(1, [&](int) {
-      shared_.num_tiles = 0;
-      shared_.num_candidates = 0;
-    });
+    const float deepest = scale_.deepest_of(bounds.level);
     team_.each(t_.tiles(), [&](int tile) {
-      if (!bounds.hold(scale_, scratch_.tile_max[tile])) return;
+      if (!(scratch_.tile_max[tile] >= deepest)) return;
       shared_.tiles[team_.add(&shared_.num_tiles, 1u)] = static_cast<uint16_t>(tile);
     });
-
-    struct Nothing {};
-
-    team_.template tokens<Nothing>(
+    team_.few_tokens(
         static_cast<int>(shared_.num_tiles), [&](int i) { return int{shared_.tiles[i]}; }, logits_,
-        t_.V,
-        [&](Nothing&, int token, float logit) {
+        t_.V, [&](float logit) { return logit >= deepest; },
+        [&](int token, float logit) {
           if (!bounds.hold(scale_, logit)) return;
           const uint32_t at = team_.add(&shared_.num_candidates, 1u);
           if (at >= kMostCandidates) return;
-          shared_.candidates[at] = {
-              .rank = uint64_t{scale_.distance(logit)} << 32 | static_cast<uint32_t>(token),
-              .weight = scale_.weight(logit)};
-        },
-        [](Nothing&) {});
-    return static_cast<int>(shared_.num_candidates);
+          shared_.candidates[at] = {.rank = static_cast<uint32_t>(token), .weight = bits_of(logit)};
+        });
+    const auto n = static_cast<int>(shared_.num_candidates);
+    team_.each(n < kMostCandidates ? n : kMostCandidates, [&](int i) {
+      Candidate& candidate = shared_.candidates[i];
+      const float logit = float_of(static_cast<uint32_t>(candidate.weight));
+      candidate.rank |= uint64_t{scale_.distance(logit)} << 32;
+      candidate.weight = scale_.weight(logit);
+    });
+    return n;
   }
 
   // By ascending rank: Batcher's bitonic network.
@@ -311,7 +365,7 @@ class RowFinisher {
     Candidate* x = shared_.candidates;
     team_.each(width - n, [&](int i) { x[n + i] = {.rank = kNoLimit, .weight = 0}; });
     const auto step = [&](int size, int stride, int i) {
-      const int low = i / stride * 2 * stride + i % stride;
+      const int low = 2 * i - (i & (stride - 1));  // a power of two
       const int high = low + stride;
       const bool ascends = (low & size) == 0;
       if ((x[low].rank > x[high].rank) != ascends) return;
@@ -320,7 +374,9 @@ class RowFinisher {
       x[high] = kept;
     };
     const bool is_small = width <= 2 * kFew;
+    HEDDLE_ROLLED
     for (int size = 2; size <= width; size *= 2) {
+      HEDDLE_ROLLED
       for (int stride = size / 2; stride > 0; stride /= 2) {
         const auto exchange = [&](int i) { step(size, stride, i); };
         if (is_small) {
@@ -333,40 +389,41 @@ class RowFinisher {
     if (is_small) team_.each(0, [](int) {});
   }
 
-  HEDDLE_TEAM int32_t draw_candidate(int n, uint64_t most, uint64_t limit) {
-    return n <= kMostCompared ? draw_counted(n, most, limit) : draw_sorted(n, most, limit);
-  }
-
   // Every candidate looks at all others twice: at the better ones, to know whether it is kept, and
   // at those that are kept and have lower ids, to know where its share of the mass begins. Sums are
-  // exact, so that this is what sorting gives.
-  HEDDLE_TEAM int32_t draw_counted(int n, uint64_t most, uint64_t limit) {
+  // exact, so that this is what sorting gives. -1 where that depends on where in `limit` it lies.
+  HEDDLE_TEAM int32_t draw_counted(int n, uint64_t most, const MassLimit& limit) {
     const Candidate* x = shared_.candidates;
     uint64_t* kept_weights = shared_.first;
-    team_.each(n, [&](int i) {
-      uint64_t num_better = 0;
-      uint64_t mass_before = 0;
-      for (int j = 0; j < n; ++j) {
-        const bool is_better = x[j].rank < x[i].rank;
-        num_better += is_better ? 1 : 0;
-        mass_before += is_better ? x[j].weight : 0;
-      }
-      kept_weights[i] = num_better < most && mass_before <= limit ? x[i].weight : 0;
-    });
-    const uint64_t mass =
-        team_.template reduce<MassSum>(n, [&](MassSum& sum, int i) { sum.mass += kept_weights[i]; })
-            .mass;
-    const uint64_t target = target_of(mass);
-    team_.each(n, [&](int i) {
-      const auto token = static_cast<uint32_t>(x[i].rank);
-      uint64_t mass_before = 0;
-      for (int j = 0; j < n; ++j) {
-        mass_before += static_cast<uint32_t>(x[j].rank) < token ? kept_weights[j] : 0;
-      }
-      if (mass_before <= target && target < mass_before + kept_weights[i]) {
-        shared_.found = static_cast<int32_t>(token);
-      }
-    });
+    team_.template each_sum<BetterOnes>(
+        n, n,
+        [&](BetterOnes& better, int i, int j) {
+          if (x[j].rank >= x[i].rank) return;
+          ++better.count;
+          better.mass += x[j].weight;
+        },
+        [&](int i, const BetterOnes& better) {
+          const bool is_kept = better.count < most && better.mass <= limit.low;
+          kept_weights[i] = is_kept ? x[i].weight : 0;
+          if (!is_kept && better.count < most && better.mass <= limit.high) {
+            team_.raise(&shared_.is_unsure, 1);
+          }
+        });
+    if (limit.low != limit.high && shared_.is_unsure != 0) return -1;
+    team_.template each_sum<KeptMass>(
+        n, n,
+        [&](KeptMass& kept, int i, int j) {
+          kept.all += kept_weights[j];
+          if (static_cast<uint32_t>(x[j].rank) < static_cast<uint32_t>(x[i].rank)) {
+            kept.before += kept_weights[j];
+          }
+        },
+        [&](int i, const KeptMass& kept) {
+          const uint64_t target = target_of(kept.all);
+          if (kept.before <= target && target < kept.before + kept_weights[i]) {
+            shared_.found = static_cast<int32_t>(x[i].rank);
+          }
+        });
     return shared_.found;
   }
 
@@ -404,6 +461,8 @@ class RowFinisher {
     team_.meet();  // none reads the sums of before
     team_.template tiles<MassSum>(first_tile_of(team_.share()), first_tile_of(team_.share() + 1),
                                   logits_, t_.V, visit, map, [&](int tile, const MassSum& sum) {
+                                    HEDDLE_ROLLED
+                                    HEDDLE_ROLLED
                                     for (int share = 0; share < team_.shares(); ++share) {
                                       *team_.of_share(&shared_.tile_masses[tile], share) = sum.mass;
                                     }
@@ -461,12 +520,14 @@ class RowFinisher {
     Cut cut{.distance = 0};
     uint64_t count_before = 0;
     uint64_t mass_before = 0;
+    HEDDLE_ROLLED
     for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits) {
       count_bins(bounds, cut.distance, shift);
       team_.meet();
       team_.each(kBins, [&](int i) {
         count_at(i) = 0;
         mass_at(i) = 0;
+        HEDDLE_ROLLED
         for (int share = 0; share < team_.shares(); ++share) {
           count_at(i) += *team_.of_share(&shared_.bin_counts[i], share);
           mass_at(i) += team_.of_share(&shared_.bin_masses[i], share)->value();
@@ -545,6 +606,8 @@ class RowFinisher {
     int wanted = slot_.top_logprobs < kMostTopLogits ? slot_.top_logprobs : kMostTopLogits;
     if (wanted > t_.V) wanted = t_.V;
     if (wanted == 0) return 0;
+    begin_search(team_, shared_);
+    (void)count_levels();
     const Bounds bounds{.level = level_of_count(wanted), .lowest = -kLargestFloat};
     const int n = gather(bounds);
     if (n <= kMostCandidates) {
@@ -557,6 +620,7 @@ class RowFinisher {
       }
       team_.each(n, [&](int i) {
         int num_better = 0;
+        HEDDLE_ROLLED
         for (int j = 0; j < n; ++j) num_better += x[j].rank < x[i].rank ? 1 : 0;
         if (num_better < wanted) top[num_better] = top_logit(x[i].rank);
       });
@@ -564,6 +628,7 @@ class RowFinisher {
     }
     // So many near the best that they are taken one after the other.
     NextRank last{.rank = 0};
+    HEDDLE_ROLLED
     for (int i = 0; i < wanted; ++i) {
       const NextRank next = team_.template reduce<NextRank>(t_.V, [&](NextRank& best, int token) {
         if (!bounds.hold(scale_, scratch_.tile_max[token / kTileTokens])) return;
@@ -605,11 +670,13 @@ class RowFinisher {
   uint64_t mass_ = 0;  // of all tokens
 };
 
-template <typename Team>
+// After find_tile_maxima() and sum_tiles(), or for DrawKind::kFew after begin_search() and
+// find_tile_shares().
+template <DrawKind kKind, typename Team>
 HEDDLE_TEAM void finish_row(Team& team, FinishShared& shared, const Tables& t, int64_t r,
                             const RowRequest& own) {
   if (own.row.slot >= 0) {
-    RowFinisher<Team>(team, shared, t, r, own).run();
+    RowFinisher<kKind, Team>(team, shared, t, r, own).run();
   } else if (team.share() == 0) {
     team.each(1, [&](int) { tell(t, r, own.slot, SampledRow()); });
   }

@@ -24,6 +24,7 @@ struct RowScratch {
   uint64_t* level_masses;  // [kMassLevels]
   uint32_t* level_counts;  // [kMassLevels]
   float* tile_max;         // [tiles]  NaN where a logit is
+  float* tile_shares;      // [tiles]  of the weights, about, in those of the tile's best token
 
   [[nodiscard]] HEDDLE_HOST_DEVICE static constexpr int64_t tiles_of(int64_t vocab_size) {
     return (vocab_size + kTileTokens - 1) / kTileTokens;
@@ -32,7 +33,7 @@ struct RowScratch {
   // A multiple of 8.
   [[nodiscard]] HEDDLE_HOST_DEVICE static constexpr int64_t bytes(int64_t vocab_size) {
     const int64_t tiles = tiles_of(vocab_size);
-    return 8 * (tiles + kMassLevels) + 4 * (kMassLevels + tiles + tiles % 2);
+    return 8 * (tiles + kMassLevels) + 4 * (kMassLevels + 2 * tiles);
   }
 
   [[nodiscard]] HEDDLE_HOST_DEVICE static RowScratch of(std::byte* workspace, int64_t row,
@@ -43,6 +44,7 @@ struct RowScratch {
     scratch.level_masses = scratch.tile_sums + tiles;
     scratch.level_counts = reinterpret_cast<uint32_t*>(scratch.level_masses + kMassLevels);
     scratch.tile_max = reinterpret_cast<float*>(scratch.level_counts + kMassLevels);
+    scratch.tile_shares = scratch.tile_max + tiles;
     return scratch;
   }
 };

@@ -11,11 +11,24 @@
 //   tiles<T>(first, last, logits, V, visit, map, store)
 //                               map(T&, token, logit) for the tokens of every tile that visit(tile)
 //                               asks for, then store(tile, joined); a phase
+//   tiles_twice<T, U>(first, last, logits, V, map, again, store)
+//                               map as above, then again(U&, T, logit) for the same tokens, with
+//                               the T of the tile, then store(tile, T, joined U); the last tile may
+//                               seem to have tokens of -infinity at its end; a phase
 //   tokens<T>(n, tile_at, logits, V, map, end)
 //                               map(T&, token, logit) for the tokens of the tiles tile_at(i), i in
 //                               [0, n), but where that is -1, with a T of every thread; then
 //                               end(T&) in every thread; a phase
+//   each_sum<T>(n, m, map, store)
+//                               map(T&, i, j) for every j in [0, m), joined, then store(i, T), for
+//                               every i in [0, n); a phase
+//   few_tokens(n, tile_at, logits, V, holds, take)
+//                               take(token, logit) for the tokens of these tiles for which
+//                               holds(logit) is true, which are few; a phase
 //   scan(n, at)                 at(i) becomes the sum of those before i; returns that of all
+//   locate<n>(at, target)       the first i whose at(i), added to those before, exceed the target;
+//                               n, a multiple of 32, where none does. Every thread gets it, and
+//                               none waits: what at() reads may be written after the next phase
 //   add(p, x), raise(p, x)      atomic addition and maximum; add returns what was there
 //
 //   share(), shares()           which of how many teams it is that finish a row together: each has
@@ -30,6 +43,7 @@
 // On the CPU one thread plays all of them in turn (sample_rows_cpu.cpp).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "core/compiler.h"
@@ -40,8 +54,12 @@
 
 #ifdef __CUDACC__
 #define HEDDLE_TEAM __device__
+// A loop whose body is there once: a kernel that runs for some microseconds waits for its code,
+// which steps of a large model leave in no cache.
+#define HEDDLE_ROLLED _Pragma("unroll 1")
 #else
 #define HEDDLE_TEAM
+#define HEDDLE_ROLLED
 #endif
 
 namespace heddle::ops::sampling_steps {
@@ -161,6 +179,13 @@ struct RowScale {
                                                          : kWeightlessLevel;
   }
 
+  // No logit of this level lies below; it need not be the highest such number.
+  [[nodiscard]] HEDDLE_TEAM float deepest_of(int level) const {
+    if (level >= kWeightlessLevel) return -INFINITY;
+    const float reach = static_cast<float>(level + 1) / (kLevelsPerLog * inverse_temperature);
+    return max - reach * (1 + 0x1p-20f) - std::fabs(max) * 0x1p-22f;
+  }
+
   // How many floats lie between the best logit and this one; ascends as tokens get worse.
   [[nodiscard]] HEDDLE_TEAM uint32_t distance(float logit) const {
     return ordered_max - ordered(logit);
@@ -172,19 +197,23 @@ struct RowScale {
   }
 };
 
+// NaN where one of the two is.
+[[nodiscard]] HEDDLE_TEAM inline float max_or_nan(float a, float b) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  float larger;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
+  return larger;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}
+
 struct BestLogit {
-  float max = -INFINITY;
-  int32_t has_nan = 0;
+  float max = -INFINITY;  // or NaN
 
-  HEDDLE_TEAM void take(float x) {
-    if (x != x) has_nan = 1;
-    if (x > max) max = x;
-  }
+  HEDDLE_TEAM void take(float x) { max = max_or_nan(max, x); }
 
-  HEDDLE_TEAM void join(const BestLogit& other) {
-    if (other.max > max) max = other.max;
-    has_nan |= other.has_nan;
-  }
+  HEDDLE_TEAM void join(const BestLogit& other) { take(other.max); }
 };
 
 // ---- First pass: edits, and the best logit of every tile ----------------------------------------
@@ -221,6 +250,7 @@ HEDDLE_TEAM void edit_logits(Team& team, const Tables& t, const RowRequest& own,
   const auto is_drawn = [&](int i) { return (row.path >> i & 1) != 0; };
   const auto on_path = [&](int token, int from) {
     int32_t count = 0;
+    HEDDLE_ROLLED
     for (int i = from; i < kMostOnPath && row.path >> i != 0; ++i) {
       count += is_drawn(i) && path[i] == token ? 1 : 0;
     }
@@ -259,19 +289,94 @@ HEDDLE_TEAM void find_tile_maxima(Team& team, const Tables& t, int64_t r, const 
   team.template tiles<BestLogit>(
       first, last, logits, t.V, [](int) { return true; },
       [](BestLogit& best, int, float logit) { best.take(logit); },
-      [&](int tile, const BestLogit& best) {
-        scratch.tile_max[tile] = best.has_nan != 0 ? NAN : best.max;
+      [&](int tile, const BestLogit& best) { scratch.tile_max[tile] = best.max; });
+}
+
+// ---- The same, and about what every tile weighs -------------------------------------------------
+
+// 2^x for x <= 0, within 2^-21 of it; less than 2^-126 may be 0.
+[[nodiscard]] HEDDLE_TEAM inline float rough_exp2(float x) {
+#ifdef __CUDA_ARCH__
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return std::exp2(x);
+#endif
+}
+
+constexpr float kLog2OfE = 1.44269504f;
+
+// How often a tile's tokens weigh what its best one does.
+struct TileShare {
+  float sum = 0;
+
+  HEDDLE_TEAM void join(const TileShare& other) { sum += other.sum; }
+};
+
+// The mass of all tokens, from the shares of the tiles: within 2^-15 of the sum of their weights.
+// What parts the two: an exponent, at most 31.3 before a token weighs nothing, comes out of some
+// six rounded operations more or less (31.3 * 6 * 2^-24), exponentials are approximations (2^-20),
+// the floats of a tile are added up (256 * 2^-24), and weights are rounded (2^-25). That is 0.9 of
+// it at most.
+struct TotalEstimate {
+  double in_best = 0;  // in weights of the best token
+
+  HEDDLE_TEAM void add(const RowScale& scale, float tile_max, float tile_share) {
+    in_best += tile_share * rough_exp2(scale.exponent(tile_max) * kLog2OfE);
+  }
+
+  HEDDLE_TEAM void join(const TotalEstimate& other) { in_best += other.in_best; }
+
+  [[nodiscard]] HEDDLE_TEAM uint64_t low() const { return mass(1 - 0x1p-15); }
+
+  [[nodiscard]] HEDDLE_TEAM uint64_t high() const { return mass(1 + 0x1p-15); }
+
+ private:
+  [[nodiscard]] HEDDLE_TEAM uint64_t mass(double factor) const {
+    const double mass = in_best * factor * static_cast<double>(kUnitWeight);
+    return mass < 0x1p64 ? static_cast<uint64_t>(mass) : ~uint64_t{0};
+  }
+};
+
+// Tiles [first, last) of row r.
+template <typename Team>
+HEDDLE_TEAM void find_tile_shares(Team& team, const Tables& t, int64_t r, const RowRequest& own,
+                                  int first, int last) {
+  if (own.row.slot < 0) return;
+  const RowScratch scratch = t.scratch_of(r);
+  float* logits = t.logits_of(r);
+  const int end = last * kTileTokens < t.V ? last * kTileTokens : t.V;
+  edit_logits(team, t, own, logits, first * kTileTokens, end);
+  const float scale = own.slot.inverse_temperature * kLog2OfE;
+  team.template tiles_twice<BestLogit, TileShare>(
+      first, last, logits, t.V, [](BestLogit& best, int, float logit) { best.take(logit); },
+      [&](TileShare& share, const BestLogit& best, float logit) {
+        share.sum += rough_exp2((logit - best.max) * scale);
+      },
+      [&](int tile, const BestLogit& best, const TileShare& share) {
+        scratch.tile_max[tile] = best.max;
+        scratch.tile_shares[tile] = best.max > -INFINITY ? share.sum : 0;
       });
+}
+
+// A value that will be read soon.
+HEDDLE_TEAM inline void prefetch([[maybe_unused]] const float* value) {
+#ifdef __CUDA_ARCH__
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(value));
+#endif
 }
 
 template <typename Team>
 HEDDLE_TEAM BestLogit best_of_row(Team& team, const RowScratch& scratch, int tiles) {
-  return team.template reduce<BestLogit>(
-      tiles, [&](BestLogit& best, int tile) { best.take(scratch.tile_max[tile]); });
+  return team.template reduce<BestLogit>(tiles, [&](BestLogit& best, int tile) {
+    prefetch(&scratch.tile_shares[tile]);
+    best.take(scratch.tile_max[tile]);
+  });
 }
 
 [[nodiscard]] HEDDLE_TEAM inline SampleOutcome outcome_of(const BestLogit& best) {
-  if (best.has_nan != 0) return SampleOutcome::kNotANumber;
+  if (best.max != best.max) return SampleOutcome::kNotANumber;
   if (best.max == INFINITY) return SampleOutcome::kInfinite;
   return best.max == -INFINITY ? SampleOutcome::kAllMasked : SampleOutcome::kDrawn;
 }
@@ -301,6 +406,20 @@ struct LevelSums {
   uint32_t counts[kMassLevels];
 };
 
+// Of the tokens of tiles [first, last) whose best one weighs anything.
+template <typename Team>
+HEDDLE_TEAM void store_tile_sums(Team& team, const Tables& t, int64_t r, const RowScale& scale,
+                                 int first, int last) {
+  const RowScratch scratch = t.scratch_of(r);
+  team.template tiles<ShortWeightSum>(
+      first, last, t.logits_of(r), t.V,
+      [&](int tile) { return scale.level(scratch.tile_max[tile]) < kWeightlessLevel; },
+      [&](ShortWeightSum& sum, int, float logit) {
+        sum.add(exp_of_negative(scale.exponent(logit)));
+      },
+      [&](int tile, const ShortWeightSum& sum) { scratch.tile_sums[tile] = sum.total(); });
+}
+
 // `shared` belongs to the team.
 template <typename Team>
 HEDDLE_TEAM void sum_tiles(Team& team, LevelSums& shared, const Tables& t, int64_t r,
@@ -311,27 +430,14 @@ HEDDLE_TEAM void sum_tiles(Team& team, LevelSums& shared, const Tables& t, int64
   const BestLogit best = best_of_row(team, scratch, t.tiles());
   if (outcome_of(best) != SampleOutcome::kDrawn) return;
   const RowScale scale = RowScale::of(best.max, slot);
-  const auto weighs = [&](int tile) {
-    return scale.level(scratch.tile_max[tile]) < kWeightlessLevel;
-  };
-  const auto store = [&](int tile, const ShortWeightSum& sum) {
-    scratch.tile_sums[tile] = sum.total();
-  };
-  if (!needs_levels(slot)) {
-    team.template tiles<ShortWeightSum>(
-        first, last, t.logits_of(r), t.V, weighs,
-        [&](ShortWeightSum& sum, int, float logit) {
-          sum.add(exp_of_negative(scale.exponent(logit)));
-        },
-        store);
-    return;
-  }
+  if (!needs_levels(slot)) return store_tile_sums(team, t, r, scale, first, last);
   team.each(kMassLevels, [&](int i) {
     shared.masses[i] = {.low = 0, .high = 0};
     shared.counts[i] = 0;
   });
   team.template tiles<ShortWeightSum>(
-      first, last, t.logits_of(r), t.V, weighs,
+      first, last, t.logits_of(r), t.V,
+      [&](int tile) { return scale.level(scratch.tile_max[tile]) < kWeightlessLevel; },
       [&](ShortWeightSum& sum, int, float logit) {
         const float exponent = scale.exponent(logit);
         const float exponential = exp_of_negative(exponent);
@@ -342,7 +448,7 @@ HEDDLE_TEAM void sum_tiles(Team& team, LevelSums& shared, const Tables& t, int64
           team.add(&shared.counts[level], 1u);
         }
       },
-      store);
+      [&](int tile, const ShortWeightSum& sum) { scratch.tile_sums[tile] = sum.total(); });
   team.each(kMassLevels, [&](int i) {
     if (shared.counts[i] == 0) return;
     team.add(&scratch.level_counts[i], shared.counts[i]);

@@ -3,12 +3,20 @@
 
 #include "core/shape_contract.h"
 #include "ops/sampling/row_scratch.h"
+#include "ops/sampling/sample_row_steps.h"
 #include "ops/sampling/token_weight.h"
 
 namespace heddle::ops {
 
 int64_t sample_rows_workspace_bytes(int64_t num_rows, int64_t vocab_size) {
   return num_rows * RowScratch::bytes(vocab_size);
+}
+
+DrawKind draw_kind(const SamplingSlot& slot) {
+  if (slot.top_logprobs >= 0) return DrawKind::kAny;
+  if (slot.greedy != 0) return DrawKind::kBest;
+  const bool are_many = sampling_steps::is_open(slot) || sampling_steps::needs_levels(slot);
+  return are_many ? DrawKind::kAny : DrawKind::kFew;
 }
 
 Status sample_rows(Context& context, const SampleRowsArgs& args) {

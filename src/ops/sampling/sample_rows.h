@@ -79,6 +79,15 @@ struct SamplingRow {
   friend bool operator==(const SamplingRow&, const SamplingRow&) = default;
 };
 
+// What a slot asks for, by the work that it needs; each kind can do what those after it can.
+enum class DrawKind {
+  kAny,
+  kFew,   // no logprobs, and bounds that leave few candidates: min_p, or a top_k of at most 256
+  kBest,  // the best token, no logprobs
+};
+
+[[nodiscard]] DrawKind draw_kind(const SamplingSlot& slot);
+
 enum class SampleOutcome : int32_t {
   kDrawn,
   kSkipped,  // the row has no slot
@@ -118,7 +127,7 @@ struct SampleRowsArgs {
   const TokenBias* biases = nullptr;     // lists of the slots, no token twice in one
   const int32_t* path_tokens = nullptr;  // as the rows say
   const uint32_t* masks = nullptr;       // [mask rows, ceil(V / 32)]; a bit that is 0 masks
-  bool takes_best = false;               // all slots that rows name are greedy and want no logprobs
+  DrawKind kind = DrawKind::kAny;        // that all slots which rows name have, or one before it
   const int32_t* ended = nullptr;        // [R], not 0: the row is an ended one whatever `rows` says
   int32_t* drawn = nullptr;              // [slots], -1 where a published draw failed
   SampledRow* sampled = nullptr;         // [R]
@@ -138,7 +147,7 @@ struct SampleRowsArgs {
 
 // Ids in the tables are not looked at here: tokens lie in [0, V), slots and list entries exist.
 // Capturable: allocates nothing, reads nothing back, never waits; the launches depend on R, V and
-// takes_best alone. On the CPU rows are spread over the pool.
+// kind alone. On the CPU rows are spread over the pool.
 // Error: kInvalidArgument naming what disagrees; V is at most 2^20 - 1.
 Status sample_rows(Context& context, const SampleRowsArgs& args);
 

@@ -50,16 +50,51 @@ class SerialTeam {
     }
   }
 
+  template <typename Value, typename Other, typename Map, typename Again, typename Store>
+  void tiles_twice(int first, int last, const float* logits, int V, const Map& map,
+                   const Again& again, const Store& store) {
+    for (int tile = first; tile < last; ++tile) {
+      Value value;
+      Other other;
+      const int begin = tile * kTileTokens;
+      const int end = std::min(V, begin + kTileTokens);
+      for (int token = begin; token < end; ++token) map(value, token, logits[token]);
+      for (int token = begin; token < end; ++token) again(other, value, logits[token]);
+      store(tile, value, other);
+    }
+  }
+
   template <typename Value, typename TileAt, typename Map, typename End>
   void tokens(int n, const TileAt& tile_at, const float* logits, int V, const Map& map,
               const End& end) {
     Value value;
     for (int i = 0; i < n; ++i) {
       const int tile = tile_at(i);
-      const int last = tile < 0 ? 0 : std::min(V, (tile + 1) * kTileTokens);
+      if (tile < 0) continue;
+      const int last = std::min(V, (tile + 1) * kTileTokens);
       for (int token = tile * kTileTokens; token < last; ++token) map(value, token, logits[token]);
     }
     end(value);
+  }
+
+  template <typename Value, typename Map, typename Store>
+  void each_sum(int n, int m, const Map& map, const Store& store) {
+    each(n, [&](int i) {
+      Value value;
+      for (int j = 0; j < m; ++j) map(value, i, j);
+      store(i, value);
+    });
+  }
+
+  template <typename TileAt, typename Holds, typename Take>
+  void few_tokens(int n, const TileAt& tile_at, const float* logits, int V, const Holds& holds,
+                  const Take& take) {
+    struct Nothing {};
+
+    const auto map = [&](Nothing&, int token, float logit) {
+      if (holds(logit)) take(token, logit);
+    };
+    tokens<Nothing>(n, tile_at, logits, V, map, [](Nothing&) {});
   }
 
   template <typename At>
@@ -71,6 +106,16 @@ class SerialTeam {
       sum += value;
     }
     return sum;
+  }
+
+  template <int kN, typename At>
+  int locate(const At& at, uint64_t target) {
+    uint64_t sum = 0;
+    for (int i = 0; i < kN; ++i) {
+      sum += at(i);
+      if (sum > target) return i;
+    }
+    return kN;
   }
 
   template <typename Number>
@@ -109,6 +154,12 @@ Status sample_rows_cpu(CpuContext& context, const SampleRowsArgs& args) {
     FinishShared shared;
     for (int64_t r = begin; r < end; ++r) {
       const RowRequest own = tables.request(r);
+      if (args.kind == DrawKind::kFew) {
+        begin_search(team, shared);
+        find_tile_shares(team, tables, r, own, 0, tables.tiles());
+        finish_row<DrawKind::kFew>(team, shared, tables, r, own);
+        continue;
+      }
       for (int tile = 0; tile < tables.tiles(); tile += kTilesAtOnce) {
         find_tile_maxima(team, tables, r, own, tile, std::min(tables.tiles(), tile + kTilesAtOnce));
       }
@@ -116,7 +167,7 @@ Status sample_rows_cpu(CpuContext& context, const SampleRowsArgs& args) {
         sum_tiles(team, levels, tables, r, own, tile,
                   std::min(tables.tiles(), tile + kTilesAtOnce));
       }
-      finish_row(team, shared, tables, r, own);
+      finish_row<DrawKind::kAny>(team, shared, tables, r, own);
     }
   });
   return {};
