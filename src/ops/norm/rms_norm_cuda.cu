@@ -24,8 +24,9 @@ struct Params {
 };
 
 constexpr int kMostThreads = 256;
-constexpr int kBlocksForMany = 6;  // of many_rows_kernel() on a multiprocessor, at kMostThreads
-constexpr int kLeastTurns = 3;     // of its blocks: with fewer, little is on its way ahead
+constexpr int kRowWarps = 4;    // of a block of many_rows_kernel()
+constexpr int kRowBlocks = 4;   // of which so many run on a multiprocessor
+constexpr int kMostSlices = 8;  // of a row
 
 // A block normalises one group of H columns; a thread has every octet of columns whose number is
 // its own modulo the threads. Thread sums run over ascending columns and are joined in the order of
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(kMostThreads) rms_norm_kernel(const __grid_con
   }
 }
 
-// An octet of a row as it is stored, on its way from memory.
+// An octet of a row as it is stored.
 template <typename Scalar>
 struct alignas(16) StoredOctet {
   Scalar numbers[kOctet];
@@ -123,46 +124,71 @@ struct alignas(16) StoredOctet {
   __device__ void unpack(float (&values)[kOctet]) const { load_octet(numbers, values); }
 };
 
-// For many aligned groups of exactly one octet a thread: a block takes several of them, loads the
-// next while it normalises one, and reads the weights once. Bits are those of rms_norm_kernel().
-// Measured on an H200 with 8,192 rows of 2,048 bf16 and a residual: 40 us, where the bytes take 32.
+// For many aligned groups of up to kMostSlices slices of 256 columns of 16-bit numbers, those of a
+// warp of rms_norm_kernel() each: a warp by itself takes a group, so that none waits for another.
+// Bits are those of rms_norm_kernel(). Predicted for an H200 with 8,192 rows of 2,048 and a
+// residual 35 us, where the bytes take 32; a block for each row with the next on its way took 40.
 template <typename Scalar>
-__global__ void __launch_bounds__(kMostThreads, kBlocksForMany)
+__global__ void __launch_bounds__(kRowWarps* kWarp, kRowBlocks)
     many_rows_kernel(const __grid_constant__ Params p) {
-  __shared__ float scratch[kWarp];
-  const int64_t h = threadIdx.x * int64_t{kOctet};
-  float weights[kOctet];
-  load_octet(p.weight + h, weights);
-  const auto place = [&](int64_t group, int64_t stride) {
-    return group / p.G * stride + group % p.G * p.H + h;
-  };
-  const auto* x = static_cast<const Scalar*>(p.x);
-  auto* residual = static_cast<Scalar*>(p.residual);
-  auto* y = static_cast<Scalar*>(p.y);
-  StoredOctet<Scalar> next_x, next_residual;
-  const auto fetch = [&](int64_t group) {
-    if (group >= p.num_groups) return;
-    next_x.load(x + place(group, p.x_stride));
-    if (residual != nullptr) next_residual.load(residual + place(group, p.residual_stride));
-  };
+  constexpr int kSlice = kWarp * kOctet;
+  __shared__ alignas(16) float weights[kMostSlices * kSlice];
+  for (int h = static_cast<int>(threadIdx.x); h < p.H; h += kRowWarps * kWarp) {
+    weights[h] = p.weight[h];
+  }
+  __syncthreads();
   wait_for_inputs();
-  fetch(blockIdx.x);
-  for (int64_t group = blockIdx.x; group < p.num_groups; group += gridDim.x) {
-    float values[kOctet];
-    next_x.unpack(values);
-    if (residual != nullptr) {
-      float before[kOctet];
-      next_residual.unpack(before);
-      add_to_residual<Scalar>(before, values);
+  const int num_slices = static_cast<int>(p.H) / kSlice;
+  const int column = static_cast<int>(threadIdx.x) % kWarp * kOctet;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  for (int64_t group = int64_t{blockIdx.x} * kRowWarps + warp; group < p.num_groups;
+       group += int64_t{gridDim.x} * kRowWarps) {
+    const auto place = [&](int64_t stride) {
+      return group / p.G * stride + group % p.G * p.H + column;
+    };
+    const auto* x = static_cast<const Scalar*>(p.x) + place(p.x_stride);
+    auto* y = static_cast<Scalar*>(p.y) + place(p.y_stride);
+    Scalar* residual = nullptr;
+    if (p.residual != nullptr) {
+      residual = static_cast<Scalar*>(p.residual) + place(p.residual_stride);
     }
-    fetch(group + gridDim.x);
-    if (residual != nullptr) store_octet(values, residual + place(group, p.residual_stride));
-    float sum = 0;
-    add_squares(values, sum);
-    const float scale = norm_scale(block_sum(sum, scratch), p.H, p.epsilon);
-    float normed[kOctet];
-    normalise(values, scale, weights, normed);
-    store_octet(normed, y + place(group, p.y_stride));
+    StoredOctet<Scalar> own[kMostSlices], before[kMostSlices];
+#pragma unroll
+    for (int i = 0; i < kMostSlices; ++i) {
+      if (i >= num_slices) break;
+      own[i].load(x + i * kSlice);
+      if (residual != nullptr) before[i].load(residual + i * kSlice);
+    }
+    float sums[kMostSlices] = {};
+#pragma unroll
+    for (int i = 0; i < kMostSlices; ++i) {
+      if (i >= num_slices) break;
+      float values[kOctet];
+      own[i].unpack(values);
+      if (residual != nullptr) {
+        float old[kOctet];
+        before[i].unpack(old);
+        add_to_residual<Scalar>(old, values);
+        store_octet(values, own[i].numbers);
+        store_octet(values, residual + i * kSlice);
+      }
+      add_squares(values, sums[i]);
+    }
+#pragma unroll
+    for (float& sum : sums) sum = warp_sum(sum);
+    static_assert(kMostSlices == 8);  // as block_sum() joins warps
+    const float sum =
+        ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+    const float scale = norm_scale(sum, p.H, p.epsilon);
+#pragma unroll
+    for (int i = 0; i < kMostSlices; ++i) {
+      if (i >= num_slices) break;
+      float values[kOctet], own_weights[kOctet], normed[kOctet];
+      own[i].unpack(values);
+      load_octet(weights + i * kSlice + column, own_weights);
+      normalise(values, scale, own_weights, normed);
+      store_octet(normed, y + i * kSlice);
+    }
   }
 }
 
@@ -195,13 +221,13 @@ Status rms_norm_cuda(CudaContext& context, const RmsNormArgs& args) {
   return with_scalar(args.x.dtype, [&](auto scalar) {
     using Scalar = typename decltype(scalar)::type;
     const bool one_each = H <= int64_t{threads} * kOctet;
-    constexpr int64_t kMostBlocks = 32;  // on a multiprocessor, however small
-    const int64_t blocks = std::min<int64_t>(kBlocksForMany * kMostThreads / threads, kMostBlocks) *
-                           context.gpu.properties().num_multiprocessors;
-    if (params.aligned && H == int64_t{threads} * kOctet &&
-        params.num_groups > (kLeastTurns - 1) * blocks) {
-      return launch(context, "rms_norm", many_rows_kernel<Scalar>, grid_of(blocks), threads,
-                    params);
+    if constexpr (sizeof(Scalar) == 2) {
+      const int64_t blocks = kRowBlocks * context.gpu.properties().num_multiprocessors;
+      const bool sliced = H % (kWarp * kOctet) == 0 && H <= kMostSlices * kWarp * kOctet;
+      if (params.aligned && sliced && params.num_groups >= blocks * kRowWarps) {
+        return launch(context, "rms_norm", many_rows_kernel<Scalar>, grid_of(blocks),
+                      kRowWarps * kWarp, params);
+      }
     }
     return launch(context, "rms_norm",
                   one_each ? rms_norm_kernel<Scalar, 1> : rms_norm_kernel<Scalar, 4>,
