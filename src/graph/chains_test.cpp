@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <string>
 #include <string_view>
@@ -200,23 +201,24 @@ class DeviceChainsTest : public ops::DeviceTest {
       counted.assign(known.begin(), known.end());
       for (ops::OpChain& chain : counted) chain.launch = launch_counted;
     }
-    CompileOptions options{.largest = {.tokens = num_tokens, .sequences = forward.num_sequences()},
-                           .chains = std::span<const ops::OpChain>(counted)};
+    const ops::Extents extents{.tokens = num_tokens,
+                               .logits = std::ssize(forward.logit_rows),
+                               .sequences = forward.num_sequences()};
+    CompileOptions options{.largest = extents, .chains = std::span<const ops::OpChain>(counted)};
     num_taken = 0;
     Result<Program> program = compile(graph, ops::builtin_ops(), context(), options);
     EXPECT_TRUE(program.ok()) << program.status().to_string();
     EXPECT_EQ(program->chains.size(), chained ? 1u : 0u);
     Executor executor = Executor::create(std::move(program).value(), device()).value();
     EXPECT_TRUE(executor.poison(stream(), std::byte{0xff}).ok());
-    const Status status = executor.run(
-        context(), forward, {.tokens = num_tokens, .sequences = forward.num_sequences()}, inputs_);
+    const Status status = executor.run(context(), forward, extents, inputs_);
     EXPECT_TRUE(status.ok()) << status.to_string();
     std::vector<Tensor> outputs;
     for (size_t i = 0; i < graph.outputs.size(); ++i) {
       const TensorView y = executor.output(i);
-      Tensor host({num_tokens, y.shape[1]}, y.dtype);
+      Tensor host({y.shape[0], y.shape[1]}, y.dtype);
       const int64_t row_bytes = bytes_of(y.dtype, y.shape[1]);
-      for (int64_t t = 0; t < num_tokens; ++t) {
+      for (int64_t t = 0; t < y.shape[0]; ++t) {
         EXPECT_TRUE(stream()
                         .copy(host.view().as<std::byte>() + t * row_bytes,
                               y.as<std::byte>() + bytes_of(y.dtype, t * y.row_stride), row_bytes)
@@ -297,6 +299,49 @@ TEST_P(DeviceChainsTest, SharedExpertsAreAddedAsByOpsOfTheirOwn) {
           EXPECT_TRUE(same_bits(got[i].view(), want[i].view())) << "output " << i;
         } else {
           expect_near(got[i], want[i]);
+        }
+      }
+    }
+  }
+}
+
+// The norm writes the rows whose logits are wanted, if these are all in their order; else they are
+// copied.
+TEST_P(DeviceChainsTest, NormsWriteTheRowsThatAreWanted) {
+  constexpr int64_t kH = 520;
+  add_tensor("norm", {kH}, DType::kF32, 1);
+  for (const bool adds : {true, false}) {
+    for (const int64_t T : {1, 2, 17, 70}) {
+      std::vector<int32_t> all(static_cast<size_t>(T));
+      std::iota(all.begin(), all.end(), 0);
+      const std::vector<int32_t> reversed(all.rbegin(), all.rend());
+      const std::vector<int32_t> last{all.back()};
+      for (const std::vector<int32_t>& wanted : {all, reversed, last}) {
+        SCOPED_TRACE(fmt::format("adds = {}, T = {}, {} wanted, {} the first", adds, T,
+                                 wanted.size(), wanted[0]));
+        inputs_.clear();
+        GraphBuilder g = builder();
+        const Value a = input(g, "a", T, kH, DType::kBf16);
+        Value h = g.add(a, input(g, "b", T, kH, DType::kBf16));
+        if (adds) {
+          h = g.add(h, input(g, "c", T, kH, DType::kBf16));
+          g.output(h, "sum");
+        } else {
+          h = g.sigmoid(h);
+        }
+        g.output(g.logit_rows(g.rms_norm(h, "norm", 1e-6)), "rows");
+        const Graph graph = g.finish().value();
+        const std::vector<int32_t> starts{0, static_cast<int32_t>(T)}, contexts{0};
+        ops::ForwardContext forward;
+        forward.query_start = starts;
+        forward.context_lens = contexts;
+        forward.logit_rows = wanted;
+        upload_batch(forward);
+        const std::vector<Tensor> want = compute_all(graph, false, forward, T);
+        const std::vector<Tensor> got = compute_all(graph, true, forward, T);
+        EXPECT_EQ(num_taken, wanted == all ? 1 : 0);
+        for (size_t i = 0; i < want.size(); ++i) {
+          EXPECT_TRUE(same_bits(got[i].view(), want[i].view())) << "output " << i;
         }
       }
     }

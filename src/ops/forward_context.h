@@ -156,6 +156,16 @@ struct ForwardContext {
     return each;
   }
 
+  // Whether the logits of all `rows` rows of the step are wanted, in order. Launches may depend on
+  // it.
+  [[nodiscard]] bool wants_all_rows(int64_t rows) const {
+    if (std::ssize(logit_rows) != rows) return false;
+    for (int64_t row = 0; row < rows; ++row) {
+      if (logit_rows[static_cast<size_t>(row)] != row) return false;
+    }
+    return true;
+  }
+
   [[nodiscard]] bool has_tree(int64_t b) const {
     return !tree_starts.empty() && tree_starts[static_cast<size_t>(b)] != kNoTree;
   }

@@ -17,8 +17,8 @@ std::span<const OpChain> op_chains(const Context& context) {
   if (context.device != DeviceKind::kCuda || context.exact) return {};
   static const std::vector<OpChain> kChains = [] {
     std::vector<OpChain> all;
-    for (const auto& chains :
-         {attention_chains(), gemm_chains(), linear_attention_chains(), moe_chains()}) {
+    for (const auto& chains : {attention_chains(), gemm_chains(), linear_attention_chains(),
+                               moe_chains(), norm_chains()}) {
       all.insert(all.end(), chains.begin(), chains.end());
     }
     std::ranges::stable_sort(all, std::ranges::greater(),

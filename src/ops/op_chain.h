@@ -47,5 +47,6 @@ std::span<const OpChain> attention_chains();
 std::span<const OpChain> gemm_chains();
 std::span<const OpChain> linear_attention_chains();
 std::span<const OpChain> moe_chains();
+std::span<const OpChain> norm_chains();
 
 }  // namespace heddle::ops

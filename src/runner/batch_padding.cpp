@@ -43,6 +43,11 @@ BatchPadding::Step BatchPadding::pad(const Step& step, const ops::Extents& large
     const int64_t wanted = all ? rows : one_each ? sequences : rounded_to_size_class(logits);
     forward.logit_rows =
         filled(logit_rows_, forward.logit_rows, std::clamp(wanted, logits, largest.logits), 0);
+    if (step.forward.wants_all_rows(real * each)) {
+      for (int64_t row = logits; row < std::ssize(logit_rows_); ++row) {
+        logit_rows_[static_cast<size_t>(row)] = static_cast<int32_t>(row);
+      }
+    }
   }
   return padded;
 }

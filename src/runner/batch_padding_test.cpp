@@ -64,7 +64,8 @@ TEST_F(BatchPaddingTest, SpeculativeSpec19Row05AddsSequencesThatStandForNothing)
   EXPECT_THAT(forward.context_lens, ElementsAre(5, 5, 5, 0));
   EXPECT_THAT(forward.kv_lens, IsEmpty());
   EXPECT_THAT(forward.state_slots, ElementsAre(1, 2, 3, -1));
-  EXPECT_THAT(forward.logit_rows, ElementsAre(0, 1, 2, 3, 4, 5, 0, 0));
+  EXPECT_THAT(forward.logit_rows, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_TRUE(forward.wants_all_rows(8));
 }
 
 TEST_F(BatchPaddingTest, AddsRowsInOneSequenceThatStandsForNothing) {

@@ -103,6 +103,7 @@ Status BatchProgram::enqueue(std::span<const int32_t> ids, std::span<const int32
     shape.sequences = extents.sequences;
     shape.logits = extents.logits;
     shape.page_table_width = step.forward.batch.page_table_width;
+    shape.wants_all_rows = step.forward.wants_all_rows(extents.tokens);
   }
   // The node that begins a captured graph starts late, and the second one as well. By itself the
   // first one starts with the launch that brings the batch: 3 us sooner in traces of an H200.

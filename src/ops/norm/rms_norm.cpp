@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/shape_contract.h"
+#include "ops/op_chain.h"
 #include "ops/registry.h"
 
 namespace heddle::ops {
@@ -84,6 +85,34 @@ RmsNormArgs add_rms_norm_args(const LaunchArgs& args) {
           .weight = args.inputs[2],
           .y = args.outputs[1],
           .epsilon = static_cast<float>(args.attrs.real("epsilon"))};
+}
+
+namespace {
+
+// The rows whose logits are wanted, where that is all of them: the norm writes them.
+Result<bool> launch_wanted_rows(Context& context, std::span<const ChainedOp> chain) {
+  const LaunchArgs& norm_args = chain[0].args;
+  const bool adds = chain[0].op->name == "add_rms_norm";
+  RmsNormArgs norm = adds ? add_rms_norm_args(norm_args) : rms_norm_args(norm_args);
+  if (!norm_args.forward.wants_all_rows(norm.x.shape[0])) return false;
+  norm.y = chain[1].args.outputs[0];
+  HEDDLE_RETURN_IF_ERROR(rms_norm(context, norm));
+  return true;
+}
+
+}  // namespace
+
+std::span<const OpChain> norm_chains() {
+  using Name = std::string_view;
+  using Link = OpChain::Link;
+  static constexpr Name kNorm[] = {"rms_norm", "logit_rows"};
+  static constexpr Link kNormLinks[] = {{.from = 0, .to = 1}};
+  static constexpr Name kAdded[] = {"add_rms_norm", "logit_rows"};
+  static constexpr Link kAddedLinks[] = {{.from = 0, .to = 1, .output = 1}};
+  static constexpr OpChain kChains[] = {
+      {.ops = kNorm, .links = kNormLinks, .launch = launch_wanted_rows},
+      {.ops = kAdded, .links = kAddedLinks, .launch = launch_wanted_rows}};
+  return kChains;
 }
 
 std::span<const OpDef> norm_ops() {
