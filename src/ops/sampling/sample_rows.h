@@ -14,13 +14,17 @@
 // distribution under top_p does, is cut by the digits of its logits instead, in six more passes,
 // for which a GPU has up to eight blocks where rows are few.
 //
-// Cost: each row is read once for the maxima and, unless it is greedy or under top_k alone, once
-// for the sums of the weights; three launches, or one where takes_best. 4 V bytes a row come from
-// memory, and 2 V of counts where it has penalties; the second reading is the cache's but forms an
-// exponential a token, some 35 instructions. Predicted for an H200 at 4.2 TB/s and V 151,936: 64
-// rows under top-k 20 and top-p 0.8 26 us (9.3 for the bytes, 9 for the exponentials, 5 for the
-// ranking, the rest launches), one row 11 us, all latency. Measured: 43 and 14.3 us; rows cut by
-// digits 221 and 88 us; greedy rows alone, in one kernel, 14.4 and 5.3.
+// A small top_k leaves so few candidates that top_p hardly ever needs the mass of all tokens to the
+// last bit: it is estimated within 2^-15 while the maxima are looked for (TotalEstimate), and
+// summed only where a candidate lies so near the limit.
+//
+// Cost: each row is read once for the maxima and, unless DrawKind says otherwise, once for the sums
+// of the weights; three launches, or one. 4 V bytes a row come from memory, and 2 V of counts where
+// it has penalties; the second reading is the cache's but forms an exponential a token, some 35
+// instructions. Predicted for an H200 at 4.2 TB/s and V 151,936: 64 rows under top-k 20 and top-p
+// 0.8 18 us (9.3 for the bytes, 3 for the estimates, the rest ranking and the launch), one row 8
+// us, all latency. Measured: 19.3 and 10.1 us, without estimates 43 and 14.3; open rows 35 and 9.4
+// us; rows cut by digits 217 and 85; greedy rows 15.5 and 5.2.
 #pragma once
 
 #include <cstdint>
