@@ -27,6 +27,7 @@
 #include "ops/op_chain.h"
 #include "ops/registry.h"
 #include "ops/rope/rope.h"
+#include "ops/sampling/row_scratch.h"
 #include "ops/sampling/sample_rows.h"
 
 namespace heddle::ops {
@@ -320,19 +321,23 @@ Status feed_case(Side& side, const MutableTensorView& drawn, int32_t empty_slot)
                 .ended = pair(7, 7)}});
 }
 
-Status sampling_case(Side& side) {
+Status sampling_case(Side& side, DrawKind kind, int64_t V) {
   constexpr double kNoMinP = -std::numeric_limits<double>::infinity();
-  const std::vector<SamplingSlot> slots = {{.min_p_reach = kNoMinP, .greedy = 1},
-                                           {.min_p_reach = kNoMinP, .top_k = 20},
-                                           {.min_p_reach = kNoMinP, .top_p = 0.9f}};
+  const SamplingSlot best{.min_p_reach = kNoMinP, .greedy = 1};
+  SamplingSlot few{.min_p_reach = kNoMinP, .top_p = 0.8f, .top_k = 20};
+  SamplingSlot any{.min_p_reach = kNoMinP, .top_p = 0.9f};
+  if (kind > DrawKind::kAny) any = few;
+  if (kind > DrawKind::kFew) any = few = best;
+  const std::vector<SamplingSlot> slots = {best, few, any};
   std::vector<SamplingRow> rows;
   for (int32_t i = 0; i < std::ssize(slots); ++i) rows.push_back({.slot = i, .publish = 1});
-  const int64_t R = std::ssize(rows), V = 700;
+  const int64_t R = std::ssize(rows);
   const MutableTensorView drawn = side.changed(side.integers({-1, -1, -1, -1}));
   HEDDLE_RETURN_IF_ERROR(sample_rows(
       side.context(), {.logits = side.floats({R, V}, -8, 8),
                        .rows = side.array(rows),
                        .slots = side.array(slots),
+                       .kind = kind,
                        .drawn = drawn.as<int32_t>(),
                        .sampled = reinterpret_cast<SampledRow*>(
                            side.workspace(R * static_cast<int64_t>(sizeof(SampledRow))).data()),
@@ -369,7 +374,11 @@ constexpr Case kCases[] = {
     {"rope", kBoth, rope_case},
     {"latent_projection", kBoth, latent_case},
     {"copy_states", kFp32, state_case},
-    {"sample_rows", kFp32, sampling_case},
+    {"sample_rows", kFp32, [](Side& side) { return sampling_case(side, DrawKind::kAny, 700); }},
+    {"sample_rows, few tokens", kFp32,
+     [](Side& side) { return sampling_case(side, DrawKind::kFew, kTileTokens * kFewTokens); }},
+    {"sample_rows, the best", kFp32,
+     [](Side& side) { return sampling_case(side, DrawKind::kBest, 700); }},
 
     {"linear, 1 row", kBoth, [](Side& side) { return linear_case(side, 1, 72); }},
     {"linear, 5 rows", kBoth, [](Side& side) { return linear_case(side, 5, 72); }},

@@ -15,6 +15,7 @@
 #include "checkpoint/safetensors.h"
 #include "core/compiler.h"
 #include "ops/device_fixture.h"
+#include "ops/sampling/row_scratch.h"
 #include "ops/sampling/uniform_draw.h"
 #include "request/batch_plan.h"
 #include "sampling/sampler.h"
@@ -32,6 +33,9 @@ using ::testing::HasSubstr;
 constexpr float kPlusInfinity = std::numeric_limits<float>::infinity();
 constexpr float kQuietNan = std::numeric_limits<float>::quiet_NaN();
 constexpr int64_t kLargeVocabulary = 151936;
+
+// From here on a GPU has a kernel for DrawKind::kFew.
+constexpr int64_t kLeastForFew = int64_t{ops::kFewTokens} * ops::kTileTokens;
 
 struct RowCase {
   std::vector<float> logits;
@@ -259,9 +263,11 @@ TEST_P(SampleRowsTest, DrawsFromTheSmallestVocabularies) {
                      .publish = true});
     check(cases);
     check({{.logits = normal_row(random, V, 2), .params = {.temperature = 0}}});
-    check({{.logits = normal_row(random, V, 2), .params = {.top_p = 0.8f, .top_k = 5}},
-           {.logits = normal_row(random, V, 2), .params = {.min_p = 0.1f}},
-           {.logits = normal_row(random, V, 2), .pad = true}});
+    for (const int64_t more : {int64_t{0}, kLeastForFew}) {
+      check({{.logits = normal_row(random, V + more, 2), .params = {.top_p = 0.8f, .top_k = 5}},
+             {.logits = normal_row(random, V + more, 2), .params = {.top_k = 3, .min_p = 0.1f}},
+             {.logits = normal_row(random, V + more, 2), .pad = true}});
+    }
   }
   check({{.logits = std::vector<float>(2600, 1.0f), .params = {.top_p = 0.9f}}});  // cut by digits
 }
@@ -272,7 +278,8 @@ TEST_P(SampleRowsTest, DrawsTheSamplersTokenForRandomParameters) {
   std::mt19937 random(7);
   const auto unit = [&] { return static_cast<float>(random() % 10001) / 10000.0f; };
   for (int round = 0; round < rounds; ++round) {
-    const auto V = static_cast<int64_t>(1 + random() % (round % 8 == 0 ? 6000 : 700));
+    auto V = static_cast<int64_t>(1 + random() % (round % 8 == 0 ? 6000 : 700));
+    if (round % 6 == 4) V += kLeastForFew;
     const auto token = [&] { return static_cast<TokenId>(random() % static_cast<uint64_t>(V)); };
     const bool takes_best = round % 6 == 5;  // then of few rows, too
     const bool takes_few = round % 6 == 2 || round % 6 == 4;
@@ -324,12 +331,9 @@ TEST_P(SampleRowsTest, DrawsTheSamplersTokenForRandomParameters) {
       from.pad = random() % 8 == 0;
       if (takes_best) {
         params.temperature = 0;
-      } else if (random() % 4 == 0) {
-        params.top_p = 1;
-        params.min_p = std::max(0.001f, unit());
       } else {
-        params.top_k =
-            static_cast<int32_t>(1 + random() % static_cast<uint64_t>(std::min<int64_t>(V, 256)));
+        const auto most = static_cast<uint64_t>(std::min<int64_t>(V, ops::kFewTokens));
+        params.top_k = static_cast<int32_t>(1 + random() % most);
       }
     }
     check(cases);
@@ -424,7 +428,7 @@ TEST_P(SampleRowsTest, DrawsFromLargeVocabulariesOfEveryShape) {
                        .top_logprobs = position % 2 == 0 ? 20 : -1});
     }
     check(cases);
-    for (RowCase& from : cases) from.top_logprobs = -1;  // other kernels
+    for (RowCase& from : cases) from.top_logprobs = -1;
     check(cases);
     if (HasFatalFailure()) return;
   }

@@ -19,7 +19,7 @@ constexpr int32_t kNone = 0x7fffffff;
 constexpr int kMostCandidates = 2048;
 constexpr int kMostTiles = 4096;  // of the largest vocabulary
 constexpr int kBins = 256;
-constexpr int kFew = 32;              // a warp
+constexpr int kOneWarp = 32;
 constexpr int kMostCompared = kBins;  // candidates that are placed by comparing all with all
 
 struct MassSum {
@@ -145,7 +145,7 @@ HEDDLE_TEAM void begin_search(Team& team, FinishShared& shared) {
   });
 }
 
-// Of rows of that kind.
+// Of a row of a step of this kind, which says what passes went before.
 template <DrawKind kKind, typename Team>
 class RowFinisher {
  public:
@@ -162,7 +162,7 @@ class RowFinisher {
 
   HEDDLE_TEAM void run() {
     if (!has_levels() && !team_.stays_alone()) return;
-    const BestLogit best = best_of_row(team_, scratch_, t_.tiles());
+    const BestLogit best = best_of_row<kEstimates>(team_, scratch_, t_.tiles());
     SampledRow sampled;
     sampled.outcome = outcome_of(best);
     if (sampled.outcome == SampleOutcome::kDrawn) {
@@ -300,7 +300,8 @@ class RowFinisher {
     return slot_.top_p < 1 ? share_of_mass(slot_.top_p, mass_) : kNoLimit;
   }
 
-  // Tokens of levels up to this one; deep ones were not counted, and are taken for many.
+  // Tokens of levels up to this one; deep ones were not counted, and are taken for many. A phase in
+  // any case: bins that locate() reads are used again behind it.
   HEDDLE_TEAM uint64_t count_within(int level) {
     const int end = level < kMassLevels ? level + 1 : kMassLevels;
     const MassSum count = team_.template reduce<MassSum>(
@@ -373,7 +374,7 @@ class RowFinisher {
       x[low] = x[high];
       x[high] = kept;
     };
-    const bool is_small = width <= 2 * kFew;
+    const bool is_small = width <= 2 * kOneWarp;
     HEDDLE_ROLLED
     for (int size = 2; size <= width; size *= 2) {
       HEDDLE_ROLLED
@@ -461,7 +462,6 @@ class RowFinisher {
     team_.meet();  // none reads the sums of before
     team_.template tiles<MassSum>(first_tile_of(team_.share()), first_tile_of(team_.share() + 1),
                                   logits_, t_.V, visit, map, [&](int tile, const MassSum& sum) {
-                                    HEDDLE_ROLLED
                                     HEDDLE_ROLLED
                                     for (int share = 0; share < team_.shares(); ++share) {
                                       *team_.of_share(&shared_.tile_masses[tile], share) = sum.mass;

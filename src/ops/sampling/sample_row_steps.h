@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first two passes of sample_rows over a row, once for kernels and for the CPU; the third is
+// The passes of sample_rows over a row, once for kernels and for the CPU; the last one is
 // row_finisher.h. A team of threads carries them out in phases, and what a phase wrote the next one
 // may read. A team has
 //
@@ -7,7 +7,7 @@
 //   each(n, f)                  f(i) for every i in [0, n), shared out; a phase
 //   few(n, f)                   the same for n <= 32 without waiting: only the next few() may read
 //                               what it wrote, until each() ends
-//   reduce<T>(n, map)           map(T&, i) for every i, joined; every thread gets it
+//   reduce<T>(n, map)           map(T&, i) for every i, joined; every thread gets it; a phase
 //   tiles<T>(first, last, logits, V, visit, map, store)
 //                               map(T&, token, logit) for the tokens of every tile that visit(tile)
 //                               asks for, then store(tile, joined); a phase
@@ -349,10 +349,11 @@ HEDDLE_TEAM void find_tile_shares(Team& team, const Tables& t, int64_t r, const 
   const int end = last * kTileTokens < t.V ? last * kTileTokens : t.V;
   edit_logits(team, t, own, logits, first * kTileTokens, end);
   const float scale = own.slot.inverse_temperature * kLog2OfE;
+  const bool weighs = own.slot.top_p < 1;  // else the estimate is not asked for
   team.template tiles_twice<BestLogit, TileShare>(
       first, last, logits, t.V, [](BestLogit& best, int, float logit) { best.take(logit); },
       [&](TileShare& share, const BestLogit& best, float logit) {
-        share.sum += rough_exp2((logit - best.max) * scale);
+        if (weighs) share.sum += rough_exp2((logit - best.max) * scale);
       },
       [&](int tile, const BestLogit& best, const TileShare& share) {
         scratch.tile_max[tile] = best.max;
@@ -367,10 +368,10 @@ HEDDLE_TEAM inline void prefetch([[maybe_unused]] const float* value) {
 #endif
 }
 
-template <typename Team>
+template <bool kReadsShares = false, typename Team>
 HEDDLE_TEAM BestLogit best_of_row(Team& team, const RowScratch& scratch, int tiles) {
   return team.template reduce<BestLogit>(tiles, [&](BestLogit& best, int tile) {
-    prefetch(&scratch.tile_shares[tile]);
+    if constexpr (kReadsShares) prefetch(&scratch.tile_shares[tile]);
     best.take(scratch.tile_max[tile]);
   });
 }

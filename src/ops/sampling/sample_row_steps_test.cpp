@@ -356,6 +356,7 @@ TEST(SampleRowStepsTest, EstimatesHoldTheSumOfTheWeights) {
     ASSERT_TRUE(sample_rows(context, summed.args()).ok());
     run.slot.top_logprobs = -1;
     run.slot.top_k = 1;
+    run.slot.top_p = 0.5f;
     SampleRowsArgs args = run.args();
     ASSERT_EQ(args.kind, DrawKind::kFew);
     ASSERT_TRUE(sample_rows(context, args).ok());

@@ -3,7 +3,6 @@
 
 #include "core/shape_contract.h"
 #include "ops/sampling/row_scratch.h"
-#include "ops/sampling/sample_row_steps.h"
 #include "ops/sampling/token_weight.h"
 
 namespace heddle::ops {
@@ -15,8 +14,7 @@ int64_t sample_rows_workspace_bytes(int64_t num_rows, int64_t vocab_size) {
 DrawKind draw_kind(const SamplingSlot& slot) {
   if (slot.top_logprobs >= 0) return DrawKind::kAny;
   if (slot.greedy != 0) return DrawKind::kBest;
-  const bool are_many = sampling_steps::is_open(slot) || sampling_steps::needs_levels(slot);
-  return are_many ? DrawKind::kAny : DrawKind::kFew;
+  return slot.top_k >= 1 && slot.top_k <= kFewTokens ? DrawKind::kFew : DrawKind::kAny;
 }
 
 Status sample_rows(Context& context, const SampleRowsArgs& args) {

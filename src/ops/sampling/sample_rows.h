@@ -14,9 +14,10 @@
 // distribution under top_p does, is cut by the digits of its logits instead, in six more passes,
 // for which a GPU has up to eight blocks where rows are few.
 //
-// A small top_k leaves so few candidates that top_p hardly ever needs the mass of all tokens to the
-// last bit: it is estimated within 2^-15 while the maxima are looked for (TotalEstimate), and
-// summed only where a candidate lies so near the limit.
+// A top_k of at most 64 leaves so few candidates that top_p hardly ever needs the mass of all
+// tokens to the last bit: it is estimated within 2^-15 while the maxima are looked for
+// (TotalEstimate), and summed only where a candidate lies so near the limit, or where equal logits
+// leave more than 256 of them after all.
 //
 // Cost: each row is read once for the maxima and, unless DrawKind says otherwise, once for the sums
 // of the weights; three launches, or one. 4 V bytes a row come from memory, and 2 V of counts where
@@ -24,7 +25,7 @@
 // instructions. Predicted for an H200 at 4.2 TB/s and V 151,936: 64 rows under top-k 20 and top-p
 // 0.8 18 us (9.3 for the bytes, 3 for the estimates, the rest ranking and the launch), one row 8
 // us, all latency. Measured: 19.3 and 10.1 us, without estimates 43 and 14.3; open rows 35 and 9.4
-// us; rows cut by digits 217 and 85; greedy rows 15.5 and 5.2.
+// us; rows cut by digits 217 and 85; greedy rows 15.5 and 5.3.
 #pragma once
 
 #include <cstdint>
@@ -83,10 +84,12 @@ struct SamplingRow {
   friend bool operator==(const SamplingRow&, const SamplingRow&) = default;
 };
 
+inline constexpr int32_t kFewTokens = 64;
+
 // What a slot asks for, by the work that it needs; each kind can do what those after it can.
 enum class DrawKind {
   kAny,
-  kFew,   // no logprobs, and bounds that leave few candidates: min_p, or a top_k of at most 256
+  kFew,   // no logprobs, and a top_k of at most kFewTokens
   kBest,  // the best token, no logprobs
 };
 

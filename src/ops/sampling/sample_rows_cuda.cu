@@ -129,7 +129,7 @@ class BlockTeam {
   __device__ void tiles_twice(int first, int last, const float* logits, int V, const Map& map,
                               const Again& again, const Store& store) {
     float next[kEach];
-    fetch((first + warp()) * kTileTokens + lane(), logits, V, next);
+    if (first + warp() < last) fetch((first + warp()) * kTileTokens + lane(), logits, V, next);
 #pragma unroll 1
     for (int tile = first + warp(); tile < last; tile += kWarps) {
       float x[kEach];
@@ -487,25 +487,20 @@ __global__ void __launch_bounds__(kFinishThreads) best_kernel(const __grid_const
   sampling_steps::edit_logits(team, t, own, logits, begin, end);
   BestToken own_best;
   bool has_nan = false;
-  for (int token = begin + static_cast<int>(threadIdx.x); token < end;
-       token += kEach * kFinishThreads) {
+  const auto take = [&](float x, int token) {
+    has_nan |= x != x;
+    own_best.take(x, token);
+  };
+  int token = begin + static_cast<int>(threadIdx.x);
+  for (; token + (kEach - 1) * kFinishThreads < end; token += kEach * kFinishThreads) {
     float x[kEach];
-    if (token + (kEach - 1) * kFinishThreads < end) {
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) x[i] = logits[token + i * kFinishThreads];
-    } else {
+    for (int i = 0; i < kEach; ++i) x[i] = logits[token + i * kFinishThreads];
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        const int at = token + i * kFinishThreads;
-        x[i] = at < end ? logits[at] : -INFINITY;
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      has_nan |= x[i] != x[i];
-      own_best.take(x[i], token + i * kFinishThreads);
-    }
+    for (int i = 0; i < kEach; ++i) take(x[i], token + i * kFinishThreads);
   }
+#pragma unroll 4
+  for (; token < end; token += kFinishThreads) take(logits[token], token);
   if (has_nan) own_best = {.max = INFINITY, .token = -1};
   BestToken best = team.template reduce<BestToken>(
       kFinishThreads, [&](BestToken& found, int) { found = own_best; });
@@ -549,10 +544,15 @@ Status sample_rows_cuda(CudaContext& context, const SampleRowsArgs& args) {
                   static_cast<unsigned>(shares));
   };
   const Tables tables = Tables::of(args);
-  if (args.kind != DrawKind::kAny && context.gpu.properties().kernels_start_early) {
+  if (context.gpu.properties().kernels_start_early) {
     const Params params{.tables = tables};
-    return args.kind == DrawKind::kBest ? launch_shares("sample_rows best", best_kernel, params)
-                                        : launch_shares("sample_rows few", few_kernel, params);
+    if (args.kind == DrawKind::kBest) {
+      return launch_shares("sample_rows best", best_kernel, params);
+    }
+    // Fewer tiles do not tell which tokens are the best kFewTokens.
+    if (args.kind == DrawKind::kFew && RowScratch::tiles_of(V) >= kFewTokens) {
+      return launch_shares("sample_rows few", few_kernel, params);
+    }
   }
   const int64_t tiles = RowScratch::tiles_of(V);
   const int64_t warps = kPassThreads / kWarp;
