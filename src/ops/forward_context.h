@@ -8,9 +8,10 @@
 //
 // The spans are host memory. Launchers of a device that cannot read it take the same arrays from
 // `batch`, which are memory of the device (device_batch.h copies them, once a step), and from the
-// spans only lengths and counts. Where every sequence has one row, even these do not decide about
-// launches: they depend on T, R and batch.page_table_width alone, so that a step of that kind can
-// be captured and launched again for other sequences.
+// spans only lengths and counts, and whether all rows are wanted. Where every sequence has one row,
+// even these do not decide about launches: they depend on T, R, batch.page_table_width and
+// wants_all_rows() alone, so that a step of that kind can be captured and launched again for other
+// sequences.
 //
 // Invariants: query_start is strictly increasing (every sequence has at least one row); page ids
 // and slots are within their pools; two sequences never share a page they write to, nor a state
@@ -157,7 +158,7 @@ struct ForwardContext {
   }
 
   // Whether the logits of all `rows` rows of the step are wanted, in order. Launches may depend on
-  // it.
+  // it: what a feed moves in the device's list (FedRow::kWanted) is of steps that do not.
   [[nodiscard]] bool wants_all_rows(int64_t rows) const {
     if (std::ssize(logit_rows) != rows) return false;
     for (int64_t row = 0; row < rows; ++row) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // OpChain: ops that follow one another in a program and that a device also computes together, in
-// fewer launches, where a step is of the kind that this is faster for (few rows). The graph keeps
-// the single ops: they are the exact mode, the way of all other steps, and what chains are tested
-// against.
+// fewer launches, where a step is of the kind that this is faster for, of few rows mostly. The
+// graph keeps the single ops: they are the exact mode, the way of all other steps, and what chains
+// are tested against.
 #pragma once
 
 #include <span>

@@ -128,7 +128,9 @@ TEST_F(BatchPaddingTest, WantsLogitsOfAsManyRowsAsASizeClass) {
        std::vector<std::pair<size_t, int64_t>>{{0, 0}, {3, 4}, {5, 8}, {6, 8}, {1, 1}}) {
     BatchPadding::Step some = step(3, 2);
     some.forward.logit_rows = std::span(logit_rows_).first(wanted);
-    EXPECT_EQ(std::ssize(padding_.pad(some, largest_).forward.logit_rows), padded) << wanted;
+    const ops::ForwardContext forward = padding_.pad(some, largest_).forward;
+    EXPECT_EQ(std::ssize(forward.logit_rows), padded) << wanted;
+    EXPECT_EQ(forward.wants_all_rows(8), wanted == 6) << wanted;
   }
 }
 

@@ -45,7 +45,7 @@ class StepGraphs {
  public:
   struct Shape {
     int64_t rows = 0;
-    int64_t sequences = 0;  // these four: 0 for a step of several segments
+    int64_t sequences = 0;  // these four stay so for a step of several segments
     int64_t logits = 0;
     int64_t page_table_width = 0;
     bool wants_all_rows = false;

@@ -138,27 +138,40 @@ TEST_P(RmsNormTest, GivesARowTheSameBitsInEveryBatch) {
   }
 }
 
-// A GPU goes through many groups in another way than through few.
+// A GPU goes through many groups in another way than through few: of one group a row or of several,
+// with a residual or in place, of columns of a wider tensor.
 TEST_P(RmsNormTest, ManyRowsHaveTheBitsOfFew) {
-  constexpr int64_t kRows = 2501, kFew = 397;
+  struct Case {
+    int64_t H, groups;
+    bool adds;
+  };
+
+  constexpr int64_t kRows = 2501, kFew = 397, kBeside = 16;
   for (const DType dtype : activation_dtypes()) {
-    for (const int64_t H : {256, 768, 2048}) {
-      SCOPED_TRACE(fmt::format("{}, H = {}", to_string(dtype), H));
-      const Tensor x = random_tensor({kRows, H}, dtype, 15);
-      const Tensor before = random_tensor({kRows, H}, dtype, 16);
+    for (const auto& [H, groups, adds] :
+         {Case{256, 1, true}, Case{256, 4, false}, Case{768, 1, true}, Case{2048, 1, true},
+          Case{2048, 1, false}}) {
+      SCOPED_TRACE(fmt::format("{}, H = {}, {} groups", to_string(dtype), H, groups));
+      const int64_t width = H * groups, stride = width + kBeside;
+      const Tensor x = random_tensor({kRows, stride}, dtype, 15);
+      const Tensor before = random_tensor({kRows, stride}, dtype, 16);
       const DeviceTensor weight = upload(random_tensor({H}, DType::kF32, 17));
       const auto rows_of = [&](const Tensor& tensor, int64_t first, int64_t count) {
         return TensorView(
-            static_cast<const std::byte*>(tensor.view().data) + bytes_of(dtype, first * H), dtype,
-            Shape{count, H});
+            static_cast<const std::byte*>(tensor.view().data) + bytes_of(dtype, first * stride),
+            dtype, Shape{count, stride});
+      };
+      const auto columns = [&](DeviceTensor& tensor) {
+        const MutableTensorView all = tensor.view();
+        return MutableTensorView(all.data, dtype, Shape{all.shape[0], width}, stride);
       };
       const auto run = [&](int64_t first, int64_t count) {
+        DeviceTensor y = upload(rows_of(x, first, count));
         DeviceTensor residual = upload(rows_of(before, first, count));
-        DeviceTensor y = poisoned({count, H}, dtype);
-        EXPECT_TRUE(rms_norm(context(), {.x = upload(rows_of(x, first, count)).view(),
-                                         .residual = residual.view(),
+        EXPECT_TRUE(rms_norm(context(), {.x = columns(y),
+                                         .residual = adds ? columns(residual) : MutableTensorView(),
                                          .weight = weight.view(),
-                                         .y = y.view()})
+                                         .y = columns(y)})
                         .ok());
         return std::pair(download(y), download(residual));
       };
