@@ -315,8 +315,8 @@ struct TileShare {
 };
 
 // The mass of all tokens, from the shares of the tiles: within 2^-15 of the sum of their weights.
-// What parts the two: an exponent, at most 31.3 before a token weighs nothing, comes out of some
-// six rounded operations more or less (31.3 * 6 * 2^-24), exponentials are approximations (2^-20),
+// The two differ as an exponent, at most 31.3 before a token weighs nothing, comes out of some six
+// rounded operations more or less (31.3 * 6 * 2^-24), exponentials are approximations (2^-20),
 // the floats of a tile are added up (256 * 2^-24), and weights are rounded (2^-25). That is 0.9 of
 // it at most.
 struct TotalEstimate {

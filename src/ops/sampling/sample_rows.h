@@ -86,7 +86,7 @@ struct SamplingRow {
 
 inline constexpr int32_t kFewTokens = 64;
 
-// What a slot asks for, by the work that it needs; each kind can do what those after it can.
+// Kinds of draws, by the work that they need; each does what those after it do, too.
 enum class DrawKind {
   kAny,
   kFew,   // no logprobs, and a top_k of at most kFewTokens
