@@ -109,6 +109,19 @@ TEST_F(StepGraphsTest, AShapeIsCapturedWhenItComesTheSecondTime) {
   EXPECT_EQ(graphs_.num_captured(), 1);
 }
 
+// Both are captured with as many rows of logits, but in one a norm writes them and in the other
+// they are copied.
+TEST_F(StepGraphsTest, StepsThatWantAllRowsAreOthersThanThoseThatWantAsMany) {
+  static constexpr graph::Segment kWhole{.end = 100};
+  StepGraphs::Shape shape{.rows = 8, .sequences = 4, .logits = 8, .page_table_width = 4};
+  for (const bool wants_all_rows : {false, true, false, true}) {
+    shape.wants_all_rows = wants_all_rows;
+    run(shape, {&kWhole, 1});
+  }
+  EXPECT_EQ(std::pair(stream_.eager, stream_.replayed), std::pair(2, 2));
+  EXPECT_EQ(graphs_.num_captured(), 2);
+}
+
 TEST_F(StepGraphsTest, TheFirstStepsOfAShapeWarmUp) {
   step(1);
   EXPECT_TRUE(graphs_.warmed_up()) << "eager";
