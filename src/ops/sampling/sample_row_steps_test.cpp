@@ -18,6 +18,7 @@
 
 #include "device/thread_pool.h"
 #include "ops/context.h"
+#include "ops/sampling/host_team.h"
 #include "ops/sampling/row_finisher.h"
 
 namespace heddle::ops::sampling_steps {
@@ -25,7 +26,7 @@ namespace {
 
 constexpr int kThreads = 4;
 
-class ThreadTeam {
+class ThreadTeam : public HostTeam<ThreadTeam> {
  public:
   // The memory that the threads of a team share.
   struct Shared {
@@ -121,26 +122,6 @@ class ThreadTeam {
     wait();
   }
 
-  template <typename Value, typename Map, typename Store>
-  void each_sum(int n, int m, const Map& map, const Store& store) {
-    each(n, [&](int i) {
-      Value value;
-      for (int j = 0; j < m; ++j) map(value, i, j);
-      store(i, value);
-    });
-  }
-
-  template <typename TileAt, typename Holds, typename Take>
-  void few_tokens(int n, const TileAt& tile_at, const float* logits, int V, const Holds& holds,
-                  const Take& take) {
-    struct Nothing {};
-
-    const auto map = [&](Nothing&, int token, float logit) {
-      if (holds(logit)) take(token, logit);
-    };
-    tokens<Nothing>(n, tile_at, logits, V, map, [](Nothing&) {});
-  }
-
   template <typename At>
   uint64_t scan(int n, const At& at) {
     wait();
@@ -155,16 +136,6 @@ class ThreadTeam {
     const uint64_t all = shared_.words[0];
     wait();
     return all;
-  }
-
-  template <int kN, typename At>
-  int locate(const At& at, uint64_t target) {
-    uint64_t sum = 0;
-    for (int i = 0; i < kN; ++i) {
-      sum += at(i);
-      if (sum > target) return i;
-    }
-    return kN;
   }
 
   template <typename Number>

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "ops/cpu/row_tasks.h"
+#include "ops/sampling/host_team.h"
 #include "ops/sampling/row_finisher.h"
 #include "ops/sampling/sample_row_steps.h"
 
@@ -12,7 +13,7 @@ namespace heddle::ops {
 namespace {
 
 // Plays the threads of a team in turn: a phase ends when the last of them is done.
-class SerialTeam {
+class SerialTeam : public sampling_steps::HostTeam<SerialTeam> {
  public:
   [[nodiscard]] static int size() { return 64; }
 
@@ -77,26 +78,6 @@ class SerialTeam {
     end(value);
   }
 
-  template <typename Value, typename Map, typename Store>
-  void each_sum(int n, int m, const Map& map, const Store& store) {
-    each(n, [&](int i) {
-      Value value;
-      for (int j = 0; j < m; ++j) map(value, i, j);
-      store(i, value);
-    });
-  }
-
-  template <typename TileAt, typename Holds, typename Take>
-  void few_tokens(int n, const TileAt& tile_at, const float* logits, int V, const Holds& holds,
-                  const Take& take) {
-    struct Nothing {};
-
-    const auto map = [&](Nothing&, int token, float logit) {
-      if (holds(logit)) take(token, logit);
-    };
-    tokens<Nothing>(n, tile_at, logits, V, map, [](Nothing&) {});
-  }
-
   template <typename At>
   uint64_t scan(int n, const At& at) {
     uint64_t sum = 0;
@@ -106,16 +87,6 @@ class SerialTeam {
       sum += value;
     }
     return sum;
-  }
-
-  template <int kN, typename At>
-  int locate(const At& at, uint64_t target) {
-    uint64_t sum = 0;
-    for (int i = 0; i < kN; ++i) {
-      sum += at(i);
-      if (sum > target) return i;
-    }
-    return kN;
   }
 
   template <typename Number>
