@@ -24,8 +24,8 @@
 // it has penalties; the second reading is the cache's but forms an exponential a token, some 35
 // instructions. Predicted for an H200 at 4.2 TB/s and V 151,936: 64 rows under top-k 20 and top-p
 // 0.8 18 us (9.3 for the bytes, 3 for the estimates, the rest ranking and the launch), one row 8
-// us, all latency. Measured: 19.3 and 10.1 us, without estimates 43 and 14.3; open rows 35 and 9.4
-// us; rows cut by digits 217 and 85; greedy rows 15.5 and 5.3.
+// us, all latency. Measured: 19.5 and 10.2 us, without estimates 43 and 14.3; open rows 35 and 9.6
+// us; rows cut by digits 216 and 86; greedy rows 15.5 and 5.4.
 #pragma once
 
 #include <cstdint>
