@@ -393,17 +393,19 @@ int64_t PrefixTree::evict_states(int64_t count) {
   return before - states_.counts().states;
 }
 
+// Null if there is none.
+PrefixNode* PrefixTree::victim_for_middle(int64_t from, int64_t to, uint64_t since) const {
+  if (states_.counts().middle_states < max_middle_states_) return queue_.next_state();
+  PrefixNode* const oldest = queue_.oldest_middle_state();
+  if (oldest != nullptr && oldest->state_uses.tick < since) return oldest;
+  PrefixNode* const node = queue_.next_state();
+  if (node == nullptr) return nullptr;
+  const double fresh = queue_.score().fresh_middle_score(from, to, clock_);
+  return node->state_key->score < fresh ? node : nullptr;
+}
+
 bool PrefixTree::evict_state_for_middle(int64_t from, int64_t to, uint64_t since) {
-  PrefixNode* node = queue_.oldest_middle_state();
-  if (states_.counts().middle_states < max_middle_states_) {
-    node = queue_.next_state();
-  } else if (node == nullptr || node->state_uses.tick >= since) {
-    node = queue_.next_state();
-    if (node != nullptr &&
-        node->state_key->score >= queue_.score().fresh_middle_score(from, to, clock_)) {
-      return false;
-    }
-  }
+  PrefixNode* const node = victim_for_middle(from, to, since);
   if (node == nullptr) return false;
   evict_state(*node);
   return true;

@@ -6,10 +6,10 @@
 namespace heddle::cache {
 namespace {
 
-// One part in so many of the shared memory that eviction leaves idle. Pages and states are evicted
-// in the order of their worth, so now pages become free and now states: with idle memory of both
-// kinds it is used again as it is. Without it, memory goes back to the system and comes again as
-// the other kind, which takes longer than writing it.
+// One part in so many of the shared memory that stays idle, but for what is owed. Pages and states
+// are evicted in the order of their worth, so now pages become free and now states: with idle
+// memory of both kinds it is used again as it is. Without it, memory goes back to the system and
+// comes again as the other kind, which takes longer than writing it.
 constexpr int64_t kIdleShare = 32;
 
 }  // namespace
@@ -49,7 +49,7 @@ int64_t RoomMaker::max_snapshots() const {
   return std::min(ids, pools_.sizes().shared_bytes / pools_.sizes().snapshot_bytes());
 }
 
-// Bytes that may be in use before something is evicted.
+// Bytes that may be in use when nothing is owed.
 int64_t RoomMaker::bytes_to_fill() const {
   const int64_t bytes = pools_.sizes().shared_bytes;
   return bytes - bytes / kIdleShare;
@@ -85,10 +85,17 @@ bool RoomMaker::make_room(const PoolDemand& demand) {
   const int64_t missing_slots = tree_slots(demand) - pools_.snapshots().num_free();
   if (missing_slots > 0) timed([&] { return tree_.evict_states(missing_slots); });
   if (shares_memory()) {
-    const int64_t missing = pools_.bytes_in_use() + pools_.bytes_of(demand) - bytes_to_fill();
-    if (missing > 0) timed([&] { return tree_.evict_bytes(missing); });
+    const int64_t wanted = pools_.bytes_in_use() + pools_.bytes_of(demand);
+    if (wanted > pools_.sizes().shared_bytes) {
+      timed([&] { return tree_.evict_bytes(wanted - bytes_to_fill()); });
+    }
   }
   return true;
+}
+
+bool RoomMaker::has_idle_snapshot() const {
+  return shares_memory() && pools_.snapshots().num_free() > 0 &&
+         pools_.bytes_in_use() + pools_.sizes().snapshot_bytes() <= pools_.sizes().shared_bytes;
 }
 
 bool RoomMaker::make_room_for_snapshot(const SnapshotRequest& wanted, uint64_t began) {
@@ -96,8 +103,30 @@ bool RoomMaker::make_room_for_snapshot(const SnapshotRequest& wanted, uint64_t b
   if (wanted.evicts) return make_room({.snapshots = 1});
   if (wanted.spacing == 0) return false;
   const int64_t from = std::max<int64_t>(wanted.tokens - wanted.spacing, 0);
+  if (has_idle_snapshot()) {
+    if (!tree_.can_evict_for_middle(from, wanted.tokens, began)) return false;
+    owed_middles_.push_back({.from = from, .to = wanted.tokens, .began = began});
+    return true;
+  }
+  if (shares_memory()) {
+    evict_owed();
+    if (free_snapshots() > 0) return true;
+  }
   return timed([&] { return tree_.evict_state_for_middle(from, wanted.tokens, began); }) &&
          free_snapshots() > 0;
+}
+
+void RoomMaker::evict_owed() {
+  if (!shares_memory()) return;
+  const auto missing = [&] { return pools_.bytes_in_use() - bytes_to_fill(); };
+  if (missing() <= 0) return owed_middles_.clear();
+  timed([&] {
+    for (const OwedMiddle& owed : owed_middles_) {
+      if (missing() > 0) (void)tree_.evict_state_for_middle(owed.from, owed.to, owed.began);
+    }
+    owed_middles_.clear();
+    return missing() > 0 ? tree_.evict_bytes(missing()) : 0;
+  });
 }
 
 }  // namespace heddle::cache

@@ -98,11 +98,62 @@ TEST(RoomMaker, SharedMemoryLeavesAPartIdle) {
   EXPECT_EQ(rooms.room.free_snapshots(), 0) << "180 of 620 bytes are left";
   EXPECT_EQ(rooms.room.available_pages(), 64);
   EXPECT_EQ(rooms.room.available_states(), 3);
+  std::vector<int32_t> pages;
   ASSERT_TRUE(rooms.room.make_room({.pages = 18}));
+  rooms.pools.take_pages(18, pages);
+  rooms.room.evict_owed();
   EXPECT_EQ(rooms.tree.stats().states, 2) << "620 bytes may be in use";
-  ASSERT_TRUE(rooms.room.make_room({.pages = 19}));
-  EXPECT_EQ(rooms.tree.stats().states, 1);
-  EXPECT_FALSE(rooms.room.has_room({.pages = 65}));
+  ASSERT_TRUE(rooms.room.make_room({.pages = 1}));
+  rooms.pools.take_pages(1, pages);
+  EXPECT_EQ(rooms.tree.stats().states, 2) << "the part that stays idle may be used";
+  rooms.room.evict_owed();
+  EXPECT_EQ(rooms.tree.stats().states, 1) << "for a while";
+  ASSERT_TRUE(rooms.room.make_room({.pages = 24}));
+  EXPECT_EQ(rooms.tree.stats().states, 0) << "there are 640 bytes, not 650";
+  EXPECT_FALSE(rooms.room.has_room({.pages = 46}));
+}
+
+// 62 sequences of 22 bytes, as many as may be in use, and 44 bytes that stay idle.
+struct FullRooms : Rooms {
+  FullRooms()
+      : Rooms({.num_pages = 200,
+               .page_size = 4,
+               .num_state_slots = 80,
+               .page_bytes = 1,
+               .state_slot_bytes = 20,
+               .shared_bytes = 1408}) {
+    for (int i = 0; i < 62; ++i) keep(8, 100 * i);
+  }
+};
+
+TEST(RoomMaker, EvictionsForMiddlesAreOwedWhileThereIsIdleMemory) {
+  FullRooms rooms;
+  ASSERT_EQ(rooms.room.free_snapshots(), 0);
+  EXPECT_FALSE(rooms.room.make_room_for_snapshot({.tokens = 64}, 0)) << "only below that";
+  const auto take_middle = [&] {
+    ASSERT_TRUE(rooms.room.make_room_for_snapshot({.tokens = 64, .spacing = 64}, 0));
+    (void)rooms.pools.take_snapshot();
+  };
+  take_middle();
+  take_middle();
+  EXPECT_EQ(rooms.tree.stats().states, 62);
+  take_middle();
+  EXPECT_EQ(rooms.tree.stats().states, 59) << "two were owed, and there was no room for a third";
+  take_middle();
+  EXPECT_EQ(rooms.tree.stats().states, 59);
+  rooms.room.evict_owed();
+  EXPECT_EQ(rooms.tree.stats().states, 58);
+  rooms.room.evict_owed();
+  EXPECT_EQ(rooms.tree.stats().states, 58) << "once";
+}
+
+TEST(RoomMaker, WhatBecameFreeIsOwedNoMore) {
+  FullRooms rooms;
+  ASSERT_TRUE(rooms.room.make_room_for_snapshot({.tokens = 64, .spacing = 64}, 0));
+  const int32_t slot = rooms.pools.take_snapshot();
+  rooms.pools.snapshots().release(slot);
+  rooms.room.evict_owed();
+  EXPECT_EQ(rooms.tree.stats().states, 62);
 }
 
 TEST(RoomMaker, ASnapshotCostsWhatItsRequestAllows) {

@@ -76,6 +76,10 @@ class RecordingScheduler final : public scheduler::Scheduler {
     plans.pop_front();
   }
 
+  int64_t num_launched = 0;
+
+  void after_launch() override { ++num_launched; }
+
   void complete(const request::BatchPlan& plan, const request::StepOutput&) override {
     calls.push_back(fmt::format("complete {}", plan.sequences.at(0).sequence_id));
   }

@@ -148,6 +148,7 @@ Status StepPipeline::launch(const StepFacts& facts) {
   planned_ = false;
   next_ = (next_ + 1) % slots_.size();
   ++num_in_flight_;
+  scheduler_.after_launch();
   return {};
 }
 

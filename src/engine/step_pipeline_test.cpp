@@ -45,8 +45,10 @@ class StepPipelineTest : public ::testing::Test {
 TEST_F(StepPipelineTest, TakesASecondStepBeforeTheFirstIsFinished) {
   launch(1);
   EXPECT_FALSE(pipeline_->full());
+  EXPECT_EQ(scheduler_.num_launched, 1) << "told at once";
   launch(2);
   EXPECT_TRUE(pipeline_->full());
+  EXPECT_EQ(scheduler_.num_launched, 2);
   for (const int64_t id : {1, 2}) {
     Result<FinishedStep> step = pipeline_->wait();
     ASSERT_TRUE(step.ok());

@@ -101,6 +101,8 @@ class BatchScheduler final : public Scheduler {
 
   void clear_cache() override { cache_.clear(); }
 
+  void after_launch() override { cache_.evict_owed(); }
+
   [[nodiscard]] SchedulerStats stats() const override;
 
   [[nodiscard]] const cache::PrefixCache* prefix_cache() const override { return &cache_; }

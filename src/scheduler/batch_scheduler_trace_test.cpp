@@ -184,6 +184,9 @@ class Service {
       next_plan_ ^= 1;
       ++num_in_flight_;
       EXPECT_TRUE(runner_.submit(plan).ok());
+      begin = Time::now();
+      scheduler_->after_launch();
+      host_seconds += std::chrono::duration<double>(Time::now() - begin).count();
     }
     if (num_in_flight_ == 0) return false;
     if (launched && num_in_flight_ < 2) return true;

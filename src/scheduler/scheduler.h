@@ -102,6 +102,9 @@ class Scheduler {
   // nothing is running, or waiting and not deferred.
   virtual void plan(request::BatchPlan& plan) = 0;
 
+  // Does what plan() put off; call it when the step is on its way.
+  virtual void after_launch() {}
+
   // Whether a step planned now, while one is in flight, would yield fewer tokens than one planned
   // when that has ended: drafts continue a whole text.
   [[nodiscard]] virtual bool awaits_draws() { return false; }

@@ -109,6 +109,8 @@ class SchedulerFixture {
       next_plan_ ^= 1;
       ++num_in_flight_;
       EXPECT_TRUE(runner.submit(next).ok());
+      scheduler->after_launch();
+      if (proves) scheduler->check_invariants();
     }
     if (num_in_flight_ == 0) return false;
     if (overlap && launched && num_in_flight_ < 2) return true;
