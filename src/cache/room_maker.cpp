@@ -6,10 +6,10 @@
 namespace heddle::cache {
 namespace {
 
-// One part in so many of the shared memory that stays idle, but for what is owed. Pages and states
-// are evicted in the order of their worth, so now pages become free and now states: with idle
-// memory of both kinds it is used again as it is. Without it, memory goes back to the system and
-// comes again as the other kind, which takes longer than writing it.
+// One part in so many of the shared memory, or of the slots for snapshots, that stays idle, but for
+// what is owed. Pages and states are evicted in the order of their worth, so now pages become free
+// and now states: with idle memory of both kinds it is used again as it is. Without it, memory goes
+// back to the system and comes again as the other kind, which takes longer than writing it.
 constexpr int64_t kIdleShare = 32;
 
 }  // namespace
@@ -38,7 +38,7 @@ int64_t RoomMaker::available_states() const {
 
 int64_t RoomMaker::free_snapshots() const {
   const int64_t ids = pools_.snapshots().num_free();
-  if (!shares_memory()) return ids;
+  if (!shares_memory()) return std::max<int64_t>(ids - idle_slots(), 0);
   const int64_t bytes = std::max<int64_t>(bytes_to_fill() - pools_.bytes_in_use(), 0);
   return std::min(ids, bytes / pools_.sizes().snapshot_bytes());
 }
@@ -54,6 +54,8 @@ int64_t RoomMaker::bytes_to_fill() const {
   const int64_t bytes = pools_.sizes().shared_bytes;
   return bytes - bytes / kIdleShare;
 }
+
+int64_t RoomMaker::idle_slots() const { return pools_.snapshots().num_slots() / kIdleShare; }
 
 // Slots of the pool that the tree's states lie in.
 int64_t RoomMaker::tree_slots(const PoolDemand& demand) const {
@@ -94,7 +96,8 @@ bool RoomMaker::make_room(const PoolDemand& demand) {
 }
 
 bool RoomMaker::has_idle_snapshot() const {
-  return shares_memory() && pools_.snapshots().num_free() > 0 &&
+  if (pools_.snapshots().num_free() == 0) return false;
+  return !shares_memory() ||
          pools_.bytes_in_use() + pools_.sizes().snapshot_bytes() <= pools_.sizes().shared_bytes;
 }
 
@@ -108,24 +111,25 @@ bool RoomMaker::make_room_for_snapshot(const SnapshotRequest& wanted, uint64_t b
     owed_middles_.push_back({.from = from, .to = wanted.tokens, .began = began});
     return true;
   }
-  if (shares_memory()) {
-    evict_owed();
-    if (free_snapshots() > 0) return true;
-  }
+  evict_owed();
+  if (free_snapshots() > 0) return true;
   return timed([&] { return tree_.evict_state_for_middle(from, wanted.tokens, began); }) &&
          free_snapshots() > 0;
 }
 
 void RoomMaker::evict_owed() {
-  if (!shares_memory()) return;
-  const auto missing = [&] { return pools_.bytes_in_use() - bytes_to_fill(); };
+  const auto missing = [&] {
+    return shares_memory() ? pools_.bytes_in_use() - bytes_to_fill()
+                           : idle_slots() - pools_.snapshots().num_free();
+  };
   if (missing() <= 0) return owed_middles_.clear();
   timed([&] {
     for (const OwedMiddle& owed : owed_middles_) {
       if (missing() > 0) (void)tree_.evict_state_for_middle(owed.from, owed.to, owed.began);
     }
     owed_middles_.clear();
-    return missing() > 0 ? tree_.evict_bytes(missing()) : 0;
+    if (missing() <= 0) return int64_t{0};
+    return shares_memory() ? tree_.evict_bytes(missing()) : tree_.evict_states(missing());
   });
 }
 

@@ -4,8 +4,9 @@
 // Room is two things: free ids, and where the pools share memory, bytes. Both count what can be
 // evicted. Nothing is evicted for a demand that cannot be met as a whole.
 //
-// Shared memory is filled up to a part that stays idle. A plan may use of that: what it would have
-// evicted is owed until its step computes, so that no step waits for evictions.
+// Shared memory is filled up to a part that stays idle, as are slots for snapshots where no memory
+// is shared. A plan may use of that: what it would have evicted is owed until its step computes, so
+// that no step waits for these evictions.
 //
 // Threading: confined to the engine thread. Cost: O(1) to ask, O(log nodes) per eviction.
 #pragma once
@@ -63,6 +64,7 @@ class RoomMaker {
 
   [[nodiscard]] int64_t available_bytes() const;
   [[nodiscard]] int64_t bytes_to_fill() const;
+  [[nodiscard]] int64_t idle_slots() const;
   [[nodiscard]] int64_t tree_slots(const PoolDemand& demand) const;
   [[nodiscard]] bool has_idle_snapshot() const;
 

@@ -147,6 +147,24 @@ TEST(RoomMaker, EvictionsForMiddlesAreOwedWhileThereIsIdleMemory) {
   EXPECT_EQ(rooms.tree.stats().states, 58) << "once";
 }
 
+TEST(RoomMaker, SlotsThatShareNoMemoryLeaveAPartIdle) {
+  Rooms rooms({.num_pages = 200, .page_size = 4, .num_state_slots = 64});
+  for (int i = 0; i < 62; ++i) rooms.keep(8, 100 * i);
+  ASSERT_EQ(rooms.room.free_snapshots(), 0) << "one in 32";
+  EXPECT_FALSE(rooms.room.make_room_for_snapshot({.tokens = 64}, 0));
+  ASSERT_TRUE(rooms.room.make_room_for_snapshot({.tokens = 64, .spacing = 64}, 0));
+  (void)rooms.pools.take_snapshot();
+  ASSERT_TRUE(rooms.room.make_room_for_snapshot({.tokens = 64, .evicts = true}, 0));
+  (void)rooms.pools.take_snapshot();
+  EXPECT_EQ(rooms.tree.stats().states, 62);
+  EXPECT_EQ(rooms.pools.snapshots().num_free(), 0);
+  rooms.room.evict_owed();
+  EXPECT_EQ(rooms.tree.stats().states, 60);
+  EXPECT_EQ(rooms.room.free_snapshots(), 0);
+  ASSERT_TRUE(rooms.room.make_room({.states = 5})) << "requests wait for no idle slot";
+  EXPECT_EQ(rooms.pools.snapshots().num_free(), 5);
+}
+
 TEST(RoomMaker, WhatBecameFreeIsOwedNoMore) {
   FullRooms rooms;
   ASSERT_TRUE(rooms.room.make_room_for_snapshot({.tokens = 64, .spacing = 64}, 0));
