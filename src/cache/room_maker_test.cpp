@@ -165,7 +165,7 @@ TEST(RoomMaker, SlotsThatShareNoMemoryLeaveAPartIdle) {
   EXPECT_EQ(rooms.pools.snapshots().num_free(), 5);
 }
 
-TEST(RoomMaker, WhatBecameFreeIsOwedNoMore) {
+TEST(RoomMaker, OwesNothingForWhatBecameFree) {
   FullRooms rooms;
   ASSERT_TRUE(rooms.room.make_room_for_snapshot({.tokens = 64, .spacing = 64}, 0));
   const int32_t slot = rooms.pools.take_snapshot();
