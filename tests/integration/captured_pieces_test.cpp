@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps with prompts that are captured in pieces and padded (runner/batch_program.h): in exact mode
-// their logits are those of kernels launched one by one, bit for bit, whatever the arena held.
+// Steps that are captured and padded, those that decode whole and those with prompts in pieces
+// (runner/batch_program.h): in exact mode their logits are those of kernels launched one by one,
+// bit for bit, whatever the arena held.
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -24,9 +25,10 @@ using verify::Session;
 
 constexpr int64_t kUsedVocabulary = 311;  // below that of every model here
 
-// A model on the GPU, in exact mode, with three sequences.
+// A model on the GPU, in exact mode.
 struct CapturedModel {
-  static CapturedModel create(const char* model, const runner::Captures& captures) {
+  static CapturedModel create(const char* model, const runner::Captures& captures,
+                              int64_t num_sequences = 3, int64_t max_tokens = 1500) {
     auto device = runner::ComputeDevice::open_cuda(0, /*exact=*/true);
     EXPECT_TRUE(device.ok()) << device.status().to_string();
     auto pass = runner::ForwardPass::create({.model_dir = testing::repository_path(model),
@@ -34,10 +36,11 @@ struct CapturedModel {
                                              .captures = captures,
                                              .max_step_tokens = 700,
                                              .max_logit_rows = 700,
-                                             .max_sequences = 3},
+                                             .max_sequences = num_sequences},
                                             std::move(*device));
     EXPECT_TRUE(pass.ok()) << pass.status().to_string();
-    auto session = Session::create(**pass, {.num_sequences = 3, .max_tokens = 1500});
+    auto session =
+        Session::create(**pass, {.num_sequences = num_sequences, .max_tokens = max_tokens});
     EXPECT_TRUE(session.ok()) << session.status().to_string();
     return {std::move(*pass), std::move(*session)};
   }
@@ -69,6 +72,26 @@ struct CapturedModel {
             step(behind, LogitRows::kSampled)};
   }
 
+  // Two tokens of each sequence, then two steps of one token.
+  std::vector<std::vector<float>> decode(int64_t num_sequences, int64_t seed, std::byte arena) {
+    EXPECT_TRUE(pass->executor().poison(pass->stream(), arena).ok());
+    std::vector<std::vector<float>> logits;
+    std::vector<TokenId> tokens;
+    for (int64_t i = 0; i < num_sequences + 3; ++i) {
+      tokens.push_back(static_cast<TokenId>((i * 7919 + seed * 31) % kUsedVocabulary));
+    }
+    for (const int64_t step_of : {0, 1, 2}) {
+      std::vector<Session::Feed> feeds;
+      for (int64_t sequence = 0; sequence < num_sequences; ++sequence) {
+        if (step_of == 0) EXPECT_TRUE(session.reset(sequence).ok());
+        const auto first = static_cast<size_t>(sequence + step_of);
+        feeds.push_back({sequence, std::span(tokens).subspan(first, step_of == 0 ? 2 : 1)});
+      }
+      logits.push_back(step(feeds, LogitRows::kAll));
+    }
+    return logits;
+  }
+
   std::unique_ptr<runner::ForwardPass> pass;
   Session session;
 };
@@ -80,12 +103,30 @@ TEST_P(CapturedPiecesTest, GiveTheBitsOfSingleKernels) {
   CapturedModel plain = CapturedModel::create(GetParam(), {.decode = false, .max_prompt_rows = 0});
   CapturedModel captured = CapturedModel::create(GetParam(), {});
   // The longest first: tables that grow would make the captured steps be forgotten.
-  for (const int64_t rows : {513, 512, 511, 508, 257, 100, 64, 33, 9, 3, 1}) {
+  for (const int64_t rows : {513, 512, 511, 508, 257, 100, 64, 33, 9, 5, 4, 3, 1}) {
     for (const int64_t round : {0, 1, 2}) {  // eager, captured, launched again
       SCOPED_TRACE(fmt::format("{} rows, round {}", rows, round));
       const auto pattern = round % 2 == 0 ? std::byte{0xff} : std::byte{0};
       const auto expected = plain.run(rows, rows + round, pattern);
       ASSERT_EQ(captured.run(rows, rows + round, pattern), expected);
+    }
+  }
+  EXPECT_EQ(plain.pass->num_captured(), 0);
+  EXPECT_GE(captured.pass->num_captured(), 8);
+}
+
+TEST_P(CapturedPiecesTest, DecodeAsSingleKernelsDoAtAnyNumberOfSequences) {
+  HEDDLE_DEVICE_OR_SKIP(std::string_view("cuda"));
+  constexpr int64_t kSequences = 255, kTokens = 16;
+  CapturedModel plain = CapturedModel::create(GetParam(), {.decode = false, .max_prompt_rows = 0},
+                                              kSequences, kTokens);
+  CapturedModel captured = CapturedModel::create(GetParam(), {}, kSequences, kTokens);
+  for (const int64_t num_sequences : {255, 9, 3, 1}) {
+    for (const int64_t round : {0, 1, 2}) {  // eager, captured, launched again
+      SCOPED_TRACE(fmt::format("{} sequences, round {}", num_sequences, round));
+      const auto pattern = round % 2 == 0 ? std::byte{0xff} : std::byte{0};
+      const auto expected = plain.decode(num_sequences, num_sequences + round, pattern);
+      ASSERT_EQ(captured.decode(num_sequences, num_sequences + round, pattern), expected);
     }
   }
   EXPECT_EQ(plain.pass->num_captured(), 0);
