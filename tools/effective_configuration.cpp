@@ -39,6 +39,7 @@ Json resources_json(const Engine& engine) {
           {"max_total_tokens", options.max_total_tokens},
           {"disable_cuda_graph", options.disable_cuda_graph},
           {"piecewise_cuda_graph_max_tokens", options.piecewise_cuda_graph_max_tokens},
+          {"disable_piecewise_cuda_graph", options.piecewise_cuda_graph_max_tokens == 0},
           {"page_size", options.page_size},
           {"max_running_requests", options.max_running_requests},
           {"max_queued_requests", options.max_queued_requests},

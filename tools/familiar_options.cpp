@@ -16,8 +16,8 @@ constexpr std::string_view kOneProcess =
 constexpr std::string_view kOneDevice =
     "the whole model is computed in one place; --device says where";
 constexpr std::string_view kEverySize =
-    "steps of every size are captured when they come for the second time; --disable-cuda-graph "
-    "captures none";
+    "steps of every size are captured when they come for the second time, with prompts up to "
+    "--piecewise-cuda-graph-max-tokens; --disable-cuda-graph captures none";
 constexpr std::string_view kNoOutsideCode =
     "Heddle never runs a checkpoint's own code, nothing has to be allowed";
 constexpr std::string_view kOwnSpeculation =
@@ -84,7 +84,7 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--base-gpu-id", Kind::kValue, kOneDevice, "0"},
     {"--attention-backend", Kind::kValue, kOwnKernels,
      "auto flashinfer fa3 fa4 triton torch_native flashmla cutlass_mla trtllm_mha trtllm_mla"},
-    {"--piecewise-cuda-graph-compiler", Kind::kValue, kOwnKernels, "eager inductor"},
+    {"--piecewise-cuda-graph-compiler", Kind::kValue, kOwnKernels, "eager fused inductor"},
     {"--sampling-backend", Kind::kValue, kOwnKernels, "auto flashinfer pytorch"},
     {"--enable-torch-compile", Kind::kFlag, kOwnKernels},
     {"--model-impl", Kind::kValue, kOwnKernels, "auto sglang vllm transformers"},
@@ -103,6 +103,7 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--cuda-graph-max-bs", Kind::kValue, kEverySize, ""},
     {"--cuda-graph-bs", Kind::kNumbers, kEverySize},
     {"--cuda-graph-sizes", Kind::kNumbers, kEverySize},
+    {"--piecewise-cuda-graph-tokens", Kind::kNumbers, kEverySize},
     {"--disable-cuda-graph-padding", Kind::kFlag,
      "steps are filled up to few sizes, so that one captured step serves for most; no answer "
      "depends on it"},
@@ -131,21 +132,18 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--disable-log-stats", Kind::kFlag, kNoStepLog},
     {"--numa-node", Kind::kValue,
      "the system places the threads; numactl and taskset can say where", ""},
+    {"--speculative-accept-threshold-single", Kind::kValue, kNoThresholds, "1 1.0"},
+    {"--speculative-accept-threshold-acc", Kind::kValue, kNoThresholds, "1 1.0"},
     {"--trust-remote-code", Kind::kFlag, kNoOutsideCode},
     {"--tokenizer-mode", Kind::kValue, kOwnTokenizer, "auto"},
     {"--enable-chunked-prefill", Kind::kFlag,
      "prompts are always computed in chunks, of --chunked-prefill-tokens"},
 
-    {"--piecewise-cuda-graph-tokens", Kind::kRefused, kEverySize},
-    {"--disable-piecewise-cuda-graph", Kind::kRefused,
-     "it is --piecewise-cuda-graph-max-tokens 0 here"},
     {"--torchao-config", Kind::kRefused, "--quantization quantises while loading"},
     {"--enable-lora", Kind::kRefused, "adapters are not served; merge them into the weights"},
     {"--lora-paths", Kind::kRefused, "adapters are not served; merge them into the weights"},
     {"--is-embedding", Kind::kRefused, "models of embeddings are not served"},
     {"--speculative-config", Kind::kRefused, kOwnSpeculation},
-    {"--speculative-accept-threshold-single", Kind::kRefused, kNoThresholds},
-    {"--speculative-accept-threshold-acc", Kind::kRefused, kNoThresholds},
     {"--tool-call-parser", Kind::kRefused, kServeParses},
     {"--reasoning-parser", Kind::kRefused, kServeParses},
     {"--enable-auto-tool-choice", Kind::kFlag,

@@ -260,6 +260,7 @@ void Options::accept_familiar() {
       app_.add_flag(name)->group("");
     } else if (option.kind == FamiliarOption::Kind::kNumbers) {
       app_.add_option_function<std::vector<int64_t>>(name, [](const std::vector<int64_t>&) {})
+          ->delimiter(',')
           ->group("");
     } else if (option.kind == FamiliarOption::Kind::kValue) {
       const auto take = [option, name](const std::string& value) {
@@ -327,6 +328,10 @@ void Options::flag(const char* names, bool* target, const char* help) {
   const CLI::Option* flag =
       app_.add_flag(with_familiar_spellings(names), *target, help)->group(heading_);
   if (*target) flags_that_are_on_.push_back(flag);
+}
+
+void Options::flag(const char* names, const std::function<void()>& given, const char* help) {
+  app_.add_flag_callback(with_familiar_spellings(names), given, help)->group(heading_);
 }
 
 namespace {

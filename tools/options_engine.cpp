@@ -280,6 +280,10 @@ void declare_captures(Options& options, bool& disable_cuda_graph, int64_t& piece
                "On a GPU launch steps kernel by kernel, not as captured graphs");
   options.value("--piecewise-cuda-graph-max-tokens", &piecewise_max_tokens, ranges::kCountOrNone,
                 "On a GPU capture steps with prompts of up to so many tokens, in pieces; 0: none");
+  options.flag(
+      "--disable-piecewise-cuda-graph", [&piecewise_max_tokens] { piecewise_max_tokens = 0; },
+      "On a GPU capture no steps with prompts");
+  options.excludes("--disable-piecewise-cuda-graph", "--piecewise-cuda-graph-max-tokens");
 }
 
 void declare_quantization(Options& options, Quantization& quantization) {

@@ -157,6 +157,15 @@ TEST(ServeOptionsTest, ErrorsFoundAfterParsingNameTheirOptionToo) {
   EXPECT_THAT(errors({"--cuda-graph-max-bs", "8"}), HasSubstr("steps of every size are captured"));
   EXPECT_THAT(errors({"--cuda-graph-sizes", "1", "2"}),
               HasSubstr("steps of every size are captured"));
+  EXPECT_THAT(errors({"--piecewise-cuda-graph-tokens", "1,2,4"}),
+              AllOf(HasSubstr("changes nothing"), Not(HasSubstr("error"))));
+  EXPECT_EQ(errors({"--disable-piecewise-cuda-graph"}), "");
+  EXPECT_THAT(errors({"--disable-piecewise-cuda-graph", "--piecewise-cuda-graph-max-tokens", "64"}),
+              HasSubstr("--disable-piecewise-cuda-graph"));
+  EXPECT_THAT(errors({"--speculative-accept-threshold-acc", "1.0"}),
+              AllOf(HasSubstr("changes nothing"), Not(HasSubstr("error"))));
+  EXPECT_THAT(errors({"--speculative-accept-threshold-single", "0.9"}),
+              HasSubstr("0.9 cannot be; thresholds below 1 change the text"));
   EXPECT_THAT(errors({"--mem-fraction-static", "0.8", "--memory-fraction", "0.5"}),
               HasSubstr("--memory-fraction"));
   EXPECT_THAT(errors({"--mem-fraction-static", "1.5"}), HasSubstr("1.5 is not a number above 0"));

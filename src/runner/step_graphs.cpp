@@ -87,8 +87,12 @@ Status StepGraphs::run(device::Stream& stream, const Shape& shape,
     if (!captured.ok()) {
       failed_ = true;
       step.works.clear();
-      log_warning("a step cannot be captured as a graph and is launched kernel by kernel: " +
-                  captured.to_string());
+      log_warning(
+          "a step cannot be captured as a graph, so that steps are launched kernel by kernel: " +
+          captured.to_string() +
+          "; a lower --memory-fraction leaves graphs more memory, fewer sizes are captured with "
+          "--max-running-requests or --disable-piecewise-cuda-graph, none with "
+          "--disable-cuda-graph");
       return launch_all(segments, launch);
     }
   }
