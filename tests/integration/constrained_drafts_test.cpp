@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers held to a form, with drafts and without, and with forced tokens: in exact mode the same
-// tokens and the bits of their logprobs, with every drafter.
+// tokens and the bits of their logprobs, with chains and trees of both drafters.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -14,6 +14,7 @@
 #include <heddle/constraint.h>
 #include <heddle/engine.h>
 
+#include "integration/on_device.h"
 #include "server/text_codec.h"
 #include "support/finish_count.h"
 #include "support/silent_form.h"
@@ -48,14 +49,17 @@ std::vector<GrammarSource> forms() {
 
 // Answers to all forms at once, each greedy and drawn, and one that is free. Where the forms are
 // silent about what they force, every token takes a step.
-std::vector<Answer> answers_with(const SpeculativeOptions& speculative, bool silent = false) {
+std::vector<Answer> answers_with(const std::string& device, const SpeculativeOptions& speculative,
+                                 bool silent = false) {
   const auto model = testing::repository_path("models/heddle-tiny");
-  auto engine = Engine::create({.model_dir = model,
-                                .exact = true,
-                                .device = "cpu",
-                                .num_threads = 2,
-                                .max_total_tokens = 8192,
-                                .speculative = speculative});
+  EngineOptions options{.model_dir = model,
+                        .exact = true,
+                        .device = device,
+                        .num_threads = 2,
+                        .max_total_tokens = 8192,
+                        .speculative = speculative};
+  if (device == "cuda") options.memory_fraction = testing::kShareOfGpu;
+  auto engine = Engine::create(options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   if (!engine.ok()) return {};
   const auto codec = server::make_model_codec(model, *(*engine)->tokenizer(), "").value();
@@ -68,7 +72,10 @@ std::vector<Answer> answers_with(const SpeculativeOptions& speculative, bool sil
       request.prompt = prompt;
       request.sampling.temperature = temperature;
       request.sampling.seed = 11;
-      if (temperature > 0) request.sampling.frequency_penalty = 0.3f;
+      if (temperature > 0) {
+        request.sampling.frequency_penalty = 0.3f;
+        request.sampling.logit_bias = {{prompt.front(), 2.0f}, {prompt.back(), -2.0f}};
+      }
       request.constraint = codec->compile(form, (*engine)->model_info().eos_token_ids).value();
       if (silent) request.constraint = std::make_shared<testing::SilentForm>(request.constraint);
     }
@@ -99,16 +106,23 @@ std::vector<Answer> answers_with(const SpeculativeOptions& speculative, bool sil
   return answers;
 }
 
-TEST(ConstrainedDraftsTest, ChangeNoTokenAndNoBitOfAnAnswer) {
+class ConstrainedDraftsTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ConstrainedDraftsTest, ChangeNoTokenAndNoBitOfAnAnswer) {
+  HEDDLE_DEVICE_OR_SKIP(GetParam());
   const std::vector<Answer> plain =
-      answers_with({.algorithm = DraftAlgorithm::kNone}, /*silent=*/true);
+      answers_with(GetParam(), {.algorithm = DraftAlgorithm::kNone}, /*silent=*/true);
   for (const auto& [algorithm, num_tokens, branches] :
        {std::tuple(DraftAlgorithm::kNone, 0, 1), std::tuple(DraftAlgorithm::kMtp, 2, 1),
         std::tuple(DraftAlgorithm::kMtp, 4, 1), std::tuple(DraftAlgorithm::kMtp, 8, 1),
-        std::tuple(DraftAlgorithm::kNgram, 5, 1), std::tuple(DraftAlgorithm::kNgram, 8, 3)}) {
+        std::tuple(DraftAlgorithm::kMtp, 8, 2), std::tuple(DraftAlgorithm::kNgram, 5, 1),
+        std::tuple(DraftAlgorithm::kNgram, 8, 3)}) {
     SCOPED_TRACE(fmt::format("{}, {} rows, {} ways", to_string(algorithm), num_tokens, branches));
     const std::vector<Answer> drafted = answers_with(
-        {.algorithm = algorithm, .num_draft_tokens = num_tokens, .eagle_topk = branches});
+        GetParam(), {.algorithm = algorithm,
+                     .num_draft_tokens = num_tokens,
+                     .num_steps = algorithm == DraftAlgorithm::kMtp && branches > 1 ? 4 : 0,
+                     .eagle_topk = branches});
     ASSERT_EQ(drafted.size(), plain.size());
     int64_t num_accepted = 0;
     int64_t num_rejected = 0;
@@ -134,6 +148,9 @@ TEST(ConstrainedDraftsTest, ChangeNoTokenAndNoBitOfAnAnswer) {
     EXPECT_GT(num_rejected, 5) << "and do not";
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Cpu, ConstrainedDraftsTest, ::testing::Values("cpu"));
+INSTANTIATE_TEST_SUITE_P(Cuda, ConstrainedDraftsTest, ::testing::Values("cuda"));
 
 }  // namespace
 }  // namespace heddle
