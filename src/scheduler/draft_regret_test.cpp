@@ -43,7 +43,7 @@ double interpolated(const std::vector<std::pair<double, double>>& points, double
   return y0 + (y1 - y0) * std::log(x / x0) / std::log(x1 / x0);
 }
 
-// docs/performance.md, rows of a sequence: one and eight sequences of full80b_4l, on an H200.
+// Rows of a sequence, one and eight sequences of full80b_4l, as an H200 once had them.
 DeviceCosts h200(double draft) {
   return {.name = fmt::format("an H200, a draft is {} steps", draft),
           .plain = [](double s) { return interpolated({{1, 1}, {8, 2.4}, {64, 7.6}}, s); },

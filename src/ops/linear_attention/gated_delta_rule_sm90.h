@@ -42,8 +42,8 @@ inline constexpr int64_t kSm90MinRows = 64;
 // Floor for one sequence of 8,192 tokens, 16 key and 32 value heads: 208 MB (50 us on an H200) and
 // 39 GFLOP (50 us); with the factors between preparation and walk 350 MB. The chain of chunks
 // decides for one sequence: five products of a warpgroup, about 1.2 us a chunk. Its heads occupy 64
-// multiprocessors; the others prepare meanwhile. Measured on an H200, as a captured graph: 61 us
-// for 2,048 tokens, 179 for 8,192, 636 for 32,768. More sequences are prepared first and walked
+// multiprocessors; the others prepare meanwhile. Measured on an H200, as a captured graph: 59 us
+// for 2,048 tokens, 172 for 8,192, 613 for 32,768. More sequences are prepared first and walked
 // then: 158 us for 8 of 1,024, of which the preparation takes 68 (short of warps, its shared memory
 // at 63 %) and the walk 85 (the second-level cache at 84 %, memory at 71 %).
 Status gated_delta_rule_sm90(CudaContext& context, const GatedDeltaRuleArgs& args);
