@@ -66,6 +66,13 @@ struct EngineRounds {
   [[nodiscard]] double drafts_per_step() const {
     return per_step(drafts.accepted_tokens + drafts.rejected_tokens);
   }
+
+  // Of the drafts; 0 where there were none.
+  [[nodiscard]] double accepted_share() const {
+    const int64_t verified = drafts.accepted_tokens + drafts.rejected_tokens;
+    return static_cast<double>(drafts.accepted_tokens) /
+           static_cast<double>(std::max<int64_t>(verified, 1));
+  }
 };
 
 double median_of(std::vector<double> values) {
@@ -196,7 +203,7 @@ Status run_speculative(SpeculativeCommand& command) {
       {"simulated_acceptance", options.speculative.simulated_acceptance},
       {"machine", {{"cpu", cpu_model()}, {"device", model.device}, {"commit", built_commit()}}},
       {"rows", ordered_json::array()}};
-  Table table({"set", "at once", "plain tok/s", "with drafts", "gain", "drafts a step",
+  Table table({"set", "at once", "plain tok/s", "with drafts", "gain", "drafts a step", "held",
                "tokens a step", "same answers"});
   for (const QuestionSet& set : sets) {
     std::span<const Question> left = set.questions;
@@ -218,6 +225,7 @@ Status run_speculative(SpeculativeCommand& command) {
                  fmt::format("{:.0f}", median_of(base.rates)),
                  fmt::format("{:.0f}", median_of(with.rates)), fmt::format("{:.2f}", gain),
                  fmt::format("{:.2f}", with.drafts_per_step()),
+                 fmt::format("{:.0f} %", 100 * with.accepted_share()),
                  fmt::format("{:.2f}", with.tokens_per_step()),
                  fmt::format("{}/{}", equal, with.outputs.size())});
       json["rows"].push_back({{"set", set.name},
@@ -227,6 +235,7 @@ Status run_speculative(SpeculativeCommand& command) {
                               {"gain", gain},
                               {"verify_steps", with.drafts.verify_steps},
                               {"drafts_per_step", with.drafts_per_step()},
+                              {"accepted_share", with.accepted_share()},
                               {"tokens_per_step", with.tokens_per_step()},
                               {"seconds", with.seconds},
                               {"plain_seconds", base.seconds},
@@ -251,7 +260,9 @@ std::function<int()> declare_speculative(Options& options) {
       "An engine with drafts and one without answer the same questions greedily, in turn; every\n"
       "question is asked once. Gain: the median over the rounds of the ratio of tokens a second,\n"
       "prompts included. Drafts a step: as many as the cost model chose, or as\n"
-      "--speculative-num-draft-tokens says. Same answers: token for token.\n"
+      "--speculative-num-draft-tokens says; held: their share that the model drew. Same answers: "
+      "token\n"
+      "for token.\n"
       "--simulated-acceptance says what drafts would be worth that hold so often: weights may be\n"
       "random (--load-format dummy) then, and texts mean nothing.");
   options.reserve("--parallel");
