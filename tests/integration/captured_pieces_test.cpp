@@ -83,7 +83,9 @@ struct CapturedModel {
     for (const int64_t step_of : {0, 1, 2}) {
       std::vector<Session::Feed> feeds;
       for (int64_t sequence = 0; sequence < num_sequences; ++sequence) {
-        if (step_of == 0) EXPECT_TRUE(session.reset(sequence).ok());
+        if (step_of == 0) {
+          EXPECT_TRUE(session.reset(sequence).ok());
+        }
         const auto first = static_cast<size_t>(sequence + step_of);
         feeds.push_back({sequence, std::span(tokens).subspan(first, step_of == 0 ? 2 : 1)});
       }
