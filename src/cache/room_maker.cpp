@@ -122,7 +122,9 @@ void RoomMaker::evict_owed() {
     return shares_memory() ? pools_.bytes_in_use() - bytes_to_fill()
                            : idle_slots() - pools_.snapshots().num_free();
   };
-  if (missing() <= 0) return owed_middles_.clear();
+  const PrefixTreeStats tree = tree_.stats();
+  const bool can_evict = tree.evictable_pages + tree.evictable_states > 0;
+  if (missing() <= 0 || !can_evict) return owed_middles_.clear();
   timed([&] {
     for (const OwedMiddle& owed : owed_middles_) {
       if (missing() > 0) (void)tree_.evict_state_for_middle(owed.from, owed.to, owed.began);

@@ -242,5 +242,21 @@ TEST(RoomMakerTest, CountsTheTimeOfEvictionsOnly) {
   EXPECT_EQ(room.eviction_seconds(), 1) << "nothing is evicted in vain";
 }
 
+TEST(RoomMakerTest, TakesNoTimeWhereAllIsLocked) {
+  Rooms rooms({.num_pages = 200, .page_size = 4, .num_state_slots = 64});
+  const TickingClock clock;
+  RoomMaker room(rooms.pools, rooms.tree, &clock);
+  std::vector<PrefixLock> locks;
+  for (int i = 0; i < 63; ++i) locks.push_back(rooms.tree.lock(rooms.keep(8, 100 * i), true));
+  room.evict_owed();
+  EXPECT_EQ(room.eviction_seconds(), 0) << "one slot of two is idle, and no state can go";
+  rooms.tree.unlock(locks.back());
+  room.evict_owed();
+  EXPECT_EQ(room.eviction_seconds(), 1);
+  EXPECT_EQ(rooms.tree.stats().states, 62);
+  locks.pop_back();
+  for (PrefixLock& lock : locks) rooms.tree.unlock(lock);
+}
+
 }  // namespace
 }  // namespace heddle::cache
