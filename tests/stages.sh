@@ -362,7 +362,7 @@ stage_build_cuda() {
 # Says which suites of CUDA the newest report of a GPU (bench/cuda_report.sh) has not run.
 name_unreported_suites() {
   local report suites missing
-  report="$(find "$root/bench/results" -name "*suites.json" -printf "%f %p\n" 2>/dev/null | sort | tail -n 1 | cut -d " " -f 2)"
+  report="$(find "$root/bench/results" -name "*suites.json" -printf "%f %p\n" 2>/dev/null | sort | tail -n 1 | cut -d " " -f 2-)"
   suites="$(sed -n 's|.*"name": "Cuda\\/\([^"\\]*\)",$|Cuda/\1|p' "$root"/build/release/test-results/*.json | sort -u)"
   [[ -n $suites ]] || return 0
   if [[ -z $report ]]; then

@@ -260,9 +260,8 @@ std::function<int()> declare_speculative(Options& options) {
       "An engine with drafts and one without answer the same questions greedily, in turn; every\n"
       "question is asked once. Gain: the median over the rounds of the ratio of tokens a second,\n"
       "prompts included. Drafts a step: as many as the cost model chose, or as\n"
-      "--speculative-num-draft-tokens says; held: their share that the model drew. Same answers: "
-      "token\n"
-      "for token.\n"
+      "--speculative-num-draft-tokens says; held: their share that the model drew. Same\n"
+      "answers: token for token.\n"
       "--simulated-acceptance says what drafts would be worth that hold so often: weights may be\n"
       "random (--load-format dummy) then, and texts mean nothing.");
   options.reserve("--parallel");

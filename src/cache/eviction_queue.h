@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 
@@ -32,6 +33,11 @@ class EvictionOrder {
   // Null if there is none.
   [[nodiscard]] PrefixNode* first() const {
     return nodes_.empty() ? nullptr : nodes_.begin()->second;
+  }
+
+  // The one behind so many others. Cost: O(index).
+  [[nodiscard]] PrefixNode* at(int64_t index) const {
+    return index < size() ? std::next(nodes_.begin(), index)->second : nullptr;
   }
 
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(nodes_.size()); }
@@ -59,9 +65,12 @@ class EvictionQueue {
   // The next to be evicted; null if there is none.
   [[nodiscard]] PrefixNode* next_leaf() const { return leaves_.first(); }
 
-  [[nodiscard]] PrefixNode* next_state() const { return states_.first(); }
+  // That of a state behind `skipped` others.
+  [[nodiscard]] PrefixNode* next_state(int64_t skipped = 0) const { return states_.at(skipped); }
 
-  [[nodiscard]] PrefixNode* oldest_middle_state() const { return middle_states_.first(); }
+  [[nodiscard]] PrefixNode* oldest_middle_state(int64_t skipped = 0) const {
+    return middle_states_.at(skipped);
+  }
 
   // The leaf or the state that is worth least; null if there is none.
   struct Victim {

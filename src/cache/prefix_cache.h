@@ -145,7 +145,7 @@ class PrefixCache {
   // system, ends of sequences are saved. Until it is called that waits for the next plan.
   void plan_head(request::BatchPlan& plan) { pools_.plan_head(plan); }
 
-  // Gives up what the plan put off. Call it when its step is on its way.
+  // Evicts what the plan put off. Call it when a step is under way.
   void evict_owed() { room_.evict_owed(); }
 
   // Gives everything back. No step in flight may use it.

@@ -394,10 +394,12 @@ int64_t PrefixTree::evict_states(int64_t count) {
 }
 
 // Null if there is none.
-PrefixNode* PrefixTree::victim_for_middle(int64_t from, int64_t to, uint64_t since) const {
-  if (states_.counts().middle_states < max_middle_states_) return queue_.next_state();
-  PrefixNode* const oldest = queue_.oldest_middle_state();
+PrefixNode* PrefixTree::victim_for_middle(int64_t from, int64_t to, uint64_t since,
+                                          int64_t owed) const {
+  if (states_.counts().middle_states < max_middle_states_) return queue_.next_state(owed);
+  PrefixNode* const oldest = queue_.oldest_middle_state(owed);
   if (oldest != nullptr && oldest->state_uses.tick < since) return oldest;
+  if (owed > 0) return nullptr;
   PrefixNode* const node = queue_.next_state();
   if (node == nullptr) return nullptr;
   const double fresh = queue_.score().fresh_middle_score(from, to, clock_);
@@ -405,7 +407,7 @@ PrefixNode* PrefixTree::victim_for_middle(int64_t from, int64_t to, uint64_t sin
 }
 
 bool PrefixTree::evict_state_for_middle(int64_t from, int64_t to, uint64_t since) {
-  PrefixNode* const node = victim_for_middle(from, to, since);
+  PrefixNode* const node = victim_for_middle(from, to, since, 0);
   if (node == nullptr) return false;
   evict_state(*node);
   return true;

@@ -206,9 +206,11 @@ class PrefixTree {
   // one that is worth less. Returns whether a state was evicted.
   bool evict_state_for_middle(int64_t from, int64_t to, uint64_t since);
 
-  // Whether it would evict one now.
-  [[nodiscard]] bool can_evict_for_middle(int64_t from, int64_t to, uint64_t since) const {
-    return victim_for_middle(from, to, since) != nullptr;
+  // Whether it would evict one behind as many calls as are `owed`. False also where that depends on
+  // what these leave. Cost: O(owed).
+  [[nodiscard]] bool can_evict_for_middle(int64_t from, int64_t to, uint64_t since,
+                                          int64_t owed) const {
+    return victim_for_middle(from, to, since, owed) != nullptr;
   }
 
   // Evicts whatever is worth least, pages or states, until `bytes` are free; returns how many.
@@ -248,7 +250,8 @@ class PrefixTree {
   void evict_leaf(PrefixNode& leaf);
   void drop_state(PrefixNode& node);
   void evict_state(PrefixNode& node);
-  [[nodiscard]] PrefixNode* victim_for_middle(int64_t from, int64_t to, uint64_t since) const;
+  [[nodiscard]] PrefixNode* victim_for_middle(int64_t from, int64_t to, uint64_t since,
+                                              int64_t owed) const;
   [[nodiscard]] bool tidy(PrefixNode& node);
   void tidy_path(PrefixNode* node, bool whole);
   void set_middle(PrefixNode& node, bool middle);

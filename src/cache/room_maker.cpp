@@ -7,10 +7,14 @@ namespace heddle::cache {
 namespace {
 
 // One part in so many of the shared memory, or of the slots for snapshots, that stays idle, but for
-// what is owed. Pages and states are evicted in the order of their worth, so now pages become free
-// and now states: with idle memory of both kinds it is used again as it is. Without it, memory goes
-// back to the system and comes again as the other kind, which takes longer than writing it.
+// what is owed: so evictions can be put off. In shared memory pages and states are evicted in the
+// order of their worth, so now pages become free and now states: with idle memory of both kinds it
+// is used again as it is. Without it, memory goes back to the system and comes again as the other
+// kind, which takes longer than writing it.
 constexpr int64_t kIdleShare = 32;
+
+// Of the slots that running requests leave, at most one in so many stays idle.
+constexpr int64_t kLeastKept = 8;
 
 }  // namespace
 
@@ -55,7 +59,11 @@ int64_t RoomMaker::bytes_to_fill() const {
   return bytes - bytes / kIdleShare;
 }
 
-int64_t RoomMaker::idle_slots() const { return pools_.snapshots().num_slots() / kIdleShare; }
+int64_t RoomMaker::idle_slots() const {
+  const int64_t slots = pools_.snapshots().num_slots();
+  const int64_t left = slots - pools_.snapshots().ids().count(Owner::kRequest);
+  return std::min(slots / kIdleShare, left / kLeastKept);
+}
 
 // Slots of the pool that the tree's states lie in.
 int64_t RoomMaker::tree_slots(const PoolDemand& demand) const {
@@ -106,8 +114,12 @@ bool RoomMaker::make_room_for_snapshot(const SnapshotRequest& wanted, uint64_t b
   if (wanted.evicts) return make_room({.snapshots = 1});
   if (wanted.spacing == 0) return false;
   const int64_t from = std::max<int64_t>(wanted.tokens - wanted.spacing, 0);
+  const auto can_owe = [&] {
+    return tree_.can_evict_for_middle(from, wanted.tokens, began, std::ssize(owed_middles_));
+  };
+  if (!owed_middles_.empty() && !can_owe()) evict_owed();
   if (has_idle_snapshot()) {
-    if (!tree_.can_evict_for_middle(from, wanted.tokens, began)) return false;
+    if (!can_owe()) return false;
     owed_middles_.push_back({.from = from, .to = wanted.tokens, .began = began});
     return true;
   }
@@ -123,7 +135,7 @@ void RoomMaker::evict_owed() {
                            : idle_slots() - pools_.snapshots().num_free();
   };
   const PrefixTreeStats tree = tree_.stats();
-  const bool can_evict = tree.evictable_pages + tree.evictable_states > 0;
+  const bool can_evict = tree.evictable_states > 0 || (shares_memory() && tree.evictable_pages > 0);
   if (missing() <= 0 || !can_evict) return owed_middles_.clear();
   timed([&] {
     for (const OwedMiddle& owed : owed_middles_) {

@@ -24,7 +24,7 @@ struct Rooms {
         room(pools, tree) {}
 
   // Keeps a sequence of `length` tokens, which begins with `first`, and its state in the tree.
-  PrefixNode* keep(int64_t length, TokenId first) {
+  PrefixNode* keep(int64_t length, TokenId first, bool middle = false) {
     std::vector<TokenId> tokens(static_cast<size_t>(length));
     std::iota(tokens.begin(), tokens.end(), first);
     std::vector<int32_t> pages;
@@ -36,7 +36,8 @@ struct Rooms {
                  .name_space = "",
                  .hashes = request::PrefixHashes(tokens),
                  .pages = pages,
-                 .state_slot = slot})
+                 .state_slot = slot,
+                 .middle = middle})
         .node;
   }
 
@@ -163,6 +164,39 @@ TEST(RoomMaker, SlotsThatShareNoMemoryLeaveAPartIdle) {
   EXPECT_EQ(rooms.room.free_snapshots(), 0);
   ASSERT_TRUE(rooms.room.make_room({.states = 5})) << "requests wait for no idle slot";
   EXPECT_EQ(rooms.pools.snapshots().num_free(), 5);
+}
+
+TEST(RoomMaker, OwesNothingThatDependsOnWhatItOwes) {
+  // As many middle states as there may be, none of an earlier sequence: each further one takes the
+  // place of the state that is worth least by then.
+  Rooms rooms({.num_pages = 200, .page_size = 4, .num_state_slots = 64});
+  for (int i = 0; i < 62; ++i) rooms.keep(8, 100 * i, /*middle=*/i < 16);
+  for (const int64_t states : {62, 61}) {
+    ASSERT_TRUE(rooms.room.make_room_for_snapshot({.tokens = 64, .spacing = 64}, 0));
+    (void)rooms.pools.take_snapshot();
+    EXPECT_EQ(rooms.tree.stats().states, states);
+  }
+  // Those of earlier sequences are enough for two.
+  Rooms older({.num_pages = 200, .page_size = 4, .num_state_slots = 64});
+  for (int i = 0; i < 62; ++i) older.keep(8, 100 * i, /*middle=*/i < 16);
+  for (const int64_t states : {62, 62}) {
+    ASSERT_TRUE(older.room.make_room_for_snapshot({.tokens = 64, .spacing = 64}, 100));
+    (void)older.pools.take_snapshot();
+    EXPECT_EQ(older.tree.stats().states, states);
+  }
+}
+
+TEST(RoomMaker, RunningRequestsTakeTheIdleSlotsToo) {
+  Rooms rooms({.num_pages = 200, .page_size = 4, .num_state_slots = 64});
+  for (int i = 0; i < 10; ++i) rooms.keep(8, 100 * i);
+  for (int i = 0; i < 54; ++i) (void)rooms.pools.take_state();
+  rooms.room.evict_owed();
+  EXPECT_EQ(rooms.tree.stats().states, 9) << "one in eight of what they leave";
+  ASSERT_TRUE(rooms.room.make_room({.states = 3}));
+  for (int i = 0; i < 3; ++i) (void)rooms.pools.take_state();
+  rooms.room.evict_owed();
+  EXPECT_EQ(rooms.tree.stats().states, 7);
+  EXPECT_EQ(rooms.room.free_snapshots(), 0);
 }
 
 TEST(RoomMaker, OwesNothingForWhatBecameFree) {

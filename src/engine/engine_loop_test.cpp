@@ -422,7 +422,7 @@ class CountingScheduler final : public scheduler::Scheduler {
 
   void plan(request::BatchPlan& plan) override { inner_->plan(plan); }
 
-  void after_launch() override { inner_->after_launch(); }
+  void catch_up() override { inner_->catch_up(); }
 
   void complete(const request::BatchPlan& plan, const request::StepOutput& output) override {
     inner_->complete(plan, output);

@@ -76,9 +76,11 @@ class RecordingScheduler final : public scheduler::Scheduler {
     plans.pop_front();
   }
 
-  int64_t num_launched = 0;
+  std::function<void()> on_catch_up;
 
-  void after_launch() override { ++num_launched; }
+  void catch_up() override {
+    if (on_catch_up) on_catch_up();
+  }
 
   void complete(const request::BatchPlan& plan, const request::StepOutput&) override {
     calls.push_back(fmt::format("complete {}", plan.sequences.at(0).sequence_id));

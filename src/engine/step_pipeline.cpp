@@ -141,6 +141,8 @@ Status StepPipeline::launch(const StepFacts& facts) {
   slot.facts.plan_seconds = plan_seconds_;
   slot.facts.launched_seconds = clock_.now_seconds();
   show_in_flight(num_in_flight_ + 1);
+  const bool is_alone = empty();
+  if (!is_alone) scheduler_.catch_up();
   if (Status status = runner_->submit(slot.plan); !status.ok()) {
     abandon_all();
     return status;
@@ -148,7 +150,7 @@ Status StepPipeline::launch(const StepFacts& facts) {
   planned_ = false;
   next_ = (next_ + 1) % slots_.size();
   ++num_in_flight_;
-  scheduler_.after_launch();
+  if (is_alone) scheduler_.catch_up();
   return {};
 }
 

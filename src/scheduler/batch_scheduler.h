@@ -101,7 +101,7 @@ class BatchScheduler final : public Scheduler {
 
   void clear_cache() override { cache_.clear(); }
 
-  void after_launch() override { cache_.evict_owed(); }
+  void catch_up() override { cache_.evict_owed(); }
 
   [[nodiscard]] SchedulerStats stats() const override;
 

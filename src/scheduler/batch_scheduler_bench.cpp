@@ -53,11 +53,11 @@ class Server {
     HEDDLE_CHECK(scheduler_->submit(*sequences_.back()).ok());
   }
 
-  // Returns the seconds of plan(), after_launch() and complete().
+  // Returns the seconds of plan(), catch_up() and complete().
   double step() {
     const auto begin = std::chrono::steady_clock::now();
     scheduler_->plan(plan_);
-    scheduler_->after_launch();
+    scheduler_->catch_up();
     const auto planned = std::chrono::steady_clock::now();
     output_.tokens.clear();
     for (const request::PlannedSequence& sequence : plan_.sequences) {

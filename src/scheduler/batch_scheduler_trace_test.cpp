@@ -185,7 +185,7 @@ class Service {
       ++num_in_flight_;
       EXPECT_TRUE(runner_.submit(plan).ok());
       begin = Time::now();
-      scheduler_->after_launch();
+      scheduler_->catch_up();
       host_seconds += std::chrono::duration<double>(Time::now() - begin).count();
     }
     if (num_in_flight_ == 0) return false;

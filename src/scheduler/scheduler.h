@@ -102,8 +102,8 @@ class Scheduler {
   // nothing is running, or waiting and not deferred.
   virtual void plan(request::BatchPlan& plan) = 0;
 
-  // Does what plan() put off; call it when the step is on its way.
-  virtual void after_launch() {}
+  // Does what plan() put off; call it when a step is under way, that one or the one before.
+  virtual void catch_up() {}
 
   // Whether a step planned now, while one is in flight, would yield fewer tokens than one planned
   // when that has ended: drafts continue a whole text.

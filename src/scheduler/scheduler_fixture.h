@@ -109,7 +109,7 @@ class SchedulerFixture {
       next_plan_ ^= 1;
       ++num_in_flight_;
       EXPECT_TRUE(runner.submit(next).ok());
-      scheduler->after_launch();
+      scheduler->catch_up();
       if (proves) scheduler->check_invariants();
     }
     if (num_in_flight_ == 0) return false;
