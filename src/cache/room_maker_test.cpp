@@ -3,6 +3,7 @@
 #include "cache/room_maker.h"
 
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -167,22 +168,17 @@ TEST(RoomMaker, SlotsThatShareNoMemoryLeaveAPartIdle) {
 }
 
 TEST(RoomMaker, OwesNothingThatDependsOnWhatItOwes) {
-  // As many middle states as there may be, none of an earlier sequence: each further one takes the
-  // place of the state that is worth least by then.
-  Rooms rooms({.num_pages = 200, .page_size = 4, .num_state_slots = 64});
-  for (int i = 0; i < 62; ++i) rooms.keep(8, 100 * i, /*middle=*/i < 16);
-  for (const int64_t states : {62, 61}) {
-    ASSERT_TRUE(rooms.room.make_room_for_snapshot({.tokens = 64, .spacing = 64}, 0));
-    (void)rooms.pools.take_snapshot();
-    EXPECT_EQ(rooms.tree.stats().states, states);
-  }
-  // Those of earlier sequences are enough for two.
-  Rooms older({.num_pages = 200, .page_size = 4, .num_state_slots = 64});
-  for (int i = 0; i < 62; ++i) older.keep(8, 100 * i, /*middle=*/i < 16);
-  for (const int64_t states : {62, 62}) {
-    ASSERT_TRUE(older.room.make_room_for_snapshot({.tokens = 64, .spacing = 64}, 100));
-    (void)older.pools.take_snapshot();
-    EXPECT_EQ(older.tree.stats().states, states);
+  // As many middle states as there may be. Where none is of an earlier sequence, each further one
+  // takes the place of the state that is worth least by then; older ones are enough for two.
+  for (const auto& [began, states_then] : {std::pair(0, 61), std::pair(100, 62)}) {
+    Rooms rooms({.num_pages = 200, .page_size = 4, .num_state_slots = 64});
+    for (int i = 0; i < 62; ++i) rooms.keep(8, 100 * i, /*middle=*/i < 16);
+    for (const int64_t states : {62, states_then}) {
+      ASSERT_TRUE(rooms.room.make_room_for_snapshot({.tokens = 64, .spacing = 64},
+                                                    static_cast<uint64_t>(began)));
+      (void)rooms.pools.take_snapshot();
+      EXPECT_EQ(rooms.tree.stats().states, states);
+    }
   }
 }
 

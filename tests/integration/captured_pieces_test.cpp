@@ -100,39 +100,50 @@ struct CapturedModel {
 
 class CapturedPiecesTest : public ::testing::TestWithParam<const char*> {};
 
+// `run` gives the same with each of them: seen for the first time, captured, and launched
+// again.
+template <typename Run>
+void expect_equal(CapturedModel& plain, CapturedModel& captured, int64_t size, const Run& run) {
+  for (const int64_t round : {0, 1, 2}) {
+    SCOPED_TRACE(fmt::format("{}, round {}", size, round));
+    const auto arena = round % 2 == 0 ? std::byte{0xff} : std::byte{0};
+    const auto expected = run(plain, size + round, arena);
+    ASSERT_EQ(run(captured, size + round, arena), expected);
+  }
+}
+
+void expect_captures(const CapturedModel& plain, const CapturedModel& captured) {
+  EXPECT_EQ(plain.pass->num_captured(), 0);
+  EXPECT_GE(captured.pass->num_captured(), 8);
+}
+
+constexpr runner::Captures kNone{.decode = false, .max_prompt_rows = 0};
+
 TEST_P(CapturedPiecesTest, GiveTheBitsOfSingleKernels) {
   HEDDLE_DEVICE_OR_SKIP(std::string_view("cuda"));
-  CapturedModel plain = CapturedModel::create(GetParam(), {.decode = false, .max_prompt_rows = 0});
+  CapturedModel plain = CapturedModel::create(GetParam(), kNone);
   CapturedModel captured = CapturedModel::create(GetParam(), {});
   // The longest first: tables that grow would make the captured steps be forgotten.
   for (const int64_t rows : {513, 512, 511, 508, 257, 100, 64, 33, 9, 5, 4, 3, 1}) {
-    for (const int64_t round : {0, 1, 2}) {  // eager, captured, launched again
-      SCOPED_TRACE(fmt::format("{} rows, round {}", rows, round));
-      const auto pattern = round % 2 == 0 ? std::byte{0xff} : std::byte{0};
-      const auto expected = plain.run(rows, rows + round, pattern);
-      ASSERT_EQ(captured.run(rows, rows + round, pattern), expected);
-    }
+    ASSERT_NO_FATAL_FAILURE(expect_equal(
+        plain, captured, rows,
+        [&](auto& model, int64_t seed, std::byte arena) { return model.run(rows, seed, arena); }));
   }
-  EXPECT_EQ(plain.pass->num_captured(), 0);
-  EXPECT_GE(captured.pass->num_captured(), 8);
+  expect_captures(plain, captured);
 }
 
 TEST_P(CapturedPiecesTest, DecodeAsSingleKernelsDoAtAnyNumberOfSequences) {
   HEDDLE_DEVICE_OR_SKIP(std::string_view("cuda"));
   constexpr int64_t kSequences = 255, kTokens = 16;
-  CapturedModel plain = CapturedModel::create(GetParam(), {.decode = false, .max_prompt_rows = 0},
-                                              kSequences, kTokens);
+  CapturedModel plain = CapturedModel::create(GetParam(), kNone, kSequences, kTokens);
   CapturedModel captured = CapturedModel::create(GetParam(), {}, kSequences, kTokens);
   for (const int64_t num_sequences : {255, 9, 3, 1}) {
-    for (const int64_t round : {0, 1, 2}) {  // eager, captured, launched again
-      SCOPED_TRACE(fmt::format("{} sequences, round {}", num_sequences, round));
-      const auto pattern = round % 2 == 0 ? std::byte{0xff} : std::byte{0};
-      const auto expected = plain.decode(num_sequences, num_sequences + round, pattern);
-      ASSERT_EQ(captured.decode(num_sequences, num_sequences + round, pattern), expected);
-    }
+    ASSERT_NO_FATAL_FAILURE(expect_equal(plain, captured, num_sequences,
+                                         [&](auto& model, int64_t seed, std::byte arena) {
+                                           return model.decode(num_sequences, seed, arena);
+                                         }));
   }
-  EXPECT_EQ(plain.pass->num_captured(), 0);
-  EXPECT_GE(captured.pass->num_captured(), 8);
+  expect_captures(plain, captured);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, CapturedPiecesTest,
