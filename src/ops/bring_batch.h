@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// bring_batch: the head of a step on a GPU. The arrays of its batch come from pinned memory of the
-// host, and rows that feed on what only the device knows get it (sampling/feed_drawn.h): one
-// launch, whose blocks start while the kernel before still runs, and read the host's memory
-// meanwhile.
+// bring_batch: the head of a step on a GPU. The arrays of its batch and what changes in page tables
+// come from pinned memory of the host, and rows that feed on what only the device knows get it
+// (sampling/feed_drawn.h): one launch, whose blocks start while the kernel before still runs, and
+// read the host's memory meanwhile.
 //
 // A copy of the stream would begin when everything before it has ended, a launch that feeds when
 // that has, and an event that says when the host may write again takes its time in the stream as
@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "ops/context.h"
+#include "ops/device_page_table.h"
 #include "ops/sampling/feed_drawn.h"
 
 namespace heddle::ops {
@@ -23,7 +24,10 @@ struct BringBatchArgs {
   const std::byte* from = nullptr;      // pinned memory of the host, on 16 bytes
   std::byte* to = nullptr;              // of the device, on 16 bytes
   int64_t num_bytes = 0;                // a multiple of 16
-  uint32_t* read_number = nullptr;      // of the host: becomes `number` when `from` has been read
+  const PageWrite* changes = nullptr;   // pinned memory of the host, on 16 bytes
+  int64_t num_changes = 0;              // even
+  int32_t* page_tables = nullptr;       // of the device
+  uint32_t* read_number = nullptr;      // of the host: becomes `number` when all that has been read
   uint32_t number = 0;                  //
   uint32_t* num_blocks_done = nullptr;  // of the device: zero before the launch and behind it
   FeedDrawnArgs feed;                   // behind the copy; may have no rows

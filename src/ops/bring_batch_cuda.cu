@@ -48,16 +48,23 @@ __device__ bool is_last_block(uint32_t* num_done) {
   return last;
 }
 
-// A thread brings 16 bytes. The host has written them before the launch, so that they can be read
-// ahead of the wait, past caches.
+// A thread brings 16 bytes, or two changes of page tables. The host has written them before the
+// launch, so that they can be read ahead of the wait, past caches.
 __global__ void __launch_bounds__(kThreads)
     bring_batch_kernel(const __grid_constant__ BringBatchArgs p) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const bool brings = i < p.num_bytes / static_cast<int64_t>(sizeof(uint4));
+  const int64_t num_words = p.num_bytes / static_cast<int64_t>(sizeof(uint4));
+  const int64_t pair = i - num_words;
+  const bool brings = pair < 0, changes = !brings && pair < p.num_changes / 2;
   uint4 words{};
   if (brings) words = __ldcv(reinterpret_cast<const uint4*>(p.from) + i);
+  if (changes) words = __ldcv(reinterpret_cast<const uint4*>(p.changes) + pair);
   wait_for_inputs();
   if (brings) reinterpret_cast<uint4*>(p.to)[i] = words;
+  if (changes) {
+    p.page_tables[words.x] = static_cast<int32_t>(words.y);
+    p.page_tables[words.z] = static_cast<int32_t>(words.w);
+  }
   if (!is_last_block(p.num_blocks_done)) return;
   if (threadIdx.x == 0 && p.read_number != nullptr) {
     *static_cast<volatile uint32_t*>(p.read_number) = p.number;
@@ -68,8 +75,9 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 Status bring_batch_cuda(CudaContext& context, const BringBatchArgs& args) {
-  if (args.num_bytes == 0 && args.feed.num_fed == 0) return {};
-  const int64_t threads = args.num_bytes / static_cast<int64_t>(sizeof(uint4));
+  if (args.num_bytes == 0 && args.num_changes == 0 && args.feed.num_fed == 0) return {};
+  const int64_t threads =
+      args.num_bytes / static_cast<int64_t>(sizeof(uint4)) + args.num_changes / 2;
   const int64_t blocks = std::max<int64_t>(1, ceil_div(threads, kThreads));
   return launch(context, "bring_batch", bring_batch_kernel, grid_of(blocks), kThreads, args);
 }

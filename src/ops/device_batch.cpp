@@ -16,6 +16,7 @@ namespace heddle::ops {
 namespace {
 
 static_assert(std::is_trivially_copyable_v<StateSnapshot>);
+static_assert(std::is_trivially_copyable_v<PageWrite>);
 
 constexpr int64_t kAlignment = 16;  // of each array
 constexpr int64_t kLeastWidth = 16;
@@ -27,7 +28,6 @@ int64_t block_bytes(const DeviceBatchSizes& sizes) {
   const int64_t B = sizes.max_sequences;
   const int64_t masks = aligned(sizes.max_rows * static_cast<int64_t>(sizeof(uint64_t)));
   return 3 * ints(sizes.max_rows) + masks + 2 * ints(B + 1) + 4 * ints(B) +
-         (sizes.has_window_pages ? 2 : 1) * ints(B * sizes.max_pages_per_sequence) +
          ints(sizes.max_logit_rows) +
          aligned(sizes.max_snapshots * static_cast<int64_t>(sizeof(StateSnapshot)));
 }
@@ -44,18 +44,6 @@ class BlockWriter {
                            reinterpret_cast<const T*>(device_ + used_)};
     used_ += aligned(count * static_cast<int64_t>(sizeof(T)));
     return places;
-  }
-
-  // The first `width` columns of a table, whose rows for padding are zeros.
-  const int32_t* copy_columns(std::span<const int32_t> table, const ForwardContext& forward,
-                              int64_t width) {
-    const auto [host, device] = add<int32_t>(forward.num_sequences() * width);
-    const int64_t row_width = forward.page_table_width;
-    for (int64_t row = 0; row < forward.num_real_sequences(); ++row) {
-      std::copy_n(table.begin() + row * row_width, std::min(width, row_width), host + row * width);
-    }
-    std::fill_n(host + forward.num_real_sequences() * width, forward.num_padding * width, 0);
-    return device;
   }
 
   template <typename T>
@@ -126,8 +114,7 @@ Status check_fits(const DeviceBatchSizes& sizes, int64_t rows, const ForwardCont
 int64_t DeviceBatchUpload::width_of(const ForwardContext& forward) {
   int64_t most = kLeastWidth;
   for (int64_t b = 0; b < forward.num_real_sequences(); ++b) {
-    const int64_t tokens = forward.context_lens[static_cast<size_t>(b)] + forward.num_rows(b);
-    most = std::max(most, (tokens + forward.page_size - 1) / forward.page_size);
+    most = std::max(most, forward.num_pages(b));
   }
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(most)));
 }
@@ -141,8 +128,13 @@ Result<DeviceBatchUpload> DeviceBatchUpload::create(device::Device& device,
   const int64_t numbers_bytes = sizes.max_in_flight * static_cast<int64_t>(sizeof(uint32_t));
   HEDDLE_ASSIGN_OR_RETURN(upload.read_numbers_, device.allocate_pinned(numbers_bytes));
   upload.host_blocks_.resize(static_cast<size_t>(sizes.max_in_flight));
+  HEDDLE_ASSIGN_OR_RETURN(upload.page_table_, DevicePageTable::create(device, sizes.max_sequences,
+                                                                      sizes.max_pages_per_sequence,
+                                                                      sizes.has_window_pages));
+  const int64_t most_changes = upload.page_table_.num_entries() + 1;  // an even number of them
+  const auto change_bytes = most_changes * static_cast<int64_t>(sizeof(PageWrite));
   for (HostBlock& host : upload.host_blocks_) {
-    HEDDLE_ASSIGN_OR_RETURN(host.pinned, device.allocate_pinned(block_bytes(sizes)));
+    HEDDLE_ASSIGN_OR_RETURN(host.pinned, device.allocate_pinned(block_bytes(sizes) + change_bytes));
   }
   return upload;
 }
@@ -187,14 +179,13 @@ Status DeviceBatchUpload::lay_out(device::Stream& stream, std::span<const int32_
   forward.batch.state_slots = write_state_slots(block, forward);
   forward.batch.snapshot_start = write_snapshot_start(block, forward);
   forward.batch.logit_rows = block.copy(forward.logit_rows);
-  const int64_t width = width_of(forward);
-  const auto copy_table = [&](std::span<const int32_t> table) {
-    return block.copy_columns(table, forward, width);
+  const auto table_of = [&](PageGroup group) {
+    return forward.table(group).empty() ? nullptr : page_table_.rows_of(group);
   };
-  forward.batch.page_table_width = width;
-  forward.batch.page_table = forward.page_table.empty() ? nullptr : copy_table(forward.page_table);
-  forward.batch.window_page_table =
-      forward.window_page_table.empty() ? nullptr : copy_table(forward.window_page_table);
+  forward.batch.page_table = table_of(PageGroup::kMain);
+  forward.batch.window_page_table = table_of(PageGroup::kWindow);
+  forward.batch.page_table_width = width_of(forward);
+  forward.batch.page_table_stride = page_table_.row_stride();
   forward.batch.snapshots = block.copy(forward.snapshots);
   const bool has_trees = !forward.tree_starts.empty();
   forward.batch.tree_starts = has_trees ? block.copy(forward.tree_starts) : nullptr;
@@ -208,21 +199,36 @@ Status DeviceBatchUpload::lay_out(device::Stream& stream, std::span<const int32_
            .logit_rows = writable(forward.batch.logit_rows),
            .tree_masks = writable(forward.batch.tree_masks)};
   num_bytes_ = block.used();
+  PageWrite* const changes = host.changes_behind(num_bytes_);
+  num_changes_ =
+      page_table_.list_changes(forward, {changes, static_cast<size_t>(page_table_.num_entries())});
+  if (num_changes_ % 2 != 0) {
+    changes[num_changes_] = changes[num_changes_ - 1];
+    ++num_changes_;
+  }
   return {};
 }
 
 Status DeviceBatchUpload::bring(Context& context, device::Stream& stream,
                                 const FeedDrawnArgs& feed) {
-  const HostBlock& host = host_blocks_[current_];
+  HostBlock& host = host_blocks_[current_];
+  const PageWrite* const changes = host.changes_behind(num_bytes_);
+  page_table_.sent();
   if (context.device == DeviceKind::kCpu) {
     HEDDLE_CHECK_EQ(feed.num_fed, 0);
     *read_number() = host.number;  // copies of its stream wait
+    for (int64_t i = 0; i < num_changes_; ++i) {
+      page_table_.entries()[changes[i].place] = changes[i].page;
+    }
     return stream.copy(device_.data(), host.pinned.data(), num_bytes_);
   }
   return bring_batch_cuda(static_cast<CudaContext&>(context),
                           {.from = host.pinned.data(),
                            .to = device_.data(),
                            .num_bytes = num_bytes_,
+                           .changes = changes,
+                           .num_changes = num_changes_,
+                           .page_tables = page_table_.entries(),
                            .read_number = read_number(),
                            .number = host.number,
                            .num_blocks_done = reinterpret_cast<uint32_t*>(num_blocks_done_.data()),

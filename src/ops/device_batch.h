@@ -2,12 +2,13 @@
 // DeviceBatchUpload: brings the arrays of a ForwardContext into memory of the device, as one block
 // with one launch (bring_batch.h), and points ForwardContext::batch there.
 //
-// Page tables are copied as wide as the longest sequence of the batch needs, rounded up to a power
-// of two of at least 16. Where arrays lie depends on the numbers of rows, sequences and wanted
-// logits and on that width: batches that agree in these have the same addresses.
+// Page tables stay there, and get what differs from the batch before (device_page_table.h). Their
+// width is what the longest sequence of the batch needs, rounded up to a power of two of at least
+// 16. Where arrays lie depends on the numbers of rows, sequences and wanted logits: batches that
+// agree in these have the same addresses.
 //
-// Threading: confined. Cost: O(rows + sequences * width) host work and one launch that reads that
-// many integers; allocates nothing after create().
+// Threading: confined. Cost: O(rows + pages) host work and one launch that reads the rows and what
+// changed; allocates nothing after create().
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 
 #include "device/device.h"
 #include "ops/bring_batch.h"
+#include "ops/device_page_table.h"
 #include "ops/forward_context.h"
 
 namespace heddle::ops {
@@ -66,6 +68,11 @@ class DeviceBatchUpload {
   struct HostBlock {
     device::Buffer pinned;
     uint32_t number = 0;  // of the last batch in it
+
+    // What changes in page tables lies behind the arrays.
+    PageWrite* changes_behind(int64_t num_bytes) {
+      return reinterpret_cast<PageWrite*>(pinned.data() + num_bytes);
+    }
   };
 
   // Of the last batch that was read from the current block.
@@ -76,7 +83,9 @@ class DeviceBatchUpload {
   std::vector<HostBlock> host_blocks_;  // used in turn
   device::Buffer read_numbers_;         // by block, on the host
   size_t current_ = 0;
-  int64_t num_bytes_ = 0;  // of the last batch
+  DevicePageTable page_table_;
+  int64_t num_bytes_ = 0;    // of the last batch
+  int64_t num_changes_ = 0;  // likewise, of page tables: they follow in the block
   const int32_t* ids_ = nullptr;
   const int32_t* positions_ = nullptr;
   DeviceBatchRows rows_;

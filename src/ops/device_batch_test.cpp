@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/device_batch.h"
 
+#include <algorithm>
+#include <random>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -62,9 +64,84 @@ TEST_P(DeviceBatchTest, BringsTheArraysOfABatchWithPadding) {
   EXPECT_THAT(fetch(batch.snapshot_start, 4), ElementsAre(0, 0, 1, 1));
   EXPECT_EQ(fetch(batch.logit_rows, 3), logit_rows_);
   ASSERT_EQ(batch.page_table_width, 16);
+  ASSERT_EQ(batch.page_table_stride, 16);
   EXPECT_THAT(fetch(batch.page_table, 3), ElementsAre(7, 8, 9));
-  EXPECT_THAT(fetch(batch.page_table + 16, 3), ElementsAre(2, 1, 1));
+  EXPECT_THAT(fetch(batch.page_table + 16, 1), ElementsAre(2));
   EXPECT_THAT(fetch(batch.page_table + 32, 16), Each(0));
+}
+
+// What others write to the table stays there, but where a page is another one.
+TEST_P(DeviceBatchTest, SendsThePagesThatChange) {
+  DeviceBatchUpload upload = DeviceBatchUpload::create(device(), sizes_).value();
+  ASSERT_TRUE(upload.upload(context(), stream(), ids_, positions_, forward_).ok());
+  auto* const table = const_cast<int32_t*>(forward_.batch.page_table);
+  const std::vector<int32_t> marks(48, -7);
+  ASSERT_TRUE(stream().copy(table, marks.data(), bytes_of(DType::kI32, 48)).ok());
+  const std::vector<int32_t> moved = {7, 5, 9, 2, 1, 1};
+  forward_.page_table = moved;
+  ASSERT_TRUE(upload.upload(context(), stream(), ids_, positions_, forward_).ok());
+  EXPECT_THAT(fetch(table, 4), ElementsAre(-7, 5, -7, -7));
+  EXPECT_THAT(fetch(table + 16, 32), Each(-7));
+}
+
+TEST_P(DeviceBatchTest, SendsAllPagesBehindABatchThatWasNotBrought) {
+  DeviceBatchUpload upload = DeviceBatchUpload::create(device(), sizes_).value();
+  ASSERT_TRUE(upload.lay_out(stream(), ids_, positions_, forward_).ok());
+  ASSERT_TRUE(upload.upload(context(), stream(), ids_, positions_, forward_).ok());
+  EXPECT_THAT(fetch(forward_.batch.page_table, 3), ElementsAre(7, 8, 9));
+  EXPECT_THAT(fetch(forward_.batch.page_table + 16, 1), ElementsAre(2));
+}
+
+// Batches of any sizes behind each other, each with pages and window pages at random.
+TEST_P(DeviceBatchTest, SmallestTablesFollowThoseOfTheHost) {
+  constexpr int32_t kMost = 9, kWidth = 20, kPageSize = 4;
+  DeviceBatchUpload upload = DeviceBatchUpload::create(device(), {.max_rows = kMost,
+                                                                  .max_sequences = kMost,
+                                                                  .max_pages_per_sequence = 32,
+                                                                  .has_window_pages = true,
+                                                                  .max_logit_rows = kMost})
+                                 .value();
+  std::mt19937 random(7);
+  const auto below = [&random](size_t end) { return static_cast<int32_t>(random() % end); };
+  std::vector<int32_t> main(kMost * kWidth), window(kMost * kWidth);
+  for (int round = 0; round < 60; ++round) {
+    const int32_t num_padding = below(3);
+    const int32_t count = 1 + below(kMost - num_padding);  // those of padding included
+    const std::vector<int32_t> rows(static_cast<size_t>(count), 0), slots(rows.size(), 1);
+    std::vector<int32_t> start(1, 0), lens;
+    for (int32_t b = 0; b < count; ++b) {
+      start.push_back(b + 1);
+      lens.push_back(b < count - num_padding ? below(kWidth * kPageSize) : 0);
+    }
+    for (int change = below(60); change > 0; --change) {
+      main[random() % main.size()] = below(1000);
+      window[random() % window.size()] = below(1000);
+    }
+    ForwardContext forward{.query_start = start,
+                           .context_lens = lens,
+                           .page_table = main,
+                           .page_table_width = kWidth,
+                           .window_page_table = window,
+                           .page_size = kPageSize,
+                           .state_slots = slots,
+                           .num_padding = std::min(num_padding, count)};
+    ASSERT_TRUE(upload.upload(context(), stream(), rows, rows, forward).ok());
+    for (const PageGroup group : {PageGroup::kMain, PageGroup::kWindow}) {
+      const DeviceBatch& batch = forward.batch;
+      const int32_t* const table =
+          group == PageGroup::kMain ? batch.page_table : batch.window_page_table;
+      for (int64_t b = 0; b < forward.num_sequences(); ++b) {
+        const bool is_padding = b >= forward.num_real_sequences();
+        const int64_t num_pages = is_padding ? 1 : forward.num_pages(b);
+        const std::vector<int32_t> want =
+            is_padding ? std::vector<int32_t>{0}
+                       : std::vector<int32_t>(forward.pages(b, group),
+                                              forward.pages(b, group) + num_pages);
+        ASSERT_EQ(fetch(table + b * batch.page_table_stride, num_pages), want)
+            << "round " << round << ", sequence " << b;
+      }
+    }
+  }
 }
 
 TEST_P(DeviceBatchTest, HasNoSlotsForPaddingWhereTheModelHasNoStates) {

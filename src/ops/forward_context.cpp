@@ -108,21 +108,19 @@ Status check_page_ids(const ForwardContext& forward, PageGroup group, int64_t nu
                                         table.size(), num_real, forward.page_table_width));
   }
   for (int64_t b = 0; b < num_real; ++b) {
-    const int64_t length = forward.context_lens[static_cast<size_t>(b)] + forward.num_rows(b);
-    const int64_t used = (length + page_size - 1) / page_size;
+    const int64_t used = forward.num_pages(b);
     if (used > forward.page_table_width) {
       return invalid_argument(
           fmt::format("sequence {} has {} tokens, its page table has room for "
                       "{}",
-                      b, length, forward.page_table_width * page_size));
+                      b, forward.num_tokens(b), forward.page_table_width * page_size));
     }
     const std::span<const int32_t> pages(forward.pages(b, group), static_cast<size_t>(used));
-    const auto outside = std::ranges::find_if(pages, [num_pages](int32_t page) {
-      return static_cast<uint32_t>(page) >= static_cast<uint64_t>(num_pages);
-    });
-    if (outside != pages.end()) {
-      return invalid_argument(
-          fmt::format("sequence {} names {} {}, the pool has {}", b, kind, *outside, num_pages));
+    uint32_t most = 0;  // of all, rather than the first one outside: a loop over vectors
+    for (const int32_t page : pages) most = std::max(most, static_cast<uint32_t>(page));
+    if (most >= static_cast<uint64_t>(num_pages)) {
+      return invalid_argument(fmt::format("sequence {} names {} {}, the pool has {}", b, kind,
+                                          static_cast<int32_t>(most), num_pages));
     }
   }
   return {};

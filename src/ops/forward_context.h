@@ -77,9 +77,10 @@ struct DeviceBatch {
   const int32_t* query_start = nullptr;        // [B + 1]
   const int32_t* context_lens = nullptr;       // [B]
   const int32_t* kv_lens = nullptr;            // [B], never empty
-  const int32_t* page_table = nullptr;         // [B, page_table_width], of its own width
+  const int32_t* page_table = nullptr;         // [B, page_table_width], rows further apart
   const int32_t* window_page_table = nullptr;  // likewise; null without PageGroup::kWindow
-  int64_t page_table_width = 0;
+  int64_t page_table_width = 0;                // pages that the longest sequence may have
+  int64_t page_table_stride = 0;
   const int32_t* state_slots = nullptr;      // [B]; 0 for all where the model has no states
   const StateSnapshot* snapshots = nullptr;  // by sequence, then by num_tokens
   const int32_t* snapshot_start = nullptr;   // [B + 1]: those of b are [start[b], start[b + 1])
@@ -140,6 +141,15 @@ struct ForwardContext {
 
   [[nodiscard]] int64_t num_rows(int64_t b) const {
     return query_start[static_cast<size_t>(b + 1)] - query_start[static_cast<size_t>(b)];
+  }
+
+  // Tokens of b behind the step, and the pages that they lie in.
+  [[nodiscard]] int64_t num_tokens(int64_t b) const {
+    return context_lens[static_cast<size_t>(b)] + num_rows(b);
+  }
+
+  [[nodiscard]] int64_t num_pages(int64_t b) const {
+    return (num_tokens(b) + page_size - 1) / page_size;
   }
 
   // Those that are not padding.

@@ -9,13 +9,13 @@
 namespace heddle::ops {
 
 struct PageTable {
-  const int32_t* pages;  // [B, width]
-  int64_t width;
+  const int32_t* pages;  // [B, stride]
+  int64_t stride;
   int64_t page_size;
 
   // The page of a token, and the token's place in it is token % page_size.
   [[nodiscard]] __device__ int64_t page_of(int64_t sequence, int64_t token) const {
-    return pages[sequence * width + token / page_size];
+    return pages[sequence * stride + token / page_size];
   }
 };
 
@@ -23,7 +23,7 @@ struct PageTable {
 [[nodiscard]] inline PageTable page_table_of(const ForwardContext& forward, PageGroup group) {
   const DeviceBatch& batch = forward.batch;
   return {.pages = group == PageGroup::kMain ? batch.page_table : batch.window_page_table,
-          .width = batch.page_table_width,
+          .stride = batch.page_table_stride,
           .page_size = forward.page_size};
 }
 
