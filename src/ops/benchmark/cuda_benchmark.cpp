@@ -130,7 +130,8 @@ class DeltaRuleRun {
     for (int64_t b = 0; b <= load.B; ++b) {
       run->query_start_.push_back(static_cast<int32_t>(b * load.rows));
     }
-    run->context_lens_.assign(static_cast<size_t>(load.B), 1);
+    // States are read; prompts begin where a chunk does.
+    run->context_lens_.assign(static_cast<size_t>(load.B), 64);
     const std::vector<int32_t> zeros(static_cast<size_t>(T));
     for (int64_t turn = 0; turn < run->num_slots_ / load.B; ++turn) {
       Turn& next = run->turns_.emplace_back();

@@ -10,17 +10,17 @@
 #include "ops/context.h"
 #include "ops/cuda/numbers.cuh"
 #include "ops/cuda/sm90/tiles.cuh"
+#include "ops/linear_attention/delta_rule_chunk_grid.h"
 #include "ops/linear_attention/snapshot_rows.cuh"
 
 namespace heddle::ops::chunked {
 
 using sm90::kTileBytes;
 
-inline constexpr int kTokens = 64;          // of a chunk
 inline constexpr int kWidth = 128;          // Dk = Dv
 inline constexpr int kMostHeadsPerKey = 8;  // value heads that read one key head
 
-// A run of at most 64 tokens of one sequence that is computed at once. A snapshot ends one.
+// A run of at most 64 tokens of one sequence that is computed at once.
 struct Chunk {
   int32_t first_row;
   int32_t num_rows;
@@ -66,11 +66,6 @@ struct Params {
   Factors* factors;      // [chunk, value head]
   CUtensorMap qkv;       // boxes of 64 rows and 64 columns
 };
-
-// Chunks of a sequence's tokens from `from` up to `to`, with no snapshot in between.
-__host__ __device__ inline int32_t chunks_between(int32_t from, int32_t to) {
-  return (to - from + kTokens - 1) / kTokens;
-}
 
 // Lists the chunks of all sequences that have rows enough.
 Status plan_chunks(CudaContext& context, const Params& params);

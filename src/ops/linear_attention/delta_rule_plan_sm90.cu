@@ -8,52 +8,49 @@ namespace heddle::ops::chunked {
 
 namespace {
 
-// Rows of a sequence up to a snapshot, or behind the last one: they begin a chunk of their own.
+// Tokens of a sequence up to a snapshot, or behind the last one: they share no chunk with others.
 struct Stretch {
-  int32_t from = 0;
-  int32_t to = 0;
+  Span positions;
   int32_t snapshot_slot = -1;
 
-  // Number i of sequence b, which has one more than snapshots; without rows behind them.
+  // Number i of sequence b, which has one more than snapshots; without tokens behind them.
   __device__ static Stretch of(const DeviceBatch& batch, int32_t b, int32_t i) {
     const StateSnapshot* snapshots = batch.snapshots + batch.snapshot_start[b];
     const int32_t num_snapshots = batch.snapshot_start[b + 1] - batch.snapshot_start[b];
     if (i > num_snapshots) return {};
-    Stretch stretch{.from = i > 0 ? snapshots[i - 1].num_tokens : 0,
-                    .to = batch.query_start[b + 1] - batch.query_start[b]};
-    if (i < num_snapshots) {
-      stretch.to = snapshots[i].num_tokens;
-      stretch.snapshot_slot = snapshots[i].slot;
-    }
+    const int32_t context_len = batch.context_lens[b];
+    const int32_t num_rows = batch.query_start[b + 1] - batch.query_start[b];
+    Stretch stretch{.positions = {.begin = context_len + (i > 0 ? snapshots[i - 1].num_tokens : 0),
+                                  .end = context_len +
+                                         (i < num_snapshots ? snapshots[i].num_tokens : num_rows)}};
+    if (i < num_snapshots) stretch.snapshot_slot = snapshots[i].slot;
     return stretch;
   }
-
-  [[nodiscard]] __device__ int32_t num_chunks() const { return chunks_between(from, to); }
 };
 
 // A warp lists the chunks of a sequence; a lane looks up every 32nd stretch. Returns their number;
 // without `chunks` it only counts them.
 __device__ inline int32_t list_chunks(const DeviceBatch& batch, int32_t b, Chunk* chunks,
                                       int lane) {
-  const int32_t first_row = batch.query_start[b];
+  const int32_t row_of_position_0 = batch.query_start[b] - batch.context_lens[b];
   const int32_t num_stretches = batch.snapshot_start[b + 1] - batch.snapshot_start[b] + 1;
   int32_t num_chunks = 0;
   for (int32_t first = 0; first < num_stretches; first += kWarp) {
     const Stretch own = Stretch::of(batch, b, first + lane);
     if (chunks == nullptr) {
-      num_chunks += __reduce_add_sync(0xffffffffu, own.num_chunks());
+      num_chunks += __reduce_add_sync(0xffffffffu, own.positions.num_chunks());
       continue;
     }
     for (int32_t i = 0; i < min(kWarp, num_stretches - first); ++i) {
-      const Stretch stretch{.from = __shfl_sync(0xffffffffu, own.from, i),
-                            .to = __shfl_sync(0xffffffffu, own.to, i),
-                            .snapshot_slot = __shfl_sync(0xffffffffu, own.snapshot_slot, i)};
-      const int32_t count = stretch.num_chunks();
+      const Span positions{.begin = __shfl_sync(0xffffffffu, own.positions.begin, i),
+                           .end = __shfl_sync(0xffffffffu, own.positions.end, i)};
+      const int32_t snapshot_slot = __shfl_sync(0xffffffffu, own.snapshot_slot, i);
+      const int32_t count = positions.num_chunks();
       for (int32_t c = lane; c < count; c += kWarp) {
-        const int32_t start = stretch.from + c * kTokens;
-        chunks[num_chunks + c] = {.first_row = first_row + start,
-                                  .num_rows = min(kTokens, stretch.to - start),
-                                  .snapshot_slot = c == count - 1 ? stretch.snapshot_slot : -1};
+        const Span chunk = positions.chunk(c);
+        chunks[num_chunks + c] = {.first_row = row_of_position_0 + chunk.begin,
+                                  .num_rows = chunk.size(),
+                                  .snapshot_slot = c == count - 1 ? snapshot_slot : -1};
       }
       num_chunks += count;
     }

@@ -69,11 +69,12 @@ int64_t gated_delta_rule_workspace_bytes_cuda(const CudaContext& context,
 // num_tokens, from the fp32 accumulators themselves, rounded once to the format of snapshots. A
 // node of a tree starts from its parent's state and leaves its own in its slot
 // (ForwardContext::tree_starts).
-// Chunks start at a sequence's first row of the step, and a snapshot inside one cuts it. With
-// context.exact every token takes the recurrent form: bitwise the same results for any chunking,
-// batch and threads. On CUDA only Hopper has a chunked form (gated_delta_rule_sm90.h). Decode moves
-// the state once in, once out: bandwidth-bound. Allocates nothing. Error: kInvalidArgument, naming
-// the tensor that does not fit; the ids of the batch are taken for checked (check_batch()).
+// On the CPU chunks start at a sequence's first row of the step, and a snapshot inside one cuts it;
+// on CUDA only Hopper has a chunked form, which cuts at fixed positions (gated_delta_rule_sm90.h).
+// With context.exact every token takes the recurrent form: bitwise the same results for any
+// chunking, batch and threads. Decode moves the state once in, once out: bandwidth-bound. Allocates
+// nothing. Error: kInvalidArgument, naming the tensor that does not fit; the ids of the batch are
+// taken for checked (check_batch()).
 Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args);
 Status gated_delta_rule_cpu(CpuContext& context, const GatedDeltaRuleArgs& args);    // args checked
 Status gated_delta_rule_cuda(CudaContext& context, const GatedDeltaRuleArgs& args);  // args checked

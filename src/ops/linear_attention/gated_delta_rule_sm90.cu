@@ -11,18 +11,18 @@ namespace heddle::ops {
 namespace {
 
 using chunked::Chunk;
-using chunked::chunks_between;
 using chunked::Factors;
 using chunked::kTokens;
 using chunked::kWidth;
+using chunked::Span;
 
-// Chunks that sequences of at least kSm90MinRows rows have at most: their last one may be short.
-// Room for some cuts by snapshots is added; a step with more does without this form.
+// Chunks that sequences of at least kSm90MinRows rows have at most. Room for some snapshots within
+// chunks is added; a step with more does without this form.
 constexpr int64_t kCuts = 16;
 
-int64_t capacity_of(int64_t max_tokens) {
-  return max_tokens / kTokens + max_tokens / kSm90MinRows + kCuts;
-}
+static_assert(kSm90MinRows >= kTokens, "most_chunks() counts on it");
+
+int64_t capacity_of(int64_t max_tokens) { return chunked::most_chunks(max_tokens) + kCuts; }
 
 bool is_supported(const CudaContext& context, const GatedDeltaRuleSizes& sizes) {
   return context.gpu.properties().major == 9 && !context.exact && sizes.dtype == DType::kBf16 &&
@@ -36,6 +36,8 @@ struct Work {
   int64_t chunks = 0;
 };
 
+// As plan_chunks() lists them: places that move back on the device are those of sequences of one
+// row (sampling/feed_drawn.h), never of these.
 Work count_work(const ForwardContext& forward) {
   Work work;
   auto snapshot = forward.snapshots.begin();
@@ -44,12 +46,15 @@ Work count_work(const ForwardContext& forward) {
     while (snapshot != forward.snapshots.end() && snapshot->sequence < b) ++snapshot;
     if (rows < kSm90MinRows) continue;
     ++work.sequences;
-    int32_t from = 0;
+    const int32_t context_len = forward.context_lens[static_cast<size_t>(b)];
+    Span stretch{.begin = context_len};
     for (; snapshot != forward.snapshots.end() && snapshot->sequence == b; ++snapshot) {
-      work.chunks += chunks_between(from, snapshot->num_tokens);
-      from = snapshot->num_tokens;
+      stretch.end = context_len + snapshot->num_tokens;
+      work.chunks += stretch.num_chunks();
+      stretch.begin = stretch.end;
     }
-    work.chunks += chunks_between(from, rows);
+    stretch.end = context_len + rows;
+    work.chunks += stretch.num_chunks();
   }
   return work;
 }

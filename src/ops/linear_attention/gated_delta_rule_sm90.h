@@ -3,6 +3,11 @@
 // of 128: chunks of 64 tokens, whose states follow one another. Fast mode only: inside a chunk
 // products are of bf16 numbers with fp32 sums; states stay fp32.
 //
+// A chunk ends at each multiple of 64 of its sequence's positions, at each snapshot and at the last
+// row of the step (delta_rule_chunk_grid.h). A row's bits depend on its chunk and on the state
+// before that alone: a prompt has the same bits whole and in steps of this form that end at such
+// multiples.
+//
 // With Gc the cumulated log decay inside a chunk, k and q as they come, r_k and r_q their norms'
 // inverses, and A[i, j] = beta_i (k_i . k_j) r_k,i r_k,j for j < i:
 //
@@ -32,7 +37,9 @@ inline constexpr int64_t kSm90MinRows = 64;
 [[nodiscard]] bool gated_delta_rule_sm90_fits(const CudaContext& context,
                                               const GatedDeltaRuleArgs& args);
 
-// 0 where no step of this size has the fast form. Some 17 KiB for each chunk and value head.
+// 0 where no step of this size has the fast form. Some 17 KiB for each chunk and value head: of one
+// chunk for every 22 rows, the most that sequences can have (66 rows in chunks of 1, 64 and 1), and
+// of 16 more that snapshots may cut off.
 [[nodiscard]] int64_t gated_delta_rule_sm90_workspace_bytes(const CudaContext& context,
                                                             const GatedDeltaRuleSizes& sizes);
 

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the chunked delta rule cuts a sequence (gated_delta_rule_sm90.h). A chunk ends at each
+// multiple of 64 of the sequence's positions, at each snapshot and at the last row of the step, so
+// that a prompt has the same chunks whole and in steps that end at such multiples. A sequence that
+// goes on elsewhere, and what follows a snapshot elsewhere, begins with a shorter chunk.
+//
+// Threading: pure functions, the same on the host and on the device.
+#pragma once
+
+#include <cstdint>
+
+#include "core/compiler.h"
+
+namespace heddle::ops::chunked {
+
+inline constexpr int kTokens = 64;  // of a chunk, at most
+
+// Positions [begin, end) of one sequence.
+struct Span {
+  int32_t begin = 0;
+  int32_t end = 0;
+
+  [[nodiscard]] HEDDLE_HOST_DEVICE constexpr int32_t size() const { return end - begin; }
+
+  // How many chunks have a part of it.
+  [[nodiscard]] HEDDLE_HOST_DEVICE constexpr int32_t num_chunks() const {
+    return begin < end ? (end + kTokens - 1) / kTokens - begin / kTokens : 0;
+  }
+
+  // The part of chunk `c` of them.
+  [[nodiscard]] HEDDLE_HOST_DEVICE constexpr Span chunk(int32_t c) const {
+    const int32_t first = (begin / kTokens + c) * kTokens;
+    const int32_t last = first + kTokens;
+    return {.begin = first < begin ? begin : first, .end = last < end ? last : end};
+  }
+};
+
+// The most chunks that sequences of at least 64 rows each, `num_rows` together, can have without
+// snapshots; each snapshot adds one at most. Those of 66 rows have the most for their rows: 1, 64
+// and 1.
+[[nodiscard]] constexpr int64_t most_chunks(int64_t num_rows) {
+  return num_rows / ((kTokens + 2) / 3);
+}
+
+}  // namespace heddle::ops::chunked
