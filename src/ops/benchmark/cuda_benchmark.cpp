@@ -98,7 +98,8 @@ class LinearRun {
 
 struct DeltaRuleLoad {
   int64_t B = 1;
-  int64_t rows = 1;  // of a sequence
+  int64_t rows = 1;         // of a sequence
+  bool slow_decay = false;  // log decays of -0.001 to 0, not of -1 to 0, for most tokens
 };
 
 // A layer of Qwen3-Next: 16 key and 32 value heads of 128. States are taken in turn.
@@ -115,7 +116,7 @@ class DeltaRuleRun {
     HEDDLE_ASSIGN_OR_RETURN(run->b_, noise(context, T * Nv, DType::kF32, 3));
     HEDDLE_ASSIGN_OR_RETURN(run->dt_bias_, noise(context, Nv, DType::kF32, 4));
     HEDDLE_ASSIGN_OR_RETURN(run->neg_exp_a_log_, context.gpu.allocate(bytes_of(DType::kF32, Nv)));
-    const std::vector<float> decay(static_cast<size_t>(Nv), -0.3f);
+    const std::vector<float> decay(static_cast<size_t>(Nv), load.slow_decay ? -0.0003f : -0.3f);
     HEDDLE_RETURN_IF_ERROR(
         context.stream.copy(run->neg_exp_a_log_.data(), decay.data(), run->neg_exp_a_log_.size()));
     HEDDLE_ASSIGN_OR_RETURN(run->y_, context.gpu.allocate(bytes_of(DType::kBf16, T * Nv * D)));
@@ -545,7 +546,10 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
         DeltaRuleLoad{.B = 128, .rows = 1}, DeltaRuleLoad{.B = 256, .rows = 1},
         DeltaRuleLoad{.B = 1, .rows = 2048}, DeltaRuleLoad{.B = 1, .rows = 8192},
         DeltaRuleLoad{.B = 1, .rows = 32768}, DeltaRuleLoad{.B = 8, .rows = 1024},
-        DeltaRuleLoad{.B = 4, .rows = 2048}}) {
+        DeltaRuleLoad{.B = 4, .rows = 2048},
+        // Forms that drop what has decayed are slower here; this one does not look at decays.
+        DeltaRuleLoad{.B = 1, .rows = 8192, .slow_decay = true},
+        DeltaRuleLoad{.B = 8, .rows = 1024, .slow_decay = true}}) {
     using Run = DeltaRuleRun;
     const auto T = static_cast<double>(load.B * load.rows), B = static_cast<double>(load.B);
     const double heads = Run::Nv, width = Run::D, keys = Run::Nk;
@@ -554,8 +558,9 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
     // head, two for each key head, 8.4 and 2.1 MFLOP a chunk.
     const double chunked = T / 64 * (heads * 8.4e6 + keys * 2.1e6);
     add({.name = "gated_delta_rule",
-         .shape = fmt::format("B {}, rows {}, Nk {}, Nv {}, Dk {}, Dv {}, bfloat16", load.B,
-                              load.rows, Run::Nk, Run::Nv, Run::D, Run::D),
+         .shape =
+             fmt::format("B {}, rows {}, Nk {}, Nv {}, Dk {}, Dv {}, bfloat16{}", load.B, load.rows,
+                         Run::Nk, Run::Nv, Run::D, Run::D, load.slow_decay ? ", slow decay" : ""),
          .bytes =
              8 * state * B + T * (2 * (2 * keys + heads) * width + 8 * heads + 2 * heads * width),
          .flops = load.rows == 1 ? 6 * T * state : chunked,
@@ -591,7 +596,7 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
          .flops = 4.0 * pairs * Run::Nq * Run::D,
          .run = lazily<Run>(context, load, &Run::attend)});
   }
-  for (const int64_t T : {1, 8, 64, 256, 2048, 8192}) {
+  for (const int64_t T : {1, 4, 8, 16, 32, 64, 256, 2048, 8192}) {
     using Run = ExpertsRun;
     const auto rows = static_cast<double>(T * Run::A);
     const double expert = 3.0 * Run::I * Run::H;  // weights
