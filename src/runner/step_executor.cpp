@@ -119,15 +119,52 @@ Status StepExecutor::run(const request::BatchPlan& plan, request::StepOutput& ou
 }
 
 bool StepExecutor::can_begin_behind(const request::BatchPlan& plan) const {
-  if (num_begun_ - num_finished_ != 1 || !oldest().open || !plan.starts.empty()) return false;
-  return std::ranges::all_of(plan.sequences, [](const PlannedSequence& sequence) {
-    return sequence.sample && sequence.num_rows() == 1 && sequence.wanted_drafts == 0;
+  if (num_begun_ - num_finished_ != 1 || !oldest().open) return false;
+  const bool draws_alone = std::ranges::all_of(plan.sequences, [](const PlannedSequence& sequence) {
+    return sequence.hidden_slot == 0 && sequence.drafts.empty() && sequence.wanted_drafts == 0 &&
+           (!sequence.feeds_drawn_token || sequence.num_rows() == 1);
   });
+  if (!draws_alone) return false;
+  // What drafts reads the prompts and looks up who has started, when the step before is finished.
+  const bool is_read =
+      standalone_maker_ != nullptr || (draft_maker_ != nullptr && plan.computes_draft_slots);
+  if (!is_read) {
+    return std::ranges::all_of(plan.starts, [this](const request::SlotStart& start) {
+      return !is_looked_up(start.batch_slot);
+    });
+  }
+  return plan.starts.empty() &&
+         std::ranges::all_of(plan.sequences, [](const PlannedSequence& sequence) {
+           return sequence.sample && sequence.num_rows() == 1;
+         });
+}
+
+// Whether the step in flight has a sequence in the batch slot that is not known to be left out.
+bool StepExecutor::is_looked_up(int32_t batch_slot) const {
+  const Step& step = oldest();
+  size_t index = 0;
+  for (const PlannedSequence& sequence : step.plan->sequences) {
+    const BatchedSequence& batched = step.sequences[index++];
+    if (sequence.batch_slot == batch_slot && !is_left_out(sequence, batched)) return true;
+  }
+  return false;
+}
+
+// Of the step in flight, whose fed tokens the host knows: a sequence that ended with its own was
+// left out on the device.
+bool StepExecutor::is_left_out(const PlannedSequence& sequence,
+                               const BatchedSequence& batched) const {
+  if (batched.part == Part::kSkipped) return true;
+  if (batched.fed_from < 0) return false;
+  const TokenId fed = drawn_tokens_[static_cast<size_t>(sequence.batch_slot)];
+  return fed == sampling::kNoToken ||
+         std::ranges::binary_search(slots_[sequence.batch_slot].ending_tokens, fed);
 }
 
 Status StepExecutor::begin(const request::BatchPlan& plan) {
   HEDDLE_CHECK(num_begun_ == num_finished_ || can_begin_behind(plan));
   Step& step = steps_[static_cast<size_t>(num_begun_) % steps_.size()];
+  list_rows_in_flight();  // of sequences whose slots others may take
   Status status = slots_.take(plan);
   if (status.ok()) status = check(plan);
   if (status.ok()) status = pass_->device().make_current();
@@ -188,7 +225,7 @@ bool StepExecutor::draws_on_device() const {
 }
 
 // The rows that the step in flight draws from, of sequences that still run as far as the host
-// knows: one whose own fed token was an ending one was left out on the device.
+// knows.
 void StepExecutor::list_rows_in_flight() {
   std::ranges::fill(rows_in_flight_, -1);
   if (num_begun_ == num_finished_) return;
@@ -197,13 +234,8 @@ void StepExecutor::list_rows_in_flight() {
   for (const PlannedSequence& sequence : step.plan->sequences) {
     const BatchedSequence& batched = step.sequences[index++];
     if (!sequence.sample || batched.part != Part::kComputed) continue;
-    const auto slot = static_cast<size_t>(sequence.batch_slot);
-    if (batched.fed_from >= 0) {
-      const TokenId fed = drawn_tokens_[slot];
-      const std::vector<TokenId>& ending = slots_[sequence.batch_slot].ending_tokens;
-      if (fed == sampling::kNoToken || std::ranges::binary_search(ending, fed)) continue;
-    }
-    rows_in_flight_[slot] = batched.logit_row;
+    if (is_left_out(sequence, batched)) continue;
+    rows_in_flight_[static_cast<size_t>(sequence.batch_slot)] = batched.logit_row;
   }
 }
 
@@ -288,7 +320,6 @@ Status StepExecutor::enqueue(const request::BatchPlan& plan, Step& step) {
   step.warms_up = false;
   HEDDLE_RETURN_IF_ERROR(pools_.begin_step(pass_->stream(), pass_->context(), plan));
   if (output_counts_) HEDDLE_RETURN_IF_ERROR(output_counts_->begin(pass_->stream(), plan));
-  list_rows_in_flight();
   if (kept_drafts_.has_places() && !draws_on_device()) {
     HEDDLE_RETURN_IF_ERROR(pass_->stream().synchronize());
     draft_maker_->learn(kept_drafts_);

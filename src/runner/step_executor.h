@@ -17,9 +17,9 @@
 // it is; draws edit rows of their own only.
 //
 // A step is begun, which enqueues it, and finished, which waits for it and takes its tokens. Where
-// tokens are drawn on the device, a step of one row for each sequence can begin while the step
-// before still runs: rows that feed on its draws get them on the device (drawn_feed.h), and those
-// that ended are left out there. Where the device makes chains of drafts, what follows the draws is
+// tokens are drawn on the device, a step without drafts can begin while the step before still runs:
+// rows that feed on its draws get them on the device (drawn_feed.h), and those that ended are left
+// out there. Where the device makes chains of drafts, what follows the draws is
 // enqueued with them (draft_walk.h): which drafts hold, the states behind them, the next drafts.
 //
 // Threading: confined to one thread, the one that takes part in the compute pool.
@@ -128,6 +128,9 @@ class StepExecutor {
   Status settle_drafts(const Step& step, request::StepOutput& output);
   [[nodiscard]] Status check(const request::BatchPlan& plan) const;
   [[nodiscard]] bool draws_on_device() const;
+  [[nodiscard]] bool is_looked_up(int32_t batch_slot) const;
+  [[nodiscard]] bool is_left_out(const request::PlannedSequence& sequence,
+                                 const BatchedSequence& batched) const;
   void list_rows_in_flight();
   void add_fed_rows(const request::BatchPlan& plan);
   Status enqueue_draws(const request::BatchPlan& plan, Step& step);
