@@ -336,8 +336,9 @@ struct AttentionLoad {
   int64_t context = 0;  // tokens before them
 };
 
-// A layer of Qwen3-Next: 16 query and 2 key heads of 256, pages of 16 tokens. Decode takes pages in
-// turn from more memory than the caches hold.
+// A layer of Qwen3-Next: 16 query and 2 key heads of 256, pages of 16 tokens. The step's keys and
+// values lie in the pages, as in models, where the launch that rotates them puts them there
+// (attention/rotate_append.h). Decode takes pages in turn from more memory than the caches hold.
 class AttentionRun {
  public:
   static constexpr int64_t Nq = 16, Nkv = 2, D = 256, S = 16;
@@ -400,17 +401,17 @@ class AttentionRun {
     const auto pool = [&](device::Buffer& pages) {
       return MutableTensorView(pages.data(), DType::kBf16, Shape{num_pages_, S, Nkv, D});
     };
-    return paged_attention(context_,
-                           {.q = rows(0, Nq * D),
-                            .k = rows(Nq * D, Nkv * D),
-                            .v = rows((Nq + Nkv) * D, Nkv * D),
-                            .y = MutableTensorView(y_.data(), DType::kBf16, Shape{T, Nq * D}),
-                            .num_kv_heads = Nkv,
-                            .head_dim = D,
-                            .scale = 0.0625f,
-                            .kv = {.k = pool(k_pages_), .v = pool(v_pages_)},
-                            .forward = &turn.forward,
-                            .workspace = workspace_.bytes()});
+    return attend_to_pages_cuda(context_,
+                                {.q = rows(0, Nq * D),
+                                 .k = rows(Nq * D, Nkv * D),
+                                 .v = rows((Nq + Nkv) * D, Nkv * D),
+                                 .y = MutableTensorView(y_.data(), DType::kBf16, Shape{T, Nq * D}),
+                                 .num_kv_heads = Nkv,
+                                 .head_dim = D,
+                                 .scale = 0.0625f,
+                                 .kv = {.k = pool(k_pages_), .v = pool(v_pages_)},
+                                 .forward = &turn.forward,
+                                 .workspace = workspace_.bytes()});
   }
 
  private:
