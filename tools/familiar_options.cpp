@@ -82,8 +82,6 @@ constexpr FamiliarOption kFamiliar[] = {
     {"-ngl", Kind::kValue, kOneDevice, "0 auto"},
     {"--cpu-offload-gb", Kind::kValue, kOneDevice, "0"},
     {"--base-gpu-id", Kind::kValue, kOneDevice, "0"},
-    {"--attention-backend", Kind::kValue, kOwnKernels,
-     "auto flashinfer fa3 fa4 triton torch_native flashmla cutlass_mla trtllm_mha trtllm_mla"},
     {"--piecewise-cuda-graph-compiler", Kind::kValue, kOwnKernels, "eager fused inductor"},
     {"--sampling-backend", Kind::kValue, kOwnKernels, "auto flashinfer pytorch"},
     {"--enable-torch-compile", Kind::kFlag, kOwnKernels},

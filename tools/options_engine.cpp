@@ -321,6 +321,13 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
   options.heading("Resources");
   options.value("--device", &engine.device, kDeviceHelp);
   declare_captures(options, engine.disable_cuda_graph, engine.piecewise_cuda_graph_max_tokens);
+  options.parsed(
+      "--attention-backend", to_string(engine.attention_backend),
+      [&engine](std::string_view name) -> Status {
+        HEDDLE_ASSIGN_OR_RETURN(engine.attention_backend, parse_attention_backend(name));
+        return {};
+      },
+      "Kernels that a GPU attends with: auto, the fastest it has, or plain, those of exact mode");
   options.value("--threads", &engine.num_threads, ranges::kThreads,
                 "Compute threads; 0: the machine's physical cores");
   options.value("--memory-fraction", &engine.memory_fraction, ranges::kShare,

@@ -236,6 +236,19 @@ enum class Quantization {
 // Error: kInvalidArgument, with the names there are.
 [[nodiscard]] Result<Quantization> parse_quantization(std::string_view name);
 
+// Kernels that a GPU attends with. The CPU has one.
+enum class AttentionBackend {
+  kAuto,   // the fastest that GPU, number formats and widths have
+  kPlain,  // those of exact mode, for all GPUs, formats and widths
+};
+
+// "auto", "plain".
+[[nodiscard]] std::string_view to_string(AttentionBackend backend);
+
+// SGLang's names of backends are taken for "auto", and its "torch_native" for "plain". Error:
+// kInvalidArgument, with the names there are.
+[[nodiscard]] Result<AttentionBackend> parse_attention_backend(std::string_view name);
+
 struct EngineOptions {
   std::filesystem::path
       model_dir;  // a folder in hub layout: config.json, *.safetensors, tokenizer.json
@@ -257,6 +270,8 @@ struct EngineOptions {
   // to so many rows in pieces. True: all kernel by kernel.
   bool disable_cuda_graph = false;
   int64_t piecewise_cuda_graph_max_tokens = 512;
+
+  AttentionBackend attention_backend = AttentionBackend::kAuto;
 
   int32_t num_threads = 0;  // compute threads of the CPU; 0: the machine's physical cores
 

@@ -72,6 +72,7 @@ struct CudaContext : Context {
   device::CudaDevice& gpu;
   device::CudaStream& stream;
   DenseProducts* products;
+  bool plain_attention = false;  // with its plain kernels alone, as in exact mode
 };
 
 // The dtypes that activations may have: fp32 on the CPU; on CUDA the dtype of the run, also in the

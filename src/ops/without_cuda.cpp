@@ -50,6 +50,8 @@ Status copy_rows_cuda(CudaContext&, const RowCopyArgs&) { return no_cuda(); }
 
 Status paged_attention_cuda(CudaContext&, const PagedAttentionArgs&) { return no_cuda(); }
 
+std::string describe_attention_cuda(const CudaContext&, const AttentionForm&) { return ""; }
+
 Status attend_to_pages_cuda(CudaContext&, const PagedAttentionArgs&) { return no_cuda(); }
 
 Status rotate_append_cuda(CudaContext&, const RotateAppendArgs&) { return no_cuda(); }

@@ -15,6 +15,7 @@
 #include "core/log.h"
 #include "models/registry.h"
 #include "ops/simd/this_cpu.h"
+#include "runner/attention_backend.h"
 #include "runner/cache_plan.h"
 #include "runner/choose_device.h"
 #include "runner/choose_drafts.h"
@@ -327,6 +328,7 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
     }
   }
   const checkpoint::ModelConfig& config = pass->config();
+  choose_attention(options.attention_backend, options.page_size, *pass);
   const models::CacheNeeds needs = pass->cache_needs();
   const auto bytes_of = [](const auto& loaded) {
     return loaded->weights().bytes_copied() + loaded->weights().bytes_in_place();

@@ -32,6 +32,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string>
 
 #include "core/tensor.h"
 #include "ops/context.h"
@@ -80,6 +81,29 @@ int64_t paged_attention_workspace_bytes(const Context& context, int64_t max_toke
 Status paged_attention(Context& context, const PagedAttentionArgs& args);
 Status paged_attention_cpu(CpuContext& context, const PagedAttentionArgs& args);    // args checked
 Status paged_attention_cuda(CudaContext& context, const PagedAttentionArgs& args);  // args checked
+
+// What decides, beside a step's lengths, which kernels a GPU attends with.
+struct AttentionForm {
+  DType activations = DType::kF32;
+  DType pages = DType::kF32;
+  int64_t head_dim = 0;
+  int64_t value_dim = 0;
+  bool is_latent = false;  // values are a part of the keys
+  int64_t page_size = 0;
+
+  [[nodiscard]] static AttentionForm of(const PagedAttentionArgs& args) {
+    return {.activations = args.q.dtype,
+            .pages = args.kv.k.dtype,
+            .head_dim = args.head_dim,
+            .value_dim = args.value_dim > 0 ? args.value_dim : args.head_dim,
+            .is_latent = args.kv.v.data == nullptr,
+            .page_size = args.forward->page_size};
+  }
+};
+
+// Those kernels in words, for a log.
+[[nodiscard]] std::string describe_attention_cuda(const CudaContext& context,
+                                                  const AttentionForm& form);
 
 // The same without the append: the step's keys and values lie in the pages.
 Status attend_to_pages_cuda(CudaContext& context, const PagedAttentionArgs& args);  // args checked

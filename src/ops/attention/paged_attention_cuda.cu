@@ -619,6 +619,16 @@ Status paged_attention_cuda(CudaContext& context, const PagedAttentionArgs& args
   return attend_to_pages_cuda(context, args);
 }
 
+std::string describe_attention_cuda(const CudaContext& context, const AttentionForm& form) {
+  if (context.exact) return "the plain kernels of exact mode";
+  if (context.plain_attention) return "plain kernels, asked for";
+  const bool few = paged_attention_split_takes(context, form);
+  if (!few) return "plain kernels, of all number formats and widths";
+  return paged_attention_sm90_takes(context, form)
+             ? "tensor cores, decode steps with the keys split among blocks"
+             : "decode steps with the keys split among blocks, prompts with plain kernels";
+}
+
 Status attend_to_pages_cuda(CudaContext& context, const PagedAttentionArgs& args) {
   Params params = params_of(args);
   HEDDLE_ASSIGN_OR_RETURN(params.handled, attend_fast(context, args));

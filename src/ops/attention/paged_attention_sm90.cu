@@ -5,6 +5,7 @@
 #include <cuda.h>
 
 #include "ops/attention/paged_attention_sm90.h"
+#include "ops/attention/paged_attention_split.h"
 #include "ops/attention/paged_attention_unit.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/numbers.cuh"
@@ -456,17 +457,20 @@ int64_t paged_attention_sm90_min_tokens(const PagedAttentionArgs& args) {
   return ceil_div(kSm90AttentionRows, group_of(args));
 }
 
+bool paged_attention_sm90_takes(const CudaContext& context, const AttentionForm& form) {
+  if (context.gpu.properties().major != 9 || !paged_attention_split_takes(context, form)) {
+    return false;
+  }
+  const int64_t page = form.page_size, tile = tile_tokens(form.head_dim);
+  return page >= kLeastPage && (tile % page == 0 || page % tile == 0);
+}
+
 bool paged_attention_sm90_fits(const CudaContext& context, const PagedAttentionArgs& args) {
-  const int64_t D = args.head_dim;
-  if (context.exact || context.gpu.properties().major != 9) return false;
-  if (D != 64 && D != 128 && D != 256) return false;
-  if (args.kv.v.data == nullptr || value_dim_of(args) != D) return false;
-  if (args.q.dtype != DType::kBf16 || args.kv.k.dtype != DType::kBf16) return false;
+  if (!paged_attention_sm90_takes(context, AttentionForm::of(args))) return false;
   if (!is_aligned(args.q.data, args.q.row_stride) || !is_aligned(args.y.data, args.y.row_stride)) {
     return false;
   }
-  const int64_t page = args.forward->page_size, tile = tile_tokens(D);
-  if (page < kLeastPage || (tile % page != 0 && page % tile != 0)) return false;
+  const int64_t D = args.head_dim, page = args.forward->page_size;
   for (const MutableTensorView& pool : {args.kv.k, args.kv.v}) {
     if (pool.row_stride != page * args.num_kv_heads * D) return false;
     if (!sm90::can_map(token_rows(args, pool))) return false;

@@ -19,9 +19,13 @@ inline constexpr int64_t kSm90AttentionRows = 128;
 // block, which walks all their keys alone.
 [[nodiscard]] int64_t paged_attention_sm90_min_tokens(const PagedAttentionArgs& args);
 
-// Whether this GPU and these arguments have the fast form, where sequences have tokens enough:
-// bf16 everywhere, keys and values of the same width of 64, 128 or 256, pages whose size divides 64
-// tokens (128 for narrow heads) or is a multiple, from 8 on.
+// Whether this GPU has the fast form, where sequences have tokens enough: bf16 everywhere, keys and
+// values of the same width of 64, 128 or 256, pages whose size divides 64 tokens (128 for narrow
+// heads) or is a multiple, from 8 on.
+[[nodiscard]] bool paged_attention_sm90_takes(const CudaContext& context,
+                                              const AttentionForm& form);
+
+// And whether the arguments lie as it reads them.
 [[nodiscard]] bool paged_attention_sm90_fits(const CudaContext& context,
                                              const PagedAttentionArgs& args);
 

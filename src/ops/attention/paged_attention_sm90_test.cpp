@@ -7,6 +7,7 @@
 
 #include "device/cuda/cuda_device.h"
 #include "ops/attention/paged_attention_fixture.h"
+#include "ops/attention/paged_attention_split.h"
 
 namespace heddle::ops {
 namespace {
@@ -49,6 +50,22 @@ TEST_P(HopperAttentionTest, SmallestPromptsMatchTheReference) {
     conversation.run_whole();
     conversation.expect_foreign_pages_untouched();
   }
+}
+
+TEST_P(HopperAttentionTest, LeavesAllToPlainKernelsWhereTheseAreAskedFor) {
+  auto& of_test = static_cast<CudaContext&>(context());
+  CudaContext fast(of_test.gpu, of_test.stream, /*dense_products=*/nullptr);
+  const AttentionForm form{.activations = DType::kBf16,
+                           .pages = DType::kBf16,
+                           .head_dim = 128,
+                           .value_dim = 128,
+                           .page_size = 16};
+  EXPECT_TRUE(paged_attention_sm90_takes(fast, form));
+  EXPECT_TRUE(paged_attention_split_takes(fast, form));
+  fast.plain_attention = true;
+  EXPECT_FALSE(paged_attention_sm90_takes(fast, form));
+  EXPECT_FALSE(paged_attention_split_takes(fast, form));
+  EXPECT_EQ(describe_attention_cuda(fast, form), "plain kernels, asked for");
 }
 
 TEST_P(HopperAttentionTest, MatchesTheReferenceForAnyGeometry) {

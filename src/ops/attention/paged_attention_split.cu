@@ -364,11 +364,15 @@ Status launch_split(CudaContext& context, const Params& params) {
 }  // namespace
 }  // namespace split_attention
 
+bool paged_attention_split_takes(const CudaContext& context, const AttentionForm& form) {
+  const int64_t D = form.head_dim;
+  return !context.exact && !context.plain_attention && (D == 64 || D == 128 || D == 256) &&
+         form.value_dim == D && !form.is_latent && form.activations == DType::kBf16 &&
+         form.pages == DType::kBf16;
+}
+
 bool paged_attention_split_fits(const CudaContext& context, const PagedAttentionArgs& args) {
-  const int64_t D = args.head_dim;
-  if (context.exact || (D != 64 && D != 128 && D != 256)) return false;
-  if (args.kv.v.data == nullptr || value_dim_of(args) != D) return false;
-  if (args.q.dtype != DType::kBf16 || args.kv.k.dtype != DType::kBf16) return false;
+  if (!paged_attention_split_takes(context, AttentionForm::of(args))) return false;
   if (args.forward->num_sequences() > kSplitSequences) return false;
   const auto is_aligned = [](const void* data, int64_t stride, int64_t bytes) {
     return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0 &&

@@ -19,8 +19,11 @@ inline constexpr int64_t kSplitParts = 16384;
 // Sequences of a step, at most.
 inline constexpr int64_t kSplitSequences = 512;
 
-// Whether this GPU and these arguments have the form: bf16 everywhere, keys and values of the same
-// width of 64, 128 or 256, at most kSplitSequences.
+// Whether GPUs have the form: bf16 everywhere, keys and values of the same width of 64, 128 or 256.
+[[nodiscard]] bool paged_attention_split_takes(const CudaContext& context,
+                                               const AttentionForm& form);
+
+// And whether the arguments lie as it reads them, with at most kSplitSequences.
 [[nodiscard]] bool paged_attention_split_fits(const CudaContext& context,
                                               const PagedAttentionArgs& args);
 
