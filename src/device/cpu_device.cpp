@@ -46,8 +46,8 @@ class CpuStream final : public Stream {
     return {};
   }
 
-  Status zero(void* to, int64_t num_bytes) override {
-    if (num_bytes > 0) std::memset(to, 0, static_cast<size_t>(num_bytes));
+  Status fill(void* to, std::byte value, int64_t num_bytes) override {
+    if (num_bytes > 0) std::memset(to, std::to_integer<int>(value), static_cast<size_t>(num_bytes));
     return {};
   }
 

@@ -81,7 +81,10 @@ class Stream {
   // until the copy is done. From or to host memory that is not pinned the call may wait for the
   // copy.
   virtual Status copy(void* to, const void* from, int64_t num_bytes) = 0;
-  virtual Status zero(void* to, int64_t num_bytes) = 0;
+  // Every byte becomes `value`.
+  virtual Status fill(void* to, std::byte value, int64_t num_bytes) = 0;
+
+  Status zero(void* to, int64_t num_bytes) { return fill(to, std::byte{0}, num_bytes); }
 
   // A hint that these bytes are not read before they are written: a device that commits memory when
   // it is first touched takes back the whole memory pages among them. Their contents are undefined

@@ -68,7 +68,7 @@ TEST_P(DevicePromisesTest, NamesWhatItCannotAllocate) {
   EXPECT_TRUE(device_->allocate(256).ok()) << "the device is as it was";
 }
 
-TEST_P(DevicePromisesTest, SmallestCopiesAndZeroesFollowTheStream) {
+TEST_P(DevicePromisesTest, SmallestCopiesAndFillsFollowTheStream) {
   const Buffer buffer = device_->allocate(64).value();
   const Buffer pinned = device_->allocate_pinned(16).value();
   EXPECT_TRUE(std::ranges::all_of(pinned.bytes(), [](std::byte b) { return b == std::byte{0}; }));
@@ -76,11 +76,12 @@ TEST_P(DevicePromisesTest, SmallestCopiesAndZeroesFollowTheStream) {
   ASSERT_TRUE(stream_->copy(buffer.data() + 8, pinned.data(), 4).ok());
   ASSERT_TRUE(stream_->copy(buffer.data() + 32, buffer.data() + 8, 4).ok());
   ASSERT_TRUE(stream_->zero(buffer.data() + 8, 2).ok());
+  ASSERT_TRUE(stream_->fill(buffer.data() + 11, std::byte{'m'}, 3).ok());
   ASSERT_TRUE(stream_->copy(pinned.data() + 8, buffer.data() + 32, 4).ok());
   ASSERT_TRUE(stream_->copy(buffer.data(), pinned.data(), 0).ok());
   ASSERT_TRUE(stream_->synchronize().ok());
   EXPECT_EQ(std::memcmp(pinned.data() + 8, "warp", 4), 0);
-  EXPECT_EQ(read(buffer.data() + 8, 4), (std::vector<char>{0, 0, 'r', 'p'}));
+  EXPECT_EQ(read(buffer.data() + 8, 7), (std::vector<char>{0, 0, 'r', 'm', 'm', 'm', 0}));
 }
 
 // Small copies and large ones, of whole words and with a rest, from any address.

@@ -178,17 +178,6 @@ MutableTensorView Executor::output(size_t i) const {
   return computed_view(program_.placed.graph.outputs[i], extents_);
 }
 
-Status Executor::poison(device::Stream& stream, std::byte pattern) {
-  constexpr int64_t kAtOnce = int64_t{1} << 20;
-  const std::vector<std::byte> filled(static_cast<size_t>(std::min(kAtOnce, arena_.size())),
-                                      pattern);
-  for (int64_t done = 0; done < arena_.size(); done += kAtOnce) {
-    const int64_t count = std::min(kAtOnce, arena_.size() - done);
-    HEDDLE_RETURN_IF_ERROR(stream.copy(arena_.data() + done, filled.data(), count));
-  }
-  return stream.synchronize();
-}
-
 namespace {
 
 int64_t width_of(const Program& program, Value value) {

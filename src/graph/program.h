@@ -80,8 +80,10 @@ class Executor {
 
   [[nodiscard]] const Program& program() const { return program_; }
 
-  // Fills the arena, so that a test finds reads of memory that was never written. Waits.
-  Status poison(device::Stream& stream, std::byte pattern);
+  // Fills the arena, so that reads of memory that was never written are found. Does not wait.
+  Status poison(device::Stream& stream, std::byte pattern) {
+    return stream.fill(arena_.data(), pattern, arena_.size());
+  }
 
  private:
   struct BoundNode {

@@ -22,7 +22,7 @@ class FakeStream final : public device::Stream {
  public:
   Status copy(void*, const void*, int64_t) override { return {}; }
 
-  Status zero(void*, int64_t) override { return {}; }
+  Status fill(void*, std::byte, int64_t) override { return {}; }
 
   Status discard(void*, int64_t) override { return {}; }
 

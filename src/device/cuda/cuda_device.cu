@@ -158,10 +158,11 @@ class RuntimeStream final : public CudaStream {
         "cudaMemcpyAsync");
   }
 
-  Status zero(void* to, int64_t num_bytes) override {
+  Status fill(void* to, std::byte value, int64_t num_bytes) override {
     if (num_bytes <= 0) return {};
-    return cuda_status(cudaMemsetAsync(to, 0, static_cast<size_t>(num_bytes), stream_),
-                       "cudaMemsetAsync");
+    return cuda_status(
+        cudaMemsetAsync(to, std::to_integer<int>(value), static_cast<size_t>(num_bytes), stream_),
+        "cudaMemsetAsync");
   }
 
   Status discard(void*, int64_t) override { return {}; }  // release_granule_bytes() is 0
