@@ -132,6 +132,12 @@ enum Effect : uint32_t {
   kSplit = 4,         // its launch depends on the batch: a captured program is split here
 };
 
+// The rows that an op writes of outputs that have one for each row of the step.
+enum class WriteCoverage : uint8_t {
+  kAllRows,
+  kRealRows,  // rows of padding may keep what their memory held (DeviceBatch::row_sequences)
+};
+
 struct LaunchArgs {
   std::span<const TensorView> inputs;
   std::span<const MutableTensorView> outputs;
@@ -143,6 +149,7 @@ struct LaunchArgs {
 struct OpDef {
   std::string_view name;
   uint32_t effects = kPure;
+  WriteCoverage coverage = WriteCoverage::kAllRows;
   int num_inputs = 0;
 
   // Outputs that may share memory with an input. With `mutates`, the op writes there and the output

@@ -220,6 +220,7 @@ std::span<const OpDef> attention_ops() {
   static const OpDef kOps[] = {
       {.name = "paged_attention",
        .effects = kReadsContext | kWritesState | kSplit,
+       .coverage = WriteCoverage::kRealRows,
        .num_inputs = 3,
        .aliases = {},
        .infer = infer_paged_attention,
@@ -227,6 +228,7 @@ std::span<const OpDef> attention_ops() {
        .launch = launch_paged_attention},
       {.name = "paged_attention_sinks",
        .effects = kReadsContext | kWritesState | kSplit,
+       .coverage = WriteCoverage::kRealRows,
        .num_inputs = 4,
        .aliases = {},
        .infer = infer_paged_attention_sinks,
@@ -234,6 +236,7 @@ std::span<const OpDef> attention_ops() {
        .launch = launch_paged_attention},
       {.name = "latent_attention",
        .effects = kReadsContext | kWritesState | kSplit,
+       .coverage = WriteCoverage::kRealRows,
        .num_inputs = 2,
        .aliases = {},
        .infer = infer_latent_attention,
