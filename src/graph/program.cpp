@@ -127,16 +127,30 @@ std::array<Segment, 2> Executor::first_and_others() const {
 }
 
 Status Executor::launch(ops::Context& context, const ops::ForwardContext& forward,
-                        const Segment& nodes) {
+                        const Segment& nodes, LaunchObserver* observer) {
+  const auto before = [&](size_t begin, size_t end) {
+    return observer == nullptr ? Status() : observer->before({.begin = begin, .end = end});
+  };
+  const auto after = [&](size_t begin, size_t end) {
+    return observer == nullptr ? Status() : observer->after({.begin = begin, .end = end});
+  };
   auto chain = std::ranges::lower_bound(program_.chains, nodes.begin, {}, &Chain::begin);
   for (size_t i = nodes.begin; i < nodes.end;) {
     if (chain != program_.chains.end() && chain->begin == i) {
+      const size_t end = chain->end();
+      HEDDLE_RETURN_IF_ERROR(before(i, end));
       HEDDLE_ASSIGN_OR_RETURN(const bool launched, launch_chain(*chain, context, forward));
-      if (launched) i = chain->end();
       ++chain;
-      if (launched) continue;
+      if (launched) {
+        HEDDLE_RETURN_IF_ERROR(after(i, end));
+        i = end;
+        continue;
+      }
     }
-    HEDDLE_RETURN_IF_ERROR(launch_node(i++, context, forward));
+    HEDDLE_RETURN_IF_ERROR(before(i, i + 1));
+    HEDDLE_RETURN_IF_ERROR(launch_node(i, context, forward));
+    HEDDLE_RETURN_IF_ERROR(after(i, i + 1));
+    ++i;
   }
   return {};
 }
@@ -151,11 +165,10 @@ ops::LaunchArgs Executor::launch_args(size_t i, const ops::ForwardContext& forwa
 }
 
 Status Executor::launch_node(size_t i, ops::Context& context, const ops::ForwardContext& forward) {
-  const Node& node = program_.placed.graph.nodes[i];
-  const Status status = node.op->launch(context, launch_args(i, forward));
+  const Status status = program_.placed.graph.nodes[i].op->launch(context, launch_args(i, forward));
   if (status.ok()) [[likely]]
     return status;
-  return status.with_context(fmt::format("{}{}", node.scope, node.op->name));
+  return status.with_context(name_of(i));
 }
 
 Result<bool> Executor::launch_chain(const Chain& chain, ops::Context& context,
@@ -168,14 +181,17 @@ Result<bool> Executor::launch_chain(const Chain& chain, ops::Context& context,
   Result<bool> launched = chain.ops->launch(context, chained_);
   if (launched.ok()) [[likely]]
     return launched;
-  const Node& first = nodes[chain.begin];
-  return launched.status().with_context(
-      fmt::format("{}{} and what follows it", first.scope, first.op->name));
+  return launched.status().with_context(name_of(chain.begin) + " and what follows it");
 }
 
 MutableTensorView Executor::output(size_t i) const {
   HEDDLE_CHECK_LT(i, program_.placed.graph.outputs.size());
   return computed_view(program_.placed.graph.outputs[i], extents_);
+}
+
+std::string Executor::name_of(size_t node) const {
+  const Node& named = program_.placed.graph.nodes[node];
+  return fmt::format("{}{}", named.scope, named.op->name);
 }
 
 namespace {

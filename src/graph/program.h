@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <span>
@@ -42,6 +43,20 @@ Result<Program> compile(Graph graph, const ops::OpRegistry& registry, const ops:
 // rows of another one is shown by that value's columns: "%8[0:1024]".
 std::string dump(const Program& program);
 
+// Sees the launches of Executor::launch().
+class LaunchObserver {
+ public:
+  virtual ~LaunchObserver() = default;
+
+  // Before and after a launch of these nodes: of one, or of a chain's. Where a chain declines, its
+  // nodes follow one by one, and after() is called for these alone. An error ends the launches.
+  virtual Status before(const Segment& nodes) = 0;
+  virtual Status after(const Segment& nodes) = 0;
+};
+
+// A NaN in fp32, bf16 and fp16.
+inline constexpr std::byte kPoison{0xff};
+
 // Owns the arena. Threading: confined. A run allocates nothing (of launchers, see linear.h).
 class Executor {
  public:
@@ -64,8 +79,9 @@ class Executor {
 
   // Launches these nodes, whole() or one of Program::segments, in order, those of a chain together
   // where it can. `forward` has as many rows as the nodes see. The same addresses are used whenever
-  // the extents are the same. Error: the failing node's, with its scope.
-  Status launch(ops::Context& context, const ops::ForwardContext& forward, const Segment& nodes);
+  // the extents are the same. Error: the failing node's, with its scope, or the observer's.
+  Status launch(ops::Context& context, const ops::ForwardContext& forward, const Segment& nodes,
+                LaunchObserver* observer = nullptr);
 
   // All of it.
   Status run(ops::Context& context, const ops::ForwardContext& forward, const ops::Extents& extents,
@@ -80,8 +96,16 @@ class Executor {
 
   [[nodiscard]] const Program& program() const { return program_; }
 
+  // The tensors that a node writes, for the extents set.
+  [[nodiscard]] std::span<const MutableTensorView> outputs_of(size_t node) const {
+    return bound_[node].outputs;
+  }
+
+  // Scope and op: "layers.3.linear".
+  [[nodiscard]] std::string name_of(size_t node) const;
+
   // Fills the arena, so that reads of memory that was never written are found. Does not wait.
-  Status poison(device::Stream& stream, std::byte pattern) {
+  Status poison(device::Stream& stream, std::byte pattern = kPoison) {
     return stream.fill(arena_.data(), pattern, arena_.size());
   }
 
