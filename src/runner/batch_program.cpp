@@ -23,7 +23,7 @@ Result<std::unique_ptr<BatchProgram>> BatchProgram::create(graph::Graph graph,
 
 BatchProgram::BatchProgram(graph::Executor executor, const ComputeDevice& compute,
                            const Captures& captures)
-    : executor_(std::move(executor)), compute_(&compute) {
+    : executor_(std::move(executor)), compute_(&compute), step_graphs_(compute.device()) {
   const bool can = compute.device().can_capture() && !compute.shares_memory_with_host();
   captures_ = can ? captures : Captures{.decode = false, .max_prompt_rows = 0};
 }

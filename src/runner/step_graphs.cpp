@@ -106,11 +106,13 @@ Status StepGraphs::run(device::Stream& stream, const Shape& shape,
 // Records only: nothing of the step is launched.
 Status StepGraphs::capture(device::Stream& stream, std::span<const graph::Segment> segments,
                            const Launch& launch, Step& step) {
+  const int64_t free_before = device_->available_memory_bytes();
   for (const graph::Segment& segment : segments) {
     std::unique_ptr<device::CapturedWork>& work = step.works.emplace_back();
     if (segment.split || segment.end - segment.begin < kFewestNodes) continue;
     HEDDLE_ASSIGN_OR_RETURN(work, captured(stream, segment, launch));
   }
+  step.num_bytes = std::max<int64_t>(free_before - device_->available_memory_bytes(), 0);
   return {};
 }
 
@@ -122,6 +124,12 @@ void StepGraphs::forget_oldest() {
 int64_t StepGraphs::num_captured() const {
   return std::ranges::count_if(steps_,
                                [](const auto& entry) { return !entry.second.works.empty(); });
+}
+
+int64_t StepGraphs::captured_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [shape, step] : steps_) bytes += step.num_bytes;
+  return bytes;
 }
 
 }  // namespace heddle::runner

@@ -55,6 +55,9 @@ class StepGraphs {
 
   using Launch = std::function<Status(const graph::Segment&)>;
 
+  // The device outlives this.
+  explicit StepGraphs(const device::Device& device) : device_(&device) {}
+
   // Does what `launch` enqueues on the stream for each segment of the step, which are those of
   // every step of its shape: through a captured graph, by capturing it, or by calling it, as always
   // for split segments and those of so few nodes that a graph gains nothing. Where a capture fails,
@@ -71,17 +74,24 @@ class StepGraphs {
 
   [[nodiscard]] int64_t num_captured() const;
 
+  // Memory of the device that capturing these took: what was free before less what was free behind
+  // it. Coarse: drivers take memory in blocks of some MiB, which several graphs share, and what
+  // other threads and processes take meanwhile is counted, too.
+  [[nodiscard]] int64_t captured_bytes() const;
+
  private:
   struct Step {
     // By segment, null for those that are not captured; empty: seen once.
     std::vector<std::unique_ptr<device::CapturedWork>> works;
+    int64_t num_bytes = 0;
     int64_t last_use = 0;
   };
 
-  static Status capture(device::Stream& stream, std::span<const graph::Segment> segments,
-                        const Launch& launch, Step& step);
+  Status capture(device::Stream& stream, std::span<const graph::Segment> segments,
+                 const Launch& launch, Step& step);
   void forget_oldest();
 
+  const device::Device* device_;
   std::map<Shape, Step> steps_;
   std::vector<uintptr_t> pools_;  // of all captured steps
   std::vector<uintptr_t> asked_;  // of the step that is asked for
