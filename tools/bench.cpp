@@ -70,6 +70,7 @@ struct OfflineCommand {
   bool exact = false;
   bool disable_cuda_graph = false;
   int64_t piecewise_max_tokens = EngineOptions().piecewise_cuda_graph_max_tokens;
+  bool cuda_graph_debug = false;
   int32_t threads = 0;
   std::string prefill = "512,4096";
   std::string decode_batch = "1,4,16";
@@ -115,19 +116,20 @@ Status run_offline(OfflineCommand& command) {
       runner::choose_device(request, usable_threads(command.threads), command.exact));
   HEDDLE_ASSIGN_OR_RETURN(
       const auto pass,
-      runner::ForwardPass::create({.model_dir = command.model_dir,
-                                   .dummy_weights = command.load_format == LoadFormat::kDummy,
-                                   .dtype = runner::dtype_of(command.dtype),
-                                   .kv_dtype = runner::dtype_of(command.kv_cache_dtype),
-                                   .exact = command.exact,
-                                   .rounding = rounding,
-                                   .num_threads = usable_threads(command.threads),
-                                   .captures = runner::captures_of(command.disable_cuda_graph,
-                                                                   command.piecewise_max_tokens),
-                                   .max_step_tokens = std::max(command.options.chunk_tokens, rows),
-                                   .max_logit_rows = rows,
-                                   .on_load_progress = load_progress_bar()},
-                                  std::move(chosen.compute)));
+      runner::ForwardPass::create(
+          {.model_dir = command.model_dir,
+           .dummy_weights = command.load_format == LoadFormat::kDummy,
+           .dtype = runner::dtype_of(command.dtype),
+           .kv_dtype = runner::dtype_of(command.kv_cache_dtype),
+           .exact = command.exact,
+           .rounding = rounding,
+           .num_threads = usable_threads(command.threads),
+           .captures = runner::captures_of(command.disable_cuda_graph, command.piecewise_max_tokens,
+                                           command.cuda_graph_debug),
+           .max_step_tokens = std::max(command.options.chunk_tokens, rows),
+           .max_logit_rows = rows,
+           .on_load_progress = load_progress_bar()},
+          std::move(chosen.compute)));
   HEDDLE_ASSIGN_OR_RETURN(const OfflineReport report, bench_offline(*pass, command.options));
 
   const std::string dtype_name(to_string(pass->dtype()));
@@ -138,6 +140,7 @@ Status run_offline(OfflineCommand& command) {
                        {"exact", command.exact},
                        {"disable_cuda_graph", command.disable_cuda_graph},
                        {"piecewise_cuda_graph_max_tokens", command.piecewise_max_tokens},
+                       {"cuda_graph_debug", command.cuda_graph_debug},
                        {"steps_captured", pass->num_captured()},
                        {"captured_bytes", pass->captured_bytes()},
                        {"load_format", to_string(command.load_format)},
@@ -247,7 +250,8 @@ std::function<int()> declare_offline(Options& options) {
   declare_dtypes(options, settings->dtype, settings->kv_cache_dtype);
   options.flag("--exact", &settings->exact, "Measure exact mode");
   options.value("--device", &settings->device, kDeviceHelp);
-  declare_captures(options, settings->disable_cuda_graph, settings->piecewise_max_tokens);
+  declare_captures(options, settings->disable_cuda_graph, settings->piecewise_max_tokens,
+                   settings->cuda_graph_debug);
   options.value("--threads", &settings->threads, ranges::kThreads,
                 "Compute threads; 0: physical cores");
   options.value("--prefill", &settings->prefill,

@@ -40,6 +40,7 @@ Json resources_json(const Engine& engine) {
           {"disable_cuda_graph", options.disable_cuda_graph},
           {"piecewise_cuda_graph_max_tokens", options.piecewise_cuda_graph_max_tokens},
           {"disable_piecewise_cuda_graph", options.piecewise_cuda_graph_max_tokens == 0},
+          {"cuda_graph_debug", options.cuda_graph_debug},
           {"attention_backend", to_string(options.attention_backend)},
           {"page_size", options.page_size},
           {"max_running_requests", options.max_running_requests},

@@ -275,7 +275,8 @@ void declare_dtypes(Options& options, RunDtype& dtype, KvCacheDtype& kv_cache_dt
       "checkpoint says, or as the weights are");
 }
 
-void declare_captures(Options& options, bool& disable_cuda_graph, int64_t& piecewise_max_tokens) {
+void declare_captures(Options& options, bool& disable_cuda_graph, int64_t& piecewise_max_tokens,
+                      bool& debug) {
   options.flag("--disable-cuda-graph", &disable_cuda_graph,
                "On a GPU launch steps kernel by kernel, not as captured graphs");
   options.value("--piecewise-cuda-graph-max-tokens", &piecewise_max_tokens, ranges::kCountOrNone,
@@ -284,6 +285,8 @@ void declare_captures(Options& options, bool& disable_cuda_graph, int64_t& piece
       "--disable-piecewise-cuda-graph", [&piecewise_max_tokens] { piecewise_max_tokens = 0; },
       "On a GPU capture no steps with prompts");
   options.excludes("--disable-piecewise-cuda-graph", "--piecewise-cuda-graph-max-tokens");
+  options.flag("--cuda-graph-debug", &debug,
+               "Slow: log the program, and prove in every step what its ops read and write");
 }
 
 void declare_quantization(Options& options, Quantization& quantization) {
@@ -320,7 +323,8 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
 
   options.heading("Resources");
   options.value("--device", &engine.device, kDeviceHelp);
-  declare_captures(options, engine.disable_cuda_graph, engine.piecewise_cuda_graph_max_tokens);
+  declare_captures(options, engine.disable_cuda_graph, engine.piecewise_cuda_graph_max_tokens,
+                   engine.cuda_graph_debug);
   options.parsed(
       "--attention-backend", to_string(engine.attention_backend),
       [&engine](std::string_view name) -> Status {

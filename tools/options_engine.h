@@ -33,8 +33,9 @@ enum class ModelArgument {
   kOptional,  // the first positional; the default model without it
 };
 
-// --disable-cuda-graph and --piecewise-cuda-graph-max-tokens.
-void declare_captures(Options& options, bool& disable_cuda_graph, int64_t& piecewise_max_tokens);
+// --disable-cuda-graph, --piecewise-cuda-graph-max-tokens and --cuda-graph-debug.
+void declare_captures(Options& options, bool& disable_cuda_graph, int64_t& piecewise_max_tokens,
+                      bool& debug);
 
 // --load-format, --dtype and --kv-cache-dtype, --quantization: wherever a forward pass is made.
 void declare_load_format(Options& options, LoadFormat& format, const char* help);

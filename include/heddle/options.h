@@ -271,6 +271,10 @@ struct EngineOptions {
   bool disable_cuda_graph = false;
   int64_t piecewise_cuda_graph_max_tokens = 512;
 
+  // For the search of errors in ops and captured steps, on any device: every step proves what its
+  // ops read and write, and fails naming the first op that is wrong. Slow.
+  bool cuda_graph_debug = false;
+
   AttentionBackend attention_backend = AttentionBackend::kAuto;
 
   int32_t num_threads = 0;  // compute threads of the CPU; 0: the machine's physical cores

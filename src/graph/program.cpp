@@ -194,6 +194,19 @@ std::string Executor::name_of(size_t node) const {
   return fmt::format("{}{}", named.scope, named.op->name);
 }
 
+void Executor::list_taken(const Segment& nodes, std::vector<TakenValue>& taken) const {
+  for (size_t i = nodes.begin; i < nodes.end; ++i) {
+    const auto add = [&](const auto& view) {
+      const void* data = view.packed != nullptr ? view.packed : view.data;
+      taken.push_back({i, reinterpret_cast<uintptr_t>(data)});
+      taken.push_back({i, static_cast<uintptr_t>(view.row_stride)});
+    };
+    std::ranges::for_each(bound_[i].inputs, add);
+    std::ranges::for_each(bound_[i].outputs, add);
+    taken.push_back({i, reinterpret_cast<uintptr_t>(bound_[i].workspace.data())});
+  }
+}
+
 namespace {
 
 int64_t width_of(const Program& program, Value value) {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -52,6 +53,12 @@ class LaunchObserver {
   // nodes follow one by one, and after() is called for these alone. An error ends the launches.
   virtual Status before(const Segment& nodes) = 0;
   virtual Status after(const Segment& nodes) = 0;
+};
+
+// An address or a row stride that a launch takes by value, so that a captured one keeps it.
+struct TakenValue {
+  size_t node = 0;
+  uintptr_t value = 0;
 };
 
 // A NaN in fp32, bf16 and fp16.
@@ -103,6 +110,9 @@ class Executor {
 
   // Scope and op: "layers.3.linear".
   [[nodiscard]] std::string name_of(size_t node) const;
+
+  // Appends the addresses and row strides that launches of these nodes take.
+  void list_taken(const Segment& nodes, std::vector<TakenValue>& taken) const;
 
   // Fills the arena, so that reads of memory that was never written are found. Does not wait.
   Status poison(device::Stream& stream, std::byte pattern = kPoison) {

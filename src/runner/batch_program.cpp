@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/log.h"
+#include "graph/write_check.h"
+
 namespace heddle::runner {
 
 Result<std::unique_ptr<BatchProgram>> BatchProgram::create(graph::Graph graph,
@@ -16,6 +19,7 @@ Result<std::unique_ptr<BatchProgram>> BatchProgram::create(graph::Graph graph,
                                          {.largest = largest}));
   HEDDLE_ASSIGN_OR_RETURN(graph::Executor executor,
                           graph::Executor::create(std::move(program), compute.device()));
+  if (captures.debug) log_info("the compiled " + graph::dump(executor.program()));
   std::unique_ptr<BatchProgram> created(new BatchProgram(std::move(executor), compute, captures));
   created->batch_sizes_.max_in_flight = max_in_flight;
   return created;
@@ -23,9 +27,14 @@ Result<std::unique_ptr<BatchProgram>> BatchProgram::create(graph::Graph graph,
 
 BatchProgram::BatchProgram(graph::Executor executor, const ComputeDevice& compute,
                            const Captures& captures)
-    : executor_(std::move(executor)), compute_(&compute), step_graphs_(compute.device()) {
-  const bool can = compute.device().can_capture() && !compute.shares_memory_with_host();
-  captures_ = can ? captures : Captures{.decode = false, .max_prompt_rows = 0};
+    : executor_(std::move(executor)),
+      compute_(&compute),
+      captures_(captures),
+      replay_check_(executor_),
+      step_graphs_(compute.device(), captures.debug ? &replay_check_ : nullptr) {
+  if (compute.device().can_capture() && !compute.shares_memory_with_host()) return;
+  captures_.decode = false;
+  captures_.max_prompt_rows = 0;
 }
 
 Result<std::array<TensorView, 2>> BatchProgram::upload(BatchPadding::Step& step, DrawnFeed* feed) {
@@ -95,8 +104,14 @@ Status BatchProgram::enqueue(std::span<const int32_t> ids, std::span<const int32
   ops::ForwardContext unpadded = batch;
   unpadded.batch = step.forward.batch;
   const auto launch = [&](const graph::Segment& segment) {
-    return executor_.launch(compute_->context(), segment.split ? unpadded : step.forward, segment);
+    const ops::ForwardContext& forward = segment.split ? unpadded : step.forward;
+    if (captures_.debug && !step_graphs_.is_capturing()) {
+      return graph::launch_checked(executor_, compute_->stream(), compute_->context(), forward,
+                                   segment);
+    }
+    return executor_.launch(compute_->context(), forward, segment);
   };
+  if (captures_.debug) HEDDLE_RETURN_IF_ERROR(executor_.poison(compute_->stream()));
   warmed_up_ = false;
   if (!whole && !in_pieces) return launch(executor_.whole());
   if (whole) {

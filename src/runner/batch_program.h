@@ -75,6 +75,7 @@ class BatchProgram {
   ops::DeviceBatchSizes batch_sizes_;
   std::optional<ops::DeviceBatchUpload> batch_;
   BatchPadding padding_;
+  ReplayCheck replay_check_;
   StepGraphs step_graphs_;
   bool warmed_up_ = false;
   std::vector<TensorView> inputs_;  // of a step

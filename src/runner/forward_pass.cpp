@@ -9,7 +9,9 @@
 #include <fmt/format.h>
 
 #include "checkpoint/same_model.h"
+#include "core/log.h"
 #include "graph/builder.h"
+#include "graph/write_check.h"
 #include "models/registry.h"
 #include "runner/cache_plan.h"
 
@@ -142,6 +144,9 @@ Status ForwardPass::compile() {
                           graph::compile(std::move(head_graph), ops::builtin_ops(), context(),
                                          {.largest = head_extents}));
   HEDDLE_ASSIGN_OR_RETURN(head_executor_, graph::Executor::create(std::move(program), device()));
+  if (options_.captures.debug) {
+    log_info("the head's compiled " + graph::dump(head_executor_->program()));
+  }
   return {};
 }
 
@@ -167,7 +172,15 @@ Status ForwardPass::run(std::span<const int32_t> ids, std::span<const int32_t> p
 Status ForwardPass::run_head(const TensorView& rows) {
   HEDDLE_CHECK(head_executor_.has_value());
   const std::array<TensorView, 1> inputs = {rows};
-  HEDDLE_RETURN_IF_ERROR(head_executor_->run(context(), {}, {.logits = rows.shape[0]}, inputs));
+  HEDDLE_RETURN_IF_ERROR(head_executor_->set_extents({.logits = rows.shape[0]}));
+  head_executor_->set_inputs(inputs);
+  const graph::Segment all = head_executor_->whole();
+  if (options_.captures.debug) {
+    HEDDLE_RETURN_IF_ERROR(head_executor_->poison(stream()));
+    HEDDLE_RETURN_IF_ERROR(graph::launch_checked(*head_executor_, stream(), context(), {}, all));
+  } else {
+    HEDDLE_RETURN_IF_ERROR(head_executor_->launch(context(), {}, all));
+  }
   HEDDLE_RETURN_IF_ERROR(head_logits_.fetch(device(), stream(), head_executor_->output(0)));
   return stream().synchronize();
 }

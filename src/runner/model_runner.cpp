@@ -281,7 +281,8 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
       .exact = options.exact,
       .rounding = rounding,
       .num_threads = options.num_threads,
-      .captures = captures_of(options.disable_cuda_graph, options.piecewise_cuda_graph_max_tokens),
+      .captures = captures_of(options.disable_cuda_graph, options.piecewise_cuda_graph_max_tokens,
+                              options.cuda_graph_debug),
       .max_step_tokens = chunk,
       .max_logit_rows = max_rows + max_draft_rows(options.speculative),
       .max_sequences = max_rows,
@@ -315,8 +316,7 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
          .in_models_folder = speculative.draft_model_dir.empty(),
          .rounding = rounding,
          .num_threads = options.num_threads,
-         .captures =
-             captures_of(options.disable_cuda_graph, options.piecewise_cuda_graph_max_tokens),
+         .captures = forward.captures,
          .max_rows = max_draft_rows(speculative),
          .max_steps = speculative.eagle_topk > 1 ? speculative.num_steps
                                                  : std::max(num_draft_tokens(speculative), 1)},

@@ -23,16 +23,6 @@ Status launch_all(std::span<const graph::Segment> segments, const StepGraphs::La
   return {};
 }
 
-Result<std::unique_ptr<device::CapturedWork>> captured(device::Stream& stream,
-                                                       const graph::Segment& segment,
-                                                       const StepGraphs::Launch& launch) {
-  HEDDLE_RETURN_IF_ERROR(stream.begin_capture());
-  const Status launched = launch(segment);
-  auto work = stream.end_capture();  // ends it in any case
-  HEDDLE_RETURN_IF_ERROR(launched);
-  return work;
-}
-
 // The addresses, strides and scales that launches take of the pools.
 void list_pools(const ops::ForwardContext& forward, std::vector<uintptr_t>& pools) {
   pools.clear();
@@ -96,6 +86,7 @@ Status StepGraphs::run(device::Stream& stream, const Shape& shape,
       return launch_all(segments, launch);
     }
   }
+  if (check_ != nullptr) HEDDLE_RETURN_IF_ERROR(check_taken(shape, forward, segments, step));
   for (size_t i = 0; i < segments.size(); ++i) {
     const device::CapturedWork* work = step.works[i].get();
     HEDDLE_RETURN_IF_ERROR(work != nullptr ? stream.launch(*work) : launch(segments[i]));
@@ -114,6 +105,30 @@ Status StepGraphs::capture(device::Stream& stream, std::span<const graph::Segmen
   }
   step.num_bytes = std::max<int64_t>(free_before - device_->available_memory_bytes(), 0);
   return {};
+}
+
+Result<std::unique_ptr<device::CapturedWork>> StepGraphs::captured(device::Stream& stream,
+                                                                   const graph::Segment& segment,
+                                                                   const Launch& launch) {
+  HEDDLE_RETURN_IF_ERROR(stream.begin_capture());
+  is_capturing_ = true;
+  const Status launched = launch(segment);
+  is_capturing_ = false;
+  auto work = stream.end_capture();  // ends it in any case
+  HEDDLE_RETURN_IF_ERROR(launched);
+  return work;
+}
+
+// Of a step that has just been captured the values are kept.
+Status StepGraphs::check_taken(const Shape& shape, const ops::ForwardContext& forward,
+                               std::span<const graph::Segment> segments, Step& step) const {
+  std::vector<graph::TakenValue> taken;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (step.works[i] != nullptr) check_->list(segments[i], taken);
+  }
+  check_->list_batch(forward.batch, /*whole=*/shape.sequences > 0, taken);
+  if (step.taken.empty()) step.taken = taken;
+  return check_->compare(step.taken, taken);
 }
 
 void StepGraphs::forget_oldest() {

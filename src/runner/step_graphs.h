@@ -25,6 +25,7 @@
 #include "device/device.h"
 #include "graph/passes.h"
 #include "ops/forward_context.h"
+#include "runner/replay_check.h"
 
 namespace heddle::runner {
 
@@ -32,13 +33,18 @@ namespace heddle::runner {
 struct Captures {
   bool decode = true;             // steps whose sequences all have the same few rows
   int64_t max_prompt_rows = 512;  // of any other step, which is captured in pieces; 0: none
+
+  // Every step, captured or not and on any device, proves what it reads and writes: slow.
+  bool debug = false;
 };
 
 // As the options of the same names say.
 [[nodiscard]] inline Captures captures_of(bool disable_cuda_graph,
-                                          int64_t piecewise_cuda_graph_max_tokens) {
-  if (disable_cuda_graph) return {.decode = false, .max_prompt_rows = 0};
-  return {.max_prompt_rows = piecewise_cuda_graph_max_tokens};
+                                          int64_t piecewise_cuda_graph_max_tokens,
+                                          bool cuda_graph_debug) {
+  return {.decode = !disable_cuda_graph,
+          .max_prompt_rows = disable_cuda_graph ? 0 : piecewise_cuda_graph_max_tokens,
+          .debug = cuda_graph_debug};
 }
 
 class StepGraphs {
@@ -55,16 +61,21 @@ class StepGraphs {
 
   using Launch = std::function<Status(const graph::Segment&)>;
 
-  // The device outlives this.
-  explicit StepGraphs(const device::Device& device) : device_(&device) {}
+  // `check`: compares what captured launches took with what they would take now, before each is
+  // launched again; null: nothing does. Both outlive this.
+  explicit StepGraphs(const device::Device& device, const ReplayCheck* check = nullptr)
+      : device_(&device), check_(check) {}
 
   // Does what `launch` enqueues on the stream for each segment of the step, which are those of
   // every step of its shape: through a captured graph, by capturing it, or by calling it, as always
   // for split segments and those of so few nodes that a graph gains nothing. Where a capture fails,
-  // steps run eagerly from then on, and one line of the log says why. Error: that of `launch`, or
-  // kDeviceLost.
+  // steps run eagerly from then on, and one line of the log says why. Error: that of `launch` or of
+  // the check, or kDeviceLost.
   Status run(device::Stream& stream, const Shape& shape, const ops::ForwardContext& forward,
              std::span<const graph::Segment> segments, const Launch& launch);
+
+  // Whether `launch` is called to be recorded: nothing that it enqueues is done.
+  [[nodiscard]] bool is_capturing() const { return is_capturing_; }
 
   // Whether the last run() did not launch a step captured before, but may do so next time.
   [[nodiscard]] bool warmed_up() const { return warmed_up_; }
@@ -83,21 +94,29 @@ class StepGraphs {
   struct Step {
     // By segment, null for those that are not captured; empty: seen once.
     std::vector<std::unique_ptr<device::CapturedWork>> works;
+    std::vector<graph::TakenValue> taken;  // by the captured launches; empty without a check
     int64_t num_bytes = 0;
     int64_t last_use = 0;
   };
 
   Status capture(device::Stream& stream, std::span<const graph::Segment> segments,
                  const Launch& launch, Step& step);
+  Result<std::unique_ptr<device::CapturedWork>> captured(device::Stream& stream,
+                                                         const graph::Segment& segment,
+                                                         const Launch& launch);
+  Status check_taken(const Shape& shape, const ops::ForwardContext& forward,
+                     std::span<const graph::Segment> segments, Step& step) const;
   void forget_oldest();
 
   const device::Device* device_;
+  const ReplayCheck* check_;
   std::map<Shape, Step> steps_;
   std::vector<uintptr_t> pools_;  // of all captured steps
   std::vector<uintptr_t> asked_;  // of the step that is asked for
   int64_t num_runs_ = 0;
   bool failed_ = false;
   bool warmed_up_ = false;
+  bool is_capturing_ = false;
 };
 
 }  // namespace heddle::runner

@@ -6,7 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "device/cpu_device.h"
+#include "graph/graph_fixture.h"
 
 namespace heddle::runner {
 namespace {
@@ -197,6 +202,20 @@ TEST_F(StepGraphsTest, CountsTheMemoryOfTheStepsThatItKeeps) {
   EXPECT_EQ(graphs_.captured_bytes(), 0);
 }
 
+TEST_F(StepGraphsTest, KnowsWhetherALaunchIsRecorded) {
+  static constexpr graph::Segment kWhole{.end = 100};
+  std::vector<bool> recorded;
+  for (int i = 0; i < 3; ++i) {
+    const Status status =
+        graphs_.run(stream_, {.rows = 1}, forward_, {&kWhole, 1}, [&](const graph::Segment&) {
+          recorded.push_back(graphs_.is_capturing());
+          return Status();
+        });
+    EXPECT_TRUE(status.ok());
+  }
+  EXPECT_EQ(recorded, (std::vector<bool>{false, true}));
+}
+
 TEST_F(StepGraphsTest, OtherPoolsMakeAllForgotten) {
   step(1);
   step(1);
@@ -232,6 +251,76 @@ TEST_F(StepGraphsTest, KeepsABoundedNumberOfShapes) {
   EXPECT_LE(graphs_.num_captured(), 128);
   step(300);
   EXPECT_EQ(std::pair(stream_.eager, stream_.replayed), std::pair(300, 301)) << "the newest stays";
+}
+
+// Steps of x -> sigmoid -> sigmoid -> sigmoid, whose x may lie elsewhere.
+class ReplayCheckTest : public ::testing::Test {
+ protected:
+  static graph::Executor executor(device::CpuDevice& cpu, const ops::Context& context) {
+    graph::testing::TestBuilder g;
+    const graph::GraphScope scope(g, "layers.7.");
+    g.output(g.sigmoid(g.sigmoid(g.sigmoid(g.x()))), "y");
+    return graph::Executor::create(graph::compile(g.finish().value(), graph::testing::registry(),
+                                                  context, {.largest = {.tokens = 2}})
+                                       .value(),
+                                   cpu)
+        .value();
+  }
+
+  Status step(const float* x, const ops::DeviceBatch& batch = {}, bool whole = true) {
+    HEDDLE_RETURN_IF_ERROR(executor_.set_extents({.tokens = 2}));
+    const std::array<TensorView, 1> inputs = {TensorView(x, DType::kF32, Shape{2, 8})};
+    executor_.set_inputs(inputs);
+    const std::array<graph::Segment, 1> segments = {executor_.whole()};
+    return graphs_.run(stream_, {.rows = 2, .sequences = whole ? 2 : 0}, {.batch = batch}, segments,
+                       [](const graph::Segment&) { return Status(); });
+  }
+
+  device::CpuDevice cpu_{1};
+  ops::CpuContext context_{cpu_.pool()};
+  graph::Executor executor_ = executor(cpu_, context_);
+  ReplayCheck check_{executor_};
+  FakeDevice device_;
+  FakeStream stream_{device_};
+  StepGraphs graphs_{device_, &check_};
+  std::array<float, 16> x_{}, other_{};
+  std::array<int32_t, 2> array_{};
+};
+
+TEST_F(ReplayCheckTest, TensorsThatStayWhereTheyWereAreReadAgain) {
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(step(x_.data()).ok());
+  EXPECT_EQ(graphs_.num_captured(), 1);
+}
+
+TEST_F(ReplayCheckTest, ATensorThatMovedIsRefusedWithTheNameOfTheNodeThatReadsIt) {
+  ASSERT_TRUE(step(other_.data()).ok()) << "eager steps leave nothing to compare";
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(step(x_.data()).ok());
+  const Status status = step(other_.data());
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("layers.7.sigmoid took"));
+  for (const float* x : {x_.data(), other_.data()}) {
+    EXPECT_THAT(status.message(),
+                ::testing::HasSubstr(fmt::format("{:#x}", reinterpret_cast<uintptr_t>(x))));
+  }
+  EXPECT_TRUE(step(x_.data()).ok());
+}
+
+TEST_F(ReplayCheckTest, AnArrayOfTheBatchThatMovedIsRefused) {
+  const ops::DeviceBatch batch{.kv_lens = array_.data()}, other{.kv_lens = array_.data() + 1};
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(step(x_.data(), batch).ok());
+  EXPECT_THAT(step(x_.data(), other).message(), ::testing::HasSubstr("the batch's kv_lens took"));
+}
+
+// Ops between splits read none of the arrays whose places depend on more than the rows.
+TEST_F(ReplayCheckTest, OfStepsInPiecesNothingButTheRowsSequencesMustStay) {
+  const ops::DeviceBatch batch{.row_sequences = array_.data()};
+  ops::DeviceBatch other = batch;
+  other.kv_lens = array_.data();
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(step(x_.data(), batch, /*whole=*/false).ok());
+  EXPECT_TRUE(step(x_.data(), other, /*whole=*/false).ok());
+  other.row_sequences = array_.data() + 1;
+  EXPECT_THAT(step(x_.data(), other, /*whole=*/false).message(),
+              ::testing::HasSubstr("the batch's row_sequences took"));
 }
 
 }  // namespace

@@ -25,14 +25,16 @@ using verify::Session;
 
 constexpr int64_t kUsedVocabulary = 311;  // below that of every model here
 
-// A model on the GPU, in exact mode.
+// A model on the GPU, in exact mode unless said otherwise.
 struct CapturedModel {
   static CapturedModel create(const char* model, const runner::Captures& captures,
-                              int64_t num_sequences = 3, int64_t max_tokens = 1500) {
-    auto device = runner::ComputeDevice::open_cuda(0, /*exact=*/true);
+                              int64_t num_sequences = 3, int64_t max_tokens = 1500,
+                              bool exact = true) {
+    auto device = runner::ComputeDevice::open_cuda(0, exact);
     EXPECT_TRUE(device.ok()) << device.status().to_string();
     auto pass = runner::ForwardPass::create({.model_dir = testing::repository_path(model),
-                                             .exact = true,
+                                             .dtype = DType::kBf16,  // exact: fp32 all the same
+                                             .exact = exact,
                                              .captures = captures,
                                              .max_step_tokens = 700,
                                              .max_logit_rows = 700,
@@ -144,6 +146,41 @@ TEST_P(CapturedPiecesTest, DecodeAsSingleKernelsDoAtAnyNumberOfSequences) {
                                          }));
   }
   expect_captures(plain, captured);
+}
+
+// Steps that run eagerly, are captured and are launched again, in pieces and whole, with padding
+// and without: each node is proved to write its outputs, and captured ones to stay where they were.
+TEST_P(CapturedPiecesTest, PassTheChecksOfDebugModeAndGiveTheSameBits) {
+  HEDDLE_DEVICE_OR_SKIP(std::string_view("cuda"));
+  CapturedModel plain = CapturedModel::create(GetParam(), kNone, 9);
+  CapturedModel debugged = CapturedModel::create(GetParam(), {.debug = true}, 9);
+  for (const int64_t rows : {513, 100, 33, 5, 1}) {
+    ASSERT_NO_FATAL_FAILURE(expect_equal(
+        plain, debugged, rows,
+        [&](auto& model, int64_t seed, std::byte arena) { return model.run(rows, seed, arena); }));
+  }
+  EXPECT_GE(debugged.pass->num_captured(), 4);
+  for (const int64_t num_sequences : {9, 3, 1}) {
+    ASSERT_NO_FATAL_FAILURE(expect_equal(plain, debugged, num_sequences,
+                                         [&](auto& model, int64_t seed, std::byte arena) {
+                                           return model.decode(num_sequences, seed, arena);
+                                         }));
+  }
+  EXPECT_GE(debugged.pass->num_captured(), 4);
+}
+
+// Chains (graph/chains.h) are launched elsewhere than in exact mode only. Bits may differ there, so
+// that results are not compared: step() fails where a check does.
+TEST_P(CapturedPiecesTest, PassTheChecksOfDebugModeInChainsToo) {
+  HEDDLE_DEVICE_OR_SKIP(std::string_view("cuda"));
+  constexpr int64_t kSequences = 9, kTokens = 700;
+  CapturedModel debugged =
+      CapturedModel::create(GetParam(), {.debug = true}, kSequences, kTokens, /*exact=*/false);
+  for (const int64_t round : {0, 1, 2}) {
+    for (const int64_t rows : {100, 33, 1}) debugged.run(rows, round, std::byte{0xff});
+    for (const int64_t sequences : {9, 3, 1}) debugged.decode(sequences, round, std::byte{0xff});
+  }
+  EXPECT_GE(debugged.pass->num_captured(), 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuda, CapturedPiecesTest,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loaded model as a machine: what a step allocates, what it reads, what it may touch.
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -20,12 +22,14 @@ using runner::ForwardPass;
 using runner::LogitRows;
 using verify::Session;
 
-std::unique_ptr<ForwardPass> tiny(bool exact, int threads = 2) {
+std::unique_ptr<ForwardPass> tiny(bool exact, int threads = 2, bool debug = false) {
   auto pass = ForwardPass::create({.model_dir = testing::repository_path("models/heddle-tiny"),
                                    .exact = exact,
                                    .num_threads = threads,
+                                   .captures = {.debug = debug},
                                    .max_step_tokens = 256,
-                                   .max_logit_rows = 256});
+                                   .max_logit_rows = 256,
+                                   .head_alone = true});
   EXPECT_TRUE(pass.ok()) << pass.status().to_string();
   return std::move(*pass);
 }
@@ -72,6 +76,34 @@ TEST(ForwardPass, GivesTheSameBitsWhateverTheArenaHeldBefore) {
     results.push_back(logits_of(*session));
   }
   EXPECT_EQ(results[0], results[1]);
+}
+
+// Every node of every step is proved to write its outputs, whose memory held NaNs.
+TEST(ForwardPass, GivesTheSameBitsWithTheChecksOfDebugMode) {
+  for (const bool exact : {false, true}) {
+    std::vector<std::vector<float>> results;
+    for (const bool debug : {false, true}) {
+      const auto pass = tiny(exact, 2, debug);
+      auto session = Session::create(*pass, {.num_sequences = 2, .max_tokens = 64});
+      ASSERT_TRUE(session.ok());
+      const std::vector<TokenId> prompt = some_tokens(33, 1);
+      const std::vector<TokenId> next = some_tokens(2, 2);
+      const std::vector<Session::Feed> prefill = {{0, prompt}, {1, std::span(prompt).first(5)}};
+      const std::vector<Session::Feed> decode = {{0, next}, {1, next}};
+      std::vector<float> logits;
+      for (const auto& [feeds, rows] : {std::pair(prefill, LogitRows::kAll),
+                                        {decode, LogitRows::kSampled},
+                                        {decode, LogitRows::kAll}}) {
+        const Status status = session->step(feeds, rows);
+        ASSERT_TRUE(status.ok()) << status.to_string();
+        std::ranges::copy(logits_of(*session), std::back_inserter(logits));
+      }
+      const Status status = pass->run_head(pass->head_rows());
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      results.push_back(std::move(logits));
+    }
+    EXPECT_EQ(results[0], results[1]);
+  }
 }
 
 TEST(ForwardPass, ExactModeDoesNotDependOnThreadsPageSizeOrASlotsPast) {
