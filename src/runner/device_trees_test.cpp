@@ -19,7 +19,7 @@ using speculative::Candidate;
 using speculative::TreeGrowth;
 using speculative::TreeShape;
 
-constexpr int64_t kVocabulary = 300, kMaxRows = 64;
+constexpr int64_t kNumTokens = 300, kMaxRows = 64;
 
 // A tree as the host grows it.
 struct HostTree {
@@ -36,7 +36,7 @@ class DeviceTreesTest : public DeviceIntsTest {
                                               int32_t topk) {
     std::vector<Candidate> all, of_row;
     for (int64_t r = row; r < row + num_rows; ++r) {
-      speculative::most_probable({logits.view().row<float>(r), static_cast<size_t>(kVocabulary)},
+      speculative::most_probable({logits.view().row<float>(r), static_cast<size_t>(kNumTokens)},
                                  topk, of_row);
       of_row.resize(static_cast<size_t>(topk),
                     {.token = 0, .probability = std::numeric_limits<float>::quiet_NaN()});
@@ -47,15 +47,15 @@ class DeviceTreesTest : public DeviceIntsTest {
 
   Tensor random_logits(int64_t num_rows) {
     std::normal_distribution<float> normal(0, 2);
-    Tensor logits({num_rows, kVocabulary}, DType::kF32);
+    Tensor logits({num_rows, kNumTokens}, DType::kF32);
     for (int64_t r = 0; r < num_rows; ++r) {
       float* const row = logits.view().row<float>(r);
       const bool has_equals = random_() % 4 == 0;
-      for (int64_t i = 0; i < kVocabulary; ++i) {
+      for (int64_t i = 0; i < kNumTokens; ++i) {
         row[i] = normal(random_);
         if (has_equals) row[i] = std::round(row[i]);
       }
-      if (random_() % 12 == 0) row[random_() % kVocabulary] = NAN;  // nothing follows there
+      if (random_() % 12 == 0) row[random_() % kNumTokens] = NAN;  // nothing follows there
     }
     return logits;
   }
@@ -69,7 +69,7 @@ class DeviceTreesTest : public DeviceIntsTest {
 HEDDLE_ON_EVERY_DEVICE(DeviceTreesTest);
 
 void DeviceTreesTest::grow_beside_the_host(int num_shapes) {
-  std::vector<int32_t> names(kVocabulary);
+  std::vector<int32_t> names(kNumTokens);
   for (size_t i = 0; i < names.size(); ++i) names[i] = static_cast<int32_t>(1000 + i);
   const device::Buffer token_ids = uploaded(names);
   for (int round = 0; round < num_shapes; ++round) {
@@ -78,7 +78,7 @@ void DeviceTreesTest::grow_beside_the_host(int num_shapes) {
     const TreeShape shape{.topk = topk, .num_steps = num_steps, .num_drafts = 20};
     SCOPED_TRACE(fmt::format("round {}: {} levels of {}", round, num_steps, topk));
     DeviceTrees trees =
-        DeviceTrees::create(device(), stream(), shape, kMaxRows, kVocabulary).value();
+        DeviceTrees::create(device(), stream(), shape, kMaxRows, kNumTokens).value();
     for (int again = 0; again < 2; ++again) {
       trees.begin();
       std::vector<HostTree> host(1 + random_() % static_cast<uint64_t>(kMaxRows / topk));
