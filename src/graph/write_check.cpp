@@ -55,17 +55,20 @@ class WriteCheck final : public LaunchObserver {
   }
 
   Status before(const Segment& nodes) override {
-    return for_each_output(nodes, [this](size_t, size_t, const MutableTensorView& view) -> Status {
-      const Written written(view);
-      if (written.row_bytes == written.stride_bytes) {
-        return stream_->fill(written.data, kUnwritten, written.num_bytes());
-      }
-      for (int64_t row = 0; row < written.rows; ++row) {
-        HEDDLE_RETURN_IF_ERROR(stream_->fill(written.data + row * written.stride_bytes, kUnwritten,
-                                             written.row_bytes));
-      }
-      return {};
-    });
+    return for_each_output(
+        nodes, [&](size_t i, size_t output, const MutableTensorView& view) -> Status {
+          // Marks that stay would be numbers to those who have the memory next.
+          if (may_stay_unwritten(nodes, i, output)) return {};
+          const Written written(view);
+          if (written.row_bytes == written.stride_bytes) {
+            return stream_->fill(written.data, kUnwritten, written.num_bytes());
+          }
+          for (int64_t row = 0; row < written.rows; ++row) {
+            HEDDLE_RETURN_IF_ERROR(stream_->fill(written.data + row * written.stride_bytes,
+                                                 kUnwritten, written.row_bytes));
+          }
+          return {};
+        });
   }
 
   Status after(const Segment& nodes) override {

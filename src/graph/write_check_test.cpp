@@ -163,6 +163,15 @@ TEST_F(ChainWriteCheckTest, OwesNoLinkThatNobodyElseReads) {
   EXPECT_THAT(y_, ::testing::Each(2.0F));
 }
 
+// Later ops may have its memory and copy what lies there, as rows of padding.
+TEST_F(ChainWriteCheckTest, LeavesNoMarksInSuchALink) {
+  const Status status = run_chain([](ops::Context& context, std::span<const ops::ChainedOp> ops) {
+    EXPECT_EQ(*ops[0].args.outputs[0].as<std::byte>(), kPoison);
+    return launch_sum(context, ops);
+  });
+  EXPECT_TRUE(status.ok()) << status.to_string();
+}
+
 TEST_F(ChainWriteCheckTest, OwesItsResult) {
   EXPECT_THAT(run_chain(launch_nothing).message(), HasSubstr("add has not written column 0"));
 }

@@ -69,7 +69,7 @@ class DeviceBatchUpload {
     device::Buffer pinned;
     uint32_t number = 0;  // of the last batch in it
 
-    // What changes in page tables lies behind the arrays.
+    // Changes of page tables lie behind the arrays.
     PageWrite* changes_behind(int64_t num_bytes) {
       return reinterpret_cast<PageWrite*>(pinned.data() + num_bytes);
     }

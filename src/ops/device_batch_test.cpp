@@ -70,7 +70,7 @@ TEST_P(DeviceBatchTest, BringsTheArraysOfABatchWithPadding) {
   EXPECT_THAT(fetch(batch.page_table + 32, 16), Each(0));
 }
 
-// What others write to the table stays there, but where a page is another one.
+// Other contents of the table stay there, but where a page is another one.
 TEST_P(DeviceBatchTest, SendsThePagesThatChange) {
   DeviceBatchUpload upload = DeviceBatchUpload::create(device(), sizes_).value();
   ASSERT_TRUE(upload.upload(context(), stream(), ids_, positions_, forward_).ok());

@@ -116,11 +116,12 @@ Status check_page_ids(const ForwardContext& forward, PageGroup group, int64_t nu
                       b, forward.num_tokens(b), forward.page_table_width * page_size));
     }
     const std::span<const int32_t> pages(forward.pages(b, group), static_cast<size_t>(used));
-    uint32_t most = 0;  // of all, rather than the first one outside: a loop over vectors
-    for (const int32_t page : pages) most = std::max(most, static_cast<uint32_t>(page));
-    if (most >= static_cast<uint64_t>(num_pages)) {
-      return invalid_argument(fmt::format("sequence {} names {} {}, the pool has {}", b, kind,
-                                          static_cast<int32_t>(most), num_pages));
+    const auto outside = std::ranges::find_if(pages, [num_pages](int32_t page) {
+      return static_cast<uint32_t>(page) >= static_cast<uint64_t>(num_pages);
+    });
+    if (outside != pages.end()) {
+      return invalid_argument(
+          fmt::format("sequence {} names {} {}, the pool has {}", b, kind, *outside, num_pages));
     }
   }
   return {};

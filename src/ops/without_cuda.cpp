@@ -3,6 +3,8 @@
 #include "ops/attention/latent_projection.h"
 #include "ops/attention/page_copy.h"
 #include "ops/attention/paged_attention.h"
+#include "ops/attention/paged_attention_sm90.h"
+#include "ops/attention/paged_attention_split.h"
 #include "ops/attention/rotate_append.h"
 #include "ops/bring_batch.h"
 #include "ops/elementwise/elementwise.h"
@@ -49,6 +51,10 @@ Status copy_pages_cuda(CudaContext&, const PageCopyArgs&) { return no_cuda(); }
 Status copy_rows_cuda(CudaContext&, const RowCopyArgs&) { return no_cuda(); }
 
 Status paged_attention_cuda(CudaContext&, const PagedAttentionArgs&) { return no_cuda(); }
+
+bool paged_attention_sm90_takes(const CudaContext&, const AttentionForm&) { return false; }
+
+bool paged_attention_split_takes(const CudaContext&, const AttentionForm&) { return false; }
 
 std::string describe_attention_cuda(const CudaContext&, const AttentionForm&) { return ""; }
 

@@ -125,7 +125,8 @@ bool StepExecutor::can_begin_behind(const request::BatchPlan& plan) const {
            (!sequence.feeds_drawn_token || sequence.num_rows() == 1);
   });
   if (!draws_alone) return false;
-  // What drafts reads the prompts and looks up who has started, when the step before is finished.
+  // Networks that draft read the prompts, and look up who has started, when the step before is
+  // finished.
   const bool is_read =
       standalone_maker_ != nullptr || (draft_maker_ != nullptr && plan.computes_draft_slots);
   if (!is_read) {

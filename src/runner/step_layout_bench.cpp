@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host time of laying a decode step out for a GPU, before its launches: the batch's arrays, the
-// check of their ids, and the block that goes to the device.
+// check of their ids, and the block that goes to the device. A copy in memory stands for the launch
+// that brings it.
 #include <numeric>
 #include <vector>
 
@@ -20,8 +21,7 @@ constexpr int32_t kPageSize = 16;
 class DecodingBatch {
  public:
   DecodingBatch(int32_t num_sequences, int64_t context)
-      : context_(context),
-        pages_each_((context + kMostSteps) / kPageSize + 2),
+      : pages_each_((context + kMostSteps) / kPageSize + 2),
         slots_(num_sequences, pages_each_),
         batch_({.max_tokens = num_sequences,
                 .max_sequences = num_sequences,
@@ -64,15 +64,15 @@ class DecodingBatch {
     forward.kv_layers = kv_layers_;
     forward.state_layers = state_layers_;
     HEDDLE_RETURN_IF_ERROR(ops::check_batch(forward, std::ssize(batch_.ids())));
-    return upload_->lay_out(*stream_, batch_.ids(), batch_.positions(), forward);
+    return upload_->upload(context_, *stream_, batch_.ids(), batch_.positions(), forward);
   }
 
  private:
   static constexpr int64_t kMostSteps = 1024;
 
-  device::CpuDevice device_;
+  device::CpuDevice device_{1};
+  ops::CpuContext context_{device_.pool(), /*exact_mode=*/true};
   std::unique_ptr<device::Stream> stream_ = device_.create_stream().value();
-  int64_t context_;
   int64_t pages_each_;
   int64_t num_steps_ = 0;
   request::BatchPlan plan_;

@@ -132,7 +132,7 @@ class StepsInFlightTest : public ::testing::TestWithParam<std::string> {
     plans_.pop_front();
   }
 
-  // What a text draws with nothing in flight.
+  // The tokens that a text draws with nothing in flight.
   Tokens drawn_alone(Text text, int64_t count) {
     submit({text.all_of_prompt()}, {&text});
     wait({&text});
