@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <utility>
 
 #include "core/log.h"
@@ -72,7 +73,9 @@ Status StepGraphs::run(device::Stream& stream, const Shape& shape,
     }
     return launch_all(segments, launch);
   }
+  std::optional<int64_t> free_before;  // of a step that is captured now
   if (step.works.empty()) {
+    free_before = device_->available_memory_bytes();
     const Status captured = capture(stream, segments, launch, step);
     if (!captured.ok()) {
       failed_ = true;
@@ -91,19 +94,20 @@ Status StepGraphs::run(device::Stream& stream, const Shape& shape,
     const device::CapturedWork* work = step.works[i].get();
     HEDDLE_RETURN_IF_ERROR(work != nullptr ? stream.launch(*work) : launch(segments[i]));
   }
+  if (free_before) {  // some of it is taken with the first launch
+    step.num_bytes = std::max<int64_t>(*free_before - device_->available_memory_bytes(), 0);
+  }
   return {};
 }
 
 // Records only: nothing of the step is launched.
 Status StepGraphs::capture(device::Stream& stream, std::span<const graph::Segment> segments,
                            const Launch& launch, Step& step) {
-  const int64_t free_before = device_->available_memory_bytes();
   for (const graph::Segment& segment : segments) {
     std::unique_ptr<device::CapturedWork>& work = step.works.emplace_back();
     if (segment.split || segment.end - segment.begin < kFewestNodes) continue;
     HEDDLE_ASSIGN_OR_RETURN(work, captured(stream, segment, launch));
   }
-  step.num_bytes = std::max<int64_t>(free_before - device_->available_memory_bytes(), 0);
   return {};
 }
 

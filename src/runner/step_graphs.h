@@ -85,9 +85,9 @@ class StepGraphs {
 
   [[nodiscard]] int64_t num_captured() const;
 
-  // Memory of the device that capturing these took: what was free before less what was free behind
-  // it. Coarse: drivers take memory in blocks of some MiB, which several graphs share, and what
-  // other threads and processes take meanwhile is counted, too.
+  // Memory of the device that capturing these and launching them for the first time took: the free
+  // memory before, less that behind. Coarse: drivers take memory in blocks of some MiB, which
+  // several graphs share, and what other threads and processes take meanwhile is counted, too.
   [[nodiscard]] int64_t captured_bytes() const;
 
  private:
