@@ -38,7 +38,7 @@ inline constexpr int64_t kSm90AttentionRows = 128;
 // its own scores. Per pair of a row and a token 4 * D flops.
 //
 // Floor for 8,192 tokens of 16 heads of 256 on 2 key heads: 550 GFLOP, 0.70 ms at 790 TFLOP/s.
-// Measured on an H200: 1.09 ms.
+// Measured on an H200: 1.05 ms.
 Status paged_attention_sm90(CudaContext& context, const PagedAttentionArgs& args);
 
 }  // namespace heddle::ops
