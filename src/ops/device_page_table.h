@@ -3,8 +3,9 @@
 // They follow those of the host by what differs from the batch before: a sequence that decodes has
 // a new page once in page_size steps, and its table may have thousands of entries.
 //
-// Threading: confined. Cost: list_changes() reads all pages of the batch, 4 us for 256 sequences of
-// 256; allocates nothing after create().
+// Threading: confined. Cost: list_changes() compares all pages of the batch with those that the
+// device has; allocates nothing after create(). Where a sequence leaves a batch, those behind it
+// move up a row, and their pages are sent again.
 #pragma once
 
 #include <cstdint>
