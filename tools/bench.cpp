@@ -52,13 +52,6 @@ std::string roofline_line(const ops::Roofline& roofline) {
       roofline.num_threads, roofline.read_gb_per_s, roofline.float_gflops, roofline.bf16_gflops);
 }
 
-// Nothing where no step was captured.
-std::string graphs_line(const runner::ForwardPass& pass) {
-  if (pass.num_captured() == 0) return "";
-  return fmt::format("{} steps captured as graphs, which take about {:.0f} MiB\n",
-                     pass.num_captured(), static_cast<double>(pass.captured_bytes()) / (1 << 20));
-}
-
 struct OfflineCommand {
   std::string model_dir;
   LoadFormat load_format = LoadFormat::kAuto;
@@ -141,8 +134,6 @@ Status run_offline(OfflineCommand& command) {
                        {"disable_cuda_graph", command.disable_cuda_graph},
                        {"piecewise_cuda_graph_max_tokens", command.piecewise_max_tokens},
                        {"cuda_graph_debug", command.cuda_graph_debug},
-                       {"steps_captured", pass->num_captured()},
-                       {"captured_bytes", pass->captured_bytes()},
                        {"load_format", to_string(command.load_format)},
                        {"quantization", to_string(command.quantization)},
                        {"quantize_lm_head", command.quantize_lm_head},
@@ -170,11 +161,11 @@ Status run_offline(OfflineCommand& command) {
     json["rows"].push_back(item);
   }
   return emit(command.output, json,
-              fmt::format("{}, {}, KV {}, {} parameters\n{}{}\n{}", command.model_dir, dtype_name,
+              fmt::format("{}, {}, KV {}, {} parameters\n{}\n{}", command.model_dir, dtype_name,
                           to_string(pass->kv_dtype()), pass->weights().num_parameters(),
                           report.roofline ? roofline_line(*report.roofline)
                                           : pass->compute().device().name() + "\n",
-                          graphs_line(*pass), table.to_string()));
+                          table.to_string()));
 }
 
 struct OpsCommand {

@@ -31,7 +31,7 @@ BatchProgram::BatchProgram(graph::Executor executor, const ComputeDevice& comput
       compute_(&compute),
       captures_(captures),
       replay_check_(executor_),
-      step_graphs_(compute.device(), captures.debug ? &replay_check_ : nullptr) {
+      step_graphs_(captures.debug ? &replay_check_ : nullptr) {
   if (compute.device().can_capture() && !compute.shares_memory_with_host()) return;
   captures_.decode = false;
   captures_.max_prompt_rows = 0;

@@ -60,9 +60,6 @@ class BatchProgram {
   // Steps that were captured and can be launched again.
   [[nodiscard]] int64_t num_captured() const { return step_graphs_.num_captured(); }
 
-  // Memory of the device that they take, about (StepGraphs).
-  [[nodiscard]] int64_t captured_bytes() const { return step_graphs_.captured_bytes(); }
-
  private:
   BatchProgram(graph::Executor executor, const ComputeDevice& compute, const Captures& captures);
 

@@ -131,9 +131,6 @@ class ForwardPass {
   // Steps that were captured and can be launched again.
   [[nodiscard]] int64_t num_captured() const { return main_->num_captured(); }
 
-  // Memory of the device that they take, about (StepGraphs).
-  [[nodiscard]] int64_t captured_bytes() const { return main_->captured_bytes(); }
-
   [[nodiscard]] const graph::Program& program() const { return main_->program(); }
 
   [[nodiscard]] graph::Executor& executor() { return main_->executor(); }

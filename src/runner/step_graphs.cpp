@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 #include <utility>
 
 #include "core/log.h"
@@ -73,9 +72,7 @@ Status StepGraphs::run(device::Stream& stream, const Shape& shape,
     }
     return launch_all(segments, launch);
   }
-  std::optional<int64_t> free_before;  // of a step that is captured now
   if (step.works.empty()) {
-    free_before = device_->available_memory_bytes();
     const Status captured = capture(stream, segments, launch, step);
     if (!captured.ok()) {
       failed_ = true;
@@ -93,9 +90,6 @@ Status StepGraphs::run(device::Stream& stream, const Shape& shape,
   for (size_t i = 0; i < segments.size(); ++i) {
     const device::CapturedWork* work = step.works[i].get();
     HEDDLE_RETURN_IF_ERROR(work != nullptr ? stream.launch(*work) : launch(segments[i]));
-  }
-  if (free_before) {  // some of it is taken with the first launch
-    step.num_bytes = std::max<int64_t>(*free_before - device_->available_memory_bytes(), 0);
   }
   return {};
 }
@@ -143,12 +137,6 @@ void StepGraphs::forget_oldest() {
 int64_t StepGraphs::num_captured() const {
   return std::ranges::count_if(steps_,
                                [](const auto& entry) { return !entry.second.works.empty(); });
-}
-
-int64_t StepGraphs::captured_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& [shape, step] : steps_) bytes += step.num_bytes;
-  return bytes;
 }
 
 }  // namespace heddle::runner

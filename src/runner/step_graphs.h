@@ -62,9 +62,8 @@ class StepGraphs {
   using Launch = std::function<Status(const graph::Segment&)>;
 
   // `check`: compares what captured launches took with what they would take now, before each is
-  // launched again; null: nothing does. Both outlive this.
-  explicit StepGraphs(const device::Device& device, const ReplayCheck* check = nullptr)
-      : device_(&device), check_(check) {}
+  // launched again; null: nothing does. It outlives this.
+  explicit StepGraphs(const ReplayCheck* check = nullptr) : check_(check) {}
 
   // Does what `launch` enqueues on the stream for each segment of the step, which are those of
   // every step of its shape: through a captured graph, by capturing it, or by calling it, as always
@@ -85,17 +84,11 @@ class StepGraphs {
 
   [[nodiscard]] int64_t num_captured() const;
 
-  // Memory of the device that capturing these and launching them for the first time took: the free
-  // memory before, less that behind. Coarse: drivers take memory in blocks of some MiB, which
-  // several graphs share, and what other threads and processes take meanwhile is counted, too.
-  [[nodiscard]] int64_t captured_bytes() const;
-
  private:
   struct Step {
     // By segment, null for those that are not captured; empty: seen once.
     std::vector<std::unique_ptr<device::CapturedWork>> works;
     std::vector<graph::TakenValue> taken;  // by the captured launches; empty without a check
-    int64_t num_bytes = 0;
     int64_t last_use = 0;
   };
 
@@ -108,7 +101,6 @@ class StepGraphs {
                      std::span<const graph::Segment> segments, Step& step) const;
   void forget_oldest();
 
-  const device::Device* device_;
   const ReplayCheck* check_;
   std::map<Shape, Step> steps_;
   std::vector<uintptr_t> pools_;  // of all captured steps

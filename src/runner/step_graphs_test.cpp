@@ -16,49 +16,15 @@
 namespace heddle::runner {
 namespace {
 
-// Has no more than a number of free bytes.
-class FakeDevice final : public device::Device {
- public:
-  [[nodiscard]] device::DeviceKind kind() const override { return device::DeviceKind::kCuda; }
-
-  [[nodiscard]] std::string name() const override { return "fake"; }
-
-  [[nodiscard]] bool can_capture() const override { return true; }
-
-  [[nodiscard]] int64_t available_memory_bytes() const override { return free_bytes; }
-
-  [[nodiscard]] int64_t total_memory_bytes() const override { return free_bytes; }
-
-  [[nodiscard]] int64_t release_granule_bytes() const override { return 0; }
-
-  Status make_current() override { return {}; }
-
-  Result<device::Buffer> allocate(int64_t) override { return device::Buffer(); }
-
-  Result<device::Buffer> allocate_pinned(int64_t) override { return device::Buffer(); }
-
-  Result<std::unique_ptr<device::Stream>> create_stream() override {
-    return std::unique_ptr<device::Stream>();
-  }
-
-  Result<std::unique_ptr<device::Event>> create_event() override {
-    return std::unique_ptr<device::Event>();
-  }
-
-  int64_t free_bytes = 1000;
-};
-
 struct FakeWork final : device::CapturedWork {
   explicit FakeWork(int recorded_launches) : launches(recorded_launches) {}
 
   int launches;
 };
 
-// Counts what runs eagerly, and what runs through recorded work, which takes 100 bytes.
+// Counts what runs eagerly, and what runs through recorded work.
 class FakeStream final : public device::Stream {
  public:
-  explicit FakeStream(FakeDevice& device) : device_(&device) {}
-
   Status copy(void*, const void*, int64_t) override { return {}; }
 
   Status fill(void*, std::byte, int64_t) override { return {}; }
@@ -81,7 +47,6 @@ class FakeStream final : public device::Stream {
 
   Result<std::unique_ptr<device::CapturedWork>> end_capture() override {
     capturing_ = false;
-    device_->free_bytes -= 100;
     if (refuses) return internal_error("an op waits for the device");
     return std::unique_ptr<device::CapturedWork>(std::make_unique<FakeWork>(recording_));
   }
@@ -98,7 +63,6 @@ class FakeStream final : public device::Stream {
   bool refuses = false;
 
  private:
-  FakeDevice* device_;
   int recording_ = 0;
   bool capturing_ = false;
 };
@@ -131,10 +95,9 @@ class StepGraphsTest : public ::testing::Test {
   std::array<float, 2> pools_{};
   std::array<ops::KvLayer, 1> layers_;
   ops::ForwardContext forward_;
-  FakeDevice device_;
-  FakeStream stream_{device_};
+  FakeStream stream_;
   Status launch_status_;
-  StepGraphs graphs_{device_};
+  StepGraphs graphs_;
 };
 
 TEST_F(StepGraphsTest, AShapeIsCapturedWhenItComesTheSecondTime) {
@@ -186,20 +149,6 @@ TEST_F(StepGraphsTest, OfSeveralSegmentsThoseAreCapturedThatAreNeitherSplitNorSh
   run({.rows = 24}, segments);
   EXPECT_EQ(std::pair(stream_.eager, stream_.replayed), std::pair(4 + 2 * 2, 2 * 2));
   EXPECT_EQ(graphs_.num_captured(), 1);
-}
-
-TEST_F(StepGraphsTest, CountsTheMemoryOfTheStepsThatItKeeps) {
-  step(1);
-  EXPECT_EQ(graphs_.captured_bytes(), 0);
-  step(1);
-  step(1);
-  EXPECT_EQ(graphs_.captured_bytes(), 100);
-  device_.free_bytes += 50;  // given back by others
-  step(2);
-  step(2);
-  EXPECT_EQ(graphs_.captured_bytes(), 200);
-  graphs_.clear();
-  EXPECT_EQ(graphs_.captured_bytes(), 0);
 }
 
 TEST_F(StepGraphsTest, KnowsWhetherALaunchIsRecorded) {
@@ -280,9 +229,8 @@ class ReplayCheckTest : public ::testing::Test {
   ops::CpuContext context_{cpu_.pool()};
   graph::Executor executor_ = executor(cpu_, context_);
   ReplayCheck check_{executor_};
-  FakeDevice device_;
-  FakeStream stream_{device_};
-  StepGraphs graphs_{device_, &check_};
+  FakeStream stream_;
+  StepGraphs graphs_{&check_};
   std::array<float, 16> x_{}, other_{};
   std::array<int32_t, 2> array_{};
 };
