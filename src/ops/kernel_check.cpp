@@ -387,6 +387,8 @@ constexpr Case kCases[] = {
     {"skinny_product, 2 rows", kBf16, [](Side& side) { return linear_case(side, 2, 256); }},
     {"skinny_product, 5 rows", kBf16, [](Side& side) { return linear_case(side, 5, 256); }},
     {"skinny_product, 16 rows", kBf16, [](Side& side) { return linear_case(side, 16, 256); }},
+    {"skinny_product, 1 row of 160", kBf16, [](Side& side) { return linear_case(side, 1, 160); }},
+    {"skinny_product, 5 rows of 160", kBf16, [](Side& side) { return linear_case(side, 5, 160); }},
     {"products together, 1 row", kBf16, [](Side& side) { return products_case(side, 1); }},
     {"products together, 5 rows", kBf16, [](Side& side) { return products_case(side, 5); }},
 
@@ -398,6 +400,8 @@ constexpr Case kCases[] = {
      }},
     {"few_experts, 2 tokens", kBf16,
      [](Side& side) { return moe_case(side, {.T = 2, .H = 256, .I = 256, .E = 6, .A = 1}); }},
+    {"few_experts, 2 tokens of 72", kBf16,
+     [](Side& side) { return moe_case(side, {.T = 2, .H = 72, .I = 328, .E = 6, .A = 1}); }},
     {"routed_moe, tiles of 64", kBf16,
      [](Side& side) { return moe_case(side, {.T = 32, .H = 256, .I = 128, .E = 2, .A = 2}); }},
     {"routed_moe, tiles of 192", kBf16,

@@ -94,6 +94,15 @@ int64_t most_bytes_of_x(const CudaContext& context) {
 // Octets from a row of x in shared memory to the next.
 __device__ inline int row_octets(const Params& p) { return p.K / kOctet + kPadding; }
 
+// The part of a warp, the last of which may have less, in steps of four octets.
+__device__ inline int steps_of(const Params& p) { return (p.K + kStep - 1) / kStep; }
+
+template <bool kWhole>
+__device__ inline int own_steps_of(const Params& p, int warp) {
+  if (kWhole) return steps_of(p);
+  return min(steps_of(p), max(0, p.K / (4 * kOctet) - warp * steps_of(p)));
+}
+
 // The rows of x in shared memory: the groups take them in turn, a group's threads the octets of
 // each. The constructor does the part that reads no output of an earlier kernel.
 template <int kRows, Prologue kPrologue>
@@ -213,13 +222,17 @@ struct RowsOfX<kRows, Prologue::kNorm> : Form<kRows> {
 
 // The weights of a group's tiles as they come from memory: a lane has octets of one row of a tile,
 // every fourth of its warp's part of K. Two batches are on their way at any time.
-template <int kRows>
+template <int kRows, bool kWhole>
 class WeightStream {
  public:
   static constexpr int kBatch = 8;
 
   __device__ WeightStream(const Params& p, int num_tiles)
-      : p_(p), num_tiles_(num_tiles), steps_(p.K / kStep), tile_(Form<kRows>().first_tile()) {
+      : p_(p),
+        num_tiles_(num_tiles),
+        steps_(steps_of(p)),
+        own_steps_(own_steps_of<kWhole>(p, warp())),
+        tile_(Form<kRows>().first_tile()) {
     seek();
   }
 
@@ -227,7 +240,7 @@ class WeightStream {
     if (tile_ >= num_tiles_) return;
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (first_ + i < steps_) batch[i] = __ldcs(from_ + (first_ + i) * 4);
+      if (first_ + i < own_steps_) batch[i] = __ldcs(from_ + (first_ + i) * 4);
     }
     first_ += kBatch;
     if (first_ < steps_) return;
@@ -237,18 +250,19 @@ class WeightStream {
   }
 
  private:
+  static __device__ int warp() { return Form<kRows>().thread / kWarp; }
+
   __device__ void seek() {
-    const int warp = Form<kRows>().thread / kWarp;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int n = min(tile_ * kTile + lane / 4, p_.N - 1);
     const bool second = n >= p_.parts[0].N;
     const Part& part = p_.parts[second ? 1 : 0];
     const CudaBf16* row = part.weight + (second ? n - p_.parts[0].N : n) * part.weight_stride;
-    from_ = reinterpret_cast<const uint4*>(row) + warp * steps_ * 4 + lane % 4;
+    from_ = reinterpret_cast<const uint4*>(row) + warp() * steps_ * 4 + lane % 4;
   }
 
   const Params& p_;
-  const int num_tiles_, steps_;
+  const int num_tiles_, steps_, own_steps_;
   int tile_, first_ = 0;
   const uint4* from_;
 };
@@ -292,10 +306,10 @@ class Element {
 // shared memory. The warps of a group share K: a warp takes its part of each of the tile's eight
 // rows of the weight, whose octets are operands of a tensor core as they come, if those of x are
 // read in the same order. The warps' sums are added in their order.
-template <int kRows, Prologue kPrologue>
+template <int kRows, Prologue kPrologue, bool kWhole>
 __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
     skinny_kernel(const __grid_constant__ Params p) {
-  using Stream = WeightStream<kRows>;
+  using Stream = WeightStream<kRows, kWhole>;
   constexpr int kHalves = Form<kRows>::kHalves;
   extern __shared__ uint4 x[];  // [T, K / 8 + kPadding]
   __shared__ float partial_sums[Form<kRows>::kGroups][2][kWarps][kHalves * 8][kTile];
@@ -304,7 +318,8 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
   const int warp = rows.thread / kWarp;
   const int lane = rows.thread % kWarp;
   const int num_tiles = (p.N + kTile - 1) / kTile;
-  const int steps = p.K / kStep;
+  const int steps = steps_of(p);
+  const int own_steps = own_steps_of<kWhole>(p, warp);
   int tile = rows.first_tile();
 
   Stream weights(p, num_tiles);
@@ -332,7 +347,7 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
   const auto take = [&](uint4(&batch)[Stream::kBatch]) {
 #pragma unroll
     for (int i = 0; i < Stream::kBatch; ++i) {
-      if (first + i >= steps) break;
+      if (first + i >= own_steps) break;
       const uint4 a = low[(first + i) * 4];
       const uint4 b = kHalves == 2 ? high[(first + i) * 4] : uint4{};
       multiply_bf16(sums[0], {a.x, b.x, a.y, b.y}, {batch[i].x, batch[i].y});
@@ -370,7 +385,8 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
 
 template <int kRows, Prologue kPrologue>
 Status launch_form(CudaContext& context, const Params& params) {
-  const auto kernel = skinny_kernel<kRows, kPrologue>;
+  const auto kernel = params.K % kStep == 0 ? skinny_kernel<kRows, kPrologue, true>
+                                            : skinny_kernel<kRows, kPrologue, false>;
   HEDDLE_RETURN_IF_ERROR(allow_shared(kernel, static_cast<size_t>(most_bytes_of_x(context))));
   const int64_t most = int64_t{Form<kRows>::kBlocks} * context.gpu.properties().num_multiprocessors;
   return launch(context, "linear", kernel, grid_of(std::min(most, ceil_div(params.N, kTile))),
@@ -395,7 +411,7 @@ bool skinny_products_fit(const CudaContext& context, const SkinnyProducts& args)
   }
   const TensorView& x = args.products[0].x;
   const int64_t T = x.shape[0], K = x.shape[1];
-  if (T < 1 || T > (args.gate ? 1 : kSkinnyRows) || K == 0 || K % kStep != 0 ||
+  if (T < 1 || T > (args.gate ? 1 : kSkinnyRows) || K == 0 || K % (4 * kOctet) != 0 ||
       bytes_of_x(T, K) > most_bytes_of_x(context)) {
     return false;
   }

@@ -40,7 +40,7 @@ struct SkinnyProducts {
 };
 
 // Whether the arguments have this form: up to kSkinnyRows rows of bf16 on 16 bytes, K a multiple of
-// 256, x small enough for a block's shared memory (16 rows of 6,656 numbers on an H200).
+// 32, x small enough for a block's shared memory (16 rows of 6,656 numbers on an H200).
 [[nodiscard]] bool skinny_products_fit(const CudaContext& context, const SkinnyProducts& args);
 
 // As the ops one by one, bit for bit, but weights are read before the kernel ahead has ended: none

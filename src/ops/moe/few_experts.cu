@@ -114,6 +114,7 @@ constexpr int kUpSteps = 8;  // of two rows, that a lane loads together
 // gate and the one of up. The first warp chooses the experts, in every block again: that takes less
 // time than to wait for a kernel that does. The loads of a row go out together, those of the next
 // row before the sums of this one are joined. Moves 4 * A * I * H bytes a token.
+template <bool kWhole>
 __global__ void __launch_bounds__(kThreads, kBlocks) up_kernel(const __grid_constant__ Params p) {
   await_kernel_before();
   extern __shared__ uint4 x[];  // [H / 8]
@@ -122,7 +123,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) up_kernel(const __grid_cons
   if (is_padding(p, t)) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int steps = p.H / kStep;
+  const int octets = p.H / kOctet;
+  const int steps = (octets + kWarp - 1) / kWarp;
   const int num_rows = p.A * p.I;
   const int stride = static_cast<int>(gridDim.x) * kWarps;
   const bool chooses = p.scores.logits != nullptr;
@@ -134,7 +136,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) up_kernel(const __grid_cons
   if (warp == kWarps - 1) fetch_next(p);
   if (warp > 0) {  // meanwhile
     const auto* own = reinterpret_cast<const uint4*>(p.x + t * p.x_stride);
-    for (int i = static_cast<int>(threadIdx.x) - kWarp; i < p.H / kOctet; i += kThreads - kWarp) {
+    for (int i = static_cast<int>(threadIdx.x) - kWarp; i < octets; i += kThreads - kWarp) {
       x[i] = own[i];
     }
   }
@@ -146,6 +148,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) up_kernel(const __grid_cons
     return p.w13 + expert * p.w13_stride + int64_t{n % p.I} * p.H;
   };
 
+  // Whether the lane has nothing in this step, the last one.
+  const auto is_behind = [&](int step) { return !kWhole && step * kWarp + lane >= octets; };
   uint4 gate[kUpSteps];
   uint4 up[kUpSteps];
   const auto load = [&](int n, int first_step) {
@@ -154,7 +158,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) up_kernel(const __grid_cons
     const auto* ups = reinterpret_cast<const uint4*>(row + int64_t{p.I} * p.H) + lane;
 #pragma unroll
     for (int i = 0; i < kUpSteps; ++i) {
-      if (first_step + i >= steps) break;
+      if (first_step + i >= steps || is_behind(first_step + i)) break;
       gate[i] = __ldcs(gates + (first_step + i) * kWarp);
       up[i] = __ldcs(ups + (first_step + i) * kWarp);
     }
@@ -172,7 +176,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) up_kernel(const __grid_cons
     for (int first = 0; first < steps; first += kUpSteps) {
 #pragma unroll
       for (int i = 0; i < kUpSteps; ++i) {
-        if (first + i >= steps) break;
+        if (first + i >= steps || is_behind(first + i)) break;
         const uint4 values = x[(first + i) * kWarp + lane];
         add_octet(gate[i], values, gate_sum);
         add_octet(up[i], values, up_sum);
@@ -210,13 +214,14 @@ __device__ inline float with_shared(const SharedPart& shared, int t, float route
   return as_float(rounded<CudaBf16>(routed)) + own;
 }
 
-// A row of blocks has a token, a warp every so many of its output's columns. Rows of kSteps * 256
-// numbers; those of several experts are loaded together, and joined together. The shared expert
-// is one after the others. Moves 2 * A * I * H bytes a token.
-template <int kSteps>
+// A row of blocks has a token, a warp every so many of its output's columns. Rows of up to
+// kSteps * 256 numbers, of which the last step may lack some; those of several experts are loaded
+// together, and joined together. The shared expert is one after the others. Moves 2 * A * I * H
+// bytes a token.
+template <int kSteps, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kBlocks) down_kernel(const __grid_constant__ Params p) {
-  constexpr int kExperts = kDownLoads / kSteps > 0 ? kDownLoads / kSteps : 1;  // at once
-  extern __shared__ uint4 hidden[];                                            // [A + 1, I / 8]
+  constexpr int kExperts = kSteps == 1 ? 16 : kDownLoads / kSteps;  // at once
+  extern __shared__ uint4 hidden[];                                 // [A + 1, I / 8]
   const int t = static_cast<int>(blockIdx.y);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -225,6 +230,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks) down_kernel(const __grid_co
     return;
   }
   const int num_experts = p.A + (p.shared.down != nullptr ? 1 : 0);
+  // Whether the lane has nothing in the last step.
+  const bool ends = !kWhole && (kSteps - 1) * kWarp + lane >= p.I / kOctet;
   __shared__ ChosenExperts chosen;
   read_experts(p, t, chosen);  // which the first product has found before this kernel could start
   __syncthreads();
@@ -238,6 +245,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) down_kernel(const __grid_co
                                 : p.shared.down + n * p.shared.down_stride;
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
+        if (i == kSteps - 1 && ends) break;
         w[e][i] = __ldcs(reinterpret_cast<const uint4*>(row) + i * kWarp + lane);
       }
     }
@@ -276,7 +284,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks) down_kernel(const __grid_co
         if (first + e >= num_experts) break;
 #pragma unroll
         for (int i = 0; i < kSteps; ++i) {
-          add_octet(w[e][i], hidden[((first + e) * kSteps + i) * kWarp + lane], sums[e]);
+          if (i == kSteps - 1 && ends) break;
+          add_octet(w[e][i],
+                    hidden[(first + e) * (kWhole ? kSteps * kWarp : octets) + i * kWarp + lane],
+                    sums[e]);
         }
       }
 #pragma unroll
@@ -307,26 +318,36 @@ __global__ void __launch_bounds__(kThreads, kBlocks) down_kernel(const __grid_co
   }
 }
 
-bool has_whole_rows(const TensorView& experts) {
-  return experts.dtype == DType::kBf16 && experts.shape[2] % kStep == 0 && experts.dense() &&
+bool has_whole_octets(const TensorView& experts) {
+  return experts.dtype == DType::kBf16 && experts.shape[2] % kOctet == 0 && experts.dense() &&
          reinterpret_cast<uintptr_t>(experts.data) % 16 == 0;
 }
 
-// For rows of so many steps; null: there is none.
-auto down_kernel_of(int64_t steps) -> void (*)(Params) {
-  switch (steps) {
+using Kernel = void (*)(Params);
+
+template <int kSteps>
+Kernel down_kernel_of(bool whole) {
+  return whole ? down_kernel<kSteps, true> : down_kernel<kSteps, false>;
+}
+
+// For rows of I numbers; null: there is none.
+Kernel down_kernel_of(int64_t I) {
+  const bool whole = I % kStep == 0;
+  switch (ceil_div(I, kStep)) {
     case 1:
-      return down_kernel<1>;
+      return down_kernel_of<1>(whole);
     case 2:
-      return down_kernel<2>;
+      return down_kernel_of<2>(whole);
     case 3:
-      return down_kernel<3>;
+      return down_kernel_of<3>(whole);
     case 4:
-      return down_kernel<4>;
+      return down_kernel_of<4>(whole);
     case 6:
-      return down_kernel<6>;
+      return down_kernel_of<6>(whole);
     case 8:
-      return down_kernel<8>;
+      return down_kernel_of<8>(whole);
+    case 12:
+      return down_kernel_of<12>(whole);
     default:
       return nullptr;
   }
@@ -355,8 +376,8 @@ bool few_experts_fit(const RoutedMoeArgs& args, int64_t T) {
   const int64_t H = args.x.shape[1], I = args.w2.shape[2], E = args.w2.shape[0];
   const int64_t A = args.experts_per_token;
   return (T == 1 || T * A * kShare <= E) && args.x.dtype == DType::kBf16 &&
-         rows_are_aligned(args.x) && has_whole_rows(args.w13) && has_whole_rows(args.w2) &&
-         2 * std::max(H, (A + 1) * I) <= kMostShared && down_kernel_of(I / kStep) != nullptr &&
+         rows_are_aligned(args.x) && has_whole_octets(args.w13) && has_whole_octets(args.w2) &&
+         2 * std::max(H, (A + 1) * I) <= kMostShared && down_kernel_of(I) != nullptr &&
          (!args.shared || shared_fits(*args.shared, I));
 }
 
@@ -415,13 +436,14 @@ Status run_few_experts(CudaContext& context, const FewExpertsArgs& args) {
   const auto grid = [&](int64_t rounds) {
     return dim3(static_cast<unsigned>(std::min(at_once, rounds)), static_cast<unsigned>(T));
   };
-  const auto down_kernel = down_kernel_of(I / kStep);
+  const Kernel up = H % kStep == 0 ? up_kernel<true> : up_kernel<false>;
+  const Kernel down = down_kernel_of(I);
   const int64_t x_bytes = 2 * H, hidden_bytes = 2 * (A + 1) * I;
-  HEDDLE_RETURN_IF_ERROR(prefer_cache(context, up_kernel, kBlocks, x_bytes));
-  HEDDLE_RETURN_IF_ERROR(prefer_cache(context, down_kernel, kBlocks, hidden_bytes));
-  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up few", up_kernel, grid(ceil_div(A * I, kWarps)),
-                                kThreads, params, static_cast<size_t>(x_bytes)));
-  return launch(context, "moe_down few", down_kernel, grid(ceil_div(H, kWarps)), kThreads, params,
+  HEDDLE_RETURN_IF_ERROR(prefer_cache(context, up, kBlocks, x_bytes));
+  HEDDLE_RETURN_IF_ERROR(prefer_cache(context, down, kBlocks, hidden_bytes));
+  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up few", up, grid(ceil_div(A * I, kWarps)), kThreads,
+                                params, static_cast<size_t>(x_bytes)));
+  return launch(context, "moe_down few", down, grid(ceil_div(H, kWarps)), kThreads, params,
                 static_cast<size_t>(hidden_bytes));
 }
 

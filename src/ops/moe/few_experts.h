@@ -28,8 +28,9 @@ struct FewExpertsArgs {
   const int32_t* row_sequences = nullptr;   // [T], of these tokens; null: none is padding
 };
 
-// Whether run_few_experts() takes T tokens of the call: bf16 everywhere, rows of whole 512 bytes on
-// 16, those of w2 of 1 to 4, 6 or 8 times as many, a shared expert as wide, and few enough tokens.
+// Whether run_few_experts() takes T tokens of the call: bf16 everywhere, rows of whole 16 bytes,
+// those of w2 of up to 1,024 numbers, or of 1,281 to 1,536, 1,793 to 2,048 or 2,817 to 3,072, a
+// shared expert as wide, and few enough tokens.
 [[nodiscard]] bool few_experts_fit(const RoutedMoeArgs& args, int64_t T);
 
 // Whether it can also add y to a residual, of which a warp holds a number in each lane.

@@ -202,8 +202,15 @@ void MoeDeviceTest::expect_reference(const ExpertsCase& experts, DType dtype, DT
   const Tensor x = random_tensor({T, H}, dtype, 3);
   Tensor logits = scaled_tensor({T, E}, DType::kF32, 4, 3.0f);
   if (same_expert) std::ranges::fill(logits.span<float>(), 0.5f);
-  const Tensor w13 = scaled_tensor({E, 2 * I, H}, weight, 1, 0.3f);
-  const Tensor w2 = scaled_tensor({E, H, I}, weight, 2, 0.3f);
+  Tensor w13 = scaled_tensor({E, 2 * I, H}, weight, 1, 0.3f);
+  Tensor w2 = scaled_tensor({E, H, I}, weight, 2, 0.3f);
+  if (same_expert) {  // what no token chooses is not to be seen
+    for (Tensor* all : {&w13, &w2}) {
+      const int64_t chosen = bytes_of(weight, A * all->view().row_stride);
+      auto* const bytes = all->view().as<std::byte>();
+      std::fill(bytes + chosen, bytes + all->num_bytes(), std::byte{0xff});
+    }
+  }
   const Tensor w13_bias = random_tensor({E, 2 * I}, DType::kF32, 9);
   const Tensor w2_bias = random_tensor({E, H}, DType::kF32, 10);
   RoutedMoeArgs args{.x = x.view(),
@@ -272,7 +279,11 @@ TEST_P(MoeDeviceTest, SmallestTilesMatchTheReference) {
        {ExpertsCase{32, 256, 128, 4, 2, false}, ExpertsCase{33, 256, 128, 1, 1, true},
         ExpertsCase{65, 512, 256, 3, 1, true}, ExpertsCase{230, 256, 128, 3, 2, true},
         ExpertsCase{200, 256, 128, 2, 1, true}, ExpertsCase{301, 256, 128, 40, 4, false},
-        ExpertsCase{301, 256, 128, 300, 4, false}}) {
+        ExpertsCase{301, 256, 128, 300, 4, false},
+        // Widths that end within a block of weight rows.
+        ExpertsCase{40, 320, 192, 3, 2, true}, ExpertsCase{65, 128, 320, 5, 2, false},
+        ExpertsCase{230, 192, 192, 3, 2, true}, ExpertsCase{33, 576, 576, 2, 1, true},
+        ExpertsCase{32, 2880, 192, 3, 1, false}}) {
     expect_reference(experts, DType::kBf16, DType::kBf16, false);
   }
 }
@@ -283,7 +294,7 @@ TEST_P(MoeDeviceTest, LongTilesOfEveryLengthMatchTheReference) {
        {ExpertsCase{50, 256, 256, 1, 1, true}, ExpertsCase{65, 256, 128, 1, 1, true},
         ExpertsCase{127, 512, 128, 1, 1, true}, ExpertsCase{129, 256, 128, 1, 1, true},
         ExpertsCase{161, 256, 128, 1, 1, true}, ExpertsCase{193, 512, 256, 1, 1, true},
-        ExpertsCase{900, 256, 128, 12, 3, false}}) {
+        ExpertsCase{900, 256, 128, 12, 3, false}, ExpertsCase{193, 320, 192, 2, 1, true}}) {
     expect_reference(experts, DType::kBf16, DType::kBf16, false);
   }
 }
@@ -293,7 +304,10 @@ TEST_P(MoeDeviceTest, SmallestFewTokensMatchTheReference) {
   if (!on_cuda()) GTEST_SKIP() << "the CPU multiplies them as it does more";
   for (const ExpertsCase& experts :
        {ExpertsCase{1, 256, 256, 4, 3, false}, ExpertsCase{1, 512, 768, 12, 10, true},
-        ExpertsCase{2, 2304, 256, 16, 1, false}, ExpertsCase{3, 256, 512, 48, 2, false}}) {
+        ExpertsCase{2, 2304, 256, 16, 1, false}, ExpertsCase{3, 256, 512, 48, 2, false},
+        // Rows that end within a step.
+        ExpertsCase{1, 2880, 2880, 4, 3, true}, ExpertsCase{1, 576, 576, 12, 4, false},
+        ExpertsCase{2, 24, 328, 16, 2, false}, ExpertsCase{3, 264, 1408, 20, 2, false}}) {
     expect_reference(experts, DType::kBf16, DType::kBf16, false);
   }
 }
@@ -327,6 +341,7 @@ void MoeDeviceTest::expect_bits_of_more(const ExpertsCase& experts, DType dtype,
 TEST_P(MoeDeviceTest, AFewTokensHaveTheBitsOfSomeMore) {
   const DType dtype = activation_dtypes().size() > 1 ? DType::kBf16 : DType::kF32;
   expect_bits_of_more({9, 512, 256, 48, 3, false}, dtype, !on_cuda(), {1, 2});
+  expect_bits_of_more({9, 576, 328, 48, 3, false}, dtype, !on_cuda(), {1, 2});
 }
 
 TEST_P(MoeDeviceTest, ExactTokensHaveTheSameBitsInEveryBatch) {

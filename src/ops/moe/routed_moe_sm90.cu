@@ -43,15 +43,16 @@ struct Params {
   CudaBf16* y;
   int32_t A;
   int32_t num_tiles;
-  int32_t blocks;  // of 256 weight rows, for each tile
+  int32_t blocks;  // of 256 weight rows, for each tile; the last one may have less
   int32_t K;
   int32_t N;                      // columns of y: I or H
   int32_t expert_rows;            // of the weight: 2 * I or H
   float limit, alpha, up_offset;  // of the activation: infinity, 1, 0 for silu(gate) * up
 };
 
-// 256 weight rows of an expert, and one of its tiles. Items of a tile follow each other, then those
-// of the expert's next: what they share is in the cache.
+// 256 weight rows of an expert, and one of its tiles. Rows of the last block that lie behind the
+// expert's are the next one's, or zeros: what they give is not written. Items of a tile follow each
+// other, then those of the expert's next: what they share is in the cache.
 struct Item {
   ExpertTile tile;
   int block;
@@ -288,7 +289,7 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
     if (p.bias == nullptr) return 0.0f;
     const int row =
         weight_row<kUp>(p, item.block, 2 * group + product) + 16 * warp + lane / 4 + 8 * half;
-    return p.bias[expert * p.expert_rows + row];
+    return p.bias[expert * p.expert_rows + min(row, p.expert_rows - 1)];
   };
   const float first_bias[2] = {bias_of(0, 0), bias_of(0, 1)};
   const float second_bias[2] = {bias_of(1, 0), bias_of(1, 1)};
@@ -317,7 +318,7 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
     }
     group_barrier(group);
 #pragma unroll 4
-    for (int at = thread; at < item.tile.num_rows * 8; at += kWarpgroup) {
+    for (int at = thread; at < (column < p.N ? item.tile.num_rows * 8 : 0); at += kWarpgroup) {
       const int64_t to = s.places[group][at / 8];
       *reinterpret_cast<uint4*>(p.y + to * p.N + column + at % 8 * 8) =
           *reinterpret_cast<const uint4*>(swizzled(s.y[group], at / 8, at % 8 * 8));
@@ -414,8 +415,10 @@ Status launch_both(CudaContext& context, const Params& up, const Params& down) {
 }  // namespace
 
 bool routed_moe_is_tiled(const CudaContext& context, const RoutedMoeShape& shape) {
+  // Blocks ask for their next item in the second step.
+  const auto has_steps = [](int64_t K) { return K >= 2 * kDepth && K % kDepth == 0; };
   return context.gpu.properties().major == 9 && !context.exact && shape.x == DType::kBf16 &&
-         shape.weight == DType::kBf16 && shape.H % 256 == 0 && shape.I % 128 == 0;
+         shape.weight == DType::kBf16 && has_steps(shape.H) && has_steps(shape.I);
 }
 
 Status run_tiled_experts(CudaContext& context, const TiledExpertsArgs& args) {
@@ -432,7 +435,7 @@ Status run_tiled_experts(CudaContext& context, const TiledExpertsArgs& args) {
             .y = static_cast<CudaBf16*>(args.hidden),
             .A = static_cast<int32_t>(moe.experts_per_token),
             .num_tiles = static_cast<int32_t>(args.num_tiles),
-            .blocks = static_cast<int32_t>(I / 128),
+            .blocks = static_cast<int32_t>(ceil_div(I, 128)),
             .K = static_cast<int32_t>(H),
             .N = static_cast<int32_t>(I),
             .expert_rows = static_cast<int32_t>(2 * I),
@@ -445,7 +448,7 @@ Status run_tiled_experts(CudaContext& context, const TiledExpertsArgs& args) {
   down.num_taken = args.num_taken + 1;
   down.bias = moe.w2_bias.as<float>();
   down.y = static_cast<CudaBf16*>(args.down);
-  down.blocks = static_cast<int32_t>(H / 256);
+  down.blocks = static_cast<int32_t>(ceil_div(H, 256));
   down.K = static_cast<int32_t>(I);
   down.N = static_cast<int32_t>(H);
   down.expert_rows = static_cast<int32_t>(H);

@@ -26,7 +26,8 @@ struct ExpertTile {
 inline constexpr int64_t kSm90MinTokens = 32;
 
 // Whether steps of at least kSm90MinTokens tokens take this form: Hopper, not in exact mode, bf16,
-// widths of whole tiles (H of 256, I of 128).
+// widths of whole steps of 64, two at least. A product of H columns pads them to 256, one of I to
+// 128.
 [[nodiscard]] bool routed_moe_is_tiled(const CudaContext& context, const RoutedMoeShape& shape);
 
 struct TiledExpertsArgs {
