@@ -61,7 +61,7 @@ template <int kPerLane>
 struct HeldRanks {
   unsigned ranks[kPerLane];  // 0, below the rank of -infinity: taken, or of no expert
 
-  __device__ HeldRanks(const float* logits, int E, int lane) {
+  __device__ void load(const float* logits, int E, int lane) {
     float own[kPerLane];
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
@@ -109,25 +109,49 @@ struct ChosenExperts {
   float weights[kMaxExpertsPerToken];  // their scores, until they are weighed
 };
 
-// Called by a whole warp: A of E experts by falling score. It holds at most 32 * kPerLane experts
-// in registers; with 0 it searches the logits anew for every choice. Others see `chosen` after a
-// barrier.
+// Chooses a token's experts by falling score, as many at a time as are wanted. Called by a whole
+// warp, which holds at most 32 * kPerLane experts in registers.
+template <int kPerLane>
+class ExpertChoice {
+ public:
+  __device__ void begin(const float* logits, int E) {
+    ranks_.load(logits, E, lane());
+    num_chosen_ = 0;
+  }
+
+  // Others see the experts before `count` after a barrier.
+  __device__ void choose_until(int count, ChosenExperts& chosen) {
+    for (; num_chosen_ < count; ++num_chosen_) {
+      const Ranked best = ranks_.take_best(lane());
+      if (lane() != 0) continue;
+      chosen.ids[num_chosen_] = best.id;
+      chosen.weights[num_chosen_] = best.score;
+    }
+  }
+
+ private:
+  static __device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
+
+  HeldRanks<kPerLane> ranks_;
+  int num_chosen_;
+};
+
+// Called by a whole warp: A of E experts by falling score. With kPerLane experts in the registers
+// of each lane, or with 0 by a search through the logits for every choice. Others see `chosen`
+// after a barrier.
 template <int kPerLane>
 __device__ inline void choose_experts(const float* logits, int E, int A, ChosenExperts& chosen) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const auto choose = [&](int a, const Ranked& best) {
-    if (lane != 0) return;
-    chosen.ids[a] = best.id;
-    chosen.weights[a] = best.score;
-  };
   if constexpr (kPerLane > 0) {
-    HeldRanks<kPerLane> ranks(logits, E, lane);
-    for (int a = 0; a < A; ++a) choose(a, ranks.take_best(lane));
+    ExpertChoice<kPerLane> choice;
+    choice.begin(logits, E);
+    choice.choose_until(A, chosen);
   } else {
     Ranked best{INFINITY, -1};
     for (int a = 0; a < A; ++a) {
       best = next_best(E, best, [&](int e) { return number_or_lowest(logits[e]); });
-      choose(a, best);
+      if (threadIdx.x % kWarp != 0) continue;
+      chosen.ids[a] = best.id;
+      chosen.weights[a] = best.score;
     }
   }
 }

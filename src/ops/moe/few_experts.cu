@@ -108,12 +108,15 @@ __device__ inline void fetch_next(const Params& p) {
   }
 }
 
-constexpr int kUpSteps = 8;  // of two rows, that a lane loads together
+constexpr int kUpSteps = 8;    // of two rows, that a lane loads together
+constexpr int kFewTokens = 4;  // whose experts are waited for in two parts
 
 // A row of blocks has a token, a warp every so many of its experts' hidden channels: a row of the
 // gate and the one of up. The first warp chooses the experts, in every block again: that takes less
-// time than to wait for a kernel that does. The loads of a row go out together, those of the next
-// row before the sums of this one are joined. Moves 4 * A * I * H bytes a token.
+// time than to wait for a kernel that does. Of a few tokens it chooses the experts of the block's
+// first rows, whose loads go out then, and the others meanwhile. The loads of a row go out
+// together, those of the next row before the sums of this one are joined. Moves 4 * A * I * H bytes
+// a token.
 template <bool kWhole>
 __global__ void __launch_bounds__(kThreads, kBlocks) up_kernel(const __grid_constant__ Params p) {
   await_kernel_before();
@@ -128,10 +131,14 @@ __global__ void __launch_bounds__(kThreads, kBlocks) up_kernel(const __grid_cons
   const int num_rows = p.A * p.I;
   const int stride = static_cast<int>(gridDim.x) * kWarps;
   const bool chooses = p.scores.logits != nullptr;
+  const int last_row = static_cast<int>(blockIdx.x + 1) * kWarps - 1;  // of the first ones
+  const int num_first = gridDim.y <= kFewTokens ? min(p.A, last_row / p.I + 1) : p.A;
+  ExpertChoice<kScoresPerLane> choice;
   if (!chooses) {
     read_experts(p, t, chosen);
   } else if (warp == 0) {
-    choose_experts<kScoresPerLane>(p.scores.logits + t * p.scores.stride, p.scores.E, p.A, chosen);
+    choice.begin(p.scores.logits + t * p.scores.stride, p.scores.E);
+    choice.choose_until(num_first, chosen);
   }
   if (warp == kWarps - 1) fetch_next(p);
   if (warp > 0) {  // meanwhile
@@ -141,8 +148,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks) up_kernel(const __grid_cons
     }
   }
   __syncthreads();
-  const bool leaves = chooses && blockIdx.x == 0;
-  if (!leaves) let_next_kernel_start();
   const auto gate_of = [&](int n) {
     const int64_t expert = chosen.ids[n / p.I];
     return p.w13 + expert * p.w13_stride + int64_t{n % p.I} * p.H;
@@ -165,10 +170,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks) up_kernel(const __grid_cons
   };
   int n = static_cast<int>(blockIdx.x) * kWarps + warp;
   if (n < num_rows) load(n, 0);
-  if (leaves && warp == 0) {
-    leave_experts(p, t, chosen);
-    let_next_kernel_start();
+  if (chooses && num_first < p.A) {
+    if (warp == 0) choice.choose_until(p.A, chosen);
+    __syncthreads();
   }
+  const bool leaves = chooses && blockIdx.x == 0;
+  if (leaves && warp == 0) leave_experts(p, t, chosen);
+  if (!leaves || warp == 0) let_next_kernel_start();
   while (n < num_rows) {
     float gate_sum = 0;
     float up_sum = 0;

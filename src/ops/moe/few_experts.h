@@ -5,7 +5,8 @@
 //
 // Cost: 6 * A * I * H bytes of weights a token, whatever experts the others have. One token of the
 // 80B model (H 2048, I 512, A 10): 63 MB, 15 us at an H200's 4.2 TB/s; eight: 112 us for the
-// distinct experts. Measured there with routing: 23 and 122 us.
+// distinct experts. Measured there with routing: 21 and 124 us. That a token's first rows are
+// loaded before its last experts are chosen was predicted to save 0.6 us of 22.9 and saves 1.8.
 #pragma once
 
 #include <cstddef>
