@@ -3,13 +3,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <iterator>
 #include <system_error>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/log.h"
@@ -25,6 +26,41 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kPlanRow = 1;
 constexpr int kStepRow = 2;
+constexpr std::string_view kTraceEnding = ".trace.json";
+constexpr size_t kMaxPartBytes = 255;    // of a file or a folder
+constexpr size_t kMaxBelowBytes = 1024;  // of all folders of `output_dir` together
+constexpr int kMaxNumber = 1000;         // behind a name that the server has made up
+
+std::string system_error_text() { return std::generic_category().message(errno); }
+
+bool is_control_character(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+// Of an open file or folder, which it closes.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+
+  ~Descriptor() {
+    if (is_open()) ::close(number_);
+  }
+
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+
+  [[nodiscard]] bool is_open() const { return number_ >= 0; }
+
+  [[nodiscard]] int get() const { return number_; }
+
+  int release() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
 
 HttpResponse text_answer(std::string text) {
   return {.content_type = "text/plain; charset=utf-8", .headers = {}, .body = std::move(text)};
@@ -78,10 +114,92 @@ std::variant<ProfileOrder, ApiError> read_profile_order(std::string_view body,
                                                 "profiles to {} and below (--profile-path).",
                                                 printable(wanted.string(), 200), folder.string())));
   }
+  const std::filesystem::path below = target.lexically_relative(base);
+  const auto is_long = [](const std::filesystem::path& part) {
+    return part.native().size() > kMaxPartBytes;
+  };
+  if (below.native().size() > kMaxBelowBytes || std::ranges::any_of(below, is_long) ||
+      std::ranges::any_of(below.native(), is_control_character)) {
+    fields.fail(invalid_value(
+        "output_dir", fmt::format("`output_dir` is {}; it may have {} bytes, {} for each folder, "
+                                  "and no control characters.",
+                                  printable(below.native(), 200), kMaxBelowBytes, kMaxPartBytes)));
+  }
+  const std::string name = fmt::format("{}{}{}", prefix, prefix.empty() ? "" : "-", id);
+  // With room for a number.
+  if (name.size() + kTraceEnding.size() + 6 > kMaxPartBytes) {
+    fields.fail(invalid_value(
+        "profile_prefix",
+        fmt::format("`profile_prefix` and `profile_id` have {} characters "
+                    "together; they may have {}.",
+                    prefix.size() + id.size(), kMaxPartBytes - kTraceEnding.size() - 7)));
+  }
   if (fields.error()) return *fields.error();
-  return ProfileOrder{
-      .file = target / fmt::format("{}{}{}.trace.json", prefix, prefix.empty() ? "" : "-", id),
-      .num_steps = num_steps.value_or(kMaxRecordedSteps)};
+  return ProfileOrder{.below = below,
+                      .name = name,
+                      .has_id = object.contains("profile_id"),
+                      .num_steps = num_steps.value_or(kMaxRecordedSteps)};
+}
+
+Result<std::unique_ptr<ProfileFile>> ProfileFile::create(const std::filesystem::path& folder,
+                                                         const ProfileOrder& order) {
+  constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+  const auto cannot = [](const std::filesystem::path& path, std::string_view why) {
+    return invalid_argument(
+        fmt::format("a profile cannot be written to {}: {}", printable(path.native(), 300), why));
+  };
+  std::filesystem::path path = folder;
+  Descriptor below(::open(folder.c_str(), kFolder));  // the operator's own choice may be a link
+  if (!below.is_open()) return cannot(path, system_error_text());
+  for (const std::filesystem::path& part : order.below) {
+    if (part == "." || part.empty()) continue;
+    path /= part;
+    const bool is_made = ::mkdirat(below.get(), part.c_str(), 0777) == 0 || errno == EEXIST;
+    if (!is_made) return cannot(path, system_error_text());
+    Descriptor next(::openat(below.get(), part.c_str(), kFolder | O_NOFOLLOW));
+    if (!next.is_open()) {
+      return cannot(path, errno == ENOTDIR || errno == ELOOP
+                              ? "it is a file or a symbolic link, which is not followed"
+                              : system_error_text());
+    }
+    below = std::move(next);
+  }
+  for (int number = 1; number <= kMaxNumber; ++number) {
+    const std::string name = fmt::format(
+        "{}{}{}", order.name, number > 1 ? fmt::format("-{}", number) : "", kTraceEnding);
+    const int file = ::openat(below.get(), name.c_str(),
+                              O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file >= 0) {
+      return std::unique_ptr<ProfileFile>(new ProfileFile(path / name, below.release(), file));
+    }
+    if (errno != EEXIST) return cannot(path / name, system_error_text());
+    if (order.has_id) {
+      return cannot(path / name,
+                    "it is there already, and is not written over; choose another "
+                    "profile_id");
+    }
+  }
+  return cannot(path / order.name, "too many profiles of this second are there");
+}
+
+ProfileFile::~ProfileFile() {
+  ::close(file_);
+  if (!written_) ::unlinkat(folder_, path_.filename().c_str(), 0);
+  ::close(folder_);
+}
+
+Status ProfileFile::write(std::string_view trace) {
+  while (!trace.empty()) {
+    const ssize_t count = ::write(file_, trace.data(), trace.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      return unavailable(
+          fmt::format("{} cannot be written: {}", path_.string(), system_error_text()));
+    }
+    trace.remove_prefix(static_cast<size_t>(count));
+  }
+  written_ = true;
+  return ok_status();
 }
 
 Status make_profile_folder(const std::filesystem::path& folder) {
@@ -130,12 +248,19 @@ void Profiler::start(Engine& engine, const std::shared_ptr<Exchange>& exchange) 
     exchange->respond(error_response(*error, request));
     return;
   }
-  const auto& [file, num_steps] = std::get<ProfileOrder>(order);
+  const ProfileOrder& wanted = std::get<ProfileOrder>(order);
+  auto created = ProfileFile::create(folder_, wanted);
+  if (!created.ok()) {
+    exchange->respond(error_response(
+        {.status = 409, .code = "conflict", .message = created.status().message()}, request));
+    return;
+  }
+  const std::shared_ptr<ProfileFile> file = std::move(created).value();
   // On the engine's thread, or on this one from stop().
   const Status status =
-      engine.record_steps(num_steps, [this](std::vector<StepRecord> steps) mutable {
-        threads_.post([this, steps = std::move(steps)]() mutable {
-          write(std::move(steps), std::exchange(stopping_, nullptr));
+      engine.record_steps(wanted.num_steps, [this, file](std::vector<StepRecord> steps) mutable {
+        threads_.post([this, file = std::move(file), steps = std::move(steps)]() mutable {
+          write(std::move(steps), std::move(file), std::exchange(stopping_, nullptr));
         });
       });
   if (!status.ok()) {
@@ -143,9 +268,8 @@ void Profiler::start(Engine& engine, const std::shared_ptr<Exchange>& exchange) 
         error_response({.status = 409, .code = "conflict", .message = status.message()}, request));
     return;
   }
-  file_ = file;
   exchange->respond(text_answer(fmt::format("Profiling {} steps at most; the trace will be {}.\n",
-                                            num_steps, file_.string())));
+                                            wanted.num_steps, file->path().string())));
 }
 
 void Profiler::stop(Engine& engine, const std::shared_ptr<Exchange>& exchange) {
@@ -158,16 +282,13 @@ void Profiler::stop(Engine& engine, const std::shared_ptr<Exchange>& exchange) {
                                    exchange->request()));
 }
 
-void Profiler::write(std::vector<StepRecord> steps, std::shared_ptr<Exchange> exchange) {
-  auto work = [this, exchange, file = file_, steps = std::move(steps)]() mutable {
+void Profiler::write(std::vector<StepRecord> steps, std::shared_ptr<ProfileFile> trace,
+                     std::shared_ptr<Exchange> exchange) {
+  auto work = [this, exchange, trace = std::move(trace), steps = std::move(steps)]() mutable {
+    const std::filesystem::path file = trace->path();
     std::string failure;
     try {
-      std::error_code error;
-      std::filesystem::create_directories(file.parent_path(), error);
-      std::ofstream out(file, std::ios::binary);
-      out << trace_json(steps);
-      out.close();
-      if (!out) failure = fmt::format("{} cannot be written", file.string());
+      failure = trace->write(trace_json(steps)).message();
     } catch (const std::exception& out_of_memory) {
       failure = out_of_memory.what();
     }

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -26,18 +27,50 @@
 namespace heddle::server {
 
 struct ProfileOrder {
-  std::filesystem::path file;
+  std::filesystem::path below;  // folder of the trace, from the folder of all traces
+  std::string name;             // of its file, without the ending
+  bool has_id = false;          // the request has named it
   int64_t num_steps = kMaxRecordedSteps;
 };
 
 // The body of /start_profile; "" is one without fields. Traces go to `folder` or below it, never
-// elsewhere.
+// elsewhere. Error: also where a name is longer than file systems take.
 std::variant<ProfileOrder, ApiError> read_profile_order(std::string_view body,
                                                         const std::filesystem::path& folder,
                                                         int64_t unix_time);
 
 // Makes the folder of traces where it is not there. Error: kInvalidArgument; it cannot be used.
 Status make_profile_folder(const std::filesystem::path& folder);
+
+// A new file for a trace. It is removed unless write() has succeeded.
+//
+// Threading: thread-compatible.
+class ProfileFile {
+ public:
+  // Makes the order's folders below `folder` where they are not there. Writes over no file: a name
+  // that the server has made up gets a number then. Follows no symbolic link below `folder`. Error:
+  // kInvalidArgument where the order's name is taken or its folder is none.
+  static Result<std::unique_ptr<ProfileFile>> create(const std::filesystem::path& folder,
+                                                     const ProfileOrder& order);
+  ~ProfileFile();
+
+  ProfileFile(const ProfileFile&) = delete;
+  ProfileFile& operator=(const ProfileFile&) = delete;
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+  // Once. Error: kUnavailable; the disk is full.
+  Status write(std::string_view trace);
+
+ private:
+  ProfileFile(std::filesystem::path path, int folder, int file)
+      : path_(std::move(path)), folder_(folder), file_(file) {}
+
+  const std::filesystem::path path_;
+  const int folder_;  // descriptor
+  const int file_;    // descriptor
+  bool written_ = false;
+};
 
 // In the format of Chrome's traces. Times count from the first step's planning.
 [[nodiscard]] std::string trace_json(const std::vector<StepRecord>& steps);
@@ -54,12 +87,12 @@ class Profiler {
 
  private:
   // `exchange`: who waits for it; may be null.
-  void write(std::vector<StepRecord> steps, std::shared_ptr<Exchange> exchange);
+  void write(std::vector<StepRecord> steps, std::shared_ptr<ProfileFile> file,
+             std::shared_ptr<Exchange> exchange);
 
   const std::filesystem::path folder_;
   const BodyThreads threads_;
   const std::function<int64_t()> unix_time_;
-  std::filesystem::path file_;          // of the profile that runs
   std::shared_ptr<Exchange> stopping_;  // the request that ends it
 };
 

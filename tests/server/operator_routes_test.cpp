@@ -78,11 +78,74 @@ TEST_F(OperatorRoutesTest, AProfileStaysInItsFolder) {
             200);
 }
 
-TEST_F(OperatorRoutesTest, ReportsAProfileThatCannotBeWritten) {
+TEST_F(OperatorRoutesTest, AProfileIsRefusedThatCannotBeWritten) {
   std::ofstream(folder / "file") << "x";
   start();
-  ASSERT_EQ(post("/start_profile", {{"output_dir", "file"}}).status, 200);
-  EXPECT_EQ(connect().call("POST", "/stop_profile").status, 500);
+  const Reply refused = post("/start_profile", {{"output_dir", "file"}});
+  EXPECT_EQ(refused.status, 409);
+  EXPECT_THAT(refused.body, HasSubstr("it is a file"));
+  EXPECT_EQ(connect().call("POST", "/stop_profile").status, 409) << "none was started";
+}
+
+TEST_F(OperatorRoutesTest, AProfileWritesOverNothing) {
+  start();
+  std::ofstream(folder / "one.trace.json") << "mine";
+  const Reply refused = post("/start_profile", {{"profile_id", "one"}});
+  EXPECT_EQ(refused.status, 409);
+  EXPECT_THAT(refused.body, HasSubstr("choose another profile_id"));
+  EXPECT_EQ(engine->recorded_steps, 0);
+  std::ostringstream text;
+  text << std::ifstream(folder / "one.trace.json").rdbuf();
+  EXPECT_EQ(text.str(), "mine");
+
+  // Names that the server makes up, of one second.
+  for (const char* name : {"1700000000.trace.json", "1700000000-2.trace.json"}) {
+    ASSERT_EQ(post("/start_profile", Json::object()).status, 200);
+    ASSERT_EQ(connect().call("POST", "/stop_profile").status, 200);
+    EXPECT_TRUE(trace_in(folder / name).is_object()) << name;
+  }
+  ASSERT_EQ(post("/start_profile", {{"profile_id", "two"}}).status, 200);
+  EXPECT_EQ(post("/start_profile", {{"profile_id", "three"}}).status, 409) << "one at a time";
+  EXPECT_FALSE(std::filesystem::exists(folder / "three.trace.json"));
+}
+
+TEST_F(OperatorRoutesTest, AProfileFollowsNoSymbolicLink) {
+  const std::filesystem::path elsewhere = folder / "elsewhere";
+  options.profile_path = (folder / "traces").string();
+  std::filesystem::create_directories(elsewhere);
+  std::filesystem::create_directories(folder / "traces" / "deep");
+  std::filesystem::create_directory_symlink(elsewhere, folder / "traces" / "link");
+  std::filesystem::create_directory_symlink(elsewhere, folder / "traces" / "deep" / "link");
+  std::filesystem::create_symlink(elsewhere / "target", folder / "traces" / "file.trace.json");
+  start();
+  for (const Json& body : {Json{{"output_dir", "link"}}, Json{{"output_dir", "link/below"}},
+                           Json{{"output_dir", "deep/link"}}, Json{{"profile_id", "file"}}}) {
+    EXPECT_EQ(post("/start_profile", body).status, 409) << body.dump();
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(elsewhere));
+  EXPECT_EQ(post("/start_profile", {{"output_dir", "deep/new"}}).status, 200);
+}
+
+TEST_F(OperatorRoutesTest, NamesOfProfilesAreBounded) {
+  start();
+  const auto param_of = [this](const Json& body) {
+    const Reply reply = post("/start_profile", body);
+    EXPECT_EQ(reply.status, 400) << body.dump();
+    return error_of(reply)["param"];
+  };
+  const std::string long_name(128, 'a');
+  EXPECT_EQ(param_of({{"profile_id", long_name}, {"profile_prefix", long_name}}), "profile_prefix");
+  EXPECT_EQ(param_of({{"output_dir", std::string(256, 'a')}}), "output_dir");
+  std::string deep;
+  for (int i = 0; i < 600; ++i) deep += "a/";
+  EXPECT_EQ(param_of({{"output_dir", deep}}), "output_dir");
+  EXPECT_EQ(param_of({{"output_dir", std::string("a\0b", 3)}}), "output_dir");
+  EXPECT_EQ(param_of({{"output_dir", "a\nb"}}), "output_dir");
+  EXPECT_EQ(engine->recorded_steps, 0);
+  EXPECT_EQ(
+      post("/start_profile", {{"profile_id", long_name}, {"profile_prefix", std::string(100, 'a')}})
+          .status,
+      200);
 }
 
 TEST_F(OperatorRoutesTest, AFolderThatProfilesCannotHaveIsRefusedAtTheStart) {
