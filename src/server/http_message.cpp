@@ -15,6 +15,14 @@ int hex_digit(char c) {
   return -1;
 }
 
+// Where the host begins in a target that has a scheme; 0 for one that has none.
+size_t authority_begin(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (lower_case(target.substr(0, scheme.size())) == scheme) return scheme.size();
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::string_view HttpRequest::header(std::string_view name) const {
@@ -36,12 +44,16 @@ std::optional<std::string> HttpRequest::query_value(std::string_view name) const
 }
 
 std::string_view origin_form(std::string_view target) {
-  for (const std::string_view scheme : {"http://", "https://"}) {
-    if (lower_case(target.substr(0, scheme.size())) != scheme) continue;
-    const size_t authority_end = target.find_first_of("/?", scheme.size());
-    return authority_end == std::string_view::npos ? "/" : target.substr(authority_end);
-  }
-  return target;
+  const size_t begin = authority_begin(target);
+  if (begin == 0) return target;
+  const size_t end = target.find_first_of("/?", begin);
+  return end == std::string_view::npos ? "/" : target.substr(end);
+}
+
+std::string_view authority_of(std::string_view target) {
+  const size_t begin = authority_begin(target);
+  if (begin == 0) return {};
+  return target.substr(begin, target.find_first_of("/?", begin) - begin);
 }
 
 std::string percent_decode(std::string_view text) {

@@ -71,6 +71,9 @@ struct Answered {
 // ("http://host/path", RFC 9112 section 3.2.2).
 [[nodiscard]] std::string_view origin_form(std::string_view target);
 
+// The host and port of such a target: "host"; "" of another one.
+[[nodiscard]] std::string_view authority_of(std::string_view target);
+
 // Turns %41 into A; a malformed escape stays as it is.
 [[nodiscard]] std::string percent_decode(std::string_view text);
 

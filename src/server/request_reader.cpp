@@ -12,6 +12,8 @@
 #include <boost/none.hpp>
 #include <fmt/format.h>
 
+#include "server/web_origin.h"
+
 namespace heddle::server {
 namespace {
 
@@ -84,6 +86,7 @@ asio::awaitable<error_code> RequestReader::receive_head() {
   while (true) {
     error_code error;
     const size_t count = parser_->put(buffer_.data(), error);
+    note_folding({static_cast<const char*>(buffer_.data().data()), count});
     buffer_.consume(count);
     parsed_bytes += count;
     const bool incomplete = error == http::error::need_more;
@@ -98,14 +101,57 @@ asio::awaitable<error_code> RequestReader::receive_head() {
   }
 }
 
+// The parser joins folded lines, which HTTP/1.1 wants refused: a proxy may have read them
+// otherwise.
+void RequestReader::note_folding(std::string_view parsed) {
+  for (const char c : parsed) {
+    is_folded_ = is_folded_ || (at_line_begin_ && (c == ' ' || c == '\t'));
+    at_line_begin_ = c == '\n';
+  }
+}
+
+std::optional<ReadFailure> RequestReader::check_head() const {
+  const auto refuse = [](std::string message) {
+    return ReadFailure{.status = 400, .message = std::move(message)};
+  };
+  if (is_folded_) {
+    return refuse(
+        "A header goes on in a second line, which HTTP/1.1 has abolished (RFC 9112, 5.2); "
+        "send it in one line.");
+  }
+  const auto& message = parser_->get();
+  const auto num_hosts = message.count(http::field::host);
+  if (num_hosts > 1) return refuse("The request has several Host headers; send one.");
+  if (num_hosts == 0 && http_version() >= 11) {
+    return refuse("The request has no Host header, which HTTP/1.1 wants of every request.");
+  }
+  const bool is_unix_socket = options_.host.starts_with(kUnixPrefix);
+  const std::string host(host_of_head());
+  if (is_unix_socket || host.empty() || parse_host(host)) return std::nullopt;
+  return refuse(
+      fmt::format("The Host is \"{}\"; it must be a name or an address, and may have a "
+                  "port: llm.example:30000 or [::1]:30000.",
+                  printable(host, 200)));
+}
+
+// That of a target with scheme and host goes before the header's (RFC 9112, 3.2.2).
+std::string_view RequestReader::host_of_head() const {
+  const auto& message = parser_->get();
+  const std::string_view target(message.target().data(), message.target().size());
+  if (const auto authority = authority_of(target); !authority.empty()) return authority;
+  const auto host = message[http::field::host];
+  return {host.data(), host.size()};
+}
+
 asio::awaitable<std::optional<ReadFailure>> RequestReader::read_head() {
+  at_line_begin_ = is_folded_ = false;
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(options_.max_header_bytes));
   parser_->body_limit(boost::none);  // the caller looks at announced_bytes()
   start_deadline(options_.header_timeout_seconds);
   const error_code error = co_await receive_head();
   deadline_.stop();
-  if (!error) co_return std::nullopt;
+  if (!error) co_return check_head();
   if (error == http::error::header_limit) {
     co_return ReadFailure{431, fmt::format("The request header may have at most {} bytes.",
                                            options_.max_header_bytes)};
@@ -129,7 +175,9 @@ HttpRequest RequestReader::head() const {
   for (const auto& field : message) {
     request.headers.emplace_back(
         lower_case({field.name_string().data(), field.name_string().size()}),
-        std::string(field.value().data(), field.value().size()));
+        field.name() == http::field::host
+            ? std::string(host_of_head())
+            : std::string(field.value().data(), field.value().size()));
   }
   return request;
 }

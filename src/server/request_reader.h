@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/cancellation_signal.hpp>
@@ -49,7 +50,8 @@ class RequestReader {
   // A new limit, from now on, for the await_request() that is under way, if one is.
   void limit_wait(double limit_seconds);
 
-  // Nothing: the head is here.
+  // Nothing: the head is here. A folded header and a Host that is missing, there twice or no host
+  // are 400.
   boost::asio::awaitable<std::optional<ReadFailure>> read_head();
 
   // Of the head that was read last.
@@ -88,6 +90,9 @@ class RequestReader {
 
   void start_deadline(double limit_seconds);
   boost::asio::awaitable<boost::system::error_code> receive_head();
+  void note_folding(std::string_view parsed);
+  [[nodiscard]] std::optional<ReadFailure> check_head() const;
+  [[nodiscard]] std::string_view host_of_head() const;
   void watch_on(std::shared_ptr<void> owner);
   [[nodiscard]] ReadFailure failure_of(const boost::system::error_code& error) const;
 
@@ -97,7 +102,9 @@ class RequestReader {
   std::optional<Parser> parser_;
   Deadline deadline_;
   bool deadline_passed_ = false;
-  bool waiting_ = false;  // await_request() is under way
+  bool waiting_ = false;        // await_request() is under way
+  bool at_line_begin_ = false;  // of the head, at the next byte that is parsed
+  bool is_folded_ = false;      // a line of the head continues the one before it
   boost::asio::cancellation_signal stop_watching_;
   std::function<void()> on_gone_;  // null: no watcher
 };

@@ -25,6 +25,16 @@ namespace http = boost::beast::http;
 
 constexpr auto kAwaitWrite = asio::as_tuple(asio::use_awaitable);
 
+// Also of statuses that the library does not know: clients show it, and some want one.
+std::string reason_of(int status) {
+  constexpr int kOverloaded = 529;
+  const auto known = http::int_to_status(static_cast<unsigned>(status));
+  if (known != http::status::unknown) return std::string(http::obsolete_reason(known));
+  if (status == kOverloaded) return "Overloaded";
+  if (status >= 500) return "Server Error";
+  return status >= 400 ? "Client Error" : "OK";
+}
+
 }  // namespace
 
 ResponseWriter::ResponseWriter(ByteSocket& socket, double write_timeout_seconds)
@@ -146,11 +156,9 @@ asio::awaitable<bool> ResponseWriter::send_piece(std::string piece, bool last) {
 
 std::string ResponseWriter::head_of(const HttpResponse& response, const HttpHeaders& common_headers,
                                     Framing framing, bool keep_alive) const {
-  const auto reason =
-      http::obsolete_reason(http::int_to_status(static_cast<unsigned>(response.status)));
   std::string head =
       fmt::format("HTTP/1.1 {} {}\r\nDate: {:%a, %d %b %Y %H:%M:%S} GMT\r\n", response.status,
-                  std::string_view(reason.data(), reason.size()), fmt::gmtime(std::time(nullptr)));
+                  reason_of(response.status), fmt::gmtime(std::time(nullptr)));
   const auto add = [&head](std::string_view name, std::string_view value) {
     head.append(name).append(": ").append(value).append("\r\n");
   };

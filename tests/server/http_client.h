@@ -114,7 +114,7 @@ class HttpClient {
   // The bytes of a request, for clients that do not send all of them.
   static std::string request_text(std::string_view method, std::string_view path,
                                   std::string_view body = {}, std::string_view extra_headers = {}) {
-    std::string message = fmt::format("{} {} HTTP/1.1\r\nHost: test\r\n", method, path);
+    std::string message = fmt::format("{} {} HTTP/1.1\r\nHost: localhost\r\n", method, path);
     if (!body.empty() || method == "POST" || method == "PUT") {
       message += fmt::format("Content-Length: {}\r\n", body.size());
       if (extra_headers.find("Content-Type") == std::string_view::npos) {

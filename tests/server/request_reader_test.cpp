@@ -81,7 +81,8 @@ class RequestReaderTest : public ::testing::Test {
 
 TEST_F(RequestReaderTest, RequestsAreReadOneAfterAnother) {
   client_->send(
-      "POST http://host/a%20b?x=1 HTTP/1.1\r\nA-Name: value\r\nContent-Length: 3\r\n\r\nabc"
+      "POST http://host/a%20b?x=1 HTTP/1.1\r\nHost: other\r\nA-Name: value\r\nContent-Length: "
+      "3\r\n\r\nabc"
       "GET /second HTTP/1.0\r\n\r\n");
   EXPECT_TRUE(await_request());
   EXPECT_FALSE(read_head());
@@ -90,6 +91,7 @@ TEST_F(RequestReaderTest, RequestsAreReadOneAfterAnother) {
   EXPECT_EQ(first.path, "/a b");
   EXPECT_EQ(first.query, "x=1");
   EXPECT_EQ(first.header("a-name"), "value");
+  EXPECT_EQ(first.header("host"), "host") << "the target's";
   EXPECT_TRUE(reader_->keep_alive());
   EXPECT_EQ(reader_->announced_bytes(), 3u);
   BodyLease lease(std::make_shared<BodyBudget>(100));
@@ -135,7 +137,7 @@ TEST_F(RequestReaderTest, FieldsThatComeOneByOneCountTogether) {
 
 TEST_F(RequestReaderTest, AHeadMayBeAsLongAsTheLimit) {
   const auto limit = static_cast<size_t>(options_.max_header_bytes);
-  const std::string begin = "GET / HTTP/1.1\r\nA: ";
+  const std::string begin = "GET / HTTP/1.1\r\nHost: a\r\nA: ";
   for (const size_t size : {limit, limit + 1}) {
     client_->send(begin + std::string(size - begin.size() - 4, 'x') + "\r\n\r\n");
     const auto failure = read_head();
@@ -158,7 +160,7 @@ TEST_F(RequestReaderTest, AWaitEndsAtItsNewLimitAndTakesTheLastBytes) {
                         [&](const std::exception_ptr&, bool value) { came = value; });
   io_.poll();
   EXPECT_FALSE(came);
-  client_->send("GET / HTTP/1.1\r\n\r\n");
+  client_->send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   reader_->limit_wait(0);
   while (!came) io_.run_one();
   EXPECT_TRUE(*came) << "bytes that came in the last moment count";
@@ -175,7 +177,7 @@ TEST_F(RequestReaderTest, AWaitEndsAtItsNewLimitAndTakesTheLastBytes) {
 TEST_F(RequestReaderTest, AWatchedClientIsGoneWhenItClosesItsSendingSide) {
   bool gone = false;
   reader_->watch(nullptr, [&] { gone = true; });
-  client_->send("GET /ahead HTTP/1.1\r\n\r\n");
+  client_->send("GET /ahead HTTP/1.1\r\nHost: a\r\n\r\n");
   io_.run_one();
   EXPECT_FALSE(gone);
   client_->shut_down_sending();

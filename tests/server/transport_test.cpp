@@ -63,6 +63,58 @@ TEST_F(TransportTest, AnUnknownPathNamesOneLikeIt) {
   EXPECT_EQ(get("/" + std::string(5000, 'a')).status, 404);
 }
 
+TEST_F(TransportTest, EveryStatusHasAReason) {
+  listen();  // and loads no model
+  for (const auto& [path, line] : std::vector<std::pair<const char*, const char*>>{
+           {"/v1/messages", "HTTP/1.1 529 Overloaded\r\n"},
+           {"/v1/completions", "HTTP/1.1 503 Service Unavailable\r\n"},
+           {"/v1/embeddings", "HTTP/1.1 501 Not Implemented\r\n"}}) {
+    HttpClient client(server->port());
+    client.send_request("POST", path, "{}");
+    ASSERT_TRUE(client.read_until("\r\n\r\n"));
+    EXPECT_THAT(client.pending(), ::testing::StartsWith(line));
+  }
+}
+
+TEST_F(TransportTest, ARequestHasOneHostAndNoFoldedHeaders) {
+  start();
+  const auto status_of = [this](std::string_view head,
+                                std::string_view first = "GET /health HTTP/1.1") {
+    HttpClient client(server->port());
+    client.send(fmt::format("{}\r\n{}\r\n", first, head));
+    const Reply reply = client.read_reply();
+    if (reply.status == 400) {
+      EXPECT_TRUE(client.at_end()) << head;
+    }
+    return reply.status;
+  };
+  EXPECT_EQ(status_of("Host: localhost\r\n"), 200);
+  EXPECT_EQ(status_of("Host:\r\n"), 200) << "a client without a name for the server";
+  EXPECT_EQ(status_of("Host: [::1]:30000\r\n"), 200);
+  EXPECT_EQ(status_of("Host: heddle_server:80\r\n"), 200);
+  EXPECT_EQ(status_of(""), 400);
+  EXPECT_EQ(status_of("", "GET /health HTTP/1.0"), 200) << "which knows no Host";
+  EXPECT_EQ(status_of("Host: a\r\nHost: a\r\n"), 400);
+  EXPECT_EQ(status_of("Host: a\r\nhOST: b\r\n"), 400);
+  EXPECT_EQ(status_of("Host: a\r\nHost: b\r\n", "GET /health HTTP/1.0"), 400);
+  for (const char* host :
+       {"a b", "a/b", "user@a", "a:b", "a:99999", "[::1", "[a]", "a,b@c", "::1"}) {
+    EXPECT_EQ(status_of(fmt::format("Host: {}\r\n", host)), 400) << host;
+  }
+  EXPECT_EQ(status_of("Host: a\r\n", "GET http://b/health HTTP/1.1"), 200);
+  EXPECT_EQ(status_of("Host: a\r\n", "GET http://u@b/health HTTP/1.1"), 400);
+  EXPECT_EQ(status_of("Host: a\r\nX-A: b\r\n c\r\n"), 400);
+  EXPECT_EQ(status_of("Host: a\r\nX-A: b\r\n\tc\r\n"), 400);
+  EXPECT_EQ(status_of("Host: a\r\nX-A: b\r\n \r\n"), 400);
+  EXPECT_EQ(status_of("Host: a\r\nX-A:\r\n b\r\n"), 400);
+  EXPECT_EQ(status_of(" Host: a\r\n"), 400);
+  // In pieces, so that the fold begins one.
+  HttpClient client(server->port());
+  client.send("GET /health HTTP/1.1\r\nHost: a\r\nX-A: b\r\n");
+  client.send(" c\r\n\r\n");
+  EXPECT_EQ(client.read_reply().status, 400);
+}
+
 TEST_F(TransportTest, AWrongMethodNamesTheRightOnes) {
   start();
   const Reply reply = get("/v1/chat/completions");
