@@ -126,6 +126,7 @@ Json server_json(const ServeSettings& settings, const Engine& engine) {
       {"file_storage_path",
        options.file_storage_path.empty() ? Json(nullptr) : Json(options.file_storage_path)},
       {"file_storage_bytes", options.file_storage_bytes},
+      {"key_storage_share", options.key_storage_share},
       {"profile_path", options.profile_path.empty() ? Json(nullptr) : Json(options.profile_path)},
       {"api_docs", options.api_docs},
       {"sse_keepalive_secs", options.http.stream_keepalive_seconds},

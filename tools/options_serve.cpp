@@ -100,6 +100,12 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
                "Folder of uploaded files and of what batches write; default: a temporary one");
   options.value("--file-storage-bytes", &server.file_storage_bytes, ranges::kBytes,
                 "Bytes of all files together");
+  options.value("--key-storage-share", &server.key_storage_share, ranges::kShare,
+                "Part of the kept responses, sessions, files and batches that one named key may "
+                "fill");
+  options.has_effect_if(
+      "--key-storage-share", [&settings] { return settings.api_keys_file.has_value(); },
+      "without named keys; add --api-keys-file");
   options.text("--profile-path", &server.profile_path,
                "Folder of the traces of /start_profile; default: the system's temporary one");
   options.flag("--api-docs,!--no-api-docs", &server.api_docs,

@@ -59,6 +59,7 @@ TEST(ServeOptionsTest, AnOptionWithoutEffectIsAnErrorThatSaysWhatItNeeds) {
       {"--snapshot-interval 128 --no-prefix-cache", "drop --no-prefix-cache"},
       {"--metrics-names sglang --no-metrics", "drop --no-metrics"},
       {"--fair-key api-key", "--tenant-max-running"},
+      {"--key-storage-share 0.5", "--api-keys-file"},
       {"--speculative-algorithm none --speculative-num-draft-tokens 4",
        "use --speculative-algorithm"},
       {"--speculative-algorithm none --speculative-num-steps 3", "--speculative-algorithm mtp"},

@@ -53,8 +53,9 @@ ApiHandler::ApiHandler(ServerOptions options)
     : options_(std::move(options)),
       gate_(options_),
       served_(options_, health_),
-      responses_(std::make_shared<ResponseStore>(options_.unix_time)),
+      responses_(std::make_shared<ResponseStore>(options_.unix_time, options_.storage_share())),
       background_(host_, responses_, [this](const HttpRequest& own) { gate_.forget(own); }),
+      sessions_(std::make_shared<SessionStore>(options_.storage_share())),
       calls_(std::make_unique<CallReader>(
           CallReaderHost{.generations = host_,
                          .background = background_,

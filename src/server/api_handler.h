@@ -98,7 +98,7 @@ class ApiHandler final : public HttpHandler {
   std::unique_ptr<Profiler> profiler_;
   const std::shared_ptr<ResponseStore> responses_;
   BackgroundResponses background_;
-  const std::shared_ptr<SessionStore> sessions_ = std::make_shared<SessionStore>();
+  const std::shared_ptr<SessionStore> sessions_;
 
   std::unique_ptr<CallReader> calls_;
 };

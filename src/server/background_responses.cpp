@@ -52,23 +52,32 @@ void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, Prepa
                           holder = background.running.holder](HttpResponse answer) {
     forget_(own);
     if (answer.status == 200) return;  // the adapter has kept the response
-    if (*client != nullptr) return std::exchange(*client, nullptr)->respond(std::move(answer));
+    if (*client != nullptr) {
+      responses_->erase(own.id, holder);
+      return std::exchange(*client, nullptr)->respond(std::move(answer));
+    }
     keep_failure(own.id, holder, answer);
   };
   call.background.reset();
   exchange->rename(id);
+  // Before it starts, so that nothing runs that cannot be kept.
+  if (const auto error = responses_->put_running(id, background.running)) {
+    LoggedCall::end(std::move(call.logged), host_.threads,
+                    to_string(StatusCode::kResourceExhausted));
+    forget_(own);
+    return exchange->respond(error_response(*error, request));
+  }
   Generation::start(host_, std::make_shared<CapturedExchange>(own, on_answer), std::move(call),
                     arrived);
   if (*client == nullptr) return;  // it was refused
   // Its events come later, on this thread.
-  responses_->put(id, std::move(background.running));
   std::exchange(*client, nullptr)->respond({.headers = {}, .body = std::move(background.queued)});
 }
 
 void BackgroundResponses::keep_failure(const std::string& id, const std::string& holder,
                                        const HttpResponse& answer) {
   const auto running = responses_->find(id, holder);
-  if (running == nullptr) return;  // newer ones have taken its room
+  if (running == nullptr) return;
   Json reason = {{"code", "server_error"}, {"message", "The answer was cut off."}};
   const Json failure = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
   if (failure.is_object()) {

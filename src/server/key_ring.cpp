@@ -130,6 +130,10 @@ std::string holder_of(const std::shared_ptr<const ApiKey>& key) {
   return key == nullptr ? "" : key->name;
 }
 
+size_t share_of(size_t total, double share) {
+  return std::max<size_t>(static_cast<size_t>(static_cast<double>(total) * share), 1);
+}
+
 Result<std::vector<ApiKey>> parse_api_keys(std::string_view text) {
   std::vector<ApiKey> keys;
   std::set<std::string, std::less<>> secrets;

@@ -52,6 +52,10 @@ struct ApiKey {
 // The name to which files, batches, responses and sessions belong: the key's, "" for null.
 [[nodiscard]] std::string holder_of(const std::shared_ptr<const ApiKey>& key);
 
+// How much one holder may fill of a store that has room for `total`, in bytes or entries; at least
+// 1. `share`: ServerOptions::storage_share().
+[[nodiscard]] size_t share_of(size_t total, double share);
+
 // Reads the lines of a file of keys; blank ones and those that begin with '#' do not count. Error:
 // kInvalidArgument, naming the line but never the key.
 [[nodiscard]] Result<std::vector<ApiKey>> parse_api_keys(std::string_view text);

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/response_store.h"
 
+#include <algorithm>
 #include <charconv>
+#include <functional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "server/http_message.h"
+#include "server/key_ring.h"
+#include "server/responses_answer.h"
 
 namespace heddle::server {
 
@@ -72,12 +77,54 @@ void ResponseStore::put(const std::string& id, StoredResponse response) {
   add(key, std::move(response));
 }
 
+std::optional<ApiError> ResponseStore::put_running(const std::string& id, StoredResponse response) {
+  const std::string key = key_of_response(id, response.holder);
+  const MutexLock lock(mutex_);
+  if (const auto entry = entries_.find(key); entry != entries_.end()) {
+    if (!is_over_age(entry->second)) return std::nullopt;  // as put()
+    drop(entry);
+  }
+  const auto found = by_holder_.find(response.holder);
+  Fill own = found == by_holder_.end() ? Fill() : found->second.running;
+  Fill all = total_.running;
+  for (Fill* const fill : {&own, &all}) fill->add(num_bytes_of(response));
+  if (own.exceeds(share_) || all.exceeds(1)) {
+    const bool is_share = share_ < 1 && own.exceeds(share_);
+    const Fill& full = is_share ? own : all;
+    return ApiError{
+        .status = 429,
+        .code = "too_many_background_responses",
+        .message = fmt::format("With this one {} responses of {} would run in the background, with "
+                               "{} MiB; at most {} and {} MiB are kept. Retry when some have "
+                               "ended, or cancel some.",
+                               full.num_responses, is_share ? "this key" : "the server",
+                               full.num_bytes >> 20, share_of(kMaxResponses, is_share ? share_ : 1),
+                               share_of(kMaxBytes, is_share ? share_ : 1) >> 20),
+        .retry_after_seconds = 4};
+  }
+  response.is_running = true;
+  add(key, std::move(response));
+  return std::nullopt;
+}
+
 void ResponseStore::replace(const std::string& id, StoredResponse response) {
   const std::string key = key_of_response(id, response.holder);
+  const size_t num_bytes = num_bytes_of(response);
   const MutexLock lock(mutex_);
   const auto entry = entries_.find(key);
   if (entry != entries_.end()) {
     if (!entry->second.response->is_running) return;
+    if (num_bytes > share_of(kMaxBytes, share_)) {
+      StoredResponse failed = *entry->second.response;
+      failed.body = with_state(
+          failed.body, "failed",
+          {{"code", "server_error"},
+           {"message", fmt::format("The response has {} bytes, with its input; at most {} are "
+                                   "kept. Ask for a shorter one, or without `background`.",
+                                   num_bytes, share_of(kMaxBytes, share_))}});
+      failed.is_running = false;
+      response = std::move(failed);
+    }
     drop(entry);
   }
   add(key, std::move(response));
@@ -91,22 +138,87 @@ bool ResponseStore::erase(const std::string& id, const std::string& holder) {
   return true;
 }
 
+void ResponseStore::Fill::add(size_t bytes) {
+  ++num_responses;
+  num_bytes += bytes;
+}
+
+void ResponseStore::Fill::remove(size_t bytes) {
+  --num_responses;
+  num_bytes -= bytes;
+}
+
+double ResponseStore::Fill::part() const {
+  return std::max(static_cast<double>(num_responses) / static_cast<double>(kMaxResponses),
+                  static_cast<double>(num_bytes) / static_cast<double>(kMaxBytes));
+}
+
+bool ResponseStore::Fill::exceeds(double share) const {
+  return num_responses > share_of(kMaxResponses, share) || num_bytes > share_of(kMaxBytes, share);
+}
+
 void ResponseStore::add(const std::string& key, StoredResponse response) {
   const size_t num_bytes = num_bytes_of(response);
-  if (num_bytes > kMaxBytes) return;
-  num_bytes_ += num_bytes;
+  if (num_bytes > share_of(kMaxBytes, share_)) return;
+  for (Fills* const fills : {&total_, &by_holder_[response.holder]}) {
+    fills->all.add(num_bytes);
+    if (response.is_running) fills->running.add(num_bytes);
+  }
   const auto place = order_.insert(order_.end(), key);
   entries_.emplace(
       key, Entry{std::make_shared<const StoredResponse>(std::move(response)), place, unix_time_()});
-  while (entries_.size() > kMaxResponses || num_bytes_ > kMaxBytes) {
-    drop(entries_.find(order_.front()));
-  }
+  drop_over_age();
+  make_room(key);
 }
 
 void ResponseStore::drop(Entries::iterator entry) {
-  num_bytes_ -= num_bytes_of(*entry->second.response);
+  const StoredResponse& response = *entry->second.response;
+  const size_t num_bytes = num_bytes_of(response);
+  const auto own = by_holder_.find(response.holder);
+  for (Fills* const fills : {&total_, &own->second}) {
+    fills->all.remove(num_bytes);
+    if (response.is_running) fills->running.remove(num_bytes);
+  }
+  if (own->second.all.num_responses == 0) by_holder_.erase(own);
   order_.erase(entry->second.place);
   entries_.erase(entry);
+}
+
+void ResponseStore::drop_over_age() {
+  for (auto next = order_.begin(); next != order_.end();) {
+    const auto entry = entries_.find(*next++);
+    if (entry->second.response->is_running) continue;
+    if (!is_over_age(entry->second)) return;  // those after it have ended later
+    drop(entry);
+  }
+}
+
+void ResponseStore::make_room(const std::string& newest) {
+  const std::string holder = entries_.find(newest)->second.response->holder;
+  while (by_holder_[holder].all.exceeds(share_) && drop_oldest_ended(holder, newest)) {
+  }
+  while (total_.all.exceeds(1)) {
+    std::vector<std::pair<double, std::string>> holders;
+    for (const auto& [name, fills] : by_holder_) holders.emplace_back(fills.all.part(), name);
+    std::ranges::sort(holders, std::greater<>());
+    bool dropped = false;
+    for (size_t i = 0; i < holders.size() && !dropped; ++i) {
+      dropped = drop_oldest_ended(holders[i].second, newest);
+    }
+    if (!dropped) return;
+  }
+}
+
+// False where all that the holder has runs, or is the newest.
+bool ResponseStore::drop_oldest_ended(const std::string& holder, const std::string& newest) {
+  for (const std::string& key : order_) {
+    const auto entry = entries_.find(key);
+    const StoredResponse& response = *entry->second.response;
+    if (response.is_running || response.holder != holder || key == newest) continue;
+    drop(entry);
+    return true;
+  }
+  return false;
 }
 
 bool ResponseStore::is_over_age(const Entry& entry) const {

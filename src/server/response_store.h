@@ -4,16 +4,21 @@
 // its own.
 //
 // Threading: thread-safe.
-// Bounds:    kMaxResponses and kMaxBytes, of which the oldest make room; an hour from a response's
-//            end.
-// Cost:      O(1) and a copy of what is found.
+// Bounds:    kMaxResponses and kMaxBytes, of which one holder fills its share at most; an hour from
+//            a response's end. Where a new response does not fit, its holder's oldest ones that
+//            have ended make room; where all holders together have too much, those of the holder
+//            that has the most. One that runs is never dropped: where too many run, a new one is
+//            refused. The newest one is kept beyond the bounds where only running ones are left.
+// Cost:      O(1) and a copy of what is found; O(responses) where one has to make room.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -51,8 +56,9 @@ class ResponseStore {
   static constexpr size_t kMaxBytes = size_t{256} << 20;  // of bodies and inputs, as JSON
   static constexpr int64_t kMaxAgeSeconds = 3600;
 
-  // `unix_time`: seconds since 1970; thread-safe.
-  explicit ResponseStore(std::function<int64_t()> unix_time) : unix_time_(std::move(unix_time)) {}
+  // `unix_time`: seconds since 1970; thread-safe. `share`: ServerOptions::storage_share().
+  explicit ResponseStore(std::function<int64_t()> unix_time, double share = 1)
+      : unix_time_(std::move(unix_time)), share_(share) {}
 
   // An id of a response that is not kept yet: no other one of its holder gets it while this lives.
   class Claim {
@@ -78,10 +84,16 @@ class ResponseStore {
   // Ignored where there is a response of that id already.
   void put(const std::string& id, StoredResponse response) HEDDLE_EXCLUDES(mutex_);
 
-  // As put(), but takes the place of a response that runs.
+  // Keeps a response that runs, until replace(). Error: 429, when as many run as fit; the response
+  // is not kept then.
+  [[nodiscard]] std::optional<ApiError> put_running(const std::string& id, StoredResponse response)
+      HEDDLE_EXCLUDES(mutex_);
+
+  // As put(), but takes the place of a response that runs. One that is larger than its holder's
+  // share is kept as a failure that says so.
   void replace(const std::string& id, StoredResponse response) HEDDLE_EXCLUDES(mutex_);
 
-  // Forgets a response. False where find() finds none.
+  // Forgets a response, one that runs, too. False where find() finds none.
   bool erase(const std::string& id, const std::string& holder) HEDDLE_EXCLUDES(mutex_);
 
   // Null when there is none, when it ended more than an hour ago, and for other holders.
@@ -104,18 +116,41 @@ class ResponseStore {
 
   using Entries = std::unordered_map<std::string, Entry>;
 
+  struct Fill {
+    size_t num_responses = 0;
+    size_t num_bytes = 0;
+
+    void add(size_t bytes);
+    void remove(size_t bytes);
+
+    // By the larger of two: its part of kMaxResponses, its part of kMaxBytes.
+    [[nodiscard]] double part() const;
+    [[nodiscard]] bool exceeds(double share) const;
+  };
+
+  struct Fills {
+    Fill all;
+    Fill running;
+  };
+
   [[nodiscard]] bool try_claim(const std::string& key) HEDDLE_EXCLUDES(mutex_);
   void release(const std::string& key) HEDDLE_EXCLUDES(mutex_);
   [[nodiscard]] bool is_over_age(const Entry& entry) const;
   void add(const std::string& key, StoredResponse response) HEDDLE_REQUIRES(mutex_);
   void drop(Entries::iterator entry) HEDDLE_REQUIRES(mutex_);
+  void drop_over_age() HEDDLE_REQUIRES(mutex_);
+  void make_room(const std::string& newest) HEDDLE_REQUIRES(mutex_);
+  bool drop_oldest_ended(const std::string& holder, const std::string& newest)
+      HEDDLE_REQUIRES(mutex_);
 
   const std::function<int64_t()> unix_time_;
+  const double share_;
   mutable Mutex mutex_;
   Entries entries_ HEDDLE_GUARDED_BY(mutex_);  // by ids and holders
   std::unordered_set<std::string> claimed_ HEDDLE_GUARDED_BY(mutex_);
   std::list<std::string> order_ HEDDLE_GUARDED_BY(mutex_);  // the oldest first
-  size_t num_bytes_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  Fills total_ HEDDLE_GUARDED_BY(mutex_);
+  std::map<std::string, Fills> by_holder_ HEDDLE_GUARDED_BY(mutex_);  // of those that have some
 };
 
 }  // namespace heddle::server

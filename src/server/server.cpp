@@ -40,6 +40,17 @@ bool is_loopback(std::string_view host) {
          host.starts_with(kUnixPrefix);
 }
 
+// Holders of several keys are several people, and not all of them should end the others' requests.
+void warn_of_keys_that_steer(const ServerOptions& options, size_t num_named_keys) {
+  const size_t num_keys = num_named_keys + (options.api_key.empty() ? 0 : 1);
+  if (num_keys < 2 || !options.admin_api_key.empty()) return;
+  log_warning(
+      fmt::format("Each of the {} API keys may steer the server: pause it, exchange its "
+                  "weights, end the requests of others; --admin-api-key keeps that to "
+                  "one key",
+                  num_keys));
+}
+
 class HeddleServer final : public Server {
  public:
   explicit HeddleServer(const ServerOptions& options) : options_(options), handler_(options) {}
@@ -100,6 +111,7 @@ class HeddleServer final : public Server {
   Status reload_keys() override {
     HEDDLE_ASSIGN_OR_RETURN(std::vector<ApiKey> keys, read_api_keys(options_.api_keys_file));
     log_info(fmt::format("{} API keys were read from {}", keys.size(), options_.api_keys_file));
+    warn_of_keys_that_steer(options_, keys.size());
     handler_.replace_keys(std::move(keys));
     return ok_status();
   }
@@ -140,6 +152,7 @@ Result<std::unique_ptr<Server>> Server::listen(ServerOptions options) {
     log_warning(fmt::format("Everyone who reaches {} may use this server; --api-key asks for a key",
                             options.http.host));
   }
+  warn_of_keys_that_steer(options, options.api_keys.size());
   auto server = std::make_unique<HeddleServer>(options);
   HEDDLE_RETURN_IF_ERROR(server->open());
   return std::unique_ptr<Server>(std::move(server));

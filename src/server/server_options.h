@@ -44,8 +44,9 @@ struct ServerOptions {
   std::string profile_path;       // where /start_profile writes; empty: the temporary folder
   bool api_docs = true;           // /openapi.json and /docs are there
   int64_t file_storage_bytes = int64_t{4} << 30;
-  int num_workers = 2;  // threads that parse, render and tokenize
-  bool metrics = true;  // /metrics is there
+  double key_storage_share = 0.25;  // storage_share() where keys have names
+  int num_workers = 2;              // threads that parse, render and tokenize
+  bool metrics = true;              // /metrics is there
 
   AnswerOptions answers;
 
@@ -55,6 +56,12 @@ struct ServerOptions {
 
   // Seconds since 1970, for `created`; empty: the system's clock. Tests set it.
   std::function<int64_t()> unix_time;
+
+  // The part of each store (responses, sessions, files, batches) that one holder of a key may fill:
+  // all of it where keys have no names, because there is one holder then.
+  [[nodiscard]] double storage_share() const {
+    return api_keys.empty() && api_keys_file.empty() ? 1 : key_storage_share;
+  }
 };
 
 }  // namespace heddle::server

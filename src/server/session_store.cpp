@@ -2,10 +2,13 @@
 #include "server/session_store.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "server/key_ring.h"
 
 namespace heddle::server {
 
@@ -17,8 +20,18 @@ size_t SessionStore::Turn::num_bytes() const {
 std::optional<ApiError> SessionStore::open(SessionOptions options, int64_t now) {
   const MutexLock lock(mutex_);
   close_late(now);
-  if (sessions_.contains(options.id)) {
+  Key key{options.holder, options.id};
+  if (sessions_.contains(key)) {
     return invalid_value("session_id", fmt::format("There is a session `{}` already.", options.id));
+  }
+  if (const size_t num_own = num_open(options.holder);
+      share_ < 1 && num_own >= share_of(kMaxSessions, share_)) {
+    return ApiError{.status = 429,
+                    .code = "too_many_sessions",
+                    .message = fmt::format("{} sessions of this key are open, as many as one key "
+                                           "may have. Close some with /close_session.",
+                                           num_own),
+                    .retry_after_seconds = 4};
   }
   if (sessions_.size() >= kMaxSessions) {
     return ApiError{.status = 503,
@@ -27,8 +40,7 @@ std::optional<ApiError> SessionStore::open(SessionOptions options, int64_t now) 
                                            sessions_.size()),
                     .retry_after_seconds = 4};
   }
-  std::string id = options.id;
-  Session& session = sessions_[std::move(id)];
+  Session& session = sessions_[std::move(key)];
   session.options = std::move(options);
   session.used = now;
   return std::nullopt;
@@ -36,8 +48,8 @@ std::optional<ApiError> SessionStore::open(SessionOptions options, int64_t now) 
 
 bool SessionStore::close(const std::string& id, const std::string& holder) {
   const MutexLock lock(mutex_);
-  const auto found = sessions_.find(id);
-  if (found == sessions_.end() || found->second.options.holder != holder) return false;
+  const auto found = sessions_.find({holder, id});
+  if (found == sessions_.end()) return false;
   erase(found);
   return true;
 }
@@ -89,19 +101,20 @@ std::optional<ApiError> SessionStore::begin(const SessionParams& params, const s
   }
   const int64_t serial = ++next_serial_;
   Turn begun{.serial = serial, .parent = parent, .prompt = prompt};
-  if (session->num_bytes + begun.num_bytes() > kMaxSessionBytes) {
+  const size_t max_bytes = std::min(kMaxSessionBytes, share_of(kMaxBytes, share_));
+  if (session->num_bytes + begun.num_bytes() > max_bytes) {
     return invalid_value(
         "session_params.id",
         fmt::format("The session `{}` keeps {} turns, {} MiB of tokens; more than {} MiB are not "
                     "kept. Forget some with `replace`, or open another session.",
-                    params.id, session->turns.size(), session->num_bytes >> 20,
-                    kMaxSessionBytes >> 20));
+                    params.id, session->turns.size(), session->num_bytes >> 20, max_bytes >> 20));
   }
   session->used = now;
   count_bytes(*session, static_cast<int64_t>(begun.num_bytes()));
   session->turns.emplace(rid, std::move(begun));
-  make_room(params.id);
-  turn = std::make_unique<SessionTurn>(shared_from_this(), params.id, rid, serial);
+  const Key key{holder, params.id};
+  make_room(key);
+  turn = std::make_unique<SessionTurn>(shared_from_this(), key, rid, serial);
   return std::nullopt;
 }
 
@@ -113,9 +126,8 @@ size_t SessionStore::size() const {
 SessionStore::Session* SessionStore::find(const std::string& id, const std::string& holder,
                                           int64_t now) {
   close_late(now);
-  const auto found = sessions_.find(id);
-  return found != sessions_.end() && found->second.options.holder == holder ? &found->second
-                                                                            : nullptr;
+  const auto found = sessions_.find({holder, id});
+  return found != sessions_.end() ? &found->second : nullptr;
 }
 
 std::optional<ApiError> SessionStore::look_up(const SessionParams& params,
@@ -180,21 +192,55 @@ void SessionStore::count_bytes(Session& session, int64_t change) {
   num_bytes_ += static_cast<size_t>(change);
 }
 
-void SessionStore::make_room(const std::string& kept_id) {
-  while (num_bytes_ > kMaxBytes) {
-    auto oldest = sessions_.end();
-    for (auto session = sessions_.begin(); session != sessions_.end(); ++session) {
-      if (session->first == kept_id || session->second.num_bytes == 0) continue;
-      if (oldest == sessions_.end() || session->second.used < oldest->second.used) oldest = session;
-    }
-    if (oldest == sessions_.end()) return;
-    erase(oldest);
+void SessionStore::make_room(const Key& kept) {
+  const size_t max_own_bytes = share_of(kMaxBytes, share_);
+  while (bytes_by_holder()[kept.first] > max_own_bytes && close_oldest_of(kept.first, kept)) {
   }
+  while (num_bytes_ > kMaxBytes) {
+    std::vector<std::pair<size_t, std::string>> holders;
+    for (const auto& [holder, num_bytes] : bytes_by_holder()) {
+      holders.emplace_back(num_bytes, holder);
+    }
+    std::ranges::sort(holders, std::greater<>());
+    bool closed = false;
+    for (size_t i = 0; i < holders.size() && !closed; ++i) {
+      closed = close_oldest_of(holders[i].second, kept);
+    }
+    if (!closed) return;
+  }
+}
+
+// Of those that have tokens. False where there is none but `kept`.
+bool SessionStore::close_oldest_of(const std::string& holder, const Key& kept) {
+  auto oldest = sessions_.end();
+  for (auto session = sessions_.lower_bound({holder, ""});
+       session != sessions_.end() && session->first.first == holder; ++session) {
+    if (session->first == kept || session->second.num_bytes == 0) continue;
+    if (oldest == sessions_.end() || session->second.used < oldest->second.used) oldest = session;
+  }
+  if (oldest == sessions_.end()) return false;
+  erase(oldest);
+  return true;
+}
+
+size_t SessionStore::num_open(const std::string& holder) const {
+  size_t count = 0;
+  for (auto session = sessions_.lower_bound({holder, ""});
+       session != sessions_.end() && session->first.first == holder; ++session) {
+    ++count;
+  }
+  return count;
+}
+
+std::map<std::string, size_t> SessionStore::bytes_by_holder() const {
+  std::map<std::string, size_t> bytes;
+  for (const auto& [key, session] : sessions_) bytes[key.first] += session.num_bytes;
+  return bytes;
 }
 
 // Null when it was forgotten, and where another one has taken its name since.
 SessionStore::Session* SessionStore::find_turn(const SessionTurn& turn, Turn*& found) {
-  const auto session = sessions_.find(turn.session_id_);
+  const auto session = sessions_.find(turn.session_);
   if (session == sessions_.end()) return nullptr;
   const auto kept = session->second.turns.find(turn.rid_);
   if (kept == session->second.turns.end() || kept->second.serial != turn.serial_) return nullptr;
@@ -211,7 +257,7 @@ void SessionStore::end_turn(const SessionTurn& turn, std::vector<TokenId> output
   ended->output = std::move(output);
   ended->ended = true;
   count_bytes(*session, static_cast<int64_t>(ended->num_bytes()) - before);
-  make_room(turn.session_id_);
+  make_room(turn.session_);
 }
 
 void SessionStore::drop_turn(const SessionTurn& turn) {
@@ -220,10 +266,11 @@ void SessionStore::drop_turn(const SessionTurn& turn) {
   if (Session* const session = find_turn(turn, dropped)) forget_turn(*session, turn.rid_);
 }
 
-SessionTurn::SessionTurn(std::shared_ptr<SessionStore> store, std::string session_id,
-                         std::string rid, int64_t serial)
+SessionTurn::SessionTurn(std::shared_ptr<SessionStore> store,
+                         std::pair<std::string, std::string> session, std::string rid,
+                         int64_t serial)
     : store_(std::move(store)),
-      session_id_(std::move(session_id)),
+      session_(std::move(session)),
       rid_(std::move(rid)),
       serial_(serial) {}
 

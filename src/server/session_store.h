@@ -6,9 +6,12 @@
 // A session is a tree of turns, each named by its request's id; two turns may go on from one.
 //
 // Threading: thread-safe.
+// Every holder of a key has names of its own: two may each have a session "a".
+//
 // Bounds:    kMaxSessions, and kMaxSessionBytes of tokens in one, of which more are refused;
-//            kMaxBytes in all, beyond which the sessions that were unused for longest are closed;
-//            each session's own time limit.
+//            kMaxBytes in all; of all three a holder has its share at most. Beyond its share of
+//            bytes a holder's sessions that were unused for longest are closed, beyond kMaxBytes
+//            those of the holder that has the most; each session's own time limit.
 // Cost:      a copy of the tokens, and O(kMaxSessions) to look for sessions out of time.
 #pragma once
 
@@ -19,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <heddle/request.h>
@@ -52,8 +56,11 @@ class SessionStore : public std::enable_shared_from_this<SessionStore> {
   static constexpr size_t kMaxSessionBytes = size_t{32} << 20;
   static constexpr size_t kMaxBytes = size_t{256} << 20;
 
-  // Error: 400 when there is a session with this id, 503 when there are too many. `now` is in
-  // seconds since 1970, here and below.
+  // `share`: ServerOptions::storage_share().
+  explicit SessionStore(double share = 1) : share_(share) {}
+
+  // Error: 400 when the holder has a session with this id, 429 when the holder has too many, 503
+  // when all together have. `now` is in seconds since 1970, here and below.
   std::optional<ApiError> open(SessionOptions options, int64_t now) HEDDLE_EXCLUDES(mutex_);
 
   // False when `holder` has no such session. A turn being answered goes on, but is not kept.
@@ -95,7 +102,9 @@ class SessionStore : public std::enable_shared_from_this<SessionStore> {
     std::map<std::string, Turn> turns;
   };
 
-  using Sessions = std::map<std::string, Session>;
+  // By holders and their names.
+  using Key = std::pair<std::string, std::string>;
+  using Sessions = std::map<Key, Session>;
 
   Session* find(const std::string& id, const std::string& holder, int64_t now)
       HEDDLE_REQUIRES(mutex_);
@@ -107,12 +116,16 @@ class SessionStore : public std::enable_shared_from_this<SessionStore> {
   void forget_after(Session& session, const std::string& rid) HEDDLE_REQUIRES(mutex_);
   void forget_turn(Session& session, const std::string& rid) HEDDLE_REQUIRES(mutex_);
   void count_bytes(Session& session, int64_t change) HEDDLE_REQUIRES(mutex_);
-  void make_room(const std::string& kept_id) HEDDLE_REQUIRES(mutex_);
+  void make_room(const Key& kept) HEDDLE_REQUIRES(mutex_);
+  bool close_oldest_of(const std::string& holder, const Key& kept) HEDDLE_REQUIRES(mutex_);
+  [[nodiscard]] size_t num_open(const std::string& holder) const HEDDLE_REQUIRES(mutex_);
+  [[nodiscard]] std::map<std::string, size_t> bytes_by_holder() const HEDDLE_REQUIRES(mutex_);
 
   void end_turn(const SessionTurn& turn, std::vector<TokenId> output) HEDDLE_EXCLUDES(mutex_);
   void drop_turn(const SessionTurn& turn) HEDDLE_EXCLUDES(mutex_);
   Session* find_turn(const SessionTurn& turn, Turn*& found) HEDDLE_REQUIRES(mutex_);
 
+  const double share_;
   mutable Mutex mutex_;
   Sessions sessions_ HEDDLE_GUARDED_BY(mutex_);
   size_t num_bytes_ HEDDLE_GUARDED_BY(mutex_) = 0;
@@ -125,8 +138,9 @@ class SessionStore : public std::enable_shared_from_this<SessionStore> {
 // Threading: thread-confined.
 class SessionTurn {
  public:
-  SessionTurn(std::shared_ptr<SessionStore> store, std::string session_id, std::string rid,
-              int64_t serial);
+  // `session`: the holder and the id of its session.
+  SessionTurn(std::shared_ptr<SessionStore> store, std::pair<std::string, std::string> session,
+              std::string rid, int64_t serial);
   ~SessionTurn();
 
   SessionTurn(const SessionTurn&) = delete;
@@ -138,7 +152,7 @@ class SessionTurn {
   friend class SessionStore;
 
   const std::shared_ptr<SessionStore> store_;
-  const std::string session_id_;
+  const std::pair<std::string, std::string> session_;
   const std::string rid_;
   const int64_t serial_;
   std::vector<TokenId> output_;

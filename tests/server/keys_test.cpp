@@ -246,6 +246,64 @@ TEST_F(KeysTest, AKeySeesItsModelsOnly) {
   EXPECT_EQ(status_of("GET", "/v1/models/other", "sk-secret-1"), 404);
 }
 
+TEST_F(KeysTest, SeveralKeysWithoutAnAdminKeyAreWarnedOf) {
+  const auto warning = [this] {
+    set_log_level(LogLevel::kWarning);
+    ::testing::internal::CaptureStderr();
+    listen();
+    server.reset();
+    set_log_level(LogLevel::kError);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  use_keys("sk-secret-1 alice");
+  EXPECT_THAT(warning(), Not(HasSubstr("--admin-api-key")));
+  options.api_key = "sk-of-all";
+  EXPECT_THAT(warning(), HasSubstr("Each of the 2 API keys may steer the server"));
+  use_keys("sk-secret-1 alice\nsk-secret-2 bob");
+  EXPECT_THAT(warning(), HasSubstr("--admin-api-key"));
+  options.admin_api_key = "sk-of-the-admin";
+  EXPECT_THAT(warning(), Not(HasSubstr("--admin-api-key")));
+}
+
+TEST_F(KeysTest, OneKeysResponsesDoNotEvictAnothers) {
+  use_keys("sk-secret-1 alice\nsk-secret-2 bob");
+  options.key_storage_share = 0.003;  // three responses
+  start();
+  HttpClient client(server->port());
+  const auto respond = [&client](std::string_view key) {
+    return client.call("POST", "/v1/responses", R"({"input": "a"})", bearer(key))
+        .json()["id"]
+        .get<std::string>();
+  };
+  const std::string first_of_bob = respond("sk-secret-2");
+  const std::string first_of_alice = respond("sk-secret-1");
+  for (int i = 0; i < 3; ++i) respond("sk-secret-1");
+  EXPECT_EQ(status_of("GET", "/v1/responses/" + first_of_alice, "sk-secret-1"), 404);
+  EXPECT_EQ(status_of("GET", "/v1/responses/" + first_of_bob, "sk-secret-2"), 200);
+  EXPECT_EQ(status_of("GET", "/v1/responses/" + first_of_bob, "sk-secret-1"), 404);
+}
+
+TEST_F(KeysTest, ResponsesInTheBackgroundBeyondTheShareAreRefused) {
+  use_keys("sk-secret-1 alice");
+  options.key_storage_share = 0.002;  // two responses
+  engine->held = true;
+  start();
+  HttpClient client(server->port());
+  const auto respond = [&client] {
+    return client.call("POST", "/v1/responses", R"({"input": "a", "background": true})",
+                       bearer("sk-secret-1"));
+  };
+  const std::string first = respond().json()["id"];
+  EXPECT_EQ(respond().status, 200);
+  const Reply refused = respond();
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(error_of(refused)["code"], "too_many_background_responses");
+  EXPECT_TRUE(refused.headers.contains("retry-after"));
+  EXPECT_EQ(status_of("GET", "/v1/responses/" + first, "sk-secret-1"), 200);
+  engine->held = false;
+  EXPECT_TRUE(eventually([&] { return respond().status == 200; }));
+}
+
 TEST_F(KeysTest, OnlyTheAdminKeySteersWhereThereIsOne) {
   options.api_key = "user-key";
   options.admin_api_key = "admin-key";

@@ -187,7 +187,45 @@ TEST(SessionStoreTest, SessionsAreTheirHolders) {
   EXPECT_FALSE(store->extend({.id = "s"}, "a", {}, 0, prompt));
   EXPECT_TRUE(store->extend({.id = "s"}, "b", {}, 0, prompt));
   EXPECT_FALSE(store->close("s", "b"));
+  EXPECT_FALSE(
+      store->open({.id = "s", .holder = "b", .capacity_tokens = 9, .timeout_seconds = 9}, 0))
+      << "which would show that another holder has one of this name";
+  EXPECT_TRUE(
+      store->open({.id = "s", .holder = "b", .capacity_tokens = 9, .timeout_seconds = 9}, 0));
   EXPECT_TRUE(store->close("s", "a"));
+  EXPECT_FALSE(store->extend({.id = "s"}, "b", {}, 0, prompt));
+}
+
+TEST(SessionStoreTest, AHolderFillsItsShareAndNoMore) {
+  const auto store = std::make_shared<SessionStore>(0.25);
+  const auto open = [&store](const std::string& id, const std::string& holder) {
+    return store->open(
+        {.id = id, .holder = holder, .capacity_tokens = 1 << 24, .timeout_seconds = 9}, 0);
+  };
+  for (size_t i = 0; i < SessionStore::kMaxSessions / 4; ++i) {
+    ASSERT_FALSE(open(std::to_string(i), "a"));
+  }
+  const auto refused = open("more", "a");
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 429);
+  ASSERT_FALSE(open("0", "b"));
+
+  // Two sessions fill a's share of bytes; the third closes the one that was used first.
+  const std::vector<TokenId> large(SessionStore::kMaxSessionBytes / sizeof(TokenId) - 1000);
+  const auto say = [&store, &large](const std::string& id, const std::string& holder, int64_t now) {
+    std::unique_ptr<SessionTurn> turn;
+    EXPECT_FALSE(store->begin({.id = id}, holder, "r", large, now, turn));
+    RequestEvent last;
+    last.finish.emplace();
+    if (turn != nullptr) turn->add(last);
+  };
+  say("0", "b", 1);
+  for (int64_t i = 0; i < 3; ++i) say(std::to_string(i), "a", 2 + i);
+  std::vector<TokenId> prompt = {1};
+  EXPECT_TRUE(store->extend({.id = "0", .rid = "r"}, "a", {}, 5, prompt));
+  EXPECT_FALSE(store->extend({.id = "1", .rid = "r"}, "a", {}, 5, prompt));
+  prompt = {1};
+  EXPECT_FALSE(store->extend({.id = "0", .rid = "r"}, "b", {}, 5, prompt)) << "others lose nothing";
 }
 
 TEST(SessionStoreTest, ThePromptsFirstTokenGoesWhereItIsOneThatBeginsTexts) {
