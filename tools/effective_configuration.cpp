@@ -114,6 +114,7 @@ Json server_json(const ServeSettings& settings, const Engine& engine) {
       {"cache_isolation", settings.cache_isolation},
       {"cors_allow_origins", options.cors.origins},
       {"cors_allow_headers", options.cors.headers},
+      {"allowed_hosts", options.allowed_hosts},
       {"root_path", options.root_path},
       {"error_format", settings.error_format},
       {"overload_status", options.overload_status},

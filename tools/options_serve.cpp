@@ -5,11 +5,14 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "parsers/formats.h"
 #include "server/answer_form.h"
 #include "server/key_ring.h"
+#include "server/page_guard.h"
 #include "server/sampling_fields.h"
+#include "server/web_origin.h"
 
 namespace heddle::tools {
 namespace {
@@ -25,6 +28,18 @@ std::vector<std::string> split_names(const std::vector<std::string>& lists) {
     }
   }
   return names;
+}
+
+// Lists as vLLM takes them, R"(["a", "b"])", as names with commas.
+std::vector<std::string> without_json(std::vector<std::string> lists) {
+  for (std::string& list : lists) {
+    if (!list.starts_with("[\"")) continue;
+    const auto names = nlohmann::json::parse(list, nullptr, /*allow_exceptions=*/false);
+    if (!names.is_array() || !std::ranges::all_of(names, &nlohmann::json::is_string)) continue;
+    list.clear();
+    for (const auto& name : names) list += name.get<std::string>() + ",";
+  }
+  return lists;
 }
 
 Status apply_parsers(ServeSettings& settings) {
@@ -73,9 +88,13 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
       "--cache-isolation", &settings.cache_isolation, {"none", "tenant"},
       "tenant: tenants share no cached tokens, so that none learns of another's prompts");
   options.value("--cors-allow-origins", &settings.cors_origins,
-                "Origins of web pages that may ask, separated by commas, or none; default: any");
+                "Origins of web pages that may ask, separated by commas, or none; default: any. "
+                "Those that are named may also steer a server without keys");
   options.value("--cors-allow-headers", &settings.cors_headers,
                 "Headers that they may send, separated by commas, or none; default: any");
+  options.value("--allowed-hosts", &settings.allowed_hosts,
+                "Names by which web pages may reach a server without keys, separated by commas, "
+                "beside localhost, the machine's name and --host");
   options.text("--root-path", &server.root_path,
                "Prefix that a proxy leaves before the paths, as /llm; default: none");
   options.choice("--error-format", &settings.error_format, {"both", "openai", "sglang"},
@@ -202,7 +221,7 @@ Status apply_keys(ServeSettings& settings) {
 // "none" is an empty list; without any list it stays as it is.
 void apply_list(const std::vector<std::string>& lists, std::vector<std::string>& target) {
   if (lists.empty()) return;
-  target = split_names(lists);
+  target = split_names(without_json(lists));
   std::erase(target, "none");
 }
 
@@ -226,6 +245,15 @@ Status apply_transport(ServeSettings& settings) {
   server::ServerOptions& server = settings.server;
   server.isolate_tenants = settings.cache_isolation == "tenant";
   apply_list(settings.cors_origins, server.cors.origins);
+  for (std::string& origin : server.cors.origins) {
+    HEDDLE_RETURN_IF_ERROR(
+        server::check_allowed_origin(origin).with_context("--cors-allow-origins"));
+    origin = server::canonical_origin(origin);
+  }
+  server.allowed_hosts = split_names(settings.allowed_hosts);
+  for (const std::string& host : server.allowed_hosts) {
+    HEDDLE_RETURN_IF_ERROR(server::check_allowed_host(host).with_context("--allowed-hosts"));
+  }
   apply_list(settings.cors_headers, server.cors.headers);
   server.quiet_paths = split_names(settings.quiet_paths);
   if (settings.log_requests_target != "stdout") {

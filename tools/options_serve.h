@@ -26,6 +26,7 @@ struct ServeSettings {
   std::string cache_isolation = "none";
   std::vector<std::string> cors_origins;
   std::vector<std::string> cors_headers;
+  std::vector<std::string> allowed_hosts;
   std::vector<std::string> quiet_paths;
   std::string log_requests_target = "stdout";
   std::string error_format = "both";
@@ -39,8 +40,8 @@ struct ServeSettings {
 void declare_serve_options(Options& options, ServeSettings& settings);
 
 // Settles the server's options and the engine's (apply() in options_engine.h). Error: as there; no
-// API key or no model name where one is promised; a file of API keys that is wrong; an unknown
-// --fair-key or parser.
+// API key or no model name where one is promised; a file of API keys that is wrong; what is no
+// origin or no host; an unknown --fair-key or parser.
 Status apply(ServeSettings& settings);
 
 }  // namespace heddle::tools

@@ -195,6 +195,38 @@ TEST(ServeOptionsTest, ALevelOfTheLogIsOneOfThoseKnown) {
   EXPECT_EQ(run("--log-level loud").exit_code, kExitUsage);
 }
 
+TEST(ServeOptionsTest, OriginsAndHostsOfWebPagesAreRead) {
+  const auto read = [](std::vector<std::string> origins, std::vector<std::string> hosts,
+                       ServeSettings& settings) {
+    settings.model.model_dir = heddle::testing::repository_path("models/heddle-tiny").string();
+    settings.cors_origins = std::move(origins);
+    settings.allowed_hosts = std::move(hosts);
+    return apply(settings).message();
+  };
+  const std::pair<std::vector<std::string>, std::vector<std::string>> lists[] = {
+      {{}, {"*"}},
+      {{"none"}, {}},
+      {{"HTTPS://A.example:443,app://b"}, {"https://a.example", "app://b"}},
+      {{R"(["*", "http://b:8080"])"}, {"*", "http://b:8080"}}};
+  for (const auto& [given, expected] : lists) {
+    ServeSettings settings;
+    EXPECT_EQ(read(given, {"llm.example,*.inner.example"}, settings), "");
+    EXPECT_EQ(settings.server.cors.origins, expected);
+    EXPECT_EQ(settings.server.allowed_hosts,
+              (std::vector<std::string>{"llm.example", "*.inner.example"}));
+  }
+  const auto error = [&read](std::vector<std::string> origins, std::vector<std::string> hosts) {
+    ServeSettings wrong;
+    return read(std::move(origins), std::move(hosts), wrong);
+  };
+  EXPECT_THAT(error({"a.example"}, {}),
+              HasSubstr("--cors-allow-origins: \"a.example\" is no origin"));
+  EXPECT_THAT(error({"https://a.example/"}, {}), HasSubstr("https://page.example:8443"));
+  EXPECT_THAT(error({}, {"http://a.example"}),
+              HasSubstr("--allowed-hosts: \"http://a.example\" is no name"));
+  EXPECT_THAT(error({}, {"a.example:80"}), HasSubstr("without a scheme and a port"));
+}
+
 TEST(ServeOptionsTest, LoggingOfRequestsIsSwitchedOnAndShaped) {
   for (const char* const line : {"--log-requests", "--log_requests --log-requests-level 0",
                                  "--log-requests --log-requests-level 3 --log-requests-format json",

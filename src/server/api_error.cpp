@@ -113,6 +113,14 @@ ApiError unsupported_parameter(std::string_view param, std::string_view hint) {
       .param = std::string(param)};
 }
 
+ApiError stored_refused(const HttpRequest& head, std::string_view param) {
+  return {
+      .status = 403,
+      .code = "cross_origin",
+      .message = fmt::format("`{}` names what this server keeps. {}", param, head.stored_refusal),
+      .param = std::string(param)};
+}
+
 ApiError model_not_found(std::string_view name) {
   return {.status = 404,
           .code = "model_not_found",

@@ -37,6 +37,10 @@ ApiError invalid_value(std::string_view param, std::string message);
 // For what is understood but not served by this release.
 ApiError unsupported_parameter(std::string_view param, std::string_view hint = {});
 
+// For a request that names something stored, in `param`, and may use nothing that is
+// (HttpRequest::stored_refusal).
+ApiError stored_refused(const HttpRequest& head, std::string_view param);
+
 ApiError model_not_found(std::string_view name);
 ApiError loading_error();
 ApiError shutting_down_error();

@@ -41,6 +41,7 @@ struct HttpRequest {
   std::shared_ptr<const ApiKey> key;  // that was sent; null where keys have no names
   bool counted = false;               // among the key's requests that are under way
   ErrorForm error_form;
+  std::string stored_refusal = {};  // why it may use nothing that is stored (PageGuard); "": it may
 
   // The first value of a header, "" when absent. `name` in lower case.
   [[nodiscard]] std::string_view header(std::string_view name) const;

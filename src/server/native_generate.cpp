@@ -188,6 +188,7 @@ std::optional<ApiError> read_session(FieldReader& fields, const CallContext& con
   if (list.batched || context.sessions == nullptr) {
     return invalid_value("session_params", "A request of a session has one prompt.");
   }
+  if (!context.head.stored_refusal.empty()) return stored_refused(context.head, "session_params");
   place.holder = holder_of(context.head.key);
   return context.sessions->extend(*place.params, place.holder, first_token(context.codec),
                                   context.created, list.prompts.front());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RequestGate: decides from the head of a request whether it is served: its path, its method, its
-// key and that key's limits, its origin, the coding and the type of its body.
+// key and that key's limits and models, the web page that may be behind it (PageGuard), the coding
+// and the type of its body.
 //
 // Threading: confined to the I/O thread.
 // Cost:      of one look-up of a key (key_ring.h) at most.
@@ -13,6 +14,7 @@
 #include "server/api_error.h"
 #include "server/http_message.h"
 #include "server/key_ring.h"
+#include "server/page_guard.h"
 #include "server/routes.h"
 #include "server/server_options.h"
 
@@ -26,8 +28,9 @@ class RequestGate {
   // `options` outlives the gate.
   explicit RequestGate(const ServerOptions& options);
 
-  // Takes the prefix of a proxy off the path, gives the request its id, its key and the form of its
-  // errors, and the answer its headers.
+  // Brings the path into the form that routes are found by: without the prefix of a proxy, with or
+  // without "/v1". Gives the request its id, its key, the form of its errors and what it may use of
+  // what is stored, and the answer its headers.
   void identify(HttpRequest& request, HttpHeaders& common_headers) const;
 
   // Why an identified request is refused whatever its body says; OPTIONS are answered here, too.
@@ -48,11 +51,13 @@ class RequestGate {
  private:
   [[nodiscard]] std::optional<ApiError> check_key(const HttpRequest& request,
                                                   const Route& route) const;
-  [[nodiscard]] std::optional<ApiError> check_page(const HttpRequest& request) const;
-  [[nodiscard]] std::optional<ApiError> check_upload(const HttpRequest& request) const;
-  [[nodiscard]] std::optional<ApiError> check_origin(const HttpRequest& request) const;
+  [[nodiscard]] std::optional<ApiError> check_page(const HttpRequest& request,
+                                                   const Route& route) const;
+  [[nodiscard]] std::optional<ApiError> check_models(const HttpRequest& request) const;
+  [[nodiscard]] bool asks_for_key(const Route& route) const;
 
   const ServerOptions& options_;
+  const PageGuard page_guard_;
   KeyRing keys_;
 };
 

@@ -183,6 +183,9 @@ std::optional<ApiError> read_previous(FieldReader& fields, const CallContext& co
   const auto id = fields.string("previous_response_id");
   if (fields.error()) return fields.error();
   if (!id) return std::nullopt;
+  if (!context.head.stored_refusal.empty()) {
+    return stored_refused(context.head, "previous_response_id");
+  }
   const auto previous =
       context.responses == nullptr ? nullptr : context.responses->find(*id, holder);
   if (previous == nullptr) return response_not_found(*id, "previous_response_id");
@@ -224,8 +227,11 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   FieldReader fields(object);
   const auto instructions = fields.string("instructions");
   const auto max_tokens = read_max_output_tokens(fields);
-  const bool store = fields.boolean("store").value_or(true);
+  // A web page of another origin gets an answer, which is not kept.
+  const bool may_store = context.head.stored_refusal.empty();
+  const bool store = fields.boolean("store").value_or(true) && may_store;
   const bool is_background = fields.boolean("background").value_or(false);
+  if (is_background && !may_store) return stored_refused(context.head, "background");
   if (is_background && !store) {
     fields.fail(invalid_value("background",
                               "`background` needs `store`: the response is fetched "
@@ -239,7 +245,8 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   Json items = Json::array();
   Json messages = Json::array();
   if (auto error = read_previous(fields, context, answer.holder, items)) return *error;
-  const KnownItems known{.store = context.responses.get(), .holder = answer.holder};
+  const KnownItems known{.store = may_store ? context.responses.get() : nullptr,
+                         .holder = answer.holder};
   if (auto error = read_responses_input(fields, known, items, messages)) return *error;
   static_cast<void>(read_metadata(fields));
   refuse_several_answers(fields);
@@ -270,6 +277,7 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   if (fields.error()) return *fields.error();
   answer.request = repeated_fields(object, context.model);
   if (max_tokens) answer.request["max_output_tokens"] = *max_tokens;
+  if (!may_store) answer.request["store"] = false;
   if (auto error = check_repeated(answer.request)) return *error;
   if (store && context.responses != nullptr) {
     answer.keep_in = context.responses;

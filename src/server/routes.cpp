@@ -8,6 +8,7 @@
 
 #include "core/edit_distance.h"
 #include "server/dashboard.h"
+#include "server/web_origin.h"
 
 namespace heddle::server {
 namespace {
@@ -20,8 +21,10 @@ constexpr std::array kRoutes = {
     Route{"/readyz", Endpoint::kReady, "GET, HEAD", Access::kOpen},
     Route{"/get_model_info", Endpoint::kModelInfo, "GET, HEAD"},
     Route{"/model_info", Endpoint::kModelInfo, "GET, HEAD"},
-    Route{"/get_server_info", Endpoint::kServerInfo, "GET, HEAD", Access::kAdmin},
-    Route{"/server_info", Endpoint::kServerInfo, "GET, HEAD", Access::kAdmin},
+    Route{"/get_server_info", Endpoint::kServerInfo, "GET, HEAD", Access::kAdmin, false, kNoBody,
+          Concern::kStored},
+    Route{"/server_info", Endpoint::kServerInfo, "GET, HEAD", Access::kAdmin, false, kNoBody,
+          Concern::kStored},
     Route{"/v1/models", Endpoint::kModels, "GET, HEAD"},
     Route{"/v1/chat/completions", Endpoint::kChat, "POST", Access::kUser, true, kAnyBody},
     Route{"/v1/completions", Endpoint::kCompletions, "POST", Access::kUser, true, kAnyBody},
@@ -31,12 +34,16 @@ constexpr std::array kRoutes = {
     Route{"/detokenize", Endpoint::kDetokenize, "POST", Access::kUser, true, kAnyBody},
     Route{"/v1/detokenize", Endpoint::kDetokenize, "POST", Access::kUser, true, kAnyBody},
     Route{"/metrics", Endpoint::kMetrics, "GET, HEAD", Access::kOpen},
-    Route{"/flush_cache", Endpoint::kFlushCache, "GET, POST", Access::kAdmin, true, kNoBody, true},
+    Route{"/flush_cache", Endpoint::kFlushCache, "GET, POST", Access::kAdmin, true, kNoBody,
+          Concern::kServer},
     Route{"/reset_prefix_cache", Endpoint::kFlushCache, "POST", Access::kAdmin, true, kNoBody,
-          true},
-    Route{"/pause_generation", Endpoint::kPause, "POST", Access::kAdmin, true, kSmallBody, true},
-    Route{"/continue_generation", Endpoint::kContinue, "POST", Access::kAdmin, true, kNoBody, true},
-    Route{"/abort_request", Endpoint::kAbort, "POST", Access::kUser, false, kSmallBody, true},
+          Concern::kServer},
+    Route{"/pause_generation", Endpoint::kPause, "POST", Access::kAdmin, true, kSmallBody,
+          Concern::kServer},
+    Route{"/continue_generation", Endpoint::kContinue, "POST", Access::kAdmin, true, kNoBody,
+          Concern::kServer},
+    Route{"/abort_request", Endpoint::kAbort, "POST", Access::kUser, false, kSmallBody,
+          Concern::kServer},
     Route{"/", Endpoint::kRoot, "GET, HEAD", Access::kOpen},
     Route{"/v1/responses", Endpoint::kResponses, "POST", Access::kUser, true, kAnyBody},
     Route{"/v1/messages", Endpoint::kMessages, "POST", Access::kUser, true, kAnyBody},
@@ -55,47 +62,48 @@ constexpr std::array kRoutes = {
     Route{"/v1/loads", Endpoint::kLoads, "GET, HEAD"},
     Route{"/get_weight_version", Endpoint::kWeightVersion, "GET, HEAD"},
     Route{"/update_weight_version", Endpoint::kUpdateWeightVersion, "POST", Access::kAdmin, true,
-          kSmallBody, true},
+          kSmallBody, Concern::kServer},
     Route{"/update_weights_from_disk", Endpoint::kUpdateWeights, "POST", Access::kAdmin, true,
-          kSmallBody, true},
+          kSmallBody, Concern::kServer},
     Route{"/parse_function_call", Endpoint::kParseFunctionCall, "POST", Access::kUser, true,
           kAnyBody},
     Route{"/separate_reasoning", Endpoint::kSeparateReasoning, "POST", Access::kUser, true,
           kAnyBody},
     Route{"/start_profile", Endpoint::kStartProfile, "GET, POST", Access::kAdmin, true, kSmallBody,
-          true},
+          Concern::kServer},
     Route{"/stop_profile", Endpoint::kStopProfile, "GET, POST", Access::kAdmin, true, kNoBody,
-          true},
+          Concern::kServer},
     Route{"/configure_logging", Endpoint::kConfigureLogging, "GET, POST", Access::kAdmin, false,
-          kSmallBody, true},
+          kSmallBody, Concern::kServer},
     Route{"/set_internal_state", Endpoint::kSetInternalState, "GET, POST, PUT", Access::kAdmin,
-          false, kSmallBody, true},
-    Route{"/slow_down", Endpoint::kSlowDown, "GET, POST", Access::kAdmin, true, kSmallBody, true},
-    Route{"/open_session", Endpoint::kOpenSession, "GET, POST", Access::kUser, true, kSmallBody},
-    Route{"/close_session", Endpoint::kCloseSession, "GET, POST", Access::kUser, true, kSmallBody},
+          false, kSmallBody, Concern::kServer},
+    Route{"/slow_down", Endpoint::kSlowDown, "GET, POST", Access::kAdmin, true, kSmallBody,
+          Concern::kServer},
+    Route{"/open_session", Endpoint::kOpenSession, "GET, POST", Access::kUser, true, kSmallBody,
+          Concern::kStored},
+    Route{"/close_session", Endpoint::kCloseSession, "GET, POST", Access::kUser, true, kSmallBody,
+          Concern::kStored},
     Route{"/openapi.json", Endpoint::kOpenApi, "GET, HEAD"},
     Route{"/docs", Endpoint::kDocs, "GET, HEAD"},
-    Route{"/v1/files", Endpoint::kFiles, "GET, HEAD, POST", Access::kUser, true, kAnyBody},
-    Route{"/v1/batches", Endpoint::kBatches, "GET, HEAD, POST", Access::kUser, true, kSmallBody},
+    Route{"/v1/files", Endpoint::kFiles, "GET, HEAD, POST", Access::kUser, true, kAnyBody,
+          Concern::kStored},
+    Route{"/v1/batches", Endpoint::kBatches, "GET, HEAD, POST", Access::kUser, true, kSmallBody,
+          Concern::kStored},
     Route{"/inspect", Endpoint::kInspect, "GET, HEAD, POST", Access::kAdmin, false, kSmallBody,
-          true},
+          Concern::kServer},
 };
 
-// Routes that other servers have and this one answers with 501.
-constexpr std::array<std::string_view, 33> kNotServed = {
+// Routes that other servers have and this one answers with 501, with all that lies below them. One
+// that is served itself is here for what lies below it.
+constexpr auto kNotServed = std::to_array<std::string_view>({
+    // SGLang's and vLLM's.
     "/encode",
     "/classify",
-    "/v1/embeddings",
     "/v1/classify",
     "/v1/rerank",
+    "/v2/rerank",
     "/v1/score",
-    "/api/embed",
-    "/api/embeddings",
-    "/api/pull",
-    "/api/push",
-    "/api/create",
-    "/api/copy",
-    "/api/delete",
+    "/pooling",
     "/load_lora_adapter",
     "/unload_lora_adapter",
     "/update_weights_from_tensor",
@@ -111,24 +119,73 @@ constexpr std::array<std::string_view, 33> kNotServed = {
     "/start_expert_distribution_record",
     "/stop_expert_distribution_record",
     "/dump_expert_distribution_record",
-    "/v1/audio/transcriptions",
-    "/v1/audio/speech",
-    "/v1/images/generations",
+    // Ollama's.
+    "/api/embed",
+    "/api/embeddings",
+    "/api/pull",
+    "/api/push",
+    "/api/create",
+    "/api/copy",
+    "/api/delete",
+    "/api/blobs",
+    "/api/me",
+    "/api/signout",
+    "/api/web_search",
+    "/api/web_fetch",
+    "/api/experimental",
+    // OpenAI's.
+    "/v1/assistants",
+    "/v1/audio",
+    "/v1/chat/completions",
+    "/v1/chatkit",
+    "/v1/containers",
+    "/v1/content_provenance_checks",
+    "/v1/conversations",
+    "/v1/embeddings",
+    "/v1/evals",
+    "/v1/fine_tuning",
+    "/v1/images",
     "/v1/moderations",
-    "/v1/fine_tuning/jobs",
-};
-constexpr Route kNotServedRoute{"not served", Endpoint::kNotServed, "GET, HEAD, POST, PUT, DELETE"};
-constexpr Route kOneResponseRoute{kResponsePrefix, Endpoint::kOneResponse,
-                                  "GET, HEAD, POST, DELETE"};
-constexpr Route kOneFileRoute{kFilePrefix, Endpoint::kOneFile, "GET, HEAD, DELETE", Access::kUser,
-                              true};
-constexpr Route kOneBatchRoute{kBatchPrefix, Endpoint::kOneBatch, "GET, HEAD, POST", Access::kUser,
-                               true};
+    "/v1/organization",
+    "/v1/projects",
+    "/v1/realtime",
+    "/v1/skills",
+    "/v1/threads",
+    "/v1/uploads",
+    "/v1/vector_stores",
+    "/v1/videos",
+    // Anthropic's.
+    "/v1/agents",
+    "/v1/complete",
+    "/v1/deployment_runs",
+    "/v1/deployments",
+    "/v1/dreams",
+    "/v1/environments",
+    "/v1/memory_stores",
+    "/v1/messages/batches",
+    "/v1/organizations",
+    "/v1/sessions",
+    "/v1/user_profiles",
+    "/v1/vaults",
+});
+constexpr Route kNotServedRoute{"not served", Endpoint::kNotServed,
+                                "GET, HEAD, POST, PUT, PATCH, DELETE"};
+constexpr Route kOneResponseRoute{
+    kResponsePrefix, Endpoint::kOneResponse, "GET, HEAD, POST, DELETE", Access::kUser, false,
+    kNoBody,         Concern::kStored};
+constexpr Route kOneFileRoute{
+    kFilePrefix, Endpoint::kOneFile, "GET, HEAD, DELETE", Access::kUser, true,
+    kNoBody,     Concern::kStored};
+constexpr Route kOneBatchRoute{
+    kBatchPrefix, Endpoint::kOneBatch, "GET, HEAD, POST", Access::kUser, true,
+    kNoBody,      Concern::kStored};
 constexpr Route kDashboardRoute{kDashboardPrefix, Endpoint::kDashboard, "GET, HEAD", Access::kOpen};
 constexpr Route kOneModelRoute{kModelPrefix, Endpoint::kOneModel, "GET, HEAD"};
 
+constexpr std::string_view kVersionPrefix = "/v1";
 constexpr size_t kMaxSimilarLength = 64;
 constexpr size_t kMaxWrongLetters = 2;
+constexpr size_t kLettersForAWrongOne = 4;  // of the last part of the path
 
 // Whether a list of allowed names has this one, or "*".
 bool has(const std::vector<std::string>& names, std::string_view name) {
@@ -160,8 +217,27 @@ const Route* find_route(std::string_view path) {
   if (lies_below(kFilePrefix)) return &kOneFileRoute;
   if (lies_below(kBatchPrefix)) return &kOneBatchRoute;
   if (lies_below(kDashboardPrefix)) return &kDashboardRoute;
-  if (std::ranges::find(kNotServed, path) != kNotServed.end()) return &kNotServedRoute;
-  return lies_below(kModelPrefix) ? &kOneModelRoute : nullptr;
+  if (lies_below(kModelPrefix)) return &kOneModelRoute;
+  const bool is_not_served = std::ranges::any_of(kNotServed, [path](std::string_view name) {
+    return path.starts_with(name) && (path.size() == name.size() ||
+                                      (path[name.size()] == '/' && path.size() > name.size() + 1));
+  });
+  return is_not_served ? &kNotServedRoute : nullptr;
+}
+
+std::string with_known_version(std::string path) {
+  if (find_route(path) != nullptr) return path;
+  if (path.starts_with(kVersionPrefix) && path.size() > kVersionPrefix.size() + 1) {
+    std::string shorter = path.substr(kVersionPrefix.size());
+    if (find_route(shorter) != nullptr) return shorter;
+  }
+  std::string longer = std::string(kVersionPrefix) + path;
+  return find_route(longer) != nullptr ? longer : path;
+}
+
+bool is_of_several_apis(const Route& route) {
+  return route.endpoint == Endpoint::kModels || route.endpoint == Endpoint::kOneModel ||
+         route.endpoint == Endpoint::kFiles || route.endpoint == Endpoint::kOneFile;
 }
 
 std::string_view similar_route(std::string_view path) {
@@ -174,8 +250,11 @@ std::string_view similar_route(std::string_view path) {
         is_part ? 0 : edit_distance(path, route),
         std::max(path.size(), route.size()) - std::min(path.size(), route.size()));
   };
+  // Short names differ from others of the same length by few letters, and are not misspelt for it.
+  const size_t last_part = path.size() - (path.rfind('/') + 1);
+  const size_t max_wrong_letters = std::min(kMaxWrongLetters, last_part / kLettersForAWrongOne);
   std::string_view best;
-  std::pair<size_t, size_t> best_rank = {kMaxWrongLetters + 1, 0};
+  std::pair<size_t, size_t> best_rank = {max_wrong_letters + 1, 0};
   for (const Route& route : kRoutes) {
     if (route.path == "/" || rank(route.path) >= best_rank) continue;
     best = route.path;
@@ -197,7 +276,7 @@ bool allows(const Route& route, std::string_view method) {
 
 void add_cors_headers(const CorsOptions& cors, const HttpRequest& request, HttpHeaders& headers) {
   const std::string_view origin = request.header("origin");
-  if (origin.empty() || !has(cors.origins, origin)) return;
+  if (origin.empty() || !has(cors.origins, canonical_origin(origin))) return;
   headers.emplace_back("Access-Control-Allow-Origin", origin);
   headers.emplace_back("Access-Control-Allow-Credentials", "true");
   headers.emplace_back("Access-Control-Expose-Headers", "x-request-id");
@@ -205,13 +284,15 @@ void add_cors_headers(const CorsOptions& cors, const HttpRequest& request, HttpH
 }
 
 HttpResponse answer_preflight(const CorsOptions& cors, const HttpRequest& request,
-                              const Route* route) {
+                              const Route* route, bool may_call) {
   HttpResponse response{.status = 204, .headers = {}, .body = {}};
   const std::string methods =
       route == nullptr ? "GET, HEAD, POST, PUT, OPTIONS" : fmt::format("{}, OPTIONS", route->allow);
   response.headers.emplace_back("Allow", methods);
   const std::string_view origin = request.header("origin");
-  if (!origin.empty() && !has(cors.origins, origin)) return response;
+  if (!may_call || (!origin.empty() && !has(cors.origins, canonical_origin(origin)))) {
+    return response;
+  }
   response.headers.emplace_back("Access-Control-Allow-Methods", methods);
   const std::string_view wanted = request.header("access-control-request-headers");
   if (has(cors.headers, "*")) {

@@ -86,6 +86,14 @@ enum class Access : uint8_t {
   kAdmin,  // the admin key; where there is none, any
 };
 
+// The things that a route acts on. On a server that asks for no key web pages of others may call
+// those of kAnswer alone (PageGuard).
+enum class Concern : uint8_t {
+  kAnswer,  // its own answer: generation, health, facts of the model
+  kStored,  // shows or changes what the server keeps, or shows how it is set up
+  kServer,  // steers the server for everybody, or shows what others sent
+};
+
 struct Route {
   std::string_view path;
   Endpoint endpoint;
@@ -93,8 +101,7 @@ struct Route {
   Access access = Access::kUser;
   bool needs_model = false;  // 503 while loading and draining
   int64_t max_body_bytes = kNoBody;
-  // Steers the engine for everybody, or shows what others sent: web pages of other origins may not.
-  bool control = false;
+  Concern concern = Concern::kAnswer;
 };
 
 // Precedes the model's name, which may have slashes of its own.
@@ -118,24 +125,32 @@ struct RouteSummary {
 // Null for an unknown path.
 [[nodiscard]] const Route* find_route(std::string_view path);
 
-// The path of a route that was perhaps meant by one that is unknown: it lacks the beginning
-// ("/chat/completions"), has one too many ("/v1/v1/models"), a slash at its end, or up to two wrong
-// letters. "" without one. Cost: bounded, whatever the path's length.
+// The path by which a route is found that was asked for without its "/v1" ("/chat/completions") or
+// with one that it does not have ("/v1/generate"). Another path stays as it is.
+[[nodiscard]] std::string with_known_version(std::string path);
+
+// The path of a route that was perhaps meant by one that is unknown: it has a beginning too many
+// ("/openai/v1/models"), a slash at its end, or some wrong letters: one of four in its last part,
+// and no more than two. "" without one. Cost: bounded, whatever the path's length.
 [[nodiscard]] std::string_view similar_route(std::string_view path);
 
 [[nodiscard]] bool allows(const Route& route, std::string_view method);
 
+// Whether the route is in OpenAI's API and, in another form, in Anthropic's.
+[[nodiscard]] bool is_of_several_apis(const Route& route);
+
 // Cross-origin rules (CORS): the web pages whose scripts may send requests.
 struct CorsOptions {
-  std::vector<std::string> origins = {"*"};  // "*": any; empty: none
+  std::vector<std::string> origins = {"*"};  // as canonical_origin(); "*": any; empty: none
   std::vector<std::string> headers = {"*"};  // of requests; "*": any
 };
 
 // For a page that may ask, with credentials: its origin is named, as `*` would exclude those.
 void add_cors_headers(const CorsOptions& cors, const HttpRequest& request, HttpHeaders& headers);
 
-// The answer to OPTIONS. `route` may be null.
+// The answer to OPTIONS. `route` may be null. `may_call`: false where the request itself would be
+// refused to the page, whose browser then does not send it.
 [[nodiscard]] HttpResponse answer_preflight(const CorsOptions& cors, const HttpRequest& request,
-                                            const Route* route);
+                                            const Route* route, bool may_call);
 
 }  // namespace heddle::server

@@ -33,6 +33,8 @@ struct ServerOptions {
   FairKey fair_key;                             // the tenant of a request
   bool isolate_tenants = false;                 // tenants share no cached tokens
   CorsOptions cors;
+  // Names of this server, beside those that it knows (PageGuard).
+  std::vector<std::string> allowed_hosts;
   std::string root_path;  // "/llm": a proxy's prefix, taken off the paths that have it
   std::vector<std::string> quiet_paths;  // requests of paths that begin so are logged as debug
   RequestLogOptions request_log;

@@ -36,7 +36,10 @@ HttpRequest keyed(std::string method, std::string path, std::string_view key) {
 
 class RequestGateTest : public ::testing::Test {
  protected:
-  RequestGateTest() { options.error_style = ErrorStyle::kOpenAi; }
+  RequestGateTest() {
+    options.error_style = ErrorStyle::kOpenAi;
+    options.allowed_hosts = {"here.example"};
+  }
 
   // Change them before the first request.
   ServerOptions options;
@@ -111,11 +114,25 @@ TEST_F(RequestGateTest, ErrorsHaveTheFormOfThePathsApi) {
   EXPECT_EQ(form("/v1/completions").overload_status, 429);
 }
 
+TEST_F(RequestGateTest, ErrorsOfSharedAndUnknownPathsHaveTheFormOfTheAskingClient) {
+  const auto style = [this](const char* path) {
+    return identified(request_of("GET", path, {{"anthropic-version", "2023-06-01"}}))
+        .error_form.style;
+  };
+  for (const char* path :
+       {"/v1/models", "/v1/models/m", "/v1/nothing", "/v1/complete", "/v1/files"}) {
+    EXPECT_EQ(style(path), ErrorStyle::kAnthropic) << path;
+  }
+  EXPECT_EQ(style("/v1/chat/completions"), ErrorStyle::kOpenAi);
+  EXPECT_EQ(style("/api/tags"), ErrorStyle::kOllama);
+}
+
 TEST_F(RequestGateTest, NamesThePathOrTheMethodThatWasPerhapsMeant) {
-  const auto unknown = refusal_of(request_of("POST", "/chat/completions"));
+  const auto unknown = refusal_of(request_of("POST", "/v1/chat/completion"));
   ASSERT_TRUE(unknown);
   EXPECT_EQ(unknown->status, 404);
   EXPECT_THAT(unknown->body, HasSubstr("Did you mean /v1/chat/completions?"));
+  EXPECT_EQ(identified(request_of("POST", "/chat/completions")).path, "/v1/chat/completions");
   EXPECT_EQ(refusal(request_of("GET", "/nothing/like/it")), "404 not_found");
 
   const auto other = refusal_of(request_of("GET", "/v1/chat/completions"));
@@ -186,12 +203,106 @@ TEST_F(RequestGateTest, AWebPageOfAnotherOriginSteersNothingUnlessAKeyDoes) {
   EXPECT_EQ(refusal(from_page("/v1/files", {{"origin", kOther},
                                             {"content-type", "multipart/form-data; boundary=b"}})),
             "403 cross_origin");
+  EXPECT_EQ(refusal(from_page("/v1/completions",
+                              {{"origin", kOther}, {"content-type", "application/json"}})),
+            "");
 
   ServerOptions with_key;
   with_key.api_key = kUserKey;
   RequestGate other(with_key);
   HttpRequest request = from_page("/flush_cache", {{"origin", kOther}});
   EXPECT_FALSE(other.refusal_of(request, find_route(request.path), closed));
+}
+
+// The first routes steer, or show or change what is stored; a page may call the others.
+TEST_F(RequestGateTest, EveryRouteThatShowsOrChangesWhatIsStoredIsGuarded) {
+  const std::pair<const char*, const char*> guarded[] = {{"GET", "/v1/files"},
+                                                         {"POST", "/v1/files"},
+                                                         {"GET", "/v1/files/f"},
+                                                         {"DELETE", "/v1/files/f"},
+                                                         {"GET", "/v1/files/f/content"},
+                                                         {"GET", "/files/f"},
+                                                         {"GET", "/v1/batches"},
+                                                         {"POST", "/v1/batches"},
+                                                         {"GET", "/v1/batches/b"},
+                                                         {"POST", "/v1/batches/b/cancel"},
+                                                         {"GET", "/v1/responses/r"},
+                                                         {"GET", "/v1/responses/r/input_items"},
+                                                         {"DELETE", "/v1/responses/r"},
+                                                         {"POST", "/v1/responses/r/cancel"},
+                                                         {"POST", "/open_session"},
+                                                         {"GET", "/close_session"},
+                                                         {"GET", "/server_info"},
+                                                         {"GET", "/get_server_info"},
+                                                         {"GET", "/flush_cache"},
+                                                         {"POST", "/v1/flush_cache"},
+                                                         {"POST", "/abort_request"},
+                                                         {"POST", "/pause_generation"},
+                                                         {"POST", "/start_profile"},
+                                                         {"POST", "/stop_profile"},
+                                                         {"GET", "/configure_logging"},
+                                                         {"PUT", "/set_internal_state"},
+                                                         {"POST", "/slow_down"},
+                                                         {"POST", "/update_weights_from_disk"},
+                                                         {"POST", "/update_weight_version"},
+                                                         {"GET", "/inspect"},
+                                                         {"POST", "/continue_generation"},
+                                                         {"POST", "/reset_prefix_cache"}};
+  for (const auto& [method, path] : guarded) {
+    EXPECT_EQ(refusal(request_of(method, path, {{"origin", kOther}})), "403 cross_origin") << path;
+    HttpRequest rebound{.method = method, .path = path};
+    rebound.headers = {{"host", "evil.example"}, {"origin", "http://evil.example"}};
+    EXPECT_EQ(refusal(rebound), "403 unknown_host") << path;
+  }
+  const std::pair<const char*, const char*> open[] = {
+      {"GET", "/"},           {"GET", "/dashboard/app.js"}, {"GET", "/health"},
+      {"GET", "/metrics"},    {"GET", "/v1/models"},        {"GET", "/v1/models/m"},
+      {"GET", "/model_info"}, {"GET", "/get_load"},         {"GET", "/api/tags"}};
+  for (const auto& [method, path] : open) {
+    HttpRequest rebound{.method = method, .path = path};
+    rebound.headers = {{"host", "evil.example"}, {"origin", kOther}};
+    EXPECT_EQ(refusal(rebound), "") << path;
+  }
+  for (const char* const path : {"/v1/chat/completions", "/v1/completions", "/v1/responses",
+                                 "/v1/messages", "/api/chat", "/generate", "/tokenize"}) {
+    const HttpRequest taken = identified(
+        request_of("POST", path, {{"origin", kOther}, {"content-type", "application/json"}}));
+    EXPECT_EQ(refusal(taken), "") << path;
+    EXPECT_THAT(taken.stored_refusal, HasSubstr("--cors-allow-origins"))
+        << "but uses nothing stored";
+  }
+}
+
+TEST_F(RequestGateTest, WithAnAdminKeyAloneWhatUsersStoreIsGuardedStill) {
+  options.admin_api_key = kAdminKey;
+  EXPECT_EQ(refusal(request_of("GET", "/v1/files", {{"origin", kOther}})), "403 cross_origin");
+  HttpRequest flush = keyed("POST", "/flush_cache", kAdminKey);
+  flush.headers.emplace_back("origin", kOther);
+  EXPECT_EQ(refusal(flush), "") << "no page has the key";
+}
+
+TEST_F(RequestGateTest, APreflightAllowsAPageWhatItsRequestMayDo) {
+  options.cors.origins = {"*", "https://named.example"};
+  const auto preflight = [this](const char* path, const char* origin) {
+    HttpRequest request = request_of(
+        "OPTIONS", path, {{"origin", origin}, {"access-control-request-method", "DELETE"}});
+    HttpHeaders common;
+    gate().identify(request, common);
+    auto response = gate().refusal_of(request, find_route(request.path), closed);
+    EXPECT_EQ(response->status, 204);
+    response->headers.insert(response->headers.begin(), common.begin(), common.end());
+    std::string allowed;
+    for (const auto& [name, value] : response->headers) {
+      if (name == "Access-Control-Allow-Origin") allowed += value + " ";
+      if (name == "Access-Control-Allow-Methods") allowed += value;
+    }
+    return allowed;
+  };
+  EXPECT_EQ(preflight("/v1/files/f", kOther), "");
+  EXPECT_EQ(preflight("/v1/files/f", "null"), "");
+  EXPECT_EQ(preflight("/v1/files/f", "https://named.example"),
+            "https://named.example GET, HEAD, DELETE, OPTIONS");
+  EXPECT_EQ(preflight("/v1/completions", kOther), "http://other.example POST, OPTIONS");
 }
 
 TEST_F(RequestGateTest, RoutesThatNeedTheModelAreClosedWhileItLoads) {
