@@ -5,6 +5,12 @@
 //   limit  entries of the page, at most
 //   after  the id of the entry before the first one
 //
+// And in Anthropic's:
+//
+//   limit      likewise
+//   after_id   the id of the entry before the first one
+//   before_id  the id of the entry after the last one
+//
 // Threading: free functions without state.
 #pragma once
 
@@ -33,5 +39,10 @@ struct ListForm {
 std::variant<nlohmann::ordered_json, ApiError> page_of(const HttpRequest& request,
                                                        const nlohmann::ordered_json& entries,
                                                        const ListForm& form);
+
+// {"data": [..], "has_more": .., "first_id": .., "last_id": ..} of such an array; of an empty page
+// the ids are null. Error: `limit`, `after_id` or `before_id`. Cost: as page_of().
+std::variant<nlohmann::ordered_json, ApiError> anthropic_page_of(
+    const HttpRequest& request, const nlohmann::ordered_json& entries);
 
 }  // namespace heddle::server

@@ -4,7 +4,9 @@
 #include <chrono>
 #include <string_view>
 #include <utility>
+#include <variant>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -13,6 +15,7 @@
 #include "server/api_error.h"
 #include "server/json_text.h"
 #include "server/key_ring.h"
+#include "server/list_page.h"
 #include "server/routes.h"
 #include "server/sampling_fields.h"
 
@@ -186,6 +189,9 @@ HttpResponse ServedModel::server_facts(const HttpRequest& request) const {
 
 HttpResponse ServedModel::model_facts(const HttpRequest& request) const {
   if (!health_.loaded()) return error_response(loading_error(), request);
+  if (names_for(request).empty()) {
+    return error_response(model_not_found(options_.served_model_names.front()), request);
+  }
   const ModelInfo& model = engine_->model_info();
   const std::string& preset = options_.answers.preferred_sampling_params;
   const Json preferred = preset.empty() ? Json() : Json::parse(preset);
@@ -214,18 +220,38 @@ Json ServedModel::model_entry(const std::string& name) const {
           {"max_model_len", engine_->model_info().context_length}};
 }
 
+Json ServedModel::anthropic_model_entry(const std::string& name) const {
+  const int64_t context = engine_->model_info().context_length;
+  return {{"type", "model"},
+          {"id", name},
+          {"display_name", name},
+          {"created_at", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(loaded_at_))},
+          {"max_input_tokens", context},
+          {"max_tokens", context}};
+}
+
 HttpResponse ServedModel::model_list(const HttpRequest& request) const {
   if (!health_.loaded()) return error_response(loading_error(), request);
+  const bool as_anthropic = request.error_form.style == ErrorStyle::kAnthropic;
   Json data = Json::array();
-  for (const std::string& name : names_for(request)) data.push_back(model_entry(name));
-  return json_response({{"object", "list"}, {"data", std::move(data)}});
+  for (const std::string& name : names_for(request)) {
+    data.push_back(as_anthropic ? anthropic_model_entry(name) : model_entry(name));
+  }
+  if (!as_anthropic) return json_response({{"object", "list"}, {"data", std::move(data)}});
+  auto page = anthropic_page_of(request, data);
+  if (const auto* const error = std::get_if<ApiError>(&page)) {
+    return error_response(*error, request);
+  }
+  return json_response(std::get<Json>(page));
 }
 
 HttpResponse ServedModel::one_model(const HttpRequest& request) const {
   if (!health_.loaded()) return error_response(loading_error(), request);
   const std::string_view id = std::string_view(request.path).substr(kModelPrefix.size());
   for (const std::string& name : names_for(request)) {
-    if (name == id) return json_response(model_entry(name));
+    if (name != id) continue;
+    const bool as_anthropic = request.error_form.style == ErrorStyle::kAnthropic;
+    return json_response(as_anthropic ? anthropic_model_entry(name) : model_entry(name));
   }
   return error_response(model_not_found(id), request);
 }

@@ -67,7 +67,8 @@ class ServedModel {
   // done, by the names SGLang's clients look for.
   [[nodiscard]] HttpResponse server_facts(const HttpRequest& request) const;
 
-  // GET /get_model_info, /v1/models and /v1/models/NAME.
+  // GET /get_model_info, /v1/models and /v1/models/NAME, the latter two in the form of the asking
+  // client's API.
   [[nodiscard]] HttpResponse model_facts(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse model_list(const HttpRequest& request) const;
   [[nodiscard]] HttpResponse one_model(const HttpRequest& request) const;
@@ -78,6 +79,7 @@ class ServedModel {
  private:
   void set_up_answers();
   [[nodiscard]] nlohmann::ordered_json model_entry(const std::string& name) const;
+  [[nodiscard]] nlohmann::ordered_json anthropic_model_entry(const std::string& name) const;
 
   const ServerOptions& options_;
   const ServerHealth& health_;

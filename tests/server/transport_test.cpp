@@ -45,22 +45,119 @@ TEST_F(TransportTest, AnUnknownPathNamesOneLikeIt) {
   const auto message = [this](std::string_view path) {
     return error_of(get(path))["message"].get<std::string>();
   };
-  EXPECT_EQ(message("/chat/completions"),
-            "There is nothing at /chat/completions. Did you mean /v1/chat/completions?");
+  EXPECT_EQ(message("/v1/chat/completion"),
+            "There is nothing at /v1/chat/completion. Did you mean /v1/chat/completions?");
   for (const auto& [path, meant] : std::vector<std::pair<const char*, const char*>>{
-           {"/v1/v1/chat/completions", "/v1/chat/completions"},
            {"/openai/v1/models", "/v1/models"},
-           {"/v1/chat/completion", "/v1/chat/completions"},
+           {"/v1/chat/complitons", "/v1/chat/completions"},
            {"/v1/chat/completions/", "/v1/chat/completions"},
-           {"/models", "/v1/models"},
-           {"/healthz", "/health"},
-           {"/completions", "/v1/completions"}}) {
+           {"/healthz", "/health"}}) {
     EXPECT_THAT(message(path), HasSubstr(fmt::format("Did you mean {}?", meant))) << path;
   }
-  for (const char* path : {"/v1", "/nothing/of/the/kind", "/x"}) {
+  for (const char* path :
+       {"/v1", "/v1/", "/nothing/of/the/kind", "/x", "/v1/modules", "/v1/pads"}) {
     EXPECT_EQ(message(path), fmt::format("There is nothing at {}.", path));
   }
   EXPECT_EQ(get("/" + std::string(5000, 'a')).status, 404);
+}
+
+TEST_F(TransportTest, ARouteIsFoundWithAndWithoutItsVersion) {
+  start();
+  EXPECT_EQ(post("/chat/completions", chat_body()).status, 200);
+  EXPECT_EQ(post("/v1/v1/chat/completions", chat_body()).status, 200);
+  EXPECT_EQ(post("/completions", {{"prompt", "a"}}).status, 200);
+  EXPECT_EQ(post("/messages", chat_body({{"max_tokens", 5}})).json()["type"], "message");
+  EXPECT_EQ(post("/responses", {{"input", "Hi"}}).json()["object"], "response");
+  EXPECT_EQ(get("/models").json()["object"], "list");
+  EXPECT_EQ(get("/models/m").json()["id"], "m");
+  EXPECT_EQ(post("/v1/generate", {{"text", "a"}}).status, 200);
+  EXPECT_EQ(get("/v1/health").status, 200);
+  EXPECT_EQ(post("/v1/api/chat", chat_body({{"stream", false}})).json()["done"], true);
+  EXPECT_EQ(post("/v1/flush_cache", Json::object()).status, 200);
+  EXPECT_EQ(post("/embeddings", Json::object()).status, 501);
+  EXPECT_EQ(get("/v1/nothing").status, 404);
+}
+
+TEST_F(TransportTest, RoutesOfOtherServersSayThatTheyAreNotServed) {
+  start();
+  const std::pair<const char*, const char*> routes[] = {
+      {"POST", "/v1/uploads"},
+      {"POST", "/v1/uploads/upload_1/parts"},
+      {"GET", "/v1/assistants"},
+      {"POST", "/v1/threads/thread_1/runs"},
+      {"GET", "/v1/vector_stores/vs_1/files/file_1/content"},
+      {"POST", "/v1/audio/translations"},
+      {"POST", "/v1/images/edits"},
+      {"DELETE", "/v1/videos/video_1"},
+      {"POST", "/v1/conversations"},
+      {"GET", "/v1/chat/completions/chatcmpl-1/messages"},
+      {"GET", "/v1/fine_tuning/jobs/ftjob_1/events"},
+      {"GET", "/v1/organization/usage/completions"},
+      {"POST", "/v1/realtime/sessions"},
+      {"POST", "/v1/messages/batches"},
+      {"GET", "/v1/messages/batches/msgbatch_1/results"},
+      {"POST", "/v1/complete"},
+      {"GET", "/v1/skills"},
+      {"HEAD", "/api/blobs/sha256:12"},
+      {"POST", "/api/blobs/sha256:12"},
+      {"POST", "/api/embed"},
+      {"DELETE", "/api/delete"},
+      {"POST", "/api/web_search"}};
+  for (const auto& [method, path] : routes) {
+    const Reply reply = connect().call(method, path);
+    EXPECT_EQ(reply.status, 501) << method << " " << path;
+    if (reply.status == 404) ADD_FAILURE() << reply.body;
+  }
+  const Reply upload = post("/v1/uploads", Json::object());
+  EXPECT_EQ(error_of(upload)["message"], "This server does not serve /v1/uploads.");
+}
+
+// Anthropic's clients send the version of their API with every request.
+TEST_F(TransportTest, AnswersOfSharedRoutesHaveTheFormOfTheAskingClient) {
+  options.served_model_names = {"a", "b", "c"};
+  start();
+  const auto ask = [this](const char* path, const char* method = "GET") {
+    return connect().call(method, path, {}, "anthropic-version: 2023-06-01\r\n");
+  };
+  const Json list = ask("/v1/models").json();
+  EXPECT_FALSE(list.contains("object"));
+  EXPECT_EQ(list["has_more"], false);
+  EXPECT_EQ(list["first_id"], "a");
+  EXPECT_EQ(list["last_id"], "c");
+  const Json expected = {{"type", "model"},           {"id", "a"},
+                         {"display_name", "a"},       {"created_at", "2023-11-14T22:13:20Z"},
+                         {"max_input_tokens", 32768}, {"max_tokens", 32768}};
+  EXPECT_EQ(list["data"][0], expected);
+  EXPECT_EQ(ask("/v1/models/a").json(), expected);
+  const auto ids = [&ask](const char* query) {
+    std::string result;
+    const Json page = ask((std::string("/v1/models?") + query).c_str()).json();
+    for (const Json& entry : page["data"]) result += entry["id"].get<std::string>();
+    return result + (page["has_more"] == true ? "+" : "");
+  };
+  EXPECT_EQ(ids("limit=2"), "ab+");
+  EXPECT_EQ(ids("after_id=a"), "bc");
+  EXPECT_EQ(ids("after_id=a&limit=1"), "b+");
+  EXPECT_EQ(ids("before_id=c"), "ab");
+  EXPECT_EQ(ids("before_id=c&limit=1"), "b+");
+  EXPECT_EQ(ids("after_id=c"), "");
+  const auto error_type = [](const Reply& reply) {
+    const Json body = reply.json();
+    EXPECT_EQ(body["type"], "error") << reply.body;
+    EXPECT_TRUE(body.contains("request_id"));
+    return body["error"]["type"];
+  };
+  EXPECT_EQ(error_type(ask("/v1/models?limit=0")), "invalid_request_error");
+  EXPECT_EQ(error_type(ask("/v1/models?after_id=no")), "invalid_request_error");
+  EXPECT_EQ(error_type(ask("/v1/models/no")), "not_found_error");
+  EXPECT_EQ(error_type(ask("/v1/nothing")), "not_found_error");
+  const Reply files = ask("/v1/files");
+  EXPECT_EQ(files.status, 501) << "they have another form there";
+  EXPECT_EQ(error_type(files), "api_error");
+  EXPECT_EQ(ask("/v1/messages/batches", "POST").status, 501);
+  EXPECT_EQ(get("/v1/models").json()["object"], "list");
+  EXPECT_EQ(get("/api/nothing").json().size(), 1u) << "Ollama's form";
+  EXPECT_TRUE(get("/api/nothing").json()["error"].is_string());
 }
 
 TEST_F(TransportTest, EveryStatusHasAReason) {
@@ -441,7 +538,8 @@ TEST_F(TransportTest, ABodyIsRefusedByTheLimitOfItsRoute) {
   start();
   const auto refused = [this](std::string_view line, size_t bytes) {
     HttpClient client(server->port());  // which announces the body and sends nothing of it
-    client.send(fmt::format("{} HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n", line, bytes));
+    client.send(
+        fmt::format("{} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", line, bytes));
     const Reply reply = client.read_reply();
     EXPECT_EQ(reply.status, 413) << line;
     EXPECT_TRUE(reply.headers.contains("x-request-id"));
@@ -455,7 +553,8 @@ TEST_F(TransportTest, ABodyIsRefusedByTheLimitOfItsRoute) {
 
   const auto in_chunks = [this](std::string_view line, size_t num_chunks) {
     HttpClient client(server->port());
-    client.send(fmt::format("{} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n", line));
+    client.send(
+        fmt::format("{} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", line));
     for (size_t i = 0; i < num_chunks; ++i) {
       client.send("1000\r\n" + std::string(0x1000, ' ') + "\r\n");
     }
