@@ -101,10 +101,15 @@ StreamOptions read_stream_options(FieldReader& fields) {
 std::string read_model_name(FieldReader& fields, const CallContext& context) {
   std::string name = fields.string("model").value_or("");
   const auto& served = context.served_names;
-  if (name.empty() || name == "default") name = served.front();
+  const auto may_use = [&context](const std::string& each) {
+    return may_use_model(context.head.key.get(), each);
+  };
+  if (name.empty() || name == "default") {
+    const auto own = std::ranges::find_if(served, may_use);
+    name = own != served.end() ? *own : served.front();
+  }
   const bool is_served = std::find(served.begin(), served.end(), name) != served.end();
-  if ((!is_served && !context.allow_any_model_name) ||
-      !may_use_model(context.head.key.get(), name)) {
+  if ((!is_served && !context.allow_any_model_name) || !may_use(name)) {
     fields.fail(model_not_found(name));
   }
   return name;

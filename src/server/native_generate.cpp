@@ -263,6 +263,7 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
   answer.text_in_logprobs = fields.boolean("return_text_in_logprobs").value_or(false);
   const bool reasons_first = fields.boolean("require_reasoning").value_or(false);
   const bool return_prompt_ids = fields.boolean("return_prompt_token_ids").value_or(false);
+  if (fields.find("model") != nullptr) static_cast<void>(read_model_name(fields, context));
   PromptList list;
   std::string prompt_param;
   if (fields.error()) return *fields.error();

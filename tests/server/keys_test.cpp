@@ -246,6 +246,49 @@ TEST_F(KeysTest, AKeySeesItsModelsOnly) {
   EXPECT_EQ(status_of("GET", "/v1/models/other", "sk-secret-1"), 404);
 }
 
+TEST_F(KeysTest, AKeysModelsHoldOnEveryRoute) {
+  use_keys("sk-secret-1 alice models=other,third\nsk-secret-2 bob models=b");
+  options.served_model_names = {"a", "b"};
+  start();
+  const std::pair<const char*, const char*> routes[] = {
+      {"/v1/chat/completions", R"({"messages": [{"role": "user", "content": "Hi"}]})"},
+      {"/v1/completions", R"({"prompt": "a"})"},
+      {"/v1/responses", R"({"input": "a"})"},
+      {"/v1/messages", R"({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5})"},
+      {"/v1/messages/count_tokens", R"({"messages": [{"role": "user", "content": "Hi"}]})"},
+      {"/api/chat", R"({"model": "b", "messages": [{"role": "user", "content": "Hi"}]})"},
+      {"/api/generate", R"({"model": "b", "prompt": "a"})"},
+      {"/api/show", R"({"model": "b"})"},
+      {"/generate", R"({"text": "a"})"},
+      {"/invocations", R"({"text": "a"})"},
+      {"/vertex_generate", R"({"instances": [{"text": "a"}]})"},
+      {"/tokenize", R"({"prompt": "a"})"},
+      {"/detokenize", R"({"tokens": [65]})"},
+      {"/separate_reasoning", R"({"text": "a", "reasoning_parser": "qwen3"})"},
+      {"/open_session", R"({"capacity_of_str_len": 100})"},
+      {"/flush_cache", ""}};
+  HttpClient client(server->port());
+  for (const auto& [path, body] : routes) {
+    EXPECT_EQ(client.call("POST", path, body, bearer("sk-secret-1")).status, 404) << path;
+    const Reply taken = client.call("POST", path, body, bearer("sk-secret-2"));
+    EXPECT_EQ(taken.status, 200) << path << " " << taken.body;
+  }
+  for (const char* path : {"/model_info", "/v1/files", "/v1/batches", "/v1/models/a"}) {
+    EXPECT_EQ(status_of("GET", path, "sk-secret-1"), 404) << path;
+  }
+  EXPECT_EQ(status_of("GET", "/model_info", "sk-secret-2"), 200);
+  EXPECT_EQ(client.call("GET", "/v1/models", "", bearer("sk-secret-1")).json()["data"].size(), 0u);
+  EXPECT_EQ(client.call("GET", "/api/tags", "", bearer("sk-secret-1")).status, 404);
+  const Reply refused = ask("sk-secret-1", {{"model", "third"}, {"text", "a"}}, "/generate");
+  EXPECT_THAT(error_of(refused)["message"].get<std::string>(),
+              HasSubstr("The key of alice may use the models other, third"));
+  // A served name that is not the key's, where another one is.
+  EXPECT_EQ(ask("sk-secret-2", {{"model", "a"}, {"text", "a"}}, "/generate").status, 404);
+  EXPECT_EQ(ask("sk-secret-2", {{"model", "b"}, {"text", "a"}}, "/generate").status, 200);
+  const Reply by_default = ask("sk-secret-2", chat_body({{"model", "default"}}));
+  EXPECT_EQ(by_default.json()["model"], "b") << "the first that the key may use";
+}
+
 TEST_F(KeysTest, SeveralKeysWithoutAnAdminKeyAreWarnedOf) {
   const auto warning = [this] {
     set_log_level(LogLevel::kWarning);
@@ -478,8 +521,10 @@ TEST_F(KeysTest, OnlyOriginsThatMayAskAreNamed) {
   options.cors = {.origins = {"https://good.example"}, .headers = {"authorization"}};
   start();
   HttpClient client(server->port());
-  const Reply good = client.call("GET", "/health", "", "Origin: https://good.example\r\n");
-  EXPECT_EQ(good.headers.at("access-control-allow-origin"), "https://good.example");
+  for (const char* origin : {"https://good.example", "https://GOOD.example:443"}) {
+    const Reply good = client.call("GET", "/health", "", fmt::format("Origin: {}\r\n", origin));
+    EXPECT_EQ(good.headers.at("access-control-allow-origin"), origin);
+  }
   const Reply bad = client.call("GET", "/health", "", "Origin: https://bad.example\r\n");
   EXPECT_FALSE(bad.headers.contains("access-control-allow-origin"));
   const Reply preflight = client.call("OPTIONS", "/v1/models", "",
