@@ -116,7 +116,8 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
   options.value("--max-request-bytes", &server.http.max_request_bytes, ranges::kBytes,
                 "Largest body of a request");
   options.text("--file-storage-path", &server.file_storage_path,
-               "Folder of uploaded files and of what batches write; default: a temporary one");
+               "Folder of uploaded files and of batches, which go on after a restart; default: a "
+               "temporary one");
   options.value("--file-storage-bytes", &server.file_storage_bytes, ranges::kBytes,
                 "Bytes of all files together");
   options.value("--key-storage-share", &server.key_storage_share, ranges::kShare,

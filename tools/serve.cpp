@@ -24,6 +24,7 @@ namespace {
 
 Status serve(ServeSettings& settings) {
   std::signal(SIGPIPE, SIG_IGN);  // the request log notices a reader of its lines that went away
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` fails like one on a full disk
   HEDDLE_RETURN_IF_ERROR(apply(settings));
   HEDDLE_ASSIGN_OR_RETURN(auto server, server::Server::listen(settings.server));
   settings.server.http.port = server->port();

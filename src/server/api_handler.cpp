@@ -91,11 +91,16 @@ void ApiHandler::set_post(Post post, PostAfter post_after) {
 
 void ApiHandler::set_files(std::unique_ptr<FileStore> files) {
   batch_api_ = std::make_unique<BatchApi>(
-      BatchHost{.threads = host_.threads,
-                .post_after = post_after_,
-                .dispatch = [this](std::shared_ptr<Exchange> own) { on_request(std::move(own)); },
-                .engine = [this]() -> Engine& { return served_.engine(); },
-                .unix_time = options_.unix_time},
+      BatchHost{
+          .threads = host_.threads,
+          .post_after = post_after_,
+          .dispatch = [this](std::shared_ptr<Exchange> own) { on_request(std::move(own)); },
+          .engine = [this]() -> Engine& { return served_.engine(); },
+          .unix_time = options_.unix_time,
+          .draining = [this] { return health_.draining(); },
+          .model_names = [this] { return options_.served_model_names; },
+          .find_key = [this](const std::string& name) { return gate_.keys().find_named(name); },
+          .share = options_.storage_share()},
       std::move(files));
 }
 
@@ -113,6 +118,7 @@ void ApiHandler::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCodec
   host_.engine = &served_.engine();
   host_.inbox = inbox_.get();
   health_.serve(served_.engine());
+  post_([this] { batch_api_->resume(); });
 }
 
 void ApiHandler::replace_keys(std::vector<ApiKey> keys) {
@@ -280,7 +286,7 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
       batch_api_->batches(exchange);
       break;
     case Endpoint::kOneBatch:
-      batch_api_->one_batch(exchange);
+      batch_api_->one_batch(std::move(exchange));
       break;
     case Endpoint::kStartProfile:
       profiler_->start(served_.engine(), exchange);

@@ -45,7 +45,7 @@ ApiError storage_error(const Status& status, std::string_view request_id) {
           .param = "file"};
 }
 
-HttpResponse answer_page(const HttpRequest& request, std::variant<Json, ApiError> page) {
+HttpResponse answer_page(const HttpRequest& request, const std::variant<Json, ApiError>& page) {
   if (const auto* const error = std::get_if<ApiError>(&page)) {
     return error_response(*error, request);
   }
@@ -108,7 +108,7 @@ std::variant<BatchOrder, ApiError> read_batch_order(const HttpRequest& request) 
   FieldReader fields(object);
   BatchOrder order{.input_file_id = fields.string("input_file_id").value_or(""),
                    .endpoint = fields.string("endpoint").value_or(""),
-                   .key = request.key};
+                   .holder = holder_of(request.key)};
   const std::string window = fields.string("completion_window").value_or("24h");
   const Json* const metadata = read_metadata(fields);
   if (fields.error()) return *fields.error();
@@ -223,40 +223,52 @@ void BatchApi::send_content(std::shared_ptr<Exchange> exchange, const std::strin
 }
 
 void BatchApi::batches(const std::shared_ptr<Exchange>& exchange) {
-  const HttpRequest& request = exchange->request();
-  exchange->respond(request.method == "POST" ? create_batch(request) : list_batches(request));
+  if (exchange->request().method == "POST") {
+    create_batch(exchange);
+  } else {
+    exchange->respond(list_batches(exchange->request()));
+  }
 }
 
-HttpResponse BatchApi::create_batch(const HttpRequest& request) {
+void BatchApi::create_batch(const std::shared_ptr<Exchange>& exchange) {
+  const HttpRequest& request = exchange->request();
   auto order = read_batch_order(request);
   if (const auto* const error = std::get_if<ApiError>(&order)) {
-    return error_response(*error, request);
+    return exchange->respond(error_response(*error, request));
   }
   auto& wanted = std::get<BatchOrder>(order);
-  if (!files_->find(wanted.input_file_id, holder_of(request.key))) {
+  if (!files_->find(wanted.input_file_id, wanted.holder)) {
     ApiError error = no_such("file", wanted.input_file_id);
     error.param = "input_file_id";
-    return error_response(error, request);
+    return exchange->respond(error_response(error, request));
   }
-  return answer_page(request, runner_.create(std::move(wanted)));
+  runner_.create(std::move(wanted), [exchange](const BatchRunner::Shown& shown) {
+    exchange->respond(answer_page(exchange->request(), shown));
+  });
 }
 
 HttpResponse BatchApi::list_batches(const HttpRequest& request) const {
   return answer_page(request, page_of(request, runner_.list(holder_of(request.key)), {}));
 }
 
-void BatchApi::one_batch(const std::shared_ptr<Exchange>& exchange) {
+void BatchApi::one_batch(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   std::string id = request.path.substr(kBatchPrefix.size());
   const bool posted = request.method == "POST";
   const bool cancels = take_suffix(id, "/cancel");
-  Json batch;
-  if (posted == cancels) {
-    batch = cancels ? runner_.cancel(id, holder_of(request.key))
-                    : runner_.show(id, holder_of(request.key));
+  const auto answer = [exchange, id](const BatchRunner::Shown& shown) {
+    const auto* const batch = std::get_if<Json>(&shown);
+    exchange->respond(batch != nullptr && batch->is_null()
+                          ? error_response(no_such("batch", id), exchange->request())
+                          : answer_page(exchange->request(), shown));
+  };
+  if (posted != cancels) {
+    answer(Json());
+  } else if (cancels) {
+    runner_.cancel(id, holder_of(request.key), answer);
+  } else {
+    answer(runner_.show(id, holder_of(request.key)));
   }
-  exchange->respond(batch.is_null() ? error_response(no_such("batch", id), request)
-                                    : json_response(batch));
 }
 
 }  // namespace heddle::server

@@ -20,20 +20,26 @@ namespace heddle::server {
 
 class BatchApi {
  public:
+  // Reads what earlier servers left in the store.
   BatchApi(BatchHost host, std::unique_ptr<FileStore> files)
-      : host_(host), files_(std::move(files)), runner_(std::move(host), *files_) {}
+      : host_(host), files_(std::move(files)), runner_(std::move(host), *files_) {
+    runner_.restore();
+  }
+
+  // Goes on with the batches of earlier servers. The engine is there.
+  void resume() { runner_.resume(); }
 
   // The request is one to its route, by a method that the route allows.
   void files(std::shared_ptr<Exchange> exchange);
   void one_file(std::shared_ptr<Exchange> exchange);
   void batches(const std::shared_ptr<Exchange>& exchange);
-  void one_batch(const std::shared_ptr<Exchange>& exchange);
+  void one_batch(std::shared_ptr<Exchange> exchange);
 
  private:
   void upload(std::shared_ptr<Exchange> exchange);
   [[nodiscard]] HttpResponse list_files(const HttpRequest& request) const;
   void send_content(std::shared_ptr<Exchange> exchange, const std::string& id);
-  [[nodiscard]] HttpResponse create_batch(const HttpRequest& request);
+  void create_batch(const std::shared_ptr<Exchange>& exchange);
   [[nodiscard]] HttpResponse list_batches(const HttpRequest& request) const;
 
   const BatchHost host_;

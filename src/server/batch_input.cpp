@@ -133,4 +133,17 @@ std::string batch_error_line(const std::string& custom_id, std::string_view code
          "\n";
 }
 
+std::optional<WrittenLine> read_written_line(std::string_view text) {
+  const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!line.is_object()) return std::nullopt;
+  const auto id = line.find("custom_id");
+  if (id == line.end() || !id->is_string() || !line.contains("response")) return std::nullopt;
+  WrittenLine written{.custom_id = id->get<std::string>(), .is_answered = true};
+  if (const auto error = line.find("error"); error != line.end() && error->is_object()) {
+    const Json code = error->value("code", Json());
+    written.is_answered = code != kBatchCancelled && code != kBatchExpired && code != kBatchFailed;
+  }
+  return written;
+}
+
 }  // namespace heddle::server

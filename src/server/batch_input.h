@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -54,5 +55,19 @@ std::variant<std::vector<BatchLine>, std::vector<BatchError>> read_batch_input(
 // A line for a request that was not made.
 [[nodiscard]] std::string batch_error_line(const std::string& custom_id, std::string_view code,
                                            std::string_view message);
+
+// The codes of requests that were not made because their batch ended; they count as neither
+// completed nor failed.
+inline constexpr std::string_view kBatchCancelled = "batch_cancelled";
+inline constexpr std::string_view kBatchExpired = "batch_expired";
+inline constexpr std::string_view kBatchFailed = "batch_failed";
+
+struct WrittenLine {
+  std::string custom_id;
+  bool is_answered = false;  // false: the batch ended before
+};
+
+// A line of an output or error file, without its line break. Nothing where it is not a whole one.
+std::optional<WrittenLine> read_written_line(std::string_view text);
 
 }  // namespace heddle::server

@@ -3,17 +3,23 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
-#include <limits>
-#include <optional>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/log.h"
 #include "core/mutex.h"
 #include "server/caller.h"
+#include "server/json_text.h"
 #include "server/key_ring.h"
 #include "server/request_gate.h"
 
@@ -25,6 +31,8 @@ using Json = nlohmann::ordered_json;
 // Far below, or above where small values are urgent, all that clients give; differences of
 // priorities stay within 64 bits.
 constexpr int64_t kLeastUrgent = 1'000'000'000'000;
+
+constexpr int kRecordVersion = 1;
 
 // Refusals that say nothing of the request itself.
 constexpr std::array<std::string_view, 6> kPassing = {
@@ -43,76 +51,262 @@ BatchError storage_failed(const Status& status) {
   return {.code = "storage_failed", .message = status.message()};
 }
 
+bool has_ended(std::string_view status) {
+  return status == "completed" || status == "failed" || status == "cancelled" ||
+         status == "expired";
+}
+
+// Frees the line of getline().
+struct LineBuffer {
+  ~LineBuffer() { std::free(text); }
+
+  char* text = nullptr;
+  size_t capacity = 0;
+};
+
+// Calls `on_line` with each whole line of a file, its line break included, until it returns false.
+// Closes the file. Error: it cannot be read.
+template <typename OnLine>
+Status for_each_line(std::FILE* stream, OnLine on_line) {
+  LineBuffer line;
+  ssize_t size = 0;
+  while ((size = ::getline(&line.text, &line.capacity, stream)) > 0) {
+    const std::string_view text(line.text, static_cast<size_t>(size));
+    if (!text.ends_with('\n') || !on_line(text)) break;
+  }
+  const int error = std::ferror(stream) != 0 ? errno : 0;
+  std::fclose(stream);
+  return error == 0 ? ok_status() : disk_error("read", error);
+}
+
 }  // namespace
+
+// The part of a batch that is on disk.
+struct BatchRunner::Record {
+  int64_t number = 0;  // counts up with every batch: their order
+  BatchOrder order;
+  std::string model;  // the server's name for it
+  std::string status = "validating";
+  int64_t created = 0;
+  std::vector<std::pair<std::string, int64_t>> times;  // "completed_at" and the like
+  std::string cut_short;  // code of the lines without answers; "": none
+  std::vector<BatchError> errors;
+  std::string output_file_id;  // whether or not there is such a file yet
+  std::string error_file_id;
+  bool has_output = false;  // the file is in the store
+  bool has_errors = false;
+  int64_t num_lines = 0;
+  int64_t num_completed = 0;
+  int64_t num_failed = 0;
+
+  [[nodiscard]] bool ended() const { return has_ended(status); }
+
+  void enter(std::string_view next, int64_t now) {
+    status = next;
+    const std::string name = status + "_at";
+    const auto known = std::ranges::find(times, name, &std::pair<std::string, int64_t>::first);
+    if (known == times.end()) times.emplace_back(name, now);
+  }
+
+  [[nodiscard]] std::string to_text() const {
+    Json json = {{"version", kRecordVersion},
+                 {"number", number},
+                 {"input_file_id", order.input_file_id},
+                 {"endpoint", order.endpoint},
+                 {"metadata", order.metadata},
+                 {"holder", order.holder},
+                 {"model", model},
+                 {"status", status},
+                 {"created_at", created},
+                 {"times", times},
+                 {"cut_short", cut_short},
+                 {"errors", Json::array()},
+                 {"output_file_id", output_file_id},
+                 {"error_file_id", error_file_id},
+                 {"has_output", has_output},
+                 {"has_errors", has_errors},
+                 {"total", num_lines},
+                 {"completed", num_completed},
+                 {"failed", num_failed}};
+    for (const BatchError& error : errors) {
+      json["errors"].push_back({{"code", error.code},
+                                {"message", error.message},
+                                {"param", error.param},
+                                {"line", error.line}});
+    }
+    return dump_json(json) + "\n";
+  }
+
+  // Nothing where it is not a record of this version.
+  static std::optional<Record> from_text(std::string_view text) {
+    try {
+      const Json json = Json::parse(text);
+      if (json.at("version") != kRecordVersion) return std::nullopt;
+      Record record;
+      json.at("number").get_to(record.number);
+      json.at("input_file_id").get_to(record.order.input_file_id);
+      json.at("endpoint").get_to(record.order.endpoint);
+      record.order.metadata = json.at("metadata");
+      json.at("holder").get_to(record.order.holder);
+      json.at("model").get_to(record.model);
+      json.at("status").get_to(record.status);
+      json.at("created_at").get_to(record.created);
+      json.at("times").get_to(record.times);
+      json.at("cut_short").get_to(record.cut_short);
+      for (const Json& error : json.at("errors")) {
+        record.errors.push_back({.code = error.at("code"),
+                                 .message = error.at("message"),
+                                 .param = error.at("param"),
+                                 .line = error.at("line")});
+      }
+      json.at("output_file_id").get_to(record.output_file_id);
+      json.at("error_file_id").get_to(record.error_file_id);
+      json.at("has_output").get_to(record.has_output);
+      json.at("has_errors").get_to(record.has_errors);
+      json.at("total").get_to(record.num_lines);
+      json.at("completed").get_to(record.num_completed);
+      json.at("failed").get_to(record.num_failed);
+      return record;
+    } catch (const Json::exception&) {
+      return std::nullopt;
+    }
+  }
+};
 
 // The two files that a batch writes, made with their first lines.
 //
 // Threading: thread-safe.
 struct BatchRunner::Outputs {
-  Outputs(FileStore& store, StoredFile description) : files(store), about(std::move(description)) {}
+  Outputs(FileStore& store, const std::string& batch_id, const Record& record, int64_t now)
+      : files(store),
+        output{.file = {.id = record.output_file_id,
+                        .name = batch_id + "_output.jsonl",
+                        .purpose = "batch_output",
+                        .holder = record.order.holder,
+                        .created = now}},
+        errors{.file = output.file} {
+    errors.file.id = record.error_file_id;
+    errors.file.name = batch_id + "_error.jsonl";
+  }
 
   Status write(bool succeeded, std::string_view line) HEDDLE_EXCLUDES(mutex) {
     const MutexLock lock(mutex);
-    std::unique_ptr<FileWriter>& writer = succeeded ? output : errors;
-    if (writer == nullptr) {
-      StoredFile file = about;
-      file.name += succeeded ? "_output.jsonl" : "_error.jsonl";
-      HEDDLE_ASSIGN_OR_RETURN(writer, files.create(std::move(file)));
+    Part& part = succeeded ? output : errors;
+    if (part.writer == nullptr) {
+      HEDDLE_ASSIGN_OR_RETURN(part.writer, files.create(part.file));
     }
-    return writer->append(line);
+    return part.writer->append(line);
   }
 
-  struct Ids {
-    std::string output;  // "": no such file
-    std::string errors;
+  // The lines that earlier servers wrote.
+  struct Recovered {
+    std::vector<bool> answered;  // per line of the input
+    int64_t num_completed = 0;
+    int64_t num_failed = 0;
   };
 
-  Status finish(Ids& ids) HEDDLE_EXCLUDES(mutex) {
+  // Takes up the files that are there. Without `lines`, of an input that cannot be read, every
+  // whole line stays.
+  Status recover(const std::vector<BatchLine>& lines, Recovered& recovered) HEDDLE_EXCLUDES(mutex) {
     const MutexLock lock(mutex);
-    for (const auto& [writer, id] : {std::pair{&output, &ids.output}, {&errors, &ids.errors}}) {
-      if (*writer == nullptr) continue;
-      HEDDLE_ASSIGN_OR_RETURN(const StoredFile file, (*writer)->finish());
-      *id = file.id;
-      writer->reset();
+    std::unordered_map<std::string_view, size_t> indices;
+    for (size_t i = 0; i < lines.size(); ++i) indices.emplace(lines[i].custom_id, i);
+    recovered.answered.assign(lines.size(), false);
+    std::unordered_set<std::string> unknown;  // ids, without `lines`
+    const auto is_first = [&](const WrittenLine& line) {
+      if (lines.empty()) return unknown.insert(line.custom_id).second;
+      const auto found = indices.find(line.custom_id);
+      if (found == indices.end() || recovered.answered[found->second]) return false;
+      recovered.answered[found->second] = true;
+      return true;
+    };
+    for (Part* const part : {&output, &errors}) {
+      int64_t& count = part == &output ? recovered.num_completed : recovered.num_failed;
+      auto writer = files.resume(part->file);
+      if (!writer.ok() && writer.status().code() == StatusCode::kNotFound) continue;
+      HEDDLE_RETURN_IF_ERROR(writer.status());
+      std::FILE* const stream = files.open_for_reading(part->file.id);
+      if (stream == nullptr) return not_found("an output file is gone");
+      int64_t num_whole = 0;  // bytes
+      HEDDLE_RETURN_IF_ERROR(for_each_line(stream, [&](std::string_view text) {
+        const auto line = read_written_line(text);
+        if (!line || !is_first(*line)) return false;
+        if (line->is_answered) ++count;
+        num_whole += std::ssize(text);
+        return true;
+      }));
+      if (num_whole < (*writer)->num_bytes()) {
+        HEDDLE_RETURN_IF_ERROR((*writer)->truncate(num_whole));
+      }
+      if (num_whole == 0) {
+        HEDDLE_RETURN_IF_ERROR((*writer)->finish());  // removes it
+      } else {
+        part->writer = std::move(writer).value();
+      }
     }
     return ok_status();
   }
 
+  // Makes both, as far as there are any, files of the store.
+  Status finish() HEDDLE_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
+    Status status;
+    for (Part* const part : {&output, &errors}) {
+      if (part->writer == nullptr) continue;
+      const Status finished = part->writer->finish();
+      if (status.ok()) status = finished;
+    }
+    return status;
+  }
+
+  [[nodiscard]] bool has(bool succeeded) HEDDLE_EXCLUDES(mutex) {
+    const MutexLock lock(mutex);
+    const Part& part = succeeded ? output : errors;
+    return part.writer != nullptr && part.writer->num_bytes() > 0;
+  }
+
+  struct Part {
+    StoredFile file;
+    std::unique_ptr<FileWriter> writer;  // null: no line was written
+  };
+
   FileStore& files;
-  const StoredFile about;
   Mutex mutex;
-  std::unique_ptr<FileWriter> output HEDDLE_GUARDED_BY(mutex);
-  std::unique_ptr<FileWriter> errors HEDDLE_GUARDED_BY(mutex);
+  Part output HEDDLE_GUARDED_BY(mutex);
+  Part errors HEDDLE_GUARDED_BY(mutex);
 };
 
 struct BatchRunner::Batch {
   std::string id;
-  BatchOrder order;
-  std::string status = "validating";
-  int64_t created = 0;
-  std::vector<std::pair<const char*, int64_t>> times;  // "completed_at" and the like
-  std::vector<BatchError> errors;
-  std::string output_file_id;
-  std::string error_file_id;
+  Record record;  // as it is on disk, or will be when the disk allows
+  bool accepted = false;
+  bool forgotten = false;
   int64_t num_lines = 0;
   int64_t num_completed = 0;
   int64_t num_failed = 0;
 
+  struct Change {
+    std::function<void(Record&)> edit;
+    std::function<void(const Status&)> then;
+    bool on_disk = true;
+  };
+
+  std::deque<Change> changes;  // the first one is being written
+  bool retrying = false;       // a record, or files, that could not be written
+
   // While it is the active one.
   std::vector<BatchLine> lines;
-  std::vector<bool> answered;  // per line
+  std::vector<bool> answered;  // per line: it is in a file
   std::deque<size_t> pending;  // lines to run
   std::map<size_t, std::shared_ptr<CapturedExchange>> live;
   std::shared_ptr<Outputs> outputs;
   size_t num_writing = 0;
-  bool resting = false;          // after an overload
-  std::string_view cut_short{};  // why lines are left: "batch_cancelled", "batch_expired"
+  bool loaded = false;             // its input was read
+  bool running = false;            // requests may be made
+  bool resting = false;            // after an overload
+  std::string reason;              // why lines are left: the record's `cut_short`
+  std::vector<BatchError> errors;  // likewise
   bool finishing = false;
-
-  void enter(std::string_view next, const char* time_name, int64_t now) {
-    status = next;
-    times.emplace_back(time_name, now);
-  }
 
   // Ends what runs; its lines stay unanswered.
   void drop_live() {
@@ -121,62 +315,157 @@ struct BatchRunner::Batch {
   }
 };
 
-bool BatchRunner::ended(const Batch& batch) {
-  return batch.status == "completed" || batch.status == "failed" || batch.status == "cancelled" ||
-         batch.status == "expired";
-}
-
 Json BatchRunner::describe(const Batch& batch) {
+  const Record& record = batch.record;
   Json json = {{"id", batch.id},
                {"object", "batch"},
-               {"endpoint", batch.order.endpoint},
-               {"input_file_id", batch.order.input_file_id},
+               {"endpoint", record.order.endpoint},
+               {"input_file_id", record.order.input_file_id},
                {"completion_window", "24h"},
-               {"status", batch.status},
-               {"created_at", batch.created},
-               {"expires_at", batch.created + kWindowSeconds},
+               {"status", record.status},
+               {"created_at", record.created},
+               {"expires_at", record.created + kWindowSeconds},
                {"request_counts",
                 {{"total", batch.num_lines},
                  {"completed", batch.num_completed},
                  {"failed", batch.num_failed}}},
-               {"metadata", batch.order.metadata}};
-  for (const auto& [name, time] : batch.times) json[name] = time;
-  if (!batch.errors.empty()) json["errors"] = errors_json(batch.errors);
-  if (!batch.output_file_id.empty()) json["output_file_id"] = batch.output_file_id;
-  if (!batch.error_file_id.empty()) json["error_file_id"] = batch.error_file_id;
+               {"metadata", record.order.metadata}};
+  for (const auto& [name, time] : record.times) json[name] = time;
+  if (!record.errors.empty()) json["errors"] = errors_json(record.errors);
+  if (record.has_output) json["output_file_id"] = record.output_file_id;
+  if (record.has_errors) json["error_file_id"] = record.error_file_id;
   return json;
 }
 
-std::variant<Json, ApiError> BatchRunner::create(BatchOrder order) {
-  const auto num_unfinished =
-      std::ranges::count_if(batches_, [](const BatchPointer& batch) { return !ended(*batch); });
-  if (static_cast<size_t>(num_unfinished) >= kMaxUnfinished) {
-    return ApiError{.status = 429,
-                    .code = "batch_queue_full",
-                    .message = fmt::format("{} batches run or wait. Retry later.", num_unfinished),
-                    .retry_after_seconds = 60};
+void BatchRunner::restore() {
+  const auto texts = files_.read_records();
+  bool is_complete = texts.ok();
+  std::vector<std::pair<std::string, Record>> records;
+  for (const auto& [id, text] : texts.ok() ? *texts : std::map<std::string, std::string>()) {
+    if (auto record = Record::from_text(text)) {
+      records.emplace_back(id, *std::move(record));
+    } else {
+      log_warning(
+          fmt::format("The record of {} in the storage folder cannot be read: this server "
+                      "leaves it and its files as they are",
+                      id));
+      is_complete = false;
+    }
   }
-  const auto batch = std::make_shared<Batch>();
-  batch->id = new_request_id("batch_");
-  batch->order = std::move(order);
-  batch->created = host_.unix_time();
-  if (batches_.size() >= kMaxBatches) forget_oldest();
-  batches_.push_back(batch);
-  waiting_.push_back(batch);
-  Json shown = describe(*batch);
-  start_next();
-  return shown;
+  std::ranges::sort(records, {}, [](const auto& entry) { return entry.second.number; });
+  std::set<std::string> unfinished;
+  for (auto& [id, record] : records) {
+    if (!record.ended()) unfinished.insert({record.output_file_id, record.error_file_id});
+    restore_one(id, std::move(record));
+  }
+  if (is_complete) files_.remove_orphans(unfinished);
+  if (!waiting_.empty()) log_info(fmt::format("{} batches go on where they were", waiting_.size()));
 }
 
+// Counts lines for those who ask before recover() has read them.
+void BatchRunner::restore_one(const std::string& id, Record record) {
+  const auto batch = std::make_shared<Batch>();
+  batch->id = id;
+  batch->record = std::move(record);
+  batch->accepted = true;
+  const Record& known = batch->record;
+  batch->num_lines = known.num_lines;
+  batch->num_completed = known.num_completed;
+  batch->num_failed = known.num_failed;
+  if (!known.ended()) {
+    const auto count_lines = [this](const std::string& file) {
+      int64_t count = 0;
+      std::FILE* const stream = files_.open_for_reading(file);
+      if (stream == nullptr) return count;
+      static_cast<void>(for_each_line(stream, [&count](std::string_view) { return ++count > 0; }));
+      return count;
+    };
+    batch->num_completed = count_lines(known.output_file_id);
+    if (known.cut_short.empty()) batch->num_failed = count_lines(known.error_file_id);
+    waiting_.push_back(batch);
+  }
+  next_number_ = std::max(next_number_, known.number + 1);
+  if (batches_.size() >= kMaxBatches) forget_oldest();
+  batches_.push_back(batch);
+}
+
+void BatchRunner::resume() { start_next(); }
+
+std::optional<ApiError> BatchRunner::no_room_for(const std::string& holder) const {
+  size_t num_unfinished = 0;
+  size_t num_own = 0;
+  for (const BatchPointer& batch : batches_) {
+    if (batch->record.ended()) continue;
+    ++num_unfinished;
+    if (batch->record.order.holder == holder) ++num_own;
+  }
+  const bool share_is_used = num_own >= share_of(kMaxUnfinished, host_.share);
+  if (num_unfinished < kMaxUnfinished && !share_is_used) return std::nullopt;
+  return ApiError{
+      .status = 429,
+      .code = "batch_queue_full",
+      .message =
+          num_unfinished < kMaxUnfinished
+              ? fmt::format("{} of your batches run or wait, the share of a key. Retry later.",
+                            num_own)
+              : fmt::format("{} batches run or wait. Retry later.", num_unfinished),
+      .retry_after_seconds = 60};
+}
+
+void BatchRunner::create(BatchOrder order, OnShown on_shown) {
+  if (auto error = no_room_for(order.holder)) return on_shown(*std::move(error));
+  const auto batch = std::make_shared<Batch>();
+  batch->id = new_request_id("batch_");
+  Record& record = batch->record;
+  record.number = next_number_++;
+  record.order = std::move(order);
+  record.model = host_.model_names().front();
+  record.created = host_.unix_time();
+  record.output_file_id = FileStore::new_id();
+  record.error_file_id = FileStore::new_id();
+  if (batches_.size() >= kMaxBatches) forget_oldest();
+  batches_.push_back(batch);
+  work([this, id = batch->id, text = record.to_text()] { return files_.save_record(id, text); },
+       [this, batch, on_shown = std::move(on_shown)](const Status& status) {
+         if (!status.ok()) {
+           batches_.remove(batch);
+           return on_shown(ApiError{
+               .status = 413,
+               .code = "storage_full",
+               .message = fmt::format("The batch was not accepted: {}.", status.message())});
+         }
+         batch->accepted = true;
+         waiting_.push_back(batch);
+         on_shown(describe(*batch));
+         start_next();
+       });
+}
+
+// Of the key that has most.
 void BatchRunner::forget_oldest() {
-  const auto oldest =
-      std::ranges::find_if(batches_, [](const BatchPointer& batch) { return ended(*batch); });
-  if (oldest != batches_.end()) batches_.erase(oldest);
+  std::map<std::string_view, size_t> num_ended;
+  for (const BatchPointer& batch : batches_) {
+    if (batch->record.ended()) ++num_ended[batch->record.order.holder];
+  }
+  const auto most =
+      std::ranges::max_element(num_ended, {}, [](const auto& entry) { return entry.second; });
+  if (most == num_ended.end()) return;
+  const auto oldest = std::ranges::find_if(batches_, [most](const BatchPointer& batch) {
+    return batch->record.ended() && batch->record.order.holder == most->first;
+  });
+  (*oldest)->forgotten = true;
+  work(
+      [this, id = (*oldest)->id] {
+        files_.remove_record(id);
+        return ok_status();
+      },
+      [](const Status&) {});
+  batches_.erase(oldest);
 }
 
 BatchRunner::BatchPointer BatchRunner::find(const std::string& id, std::string_view holder) const {
   const auto found = std::ranges::find_if(batches_, [&](const BatchPointer& batch) {
-    return batch->id == id && holder_of(batch->order.key) == holder;
+    return batch->id == id && batch->accepted && batch->record.order.holder == holder;
   });
   return found == batches_.end() ? nullptr : *found;
 }
@@ -189,26 +478,35 @@ Json BatchRunner::show(const std::string& id, std::string_view holder) const {
 Json BatchRunner::list(std::string_view holder) const {
   Json shown = Json::array();
   for (auto batch = batches_.rbegin(); batch != batches_.rend(); ++batch) {
-    if (holder_of((*batch)->order.key) == holder) shown.push_back(describe(**batch));
+    if ((*batch)->accepted && (*batch)->record.order.holder == holder) {
+      shown.push_back(describe(**batch));
+    }
   }
   return shown;
 }
 
-Json BatchRunner::cancel(const std::string& id, std::string_view holder) {
+void BatchRunner::cancel(const std::string& id, std::string_view holder, OnShown on_shown) {
   const BatchPointer batch = find(id, holder);
-  if (batch == nullptr) return {};
-  if (!ended(*batch) && !batch->finishing && batch->cut_short.empty()) {
-    batch->cut_short = "batch_cancelled";
-    batch->enter("cancelling", "cancelling_at", host_.unix_time());
-    if (batch == active_) {
-      batch->drop_live();
-      pump(batch);
-    } else {
-      std::erase(waiting_, batch);
-      batch->enter("cancelled", "cancelled_at", host_.unix_time());
-    }
+  if (batch == nullptr) return on_shown(Json());
+  if (batch->record.ended() || batch->finishing || !batch->reason.empty()) {
+    return on_shown(describe(*batch));
   }
-  return describe(*batch);
+  batch->reason = kBatchCancelled;
+  batch->drop_live();
+  // One that has begun ends as the active one, which writes the requests without an answer.
+  const bool has_begun = batch == active_ || batch->record.status != "validating";
+  if (!has_begun) std::erase(waiting_, batch);
+  change(
+      batch,
+      [has_begun, now = host_.unix_time()](Record& record) {
+        record.cut_short = kBatchCancelled;
+        record.enter("cancelling", now);
+        if (!has_begun) record.enter("cancelled", now);
+      },
+      [this, batch, on_shown = std::move(on_shown)](const Status&) {
+        on_shown(describe(*batch));
+        pump(batch);
+      });
 }
 
 void BatchRunner::work(std::function<Status()> on_worker, std::function<void(const Status&)> then) {
@@ -226,6 +524,49 @@ void BatchRunner::work(std::function<Status()> on_worker, std::function<void(con
   }
 }
 
+void BatchRunner::change(const BatchPointer& batch, std::function<void(Record&)> edit,
+                         std::function<void(const Status&)> then, bool on_disk) {
+  batch->changes.push_back({.edit = std::move(edit), .then = std::move(then), .on_disk = on_disk});
+  if (batch->changes.size() == 1) write_next_change(batch);
+}
+
+void BatchRunner::write_next_change(const BatchPointer& batch) {
+  const auto next = std::make_shared<Record>(batch->record);
+  batch->changes.front().edit(*next);
+  next->num_lines = batch->num_lines;
+  next->num_completed = batch->num_completed;
+  next->num_failed = batch->num_failed;
+  const auto done = [this, batch, next](const Status& status) {
+    batch->record = *next;
+    const Batch::Change change = std::move(batch->changes.front());
+    batch->changes.pop_front();
+    if (!status.ok()) retry_later(batch);
+    if (!batch->changes.empty()) write_next_change(batch);
+    change.then(status);
+  };
+  if (!batch->changes.front().on_disk || batch->forgotten) return done(ok_status());
+  work([this, id = batch->id, text = next->to_text()] { return files_.save_record(id, text); },
+       [id = batch->id, done](const Status& status) {
+         if (!status.ok()) log_warning(fmt::format("The record of {}: {}", id, status.message()));
+         done(status);
+       });
+}
+
+// Finishes the files of a batch that has ended before its record says so.
+void BatchRunner::retry_later(const BatchPointer& batch) {
+  if (std::exchange(batch->retrying, true)) return;
+  host_.post_after(kRetrySeconds, [this, batch] {
+    const std::shared_ptr<Outputs> unfinished = batch->record.ended() ? batch->outputs : nullptr;
+    work([unfinished] { return unfinished != nullptr ? unfinished->finish() : ok_status(); },
+         [this, batch, unfinished](const Status& status) {
+           batch->retrying = false;
+           if (!status.ok()) return retry_later(batch);
+           if (unfinished != nullptr) batch->outputs = nullptr;
+           change(batch, [](Record&) {}, [](const Status&) {});
+         });
+  });
+}
+
 void BatchRunner::start_next() {
   if (active_ != nullptr || waiting_.empty()) return;
   active_ = waiting_.front();
@@ -233,44 +574,98 @@ void BatchRunner::start_next() {
   start(active_);
 }
 
+std::optional<BatchError> BatchRunner::refusal_of(const Record& record) const {
+  const std::vector<std::string> names = host_.model_names();
+  if (std::ranges::find(names, record.model) == names.end()) {
+    return BatchError{
+        .code = "model_not_found",
+        .message = fmt::format("The batch was made for the model `{}`, and this server serves {} "
+                               "now. Send the requests that have no answer in a new batch.",
+                               record.model, fmt::join(names, ", ")),
+        .param = "model"};
+  }
+  if (!record.order.holder.empty() && host_.find_key(record.order.holder) == nullptr) {
+    return BatchError{
+        .code = "key_not_found",
+        .message = fmt::format("The server has no API key of {} any more, to which the "
+                               "batch belongs.",
+                               record.order.holder)};
+  }
+  return std::nullopt;
+}
+
 void BatchRunner::start(const BatchPointer& batch) {
-  using Input = std::variant<std::vector<BatchLine>, std::vector<BatchError>>;
-  const auto input = std::make_shared<Input>();
+  struct Read {
+    std::vector<BatchLine> lines;
+    std::vector<BatchError> errors;
+    Outputs::Recovered recovered;
+  };
+
+  const auto read = std::make_shared<Read>();
+  const Record& record = batch->record;
+  batch->outputs = std::make_shared<Outputs>(files_, batch->id, record, host_.unix_time());
+  if (!record.cut_short.empty()) batch->reason = record.cut_short;
+  batch->errors = record.errors;
   work(
-      [this, input, file = batch->order.input_file_id, endpoint = batch->order.endpoint] {
-        HEDDLE_ASSIGN_OR_RETURN(const std::string text, files_.read(file));
-        *input = read_batch_input(text, endpoint);
-        return ok_status();
+      [this, read, outputs = batch->outputs, file = record.order.input_file_id,
+       endpoint = record.order.endpoint] {
+        const Result<std::string> text = files_.read(file);
+        if (text.ok()) {
+          auto input = read_batch_input(*text, endpoint);
+          if (auto* const errors = std::get_if<std::vector<BatchError>>(&input)) {
+            read->errors = std::move(*errors);
+          } else {
+            read->lines = std::get<std::vector<BatchLine>>(std::move(input));
+          }
+        } else if (text.status().code() == StatusCode::kNotFound) {
+          read->errors.push_back({.code = "input_file_not_found",
+                                  .message = fmt::format("The input file `{}` was deleted before "
+                                                         "all of its requests were made.",
+                                                         file),
+                                  .param = "input_file_id"});
+        } else {
+          read->errors.push_back(storage_failed(text.status()));
+        }
+        return outputs->recover(read->lines, read->recovered);
       },
-      [this, input, batch](const Status& status) {
-        auto* const errors = std::get_if<std::vector<BatchError>>(input.get());
-        if (!status.ok() || errors != nullptr) {
-          fail(batch, status.ok() ? std::move(*errors) : std::vector{storage_failed(status)});
-          return;
-        }
-        batch->lines = std::get<std::vector<BatchLine>>(std::move(*input));
-        batch->num_lines = std::ssize(batch->lines);
+      [this, batch, read](const Status& status) {
+        batch->loaded = true;
+        if (!read->lines.empty()) batch->num_lines = std::ssize(read->lines);
+        batch->lines = std::move(read->lines);
+        batch->answered = std::move(read->recovered.answered);
+        batch->num_completed = read->recovered.num_completed;
+        batch->num_failed = read->recovered.num_failed;
         batch->answered.resize(batch->lines.size());
-        batch->outputs =
-            std::make_shared<Outputs>(files_, StoredFile{.name = batch->id,
-                                                         .purpose = "batch_output",
-                                                         .holder = holder_of(batch->order.key),
-                                                         .created = host_.unix_time()});
-        if (batch->cut_short.empty()) {
-          batch->enter("in_progress", "in_progress_at", host_.unix_time());
-          for (size_t i = 0; i < batch->lines.size(); ++i) batch->pending.push_back(i);
+        const auto refusal = refusal_of(batch->record);
+        if (!status.ok()) read->errors.push_back(storage_failed(status));
+        if (read->errors.empty() && refusal) read->errors.push_back(*refusal);
+        if (batch->reason.empty() && !read->errors.empty()) {
+          batch->reason = kBatchFailed;
+          batch->errors = std::move(read->errors);
         }
-        pump(batch);
+        if (!batch->reason.empty()) return finish(batch);
+        change(
+            batch,
+            [now = host_.unix_time()](Record& changed) {
+              if (changed.status == "validating") changed.enter("in_progress", now);
+            },
+            [this, batch](const Status& saved) {
+              if (saved.ok()) return run(batch);
+              cut_short(batch, kBatchFailed, storage_failed(saved));
+              pump(batch);
+            });
       });
 }
 
-// Before anything of it ran.
-void BatchRunner::fail(const BatchPointer& batch, std::vector<BatchError> errors) {
-  batch->errors = std::move(errors);
-  batch->enter("failed", "failed_at", host_.unix_time());
-  active_ = nullptr;
-  start_next();
+void BatchRunner::run(const BatchPointer& batch) {
+  batch->running = true;
+  for (size_t i = 0; i < batch->lines.size() && batch->reason.empty(); ++i) {
+    if (!batch->answered[i]) batch->pending.push_back(i);
+  }
+  pump(batch);
 }
+
+bool BatchRunner::may_run() const { return !host_.draining() && host_.engine().health().ok(); }
 
 bool BatchRunner::has_room() const {
   const Engine& engine = host_.engine();
@@ -281,21 +676,31 @@ bool BatchRunner::has_room() const {
 }
 
 void BatchRunner::pump(const BatchPointer& batch) {
-  if (batch != active_ || batch->finishing || batch->outputs == nullptr) return;
-  if (batch->cut_short.empty() && host_.unix_time() >= batch->created + kWindowSeconds) {
-    batch->cut_short = "batch_expired";
-    batch->drop_live();
+  if (batch != active_ || batch->finishing) return;
+  if (!batch->running && (!batch->loaded || batch->reason.empty())) return;
+  const bool is_left = !batch->pending.empty() || !batch->live.empty();
+  if (batch->reason.empty() && is_left &&
+      host_.unix_time() >= batch->record.created + kWindowSeconds) {
+    cut_short(batch, kBatchExpired, std::nullopt);
   }
+  if (!batch->pending.empty() && !may_run()) return rest(batch);
+  const std::string& holder = batch->record.order.holder;
   while (!batch->pending.empty() && !batch->resting && has_room()) {
+    std::shared_ptr<const ApiKey> key = holder.empty() ? nullptr : host_.find_key(holder);
+    if (key == nullptr && !holder.empty()) {
+      cut_short(batch, kBatchFailed, refusal_of(batch->record));
+      break;
+    }
     const size_t index = batch->pending.front();
     batch->pending.pop_front();
-    start_line(batch, index);
+    start_line(batch, index, std::move(key));
   }
   if (batch->pending.empty() && batch->live.empty() && batch->num_writing == 0) finish(batch);
 }
 
-void BatchRunner::start_line(const BatchPointer& batch, size_t index) {
-  const std::string& path = batch->order.endpoint;
+void BatchRunner::start_line(const BatchPointer& batch, size_t index,
+                             std::shared_ptr<const ApiKey> key) {
+  const std::string& path = batch->record.order.endpoint;
   HttpRequest request{.method = "POST",
                       .path = path,
                       .query = {},
@@ -303,7 +708,7 @@ void BatchRunner::start_line(const BatchPointer& batch, size_t index) {
                       .body = batch->lines[index].body,
                       .id = new_request_id(request_id_prefix(path)),
                       .arrived_at = std::chrono::steady_clock::now(),
-                      .key = batch->order.key};
+                      .key = std::move(key)};
   const SchedulingOptions& scheduling = host_.engine().options().scheduling;
   if (scheduling.enable_priority) {
     request.headers.emplace_back(
@@ -325,85 +730,115 @@ void BatchRunner::start_line(const BatchPointer& batch, size_t index) {
 void BatchRunner::on_answer(const BatchPointer& batch, size_t index, const std::string& request_id,
                             int status, const std::string& body) {
   batch->live.erase(index);
-  if (is_passing(status, body)) {
-    batch->pending.push_front(index);
-    if (!std::exchange(batch->resting, true)) {
-      host_.post_after(kRetrySeconds, [this, batch] {
-        batch->resting = false;
-        pump(batch);
-      });
-    }
-    return;
-  }
-  batch->answered[index] = true;
   const bool succeeded = status == 200;
-  ++(succeeded ? batch->num_completed : batch->num_failed);
+  if (is_passing(status, body) || (!succeeded && !may_run())) {
+    batch->pending.push_front(index);
+    return rest(batch);
+  }
   const std::string& custom_id = batch->lines[index].custom_id;
-  write(batch, succeeded,
+  write(batch, index, succeeded,
         status != 0 ? batch_output_line(custom_id, request_id, status, body)
                     : batch_error_line(
                           custom_id, "answer_too_long",
                           fmt::format("The answer has more than {} bytes.", kMaxCapturedBytes)));
 }
 
-void BatchRunner::write(const BatchPointer& batch, bool succeeded, std::string line) {
+// Makes no request for a while.
+void BatchRunner::rest(const BatchPointer& batch) {
+  if (std::exchange(batch->resting, true)) return;
+  host_.post_after(kRetrySeconds, [this, batch] {
+    batch->resting = false;
+    pump(batch);
+  });
+}
+
+void BatchRunner::write(const BatchPointer& batch, size_t index, bool succeeded, std::string line) {
   ++batch->num_writing;
   work([outputs = batch->outputs, succeeded,
         line = std::move(line)] { return outputs->write(succeeded, line); },
-       [this, batch](const Status& status) {
+       [this, batch, index, succeeded](const Status& status) {
          --batch->num_writing;
-         if (!status.ok() && batch->errors.empty()) {
-           batch->errors.push_back(storage_failed(status));
-           batch->cut_short = "batch_failed";
-           batch->drop_live();
+         if (status.ok()) {
+           batch->answered[index] = true;
+           ++(succeeded ? batch->num_completed : batch->num_failed);
+         } else {
+           cut_short(batch, kBatchFailed, storage_failed(status));
          }
          pump(batch);
        });
 }
 
-// Lines that were not answered go to the error file.
+// The first error counts.
+void BatchRunner::cut_short(const BatchPointer& batch, std::string_view reason,
+                            std::optional<BatchError> error) {
+  if (error && batch->errors.empty()) batch->errors.push_back(*std::move(error));
+  if (batch->reason.empty() || reason == kBatchFailed) batch->reason = reason;
+  batch->drop_live();
+}
+
 void BatchRunner::finish(const BatchPointer& batch) {
   batch->finishing = true;
-  if (batch->cut_short.empty()) {
-    batch->enter("finalizing", "finalizing_at", host_.unix_time());
-  }
-  const auto ids = std::make_shared<Outputs::Ids>();
+  change(
+      batch,
+      [reason = batch->reason, errors = batch->errors, now = host_.unix_time()](Record& record) {
+        record.cut_short = reason;
+        record.errors = errors;
+        if (reason.empty()) record.enter("finalizing", now);
+      },
+      [this, batch](const Status&) { finish_files(batch); });
+}
+
+// Requests that were not answered go to the error file.
+void BatchRunner::finish_files(const BatchPointer& batch) {
   work(
-      [batch, ids, outputs = batch->outputs, reason = std::string(batch->cut_short)] {
-        for (size_t i = 0; i < batch->lines.size() && !reason.empty(); ++i) {
+      [batch, outputs = batch->outputs, reason = batch->reason] {
+        Status written;
+        for (size_t i = 0; i < batch->lines.size() && !reason.empty() && written.ok(); ++i) {
           if (batch->answered[i]) continue;
-          const Status written = outputs->write(
+          written = outputs->write(
               false, batch_error_line(batch->lines[i].custom_id, reason,
                                       "The batch ended before this request was answered."));
-          if (!written.ok()) break;  // the store is full: what is written stays
         }
-        return outputs->finish(*ids);
+        HEDDLE_RETURN_IF_ERROR(outputs->finish());
+        return written;
       },
-      [this, batch, ids](const Status& status) {
-        const int64_t now = host_.unix_time();
-        batch->output_file_id = ids->output;
-        batch->error_file_id = ids->errors;
-        if (!status.ok() && batch->errors.empty()) {
-          batch->errors.push_back(storage_failed(status));
-        }
-        if (!batch->errors.empty()) {
-          batch->enter("failed", "failed_at", now);
-        } else if (batch->cut_short == "batch_cancelled") {
-          batch->enter("cancelled", "cancelled_at", now);
-        } else if (batch->cut_short == "batch_expired") {
-          batch->enter("expired", "expired_at", now);
-        } else {
-          batch->enter("completed", "completed_at", now);
-        }
+      [this, batch](const Status& status) { end(batch, status); });
+}
+
+void BatchRunner::end(const BatchPointer& batch, const Status& status) {
+  if (!status.ok() && batch->errors.empty()) batch->errors.push_back(storage_failed(status));
+  std::string_view last = "completed";
+  if (!batch->errors.empty()) {
+    last = "failed";
+  } else if (batch->reason == kBatchCancelled) {
+    last = "cancelled";
+  } else if (batch->reason == kBatchExpired) {
+    last = "expired";
+  }
+  change(
+      batch,
+      [outputs = batch->outputs, errors = batch->errors, last,
+       now = host_.unix_time()](Record& record) {
+        record.errors = errors;
+        record.has_output = outputs->has(true);
+        record.has_errors = outputs->has(false);
+        record.enter(last, now);
+      },
+      [this, batch, status](const Status&) {
         log_info(fmt::format("Batch {} {}: {} of {} requests completed, {} failed", batch->id,
-                             batch->status, batch->num_completed, batch->num_lines,
+                             batch->record.status, batch->num_completed, batch->num_lines,
                              batch->num_failed));
-        batch->outputs = nullptr;
         batch->lines = {};
         batch->answered = {};
+        if (status.ok()) {
+          batch->outputs = nullptr;
+        } else {
+          retry_later(batch);
+        }
         active_ = nullptr;
         start_next();
-      });
+      },
+      /*on_disk=*/status.ok());
 }
 
 }  // namespace heddle::server

@@ -2,12 +2,6 @@
 #include "server/file_store.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <sstream>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,16 +10,30 @@
 #include "core/log.h"
 #include "server/caller.h"
 #include "server/json_text.h"
+#include "server/key_ring.h"
 
 namespace heddle::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kDescription = ".json";  // behind the id of a file
+constexpr std::string_view kFileIdPrefix = "file-";
+constexpr std::string_view kRecordIdPrefix = "batch_";
+constexpr std::string_view kDescription = ".json";  // after the id of a file or a batch
+constexpr size_t kIdDigits = 32;
 
-std::filesystem::path description_of(const std::filesystem::path& path) {
-  return path.string().append(kDescription);
+std::string description_of(const std::string& id) { return id + std::string(kDescription); }
+
+// Whether `name` is the prefix and the digits that new_request_id() writes.
+bool is_own_id(std::string_view name, std::string_view prefix) {
+  return name.starts_with(prefix) && name.size() == prefix.size() + kIdDigits &&
+         name.find_first_not_of("0123456789abcdef", prefix.size()) == std::string_view::npos;
+}
+
+// The name without the suffix; nothing where it does not end so.
+std::optional<std::string> without_suffix(std::string_view name, std::string_view suffix) {
+  if (!name.ends_with(suffix)) return std::nullopt;
+  return std::string(name.substr(0, name.size() - suffix.size()));
 }
 
 Json describe(const StoredFile& file) {
@@ -36,12 +44,10 @@ Json describe(const StoredFile& file) {
 }
 
 // Nothing where it is not a description of ours.
-std::optional<StoredFile> read_description(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  const Json json = Json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+std::optional<StoredFile> read_description(const std::string& id, std::string_view text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return std::nullopt;
-  StoredFile file;
+  StoredFile file{.id = id};
   for (const auto& [name, target] :
        {std::pair{"filename", &file.name}, {"purpose", &file.purpose}, {"holder", &file.holder}}) {
     const auto value = json.find(name);
@@ -51,111 +57,172 @@ std::optional<StoredFile> read_description(const std::filesystem::path& path) {
   const auto created = json.find("created_at");
   if (created == json.end() || !created->is_number_integer()) return std::nullopt;
   file.created = created->get<int64_t>();
-  file.id = path.stem().string();
   return file;
 }
 
-Status disk_error(std::string_view action) {
-  return resource_exhausted(fmt::format("a file cannot be {}: {}", action, std::strerror(errno)));
+void warn_if_failed(const Status& status, std::string_view name) {
+  if (!status.ok()) log_warning(fmt::format("{}: {}", name, status.message()));
 }
 
 }  // namespace
 
 FileWriter::~FileWriter() {
-  if (stream_ != nullptr) std::fclose(stream_);
-  if (!finished_) {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-    store_.release(file_.num_bytes);
-  }
-  const MutexLock lock(store_.mutex_);
-  --store_.num_writers_;
+  if (is_stored_ || is_kept_) return;
+  warn_if_failed(store_.folder()->remove(file_.id), file_.id);
+  store_.release(file_.holder, file_.num_bytes, 1);
 }
 
 Status FileWriter::append(std::string_view bytes) {
   const auto size = static_cast<int64_t>(bytes.size());
-  HEDDLE_RETURN_IF_ERROR(store_.reserve(size));
-  file_.num_bytes += size;
-  if (std::fwrite(bytes.data(), 1, bytes.size(), stream_) != bytes.size()) {
-    return disk_error("written");
+  HEDDLE_RETURN_IF_ERROR(store_.reserve(file_.holder, size, 0));
+  const Status appended = stream_->append(bytes);
+  if (appended.ok()) {
+    file_.num_bytes += size;
+  } else {
+    store_.release(file_.holder, size, 0);
   }
+  return appended;
+}
+
+Status FileWriter::truncate(int64_t num_bytes) {
+  HEDDLE_RETURN_IF_ERROR(stream_->truncate(num_bytes));
+  store_.release(file_.holder, file_.num_bytes - num_bytes, 0);
+  file_.num_bytes = num_bytes;
   return ok_status();
 }
 
-Result<StoredFile> FileWriter::finish() {
-  if (std::fclose(std::exchange(stream_, nullptr)) != 0) return disk_error("closed");
-  std::ofstream description(description_of(path_), std::ios::binary);
-  description << dump_json(describe(file_));
-  description.close();
-  if (!description) {
-    std::error_code ignored;
-    std::filesystem::remove(description_of(path_), ignored);
-    return disk_error("described");
+Status FileWriter::finish() {
+  if (file_.num_bytes == 0) {
+    if (is_stored_) return ok_status();
+    HEDDLE_RETURN_IF_ERROR(store_.folder()->remove(file_.id));
+    store_.release(file_.holder, 0, 1);
+    is_stored_ = true;
+    return ok_status();
   }
-  finished_ = true;
-  store_.put(file_);
-  return file_;
+  Status status = stream_->sync();
+  if (status.ok()) {
+    status = store_.folder()->replace(description_of(file_.id), dump_json(describe(file_)));
+  }
+  if ((status.ok() || is_kept_) && !std::exchange(is_stored_, true)) store_.put(file_);
+  return status;
 }
 
 Result<std::unique_ptr<FileStore>> FileStore::open(const std::filesystem::path& folder,
-                                                   int64_t max_bytes) {
-  std::unique_ptr<FileStore> store(new FileStore(folder, max_bytes));
-  if (!folder.empty()) HEDDLE_RETURN_IF_ERROR(store->load());
+                                                   int64_t max_bytes, double share,
+                                                   std::shared_ptr<DiskFaults> faults) {
+  std::unique_ptr<FileStore> store(new FileStore(max_bytes, share, faults));
+  if (folder.empty()) {
+    StorageFolder::remove_abandoned();
+  } else {
+    HEDDLE_ASSIGN_OR_RETURN(auto opened, StorageFolder::open(folder, std::move(faults)));
+    HEDDLE_RETURN_IF_ERROR(store->load(std::move(opened)));
+  }
   return store;
 }
 
-FileStore::~FileStore() {
+std::string FileStore::new_id() { return new_request_id(kFileIdPrefix); }
+
+Status FileStore::load(std::unique_ptr<StorageFolder> folder) {
   const MutexLock lock(mutex_);
-  std::error_code ignored;
-  if (temporary_) std::filesystem::remove_all(folder_, ignored);
+  folder_ = std::move(folder);
+  HEDDLE_ASSIGN_OR_RETURN(const std::vector<StorageFolder::Entry> entries, folder_->list());
+  std::vector<std::string> described;
+  for (const auto& [name, num_bytes] : entries) {
+    const auto temporary = without_suffix(name, StorageFolder::kTemporarySuffix);
+    const auto id = without_suffix(temporary.value_or(name), kDescription);
+    const bool is_bytes = is_own_id(name, kFileIdPrefix);
+    if (!is_bytes && (!id || !(is_own_id(*id, kFileIdPrefix) || is_own_id(*id, kRecordIdPrefix)))) {
+      continue;
+    }
+    if (temporary) {
+      warn_if_failed(folder_->remove(name), name);
+      continue;
+    }
+    folder_->make_private(name);
+    if (is_bytes) {
+      orphans_.emplace(name, num_bytes);
+      count("", num_bytes, 0);
+    } else if (is_own_id(*id, kFileIdPrefix)) {
+      described.push_back(*id);
+    }
+  }
+  for (const std::string& id : described) load_description(id);
+  return ok_status();
 }
 
-Status FileStore::load() {
-  const MutexLock lock(mutex_);
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  std::filesystem::directory_iterator entries(folder_, error);
-  if (error) {
-    return invalid_argument(
-        fmt::format("the folder {} cannot be used: {}", folder_.string(), error.message()));
+// Makes a file of the bytes that have the description.
+void FileStore::load_description(const std::string& id) {
+  const std::string name = description_of(id);
+  const auto bytes = orphans_.find(id);
+  if (bytes == orphans_.end()) {
+    // A link or a folder may have the name: it is not ours to judge.
+    if (folder_->exists(id)) return;
+    warn_if_failed(folder_->remove(name), name);
+    return;
   }
-  for (const auto& entry : entries) {
-    if (entry.path().extension() != kDescription) continue;
-    auto file = read_description(entry.path());
-    if (!file || files_.size() == kMaxFiles) continue;
-    const auto size = std::filesystem::file_size(path_of(file->id), error);
-    if (error) continue;
-    file->num_bytes = static_cast<int64_t>(size);
-    num_bytes_ += file->num_bytes;
-    files_.emplace(file->id, *std::move(file));
+  const Result<std::string> text = folder_->read(name);
+  auto file = text.ok() ? read_description(id, *text) : std::nullopt;
+  if (file) {
+    file->num_bytes = bytes->second;
+    count("", -bytes->second, 0);
+    count(file->holder, bytes->second, 1);
+    files_.emplace(id, *std::move(file));
+  } else {
+    log_warning(
+        fmt::format("{} in the storage folder cannot be read: {} is kept and not shown", name, id));
   }
-  return ok_status();
+  orphans_.erase(bytes);
 }
 
 Status FileStore::make_folder() {
-  if (!folder_.empty()) return ok_status();
-  std::error_code error;
-  std::string name = (std::filesystem::temp_directory_path(error) / "heddle-files-XXXXXX").string();
-  if (error || ::mkdtemp(name.data()) == nullptr) return disk_error("stored");
-  folder_ = name;
-  temporary_ = true;
+  if (folder_ != nullptr) return ok_status();
+  HEDDLE_ASSIGN_OR_RETURN(folder_, StorageFolder::make_temporary(faults_));
   return ok_status();
 }
 
-Status FileStore::reserve(int64_t num_bytes) {
+StorageFolder* FileStore::folder() const {
   const MutexLock lock(mutex_);
-  if (num_bytes > max_bytes_ - num_bytes_) {
+  return folder_.get();
+}
+
+void FileStore::count(const std::string& holder, int64_t num_bytes, int64_t num_files) {
+  for (Usage* const usage : {&total_, &usage_[holder]}) {
+    usage->num_bytes += num_bytes;
+    usage->num_files += num_files;
+  }
+}
+
+Status FileStore::reserve(const std::string& holder, int64_t num_bytes, int64_t num_files) {
+  const MutexLock lock(mutex_);
+  if (total_.num_files + num_files > kMaxFiles) {
+    return resource_exhausted(
+        fmt::format("the server keeps {} files already; delete some", kMaxFiles));
+  }
+  if (num_bytes > max_bytes_ - total_.num_bytes) {
     return resource_exhausted(
         fmt::format("the server keeps {} bytes of files, {} of them are in use; delete some",
-                    max_bytes_, num_bytes_));
+                    max_bytes_, total_.num_bytes));
   }
-  num_bytes_ += num_bytes;
+  const Usage& own = usage_[holder];
+  const auto max_files = static_cast<int64_t>(share_of(kMaxFiles, share_));
+  if (own.num_files + num_files > max_files) {
+    return resource_exhausted(
+        fmt::format("{} files are the share of a key, and yours has {}; delete some", max_files,
+                    own.num_files));
+  }
+  const auto max_bytes = static_cast<int64_t>(share_of(static_cast<size_t>(max_bytes_), share_));
+  if (num_bytes > max_bytes - own.num_bytes) {
+    return resource_exhausted(
+        fmt::format("{} bytes of files are the share of a key, and yours has {}; delete some",
+                    max_bytes, own.num_bytes));
+  }
+  count(holder, num_bytes, num_files);
   return ok_status();
 }
 
-void FileStore::release(int64_t num_bytes) {
+void FileStore::release(const std::string& holder, int64_t num_bytes, int64_t num_files) {
   const MutexLock lock(mutex_);
-  num_bytes_ -= num_bytes;
+  count(holder, -num_bytes, -num_files);
 }
 
 void FileStore::put(StoredFile file) {
@@ -163,28 +230,48 @@ void FileStore::put(StoredFile file) {
   files_.emplace(file.id, std::move(file));
 }
 
-std::filesystem::path FileStore::path_of(const std::string& id) const { return folder_ / id; }
-
 Result<std::unique_ptr<FileWriter>> FileStore::create(StoredFile file) {
-  const MutexLock lock(mutex_);
-  if (files_.size() + num_writers_ >= kMaxFiles) {
-    return resource_exhausted(
-        fmt::format("the server keeps {} files already; delete some", kMaxFiles));
+  {
+    const MutexLock lock(mutex_);
+    HEDDLE_RETURN_IF_ERROR(make_folder());
   }
-  HEDDLE_RETURN_IF_ERROR(make_folder());
-  file.id = new_request_id("file-");
+  HEDDLE_RETURN_IF_ERROR(reserve(file.holder, 0, 1));
+  const bool is_kept = !file.id.empty();
+  if (!is_kept) file.id = new_id();
   file.num_bytes = 0;
-  const std::filesystem::path path = path_of(file.id);
-  std::FILE* const stream = std::fopen(path.c_str(), "wbx");
-  if (stream == nullptr) return disk_error("made");
-  ++num_writers_;
-  return std::unique_ptr<FileWriter>(new FileWriter(*this, std::move(file), path, stream));
+  auto stream = folder()->create(file.id);
+  if (!stream.ok()) {
+    release(file.holder, 0, 1);
+    return stream.status();
+  }
+  return std::unique_ptr<FileWriter>(
+      new FileWriter(*this, std::move(file), std::move(stream).value(), is_kept));
 }
 
 Result<StoredFile> FileStore::add(StoredFile file, std::string_view bytes) {
   HEDDLE_ASSIGN_OR_RETURN(const std::unique_ptr<FileWriter> writer, create(std::move(file)));
   HEDDLE_RETURN_IF_ERROR(writer->append(bytes));
-  return writer->finish();
+  HEDDLE_RETURN_IF_ERROR(writer->finish());
+  return writer->file();
+}
+
+Result<std::unique_ptr<FileWriter>> FileStore::resume(StoredFile file) {
+  StorageFolder* const opened = folder();
+  if (opened == nullptr) return not_found(fmt::format("there is no file `{}`", file.id));
+  HEDDLE_RETURN_IF_ERROR(opened->remove(description_of(file.id)));
+  HEDDLE_ASSIGN_OR_RETURN(auto stream, opened->open_to_append(file.id));
+  file.num_bytes = stream->num_bytes();
+  const MutexLock lock(mutex_);
+  if (const auto finished = files_.find(file.id); finished != files_.end()) {
+    count(finished->second.holder, -finished->second.num_bytes, -1);
+    files_.erase(finished);
+  } else if (const auto orphan = orphans_.find(file.id); orphan != orphans_.end()) {
+    count("", -orphan->second, 0);
+    orphans_.erase(orphan);
+  }
+  count(file.holder, file.num_bytes, 1);
+  return std::unique_ptr<FileWriter>(
+      new FileWriter(*this, std::move(file), std::move(stream), /*is_kept=*/true));
 }
 
 std::optional<StoredFile> FileStore::find(const std::string& id, std::string_view holder) const {
@@ -209,31 +296,89 @@ bool FileStore::remove(const std::string& id, std::string_view holder) {
   const MutexLock lock(mutex_);
   const auto found = files_.find(id);
   if (found == files_.end() || found->second.holder != holder) return false;
-  std::error_code error;
-  std::filesystem::remove(description_of(path_of(id)), error);
-  std::filesystem::remove(path_of(id), error);
-  if (error) log_warning(fmt::format("{} cannot be removed: {}", id, error.message()));
-  num_bytes_ -= found->second.num_bytes;
+  const Status described = folder_->remove(description_of(id));
+  warn_if_failed(described, id);
+  // A start finds bytes with a description whole, and removes those without one.
+  if (described.ok()) warn_if_failed(folder_->remove(id), id);
+  count(found->second.holder, -found->second.num_bytes, -1);
   files_.erase(found);
   return true;
 }
 
 std::FILE* FileStore::open_for_reading(const std::string& id) const {
-  const MutexLock lock(mutex_);
-  return files_.contains(id) ? std::fopen(path_of(id).c_str(), "rb") : nullptr;
+  const StorageFolder* const opened = folder();
+  if (opened == nullptr || !is_own_id(id, kFileIdPrefix)) return nullptr;
+  return opened->open_for_reading(id);
 }
 
 Result<std::string> FileStore::read(const std::string& id) const {
-  std::FILE* const stream = open_for_reading(id);
-  if (stream == nullptr) return not_found(fmt::format("there is no file `{}` any more", id));
-  std::string text;
-  char buffer[1 << 16];
-  size_t count = 0;
-  while ((count = std::fread(buffer, 1, sizeof(buffer), stream)) > 0) text.append(buffer, count);
-  const bool failed = std::ferror(stream) != 0;
-  std::fclose(stream);
-  if (failed) return disk_error("read");
+  const StorageFolder* const opened = folder();
+  if (opened == nullptr || !is_own_id(id, kFileIdPrefix)) {
+    return not_found(fmt::format("there is no file `{}` any more", printable(id, 128)));
+  }
+  auto text = opened->read(id);
+  if (!text.ok() && text.status().code() == StatusCode::kNotFound) {
+    return not_found(fmt::format("there is no file `{}` any more", id));
+  }
   return text;
+}
+
+Status FileStore::save_record(const std::string& id, std::string_view text) {
+  {
+    const MutexLock lock(mutex_);
+    HEDDLE_RETURN_IF_ERROR(make_folder());
+  }
+  return folder()->replace(description_of(id), text);
+}
+
+void FileStore::remove_record(const std::string& id) {
+  if (StorageFolder* const opened = folder()) {
+    warn_if_failed(opened->remove(description_of(id)), id);
+  }
+}
+
+Result<std::map<std::string, std::string>> FileStore::read_records() const {
+  std::map<std::string, std::string> records;
+  const StorageFolder* const opened = folder();
+  if (opened == nullptr) return records;
+  HEDDLE_ASSIGN_OR_RETURN(const std::vector<StorageFolder::Entry> entries, opened->list());
+  for (const StorageFolder::Entry& entry : entries) {
+    const auto id = without_suffix(entry.name, kDescription);
+    if (!id || !is_own_id(*id, kRecordIdPrefix)) continue;
+    const Result<std::string> text = opened->read(entry.name);
+    records[*id] = text.ok() ? *text : "";
+  }
+  return records;
+}
+
+void FileStore::remove_orphans(const std::set<std::string>& kept) {
+  const MutexLock lock(mutex_);
+  size_t num_removed = 0;
+  int64_t num_bytes = 0;
+  for (auto orphan = orphans_.begin(); orphan != orphans_.end();) {
+    const auto& [id, size] = *orphan;
+    const Status removed = kept.contains(id) ? ok_status() : folder_->remove(id);
+    warn_if_failed(removed, id);
+    if (kept.contains(id) || !removed.ok()) {
+      ++orphan;
+      continue;
+    }
+    ++num_removed;
+    num_bytes += size;
+    count("", -size, 0);
+    orphan = orphans_.erase(orphan);
+  }
+  if (num_removed > 0) {
+    log_info(
+        fmt::format("{} files with {} bytes were removed: they were being written when an "
+                    "earlier server ended",
+                    num_removed, num_bytes));
+  }
+}
+
+int64_t FileStore::num_bytes() const {
+  const MutexLock lock(mutex_);
+  return total_.num_bytes;
 }
 
 }  // namespace heddle::server

@@ -208,6 +208,12 @@ KeyRing::Holder KeyRing::find(std::string_view sent) const {
   return holder;
 }
 
+std::shared_ptr<const ApiKey> KeyRing::find_named(std::string_view name) const {
+  const auto found = std::ranges::find(
+      named_, name, [](const auto& key) -> std::string_view { return key->name; });
+  return found == named_.end() ? nullptr : *found;
+}
+
 KeyRing::Usage& KeyRing::filled(const ApiKey& key, Time now) {
   Usage& usage = usage_[key.name];
   const double minutes =

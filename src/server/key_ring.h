@@ -87,6 +87,9 @@ class KeyRing {
 
   [[nodiscard]] Holder find(std::string_view sent) const;
 
+  // The key of this name; null: there is none any more.
+  [[nodiscard]] std::shared_ptr<const ApiKey> find_named(std::string_view name) const;
+
   // Counts a request of the key. The error, 429 with a Retry-After, when a limit is reached:
   // nothing is counted then. Of every request that was counted, end_request() once.
   [[nodiscard]] std::optional<ApiError> begin_request(const ApiKey& key, Time now);

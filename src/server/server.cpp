@@ -70,7 +70,8 @@ class HeddleServer final : public Server {
                       [this](double seconds, std::function<void()> work) {
                         http_->post_after(seconds, std::move(work));
                       });
-    auto files = FileStore::open(options_.file_storage_path, options_.file_storage_bytes);
+    auto files = FileStore::open(options_.file_storage_path, options_.file_storage_bytes,
+                                 options_.storage_share(), options_.disk_faults);
     if (!files.ok()) return files.status().with_context("--file-storage-path");
     handler_.set_files(std::move(files).value());
     http_->start(handler_);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "server/key_ring.h"
 #include "server/request_log.h"
 #include "server/routes.h"
+#include "server/storage_folder.h"
 
 namespace heddle::server {
 
@@ -46,9 +48,10 @@ struct ServerOptions {
   std::string profile_path;       // where /start_profile writes; empty: the temporary folder
   bool api_docs = true;           // /openapi.json and /docs are there
   int64_t file_storage_bytes = int64_t{4} << 30;
-  double key_storage_share = 0.25;  // storage_share() where keys have names
-  int num_workers = 2;              // threads that parse, render and tokenize
-  bool metrics = true;              // /metrics is there
+  std::shared_ptr<DiskFaults> disk_faults;  // of the file storage; null: none. Tests set it
+  double key_storage_share = 0.25;          // storage_share() where keys have names
+  int num_workers = 2;                      // threads that parse, render and tokenize
+  bool metrics = true;                      // /metrics is there
 
   AnswerOptions answers;
 
