@@ -2,9 +2,6 @@
 #include "chat/chat_template.h"
 
 #include <algorithm>
-#include <array>
-#include <fstream>
-#include <iterator>
 #include <string_view>
 #include <system_error>
 
@@ -12,6 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "chat/json.h"
+#include "core/json_reader.h"
+#include "core/log.h"
+#include "tokenizer/tokenizer_config.h"
 
 namespace heddle::chat {
 
@@ -20,10 +20,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr uintmax_t kMaxFileBytes = uintmax_t{64}
-                                    << 20;  // tokenizer_config.json lists added tokens: some MB
-constexpr std::array<std::string_view, 7> kSpecialTokens = {
-    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 constexpr std::string_view kToolTemplate = "tool_use";
 constexpr std::string_view kDefaultTemplate = "default";
 
@@ -42,98 +38,81 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, error);
 }
 
-Result<std::string> read_file(const fs::path& path) {
-  std::error_code error;
-  const uintmax_t size = fs::file_size(path, error);
-  if (error) return not_found(fmt::format("{}: {}", path.string(), error.message()));
-  if (size > kMaxFileBytes) {
-    return data_loss(
-        fmt::format("{}: {} bytes, at most {} are expected", path.string(), size, kMaxFileBytes));
-  }
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file.good() && !file.eof())
-    return data_loss(fmt::format("{}: cannot be read", path.string()));
-  return text;
-}
-
-Result<Json> read_json_object(const fs::path& path) {
-  HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_file(path));
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return data_loss(fmt::format("{}: not a JSON object", path.string()));
-  return json;
-}
-
 // "chat_template" of a JSON file: absent, a string, or a list of {name, template}.
-Result<NamedSources> templates_in(const Json& json, const fs::path& path) {
-  NamedSources sources;
-  const auto found = json.find("chat_template");
-  if (found == json.end() || found->is_null()) return sources;
-  if (found->is_string()) {
-    sources.emplace_back(kDefaultTemplate, found->get_ref<const std::string&>());
-    return sources;
-  }
-  const auto malformed = [&path] {
-    return data_loss(fmt::format(
-        "{}: chat_template is neither a string nor a list of {{name, template}}", path.string()));
-  };
-  if (!found->is_array()) return malformed();
-  for (const Json& entry : *found) {
-    if (!entry.is_object()) return malformed();
-    const auto name = entry.find("name");
-    const auto source = entry.find("template");
-    if (name == entry.end() || !name->is_string() || source == entry.end() ||
-        !source->is_string()) {
-      return malformed();
+Result<NamedSources> templates_in(const fs::path& path) {
+  const auto read = [&path]() -> Result<NamedSources> {
+    NamedSources sources;
+    HEDDLE_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::load(path));
+    const JsonValue root = document.root();
+    if (!root.is_object()) return root.wrong("an object");
+    const std::optional<JsonValue> found = root.find("chat_template");
+    if (!found) return sources;
+    if (found->is_string()) {
+      HEDDLE_ASSIGN_OR_RETURN(const std::string_view source, found->as_string());
+      sources.emplace_back(kDefaultTemplate, source);
+      return sources;
     }
-    sources.emplace_back(name->get_ref<const std::string&>(),
-                         source->get_ref<const std::string&>());
-  }
+    if (!found->is_array()) return found->wrong("a string or a list of {name, template}");
+    HEDDLE_ASSIGN_OR_RETURN(const std::vector<JsonValue> entries, found->items());
+    for (const JsonValue& entry : entries) {
+      HEDDLE_ASSIGN_OR_RETURN(std::string name, entry.require_string("name"));
+      HEDDLE_ASSIGN_OR_RETURN(std::string source, entry.require_string("template"));
+      sources.emplace_back(std::move(name), std::move(source));
+    }
+    return sources;
+  };
+  Result<NamedSources> sources = read();
+  if (!sources.ok()) return sources.status().with_context(path.string());
   return sources;
 }
 
 // A template file the user names.
 Result<NamedSources> templates_of_file(const fs::path& path) {
   if (path.extension() != ".json") {
-    HEDDLE_ASSIGN_OR_RETURN(std::string source, read_file(path));
+    HEDDLE_ASSIGN_OR_RETURN(std::string source, read_whole_file(path));
     return NamedSources{{std::string(kDefaultTemplate), std::move(source)}};
   }
-  HEDDLE_ASSIGN_OR_RETURN(const Json json, read_json_object(path));
-  HEDDLE_ASSIGN_OR_RETURN(NamedSources sources, templates_in(json, path));
+  HEDDLE_ASSIGN_OR_RETURN(NamedSources sources, templates_in(path));
   if (sources.empty())
     return not_found(fmt::format("{}: it has no \"chat_template\"", path.string()));
   return sources;
 }
 
-Result<NamedSources> templates_of_model(const fs::path& model_dir, const Json& tokenizer_config) {
+// chat_template.jinja, and a template for tools beside it. Empty without the first.
+Result<NamedSources> templates_of_jinja_files(const fs::path& model_dir) {
   NamedSources sources;
-  if (const fs::path file = model_dir / "chat_template.jinja"; is_file(file)) {
-    HEDDLE_ASSIGN_OR_RETURN(std::string source, read_file(file));
-    sources.emplace_back(kDefaultTemplate, std::move(source));
-    const fs::path for_tools = model_dir / "additional_chat_templates" / "tool_use.jinja";
-    if (is_file(for_tools)) {
-      HEDDLE_ASSIGN_OR_RETURN(std::string tool_source, read_file(for_tools));
-      sources.emplace_back(kToolTemplate, std::move(tool_source));
-    }
-    return sources;
+  const fs::path file = model_dir / "chat_template.jinja";
+  if (!is_file(file)) return sources;
+  HEDDLE_ASSIGN_OR_RETURN(std::string source, read_whole_file(file));
+  sources.emplace_back(kDefaultTemplate, std::move(source));
+  const fs::path for_tools = model_dir / "additional_chat_templates" / "tool_use.jinja";
+  if (is_file(for_tools)) {
+    HEDDLE_ASSIGN_OR_RETURN(std::string tool_source, read_whole_file(for_tools));
+    sources.emplace_back(kToolTemplate, std::move(tool_source));
   }
-  if (const fs::path file = model_dir / "chat_template.json"; is_file(file)) {
-    HEDDLE_ASSIGN_OR_RETURN(const Json json, read_json_object(file));
-    HEDDLE_ASSIGN_OR_RETURN(sources, templates_in(json, file));
-    if (!sources.empty()) return sources;
-  }
-  return templates_in(tokenizer_config, model_dir / "tokenizer_config.json");
+  return sources;
 }
 
-// A special token is a string or an object with "content".
-std::optional<std::string> token_text(const Json& json, std::string_view name) {
-  const auto found = json.find(name);
-  if (found == json.end()) return {};
-  if (found->is_string()) return found->get_ref<const std::string&>();
-  if (!found->is_object()) return {};
-  const auto content = found->find("content");
-  if (content == found->end() || !content->is_string()) return {};
-  return content->get_ref<const std::string&>();
+// The first of the places that has a template counts; another one that differs is logged.
+Result<NamedSources> templates_of_model(const fs::path& model_dir) {
+  HEDDLE_ASSIGN_OR_RETURN(NamedSources chosen, templates_of_jinja_files(model_dir));
+  std::string chosen_name = "chat_template.jinja";
+  for (const char* name : {"chat_template.json", "tokenizer_config.json"}) {
+    if (!is_file(model_dir / name)) continue;
+    Result<NamedSources> sources = templates_in(model_dir / name);
+    if (chosen.empty()) {
+      HEDDLE_RETURN_IF_ERROR(sources.status());
+      chosen = std::move(*sources);
+      chosen_name = name;
+    } else if (!sources.ok()) {
+      log_warning(fmt::format("the chat template is that of {}; not used: {}", chosen_name,
+                              sources.status().message()));
+    } else if (!sources->empty() && *sources != chosen) {
+      log_warning(fmt::format("{} has two chat templates: that of {} is used, that of {} is not",
+                              model_dir.string(), chosen_name, name));
+    }
+  }
+  return chosen;
 }
 
 // The message a client or an operator can act on when a model has no template.
@@ -178,15 +157,13 @@ Result<Value> message_values(const Json& messages, bool knows_developer) {
 
 Result<ChatTemplate> ChatTemplate::load(const fs::path& model_dir,
                                         const ChatTemplateOptions& options) {
-  Json tokenizer_config = Json::object();
-  if (const fs::path file = model_dir / "tokenizer_config.json"; is_file(file)) {
-    HEDDLE_ASSIGN_OR_RETURN(tokenizer_config, read_json_object(file));
-  }
+  HEDDLE_ASSIGN_OR_RETURN(const tokenizer::TokenizerConfig tokenizer_config,
+                          tokenizer::load_tokenizer_config(model_dir));
   NamedSources sources;
   if (options.template_file) {
     HEDDLE_ASSIGN_OR_RETURN(sources, templates_of_file(*options.template_file));
   } else {
-    HEDDLE_ASSIGN_OR_RETURN(sources, templates_of_model(model_dir, tokenizer_config));
+    HEDDLE_ASSIGN_OR_RETURN(sources, templates_of_model(model_dir));
   }
   if (sources.empty()) return no_template(model_dir);
 
@@ -210,10 +187,8 @@ Result<ChatTemplate> ChatTemplate::load(const fs::path& model_dir,
                             Template::parse(*source, "chat_template[tool_use]", parse_options));
   }
   std::vector<SpecialToken> special_tokens;
-  for (const std::string_view name : kSpecialTokens) {
-    if (std::optional<std::string> text = token_text(tokenizer_config, name)) {
-      special_tokens.push_back({.name = std::string(name), .text = *std::move(text)});
-    }
+  for (const auto& [name, text] : tokenizer_config.special_tokens) {
+    special_tokens.push_back({.name = name, .text = text});
   }
   return ChatTemplate(std::move(main), std::move(with_tools), std::move(special_tokens), options);
 }

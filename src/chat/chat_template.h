@@ -41,7 +41,8 @@ class ChatTemplate {
  public:
   // In this order: options.template_file; chat_template.jinja in `model_dir`; chat_template in
   // chat_template.json; chat_template in tokenizer_config.json, a string or a list of {name,
-  // template}. Special tokens come from tokenizer_config.json when there is one. Error: kNotFound,
+  // template}. A second one that differs is logged. Special tokens come from the tokenizer's files
+  // (tokenizer/tokenizer_config.h). Error: kNotFound,
   // naming the remedies, when there is no template; kInvalidArgument with line and column for one
   // that does not parse; kDataLoss for a file that is not JSON or not of this form.
   static Result<ChatTemplate> load(const std::filesystem::path& model_dir,

@@ -42,22 +42,23 @@ TEST(BadTokenizerJson, NamesTheMissingKey) {
 
 TEST(BadTokenizerJson, NamesTheWrongType) {
   EXPECT_THAT(error_after([](Json& j) { j = Json::array(); }),
-              HasSubstr("the document is an array; expected an object"));
-  EXPECT_THAT(error_after([](Json& j) { j["model"] = 3; }), HasSubstr("model is an integer"));
+              HasSubstr("the document is []; expected an object"));
+  EXPECT_THAT(error_after([](Json& j) { j["model"] = 3; }),
+              HasSubstr("model is 3; expected an object"));
   EXPECT_THAT(error_after([](Json& j) { j["model"]["vocab"] = "x"; }),
-              HasSubstr("model.vocab is a string; expected an object"));
+              HasSubstr("model.vocab is \"x\"; expected an object"));
   EXPECT_THAT(error_after([](Json& j) { j["model"]["vocab"]["a"] = 1.5; }),
-              HasSubstr("model.vocab['a'] is a fraction"));
+              HasSubstr("model.vocab['a'] is 1.5; expected a 64-bit integer"));
   EXPECT_THAT(error_after([](Json& j) { j["model"]["merges"][2] = 7; }),
-              HasSubstr("model.merges[2] is an integer"));
+              HasSubstr("model.merges[2] is 7; expected an array"));
   EXPECT_THAT(error_after([](Json& j) { j["model"]["merges"][2] = {"a", "b", "c"}; }),
-              HasSubstr("model.merges[2] is an array; expected two tokens"));
+              HasSubstr("model.merges[2] is [\"a\",\"b\",\"c\"]; expected two tokens"));
   EXPECT_THAT(error_after([](Json& j) { j["model"]["merges"][2] = {"a", 1}; }),
-              HasSubstr("model.merges[2][1] is an integer; expected a string"));
+              HasSubstr("model.merges[2][1] is 1; expected a string"));
   EXPECT_THAT(error_after([](Json& j) { j["model"]["ignore_merges"] = "yes"; }),
-              HasSubstr("model.ignore_merges is a string; expected true or false"));
-  EXPECT_THAT(error_after([](Json& j) { j["added_tokens"][0]["special"] = 1; }),
-              HasSubstr("added_tokens[0].special is an integer"));
+              HasSubstr("model.ignore_merges is \"yes\"; expected true or false"));
+  EXPECT_THAT(error_after([](Json& j) { j["added_tokens"][0]["special"] = 7; }),
+              HasSubstr("added_tokens[0].special is 7"));
 }
 
 TEST(BadTokenizerJson, NamesTheUnknownTokenOfAMerge) {
@@ -88,19 +89,13 @@ TEST(BadTokenizerJson, RefusesIdsThatAreTakenOrOutOfRange) {
               HasSubstr("added_tokens[0].id"));
   EXPECT_THAT(error_after([](Json& j) { j["added_tokens"][0]["id"] = 2'000'000'000; }),
               HasSubstr("added_tokens[0].id is 2000000000"));
-  EXPECT_THAT(error_after([](Json& j) { j["added_tokens"].push_back(added_token(271, "twin")); }),
-              HasSubstr("two added tokens have the id 271"));
-  EXPECT_THAT(error_after([](Json& j) { j["added_tokens"].push_back(added_token(97, "other")); }),
-              HasSubstr("'other' has the id 97, which is 'a' in the vocabulary"));
-  EXPECT_THAT(error_after([](Json& j) { j["added_tokens"].push_back(added_token(999, "hello")); }),
-              HasSubstr("'hello' has the id 999, but 259 in the vocabulary"));
+  EXPECT_THAT(error_after([](Json& j) { j["added_tokens"].push_back(added_token(999, "")); }),
+              HasSubstr("added_tokens[3].content is empty"));
 }
 
-TEST(BadTokenizerJson, RefusesTwoIdsForOneToken) {
-  const auto parsed = parse_tokenizer_json(
-      R"({"model": {"type": "BPE", "vocab": {"a": 0, "a": 1}, "merges": []}})", {});
-  ASSERT_FALSE(parsed.ok());
-  EXPECT_THAT(parsed.status().message(), HasSubstr("'a' has two ids, 0 and 1"));
+TEST(BadTokenizerJson, NamesLineAndColumn) {
+  const auto parsed = parse_tokenizer_json("{\n  \"model\": {\n    \"vocab\": {\"a\": 0,}\n", {});
+  EXPECT_THAT(parsed.status().message(), HasSubstr("line 3, column 21: a comma before '}'"));
 }
 
 TEST(BadTokenizerJson, NamesWhatIsNotSupported) {
@@ -202,11 +197,11 @@ TEST(BadTokenizerConfig, NamesTheKey) {
     return config.ok() ? "no error" : config.status().message();
   };
   EXPECT_THAT(error("{"), HasSubstr("not valid JSON"));
-  EXPECT_THAT(error("[]"), HasSubstr("the document is an array"));
-  EXPECT_THAT(error(R"({"eos_token": 7})"), HasSubstr("eos_token is an integer"));
+  EXPECT_THAT(error("[]"), HasSubstr("the document is []"));
+  EXPECT_THAT(error(R"({"eos_token": 7})"), HasSubstr("eos_token is 7; expected a string"));
   EXPECT_THAT(error(R"({"eos_token": {"lstrip": true}})"),
               HasSubstr("eos_token.content is missing"));
-  EXPECT_THAT(error(R"({"add_bos_token": "true"})"), HasSubstr("add_bos_token is a string"));
+  EXPECT_THAT(error(R"({"add_bos_token": "true"})"), HasSubstr("add_bos_token is \"true\""));
   EXPECT_THAT(error(R"({"added_tokens_decoder": {"x": {}}})"), HasSubstr("has the key 'x'"));
   EXPECT_THAT(error(R"({"added_tokens_decoder": {"-4": {"content": "a"}}})"),
               HasSubstr("has the key '-4'"));
@@ -228,7 +223,6 @@ TEST(BadVocabMerges, NamesTheFileAndLine) {
               HasSubstr("merges.txt line 2: the merge 'a' 'b' needs the token 'b'"));
   EXPECT_THAT(error(R"({"a": 0})", "\r\na\r\n"), HasSubstr("merges.txt line 2"));
   EXPECT_THAT(error(R"({"a": 0})", "", R"({"<x>": -1})"), HasSubstr("added_tokens.json"));
-  EXPECT_THAT(error(R"({"a": 0})", "", R"({"<x>": 0})"), HasSubstr("is 'a' in the vocabulary"));
 }
 
 TEST(BadSentencePiece, IsNamedAsNone) {

@@ -92,6 +92,9 @@ class BpeBuilder {
   void reserve_tokens(size_t num_tokens, size_t num_bytes);
   void reserve_merges(size_t num_merges);
 
+  // Forgets all tokens and merges.
+  void clear() { *this = BpeBuilder(byte_level_); }
+
   // Error: kDataLoss for an id out of range, or an id or a spelling that comes twice.
   Status add_token(std::string_view spelling, int64_t id);
 

@@ -18,20 +18,61 @@ constexpr size_t kBytesPerTokenGuess = 4;
 constexpr size_t kMaxKeptBytes = 1 << 20;
 constexpr size_t kMaxKeptSymbols = 1 << 15;
 
-// An added token may also be in the vocabulary, under the same id.
-Status check_against_vocabulary(const BpeModel& model, const AddedToken& token) {
-  if (model.vocabulary().contains(token.id) && model.spelling(token.id) != token.content) {
-    return data_loss(
-        fmt::format("the added token '{}' has the id {}, which is '{}' in the vocabulary",
-                    token.content, token.id, model.spelling(token.id)));
-  }
-  const std::optional<TokenId> other = model.find_spelling(token.content);
-  if (other && *other != token.id) {
-    return data_loss(fmt::format("the added token '{}' has the id {}, but {} in the vocabulary",
-                                 token.content, token.id, *other));
-  }
-  return ok_status();
+// The classes of transformers that build their post-processor from add_bos_token and add_eos_token,
+// whatever tokenizer.json has there.
+bool is_llama_class(const TokenizerConfig& config) {
+  const std::string_view name = config.tokenizer_class;
+  return name.starts_with("LlamaTokenizer") || name.starts_with("CodeLlamaTokenizer") ||
+         name.starts_with("GemmaTokenizer");
 }
+
+// Adds tokens under the ids that they have in Hugging Face's tokenizers (BpeTokenizer::create).
+class AddedTokenResolver {
+ public:
+  AddedTokenResolver(const BpeModel& model, AddedTokens& tokens) : model_(model), tokens_(tokens) {}
+
+  // Ids that are listed somewhere are not free, though their token may get another one.
+  void reserve(const std::vector<AddedToken>& listed) {
+    for (const AddedToken& token : listed) {
+      next_free_ = std::max(next_free_, int64_t{token.id} + 1);
+    }
+  }
+
+  Status add(AddedToken token, std::string_view file) {
+    const TokenId written = token.id;
+    if (const AddedToken* const same = tokens_.find(token.content)) {
+      if (same->id != written)
+        warn(token.content, written, same->id, file, "the first that is listed");
+      return ok_status();
+    }
+    std::string_view which = "that of its text in the vocabulary";
+    if (const std::optional<TokenId> known = model_.find_spelling(token.content)) {
+      token.id = *known;
+    } else if (model_.vocabulary().contains(written) || tokens_.find(written) != nullptr) {
+      which = "the next that is free";
+      token.id = static_cast<TokenId>(
+          std::max({next_free_, model_.vocabulary().end_id(), tokens_.end_id()}));
+    }
+    const TokenId id = token.id;
+    const std::string content = token.content;
+    HEDDLE_RETURN_IF_ERROR(tokens_.add(std::move(token)).with_context(std::string(file)));
+    if (id != written) warn(content, written, id, file, which);
+    return ok_status();
+  }
+
+ private:
+  static void warn(std::string_view content, TokenId written, TokenId used, std::string_view file,
+                   std::string_view which) {
+    log_warning(
+        fmt::format("{}: the added token '{}' has the id {} there; its id is {}, {}, as in Hugging "
+                    "Face's tokenizers",
+                    file, content, written, used, which));
+  }
+
+  const BpeModel& model_;
+  AddedTokens& tokens_;
+  int64_t next_free_ = 0;
+};
 
 }  // namespace
 
@@ -39,15 +80,15 @@ BpeTokenizer::BpeTokenizer(BpeTokenizerParts parts) : parts_(std::move(parts)) {
 
 Result<std::unique_ptr<Tokenizer>> BpeTokenizer::create(BpeTokenizerParts parts,
                                                         const TokenizerConfig& config) {
-  for (const AddedToken& token : parts.added_tokens.all()) {
-    HEDDLE_RETURN_IF_ERROR(check_against_vocabulary(parts.model, token));
+  AddedTokenResolver resolver(parts.model, parts.added_tokens);
+  resolver.reserve(parts.listed_tokens);
+  resolver.reserve(config.added_tokens);
+  for (AddedToken& token : parts.listed_tokens) {
+    HEDDLE_RETURN_IF_ERROR(resolver.add(std::move(token), "tokenizer.json"));
   }
+  parts.listed_tokens.clear();
   for (const AddedToken& token : config.added_tokens) {
-    Status status = check_against_vocabulary(parts.model, token);
-    if (status.ok()) status = parts.added_tokens.add(token);
-    if (!status.ok()) {  // the vocabulary's own file wins
-      log_warning(fmt::format("tokenizer_config.json is not followed: {}", status.message()));
-    }
+    HEDDLE_RETURN_IF_ERROR(resolver.add(token, "tokenizer_config.json"));
   }
   std::unique_ptr<BpeTokenizer> tokenizer(new BpeTokenizer(std::move(parts)));
   HEDDLE_RETURN_IF_ERROR(tokenizer->build_matchers());
@@ -100,9 +141,40 @@ void BpeTokenizer::set_normalized_bound() {
 
 void BpeTokenizer::apply_config(const TokenizerConfig& config) {
   set_roles(resolve_roles(config, *this));
-  if (!parts_.prefix.empty() || !parts_.suffix.empty()) return;
+  if (!is_llama_class(config) && (!parts_.prefix.empty() || !parts_.suffix.empty())) {
+    note_flags_not_used(config);
+    return;
+  }
+  const auto follow = [](std::optional<bool> flag, std::optional<TokenId> token,
+                         std::string_view key, std::vector<TokenId>& ids) {
+    if (!flag || !token || ids.empty() != *flag) return;
+    log_warning(
+        fmt::format("tokenizer.json and tokenizer_config.json differ: {} is {}, and that is "
+                    "what is followed, as in transformers",
+                    key, *flag));
+    ids.clear();
+    if (*flag) ids.push_back(*token);
+  };
+  const bool from_flags = parts_.prefix.empty() && parts_.suffix.empty();
+  if (!from_flags) {
+    follow(config.add_bos_token, bos_token(), "add_bos_token", parts_.prefix);
+    follow(config.add_eos_token, eos_token(), "add_eos_token", parts_.suffix);
+    return;
+  }
   if (config.add_bos_token.value_or(false) && bos_token()) parts_.prefix.push_back(*bos_token());
   if (config.add_eos_token.value_or(false) && eos_token()) parts_.suffix.push_back(*eos_token());
+}
+
+void BpeTokenizer::note_flags_not_used(const TokenizerConfig& config) const {
+  const auto note = [](std::optional<bool> flag, bool in_file, std::string_view key) {
+    if (!flag || *flag == in_file) return;
+    log_warning(
+        fmt::format("tokenizer_config.json has {} {}, but the post_processor of tokenizer.json "
+                    "{}; tokenizer.json is followed",
+                    key, *flag, in_file ? "adds tokens there" : "adds none there"));
+  };
+  note(config.add_bos_token, !parts_.prefix.empty(), "add_bos_token");
+  note(config.add_eos_token, !parts_.suffix.empty(), "add_eos_token");
 }
 
 Result<bool> BpeTokenizer::encode_valid(std::string_view text, size_t max_tokens,

@@ -24,7 +24,8 @@ namespace heddle::tokenizer {
 
 struct BpeTokenizerParts {
   BpeModel model;
-  AddedTokens added_tokens;
+  std::vector<AddedToken> listed_tokens;  // as the vocabulary's own file lists them
+  AddedTokens added_tokens;               // what create() makes of them
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   TokenDecoder decoder;
@@ -35,8 +36,12 @@ struct BpeTokenizerParts {
 class BpeTokenizer final : public Tokenizer {
  public:
   // Joins the file's parts with tokenizer_config.json: its added tokens, its roles, and BOS and EOS
-  // if it asks for them and the file itself puts nothing around a text. Error: kDataLoss when an
-  // added token contradicts the vocabulary.
+  // if it asks for them and the file itself puts nothing around a text.
+  //
+  // An added token that contradicts the vocabulary gets its id as in Hugging Face's tokenizers, and
+  // a warning names both ids: the id that its text has in the vocabulary; where its text is new and
+  // its id is that of another token, the next free id. The first of two with the same text counts.
+  // Error: kDataLoss for an id out of range or an empty text.
   static Result<std::unique_ptr<Tokenizer>> create(BpeTokenizerParts parts,
                                                    const TokenizerConfig& config);
 
@@ -79,6 +84,7 @@ class BpeTokenizer final : public Tokenizer {
   Status build_matchers();
   void set_normalized_bound();
   void apply_config(const TokenizerConfig& config);
+  void note_flags_not_used(const TokenizerConfig& config) const;
   bool encode_raw(std::string_view text, bool at_text_start, bool parse_special, Scratch& scratch,
                   Encoding& encoding) const;
   bool encode_piece(std::string_view piece, Scratch& scratch, Encoding& encoding) const;

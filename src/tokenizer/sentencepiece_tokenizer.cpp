@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
+#include "core/json_reader.h"
 #include "core/log.h"
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/json_reader.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/token_bound.h"
 #include "tokenizer/utf8.h"
@@ -181,8 +181,16 @@ class SentencePieceTokenizer final : public Tokenizer {
       HEDDLE_RETURN_IF_ERROR(
           added_tokens_.add({.id = id, .content = processor_.IdToPiece(id), .special = true}));
     }
-    for (const AddedToken& token : config.added_tokens) {
+    for (AddedToken token : config.added_tokens) {
       Status status;
+      const int known = processor_.PieceToId(token.content);
+      if (known != token.id && is_piece(known) && processor_.IdToPiece(known) == token.content) {
+        log_warning(
+            fmt::format("tokenizer_config.json: the added token '{}' has the id {} there; its "
+                        "id is {}, that of tokenizer.model",
+                        token.content, token.id, known));
+        token.id = known;
+      }
       if (is_piece(token.id) && processor_.IdToPiece(token.id) != token.content) {
         status = data_loss(fmt::format("the added token '{}' has the id {} of the piece '{}'",
                                        token.content, token.id, processor_.IdToPiece(token.id)));
@@ -308,7 +316,7 @@ Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view model,
 
 Result<std::unique_ptr<Tokenizer>> load_sentencepiece(const std::filesystem::path& path,
                                                       const TokenizerConfig& config) {
-  HEDDLE_ASSIGN_OR_RETURN(const std::string model, read_file(path));
+  HEDDLE_ASSIGN_OR_RETURN(const std::string model, read_whole_file(path));
   Result<std::unique_ptr<Tokenizer>> tokenizer = parse_sentencepiece(model, config);
   if (!tokenizer.ok()) return tokenizer.status().with_context(path.string());
   return tokenizer;

@@ -10,9 +10,9 @@
 #include <sentencepiece_processor.h>
 
 #include "core/compiler.h"
+#include "core/json_reader.h"
 #include "support/test_data.h"
 #include "tokenizer/detokenizer.h"
-#include "tokenizer/json_reader.h"
 #include "tokenizer/testing/tokenizer_fixture.h"
 #include "tokenizer/utf8.h"
 
@@ -95,7 +95,7 @@ TEST(SentencePiece, EncodesALongTextInPartsAsTheLibraryDoesAtOnce) {
 
 TEST(SentencePiece, EncodesALongTextInPartsAsTheLibraryDoesForLlama2) {
   HEDDLE_SHARED_PATH_OR_SKIP(path, "data/tokenizers/llama2/tokenizer.model");
-  const auto model = read_file(path);
+  const auto model = read_whole_file(path);
   ASSERT_TRUE(model.ok()) << model.status().to_string();
   expect_exact_parts(*model,
                      {"Hello", " world", "  ", "中文", "é", "\n", "ing", "-", "=====", "42"});

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/log.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
 #include "tokenizer/tokenizer_json.h"
@@ -57,11 +58,19 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::filesystem::path& m
     return std::filesystem::exists(model_dir / name, error);
   };
   HEDDLE_ASSIGN_OR_RETURN(TokenizerConfig config, load_tokenizer_config(model_dir));
+  for (const std::string& note : config.notes) log_warning(note);
   if (has("tokenizer.json")) return load_tokenizer_json(model_dir / "tokenizer.json", config);
   if (has("vocab.json") && has("merges.txt")) {
     return load_vocab_merges(model_dir, std::move(config));
   }
   if (has("tokenizer.model")) return load_sentencepiece(model_dir / "tokenizer.model", config);
+  if (has("tiktoken.model")) {
+    return unimplemented(fmt::format(
+        "{} has only a tiktoken.model, which does not say how to split words and is not served; "
+        "put "
+        "the tokenizer.json of the same model beside it, as conversions of the model have it",
+        model_dir.string()));
+  }
   return not_found(fmt::format(
       "{} has no tokenizer.json, no vocab.json with merges.txt and no tokenizer.model; copy the "
       "tokenizer files of the model there",

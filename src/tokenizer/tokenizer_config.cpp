@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/tokenizer_config.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <system_error>
 
 #include <fmt/format.h>
 
+#include "core/json_reader.h"
 #include "core/log.h"
-#include "tokenizer/json_reader.h"
 #include "tokenizer/tokenizer_json.h"
 #include "tokenizer/vocabulary.h"
 
@@ -15,17 +17,61 @@ namespace heddle::tokenizer {
 namespace {
 
 constexpr std::string_view kFileName = "tokenizer_config.json";
+constexpr std::string_view kMapFileName = "special_tokens_map.json";
 
-// A token is a string or an object with "content".
-Result<std::optional<std::string>> parse_role(const JsonValue& root, std::string_view key) {
-  const std::optional<JsonValue> member = root.find(key);
-  if (!member) return std::optional<std::string>();
-  if (member->is_object()) {
-    HEDDLE_ASSIGN_OR_RETURN(std::string content, member->require_string("content"));
-    return std::optional<std::string>(std::move(content));
+// The tokens that transformers gives to chat templates.
+constexpr std::array<std::string_view, 7> kSpecialTokens = {
+    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+
+// A token is a string, an object with "content", or null.
+Status read_special_tokens(const JsonValue& root, TokenizerConfig& config) {
+  HEDDLE_ASSIGN_OR_RETURN(const simdjson::dom::object members, root.as_object());
+  for (const auto [key, value] : members) {
+    if (std::ranges::find(kSpecialTokens, key) == kSpecialTokens.end()) continue;
+    const JsonValue member(value, std::string(key));
+    std::erase_if(config.special_tokens,
+                  [key = key](const auto& known) { return known.first == key; });
+    if (member.is_object()) {
+      HEDDLE_ASSIGN_OR_RETURN(std::string text, member.require_string("content"));
+      config.special_tokens.emplace_back(key, std::move(text));
+    } else if (!value.is_null()) {
+      HEDDLE_ASSIGN_OR_RETURN(const std::string_view text, member.as_string());
+      config.special_tokens.emplace_back(key, text);
+    }
   }
-  HEDDLE_ASSIGN_OR_RETURN(const std::string_view text, member->as_string());
-  return std::optional<std::string>(text);
+  return ok_status();
+}
+
+std::optional<std::string> role_of(const TokenizerConfig& config, std::string_view name) {
+  for (const auto& [key, text] : config.special_tokens) {
+    if (key == name) return text;
+  }
+  return std::nullopt;
+}
+
+// Joins what special_tokens_map.json says (parse_tokenizer_config).
+Status join_special_tokens_map(std::string_view json, bool has_decoder, TokenizerConfig& config) {
+  HEDDLE_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(json));
+  if (!document.root().is_object()) return document.root().wrong("an object");
+  TokenizerConfig map;
+  HEDDLE_RETURN_IF_ERROR(read_special_tokens(document.root(), map));
+  for (auto& [name, text] : map.special_tokens) {
+    const auto known =
+        std::ranges::find(config.special_tokens, name, &std::pair<std::string, std::string>::first);
+    const bool has_other = known != config.special_tokens.end() && known->second != text;
+    if (has_other) {
+      config.notes.push_back(fmt::format(
+          "the {} is '{}' in {} and '{}' in {}; the one of {} is used", name, known->second,
+          kFileName, text, kMapFileName, has_decoder ? kFileName : kMapFileName));
+    }
+    if (has_decoder) continue;
+    if (has_other) {
+      known->second = std::move(text);
+    } else if (known == config.special_tokens.end()) {
+      config.special_tokens.emplace_back(name, std::move(text));
+    }
+  }
+  return ok_status();
 }
 
 Result<std::optional<bool>> parse_flag(const JsonValue& root, std::string_view key) {
@@ -47,7 +93,12 @@ Result<std::vector<AddedToken>> parse_added_tokens_decoder(const JsonValue& deco
     }
     const JsonValue entry(value, fmt::format("{}.{}", decoder.path(), key));
     HEDDLE_ASSIGN_OR_RETURN(AddedToken token, parse_added_token(entry, id));
-    tokens.push_back(std::move(token));
+    const auto known = std::ranges::find(tokens, id, &AddedToken::id);  // a key given twice
+    if (known != tokens.end()) {
+      *known = std::move(token);
+    } else {
+      tokens.push_back(std::move(token));
+    }
   }
   return tokens;
 }
@@ -67,31 +118,47 @@ void set_role(const Tokenizer& tokenizer, std::string_view name,
 
 }  // namespace
 
-Result<TokenizerConfig> parse_tokenizer_config(std::string_view json) {
+Result<TokenizerConfig> parse_tokenizer_config(std::string_view json,
+                                               std::string_view special_tokens_map) {
   HEDDLE_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(json));
   const JsonValue root = document.root();
   if (!root.is_object()) return root.wrong("an object");
   TokenizerConfig config;
   HEDDLE_ASSIGN_OR_RETURN(config.tokenizer_class, root.string_or("tokenizer_class", ""));
-  HEDDLE_ASSIGN_OR_RETURN(config.bos_token, parse_role(root, "bos_token"));
-  HEDDLE_ASSIGN_OR_RETURN(config.eos_token, parse_role(root, "eos_token"));
-  HEDDLE_ASSIGN_OR_RETURN(config.pad_token, parse_role(root, "pad_token"));
   HEDDLE_ASSIGN_OR_RETURN(config.add_bos_token, parse_flag(root, "add_bos_token"));
   HEDDLE_ASSIGN_OR_RETURN(config.add_eos_token, parse_flag(root, "add_eos_token"));
   HEDDLE_ASSIGN_OR_RETURN(config.add_prefix_space, root.bool_or("add_prefix_space", false));
   HEDDLE_ASSIGN_OR_RETURN(config.legacy, root.bool_or("legacy", true));
-  if (const auto decoder = root.find("added_tokens_decoder")) {
+  const auto decoder = root.find("added_tokens_decoder");
+  if (decoder) {
     HEDDLE_ASSIGN_OR_RETURN(config.added_tokens, parse_added_tokens_decoder(*decoder));
   }
+  HEDDLE_RETURN_IF_ERROR(read_special_tokens(root, config));
+  if (!special_tokens_map.empty()) {
+    HEDDLE_RETURN_IF_ERROR(join_special_tokens_map(special_tokens_map, decoder.has_value(), config)
+                               .with_context(std::string(kMapFileName)));
+  }
+  config.bos_token = role_of(config, "bos_token");
+  config.eos_token = role_of(config, "eos_token");
+  config.pad_token = role_of(config, "pad_token");
   return config;
 }
 
 Result<TokenizerConfig> load_tokenizer_config(const std::filesystem::path& model_dir) {
+  const auto text_of = [&](std::string_view name) -> Result<std::string> {
+    std::error_code error;
+    const std::filesystem::path path = model_dir / name;
+    return std::filesystem::exists(path, error) ? read_whole_file(path) : Result<std::string>("");
+  };
+  HEDDLE_ASSIGN_OR_RETURN(const std::string map, text_of(kMapFileName));
   const std::filesystem::path path = model_dir / kFileName;
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) return TokenizerConfig{};
-  HEDDLE_ASSIGN_OR_RETURN(const std::string json, read_file(path));
-  Result<TokenizerConfig> config = parse_tokenizer_config(json);
+  if (!std::filesystem::exists(path, error)) {
+    Result<TokenizerConfig> config = parse_tokenizer_config("{}", map);
+    return config.ok() ? config : config.status().with_context(model_dir.string());
+  }
+  HEDDLE_ASSIGN_OR_RETURN(const std::string json, read_whole_file(path));
+  Result<TokenizerConfig> config = parse_tokenizer_config(json, map);
   if (!config.ok()) return config.status().with_context(path.string());
   return config;
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// tokenizer_config.json: special tokens and their roles.
+// tokenizer_config.json and special_tokens_map.json: special tokens and their roles.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <heddle/status.h>
@@ -25,13 +26,22 @@ struct TokenizerConfig {
   bool add_prefix_space = false;
   // SentencePiece: text behind a special token gets a leading space like the first text does.
   bool legacy = true;
-  std::vector<AddedToken> added_tokens;  // added_tokens_decoder, by id
+  std::vector<AddedToken> added_tokens;  // added_tokens_decoder, one entry an id
+
+  // "bos_token", "unk_token", ... with their texts: what chat templates may show.
+  std::vector<std::pair<std::string, std::string>> special_tokens;
+
+  // Where the two files give two answers: both, and which is used. To be logged once.
+  std::vector<std::string> notes;
 };
 
-// Error: kDataLoss naming the key.
-[[nodiscard]] Result<TokenizerConfig> parse_tokenizer_config(std::string_view json);
+// `special_tokens_map` is the text of that file, empty without one. As in transformers, what it
+// says replaces the roles of the other file where that has no added_tokens_decoder; otherwise it is
+// not used. Error: kDataLoss naming the key, and the file where it is the map's.
+[[nodiscard]] Result<TokenizerConfig> parse_tokenizer_config(
+    std::string_view json, std::string_view special_tokens_map = {});
 
-// The defaults when the folder has no such file.
+// The defaults when the folder has neither file.
 [[nodiscard]] Result<TokenizerConfig> load_tokenizer_config(const std::filesystem::path& model_dir);
 
 // Looks the configured roles up; a role whose token the vocabulary lacks is left out with a

@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "core/json_reader.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/bpe_tokenizer.h"
-#include "tokenizer/json_reader.h"
 #include "tokenizer/tokenizer_json_steps.h"
 
 namespace heddle::tokenizer {
@@ -99,8 +99,8 @@ Result<BpeModel> parse_model(const JsonValue& model, bool byte_level) {
   return std::move(builder).build(settings);
 }
 
-Result<AddedTokens> parse_added_tokens(const JsonValue& root) {
-  AddedTokens tokens;
+Result<std::vector<AddedToken>> parse_added_tokens(const JsonValue& root) {
+  std::vector<AddedToken> tokens;
   const std::optional<JsonValue> list = root.find("added_tokens");
   if (!list) return tokens;
   HEDDLE_ASSIGN_OR_RETURN(const std::vector<JsonValue> entries, list->items());
@@ -112,7 +112,10 @@ Result<AddedTokens> parse_added_tokens(const JsonValue& root) {
           fmt::format("{} is {}; ids go from 0 to {}", id_value.path(), id, kMaxTokenId));
     }
     HEDDLE_ASSIGN_OR_RETURN(AddedToken token, parse_added_token(entry, static_cast<TokenId>(id)));
-    HEDDLE_RETURN_IF_ERROR(tokens.add(std::move(token)).with_context(entry.path()));
+    if (token.content.empty()) {
+      return data_loss(fmt::format("{}.content is empty; a token needs a text", entry.path()));
+    }
+    tokens.push_back(std::move(token));
   }
   return tokens;
 }
@@ -122,7 +125,7 @@ Result<std::unique_ptr<Tokenizer>> build(const JsonDocument& document,
   const JsonValue root = document.root();
   HEDDLE_ASSIGN_OR_RETURN(const JsonValue model_value, root.require("model"));
   if (!model_value.is_object()) return model_value.wrong("an object");
-  HEDDLE_ASSIGN_OR_RETURN(AddedTokens added_tokens, parse_added_tokens(root));
+  HEDDLE_ASSIGN_OR_RETURN(std::vector<AddedToken> added_tokens, parse_added_tokens(root));
   HEDDLE_ASSIGN_OR_RETURN(Normalizer normalizer, parse_normalizer(root.find("normalizer")));
   HEDDLE_ASSIGN_OR_RETURN(PreTokenizerParts pre, parse_pre_tokenizer(root.find("pre_tokenizer")));
   HEDDLE_ASSIGN_OR_RETURN(PostProcessorParts post,
@@ -133,7 +136,8 @@ Result<std::unique_ptr<Tokenizer>> build(const JsonDocument& document,
   }
   HEDDLE_ASSIGN_OR_RETURN(BpeModel model, parse_model(model_value, pre.byte_level));
   return BpeTokenizer::create({.model = std::move(model),
-                               .added_tokens = std::move(added_tokens),
+                               .listed_tokens = std::move(added_tokens),
+                               .added_tokens = {},
                                .normalizer = std::move(normalizer),
                                .pre_tokenizer = std::move(pre.pre_tokenizer),
                                .decoder = std::move(decoder.decoder),

@@ -20,9 +20,11 @@
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
 
-namespace heddle::tokenizer {
-
+namespace heddle {
 class JsonValue;
+}
+
+namespace heddle::tokenizer {
 
 // Error: kDataLoss or kUnimplemented, naming the path: "model.merges[17]: the merge 'a' 'b' ...".
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> parse_tokenizer_json(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/tokenizer_json_steps.h"
 
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -372,24 +373,42 @@ namespace {
 
 constexpr size_t kBytesPerMemberGuess = 8;
 
+// Adds the members that `is_used` does not leave out.
+template <typename IsUsed>
+Status add_members(const JsonValue& vocabulary, const simdjson::dom::object& members,
+                   const IsUsed& is_used, BpeBuilder& builder) {
+  size_t num_members = 0;
+  for (const auto [spelling, value] : members) {
+    const size_t index = num_members++;
+    if (!is_used(spelling, index)) continue;
+    int64_t id = 0;
+    if (value.get(id) != simdjson::SUCCESS) {
+      const JsonValue member(value, fmt::format("{}['{}']", vocabulary.path(), spelling));
+      HEDDLE_ASSIGN_OR_RETURN(id, member.as_integer());
+    }
+    const Status status = builder.add_token(spelling, id);
+    if (!status.ok()) return status.with_context(vocabulary.path());
+  }
+  if (num_members > 0) return ok_status();
+  return data_loss(fmt::format("{} is empty; a model needs tokens", vocabulary.path()));
+}
+
 }  // namespace
 
 Status add_vocabulary(const JsonValue& vocabulary, BpeBuilder& builder) {
   HEDDLE_ASSIGN_OR_RETURN(const simdjson::dom::object members, vocabulary.as_object());
   builder.reserve_tokens(members.size(), members.size() * kBytesPerMemberGuess);
-  for (const auto [spelling, value] : members) {
-    int64_t id = 0;
-    if (value.get(id) != simdjson::SUCCESS) {
-      return JsonValue(value, fmt::format("{}['{}']", vocabulary.path(), spelling))
-          .wrong("a 64-bit integer");
-    }
-    const Status status = builder.add_token(spelling, id);
-    if (!status.ok()) return status.with_context(vocabulary.path());
-  }
-  if (members.size() == 0) {
-    return data_loss(fmt::format("{} is empty; a model needs tokens", vocabulary.path()));
-  }
-  return ok_status();
+  const auto all = [](std::string_view, size_t) { return true; };
+  Status status = add_members(vocabulary, members, all, builder);
+  if (status.ok()) return status;
+  // Perhaps a key that is there twice, of which the last counts.
+  std::unordered_map<std::string_view, size_t> last;
+  size_t index = 0;
+  for (const auto [spelling, value] : members) last[spelling] = index++;
+  if (last.size() == index) return status;
+  builder.clear();
+  const auto is_last = [&last](std::string_view spelling, size_t i) { return last[spelling] == i; };
+  return add_members(vocabulary, members, is_last, builder);
 }
 
 }  // namespace heddle::tokenizer

@@ -9,8 +9,8 @@
 #include <heddle/request.h>
 #include <heddle/status.h>
 
+#include "core/json_reader.h"
 #include "tokenizer/bpe_model.h"
-#include "tokenizer/json_reader.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/pre_tokenizer.h"
 

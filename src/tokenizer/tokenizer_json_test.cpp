@@ -177,9 +177,88 @@ TEST(TokenizerJson, TakesRolesAndTokensFromTheConfig) {
   EXPECT_EQ(tokenizer->bos_token(), kBos);
   EXPECT_EQ(tokenizer->eos_text(), "<|end|>");
   EXPECT_EQ(tokenizer->pad_token(), std::nullopt);
-  EXPECT_EQ(tokenizer->token_to_id("<other>"), std::nullopt);  // contradicts the file, which wins
+  EXPECT_EQ(tokenizer->token_to_id("<other>"), 281);  // its id is taken: the next free one
   EXPECT_THAT(encode(*tokenizer, "<tool>"), ElementsAre(kBos, 280));
-  EXPECT_EQ(tokenizer->vocab_size(), 281);
+  EXPECT_EQ(tokenizer->vocab_size(), 282);
+}
+
+// As in Hugging Face's tokenizers: a token has the id of its text.
+TEST(TokenizerJson, GivesAddedTokensTheIdsOfTheVocabulary) {
+  Json json = byte_level_json();
+  json["added_tokens"].push_back(added_token(999, "hello"));  // 259 in the vocabulary
+  json["added_tokens"].push_back(added_token(97, "<new>"));   // the id of "a"
+  json["added_tokens"].push_back(added_token(kEnd, "<twin>"));
+  json["added_tokens"].push_back(added_token(500, "<new>"));  // once more
+  const auto tokenizer = make(json);
+  EXPECT_EQ(tokenizer->token_to_id("hello"), kHello);
+  EXPECT_TRUE(tokenizer->is_special(kHello));
+  EXPECT_EQ(tokenizer->token_to_id("<new>"), 1000);  // beyond every id that a file names
+  EXPECT_EQ(tokenizer->token_to_id("<twin>"), 1001);
+  EXPECT_EQ(tokenizer->token_to_id("<|end|>"), kEnd);
+  EXPECT_EQ(tokenizer->id_to_token(97), "a");
+  EXPECT_THAT(encode(*tokenizer, "a<new>hello", kContent), ElementsAre(97, 1000, kHello));
+}
+
+// What Python's json module reads is read, also where it has another value for the same key.
+TEST(TokenizerJson, ReadsWhatPythonReads) {
+  std::string text = byte_level_json().dump();
+  text.insert(1, R"("model": 5, "unread": [NaN, {"n": 1000000000000000019884624838656}, 1e999],
+                   "lone": "\ud800", )");
+  const std::string vocabulary = R"("vocab":{)";
+  text.insert(text.find(vocabulary) + vocabulary.size(), R"("a":12345,"b":98.0,)");
+  const auto tokenizer = parse_tokenizer_json(text, {});
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  EXPECT_EQ((*tokenizer)->token_to_id("a"), 97);
+  EXPECT_EQ((*tokenizer)->id_to_token(12345), "");
+}
+
+TEST(TokenizerConfigFile, ReadsWhatPythonReads) {
+  const auto config = parse_tokenizer_config(R"({
+    "model_max_length": 1000000000000000019884624838656,
+    "extra": {"deep": [[-Infinity, 123456789012345678901234567890]]},
+    "eos_token": "</a>", "eos_token": {"content": "</s>"}, "pad_token": null, "add_bos_token": 1,
+    "added_tokens_decoder": {"2": {"content": "<a>"}, "2": {"content": "<b>"}}})");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->eos_token, "</s>");
+  EXPECT_EQ(config->pad_token, std::nullopt);
+  EXPECT_EQ(config->add_bos_token, true);
+  ASSERT_EQ(config->added_tokens.size(), 1u);
+  EXPECT_EQ(config->added_tokens[0].content, "<b>");
+}
+
+// As in transformers: added_tokens_decoder says that tokenizer_config.json is complete.
+TEST(TokenizerConfigFile, JoinsTheSpecialTokensMap) {
+  const std::string map = R"({"eos_token": {"content": "<|im_end|>"}, "bos_token": "<s>"})";
+  const auto of_old = parse_tokenizer_config(R"({"eos_token": "</s>"})", map);
+  ASSERT_TRUE(of_old.ok()) << of_old.status().message();
+  EXPECT_EQ(of_old->eos_token, "<|im_end|>");
+  EXPECT_EQ(of_old->bos_token, "<s>");
+  ASSERT_EQ(of_old->notes.size(), 1u);
+  EXPECT_THAT(of_old->notes[0],
+              HasSubstr("'</s>' in tokenizer_config.json and '<|im_end|>' in "
+                        "special_tokens_map.json; the one of special_tokens_map"));
+  const auto complete =
+      parse_tokenizer_config(R"({"eos_token": "</s>", "added_tokens_decoder": {}})", map);
+  ASSERT_TRUE(complete.ok()) << complete.status().message();
+  EXPECT_EQ(complete->eos_token, "</s>");
+  EXPECT_EQ(complete->bos_token, std::nullopt);
+  ASSERT_EQ(complete->notes.size(), 1u);
+  EXPECT_THAT(complete->notes[0], HasSubstr("the one of tokenizer_config.json is used"));
+  EXPECT_THAT(parse_tokenizer_config("{}", R"({"eos_token": 5})").status().message(),
+              HasSubstr("special_tokens_map.json: eos_token is 5"));
+}
+
+// The classes of Llama build what stands around a text from these flags.
+TEST(TokenizerJson, FollowsTheFlagsOfLlamaClasses) {
+  Json json = byte_level_json();
+  json["post_processor"] = {
+      {"type", "RobertaProcessing"}, {"cls", {"<|bos|>", kBos}}, {"sep", {"<|end|>", kEnd}}};
+  TokenizerConfig config = {.bos_token = "<|bos|>", .eos_token = "<|end|>"};
+  config.add_bos_token = false;
+  config.add_eos_token = true;
+  EXPECT_THAT(encode(*make(json, config), "a"), ElementsAre(kBos, 97, kEnd));
+  config.tokenizer_class = "LlamaTokenizerFast";
+  EXPECT_THAT(encode(*make(json, config), "a"), ElementsAre(97, kEnd));
 }
 
 TEST(TokenizerJson, ReplacesIllFormedInput) {

@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
+#include "core/json_reader.h"
 #include "core/log.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/bpe_tokenizer.h"
-#include "tokenizer/json_reader.h"
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/tokenizer_json_steps.h"
 
@@ -42,7 +42,7 @@ Status add_merges(std::string_view text, BpeBuilder& builder) {
 }
 
 // added_tokens.json is {"content": id}; it has no flags.
-Status add_added_tokens(std::string_view json, AddedTokens& tokens) {
+Status add_added_tokens(std::string_view json, std::vector<AddedToken>& tokens) {
   if (json.empty()) return ok_status();
   HEDDLE_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(json));
   HEDDLE_ASSIGN_OR_RETURN(const simdjson::dom::object members, document.root().as_object());
@@ -52,19 +52,19 @@ Status add_added_tokens(std::string_view json, AddedTokens& tokens) {
       return data_loss(
           fmt::format("'{}' has the id {}; ids go from 0 to {}", content, id, kMaxTokenId));
     }
-    HEDDLE_RETURN_IF_ERROR(tokens.add(
-        {.id = static_cast<TokenId>(id), .content = std::string(content), .special = true}));
+    tokens.push_back(
+        {.id = static_cast<TokenId>(id), .content = std::string(content), .special = true});
   }
   return ok_status();
 }
 
 // A token with a role is special even where no list says so.
-Status add_role_token(const BpeModel& model, const std::optional<std::string>& content,
-                      AddedTokens& tokens) {
-  if (!content || content->empty() || tokens.find(*content) != nullptr) return ok_status();
+void add_role_token(const BpeModel& model, const std::optional<std::string>& content,
+                    std::vector<AddedToken>& tokens) {
+  if (!content || content->empty()) return;
+  if (std::ranges::find(tokens, *content, &AddedToken::content) != tokens.end()) return;
   const std::optional<TokenId> id = model.find_spelling(*content);
-  if (!id) return ok_status();
-  return tokens.add({.id = *id, .content = *content, .special = true});
+  if (id) tokens.push_back({.id = *id, .content = *content, .special = true});
 }
 
 Result<PreTokenizer> make_pre_tokenizer(const TokenizerConfig& config) {
@@ -97,10 +97,7 @@ Result<std::unique_ptr<Tokenizer>> parse_vocab_merges(std::string_view vocab_jso
   HEDDLE_RETURN_IF_ERROR(add_merges(merges_txt, builder));
   BpeModel model = std::move(builder).build({});
 
-  AddedTokens added_tokens;
-  for (const AddedToken& token : config.added_tokens) {
-    HEDDLE_RETURN_IF_ERROR(added_tokens.add(token).with_context("tokenizer_config.json"));
-  }
+  std::vector<AddedToken> added_tokens = config.added_tokens;
   HEDDLE_RETURN_IF_ERROR(
       add_added_tokens(added_tokens_json, added_tokens).with_context("added_tokens.json"));
   if (is_gpt2(config) && model.find_spelling(kEndOfText)) {
@@ -108,14 +105,15 @@ Result<std::unique_ptr<Tokenizer>> parse_vocab_merges(std::string_view vocab_jso
     if (!config.eos_token) config.eos_token = kEndOfText;
   }
   for (const auto& role : {config.bos_token, config.eos_token, config.pad_token}) {
-    HEDDLE_RETURN_IF_ERROR(add_role_token(model, role, added_tokens));
+    add_role_token(model, role, added_tokens);
   }
 
   Normalizer normalizer;
   if (is_qwen2(config)) normalizer.add(NormalForm::kNfc);
   HEDDLE_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, make_pre_tokenizer(config));
   return BpeTokenizer::create({.model = std::move(model),
-                               .added_tokens = std::move(added_tokens),
+                               .listed_tokens = std::move(added_tokens),
+                               .added_tokens = {},
                                .normalizer = std::move(normalizer),
                                .pre_tokenizer = std::move(pre_tokenizer),
                                .decoder = {},
@@ -126,12 +124,12 @@ Result<std::unique_ptr<Tokenizer>> parse_vocab_merges(std::string_view vocab_jso
 
 Result<std::unique_ptr<Tokenizer>> load_vocab_merges(const std::filesystem::path& model_dir,
                                                      TokenizerConfig config) {
-  HEDDLE_ASSIGN_OR_RETURN(const std::string vocabulary, read_file(model_dir / "vocab.json"));
-  HEDDLE_ASSIGN_OR_RETURN(const std::string merges, read_file(model_dir / "merges.txt"));
+  HEDDLE_ASSIGN_OR_RETURN(const std::string vocabulary, read_whole_file(model_dir / "vocab.json"));
+  HEDDLE_ASSIGN_OR_RETURN(const std::string merges, read_whole_file(model_dir / "merges.txt"));
   std::string added_tokens;
   std::error_code error;
   if (std::filesystem::exists(model_dir / "added_tokens.json", error)) {
-    HEDDLE_ASSIGN_OR_RETURN(added_tokens, read_file(model_dir / "added_tokens.json"));
+    HEDDLE_ASSIGN_OR_RETURN(added_tokens, read_whole_file(model_dir / "added_tokens.json"));
   }
   Result<std::unique_ptr<Tokenizer>> tokenizer =
       parse_vocab_merges(vocabulary, merges, added_tokens, std::move(config));

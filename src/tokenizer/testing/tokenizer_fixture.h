@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/json_reader.h"
 #include "support/test_data.h"
-#include "tokenizer/json_reader.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_json.h"
 #include "tokenizer/vocabulary.h"
@@ -141,7 +141,7 @@ inline std::vector<TokenId> encode(const Tokenizer& tokenizer, std::string_view 
 // there is none.
 inline std::string golden_model(std::string_view name) {
   const std::filesystem::path folder = "tests/golden/tokenizer";
-  auto bytes = read_file(heddle::testing::repository_path(folder / name));
+  auto bytes = read_whole_file(heddle::testing::repository_path(folder / name));
   EXPECT_TRUE(bytes.ok()) << bytes.status().to_string();
   return bytes.ok() ? std::move(bytes).value() : std::string();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tokenizer/json_reader.h"
+#include "core/json_reader.h"
 
+#include <cmath>
 #include <fstream>
 #include <memory>
 #include <system_error>
@@ -8,29 +9,25 @@
 
 #include <fmt/format.h>
 
-namespace heddle::tokenizer {
+namespace heddle {
 namespace {
 
-std::string_view kind_of(simdjson::dom::element element) {
-  using Type = simdjson::dom::element_type;
-  switch (element.type()) {
-    case Type::ARRAY:
-      return "an array";
-    case Type::OBJECT:
-      return "an object";
-    case Type::INT64:
-    case Type::UINT64:
-      return "an integer";
-    case Type::DOUBLE:
-      return "a fraction";
-    case Type::STRING:
-      return "a string";
-    case Type::BOOL:
-      return "a boolean";
-    case Type::NULL_VALUE:
-      return "null";
+// As it stands in the file, cut.
+std::string shown(simdjson::dom::element element) {
+  constexpr size_t kMaxBytes = 60;
+  simdjson::dom::object object;
+  if (element.get(object) == simdjson::SUCCESS) {
+    std::string_view name;
+    const bool special =
+        object.size() == 1 && object.at_key(kSpecialFloatKey).get(name) == simdjson::SUCCESS;
+    return special ? std::string(name) : "an object";
   }
-  return "something else";
+  std::string text = simdjson::minify(element);
+  if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
+  for (char& c : text) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return text;
 }
 
 std::string join(const std::string& path, std::string_view key) {
@@ -48,9 +45,9 @@ Result<uint64_t> checked_size(const std::filesystem::path& path) {
   }
   const uint64_t size = std::filesystem::file_size(path, error);
   if (error) return data_loss(fmt::format("{}: {}", path.string(), error.message()));
-  if (size > kMaxFileBytes) {
-    return data_loss(fmt::format("{} has {} bytes; a tokenizer file has at most {}", path.string(),
-                                 size, kMaxFileBytes));
+  if (size > kMaxJsonFileBytes) {
+    return data_loss(fmt::format("{} has {} bytes; at most {} are read", path.string(), size,
+                                 kMaxJsonFileBytes));
   }
   return size;
 }
@@ -69,7 +66,7 @@ Status read_into(const std::filesystem::path& path, char* data, uint64_t size) {
 
 Status JsonValue::wrong(std::string_view expected) const {
   return data_loss(fmt::format("{} is {}; expected {}", path_.empty() ? "the document" : path_,
-                               kind_of(element_), expected));
+                               shown(element_), expected));
 }
 
 Result<std::string_view> JsonValue::as_string() const {
@@ -80,14 +77,22 @@ Result<std::string_view> JsonValue::as_string() const {
 
 Result<bool> JsonValue::as_bool() const {
   bool value = false;
-  if (element_.get(value) != simdjson::SUCCESS) return wrong("true or false");
-  return value;
+  if (element_.get(value) == simdjson::SUCCESS) return value;
+  int64_t number = 0;
+  if (element_.get(number) == simdjson::SUCCESS && (number == 0 || number == 1)) return number == 1;
+  return wrong("true or false");
 }
 
 Result<int64_t> JsonValue::as_integer() const {
+  constexpr double kExactLimit = 9007199254740992.0;  // 2^53: up to here every integer is a double
   int64_t value = 0;
-  if (element_.get(value) != simdjson::SUCCESS) return wrong("a 64-bit integer");
-  return value;
+  if (element_.get(value) == simdjson::SUCCESS) return value;
+  double real = 0;
+  if (element_.get(real) == simdjson::SUCCESS && std::abs(real) <= kExactLimit &&
+      std::trunc(real) == real) {
+    return static_cast<int64_t>(real);
+  }
+  return wrong("a 64-bit integer");
 }
 
 Result<simdjson::dom::object> JsonValue::as_object() const {
@@ -113,10 +118,13 @@ Result<std::vector<JsonValue>> JsonValue::items() const {
 
 std::optional<JsonValue> JsonValue::find(std::string_view key) const {
   simdjson::dom::object object;
-  simdjson::dom::element member;
   if (element_.get(object) != simdjson::SUCCESS) return std::nullopt;
-  if (object.at_key(key).get(member) != simdjson::SUCCESS || member.is_null()) return std::nullopt;
-  return JsonValue(member, join(path_, key));
+  std::optional<simdjson::dom::element> last;
+  for (const auto [name, member] : object) {
+    if (name == key) last = member;
+  }
+  if (!last || last->is_null()) return std::nullopt;
+  return JsonValue(*last, join(path_, key));
 }
 
 Result<JsonValue> JsonValue::require(std::string_view key) const {
@@ -151,11 +159,15 @@ Result<JsonDocument> JsonDocument::parse_padded(simdjson::padded_string text) {
   JsonDocument document;
   document.text_ = std::move(text);
   document.parser_ = std::make_unique<simdjson::dom::parser>();
-  const simdjson::error_code error = document.parser_->parse(document.text_).get(document.root_);
-  if (error != simdjson::SUCCESS) {
-    return data_loss(fmt::format("not valid JSON: {}", simdjson::error_message(error)));
-  }
-  return document;
+  const auto parse = [&document] {
+    return document.parser_->parse(document.text_).get(document.root_);
+  };
+  if (parse() == simdjson::SUCCESS) return document;
+  HEDDLE_ASSIGN_OR_RETURN(const std::string strict, strict_json(std::string_view(document.text_)));
+  document.text_ = simdjson::padded_string(strict);
+  const simdjson::error_code error = parse();
+  if (error == simdjson::SUCCESS) return document;
+  return data_loss(fmt::format("not valid JSON: {}", simdjson::error_message(error)));
 }
 
 Result<JsonDocument> JsonDocument::parse(std::string_view text) {
@@ -172,11 +184,14 @@ Result<JsonDocument> JsonDocument::load(const std::filesystem::path& path) {
   return parse_padded(std::move(text));
 }
 
-Result<std::string> read_file(const std::filesystem::path& path) {
+Result<std::string> read_whole_file(const std::filesystem::path& path) {
   HEDDLE_ASSIGN_OR_RETURN(const uint64_t size, checked_size(path));
   std::string text(size, '\0');
   HEDDLE_RETURN_IF_ERROR(read_into(path, text.data(), size));
+  if (const std::string pointer = describe_lfs_pointer(text); !pointer.empty()) {
+    return data_loss(fmt::format("{}: {}", path.string(), pointer));
+  }
   return text;
 }
 
-}  // namespace heddle::tokenizer
+}  // namespace heddle
