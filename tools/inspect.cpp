@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_files.h"
+#include "core/log.h"
 #include "device/available_memory.h"
 #include "graph/program.h"
 #include "models/registry.h"
@@ -124,6 +125,7 @@ nlohmann::ordered_json pools_to_json(const Result<runner::PlannedPools>& pools) 
 
 Status print_summary(const InspectOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const auto config, models::load_config(options.model_dir));
+  for (const std::string& note : config.notes) log_warning(note);
   const auto model = models::create_model(config);
   const models::CacheNeeds needs = model->cache_needs();
   const int64_t parameters = model_parameters(*model);

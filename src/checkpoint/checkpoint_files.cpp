@@ -5,10 +5,10 @@
 #include <map>
 
 #include <fmt/format.h>
-#include <simdjson.h>
 
 #include "checkpoint/convert.h"
 #include "checkpoint/readable.h"
+#include "core/json_reader.h"
 
 namespace heddle::checkpoint {
 
@@ -27,38 +27,94 @@ bool is_plain_file_name(std::string_view name) {
          name.find('\0') == std::string_view::npos;
 }
 
+// A tensor that is named twice is where its last entry says, as in Python.
+void keep_last_of_each(std::vector<IndexEntry>& entries) {
+  std::unordered_map<std::string_view, size_t> last;
+  for (size_t i = 0; i < entries.size(); ++i) last[entries[i].tensor] = i;
+  if (last.size() == entries.size()) return;
+  std::vector<IndexEntry> kept;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (last[entries[i].tensor] == i) kept.push_back(entries[i]);
+  }
+  entries = std::move(kept);
+}
+
 Result<std::vector<IndexEntry>> parse_index(const std::string& text) {
-  simdjson::dom::parser parser;
-  simdjson::dom::element root;
-  if (const auto error = parser.parse(text).get(root)) {
-    return data_loss(fmt::format("not valid JSON: {}", simdjson::error_message(error)));
-  }
-  simdjson::dom::object map;
-  if (root["weight_map"].get(map) != simdjson::SUCCESS) {
-    return data_loss("has no object \"weight_map\"");
-  }
+  HEDDLE_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(text));
+  HEDDLE_ASSIGN_OR_RETURN(const JsonValue weight_map, document.root().require("weight_map"));
+  HEDDLE_ASSIGN_OR_RETURN(const simdjson::dom::object map, weight_map.as_object());
   std::vector<IndexEntry> entries;
   for (const auto field : map) {
     std::string_view file;
     if (field.value.get(file) != simdjson::SUCCESS || !is_plain_file_name(file)) {
-      return data_loss(
-          fmt::format("weight_map gives tensor {} no plain file name", readable(field.key)));
+      const JsonValue value(field.value, fmt::format("weight_map[{}]", readable(field.key)));
+      return value.wrong("the plain name of a file in the same folder");
     }
     entries.push_back({std::string(field.key), std::string(file)});
   }
-  if (entries.empty()) return data_loss("weight_map is empty");
+  if (entries.empty()) return data_loss("weight_map is empty; download the file again");
+  keep_last_of_each(entries);
   return entries;
 }
 
-// Says what to do about it: shards without their index need only that.
-Status missing_weights(const std::filesystem::path& folder) {
+// The folder's file names, sorted.
+std::vector<std::string> file_names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
   std::error_code error;
   std::filesystem::directory_iterator files(folder, error);
   for (; !error && files != std::filesystem::directory_iterator(); files.increment(error)) {
-    if (files->path().extension() != ".safetensors") continue;
+    names.push_back(files->path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+struct OtherWeights {
+  std::string_view ending;
+  std::string_view what;  // they are, and what helps
+};
+
+// Weights in forms that are not served, and the adapters of a model that is elsewhere.
+constexpr OtherWeights kOtherWeights[] = {
+    {"adapter_model.safetensors",
+     "the adapters of a model without the model; merge them into it (peft: merge_and_unload(), "
+     "save_pretrained()) and name that folder"},
+    {"adapter_model.bin",
+     "the adapters of a model without the model; merge them into it (peft: merge_and_unload(), "
+     "save_pretrained()) and name that folder"},
+    {".gguf",
+     "a GGUF file, which is not served; download the model's safetensors files, with hf download "
+     "OWNER/MODEL"},
+    {".bin",
+     "weights as a PyTorch pickle, which is not served; download the model's safetensors files, or "
+     "convert it: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER, "
+     "safe_serialization=True)"},
+    {".pth",
+     "weights as a PyTorch pickle, which is not served; download the model's safetensors files in "
+     "the layout of Hugging Face"},
+    {".pt",
+     "weights as a PyTorch pickle, which is not served; download the model's safetensors files in "
+     "the layout of Hugging Face"},
+    {".msgpack", "weights of Flax, which are not served; download the model's safetensors files"},
+    {".h5", "weights of TensorFlow, which are not served; download the model's safetensors files"},
+    {".onnx", "an ONNX model, which is not served; download the model's safetensors files"},
+};
+
+// Says what to do about it: shards without their index need only that.
+Status missing_weights(const std::filesystem::path& folder) {
+  const std::vector<std::string> names = file_names_in(folder);
+  for (const std::string& name : names) {
+    if (!name.ends_with(".safetensors") || name.starts_with("adapter_model")) continue;
     return not_found(
         fmt::format("{} has {} but no {} that says which tensor is where; download the index, too",
-                    folder.string(), readable(files->path().filename().string()), kIndexFile));
+                    folder.string(), readable(name), kIndexFile));
+  }
+  for (const auto& [ending, what] : kOtherWeights) {
+    const auto found = std::ranges::find_if(
+        names, [ending = ending](const std::string& name) { return name.ends_with(ending); });
+    if (found == names.end()) continue;
+    return not_found(fmt::format("{} has no {}, only {}: {}", folder.string(), kSingleFile,
+                                 readable(*found), what));
   }
   return not_found(
       fmt::format("{} has neither {} nor {}; download the weights, or where a command has "
@@ -74,16 +130,34 @@ Result<CheckpointFiles> CheckpointFiles::open(const std::filesystem::path& folde
     return not_found(fmt::format("there is no folder {}", folder.string()));
   }
   CheckpointFiles files;
+  files.folder_ = folder;
   const std::filesystem::path index_path = folder / kIndexFile;
-  if (std::filesystem::exists(index_path, error)) {
+  if (std::filesystem::exists(folder / kSingleFile, error)) {
+    HEDDLE_RETURN_IF_ERROR(files.add_file(folder / kSingleFile));
+  } else if (std::filesystem::exists(index_path, error)) {
     HEDDLE_RETURN_IF_ERROR(files.add_shards(folder, index_path));
-    return files;
-  }
-  if (!std::filesystem::exists(folder / kSingleFile, error)) {
+  } else {
     return missing_weights(folder);
   }
-  HEDDLE_RETURN_IF_ERROR(files.add_file(folder / kSingleFile));
   return files;
+}
+
+std::string CheckpointFiles::unread_files() const {
+  std::vector<std::string> unread;
+  for (const std::string& name : file_names_in(folder_)) {
+    const bool is_weights = name.ends_with(".safetensors") || name == kIndexFile;
+    const bool is_read = std::ranges::find(file_names_, name) != file_names_.end() ||
+                         (name == kIndexFile && file_names_.front() != kSingleFile);
+    if (is_weights && !is_read) unread.push_back(readable(name));
+  }
+  if (unread.empty()) return {};
+  constexpr size_t kMostNames = 5;
+  const size_t others = unread.size() - std::min(unread.size(), kMostNames);
+  unread.resize(unread.size() - others);
+  return fmt::format("{}: the weights are read from {}; not read: {}{}", folder_.string(),
+                     file_names_.front() == kSingleFile ? kSingleFile : kIndexFile,
+                     fmt::join(unread, ", "),
+                     others > 0 ? fmt::format(" and {} more", others) : std::string());
 }
 
 Status CheckpointFiles::add_file(const std::filesystem::path& path) {

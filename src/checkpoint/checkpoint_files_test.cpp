@@ -56,6 +56,72 @@ TEST_F(CheckpointFilesTest, OpensShardsByTheirIndex) {
   EXPECT_FALSE(files->find({.name = "d", .shape = {2}}).has_value());
 }
 
+// As in transformers, which looks for the single file first.
+TEST_F(CheckpointFilesTest, ASingleFileWinsOverAnIndex) {
+  write_file("model.safetensors", {"a"});
+  write_file("one.safetensors", {"a", "b"});
+  write_index(R"({"weight_map":{"a":"one.safetensors","b":"one.safetensors"}})");
+  const Result<CheckpointFiles> files = CheckpointFiles::open(folder_.path());
+  ASSERT_TRUE(files.ok()) << files.status().to_string();
+  EXPECT_THAT(files->names(), ElementsAre("a"));
+  EXPECT_THAT(files->unread_files(),
+              AllOf(HasSubstr("read from model.safetensors; not read: "),
+                    HasSubstr("\"model.safetensors.index.json\", \"one.safetensors\"")));
+}
+
+TEST_F(CheckpointFilesTest, NamesFilesThatNoIndexNames) {
+  write_file("one.safetensors", {"a"});
+  write_index(R"({"weight_map":{"a":"one.safetensors"}})");
+  EXPECT_EQ(CheckpointFiles::open(folder_.path())->unread_files(), "");
+  write_file("consolidated.safetensors", {"x"});
+  EXPECT_THAT(CheckpointFiles::open(folder_.path())->unread_files(),
+              HasSubstr("read from model.safetensors.index.json; not read: "
+                        "\"consolidated.safetensors\""));
+}
+
+TEST_F(CheckpointFilesTest, ReadsAnIndexAsPythonDoes) {
+  write_file("one.safetensors", {"a"});
+  write_index(R"({"metadata":{"total_size":1e400,"other":NaN,"n":99999999999999999999},
+                  "weight_map":{"a":"two.safetensors","a":"one.safetensors"}})");
+  EXPECT_TRUE(CheckpointFiles::open(folder_.path()).ok()) << error();
+}
+
+TEST_F(CheckpointFilesTest, ReadsAHeaderAsPythonDoes) {
+  folder_.write("model.safetensors",
+                testing::safetensors_text(
+                    R"({"__metadata__":{"loss":NaN,"steps":1e999,"format":"pt"},
+                        "a":{"dtype":"U8","shape":[1],"data_offsets":[0,1],
+                             "made":123456789012345678901234567890}})",
+                    1));
+  EXPECT_TRUE(CheckpointFiles::open(folder_.path()).ok()) << error();
+  folder_.write("model.safetensors", testing::safetensors_text("{\n\"a\": [1,]}", 0));
+  EXPECT_THAT(error(), HasSubstr("the header: not valid JSON at line 2, column 8"));
+}
+
+TEST_F(CheckpointFilesTest, NamesWeightsOfOtherForms) {
+  constexpr std::string_view kCases[][2] = {
+      {"pytorch_model.bin", "\"pytorch_model.bin\": weights as a PyTorch pickle"},
+      {"model-q4.gguf", "\"model-q4.gguf\": a GGUF file, which is not served"},
+      {"adapter_model.safetensors", "the adapters of a model without the model"},
+      {"consolidated.00.pth", "weights as a PyTorch pickle"},
+      {"tf_model.h5", "weights of TensorFlow"},
+  };
+  for (const auto& [name, wanted] : kCases) {
+    folder_.write(name, "x");
+    EXPECT_THAT(error(), HasSubstr(wanted));
+    std::filesystem::remove(folder_.path() / name);
+  }
+  folder_.write("model.safetensors", "version https://git-lfs.github.com/spec/v1\nsize 123\n");
+  EXPECT_THAT(error(), AllOf(HasSubstr("model.safetensors: the file is a Git LFS pointer to 123"),
+                             HasSubstr("git lfs pull")));
+  folder_.write("model.safetensors", "GGUF1234567890");
+  EXPECT_THAT(error(), HasSubstr("a GGUF file, which is not served"));
+  folder_.write("model.safetensors", "<html>");
+  EXPECT_THAT(error(), HasSubstr("an HTML or XML page; download it again"));
+  folder_.write("model.safetensors", "");
+  EXPECT_THAT(error(), HasSubstr("the file is empty; download it again"));
+}
+
 TEST_F(CheckpointFilesTest, SaysWhatAFolderLacks) {
   EXPECT_THAT(error(), AllOf(HasSubstr("neither model.safetensors nor"), HasSubstr("dummy")));
   EXPECT_EQ(CheckpointFiles::open(folder_.path() / "none").status().code(), StatusCode::kNotFound);
@@ -102,7 +168,6 @@ TEST_F(CheckpointFilesTest, NamesATruncatedShard) {
 }
 
 TEST_F(CheckpointFilesTest, RefusesABadIndex) {
-  write_file("model.safetensors", {"a"});
   for (const std::string_view text :
        {"", "{", "[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{}})",
         R"({"weight_map":{"a":3}})", R"({"weight_map":{"a":"../model.safetensors"}})",

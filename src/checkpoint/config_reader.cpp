@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/readable.h"
+#include "core/json_syntax.h"
 
 namespace heddle::checkpoint {
 
@@ -15,22 +16,33 @@ namespace {
 
 using nlohmann::json;
 
+std::string missing(std::string_view key) {
+  return fmt::format("{} is missing; download the file again, or write the model's value", key);
+}
+
 std::string shown(const json& value) {
   if (value.is_string()) return readable(value.get_ref<const std::string&>());
-  if (value.is_object()) return "an object";
+  if (value.is_object()) {
+    const auto special = value.find(kSpecialFloatKey);
+    const bool alone = special != value.end() && value.size() == 1 && special->is_string();
+    return alone ? special->get<std::string>() : "an object";
+  }
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
   constexpr size_t kMaxBytes = 60;
   if (text.size() > kMaxBytes) text = text.substr(0, kMaxBytes) + "...";
   return text;
 }
 
-// The line's text around the byte where parsing stopped: "NaN" and comments are the usual reasons.
-std::string surroundings(std::string_view text, size_t byte) {
-  constexpr size_t kBefore = 40;
-  constexpr size_t kAfter = 20;
-  const size_t middle = std::min(byte, text.size());
-  const size_t begin = middle > kBefore ? middle - kBefore : 0;
-  return readable(text.substr(begin, middle - begin + kAfter));
+// A number as Python writes it, or NaN and the infinities as transformers does in standard JSON.
+std::optional<double> number_of(const json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (!value.is_object() || value.size() != 1) return std::nullopt;
+  const auto special = value.find(kSpecialFloatKey);
+  if (special == value.end()) return std::nullopt;
+  if (*special == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  if (*special == "Infinity") return std::numeric_limits<double>::infinity();
+  if (*special == "-Infinity") return -std::numeric_limits<double>::infinity();
+  return std::nullopt;
 }
 
 }  // namespace
@@ -40,31 +52,37 @@ Result<json> parse_json_object(std::string_view text) {
     return data_loss(
         fmt::format("{} bytes of JSON; at most {} are read", text.size(), kMaxConfigBytes));
   }
-  try {  // the library reports the place of an error only by throwing
-    json root = json::parse(text.begin(), text.end());
-    if (!root.is_object()) return data_loss("not a JSON object");
-    return root;
-  } catch (const json::parse_error& error) {
-    return data_loss(fmt::format("not valid JSON at byte {}, near {}", error.byte,
-                                 surroundings(text, error.byte)));
-  } catch (const json::exception& error) {
-    return data_loss(fmt::format("not valid JSON: {}", readable(error.what())));
-  }
+  HEDDLE_ASSIGN_OR_RETURN(const std::string strict, strict_json(text));
+  json root = json::parse(strict, nullptr, /*allow_exceptions=*/false);
+  if (root.is_object()) return root;
+  return data_loss(
+      fmt::format("not a JSON object but {}; expected {{\"key\": value, ...}}", shown(root)));
 }
 
 ConfigReader ConfigReader::narrowed(std::vector<const json*> inner, bool keep_own) const {
   if (keep_own) inner.insert(inner.end(), scopes_.begin(), scopes_.end());
-  return ConfigReader(std::move(inner), first_error_);
+  ConfigReader reader(std::move(inner), first_error_);
+  reader.notes_ = notes_;
+  return reader;
 }
 
 const json* ConfigReader::find(std::string_view key) const {
-  asked_for_.emplace(key);
+  const bool is_first_time = asked_for_.emplace(key).second;
+  const json* chosen = nullptr;
   for (const json* scope : scopes_) {
     if (scope == nullptr || !scope->is_object()) continue;
     const auto found = scope->find(key);
-    if (found != scope->end() && !found->is_null()) return &*found;
+    if (found == scope->end() || found->is_null()) continue;
+    if (chosen == nullptr) {
+      chosen = &*found;
+      if (!is_first_time) break;
+    } else if (*chosen != *found) {
+      note(fmt::format("config.json has {} twice: {} is used, {} is not", key, shown(*chosen),
+                       shown(*found)));
+      break;
+    }
   }
-  return nullptr;
+  return chosen;
 }
 
 bool ConfigReader::is_off(std::string_view key) const {
@@ -99,7 +117,9 @@ bool ConfigReader::integer_of(std::string_view key, const json& value, IntegerRa
     if (integral) number = static_cast<int64_t>(real);
   }
   if (!integral) {
-    fail(invalid_argument(fmt::format("{} is {}, not an integer", key, shown(value))));
+    fail(
+        invalid_argument(fmt::format("{} is {}, not an integer; write a whole number of {} or more",
+                                     key, shown(value), range.low)));
     return false;
   }
   if (number < range.low || number > range.high) {
@@ -117,7 +137,7 @@ int64_t ConfigReader::integer(std::string_view key, std::optional<int64_t> fallb
   if (const json* value = find(key)) {
     integer_of(key, *value, range, result);
   } else if (!fallback) {
-    fail(invalid_argument(fmt::format("{} is missing", key)));
+    fail(invalid_argument(missing(key)));
   }
   return result;
 }
@@ -127,14 +147,16 @@ double ConfigReader::number(std::string_view key, std::optional<double> fallback
   const double safe = fallback.value_or(range.low);
   const json* const value = find(key);
   if (value == nullptr) {
-    if (!fallback) fail(invalid_argument(fmt::format("{} is missing", key)));
+    if (!fallback) fail(invalid_argument(missing(key)));
     return safe;
   }
-  if (!value->is_number()) {
-    fail(invalid_argument(fmt::format("{} is {}, not a number", key, shown(*value))));
+  const std::optional<double> given = number_of(*value);
+  if (!given) {
+    fail(invalid_argument(fmt::format("{} is {}, not a number; write one of {:g} to {:g}", key,
+                                      shown(*value), range.low, range.high)));
     return safe;
   }
-  const auto result = value->get<double>();
+  const double result = *given;
   if (!(result >= range.low && result <= range.high)) {  // also catches NaN
     fail(invalid_argument(
         fmt::format("{} is {}, outside {:g} to {:g}", key, shown(*value), range.low, range.high)));
@@ -147,6 +169,7 @@ bool ConfigReader::boolean(std::string_view key, bool fallback) {
   const json* const value = find(key);
   if (value == nullptr) return fallback;
   if (value->is_boolean()) return value->get<bool>();
+  if (*value == 0 || *value == 1) return *value == 1;  // as Python reads them
   fail(invalid_argument(fmt::format("{} is {}, not true or false", key, shown(*value))));
   return fallback;
 }
@@ -154,7 +177,7 @@ bool ConfigReader::boolean(std::string_view key, bool fallback) {
 std::string ConfigReader::text(std::string_view key, const std::optional<std::string>& fallback) {
   const json* const value = find(key);
   if (value == nullptr) {
-    if (!fallback) fail(invalid_argument(fmt::format("{} is missing", key)));
+    if (!fallback) fail(invalid_argument(missing(key)));
     return fallback.value_or("");
   }
   if (value->is_string()) return value->get_ref<const std::string&>();

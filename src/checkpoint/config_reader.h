@@ -2,13 +2,15 @@
 // Typed reading of untrusted JSON configuration: every value is checked for type and range, and the
 // first thing that is wrong is kept, with key and value, until status() is asked. So a parser reads
 // as a list of fields. `null` counts as absent everywhere. A reader remembers which keys it was
-// asked for, so that keys that no reader understood can be found.
+// asked for, so that keys that no reader understood can be found. A key that two scopes give
+// different values is noted when it is first asked for, with both.
 //
 // Threading: thread-confined. Points into the document, which must outlive it.
 #pragma once
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -24,7 +26,8 @@ namespace heddle::checkpoint {
 // A larger configuration is refused.
 inline constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 
-// Parses text that must be one JSON object. Error: kDataLoss, with the place.
+// Parses text that must be one JSON object, by the rules of core/json_syntax.h. Error: kDataLoss,
+// with line and column.
 Result<nlohmann::json> parse_json_object(std::string_view text);
 
 class ConfigReader {
@@ -43,7 +46,9 @@ class ConfigReader {
   // Looks keys up in `scopes`, first to last. `first_error` is shared by the readers of one
   // document.
   ConfigReader(std::vector<const nlohmann::json*> scopes, Status& first_error)
-      : scopes_(std::move(scopes)), first_error_(first_error) {}
+      : scopes_(std::move(scopes)),
+        first_error_(first_error),
+        notes_(std::make_shared<std::vector<std::string>>()) {}
 
   // A reader of the same document that looks into `inner` first and, with `keep_own`, then where
   // this one looks. Null scopes are skipped.
@@ -91,12 +96,19 @@ class ConfigReader {
 
   [[nodiscard]] const Status& status() const { return first_error_; }
 
+  // Where the document gives two answers to one question: both, and which of them is used. Of this
+  // reader and all that were narrowed from it.
+  void note(std::string sentence) const { notes_->push_back(std::move(sentence)); }
+
+  [[nodiscard]] const std::vector<std::string>& notes() const { return *notes_; }
+
  private:
   bool integer_of(std::string_view key, const nlohmann::json& value, IntegerRange range,
                   int64_t& result);
 
   std::vector<const nlohmann::json*> scopes_;
   Status& first_error_;
+  std::shared_ptr<std::vector<std::string>> notes_;       // shared by the readers of one document
   mutable std::set<std::string, std::less<>> asked_for_;  // a note beside the document, not a part
 };
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/generation_config.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/config_reader.h"
 #include "checkpoint/mapped_file.h"
+#include "core/log.h"
 
 namespace heddle::checkpoint {
 
@@ -30,6 +33,12 @@ class OptionalReader {
  private:
   ConfigReader& reader_;
 };
+
+// A list that only has more of them is usual: chat models end a turn with a token of their own.
+bool is_part(const std::vector<int64_t>& part, const std::vector<int64_t>& whole) {
+  return std::ranges::all_of(
+      part, [&](int64_t id) { return std::ranges::find(whole, id) != whole.end(); });
+}
 
 Status check_ids(const GenerationConfig& config, int64_t vocab_size) {
   for (const int64_t id : config.eos_token_ids) {
@@ -81,7 +90,14 @@ Result<GenerationConfig> load_generation_config(const std::filesystem::path& fol
       return status.with_context(path.string());
     }
   }
-  if (config.eos_token_ids.empty()) config.eos_token_ids = model.eos_token_ids;
+  if (config.eos_token_ids.empty()) {
+    config.eos_token_ids = model.eos_token_ids;
+  } else if (!is_part(model.eos_token_ids, config.eos_token_ids)) {
+    log_warning(
+        fmt::format("generation_config.json has the eos_token_id {}, config.json {}; "
+                    "generation_config.json is used",
+                    fmt::join(config.eos_token_ids, ", "), fmt::join(model.eos_token_ids, ", ")));
+  }
   if (!config.bos_token_id) config.bos_token_id = model.bos_token_id;
   return config;
 }

@@ -33,7 +33,7 @@ TEST(GenerationConfigTest, NamesWhatIsWrong) {
        {R"({"temperature":-1})", R"({"temperature":"hot"})", R"({"temperature":1e999})",
         R"({"top_p":0})", R"({"top_p":1.1})", R"({"top_k":-2})", R"({"min_p":2})",
         R"({"repetition_penalty":0})", R"({"repetition_penalty":2.5})", R"({"max_new_tokens":0})",
-        R"({"eos_token_id":-1})", R"({"eos_token_id":"x"})", R"({"do_sample":1})",
+        R"({"eos_token_id":-1})", R"({"eos_token_id":"x"})", R"({"do_sample":2})",
         R"({"stop_strings":[1]})", "[]", "{"}) {
     EXPECT_FALSE(parse_generation_config(text).ok()) << text;
   }

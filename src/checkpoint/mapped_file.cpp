@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/json_syntax.h"
+
 namespace heddle::checkpoint {
 
 namespace {
@@ -100,6 +102,9 @@ Result<std::string> read_text_file(const std::filesystem::path& path, int64_t ma
     done += static_cast<size_t>(count);
   }
   text.resize(done);
+  if (const std::string pointer = describe_lfs_pointer(text); !pointer.empty()) {
+    return data_loss(fmt::format("{}: {}", path.string(), pointer));
+  }
   return text;
 }
 

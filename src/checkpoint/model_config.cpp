@@ -28,14 +28,18 @@ std::vector<const json*> scopes_of(const json& root) {
   return scopes;
 }
 
+// What holds for the model as a whole, its outer keys say first.
+std::vector<const json*> scopes_of_whole_model(const json& root) {
+  std::vector<const json*> scopes = scopes_of(root);
+  std::ranges::reverse(scopes);
+  return scopes;
+}
+
 std::string read_architecture(ConfigReader& reader, const json& root) {
   // The root's name is the model's; text_config only names its own part.
   ConfigReader outer = reader.narrowed({&root}, /*keep_own=*/false);
   const std::vector<std::string> architectures = outer.texts("architectures");
-  if (!architectures.empty()) return architectures.front();
-  outer.fail(
-      invalid_argument("architectures is missing or empty, so the kind of model is unknown"));
-  return {};
+  return architectures.empty() ? std::string() : architectures.front();
 }
 
 void read_sizes(ConfigReader& reader, ModelConfig& config) {
@@ -54,17 +58,28 @@ void read_sizes(ConfigReader& reader, ModelConfig& config) {
   config.rms_norm_eps = reader.number("rms_norm_eps", 1e-6, {1e-30, 1.0});
 }
 
-void read_storage(ConfigReader& reader, ModelConfig& config) {
-  config.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
-  const std::string_view dtype_key = reader.spelling("dtype", "torch_dtype");
-  if (reader.has(dtype_key)) {
-    const Result<DType> dtype = parse_dtype(reader.text(dtype_key, std::string()));
-    if (dtype.ok()) {
-      config.dtype = dtype.value();
-    } else {
-      reader.fail(dtype.status().with_context(std::string(dtype_key)));
-    }
+// `dtype` took the place of `torch_dtype` in transformers 4.56 and wins where both are given.
+void read_dtype(ConfigReader& reader, ModelConfig& config) {
+  const std::string_view key = reader.spelling("dtype", "torch_dtype");
+  if (!reader.has(key)) return;
+  std::string name = reader.text(key, std::string());
+  if (key == "dtype" && reader.has("torch_dtype") && reader.text("torch_dtype", name) != name) {
+    reader.note(fmt::format("config.json has dtype {} and torch_dtype {}; dtype is used",
+                            readable(name), readable(reader.text("torch_dtype", name))));
   }
+  constexpr std::string_view kTorch = "torch.";
+  if (name.starts_with(kTorch)) name.erase(0, kTorch.size());
+  if (name == "auto" || name.empty()) return;  // as the files store them
+  const Result<DType> dtype = parse_dtype(name);
+  if (dtype.ok()) {
+    config.dtype = dtype.value();
+  } else {
+    reader.fail(dtype.status().with_context(std::string(key)));
+  }
+}
+
+void read_storage(ConfigReader& reader, ModelConfig& config) {
+  read_dtype(reader, config);
   const json* const quantization =
       reader.object(reader.spelling("quantization_config", "compression_config"));
   if (quantization == nullptr) return;
@@ -149,13 +164,17 @@ int64_t ModelConfig::num_moe_layers() const {
   return std::count(is_moe_layer.begin(), is_moe_layer.end(), true);
 }
 
-Result<std::string> parse_architecture(std::string_view json_text) {
+Result<ModelName> parse_model_name(std::string_view json_text) {
   HEDDLE_ASSIGN_OR_RETURN(const json root, parse_json_object(json_text));
   Status first_error;
   ConfigReader reader({&root}, first_error);
-  std::string architecture = read_architecture(reader, root);
+  ModelName name{.architecture = read_architecture(reader, root),
+                 .model_type = reader.text("model_type", std::string())};
   HEDDLE_RETURN_IF_ERROR(first_error);
-  return architecture;
+  if (!name.architecture.empty() || !name.model_type.empty()) return name;
+  return invalid_argument(
+      "architectures is missing or empty and there is no model_type, so the kind of model is "
+      "unknown; write \"architectures\": [\"...\"] as the model's page has it");
 }
 
 Result<ModelConfig> parse_model_config(std::string_view json_text, const FamilyReader& family) {
@@ -163,16 +182,23 @@ Result<ModelConfig> parse_model_config(std::string_view json_text, const FamilyR
   Status first_error;
   ConfigReader reader(scopes_of(root), first_error);
   ModelConfig config;
-  config.architecture = read_architecture(reader, root);
+  config.architecture = family.architecture.empty() ? read_architecture(reader, root)
+                                                    : std::string(family.architecture);
   config.family = family.family;
   read_sizes(reader, config);
   read_storage(reader, config);
+  ConfigReader outer_first = reader.narrowed(scopes_of_whole_model(root), /*keep_own=*/false);
+  config.tie_word_embeddings = outer_first.boolean("tie_word_embeddings", false);
   read_activation(reader);
-  read_token_ids(reader, config);
+  read_token_ids(outer_first, config);
+  for (const char* key : {"tie_word_embeddings", "eos_token_id", "bos_token_id"}) {
+    reader.disregard(key);
+  }
   family.read(reader, config);
   read_rest(reader, config);
   refuse_unread_keys(reader, config);
   HEDDLE_RETURN_IF_ERROR(first_error);
+  config.notes = reader.notes();
   HEDDLE_CHECK_EQ(static_cast<int64_t>(config.layer_kinds.size()), config.num_layers);
   HEDDLE_CHECK_EQ(config.linear_attention.has_value(),
                   config.num_layers_of(LayerKind::kLinearAttention) > 0);

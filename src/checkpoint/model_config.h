@@ -132,6 +132,10 @@ struct ModelConfig {
   std::optional<int64_t> bos_token_id;
   std::optional<QuantizationConfig> quantization;  // quantization_config, or an older spelling
 
+  // Where the folder's files give two answers to one question: both, and which of them is used. To
+  // be logged once, by whoever loads the weights.
+  std::vector<std::string> notes;
+
   // Layers of one kind, or MoE layers.
   [[nodiscard]] int64_t num_layers_of(LayerKind kind) const;
   [[nodiscard]] int64_t num_moe_layers() const;
@@ -140,15 +144,22 @@ struct ModelConfig {
   [[nodiscard]] int64_t window_of(int64_t layer) const;
 };
 
-// architectures[0] alone, so that a model that is not served is refused by name rather than by its
-// details. Error: kInvalidArgument when there is none; kDataLoss for broken JSON.
-Result<std::string> parse_architecture(std::string_view json_text);
+// What a file calls its model. One of the two may be empty.
+struct ModelName {
+  std::string architecture;  // architectures[0]
+  std::string model_type;
+};
+
+// The name alone, so that a model that is not served is refused by name rather than by its details.
+// Error: kInvalidArgument when there is none; kDataLoss for broken JSON.
+Result<ModelName> parse_model_name(std::string_view json_text);
 
 class ConfigReader;
 
 // The part of a config.json that one family reads.
 struct FamilyReader {
-  std::string_view family;  // for messages: "Qwen3"
+  std::string_view family;             // for messages: "Qwen3"
+  std::string_view architecture = {};  // of the model; empty: architectures[0]
 
   // Called between the keys that all files share and the rest: names, vocabulary, width, layers,
   // heads and token ids have been read. A value it leaves alone gets the default of most

@@ -16,8 +16,10 @@
 #include "checkpoint/config_reader.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/mapped_file.h"
+#include "checkpoint/model_folder.h"
 #include "checkpoint/packed_load.h"
 #include "checkpoint/readable.h"
+#include "core/json_syntax.h"
 #include "quant/file_formats.h"
 #include "quant/round_to_nearest.h"
 
@@ -386,9 +388,12 @@ Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options) {
     return invalid_argument(
         fmt::format("group size {} is not served; use 32, 64 or 128", options.group_size));
   }
+  HEDDLE_RETURN_IF_ERROR(check_model_folder(options.source));
   const fs::path config_path = options.source / "config.json";
   HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(config_path, kMaxConfigTextBytes));
-  ordered_json config = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Result<std::string> strict = strict_json(text);
+  if (!strict.ok()) return strict.status().with_context(config_path.string());
+  ordered_json config = ordered_json::parse(*strict, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) {
     return data_loss(fmt::format("{} is not a JSON object", config_path.string()));
   }

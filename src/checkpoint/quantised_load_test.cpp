@@ -39,6 +39,43 @@ constexpr const char* kAwq =
     R"({"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": true, "version": "gemm"})";
 constexpr const char* kFp8 = R"({"quant_method": "fp8", "weight_block_size": [128, 128]})";
 
+// Other tools' names for the same layouts.
+TEST(QuantizationNames, AreReadAsTheFormatsTheyMean) {
+  const auto method = [](const char* text) { return config_of(text).method; };
+  EXPECT_EQ(method(R"({"quant_method": "gptqmodel", "bits": 4})"), QuantMethod::kGptq);
+  EXPECT_EQ(method(R"({"quant_method": "auto_gptq", "bits": 8})"), QuantMethod::kGptq);
+  EXPECT_EQ(method(R"({"quant_method": "AutoAWQ", "bits": 4})"), QuantMethod::kAwq);
+  EXPECT_EQ(method(R"({"quant_method": "auto-round", "bits": 4})"), QuantMethod::kGptq);
+  EXPECT_EQ(method(R"({"quant_method": "compressed_tensors", "config_groups": {}})"),
+            QuantMethod::kCompressedTensors);
+  EXPECT_EQ(method(R"({"quant_method": "intel/auto-round", "bits": 4,
+                       "packing_format": "auto_round:auto_awq"})"),
+            QuantMethod::kAwq);
+  const QuantizationConfig round = config_of(
+      R"({"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4,
+          "group_size": 64, "sym": true, "data_type": "int", "batch_size": 8,
+          "extra_config": {"lm_head": {"bits": 16}, "model.layers.0.mlp.up_proj": {"bits": 8},
+                           "model.layers.*.self_attn.k_proj": {"bits": 16}}})");
+  EXPECT_EQ(round.group_size, 64);
+  EXPECT_TRUE(round.symmetric);
+  EXPECT_TRUE(round.ignores("lm_head"));
+  EXPECT_TRUE(round.ignores("model.layers.7.self_attn.k_proj"));
+  EXPECT_FALSE(round.ignores("model.layers.7.self_attn.q_proj"));
+  EXPECT_EQ(round.bits_of("model.layers.0.mlp.up_proj"), 8);
+  EXPECT_EQ(round.bits_of("model.layers.0.mlp.up_proj_2"), 4);
+  EXPECT_EQ(round.bits_of("model.layers.1.mlp.up_proj"), 4);
+  EXPECT_FALSE(
+      config_of(R"({"quant_method": "gptq", "bits": 4, "format": "gptq_v2"})").zeros_less_one);
+  EXPECT_THAT(config_error(R"({"quant_method": "auto-round", "bits": 4,
+                               "packing_format": "auto_round:exllamav2"})"),
+              AllOf(HasSubstr("\"auto_round:exllamav2\""), HasSubstr("auto_round:auto_gptq")));
+  EXPECT_THAT(config_error(R"({"quant_method": "auto-round", "bits": 4, "data_type": "mx_fp"})"),
+              HasSubstr("data_type \"mx_fp\""));
+  EXPECT_THAT(config_error(R"({"quant_method": "bitsandbytes"})"),
+              AllOf(HasSubstr("quant_method is \"bitsandbytes\"; served are awq, gptq"),
+                    HasSubstr("auto-round")));
+}
+
 class QuantisedLoadTest : public ::testing::Test {
  protected:
   void store(std::string name, const Shape& shape, DType dtype, float value = 0) {

@@ -46,6 +46,23 @@ bool entry_ignores(QuantMethod method, const std::string& entry, std::string_vie
   return false;
 }
 
+// AutoRound packs its codes as another tool does and says as which.
+Result<QuantMethod> method_of_auto_round(ConfigReader& reader) {
+  const std::string type = reader.text("data_type", std::string("int"));
+  const std::string packing = reader.text(reader.spelling("packing_format", "backend"),
+                                          std::string("auto_round:auto_gptq"));
+  if (type != "int") {
+    return unimplemented(
+        fmt::format("auto-round with data_type {}; \"int\" is served", readable(type)));
+  }
+  if (packing.ends_with("gptq")) return QuantMethod::kGptq;
+  if (packing.ends_with("awq")) return QuantMethod::kAwq;
+  return unimplemented(
+      fmt::format("auto-round with packing_format {}; served are \"auto_round:auto_gptq\" and "
+                  "\"auto_round:auto_awq\": export the model again with one of them",
+                  readable(packing)));
+}
+
 Result<QuantMethod> method_of(ConfigReader& reader) {
   constexpr std::array kMethods = {
       std::pair("awq", QuantMethod::kAwq),
@@ -72,10 +89,29 @@ Result<QuantMethod> method_of(ConfigReader& reader) {
   for (const auto& [spelling, method] : kMethods) {
     if (name == spelling) return method;
   }
+  constexpr std::array kOtherNames = {
+      std::pair("auto-gptq", QuantMethod::kGptq),
+      std::pair("gptqmodel", QuantMethod::kGptq),
+      std::pair("gptq-marlin", QuantMethod::kGptq),
+      std::pair("auto-awq", QuantMethod::kAwq),
+      std::pair("autoawq", QuantMethod::kAwq),
+      std::pair("awq-marlin", QuantMethod::kAwq),
+      std::pair("modelopt-fp8", QuantMethod::kModelOpt),
+      std::pair("compressed-tensors", QuantMethod::kCompressedTensors),
+      std::pair("llm-compressor", QuantMethod::kCompressedTensors),
+  };
+  std::string dashed = name;
+  std::ranges::replace(dashed, '_', '-');
+  for (const auto& [spelling, method] : kOtherNames) {
+    if (dashed == spelling) return method;
+  }
+  if (dashed == "auto-round" || dashed == "autoround" || dashed == "intel/auto-round") {
+    return method_of_auto_round(reader);
+  }
   std::vector<std::string_view> served;
   for (const auto& [spelling, method] : kMethods) served.emplace_back(spelling);
-  return unimplemented(
-      fmt::format("quant_method is {}; served are {}", readable(name), fmt::join(served, ", ")));
+  return unimplemented(fmt::format("quant_method is {}; served are {}, auto-round", readable(name),
+                                   fmt::join(served, ", ")));
 }
 
 // None, and the reader has failed, when it is broken.
@@ -89,6 +125,29 @@ std::optional<ModulePattern> compile(std::string_view pattern, const char* field
 
 constexpr ConfigReader::IntegerRange kBits{1, 16};
 constexpr ConfigReader::IntegerRange kGroupSize{-1, int64_t{1} << 24};
+
+// AutoRound's layers with bits of their own: {"lm_head": {"bits": 16}}, by name or by a regular
+// expression.
+void read_extra_config(ConfigReader& reader, QuantizationConfig& config) {
+  const json* const layers = reader.object("extra_config");
+  if (layers == nullptr) return;
+  constexpr int kUnquantisedBits = 16;
+  for (const auto& [key, value] : layers->items()) {
+    if (!value.is_object()) continue;
+    ConfigReader inner = reader.narrowed({&value}, /*keep_own=*/false);
+    const auto bits = static_cast<int>(inner.integer("bits", config.bits, {1, 64}));
+    if (bits == config.bits) continue;
+    std::string pattern;
+    const bool is_name = key.find_first_of("*+?^$[](){}|\\") == std::string::npos;
+    for (const char c : key) {
+      if (is_name && c == '.') pattern += '\\';
+      pattern += c;
+    }
+    if (is_name) pattern += '$';
+    const auto compiled = compile(pattern, "extra_config", reader);
+    if (compiled) config.overrides.push_back({*compiled, bits >= kUnquantisedBits ? 0 : bits});
+  }
+}
 
 void read_awq(ConfigReader& reader, QuantizationConfig& config) {
   config.bits =
@@ -107,13 +166,15 @@ void read_awq(ConfigReader& reader, QuantizationConfig& config) {
     reader.fail(unimplemented("AWQ without zero points is not served"));
   }
   config.ignored = reader.texts("modules_to_not_convert");
+  read_extra_config(reader, config);
 }
 
 void read_gptq(ConfigReader& reader, QuantizationConfig& config) {
   config.bits = static_cast<int>(reader.integer("bits", std::nullopt, kBits));
   config.group_size = reader.integer("group_size", 128, kGroupSize);
   config.symmetric = reader.boolean("sym", false);
-  const std::string format = reader.text("checkpoint_format", std::string("gptq"));
+  const std::string format =
+      reader.text(reader.spelling("checkpoint_format", "format"), std::string("gptq"));
   config.zeros_less_one = format != "gptq_v2";
   if (format != "gptq" && format != "gptq_v2") {
     reader.fail(unimplemented(fmt::format(
@@ -122,6 +183,7 @@ void read_gptq(ConfigReader& reader, QuantizationConfig& config) {
   if (config.bits != 4 && config.bits != 8) {
     reader.fail(unimplemented(fmt::format("GPTQ with {} bits; 4 and 8 are served", config.bits)));
   }
+  read_extra_config(reader, config);
   const json* const dynamic = reader.object("dynamic");
   if (dynamic == nullptr) return;
   for (const auto& [key, value] : dynamic->items()) {
@@ -302,7 +364,7 @@ Result<QuantizationConfig> parse_quantization_config(const json& quantization) {
   return config;
 }
 
-Result<std::optional<QuantizationConfig>> load_separate_quantization(
+Result<std::optional<SeparateQuantization>> load_separate_quantization(
     const std::filesystem::path& folder) {
   for (const char* name : {"hf_quant_config.json", "quantize_config.json", "quant_config.json"}) {
     const std::filesystem::path path = folder / name;
@@ -315,9 +377,9 @@ Result<std::optional<QuantizationConfig>> load_separate_quantization(
     const bool has_nested = nested != object->end() && nested->is_object();
     Result<QuantizationConfig> parsed = parse_quantization_config(has_nested ? *nested : *object);
     if (!parsed.ok()) return parsed.status().with_context(path.string());
-    return std::optional<QuantizationConfig>(std::move(parsed).value());
+    return std::optional(SeparateQuantization{.file = name, .config = std::move(parsed).value()});
   }
-  return std::optional<QuantizationConfig>();
+  return std::optional<SeparateQuantization>();
 }
 
 }  // namespace heddle::checkpoint

@@ -53,7 +53,7 @@ struct QuantizationConfig {
   std::vector<ModulePattern> ignored_patterns;
   KvCacheScheme kv_cache = KvCacheScheme::kNone;
 
-  // GPTQ's per-module overrides. 0 bits: not quantised.
+  // GPTQ's and AutoRound's per-module overrides. 0 bits: not quantised.
   struct Override {
     ModulePattern pattern;
     int bits = 0;
@@ -71,13 +71,19 @@ struct QuantizationConfig {
   [[nodiscard]] int bits_of(std::string_view module) const;
 };
 
-// `quantization` is the object. Error: kUnimplemented for methods and variants that are not served,
-// listing those that are; kInvalidArgument for values out of range.
+// `quantization` is the object. Takes the names that other tools have for these layouts: gptqmodel,
+// auto-round (by its packing_format), autoawq, ... Error: kUnimplemented for methods and variants
+// that are not served, listing those that are; kInvalidArgument for values out of range.
 Result<QuantizationConfig> parse_quantization_config(const nlohmann::json& quantization);
+
+struct SeparateQuantization {
+  std::string file;  // its name
+  QuantizationConfig config;
+};
 
 // Older tools write the same object to a file of its own beside config.json; none if there is no
 // such file. Error: as above and for broken JSON, with the file's name.
-Result<std::optional<QuantizationConfig>> load_separate_quantization(
+Result<std::optional<SeparateQuantization>> load_separate_quantization(
     const std::filesystem::path& folder);
 
 }  // namespace heddle::checkpoint

@@ -10,11 +10,36 @@
 #include <simdjson.h>
 
 #include "checkpoint/readable.h"
+#include "core/json_syntax.h"
 
 namespace heddle::checkpoint {
 
+namespace {
+
+// What a file of this name is, where it is no safetensors file; empty where it may be one.
+std::string describe_other_kind(std::span<const std::byte> bytes) {
+  constexpr size_t kMostBytes = 1024;
+  const std::string_view start(reinterpret_cast<const char*>(bytes.data()),
+                               std::min(bytes.size(), kMostBytes));
+  if (start.empty()) return "the file is empty; download it again";
+  if (start.starts_with("GGUF")) {
+    return "the file is a GGUF file, which is not served; download the model's safetensors files";
+  }
+  if (start.starts_with("PK\x03\x04")) {
+    return "the file is a PyTorch file or another zip archive; download the model's safetensors "
+           "files";
+  }
+  if (start.starts_with('<')) return "the file is an HTML or XML page; download it again";
+  return describe_lfs_pointer(start);
+}
+
+}  // namespace
+
 Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
   HEDDLE_ASSIGN_OR_RETURN(MappedFile file, MappedFile::open(path));
+  if (const std::string other = describe_other_kind(file.bytes()); !other.empty()) {
+    return data_loss(fmt::format("{}: {}", path.string(), other));
+  }
   Result<SafetensorsHeader> header =
       parse_safetensors_header(file.bytes(), static_cast<int64_t>(file.bytes().size()));
   if (!header.ok()) return header.status().with_context(path.string());
@@ -55,7 +80,7 @@ struct StoredDType {
 
 // Every dtype the format defines: a file may hold tensors that no model reads, and their sizes are
 // checked too.
-constexpr std::array<StoredDType, 18> kStoredDTypes = {{
+constexpr std::array<StoredDType, 22> kStoredDTypes = {{
     {"F32", 32, DType::kF32},
     {"BF16", 16, DType::kBf16},
     {"F16", 16, DType::kF16},
@@ -67,6 +92,10 @@ constexpr std::array<StoredDType, 18> kStoredDTypes = {{
     {"F8_E5M2", 8, std::nullopt},
     {"F8_E8M0", 8, std::nullopt},
     {"F4", 4, std::nullopt},
+    {"F6_E2M3", 6, std::nullopt},
+    {"F6_E3M2", 6, std::nullopt},
+    {"F8_E4M3FNUZ", 8, std::nullopt},
+    {"F8_E5M2FNUZ", 8, std::nullopt},
     {"BOOL", 8, std::nullopt},
     {"I16", 16, std::nullopt},
     {"U16", 16, std::nullopt},
@@ -144,8 +173,7 @@ class HeaderWalker {
       std::string owned_key(key);
       std::string_view text;
       if (const auto error = field.value().get_string().get(text)) {
-        return json_failure(fmt::format("__metadata__ {} is not a string", readable(owned_key)),
-                            error);
+        continue;  // only strings are read
       }
       metadata.insert_or_assign(std::move(owned_key), std::string(text));
     }
@@ -236,7 +264,7 @@ class HeaderWalker {
     if (entry.end > data_size_) {
       return data_loss(
           fmt::format("data_offsets [{}, {}] reach behind the {} bytes of data in the "
-                      "file: truncated, or not fully downloaded",
+                      "file: truncated, or not fully downloaded; download it again",
                       entry.begin, entry.end, data_size_));
     }
     // Also a shape with a zero in it must not overflow: strides are products of its other
@@ -261,6 +289,17 @@ class HeaderWalker {
   int64_t data_size_;
   bool metadata_seen_ = false;
 };
+
+Status walk_header(std::string_view text, int64_t data_size, SafetensorsHeader& header) {
+  const simdjson::padded_string padded(text);
+  if (padded.size() != text.size()) return resource_exhausted("no memory to read the header");
+  ondemand::parser parser;
+  ondemand::document document;
+  if (const auto error = parser.iterate(padded).get(document)) {
+    return json_failure("the header is not valid JSON", error);
+  }
+  return HeaderWalker(data_size).walk(document, header);
+}
 
 Status sort_by_name(std::vector<TensorEntry>& tensors) {
   const auto by_name = [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; };
@@ -322,21 +361,25 @@ Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> by
   if (length > static_cast<uint64_t>(file_size - kLengthBytes) ||
       length > bytes.size() - static_cast<size_t>(kLengthBytes)) {
     return data_loss(
-        fmt::format("the header claims {} bytes, the file has {}: truncated", length, file_size));
+        fmt::format("the header claims {} bytes, the file has {}: truncated; download it "
+                    "again",
+                    length, file_size));
   }
 
-  const simdjson::padded_string json(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes,
-                                     static_cast<size_t>(length));
-  if (json.size() != length) return resource_exhausted("no memory to read the header");
-  ondemand::parser parser;
-  ondemand::document document;
-  if (const auto error = parser.iterate(json).get(document)) {
-    return json_failure("the header is not valid JSON", error);
-  }
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes,
+                              static_cast<size_t>(length));
   SafetensorsHeader header;
   header.data_offset = kLengthBytes + static_cast<int64_t>(length);
   const int64_t data_size = file_size - header.data_offset;
-  HEDDLE_RETURN_IF_ERROR(HeaderWalker(data_size).walk(document, header));
+  if (Status status = walk_header(text, data_size, header); !status.ok()) {
+    // Either the header is wrong, or it has what only Python's json reads (core/json_syntax.h).
+    const Result<std::string> strict = strict_json(text);
+    if (!strict.ok()) return strict.status().with_context("the header");
+    if (*strict == text) return status;
+    header.tensors.clear();
+    header.metadata.clear();
+    HEDDLE_RETURN_IF_ERROR(walk_header(*strict, data_size, header));
+  }
   HEDDLE_RETURN_IF_ERROR(sort_by_name(header.tensors));
   HEDDLE_RETURN_IF_ERROR(check_layout(header.tensors, data_size));
   return header;

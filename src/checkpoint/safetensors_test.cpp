@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadHeader{"List", "[1,2]", 0, "not a JSON object"},
         BadHeader{"Unclosed", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})", 4,
                   "JSON"},
-        BadHeader{"TrailingText", "{} {}", 0, "behind"},
+        BadHeader{"TrailingText", "{} {}", 0, "where the end of the file is expected"},
         BadHeader{"BadUtf8", "{\"\xff\":{}}", 0, "JSON"},
         BadHeader{"EntryIsNoObject", R"({"a":3})", 0,
                   "tensor \"a\": its description is not an object"},
@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "shape has \"1.5\""},
         BadHeader{"HugeDimension",
                   R"({"a":{"dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,4]}})", 4,
-                  "shape has \"18446744073709551616\""},
+                  "shape has \"18446744073709551616"},
         BadHeader{"RankSix", R"({"a":{"dtype":"U8","shape":[1,1,1,1,1,1],"data_offsets":[0,1]}})",
                   1, "shape has more than 5 numbers"},
         BadHeader{"OffsetsBackwards", R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})",
@@ -149,8 +149,7 @@ INSTANTIATE_TEST_SUITE_P(
                   3, "1 bytes before tensor \"b\" belong to no tensor"},
         BadHeader{"TrailingData", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 9,
                   "the last 8 bytes"},
-        BadHeader{"MetadataTwice", R"({"__metadata__":{},"__metadata__":{}})", 0, "appears twice"},
-        BadHeader{"MetadataNotText", R"({"__metadata__":{"k":1}})", 0, "is not a string"}),
+        BadHeader{"MetadataTwice", R"({"__metadata__":{},"__metadata__":{}})", 0, "appears twice"}),
     [](const auto& parameter) { return std::string(parameter.param.name); });
 
 TEST(SafetensorsTest, RefusesALengthItCannotHave) {

@@ -48,6 +48,9 @@ class WeightSource {
   // Valid while *this lives.
   [[nodiscard]] virtual std::vector<std::string_view> names() const = 0;
 
+  // A sentence that names weight files of the folder that are not read, or empty.
+  [[nodiscard]] virtual std::string unread_files() const { return {}; }
+
   // Copies elements [first, first + count) of a weight that find() returned, converted to `dtype`.
   // Both dtypes are equal or convertible (convert.h).
   virtual void read(const StoredWeight& weight, int64_t first, int64_t count, DType dtype,

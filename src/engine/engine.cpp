@@ -8,6 +8,7 @@
 
 #include <heddle/engine.h>
 
+#include "checkpoint/model_folder.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "engine/engine_loop.h"
@@ -87,6 +88,7 @@ Result<std::vector<TokenId>> Engine::encode(std::string_view text) const {
 
 Result<std::unique_ptr<Engine>> Engine::create(const EngineOptions& options) {
   HEDDLE_RETURN_IF_ERROR(engine::check_options(options));
+  HEDDLE_RETURN_IF_ERROR(checkpoint::check_model_folder(options.model_dir));
   const SteadyClock clock;
   engine::EngineParts parts;
   parts.start = engine::StartTimes{.began_seconds = clock.now_seconds()};

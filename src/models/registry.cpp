@@ -2,12 +2,15 @@
 #include "models/registry.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include <fmt/format.h>
 
 #include "checkpoint/mapped_file.h"
+#include "checkpoint/model_folder.h"
 #include "checkpoint/readable.h"
+#include "checkpoint/tied_head.h"
 #include "core/check.h"
 
 // One line for each family: the name of its folder, which defines `Family NAME()`.
@@ -42,6 +45,38 @@ const Family* find_family(std::string_view architecture) {
   return family == families().end() ? nullptr : &*family;
 }
 
+struct ModelType {
+  std::string_view name;
+  std::string_view architecture;
+};
+
+// The class that transformers' AutoModelForCausalLM takes for a model_type. It decides there, and
+// `architectures` only says which class wrote the file.
+constexpr ModelType kModelTypes[] = {
+    {"deepseek_v2", "DeepseekV2ForCausalLM"},
+    {"deepseek_v3", "DeepseekV3ForCausalLM"},
+    {"gpt_oss", "GptOssForCausalLM"},
+    {"kimi_k2", "DeepseekV3ForCausalLM"},
+    {"kimi_linear", "KimiLinearForCausalLM"},
+    {"llama", "LlamaForCausalLM"},
+    {"mistral", "MistralForCausalLM"},
+    {"qwen2", "Qwen2ForCausalLM"},
+    {"qwen2_moe", "Qwen2MoeForCausalLM"},
+    {"qwen3", "Qwen3ForCausalLM"},
+    {"qwen3_5", "Qwen3_5ForConditionalGeneration"},
+    {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"},
+    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"},
+    {"qwen3_5_text", "Qwen3_5ForCausalLM"},
+    {"qwen3_moe", "Qwen3MoeForCausalLM"},
+    {"qwen3_next", "Qwen3NextForCausalLM"},
+};
+
+// Empty for a type that is not served.
+std::string_view architecture_of(std::string_view model_type) {
+  const auto found = std::ranges::find(kModelTypes, model_type, &ModelType::name);
+  return found == std::end(kModelTypes) ? std::string_view() : found->architecture;
+}
+
 Status not_served(std::string_view architecture) {
   std::vector<std::string_view> served;
   for (const Family& family : families()) {
@@ -49,6 +84,27 @@ Status not_served(std::string_view architecture) {
   }
   return unimplemented(fmt::format("architecture {} is not served by this build; served are {}",
                                    checkpoint::readable(architecture), fmt::join(served, ", ")));
+}
+
+// The quantisation that older tools write beside config.json. What config.json itself says wins.
+Status add_separate_quantization(const std::filesystem::path& folder,
+                                 checkpoint::ModelConfig& config) {
+  const auto separate = checkpoint::load_separate_quantization(folder);
+  if (!config.quantization) {
+    HEDDLE_RETURN_IF_ERROR(separate.status());
+    if (*separate) config.quantization = (*separate)->config;
+  } else if (!separate.ok()) {
+    config.notes.push_back(
+        fmt::format("not used, because config.json has a quantization_config: {}",
+                    separate.status().message()));
+  } else if (*separate && (*separate)->config.method != config.quantization->method) {
+    config.notes.push_back(
+        fmt::format("config.json says that the weights are {}, {} that they are {}; config.json is "
+                    "used",
+                    to_string(config.quantization->method), (*separate)->file,
+                    to_string((*separate)->config.method)));
+  }
+  return {};
 }
 
 }  // namespace
@@ -61,23 +117,38 @@ const std::vector<Family>& families() {
 }
 
 Result<checkpoint::ModelConfig> parse_config(std::string_view json_text) {
-  HEDDLE_ASSIGN_OR_RETURN(const std::string architecture,
-                          checkpoint::parse_architecture(json_text));
-  const Family* const family = find_family(architecture);
-  if (family == nullptr) return not_served(architecture);
-  return checkpoint::parse_model_config(json_text,
-                                        {.family = family->name, .read = family->read_config});
+  HEDDLE_ASSIGN_OR_RETURN(const checkpoint::ModelName name,
+                          checkpoint::parse_model_name(json_text));
+  std::string_view architecture = name.architecture;
+  const Family* family = find_family(architecture);
+  std::string note;
+  if (const Family* const by_type = find_family(architecture_of(name.model_type));
+      by_type != nullptr && by_type != family) {
+    if (!architecture.empty()) {
+      note =
+          fmt::format("config.json: architectures is {} and model_type is {}; model_type is used",
+                      checkpoint::readable(architecture), checkpoint::readable(name.model_type));
+    }
+    architecture = architecture_of(name.model_type);
+    family = by_type;
+  }
+  if (family == nullptr) return not_served(architecture.empty() ? name.model_type : architecture);
+  Result<checkpoint::ModelConfig> config = checkpoint::parse_model_config(
+      json_text,
+      {.family = family->name, .architecture = architecture, .read = family->read_config});
+  if (config.ok() && !note.empty()) config->notes.push_back(std::move(note));
+  return config;
 }
 
 Result<checkpoint::ModelConfig> load_config(const std::filesystem::path& folder) {
+  HEDDLE_RETURN_IF_ERROR(checkpoint::check_model_folder(folder));
   const std::filesystem::path path = folder / "config.json";
   HEDDLE_ASSIGN_OR_RETURN(const std::string text,
                           checkpoint::read_text_file(path, checkpoint::kMaxConfigBytes));
   Result<checkpoint::ModelConfig> config = parse_config(text);
   if (!config.ok()) return config.status().with_context(path.string());
-  if (!config->quantization) {
-    HEDDLE_ASSIGN_OR_RETURN(config->quantization, checkpoint::load_separate_quantization(folder));
-  }
+  HEDDLE_RETURN_IF_ERROR(add_separate_quantization(folder, *config));
+  checkpoint::settle_tied_head(folder, *config);
   return config;
 }
 

@@ -60,12 +60,14 @@ checkpoint::LoadOptions ForwardPass::load_options(const checkpoint::ModelConfig&
 
 Status ForwardPass::load() {
   HEDDLE_ASSIGN_OR_RETURN(config_, models::load_config(options_.model_dir));
+  for (const std::string& note : config_.notes) log_warning(note);
   model_ = models::create_model(config_);
   checkpoint::LoadOptions load_options = this->load_options(config_, options_.dummy_weights);
   load_options.progress = options_.on_load_progress;
   const std::optional<DType> kv_dtype =
       choose_kv_dtype({options_.kv_dtype, load_options.dtype == DType::kF32}, config_);
   HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options_.model_dir, options_.dummy_weights));
+  if (const std::string unread = source->unread_files(); !unread.empty()) log_info(unread);
   if (kv_dtype == DType::kF8E4M3) {
     HEDDLE_ASSIGN_OR_RETURN(kv_scales_, load_kv_scales(*source, cache_needs()));
   }

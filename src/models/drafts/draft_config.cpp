@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/mapped_file.h"
+#include "checkpoint/model_folder.h"
 
 namespace heddle::models {
 
@@ -32,6 +33,7 @@ Status check_fits(const ModelConfig& config, const ModelConfig& target) {
 Result<ModelConfig> load_draft_config(const std::filesystem::path& folder,
                                       const checkpoint::FamilyReader& family,
                                       const ModelConfig& target) {
+  HEDDLE_RETURN_IF_ERROR(checkpoint::check_model_folder(folder));
   const std::filesystem::path path = folder / "config.json";
   HEDDLE_ASSIGN_OR_RETURN(const std::string text,
                           checkpoint::read_text_file(path, checkpoint::kMaxConfigBytes));

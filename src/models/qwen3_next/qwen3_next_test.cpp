@@ -126,7 +126,7 @@ TEST(Qwen3Next, NamesKeyAndValueOfWhatIsWrongOrNotServed) {
       {{{"num_experts_per_tok", 9}}, "num_experts_per_tok is 9, more than num_experts = 8"},
       {{{"num_experts_per_tok", 0}}, "num_experts_per_tok is 0"},
       {{{"moe_intermediate_size", 0}}, "moe_intermediate_size is 0"},
-      {{{"norm_topk_prob", 1}}, "norm_topk_prob is 1, not true or false"},
+      {{{"norm_topk_prob", 2}}, "norm_topk_prob is 2, not true or false"},
       {{{"mlp_only_layers", {4}}}, "mlp_only_layers is 4, outside 0 to 3"},
       {{{"decoder_sparse_step", 0}}, "decoder_sparse_step is 0"},
       {{{"full_attention_interval", 0}}, "full_attention_interval is 0"},

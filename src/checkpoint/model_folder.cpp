@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/model_folder.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "checkpoint/readable.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kDownload = "hf download OWNER/MODEL --local-dir FOLDER";
+
+bool has_config(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / "config.json", error);
+}
+
+std::vector<fs::path> sorted_entries(const fs::path& folder) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  fs::directory_iterator files(folder, error);
+  for (; !error && files != fs::directory_iterator(); files.increment(error)) {
+    entries.push_back(files->path());
+  }
+  std::ranges::sort(entries);
+  return entries;
+}
+
+// "Qwen/Qwen3-0.6B", as repositories are named.
+bool is_repository_name(const std::string& name) {
+  const size_t slash = name.find('/');
+  return slash != std::string::npos && slash > 0 && slash + 1 < name.size() &&
+         name.find('/', slash + 1) == std::string::npos && name[0] != '.' && name[0] != '~';
+}
+
+Status describe_missing(const fs::path& path) {
+  if (is_repository_name(path.string())) {
+    return not_found(fmt::format(
+        "there is no folder {}; a model is served from a folder of this machine: download it with "
+        "`hf download {} --local-dir {}`",
+        path.string(), path.string(), path.filename().string()));
+  }
+  return not_found(
+      fmt::format("there is no folder {}; name one with config.json, *.safetensors and "
+                  "tokenizer.json in it",
+                  path.string()));
+}
+
+Status describe_file(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  if (extension == ".gguf") {
+    return unimplemented(fmt::format(
+        "{} is a GGUF file, which is not served; download the model's safetensors files with `{}` "
+        "and name that folder",
+        path.string(), kDownload));
+  }
+  const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (has_config(parent)) {
+    return invalid_argument(fmt::format("{} is not a folder; name the one that it is in, {}",
+                                        path.string(), parent.string()));
+  }
+  return invalid_argument(
+      fmt::format("{} is not a folder; name one with config.json, *.safetensors and "
+                  "tokenizer.json in it",
+                  path.string()));
+}
+
+// The folders of models in `folder`, also where the Hugging Face cache has them.
+std::vector<std::string> models_below(const std::vector<fs::path>& entries) {
+  std::vector<std::string> models;
+  for (const fs::path& entry : entries) {
+    std::error_code error;
+    if (!fs::is_directory(entry, error)) continue;
+    if (has_config(entry)) models.push_back(entry.string());
+    const fs::path snapshots = entry.filename() == "snapshots" ? entry : entry / "snapshots";
+    for (const fs::path& snapshot : sorted_entries(snapshots)) {
+      if (has_config(snapshot)) models.push_back(snapshot.string());
+    }
+  }
+  return models;
+}
+
+Status describe_without_config(const fs::path& folder) {
+  const std::vector<fs::path> entries = sorted_entries(folder);
+  if (entries.empty()) {
+    return not_found(
+        fmt::format("{} is empty; download the model into it: `{}`", folder.string(), kDownload));
+  }
+  const std::vector<std::string> models = models_below(entries);
+  if (!models.empty()) {
+    return invalid_argument(fmt::format(
+        "{} has no config.json, but is the folder of {}; name {}", folder.string(),
+        models.size() == 1 ? "a model's folder" : fmt::format("{} models", models.size()),
+        models.size() == 1 ? models.front() : "one of them, as " + models.front()));
+  }
+  const auto find = [&](std::string_view ending) -> std::string {
+    for (const fs::path& entry : entries) {
+      const std::string name = entry.filename().string();
+      if (name.ends_with(ending)) return name;
+    }
+    return {};
+  };
+  if (const std::string name = find(".gguf"); !name.empty()) {
+    return unimplemented(fmt::format(
+        "{} has no config.json, only {}: a GGUF file, which is not served; download the model's "
+        "safetensors files with `{}`",
+        folder.string(), readable(name), kDownload));
+  }
+  if (!find("adapter_config.json").empty()) {
+    return unimplemented(fmt::format(
+        "{} has no config.json, only adapter_config.json: the adapters of a model without the "
+        "model; merge them into it (peft: merge_and_unload(), save_pretrained()) and name that "
+        "folder",
+        folder.string()));
+  }
+  if (!find("params.json").empty()) {
+    return unimplemented(fmt::format(
+        "{} has no config.json, only params.json: the layout of Meta and Mistral, which is not "
+        "served; download the model in Hugging Face layout with `{}`",
+        folder.string(), kDownload));
+  }
+  return not_found(fmt::format(
+      "{} has no config.json; name the folder of a model, or download the file again: `{}`",
+      folder.string(), kDownload));
+}
+
+}  // namespace
+
+Status check_model_folder(const fs::path& folder) {
+  std::error_code error;
+  const fs::file_status status = fs::status(folder, error);
+  if (!fs::exists(status)) return describe_missing(folder);
+  if (!fs::is_directory(status)) return describe_file(folder);
+  return has_config(folder) ? ok_status() : describe_without_config(folder);
+}
+
+}  // namespace heddle::checkpoint
