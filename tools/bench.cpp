@@ -94,7 +94,10 @@ Status run_offline(OfflineCommand& command) {
   int64_t rows_each = 1;
   for (const int64_t count : command.options.verify_rows) rows_each = std::max(rows_each, count);
   rows *= rows_each;
-  std::optional<checkpoint::Rounding> rounding = runner::rounding_of(command.quantization);
+  HEDDLE_ASSIGN_OR_RETURN(const auto config, models::load_config(command.model_dir));
+  const bool dummy_weights = command.load_format == LoadFormat::kDummy;
+  HEDDLE_ASSIGN_OR_RETURN(std::optional<checkpoint::Rounding> rounding,
+                          runner::rounding_of(command.quantization, config, dummy_weights));
   if (rounding) {
     rounding->include_lm_head = command.quantize_lm_head;
   } else if (command.quantize_lm_head) {
@@ -102,7 +105,6 @@ Status run_offline(OfflineCommand& command) {
   }
   HEDDLE_ASSIGN_OR_RETURN(const runner::DeviceRequest request,
                           runner::parse_device(command.device));
-  HEDDLE_ASSIGN_OR_RETURN(const auto config, models::load_config(command.model_dir));
   HEDDLE_RETURN_IF_ERROR(check_offline(command.options, config.max_position_embeddings));
   HEDDLE_ASSIGN_OR_RETURN(
       runner::ChosenDevice chosen,
@@ -111,7 +113,7 @@ Status run_offline(OfflineCommand& command) {
       const auto pass,
       runner::ForwardPass::create(
           {.model_dir = command.model_dir,
-           .dummy_weights = command.load_format == LoadFormat::kDummy,
+           .dummy_weights = dummy_weights,
            .dtype = runner::dtype_of(command.dtype),
            .kv_dtype = runner::dtype_of(command.kv_cache_dtype),
            .exact = command.exact,

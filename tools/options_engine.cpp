@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "chat/chat_template.h"
+#include "checkpoint/model_folder.h"
 #include "core/log.h"
 #include "machine.h"
 #include "terminal.h"
@@ -66,16 +67,7 @@ LogLevel parse_log_level(const std::string& name) {
 }
 
 Result<fs::path> checked_model_dir(const std::string& folder) {
-  std::error_code ignored;
-  if (!fs::is_directory(folder, ignored)) {
-    return not_found(
-        fmt::format("{} is not a folder; name one with config.json, *.safetensors and "
-                    "tokenizer.json in it",
-                    folder));
-  }
-  if (!is_model(folder)) {
-    return not_found(fmt::format("{} has no config.json; name the folder of a model", folder));
-  }
+  HEDDLE_RETURN_IF_ERROR(checkpoint::check_model_folder(folder));
   return fs::path(folder);
 }
 
@@ -291,8 +283,10 @@ void declare_captures(Options& options, bool& disable_cuda_graph, int64_t& piece
 
 void declare_quantization(Options& options, Quantization& quantization) {
   options.choice("--quantization", &quantization, parse_quantization,
-                 {"none", "fp8", "int8", "int4", "int4-g64", "int4-g32"},
-                 "Quantise an unquantised checkpoint at load, rounding to nearest");
+                 {"none", "fp8", "int8", "int4", "int4-g64", "int4-g32", "awq", "gptq",
+                  "compressed-tensors", "mxfp4", "modelopt"},
+                 "Quantise an unquantised checkpoint at load, rounding to nearest; or the format "
+                 "that the checkpoint has, which then is checked");
 }
 
 void declare_engine_options(Options& options, EngineSettings& settings, ModelArgument argument) {

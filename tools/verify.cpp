@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "machine.h"
+#include "models/registry.h"
 #include "options_engine.h"
 #include "runner/cache_plan.h"
 #include "runner/choose_device.h"
@@ -56,7 +57,26 @@ Row judged(Row row, const VerifyOptions& options) {
   return row;
 }
 
-Result<std::vector<Row>> check_all(const VerifyOptions& options) {
+struct Report {
+  std::vector<Row> rows;
+  DType dtype = DType::kF32;  // of the weights in the run
+
+  [[nodiscard]] int64_t num_failed() const {
+    return std::ranges::count_if(rows, [](const Row& row) { return !row.passed; });
+  }
+};
+
+// Goldens are computed in float32: 16 bits alone may be why a row fails. Empty otherwise.
+std::string hint_of(const Report& report) {
+  if (report.num_failed() == 0 || report.dtype == DType::kF32) return {};
+  return fmt::format(
+      "The weights ran as {}, whose rounding alone may exceed the limit of goldens made in "
+      "float32: "
+      "add --dtype float32.",
+      to_string(report.dtype));
+}
+
+Result<Report> check_all(const VerifyOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const auto file, checkpoint::SafetensorsFile::open(options.cases));
   HEDDLE_ASSIGN_OR_RETURN(const std::vector<verify::GoldenCase> goldens,
                           verify::read_golden_cases(file));
@@ -68,13 +88,16 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(
       runner::ChosenDevice chosen,
       runner::choose_device(request, usable_threads(options.threads), options.exact));
+  HEDDLE_ASSIGN_OR_RETURN(const auto config, models::load_config(options.model_dir));
+  HEDDLE_ASSIGN_OR_RETURN(const auto rounding, runner::rounding_of(options.quantization, config,
+                                                                   /*dummy_weights=*/false));
   HEDDLE_ASSIGN_OR_RETURN(
       const auto pass,
       runner::ForwardPass::create({.model_dir = options.model_dir,
                                    .dtype = runner::dtype_of(options.dtype),
                                    .kv_dtype = runner::dtype_of(options.kv_cache_dtype),
                                    .exact = options.exact,
-                                   .rounding = runner::rounding_of(options.quantization),
+                                   .rounding = rounding,
                                    .num_threads = usable_threads(options.threads),
                                    .max_step_tokens = step_tokens,
                                    .max_logit_rows = step_tokens,
@@ -82,7 +105,8 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
                                    .head_alone = true,
                                    .on_load_progress = load_progress_bar()},
                                   std::move(chosen.compute)));
-  std::vector<Row> rows;
+  Report report{.rows = {}, .dtype = pass->dtype()};
+  std::vector<Row>& rows = report.rows;
   for (const auto& golden : goldens) {
     std::vector<float> first_logits;
     for (const auto& feeding : verify::all_feedings()) {
@@ -106,14 +130,18 @@ Result<std::vector<Row>> check_all(const VerifyOptions& options) {
                             options));
     }
   }
-  return rows;
+  return report;
 }
 
-void print_json(const VerifyOptions& options, const std::vector<Row>& rows, bool passed) {
-  nlohmann::ordered_json report = {
-      {"model", options.model_dir}, {"cases", options.cases},
-      {"exact", options.exact},     {"tolerance", options.tolerance},
-      {"passed", passed},           {"rows", nlohmann::ordered_json::array()}};
+void print_json(const VerifyOptions& options, const Report& result) {
+  const std::vector<Row>& rows = result.rows;
+  nlohmann::ordered_json report = {{"model", options.model_dir},
+                                   {"cases", options.cases},
+                                   {"exact", options.exact},
+                                   {"tolerance", options.tolerance},
+                                   {"passed", result.num_failed() == 0},
+                                   {"rows", nlohmann::ordered_json::array()}};
+  if (const std::string hint = hint_of(result); !hint.empty()) report["hint"] = hint;
   for (const Row& row : rows) {
     report["rows"].push_back({{"case", row.name},
                               {"tokens", row.tokens},
@@ -156,15 +184,16 @@ void print_table(const VerifyOptions& options, const std::vector<Row>& rows) {
 }
 
 int verify(const VerifyOptions& options) {
-  const Result<std::vector<Row>> rows = check_all(options);
-  if (!rows.ok()) return report_failure(rows.status());
-  const auto failed = std::ranges::count_if(*rows, [](const Row& row) { return !row.passed; });
+  const Result<Report> report = check_all(options);
+  if (!report.ok()) return report_failure(report.status());
+  const int64_t failed = report->num_failed();
   if (options.json) {
-    print_json(options, *rows, failed == 0);
+    print_json(options, *report);
   } else {
-    print_table(options, *rows);
-    fmt::print("{} of {} checks passed.\n", static_cast<int64_t>(rows->size()) - failed,
-               rows->size());
+    const auto num_rows = static_cast<int64_t>(report->rows.size());
+    print_table(options, report->rows);
+    fmt::print("{} of {} checks passed.\n", num_rows - failed, num_rows);
+    if (const std::string hint = hint_of(*report); !hint.empty()) fmt::print("{}\n", hint);
   }
   return failed == 0 ? 0 : 1;
 }

@@ -220,20 +220,28 @@ enum class KvCacheDtype {
 [[nodiscard]] Result<KvCacheDtype> parse_kv_cache_dtype(std::string_view name);
 
 // Rounding, while they are loaded, of weights that the checkpoint stores unquantised, where that is
-// worth it (docs/quantization.md).
+// worth it (docs/quantization.md). Or the format that the checkpoint has: it is served as it is
+// stored, and loading fails where the checkpoint has another one. kFp8 and kInt8 are both.
 enum class Quantization {
-  kNone,
+  kNone,  // as the checkpoint stores them
   kFp8,
   kInt8,
   kInt4,         // in groups of 128
   kInt4Group64,  // of 64
   kInt4Group32,  // of 32
+  kAwq,          // from here on: formats of checkpoints
+  kGptq,
+  kCompressedTensors,
+  kMxfp4,
+  kModelOpt,
 };
 
-// "none", "fp8", "int8", "int4", "int4-g64", "int4-g32".
+// "none", "fp8", "int8", "int4", "int4-g64", "int4-g32", "awq", "gptq", "compressed-tensors",
+// "mxfp4", "modelopt".
 [[nodiscard]] std::string_view to_string(Quantization quantization);
 
-// Error: kInvalidArgument, with the names there are.
+// Takes the names of vLLM's and SGLang's kernels ("awq_marlin", "gptq_marlin") for the formats,
+// too. Error: kInvalidArgument, with the names there are.
 [[nodiscard]] Result<Quantization> parse_quantization(std::string_view name);
 
 // Kernels that a GPU attends with. The CPU has one.

@@ -270,7 +270,9 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
   const int64_t chunk = std::max<int64_t>(
       options.chunked_prefill_tokens.value_or(defaults.chunked_prefill_tokens), max_rows);
 
-  const std::optional<checkpoint::Rounding> rounding = rounding_of(options.quantization);
+  HEDDLE_ASSIGN_OR_RETURN(
+      const std::optional<checkpoint::Rounding> rounding,
+      rounding_of(options.quantization, stored, options.load_format == LoadFormat::kDummy));
   std::optional<models::CacheNeeds> draft_needs;
   if (drafts.model != nullptr) draft_needs = drafts.model->cache_needs();
   const ForwardOptions forward{

@@ -40,13 +40,24 @@ constexpr ChoiceNames<KvCacheDtype, 10> kKvCacheDtypes = {{
     {"fp8", KvCacheDtype::kFp8E4m3},
 }};
 
-constexpr ChoiceNames<Quantization, 6> kQuantizations = {{
+constexpr ChoiceNames<Quantization, 17> kQuantizations = {{
     {"none", Quantization::kNone},
     {"fp8", Quantization::kFp8},
     {"int8", Quantization::kInt8},
     {"int4", Quantization::kInt4},
     {"int4-g64", Quantization::kInt4Group64},
     {"int4-g32", Quantization::kInt4Group32},
+    {"awq", Quantization::kAwq},
+    {"gptq", Quantization::kGptq},
+    {"compressed-tensors", Quantization::kCompressedTensors},
+    {"mxfp4", Quantization::kMxfp4},
+    {"modelopt", Quantization::kModelOpt},
+    {"awq_marlin", Quantization::kAwq},
+    {"gptq_marlin", Quantization::kGptq},
+    {"gptqmodel", Quantization::kGptq},
+    {"compressed_tensors", Quantization::kCompressedTensors},
+    {"w8a8_int8", Quantization::kInt8},
+    {"modelopt_fp8", Quantization::kModelOpt},
 }};
 
 }  // namespace
@@ -81,7 +92,8 @@ std::string_view to_string(Quantization quantization) {
 
 Result<Quantization> parse_quantization(std::string_view name) {
   return choice_of(kQuantizations, name, "quantization",
-                   "none, fp8, int8, int4, int4-g64 or int4-g32");
+                   "none, fp8, int8, int4, int4-g64 or int4-g32, or the format that the checkpoint "
+                   "has: awq, gptq, compressed-tensors, mxfp4 or modelopt");
 }
 
 }  // namespace heddle
@@ -118,21 +130,76 @@ std::optional<DType> dtype_of(KvCacheDtype dtype) {
   HEDDLE_CHECK(false && "a dtype of keys and values");
 }
 
-std::optional<checkpoint::Rounding> rounding_of(Quantization quantization) {
-  using quant::Scheme;
+namespace {
+
+// The format of checkpoints that an option names; none: it only rounds.
+std::optional<checkpoint::QuantMethod> stored_method(Quantization quantization) {
+  using checkpoint::QuantMethod;
   switch (quantization) {
-    case Quantization::kNone:
-      return std::nullopt;
     case Quantization::kFp8:
-      return checkpoint::Rounding{.scheme = Scheme::kFp8};
+      return QuantMethod::kFp8;
     case Quantization::kInt8:
-      return checkpoint::Rounding{.scheme = Scheme::kInt8};
+      return QuantMethod::kInt8;
+    case Quantization::kAwq:
+      return QuantMethod::kAwq;
+    case Quantization::kGptq:
+      return QuantMethod::kGptq;
+    case Quantization::kCompressedTensors:
+      return QuantMethod::kCompressedTensors;
+    case Quantization::kMxfp4:
+      return QuantMethod::kMxfp4;
+    case Quantization::kModelOpt:
+      return QuantMethod::kModelOpt;
+    case Quantization::kNone:
     case Quantization::kInt4:
-      return checkpoint::Rounding{.scheme = Scheme::kInt4};
     case Quantization::kInt4Group64:
-      return checkpoint::Rounding{.scheme = Scheme::kInt4, .group_size = 64};
     case Quantization::kInt4Group32:
-      return checkpoint::Rounding{.scheme = Scheme::kInt4, .group_size = 32};
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Result<std::optional<checkpoint::Rounding>> rounding_of(Quantization quantization,
+                                                        const checkpoint::ModelConfig& config,
+                                                        bool dummy_weights) {
+  using quant::Scheme;
+  const bool is_stored = config.quantization && !dummy_weights;
+  if (is_stored && quantization != Quantization::kNone) {
+    if (stored_method(quantization) == config.quantization->method) {
+      return std::optional<checkpoint::Rounding>();
+    }
+    return invalid_argument(fmt::format(
+        "--quantization is {}, but the checkpoint is quantised already, as {}; leave the "
+        "option out",
+        to_string(quantization), to_string(config.quantization->method)));
+  }
+  switch (quantization) {
+    case Quantization::kAwq:
+    case Quantization::kGptq:
+    case Quantization::kCompressedTensors:
+    case Quantization::kMxfp4:
+    case Quantization::kModelOpt:
+      if (config.quantization && config.quantization->method == stored_method(quantization)) {
+        return std::optional<checkpoint::Rounding>();  // random weights are not quantised
+      }
+      return invalid_argument(fmt::format(
+          "--quantization is {}, but config.json has no such quantization_config; leave "
+          "the option out, or name fp8, int8 or int4 to quantise while loading",
+          to_string(quantization)));
+    case Quantization::kNone:
+      return std::optional<checkpoint::Rounding>();
+    case Quantization::kFp8:
+      return std::optional(checkpoint::Rounding{.scheme = Scheme::kFp8});
+    case Quantization::kInt8:
+      return std::optional(checkpoint::Rounding{.scheme = Scheme::kInt8});
+    case Quantization::kInt4:
+      return std::optional(checkpoint::Rounding{.scheme = Scheme::kInt4});
+    case Quantization::kInt4Group64:
+      return std::optional(checkpoint::Rounding{.scheme = Scheme::kInt4, .group_size = 64});
+    case Quantization::kInt4Group32:
+      return std::optional(checkpoint::Rounding{.scheme = Scheme::kInt4, .group_size = 32});
   }
   HEDDLE_CHECK(false && "a quantisation");
 }

@@ -6,6 +6,7 @@
 
 #include <heddle/options.h>
 
+#include "checkpoint/model_config.h"
 #include "checkpoint/packed_load.h"
 #include "core/dtype.h"
 
@@ -15,8 +16,10 @@ namespace heddle::runner {
 [[nodiscard]] std::optional<DType> dtype_of(RunDtype dtype);
 [[nodiscard]] std::optional<DType> dtype_of(KvCacheDtype dtype);
 
-// None: kNone.
-[[nodiscard]] std::optional<checkpoint::Rounding> rounding_of(Quantization quantization);
+// How the weights of `config` are rounded while they are loaded; none: they stay as they are
+// stored. Error: kInvalidArgument where the option and the checkpoint name different formats.
+[[nodiscard]] Result<std::optional<checkpoint::Rounding>> rounding_of(
+    Quantization quantization, const checkpoint::ModelConfig& config, bool dummy_weights);
 
 // The names of a run's dtype, for what shows options as they were settled.
 // `dtype` is float32, bfloat16 or float16.

@@ -18,12 +18,15 @@ TEST(NumberFormatsTest, KnowTheirNames) {
     EXPECT_EQ(to_string(*parse_run_dtype(name)), name);
     EXPECT_EQ(to_string(*parse_kv_cache_dtype(name)), name);
   }
-  for (const char* name : {"none", "fp8", "int8", "int4", "int4-g64", "int4-g32"}) {
+  for (const char* name : {"none", "fp8", "int8", "int4", "int4-g64", "int4-g32", "awq", "gptq",
+                           "compressed-tensors", "mxfp4", "modelopt"}) {
     EXPECT_EQ(to_string(*parse_quantization(name)), name);
   }
   EXPECT_EQ(*parse_run_dtype("half"), RunDtype::kFloat16);
   EXPECT_EQ(*parse_kv_cache_dtype("bf16"), KvCacheDtype::kBfloat16);
   EXPECT_EQ(to_string(*parse_kv_cache_dtype("fp8")), "fp8_e4m3");
+  EXPECT_EQ(*parse_quantization("awq_marlin"), Quantization::kAwq);
+  EXPECT_EQ(*parse_quantization("w8a8_int8"), Quantization::kInt8);
 }
 
 TEST(NumberFormatsTest, OthersAreRefusedWithTheNamesThereAre) {
@@ -45,11 +48,47 @@ TEST(NumberFormatsTest, MeanDtypesAndGroups) {
   EXPECT_EQ(dtype_of(kv_cache_dtype(DType::kF8E4M3)), DType::kF8E4M3);
   EXPECT_EQ(dtype_of(RunDtype::kAuto), std::nullopt);
   EXPECT_EQ(dtype_of(KvCacheDtype::kAuto), std::nullopt);
-  EXPECT_FALSE(rounding_of(Quantization::kNone).has_value());
-  EXPECT_EQ(rounding_of(Quantization::kFp8)->scheme, quant::Scheme::kFp8);
-  EXPECT_EQ(rounding_of(Quantization::kInt4)->group_size, 128);
-  EXPECT_EQ(rounding_of(Quantization::kInt4Group64)->group_size, 64);
-  EXPECT_EQ(rounding_of(Quantization::kInt4Group32)->group_size, 32);
+  const auto rounding = [](Quantization quantization) {
+    return rounding_of(quantization, {}, /*dummy_weights=*/false).value();
+  };
+  EXPECT_FALSE(rounding(Quantization::kNone).has_value());
+  EXPECT_EQ(rounding(Quantization::kFp8)->scheme, quant::Scheme::kFp8);
+  EXPECT_EQ(rounding(Quantization::kInt4)->group_size, 128);
+  EXPECT_EQ(rounding(Quantization::kInt4Group64)->group_size, 64);
+  EXPECT_EQ(rounding(Quantization::kInt4Group32)->group_size, 32);
+}
+
+// A checkpoint's own format is taken, another one refused by both names.
+TEST(NumberFormatsTest, AgreeWithTheCheckpoint) {
+  using checkpoint::QuantMethod;
+  const auto rounding = [](Quantization asked, std::optional<QuantMethod> stored,
+                           bool dummy_weights = false) {
+    checkpoint::ModelConfig config;
+    if (stored) config.quantization = checkpoint::QuantizationConfig{.method = *stored};
+    return rounding_of(asked, config, dummy_weights);
+  };
+  for (const auto& [asked, stored] :
+       {std::pair(Quantization::kAwq, QuantMethod::kAwq),
+        std::pair(Quantization::kGptq, QuantMethod::kGptq),
+        std::pair(Quantization::kFp8, QuantMethod::kFp8),
+        std::pair(Quantization::kInt8, QuantMethod::kInt8),
+        std::pair(Quantization::kCompressedTensors, QuantMethod::kCompressedTensors),
+        std::pair(Quantization::kMxfp4, QuantMethod::kMxfp4),
+        std::pair(Quantization::kModelOpt, QuantMethod::kModelOpt),
+        std::pair(Quantization::kNone, QuantMethod::kGptq)}) {
+    const auto found = rounding(asked, stored);
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_FALSE(found->has_value());
+  }
+  EXPECT_THAT(rounding(Quantization::kAwq, QuantMethod::kGptq).status().message(),
+              HasSubstr("--quantization is awq, but the checkpoint is quantised already, as gptq; "
+                        "leave the option out"));
+  EXPECT_FALSE(rounding(Quantization::kFp8, QuantMethod::kCompressedTensors).ok());
+  EXPECT_FALSE(rounding(Quantization::kInt4, QuantMethod::kAwq).ok());
+  EXPECT_THAT(rounding(Quantization::kAwq, std::nullopt).status().message(),
+              HasSubstr("--quantization is awq, but config.json has no such quantization_config"));
+  EXPECT_TRUE(rounding(Quantization::kFp8, QuantMethod::kFp8, /*dummy_weights=*/true)->has_value());
+  EXPECT_TRUE(rounding(Quantization::kAwq, QuantMethod::kAwq, /*dummy_weights=*/true).ok());
 }
 
 }  // namespace
