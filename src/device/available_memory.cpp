@@ -159,11 +159,27 @@ int64_t allowed_by_control_groups(const std::string& root, Measure measure) {
   return left;
 }
 
+// What `ulimit -v` leaves. A line of limits: "Max address space  2048000000  unlimited  bytes".
+int64_t left_of_address_space(const std::string& root) {
+  constexpr std::string_view kName = "Max address space";
+  std::ifstream file(root + "/proc/self/limits");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(kName)) continue;
+    std::istringstream words(line.substr(kName.size()));
+    int64_t limit = 0;
+    if (!(words >> limit)) return kUnlimited;  // "unlimited"
+    const int64_t used = number_after(root + "/proc/self/status", "VmSize:") * 1024;
+    return std::max<int64_t>(0, limit - used);
+  }
+  return kUnlimited;
+}
+
 }  // namespace
 
 int64_t available_host_memory_bytes(const std::string& root) {
   const int64_t machine = number_after(root + "/proc/meminfo", "MemAvailable:") * 1024;
-  return std::min(machine, allowed_by_control_groups(root, Measure::kLeft));
+  return std::min(
+      {machine, allowed_by_control_groups(root, Measure::kLeft), left_of_address_space(root)});
 }
 
 int64_t total_host_memory_bytes(const std::string& root) {

@@ -169,5 +169,17 @@ TEST(AvailableMemoryTest, SurvivesFilesItCannotRead) {
   EXPECT_EQ(machine.available(), 0);
 }
 
+TEST(AvailableMemory, CountsWhatTheShellAllows) {
+  const FakeMachine machine;
+  machine.write("/proc/self/status", "Name:\theddle\nVmSize:\t 1048576 kB\n");
+  machine.write("/proc/self/limits",
+                "Limit                     Soft Limit           Hard Limit           Units     \n"
+                "Max address space         3221225472           unlimited            bytes     \n");
+  EXPECT_EQ(machine.available(), 2 * kGib);
+  machine.write("/proc/self/limits",
+                "Max address space         unlimited            unlimited            bytes     \n");
+  EXPECT_EQ(machine.available(), 64 * kGib);
+}
+
 }  // namespace
 }  // namespace heddle::device

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "core/check.h"
 #include "ops/attention/page_copy.h"
 #include "ops/linear_attention/state_snapshot.h"
@@ -64,11 +66,19 @@ int64_t common_window(const models::CacheNeeds& needs) {
 Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& needs,
                             const PoolsOptions& options) {
   Pools pools;
-  HEDDLE_RETURN_IF_ERROR(pools.create_kv(device, needs, options));
-  HEDDLE_RETURN_IF_ERROR(pools.create_draft_kv(device, options));
-  HEDDLE_RETURN_IF_ERROR(pools.create_states(device, needs, options));
-  HEDDLE_RETURN_IF_ERROR(pools.mirror_layers(device));
-  return pools;
+  const auto create_all = [&]() -> Status {
+    HEDDLE_RETURN_IF_ERROR(pools.create_kv(device, needs, options));
+    HEDDLE_RETURN_IF_ERROR(pools.create_draft_kv(device, options));
+    HEDDLE_RETURN_IF_ERROR(pools.create_states(device, needs, options));
+    return pools.mirror_layers(device);
+  };
+  const Status status = create_all();
+  if (status.ok()) return pools;
+  if (status.code() != StatusCode::kResourceExhausted) return status;
+  return resource_exhausted(
+      fmt::format("{}; lower --memory-fraction, or set --max-total-tokens. Limits of the shell "
+                  "(`ulimit -v`) and other processes count, too",
+                  status.message()));
 }
 
 Status Pools::create_kv(device::Device& device, const models::CacheNeeds& needs,

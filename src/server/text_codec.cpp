@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "chat/chat_template.h"
+#include "core/log.h"
 #include "core/mutex.h"
 #include "grammar/grammar_cache.h"
 #include "server/infill.h"
@@ -142,6 +143,9 @@ Result<std::unique_ptr<TextCodec>> make_model_codec(const std::filesystem::path&
   if (!chat_template.empty()) options.template_file = chat_template;
   auto loaded = chat::ChatTemplate::load(model_dir, options);
   if (!loaded.ok() && !chat_template.empty()) return loaded.status();
+  if (!loaded.ok()) {
+    log_warning("Chats will be refused, completions are served: " + loaded.status().message());
+  }
   return std::unique_ptr<TextCodec>(std::make_unique<ModelCodec>(tokenizer, std::move(loaded)));
 }
 

@@ -103,9 +103,9 @@ class TextCodec {
   [[nodiscard]] virtual std::string chat_template_source() const { return {}; }
 };
 
-// The codec of a model's own files. `tokenizer` outlives it; a missing chat template is an error of
-// render_chat() only. `chat_template` names a file to use instead of the model's; empty: the
-// model's.
+// The codec of a model's own files. `tokenizer` outlives it; a missing chat template is a warning
+// now and an error of render_chat() later. `chat_template` names a file to use instead of the
+// model's; empty: the model's.
 Result<std::unique_ptr<TextCodec>> make_model_codec(const std::filesystem::path& model_dir,
                                                     const tokenizer::Tokenizer& tokenizer,
                                                     const std::filesystem::path& chat_template);
