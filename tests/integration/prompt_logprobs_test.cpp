@@ -85,7 +85,7 @@ std::vector<std::vector<TokenLogprob>> by_whole_passes(const fs::path& model) {
   return all;
 }
 
-class Answers {
+class ScoredAnswers {
  public:
   Status submit(Engine& engine, const Prompt& prompt, size_t index) {
     Request request{.id = fmt::format("{}", index), .prompt = prompt.tokens};
@@ -176,7 +176,7 @@ class PromptLogprobs : public ::testing::TestWithParam<std::string> {
   static void expect_scores(Engine& engine, bool together,
                             const std::vector<std::vector<TokenLogprob>>& want,
                             std::vector<std::vector<TokenId>>& tokens) {
-    Answers answers;
+    ScoredAnswers answers;
     const auto all = scored_prompts();
     for (int round = 0; round < 2; ++round) {
       for (size_t i = 0; i < all.size(); ++i) {
@@ -211,7 +211,7 @@ class PromptLogprobs : public ::testing::TestWithParam<std::string> {
     // On a GPU sums are its own: those of prompts alone are compared with.
     std::vector<std::vector<TokenLogprob>> want = by_whole_passes(model);
     if (GetParam() == "cuda") {
-      Answers alone;
+      ScoredAnswers alone;
       const auto engine = PromptLogprobs::engine(model, {.disable_cuda_graph = true});
       ASSERT_NE(engine, nullptr);
       const auto all = scored_prompts();
