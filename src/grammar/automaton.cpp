@@ -2,6 +2,7 @@
 #include "grammar/automaton.h"
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <queue>
 #include <utility>
@@ -84,6 +85,7 @@ class AutomatonBuilder {
     HEDDLE_RETURN_IF_ERROR(determinise_rules(root));
     HEDDLE_RETURN_IF_ERROR(order_rules());
     find_heights();
+    HEDDLE_RETURN_IF_ERROR(find_least_counts());
     const StateId start = first_state_[0];
     if (heights_[start] == kNever) {
       return invalid_argument("the grammar matches no text at all; it contradicts itself");
@@ -125,6 +127,12 @@ class AutomatonBuilder {
           call.rule = index(call.rule);
         }
         states_.push_back(std::move(state));
+      }
+      counters_.resize(states_.size(), Automaton::kNone);
+      if (rule.counter) {
+        std::fill(counters_.begin() + first, counters_.end(),
+                  static_cast<uint32_t>(automaton_.counters_.size()));
+        automaton_.counters_.push_back({.min = rule.counter->min, .max = rule.counter->max});
       }
       if (states_.size() >= kMaxDfaStates) {
         return invalid_argument(fmt::format(
@@ -226,11 +234,64 @@ class AutomatonBuilder {
     }
   }
 
+  // How much of its rule's counter each state needs at least to come to the end.
+  Status find_least_counts() {
+    least_counts_.assign(states_.size(), 0);
+    if (automaton_.counters_.empty()) return ok_status();
+    constexpr uint32_t kUnreached = UINT32_MAX;
+
+    struct Source {
+      StateId state;
+      bool counts;
+    };
+
+    std::vector<std::vector<Source>> sources(states_.size());
+    std::deque<StateId> queue;  // by what is needed, less first
+    for (StateId i = 0; i < states_.size(); ++i) {
+      if (counters_[i] == Automaton::kNone) continue;
+      least_counts_[i] = states_[i].is_final ? 0 : kUnreached;
+      if (states_[i].is_final) queue.push_back(i);
+      for (const Nfa::ByteMove& move : states_[i].byte_moves) {
+        sources[move.target].push_back({.state = i, .counts = move.counts});
+      }
+      for (const Nfa::Call& call : states_[i].calls) {
+        if (heights_[first_state_[call.rule]] == kNever) continue;
+        sources[call.target].push_back({.state = i, .counts = false});
+      }
+    }
+    while (!queue.empty()) {
+      const StateId state = queue.front();
+      queue.pop_front();
+      for (const Source& source : sources[state]) {
+        const uint32_t needed = least_counts_[state] + (source.counts ? 1 : 0);
+        if (needed >= least_counts_[source.state]) continue;
+        least_counts_[source.state] = needed;
+        source.counts ? queue.push_back(source.state) : queue.push_front(source.state);
+      }
+    }
+    for (StateId i = 0; i < states_.size(); ++i) {
+      if (counters_[i] == Automaton::kNone || least_counts_[i] == kUnreached) continue;
+      uint32_t& most = automaton_.counters_[counters_[i]].most_least_count;
+      most = std::max(most, least_counts_[i]);
+    }
+    for (uint32_t rule = 0; rule < rules_.size(); ++rule) {
+      const StateId first = first_state_[rule];
+      if (counters_[first] == Automaton::kNone || heights_[first] == kNever) continue;
+      // The shortest way is a way: whoever adds such a rule leaves it out where there is none.
+      if (least_counts_[first] > automaton_.counters_[counters_[first]].max) {
+        return internal_error(fmt::format("the rule {} counts to no end", name_of(rule)));
+      }
+    }
+    return ok_status();
+  }
+
   void write(StateId start) {
     std::vector<StateId> new_ids(states_.size(), UINT32_MAX);
     StateId count = 0;
+    const size_t end_of_root = first_state_.size() > 1 ? first_state_[1] : states_.size();
     for (StateId i = 0; i < states_.size(); ++i) {
       if (heights_[i] != kNever) new_ids[i] = count++;
+      if (size_t{i} + 1 == end_of_root) automaton_.num_outermost_ = count;
     }
     automaton_.start_ = new_ids[start];
     for (StateId i = 0; i < states_.size(); ++i) {
@@ -238,12 +299,16 @@ class AutomatonBuilder {
       Automaton::State state;
       state.is_final = states_[i].is_final;
       state.height = heights_[i];
+      state.counter = counters_[i];
+      state.least_count = least_counts_[i];
       state.first_byte_edge = static_cast<uint32_t>(automaton_.byte_edges_.size());
       state.first_call_edge = static_cast<uint32_t>(automaton_.call_edges_.size());
       for (const Nfa::ByteMove& move : states_[i].byte_moves) {
         if (new_ids[move.target] == UINT32_MAX) continue;
-        automaton_.byte_edges_.push_back(
-            {.first = move.first, .last = move.last, .target = new_ids[move.target]});
+        automaton_.byte_edges_.push_back({.first = move.first,
+                                          .last = move.last,
+                                          .counts = move.counts,
+                                          .target = new_ids[move.target]});
         ++state.num_byte_edges;
       }
       for (const Nfa::Call& call : states_[i].calls) {
@@ -251,6 +316,7 @@ class AutomatonBuilder {
         if (begin == UINT32_MAX || new_ids[call.target] == UINT32_MAX) continue;
         automaton_.call_edges_.push_back({.begin = begin, .target = new_ids[call.target]});
         ++state.num_call_edges;
+        if (begin == automaton_.start_) automaton_.num_outermost_ = 0;
       }
       automaton_.states_.push_back(state);
     }
@@ -273,6 +339,8 @@ class AutomatonBuilder {
   std::vector<uint32_t> order_;
   std::vector<int32_t> chain_;
   std::vector<int32_t> heights_;
+  std::vector<uint32_t> counters_;      // by state; of automaton_
+  std::vector<uint32_t> least_counts_;  // likewise
   Automaton automaton_;
 };
 
@@ -280,22 +348,36 @@ Result<Automaton> Automaton::build(const Nfa& nfa, RuleId root) {
   return AutomatonBuilder(nfa).build(root);
 }
 
-std::vector<uint64_t> Automaton::signatures(int depth) const {
+uint64_t Automaton::count_signature(StateId state, uint32_t count, int depth) const {
+  if (!is_counted(state)) return 0;
+  const Counter& counter = counters_[states_[state].counter];
+  const auto most = static_cast<uint32_t>(depth);  // that the bytes can count
+  const uint32_t lacking = count < counter.min ? std::min(counter.min - count, most + 1) : 0;
+  const uint32_t left = std::min(counter.max - count, most + counter.most_least_count);
+  const bool is_far = left == most + counter.most_least_count;
+  if (lacking == 0 && is_far) return 0;
+  return mix(mix(11, lacking), is_far ? UINT32_MAX : left);
+}
+
+Automaton::Signatures Automaton::signatures(int depth) const {
   std::vector<uint64_t> before(states_.size(), 1);
   std::vector<uint64_t> now(states_.size(), 1);
   const auto hash_bytes = [&](StateId state, uint64_t hash) {
     for (const ByteEdge& edge : byte_edges(state)) {
-      hash = mix(hash, (uint64_t{edge.first} << 8) | edge.last);
+      hash = mix(hash, (uint64_t{edge.counts} << 16) | (uint64_t{edge.first} << 8) | edge.last);
       hash = mix(hash, before[edge.target]);
     }
     return hash;
   };
   const auto hash_state = [&](StateId state) {
-    uint64_t hash = hash_bytes(state, is_final(state) ? 3 : 2);
+    // Where nothing can follow the end of a rule, that end makes no difference.
+    uint64_t hash = hash_bytes(state, is_final(state) && !is_outermost(state) ? 3 : 2);
+    if (states_[state].least_count > 0) hash = mix(hash, states_[state].least_count);
     // Calls have no order of their own: their ids differ from grammar to grammar.
     uint64_t calls = 0;
     for (const CallEdge& call : call_edges(state)) {
-      calls += mix(mix(5, now[call.begin]), before[call.target]);
+      calls +=
+          mix(mix(5, now[call.begin]) ^ count_signature(call.begin, 0, depth), before[call.target]);
     }
     return mix(hash, calls);
   };
@@ -309,7 +391,7 @@ std::vector<uint64_t> Automaton::signatures(int depth) const {
     std::swap(before, now);
   }
   for (StateId state = 0; state < states_.size(); ++state) now[state] = hash_bytes(state, 7);
-  return now;
+  return {.of_edges = std::move(now), .of_entry = std::move(before)};
 }
 
 }  // namespace heddle::grammar

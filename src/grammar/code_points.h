@@ -25,6 +25,8 @@ inline constexpr uint32_t kMaxCodePoint = 0x10FFFF;
 struct CodePointRange {
   uint32_t first = 0;
   uint32_t last = 0;  // included
+
+  bool operator==(const CodePointRange&) const = default;
 };
 
 // Sorted, without overlap. Surrogates may lie in ranges; they have no bytes.

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grammar/grammar.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "grammar/counted_text.h"
 #include "grammar/ebnf.h"
 #include "grammar/json_schema.h"
 #include "grammar/marked_text.h"
@@ -41,10 +43,27 @@ Status add_source(Nfa& nfa, NfaState from, const GrammarSource& source,
   return internal_error("a grammar of no kind");
 }
 
+// One character many times, which is counted rather than written out, where it is the whole answer.
+std::optional<Pattern::Repeated> repeated_text(const GrammarSource& source) {
+  constexpr int64_t kMany = 64;
+  if (source.kind != GrammarKind::kRegex || !source.free_text_end.empty()) return std::nullopt;
+  const Result<Pattern> pattern = Pattern::parse(source.text);
+  if (!pattern.ok()) return std::nullopt;
+  auto repeated = pattern->as_repeated(/*is_anchored=*/false);
+  if (!repeated || repeated->range.max.value_or(repeated->range.min) <= kMany) return std::nullopt;
+  return repeated;
+}
+
 }  // namespace
 
 Result<Automaton> compile(const GrammarSource& source, const VocabularyMasks* vocabulary) {
   Nfa nfa;
+  if (const auto repeated = repeated_text(source)) {
+    const RuleId text = nfa.add_rule("the answer", counter_of(repeated->range));
+    const Nfa::Rule place = nfa.rules()[text];
+    add_counted_characters(nfa, place.begin, repeated->set, TextForm::kPlain, place.end);
+    return Automaton::build(nfa, text);
+  }
   const RuleId root = nfa.add_rule("the answer");
   const Nfa::Rule place = nfa.rules()[root];
   NfaState begin = place.begin;

@@ -109,6 +109,47 @@ BENCHMARK_CAPTURE(compile_schema, call, std::string(kCall))->Unit(benchmark::kMi
 BENCHMARK_CAPTURE(compile_schema, tree, std::string(kTree))->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(compile_schema, large, large_schema())->Unit(benchmark::kMillisecond);
 
+// Tools that a client brings for the first time, called as Qwen's models write calls: text with
+// calls in it (`tool_choice` auto, tools that are `strict`), or calls alone.
+std::string tools_form(int number, int num_tools, bool beside_text) {
+  using Json = nlohmann::ordered_json;
+  Json tags = Json::array();
+  for (int i = 0; i < num_tools; ++i) {
+    Json schema = Json::parse(kCall);
+    schema["properties"][fmt::format("note_{}", number)] = {{"type", "string"}};
+    tags.push_back(
+        {{"begin",
+          fmt::format("<tool_call>\n{{\"name\": \"tool_{}_{}\", \"arguments\": ", i, number)},
+         {"content", {{"type", "json_schema"}, {"json_schema", std::move(schema)}}},
+         {"end", "}\n</tool_call>"}});
+  }
+  Json form =
+      beside_text
+          ? Json{{"type", "triggered_tags"}, {"triggers", {"<tool_call>"}}}
+          : Json{{"type", "tags_with_separator"}, {"separator", "\n"}, {"at_least_one", true}};
+  form["tags"] = std::move(tags);
+  return Json{{"format", std::move(form)}}.dump();
+}
+
+void first_use_of_tools(benchmark::State& state, int num_tools, bool beside_text) {
+  const auto& masks = shared_vocabulary();
+  static int number = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    const std::string form = tools_form(++number, num_tools, beside_text);
+    state.ResumeTiming();
+    Result<Automaton> automaton =
+        compile({.kind = GrammarKind::kStructuralTag, .text = form}, masks.get());
+    const TokenGrammar grammar(std::move(automaton).value(), masks);
+    grammar.make_masks();
+    state.counters["states"] = static_cast<double>(grammar.automaton().num_states());
+  }
+}
+
+BENCHMARK_CAPTURE(first_use_of_tools, auto_1, 1, true)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(first_use_of_tools, auto_20, 20, true)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(first_use_of_tools, forced_20, 20, false)->Unit(benchmark::kMillisecond);
+
 // Forms that a client may send to keep a worker busy; all but the first are refused.
 void compile_hostile(benchmark::State& state, GrammarKind kind, const std::string& text) {
   bool is_served = false;

@@ -58,9 +58,19 @@ TEST(GrammarTest, RegexesMatchWholeTexts) {
 
 TEST(GrammarTest, RefusesPatternsBeyondFiniteAutomataByName) {
   const auto kind = GrammarKind::kRegex;
-  EXPECT_THAT(refusal(kind, "(?=a)b"), HasSubstr("a look-ahead or flags"));
+  EXPECT_THAT(refusal(kind, "(?=a)b"), HasSubstr("a look-ahead (?=...)"));
+  EXPECT_THAT(refusal(kind, "(?!a)b"), HasSubstr("a negative look-ahead (?!...)"));
+  EXPECT_THAT(refusal(kind, "(?i)b"), HasSubstr("flags (?i), which is not supported"));
+  EXPECT_THAT(refusal(kind, "(?s-m:b)"), HasSubstr("flags (?s-m), which is not supported"));
+  EXPECT_THAT(refusal(kind, "(?>a)b"), HasSubstr("an atomic group (?>...)"));
+  EXPECT_THAT(refusal(kind, "(?P<x>a)(?P=x)"), HasSubstr("a back reference (?P=...)"));
+  EXPECT_THAT(refusal(kind, "(?<x>a)\\k<x>"), HasSubstr("a back reference \\k"));
   EXPECT_THAT(refusal(kind, "(?<!a)b"), HasSubstr("a look-behind"));
-  EXPECT_THAT(refusal(kind, "(a)\\1"), HasSubstr("an escape that is not supported at byte 3"));
+  EXPECT_THAT(refusal(kind, "(a)\\1"),
+              HasSubstr("a back reference \\1, which is not supported at byte 3"));
+  EXPECT_THAT(refusal(kind, "\\q"), HasSubstr("an escape \\q, which is not supported"));
+  EXPECT_THAT(refusal(kind, "\\p{Nonsense}"),
+              HasSubstr("an unknown class of characters \\p{Nonsense}"));
   EXPECT_THAT(refusal(kind, "\\bword"), HasSubstr("a word boundary"));
   EXPECT_THAT(refusal(kind, "a**"), HasSubstr("a repeat of nothing at byte 2"));
   EXPECT_THAT(refusal(kind, "(a"), HasSubstr("a group without ) at byte 0"));
@@ -70,12 +80,40 @@ TEST(GrammarTest, RefusesPatternsBeyondFiniteAutomataByName) {
   EXPECT_THAT(refusal(kind, "[]"), HasSubstr("matches no text at all"));
 }
 
+TEST(GrammarTest, PatternsKnowUnicodesClassesAndOtherLanguagesGroups) {
+  const auto kind = GrammarKind::kRegex;
+  const Automaton letters = must_compile(kind, "\\p{Lu}\\pL*");
+  EXPECT_TRUE(matches(letters, "Émile"));
+  EXPECT_TRUE(matches(letters, "Ωμέγα"));
+  EXPECT_FALSE(matches(letters, "émile"));
+  EXPECT_FALSE(matches(letters, "E1"));
+  const Automaton mixed = must_compile(kind, "[\\p{L}\\p{N} _-]{1,64}");
+  EXPECT_TRUE(matches(mixed, "naïve 数字 9"));
+  EXPECT_FALSE(matches(mixed, "a.b"));
+  const Automaton script = must_compile(kind, "\\p{Script=Greek}+\\P{Letter}");
+  EXPECT_TRUE(matches(script, "αβγ!"));
+  EXPECT_FALSE(matches(script, "abc!"));
+  const Automaton named = must_compile(kind, "(?P<y>a)(?<z>b)\\Z");
+  EXPECT_TRUE(matches(named, "ab"));
+}
+
+TEST(GrammarTest, CountsOfOneCharacterCostNoStates) {
+  const Automaton text = must_compile(GrammarKind::kRegex, "^[^x]{3,500000}$");
+  EXPECT_LT(text.num_states(), 100u);
+  EXPECT_FALSE(matches(text, "é€"));
+  EXPECT_TRUE(matches(text, "é€\n"));
+  EXPECT_TRUE(matches(text, std::string(500000, 'a')));
+  EXPECT_FALSE(matches(text, std::string(500001, 'a')));
+  EXPECT_FALSE(matches(text, "abxd"));
+}
+
 TEST(GrammarTest, HostileRegexesAreRefusedWithinBounds) {
   const auto kind = GrammarKind::kRegex;
   EXPECT_THAT(refusal(kind, "(a|b)*a(a|b){40}"), HasSubstr("states once it is deterministic"));
   EXPECT_THAT(refusal(kind, "((a{1000}){1000}){1000}"), HasSubstr("more than 524288 states"));
-  EXPECT_THAT(refusal(kind, "a{1000000}"), HasSubstr("a repeat count above 10000"));
-  EXPECT_THAT(refusal(kind, "a{99999999999999999999}"), HasSubstr("a repeat without a number"));
+  EXPECT_THAT(refusal(kind, "(ab){1000000}"), HasSubstr("repeats a part of it 1000000 times"));
+  EXPECT_THAT(refusal(kind, "(ab){99999999999999999999}"), HasSubstr("repeats a part of it"));
+  EXPECT_THAT(refusal(kind, "(ab){x}"), HasSubstr("a repeat without a number"));
   EXPECT_THAT(refusal(kind, std::string(100, '(') + std::string(100, ')')),
               HasSubstr("more than 64 groups inside each other"));
   EXPECT_THAT(refusal(kind, std::string(20000, 'a')), HasSubstr("20000 bytes; at most 16384"));

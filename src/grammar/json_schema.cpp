@@ -15,6 +15,7 @@
 
 #include "grammar/byte_dfa.h"
 #include "grammar/code_points.h"
+#include "grammar/counted_text.h"
 #include "grammar/number_range.h"
 #include "grammar/pattern.h"
 #include "grammar/schema_document.h"
@@ -26,7 +27,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxPlaces = 20000;
-constexpr int64_t kMaxItems = 10000;
+constexpr int64_t kMaxWritten = 10000;     // of what has states for each count
+constexpr int64_t kFewItems = 8;           // of a list that are written out rather than counted
 constexpr size_t kMaxAlternatives = 1024;  // of one place, with its allOf and $ref unfolded
 constexpr size_t kMaxUniqueValues = 8;     // of a list with uniqueItems, which has 2^n states
 
@@ -228,7 +230,17 @@ class SchemaCompiler {
   void add_string(NfaState from, const Schemas& schemas, NfaState to) {
     int64_t min = 0;
     std::optional<int64_t> max;
-    std::vector<std::string> patterns;
+    std::vector<Pattern> patterns;
+    const auto add_pattern = [&](Pattern pattern) {
+      // A character that is repeated is a matter of lengths.
+      if (const auto repeated = pattern.as_repeated(/*is_anchored=*/true)) {
+        min = std::max(min, repeated->range.min);
+        if (repeated->range.max) max = std::min(max.value_or(INT64_MAX), *repeated->range.max);
+        if (repeated->set == all_code_points()) return;
+        pattern.drop_counts();
+      }
+      patterns.push_back(std::move(pattern));
+    };
     for (const Json* schema : schemas) {
       if (const auto length = schema->find("minLength"); length != schema->end()) {
         min = std::max(min, count_of(*length));
@@ -237,70 +249,67 @@ class SchemaCompiler {
         max = std::min(max.value_or(INT64_MAX), count_of(*length));
       }
       if (const auto pattern = schema->find("pattern"); pattern != schema->end()) {
-        patterns.push_back(pattern->get<std::string>());
-        if (const auto parsed = Pattern::parse(patterns.back()); !parsed.ok()) {
+        Result<Pattern> parsed = Pattern::parse(pattern->get_ref<const std::string&>());
+        if (!parsed.ok()) {
           fail(*schema, "pattern", parsed.status().message());
           return;
         }
+        add_pattern(std::move(parsed).value());
       }
       if (const auto format = schema->find("format"); format != schema->end()) {
         const std::string_view pattern = pattern_of_format(format->get_ref<const std::string&>());
-        if (!pattern.empty()) patterns.emplace_back(pattern);
+        if (!pattern.empty()) add_pattern(Pattern::parse(pattern).value());
       }
     }
     if (max && min > *max) return;
-    if (std::max(min, max.value_or(0)) > kMaxItems) {
-      fail(*schemas.front(), min > kMaxItems ? "minLength" : "maxLength",
-           fmt::format("lengths above {} are not supported; leave the keyword out", kMaxItems));
+    if (min > (patterns.empty() ? kMaxCount : kMaxWritten)) {
+      fail(*schemas.front(), "minLength",
+           fmt::format("lengths of at least {} are not supported; leave the keyword out", min));
       return;
     }
     if (min == 0 && !max && patterns.empty()) {
       nfa_.add_call(from, string_rule(), to);
       return;
     }
-    const NfaState open = nfa_.add_state();
-    const NfaState close = nfa_.add_state();
-    nfa_.add_bytes(from, '"', '"', open);
-    nfa_.add_bytes(close, '"', '"', to);
     if (patterns.empty()) {
-      add_length(nfa_, open, min, max, close);
+      nfa_.add_call(from, string_of_length({.min = min, .max = max}), to);
       return;
     }
     std::optional<ByteDfa> set;
     for (size_t i = 0; i < patterns.size(); ++i) {
       std::optional<ByteDfa> next = dfa([&](Nfa& nfa, NfaState begin, NfaState end) {
-        Pattern::parse(patterns[i])->add_search(nfa, begin, TextForm::kJsonString, end);
+        patterns[i].add_search(nfa, begin, TextForm::kJsonString, end);
       });
       set = i == 0 ? std::move(next) : intersect(std::move(set), std::move(next));
     }
-    if (min > 0 || max) {
+    if (min > 0) {
       set = intersect(std::move(set), dfa([&](Nfa& nfa, NfaState begin, NfaState end) {
-                        add_length(nfa, begin, min, max, end);
+                        add_written_characters(nfa, begin, all_code_points(), TextForm::kJsonString,
+                                               {.min = min}, end);
                       }));
     }
-    if (set) nfa_.add_dfa(open, *set, close);
+    if (!set) return;
+    if (max) {
+      const std::string name = fmt::format("text of at most {} characters", *max);
+      const auto rule = add_bounded_string(nfa_, name, *set, *max);
+      if (rule) nfa_.add_call(from, *rule, to);
+      return;
+    }
+    const NfaState open = nfa_.add_state();
+    const NfaState close = nfa_.add_state();
+    nfa_.add_bytes(from, '"', '"', open);
+    nfa_.add_dfa(open, *set, close);
+    nfa_.add_bytes(close, '"', '"', to);
   }
 
-  // Contents of strings with so many characters.
-  static void add_length(Nfa& nfa, NfaState from, int64_t min, std::optional<int64_t> max,
-                         NfaState to) {
-    const ByteDfa character = code_points_dfa(all_code_points(), TextForm::kJsonString);
-    const auto add_character = [&](NfaState state, NfaState next) {
-      nfa.add_dfa(state, character, next);
-    };
-    NfaState state = from;
-    for (int64_t i = 0; i < max.value_or(min) && nfa.status().ok(); ++i) {
-      if (i >= min) nfa.add_empty(state, to);
-      const NfaState next = nfa.add_state();
-      add_character(state, next);
-      state = next;
-    }
-    nfa.add_empty(state, to);
-    if (max) return;
-    const NfaState loop = nfa.add_state();
-    nfa.add_empty(state, loop);
-    add_character(loop, loop);
-    nfa.add_empty(loop, to);
+  RuleId string_of_length(CountRange range) {
+    const std::string name = range.max ? fmt::format("{} to {} characters", range.min, *range.max)
+                                       : fmt::format("at least {} characters", range.min);
+    const auto found = shared_rules_.find(name);
+    if (found != shared_rules_.end()) return found->second;
+    const RuleId id = add_counted_string(nfa_, name, range);
+    shared_rules_.emplace(name, id);
+    return id;
   }
 
   void add_array(NfaState from, const Schemas& schemas, NfaState to) {
@@ -331,9 +340,10 @@ class SchemaCompiler {
       if (values) add_unique_values(from, *values, min, max, to);
       return;
     }
-    if (min > kMaxItems || (max != INT64_MAX && max > kMaxItems)) {
-      fail(*schemas.front(), min > kMaxItems ? "minItems" : "maxItems",
-           fmt::format("counts above {} are not supported; leave the keyword out", kMaxItems));
+    if (min > kMaxWritten) {
+      fail(*schemas.front(), "minItems",
+           fmt::format("{} is above {}, which is not supported; leave the keyword out", min,
+                       kMaxWritten));
       return;
     }
     const NfaState open = nfa_.add_state();
@@ -341,11 +351,20 @@ class SchemaCompiler {
     NfaState at = nfa_.add_state();  // after so many items, and a blank
     add_space(open, at);
     // Written out until items are alike: behind the prefix and the smallest count.
-    const int64_t num_written =
-        max != INT64_MAX ? max : std::max({min, static_cast<int64_t>(num_prefix), int64_t{1}});
+    const int64_t num_alike = std::max({min, static_cast<int64_t>(num_prefix), int64_t{1}});
+    const bool is_counted = max != INT64_MAX && max - num_alike > kFewItems;
+    const int64_t num_written = max == INT64_MAX || is_counted ? num_alike : max;
     for (int64_t i = 0; nfa_.status().ok(); ++i) {
       if (i >= min) nfa_.add_bytes(at, ']', ']', to);
       if (i == max) break;
+      if (is_counted && i == num_written) {
+        const auto schemas_of_item = item_schemas(schemas, static_cast<size_t>(i));
+        if (!schemas_of_item) break;
+        const NfaState rest = nfa_.add_state();
+        nfa_.add_call(at, more_items_rule(rule(*schemas_of_item), max - i), rest);
+        nfa_.add_bytes(rest, ']', ']', to);
+        break;
+      }
       const NfaState next = i == num_written ? at : nfa_.add_state();
       NfaState item = at;
       if (i > 0) {
@@ -362,6 +381,21 @@ class SchemaCompiler {
       if (i == num_written) break;
       at = next;
     }
+  }
+
+  // At most `most` items, each behind a comma.
+  RuleId more_items_rule(RuleId item, int64_t most) {
+    const RuleId id = nfa_.add_rule("items of a list", counter_of({.max = most}));
+    const Nfa::Rule rule = nfa_.rules()[id];
+    const NfaState comma = nfa_.add_state();
+    const NfaState begin = nfa_.add_state();
+    const NfaState end = nfa_.add_state();
+    nfa_.add_bytes(rule.begin, ',', ',', comma, /*counts=*/true);
+    add_space(comma, begin);
+    nfa_.add_call(begin, item, end);
+    add_space(end, rule.begin);
+    nfa_.add_empty(rule.begin, rule.end);
+    return id;
   }
 
   // The different values that items of a list may have, where they are few.
@@ -467,7 +501,9 @@ class SchemaCompiler {
         for (const Json* name : *listed) add_name(name->get<std::string>());
       }
     }
-    if (!check_property_counts(schemas, names.size(), required.size(), others.has_value())) return;
+    const std::optional<int64_t> max_members = max_of(schemas, "maxProperties");
+    const bool is_map = others && names.empty() && !objects_->is_call;  // its members are alike
+    if (!check_property_counts(schemas, names.size(), required.size(), others && !is_map)) return;
 
     const NfaState open = nfa_.add_state();
     nfa_.add_text(from, objects_->open, open);
@@ -509,7 +545,13 @@ class SchemaCompiler {
       none = next_none;
       some = next_some;
     }
-    if (others) {
+    if (others && is_map && max_members) {
+      if (*max_members > 0) {
+        const NfaState first = nfa_.add_state();
+        add_member(none, *others, first);
+        nfa_.add_call(first, more_members_rule(*others, *max_members - 1), some);
+      }
+    } else if (others) {
       const NfaState key = nfa_.add_state();
       nfa_.add_empty(none, key);
       add_comma(some, key);
@@ -523,6 +565,35 @@ class SchemaCompiler {
     });
     if (may_be_empty) nfa_.add_text(none, objects_->close, to);
     nfa_.add_text(some, objects_->close, to);
+  }
+
+  // Of an object whose names are free.
+  void add_member(NfaState from, const Schemas& value, NfaState to) {
+    const NfaState after_key = nfa_.add_state();
+    add_other_key(from, {}, after_key);
+    add_member_value(after_key, rule(value), to);
+  }
+
+  RuleId more_members_rule(const Schemas& value, int64_t most) {
+    const RuleId id = nfa_.add_rule("members of an object", counter_of({.max = most}));
+    const Nfa::Rule rule = nfa_.rules()[id];
+    const NfaState comma = nfa_.add_state();
+    const NfaState begin = nfa_.add_state();
+    nfa_.add_bytes(rule.begin, ',', ',', comma, /*counts=*/true);
+    add_space(comma, begin);
+    add_member(begin, value, rule.begin);
+    nfa_.add_empty(rule.begin, rule.end);
+    return id;
+  }
+
+  // The least of a keyword's values.
+  static std::optional<int64_t> max_of(const Schemas& schemas, const char* keyword) {
+    std::optional<int64_t> max;
+    for (const Json* schema : schemas) {
+      const auto value = schema->find(keyword);
+      if (value != schema->end()) max = std::min(max.value_or(INT64_MAX), count_of(*value));
+    }
+    return max;
   }
 
   bool check_property_counts(const Schemas& schemas, size_t num_names, size_t num_required,
@@ -541,7 +612,8 @@ class SchemaCompiler {
       if (max != schema->end() &&
           (has_others || count_of(*max) < static_cast<int64_t>(num_names))) {
         fail(*schema, "maxProperties",
-             "supported only where properties and additionalProperties: false allow no more");
+             "supported only where properties and additionalProperties: false allow no more, and "
+             "without properties");
         return false;
       }
     }
@@ -581,7 +653,7 @@ class SchemaCompiler {
       const NfaState open = nfa.add_state();
       const NfaState close = nfa.add_state();
       nfa.add_bytes(begin, '"', '"', open);
-      add_length(nfa, open, 0, std::nullopt, close);
+      add_written_characters(nfa, open, all_code_points(), TextForm::kJsonString, {}, close);
       nfa.add_bytes(close, '"', '"', end);
     });
     const std::optional<ByteDfa> known = dfa([&](Nfa& nfa, NfaState begin, NfaState end) {

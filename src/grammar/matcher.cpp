@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -30,40 +31,98 @@ std::unique_ptr<ConstraintState> TokenGrammar::start() const {
   return std::make_unique<Matcher>(shared_from_this());
 }
 
+std::shared_ptr<const FrameMask> TokenGrammar::frame_mask(StateId state, uint32_t count) const {
+  const uint64_t wanted = signature(state, count);
+  std::shared_ptr<const FrameMask> mask = masks_->find(wanted);
+  const bool may_be_model = automaton_.is_outermost(state) && !automaton_.is_counted(state);
+  if (mask == nullptr) {
+    std::optional<MaskModel> model;
+    if (may_be_model) model = find_model(state);
+    mask = masks_->make(automaton_, {.state = state, .count = count}, wanted, model);
+    if (model) return mask;
+  }
+  if (may_be_model) {
+    const MutexLock lock(mutex_);
+    const bool is_new = std::ranges::find(models_, mask, &Made::mask) == models_.end();
+    if (is_new && models_.size() < kMaxModels) models_.push_back({.state = state, .mask = mask});
+  }
+  return mask;
+}
+
+// The mask of another state that treats most first bytes as `state` does, if one was made.
+std::optional<MaskModel> TokenGrammar::find_model(StateId state) const {
+  constexpr size_t kAlike = 192;  // first bytes, of 256
+  std::vector<Made> models;
+  {
+    const MutexLock lock(mutex_);
+    models = models_;
+  }
+  const auto next_of = [&](StateId from) {
+    std::array<uint64_t, 256> next{};
+    for (const Automaton::ByteEdge& edge : automaton_.byte_edges(from)) {
+      std::fill(next.begin() + edge.first, next.begin() + edge.last + 1,
+                signatures_.of_entry[edge.target]);
+    }
+    return next;
+  };
+  const std::array<uint64_t, 256> wanted = next_of(state);
+  std::optional<MaskModel> best;
+  size_t num_best = kAlike;
+  for (const Made& model : models) {
+    const std::array<uint64_t, 256> next = next_of(model.state);
+    MaskModel candidate{.mask = model.mask, .is_alike = {}};
+    for (size_t byte = 0; byte < 256; ++byte) candidate.is_alike[byte] = next[byte] == wanted[byte];
+    const size_t num_alike = candidate.is_alike.count();
+    if (num_alike < num_best) continue;
+    num_best = num_alike + 1;
+    best = std::move(candidate);
+  }
+  return best;
+}
+
 void TokenGrammar::make_masks() const {
   // First bytes from which a mask is worth it: fewer lead to few tokens, which are found quickly.
   constexpr int kManyBytes = 16;
 
   struct Kind {
     StateId state = 0;
+    uint32_t count = 0;
     size_t num_states = 0;
   };
 
   std::unordered_map<uint64_t, Kind> kinds;
+  const auto add = [&](StateId state, uint32_t count) {
+    Kind& kind = kinds
+                     .try_emplace(signature(state, count),
+                                  Kind{.state = state, .count = count, .num_states = 0})
+                     .first->second;
+    ++kind.num_states;
+  };
   for (StateId state = 0; state < automaton_.num_states(); ++state) {
     int num_bytes = 0;
     for (const Automaton::ByteEdge& edge : automaton_.byte_edges(state)) {
       num_bytes += edge.last - edge.first + 1;
     }
     if (num_bytes < kManyBytes) continue;
-    Kind& kind = kinds.try_emplace(signatures_[state], Kind{.state = state}).first->second;
-    ++kind.num_states;
+    add(state, 0);
+    if (automaton_.min_count(state) > 0) add(state, automaton_.min_count(state));
   }
   std::vector<Kind> order;
   order.reserve(kinds.size());
   for (const auto& [signature, kind] : kinds) order.push_back(kind);
   std::ranges::sort(order, [](const Kind& a, const Kind& b) {
-    return a.num_states != b.num_states ? a.num_states > b.num_states : a.state < b.state;
+    return std::tuple(b.num_states, a.state, a.count) < std::tuple(a.num_states, b.state, b.count);
   });
   for (size_t i = 0; i < std::min(order.size(), kMaxMadeMasks); ++i) {
-    (void)masks_->frame_mask(automaton_, order[i].state, signatures_[order[i].state]);
+    (void)frame_mask(order[i].state, order[i].count);
   }
 }
 
 Matcher::Matcher(std::shared_ptr<const TokenGrammar> grammar)
     : grammar_(std::move(grammar)), machine_(grammar_->automaton()) {
   steps_.emplace_back();
-  machine_.start(StackMachine::kBase, grammar_->automaton().start(), steps_.back().places);
+  machine_.start({.stack = StackMachine::kBase, .state = grammar_->automaton().start()},
+                 steps_.back().places);
 }
 
 bool Matcher::accept(TokenId token) {
@@ -151,6 +210,10 @@ std::optional<uint8_t> Matcher::only_byte(const StackMachine::Places& places) co
   std::optional<uint8_t> only;
   for (const StackMachine::Place& place : places.places) {
     for (const Automaton::ByteEdge& edge : grammar_->automaton().byte_edges(place.state)) {
+      if (!grammar_->automaton().fits(edge.target,
+                                      place.count + static_cast<uint32_t>(edge.counts))) {
+        continue;
+      }
       if (edge.first != edge.last || (only && *only != edge.first)) return std::nullopt;
       only = edge.first;
     }
@@ -182,11 +245,10 @@ void Matcher::add_place(const StackMachine::Place& place, std::span<uint32_t> ma
     machine_.rewind(mark);
     return;
   }
-  const std::shared_ptr<const FrameMask> frame =
-      masks.frame_mask(grammar_->automaton(), place.state, grammar_->signature(place.state));
+  const std::shared_ptr<const FrameMask> frame = grammar_->frame_mask(place.state, place.count);
   for (size_t i = 0; i < frame->allowed.size(); ++i) mask[i] |= frame->allowed[i];
   if (place.stack == StackMachine::kBase) return;
-  machine_.start(machine_.parent(place.stack), machine_.return_state(place.stack), start);
+  machine_.start(machine_.return_place(place.stack), start);
   if (!walk_.run(machine_, frame->leaving, 0, allow_all(frame->leaving))) is_mask_complete_ = false;
   for (const uint32_t node : frame->leaving_nodes) {
     if (!walk_.run(machine_, trie, node, allow_all(trie))) is_mask_complete_ = false;

@@ -3,8 +3,10 @@
 //
 // Cost of a mask: one pass over V / 32 words for each place the grammar may be at (usually one),
 // and the tokens that leave the innermost rule: some 4 us at 150,000 tokens. The first mask of a
-// kind of state may take milliseconds (vocabulary_masks.h); TokenGrammar::make_masks() makes those
-// that are likely to be needed and cost the most.
+// kind of place may take milliseconds (vocabulary_masks.h); TokenGrammar::make_masks() makes those
+// that are likely to be needed and cost the most. In the outermost rule, as in the text around the
+// calls of tools, a place is mostly like another one but for a few bytes: what their masks share is
+// copied.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +17,7 @@
 
 #include <heddle/constraint.h>
 
+#include "core/mutex.h"
 #include "grammar/automaton.h"
 #include "grammar/stack_machine.h"
 #include "grammar/trie_walk.h"
@@ -31,23 +34,43 @@ class TokenGrammar : public Constraint, public std::enable_shared_from_this<Toke
 
   [[nodiscard]] std::unique_ptr<ConstraintState> start() const override;
 
-  // Makes masks before an answer needs them, on another thread than its own: of the kinds of states
+  // Makes masks before an answer needs them, on another thread than its own: of the kinds of places
   // that many tokens may follow, as the inside of a string, those that most states are of.
-  // Cost: at most kMaxMadeMasks masks of some milliseconds each, less those that are kept already.
-  void make_masks() const;
+  // Cost: at most kMaxMadeMasks masks of up to some milliseconds each, less those that are kept
+  // already.
+  void make_masks() const HEDDLE_EXCLUDES(mutex_);
 
-  static constexpr size_t kMaxMadeMasks = 16;
+  static constexpr size_t kMaxMadeMasks = 32;
 
   [[nodiscard]] const Automaton& automaton() const { return automaton_; }
 
   [[nodiscard]] VocabularyMasks& masks() const { return *masks_; }
 
-  [[nodiscard]] uint64_t signature(StateId state) const { return signatures_[state]; }
+  // Of the state's own edges, with a count of its rule's run.
+  [[nodiscard]] std::shared_ptr<const FrameMask> frame_mask(StateId state, uint32_t count) const
+      HEDDLE_EXCLUDES(mutex_);
 
  private:
+  struct Made {
+    StateId state = 0;
+    std::shared_ptr<const FrameMask> mask;
+  };
+
+  // Masks of the outermost rule that others are made from.
+  static constexpr size_t kMaxModels = 8;
+
+  [[nodiscard]] uint64_t signature(StateId state, uint32_t count) const {
+    return signatures_.of_edges[state] ^
+           automaton_.count_signature(state, count, static_cast<int>(kMaxTokenBytes));
+  }
+
+  [[nodiscard]] std::optional<MaskModel> find_model(StateId state) const HEDDLE_EXCLUDES(mutex_);
+
   const Automaton automaton_;
-  const std::vector<uint64_t> signatures_;
+  const Automaton::Signatures signatures_;
   const std::shared_ptr<VocabularyMasks> masks_;
+  mutable Mutex mutex_;
+  mutable std::vector<Made> models_ HEDDLE_GUARDED_BY(mutex_);
 };
 
 class Matcher : public ConstraintState {

@@ -65,6 +65,17 @@ TEST(MatcherTest, MasksAreTheTokensThatMayFollow) {
        "root ::= (a | b)+ \"!\"\na ::= \"[\" root? \"]\"\nb ::= \"[\" [a-c]* c\nc ::= \"]\""},
       {GrammarKind::kStructuralTag,
        R"({"structures": [{"begin": "<tool_call>", "schema": {}, "end": "</"}], "triggers": ["<t"]})"},
+      {GrammarKind::kStructuralTag,
+       R"({"format": {"type": "triggered_tags", "triggers": ["<tool_call>", "abc123"], "tags": [
+           {"begin": "<tool_call>", "content": {"type": "any_text"}, "end": "</think>"},
+           {"begin": "abc123 the", "content": {"type": "json_schema", "json_schema":
+             {"type": "string", "maxLength": 40}}, "end": "</"}]}})"},
+      {GrammarKind::kRegex, "[^\"]{20,90}"},
+      {GrammarKind::kJsonSchema, R"({"type": "string", "minLength": 36, "maxLength": 50})"},
+      {GrammarKind::kJsonSchema,
+       R"({"type": "string", "pattern": "^(abc|name| )*$", "maxLength": 41})"},
+      {GrammarKind::kJsonSchema,
+       R"({"items": {"enum": [1, 12, 123]}, "minItems": 2, "maxItems": 40})"},
   };
 
   std::mt19937 random(3);

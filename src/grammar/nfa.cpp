@@ -9,10 +9,10 @@
 
 namespace heddle::grammar {
 
-RuleId Nfa::add_rule(std::string name) {
+RuleId Nfa::add_rule(std::string name, std::optional<Counter> counter) {
   const NfaState begin = add_state();
   const NfaState end = add_state();
-  rules_.push_back({.name = std::move(name), .begin = begin, .end = end});
+  rules_.push_back({.name = std::move(name), .begin = begin, .end = end, .counter = counter});
   return static_cast<RuleId>(rules_.size() - 1);
 }
 
@@ -41,9 +41,10 @@ void Nfa::add_empty(NfaState from, NfaState to) {
   if (count_edge()) states_[from].empty_moves.push_back(to);
 }
 
-void Nfa::add_bytes(NfaState from, uint8_t first, uint8_t last, NfaState to) {
+void Nfa::add_bytes(NfaState from, uint8_t first, uint8_t last, NfaState to, bool counts) {
   if (count_edge()) {
-    states_[from].byte_moves.push_back({.first = first, .last = last, .target = to});
+    states_[from].byte_moves.push_back(
+        {.first = first, .last = last, .counts = counts, .target = to});
   }
 }
 
@@ -61,7 +62,8 @@ void Nfa::add_text(NfaState from, std::string_view text, NfaState to) {
   add_empty(from, to);
 }
 
-void Nfa::add_dfa(NfaState from, const ByteDfa& dfa, NfaState to) {
+void Nfa::add_dfa(NfaState from, const ByteDfa& dfa, NfaState to,
+                  const std::vector<bool>& counting) {
   std::vector<NfaState> copies;
   copies.reserve(dfa.states().size());
   for (size_t i = 0; i < dfa.states().size() && status_.ok(); ++i) copies.push_back(add_state());
@@ -69,7 +71,8 @@ void Nfa::add_dfa(NfaState from, const ByteDfa& dfa, NfaState to) {
   for (size_t i = 0; i < copies.size(); ++i) {
     const ByteDfa::State& state = dfa.states()[i];
     for (const ByteDfa::Edge& edge : state.edges) {
-      add_bytes(copies[i], edge.first, edge.last, copies[edge.target]);
+      add_bytes(copies[i], edge.first, edge.last, copies[edge.target],
+                i < counting.size() && counting[i]);
     }
     if (state.is_final) add_empty(copies[i], to);
   }

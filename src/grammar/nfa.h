@@ -2,6 +2,10 @@
 // Nfa: the form in which schemas, regexes and EBNF are written down: states joined by empty moves,
 // by ranges of bytes, and by calls of rules. Automaton (automaton.h) is built from it.
 //
+// A rule may count: some of its moves add one, at most `max` are taken on a way through it, and it
+// ends only after `min`. So a text of at most a million characters is one loop, and no million
+// states.
+//
 // The first error stays in status(); after it, everything that is added is dropped, so that code
 // which builds reads without checks.
 //
@@ -9,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,7 +48,13 @@ class Nfa {
   struct ByteMove {
     uint8_t first = 0;
     uint8_t last = 0;  // included
+    bool counts = false;
     NfaState target = 0;
+  };
+
+  struct Counter {
+    uint32_t min = 0;
+    uint32_t max = 0;  // at least `min`
   };
 
   struct Call {
@@ -62,20 +73,26 @@ class Nfa {
     std::string name;  // for messages
     NfaState begin = 0;
     NfaState end = 0;
+    std::optional<Counter> counter;
   };
 
-  RuleId add_rule(std::string name);
+  // A rule that counts has moves of which each either always counts or never does, whatever it is
+  // that is being read; with a `min` above 0 it calls no rules, and from each of its states the end
+  // can be reached with any larger count.
+  RuleId add_rule(std::string name, std::optional<Counter> counter = std::nullopt);
 
   [[nodiscard]] const std::vector<Rule>& rules() const { return rules_; }
 
   NfaState add_state();
   void add_empty(NfaState from, NfaState to);
-  void add_bytes(NfaState from, uint8_t first, uint8_t last, NfaState to);
+  void add_bytes(NfaState from, uint8_t first, uint8_t last, NfaState to, bool counts = false);
   void add_call(NfaState from, RuleId rule, NfaState to);
 
   // The bytes of `text`, one after the other.
   void add_text(NfaState from, std::string_view text, NfaState to);
-  void add_dfa(NfaState from, const ByteDfa& dfa, NfaState to);
+  // Moves out of the states of `dfa` that `counting` has count.
+  void add_dfa(NfaState from, const ByteDfa& dfa, NfaState to,
+               const std::vector<bool>& counting = {});
 
   [[nodiscard]] const std::vector<State>& states() const { return states_; }
 

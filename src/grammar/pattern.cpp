@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "grammar/unicode_classes.h"
+
 namespace heddle::grammar {
 
 struct PatternNode {
@@ -150,21 +152,45 @@ class PatternParser {
 
   PatternNode group(int depth, size_t start) {
     if (take('?')) {
+      const bool is_python = take('P');
       if (take('<')) {
-        if (peek() == '=' || peek() == '!') {
+        if (!is_python && (peek() == '=' || peek() == '!')) {
           fail("a look-behind, which is not supported", start);
           return {};
         }
         while (position_ < text_.size() && peek() != '>') ++position_;
         if (!take('>')) fail("a group's name without >", start);
-      } else if (!take(':')) {
-        fail("a look-ahead or flags, which are not supported", start);
+      } else if (is_python || !take(':')) {
+        fail(fmt::format("{}, which is not supported", group_kind(is_python)), start);
         return {};
       }
     }
     PatternNode node = alternatives(depth + 1);
     if (error_.empty() && !take(')')) fail("a group without )", start);
     return node;
+  }
+
+  // After the (? or (?P of a group that is not served.
+  [[nodiscard]] std::string group_kind(bool is_python) const {
+    if (is_python)
+      return peek() == '=' ? "a back reference (?P=...)" : "a call of a group (?P>...)";
+    switch (peek()) {
+      case '=':
+        return "a look-ahead (?=...)";
+      case '!':
+        return "a negative look-ahead (?!...)";
+      case '>':
+        return "an atomic group (?>...)";
+      case '#':
+        return "a comment (?#...)";
+      default:
+        break;
+    }
+    const size_t end = text_.find_first_of(":)", position_);
+    const std::string_view flags = text_.substr(position_, std::min(end, text_.size()) - position_);
+    const bool are_flags = !flags.empty() && flags.size() <= 8 &&
+                           flags.find_first_not_of("aiLmsuxUn-") == std::string_view::npos;
+    return are_flags ? fmt::format("flags (?{})", flags) : "a group (?...) of an unknown kind";
   }
 
   PatternNode repeated(PatternNode part) {
@@ -181,9 +207,6 @@ class PatternParser {
       max = min;
       if (take(',')) max = peek() == '}' ? -1 : number();
       if (!take('}')) fail("a repeat that is not {m}, {m,} or {m,n}", start);
-      if (error_.empty() && (min > Pattern::kMaxRepeat || max > Pattern::kMaxRepeat)) {
-        fail(fmt::format("a repeat count above {}", Pattern::kMaxRepeat), start);
-      }
       if (error_.empty() && max >= 0 && max < min)
         fail("a repeat whose end is below its start", start);
     } else {
@@ -202,8 +225,10 @@ class PatternParser {
     int value = 0;
     const auto [end, error] =
         std::from_chars(text_.data() + position_, text_.data() + text_.size(), value);
-    if (error != std::errc() || value < 0) {
-      fail("a repeat without a number up to 10000");
+    if (error == std::errc::result_out_of_range) {
+      value = kMaxCount;  // no text is that long
+    } else if (error != std::errc() || value < 0) {
+      fail("a repeat without a number");
       return 0;
     }
     position_ = static_cast<size_t>(end - text_.data());
@@ -220,9 +245,36 @@ class PatternParser {
         fail("a word boundary, which is not supported");
         return {};
       }
+      if (peek() == 'A' || peek() == 'Z' || peek() == 'z') {  // Python's and Rust's
+        return anchor(text_[position_++] == 'A' ? Kind::kBegin : Kind::kEnd);
+      }
+      if (const auto set = property()) return set_node(*set);
     }
     const uint32_t code = escaped_code_point();
     return set_node({{.first = code, .last = code}});
+  }
+
+  // \p{..}, \P{..} or \pL after the backslash; none where that is something else.
+  std::optional<CodePointSet> property() {
+    if (peek() != 'p' && peek() != 'P') return std::nullopt;
+    const size_t start = position_ - 1;
+    const bool is_negated = text_[position_++] == 'P';
+    std::string_view name = text_.substr(position_, 1);
+    if (take('{')) {
+      const size_t end = std::min(text_.find('}', position_), text_.size());
+      name = text_.substr(position_, end - position_);
+      position_ = end;
+      if (!take('}')) fail("a \\p{...} without }", start);
+    } else {
+      position_ += name.size();
+    }
+    if (!error_.empty()) return CodePointSet{};
+    std::optional<CodePointSet> set = unicode_class(name);
+    if (!set) {
+      fail(fmt::format("an unknown class of characters \\p{{{}}}", name.substr(0, 40)), start);
+      return CodePointSet{};
+    }
+    return is_negated ? complement(*std::move(set)) : set;
   }
 
   // After the backslash.
@@ -258,7 +310,11 @@ class PatternParser {
             std::string_view::npos) {
       return letter;
     }
-    fail("an escape that is not supported", start - 1);
+    const bool is_reference = (letter >= '1' && letter <= '9') || letter == 'k';
+    fail(fmt::format("{} {}, which is not supported",
+                     is_reference ? "a back reference" : "an escape",
+                     text_.substr(start - 1, position_ - start + 1)),
+         start - 1);
     return 0;
   }
 
@@ -329,6 +385,7 @@ class PatternParser {
         return 0;
       }
       if (take('b')) return '\b';
+      if ((several = property())) return 0;
     }
     return escaped_code_point();
   }
@@ -477,6 +534,31 @@ void add_search_node(Nfa& nfa, NfaState from, const PatternNode& node, TextForm 
   nfa.add_empty(state, to);
 }
 
+// The repeat of one character that the pattern is, with anchors around it or without; null: it is
+// something else. `Node` is a PatternNode, const or not.
+template <typename Node>
+Node* only_repeat(Node& root, bool is_anchored) {
+  if (root.kind == Kind::kRepeat) {
+    return !is_anchored && root.children.front().kind == Kind::kSet ? &root : nullptr;
+  }
+  if (root.kind != Kind::kSequence || root.children.empty()) return nullptr;
+  const bool has_begin = root.children.front().kind == Kind::kBegin;
+  const bool has_end = root.children.back().kind == Kind::kEnd;
+  if (is_anchored && !(has_begin && has_end)) return nullptr;
+  const size_t num_anchors = (has_begin ? 1 : 0) + (has_end ? 1 : 0);
+  if (root.children.size() != num_anchors + 1) return nullptr;
+  return only_repeat(root.children[has_begin ? 1 : 0], false);
+}
+
+// Of repeats that are not the whole pattern.
+int largest_repeat(const PatternNode& node, const PatternNode* whole) {
+  int largest = node.kind == Kind::kRepeat && &node != whole ? std::max(node.min, node.max) : 0;
+  for (const PatternNode& child : node.children) {
+    largest = std::max(largest, largest_repeat(child, whole));
+  }
+  return largest;
+}
+
 }  // namespace
 
 Pattern::Pattern(std::unique_ptr<PatternNode> root) : root_(std::move(root)) {}
@@ -493,7 +575,14 @@ Result<Pattern> Pattern::parse(std::string_view text) {
         "its "
         "alternatives");
   }
-  if (least_states(root) > Nfa::kMaxStates) {
+  const PatternNode* const whole = only_repeat(std::as_const(root), false);
+  if (const int count = largest_repeat(root, whole); count > kMaxRepeat) {
+    return invalid_argument(
+        fmt::format("the pattern repeats a part of it {} times; more than {} are supported only "
+                    "where the whole pattern is one character that is repeated",
+                    count, kMaxRepeat));
+  }
+  if (whole == nullptr && least_states(root) > Nfa::kMaxStates) {
     return invalid_argument(fmt::format(
         "the pattern needs more than {} states; use smaller repeat counts", Nfa::kMaxStates));
   }
@@ -501,6 +590,21 @@ Result<Pattern> Pattern::parse(std::string_view text) {
 }
 
 bool Pattern::has_begin() const { return has_begin_node(*root_); }
+
+std::optional<Pattern::Repeated> Pattern::as_repeated(bool is_anchored) const {
+  const PatternNode* const node = only_repeat(std::as_const(*root_), is_anchored);
+  if (node == nullptr) return std::nullopt;
+  Repeated repeated{.set = node->children.front().set, .range = {.min = node->min}};
+  if (node->max >= 0) repeated.range.max = node->max;
+  return repeated;
+}
+
+void Pattern::drop_counts() {
+  PatternNode* const node = only_repeat(*root_, false);
+  if (node == nullptr) return;
+  node->min = 0;
+  node->max = -1;
+}
 
 void Pattern::add_whole(Nfa& nfa, NfaState from, TextForm form, NfaState to) const {
   nfa.add_empty(add_node(nfa, from, *root_, form), to);

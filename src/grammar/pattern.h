@@ -2,21 +2,24 @@
 // Pattern: a regular expression in the syntax of ECMA-262, as JSON Schema writes them, over
 // characters.
 //
-// Served: literals, escapes, `.`, \d \w \s and their opposites, classes, groups (captures mean
-// nothing), alternatives, the repeats * + ? {m} {m,} {m,n}, greedy or lazy (the same here), and ^ $
-// at the ends of the pattern or of its alternatives. Refused: look-around, back references, word
-// boundaries, \p{...} and flags, which a finite automaton cannot or need not know.
+// Served: literals, escapes, `.`, \d \w \s and their opposites, \p{...} of general categories and
+// a few scripts (unicode_classes.h), classes, groups (captures mean nothing; Python's (?P<name>..),
+// too), alternatives, the repeats * + ? {m} {m,} {m,n}, greedy or lazy (the same here), and ^ $ at
+// the ends of the pattern or of its alternatives. Refused: look-around, back references, word
+// boundaries and flags, which a finite automaton cannot or need not know.
 //
 // Threading: a value.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include <heddle/status.h>
 
 #include "grammar/byte_dfa.h"
 #include "grammar/code_points.h"
+#include "grammar/counted_text.h"
 #include "grammar/nfa.h"
 
 namespace heddle::grammar {
@@ -27,7 +30,7 @@ class Pattern {
  public:
   static constexpr size_t kMaxBytes = 16384;
   static constexpr int kMaxDepth = 64;
-  static constexpr int kMaxRepeat = 10000;
+  static constexpr int kMaxRepeat = 10000;  // of what is not one character alone
 
   // Error: kInvalidArgument with the position and what is wrong there.
   static Result<Pattern> parse(std::string_view text);
@@ -38,6 +41,19 @@ class Pattern {
 
   // It has a ^ somewhere.
   [[nodiscard]] bool has_begin() const;
+
+  // One of some characters, so many times.
+  struct Repeated {
+    CodePointSet set;
+    CountRange range;
+  };
+
+  // What the whole text is, where the pattern is nothing but one character that is repeated, with ^
+  // before and $ behind it if `is_anchored`.
+  [[nodiscard]] std::optional<Repeated> as_repeated(bool is_anchored) const;
+
+  // Lets that character be repeated at will.
+  void drop_counts();
 
   // The whole text is the pattern: ^ and $ change nothing.
   void add_whole(Nfa& nfa, NfaState from, TextForm form, NfaState to) const;

@@ -9,11 +9,11 @@ StackMachine::StackMachine(const Automaton& automaton) : automaton_(automaton) {
   frames_.push_back({});
 }
 
-void StackMachine::start(StackId stack, StateId state, Places& out) {
+void StackMachine::start(const Place& place, Places& out) {
   out.places.clear();
   out.ended = out.too_many = false;
   entered_.clear();
-  enter(stack, state, out);
+  enter(place, out);
 }
 
 void StackMachine::step(const Places& from, uint8_t byte, Places& out) {
@@ -26,19 +26,37 @@ void StackMachine::step(const Places& from, uint8_t byte, Places& out) {
       if (byte > edge.last) continue;
       if (byte < edge.first) break;
       if (depth(place.stack) + automaton_.height(edge.target) > Automaton::kMaxDepth) break;
+      const Place next = {.stack = place.stack,
+                          .state = edge.target,
+                          .count = place.count + static_cast<uint32_t>(edge.counts)};
+      if (!automaton_.fits(next.state, next.count)) break;
       if (automaton_.is_plain(edge.target) && from.places.size() == 1) {
-        out.places.push_back({.stack = place.stack, .state = edge.target});
+        out.places.push_back(next);
+      } else if (from.places.size() == 1 && place.stack == kBase &&
+                 automaton_.call_edges(edge.target).empty()) {
+        // The outermost rule's end leads nowhere.
+        out.ended = automaton_.ends(next.state, next.count);
+        if (may_go_on(next)) out.places.push_back(next);
       } else {
-        enter(place.stack, edge.target, out);
+        enter(next, out);
       }
       break;
     }
   }
 }
 
-void StackMachine::enter(StackId stack, StateId state, Places& out) {
+// Whether a byte may follow within the rule.
+bool StackMachine::may_go_on(const Place& place) const {
+  const auto edges = automaton_.byte_edges(place.state);
+  if (!automaton_.is_counted(place.state)) return !edges.empty();
+  return std::ranges::any_of(edges, [&](const Automaton::ByteEdge& edge) {
+    return automaton_.fits(edge.target, place.count + static_cast<uint32_t>(edge.counts));
+  });
+}
+
+void StackMachine::enter(const Place& first, Places& out) {
   pending_.clear();
-  pending_.push_back({.stack = stack, .state = state});
+  pending_.push_back(first);
   while (!pending_.empty()) {
     const Place place = pending_.back();
     pending_.pop_back();
@@ -48,38 +66,38 @@ void StackMachine::enter(StackId stack, StateId state, Places& out) {
       return;
     }
     entered_.push_back(place);
-    if (!automaton_.byte_edges(place.state).empty()) out.places.push_back(place);
+    if (may_go_on(place)) out.places.push_back(place);
     for (const Automaton::CallEdge& call : automaton_.call_edges(place.state)) {
-      const bool is_tail = automaton_.is_final(call.target) &&
+      if (!automaton_.fits(call.target, place.count)) continue;
+      const bool is_tail = automaton_.ends(call.target, place.count) &&
                            automaton_.byte_edges(call.target).empty() &&
                            automaton_.call_edges(call.target).empty();
       const int32_t needed = std::max(automaton_.height(call.begin) + (is_tail ? 0 : 1),
                                       automaton_.height(call.target));
       if (depth(place.stack) + needed > Automaton::kMaxDepth) continue;
-      pending_.push_back(
-          {.stack = is_tail ? place.stack : push(place.stack, call.target), .state = call.begin});
+      const StackId stack =
+          is_tail ? place.stack
+                  : push({.stack = place.stack, .state = call.target, .count = place.count});
+      pending_.push_back({.stack = stack, .state = call.begin});
     }
-    if (!automaton_.is_final(place.state)) continue;
+    if (!automaton_.ends(place.state, place.count)) continue;
     if (place.stack == kBase) {
       out.ended = true;
     } else {
-      pending_.push_back({.stack = parent(place.stack), .state = return_state(place.stack)});
+      pending_.push_back(return_place(place.stack));
     }
   }
 }
 
-StackMachine::StackId StackMachine::push(StackId parent, StateId state) {
-  const auto [entry, is_new] =
-      ids_.try_emplace(key(parent, state), static_cast<StackId>(frames_.size()));
-  if (is_new) {
-    frames_.push_back({.parent = parent, .state = state, .depth = frames_[parent].depth + 1});
-  }
+StackMachine::StackId StackMachine::push(const Place& place) {
+  const auto [entry, is_new] = ids_.try_emplace(place, static_cast<StackId>(frames_.size()));
+  if (is_new) frames_.push_back({.place = place, .depth = depth(place.stack) + 1});
   return entry->second;
 }
 
 void StackMachine::rewind(size_t mark) {
   while (frames_.size() > mark) {
-    ids_.erase(key(frames_.back().parent, frames_.back().state));
+    ids_.erase(frames_.back().place);
     frames_.pop_back();
   }
 }
@@ -89,7 +107,7 @@ void StackMachine::collect(std::vector<Places*> kept) {
   is_used[kBase] = true;
   for (const Places* places : kept) {
     for (const Place& place : places->places) {
-      for (StackId stack = place.stack; !is_used[stack]; stack = parent(stack)) {
+      for (StackId stack = place.stack; !is_used[stack]; stack = frames_[stack].place.stack) {
         is_used[stack] = true;
       }
     }
@@ -102,8 +120,8 @@ void StackMachine::collect(std::vector<Places*> kept) {
     if (!is_used[stack]) continue;
     new_ids[stack] = static_cast<StackId>(frames.size());
     Frame frame = frames_[stack];
-    frame.parent = new_ids[frame.parent];
-    if (stack != kBase) ids_.emplace(key(frame.parent, frame.state), new_ids[stack]);
+    frame.place.stack = new_ids[frame.place.stack];
+    if (stack != kBase) ids_.emplace(frame.place, new_ids[stack]);
     frames.push_back(frame);
   }
   frames_ = std::move(frames);

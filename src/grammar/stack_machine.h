@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StackMachine runs an Automaton byte by byte. As a grammar may leave open what it is reading, it
-// follows all ways at once: a set of places, each a state and the stack of states to return to.
+// follows all ways at once: a set of places, each a state, the count of its rule's run, and the
+// stack of states to return to.
 // Stacks share their lower frames; equal stacks are one number.
 //
 // Threading: thread-compatible. Cost of a byte: O(places), usually one or two.
@@ -24,7 +25,8 @@ class StackMachine {
 
   struct Place {
     StackId stack = kBase;
-    StateId state = 0;  // with at least one edge of bytes
+    StateId state = 0;   // with at least one edge of bytes
+    uint32_t count = 0;  // of the rule's run; 0 where it does not count
 
     bool operator==(const Place&) const = default;
   };
@@ -40,19 +42,17 @@ class StackMachine {
 
   explicit StackMachine(const Automaton& automaton);
 
-  // Replaces `out` by all that entering `state` above `stack` opens: with kBase and the automaton's
-  // start, where the text stands before its first byte.
-  void start(StackId stack, StateId state, Places& out);
+  // Replaces `out` by all that entering `place` opens: with kBase and the automaton's start, where
+  // the text stands before its first byte.
+  void start(const Place& place, Places& out);
 
   // Replaces `out`, which is not `from`, by where `from` stands after `byte`.
   void step(const Places& from, uint8_t byte, Places& out);
 
   [[nodiscard]] int32_t depth(StackId stack) const { return frames_[stack].depth; }
 
-  // The frame of a stack other than kBase.
-  [[nodiscard]] StackId parent(StackId stack) const { return frames_[stack].parent; }
-
-  [[nodiscard]] StateId return_state(StackId stack) const { return frames_[stack].state; }
+  // Where a rule's end leads that was called by the uppermost frame, of a stack other than kBase.
+  [[nodiscard]] Place return_place(StackId stack) const { return frames_[stack].place; }
 
   // Stacks made from here on can be forgotten again: rewind(mark()).
   [[nodiscard]] size_t mark() const { return frames_.size(); }
@@ -64,21 +64,25 @@ class StackMachine {
 
  private:
   struct Frame {
-    StackId parent = kBase;
-    StateId state = 0;
+    Place place;
     int32_t depth = 0;
   };
 
-  void enter(StackId stack, StateId state, Places& out);
-  [[nodiscard]] StackId push(StackId parent, StateId state);
+  struct PlaceHash {
+    size_t operator()(const Place& place) const {
+      uint64_t hash = ((uint64_t{place.stack} << 32) | place.state) * 0x9E3779B97F4A7C15ull;
+      hash ^= (hash >> 32) + place.count * 0xFF51AFD7ED558CCDull;
+      return static_cast<size_t>(hash);
+    }
+  };
 
-  [[nodiscard]] static uint64_t key(StackId parent, StateId state) {
-    return (uint64_t{parent} << 32) | state;
-  }
+  void enter(const Place& place, Places& out);
+  [[nodiscard]] StackId push(const Place& place);
+  [[nodiscard]] bool may_go_on(const Place& place) const;
 
   const Automaton& automaton_;
   std::vector<Frame> frames_;
-  std::unordered_map<uint64_t, StackId> ids_;
+  std::unordered_map<Place, StackId, PlaceHash> ids_;
   std::vector<Place> entered_;  // of the running start() or step()
   std::vector<Place> pending_;
 };

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/check.h"
 #include "grammar/byte_dfa.h"
 
 namespace heddle::grammar {
@@ -110,15 +111,19 @@ class Determiniser {
       size_t end = first + 1;
       while (end < 256 && !starts[end]) ++end;
       Subset targets;
+      bool counts = false;
       for (const NfaState member : subset) {
         for (const Nfa::ByteMove& move : nfa_.states()[member].byte_moves) {
-          if (move.first <= first && first <= move.last) targets.push_back(move.target);
+          if (move.first > first || first > move.last) continue;
+          HEDDLE_CHECK(targets.empty() || counts == move.counts);
+          counts = move.counts;
+          targets.push_back(move.target);
         }
       }
       work_ += num_moves;
       if (!targets.empty()) {
         unique(targets);
-        add_move(state, first, end - 1, id_of(std::move(targets)));
+        add_move(state, first, end - 1, counts, id_of(std::move(targets)));
       }
       first = end;
     }
@@ -135,16 +140,18 @@ class Determiniser {
     subset.erase(repeated.begin(), repeated.end());
   }
 
-  static void add_move(DeterministicState& state, size_t first, size_t last, uint32_t target) {
+  static void add_move(DeterministicState& state, size_t first, size_t last, bool counts,
+                       uint32_t target) {
     if (!state.byte_moves.empty()) {
       Nfa::ByteMove& before = state.byte_moves.back();
-      if (before.target == target && size_t{before.last} + 1 == first) {
+      if (before.target == target && before.counts == counts && size_t{before.last} + 1 == first) {
         before.last = static_cast<uint8_t>(last);
         return;
       }
     }
     state.byte_moves.push_back({.first = static_cast<uint8_t>(first),
                                 .last = static_cast<uint8_t>(last),
+                                .counts = counts,
                                 .target = target});
   }
 

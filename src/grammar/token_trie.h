@@ -38,6 +38,16 @@ class TokenTrie {
     return std::span(tokens_).subspan(node.first_token, node.num_tokens);
   }
 
+  // Of a node and all that are below it.
+  [[nodiscard]] std::span<const TokenId> tokens_below(uint32_t index) const {
+    uint32_t first = index;  // each last node of a branch has a token
+    while (nodes_[first].num_tokens == 0) ++first;
+    const uint32_t end = nodes_[index].end;
+    const uint32_t begin = nodes_[first].first_token;
+    const Node& last = nodes_[end - 1];
+    return std::span(tokens_).subspan(begin, last.first_token + last.num_tokens - begin);
+  }
+
  private:
   std::vector<Node> nodes_;
   std::vector<TokenId> tokens_;

@@ -23,11 +23,25 @@ class TrieWalk {
   // lost because there were too many.
   template <typename Visit>
   bool run(StackMachine& machine, const TokenTrie& trie, uint32_t root, const Visit& visit) {
+    return run_nodes(machine, trie, root + 1, trie.nodes()[root].end, visit);
+  }
+
+  // The same for `child` and the nodes below it; the walk begins before the child's byte.
+  template <typename Visit>
+  bool run_below(StackMachine& machine, const TokenTrie& trie, uint32_t child, const Visit& visit) {
+    return run_nodes(machine, trie, child, trie.nodes()[child].end, visit);
+  }
+
+ private:
+  template <typename Visit>
+  bool run_nodes(StackMachine& machine, const TokenTrie& trie, uint32_t begin, uint32_t end,
+                 const Visit& visit) {
     const auto& nodes = trie.nodes();
     bool is_complete = !levels_[0].too_many;
-    for (uint32_t index = root + 1; index < nodes[root].end;) {
+    const size_t depth = begin < end ? size_t{nodes[begin].depth} - 1 : 0;
+    for (uint32_t index = begin; index < end;) {
       const TokenTrie::Node& node = nodes[index];
-      const size_t level = size_t{node.depth} - nodes[root].depth;
+      const size_t level = node.depth - depth;
       machine.step(levels_[level - 1], node.byte, levels_[level]);
       is_complete = is_complete && !levels_[level].too_many;
       if (levels_[level].is_dead()) {
@@ -40,7 +54,6 @@ class TrieWalk {
     return is_complete;
   }
 
- private:
   std::array<StackMachine::Places, kMaxTokenBytes + 1> levels_;
 };
 

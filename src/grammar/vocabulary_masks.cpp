@@ -46,17 +46,19 @@ bool VocabularyMasks::has_special_token(std::string_view text) const {
   return std::ranges::binary_search(special_tokens_, special_token_bytes(text));
 }
 
-std::shared_ptr<const FrameMask> VocabularyMasks::frame_mask(const Automaton& automaton,
-                                                             StateId state, uint64_t signature) {
-  {
-    const MutexLock lock(mutex_);
-    if (const auto found = kept_.find(signature); found != kept_.end()) {
-      uses_.splice(uses_.begin(), uses_, found->second.use);
-      return found->second.mask;
-    }
-  }
+std::shared_ptr<const FrameMask> VocabularyMasks::find(uint64_t signature) {
+  const MutexLock lock(mutex_);
+  const auto found = kept_.find(signature);
+  if (found == kept_.end()) return nullptr;
+  uses_.splice(uses_.begin(), uses_, found->second.use);
+  return found->second.mask;
+}
+
+std::shared_ptr<const FrameMask> VocabularyMasks::make(const Automaton& automaton, Place place,
+                                                       uint64_t signature,
+                                                       const std::optional<MaskModel>& model) {
   // Made without the lock: two threads may make the same mask, one of them is kept.
-  auto mask = std::make_shared<const FrameMask>(make_frame_mask(automaton, state));
+  auto mask = std::make_shared<const FrameMask>(make_frame_mask(automaton, place, model));
   const MutexLock lock(mutex_);
   uses_.push_front(signature);
   const auto [entry, is_new] =
@@ -77,21 +79,24 @@ size_t VocabularyMasks::num_kept() const {
   return kept_.size();
 }
 
-FrameMask VocabularyMasks::make_frame_mask(const Automaton& automaton, StateId state) const {
+FrameMask VocabularyMasks::make_frame_mask(const Automaton& automaton, Place place,
+                                           const std::optional<MaskModel>& model) const {
   FrameMask mask;
-  mask.allowed.resize(num_words());
-  std::vector<TokenTrie::Entry> leaving;
   const auto& nodes = trie_.nodes();
-
-  StackMachine machine(automaton);
-  TrieWalk walk;
-  walk.start().places.push_back({.stack = StackMachine::kBase, .state = state});
-  walk.run(machine, trie_, 0, [&](uint32_t index, const StackMachine::Places& places) {
+  if (model) {
+    mask.allowed = model->mask->allowed;
+  } else {
+    mask.allowed.resize(num_words());
+  }
+  // Below the outermost rule is no frame that a token could leave to.
+  const bool may_leave = !automaton.is_outermost(place.state);
+  std::vector<TokenTrie::Entry> leaving;
+  const auto visit = [&](uint32_t index, const StackMachine::Places& places) {
     const TokenTrie::Node& node = nodes[index];
     for (const TokenId token : trie_.tokens(node)) {
       mask.allowed[static_cast<size_t>(token) / 32] |= 1u << (static_cast<uint32_t>(token) % 32);
     }
-    if (!places.ended || node.end == index + 1) return;
+    if (!may_leave || !places.ended || node.end == index + 1) return;
     if (node.end - index > kMaxCopiedNodes) {
       mask.leaving_nodes.push_back(index);
       return;
@@ -101,8 +106,25 @@ FrameMask VocabularyMasks::make_frame_mask(const Automaton& automaton, StateId s
         leaving.emplace_back(bytes(token).substr(node.depth), token);
       }
     }
-  });
-  mask.leaving = TokenTrie(std::move(leaving));
+  };
+
+  StackMachine machine(automaton);
+  TrieWalk walk;
+  StackMachine::Places& start = walk.start();
+  start.places.push_back(
+      {.stack = StackMachine::kBase, .state = place.state, .count = place.count});
+  if (!model) {
+    walk.run(machine, trie_, 0, visit);
+    mask.leaving = TokenTrie(std::move(leaving));
+    return mask;
+  }
+  for (uint32_t index = 1; index < nodes[0].end; index = nodes[index].end) {
+    if (model->is_alike[nodes[index].byte]) continue;
+    for (const TokenId token : trie_.tokens_below(index)) {
+      mask.allowed[static_cast<size_t>(token) / 32] &= ~(1u << (static_cast<uint32_t>(token) % 32));
+    }
+    walk.run_below(machine, trie_, index, visit);
+  }
   return mask;
 }
 

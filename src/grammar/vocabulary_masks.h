@@ -3,15 +3,17 @@
 //
 // Most of a mask does not depend on the stack below a place: a token that stays inside the string
 // that is open, for example, is fine whatever the string belongs to. That part is made once for
-// each kind of state (Automaton::signatures()), for all grammars together, and kept. Only
+// each kind of place (Automaton::signatures()), for all grammars together, and kept. Only
 // tokens that leave the frame remain, as `",` leaves a string: these few are tried on the stack.
 //
 // Threading: thread-safe.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,6 +41,13 @@ struct FrameMask {
   // vocabulary's trie where such tokens are many. Only what is below these nodes is meant.
   TokenTrie leaving;
   std::vector<uint32_t> leaving_nodes;
+};
+
+// Another place's mask, which is the same for tokens that begin with one of some bytes. Both are of
+// states of the outermost rule, which no token leaves.
+struct MaskModel {
+  std::shared_ptr<const FrameMask> mask;
+  std::bitset<256> is_alike;
 };
 
 class VocabularyMasks {
@@ -69,9 +78,20 @@ class VocabularyMasks {
 
   [[nodiscard]] const TokenTrie& trie() const { return trie_; }
 
-  // The mask of `state`'s own edges. Cost: a look-up, the first time some milliseconds.
-  [[nodiscard]] std::shared_ptr<const FrameMask> frame_mask(const Automaton& automaton,
-                                                            StateId state, uint64_t signature);
+  // A state, and the count of its rule's run.
+  struct Place {
+    StateId state = 0;
+    uint32_t count = 0;
+  };
+
+  // The mask that is kept by this signature; null: none. Cost: a look-up.
+  [[nodiscard]] std::shared_ptr<const FrameMask> find(uint64_t signature) HEDDLE_EXCLUDES(mutex_);
+
+  // Makes and keeps the mask of the edges of a place. Cost: up to some milliseconds.
+  [[nodiscard]] std::shared_ptr<const FrameMask> make(const Automaton& automaton, Place place,
+                                                      uint64_t signature,
+                                                      const std::optional<MaskModel>& model)
+      HEDDLE_EXCLUDES(mutex_);
 
   [[nodiscard]] size_t num_kept() const;
 
@@ -84,7 +104,8 @@ class VocabularyMasks {
     std::list<uint64_t>::iterator use;
   };
 
-  [[nodiscard]] FrameMask make_frame_mask(const Automaton& automaton, StateId state) const;
+  [[nodiscard]] FrameMask make_frame_mask(const Automaton& automaton, Place place,
+                                          const std::optional<MaskModel>& model) const;
 
   const std::vector<std::string> token_bytes_;
   const std::vector<TokenId> ending_tokens_;

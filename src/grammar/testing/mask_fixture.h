@@ -48,7 +48,7 @@ inline bool matches(const Automaton& automaton, std::string_view text) {
   StackMachine machine(automaton);
   StackMachine::Places places;
   StackMachine::Places next;
-  machine.start(StackMachine::kBase, automaton.start(), places);
+  machine.start({.stack = StackMachine::kBase, .state = automaton.start()}, places);
   for (const char byte : text) {
     machine.step(places, static_cast<uint8_t>(byte), next);
     std::swap(places, next);

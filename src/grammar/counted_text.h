@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Texts of so many characters: rules that count (nfa.h), whose size does not depend on the bounds.
+// Strings are rules with their quotes: a string's inside, which may end everywhere, would be one
+// whose masks cost much.
+//
+// Threading: free functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "grammar/byte_dfa.h"
+#include "grammar/code_points.h"
+#include "grammar/nfa.h"
+
+namespace heddle::grammar {
+
+// No answer is that long: larger bounds from above bound nothing.
+inline constexpr int64_t kMaxCount = int64_t{1} << 30;
+
+struct CountRange {
+  int64_t min = 0;
+  std::optional<int64_t> max;
+};
+
+[[nodiscard]] Nfa::Counter counter_of(CountRange range);
+
+// Any number of characters of the set, between states of a rule that counts them.
+void add_counted_characters(Nfa& nfa, NfaState from, const CodePointSet& set, TextForm form,
+                            NfaState to);
+
+// A rule of JSON strings of so many characters. `range.min` is at most `range.max` and kMaxCount.
+RuleId add_counted_string(Nfa& nfa, std::string name, CountRange range);
+
+// The same written out in states, to be intersected with other texts; `range.min`, and `range.max`
+// where there is one, should be small.
+void add_written_characters(Nfa& nfa, NfaState from, const CodePointSet& set, TextForm form,
+                            CountRange range, NfaState to);
+
+// A rule of JSON strings with a content of `texts`, spelled as everywhere (code_points.h), that has
+// at most `max` characters; nothing where there is none.
+std::optional<RuleId> add_bounded_string(Nfa& nfa, std::string name, const ByteDfa& texts,
+                                         int64_t max);
+
+}  // namespace heddle::grammar
