@@ -20,7 +20,10 @@ std::optional<Finish> LiveRequest::take_token(TokenId token, int64_t context_len
                                               std::string& text) {
   const StopConditions& stop = sequence.request.stop;
   const int64_t drawn = ++num_delivered;
-  if (drawn >= stop.max_new_tokens || sequence.num_prompt_tokens + drawn >= context_length) {
+  const bool has_ended = sequence.has_ended(drawn, token);
+  const bool is_longest =
+      drawn >= stop.max_new_tokens || sequence.num_prompt_tokens + drawn >= context_length;
+  if (is_longest && !(has_ended && sequence.constraint != nullptr)) {
     const int match = append_text(token, drawn >= stop.min_new_tokens, text);
     if (match != StopTextMatcher::kNoMatch) return stopped_by_text(match);
     flush(text);
@@ -28,7 +31,7 @@ std::optional<Finish> LiveRequest::take_token(TokenId token, int64_t context_len
     return Finish{.reason = FinishReason::kLength};
   }
   const bool may_stop = drawn >= stop.min_new_tokens;
-  if (may_stop && sequence.ends_text(token)) {
+  if (has_ended) {
     if (stop.keep_stop_text) append_text(token, false, text);
     flush(text);
     return Finish{.reason = FinishReason::kStop, .matched_token = token};

@@ -113,6 +113,14 @@ void TokenGrammar::make_masks() const {
   std::ranges::sort(order, [](const Kind& a, const Kind& b) {
     return std::tuple(b.num_states, a.state, a.count) < std::tuple(a.num_states, b.state, b.count);
   });
+  // An answer begins in the outermost rule.
+  const auto others = std::ranges::stable_partition(
+      order, [&](const Kind& kind) { return automaton_.is_outermost(kind.state); });
+  const auto num_outermost = order.size() - others.size();
+  if (num_outermost > kMaxMadeMasks / 2) {
+    std::rotate(order.begin() + kMaxMadeMasks / 2,
+                order.begin() + static_cast<ptrdiff_t>(num_outermost), order.end());
+  }
   for (size_t i = 0; i < std::min(order.size(), kMaxMadeMasks); ++i) {
     (void)frame_mask(order[i].state, order[i].count);
   }
@@ -126,27 +134,36 @@ Matcher::Matcher(std::shared_ptr<const TokenGrammar> grammar)
 }
 
 bool Matcher::accept(TokenId token) {
+  const bool is_ending = std::ranges::find(grammar_->masks().ending_tokens(), token) !=
+                         grammar_->masks().ending_tokens().end();
+  if (!is_ending || !steps_.back().places.ended) return accept_text(token);
+  Step next;
+  next.is_over = true;
+  next.places.ended = true;
+  push(std::move(next));
+  return true;
+}
+
+bool Matcher::accept_text(TokenId token) {
   const VocabularyMasks& masks = grammar_->masks();
   if (token < 0 || token >= masks.vocab_size()) return false;
+  const std::string_view bytes = masks.bytes(token);
+  if (bytes.empty() || steps_.back().is_over) return false;
   Step next;
-  if (std::ranges::find(masks.ending_tokens(), token) != masks.ending_tokens().end()) {
-    if (!steps_.back().places.ended) return false;
-    next.is_over = true;
-    next.places.ended = true;
-  } else {
-    const std::string_view bytes = masks.bytes(token);
-    if (bytes.empty() || steps_.back().is_over) return false;
-    next.places = steps_.back().places;
-    for (const char byte : bytes) {
-      machine_.step(next.places, static_cast<uint8_t>(byte), scratch_);
-      std::swap(next.places, scratch_);
-      if (next.places.is_dead()) return false;
-    }
+  next.places = steps_.back().places;
+  for (const char byte : bytes) {
+    machine_.step(next.places, static_cast<uint8_t>(byte), scratch_);
+    std::swap(next.places, scratch_);
+    if (next.places.is_dead()) return false;
   }
+  push(std::move(next));
+  return true;
+}
+
+void Matcher::push(Step next) {
   steps_.push_back(std::move(next));
   if (steps_.size() > static_cast<size_t>(kMaxRollback) + 1) steps_.pop_front();
   if (machine_.mark() > collect_at_) collect();
-  return true;
 }
 
 void Matcher::roll_back(int64_t count) {
@@ -162,6 +179,14 @@ bool Matcher::is_over() const {
 }
 
 Status Matcher::fill_mask(std::span<uint32_t> mask) {
+  HEDDLE_RETURN_IF_ERROR(fill_text_mask(mask));
+  if (steps_.back().places.ended) {
+    for (const TokenId token : grammar_->masks().ending_tokens()) allow(mask, token);
+  }
+  return ok_status();
+}
+
+Status Matcher::fill_text_mask(std::span<uint32_t> mask) {
   HEDDLE_CHECK(mask.size() >= grammar_->masks().num_words());
   std::ranges::fill(mask, 0u);
   const Step& step = steps_.back();
@@ -169,14 +194,16 @@ Status Matcher::fill_mask(std::span<uint32_t> mask) {
   if (!step.is_over) {
     for (const StackMachine::Place& place : step.places.places) add_place(place, mask);
   }
-  if (step.places.ended) {
-    for (const TokenId token : grammar_->masks().ending_tokens()) allow(mask, token);
-  }
   if (!is_mask_complete_) {
     return invalid_argument(
         fmt::format("the grammar is too ambiguous: more than {} ways to read the answer so far; "
                     "make alternatives differ earlier",
                     StackMachine::kMaxPlaces));
+  }
+  if (!step.places.ended && std::ranges::all_of(mask, [](uint32_t word) { return word == 0; })) {
+    return invalid_argument(
+        "none of the model's tokens goes on with the answer in its form; the vocabulary lacks "
+        "characters that the form asks for");
   }
   return ok_status();
 }

@@ -79,10 +79,12 @@ class Matcher : public ConstraintState {
   explicit Matcher(std::shared_ptr<const TokenGrammar> grammar);
 
   [[nodiscard]] bool accept(TokenId token) override;
+  [[nodiscard]] bool accept_text(TokenId token) override;
   void roll_back(int64_t count) override;
   [[nodiscard]] bool is_complete() const override;
   [[nodiscard]] bool is_over() const override;
   [[nodiscard]] Status fill_mask(std::span<uint32_t> mask) override;
+  [[nodiscard]] Status fill_text_mask(std::span<uint32_t> mask) override;
 
   // Cost: some microseconds where a text is forced (spelling.h), else next to nothing.
   void forced_tokens(int64_t most, std::vector<TokenId>& tokens) override;
@@ -96,6 +98,7 @@ class Matcher : public ConstraintState {
   // Stacks that no step stands on are forgotten from time to time.
   static constexpr size_t kMinCollectedFrames = 4096;
 
+  void push(Step next);
   void add_place(const StackMachine::Place& place, std::span<uint32_t> mask);
   [[nodiscard]] bool is_deep(const StackMachine::Place& place) const;
   [[nodiscard]] std::optional<uint8_t> only_byte(const StackMachine::Places& places) const;

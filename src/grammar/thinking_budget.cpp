@@ -29,14 +29,11 @@ class ThinkingBudget::State final : public ConstraintState {
   }
 
   [[nodiscard]] bool accept(TokenId token) override {
-    if (token < 0 || token >= budget_->vocab_size()) return false;
-    Step next = steps_.back();
-    if (next.part == Part::kEnding && token != options().ending[next.num_tokens]) return false;
-    if (form_ != nullptr && !form_->accept(token)) return false;
-    advance(next, token);
-    steps_.push_back(std::move(next));
-    if (steps_.size() > static_cast<size_t>(kMaxRollback) + 1) steps_.pop_front();
-    return true;
+    return take(token, &ConstraintState::accept);
+  }
+
+  [[nodiscard]] bool accept_text(TokenId token) override {
+    return take(token, &ConstraintState::accept_text);
   }
 
   void roll_back(int64_t count) override {
@@ -52,19 +49,11 @@ class ThinkingBudget::State final : public ConstraintState {
   [[nodiscard]] bool is_over() const override { return form_ != nullptr && form_->is_over(); }
 
   [[nodiscard]] Status fill_mask(std::span<uint32_t> mask) override {
-    const Step& step = steps_.back();
-    if (step.part != Part::kEnding && form_ != nullptr) return form_->fill_mask(mask);
-    const auto vocab_size = static_cast<size_t>(budget_->vocab_size());
-    HEDDLE_CHECK(mask.size() >= (vocab_size + 31) / 32);
-    std::ranges::fill(mask, 0u);
-    if (step.part == Part::kEnding) {
-      const auto token = static_cast<size_t>(options().ending[step.num_tokens]);
-      mask[token / 32] |= 1u << (token % 32);
-      return ok_status();
-    }
-    std::ranges::fill(mask.first(vocab_size / 32), ~0u);
-    if (vocab_size % 32 != 0) mask[vocab_size / 32] = (1u << (vocab_size % 32)) - 1;
-    return ok_status();
+    return fill(mask, &ConstraintState::fill_mask);
+  }
+
+  [[nodiscard]] Status fill_text_mask(std::span<uint32_t> mask) override {
+    return fill(mask, &ConstraintState::fill_text_mask);
   }
 
   void forced_tokens(int64_t most, std::vector<TokenId>& tokens) override {
@@ -88,6 +77,34 @@ class ThinkingBudget::State final : public ConstraintState {
   };
 
   [[nodiscard]] const ThinkingBudgetOptions& options() const { return budget_->options_; }
+
+  bool take(TokenId token, bool (ConstraintState::*form_accepts)(TokenId)) {
+    if (token < 0 || token >= budget_->vocab_size()) return false;
+    Step next = steps_.back();
+    if (next.part == Part::kEnding && token != options().ending[next.num_tokens]) return false;
+    if (form_ != nullptr && !(*form_.*form_accepts)(token)) return false;
+    advance(next, token);
+    steps_.push_back(std::move(next));
+    if (steps_.size() > static_cast<size_t>(kMaxRollback) + 1) steps_.pop_front();
+    return true;
+  }
+
+  Status fill(std::span<uint32_t> mask,
+              Status (ConstraintState::*form_fills)(std::span<uint32_t>)) {
+    const Step& step = steps_.back();
+    if (step.part != Part::kEnding && form_ != nullptr) return (*form_.*form_fills)(mask);
+    const auto vocab_size = static_cast<size_t>(budget_->vocab_size());
+    HEDDLE_CHECK(mask.size() >= (vocab_size + 31) / 32);
+    std::ranges::fill(mask, 0u);
+    if (step.part == Part::kEnding) {
+      const auto token = static_cast<size_t>(options().ending[step.num_tokens]);
+      mask[token / 32] |= 1u << (token % 32);
+      return ok_status();
+    }
+    std::ranges::fill(mask.first(vocab_size / 32), ~0u);
+    if (vocab_size % 32 != 0) mask[vocab_size / 32] = (1u << (vocab_size % 32)) - 1;
+    return ok_status();
+  }
 
   // Reasoning begins with `text`.
   void enter(Step& step, std::string_view text) const {

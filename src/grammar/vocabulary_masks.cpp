@@ -12,6 +12,17 @@ namespace {
 // Larger parts of the trie are named by their node and not copied.
 constexpr uint32_t kMaxCopiedNodes = 64;
 
+// An end that is written out in the middle of an answer is none of its text.
+std::vector<std::string> without_ends(std::vector<std::string> token_bytes,
+                                      const std::vector<TokenId>& ending_tokens) {
+  for (const TokenId token : ending_tokens) {
+    HEDDLE_CHECK(token >= 0 && token < std::ssize(token_bytes));
+    std::string& bytes = token_bytes[static_cast<size_t>(token)];
+    if (bytes.size() > 1) bytes.clear();
+  }
+  return token_bytes;
+}
+
 std::vector<TokenTrie::Entry> trie_entries(const std::vector<std::string>& token_bytes) {
   std::vector<TokenTrie::Entry> entries;
   entries.reserve(token_bytes.size());
@@ -27,16 +38,12 @@ std::vector<TokenTrie::Entry> trie_entries(const std::vector<std::string>& token
 
 VocabularyMasks::VocabularyMasks(std::vector<std::string> token_bytes,
                                  std::vector<TokenId> ending_tokens)
-    : token_bytes_(std::move(token_bytes)),
+    : token_bytes_(without_ends(std::move(token_bytes), ending_tokens)),
       ending_tokens_(std::move(ending_tokens)),
       trie_(trie_entries(token_bytes_)) {
-  for (const TokenId token : ending_tokens_) {
-    HEDDLE_CHECK(token >= 0 && token < vocab_size());
-  }
   for (TokenId token = 0; token < vocab_size(); ++token) {
     const std::string_view special = bytes(token);
     if (!is_special_token(special) || special.size() > kMaxTokenBytes) continue;
-    if (std::ranges::find(ending_tokens_, token) != ending_tokens_.end()) continue;
     special_tokens_.push_back(special);
   }
   std::ranges::sort(special_tokens_);

@@ -54,7 +54,8 @@ class VocabularyMasks {
  public:
   // `token_bytes[i]` is the text of token i, or special_token_bytes() of it, which only a grammar
   // that names that token has; empty for a token that no grammar has. `ending_tokens` end an
-  // answer. Cost: about 0.1 s and 10 MB for 150,000 tokens.
+  // answer where it may end. Elsewhere those of one byte are text, which might be written in no
+  // other way, and the others nothing. Cost: about 0.1 s and 10 MB for 150,000 tokens.
   VocabularyMasks(std::vector<std::string> token_bytes, std::vector<TokenId> ending_tokens);
 
   [[nodiscard]] int64_t vocab_size() const { return static_cast<int64_t>(token_bytes_.size()); }

@@ -84,9 +84,12 @@ struct Sequence {
   CacheReport cache_report;
   DraftReport draft_report;
 
-  // Has taken over all output tokens; null: any token may follow. An error of it ends the request.
+  // Has taken over all output tokens but one that ended the text; null: any token may follow. An
+  // error of it ends the request.
   std::unique_ptr<ConstraintState> constraint;
   Status constraint_status;
+  int64_t ended_at =
+      -1;  // the number of output tokens with which the form ended; negative: not yet
 
   SequenceTimings timings;
 
@@ -98,11 +101,31 @@ struct Sequence {
     return std::span<const TokenId>(tokens).subspan(static_cast<size_t>(num_prompt_tokens));
   }
 
-  // A token was drawn.
+  // A token was drawn. In an answer that is held to a form it ends the text or is a part of it, by
+  // the rule of fill_mask().
   void append(TokenId token) {
+    if (constraint != nullptr) take_over(token);
     tokens.push_back(token);
-    if (constraint == nullptr || constraint->accept(token) || !constraint_status.ok()) return;
-    constraint_status = internal_error("a token was drawn that the answer's form does not allow");
+  }
+
+  // Which tokens may be drawn behind `num_tokens` of output, which the form has taken over: those
+  // that end the text where the form may end and min_new_tokens is reached, and those that the form
+  // takes as text. Bits as in ConstraintState::fill_mask(), at least one. Error: the form's.
+  [[nodiscard]] Status fill_mask(int64_t num_output, std::span<uint32_t> mask) const {
+    HEDDLE_RETURN_IF_ERROR(constraint->fill_text_mask(mask));
+    if (!constraint->is_complete()) return ok_status();
+    set_endings(mask, may_end(num_output));
+    if (std::ranges::any_of(mask, [](uint32_t word) { return word != 0; })) return ok_status();
+    // It has to be longer, but only tokens go on with it that end others; or nothing may follow,
+    // and the request has no tokens that end it.
+    HEDDLE_RETURN_IF_ERROR(constraint->fill_text_mask(mask));
+    if (std::ranges::any_of(mask, [](uint32_t word) { return word != 0; })) return ok_status();
+    return constraint->fill_mask(mask);
+  }
+
+  // Whether `token` would end the text there.
+  [[nodiscard]] bool ends_form(int64_t num_output, TokenId token) const {
+    return may_end(num_output) && ends_text(token);
   }
 
   // How many tokens both begin with, in one namespace. Cost: that of PrefixHashes::common_prefix().
@@ -143,10 +166,41 @@ struct Sequence {
     return std::binary_search(ending_tokens.begin(), ending_tokens.end(), token);
   }
 
-  // Tokens that may not be drawn next (min_new_tokens).
+  // Whether `token`, the last one of `num_output`, ended the text.
+  [[nodiscard]] bool has_ended(int64_t num_output, TokenId token) const {
+    if (constraint != nullptr) return num_output == ended_at;
+    return num_output >= request.stop.min_new_tokens && ends_text(token);
+  }
+
+  // Tokens that may not be drawn next (min_new_tokens). Under a form its masks say so.
   [[nodiscard]] std::span<const TokenId> forbidden_tokens() const {
+    if (constraint != nullptr) return {};
     if (num_output_tokens() >= request.stop.min_new_tokens) return {};
     return ending_tokens;
+  }
+
+ private:
+  [[nodiscard]] bool may_end(int64_t num_output) const {
+    return num_output >= request.stop.min_new_tokens && constraint->is_complete();
+  }
+
+  void set_endings(std::span<uint32_t> mask, bool value) const {
+    for (const TokenId token : ending_tokens) {
+      const auto word = static_cast<size_t>(token) / 32;
+      const uint32_t bit = 1u << (static_cast<uint32_t>(token) % 32);
+      if (token < 0 || token >= request.constraint->vocab_size()) continue;
+      mask[word] = value ? mask[word] | bit : mask[word] & ~bit;
+    }
+  }
+
+  void take_over(TokenId token) {
+    if (ends_form(num_output_tokens(), token)) {
+      ended_at = num_output_tokens() + 1;
+      return;
+    }
+    if (constraint->accept_text(token) || constraint->accept(token)) return;
+    if (!constraint_status.ok()) return;
+    constraint_status = internal_error("a token was drawn that the answer's form does not allow");
   }
 };
 

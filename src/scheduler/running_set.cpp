@@ -32,7 +32,10 @@ SlotStart start_of(const Sequence& sequence, int64_t context_tokens, bool sends_
                   .num_prompt_tokens = sequence.num_prompt_tokens,
                   .min_length = sequence.num_prompt_tokens + asked.stop.min_new_tokens,
                   .max_length = sequence.num_prompt_tokens + asked.stop.max_new_tokens,
-                  .ending_tokens = plan.add_tokens(sequence.ending_tokens),
+                  // Under a form the masks say which tokens may end the answer.
+                  .ending_tokens = plan.add_tokens(sequence.constraint == nullptr
+                                                       ? std::span(sequence.ending_tokens)
+                                                       : std::span<const TokenId>()),
                   .logprob_tokens = plan.add_tokens(asked.logprob_tokens),
                   .output_tokens = {},
                   .context = {}};
@@ -172,7 +175,8 @@ void RunningSet::add_masks(Sequence& sequence, const PlannedDrafts& drafts,
   allowed_.clear();
   planned.masks.begin = static_cast<int32_t>(plan.mask_words.size());
   const std::span<uint32_t> first = plan.add_mask(vocab_size);
-  Status status = form.fill_mask(first);
+  const int64_t num_output = sequence.num_output_tokens();
+  Status status = sequence.fill_mask(num_output, first);
   auto tokens = drafts.tokens;
   if (!status.ok()) {
     // Nothing can be drawn then: the draw fails, and the request ends with this reason.
@@ -198,7 +202,7 @@ void RunningSet::add_masks(Sequence& sequence, const PlannedDrafts& drafts,
     }
     std::ranges::reverse(allowed_path_);
     for (const int32_t draft : allowed_path_) {
-      HEDDLE_CHECK(form.accept(allowed_.tokens[static_cast<size_t>(draft)]));
+      HEDDLE_CHECK(form.accept_text(allowed_.tokens[static_cast<size_t>(draft)]));
     }
   };
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -208,8 +212,9 @@ void RunningSet::add_masks(Sequence& sequence, const PlannedDrafts& drafts,
     kept_.push_back(kLeftOut);
     if (parent == kLeftOut) continue;
     go_back_to(parent);
-    if (!form.accept(tokens[i])) continue;
-    if (form.is_over() || !form.fill_mask(plan.add_mask(vocab_size)).ok()) {
+    const int64_t num_before = num_output + std::ssize(allowed_path_);
+    if (sequence.ends_form(num_before, tokens[i]) || !form.accept_text(tokens[i])) continue;
+    if (form.is_over() || !sequence.fill_mask(num_before + 1, plan.add_mask(vocab_size)).ok()) {
       if (!form.is_over()) {
         plan.mask_words.resize(plan.mask_words.size() -
                                static_cast<size_t>((vocab_size + 31) / 32));

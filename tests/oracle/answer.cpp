@@ -57,14 +57,21 @@ Answer answer_alone(const Request& request, const AnswerRules& rules) {
   bool stopped = false;  // by a text
   while (std::ssize(answer.path) < stop.max_new_tokens) {
     const bool may_end = std::ssize(answer.path) >= stop.min_new_tokens;
+    bool form_may_end = false;
     const std::span<const TokenId> forbidden =
-        may_end ? std::span<const TokenId>() : std::span<const TokenId>(ending);
+        may_end || form != nullptr ? std::span<const TokenId>() : std::span<const TokenId>(ending);
     const uint64_t coin = testing::toy_coin(*request.sampling.seed, std::ssize(rows));
     TokenId token = testing::toy_draw(rules.vocabulary, hidden(), coin, forbidden).value();
     if (form != nullptr) {
       HEDDLE_CHECK(form->fill_mask(mask).ok());
+      form_may_end = may_end && form->is_complete();
+      for (const TokenId end : ending) {
+        uint32_t& word = mask[static_cast<size_t>(end) / 32];
+        const uint32_t bit = 1u << (static_cast<uint32_t>(end) % 32);
+        if (form->is_complete()) word = form_may_end ? word | bit : word & ~bit;
+      }
       token = testing::toy_allowed(mask, token).value();
-      HEDDLE_CHECK(form->accept(token));
+      HEDDLE_CHECK(form->accept(token) || form_may_end);
     }
     answer.path.push_back(token);
     feed(token);
@@ -77,7 +84,8 @@ Answer answer_alone(const Request& request, const AnswerRules& rules) {
       continue;
     }
     answer.tokens.push_back(token);
-    if (!last && may_stop && std::find(ending.begin(), ending.end(), token) != ending.end()) {
+    const bool ends = form != nullptr ? form_may_end : may_stop && !last;
+    if (ends && std::find(ending.begin(), ending.end(), token) != ending.end()) {
       if (stop.keep_stop_text) answer.text += static_cast<char>(token);
       answer.reason = FinishReason::kStop;
       answer.matched_token = token;

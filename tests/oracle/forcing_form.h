@@ -50,7 +50,7 @@ class ForcingForm::State final : public ConstraintState {
     marks_.resize(marks_.size() - static_cast<size_t>(count));
   }
 
-  [[nodiscard]] bool is_complete() const override { return true; }
+  [[nodiscard]] bool is_complete() const override { return kind(marks_.back()) == Kind::kFree; }
 
   [[nodiscard]] bool is_over() const override { return false; }
 

@@ -30,6 +30,8 @@ class SilentForm final : public Constraint {
 
     [[nodiscard]] bool accept(TokenId token) override { return form_->accept(token); }
 
+    [[nodiscard]] bool accept_text(TokenId token) override { return form_->accept_text(token); }
+
     void roll_back(int64_t count) override { form_->roll_back(count); }
 
     [[nodiscard]] bool is_complete() const override { return form_->is_complete(); }
@@ -38,6 +40,10 @@ class SilentForm final : public Constraint {
 
     [[nodiscard]] Status fill_mask(std::span<uint32_t> mask) override {
       return form_->fill_mask(mask);
+    }
+
+    [[nodiscard]] Status fill_text_mask(std::span<uint32_t> mask) override {
+      return form_->fill_text_mask(mask);
     }
 
    private:
