@@ -89,8 +89,8 @@ class Automaton {
     return s.counter == kNone ? 0 : counters_[s.counter].min;
   }
 
-  // What a count means for the next `depth` bytes: the same for counts, of any automaton, that let
-  // the same texts follow from states with the same signature; 0 where it is far from its bounds.
+  // The same for counts, of any automaton, that let the same texts of `depth` bytes follow from
+  // states with the same signature; 0 where a count is far from its bounds.
   [[nodiscard]] uint64_t count_signature(StateId state, uint32_t count, int depth) const;
 
   // A state of the outermost rule, where no rule calls that: below it is never another one.

@@ -9,7 +9,7 @@
 namespace heddle::grammar {
 namespace {
 
-// What of a character is still to come in a state: all states of a set of texts have one answer, as
+// The rest of a character that is still to come in a state. Each state of a set of texts has one, as
 // no character's bytes begin another one's.
 enum class Rest : uint8_t {
   kUnknown,

@@ -19,8 +19,9 @@ namespace heddle::grammar {
 namespace {
 
 Status add_source(Nfa& nfa, NfaState from, const GrammarSource& source,
-                  const VocabularyMasks* vocabulary, NfaState to) {
-  const JsonSchemaOptions options{.allows_whitespace = source.allows_whitespace};
+                  const VocabularyMasks* vocabulary, std::vector<std::string>& left_out,
+                  const CompileCheck* check, NfaState to) {
+  const JsonSchemaOptions options{.allows_whitespace = source.allows_whitespace, .check = check};
   switch (source.kind) {
     case GrammarKind::kJsonObject:
       return add_json_schema(nfa, from, {{"type", "object"}}, options, to);
@@ -37,7 +38,7 @@ Status add_source(Nfa& nfa, NfaState from, const GrammarSource& source,
       return add_ebnf(nfa, from, source.text, to);
     case GrammarKind::kStructuralTag: {
       HEDDLE_ASSIGN_OR_RETURN(const nlohmann::ordered_json tag, parse_schema(source.text));
-      return add_structural_tag(nfa, from, tag, options, vocabulary, to);
+      return add_structural_tag(nfa, from, tag, options, vocabulary, left_out, to);
     }
   }
   return internal_error("a grammar of no kind");
@@ -56,7 +57,8 @@ std::optional<Pattern::Repeated> repeated_text(const GrammarSource& source) {
 
 }  // namespace
 
-Result<Automaton> compile(const GrammarSource& source, const VocabularyMasks* vocabulary) {
+Result<Automaton> compile(const GrammarSource& source, const VocabularyMasks* vocabulary,
+                          std::vector<std::string>* left_out, const CompileCheck* check) {
   Nfa nfa;
   if (const auto repeated = repeated_text(source)) {
     const RuleId text = nfa.add_rule("the answer", counter_of(repeated->range));
@@ -84,7 +86,9 @@ Result<Automaton> compile(const GrammarSource& source, const VocabularyMasks* vo
     nfa.add_empty(second, begin);
     nfa.add_bytes(second, '\n', '\n', begin);
   }
-  HEDDLE_RETURN_IF_ERROR(add_source(nfa, begin, source, vocabulary, place.end));
+  std::vector<std::string> unused;
+  HEDDLE_RETURN_IF_ERROR(add_source(nfa, begin, source, vocabulary,
+                                    left_out != nullptr ? *left_out : unused, check, place.end));
   return Automaton::build(nfa, root);
 }
 

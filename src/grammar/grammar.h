@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <heddle/status.h>
 
 #include "grammar/automaton.h"
+#include "grammar/json_schema.h"
 #include "grammar/matcher.h"
 #include "grammar/vocabulary_masks.h"
 
@@ -32,10 +34,14 @@ struct GrammarSource {
   auto operator<=>(const GrammarSource&) const = default;
 };
 
-// `vocabulary` says which special tokens a structural tag may name; null: none.
+// `vocabulary` says which special tokens a structural tag may name; null: none. Appends to
+// `left_out`, if given, what a schema of a structural tag that is not strict does not hold to.
+// `check` may be null.
 // Cost: some milliseconds for schemas of everyday size; at most kMaxDfaStates states and
 // kMaxSubsetWork steps, about a second.
-// Error: kInvalidArgument with the place, what is there and what to do about it.
-Result<Automaton> compile(const GrammarSource& source, const VocabularyMasks* vocabulary = nullptr);
+// Error: kInvalidArgument with the place, what is there and what to do about it; that of `check`.
+Result<Automaton> compile(const GrammarSource& source, const VocabularyMasks* vocabulary = nullptr,
+                          std::vector<std::string>* left_out = nullptr,
+                          const CompileCheck* check = nullptr);
 
 }  // namespace heddle::grammar

@@ -3,6 +3,7 @@
 // 151,669 tokens, from the folder named by HEDDLE_SHARED (without it, a vocabulary of as many made
 // up words).
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -149,6 +150,50 @@ void first_use_of_tools(benchmark::State& state, int num_tools, bool beside_text
 BENCHMARK_CAPTURE(first_use_of_tools, auto_1, 1, true)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(first_use_of_tools, auto_20, 20, true)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(first_use_of_tools, forced_20, 20, false)->Unit(benchmark::kMillisecond);
+
+// Real tools' schemas, each as a `strict` tool of its own, beside text, that no set had before.
+void first_use_of_schema(benchmark::State& state, const std::string& schema) {
+  using Json = nlohmann::ordered_json;
+  static int number = 0;
+  const auto& masks = shared_vocabulary();
+  for (auto _ : state) {
+    state.PauseTiming();
+    const std::string form =
+        Json{{"format",
+              {{"type", "triggered_tags"},
+               {"triggers", {"<tool_call>"}},
+               {"tags",
+                {{{"begin",
+                   fmt::format("<tool_call>\n{{\"name\": \"tool_{}\", \"arguments\": ", ++number)},
+                  {"content", {{"type", "json_schema"}, {"json_schema", Json::parse(schema)}}},
+                  {"end", "}\n</tool_call>"}}}}}}}
+            .dump();
+    state.ResumeTiming();
+    Result<Automaton> automaton =
+        compile({.kind = GrammarKind::kStructuralTag, .text = form}, masks.get());
+    if (!automaton.ok()) {
+      state.SkipWithError(automaton.status().message().c_str());
+      return;
+    }
+    const TokenGrammar grammar(std::move(automaton).value(), masks);
+    grammar.make_masks();
+    state.counters["states"] = static_cast<double>(grammar.automaton().num_states());
+  }
+}
+
+// Of bench/shapes/tool_schemas.json.
+const bool kSchemasAreRegistered = [] {
+  const std::filesystem::path source = __FILE__;
+  std::ifstream file(source.parent_path() / "../../bench/shapes/tool_schemas.json");
+  const auto schemas = nlohmann::ordered_json::parse(file, nullptr, false);
+  if (!schemas.is_object()) return false;
+  for (const auto& [name, schema] : schemas.items()) {
+    benchmark::RegisterBenchmark(("first_use_of_schema/" + name).c_str(), first_use_of_schema,
+                                 schema.dump())
+        ->Unit(benchmark::kMillisecond);
+  }
+  return true;
+}();
 
 // Forms that a client may send to keep a worker busy; all but the first are refused.
 void compile_hostile(benchmark::State& state, GrammarKind kind, const std::string& text) {

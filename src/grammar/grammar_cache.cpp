@@ -2,11 +2,16 @@
 #include "grammar/grammar_cache.h"
 
 #include <chrono>
+#include <string>
+#include <vector>
+
+#include "core/log.h"
 
 namespace heddle::grammar {
 namespace {
 
 constexpr double kSecondsBounds[] = {.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2};
+constexpr size_t kMaxReasonBytes = 500;
 constexpr MetricName kGrammars = {"heddle_grammars_total"};
 constexpr const char* kGrammarsHelp =
     "Forms of answers that were asked for: kept from before, compiled, or refused.";
@@ -27,7 +32,8 @@ size_t GrammarCache::states_of(const Compiled& grammar) {
   return grammar.ok() ? (*grammar)->automaton().num_states() : 0;
 }
 
-Result<std::shared_ptr<const TokenGrammar>> GrammarCache::get(const GrammarSource& source) {
+Result<std::shared_ptr<const TokenGrammar>> GrammarCache::get(const GrammarSource& source,
+                                                              const CompileCheck* check) {
   {
     const MutexLock lock(mutex_);
     if (const auto found = kept_.find(source); found != kept_.end()) {
@@ -38,7 +44,12 @@ Result<std::shared_ptr<const TokenGrammar>> GrammarCache::get(const GrammarSourc
   }
   const auto begin = std::chrono::steady_clock::now();
   Compiled compiled = [&]() -> Compiled {
-    HEDDLE_ASSIGN_OR_RETURN(Automaton automaton, compile(source, masks_.get()));
+    std::vector<std::string> left_out;
+    HEDDLE_ASSIGN_OR_RETURN(Automaton automaton, compile(source, masks_.get(), &left_out, check));
+    for (const std::string& reason : left_out) {
+      log_warning("a form of answers leaves out what it cannot hold to: " +
+                  reason.substr(0, kMaxReasonBytes));
+    }
     auto grammar = std::make_shared<const TokenGrammar>(std::move(automaton), masks_);
     grammar->make_masks();
     return grammar;
@@ -46,6 +57,7 @@ Result<std::shared_ptr<const TokenGrammar>> GrammarCache::get(const GrammarSourc
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   seconds_.observe(taken.count());
   (compiled.ok() ? compiled_ : refused_).add();
+  if (!compiled.ok() && compiled.status().code() != StatusCode::kInvalidArgument) return compiled;
   const MutexLock lock(mutex_);
   const auto [entry, is_new] = kept_.try_emplace(source, Kept{.grammar = compiled, .use = {}});
   if (!is_new) return entry->second.grammar;
@@ -62,6 +74,11 @@ Result<std::shared_ptr<const TokenGrammar>> GrammarCache::get(const GrammarSourc
     kept_.erase(oldest);
   }
   return compiled;
+}
+
+bool GrammarCache::contains(const GrammarSource& source) const {
+  const MutexLock lock(mutex_);
+  return kept_.contains(source);
 }
 
 size_t GrammarCache::size() const {

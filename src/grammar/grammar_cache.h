@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GrammarCache: compiled grammars of one vocabulary by their source, so that a client that sends
-// the same schema with every request pays for it once. That a source has errors is kept, too.
+// the same schema with every request pays for it once. That a source has errors is kept, too, but
+// not that its compilation was ended.
 //
 // Threading: thread-safe. Two threads may compile the same source at once; one result is kept.
 #pragma once
@@ -29,8 +30,13 @@ class GrammarCache {
 
   explicit GrammarCache(std::shared_ptr<VocabularyMasks> masks);
 
-  // Cost: a look-up, or compile() and TokenGrammar::make_masks(). Error: that of compile().
-  Result<std::shared_ptr<const TokenGrammar>> get(const GrammarSource& source);
+  // Cost: a look-up, or compile() and TokenGrammar::make_masks(). `check` may be null. Error: that
+  // of compile().
+  Result<std::shared_ptr<const TokenGrammar>> get(const GrammarSource& source,
+                                                  const CompileCheck* check = nullptr);
+
+  // Whether get() is a look-up.
+  [[nodiscard]] bool contains(const GrammarSource& source) const;
 
   [[nodiscard]] size_t size() const;
 

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "grammar/automaton.h"
 #include "grammar/byte_dfa.h"
 #include "grammar/code_points.h"
 #include "grammar/counted_text.h"
@@ -55,6 +56,11 @@ class SchemaCompiler {
       add_value(place.begin, next.schemas, place.end);
     }
     return nfa_.status();
+  }
+
+  // Where the schema cannot be kept to, if one place is to blame.
+  [[nodiscard]] std::optional<SchemaDocument::Problem> problem() const {
+    return document_.problem();
   }
 
  private:
@@ -784,6 +790,44 @@ Result<Json> parse_schema(std::string_view text) {
 Status add_json_schema(Nfa& nfa, NfaState from, const Json& schema,
                        const JsonSchemaOptions& options, NfaState to) {
   return SchemaCompiler(nfa, schema, options).compile(from, to);
+}
+
+Result<WeakenedSchema> weaken_schema(Json schema, const JsonSchemaOptions& options) {
+  constexpr size_t kMaxLeftOut = 100;
+  WeakenedSchema result;
+  while (result.left_out.size() < kMaxLeftOut) {
+    if (options.check != nullptr) HEDDLE_RETURN_IF_ERROR((*options.check)());
+    Nfa nfa;
+    const RuleId root = nfa.add_rule("the schema");
+    const Nfa::Rule place = nfa.rules()[root];
+    SchemaCompiler compiler(nfa, schema, options);
+    Status status = compiler.compile(place.begin, place.end);
+    const auto problem = status.ok() ? std::nullopt : compiler.problem();
+    if (status.ok()) {
+      const Result<Automaton> automaton = Automaton::build(nfa, root);
+      if (automaton.ok()) {
+        result.schema = std::move(schema);
+        return result;
+      }
+      status = automaton.status();
+    }
+    result.left_out.push_back(status.message());
+    // A part of `schema`, unless it was made for a discriminator: then nothing changes here.
+    auto* const part = problem ? const_cast<Json*>(problem->at) : nullptr;
+    if (part == nullptr || (problem->keyword.empty() && part == &schema)) return result;
+    if (problem->keyword.empty()) {
+      *part = true;
+    } else if (problem->keyword == "oneOf" && !part->contains("anyOf") &&
+               (*part)["oneOf"].is_array()) {
+      // Next to what it says: one branch or several.
+      Json branches = std::move((*part)["oneOf"]);
+      part->erase("oneOf");
+      (*part)["anyOf"] = std::move(branches);
+    } else {
+      part->erase(problem->keyword);
+    }
+  }
+  return result;
 }
 
 }  // namespace heddle::grammar

@@ -14,19 +14,22 @@
 // (recursive too), oneOf where its branches exclude each other visibly (OpenAPI's discriminator
 // makes its property required in them), minProperties of 0 and 1, minProperties and maxProperties
 // where they follow from the rest, propertyNames of {"type": "string"} with or without an enum,
-// uniqueItems of a short enum, nullable beside type (OpenAPI 3.0), and format date, time,
-// date-time, email, uuid, ipv4. Beside enum and const the keywords for texts and numbers choose
-// among their values. Other formats are annotations, as in the draft, like title, description,
-// default, examples, deprecated, readOnly, writeOnly, $comment, $schema, contentEncoding,
-// contentMediaType, contentSchema, xml, externalDocs and names that begin with "x-". All other
-// keywords are refused.
+// uniqueItems of a short enum, nullable beside type (OpenAPI 3.0), not {} and true, which nothing
+// satisfies, and format date, time, date-time, email, uuid, ipv4. Beside enum and const the
+// keywords for texts and numbers, and those formats, choose among their values. Refused: the other
+// keywords of any draft that say what is valid: another not, if, patternProperties, dependencies,
+// dependentRequired, dependentSchemas, contains, unevaluatedItems, unevaluatedProperties,
+// $recursiveRef, $dynamicRef. All others, and other formats, are annotations, as the draft has it.
 //
 // Threading: free functions.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <string_view>
+#include <vector>
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
 #include <heddle/status.h>
 
@@ -38,16 +41,32 @@ namespace heddle::grammar {
 inline constexpr size_t kMaxSchemaBytes = size_t{256} << 10;
 inline constexpr int kMaxSchemaDepth = 64;
 
+// Asked now and then while a form is compiled: an error ends that, and is its error.
+using CompileCheck = std::function<Status()>;
+
 struct JsonSchemaOptions {
   bool allows_whitespace = true;  // false: nothing between the tokens of JSON
   // As Python's arguments no other types than objects are written, names of properties are those of
   // arguments, and a choice of whole objects (`enum`, `const`) is refused.
   ValueForm form = ValueForm::kJson;
+  const CompileCheck* check = nullptr;  // null: nothing ends it early
 };
 
 // Parses JSON text. Error: kInvalidArgument for text that is no JSON, too long, or nested more
 // than kMaxSchemaDepth deep.
 Result<nlohmann::ordered_json> parse_schema(std::string_view text);
+
+// A schema without what cannot be kept to, which lets more documents through.
+struct WeakenedSchema {
+  nlohmann::ordered_json schema;      // null: nothing of it can be kept to
+  std::vector<std::string> left_out;  // as errors name it
+};
+
+// Leaves out the keywords that add_json_schema() refuses, one by one, and nothing else; a oneOf
+// becomes an anyOf. Cost: that of add_json_schema() for each of them, of at most 100. Error: that
+// of options.check.
+Result<WeakenedSchema> weaken_schema(nlohmann::ordered_json schema,
+                                     const JsonSchemaOptions& options);
 
 // Adds the documents of a schema between two states. `schema` has at most kMaxSchemaDepth levels.
 // Error: kInvalidArgument naming the place in the schema, what is there and what to do about it; it

@@ -251,8 +251,10 @@ TEST(JsonSchemaTest, ItemsOfAShortEnumMayHaveToDiffer) {
 }
 
 TEST(JsonSchemaTest, RefusalsNamePlaceValueAndRemedy) {
-  EXPECT_THAT(refusal_of(R"({"properties": {"a": {"not": {}}}})"),
-              HasSubstr("at \"#/properties/a/not\": the keyword \"not\" is not supported"));
+  EXPECT_THAT(refusal_of(R"({"properties": {"a": {"not": {"type": "null"}}}})"),
+              HasSubstr("at \"#/properties/a/not\": not must be {} or a boolean"));
+  EXPECT_THAT(refusal_of(R"({"items": {"if": true}})"),
+              HasSubstr("at \"#/items/if\": the keyword \"if\" is not supported; leave it out"));
   EXPECT_THAT(refusal_of(R"({"items": {"uniqueItems": true}})"),
               HasSubstr("at \"#/items/uniqueItems\": supported only where items is an enum"));
   EXPECT_THAT(refusal_of(R"({"type": "text"})"), HasSubstr("type must be one of null, boolean"));
@@ -268,6 +270,7 @@ TEST(JsonSchemaTest, RefusalsNamePlaceValueAndRemedy) {
   EXPECT_THAT(refusal_of(R"({"type": "object", "minProperties": 2})"), HasSubstr("minProperties"));
   EXPECT_THAT(refusal_of(R"({"enum": [["a"]], "maxItems": 3})"), HasSubstr("at \"#/maxItems\""));
   EXPECT_THAT(refusal_of(R"({"dependencies": {}})"), HasSubstr("write the cases with anyOf"));
+  EXPECT_THAT(refusal_of(R"({"$dynamicRef": "#a"})"), HasSubstr("use $ref instead"));
   EXPECT_THAT(refusal_of("{"), HasSubstr("not valid JSON"));
   EXPECT_THAT(refusal_of("3"), HasSubstr("3 is no schema"));
   EXPECT_THAT(refusal_of("false"), HasSubstr("matches no text at all"));
@@ -275,6 +278,68 @@ TEST(JsonSchemaTest, RefusalsNamePlaceValueAndRemedy) {
               HasSubstr("matches no text at all"));
   EXPECT_THAT(refusal_of(R"({"properties": {"a": {"$ref": "#"}}, "required": ["a"]})"),
               HasSubstr("matches no text at all"));
+}
+
+TEST(JsonSchemaTest, UnknownKeywordsAreAnnotations) {
+  expect_matches(R"({"type": "object", "propertyOrdering": ["b", "a"], "name": "x", "order": 1,
+                     "errorMessage": {"type": "no"}, "$anchor": "here", "properties": {
+                       "a": {"type": "integer", "$id": "https://example.com/a", "enumNames": 3},
+                       "b": {"enum": ["x"], "enumDescriptions": ["an x"], "markdownDescription": ""}},
+                     "required": ["a"], "then": {"required": ["z"]}, "minContains": 2})",
+                 {R"({"a":1})", R"({"a":1,"b":"x"})"}, {R"({"a":"x"})", R"({"b":"x"})"});
+}
+
+TEST(JsonSchemaTest, AnIdBelowTheRootChangesWhatReferencesMean) {
+  expect_matches(R"({"$id": "https://example.com/root", "$defs": {"v": {"type": "integer"}},
+                     "properties": {"a": {"$ref": "#/$defs/v"}, "b": {"$id": "part",
+                       "$defs": {"v": {"type": "string"}}, "$ref": "#/$defs/v"}}})",
+                 {R"({"a":1,"b":"x"})"}, {R"({"b":1})", R"({"a":"x"})"});
+}
+
+TEST(JsonSchemaTest, NothingSatisfiesTheOppositeOfEverything) {
+  expect_matches(R"({"properties": {"a": {"not": {}}, "b": {"anyOf": [{"not": true},
+                     {"type": "null"}]}, "c": {"not": false, "type": "integer"}}})",
+                 {"{}", R"({"b":null})", R"({"c":1})"}, {R"({"a":1})", R"({"b":1})"});
+  EXPECT_THAT(refusal_of(R"({"not": {}})"), HasSubstr("matches no text at all"));
+}
+
+TEST(JsonSchemaTest, AFormatChoosesAmongTheValuesOfAnEnum) {
+  expect_matches(R"({"enum": ["2024-01-31", "2024-02-31", 7], "format": "date"})",
+                 {R"("2024-01-31")", "7"}, {R"("2024-02-31")"});
+  expect_matches(R"({"enum": ["10.0.0.1", "10.0.0.256"], "allOf": [{"format": "ipv4"}]})",
+                 {R"("10.0.0.1")"}, {R"("10.0.0.256")"});
+  expect_matches(R"({"const": "anything", "format": "hostname"})", {R"("anything")"}, {});
+  EXPECT_THAT(refusal_of(R"({"const": "x", "format": "email"})"),
+              HasSubstr("matches no text at all"));
+}
+
+// Checks the documents that a weakened schema lets through, and what was left out of it.
+void expect_weakened(const char* text, std::vector<const char*> left_out,
+                     std::vector<const char*> valid, std::vector<const char*> invalid) {
+  SCOPED_TRACE(text);
+  const WeakenedSchema weakened = weaken_schema(Json::parse(text), {}).value();
+  ASSERT_EQ(weakened.left_out.size(), left_out.size());
+  for (size_t i = 0; i < left_out.size(); ++i) {
+    EXPECT_THAT(weakened.left_out[i], HasSubstr(left_out[i]));
+  }
+  expect_matches(weakened.schema.dump().c_str(), std::move(valid), std::move(invalid));
+}
+
+TEST(JsonSchemaTest, OnlyWhatCannotBeKeptToIsLeftOut) {
+  expect_weakened(R"({"type": "object", "properties": {"a": {"type": "array", "uniqueItems": true,
+                      "items": {"type": "integer"}}, "b": {"type": "string"}}, "required": ["a"],
+                      "patternProperties": {"^x": {}}})",
+                  {"#/patternProperties", "#/properties/a/uniqueItems"},
+                  {R"({"a":[1,1]})", R"({"a":[],"b":"x"})"}, {"{}", R"({"a":["x"]})"});
+  expect_weakened(R"({"oneOf": [{"type": "number"}, {"type": "integer"}]})", {"#/oneOf"}, {"1.5"},
+                  {"true"});
+  expect_weakened(R"({"anyOf": [{"not": {"const": 1}, "type": "integer"}, {"not": {}}]})",
+                  {"#/anyOf/0/not"}, {"1"}, {"true"});
+  expect_weakened(R"x({"type": "string", "pattern": "(?=a)", "maxLength": 2, "$ref": "other"})x",
+                  {"#/$ref", "#/pattern"}, {R"("ab")"}, {R"("abc")", "1"});
+  EXPECT_TRUE(
+      weaken_schema({{"type", "object"}, {"not", Json::object()}}, {}).value().schema.is_null());
+  EXPECT_TRUE(weaken_schema(3, {}).value().schema.is_null());
 }
 
 TEST(JsonSchemaTest, HostileSchemasAreRefusedWithinBounds) {
@@ -337,6 +402,8 @@ const char* const kSchemas[] = {
     R"({"type": "string", "pattern": "^(ab|[^a]c)*$", "minLength": 4, "maxLength": 9})",
     R"({"type": "object", "additionalProperties": {"type": "array", "maxItems": 12, "items":
        {"type": "boolean"}}, "maxProperties": 4})",
+    R"({"type": "array", "items": {"anyOf": [{"enum": ["1.2.3.4", "1.2.3", 5], "format": "ipv4"},
+       {"enum": ["2024-02-29", "2023-02-29"], "format": "date"}, {"format": "uuid"}]}})",
 };
 
 // Draws tokens that masks allow until the text ends.

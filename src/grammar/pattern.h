@@ -48,8 +48,8 @@ class Pattern {
     CountRange range;
   };
 
-  // What the whole text is, where the pattern is nothing but one character that is repeated, with ^
-  // before and $ behind it if `is_anchored`.
+  // The pattern as one character that is repeated, with ^ before and $ behind it if `is_anchored`.
+  // Nothing: it is something else.
   [[nodiscard]] std::optional<Repeated> as_repeated(bool is_anchored) const;
 
   // Lets that character be repeated at will.

@@ -66,9 +66,13 @@ Status SchemaDocument::unfold(const Json& schema, Schemas& chain, UnfoldedSchema
   }
   if (std::ranges::find(out.schemas, &schema) != out.schemas.end()) return {};
   if (checked_.insert(&schema).second) {
-    if (const auto problem = check_keywords(schema, &schema == &root_)) {
+    if (const auto problem = check_keywords(schema)) {
       return error_at(schema, problem->keyword, problem->message);
     }
+  }
+  if (const auto excluded = schema.find("not"); excluded != schema.end()) {
+    if (*excluded != false) out.is_impossible = true;
+    if (out.is_impossible) return {};
   }
   out.schemas.push_back(&schema);
   chain.push_back(&schema);
@@ -106,14 +110,15 @@ Status SchemaDocument::unfold(const Json& schema, Schemas& chain, UnfoldedSchema
 }
 
 Result<const Json*> SchemaDocument::resolve(const Json& schema, const std::string& reference) {
-  if (reference == "#") return &root_;
+  const Json& resource = resource_of(schema);
+  if (reference == "#") return &resource;
   if (!reference.starts_with("#/")) {
     return error_at(schema, "$ref",
                     fmt::format("\"{}\" is not served; refer to a place in the same document, "
                                 "as in \"#/$defs/name\"",
                                 reference));
   }
-  const Json* at = &root_;
+  const Json* at = &resource;
   for (size_t begin = 2; begin <= reference.size();) {
     const size_t end = std::min(reference.find('/', begin), reference.size());
     const std::optional<std::string> step = pointer_step(reference.substr(begin, end - begin));
@@ -130,8 +135,41 @@ Result<const Json*> SchemaDocument::resolve(const Json& schema, const std::strin
     at = next;
     begin = end + 1;
   }
-  paths_.try_emplace(at, reference.substr(1));
+  paths_.try_emplace(at, path_of(resource) + reference.substr(1));
   return at;
+}
+
+// The schema that "#" means within another one: the nearest around it that has an "$id" of its own,
+// the root without one.
+const Json& SchemaDocument::resource_of(const Json& schema) const {
+  const Json* resource = &root_;
+  const Json* at = &root_;
+  const std::string path = path_of(schema);
+  for (size_t begin = 1; begin <= path.size();) {
+    const size_t end = std::min(path.find('/', begin), path.size());
+    const std::string_view step = std::string_view(path).substr(begin, end - begin);
+    const Json* next = nullptr;
+    if (at->is_array()) {
+      if (const auto index = list_index(step); index && *index < at->size()) next = &(*at)[*index];
+    } else if (at->is_object()) {
+      // Steps are written as in the schema where it came by its keywords, escaped where by a $ref.
+      auto found = at->find(std::string(step));
+      if (found == at->end()) {
+        const std::optional<std::string> unescaped = pointer_step(step);
+        if (unescaped) found = at->find(*unescaped);
+      }
+      if (found != at->end()) next = &*found;
+    }
+    if (next == nullptr) break;
+    at = next;
+    begin = end + 1;
+    if (!at->is_object()) continue;
+    const auto id = at->find("$id");
+    const bool is_resource =
+        id != at->end() && id->is_string() && !id->get_ref<const std::string&>().starts_with("#");
+    if (is_resource) resource = at;
+  }
+  return *resource;
 }
 
 // OpenAPI's discriminator names a property that every document has, also where a branch has a
@@ -186,7 +224,8 @@ std::string SchemaDocument::path_of(const Json& at) const {
 }
 
 Status SchemaDocument::error_at(const Json& at, std::string_view keyword,
-                                const std::string& message) const {
+                                const std::string& message) {
+  problem_ = {.at = &at, .keyword = std::string(keyword)};
   const std::string path =
       keyword.empty() ? path_of(at) : fmt::format("{}/{}", path_of(at), keyword);
   return invalid_argument(

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -52,15 +53,25 @@ class SchemaDocument {
   // The place of a part as a JSON pointer; empty for the root and for parts not yet reached.
   [[nodiscard]] std::string path_of(const nlohmann::ordered_json& at) const;
 
-  // kInvalidArgument with the place of a keyword (empty: of the schema) before the message.
+  // kInvalidArgument with the place of a keyword (empty: of the schema) before the message, which
+  // is the last problem() from now on.
   [[nodiscard]] Status error_at(const nlohmann::ordered_json& at, std::string_view keyword,
-                                const std::string& message) const;
+                                const std::string& message);
+
+  struct Problem {
+    const nlohmann::ordered_json* at;
+    std::string keyword;  // of `at`; empty: all of it
+  };
+
+  [[nodiscard]] const std::optional<Problem>& problem() const { return problem_; }
 
  private:
   Result<const nlohmann::ordered_json*> resolve(const nlohmann::ordered_json& schema,
                                                 const std::string& reference);
   const nlohmann::ordered_json* required_tag(const nlohmann::ordered_json& schema);
   Status check_one_of(const nlohmann::ordered_json& schema, const SchemaChoice& choice);
+  [[nodiscard]] const nlohmann::ordered_json& resource_of(
+      const nlohmann::ordered_json& schema) const;
 
   const nlohmann::ordered_json& root_;
   std::unordered_map<const nlohmann::ordered_json*, std::string> paths_;
@@ -68,6 +79,7 @@ class SchemaDocument {
   std::unordered_set<const nlohmann::ordered_json*> checked_;
   // Of schemas with a discriminator.
   std::map<const nlohmann::ordered_json*, nlohmann::ordered_json> required_tags_;
+  std::optional<Problem> problem_;
 };
 
 }  // namespace heddle::grammar

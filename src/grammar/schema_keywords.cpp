@@ -34,7 +34,7 @@ enum class Form : uint8_t {
   kDivisor,
   kBoolean,
   kNames,     // a schema of property names
-  kRootOnly,  // "$id" further down would move what "#" means
+  kExcluded,  // {} or a boolean, which nothing or everything satisfies
   kRefused,
 };
 
@@ -45,23 +45,6 @@ struct Keyword {
 };
 
 constexpr std::array kKeywords = std::to_array<Keyword>({
-    {"title", Form::kAnnotation},
-    {"description", Form::kAnnotation},
-    {"default", Form::kAnnotation},
-    {"examples", Form::kAnnotation},
-    {"example", Form::kAnnotation},
-    {"deprecated", Form::kAnnotation},
-    {"readOnly", Form::kAnnotation},
-    {"writeOnly", Form::kAnnotation},
-    {"$comment", Form::kAnnotation},
-    {"$schema", Form::kAnnotation},
-    {"contentEncoding", Form::kAnnotation},
-    {"contentMediaType", Form::kAnnotation},
-    {"contentSchema", Form::kAnnotation},
-    {"discriminator", Form::kAnnotation},  // the schemas that it tells apart say so, too
-    {"xml", Form::kAnnotation},
-    {"externalDocs", Form::kAnnotation},
-    {"$id", Form::kRootOnly},
     {"$defs", Form::kSchemaMap},
     {"definitions", Form::kSchemaMap},
     {"$ref", Form::kString},
@@ -92,6 +75,17 @@ constexpr std::array kKeywords = std::to_array<Keyword>({
     {"exclusiveMinimum", Form::kNumber, kInteger | kFraction},
     {"exclusiveMaximum", Form::kNumber, kInteger | kFraction},
     {"multipleOf", Form::kDivisor, kInteger | kFraction},
+    {"not", Form::kExcluded},
+    {"if", Form::kRefused},
+    {"patternProperties", Form::kRefused},
+    {"dependencies", Form::kRefused},
+    {"dependentRequired", Form::kRefused},
+    {"dependentSchemas", Form::kRefused},
+    {"contains", Form::kRefused},
+    {"unevaluatedItems", Form::kRefused},
+    {"unevaluatedProperties", Form::kRefused},
+    {"$recursiveRef", Form::kRefused},
+    {"$dynamicRef", Form::kRefused},
 });
 
 constexpr std::array kTypes = std::to_array<std::pair<std::string_view, TypeSet>>({
@@ -137,7 +131,7 @@ bool is_schema_of_names(const Json& value) {
     if (item.key() == "type") return item.value() == "string";
     if (item.key() == "enum") return is_string_list(item.value()) && !item.value().empty();
     const Keyword* const keyword = find_keyword(item.key());
-    return keyword != nullptr && keyword->form == Form::kAnnotation && item.key() != "const";
+    return keyword == nullptr || (keyword->form == Form::kAnnotation && item.key() != "const");
   });
 }
 
@@ -145,7 +139,6 @@ bool is_schema_of_names(const Json& value) {
 std::string_view wrong_form(Form form, const Json& value) {
   switch (form) {
     case Form::kAnnotation:
-    case Form::kRootOnly:
     case Form::kRefused:
       return {};
     case Form::kSchema:
@@ -180,6 +173,10 @@ std::string_view wrong_form(Form form, const Json& value) {
                  : "an integer from 1 to 1000; others are not supported";
     case Form::kBoolean:
       return value.is_boolean() ? "" : "true or false";
+    case Form::kExcluded:
+      return value.is_boolean() || value == Json::object()
+                 ? ""
+                 : "{} or a boolean; others are not supported";
     case Form::kNames:
       return is_schema_of_names(value)
                  ? ""
@@ -205,9 +202,11 @@ Status keep_within(std::string_view keyword, const Json& bound, Schemas& values)
     });
     return ok_status();
   }
-  if (keyword == "pattern") {
-    HEDDLE_ASSIGN_OR_RETURN(const Pattern pattern,
-                            Pattern::parse(bound.get_ref<const std::string&>()));
+  if (keyword == "pattern" || keyword == "format") {
+    const std::string& text = bound.get_ref<const std::string&>();
+    const std::string_view wanted = keyword == "format" ? pattern_of_format(text) : text;
+    if (wanted.empty() && keyword == "format") return ok_status();  // an annotation
+    HEDDLE_ASSIGN_OR_RETURN(const Pattern pattern, Pattern::parse(wanted));
     Nfa nfa;
     const NfaState begin = nfa.add_state();
     const NfaState end = nfa.add_state();
@@ -242,20 +241,16 @@ Status keep_within(std::string_view keyword, const Json& bound, Schemas& values)
 
 }  // namespace
 
-std::optional<KeywordProblem> check_keywords(const Json& schema, bool is_root) {
+std::optional<KeywordProblem> check_keywords(const Json& schema) {
   for (const auto& [name, value] : schema.items()) {
-    if (name.starts_with("x-")) continue;
     const Keyword* const keyword = find_keyword(name);
-    if (keyword == nullptr) {
-      const char* const remedy = name == "dependencies" ? "; write the cases with anyOf"
-                                 : name == "$recursiveRef" || name == "$dynamicRef"
-                                     ? "; use $ref instead"
-                                     : "; leave it out";
+    if (keyword == nullptr) continue;  // an annotation, as the draft has it (core, 6.5)
+    if (keyword->form == Form::kRefused) {
+      const char* const remedy = name.starts_with("depend") ? "; write the cases with anyOf"
+                                 : name.starts_with("$")    ? "; use $ref instead"
+                                                            : "; leave it out";
       return KeywordProblem{name,
                             fmt::format("the keyword \"{}\" is not supported{}", name, remedy)};
-    }
-    if (keyword->form == Form::kRootOnly && !is_root) {
-      return KeywordProblem{name, fmt::format("\"{}\" is supported at the root only", name)};
     }
     if (const std::string_view expected = wrong_form(keyword->form, value); !expected.empty()) {
       return KeywordProblem{

@@ -20,9 +20,9 @@ struct KeywordProblem {
   std::string message;
 };
 
-// Keywords of an object schema that are wrong or not served. Subschemas are not looked at.
-[[nodiscard]] std::optional<KeywordProblem> check_keywords(const nlohmann::ordered_json& schema,
-                                                           bool is_root);
+// Keywords of an object schema that are wrong, or that say what is valid and are not served. All
+// others are annotations. Subschemas are not looked at.
+[[nodiscard]] std::optional<KeywordProblem> check_keywords(const nlohmann::ordered_json& schema);
 
 using TypeSet = uint8_t;
 inline constexpr TypeSet kNull = 1;

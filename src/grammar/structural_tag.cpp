@@ -24,8 +24,9 @@ constexpr size_t kMaxMarkBytes = 1024;
 
 class TagCompiler {
  public:
-  TagCompiler(Nfa& nfa, const JsonSchemaOptions& options, const VocabularyMasks* vocabulary)
-      : nfa_(nfa), options_(options), vocabulary_(vocabulary) {}
+  TagCompiler(Nfa& nfa, const JsonSchemaOptions& options, const VocabularyMasks* vocabulary,
+              std::vector<std::string>& left_out)
+      : nfa_(nfa), options_(options), vocabulary_(vocabulary), left_out_(left_out) {}
 
   Status compile(NfaState from, const Json& tag, NfaState to) {
     if (!tag.is_object()) {
@@ -178,7 +179,24 @@ class TagCompiler {
     if (schema == format.end()) return fail(path, "\"json_schema\" is missing");
     JsonSchemaOptions options = options_;
     options.form = form;
-    (void)add_json_schema(nfa_, from, *schema, options, to);
+    if (Status status = options.check == nullptr ? ok_status() : (*options.check)(); !status.ok()) {
+      return nfa_.fail(std::move(status));
+    }
+    if (format.value("strict", Json(true)) != false) {
+      (void)add_json_schema(nfa_, from, *schema, options, to);
+      return;
+    }
+    Result<WeakenedSchema> result = weaken_schema(*schema, options);
+    if (!result.ok()) return nfa_.fail(result.status());
+    WeakenedSchema weakened = std::move(result).value();
+    const Json tool = format.value("of", Json());
+    for (const std::string& reason : weakened.left_out) {
+      left_out_.push_back(tool.is_string()
+                              ? fmt::format("the tool \"{}\": {}", tool.get<std::string>(), reason)
+                              : reason);
+    }
+    if (weakened.schema.is_null()) weakened.schema = {{"type", "object"}};
+    (void)add_json_schema(nfa_, from, weakened.schema, options, to);
   }
 
   // Up to the first `end`; an empty one: however long.
@@ -330,14 +348,15 @@ class TagCompiler {
   Nfa& nfa_;
   const JsonSchemaOptions options_;
   const VocabularyMasks* const vocabulary_;
+  std::vector<std::string>& left_out_;
 };
 
 }  // namespace
 
 Status add_structural_tag(Nfa& nfa, NfaState from, const Json& tag,
                           const JsonSchemaOptions& options, const VocabularyMasks* vocabulary,
-                          NfaState to) {
-  return TagCompiler(nfa, options, vocabulary).compile(from, tag, to);
+                          std::vector<std::string>& left_out, NfaState to) {
+  return TagCompiler(nfa, options, vocabulary, left_out).compile(from, tag, to);
 }
 
 }  // namespace heddle::grammar

@@ -9,15 +9,19 @@
 //     {elements}, tag {begin, content, end}, triggered_tags {triggers, tags, at_least_one,
 //     stop_after_first}, tags_with_separator {tags, separator, at_least_one, stop_after_first}
 //
-// Python's arguments are an object in the form of value_spelling.h. A token is the special token
-// that is written so; where the vocabulary has none, that text. The `end` of a tag may be one. Any
-// text has none of the texts that it excludes. Free text may hold anything but a trigger; a trigger
-// begins one of the tags that begin with it. With `at_least_one` triggered tags begin with a tag.
-// Between tags with a separator stands nothing else. The text of a tag with `any_text` ends at the
-// first `end`.
+// A schema beside "strict": false is kept to as far as it can be, and is that of the arguments of
+// the tool that "of" names. Python's arguments are an object in the form of value_spelling.h. A
+// token is the special token that is written so; where the vocabulary has none, that text. The
+// `end` of a tag may be one. Any text has none of the texts that it excludes. Free text may hold
+// anything but a trigger; a trigger begins one of the tags that begin with it. With `at_least_one`
+// triggered tags begin with a tag. Between tags with a separator stands nothing else. The text of a
+// tag with `any_text` ends at the first `end`.
 //
 // Threading: a free function.
 #pragma once
+
+#include <string>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -30,10 +34,10 @@
 namespace heddle::grammar {
 
 // `tag` has at most kMaxSchemaDepth levels. `vocabulary` may be null: it has no special tokens
-// then. Error: kInvalidArgument naming the place and what is wrong there; it is also `nfa`'s status
-// then.
+// then. Appends to `left_out` what a schema with "strict": false does not hold an answer to. Error:
+// kInvalidArgument naming the place and what is wrong there; it is also `nfa`'s status then.
 Status add_structural_tag(Nfa& nfa, NfaState from, const nlohmann::ordered_json& tag,
                           const JsonSchemaOptions& options, const VocabularyMasks* vocabulary,
-                          NfaState to);
+                          std::vector<std::string>& left_out, NfaState to);
 
 }  // namespace heddle::grammar

@@ -88,6 +88,36 @@ inline bool numbers_fit(const Json& value, const Json& schema) {
   return !schema.contains("multipleOf") || std::fmod(number, bound("multipleOf")) == 0;
 }
 
+// The formats that grammars enforce; others are annotations.
+inline bool has_format(const std::string& text, const std::string& format) {
+  const auto is = [&](const char* pattern) { return std::regex_match(text, std::regex(pattern)); };
+  const auto number = [&](size_t begin, size_t size) {
+    return std::stoi(text.substr(begin, size));
+  };
+  const auto is_date = [&](const std::string& date) {
+    if (!std::regex_match(date, std::regex("[0-9]{4}-[0-9]{2}-[0-9]{2}"))) return false;
+    const int year = number(0, 4);
+    const int month = number(5, 2);
+    const bool leaps = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    const int days[] = {31, leaps ? 29 : 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    return month >= 1 && month <= 12 && number(8, 2) >= 1 && number(8, 2) <= days[month - 1];
+  };
+  const std::string time =
+      "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
+  if (format == "date") return is_date(text);
+  if (format == "time") return is(time.c_str());
+  if (format == "date-time") {
+    return text.size() > 11 && text[10] == 'T' && is_date(text.substr(0, 10)) &&
+           std::regex_match(text.substr(11), std::regex(time));
+  }
+  if (format == "email") return is("[^@\\s]+@[^@\\s]+\\.[a-zA-Z]+");
+  if (format == "uuid") return is("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}");
+  if (format == "ipv4") {
+    return is("((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\\.|$)){4}") && text.back() != '.';
+  }
+  return true;
+}
+
 inline bool string_fits(const std::string& text, const Json& schema) {
   const size_t length = num_characters(text);
   if (schema.contains("minLength") &&
@@ -96,6 +126,9 @@ inline bool string_fits(const std::string& text, const Json& schema) {
   if (schema.contains("maxLength") &&
       static_cast<double>(length) > schema["maxLength"].get<double>())
     return false;
+  if (schema.contains("format") && !has_format(text, schema["format"].get<std::string>())) {
+    return false;
+  }
   if (!schema.contains("pattern")) return true;
   // Wide characters, as the pattern means characters and not bytes.
   const auto widen = [](const std::string& bytes) {
@@ -193,6 +226,7 @@ inline bool is_valid(const Json& document, const Json& schema, const Json& root)
     for (const Json& branch : schema[keyword]) count += is_valid(document, branch, root) ? 1 : 0;
     return count;
   };
+  if (schema.contains("not") && is_valid(document, schema["not"], root)) return false;
   if (schema.contains("allOf") && num_valid("allOf") != schema["allOf"].size()) return false;
   if (schema.contains("anyOf") && num_valid("anyOf") == 0) return false;
   if (schema.contains("oneOf") && num_valid("oneOf") != 1) return false;
