@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <initializer_list>
 #include <optional>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -16,8 +18,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxUnionDepth = 8;  // anyOf within anyOf
-constexpr size_t kMaxKinds = 16;
+constexpr int kMaxDepth = 16;         // of schemas that lead to each other
+constexpr size_t kMaxSchemas = 1000;  // that are looked at for one parameter
 
 std::string lower(std::string_view text) {
   std::string result(text);
@@ -39,7 +41,7 @@ const Json* member(const Json& object, std::string_view name) {
   return place == object.end() ? nullptr : &*place;
 }
 
-const Json* properties_of(const Json& tools, std::string_view tool) {
+const Json* parameters_of(const Json& tools, std::string_view tool) {
   if (!tools.is_array()) return nullptr;
   for (const Json& entry : tools) {
     const Json* const function = member(entry, "function");
@@ -47,10 +49,51 @@ const Json* properties_of(const Json& tools, std::string_view tool) {
     if (name == nullptr || !name->is_string() || name->get_ref<const std::string&>() != tool) {
       continue;
     }
-    const Json* const parameters = member(*function, "parameters");
-    return parameters != nullptr ? member(*parameters, "properties") : nullptr;
+    return member(*function, "parameters");
   }
   return nullptr;
+}
+
+// A step of a JSON pointer in a URI fragment.
+std::string unescaped(std::string_view step) {
+  std::string text;
+  for (size_t i = 0; i < step.size(); ++i) {
+    if (step[i] == '~' && i + 1 < step.size()) {
+      text += step[++i] == '1' ? '/' : '~';
+    } else if (unsigned value = 0;
+               step[i] == '%' && i + 2 < step.size() &&
+               std::from_chars(&step[i + 1], &step[i + 3], value, 16).ec == std::errc()) {
+      text += static_cast<char>(value);
+      i += 2;
+    } else {
+      text += step[i];
+    }
+  }
+  return text;
+}
+
+// The part of the document that a $ref leads to; null: none.
+const Json* resolve(const Json& reference, const Json& root) {
+  if (!reference.is_string()) return nullptr;
+  std::string_view rest = reference.get_ref<const std::string&>();
+  if (!rest.starts_with('#')) return nullptr;
+  rest.remove_prefix(1);
+  const Json* at = &root;
+  while (at != nullptr && !rest.empty()) {
+    if (!rest.starts_with('/')) return nullptr;
+    const size_t end = std::min(rest.find('/', 1), rest.size());
+    const std::string step = unescaped(rest.substr(1, end - 1));
+    rest.remove_prefix(end);
+    if (at->is_array()) {
+      size_t index = 0;
+      const auto [last, failure] = std::from_chars(step.data(), step.data() + step.size(), index);
+      const bool is_index = failure == std::errc() && last == step.data() + step.size();
+      at = is_index && index < at->size() ? &(*at)[index] : nullptr;
+    } else {
+      at = member(*at, step);
+    }
+  }
+  return at;
 }
 
 std::string quoted(std::string_view text) {
@@ -93,13 +136,197 @@ std::optional<std::string> structure_json(std::string_view text) {
 
 }  // namespace
 
+// Reads which types a schema states, first ones first.
+class ParameterType::SchemaReader {
+ public:
+  explicit SchemaReader(const Json& root) : root_(root) {}
+
+  // Nothing: it states none.
+  std::optional<std::vector<Kind>> kinds_of(const Json& schema, int depth = 0) {
+    if (!schema.is_object() || depth > kMaxDepth || ++num_schemas_ > kMaxSchemas) {
+      return std::nullopt;
+    }
+    std::optional<std::vector<Kind>> kinds;
+    const auto allow_only = [&kinds](std::optional<std::vector<Kind>> others) {
+      if (!others) return;
+      kinds = kinds ? common(*kinds, *others) : std::move(others);
+    };
+    if (const Json* const type = member(schema, "type")) allow_only(named(*type));
+    if (const Json* const value = member(schema, "const")) allow_only(kinds_of_value(*value));
+    if (const Json* const values = member(schema, "enum")) allow_only(kinds_of_values(*values));
+    if (const Json* const reference = member(schema, "$ref")) {
+      const Json* const target = resolve(*reference, root_);
+      if (target != nullptr) allow_only(kinds_of(*target, depth + 1));
+    }
+    if (const Json* const all = member(schema, "allOf"); all != nullptr && all->is_array()) {
+      for (const Json& one : *all) allow_only(kinds_of(one, depth + 1));
+    }
+    for (const char* const name : {"anyOf", "oneOf"}) {
+      const Json* const branches = member(schema, name);
+      if (branches == nullptr || !branches->is_array()) continue;
+      std::optional<std::vector<Kind>> any;
+      for (const Json& branch : *branches) add(kinds_of(branch, depth + 1), any);
+      allow_only(std::move(any));
+    }
+    if (!kinds) kinds = kinds_of_keywords(schema);
+    return kinds;
+  }
+
+  // Of a property of an object, wherever its schema has that.
+  std::optional<std::vector<Kind>> kinds_of_property(const Json& schema, std::string_view name,
+                                                     int depth = 0) {
+    if (!schema.is_object() || depth > kMaxDepth || ++num_schemas_ > kMaxSchemas) {
+      return std::nullopt;
+    }
+    std::optional<std::vector<Kind>> kinds;
+    const Json* const properties = member(schema, "properties");
+    const Json* property = properties != nullptr ? member(*properties, name) : nullptr;
+    if (property == nullptr) property = member(schema, "additionalProperties");
+    if (property != nullptr) kinds = kinds_of(*property);
+    if (const Json* const reference = member(schema, "$ref")) {
+      const Json* const target = resolve(*reference, root_);
+      if (target != nullptr) add(kinds_of_property(*target, name, depth + 1), kinds);
+    }
+    for (const char* const keyword : {"allOf", "anyOf", "oneOf"}) {
+      const Json* const branches = member(schema, keyword);
+      if (branches == nullptr || !branches->is_array()) continue;
+      for (const Json& branch : *branches) add(kinds_of_property(branch, name, depth + 1), kinds);
+    }
+    return kinds;
+  }
+
+ private:
+  static void add(Kind kind, std::vector<Kind>& kinds) {
+    if (std::ranges::find(kinds, kind) == kinds.end()) kinds.push_back(kind);
+  }
+
+  static void add(const std::optional<std::vector<Kind>>& more,
+                  std::optional<std::vector<Kind>>& kinds) {
+    if (!more) return;
+    if (!kinds) kinds.emplace();
+    for (const Kind kind : *more) add(kind, *kinds);
+  }
+
+  // The kinds that both allow, in the order of the first; the first where they contradict each
+  // other.
+  static std::vector<Kind> common(const std::vector<Kind>& left, const std::vector<Kind>& right) {
+    const auto has = [](const std::vector<Kind>& kinds, Kind kind) {
+      return std::ranges::find(kinds, kind) != kinds.end();
+    };
+    std::vector<Kind> both;
+    for (const Kind kind : left) {
+      if (has(right, kind) || (kind == Kind::kInteger && has(right, Kind::kNumber))) {
+        add(kind, both);
+      } else if (kind == Kind::kNumber && has(right, Kind::kInteger)) {
+        add(Kind::kInteger, both);
+      }
+    }
+    return both.empty() ? left : both;
+  }
+
+  // Null alone is none of the kinds.
+  static std::optional<std::vector<Kind>> named(const Json& type) {
+    std::vector<Kind> kinds;
+    bool says = false;
+    const auto add_name = [&](const Json& name) {
+      if (!name.is_string()) return;
+      const std::string word = lower(name.get_ref<const std::string&>());
+      if (word == "any") return;
+      says = true;
+      if (const auto kind = kind_named(word)) add(*kind, kinds);
+    };
+    if (type.is_array()) {
+      for (const Json& name : type) add_name(name);
+    } else {
+      add_name(type);
+    }
+    return says ? std::optional(std::move(kinds)) : std::nullopt;
+  }
+
+  static std::optional<Kind> kind_named(std::string_view word) {
+    const auto begins = [&word](std::initializer_list<std::string_view> starts) {
+      return std::ranges::any_of(
+          starts, [&word](std::string_view start) { return word.starts_with(start); });
+    };
+    if (begins({"int", "uint", "long", "short", "unsigned"})) return Kind::kInteger;
+    if (begins({"num", "float", "double"})) return Kind::kNumber;
+    if (word == "boolean" || word == "bool" || word == "binary") return Kind::kBoolean;
+    if (begins({"object", "array", "dict", "list"})) return Kind::kStructure;
+    if (word == "null") return std::nullopt;
+    return Kind::kString;
+  }
+
+  static std::optional<std::vector<Kind>> kinds_of_value(const Json& value) {
+    if (value.is_null()) return std::vector<Kind>();
+    return std::vector<Kind>{value.is_string()           ? Kind::kString
+                             : value.is_boolean()        ? Kind::kBoolean
+                             : value.is_number_integer() ? Kind::kInteger
+                             : value.is_number()         ? Kind::kNumber
+                                                         : Kind::kStructure};
+  }
+
+  static std::optional<std::vector<Kind>> kinds_of_values(const Json& values) {
+    std::optional<std::vector<Kind>> kinds;
+    if (!values.is_array()) return kinds;
+    for (const Json& value : values) add(kinds_of_value(value), kinds);
+    return kinds;
+  }
+
+  static std::optional<std::vector<Kind>> kinds_of_keywords(const Json& schema) {
+    constexpr std::pair<std::string_view, Kind> kKeywords[] = {
+        {"properties", Kind::kStructure},
+        {"required", Kind::kStructure},
+        {"additionalProperties", Kind::kStructure},
+        {"patternProperties", Kind::kStructure},
+        {"propertyNames", Kind::kStructure},
+        {"minProperties", Kind::kStructure},
+        {"maxProperties", Kind::kStructure},
+        {"items", Kind::kStructure},
+        {"prefixItems", Kind::kStructure},
+        {"minItems", Kind::kStructure},
+        {"maxItems", Kind::kStructure},
+        {"uniqueItems", Kind::kStructure},
+        {"contains", Kind::kStructure},
+        {"minLength", Kind::kString},
+        {"maxLength", Kind::kString},
+        {"pattern", Kind::kString},
+        {"format", Kind::kString},
+        {"minimum", Kind::kNumber},
+        {"maximum", Kind::kNumber},
+        {"exclusiveMinimum", Kind::kNumber},
+        {"exclusiveMaximum", Kind::kNumber},
+        {"multipleOf", Kind::kNumber}};
+    std::vector<Kind> kinds;
+    for (const auto& [name, kind] : kKeywords) {
+      if (member(schema, name) != nullptr) add(kind, kinds);
+    }
+    return kinds.empty() ? std::nullopt : std::optional(std::move(kinds));
+  }
+
+  const Json& root_;
+  size_t num_schemas_ = 0;
+};
+
 ParameterType ParameterType::of(const Json& tools, std::string_view tool,
                                 std::string_view parameter) {
   ParameterType type;
-  const Json* const properties = properties_of(tools, tool);
-  const Json* const schema = properties != nullptr ? member(*properties, parameter) : nullptr;
-  if (schema != nullptr) type.add(*schema, 0);
+  const Json* const root = parameters_of(tools, tool);
+  if (root == nullptr) return type;
+  type.set(SchemaReader(*root).kinds_of_property(*root, parameter));
   return type;
+}
+
+ParameterType ParameterType::of_schema(const Json& schema, const Json& root) {
+  ParameterType type;
+  type.set(SchemaReader(root).kinds_of(schema));
+  return type;
+}
+
+// Null alone: what is not "null" is a string then.
+void ParameterType::set(std::optional<std::vector<Kind>> kinds) {
+  if (!kinds) return;
+  kinds_ = *std::move(kinds);
+  if (kinds_.empty()) kinds_.push_back(Kind::kString);
 }
 
 ParameterType ParameterType::json() {
@@ -110,55 +337,19 @@ ParameterType ParameterType::json() {
 
 ParameterType ParameterType::text() {
   ParameterType type;
+  type.kinds_ = {Kind::kString};
   type.may_be_null_ = false;
   return type;
-}
-
-void ParameterType::add(const Json& schema, int depth) {
-  if (depth > kMaxUnionDepth || kinds_.size() >= kMaxKinds) return;
-  if (const Json* const type = member(schema, "type")) {
-    if (type->is_string()) add_name(type->get_ref<const std::string&>());
-    if (type->is_array()) {
-      for (const Json& name : *type) {
-        if (name.is_string()) add_name(name.get_ref<const std::string&>());
-      }
-    }
-    return;
-  }
-  for (const char* const name : {"anyOf", "oneOf"}) {
-    const Json* const members = member(schema, name);
-    if (members == nullptr || !members->is_array()) continue;
-    for (const Json& one : *members) add(one, depth + 1);
-    return;
-  }
-  if (member(schema, "properties") != nullptr || member(schema, "items") != nullptr) {
-    kinds_.push_back(Kind::kStructure);
-  }
-}
-
-void ParameterType::add_name(std::string_view name) {
-  if (kinds_.size() >= kMaxKinds) return;
-  const std::string word = lower(name);
-  const auto begins = [&word](std::initializer_list<std::string_view> starts) {
-    return std::any_of(starts.begin(), starts.end(),
-                       [&word](std::string_view start) { return word.starts_with(start); });
-  };
-  if (begins({"int", "uint", "long", "short", "unsigned"})) {
-    kinds_.push_back(Kind::kInteger);
-  } else if (begins({"num", "float", "double"})) {
-    kinds_.push_back(Kind::kNumber);
-  } else if (word == "boolean" || word == "bool" || word == "binary") {
-    kinds_.push_back(Kind::kBoolean);
-  } else if (begins({"object", "array", "dict", "list"})) {
-    kinds_.push_back(Kind::kStructure);
-  } else if (word != "null") {
-    kinds_.push_back(Kind::kString);
-  }
 }
 
 std::string ParameterType::to_json(std::string_view text) const {
   const std::string_view value = trimmed(text);
   if (may_be_null_ && is_null_word(value)) return "null";
+  if (is_unsaid()) {
+    const bool is_structure = !value.empty() && begins_structure(value.front());
+    const auto json = is_structure ? structure_json(value) : std::nullopt;
+    return json ? *json : quoted(text);
+  }
   for (const Kind kind : kinds_) {
     std::optional<std::string> json;
     switch (kind) {

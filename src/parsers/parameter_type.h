@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // ParameterType: which JSON the plain text of a tool's parameter stands for, by the tool's schema.
 // Formats that write arguments as tagged text ("<parameter=count>5</parameter>") do not tell 5 from
-// "5"; the schema does.
+// "5"; the schema does. The form that a forced call is held to (call_form.h) goes by the same
+// types.
+//
+// A schema states types by `type`, `nullable`, the values of `enum` and `const`, and without these
+// by the keywords that speak of one type alone (properties, items, minimum, pattern ...); by all of
+// these in the schemas that `$ref` within the tool's parameters, allOf, anyOf and oneOf lead to.
+// Of several that apply together only those types count that all of them allow.
 //
 // Threading: thread-compatible.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,13 +25,18 @@ namespace heddle::parsers {
 
 class ParameterType {
  public:
-  // A string, as all parameters are that no schema knows.
+  // Of what no schema says anything: a list or an object where the text is one, else a string.
   ParameterType() = default;
 
   // Of the parameter of a tool. `tools` is a request's list of {"function": {"name": ..,
-  // "parameters": {"properties": ..}}}; what is not of that form is not there.
+  // "parameters": {"properties": ..}}}; what is not of that form is not there. A parameter that the
+  // schema does not name is of the type that its `additionalProperties` state.
   static ParameterType of(const nlohmann::ordered_json& tools, std::string_view tool,
                           std::string_view parameter);
+
+  // Of a schema; `root` is the document that it refers to.
+  static ParameterType of_schema(const nlohmann::ordered_json& schema,
+                                 const nlohmann::ordered_json& root);
 
   // Any JSON; text that is none is a string.
   static ParameterType json();
@@ -31,9 +44,26 @@ class ParameterType {
   // A string whatever the text is, "null" too.
   static ParameterType text();
 
-  // Whether the value is a string unless it reads "null", so that it need not be complete to be
+  // Whether a value is a string unless it reads "null", so that it need not be complete to be
   // emitted.
-  [[nodiscard]] bool is_string() const { return kinds_.empty() || kinds_.front() == Kind::kString; }
+  [[nodiscard]] bool is_string() const {
+    return !kinds_.empty() && kinds_.front() == Kind::kString;
+  }
+
+  // Whether no schema says anything: what a value is shows in its first character that is no white
+  // space, by begins_structure().
+  [[nodiscard]] bool is_unsaid() const { return kinds_.empty(); }
+
+  [[nodiscard]] static bool begins_structure(char first) { return first == '{' || first == '['; }
+
+  [[nodiscard]] bool may_be_string() const { return has(Kind::kString); }
+
+  // Types beside strings and null.
+  [[nodiscard]] bool may_be_number() const { return has(Kind::kInteger) || has(Kind::kNumber); }
+
+  [[nodiscard]] bool may_be_structure() const { return has(Kind::kStructure); }
+
+  [[nodiscard]] bool may_be_boolean() const { return has(Kind::kBoolean); }
 
   // Whether "null", in any case, is null.
   [[nodiscard]] bool may_be_null() const { return may_be_null_; }
@@ -45,10 +75,15 @@ class ParameterType {
  private:
   enum class Kind : uint8_t { kString, kInteger, kNumber, kBoolean, kStructure };
 
-  void add(const nlohmann::ordered_json& schema, int depth);
-  void add_name(std::string_view name);
+  class SchemaReader;
 
-  std::vector<Kind> kinds_;
+  void set(std::optional<std::vector<Kind>> kinds);
+
+  [[nodiscard]] bool has(Kind kind) const {
+    return std::find(kinds_.begin(), kinds_.end(), kind) != kinds_.end();
+  }
+
+  std::vector<Kind> kinds_;  // the first that fits a text counts
   bool may_be_null_ = true;
 };
 

@@ -306,6 +306,11 @@ ToolCallParser::Progress TaggedCallParser::read_value(std::string_view text, siz
   // A line break before what may be the end waits for it.
   if (!last && tags_.strips_newlines && sure > 0 && text[sure - 1] == '\n') --sure;
   std::string_view piece = text.substr(0, sure);
+  if (type_.is_unsaid() && !quote_open_ && value_.empty()) {
+    const size_t first = piece.find_first_not_of(" \t\n\r");
+    if (first == std::string_view::npos && !last) return Progress::kMore;
+    is_string_ = first == std::string_view::npos || !ParameterType::begins_structure(piece[first]);
+  }
   if (!last && is_string_ && !quote_open_ && type_.may_be_null()) {
     const bool newline = !value_begun_ && piece.starts_with('\n');
     if (may_become_null_word(piece.substr(newline ? 1 : 0))) return Progress::kMore;

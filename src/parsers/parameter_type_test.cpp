@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parsers/parameter_type.h"
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "parsers/answer_delta.h"
+#include "parsers/answer_parser.h"
+
+namespace heddle::parsers {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The JSON that `text` stands for where the tool's parameter `p` has this schema.
+std::string read_as(const char* schema, std::string_view text) {
+  const Json tools = {
+      {{"function",
+        {{"name", "f"},
+         {"parameters",
+          {{"type", "object"},
+           {"properties", {{"p", Json::parse(schema)}}},
+           {"$defs",
+            {{"In", {{"type", "object"}, {"properties", {{"a", {{"type", "integer"}}}}}}},
+             {"Count", {{"minimum", 0}, {"type", "integer"}}},
+             {"Again", {{"$ref", "#/$defs/Count"}}},
+             {"Loop", {{"$ref", "#/$defs/Loop"}}},
+             {"a/b~c d", {{"type", "boolean"}}}}}}}}}}};
+  return ParameterType::of(tools, "f", "p").to_json(text);
+}
+
+TEST(ParameterTypeTest, EveryKeywordThatStatesATypeCounts) {
+  const struct {
+    const char* schema;
+    const char* text;
+    const char* json;
+  } kCases[] = {
+      {R"({"$ref": "#/$defs/In"})", R"({"a": 1})", R"({"a": 1})"},
+      {R"({"$ref": "#/$defs/Again"})", "7", "7"},
+      {R"({"$ref": "#/$defs/a~1b~0c%20d"})", "TRUE", "true"},
+      {R"({"$ref": "#/$defs/Loop"})", "7", "\"7\""},
+      {R"({"$ref": "#/$defs/none"})", "7", "\"7\""},
+      {R"({"anyOf": [{"$ref": "#/$defs/In"}, {"type": "null"}]})", R"({"a": 1})", R"({"a": 1})"},
+      {R"({"anyOf": [{"$ref": "#/$defs/In"}, {"type": "null"}]})", "null", "null"},
+      {R"({"oneOf": [{"type": "null"}, {"$ref": "#/$defs/Count"}]})", "3", "3"},
+      {R"({"anyOf": [{"type": "integer"}, {"type": "string"}]})", "three", "\"three\""},
+      {R"({"allOf": [{"$ref": "#/$defs/Count"}], "description": "x"})", "5", "5"},
+      {R"({"allOf": [{"type": ["integer", "string"]}, {"type": "string"}]})", "5", "\"5\""},
+      {R"({"allOf": [{"type": "number"}, {"type": "integer"}]})", "5", "5"},
+      {R"({"enum": [1, 2, 3]})", "2", "2"},
+      {R"({"enum": ["1", "2"]})", "2", "\"2\""},
+      {R"({"enum": [1, "two", null]})", "two", "\"two\""},
+      {R"({"type": ["string", "integer"], "enum": [1, 2]})", "2", "2"},
+      {R"({"const": true})", "true", "true"},
+      {R"({"const": {"a": 1}})", R"({"a": 1})", R"({"a": 1})"},
+      {R"({"type": "integer", "nullable": true})", "4", "4"},
+      {R"({"properties": {"a": {}}})", R"({"a": 1})", R"({"a": 1})"},
+      {R"({"additionalProperties": {"type": "string"}})", R"({"a": "b"})", R"({"a": "b"})"},
+      {R"({"required": ["a"]})", R"({"a": "b"})", R"({"a": "b"})"},
+      {R"({"minProperties": 1})", R"({"a": "b"})", R"({"a": "b"})"},
+      {R"({"items": {"type": "string"}})", R"(["a"])", R"(["a"])"},
+      {R"({"prefixItems": [{}]})", "[1]", "[1]"},
+      {R"({"maxItems": 3})", "[1]", "[1]"},
+      {R"({"minimum": 3})", "4.5", "4.5"},
+      {R"({"multipleOf": 2})", "4", "4"},
+      {R"({"maxLength": 3})", "4", "\"4\""},
+      {R"({"pattern": "^[0-9]$"})", "4", "\"4\""},
+      {R"({"format": "date"})", "[4]", "\"[4]\""},
+      {R"({"description": "anything"})", R"({"a": [1]})", R"({"a": [1]})"},
+      {R"({})", " [1, 2]\n", "[1, 2]"},
+      {R"({})", "[1, 2", "\"[1, 2\""},
+      {R"({})", "12", "\"12\""},
+      {R"(true)", "{'a': None}", R"({"a": null})"},
+      {R"({"type": "any"})", "[]", "[]"},
+      {R"({"type": "null"})", "x", "\"x\""},
+  };
+
+  for (const auto& [schema, text, json] : kCases) {
+    EXPECT_EQ(read_as(schema, text), json) << schema << " of " << text;
+  }
+}
+
+TEST(ParameterTypeTest, PropertiesAreFoundWhereverTheToolsSchemaHasThem) {
+  const Json tools = Json::parse(R"([{"function": {"name": "f", "parameters": {
+      "$ref": "#/$defs/Args", "$defs": {"Args": {"properties": {"n": {"type": "integer"}},
+        "additionalProperties": {"type": "number"}}}}}},
+    {"function": {"name": "g", "parameters": {"allOf": [{"properties": {"n": {"items": {}}}}]}}}])");
+  EXPECT_EQ(ParameterType::of(tools, "f", "n").to_json("1"), "1");
+  EXPECT_EQ(ParameterType::of(tools, "f", "other").to_json("1.5"), "1.5");
+  EXPECT_EQ(ParameterType::of(tools, "g", "n").to_json("[1]"), "[1]");
+  EXPECT_EQ(ParameterType::of(tools, "g", "m").to_json("1"), "\"1\"");
+  EXPECT_EQ(ParameterType::of(tools, "h", "m").to_json("{\"a\": 1}"), "{\"a\": 1}");
+}
+
+std::string arguments_of(const std::string& value, size_t piece_bytes) {
+  const auto tools = std::make_shared<Json>(
+      Json::parse(R"([{"function": {"name": "f", "parameters": {"properties": {"p": {}}}}}])"));
+  const auto parser = make_answer_parser(
+      {.tool_calls = ToolCallFormat::kQwen3Coder, .tools = tools, .id_seed = "x"});
+  const std::string text = "<tool_call>\n<function=f>\n<parameter=p>\n" + value +
+                           "\n</parameter>\n</function>\n</tool_call>";
+  AnswerDeltas deltas;
+  for (size_t i = 0; i < text.size(); i += piece_bytes) {
+    parser->push(text.substr(i, piece_bytes), deltas);
+  }
+  parser->finish(deltas);
+  AssembledAnswer answer;
+  for (AnswerDelta& delta : deltas) answer.add(std::move(delta));
+  return answer.calls.size() == 1 ? answer.calls[0].arguments : "";
+}
+
+TEST(ParameterTypeTest, AValueThatNoSchemaSpeaksOfShowsItsTypeInItsFirstCharacter) {
+  for (const size_t piece_bytes : {1, 3, 1000}) {
+    EXPECT_EQ(arguments_of(R"({"a": [1, 2]})", piece_bytes), R"({"p": {"a": [1, 2]}})");
+    EXPECT_EQ(arguments_of("\n [1]", piece_bytes), R"({"p": [1]})");
+    EXPECT_EQ(arguments_of("{a", piece_bytes), R"({"p": "{a"})");
+    EXPECT_EQ(arguments_of("text {", piece_bytes), R"({"p": "text {"})");
+    EXPECT_EQ(arguments_of("", piece_bytes), R"({"p": ""})");
+    EXPECT_EQ(arguments_of("null", piece_bytes), R"({"p": null})");
+  }
+}
+
+}  // namespace
+}  // namespace heddle::parsers
