@@ -52,6 +52,7 @@ std::unique_ptr<ToolCallParser> make_tool_call_parser(const AnswerParserOptions&
     case ToolCallFormat::kGlm:
       return tagged(TaggedCallFormat::kGlm);
     case ToolCallFormat::kLlama3:
+    case ToolCallFormat::kJson:
       return json(JsonCallFormat::kLlama3);
     case ToolCallFormat::kMistral:
       return json(JsonCallFormat::kMistral);

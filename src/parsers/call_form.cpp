@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "parsers/harmony_parser.h"
+#include "parsers/parameter_type.h"
 #include "parsers/pythonic_calls.h"
 
 namespace heddle::parsers {
@@ -44,6 +45,11 @@ std::optional<CallSpelling> spelling_of(ToolCallFormat format) {
                           .before_name = "{\"name\": ",
                           .quotes_name = true,
                           .after_name = ", \"parameters\": ",
+                          .after_arguments = "}"};
+    case ToolCallFormat::kJson:
+      return CallSpelling{.before_name = "{\"name\": ",
+                          .quotes_name = true,
+                          .after_name = ", \"arguments\": ",
                           .after_arguments = "}"};
     case ToolCallFormat::kMistral:
       return CallSpelling{.section_token = "[TOOL_CALLS]",
@@ -152,10 +158,17 @@ Json sequence_form(Json elements) {
   return {{"type", "sequence"}, {"elements", std::move(elements)}};
 }
 
+// A part of a tool's arguments.
+Json schema_form(std::string_view type, Json schema, const CallableTool& tool) {
+  Json form = {{"type", type}, {"json_schema", std::move(schema)}};
+  if (!tool.is_strict) form.update({{"strict", false}, {"of", tool.name}});
+  return form;
+}
+
 Json call_tag(const CallableTool& tool, const CallSpelling& spelling) {
   std::string begin(spelling.before_name);
   begin += spelling.quotes_name ? Json(tool.name).dump() : tool.name;
-  Json content = {{"type", spelling.arguments_type}, {"json_schema", tool.parameters}};
+  Json content = schema_form(spelling.arguments_type, tool.parameters, tool);
   if (spelling.index_pattern.empty()) {
     begin += spelling.after_name;
   } else {
@@ -175,11 +188,6 @@ Json tag_form(std::string begin, Json content, std::string_view end) {
       {"type", "tag"}, {"begin", std::move(begin)}, {"content", std::move(content)}, {"end", end}};
 }
 
-bool is_string_list(const Json& values) {
-  return values.is_array() && !values.empty() &&
-         std::ranges::all_of(values, [](const Json& value) { return value.is_string(); });
-}
-
 const Json& member_of(const Json& schema, const char* name) {
   static const Json nothing;
   if (!schema.is_object()) return nothing;
@@ -187,43 +195,73 @@ const Json& member_of(const Json& schema, const char* name) {
   return found == schema.end() ? nothing : *found;
 }
 
-// The parser takes for JSON what the schema gives one type other than string, and all else for a
-// text.
-bool is_text(const Json& schema) {
-  const Json& type = member_of(schema, "type");
-  return !type.is_string() || type == "string" || type == "null";
-}
-
-// The texts of `enum` or `const`; nothing where there are others or none.
-Json texts_of(const Json& schema) {
+// The values of an enum or const, null where there is neither.
+Json values_of(const Json& schema) {
   const Json& constant = member_of(schema, "const");
-  Json values = constant.is_string() ? Json::array({constant}) : member_of(schema, "enum");
-  return is_string_list(values) ? values : Json();
+  if (!constant.is_null()) return Json::array({constant});
+  const Json& values = member_of(schema, "enum");
+  return values.is_array() && !values.empty() ? values : Json();
 }
 
-// A parameter that has a value.
+// The text that the parser takes for a value of an enum; nothing where there is none.
+std::optional<std::string> text_of_value(const Json& value, const ParameterType& type) {
+  std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  const Json read = Json::parse(type.to_json(text), nullptr, false);
+  if (read != value) return std::nullopt;
+  return text;
+}
+
+Json text_tag(const std::string& key, Json content, const TagSpelling& spelling) {
+  return tag_form(std::string(spelling.before_key) + key + std::string(spelling.before_text),
+                  std::move(content), spelling.after_text);
+}
+
+// A text that the parser does not take for a number, a list or an object.
+Json plain_text_tag(const std::string& key, const TagSpelling& spelling) {
+  Json rest = {
+      {"type", "tag"}, {"begin", ""}, {"content", any_text_form()}, {"end", spelling.after_text}};
+  return sequence_form(Json::array(
+      {text_form(std::string(spelling.before_key) + key + std::string(spelling.before_text)),
+       Json{{"type", "regex"}, {"pattern", R"([^\s{\[(<0-9+.\-"'])"}}, std::move(rest)}));
+}
+
+// A parameter that has a value. The parser reads it by the same types.
 Json parameter_form(const std::string& key, const Json& schema, const Json& definitions,
-                    const TagSpelling& spelling) {
-  std::string begin(spelling.before_key);
-  begin += key;
-  if (!is_text(schema)) {
-    Json whole = schema;
+                    const CallableTool& tool, const TagSpelling& spelling) {
+  const ParameterType type = ParameterType::of_schema(schema, tool.parameters);
+  const auto json_tag = [&](Json whole) {
     whole.update(definitions);
-    begin += spelling.before_json;
-    return tag_form(std::move(begin), {{"type", "json_schema"}, {"json_schema", std::move(whole)}},
-                    spelling.after_json);
+    return tag_form(std::string(spelling.before_key) + key + std::string(spelling.before_json),
+                    schema_form("json_schema", std::move(whole), tool), spelling.after_json);
+  };
+  if (type.is_unsaid()) return text_tag(key, any_text_form(), spelling);
+  if (!type.may_be_string()) {
+    return json_tag(schema.is_object() ? schema : Json{{"allOf", Json::array({schema})}});
   }
-  begin += spelling.before_text;
-  const Json values = texts_of(schema);
-  if (values.is_null()) return tag_form(std::move(begin), any_text_form(), spelling.after_text);
-  Json elements = Json::array();
-  for (const Json& value : values) elements.push_back(text_form(value.get<std::string>()));
-  return tag_form(std::move(begin), {{"type", "or"}, {"elements", std::move(elements)}},
-                  spelling.after_json);
+  if (const Json values = values_of(schema); !values.is_null()) {
+    Json elements = Json::array();
+    for (const Json& value : values) {
+      if (const auto text = text_of_value(value, type)) elements.push_back(text_form(*text));
+    }
+    if (!elements.empty()) {
+      return tag_form(std::string(spelling.before_key) + key + std::string(spelling.before_text),
+                      {{"type", "or"}, {"elements", std::move(elements)}}, spelling.after_json);
+    }
+  }
+  if (type.is_string() || !(type.may_be_number() || type.may_be_structure())) {
+    return text_tag(key, any_text_form(), spelling);
+  }
+  // A text that looks like a number, a list or an object is read as one, so that it has to be
+  // valid.
+  Json others = Json::array({"array", "boolean", "null", "number", "object"});
+  Json json = json_tag({{"allOf", Json::array({schema, Json{{"type", std::move(others)}}})}});
+  return {{"type", "or"},
+          {"elements", Json::array({std::move(json), plain_text_tag(key, spelling)})}};
 }
 
 // The arguments: the properties in their order. Of any object where none are described.
-Json parameters_form(const Json& schema, const TagSpelling& spelling) {
+Json parameters_form(const CallableTool& tool, const TagSpelling& spelling) {
+  const Json& schema = tool.parameters;
   const auto properties = schema.find("properties");
   if (properties == schema.end() || !properties->is_object()) {
     const Json key = {{"type", "regex"}, {"pattern", "[A-Za-z_][A-Za-z0-9_-]{0,63}"}};
@@ -242,7 +280,7 @@ Json parameters_form(const Json& schema, const TagSpelling& spelling) {
   const Json required = schema.value("required", Json::array());
   Json elements = Json::array({text_form("")});
   for (const auto& [key, value] : properties->items()) {
-    Json one = parameter_form(key, value, definitions, spelling);
+    Json one = parameter_form(key, value, definitions, tool, spelling);
     const bool is_required = std::ranges::find(required, Json(key)) != required.end();
     elements.push_back(
         is_required
@@ -257,7 +295,7 @@ Json call_tag(const CallableTool& tool, const TagSpelling& spelling) {
   begin += tool.name;
   begin += spelling.after_name;
   return {{"begin", std::move(begin)},
-          {"content", parameters_form(tool.parameters, spelling)},
+          {"content", parameters_form(tool, spelling)},
           {"end", spelling.call_end}};
 }
 
@@ -309,7 +347,7 @@ Json messages_form(const std::vector<CallableTool>& tools, const MessageSpelling
     append_marked_text(spelling.before_name, call);
     call.push_back(text_form(tool.name));
     append_marked_text(spelling.after_name, call);
-    call.push_back({{"type", "json_schema"}, {"json_schema", tool.parameters}});
+    call.push_back(schema_form("json_schema", tool.parameters, tool));
     calls.push_back(sequence_form(std::move(call)));
   }
   Json may_reason = Json::array({text_form(""), sequence_form(std::move(reasoning))});
@@ -391,9 +429,9 @@ std::optional<Json> call_form(const std::vector<CallableTool>& tools,
   return sequence_form(Json::array({token_form(spelling->section_token), std::move(section)}));
 }
 
-Json arguments_form(const Json& parameters, ToolCallFormat format) {
+Json arguments_form(const CallableTool& tool, ToolCallFormat format) {
   const std::string_view type = spelling_of(format).value_or(CallSpelling{}).arguments_type;
-  return {{"type", type}, {"json_schema", parameters}};
+  return schema_form(type, tool.parameters, tool);
 }
 
 bool can_name(std::string_view tool, ToolCallFormat format) {
@@ -412,7 +450,8 @@ bool has_reasoning(ToolCallFormat format) { return message_spelling_of(format).h
 std::optional<std::string> bound_not_enforced(const Json& parameters, ToolCallFormat format) {
   if (!tag_spelling_of(format)) return std::nullopt;
   for (const auto& [key, schema] : member_of(parameters, "properties").items()) {
-    if (!is_text(schema) || !texts_of(schema).is_null()) continue;
+    if (!ParameterType::of_schema(schema, parameters).may_be_string()) continue;
+    if (!values_of(schema).is_null()) continue;
     for (const char* const bound : {"pattern", "minLength", "maxLength"}) {
       if (!member_of(schema, bound).is_null()) return fmt::format("`{}` of `{}`", bound, key);
     }

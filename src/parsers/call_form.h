@@ -21,6 +21,7 @@ namespace heddle::parsers {
 struct CallableTool {
   std::string name;
   nlohmann::ordered_json parameters;  // a schema of objects
+  bool is_strict = false;             // false: what of the schema cannot be kept to is left out
 };
 
 struct CallFormOptions {
@@ -37,7 +38,7 @@ struct CallFormOptions {
 
 // The arguments of a call by their schema, another part of a structural tag. It cannot be compiled
 // where the schema cannot be kept to.
-[[nodiscard]] nlohmann::ordered_json arguments_form(const nlohmann::ordered_json& parameters,
+[[nodiscard]] nlohmann::ordered_json arguments_form(const CallableTool& tool,
                                                     ToolCallFormat format);
 
 // Whether a call can name such a tool, so that the parser reads its name: not where a name ends at

@@ -97,7 +97,9 @@ Result<ReasoningFormat> reasoning_format(std::string_view name) {
   return format_named(name, kReasoningNames);
 }
 
-std::string_view to_string(ToolCallFormat format) { return name_of_format(format, kToolCallNames); }
+std::string_view to_string(ToolCallFormat format) {
+  return format == ToolCallFormat::kJson ? "json" : name_of_format(format, kToolCallNames);
+}
 
 std::string_view to_string(ReasoningFormat format) {
   return name_of_format(format, kReasoningNames);

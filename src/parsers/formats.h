@@ -27,6 +27,7 @@ enum class ToolCallFormat : uint8_t {
   kPythonic,
   kKimiK2,
   kHarmony,
+  kJson,  // one call as a JSON object; no model's, but of calls that are forced on those with kNone
 };
 
 enum class ReasoningFormat : uint8_t {

@@ -152,23 +152,46 @@ double seconds_of_thread() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// Asked before each compilation, which takes a worker some tenths of a second at most.
+ApiError tool_error(std::string_view name, const std::string& param, std::string_view reason) {
+  return {.code = "invalid_tool",
+          .message = fmt::format("The tool \"{}\" is `strict`, but `{}` cannot be kept to: {}.",
+                                 printable(name, 100), param, reason),
+          .param = param};
+}
+
+// Asked now and then while a form is compiled.
 std::optional<ApiError> check_client(const CallContext& context) {
   if (context.is_cancelled == nullptr || !(*context.is_cancelled)()) return std::nullopt;
   return error_from_status(cancelled("the client left or the server stops"), context.id);
 }
 
-// The tools that an answer may call. Errors stay in `fields`.
+// The arguments of a tool that has `strict`, or must be called: its schema, which is one of
+// objects. None where it has none such.
+std::optional<Json> schema_of_arguments(const Json& function) {
+  const Json given = function.value("parameters", Json());
+  if (!given.is_object()) return Json{{"type", "object"}, {"properties", Json::object()}};
+  Json schema = given;
+  const auto type = given.find("type");
+  const bool may_be_object =
+      type == given.end() || *type == "object" ||
+      (type->is_array() && std::ranges::find(*type, Json("object")) != type->end());
+  if (!may_be_object) return std::nullopt;
+  // Calls are objects, whatever else the schema leaves open.
+  schema["type"] = "object";
+  return schema;
+}
+
+// The tools that an answer may call, and the arguments of those that it keeps to. Errors stay in
+// `fields`.
 std::vector<parsers::CallableTool> callable_tools(const ToolFields& tools,
-                                                  const CallContext& context, FieldReader& fields) {
-  const parsers::ToolCallFormat format = context.formats.tool_calls;
+                                                  parsers::ToolCallFormat format,
+                                                  FieldReader& fields,
+                                                  std::vector<ToolArguments>& arguments) {
   std::vector<parsers::CallableTool> result;
-  const CompileClock clock;
   for (size_t i = 0; i < tools.tools->size(); ++i) {
     const Json& function = (*tools.tools)[i]["function"];
     std::string name = function["name"].get<std::string>();
     if (tools.choice.kind == ToolChoice::Kind::kNamed && name != tools.choice.name) continue;
-    Json any = {{"type", "object"}};
     const bool is_strict = function.value("strict", Json(false)) == true;
     if (!parsers::can_name(name, format)) {
       if (!tools.choice.forces_call()) continue;
@@ -182,41 +205,33 @@ std::vector<parsers::CallableTool> callable_tools(const ToolFields& tools,
            .param = param});
       break;
     }
-    if (!is_strict && !tools.choice.forces_call()) {
-      result.push_back({std::move(name), std::move(any)});
+    const std::string param = fmt::format("tools[{}].function.parameters", i);
+    std::optional<Json> schema;
+    if (is_strict || tools.choice.forces_call()) schema = schema_of_arguments(function);
+    if (is_strict) {
+      const auto bound = schema ? parsers::bound_not_enforced(*schema, format) : std::nullopt;
+      if (!schema || bound) {
+        fields.fail(tool_error(
+            name, param,
+            !schema ? "its type must be \"object\""
+                    : fmt::format("{}, a text that calls of the format {} write between tags",
+                                  *bound, to_string(format))));
+        break;
+      }
+    }
+    if (!schema) {
+      result.push_back({.name = std::move(name), .parameters = {{"type", "object"}}});
       continue;
     }
-    const Json given = function.value("parameters", Json());
-    // Calls are objects, whatever else the schema leaves open.
-    Json schema = given.is_object() ? given : Json{{"properties", Json::object()}};
-    if (!schema.contains("type")) schema["type"] = "object";
-    auto error = check_client(context);
-    if (!error) error = clock.check("tools");
-    if (error) {
-      fields.fail(std::move(*error));
-      break;
+    parsers::CallableTool tool = {
+        .name = std::move(name), .parameters = *std::move(schema), .is_strict = is_strict};
+    if (is_strict) {
+      const Json part = {{"format", parsers::arguments_form(tool, format)}};
+      arguments.push_back({.name = tool.name,
+                           .param = param,
+                           .source = {.kind = GrammarKind::kStructuralTag, .text = part.dump()}});
     }
-    const Json arguments = {{"format", parsers::arguments_form(schema, format)}};
-    const auto compiled =
-        context.codec.compile({.kind = GrammarKind::kStructuralTag, .text = arguments.dump()},
-                              context.model.eos_token_ids);
-    const bool is_object = schema["type"] == "object";
-    const auto bound = is_strict ? parsers::bound_not_enforced(schema, format) : std::nullopt;
-    if (is_strict && (!compiled.ok() || !is_object || bound)) {
-      const std::string param = fmt::format("tools[{}].function.parameters", i);
-      const std::string reason =
-          !compiled.ok() ? compiled.status().message()
-          : !is_object   ? "its type must be \"object\""
-                         : fmt::format("{}, a text that calls of the format {} write between tags",
-                                       *bound, to_string(format));
-      fields.fail(
-          {.code = "invalid_tool",
-           .message = fmt::format("The tool \"{}\" is `strict`, but `{}` cannot be kept to: {}.",
-                                  printable(name, 100), param, reason),
-           .param = param});
-      break;
-    }
-    result.push_back({std::move(name), compiled.ok() && is_object ? std::move(schema) : any});
+    result.push_back(std::move(tool));
   }
   return result;
 }
@@ -244,6 +259,32 @@ std::optional<Json> format_of(const grammar::GrammarSource& source) {
       return Json{{"type", "grammar"}, {"grammar", source.text}};
     case GrammarKind::kStructuralTag:
       break;
+  }
+  return std::nullopt;
+}
+
+// Ends a compilation once the client has left or its time is up.
+grammar::CompileCheck check_of(const CallContext& context, const CompileClock& clock) {
+  return [&context, &clock]() -> Status {
+    if (context.is_cancelled != nullptr && (*context.is_cancelled)()) {
+      return cancelled("the client left or the server stops");
+    }
+    return clock.check("").has_value() ? timed_out("the form takes too long to compile")
+                                       : ok_status();
+  };
+}
+
+// Which tool is the reason that a form cannot be compiled, if one is by itself.
+std::optional<ApiError> find_tool_error(const CallContext& context,
+                                        const std::vector<ToolArguments>& tools) {
+  const CompileClock clock;
+  for (const ToolArguments& tool : tools) {
+    if (auto error = check_client(context)) return error;
+    if (auto error = clock.check("tools")) return error;
+    const grammar::CompileCheck check = check_of(context, clock);
+    const auto compiled = context.codec.compile(tool.source, context.model.eos_token_ids, &check);
+    if (auto error = clock.check("tools")) return error;
+    if (!compiled.ok()) return tool_error(tool.name, tool.param, compiled.status().message());
   }
   return std::nullopt;
 }
@@ -281,14 +322,16 @@ std::optional<AnswerForm> add_call_form(std::optional<AnswerForm> form, const To
                                    form->param)));
     return form;
   }
-  const std::vector<parsers::CallableTool> callable = callable_tools(tools, context, fields);
+  const parsers::ToolCallFormat format = tools.format(context.formats.tool_calls);
+  std::vector<ToolArguments> arguments;
+  const std::vector<parsers::CallableTool> callable =
+      callable_tools(tools, format, fields, arguments);
   if (fields.error() || callable.empty()) return form;
-  const parsers::ToolCallFormat format = context.formats.tool_calls;
   std::optional<Json> calls = call_form(
-      callable,
-      {.format = format,
-       .beside_text = !is_forced && !form,
-       .one_call = tools.choice.kind == ToolChoice::Kind::kNamed || !tools.parallel_calls});
+      callable, {.format = format,
+                 .beside_text = !is_forced && !form,
+                 .one_call = tools.choice.kind == ToolChoice::Kind::kNamed ||
+                             !tools.parallel_calls || format == parsers::ToolCallFormat::kJson});
   if (!calls) {
     if (is_forced) {
       fields.fail(unsupported_parameter(
@@ -302,6 +345,7 @@ std::optional<AnswerForm> add_call_form(std::optional<AnswerForm> form, const To
   if (!form) {
     AnswerForm call = tag_form(std::move(*calls), is_forced ? "tool_choice" : "tools");
     call.has_reasoning = parsers::has_reasoning(format);
+    call.tools = std::move(arguments);
     return call;
   }
   // The answer is either a call or what the form says.
@@ -311,6 +355,7 @@ std::optional<AnswerForm> add_call_form(std::optional<AnswerForm> form, const To
     const bool is_schema_given = form->is_schema_given;
     form = tag_form(std::move(either), form->param);
     form->is_schema_given = is_schema_given;
+    form->tools = std::move(arguments);
   }
   return form;
 }
@@ -350,11 +395,22 @@ std::optional<ApiError> compile_form(const CallContext& context,
     source.free_text_end = tags.close;
     if (reasoning == ReasoningFirst::kPerhaps) source.free_text_begin = tags.open;
   }
+  if (context.lacks_form != nullptr && !context.codec.is_compiled(&source)) {
+    *context.lacks_form = true;
+    return ApiError{};
+  }
+  const CompileClock clock;
+  const grammar::CompileCheck check = check_of(context, clock);
   Result<std::shared_ptr<const Constraint>> compiled =
-      context.codec.compile(source, context.model.eos_token_ids);
+      context.codec.compile(source, context.model.eos_token_ids, &check);
   if (compiled.ok()) {
     constraint = std::move(compiled).value();
     return std::nullopt;
+  }
+  const bool is_of_tools = form->param == "tool_choice";
+  if (auto error = clock.check(is_of_tools ? "tools" : form->param)) return error;
+  if (compiled.status().code() == StatusCode::kInvalidArgument) {
+    if (auto error = find_tool_error(context, form->tools)) return error;
   }
   if (compiled.status().code() == StatusCode::kUnimplemented) {
     return unsupported_parameter(form->param, compiled.status().message());
@@ -437,6 +493,10 @@ std::optional<ApiError> limit_reasoning(const CallContext& context, std::optiona
   if (cap) budget = std::min(budget.value_or(*cap), *cap);
   const parsers::ReasoningTags tags = parsers::tags_of(format);
   if (!budget || reasoning == ReasoningFirst::kNo || tags.close.empty()) return std::nullopt;
+  if (context.lacks_form != nullptr && !context.codec.is_compiled(nullptr)) {
+    *context.lacks_form = true;
+    return ApiError{};
+  }
   const auto mark_of = [&context](std::string_view text) {
     grammar::ReasoningMark mark{.text = std::string(text), .token = std::nullopt};
     const auto ids = context.codec.encode(text, /*add_special_tokens=*/false);

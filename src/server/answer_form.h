@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <heddle/constraint.h>
 #include <heddle/status.h>
@@ -32,8 +33,8 @@
 
 namespace heddle::server {
 
-// Bounds what a call may take of a worker for compiling forms: kMaxSeconds of its time, beside one
-// compilation more. A form that was compiled before takes none. Of the thread that creates it.
+// Bounds what a call may take of the thread that compiles forms: kMaxSeconds of its time, beside
+// one compilation more. A form that was compiled before takes none. Of the thread that creates it.
 class CompileClock {
  public:
   static constexpr double kMaxSeconds = 2;
@@ -47,11 +48,19 @@ class CompileClock {
   double began_;
 };
 
+// The arguments of a tool's calls, as a form of its own: it tells which tool cannot be kept to.
+struct ToolArguments {
+  std::string name;
+  std::string param;
+  grammar::GrammarSource source;
+};
+
 struct AnswerForm {
   grammar::GrammarSource source;
-  std::string param;             // the field it came from
-  bool is_schema_given = false;  // that field has a JSON Schema
-  bool has_reasoning = false;    // it says where the answer reasons
+  std::string param;                      // the field it came from
+  bool is_schema_given = false;           // that field has a JSON Schema
+  bool has_reasoning = false;             // it says where the answer reasons
+  std::vector<ToolArguments> tools = {};  // those whose parameters it keeps to
 };
 
 // The one form that the fields ask for, if any. Errors stay in `fields`: two forms at once among
@@ -60,10 +69,8 @@ std::optional<AnswerForm> read_answer_form(FieldReader& fields);
 
 // The form of an answer in a chat with tools, on top of what read_answer_form() found: a call that
 // `tool_choice` forces; calls to the letter where a tool is `strict`; calls beside another form.
-// The parameters of a tool that is not `strict` are kept to if they can be. Errors stay in
-// `fields`: a call cannot be forced in every format of calls, parameters of a `strict` tool cannot
-// always be kept to. Cost: that of grammar::compile() for each tool, the first time, as long as a
-// CompileClock lets it.
+// Of the parameters of a tool that is not `strict`, what cannot be kept to is left out. Errors stay
+// in `fields`: a tool cannot be named in every format of calls.
 std::optional<AnswerForm> add_call_form(std::optional<AnswerForm> form, const ToolFields& tools,
                                         const CallContext& context, FieldReader& fields);
 
@@ -71,8 +78,10 @@ std::optional<AnswerForm> add_call_form(std::optional<AnswerForm> form, const To
 enum class ReasoningFirst : uint8_t { kNo, kPerhaps, kYes };
 
 // Compiles the form; null without one. It holds after the reasoning, unless it has that. Cost: that
-// of grammar::compile(), the first time. Error: invalid_json_schema, invalid_value,
-// unsupported_parameter.
+// of grammar::compile(), the first time; where it cannot be compiled, of each tool as long as a
+// CompileClock lets it. On a thread that is not to compile anything it says so in
+// CallContext::lacks_form, and what it returns means nothing. Error: invalid_json_schema,
+// invalid_value, invalid_tool for a `strict` one, unsupported_parameter.
 std::optional<ApiError> compile_form(const CallContext& context,
                                      const std::optional<AnswerForm>& form,
                                      ReasoningFirst reasoning,

@@ -33,13 +33,19 @@ AnswerFormats find_answer_formats(const TextCodec& codec,
 AnswerStream::AnswerStream(AnswerStreamOptions options)
     : parser_(parsers::make_answer_parser(std::move(options.parser))),
       reasoning_end_(options.reasoning_end),
-      stream_reasoning_(options.stream_reasoning) {}
+      stream_reasoning_(options.stream_reasoning),
+      has_calls_alone_(options.has_calls_alone) {}
 
 AnswerDeltas AnswerStream::add(const RequestEvent& event) {
   AnswerDeltas deltas;
   const AnswerParser::Part before = parser_->part();
   parser_->push(event.text, deltas);
   if (event.finish) parser_->finish(deltas);
+  if (has_calls_alone_) {
+    std::erase_if(deltas, [](const AnswerDelta& delta) {
+      return std::holds_alternative<parsers::ContentDelta>(delta);
+    });
+  }
   bool reasoned = false;
   for (const AnswerDelta& delta : deltas) {
     reasoned = reasoned || std::holds_alternative<ReasoningDelta>(delta);

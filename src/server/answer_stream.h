@@ -39,6 +39,8 @@ struct AnswerStreamOptions {
   parsers::AnswerParserOptions parser;
   std::optional<TokenId> reasoning_end;
   bool stream_reasoning = true;  // false: reasoning is one delta, once it is complete
+  // The answer was held to calls: text in it is what a call lacks its end to, and is left out.
+  bool has_calls_alone = false;
 };
 
 class AnswerStream {
@@ -65,6 +67,7 @@ class AnswerStream {
   std::unique_ptr<parsers::AnswerParser> parser_;
   const std::optional<TokenId> reasoning_end_;
   const bool stream_reasoning_;
+  const bool has_calls_alone_;
   std::string reasoning_;  // gathered
   int64_t undecided_tokens_ = 0;
   int64_t reasoning_tokens_ = 0;

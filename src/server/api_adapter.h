@@ -110,8 +110,11 @@ struct CallContext {
   std::shared_ptr<ResponseStore> responses = nullptr;          // null: none are kept
   std::shared_ptr<SessionStore> sessions = nullptr;            // null: there are none
   const tokenizer::CancellationCheck* is_cancelled = nullptr;  // null: encoding goes to its end
-  std::string id;                                              // from the header, or made up
-  int64_t created = 0;                                         // seconds since 1970
+  // Not null: a form that is not compiled yet (TextCodec::is_compiled()) is none of this thread's
+  // work. This is set then, and the call is read again elsewhere, whatever comes of it here.
+  bool* lacks_form = nullptr;
+  std::string id;       // from the header, or made up
+  int64_t created = 0;  // seconds since 1970
   std::string weight_version = "default";
   std::string system_fingerprint = {};  // weights_digest(), shortened; empty: not shown
   int64_t num_weight_updates = 0;       // of the engine, when the weights had that name

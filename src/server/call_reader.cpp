@@ -18,6 +18,8 @@ namespace heddle::server {
 namespace {
 
 constexpr size_t kMaxQueuedWork = 4096;
+constexpr size_t kMaxQueuedForms = 256;
+constexpr int kCompilerNiceness = 10;
 
 // The values of a large body are many and small, and the allocator keeps their memory when they are
 // freed: after bodies of 10 to 60 MB and chats of 300,000 messages the server, which begins with 52
@@ -38,7 +40,9 @@ LimitedFields limited_fields(PrepareResult (*prepare)(const CallContext&, std::s
 }  // namespace
 
 CallReader::CallReader(CallReaderHost host)
-    : host_(std::move(host)), workers_(host_.options.num_workers, kMaxQueuedWork) {}
+    : host_(std::move(host)),
+      compiler_(1, kMaxQueuedForms, kCompilerNiceness),
+      workers_(host_.options.num_workers, kMaxQueuedWork) {}
 
 bool CallReader::run_on_worker(std::function<void()> work) {
   return workers_.submit(WorkSize::kSmall, std::move(work));
@@ -60,58 +64,91 @@ void CallReader::on_worker(const std::shared_ptr<Exchange>& exchange, std::funct
       exchange->request()));
 }
 
+struct CallReader::Reading {
+  std::shared_ptr<Exchange> exchange;
+  Prepare prepare;
+  std::shared_ptr<const EarlyAborts::Call> arrived;
+  PrepareResult prepared = ApiError{};
+};
+
 void CallReader::call(std::shared_ptr<Exchange> exchange, Prepare prepare) {
-  on_worker(exchange, [this, exchange, prepare,
-                       arrived = host_.generations.early_aborts.arrive(
-                           holder_of(exchange->request().key))]() mutable {
-    // Shared, because std::function wants to be copied.
-    auto prepared = std::make_shared<PrepareResult>(ApiError{});
-    const HttpRequest& request = exchange->request();
-    try {
-      if (!exchange->gone()) {
-        const tokenizer::CancellationCheck is_cancelled = cancellation_of(*exchange);
-        const CallContext context = host_.context_of(request, &is_cancelled);
-        *prepared = prepare(context, request.body);
-        if (auto* const read = std::get_if<PreparedCall>(prepared.get())) {
-          read->num_weight_updates = context.num_weight_updates;
-          if (auto error =
-                  check_limits(read->requests, host_.options.answers, limited_fields(prepare))) {
-            *prepared = *error;
-          } else {
-            read->logged = host_.generations.request_log->received({
-                .id = read->id,
-                .path = request.path,
-                .model = context.served_names.front(),
-                .no_logs = read->no_logs,
-                .requests = read->requests,
-                .codec = context.codec,
-                .arrived_at = request.arrived_at,
-            });
-          }
+  auto reading = std::make_shared<Reading>(Reading{
+      .exchange = exchange,
+      .prepare = prepare,
+      .arrived = host_.generations.early_aborts.arrive(holder_of(exchange->request().key))});
+  on_worker(exchange, [this, reading = std::move(reading)]() mutable {
+    read(std::move(reading), /*may_compile=*/false);
+  });
+}
+
+void CallReader::read(std::shared_ptr<Reading> reading, bool may_compile) {
+  const Exchange& exchange = *reading->exchange;
+  const HttpRequest& request = exchange.request();
+  bool lacks_form = false;
+  try {
+    if (!exchange.gone()) {
+      const tokenizer::CancellationCheck is_cancelled = cancellation_of(exchange);
+      CallContext context = host_.context_of(request, &is_cancelled);
+      if (!may_compile) context.lacks_form = &lacks_form;
+      reading->prepared = reading->prepare(context, request.body);
+      auto* const call = std::get_if<PreparedCall>(&reading->prepared);
+      if (call != nullptr && !lacks_form) {
+        call->num_weight_updates = context.num_weight_updates;
+        if (auto error = check_limits(call->requests, host_.options.answers,
+                                      limited_fields(reading->prepare))) {
+          reading->prepared = *error;
+        } else {
+          call->logged = host_.generations.request_log->received({
+              .id = call->id,
+              .path = request.path,
+              .model = context.served_names.front(),
+              .no_logs = call->no_logs,
+              .requests = call->requests,
+              .codec = context.codec,
+              .arrived_at = request.arrived_at,
+          });
         }
       }
-    } catch (const std::exception& failure) {  // out of memory
-      *prepared = error_from_status(internal_error(failure.what()), request.id);
     }
-    return_memory_of(request);
-    // The last references end on the I/O thread, where exchanges and early aborts live.
-    host_.generations.threads.post(
-        [this, exchange = std::move(exchange), prepared, arrived = std::move(arrived)] {
-          exchange->release_body();
-          if (const auto* error = std::get_if<ApiError>(prepared.get())) {
-            exchange->respond(error_response(*error, exchange->request()));
-          } else if (auto* const answer = std::get_if<JsonAnswer>(prepared.get())) {
-            send_json(host_.generations.threads, exchange, {}, std::move(*answer));
-          } else {
-            PreparedCall& call = std::get<PreparedCall>(*prepared);
-            if (call.background) {
-              host_.background.start(exchange, std::move(call), *arrived);
-            } else {
-              Generation::start(host_.generations, exchange, std::move(call), *arrived);
-            }
-          }
-        });
-  });
+  } catch (const std::exception& failure) {  // out of memory
+    reading->prepared = error_from_status(internal_error(failure.what()), request.id);
+  }
+  if (lacks_form) {
+    if (compiler_.submit(WorkSize::kSmall, [this, reading]() mutable {
+          read(std::move(reading), /*may_compile=*/true);
+        })) {
+      // The last reference to a call ends on the I/O thread, whichever thread has it.
+      host_.generations.threads.post([reading = std::move(reading)] {});
+      return;
+    }
+    reading->prepared =
+        ApiError{.status = 503,
+                 .code = "queue_full",
+                 .message = fmt::format("{} requests wait for the compilation of the forms of "
+                                        "their answers. Retry later.",
+                                        kMaxQueuedForms),
+                 .retry_after_seconds = 4};
+  }
+  return_memory_of(request);
+  host_.generations.threads.post(
+      [this, reading = std::move(reading)]() mutable { start(std::move(reading)); });
+}
+
+void CallReader::start(std::shared_ptr<Reading> reading) {
+  const std::shared_ptr<Exchange>& exchange = reading->exchange;
+  exchange->release_body();
+  if (const auto* error = std::get_if<ApiError>(&reading->prepared)) {
+    exchange->respond(error_response(*error, exchange->request()));
+  } else if (auto* const answer = std::get_if<JsonAnswer>(&reading->prepared)) {
+    send_json(host_.generations.threads, exchange, {}, std::move(*answer));
+  } else {
+    PreparedCall& call = std::get<PreparedCall>(reading->prepared);
+    if (call.background) {
+      host_.background.start(exchange, std::move(call), *reading->arrived);
+    } else {
+      Generation::start(host_.generations, exchange, std::move(call), *reading->arrived);
+    }
+  }
 }
 
 void CallReader::ask(std::shared_ptr<Exchange> exchange, Answer answer) {

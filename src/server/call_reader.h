@@ -2,9 +2,13 @@
 // CallReader: reads the bodies of API calls on the workers, which it owns. Back on the I/O thread
 // it starts the call that a body makes, or answers it where the engine has nothing to compute.
 //
+// A call that asks for a form of answer that is not compiled yet is read again, on a thread of its
+// own where forms are compiled: what it costs delays calls that bring new forms, and no others.
+//
 // Threading: confined to the I/O thread; it is made and destroyed by the server's owner, while that
 //            thread does not run. Destroying it joins the workers.
-// Bounds:    4096 bodies wait; others are answered 503 `queue_full`.
+// Bounds:    4096 bodies wait, and 256 of them for the compilation of their forms; others are
+//            answered 503 `queue_full`.
 #pragma once
 
 #include <cstddef>
@@ -56,10 +60,16 @@ class CallReader {
   [[nodiscard]] bool run_on_worker(std::function<void()> work);
 
  private:
+  // A call from its arrival until it is prepared.
+  struct Reading;
+
+  void read(std::shared_ptr<Reading> reading, bool may_compile);
+  void start(std::shared_ptr<Reading> reading);
   [[nodiscard]] tokenizer::CancellationCheck cancellation_of(const Exchange& exchange) const;
   void on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
 
   const CallReaderHost host_;
+  WorkerPool compiler_;  // outlives the workers, which give it work
   WorkerPool workers_;
 };
 

@@ -99,9 +99,9 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   scheduling.apply(request);
   request.sampling = sampling.sampling;
   request.stop = sampling.stop;
-  const bool reads_marks =
-      parsers::needs_special_tokens(context.formats.reasoning) ||
-      (callable != nullptr && parsers::needs_special_tokens(context.formats.tool_calls));
+  const parsers::ToolCallFormat call_format = tools.format(context.formats.tool_calls);
+  const bool reads_marks = parsers::needs_special_tokens(context.formats.reasoning) ||
+                           (callable != nullptr && parsers::needs_special_tokens(call_format));
   request.skip_special_tokens = sampling.skip_special_tokens && !reads_marks;
   request.return_logprobs = answer.logprobs;
   request.top_logprobs = static_cast<int32_t>(top_logprobs.value_or(0));
@@ -113,11 +113,12 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   answer.stream.parser = {.reasoning = context.formats.reasoning,
                           .starts_in_reasoning = prompt.starts_in_reasoning,
                           .separate_reasoning = separate_reasoning,
-                          .tool_calls = context.formats.tool_calls,
+                          .tool_calls = call_format,
                           .tools = callable,
                           .parallel_tool_calls = tools.parallel_calls,
                           .keep_call_text = !answer.streaming.stream,
                           .id_seed = {}};
+  answer.stream.has_calls_alone = tools.choice.forces_call() && separate_reasoning;
   if (return_prompt_ids) answer.prompt_token_ids = request.prompt;
   call.stream_interval = sampling.stream_interval.value_or(context.answers.stream_interval);
   call.requests.assign(answer.num_choices, request);

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/calls_as_text.h"
 #include "server/chat_messages.h"
 #include "server/http_message.h"
 #include "server/json_text.h"
@@ -135,6 +136,14 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
   Json normalised;
   if (auto error = normalise_messages(*messages, normalised)) return error;
   if (reasoning == ReasoningFormat::kHarmony) name_harmony_thinking(normalised);
+  std::shared_ptr<const Json> usable = tools.usable();
+  if (context.formats.tool_calls == parsers::ToolCallFormat::kNone) {
+    if (template_drops_calls(context.codec)) write_calls(normalised);
+    if (usable != nullptr && tools.choice.forces_call()) {
+      list_tools(*usable, tools.choice, normalised);
+      usable = nullptr;  // the template need not show them, too
+    }
+  }
   std::string unfinished;
   if (continue_final) {
     if (normalised.back()["role"] != "assistant") {
@@ -149,7 +158,6 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
     unfinished = normalised.back()["content"].get<std::string>();
     normalised.erase(normalised.size() - 1);
   }
-  const std::shared_ptr<const Json> usable = tools.usable();
   auto text = render(context.codec, std::move(normalised), usable != nullptr ? *usable : Json(),
                      generation_prompt || continue_final, variables);
   if (!text.ok()) {

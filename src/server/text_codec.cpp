@@ -66,10 +66,16 @@ class ModelCodec final : public TextCodec {
     return chat_template_.value().render(messages, tools, add_generation_prompt, variables);
   }
 
+  [[nodiscard]] bool is_compiled(const grammar::GrammarSource* source) const override {
+    const grammar::GrammarCache* const made = made_grammars();
+    return made != nullptr && (source == nullptr || made->contains(*source));
+  }
+
   [[nodiscard]] Result<std::shared_ptr<const Constraint>> compile(
-      const grammar::GrammarSource& source, std::span<const TokenId> ending_tokens) const override {
+      const grammar::GrammarSource& source, std::span<const TokenId> ending_tokens,
+      const grammar::CompileCheck* check) const override {
     HEDDLE_ASSIGN_OR_RETURN(std::shared_ptr<const Constraint> constraint,
-                            grammars(ending_tokens).get(source));
+                            grammars(ending_tokens).get(source, check));
     return constraint;
   }
 

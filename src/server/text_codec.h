@@ -69,14 +69,22 @@ class TextCodec {
       const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
       bool add_generation_prompt, const nlohmann::ordered_json& variables) const = 0;
 
+  // Whether compile() of this form is a look-up; null: whether limit_reasoning() is.
+  [[nodiscard]] virtual bool is_compiled(const grammar::GrammarSource* source) const {
+    (void)source;
+    return true;
+  }
+
   // The form of an answer, over the tokens that are text; `ending_tokens` end an answer.
   // They are the model's: the same in every call. Cost: grammar::compile() the first time; the
-  // first call of all reads the vocabulary, some 0.2 s.
+  // first call of all reads the vocabulary, some 0.2 s. `check` may be null.
   // Error: that of grammar::compile(); kUnimplemented where there is no vocabulary.
   [[nodiscard]] virtual Result<std::shared_ptr<const Constraint>> compile(
-      const grammar::GrammarSource& source, std::span<const TokenId> ending_tokens) const {
+      const grammar::GrammarSource& source, std::span<const TokenId> ending_tokens,
+      const grammar::CompileCheck* check) const {
     (void)source;
     (void)ending_tokens;
+    (void)check;
     return unimplemented("there is no vocabulary to hold an answer to a form with");
   }
 

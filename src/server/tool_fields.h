@@ -12,6 +12,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "parsers/formats.h"
 #include "server/field_reader.h"
 
 namespace heddle::server {
@@ -35,6 +36,13 @@ struct ToolFields {
   std::shared_ptr<const nlohmann::ordered_json> tools;  // checked, not empty; null: no tools
   ToolChoice choice;
   bool parallel_calls = true;
+
+  // The format in which the answer calls them: the served model's, or, where that has none and a
+  // call is forced, plain JSON, of which the prompt has to say so (chat_prompt.h).
+  [[nodiscard]] parsers::ToolCallFormat format(parsers::ToolCallFormat served) const {
+    const bool is_none = served == parsers::ToolCallFormat::kNone;
+    return is_none && choice.forces_call() ? parsers::ToolCallFormat::kJson : served;
+  }
 
   // The tools that the template shows and the answer may call; null for none.
   [[nodiscard]] std::shared_ptr<const nlohmann::ordered_json> usable() const {

@@ -6,14 +6,15 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include "core/log.h"
 
 namespace heddle::server {
 
-WorkerPool::WorkerPool(int num_threads, size_t max_queued)
+WorkerPool::WorkerPool(int num_threads, size_t max_queued, int niceness)
     : max_queued_(max_queued), max_large_(std::max(num_threads - 1, 1)) {
-  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { run(); });
+  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this, niceness] { run(niceness); });
 }
 
 WorkerPool::~WorkerPool() {
@@ -43,7 +44,9 @@ std::deque<WorkerPool::Item>* WorkerPool::next_queue() {
   return may_be_large && large_.front().number < small_.front().number ? &large_ : &small_;
 }
 
-void WorkerPool::run() {
+void WorkerPool::run(int niceness) {
+  // Of this thread alone, in Linux. Where it is refused, the thread is as the others are.
+  if (niceness > 0) (void)setpriority(PRIO_PROCESS, 0, niceness);
   MutexLock lock(mutex_);
   while (true) {
     std::deque<Item>* queue = nullptr;

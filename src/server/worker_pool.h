@@ -23,7 +23,8 @@ enum class WorkSize { kSmall, kLarge };
 
 class WorkerPool {
  public:
-  WorkerPool(int num_threads, size_t max_queued);
+  // `niceness` above 0: other threads come first where processors are short (setpriority(2)).
+  WorkerPool(int num_threads, size_t max_queued, int niceness = 0);
 
   // Drops what is queued, waits for what runs.
   ~WorkerPool();
@@ -40,7 +41,7 @@ class WorkerPool {
     std::function<void()> work;
   };
 
-  void run() HEDDLE_EXCLUDES(mutex_);
+  void run(int niceness) HEDDLE_EXCLUDES(mutex_);
 
   // Null: nothing may begin now.
   std::deque<Item>* next_queue() HEDDLE_REQUIRES(mutex_);

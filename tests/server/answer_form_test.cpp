@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forms of answers, from the request's fields to the constraint the engine is given.
+#include <memory>
 #include <random>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -229,8 +232,11 @@ TEST_F(AnswerFormTest, AStrictToolsParametersAreKeptToOrRefused) {
   }
   tools[1]["function"]["strict"] = false;
   chat({{"tools", tools}, {"tool_choice", "required"}});
-  EXPECT_TRUE(allows("<tool_call>\n{\"name\": \"pick\", \"arguments\": {\"b\": 1}}\n</tool_call>"))
-      << "any object";
+  EXPECT_TRUE(
+      allows("<tool_call>\n{\"name\": \"pick\", \"arguments\": {\"a\": [1, 1]}}\n</tool_call>"))
+      << "all but what cannot be kept to";
+  EXPECT_FALSE(
+      allows("<tool_call>\n{\"name\": \"pick\", \"arguments\": {\"a\": 1}}\n</tool_call>"));
   EXPECT_FALSE(allows("<tool_call>\n{\"name\": \"pick\", \"arguments\": 1}\n</tool_call>"));
 }
 
@@ -490,15 +496,93 @@ TEST_F(AnswerFormTest, WhateverAForcedCallComesToIsReadBackAsOne) {
   EXPECT_GT(num_calls, 500);
 }
 
-TEST_F(AnswerFormTest, FormatsThatACallCannotBeForcedInAreNamed) {
+TEST_F(AnswerFormTest, WithoutAFormatOfCallsAForcedOneIsJson) {
   options.tool_call_format = parsers::ToolCallFormat::kNone;
   start();
-  const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "now"}}])");
-  const Reply reply =
-      post("/v1/chat/completions", chat_body({{"tools", tools}, {"tool_choice", "required"}}));
-  EXPECT_EQ(reply.status, 400);
-  EXPECT_EQ(error_of(reply)["code"], "unsupported_parameter");
-  EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("\"none\""));
+  const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "now"}},
+      {"type": "function", "function": {"name": "get_weather", "description": "Of a city.",
+       "parameters": {"type": "object", "properties": {"city": {"type": "string"}},
+                      "required": ["city"]}}}])");
+  chat({{"tools", tools}, {"tool_choice", "required"}});
+  EXPECT_TRUE(allows(R"({"name": "get_weather", "arguments": {"city": "Oslo"}})"));
+  EXPECT_TRUE(allows(R"({"name": "now", "arguments": {}})"));
+  EXPECT_FALSE(allows(R"({"name": "now", "arguments": {}})"
+                      R"({"name": "now", "arguments": {}})"));
+  EXPECT_FALSE(allows(R"({"name": "get_weather", "arguments": {}})"));
+  const std::vector<TokenId> ids = engine->submitted().back().prompt;
+  const std::string prompt(ids.begin(), ids.end());
+  EXPECT_THAT(prompt, HasSubstr("system: These tools can be called:\n{\"name\":\"now\"}\n"
+                                "{\"name\":\"get_weather\",\"description\":\"Of a city.\""));
+  EXPECT_THAT(prompt, HasSubstr("Answer with a call of one of them as JSON: {\"name\": \"NAME\""));
+  EXPECT_THAT(prompt, ::testing::Not(HasSubstr("tools: ")));
+  chat(
+      {{"tools", tools}, {"tool_choice", {{"type", "function"}, {"function", {{"name", "now"}}}}}});
+  EXPECT_FALSE(allows(R"({"name": "get_weather", "arguments": {"city": "Oslo"}})"));
+}
+
+// Forms are not compiled until it ends, or the gate is opened.
+class OpenedAtTheEnd {
+ public:
+  explicit OpenedAtTheEnd(FakeCodec::Gate& gate) : gate_(gate) { gate_.forms_closed = true; }
+
+  ~OpenedAtTheEnd() { gate_.forms_closed = false; }
+
+  OpenedAtTheEnd(const OpenedAtTheEnd&) = delete;
+  OpenedAtTheEnd& operator=(const OpenedAtTheEnd&) = delete;
+
+ private:
+  FakeCodec::Gate& gate_;
+};
+
+TEST_F(AnswerFormTest, CompilingFormsDelaysNoOtherRequest) {
+  options.num_workers = 1;
+  start();
+  const OpenedAtTheEnd closed(*codec_gate);
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(server->port()));
+    const Json body = chat_body({{"regex", fmt::format("a{{{}}}", i + 1)}});
+    clients.back()->send_request("POST", kChat, body.dump());
+  }
+  ASSERT_TRUE(eventually([this] { return codec_gate->num_compiling == 1; }));
+  chat(Json::object());
+  EXPECT_EQ(engine->submitted().size(), 1u);
+  EXPECT_EQ(codec_gate->num_compiled, 0);
+  clients.back()->reset();
+  EXPECT_TRUE(eventually([this] {
+    chat(Json::object());
+    return codec_gate->num_compiling == 1;
+  })) << "one form at a time";
+  const size_t num_plain = engine->submitted().size();
+  codec_gate->forms_closed = false;
+  for (size_t i = 0; i + 1 < clients.size(); ++i) {
+    EXPECT_EQ(clients[i]->read_reply().status, 200);
+  }
+  EXPECT_EQ(engine->submitted().size(), num_plain + 7);
+  EXPECT_LE(codec_gate->num_compiled, 8) << "a client that left may have been in time";
+  codec_gate->forms_closed = true;
+  chat({{"regex", "a{1}"}});  // is not compiled again
+}
+
+TEST_F(AnswerFormTest, ATooLongQueueOfFormsIsRefused) {
+  start();
+  const OpenedAtTheEnd closed(*codec_gate);
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  constexpr int kOneMore = 258;  // than wait and are compiled
+  for (int i = 0; i < kOneMore; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(server->port()));
+    const Json body = chat_body({{"regex", fmt::format("b{{{}}}", i + 1)}});
+    clients.back()->send_request("POST", kChat, body.dump());
+    if (i == 0) {
+      ASSERT_TRUE(eventually([this] { return codec_gate->num_compiling == 1; }));
+    }
+  }
+  const Reply refused = clients.back()->read_reply();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(error_of(refused)["code"], "queue_full");
+  chat(Json::object());
+  codec_gate->forms_closed = false;
+  EXPECT_EQ(clients.front()->read_reply().status, 200);
 }
 
 TEST_F(AnswerFormTest, DeepTextInASchemaIsRefused) {

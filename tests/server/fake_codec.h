@@ -31,6 +31,9 @@ class FakeCodec : public TextCodec {
     std::atomic<int> num_waiting{0};
     std::atomic<int> num_cancelled{0};
     std::atomic<bool> fills_gaps{false};
+    std::atomic<bool> forms_closed{false};  // forms are compiled once it is open
+    std::atomic<int> num_compiling{0};
+    std::atomic<int> num_compiled{0};
   };
 
   explicit FakeCodec(std::shared_ptr<Gate> gate) : gate_(std::move(gate)) {}
@@ -109,10 +112,22 @@ class FakeCodec : public TextCodec {
     return text;
   }
 
+  [[nodiscard]] bool is_compiled(const grammar::GrammarSource* source) const override {
+    return source == nullptr || grammars_->contains(*source);
+  }
+
   // Token 0, which no text has, ends an answer.
   [[nodiscard]] Result<std::shared_ptr<const Constraint>> compile(
-      const grammar::GrammarSource& source, std::span<const TokenId>) const override {
-    HEDDLE_ASSIGN_OR_RETURN(std::shared_ptr<const Constraint> constraint, grammars_->get(source));
+      const grammar::GrammarSource& source, std::span<const TokenId>,
+      const grammar::CompileCheck* check) const override {
+    if (!grammars_->contains(source)) {
+      ++gate_->num_compiling;
+      while (gate_->forms_closed) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      --gate_->num_compiling;
+      ++gate_->num_compiled;
+    }
+    HEDDLE_ASSIGN_OR_RETURN(std::shared_ptr<const Constraint> constraint,
+                            grammars_->get(source, check));
     return constraint;
   }
 
