@@ -129,7 +129,7 @@ class TagCompiler {
   void add_format(NfaState from, const Json& format, const std::string& path, NfaState to) {
     if (!nfa_.status().ok()) return;
     const Json* type = member(format, "type", Json::value_t::string, path);
-    if (type == nullptr) return;
+    if (type == nullptr || !can_be_kept_to(format)) return;
     const std::string& name = type->get_ref<const std::string&>();
     if (name == "const_string") {
       const Json* value = member(format, "value", Json::value_t::string, path);
@@ -171,6 +171,18 @@ class TagCompiler {
                        "triggered_tags and tags_with_separator",
                        name));
     }
+  }
+
+  // Whether the schema that a format stands for, if it names one, is one that could be kept to.
+  bool can_be_kept_to(const Json& format) {
+    const auto schema = format.find("stands_for");
+    if (schema == format.end()) return true;
+    Nfa unused;
+    const NfaState begin = unused.add_state();
+    const NfaState end = unused.add_state();
+    const Status status = add_json_schema(unused, begin, *schema, options_, end);
+    if (!status.ok()) nfa_.fail(status);
+    return status.ok();
   }
 
   void add_schema(NfaState from, const Json& format, ValueForm form, const std::string& path,

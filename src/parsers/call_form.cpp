@@ -229,34 +229,40 @@ Json plain_text_tag(const std::string& key, const TagSpelling& spelling) {
 Json parameter_form(const std::string& key, const Json& schema, const Json& definitions,
                     const CallableTool& tool, const TagSpelling& spelling) {
   const ParameterType type = ParameterType::of_schema(schema, tool.parameters);
+  const Json object = schema.is_object() ? schema : Json{{"allOf", Json::array({schema})}};
+  const auto as_text = [&](Json form) {
+    if (!tool.is_strict) return form;
+    form["stands_for"] = object;
+    form["stands_for"].update(definitions);
+    return form;
+  };
   const auto json_tag = [&](Json whole) {
     whole.update(definitions);
     return tag_form(std::string(spelling.before_key) + key + std::string(spelling.before_json),
                     schema_form("json_schema", std::move(whole), tool), spelling.after_json);
   };
-  if (type.is_unsaid()) return text_tag(key, any_text_form(), spelling);
-  if (!type.may_be_string()) {
-    return json_tag(schema.is_object() ? schema : Json{{"allOf", Json::array({schema})}});
-  }
+  if (type.is_unsaid()) return as_text(text_tag(key, any_text_form(), spelling));
+  if (!type.may_be_string()) return json_tag(object);
   if (const Json values = values_of(schema); !values.is_null()) {
     Json elements = Json::array();
     for (const Json& value : values) {
       if (const auto text = text_of_value(value, type)) elements.push_back(text_form(*text));
     }
     if (!elements.empty()) {
-      return tag_form(std::string(spelling.before_key) + key + std::string(spelling.before_text),
-                      {{"type", "or"}, {"elements", std::move(elements)}}, spelling.after_json);
+      return as_text(
+          tag_form(std::string(spelling.before_key) + key + std::string(spelling.before_text),
+                   {{"type", "or"}, {"elements", std::move(elements)}}, spelling.after_json));
     }
   }
   if (type.is_string() || !(type.may_be_number() || type.may_be_structure())) {
-    return text_tag(key, any_text_form(), spelling);
+    return as_text(text_tag(key, any_text_form(), spelling));
   }
   // A text that looks like a number, a list or an object is read as one, so that it has to be
   // valid.
   Json others = Json::array({"array", "boolean", "null", "number", "object"});
   Json json = json_tag({{"allOf", Json::array({schema, Json{{"type", std::move(others)}}})}});
-  return {{"type", "or"},
-          {"elements", Json::array({std::move(json), plain_text_tag(key, spelling)})}};
+  return as_text({{"type", "or"},
+                  {"elements", Json::array({std::move(json), plain_text_tag(key, spelling)})}});
 }
 
 // The arguments: the properties in their order. Of any object where none are described.
@@ -452,9 +458,8 @@ std::optional<std::string> bound_not_enforced(const Json& parameters, ToolCallFo
   for (const auto& [key, schema] : member_of(parameters, "properties").items()) {
     if (!ParameterType::of_schema(schema, parameters).may_be_string()) continue;
     if (!values_of(schema).is_null()) continue;
-    for (const char* const bound : {"pattern", "minLength", "maxLength"}) {
-      if (!member_of(schema, bound).is_null()) return fmt::format("`{}` of `{}`", bound, key);
-    }
+    const std::string_view bound = ParameterType::text_bound_of(schema, parameters);
+    if (!bound.empty()) return fmt::format("`{}` of `{}`", bound, key);
   }
   return std::nullopt;
 }

@@ -172,6 +172,28 @@ class ParameterType::SchemaReader {
     return kinds;
   }
 
+  std::string_view text_bound_of(const Json& schema, int depth = 0) {
+    if (!schema.is_object() || depth > kMaxDepth || ++num_schemas_ > kMaxSchemas) return {};
+    for (const std::string_view name : {"pattern", "minLength", "maxLength"}) {
+      if (member(schema, name) != nullptr) return name;
+    }
+    if (const Json* const reference = member(schema, "$ref")) {
+      const Json* const target = resolve(*reference, root_);
+      const std::string_view bound =
+          target != nullptr ? text_bound_of(*target, depth + 1) : std::string_view();
+      if (!bound.empty()) return bound;
+    }
+    for (const char* const keyword : {"allOf", "anyOf", "oneOf"}) {
+      const Json* const branches = member(schema, keyword);
+      if (branches == nullptr || !branches->is_array()) continue;
+      for (const Json& branch : *branches) {
+        const std::string_view bound = text_bound_of(branch, depth + 1);
+        if (!bound.empty()) return bound;
+      }
+    }
+    return {};
+  }
+
   // Of a property of an object, wherever its schema has that.
   std::optional<std::vector<Kind>> kinds_of_property(const Json& schema, std::string_view name,
                                                      int depth = 0) {
@@ -320,6 +342,10 @@ ParameterType ParameterType::of_schema(const Json& schema, const Json& root) {
   ParameterType type;
   type.set(SchemaReader(root).kinds_of(schema));
   return type;
+}
+
+std::string_view ParameterType::text_bound_of(const Json& schema, const Json& root) {
+  return SchemaReader(root).text_bound_of(schema);
 }
 
 // Null alone: what is not "null" is a string then.

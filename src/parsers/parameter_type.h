@@ -38,6 +38,11 @@ class ParameterType {
   static ParameterType of_schema(const nlohmann::ordered_json& schema,
                                  const nlohmann::ordered_json& root);
 
+  // The keyword with which a schema, or one that it leads to, bounds a text: "maxLength". Empty:
+  // none.
+  static std::string_view text_bound_of(const nlohmann::ordered_json& schema,
+                                        const nlohmann::ordered_json& root);
+
   // Any JSON; text that is none is a string.
   static ParameterType json();
 

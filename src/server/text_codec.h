@@ -81,7 +81,7 @@ class TextCodec {
   // Error: that of grammar::compile(); kUnimplemented where there is no vocabulary.
   [[nodiscard]] virtual Result<std::shared_ptr<const Constraint>> compile(
       const grammar::GrammarSource& source, std::span<const TokenId> ending_tokens,
-      const grammar::CompileCheck* check) const {
+      const grammar::CompileCheck* check = nullptr) const {
     (void)source;
     (void)ending_tokens;
     (void)check;

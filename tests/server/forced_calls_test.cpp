@@ -134,6 +134,138 @@ TEST_F(ForcedCallsTest, PythonsCallsAreAListWithLiterals) {
   EXPECT_FALSE(allows(R"([weather(city="x")])"));
 }
 
+TEST_F(ForcedCallsTest, WithoutAFormatACallIsJsonInEveryApi) {
+  start_with(ToolCallFormat::kNone);
+  say(R"({"name": "weather", "arguments": {"city": "Oslo"}})");
+  const auto made = calls({{"tools", weather_tools()}, {"tool_choice", "required"}});
+  ASSERT_EQ(made.size(), 1u);
+  EXPECT_EQ(made[0].first, "weather");
+  EXPECT_EQ(made[0].second, Json({{"city", "Oslo"}}));
+  EXPECT_TRUE(ends_at(R"({"name": "now", "arguments": {}})"));
+
+  const Json tool = weather_tools()[0]["function"];
+  const Json messages =
+      post("/v1/messages",
+           {{"model", "m"},
+            {"max_tokens", 100},
+            {"messages", {{{"role", "user"}, {"content", "?"}}}},
+            {"tools", {{{"name", "weather"}, {"input_schema", tool["parameters"]}}}},
+            {"tool_choice", {{"type", "any"}}}})
+          .json();
+  ASSERT_EQ(messages["content"].size(), 1u) << messages;
+  EXPECT_EQ(messages["content"][0]["type"], "tool_use");
+  EXPECT_EQ(messages["content"][0]["input"], Json({{"city", "Oslo"}}));
+  EXPECT_TRUE(ends_at(R"({"name": "weather", "arguments": {"city": ""}})"));
+
+  const Json responses =
+      post("/v1/responses",
+           {{"model", "m"},
+            {"input", "?"},
+            {"tools",
+             {{{"type", "function"}, {"name", "weather"}, {"parameters", tool["parameters"]}}}},
+            {"tool_choice", "required"}})
+          .json();
+  ASSERT_EQ(responses["output"].size(), 1u) << responses;
+  EXPECT_EQ(responses["output"][0]["type"], "function_call");
+  EXPECT_EQ(responses["output"][0]["name"], "weather");
+}
+
+TEST_F(ForcedCallsTest, ACallThatIsCutLeavesNoPartOfItAsText) {
+  const std::pair<ToolCallFormat, const char*> kCut[] = {
+      {ToolCallFormat::kNone, R"({"name": "weather", "argu)"},
+      {ToolCallFormat::kQwen, "<tool_call>\n{\"name\": \"weather\", \"argu"},
+      {ToolCallFormat::kQwen, "<tool"},
+      {ToolCallFormat::kQwen3Coder, "<tool_call>\n<function=weather>\n<parameter=ci"},
+      {ToolCallFormat::kDeepseekV3, "<｜tool▁calls▁begin｜><｜tool▁call"},
+      {ToolCallFormat::kMistral, "[TOOL_CALLS][{\"name\""},
+      {ToolCallFormat::kPythonic, "[weather(ci"}};
+  for (const auto& [format, text] : kCut) {
+    SCOPED_TRACE(text);
+    engine_to_be = std::make_unique<FakeEngine>();
+    engine = engine_to_be.get();
+    start_with(format);
+    std::vector<RequestEvent> events = answer_events({text});
+    events.back().finish->reason = FinishReason::kLength;
+    engine->script = [events](const Request&) { return events; };
+    Json fields = {{"tools", weather_tools()}, {"tool_choice", "required"}};
+    const Json choice = ask(fields).json()["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "length");
+    EXPECT_TRUE(choice["message"]["content"].is_null()) << choice;
+    fields["stream"] = true;
+    for (const std::string& event : ask(fields).events()) {
+      if (event == "[DONE]") continue;
+      EXPECT_EQ(Json::parse(event)["choices"][0]["delta"].value("content", Json("")), "");
+    }
+    server.reset();
+  }
+}
+
+TEST_F(ForcedCallsTest, OnlyKeywordsThatCannotBeEnforcedAreLeftOut) {
+  start_with(ToolCallFormat::kQwen);
+  const Json parameters = Json::parse(R"({"type": "object", "required": ["script", "ids"],
+      "propertyOrdering": ["script"], "properties": {
+        "script": {"type": "string", "maxLength": 524288},
+        "ids": {"type": "array", "uniqueItems": true, "items": {"type": "integer"}},
+        "mode": {"anyOf": [{"const": "fast"}, {"not": {}}]}}, "additionalProperties": false})");
+  Json tool = {{"type", "function"}, {"function", {{"name", "f"}, {"parameters", parameters}}}};
+  const auto call = [](const char* arguments) {
+    return "<tool_call>\n{\"name\": \"f\", \"arguments\": " + std::string(arguments) +
+           "}\n</tool_call>";
+  };
+  EXPECT_EQ(ask({{"tools", {tool}}, {"tool_choice", "required"}}).status, 200);
+  EXPECT_TRUE(allows(call(R"({"script":"x","ids":[1,1],"mode":"fast"})")));
+  EXPECT_FALSE(allows(call(R"({"script":"x"})")));
+  EXPECT_FALSE(allows(call(R"({"script":"x","ids":["1"]})")));
+  EXPECT_FALSE(allows(call(R"({"script":"x","ids":[],"mode":"slow"})")));
+  tool["function"]["strict"] = true;
+  const Reply refused = ask({{"tools", {tool}}, {"tool_choice", "required"}});
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(error_of(refused)["code"], "invalid_tool");
+  EXPECT_THAT(error_of(refused)["message"].get<std::string>(), HasSubstr("uniqueItems"));
+}
+
+TEST_F(ForcedCallsTest, ArgumentsBetweenTagsHaveTheTypesThatTheParserReads) {
+  start_with(ToolCallFormat::kQwen3Coder);
+  const Json parameters = Json::parse(R"({"type": "object", "required": ["in"],
+      "$defs": {"In": {"type": "object", "properties": {"a": {"type": "integer"}},
+                       "required": ["a"], "additionalProperties": false}},
+      "properties": {"in": {"$ref": "#/$defs/In"},
+        "maybe": {"anyOf": [{"$ref": "#/$defs/In"}, {"type": "null"}]},
+        "level": {"enum": [1, 2, "high"]},
+        "either": {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "string"}]}}})");
+  const Json tools = {
+      {{"type", "function"},
+       {"function", {{"name", "f"}, {"strict", true}, {"parameters", parameters}}}}};
+  const auto call = [](const std::string& name, const std::string& value) {
+    return "<tool_call>\n<function=f>\n<parameter=in>\n{\"a\":1}\n</parameter>\n<parameter=" +
+           name + ">\n" + value + "\n</parameter>\n</function>\n</tool_call>";
+  };
+  for (const auto& [name, value, json] :
+       std::initializer_list<std::tuple<const char*, const char*, Json>>{
+           {"maybe", R"({"a": 2})", {{"a", 2}}},
+           {"maybe", "null", nullptr},
+           {"level", "2", 2},
+           {"level", "high", "high"},
+           {"either", "[1, 2]", {1, 2}},
+           {"either", "some text", "some text"}}) {
+    SCOPED_TRACE(value);
+    say(call(name, value));
+    const auto made = calls({{"tools", tools}, {"tool_choice", "required"}});
+    ASSERT_EQ(made.size(), 1u);
+    EXPECT_EQ(made[0].second, Json({{"in", {{"a", 1}}}, {name, json}}));
+    EXPECT_TRUE(allows(call(name, value)));
+  }
+  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"maybe", "text"}, {"maybe", R"({"a":"x"})"}, {"level", "3"}, {"either", R"(["x"])"}}) {
+    EXPECT_FALSE(allows(call(name, value))) << value;
+  }
+  Json refused = tools;
+  refused[0]["function"]["parameters"]["properties"]["either"]["not"] = {{"const", "x"}};
+  const Reply reply = ask({{"tools", refused}, {"tool_choice", "required"}});
+  EXPECT_EQ(reply.status, 400) << "a text between tags is checked, too";
+  EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("not"));
+}
+
 TEST_F(ForcedCallsTest, ACallOnAChannelMayFollowReasoning) {
   start_with(ToolCallFormat::kHarmony);
   const std::string thought = "<|channel|>analysis<|message|>Hm <b> \"x.<|end|><|start|>assistant";
