@@ -48,11 +48,9 @@ Status validate_sampling(const SamplingParams& sampling, int64_t vocab_size) {
   if (!(sampling.temperature >= 0) || !std::isfinite(sampling.temperature)) {
     return outside("temperature", sampling.temperature, "a finite number, 0 or more");
   }
-  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) {
-    return outside("top_p", sampling.top_p, "above 0 and at most 1");
-  }
-  if (sampling.top_k != -1 && sampling.top_k < 1) {
-    return outside("top_k", sampling.top_k, "-1 (off) or at least 1");
+  if (!within(sampling.top_p, 0, 1)) return outside("top_p", sampling.top_p, "from 0 to 1");
+  if (sampling.top_k < -1) {
+    return outside("top_k", sampling.top_k, "-1 or 0 (off) or at least 1");
   }
   if (!within(sampling.min_p, 0, 1)) return outside("min_p", sampling.min_p, "from 0 to 1");
   if (!within(sampling.frequency_penalty, -2, 2)) {
@@ -128,11 +126,13 @@ Status validate_request(const Request& request, const RequestLimits& limits) {
 
   // Written as a difference: max_new_tokens comes from outside and the sum could overflow.
   const auto prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  if (request.stop.max_new_tokens > limits.context_length - prompt_tokens) {
+  const int64_t room = limits.context_length - prompt_tokens;
+  if (request.stop.max_new_tokens > room) {
     return invalid_argument(fmt::format(
         "this model's maximum context length is {} tokens, but the request needs more: {} in the "
-        "prompt and max_new_tokens = {}; shorten the prompt or lower max_new_tokens",
-        limits.context_length, prompt_tokens, request.stop.max_new_tokens));
+        "prompt and max_new_tokens = {}; shorten the prompt{}",
+        limits.context_length, prompt_tokens, request.stop.max_new_tokens,
+        room > 0 ? fmt::format(" or lower max_new_tokens to {}", room) : ""));
   }
   for (size_t i = 0; i < request.prompt.size(); ++i) {
     HEDDLE_RETURN_IF_ERROR(check_token("prompt", i, request.prompt[i], limits.vocab_size));

@@ -241,7 +241,7 @@ TEST_P(SampleRowsTest, DrawsFromTheSmallestVocabularies) {
     std::vector<RowCase> cases;
     for (const SamplingParams& params :
          {SamplingParams{.temperature = 0}, SamplingParams{}, SamplingParams{.top_k = 3},
-          SamplingParams{.top_p = 0.7f}, SamplingParams{.min_p = 0.2f},
+          SamplingParams{.top_p = 0.7f}, SamplingParams{.top_p = 0}, SamplingParams{.min_p = 0.2f},
           SamplingParams{.temperature = 0.7f, .top_p = 0.8f, .top_k = 20}}) {
       for (const int32_t top_logprobs : {-1, 0, 20}) {
         cases.push_back({.logits = normal_row(random, V, 2),
@@ -413,6 +413,9 @@ TEST_P(SampleRowsTest, DrawsFromLargeVocabulariesOfEveryShape) {
       {.top_p = 0.5f},
       {.temperature = 4, .top_p = 0.999f, .top_k = 5000},
       {.top_p = 1e-6f},
+      {.top_p = 0},
+      {.top_p = 0, .top_k = 20, .min_p = 0.05f},
+      {.top_k = 0},
       {.min_p = 0.05f},
       {.temperature = 0.3f, .min_p = 1e-4f},
       {.top_p = 0.9f, .top_k = 2500, .min_p = 0.9f},

@@ -175,6 +175,22 @@ TEST(SamplerTest, KeepsTheSmallestSetWhoseMassBeforeItsLastTokenIsAtMostTopP) {
   EXPECT_THAT(support({quarters, {.top_p = 0.4f, .top_k = 2}, {}, {}}), ElementsAre(0, 1));
 }
 
+TEST(SamplerTest, NoShareOfTheMassLeavesTheMostProbableToken) {
+  Sampler sampler(4);
+  const SamplingParams params{.temperature = 2, .top_p = 0, .repetition_penalty = 2};
+  const auto draw = [&](std::span<const TokenId> output, uint64_t seed) {
+    std::vector<float> logits = {1, 2, 2, 0};
+    return sampler
+        .sample({.logits = logits, .params = &params, .output_tokens = output, .seed = seed})
+        .value();
+  };
+  const std::vector<TokenId> output = {1};
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    EXPECT_EQ(draw({}, seed), 1) << "the lower id among equals";
+    EXPECT_EQ(draw(output, seed), 2) << "after the penalties";
+  }
+}
+
 TEST(SamplerTest, DropsWhatIsLessLikelyThanMinPTimesTheBest) {
   const std::vector<float> row = {0, std::log(0.5f), std::log(0.1f), -20};
   EXPECT_THAT(support({row, {.min_p = 0.4f}, {}, {}}), ElementsAre(0, 1));

@@ -14,12 +14,15 @@ double min_p_reach(const SamplingParams& params) {
 
 ops::SamplingSlot sampling_slot(const SamplingParams& params, uint64_t seed, int32_t choice_index,
                                 int64_t vocab_size) {
-  const bool has_top_k = params.top_k >= 1 && params.top_k < vocab_size;
+  // No share of the mass leaves the most probable token.
+  const bool takes_best = params.top_p <= 0;
+  const int32_t top_k = takes_best ? 1 : params.top_k;
+  const bool has_top_k = top_k >= 1 && top_k < vocab_size;
   return {.seed = seed,
           .min_p_reach = min_p_reach(params),
           .inverse_temperature = 1.0f / weight_temperature(params),
-          .top_p = params.top_p,
-          .top_k = has_top_k ? params.top_k : 0,
+          .top_p = takes_best ? 1.0f : params.top_p,
+          .top_k = has_top_k ? top_k : 0,
           .greedy = is_greedy(params) ? 1 : 0,
           .choice_index = choice_index,
           .repetition_penalty = params.repetition_penalty,
