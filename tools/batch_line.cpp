@@ -130,9 +130,9 @@ Result<Request> request_of_line(const Json& line, const SamplingSettings& settin
   Request request;
   HEDDLE_ASSIGN_OR_RETURN(request.prompt, prompt_of_line(fields, context, to_tokens));
   if (request.prompt.empty()) return invalid_argument("the prompt is empty");
-  if (const auto error =
-          server::fit_to_context(own, static_cast<int64_t>(request.prompt.size()),
-                                 kDefaultOutputTokens, model.context_length, "prompt")) {
+  if (const auto error = server::fit_to_context(own, static_cast<int64_t>(request.prompt.size()),
+                                                kDefaultOutputTokens, model.context_length,
+                                                server::MaxTokensOverflow::kError, "prompt")) {
     return invalid_argument(error->message);
   }
   if (const auto error =

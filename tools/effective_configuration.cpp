@@ -141,6 +141,7 @@ Json server_json(const ServeSettings& settings, const Engine& engine) {
       {"max_thinking_tokens", or_null(options.answers.max_thinking_tokens)},
       {"thinking_budget_message", options.answers.thinking_budget_message},
       {"reasoning_field", settings.reasoning_field},
+      {"max_tokens_overflow", settings.max_tokens_overflow},
       {"max_logprobs", options.answers.max_logprobs},
       {"max_stop", options.answers.max_stop},
       {"stream_interval", options.answers.stream_interval},

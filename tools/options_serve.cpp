@@ -156,6 +156,10 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
   options.choice("--reasoning-field", &settings.reasoning_field,
                  {"reasoning_content", "reasoning", "both"},
                  "Name of the reasoning in answers of /v1/chat/completions");
+  options.choice("--max-tokens-overflow", &settings.max_tokens_overflow,
+                 {"by-api", "error", "clamp"},
+                 "Of a request whose prompt and max_tokens exceed the context: refuse it, or lower "
+                 "max_tokens; by-api: lower it on Ollama's routes alone");
   options.value("--max-logprobs", &server.answers.max_logprobs, ranges::kLogprobs,
                 "Alternatives of a token that a request may ask for");
   options.value("--max-stop", &server.answers.max_stop, ranges::kStopTexts,
@@ -228,6 +232,12 @@ void apply_list(const std::vector<std::string>& lists, std::vector<std::string>&
 
 Status apply_answers(ServeSettings& settings) {
   server::AnswerOptions& answers = settings.server.answers;
+  if (settings.max_tokens_overflow == "error") {
+    answers.max_tokens_overflow = server::MaxTokensOverflow::kError;
+  }
+  if (settings.max_tokens_overflow == "clamp") {
+    answers.max_tokens_overflow = server::MaxTokensOverflow::kClamp;
+  }
   if (settings.reasoning_field == "reasoning") {
     answers.reasoning_field = server::ReasoningField::kReasoning;
   }

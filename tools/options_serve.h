@@ -34,6 +34,7 @@ struct ServeSettings {
   double shutdown_drain_delay_seconds = 5;
   bool metrics = true;
   std::string reasoning_field = "reasoning_content";
+  std::string max_tokens_overflow = "by-api";
   std::string sampling_defaults = "model";
 };
 

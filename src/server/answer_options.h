@@ -13,6 +13,13 @@ namespace heddle::server {
 // The name of a chat's reasoning. OpenAI's API has none; servers have these two.
 enum class ReasoningField : uint8_t { kReasoningContent, kReasoning, kBoth };
 
+// What becomes of a request whose limit of output does not fit into the context with its prompt.
+enum class MaxTokensOverflow : uint8_t {
+  kByApi,  // as the API's own server has it: Ollama's clamps, all others refuse
+  kError,
+  kClamp,  // the answer may have what fits
+};
+
 struct AnswerOptions {
   int64_t stream_interval = 1;  // tokens of one streamed event, at least
 
@@ -23,6 +30,8 @@ struct AnswerOptions {
   bool stream_increments = false;
 
   ReasoningField reasoning_field = ReasoningField::kReasoningContent;
+
+  MaxTokensOverflow max_tokens_overflow = MaxTokensOverflow::kByApi;
 
   bool json_whitespace = true;  // may stand between the tokens of constrained JSON
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -279,8 +280,8 @@ std::optional<ApiError> read_anthropic_tool_choice(FieldReader& fields, Json& ch
   return std::nullopt;
 }
 
-std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, bool takes_budget,
-                                                Json& chat) {
+std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, bool takes_budget, Json& chat,
+                                                FieldNames& names) {
   const Json* value = fields.object("thinking");
   if (fields.error()) return fields.error();
   if (value == nullptr) return std::nullopt;
@@ -300,13 +301,14 @@ std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, bool takes_
     if (inner.error()) return inner.error();
   }
   if (fields.error()) return fields.error();
+  if (budget && least == *budget) names.add("reasoning.max_tokens", "thinking.budget_tokens");
   chat["reasoning"] = {{"enabled", type == "enabled"}};
   if (least < kNone) chat["reasoning"]["max_tokens"] = least;
   return std::nullopt;
 }
 
 // `output_config.format`, and `output_format` as it was called at first.
-std::optional<ApiError> read_output_format(FieldReader& fields, Json& chat) {
+std::optional<ApiError> read_output_format(FieldReader& fields, Json& chat, FieldNames& names) {
   std::string param = "output_format";
   const Json* format = fields.object("output_format");
   if (const Json* const config = fields.object("output_config")) {
@@ -326,14 +328,17 @@ std::optional<ApiError> read_output_format(FieldReader& fields, Json& chat) {
     return invalid_value(param + ".type", fmt::format("`{}.type` must be json_schema.", param));
   }
   if (schema == nullptr) return missing_parameter(param + ".schema");
+  names.add("response_format", param);
+  names.add("response_format.json_schema", param);
   chat["response_format"] = {{"type", "json_schema"},
                              {"json_schema", {{"name", "output"}, {"schema", *schema}}}};
   return std::nullopt;
 }
 
-// The request as /v1/chat/completions would take it. Fields of ours have one name in both.
+// The request as /v1/chat/completions would take it. Fields of ours have one name in both; `names`
+// gets those that differ.
 std::optional<ApiError> chat_of_messages(const CallContext& context, const Json& body,
-                                         bool needs_max_tokens, Json& chat) {
+                                         bool needs_max_tokens, Json& chat, FieldNames& names) {
   chat = body;
   for (const char* name :
        {"system", "messages", "tools", "tool_choice", "thinking", "stop_sequences", "metadata",
@@ -342,25 +347,33 @@ std::optional<ApiError> chat_of_messages(const CallContext& context, const Json&
   }
   FieldReader fields(body);
   const auto stop = fields.strings("stop_sequences");
-  if (stop) chat["stop"] = *stop;
+  if (stop) {
+    chat["stop"] = *stop;
+    names.add("stop", "stop_sequences");
+  }
   if (const Json* metadata = fields.object("metadata")) {
     FieldReader inner(*metadata, "metadata.");
     const auto user = inner.string("user_id");
     if (inner.error()) return inner.error();
-    if (user) chat["user"] = *user;
+    if (user) {
+      chat["user"] = *user;
+      names.add("user", "metadata.user_id");
+    }
   }
   refuse_several_answers(fields);
   if (fields.error()) return fields.error();
   if (needs_max_tokens && fields.find("max_tokens") == nullptr) {
     return missing_parameter("max_tokens");
   }
+  fields.integer("max_tokens", 1);
+  if (fields.error()) return fields.error();
   if (auto error = read_anthropic_messages(fields, chat)) return error;
-  if (auto error = translate_tools(fields, read_anthropic_tool, chat)) return error;
+  if (auto error = translate_tools(fields, read_anthropic_tool, chat, names)) return error;
   if (auto error = read_anthropic_tool_choice(fields, chat)) return error;
-  if (auto error = read_output_format(fields, chat)) return error;
+  if (auto error = read_output_format(fields, chat, names)) return error;
   // Clients send a budget to every model that thinks: the effort alone counts where none can.
   const bool takes_budget = context.formats.reasoning != parsers::ReasoningFormat::kHarmony;
-  return read_anthropic_thinking(fields, takes_budget, chat);
+  return read_anthropic_thinking(fields, takes_budget, chat, names);
 }
 
 }  // namespace
@@ -369,23 +382,30 @@ PrepareResult prepare_messages(const CallContext& context, std::string_view body
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   Json chat;
-  if (auto error = chat_of_messages(context, object, /*needs_max_tokens=*/true, chat))
+  FieldNames names;
+  if (auto error = chat_of_messages(context, object, /*needs_max_tokens=*/true, chat, names)) {
     return *error;
+  }
   object = nullptr;
-  return prepare_chat_call(context, chat, make_messages_adapter);
+  PrepareResult result = prepare_chat_call(context, chat, make_messages_adapter);
+  if (auto* const error = std::get_if<ApiError>(&result)) names.restore(*error);
+  return result;
 }
 
 AnswerResult answer_count_tokens(const CallContext& context, std::string_view body) {
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   Json chat;
-  if (auto error = chat_of_messages(context, object, /*needs_max_tokens=*/false, chat))
+  FieldNames names;
+  if (auto error = chat_of_messages(context, object, /*needs_max_tokens=*/false, chat, names)) {
     return *error;
+  }
   FieldReader fields(chat);
   static_cast<void>(read_model_name(fields, context));
   const ToolFields tools = read_tool_fields(fields);
   ChatPrompt prompt;
   if (auto error = read_chat_prompt(fields, context, tools, kMaxTokenizedTokens, prompt)) {
+    names.restore(*error);
     return *error;
   }
   JsonPieces answer;

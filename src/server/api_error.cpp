@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/api_error.h"
 
+#include <algorithm>
+#include <limits>
+#include <utility>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -88,6 +92,20 @@ Json nested(const ApiError& error) {
           {"code", null_if_empty(error.code)}};
 }
 
+// The sentences that Anthropic's clients look for: they send less output, or shorten the
+// conversation.
+std::string anthropic_overflow(const ContextOverflow& overflow) {
+  if (overflow.input_fits) {
+    return fmt::format(
+        "input length and `max_tokens` exceed context limit: {} + {} > {}, decrease input length "
+        "or `max_tokens` and try again",
+        overflow.input_tokens, overflow.output_tokens, overflow.context_length);
+  }
+  // An input as long as the context leaves no room for a token of output.
+  return fmt::format("prompt is too long: {} tokens > {} maximum", overflow.input_tokens,
+                     std::min(overflow.context_length, overflow.input_tokens - 1));
+}
+
 }  // namespace
 
 ApiError missing_parameter(std::string_view param) {
@@ -119,6 +137,27 @@ ApiError stored_refused(const HttpRequest& head, std::string_view param) {
       .code = "cross_origin",
       .message = fmt::format("`{}` names what this server keeps. {}", param, head.stored_refusal),
       .param = std::string(param)};
+}
+
+ApiError context_overflow(const ContextOverflow& overflow, std::string_view max_tokens_name,
+                          std::string_view input_param) {
+  const auto& [input, output, length, input_fits] = overflow;
+  // A limit no context could hold is reported as it is, short of overflowing the sum.
+  const int64_t shown = std::min(output, std::numeric_limits<int64_t>::max() - input);
+  std::string message = fmt::format(
+      "This model's maximum context length is {} tokens; the request needs {} ({} "
+      "prompt + {} output). ",
+      length, input + shown, input, shown);
+  if (input_fits) {
+    message +=
+        fmt::format("Shorten the prompt, or lower `{}` to {}.", max_tokens_name, length - input);
+  } else {
+    message += "Shorten the prompt.";
+  }
+  return {.code = "context_length_exceeded",
+          .message = std::move(message),
+          .param = std::string(input_fits ? max_tokens_name : input_param),
+          .overflow = overflow};
 }
 
 ApiError model_not_found(std::string_view name) {
@@ -191,7 +230,8 @@ Json anthropic_error(const ApiError& error) {
   if (error.status == 413) type = "request_too_large";
   if (error.status == 429) type = "rate_limit_error";
   if (error.status == 503) type = "overloaded_error";
-  return {{"type", type}, {"message", error.message}};
+  return {{"type", type},
+          {"message", error.overflow ? anthropic_overflow(*error.overflow) : error.message}};
 }
 
 HttpResponse error_response(const ApiError& error, const HttpRequest& request) {

@@ -11,6 +11,8 @@
 // Threading: values.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,12 +24,22 @@
 
 namespace heddle::server {
 
+// A request that the model's context cannot hold: the input alone does not fit, or fits without
+// the output that was asked for.
+struct ContextOverflow {
+  int64_t input_tokens = 0;  // counted so far, where the rest of a long input was not read
+  int64_t output_tokens = 0;
+  int64_t context_length = 0;
+  bool input_fits = false;
+};
+
 struct ApiError {
   int status = 400;
-  std::string code = {};        // "invalid_value"; empty: null
-  std::string message = {};     // one sentence: the thing, the value, the remedy
-  std::string param = {};       // the field at fault; empty: null
-  int retry_after_seconds = 0;  // 0: no Retry-After header
+  std::string code = {};                         // "invalid_value"; empty: null
+  std::string message = {};                      // one sentence: the thing, the value, the remedy
+  std::string param = {};                        // the field at fault; empty: null
+  int retry_after_seconds = 0;                   // 0: no Retry-After header
+  std::optional<ContextOverflow> overflow = {};  // for APIs that have words of their own for it
 };
 
 ApiError missing_parameter(std::string_view param);
@@ -40,6 +52,10 @@ ApiError unsupported_parameter(std::string_view param, std::string_view hint = {
 // For a request that names something stored, in `param`, and may use nothing that is
 // (HttpRequest::stored_refusal).
 ApiError stored_refused(const HttpRequest& head, std::string_view param);
+
+// `max_tokens_name`: the field that asks for the output. `input_param`: that of the input.
+ApiError context_overflow(const ContextOverflow& overflow, std::string_view max_tokens_name,
+                          std::string_view input_param);
 
 ApiError model_not_found(std::string_view name);
 ApiError loading_error();

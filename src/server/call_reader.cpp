@@ -8,9 +8,11 @@
 #include <fmt/format.h>
 #include <malloc.h>
 
+#include "server/anthropic_messages.h"
 #include "server/completions.h"
 #include "server/key_ring.h"
 #include "server/native_generate.h"
+#include "server/ollama.h"
 #include "server/request_log.h"
 #include "server/sampling_fields.h"
 
@@ -31,6 +33,10 @@ void return_memory_of(const HttpRequest& read) {
 
 LimitedFields limited_fields(PrepareResult (*prepare)(const CallContext&, std::string_view)) {
   if (prepare == prepare_completions) return {.logprobs = "logprobs"};
+  if (prepare == prepare_messages) return {.stop = "stop_sequences"};
+  if (prepare == prepare_ollama_chat || prepare == prepare_ollama_generate) {
+    return {.stop = "options.stop"};
+  }
   if (prepare == prepare_generate || prepare == prepare_vertex) {
     return {.stop = "sampling_params.stop", .logprobs = "top_logprobs_num"};
   }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "server/answer_form.h"
@@ -21,10 +22,11 @@ using Json = nlohmann::ordered_json;
 
 void refuse_unserved_chat_fields(FieldReader& fields) {
   refuse_unserved_features(fields);
-  if (fields.find("functions") != nullptr || fields.find("function_call") != nullptr) {
-    fields.fail(
-        unsupported_parameter(fields.find("functions") != nullptr ? "functions" : "function_call",
-                              "it is deprecated; use `tools` and `tool_choice`"));
+  for (const char* const name : {"functions", "function_call"}) {
+    const Json* const value = fields.find(name);
+    // What asks for no call is what old clients always send.
+    if (value == nullptr || *value == "none" || (value->is_array() && value->empty())) continue;
+    fields.fail(unsupported_parameter(name, "it is deprecated; use `tools` and `tool_choice`"));
   }
   refuse_fields(fields, {"return_meta_info", "audio"});
   refuse_sessions(fields);
@@ -33,6 +35,21 @@ void refuse_unserved_chat_fields(FieldReader& fields) {
       if (modality != "text") fields.fail(unsupported_parameter("modalities", "answers are text"));
     }
   }
+}
+
+// The name by which the request has a budget for its reasoning.
+FieldNames name_of_budget(FieldReader& fields) {
+  FieldNames names;
+  if (fields.find("max_thinking_tokens") != nullptr) return names;
+  for (const auto& [object, field] :
+       {std::pair("reasoning", "max_tokens"), std::pair("chat_template_kwargs", "thinking_budget"),
+        std::pair("custom_params", "thinking_budget")}) {
+    const Json* const value = fields.find(object);
+    if (value == nullptr || !value->is_object() || !value->contains(field)) continue;
+    names.add("max_thinking_tokens", fmt::format("{}.{}", object, field));
+    break;
+  }
+  return names;
 }
 
 }  // namespace
@@ -58,7 +75,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   SamplingFields sampling = read_sampling_fields(fields, spelling, context.model);
   answer.logprobs = fields.boolean("logprobs").value_or(false);
   const auto top_logprobs = fields.integer("top_logprobs", 0, kMaxTopLogprobs);
-  if (top_logprobs && !answer.logprobs) {
+  if (top_logprobs.value_or(0) > 0 && !answer.logprobs) {
     fields.fail(invalid_value("top_logprobs", "`top_logprobs` needs `logprobs`: true."));
   }
   const SchedulingFields scheduling = read_scheduling_fields(fields, context);
@@ -80,6 +97,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   request.prompt = std::move(prompt.ids);
   if (auto error = fit_to_context(sampling, static_cast<int64_t>(request.prompt.size()),
                                   /*default_tokens=*/std::nullopt, context.model.context_length,
+                                  context.answers.max_tokens_overflow,
                                   fields.find("input_ids") != nullptr ? "input_ids" : "messages")) {
     return *error;
   }
@@ -93,6 +111,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   const std::shared_ptr<const Json> callable = tools.usable();
   if (auto error = limit_reasoning(context, thinking_budget, reasoning_first, callable,
                                    request.constraint)) {
+    name_of_budget(fields).restore(*error);
     return *error;
   }
   request.role_boundaries = context.codec.role_boundaries(request.prompt);

@@ -370,7 +370,8 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   for (const auto& ids : list.prompts) {
     SamplingFields fitted = sampling;
     if (auto error = fit_to_context(fitted, static_cast<int64_t>(ids.size()), kDefaultMaxTokens,
-                                    context.model.context_length, "prompt")) {
+                                    context.model.context_length,
+                                    context.answers.max_tokens_overflow, "prompt")) {
       return *error;
     }
     Request request;
@@ -390,9 +391,10 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
     }
   }
   const TokenJsonBytes bytes{.token = answer.return_token_ids ? 13 : 5, .logprob = 35};
-  if (auto error = answer.streaming.stream
-                       ? check_prompt_logprobs_size(call.requests, bytes, "echo")
-                       : check_answer_size(call.requests, bytes, false, "max_tokens", "echo")) {
+  if (auto error =
+          answer.streaming.stream
+              ? check_prompt_logprobs_size(call.requests, bytes, "echo")
+              : check_answer_size(call.requests, bytes, false, sampling.max_tokens_name, "echo")) {
     return *error;
   }
   answer.num_choices = call.requests.size();

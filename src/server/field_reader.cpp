@@ -169,6 +169,39 @@ std::optional<std::vector<TokenId>> FieldReader::token_ids(std::string_view name
   return std::nullopt;
 }
 
+void FieldNames::add(std::string ours, std::string theirs) {
+  names_.emplace_back(std::move(ours), std::move(theirs));
+}
+
+std::string FieldNames::theirs(std::string_view name) const {
+  const std::pair<std::string, std::string>* best = nullptr;
+  for (const auto& entry : names_) {
+    const std::string& ours = entry.first;
+    const bool fits =
+        name.starts_with(ours) &&
+        (name.size() == ours.size() || name[ours.size()] == '.' || name[ours.size()] == '[');
+    if (fits && (best == nullptr || best->first.size() < ours.size())) best = &entry;
+  }
+  if (best == nullptr) return std::string(name);
+  return best->second + std::string(name.substr(best->first.size()));
+}
+
+void FieldNames::restore(ApiError& error) const {
+  error.param = theirs(error.param);
+  std::string message;
+  std::string_view rest = error.message;
+  while (true) {
+    const size_t begin = rest.find('`');
+    const size_t end = begin == std::string_view::npos ? begin : rest.find('`', begin + 1);
+    if (end == std::string_view::npos) break;
+    message += rest.substr(0, begin + 1);
+    message += theirs(rest.substr(begin + 1, end - begin - 1));
+    message += '`';
+    rest.remove_prefix(end + 1);
+  }
+  error.message = message + std::string(rest);
+}
+
 bool read_token_ids(const Json& list, int64_t vocab_size, bool skip_nulls,
                     std::vector<TokenId>& ids) {
   ids.clear();

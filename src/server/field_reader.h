@@ -67,6 +67,25 @@ class FieldReader {
   std::optional<ApiError> error_;
 };
 
+// The names by which a request has fields that a translation calls otherwise: errors of the
+// translated request are put into the words of the one that was sent.
+//
+//   names.add("stop", "stop_sequences");
+//   names.restore(error);  // "`stop[0]` is .." becomes "`stop_sequences[0]` is .."
+class FieldNames {
+ public:
+  // Fields below `ours` are renamed, too. Of several that fit, the longest counts.
+  void add(std::string ours, std::string theirs);
+
+  // Renames the error's `param`, and the names in its message, which stand between backticks.
+  void restore(ApiError& error) const;
+
+ private:
+  [[nodiscard]] std::string theirs(std::string_view name) const;
+
+  std::vector<std::pair<std::string, std::string>> names_;
+};
+
 // True when `list` holds integers in [0, vocab_size) only; `ids` has them then.
 bool read_token_ids(const nlohmann::ordered_json& list, int64_t vocab_size, bool skip_nulls,
                     std::vector<TokenId>& ids);

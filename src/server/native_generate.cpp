@@ -244,9 +244,9 @@ std::variant<PromptFields, ApiError> read_prompt_fields(FieldReader& fields,
   }
   if (fields.error()) return *fields.error();
   if (inner.error()) return *inner.error();
-  if (auto error =
-          fit_to_context(result.sampling, static_cast<int64_t>(list.prompts[index].size()),
-                         kDefaultMaxNewTokens, context.model.context_length, prompt_param)) {
+  if (auto error = fit_to_context(result.sampling, static_cast<int64_t>(list.prompts[index].size()),
+                                  kDefaultMaxNewTokens, context.model.context_length,
+                                  context.answers.max_tokens_overflow, prompt_param)) {
     return *error;
   }
   return result;
@@ -375,10 +375,11 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
 }
 
 // The field of /generate that the first instance has: every other one must have it, too.
-std::optional<ApiError> gather_instances(const Json& instances, Json& generate) {
+std::optional<ApiError> gather_instances(const Json& instances, Json& generate, FieldNames& names) {
   const char* const name =
       instances[0].is_object() && instances[0].contains("text") ? "text" : "input_ids";
   Json& inputs = generate[name] = Json::array();
+  names.add(name, "instances");
   for (size_t i = 0; i < instances.size(); ++i) {
     if (!instances[i].is_object() || !instances[i].contains(name)) {
       return missing_parameter(fmt::format("instances[{}].{}", i, name));
@@ -387,6 +388,9 @@ std::optional<ApiError> gather_instances(const Json& instances, Json& generate) 
       if (key != name) return unsupported_parameter(fmt::format("instances[{}].{}", i, key));
     }
     inputs.push_back(instances[i][name]);
+    if (i < kMaxPrompts) {
+      names.add(fmt::format("{}[{}]", name, i), fmt::format("instances[{}].{}", i, name));
+    }
   }
   return std::nullopt;
 }
@@ -416,8 +420,12 @@ PrepareResult prepare_vertex(const CallContext& context, std::string_view body) 
   if (const auto no_logs = fields.boolean("no_logs")) generate["no_logs"] = *no_logs;
   if (fields.error()) return *fields.error();
   for (const char* const input : {"text", "input_ids"}) generate.erase(input);
-  if (auto error = gather_instances(*instances, generate)) return *error;
-  return prepare(context, generate, /*as_predictions=*/true);
+  FieldNames names;
+  for (const auto& [name, value] : generate.items()) names.add(name, "parameters." + name);
+  if (auto error = gather_instances(*instances, generate, names)) return *error;
+  PrepareResult result = prepare(context, generate, /*as_predictions=*/true);
+  if (auto* const error = std::get_if<ApiError>(&result)) names.restore(*error);
+  return result;
 }
 
 }  // namespace heddle::server

@@ -11,13 +11,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-ApiError too_long(std::string_view num_tokens, std::string_view param, const CallContext& context) {
+// `at_least`: the tokens were not counted to the end.
+ApiError too_long(size_t num_tokens, bool at_least, std::string_view param,
+                  const CallContext& context) {
   return {.code = "context_length_exceeded",
-          .message =
-              fmt::format("This model's maximum context length is {} tokens; the request needs {} "
-                          "for its prompt alone.",
-                          context.model.context_length, num_tokens),
-          .param = std::string(param)};
+          .message = fmt::format(
+              "This model's maximum context length is {} tokens; the request needs {}{} "
+              "for its prompt alone. Shorten the prompt.",
+              context.model.context_length, at_least ? "at least " : "", num_tokens),
+          .param = std::string(param),
+          .overflow = ContextOverflow{.input_tokens = static_cast<int64_t>(num_tokens),
+                                      .context_length = context.model.context_length}};
 }
 
 std::optional<ApiError> add_text(const Json& text, const std::string& param,
@@ -56,7 +60,7 @@ std::optional<ApiError> encode_prompt(std::string_view text, bool add_special_to
   const auto fits =
       context.codec.encode_at_most(text, max_tokens, add_special_tokens, context.is_cancelled, ids);
   if (!fits.ok()) return error_from_status(fits.status(), context.id);
-  if (!*fits) return too_long(fmt::format("at least {}", max_tokens + 1), param, context);
+  if (!*fits) return too_long(max_tokens + 1, /*at_least=*/true, param, context);
   return std::nullopt;
 }
 
@@ -92,7 +96,7 @@ std::optional<ApiError> read_prompts(const Json& value, std::string_view param_n
     // At once, before a thousand more are encoded.
     const size_t num_tokens = list.prompts.back().size();
     if (num_tokens > static_cast<size_t>(context.model.context_length)) {
-      return too_long(fmt::format("{}", num_tokens), item_param, context);
+      return too_long(num_tokens, /*at_least=*/false, item_param, context);
     }
   }
   return std::nullopt;

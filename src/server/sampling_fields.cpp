@@ -17,12 +17,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// -1 and -1.0, not 2^64 - 1.
+bool is_minus_one(const Json* value) {
+  return value != nullptr && value->is_number() && !value->is_number_unsigned() && *value == -1;
+}
+
 void read_numbers(FieldReader& fields, SamplingParams& sampling) {
   const auto take = [&fields](const char* name, const NumberRange& range, float& target) {
     if (const auto value = fields.number(name, range)) target = static_cast<float>(*value);
   };
   take("temperature", {.min = 0}, sampling.temperature);
-  take("top_p", {.min = 0, .max = 1, .min_excluded = true}, sampling.top_p);
+  take("top_p", {.min = 0, .max = 1}, sampling.top_p);
   take("min_p", {.min = 0, .max = 1}, sampling.min_p);
   take("frequency_penalty", {.min = -2, .max = 2}, sampling.frequency_penalty);
   take("presence_penalty", {.min = -2, .max = 2}, sampling.presence_penalty);
@@ -30,17 +35,19 @@ void read_numbers(FieldReader& fields, SamplingParams& sampling) {
        {.min = request::kMinRepetitionPenalty, .max = request::kMaxRepetitionPenalty},
        sampling.repetition_penalty);
   if (const auto top_k = fields.integer("top_k")) {
-    if (*top_k != -1 && *top_k < 1) {
-      fields.fail(
-          invalid_value(fields.name_of("top_k"),
-                        fmt::format("`top_k` is {}; it must be -1 (off) or at least 1.", *top_k)));
+    if (*top_k < -1) {
+      fields.fail(invalid_value(fields.name_of("top_k"),
+                                fmt::format("`{}` is {}; it must be 0 or -1 (off) or at least 1.",
+                                            fields.name_of("top_k"), *top_k)));
     }
-    sampling.top_k =
-        static_cast<int32_t>(std::min<int64_t>(*top_k, std::numeric_limits<int32_t>::max()));
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+    sampling.top_k = *top_k == 0 ? -1 : static_cast<int32_t>(std::min(*top_k, kMost));
   }
 }
 
 void read_logit_bias(FieldReader& fields, int64_t vocab_size, SamplingParams& sampling) {
+  const Json* const sent = fields.find("logit_bias");
+  if (sent == nullptr || (sent->is_array() && sent->empty())) return;  // llama.cpp's is a list
   const Json* biases = fields.object("logit_bias");
   if (biases == nullptr) return;
   const auto fail = [&fields](std::string message) {
@@ -63,19 +70,23 @@ void read_logit_bias(FieldReader& fields, int64_t vocab_size, SamplingParams& sa
 }
 
 ApiError too_many_stops(std::string_view field, size_t count, size_t most) {
-  return invalid_value(field,
-                       fmt::format("`stop` has {} texts; at most {} are allowed.", count, most));
+  return invalid_value(
+      field, fmt::format("`{}` has {} texts; at most {} are allowed.", field, count, most));
 }
 
 void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_size,
                bool may_draw_nothing, SamplingFields& result) {
   StopConditions& stop = result.stop;
-  if (auto texts = fields.strings("stop")) {
+  const Json* const stop_field = fields.find("stop");
+  const bool has_stop = stop_field != nullptr && *stop_field != "";
+  if (auto texts = has_stop ? fields.strings("stop") : std::nullopt) {
     if (texts->size() > request::kMaxStopTexts) {
       fields.fail(too_many_stops(fields.name_of("stop"), texts->size(), request::kMaxStopTexts));
     }
     if (std::find(texts->begin(), texts->end(), "") != texts->end()) {
-      fields.fail(invalid_value(fields.name_of("stop"), "`stop` may not hold an empty string."));
+      fields.fail(
+          invalid_value(fields.name_of("stop"),
+                        fmt::format("`{}` may not hold an empty string.", fields.name_of("stop"))));
     }
     for (const std::string& text : *texts) {
       if (text.size() <= request::kMaxStopTextBytes) continue;
@@ -117,9 +128,11 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
   std::string max_name =
       spelling == SamplingSpelling::kOpenAi ? max_names.front() : max_names.back();
   for (const std::string& name : max_names) {
-    if (fields.find(name) == nullptr) continue;
+    const Json* const value = fields.find(name);
+    if (value == nullptr) continue;
     max_name = name;
-    result.max_tokens = fields.integer(name, fewest);
+    result.max_tokens_unlimited = is_minus_one(value);
+    result.max_tokens = result.max_tokens_unlimited ? std::nullopt : fields.integer(name, fewest);
   }
   result.max_tokens_name = fields.name_of(max_name);
   if (result.max_tokens && stop.min_new_tokens > *result.max_tokens) {
@@ -147,10 +160,8 @@ SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelli
   read_numbers(fields, result.sampling);
   read_logit_bias(fields, model.vocab_size, result.sampling);
   read_stop(fields, spelling, model.vocab_size, may_draw_nothing, result);
-  if (const auto seed =
-          fields.bits(spelling == SamplingSpelling::kNative ? "sampling_seed" : "seed")) {
-    result.sampling.seed = seed;
-  }
+  const char* const seed = spelling == SamplingSpelling::kNative ? "sampling_seed" : "seed";
+  if (!is_minus_one(fields.find(seed))) result.sampling.seed = fields.bits(seed);
   result.num_choices = fields.integer("n", 1, kMaxChoices).value_or(1);
   result.stream_interval = fields.integer("stream_interval", 1);
   result.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
@@ -198,22 +209,21 @@ Result<SamplingParams> read_sampling_defaults(std::string_view json, SamplingPar
 
 std::optional<ApiError> fit_to_context(SamplingFields& fields, int64_t prompt_tokens,
                                        std::optional<int64_t> default_tokens,
-                                       int64_t context_length, std::string_view prompt_param) {
+                                       int64_t context_length, MaxTokensOverflow overflow,
+                                       std::string_view prompt_param) {
   const int64_t room = context_length - prompt_tokens;
   const int64_t wanted = fields.max_tokens.value_or(1);
   const bool prompt_fits = room > 0 || (room == 0 && wanted == 0);
-  if (!prompt_fits || (fields.max_tokens && wanted > room)) {
-    // A limit no context could hold is reported as it is, short of overflowing the sum.
-    const int64_t output = std::min(wanted, std::numeric_limits<int64_t>::max() - prompt_tokens);
-    return ApiError{.code = "context_length_exceeded",
-                    .message = fmt::format(
-                        "This model's maximum context length is {} tokens; the request needs "
-                        "{} ({} prompt + {} output).",
-                        context_length, prompt_tokens + output, prompt_tokens, output),
-                    .param = prompt_fits ? fields.max_tokens_name : std::string(prompt_param)};
+  if (!prompt_fits || (wanted > room && overflow != MaxTokensOverflow::kClamp)) {
+    return context_overflow({.input_tokens = prompt_tokens,
+                             .output_tokens = wanted,
+                             .context_length = context_length,
+                             .input_fits = prompt_fits},
+                            fields.max_tokens_name, prompt_param);
   }
-  fields.stop.max_new_tokens =
-      fields.max_tokens.value_or(std::min(default_tokens.value_or(room), room));
+  const int64_t otherwise =
+      fields.max_tokens_unlimited ? room : std::min(default_tokens.value_or(room), room);
+  fields.stop.max_new_tokens = fields.max_tokens ? std::min(*fields.max_tokens, room) : otherwise;
   fields.stop.min_new_tokens = std::min(fields.stop.min_new_tokens, fields.stop.max_new_tokens);
   return std::nullopt;
 }

@@ -36,6 +36,7 @@ struct SamplingFields {
   std::vector<std::string> stop_regexes;  // become patterns of `stop` by StopPatterns
   std::string stop_regex_name;            // the field they came from
   std::optional<int64_t> max_tokens;      // as asked; fit_to_context() settles stop.max_new_tokens
+  bool max_tokens_unlimited = false;      // -1 was asked: all that the context has room for
   std::string max_tokens_name;            // the field it came from, or would
   int64_t num_choices = 1;
   std::optional<int64_t> stream_interval;
@@ -45,7 +46,9 @@ struct SamplingFields {
 inline constexpr int64_t kMaxChoices = 128;
 inline constexpr int64_t kMaxTopLogprobs = 20;  // AnswerOptions may allow fewer
 
-// Absent fields take the model's defaults. Errors stay in `fields`; what this release does not
+// Absent fields take the model's defaults. So do values by which other servers and their clients
+// say nothing: a limit of -1 is the rest of the context, a seed of -1 none, a `top_k` of 0 or -1
+// all tokens, a `stop` of "" no text. Errors stay in `fields`; what this release does not
 // serve (custom processors, lists of words and ids) is one. Forms of answers are answer_form.h's.
 // With `may_draw_nothing` the limit of OpenAI's spelling may be 0, too.
 SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelling,
@@ -66,10 +69,12 @@ std::optional<ApiError> check_limits(std::span<const Request> requests,
                                      const AnswerOptions& answers, const LimitedFields& fields);
 
 // Settles how many tokens may come after a prompt: what was asked, else `default_tokens` or, when
-// that is absent, the rest of the context. Error: context_length_exceeded.
+// that is absent, the rest of the context. Error: context_length_exceeded, unless `overflow` cuts
+// what was asked to what fits.
 std::optional<ApiError> fit_to_context(SamplingFields& fields, int64_t prompt_tokens,
                                        std::optional<int64_t> default_tokens,
-                                       int64_t context_length, std::string_view prompt_param);
+                                       int64_t context_length, MaxTokensOverflow overflow,
+                                       std::string_view prompt_param);
 
 // The patterns that the `stop_regex` of a call's prompts compile to, each once.
 class StopPatterns {

@@ -103,7 +103,8 @@ ToolFields read_tool_fields(FieldReader& fields) {
   return result;
 }
 
-std::optional<ApiError> translate_tools(FieldReader& fields, ReadForeignTool read, Json& chat) {
+std::optional<ApiError> translate_tools(FieldReader& fields, ReadForeignTool read, Json& chat,
+                                        FieldNames& names) {
   const Json* tools = fields.array("tools");
   if (fields.error()) return fields.error();
   if (tools == nullptr) return std::nullopt;
@@ -115,6 +116,10 @@ std::optional<ApiError> translate_tools(FieldReader& fields, ReadForeignTool rea
     Json function;
     if (auto error = read(tool, param, function)) return error;
     if (!function.is_null()) {
+      const std::string ours = fmt::format("tools[{}]", functions.size());
+      names.add(ours, param);
+      names.add(ours + ".function", param);
+      names.add(ours + ".function.parameters", param + ".input_schema");
       functions.push_back({{"type", "function"}, {"function", std::move(function)}});
     }
   }

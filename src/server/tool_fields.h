@@ -53,13 +53,14 @@ struct ToolFields {
 // `tools`, `tool_choice` and `parallel_tool_calls`. Errors stay in `fields`.
 ToolFields read_tool_fields(FieldReader& fields);
 
-// Reads one entry of another API's `tools`, named `param` in errors, into the function of a chat's
+// Reads one entry of Anthropic's `tools`, named `param` in errors, into the function of a chat's
 // tool; leaves it null for a tool that the servers of that API run themselves.
 using ReadForeignTool = std::optional<ApiError> (*)(FieldReader& tool, const std::string& param,
                                                     nlohmann::ordered_json& function);
 
-// Translates another API's `tools` to those of `chat`, which gets none where there is no function.
+// Translates them to the `tools` of `chat`, which gets none where there is no function. `names`
+// gets the names that they had.
 std::optional<ApiError> translate_tools(FieldReader& fields, ReadForeignTool read,
-                                        nlohmann::ordered_json& chat);
+                                        nlohmann::ordered_json& chat, FieldNames& names);
 
 }  // namespace heddle::server

@@ -175,7 +175,7 @@ await answered();
 await open('chat');
 await page.click('#clear');
 await page.fill('[name=temperature]', '1');
-await page.fill('[name=top_k]', '0');
+await page.fill('[name=top_k]', '-2');
 await ask(text);
 await page.waitForFunction(() => document.querySelector('.failed')?.textContent.includes('top_k'));
 const refused = complaints.splice(0);

@@ -329,7 +329,7 @@ TEST_F(ChatTest, TheContextErrorsSayHowMuchIsNeeded) {
   error = error_of(too_long);
   EXPECT_EQ(error["message"],
             "This model's maximum context length is 32768 tokens; the request needs 40000 (39000 "
-            "prompt + 1000 output).");
+            "prompt + 1000 output). Shorten the prompt.");
   EXPECT_EQ(error["param"], "input_ids");
   EXPECT_EQ(error_of(chat({{"messages", {{{"role", "user"}, {"content", std::string(39000, 'x')}}}},
                            {"max_tokens", 1000}}))["param"],
@@ -349,13 +349,13 @@ TEST_F(ChatTest, BeyondTwiceTheContextAPromptIsNotCounted) {
   };
   EXPECT_EQ(error_at(65536)["message"],
             "This model's maximum context length is 32768 tokens; the request needs 66536 (65536 "
-            "prompt + 1000 output).");
+            "prompt + 1000 output). Shorten the prompt.");
   const Json error = error_at(65537);
   EXPECT_EQ(error["code"], "context_length_exceeded");
   EXPECT_EQ(error["param"], "messages");
   EXPECT_EQ(error["message"],
             "This model's maximum context length is 32768 tokens; the request needs at least 65537 "
-            "for its prompt alone.");
+            "for its prompt alone. Shorten the prompt.");
   EXPECT_EQ(error_at(1000000), error);
 }
 
@@ -409,10 +409,10 @@ TEST_F(ChatTest, WrongFieldsAreRefusedByName) {
       {R"({"temperature": -0.1})", "invalid_value", "temperature"},
       {R"({"temperature": 1e300})", "invalid_value", "temperature"},
       {R"({"temperature": "hot"})", "invalid_type", "temperature"},
-      {R"({"top_p": 0})", "invalid_value", "top_p"},
+      {R"({"top_p": -0.01})", "invalid_value", "top_p"},
       {R"({"top_p": 1.01})", "invalid_value", "top_p"},
       {R"({"min_p": -0.01})", "invalid_value", "min_p"},
-      {R"({"top_k": 0})", "invalid_value", "top_k"},
+      {R"({"top_k": -2})", "invalid_value", "top_k"},
       {R"({"top_k": 1.5})", "invalid_type", "top_k"},
       {R"({"frequency_penalty": 2.1})", "invalid_value", "frequency_penalty"},
       {R"({"presence_penalty": -2.1})", "invalid_value", "presence_penalty"},
@@ -421,11 +421,11 @@ TEST_F(ChatTest, WrongFieldsAreRefusedByName) {
       {R"({"max_tokens": 0})", "invalid_value", "max_tokens"},
       {R"({"max_tokens": 1e23})", "invalid_value", "max_tokens"},
       {R"({"max_tokens": true})", "invalid_type", "max_tokens"},
-      {R"({"max_completion_tokens": -1})", "invalid_value", "max_completion_tokens"},
+      {R"({"max_completion_tokens": -2})", "invalid_value", "max_completion_tokens"},
       {R"({"min_tokens": 9, "max_tokens": 8})", "invalid_value", "min_tokens"},
       {R"({"n": 0})", "invalid_value", "n"},
       {R"({"n": 129})", "invalid_value", "n"},
-      {R"({"stop": ""})", "invalid_value", "stop"},
+      {R"({"stop": ["a", ""]})", "invalid_value", "stop"},
       {R"({"stop": [1]})", "invalid_type", "stop"},
       {R"({"stop": ["1","2","3","4","5","6","7","8","9","a","b","c","d","e","f","g","h"]})",
        "invalid_value", "stop"},
@@ -467,7 +467,7 @@ TEST_F(ChatTest, WrongFieldsAreRefusedByName) {
       {R"({"stop_regex": 5})", "invalid_type", "stop_regex"},
       {R"({"lora_path": "x"})", "unsupported_parameter", "lora_path"},
       {R"({"return_hidden_states": true})", "unsupported_parameter", "return_hidden_states"},
-      {R"({"functions": []})", "unsupported_parameter", "functions"},
+      {R"({"functions": [{"name": "f"}]})", "unsupported_parameter", "functions"},
       {R"({"max_thinking_tokens": -1})", "invalid_value", "max_thinking_tokens"},
       {R"({"reasoning": {"max_tokens": "5"}})", "invalid_type", "reasoning.max_tokens"},
       {R"({"custom_params": {"speed": 5}})", "unsupported_parameter", "custom_params.speed"},

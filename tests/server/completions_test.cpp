@@ -326,7 +326,7 @@ TEST_F(GenerateTest, WrongFieldsAreRefusedByName) {
       {R"({"text": "a", "sampling_params": 5})", "sampling_params"},
       {R"({"text": ["a", "b"], "sampling_params": [{}]})", "sampling_params"},
       {R"({"text": "a", "sampling_params": {"temperature": -1}})", "sampling_params.temperature"},
-      {R"({"text": "a", "sampling_params": {"max_new_tokens": -1}})",
+      {R"({"text": "a", "sampling_params": {"max_new_tokens": -2}})",
        "sampling_params.max_new_tokens"},
       {R"({"text": "a", "sampling_params": {"max_new_tokens": 40000}})",
        "sampling_params.max_new_tokens"},
@@ -359,7 +359,7 @@ TEST_F(CompletionsTest, APromptOfAListThatIsTooLongIsNamedAndEndsTheReading) {
     EXPECT_EQ(error["param"], param);
     EXPECT_EQ(error["message"],
               "This model's maximum context length is 32768 tokens; the request needs 32769 for "
-              "its prompt alone.");
+              "its prompt alone. Shorten the prompt.");
   }
 }
 
@@ -377,7 +377,7 @@ TEST_F(CompletionsTest, BeyondTwiceTheContextATextIsNotCounted) {
     EXPECT_EQ(error["param"], param);
     EXPECT_EQ(error["message"],
               "This model's maximum context length is 32768 tokens; the request needs at least "
-              "65537 for its prompt alone.");
+              "65537 for its prompt alone. Shorten the prompt.");
   }
   EXPECT_THAT(
       std::string(error_of(post("/v1/completions", {{"prompt", hopeless.substr(1)}}))["message"]),

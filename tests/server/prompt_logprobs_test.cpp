@@ -240,7 +240,7 @@ TEST_F(PromptLogprobsTest, WrongFieldsAreRefusedByName) {
     expect_refused("/generate", body, "logprob_start_len");
   }
   expect_refused("/v1/completions", {{"prompt", "a"}, {"max_tokens", 0}}, "max_tokens");
-  expect_refused("/v1/completions", {{"prompt", "a"}, {"max_tokens", -1}, {"echo", true}},
+  expect_refused("/v1/completions", {{"prompt", "a"}, {"max_tokens", -2}, {"echo", true}},
                  "max_tokens");
   expect_refused("/v1/completions", {{"prompt", "a"}, {"prompt_logprobs", 1}}, "prompt_logprobs");
   expect_refused("/v1/chat/completions", chat_body({{"prompt_logprobs", 1}}), "prompt_logprobs");
