@@ -31,17 +31,21 @@ class MessagesAdapter final : public DeltaAdapter {
     body.begin_object();
     begin_message(body);
     body.key("content").begin_list();
-    const parsers::AssembledAnswer& all = answer();
-    if (!all.reasoning.empty()) {
-      body.begin_object().key("type").value("thinking").key("thinking").text(all.reasoning);
-      body.key("signature").value("").end_object();
-    }
-    if (!all.content.empty()) {
-      body.begin_object().key("type").value("text").key("text").text(all.content).end_object();
-    }
-    for (const parsers::ToolCall& call : all.calls) {
-      body.begin_object().key("type").value("tool_use").key("id").value(tool_use_id(call.id));
-      body.key("name").value(call.name).key("input").value(input_of(call)).end_object();
+    for (const AnswerPart& part : parts()) {
+      body.begin_object().key("type");
+      switch (part.kind) {
+        case AnswerPart::Kind::kReasoning:
+          body.value("thinking").key("thinking").text(part.text).key("signature").value("");
+          break;
+        case AnswerPart::Kind::kContent:
+          body.value("text").key("text").text(part.text);
+          break;
+        case AnswerPart::Kind::kCall:
+          body.value("tool_use").key("id").value(tool_use_id(part.call.id));
+          body.key("name").value(part.call.name).key("input").value(input_of(part.call));
+          break;
+      }
+      body.end_object();
     }
     body.end_list();
     const auto [reason, sequence] = stop_of();
@@ -124,7 +128,7 @@ class MessagesAdapter final : public DeltaAdapter {
   [[nodiscard]] std::pair<const char*, Json> stop_of() const {
     const Finish finish = finished();
     if (finish.reason == FinishReason::kLength) return {"max_tokens", nullptr};
-    if (finish.reason == FinishReason::kStop && !answer().calls.empty()) {
+    if (finish.reason == FinishReason::kStop && called()) {
       return {"tool_use", nullptr};
     }
     if (finish.matched_text) return {"stop_sequence", *finish.matched_text};

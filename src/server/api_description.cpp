@@ -37,6 +37,7 @@ constexpr std::pair<std::string_view, std::string_view> kSummaries[] = {
     {"/v1/chat/completions", "OpenAI's chat: messages in, an answer out"},
     {"/v1/completions", "OpenAI's completions: text in, its continuation out"},
     {"/v1/responses", "OpenAI's Responses"},
+    {"/v1/responses/input_tokens", "The tokens of a response's prompt"},
     {"/v1/responses/{response_id}", "A response of the last hour; its input with /input_items"},
     {"/v1/files", "Uploads and lists files for batches"},
     {"/v1/files/{file_id}", "A file; its bytes with /content"},

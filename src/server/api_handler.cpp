@@ -221,11 +221,14 @@ void ApiHandler::on_request(std::shared_ptr<Exchange> exchange) {
     case Endpoint::kResponses:
       calls_->call(std::move(exchange), prepare_responses);
       break;
+    case Endpoint::kResponseTokens:
+      calls_->ask(std::move(exchange), answer_response_tokens);
+      break;
     case Endpoint::kOneResponse:
       if (asks_for_input_items(request) && health_.loaded()) {
         calls_->ask(std::move(exchange), answer_input_items);
       } else {
-        exchange->respond(background_.answer(request));
+        background_.answer(exchange);
       }
       break;
     case Endpoint::kOllamaChat:

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/background_responses.h"
 
+#include <algorithm>
+#include <charconv>
 #include <string_view>
+#include <system_error>
 #include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -20,6 +24,27 @@ namespace heddle::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// The number of the last event that the client has; -1: none.
+std::variant<int64_t, ApiError> read_starting_after(const HttpRequest& request) {
+  const auto text = request.query_value("starting_after");
+  if (!text || text->empty()) return int64_t{-1};
+  int64_t number = 0;
+  const char* const text_end = text->data() + text->size();
+  const auto [end, failure] = std::from_chars(text->data(), text_end, number);
+  if (failure == std::errc() && end == text_end && number >= -1) return number;
+  return invalid_value("starting_after",
+                       fmt::format("`starting_after` is \"{}\"; it must be the number of an event.",
+                                   printable(*text, 40)));
+}
+
+// Holders have no slash.
+std::string key_of_reader(const std::string& id, const std::string& holder) {
+  return fmt::format("{}/{}", holder, id);
+}
+
+// The events that a response has before it ends.
+constexpr int64_t kLastEventOfBegin = 1;
 
 }  // namespace
 
@@ -51,12 +76,12 @@ void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, Prepa
   const auto on_answer = [this, client, own,
                           holder = background.running.holder](HttpResponse answer) {
     forget_(own);
-    if (answer.status == 200) return;  // the adapter has kept the response
-    if (*client != nullptr) {
+    if (answer.status != 200 && *client != nullptr) {
       responses_->erase(own.id, holder);
       return std::exchange(*client, nullptr)->respond(std::move(answer));
     }
-    keep_failure(own.id, holder, answer);
+    if (answer.status != 200) keep_failure(own.id, holder, answer);  // else the adapter keeps it
+    end_readers(own.id, holder);
   };
   call.background.reset();
   exchange->rename(id);
@@ -91,23 +116,81 @@ void BackgroundResponses::keep_failure(const std::string& id, const std::string&
   responses_->replace(id, std::move(failed));
 }
 
-HttpResponse BackgroundResponses::answer(const HttpRequest& request) {
+void BackgroundResponses::answer(const std::shared_ptr<Exchange>& exchange) {
+  const HttpRequest& request = exchange->request();
   constexpr std::string_view kCancel = "/cancel";
   std::string id = request.path.substr(kResponsePrefix.size());
   const bool cancels = request.method == "POST" && id.ends_with(kCancel);
   if (cancels) id.resize(id.size() - kCancel.size());
   const auto response = responses_->find(id, holder_of(request.key));
   if (response == nullptr || (request.method == "POST" && !cancels)) {
-    return error_response(response_not_found(id, "response_id"), request);
+    exchange->respond(error_response(response_not_found(id, "response_id"), request));
+  } else if (request.method == "DELETE") {
+    exchange->respond(forget_response(request, id, *response));
+  } else if (cancels) {
+    exchange->respond(cancel(request, id, *response));
+  } else if (request.method == "GET" && request.query_value("stream") == "true") {
+    stream(exchange, id, response);
+  } else {
+    exchange->respond({.headers = {}, .body = response->body});
   }
-  if (request.query_value("stream") == "true") {
-    return error_response(
-        unsupported_parameter("stream", "a response that is kept is shown as it is, not as events"),
-        request);
+}
+
+void BackgroundResponses::stream(const std::shared_ptr<Exchange>& exchange, const std::string& id,
+                                 std::shared_ptr<const StoredResponse> response) {
+  const auto after = read_starting_after(exchange->request());
+  if (const auto* const error = std::get_if<ApiError>(&after)) {
+    exchange->respond(error_response(*error, exchange->request()));
+    return;
   }
-  if (request.method == "DELETE") return forget_response(request, id, *response);
-  return cancels ? cancel(request, id, *response)
-                 : HttpResponse{.headers = {}, .body = response->body};
+  const Reader reader{.exchange = exchange, .starting_after = std::get<int64_t>(after)};
+  exchange->open_stream(StreamFormat::kEvents);
+  const bool is_running = response->is_running;
+  const std::string holder = response->holder;
+  write_events(reader, std::move(response),
+               [this, id, holder, reader, is_running](std::string events) {
+                 if (!events.empty()) reader.exchange->write(std::move(events));
+                 if (!is_running) return reader.exchange->finish();
+                 follow(id, holder, reader);
+               });
+}
+
+// Makes the events on a worker and passes them on, on the I/O thread.
+void BackgroundResponses::write_events(Reader reader,
+                                       std::shared_ptr<const StoredResponse> response,
+                                       std::function<void(std::string events)> then) {
+  const auto work = [this, reader, response = std::move(response), then = std::move(then)] {
+    std::string events = response_events(*response, reader.starting_after);
+    host_.threads.post([reader, then, events = std::move(events)]() mutable {
+      if (!reader.exchange->gone()) then(std::move(events));
+    });
+  };
+  if (!host_.threads.run_on_worker(work)) work();
+}
+
+// The response may have ended while its first events were written.
+void BackgroundResponses::follow(const std::string& id, const std::string& holder, Reader reader) {
+  reader.starting_after = std::max(reader.starting_after, kLastEventOfBegin);
+  readers_[key_of_reader(id, holder)].push_back(std::move(reader));
+  const auto response = responses_->find(id, holder);
+  if (response == nullptr || !response->is_running) end_readers(id, holder);
+}
+
+void BackgroundResponses::end_readers(const std::string& id, const std::string& holder) {
+  const auto entry = readers_.extract(key_of_reader(id, holder));
+  if (entry.empty()) return;
+  const auto response = responses_->find(id, holder);
+  for (const Reader& reader : entry.mapped()) {
+    if (reader.exchange->gone()) continue;
+    if (response == nullptr || response->is_running) {  // it found no room
+      reader.exchange->break_off();
+      continue;
+    }
+    write_events(reader, response, [exchange = reader.exchange](std::string events) {
+      if (!events.empty()) exchange->write(std::move(events));
+      exchange->finish();
+    });
+  }
 }
 
 HttpResponse BackgroundResponses::forget_response(const HttpRequest& request, const std::string& id,

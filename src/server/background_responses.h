@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // BackgroundResponses: the answers to POST /v1/responses with `background`, whose clients have
-// theirs ("queued") before the model's: they fetch what it has come to, or cancel it, by its id.
-// Also answers what of the ResponseStore's is asked for by id: those of the foreground are kept
-// there too.
+// theirs ("queued") before the model's: they fetch what it has come to, whole or as a stream, or
+// cancel it, by its id. Also answers what of the ResponseStore's is asked for by id: those of the
+// foreground are kept there too.
 //
-// Threading: confined to the I/O thread.
+// Threading: confined to the I/O thread; the events of a stream are written on workers.
 // Cost:      O(1) and copies of a body.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "server/api_adapter.h"
 #include "server/early_aborts.h"
@@ -33,9 +36,23 @@ class BackgroundResponses {
              const EarlyAborts::Call& arrived);
 
   // GET and DELETE /v1/responses/ID, POST /v1/responses/ID/cancel. 404 for other methods and ids.
-  [[nodiscard]] HttpResponse answer(const HttpRequest& request);
+  // GET with `stream=true` is a stream of the response's events after number `starting_after`; that
+  // of a response that runs goes on when it has ended.
+  void answer(const std::shared_ptr<Exchange>& exchange);
 
  private:
+  // A client that streams a response that runs.
+  struct Reader {
+    std::shared_ptr<Exchange> exchange;
+    int64_t starting_after = -1;
+  };
+
+  void stream(const std::shared_ptr<Exchange>& exchange, const std::string& id,
+              std::shared_ptr<const StoredResponse> response);
+  void write_events(Reader reader, std::shared_ptr<const StoredResponse> response,
+                    std::function<void(std::string events)> then);
+  void follow(const std::string& id, const std::string& holder, Reader reader);
+  void end_readers(const std::string& id, const std::string& holder);
   void keep_failure(const std::string& id, const std::string& holder, const HttpResponse& answer);
   [[nodiscard]] HttpResponse cancel(const HttpRequest& request, const std::string& id,
                                     const StoredResponse& response);
@@ -45,6 +62,7 @@ class BackgroundResponses {
   GenerationHost& host_;
   const std::shared_ptr<ResponseStore> responses_;
   const std::function<void(const HttpRequest&)> forget_;
+  std::map<std::string, std::vector<Reader>> readers_;  // by holder and id
 };
 
 }  // namespace heddle::server

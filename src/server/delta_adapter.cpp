@@ -42,8 +42,37 @@ void DeltaAdapter::event(size_t, const RequestEvent& event, std::string& out) {
 }
 
 void DeltaAdapter::add(parsers::AnswerDelta delta, std::string& out) {
-  if (options_.streaming.stream) deliver(delta, out);
-  answer_.add(std::move(delta));
+  const auto* const end = std::get_if<parsers::ToolCallEnd>(&delta);
+  if (end != nullptr && end->complete) called_ = true;
+  if (options_.streaming.stream) {
+    deliver(delta, out);
+  } else {
+    add_part(std::move(delta));
+  }
+}
+
+void DeltaAdapter::add_text(AnswerPart::Kind kind, std::string_view text) {
+  if (text.empty()) return;
+  if (parts_.empty() || parts_.back().kind != kind) parts_.push_back({.kind = kind});
+  parts_.back().text += text;
+  parts_.back().logprobs_end = content_logprobs_.size();
+}
+
+void DeltaAdapter::add_part(parsers::AnswerDelta delta) {
+  if (const auto* const more = std::get_if<parsers::ReasoningDelta>(&delta)) {
+    add_text(AnswerPart::Kind::kReasoning, more->text);
+  } else if (const auto* const text = std::get_if<parsers::ContentDelta>(&delta)) {
+    add_text(AnswerPart::Kind::kContent, text->text);
+  } else if (auto* const begin = std::get_if<parsers::ToolCallBegin>(&delta)) {
+    parts_.push_back(
+        {.kind = AnswerPart::Kind::kCall,
+         .call = {.id = std::move(begin->id), .name = std::move(begin->name), .arguments = {}}});
+  } else if (const auto* const arguments = std::get_if<parsers::ArgumentsDelta>(&delta)) {
+    parts_.back().call.arguments += arguments->json;
+  } else if (const auto& end = std::get<parsers::ToolCallEnd>(delta); !end.complete) {
+    parts_.pop_back();
+    add_text(AnswerPart::Kind::kContent, end.text);
+  }
 }
 
 void DeltaAdapter::end(std::string& out) { finish(out); }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeltaAdapter: the base of the adapters of the other chat APIs: one answer to one prompt, sent as
-// deltas (parsers/answer_delta.h). An API's adapter translates these into its own events, or shows
-// the assembled answer.
+// deltas (parsers/answer_delta.h). An API's adapter translates these into its own events. An answer
+// that is sent as a whole is kept as parts, in the order in which a stream would have sent them.
 //
 // Threading: thread-confined.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "parsers/answer_delta.h"
 #include "server/answer_log.h"
@@ -14,6 +18,16 @@
 #include "server/chat_answer.h"
 
 namespace heddle::server {
+
+// A part of an answer. Two texts of one kind that follow each other are one part.
+struct AnswerPart {
+  enum class Kind : uint8_t { kReasoning, kContent, kCall };
+
+  Kind kind = Kind::kContent;
+  std::string text = {};        // of reasoning and content
+  parsers::ToolCall call = {};  // complete
+  size_t logprobs_end = 0;  // DeltaAdapter::content_logprobs(): the end of this content's tokens
+};
 
 class DeltaAdapter : public ApiAdapter {
  public:
@@ -33,7 +47,11 @@ class DeltaAdapter : public ApiAdapter {
 
   [[nodiscard]] const ChatAnswerOptions& options() const { return options_; }
 
-  [[nodiscard]] const parsers::AssembledAnswer& answer() const { return answer_; }
+  // Of an answer that is not streamed. A call that ended incomplete is the text that it was.
+  [[nodiscard]] const std::vector<AnswerPart>& parts() const { return parts_; }
+
+  // Whether a call was complete.
+  [[nodiscard]] bool called() const { return called_; }
 
   // Where logprobs were asked for: those of the tokens that made up the content so far.
   [[nodiscard]] const LogprobLog& content_logprobs() const { return content_logprobs_; }
@@ -46,11 +64,15 @@ class DeltaAdapter : public ApiAdapter {
   [[nodiscard]] Finish finished() const { return log_.finish.value_or(Finish{}); }
 
  private:
+  void add_part(parsers::AnswerDelta delta);
+  void add_text(AnswerPart::Kind kind, std::string_view text);
+
   const ChatAnswerOptions options_;
   AnswerStream stream_;
   ChoiceLog log_;  // without its text; logprobs are of tokens that no delta has shown yet
   LogprobLog content_logprobs_;
-  parsers::AssembledAnswer answer_;
+  std::vector<AnswerPart> parts_;
+  bool called_ = false;
   double first_token_seconds_ = 0;
   bool begun_ = false;
 };

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/answer_log.h"
 #include "server/call_fields.h"
 #include "server/chat_completions.h"
 #include "server/chat_prompt.h"
@@ -46,16 +47,17 @@ class OllamaAdapter final : public DeltaAdapter {
     JsonPieces body;
     body.begin_object();
     body.key("model").value(options().model).key("created_at").value(rfc3339(options().created));
-    const parsers::AssembledAnswer& all = answer();
-    if (shape_ == Shape::kChat) {
-      body.key("message").begin_object().key("role").value("assistant");
-      body.key("content").text(all.content);
-      if (!all.reasoning.empty()) body.key("thinking").text(all.reasoning);
-      if (!all.calls.empty()) body.key("tool_calls").value(calls_json(all.calls));
-      body.end_object();
-    } else {
-      body.key("response").text(all.content);
-      if (!all.reasoning.empty()) body.key("thinking").text(all.reasoning);
+    const bool is_chat = shape_ == Shape::kChat;
+    if (is_chat) body.key("message").begin_object().key("role").value("assistant");
+    join_parts();
+    body.key(is_chat ? "content" : "response").text(content_);
+    if (!thinking_.empty()) body.key("thinking").text(thinking_);
+    if (is_chat && !calls_.empty()) body.key("tool_calls").value(calls_);
+    if (is_chat) body.end_object();
+    if (options().logprobs) {
+      body.key("logprobs").list(content_logprobs().size(), [this](size_t index, std::string& out) {
+        append_token_logprob(content_logprobs(), index, *options().codec, out);
+      });
     }
     const Json ending = totals();
     for (const auto& [name, value] : ending.items()) body.key(name).value(value);
@@ -79,7 +81,7 @@ class OllamaAdapter final : public DeltaAdapter {
     } else if (const auto* const arguments = std::get_if<parsers::ArgumentsDelta>(&delta)) {
       call_.arguments += arguments->json;
     } else if (const auto& end = std::get<parsers::ToolCallEnd>(delta); end.complete) {
-      append_line("", "", calls_json({call_}), out);  // whole
+      append_line("", "", Json::array({call_json(call_)}), out);  // whole
     } else if (!end.text.empty()) {
       append_line(end.text, "", Json(), out);
     }
@@ -99,17 +101,35 @@ class OllamaAdapter final : public DeltaAdapter {
     return options;
   }
 
-  [[nodiscard]] static Json calls_json(const std::vector<parsers::ToolCall>& calls) {
-    Json list = Json::array();
-    for (const parsers::ToolCall& call : calls) {
-      Json arguments = Json::parse(call.arguments, nullptr, /*allow_exceptions=*/false);
-      if (!arguments.is_object()) arguments = Json::object();
-      list.push_back({{"function", {{"name", call.name}, {"arguments", std::move(arguments)}}}});
-    }
-    return list;
+  [[nodiscard]] Json call_json(const parsers::ToolCall& call) {
+    Json arguments = Json::parse(call.arguments, nullptr, /*allow_exceptions=*/false);
+    if (!arguments.is_object()) arguments = Json::object();
+    return {{"id", call.id},
+            {"function",
+             {{"index", num_calls_++}, {"name", call.name}, {"arguments", std::move(arguments)}}}};
   }
 
-  [[nodiscard]] Json line(std::string_view content, std::string_view thinking, Json calls) const {
+  // This API has one text of each kind, and a list of calls.
+  void join_parts() {
+    for (const AnswerPart& part : parts()) {
+      if (part.kind == AnswerPart::Kind::kContent) content_ += part.text;
+      if (part.kind == AnswerPart::Kind::kReasoning) thinking_ += part.text;
+      if (part.kind == AnswerPart::Kind::kCall) calls_.push_back(call_json(part.call));
+    }
+  }
+
+  // Of the content's tokens that no line has shown.
+  [[nodiscard]] Json next_logprobs() {
+    std::string list = "[";
+    for (size_t i = num_shown_; i < content_logprobs().size(); ++i) {
+      if (i > num_shown_) list += ',';
+      append_token_logprob(content_logprobs(), i, *options().codec, list);
+    }
+    num_shown_ = content_logprobs().size();
+    return Json::parse(list + "]");
+  }
+
+  [[nodiscard]] Json line(std::string_view content, std::string_view thinking, Json calls) {
     Json value = {{"model", options().model}, {"created_at", rfc3339(options().created)}};
     Json shown = Json::object();
     if (shape_ == Shape::kChat) shown["role"] = "assistant";
@@ -121,12 +141,13 @@ class OllamaAdapter final : public DeltaAdapter {
     } else {
       value.update(shown);
     }
+    if (content_logprobs().size() > num_shown_) value["logprobs"] = next_logprobs();
     value["done"] = false;
     return value;
   }
 
   void append_line(std::string_view content, std::string_view thinking, Json calls,
-                   std::string& out) const {
+                   std::string& out) {
     out += dump_json(line(content, thinking, std::move(calls))) + "\n";
   }
 
@@ -144,6 +165,11 @@ class OllamaAdapter final : public DeltaAdapter {
 
   const Shape shape_;
   parsers::ToolCall call_;  // being emitted
+  size_t num_calls_ = 0;    // that were shown
+  size_t num_shown_ = 0;    // of content_logprobs()
+  std::string content_;     // of an answer that is not streamed, as these
+  std::string thinking_;
+  Json calls_ = Json::array();
 };
 
 std::unique_ptr<ApiAdapter> make_ollama_chat_adapter(ChatAnswerOptions options) {
@@ -169,18 +195,25 @@ constexpr std::pair<const char*, const char*> kOptionNames[] = {
     {"frequency_penalty", "frequency_penalty"},
 };
 
-std::optional<ApiError> read_ollama_options(FieldReader& fields, Json& chat) {
+std::optional<ApiError> read_ollama_options(FieldReader& fields, Json& chat, FieldNames& names) {
   const Json* value = fields.object("options");
   if (fields.error()) return fields.error();
   if (value == nullptr) return std::nullopt;
   FieldReader options(*value, "options.");
   for (const auto& [theirs, ours] : kOptionNames) {
-    if (const Json* option = options.find(theirs)) chat[ours] = *option;
+    const Json* const option = options.find(theirs);
+    if (option == nullptr) continue;
+    chat[ours] = *option;
+    names.add(ours, options.name_of(theirs));
   }
-  if (chat.contains("top_k") && chat["top_k"] == 0) chat["top_k"] = -1;  // off, as there
+  const auto top_k = options.integer("top_k");
+  if (top_k && *top_k <= 0) chat["top_k"] = -1;  // off, as there
   const auto limit = options.integer("num_predict");
   if (options.error()) return options.error();
-  if (limit && *limit > 0) chat["max_tokens"] = *limit;  // others: no limit but the context
+  if (limit && *limit > 0) {  // others: no limit but the context
+    chat["max_tokens"] = *limit;
+    names.add("max_tokens", options.name_of("num_predict"));
+  }
   return std::nullopt;
 }
 
@@ -217,7 +250,7 @@ std::optional<ApiError> read_ollama_think(FieldReader& fields, Json& chat) {
 }
 
 // Everything but the prompt. Fields that are not Ollama's, those of scheduling, are passed on.
-std::optional<ApiError> chat_without_prompt(const Json& body, Json& chat) {
+std::optional<ApiError> chat_without_prompt(const Json& body, Json& chat, FieldNames& names) {
   chat = body;
   for (const char* name : {"messages", "prompt", "system", "template", "suffix", "raw", "options",
                            "format", "think", "keep_alive", "images", "context", "stream"}) {
@@ -229,15 +262,24 @@ std::optional<ApiError> chat_without_prompt(const Json& body, Json& chat) {
   if (const Json* images = fields.array("images"); images != nullptr && !images->empty()) {
     fields.fail(unsupported_parameter("images", "this model takes text only"));
   }
+  if (!fields.boolean("logprobs").value_or(false)) chat.erase("top_logprobs");
   if (fields.error()) return fields.error();
-  if (auto error = read_ollama_options(fields, chat)) return error;
+  names.add("response_format", "format");
+  names.add("response_format.json_schema.schema", "format");
+  names.add("reasoning_effort", "think");
+  names.add("reasoning", "think");
+  if (auto error = read_ollama_options(fields, chat, names)) return error;
   if (auto error = read_ollama_format(fields, chat)) return error;
   return read_ollama_think(fields, chat);
 }
 
 PrepareResult prepare_lines(const CallContext& context, const Json& chat,
-                            const MakeChatAdapter& adapter) {
-  PrepareResult result = prepare_chat_call(context, chat, adapter);
+                            const MakeChatAdapter& adapter, const FieldNames& names) {
+  CallContext own = context;
+  MaxTokensOverflow& overflow = own.answers.max_tokens_overflow;
+  if (overflow == MaxTokensOverflow::kByApi) overflow = MaxTokensOverflow::kClamp;
+  PrepareResult result = prepare_chat_call(own, chat, adapter);
+  if (auto* const error = std::get_if<ApiError>(&result)) names.restore(*error);
   if (auto* const call = std::get_if<PreparedCall>(&result)) {
     call->stream_format = StreamFormat::kLines;
   }
@@ -265,7 +307,8 @@ PrepareResult prepare_ollama_chat(const CallContext& context, std::string_view b
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   Json chat;
-  if (auto error = chat_without_prompt(object, chat)) return *error;
+  FieldNames names;
+  if (auto error = chat_without_prompt(object, chat, names)) return *error;
   FieldReader fields(object);
   const std::string model = read_model_name(fields, context);
   const Json* messages = fields.array("messages");
@@ -287,14 +330,17 @@ PrepareResult prepare_ollama_chat(const CallContext& context, std::string_view b
     }
     chat["messages"].push_back(std::move(copy));
   }
-  return prepare_lines(context, chat, make_ollama_chat_adapter);
+  return prepare_lines(context, chat, make_ollama_chat_adapter, names);
 }
 
 PrepareResult prepare_ollama_generate(const CallContext& context, std::string_view body) {
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   Json chat;
-  if (auto error = chat_without_prompt(object, chat)) return *error;
+  FieldNames names;
+  if (auto error = chat_without_prompt(object, chat, names)) return *error;
+  names.add("messages", "prompt");
+  names.add("input_ids", "prompt");
   FieldReader fields(object);
   refuse_fields(fields, {"template", "context"});
   const std::string model = read_model_name(fields, context);
@@ -321,7 +367,7 @@ PrepareResult prepare_ollama_generate(const CallContext& context, std::string_vi
     if (!system.empty()) chat["messages"].push_back({{"role", "system"}, {"content", system}});
     chat["messages"].push_back({{"role", "user"}, {"content", prompt}});
   }
-  return prepare_lines(context, chat, make_ollama_generate_adapter);
+  return prepare_lines(context, chat, make_ollama_generate_adapter, names);
 }
 
 namespace {

@@ -3,8 +3,9 @@
 // clients ask about models.
 //
 // `options` has the sampling fields under Ollama's names; `num_predict` unset is the rest of the
-// context. Options that only Ollama's own runner has (num_ctx, num_gpu, mirostat, ...) have no
-// effect. Durations are nanoseconds.
+// context, and one beyond it is cut to that, unless --max-tokens-overflow says otherwise. Options
+// that only Ollama's own runner has (num_ctx, num_gpu, mirostat, ...) have no effect. Durations are
+// nanoseconds.
 //
 // Threading: prepare_* are thread-safe: they run on the workers. The others are free functions
 //            without state.
@@ -27,9 +28,9 @@ PrepareResult prepare_ollama_chat(const CallContext& context, std::string_view b
 // that asks Ollama to load the model.
 PrepareResult prepare_ollama_generate(const CallContext& context, std::string_view body);
 
-// GET /api/version: the release of Ollama whose API this is. Clients ask for a minimum, as VS Code
-// does for 0.6.4.
-inline constexpr std::string_view kServedOllamaVersion = "0.11.0";
+// GET /api/version: the release of Ollama whose API this is. Clients ask for a minimum, as Codex
+// does for 0.13.4. docs/server.md lists what that release has and this server does not.
+inline constexpr std::string_view kServedOllamaVersion = "0.13.4";
 
 struct OllamaListing {
   std::string digest;     // weights_digest()

@@ -22,7 +22,8 @@ namespace {
 constexpr std::string_view kResponseIdPrefix = "resp_";
 
 size_t num_bytes_of(const StoredResponse& response) {
-  return response.body.size() + response.input_bytes;
+  return response.body.size() + response.input_bytes +
+         response.cuts.size() * sizeof(StoredResponse::Cut);
 }
 
 // Holders have no slash.

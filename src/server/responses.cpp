@@ -16,6 +16,7 @@
 #include "server/call_fields.h"
 #include "server/caller.h"
 #include "server/chat_completions.h"
+#include "server/chat_prompt.h"
 #include "server/field_reader.h"
 #include "server/http_message.h"
 #include "server/json_text.h"
@@ -23,48 +24,13 @@
 #include "server/response_store.h"
 #include "server/responses_answer.h"
 #include "server/responses_input.h"
+#include "server/tokenize.h"
 #include "server/tool_fields.h"
 
 namespace heddle::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::optional<ApiError> read_function(FieldReader& tool, const std::string& param, Json& function) {
-  const std::string type = tool.string("type").value_or("");
-  const auto name = tool.string("name");
-  if (tool.error()) return tool.error();
-  if (type.empty()) return missing_parameter(param + ".type");
-  if (type != "function") return std::nullopt;  // run by OpenAI's servers
-  if (!name) return missing_parameter(param + ".name");
-  function["name"] = *name;
-  for (const char* field : {"description", "parameters", "strict"}) {
-    if (const Json* value = tool.find(field)) function[field] = *value;
-  }
-  return std::nullopt;
-}
-
-std::optional<ApiError> read_function_choice(FieldReader& fields, Json& chat) {
-  const Json* value = fields.find("tool_choice");
-  if (value == nullptr || value->is_string()) {
-    if (value != nullptr) chat["tool_choice"] = *value;
-    return std::nullopt;
-  }
-  if (!value->is_object()) return invalid_type("tool_choice", "a string or an object");
-  FieldReader choice(*value, "tool_choice.");
-  const auto name = choice.string("name");
-  if (choice.string("type") == "allowed_tools") {
-    chat["tool_choice"] = *value;
-    return std::nullopt;
-  }
-  if (choice.string("type").value_or("") != "function" || !name) {
-    return invalid_value("tool_choice",
-                         "`tool_choice` must be none, auto, required or {\"type\": \"function\", "
-                         "\"name\": ...}.");
-  }
-  chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", *name}}}};
-  return std::nullopt;
-}
 
 std::optional<ApiError> read_text_format(FieldReader& fields, Json& chat) {
   const Json* text = fields.object("text");
@@ -110,6 +76,8 @@ void refuse_unserved_response_fields(FieldReader& fields) {
 std::optional<int64_t> read_max_output_tokens(FieldReader& fields) {
   std::optional<int64_t> limit;
   for (const char* const name : {"max_output_tokens", "max_completion_tokens", "max_tokens"}) {
+    const Json* const sent = fields.find(name);
+    if (sent != nullptr && *sent == -1) continue;  // no limit but the context
     const auto value = fields.integer(name, 1);
     if (!limit) limit = value;
   }
@@ -219,13 +187,65 @@ std::optional<ApiError> claim_response_id(FieldReader& fields, CallContext& cont
   return std::nullopt;
 }
 
+// The request as /v1/chat/completions would take it, and what the answer needs of it. `object`
+// loses its `input`; `items` become those that the response answers.
+std::optional<ApiError> chat_of_response(const CallContext& context, Json& object,
+                                         ResponsesAnswer& answer, Json& items, Json& chat) {
+  FieldReader fields(object);
+  const auto instructions = fields.string("instructions");
+  answer.holder = holder_of(context.head.key);
+  Json messages = Json::array();
+  if (auto error = read_previous(fields, context, answer.holder, items)) return error;
+  const bool may_store = context.head.stored_refusal.empty();
+  const KnownItems known{.store = may_store ? context.responses.get() : nullptr,
+                         .holder = answer.holder};
+  if (auto error = read_responses_input(fields, known, items, messages)) return error;
+  static_cast<void>(read_metadata(fields));
+  refuse_several_answers(fields);
+  refuse_unserved_response_fields(fields);
+  if (fields.error()) return fields.error();
+
+  object.erase("input");  // `items` has it
+  chat = object;
+  for (const char* name :
+       {"instructions", "tools", "tool_choice", "text", "reasoning", "previous_response_id",
+        "store", "include", "truncation", "metadata", "background"}) {
+    chat.erase(name);
+  }
+  read_asked_logprobs(fields, chat);
+  if (instructions && !instructions->empty()) {
+    messages.insert(messages.begin(), Json{{"role", "system"}, {"content", *instructions}});
+  }
+  chat["messages"] = std::move(messages);
+  if (auto error = answer.tools.read(fields, chat)) return error;
+  if (auto error = read_text_format(fields, chat)) return error;
+  if (const Json* reasoning = fields.object("reasoning")) {
+    FieldReader inner(*reasoning, "reasoning.");
+    for (const char* const name : {"effort", "max_tokens"}) {
+      if (const Json* value = inner.find(name)) chat["reasoning"][name] = *value;
+    }
+  }
+  return fields.error();
+}
+
+// Puts an error of the chat into the words of this API.
+ApiError named_here(ApiError error, const ResponsesAnswer& answer) {
+  FieldNames names;
+  names.add("messages", "input");
+  names.add("response_format", "text.format");
+  names.add("response_format.json_schema", "text.format");
+  names.add("reasoning_effort", "reasoning.effort");
+  answer.tools.name_fields(names);
+  names.restore(error);
+  return error;
+}
+
 }  // namespace
 
 PrepareResult prepare_responses(const CallContext& context, std::string_view body) {
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
-  const auto instructions = fields.string("instructions");
   const auto max_tokens = read_max_output_tokens(fields);
   // A web page of another origin gets an answer, which is not kept.
   const bool may_store = context.head.stored_refusal.empty();
@@ -238,46 +258,17 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
                               "by its id."));
   }
   if (is_background && fields.boolean("stream").value_or(false)) {
-    fields.fail(unsupported_parameter("background", "with `stream`; ask for one of them"));
+    fields.fail(unsupported_parameter(
+        "background", "with `stream`; ask for the response's stream by its id afterwards"));
   }
+  if (fields.error()) return *fields.error();
   ResponsesAnswer answer;
-  answer.holder = holder_of(context.head.key);
   Json items = Json::array();
-  Json messages = Json::array();
-  if (auto error = read_previous(fields, context, answer.holder, items)) return *error;
-  const KnownItems known{.store = may_store ? context.responses.get() : nullptr,
-                         .holder = answer.holder};
-  if (auto error = read_responses_input(fields, known, items, messages)) return *error;
-  static_cast<void>(read_metadata(fields));
-  refuse_several_answers(fields);
-  refuse_unserved_response_fields(fields);
-  if (fields.error()) return *fields.error();
-
-  object.erase("input");  // `items` has it
-  Json chat = object;
-  for (const char* name :
-       {"instructions", "tools", "tool_choice", "text", "reasoning", "previous_response_id",
-        "store", "include", "truncation", "metadata", "background"}) {
-    chat.erase(name);
-  }
-  read_asked_logprobs(fields, chat);
-  if (instructions && !instructions->empty()) {
-    messages.insert(messages.begin(), Json{{"role", "system"}, {"content", *instructions}});
-  }
-  chat["messages"] = std::move(messages);
-  if (auto error = translate_tools(fields, read_function, chat)) return *error;
-  if (auto error = read_function_choice(fields, chat)) return *error;
-  if (auto error = read_text_format(fields, chat)) return *error;
-  if (const Json* reasoning = fields.object("reasoning")) {
-    FieldReader inner(*reasoning, "reasoning.");
-    for (const char* const name : {"effort", "max_tokens"}) {
-      if (const Json* value = inner.find(name)) chat["reasoning"][name] = *value;
-    }
-  }
-  if (fields.error()) return *fields.error();
+  Json chat;
+  if (auto error = chat_of_response(context, object, answer, items, chat)) return *error;
   answer.request = repeated_fields(object, context.model);
-  if (max_tokens) answer.request["max_output_tokens"] = *max_tokens;
   if (!may_store) answer.request["store"] = false;
+  answer.request["max_output_tokens"] = max_tokens ? Json(*max_tokens) : Json();
   if (auto error = check_repeated(answer.request)) return *error;
   if (store && context.responses != nullptr) {
     answer.keep_in = context.responses;
@@ -303,14 +294,33 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
     return make_responses_adapter(std::move(options), std::move(answer));
   };
   PrepareResult result = prepare_chat_call(own, chat, make_adapter, SamplingSpelling::kResponses);
-  if (auto* const error = std::get_if<ApiError>(&result); error && error->param == "messages") {
-    error->param = "input";
-  }
+  // The adapter, which takes the answer, is made where nothing is wrong.
+  if (auto* const error = std::get_if<ApiError>(&result)) return named_here(*error, answer);
   if (auto* const call = std::get_if<PreparedCall>(&result)) {
     if (auto error = check_num_logprobs(call->requests.front())) return *error;
     call->background = std::move(background);
   }
   return result;
+}
+
+AnswerResult answer_response_tokens(const CallContext& context, std::string_view body) {
+  Json object;
+  if (auto error = parse_json_object(body, object)) return *error;
+  ResponsesAnswer answer;
+  Json items = Json::array();
+  Json chat;
+  if (auto error = chat_of_response(context, object, answer, items, chat)) return *error;
+  FieldReader fields(chat);
+  static_cast<void>(read_model_name(fields, context));
+  const ToolFields tools = read_tool_fields(fields);
+  ChatPrompt prompt;
+  if (auto error = read_chat_prompt(fields, context, tools, kMaxTokenizedTokens, prompt)) {
+    return named_here(*error, answer);
+  }
+  JsonPieces count;
+  count.begin_object().key("object").value("response.input_tokens");
+  count.key("input_tokens").value(prompt.ids.size()).end_object();
+  return JsonAnswer{.body = std::move(count), .shown = nullptr};
 }
 
 }  // namespace heddle::server

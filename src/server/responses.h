@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // POST /v1/responses: OpenAI's Responses API, as an adapter over chat completions. Its input items
 // become the messages of a chat, after those of `previous_response_id`; `instructions` lead them
-// and are not carried over. Tools that OpenAI's servers would run are left out. With `background`
-// the client gets an answer at once, and asks for the response by its id.
+// and are not carried over. With `background` the client gets an answer at once, and asks for the
+// response by its id.
 //
 // Threading: prepare_responses() is thread-safe: it runs on the workers.
 #pragma once
@@ -24,5 +24,8 @@ inline constexpr int64_t kMaxResponseLogprobs = int64_t{1} << 21;
 
 // Error: also request_too_large, where the response would repeat more than kMaxRepeatedBytes.
 PrepareResult prepare_responses(const CallContext& context, std::string_view body);
+
+// POST /v1/responses/input_tokens: the tokens of the prompt that such a request would have.
+AnswerResult answer_response_tokens(const CallContext& context, std::string_view body);
 
 }  // namespace heddle::server

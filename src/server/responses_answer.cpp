@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/responses_answer.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -27,13 +30,254 @@ Json describe(const ChatAnswerOptions& options, const ResponsesAnswer& answer, c
   return response;
 }
 
+constexpr const char* kInProgress = "in_progress";
+constexpr const char* kCompleted = "completed";
+constexpr const char* kIncomplete = "incomplete";
+
+// The events of a response, numbered.
+class EventWriter {
+ public:
+  // Events up to the number `after` are counted and not written.
+  explicit EventWriter(int64_t after) : after_(after) {}
+
+  void emit(const char* type, Json fields, std::string& out) {
+    const int64_t number = num_events_++;
+    if (number <= after_) return;
+    Json event = {{"type", type}, {"sequence_number", number}};
+    event.update(fields);
+    append_typed_event(event, out);
+  }
+
+  void begin(const Json& response, std::string& out) {
+    emit("response.created", {{"response", response}}, out);
+    emit("response.in_progress", {{"response", response}}, out);
+  }
+
+  void finish(Json response, std::string& out) {
+    const Json status = response.at("status");
+    const char* const type = status == kCompleted ? "response.completed"
+                             : status == "failed" ? "response.failed"
+                                                  : "response.incomplete";
+    emit(type, {{"response", std::move(response)}}, out);
+  }
+
+ private:
+  const int64_t after_;
+  int64_t num_events_ = 0;
+};
+
+// A call as the client knows its tool.
+struct ShownCall {
+  std::string id;
+  std::string name;
+  std::string space;
+  bool is_custom = false;
+};
+
+// Puts the items of a response together from what is new in them, and writes the events of that.
+class ItemWriter {
+ public:
+  // Without `events` the items alone are made.
+  ItemWriter(std::string response_id, EventWriter* events)
+      : response_id_(std::move(response_id)), events_(events) {}
+
+  void add_reasoning(std::string_view more, std::string& out) {
+    open(Item::kReasoning, out);
+    text_ += more;
+    cut(more, 0);
+    emit("response.reasoning_text.delta", [&] { return part_fields({{"delta", more}}); }, out);
+  }
+
+  // `logprobs` are those of its tokens, a list.
+  void add_text(std::string_view more, Json logprobs, std::string& out) {
+    open(Item::kMessage, out);
+    text_ += more;
+    cut(more, logprobs.size());
+    emit(
+        "response.output_text.delta",
+        [&] { return part_fields({{"delta", more}, {"logprobs", logprobs}}); }, out);
+    for (Json& entry : logprobs) logprobs_.push_back(std::move(entry));
+  }
+
+  void begin_call(ShownCall call, std::string& out) {
+    close(out);
+    item_ = Item::kCall;
+    call_ = std::move(call);
+    emit_added(call_item(kInProgress), out);
+  }
+
+  // More of a call's arguments; of a custom tool's, more of its input.
+  void add_to_call(std::string_view more, std::string& out) {
+    if (more.empty()) return;
+    text_ += more;
+    cut(more, 0);
+    const char* const type = call_.is_custom ? "response.custom_tool_call_input.delta"
+                                             : "response.function_call_arguments.delta";
+    emit(type, [&] { return item_fields({{"delta", more}}); }, out);
+  }
+
+  // What the open call came to, as far as add_to_call() did not say it.
+  void settle_call(std::string_view whole, std::string& out) {
+    if (whole.starts_with(text_)) {
+      add_to_call(std::string(whole.substr(text_.size())), out);
+    } else {
+      text_ = whole;
+    }
+  }
+
+  // Ends the open item. `complete` is false for one that was cut off.
+  void close(std::string& out, bool complete = true) {
+    if (item_ == Item::kNone) return;
+    const char* status = complete ? kCompleted : kIncomplete;
+    Json done;
+    if (item_ == Item::kCall) {
+      const char* const type = call_.is_custom ? "response.custom_tool_call_input.done"
+                                               : "response.function_call_arguments.done";
+      emit(
+          type,
+          [&] {
+            return call_.is_custom ? item_fields({{"input", text_}})
+                                   : item_fields({{"name", call_.name}, {"arguments", text_}});
+          },
+          out);
+      done = call_item(status);
+    } else {
+      const bool is_message = item_ == Item::kMessage;
+      const Json part = text_part(text_, logprobs_);
+      emit(
+          is_message ? "response.output_text.done" : "response.reasoning_text.done",
+          [&] {
+            Json fields = part_fields({{"text", text_}});
+            if (is_message) fields["logprobs"] = logprobs_;
+            return fields;
+          },
+          out);
+      emit("response.content_part.done", [&] { return part_fields({{"part", part}}); }, out);
+      done = text_item(status, Json::array({part}));
+    }
+    emit(
+        "response.output_item.done",
+        [&] { return Json{{"output_index", output_.size()}, {"item", done}}; }, out);
+    output_.push_back(std::move(done));
+    text_.clear();
+    logprobs_ = Json::array();
+    item_ = Item::kNone;
+  }
+
+  // Items that are complete.
+  [[nodiscard]] const Json& output() const { return output_; }
+
+  [[nodiscard]] Json take_output() { return std::exchange(output_, Json::array()); }
+
+  [[nodiscard]] std::vector<StoredResponse::Cut> take_cuts() { return std::exchange(cuts_, {}); }
+
+  // Of the open call.
+  [[nodiscard]] const ShownCall& call() const { return call_; }
+
+ private:
+  enum class Item { kNone, kReasoning, kMessage, kCall };
+
+  template <typename Fields>
+  void emit(const char* type, const Fields& fields, std::string& out) {
+    if (events_ != nullptr) events_->emit(type, fields(), out);
+  }
+
+  void emit_added(const Json& item, std::string& out) {
+    emit(
+        "response.output_item.added",
+        [&] { return Json{{"output_index", output_.size()}, {"item", item}}; }, out);
+  }
+
+  void cut(std::string_view more, size_t num_logprobs) {
+    if (events_ == nullptr) return;
+    cuts_.push_back({.num_bytes = static_cast<uint32_t>(more.size()),
+                     .num_logprobs = static_cast<uint32_t>(num_logprobs)});
+  }
+
+  [[nodiscard]] std::string item_id() const {
+    const char* const kind = item_ == Item::kReasoning ? "rs"
+                             : item_ == Item::kMessage ? "msg"
+                             : call_.is_custom         ? "ctc"
+                                                       : "fc";
+    return output_item_id(kind, response_id_, output_.size());
+  }
+
+  [[nodiscard]] Json item_fields(Json more) const {
+    Json fields = {{"item_id", item_id()}, {"output_index", output_.size()}};
+    fields.update(more);
+    return fields;
+  }
+
+  [[nodiscard]] Json part_fields(Json more) const {
+    Json fields = item_fields({{"content_index", 0}});
+    fields.update(more);
+    return fields;
+  }
+
+  // Of the open item: a message or reasoning.
+  [[nodiscard]] Json text_part(const std::string& text, Json logprobs) const {
+    if (item_ == Item::kReasoning) return {{"type", "reasoning_text"}, {"text", text}};
+    return {{"type", "output_text"},
+            {"text", text},
+            {"annotations", Json::array()},
+            {"logprobs", std::move(logprobs)}};
+  }
+
+  [[nodiscard]] Json text_item(const char* status, Json content) const {
+    if (item_ == Item::kReasoning) {
+      return {{"type", "reasoning"},
+              {"id", item_id()},
+              {"summary", Json::array()},
+              {"content", std::move(content)},
+              {"status", status}};
+    }
+    return {{"type", "message"},
+            {"id", item_id()},
+            {"role", "assistant"},
+            {"status", status},
+            {"content", std::move(content)}};
+  }
+
+  [[nodiscard]] Json call_item(const char* status) const {
+    Json item = {{"type", call_.is_custom ? "custom_tool_call" : "function_call"},
+                 {"id", item_id()},
+                 {"call_id", call_.id},
+                 {"name", call_.name}};
+    if (!call_.space.empty()) item["namespace"] = call_.space;
+    item[call_.is_custom ? "input" : "arguments"] = text_;
+    item["status"] = status;
+    return item;
+  }
+
+  void open(Item kind, std::string& out) {
+    if (item_ == kind) return;
+    close(out);
+    item_ = kind;
+    emit_added(text_item(kInProgress, Json::array()), out);
+    emit(
+        "response.content_part.added",
+        [&] { return part_fields({{"part", text_part("", Json::array())}}); }, out);
+  }
+
+  const std::string response_id_;
+  EventWriter* const events_;
+  Json output_ = Json::array();
+  Item item_ = Item::kNone;        // the open one
+  std::string text_;               // of the open item
+  Json logprobs_ = Json::array();  // likewise
+  ShownCall call_;
+  std::vector<StoredResponse::Cut> cuts_;
+};
+
 class ResponsesAdapter final : public DeltaAdapter {
  public:
   ResponsesAdapter(ChatAnswerOptions options, ResponsesAnswer answer)
-      : DeltaAdapter(std::move(options)), answer_of_(std::move(answer)) {}
+      : DeltaAdapter(std::move(options)),
+        answer_of_(std::move(answer)),
+        items_(this->options().id, this->options().streaming.stream ? &events_ : nullptr) {}
 
   JsonPieces body() override {
-    add_items_of_answer();
+    add_parts();
     written_ = dump_json(complete_response());
     keep();
     JsonPieces body;
@@ -45,189 +289,96 @@ class ResponsesAdapter final : public DeltaAdapter {
     Json response = response_json("failed");
     response["error"] = {{"code", failure.code.empty() ? "server_error" : failure.code},
                          {"message", failure.message}};
-    emit("response.failed", {{"response", std::move(response)}}, out);
+    events_.finish(std::move(response), out);
   }
 
  protected:
-  void begin(std::string& out) override {
-    emit("response.created", {{"response", response_json("in_progress")}}, out);
-    emit("response.in_progress", {{"response", response_json("in_progress")}}, out);
-  }
+  void begin(std::string& out) override { events_.begin(response_json(kInProgress), out); }
 
   void deliver(const parsers::AnswerDelta& delta, std::string& out) override {
     if (const auto* const more = std::get_if<parsers::ReasoningDelta>(&delta)) {
-      open(Item::kReasoning, out);
-      text_ += more->text;
-      emit("response.reasoning_text.delta", part_fields({{"delta", more->text}}), out);
+      items_.add_reasoning(more->text, out);
     } else if (const auto* const text = std::get_if<parsers::ContentDelta>(&delta)) {
-      open(Item::kMessage, out);
-      text_ += text->text;
-      emit("response.output_text.delta",
-           part_fields({{"delta", text->text}, {"logprobs", logprobs_since(num_shown_)}}), out);
-      num_shown_ = content_logprobs().size();
+      items_.add_text(text->text, next_logprobs(content_logprobs().size()), out);
     } else if (const auto* const call = std::get_if<parsers::ToolCallBegin>(&delta)) {
-      close(out);
-      item_ = Item::kCall;
-      call_ = {.id = call->id, .name = call->name, .arguments = {}};
-      emit("response.output_item.added",
-           {{"output_index", output_.size()}, {"item", call_item("in_progress")}}, out);
+      items_.begin_call(shown_call(call->id, call->name), out);
+      arguments_.clear();
+      input_ = {};
     } else if (const auto* const arguments = std::get_if<parsers::ArgumentsDelta>(&delta)) {
-      call_.arguments += arguments->json;
-      emit("response.function_call_arguments.delta", item_fields({{"delta", arguments->json}}),
-           out);
+      if (items_.call().is_custom) {
+        arguments_ += arguments->json;
+        items_.add_to_call(input_.add(arguments->json), out);
+      } else {
+        items_.add_to_call(arguments->json, out);
+      }
     } else {
-      close(out, std::get<parsers::ToolCallEnd>(delta).complete);
+      const bool is_complete = std::get<parsers::ToolCallEnd>(delta).complete;
+      if (items_.call().is_custom && is_complete) {
+        items_.settle_call(custom_input(arguments_), out);
+      }
+      items_.close(out, is_complete);
     }
   }
 
   void finish(std::string& out) override {
-    close(out, finished().reason == FinishReason::kStop);
+    items_.close(out, finished().reason == FinishReason::kStop);
     Json response = complete_response();
-    const std::string status = response["status"];
     written_ = dump_json(response);
     keep();
-    emit(status == "completed" ? "response.completed" : "response.incomplete",
-         {{"response", std::move(response)}}, out);
+    events_.finish(std::move(response), out);
   }
 
  private:
-  enum class Item { kNone, kReasoning, kMessage, kCall };
-
-  void emit(const char* type, Json fields, std::string& out) {
-    Json event = {{"type", type}, {"sequence_number", num_events_++}};
-    event.update(fields);
-    append_typed_event(event, out);
+  [[nodiscard]] ShownCall shown_call(const std::string& id, const std::string& function) const {
+    const ResponseTools::Tool* const tool = answer_of_.tools.find(function);
+    if (tool == nullptr) return {.id = id, .name = function, .space = {}};
+    return {.id = id, .name = tool->name, .space = tool->space, .is_custom = tool->is_custom};
   }
 
-  [[nodiscard]] std::string item_id(const char* kind) const {
-    return output_item_id(kind, options().id, output_.size());
-  }
-
-  [[nodiscard]] std::string open_item_id() const {
-    if (item_ == Item::kReasoning) return item_id("rs");
-    return item_id(item_ == Item::kMessage ? "msg" : "fc");
-  }
-
-  [[nodiscard]] Json item_fields(Json more) const {
-    Json fields = {{"item_id", open_item_id()}, {"output_index", output_.size()}};
-    fields.update(more);
-    return fields;
-  }
-
-  [[nodiscard]] Json part_fields(Json more) const {
-    Json fields = item_fields({{"content_index", 0}});
-    fields.update(more);
-    return fields;
-  }
-
-  [[nodiscard]] static Json text_part(const std::string& text, Json logprobs) {
-    return {{"type", "output_text"},
-            {"text", text},
-            {"annotations", Json::array()},
-            {"logprobs", std::move(logprobs)}};
-  }
-
-  // Of the content's tokens from `index` on; empty where none were asked for.
-  [[nodiscard]] Json logprobs_since(size_t index) const {
+  // Of the content's tokens that no event has shown, to before `end`; none where none were asked
+  // for.
+  [[nodiscard]] Json next_logprobs(size_t end) {
     std::string list = "[";
-    for (size_t i = index; i < content_logprobs().size(); ++i) {
-      if (i > index) list += ',';
+    for (size_t i = num_shown_; i < end; ++i) {
+      if (i > num_shown_) list += ',';
       append_token_logprob(content_logprobs(), i, *options().codec, list);
     }
+    num_shown_ = end;
     return Json::parse(list + "]");
   }
 
-  [[nodiscard]] Json message_item(const char* status, Json content) const {
-    return {{"type", "message"},
-            {"id", item_id("msg")},
-            {"role", "assistant"},
-            {"status", status},
-            {"content", std::move(content)}};
-  }
-
-  [[nodiscard]] Json reasoning_item(const char* status, Json content) const {
-    return {{"type", "reasoning"},
-            {"id", item_id("rs")},
-            {"summary", Json::array()},
-            {"content", std::move(content)},
-            {"status", status}};
-  }
-
-  [[nodiscard]] Json call_item(const char* status) const {
-    return {{"type", "function_call"}, {"id", item_id("fc")},          {"call_id", call_.id},
-            {"name", call_.name},      {"arguments", call_.arguments}, {"status", status}};
-  }
-
-  void open(Item kind, std::string& out) {
-    if (item_ == kind) return;
-    close(out);
-    item_ = kind;
-    const bool is_message = kind == Item::kMessage;
-    emit("response.output_item.added",
-         {{"output_index", output_.size()},
-          {"item", is_message ? message_item("in_progress", Json::array())
-                              : reasoning_item("in_progress", Json::array())}},
-         out);
-    if (is_message) {
-      emit("response.content_part.added", part_fields({{"part", text_part("", Json::array())}}),
-           out);
-    }
-  }
-
-  // Sends the end of the open item. `complete` is false for one that was cut off.
-  void close(std::string& out, bool complete = true) {
-    if (item_ == Item::kNone) return;
-    const char* status = complete ? "completed" : "incomplete";
-    Json done;
-    if (item_ == Item::kMessage) {
-      const Json logprobs = logprobs_since(num_logprobs_before_);
-      emit("response.output_text.done", part_fields({{"text", text_}, {"logprobs", logprobs}}),
-           out);
-      const Json part = text_part(text_, logprobs);
-      emit("response.content_part.done", part_fields({{"part", part}}), out);
-      done = message_item(status, Json::array({part}));
-      num_logprobs_before_ = content_logprobs().size();
-    } else if (item_ == Item::kReasoning) {
-      emit("response.reasoning_text.done", part_fields({{"text", text_}}), out);
-      done = reasoning_item(status, Json::array({{{"type", "reasoning_text"}, {"text", text_}}}));
-    } else {
-      emit("response.function_call_arguments.done",
-           item_fields({{"name", call_.name}, {"arguments", call_.arguments}}), out);
-      done = call_item(status);
-    }
-    emit("response.output_item.done", {{"output_index", output_.size()}, {"item", done}}, out);
-    output_.push_back(std::move(done));
-    text_.clear();
-    item_ = Item::kNone;
-  }
-
   // Of an answer that is not streamed.
-  void add_items_of_answer() {
-    output_ = Json::array();
-    const parsers::AssembledAnswer& all = answer();
-    const char* status = finished().reason == FinishReason::kStop ? "completed" : "incomplete";
-    if (!all.reasoning.empty()) {
-      output_.push_back(reasoning_item(
-          status, Json::array({{{"type", "reasoning_text"}, {"text", all.reasoning}}})));
+  void add_parts() {
+    std::string nowhere;
+    for (const AnswerPart& part : parts()) {
+      switch (part.kind) {
+        case AnswerPart::Kind::kReasoning:
+          items_.add_reasoning(part.text, nowhere);
+          break;
+        case AnswerPart::Kind::kContent:
+          items_.add_text(part.text, next_logprobs(part.logprobs_end), nowhere);
+          break;
+        case AnswerPart::Kind::kCall: {
+          const ShownCall call = shown_call(part.call.id, part.call.name);
+          items_.begin_call(call, nowhere);
+          items_.add_to_call(
+              call.is_custom ? custom_input(part.call.arguments) : part.call.arguments, nowhere);
+          items_.close(nowhere);
+          break;
+        }
+      }
     }
-    if (!all.content.empty()) {
-      output_.push_back(
-          message_item(status, Json::array({text_part(all.content, logprobs_since(0))})));
-    }
-    for (const parsers::ToolCall& call : all.calls) {
-      call_ = call;
-      output_.push_back(call_item("completed"));
-    }
+    items_.close(nowhere, finished().reason == FinishReason::kStop);
   }
 
   [[nodiscard]] Json response_json(const char* status) const {
-    return describe(options(), answer_of_, status, output_);
+    return describe(options(), answer_of_, status, items_.output());
   }
 
   [[nodiscard]] Json complete_response() const {
     const FinishReason reason = finished().reason;
-    Json response = response_json(reason == FinishReason::kStop     ? "completed"
-                                  : reason == FinishReason::kLength ? "incomplete"
+    Json response = response_json(reason == FinishReason::kStop     ? kCompleted
+                                  : reason == FinishReason::kLength ? kIncomplete
                                                                     : "cancelled");
     if (reason == FinishReason::kLength) {
       response["incomplete_details"] = {{"reason", "max_output_tokens"}};
@@ -245,15 +396,17 @@ class ResponsesAdapter final : public DeltaAdapter {
   // The items themselves: who goes on from them gets the prompt of who sends them again.
   void keep() {
     if (answer_of_.keep_in == nullptr) return;
-    for (Json& item : output_) {
+    Json output = items_.take_output();
+    for (Json& item : output) {
       if (item["type"] != "message") continue;
       for (Json& part : item["content"]) part["logprobs"] = Json::array();  // no prompt shows them
     }
     StoredResponse response{.body = written_,
                             .input = std::move(answer_of_.input),
-                            .output = std::move(output_),
+                            .output = std::move(output),
                             .input_bytes = answer_of_.input_bytes,
-                            .holder = answer_of_.holder};
+                            .holder = answer_of_.holder,
+                            .cuts = items_.take_cuts()};
     const auto store = std::exchange(answer_of_.keep_in, nullptr);
     if (answer_of_.is_background) {
       store->replace(options().id, std::move(response));
@@ -264,15 +417,59 @@ class ResponsesAdapter final : public DeltaAdapter {
   }
 
   ResponsesAnswer answer_of_;
-  Json output_ = Json::array();     // items that are complete
-  Item item_ = Item::kNone;         // the open one
-  std::string text_;                // of the open item
-  size_t num_shown_ = 0;            // of content_logprobs(), in events
-  size_t num_logprobs_before_ = 0;  // of content_logprobs(), those of complete items
-  parsers::ToolCall call_;
-  std::string written_;  // the whole response
-  int64_t num_events_ = 0;
+  EventWriter events_{/*after=*/-1};
+  ItemWriter items_;
+  std::string arguments_;    // of an open call of a custom tool
+  CustomInputReader input_;  // likewise
+  size_t num_shown_ = 0;     // of content_logprobs()
+  std::string written_;      // the whole response
 };
+
+// The text of an item, and the logprobs of its tokens.
+std::pair<std::string, Json> text_of(const Json& item) {
+  const Json& type = item.at("type");
+  if (type == "custom_tool_call") return {item.at("input").get<std::string>(), Json::array()};
+  if (type == "function_call") return {item.at("arguments").get<std::string>(), Json::array()};
+  const Json& part = item.at("content").at(0);
+  return {part.at("text").get<std::string>(), part.value("logprobs", Json::array())};
+}
+
+// Writes an item of a kept response as it came; `cuts` loses those of its deltas.
+void replay(const Json& item, std::span<const StoredResponse::Cut>& cuts, ItemWriter& items,
+            std::string& out) {
+  const Json& type = item.at("type");
+  const auto [text, logprobs] = text_of(item);
+  const bool is_call = type == "function_call" || type == "custom_tool_call";
+  if (is_call) {
+    items.begin_call({.id = item.at("call_id").get<std::string>(),
+                      .name = item.at("name").get<std::string>(),
+                      .space = item.value("namespace", std::string()),
+                      .is_custom = type == "custom_tool_call"},
+                     out);
+  }
+  std::string_view rest = text;
+  size_t logprobs_begin = 0;
+  while (!rest.empty()) {
+    const StoredResponse::Cut cut =
+        cuts.empty() ? StoredResponse::Cut{.num_bytes = static_cast<uint32_t>(rest.size()),
+                                           .num_logprobs = static_cast<uint32_t>(logprobs.size())}
+                     : cuts.front();
+    if (!cuts.empty()) cuts = cuts.subspan(1);
+    const std::string_view more = rest.substr(0, cut.num_bytes);
+    rest.remove_prefix(more.size());
+    if (is_call) {
+      items.add_to_call(more, out);
+    } else if (type == "reasoning") {
+      items.add_reasoning(more, out);
+    } else {
+      const size_t end = std::min(logprobs_begin + cut.num_logprobs, logprobs.size());
+      Json shown = Json::array();
+      for (; logprobs_begin < end; ++logprobs_begin) shown.push_back(logprobs[logprobs_begin]);
+      items.add_text(more, std::move(shown), out);
+    }
+  }
+  items.close(out, item.at("status") == kCompleted);
+}
 
 }  // namespace
 
@@ -293,6 +490,27 @@ std::string with_state(std::string_view body, std::string_view status, const Jso
   HEDDLE_CHECK(begin < end && end < body.size());
   return fmt::format(R"({}"status":"{}","error":{}{})", body.substr(0, begin), status,
                      dump_json(error), body.substr(end));
+}
+
+std::string response_events(const StoredResponse& response, int64_t starting_after) {
+  Json whole = Json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+  HEDDLE_CHECK(whole.is_object());
+  const Json output = std::exchange(whole["output"], Json::array());
+  Json running = whole;
+  running["status"] = kInProgress;
+  running["error"] = nullptr;
+  running["incomplete_details"] = nullptr;
+  running.erase("usage");
+  std::string out;
+  EventWriter events(starting_after);
+  events.begin(running, out);
+  if (response.is_running) return out;
+  ItemWriter items(whole.at("id").get<std::string>(), &events);
+  std::span<const StoredResponse::Cut> cuts(response.cuts);
+  for (const Json& item : output) replay(item, cuts, items, out);
+  whole["output"] = output;
+  events.finish(std::move(whole), out);
+  return out;
 }
 
 }  // namespace heddle::server

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,17 +16,19 @@
 #include "server/api_adapter.h"
 #include "server/chat_answer.h"
 #include "server/response_store.h"
+#include "server/response_tools.h"
 
 namespace heddle::server {
 
 // The form of an answer of this API, beside what every chat has.
 struct ResponsesAnswer {
-  nlohmann::ordered_json request;          // fields of the request that the answer repeats
-  std::shared_ptr<ResponseStore> keep_in;  // null: the client wants it forgotten
-  std::unique_ptr<const ResponseStore::Claim> claim;    // of the id; null where it is not kept
-  std::shared_ptr<const nlohmann::ordered_json> input;  // StoredResponse; likewise
+  nlohmann::ordered_json request;  // fields of the request that the answer repeats
+  ResponseTools tools = {};        // what calls are shown as
+  std::shared_ptr<ResponseStore> keep_in = nullptr;  // null: the client wants it forgotten
+  std::unique_ptr<const ResponseStore::Claim> claim = nullptr;    // of the id; null: it is not kept
+  std::shared_ptr<const nlohmann::ordered_json> input = nullptr;  // StoredResponse; likewise
   size_t input_bytes = 0;
-  std::string holder;
+  std::string holder = {};
   bool is_background = false;  // what is kept takes the place of a response that runs
 };
 
@@ -40,5 +43,11 @@ std::unique_ptr<ApiAdapter> make_responses_adapter(ChatAnswerOptions options,
 // Cost: a copy of the text; none of it is parsed.
 [[nodiscard]] std::string with_state(std::string_view body, std::string_view status,
                                      const nlohmann::ordered_json& error = nullptr);
+
+// The stream of a kept response, from the event after number `starting_after` on (-1: all of them).
+// A response that was streamed has the events that it had then; one that was not has one delta for
+// each text. Of a response that still runs the events so far, which are the first two.
+// Cost: the body is parsed.
+[[nodiscard]] std::string response_events(const StoredResponse& response, int64_t starting_after);
 
 }  // namespace heddle::server

@@ -12,6 +12,7 @@
 #include "server/caller.h"
 #include "server/http_message.h"
 #include "server/json_text.h"
+#include "server/response_tools.h"
 
 namespace heddle::server {
 namespace {
@@ -102,10 +103,12 @@ class ItemReader {
       return std::nullopt;
     }
     const Json name = shown.value("name", Json());
-    shown.erase("name");
+    const Json space = shown.value("namespace", Json());
+    for (const char* const own : {"name", "namespace"}) shown.erase(own);
     const Json call = {
         {"call_id", *id},
         {"name", name.is_string() ? name : Json(type.substr(0, type.size() - kCallSuffix.size()))},
+        {"namespace", space},
         {"arguments", dump_json(shown)}};
     FieldReader translated(call, param + ".");
     return read_call(translated, param);
@@ -135,6 +138,7 @@ class ItemReader {
   std::optional<ApiError> read_call(FieldReader& item, const std::string& param) {
     const auto id = item.string("call_id");
     const auto name = item.string("name");
+    const auto space = item.string("namespace");
     const auto arguments = item.string("arguments");
     if (item.error()) return item.error();
     if (!id) return missing_parameter(param + ".call_id");
@@ -145,10 +149,11 @@ class ItemReader {
       if (!reasoning_.empty()) message["reasoning_content"] = std::exchange(reasoning_, {});
       messages_.push_back(std::move(message));
     }
-    messages_.back()["tool_calls"].push_back(
-        {{"id", *id},
-         {"type", "function"},
-         {"function", {{"name", *name}, {"arguments", arguments.value_or("{}")}}}});
+    messages_.back()["tool_calls"].push_back({{"id", *id},
+                                              {"type", "function"},
+                                              {"function",
+                                               {{"name", name_in_prompt(space.value_or(""), *name)},
+                                                {"arguments", arguments.value_or("{}")}}}});
     return std::nullopt;
   }
 
@@ -186,6 +191,7 @@ std::string_view id_prefix_of(const std::string& type) {
   if (type == "message") return "msg";
   if (type == "reasoning") return "rs";
   if (type == "function_call") return "fc";
+  if (type == "custom_tool_call") return "ctc";
   return "item";
 }
 
@@ -234,7 +240,8 @@ void append_output_items(const Json& output, Json& items) {
   bool is_empty = true;
   for (const Json& item : output) {
     // A call that was cut off has arguments that are no JSON.
-    if (item["type"] == "function_call" && item["status"] != "completed") continue;
+    const bool is_call = item["type"] == "function_call" || item["type"] == "custom_tool_call";
+    if (is_call && item["status"] != "completed") continue;
     items.push_back(item);
     is_empty = false;
   }

@@ -46,6 +46,8 @@ constexpr std::array kRoutes = {
           Concern::kServer},
     Route{"/", Endpoint::kRoot, "GET, HEAD", Access::kOpen},
     Route{"/v1/responses", Endpoint::kResponses, "POST", Access::kUser, true, kAnyBody},
+    Route{"/v1/responses/input_tokens", Endpoint::kResponseTokens, "POST", Access::kUser, true,
+          kAnyBody},
     Route{"/v1/messages", Endpoint::kMessages, "POST", Access::kUser, true, kAnyBody},
     Route{"/v1/messages/count_tokens", Endpoint::kCountTokens, "POST", Access::kUser, true,
           kAnyBody},
@@ -149,6 +151,7 @@ constexpr auto kNotServed = std::to_array<std::string_view>({
     "/v1/organization",
     "/v1/projects",
     "/v1/realtime",
+    "/v1/responses/compact",
     "/v1/skills",
     "/v1/threads",
     "/v1/uploads",
@@ -213,6 +216,8 @@ const Route* find_route(std::string_view path) {
   const auto lies_below = [path](std::string_view prefix) {
     return path.size() > prefix.size() && path.starts_with(prefix);
   };
+  // Before what lies below: /v1/responses/compact is no id of a response.
+  if (std::ranges::find(kNotServed, path) != kNotServed.end()) return &kNotServedRoute;
   if (lies_below(kResponsePrefix)) return &kOneResponseRoute;
   if (lies_below(kFilePrefix)) return &kOneFileRoute;
   if (lies_below(kBatchPrefix)) return &kOneBatchRoute;

@@ -35,6 +35,7 @@ enum class Endpoint {
   kAbort,
   kRoot,
   kResponses,
+  kResponseTokens,
   kOneResponse,
   kMessages,
   kCountTokens,

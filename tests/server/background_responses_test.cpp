@@ -52,6 +52,28 @@ TEST_F(BackgroundTest, AResponseIsFetchedByItsIdWhenItHasEnded) {
   EXPECT_EQ(late.status, 400) << "it has ended";
 }
 
+TEST_F(BackgroundTest, AStreamFollowsAResponseToItsEnd) {
+  engine->held = true;
+  start();
+  const Json queued = post("/v1/responses", {{"input", "Hi"}, {"background", true}}).json();
+  const std::string path = "/v1/responses/" + queued["id"].get<std::string>();
+  HttpClient early = connect();
+  early.send_request("GET", path + "?stream=true");
+  HttpClient leaver = connect();
+  leaver.send_request("GET", path + "?stream=true");
+  EXPECT_TRUE(leaver.read_until("response.in_progress"));
+  leaver.close();
+  EXPECT_TRUE(early.read_until("response.in_progress"));
+  EXPECT_THAT(early.pending(), HasSubstr("response.created"));
+  engine->held = false;
+  const Json response = ended(queued["id"]);
+  const Reply followed = early.read_reply();
+  EXPECT_TRUE(followed.complete);
+  EXPECT_THAT(followed.body, HasSubstr("\"delta\":\"Hello there\""));
+  EXPECT_EQ(get(path + "?stream=true").body, followed.body);
+  EXPECT_THAT(followed.body, HasSubstr(response.dump()));
+}
+
 TEST_F(BackgroundTest, AResponseThatRunsIsCancelled) {
   engine->script = [](const Request&) {
     std::vector<RequestEvent> events = answer_events({"On and on. "});

@@ -4,6 +4,7 @@
 #include <deque>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -37,7 +38,6 @@ TEST_F(KeptResponsesTest, AResponseIsKeptAndGoneOnFrom) {
   EXPECT_EQ(get("/v1/responses/" + id).json()["output"][0]["content"][0]["text"], "Hello there");
   EXPECT_EQ(post("/v1/responses", {{"input", "And?"}, {"previous_response_id", id}}).status, 200);
   EXPECT_EQ(last_prompt(), "user: Hi|assistant: Hello there|user: And?|assistant: ");
-  EXPECT_EQ(error_of(get("/v1/responses/" + id + "?stream=true"))["param"], "stream");
   const Reply cancelled = post("/v1/responses/" + id + "/cancel", Json::object());
   EXPECT_EQ(cancelled.status, 400);
 
@@ -48,6 +48,69 @@ TEST_F(KeptResponsesTest, AResponseIsKeptAndGoneOnFrom) {
   EXPECT_EQ(error_of(missing)["code"], "response_not_found");
   EXPECT_EQ(post("/v1/responses", {{"input", "x"}, {"previous_response_id", "resp_no"}}).status,
             404);
+}
+
+// The events of a stream, each without the obligatory name before it.
+std::vector<Json> events_of(std::string_view stream) {
+  std::vector<Json> events;
+  for (size_t end; (end = stream.find("\n\n")) != std::string_view::npos;
+       stream.remove_prefix(end + 2)) {
+    const size_t line_end = stream.find('\n');
+    events.push_back(Json::parse(stream.substr(line_end + 7, end - line_end - 7)));
+  }
+  return events;
+}
+
+TEST_F(KeptResponsesTest, AStreamIsRepeatedEventByEvent) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  options.reasoning_format = parsers::ReasoningFormat::kThink;
+  engine->script = [](const Request& request) {
+    std::vector<RequestEvent> events =
+        answer_events({"<think>H", "m</think>", "So", " it is", "<tool_call>\n{\"name\": \"f\", ",
+                       "\"arguments\": {\"input", "\": \"a", "b\"}}\n</tool_call>"});
+    for (RequestEvent& event : events) {
+      if (!request.return_logprobs) continue;
+      for (const TokenId token : event.tokens) event.logprobs.push_back({token, -0.5f, {}});
+    }
+    return events;
+  };
+  start();
+  for (const Json& more : {Json{{"tools", {{{"type", "function"}, {"name", "f"}}}}},
+                           Json{{"tools", {{{"type", "custom"}, {"name", "f"}}}}},
+                           Json{{"include", {"message.output_text.logprobs"}}}}) {
+    Json body = {{"input", "Hi"}, {"stream", true}};
+    body.update(more);
+    const std::vector<Json> events = events_of(post("/v1/responses", body).body);
+    ASSERT_GT(events.size(), 8u);
+    const std::string path =
+        "/v1/responses/" + events.back()["response"]["id"].get<std::string>() + "?stream=true";
+    const Reply repeated = get(path);
+    EXPECT_EQ(repeated.headers.at("content-type").substr(0, 17), "text/event-stream");
+    EXPECT_EQ(events_of(repeated.body), events);
+    for (const size_t after : {size_t{0}, size_t{1}, size_t{5}, events.size() - 1}) {
+      const std::vector<Json> rest(events.begin() + static_cast<std::ptrdiff_t>(after) + 1,
+                                   events.end());
+      EXPECT_EQ(events_of(get(path + "&starting_after=" + std::to_string(after)).body), rest);
+    }
+  }
+}
+
+TEST_F(KeptResponsesTest, AWholeAnswerIsStreamedToo) {
+  engine->script = [](const Request&) {
+    return answer_events({"Hel", "lo"}, finish_of(FinishReason::kLength));
+  };
+  start();
+  const Json whole = post("/v1/responses", {{"input", "Hi"}}).json();
+  const std::string path = "/v1/responses/" + whole["id"].get<std::string>() + "?stream=true";
+  const std::vector<Json> events = events_of(get(path).body);
+  ASSERT_EQ(events.size(), 9u);
+  EXPECT_EQ(events[0]["response"]["status"], "in_progress");
+  EXPECT_EQ(events[4]["delta"], "Hello") << "one for the text";
+  EXPECT_EQ(events[8]["type"], "response.incomplete");
+  EXPECT_EQ(events[8]["response"], whole);
+  EXPECT_EQ(error_of(get(path + "&starting_after=x"))["param"], "starting_after");
+  EXPECT_EQ(get("/v1/responses/resp_no?stream=true").status, 404);
+  EXPECT_EQ(get("/v1/responses/" + whole["id"].get<std::string>() + "?stream=false").json(), whole);
 }
 
 TEST_F(KeptResponsesTest, CallsOfOneHeaderAreResponsesOfTheirOwn) {

@@ -561,7 +561,7 @@ TEST_F(OllamaTest, ModelsAreListedAndShown) {
   engine->mutable_memory_plan().mapped_weights_bytes = 500;
   engine->mutable_model_info().device = "NVIDIA H100";
   start();
-  EXPECT_EQ(get("/api/version").json()["version"], "0.11.0") << "clients ask for a minimum";
+  EXPECT_EQ(get("/api/version").json()["version"], "0.13.4") << "clients ask for a minimum";
   EXPECT_EQ(get("/version").json()["version"], "1.2.3") << "as vLLM names it";
   const Json listed = get("/api/tags").json()["models"][0];
   EXPECT_EQ(listed["name"], "m");

@@ -351,19 +351,22 @@ TEST(ResponsesAdapterTest, ReasoningTextAndCallsAreItemsOfTheirOwn) {
   const std::vector<Json> events = numbered_events(out);
   EXPECT_THAT(
       names_of(events),
-      ElementsAre("response.created", "response.in_progress", "response.output_item.added",
-                  "response.reasoning_text.delta", "response.reasoning_text.done",
-                  "response.output_item.done", "response.output_item.added",
-                  "response.content_part.added", "response.output_text.delta",
-                  "response.output_text.done", "response.content_part.done",
-                  "response.output_item.done", "response.output_item.added",
-                  "response.function_call_arguments.delta",
-                  "response.function_call_arguments.delta", "response.function_call_arguments.done",
-                  "response.output_item.done", "response.completed"));
-  EXPECT_EQ(events[12]["output_index"], 2);
-  EXPECT_EQ(events[12]["item"]["arguments"], "");
-  EXPECT_EQ(events[15]["arguments"], "{\"c\": \"Paris\"}");
-  EXPECT_EQ(events[15]["item_id"], events[12]["item"]["id"]);
+      ElementsAre(
+          "response.created", "response.in_progress", "response.output_item.added",
+          "response.content_part.added", "response.reasoning_text.delta",
+          "response.reasoning_text.done", "response.content_part.done", "response.output_item.done",
+          "response.output_item.added", "response.content_part.added", "response.output_text.delta",
+          "response.output_text.done", "response.content_part.done", "response.output_item.done",
+          "response.output_item.added", "response.function_call_arguments.delta",
+          "response.function_call_arguments.delta", "response.function_call_arguments.done",
+          "response.output_item.done", "response.completed"));
+  EXPECT_EQ(events[3]["part"], Json({{"type", "reasoning_text"}, {"text", ""}}));
+  EXPECT_EQ(events[6]["part"], Json({{"type", "reasoning_text"}, {"text", "Let me"}}));
+  EXPECT_EQ(events[6]["item_id"], events[2]["item"]["id"]);
+  EXPECT_EQ(events[14]["output_index"], 2);
+  EXPECT_EQ(events[14]["item"]["arguments"], "");
+  EXPECT_EQ(events[17]["arguments"], "{\"c\": \"Paris\"}");
+  EXPECT_EQ(events[17]["item_id"], events[14]["item"]["id"]);
   const Json& output = events.back()["response"]["output"];
   ASSERT_EQ(output.size(), 3u);
   EXPECT_EQ(output[0]["content"][0]["text"], "Let me");
