@@ -264,41 +264,63 @@ sources_to_format() {
   done
 }
 
-# Client libraries and curl against a served heddle-tiny (tests/clients/README.md).
-stage_clients() {
-  local dir="$root/build/release/clients" libraries="$root/build/clients" address="" server program name failures=0
-  local programs=("$root/tests/clients/curl.sh") missing=""
-  if ! command -v node >/dev/null || [[ ! -d $libraries/node_modules ]]; then
-    missing="; no client libraries: ./run setup --clients installs them where there is node"
-  else
-    programs+=("$root"/tests/clients/{openai,anthropic,ollama,dashboard}.mjs)
-  fi
-  mkdir -p "$dir"
-  "$root/build/release/bin/heddle" serve "$root/models/heddle-tiny" --served-model-name heddle-tiny --port 0 \
-    --tool-call-parser qwen \
-    </dev/null >"$dir/server.log" 2>&1 &
+# start_served NAME MODEL [options]: serves a model for stage_clients; sets `server` and `address`.
+start_served() {
+  local log="$root/build/release/clients/$1.log" i
+  "$root/build/release/bin/heddle" serve "$2" --served-model-name "$1" --port 0 --tool-call-parser qwen "${@:3}" \
+    </dev/null >"$log" 2>&1 &
   server=$!
+  address=""
   for ((i = 0; i < 600; i++)); do
-    address="$(sed -n 's|.* at \(http://[^ ]*\): .*|\1|p' "$dir/server.log" | head -n 1)"
+    address="$(sed -n 's|.* at \(http://[^ ]*\): .*|\1|p' "$log" | head -n 1)"
     [[ -z $address ]] || break
     kill -0 "$server" 2>/dev/null || break
     sleep 0.1
   done
-  for program in "${programs[@]}"; do
-    name="${program##*/}"
-    if [[ -n $address ]] && HEDDLE_CLIENTS="$libraries" timeout 300 \
-      "$([[ $name == *.sh ]] && echo bash || echo node)" "$program" "$address" >"$dir/$name.log" 2>&1; then
-      passed=$((passed + 1))
+}
+
+# Client libraries and curl against a served heddle-tiny and a scripted model (tests/clients/README.md).
+stage_clients() {
+  local dir="$root/build/release/clients" libraries="$root/build/clients" address="" server program name failures=0 count=0
+  local programs=("$root/tests/clients/curl.sh") scripted=() missing="" model
+  mkdir -p "$dir"
+  if ! command -v node >/dev/null || [[ ! -d $libraries/node_modules ]]; then
+    missing="; no client libraries: ./run setup --clients installs them where there is node"
+  else
+    programs+=("$root"/tests/clients/{openai,anthropic,ollama,dashboard}.mjs)
+    scripted=("$root"/tests/clients/{openai_helpers,anthropic_helpers,ollama_helpers,ai_sdk,langchain}.mjs)
+    node "$root/tests/clients/scripted_model.mjs" "$dir/scripted"
+    if [[ -d $root/build/agents/node_modules ]]; then
+      scripted+=("$root/tests/clients/agents.mjs")
     else
-      failures=$((failures + 1))
-      printf '\n--- %s (server: %s) ---\n' "$name" "$dir/server.log" >&2
-      tail -n 40 "$dir/$name.log" "$dir/server.log" >&2
+      missing+="; no coding agents: ./run setup --agents installs them (660 MB)"
     fi
+  fi
+  for model in heddle-tiny scripted; do
+    if [[ $model == heddle-tiny ]]; then
+      start_served heddle-tiny "$root/models/heddle-tiny"
+    else
+      ((${#scripted[@]})) || break
+      start_served scripted "$dir/scripted" --reasoning-parser qwen3 --max-total-tokens 65536
+      programs=("${scripted[@]}")
+    fi
+    for program in "${programs[@]}"; do
+      name="${program##*/}" count=$((count + 1))
+      if [[ -n $address ]] && HEDDLE_CLIENTS="$libraries" HEDDLE_AGENTS="$root/build/agents" \
+        HEDDLE_PROGRAM="$root/build/release/bin/heddle" timeout 300 \
+        "$([[ $name == *.sh ]] && echo bash || echo node)" "$program" "$address" >"$dir/$name.log" 2>&1; then
+        passed=$((passed + 1))
+      else
+        failures=$((failures + 1))
+        printf '\n--- %s (server: %s) ---\n' "$name" "$dir/$model.log" >&2
+        tail -n 40 "$dir/$name.log" "$dir/$model.log" >&2
+      fi
+    done
+    kill -INT "$server" 2>/dev/null || true
+    wait "$server" || true
   done
-  kill -INT "$server" 2>/dev/null || true
-  wait "$server" || true
   failed=$((failed + failures))
-  result="${#programs[@]} programs, $failures failed$missing"
+  result="$count programs, $failures failed$missing"
 }
 
 stage_format() {
