@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "chat/json.h"
+#include "chat/spelled_json.h"
 #include "core/json_reader.h"
 #include "core/log.h"
 #include "tokenizer/tokenizer_config.h"
@@ -141,16 +142,59 @@ bool is_developer(const Json& message) {
          role->get_ref<const std::string&>() == "developer";
 }
 
-Result<Value> message_values(const Json& messages, bool knows_developer) {
+// `json` is converted but for the member `name` of an object, which `convert` makes a value of.
+template <typename Convert>
+Result<Value> value_with_member(const Json& json, std::string_view name, const Convert& convert) {
+  if (!json.is_object() || !json.contains(name)) return value_from_json(json);
+  std::vector<Dict::Entry> entries;
+  entries.reserve(json.size());
+  for (const auto& [key, member] : json.get_ref<const Json::object_t&>()) {
+    HEDDLE_ASSIGN_OR_RETURN(Value value, key == name ? convert(member) : value_from_json(member));
+    HEDDLE_ASSIGN_OR_RETURN(Value key_value, value_from_json(Json(key)));
+    entries.emplace_back(std::move(key_value), std::move(value));
+  }
+  return make_dict(nullptr, std::move(entries));
+}
+
+Result<Value> arguments_value(const Json& arguments) {
+  if (!arguments.is_string()) return value_from_json(arguments);
+  return value_from_arguments(arguments.get<std::string>());
+}
+
+Result<Value> call_values(const Json& calls) {
+  if (!calls.is_array()) return value_from_json(calls);
+  std::vector<Value> values;
+  values.reserve(calls.size());
+  for (const Json& call : calls) {
+    HEDDLE_ASSIGN_OR_RETURN(Value value,
+                            value_with_member(call, "function", [](const Json& function) {
+                              return value_with_member(function, "arguments", arguments_value);
+                            }));
+    values.push_back(std::move(value));
+  }
+  return make_list(nullptr, std::move(values));
+}
+
+Result<Value> message_values(const Json& messages, bool knows_developer, ArgumentsForm arguments) {
   HEDDLE_RETURN_IF_ERROR(check_messages(messages));
-  if (knows_developer || std::none_of(messages.begin(), messages.end(), is_developer)) {
-    return value_from_json(messages);
+  std::vector<Value> values;
+  values.reserve(messages.size());
+  const auto convert = [&](const Json& message) -> Result<Value> {
+    if (arguments == ArgumentsForm::kAsSent) return value_from_json(message);
+    return value_with_member(message, "tool_calls", call_values);
+  };
+  for (const Json& message : messages) {
+    if (knows_developer || !is_developer(message)) {
+      HEDDLE_ASSIGN_OR_RETURN(Value value, convert(message));
+      values.push_back(std::move(value));
+      continue;
+    }
+    Json renamed = message;
+    renamed["role"] = "system";
+    HEDDLE_ASSIGN_OR_RETURN(Value value, convert(renamed));
+    values.push_back(std::move(value));
   }
-  Json renamed = messages;
-  for (Json& message : renamed) {
-    if (is_developer(message)) message["role"] = "system";
-  }
-  return value_from_json(renamed);
+  return make_list(nullptr, std::move(values));
 }
 
 }  // namespace
@@ -204,7 +248,7 @@ Result<ChatTemplate> ChatTemplate::from_source(std::string source,
 
 Result<std::string> ChatTemplate::render(const Json& messages, const Json& tools,
                                          bool add_generation_prompt, const Json& extra_variables,
-                                         RenderReport* report) const {
+                                         RenderReport* report, ArgumentsForm arguments) const {
   if (!tools.is_null() && !tools.is_array())
     return invalid_argument("tools must be a list or null");
   const Template& chosen = template_for(tools.is_array() && !tools.empty());
@@ -228,7 +272,7 @@ Result<std::string> ChatTemplate::render(const Json& messages, const Json& tools
     }
   }
   const bool knows_developer = chosen.source().find("developer") != std::string::npos;
-  HEDDLE_ASSIGN_OR_RETURN(Value message_list, message_values(messages, knows_developer));
+  HEDDLE_ASSIGN_OR_RETURN(Value message_list, message_values(messages, knows_developer, arguments));
   set("messages", std::move(message_list));
   HEDDLE_ASSIGN_OR_RETURN(Value tool_list, value_from_json(tools));
   set("tools", std::move(tool_list));

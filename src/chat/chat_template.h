@@ -35,6 +35,12 @@ struct ChatTemplateOptions {
   std::function<std::tm()> local_now = local_time_now;  // the time strftime_now shows
 };
 
+// The form in which a template gets a call's arguments that a message has as text.
+enum class ArgumentsForm : uint8_t {
+  kAsSent,  // the text
+  kValues,  // the values that it spells (spelled_json.h)
+};
+
 // Threading: immutable after load; render may be called from many threads at once, if local_now
 // may.
 class ChatTemplate {
@@ -60,7 +66,11 @@ class ChatTemplate {
                                            const nlohmann::ordered_json& tools,
                                            bool add_generation_prompt,
                                            const nlohmann::ordered_json& extra_variables,
-                                           RenderReport* report = nullptr) const;
+                                           RenderReport* report = nullptr,
+                                           ArgumentsForm arguments = ArgumentsForm::kAsSent) const;
+
+  // Whether the model has a template of its own for conversations with tools.
+  [[nodiscard]] bool has_tool_template() const { return with_tools_.has_value(); }
 
   // Empty when the model has none.
   [[nodiscard]] const std::string& bos_token() const;

@@ -96,7 +96,7 @@ class JsonWriter {
       case Kind::kString:
         return string(value.as_string());
       case Kind::kSequence:
-        if (value.as_sequence()->flavor <= Flavor::kTuple) return array(value.as_sequence()->items);
+        if (value.as_sequence()->flavor <= Flavor::kTuple) return array(*value.as_sequence());
         break;
       case Kind::kDict:
         return object(value.as_dict());
@@ -169,7 +169,14 @@ class JsonWriter {
     return out_.repeat(*style_.indent, level_);
   }
 
-  Status array(const std::vector<Value>& items) {
+  // Whether `text`, as which a value was read, may stand for it.
+  [[nodiscard]] bool repeats(std::string_view text) const {
+    return !text.empty() && !style_.indent && !style_.sort_keys && !style_.ensure_ascii;
+  }
+
+  Status array(const Sequence& sequence) {
+    const std::vector<Value>& items = sequence.items;
+    if (const auto text = sequence.spelling.view(); repeats(text)) return out_.append(text);
     if (items.empty()) return out_.append("[]");
     HEDDLE_RETURN_IF_ERROR(out_.append("["));
     ++level_;
@@ -200,6 +207,7 @@ class JsonWriter {
   }
 
   Status object(const Dict& dict) {
+    if (const auto text = dict.spelling().view(); repeats(text)) return out_.append(text);
     if (dict.size() == 0) return out_.append("{}");
     std::vector<size_t> order(dict.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;

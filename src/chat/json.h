@@ -31,7 +31,9 @@ struct JsonStyle {
   bool sort_keys = false;
 };
 
-// Error: kInvalidArgument for a value JSON has no form for (undefined, a macro), or the budget.
+// A value that has a spelling (spelled_json.h) is written as that, unless the style sorts keys,
+// breaks lines or wants ASCII. Error: kInvalidArgument for a value JSON has no form for (undefined,
+// a macro), or the budget.
 Status write_json(TextWriter& out, const Value& value, const JsonStyle& style);
 
 }  // namespace heddle::chat

@@ -61,13 +61,25 @@ class Budget {
 
   [[nodiscard]] size_t memory_bytes() const { return memory_bytes_; }
 
+  // The error of a text longer than max_output_bytes.
+  Status out_of_output() const {
+    exceeded_ = true;
+    return invalid_argument("the template writes more than " +
+                            std::to_string(limits_.max_output_bytes) + " bytes (max_output_bytes)");
+  }
+
+  // Whether a limit was reached.
+  [[nodiscard]] bool exceeded() const { return exceeded_; }
+
  private:
   Status out_of_steps() const {
+    exceeded_ = true;
     return invalid_argument("the template takes more than " + std::to_string(limits_.max_steps) +
                             " steps (max_steps)");
   }
 
   Status out_of_memory() const {
+    exceeded_ = true;
     return invalid_argument("the template needs more than " +
                             std::to_string(limits_.max_memory_bytes) +
                             " bytes for intermediate values (max_memory_bytes)");
@@ -76,6 +88,7 @@ class Budget {
   RenderLimits limits_;
   int64_t steps_ = 0;
   size_t memory_bytes_ = 0;
+  mutable bool exceeded_ = false;
 };
 
 // A share of a Budget's memory, given back on destruction. Without a budget it counts nothing.

@@ -62,8 +62,7 @@ Status StatementRenderer::write(const Value& value) {
 
 Status StatementRenderer::check_output_size() const {
   if (sink_->text().size() <= static_cast<size_t>(budget_.limits().max_output_bytes)) return {};
-  return invalid_argument(fmt::format("the template writes more than {} bytes (max_output_bytes)",
-                                      budget_.limits().max_output_bytes));
+  return budget_.out_of_output();
 }
 
 Status StatementRenderer::run_node(const TemplateText& text, Position /*at*/) {

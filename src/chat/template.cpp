@@ -39,7 +39,9 @@ Result<std::string> Template::render(const Value& context, const RenderLimits& l
   StatementRenderer renderer(parsed_->name, context, local_now, budget);
   Result<std::string> text = renderer.run(parsed_->block);
   if (report != nullptr) {
-    *report = {.raised_exception = renderer.raised_exception(), .num_steps = budget.steps()};
+    *report = {.raised_exception = renderer.raised_exception(),
+               .exceeded_limits = budget.exceeded(),
+               .num_steps = budget.steps()};
   }
   return text;
 }

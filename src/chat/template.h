@@ -32,6 +32,7 @@ struct RenderReport {
   // for the client whose messages it rejects. Other errors carry "name:line:column: " and concern
   // the template.
   bool raised_exception = false;
+  bool exceeded_limits = false;  // RenderLimits: the error is of the conversation's size
   int64_t num_steps = 0;
 };
 

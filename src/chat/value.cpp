@@ -153,11 +153,13 @@ Sequence::Sequence(Budget* budget, Flavor sequence_flavor, std::vector<Value> va
       items(std::move(values)),
       depth(levels) {}
 
-Dict::Dict(Budget* budget, std::vector<Entry> entries, std::vector<uint32_t> sorted, int levels)
+Dict::Dict(Budget* budget, std::vector<Entry> entries, std::vector<uint32_t> sorted, int levels,
+           Spelling spelling)
     : Metered(budget, entries.capacity() * (sizeof(Entry) + sizeof(uint32_t)) + kObjectBytes),
       entries_(std::move(entries)),
       sorted_(std::move(sorted)),
-      depth_(levels) {}
+      depth_(levels),
+      spelling_(std::move(spelling)) {}
 
 const Value* Dict::find(const Value& key) const {
   if (!is_valid_key(key)) return nullptr;
@@ -205,7 +207,8 @@ Result<Value> make_text(Budget* budget, std::string text) {
   return Value::from_text(std::make_shared<const Text>(budget, std::move(text)));
 }
 
-Result<Value> make_sequence(Budget* budget, Flavor flavor, std::vector<Value> items) {
+Result<Value> make_sequence(Budget* budget, Flavor flavor, std::vector<Value> items,
+                            Spelling spelling) {
   int levels = 0;
   for (const Value& item : items) levels = std::max(levels, item.depth());
   if (++levels > kMaxValueDepth) return value_too_deep();
@@ -213,15 +216,16 @@ Result<Value> make_sequence(Budget* budget, Flavor flavor, std::vector<Value> it
     HEDDLE_RETURN_IF_ERROR(budget->fits(items.size() * sizeof(Value) + kObjectBytes));
     HEDDLE_RETURN_IF_ERROR(budget->touch(items.size() * sizeof(Value)));
   }
-  return Value::sequence(
-      std::make_shared<const Sequence>(budget, flavor, std::move(items), levels));
+  auto sequence = std::make_shared<Sequence>(budget, flavor, std::move(items), levels);
+  sequence->spelling = std::move(spelling);
+  return Value::sequence(std::move(sequence));
 }
 
 Result<Value> make_list(Budget* budget, std::vector<Value> items) {
   return make_sequence(budget, Flavor::kList, std::move(items));
 }
 
-Result<Value> make_dict(Budget* budget, std::vector<Dict::Entry> entries) {
+Result<Value> make_dict(Budget* budget, std::vector<Dict::Entry> entries, Spelling spelling) {
   int levels = 0;
   for (const auto& [key, value] : entries) {
     if (!is_valid_key(key)) {
@@ -257,10 +261,10 @@ Result<Value> make_dict(Budget* budget, std::vector<Dict::Entry> entries) {
     for (size_t i = 0; i < entries.size(); ++i) {
       if (!dropped[i]) unique.push_back(std::move(entries[i]));
     }
-    return make_dict(budget, std::move(unique));
+    return make_dict(budget, std::move(unique), std::move(spelling));
   }
-  return Value::dict(
-      std::make_shared<const Dict>(budget, std::move(entries), std::move(sorted), levels));
+  return Value::dict(std::make_shared<const Dict>(budget, std::move(entries), std::move(sorted),
+                                                  levels, std::move(spelling)));
 }
 
 }  // namespace heddle::chat

@@ -168,12 +168,24 @@ struct Text : Metered {
 
 enum class Flavor : uint8_t { kList, kTuple, kRange, kKeys, kValues, kItems, kGenerator };
 
+// The JSON text that a list or dict was read from, a part of a larger text. Without a text: none.
+struct Spelling {
+  std::shared_ptr<const std::string> text = nullptr;
+  size_t begin = 0;
+  size_t size = 0;
+
+  [[nodiscard]] std::string_view view() const {
+    return text == nullptr ? std::string_view() : std::string_view(*text).substr(begin, size);
+  }
+};
+
 struct Sequence : Metered {
   Sequence(Budget* budget, Flavor sequence_flavor, std::vector<Value> values, int levels);
 
   Flavor flavor;
   std::vector<Value> items;
   int depth;
+  Spelling spelling = {};         // which tojson repeats
   mutable bool consumed = false;  // a generator gives its items once
 };
 
@@ -188,13 +200,17 @@ class Dict : Metered {
  public:
   using Entry = std::pair<Value, Value>;
 
-  Dict(Budget* budget, std::vector<Entry> entries, std::vector<uint32_t> sorted, int levels);
+  Dict(Budget* budget, std::vector<Entry> entries, std::vector<uint32_t> sorted, int levels,
+       Spelling spelling = {});
 
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
 
   [[nodiscard]] size_t size() const { return entries_.size(); }
 
   [[nodiscard]] int depth() const { return depth_; }
+
+  // The text that tojson repeats in place of the entries.
+  [[nodiscard]] const Spelling& spelling() const { return spelling_; }
 
   // The value of `key`, or nullptr. A key of another kind than allowed is never found.
   [[nodiscard]] const Value* find(const Value& key) const;
@@ -204,15 +220,17 @@ class Dict : Metered {
   std::vector<Entry> entries_;
   std::vector<uint32_t> sorted_;  // entry indices in key order
   int depth_;
+  Spelling spelling_;
 };
 
 // The makers check `budget` (which may be null outside a render) before they hand out a value.
 // Error: kInvalidArgument naming the limit or the key that cannot be one.
 Result<Value> make_text(Budget* budget, std::string text);
-Result<Value> make_sequence(Budget* budget, Flavor flavor, std::vector<Value> items);
+Result<Value> make_sequence(Budget* budget, Flavor flavor, std::vector<Value> items,
+                            Spelling spelling = {});
 Result<Value> make_list(Budget* budget, std::vector<Value> items);
 // A repeated key keeps its first position and takes its last value.
-Result<Value> make_dict(Budget* budget, std::vector<Dict::Entry> entries);
+Result<Value> make_dict(Budget* budget, std::vector<Dict::Entry> entries, Spelling spelling = {});
 
 // Whether `key` may be a dict key, and the order Dict keeps keys in: -1, 0 or 1.
 [[nodiscard]] bool is_valid_key(const Value& key);

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// ConversationRenderer: renders conversations so that every text of them reaches the model.
+//
+// Templates refuse or lose what they have no place for (arrangement.h). The renderer learns from
+// some short conversations how its template wants them, brings each conversation into that form,
+// and checks that the prompt has all its texts (lost_text.h). If one is missing, or the template
+// raises an exception, it tries the other forms, the mildest change first.
+//
+// Equal beginnings of conversations have equal forms, as far as the template takes them, so that
+// the next turn of a conversation can reuse the cache.
+//
+// Threading: immutable: render() may be called from many threads at once.
+// Cost:      construction renders some dozens of short conversations, in milliseconds; render()
+//            renders once, and at most a dozen times where the template refuses a conversation.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <heddle/status.h>
+
+#include "chat/arrangement.h"
+#include "chat/chat_template.h"
+#include "chat/lost_text.h"
+
+namespace heddle::chat {
+
+class ConversationRenderer {
+ public:
+  explicit ConversationRenderer(ChatTemplate chat_template);
+
+  // `messages` as arrange() takes them; the others as ChatTemplate::render() does. Error:
+  // kInvalidArgument with the template's own complaint, or the message whose text no form of the
+  // conversation brings into the prompt. A text of the assistant's is no reason to fail:
+  // where no form has all of them, the prompt with the other texts is the result.
+  [[nodiscard]] Result<std::string> render(const nlohmann::ordered_json& messages,
+                                           const nlohmann::ordered_json& tools,
+                                           bool add_generation_prompt,
+                                           const nlohmann::ordered_json& extra_variables,
+                                           std::string_view part_separator = " ") const;
+
+  [[nodiscard]] const ChatTemplate& chat_template() const { return template_; }
+
+  // The form in which the template takes most conversations, with and without tools.
+  [[nodiscard]] const Arrangement& usual_arrangement(bool with_tools) const {
+    return usual_[with_tools ? 1 : 0];
+  }
+
+ private:
+  ChatTemplate template_;
+  std::array<LostTextCheck, 2> checks_;  // without and with tools, as usual_
+  std::array<Arrangement, 2> usual_;
+};
+
+}  // namespace heddle::chat
