@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -33,6 +34,7 @@ namespace heddle::server {
 
 class LoggedCall;
 class SessionStore;
+class UnusedNames;
 
 class ApiAdapter {
  public:
@@ -119,6 +121,11 @@ struct CallContext {
   std::string system_fingerprint = {};  // weights_digest(), shortened; empty: not shown
   int64_t num_weight_updates = 0;       // of the engine, when the weights had that name
   AnswerOptions answers = {};
+  UnusedNames* unused_names = nullptr;    // outlives the call; null: nothing is logged
+  std::string_view part_separator = " ";  // TextCodec::render_conversation()
+
+  // Logs once that the request has something that is not used (unused_names.h).
+  void note_unused(std::string_view what, std::string_view name) const;
 };
 
 }  // namespace heddle::server

@@ -371,7 +371,8 @@ CallContext ApiHandler::context_of(const HttpRequest& request,
           .weight_version = std::move(weights.name),
           .system_fingerprint = "fp_" + served_.digest().substr(0, 10),
           .num_weight_updates = weights.num_updates,
-          .answers = options_.answers};
+          .answers = options_.answers,
+          .unused_names = unused_names_.get()};
 }
 
 // Also while draining: what is left may be cut short.

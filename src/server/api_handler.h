@@ -32,6 +32,7 @@
 #include "server/server_options.h"
 #include "server/session_store.h"
 #include "server/text_codec.h"
+#include "server/unused_names.h"
 
 namespace heddle::server {
 
@@ -99,6 +100,7 @@ class ApiHandler final : public HttpHandler {
   const std::shared_ptr<ResponseStore> responses_;
   BackgroundResponses background_;
   const std::shared_ptr<SessionStore> sessions_;
+  const std::unique_ptr<UnusedNames> unused_names_ = std::make_unique<UnusedNames>();
 
   std::unique_ptr<CallReader> calls_;
 };

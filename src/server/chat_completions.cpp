@@ -2,6 +2,7 @@
 #include "server/chat_completions.h"
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -94,6 +95,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
           read_chat_prompt(fields, context, tools, max_counted_tokens(context.model), prompt)) {
     return *error;
   }
+  for (const std::string& name : fields.unasked()) context.note_unused("field", name);
   request.prompt = std::move(prompt.ids);
   if (auto error = fit_to_context(sampling, static_cast<int64_t>(request.prompt.size()),
                                   /*default_tokens=*/std::nullopt, context.model.context_length,

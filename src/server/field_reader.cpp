@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/field_reader.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -39,8 +40,24 @@ FieldReader::FieldReader(const Json& object, std::string prefix)
     : object_(object), prefix_(std::move(prefix)) {}
 
 const Json* FieldReader::find(std::string_view name) const {
-  const auto place = object_.find(name);
-  return place == object_.end() || place->is_null() ? nullptr : &*place;
+  const auto* const members = object_.get_ptr<const Json::object_t*>();
+  if (members == nullptr) return nullptr;
+  const auto place =
+      std::ranges::find_if(*members, [&](const auto& entry) { return entry.first == name; });
+  if (place == members->end()) return nullptr;
+  asked_.resize(members->size());
+  asked_[static_cast<size_t>(place - members->begin())] = true;
+  return place->second.is_null() ? nullptr : &place->second;
+}
+
+std::vector<std::string> FieldReader::unasked() const {
+  std::vector<std::string> names;
+  size_t index = 0;
+  for (const auto& [name, value] : object_.items()) {
+    if (index >= asked_.size() || !asked_[index]) names.push_back(name);
+    ++index;
+  }
+  return names;
 }
 
 std::string FieldReader::name_of(std::string_view name) const {

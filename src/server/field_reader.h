@@ -54,6 +54,9 @@ class FieldReader {
   std::optional<std::vector<TokenId>> token_ids(std::string_view name, int64_t vocab_size,
                                                 bool skip_nulls = false);
 
+  // The names in the object that no method was asked for.
+  [[nodiscard]] std::vector<std::string> unasked() const;
+
   // Keeps `error` unless there is one already.
   void fail(ApiError error);
 
@@ -64,6 +67,7 @@ class FieldReader {
  private:
   const nlohmann::ordered_json& object_;
   std::string prefix_;
+  mutable std::vector<bool> asked_;  // by position in the object
   std::optional<ApiError> error_;
 };
 

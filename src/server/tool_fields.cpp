@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/api_adapter.h"
 #include "server/chat_messages.h"
 #include "server/http_message.h"
 
@@ -125,6 +126,18 @@ std::optional<ApiError> translate_tools(FieldReader& fields, ReadForeignTool rea
   }
   if (!functions.empty()) chat["tools"] = std::move(functions);
   return std::nullopt;
+}
+
+void note_unused_tools(FieldReader& fields, const CallContext& context,
+                       std::initializer_list<std::string_view> used) {
+  const Json* const tools = fields.array("tools");
+  if (tools == nullptr) return;
+  for (const Json& tool : *tools) {
+    const Json type = tool.is_object() ? tool.value("type", Json()) : Json();
+    if (!type.is_string()) continue;
+    const auto& name = type.get_ref<const std::string&>();
+    if (std::ranges::find(used, name) == used.end()) context.note_unused("tool type", name);
+  }
 }
 
 }  // namespace heddle::server

@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -16,6 +18,8 @@
 #include "server/field_reader.h"
 
 namespace heddle::server {
+
+struct CallContext;
 
 struct ToolChoice {
   enum class Kind : uint8_t {
@@ -62,5 +66,10 @@ using ReadForeignTool = std::optional<ApiError> (*)(FieldReader& tool, const std
 // gets the names that they had.
 std::optional<ApiError> translate_tools(FieldReader& fields, ReadForeignTool read,
                                         nlohmann::ordered_json& chat, FieldNames& names);
+
+// Logs once each type of `tools` that is not among `used`: tools that the servers of another API
+// run themselves, which are left out.
+void note_unused_tools(FieldReader& fields, const CallContext& context,
+                       std::initializer_list<std::string_view> used);
 
 }  // namespace heddle::server
