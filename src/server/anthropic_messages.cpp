@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -16,6 +17,7 @@
 #include "server/call_fields.h"
 #include "server/chat_completions.h"
 #include "server/chat_prompt.h"
+#include "server/document_part.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
 #include "server/tokenize.h"
@@ -26,11 +28,35 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The text of a string or of blocks of text.
-std::optional<ApiError> read_text_blocks(const Json& content, const std::string& param,
-                                         std::string& text) {
+ApiError media_error(const std::string& param, std::string_view type) {
+  return {.code = "unsupported_parameter",
+          .message =
+              fmt::format("`{}` is a block of type {}; this model takes text only.", param, type),
+          .param = param};
+}
+
+// Claude Code's first block of the system text. It differs by conversation or by request, means
+// nothing to a model, and would keep all that follows from the cache.
+constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
+
+bool is_billing_header(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  return begin != std::string_view::npos && text.substr(begin).starts_with(kBillingHeader);
+}
+
+// Returns the text of a system message without the header, which is its first line.
+std::string without_billing_header(std::string text) {
+  if (!is_billing_header(text)) return text;
+  const size_t end = text.find('\n', text.find(kBillingHeader));
+  text.erase(0, end == std::string::npos ? text.size() : end + 1);
+  return text;
+}
+
+// The texts of a system text: a string, or blocks of text.
+std::optional<ApiError> read_system_blocks(const CallContext& context, const Json& content,
+                                           const std::string& param, std::string& text) {
   if (content.is_string()) {
-    text = content.get<std::string>();
+    text = without_billing_header(content.get<std::string>());
     return std::nullopt;
   }
   if (!content.is_array()) return invalid_type(param, "a string or a list of blocks");
@@ -39,16 +65,25 @@ std::optional<ApiError> read_text_blocks(const Json& content, const std::string&
     if (!content[i].is_object()) return invalid_type(name, "an object");
     FieldReader block(content[i], name + ".");
     const std::string type = block.string("type").value_or("");
-    const auto more = block.string("text");
     if (block.error()) return block.error();
-    if (type != "text") {
-      return invalid_value(name + ".type",
-                           fmt::format("`{}` is a block of type \"{}\"; only text is taken here.",
-                                       name, printable(type, 40)));
+    std::string more;
+    if (type == "text") {
+      const auto sent = block.string("text");
+      if (block.error()) return block.error();
+      if (!sent) return missing_parameter(name + ".text");
+      more = without_billing_header(*sent);
+      if (more.empty()) continue;
+    } else if (auto document = read_document_part(content[i], type, name)) {
+      if (auto* const error = std::get_if<ApiError>(&*document)) return std::move(*error);
+      more = std::get<std::string>(*document);
+    } else if (is_media_part(type)) {
+      return media_error(name, type);
+    } else {
+      context.note_unused("type of a block", type);
+      more = shown_as_text(type, content[i]);
     }
-    if (!more) return missing_parameter(name + ".text");
     if (!text.empty()) text += '\n';
-    text += *more;
+    text += more;
   }
   return std::nullopt;
 }
@@ -56,56 +91,57 @@ std::optional<ApiError> read_text_blocks(const Json& content, const std::string&
 // A call, or its result, of a tool that Anthropic's servers or MCP servers ran in an earlier
 // answer, as text: a model here knows no such calls. Encrypted results mean nothing to it.
 std::string describe_foreign_block(const std::string& type, Json block) {
-  for (const char* const name : {"type", "id", "tool_use_id", "cache_control", "caller"}) {
-    block.erase(name);
-  }
   if (const auto content = block.find("content"); content != block.end() && content->is_array()) {
     for (Json& part : *content) {
       if (part.is_object()) part.erase("encrypted_content");
     }
   }
-  return fmt::format("[{}: {}]", type, dump_json(block));
+  return shown_as_text(type, std::move(block));
 }
 
 // The text of what a tool returned. Of images and files, which no model here can see, the type.
 std::string result_text(const Json& content) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) return dump_json(content);
   std::string text;
   for (const Json& block : content) {
-    const auto type = block["type"].get<std::string>();
+    const Json type_field = block.is_object() ? block.value("type", Json()) : Json();
+    const std::string type = type_field.is_string() ? type_field.get<std::string>() : "";
     if (!text.empty()) text += '\n';
-    if (type == "text") {
+    if (type == "text" && block.contains("text") && block["text"].is_string()) {
       text += block["text"].get<std::string>();
-    } else if (type == "image" || type == "document") {
+    } else if (const auto document = read_document_part(block, type, "content")) {
+      const auto* const found = std::get_if<std::string>(&*document);
+      text += found != nullptr ? *found : fmt::format("[{}]", type);
+    } else if (is_media_part(type)) {
       text += fmt::format("[{}]", type);
+    } else if (type == "tool_reference") {
+      text += describe_foreign_block(type, block);
     } else {
-      text += describe_foreign_block(printable(type, 40), block);
+      text += type.empty() ? dump_json(block) : describe_foreign_block(printable(type, 40), block);
     }
   }
   return text;
 }
 
-bool are_result_blocks(const Json& content) {
-  return content.is_array() && std::ranges::all_of(content, [](const Json& block) {
-           if (!block.is_object() || !block.contains("type") || !block["type"].is_string()) {
-             return false;
-           }
-           return block["type"] != "text" || (block.contains("text") && block["text"].is_string());
-         });
-}
-
 // One message of the client, which can be several in a chat.
 struct MessageParts {
-  std::string text;
+  Json texts = Json::array();  // parts of the content
   std::string reasoning;
   Json calls = Json::array();
   Json results = Json::array();  // messages of the role tool
+
+  void add_text(std::string text) {
+    texts.push_back({{"type", "text"}, {"text", std::move(text)}});
+  }
 };
 
+// The input stays as it is, even where it is no object: a model wrote it.
 std::optional<ApiError> read_tool_use(const Json& value, const std::string& param, Json& calls) {
   FieldReader block(value, param + ".");
   const auto id = block.string("id");
   const auto name = block.string("name");
-  const Json* input = block.object("input");
+  const Json* input = block.find("input");
   if (block.error()) return block.error();
   if (!id) return missing_parameter(param + ".id");
   if (!name) return missing_parameter(param + ".name");
@@ -124,18 +160,25 @@ std::optional<ApiError> read_tool_result(const Json& value, const std::string& p
   block.boolean("is_error");
   if (block.error()) return block.error();
   if (!id) return missing_parameter(param + ".tool_use_id");
-  std::string text;
-  if (content != nullptr && are_result_blocks(*content)) {
-    text = result_text(*content);
-  } else if (content != nullptr) {
-    if (auto error = read_text_blocks(*content, param + ".content", text)) return error;
-  }
-  results.push_back({{"role", "tool"}, {"tool_call_id", *id}, {"content", std::move(text)}});
+  results.push_back({{"role", "tool"},
+                     {"tool_call_id", *id},
+                     {"content", content == nullptr ? std::string() : result_text(*content)}});
   return std::nullopt;
 }
 
-std::optional<ApiError> read_anthropic_block(const Json& value, const std::string& param,
-                                             bool is_assistant, MessageParts& parts) {
+// Blocks that have no text: the state of Anthropic's servers.
+bool is_passed_over(std::string_view type) {
+  return type == "redacted_thinking" || type == "container_upload" || type == "compaction" ||
+         type == "fallback";
+}
+
+std::optional<ApiError> read_anthropic_block(const CallContext& context, const Json& value,
+                                             const std::string& param, bool is_assistant,
+                                             MessageParts& parts) {
+  if (value.is_string()) {
+    parts.add_text(value.get<std::string>());
+    return std::nullopt;
+  }
   if (!value.is_object()) return invalid_type(param, "an object");
   FieldReader block(value, param + ".");
   const auto type = block.string("type");
@@ -145,38 +188,48 @@ std::optional<ApiError> read_anthropic_block(const Json& value, const std::strin
     const auto text = block.string(*type);
     if (block.error()) return block.error();
     if (!text) return missing_parameter(fmt::format("{}.{}", param, *type));
-    std::string& target = *type == "text" ? parts.text : parts.reasoning;
-    if (!target.empty()) target += '\n';
-    target += *text;
+    if (*type == "text") {
+      parts.add_text(*text);
+      return std::nullopt;
+    }
+    if (!parts.reasoning.empty()) parts.reasoning += '\n';
+    parts.reasoning += *text;
     return std::nullopt;
   }
-  if (*type == "redacted_thinking" && is_assistant) return std::nullopt;
+  if (*type == "compaction" && block.find("content") != nullptr) {
+    const auto summary = block.string("content");
+    if (summary) parts.add_text(*summary);
+    return block.error();
+  }
+  if (is_passed_over(*type)) return std::nullopt;
   if (*type == "tool_use" && is_assistant) return read_tool_use(value, param, parts.calls);
   if (*type == "tool_result" && !is_assistant) {
     return read_tool_result(value, param, parts.results);
   }
+  if (*type == "tool_use" || *type == "tool_result" || *type == "thinking") {
+    return invalid_value(param + ".type",
+                         fmt::format("`{}.type` is \"{}\"; a message of the {} has no such block.",
+                                     param, *type, is_assistant ? "assistant" : "user"));
+  }
   // Of MCP servers, or of Anthropic's: "server_tool_use", "web_search_tool_result".
-  if (is_assistant && (type->ends_with("_tool_use") || type->ends_with("_tool_result"))) {
-    if (!parts.text.empty()) parts.text += '\n';
-    parts.text += describe_foreign_block(*type, value);
+  if (type->ends_with("_tool_use") || type->ends_with("_tool_result") ||
+      type->ends_with("_tool_result_error")) {
+    parts.add_text(describe_foreign_block(*type, value));
     return std::nullopt;
   }
-  if (is_assistant && (*type == "container_upload" || *type == "compaction")) return std::nullopt;
-  if (*type == "image" || *type == "document") {
-    return ApiError{.code = "unsupported_parameter",
-                    .message = fmt::format("`{}` is a block of type {}; this model takes text "
-                                           "only.",
-                                           param, *type),
-                    .param = param};
+  if (auto document = read_document_part(value, *type, param)) {
+    if (auto* const error = std::get_if<ApiError>(&*document)) return std::move(*error);
+    parts.add_text(std::get<std::string>(std::move(*document)));
+    return std::nullopt;
   }
-  return invalid_value(
-      param + ".type",
-      fmt::format("`{}.type` is \"{}\"; a message of the {} has no such block.", param,
-                  printable(*type, 40), is_assistant ? "assistant" : "user"));
+  if (is_media_part(*type) && !is_assistant) return media_error(param, *type);
+  if (!is_media_part(*type)) context.note_unused("type of a block", *type);
+  parts.add_text(is_media_part(*type) ? fmt::format("[{}]", *type) : shown_as_text(*type, value));
+  return std::nullopt;
 }
 
-std::optional<ApiError> read_anthropic_message(const Json& value, const std::string& param,
-                                               Json& messages) {
+std::optional<ApiError> read_anthropic_message(const CallContext& context, const Json& value,
+                                               const std::string& param, Json& messages) {
   if (!value.is_object()) return invalid_type(param, "an object");
   FieldReader message(value, param + ".");
   const auto role = message.string("role");
@@ -189,34 +242,47 @@ std::optional<ApiError> read_anthropic_message(const Json& value, const std::str
                                      printable(*role, 40)));
   }
   if (content == nullptr) return missing_parameter(param + ".content");
+  if (*role == "system" || *role == "developer") {
+    std::string text;
+    if (auto error = read_system_blocks(context, *content, param + ".content", text)) return error;
+    if (!text.empty()) messages.push_back({{"role", *role}, {"content", std::move(text)}});
+    return std::nullopt;
+  }
   MessageParts parts;
   if (content->is_string()) {
-    parts.text = content->get<std::string>();
+    parts.add_text(content->get<std::string>());
   } else if (content->is_array()) {
     for (size_t i = 0; i < content->size(); ++i) {
-      if (auto error = read_anthropic_block((*content)[i], fmt::format("{}.content[{}]", param, i),
-                                            *role == "assistant", parts)) {
+      if (auto error =
+              read_anthropic_block(context, (*content)[i], fmt::format("{}.content[{}]", param, i),
+                                   *role == "assistant", parts)) {
         return error;
       }
     }
   } else {
     return invalid_type(param + ".content", "a string or a list of blocks");
   }
-  const bool only_results = !parts.results.empty() && parts.text.empty();
+  const bool only_results = !parts.results.empty() && parts.texts.empty();
   for (Json& result : parts.results) messages.push_back(std::move(result));
   if (only_results) return std::nullopt;
-  Json chat = {{"role", *role}, {"content", std::move(parts.text)}};
+  Json chat = {{"role", *role}, {"content", ""}};
+  if (parts.texts.size() == 1) {
+    chat["content"] = std::move(parts.texts[0]["text"]);
+  } else if (!parts.texts.empty()) {
+    chat["content"] = std::move(parts.texts);
+  }
   if (!parts.reasoning.empty()) chat["reasoning_content"] = std::move(parts.reasoning);
   if (!parts.calls.empty()) chat["tool_calls"] = std::move(parts.calls);
   messages.push_back(std::move(chat));
   return std::nullopt;
 }
 
-std::optional<ApiError> read_anthropic_messages(FieldReader& fields, Json& chat) {
+std::optional<ApiError> read_anthropic_messages(const CallContext& context, FieldReader& fields,
+                                                Json& chat) {
   Json messages = Json::array();
   if (const Json* system = fields.find("system")) {
     std::string text;
-    if (auto error = read_text_blocks(*system, "system", text)) return error;
+    if (auto error = read_system_blocks(context, *system, "system", text)) return error;
     if (!text.empty()) messages.push_back({{"role", "system"}, {"content", std::move(text)}});
   }
   const Json* sent = fields.array("messages");
@@ -224,10 +290,12 @@ std::optional<ApiError> read_anthropic_messages(FieldReader& fields, Json& chat)
   if (sent == nullptr) return missing_parameter("messages");
   if (sent->empty()) return invalid_value("messages", "`messages` is empty.");
   for (size_t i = 0; i < sent->size(); ++i) {
-    if (auto error = read_anthropic_message((*sent)[i], fmt::format("messages[{}]", i), messages)) {
+    if (auto error =
+            read_anthropic_message(context, (*sent)[i], fmt::format("messages[{}]", i), messages)) {
       return error;
     }
   }
+  if (messages.empty()) return invalid_value("messages", "`messages` have no text.");
   // A reply that the client has begun is gone on with.
   if (messages.back()["role"] == "assistant" && !messages.back().contains("tool_calls") &&
       messages.size() > 1) {
@@ -367,13 +435,21 @@ std::optional<ApiError> chat_of_messages(const CallContext& context, const Json&
   }
   fields.integer("max_tokens", 1);
   if (fields.error()) return fields.error();
-  if (auto error = read_anthropic_messages(fields, chat)) return error;
+  if (auto error = read_anthropic_messages(context, fields, chat)) return error;
   if (auto error = translate_tools(fields, read_anthropic_tool, chat, names)) return error;
+  note_unused_tools(fields, context, {"custom"});
   if (auto error = read_anthropic_tool_choice(fields, chat)) return error;
   if (auto error = read_output_format(fields, chat, names)) return error;
   // Clients send a budget to every model that thinks: the effort alone counts where none can.
   const bool takes_budget = context.formats.reasoning != parsers::ReasoningFormat::kHarmony;
   return read_anthropic_thinking(fields, takes_budget, chat, names);
+}
+
+// Blocks of a message are lines where the template reads no lists.
+CallContext messages_context(const CallContext& context) {
+  CallContext own = context;
+  own.part_separator = "\n";
+  return own;
 }
 
 }  // namespace
@@ -382,12 +458,13 @@ PrepareResult prepare_messages(const CallContext& context, std::string_view body
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   Json chat;
+  const CallContext own = messages_context(context);
   FieldNames names;
-  if (auto error = chat_of_messages(context, object, /*needs_max_tokens=*/true, chat, names)) {
+  if (auto error = chat_of_messages(own, object, /*needs_max_tokens=*/true, chat, names)) {
     return *error;
   }
   object = nullptr;
-  PrepareResult result = prepare_chat_call(context, chat, make_messages_adapter);
+  PrepareResult result = prepare_chat_call(own, chat, make_messages_adapter);
   if (auto* const error = std::get_if<ApiError>(&result)) names.restore(*error);
   return result;
 }
@@ -396,15 +473,16 @@ AnswerResult answer_count_tokens(const CallContext& context, std::string_view bo
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   Json chat;
+  const CallContext own = messages_context(context);
   FieldNames names;
-  if (auto error = chat_of_messages(context, object, /*needs_max_tokens=*/false, chat, names)) {
+  if (auto error = chat_of_messages(own, object, /*needs_max_tokens=*/false, chat, names)) {
     return *error;
   }
   FieldReader fields(chat);
   static_cast<void>(read_model_name(fields, context));
   const ToolFields tools = read_tool_fields(fields);
   ChatPrompt prompt;
-  if (auto error = read_chat_prompt(fields, context, tools, kMaxTokenizedTokens, prompt)) {
+  if (auto error = read_chat_prompt(fields, own, tools, kMaxTokenizedTokens, prompt)) {
     names.restore(*error);
     return *error;
   }

@@ -5,10 +5,13 @@
 #include <array>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/document_part.h"
 #include "server/http_message.h"
 #include "server/json_text.h"
 
@@ -17,91 +20,162 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Joins a `function_call` and its result, which had no ids.
+constexpr const char* kOldCallId = "call_function";
+
 const Json* find(const Json& object, std::string_view name) {
   const auto place = object.find(name);
   return place == object.end() || place->is_null() ? nullptr : &*place;
 }
 
-// Joins the text of content parts with spaces; thinking of an assistant goes to `reasoning`.
-std::optional<ApiError> read_parts(const Json& parts, const std::string& param, bool is_assistant,
-                                   std::string& text, std::string& reasoning) {
-  bool first = true;
+// The text of a part: of the assistant's answers also what it refused.
+std::optional<std::string> text_of_part(const Json& part, const std::string& type) {
+  const Json* value = find(part, "text");
+  if (value == nullptr) value = find(part, type);
+  if (value == nullptr || !value->is_string()) return std::nullopt;
+  return value->get<std::string>();
+}
+
+// How the parts of a message are read.
+struct PartRules {
+  bool is_assistant = false;  // its thinking goes to the reasoning
+  bool shows_media = false;   // of what is no text the type is shown: a model or a tool wrote it
+  bool is_history = false;    // parts of unknown types become text; else they are errors
+};
+
+// Reads content parts: texts stay parts.
+std::optional<ApiError> read_parts(const CallContext& context, const Json& parts,
+                                   const std::string& param, const PartRules& rules, Json& texts,
+                                   std::string& reasoning) {
   for (size_t i = 0; i < parts.size(); ++i) {
     const Json& part = parts[i];
     const std::string part_param = fmt::format("{}[{}]", param, i);
+    if (part.is_string()) {
+      texts.push_back({{"type", "text"}, {"text", part}});
+      continue;
+    }
     if (!part.is_object()) return invalid_type(part_param, "an object");
     const Json* type = find(part, "type");
     if (type == nullptr) return missing_parameter(part_param + ".type");
     if (!type->is_string()) return invalid_type(part_param + ".type", "a string");
     const auto& name = type->get_ref<const std::string&>();
-    const bool is_thinking = name == "thinking" || name == "reasoning";
-    if (name == "text" || (is_thinking && is_assistant)) {
-      const Json* value = find(part, "text");
-      if (value == nullptr && is_thinking) value = find(part, name);
-      if (value == nullptr || !value->is_string()) {
-        return invalid_type(part_param + ".text", "a string");
+    const bool is_thinking = rules.is_assistant && (name == "thinking" || name == "reasoning");
+    if (name == "text" || name == "input_text" || name == "output_text" || name == "refusal" ||
+        is_thinking) {
+      std::optional<std::string> text = text_of_part(part, name);
+      if (!text) {
+        return invalid_type(fmt::format("{}.{}", part_param, name == "refusal" ? name : "text"),
+                            "a string");
       }
-      const auto& content = value->get_ref<const std::string&>();
       if (is_thinking) {
-        reasoning += content;
-        continue;
+        reasoning += *text;
+      } else {
+        texts.push_back({{"type", "text"}, {"text", *std::move(text)}});
       }
-      if (!first) text += ' ';
-      first = false;
-      text += content;
-    } else if (name == "image_url" || name == "video_url" || name == "audio_url" ||
-               name == "input_audio" || name == "image" || name == "file") {
+    } else if (auto document = read_document_part(part, name, part_param)) {
+      auto* const error = std::get_if<ApiError>(&*document);
+      if (error != nullptr && !rules.shows_media) return std::move(*error);
+      texts.push_back({{"type", "text"},
+                       {"text", error != nullptr ? fmt::format("[{}]", name)
+                                                 : std::get<std::string>(std::move(*document))}});
+    } else if (is_media_part(name) && rules.shows_media) {
+      texts.push_back({{"type", "text"}, {"text", fmt::format("[{}]", name)}});
+    } else if (is_media_part(name)) {
       return ApiError{
           .code = "unsupported_parameter",
           .message = fmt::format("`{}` is a part of type {}; this model takes text only.",
                                  part_param, name),
           .param = part_param};
-    } else {
+    } else if (!rules.is_history) {
       return invalid_value(
           part_param + ".type",
           fmt::format("`{}.type` is \"{}\"; it must be \"text\".", part_param, name.substr(0, 40)));
+    } else {
+      context.note_unused("type of a part", name);
+      texts.push_back({{"type", "text"}, {"text", shown_as_text(name, part)}});
     }
   }
   return std::nullopt;
 }
 
-// Checks tool calls; their arguments, JSON text on the wire, become objects.
+// A call as templates take it. Its arguments stay as they were spelled: a model's text is no error,
+// however broken (chat/spelled_json.h).
+std::optional<ApiError> read_tool_call(const Json& value, const std::string& param, Json& call) {
+  if (!value.is_object()) return invalid_type(param, "an object");
+  const Json* function = find(value, "function");
+  if (const Json* const custom = find(value, "custom"); function == nullptr && custom != nullptr) {
+    // A call of a custom tool has one text.
+    if (!custom->is_object()) return invalid_type(param + ".custom", "an object");
+    call = value;
+    call.erase("custom");
+    const Json* const input = find(*custom, "input");
+    call["type"] = "function";
+    call["function"] = {{"name", custom->value("name", Json())},
+                        {"arguments", {{"input", input == nullptr ? Json("") : *input}}}};
+  } else {
+    if (function == nullptr || !function->is_object()) {
+      return missing_parameter(param + ".function");
+    }
+    call = value;
+  }
+  const Json* const name = find(call["function"], "name");
+  if (name == nullptr || !name->is_string()) return missing_parameter(param + ".function.name");
+  Json& arguments = call["function"]["arguments"];
+  if (arguments.is_null() || arguments == "") {
+    arguments = Json::object();
+  } else if (!arguments.is_string() && !arguments.is_object()) {
+    arguments = dump_json(arguments);
+  }
+  if (find(call, "type") == nullptr) call["type"] = "function";
+  return std::nullopt;
+}
+
 std::optional<ApiError> read_tool_calls(const Json& calls, const std::string& param, Json& result) {
   if (!calls.is_array()) return invalid_type(param, "a list");
   result = Json::array();
   for (size_t i = 0; i < calls.size(); ++i) {
-    const std::string call_param = fmt::format("{}[{}]", param, i);
-    const Json* function = calls[i].is_object() ? find(calls[i], "function") : nullptr;
-    if (function == nullptr || !function->is_object()) {
-      return missing_parameter(call_param + ".function");
-    }
-    const Json* name = find(*function, "name");
-    if (name == nullptr || !name->is_string()) {
-      return missing_parameter(call_param + ".function.name");
-    }
-    Json call = calls[i];
-    Json& arguments = call["function"]["arguments"];
-    if (arguments.is_null()) arguments = Json::object();
-    if (arguments.is_string()) {
-      const std::string text = arguments.get<std::string>();
-      if (text.empty()) {
-        arguments = Json::object();
-      } else if (parse_json_object(text, arguments)) {
-        arguments = nullptr;
-      }
-    }
-    if (!arguments.is_object()) {
-      return invalid_value(
-          call_param + ".function.arguments",
-          fmt::format("`{}.function.arguments` must be the text of a JSON object.", call_param));
-    }
-    if (find(call, "type") == nullptr) call["type"] = "function";
+    Json call;
+    if (auto error = read_tool_call(calls[i], fmt::format("{}[{}]", param, i), call)) return error;
     result.push_back(std::move(call));
   }
   return std::nullopt;
 }
 
-std::optional<ApiError> read_message(const Json& message, const std::string& param, Json& result) {
+// The members of an assistant's message that only it has. `texts` has the parts of its content.
+std::optional<ApiError> read_assistant(const Json& message, const std::string& param,
+                                       std::string reasoning, Json& result) {
+  for (const char* name : {"reasoning_content", "reasoning"}) {
+    const Json* value = find(message, name);
+    if (value == nullptr) continue;
+    if (!value->is_string()) return invalid_type(fmt::format("{}.{}", param, name), "a string");
+    if (reasoning.empty()) reasoning = value->get<std::string>();
+  }
+  result.erase("reasoning");
+  result.erase("reasoning_content");
+  if (!reasoning.empty()) result["reasoning_content"] = std::move(reasoning);
+  if (const Json* const refusal = find(message, "refusal");
+      refusal != nullptr && refusal->is_string() && result["content"] == "") {
+    result["content"] = *refusal;
+  }
+  result.erase("refusal");
+  result.erase("tool_calls");
+  result.erase("function_call");
+  if (const Json* const calls = find(message, "tool_calls")) {
+    Json checked;
+    if (auto error = read_tool_calls(*calls, param + ".tool_calls", checked)) return error;
+    if (!checked.empty()) result["tool_calls"] = std::move(checked);
+  } else if (const Json* const old_call = find(message, "function_call")) {
+    // The form before `tool_calls`: its result is the next message of the role function.
+    Json call;
+    const Json wrapped = {{"id", kOldCallId}, {"function", *old_call}};
+    if (auto error = read_tool_call(wrapped, param + ".function_call", call)) return error;
+    result["tool_calls"] = Json::array({std::move(call)});
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> read_message(const CallContext& context, const Json& message,
+                                     const std::string& param, bool is_history, Json& result) {
   if (!message.is_object()) return invalid_type(param, "an object");
   const Json* role_field = find(message, "role");
   if (role_field == nullptr) return missing_parameter(param + ".role");
@@ -119,56 +193,61 @@ std::optional<ApiError> read_message(const Json& message, const std::string& par
   const bool is_assistant = role == "assistant";
   result = message;
   result["role"] = role;
+  if (role == "function" && find(message, "tool_call_id") == nullptr) {
+    result["role"] = "tool";
+    result["tool_call_id"] = kOldCallId;
+  }
 
-  std::string text;
+  Json texts = "";
   std::string reasoning;
   const Json* content = find(message, "content");
-  const Json* calls = find(message, "tool_calls");
   if (content == nullptr) {
-    if (!is_assistant || (calls == nullptr && find(message, "reasoning_content") == nullptr &&
-                          find(message, "reasoning") == nullptr)) {
+    constexpr std::array<const char*, 6> kInstead = {
+        "tool_calls", "function_call", "refusal", "reasoning_content", "reasoning", "audio"};
+    const bool is_empty_answer = is_assistant && message.contains("content") && is_history;
+    if (!is_empty_answer && (!is_assistant || std::ranges::none_of(kInstead, [&](const char* name) {
+          return find(message, name) != nullptr;
+        }))) {
       return missing_parameter(param + ".content");
     }
   } else if (content->is_string()) {
-    text = content->get<std::string>();
+    texts = *content;
   } else if (content->is_array()) {
-    if (auto error = read_parts(*content, param + ".content", is_assistant, text, reasoning)) {
+    texts = Json::array();
+    const PartRules rules{.is_assistant = is_assistant,
+                          .shows_media = is_assistant || result["role"] == "tool",
+                          .is_history = is_history};
+    if (auto error = read_parts(context, *content, param + ".content", rules, texts, reasoning)) {
       return error;
     }
+    if (texts.empty()) texts = "";
   } else {
     return invalid_type(param + ".content", "a string or a list of parts");
   }
-  result["content"] = std::move(text);
-
-  if (is_assistant) {
-    for (const char* name : {"reasoning_content", "reasoning"}) {
-      const Json* value = find(message, name);
-      if (value == nullptr) continue;
-      if (!value->is_string()) return invalid_type(fmt::format("{}.{}", param, name), "a string");
-      if (reasoning.empty()) reasoning = value->get<std::string>();
-    }
-    result.erase("reasoning");
-    result.erase("reasoning_content");
-    if (!reasoning.empty()) result["reasoning_content"] = std::move(reasoning);
-    result.erase("tool_calls");
-    if (calls != nullptr) {
-      Json checked;
-      if (auto error = read_tool_calls(*calls, param + ".tool_calls", checked)) return error;
-      if (!checked.empty()) result["tool_calls"] = std::move(checked);
-    }
-  }
+  result["content"] = std::move(texts);
+  if (is_assistant) return read_assistant(message, param, std::move(reasoning), result);
   return std::nullopt;
+}
+
+bool is_answer(const Json& message) {
+  const Json* const role = message.is_object() ? find(message, "role") : nullptr;
+  return role != nullptr && role->is_string() &&
+         lower_case(role->get_ref<const std::string&>()) == "assistant";
 }
 
 }  // namespace
 
-std::optional<ApiError> normalise_messages(const Json& messages, Json& normalised) {
+std::optional<ApiError> normalise_messages(const CallContext& context, const Json& messages,
+                                           Json& normalised) {
   if (!messages.is_array()) return invalid_type("messages", "a list");
   if (messages.empty()) return invalid_value("messages", "`messages` is empty.");
+  size_t num_past = messages.size();  // what comes after the last answer is asked now
+  while (num_past > 0 && !is_answer(messages[num_past - 1])) --num_past;
   normalised = Json::array();
   for (size_t i = 0; i < messages.size(); ++i) {
     Json message;
-    if (auto error = read_message(messages[i], fmt::format("messages[{}]", i), message)) {
+    if (auto error = read_message(context, messages[i], fmt::format("messages[{}]", i),
+                                  /*is_history=*/i < num_past, message)) {
       return error;
     }
     normalised.push_back(std::move(message));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chat messages as clients send them, checked and brought into the one shape templates expect:
-// content as text, lower-case roles, tool-call arguments as objects.
+// Chat messages as clients send them, checked and brought into one shape: lower-case roles; content
+// as a text or a list of {"type": "text", "text": TEXT}; calls in `tool_calls`, with arguments as
+// they were sent. A model's text is taken, however broken; chat/conversation.h brings it into the
+// prompt. Documents that are text are text (document_part.h).
 //
 // Threading: free functions without state.
 #pragma once
@@ -9,12 +11,15 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "server/api_adapter.h"
 #include "server/api_error.h"
 
 namespace heddle::server {
 
-// `messages` must be a list and not empty.
-std::optional<ApiError> normalise_messages(const nlohmann::ordered_json& messages,
+// `messages` must be a list and not empty. Parts of unknown types become text in a
+// history; after the last answer they are errors.
+std::optional<ApiError> normalise_messages(const CallContext& context,
+                                           const nlohmann::ordered_json& messages,
                                            nlohmann::ordered_json& normalised);
 
 // Checks the list of {"type": "function", "function": {...}}.

@@ -11,11 +11,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "server/calls_as_text.h"
+#include "chat/arrangement.h"
 #include "server/chat_messages.h"
 #include "server/http_message.h"
 #include "server/json_text.h"
 #include "server/prompt_list.h"
+#include "server/tool_list.h"
 
 namespace heddle::server {
 namespace {
@@ -79,27 +80,6 @@ void name_harmony_thinking(Json& messages) {
   }
 }
 
-// Runs the template. Some templates join a call's arguments to text instead of writing them as
-// JSON: those that fail get them as text.
-Result<std::string> render(const TextCodec& codec, Json messages, const Json& tools,
-                           bool generation_prompt, const Json& variables) {
-  auto text = codec.render_chat(messages, tools, generation_prompt, variables);
-  if (text.ok() || text.status().code() != StatusCode::kInvalidArgument) return text;
-  bool has_calls = false;
-  for (Json& message : messages) {
-    const auto calls = message.find("tool_calls");
-    if (calls == message.end()) continue;
-    for (Json& call : *calls) {
-      Json& arguments = call["function"]["arguments"];
-      arguments = dump_json(arguments);
-      has_calls = true;
-    }
-  }
-  if (!has_calls) return text;
-  auto again = codec.render_chat(messages, tools, generation_prompt, variables);
-  return again.ok() ? std::move(again) : std::move(text);
-}
-
 }  // namespace
 
 bool is_reasoning_effort(std::string_view word) {
@@ -134,15 +114,13 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
   if (messages == nullptr) return missing_parameter("messages");
 
   Json normalised;
-  if (auto error = normalise_messages(*messages, normalised)) return error;
+  if (auto error = normalise_messages(context, *messages, normalised)) return error;
   if (reasoning == ReasoningFormat::kHarmony) name_harmony_thinking(normalised);
   std::shared_ptr<const Json> usable = tools.usable();
-  if (context.formats.tool_calls == parsers::ToolCallFormat::kNone) {
-    if (template_drops_calls(context.codec)) write_calls(normalised);
-    if (usable != nullptr && tools.choice.forces_call()) {
-      list_tools(*usable, tools.choice, normalised);
-      usable = nullptr;  // the template need not show them, too
-    }
+  if (context.formats.tool_calls == parsers::ToolCallFormat::kNone && usable != nullptr &&
+      tools.choice.forces_call()) {
+    list_tools(*usable, tools.choice, normalised);
+    usable = nullptr;  // the template need not show them, too
   }
   std::string unfinished;
   if (continue_final) {
@@ -155,11 +133,13 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
                            "`continue_final_message` needs a message before the assistant's, for "
                            "example the user's question.");
     }
-    unfinished = normalised.back()["content"].get<std::string>();
+    unfinished = chat::joined_content(normalised.back(), context.part_separator);
     normalised.erase(normalised.size() - 1);
   }
-  auto text = render(context.codec, std::move(normalised), usable != nullptr ? *usable : Json(),
-                     generation_prompt || continue_final, variables);
+  auto text = context.codec.render_conversation(normalised, usable != nullptr ? *usable : Json(),
+                                                generation_prompt || continue_final, variables,
+                                                context.part_separator);
+  normalised = nullptr;
   if (!text.ok()) {
     if (text.status().code() == StatusCode::kUnimplemented ||
         text.status().code() == StatusCode::kInvalidArgument ||

@@ -195,7 +195,8 @@ constexpr std::pair<const char*, const char*> kOptionNames[] = {
     {"frequency_penalty", "frequency_penalty"},
 };
 
-std::optional<ApiError> read_ollama_options(FieldReader& fields, Json& chat, FieldNames& names) {
+std::optional<ApiError> read_ollama_options(const CallContext& context, FieldReader& fields,
+                                            Json& chat, FieldNames& names) {
   const Json* value = fields.object("options");
   if (fields.error()) return fields.error();
   if (value == nullptr) return std::nullopt;
@@ -210,6 +211,7 @@ std::optional<ApiError> read_ollama_options(FieldReader& fields, Json& chat, Fie
   if (top_k && *top_k <= 0) chat["top_k"] = -1;  // off, as there
   const auto limit = options.integer("num_predict");
   if (options.error()) return options.error();
+  for (const std::string& name : options.unasked()) context.note_unused("option", name);
   if (limit && *limit > 0) {  // others: no limit but the context
     chat["max_tokens"] = *limit;
     names.add("max_tokens", options.name_of("num_predict"));
@@ -250,7 +252,8 @@ std::optional<ApiError> read_ollama_think(FieldReader& fields, Json& chat) {
 }
 
 // Everything but the prompt. Fields that are not Ollama's, those of scheduling, are passed on.
-std::optional<ApiError> chat_without_prompt(const Json& body, Json& chat, FieldNames& names) {
+std::optional<ApiError> chat_without_prompt(const CallContext& context, const Json& body,
+                                            Json& chat, FieldNames& names) {
   chat = body;
   for (const char* name : {"messages", "prompt", "system", "template", "suffix", "raw", "options",
                            "format", "think", "keep_alive", "images", "context", "stream"}) {
@@ -268,7 +271,7 @@ std::optional<ApiError> chat_without_prompt(const Json& body, Json& chat, FieldN
   names.add("response_format.json_schema.schema", "format");
   names.add("reasoning_effort", "think");
   names.add("reasoning", "think");
-  if (auto error = read_ollama_options(fields, chat, names)) return error;
+  if (auto error = read_ollama_options(context, fields, chat, names)) return error;
   if (auto error = read_ollama_format(fields, chat)) return error;
   return read_ollama_think(fields, chat);
 }
@@ -308,7 +311,7 @@ PrepareResult prepare_ollama_chat(const CallContext& context, std::string_view b
   if (auto error = parse_json_object(body, object)) return *error;
   Json chat;
   FieldNames names;
-  if (auto error = chat_without_prompt(object, chat, names)) return *error;
+  if (auto error = chat_without_prompt(context, object, chat, names)) return *error;
   FieldReader fields(object);
   const std::string model = read_model_name(fields, context);
   const Json* messages = fields.array("messages");
@@ -324,6 +327,12 @@ PrepareResult prepare_ollama_chat(const CallContext& context, std::string_view b
                                    "this model takes text only");
     }
     Json copy = message;
+    copy.erase("images");
+    if (!copy.contains("content") || copy["content"].is_null()) copy["content"] = "";
+    if (copy.contains("tool_name")) {  // of a result
+      if (!copy.contains("name")) copy["name"] = std::move(copy["tool_name"]);
+      copy.erase("tool_name");
+    }
     if (copy.contains("thinking")) {
       copy["reasoning_content"] = std::move(copy["thinking"]);
       copy.erase("thinking");
@@ -338,7 +347,7 @@ PrepareResult prepare_ollama_generate(const CallContext& context, std::string_vi
   if (auto error = parse_json_object(body, object)) return *error;
   Json chat;
   FieldNames names;
-  if (auto error = chat_without_prompt(object, chat, names)) return *error;
+  if (auto error = chat_without_prompt(context, object, chat, names)) return *error;
   names.add("messages", "prompt");
   names.add("input_ids", "prompt");
   FieldReader fields(object);

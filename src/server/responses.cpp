@@ -199,7 +199,7 @@ std::optional<ApiError> chat_of_response(const CallContext& context, Json& objec
   const bool may_store = context.head.stored_refusal.empty();
   const KnownItems known{.store = may_store ? context.responses.get() : nullptr,
                          .holder = answer.holder};
-  if (auto error = read_responses_input(fields, known, items, messages)) return error;
+  if (auto error = read_responses_input(fields, context, known, items, messages)) return error;
   static_cast<void>(read_metadata(fields));
   refuse_several_answers(fields);
   refuse_unserved_response_fields(fields);
@@ -218,6 +218,7 @@ std::optional<ApiError> chat_of_response(const CallContext& context, Json& objec
   }
   chat["messages"] = std::move(messages);
   if (auto error = answer.tools.read(fields, chat)) return error;
+  note_unused_tools(fields, context, {"function", "custom", "namespace"});
   if (auto error = read_text_format(fields, chat)) return error;
   if (const Json* reasoning = fields.object("reasoning")) {
     FieldReader inner(*reasoning, "reasoning.");
@@ -277,6 +278,7 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   }
   items = nullptr;
   CallContext own = context;
+  own.part_separator = "";
   if (auto error = claim_response_id(fields, own, answer)) return *error;
   object = nullptr;
   std::optional<BackgroundAnswer> background;

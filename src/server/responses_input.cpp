@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/responses_input.h"
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "chat/arrangement.h"
 #include "server/caller.h"
+#include "server/document_part.h"
 #include "server/http_message.h"
 #include "server/json_text.h"
 #include "server/response_tools.h"
@@ -19,44 +25,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Appends the text of a string, or of parts that are text. `shows_types`: other parts become
-// "[TYPE]".
-std::optional<ApiError> read_parts_of_item(const Json& content, const std::string& param,
-                                           std::string& text, bool shows_types = false) {
-  if (content.is_string()) {
-    text += content.get_ref<const std::string&>();
-    return std::nullopt;
-  }
-  if (!content.is_array()) return invalid_type(param, "a string or a list of parts");
-  for (size_t i = 0; i < content.size(); ++i) {
-    const std::string name = fmt::format("{}[{}]", param, i);
-    if (!content[i].is_object()) return invalid_type(name, "an object");
-    FieldReader part(content[i], name + ".");
-    const std::string type = part.string("type").value_or("");
-    if (part.error()) return part.error();
-    if (shows_types && !part.find("text")) {
-      text += fmt::format("[{}]", printable(type, 40));
-      continue;
-    }
-    if (type == "input_image" || type == "input_file" || type == "input_audio") {
-      return ApiError{.code = "unsupported_parameter",
-                      .message = fmt::format("`{}` is a part of type {}; this model takes text "
-                                             "only.",
-                                             name, type),
-                      .param = name};
-    }
-    const char* const field = type == "refusal" ? "refusal" : "text";
-    const auto more = part.string(field);
-    if (part.error()) return part.error();
-    if (!more) return missing_parameter(fmt::format("{}.{}", name, field));
-    text += *more;
-  }
-  return std::nullopt;
-}
+// The writer of a content, on which it depends how parts that are no text are read.
+enum class Writer : uint8_t {
+  kClient,  // media are refused: the model cannot take them
+  kModel,   // what it wrote, here or elsewhere, is no error
+  kTool,    // nor is what its tools gave
+};
 
 class ItemReader {
  public:
-  explicit ItemReader(Json& messages) : messages_(messages) {}
+  ItemReader(const CallContext& context, Json& messages) : context_(context), messages_(messages) {}
 
   std::optional<ApiError> read(const Json& value, const std::string& param) {
     if (!value.is_object()) return invalid_type(param, "an object");
@@ -66,14 +44,19 @@ class ItemReader {
     if (type == "message") return read_message_item(item, param);
     if (type == "function_call") return read_call(item, param);
     if (type == "reasoning") return read_reasoning(item, param);
-    if (type.ends_with(kOutputSuffix)) return read_call_output(item, param);
-    if (type.ends_with(kCallSuffix)) return read_foreign_call(value, type, item, param);
-    if (type.starts_with("mcp_") || type == "compaction") return std::nullopt;
-    return invalid_value(param + ".type",
-                         fmt::format("`{}.type` is \"{}\"; it must be message, function_call, "
-                                     "function_call_output, reasoning or one that OpenAI's tools "
-                                     "leave.",
-                                     param, printable(type, 40)));
+    if (type.ends_with(kOutputSuffix) || type == "tool_search_output" || type == "program_output") {
+      return read_call_output(value, item, param);
+    }
+    if (type.ends_with(kCallSuffix) || type == "program") {
+      return read_foreign_call(value, type, item, param);
+    }
+    if (is_passed_over(type)) return std::nullopt;
+    if (type == "agent_message" || type == "additional_tools") {
+      return read_foreign_message(value, type, param);
+    }
+    context_.note_unused("type of an item", type);
+    add_note(shown_as_text(type, value));
+    return std::nullopt;
   }
 
   // The assistant says nothing more in this turn: calls that are text, and a reasoning that was cut
@@ -89,6 +72,91 @@ class ItemReader {
   static constexpr std::string_view kCallSuffix = "_call";
   static constexpr std::string_view kOutputSuffix = "_call_output";
 
+  // Items that say nothing to a model: for the client's own use, encrypted for OpenAI's servers, or
+  // about the tools of MCP servers, which OpenAI's servers would call.
+  static bool is_passed_over(std::string_view type) {
+    constexpr std::array<std::string_view, 7> kTypes = {
+        "compaction",     "compaction_trigger",   "context_compaction",   "ghost_snapshot",
+        "mcp_list_tools", "mcp_approval_request", "mcp_approval_response"};
+    return std::ranges::find(kTypes, type) != kTypes.end();
+  }
+
+  void add_note(const std::string& note) { notes_ += note + "\n"; }
+
+  // Reads a text, or parts that are text. Of other parts the type is shown, or they are refused.
+  std::optional<ApiError> read_parts(const Json& content, const std::string& param, Writer writer,
+                                     Json& texts) const {
+    if (content.is_string()) {
+      texts = content;
+      return std::nullopt;
+    }
+    if (!content.is_array()) return invalid_type(param, "a string or a list of parts");
+    texts = Json::array();
+    for (size_t i = 0; i < content.size(); ++i) {
+      const std::string name = fmt::format("{}[{}]", param, i);
+      std::string text;
+      if (auto error = read_part(content[i], name, writer, text)) return error;
+      texts.push_back({{"type", "text"}, {"text", std::move(text)}});
+    }
+    if (texts.empty()) texts = "";
+    return std::nullopt;
+  }
+
+  std::optional<ApiError> read_part(const Json& value, const std::string& param, Writer writer,
+                                    std::string& text) const {
+    if (value.is_string()) {
+      text = value.get<std::string>();
+      return std::nullopt;
+    }
+    if (!value.is_object()) return invalid_type(param, "an object");
+    FieldReader part(value, param + ".");
+    const std::string type = part.string("type").value_or("");
+    if (part.error()) return part.error();
+    if (is_media_part(type) && !part.find("text")) {
+      text = fmt::format("[{}]", type);
+      if (writer != Writer::kClient) return std::nullopt;
+      return ApiError{.code = "unsupported_parameter",
+                      .message = fmt::format("`{}` is a part of type {}; this model takes text "
+                                             "only.",
+                                             param, type),
+                      .param = param};
+    }
+    if (auto document = read_document_part(value, type, param)) {
+      if (const auto* const error = std::get_if<ApiError>(&*document)) {
+        if (writer == Writer::kClient) return *error;
+        text = fmt::format("[{}]", type);
+      } else {
+        text = std::get<std::string>(*document);
+      }
+      return std::nullopt;
+    }
+    const char* const field = type == "refusal" ? "refusal" : "text";
+    if (is_text_part(type) || part.find(field)) {
+      const auto more = part.string(field);
+      if (part.error()) return part.error();
+      if (!more) return missing_parameter(fmt::format("{}.{}", param, field));
+      text = *more;
+      return std::nullopt;
+    }
+    if (part.find("type")) context_.note_unused("type of a part", type);
+    text = shown_as_text(part.find("type") ? type : "output", value);
+    return std::nullopt;
+  }
+
+  static bool is_text_part(std::string_view type) {
+    return type == "text" || type == "input_text" || type == "output_text" || type == "refusal" ||
+           type == "summary_text" || type == "reasoning_text";
+  }
+
+  // The same as one text.
+  std::optional<ApiError> read_text(const Json& content, const std::string& param, Writer writer,
+                                    std::string& text) const {
+    Json texts;
+    if (auto error = read_parts(content, param, writer, texts)) return error;
+    text += chat::joined_content({{"content", std::move(texts)}}, "");
+    return std::nullopt;
+  }
+
   // A call of another tool than a function. Where the client ran it, it has an id to which an
   // output belongs: it is a call like others, named as the tool. A call that OpenAI's servers ran
   // themselves becomes text at the beginning of what the assistant says next in this turn.
@@ -97,21 +165,41 @@ class ItemReader {
     const auto id = item.string("call_id");
     if (item.error()) return item.error();
     Json shown = value;
-    for (const char* const name : {"type", "id", "call_id", "status", "result"}) shown.erase(name);
+    for (const char* const name :
+         {"type", "id", "call_id", "status", "result", "caller", "fingerprint"}) {
+      shown.erase(name);
+    }
     if (!id) {
-      notes_ += fmt::format("[{}: {}]\n", type, dump_json(shown));
+      add_note(fmt::format("[{}: {}]", type, dump_json(shown)));
       return std::nullopt;
     }
     const Json name = shown.value("name", Json());
     const Json space = shown.value("namespace", Json());
     for (const char* const own : {"name", "namespace"}) shown.erase(own);
-    const Json call = {
-        {"call_id", *id},
-        {"name", name.is_string() ? name : Json(type.substr(0, type.size() - kCallSuffix.size()))},
-        {"namespace", space},
-        {"arguments", dump_json(shown)}};
+    const std::string tool =
+        type.ends_with(kCallSuffix) ? type.substr(0, type.size() - kCallSuffix.size()) : type;
+    const Json call = {{"call_id", *id},
+                       {"name", name.is_string() ? name : Json(tool)},
+                       {"namespace", space},
+                       {"arguments", dump_json(shown)}};
     FieldReader translated(call, param + ".");
     return read_call(translated, param);
+  }
+
+  // Reads, as text, a message of another agent and tools that a later item adds.
+  std::optional<ApiError> read_foreign_message(const Json& value, const std::string& type,
+                                               const std::string& param) {
+    end_turn();
+    const bool is_tools = type == "additional_tools";
+    std::string text;
+    const Json content = value.value("content", value.value("message", Json()));
+    if (is_tools || !(content.is_string() || content.is_array())) {
+      text = shown_as_text(type, value);
+    } else if (auto error = read_text(content, param + ".content", Writer::kModel, text)) {
+      return error;
+    }
+    messages_.push_back({{"role", is_tools ? "developer" : "user"}, {"content", std::move(text)}});
+    return std::nullopt;
   }
 
   std::optional<ApiError> read_message_item(FieldReader& item, const std::string& param) {
@@ -120,19 +208,34 @@ class ItemReader {
     if (item.error()) return item.error();
     if (!role) return missing_parameter(param + ".role");
     if (content == nullptr) return missing_parameter(param + ".content");
-    std::string text;
-    if (auto error = read_parts_of_item(*content, param + ".content", text)) return error;
-    if (*role == "assistant") {
-      text.insert(0, std::exchange(notes_, {}));
-    } else {
+    const bool is_assistant = *role == "assistant";
+    Json texts;
+    if (auto error = read_parts(*content, param + ".content",
+                                is_assistant ? Writer::kModel : Writer::kClient, texts)) {
+      return error;
+    }
+    if (!is_assistant) {
       end_turn();
+      messages_.push_back({{"role", *role}, {"content", std::move(texts)}});
+      return std::nullopt;
+    }
+    std::string text =
+        std::exchange(notes_, {}) + chat::joined_content({{"content", std::move(texts)}}, "");
+    if (has_open_calls() && reasoning_.empty()) {  // said after the calls of the same answer
+      std::string& said = messages_.back()["content"].get_ref<std::string&>();
+      if (!said.empty() && !text.empty()) said += '\n';
+      said += text;
+      return std::nullopt;
     }
     Json message = {{"role", *role}, {"content", std::move(text)}};
-    if (*role == "assistant" && !reasoning_.empty()) {
-      message["reasoning_content"] = std::exchange(reasoning_, {});
-    }
+    if (!reasoning_.empty()) message["reasoning_content"] = std::exchange(reasoning_, {});
     messages_.push_back(std::move(message));
     return std::nullopt;
+  }
+
+  [[nodiscard]] bool has_open_calls() const {
+    return !messages_.empty() && messages_.back()["role"] == "assistant" &&
+           messages_.back().contains("tool_calls");
   }
 
   std::optional<ApiError> read_call(FieldReader& item, const std::string& param) {
@@ -144,7 +247,7 @@ class ItemReader {
     if (!id) return missing_parameter(param + ".call_id");
     if (!name) return missing_parameter(param + ".name");
     // Calls of one turn are one message.
-    if (messages_.empty() || messages_.back()["role"] != "assistant") {
+    if (messages_.empty() || messages_.back()["role"] != "assistant" || !reasoning_.empty()) {
       Json message = {{"role", "assistant"}, {"content", std::exchange(notes_, {})}};
       if (!reasoning_.empty()) message["reasoning_content"] = std::exchange(reasoning_, {});
       messages_.push_back(std::move(message));
@@ -157,31 +260,44 @@ class ItemReader {
     return std::nullopt;
   }
 
-  std::optional<ApiError> read_call_output(FieldReader& item, const std::string& param) {
-    const auto id = item.string("call_id");
-    const Json* output = item.find("output");
+  // The output of a call. Some kinds have it under another name, or only a status, and the call's
+  // id as their own.
+  std::optional<ApiError> read_call_output(const Json& value, FieldReader& item,
+                                           const std::string& param) {
+    auto id = item.string("call_id");
+    if (!id) id = item.string("id");
     if (item.error()) return item.error();
-    if (!id) return missing_parameter(param + ".call_id");
+    const Json* output = item.find("output");
+    for (const char* const name : {"result", "tools", "status"}) {
+      if (output == nullptr) output = item.find(name);
+    }
     if (output == nullptr) return missing_parameter(param + ".output");
     std::string text;
-    if (output->is_object()) {
-      const Json type = output->value("type", Json("output"));
-      text =
-          fmt::format("[{}]", type.is_string() ? printable(type.get<std::string>(), 40) : "output");
-    } else if (auto error = read_parts_of_item(*output, param + ".output", text,
-                                               /*shows_types=*/true)) {
+    if (output == item.find("tools")) {
+      text = dump_json(*output);
+    } else if (output->is_object()) {
+      if (auto error = read_part(*output, param + ".output", Writer::kTool, text)) return error;
+    } else if (auto error = read_text(*output, param + ".output", Writer::kTool, text)) {
       return error;
     }
-    messages_.push_back({{"role", "tool"}, {"tool_call_id", *id}, {"content", std::move(text)}});
+    Json message = {{"role", "tool"}, {"content", std::move(text)}};
+    if (id) message["tool_call_id"] = *id;
+    if (const Json name = value.value("name", Json()); name.is_string()) message["name"] = name;
+    messages_.push_back(std::move(message));
     return std::nullopt;
   }
 
+  // Without its text, which servers may keep to themselves, its summary.
   std::optional<ApiError> read_reasoning(FieldReader& item, const std::string& param) {
     const Json* content = item.find("content");
+    const bool has_text = content != nullptr && !content->empty();
+    if (!has_text) content = item.find("summary");
     if (content == nullptr) return std::nullopt;
-    return read_parts_of_item(*content, param + ".content", reasoning_);
+    return read_text(*content, param + (has_text ? ".content" : ".summary"), Writer::kModel,
+                     reasoning_);
   }
 
+  const CallContext& context_;
   Json& messages_;
   std::string reasoning_;  // of the assistant's next message in this turn, as these
   std::string notes_;
@@ -195,11 +311,18 @@ std::string_view id_prefix_of(const std::string& type) {
   return "item";
 }
 
+// A reference may come without its type.
+bool is_reference(const Json& item) {
+  const Json type = item.value("type", Json());
+  if (type.is_null()) return item.contains("id") && !item.contains("role");
+  return type == "item_reference";
+}
+
 // Puts the items that are referred to in the place of the references, from the item `begin` on.
 std::optional<ApiError> resolve_references(const KnownItems& known, Json& items, size_t begin) {
   std::unordered_set<std::string> resolved;
   for (size_t i = begin; i < items.size(); ++i) {
-    if (!items[i].is_object() || items[i].value("type", Json()) != "item_reference") continue;
+    if (!items[i].is_object() || !is_reference(items[i])) continue;
     const std::string param = fmt::format("input[{}].id", i - begin);
     FieldReader reference(items[i], fmt::format("input[{}].", i - begin));
     const auto id = reference.string("id");
@@ -237,20 +360,14 @@ void name_items(Json& items) {
 }  // namespace
 
 void append_output_items(const Json& output, Json& items) {
-  bool is_empty = true;
-  for (const Json& item : output) {
-    // A call that was cut off has arguments that are no JSON.
-    const bool is_call = item["type"] == "function_call" || item["type"] == "custom_tool_call";
-    if (is_call && item["status"] != "completed") continue;
-    items.push_back(item);
-    is_empty = false;
-  }
+  for (const Json& item : output) items.push_back(item);
   // An empty answer is one, too: templates may want users and assistants to take turns.
-  if (is_empty) items.push_back({{"type", "message"}, {"role", "assistant"}, {"content", ""}});
+  if (output.empty())
+    items.push_back({{"type", "message"}, {"role", "assistant"}, {"content", ""}});
 }
 
-std::optional<ApiError> read_responses_input(FieldReader& fields, const KnownItems& known,
-                                             Json& items, Json& messages) {
+std::optional<ApiError> read_responses_input(FieldReader& fields, const CallContext& context,
+                                             const KnownItems& known, Json& items, Json& messages) {
   const Json* input = fields.find("input");
   if (input == nullptr) return missing_parameter("input");
   const size_t num_earlier = items.size();
@@ -263,7 +380,7 @@ std::optional<ApiError> read_responses_input(FieldReader& fields, const KnownIte
     return invalid_type("input", "a string or a list of items");
   }
   if (auto error = resolve_references(known, items, num_earlier)) return error;
-  ItemReader reader(messages);
+  ItemReader reader(context, messages);
   for (size_t i = 0; i < items.size(); ++i) {
     const std::string param = i < num_earlier ? std::string("previous_response_id")
                                               : fmt::format("input[{}]", i - num_earlier);

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The field `input` of /v1/responses: a text, or items that become the messages of a chat.
 //
-//   message               a message; parts of text are joined
+//   message               a message; its parts stay apart, and documents that are text are text
 //   function_call         tool_calls of an assistant's message, those of a turn in one
 //   function_call_output  a message of the role tool
-//   reasoning             reasoning_content of the assistant's next message
+//   reasoning             reasoning_content of the assistant's next message: the text, else the
+//                         summary
 //   another *_call        with a `call_id` the call of a tool of that name; else, as OpenAI's
-//                         servers ran it, a line at the beginning of the assistant's next message
-//   mcp_*, compaction     dropped
+//   program               servers ran it, a line at the beginning of the assistant's next message
+//   another *_output      a message of the role tool
+//   agent_message         a user's message
+//   additional_tools      a developer's message with the tools as JSON
+//   mcp_list_tools, mcp_approval_*, compaction, compaction_trigger, context_compaction,
+//   ghost_snapshot        passed over
 //   item_reference        the item of that id that a kept response wrote
+//   others                a line at the beginning of the assistant's next message, and logged once
 //
 // Threading: free functions without state; they run on the workers.
 #pragma once
@@ -18,6 +24,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "server/api_adapter.h"
 #include "server/api_error.h"
 #include "server/field_reader.h"
 #include "server/response_store.h"
@@ -37,8 +44,8 @@ struct KnownItems {
 // and an id each, and the messages of all of them to the empty list `messages`. An item is referred
 // to once: all together are no more than the store has. Error: also for an empty list of items
 // where none came before.
-std::optional<ApiError> read_responses_input(FieldReader& fields, const KnownItems& known,
-                                             nlohmann::ordered_json& items,
+std::optional<ApiError> read_responses_input(FieldReader& fields, const CallContext& context,
+                                             const KnownItems& known, nlohmann::ordered_json& items,
                                              nlohmann::ordered_json& messages);
 
 }  // namespace heddle::server

@@ -6,10 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "chat/chat_template.h"
+#include "chat/conversation.h"
 #include "core/log.h"
 #include "core/mutex.h"
 #include "grammar/grammar_cache.h"
 #include "server/infill.h"
+#include "server/json_text.h"
 #include "tokenizer/tokenizer.h"
 
 namespace heddle::server {
@@ -18,9 +20,11 @@ namespace {
 class ModelCodec final : public TextCodec {
  public:
   ModelCodec(const tokenizer::Tokenizer& tokenizer, Result<chat::ChatTemplate> chat_template)
-      : tokenizer_(tokenizer), chat_template_(std::move(chat_template)) {
+      : tokenizer_(tokenizer), template_status_(chat_template.status()) {
     infill_marks_ = find_infill_marks(tokenizer_);
-    if (chat_template_.ok()) role_token_ = chat::find_role_token(*chat_template_, tokenizer_);
+    if (!chat_template.ok()) return;
+    conversations_.emplace(std::move(chat_template).value());
+    role_token_ = chat::find_role_token(conversations_->chat_template(), tokenizer_);
   }
 
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text,
@@ -59,11 +63,18 @@ class ModelCodec final : public TextCodec {
   [[nodiscard]] Result<std::string> render_chat(
       const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
       bool add_generation_prompt, const nlohmann::ordered_json& variables) const override {
-    if (!chat_template_.ok()) {
-      return unimplemented("the model has no usable chat template: " +
-                           chat_template_.status().message());
+    return render_conversation(messages, tools, add_generation_prompt, variables, " ");
+  }
+
+  [[nodiscard]] Result<std::string> render_conversation(
+      const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+      bool add_generation_prompt, const nlohmann::ordered_json& variables,
+      std::string_view part_separator) const override {
+    if (!conversations_) {
+      return unimplemented("the model has no usable chat template: " + template_status_.message());
     }
-    return chat_template_.value().render(messages, tools, add_generation_prompt, variables);
+    return conversations_->render(messages, tools, add_generation_prompt, variables,
+                                  part_separator);
   }
 
   [[nodiscard]] bool is_compiled(const grammar::GrammarSource* source) const override {
@@ -94,8 +105,9 @@ class ModelCodec final : public TextCodec {
   }
 
   [[nodiscard]] std::string chat_template_source() const override {
-    if (!chat_template_.ok()) return {};
-    return chat_template_->source(/*with_tools=*/true) + chat_template_->source();
+    if (!conversations_) return {};
+    const chat::ChatTemplate& chat_template = conversations_->chat_template();
+    return chat_template.source(/*with_tools=*/true) + chat_template.source();
   }
 
  private:
@@ -132,7 +144,8 @@ class ModelCodec final : public TextCodec {
   }
 
   const tokenizer::Tokenizer& tokenizer_;
-  Result<chat::ChatTemplate> chat_template_;
+  Status template_status_;
+  std::optional<chat::ConversationRenderer> conversations_;  // none without a template
   std::optional<TokenId> role_token_;
   std::optional<InfillMarks> infill_marks_;
   mutable Mutex building_;
@@ -141,6 +154,24 @@ class ModelCodec final : public TextCodec {
 };
 
 }  // namespace
+
+Result<std::string> TextCodec::render_conversation(const nlohmann::ordered_json& messages,
+                                                   const nlohmann::ordered_json& tools,
+                                                   bool add_generation_prompt,
+                                                   const nlohmann::ordered_json& variables,
+                                                   std::string_view part_separator) const {
+  nlohmann::ordered_json plain = chat::arrange(messages, {}, part_separator);
+  for (auto& message : plain) {
+    if (!message.contains("tool_calls")) continue;
+    for (auto& call : message["tool_calls"]) {
+      auto& arguments = call["function"]["arguments"];
+      if (!arguments.is_string()) continue;
+      nlohmann::ordered_json object;
+      if (!parse_json_object(arguments.get<std::string>(), object)) arguments = std::move(object);
+    }
+  }
+  return render_chat(plain, tools, add_generation_prompt, variables);
+}
 
 Result<std::unique_ptr<TextCodec>> make_model_codec(const std::filesystem::path& model_dir,
                                                     const tokenizer::Tokenizer& tokenizer,

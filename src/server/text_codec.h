@@ -69,6 +69,15 @@ class TextCodec {
       const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
       bool add_generation_prompt, const nlohmann::ordered_json& variables) const = 0;
 
+  // Renders a client's conversation so that every text of it is in the prompt
+  // (chat/conversation.h): parts and arguments of calls are as the client sent them.
+  // `part_separator` stands between the parts of a message where the template reads no lists.
+  // Error: that of render_chat(), or kInvalidArgument for a text that the template leaves out.
+  [[nodiscard]] virtual Result<std::string> render_conversation(
+      const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+      bool add_generation_prompt, const nlohmann::ordered_json& variables,
+      std::string_view part_separator) const;
+
   // Whether compile() of this form is a look-up; null: whether limit_reasoning() is.
   [[nodiscard]] virtual bool is_compiled(const grammar::GrammarSource* source) const {
     (void)source;

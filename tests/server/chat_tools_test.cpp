@@ -239,18 +239,6 @@ TEST_F(ChatToolsTest, ChoicesAreReadApart) {
   EXPECT_NE(id(1), id(2));
 }
 
-TEST_F(ChatToolsTest, TemplatesThatJoinArgumentsToTextGetText) {
-  start();
-  const Json messages = Json::parse(R"([
-    {"role": "user", "content": "Hi"},
-    {"role": "assistant", "content": "arguments as text", "tool_calls": [
-      {"id": "1", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
-    {"role": "tool", "tool_call_id": "1", "content": "done"}])");
-  EXPECT_EQ(chat({{"messages", messages}}).status, 200);
-  EXPECT_THAT(FakeCodec().decode(engine->submitted().back().prompt, false),
-              HasSubstr(R"("arguments":"{\"x\":1}"},"type":"function")"));
-}
-
 TEST_F(ChatToolsTest, ToolsMayBeAllowedByTheChoice) {
   start();
   Json tools = file_tool();
