@@ -18,6 +18,16 @@ assert.equal(streamed.content[0].text, message.content[0].text);
 assert.equal(streamed.stop_reason, 'max_tokens');
 assert.equal(streamed.usage.output_tokens, 16);
 
+// Routes that OpenAI's API has, too, in the form of this one.
+const models = [];
+for await (const model of client.models.list({limit: 1})) models.push(model);
+assert.deepEqual(models.map(({id, type}) => [id, type]), [['heddle-tiny', 'model']]);
+assert.ok(Date.parse(models[0].created_at) > 0);
+assert.equal((await client.models.retrieve('heddle-tiny')).display_name, 'heddle-tiny');
+await assert.rejects(client.models.retrieve('no-such-model'), (error) =>
+    error instanceof Anthropic.NotFoundError && error.error.error.type === 'not_found_error');
+await assert.rejects(client.messages.batches.list(), (error) => error.status === 501);
+
 const count = await client.messages.countTokens({model: call.model, messages: question});
 assert.equal(count.input_tokens, message.usage.input_tokens + message.usage.cache_read_input_tokens);
 

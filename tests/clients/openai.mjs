@@ -91,6 +91,9 @@ await assert.rejects(client.chat.completions.create({model, messages: []}), (err
   return true;
 });
 await assert.rejects(client.models.retrieve('no-such-model'), OpenAI.NotFoundError);
+await assert.rejects(
+    client.uploads.create({filename: 'a', purpose: 'batch', bytes: 1, mime_type: 'text/plain'}),
+    (error) => error.status === 501);
 
 // A batch of two requests, of which one is wrong.
 const {toFile} = library('openai');
