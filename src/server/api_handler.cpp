@@ -36,6 +36,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr size_t kMaxQueuedDiskWork = 1024;
+
 // SageMaker's one route takes what any of three would: `messages`, `prompt`, or /generate's body.
 PrepareResult prepare_invocation(const CallContext& context, std::string_view body) {
   Json object;
@@ -90,9 +92,14 @@ void ApiHandler::set_post(Post post, PostAfter post_after) {
 }
 
 void ApiHandler::set_files(std::unique_ptr<FileStore> files) {
+  disk_worker_ = std::make_unique<WorkerPool>(1, kMaxQueuedDiskWork);
   batch_api_ = std::make_unique<BatchApi>(
       BatchHost{
-          .threads = host_.threads,
+          .threads = {.run_on_worker =
+                          [this](std::function<void()> work) {
+                            return disk_worker_->submit(WorkSize::kSmall, std::move(work));
+                          },
+                      .post = post_},
           .post_after = post_after_,
           .dispatch = [this](std::shared_ptr<Exchange> own) { on_request(std::move(own)); },
           .engine = [this]() -> Engine& { return served_.engine(); },
@@ -133,6 +140,7 @@ Engine* ApiHandler::begin_drain() {
 
 void ApiHandler::tear_down() {
   calls_.reset();
+  disk_worker_.reset();
   served_.tear_down();
 }
 

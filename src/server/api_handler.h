@@ -33,6 +33,7 @@
 #include "server/session_store.h"
 #include "server/text_codec.h"
 #include "server/unused_names.h"
+#include "server/worker_pool.h"
 
 namespace heddle::server {
 
@@ -96,6 +97,7 @@ class ApiHandler final : public HttpHandler {
   GenerationHost host_;
   HttpMetrics http_metrics_;
   std::unique_ptr<BatchApi> batch_api_;
+  std::unique_ptr<WorkerPool> disk_worker_;  // of files and batches: a slow disk delays no prompt
   std::unique_ptr<Profiler> profiler_;
   const std::shared_ptr<ResponseStore> responses_;
   BackgroundResponses background_;

@@ -584,12 +584,23 @@ std::optional<BatchError> BatchRunner::refusal_of(const Record& record) const {
                                record.model, fmt::join(names, ", ")),
         .param = "model"};
   }
-  if (!record.order.holder.empty() && host_.find_key(record.order.holder) == nullptr) {
+  const std::string& holder = record.order.holder;
+  if (holder.empty()) return std::nullopt;
+  const std::shared_ptr<const ApiKey> key = host_.find_key(holder);
+  if (key == nullptr) {
+    return BatchError{.code = "key_not_found",
+                      .message = fmt::format("The server has no API key of {} any more, to which "
+                                             "the batch belongs.",
+                                             holder)};
+  }
+  if (std::ranges::none_of(
+          names, [&key](const std::string& name) { return may_use_model(key.get(), name); })) {
     return BatchError{
-        .code = "key_not_found",
-        .message = fmt::format("The server has no API key of {} any more, to which the "
-                               "batch belongs.",
-                               record.order.holder)};
+        .code = "model_not_found",
+        .message = fmt::format("The key of {}, to which the batch belongs, may not use "
+                               "{} any more.",
+                               holder, fmt::join(names, ", ")),
+        .param = "model"};
   }
   return std::nullopt;
 }
@@ -629,6 +640,13 @@ void BatchRunner::start(const BatchPointer& batch) {
         return outputs->recover(read->lines, read->recovered);
       },
       [this, batch, read](const Status& status) {
+        if (!status.ok()) {  // its answers are not known: it must not end without them
+          log_warning(fmt::format("The files of {} cannot be read, which is tried again: {}",
+                                  batch->id, status.message()));
+          batch->outputs = nullptr;
+          host_.post_after(kRecoverySeconds, [this, batch] { start(batch); });
+          return;
+        }
         batch->loaded = true;
         if (!read->lines.empty()) batch->num_lines = std::ssize(read->lines);
         batch->lines = std::move(read->lines);
@@ -637,7 +655,6 @@ void BatchRunner::start(const BatchPointer& batch) {
         batch->num_failed = read->recovered.num_failed;
         batch->answered.resize(batch->lines.size());
         const auto refusal = refusal_of(batch->record);
-        if (!status.ok()) read->errors.push_back(storage_failed(status));
         if (read->errors.empty() && refusal) read->errors.push_back(*refusal);
         if (batch->reason.empty() && !read->errors.empty()) {
           batch->reason = kBatchFailed;

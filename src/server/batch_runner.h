@@ -103,6 +103,7 @@ class BatchRunner {
   static constexpr size_t kMaxUnfinished = 64;
   static constexpr int64_t kWindowSeconds = 24 * 3600;
   static constexpr double kRetrySeconds = 1;
+  static constexpr double kRecoverySeconds = 30;  // until files are tried again that cannot be read
 
   // The batch as its client is shown it, null for an unknown one and one of another holder; or why
   // not.

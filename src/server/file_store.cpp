@@ -67,7 +67,11 @@ void warn_if_failed(const Status& status, std::string_view name) {
 }  // namespace
 
 FileWriter::~FileWriter() {
-  if (is_stored_ || is_kept_) return;
+  if (is_stored_) return;
+  if (is_kept_) {
+    store_.put_back(file_);
+    return;
+  }
   warn_if_failed(store_.folder()->remove(file_.id), file_.id);
   store_.release(file_.holder, file_.num_bytes, 1);
 }
@@ -228,6 +232,13 @@ void FileStore::release(const std::string& holder, int64_t num_bytes, int64_t nu
 void FileStore::put(StoredFile file) {
   const MutexLock lock(mutex_);
   files_.emplace(file.id, std::move(file));
+}
+
+void FileStore::put_back(const StoredFile& file) {
+  const MutexLock lock(mutex_);
+  count(file.holder, -file.num_bytes, -1);
+  count("", file.num_bytes, 0);
+  orphans_.emplace(file.id, file.num_bytes);
 }
 
 Result<std::unique_ptr<FileWriter>> FileStore::create(StoredFile file) {

@@ -68,7 +68,7 @@ class FileStore;
 // Threading: thread-compatible.
 class FileWriter {
  public:
-  // Removes a file that is not finished, unless it is a batch's.
+  // Removes a file that is not finished, unless it is a batch's: resume() finds that again.
   ~FileWriter();
 
   FileWriter(const FileWriter&) = delete;
@@ -178,6 +178,7 @@ class FileStore {
   void count(const std::string& holder, int64_t num_bytes, int64_t num_files)
       HEDDLE_REQUIRES(mutex_);
   void put(StoredFile file) HEDDLE_EXCLUDES(mutex_);
+  void put_back(const StoredFile& file) HEDDLE_EXCLUDES(mutex_);
 
   const int64_t max_bytes_;
   const double share_;

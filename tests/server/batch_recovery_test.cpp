@@ -36,12 +36,12 @@ using ::testing::HasSubstr;
 // Cuts every append in two steps and calls `at_end` before the step `num_steps` (from 0).
 class StepsUntil : public DiskFaults {
  public:
-  StepsUntil(int64_t num_steps, std::function<int()> at_end)
+  StepsUntil(int64_t num_steps, std::function<int(DiskStep)> at_end)
       : num_steps_(num_steps), at_end_(std::move(at_end)) {}
 
   int before(DiskStep step, const std::string& name, size_t& num_bytes) override {
     const MutexLock lock(mutex_);
-    if (count_ >= num_steps_) return at_end_();
+    if (count_ >= num_steps_) return at_end_(step);
     ++count_;
     if (step == DiskStep::kAppend && num_bytes > 1 && halved_.insert(name).second) {
       num_bytes /= 2;
@@ -60,7 +60,7 @@ class StepsUntil : public DiskFaults {
 
  private:
   const int64_t num_steps_;
-  const std::function<int()> at_end_;
+  const std::function<int(DiskStep)> at_end_;
   mutable Mutex mutex_;
   int64_t count_ HEDDLE_GUARDED_BY(mutex_) = 0;
   std::set<std::string> halved_ HEDDLE_GUARDED_BY(mutex_);
@@ -68,7 +68,7 @@ class StepsUntil : public DiskFaults {
 
 // A disk on which nothing changes any more from a step on, as after the end of the process.
 std::shared_ptr<StepsUntil> dead_after(int64_t num_steps) {
-  return std::make_shared<StepsUntil>(num_steps, [] { return EIO; });
+  return std::make_shared<StepsUntil>(num_steps, [](DiskStep) { return EIO; });
 }
 
 std::string request_line(std::string_view id, const Json& body) {
@@ -440,15 +440,36 @@ TEST_F(EveryStepTest, OnlyWholeLinesOfTheBatchAreAnswers) {
   }
 }
 
+TEST_F(EveryStepTest, FilesThatCannotBeTakenUpAreTriedAgain) {
+  int64_t num_steps = 20;
+  while (folder.records().empty() || folder.ids_in(folder.records()[0]["output_file_id"]).empty()) {
+    start_over();
+    live(++num_steps, {});
+  }
+  int num_failures = 3;
+  const auto faults = std::make_shared<StepsUntil>(0, [&num_failures](DiskStep step) {
+    return step == DiskStep::kRemove && num_failures-- > 0 ? EIO : 0;
+  });
+  {
+    Life life(folder.path, faults, {}, engine);
+    life.run();
+    EXPECT_EQ(life.shown["status"], "in_progress");
+    life.go_on();
+    EXPECT_EQ(life.shown["status"], "completed");
+  }
+  check_the_end({}, "completed");
+}
+
 TEST_F(EveryStepTest, AFullDiskEndsABatchAndLosesNothingThatWasCounted) {
   for (int64_t num_steps = 0;; ++num_steps) {
     SCOPED_TRACE(fmt::format("full after {} steps", num_steps));
     start_over();
     bool is_full = true;
     bool was_full = false;
-    const auto faults = std::make_shared<StepsUntil>(num_steps, [&] {
+    const auto faults = std::make_shared<StepsUntil>(num_steps, [&](DiskStep step) {
       was_full = was_full || is_full;
-      return is_full ? ENOSPC : 0;
+      const bool needs_none = step == DiskStep::kRemove || step == DiskStep::kTruncate;
+      return is_full && !needs_none ? ENOSPC : 0;
     });
     auto life = std::make_unique<Life>(folder.path, faults, Life::Script(), engine);
     life->run();
@@ -618,35 +639,58 @@ TEST_F(BatchRestartTest, BatchesThatWaitGoOnInTheirOrderAsTheLeastUrgent) {
   for (const Request& request : engine->submitted()) EXPECT_LT(request.priority, -1000000);
 }
 
+ApiKey key_of(const std::string& name, std::vector<std::string> models = {}) {
+  ApiKey key;
+  key.secret = name + "-secret";
+  key.name = name;
+  key.models = std::move(models);
+  return key;
+}
+
+constexpr std::string_view kAsAlice = "x-api-key: alice-secret\r\n";
+constexpr std::string_view kAsBob = "x-api-key: bob-secret\r\n";
+
 TEST_F(BatchRestartTest, ABatchHasItsKeyAgain) {
-  ApiKey alice;
-  alice.secret = "alice-secret";
-  alice.name = "alice";
-  ApiKey bob;
-  bob.secret = "bob-secret";
-  bob.name = "bob";
-  options.api_keys = {alice, bob};
-  const std::string_view as_alice = "x-api-key: alice-secret\r\n";
-  const std::string_view as_bob = "x-api-key: bob-secret\r\n";
+  options.api_keys = {key_of("alice")};
   answer_below(2);
   start();
-  const std::string id = create(upload_lines(2, as_alice), as_alice);
-  const std::string other = create(upload_lines(2, as_bob), as_bob);
-  wait_for_completed(id, 1, as_alice);
-  options.api_keys = {alice};
+  const std::string id = create(upload_lines(2, kAsAlice), kAsAlice);
+  wait_for_completed(id, 1, kAsAlice);
+  options.api_keys = {key_of("bob"), key_of("alice")};
   restart();
-  const Json batch = wait_for(id, as_alice);
-  EXPECT_EQ(batch["status"], "completed");
+  EXPECT_EQ(wait_for(id, kAsAlice)["status"], "completed");
   EXPECT_EQ(engine->submitted().at(0).tenant, "alice");
-  ASSERT_TRUE(eventually(
-      [&] { return Json::parse(folder.text_of(other + ".json"))["status"] == "failed"; }));
-  options.api_keys = {alice, bob};
-  restart();
-  const Json failed = show(other, as_bob);
-  EXPECT_EQ(failed["status"], "failed");
-  EXPECT_THAT(failed["errors"].dump(), HasSubstr("no API key of bob"));
-  expect_every_id_once(failed, 2);
-  EXPECT_EQ(show(id, as_bob)["error"]["code"], "batch_not_found");
+  EXPECT_EQ(show(id, kAsBob)["error"]["code"], "batch_not_found");
+}
+
+TEST_F(BatchRestartTest, ABatchWhoseKeyIsGoneOrMayNotUseTheModelFails) {
+  for (const bool is_gone : {true, false}) {
+    SCOPED_TRACE(is_gone);
+    server.reset();
+    folder.clear();
+    options.api_keys = {key_of("alice"), key_of("bob")};
+    engine_to_be = std::make_unique<FakeEngine>();
+    engine = engine_to_be.get();
+    answer_below(2);
+    start();
+    const std::string id = create(upload_lines(2, kAsBob), kAsBob);
+    wait_for_completed(id, 1, kAsBob);
+    options.api_keys = {key_of("alice"), is_gone ? key_of("carol") : key_of("bob", {"x"})};
+    restart();
+    ASSERT_TRUE(eventually(
+        [&] { return Json::parse(folder.text_of(id + ".json"))["status"] == "failed"; }));
+    options.api_keys = {key_of("alice"), key_of("bob")};
+    restart();
+    const Json failed = show(id, kAsBob);
+    EXPECT_EQ(failed["status"], "failed");
+    EXPECT_THAT(failed["errors"].dump(),
+                HasSubstr(is_gone ? "no API key of bob"
+                                  : "key of bob, to which the batch belongs, "
+                                    "may not use m"));
+    EXPECT_EQ(failed["request_counts"]["completed"], 1);
+    expect_every_id_once(failed, 2);
+    EXPECT_TRUE(engine->submitted().empty());
+  }
 }
 
 TEST_F(BatchRestartTest, ABatchOfAnotherModelFailsAndKeepsItsAnswers) {
@@ -774,28 +818,20 @@ TEST_F(BatchRestartTest, ALimitOfTheFileSizeEndsTheBatchAndLosesNothing) {
 }
 
 TEST_F(BatchRestartTest, OneKeyCannotUseTheBatchesOfAll) {
-  ApiKey alice;
-  alice.secret = "alice-secret";
-  alice.name = "alice";
-  ApiKey bob;
-  bob.secret = "bob-secret";
-  bob.name = "bob";
-  options.api_keys = {alice, bob};
-  const std::string_view as_alice = "x-api-key: alice-secret\r\n";
-  const std::string_view as_bob = "x-api-key: bob-secret\r\n";
+  options.api_keys = {key_of("alice"), key_of("bob")};
   engine->held = true;
   start();
-  const std::string input = upload_lines(1, as_alice);
+  const std::string input = upload_lines(1, kAsAlice);
   for (size_t i = 0; i < BatchRunner::kMaxUnfinished / 4; ++i) {
-    static_cast<void>(create(input, as_alice));
+    static_cast<void>(create(input, kAsAlice));
   }
   const Reply refused = connect().call(
       "POST", "/v1/batches", Json{{"input_file_id", input}, {"endpoint", "/v1/completions"}}.dump(),
-      as_alice);
+      kAsAlice);
   EXPECT_EQ(refused.status, 429);
   EXPECT_EQ(error_of(refused)["code"], "batch_queue_full");
   EXPECT_THAT(refused.body, HasSubstr("16 of your batches run or wait"));
-  static_cast<void>(create(upload_lines(1, as_bob), as_bob));
+  static_cast<void>(create(upload_lines(1, kAsBob), kAsBob));
 }
 
 TEST_F(BatchRestartTest, ThousandsOfFilesAndBatchesAreFoundQuickly) {
@@ -837,10 +873,11 @@ TEST_F(BatchKillChild, DISABLED_Serves) {
   const char* const path = std::getenv(kChildFolder);
   ASSERT_NE(path, nullptr) << "this is no test of its own";
   options.file_storage_path = path;
-  options.disk_faults = std::make_shared<StepsUntil>(std::atoll(std::getenv(kChildStep)), [] {
-    ::kill(::getpid(), SIGKILL);
-    return EIO;
-  });
+  options.disk_faults =
+      std::make_shared<StepsUntil>(std::atoll(std::getenv(kChildStep)), [](DiskStep) {
+        ::kill(::getpid(), SIGKILL);
+        return EIO;
+      });
   engine->mutable_memory_plan().max_running_requests = 8;
   start();
   const int pipe = std::atoi(std::getenv(kChildPipe));
