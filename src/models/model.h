@@ -82,11 +82,18 @@ class Model {
   virtual graph::Value build_head(graph::GraphBuilder& g, graph::Value rows) const = 0;
 };
 
+// A model_type of config.json, and the class that transformers' AutoModelForCausalLM takes for it.
+struct ModelType {
+  std::string_view name;
+  std::string_view architecture;
+};
+
 // A family: architectures that one folder of this directory builds. The folder defines a function
 // with its own name that returns its Family; registry.cpp lists it (docs/adding-a-model.md).
 struct Family {
   std::string_view name;                        // for messages
   std::vector<std::string_view> architectures;  // as config.json says under "architectures"
+  std::vector<ModelType> model_types = {};      // of these architectures
 
   // Reads the keys that the family spells in its own way, leaves to a default of its own or serves
   // beyond what all do, and refuses what it does not serve (checkpoint::FamilyReader).

@@ -2,7 +2,6 @@
 #include "models/registry.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 
 #include <fmt/format.h>
@@ -45,36 +44,14 @@ const Family* find_family(std::string_view architecture) {
   return family == families().end() ? nullptr : &*family;
 }
 
-struct ModelType {
-  std::string_view name;
-  std::string_view architecture;
-};
-
-// The class that transformers' AutoModelForCausalLM takes for a model_type. It decides there, and
-// `architectures` only says which class wrote the file.
-constexpr ModelType kModelTypes[] = {
-    {"deepseek_v2", "DeepseekV2ForCausalLM"},
-    {"deepseek_v3", "DeepseekV3ForCausalLM"},
-    {"gpt_oss", "GptOssForCausalLM"},
-    {"kimi_k2", "DeepseekV3ForCausalLM"},
-    {"kimi_linear", "KimiLinearForCausalLM"},
-    {"llama", "LlamaForCausalLM"},
-    {"mistral", "MistralForCausalLM"},
-    {"qwen2", "Qwen2ForCausalLM"},
-    {"qwen2_moe", "Qwen2MoeForCausalLM"},
-    {"qwen3", "Qwen3ForCausalLM"},
-    {"qwen3_5", "Qwen3_5ForConditionalGeneration"},
-    {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"},
-    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"},
-    {"qwen3_5_text", "Qwen3_5ForCausalLM"},
-    {"qwen3_moe", "Qwen3MoeForCausalLM"},
-    {"qwen3_next", "Qwen3NextForCausalLM"},
-};
-
-// Empty for a type that is not served.
+// The architecture that a model_type stands for; empty for a type that is not served. It decides in
+// transformers, and `architectures` only says which class wrote the file.
 std::string_view architecture_of(std::string_view model_type) {
-  const auto found = std::ranges::find(kModelTypes, model_type, &ModelType::name);
-  return found == std::end(kModelTypes) ? std::string_view() : found->architecture;
+  for (const Family& family : families()) {
+    const auto found = std::ranges::find(family.model_types, model_type, &ModelType::name);
+    if (found != family.model_types.end()) return found->architecture;
+  }
+  return {};
 }
 
 Status not_served(std::string_view architecture) {
@@ -86,7 +63,7 @@ Status not_served(std::string_view architecture) {
                                    checkpoint::readable(architecture), fmt::join(served, ", ")));
 }
 
-// The quantisation that older tools write beside config.json. What config.json itself says wins.
+// Adds the quantisation that older tools write beside config.json, unless that has its own.
 Status add_separate_quantization(const std::filesystem::path& folder,
                                  checkpoint::ModelConfig& config) {
   const auto separate = checkpoint::load_separate_quantization(folder);

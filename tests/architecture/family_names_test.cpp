@@ -22,6 +22,9 @@ TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
       {"src/tokenizer/", "Qwen2Tokenizer"},
       {"src/tokenizer/", "kQwen2Pattern"},
       {"src/tokenizer/", "is_qwen2"},
+      {"src/tokenizer/", "LlamaTokenizer"},
+      {"src/tokenizer/", "CodeLlamaTokenizer"},
+      {"src/tokenizer/", "is_llama_class"},
       // The names that other engines have for the drafts exported for them.
       {"src/checkpoint/nextn_layer.cpp", "DeepseekV32ForCausalLM"},
       {"src/checkpoint/nextn_layer.cpp", "DeepseekV3ForCausalLMNextN"},

@@ -112,6 +112,9 @@ std::unique_ptr<const DraftModel> create_deepseek_head(const ModelConfig& config
 Family deepseek() {
   return {.name = "DeepSeek",
           .architectures = {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"},
+          .model_types = {{"deepseek_v2", "DeepseekV2ForCausalLM"},
+                          {"deepseek_v3", "DeepseekV3ForCausalLM"},
+                          {"kimi_k2", "DeepseekV3ForCausalLM"}},
           .read_config = read_deepseek_config,
           .create = create_deepseek,
           .create_head = create_deepseek_head};

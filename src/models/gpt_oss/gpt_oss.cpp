@@ -59,6 +59,7 @@ std::unique_ptr<const Model> create_gpt_oss(const ModelConfig& config) {
 Family gpt_oss() {
   return {.name = "gpt-oss",
           .architectures = {"GptOssForCausalLM"},
+          .model_types = {{"gpt_oss", "GptOssForCausalLM"}},
           .read_config = read_gpt_oss_config,
           .create = create_gpt_oss};
 }

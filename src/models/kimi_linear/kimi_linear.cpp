@@ -219,6 +219,7 @@ std::unique_ptr<const Model> create_kimi_linear(const checkpoint::ModelConfig& c
 Family kimi_linear() {
   return {.name = "Kimi-Linear",
           .architectures = {"KimiLinearForCausalLM"},
+          .model_types = {{"kimi_linear", "KimiLinearForCausalLM"}},
           .read_config = read_kimi_config,
           .create = create_kimi_linear};
 }

@@ -26,6 +26,7 @@ std::unique_ptr<const Model> create_llama(const checkpoint::ModelConfig& config)
 Family llama() {
   return {.name = "Llama",
           .architectures = {"LlamaForCausalLM"},
+          .model_types = {{"llama", "LlamaForCausalLM"}},
           .read_config = read_llama_config,
           .create = create_llama};
 }

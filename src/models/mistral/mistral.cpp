@@ -28,6 +28,7 @@ std::unique_ptr<const Model> create_mistral(const checkpoint::ModelConfig& confi
 Family mistral() {
   return {.name = "Mistral",
           .architectures = {"MistralForCausalLM"},
+          .model_types = {{"mistral", "MistralForCausalLM"}},
           .read_config = read_mistral_config,
           .create = create_mistral};
 }

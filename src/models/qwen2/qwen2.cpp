@@ -26,6 +26,7 @@ std::unique_ptr<const Model> create_qwen2(const checkpoint::ModelConfig& config)
 Family qwen2() {
   return {.name = "Qwen2",
           .architectures = {"Qwen2ForCausalLM"},
+          .model_types = {{"qwen2", "Qwen2ForCausalLM"}},
           .read_config = read_qwen2_config,
           .create = create_qwen2};
 }

@@ -39,6 +39,7 @@ std::unique_ptr<const Model> create_qwen2_moe(const checkpoint::ModelConfig& con
 Family qwen2_moe() {
   return {.name = "Qwen2-MoE",
           .architectures = {"Qwen2MoeForCausalLM"},
+          .model_types = {{"qwen2_moe", "Qwen2MoeForCausalLM"}},
           .read_config = read_qwen2_moe_config,
           .create = create_qwen2_moe};
 }

@@ -28,6 +28,7 @@ std::unique_ptr<const Model> create_qwen3(const checkpoint::ModelConfig& config)
 Family qwen3() {
   return {.name = "Qwen3",
           .architectures = {"Qwen3ForCausalLM"},
+          .model_types = {{"qwen3", "Qwen3ForCausalLM"}},
           .read_config = read_qwen3_config,
           .create = create_qwen3};
 }

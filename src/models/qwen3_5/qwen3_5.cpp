@@ -67,6 +67,10 @@ Family qwen3_5() {
   return {.name = "Qwen3.5",
           .architectures = {"Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration",
                             "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"},
+          .model_types = {{"qwen3_5", "Qwen3_5ForConditionalGeneration"},
+                          {"qwen3_5_text", "Qwen3_5ForCausalLM"},
+                          {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration"},
+                          {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"}},
           .read_config = read_qwen3_5_config,
           .create = create_qwen3_5,
           .create_head = gated_hybrid_head};

@@ -32,6 +32,7 @@ std::unique_ptr<const Model> create_qwen3_moe(const checkpoint::ModelConfig& con
 Family qwen3_moe() {
   return {.name = "Qwen3-MoE",
           .architectures = {"Qwen3MoeForCausalLM"},
+          .model_types = {{"qwen3_moe", "Qwen3MoeForCausalLM"}},
           .read_config = read_qwen3_moe_config,
           .create = create_qwen3_moe};
 }

@@ -39,6 +39,7 @@ std::unique_ptr<const Model> create_qwen3_next(const checkpoint::ModelConfig& co
 Family qwen3_next() {
   return {.name = "Qwen3-Next",
           .architectures = {"Qwen3NextForCausalLM"},
+          .model_types = {{"qwen3_next", "Qwen3NextForCausalLM"}},
           .read_config = read_qwen3_next_config,
           .create = create_qwen3_next,
           .create_head = gated_hybrid_head};
