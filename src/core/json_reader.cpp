@@ -158,7 +158,7 @@ Result<std::string> JsonValue::require_string(std::string_view key) const {
 Result<JsonDocument> JsonDocument::parse_padded(simdjson::padded_string text) {
   JsonDocument document;
   document.text_ = std::move(text);
-  document.parser_ = std::make_unique<simdjson::dom::parser>();
+  document.parser_ = std::make_shared<simdjson::dom::parser>();
   const auto parse = [&document] {
     return document.parser_->parse(document.text_).get(document.root_);
   };

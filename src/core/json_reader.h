@@ -95,7 +95,9 @@ class JsonDocument {
   static Result<JsonDocument> parse_padded(simdjson::padded_string text);
 
   simdjson::padded_string text_;
-  std::unique_ptr<simdjson::dom::parser> parser_;
+  // Shared only for its deleter, which is compiled here: a folder that does not link simdjson may
+  // see another layout of the parser, depending on the library's options.
+  std::shared_ptr<simdjson::dom::parser> parser_;
   simdjson::dom::element root_;
 };
 

@@ -306,7 +306,7 @@ class StrictJsonWriter {
   std::string out_;
 };
 
-// What a text is that is no JSON at all; empty when it may be JSON.
+// Names the kind of a text that is no JSON at all; empty when it may be JSON.
 std::string describe_other_kind(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (text.empty()) return "not valid JSON: the file is empty; download it again";
