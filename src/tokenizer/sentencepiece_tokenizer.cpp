@@ -307,6 +307,19 @@ class SentencePieceTokenizer final : public Tokenizer {
   bool add_eos_ = false;
 };
 
+// Whether the first line is "IQ== 0": a token in base64 and its rank. Llama 3's original files have
+// the name of a SentencePiece model.
+bool is_tiktoken(std::string_view text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  const size_t space = line.find(' ');
+  constexpr std::string_view kBase64 =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+  return space != std::string_view::npos && space >= 4 && space % 4 == 0 &&
+         line.substr(0, space).find_first_not_of(kBase64) == std::string_view::npos &&
+         line.size() > space + 1 &&
+         line.substr(space + 1).find_first_not_of("0123456789\r") == std::string_view::npos;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view model,
@@ -317,6 +330,12 @@ Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view model,
 Result<std::unique_ptr<Tokenizer>> load_sentencepiece(const std::filesystem::path& path,
                                                       const TokenizerConfig& config) {
   HEDDLE_ASSIGN_OR_RETURN(const std::string model, read_whole_file(path));
+  if (is_tiktoken(model)) {
+    return unimplemented(fmt::format(
+        "{} is a tiktoken vocabulary, which does not say how to split words and is not served; put "
+        "the tokenizer.json of the same model beside it",
+        path.string()));
+  }
   Result<std::unique_ptr<Tokenizer>> tokenizer = parse_sentencepiece(model, config);
   if (!tokenizer.ok()) return tokenizer.status().with_context(path.string());
   return tokenizer;

@@ -199,7 +199,7 @@ TEST(TokenizerJson, GivesAddedTokensTheIdsOfTheVocabulary) {
   EXPECT_THAT(encode(*tokenizer, "a<new>hello", kContent), ElementsAre(97, 1000, kHello));
 }
 
-// What Python's json module reads is read, also where it has another value for the same key.
+// Python's json module reads all of this, and takes the last value of a key.
 TEST(TokenizerJson, ReadsWhatPythonReads) {
   std::string text = byte_level_json().dump();
   text.insert(1, R"("model": 5, "unread": [NaN, {"n": 1000000000000000019884624838656}, 1e999],

@@ -46,15 +46,23 @@ Status add_added_tokens(std::string_view json, std::vector<AddedToken>& tokens) 
   if (json.empty()) return ok_status();
   HEDDLE_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(json));
   HEDDLE_ASSIGN_OR_RETURN(const simdjson::dom::object members, document.root().as_object());
+  std::vector<AddedToken> listed;
   for (const auto [content, value] : members) {
     HEDDLE_ASSIGN_OR_RETURN(const int64_t id, JsonValue(value, std::string(content)).as_integer());
     if (id < 0 || id > kMaxTokenId) {
       return data_loss(
           fmt::format("'{}' has the id {}; ids go from 0 to {}", content, id, kMaxTokenId));
     }
-    tokens.push_back(
-        {.id = static_cast<TokenId>(id), .content = std::string(content), .special = true});
+    AddedToken token{
+        .id = static_cast<TokenId>(id), .content = std::string(content), .special = true};
+    const auto known = std::ranges::find(listed, token.content, &AddedToken::content);
+    if (known != listed.end()) {  // a key given twice: the last one counts
+      *known = std::move(token);
+    } else {
+      listed.push_back(std::move(token));
+    }
   }
+  tokens.insert(tokens.end(), listed.begin(), listed.end());
   return ok_status();
 }
 

@@ -232,6 +232,12 @@ const WrongFolder kWrongFolders[] = {
        f.write("tiktoken.model", "IQ== 0\n");
      },
      {"has only a tiktoken.model", "put the tokenizer.json of the same model beside it"}},
+    {"TiktokenAsSentencePiece",
+     [](const auto& f) {
+       f.remove(kTokenizer);
+       f.write("tokenizer.model", "IQ== 0\nIg== 1\n");
+     },
+     {"tokenizer.model is a tiktoken vocabulary", "put the tokenizer.json"}},
     {"TokenizerRole",
      [](const auto& f) { f.write(kTokenizerConfig, "{\n \"eos_token\": 7}"); },
      {"tokenizer_config.json: eos_token is 7; expected a string"}},
@@ -261,7 +267,7 @@ TEST(ModelFolderTest, StartsWithWhatTransformersWrites) {
   EXPECT_TRUE(chat::ChatTemplate::load(folder.path()).ok());
 }
 
-// What Heddle can start, it reads; the rest says so by name.
+// Every folder is opened, or refused because its architecture is not served.
 TEST(ModelFolderTest, OpensEveryGoldenAndTokenizerAtHand) {
   HEDDLE_SHARED_PATH_OR_SKIP(shared, "data/tokenizers");
   int num_tokenizers = 0;
