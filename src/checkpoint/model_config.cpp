@@ -28,7 +28,7 @@ std::vector<const json*> scopes_of(const json& root) {
   return scopes;
 }
 
-// What holds for the model as a whole, its outer keys say first.
+// Where keys of the model as a whole are looked up: outside text_config first.
 std::vector<const json*> scopes_of_whole_model(const json& root) {
   std::vector<const json*> scopes = scopes_of(root);
   std::ranges::reverse(scopes);

@@ -144,7 +144,7 @@ struct ModelConfig {
   [[nodiscard]] int64_t window_of(int64_t layer) const;
 };
 
-// What a file calls its model. One of the two may be empty.
+// The names that a file gives its model. One of the two may be empty.
 struct ModelName {
   std::string architecture;  // architectures[0]
   std::string model_type;

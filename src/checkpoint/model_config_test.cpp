@@ -164,7 +164,7 @@ TEST(ModelConfigTest, ReadsTheLanguageModelInsideAMultimodalConfiguration) {
   EXPECT_TRUE(parsed->tie_word_embeddings);
 }
 
-// What Python's json module reads; nobody asks for most of it.
+// Python's json module reads all of this; nobody asks for most of it.
 TEST(ModelConfigTest, ReadsWhatPythonReads) {
   std::string text = small_config().dump();
   text.insert(1, R"("hidden_size": "last counts", "limits": [0.0, Infinity, {"n": NaN}],

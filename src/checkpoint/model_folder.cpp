@@ -123,7 +123,7 @@ Status describe_without_config(const fs::path& folder) {
   }
   if (!find("params.json").empty()) {
     return unimplemented(fmt::format(
-        "{} has no config.json, only params.json: the layout of Meta and Mistral, which is not "
+        "{} has no config.json, only params.json: a layout of the model's maker, which is not "
         "served; download the model in Hugging Face layout with `{}`",
         folder.string(), kDownload));
   }

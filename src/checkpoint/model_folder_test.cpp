@@ -35,7 +35,7 @@ TEST(ModelFolder, SaysWhatAPathIsAndWhatHelps) {
   EXPECT_THAT(error_of(root), HasSubstr("the adapters of a model without the model"));
   fs::remove(root / "adapter_config.json");
   folder.write("params.json", "{}");
-  EXPECT_THAT(error_of(root), HasSubstr("only params.json: the layout of Meta and Mistral"));
+  EXPECT_THAT(error_of(root), HasSubstr("only params.json: a layout of the model's maker"));
   fs::create_directories(root / "one");
   folder.write("one/config.json", "{}");
   EXPECT_THAT(error_of(root), HasSubstr("name " + (root / "one").string()));

@@ -16,7 +16,7 @@ namespace heddle::checkpoint {
 
 namespace {
 
-// What a file of this name is, where it is no safetensors file; empty where it may be one.
+// Names the kind of a file that is no safetensors file; empty where it may be one.
 std::string describe_other_kind(std::span<const std::byte> bytes) {
   constexpr size_t kMostBytes = 1024;
   const std::string_view start(reinterpret_cast<const char*>(bytes.data()),
