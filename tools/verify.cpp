@@ -77,6 +77,7 @@ std::string hint_of(const Report& report) {
 }
 
 Result<Report> check_all(const VerifyOptions& options) {
+  HEDDLE_ASSIGN_OR_RETURN(const auto config, models::load_config(options.model_dir));
   HEDDLE_ASSIGN_OR_RETURN(const auto file, checkpoint::SafetensorsFile::open(options.cases));
   HEDDLE_ASSIGN_OR_RETURN(const std::vector<verify::GoldenCase> goldens,
                           verify::read_golden_cases(file));
@@ -88,7 +89,6 @@ Result<Report> check_all(const VerifyOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(
       runner::ChosenDevice chosen,
       runner::choose_device(request, usable_threads(options.threads), options.exact));
-  HEDDLE_ASSIGN_OR_RETURN(const auto config, models::load_config(options.model_dir));
   HEDDLE_ASSIGN_OR_RETURN(const auto rounding, runner::rounding_of(options.quantization, config,
                                                                    /*dummy_weights=*/false));
   HEDDLE_ASSIGN_OR_RETURN(
