@@ -64,6 +64,52 @@ const char* const kSchemas[] = {
         {"type": "integer", "multipleOf": 5, "minimum": 0, "maximum": 50}], "minItems": 2,
         "items": false}}})"};
 
+// The small model's template knows no tools.
+TEST_F(StructuredOutputTest, ModelsWithoutAFormatOfCallsCallAToolWhereTheyMust) {
+  start_real();
+  const Json schema = Json::parse(R"({"type": "object", "required": ["city", "days"], "properties":
+      {"city": {"type": "string", "maxLength": 8}, "days": {"type": "integer", "minimum": 0,
+       "maximum": 9}}, "additionalProperties": false})");
+  const Json tool = {{"type", "function"},
+                     {"function", {{"name", "weather"}, {"parameters", schema}}}};
+  const Json named = {{"type", "function"}, {"function", {{"name", "weather"}}}};
+  const Json history = Json::parse(R"([{"role": "user", "content": "Oslo?"},
+      {"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function",
+        "function": {"name": "weather", "arguments": "{\"city\": \"Oslo\", \"days\": 1}"}}]},
+      {"role": "tool", "tool_call_id": "c1", "content": "Rain."},
+      {"role": "user", "content": "And Rome?"}])");
+  int64_t tokens_with_tools = 0;
+  for (const Json& choice : {Json("required"), named}) {
+    for (int seed = 0; seed < 3; ++seed) {
+      const Json answer = chat({{"tools", {tool}},
+                                {"tool_choice", choice},
+                                {"temperature", 1},
+                                {"seed", seed},
+                                {"max_tokens", 300}})["choices"][0];
+      ASSERT_EQ(answer["finish_reason"], "tool_calls") << answer;
+      EXPECT_TRUE(answer["message"]["content"].is_null());
+      ASSERT_EQ(answer["message"]["tool_calls"].size(), 1u);
+      const Json& call = answer["message"]["tool_calls"][0]["function"];
+      EXPECT_EQ(call["name"], "weather");
+      const Json arguments = Json::parse(call["arguments"].get<std::string>());
+      EXPECT_TRUE(is_valid(arguments, schema, schema)) << arguments;
+    }
+    const Json longer = chat(
+        {{"messages", history}, {"tools", {tool}}, {"tool_choice", choice}, {"max_tokens", 300}});
+    EXPECT_EQ(longer["choices"][0]["finish_reason"], "tool_calls");
+    tokens_with_tools = longer["usage"]["prompt_tokens"].get<int64_t>();
+  }
+  const Json after = chat({{"messages", history}, {"max_tokens", 1}});
+  EXPECT_LT(after["usage"]["prompt_tokens"].get<int64_t>(), tokens_with_tools)
+      << "no tools are listed";
+  Json without = history;
+  without.erase(1);
+  EXPECT_GT(
+      after["usage"]["prompt_tokens"].get<int64_t>(),
+      chat({{"messages", without}, {"max_tokens", 1}})["usage"]["prompt_tokens"].get<int64_t>())
+      << "the call is a part of the prompt";
+}
+
 TEST_F(StructuredOutputTest, AnswersToSchemasParseAndAreValidWhateverIsDrawn) {
   start_real();
   for (const char* const text : kSchemas) {
