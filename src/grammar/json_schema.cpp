@@ -807,6 +807,7 @@ Result<WeakenedSchema> weaken_schema(Json schema, const JsonSchemaOptions& optio
       const Result<Automaton> automaton = Automaton::build(nfa, root);
       if (automaton.ok()) {
         result.schema = std::move(schema);
+        result.num_states = automaton->num_states();
         return result;
       }
       status = automaton.status();

@@ -60,6 +60,7 @@ Result<nlohmann::ordered_json> parse_schema(std::string_view text);
 struct WeakenedSchema {
   nlohmann::ordered_json schema;      // null: nothing of it can be kept to
   std::vector<std::string> left_out;  // as errors name it
+  size_t num_states = 0;              // of its automaton
 };
 
 // Leaves out the keywords that add_json_schema() refuses, one by one, and nothing else; a oneOf

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "grammar/byte_dfa.h"
 #include "grammar/ebnf.h"
 #include "grammar/marked_text.h"
 #include "grammar/pattern.h"
@@ -208,6 +209,14 @@ class TagCompiler {
                               : reason);
     }
     if (weakened.schema.is_null()) weakened.schema = {{"type", "object"}};
+    // Each schema has so many states that others have, too.
+    constexpr size_t kCommonStates = 512;
+    num_weakened_states_ += std::max(weakened.num_states, kCommonStates) - kCommonStates;
+    if (num_weakened_states_ > kMaxDfaStates) {
+      return nfa_.fail(invalid_argument(
+          fmt::format("the schemas together need more than {} states; use fewer or simpler ones",
+                      kMaxDfaStates)));
+    }
     (void)add_json_schema(nfa_, from, weakened.schema, options, to);
   }
 
@@ -361,6 +370,7 @@ class TagCompiler {
   const JsonSchemaOptions options_;
   const VocabularyMasks* const vocabulary_;
   std::vector<std::string>& left_out_;
+  size_t num_weakened_states_ = 0;
 };
 
 }  // namespace

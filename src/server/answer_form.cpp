@@ -26,6 +26,7 @@ using grammar::GrammarKind;
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxChoiceTexts = 1024;
+constexpr size_t kMaxCallableTools = 1024;  // of one form
 
 struct FormField {
   std::string_view name;
@@ -150,6 +151,15 @@ double seconds_of_thread() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+ApiError compile_timeout(std::string_view param) {
+  ApiError error = invalid_value(
+      param, fmt::format("The forms that `{}` asks for take longer than {} s to compile; ask for "
+                         "fewer or simpler ones, or for some of them in a call before this one.",
+                         param, CompileClock::kMaxSeconds));
+  error.code = "grammar_timeout";
+  return error;
 }
 
 ApiError tool_error(std::string_view name, const std::string& param, std::string_view reason) {
@@ -327,21 +337,16 @@ std::optional<AnswerForm> add_call_form(std::optional<AnswerForm> form, const To
   const std::vector<parsers::CallableTool> callable =
       callable_tools(tools, format, fields, arguments);
   if (fields.error() || callable.empty()) return form;
+  if (callable.size() > kMaxCallableTools) {
+    fields.fail(compile_timeout("tools"));
+    return form;
+  }
   std::optional<Json> calls = call_form(
       callable, {.format = format,
                  .beside_text = !is_forced && !form,
                  .one_call = tools.choice.kind == ToolChoice::Kind::kNamed ||
                              !tools.parallel_calls || format == parsers::ToolCallFormat::kJson});
-  if (!calls) {
-    if (is_forced) {
-      fields.fail(unsupported_parameter(
-          "tool_choice",
-          fmt::format("a call cannot be forced in the served model's format of calls, \"{}\"; use "
-                      "auto or none",
-                      parsers::to_string(format))));
-    }
-    return form;
-  }
+  if (!calls) return form;
   if (!form) {
     AnswerForm call = tag_form(std::move(*calls), is_forced ? "tool_choice" : "tools");
     call.has_reasoning = parsers::has_reasoning(format);
@@ -364,12 +369,7 @@ CompileClock::CompileClock() : began_(seconds_of_thread()) {}
 
 std::optional<ApiError> CompileClock::check(std::string_view param) const {
   if (seconds_of_thread() - began_ <= kMaxSeconds) return std::nullopt;
-  ApiError error = invalid_value(
-      param, fmt::format("The forms that `{}` asks for take longer than {} s to compile; ask for "
-                         "fewer or simpler ones, or for some of them in a call before this one.",
-                         param, kMaxSeconds));
-  error.code = "grammar_timeout";
-  return error;
+  return compile_timeout(param);
 }
 
 std::optional<ApiError> compile_form(const CallContext& context,

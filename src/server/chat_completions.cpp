@@ -120,6 +120,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   scheduling.apply(request);
   request.sampling = sampling.sampling;
   request.stop = sampling.stop;
+  const bool has_calls_alone = tools.choice.forces_call() && separate_reasoning;
   const parsers::ToolCallFormat call_format = tools.format(context.formats.tool_calls);
   const bool reads_marks = parsers::needs_special_tokens(context.formats.reasoning) ||
                            (callable != nullptr && parsers::needs_special_tokens(call_format));
@@ -137,9 +138,9 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
                           .tool_calls = call_format,
                           .tools = callable,
                           .parallel_tool_calls = tools.parallel_calls,
-                          .keep_call_text = !answer.streaming.stream,
+                          .keep_call_text = !answer.streaming.stream && !has_calls_alone,
                           .id_seed = {}};
-  answer.stream.has_calls_alone = tools.choice.forces_call() && separate_reasoning;
+  answer.stream.has_calls_alone = has_calls_alone;
   if (return_prompt_ids) answer.prompt_token_ids = request.prompt;
   call.stream_interval = sampling.stream_interval.value_or(context.answers.stream_interval);
   call.requests.assign(answer.num_choices, request);
