@@ -13,7 +13,7 @@ namespace heddle::server {
 // The name of a chat's reasoning. OpenAI's API has none; servers have these two.
 enum class ReasoningField : uint8_t { kReasoningContent, kReasoning, kBoth };
 
-// What becomes of a request whose limit of output does not fit into the context with its prompt.
+// How a request is answered whose limit of output does not fit into the context with its prompt.
 enum class MaxTokensOverflow : uint8_t {
   kByApi,  // as the API's own server has it: Ollama's clamps, all others refuse
   kError,

@@ -25,7 +25,7 @@ void refuse_unserved_chat_fields(FieldReader& fields) {
   refuse_unserved_features(fields);
   for (const char* const name : {"functions", "function_call"}) {
     const Json* const value = fields.find(name);
-    // What asks for no call is what old clients always send.
+    // Old clients always send a value that asks for no call.
     if (value == nullptr || *value == "none" || (value->is_array() && value->empty())) continue;
     fields.fail(unsupported_parameter(name, "it is deprecated; use `tools` and `tool_choice`"));
   }

@@ -14,7 +14,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSeparator = "__";
 
-// What the model is told of a custom tool. A grammar is a hint: the answer is not held to it.
+// The description of a custom tool for the model. A grammar is a hint: the answer is not held to
+// it.
 std::string custom_description(FieldReader& tool, const std::string& param) {
   std::string text = tool.string("description").value_or("");
   const Json* const format = tool.object("format");
@@ -121,7 +122,7 @@ std::optional<ApiError> ResponseTools::read(FieldReader& fields, Json& chat) {
 std::optional<ApiError> ResponseTools::read_list(const Json& tools, const std::string& param,
                                                  std::string_view space, const std::string& about,
                                                  Json& functions) {
-  // What a namespace is for stands before its first tool's own description.
+  // The description of a namespace stands before that of its first tool.
   std::string before = about;
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string own = fmt::format("{}[{}]", param, i);

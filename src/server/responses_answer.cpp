@@ -116,7 +116,7 @@ class ItemWriter {
     emit(type, [&] { return item_fields({{"delta", more}}); }, out);
   }
 
-  // What the open call came to, as far as add_to_call() did not say it.
+  // Completes the open call's text to `whole`, of which add_to_call() may have written a part.
   void settle_call(std::string_view whole, std::string& out) {
     if (whole.starts_with(text_)) {
       add_to_call(std::string(whole.substr(text_.size())), out);
