@@ -46,6 +46,61 @@ std::string key_of_reader(const std::string& id, const std::string& holder) {
 // The events that a response has before it ends.
 constexpr int64_t kLastEventOfBegin = 1;
 
+// Those of `events`, which are whole, that come after number `after`.
+std::string_view events_after(std::string_view events, int64_t after) {
+  constexpr std::string_view kName = "\"sequence_number\":";
+  while (!events.empty()) {
+    const size_t name = events.find(kName);
+    if (name == std::string_view::npos) return {};
+    int64_t number = 0;
+    const std::string_view rest = events.substr(name + kName.size());
+    std::from_chars(rest.data(), rest.data() + rest.size(), number);
+    if (number > after) break;
+    events.remove_prefix(std::min(events.find("\n\n") + 2, events.size()));
+  }
+  return events;
+}
+
+// A streamed answer without a client: passes its events on, then how it ended.
+class EventExchange final : public Exchange {
+ public:
+  using OnEvents = std::function<void(std::string_view events)>;
+  using OnEnd = std::function<void(HttpResponse answer)>;  // a refusal, or 200
+
+  EventExchange(HttpRequest request, OnEvents on_events, OnEnd on_end)
+      : Exchange(std::move(request)),
+        on_events_(std::move(on_events)),
+        on_end_(std::move(on_end)) {}
+
+  void respond(HttpResponse response) override { end(std::move(response)); }
+
+  void open_body(HttpResponse) override {}
+
+  void open_stream(StreamFormat) override {}
+
+  void write(std::string bytes) override {
+    committed_ = true;
+    on_events_(bytes);
+  }
+
+  void finish() override { end({.headers = {}, .body = {}}); }
+
+  void break_off() override { end({.status = 0, .headers = {}, .body = {}}); }
+
+  [[nodiscard]] bool backed_up() const override { return false; }
+
+  [[nodiscard]] bool committed() const override { return committed_; }
+
+ private:
+  void end(HttpResponse answer) {
+    if (const OnEnd on_end = std::exchange(on_end_, nullptr)) on_end(std::move(answer));
+  }
+
+  const OnEvents on_events_;
+  OnEnd on_end_;
+  bool committed_ = false;
+};
+
 }  // namespace
 
 BackgroundResponses::BackgroundResponses(GenerationHost& host,
@@ -81,10 +136,19 @@ void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, Prepa
       return std::exchange(*client, nullptr)->respond(std::move(answer));
     }
     if (answer.status != 200) keep_failure(own.id, holder, answer);  // else the adapter keeps it
-    end_readers(own.id, holder);
+    end_readers(own.id, holder, answer.status == 200);
   };
   call.background.reset();
   exchange->rename(id);
+  const bool is_stream = call.stream;
+  const std::string key = key_of_reader(id, background.running.holder);
+  std::shared_ptr<Exchange> taker;
+  if (is_stream) {
+    const auto on_events = [this, key](std::string_view events) { record(key, events); };
+    taker = std::make_shared<EventExchange>(own, on_events, on_answer);
+  } else {
+    taker = std::make_shared<CapturedExchange>(own, on_answer);
+  }
   // Before it starts, so that nothing runs that cannot be kept.
   if (const auto error = responses_->put_running(id, background.running)) {
     LoggedCall::end(std::move(call.logged), host_.threads,
@@ -92,11 +156,36 @@ void BackgroundResponses::start(const std::shared_ptr<Exchange>& exchange, Prepa
     forget_(own);
     return exchange->respond(error_response(*error, request));
   }
-  Generation::start(host_, std::make_shared<CapturedExchange>(own, on_answer), std::move(call),
-                    arrived);
+  Generation::start(host_, std::move(taker), std::move(call), arrived);
   if (*client == nullptr) return;  // it was refused
   // Its events come later, on this thread.
-  std::exchange(*client, nullptr)->respond({.headers = {}, .body = std::move(background.queued)});
+  const std::shared_ptr<Exchange> waiting = std::exchange(*client, nullptr);
+  if (!is_stream) {
+    return waiting->respond({.headers = {}, .body = std::move(background.queued)});
+  }
+  waiting->open_stream(StreamFormat::kEvents);
+  Recording& recording = running_[key];
+  recording.is_live = true;
+  recording.readers.push_back({.exchange = waiting, .is_live = true});
+}
+
+void BackgroundResponses::record(const std::string& key, std::string_view events) {
+  const auto entry = running_.find(key);
+  if (entry == running_.end()) return;
+  Recording& recording = entry->second;
+  recording.has_begun = true;
+  for (const Reader& reader : recording.readers) {
+    if (!reader.is_live || reader.exchange->gone()) continue;
+    const std::string_view more = events_after(events, reader.starting_after);
+    if (!more.empty()) reader.exchange->write(std::string(more));
+  }
+  if (!recording.is_live) return;
+  if (recording.events.size() + events.size() > kMaxRecordedBytes) {
+    recording.is_live = false;
+    std::string().swap(recording.events);
+  } else {
+    recording.events += events;
+  }
 }
 
 void BackgroundResponses::keep_failure(const std::string& id, const std::string& holder,
@@ -143,8 +232,16 @@ void BackgroundResponses::stream(const std::shared_ptr<Exchange>& exchange, cons
     exchange->respond(error_response(*error, exchange->request()));
     return;
   }
-  const Reader reader{.exchange = exchange, .starting_after = std::get<int64_t>(after)};
+  Reader reader{.exchange = exchange, .starting_after = std::get<int64_t>(after)};
   exchange->open_stream(StreamFormat::kEvents);
+  const auto running = running_.find(key_of_reader(id, response->holder));
+  if (running != running_.end() && running->second.is_live) {
+    const std::string_view events = events_after(running->second.events, reader.starting_after);
+    if (!events.empty()) exchange->write(std::string(events));
+    reader.is_live = true;
+    running->second.readers.push_back(std::move(reader));
+    return;
+  }
   const bool is_running = response->is_running;
   const std::string holder = response->holder;
   write_events(reader, std::move(response),
@@ -171,25 +268,30 @@ void BackgroundResponses::write_events(Reader reader,
 // The response may have ended while its first events were written.
 void BackgroundResponses::follow(const std::string& id, const std::string& holder, Reader reader) {
   reader.starting_after = std::max(reader.starting_after, kLastEventOfBegin);
-  readers_[key_of_reader(id, holder)].push_back(std::move(reader));
+  running_[key_of_reader(id, holder)].readers.push_back(std::move(reader));
   const auto response = responses_->find(id, holder);
-  if (response == nullptr || !response->is_running) end_readers(id, holder);
+  if (response == nullptr || !response->is_running) end_readers(id, holder, true);
 }
 
-void BackgroundResponses::end_readers(const std::string& id, const std::string& holder) {
-  const auto entry = readers_.extract(key_of_reader(id, holder));
+// `is_complete`: the events that were recorded have an end.
+void BackgroundResponses::end_readers(const std::string& id, const std::string& holder,
+                                      bool is_complete) {
+  const auto entry = running_.extract(key_of_reader(id, holder));
   if (entry.empty()) return;
+  const bool has_begun = entry.mapped().has_begun;
   const auto response = responses_->find(id, holder);
-  for (const Reader& reader : entry.mapped()) {
+  for (const Reader& reader : entry.mapped().readers) {
     if (reader.exchange->gone()) continue;
-    if (response == nullptr || response->is_running) {  // it found no room
+    if (reader.is_live && is_complete) {
+      reader.exchange->finish();
+    } else if ((reader.is_live && has_begun) || response == nullptr || response->is_running) {
       reader.exchange->break_off();
-      continue;
+    } else {
+      write_events(reader, response, [exchange = reader.exchange](std::string events) {
+        if (!events.empty()) exchange->write(std::move(events));
+        exchange->finish();
+      });
     }
-    write_events(reader, response, [exchange = reader.exchange](std::string events) {
-      if (!events.empty()) exchange->write(std::move(events));
-      exchange->finish();
-    });
   }
 }
 

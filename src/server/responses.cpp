@@ -258,10 +258,6 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
                               "`background` needs `store`: the response is fetched "
                               "by its id."));
   }
-  if (is_background && fields.boolean("stream").value_or(false)) {
-    fields.fail(unsupported_parameter(
-        "background", "with `stream`; ask for the response's stream by its id afterwards"));
-  }
   if (fields.error()) return *fields.error();
   ResponsesAnswer answer;
   Json items = Json::array();

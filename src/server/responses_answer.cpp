@@ -289,6 +289,10 @@ class ResponsesAdapter final : public DeltaAdapter {
     Json response = response_json("failed");
     response["error"] = {{"code", failure.code.empty() ? "server_error" : failure.code},
                          {"message", failure.message}};
+    if (answer_of_.is_background) {  // others are not kept
+      written_ = dump_json(response);
+      keep();
+    }
     events_.finish(std::move(response), out);
   }
 

@@ -41,6 +41,23 @@ for await (const event of await client.responses.retrieve(response.id, {stream: 
 }
 assert.equal(numbers[0], 5);
 
+// A response in the background goes on without its reader, who comes back to it.
+let id = null;
+let number = -1;
+const background = {model, input: 'WEATHER?', tools: [weather], background: true, stream: true};
+for await (const event of await client.responses.create(background)) {
+  id ??= event.response.id;
+  number = event.sequence_number;
+  if (number === 5) break;
+}
+let last = null;
+for await (const event of await client.responses.retrieve(id, {stream: true, starting_after: number})) {
+  assert.equal(event.sequence_number, ++number);
+  last = event;
+}
+assert.equal(last.type, 'response.completed');
+assert.deepEqual(last.response.output.map(shape), whole.output.map(shape));
+
 // The next turn, of the items as they came, and by the id alone.
 const output = {type: 'function_call_output', call_id: response.output[2].call_id, output: 'Rain, 11 °C'};
 const next = await client.responses.stream({

@@ -74,6 +74,65 @@ TEST_F(BackgroundTest, AStreamFollowsAResponseToItsEnd) {
   EXPECT_THAT(followed.body, HasSubstr(response.dump()));
 }
 
+TEST_F(BackgroundTest, AStreamGoesOnWithoutItsClientAndIsComeBackTo) {
+  engine->script = [](const Request&) {
+    std::vector<RequestEvent> events = answer_events({"On and on. "});
+    events.pop_back();  // without an end
+    return events;
+  };
+  engine->step_microseconds = 1000;
+  start();
+  HttpClient client = connect();
+  const Json body = {{"input", "Hi"}, {"background", true}, {"stream", true}};
+  client.send_request("POST", "/v1/responses", body.dump());
+  ASSERT_TRUE(client.read_until("response.output_text.delta")) << "while it runs";
+  const std::string& begin = client.pending();
+  const size_t id_begin = begin.find("\"resp_") + 1;  // not in the headers
+  const std::string id = begin.substr(id_begin, begin.find('"', id_begin) - id_begin);
+  client.close();
+  const std::string path = "/v1/responses/" + id;
+  EXPECT_EQ(get(path).json()["status"], "in_progress");
+  HttpClient again = connect();
+  again.send_request("GET", path + "?stream=true&starting_after=3");
+  HttpClient whole = connect();
+  whole.send_request("GET", path + "?stream=true");
+  ASSERT_TRUE(again.read_until("\"sequence_number\":9,"));
+  ASSERT_TRUE(whole.read_until("\"sequence_number\":9,"));
+  EXPECT_EQ(post(path + "/cancel", Json::object()).status, 200);
+  const std::string rest = again.read_reply().body;
+  const std::string all = whole.read_reply().body;
+  EXPECT_THAT(rest, ::testing::StartsWith("event: response.output_text.delta\n"
+                                          "data: {\"type\":\"response.output_text.delta\","
+                                          "\"sequence_number\":4,"));
+  EXPECT_TRUE(all.starts_with("event: response.created\n"));
+  EXPECT_TRUE(all.ends_with(rest));
+  EXPECT_EQ(ended(id)["status"], "cancelled");
+  EXPECT_EQ(get(path + "?stream=true").body, all) << "the events that were kept";
+  EXPECT_EQ(get(path + "?stream=true&starting_after=3").body, rest);
+}
+
+TEST_F(BackgroundTest, AStreamEndsWithItsFailure) {
+  for (const bool has_begun : {false, true}) {
+    engine->script = [has_begun](const Request&) {
+      std::vector<RequestEvent> events = answer_events({"Hello"});
+      events.back().finish = finish_of(FinishReason::kError, internal_error("secret"));
+      if (!has_begun) events.erase(events.begin());
+      return events;
+    };
+    if (server == nullptr) start();
+    const Reply reply =
+        post("/v1/responses", {{"input", "Hi"}, {"background", true}, {"stream", true}});
+    EXPECT_EQ(reply.status, 200);
+    EXPECT_TRUE(reply.complete);
+    EXPECT_THAT(reply.body, ::testing::StartsWith("event: response.created\n"));
+    EXPECT_THAT(reply.body, HasSubstr("event: response.failed\n"));
+    EXPECT_THAT(reply.body, HasSubstr("\"code\":\"internal_error\""));
+    const size_t id_begin = reply.body.find("resp_");
+    const std::string id = reply.body.substr(id_begin, reply.body.find('"', id_begin) - id_begin);
+    EXPECT_EQ(get("/v1/responses/" + id).json()["status"], "failed");
+  }
+}
+
 TEST_F(BackgroundTest, AResponseThatRunsIsCancelled) {
   engine->script = [](const Request&) {
     std::vector<RequestEvent> events = answer_events({"On and on. "});

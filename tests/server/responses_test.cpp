@@ -183,7 +183,6 @@ TEST_F(ResponsesTest, NamesTheFieldAtFault) {
   EXPECT_EQ(param_of({{"input", "x"}, {"reasoning", {{"effort", "bad"}}}}), "reasoning.effort");
   EXPECT_EQ(param_of({{"input", "x"}, {"metadata", {{"a", 1}}}}), "metadata");
   EXPECT_EQ(param_of({{"input", "x"}, {"background", true}, {"store", false}}), "background");
-  EXPECT_EQ(param_of({{"input", "x"}, {"background", true}, {"stream", true}}), "background");
 }
 
 TEST_F(ResponsesTest, RefusesStateThatItDoesNotKeep) {
