@@ -7,8 +7,9 @@
 //
 // The template picks: W calls a tool, T answers after its result, J is JSON, E, O and P are calls of `extract`, `json`
 // and `apply_patch`. All reason first. A question picks by a word in capitals.
-import {mkdirSync, openSync, writeSync, closeSync, writeFileSync} from 'node:fs';
+import {closeSync, mkdirSync, openSync, realpathSync, writeFileSync, writeSync} from 'node:fs';
 import {join} from 'node:path';
+import {pathToFileURL} from 'node:url';
 
 export const reasoning = 'Let me think about "it".\n- first, the city';
 export const callText = 'I will look that up.';
@@ -163,4 +164,4 @@ export function writeModel(folder, {texts = scripts, chatTemplate = template, co
   }
 }
 
-if (import.meta.url === `file://${process.argv[1]}`) writeModel(process.argv[2]);
+if (import.meta.url === pathToFileURL(realpathSync(process.argv[1])).href) writeModel(process.argv[2]);
