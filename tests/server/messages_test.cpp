@@ -451,6 +451,63 @@ TEST_F(OllamaTest, ACallThatIsCutIsTextStreamedOrWhole) {
   EXPECT_EQ(whole["message"]["content"], streamed);
 }
 
+TEST_F(OllamaTest, ShowsTheLogprobsOfItsContent) {
+  engine->script = [](const Request& request) {
+    std::vector<RequestEvent> events = answer_events({"He", "y"});
+    for (RequestEvent& event : events) {
+      if (!request.return_logprobs) continue;
+      for (const TokenId token : event.tokens) {
+        event.logprobs.push_back({.token = token, .logprob = -0.5f, .top = {{token, -0.5f}}});
+      }
+    }
+    return events;
+  };
+  start();
+  for (const char* path : {"/api/chat", "/api/generate"}) {
+    Json body = {{"prompt", "Hi"}, {"logprobs", true}, {"top_logprobs", 2}};
+    if (std::string_view(path) == "/api/chat") body = chat_body(body);
+    std::vector<Json> streamed;
+    for (const Json& line : lines_of(post(path, body))) {
+      if (line.contains("logprobs")) streamed.push_back(line["logprobs"]);
+    }
+    EXPECT_EQ(engine->submitted().back().top_logprobs, 2);
+    ASSERT_EQ(streamed.size(), 2u) << path;
+    body["stream"] = false;
+    const Json whole = post(path, body).json()["logprobs"];
+    ASSERT_EQ(whole.size(), 2u) << "those of the content, not of the end token";
+    EXPECT_EQ(streamed[0], Json::array({whole[0]}));
+    EXPECT_EQ(streamed[1], Json::array({whole[1]}));
+    EXPECT_EQ(whole[0]["logprob"], -0.5);
+    EXPECT_EQ(whole[0]["top_logprobs"][0]["token"], whole[0]["token"]);
+    body["logprobs"] = false;
+    const Reply without = post(path, body);
+    EXPECT_EQ(without.status, 200) << "the alternatives are not asked for either: " << without.body;
+    EXPECT_FALSE(without.json().contains("logprobs"));
+  }
+}
+
+TEST_F(OllamaTest, CallsHaveAnIdAndAnIndex) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  engine->script = [](const Request&) {
+    return answer_events({"<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+                          "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>"});
+  };
+  start();
+  const Json tools = Json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}});
+  Json calls = post("/api/chat", chat_body({{"tools", tools}, {"stream", false}}))
+                   .json()["message"]["tool_calls"];
+  ASSERT_EQ(calls.size(), 2u);
+  for (const Json& line : lines_of(post("/api/chat", chat_body({{"tools", tools}})))) {
+    if (!line.contains("message") || !line["message"].contains("tool_calls")) continue;
+    for (const Json& call : line["message"]["tool_calls"]) calls.push_back(call);
+  }
+  ASSERT_EQ(calls.size(), 4u);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(calls[i]["function"]["index"], i % 2);
+    EXPECT_FALSE(calls[i]["id"].get<std::string>().empty());
+  }
+}
+
 TEST_F(OllamaTest, OptionsAreTheSamplingFields) {
   start();
   const Json sampling = {
