@@ -158,8 +158,8 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
                  "Name of the reasoning in answers of /v1/chat/completions");
   options.choice("--max-tokens-overflow", &settings.max_tokens_overflow,
                  {"by-api", "error", "clamp"},
-                 "Of a request whose prompt and max_tokens exceed the context: refuse it, or lower "
-                 "max_tokens; by-api: lower it on Ollama's routes alone");
+                 "A request whose prompt and max_tokens exceed the context: refuse it, or lower "
+                 "max_tokens; by-api: as the servers do whose API the route is");
   options.value("--max-logprobs", &server.answers.max_logprobs, ranges::kLogprobs,
                 "Alternatives of a token that a request may ask for");
   options.value("--max-stop", &server.answers.max_stop, ranges::kStopTexts,
