@@ -9,8 +9,8 @@
 namespace heddle::grammar {
 namespace {
 
-// The rest of a character that is still to come in a state. Each state of a set of texts has one, as
-// no character's bytes begin another one's.
+// The rest of a character that is still to come in a state. Each state of a set of texts has one,
+// as no character's bytes begin another one's.
 enum class Rest : uint8_t {
   kUnknown,
   kNothing,
