@@ -169,6 +169,7 @@ struct DraftReport {
 struct RequestEvent {
   std::vector<TokenId> tokens;
   std::string text;
+  std::vector<uint32_t> text_ends;     // where in `text` ends what was certain with each token
   std::vector<TokenLogprob> logprobs;  // one per token of this event, if asked for
 
   // All in the request's first event: of the prompt's tokens from PromptLogprobs::from, or 1, on.

@@ -143,6 +143,7 @@ void Delivery::take_span(LiveRequest& live, std::span<SampledToken> drawn, doubl
     event_.tokens.push_back(sampled.token);
     if (sequence.request.return_logprobs) event_.logprobs.push_back(std::move(sampled.logprob));
     event_.finish = live.take_token(sampled.token, context_length_, event_.text);
+    event_.text_ends.push_back(static_cast<uint32_t>(event_.text.size()));
   }
   if (!event_.tokens.empty()) {
     observe_latency(live, std::ssize(event_.tokens), now);
@@ -177,6 +178,7 @@ void Delivery::observe_latency(LiveRequest& live, int64_t num_tokens, double now
 void Delivery::clear_event() {
   event_.tokens.clear();
   event_.text.clear();
+  event_.text_ends.clear();
   event_.logprobs.clear();
   event_.prompt_logprobs.clear();
   event_.finish.reset();

@@ -35,6 +35,18 @@ void add_arguments(size_t index, std::string_view json, AnswerDeltas& out) {
   }
 }
 
+void append(AnswerDelta&& delta, AnswerDeltas& out) {
+  if (const auto* const more = std::get_if<ReasoningDelta>(&delta)) {
+    add_reasoning(more->text, out);
+  } else if (const auto* const text = std::get_if<ContentDelta>(&delta)) {
+    add_content(text->text, out);
+  } else if (const auto* const arguments = std::get_if<ArgumentsDelta>(&delta)) {
+    add_arguments(arguments->index, arguments->json, out);
+  } else {
+    out.push_back(std::move(delta));
+  }
+}
+
 void AssembledAnswer::add(AnswerDelta&& delta) {
   if (const auto* const more = std::get_if<ReasoningDelta>(&delta)) {
     reasoning += more->text;
@@ -47,6 +59,10 @@ void AssembledAnswer::add(AnswerDelta&& delta) {
     calls.back().arguments += arguments->json;
   } else if (const auto& end = std::get<ToolCallEnd>(delta); !end.complete) {
     HEDDLE_CHECK(!calls.empty());
+    if (end.cut) {
+      calls.back().complete = false;
+      return;
+    }
     calls.pop_back();
     content += end.text;
   }

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -51,16 +52,24 @@ struct ArgumentsDelta {
   bool operator==(const ArgumentsDelta&) const = default;
 };
 
-// `complete` is false for a call that the answer's end cut off or that turned out to be malformed
-// after it was announced. A stream cannot take it back; an answer sent as a whole shows `text`,
-// what the model wrote, instead of the call. `text` is empty unless
-// AnswerParserOptions::keep_call_text.
+// `complete` is false for a call that the answer's end cut off (`cut`), whose arguments end where
+// the answer does, and for one that turned out to be malformed after it was announced. A stream
+// cannot take the latter back; an answer sent as a whole shows `text`, what the model wrote,
+// instead of it. `text` is empty unless AnswerParserOptions::keep_call_text.
 struct ToolCallEnd {
   size_t index = 0;
   bool complete = true;
   std::string text;
+  bool cut = false;
 
   bool operator==(const ToolCallEnd&) const = default;
+};
+
+// How a text ends that is being read.
+enum class TextEnd : uint8_t {
+  kNone,     // it goes on
+  kStopped,  // its author has ended it: what is still open counts as far as it has one meaning
+  kCut,      // it was cut: the beginning of a mark at its end is dropped
 };
 
 using AnswerDelta =
@@ -73,10 +82,14 @@ void add_reasoning(std::string_view text, AnswerDeltas& out);
 void add_content(std::string_view text, AnswerDeltas& out);
 void add_arguments(size_t index, std::string_view json, AnswerDeltas& out);
 
+// Appends a delta, to the last one where both are text of one kind.
+void append(AnswerDelta&& delta, AnswerDeltas& out);
+
 struct ToolCall {
   std::string id;
   std::string name;
-  std::string arguments;  // JSON text of an object
+  std::string arguments;  // JSON text of an object; the beginning of one unless `complete`
+  bool complete = true;
 
   bool operator==(const ToolCall&) const = default;
 };
@@ -87,7 +100,8 @@ struct AssembledAnswer {
   std::string content;
   std::vector<ToolCall> calls;
 
-  // A call that ends incomplete is removed; its text becomes content.
+  // A call that was cut stays, as in a stream. One that is malformed is removed; its text becomes
+  // content.
   void add(AnswerDelta&& delta);
 
   bool operator==(const AssembledAnswer&) const = default;

@@ -11,6 +11,7 @@
 #include "parsers/pythonic_calls.h"
 #include "parsers/tagged_calls.h"
 #include "parsers/thinking_parser.h"
+#include "parsers/tool_names.h"
 
 namespace heddle::parsers {
 namespace {
@@ -32,7 +33,9 @@ std::unique_ptr<ToolCallParser> make_tool_call_parser(const AnswerParserOptions&
       .make_id = [format = options.tool_calls, seed = options.id_seed](
                      std::string_view name,
                      size_t index) { return make_call_id(format, seed, name, index); },
+      .names = std::make_shared<const ToolNames>(options.tools),
       .parallel = options.parallel_tool_calls,
+      .is_exact = options.is_held_to_form,
       .keep_call_text = options.keep_call_text};
   const auto json = [&common](JsonCallFormat format) {
     return std::make_unique<JsonCallParser>(format, std::move(common));

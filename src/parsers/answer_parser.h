@@ -3,10 +3,11 @@
 //
 //   auto parser = make_answer_parser({.reasoning = ReasoningFormat::kThink, ...});
 //   parser->push("<think>Hm", deltas);   parser->push("m</think>Hi", deltas);
-//   parser->finish(deltas);              // ReasoningDelta "Hm", "m", ContentDelta "Hi"
+//   parser->finish(TextEnd::kStopped, deltas);  // ReasoningDelta "Hm", "m", ContentDelta "Hi"
 //
 // Text that may still become a mark is held back, no more than that. Malformed marks, calls and
-// tags never are an error: they are content, or an incomplete call.
+// tags never are an error: a mark that is missing, doubled or misspelt costs itself only, and what
+// has no meaning is content, or an incomplete call.
 //
 // Threading: thread-compatible. Cost: O(text), whatever its cuts.
 // Memory:    what is held back: some bytes in prose, at most 16 KiB at a call's beginning, at most
@@ -38,6 +39,9 @@ struct AnswerParserOptions {
   std::shared_ptr<const nlohmann::ordered_json> tools;
   bool parallel_tool_calls = true;  // false: calls after the first are dropped
   bool keep_call_text = false;      // see ToolCallEnd; for answers that are sent as a whole
+  // The answer's form keeps its calls to the format: marks count only as the format spells them, so
+  // that no text that the form allows is read as more of a call.
+  bool is_held_to_form = false;
 
   // Ids of calls are made of it: the same one makes the same ids.
   std::string id_seed;
@@ -50,8 +54,9 @@ class AnswerParser {
   // Appends the deltas that `text` completes to `out`.
   virtual void push(std::string_view text, AnswerDeltas& out) = 0;
 
-  // The answer has ended; appends what was held back. Once, and nothing after it.
-  virtual void finish(AnswerDeltas& out) = 0;
+  // The answer has ended, which `end` says how; appends what was held back. Once, and nothing after
+  // it.
+  virtual void finish(TextEnd end, AnswerDeltas& out) = 0;
 
   // Where the text stands that was read last: kUndecided until it is known whether the answer
   // begins with reasoning.

@@ -30,6 +30,7 @@ struct Emitted {
 
 void check_arguments(const AssembledAnswer& answer) {
   for (const ToolCall& call : answer.calls) {
+    if (!call.complete) continue;
     HEDDLE_CHECK(!call.name.empty() && !call.id.empty());
     // Broken characters are the model's, not the parser's.
     const Json json = Json::parse(
@@ -41,7 +42,7 @@ void check_arguments(const AssembledAnswer& answer) {
   }
 }
 
-Emitted parse(AnswerParserOptions options, std::string_view text, uint32_t seed) {
+Emitted parse(AnswerParserOptions options, std::string_view text, TextEnd end, uint32_t seed) {
   Emitted emitted;
   for (const bool whole : {false, true}) {
     options.keep_call_text = whole;
@@ -53,7 +54,7 @@ Emitted parse(AnswerParserOptions options, std::string_view text, uint32_t seed)
       parser->push(text.substr(begin, size), deltas);
       begin += std::min(size, text.size() - begin);
     }
-    parser->finish(deltas);
+    parser->finish(end, deltas);
     AssembledAnswer& answer = whole ? emitted.whole : emitted.stream;
     for (AnswerDelta& delta : deltas) answer.add(std::move(delta));
   }
@@ -76,12 +77,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.starts_in_reasoning = (data[2] & 1) != 0;
   options.separate_reasoning = (data[2] & 2) == 0;
   options.parallel_tool_calls = (data[2] & 4) == 0;
+  const TextEnd end = (data[2] & 8) != 0 ? TextEnd::kCut : TextEnd::kStopped;
   options.tools = kTools;
   options.id_seed = "seed";
   const std::string_view text(reinterpret_cast<const char*>(data) + 3, size - 3);
-  const Emitted emitted = parse(options, text, 1);
-  HEDDLE_CHECK(emitted == parse(options, text, 2));
-  HEDDLE_CHECK(emitted == parse(options, text, 3));
+  const Emitted emitted = parse(options, text, end, 1);
+  HEDDLE_CHECK(emitted == parse(options, text, end, 2));
+  HEDDLE_CHECK(emitted == parse(options, text, end, 3));
   check_arguments(emitted.whole);
   if (text.find_first_of("<[{\xE2") == std::string_view::npos && !options.starts_in_reasoning &&
       options.reasoning != ReasoningFormat::kThinkFromStart) {

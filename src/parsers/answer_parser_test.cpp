@@ -35,6 +35,7 @@ struct Sample {
   std::string thought = {};
   bool inside = false;      // the prompt opened the reasoning
   bool incomplete = false;  // a call is: a stream tells what it can of it
+  TextEnd end = TextEnd::kStopped;
 };
 
 std::shared_ptr<const Json> tools() {
@@ -103,6 +104,7 @@ Heard hear(const AnswerDeltas& deltas) {
       EXPECT_EQ(end.index + 1, heard.calls.size());
       open = false;
       heard.complete.push_back(end.complete);
+      heard.calls.back().complete = end.complete;
       if (end.complete) {
         const Json json = Json::parse(heard.calls.back().arguments, nullptr, false);
         EXPECT_TRUE(json.is_object()) << heard.calls.back().arguments;
@@ -122,7 +124,7 @@ AnswerDeltas parse(const Sample& sample, const std::vector<size_t>& cuts, bool k
     begin = cut;
   }
   parser->push(std::string_view(sample.text).substr(begin), deltas);
-  parser->finish(deltas);
+  parser->finish(sample.end, deltas);
   return deltas;
 }
 
@@ -230,7 +232,7 @@ TEST(AnswerParserTest, ProseThatNamesAMarkStaysProse) {
       {.text = "a <tool_call", .calls = kQwen, .content = "a <tool_call"},
       {.text = "<tool_call><tool_call>{\"name\": \"now\", \"arguments\": {}}</tool_call>",
        .calls = kQwen,
-       .content = "<tool_call>",
+       .content = "",
        .emitted_calls = {{"now", "{}"}}},
       {.text = "<tool_call>{\"nam\": 1} </tool_call> trailing \n",
        .calls = kQwen,
@@ -251,33 +253,63 @@ TEST(AnswerParserTest, ProseThatNamesAMarkStaysProse) {
   });
 }
 
-TEST(AnswerParserTest, ABrokenOrCutCallIsTheTextTheModelWrote) {
+TEST(AnswerParserTest, ABrokenCallIsTheTextTheModelWrote) {
   check_all({
       {.text = "Hi <tool_call>{\"name\":\"w\",\"arguments\":{\"c\": Paris}}</tool_call>",
        .calls = kQwen,
        .content = "Hi <tool_call>{\"name\":\"w\",\"arguments\":{\"c\": Paris}}</tool_call>",
        .incomplete = true},
-      {.text = "Hi <tool_call>{\"name\":\"w\",\"arguments\":{\"c\":\"Par",
-       .calls = kQwen,
-       .content = "Hi <tool_call>{\"name\":\"w\",\"arguments\":{\"c\":\"Par",
-       .incomplete = true},
-      {.text = "<tool_call>\n<function=w>\n<parameter=c>\nPar",
-       .calls = kQwen3Coder,
-       .content = "<tool_call>\n<function=w>\n<parameter=c>\nPar",
-       .incomplete = true},
-      {.text = "<tool_call>\n<function=w>\n<parameter=a>\n5\n</parameter>",
-       .calls = kQwen3Coder,
-       .content = "<tool_call>\n<function=w>\n<parameter=a>\n5\n</parameter>",
-       .incomplete = true},
-      {.text = "[w(c='x', a=", .calls = kPythonic, .content = "[w(c='x', a=", .incomplete = true},
       {.text = "[w(c='x', a=b)] no",
        .calls = kPythonic,
        .content = "[w(c='x', a=b)] no",
        .incomplete = true},
-      {.text = "<tool_call>w\n<arg_key>c</arg_key>\n<arg_value>Par",
+  });
+}
+
+// Its arguments end where the answer does, in streams and in whole answers alike.
+TEST(AnswerParserTest, ACutCallKeepsWhatThereIsOfIt) {
+  constexpr auto kCut = TextEnd::kCut;
+  check_all({
+      {.text = "Hi <tool_call>{\"name\":\"w\",\"arguments\":{\"c\":\"Par",
+       .calls = kQwen,
+       .content = "Hi",
+       .emitted_calls = {{"w", "{\"c\":\"Par"}},
+       .end = kCut},
+      {.text = "<tool_call>\n<function=w>\n<parameter=c>\nPar",
+       .calls = kQwen3Coder,
+       .content = "",
+       .emitted_calls = {{"w", "{\"c\": \"Par"}},
+       .end = kCut},
+      {.text = "<tool_call>\n<function=w>\n<parameter=a>\n5\n</parameter>",
+       .calls = kQwen3Coder,
+       .content = "",
+       .emitted_calls = {{"w", "{\"a\": 5"}},
+       .end = kCut},
+      {.text = "[w(c='x', a=",
+       .calls = kPythonic,
+       .content = "",
+       .emitted_calls = {{"w", R"({"c": "x")"}},
+       .end = kCut},
+      {.text = "<tool_call>w\n<arg_key>c</arg_key>\n<arg_value>Par</arg_va",
        .calls = kGlm,
-       .content = "<tool_call>w\n<arg_key>c</arg_key>\n<arg_value>Par",
-       .incomplete = true},
+       .content = "",
+       .emitted_calls = {{"w", R"({"c": "Par)"}},
+       .end = kCut},
+      // Before its arguments nothing of it is shown.
+      {.text = "Hi\n<tool_call>\n{\"name\": \"w\"", .calls = kQwen, .content = "Hi", .end = kCut},
+      {.text = "Hi <tool_c", .calls = kQwen, .content = "Hi", .end = kCut},
+      {.text = "<|channel|>commentary to=functions.w <|constrain|>js",
+       .calls = ToolCallFormat::kHarmony,
+       .reasoning = ReasoningFormat::kHarmony,
+       .content = "",
+       .end = kCut},
+      {.text = "Hm</thi",
+       .calls = kQwen,
+       .reasoning = kThink,
+       .content = "",
+       .thought = "Hm",
+       .inside = true,
+       .end = kCut},
   });
 }
 
@@ -412,7 +444,7 @@ TEST(AnswerParserTest, LlamaCallsStandAtTheStartOrAfterTheirTag) {
       {.text = "Sure {\"name\": \"w\", \"parameters\": {\"c\": \"Paris\"}}",
        .calls = kLlama3,
        .content = "Sure {\"name\": \"w\", \"parameters\": {\"c\": \"Paris\"}}"},
-      {.text = "<|python_tag|>print(1)", .calls = kLlama3, .content = "<|python_tag|>print(1)"},
+      {.text = "<|python_tag|>print(1)", .calls = kLlama3, .content = "print(1)"},
   });
 }
 
@@ -516,11 +548,14 @@ TEST(AnswerParserTest, HarmonyMessagesGoWhereTheirChannelSays) {
   });
 }
 
-TEST(AnswerParserTest, AHarmonyHeaderThatIsTooLongIsContent) {
+TEST(AnswerParserTest, WordsThatAreNoHarmonyHeaderAreContent) {
   const std::string rest(2000, 'x');
-  for (const std::string& mark :
-       {std::string("<|channel|>"), std::string("<|start|>"), std::string(" to="),
-        std::string("\n <|channel|>"), std::string(1020, ' ') + "<|channel|>"}) {
+  for (const auto& [mark, shown] : std::vector<std::pair<std::string, std::string>>{
+           {"<|channel|>", ""},
+           {"<|start|>", ""},
+           {" to=", " to="},
+           {"\n <|channel|>", ""},
+           {std::string(1020, ' ') + "<|channel|>", std::string(1020, ' ')}}) {
     SCOPED_TRACE(mark);
     for (const size_t piece : {size_t{1}, size_t{7}, size_t{4000}}) {
       const auto parser = make_answer_parser({.reasoning = ReasoningFormat::kHarmony});
@@ -529,10 +564,8 @@ TEST(AnswerParserTest, AHarmonyHeaderThatIsTooLongIsContent) {
       for (size_t at = 0; at < text.size(); at += piece) {
         parser->push(std::string_view(text).substr(at, piece), deltas);
       }
-      parser->finish(deltas);
-      AssembledAnswer answer;
-      for (AnswerDelta& delta : deltas) answer.add(std::move(delta));
-      EXPECT_EQ(answer.content, mark + rest + "Hi") << piece;
+      parser->finish(TextEnd::kStopped, deltas);
+      EXPECT_TRUE(assemble(deltas).content == shown + rest + "Hi") << piece;
     }
   }
 }
@@ -584,7 +617,7 @@ AssembledAnswer parse_with(AnswerParserOptions options, std::string_view text) {
   const auto parser = make_answer_parser(std::move(options));
   AnswerDeltas deltas;
   parser->push(text, deltas);
-  parser->finish(deltas);
+  parser->finish(TextEnd::kStopped, deltas);
   return assemble(std::move(deltas));
 }
 
@@ -648,7 +681,7 @@ TEST(AnswerParserTest, HoldsBackABoundedNumberOfBytes) {
         parser->push(std::string_view(text).substr(at, step), deltas);
       }
       EXPECT_GT(assemble(deltas).content.size(), text.size() - (17 << 10));
-      parser->finish(deltas);
+      parser->finish(TextEnd::kStopped, deltas);
       EXPECT_EQ(assemble(deltas).content, text);
     }
   }

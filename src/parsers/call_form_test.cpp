@@ -25,7 +25,7 @@ bool is_read_back(const std::string& name, ToolCallFormat format) {
   const auto parser = make_answer_parser({.tool_calls = format, .tools = tools, .id_seed = "x"});
   AnswerDeltas deltas;
   parser->push(call, deltas);
-  parser->finish(deltas);
+  parser->finish(TextEnd::kStopped, deltas);
   AssembledAnswer answer;
   for (AnswerDelta& delta : deltas) answer.add(std::move(delta));
   return answer.calls.size() == 1 && answer.calls[0].name == name &&

@@ -2,35 +2,66 @@
 #include "parsers/harmony_parser.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "parsers/loose_tag.h"
 #include "parsers/marker_search.h"
 
 namespace heddle::parsers {
 namespace {
 
-constexpr std::string_view kMessage = "<|message|>";
-constexpr std::string_view kChannel = "<|channel|>";
-constexpr std::string_view kStart = "<|start|>";
-
-// A header's beginnings; the first message's role stands in the prompt.
-constexpr std::string_view kHeaderBegins[] = {kStart, kChannel, " to=", kMessage};
-
 constexpr std::string_view kWordEnds = " <\t\n\r";
 constexpr size_t kMaxRecipientBytes = 512;  // leaves room for the rest of a header
+constexpr size_t kMaxHeaderWord = 64;       // other words are shorter
 
-std::string_view word_after(std::string_view text, std::string_view mark) {
-  const size_t begin = text.find(mark);
-  if (begin == std::string_view::npos) return {};
-  const std::string_view rest = text.substr(begin + mark.size());
-  return rest.substr(0, std::min(rest.find_first_of(kWordEnds), rest.size()));
+constexpr std::string_view kChannels[] = {"analysis", "commentary", "final"};
+constexpr std::string_view kRoles[] = {"assistant", "user", "system", "developer", "tool"};
+constexpr std::string_view kTypes[] = {"json", "code", "text"};
+
+enum class HarmonyMark : uint8_t { kStart, kChannel, kConstrain, kMessage, kEnd, kReturn, kCall };
+constexpr std::string_view kMarkWords[] = {"start", "channel", "constrain", "message",
+                                           "end",   "return",  "call"};
+
+struct FoundMark {
+  Match match = Match::kNo;
+  size_t size = 0;
+  HarmonyMark mark = HarmonyMark::kStart;
+};
+
+// A mark at the front: with a bar on one side at least, or other texts' tags would be marks.
+FoundMark harmony_mark_at(std::string_view text) {
+  if (!text.starts_with('<')) return {};
+  const LooseTag tag = read_loose_tag(text);
+  const bool before = text.starts_with("<|");
+  if (tag.match == Match::kMore) {
+    const bool may_be_mark =
+        before || tag.word.empty() ||
+        std::ranges::any_of(kMarkWords, [&](auto word) { return word.starts_with(tag.word); });
+    return {.match = may_be_mark ? Match::kMore : Match::kNo};
+  }
+  if (tag.match != Match::kYes || !tag.closed || tag.closing) return {};
+  const bool after = text.substr(0, tag.size).ends_with("|>");
+  const auto meant = meant_word(tag.word, kMarkWords);
+  if (!meant || (!before && !after)) return {};
+  if (kMarkWords[*meant] != tag.word && !(before && after)) return {};
+  return {.match = Match::kYes, .size = tag.size, .mark = static_cast<HarmonyMark>(*meant)};
+}
+
+bool is_one_of(std::string_view word, std::span<const std::string_view> words) {
+  return std::ranges::find(words, word) != words.end();
+}
+
+bool may_become_one_of(std::string_view word, std::span<const std::string_view> words) {
+  return std::ranges::any_of(words, [word](auto one) { return one.starts_with(word); });
 }
 
 }  // namespace
 
-HarmonyParser::HarmonyParser(AnswerParserOptions options) : options_(std::move(options)) {}
+HarmonyParser::HarmonyParser(AnswerParserOptions options)
+    : options_(std::move(options)), names_(options_.tools) {}
 
 bool HarmonyParser::takes_name(std::string_view tool) {
   return !tool.empty() && tool != "assistant" && tool.size() <= kMaxRecipientBytes &&
@@ -59,97 +90,178 @@ bool HarmonyParser::reads_calls() const {
 
 void HarmonyParser::push(std::string_view text, AnswerDeltas& out) {
   unread_.append(text);
-  run(/*at_end=*/false, out);
+  run(TextEnd::kNone, out);
 }
 
-void HarmonyParser::finish(AnswerDeltas& out) {
-  run(/*at_end=*/true, out);
+void HarmonyParser::finish(TextEnd end, AnswerDeltas& out) {
+  run(end, out);
   if (state_ != State::kCall) return;
+  std::string json;
+  const bool complete = end == TextEnd::kStopped && arguments_begun_ && arguments_.close_all(&json);
+  if (!dropped()) add_arguments(num_calls_ - 1, json, out);
   if (options_.keep_call_text) call_text_ += unread_.text();
-  end_call(/*complete=*/false, out);
+  end_call(complete, out, /*cut=*/!complete);
 }
 
-void HarmonyParser::run(bool at_end, AnswerDeltas& out) {
-  unread_.read(state_, [&](std::string_view text) { return step(text, at_end, out); });
+void HarmonyParser::run(TextEnd end, AnswerDeltas& out) {
+  if (end == TextEnd::kNone && patience_.waits(unread_.text().size())) return;
+  unread_.read(state_, [&](std::string_view text) { return step(text, end, out); });
+  patience_.hold(unread_.text().size());
 }
 
-size_t HarmonyParser::step(std::string_view text, bool at_end, AnswerDeltas& out) {
+size_t HarmonyParser::step(std::string_view text, TextEnd end, AnswerDeltas& out) {
   switch (state_) {
     case State::kFirstHeader:
     case State::kHeader:
-      return read_header(text, at_end, out);
+      return take_header(text, end, out);
     case State::kReasoning:
     case State::kContent:
-      return read_body(text, at_end, out);
+      return read_body(text, end, out);
     case State::kAfterCall:
-      if (const size_t space = space_size(text); space > 0) return space;
-      if (!text.empty()) state_ = State::kContent;
-      return 0;
+      return read_after_call(text);
     case State::kCall:
-      return read_call(text, out);
+      return read_call(text, end, out);
   }
   return 0;
 }
 
-// A header has no text of its own: the marks of one that the answer's end cuts off are dropped.
-size_t HarmonyParser::read_header(std::string_view text, bool at_end, AnswerDeltas& out) {
-  const size_t space = space_size(text);
-  std::string_view found;
-  const Match match = begins_with(text, kHeaderBegins, &found);
-  const Match later = begins_with(text.substr(space), kHeaderBegins, &found);
-  if (match == Match::kNo && later == Match::kNo) {
-    state_ = State::kContent;
-    return 0;
-  }
+// What stands at the front: marks, and the words between them. The message's mark ends a header;
+// where it is missing, the first other word behind a channel does.
+HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd end) {
+  Header header;
   const std::string_view seen = text.substr(0, kMaxHarmonyHeaderBytes);
-  const size_t end = seen.find(kMessage);
-  if (end == std::string_view::npos) {
-    const bool is_short = text.size() < kMaxHarmonyHeaderBytes;
-    if (is_short && !at_end) return 0;
-    if (is_short && text.substr(space).starts_with("<|")) return text.size();
-    state_ = State::kContent;
-    if (is_short) return 0;
-    // The mark, too, is content, or the same header would begin there again.
-    const size_t used = space > 0 && match != Match::kYes ? space : found.size();
-    emit(text.substr(0, used), out);
-    return used;
+  const bool is_long = text.size() >= kMaxHarmonyHeaderBytes;
+  const Match starved = is_long ? Match::kNo : Match::kMore;
+  bool behind_channel_mark = false;
+  bool has_channel = false;
+  bool has_words = false;
+  while (true) {
+    const size_t space = space_size(seen.substr(header.size));
+    const size_t place = header.size + space;
+    const std::string_view rest = seen.substr(place);
+    if (rest.empty()) {
+      header.match = starved;
+      return header;
+    }
+    const FoundMark mark = harmony_mark_at(rest);
+    if (mark.match == Match::kMore) {
+      header.match = starved;
+      return header;
+    }
+    if (mark.match == Match::kYes) {
+      header.size = place + mark.size;
+      header.has_marks = true;
+      behind_channel_mark = mark.mark == HarmonyMark::kChannel;
+      if (mark.mark == HarmonyMark::kStart || behind_channel_mark ||
+          mark.mark == HarmonyMark::kConstrain) {
+        continue;
+      }
+      header.match = Match::kYes;
+      header.is_empty = mark.mark != HarmonyMark::kMessage;
+      if (header.is_empty) return header;
+      const FoundMark again = harmony_mark_at(seen.substr(header.size));  // doubled
+      if (again.match == Match::kMore && end == TextEnd::kNone) header.match = starved;
+      if (again.match == Match::kYes && again.mark == HarmonyMark::kMessage) {
+        header.size += again.size;
+      }
+      return header;
+    }
+    const size_t size = std::min(rest.find_first_of(kWordEnds), rest.size());
+    count_searched(size);
+    const std::string_view word = rest.substr(0, size);
+    const bool is_recipient = word.starts_with("to=");
+    const bool is_cut = size == rest.size();
+    const auto says = [&](std::span<const std::string_view> words) {
+      return is_cut ? may_become_one_of(word, words) : is_one_of(word, words);
+    };
+    const bool is_header_word = is_recipient ||
+                                (is_cut && std::string_view("to=").starts_with(word)) ||
+                                says(kRoles) || says(kChannels) || (has_words && says(kTypes));
+    const bool is_name = behind_channel_mark && !is_recipient;
+    const size_t most = is_recipient ? kMaxRecipientBytes : kMaxHeaderWord;
+    if ((!is_header_word && !is_name) || size > most) {
+      // The message begins here, or there is no header.
+      header.match = has_channel || !header.recipient.empty() ? Match::kYes : Match::kNo;
+      if (!header.has_marks) header.match = Match::kNo;
+      return header;
+    }
+    if (is_cut) {
+      header.match = starved;
+      return header;
+    }
+    has_words = true;
+    behind_channel_mark = false;
+    header.size = place + size;
+    if (is_recipient) {
+      header.recipient = word.substr(3);
+    } else if (is_name || is_one_of(word, kChannels)) {
+      const auto meant = meant_word(bare_word(word), kChannels);
+      header.channel = meant ? kChannels[*meant] : word;
+      has_channel = true;
+    }
   }
-  call_text_ = options_.keep_call_text ? text.substr(0, end + kMessage.size()) : "";
-  begin_message(text.substr(0, end), out);
-  return end + kMessage.size();
 }
 
-void HarmonyParser::begin_message(std::string_view header, AnswerDeltas& out) {
-  const std::string_view channel = word_after(header, kChannel);
-  std::string_view recipient = word_after(header, "to=");
+size_t HarmonyParser::take_header(std::string_view text, TextEnd end, AnswerDeltas& out) {
+  if (text.empty()) return 0;
+  const Header header = read_header(text, end);
+  if (header.match == Match::kMore) {
+    if (end == TextEnd::kNone) return 0;
+    // A header has no text of its own: the marks of one that the answer's end cuts off are dropped.
+    if (header.has_marks || text.substr(space_size(text)).starts_with('<')) return text.size();
+  }
+  if (header.match != Match::kYes) {
+    state_ = State::kContent;
+    return header.has_marks ? header.size : 0;
+  }
+  if (header.is_empty) return header.size;
+  call_text_ = options_.keep_call_text ? text.substr(0, header.size) : "";
+  begin_message(header, out);
+  // The blank before a message whose mark is missing.
+  const bool is_marked = text.substr(0, header.size).ends_with('>');
+  return header.size + (is_marked ? 0 : space_size(text.substr(header.size)));
+}
+
+void HarmonyParser::begin_message(const Header& header, AnswerDeltas& out) {
+  std::string_view recipient = header.recipient;
   if (recipient.starts_with("functions.")) recipient.remove_prefix(10);
-  if (!recipient.empty() && recipient != "assistant" && reads_calls()) {
+  if (!recipient.empty() && !is_one_of(recipient, kRoles) && reads_calls()) {
+    const std::string name = names_.resolve(recipient);
     const size_t index = num_calls_++;
     if (!dropped()) {
       out.emplace_back(ToolCallBegin{
-          index, make_call_id(ToolCallFormat::kHarmony, options_.id_seed, recipient, index),
-          std::string(recipient)});
+          index, make_call_id(ToolCallFormat::kHarmony, options_.id_seed, name, index), name});
     }
     arguments_ = {};
+    arguments_begun_ = false;
     state_ = State::kCall;
   } else {
-    state_ = channel == "analysis" ? State::kReasoning : State::kContent;
+    state_ = header.channel == "analysis" ? State::kReasoning : State::kContent;
   }
 }
 
-size_t HarmonyParser::read_body(std::string_view text, bool at_end, AnswerDeltas& out) {
-  const MarkerHit hit = find_marker(text, kMessageEnds);
-  if (hit.position > 0) {
-    emit(text.substr(0, hit.position), out);
-    return hit.position;
+size_t HarmonyParser::read_body(std::string_view text, TextEnd end, AnswerDeltas& out) {
+  const size_t place = std::min(text.find('<'), text.size());
+  count_searched(place);
+  if (place > 0) {
+    emit(text.substr(0, place), out);
+    return place;
   }
-  if (text.empty() || (hit.marker.empty() && !at_end)) return 0;
-  if (hit.marker.empty()) {
-    emit(text, out);
-    return text.size();
+  if (text.empty()) return 0;
+  const FoundMark mark = harmony_mark_at(text);
+  if (mark.match == Match::kMore) {
+    if (end == TextEnd::kNone) return 0;
+    if (end == TextEnd::kCut && (text.starts_with("<|") || text.size() == 1)) return text.size();
+  }
+  if (mark.match != Match::kYes) {
+    emit(text.substr(0, 1), out);
+    return 1;
+  }
+  if (mark.mark == HarmonyMark::kMessage || mark.mark == HarmonyMark::kConstrain) {
+    return mark.size;  // it belongs to nothing
   }
   state_ = State::kHeader;
-  return hit.marker == kStart || hit.marker == kChannel ? 0 : hit.marker.size();
+  return mark.mark == HarmonyMark::kStart || mark.mark == HarmonyMark::kChannel ? 0 : mark.size;
 }
 
 void HarmonyParser::emit(std::string_view text, AnswerDeltas& out) {
@@ -160,10 +272,28 @@ void HarmonyParser::emit(std::string_view text, AnswerDeltas& out) {
   }
 }
 
-size_t HarmonyParser::read_call(std::string_view text, AnswerDeltas& out) {
+size_t HarmonyParser::read_call(std::string_view text, TextEnd end, AnswerDeltas& out) {
   size_t used = 0;
   std::string json;
-  const JsonScanner::State state = arguments_.scan(text, used, &json);
+  if (!arguments_begun_) {
+    used = space_size(text);
+    if (used == text.size()) return used;
+    const FoundMark mark = harmony_mark_at(text.substr(used));
+    if (mark.match == Match::kMore && end == TextEnd::kNone) return used;
+    arguments_begun_ = mark.match == Match::kNo;
+    if (mark.match == Match::kYes && mark.mark == HarmonyMark::kMessage) return used + mark.size;
+    if (mark.match == Match::kYes) {  // it has none
+      if (!dropped()) add_arguments(num_calls_ - 1, "{}", out);
+      end_call(/*complete=*/true, out);
+      return used;
+    }
+    if (!arguments_begun_) return used;
+  }
+  size_t scanned = 0;
+  JsonScanner::State state = arguments_.scan(text.substr(used), scanned, &json);
+  used += scanned;
+  const bool ends = state == JsonScanner::State::kError && text.substr(used).starts_with('<');
+  if (ends && arguments_.close_all(&json)) state = JsonScanner::State::kDone;
   if (!dropped()) add_arguments(num_calls_ - 1, json, out);
   if (options_.keep_call_text) call_text_ += text.substr(0, used);
   if (state == JsonScanner::State::kDone) {
@@ -174,8 +304,17 @@ size_t HarmonyParser::read_call(std::string_view text, AnswerDeltas& out) {
   return used;
 }
 
-void HarmonyParser::end_call(bool complete, AnswerDeltas& out) {
-  ToolCallEnd end{.index = num_calls_ - 1, .complete = complete, .text = {}};
+// White space and brackets that nothing opened.
+size_t HarmonyParser::read_after_call(std::string_view text) {
+  const size_t space = space_size(text);
+  if (space > 0 || text.empty()) return space;
+  if (text.front() == '}' || text.front() == ']') return 1;
+  state_ = State::kContent;
+  return 0;
+}
+
+void HarmonyParser::end_call(bool complete, AnswerDeltas& out, bool cut) {
+  ToolCallEnd end{.index = num_calls_ - 1, .complete = complete, .text = {}, .cut = cut};
   if (!complete) end.text = std::move(call_text_);
   call_text_.clear();
   if (!dropped()) out.emplace_back(std::move(end));

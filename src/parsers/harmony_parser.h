@@ -10,7 +10,11 @@
 // those to a recipient are calls, by the recipient's name without "functions."; all others are
 // content. Text that has no header is content, too.
 //
-// Threading: thread-compatible.
+// A header may lack any of its marks as long as its words say what it is: "analysis<|message|>",
+// "<|channel|>final Hi". Marks that are doubled, or belong to nothing, are dropped: no text has
+// them.
+//
+// Threading: thread-compatible. Cost: O(text), however it arrives.
 #pragma once
 
 #include <array>
@@ -21,6 +25,8 @@
 
 #include "parsers/answer_parser.h"
 #include "parsers/json_scanner.h"
+#include "parsers/marker_search.h"
+#include "parsers/tool_names.h"
 #include "parsers/unread_text.h"
 
 namespace heddle::parsers {
@@ -40,28 +46,43 @@ class HarmonyParser final : public AnswerParser {
   explicit HarmonyParser(AnswerParserOptions options);
 
   void push(std::string_view text, AnswerDeltas& out) override;
-  void finish(AnswerDeltas& out) override;
+  void finish(TextEnd end, AnswerDeltas& out) override;
   [[nodiscard]] Part part() const override;
 
  private:
   enum class State : uint8_t { kFirstHeader, kHeader, kReasoning, kContent, kCall, kAfterCall };
 
-  void run(bool at_end, AnswerDeltas& out);
-  size_t step(std::string_view text, bool at_end, AnswerDeltas& out);
-  size_t read_header(std::string_view text, bool at_end, AnswerDeltas& out);
-  size_t read_body(std::string_view text, bool at_end, AnswerDeltas& out);
-  size_t read_call(std::string_view text, AnswerDeltas& out);
-  void begin_message(std::string_view header, AnswerDeltas& out);
+  // A message's header, as far as it was read.
+  struct Header {
+    Match match = Match::kNo;  // kYes: a message follows
+    size_t size = 0;
+    bool is_empty = false;  // no message follows: it ends here
+    bool has_marks = false;
+    std::string channel;
+    std::string recipient;
+  };
+
+  void run(TextEnd end, AnswerDeltas& out);
+  size_t step(std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t take_header(std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t read_body(std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t read_call(std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t read_after_call(std::string_view text);
+  void begin_message(const Header& header, AnswerDeltas& out);
   void emit(std::string_view text, AnswerDeltas& out);
-  void end_call(bool complete, AnswerDeltas& out);
+  void end_call(bool complete, AnswerDeltas& out, bool cut = false);
+  [[nodiscard]] static Header read_header(std::string_view text, TextEnd end);
   [[nodiscard]] bool reads_calls() const;
 
   [[nodiscard]] bool dropped() const { return !options_.parallel_tool_calls && num_calls_ > 1; }
 
   const AnswerParserOptions options_;
+  const ToolNames names_;
   State state_ = State::kFirstHeader;
   UnreadText unread_;
+  Patience patience_{kMaxHarmonyHeaderBytes};
   JsonScanner arguments_;
+  bool arguments_begun_ = false;
   size_t num_calls_ = 0;
   std::string call_text_;
 };

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parsers/json_scanner.h"
 
+#include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "parsers/marker_search.h"
 
 namespace heddle::parsers {
 namespace {
@@ -13,35 +17,64 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
+bool can_begin_value(char c) {
+  return is_digit(c) || std::string_view("{[\"'-tTfFnN").find(c) != std::string_view::npos;
+}
+
+constexpr size_t kMaxSpaceHeld = 4096;
+
 bool is_json_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 }  // namespace
 
-JsonScanner JsonScanner::after_value() {
+JsonScanner JsonScanner::after_value(size_t levels) {
   JsonScanner scanner;
-  scanner.levels_.push_back(false);
+  scanner.levels_.assign(levels, false);
   scanner.expect_ = Expect::kComma;
   return scanner;
 }
 
 JsonScanner::State JsonScanner::scan(std::string_view text, size_t& used, std::string* copy) {
-  for (used = 0; used < text.size(); ++used) {
-    const char c = text[used];
-    const bool in_string = expect_ == Expect::kString;
-    if (!step(c)) return State::kError;
-    if (copy != nullptr) {
-      if (in_string && static_cast<unsigned char>(c) < 0x20) {
-        append_escaped({&c, 1}, *copy);
-      } else {
-        *copy += c;
-      }
+  copy_ = copy;
+  State state = State::kMore;
+  for (used = 0; state == State::kMore && used < text.size(); ++used) {
+    if (!step(text[used])) {
+      state = State::kError;
+      break;
     }
-    if (levels_.empty()) {
-      ++used;
-      return State::kDone;
-    }
+    if (levels_.empty()) state = State::kDone;
   }
-  return State::kMore;
+  count_searched(used);
+  copy_ = nullptr;
+  return state;
+}
+
+bool JsonScanner::close_all(std::string* copy) {
+  switch (expect_) {
+    case Expect::kComma:
+    case Expect::kFirstKey:
+    case Expect::kFirstItem:
+    case Expect::kZero:
+    case Expect::kInteger:
+    case Expect::kFraction:
+    case Expect::kPower:
+      break;
+    case Expect::kKey:
+    case Expect::kValue:
+      if (!comma_.empty()) break;  // nothing followed it
+      return false;
+    default:
+      return false;
+  }
+  comma_.clear();
+  for (; !levels_.empty(); levels_.pop_back()) {
+    if (copy != nullptr) *copy += levels_.back() ? ']' : '}';
+  }
+  return true;
+}
+
+void JsonScanner::write(std::string_view text) {
+  if (copy_ != nullptr) *copy_ += text;
 }
 
 bool JsonScanner::step(char c) {
@@ -49,23 +82,19 @@ bool JsonScanner::step(char c) {
     case Expect::kObject:
       return c == '{' && begin_value(c);
     case Expect::kString:
-      if (c == '\\') {
-        expect_ = Expect::kEscape;
-      } else if (c == '"') {
-        expect_ = is_key_ ? Expect::kColon : Expect::kComma;
-      }
-      return true;
+      return step_string(c);
     case Expect::kEscape:
-      expect_ = c == 'u' ? Expect::kHex : Expect::kString;
-      hex_left_ = 4;
-      return c == 'u' || std::string_view("\"\\/bfnrt").find(c) != std::string_view::npos;
+      return step_escape(c);
     case Expect::kHex:
+      if (!is_hex(c)) return false;
       if (--hex_left_ == 0) expect_ = Expect::kString;
-      return is_hex(c);
+      write(c);
+      return true;
     case Expect::kWord:
       if (c != word_.front()) return false;
       word_.remove_prefix(1);
       if (word_.empty()) expect_ = Expect::kComma;
+      if (!is_none_) write(c);
       return true;
     case Expect::kMinus:
     case Expect::kZero:
@@ -79,28 +108,89 @@ bool JsonScanner::step(char c) {
     default:
       break;
   }
-  if (is_json_space(c)) return true;
+  if (is_json_space(c)) {
+    if (comma_.empty()) {
+      write(c);
+    } else if (comma_.size() < kMaxSpaceHeld) {
+      comma_ += c;
+    }
+    return true;
+  }
   switch (expect_) {
     case Expect::kFirstKey:
-      if (c == '}') return close(false);
-      [[fallthrough]];
     case Expect::kKey:
-      expect_ = Expect::kString;
-      is_key_ = true;
-      return c == '"';
+      if (c == '}' || c == ']') return close(c == ']');
+      return c == ',' || begin_key(c);  // of several commas one counts
     case Expect::kColon:
+      if (c != ':' && !can_begin_value(c)) return false;
       expect_ = Expect::kValue;
-      return c == ':';
+      write(':');
+      return c == ':' || begin_value(c);
     case Expect::kFirstItem:
-      if (c == ']') return close(true);
-      [[fallthrough]];
+      if (c == '}' || c == ']') return close(c == ']');
+      return begin_item(c);
     case Expect::kValue:
-      return begin_value(c);
+      if (levels_.back() && (c == '}' || c == ']')) return close(c == ']');
+      return begin_item(c);
     default:  // kComma
-      if (c != ',') return (c == '}' || c == ']') && close(c == ']');
+      if (c == '}' || c == ']') return close(c == ']');
       expect_ = levels_.back() ? Expect::kValue : Expect::kKey;
-      return true;
+      comma_ = ",";
+      if (c == ',') return true;
+      // It is missing.
+      return levels_.back() ? begin_item(c) : begin_key(c);
   }
+}
+
+bool JsonScanner::step_string(char c) {
+  if (c == '\\') {
+    expect_ = Expect::kEscape;  // written with what it escapes
+  } else if (c == quote_) {
+    expect_ = is_key_ ? Expect::kColon : Expect::kComma;
+    write('"');
+  } else if (static_cast<unsigned char>(c) < 0x20 || c == '"') {
+    std::string escaped;
+    append_escaped({&c, 1}, escaped);
+    write(escaped);
+  } else {
+    write(c);
+  }
+  return true;
+}
+
+bool JsonScanner::step_escape(char c) {
+  expect_ = c == 'u' ? Expect::kHex : Expect::kString;
+  hex_left_ = 4;
+  if (c == '\'') {  // Python's
+    write(c);
+  } else if (c == 'u' || std::string_view("\"\\/bfnrt").find(c) != std::string_view::npos) {
+    const char escape[] = {'\\', c};
+    write({escape, 2});
+  } else {  // the backslash of "\d" is one
+    write("\\\\");
+    return step_string(c);
+  }
+  return true;
+}
+
+bool JsonScanner::begin_key(char c) {
+  if (c != '"' && c != '\'') return false;
+  write(comma_);
+  comma_.clear();
+  expect_ = Expect::kString;
+  is_key_ = true;
+  quote_ = c;
+  write('"');
+  return true;
+}
+
+// A member of a list, or what follows a colon.
+bool JsonScanner::begin_item(char c) {
+  if (c == ',' && levels_.back()) return true;  // of several commas one counts
+  if (!can_begin_value(c)) return false;
+  write(comma_);
+  comma_.clear();
+  return begin_value(c);
 }
 
 bool JsonScanner::begin_value(char c) {
@@ -110,23 +200,37 @@ bool JsonScanner::begin_value(char c) {
       if (levels_.size() == kMaxLevels) return false;
       levels_.push_back(c == '[');
       expect_ = c == '[' ? Expect::kFirstItem : Expect::kFirstKey;
+      write(c);
       return true;
     case '"':
+    case '\'':
       expect_ = Expect::kString;
       is_key_ = false;
+      quote_ = c;
+      write('"');
       return true;
     case '-':
       expect_ = Expect::kMinus;
+      write(c);
       return true;
     case 't':
+    case 'T':
     case 'f':
+    case 'F':
     case 'n':
-      word_ = c == 't' ? "rue" : c == 'f' ? "alse" : "ull";
+    case 'N': {
+      const char lower = static_cast<char>(c | 0x20);
+      word_ = lower == 't' ? "rue" : lower == 'f' ? "alse" : c == 'n' ? "ull" : "one";
       expect_ = Expect::kWord;
+      is_none_ = c == 'N';
+      is_none_ ? write("null") : write(lower);
       return true;
+    }
     default:
+      if (!is_digit(c)) return false;
       expect_ = c == '0' ? Expect::kZero : Expect::kInteger;
-      return is_digit(c);
+      write(c);
+      return true;
   }
 }
 
@@ -134,47 +238,91 @@ bool JsonScanner::begin_value(char c) {
 bool JsonScanner::number(char c) {
   const bool digit = is_digit(c);
   const bool exponent = c == 'e' || c == 'E';
+  Expect next = expect_;
+  bool taken = digit;
   switch (expect_) {
     case Expect::kMinus:
-      expect_ = c == '0' ? Expect::kZero : Expect::kInteger;
-      return digit;
+      if (!digit) return false;
+      next = c == '0' ? Expect::kZero : Expect::kInteger;
+      break;
     case Expect::kPoint:
-      expect_ = Expect::kFraction;
-      return digit;
+      if (!digit) return false;
+      next = Expect::kFraction;
+      break;
     case Expect::kExponent:
-      expect_ = digit ? Expect::kPower : Expect::kSign;
-      return digit || c == '+' || c == '-';
+      if (!digit && c != '+' && c != '-') return false;
+      next = digit ? Expect::kPower : Expect::kSign;
+      taken = true;
+      break;
     case Expect::kSign:
-      expect_ = Expect::kPower;
-      return digit;
+      if (!digit) return false;
+      next = Expect::kPower;
+      break;
     case Expect::kZero:
     case Expect::kInteger:
-      if (digit) return expect_ == Expect::kInteger;
-      if (c == '.' || exponent) {
-        expect_ = exponent ? Expect::kExponent : Expect::kPoint;
-        return true;
-      }
+      if (digit && expect_ == Expect::kZero) return false;
+      taken = digit || c == '.' || exponent;
+      if (!digit) next = exponent ? Expect::kExponent : Expect::kPoint;
       break;
     case Expect::kFraction:
-      if (digit) return true;
-      if (exponent) {
-        expect_ = Expect::kExponent;
-        return true;
-      }
+      taken = digit || exponent;
+      if (exponent) next = Expect::kExponent;
       break;
     default:  // kPower
-      if (digit) return true;
       break;
   }
-  expect_ = Expect::kComma;
-  return step(c);
+  expect_ = taken ? next : Expect::kComma;
+  if (!taken) return step(c);
+  write(c);
+  return true;
 }
 
+// A bracket that others opened since closes these, too; one that nothing opened is passed over.
 bool JsonScanner::close(bool list) {
-  if (levels_.back() != list) return false;
-  levels_.pop_back();
+  size_t depth = levels_.size();
+  while (depth > 0 && levels_[depth - 1] != list) --depth;
+  if (depth == 0) return true;
+  if (!comma_.empty()) write(std::string_view(comma_).substr(1));
+  comma_.clear();
+  for (; levels_.size() >= depth; levels_.pop_back()) write(levels_.back() ? ']' : '}');
   expect_ = Expect::kComma;
   return true;
+}
+
+std::string completed_object(std::string_view text) {
+  const auto close = [](std::string_view open, std::string& copy) {
+    JsonScanner scanner;
+    size_t used = 0;
+    const JsonScanner::State state = scanner.scan(open, used, &copy);
+    return state == JsonScanner::State::kDone || scanner.close_all(&copy);
+  };
+  if (std::string copy; close(text, copy)) return copy;
+  if (std::string copy; close(std::string(text) + '"', copy)) return copy;  // inside of a string
+  // Up to the last member that is whole.
+  JsonScanner scanner;
+  std::string copy;
+  size_t whole_size = 0;
+  std::string closers = "{}";
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t place = std::min(text.find_first_of(",{[", begin), text.size());
+    size_t used = 0;
+    const auto scan = [&](std::string_view part) {
+      return scanner.scan(part, used, &copy) == JsonScanner::State::kMore;
+    };
+    const auto remember = [&] {
+      std::string needed;
+      JsonScanner probe = scanner;
+      if (!probe.close_all(&needed)) return;
+      whole_size = copy.size();
+      closers = std::move(needed);
+    };
+    if (!scan(text.substr(begin, place - begin)) || place == text.size()) break;
+    remember();
+    if (!scan(text.substr(place, 1))) break;
+    if (text[place] != ',') remember();
+    begin = place + 1;
+  }
+  return copy.substr(0, whole_size) + closers;
 }
 
 // The library takes a zero byte for the text's end.

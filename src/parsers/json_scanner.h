@@ -2,11 +2,15 @@
 // JsonScanner follows a JSON object that arrives in pieces, to its end and no further. It knows
 // where strings are, so that marks of a tool call inside an argument's text do not end the call.
 //
-// It checks all of JSON's grammar, with one indulgence: control characters inside strings, which
-// models write for line breaks, are taken and escaped in the copy.
+// It checks all of JSON's grammar, and takes what models write in its place where that has one
+// reading; the copy is JSON:
+//
+//   control characters in strings, which are escaped      a comma too many or too few
+//   strings in single quotes, True, False and None        a bracket that another one closes over
+//   backslashes before what JSON does not escape          a closing bracket that nothing opened
 //
 // Threading: thread-compatible.
-// Memory:    a bit per level, at most kMaxLevels.
+// Memory:    a byte per level, at most kMaxLevels, and space behind a comma.
 #pragma once
 
 #include <cstddef>
@@ -26,13 +30,18 @@ class JsonScanner {
   // Starts before the object's '{'.
   JsonScanner() = default;
 
-  // Starts inside an object, after one of its values: what is left is ", key: value ... }".
-  static JsonScanner after_value();
+  // Starts inside `levels` objects, after a value of the innermost: what is left is
+  // ", key: value ... }".
+  static JsonScanner after_value(size_t levels = 1);
 
   // Reads on. `used` is the number of bytes that belong to the object: all of them for kMore, those
   // up to its '}' for kDone, those before the wrong one for kError. Appends them to `copy`, which
-  // may be null. Not to be called again after kDone or kError.
+  // may be null. Not to be called again after kDone.
   [[nodiscard]] State scan(std::string_view text, size_t& used, std::string* copy);
+
+  // After kMore or kError, where no value is open but lists and objects: closes these in the copy.
+  // False elsewhere, and nothing is appended.
+  [[nodiscard]] bool close_all(std::string* copy);
 
  private:
   enum class Expect : uint8_t {
@@ -58,16 +67,31 @@ class JsonScanner {
   };
 
   [[nodiscard]] bool step(char c);  // false: wrong here
+  [[nodiscard]] bool step_string(char c);
+  [[nodiscard]] bool step_escape(char c);
+  [[nodiscard]] bool begin_key(char c);
   [[nodiscard]] bool begin_value(char c);
+  [[nodiscard]] bool begin_item(char c);
   [[nodiscard]] bool number(char c);
   [[nodiscard]] bool close(bool list);
+  void write(std::string_view text);
+
+  void write(char c) { write(std::string_view(&c, 1)); }
 
   std::vector<bool> levels_;  // true: a list
   Expect expect_ = Expect::kObject;
-  bool is_key_ = false;    // the string
-  int hex_left_ = 0;       // digits
-  std::string_view word_;  // what is left of it
+  bool is_key_ = false;          // the string
+  char quote_ = '"';             // of the string
+  int hex_left_ = 0;             // digits
+  std::string_view word_;        // what is left of it
+  bool is_none_ = false;         // the word: its copy is there already
+  std::string comma_;            // and space behind it, until it is known what comes
+  std::string* copy_ = nullptr;  // while scan() runs
 };
+
+// The object of which `text` is the beginning, as far as its members are whole: what is open is
+// closed, a key without a value left out.
+[[nodiscard]] std::string completed_object(std::string_view text);
 
 // Whether the whole text is one JSON value.
 [[nodiscard]] bool is_json(std::string_view text);

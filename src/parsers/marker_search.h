@@ -2,14 +2,21 @@
 // Looks for markers ("<tool_call>", "</think>") in text that arrives in pieces, and for what a text
 // that goes on may still turn out to be.
 //
-// Threading: free functions without state.
+// Threading: free functions; the count of searched bytes is each thread's own.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 
 namespace heddle::parsers {
+
+// Bytes that the parsers of this thread have looked at so far, each as often as they did. Tests
+// hold it to a multiple of the text.
+[[nodiscard]] uint64_t searched_bytes();
+void count_searched(size_t bytes);
 
 struct MarkerHit {
   size_t position = 0;      // the text's size if there is nothing
@@ -19,18 +26,39 @@ struct MarkerHit {
 };
 
 // The first place where a marker stands, or where the text ends with the beginning of one. Of two
-// markers that begin there, the longer one. Cost: O(text * markers).
+// markers that begin there, the longer one. Cost: O(position * markers): what lies behind the place
+// is not looked at.
 [[nodiscard]] MarkerHit find_marker(std::string_view text,
                                     std::span<const std::string_view> markers);
 
 // How far a text that goes on fits a pattern.
 enum class Match { kMore, kNo, kYes };
 
-// Whether `text` begins with one of `markers`, which is `*found` then.
+// Whether `text` begins with one of `markers`, the longest of which is `*found` then.
 [[nodiscard]] Match begins_with(std::string_view text, std::span<const std::string_view> markers,
                                 std::string_view* found);
 
 // Bytes of white space (blank, tab, line feed, carriage return) at the front.
 [[nodiscard]] size_t space_size(std::string_view text);
+
+// When to look again at held text that may still become something: once it has grown by an eighth,
+// so that all looks at it together cost O(text) however it arrives.
+class Patience {
+ public:
+  // `decided_at`: a text of so many bytes is decided, whatever it is.
+  explicit Patience(size_t decided_at) : decided_at_(decided_at) {}
+
+  [[nodiscard]] bool waits(size_t held) const { return held < next_look_; }
+
+  // So many bytes were not enough to tell.
+  void hold(size_t held) {
+    next_look_ = held + held / 8 + 1;
+    if (held < decided_at_) next_look_ = std::min(next_look_, decided_at_);
+  }
+
+ private:
+  size_t decided_at_;
+  size_t next_look_ = 0;
+};
 
 }  // namespace heddle::parsers

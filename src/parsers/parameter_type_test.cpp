@@ -107,7 +107,7 @@ std::string arguments_of(const std::string& value, size_t piece_bytes) {
   for (size_t i = 0; i < text.size(); i += piece_bytes) {
     parser->push(text.substr(i, piece_bytes), deltas);
   }
-  parser->finish(deltas);
+  parser->finish(TextEnd::kStopped, deltas);
   AssembledAnswer answer;
   for (AnswerDelta& delta : deltas) answer.add(std::move(delta));
   return answer.calls.size() == 1 ? answer.calls[0].arguments : "";

@@ -253,11 +253,13 @@ size_t PythonLiteralEnd::scan(std::string_view text, bool& found) {
       ++depth_;
     } else if (depth_ == 0 && (c == ',' || c == ')' || c == ']' || c == '}')) {
       found = true;
+      count_searched(i);
       return i;
     } else if (c == ')' || c == ']' || c == '}') {
       --depth_;
     }
   }
+  count_searched(text.size());
   return text.size();
 }
 

@@ -2,6 +2,7 @@
 #include "parsers/tagged_calls.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -10,68 +11,83 @@ namespace heddle::parsers {
 namespace {
 
 constexpr size_t kMaxSpaceBetweenTags = 64;
+constexpr size_t kMaxAttributeBytes = ToolCallParser::kMaxNameBytes + 64;
+constexpr size_t kMaxUnknownTypes = 64;  // looked up one by one
+constexpr int kMaxRepeats = 3;           // of a tag that is doubled
 
-CallTags tags_of(TaggedCallFormat format) {
-  CallTags tags;
+// The words of a format's tags (loose_tag.h), each a section's, a call's, a parameter's or a
+// value's: of the first `sections` the words are a section's, and so on.
+struct TagWords {
+  std::span<const std::string_view> words;
+  size_t sections = 0;
+  size_t calls = 0;
+  size_t parameters = 0;
+};
+
+constexpr std::string_view kCoderWords[] = {"toolcall", "toolcalls", "function",
+                                            "func",     "parameter", "param"};
+constexpr std::string_view kGlmWords[] = {"toolcall", "toolcalls", "argkey", "argvalue"};
+constexpr std::string_view kDsmlWords[] = {"dsmlfunctioncalls", "dsmltoolcalls", "functioncalls",
+                                           "toolcalls",         "dsmlinvoke",    "invoke",
+                                           "dsmlparameter",     "parameter"};
+
+TagWords words_of(TaggedCallFormat format) {
   switch (format) {
     case TaggedCallFormat::kQwen3Coder:
-      tags = {.markers = {"<tool_call>", "<function="},
-              .parameter_begin = {"<parameter="},
-              .value_end = {"</parameter>"},
-              .call_end = {"</function>", "</tool_call>"},
-              .closing = {"</tool_call>"},
-              .after_value = {},
-              .strips_newlines = true};
-      break;
+      return {.words = kCoderWords, .sections = 2, .calls = 2, .parameters = 2};
     case TaggedCallFormat::kGlm:
-      tags = {.markers = {"<tool_call>"},
-              .parameter_begin = {"<arg_key>"},
-              .value_end = {"</arg_value>"},
-              .call_end = {"</tool_call>"},
-              .closing = {},
-              .after_value = {},
-              .strips_newlines = false};
-      break;
+      return {.words = kGlmWords, .sections = 0, .calls = 2, .parameters = 1};
     case TaggedCallFormat::kDeepseekV32:
-      tags = {.markers = {"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<function_calls>",
-                          "<｜DSML｜invoke ", "<invoke "},
-              .parameter_begin = {"<｜DSML｜parameter ", "<parameter "},
-              .value_end = {"</｜DSML｜parameter>", "</parameter>"},
-              .call_end = {"</｜DSML｜invoke>", "</invoke>"},
-              .closing = {"</｜DSML｜invoke>", "</invoke>", "</｜DSML｜function_calls>",
-                          "</｜DSML｜tool_calls>", "</function_calls>"},
-              .after_value = {},
-              .strips_newlines = false};
       break;
   }
-  tags.after_value = tags.parameter_begin;
-  tags.after_value.insert(tags.after_value.end(), tags.call_end.begin(), tags.call_end.end());
-  return tags;
+  return {.words = kDsmlWords, .sections = 4, .calls = 2, .parameters = 2};
+}
+
+CallMarks tagged_marks_of(TaggedCallFormat format) {
+  switch (format) {
+    case TaggedCallFormat::kQwen3Coder:
+      return {.markers = {"<tool_call>", "<function="},
+              .opening_words = {"toolcall", "toolcalls", "function"},
+              .strays = {"</tool_call>"}};
+    case TaggedCallFormat::kGlm:
+      return {.markers = {"<tool_call>"},
+              .opening_words = {"toolcall", "toolcalls"},
+              .strays = {"</tool_call>"},
+              .may_be_missing = true};
+    case TaggedCallFormat::kDeepseekV32:
+      break;
+  }
+  return {.markers = {"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<function_calls>",
+                      "<｜DSML｜invoke ", "<invoke "},
+          .opening_words = {"dsmlfunctioncalls", "dsmltoolcalls", "functioncalls", "dsmlinvoke",
+                            "invoke"},
+          .strays = {"</｜DSML｜function_calls>", "</｜DSML｜tool_calls>", "</｜DSML｜invoke>",
+                     "</function_calls>"}};
 }
 
 bool is_name(std::string_view name) {
   return !name.empty() && name.find_first_of(" \t\n\r<>") == std::string_view::npos;
 }
 
-// White space and then one of `tags`; `size` is all of it.
-Match space_then(std::string_view text, std::span<const std::string_view> tags, size_t& size) {
-  const size_t space = space_size(text);
-  if (space > kMaxSpaceBetweenTags) return Match::kNo;
-  std::string_view found;
-  const Match match = begins_with(text.substr(space), tags, &found);
-  size = space + found.size();
-  return match;
+std::string_view trimmed_of(std::string_view text, std::string_view what) {
+  const size_t begin = text.find_first_not_of(what);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(what) - begin + 1);
 }
 
-// Reads the text before `end`, which must come soon.
-Match read_up_to(std::string_view text, std::string_view end, std::string_view& value) {
-  const size_t limit = ToolCallParser::kMaxNameBytes + end.size();
-  const size_t size = text.substr(0, limit).find(end);
-  if (size != std::string_view::npos) {
-    value = text.substr(0, size);
-    return Match::kYes;
+// The value of an attribute, with or without quotes; nothing where it is not there.
+std::optional<std::string_view> attribute(std::string_view attributes, std::string_view name) {
+  size_t place = attributes.find(name);
+  if (place == std::string_view::npos) return std::nullopt;
+  std::string_view value = attributes.substr(place + name.size());
+  value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
+  if (!value.starts_with('=')) return std::nullopt;
+  value.remove_prefix(1);
+  value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
+  if (value.starts_with('"') || value.starts_with('\'')) {
+    return value.substr(1, std::min(value.find(value.front(), 1), value.size()) - 1);
   }
-  return text.size() >= limit ? Match::kNo : Match::kMore;
+  return value.substr(0, std::min(value.find_first_of(" \t/"), value.size()));
 }
 
 }  // namespace
@@ -79,104 +95,157 @@ Match read_up_to(std::string_view text, std::string_view end, std::string_view& 
 TaggedCallParser::TaggedCallParser(TaggedCallFormat format,
                                    std::shared_ptr<const nlohmann::ordered_json> tools,
                                    ToolCallParserOptions options)
-    : ToolCallParser(tags_of(format).markers, /*may_start_unmarked=*/false, std::move(options)),
+    : ToolCallParser(tagged_marks_of(format), std::move(options)),
       format_(format),
-      tags_(tags_of(format)),
       tools_(std::move(tools)) {}
 
-CallHeader TaggedCallParser::read_header(std::string_view text, Place place) const {
-  if (place != Place::kMarker) return {};  // calls have marks of their own
-  switch (format_) {
-    case TaggedCallFormat::kQwen3Coder:
-      return read_coder_header(text);
-    case TaggedCallFormat::kGlm:
-      return read_glm_header(text);
-    case TaggedCallFormat::kDeepseekV32:
-      return read_dsml_header(text);
+// What stands between a tag's word and its bracket: "=f", " name=\"f\"", "=\"f\"", ": f".
+Match TaggedCallParser::read_tag_name(std::string_view text, CallTag& tag) const {
+  const std::string_view rest = text.substr(tag.size, kMaxAttributeBytes);
+  const size_t size = std::min(rest.find_first_of(">\n<"), rest.size());
+  count_searched(size);
+  if (size == rest.size()) {
+    return rest.size() < kMaxAttributeBytes ? Match::kMore : Match::kNo;
   }
-  return {};
+  const std::string_view said = rest.substr(0, size);
+  tag.size += size + (rest[size] == '>' ? 1 : 0);
+  if (const auto name = attribute(said, "name")) {
+    tag.name = *name;
+  } else {
+    tag.name = trimmed_of(said, " \t\r=:/\"'");
+  }
+  if (const auto string = attribute(said, "string")) tag.is_string = *string == "true";
+  return Match::kYes;
 }
 
-bool TaggedCallParser::is_tool(std::string_view name) const {
-  if (tools_ == nullptr || !tools_->is_array()) return false;
-  return std::any_of(tools_->begin(), tools_->end(), [name](const nlohmann::ordered_json& tool) {
-    const auto function = tool.find("function");
-    if (function == tool.end() || !function->is_object()) return false;
-    const auto its_name = function->find("name");
-    return its_name != function->end() && its_name->is_string() &&
-           its_name->get_ref<const std::string&>() == name;
-  });
+TaggedCallParser::CallTag TaggedCallParser::read_tag(std::string_view text) const {
+  if (text.empty()) return {.match = Match::kMore};
+  if (text.front() != '<') return {};
+  const LooseTag loose = read_loose_tag(text);
+  if (loose.match != Match::kYes) return {.match = loose.match, .closing = loose.closing};
+  const TagWords words = words_of(format_);
+  const auto meant = meant_word(loose.word, words.words);
+  if (!meant) return {};
+  CallTag tag{.match = Match::kYes, .closing = loose.closing, .size = loose.size};
+  tag.is_exact = words.words[*meant] == loose.word;
+  tag.kind = *meant < words.sections                                    ? TagKind::kSection
+             : *meant < words.sections + words.calls                    ? TagKind::kCall
+             : *meant < words.sections + words.calls + words.parameters ? TagKind::kParameter
+                                                                        : TagKind::kValue;
+  if (loose.closed) return tag;
+  const char behind = text[loose.size];
+  const bool is_named = format_ != TaggedCallFormat::kGlm && tag.kind != TagKind::kSection &&
+                        (behind == '=' || behind == ' ' || behind == ':');
+  if (is_named || (tag.closing && behind != '\n' && behind != '<' && behind != '{')) {
+    tag.match = read_tag_name(text, tag);
+  }
+  return tag;
 }
 
-CallHeader TaggedCallParser::read_coder_header(std::string_view text) const {
-  constexpr std::string_view kFunction[] = {"<function="};
-  size_t begin = 0;
-  const bool marked = text.starts_with("<tool_call>");
-  if (marked) begin = std::string_view("<tool_call>").size();
-  size_t size = 0;
-  if (const Match match = space_then(text.substr(begin), kFunction, size); match != Match::kYes) {
-    return {.match = match};
-  }
-  begin += size;
+CallHeader TaggedCallParser::read_header(std::string_view text, Place place, bool is_exact,
+                                         bool at_end) const {
+  if (place == Place::kNext) return {};  // calls have marks of their own
+  return format_ == TaggedCallFormat::kGlm ? read_glm_header(text, place, is_exact, at_end)
+                                           : read_call_header(text, place, is_exact, at_end);
+}
+
+Match TaggedCallParser::may_begin_line(std::string_view text) const {
   std::string_view name;
-  if (const Match match = read_up_to(text.substr(begin), ">", name); match != Match::kYes) {
-    return {.match = match};
-  }
-  if (!is_name(name) || (!marked && !is_tool(name))) return {};
-  begin += name.size() + 1;
-  const Match match = space_then(text.substr(begin), tags_.after_value, size);
-  if (match != Match::kYes) return {.match = match};
-  return {.match = Match::kYes, .size = begin, .name = std::string(name)};
+  return names().begins_with_name(text, name);
 }
 
-CallHeader TaggedCallParser::read_glm_header(std::string_view text) const {
-  size_t begin = tags_.markers.front().size();
-  const size_t space = space_size(text.substr(begin));
-  if (space > kMaxSpaceBetweenTags) return {};
-  begin += space;
-  const std::string_view rest = text.substr(begin);
-  const size_t size = rest.find_first_of("< \t\n\r");
+// Whether white space and then parameters, an object or the call's end come.
+Match TaggedCallParser::begins_parameters(std::string_view text, bool at_end) const {
+  const size_t space = space_size(text.substr(0, kMaxSpaceBetweenTags + 1));
+  if (space > kMaxSpaceBetweenTags) return Match::kNo;
+  const std::string_view rest = text.substr(space);
+  if (rest.empty()) return at_end ? Match::kYes : Match::kMore;
+  if (rest.front() == '{') return Match::kYes;
+  const CallTag tag = read_tag(rest);
+  if (tag.match != Match::kYes) return tag.match;
+  return tag.kind == TagKind::kNone ? Match::kNo : Match::kYes;
+}
+
+CallHeader TaggedCallParser::read_call_header(std::string_view text, Place place, bool is_exact,
+                                              bool at_end) const {
+  std::string_view rest = text;
+  bool in_section = false;
+  std::string name;
+  for (int count = 0; count < 2 * kMaxRepeats; ++count) {
+    const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags + 1));
+    if (space > kMaxSpaceBetweenTags) return {};
+    const CallTag tag = read_tag(rest.substr(space));
+    if (tag.match == Match::kMore) {
+      if (name.empty() || !at_end) return {.match = Match::kMore};
+      break;
+    }
+    if (tag.match == Match::kNo || tag.closing) break;
+    const bool is_section = tag.kind == TagKind::kSection && name.empty();
+    const bool is_call = tag.kind == TagKind::kCall && (name.empty() || name == tag.name);
+    if (!is_section && !is_call) break;
+    in_section = in_section || is_section;
+    if (is_call) name = tag.name;
+    if (is_call && name.empty()) return {};
+    rest.remove_prefix(space + tag.size);
+    if (rest.starts_with('>')) rest.remove_prefix(1);  // doubled
+  }
+  if (name.empty() && in_section) {  // its parameters may say whose they are
+    const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags));
+    const CallTag tag = read_tag(rest.substr(space));
+    if (tag.match == Match::kMore) return {.match = Match::kMore};
+    if (tag.kind == TagKind::kParameter && !tag.closing) name = names().only_tool_with(tag.name);
+  }
+  name = names().resolve(name);
+  const bool is_marked = place == Place::kMarker && is_exact &&
+                         (in_section || format_ == TaggedCallFormat::kDeepseekV32);
+  if (!is_name(name) || name.size() > kMaxNameBytes || (!is_marked && !names().has(name))) {
+    return {};
+  }
+  const Match match = begins_parameters(rest, at_end);
+  if (match != Match::kYes) return {.match = match};
+  return {.match = Match::kYes, .size = text.size() - rest.size(), .name = std::move(name)};
+}
+
+CallHeader TaggedCallParser::read_glm_header(std::string_view text, Place place, bool is_exact,
+                                             bool at_end) const {
+  std::string_view rest = text;
+  const auto skip_space = [&rest] {
+    rest.remove_prefix(space_size(rest.substr(0, kMaxSpaceBetweenTags)));
+  };
+  for (int count = 0; place == Place::kMarker && count < kMaxRepeats; ++count) {
+    const CallTag tag = read_tag(rest);
+    if (tag.match == Match::kMore) return {.match = Match::kMore};
+    if (tag.match != Match::kYes || tag.kind != TagKind::kCall || tag.closing) break;
+    rest.remove_prefix(tag.size);
+    if (rest.starts_with('>')) rest.remove_prefix(1);  // doubled
+    skip_space();
+  }
+  size_t size = rest.find_first_of("<{ \t\n\r");
+  count_searched(std::min(size, rest.size()));
   if (std::min(size, rest.size()) > kMaxNameBytes) return {};
-  if (size == std::string_view::npos) return {.match = Match::kMore};
-  const std::string_view name = rest.substr(0, size);
-  if (!is_name(name)) return {};
-  size_t ignored = 0;
-  const Match match = space_then(rest.substr(size), tags_.after_value, ignored);
+  if (size == std::string_view::npos && !at_end) return {.match = Match::kMore};
+  size = std::min(size, rest.size());
+  std::string name = names().resolve(rest.substr(0, size));
+  rest.remove_prefix(size);
+  if (name.empty()) {  // its parameters may say whose they are
+    const Opening opening = read_glm_opening(rest, {});
+    if (opening.match == Match::kMore) return {.match = Match::kMore};
+    if (opening.match == Match::kYes) name = names().only_tool_with(opening.name);
+  }
+  const bool is_known = names().has(name);
+  const bool is_marked = place == Place::kMarker && is_exact;
+  if (!is_name(name) || (!is_marked && !is_known)) return {};
+  Match match = begins_parameters(rest, at_end && is_marked && is_known);
+  if (match == Match::kNo && is_marked && is_known) match = read_glm_opening(rest, name).match;
   if (match != Match::kYes) return {.match = match};
-  return {.match = Match::kYes, .size = begin + size, .name = std::string(name)};
-}
-
-CallHeader TaggedCallParser::read_dsml_header(std::string_view text) const {
-  const std::span<const std::string_view> markers(tags_.markers);
-  const auto sections = markers.first(3);
-  const auto invokes = markers.last(2);
-  std::string_view section;
-  size_t begin = 0;
-  if (begins_with(text, sections, &section) == Match::kYes) begin = section.size();
-  size_t size = 0;
-  if (const Match match = space_then(text.substr(begin), invokes, size); match != Match::kYes) {
-    return {.match = match};
+  skip_space();
+  if (!is_marked && !rest.empty()) {  // a tag has to say that it is a call
+    const CallTag tag = read_tag(rest);
+    const bool says =
+        tag.kind == TagKind::kParameter || (tag.kind == TagKind::kCall && tag.closing);
+    if (!says) return {};
   }
-  begin += size;
-  std::string_view attributes;
-  if (const Match match = read_up_to(text.substr(begin), ">", attributes); match != Match::kYes) {
-    return {.match = match};
-  }
-  begin += attributes.size() + 1;
-  if (!attributes.starts_with("name=\"") || !attributes.ends_with('"')) return {};
-  attributes.remove_prefix(6);
-  if (attributes.empty()) return {};
-  attributes.remove_suffix(1);
-  if (!is_name(attributes)) return {};
-  const std::string_view rest = text.substr(begin);
-  const size_t space = space_size(rest);
-  Match match = space_then(rest, tags_.after_value, size);
-  if (match != Match::kYes && space <= kMaxSpaceBetweenTags &&
-      rest.substr(space).starts_with('{')) {
-    match = Match::kYes;
-  }
-  if (match != Match::kYes) return {.match = match};
-  return {.match = Match::kYes, .size = begin, .name = std::string(attributes)};
+  return {.match = Match::kYes, .size = text.size() - rest.size(), .name = std::move(name)};
 }
 
 void TaggedCallParser::begin_call(const CallHeader& header, std::string_view) {
@@ -186,125 +255,295 @@ void TaggedCallParser::begin_call(const CallHeader& header, std::string_view) {
   in_value_ = false;
 }
 
-ToolCallParser::Progress TaggedCallParser::read_arguments(std::string_view text, size_t& used,
-                                                          AnswerDeltas& out) {
-  if (in_value_) return read_value(text, used, out);
-  if (!json_) return read_between(text, used, out);
+ToolCallParser::Progress TaggedCallParser::read_arguments(std::string_view text, TextEnd end,
+                                                          size_t& used, AnswerDeltas& out) {
+  if (in_value_) return read_value(text, end, used, out);
+  if (!json_) return read_between(text, end, used, out);
   std::string json;
-  const JsonScanner::State state = json_->scan(text, used, &json);
+  JsonScanner::State state = json_->scan(text, used, &json);
+  const bool ends = state == JsonScanner::State::kError && text.substr(used).starts_with('<');
+  if (ends && json_->close_all(&json)) state = JsonScanner::State::kDone;
   emit_arguments(json, out);
   if (state == JsonScanner::State::kMore) return Progress::kMore;
   return state == JsonScanner::State::kDone ? Progress::kDone : Progress::kFailed;
 }
 
-ToolCallParser::Progress TaggedCallParser::read_between(std::string_view text, size_t& used,
-                                                        AnswerDeltas& out) {
+bool TaggedCallParser::finish_arguments(std::string_view, AnswerDeltas& out) {
+  if (in_value_) return false;
+  if (json_) {
+    std::string json;
+    if (!json_->close_all(&json)) return false;
+    emit_arguments(json, out);
+    return true;
+  }
+  end_arguments(out);
+  return true;
+}
+
+void TaggedCallParser::end_arguments(AnswerDeltas& out) {
+  emit_last_arguments(names_.empty() ? "{}" : "}", out);
+}
+
+ToolCallParser::Progress TaggedCallParser::read_between(std::string_view text, TextEnd end,
+                                                        size_t& used, AnswerDeltas& out) {
   used = space_size(text);
   const std::string_view rest = text.substr(used);
   if (rest.empty()) return Progress::kMore;
-  if (format_ == TaggedCallFormat::kDeepseekV32 && names_.empty() && rest.front() == '{') {
+  if (names_.empty() && rest.front() == '{') {
     json_.emplace();
     size_t size = 0;
-    const Progress progress = read_arguments(rest, size, out);
+    const Progress progress = read_arguments(rest, end, size, out);
     used += size;
     return progress;
   }
-  std::string_view found;
-  Match match = begins_with(rest, tags_.call_end, &found);
-  if (match == Match::kYes) {
-    emit_last_arguments(names_.empty() ? "{}" : "}", out);
-    used += found.size();
-    return Progress::kDone;
+  const bool is_glm = format_ == TaggedCallFormat::kGlm;
+  const CallTag tag = read_tag(rest);
+  if (tag.match == Match::kMore) return Progress::kMore;
+  if (tag.match == Match::kYes) {
+    const bool is_call = tag.kind == TagKind::kCall || tag.kind == TagKind::kSection;
+    if (is_call) {
+      if (tag.closing) used += tag.size;  // else the next call begins
+      end_arguments(out);
+      return Progress::kDone;
+    }
+    const bool is_stray = is_glm ? tag.kind == TagKind::kValue : tag.kind == TagKind::kParameter;
+    if (tag.closing && is_stray) {
+      used += tag.size;
+      return Progress::kMore;
+    }
   }
-  const Match opens = begins_with(rest, tags_.parameter_begin, &found);
-  if (opens != Match::kYes) {
-    return match == Match::kMore || opens == Match::kMore ? Progress::kMore : Progress::kFailed;
-  }
-  Opening opening = read_opening(rest, found);
+  const Opening opening = read_opening(rest);
+  if (opening.match == Match::kMore && end == TextEnd::kNone) return Progress::kMore;
   if (opening.match != Match::kYes) {
-    return opening.match == Match::kMore ? Progress::kMore : Progress::kFailed;
+    if (end != TextEnd::kNone && opening.match == Match::kMore) {
+      used = text.size();
+      return Progress::kMore;
+    }
+    return Progress::kFailed;
   }
   used += opening.size;
-  dropped_ = !is_name(opening.name) ||
-             std::find(names_.begin(), names_.end(), opening.name) != names_.end();
-  type_ = std::move(opening.type);
-  is_string_ = type_.is_string();
-  quote_open_ = false;
-  value_begun_ = !tags_.strips_newlines;
-  value_.clear();
-  in_value_ = true;
-  if (!dropped_) {
-    lead_ = names_.empty() ? "{\"" : ", \"";
-    append_escaped(opening.name, lead_);
-    lead_ += "\": ";
-    names_.push_back(std::move(opening.name));
-  }
+  begin_value(opening);
   return Progress::kMore;
 }
 
-TaggedCallParser::Opening TaggedCallParser::read_opening(std::string_view text,
-                                                         std::string_view tag) const {
-  const std::string_view rest = text.substr(tag.size());
-  std::string_view name;
-  Opening opening;
-  switch (format_) {
-    case TaggedCallFormat::kQwen3Coder:
-      opening.match = read_up_to(rest, ">", name);
-      opening.size = tag.size() + name.size() + 1;
-      break;
-    case TaggedCallFormat::kGlm: {
-      constexpr std::string_view kKeyEnd = "</arg_key>";
-      constexpr std::string_view kValueBegin[] = {"<arg_value>"};
-      opening.match = read_up_to(rest, kKeyEnd, name);
-      if (opening.match != Match::kYes) break;
-      const size_t key = name.size() + kKeyEnd.size();
-      size_t size = 0;
-      opening.match = space_then(rest.substr(key), kValueBegin, size);
-      opening.size = tag.size() + key + size;
-      break;
-    }
-    case TaggedCallFormat::kDeepseekV32: {
-      std::string_view attributes;
-      opening.match = read_up_to(rest, ">", attributes);
-      if (opening.match != Match::kYes) break;
-      opening.size = tag.size() + attributes.size() + 1;
-      opening.match = Match::kNo;
-      if (!attributes.starts_with("name=\"")) break;
-      attributes.remove_prefix(6);
-      const size_t quote = attributes.find('"');
-      if (quote == std::string_view::npos) break;
-      opening.match = Match::kYes;
-      name = attributes.substr(0, quote);
-      opening.type = attributes.find("string=\"true\"") != std::string_view::npos
-                         ? ParameterType::text()
-                         : ParameterType::json();
-      break;
+void TaggedCallParser::begin_value(const Opening& opening) {
+  parameter_ = names().resolve_parameter(tool_, opening.name);
+  if (parameter_ != opening.name && names_.contains(parameter_)) parameter_ = opening.name;
+  dropped_ = !is_name(parameter_) || names_.contains(parameter_);
+  if (opening.is_string) {
+    type_ = *opening.is_string ? ParameterType::text() : ParameterType::json();
+  } else {
+    type_ = type_of(parameter_);
+  }
+  is_string_ = type_.is_string();
+  quote_open_ = false;
+  value_begun_ = format_ != TaggedCallFormat::kQwen3Coder;
+  one_line_ = true;
+  line_begins_ = false;
+  value_.clear();
+  in_value_ = true;
+  if (dropped_) return;
+  lead_ = names_.empty() ? "{\"" : ", \"";
+  append_escaped(parameter_, lead_);
+  lead_ += "\": ";
+  names_.insert(parameter_);
+}
+
+const ParameterType& TaggedCallParser::type_of(const std::string& parameter) {
+  const auto [place, is_new] = types_.try_emplace({tool_, parameter});
+  if (is_new && tools_ != nullptr) {
+    // One that the schema does not list costs a search of all of it.
+    const bool is_known = names().has_parameter(tool_, parameter);
+    if (is_known || num_unknown_types_++ < kMaxUnknownTypes) {
+      place->second = ParameterType::of(*tools_, tool_, parameter);
     }
   }
-  if (opening.match != Match::kYes) return opening;
-  opening.name = name;
-  if (format_ != TaggedCallFormat::kDeepseekV32 && tools_ != nullptr) {
-    opening.type = ParameterType::of(*tools_, tool_, name);
+  return place->second;
+}
+
+TaggedCallParser::Opening TaggedCallParser::read_opening(std::string_view text) const {
+  if (format_ == TaggedCallFormat::kGlm) return read_glm_opening(text, tool_);
+  CallTag tag = read_tag(text);
+  if (tag.match != Match::kYes) return {.match = tag.match};
+  if (tag.kind != TagKind::kParameter || tag.closing || tag.name.empty()) return {};
+  Opening opening{.match = Match::kYes,
+                  .size = tag.size,
+                  .name = std::move(tag.name),
+                  .is_string = tag.is_string};
+  for (int count = 0; count < kMaxRepeats; ++count) {  // doubled
+    const std::string_view rest = text.substr(opening.size);
+    const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags));
+    const CallTag again = read_tag(rest.substr(space));
+    if (again.match == Match::kMore) return {.match = Match::kMore};
+    const bool is_same = again.match == Match::kYes && again.kind == TagKind::kParameter &&
+                         !again.closing && again.name == opening.name;
+    if (!is_same) break;
+    opening.size += space + again.size;
   }
   return opening;
 }
 
-ToolCallParser::Progress TaggedCallParser::read_value(std::string_view text, size_t& used,
-                                                      AnswerDeltas& out) {
-  const MarkerHit hit = find_marker(text, tags_.value_end);
-  size_t sure = hit.position;  // bytes that belong to the value
-  bool last = false;
-  if (!hit.marker.empty()) {
-    size_t ignored = 0;
-    const Match match = space_then(text.substr(hit.end()), tags_.after_value, ignored);
-    if (match == Match::kNo) {  // the tag is text
-      used = hit.end();
-      return take_value(text.substr(0, used), false, out) ? Progress::kMore : Progress::kFailed;
+// "<arg_key>p</arg_key>\n<arg_value>", of which one of the key's tags, or the value's, may be
+// missing.
+TaggedCallParser::Opening TaggedCallParser::read_glm_opening(std::string_view text,
+                                                             std::string_view tool) const {
+  std::string_view rest = text;
+  const auto skip_space = [&rest] {
+    const size_t size = space_size(rest.substr(0, kMaxSpaceBetweenTags));
+    rest.remove_prefix(size);
+    return size;
+  };
+  const auto skip_tags = [&](TagKind kind, bool closing, int& found) {
+    for (int count = 0; count < kMaxRepeats; ++count) {
+      const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags));
+      const CallTag tag = read_tag(rest.substr(space));
+      if (tag.match == Match::kMore) return Match::kMore;
+      if (tag.match != Match::kYes || tag.kind != kind || tag.closing != closing) break;
+      rest.remove_prefix(space + tag.size);
+      ++found;
     }
-    last = match == Match::kYes;
+    return Match::kYes;
+  };
+  int keys = 0;
+  int key_ends = 0;
+  int values = 0;
+  skip_space();
+  if (skip_tags(TagKind::kParameter, false, keys) == Match::kMore) return {.match = Match::kMore};
+  const std::string_view seen = rest.substr(0, kMaxAttributeBytes);
+  const size_t size = std::min(seen.find_first_of("<\n"), seen.size());
+  count_searched(size);
+  if (size == seen.size()) {
+    return {.match = seen.size() < kMaxAttributeBytes ? Match::kMore : Match::kNo};
+  }
+  Opening opening{.name = std::string(trimmed_of(seen.substr(0, size), " \t\r"))};
+  rest.remove_prefix(size);
+  if (opening.name.empty()) return {};
+  if (skip_tags(TagKind::kParameter, true, key_ends) == Match::kMore) {
+    return {.match = Match::kMore};
+  }
+  const std::string_view behind_key = rest;
+  if (skip_tags(TagKind::kValue, false, values) == Match::kMore) return {.match = Match::kMore};
+  const bool is_named = keys > 0 || names().has_parameter(tool, opening.name) || values > 0;
+  if (keys + key_ends == 0 || key_ends + values == 0 || !is_named) return {};
+  if (values == 0) {
+    rest = behind_key;
+    if (rest.starts_with('\n')) rest.remove_prefix(1);
+  }
+  opening.match = Match::kYes;
+  opening.size = text.size() - rest.size();
+  return opening;
+}
+
+// Whether the call is over behind a tag that ends it, or all of it if `closed`: other calls or
+// their end come, or nothing.
+Match TaggedCallParser::ends_call(std::string_view text, bool closed, TextEnd end) const {
+  const size_t space = space_size(text.substr(0, kMaxSpaceBetweenTags + 1));
+  if (space > kMaxSpaceBetweenTags) return Match::kNo;
+  const std::string_view rest = text.substr(space);
+  if (rest.empty()) return end == TextEnd::kNone ? Match::kMore : Match::kYes;
+  const CallTag tag = read_tag(rest);
+  if (tag.match == Match::kMore) return end == TextEnd::kNone ? Match::kMore : Match::kYes;
+  if (tag.match == Match::kNo) return Match::kNo;
+  const bool ends = tag.kind == TagKind::kSection || tag.kind == TagKind::kCall;
+  return ends && (!tag.closing || !closed) ? Match::kYes : Match::kNo;
+}
+
+TaggedCallParser::ValueEnd TaggedCallParser::value_ends_at(const CallTag& tag,
+                                                           std::string_view text, bool line_begins,
+                                                           TextEnd end) const {
+  const bool is_glm = format_ == TaggedCallFormat::kGlm;
+  const TagKind value = is_glm ? TagKind::kValue : TagKind::kParameter;
+  const bool is_own = tag.closing && tag.kind == value;
+  if (is_exact() && !(is_own && tag.is_exact)) return {};
+  std::string_view rest = text.substr(tag.size);
+  if (is_own) {
+    for (int count = 0; count <= kMaxRepeats; ++count) {
+      const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags + 1));
+      if (space > kMaxSpaceBetweenTags) return {};
+      rest.remove_prefix(space);
+      const CallTag next = read_tag(rest);
+      const bool is_more = rest.empty() || next.match == Match::kMore;
+      if (is_more && end == TextEnd::kNone) return {.match = Match::kMore};
+      if (is_more) return {.match = Match::kYes, .size = tag.size};
+      if (next.match == Match::kYes && next.closing && next.kind == value && !is_exact()) {
+        rest.remove_prefix(next.size);
+        continue;
+      }
+      if (next.match == Match::kYes) {
+        const bool goes_on = next.kind != TagKind::kParameter || is_glm || !next.name.empty();
+        return {.match = goes_on && next.kind != TagKind::kValue ? Match::kYes : Match::kNo,
+                .size = tag.size};
+      }
+      if (!is_glm || is_exact()) return {};
+      const Opening opening = read_glm_opening(rest, tool_);  // whose first tag is missing
+      if (opening.match == Match::kMore && end == TextEnd::kNone) return {.match = Match::kMore};
+      return {.match = opening.match == Match::kYes ? Match::kYes : Match::kNo, .size = tag.size};
+    }
+    return {};
+  }
+  const bool begins = line_begins || one_line_;
+  if (tag.kind == TagKind::kParameter && !tag.closing) {
+    std::string name = tag.name;
+    if (is_glm) {
+      const Opening opening = read_glm_opening(text, tool_);
+      if (opening.match == Match::kMore && end == TextEnd::kNone) return {.match = Match::kMore};
+      if (opening.match != Match::kYes) return {};
+      name = opening.name;
+    }
+    name = names().resolve_parameter(tool_, name);
+    const bool is_next = (begins || is_glm) && tag.is_exact && names().has_parameter(tool_, name) &&
+                         !names_.contains(name);
+    return {.match = is_next ? Match::kYes : Match::kNo};
+  }
+  const bool is_call = tag.kind == TagKind::kCall || tag.kind == TagKind::kSection;
+  if (!is_call) return {};
+  if (tag.closing) {
+    const bool is_last = is_glm || tag.kind == TagKind::kSection;
+    if (is_glm && line_begins && tag.is_exact) return {.match = Match::kYes};
+    return {.match = ends_call(rest, is_last, end)};
+  }
+  if (!begins || !tag.is_exact) return {};
+  // The next call begins.
+  const CallHeader next = read_header(text, Place::kMarker, true, end == TextEnd::kStopped);
+  const bool is_known = next.match == Match::kYes && names().has(next.name);
+  if (next.match == Match::kMore && end == TextEnd::kNone) return {.match = Match::kMore};
+  return {.match = is_known ? Match::kYes : Match::kNo};
+}
+
+ToolCallParser::Progress TaggedCallParser::read_value(std::string_view text, TextEnd end,
+                                                      size_t& used, AnswerDeltas& out) {
+  size_t sure = text.size();  // bytes that belong to the value
+  size_t behind = 0;          // what follows them
+  bool last = false;
+  bool is_closed = false;  // by its own tag
+  for (size_t from = 0; from < text.size();) {
+    const size_t place = std::min(text.find('<', from), text.size());
+    count_searched(place - from);
+    if (place == text.size()) break;
+    const CallTag tag = read_tag(text.substr(place));
+    const bool line_begins = place == 0 ? line_begins_ : text[place - 1] == '\n';
+    ValueEnd ends{.match = tag.match};
+    if (tag.match == Match::kYes) {
+      ends = value_ends_at(tag, text.substr(place), line_begins, end);
+    } else if (tag.match == Match::kMore && end == TextEnd::kStopped) {
+      // Its beginning is all there is of the closing tag.
+      ends.match = tag.closing || text.size() - place == 1 ? Match::kYes : Match::kNo;
+      ends.size = text.size() - place;
+    }
+    from = place + 1;
+    if (ends.match == Match::kNo) continue;
+    sure = place;
+    last = ends.match == Match::kYes;
+    behind = place + ends.size;
+    is_closed = ends.size > 0;
+    break;
+  }
+  if (!last && end == TextEnd::kStopped && sure == text.size()) {
+    last = true;
+    behind = text.size();
   }
   // A line break before what may be the end waits for it.
-  if (!last && tags_.strips_newlines && sure > 0 && text[sure - 1] == '\n') --sure;
+  if (!last && sure > 0 && text[sure - 1] == '\n') --sure;
   std::string_view piece = text.substr(0, sure);
   if (type_.is_unsaid() && !quote_open_ && value_.empty()) {
     const size_t first = piece.find_first_not_of(" \t\n\r");
@@ -313,10 +552,21 @@ ToolCallParser::Progress TaggedCallParser::read_value(std::string_view text, siz
   }
   if (!last && is_string_ && !quote_open_ && type_.may_be_null()) {
     const bool newline = !value_begun_ && piece.starts_with('\n');
-    if (may_become_null_word(piece.substr(newline ? 1 : 0))) return Progress::kMore;
+    if (may_become_null_word(piece.substr(newline ? 1 : 0))) {
+      used = 0;
+      return Progress::kMore;
+    }
   }
-  used = last ? hit.end() : sure;
+  used = last ? behind : sure;
   if (used == 0 && !last) return Progress::kMore;
+  if (!piece.empty()) {
+    line_begins_ = piece.back() == '\n';
+    one_line_ = one_line_ && piece.find('\n') == std::string_view::npos;
+  }
+  const bool strips = format_ == TaggedCallFormat::kQwen3Coder || !is_closed;
+  if (last && strips && piece.ends_with('\n') && piece.size() > (value_begun_ ? 0U : 1U)) {
+    piece.remove_suffix(1);
+  }
   if (!take_value(piece, last, out)) return Progress::kFailed;
   if (last) in_value_ = false;
   return Progress::kMore;
@@ -334,7 +584,6 @@ bool TaggedCallParser::take_value(std::string_view piece, bool last, AnswerDelta
     value_begun_ = true;
     if (piece.starts_with('\n')) piece.remove_prefix(1);
   }
-  if (last && tags_.strips_newlines && piece.ends_with('\n')) piece.remove_suffix(1);
   if (is_string_) {
     const bool is_null = last && !quote_open_ && type_.may_be_null() && is_null_word(piece);
     if (is_null) {
@@ -357,9 +606,7 @@ bool TaggedCallParser::take_value(std::string_view piece, bool last, AnswerDelta
 }
 
 ToolCallParser::Closing TaggedCallParser::read_closing(std::string_view text) {
-  size_t size = 0;
-  const Match match = space_then(text, tags_.closing, size);
-  return {.match = match, .size = match == Match::kYes ? size : 0};
+  return read_loose_closing(text, {}, words_of(format_).words);
 }
 
 }  // namespace heddle::parsers

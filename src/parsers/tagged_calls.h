@@ -6,13 +6,17 @@
 //   glm          <tool_call>f\n<arg_key>p</arg_key>\n<arg_value>value</arg_value>\n</tool_call>
 //   deepseekv32  <｜DSML｜invoke name="f">\n<｜DSML｜parameter name="p" string="true">value
 //                </｜DSML｜parameter>\n</｜DSML｜invoke>, between <｜DSML｜function_calls> and
-//                </｜DSML｜function_calls>; also without the mark, or with a JSON object instead of
-//                parameters
+//                </｜DSML｜function_calls>; also without the mark
+//
+// In place of parameters a JSON object may stand. Any tag may be missing or misspelt as long as the
+// others say what is meant.
 //
 // A value ends at the first closing tag that another parameter's or the call's end follows; any
-// other is part of the value. Its type comes from the tool's schema (parameter_type.h). Strings are
-// emitted while they arrive, all else once it is complete. Of two parameters with one name the
-// first counts. A parameter whose name has blanks or '<' is dropped.
+// other is part of the value. Where that tag is missing it ends at another parameter of the tool
+// whose tag begins a line, or at the call's end, if what follows that is no text. Its type comes
+// from the tool's schema (parameter_type.h). Strings are emitted while they arrive, all else once
+// it is complete. Of two parameters with one name the first counts. A parameter whose name has
+// blanks or '<' is dropped.
 //
 // Threading: thread-compatible.
 // Memory:    a value that is no string is held, at most kMaxValueBytes; a longer one fails the
@@ -20,8 +24,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,18 +41,7 @@
 
 namespace heddle::parsers {
 
-enum class TaggedCallFormat { kQwen3Coder, kGlm, kDeepseekV32 };
-
-// The tags of a format.
-struct CallTags {
-  std::vector<std::string_view> markers;
-  std::vector<std::string_view> parameter_begin;
-  std::vector<std::string_view> value_end;
-  std::vector<std::string_view> call_end;
-  std::vector<std::string_view> closing;      // after the call
-  std::vector<std::string_view> after_value;  // parameter_begin and call_end
-  bool strips_newlines = false;               // one before and one after a value
-};
+enum class TaggedCallFormat : uint8_t { kQwen3Coder, kGlm, kDeepseekV32 };
 
 class TaggedCallParser final : public ToolCallParser {
  public:
@@ -56,44 +52,82 @@ class TaggedCallParser final : public ToolCallParser {
                    ToolCallParserOptions options);
 
  private:
+  // What a tag is about. In GLM's format kCall has the tool's name behind it, and a parameter is a
+  // key and a value.
+  enum class TagKind : uint8_t { kNone, kSection, kCall, kParameter, kValue };
+
+  struct CallTag {
+    Match match = Match::kNo;
+    TagKind kind = TagKind::kNone;
+    bool closing = false;
+    bool is_exact = false;  // spelt as the format has it
+    size_t size = 0;
+    std::string name = {};               // that it says
+    std::optional<bool> is_string = {};  // likewise
+  };
+
   // A parameter's opening tags.
   struct Opening {
     Match match = Match::kNo;
     size_t size = 0;
     std::string name;
-    ParameterType type;
+    std::optional<bool> is_string;
   };
 
-  [[nodiscard]] CallHeader read_header(std::string_view text, Place place) const override;
+  // Whether a value ends at a tag, and where what belongs to that ends.
+  struct ValueEnd {
+    Match match = Match::kNo;
+    size_t size = 0;
+  };
+
+  [[nodiscard]] CallHeader read_header(std::string_view text, Place place, bool is_exact,
+                                       bool at_end) const override;
+  [[nodiscard]] Match may_begin_line(std::string_view text) const override;
   void begin_call(const CallHeader& header, std::string_view text) override;
-  Progress read_arguments(std::string_view text, size_t& used, AnswerDeltas& out) override;
+  Progress read_arguments(std::string_view text, TextEnd end, size_t& used,
+                          AnswerDeltas& out) override;
+  bool finish_arguments(std::string_view text, AnswerDeltas& out) override;
   [[nodiscard]] Closing read_closing(std::string_view text) override;
 
-  [[nodiscard]] CallHeader read_coder_header(std::string_view text) const;
-  [[nodiscard]] CallHeader read_glm_header(std::string_view text) const;
-  [[nodiscard]] CallHeader read_dsml_header(std::string_view text) const;
-  [[nodiscard]] bool is_tool(std::string_view name) const;
-  [[nodiscard]] Opening read_opening(std::string_view text, std::string_view tag) const;
-  Progress read_between(std::string_view text, size_t& used, AnswerDeltas& out);
-  Progress read_value(std::string_view text, size_t& used, AnswerDeltas& out);
+  [[nodiscard]] CallTag read_tag(std::string_view text) const;
+  [[nodiscard]] Match read_tag_name(std::string_view text, CallTag& tag) const;
+  [[nodiscard]] CallHeader read_call_header(std::string_view text, Place place, bool is_exact,
+                                            bool at_end) const;
+  [[nodiscard]] CallHeader read_glm_header(std::string_view text, Place place, bool is_exact,
+                                           bool at_end) const;
+  [[nodiscard]] Match begins_parameters(std::string_view text, bool at_end) const;
+  [[nodiscard]] Opening read_opening(std::string_view text) const;
+  [[nodiscard]] Opening read_glm_opening(std::string_view text, std::string_view tool) const;
+  [[nodiscard]] ValueEnd value_ends_at(const CallTag& tag, std::string_view text, bool line_begins,
+                                       TextEnd end) const;
+  [[nodiscard]] Match ends_call(std::string_view text, bool closed, TextEnd end) const;
+  Progress read_between(std::string_view text, TextEnd end, size_t& used, AnswerDeltas& out);
+  Progress read_value(std::string_view text, TextEnd end, size_t& used, AnswerDeltas& out);
+  void begin_value(const Opening& opening);
   bool take_value(std::string_view piece, bool last, AnswerDeltas& out);
   void begin_string(AnswerDeltas& out);
+  void end_arguments(AnswerDeltas& out);
+  [[nodiscard]] const ParameterType& type_of(const std::string& parameter);
 
   const TaggedCallFormat format_;
-  const CallTags tags_;
   const std::shared_ptr<const nlohmann::ordered_json> tools_;
+  std::map<std::pair<std::string, std::string>, ParameterType> types_;  // by tool and parameter
+  size_t num_unknown_types_ = 0;
 
   // Of the call.
   std::string tool_;
-  std::vector<std::string> names_;   // of its parameters
-  std::optional<JsonScanner> json_;  // in place of parameters
+  std::set<std::string, std::less<>> names_;  // of its parameters
+  std::optional<JsonScanner> json_;           // in place of parameters
   bool in_value_ = false;
 
   // Of the parameter.
+  std::string parameter_;
   bool dropped_ = false;
   bool is_string_ = false;  // its value is emitted while it arrives
   bool quote_open_ = false;
   bool value_begun_ = false;  // its first line break, if there was one, was passed
+  bool one_line_ = true;      // no line break has come since its tag
+  bool line_begins_ = false;  // behind what was read of it
   ParameterType type_;
   std::string lead_;   // ", \"name\": ", until it is emitted
   std::string value_;  // held

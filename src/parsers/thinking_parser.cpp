@@ -4,12 +4,27 @@
 #include <algorithm>
 #include <utility>
 
-#include "parsers/marker_search.h"
+#include "parsers/loose_tag.h"
 
 namespace heddle::parsers {
 namespace {
 
 constexpr size_t kMaxSpaceBeforeTag = 64;
+
+// The words of tags around reasoning; and words that are near without meaning them.
+constexpr std::string_view kThinkWords[] = {"think", "thinking", "thought", "thoughts",
+                                            "reasoning"};
+constexpr std::string_view kOtherWords[] = {"thing",  "things",  "thin",   "thank", "thanks",
+                                            "though", "through", "reason", "chink", "brought"};
+
+bool is_think_word(std::string_view word) {
+  return std::ranges::find(kOtherWords, word) == std::end(kOtherWords) &&
+         meant_word(word, kThinkWords).has_value();
+}
+
+bool ends_line(std::string_view behind) {
+  return behind.empty() || behind.front() == '\n' || behind.front() == '\r';
+}
 
 }  // namespace
 
@@ -17,13 +32,15 @@ ThinkingParser::ThinkingParser(const AnswerParserOptions& options,
                                std::unique_ptr<ToolCallParser> calls)
     : tags_(tags_of(options.reasoning)),
       separate_(options.separate_reasoning),
-      calls_(std::move(calls)),
+      calls_(calls != nullptr ? std::move(calls) : std::make_unique<NoCallParser>()),
+      call_marks_(calls_->markers()),
       state_(tags_.open.empty() ? State::kContent : State::kStart),
       inside_(options.starts_in_reasoning) {
-  marks_.push_back(tags_.close);
-  if (calls_ != nullptr) {
-    marks_.insert(marks_.end(), calls_->markers().begin(), calls_->markers().end());
-  }
+  if (tags_.open.empty()) return;
+  for (const std::string_view mark : call_marks_) mark_bytes_ += mark.front();
+  mark_bytes_ += tags_.close.front();
+  mark_bytes_ += '<';
+  if (separate_) calls_->add_stray(tags_.close);
 }
 
 AnswerParser::Part ThinkingParser::part() const {
@@ -33,6 +50,7 @@ AnswerParser::Part ThinkingParser::part() const {
     case State::kAfterOpen:
     case State::kReasoning:
       return Part::kReasoning;
+    case State::kCalls:
     case State::kAfterClose:
     case State::kContent:
       break;
@@ -42,89 +60,181 @@ AnswerParser::Part ThinkingParser::part() const {
 
 void ThinkingParser::push(std::string_view text, AnswerDeltas& out) {
   unread_.append(text);
-  run(/*at_end=*/false, out);
+  run(TextEnd::kNone, out);
 }
 
-void ThinkingParser::finish(AnswerDeltas& out) {
-  run(/*at_end=*/true, out);
-  if (calls_ != nullptr) calls_->finish(out);
+void ThinkingParser::finish(TextEnd end, AnswerDeltas& out) {
+  run(end, out);
+  calls_->finish(unread_.text(), end, out);
 }
 
-void ThinkingParser::run(bool at_end, AnswerDeltas& out) {
-  unread_.read(state_, [&](std::string_view text) { return step(text, at_end, out); });
+void ThinkingParser::run(TextEnd end, AnswerDeltas& out) {
+  const bool is_content = state_ == State::kContent || state_ == State::kCalls;
+  if (end == TextEnd::kNone && !is_content && patience_.waits(unread_.text().size())) return;
+  unread_.read(state_, [&](std::string_view text) { return step(text, end, out); });
+  patience_.hold(unread_.text().size());
 }
 
-size_t ThinkingParser::step(std::string_view text, bool at_end, AnswerDeltas& out) {
+size_t ThinkingParser::step(std::string_view text, TextEnd end, AnswerDeltas& out) {
   switch (state_) {
     case State::kStart:
-      return read_start(text, at_end, out);
-    case State::kAfterOpen:
-      return skip_newlines(text, State::kStart, out);
+      return read_start(text, end, out);
+    case State::kAfterOpen: {
+      const size_t size = skip_newlines(text, out);
+      if (size < text.size()) state_ = State::kStart;
+      return size;
+    }
     case State::kReasoning:
-      return read_reasoning(text, at_end, out);
+      return read_reasoning(text, end, out);
+    case State::kCalls: {
+      bool over = false;
+      const size_t used = calls_->read_calls(text, end, out, over);
+      if (!over) return used;
+      state_ = State::kReasoning;
+      drops_space_ = true;
+      last_byte_ = '\n';
+      return used;
+    }
     case State::kAfterClose:
-      return skip_newlines(text, State::kContent, out);
+      return read_after_close(text, end, out);
     case State::kContent:
-      if (calls_ != nullptr) {
-        calls_->push(text, out);
-      } else {
-        add_content(text, out);
-      }
-      return text.size();
+      return calls_->read(text, end, out);
   }
   return 0;
 }
 
-size_t ThinkingParser::read_start(std::string_view text, bool at_end, AnswerDeltas& out) {
-  const std::string_view open[] = {tags_.open};
-  const size_t space = std::min(space_size(text), kMaxSpaceBeforeTag + 1);
-  std::string_view found;
-  const Match match =
-      space > kMaxSpaceBeforeTag ? Match::kNo : begins_with(text.substr(space), open, &found);
-  if (match == Match::kMore && !at_end) return 0;
-  if (match == Match::kYes) {
-    emit_tag(text.substr(0, space + found.size()), out);
-    inside_ = true;
-    state_ = State::kAfterOpen;
-    return space + found.size();
+// The opening or closing tag at the front, also one that is misspelt.
+ThinkingParser::Tag ThinkingParser::tag_at(std::string_view text, bool closing, TextEnd end) const {
+  const std::string_view exact = closing ? tags_.close : tags_.open;
+  if (text.starts_with(exact)) return {.match = Match::kYes, .size = exact.size()};
+  if (exact.starts_with(text)) return {.match = Match::kMore};
+  const LooseTag tag = read_loose_tag(text);
+  if (tag.match == Match::kMore) {
+    const bool may_think = tag.word.empty() || tag.word.front() == 't' || tag.word.front() == 'r';
+    return {.match = may_think && (closing || !tag.closing) ? Match::kMore : Match::kNo};
+  }
+  if (tag.match == Match::kNo || tag.closing != closing || !is_think_word(tag.word)) return {};
+  const std::string_view behind = text.substr(tag.size);
+  if (behind.empty() && end == TextEnd::kNone) return {.match = Match::kMore};
+  // Without its bracket, or spelt otherwise, it stands at the end of a line or at its beginning.
+  const bool alone = ends_line(behind) || (tag.closed && last_byte_ == '\n');
+  const bool is_exact_word = tag.word == "think" && tag.closed;
+  if (!alone && !is_exact_word) return {};
+  return {.match = Match::kYes, .size = tag.size};
+}
+
+size_t ThinkingParser::read_start(std::string_view text, TextEnd end, AnswerDeltas& out) {
+  const size_t space = std::min(space_size(text.substr(0, kMaxSpaceBeforeTag + 1)), text.size());
+  const std::string_view rest = text.substr(space);
+  if (space <= kMaxSpaceBeforeTag) {
+    const Tag open = tag_at(rest, /*closing=*/false, end);
+    const Tag close = inside_ ? Tag{} : tag_at(rest, /*closing=*/true, end);
+    if (open.match == Match::kYes) {
+      emit_tag(text.substr(0, space + open.size), out);
+      inside_ = true;
+      state_ = State::kAfterOpen;
+      return space + open.size;
+    }
+    if (close.match == Match::kYes) {  // of reasoning that was not there
+      emit_tag(text.substr(0, space + close.size), out);
+      state_ = State::kAfterClose;
+      return space + close.size;
+    }
+    if (open.match == Match::kMore || close.match == Match::kMore) {
+      if (end == TextEnd::kNone) return 0;
+      if (end == TextEnd::kCut && !rest.empty() && tags_.open.starts_with(rest)) {
+        return text.size();
+      }
+    }
   }
   state_ = inside_ ? State::kReasoning : State::kContent;
   return 0;
 }
 
-size_t ThinkingParser::skip_newlines(std::string_view text, State next, AnswerDeltas& out) {
+size_t ThinkingParser::skip_newlines(std::string_view text, AnswerDeltas& out) {
   const size_t size = std::min(text.find_first_not_of("\n\r"), text.size());
+  count_searched(size);
   emit_tag(text.substr(0, size), out);
-  if (size < text.size()) state_ = next;
   return size;
 }
 
-size_t ThinkingParser::read_reasoning(std::string_view text, bool at_end, AnswerDeltas& out) {
-  const MarkerHit hit = find_marker(text, marks_);
-  if (hit.position > 0) {
-    emit_reasoning(text.substr(0, hit.position), out);
-    return hit.position;
+// Either tag may be there again.
+size_t ThinkingParser::read_after_close(std::string_view text, TextEnd end, AnswerDeltas& out) {
+  if (const size_t size = skip_newlines(text, out); size > 0 || text.empty()) return size;
+  last_byte_ = '\n';
+  const Tag close = tag_at(text, /*closing=*/true, end);
+  const Tag open = tag_at(text, /*closing=*/false, end);
+  if (close.match == Match::kYes) {
+    emit_tag(text.substr(0, close.size), out);
+    return close.size;
   }
-  if (text.empty() || (hit.marker.empty() && !at_end)) return 0;
-  if (hit.marker == tags_.close) {
-    emit_tag(hit.marker, out);
+  if (open.match == Match::kYes) {
+    emit_tag(text.substr(0, open.size), out);
+    state_ = State::kAfterOpen;
+    inside_ = true;
+    return open.size;
+  }
+  if (end == TextEnd::kNone && (close.match == Match::kMore || open.match == Match::kMore)) {
+    return 0;
+  }
+  state_ = State::kContent;
+  return 0;
+}
+
+size_t ThinkingParser::read_reasoning(std::string_view text, TextEnd end, AnswerDeltas& out) {
+  if (drops_space_) {
+    const size_t space = space_size(text);
+    if (space > 0) return space;
+    drops_space_ = text.empty();
+  }
+  const size_t place = std::min(text.find_first_of(mark_bytes_), text.size());
+  count_searched(place);
+  if (place > 0) {
+    emit_reasoning(text.substr(0, place), out);
+    return place;
+  }
+  return text.empty() ? 0 : read_mark(text, end, out);
+}
+
+// What may be a mark begins here.
+size_t ThinkingParser::read_mark(std::string_view text, TextEnd end, AnswerDeltas& out) {
+  const Tag close = tag_at(text, /*closing=*/true, end);
+  if (close.match == Match::kYes) {
+    emit_tag(text.substr(0, close.size), out);
     state_ = State::kAfterClose;
-    return hit.marker.size();
+    return close.size;
   }
-  if (!hit.marker.empty()) {
+  std::string_view mark;
+  Match match = begins_with(text, call_marks_, &mark);
+  const bool is_open = match == Match::kNo && text.starts_with(tags_.open);
+  if (is_open) {  // doubled where it is a line of its own, else a word of the reasoning
+    mark = tags_.open;
+    const std::string_view behind = text.substr(mark.size());
+    if (behind.empty() && end == TextEnd::kNone) return 0;
+    if (separate_ && last_byte_ == '\n' && ends_line(behind)) return mark.size();
+  } else if (match == Match::kYes) {
     const CallHeader header = calls_->read_marked_header(text);
-    if (header.match == Match::kMore && !at_end) return 0;
     if (header.match == Match::kYes) {
-      state_ = State::kContent;
+      state_ = State::kCalls;
       return 0;
     }
+    match = header.match;
+    if (match == Match::kMore && end == TextEnd::kCut) return text.size();
+  } else if (match == Match::kNo && tags_.open.starts_with(text)) {
+    match = Match::kMore;
   }
-  const size_t size = hit.marker.empty() ? text.size() : hit.marker.size();
+  if (end == TextEnd::kNone && (match == Match::kMore || close.match == Match::kMore)) return 0;
+  const bool is_cut = end == TextEnd::kCut && mark.empty() &&
+                      (match == Match::kMore || tags_.close.starts_with(text));
+  if (is_cut) return text.size();
+  size_t size = std::max<size_t>(mark.size(), 1);
+  while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) ++size;
   emit_reasoning(text.substr(0, size), out);
   return size;
 }
 
-void ThinkingParser::emit_reasoning(std::string_view text, AnswerDeltas& out) const {
+void ThinkingParser::emit_reasoning(std::string_view text, AnswerDeltas& out) {
+  last_byte_ = text.back();
   if (separate_) {
     add_reasoning(text, out);
   } else {

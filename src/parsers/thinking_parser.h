@@ -2,11 +2,13 @@
 // ThinkingParser: answers that may begin with reasoning between two tags; what follows it is
 // content with tool calls.
 //
-// White space before an opening tag, the tag, however often it is repeated, and line breaks after a
-// tag belong to no part. Reasoning that is never closed is reasoning to the end, but for a tool
-// call inside of it: models forget to close.
+// White space before an opening tag, a tag, however often it is repeated, and line breaks after a
+// tag belong to no part. A tag may be misspelt: "<thinking>", "</ think>", "</think" before a line
+// break. Reasoning that is never closed is reasoning to the end, but for tool calls inside of it,
+// behind which it goes on; white space behind them is dropped. A closing tag in content that closes
+// nothing is dropped where it stands alone.
 //
-// Threading: thread-compatible.
+// Threading: thread-compatible. Cost: O(text), however it arrives.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "parsers/answer_parser.h"
+#include "parsers/marker_search.h"
 #include "parsers/tool_call_parser.h"
 #include "parsers/unread_text.h"
 
@@ -27,7 +30,7 @@ class ThinkingParser final : public AnswerParser {
   ThinkingParser(const AnswerParserOptions& options, std::unique_ptr<ToolCallParser> calls);
 
   void push(std::string_view text, AnswerDeltas& out) override;
-  void finish(AnswerDeltas& out) override;
+  void finish(TextEnd end, AnswerDeltas& out) override;
   [[nodiscard]] Part part() const override;
 
  private:
@@ -35,24 +38,39 @@ class ThinkingParser final : public AnswerParser {
     kStart,      // an opening tag may come
     kAfterOpen,  // line breaks are passed over
     kReasoning,
-    kAfterClose,  // line breaks are passed over
+    kCalls,       // inside of reasoning
+    kAfterClose,  // line breaks are passed over; either tag may come again
     kContent,
   };
 
-  size_t step(std::string_view text, bool at_end, AnswerDeltas& out);
-  size_t read_start(std::string_view text, bool at_end, AnswerDeltas& out);
-  size_t read_reasoning(std::string_view text, bool at_end, AnswerDeltas& out);
-  size_t skip_newlines(std::string_view text, State next, AnswerDeltas& out);
-  void run(bool at_end, AnswerDeltas& out);
-  void emit_reasoning(std::string_view text, AnswerDeltas& out) const;
+  // A tag at the front of a text.
+  struct Tag {
+    Match match = Match::kNo;
+    size_t size = 0;
+  };
+
+  size_t step(std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t read_start(std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t read_after_close(std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t read_reasoning(std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t read_mark(std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t skip_newlines(std::string_view text, AnswerDeltas& out);
+  void run(TextEnd end, AnswerDeltas& out);
+  void emit_reasoning(std::string_view text, AnswerDeltas& out);
   void emit_tag(std::string_view text, AnswerDeltas& out) const;  // of reasoning that is content
+
+  [[nodiscard]] Tag tag_at(std::string_view text, bool closing, TextEnd end) const;
 
   const ReasoningTags tags_;
   const bool separate_;
   const std::unique_ptr<ToolCallParser> calls_;
-  std::vector<std::string_view> marks_;  // that end reasoning
+  std::vector<std::string_view> call_marks_;
+  std::string mark_bytes_;  // first ones, of marks inside reasoning
   State state_;
-  bool inside_;  // the answer begins inside reasoning
+  Patience patience_{ToolCallParser::kMaxHeaderBytes};
+  bool inside_;               // the answer begins inside reasoning
+  bool drops_space_ = false;  // a call inside reasoning ended here
+  char last_byte_ = '\n';     // of the reasoning
   UnreadText unread_;
 };
 

@@ -1,88 +1,250 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parsers/tool_call_parser.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace heddle::parsers {
+namespace {
 
-ToolCallParser::ToolCallParser(std::vector<std::string_view> markers, bool may_start_unmarked,
-                               ToolCallParserOptions options)
-    : markers_(std::move(markers)), options_(std::move(options)), at_start_(may_start_unmarked) {}
+// What prose writes around a mark that it names.
+constexpr std::string_view kBeforeNamedMark = " \t`'\"(";
+
+// Whether what the answer's end cut off behind a call was to close it.
+bool begins_closing(std::string_view text) {
+  return text.starts_with("</") || text.starts_with("<|") || text.starts_with("<｜") ||
+         text.starts_with("[/") || text.size() == 1 || text.front() == ',' || text.front() == ';';
+}
+
+}  // namespace
+
+ToolCallParser::ToolCallParser(CallMarks marks, ToolCallParserOptions options)
+    : marks_(std::move(marks)), options_(std::move(options)), strays_(marks_.strays) {}
+
+bool ToolCallParser::is_opening(const LooseTag& tag) const {
+  if (tag.closing || tag.word.empty()) return false;
+  const auto meant = meant_word(tag.word, marks_.opening_words);
+  return meant && marks_.opening_words[*meant].front() == tag.word.front();
+}
 
 // Looks at a bounded part of the text however much there is, or the cuts would matter.
-CallHeader ToolCallParser::header_at(std::string_view text, Place place) const {
-  CallHeader header = read_header(text.substr(0, kMaxHeaderBytes), place);
-  if (header.match == Match::kMore && text.size() >= kMaxHeaderBytes) header.match = Match::kNo;
+CallHeader ToolCallParser::header_at(std::string_view text, Place place, bool is_exact,
+                                     TextEnd end) const {
+  const bool is_long = text.size() >= kMaxHeaderBytes;
+  const bool at_end = end == TextEnd::kStopped && !is_long;
+  CallHeader header = read_header(text.substr(0, kMaxHeaderBytes), place, is_exact, at_end);
+  if (header.match == Match::kMore && is_long) header.match = Match::kNo;
   return header;
 }
 
 CallHeader ToolCallParser::read_marked_header(std::string_view text) const {
-  return header_at(text, Place::kMarker);
+  return header_at(text, Place::kMarker, /*is_exact=*/true, TextEnd::kNone);
 }
 
-void ToolCallParser::push(std::string_view text, AnswerDeltas& out) {
-  unread_.append(text);
-  run(/*at_end=*/false, out);
+size_t ToolCallParser::read(std::string_view text, TextEnd end, AnswerDeltas& out) {
+  if (end == TextEnd::kNone && patience_.waits(text.size())) return 0;
+  size_t used = 0;
+  while (true) {
+    const State before = state_;
+    const size_t size = step(text.substr(used), end, out);
+    used += size;
+    if (size == 0 && state_ == before) break;
+  }
+  patience_.hold(text.size() - used);
+  return used;
 }
 
-void ToolCallParser::finish(AnswerDeltas& out) {
-  run(/*at_end=*/true, out);
+size_t ToolCallParser::read_calls(std::string_view text, TextEnd end, AnswerDeltas& out,
+                                  bool& over) {
+  if (end == TextEnd::kNone && patience_.waits(text.size())) return 0;
+  size_t used = 0;
+  bool begun = state_ != State::kText;
+  while (true) {
+    const State before = state_;
+    const size_t size = step(text.substr(used), end, out);
+    used += size;
+    over = begun && state_ == State::kText;
+    begun = begun || state_ != State::kText;
+    if (over || (size == 0 && state_ == before)) break;
+  }
+  patience_.hold(over ? 0 : text.size() - used);
+  if (over) space_.clear();
+  return used;
+}
+
+void ToolCallParser::finish(std::string_view unread, TextEnd end, AnswerDeltas& out) {
   if (state_ == State::kCall) {
-    if (options_.keep_call_text) call_text_ += unread_.text();
-    end_call(/*complete=*/false, out);
+    const bool complete = end == TextEnd::kStopped && finish_arguments(unread, out);
+    if (!complete && options_.keep_call_text) call_text_ += unread;
+    end_call(complete, out, /*cut=*/!complete);
   }
   if (!blank_since_call_) add_content(space_, out);
 }
 
-void ToolCallParser::run(bool at_end, AnswerDeltas& out) {
-  unread_.read(state_, [&](std::string_view text) { return step(text, at_end, out); });
-}
-
-size_t ToolCallParser::step(std::string_view text, bool at_end, AnswerDeltas& out) {
+size_t ToolCallParser::step(std::string_view text, TextEnd end, AnswerDeltas& out) {
   switch (state_) {
     case State::kText:
-      return at_start_ ? read_start(text, at_end, out) : read_text(text, at_end, out);
+      return read_text(text, end, out);
     case State::kCall:
-      return read_call(text, out);
+      return read_call(text, end, out);
     case State::kAfterCall:
-      return read_after_call(text, at_end, out);
+      return read_after_call(text, end, out);
   }
   return 0;
 }
 
-size_t ToolCallParser::read_call(std::string_view text, AnswerDeltas& out) {
+size_t ToolCallParser::read_call(std::string_view text, TextEnd end, AnswerDeltas& out) {
   size_t used = 0;
-  const Progress progress = read_arguments(text, used, out);
+  const Progress progress = read_arguments(text, end, used, out);
   if (options_.keep_call_text) call_text_ += text.substr(0, used);
   if (progress != Progress::kMore) end_call(progress == Progress::kDone, out);
   return used;
 }
 
-size_t ToolCallParser::read_start(std::string_view text, bool at_end, AnswerDeltas& out) {
-  const size_t space = space_size(text);
-  if (space == text.size() && !at_end && space <= kMaxSpaceBytes) return 0;
-  CallHeader header = header_at(text, Place::kStart);
-  if (header.match == Match::kMore && !at_end) return 0;
-  at_start_ = false;
-  if (header.match == Match::kYes) return start_call(std::move(header), text, out);
-  return read_text(text, at_end, out);
+ToolCallParser::Candidate ToolCallParser::candidate_at(std::string_view text,
+                                                       bool line_begins) const {
+  std::string_view found;
+  const Match mark = begins_with(text, marks_.markers, &found);
+  if (mark == Match::kYes) return {.found = Found::kMark, .size = found.size()};
+  const Match stray = begins_with(text, strays_, &found);
+  if (stray == Match::kYes) return {.found = Found::kStray, .size = found.size()};
+  if (mark == Match::kMore || stray == Match::kMore) return {.found = Found::kBeginning};
+  if (!is_exact() && !marks_.markers.empty() && text.front() == marks_.markers.front().front()) {
+    const LooseTag tag = read_loose_tag(text);
+    const bool may_open =
+        !tag.closing && std::ranges::any_of(marks_.opening_words, [&tag](std::string_view word) {
+          return tag.word.empty() || word.front() == tag.word.front();
+        });
+    if (tag.match == Match::kMore && may_open) return {.found = Found::kBeginning};
+    if (tag.match == Match::kYes && is_opening(tag)) {
+      return {.found = Found::kLooseMark, .size = tag.size};
+    }
+  }
+  if (!line_begins) return {};
+  switch (may_begin_line(text)) {
+    case Match::kYes:
+      return {.found = Found::kLine, .size = 1};
+    case Match::kMore:
+      return {.found = Found::kBeginning};
+    case Match::kNo:
+      break;
+  }
+  return {};
 }
 
-size_t ToolCallParser::read_text(std::string_view text, bool at_end, AnswerDeltas& out) {
-  const MarkerHit hit = find_marker(text, markers_);
+ToolCallParser::Candidate ToolCallParser::find_candidate(std::string_view text) const {
+  std::string wanted;
+  const auto want = [&wanted](char c) {
+    if (wanted.find(c) == std::string::npos) wanted += c;
+  };
+  for (const std::string_view marker : marks_.markers) want(marker.front());
+  for (const std::string_view stray : strays_) want(stray.front());
+  const bool may_be_missing = marks_.may_be_missing && !is_exact();
+  const bool lines = may_be_missing || marks_.start_may_be_call;
+  if (lines) want('\n');
+  bool line_begins = lines && (at_start_ || (may_be_missing && last_byte_ == '\n'));
+  size_t place = 0;
+  while (place < text.size()) {
+    const bool is_wanted = wanted.find(text[place]) != std::string::npos;
+    if ((is_wanted && text[place] != '\n') || line_begins) {
+      Candidate candidate = candidate_at(text.substr(place), line_begins);
+      if (candidate.found != Found::kNothing) {
+        candidate.position = place;
+        return candidate;
+      }
+    }
+    if (text[place] == '\n') {
+      line_begins = may_be_missing || (line_begins && at_start_);
+      ++place;
+      continue;
+    }
+    // White space at the content's beginning stands before its first line.
+    line_begins = line_begins && at_start_ &&
+                  (text[place] == ' ' || text[place] == '\t' || text[place] == '\r');
+    const size_t from = place++;
+    if (!line_begins) place = std::min(text.find_first_of(wanted, place), text.size());
+    count_searched(place - from);
+  }
+  return {.position = text.size()};
+}
+
+size_t ToolCallParser::read_text(std::string_view text, TextEnd end, AnswerDeltas& out) {
+  const Candidate hit = find_candidate(text);
   if (hit.position > 0) {
     emit_text(text.substr(0, hit.position), out);
     return hit.position;
   }
-  if (text.empty() || (hit.marker.empty() && !at_end)) return 0;
-  if (!hit.marker.empty()) {
-    CallHeader header = read_marked_header(text);
-    if (header.match == Match::kMore && !at_end) return 0;
-    if (header.match == Match::kYes) return start_call(std::move(header), text, out);
+  switch (hit.found) {
+    case Found::kNothing:
+      break;
+    case Found::kBeginning: {
+      if (end == TextEnd::kNone) break;
+      std::string_view ignored;
+      const bool is_mark = begins_with(text, marks_.markers, &ignored) == Match::kMore ||
+                           begins_with(text, strays_, &ignored) == Match::kMore;
+      if (end == TextEnd::kStopped || !is_mark) {
+        emit_text(text, out);
+      } else {
+        space_.clear();
+      }
+      return text.size();
+    }
+    case Found::kStray:
+      return read_stray(hit, text, end, out);
+    case Found::kMark:
+    case Found::kLooseMark:
+    case Found::kLine:
+      return read_mark(hit, text, end, out);
   }
-  const size_t size = hit.marker.empty() ? text.size() : hit.marker.size();
-  emit_text(text.substr(0, size), out);
-  return size;
+  return 0;
+}
+
+size_t ToolCallParser::read_mark(const Candidate& mark, std::string_view text, TextEnd end,
+                                 AnswerDeltas& out) {
+  const bool is_line = mark.found == Found::kLine;
+  const Place place = !is_line ? Place::kMarker : at_start_ ? Place::kStart : Place::kLine;
+  CallHeader header = header_at(text, place, mark.found == Found::kMark, end);
+  if (header.match == Match::kYes) return start_call(std::move(header), text, out);
+  if (header.match == Match::kMore) {
+    if (end == TextEnd::kNone) return 0;
+    // A tool's name alone is no beginning of a call.
+    const bool is_sure = mark.found == Found::kMark ||
+                         (is_line && text.find_first_of("{[<") != std::string_view::npos);
+    if (end == TextEnd::kCut && is_sure) {
+      space_.clear();
+      return text.size();
+    }
+  }
+  const bool is_mark = mark.found == Found::kMark;
+  const std::string_view behind = text.substr(mark.size);
+  if (is_mark && behind.empty() && end == TextEnd::kNone) return 0;
+  if (!is_mark || (!marks_.are_special && !stands_alone(behind))) {
+    emit_text(text.substr(0, mark.size), out);
+  }
+  return mark.size;
+}
+
+// A mark that closes nothing: prose names it where it stands between other words.
+size_t ToolCallParser::read_stray(const Candidate& mark, std::string_view text, TextEnd end,
+                                  AnswerDeltas& out) {
+  const std::string_view behind = text.substr(mark.size);
+  if (behind.empty() && end == TextEnd::kNone) return 0;
+  const bool is_named = kBeforeNamedMark.find(last_byte_) != std::string_view::npos ||
+                        (!space_.empty() && space_.back() != '\n');
+  const bool is_special =
+      marks_.are_special &&
+      std::ranges::find(marks_.strays, text.substr(0, mark.size)) != marks_.strays.end();
+  const bool line_ends = behind.empty() || behind.front() == '\n' || behind.front() == '\r';
+  const bool is_kept =
+      std::exchange(keeps_stray_, false) || (is_named && !line_ends && !is_special);
+  if (is_kept) emit_text(text.substr(0, mark.size), out);
+  return mark.size;
+}
+
+// Whether a mark that ends before `behind` is a line of its own.
+bool ToolCallParser::stands_alone(std::string_view behind) const {
+  const bool line_begins = space_.empty() ? last_byte_ == '\n' : space_.back() == '\n';
+  return line_begins && (behind.empty() || behind.front() == '\n' || behind.front() == '\r');
 }
 
 size_t ToolCallParser::start_call(CallHeader header, std::string_view text, AnswerDeltas& out) {
@@ -107,19 +269,66 @@ size_t ToolCallParser::start_call(CallHeader header, std::string_view text, Answ
   return header.size;
 }
 
-size_t ToolCallParser::read_after_call(std::string_view text, bool at_end, AnswerDeltas& out) {
+size_t ToolCallParser::read_after_call(std::string_view text, TextEnd end, AnswerDeltas& out) {
+  if (const size_t space = space_size(text); space > 0) {
+    emit_text(text.substr(0, space), out);
+    return space;
+  }
+  if (text.empty()) return 0;
   const Closing closing = read_closing(text);
-  if (closing.match == Match::kYes) return closing.size;
-  if (closing.match == Match::kMore) return at_end ? text.size() : 0;
-  CallHeader header = header_at(text, Place::kNext);
-  if (header.match == Match::kMore && !at_end) return 0;
+  if (closing.match == Match::kMore && end == TextEnd::kNone) return 0;
+  if (closing.match == Match::kMore && begins_closing(text)) return text.size();
+  if (closing.match == Match::kYes) {
+    if (blank_since_call_) space_.clear();
+    return closing.size;
+  }
+  CallHeader header = header_at(text, Place::kNext, /*is_exact=*/true, end);
   if (header.match == Match::kYes) return start_call(std::move(header), text, out);
+  if (header.match == Match::kMore) {
+    if (end == TextEnd::kNone) return 0;
+    if (end == TextEnd::kCut) return text.size();
+  }
   state_ = State::kText;
+  last_byte_ = '\n';
   return 0;
+}
+
+ToolCallParser::Closing ToolCallParser::read_loose_closing(std::string_view text,
+                                                           std::span<const std::string_view> exact,
+                                                           std::span<const std::string_view> words,
+                                                           bool needs_slash) {
+  std::string_view found;
+  const Match match = begins_with(text, exact, &found);
+  if (match == Match::kYes) return {.match = match, .size = found.size()};
+  if (match == Match::kMore) return {.match = match};
+  const char first = text.front();
+  const LooseTag tag = read_loose_tag(text);
+  if (tag.match == Match::kMore && (tag.closing || tag.word.empty() || !needs_slash)) {
+    return {.match = Match::kMore};
+  }
+  if (tag.match == Match::kYes && (tag.closing || !needs_slash) && meant_word(tag.word, words)) {
+    return {.match = Match::kYes, .size = tag.size};
+  }
+  if (first == '}' || first == ']' || first == ')' || first == '>') {
+    return {.match = Match::kYes, .size = 1};
+  }
+  // A separator without a call behind it.
+  if (first != ',' && first != ';') return {};
+  const std::string_view behind = text.substr(1);
+  const size_t space = space_size(behind.substr(0, LooseTag::kMaxBytes));
+  if (space == behind.size()) return {.match = Match::kMore};
+  const char next = behind[space];
+  const bool closes = next == '<' || next == '}' || next == ']';
+  return {.match = closes ? Match::kYes : Match::kNo, .size = closes ? size_t{1} : 0};
 }
 
 // White space waits for what comes after it: a call swallows it.
 void ToolCallParser::emit_text(std::string_view text, AnswerDeltas& out) {
+  if (marks_.markers.empty()) {
+    last_byte_ = text.back();
+    add_content(text, out);
+    return;
+  }
   const size_t end = text.find_last_not_of(" \t\n\r") + 1;  // 0 for a blank text
   if (end > 0) {
     add_content(space_, out);
@@ -127,7 +336,9 @@ void ToolCallParser::emit_text(std::string_view text, AnswerDeltas& out) {
     space_.clear();
     long_space_ = false;
     blank_since_call_ = false;
+    at_start_ = false;
   }
+  last_byte_ = text.back();
   space_ += text.substr(end);
   if (!long_space_ && space_.size() <= kMaxSpaceBytes) return;
   add_content(space_, out);
@@ -144,13 +355,18 @@ void ToolCallParser::emit_last_arguments(std::string_view json, AnswerDeltas& ou
   if (!dropped()) out.emplace_back(ArgumentsDelta{num_calls_ - 1, std::string(json)});
 }
 
-void ToolCallParser::end_call(bool complete, AnswerDeltas& out) {
-  ToolCallEnd end{.index = num_calls_ - 1, .complete = complete, .text = {}};
+void ToolCallParser::end_call(bool complete, AnswerDeltas& out, bool cut) {
+  ToolCallEnd end{.index = num_calls_ - 1, .complete = complete, .text = {}, .cut = cut};
   if (!complete) end.text = std::move(call_text_);
   call_text_.clear();
   if (!dropped()) out.emplace_back(std::move(end));
   state_ = complete ? State::kAfterCall : State::kText;
-  blank_since_call_ = complete;
+  blank_since_call_ = complete || cut;
+  keeps_stray_ = !complete && options_.keep_call_text;
+  last_byte_ = '\n';
 }
+
+NoCallParser::NoCallParser()
+    : ToolCallParser({}, {.make_id = {}, .names = std::make_shared<const ToolNames>(nullptr)}) {}
 
 }  // namespace heddle::parsers

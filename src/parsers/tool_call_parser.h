@@ -7,28 +7,38 @@
 // white space at most kMaxSpaceBytes. Text that proves to be no call is content. Text between and
 // after calls is content unless it is blank.
 //
+// A mark that is missing, doubled or misspelt costs itself only. A call may lack its mark where a
+// line begins with what only a call of one of the request's tools does. A misspelt mark counts if
+// such a call follows it. Marks that belong to nothing are dropped where they stand alone.
+//
+// The text that is not read yet is the owner's: read() is given all of it each time.
+//
 // Threading: thread-compatible.
-// Cost:      O(text), and O(header^2) for a call's beginning.
+// Cost:      O(text), however it arrives.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "parsers/answer_delta.h"
+#include "parsers/loose_tag.h"
 #include "parsers/marker_search.h"
-#include "parsers/unread_text.h"
+#include "parsers/tool_names.h"
 
 namespace heddle::parsers {
 
 // The places where a call may begin.
 enum class Place {
-  kMarker,  // at one of the format's marks
-  kStart,   // at the very beginning of the content
+  kMarker,  // at one of the format's marks, or at a tag that is like one
+  kStart,   // at the very beginning of the content, without a mark
+  kLine,    // where a later line begins, without a mark
   kNext,    // right after another call
 };
 
@@ -40,13 +50,27 @@ struct CallHeader {
   std::string id = {};  // what the model calls it by; empty: it gets one
   // All of the arguments, a JSON object, where they came before the name: the call is complete.
   std::optional<std::string> arguments = {};
+  size_t open_objects = 0;  // around the arguments
+  bool is_python = false;   // the arguments are Python's
 };
 
 struct ToolCallParserOptions {
   // The id of a call that the model gives none.
   std::function<std::string(std::string_view name, size_t index)> make_id;
-  bool parallel = true;         // false: calls after the first are dropped
-  bool keep_call_text = false;  // see ToolCallEnd
+  std::shared_ptr<const ToolNames> names;  // never null
+  bool parallel = true;                    // false: calls after the first are dropped
+  bool is_exact = false;                   // AnswerParserOptions::is_held_to_form
+  bool keep_call_text = false;             // see ToolCallEnd
+};
+
+// The marks of a format.
+struct CallMarks {
+  std::vector<std::string_view> markers;        // may begin a call anywhere
+  std::vector<std::string_view> opening_words;  // of tags that are like them (loose_tag.h)
+  std::vector<std::string_view> strays;         // closing ones, dropped where nothing was opened
+  bool are_special = false;        // no text has them: such a mark alone is dropped, too
+  bool may_be_missing = false;     // a line's beginning may begin a call
+  bool start_may_be_call = false;  // likewise the content's, of a tool that is not the request's
 };
 
 class ToolCallParser {
@@ -57,23 +81,39 @@ class ToolCallParser {
 
   virtual ~ToolCallParser() = default;
 
-  void push(std::string_view text, AnswerDeltas& out);
+  // Reads off the front of `text`, which is all that is not read yet, what is certain, and returns
+  // how many bytes. `end` says whether more will come.
+  size_t read(std::string_view text, TextEnd end, AnswerDeltas& out);
 
-  // The text has ended. Once.
-  void finish(AnswerDeltas& out);
+  // The same for calls inside of something else, the first of which begins here: `over` is set when
+  // neither a call nor what belongs to one follows; the text there is not read.
+  size_t read_calls(std::string_view text, TextEnd end, AnswerDeltas& out, bool& over);
+
+  // The text has ended. Once; `unread` is what read() left of it.
+  void finish(std::string_view unread, TextEnd end, AnswerDeltas& out);
+
+  // Marks of something else that are dropped where they stand alone: closing tags of reasoning.
+  void add_stray(std::string_view mark) { strays_.push_back(mark); }
 
   // The marks that may begin a call anywhere.
-  [[nodiscard]] const std::vector<std::string_view>& markers() const { return markers_; }
+  [[nodiscard]] const std::vector<std::string_view>& markers() const { return marks_.markers; }
 
   // Whether `text`, which begins with a mark, begins a call.
   [[nodiscard]] CallHeader read_marked_header(std::string_view text) const;
 
  protected:
-  ToolCallParser(std::vector<std::string_view> markers, bool may_start_unmarked,
-                 ToolCallParserOptions options);
+  ToolCallParser(CallMarks marks, ToolCallParserOptions options);
 
-  // Whether `text` begins a call, as far as it goes. Changes nothing.
-  [[nodiscard]] virtual CallHeader read_header(std::string_view text, Place place) const = 0;
+  // Whether `text` begins a call, as far as it goes; with `at_end` it goes no further. Changes
+  // nothing. `is_exact` is false for a tag that is only like a mark.
+  [[nodiscard]] virtual CallHeader read_header(std::string_view text, Place place, bool is_exact,
+                                               bool at_end) const = 0;
+
+  // Whether a line that begins so may be a call without its mark, by its first bytes.
+  [[nodiscard]] virtual Match may_begin_line(std::string_view text) const {
+    (void)text;
+    return Match::kNo;
+  }
 
   // A call begins, of which `header` was read off `text`.
   virtual void begin_call(const CallHeader& header, std::string_view text) = 0;
@@ -83,10 +123,16 @@ class ToolCallParser {
   // Reads arguments off the front of `text`, `used` bytes of it, and emits them. kMore: it takes
   // more text to go on, unless something was used. kFailed: they are malformed; what was emitted is
   // an incomplete call, what was not used is content.
-  virtual Progress read_arguments(std::string_view text, size_t& used, AnswerDeltas& out) = 0;
+  virtual Progress read_arguments(std::string_view text, TextEnd end, size_t& used,
+                                  AnswerDeltas& out) = 0;
 
-  // Closing marks, which follow a call and belong to it. `kMore` if it takes more text to tell,
-  // `kYes` with the size for some of it, `kNo` when there is nothing left of it.
+  // The answer has stopped inside of the arguments, of which `text` was not read. True: they are
+  // complete, and the rest of them was emitted.
+  virtual bool finish_arguments(std::string_view text, AnswerDeltas& out) = 0;
+
+  // Closing marks and what else follows a call and belongs to it. `kMore` if it takes more text to
+  // tell, `kYes` with the size for some of it, `kNo` when there is nothing left of it. White space
+  // before it is read already.
   struct Closing {
     Match match = Match::kNo;
     size_t size = 0;
@@ -94,37 +140,85 @@ class ToolCallParser {
 
   [[nodiscard]] virtual Closing read_closing(std::string_view text) = 0;
 
+  // For read_closing(): `exact` tags, those that mean one of `words`, and brackets and separators
+  // that belong to nothing.
+  [[nodiscard]] static Closing read_loose_closing(std::string_view text,
+                                                  std::span<const std::string_view> exact,
+                                                  std::span<const std::string_view> words,
+                                                  bool needs_slash = true);
+
   void emit_arguments(std::string_view json, AnswerDeltas& out);
 
   // Ends the arguments; a delta of its own, which says that nothing else will come.
   void emit_last_arguments(std::string_view json, AnswerDeltas& out);
 
+  [[nodiscard]] const ToolNames& names() const { return *options_.names; }
+
+  [[nodiscard]] bool is_exact() const { return options_.is_exact; }
+
+  [[nodiscard]] bool is_opening(const LooseTag& tag) const;
+
  private:
   enum class State : uint8_t { kText, kCall, kAfterCall };
+  enum class Found : uint8_t { kNothing, kBeginning, kMark, kLooseMark, kLine, kStray };
 
-  void run(bool at_end, AnswerDeltas& out);
-  size_t step(std::string_view text, bool at_end, AnswerDeltas& out);
-  size_t read_text(std::string_view text, bool at_end, AnswerDeltas& out);
-  size_t read_start(std::string_view text, bool at_end, AnswerDeltas& out);
-  size_t read_after_call(std::string_view text, bool at_end, AnswerDeltas& out);
-  size_t read_call(std::string_view text, AnswerDeltas& out);
+  // Where something may begin; kNothing at the text's end.
+  struct Candidate {
+    size_t position = 0;
+    Found found = Found::kNothing;
+    size_t size = 0;
+  };
+
+  size_t step(std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t read_text(std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t read_mark(const Candidate& mark, std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t read_stray(const Candidate& mark, std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t read_after_call(std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t read_call(std::string_view text, TextEnd end, AnswerDeltas& out);
   size_t start_call(CallHeader header, std::string_view text, AnswerDeltas& out);
-  void end_call(bool complete, AnswerDeltas& out);
-  [[nodiscard]] CallHeader header_at(std::string_view text, Place place) const;
+  void end_call(bool complete, AnswerDeltas& out, bool cut = false);
+  [[nodiscard]] Candidate find_candidate(std::string_view text) const;
+  [[nodiscard]] Candidate candidate_at(std::string_view text, bool line_begins) const;
+  [[nodiscard]] bool stands_alone(std::string_view behind) const;
+  [[nodiscard]] CallHeader header_at(std::string_view text, Place place, bool is_exact,
+                                     TextEnd end) const;
   void emit_text(std::string_view text, AnswerDeltas& out);
 
   [[nodiscard]] bool dropped() const { return !options_.parallel && num_calls_ > 1; }
 
-  const std::vector<std::string_view> markers_;
+  const CallMarks marks_;
   const ToolCallParserOptions options_;
+  std::vector<std::string_view> strays_;
+  std::string first_bytes_;  // of all that find_candidate() looks for
   State state_ = State::kText;
-  UnreadText unread_;
-  bool at_start_;            // a call may begin without a mark
+  Patience patience_{kMaxHeaderBytes};
+  bool at_start_ = true;     // nothing but white space was read
+  char last_byte_ = '\n';    // of the content
   std::string space_;        // held back
   bool long_space_ = false;  // it grew too long and is text
   size_t num_calls_ = 0;
   bool blank_since_call_ = false;  // nothing but white space has come since a call
   std::string call_text_;
+  bool keeps_stray_ = false;  // the mark that ends a call which is shown as text
+};
+
+// Content in which no calls are looked for.
+class NoCallParser final : public ToolCallParser {
+ public:
+  NoCallParser();
+
+ private:
+  CallHeader read_header(std::string_view, Place, bool, bool) const override { return {}; }
+
+  void begin_call(const CallHeader&, std::string_view) override {}
+
+  Progress read_arguments(std::string_view, TextEnd, size_t&, AnswerDeltas&) override {
+    return Progress::kFailed;
+  }
+
+  bool finish_arguments(std::string_view, AnswerDeltas&) override { return false; }
+
+  Closing read_closing(std::string_view) override { return {}; }
 };
 
 }  // namespace heddle::parsers

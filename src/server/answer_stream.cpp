@@ -13,6 +13,7 @@ using parsers::AnswerDelta;
 using parsers::AnswerDeltas;
 using parsers::AnswerParser;
 using parsers::ReasoningDelta;
+using parsers::TextEnd;
 using parsers::ToolCallEnd;
 
 AnswerFormats find_answer_formats(const TextCodec& codec,
@@ -38,39 +39,61 @@ AnswerStream::AnswerStream(AnswerStreamOptions options)
 
 AnswerDeltas AnswerStream::add(const RequestEvent& event) {
   AnswerDeltas deltas;
-  const AnswerParser::Part before = parser_->part();
-  parser_->push(event.text, deltas);
-  if (event.finish) parser_->finish(deltas);
+  // Token by token, so that what is counted does not depend on how many come in one event.
+  const std::string_view text = event.text;
+  size_t begin = 0;
+  const bool is_split = event.text_ends.size() == event.tokens.size();
+  for (size_t i = 0; is_split && i + 1 < event.tokens.size(); ++i) {
+    const size_t end = std::min<size_t>(event.text_ends[i], text.size());
+    read({&event.tokens[i], 1}, text.substr(begin, end - begin), TextEnd::kNone, deltas);
+    begin = end;
+  }
+  const bool is_one = is_split && !event.tokens.empty();
+  const std::span<const TokenId> tokens(event.tokens);
+  TextEnd end = TextEnd::kNone;
+  if (event.finish) {
+    end = event.finish->reason == FinishReason::kStop ? TextEnd::kStopped : TextEnd::kCut;
+  }
+  read(is_one ? tokens.last(1) : tokens, text.substr(begin), end, deltas);
   if (has_calls_alone_) {
     std::erase_if(deltas, [](const AnswerDelta& delta) {
       return std::holds_alternative<parsers::ContentDelta>(delta);
     });
   }
-  bool reasoned = false;
   for (const AnswerDelta& delta : deltas) {
-    reasoned = reasoned || std::holds_alternative<ReasoningDelta>(delta);
-    const auto* const end = std::get_if<ToolCallEnd>(&delta);
-    called_ = called_ || (end != nullptr && end->complete);
+    const auto* const call = std::get_if<ToolCallEnd>(&delta);
+    called_ = called_ || (call != nullptr && call->complete);
   }
-  count(event, before, reasoned);
   if (!stream_reasoning_) gather_reasoning(event.finish.has_value(), deltas);
   return deltas;
 }
 
-void AnswerStream::count(const RequestEvent& event, AnswerParser::Part before, bool reasoned) {
+// Reads the text of `tokens`, and counts them.
+void AnswerStream::read(std::span<const TokenId> tokens, std::string_view text, TextEnd end,
+                        AnswerDeltas& deltas) {
+  const AnswerParser::Part before = parser_->part();
+  AnswerDeltas more;
+  parser_->push(text, more);
+  if (end != TextEnd::kNone) parser_->finish(end, more);
+  const bool reasoned = std::ranges::any_of(
+      more, [](const AnswerDelta& delta) { return std::holds_alternative<ReasoningDelta>(delta); });
+  count(tokens, before, reasoned);
+  for (AnswerDelta& delta : more) parsers::append(std::move(delta), deltas);
+}
+
+void AnswerStream::count(std::span<const TokenId> drawn, AnswerParser::Part before, bool reasoned) {
   if (reasoning_ended_) return;
   using Part = AnswerParser::Part;
   const Part after = parser_->part();
   if (before == Part::kContent && after == Part::kContent && !reasoned) return;
-  auto tokens = static_cast<int64_t>(event.tokens.size());
+  auto tokens = std::ssize(drawn);
   if (after == Part::kUndecided) {
     undecided_tokens_ += tokens;
     return;
   }
-  const auto end =
-      reasoning_end_ ? std::ranges::find(event.tokens, *reasoning_end_) : event.tokens.end();
-  if (end != event.tokens.end()) {
-    tokens = end - event.tokens.begin() + 1;
+  const auto end = reasoning_end_ ? std::ranges::find(drawn, *reasoning_end_) : drawn.end();
+  if (end != drawn.end()) {
+    tokens = end - drawn.begin() + 1;
     reasoning_ended_ = true;
   } else if (before == Part::kUndecided && after == Part::kContent && !reasoned) {
     tokens = 0;  // it did not begin with reasoning

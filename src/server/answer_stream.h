@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -50,8 +51,8 @@ class AnswerStream {
   // The deltas of an event; those of the last one hold the text that was held back, too.
   [[nodiscard]] parsers::AnswerDeltas add(const RequestEvent& event);
 
-  // Tokens so far up to and with the closing tag; 0 for an answer that did not reason. Exact where
-  // the tag is one token, else to the event.
+  // Tokens so far up to and with the closing tag; 0 for an answer that did not reason. It depends
+  // on the tokens alone, however many come in one event.
   [[nodiscard]] int64_t reasoning_tokens() const { return reasoning_tokens_; }
 
   // Whether a call was emitted whole.
@@ -61,7 +62,9 @@ class AnswerStream {
   [[nodiscard]] std::string_view finish_name(const Finish& finish) const;
 
  private:
-  void count(const RequestEvent& event, parsers::AnswerParser::Part before, bool reasoned);
+  void read(std::span<const TokenId> tokens, std::string_view text, parsers::TextEnd end,
+            parsers::AnswerDeltas& deltas);
+  void count(std::span<const TokenId> drawn, parsers::AnswerParser::Part before, bool reasoned);
   void gather_reasoning(bool ended, parsers::AnswerDeltas& deltas);
 
   std::unique_ptr<parsers::AnswerParser> parser_;

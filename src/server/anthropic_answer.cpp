@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "parsers/json_scanner.h"
 #include "server/delta_adapter.h"
 #include "server/json_text.h"
 
@@ -136,7 +137,9 @@ class MessagesAdapter final : public DeltaAdapter {
   }
 
   [[nodiscard]] static Json input_of(const parsers::ToolCall& call) {
-    Json input = Json::parse(call.arguments, nullptr, /*allow_exceptions=*/false);
+    const std::string text =
+        call.complete ? call.arguments : parsers::completed_object(call.arguments);
+    Json input = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     return input.is_object() ? input : Json::object();
   }
 

@@ -139,6 +139,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
                           .tools = callable,
                           .parallel_tool_calls = tools.parallel_calls,
                           .keep_call_text = !answer.streaming.stream && !has_calls_alone,
+                          .is_held_to_form = form && callable != nullptr,
                           .id_seed = {}};
   answer.stream.has_calls_alone = has_calls_alone;
   if (return_prompt_ids) answer.prompt_token_ids = request.prompt;

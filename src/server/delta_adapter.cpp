@@ -70,6 +70,10 @@ void DeltaAdapter::add_part(parsers::AnswerDelta delta) {
   } else if (const auto* const arguments = std::get_if<parsers::ArgumentsDelta>(&delta)) {
     parts_.back().call.arguments += arguments->json;
   } else if (const auto& end = std::get<parsers::ToolCallEnd>(delta); !end.complete) {
+    if (end.cut) {
+      parts_.back().call.complete = false;
+      return;
+    }
     parts_.pop_back();
     add_text(AnswerPart::Kind::kContent, end.text);
   }

@@ -25,12 +25,15 @@ constexpr size_t kMaxGatheredLogprobs = 2048;
 // Cost: O(later).
 void append(RequestEvent& earlier, RequestEvent&& later) {
   earlier.tokens.insert(earlier.tokens.end(), later.tokens.begin(), later.tokens.end());
+  const auto text_before = static_cast<uint32_t>(earlier.text.size());
+  for (const uint32_t end : later.text_ends) earlier.text_ends.push_back(text_before + end);
   earlier.text += later.text;
   std::move(later.logprobs.begin(), later.logprobs.end(), std::back_inserter(earlier.logprobs));
   // They are all in a request's first event.
   if (!earlier.prompt_logprobs.empty()) later.prompt_logprobs.swap(earlier.prompt_logprobs);
   later.tokens.swap(earlier.tokens);
   later.text.swap(earlier.text);
+  later.text_ends.swap(earlier.text_ends);
   later.logprobs.swap(earlier.logprobs);
   earlier = std::move(later);
 }

@@ -82,7 +82,7 @@ class OllamaAdapter final : public DeltaAdapter {
       call_.arguments += arguments->json;
     } else if (const auto& end = std::get<parsers::ToolCallEnd>(delta); end.complete) {
       append_line("", "", Json::array({call_json(call_)}), out);  // whole
-    } else if (!end.text.empty()) {
+    } else if (!end.text.empty() && !end.cut) {
       append_line(end.text, "", Json(), out);
     }
   }
@@ -114,7 +114,10 @@ class OllamaAdapter final : public DeltaAdapter {
     for (const AnswerPart& part : parts()) {
       if (part.kind == AnswerPart::Kind::kContent) content_ += part.text;
       if (part.kind == AnswerPart::Kind::kReasoning) thinking_ += part.text;
-      if (part.kind == AnswerPart::Kind::kCall) calls_.push_back(call_json(part.call));
+      // The arguments of a call that was cut are no object.
+      if (part.kind == AnswerPart::Kind::kCall && part.call.complete) {
+        calls_.push_back(call_json(part.call));
+      }
     }
   }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include <nlohmann/json.hpp>
 
@@ -25,8 +26,12 @@ std::shared_ptr<const AssembledAnswer> assemble(std::string_view text,
   const auto parser = parsers::make_answer_parser(std::move(options));
   parsers::AnswerDeltas deltas;
   parser->push(text, deltas);
-  parser->finish(deltas);
-  for (parsers::AnswerDelta& delta : deltas) answer->add(std::move(delta));
+  parser->finish(parsers::TextEnd::kStopped, deltas);
+  for (parsers::AnswerDelta& delta : deltas) {
+    // A call that does not end is text: there is no stream that has shown it.
+    if (auto* const end = std::get_if<parsers::ToolCallEnd>(&delta)) end->cut = false;
+    answer->add(std::move(delta));
+  }
   return answer;
 }
 

@@ -476,11 +476,13 @@ TEST_F(AnswerFormTest, WhateverAForcedCallComesToIsReadBackAsOne) {
         if (next == 0) break;
       }
       if (!state->is_complete()) continue;
-      const auto parser = parsers::make_answer_parser(
-          {.tool_calls = format, .tools = std::make_shared<Json>(tools), .id_seed = "x"});
+      const auto parser = parsers::make_answer_parser({.tool_calls = format,
+                                                       .tools = std::make_shared<Json>(tools),
+                                                       .is_held_to_form = true,
+                                                       .id_seed = "x"});
       parsers::AnswerDeltas deltas;
       parser->push(text, deltas);
-      parser->finish(deltas);
+      parser->finish(parsers::TextEnd::kStopped, deltas);
       parsers::AssembledAnswer answer;
       for (parsers::AnswerDelta& delta : deltas) answer.add(std::move(delta));
       ASSERT_FALSE(answer.calls.empty()) << text;

@@ -467,7 +467,7 @@ TEST_F(ForcedCallsTest, CallsOnChannelsAreWrittenWithSpecialTokens) {
                                      .id_seed = "x"});
     parsers::AnswerDeltas deltas;
     parser->push(text, deltas);
-    parser->finish(deltas);
+    parser->finish(parsers::TextEnd::kStopped, deltas);
     parsers::AssembledAnswer answer;
     for (parsers::AnswerDelta& delta : deltas) answer.add(std::move(delta));
     EXPECT_EQ(answer.content, "") << text;

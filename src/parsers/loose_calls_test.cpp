@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls and reasoning as models write them when they do not keep to their format: a mark that is
+// missing, doubled or misspelt costs itself only. Each text has one call of get_weather and nothing
+// else that a client sees.
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "parsers/answer_delta.h"
+#include "parsers/answer_parser.h"
+
+namespace heddle::parsers {
+namespace {
+
+using LooseJson = nlohmann::ordered_json;
+
+std::shared_ptr<const LooseJson> weather_tools() {
+  static const auto kTools = std::make_shared<const LooseJson>(LooseJson::parse(R"([
+    {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object",
+      "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}},
+    {"type": "function", "function": {"name": "now"}},
+    {"type": "function", "function": {"name": "write_file", "parameters": {"type": "object",
+      "properties": {"path": {"type": "string"}, "content": {"type": "string"}}}}}])"));
+  return kTools;
+}
+
+struct LooseOptions {
+  ToolCallFormat calls = ToolCallFormat::kNone;
+  ReasoningFormat reasoning = ReasoningFormat::kNone;
+  bool inside = false;
+  TextEnd end = TextEnd::kStopped;
+};
+
+// In pieces of `piece` bytes.
+AssembledAnswer read_loosely(const LooseOptions& options, std::string_view text, size_t piece) {
+  const auto parser = make_answer_parser({.reasoning = options.reasoning,
+                                          .starts_in_reasoning = options.inside,
+                                          .tool_calls = options.calls,
+                                          .tools = weather_tools(),
+                                          .id_seed = "seed"});
+  AnswerDeltas deltas;
+  for (; !text.empty(); text.remove_prefix(std::min(piece, text.size()))) {
+    parser->push(text.substr(0, piece), deltas);
+  }
+  parser->finish(options.end, deltas);
+  AssembledAnswer answer;
+  for (AnswerDelta& delta : deltas) answer.add(std::move(delta));
+  return answer;
+}
+
+struct Expected {
+  std::string content;
+  std::string reasoning;
+  std::vector<std::pair<std::string, LooseJson>> calls;
+};
+
+void expect_read(const LooseOptions& options, std::string_view text, const Expected& expected) {
+  for (const size_t piece : {text.size(), size_t{1}, size_t{3}, size_t{8}}) {
+    const AssembledAnswer answer = read_loosely(options, text, std::max<size_t>(piece, 1));
+    EXPECT_EQ(answer.content, expected.content) << text << " in " << piece;
+    EXPECT_EQ(answer.reasoning, expected.reasoning) << text << " in " << piece;
+    std::vector<std::pair<std::string, LooseJson>> calls;
+    for (const ToolCall& call : answer.calls) {
+      EXPECT_TRUE(call.complete) << text << " in " << piece;
+      calls.emplace_back(call.name, LooseJson::parse(call.arguments, nullptr, false));
+    }
+    EXPECT_EQ(calls, expected.calls) << text << " in " << piece;
+  }
+}
+
+void expect_weather(ToolCallFormat format, const std::vector<std::string>& texts,
+                    std::string_view content = "") {
+  const LooseJson arguments = {{"city", "Paris"}, {"days", 3}};
+  for (const std::string& text : texts) {
+    expect_read({.calls = format}, text, {std::string(content), "", {{"get_weather", arguments}}});
+  }
+}
+
+TEST(LooseCallsTest, QwenObjects) {
+  const std::string object =
+      R"({"name": "get_weather", "arguments": {"city": "Paris", "days": 3}})";
+  const std::string open = R"({"name": "get_weather", "arguments": {"city": "Paris", "days": 3)";
+  const auto tagged = [](const std::string& inside) {
+    return "<tool_call>\n" + inside + "\n</tool_call>";
+  };
+  expect_weather(
+      ToolCallFormat::kQwen,
+      {
+          // Marks that are missing, doubled, misspelt.
+          object,
+          object + "\n</tool_call>",
+          "<tool_call>\n" + object,
+          "<tool_call>\n<tool_call>\n" + object + "\n</tool_call>\n</tool_call>",
+          tagged(object) + "\n<tool_call>",
+          "<toolcall>" + object + "</toolcall>",
+          "<tool_call\n" + object + "\n</tool_call",
+          "<|tool_call|>" + object + "<|/tool_call|>",
+          "<tool_call>>" + object + "</tool_call>>",
+          "<tool-call>" + object + "<\\/tool_call>",
+          "<tool_calls>\n" + object + "\n</tool_calls>",
+          "<function_call>" + object,
+          tagged("```json\n" + object + "\n```"),
+          tagged("[" + object + "]"),
+          // Braces and commas too many or too few.
+          tagged(object + "}"),
+          tagged(object + ","),
+          tagged(object + "}},"),
+          tagged(open),
+          tagged(open + "}"),
+          tagged(open + ",}}"),
+          tagged(open + "]}}"),
+          tagged(R"({"name": "get_weather", "arguments": {"city": "Paris" "days": 3}})"),
+          tagged(R"({"name": "get_weather", "arguments": {"city": "Paris",, "days": 3}},})"),
+          "<tool_call>" + open,
+          // Python's strings, arguments as a text, names written otherwise.
+          tagged("{'name': 'get_weather', 'arguments': {'city': 'Paris', 'days': 3}}"),
+          tagged(R"({"name": "get_weather", "arguments": "{\"city\": \"Paris\", \"days\": 3}"})"),
+          tagged(R"({"arguments": "{\"city\": \"Paris\", \"days\": 3}", "name": "get_weather"})"),
+          tagged(R"({"name": "functions.get_weather", "arguments": {"city": "Paris", "days": 3}})"),
+          tagged(R"({"name": "Get-Weather", "arguments": {"city": "Paris", "days": 3}})"),
+          tagged(R"({"name": "get_wether", "parameters": {"city": "Paris", "days": 3}})"),
+          tagged(R"({"type": "function", "function": {"name": "get_weather", "arguments": {"city":)"
+                 R"( "Paris", "days": 3}}})"),
+          tagged(R"({"tool": "get_weather", "args": {"city": "Paris", "days": 3}})"),
+      });
+  expect_weather(ToolCallFormat::kQwen,
+                 {"I look.\n" + object + "\n</tool_call>", "I look.\n<toolcall>" + object},
+                 "I look.");
+  expect_read({.calls = ToolCallFormat::kQwen}, "<tool_call>\n</tool_call>\nNothing.",
+              {"\n\nNothing.", "", {}});
+}
+
+TEST(LooseCallsTest, QwenCoderParameters) {
+  const auto call = [](const std::string& inside) {
+    return "<tool_call>\n<function=get_weather>\n" + inside + "</function>\n</tool_call>";
+  };
+  const std::string city = "<parameter=city>\nParis\n</parameter>\n";
+  const std::string days = "<parameter=days>\n3\n</parameter>\n";
+  const std::string whole = call(city + days);
+  const auto replaced = [&whole](std::string_view what, std::string_view with) {
+    std::string text = whole;
+    const size_t place = text.find(what);
+    EXPECT_NE(place, std::string::npos) << what;
+    return text.replace(place, what.size(), with);
+  };
+  expect_weather(
+      ToolCallFormat::kQwen3Coder,
+      {
+          whole,
+          replaced("</parameter>\n", ""),
+          call(city + "<parameter=days>\n3\n"),
+          call("<parameter=city>Paris<parameter=days>3"),
+          replaced("</parameter>", "</parameter/>"),
+          replaced("</parameter>", "</parameter1>"),
+          replaced("</parameter>", "</parametr>"),
+          replaced("</parameter>", "</parameter"),
+          replaced("</parameter>", "</parameter=city>"),
+          replaced("</parameter>", "</parameter>\n</parameter>"),
+          replaced("</function>\n", ""),
+          replaced("\n</tool_call>", ""),
+          replaced("</function>\n</tool_call>", ""),
+          replaced("</parameter>\n</function>\n</tool_call>", ""),
+          "<tool_call>\n<function=get_weather>\n" + city + "<parameter=days>\n3",
+          replaced("<tool_call>\n", ""),
+          replaced("<tool_call>", "<tool_call>\n<tool_call>"),
+          replaced("<tool_call>", "<toolcall>"),
+          replaced("<tool_call>", "<tool_call"),
+          replaced("<function=get_weather>", "<function=\"get_weather\">"),
+          replaced("<function=get_weather>", "<function='get_weather'>"),
+          replaced("<function=get_weather>", "<function name=\"get_weather\">"),
+          replaced("<function=get_weather>", "<function = get_weather >"),
+          replaced("<function=get_weather>", "<function=get_weather"),
+          replaced("<function=get_weather>", "<function=get_weather>\n<function=get_weather>"),
+          replaced("<function=get_weather>", "<funtion=getWeather>"),
+          replaced("<function=get_weather>\n", ""),
+          replaced("<parameter=city>", "<parameter=\"city\">"),
+          replaced("<parameter=city>", "<parameter name=\"city\">"),
+          replaced("<parameter=city>", "<parameter=City>"),
+          replaced("<parameter=city>", "<paramter=city>"),
+          replaced("<parameter=city>", "<parameter=city>\n<parameter=city>"),
+          replaced("</tool_call>", "</tool_call>\n</tool_call>"),
+          replaced("</tool_call>", "</toolcall>"),
+          replaced("</function>", "</functon>"),
+          replaced("</function>", "</function>\n</function>"),
+          "<tool_call>\n<function=get_weather>\n{\"city\": \"Paris\", \"days\": 3}\n</function>",
+      });
+  // A file with such tags stays whole.
+  const std::string file = "<a>\n</parameter>\n<b>\n<parameter=other>\n</function> x\n</a>";
+  expect_read({.calls = ToolCallFormat::kQwen3Coder},
+              "<tool_call>\n<function=write_file>\n<parameter=path>\na\n</parameter>\n"
+              "<parameter=content>\n" +
+                  file + "\n</parameter>\n</function>\n</tool_call>",
+              {"", "", {{"write_file", {{"path", "a"}, {"content", file}}}}});
+  expect_read({.calls = ToolCallFormat::kQwen3Coder},
+              "<tool_call>\n<function=now>\n</function>\n<function=now>\n</function>\n</tool_call>",
+              {"", "", {{"now", LooseJson::object()}, {"now", LooseJson::object()}}});
+}
+
+TEST(LooseCallsTest, GlmKeysAndValues) {
+  const std::string whole =
+      "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n"
+      "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>";
+  const auto replaced = [&whole](std::string_view what, std::string_view with) {
+    std::string text = whole;
+    const size_t place = text.find(what);
+    EXPECT_NE(place, std::string::npos) << what;
+    return text.replace(place, what.size(), with);
+  };
+  expect_weather(ToolCallFormat::kGlm, {
+                                           whole,
+                                           replaced("\n<arg_value>", ""),
+                                           replaced("<arg_value>", ""),
+                                           replaced("</arg_key>", ""),
+                                           replaced("<arg_key>", ""),
+                                           replaced("</arg_value>", ""),
+                                           replaced("</arg_value>\n</tool_call>", "\n</tool_call>"),
+                                           replaced("\n</tool_call>", ""),
+                                           replaced("</arg_value>\n</tool_call>", ""),
+                                           replaced("<tool_call>", ""),
+                                           replaced("<tool_call>", "<tool_call>\n<tool_call>"),
+                                           replaced("<tool_call>", "<toolcall>"),
+                                           replaced("<arg_key>", "<argkey>"),
+                                           replaced("</arg_value>", "</arg_val>"),
+                                           replaced("</arg_value>", "</arg_value"),
+                                           replaced("</arg_value>", "</arg_value></arg_value>"),
+                                           replaced("<arg_value>", "<arg_value><arg_value>"),
+                                           replaced("<arg_key>", "<arg_key><arg_key>"),
+                                           replaced("</tool_call>", "</tool_call></tool_call>"),
+                                           replaced("</tool_call>", "</toolcall>"),
+                                           replaced("</tool_call>", "<tool_call>"),
+                                           replaced("get_weather", "\"get_weather\""),
+                                           replaced("get_weather", "getWeather"),
+                                       });
+  expect_read({.calls = ToolCallFormat::kGlm}, "<tool_call>now",
+              {"", "", {{"now", LooseJson::object()}}});
+}
+
+TEST(LooseCallsTest, DeepseekSections) {
+  const std::string begin = "<｜tool▁calls▁begin｜>";
+  const std::string call = "<｜tool▁call▁begin｜>";
+  const std::string sep = "<｜tool▁sep｜>";
+  const std::string end = "<｜tool▁call▁end｜>";
+  const std::string over = "<｜tool▁calls▁end｜>";
+  const std::string object = R"({"city": "Paris", "days": 3})";
+  const std::string fenced = "get_weather\n```json\n" + object + "\n```";
+  expect_weather(
+      ToolCallFormat::kDeepseekV3,
+      {
+          begin + call + "function" + sep + fenced + end + over,
+          begin + "function" + sep + fenced + end + over,
+          call + "function" + sep + fenced + end,
+          "function" + sep + fenced + end + over,
+          begin + call + "function\n" + fenced + end + over,
+          begin + call + "function" + sep + fenced,
+          begin + call + fenced + end + over,
+          begin + begin + call + call + "function" + sep + sep + fenced + end + end + over + over,
+          begin + call + "get_weather" + sep + object + end + over,
+          begin + "get_weather" + sep + object + end + over,
+          "get_weather" + sep + object + end,
+          begin + call + "get_weather" + object + end + over,
+          begin + call + "get_weather" + sep + "{\"city\": \"Paris\", \"days\": 3" + end + over,
+          begin + call + "get_weather" + sep + object + "}" + end + over,
+          "<|tool_calls_begin|><|tool_call_begin|>get_weather<|tool_sep|>" + object +
+              "<|tool_call_end|><|tool_calls_end|>",
+          "<｜tool▁calls▁begn｜>" + call + "get_weather<｜tool▁sep>" + object + over,
+      });
+}
+
+TEST(LooseCallsTest, DeepseekTags) {
+  const std::string whole =
+      "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n"
+      "<｜DSML｜parameter name=\"city\" string=\"true\">Paris</｜DSML｜parameter>\n"
+      "<｜DSML｜parameter name=\"days\" string=\"false\">3</｜DSML｜parameter>\n"
+      "</｜DSML｜invoke>\n</｜DSML｜function_calls>";
+  const auto replaced = [&whole](std::string_view what, std::string_view with) {
+    std::string text = whole;
+    const size_t place = text.find(what);
+    EXPECT_NE(place, std::string::npos) << what;
+    return text.replace(place, what.size(), with);
+  };
+  expect_weather(ToolCallFormat::kDeepseekV32,
+                 {
+                     whole,
+                     replaced("<｜DSML｜function_calls>\n", ""),
+                     replaced("</｜DSML｜parameter>\n", ""),
+                     replaced("</｜DSML｜invoke>\n", ""),
+                     replaced("\n</｜DSML｜function_calls>", ""),
+                     replaced("</｜DSML｜parameter>\n</｜DSML｜invoke>", "\n</｜DSML｜invoke>"),
+                     replaced(" string=\"false\"", ""),
+                     replaced(" string=\"true\"", ""),
+                     replaced("name=\"get_weather\"", "name=get_weather"),
+                     replaced("name=\"get_weather\"", "name='functions.get_weather'"),
+                     replaced("<｜DSML｜invoke", "<|DSML|invoke"),
+                     replaced("<｜DSML｜invoke", "<DSML｜invoke"),
+                     replaced("</｜DSML｜parameter>", "</｜DSML｜parametr>"),
+                     replaced("</｜DSML｜parameter>", "</｜DSML｜parameter></｜DSML｜parameter>"),
+                     replaced("<｜DSML｜function_calls>",
+                              "<｜DSML｜function_calls>\n<｜DSML｜function_calls>"),
+                 });
+}
+
+TEST(LooseCallsTest, KimiSections) {
+  const std::string begin = "<|tool_calls_section_begin|>";
+  const std::string call = "<|tool_call_begin|>";
+  const std::string sep = "<|tool_call_argument_begin|>";
+  const std::string end = "<|tool_call_end|>";
+  const std::string over = "<|tool_calls_section_end|>";
+  const std::string name = "functions.get_weather:0";
+  const std::string object = R"({"city": "Paris", "days": 3})";
+  expect_weather(ToolCallFormat::kKimiK2,
+                 {
+                     begin + call + name + sep + object + end + over,
+                     begin + name + sep + object + end + over,
+                     call + name + sep + object + end,
+                     name + sep + object + end + over,
+                     begin + call + name + object + end + over,
+                     begin + call + name + sep + object,
+                     begin + call + name + sep + object + over,
+                     begin + begin + call + call + name + sep + sep + object + end + end + over,
+                     "<|tool_call_section_begin|>" + call + name + sep + object + end +
+                         "<|tool_call_section_end|>",
+                     begin + call + "get_weather:0" + sep + object + end + over,
+                     begin + call + "functions.getweather:0" + sep + object + "}" + end + over,
+                     begin + call + name + "<|tool_call_arguments_begin|>" + object + end + over,
+                 });
+}
+
+TEST(LooseCallsTest, LlamaObjectsAndPython) {
+  const std::string object =
+      R"({"name": "get_weather", "parameters": {"city": "Paris", "days": 3}})";
+  expect_weather(
+      ToolCallFormat::kLlama3,
+      {
+          object,
+          "<|python_tag|>" + object,
+          "<|python_tag|><|python_tag|>" + object,
+          "<|python_tag>" + object,
+          "<|pythontag|>" + object,
+          object + "}",
+          object + ";",
+          "<|python_tag|>get_weather.call(city=\"Paris\", days=3)",
+          "<|python_tag|>get_weather(city='Paris', days=3)",
+          "<|python_tag|>get_weather.call(\"Paris\", 3)",
+          "<|python_tag|>get_weather.call(city=\"Paris\", days=3",
+          R"({"name": "get_weather", "parameters": "{\"city\": \"Paris\", \"days\": 3}"})",
+          R"({"type": "function", "name": "get_weather", "parameters": {"city": "Paris", "days": 3})",
+      });
+  expect_weather(ToolCallFormat::kLlama3, {"Sure.\n" + object}, "Sure.");
+}
+
+TEST(LooseCallsTest, MistralLists) {
+  const std::string object =
+      R"({"name": "get_weather", "arguments": {"city": "Paris", "days": 3}})";
+  const std::string arguments = R"({"city": "Paris", "days": 3})";
+  expect_weather(
+      ToolCallFormat::kMistral,
+      {
+          "[TOOL_CALLS][" + object + "]",
+          "[TOOL_CALLS]" + object,
+          "[" + object + "]",
+          "[TOOL_CALLS][" + object,
+          "[TOOL_CALLS][TOOL_CALLS][" + object + "]]",
+          "[TOOL_CALL][" + object + "]",
+          "[tool_calls] [" + object + "]",
+          "[TOOL_CALLS]get_weather[ARGS]" + arguments,
+          "get_weather[ARGS]" + arguments,
+          "[TOOL_CALLS]get_weather" + arguments,
+          "[TOOL_CALLS]get_weather[ARGS][ARGS]" + arguments,
+          "[TOOL_CALLS]get_weather[ARGS]" + arguments + "}",
+          "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Paris\", \"days\": 3",
+          "[TOOL_CALLS]get-weather[CALL_ID]abcDEF123[ARGS]" + arguments + "[/TOOL_CALLS]",
+      });
+}
+
+TEST(LooseCallsTest, PythonicLists) {
+  const std::string call = "get_weather(city='Paris', days=3)";
+  expect_weather(ToolCallFormat::kPythonic, {
+                                                "[" + call + "]",
+                                                call,
+                                                "[" + call,
+                                                "[[" + call + "]]",
+                                                call + "]",
+                                                "<|python_start|>[" + call + "]<|python_end|>",
+                                                "[" + call + "]<|python_end|>",
+                                                "<|python_start|><|python_start|>[" + call + "]",
+                                                "<|python_start>[" + call + "]",
+                                                "<|python_start|>" + call,
+                                                "[get_weather('Paris', 3)]",
+                                                "[get_weather(city='Paris', days=3]",
+                                                "[getWeather(city='Paris', days=3,)]",
+                                                "[get_weather(city='Paris', days=3",
+                                            });
+}
+
+TEST(LooseCallsTest, HarmonyMessages) {
+  const std::string arguments = R"({"city": "Paris", "days": 3})";
+  const LooseJson object = LooseJson::parse(arguments);
+  const LooseOptions options{.calls = ToolCallFormat::kHarmony,
+                             .reasoning = ReasoningFormat::kHarmony};
+  const std::string thought = "<|channel|>analysis<|message|>Hm.<|end|>";
+  const std::string to = "<|start|>assistant<|channel|>commentary to=functions.get_weather ";
+  for (const std::string& text : {
+           thought + to + "<|constrain|>json<|message|>" + arguments + "<|call|>",
+           thought + to + "json<|message|>" + arguments,
+           thought + to + arguments + "<|call|>",
+           thought + to + "<|constrain|>json<|message|><|message|>" + arguments +
+               "}<|call|><|call|>",
+           thought + to + "<|message|>{\"city\": \"Paris\", \"days\": 3<|call|>",
+           thought + "<|channel|>commentary to=get_weather<|message|>" + arguments,
+           thought + "assistant<|channel|>commentary to=functions.getWeather<|message|>" +
+               arguments,
+           "analysis<|message|>Hm.<|end|>" + to + "<|message|>" + arguments,
+           "<|channel|>analysis Hm.<|end|>" + to + "<|message|>" + arguments,
+           "<|channel|><|channel|>analysis<|message|>Hm." + to + "<|message|>" + arguments,
+           "<|channel|>anlysis<|message|>Hm.<|end|><|end|>" + to + "<|message|>" + arguments,
+           "<|channel>analysis<|message|>Hm.<|end|>" + to + "<|mesage|>" + arguments,
+           "<|channel|>analysis<|message|>Hm.<|message|><|end|>" + to + "<|message|>" + arguments,
+           "<|start|>assistant" + thought + to + "<|message|>" + arguments + "<|return|>",
+       }) {
+    expect_read(options, text, {"", "Hm.", {{"get_weather", object}}});
+  }
+  for (const std::string& text : {
+           thought + "<|start|>assistant<|channel|>final<|message|>Yes<|return|>",
+           thought + "<|channel|>final Yes",
+           thought + "final<|message|>Yes",
+           thought + "<|start|>assistant<|message|>Yes<|end|><|end|>",
+           thought + "Yes",
+           thought + "<|start|><|start|>assistant<|channel|>finl<|message|>Yes<|constrain|>",
+       }) {
+    expect_read(options, text, {"Yes", "Hm.", {}});
+  }
+}
+
+TEST(LooseCallsTest, TagsOfReasoning) {
+  struct Case {
+    ReasoningFormat format;
+    std::string text;
+    bool inside = false;
+  };
+
+  using enum ReasoningFormat;
+  for (const Case& one : std::vector<Case>{
+           {kThink, "<think>\nHm.\n</think>\n\nYes"},
+           {kThink, "<thinking>\nHm.\n</thinking>\n\nYes"},
+           {kThink, "<think\nHm.\n</think\nYes"},
+           {kThink, "<|think|>\nHm.\n<|/think|>\nYes"},
+           {kThink, "<Think>Hm.\n</Think>Yes"},
+           {kThink, "<think>\n<think>\nHm.\n</think>\n</think>\nYes"},
+           {kThink, "<think>\nHm.\n</think>\n<think>\n</think>\nYes"},
+           {kThink, "</think>\nYes", true},
+           {kThink, "Hm.\n</thnk>\nYes", true},
+           {kThink, "Hm.\n<\\/think>\nYes", true},
+           {kThinkFromStart, "<think>Hm.\n</think>Yes", true},
+           {kThinkFromStart, "Hm.\n</ think>\nYes", true},
+           {kKimi, "◁think▷Hm.\n◁/think▷Yes"},
+           {kKimi, "◁think▷Hm.\n</think>\nYes"},
+           {kMistral, "[THINK]Hm.\n[/THINK]Yes"},
+           {kMistral, "[THINK][THINK]Hm.\n[/THINK][/THINK]\nYes"},
+           {kMistral, "[think]Hm.\n[/think]\nYes"},
+       }) {
+    const std::string thought = one.text.find("Hm") == std::string::npos ? "" : "Hm.\n";
+    expect_read({.reasoning = one.format, .inside = one.inside}, one.text, {"Yes", thought, {}});
+  }
+  // Without its opening tag reasoning is content, but its closing tag is none.
+  expect_read({.reasoning = kThink}, "Hm.\n</think>\n\nYes", {"Hm.\n\n\nYes", "", {}});
+  expect_read({.reasoning = kThink}, "The </think> tag", {"The </think> tag", "", {}});
+  expect_read({.reasoning = kThink, .inside = true}, "<a></thing> `</a>`\n</think>Yes",
+              {"Yes", "<a></thing> `</a>`\n", {}});
+}
+
+TEST(LooseCallsTest, ACallInsideReasoningLeavesNothingOfItsMarks) {
+  const LooseOptions options{.calls = ToolCallFormat::kQwen, .reasoning = ReasoningFormat::kThink};
+  const std::string call = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>\n";
+  const std::vector<std::pair<std::string, LooseJson>> now = {{"now", LooseJson::object()}};
+  expect_read(options, "<think>\nHm.\n" + call + "</think>\n", {"", "Hm.\n", now});
+  expect_read(options, "<think>\nHm.\n" + call + "</think>\n\nYes", {"Yes", "Hm.\n", now});
+  expect_read(options, "<think>\nHm.\n" + call, {"", "Hm.\n", now});
+  expect_read(options, "<think>\nHm.\n" + call + "More.\n</think>\nYes",
+              {"Yes", "Hm.\nMore.\n", now});
+  expect_read(options, "<think>\nHm.\n" + call + call + "</think>",
+              {"", "Hm.\n", {now[0], now[0]}});
+  expect_read({.calls = ToolCallFormat::kQwen3Coder, .reasoning = ReasoningFormat::kThink},
+              "<think>Hm.\n<tool_call>\n<function=now>\n</function>\n</tool_call>\n</think>\n",
+              {"", "Hm.\n", now});
+  expect_read({.calls = ToolCallFormat::kKimiK2, .reasoning = ReasoningFormat::kThink},
+              "<think>Hm.\n<|tool_calls_section_begin|><|tool_call_begin|>functions.now:0"
+              "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|></think>",
+              {"", "Hm.\n", now});
+}
+
+}  // namespace
+}  // namespace heddle::parsers

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parsers/loose_tag.h"
+
+#include <algorithm>
+
+#include "core/edit_distance.h"
+
+namespace heddle::parsers {
+namespace {
+
+constexpr size_t kMaxTagWord = 40;
+constexpr std::string_view kTagBegins[] = {"<", "[", "◁"};
+constexpr std::string_view kTagEnds[] = {">", "]", "▷"};
+constexpr std::string_view kTagBars[] = {"|", "｜"};
+// Within a word: a bar, too, as DeepSeek writes.
+constexpr std::string_view kTagJoints[] = {"_", "-", "▁", "\\_", ".", "|", "｜"};
+
+char lower_letter(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+bool is_letter_or_digit(char c) {
+  const char lower = lower_letter(c);
+  return (lower >= 'a' && lower <= 'z') || (c >= '0' && c <= '9');
+}
+
+class TagReader {
+ public:
+  explicit TagReader(std::string_view text) : text_(text.substr(0, LooseTag::kMaxBytes)) {}
+
+  LooseTag read() {
+    if (!take(kTagBegins)) return result();
+    take_all(kTagBegins, 1);  // doubled
+    take_all(kTagBars, 2);
+    for (const std::string_view slash : {"\\/", "/", "\\"}) {
+      if (take({&slash, 1})) tag_.closing = true;
+    }
+    take_all(kTagBars, 2);
+    constexpr std::string_view kBlank[] = {" "};
+    if (tag_.closing) take_all(kBlank, 1);
+    while (!starved_ && tag_.word.size() <= kMaxTagWord) {
+      if (place_ < text_.size() && is_letter_or_digit(text_[place_])) {
+        tag_.word += lower_letter(text_[place_++]);
+      } else if (tag_.word.empty() || !take(kTagJoints)) {
+        break;
+      }
+    }
+    if (starved_ || place_ == text_.size()) return result();
+    if (tag_.word.empty() || tag_.word.size() > kMaxTagWord) return {};
+    const size_t word_end = place_;
+    take_all(kTagBars, 2);
+    take_slash();
+    take_all(kTagBars, 2);
+    tag_.closed = take(kTagEnds);
+    if (!tag_.closed) {
+      if (starved_ || place_ == text_.size()) return result();
+      place_ = word_end;
+      if (static_cast<unsigned char>(text_[place_]) >= 0x80) return {};
+    }
+    tag_.match = Match::kYes;
+    tag_.size = place_;
+    return tag_;
+  }
+
+ private:
+  // No tag so far; it may become one if the text's end is what stopped us.
+  LooseTag result() {
+    const bool more = (starved_ || place_ == text_.size()) && text_.size() < LooseTag::kMaxBytes;
+    tag_.match = more ? Match::kMore : Match::kNo;
+    tag_.size = place_;
+    return tag_;
+  }
+
+  bool take(std::span<const std::string_view> parts) {
+    const std::string_view rest = text_.substr(place_);
+    for (const std::string_view part : parts) {
+      if (rest.starts_with(part)) {
+        place_ += part.size();
+        return true;
+      }
+      if (part.starts_with(rest)) starved_ = true;
+    }
+    return false;
+  }
+
+  void take_all(std::span<const std::string_view> parts, int most) {
+    while (most-- > 0 && take(parts)) {
+    }
+  }
+
+  void take_slash() {
+    constexpr std::string_view kSlash[] = {"/"};
+    take_all(kSlash, 1);
+  }
+
+  std::string_view text_;
+  size_t place_ = 0;
+  bool starved_ = false;  // the text ends where more of it would decide
+  LooseTag tag_;
+};
+
+}  // namespace
+
+LooseTag read_loose_tag(std::string_view text) {
+  LooseTag tag = TagReader(text).read();
+  count_searched(tag.size + 1);
+  return tag;
+}
+
+std::optional<size_t> meant_word(std::string_view word, std::span<const std::string_view> words) {
+  std::optional<size_t> nearest;
+  size_t least = 3;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == word) return i;
+    const size_t allowed = std::min<size_t>(words[i].size() / 4, 2);
+    const size_t difference =
+        std::max(words[i].size(), word.size()) - std::min(words[i].size(), word.size());
+    if (difference > allowed || allowed == 0) continue;
+    const size_t distance = edit_distance(word, words[i]);
+    count_searched(word.size());
+    if (distance > allowed || distance > least) continue;
+    nearest = distance < least ? std::optional<size_t>(i) : std::nullopt;
+    least = distance;
+  }
+  return nearest;
+}
+
+std::string bare_word(std::string_view name) {
+  std::string word;
+  for (const char c : name) {
+    if (is_letter_or_digit(c) || static_cast<unsigned char>(c) >= 0x80) word += lower_letter(c);
+  }
+  return word;
+}
+
+}  // namespace heddle::parsers
