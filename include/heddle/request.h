@@ -26,8 +26,8 @@ class Constraint;  // constraint.h
 // draw. Penalties look at the output only. Ties: the lower id first.
 struct SamplingParams {
   float temperature = 1.0f;  // >= 0; below 1e-6 means greedy: the best logit after steps 1 to 4
-  float top_p = 1.0f;        // (0, 1]: smallest set whose mass before the last token is <= top_p
-  int32_t top_k = -1;        // -1 or >= 1
+  float top_p = 1.0f;        // [0, 1]: smallest set whose mass before the last token is <= top_p
+  int32_t top_k = -1;        // -1 or 0: off
   float min_p = 0.0f;        // [0, 1]: drops what is less likely than min_p times the best
   float frequency_penalty = 0.0f;   // [-2, 2], per earlier occurrence in the output
   float presence_penalty = 0.0f;    // [-2, 2], once per token that occurs in the output

@@ -58,7 +58,7 @@ struct ScriptedCall {
   }
 };
 
-// What a client puts together. `order` names the parts that stand one behind the other:
+// ScriptedAnswer: an answer as a client puts it together. `order` names the parts that stand one behind the other:
 // "reasoning", "text", "call"; a whole answer of chat and Ollama has no order, and gets this one.
 struct ScriptedAnswer {
   int status = 0;

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every format of calls and of reasoning through every chat API, streamed and whole, ended by the
+// model and cut after each token.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "parsers/json_scanner.h"
+#include "server/scripted_fixture.h"
+
+namespace heddle::server {
+namespace {
+
+using parsers::ReasoningFormat;
+using parsers::ToolCallFormat;
+
+struct MatrixRow {
+  std::string name;
+  ToolCallFormat calls = ToolCallFormat::kNone;
+  ReasoningFormat reasoning = ReasoningFormat::kNone;
+  std::string script;
+  std::string thought;  // what clients get
+  std::string text;
+  std::vector<ScriptedCall> emitted = {};
+  std::vector<std::string> special_tokens = {};
+
+  friend void PrintTo(const MatrixRow& row, std::ostream* out) { *out << row.name; }
+};
+
+Json matrix_tools() {
+  return Json::array({scripted_tool("get_weather", {{"city", {{"type", "string"}}},
+                                                    {"days", {{"type", "integer"}}}}),
+                      scripted_tool("now")});
+}
+
+std::vector<MatrixRow> matrix_rows() {
+  const std::vector<ScriptedCall> both = {{"get_weather", R"({"city":"Zürich","days":3})"},
+                                          {"now", "{}"}};
+  const std::string thinking = "<think>\nHm, well.\n</think>\n\nI look.\n";
+  const std::string thought = "Hm, well.\n";
+  const std::string weather =
+      R"({"name": "get_weather", "arguments": {"city": "Zürich", "days": 3}})";
+  const std::string arguments = R"({"city": "Zürich", "days": 3})";
+  using enum ToolCallFormat;
+  constexpr auto kThink = ReasoningFormat::kThink;
+  constexpr auto kHarmonyReasoning = ReasoningFormat::kHarmony;
+  std::vector<MatrixRow> rows = {
+      {"Qwen", kQwen, kThink,
+       thinking + "<tool_call>\n" + weather +
+           "\n</tool_call>\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
+       thought, "I look.", both},
+      {"Qwen3Coder", kQwen3Coder, kThink,
+       thinking + "<tool_call>\n<function=get_weather>\n<parameter=city>\nZürich\n</parameter>\n"
+                  "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n"
+                  "<function=now>\n</function>\n</tool_call>",
+       thought, "I look.", both},
+      {"Glm", kGlm, kThink,
+       thinking +
+           "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Zürich</arg_value>\n"
+           "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>\n<tool_call>now\n"
+           "</tool_call>",
+       thought, "I look.", both},
+      {"DeepseekV3", kDeepseekV3, kThink,
+       thinking + "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>" +
+           arguments +
+           "<｜tool▁call▁end｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
+           "<｜tool▁calls▁end｜>",
+       thought, "I look.", both},
+      {"DeepseekV32", kDeepseekV32, kThink,
+       thinking + "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n"
+                  "<｜DSML｜parameter name=\"city\" string=\"true\">Zürich</｜DSML｜parameter>\n"
+                  "<｜DSML｜parameter name=\"days\" string=\"false\">3</｜DSML｜parameter>\n"
+                  "</｜DSML｜invoke>\n<｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>\n"
+                  "</｜DSML｜function_calls>",
+       thought, "I look.", both},
+      {"Kimi", kKimiK2, kThink,
+       thinking +
+           "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
+           "<|tool_call_argument_begin|>" +
+           arguments +
+           "<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}"
+           "<|tool_call_end|><|tool_calls_section_end|>",
+       thought, "I look.", both},
+      {"Llama3",
+       kLlama3,
+       ReasoningFormat::kNone,
+       "I look.\n<|python_tag|>{\"name\": \"get_weather\", \"parameters\": " + arguments +
+           "}; {\"name\": \"now\", \"parameters\": {}}",
+       "",
+       "I look.",
+       both,
+       {"<|python_tag|>"}},
+      {"Mistral",
+       kMistral,
+       ReasoningFormat::kMistral,
+       "[THINK]Hm, well.\n[/THINK]I look.[TOOL_CALLS]get_weather[ARGS]" + arguments +
+           "[TOOL_CALLS]now[ARGS]{}",
+       thought,
+       "I look.",
+       both,
+       {"[THINK]", "[/THINK]", "[TOOL_CALLS]", "[ARGS]"}},
+      {"Pythonic",
+       kPythonic,
+       ReasoningFormat::kNone,
+       "<|python_start|>[get_weather(city='Zürich', days=3), now()]<|python_end|>",
+       "",
+       "",
+       both,
+       {"<|python_start|>", "<|python_end|>"}},
+      {"Harmony",
+       kHarmony,
+       kHarmonyReasoning,
+       "<|channel|>analysis<|message|>Hm, well.\n<|end|><|start|>assistant<|channel|>commentary"
+       "<|message|>I look.<|end|><|start|>assistant<|channel|>commentary to=functions.get_weather "
+       "<|constrain|>json<|message|>" +
+           arguments +
+           "<|call|><|start|>assistant<|channel|>commentary to=functions.now <|constrain|>json"
+           "<|message|>{}<|call|>",
+       thought,
+       "I look.",
+       both,
+       {"<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|constrain|>", "<|call|>"}},
+  };
+  for (const auto& [name, format, open, close] :
+       {std::tuple{"Think", kThink, "<think>\n", "</think>\n\n"},
+        std::tuple{"ThinkFromStart", ReasoningFormat::kThinkFromStart, "", "</think>\n\n"},
+        std::tuple{"ReasonsLikeKimi", ReasoningFormat::kKimi, "◁think▷", "◁/think▷"},
+        std::tuple{"ReasonsLikeMistral", ReasoningFormat::kMistral, "[THINK]", "[/THINK]"},
+        std::tuple{"ReasonsLikeHarmony", kHarmonyReasoning, "<|channel|>analysis<|message|>",
+                   "<|end|><|start|>assistant<|channel|>final<|message|>"}}) {
+    rows.push_back({name, kNone, format, open + thought + close + "Zürich has 3 < 5 lakes.",
+                    thought, "Zürich has 3 < 5 lakes."});
+  }
+  return rows;
+}
+
+class AnswerMatrix : public ScriptedFixture, public ::testing::WithParamInterface<MatrixRow> {
+ protected:
+  void start_row() {
+    const MatrixRow& row = GetParam();
+    model.scripts = {{"A", row.script}};
+    model.special_tokens = row.special_tokens;
+    options.tool_call_format = row.calls;
+    options.reasoning_format = row.reasoning;
+    start_scripted();
+  }
+
+  [[nodiscard]] ScriptedQuestion question(ScriptedApi api, bool stream) const {
+    return {.api = api,
+            .stream = stream,
+            .tools = GetParam().calls == ToolCallFormat::kNone ? Json() : matrix_tools()};
+  }
+};
+
+TEST_P(AnswerMatrix, AWholeAnswerIsTheSameInEveryApi) {
+  start_row();
+  const MatrixRow& row = GetParam();
+  int64_t reasoning_tokens = -1;
+  for (const ScriptedApi api : kScriptedApis) {
+    for (const bool stream : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} stream {}", path_of(api), stream));
+      for (const int interval : {1, 5}) {
+        if (interval > 1 && (!stream || api != ScriptedApi::kChatCompletions)) continue;
+        ScriptedQuestion asked = question(api, stream);
+        if (interval > 1) asked.extra = {{"stream_interval", interval}};
+        const ScriptedAnswer answer = ask(asked);
+        EXPECT_EQ(answer.text, row.text) << answer.body;
+        EXPECT_EQ(answer.reasoning, row.thought) << answer.body;
+        EXPECT_EQ(answer.calls, row.emitted) << answer.body;
+        EXPECT_EQ(answer.finish, row.emitted.empty() ? "stop" : "tool_calls");
+        if (answer.reasoning_tokens < 0) continue;
+        if (reasoning_tokens < 0) reasoning_tokens = answer.reasoning_tokens;
+        EXPECT_EQ(answer.reasoning_tokens, reasoning_tokens);
+        EXPECT_EQ(answer.reasoning_tokens > 0, !row.thought.empty());
+      }
+    }
+  }
+}
+
+TEST_P(AnswerMatrix, ACutAnswerIsTheSameStreamedAndWhole) {
+  start_row();
+  const MatrixRow& row = GetParam();
+  const int64_t num_tokens = ask(question(ScriptedApi::kChatCompletions, false)).completion_tokens;
+  ASSERT_GT(num_tokens, 5);
+  const bool all = ::heddle::testing::wants_everything();
+  const auto is_beginning = [](std::string_view whole, std::string_view part) {
+    return whole.starts_with(part);
+  };
+  for (int64_t cut = all ? 1 : 2; cut < num_tokens - 1; cut += all ? 1 : 3) {
+    std::string text;
+    std::string reasoning;
+    for (const ScriptedApi api : kScriptedApis) {
+      SCOPED_TRACE(fmt::format("{} after {} tokens", path_of(api), cut));
+      ScriptedQuestion asked = question(api, false);
+      asked.max_tokens = cut;
+      const ScriptedAnswer whole = ask(asked);
+      asked.stream = true;
+      const ScriptedAnswer streamed = ask(asked);
+      EXPECT_EQ(streamed.text, whole.text);
+      EXPECT_EQ(streamed.reasoning, whole.reasoning);
+      EXPECT_EQ(streamed.finish, "length");
+      EXPECT_EQ(whole.finish, "length");
+      ASSERT_EQ(streamed.calls.size(), whole.calls.size()) << whole.body;
+      for (size_t i = 0; i < whole.calls.size(); ++i) {
+        EXPECT_EQ(streamed.calls[i].name, whole.calls[i].name);
+        const std::string heard =
+            api == ScriptedApi::kMessages
+                ? Json::parse(parsers::completed_object(streamed.calls[i].arguments)).dump()
+                : streamed.calls[i].arguments;
+        EXPECT_EQ(heard, whole.calls[i].arguments);
+        EXPECT_EQ(whole.calls[i].name, row.emitted[i].name);
+      }
+      EXPECT_PRED2(is_beginning, row.text, whole.text) << whole.body;
+      EXPECT_PRED2(is_beginning, row.thought, whole.reasoning) << whole.body;
+      if (api == ScriptedApi::kChatCompletions) {
+        text = whole.text;
+        reasoning = whole.reasoning;
+      }
+      EXPECT_EQ(whole.text, text);
+      EXPECT_EQ(whole.reasoning, reasoning);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, AnswerMatrix, ::testing::ValuesIn(matrix_rows()),
+                         [](const auto& one) { return one.param.name; });
+
+// What models write in place of their format, of which a client gets the call alone.
+struct LooseAnswer {
+  std::string name;
+  ToolCallFormat calls = ToolCallFormat::kNone;
+  std::string script;
+  std::string thought = {};
+
+  friend void PrintTo(const LooseAnswer& row, std::ostream* out) { *out << row.name; }
+};
+
+class LooseAnswers : public ScriptedFixture, public ::testing::WithParamInterface<LooseAnswer> {};
+
+TEST_P(LooseAnswers, AreReadInEveryApi) {
+  const LooseAnswer& row = GetParam();
+  model.scripts = {{"A", row.script}};
+  options.tool_call_format = row.calls;
+  options.reasoning_format = ReasoningFormat::kThink;
+  start_scripted();
+  for (const ScriptedApi api : kScriptedApis) {
+    for (const bool stream : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} stream {}", path_of(api), stream));
+      const ScriptedAnswer answer = ask({.api = api, .stream = stream, .tools = matrix_tools()});
+      EXPECT_EQ(answer.text, "") << answer.body;
+      EXPECT_EQ(answer.reasoning, row.thought) << answer.body;
+      EXPECT_EQ(answer.calls,
+                (std::vector<ScriptedCall>{{"get_weather", R"({"city":"Rome","days":3})"}}))
+          << answer.body;
+      EXPECT_EQ(answer.finish, "tool_calls");
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Spellings, LooseAnswers,
+    ::testing::ValuesIn(std::vector<LooseAnswer>{
+        {"AParameterIsNotClosed", ToolCallFormat::kQwen3Coder,
+         "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n<parameter=days>\n3\n"
+         "</parameter>\n</function>\n</tool_call>"},
+        {"TheLastParameterIsNotClosed", ToolCallFormat::kQwen3Coder,
+         "<tool_call>\n<function=get_weather>\n<parameter=days>\n3\n</parameter/>\n"
+         "<parameter=city>\nRome\n</function>\n</tool_call>"},
+        {"TheFunctionIsQuoted", ToolCallFormat::kQwen3Coder,
+         "<tool_call>\n<function=\"get_weather\">\n<parameter=city>\nRome\n</parameter1>\n"
+         "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>"},
+        {"AValueIsNotOpened", ToolCallFormat::kGlm,
+         "<tool_call>get_weather\n<arg_key>city</arg_key>Rome</arg_value>\n<arg_key>days</arg_key>"
+         "\n<arg_value>3</arg_value>\n</tool_call>"},
+        {"ABraceTooMany", ToolCallFormat::kQwen,
+         "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"days\": "
+         "3}}}\n</tool_call>"},
+        {"ACommaTooMany", ToolCallFormat::kQwen,
+         "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"days\": "
+         "3,}},\n</tool_call>"},
+        {"PythonBehindItsTag", ToolCallFormat::kLlama3,
+         "<|python_tag|>get_weather.call(city=\"Rome\", days=3)"},
+        {"ACallInsideReasoning", ToolCallFormat::kQwen,
+         "<think>\nHm.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": "
+         "\"Rome\", \"days\": 3}}\n</tool_call>\n</think>\n",
+         "Hm.\n"},
+        {"TheTagIsMissing", ToolCallFormat::kQwen,
+         "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"days\": 3}}\n"
+         "</tool_call>"},
+    }),
+    [](const auto& one) { return one.param.name; });
+
+}  // namespace
+}  // namespace heddle::server
