@@ -159,7 +159,8 @@ int64_t allowed_by_control_groups(const std::string& root, Measure measure) {
   return left;
 }
 
-// Bytes that `ulimit -v` leaves. A line of limits: "Max address space  2048000000  unlimited  bytes".
+// Bytes that `ulimit -v` leaves. A line of limits:
+// "Max address space  2048000000  unlimited  bytes".
 int64_t left_of_address_space(const std::string& root) {
   constexpr std::string_view kName = "Max address space";
   std::ifstream file(root + "/proc/self/limits");

@@ -24,7 +24,7 @@ struct AnswerPart {
   enum class Kind : uint8_t { kReasoning, kContent, kCall };
 
   Kind kind = Kind::kContent;
-  std::string text = {};        // of reasoning and content
+  std::string text = {};  // of reasoning and content
   parsers::ToolCall call = {};
   size_t logprobs_end = 0;  // DeltaAdapter::content_logprobs(): the end of this content's tokens
 };
@@ -47,8 +47,8 @@ class DeltaAdapter : public ApiAdapter {
 
   [[nodiscard]] const ChatAnswerOptions& options() const { return options_; }
 
-  // Of an answer that is not streamed. A call that was cut stays a call, as in a stream; one that is
-  // malformed is the text that it was.
+  // Of an answer that is not streamed. A call that was cut stays a call, as in a stream; one that
+  // is malformed is the text that it was.
   [[nodiscard]] const std::vector<AnswerPart>& parts() const { return parts_; }
 
   // Whether a call was complete.

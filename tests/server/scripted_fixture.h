@@ -58,8 +58,9 @@ struct ScriptedCall {
   }
 };
 
-// ScriptedAnswer: an answer as a client puts it together. `order` names the parts that stand one behind the other:
-// "reasoning", "text", "call"; a whole answer of chat and Ollama has no order, and gets this one.
+// ScriptedAnswer: an answer as a client puts it together. `order` names the parts that stand one
+// behind the other: "reasoning", "text", "call"; a whole answer of chat and Ollama has no order,
+// and gets this one.
 struct ScriptedAnswer {
   int status = 0;
   std::string text;
