@@ -42,7 +42,7 @@ enum class Match { kMore, kNo, kYes };
 [[nodiscard]] size_t space_size(std::string_view text);
 
 // When to look again at held text that may still become something: once it has grown by an eighth,
-// so that all looks at it together cost O(text) however it arrives.
+// where it is long, so that all looks at it together cost O(text) however it arrives.
 class Patience {
  public:
   // `decided_at`: a text of so many bytes is decided, whatever it is.
@@ -52,11 +52,13 @@ class Patience {
 
   // So many bytes were not enough to tell.
   void hold(size_t held) {
-    next_look_ = held + held / 8 + 1;
+    next_look_ = held < kShort ? held + 1 : held + held / 8 + 1;
     if (held < decided_at_) next_look_ = std::min(next_look_, decided_at_);
   }
 
  private:
+  static constexpr size_t kShort = 64;  // so little is looked at each time: nothing comes late
+
   size_t decided_at_;
   size_t next_look_ = 0;
 };

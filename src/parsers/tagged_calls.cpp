@@ -99,6 +99,34 @@ TaggedCallParser::TaggedCallParser(TaggedCallFormat format,
       format_(format),
       tools_(std::move(tools)) {}
 
+// Where the format is kept to the letter: its closing tag, and behind it what it has there.
+TaggedCallParser::ValueEnd TaggedCallParser::exact_value_end(TaggedCallFormat format,
+                                                             std::string_view text) {
+  constexpr std::string_view kCoderEnds[] = {"</parameter>"};
+  constexpr std::string_view kCoderNext[] = {"<parameter=", "</function>", "</tool_call>"};
+  constexpr std::string_view kGlmEnds[] = {"</arg_value>"};
+  constexpr std::string_view kGlmNext[] = {"<arg_key>", "</tool_call>"};
+  constexpr std::string_view kDsmlEnds[] = {"</｜DSML｜parameter>", "</parameter>"};
+  constexpr std::string_view kDsmlNext[] = {"<｜DSML｜parameter ", "<parameter ",
+                                            "</｜DSML｜invoke>", "</invoke>"};
+  const bool is_coder = format == TaggedCallFormat::kQwen3Coder;
+  const bool is_glm = format == TaggedCallFormat::kGlm;
+  std::span<const std::string_view> ends = kDsmlEnds;
+  std::span<const std::string_view> next = kDsmlNext;
+  if (is_coder) ends = kCoderEnds;
+  if (is_coder) next = kCoderNext;
+  if (is_glm) ends = kGlmEnds;
+  if (is_glm) next = kGlmNext;
+  std::string_view found;
+  const Match match = begins_with(text, ends, &found);
+  if (match != Match::kYes) return {.match = match};
+  const std::string_view behind = text.substr(found.size());
+  const size_t space = space_size(behind.substr(0, kMaxSpaceBetweenTags + 1));
+  if (space > kMaxSpaceBetweenTags) return {};
+  std::string_view ignored;
+  return {.match = begins_with(behind.substr(space), next, &ignored), .size = found.size()};
+}
+
 // What stands between a tag's word and its bracket: "=f", " name=\"f\"", "=\"f\"", ": f".
 Match TaggedCallParser::read_tag_name(std::string_view text, CallTag& tag) const {
   const std::string_view rest = text.substr(tag.size, kMaxAttributeBytes);
@@ -454,7 +482,6 @@ TaggedCallParser::ValueEnd TaggedCallParser::value_ends_at(const CallTag& tag,
   const bool is_glm = format_ == TaggedCallFormat::kGlm;
   const TagKind value = is_glm ? TagKind::kValue : TagKind::kParameter;
   const bool is_own = tag.closing && tag.kind == value;
-  if (is_exact() && !(is_own && tag.is_exact)) return {};
   std::string_view rest = text.substr(tag.size);
   if (is_own) {
     for (int count = 0; count <= kMaxRepeats; ++count) {
@@ -465,7 +492,7 @@ TaggedCallParser::ValueEnd TaggedCallParser::value_ends_at(const CallTag& tag,
       const bool is_more = rest.empty() || next.match == Match::kMore;
       if (is_more && end == TextEnd::kNone) return {.match = Match::kMore};
       if (is_more) return {.match = Match::kYes, .size = tag.size};
-      if (next.match == Match::kYes && next.closing && next.kind == value && !is_exact()) {
+      if (next.match == Match::kYes && next.closing && next.kind == value) {  // doubled
         rest.remove_prefix(next.size);
         continue;
       }
@@ -474,7 +501,7 @@ TaggedCallParser::ValueEnd TaggedCallParser::value_ends_at(const CallTag& tag,
         return {.match = goes_on && next.kind != TagKind::kValue ? Match::kYes : Match::kNo,
                 .size = tag.size};
       }
-      if (!is_glm || is_exact()) return {};
+      if (!is_glm) return {};
       const Opening opening = read_glm_opening(rest, tool_);  // whose first tag is missing
       if (opening.match == Match::kMore && end == TextEnd::kNone) return {.match = Match::kMore};
       return {.match = opening.match == Match::kYes ? Match::kYes : Match::kNo, .size = tag.size};
@@ -520,10 +547,12 @@ ToolCallParser::Progress TaggedCallParser::read_value(std::string_view text, Tex
     const size_t place = std::min(text.find('<', from), text.size());
     count_searched(place - from);
     if (place == text.size()) break;
-    const CallTag tag = read_tag(text.substr(place));
+    const CallTag tag = is_exact() ? CallTag{} : read_tag(text.substr(place));
     const bool line_begins = place == 0 ? line_begins_ : text[place - 1] == '\n';
     ValueEnd ends{.match = tag.match};
-    if (tag.match == Match::kYes) {
+    if (is_exact()) {
+      ends = exact_value_end(format_, text.substr(place));
+    } else if (tag.match == Match::kYes) {
       ends = value_ends_at(tag, text.substr(place), line_begins, end);
     } else if (tag.match == Match::kMore && end == TextEnd::kStopped) {
       // Its beginning is all there is of the closing tag.

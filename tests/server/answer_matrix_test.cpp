@@ -185,8 +185,10 @@ TEST_P(AnswerMatrix, ACutAnswerIsTheSameStreamedAndWhole) {
   const int64_t num_tokens = ask(question(ScriptedApi::kChatCompletions, false)).completion_tokens;
   ASSERT_GT(num_tokens, 5);
   const bool all = ::heddle::testing::wants_everything();
+  // White space behind it may be part of it or not: a call that was cut off would swallow it.
   const auto is_beginning = [](std::string_view whole, std::string_view part) {
-    return whole.starts_with(part);
+    return whole.starts_with(part) ||
+           whole.starts_with(part.substr(0, part.find_last_not_of("\n") + 1));
   };
   for (int64_t cut = all ? 1 : 2; cut < num_tokens - 1; cut += all ? 1 : 3) {
     std::string text;
@@ -266,8 +268,8 @@ INSTANTIATE_TEST_SUITE_P(
          "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n<parameter=days>\n3\n"
          "</parameter>\n</function>\n</tool_call>"},
         {"TheLastParameterIsNotClosed", ToolCallFormat::kQwen3Coder,
-         "<tool_call>\n<function=get_weather>\n<parameter=days>\n3\n</parameter/>\n"
-         "<parameter=city>\nRome\n</function>\n</tool_call>"},
+         "<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter/>\n"
+         "<parameter=days>\n3\n</function>\n</tool_call>"},
         {"TheFunctionIsQuoted", ToolCallFormat::kQwen3Coder,
          "<tool_call>\n<function=\"get_weather\">\n<parameter=city>\nRome\n</parameter1>\n"
          "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>"},

@@ -61,7 +61,7 @@ TEST(AnswerStreamTest, TheOpeningTagCountsOnceItIsOne) {
 
   AnswerStream plain = thinking(false, kEnd);
   EXPECT_TRUE(plain.add(event_of("<th", {1})).empty());
-  EXPECT_EQ(plain.add(event_of("x", {2})), (AnswerDeltas{ContentDelta{"<thx"}}));
+  EXPECT_EQ(plain.add(event_of("x>", {2})), (AnswerDeltas{ContentDelta{"<thx>"}}));
   EXPECT_EQ(plain.reasoning_tokens(), 0);
 }
 
