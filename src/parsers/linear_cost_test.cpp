@@ -19,7 +19,7 @@ namespace heddle::parsers {
 namespace {
 
 // Looks at a byte: of a mark that may be one of several, or of a name that may be misspelt.
-constexpr uint64_t kMostLooks = 300;
+constexpr uint64_t kMostLooks = 500;
 
 std::shared_ptr<const nlohmann::ordered_json> costly_tools() {
   static const auto kTools =
