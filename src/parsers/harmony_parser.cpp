@@ -125,8 +125,8 @@ size_t HarmonyParser::step(std::string_view text, TextEnd end, AnswerDeltas& out
   return 0;
 }
 
-// What stands at the front: marks, and the words between them. The message's mark ends a header;
-// where it is missing, the first other word behind a channel does.
+// Reads the marks at the front and the words between them. The message's mark ends a header; where
+// it is missing, the first other word after a channel does.
 HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd end) {
   Header header;
   const std::string_view seen = text.substr(0, kMaxHarmonyHeaderBytes);

@@ -282,7 +282,7 @@ bool skip_value(Cursor& cursor) {
   return !cursor.rest().starts_with('[') && cursor.read_until(",}", word);
 }
 
-// What stands where a call object begins.
+// Trust: how certain it is that a call object begins here.
 enum class Trust {
   kMarked,  // a mark says that a call is meant
   kStart,   // the answer begins here: other keys than a call's make it something else

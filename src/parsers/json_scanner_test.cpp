@@ -43,7 +43,7 @@ TEST(JsonScannerTest, TheRestOfAnObjectEndsAtItsBrace) {
   EXPECT_EQ(used, 11u);
 }
 
-TEST(JsonScannerTest, WhatHasOneReadingIsTaken) {
+TEST(JsonScannerTest, FaultsWithOneReadingAreMended) {
   const std::pair<const char*, const char*> kTexts[] = {
       {R"({"a": 1,})", R"({"a": 1})"},
       {R"({"a": 1,, "b": [1, 2,],})", R"({"a": 1, "b": [1, 2]})"},

@@ -24,7 +24,7 @@
 
 namespace heddle::parsers {
 
-// What stands between a call's parentheses, as a JSON object.
+// PythonArguments: the text between a call's parentheses, as a JSON object.
 class PythonArguments {
  public:
   static constexpr size_t kMaxValueBytes = 4 << 20;

@@ -127,7 +127,7 @@ TaggedCallParser::ValueEnd TaggedCallParser::exact_value_end(TaggedCallFormat fo
   return {.match = begins_with(behind.substr(space), next, &ignored), .size = found.size()};
 }
 
-// What stands between a tag's word and its bracket: "=f", " name=\"f\"", "=\"f\"", ": f".
+// Reads the text between a tag's word and its bracket: "=f", " name=\"f\"", "=\"f\"", ": f".
 Match TaggedCallParser::read_tag_name(std::string_view text, CallTag& tag) const {
   const std::string_view rest = text.substr(tag.size, kMaxAttributeBytes);
   const size_t size = std::min(rest.find_first_of(">\n<"), rest.size());

@@ -52,8 +52,8 @@ class TaggedCallParser final : public ToolCallParser {
                    ToolCallParserOptions options);
 
  private:
-  // What a tag is about. In GLM's format kCall has the tool's name behind it, and a parameter is a
-  // key and a value.
+  // TagKind: the thing that a tag begins or ends. In GLM's format kCall has the tool's name behind
+  // it, and a parameter is a key and a value.
   enum class TagKind : uint8_t { kNone, kSection, kCall, kParameter, kValue };
 
   struct CallTag {

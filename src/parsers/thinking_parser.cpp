@@ -196,7 +196,7 @@ size_t ThinkingParser::read_reasoning(std::string_view text, TextEnd end, Answer
   return text.empty() ? 0 : read_mark(text, end, out);
 }
 
-// What may be a mark begins here.
+// Reads text that begins with what may be a mark.
 size_t ThinkingParser::read_mark(std::string_view text, TextEnd end, AnswerDeltas& out) {
   const Tag close = tag_at(text, /*closing=*/true, end);
   if (close.match == Match::kYes) {

@@ -7,7 +7,7 @@
 namespace heddle::parsers {
 namespace {
 
-// What prose writes around a mark that it names.
+// Characters that prose writes before a mark that it names.
 constexpr std::string_view kBeforeNamedMark = " \t`'\"(";
 
 // Whether what the answer's end cut off behind a call was to close it.

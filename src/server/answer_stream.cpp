@@ -16,6 +16,13 @@ using parsers::ReasoningDelta;
 using parsers::TextEnd;
 using parsers::ToolCallEnd;
 
+namespace {
+
+// The detokenizer writes it for bytes that are no whole character.
+constexpr std::string_view kBrokenCharacter = "\xEF\xBF\xBD";
+
+}  // namespace
+
 AnswerFormats find_answer_formats(const TextCodec& codec,
                                   std::optional<parsers::ToolCallFormat> tool_calls,
                                   std::optional<parsers::ReasoningFormat> reasoning) {
@@ -54,7 +61,12 @@ AnswerDeltas AnswerStream::add(const RequestEvent& event) {
   if (event.finish) {
     end = event.finish->reason == FinishReason::kStop ? TextEnd::kStopped : TextEnd::kCut;
   }
-  read(is_one ? tokens.last(1) : tokens, text.substr(begin), end, deltas);
+  std::string_view rest = text.substr(begin);
+  // The bytes of a character that the end cut through are no text; they may begin a mark.
+  while (end == TextEnd::kCut && rest.ends_with(kBrokenCharacter)) {
+    rest.remove_suffix(kBrokenCharacter.size());
+  }
+  read(is_one ? tokens.last(1) : tokens, rest, end, deltas);
   if (has_calls_alone_) {
     std::erase_if(deltas, [](const AnswerDelta& delta) {
       return std::holds_alternative<parsers::ContentDelta>(delta);
@@ -78,6 +90,10 @@ void AnswerStream::read(std::span<const TokenId> tokens, std::string_view text, 
   const bool reasoned = std::ranges::any_of(
       more, [](const AnswerDelta& delta) { return std::holds_alternative<ReasoningDelta>(delta); });
   count(tokens, before, reasoned);
+  if (deltas.empty()) {
+    deltas = std::move(more);
+    return;
+  }
   for (AnswerDelta& delta : more) parsers::append(std::move(delta), deltas);
 }
 

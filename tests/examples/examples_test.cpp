@@ -115,7 +115,7 @@ TEST(EmbedExample, PrintsTheAnswer) {
   EXPECT_THAT(output.text, EndsWith(std::string(kAnswer) + "\n"));
   const Output missing = run(fmt::format("{} /nowhere text", HEDDLE_EMBED_EXAMPLE));
   EXPECT_EQ(missing.exit_code, 1);
-  EXPECT_THAT(missing.text, HasSubstr("error: /nowhere"));
+  EXPECT_THAT(missing.text, HasSubstr("error: there is no folder /nowhere"));
 }
 
 }  // namespace

@@ -229,7 +229,7 @@ TEST_P(AnswerMatrix, ACutAnswerIsTheSameStreamedAndWhole) {
 INSTANTIATE_TEST_SUITE_P(Formats, AnswerMatrix, ::testing::ValuesIn(matrix_rows()),
                          [](const auto& one) { return one.param.name; });
 
-// What models write in place of their format, of which a client gets the call alone.
+// LooseAnswer: a spelling that models write in place of their format. A client gets the call alone.
 struct LooseAnswer {
   std::string name;
   ToolCallFormat calls = ToolCallFormat::kNone;

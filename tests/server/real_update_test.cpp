@@ -190,9 +190,8 @@ TEST_F(RealUpdateTest, AFolderThatDoesNotFitChangesNothing) {
        kShard},
       {edited("no config", [](const fs::path& folder) { fs::remove(folder / "config.json"); }),
        "config.json"},
-      {edited(
-           "other model",
-           [](const fs::path& folder) { set(folder, "Qwen3NextForCausalLM", "LlamaForCausalLM"); }),
+      {edited("other model",
+              [](const fs::path& folder) { set(folder, "\"qwen3_next\"", "\"llama\""); }),
        "config.json"},
       {edited("other theta",
               [](const fs::path& folder) {
@@ -202,6 +201,7 @@ TEST_F(RealUpdateTest, AFolderThatDoesNotFitChangesNothing) {
       {edited("tied",
               [](const fs::path& folder) {
                 set(folder, "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+                rename(folder, "lm_head.", "lm_hood.");  // a stored head would be used
               }),
        "tie_word_embeddings is true, and false in use"},
       {edited("other shape",

@@ -48,6 +48,8 @@ class ReturnedAnswersTest : public ScriptedFixture {
 
   // The tokens that `body` reuses: as many as the turn before had, but for those of its last page.
   void expect_reuse(std::string_view path, const Json& body, const ScriptedAnswer& before) const {
+    // Answered between two steps, so that the sequence of the turn before is in the cache by now.
+    ASSERT_EQ(get("/inspect").status, 200);
     const double cached = cached_tokens();
     const Reply reply = post(path, body);
     ASSERT_EQ(reply.status, 200) << reply.body;
