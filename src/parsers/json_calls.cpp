@@ -657,6 +657,7 @@ void JsonCallParser::begin_call(const CallHeader& header, std::string_view text)
   tail_.reset();
   python_.reset();
   text_.reset();
+  text_is_escaped_ = false;
   if (header.arguments) return;
   if (header.is_python) {
     python_.emplace(names().parameters(header.name));
@@ -683,8 +684,10 @@ ToolCallParser::Progress JsonCallParser::read_arguments(std::string_view text, T
   }
   std::string json;
   JsonScanner::State state = arguments_.scan(text, used, &json);
-  const bool ends = state == JsonScanner::State::kError && is_end(text.substr(used));
-  if (ends && arguments_.close_all(&json)) state = JsonScanner::State::kDone;
+  const Match ends =
+      state == JsonScanner::State::kError ? begins_end(text.substr(used)) : Match::kNo;
+  if (ends == Match::kMore) state = JsonScanner::State::kMore;  // the next bytes decide
+  if (ends == Match::kYes && arguments_.close_all(&json)) state = JsonScanner::State::kDone;
   emit_arguments(json, out);
   switch (state) {
     case JsonScanner::State::kMore:
@@ -697,10 +700,12 @@ ToolCallParser::Progress JsonCallParser::read_arguments(std::string_view text, T
   return Progress::kFailed;
 }
 
-// Where the object should go on there is a mark.
-bool JsonCallParser::is_end(std::string_view text) const {
-  return text.starts_with('<') || text.starts_with('`') || text.starts_with("[TOOL_CALLS") ||
-         text.starts_with("[/");
+// Whether a mark begins where the arguments do not continue: it ends an object that lacks its
+// closing brackets.
+Match JsonCallParser::begins_end(std::string_view text) {
+  constexpr std::string_view kEnds[] = {"<", "`", "[TOOL_CALLS", "[/"};
+  std::string_view ignored;
+  return begins_with(text, kEnds, &ignored);
 }
 
 // The arguments are a text that says what they are.

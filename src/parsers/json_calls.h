@@ -50,7 +50,7 @@ class JsonCallParser final : public ToolCallParser {
   bool finish_arguments(std::string_view text, AnswerDeltas& out) override;
   [[nodiscard]] Closing read_closing(std::string_view text) override;
   Progress read_text_arguments(std::string_view text, size_t& used, AnswerDeltas& out);
-  [[nodiscard]] bool is_end(std::string_view text) const;
+  [[nodiscard]] static Match begins_end(std::string_view text);
 
   const JsonCallFormat format_;
   const std::vector<std::string_view> closers_;

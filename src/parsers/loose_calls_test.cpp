@@ -373,7 +373,14 @@ TEST(LooseCallsTest, MistralLists) {
           "[TOOL_CALLS]get_weather[ARGS]" + arguments + "}",
           "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Paris\", \"days\": 3",
           "[TOOL_CALLS]get-weather[CALL_ID]abcDEF123[ARGS]" + arguments + "[/TOOL_CALLS]",
+          "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Paris\", \"days\": 3[/TOOL_CALLS]",
+          "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Paris\", \"days\": 3[TOOL_C",
       });
+  // The next call's mark ends arguments that lack their bracket, also where it comes in pieces.
+  const LooseJson object_read = LooseJson::parse(arguments);
+  expect_read({.calls = ToolCallFormat::kMistral},
+              "[TOOL_CALLS]now[ARGS]{[TOOL_CALLS]get_weather[ARGS]" + arguments,
+              {"", "", {{"now", LooseJson::object()}, {"get_weather", object_read}}});
 }
 
 TEST(LooseCallsTest, PythonicLists) {
