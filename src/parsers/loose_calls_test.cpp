@@ -475,6 +475,10 @@ TEST(LooseCallsTest, TagsOfReasoning) {
   // Without its opening tag reasoning is content, but its closing tag is none.
   expect_read({.reasoning = kThink}, "Hm.\n</think>\n\nYes", {"Hm.\n\n\nYes", "", {}});
   expect_read({.reasoning = kThink}, "The </think> tag", {"The </think> tag", "", {}});
+  // The first letter of a misspelt tag is right.
+  expect_read({.reasoning = kThink}, "[◁/vhink▷lw", {"[◁/vhink▷lw", "", {}});
+  expect_read({.reasoning = kThink, .inside = true}, "Hm.\n</hhink>\n",
+              {"", "Hm.\n</hhink>\n", {}});
   expect_read({.reasoning = kThink, .inside = true}, "<a></thing> `</a>`\n</think>Yes",
               {"Yes", "<a></thing> `</a>`\n", {}});
 }

@@ -17,9 +17,11 @@ constexpr std::string_view kThinkWords[] = {"think", "thinking", "thought", "tho
 constexpr std::string_view kOtherWords[] = {"thing",  "things",  "thin",   "thank", "thanks",
                                             "though", "through", "reason", "chink", "brought"};
 
+// The first letter must be right: by it tag_at() decides whether to wait for the rest of a word.
 bool is_think_word(std::string_view word) {
-  return std::ranges::find(kOtherWords, word) == std::end(kOtherWords) &&
-         meant_word(word, kThinkWords).has_value();
+  if (std::ranges::find(kOtherWords, word) != std::end(kOtherWords)) return false;
+  const auto meant = meant_word(word, kThinkWords);
+  return meant && kThinkWords[*meant].front() == word.front();
 }
 
 bool ends_line(std::string_view behind) {
