@@ -195,6 +195,11 @@ TEST(LooseCallsTest, QwenCoderParameters) {
               "<parameter=content>\n" +
                   file + "\n</parameter>\n</function>\n</tool_call>",
               {"", "", {{"write_file", {{"path", "a"}, {"content", file}}}}});
+  // A tag inside of a line ends a value of one line only.
+  expect_read({.calls = ToolCallFormat::kQwen3Coder},
+              "<tool_call>\n<function=write_file>\n<parameter=path>\na\nb <parameter=content>\nc\n"
+              "</parameter>\n</function>\n</tool_call>",
+              {"", "", {{"write_file", {{"path", "a\nb <parameter=content>\nc"}}}}});
   expect_read({.calls = ToolCallFormat::kQwen3Coder},
               "<tool_call>\n<function=now>\n</function>\n<function=now>\n</function>\n</tool_call>",
               {"", "", {{"now", LooseJson::object()}, {"now", LooseJson::object()}}});

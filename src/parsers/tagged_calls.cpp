@@ -478,7 +478,7 @@ Match TaggedCallParser::ends_call(std::string_view text, bool closed, TextEnd en
 
 TaggedCallParser::ValueEnd TaggedCallParser::value_ends_at(const CallTag& tag,
                                                            std::string_view text, bool line_begins,
-                                                           TextEnd end) const {
+                                                           bool one_line, TextEnd end) const {
   const bool is_glm = format_ == TaggedCallFormat::kGlm;
   const TagKind value = is_glm ? TagKind::kValue : TagKind::kParameter;
   const bool is_own = tag.closing && tag.kind == value;
@@ -508,7 +508,7 @@ TaggedCallParser::ValueEnd TaggedCallParser::value_ends_at(const CallTag& tag,
     }
     return {};
   }
-  const bool begins = line_begins || one_line_;
+  const bool begins = line_begins || one_line;
   if (tag.kind == TagKind::kParameter && !tag.closing) {
     std::string name = tag.name;
     if (is_glm) {
@@ -543,17 +543,19 @@ ToolCallParser::Progress TaggedCallParser::read_value(std::string_view text, Tex
   size_t behind = 0;          // what follows them
   bool last = false;
   bool is_closed = false;  // by its own tag
+  bool one_line = one_line_;
   for (size_t from = 0; from < text.size();) {
     const size_t place = std::min(text.find('<', from), text.size());
     count_searched(place - from);
     if (place == text.size()) break;
+    one_line = one_line && text.substr(from, place - from).find('\n') == std::string_view::npos;
     const CallTag tag = is_exact() ? CallTag{} : read_tag(text.substr(place));
     const bool line_begins = place == 0 ? line_begins_ : text[place - 1] == '\n';
     ValueEnd ends{.match = tag.match};
     if (is_exact()) {
       ends = exact_value_end(format_, text.substr(place));
     } else if (tag.match == Match::kYes) {
-      ends = value_ends_at(tag, text.substr(place), line_begins, end);
+      ends = value_ends_at(tag, text.substr(place), line_begins, one_line, end);
     } else if (tag.match == Match::kMore && end == TextEnd::kStopped) {
       // Its beginning is all there is of the closing tag.
       ends.match = tag.closing || text.size() - place == 1 ? Match::kYes : Match::kNo;

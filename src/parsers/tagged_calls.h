@@ -99,7 +99,7 @@ class TaggedCallParser final : public ToolCallParser {
   [[nodiscard]] Opening read_opening(std::string_view text) const;
   [[nodiscard]] Opening read_glm_opening(std::string_view text, std::string_view tool) const;
   [[nodiscard]] ValueEnd value_ends_at(const CallTag& tag, std::string_view text, bool line_begins,
-                                       TextEnd end) const;
+                                       bool one_line, TextEnd end) const;
   [[nodiscard]] static ValueEnd exact_value_end(TaggedCallFormat format, std::string_view text);
   [[nodiscard]] Match ends_call(std::string_view text, bool closed, TextEnd end) const;
   Progress read_between(std::string_view text, TextEnd end, size_t& used, AnswerDeltas& out);
