@@ -103,28 +103,30 @@ TaggedCallParser::TaggedCallParser(TaggedCallFormat format,
 TaggedCallParser::ValueEnd TaggedCallParser::exact_value_end(TaggedCallFormat format,
                                                              std::string_view text) {
   constexpr std::string_view kCoderEnds[] = {"</parameter>"};
-  constexpr std::string_view kCoderNext[] = {"<parameter=", "</function>", "</tool_call>"};
   constexpr std::string_view kGlmEnds[] = {"</arg_value>"};
-  constexpr std::string_view kGlmNext[] = {"<arg_key>", "</tool_call>"};
   constexpr std::string_view kDsmlEnds[] = {"</｜DSML｜parameter>", "</parameter>"};
-  constexpr std::string_view kDsmlNext[] = {"<｜DSML｜parameter ", "<parameter ",
-                                            "</｜DSML｜invoke>", "</invoke>"};
-  const bool is_coder = format == TaggedCallFormat::kQwen3Coder;
-  const bool is_glm = format == TaggedCallFormat::kGlm;
   std::span<const std::string_view> ends = kDsmlEnds;
-  std::span<const std::string_view> next = kDsmlNext;
-  if (is_coder) ends = kCoderEnds;
-  if (is_coder) next = kCoderNext;
-  if (is_glm) ends = kGlmEnds;
-  if (is_glm) next = kGlmNext;
+  if (format == TaggedCallFormat::kQwen3Coder) ends = kCoderEnds;
+  if (format == TaggedCallFormat::kGlm) ends = kGlmEnds;
   std::string_view found;
   const Match match = begins_with(text, ends, &found);
   if (match != Match::kYes) return {.match = match};
   const std::string_view behind = text.substr(found.size());
   const size_t space = space_size(behind.substr(0, kMaxSpaceBetweenTags + 1));
   if (space > kMaxSpaceBetweenTags) return {};
+  return {.match = begins_next_tag(format, behind.substr(space)), .size = found.size()};
+}
+
+Match TaggedCallParser::begins_next_tag(TaggedCallFormat format, std::string_view text) {
+  constexpr std::string_view kCoderNext[] = {"<parameter=", "</function>", "</tool_call>"};
+  constexpr std::string_view kGlmNext[] = {"<arg_key>", "</tool_call>"};
+  constexpr std::string_view kDsmlNext[] = {"<｜DSML｜parameter ", "<parameter ",
+                                            "</｜DSML｜invoke>", "</invoke>"};
+  std::span<const std::string_view> next = kDsmlNext;
+  if (format == TaggedCallFormat::kQwen3Coder) next = kCoderNext;
+  if (format == TaggedCallFormat::kGlm) next = kGlmNext;
   std::string_view ignored;
-  return {.match = begins_with(behind.substr(space), next, &ignored), .size = found.size()};
+  return begins_with(text, next, &ignored);
 }
 
 // Reads the text between a tag's word and its bracket: "=f", " name=\"f\"", "=\"f\"", ": f".
@@ -488,6 +490,10 @@ TaggedCallParser::ValueEnd TaggedCallParser::value_ends_at(const CallTag& tag,
       const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags + 1));
       if (space > kMaxSpaceBetweenTags) return {};
       rest.remove_prefix(space);
+      // As the format spells it, the next tag is certain before its name is there.
+      if (begins_next_tag(format_, rest) == Match::kYes) {
+        return {.match = Match::kYes, .size = tag.size};
+      }
       const CallTag next = read_tag(rest);
       const bool is_more = rest.empty() || next.match == Match::kMore;
       if (is_more && end == TextEnd::kNone) return {.match = Match::kMore};

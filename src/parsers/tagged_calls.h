@@ -101,6 +101,8 @@ class TaggedCallParser final : public ToolCallParser {
   [[nodiscard]] ValueEnd value_ends_at(const CallTag& tag, std::string_view text, bool line_begins,
                                        bool one_line, TextEnd end) const;
   [[nodiscard]] static ValueEnd exact_value_end(TaggedCallFormat format, std::string_view text);
+  // Whether `text` begins with a tag that may follow a closed value, exactly as the format has it.
+  [[nodiscard]] static Match begins_next_tag(TaggedCallFormat format, std::string_view text);
   [[nodiscard]] Match ends_call(std::string_view text, bool closed, TextEnd end) const;
   Progress read_between(std::string_view text, TextEnd end, size_t& used, AnswerDeltas& out);
   Progress read_value(std::string_view text, TextEnd end, size_t& used, AnswerDeltas& out);
