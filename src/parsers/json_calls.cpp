@@ -553,9 +553,12 @@ class SectionHeaderReader {
     }
     // The marks around it say that it is a call, or its name does.
     const bool is_marked = (marks & (1U << kCallBegin)) != 0 && separators != 0;
-    const bool is_whole = at_arguments() || at_closing();
-    if (!is_whole || (!(is_marked && at_arguments()) && !names_.has(header.name))) return {};
-    if (place != Place::kMarker && separators == 0 && !written.starts_with("functions.")) return {};
+    const Match closing = at_arguments() ? Match::kYes : at_closing();
+    if (closing != Match::kYes) return {.match = closing};
+    if (!(is_marked && at_arguments()) && !names_.has(header.name)) return {};
+    // A name alone is prose.
+    const bool says_call = written.starts_with("functions.") && !cursor_.rest().empty();
+    if (place != Place::kMarker && separators == 0 && !says_call) return {};
     return header;
   }
 
@@ -577,10 +580,11 @@ class SectionHeaderReader {
     return cursor_.rest().starts_with('{') || cursor_.at_string();
   }
 
-  [[nodiscard]] bool at_closing() const {
-    if (cursor_.rest().empty()) return true;
+  [[nodiscard]] Match at_closing() const {
+    if (cursor_.rest().empty()) return Match::kYes;
     const LooseTag tag = read_loose_tag(cursor_.rest());
-    return tag.match == Match::kYes && meant_word(tag.word, words_.subspan(kCallEnd)).has_value();
+    if (tag.match != Match::kYes) return tag.match;
+    return meant_word(tag.word, words_.subspan(kCallEnd)) ? Match::kYes : Match::kNo;
   }
 
   Cursor cursor_;
@@ -745,8 +749,10 @@ bool JsonCallParser::finish_arguments(std::string_view, AnswerDeltas& out) {
 
 ToolCallParser::Closing JsonCallParser::read_closing(std::string_view text) {
   if (tail_) {
+    // White space is not the tail's, wherever it is: what follows it decides whether it is content.
+    const std::string_view word = text.substr(0, text.find_first_of(" \t\n\r"));
     size_t used = 0;
-    const JsonScanner::State state = tail_->scan(text, used, nullptr);
+    const JsonScanner::State state = tail_->scan(word, used, nullptr);
     if (state != JsonScanner::State::kMore) tail_.reset();  // a missing '}' is forgiven
     if (used > 0) return {.match = Match::kYes, .size = used};
     if (state == JsonScanner::State::kMore) return {.match = Match::kMore};

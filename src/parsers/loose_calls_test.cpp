@@ -132,6 +132,10 @@ TEST(LooseCallsTest, QwenObjects) {
                  "I look.");
   expect_read({.calls = ToolCallFormat::kQwen}, "<tool_call>\n</tool_call>\nNothing.",
               {"\n\nNothing.", "", {}});
+  // White space behind what is left of the object belongs to the text that follows.
+  expect_read({.calls = ToolCallFormat::kQwen},
+              "<tool_call>{\"name\": \"now\", \"arguments\": {},  Yes",
+              {"  Yes", "", {{"now", LooseJson::object()}}});
 }
 
 TEST(LooseCallsTest, QwenCoderParameters) {
@@ -273,6 +277,8 @@ TEST(LooseCallsTest, DeepseekSections) {
               "<|tool_call_end|><|tool_calls_end|>",
           "<｜tool▁calls▁begn｜>" + call + "get_weather<｜tool▁sep>" + object + over,
       });
+  expect_read({.calls = ToolCallFormat::kDeepseekV3}, begin + call + "now```json" + end + over,
+              {"", "", {{"now", LooseJson::object()}}});
 }
 
 TEST(LooseCallsTest, DeepseekTags) {
@@ -332,6 +338,8 @@ TEST(LooseCallsTest, KimiSections) {
                      begin + call + "functions.getweather:0" + sep + object + "}" + end + over,
                      begin + call + name + "<|tool_call_arguments_begin|>" + object + end + over,
                  });
+  // A name alone is prose.
+  expect_read({.calls = ToolCallFormat::kKimiK2}, "functions.now", {"functions.now", "", {}});
 }
 
 TEST(LooseCallsTest, LlamaObjectsAndPython) {
