@@ -606,6 +606,8 @@ ToolCallParser::Progress TaggedCallParser::read_value(std::string_view text, Tex
   }
   if (!take_value(piece, last, out)) return Progress::kFailed;
   if (last) in_value_ = false;
+  // An empty value ends here without a byte read, which must not look like a wait for more text.
+  if (used == 0) return read_between(text, end, used, out);
   return Progress::kMore;
 }
 
