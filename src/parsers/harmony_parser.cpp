@@ -275,19 +275,25 @@ void HarmonyParser::emit(std::string_view text, AnswerDeltas& out) {
 size_t HarmonyParser::read_call(std::string_view text, TextEnd end, AnswerDeltas& out) {
   size_t used = 0;
   std::string json;
+  const auto pass = [&](size_t size) {
+    if (options_.keep_call_text) call_text_ += text.substr(0, size);
+    return size;
+  };
   if (!arguments_begun_) {
     used = space_size(text);
-    if (used == text.size()) return used;
+    if (used == text.size()) return pass(used);
     const FoundMark mark = harmony_mark_at(text.substr(used));
-    if (mark.match == Match::kMore && end == TextEnd::kNone) return used;
+    if (mark.match == Match::kMore && end == TextEnd::kNone) return pass(used);
     arguments_begun_ = mark.match == Match::kNo;
-    if (mark.match == Match::kYes && mark.mark == HarmonyMark::kMessage) return used + mark.size;
+    if (mark.match == Match::kYes && mark.mark == HarmonyMark::kMessage) {
+      return pass(used + mark.size);
+    }
     if (mark.match == Match::kYes) {  // it has none
       if (!dropped()) add_arguments(num_calls_ - 1, "{}", out);
       end_call(/*complete=*/true, out);
       return used;
     }
-    if (!arguments_begun_) return used;
+    if (!arguments_begun_) return pass(used);
   }
   size_t scanned = 0;
   JsonScanner::State state = arguments_.scan(text.substr(used), scanned, &json);
@@ -295,7 +301,7 @@ size_t HarmonyParser::read_call(std::string_view text, TextEnd end, AnswerDeltas
   const bool ends = state == JsonScanner::State::kError && text.substr(used).starts_with('<');
   if (ends && arguments_.close_all(&json)) state = JsonScanner::State::kDone;
   if (!dropped()) add_arguments(num_calls_ - 1, json, out);
-  if (options_.keep_call_text) call_text_ += text.substr(0, used);
+  pass(used);
   if (state == JsonScanner::State::kDone) {
     end_call(/*complete=*/true, out);
   } else if (state == JsonScanner::State::kError) {
