@@ -556,8 +556,9 @@ class SectionHeaderReader {
     const Match closing = at_arguments() ? Match::kYes : at_closing();
     if (closing != Match::kYes) return {.match = closing};
     if (!(is_marked && at_arguments()) && !names_.has(header.name)) return {};
-    // A name alone is prose.
-    const bool says_call = written.starts_with("functions.") && !cursor_.rest().empty();
+    // A name alone, or before a quotation, is prose.
+    const bool says_call =
+        written.starts_with("functions.") && !cursor_.rest().empty() && !cursor_.at_string();
     if (place != Place::kMarker && separators == 0 && !says_call) return {};
     return header;
   }

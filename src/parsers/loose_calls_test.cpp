@@ -342,8 +342,10 @@ TEST(LooseCallsTest, KimiSections) {
                      begin + call + "functions.getweather:0" + sep + object + "}" + end + over,
                      begin + call + name + "<|tool_call_arguments_begin|>" + object + end + over,
                  });
-  // A name alone is prose.
-  expect_read({.calls = ToolCallFormat::kKimiK2}, "functions.now", {"functions.now", "", {}});
+  // A name alone, or before a quotation, is prose.
+  for (const std::string_view text : {"functions.now", "functions.now \"{}\" is not"}) {
+    expect_read({.calls = ToolCallFormat::kKimiK2}, text, {std::string(text), "", {}});
+  }
 }
 
 TEST(LooseCallsTest, LlamaObjectsAndPython) {
