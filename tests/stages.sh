@@ -17,7 +17,7 @@ readonly proven_targets=(heddle_tools heddle_integration_test heddle_oracle_test
 # The limit of the tracked files, which every clone carries; larger data lies below HEDDLE_SHARED.
 readonly max_tree_mib=38
 # The limit of the program with its kernels, stripped, and of the libraries that travel with it.
-readonly max_program_kb=20000
+readonly max_program_kb=24000
 readonly full_fuzzing_seconds=900
 
 program_limit_seconds=900

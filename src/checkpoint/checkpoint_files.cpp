@@ -111,7 +111,7 @@ Status missing_weights(const std::filesystem::path& folder) {
   }
   for (const auto& [ending, what] : kOtherWeights) {
     const auto found = std::ranges::find_if(
-        names, [ending = ending](const std::string& name) { return name.ends_with(ending); });
+        names, [suffix = ending](const std::string& name) { return name.ends_with(suffix); });
     if (found == names.end()) continue;
     return not_found(fmt::format("{} has no {}, only {}: {}", folder.string(), kSingleFile,
                                  readable(*found), what));
