@@ -172,9 +172,7 @@ class HeaderWalker {
       }
       std::string owned_key(key);
       std::string_view text;
-      if (const auto error = field.value().get_string().get(text)) {
-        continue;  // only strings are read
-      }
+      if (field.value().get_string().get(text) != simdjson::SUCCESS) continue;  // not a string
       metadata.insert_or_assign(std::move(owned_key), std::string(text));
     }
     return ok_status();

@@ -30,7 +30,7 @@ Status read_special_tokens(const JsonValue& root, TokenizerConfig& config) {
     if (std::ranges::find(kSpecialTokens, key) == kSpecialTokens.end()) continue;
     const JsonValue member(value, std::string(key));
     std::erase_if(config.special_tokens,
-                  [key = key](const auto& known) { return known.first == key; });
+                  [name = key](const auto& known) { return known.first == name; });
     if (member.is_object()) {
       HEDDLE_ASSIGN_OR_RETURN(std::string text, member.require_string("content"));
       config.special_tokens.emplace_back(key, std::move(text));
