@@ -94,13 +94,22 @@ Result<NamedSources> templates_of_jinja_files(const fs::path& model_dir) {
   return sources;
 }
 
+// A text without a character but white space is no template.
+void drop_empty(NamedSources& sources) {
+  std::erase_if(sources, [](const auto& named) {
+    return named.second.find_first_not_of(" \t\r\n") == std::string::npos;
+  });
+}
+
 // The first of the places that has a template counts; another one that differs is logged.
 Result<NamedSources> templates_of_model(const fs::path& model_dir) {
   HEDDLE_ASSIGN_OR_RETURN(NamedSources chosen, templates_of_jinja_files(model_dir));
+  drop_empty(chosen);
   std::string chosen_name = "chat_template.jinja";
   for (const char* name : {"chat_template.json", "tokenizer_config.json"}) {
     if (!is_file(model_dir / name)) continue;
     Result<NamedSources> sources = templates_in(model_dir / name);
+    if (sources.ok()) drop_empty(*sources);
     if (chosen.empty()) {
       HEDDLE_RETURN_IF_ERROR(sources.status());
       chosen = std::move(*sources);

@@ -70,6 +70,15 @@ TEST_F(ChatTemplateTest, TheJinjaFileWinsOverTheConfig) {
   EXPECT_EQ(render(), "<s>file");
 }
 
+TEST_F(ChatTemplateTest, AnEmptyTextIsNoTemplate) {
+  write("chat_template.jinja", " \n");
+  write("chat_template.json", R"({"chat_template": ""})");
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "\n"}]})");
+  EXPECT_EQ(ChatTemplate::load(folder_).status().code(), StatusCode::kNotFound);
+  write("tokenizer_config.json", R"({"chat_template": "config"})");
+  EXPECT_EQ(render(), "config");
+}
+
 TEST_F(ChatTemplateTest, AFileGivenByTheUserWinsOverAll) {
   write("chat_template.jinja", "model");
   write("mine/a.jinja", "mine");
