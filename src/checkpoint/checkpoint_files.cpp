@@ -9,6 +9,7 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/readable.h"
 #include "core/json_reader.h"
+#include "core/log.h"
 
 namespace heddle::checkpoint {
 
@@ -202,13 +203,20 @@ Status CheckpointFiles::add_shards(const std::filesystem::path& folder,
     HEDDLE_RETURN_IF_ERROR(add_file(folder / shard));
   }
 
-  for (const IndexEntry& entry : entries) {
+  // As in transformers, the index names the files and the files their tensors.
+  const auto is_elsewhere = [&](const IndexEntry& entry) {
     const auto found = locations_.find(entry.tensor);
-    if (found == locations_.end() || found->second.file != shards.at(entry.file)) {
-      return data_loss(fmt::format("{}: tensor {} is not in shard {}", index_path.string(),
-                                   readable(entry.tensor), readable(entry.file)));
-    }
-  }
+    return found == locations_.end() || found->second.file != shards.at(entry.file);
+  };
+  const auto first = std::ranges::find_if(entries, is_elsewhere);
+  if (first == entries.end()) return ok_status();
+  const auto found = locations_.find(first->tensor);
+  log_warning(fmt::format(
+      "{}: {} of the tensors are not where it says; the shards are used as they are. It has tensor "
+      "{} in {}, where {} has it",
+      index_path.string(), std::ranges::count_if(entries, is_elsewhere), readable(first->tensor),
+      readable(first->file),
+      found == locations_.end() ? "no shard" : readable(file_names_[found->second.file])));
   return ok_status();
 }
 

@@ -57,7 +57,6 @@ Result<GenerationConfig> parse_generation_config(std::string_view json_text) {
   Status first_error;
   ConfigReader reader({&root}, first_error);
   OptionalReader optional(reader);
-  constexpr double kSmallest = 1e-6;
   GenerationConfig config;
   config.eos_token_ids = reader.integers("eos_token_id", kTokenIds);
   config.bos_token_id = optional.integer("bos_token_id", kTokenIds);
@@ -66,7 +65,7 @@ Result<GenerationConfig> parse_generation_config(std::string_view json_text) {
   config.temperature = optional.number("temperature", {0.0, 100.0});
   config.top_k = optional.integer("top_k", {-1, kMaxCount});  // -1: another way to say all
   if (config.top_k == -1) config.top_k = 0;
-  config.top_p = optional.number("top_p", {kSmallest, 1.0});
+  config.top_p = optional.number("top_p", {0.0, 1.0});
   config.min_p = optional.number("min_p", {0.0, 1.0});
   // As for requests: beyond it every request without a penalty of its own would be refused.
   config.repetition_penalty = optional.number("repetition_penalty", {0.01, 2.0});

@@ -31,7 +31,7 @@ TEST(GenerationConfigTest, ReadsWhatIsThereAndLeavesTheRestOpen) {
 TEST(GenerationConfigTest, NamesWhatIsWrong) {
   for (const std::string_view text :
        {R"({"temperature":-1})", R"({"temperature":"hot"})", R"({"temperature":1e999})",
-        R"({"top_p":0})", R"({"top_p":1.1})", R"({"top_k":-2})", R"({"min_p":2})",
+        R"({"top_p":-0.1})", R"({"top_p":1.1})", R"({"top_k":-2})", R"({"min_p":2})",
         R"({"repetition_penalty":0})", R"({"repetition_penalty":2.5})", R"({"max_new_tokens":0})",
         R"({"eos_token_id":-1})", R"({"eos_token_id":"x"})", R"({"do_sample":2})",
         R"({"stop_strings":[1]})", "[]", "{"}) {
@@ -39,6 +39,12 @@ TEST(GenerationConfigTest, NamesWhatIsWrong) {
   }
   EXPECT_THAT(parse_generation_config(R"({"top_p":1.1})").status().message(),
               HasSubstr("top_p is 1.1, outside"));
+}
+
+TEST(GenerationConfigTest, TakesATopPOfZeroAsRequestsDo) {
+  const auto config = parse_generation_config(R"({"top_p":0, "do_sample":false})");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->top_p, 0.0);
 }
 
 TEST(GenerationConfigTest, FallsBackToTheModelsTokens) {
