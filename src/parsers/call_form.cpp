@@ -12,11 +12,18 @@
 #include "parsers/harmony_parser.h"
 #include "parsers/parameter_type.h"
 #include "parsers/pythonic_calls.h"
+#include "parsers/tool_parameters.h"
 
 namespace heddle::parsers {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// Bytes of a tool's schema that its parameters may copy to resolve references. A strict tool that
+// needs more is refused; another one's references are then left out, before the whole form exceeds
+// the size of forms that are compiled.
+constexpr size_t kMaxStrictCopies = size_t{256} << 10;
+constexpr size_t kMaxLooseCopies = size_t{32} << 10;
 
 // How a format writes calls whose arguments are one text. Names stand in JSON's quotes or plainly.
 struct CallSpelling {
@@ -226,18 +233,17 @@ Json plain_text_tag(const std::string& key, const TagSpelling& spelling) {
 }
 
 // A parameter that has a value. The parser reads it by the same types.
-Json parameter_form(const std::string& key, const Json& schema, const Json& definitions,
-                    const CallableTool& tool, const TagSpelling& spelling) {
+Json parameter_form(const std::string& key, const Json& schema, const ToolParameters& parameters,
+                    size_t& num_bytes_left, const CallableTool& tool, const TagSpelling& spelling) {
   const ParameterType type = ParameterType::of_schema(schema, tool.parameters);
   const Json object = schema.is_object() ? schema : Json{{"allOf", Json::array({schema})}};
   const auto as_text = [&](Json form) {
     if (!tool.is_strict) return form;
-    form["stands_for"] = object;
-    form["stands_for"].update(definitions);
+    form["stands_for"] = parameters.as_document(schema, object, num_bytes_left);
     return form;
   };
   const auto json_tag = [&](Json whole) {
-    whole.update(definitions);
+    whole = parameters.as_document(schema, std::move(whole), num_bytes_left);
     return tag_form(std::string(spelling.before_key) + key + std::string(spelling.before_json),
                     schema_form("json_schema", std::move(whole), tool), spelling.after_json);
   };
@@ -267,9 +273,8 @@ Json parameter_form(const std::string& key, const Json& schema, const Json& defi
 
 // The arguments: the properties in their order. Of any object where none are described.
 Json parameters_form(const CallableTool& tool, const TagSpelling& spelling) {
-  const Json& schema = tool.parameters;
-  const auto properties = schema.find("properties");
-  if (properties == schema.end() || !properties->is_object()) {
+  const ToolParameters parameters(tool.parameters);
+  if (!parameters.has_properties()) {
     const Json key = {{"type", "regex"}, {"pattern", "[A-Za-z_][A-Za-z0-9_-]{0,63}"}};
     const Json value =
         tag_form(std::string(spelling.before_text), any_text_form(), spelling.after_text);
@@ -279,17 +284,12 @@ Json parameters_form(const CallableTool& tool, const TagSpelling& spelling) {
                                        {"end", ""}}})},
             {"separator", ""}};
   }
-  Json definitions = Json::object();
-  for (const char* const name : {"$defs", "definitions"}) {
-    if (schema.contains(name)) definitions[name] = schema[name];
-  }
-  const Json required = schema.value("required", Json::array());
+  size_t num_bytes_left = tool.is_strict ? kMaxStrictCopies : kMaxLooseCopies;
   Json elements = Json::array({text_form("")});
-  for (const auto& [key, value] : properties->items()) {
-    Json one = parameter_form(key, value, definitions, tool, spelling);
-    const bool is_required = std::ranges::find(required, Json(key)) != required.end();
+  for (const auto& [key, schema] : parameters.properties()) {
+    Json one = parameter_form(key, *schema, parameters, num_bytes_left, tool, spelling);
     elements.push_back(
-        is_required
+        parameters.requires_property(key)
             ? std::move(one)
             : Json{{"type", "or"}, {"elements", Json::array({text_form(""), std::move(one)})}});
   }
@@ -455,13 +455,21 @@ bool has_reasoning(ToolCallFormat format) { return message_spelling_of(format).h
 
 std::optional<std::string> bound_not_enforced(const Json& parameters, ToolCallFormat format) {
   if (!tag_spelling_of(format)) return std::nullopt;
-  for (const auto& [key, schema] : member_of(parameters, "properties").items()) {
-    if (!ParameterType::of_schema(schema, parameters).may_be_string()) continue;
-    if (!values_of(schema).is_null()) continue;
-    const std::string_view bound = ParameterType::text_bound_of(schema, parameters);
+  const ToolParameters split(parameters);
+  for (const auto& [key, schema] : split.properties()) {
+    if (!ParameterType::of_schema(*schema, parameters).may_be_string()) continue;
+    if (!values_of(*schema).is_null()) continue;
+    const std::string_view bound = ParameterType::text_bound_of(*schema, parameters);
     if (!bound.empty()) return fmt::format("`{}` of `{}`", bound, key);
   }
   return std::nullopt;
+}
+
+std::optional<std::string> keyword_not_enforced(const Json& parameters, ToolCallFormat format) {
+  if (!tag_spelling_of(format)) return std::nullopt;
+  const ToolParameters split(parameters);
+  if (split.problem().empty()) return std::nullopt;
+  return split.problem();
 }
 
 }  // namespace heddle::parsers

@@ -54,4 +54,10 @@ struct CallFormOptions {
 [[nodiscard]] std::optional<std::string> bound_not_enforced(
     const nlohmann::ordered_json& parameters, ToolCallFormat format);
 
+// Names a keyword about the arguments as a whole that call_form() does not enforce because the
+// format writes each parameter between tags of its own: "`anyOf` at the root". Nothing where there
+// is none.
+[[nodiscard]] std::optional<std::string> keyword_not_enforced(
+    const nlohmann::ordered_json& parameters, ToolCallFormat format);
+
 }  // namespace heddle::parsers

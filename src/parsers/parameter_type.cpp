@@ -54,48 +54,6 @@ const Json* parameters_of(const Json& tools, std::string_view tool) {
   return nullptr;
 }
 
-// A step of a JSON pointer in a URI fragment.
-std::string unescaped(std::string_view step) {
-  std::string text;
-  for (size_t i = 0; i < step.size(); ++i) {
-    if (step[i] == '~' && i + 1 < step.size()) {
-      text += step[++i] == '1' ? '/' : '~';
-    } else if (unsigned value = 0;
-               step[i] == '%' && i + 2 < step.size() &&
-               std::from_chars(&step[i + 1], &step[i + 3], value, 16).ec == std::errc()) {
-      text += static_cast<char>(value);
-      i += 2;
-    } else {
-      text += step[i];
-    }
-  }
-  return text;
-}
-
-// The part of the document that a $ref leads to; null: none.
-const Json* resolve(const Json& reference, const Json& root) {
-  if (!reference.is_string()) return nullptr;
-  std::string_view rest = reference.get_ref<const std::string&>();
-  if (!rest.starts_with('#')) return nullptr;
-  rest.remove_prefix(1);
-  const Json* at = &root;
-  while (at != nullptr && !rest.empty()) {
-    if (!rest.starts_with('/')) return nullptr;
-    const size_t end = std::min(rest.find('/', 1), rest.size());
-    const std::string step = unescaped(rest.substr(1, end - 1));
-    rest.remove_prefix(end);
-    if (at->is_array()) {
-      size_t index = 0;
-      const auto [last, failure] = std::from_chars(step.data(), step.data() + step.size(), index);
-      const bool is_index = failure == std::errc() && last == step.data() + step.size();
-      at = is_index && index < at->size() ? &(*at)[index] : nullptr;
-    } else {
-      at = member(*at, step);
-    }
-  }
-  return at;
-}
-
 std::string quoted(std::string_view text) {
   std::string json = "\"";
   append_escaped(text, json);
@@ -155,7 +113,7 @@ class ParameterType::SchemaReader {
     if (const Json* const value = member(schema, "const")) allow_only(kinds_of_value(*value));
     if (const Json* const values = member(schema, "enum")) allow_only(kinds_of_values(*values));
     if (const Json* const reference = member(schema, "$ref")) {
-      const Json* const target = resolve(*reference, root_);
+      const Json* const target = resolve_reference(*reference, root_);
       if (target != nullptr) allow_only(kinds_of(*target, depth + 1));
     }
     if (const Json* const all = member(schema, "allOf"); all != nullptr && all->is_array()) {
@@ -178,7 +136,7 @@ class ParameterType::SchemaReader {
       if (member(schema, name) != nullptr) return name;
     }
     if (const Json* const reference = member(schema, "$ref")) {
-      const Json* const target = resolve(*reference, root_);
+      const Json* const target = resolve_reference(*reference, root_);
       const std::string_view bound =
           target != nullptr ? text_bound_of(*target, depth + 1) : std::string_view();
       if (!bound.empty()) return bound;
@@ -206,7 +164,7 @@ class ParameterType::SchemaReader {
     if (property == nullptr) property = member(schema, "additionalProperties");
     if (property != nullptr) kinds = kinds_of(*property);
     if (const Json* const reference = member(schema, "$ref")) {
-      const Json* const target = resolve(*reference, root_);
+      const Json* const target = resolve_reference(*reference, root_);
       if (target != nullptr) add(kinds_of_property(*target, name, depth + 1), kinds);
     }
     for (const char* const keyword : {"allOf", "anyOf", "oneOf"}) {
@@ -401,6 +359,46 @@ std::string ParameterType::to_json(std::string_view text) const {
     if (json) return *std::move(json);
   }
   return quoted(text);
+}
+
+std::string unescaped_step(std::string_view step) {
+  std::string text;
+  for (size_t i = 0; i < step.size(); ++i) {
+    if (step[i] == '~' && i + 1 < step.size()) {
+      text += step[++i] == '1' ? '/' : '~';
+    } else if (unsigned value = 0;
+               step[i] == '%' && i + 2 < step.size() &&
+               std::from_chars(&step[i + 1], &step[i + 3], value, 16).ec == std::errc()) {
+      text += static_cast<char>(value);
+      i += 2;
+    } else {
+      text += step[i];
+    }
+  }
+  return text;
+}
+
+const Json* resolve_reference(const Json& reference, const Json& root) {
+  if (!reference.is_string()) return nullptr;
+  std::string_view rest = reference.get_ref<const std::string&>();
+  if (!rest.starts_with('#')) return nullptr;
+  rest.remove_prefix(1);
+  const Json* at = &root;
+  while (at != nullptr && !rest.empty()) {
+    if (!rest.starts_with('/')) return nullptr;
+    const size_t end = std::min(rest.find('/', 1), rest.size());
+    const std::string step = unescaped_step(rest.substr(1, end - 1));
+    rest.remove_prefix(end);
+    if (at->is_array()) {
+      size_t index = 0;
+      const auto [last, failure] = std::from_chars(step.data(), step.data() + step.size(), index);
+      const bool is_index = failure == std::errc() && last == step.data() + step.size();
+      at = is_index && index < at->size() ? &(*at)[index] : nullptr;
+    } else {
+      at = member(*at, step);
+    }
+  }
+  return at;
 }
 
 bool is_null_word(std::string_view text) { return lower(text.substr(0, 5)) == "null"; }

@@ -220,12 +220,18 @@ std::vector<parsers::CallableTool> callable_tools(const ToolFields& tools,
     if (is_strict || tools.choice.forces_call()) schema = schema_of_arguments(function);
     if (is_strict) {
       const auto bound = schema ? parsers::bound_not_enforced(*schema, format) : std::nullopt;
-      if (!schema || bound) {
-        fields.fail(tool_error(
-            name, param,
-            !schema ? "its type must be \"object\""
-                    : fmt::format("{}, a text that calls of the format {} write between tags",
-                                  *bound, to_string(format))));
+      const auto keyword = schema ? parsers::keyword_not_enforced(*schema, format) : std::nullopt;
+      if (!schema || bound || keyword) {
+        std::string reason = "its type must be \"object\"";
+        if (bound) {
+          reason = fmt::format("{}, a text that calls of the format {} write between tags", *bound,
+                               to_string(format));
+        }
+        if (keyword) {
+          reason = fmt::format("{}; calls of the format {} write each parameter between tags",
+                               printable(*keyword, 200), to_string(format));
+        }
+        fields.fail(tool_error(name, param, reason));
         break;
       }
     }

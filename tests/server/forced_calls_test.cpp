@@ -266,6 +266,89 @@ TEST_F(ForcedCallsTest, ArgumentsBetweenTagsHaveTheTypesThatTheParserReads) {
   EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("not"));
 }
 
+TEST_F(ForcedCallsTest, ReferencesBetweenTagsMeanTheWholeSchema) {
+  start_with(ToolCallFormat::kQwen3Coder);
+  Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {
+      "type": "object", "additionalProperties": false, "properties": {
+        "from": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"],
+                 "additionalProperties": false},
+        "to": {"$ref": "#/properties/from"},
+        "children": {"type": "array", "items": {"$ref": "#"}},
+        "a": {"type": "array", "items": {"enum": [1, 2]}},
+        "b": {"$ref": "#/properties/a/items"},
+        "c": {"anyOf": [{"$ref": "#/$defs/C"}, {"type": "null"}]}},
+      "$defs": {"C": {"type": "array", "items": {"$ref": "#/properties/to"}}}}}}])");
+  const auto call = [](const std::string& name, const std::string& value) {
+    return "<tool_call>\n<function=f>\n<parameter=" + name + ">\n" + value +
+           "\n</parameter>\n</function>\n</tool_call>";
+  };
+  for (const bool is_strict : {true, false}) {
+    SCOPED_TRACE(is_strict);
+    tools[0]["function"]["strict"] = is_strict;
+    const Reply reply = ask({{"tools", tools}, {"tool_choice", "required"}});
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    for (const auto& [name, value] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"to", R"({"x":1})"},
+             {"children", R"([{"children":[{"b":2}]}])"},
+             {"b", "2"},
+             {"c", R"([{"x":3}])"},
+             {"c", "null"}}) {
+      EXPECT_TRUE(allows(call(name, value))) << name << value;
+    }
+    for (const auto& [name, value] : std::initializer_list<std::pair<const char*, const char*>>{
+             {"to", R"({"x":"1"})"},
+             {"to", "1"},
+             {"children", R"([{"children":[{"b":3}]}])"},
+             {"children", R"([[]])"},
+             {"b", "3"},
+             {"c", R"([{"y":3}])"}}) {
+      EXPECT_FALSE(allows(call(name, value))) << name << value;
+    }
+  }
+}
+
+TEST_F(ForcedCallsTest, StrictSchemasBetweenTagsAreRefusedForKeywordsOfTheWholeObject) {
+  start_with(ToolCallFormat::kGlm);
+  const auto tools_with = [](const char* keywords, bool is_strict) {
+    Json parameters = Json::parse(R"({"properties": {"a": {"type": "integer"}}})");
+    parameters.update(Json::parse(keywords));
+    return Json{{{"type", "function"},
+                 {"function", {{"name", "f"}, {"strict", is_strict}, {"parameters", parameters}}}}};
+  };
+  const auto call = [](const std::string& name) {
+    return "<tool_call>f\n<arg_key>" + name + "</arg_key>\n<arg_value>5</arg_value>\n</tool_call>";
+  };
+  for (const auto& [keyword, keywords] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"`anyOf`", R"({"anyOf": [{"required": ["a"]}]})"},
+           {"`enum`", R"({"enum": [{"a": 1}]})"},
+           {"`minProperties`", R"({"minProperties": 1})"},
+           {"`patternProperties`", R"({"patternProperties": {"^x": true}})"},
+           {"`if`", R"({"if": {"required": ["a"]}})"},
+           {"`required`", R"({"required": ["z"]})"}}) {
+    SCOPED_TRACE(keywords);
+    for (const char* const choice : {"auto", "required"}) {
+      const Reply reply = ask({{"tools", tools_with(keywords, true)}, {"tool_choice", choice}});
+      EXPECT_EQ(reply.status, 400);
+      EXPECT_EQ(error_of(reply)["code"], "invalid_tool");
+      EXPECT_EQ(error_of(reply)["param"], "tools[0].function.parameters");
+      EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr(keyword));
+    }
+    EXPECT_EQ(ask({{"tools", tools_with(keywords, false)}, {"tool_choice", "required"}}).status,
+              200);
+    EXPECT_TRUE(allows(call("a")));
+    EXPECT_FALSE(allows(call("b")));
+  }
+  const char* const referred = R"({"properties": {}, "$ref": "#/$defs/A", "$defs": {"A":
+      {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}}})";
+  for (const bool is_strict : {true, false}) {
+    EXPECT_EQ(ask({{"tools", tools_with(referred, is_strict)}, {"tool_choice", "required"}}).status,
+              200);
+    EXPECT_TRUE(allows(call("a")));
+    EXPECT_FALSE(allows(call("b")));
+    EXPECT_FALSE(allows("<tool_call>f\n</tool_call>"));
+  }
+}
+
 TEST_F(ForcedCallsTest, ACallOnAChannelMayFollowReasoning) {
   start_with(ToolCallFormat::kHarmony);
   const std::string thought = "<|channel|>analysis<|message|>Hm <b> \"x.<|end|><|start|>assistant";
