@@ -315,6 +315,14 @@ struct BatchRunner::Batch {
   }
 };
 
+// The functions that follow a change or a request hold their batch, which would never be freed.
+BatchRunner::~BatchRunner() {
+  for (const BatchPointer& batch : batches_) {
+    std::exchange(batch->changes, {});
+    std::exchange(batch->live, {});
+  }
+}
+
 Json BatchRunner::describe(const Batch& batch) {
   const Record& record = batch.record;
   Json json = {{"id", batch.id},

@@ -112,6 +112,12 @@ class BatchRunner {
 
   BatchRunner(BatchHost host, FileStore& files) : host_(std::move(host)), files_(files) {}
 
+  // Changes that are not on disk yet are dropped; nothing calls back from then on.
+  ~BatchRunner();
+
+  BatchRunner(const BatchRunner&) = delete;
+  BatchRunner& operator=(const BatchRunner&) = delete;
+
   // Reads the records of earlier servers and removes the files that belong to nothing. Before the
   // first other call; waits for the disk.
   void restore();
