@@ -28,7 +28,7 @@ enum class SystemTexts : uint8_t {
   kInTurns,      // all of them are part of users' turns
 };
 
-// The roles by which templates tell messages apart.
+// Speaker: the author of a message. Templates write each of the four in another way.
 enum class Speaker : uint8_t { kSystem, kUser, kAssistant, kTool };
 
 // Of system and developer, user, assistant, tool and function; nothing for another role.
@@ -40,7 +40,7 @@ struct Arrangement {
   bool turns_alternate = false;    // neighbours of one role are joined; a user begins
   bool one_call_each = false;      // a message has one call, and its result comes next
   bool null_content = false;       // a message with calls and without text has null as its content
-  bool content_apart = false;      // text beside calls is a message of its own
+  bool content_apart = false;      // a message with text and calls is split in two
   bool short_ids = false;          // ids of calls have nine letters and digits
   bool orphans_as_text = false;    // a tool's result without its call is part of a user's turn
   bool fills_empty = false;        // an assistant's message without text and calls gets a blank
@@ -57,7 +57,7 @@ struct Arrangement {
 // ConversationTraits: the things in a conversation that an arrangement may change.
 struct ConversationTraits {
   bool has_system = false;
-  bool has_late_system = false;    // behind another message than a system text
+  bool has_late_system = false;    // a system message follows a message of another role
   bool has_several_first = false;  // several system texts lead it
   bool has_lists = false;
   bool has_calls = false;

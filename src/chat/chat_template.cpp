@@ -79,7 +79,8 @@ Result<NamedSources> templates_of_file(const fs::path& path) {
   return sources;
 }
 
-// chat_template.jinja, and a template for tools beside it. Empty without the first.
+// Reads chat_template.jinja, and the template for tools in additional_chat_templates. The result is
+// empty if there is no chat_template.jinja.
 Result<NamedSources> templates_of_jinja_files(const fs::path& model_dir) {
   NamedSources sources;
   const fs::path file = model_dir / "chat_template.jinja";

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // ConversationRenderer: renders conversations so that every text of them reaches the model.
 //
-// Templates refuse or lose what they have no place for (arrangement.h). The renderer learns from
-// some short conversations how its template wants them, brings each conversation into that form,
-// and checks that the prompt has all its texts (lost_text.h). If one is missing, or the template
-// raises an exception, it tries the other forms, the mildest change first.
+// A chat template may raise an exception for a message that it does not expect, a second system
+// message for example, or leave its text out (arrangement.h). The renderer tries the template on
+// some short conversations first, to find the form that it accepts. It converts each conversation
+// to that form and checks that the prompt contains all texts (lost_text.h). If one is missing, or
+// the template raises an exception, it tries the other forms, the smallest change first.
 //
 // Equal beginnings of conversations have equal forms, as far as the template takes them, so that
 // the next turn of a conversation can reuse the cache.

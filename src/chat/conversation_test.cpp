@@ -173,7 +173,8 @@ struct Dialogue {
   Json messages;
 };
 
-// Every word is of one kind, so that the test can tell it from a template's: wq, digits.
+// Every word of these conversations is "wq" and a number, which no template writes by itself, so
+// that the test can look for each word in the prompt.
 std::vector<Dialogue> adversarial_dialogues() {
   const Json system = turn("system", "wq1 wq2\n\nwq3");
   const Json user = turn("user", "wq4 wq5");
@@ -461,7 +462,7 @@ TEST(ConversationSharedTest, EveryWordOfEveryDialogueReachesThePromptOfEveryTemp
   }
 }
 
-// The variables of a recorded conversation beside its messages and tools.
+// The template variables of a recorded render, without `messages` and `tools`.
 Json variables_of(const Json& context) {
   Json variables = context;
   for (const char* const name : {"messages", "tools", "add_generation_prompt"}) {

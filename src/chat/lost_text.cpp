@@ -112,7 +112,7 @@ class TextSearch {
   const std::vector<std::string>& marks_;
   size_t rescan_bytes_;
   size_t begin_ = 0;  // where the message's texts begin, at the earliest
-  size_t end_ = 0;    // behind what was found
+  size_t end_ = 0;    // position after the last text that was found
 };
 
 // Texts within the values of a call's arguments.

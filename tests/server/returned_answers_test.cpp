@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model wrote comes back with the next turn as the client got it. The prompt then begins
-// with the prompt and the answer of the turn before, token by token, and reuses their cache.
+// A client sends the model's last answer back with its next request. The new prompt must begin with
+// the tokens of the previous prompt and answer, so that the prefix cache is reused.
 #include <string>
 #include <string_view>
 #include <vector>

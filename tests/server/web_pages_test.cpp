@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What web pages may do to a server without keys, as their visitors' browsers send it.
+// Requests that browsers send for web pages of other origins, to a server without API keys: which
+// routes accept them and which refuse.
 #include <string>
 
 #include "server/server_fixture.h"
