@@ -5,7 +5,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,34 +14,9 @@
 #include "checkpoint/load_weights.h"
 #include "checkpoint/model_config.h"
 #include "graph/builder.h"
+#include "models/cache_needs.h"
 
 namespace heddle::models {
-
-// The memory that a sequence keeps between steps. Layers are counted among their own kind.
-struct CacheNeeds {
-  // Per token and KV layer one K row of num_kv_heads * head_dim and one V row of num_kv_heads *
-  // kv_value_dim, which is head_dim unless it is said; 0: values are a part of the keys.
-  int64_t num_kv_layers = 0;
-  int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;
-  std::optional<int64_t> kv_value_dim;
-
-  // [num_kv_layers]: how many of the last tokens a layer reads, the current one included; 0: all.
-  // When the token at position p is next, rows below p - window + 1 are dead in that layer.
-  std::vector<int64_t> kv_windows;
-
-  // [num_kv_layers]: below what the hub's files name a layer's scales: "model.layers.3.self_attn.".
-  std::vector<std::string> kv_modules;
-
-  // One convolution window [conv_width - 1, conv_channels] and one matrix per value head
-  // [value_dim, key_dim] per sequence and state layer.
-  int64_t num_state_layers = 0;
-  int64_t conv_channels = 0;
-  int64_t conv_width = 0;
-  int64_t num_value_heads = 0;
-  int64_t value_dim = 0;
-  int64_t key_dim = 0;
-};
 
 // Constants computed from config and weights once at load, by name beside the weights.
 using DerivedWeights = std::vector<std::pair<std::string, Tensor>>;

@@ -168,6 +168,8 @@ int64_t drafter_state_bytes(const models::CacheNeeds& needs, int64_t max_sequenc
 Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::ModelConfig& config,
                                 const models::CacheNeeds& needs, DType kv_dtype,
                                 const PoolMemory& memory) {
+  HEDDLE_RETURN_IF_ERROR(needs.check_shapes());
+  if (memory.draft_needs) HEDDLE_RETURN_IF_ERROR(memory.draft_needs->check_shapes());
   const int64_t longest = config.max_position_embeddings;
   if (options.context_length < 0 || options.context_length > longest) {
     return invalid_argument(fmt::format("context_length {} is not within 1 to the model's {}",

@@ -89,7 +89,8 @@ struct PoolMemory {
 // States of drafts have their part of it: those of one sequence at least, and up to kMostDraftRows;
 // so have those of a small model that drafts. Without a drafter, states for forced tokens have 1 %
 // of it at most, and up to kMostForcedRows.
-// Errors: kInvalidArgument naming the option; kResourceExhausted when not one request fits.
+// Errors: kInvalidArgument naming the option; kResourceExhausted when not one request fits;
+// kUnimplemented where layers keep memory of different shapes (CacheNeeds::check_shapes()).
 Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::ModelConfig& config,
                                 const models::CacheNeeds& needs, DType kv_dtype,
                                 const PoolMemory& memory);

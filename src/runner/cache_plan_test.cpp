@@ -94,6 +94,23 @@ class PoolPlanTest : public ::testing::Test {
       models::load_config(heddle::testing::repository_path("models/heddle-tiny")).value();
 };
 
+TEST_F(PoolPlanTest, LayersOfDifferentShapesAreRefused) {
+  models::CacheNeeds mixed;
+  for (const int64_t head_dim : {64, 128}) {
+    mixed.add_kv_layer({.num_heads = 1, .head_dim = head_dim}, /*window=*/0);
+  }
+  const models::CacheNeeds alike = models::create_model(config_)->cache_needs();
+  const PoolMemory memory{.available_bytes = int64_t{1} << 30};
+  PoolMemory with_drafter = memory;
+  with_drafter.draft_needs = mixed;
+  for (const Status& status :
+       {plan_pools({}, config_, mixed, DType::kBf16, memory).status(),
+        plan_pools({}, config_, alike, DType::kBf16, with_drafter).status()}) {
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(status.message(), HasSubstr("KV layer 1 has 1 KV heads with keys of 128"));
+  }
+}
+
 TEST_F(PoolPlanTest, AStaticShareIsOfAllMemoryAndCountsTheWeights) {
   constexpr int64_t kBytes = int64_t{1} << 30;
   const auto with_share = [this](double share) {

@@ -64,10 +64,8 @@ Value Attention::build(graph::GraphBuilder& g, Value x, const LayerInputs& input
 }
 
 int64_t Attention::add_layer(CacheNeeds& needs) const {
-  needs.num_kv_heads = options_.num_kv_heads;
-  needs.head_dim = options_.head_dim;
-  needs.kv_windows.push_back(options_.window);
-  return needs.num_kv_layers++;
+  return needs.add_kv_layer({.num_heads = options_.num_kv_heads, .head_dim = options_.head_dim},
+                            options_.window);
 }
 
 void Attention::add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,

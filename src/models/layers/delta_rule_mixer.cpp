@@ -51,12 +51,11 @@ void DeltaRuleMixer::derive_weights(const checkpoint::LoadedWeights& weights,
 }
 
 int64_t DeltaRuleMixer::add_layer(CacheNeeds& needs) const {
-  needs.conv_channels = conv_channels();
-  needs.conv_width = config_.conv_kernel;
-  needs.num_value_heads = config_.num_value_heads;
-  needs.value_dim = config_.value_head_dim;
-  needs.key_dim = config_.key_head_dim;
-  return needs.num_state_layers++;
+  return needs.add_state_layer({.conv_channels = conv_channels(),
+                                .conv_width = config_.conv_kernel,
+                                .num_value_heads = config_.num_value_heads,
+                                .value_dim = config_.value_head_dim,
+                                .key_dim = config_.key_head_dim});
 }
 
 }  // namespace heddle::models

@@ -94,11 +94,9 @@ void LatentAttention::derive_weights(const checkpoint::LoadedWeights& weights,
 }
 
 int64_t LatentAttention::add_layer(CacheNeeds& needs) const {
-  needs.num_kv_heads = 1;
-  needs.head_dim = latent_.kv_lora_rank + latent_.qk_rope_head_dim;
-  needs.kv_value_dim = 0;
-  needs.kv_windows.push_back(0);
-  return needs.num_kv_layers++;
+  return needs.add_kv_layer(
+      {.num_heads = 1, .head_dim = latent_.kv_lora_rank + latent_.qk_rope_head_dim, .value_dim = 0},
+      /*window=*/0);
 }
 
 void LatentAttention::add_weights(std::vector<checkpoint::WeightSpec>& specs,
