@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as an answer of any format, cut anywhere: what a client puts together does not depend on
-// the cuts, a complete call's arguments are a JSON object, and text without marks arrives whole.
+// Any text as an answer of any format, whole, byte by byte and cut anywhere: what a client puts
+// together does not depend on the cuts, a complete call's arguments are a JSON object, and text
+// without marks arrives whole.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -42,15 +43,20 @@ void check_arguments(const AssembledAnswer& answer) {
   }
 }
 
-Emitted parse(AnswerParserOptions options, std::string_view text, TextEnd end, uint32_t seed) {
+// In pieces of 1 to `most` bytes; of `most` bytes each where `seed` is 0.
+Emitted parse(AnswerParserOptions options, std::string_view text, TextEnd end, size_t most,
+              uint32_t seed) {
   Emitted emitted;
   for (const bool whole : {false, true}) {
     options.keep_call_text = whole;
     const auto parser = make_answer_parser(options);
     AnswerDeltas deltas;
     for (size_t begin = 0; begin < text.size();) {
-      seed = seed * 1664525 + 1013904223;
-      const size_t size = 1 + (seed >> 24) % 16;
+      size_t size = most;
+      if (seed != 0) {
+        seed = seed * 1664525 + 1013904223;
+        size = 1 + (seed >> 24) % most;
+      }
       parser->push(text.substr(begin, size), deltas);
       begin += std::min(size, text.size() - begin);
     }
@@ -81,9 +87,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.tools = kTools;
   options.id_seed = "seed";
   const std::string_view text(reinterpret_cast<const char*>(data) + 3, size - 3);
-  const Emitted emitted = parse(options, text, end, 1);
-  HEDDLE_CHECK(emitted == parse(options, text, end, 2));
-  HEDDLE_CHECK(emitted == parse(options, text, end, 3));
+  const Emitted emitted = parse(options, text, end, std::max<size_t>(text.size(), 1), 0);
+  HEDDLE_CHECK(emitted == parse(options, text, end, 1, 0));
+  HEDDLE_CHECK(emitted == parse(options, text, end, 16, 1));
+  HEDDLE_CHECK(emitted == parse(options, text, end, 16, 2));
   check_arguments(emitted.whole);
   // A line "w(a=1)" is a call without marks.
   const bool may_be_bare = options.tool_calls == ToolCallFormat::kPythonic;

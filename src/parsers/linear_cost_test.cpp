@@ -94,6 +94,9 @@ std::vector<std::pair<std::string, std::string>> hostile_texts(ToolCallFormat fo
       texts.emplace_back("<function=w><parameter=c>\n", "<parameter=c>\n");
       texts.emplace_back("<function=w><parameter=c>", "</function>\n");
       texts.emplace_back("<function=w><parameter=l>", "<tool_call>");
+      texts.emplace_back("<function=w><parameter=c>\n", "<function=w>\n<parameter=c>\n");
+      texts.emplace_back("<function=w><parameter=c>\n", "<function=w>\n</function>\n");
+      texts.emplace_back("<function=w><parameter=c>\n</function>\n", "x\n</tool_call>\n");
       add({"<tool_call>", "<function=", "<tool_call><function=w>", "<function=w></function> ",
            "<function=w><parameter=c></parameter></function>"});
       break;

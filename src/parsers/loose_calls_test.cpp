@@ -213,6 +213,86 @@ TEST(LooseCallsTest, QwenCoderParameters) {
               {"", "", {{"now", LooseJson::object()}, {"now", LooseJson::object()}}});
 }
 
+// A text that quotes calls keeps them, whatever is missing in what it quotes.
+TEST(LooseCallsTest, ATextMayQuoteCalls) {
+  const std::string now = "<tool_call>\n<function=now>\n</function>\n</tool_call>";
+  const std::string weather =
+      "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n"
+      "</tool_call>";
+  const std::string unknown =
+      "<tool_call>\n<function=other>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>";
+  const std::string nested = "<tool_call>\n<function=write_file>\n<parameter=content>\n" + weather +
+                             "\n</parameter>\n</function>\n</tool_call>";
+  const auto file_call = [](const std::string& content) {
+    return "<tool_call>\n<function=write_file>\n<parameter=path>\na\n</parameter>\n"
+           "<parameter=content>\n" +
+           content + "\n</parameter>\n</function>\n</tool_call>";
+  };
+  for (const std::string& file : std::vector<std::string>{
+           now,
+           weather,
+           unknown,
+           nested,
+           weather.substr(weather.find("<function=get")),
+           "Two:\n" + now + "\n" + weather + "\nEnd.",
+           weather + weather,
+           "  " + weather + "  x",
+           "prompt = \"" + weather + "\"",
+           "<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>",
+           "Ends with\n</function>\n</tool_call>\nand more.",
+           "</tool_call>\n",
+           "<function=now>",
+           "The <function=now> tag and <tool_call>.",
+           "```\n" + now + "\n```",
+       }) {
+    const LooseJson arguments = {{"path", "a"}, {"content", file}};
+    expect_read({.calls = ToolCallFormat::kQwen3Coder}, file_call(file),
+                {"", "", {{"write_file", arguments}}});
+    expect_read({.calls = ToolCallFormat::kQwen3Coder}, file_call(file) + "\n" + now + "\nDone.",
+                {"\nDone.", "", {{"write_file", arguments}, {"now", LooseJson::object()}}});
+  }
+  const std::string glm =
+      "<tool_call>get_weather\n<arg_key>city</arg_key>\n"
+      "<arg_value>Paris</arg_value>\n</tool_call>";
+  expect_read({.calls = ToolCallFormat::kGlm},
+              "<tool_call>write_file\n<arg_key>content</arg_key>\n<arg_value>" + glm +
+                  "\n</arg_value>\n</tool_call>",
+              {"", "", {{"write_file", {{"content", glm + "\n"}}}}});
+  const std::string invoke =
+      "<｜DSML｜invoke name=\"get_weather\">\n"
+      "<｜DSML｜parameter name=\"city\" string=\"true\">Paris"
+      "</｜DSML｜parameter>\n</｜DSML｜invoke>";
+  expect_read({.calls = ToolCallFormat::kDeepseekV32},
+              "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"write_file\">\n"
+              "<｜DSML｜parameter name=\"content\" string=\"true\">" +
+                  invoke + "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+              {"", "", {{"write_file", {{"content", invoke}}}}});
+}
+
+// A text whose closing tag is missing takes neither the next call nor the text behind it.
+TEST(LooseCallsTest, ATextThatIsNotClosedEndsWhereItMay) {
+  const std::string begin = "<tool_call>\n<function=write_file>\n<parameter=content>\nx";
+  const std::string now = "<tool_call>\n<function=now>\n</function>\n</tool_call>";
+  const std::string weather =
+      "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n"
+      "</tool_call>";
+  const std::pair<std::string, LooseJson> file = {"write_file", {{"content", "x"}}};
+  const std::pair<std::string, LooseJson> city = {"get_weather", {{"city", "Paris"}}};
+  const std::pair<std::string, LooseJson> none = {"now", LooseJson::object()};
+  const LooseOptions options{.calls = ToolCallFormat::kQwen3Coder};
+  for (const std::string& ends : std::vector<std::string>{
+           "\n", "\n</function>\n", "\n</tool_call>\n", "\n</function>\n</tool_call>\n"}) {
+    expect_read(options, begin + ends + now, {"", "", {file, none}});
+    expect_read(options, begin + ends + weather, {"", "", {file, city}});
+    expect_read(options, begin + ends + weather + "\n" + now, {"", "", {file, city, none}});
+    expect_read(options, begin + ends + weather + "\nDone.", {"\nDone.", "", {file, city}});
+    if (ends.size() > 1) expect_read(options, begin + ends + "Done.", {"\nDone.", "", {file}});
+  }
+  // A number quotes nothing.
+  expect_read(options, "<tool_call>\n<function=get_weather>\n<parameter=days>\n3\n" + weather,
+              {"", "", {{"get_weather", {{"days", 3}}}, city}});
+}
+
 TEST(LooseCallsTest, GlmKeysAndValues) {
   const std::string whole =
       "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n"

@@ -15,6 +15,10 @@ constexpr size_t kMaxAttributeBytes = ToolCallParser::kMaxNameBytes + 64;
 constexpr size_t kMaxUnknownTypes = 64;  // looked up one by one
 constexpr int kMaxRepeats = 3;           // of a tag that is doubled
 
+// In TagScan::open_tags.
+constexpr char kOpenSection = 's';
+constexpr char kOpenCall = 'c';
+
 // The words of a format's tags (loose_tag.h), each a section's, a call's, a parameter's or a
 // value's: of the first `sections` the words are a section's, and so on.
 struct TagWords {
@@ -368,7 +372,7 @@ void TaggedCallParser::begin_value(const Opening& opening) {
   is_string_ = type_.is_string();
   quote_open_ = false;
   value_begun_ = format_ != TaggedCallFormat::kQwen3Coder;
-  one_line_ = true;
+  scan_ = {};
   line_begins_ = false;
   value_.clear();
   in_value_ = true;
@@ -464,8 +468,8 @@ TaggedCallParser::Opening TaggedCallParser::read_glm_opening(std::string_view te
   return opening;
 }
 
-// Whether the call is over behind a tag that ends it, or all of it if `closed`: other calls or
-// their end come, or nothing.
+// Whether the call is over behind a tag that ends it, or all of it if `closed`: other calls, their
+// end and then no text, or nothing come.
 Match TaggedCallParser::ends_call(std::string_view text, bool closed, TextEnd end) const {
   const size_t space = space_size(text.substr(0, kMaxSpaceBetweenTags + 1));
   if (space > kMaxSpaceBetweenTags) return Match::kNo;
@@ -474,8 +478,9 @@ Match TaggedCallParser::ends_call(std::string_view text, bool closed, TextEnd en
   const CallTag tag = read_tag(rest);
   if (tag.match == Match::kMore) return end == TextEnd::kNone ? Match::kMore : Match::kYes;
   if (tag.match == Match::kNo) return Match::kNo;
-  const bool ends = tag.kind == TagKind::kSection || tag.kind == TagKind::kCall;
-  return ends && (!tag.closing || !closed) ? Match::kYes : Match::kNo;
+  if (tag.kind != TagKind::kSection && tag.kind != TagKind::kCall) return Match::kNo;
+  if (!tag.closing) return Match::kYes;
+  return closed ? Match::kNo : ends_call(rest.substr(tag.size), true, end);
 }
 
 TaggedCallParser::ValueEnd TaggedCallParser::value_ends_at(const CallTag& tag,
@@ -529,56 +534,129 @@ TaggedCallParser::ValueEnd TaggedCallParser::value_ends_at(const CallTag& tag,
     return {.match = is_next ? Match::kYes : Match::kNo};
   }
   const bool is_call = tag.kind == TagKind::kCall || tag.kind == TagKind::kSection;
-  if (!is_call) return {};
-  if (tag.closing) {
-    const bool is_last = is_glm || tag.kind == TagKind::kSection;
-    if (is_glm && line_begins && tag.is_exact) return {.match = Match::kYes};
-    return {.match = ends_call(rest, is_last, end)};
-  }
-  if (!begins || !tag.is_exact) return {};
-  // The next call begins.
-  const CallHeader next = read_header(text, Place::kMarker, true, end == TextEnd::kStopped);
-  const bool is_known = next.match == Match::kYes && names().has(next.name);
+  if (!is_call || !tag.closing) return {};
+  const Match match = ends_call(rest, is_glm || tag.kind == TagKind::kSection, end);
+  if (match != Match::kNo) return {.match = match};
+  const bool line_ends = rest.empty() || rest.front() == '\n' || rest.front() == '\r';
+  const bool may_end = begins && tag.is_exact && line_ends;
+  return {.match = may_end ? Match::kYes : Match::kNo, .in_doubt = true};
+}
+
+// The header of a call that begins inside of a value. A mark that the value's own closing tag
+// follows is none.
+CallHeader TaggedCallParser::read_inner_header(const CallTag& tag, std::string_view text,
+                                               TextEnd end) const {
+  const bool is_call = tag.kind == TagKind::kCall || tag.kind == TagKind::kSection;
+  if (!is_call || tag.closing || !tag.is_exact) return {};
+  CallHeader header = read_header(text, Place::kMarker, true, end == TextEnd::kStopped);
+  if (header.match != Match::kYes) return header;
+  const std::string_view rest = text.substr(header.size);
+  const CallTag next = read_tag(rest.substr(space_size(rest.substr(0, kMaxSpaceBetweenTags))));
+  const TagKind value = format_ == TaggedCallFormat::kGlm ? TagKind::kValue : TagKind::kParameter;
   if (next.match == Match::kMore && end == TextEnd::kNone) return {.match = Match::kMore};
-  return {.match = is_known ? Match::kYes : Match::kNo};
+  if (next.match == Match::kYes && next.closing && next.kind == value) return {};
+  return header;
+}
+
+// The value ends at the tag unless its own closing tag comes later.
+void TaggedCallParser::doubt(const ValueEnd& end) {
+  if (!scan_.doubt) scan_.doubt = Doubt{.position = scan_.position, .size = end.size};
+}
+
+// A tag of this kind closes a call inside of the value.
+void TaggedCallParser::close_inner_call(TagKind kind) {
+  std::string& open = scan_.open_tags;
+  size_t left = open.size() - (open.back() == kOpenCall ? 1 : 0);
+  if (kind == TagKind::kSection) {
+    const size_t section = open.rfind(kOpenSection);
+    left = section == std::string::npos ? 0 : section;
+  }
+  scan_.num_open_calls -= std::ranges::count(std::string_view(open).substr(left), kOpenCall);
+  open.resize(left);
+}
+
+// Decides the tag at the front of `text`. kYes: the value ends there. kNo: the tag is the value's,
+// `size` bytes of it are passed over.
+TaggedCallParser::ValueEnd TaggedCallParser::decide_tag(std::string_view text, bool line_begins,
+                                                        TextEnd end) {
+  const ValueEnd passed{.match = Match::kNo, .size = 1};
+  const CallTag tag = read_tag(text);
+  if (tag.match == Match::kMore && end == TextEnd::kStopped) {
+    // Its beginning is all there is of the closing tag.
+    const bool ends = tag.closing || text.size() == 1;
+    return ends ? ValueEnd{.match = Match::kYes, .size = text.size()} : passed;
+  }
+  if (tag.match == Match::kMore) return {.match = Match::kMore};
+  if (tag.match == Match::kNo) return passed;
+  const CallHeader inner = read_inner_header(tag, text, end);
+  if (inner.match == Match::kMore) {
+    return {.match = end == TextEnd::kNone ? Match::kMore : Match::kNo, .size = 1};
+  }
+  if (inner.match == Match::kYes) {
+    const bool begins = (line_begins || scan_.one_line) && names().has(inner.name);
+    const bool may_hold_call = type_.may_be_string() || type_.is_unsaid();
+    if (begins && (!may_hold_call || doubts_end_)) return {.match = Match::kYes};
+    if (begins && scan_.open_tags.empty()) doubt({.match = Match::kYes});
+    if (tag.kind == TagKind::kSection) scan_.open_tags += kOpenSection;
+    scan_.open_tags += kOpenCall;
+    ++scan_.num_open_calls;
+    return {.match = Match::kNo, .size = inner.size};
+  }
+  const ValueEnd found = value_ends_at(tag, text, line_begins, scan_.one_line, end);
+  if (found.match == Match::kMore) return found;
+  const bool is_end_of_call =
+      tag.closing && (tag.kind == TagKind::kCall || tag.kind == TagKind::kSection);
+  const bool is_inner = is_end_of_call ? !scan_.open_tags.empty() : scan_.num_open_calls > 0;
+  const bool is_sure = doubts_end_ || (!is_inner && !found.in_doubt);
+  if (found.match == Match::kYes && is_sure) return found;
+  if (found.match == Match::kYes) doubt(found);
+  if (is_inner && is_end_of_call) close_inner_call(tag.kind);
+  return passed;
 }
 
 ToolCallParser::Progress TaggedCallParser::read_value(std::string_view text, TextEnd end,
                                                       size_t& used, AnswerDeltas& out) {
   size_t sure = text.size();  // bytes that belong to the value
-  size_t behind = 0;          // what follows them
+  size_t behind = 0;          // where the text after its end begins
   bool last = false;
   bool is_closed = false;  // by its own tag
-  bool one_line = one_line_;
-  for (size_t from = 0; from < text.size();) {
+  const auto end_at = [&](size_t place, size_t size) {
+    sure = place;
+    last = true;
+    behind = place + size;
+    is_closed = size > 0;
+  };
+  while (!last && scan_.position < text.size()) {
+    const size_t from = scan_.position;
     const size_t place = std::min(text.find('<', from), text.size());
     count_searched(place - from);
+    const std::string_view passed = text.substr(from, place - from);
+    scan_.one_line = scan_.one_line && passed.find('\n') == std::string_view::npos;
+    scan_.position = place;
+    if (scan_.doubt && place - scan_.doubt->position > kMaxDoubtBytes) scan_.doubt.reset();
     if (place == text.size()) break;
-    one_line = one_line && text.substr(from, place - from).find('\n') == std::string_view::npos;
-    const CallTag tag = is_exact() ? CallTag{} : read_tag(text.substr(place));
     const bool line_begins = place == 0 ? line_begins_ : text[place - 1] == '\n';
-    ValueEnd ends{.match = tag.match};
-    if (is_exact()) {
-      ends = exact_value_end(format_, text.substr(place));
-    } else if (tag.match == Match::kYes) {
-      ends = value_ends_at(tag, text.substr(place), line_begins, one_line, end);
-    } else if (tag.match == Match::kMore && end == TextEnd::kStopped) {
-      // Its beginning is all there is of the closing tag.
-      ends.match = tag.closing || text.size() - place == 1 ? Match::kYes : Match::kNo;
-      ends.size = text.size() - place;
+    ValueEnd ends = is_exact() ? exact_value_end(format_, text.substr(place))
+                               : decide_tag(text.substr(place), line_begins, end);
+    if (is_exact() && ends.match == Match::kNo) ends.size = 1;
+    if (ends.match == Match::kYes) {
+      end_at(place, ends.size);
+    } else if (ends.match == Match::kNo) {
+      scan_.position = place + ends.size;
+      const std::string_view tag = text.substr(place, ends.size);
+      scan_.one_line = scan_.one_line && tag.find('\n') == std::string_view::npos;
+    } else {
+      sure = place;
+      break;
     }
-    from = place + 1;
-    if (ends.match == Match::kNo) continue;
-    sure = place;
-    last = ends.match == Match::kYes;
-    behind = place + ends.size;
-    is_closed = ends.size > 0;
-    break;
   }
-  if (!last && end == TextEnd::kStopped && sure == text.size()) {
-    last = true;
-    behind = text.size();
+  if (!last && scan_.doubt && end == TextEnd::kStopped) {
+    end_at(scan_.doubt->position, scan_.doubt->size);
+    doubts_end_ = true;
+  } else if (!last && scan_.doubt && end == TextEnd::kNone) {
+    sure = scan_.doubt->position;
   }
+  if (!last && end == TextEnd::kStopped && sure == text.size()) end_at(sure, 0);
   // A line break before what may be the end waits for it.
   if (!last && sure > 0 && text[sure - 1] == '\n') --sure;
   std::string_view piece = text.substr(0, sure);
@@ -596,10 +674,10 @@ ToolCallParser::Progress TaggedCallParser::read_value(std::string_view text, Tex
   }
   used = last ? behind : sure;
   if (used == 0 && !last) return Progress::kMore;
-  if (!piece.empty()) {
-    line_begins_ = piece.back() == '\n';
-    one_line_ = one_line_ && piece.find('\n') == std::string_view::npos;
-  }
+  if (!piece.empty()) line_begins_ = piece.back() == '\n';
+  scan_.position -= std::min(used, scan_.position);
+  if (scan_.doubt && scan_.doubt->position < used) scan_.doubt.reset();
+  if (scan_.doubt) scan_.doubt->position -= used;
   const bool strips = format_ == TaggedCallFormat::kQwen3Coder || !is_closed;
   if (last && strips && piece.ends_with('\n') && piece.size() > (value_begun_ ? 0U : 1U)) {
     piece.remove_suffix(1);

@@ -13,10 +13,22 @@
 //
 // A value ends at the first closing tag that another parameter's or the call's end follows; any
 // other is part of the value. Where that tag is missing it ends at another parameter of the tool
-// whose tag begins a line, or at the call's end, if what follows that is no text. Its type comes
-// from the tool's schema (parameter_type.h). Strings are emitted while they arrive, all else once
-// it is complete. Of two parameters with one name the first counts. A parameter whose name has
-// blanks or '<' is dropped.
+// whose tag begins a line, or at the call's end, if what follows that is no text.
+//
+// A text may quote a whole call. The tags of a call that begins inside of a text are counted, so
+// that the text does not end at the quoted call's closing tags. Two things leave a doubt: a line
+// that begins with a call of a known tool, and a call's closing tag on a line's end with text
+// behind it. They are part of the value if the value ends later by the rule above. If the answer
+// stops first, the value's own closing tag is missing: the value ends at the first doubt, and what
+// follows is read as calls and content; values there end at their first doubt at once, so that the
+// rest is read once. From the first doubt on nothing is emitted until that is
+// decided, or until kMaxDoubtBytes have come, which then are the value's. A value that cannot be a
+// string quotes nothing: it ends where the next call begins. In an answer that is cut off, doubts
+// are part of the value.
+//
+// A value's type comes from the tool's schema (parameter_type.h). Strings are emitted while they
+// arrive, all else once it is complete. Of two parameters with one name the first counts. A
+// parameter whose name has blanks or '<' is dropped.
 //
 // Threading: thread-compatible.
 // Memory:    a value that is no string is held, at most kMaxValueBytes; a longer one fails the
@@ -46,6 +58,7 @@ enum class TaggedCallFormat : uint8_t { kQwen3Coder, kGlm, kDeepseekV32 };
 class TaggedCallParser final : public ToolCallParser {
  public:
   static constexpr size_t kMaxValueBytes = 4 << 20;
+  static constexpr size_t kMaxDoubtBytes = 1 << 20;
 
   // `tools` is the request's list.
   TaggedCallParser(TaggedCallFormat format, std::shared_ptr<const nlohmann::ordered_json> tools,
@@ -78,6 +91,22 @@ class TaggedCallParser final : public ToolCallParser {
   struct ValueEnd {
     Match match = Match::kNo;
     size_t size = 0;
+    bool in_doubt = false;  // only if the value's own closing tag does not come later
+  };
+
+  // The first position at which the value may have ended.
+  struct Doubt {
+    size_t position = 0;
+    size_t size = 0;  // of what belongs to the end
+  };
+
+  // How far a value was read. Positions count from the first byte that was not used.
+  struct TagScan {
+    size_t position = 0;         // tags before it are decided
+    bool one_line = true;        // no line break since the value's tag
+    std::string open_tags = {};  // of calls inside of the value: kOpenSection, kOpenCall
+    int64_t num_open_calls = 0;  // among them
+    std::optional<Doubt> doubt = {};
   };
 
   [[nodiscard]] CallHeader read_header(std::string_view text, Place place, bool is_exact,
@@ -100,6 +129,11 @@ class TaggedCallParser final : public ToolCallParser {
   [[nodiscard]] Opening read_glm_opening(std::string_view text, std::string_view tool) const;
   [[nodiscard]] ValueEnd value_ends_at(const CallTag& tag, std::string_view text, bool line_begins,
                                        bool one_line, TextEnd end) const;
+  [[nodiscard]] CallHeader read_inner_header(const CallTag& tag, std::string_view text,
+                                             TextEnd end) const;
+  [[nodiscard]] ValueEnd decide_tag(std::string_view text, bool line_begins, TextEnd end);
+  void close_inner_call(TagKind kind);
+  void doubt(const ValueEnd& end);
   [[nodiscard]] static ValueEnd exact_value_end(TaggedCallFormat format, std::string_view text);
   // Whether `text` begins with a tag that may follow a closed value, exactly as the format has it.
   [[nodiscard]] static Match begins_next_tag(TaggedCallFormat format, std::string_view text);
@@ -129,8 +163,9 @@ class TaggedCallParser final : public ToolCallParser {
   bool is_string_ = false;  // its value is emitted while it arrives
   bool quote_open_ = false;
   bool value_begun_ = false;  // its first line break, if there was one, was passed
-  bool one_line_ = true;      // no line break has come since its tag
   bool line_begins_ = false;  // behind what was read of it
+  bool doubts_end_ = false;   // a value's closing tag was missing: later values end at doubts
+  TagScan scan_;
   ParameterType type_;
   std::string lead_;   // ", \"name\": ", until it is emitted
   std::string value_;  // held
