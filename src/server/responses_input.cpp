@@ -207,10 +207,11 @@ class ItemReader {
     const Json* content = item.find("content");
     if (item.error()) return item.error();
     if (!role) return missing_parameter(param + ".role");
-    if (content == nullptr) return missing_parameter(param + ".content");
     const bool is_assistant = *role == "assistant";
+    if (content == nullptr && !is_assistant) return missing_parameter(param + ".content");
     Json texts;
-    if (auto error = read_parts(*content, param + ".content",
+    const Json none = "";  // the assistant said nothing
+    if (auto error = read_parts(content == nullptr ? none : *content, param + ".content",
                                 is_assistant ? Writer::kModel : Writer::kClient, texts)) {
       return error;
     }

@@ -377,6 +377,18 @@ TEST_F(HistoriesTest, EveryItemOfOpenAisDescriptionIsTaken) {
   EXPECT_EQ(log, "");
 }
 
+TEST_F(HistoriesTest, AnAssistantsMessageWithoutContentIsEmpty) {
+  start();
+  Json absent = said_by("assistant", nullptr);
+  absent.erase("content");
+  for (const Json& message : {said_by("assistant", nullptr), absent, said_by("assistant", "")}) {
+    SCOPED_TRACE(message.dump());
+    EXPECT_THAT(input_prompt({said_by("user", "a"), message, said_by("user", "b")}),
+                HasSubstr("user: a|assistant: |user: b|"));
+  }
+  EXPECT_THAT(input_prompt(Json::array({said_by("user", nullptr)})), HasSubstr("input[0].content"));
+}
+
 TEST_F(HistoriesTest, AReferenceMayComeWithoutItsType) {
   start();
   const Json answer = post("/v1/responses", {{"input", "Hi"}}).json();
