@@ -14,9 +14,10 @@ void declare_sampling_options(Options& options, SamplingSettings& settings,
                 "Tokens of an answer, at most");
   options.value("--temperature", &settings.temperature, ranges::kNotNegative,
                 "0: always the most likely token");
-  options.value("--top-p", &settings.top_p, ranges::kShare,
-                "Smallest set of tokens with this much probability");
-  options.value("--top-k", &settings.top_k, ranges::kTopK, "This many most likely tokens; -1: all");
+  options.value("--top-p", &settings.top_p, ranges::kProbability,
+                "Smallest set of tokens with this much probability; 0: the most likely token");
+  options.value("--top-k", &settings.top_k, ranges::kTopK,
+                "This many most likely tokens; 0 or -1: all");
   options.value("--min-p", &settings.min_p, ranges::kProbability,
                 "Drop what is less likely than this share of the best");
   options.value("--frequency-penalty", &settings.frequency_penalty, ranges::kPenalty,

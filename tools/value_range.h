@@ -58,7 +58,7 @@ inline constexpr ValueRange kNotNegative = {.low = 0};
 inline constexpr ValueRange kPositive = {.low = 0, .low_excluded = true};
 inline constexpr ValueRange kPenalty = {.low = -2, .high = 2};
 inline constexpr ValueRange kRepetitionPenalty = {.low = 0.01, .high = 2};
-inline constexpr ValueRange kTopK = {.low = 1, .also = -1};        // -1: all
+inline constexpr ValueRange kTopK = {.low = -1};                   // 0 or -1: all
 inline constexpr ValueRange kLogprobs = {.low = 0, .high = 20};    // request::kMaxTopLogprobs
 inline constexpr ValueRange kStopTexts = {.low = 1, .high = 128};  // request::kMaxStopTexts
 inline constexpr ValueRange kRequestLogLevel = {.low = 0, .high = 3};

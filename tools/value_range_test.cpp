@@ -73,7 +73,8 @@ TEST(ValueRangeTest, AValueApartFromTheRangeIsTaken) {
   EXPECT_EQ(parse_number<double>("0", ranges::kPeriodSeconds).value(), 0);
   EXPECT_FALSE(parse_number<double>("1e-6", ranges::kPeriodSeconds).ok());
   EXPECT_EQ(parse_number<int32_t>("-1", ranges::kTopK).value(), -1);
-  EXPECT_FALSE(parse_number<int32_t>("0", ranges::kTopK).ok());
+  EXPECT_EQ(parse_number<int32_t>("0", ranges::kTopK).value(), 0);
+  EXPECT_FALSE(parse_number<int32_t>("-2", ranges::kTopK).ok());
 }
 
 }  // namespace
