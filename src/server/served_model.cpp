@@ -74,6 +74,30 @@ Json server_info(const ServerOptions& options, const Json& configuration, const 
   return info;
 }
 
+// Whether a request can turn reasoning on and off: whether the template writes another prompt then.
+bool has_reasoning_switch(const TextCodec& codec) {
+  const Json messages = Json::array({{{"role", "user"}, {"content", "Hello"}}});
+  const auto prompt = [&](bool enabled) {
+    return codec.render_chat(messages, nullptr, true,
+                             {{"thinking", enabled}, {"enable_thinking", enabled}});
+  };
+  const auto on = prompt(true);
+  const auto off = prompt(false);
+  return on.ok() && off.ok() && on.value() != off.value();
+}
+
+Json sampling_facts(const SamplingParams& sampling) {
+  // As the shortest text: a float of 0.6 is not 0.6000000238418579.
+  const auto number = [](float value) { return Json::parse(fmt::format("{}", value)); };
+  return {{"temperature", number(sampling.temperature)},
+          {"top_p", number(sampling.top_p)},
+          {"top_k", sampling.top_k},
+          {"min_p", number(sampling.min_p)},
+          {"frequency_penalty", number(sampling.frequency_penalty)},
+          {"presence_penalty", number(sampling.presence_penalty)},
+          {"repetition_penalty", number(sampling.repetition_penalty)}};
+}
+
 // The moment of a load.
 struct LoadClock {
   double steady_seconds = 0;  // of a clock that is never set
@@ -136,6 +160,7 @@ void ServedModel::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCode
                        parsers::to_string(formats_.tool_calls),
                        parsers::to_string(formats_.reasoning)));
   set_up_answers();
+  has_reasoning_switch_ = has_reasoning_switch(*codec_);
   configuration_ = std::move(configuration);
   loaded_at_ = options_.unix_time();
 }
@@ -207,7 +232,9 @@ HttpResponse ServedModel::model_facts(const HttpRequest& request) const {
        {"num_parameters", model.num_parameters},
        {"vocab_size", model.vocab_size},
        {"max_model_len", model.context_length},
-       {"has_reasoning_parser", formats_.reasoning != parsers::ReasoningFormat::kNone}});
+       {"has_reasoning_parser", formats_.reasoning != parsers::ReasoningFormat::kNone},
+       {"has_reasoning_switch", has_reasoning_switch_},
+       {"default_sampling", sampling_facts(info_.default_sampling)}});
 }
 
 Json ServedModel::model_entry(const std::string& name) const {

@@ -88,6 +88,7 @@ class ServedModel {
   ModelInfo info_;
   std::unique_ptr<TextCodec> codec_;
   AnswerFormats formats_;
+  bool has_reasoning_switch_ = false;
   nlohmann::ordered_json configuration_;  // without secrets
   int64_t loaded_at_ = 0;
 };

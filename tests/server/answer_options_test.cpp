@@ -238,6 +238,14 @@ TEST_F(AnswerOptionsTest, SamplingIsTheModelsThenTheServersThenTheRequests) {
   EXPECT_EQ(get("/get_model_info").json()["preferred_sampling_params"],
             Json({{"top_k", 7}, {"min_p", 0.5}}));
   EXPECT_EQ(get("/get_model_info").json()["has_reasoning_parser"], true);
+  EXPECT_EQ(get("/get_model_info").json()["has_reasoning_switch"], true);
+  EXPECT_EQ(get("/get_model_info").json()["default_sampling"], Json({{"temperature", 0.6},
+                                                                     {"top_p", 1.0},
+                                                                     {"top_k", 7},
+                                                                     {"min_p", 0.5},
+                                                                     {"frequency_penalty", 0.0},
+                                                                     {"presence_penalty", 0.0},
+                                                                     {"repetition_penalty", 1.0}}));
 }
 
 TEST_F(AnswerOptionsTest, TheModelsSamplingCanBeLeftAside) {
