@@ -11,6 +11,12 @@ endforeach()
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
+# The dashboard's Markdown lexer (MIT) becomes a part of the program.
+find_file(MARKED_JS javascript/marked/marked.min.js PATHS /usr/share /usr/local/share)
+if(NOT MARKED_JS)
+  message(FATAL_ERROR "javascript/marked/marked.min.js is not below /usr/share: install libjs-marked, "
+    "or name the file with -DMARKED_JS=FILE")
+endif()
 if(HEDDLE_TESTS OR HEDDLE_BENCHMARKS)
   find_package(GTest REQUIRED)
 endif()

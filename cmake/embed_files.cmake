@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -D FOLDER=... -D OUTPUT=... -P embed_files.cmake
-# Writes the files of FOLDER into a C++ source that defines dashboard_files() (src/server/dashboard.h).
+# cmake -D FOLDER=... -D MARKED=... -D OUTPUT=... -P embed_files.cmake
+# Writes the files of FOLDER, and MARKED as marked.js, into a C++ source that defines dashboard_files() (src/server/dashboard.h).
 file(GLOB names RELATIVE ${FOLDER} ${FOLDER}/*.html ${FOLDER}/*.css ${FOLDER}/*.js ${FOLDER}/*.svg)
+list(APPEND names marked.js)
 list(SORT names)
 set(arrays "")
 set(table "")
 set(index 0)
 foreach(name ${names})
-  file(READ ${FOLDER}/${name} bytes HEX)
+  if(name STREQUAL marked.js)
+    file(READ ${MARKED} bytes HEX)
+  else()
+    file(READ ${FOLDER}/${name} bytes HEX)
+  endif()
   string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
   string(REGEX REPLACE "(....................................................................................................)"
     "\\1\n" bytes "${bytes}")

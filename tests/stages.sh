@@ -288,7 +288,7 @@ stage_clients() {
     missing="; no client libraries: ./run setup --clients installs them where there is node"
   else
     programs+=("$root"/tests/clients/{openai,anthropic,ollama,dashboard}.mjs)
-    scripted=("$root"/tests/clients/{openai_helpers,anthropic_helpers,ollama_helpers,ai_sdk,langchain}.mjs)
+    scripted=("$root"/tests/clients/{openai_helpers,anthropic_helpers,ollama_helpers,ai_sdk,langchain,dashboard_chat}.mjs)
     node "$root/tests/clients/scripted_model.mjs" "$dir/scripted"
     if [[ -d $root/build/agents/node_modules ]]; then
       scripted+=("$root/tests/clients/agents.mjs")

@@ -18,9 +18,9 @@ export class ApiError extends Error {
   }
 }
 
-async function call(path, {body, signal} = {}) {
+async function call(path, {body, signal, key = getKey()} = {}) {
   const headers = {};
-  if (getKey()) headers.Authorization = `Bearer ${getKey()}`;
+  if (key) headers.Authorization = `Bearer ${key}`;
   if (body !== undefined) headers['Content-Type'] = 'application/json';
   let response;
   try {
@@ -43,6 +43,8 @@ async function call(path, {body, signal} = {}) {
 export const getJson = async (path) => (await call(path)).json();
 export const getText = async (path) => (await call(path)).text();
 export const postJson = async (path, body) => (await call(path, {body})).json();
+// Throws an ApiError unless the server takes this key.
+export const tryKey = async (key) => { await call('v1/models', {key}); };
 export const post = async (path) => (await call(path, {body: {}})).text();
 
 // Yields the JSON of each server-sent event until [DONE].
@@ -51,8 +53,15 @@ export async function* stream(path, body, signal) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   for (;;) {
-    const {done, value} = await reader.read();
-    if (done) return;
+    let done;
+    let value;
+    try {
+      ({done, value} = await reader.read());
+    } catch (error) {
+      if (error.name === 'AbortError') throw error;
+      throw new ApiError(0, 'The connection was lost.');
+    }
+    if (done) throw new ApiError(0, 'The connection ended before the answer did.');
     rest += value;
     const events = rest.split('\n\n');
     rest = events.pop();

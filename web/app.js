@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page: which view is shown, the state of the server, the API key and the theme.
-import {getJson, getKey, setKey} from './api.js';
+// The page: which view is shown, the state of the server and the theme.
+import {getJson} from './api.js';
 import {byId} from './dom.js';
+import {askForKey, setUpKey} from './key.js';
 import * as chat from './chat.js';
 import * as traffic from './traffic.js';
 import * as cache from './cache.js';
@@ -25,6 +26,7 @@ async function refresh() {
     if (view === shown) say('');
   } catch (error) {
     if (view !== shown) return;
+    if (error.status === 401) askForKey(error.message, false);
     say(error.needsKey ? `${error.message} Use the button “API key” above.` : error.message);
   }
 }
@@ -65,38 +67,13 @@ function show() {
   refresh();
 }
 
-function setUpKey() {
-  const dialog = byId('key-dialog');
-  const button = byId('key-button');
-  const label = () => { button.textContent = getKey() ? 'API key: set' : 'API key'; };
-  label();
-  button.addEventListener('click', () => {
-    byId('key').value = '';
-    dialog.returnValue = 'cancel';
-    dialog.showModal();
-  });
-  // Enter in the field would press the first button of the form.
-  byId('key').addEventListener('keydown', (event) => {
-    if (event.key !== 'Enter') return;
-    event.preventDefault();
-    dialog.close('use');
-  });
-  dialog.addEventListener('close', () => {
-    if (dialog.returnValue === 'forget') setKey('');
-    if (dialog.returnValue === 'use' && byId('key').value) setKey(byId('key').value.trim());
-    byId('key').value = '';
-    label();
-    refresh();
-  });
-}
-
 function setUpTheme() {
   const themes = ['auto', 'light', 'dark'];
   const button = byId('theme-button');
   const use = (theme) => {
     if (theme === 'auto') delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = theme;
-    button.textContent = `Theme: ${theme}`;
+    byId('theme-label').textContent = `Theme: ${theme}`;
     localStorage.setItem('heddle-theme', theme);
   };
   use(localStorage.getItem('heddle-theme') ?? 'auto');
@@ -107,7 +84,10 @@ function setUpTheme() {
 }
 
 setUpTheme();
-setUpKey();
+setUpKey(() => {
+  chat.forgetModel();
+  refresh();
+});
 for (const view of Object.values(views)) view.setUp?.();
 window.addEventListener('hashchange', show);
 show();

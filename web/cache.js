@@ -77,7 +77,10 @@ function showReuse(reuse) {
     text = `${count(reused)} of ${count(all)} tokens would be reused (${percent(reused / all)}), ` +
       `${count(all - reused)} computed.`;
     if (reuse.exact_repeat) text += ' The prompt was answered before: not even its last token is computed again.';
-    if (matched > reused) text += ` ${count(matched)} agree with the tree, but no state is kept after more than ${count(reused)} of them.`;
+    if (matched > reused) {
+      text += ` ${count(matched)} agree with the tree, but ` +
+        (reused > 0 ? `the last state on their path was kept after ${count(reused)}.` : 'no state was kept on their path.');
+    }
     if (promptError) text += ` ${promptError}`;
   }
   if (byId('reuse').textContent !== text) byId('reuse').textContent = text;

@@ -1,208 +1,238 @@
 // SPDX-License-Identifier: Apache-2.0
-// The playground: a conversation over /v1/chat/completions, streamed, with the probability of every
-// token.
-import {stream} from './api.js';
-import {byId, count, html, meter, percent, seconds, visible} from './dom.js';
+// The conversation: asking over /v1/chat/completions, answering again, editing, and the conversation's place in storage.
+import {postJson, stream} from './api.js';
+import {followEnd, LiveAnswer, messageElement} from './answer.js';
+import * as chats from './chats.js';
+import {byId, copyButton, count, html, iconButton, percent, seconds} from './dom.js';
+import {askForKey} from './key.js';
+import {model, readModel, sampling} from './sampling.js';
+import * as store from './store.js';
+import {hideCard} from './tokens.js';
 
-const kTopLogprobs = 5;
-let messages = [];    // {role, content} as they were sent and answered; a new chat has a new list
-let running = null;   // the AbortController of the answer that arrives
+const kOpen = 'heddle-open-chat';  // of this tab
+const kWaitPeriodMs = 700;
+const kMaxRequests = 1000;
 
-// The messages before the next one.
+let chat = store.newChat();
+let running = null;  // {controller, chat, live} of the answer that arrives
+
+const system = () => byId('sampling').elements.system;
+
+// What a server is asked with: the messages before the next one.
 export function conversation() {
-  const system = byId('sampling').elements.system.value.trim();
-  return system ? [{role: 'system', content: system}, ...messages] : messages;
+  const text = system().value.trim();
+  const messages = chat.messages.filter(({role, content}) => role === 'user' || content)
+    .map(({role, content}) => ({role, content}));
+  return text ? [{role: 'system', content: text}, ...messages] : messages;
 }
 
-// ---- Sampling ----
+// ---- Storage ----
 
-function sampling() {
-  const form = byId('sampling');
-  const body = {};
-  for (const name of ['temperature', 'top_p', 'top_k', 'min_p', 'frequency_penalty',
-                      'presence_penalty', 'repetition_penalty', 'max_completion_tokens', 'seed']) {
-    const value = form.elements[name].value;
-    if (value !== '') body[name] = Number(value);
-  }
-  if (form.elements.ignore_eos.checked) body.ignore_eos = true;
-  if (form.elements.stop.value) body.stop = form.elements.stop.value;
-  if (form.elements.probabilities.checked) {
-    body.logprobs = true;
-    body.top_logprobs = kTopLogprobs;
-  }
-  return body;
+function save(which = chat) {
+  if (which.messages.length === 0) return;
+  byId('storage').hidden = store.save(which);
 }
 
-// ---- Tokens ----
-
-// How unlikely a token was, in six steps.
-function tint(logprob) {
-  const p = Math.exp(logprob);
-  return p > 0.9 ? 0 : p > 0.7 ? 1 : p > 0.5 ? 2 : p > 0.3 ? 3 : p > 0.1 ? 4 : 5;
+function touch(which) {
+  which.updated = Date.now();
+  save(which);
+  showList();
 }
 
-function showCard(span, entry) {
-  const card = byId('token');
-  const rows = entry.top_logprobs.map((other) => [other, other.token === entry.token]);
-  if (!rows.some(([, chosen]) => chosen)) rows.push([entry, true]);
-  card.replaceChildren(
-    html('span', {}, html('span', {class: 'mono'}, visible(entry.token)), ' had ',
-         html('strong', {}, percent(Math.exp(entry.logprob)))),
-    html('table', {}, html('tbody', {}, ...rows.map(([other, chosen]) => {
-      const p = Math.exp(other.logprob);
-      return html('tr', {class: chosen ? 'chosen' : null}, html('td', {}, visible(other.token)),
-                  html('td', {class: 'bar-cell'}, meter(p)), html('td', {}, percent(p)));
-    }))));
-  card.hidden = false;
-  const at = span.getBoundingClientRect();
-  const left = Math.min(at.left, window.innerWidth - card.offsetWidth - 12);
-  const below = at.bottom + 8;
-  const fits = below + card.offsetHeight < window.innerHeight;
-  card.style.left = `${Math.max(8, left)}px`;
-  card.style.top = `${fits ? below : at.top - card.offsetHeight - 8}px`;
-}
-
-const hideCard = () => { byId('token').hidden = true; };
-
-// The text of an answer, of which every token can be looked at: with the mouse, or with the arrow
-// keys while the text has the focus.
-class AnswerText {
-  constructor() {
-    this.element = html('div', {class: 'text', tabindex: '0', role: 'group', 'aria-label': 'Answer'});
-    this.tokens = [];  // {span, entry}
-    this.active = -1;
-    this.pending = [];  // not shown yet
-    this.element.addEventListener('pointerover', (event) => {
-      const index = this.tokens.findIndex(({span}) => span === event.target);
-      if (index >= 0) this.activate(index);
+const showList = () => chats.show(chat.id, {
+  open: (other) => {
+    open(store.load(other.id) ?? other);
+    byId('chats').hidePopover();
+  },
+  renamed: (other, title) => {
+    const target = other.id === chat.id ? chat : other;
+    target.title = title;
+    save(target);
+    showList();
+  },
+  remove: (other) => {
+    if (other.id === chat.id) open(store.newChat());
+    store.remove(other.id);
+    showList();
+    chats.offerUndo(`“${store.titleOf(other)}” was deleted.`, () => {
+      save(other);
+      open(other);
     });
-    this.element.addEventListener('pointerleave', () => this.activate(-1));
-    this.element.addEventListener('blur', () => this.activate(-1));
-    this.element.addEventListener('keydown', (event) => this.onKey(event));
-  }
+  },
+  model: () => model.name,
+});
 
-  // Shown with the next frame: tokens may come faster than the page can be laid out.
-  add(text, entry) {
-    if (this.pending.length === 0) requestAnimationFrame(() => this.flush());
-    if (!entry) {
-      this.pending.push(text);
-      return;
-    }
-    const span = html('span', {class: `t p${tint(entry.logprob)}`}, text);
-    this.tokens.push({span, entry});
-    this.pending.push(span);
-  }
+function open(other) {
+  running?.controller.abort();
+  hideCard();
+  chat = other;
+  system().value = chat.system ?? '';
+  try {
+    sessionStorage.setItem(kOpen, chat.id);
+  } catch { /* storage is forbidden: a reload begins anew */ }
+  byId('messages').replaceChildren(...chat.messages.map(element));
+  byId('messages').scrollTop = byId('messages').scrollHeight;
+  showList();
+}
 
-  flush() {
-    const list = byId('messages');
-    const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
-    this.element.append(...this.pending);
-    this.pending = [];
-    if (atEnd) list.scrollTop = list.scrollHeight;
-  }
+function startNew() {
+  const before = chat;
+  open({...store.newChat(), system: system().value.trim()});
+  byId('chats').hidePopover();
+  byId('question').focus();
+  if (before.messages.length > 0) chats.offerUndo('A new chat was begun.', () => open(before));
+}
 
-  end() {
-    this.flush();
-    if (this.tokens.length === 0) return;
-    this.element.setAttribute(
-      'aria-label', `Answer of ${this.tokens.length} tokens; the arrow keys go from token to token`);
-  }
+// ---- Messages ----
 
-  activate(index) {
-    this.tokens[this.active]?.span.classList.remove('on');
-    this.active = index;
-    const token = this.tokens[index];
-    if (!token) return hideCard();
-    token.span.classList.add('on');
-    showCard(token.span, token.entry);
-  }
+function element(message) {
+  const result = messageElement(message);
+  addActions(result, message);
+  return result;
+}
 
-  onKey(event) {
-    const last = this.tokens.length - 1;
-    const to = {ArrowRight: Math.min(this.active + 1, last), ArrowLeft: Math.max(this.active - 1, 0),
-                Home: 0, End: last, Escape: -1}[event.key];
-    if (to === undefined || last < 0) return;
+function addActions(article, message) {
+  const isUser = message.role === 'user';
+  if (message.error) {
+    article.append(html('p', {class: 'failed', role: 'alert'}, message.error, ' ',
+                        html('button', {type: 'button', class: 'small retry', onclick: () => answerAgain(message)}, 'Try again')));
+  }
+  const again = isUser ? iconButton('edit', 'Edit and ask again', () => edit(article, message))
+    : iconButton('again', 'Answer again', () => answerAgain(message));
+  article.append(html('div', {class: 'actions'}, message.meta ? html('p', {class: 'meta'}, message.meta) : null,
+                      message.content ? copyButton(() => message.content) : null, again));
+}
+
+// Drops the message and what follows, and says so where that can be missed.
+function cutAt(message, text) {
+  const copy = structuredClone(chat);
+  const index = chat.messages.indexOf(message);
+  const lost = chat.messages.slice(index).filter(({role, content}) => role === 'assistant' && content).length;
+  chat.messages.length = index;
+  const articles = byId('messages').children;
+  while (articles.length > index) byId('messages').lastElementChild.remove();
+  if (lost > 0) {
+    chats.offerUndo(text, () => {
+      running?.controller.abort();
+      store.save(copy);
+      open(copy);
+    });
+  }
+}
+
+async function answerAgain(message) {
+  if (running) return;
+  hideCard();
+  cutAt(message, 'The answer is given anew.');
+  await answer();
+}
+
+function edit(article, message) {
+  if (running) return;
+  const field = html('textarea', {'aria-label': 'Your message', rows: Math.min(12, message.content.split('\n').length + 1)});
+  field.value = message.content;
+  const cancel = () => article.replaceWith(element(message));
+  const form = html('form', {class: 'edit'}, field, html(
+    'div', {class: 'row'}, html('span'), html('button', {type: 'button', class: 'quiet', onclick: cancel}, 'Cancel'),
+    html('button', {type: 'submit', class: 'main'}, 'Ask again')));
+  field.addEventListener('keydown', (event) => {
+    if (event.key !== 'Escape') return;
+    event.stopPropagation();
+    cancel();
+  });
+  form.addEventListener('submit', (event) => {
     event.preventDefault();
-    this.activate(to);
-    this.tokens[to]?.span.scrollIntoView({block: 'nearest'});
+    const text = field.value.trim();
+    if (!text || running) return;
+    cutAt(message, 'The chat goes on from the edited message.');
+    ask(text);
+  });
+  article.replaceChildren(form);
+  field.focus();
+}
+
+// ---- Asking ----
+
+// Says what the request waits for, until its first token is there.
+async function sayWait(live, rid, signal) {
+  for (let allowed = true; !signal.aborted && !live.first && !live.done;) {
+    const time = seconds((performance.now() - live.start) / 1000);
+    let text = `Waiting · ${time}`;
+    try {
+      const requests = allowed ? (await postJson('inspect', {max_requests: kMaxRequests, max_nodes: 0})).requests : [];
+      const own = requests.find((request) => request.rid === rid);
+      if (own?.phase === 'waiting') {
+        const ahead = requests.filter(({phase, age_seconds: age}) => phase === 'waiting' && age > own.age_seconds).length;
+        text = `Queued · ${ahead === 1 ? '1 request is' : `${count(ahead)} requests are`} ahead · ${time}`;
+      } else if (own) {
+        text = `Reading the prompt · ${percent(Math.min(1, own.computed_tokens / own.prompt_tokens))} · ${time}`;
+      }
+    } catch (error) {
+      if (error.needsKey) allowed = false;  // takes the admin key
+    }
+    if (live.first || live.done) return;
+    live.say(text);
+    await new Promise((resolve) => { setTimeout(resolve, kWaitPeriodMs); });
   }
 }
 
-// ---- The conversation ----
-
-function append(element) {
-  const list = byId('messages');
-  list.append(element);
-  list.scrollTop = list.scrollHeight;
-}
-
-function showQuestion(text) {
-  append(html('article', {class: 'message user', 'aria-label': 'You'},
-              html('div', {class: 'text'}, text)));
-}
-
-function describe(usage, times, finish) {
-  const parts = [];
-  const tokens = usage?.completion_tokens ?? times.tokens;
-  parts.push(`${count(tokens)} tokens`);
-  if (times.first) {
-    parts.push(`first after ${seconds((times.first - times.start) / 1000)}`);
-    const rest = (times.last - times.first) / 1000;
-    if (tokens > 1 && rest > 0) parts.push(`${count((tokens - 1) / rest)} tokens/s`);
-  }
-  if (usage) {
-    const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
-    parts.push(`prompt of ${count(usage.prompt_tokens)}, ${count(cached)} from the cache`);
-  }
-  if (finish) parts.push({stop: 'ended by itself', length: 'cut at the limit'}[finish] ?? finish);
-  return parts.join(' · ');
+function setRunning(value) {
+  running = value;
+  byId('send').hidden = value !== null;
+  byId('stop').hidden = value === null;
+  byId('messages').classList.toggle('busy', value !== null);
 }
 
 async function answer() {
-  const text = new AnswerText();
-  const reasoning = html('div', {class: 'text reasoning', hidden: true});
-  const meta = html('p', {class: 'meta'});
-  const asked = messages;
-  const tinted = byId('sampling').elements.probabilities.checked;
-  const article = html('article', {class: `message live${tinted ? ' tinted' : ''}`, 'aria-label': 'Heddle'},
-                       reasoning, text.element, meta);
-  append(article);
-  const body = {model: 'default', stream: true, stream_options: {include_usage: true}, ...sampling(),
-                messages: conversation()};
-  const times = {start: performance.now(), first: 0, last: 0, tokens: 0};
-  let content = '';
+  const asked = chat;
+  const messages = conversation();
+  const message = {role: 'assistant', content: ''};
+  const live = new LiveAnswer(message, byId('sampling').elements.probabilities.checked);
+  const controller = new AbortController();
+  const own = {controller, chat: asked, live};
+  setRunning(own);
+  asked.messages.push(message);
+  byId('messages').append(live.element);
+  byId('messages').scrollTop = byId('messages').scrollHeight;
+  const rid = `page-${store.newId()}`;
   let usage = null;
   let finish = '';
   try {
-    for await (const chunk of stream('v1/chat/completions', body, running.signal)) {
+    sayWait(live, rid, controller.signal);
+    if (!model.known) await readModel();
+    const body = {model: model.name, stream: true, stream_options: {include_usage: true}, rid, ...sampling(), messages};
+    for await (const chunk of stream('v1/chat/completions', body, controller.signal)) {
       usage = chunk.usage ?? usage;
       const choice = chunk.choices?.[0];
       if (!choice) continue;
       finish = choice.finish_reason ?? finish;
-      const entries = choice.logprobs?.content ?? [];
-      const said = choice.delta?.content ?? '';
-      const thought = choice.delta?.reasoning_content ?? choice.delta?.reasoning ?? '';
-      if (thought) {
-        reasoning.hidden = false;
-        reasoning.append(thought);
-      }
-      if (!said && !thought) continue;
-      times.last = performance.now();
-      times.first ||= times.last;
-      times.tokens += Math.max(1, entries.length);
-      // The last of several tokens in one event completes a character: it stands for all of them.
-      if (said) text.add(said, entries.at(-1));
-      content += said;
+      const content = choice.delta?.content ?? '';
+      const reasoning = choice.delta?.reasoning_content ?? choice.delta?.reasoning ?? '';
+      if (content || reasoning) live.add({content, reasoning, entries: choice.logprobs?.content ?? []});
     }
   } catch (error) {
     if (error.name === 'AbortError') finish = 'stopped';
-    else article.append(html('p', {class: 'failed', role: 'alert'}, error.message));
+    else message.error = error.message;
+    if (error.status === 401) askForKey(error.message);
   }
-  article.classList.remove('live');
-  text.end();
-  if (times.tokens > 0 || finish) meta.textContent = describe(usage, times, finish);
-  if (content) asked.push({role: 'assistant', content});
-  else asked.pop();  // the question stays on the page, but is not asked again
+  live.done = true;
+  followEnd(() => {
+    live.end(usage, finish);
+    if (live.element.isConnected) addActions(live.element, message);
+  });
+  if (running === own) setRunning(null);
+  // A chat that was deleted, or that undo brought back as it was, is not stored anew.
+  if (chat === asked || (chat.id !== asked.id && store.load(asked.id))) touch(asked);
+}
+
+async function ask(text) {
+  const message = {role: 'user', content: text};
+  chat.messages.push(message);
+  chat.system = system().value.trim();
+  byId('messages').append(element(message));
+  touch(chat);
+  await answer();
+  if (document.activeElement === document.body) byId('question').focus();
 }
 
 async function send(event) {
@@ -211,46 +241,46 @@ async function send(event) {
   const text = field.value.trim();
   if (!text || running) return;
   field.value = '';
-  running = new AbortController();
-  byId('send').hidden = true;
-  byId('stop').hidden = false;
-  messages.push({role: 'user', content: text});
-  showQuestion(text);
-  try {
-    await answer();
-  } finally {
-    running = null;
-    byId('send').hidden = false;
-    byId('stop').hidden = true;
-    if (document.activeElement === document.body) field.focus();
-  }
+  hideCard();
+  await ask(text);
+}
+
+export function forgetModel() { model.known = false; }
+
+export async function refresh() {
+  if (!model.known) await readModel();
 }
 
 export function setUp() {
   const form = byId('ask');
+  const touchScreen = window.matchMedia('(hover: none)');
   form.addEventListener('submit', send);
   byId('question').addEventListener('keydown', (event) => {
-    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing && !touchScreen.matches) {
       event.preventDefault();
       form.requestSubmit();
     }
   });
   byId('chat').addEventListener('keydown', (event) => {
-    if (event.key === 'Escape') running?.abort();
+    if (event.key === 'Escape') running?.controller.abort();
   });
-  byId('stop').addEventListener('click', () => running?.abort());
-  byId('clear').addEventListener('click', () => {
-    running?.abort();
-    messages = [];
-    byId('messages').replaceChildren();
-    hideCard();
-    byId('question').focus();
-  });
+  byId('stop').addEventListener('click', () => running?.controller.abort());
+  for (const id of ['clear', 'clear-narrow']) byId(id).addEventListener('click', startNew);
   byId('sampling').addEventListener('submit', (event) => event.preventDefault());
   byId('sampling').elements.probabilities.addEventListener('change', (event) => {
-    for (const article of document.querySelectorAll('.message:not(.user)')) {
-      article.classList.toggle('tinted', event.target.checked);
-    }
+    byId('chat').classList.toggle('tinted', event.target.checked);
+    hideCard();
+  });
+  system().addEventListener('change', () => {
+    chat.system = system().value.trim();
+    save();
   });
   byId('messages').addEventListener('scroll', hideCard);
+  window.addEventListener('pagehide', () => save(running?.chat ?? chat));
+  window.addEventListener('storage', showList);  // another tab's changes
+  let last = null;
+  try {
+    last = store.load(sessionStorage.getItem(kOpen));
+  } catch { /* storage is forbidden */ }
+  open(last ?? chat);
 }

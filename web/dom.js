@@ -60,3 +60,30 @@ export function meter(share, label) {
                      'aria-hidden': label ? null : 'true', viewBox: '0 0 100 10', preserveAspectRatio: 'none'},
              svg('rect', {width, height: 10}));
 }
+
+// A button that shows a symbol of index.html.
+export const iconButton = (icon, label, onclick) =>
+  html('button', {type: 'button', class: 'icon', 'aria-label': label, title: label, onclick},
+       svg('svg', {viewBox: '0 0 16 16', 'aria-hidden': 'true'}, svg('use', {href: `#icon-${icon}`})));
+
+// The clipboard of the browser is for HTTPS and localhost only.
+async function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = html('textarea', {class: 'unseen', readonly: true});
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand('copy');
+  field.remove();
+  if (!done) throw new Error('not copied');
+}
+
+// A button that copies text() and says so.
+export function copyButton(text) {
+  const button = html('button', {type: 'button', class: 'small'}, 'Copy');
+  button.addEventListener('click', async () => {
+    button.textContent = await copy(text()).then(() => 'Copied', () => 'Not allowed');
+    setTimeout(() => { button.textContent = 'Copy'; }, 1500);
+  });
+  return button;
+}

@@ -5,7 +5,9 @@ import {byId, count, html, meter, percent, seconds, short} from './dom.js';
 import {parse, quantile, rate, total} from './metrics.js';
 import {Plot} from './plot.js';
 
-const kSpanSeconds = 300;  // of plots; less while there is less to show
+const kSpanSeconds = 600;  // of plots; less while there is less to show
+const kMaxGapSeconds = 5;  // between two points that a line joins
+const kStored = 'heddle-traffic';
 const kMinSpanSeconds = 60;
 const kWindowSeconds = 10;  // that quantiles look back over
 const kMaxRequests = 200;
@@ -40,7 +42,7 @@ let refused = '';    // why there are no figures
 export async function sample() {
   try {
     const samples = parse(await getText('metrics'));
-    scrapes.push({time: performance.now() / 1000, samples});
+    scrapes.push({time: Date.now() / 1000, samples});
     refused = '';
   } catch (error) {
     refused = error.message;
@@ -53,9 +55,32 @@ export async function sample() {
   const moment = {before: before.samples, past: scrapes[0].samples, now: latest.samples,
                   elapsed: latest.time - before.time};
   for (const {points, values} of plots) {
-    points.push({time: latest.time, values: values(moment)});
+    add(points, {time: latest.time, values: values(moment)});
     while (latest.time - points[0].time > kSpanSeconds) points.shift();
   }
+}
+
+// While the page was hidden or loaded anew there are no points: the line is interrupted.
+function add(points, point) {
+  const last = points.at(-1);
+  if (last && point.time < last.time) points.length = 0;  // the clock was set back
+  else if (last && point.time - last.time > kMaxGapSeconds) points.push({time: point.time, values: point.values.map(() => null)});
+  points.push(point);
+}
+
+// The points stay with the tab when the page is loaded again.
+function keep() {
+  try {
+    sessionStorage.setItem(kStored, JSON.stringify(plots.map(({points}) => points)));
+  } catch { /* storage is full or forbidden */ }
+}
+
+function restore() {
+  try {
+    const stored = JSON.parse(sessionStorage.getItem(kStored));
+    const since = Date.now() / 1000 - kSpanSeconds;
+    plots.forEach(({points}, index) => points.push(...stored[index].filter(({time}) => time > since)));
+  } catch { /* nothing was stored */ }
 }
 
 function requestRow(request) {
@@ -100,5 +125,7 @@ export async function refresh() {
 }
 
 export function setUp() {
+  restore();
+  window.addEventListener('pagehide', keep);
   byId('plots').append(...plots.map(({plot}) => plot.element));
 }

@@ -3,31 +3,13 @@
 // live requests, the tree that grows, settings, keys, and axe's accessibility checks of every view
 // in light and dark. HEDDLE_SCREENSHOTS names a folder to leave pictures in.
 import assert from 'node:assert/strict';
-import {existsSync} from 'node:fs';
 import {readFile} from 'node:fs/promises';
+import {browser, newPage} from './browser.mjs';
 import {address, library, question} from './client.mjs';
 
-const chromium = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome']
-  .find((path) => existsSync(path));
-if (!chromium) {
-  console.log('skipped: no Chromium');
-  process.exit(0);
-}
-const {chromium: browserType} = library('playwright-core');
 const axe = await readFile(library.resolve('axe-core/axe.min.js'), 'utf8');
 const pictures = process.env.HEDDLE_SCREENSHOTS;
-
-const browser = await browserType.launch({executablePath: chromium, args: ['--no-sandbox']});
-const context = await browser.newContext({viewport: {width: 1200, height: 780}, bypassCSP: false});
-const page = await context.newPage();
-page.setDefaultTimeout(30000);
-const complaints = [];
-const foreign = [];
-page.on('console', (message) => { if (message.type() === 'error') complaints.push(message.text()); });
-page.on('pageerror', (error) => complaints.push(String(error)));
-page.on('request', (request) => {
-  if (new URL(request.url()).origin !== new URL(address).origin) foreign.push(request.url());
-});
+const {context, page, complaints, foreign} = await newPage({viewport: {width: 1280, height: 800}});
 
 async function open(view) {
   await page.click(`nav a[href="#${view}"]`);
@@ -60,7 +42,7 @@ async function ask(text) {
 
 const lastAnswer = () => page.locator('.message:not(.user)').last();
 const answered = () => page.waitForFunction(
-  () => document.querySelector('.message:last-child .meta')?.textContent.includes('tokens'));
+  () => document.querySelector('.message:last-child .actions .meta')?.textContent.includes('tokens'));
 
 const text = question[0].content;
 
@@ -68,6 +50,7 @@ const text = question[0].content;
 const response = await page.goto(address);
 assert.match(response.headers()['content-security-policy'], /default-src 'none'/);
 await page.waitForFunction(() => document.querySelector('#state.good')?.textContent.includes('running'));
+await page.check('[name=probabilities]');
 await page.fill('[name=temperature]', '1');
 await page.fill('[name=seed]', '7');
 await page.fill('[name=max_completion_tokens]', '120');
@@ -79,11 +62,12 @@ await page.waitForSelector('#token:not([hidden])');
 assert.equal(await page.locator('#token tr.chosen').count(), 1);
 assert.ok(await page.locator('#token tr').count() >= 5);
 await page.mouse.move(5, 5);
-await lastAnswer().locator('.text[role=group]').focus();
+await lastAnswer().locator('.tokens').focus();
 for (let i = 0; i < 9; ++i) await page.keyboard.press('ArrowRight');
 for (let i = 0; i < 99 && await page.locator('.t.p5.on').count() === 0; ++i) await page.keyboard.press('ArrowRight');
 assert.equal(await lastAnswer().locator('.t.on').count(), 1);
 assert.match(await page.textContent('#token'), /%/);
+assert.ok((await page.locator('#token').boundingBox()).height < 260);
 await checkBothThemes('chat');
 await page.keyboard.press('Escape');
 assert.equal(await page.isVisible('#token'), false);
@@ -93,7 +77,7 @@ await page.click('#clear');
 assert.equal(await page.locator('.message').count(), 0);
 await ask(text);
 await answered();
-assert.match(await lastAnswer().locator('.meta').textContent(), / [1-9]\d* from the cache/);
+assert.match(await lastAnswer().locator('.actions .meta').textContent(), / [1-9]\d* from the cache/);
 
 // The tree has it, and says what a prompt that begins alike would reuse.
 await open('cache');
@@ -153,7 +137,7 @@ await ask(text);
 const arrived = await page.waitForFunction(() => document.querySelectorAll('.message.live .t').length);
 await page.waitForFunction((before) => document.querySelectorAll('.message.live .t').length > before, await arrived.jsonValue());
 await page.click('#stop');
-await page.waitForFunction(() => document.querySelector('.message:last-child .meta')?.textContent.includes('stopped'));
+await page.waitForFunction(() => document.querySelector('.message:last-child .actions .meta')?.textContent.includes('stopped'));
 await open('traffic');
 await page.waitForFunction(() => document.querySelector('#request-count').textContent === '0');
 
