@@ -134,7 +134,7 @@ void ApiHandler::replace_keys(std::vector<ApiKey> keys) {
 
 Engine* ApiHandler::begin_drain() {
   health_.begin_drain();
-  post_([this] { host_.draining = true; });
+  host_.draining = true;
   return host_.engine;
 }
 

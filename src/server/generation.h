@@ -7,6 +7,7 @@
 // Lifetime:  kept alive by the engine's callbacks until each request had its final event.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -51,7 +52,9 @@ struct GenerationHost {
   // The name of the weights after so many updates.
   std::function<std::string(int64_t num_weight_updates)> weight_version_after;
   int64_t num_renamed = 0;  // calls whose id was taken
-  bool draining = false;    // an abort is ours then, and an error to the client
+  // An abort is ours then, and an error to the client. Set, from any thread, before the engine
+  // aborts: a post would come after aborts that an earlier wake-up of the inbox finds.
+  std::atomic<bool> draining = false;
 };
 
 // When a refused request may come again: once the prompts that wait are computed, from 1 to 60 s;
