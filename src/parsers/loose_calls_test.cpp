@@ -132,7 +132,7 @@ TEST(LooseCallsTest, QwenObjects) {
                  "I look.");
   expect_read({.calls = ToolCallFormat::kQwen}, "<tool_call>\n</tool_call>\nNothing.",
               {"\n\nNothing.", "", {}});
-  // White space behind what is left of the object belongs to the text that follows.
+  // White space after an object that lacks its closing brace belongs to the text after it.
   expect_read({.calls = ToolCallFormat::kQwen},
               "<tool_call>{\"name\": \"now\", \"arguments\": {},  Yes",
               {"  Yes", "", {{"now", LooseJson::object()}}});
@@ -269,7 +269,7 @@ TEST(LooseCallsTest, ATextMayQuoteCalls) {
               {"", "", {{"write_file", {{"content", invoke}}}}});
 }
 
-// A text whose closing tag is missing takes neither the next call nor the text behind it.
+// A value without a closing tag swallows neither the next call nor the text after it.
 TEST(LooseCallsTest, ATextThatIsNotClosedEndsWhereItMay) {
   const std::string begin = "<tool_call>\n<function=write_file>\n<parameter=content>\nx";
   const std::string now = "<tool_call>\n<function=now>\n</function>\n</tool_call>";

@@ -468,8 +468,8 @@ TaggedCallParser::Opening TaggedCallParser::read_glm_opening(std::string_view te
   return opening;
 }
 
-// Whether the call is over behind a tag that ends it, or all of it if `closed`: other calls, their
-// end and then no text, or nothing come.
+// Whether a call has ended before `text`, which follows one of its closing tags (all of them if
+// `closed`): another call begins, nothing follows, or the last closing tag and nothing after it.
 Match TaggedCallParser::ends_call(std::string_view text, bool closed, TextEnd end) const {
   const size_t space = space_size(text.substr(0, kMaxSpaceBetweenTags + 1));
   if (space > kMaxSpaceBetweenTags) return Match::kNo;
@@ -542,8 +542,8 @@ TaggedCallParser::ValueEnd TaggedCallParser::value_ends_at(const CallTag& tag,
   return {.match = may_end ? Match::kYes : Match::kNo, .in_doubt = true};
 }
 
-// The header of a call that begins inside of a value. A mark that the value's own closing tag
-// follows is none.
+// The header of a call that is quoted in a value. A bare mark followed by the value's own closing
+// tag is not a call.
 CallHeader TaggedCallParser::read_inner_header(const CallTag& tag, std::string_view text,
                                                TextEnd end) const {
   const bool is_call = tag.kind == TagKind::kCall || tag.kind == TagKind::kSection;
@@ -558,12 +558,12 @@ CallHeader TaggedCallParser::read_inner_header(const CallTag& tag, std::string_v
   return header;
 }
 
-// The value ends at the tag unless its own closing tag comes later.
+// Notes the tag at the scan's position as uncertain; the first one counts.
 void TaggedCallParser::doubt(const ValueEnd& end) {
   if (!scan_.doubt) scan_.doubt = Doubt{.position = scan_.position, .size = end.size};
 }
 
-// A tag of this kind closes a call inside of the value.
+// Removes the quoted calls that a closing tag of this kind ends.
 void TaggedCallParser::close_inner_call(TagKind kind) {
   std::string& open = scan_.open_tags;
   size_t left = open.size() - (open.back() == kOpenCall ? 1 : 0);

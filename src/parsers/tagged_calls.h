@@ -15,16 +15,18 @@
 // other is part of the value. Where that tag is missing it ends at another parameter of the tool
 // whose tag begins a line, or at the call's end, if what follows that is no text.
 //
-// A text may quote a whole call. The tags of a call that begins inside of a text are counted, so
-// that the text does not end at the quoted call's closing tags. Two things leave a doubt: a line
-// that begins with a call of a known tool, and a call's closing tag on a line's end with text
-// behind it. They are part of the value if the value ends later by the rule above. If the answer
-// stops first, the value's own closing tag is missing: the value ends at the first doubt, and what
-// follows is read as calls and content; values there end at their first doubt at once, so that the
-// rest is read once. From the first doubt on nothing is emitted until that is
-// decided, or until kMaxDoubtBytes have come, which then are the value's. A value that cannot be a
-// string quotes nothing: it ends where the next call begins. In an answer that is cut off, doubts
-// are part of the value.
+// A text value may quote a whole call. The parser counts the calls that begin inside a text, so
+// that a quoted call's closing tags do not end the text. The end is uncertain at two kinds of tag:
+// a known tool's call that begins a line, and a call's closing tag that ends a line and has text
+// after it. If a certain end (the rule above) comes later, both belong to the value. If the answer
+// stops first, the value's own closing tag is missing: the value ends at the first uncertain tag,
+// and the text after it is read as calls and content. From then on uncertain tags end values at
+// once, so that no text is read more than twice.
+//
+// From the first uncertain tag on, the value is held back until its end is certain, or until
+// kMaxDoubtBytes have come, which then are the value's. A value that cannot be a string holds no
+// quoted call: it ends where the next call begins. In an answer that was cut off, uncertain tags
+// belong to the value.
 //
 // A value's type comes from the tool's schema (parameter_type.h). Strings are emitted while they
 // arrive, all else once it is complete. Of two parameters with one name the first counts. A
@@ -91,13 +93,13 @@ class TaggedCallParser final : public ToolCallParser {
   struct ValueEnd {
     Match match = Match::kNo;
     size_t size = 0;
-    bool in_doubt = false;  // only if the value's own closing tag does not come later
+    bool in_doubt = false;  // the value ends here only if no certain end comes later
   };
 
-  // The first position at which the value may have ended.
+  // The first uncertain tag of a value.
   struct Doubt {
     size_t position = 0;
-    size_t size = 0;  // of what belongs to the end
+    size_t size = 0;  // bytes of the closing tag, which are not the value's
   };
 
   // How far a value was read. Positions count from the first byte that was not used.

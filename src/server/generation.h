@@ -52,8 +52,8 @@ struct GenerationHost {
   // The name of the weights after so many updates.
   std::function<std::string(int64_t num_weight_updates)> weight_version_after;
   int64_t num_renamed = 0;  // calls whose id was taken
-  // An abort is ours then, and an error to the client. Set, from any thread, before the engine
-  // aborts: a post would come after aborts that an earlier wake-up of the inbox finds.
+  // The server is stopping: an abort that no client asked for becomes an error. Set before the
+  // engine aborts anything, and directly: posted to the loop, it could arrive after the aborts.
   std::atomic<bool> draining = false;
 };
 
