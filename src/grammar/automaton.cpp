@@ -66,8 +66,9 @@ std::vector<bool> nullable_rules(const Nfa& nfa) {
   return nullable;
 }
 
+// The order of the two counts, so that a part of a hash does not cancel an equal one that follows.
 uint64_t mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0xBF58476D1CE4E5B9ull;
+  hash = (hash * 0x9E3779B97F4A7C15ull + value) * 0xBF58476D1CE4E5B9ull;
   hash ^= hash >> 29;
   hash *= 0x94D049BB133111EBull;
   return hash ^ (hash >> 32);

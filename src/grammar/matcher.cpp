@@ -57,11 +57,12 @@ std::optional<MaskModel> TokenGrammar::find_model(StateId state) const {
     const MutexLock lock(mutex_);
     models = models_;
   }
+  // By first byte: the signature of where it leads, 0 where it may not follow.
   const auto next_of = [&](StateId from) {
     std::array<uint64_t, 256> next{};
     for (const Automaton::ByteEdge& edge : automaton_.byte_edges(from)) {
       std::fill(next.begin() + edge.first, next.begin() + edge.last + 1,
-                signatures_.of_entry[edge.target]);
+                signatures_.of_entry[edge.target] | 1);
     }
     return next;
   };

@@ -71,6 +71,10 @@ TEST(MatcherTest, MasksAreTheTokensThatMayFollow) {
            {"begin": "abc123 the", "content": {"type": "json_schema", "json_schema":
              {"type": "string", "maxLength": 40}}, "end": "</"}]}})"},
       {GrammarKind::kRegex, "[^\"]{20,90}"},
+      {GrammarKind::kRegex, R"(a?2?\x00)"},
+      {GrammarKind::kRegex, R"((abc|[^a])2?\x00?[\x00-\x05])"},
+      {GrammarKind::kRegex, R"(([\x00-\x05]?[\x00-\x02]?\x00\x00?){1,3})"},
+      {GrammarKind::kEbnf, "root ::= a* \"2\"? [\\x00]\na ::= [\\x00-\\x05] \"!\"?"},
       {GrammarKind::kJsonSchema, R"({"type": "string", "minLength": 36, "maxLength": 50})"},
       {GrammarKind::kJsonSchema,
        R"({"type": "string", "pattern": "^(abc|name| )*$", "maxLength": 41})"},
