@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "bench_sequences.h"
-#include "runner/decode_traffic.h"
+#include "runner/load/decode_traffic.h"
 
 namespace heddle::tools {
 

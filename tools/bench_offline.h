@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ops/benchmark/roofline.h"
-#include "runner/forward_pass.h"
+#include "runner/program/forward_pass.h"
 
 namespace heddle::tools {
 

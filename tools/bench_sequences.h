@@ -13,8 +13,8 @@
 
 #include "request/batch_plan.h"
 #include "request/step_output.h"
-#include "runner/forward_pass.h"
-#include "runner/step_executor.h"
+#include "runner/program/forward_pass.h"
+#include "runner/step/step_executor.h"
 
 namespace heddle::tools {
 

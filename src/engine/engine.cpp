@@ -13,7 +13,7 @@
 #include "core/log.h"
 #include "engine/engine_loop.h"
 #include "engine/scheduler_setup.h"
-#include "runner/model_runner.h"
+#include "runner/load/model_runner.h"
 #include "tokenizer/tokenizer.h"
 
 namespace heddle {

@@ -15,7 +15,7 @@
 #include "engine/scheduler_setup.h"
 #include "request/refusal.h"
 #include "request/validate.h"
-#include "runner/model_runner.h"
+#include "runner/load/model_runner.h"
 
 namespace heddle::engine {
 

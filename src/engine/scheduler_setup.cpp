@@ -9,7 +9,7 @@
 #include "core/log.h"
 #include "core/metrics.h"
 #include "engine/engine_metrics.h"
-#include "runner/cache_plan.h"
+#include "runner/load/cache_plan.h"
 #include "scheduler/queue_policy.h"
 
 namespace heddle::engine {

@@ -127,8 +127,8 @@ struct ForwardContext {
   std::span<const int32_t> tree_starts;  // [B], kNoTree without a tree
   std::span<const uint64_t> tree_masks;  // [T], 0 for rows that are no nodes
 
-  // Sequences at the end of these that stand for nothing (runner/batch_padding.h): of the arrays by
-  // sequence the page tables have no rows for them, and a state slot is -1.
+  // Sequences at the end of these that stand for nothing (runner/program/batch_padding.h): of the
+  // arrays by sequence the page tables have no rows for them, and a state slot is -1.
   int64_t num_padding = 0;
 
   std::span<const KvLayer> kv_layers;        // by attention layer, 0-based among themselves

@@ -3,7 +3,7 @@
 // best number of drafts is the one that yields most tokens a second, and none where drafting loses.
 //
 // The cost of a step is kept as its ratio to a plain step of as many streams, by number of streams
-// and of rows, in size classes from 8 on (runner/batch_padding.h). An expected curve,
+// and of rows, in size classes from 8 on (runner/program/batch_padding.h). An expected curve,
 // 1 + fixed + each * drafts of a stream, stands for what was never measured; what was measured says
 // how much dearer than that rows are, and so does for other numbers of rows and of streams. So a
 // few steps decide. A size that was never measured counts as somewhat cheaper than thought: what

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runner/forward_pass.h"
+#include "runner/program/forward_pass.h"
 #include "verify/golden_cases.h"
 
 namespace heddle::verify {

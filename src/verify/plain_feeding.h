@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/forward_pass.h"
+#include "runner/program/forward_pass.h"
 #include "verify/golden_comparison.h"
 
 namespace heddle::verify {

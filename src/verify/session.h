@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "request/batch_slots.h"
-#include "runner/forward_batch.h"
-#include "runner/forward_pass.h"
-#include "runner/pools.h"
+#include "runner/program/forward_pass.h"
+#include "runner/step/forward_batch.h"
+#include "runner/step/pools.h"
 
 namespace heddle::verify {
 

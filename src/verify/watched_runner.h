@@ -12,9 +12,9 @@
 #include <memory>
 #include <span>
 
-#include "runner/forward_pass.h"
+#include "runner/program/forward_pass.h"
 #include "runner/runner.h"
-#include "runner/step_executor.h"
+#include "runner/step/step_executor.h"
 
 namespace heddle::verify {
 

@@ -7,8 +7,8 @@
 
 #include <heddle/options.h>
 
-#include "runner/cache_plan.h"
-#include "runner/model_runner.h"
+#include "runner/load/cache_plan.h"
+#include "runner/load/model_runner.h"
 #include "support/test_data.h"
 
 namespace heddle {

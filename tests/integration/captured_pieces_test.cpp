@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps that are captured and padded, those that decode whole and those with prompts in pieces
-// (runner/batch_program.h): in exact mode their logits are those of kernels launched one by one,
-// bit for bit, whatever the arena held.
+// (runner/program/batch_program.h): in exact mode their logits are those of kernels launched one by
+// one, bit for bit, whatever the arena held.
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "integration/on_device.h"
-#include "runner/forward_pass.h"
+#include "runner/program/forward_pass.h"
 #include "support/test_data.h"
 #include "verify/session.h"
 

@@ -13,7 +13,7 @@
 
 #include "core/shape_contract.h"
 #include "integration/watched_step.h"
-#include "runner/pools.h"
+#include "runner/step/pools.h"
 #include "support/tensors.h"
 
 namespace heddle::testing {

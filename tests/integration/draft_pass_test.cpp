@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Networks that draft against what their reference computes, and what a whole engine makes of them.
-#include "runner/draft_pass.h"
+#include "runner/drafting/draft_pass.h"
 
 #include <algorithm>
 #include <cmath>
@@ -33,10 +33,10 @@
 #include "models/drafts/eagle3.h"
 #include "models/registry.h"
 #include "models/small_config_fixture.h"
-#include "runner/forward_pass.h"
-#include "runner/model_constants.h"
-#include "runner/model_runner.h"
-#include "runner/pools.h"
+#include "runner/load/model_runner.h"
+#include "runner/program/forward_pass.h"
+#include "runner/program/model_constants.h"
+#include "runner/step/pools.h"
 #include "speculative/draft_tree.h"
 #include "support/test_data.h"
 

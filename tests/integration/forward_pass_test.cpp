@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "request/batch_slots.h"
-#include "runner/decode_traffic.h"
-#include "runner/model_runner.h"
+#include "runner/load/decode_traffic.h"
+#include "runner/load/model_runner.h"
 #include "support/allocation_count.h"
 #include "support/hand_plan.h"
 #include "support/test_data.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/engine_loop.h"
-#include "runner/model_runner.h"
+#include "runner/load/model_runner.h"
 
 namespace heddle::testing {
 

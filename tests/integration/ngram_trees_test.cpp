@@ -14,7 +14,7 @@
 #include <heddle/engine.h>
 
 #include "engine/engine_loop.h"
-#include "runner/model_runner.h"
+#include "runner/load/model_runner.h"
 #include "server/text_codec.h"
 #include "speculative/drafter.h"
 #include "support/finish_count.h"

@@ -24,10 +24,10 @@
 #include "models/small_config_fixture.h"
 #include "ops/device_batch.h"
 #include "request/batch_slots.h"
-#include "runner/compute_device.h"
-#include "runner/forward_batch.h"
-#include "runner/forward_pass.h"
-#include "runner/pools.h"
+#include "runner/program/compute_device.h"
+#include "runner/program/forward_pass.h"
+#include "runner/step/forward_batch.h"
+#include "runner/step/pools.h"
 #include "support/hand_plan.h"
 
 namespace heddle {

@@ -16,7 +16,7 @@
 #include "cache_exactness_workload.h"
 #include "device/available_memory.h"
 #include "engine/engine_loop.h"
-#include "runner/model_runner.h"
+#include "runner/load/model_runner.h"
 #include "support/test_data.h"
 
 namespace heddle {

@@ -18,7 +18,7 @@
 #include <heddle/engine.h>
 
 #include "checkpoint/safetensors.h"
-#include "runner/model_runner.h"
+#include "runner/load/model_runner.h"
 #include "support/finish_count.h"
 #include "support/hand_plan.h"
 #include "support/test_data.h"

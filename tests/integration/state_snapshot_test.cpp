@@ -27,7 +27,7 @@
 #include "engine/engine_loop.h"
 #include "integration/on_device.h"
 #include "integration/recorded_turns.h"
-#include "runner/model_runner.h"
+#include "runner/load/model_runner.h"
 #include "support/test_data.h"
 
 namespace heddle {

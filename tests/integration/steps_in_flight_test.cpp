@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "integration/on_device.h"
-#include "runner/model_runner.h"
+#include "runner/load/model_runner.h"
 #include "support/hand_plan.h"
 #include "support/test_data.h"
 

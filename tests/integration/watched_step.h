@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "graph/program.h"
-#include "runner/compute_device.h"
+#include "runner/program/compute_device.h"
 
 namespace heddle::testing {
 

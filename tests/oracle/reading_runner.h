@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ReadingRunner: a runner between the engine and another one, beside which a drafter reads texts
-// for itself (runner/standalone_maker.h), now and then and not to their ends. It writes labels,
-// each of a token and all before it, to the rows of its own in the pages of plans, and complains
-// where a row that counts as written (runner/written_rows.h) is another text's, or may be read for
-// one when it is written.
+// for itself (runner/drafting/standalone_maker.h), now and then and not to their ends. It writes
+// labels, each of a token and all before it, to the rows of its own in the pages of plans, and
+// complains where a row that counts as written (runner/drafting/written_rows.h) is another text's,
+// or may be read for one when it is written.
 //
 // Threading: as Runner.
 #pragma once
@@ -16,8 +16,8 @@
 
 #include "dice.h"
 #include "request/batch_slots.h"
+#include "runner/drafting/written_rows.h"
 #include "runner/runner.h"
-#include "runner/written_rows.h"
 
 namespace heddle::oracle {
 

@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/drafting/draft_maker.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include "core/check.h"
+#include "runner/runner.h"
+
+namespace heddle::runner {
+
+namespace {
+
+using request::PlannedSequence;
+using request::SampledToken;
+
+// Whether the text goes on behind the last token of a span.
+bool goes_on(const SampledToken& last, const request::BatchSlot& slot) {
+  return !last.skipped && last.error.ok() &&
+         !std::ranges::binary_search(slot.ending_tokens, last.token);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DraftMaker>> DraftMaker::create(std::unique_ptr<DraftPass> pass,
+                                                       ForwardPass& target, int64_t max_pages,
+                                                       const speculative::TreeShape& shape) {
+  std::unique_ptr<DraftMaker> maker(new DraftMaker(std::move(pass), target, max_pages, shape));
+  device::Device& device = target.device();
+  const int64_t max_rows = maker->pass_->max_rows();
+  const int64_t vocab_size = maker->pass_->vocab_size();
+  if (shape.topk == 1) {
+    HEDDLE_ASSIGN_OR_RETURN(
+        maker->greedy_tokens_,
+        GreedyTokens::create(device, target.stream(), shape.num_drafts, max_rows, vocab_size));
+    if (!maker->greedy_tokens_->known_at_once()) {
+      maker->feed_.emplace(device, kMaxStepsInFlight * int64_t{shape.num_drafts});
+      maker->first_feed_.emplace(device, kMaxStepsInFlight);
+    }
+  } else if (device.kind() != device::DeviceKind::kCpu) {
+    HEDDLE_ASSIGN_OR_RETURN(
+        maker->trees_, DeviceTrees::create(device, target.stream(), shape, max_rows, vocab_size));
+    maker->feed_.emplace(device, kMaxStepsInFlight * int64_t{shape.num_steps});
+  }
+  return maker;
+}
+
+DraftMaker::DraftMaker(std::unique_ptr<DraftPass> pass, ForwardPass& target, int64_t max_pages,
+                       const speculative::TreeShape& shape)
+    : pass_(std::move(pass)), target_(&target), max_pages_(max_pages), shape_(shape) {
+  const auto max_rows = static_cast<size_t>(pass_->max_rows());
+  streams_.resize(max_rows / static_cast<size_t>(shape_.topk));
+  page_table_.resize(max_rows * static_cast<size_t>(max_pages));
+}
+
+Status DraftMaker::begin(const request::BatchPlan& plan, const request::BatchSlots& slots,
+                         const ForwardBatch& batch, const AcceptedPaths& accepted,
+                         const Pools& pools, const request::StepOutput& output) {
+  begun_ = !batch.empty() && plan.computes_draft_slots;
+  if (!begun_) return {};
+  missing_ = nullptr;
+  lay_out_first(plan, slots, batch, accepted, output);
+  return enqueue_first(batch, pools, nullptr);
+}
+
+bool DraftMaker::can_begin_ahead(const request::BatchPlan& plan) const {
+  return first_feed_.has_value() && plan.computes_draft_slots &&
+         std::ranges::all_of(plan.sequences, [](const PlannedSequence& sequence) {
+           return sequence.wanted_drafts == 0 || sequence.may_keep_drafts;
+         });
+}
+
+Status DraftMaker::begin_ahead(const request::BatchPlan& plan, const request::BatchSlots& slots,
+                               const ForwardBatch& batch, const Pools& pools, const int32_t* drawn,
+                               const int32_t* missing) {
+  begun_ = true;
+  missing_ = missing;
+  lay_out_ahead(plan, slots, batch, drawn, missing);
+  return enqueue_first(batch, pools, &*first_feed_);
+}
+
+Status DraftMaker::enqueue_first(const ForwardBatch& batch, const Pools& pools, DrawnFeed* feed) {
+  ops::ForwardContext forward = batch.context(pools);
+  page_size_ = forward.page_size;
+  forward.kv_layers = pools.draft_kv_layers();
+  forward.state_layers = {};
+  forward.snapshot_layers = {};
+  forward.snapshots = {};
+  forward.logit_rows = logit_rows_;
+  HEDDLE_RETURN_IF_ERROR(pass_->enqueue_first(ids_, batch.positions(), forward, feed));
+  warmed_up_ = pass_->warmed_up();
+  return {};
+}
+
+Status DraftMaker::make(const Pools& pools) {
+  if (!begun_) return {};
+  const ops::ForwardContext forward{.page_size = page_size_, .kv_layers = pools.draft_kv_layers()};
+  if (shape_.topk == 1) return make_chains(forward);
+  return trees_ ? make_trees_on_device(forward) : make_trees(forward);
+}
+
+void DraftMaker::tell(const request::BatchPlan& plan, KeptDrafts& kept,
+                      request::StepOutput& output) {
+  if (!begun_) return;
+  output.warms_up |= warmed_up_;
+  request::SpanReader<const SampledToken> spans(output.tokens);
+  auto stream = streams_.begin();
+  const auto end = streams_.begin() + static_cast<int64_t>(num_streams_);
+  for (const PlannedSequence& sequence : plan.sequences) {
+    if (!sequence.sample) continue;
+    const std::span<const SampledToken> drawn = spans.next(sequence.sequence_id);
+    if (stream == end || stream->sequence_id != sequence.sequence_id) continue;
+    if (goes_on(drawn.back(), *stream->slot)) tell(*stream, kept, output);
+    ++stream;
+  }
+}
+
+void DraftMaker::tell(Stream& stream, KeptDrafts& kept, request::StepOutput& output) {
+  drafts_.clear();
+  const bool known = shape_.topk > 1 || !feed_ || !may_keep_;
+  if (trees_) {
+    trees_->drafts(static_cast<size_t>(&stream - streams_.data()), drafts_);
+  } else if (shape_.topk > 1) {
+    stream.growth.select(stream.wanted, drafts_);
+  } else if (known) {
+    std::ranges::transform(
+        stream.places, std::back_inserter(drafts_.tokens),
+        [this](int32_t place) { return as_draft(greedy_tokens_->token(place)); });
+  } else {
+    kept.keep_places(stream.batch_slot, stream.sequence_id, stream.places, greedy_tokens_->table());
+    drafts_.tokens.resize(stream.places.size());
+  }
+  if (may_keep_ && known) kept.keep(stream.batch_slot, stream.sequence_id, drafts_.tokens);
+  for (size_t i = 0; i < drafts_.tokens.size(); ++i) {
+    const bool chain = drafts_.parents.empty();
+    output.drafts.push_back({.sequence_id = stream.sequence_id,
+                             .token = may_keep_ ? request::kKeptDraft : drafts_.tokens[i],
+                             .parent = chain ? static_cast<int32_t>(i) - 1 : drafts_.parents[i]});
+  }
+}
+
+void DraftMaker::learn(KeptDrafts& kept) const {
+  kept.learn([this](int32_t place, int32_t table) {
+    return as_draft(greedy_tokens_->token(place, table));
+  });
+}
+
+// The network's slots read the token after theirs.
+void DraftMaker::begin_first(const ForwardBatch& batch) {
+  ids_.assign(batch.ids().begin() + 1, batch.ids().end());
+  ids_.push_back(0);
+  logit_rows_.clear();
+  going_on_.clear();
+  num_streams_ = 0;
+  may_keep_ = true;
+}
+
+// Drafts are made behind what it draws from `row`.
+DraftMaker::Stream& DraftMaker::add_stream(const PlannedSequence& sequence,
+                                           const request::BatchSlot& slot, int64_t row) {
+  Stream& stream = streams_[num_streams_];
+  stream.sequence_id = sequence.sequence_id;
+  stream.batch_slot = sequence.batch_slot;
+  stream.slot = &slot;
+  stream.row = static_cast<int32_t>(num_streams_);
+  stream.wanted = sequence.wanted_drafts;
+  stream.missing_of = ops::FedRow::kNothing;
+  stream.places.clear();
+  may_keep_ &= sequence.may_keep_drafts;
+  going_on_.push_back(num_streams_++);
+  logit_rows_.push_back(static_cast<int32_t>(row));
+  return stream;
+}
+
+void DraftMaker::lay_out_first(const request::BatchPlan& plan, const request::BatchSlots& slots,
+                               const ForwardBatch& batch, const AcceptedPaths& accepted,
+                               const request::StepOutput& output) {
+  begin_first(batch);
+  request::SpanReader<const SampledToken> spans(output.tokens);
+  size_t next_path = 0;
+  int64_t end = 0;
+  for (size_t i = 0; i < plan.sequences.size(); ++i) {
+    const PlannedSequence& sequence = plan.sequences[i];
+    const auto drawn =
+        sequence.sample ? spans.next(sequence.sequence_id) : std::span<const SampledToken>();
+    const auto path = sequence.sample ? accepted.next(sequence.sequence_id, next_path)
+                                      : std::span<const int32_t>();
+    if (batch.sequences()[i].part != BatchedSequence::Part::kComputed) continue;
+    const int64_t last_new = end + sequence.num_new_tokens() - 1;
+    end += sequence.num_rows();
+    if (drawn.empty()) {
+      ids_[static_cast<size_t>(last_new)] = sequence.next_token;
+      continue;
+    }
+    if (drawn.front().skipped) continue;  // the device found that it had ended
+    HEDDLE_CHECK_EQ(path.size(), drawn.size());
+    for (size_t j = 0; j < drawn.size(); ++j) {
+      ids_[static_cast<size_t>(last_new + path[j])] = drawn[j].error.ok() ? drawn[j].token : 0;
+    }
+    // Rows of rejected drafts may read anything.
+    const int64_t row = last_new + path.back();
+    if (row + 1 < end) ids_[static_cast<size_t>(end) - 1] = 0;
+    const request::BatchSlot& slot = slots[sequence.batch_slot];
+    if (sequence.wanted_drafts == 0 || !goes_on(drawn.back(), slot) ||
+        num_streams_ == streams_.size()) {
+      continue;
+    }
+    add_stream(sequence, slot, row).position =
+        sequence.context_tokens + sequence.num_new_tokens() + std::ssize(drawn) - 2;
+  }
+}
+
+// Also behind texts that the step will turn out to have ended.
+void DraftMaker::lay_out_ahead(const request::BatchPlan& plan, const request::BatchSlots& slots,
+                               const ForwardBatch& batch, const int32_t* drawn,
+                               const int32_t* missing) {
+  begin_first(batch);
+  first_feed_->begin(/*num_logit_rows=*/0, drawn, /*drawn_ids=*/nullptr, missing);
+  int32_t num_drawing = 0;
+  int32_t end = 0;
+  for (size_t i = 0; i < plan.sequences.size(); ++i) {
+    const PlannedSequence& sequence = plan.sequences[i];
+    const BatchedSequence& batched = batch.sequences()[i];
+    if (batched.part != BatchedSequence::Part::kComputed) continue;
+    const int32_t last_new = end + static_cast<int32_t>(sequence.num_new_tokens()) - 1;
+    end += static_cast<int32_t>(sequence.num_rows());
+    if (!sequence.sample) {
+      ids_[static_cast<size_t>(last_new)] = sequence.next_token;
+      continue;
+    }
+    const int32_t num_drafts = sequence.drafts.count;
+    for (int32_t j = 0; j <= num_drafts; ++j) {
+      first_feed_->add(
+          {.row = last_new + j, .sequence = ops::FedRow::kIdAlone, .from = batched.logit_row + j},
+          {});
+    }
+    const int32_t drawing = num_drawing++;
+    if (sequence.wanted_drafts == 0 || num_streams_ == streams_.size()) continue;
+    Stream& stream = add_stream(sequence, slots[sequence.batch_slot], last_new + num_drafts);
+    stream.position = sequence.context_tokens + sequence.num_rows() - 1;
+    stream.missing_of = drawing;
+    first_feed_->add({.row = stream.row, .sequence = ops::FedRow::kWanted, .missing_of = drawing},
+                     {});
+  }
+}
+
+Status DraftMaker::make_chains(const ops::ForwardContext& forward) {
+  greedy_tokens_->begin();
+  while (!going_on_.empty()) {
+    if (greedy_tokens_->num_steps() > 0) {
+      HEDDLE_RETURN_IF_ERROR(enqueue_next(forward, feed_ ? &*feed_ : nullptr));
+    }
+    HEDDLE_RETURN_IF_ERROR(greedy_tokens_->choose(target_->context(), target_->stream(),
+                                                  pass_->logits(), std::ssize(going_on_)));
+    lay_out_next(forward.page_size);
+  }
+  HEDDLE_RETURN_IF_ERROR(greedy_tokens_->fetch(target_->stream()));
+  return may_keep_ ? Status() : target_->stream().synchronize();
+}
+
+// Where the network's logits were no numbers, any token is a draft; the device takes this one, too.
+TokenId DraftMaker::as_draft(TokenId chosen) const {
+  return chosen == sampling::kNoToken ? 0 : pass_->target_id(chosen);
+}
+
+Status DraftMaker::make_trees(const ops::ForwardContext& forward) {
+  if (going_on_.empty()) return {};
+  HEDDLE_RETURN_IF_ERROR(find_candidates(std::ssize(going_on_)));
+  for (const size_t index : going_on_) {
+    Stream& stream = streams_[index];
+    stream.growth.begin(candidates_of(stream.row, 1));
+    stream.masks.assign(static_cast<size_t>(shape_.topk), 0);
+  }
+  for (int32_t level = 0; level + 1 < shape_.num_steps; ++level) {
+    lay_out_level(level, forward.page_size);
+    if (going_on_.empty()) break;
+    HEDDLE_RETURN_IF_ERROR(enqueue_next(forward, nullptr));
+    HEDDLE_RETURN_IF_ERROR(find_candidates(std::ssize(ids_)));
+    for (const size_t index : going_on_) {
+      Stream& stream = streams_[index];
+      stream.growth.add_level(candidates_of(stream.row, static_cast<size_t>(shape_.topk)));
+    }
+  }
+  return {};
+}
+
+// The same without asking the host: it lays out where branches lie, the device which they are.
+Status DraftMaker::make_trees_on_device(const ops::ForwardContext& forward) {
+  if (going_on_.empty()) return {};
+  trees_->begin();
+  for (int64_t num_rows = std::ssize(going_on_); num_rows > 0;) {
+    grown_.clear();
+    for (const size_t index : going_on_) {
+      const auto tree = static_cast<int32_t>(index);
+      grown_.push_back({.tree = tree, .row = streams_[index].row});
+      streams_[index].num_levels = trees_->num_levels() + 1;
+    }
+    const int32_t level = trees_->num_levels();
+    if (level + 1 < shape_.num_steps) {
+      lay_out_level(level, forward.page_size);
+    } else {
+      going_on_.clear();
+    }
+    auto grown = grown_.begin();
+    for (const size_t index : going_on_) {  // some of them, in the same order
+      while (grown->tree != static_cast<int32_t>(index)) ++grown;
+      grown->next_row = streams_[index].row;
+    }
+    HEDDLE_RETURN_IF_ERROR(trees_->grow(target_->context(), target_->stream(), pass_->logits(),
+                                        num_rows, grown_, pass_->device_target_ids()));
+    num_rows = going_on_.empty() ? 0 : std::ssize(ids_);
+    if (num_rows == 0) break;
+    feed_->begin(/*num_logit_rows=*/0, trees_->ids(), nullptr, nullptr, trees_->masks());
+    for (int32_t row = 0; row < num_rows; ++row) {
+      feed_->add({.row = row, .sequence = ops::FedRow::kIdAlone, .from = row}, {});
+    }
+    HEDDLE_RETURN_IF_ERROR(
+        pass_->enqueue_next(ids_, positions_, laid_out(forward), trees_->parent_rows(), &*feed_));
+    warmed_up_ |= pass_->warmed_up();
+  }
+  selected_.clear();
+  for (size_t i = 0; i < num_streams_; ++i) {
+    selected_.push_back({.tree = static_cast<int32_t>(i),
+                         .num_levels = streams_[i].num_levels,
+                         .wanted = static_cast<int32_t>(streams_[i].wanted)});
+  }
+  HEDDLE_RETURN_IF_ERROR(trees_->select(target_->context(), target_->stream(), selected_));
+  return target_->stream().synchronize();
+}
+
+void DraftMaker::begin_layout() {
+  ids_.clear();
+  positions_.clear();
+  logit_rows_.clear();
+  rows_.clear();
+  context_lens_.clear();
+  tree_starts_.clear();
+  tree_masks_.clear();
+  query_start_.assign(1, 0);
+}
+
+// The pages of the next sequence of the layout, if they have room for slots up to `end`.
+bool DraftMaker::add_pages(const Stream& stream, int64_t end, int32_t page_size) {
+  const std::vector<int32_t>& pages = stream.slot->pages.ids;
+  if (end > std::min(std::ssize(pages), max_pages_) * page_size) return false;
+  std::copy_n(pages.begin(), (end + page_size - 1) / page_size,
+              page_table_.begin() + std::ssize(context_lens_) * max_pages_);
+  return true;
+}
+
+// Behind the choices of a step: notes them, and lays out one slot for each stream that wants
+// another draft and has a page for it. Where the device alone knows what was chosen, it brings the
+// ids, and a stream without a choice becomes padding there.
+void DraftMaker::lay_out_next(int32_t page_size) {
+  begin_layout();
+  if (feed_) {
+    feed_->begin(std::ssize(going_on_), greedy_tokens_->last_drawn(), pass_->device_target_ids(),
+                 missing_);
+  }
+  size_t count = 0;
+  for (const size_t index : going_on_) {
+    Stream& stream = streams_[index];
+    const int32_t place = greedy_tokens_->place(greedy_tokens_->num_steps() - 1, stream.row);
+    stream.places.push_back(place);
+    const int64_t position = stream.position + 1;
+    if (std::ssize(stream.places) == stream.wanted) continue;
+    const TokenId id = feed_ ? 0 : as_draft(greedy_tokens_->token(place));
+    if (!add_pages(stream, position + 1, page_size)) continue;
+    if (feed_) {
+      const auto row = static_cast<int32_t>(count);
+      feed_->add({.row = row,
+                  .sequence = row,
+                  .logit_row = row,
+                  .from = stream.row,
+                  .missing_of = stream.missing_of},
+                 {});
+    }
+    rows_.push_back(stream.row);
+    ids_.push_back(id);
+    positions_.push_back(static_cast<int32_t>(position));
+    context_lens_.push_back(static_cast<int32_t>(position));
+    logit_rows_.push_back(static_cast<int32_t>(count));
+    stream.row = static_cast<int32_t>(count);
+    stream.position = position;
+    going_on_[count++] = index;
+    query_start_.push_back(static_cast<int32_t>(count));
+  }
+  going_on_.resize(count);
+}
+
+// The best branches of the last level, in slots behind those of earlier ones.
+void DraftMaker::lay_out_level(int32_t level, int32_t page_size) {
+  begin_layout();
+  const int64_t topk = shape_.topk;
+  size_t count = 0;
+  for (const size_t index : going_on_) {
+    Stream& stream = streams_[index];
+    const int64_t first = stream.position + 1;  // behind the text
+    if (!add_pages(stream, first + (level + 1) * topk, page_size)) continue;
+    const auto first_row = static_cast<int32_t>(ids_.size());
+    for (int64_t i = 0; i < topk; ++i) {
+      positions_.push_back(static_cast<int32_t>(first + level));
+      logit_rows_.push_back(static_cast<int32_t>(logit_rows_.size()));
+    }
+    if (trees_) {  // the device brings the ids, and the ancestors beside each node itself
+      ids_.resize(positions_.size());
+      for (int64_t i = 0; i < topk; ++i) tree_masks_.push_back(uint64_t{1} << (level * topk + i));
+    } else {
+      lay_out_branches(stream, level);
+    }
+    stream.row = first_row;
+    context_lens_.push_back(static_cast<int32_t>(first + level * topk));
+    tree_starts_.push_back(static_cast<int32_t>(first));
+    query_start_.push_back(static_cast<int32_t>(ids_.size()));
+    going_on_[count++] = index;
+  }
+  going_on_.resize(count);
+}
+
+void DraftMaker::lay_out_branches(Stream& stream, int32_t level) {
+  next_masks_.clear();
+  for (const speculative::TreeGrowth::Branch& branch : stream.growth.branches()) {
+    const int64_t node = int64_t{level} * shape_.topk + std::ssize(next_masks_);
+    next_masks_.push_back(stream.masks[static_cast<size_t>(branch.from)] | uint64_t{1} << node);
+    rows_.push_back(stream.row + branch.from);
+    ids_.push_back(branch.token);
+  }
+  tree_masks_.insert(tree_masks_.end(), next_masks_.begin(), next_masks_.end());
+  stream.masks = next_masks_;
+}
+
+ops::ForwardContext DraftMaker::laid_out(const ops::ForwardContext& forward) const {
+  return {.query_start = query_start_,
+          .context_lens = context_lens_,
+          .page_table = page_table_,
+          .page_table_width = max_pages_,
+          .page_size = forward.page_size,
+          .logit_rows = logit_rows_,
+          .tree_starts = tree_starts_,
+          .tree_masks = tree_masks_,
+          .kv_layers = forward.kv_layers};
+}
+
+Status DraftMaker::enqueue_next(const ops::ForwardContext& forward, DrawnFeed* feed) {
+  HEDDLE_RETURN_IF_ERROR(pass_->enqueue_next(ids_, positions_, laid_out(forward), rows_, feed));
+  warmed_up_ |= pass_->warmed_up();
+  return {};
+}
+
+// The most likely tokens behind each row of the network's last step, whose logits the host reads.
+Status DraftMaker::find_candidates(int64_t num_rows) {
+  const MutableTensorView logits = pass_->logits();
+  const auto vocab_size = static_cast<size_t>(pass_->vocab_size());
+  HEDDLE_RETURN_IF_ERROR(target_->stream().synchronize());
+  candidates_.clear();
+  for (int64_t row = 0; row < num_rows; ++row) {
+    of_row_.clear();
+    speculative::most_probable({logits.row<float>(row), vocab_size}, shape_.topk, of_row_);
+    // Where there are none, nothing follows.
+    of_row_.resize(static_cast<size_t>(shape_.topk),
+                   {.token = 0, .probability = std::numeric_limits<float>::quiet_NaN()});
+    for (const speculative::Candidate& candidate : of_row_) {
+      candidates_.push_back(
+          {.token = pass_->target_id(candidate.token), .probability = candidate.probability});
+    }
+  }
+  return {};
+}
+
+std::span<const speculative::Candidate> DraftMaker::candidates_of(int32_t row,
+                                                                  size_t num_rows) const {
+  const auto topk = static_cast<size_t>(shape_.topk);
+  return std::span(candidates_).subspan(static_cast<size_t>(row) * topk, num_rows * topk);
+}
+
+}  // namespace heddle::runner

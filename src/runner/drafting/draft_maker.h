@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// DraftMaker: makes the drafts that a plan wants behind the draws of its step
+// (PlannedSequence::wanted_drafts). All rows of such a step go through the draft network. Behind
+// those where drafts are wanted it goes on:
+//
+//   chains  with the most likely token, one slot of each sequence at a time; the device hands
+//           it on, the host learns all of them together
+//   trees   with the best branches of a level (speculative/tree_growth.h), each of which sees
+//           its own ancestors; their slots lie beside each other behind the text
+//
+// Rows of drafts that were rejected go through as well: what they write lies behind the text. So do
+// the slots of branches; both are written over by the next step.
+// The network's keys and values have holes where steps did not go through it
+// (BatchPlan::computes_draft_slots), and the slot that stands for the last token of a cached prefix
+// was written with the next token of another text. Drafts behind them may be worse, no text is.
+//
+// A GPU goes from level to level by itself (device_trees.h). Where plans allow it, drafts are kept
+// (kept_drafts.h): the next step finds a chain's tokens on the device, and the host waits for
+// nothing here.
+//
+// It may begin before the host knows what was drawn, and how many of the drafts before held. Its
+// slots are laid out then as if all had; places that depend on it move back on the device.
+//
+// Threading: confined, as the passes. Cost: one step of the network of as many rows as the model's,
+// and one for each further level, of a row for each sequence and branch; waits for the device once
+// for trees, and for chains that are not kept.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "request/batch_plan.h"
+#include "request/batch_slots.h"
+#include "request/step_output.h"
+#include "runner/drafting/device_trees.h"
+#include "runner/drafting/draft_pass.h"
+#include "runner/drafting/greedy_tokens.h"
+#include "runner/program/drawn_feed.h"
+#include "runner/step/accepted_paths.h"
+#include "runner/step/forward_batch.h"
+#include "runner/step/kept_drafts.h"
+#include "runner/step/pools.h"
+#include "speculative/tree_growth.h"
+
+namespace heddle::runner {
+
+class DraftMaker {
+ public:
+  // `max_pages`: of one sequence. `shape`: of trees; plans want at most its number of drafts, also
+  // of a chain.
+  static Result<std::unique_ptr<DraftMaker>> create(std::unique_ptr<DraftPass> pass,
+                                                    ForwardPass& target, int64_t max_pages,
+                                                    const speculative::TreeShape& shape);
+
+  // After the draws of a step: `batch` is what the target computed last, `output` has its tokens,
+  // `accepted` the nodes they were drawn from. Computes the network's slots of all its rows.
+  Status begin(const request::BatchPlan& plan, const request::BatchSlots& slots,
+               const ForwardBatch& batch, const AcceptedPaths& accepted, const Pools& pools,
+               const request::StepOutput& output);
+
+  // Whether it can begin before the host knows what was drawn: the device makes chains, and may
+  // keep all that the plan wants.
+  [[nodiscard]] bool can_begin_ahead(const request::BatchPlan& plan) const;
+
+  // The same then, where `drawn` is SampleRowsArgs::drawn of the step and `missing` that of
+  // WalkDraftsArgs, by sequence that draws.
+  Status begin_ahead(const request::BatchPlan& plan, const request::BatchSlots& slots,
+                     const ForwardBatch& batch, const Pools& pools, const int32_t* drawn,
+                     const int32_t* missing);
+
+  // After either, and when rows of accepted drafts lie in their places: goes on from there.
+  Status make(const Pools& pools);
+
+  // After make(), and when the host knows the step's tokens: adds the drafts behind them to
+  // `output`, or to `kept`, by batch slot.
+  void tell(const request::BatchPlan& plan, KeptDrafts& kept, request::StepOutput& output);
+
+  // The stream has come to the end of the make() before the last begin: what that kept is known.
+  void learn(KeptDrafts& kept) const;
+
+  // All drafts on the device, by KeptDrafts::places(), where these are not known at once.
+  [[nodiscard]] const int32_t* drawn() const { return greedy_tokens_->drawn(); }
+
+  [[nodiscard]] const DraftPass& pass() const { return *pass_; }
+
+ private:
+  // A sequence that gets drafts.
+  struct Stream {
+    int64_t sequence_id = 0;
+    int32_t batch_slot = 0;
+    const request::BatchSlot* slot = nullptr;
+    int32_t row = 0;       // among the logits of the network's last step; its first one
+    int64_t position = 0;  // of that step's slot; of a tree: of the last slot of the text
+    int64_t wanted = 0;
+    int32_t missing_of = ops::FedRow::kNothing;  // begun ahead: position moves back by it
+    std::vector<int32_t> places;                 // of a chain: GreedyTokens::place() of each draft
+    speculative::TreeGrowth growth;              // of a tree that the host grows
+    std::vector<uint64_t> masks;  // of its branches: the slots behind the text that each sees
+    int32_t num_levels = 0;       // of a tree that the device grows
+  };
+
+  DraftMaker(std::unique_ptr<DraftPass> pass, ForwardPass& target, int64_t max_pages,
+             const speculative::TreeShape& shape);
+
+  void lay_out_first(const request::BatchPlan& plan, const request::BatchSlots& slots,
+                     const ForwardBatch& batch, const AcceptedPaths& accepted,
+                     const request::StepOutput& output);
+  void begin_first(const ForwardBatch& batch);
+  Stream& add_stream(const request::PlannedSequence& sequence, const request::BatchSlot& slot,
+                     int64_t row);
+  void lay_out_ahead(const request::BatchPlan& plan, const request::BatchSlots& slots,
+                     const ForwardBatch& batch, const int32_t* drawn, const int32_t* missing);
+  Status enqueue_first(const ForwardBatch& batch, const Pools& pools, DrawnFeed* feed);
+  Status make_chains(const ops::ForwardContext& forward);
+  [[nodiscard]] TokenId as_draft(TokenId chosen) const;
+  void tell(Stream& stream, KeptDrafts& kept, request::StepOutput& output);
+  Status make_trees(const ops::ForwardContext& forward);
+  Status make_trees_on_device(const ops::ForwardContext& forward);
+  [[nodiscard]] ops::ForwardContext laid_out(const ops::ForwardContext& forward) const;
+  void begin_layout();
+  bool add_pages(const Stream& stream, int64_t end, int32_t page_size);
+  void lay_out_next(int32_t page_size);
+  void lay_out_level(int32_t level, int32_t page_size);
+  void lay_out_branches(Stream& stream, int32_t level);
+  Status enqueue_next(const ops::ForwardContext& forward, DrawnFeed* feed);
+  Status find_candidates(int64_t num_rows);
+
+  [[nodiscard]] std::span<const speculative::Candidate> candidates_of(int32_t row,
+                                                                      size_t num_rows) const;
+
+  std::unique_ptr<DraftPass> pass_;
+  ForwardPass* target_;
+  int64_t max_pages_;
+  speculative::TreeShape shape_;
+  std::optional<GreedyTokens> greedy_tokens_;  // of chains
+  std::optional<DrawnFeed> feed_;              // where logits are not the host's
+  std::optional<DrawnFeed> first_feed_;        // likewise, of chains: of steps begun ahead
+  const int32_t* missing_ = nullptr;           // of the step, where it was begun ahead
+  std::optional<DeviceTrees> trees_;           // where logits are not the host's
+  std::vector<ops::GrownTree> grown_;
+  std::vector<ops::SelectedTree> selected_;
+  bool begun_ = false;
+  bool warmed_up_ = false;  // a step of the network did
+  bool may_keep_ = false;   // all drafts of the step
+  int32_t page_size_ = 0;
+  std::vector<Stream> streams_;  // the first num_streams_
+  size_t num_streams_ = 0;
+  std::vector<size_t> going_on_;  // of them, in the network's last step
+  std::vector<int32_t> ids_, positions_, logit_rows_, rows_;
+  std::vector<int32_t> query_start_, context_lens_, page_table_;
+  std::vector<int32_t> tree_starts_;
+  std::vector<uint64_t> tree_masks_, next_masks_;
+  std::vector<speculative::Candidate> candidates_;  // [rows, topk]
+  std::vector<speculative::Candidate> of_row_;
+  speculative::Drafts drafts_;
+};
+
+}  // namespace heddle::runner

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// DraftPass: the network that drafts beside a model (models/drafts/draft_model.h), loaded and ready
+// to compute on the model's device. Two programs share its weights: one reads the vectors of the
+// model's last step, the other those that it gave itself.
+//
+// Threading: as the model's pass, read_constants() too. Cost: as BatchProgram.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "models/drafts/draft_model.h"
+#include "runner/program/batch_program.h"
+#include "runner/program/forward_pass.h"
+#include "runner/program/model_constants.h"
+
+namespace heddle::runner {
+
+struct DraftPassOptions {
+  std::filesystem::path weights_dir;
+  bool dummy_weights = false;
+  bool is_models_own = false;     // a head of the model's, quantised as its config.json says
+  bool in_models_folder = false;  // `weights_dir` is the model's
+  std::optional<checkpoint::Rounding> rounding;  // quantise at load
+  int num_threads = 0;                           // for loading
+  Captures captures;
+  int64_t max_rows = 64;  // of a step of its own, and rows with logits of any
+  int64_t max_steps = 1;  // of its own behind one of the model's that nobody waits for
+};
+
+class DraftPass {
+ public:
+  // The dtype of the run is the model's. `target` was made with the hidden states that the draft
+  // model reads (ForwardOptions::hidden_states), and outlives the pass. Error: those of loading.
+  static Result<std::unique_ptr<DraftPass>> create(std::unique_ptr<const models::DraftModel> model,
+                                                   const DraftPassOptions& options,
+                                                   ForwardPass& target);
+
+  // Whether the weights are exchanged with the model's.
+  [[nodiscard]] bool in_models_folder() const { return options_.in_models_folder; }
+
+  // As those of ForwardPass. Likewise where the folder has nothing that drafts.
+  [[nodiscard]] Result<ModelConstants> read_constants(const std::filesystem::path& folder,
+                                                      const checkpoint::ModelConfig& config,
+                                                      bool dummy_weights,
+                                                      const std::atomic<bool>* cancelled) const;
+
+  Status use_constants(const ModelConstants& constants) {
+    return constants_.replace(constants, target_->compute());
+  }
+
+  // Enqueues slots for the rows of the target's last step, whose batch this is but for its
+  // kv_layers and logit_rows. `ids` are those of the tokens that follow. Error: kInvalidArgument.
+  // `feed`: as that of BatchProgram.
+  Status enqueue_first(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                       const ops::ForwardContext& batch, DrawnFeed* feed = nullptr);
+
+  // Enqueues one slot for each of ids, at most max_rows: slot i reads the vector of the logit row
+  // `rows[i]` of the pass's last step. All rows of the batch have logits. `feed`: as that of
+  // BatchProgram.
+  Status enqueue_next(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                      const ops::ForwardContext& batch, std::span<const int32_t> rows,
+                      DrawnFeed* feed = nullptr);
+
+  // The same where `rows` are in memory of the device.
+  Status enqueue_next(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                      const ops::ForwardContext& batch, const int32_t* rows, DrawnFeed* feed);
+
+  // [R, V] f32 in memory of the device, of the last step.
+  [[nodiscard]] MutableTensorView logits() const { return last_->output(0); }
+
+  // Of the last step, see BatchProgram.
+  [[nodiscard]] bool warmed_up() const { return last_->warmed_up(); }
+
+  // Of the logits.
+  [[nodiscard]] int64_t vocab_size() const { return vocab_size_; }
+
+  // The model's token for one of the logits.
+  [[nodiscard]] TokenId target_id(TokenId own) const {
+    return target_ids_.empty() ? own : target_ids_[static_cast<size_t>(own)];
+  }
+
+  // The same for all of them, in memory of the device; null: they are the model's. Not on the CPU.
+  [[nodiscard]] const int32_t* device_target_ids() const {
+    return reinterpret_cast<const int32_t*>(device_target_ids_.data());
+  }
+
+  [[nodiscard]] int64_t max_rows() const { return vectors_.shape[0]; }
+
+  [[nodiscard]] const checkpoint::LoadedWeights& weights() const { return constants_.weights(); }
+
+  // Of its programs and vectors.
+  [[nodiscard]] int64_t arena_bytes() const;
+
+ private:
+  Status enqueue_on_vectors(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                            const ops::ForwardContext& batch, DrawnFeed* feed);
+
+  DraftPass(std::unique_ptr<const models::DraftModel> model, const DraftPassOptions& options,
+            ForwardPass& target)
+      : options_(options), model_(std::move(model)), target_(&target) {}
+
+  // The files of a folder, which have weights of the model.
+  [[nodiscard]] Result<std::unique_ptr<const checkpoint::WeightSource>> open(
+      const std::filesystem::path& folder, bool dummy_weights) const;
+  [[nodiscard]] checkpoint::LoadOptions load_options(const checkpoint::ModelConfig& config) const;
+  Status load();
+  Status compile();
+
+  const DraftPassOptions options_;
+  std::unique_ptr<const models::DraftModel> model_;
+  ForwardPass* target_;
+  ModelConstants constants_;
+  std::vector<TokenId> target_ids_;
+  device::Buffer device_target_ids_;
+  int64_t vocab_size_ = 0;
+  std::unique_ptr<BatchProgram> first_;
+  std::unique_ptr<BatchProgram> next_;
+  BatchProgram* last_ = nullptr;  // the one that ran last
+  device::Buffer memory_;
+  MutableTensorView vectors_;  // [max_rows, H]: what next_ reads
+  std::vector<TensorView> target_vectors_;
+};
+
+}  // namespace heddle::runner

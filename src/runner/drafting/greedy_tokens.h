@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// GreedyTokens: the most likely token of each row of logits, found where the logits are, for
+// something that drafts in several steps: each step reads the tokens of the one before it, and all
+// of them can be enqueued before any of these tokens is known to the host.
+//
+//   begin()    forgets the steps before
+//   choose()   behind each step
+//   fetch()    behind all of them: the host has the tokens when the stream has come so far
+//
+// Threading: confined. Cost: a step one launch, or three, and nothing copied, or O(rows x
+// vocabulary) on the host where that reads the logits; one copy for all steps together.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <heddle/request.h>
+
+#include "core/tensor.h"
+#include "device/device.h"
+#include "ops/context.h"
+#include "runner/drafting/greedy_rows.h"
+
+namespace heddle::runner {
+
+class GreedyTokens {
+ public:
+  // For at most `max_steps` steps of at most `max_rows` rows of logits. Waits for the stream.
+  // Error: kResourceExhausted.
+  static Result<GreedyTokens> create(device::Device& device, device::Stream& stream,
+                                     int64_t max_steps, int64_t max_rows, int64_t vocab_size);
+
+  void begin() {
+    num_steps_ = 0;
+    table_ = 1 - table_;
+  }
+
+  // Of the first `num_rows` rows of `logits` [R, V] f32 in memory of the device; of equal logits
+  // the first one counts.
+  Status choose(ops::Context& context, device::Stream& stream, const MutableTensorView& logits,
+                int64_t num_rows);
+
+  // Whether the host knows the tokens of a step without fetch().
+  [[nodiscard]] bool known_at_once() const { return !on_device_; }
+
+  // All tokens in memory of the device, by place(); kNoToken where logits are not numbers. Only
+  // without known_at_once().
+  [[nodiscard]] const int32_t* drawn() const;
+
+  // Those of the last choose(), by row.
+  [[nodiscard]] const int32_t* last_drawn() const {
+    return drawn() + place(num_steps_ - 1, /*row=*/0);
+  }
+
+  // Of a row of a step, the first one is 0.
+  [[nodiscard]] int32_t place(int64_t step, int32_t row) const {
+    return static_cast<int32_t>(step * max_rows_) + row;
+  }
+
+  Status fetch(device::Stream& stream);
+
+  // Where the host finds the tokens since begin(), until the begin() after the next: 0 and 1 in
+  // turn.
+  [[nodiscard]] int32_t table() const { return table_; }
+
+  // Steps since begin().
+  [[nodiscard]] int64_t num_steps() const { return num_steps_; }
+
+  // sampling::kNoToken where logits are not numbers. When fetch() is done, or with known_at_once().
+  [[nodiscard]] TokenId token(int32_t place, int32_t table) const;
+
+  [[nodiscard]] TokenId token(int32_t place) const { return token(place, table_); }
+
+ private:
+  struct OnDevice {
+    GreedyRows rows;
+    device::Buffer drawn;                      // [max_steps, max_rows] i32
+    std::array<device::Buffer, 2> drawn_host;  // likewise
+  };
+
+  GreedyTokens() = default;
+
+  int64_t max_steps_ = 0;
+  int64_t max_rows_ = 0;
+  int64_t vocab_size_ = 0;
+  std::optional<OnDevice> on_device_;  // where logits are not the host's
+  std::vector<TokenId> tokens_;        // [max_steps, max_rows], where they are
+  int64_t num_steps_ = 0;
+  int32_t table_ = 0;
+};
+
+}  // namespace heddle::runner

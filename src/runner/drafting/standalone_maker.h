@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// StandaloneMaker: makes the drafts that a plan wants (PlannedSequence::wanted_drafts) with a whole
+// small model of the same vocabulary. It reads what the sequences of the model have read and the
+// tokens drawn behind, and goes on with its own most likely tokens, one of each sequence at a time.
+//
+//   note()   of every step: which tokens are known, in which pages
+//   read()   what is known and not read yet, in one step of the small model; a text that is read to
+//            its end has its first draft
+//   go_on()  the other drafts, a step of the small model for each; a device hands its guesses on
+//            itself
+//   list()   what became of all of them
+//
+// A text may be unread in part: behind a prefix from the cache that it did not read, or after steps
+// that wanted no drafts. It is then read before it gets drafts, at most a step of the small model
+// with each step of the model, so that one long text does not stop the others.
+//
+// Its keys and values lie in the pages of the model's, those of its guesses behind the text, where
+// the next tokens are written over them. Rows that others wrote for the same text are used,
+// also when they write them while it runs (written_rows.h). Its recurrent states are its own, one
+// for each batch slot: a state advances over tokens of the text alone, and guesses advance a copy,
+// so that nothing has to be taken back. They are no part of the prefix cache: a model with states
+// reads such a prefix anew.
+//
+// Threading: confined, as the passes. Cost: waits for the device once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cache/pool_sizes.h"
+#include "request/batch_plan.h"
+#include "request/batch_slots.h"
+#include "request/step_output.h"
+#include "runner/drafting/greedy_tokens.h"
+#include "runner/drafting/written_rows.h"
+#include "runner/program/drawn_feed.h"
+#include "runner/program/forward_pass.h"
+#include "runner/step/forward_batch.h"
+#include "runner/step/pools.h"
+
+namespace heddle::runner {
+
+class StandaloneMaker {
+ public:
+  // `sizes` are those of the model's pools, which have draft layers for the pass
+  // (PoolsOptions::draft_needs). The model draws tokens below `vocab_size`, its sequences have at
+  // most `max_pages` pages. Error: kResourceExhausted.
+  static Result<std::unique_ptr<StandaloneMaker>> create(std::unique_ptr<ForwardPass> pass,
+                                                         const cache::PoolSizes& sizes,
+                                                         int64_t vocab_size, int64_t max_pages);
+
+  // After the draws of every step: `sequences` are the parts that the plan's took, `output` has its
+  // tokens and gets drafts.
+  Status make(const request::BatchPlan& plan, const request::BatchSlots& slots,
+              std::span<const BatchedSequence> sequences, const Pools& pools,
+              request::StepOutput& output);
+
+ private:
+  // The text in a batch slot.
+  struct Text {
+    int64_t num_read = 0;         // tokens that the state and rows stand for
+    std::vector<TokenId> unread;  // the tokens behind, as far as they are known
+    int64_t end = 0;              // what can be read ends there
+    bool state_is_old = false;    // of another text
+
+    [[nodiscard]] int64_t num_known() const { return num_read + std::ssize(unread); }
+  };
+
+  // A sequence that gets drafts in this step.
+  struct Stream {
+    int64_t sequence_id = 0;
+    int32_t batch_slot = 0;
+    int64_t wanted = 0;
+    int32_t guess_state = 0;      // slot of the copy of its state
+    int32_t row = 0;              // among the logits of the last step
+    std::vector<int32_t> places;  // GreedyTokens::place() of each draft
+    TokenId last_draft = 0;       // where the host knows it
+  };
+
+  // The rows of a sequence in a step of the pass.
+  struct Rows {
+    int32_t batch_slot = 0;
+    int64_t position = 0;
+    std::span<const TokenId> tokens;
+    int64_t kv_tokens = 0;  // rows before this one are written
+    int32_t state_slot = 0;
+    Stream* stream = nullptr;  // gets the token behind them
+  };
+
+  StandaloneMaker(std::unique_ptr<ForwardPass> pass, const cache::PoolSizes& sizes,
+                  int64_t vocab_size, int64_t max_pages);
+
+  void note(const request::BatchPlan& plan, const request::BatchSlots& slots,
+            std::span<const BatchedSequence> sequences, const request::StepOutput& output);
+  void start(const request::SlotStart& start, std::span<const TokenId> context,
+             std::span<const int32_t> pages);
+  void add(Text& text, int64_t position, TokenId token) const;
+  Status zero_states();
+  Status read(const request::BatchPlan& plan, const request::BatchSlots& slots, const Pools& pools,
+              request::StepOutput& output);
+  bool list_unread(const request::BatchPlan& plan, const request::BatchSlots& slots);
+  void pass_over_written(Text& text, std::span<const int32_t> pages) const;
+  void lay_out_unread(const request::BatchSlots& slots);
+  [[nodiscard]] bool claim_pages(std::span<const int32_t> pages, int64_t begin, int64_t end);
+  Status go_on(const request::BatchSlots& slots, const Pools& pools, request::StepOutput& output);
+  Status copy_states();
+  [[nodiscard]] int64_t room(const request::BatchSlot& slot) const;
+  Status run(const request::BatchSlots& slots, const Pools& pools, request::StepOutput& output,
+             DrawnFeed* feed);
+  Status list(request::StepOutput& output);
+  [[nodiscard]] bool is_draft(TokenId token) const;
+
+  [[nodiscard]] Text& text(int32_t batch_slot) { return texts_[static_cast<size_t>(batch_slot)]; }
+
+  [[nodiscard]] static int32_t state_of(int32_t batch_slot) { return batch_slot + 1; }
+
+  std::unique_ptr<ForwardPass> pass_;
+  std::optional<Pools> states_;  // null: the model has none
+  std::optional<GreedyTokens> greedy_tokens_;
+  std::optional<DrawnFeed> feed_;  // where logits are not the host's
+  WrittenRows written_;
+  int32_t page_size_;
+  int64_t max_pages_;
+  int64_t max_tokens_;           // of a text that it reads
+  int64_t vocab_size_;           // that both models have
+  std::vector<Text> texts_;      // by batch slot
+  std::vector<Stream> streams_;  // the first num_streams_
+  size_t num_streams_ = 0;
+  std::vector<Stream*> going_on_;
+  std::vector<Rows> unread_;      // the whole of what is unread in the step's texts, shortest first
+  std::vector<Rows> rows_;        // of a step of the pass
+  std::vector<int64_t> claimed_;  // by page: the read that writes it
+  int64_t num_reads_ = 0;
+  std::vector<int32_t> ids_, positions_, query_start_, context_lens_, kv_lens_, page_table_,
+      state_slots_, logit_rows_;
+  request::BatchPlan states_plan_;
+  std::vector<ops::IdCopy> copies_;
+};
+
+}  // namespace heddle::runner

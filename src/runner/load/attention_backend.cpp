@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/load/attention_backend.h"
+
+#include <fmt/format.h>
+
+#include "core/choice_names.h"
+#include "core/log.h"
+#include "ops/attention/paged_attention.h"
+
+namespace heddle {
+
+namespace {
+
+// Those behind "plain" are SGLang's.
+constexpr ChoiceNames<AttentionBackend, 11> kBackends = {{
+    {"auto", AttentionBackend::kAuto},
+    {"plain", AttentionBackend::kPlain},
+    {"torch_native", AttentionBackend::kPlain},
+    {"flashinfer", AttentionBackend::kAuto},
+    {"fa3", AttentionBackend::kAuto},
+    {"fa4", AttentionBackend::kAuto},
+    {"triton", AttentionBackend::kAuto},
+    {"flashmla", AttentionBackend::kAuto},
+    {"cutlass_mla", AttentionBackend::kAuto},
+    {"trtllm_mha", AttentionBackend::kAuto},
+    {"trtllm_mla", AttentionBackend::kAuto},
+}};
+
+}  // namespace
+
+std::string_view to_string(AttentionBackend backend) { return name_of(kBackends, backend); }
+
+Result<AttentionBackend> parse_attention_backend(std::string_view name) {
+  return choice_of(kBackends, name, "attention_backend", "auto or plain");
+}
+
+}  // namespace heddle
+
+namespace heddle::runner {
+
+void choose_attention(AttentionBackend backend, int32_t page_size, ForwardPass& pass) {
+  if (pass.context().device == ops::DeviceKind::kCpu) return;
+  auto& context = static_cast<ops::CudaContext&>(pass.context());
+  context.plain_attention = backend == AttentionBackend::kPlain;
+  const models::CacheNeeds needs = pass.cache_needs();
+  if (needs.num_kv_layers == 0) return;
+  const int64_t value_dim = needs.kv_value_dim.value_or(needs.head_dim);
+  log_info(fmt::format("attention: {}",
+                       ops::describe_attention_cuda(context, {.activations = pass.activations(),
+                                                              .pages = pass.kv_dtype(),
+                                                              .head_dim = needs.head_dim,
+                                                              .value_dim = value_dim,
+                                                              .is_latent = value_dim == 0,
+                                                              .page_size = page_size})));
+}
+
+}  // namespace heddle::runner

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/load/cache_plan.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/log.h"
+#include "runner/step/pools.h"
+
+namespace heddle::runner {
+
+namespace {
+
+using checkpoint::KvCacheScheme;
+
+constexpr double kMostDraftShare = 0.05;   // of the pools' memory, beyond the rows of one sequence
+constexpr double kMostForcedShare = 0.01;  // likewise, for all rows where nothing drafts
+
+// How many rows of drafts a step may verify: as many as memory for their states is worth having.
+Result<int64_t> plan_draft_rows(const EngineOptions& options, const PlannedPools& pools,
+                                int64_t bytes) {
+  const int64_t most = max_draft_rows(options.speculative);
+  if (pools.state.num_layers == 0) return most;
+  const bool has_drafts = num_draft_tokens(options.speculative) > 0;
+  if (pools.snapshot.num_layers > 0) {
+    if (!has_drafts) return 0;
+    return invalid_argument(
+        fmt::format("speculation needs kept states in float32; state_dtype is \"{}\"",
+                    to_string(options.cache.state_dtype)));
+  }
+  const double share = has_drafts ? kMostDraftShare : kMostForcedShare;
+  const auto affordable = static_cast<int64_t>(static_cast<double>(bytes) * share /
+                                               static_cast<double>(pools.state.bytes_per_slot()));
+  if (!has_drafts) return affordable < 2 ? 0 : std::min(affordable, most);  // a token and one more
+  return std::clamp<int64_t>(affordable, num_draft_tokens(options.speculative), most);
+}
+
+// The memory that becomes pools.
+Result<int64_t> plan_bytes(const EngineOptions& options, const PoolMemory& memory) {
+  if (!options.static_memory_fraction) {
+    const double share = options.memory_fraction.value_or(memory.defaults.memory_fraction);
+    return static_cast<int64_t>(static_cast<double>(memory.available_bytes) * share);
+  }
+  const auto together = static_cast<int64_t>(static_cast<double>(memory.total_bytes) *
+                                             *options.static_memory_fraction);
+  const int64_t bytes = together - memory.weights_bytes;
+  if (bytes > 0 && bytes <= memory.available_bytes) return bytes;
+  return resource_exhausted(fmt::format(
+      "static_memory_fraction {} of {} MiB is {} MiB for weights and pools; the weights take {} "
+      "MiB, and {} MiB are free beside them; {} static_memory_fraction",
+      *options.static_memory_fraction, memory.total_bytes >> 20, together >> 20,
+      memory.weights_bytes >> 20, memory.available_bytes >> 20, bytes > 0 ? "lower" : "raise"));
+}
+
+// States of a small model that drafts: of all sequences that may run.
+Result<int64_t> plan_drafter_states(const EngineOptions& options, const PoolMemory& memory,
+                                    int64_t bytes) {
+  const int32_t max_running = options.max_running_requests > 0
+                                  ? options.max_running_requests
+                                  : memory.defaults.max_running_requests;
+  const int64_t states = drafter_state_bytes(*memory.draft_needs, max_running);
+  if (2 * states <= bytes) return states;
+  return resource_exhausted(
+      fmt::format("the recurrent states of the model that drafts take {} MiB for {} sequences, the "
+                  "pools have {} MiB; lower max_running_requests or raise memory_fraction",
+                  states >> 20, max_running, bytes >> 20));
+}
+
+}  // namespace
+
+std::optional<DType> choose_kv_dtype(const KvRequest& request,
+                                     const checkpoint::ModelConfig& config) {
+  if (request.asked) return request.asked;
+  const KvCacheScheme scheme =
+      config.quantization ? config.quantization->kv_cache : KvCacheScheme::kNone;
+  if (scheme == KvCacheScheme::kNone || request.float32_run) return std::nullopt;
+  if (scheme == KvCacheScheme::kFp8) return DType::kF8E4M3;
+  log_warning(
+      "the checkpoint asks for a KV cache that is not served; it is stored as the weights are");
+  return std::nullopt;
+}
+
+Result<std::vector<checkpoint::KvScales>> load_kv_scales(const checkpoint::WeightSource& source,
+                                                         const models::CacheNeeds& needs) {
+  HEDDLE_ASSIGN_OR_RETURN(checkpoint::StoredKvScales scales,
+                          checkpoint::read_kv_scales(source, needs.kv_modules));
+  if (!scales.missing.empty()) {
+    const size_t total = 2 * scales.layers.size();
+    log_warning(fmt::format(
+        "{} of {} scales for an FP8 KV cache are missing and taken as 1, first that of {}",
+        scales.missing.size(), total, scales.missing.front()));
+  }
+  return std::move(scales.layers);
+}
+
+int32_t num_draft_tokens(const SpeculativeOptions& options) {
+  if (options.algorithm == DraftAlgorithm::kNone || options.algorithm == DraftAlgorithm::kAuto) {
+    return 0;
+  }
+  if (options.num_steps > 0 && options.eagle_topk == 1) return options.num_steps + 1;
+  return options.num_draft_tokens > 0 ? options.num_draft_tokens : kDefaultDraftTokens;
+}
+
+speculative::TreeShape tree_shape(const SpeculativeOptions& options) {
+  return {.topk = options.eagle_topk,
+          .num_steps = options.num_steps,
+          .num_drafts = num_draft_tokens(options) - 1};
+}
+
+Status check_tree_shape(const SpeculativeOptions& options) {
+  if (options.eagle_topk < 1 || options.eagle_topk > kMostBranches) {
+    return invalid_argument(
+        fmt::format("eagle_topk {} is not within 1 to {}", options.eagle_topk, kMostBranches));
+  }
+  if (options.eagle_topk == 1) return {};
+  if (options.algorithm == DraftAlgorithm::kNone) {
+    return invalid_argument(
+        fmt::format("eagle_topk {} branches drafts; with none there are none", options.eagle_topk));
+  }
+  if (options.algorithm == DraftAlgorithm::kNgram) {
+    if (options.num_draft_tokens > 0) return {};
+    return invalid_argument(fmt::format(
+        "eagle_topk {} branches all drafts of a step: with ngram it needs num_draft_tokens",
+        options.eagle_topk));
+  }
+  if (options.algorithm == DraftAlgorithm::kStandalone) {
+    return invalid_argument(fmt::format(
+        "eagle_topk {} branches drafts; a standalone model drafts chains, with eagle_topk 1",
+        options.eagle_topk));
+  }
+  if (options.num_steps < 1 || options.num_draft_tokens == 0) {
+    return invalid_argument(fmt::format(
+        "eagle_topk {} needs speculative.num_steps and num_draft_tokens, they are {} and {}",
+        options.eagle_topk, options.num_steps, options.num_draft_tokens));
+  }
+  speculative::TreeShape shape = tree_shape(options);
+  shape.num_drafts = options.num_draft_tokens - 1;  // also where it is not known yet what drafts
+  if (shape.num_drafts > shape.num_candidates()) {
+    return invalid_argument(
+        fmt::format("num_draft_tokens {} is more than the next token and the {} that {} steps of "
+                    "eagle_topk {} find",
+                    options.num_draft_tokens, shape.num_candidates(), shape.num_steps, shape.topk));
+  }
+  if (shape.num_branches() > speculative::DraftTree::kMaxNodes) {
+    return invalid_argument(fmt::format(
+        "speculative.num_steps {} with eagle_topk {} go on from {} branches, at most {} fit",
+        shape.num_steps, shape.topk, shape.num_branches(), speculative::DraftTree::kMaxNodes));
+  }
+  return {};
+}
+
+int64_t max_draft_rows(const SpeculativeOptions& options) {
+  const int32_t tokens = num_draft_tokens(options);
+  return tokens == 0 ? kMostForcedRows : std::max<int64_t>(tokens, kMostDraftRows);
+}
+
+int64_t num_guess_states(int64_t max_sequences) {
+  return std::min<int64_t>(max_sequences, kMostDraftRows / 2);
+}
+
+int64_t drafter_state_bytes(const models::CacheNeeds& needs, int64_t max_sequences) {
+  if (needs.num_state_layers == 0) return 0;
+  const int64_t slots = 1 + max_sequences + num_guess_states(max_sequences);  // with slot 0
+  return slots * state_layout(needs).bytes_per_slot();
+}
+
+Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::ModelConfig& config,
+                                const models::CacheNeeds& needs, DType kv_dtype,
+                                const PoolMemory& memory) {
+  HEDDLE_RETURN_IF_ERROR(needs.check_shapes());
+  if (memory.draft_needs) HEDDLE_RETURN_IF_ERROR(memory.draft_needs->check_shapes());
+  const int64_t longest = config.max_position_embeddings;
+  if (options.context_length < 0 || options.context_length > longest) {
+    return invalid_argument(fmt::format("context_length {} is not within 1 to the model's {}",
+                                        options.context_length, longest));
+  }
+  PlannedPools pools;
+  const int64_t context = options.context_length > 0 ? options.context_length : longest;
+  const int64_t window = widest_window(needs);
+  const bool slides_apart = mixes_windows(needs) && window < context;
+  pools.kv = kv_layout(needs, options.page_size, kv_dtype, slides_apart);
+  if (slides_apart) pools.window_kv = window_kv_layout(needs, options.page_size, kv_dtype);
+  if (memory.draft_needs) {
+    pools.draft_kv = kv_layout(*memory.draft_needs, options.page_size, kv_dtype);
+  }
+  pools.state = state_layout(needs);
+  pools.snapshot_dtype = cache::snapshot_dtype(options.cache.state_dtype);
+  if (options.cache.enabled && pools.snapshot_dtype != DType::kF32) {
+    pools.snapshot = snapshot_layout(needs, pools.snapshot_dtype);
+  }
+  // Repeats of a whole prompt go on from a state: without one there is nothing to keep a vector by.
+  if (options.cache.enabled && needs.num_state_layers > 0) pools.hidden_width = config.hidden_size;
+  HEDDLE_ASSIGN_OR_RETURN(int64_t bytes, plan_bytes(options, memory));
+  HEDDLE_ASSIGN_OR_RETURN(const int64_t draft_rows, plan_draft_rows(options, pools, bytes));
+  bytes -= draft_rows * pools.state.bytes_per_slot();
+  const bool reads_texts = options.speculative.algorithm == DraftAlgorithm::kStandalone;
+  if (reads_texts && memory.draft_needs) {
+    HEDDLE_ASSIGN_OR_RETURN(const int64_t states, plan_drafter_states(options, memory, bytes));
+    bytes -= states;
+  }
+  HEDDLE_ASSIGN_OR_RETURN(
+      pools.plan,
+      cache::size_pools({.bytes = bytes,
+                         .kv = pools.kv,
+                         .window_kv = pools.window_kv,
+                         .window = window,
+                         .chunk_tokens = options.chunked_prefill_tokens.value_or(
+                             memory.defaults.chunked_prefill_tokens),
+                         .draft_kv = pools.draft_kv,
+                         .state = pools.state,
+                         .snapshot = pools.snapshot,
+                         .context_length = context,
+                         .max_running_requests = options.max_running_requests,
+                         .default_max_running = memory.defaults.max_running_requests,
+                         .max_total_tokens = options.max_total_tokens,
+                         .elastic = options.cache.enabled,
+                         .release_granule_bytes = memory.release_granule_bytes,
+                         .slot_extra_bytes = bytes_of(memory.hidden_dtype, pools.hidden_width)}));
+  // A network that drafts reads all of a text.
+  pools.plan.sizes.kv_window = memory.draft_needs ? 0 : common_window(needs);
+  pools.plan.sizes.keeps_hidden = pools.hidden_width > 0;
+  pools.plan.sizes.max_draft_rows = draft_rows;
+  if (memory.draft_needs) {
+    pools.plan.sizes.max_made_drafts = num_draft_tokens(options.speculative) - 1;
+    pools.plan.sizes.draft_topk = options.speculative.eagle_topk;
+    pools.plan.sizes.draft_steps = options.speculative.num_steps;
+    pools.plan.sizes.drafter_reads_texts = reads_texts;
+  }
+  return pools;
+}
+
+}  // namespace heddle::runner

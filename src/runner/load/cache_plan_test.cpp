@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/load/cache_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "models/registry.h"
+#include "support/test_data.h"
+
+namespace heddle::runner {
+namespace {
+
+using checkpoint::KvCacheScheme;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr std::optional<DType> kAsWeights;
+
+std::optional<DType> chosen(const KvRequest& request, KvCacheScheme scheme) {
+  checkpoint::ModelConfig config;
+  config.quantization = checkpoint::QuantizationConfig{.kv_cache = scheme};
+  return choose_kv_dtype(request, config);
+}
+
+TEST(KvFormatTest, FollowsTheRequestThenTheCheckpoint) {
+  EXPECT_EQ(chosen({}, KvCacheScheme::kNone), kAsWeights);
+  EXPECT_EQ(chosen({}, KvCacheScheme::kFp8), DType::kF8E4M3);
+  EXPECT_EQ(chosen({}, KvCacheScheme::kOther), kAsWeights);
+  EXPECT_EQ(chosen({.asked = DType::kBf16}, KvCacheScheme::kFp8), DType::kBf16);
+  EXPECT_EQ(chosen({.asked = DType::kF8E4M3}, KvCacheScheme::kNone), DType::kF8E4M3);
+  const checkpoint::ModelConfig plain;
+  EXPECT_EQ(choose_kv_dtype({}, plain), kAsWeights);
+}
+
+TEST(KvFormatTest, RoundsNothingUnaskedInFloat32Runs) {
+  EXPECT_EQ(chosen({.float32_run = true}, KvCacheScheme::kFp8), kAsWeights);
+  EXPECT_EQ(chosen({.asked = DType::kF8E4M3, .float32_run = true}, KvCacheScheme::kNone),
+            DType::kF8E4M3);
+}
+
+TEST(TreeShapeTest, RefusesWhatNoTreeHas) {
+  const auto message = [](const SpeculativeOptions& options) {
+    return std::string(check_tree_shape(options).message());
+  };
+  SpeculativeOptions options{
+      .algorithm = DraftAlgorithm::kEagle3, .num_draft_tokens = 8, .num_steps = 3, .eagle_topk = 4};
+  EXPECT_EQ(message(options), "");
+  EXPECT_EQ(tree_shape(options).num_drafts, 7);
+  options.num_draft_tokens = 38;
+  EXPECT_THAT(message(options), AllOf(HasSubstr("num_draft_tokens 38"), HasSubstr("the 36 that")));
+  options.num_draft_tokens = 37;
+  EXPECT_EQ(message(options), "");
+  options.num_steps = 18;
+  EXPECT_THAT(message(options), HasSubstr("go on from 68 branches, at most 64 fit"));
+  options.num_steps = 0;
+  EXPECT_THAT(message(options),
+              HasSubstr("eagle_topk 4 needs speculative.num_steps and num_draft_tokens"));
+  options.algorithm = DraftAlgorithm::kNgram;
+  EXPECT_EQ(message(options), "");
+  options.num_draft_tokens = 0;
+  EXPECT_THAT(message(options), HasSubstr("with ngram it needs num_draft_tokens"));
+  options.algorithm = DraftAlgorithm::kAuto;
+  options.eagle_topk = 2;
+  options.num_steps = 1;
+  options.num_draft_tokens = 8;
+  EXPECT_THAT(message(options), HasSubstr("num_draft_tokens 8 is more than the next token and"));
+  options.algorithm = DraftAlgorithm::kStandalone;
+  EXPECT_THAT(message(options), HasSubstr("a standalone model drafts chains"));
+  options.eagle_topk = 17;
+  EXPECT_THAT(message(options), HasSubstr("eagle_topk 17 is not within 1 to 16"));
+  EXPECT_EQ(message({}), "");
+}
+
+// Section 19 of the specification of speculation: how many rows a step may verify is known before
+// memory is planned, so that their logits are part of it (draft_pass_test.cpp).
+TEST(DraftRowsTest, SpeculativeSpec19Row08HaveABoundBeforeMemoryIsPlanned) {
+  EXPECT_EQ(max_draft_rows({.algorithm = DraftAlgorithm::kNone}), kMostForcedRows);
+  for (const DraftAlgorithm algorithm : {DraftAlgorithm::kMtp, DraftAlgorithm::kNgram}) {
+    for (const int32_t num_draft_tokens : {0, 4, kMostDraftRows}) {
+      EXPECT_EQ(max_draft_rows({.algorithm = algorithm, .num_draft_tokens = num_draft_tokens}),
+                kMostDraftRows);
+    }
+  }
+}
+
+class PoolPlanTest : public ::testing::Test {
+ protected:
+  [[nodiscard]] Result<PlannedPools> planned(const EngineOptions& options, int64_t bytes) const {
+    return plan_pools(options, config_, models::create_model(config_)->cache_needs(), DType::kBf16,
+                      {.available_bytes = bytes});
+  }
+
+  checkpoint::ModelConfig config_ =
+      models::load_config(heddle::testing::repository_path("models/heddle-tiny")).value();
+};
+
+TEST_F(PoolPlanTest, LayersOfDifferentShapesAreRefused) {
+  models::CacheNeeds mixed;
+  for (const int64_t head_dim : {64, 128}) {
+    mixed.add_kv_layer({.num_heads = 1, .head_dim = head_dim}, /*window=*/0);
+  }
+  const models::CacheNeeds alike = models::create_model(config_)->cache_needs();
+  const PoolMemory memory{.available_bytes = int64_t{1} << 30};
+  PoolMemory with_drafter = memory;
+  with_drafter.draft_needs = mixed;
+  for (const Status& status :
+       {plan_pools({}, config_, mixed, DType::kBf16, memory).status(),
+        plan_pools({}, config_, alike, DType::kBf16, with_drafter).status()}) {
+    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
+    EXPECT_THAT(status.message(), HasSubstr("KV layer 1 has 1 KV heads with keys of 128"));
+  }
+}
+
+TEST_F(PoolPlanTest, AStaticShareIsOfAllMemoryAndCountsTheWeights) {
+  constexpr int64_t kBytes = int64_t{1} << 30;
+  const auto with_share = [this](double share) {
+    return plan_pools(
+        {.static_memory_fraction = share}, config_, models::create_model(config_)->cache_needs(),
+        DType::kBf16,
+        {.available_bytes = kBytes / 2, .total_bytes = kBytes, .weights_bytes = kBytes / 4});
+  };
+  const PlannedPools half = with_share(0.5).value();
+  EXPECT_LE(half.plan.sizes.shared_bytes, kBytes / 4);
+  EXPECT_GT(half.plan.sizes.shared_bytes, kBytes / 4 - (kBytes >> 5));
+  EXPECT_THAT(with_share(0.2).status().message(),
+              AllOf(HasSubstr("the weights take 256 MiB"), HasSubstr("raise static_memory")));
+  EXPECT_THAT(with_share(0.9).status().message(),
+              AllOf(HasSubstr("512 MiB are free beside them"), HasSubstr("lower static_memory")));
+}
+
+TEST_F(PoolPlanTest, PoolsStayWithinTheirShareOfTheMemory) {
+  constexpr int64_t kBytes = int64_t{1} << 30;
+  const PlannedPools half = planned({.memory_fraction = 0.5}, kBytes).value();
+  EXPECT_LE(half.plan.sizes.shared_bytes, kBytes / 2);
+  EXPECT_GT(half.plan.sizes.shared_bytes, kBytes / 2 - (kBytes >> 5));
+  EXPECT_EQ(half.hidden_width, config_.hidden_size);
+  const PlannedPools quarter = planned({.memory_fraction = 0.25}, kBytes).value();
+  EXPECT_LE(quarter.plan.sizes.shared_bytes, kBytes / 4);
+}
+
+TEST_F(PoolPlanTest, WithoutACacheNothingIsKeptOrShared) {
+  EngineOptions options;
+  options.cache.enabled = false;
+  const PlannedPools pools = planned(options, int64_t{1} << 30).value();
+  EXPECT_EQ(pools.hidden_width, 0);
+  EXPECT_EQ(pools.plan.sizes.shared_bytes, 0);
+  EXPECT_EQ(pools.plan.sizes.num_snapshot_slots, 0);
+}
+
+// States of all that run, of those that guess, and slot 0.
+TEST_F(PoolPlanTest, WithoutADrafterForcedTokensHaveRowsWhereTheseCostLittle) {
+  const auto rows = [&](int64_t bytes, StateDtype dtype = StateDtype::kFloat32) {
+    EngineOptions options{.context_length = 256, .memory_fraction = 1.0};
+    options.cache.state_dtype = dtype;
+    options.speculative.algorithm = DraftAlgorithm::kNone;
+    const PlannedPools pools = planned(options, bytes).value();
+    const int64_t states = pools.plan.sizes.max_draft_rows * pools.state.bytes_per_slot();
+    EXPECT_LE(states, bytes / 100);
+    return pools.plan.sizes.max_draft_rows;
+  };
+  const int64_t slot = planned({}, int64_t{1} << 30).value().state.bytes_per_slot();
+  EXPECT_EQ(rows(100 * 40 * slot), kMostForcedRows);
+  EXPECT_EQ(rows(100 * 5 * slot), 5);
+  EXPECT_EQ(rows(100 * slot), 0) << "a row alone is of no use";
+  EXPECT_EQ(rows(100 * 40 * slot, StateDtype::kBfloat16), 0) << "drafts need float32";
+}
+
+TEST_F(PoolPlanTest, ASmallModelThatDraftsHasItsPart) {
+  constexpr int64_t kBytes = int64_t{1} << 30;
+  const models::CacheNeeds needs = models::create_model(config_)->cache_needs();
+  const auto plan = [&](const SpeculativeOptions& speculative, int32_t max_running) {
+    const EngineOptions options{.max_running_requests = max_running, .speculative = speculative};
+    return plan_pools(options, config_, needs, DType::kBf16,
+                      {.available_bytes = kBytes, .draft_needs = needs});
+  };
+  const SpeculativeOptions small{.algorithm = DraftAlgorithm::kStandalone, .num_draft_tokens = 4};
+  const PlannedPools own = plan(small, 40).value();
+  const PlannedPools head =
+      plan({.algorithm = DraftAlgorithm::kMtp, .num_draft_tokens = 4}, 40).value();
+  EXPECT_EQ(drafter_state_bytes(needs, 40), (1 + 40 + 32) * head.state.bytes_per_slot());
+  EXPECT_EQ(drafter_state_bytes(needs, 7), (1 + 7 + 7) * head.state.bytes_per_slot());
+  EXPECT_EQ(drafter_state_bytes({.num_kv_layers = 2}, 7), 0);
+  EXPECT_NEAR(static_cast<double>(head.plan.sizes.shared_bytes - own.plan.sizes.shared_bytes),
+              static_cast<double>(drafter_state_bytes(needs, 40)), kBytes >> 5);
+  EXPECT_EQ(own.plan.sizes.draft_slots(3), 3) << "the token drawn last has one, too";
+  EXPECT_EQ(head.plan.sizes.draft_slots(3), 2);
+  const Status many = plan(small, 4096).status();
+  EXPECT_EQ(many.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(many.message(),
+              AllOf(HasSubstr("recurrent states of the model that drafts"),
+                    HasSubstr("4096 sequences"), HasSubstr("max_running_requests")));
+}
+
+TEST_F(PoolPlanTest, RefusesOptionsThatTheModelOrTheMemoryCannotMeet) {
+  const Status context =
+      planned({.context_length = config_.max_position_embeddings + 1}, int64_t{1} << 30).status();
+  EXPECT_EQ(context.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(context.message(), HasSubstr("context_length 8193"));
+  const Status memory = planned({}, 4096).status();
+  EXPECT_EQ(memory.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(memory.message(), HasSubstr("memory_fraction"));
+}
+
+}  // namespace
+}  // namespace heddle::runner

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/load/choose_drafts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "models/drafts/eagle.h"
+#include "models/drafts/eagle3.h"
+#include "models/registry.h"
+#include "runner/program/model_constants.h"
+
+namespace heddle::runner {
+
+namespace {
+
+ChosenDrafts none(std::string reason) {
+  return {.algorithm = DraftAlgorithm::kNone, .model = nullptr, .reason = std::move(reason)};
+}
+
+ChosenDrafts choose_head(const EngineOptions& options, const checkpoint::ModelConfig& config) {
+  if (options.load_format == LoadFormat::kDummy)
+    return none("random weights draft nothing that holds");
+  if (options.cache.enabled && options.cache.state_dtype != StateDtype::kFloat32) {
+    return none(fmt::format("it needs kept states in float32; state_dtype is \"{}\"",
+                            to_string(options.cache.state_dtype)));
+  }
+  auto head = models::create_prediction_head(config);
+  if (!head.ok()) return none(head.status().message());
+  const auto source = open_weights(options.model_dir, /*dummy_weights=*/false);
+  if (!source.ok()) return none(source.status().message());
+  if (!has_weights_of(**head, **source)) return none("the checkpoint has no prediction head");
+  return {.algorithm = DraftAlgorithm::kMtp, .model = std::move(*head), .reason = {}};
+}
+
+}  // namespace
+
+bool has_weights_of(const models::DraftModel& model, const checkpoint::WeightSource& source) {
+  const std::vector<checkpoint::WeightSpec> specs = model.weight_specs();
+  const std::vector<std::string_view> names = source.names();
+  return std::ranges::any_of(specs.front().alternatives, [&](const auto& assembly) {
+    return std::ranges::find(names, assembly.front().tensor.name) != names.end();
+  });
+}
+
+Result<ChosenDrafts> choose_drafts(const EngineOptions& options,
+                                   const checkpoint::ModelConfig& config) {
+  ChosenDrafts chosen;
+  chosen.algorithm = options.speculative.algorithm;
+  switch (chosen.algorithm) {
+    case DraftAlgorithm::kNone:
+    case DraftAlgorithm::kNgram:
+    case DraftAlgorithm::kStandalone:
+      break;
+    case DraftAlgorithm::kAuto:
+      return choose_head(options, config);
+    case DraftAlgorithm::kMtp: {
+      HEDDLE_ASSIGN_OR_RETURN(chosen.model, models::create_prediction_head(config));
+      break;
+    }
+    case DraftAlgorithm::kEagle: {
+      HEDDLE_ASSIGN_OR_RETURN(chosen.model,
+                              models::load_eagle(options.speculative.draft_model_dir, config));
+      break;
+    }
+    case DraftAlgorithm::kEagle3: {
+      HEDDLE_ASSIGN_OR_RETURN(chosen.model,
+                              models::load_eagle3(options.speculative.draft_model_dir, config));
+      break;
+    }
+  }
+  return chosen;
+}
+
+}  // namespace heddle::runner

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/load/decode_traffic.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "quant/packed_rows.h"
+#include "runner/step/pools.h"
+
+namespace heddle::runner {
+
+namespace {
+
+// The part of a weight that a step reads: rows of a table, chosen experts, or all of it.
+double part_read(const graph::Node& node, const TensorView& weight, int64_t batch) {
+  const auto rows = static_cast<double>(weight.shape[0]);
+  const auto sequences = static_cast<double>(batch);
+  if (node.op->name == "embedding") return std::min(1.0, sequences / rows);
+  if (node.op->name.starts_with("routed_moe")) {
+    const double chosen = static_cast<double>(node.attrs.integer("top_k")) / rows;
+    return 1.0 - std::pow(1.0 - chosen, sequences);
+  }
+  if (node.op->name == "absorb_query" || node.op->name == "expand_values") {
+    // Each reads its part of the rows of every head.
+    const double keys =
+        static_cast<double>(node.attrs.integer("num_heads") * node.attrs.integer("key_dim")) / rows;
+    return node.op->name == "absorb_query" ? keys : 1.0 - keys;
+  }
+  return 1.0;
+}
+
+// Rows of keys and values that a token reads in all layers together.
+int64_t rows_read(const models::CacheNeeds& needs, int64_t context_tokens) {
+  int64_t rows = 0;
+  for (const int64_t window : needs.kv_windows) {
+    rows += window > 0 ? std::min(window, context_tokens) : context_tokens;
+  }
+  return rows;
+}
+
+}  // namespace
+
+DecodeTraffic decode_traffic(const ForwardPass& pass, int64_t batch, int64_t context_tokens) {
+  DecodeTraffic traffic;
+  const graph::Graph& graph = pass.program().placed.graph;
+  for (const graph::Node& node : graph.nodes) {
+    for (const graph::Value input : node.inputs) {
+      const graph::ValueInfo& info = graph.info(input);
+      if (info.kind != graph::ValueKind::kConstant) continue;
+      traffic.weight_bytes += part_read(node, info.constant, batch) *
+                              static_cast<double>(quant::stored_bytes(info.constant));
+    }
+  }
+  const models::CacheNeeds needs = pass.cache_needs();
+  const int64_t row_bytes = kv_layout(needs, 16, pass.kv_dtype()).bytes_per_token() /
+                            std::max<int64_t>(1, needs.num_kv_layers);
+  const int64_t state_bytes = needs.num_state_layers > 0 ? state_layout(needs).bytes_per_slot() : 0;
+  traffic.cache_bytes =
+      static_cast<double>(batch * (rows_read(needs, context_tokens) * row_bytes + 2 * state_bytes));
+  return traffic;
+}
+
+}  // namespace heddle::runner

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/program/compute_device.h"
+
+#include <utility>
+
+#include "device/cuda/cuda_device.h"
+
+namespace heddle::runner {
+
+Result<std::unique_ptr<ComputeDevice>> ComputeDevice::open_cpu(int num_threads, bool exact) {
+  std::unique_ptr<ComputeDevice> compute(new ComputeDevice());
+  auto cpu = std::make_unique<device::CpuDevice>(num_threads);
+  compute->pool_ = &cpu->pool();
+  HEDDLE_ASSIGN_OR_RETURN(compute->stream_, cpu->create_stream());
+  compute->context_ = std::make_unique<ops::CpuContext>(cpu->pool(), exact);
+  compute->device_ = std::move(cpu);
+  return compute;
+}
+
+Result<std::unique_ptr<ComputeDevice>> ComputeDevice::open_cuda(int index, bool exact) {
+  std::unique_ptr<ComputeDevice> compute(new ComputeDevice());
+  HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<device::CudaDevice> gpu, device::open_cuda_device(index));
+  HEDDLE_RETURN_IF_ERROR(gpu->make_current());
+  HEDDLE_ASSIGN_OR_RETURN(compute->stream_, gpu->create_stream());
+  if (!exact) {
+    HEDDLE_ASSIGN_OR_RETURN(compute->products_, ops::DenseProducts::create(*gpu));
+  }
+  compute->context_ = std::make_unique<ops::CudaContext>(*gpu, device::as_cuda(*compute->stream_),
+                                                         compute->products_.get(), exact);
+  compute->device_ = std::move(gpu);
+  return compute;
+}
+
+}  // namespace heddle::runner

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/program/forward_pass.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "checkpoint/same_model.h"
+#include "core/log.h"
+#include "graph/builder.h"
+#include "graph/write_check.h"
+#include "models/registry.h"
+#include "runner/load/cache_plan.h"
+
+namespace heddle::runner {
+
+namespace {
+
+constexpr size_t kFirstHiddenState = 2;  // among the outputs
+
+Status check_ids(std::span<const int32_t> ids, int64_t vocab_size) {
+  const auto outside =
+      std::ranges::find_if(ids, [vocab_size](int32_t id) { return id < 0 || id >= vocab_size; });
+  if (outside == ids.end()) return {};
+  return invalid_argument(fmt::format("row {} has token id {}, the vocabulary has {}",
+                                      outside - ids.begin(), *outside, vocab_size));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& options) {
+  HEDDLE_ASSIGN_OR_RETURN(std::unique_ptr<ComputeDevice> cpu,
+                          ComputeDevice::open_cpu(options.num_threads, options.exact));
+  return create(options, std::move(cpu));
+}
+
+Result<std::unique_ptr<ForwardPass>> ForwardPass::create(const ForwardOptions& options,
+                                                         std::shared_ptr<ComputeDevice> device) {
+  HEDDLE_CHECK_EQ(device->context().exact, options.exact);
+  std::unique_ptr<ForwardPass> pass(new ForwardPass(options, std::move(device)));
+  HEDDLE_RETURN_IF_ERROR(pass->device().make_current());
+  HEDDLE_RETURN_IF_ERROR(pass->load());
+  HEDDLE_RETURN_IF_ERROR(pass->compile());
+  return pass;
+}
+
+checkpoint::LoadOptions ForwardPass::load_options(const checkpoint::ModelConfig& config,
+                                                  bool dummy_weights) const {
+  std::optional<DType> dtype = options_.exact ? DType::kF32 : options_.dtype;
+  if (!dtype && dummy_weights) dtype = config.dtype.value_or(DType::kBf16);
+  return {.dtype = dtype,
+          .ignored_prefixes = model_->ignored_prefixes(),
+          .num_threads = options_.num_threads,
+          .quantization = config.quantization ? &*config.quantization : nullptr,
+          .rounding = options_.rounding};
+}
+
+Status ForwardPass::load() {
+  HEDDLE_ASSIGN_OR_RETURN(config_, models::load_config(options_.model_dir));
+  for (const std::string& note : config_.notes) log_warning(note);
+  model_ = models::create_model(config_);
+  HEDDLE_RETURN_IF_ERROR(model_->cache_needs().check_shapes());
+  checkpoint::LoadOptions load_options = this->load_options(config_, options_.dummy_weights);
+  load_options.progress = options_.on_load_progress;
+  const std::optional<DType> kv_dtype =
+      choose_kv_dtype({options_.kv_dtype, load_options.dtype == DType::kF32}, config_);
+  HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options_.model_dir, options_.dummy_weights));
+  if (const std::string unread = source->unread_files(); !unread.empty()) log_info(unread);
+  if (kv_dtype == DType::kF8E4M3) {
+    HEDDLE_ASSIGN_OR_RETURN(kv_scales_, load_kv_scales(*source, cache_needs()));
+  }
+  HEDDLE_ASSIGN_OR_RETURN(
+      constants_,
+      ModelConstants::load(
+          std::move(source), model_->weight_specs(), std::move(load_options),
+          [this](const auto& weights) { return model_->derive_weights(weights); }, *compute_));
+  dtype_ = constants_.weights().run_dtype();
+  kv_dtype_ = kv_dtype.value_or(dtype_);
+  activations_ = compute_->shares_memory_with_host() ? DType::kF32 : dtype_;
+  return {};
+}
+
+Result<ModelConstants> ForwardPass::read_constants(const std::filesystem::path& model_dir,
+                                                   const checkpoint::ModelConfig& config,
+                                                   bool dummy_weights,
+                                                   const std::atomic<bool>* cancelled) const {
+  checkpoint::LoadOptions load_options = this->load_options(config, dummy_weights);
+  load_options.cancelled = cancelled;
+  HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(model_dir, dummy_weights));
+  if (kv_dtype_ == DType::kF8E4M3) {
+    HEDDLE_ASSIGN_OR_RETURN(const auto scales, load_kv_scales(*source, cache_needs()));
+    if (scales != kv_scales_) {
+      return checkpoint::differs_from_used(
+          "the scales of the FP8 KV cache differ from those in use");
+    }
+  }
+  HEDDLE_ASSIGN_OR_RETURN(
+      ModelConstants constants,
+      ModelConstants::load_beside(
+          std::move(source), model_->weight_specs(), std::move(load_options),
+          [this](const auto& weights) { return model_->derive_weights(weights); }, *compute_));
+  HEDDLE_RETURN_IF_ERROR(constants_.check_alike(constants));
+  return constants;
+}
+
+Status ForwardPass::compile() {
+  const auto lookup = [this](std::string_view name) { return find_constant(name); };
+  const ops::Extents largest{.tokens = options_.max_step_tokens,
+                             .logits = options_.max_logit_rows,
+                             .sequences = 1 +  // for padding
+                                          (options_.max_sequences > 0 ? options_.max_sequences
+                                                                      : options_.max_step_tokens)};
+
+  graph::GraphBuilder g(ops::builtin_ops(), lookup, activations_);
+  const ops::TensorMeta per_token(DType::kI32, {ops::SymbolicDim::of(ops::Symbol::kTokens)});
+  const models::ForwardInputs inputs{.ids = g.input("ids", per_token),
+                                     .positions = g.input("positions", per_token)};
+  const models::ForwardOutputs outputs = model_->build(g, inputs);
+  g.output(outputs.logits, "logits");
+  g.output(outputs.head_rows, "head_rows");
+  std::vector<int64_t> layers = options_.hidden_states;
+  if (options_.collect_hidden_states) {
+    layers.resize(outputs.hidden_states.size());
+    std::iota(layers.begin(), layers.end(), 0);
+    hidden_states_.resize(layers.size());
+  }
+  for (const int64_t layer : layers) {
+    HEDDLE_CHECK_LT(layer, std::ssize(outputs.hidden_states));
+    g.output(outputs.hidden_states[static_cast<size_t>(layer)], fmt::format("hidden_{}", layer));
+  }
+  HEDDLE_ASSIGN_OR_RETURN(graph::Graph graph, g.finish());
+  HEDDLE_ASSIGN_OR_RETURN(
+      main_, BatchProgram::create(std::move(graph), *compute_, largest, options_.captures));
+  if (!options_.head_alone) return {};
+
+  graph::GraphBuilder head(ops::builtin_ops(), lookup, activations_);
+  const ops::TensorMeta rows(activations_, {ops::SymbolicDim::of(ops::Symbol::kLogits),
+                                            ops::SymbolicDim::fixed(config_.hidden_size)});
+  head.output(model_->build_head(head, head.input("head_rows", rows)), "logits");
+  HEDDLE_ASSIGN_OR_RETURN(graph::Graph head_graph, head.finish());
+  ops::Extents head_extents = largest;  // a row for a sequence, whatever else has logits in a step
+  head_extents.logits = std::min(largest.logits, largest.sequences);
+  HEDDLE_ASSIGN_OR_RETURN(graph::Program program,
+                          graph::compile(std::move(head_graph), ops::builtin_ops(), context(),
+                                         {.largest = head_extents}));
+  HEDDLE_ASSIGN_OR_RETURN(head_executor_, graph::Executor::create(std::move(program), device()));
+  if (options_.captures.debug) {
+    log_info("the head's compiled " + graph::dump(head_executor_->program()));
+  }
+  return {};
+}
+
+Status ForwardPass::enqueue(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                            const ops::ForwardContext& batch, DrawnFeed* feed) {
+  HEDDLE_RETURN_IF_ERROR(check_ids(ids, config_.vocab_size));
+  return main_->enqueue(ids, positions, batch, {}, feed);
+}
+
+Status ForwardPass::run(std::span<const int32_t> ids, std::span<const int32_t> positions,
+                        const ops::ForwardContext& batch) {
+  HEDDLE_RETURN_IF_ERROR(enqueue(ids, positions, batch));
+  HEDDLE_RETURN_IF_ERROR(logits_.fetch(device(), stream(), device_logits()));
+  for (size_t i = 0; i < hidden_states_.size(); ++i) {
+    HEDDLE_RETURN_IF_ERROR(
+        hidden_states_[i].fetch(device(), stream(), main_->output(i + kFirstHiddenState)));
+  }
+  HEDDLE_RETURN_IF_ERROR(stream().synchronize());
+  for (HostRows& state : hidden_states_) state.settle();
+  return {};
+}
+
+Status ForwardPass::run_head(const TensorView& rows) {
+  HEDDLE_CHECK(head_executor_.has_value());
+  const std::array<TensorView, 1> inputs = {rows};
+  HEDDLE_RETURN_IF_ERROR(head_executor_->set_extents({.logits = rows.shape[0]}));
+  head_executor_->set_inputs(inputs);
+  const graph::Segment all = head_executor_->whole();
+  if (options_.captures.debug) {
+    HEDDLE_RETURN_IF_ERROR(head_executor_->poison(stream()));
+    HEDDLE_RETURN_IF_ERROR(graph::launch_checked(*head_executor_, stream(), context(), {}, all));
+  } else {
+    HEDDLE_RETURN_IF_ERROR(head_executor_->launch(context(), {}, all));
+  }
+  HEDDLE_RETURN_IF_ERROR(head_logits_.fetch(device(), stream(), head_executor_->output(0)));
+  return stream().synchronize();
+}
+
+MutableTensorView ForwardPass::device_hidden_state(size_t index) const {
+  return main_->output(index + kFirstHiddenState);
+}
+
+TensorView ForwardPass::hidden_state(size_t index) const {
+  HEDDLE_CHECK_LT(index, num_hidden_states());
+  return hidden_states_[index].view();
+}
+
+int64_t ForwardPass::arena_bytes() const {
+  const int64_t head = head_executor_ ? head_executor_->program().memory.arena_bytes : 0;
+  return program().memory.arena_bytes + head;
+}
+
+}  // namespace heddle::runner

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/program/replay_check.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace heddle::runner {
+
+namespace {
+
+// In a list they stand behind the nodes. The first is the one of steps in pieces.
+constexpr std::array<std::string_view, 12> kArrays = {
+    "row_sequences",  "query_start",       "context_lens", "kv_lens",
+    "page_table",     "window_page_table", "state_slots",  "snapshots",
+    "snapshot_start", "logit_rows",        "tree_starts",  "tree_masks"};
+
+std::array<const void*, kArrays.size()> arrays_of(const ops::DeviceBatch& batch) {
+  return {batch.row_sequences,  batch.query_start,       batch.context_lens, batch.kv_lens,
+          batch.page_table,     batch.window_page_table, batch.state_slots,  batch.snapshots,
+          batch.snapshot_start, batch.logit_rows,        batch.tree_starts,  batch.tree_masks};
+}
+
+}  // namespace
+
+void ReplayCheck::list_batch(const ops::DeviceBatch& batch, bool whole,
+                             std::vector<graph::TakenValue>& taken) const {
+  const size_t num_nodes = executor_->whole().end;
+  const auto arrays = arrays_of(batch);
+  for (size_t i = 0; i < (whole ? arrays.size() : 1); ++i) {
+    taken.push_back({num_nodes + i, reinterpret_cast<uintptr_t>(arrays[i])});
+  }
+}
+
+std::string ReplayCheck::name_of(size_t node) const {
+  const size_t num_nodes = executor_->whole().end;
+  if (node < num_nodes) return executor_->name_of(node);
+  return fmt::format("the batch's {}", kArrays[node - num_nodes]);
+}
+
+Status ReplayCheck::compare(const std::vector<graph::TakenValue>& captured,
+                            const std::vector<graph::TakenValue>& now) const {
+  HEDDLE_CHECK_EQ(captured.size(), now.size());
+  const auto [was, is] = std::ranges::mismatch(captured, now, {}, &graph::TakenValue::value,
+                                               &graph::TakenValue::value);
+  if (was == captured.end()) return {};
+  return internal_error(
+      fmt::format("a captured step cannot be launched again: {} took {:#x}, an address or a row "
+                  "stride, when it was captured, and would take {:#x} now",
+                  name_of(was->node), was->value, is->value));
+}
+
+}  // namespace heddle::runner

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runner/step/forward_batch.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace heddle::runner {
+
+namespace {
+
+bool wants_logits(const request::PlannedSequence& sequence,
+                  std::span<const request::StateSnapshot> snapshots) {
+  return sequence.sample || std::any_of(snapshots.begin(), snapshots.end(),
+                                        [](const auto& c) { return c.keep_hidden; });
+}
+
+}  // namespace
+
+ForwardBatch::ForwardBatch(const Sizes& sizes) : sizes_(sizes) {
+  const auto tokens = static_cast<size_t>(sizes.max_tokens);
+  const auto sequences = static_cast<size_t>(sizes.max_sequences);
+  ids_.reserve(tokens);
+  positions_.reserve(tokens);
+  logit_rows_.reserve(tokens);
+  tree_masks_.reserve(tokens);
+  tree_starts_.reserve(sequences);
+  query_start_.reserve(sequences + 1);
+  context_lens_.reserve(sequences);
+  kv_lens_.reserve(sequences);
+  state_slots_.reserve(sequences);
+  snapshots_.reserve(sequences * 4 + static_cast<size_t>(sizes.max_draft_rows));
+  page_table_.resize(sequences * static_cast<size_t>(sizes.max_pages_per_sequence));
+  if (sizes.window_pages.num_pages > 0) window_page_table_.resize(page_table_.size());
+  sequences_.reserve(sequences);
+  kept_hidden_.reserve(sequences);
+  hidden_slots_.reserve(sequences);
+  draft_states_.reserve(sequences);
+}
+
+Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchSlots& slots,
+                           LogitRows logit_rows, std::span<const TokenId> drawn_tokens,
+                           std::span<const int32_t> rows_in_flight, const KeptDrafts* kept) {
+  ids_.clear();
+  positions_.clear();
+  query_start_.assign(1, 0);
+  context_lens_.clear();
+  kv_lens_.clear();
+  state_slots_.clear();
+  logit_rows_.clear();
+  tree_starts_.clear();
+  tree_masks_.clear();
+  has_trees_ = false;
+  snapshots_.clear();
+  sequences_.clear();
+  kept_hidden_.clear();
+  hidden_slots_.clear();
+  draft_states_.clear();
+  draft_rows_ = 0;
+  if (static_cast<int64_t>(plan.sequences.size()) > sizes_.max_sequences ||
+      plan.num_rows() > sizes_.max_tokens) {
+    return invalid_argument(fmt::format("a step of {} sequences and {} tokens; at most {} and {}",
+                                        plan.sequences.size(), plan.num_rows(),
+                                        sizes_.max_sequences, sizes_.max_tokens));
+  }
+  for (const request::PlannedSequence& sequence : plan.sequences) {
+    const Status status = add(plan, sequence, slots[sequence.batch_slot], logit_rows, drawn_tokens,
+                              rows_in_flight, kept);
+    if (!status.ok()) {
+      return status.with_context(fmt::format("sequence {}", sequence.sequence_id));
+    }
+  }
+  if (logit_rows == LogitRows::kAll) {
+    for (int32_t row = 0; row < query_start_.back(); ++row) logit_rows_.push_back(row);
+  }
+  return {};
+}
+
+Status ForwardBatch::add(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
+                         const request::BatchSlot& slot, LogitRows logit_rows,
+                         std::span<const TokenId> drawn_tokens,
+                         std::span<const int32_t> rows_in_flight, const KeptDrafts* kept) {
+  BatchedSequence& batched = sequences_.emplace_back();
+  HEDDLE_RETURN_IF_ERROR(check_scored(sequence));
+  if (sequence.hidden_slot != 0) {
+    if (sequence.num_new_tokens() > 0) {
+      return invalid_argument("has new tokens beside a hidden vector that stands for all");
+    }
+    batched.part = BatchedSequence::Part::kHidden;
+    if (sequence.sample) {
+      batched.logit_row = static_cast<int32_t>(hidden_slots_.size());
+      hidden_slots_.push_back(sequence.hidden_slot);
+    }
+    return {};
+  }
+  if (sequence.feeds_drawn_token) {
+    if (sequence.batch_slot >= std::ssize(drawn_tokens)) {
+      return invalid_argument(
+          fmt::format("feeds on the token drawn for batch slot {}; there are {}",
+                      sequence.batch_slot, drawn_tokens.size()));
+    }
+    const auto index = static_cast<size_t>(sequence.batch_slot);
+    if (!rows_in_flight.empty() && rows_in_flight[index] >= 0) {
+      batched.fed_from = rows_in_flight[index];
+    } else {
+      const TokenId drawn = drawn_tokens[index];
+      if (drawn == sampling::kNoToken || std::ranges::binary_search(slot.ending_tokens, drawn)) {
+        batched.part = BatchedSequence::Part::kSkipped;
+        return {};
+      }
+      batched.fed_token = drawn;
+    }
+  }
+  HEDDLE_RETURN_IF_ERROR(take_draft_rows(sequence));
+  std::span<const TokenId> drafts = plan.drafts(sequence);
+  if (kept != nullptr) {
+    HEDDLE_RETURN_IF_ERROR(kept->check(plan, sequence));
+    drafts = kept->tokens(plan, sequence);
+  }
+  HEDDLE_RETURN_IF_ERROR(add_rows(sequence, plan.new_tokens(sequence), drafts, slot));
+  HEDDLE_RETURN_IF_ERROR(add_tree(sequence, drafts, plan.parents_of_drafts(sequence)));
+  const int32_t last_row = query_start_.back() - 1 - sequence.drafts.count;
+  const int32_t first_scored =
+      last_row + 1 - static_cast<int32_t>(sequence.num_new_tokens()) + sequence.scored.begin;
+  if (logit_rows == LogitRows::kAll) {
+    batched.scored_row = first_scored;
+    batched.logit_row = last_row;
+  } else {
+    batched.scored_row = static_cast<int32_t>(logit_rows_.size());
+    for (int32_t i = 0; i < sequence.scored.count; ++i) logit_rows_.push_back(first_scored + i);
+    if (wants_logits(sequence, plan.snapshots_of(sequence))) {
+      batched.logit_row = static_cast<int32_t>(logit_rows_.size());
+      for (int32_t row = last_row; row < query_start_.back(); ++row) logit_rows_.push_back(row);
+    }
+  }
+  HEDDLE_RETURN_IF_ERROR(add_snapshots(sequence, plan.snapshots_of(sequence)));
+  if (batched.draft_slot != 0) add_draft_states(sequence);
+  return {};
+}
+
+Status ForwardBatch::check_scored(const request::PlannedSequence& sequence) {
+  const request::PlanRange scored = sequence.scored;
+  if (scored.empty()) return {};
+  const int32_t most = sequence.new_tokens.count - (sequence.sample ? 1 : 0);
+  if (!sequence.feeds_drawn_token && scored.begin >= 0 && scored.begin <= most - scored.count) {
+    return {};
+  }
+  return invalid_argument(
+      fmt::format("scores the tokens behind its new ones {} to {}; what follows is known of {}",
+                  scored.begin, scored.begin + scored.count, most));
+}
+
+Status ForwardBatch::take_draft_rows(const request::PlannedSequence& sequence) {
+  if (sequence.drafts.empty()) return {};
+  const int64_t rows = int64_t{sequence.drafts.count} + 1;
+  if (!sequence.sample || draft_rows_ + rows > sizes_.max_draft_rows) {
+    return invalid_argument(fmt::format(
+        "{} drafts, {} are drawn from; a step has room for {} rows of drafts, {} are taken",
+        sequence.drafts.count, sequence.sample ? "which" : "none of which", sizes_.max_draft_rows,
+        draft_rows_));
+  }
+  if (sizes_.first_draft_slot != 0) {
+    sequences_.back().draft_slot = sizes_.first_draft_slot + static_cast<int32_t>(draft_rows_);
+  }
+  draft_rows_ += rows;
+  return {};
+}
+
+// Turns the rows of the drafts into nodes of a tree, if they branch.
+Status ForwardBatch::add_tree(const request::PlannedSequence& sequence,
+                              std::span<const TokenId> drafts, std::span<const int32_t> parents) {
+  tree_starts_.push_back(ops::kNoTree);
+  tree_masks_.resize(ids_.size());
+  if (parents.empty()) return {};
+  HEDDLE_RETURN_IF_ERROR(tree_.assign(drafts, parents));
+  if (!tree_.branches()) return {};
+  has_trees_ = true;
+  sequences_.back().has_tree = true;
+  const int64_t first = sequence.context_tokens + sequence.num_new_tokens();
+  tree_starts_.back() = static_cast<int32_t>(first);
+  const size_t row = ids_.size() - drafts.size();
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    // A node of ours is a draft: the token that all follow comes before the tree.
+    tree_masks_[row + i] = tree_.masks()[i + 1] >> 1;
+    positions_[row + i] = static_cast<int32_t>(first - 1 + tree_.depths()[i + 1]);
+  }
+  return {};
+}
+
+// A state for every row that a draw may end at; that of the last row is where the state advances.
+void ForwardBatch::add_draft_states(const request::PlannedSequence& sequence) {
+  const int32_t slot = sequences_.back().draft_slot;
+  draft_states_.push_back({.from = sequence.state_slot, .to = slot});
+  state_slots_.back() = slot;
+  if (sequences_.back().has_tree) return;  // the slots behind it are its nodes'
+  const auto b = static_cast<int32_t>(context_lens_.size()) - 1;
+  const auto num_new = static_cast<int32_t>(sequence.num_new_tokens());
+  for (int32_t i = 0; i < sequence.drafts.count; ++i) {
+    snapshots_.push_back({.sequence = b, .num_tokens = num_new + i, .slot = slot + 1 + i});
+  }
+  const auto begin = std::ranges::find(snapshots_, b, &ops::StateSnapshot::sequence);
+  std::ranges::sort(std::ranges::subrange(begin, snapshots_.end()), {},
+                    &ops::StateSnapshot::num_tokens);
+}
+
+Status ForwardBatch::add_rows(const request::PlannedSequence& sequence,
+                              std::span<const TokenId> new_tokens, std::span<const TokenId> drafts,
+                              const request::BatchSlot& slot) {
+  const int64_t end = sequence.context_tokens + sequence.num_rows();
+  const int64_t num_pages = (end + sizes_.page_size - 1) / sizes_.page_size;
+  if (sequence.num_new_tokens() == 0) return invalid_argument("has no new tokens");
+  const std::span<const int32_t> pages = slot.pages.ids;
+  if (num_pages > std::ssize(pages) || num_pages > sizes_.max_pages_per_sequence) {
+    return invalid_argument(fmt::format("needs {} pages for {} tokens, has {}; at most {}",
+                                        num_pages, end, pages.size(),
+                                        sizes_.max_pages_per_sequence));
+  }
+  const auto index = std::ssize(context_lens_);
+  std::copy_n(pages.begin(), num_pages,
+              page_table_.begin() + index * sizes_.max_pages_per_sequence);
+  HEDDLE_RETURN_IF_ERROR(add_window_pages(sequence, slot.window_pages, num_pages));
+  ids_.insert(ids_.end(), new_tokens.begin(), new_tokens.end());
+  // Those that the device brings are any tokens until then.
+  if (sequence.feeds_drawn_token) {
+    ids_.push_back(sequences_.back().fed_from >= 0 ? 0 : sequences_.back().fed_token);
+  }
+  ids_.insert(ids_.end(), drafts.begin(), drafts.end());
+  for (int64_t position = sequence.context_tokens; position < end; ++position) {
+    positions_.push_back(static_cast<int32_t>(position));
+  }
+  query_start_.push_back(static_cast<int32_t>(ids_.size()));
+  context_lens_.push_back(static_cast<int32_t>(sequence.context_tokens));
+  kv_lens_.push_back(static_cast<int32_t>(std::max(sequence.context_tokens, sequence.kv_tokens)));
+  state_slots_.push_back(sequence.state_slot);
+  return {};
+}
+
+// Writes the part of the table that is read. The rest keeps ids of earlier batches.
+Status ForwardBatch::add_window_pages(const request::PlannedSequence& sequence,
+                                      const request::PageList& pages, int64_t num_pages) {
+  if (window_page_table_.empty()) return {};
+  const int64_t first = sizes_.window_pages.first_page(sequence.context_tokens, sizes_.page_size);
+  const int64_t end = std::ssize(pages.ids);
+  if (pages.first > first || end < num_pages) {
+    return invalid_argument(fmt::format("needs window pages {} to {}, has {} to {}", first,
+                                        num_pages, pages.first, end));
+  }
+  const auto row = std::ssize(context_lens_) * sizes_.max_pages_per_sequence;
+  std::copy_n(pages.ids.begin() + first, num_pages - first,
+              window_page_table_.begin() + row + first);
+  return {};
+}
+
+Status ForwardBatch::add_snapshots(const request::PlannedSequence& sequence,
+                                   std::span<const request::StateSnapshot> snapshots) {
+  const int64_t count = sequence.num_rows();
+  for (const request::StateSnapshot& snapshot : snapshots) {
+    const int64_t tokens = snapshot.tokens - sequence.context_tokens;
+    if (tokens < 1 || tokens > count) {
+      return invalid_argument(fmt::format("wants a snapshot at token {}, the step covers {} to {}",
+                                          snapshot.tokens, sequence.context_tokens,
+                                          sequence.context_tokens + count));
+    }
+    if (snapshot.keep_hidden) {
+      if (tokens != count || !sequence.drafts.empty()) {
+        return invalid_argument(fmt::format(
+            "wants the hidden vector of token {} kept, which only the last token of a step has",
+            snapshot.tokens));
+      }
+      kept_hidden_.push_back({.logit_row = sequences_.back().logit_row, .slot = snapshot.slot});
+    }
+    // Which node of a tree it belongs to is known after the draws.
+    if (sequences_.back().has_tree && tokens > sequence.num_new_tokens()) continue;
+    snapshots_.push_back({.sequence = static_cast<int32_t>(context_lens_.size()) - 1,
+                          .num_tokens = static_cast<int32_t>(tokens),
+                          .slot = snapshot.slot});
+  }
+  return {};
+}
+
+ops::ForwardContext ForwardBatch::context(const Pools& pools) const {
+  return {.query_start = query_start_,
+          .context_lens = context_lens_,
+          .kv_lens = kv_lens_,
+          .page_table = page_table_,
+          .page_table_width = sizes_.max_pages_per_sequence,
+          .window_page_table = window_page_table_,
+          .page_size = sizes_.page_size,
+          .state_slots = state_slots_,
+          .snapshots = snapshots_,
+          .logit_rows = logit_rows_,
+          .tree_starts =
+              has_trees_ ? std::span<const int32_t>(tree_starts_) : std::span<const int32_t>(),
+          .tree_masks =
+              has_trees_ ? std::span<const uint64_t>(tree_masks_) : std::span<const uint64_t>(),
+          .kv_layers = pools.kv_layers(),
+          .state_layers = pools.state_layers(),
+          .snapshot_layers = pools.snapshot_layers()};
+}
+
+}  // namespace heddle::runner

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pools: the KV pages and recurrent states of a model, the snapshots of another format, the
+// hidden vectors kept with snapshots, and the views of them all that its ops take.
+//
+// Threading: confined; what a step's ops do to them follows the step.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cache/kv_pool.h"
+#include "cache/pool_sizes.h"
+#include "cache/state_pool.h"
+#include "checkpoint/kv_scales.h"
+#include "models/model.h"
+#include "ops/context.h"
+#include "ops/forward_context.h"
+#include "ops/pool_lists.h"
+#include "request/batch_plan.h"
+#include "runner/step/mirrored_lists.h"
+
+namespace heddle::runner {
+
+// Whether some attention layers slide and others do not.
+bool mixes_windows(const models::CacheNeeds& needs);
+
+// Of the layers of one group; all are in the main one where `has_window_pages` is false.
+cache::KvLayout kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype,
+                          bool has_window_pages = false);
+cache::KvLayout window_kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype);
+cache::StateLayout state_layout(const models::CacheNeeds& needs);
+
+// Snapshots in slots of their own: matrices as `dtype`, the convolution window in fp32.
+cache::StateLayout snapshot_layout(const models::CacheNeeds& needs, DType dtype);
+
+// Of all layers; 0: none slides.
+int64_t widest_window(const models::CacheNeeds& needs);
+
+// The widest window of the layers if every one has one, PoolSizes::kv_window.
+int64_t common_window(const models::CacheNeeds& needs);
+
+struct PoolsOptions {
+  cache::PoolSizes sizes;
+  DType kv_dtype = DType::kF32;
+  std::vector<checkpoint::KvScales> kv_scales;  // [num_kv_layers], or empty: 1
+  DType snapshot_dtype = DType::kF32;
+  int64_t hidden_width = 0;  // of the vector kept with a snapshot; 0: none is
+  DType hidden_dtype = DType::kF32;
+
+  // Of a network that drafts; its keys and values lie in the pages of the model's, as kv_dtype.
+  std::optional<models::CacheNeeds> draft_needs;
+  std::vector<checkpoint::KvScales> draft_kv_scales;  // as kv_scales
+};
+
+class Pools {
+ public:
+  Pools() = default;
+
+  static Result<Pools> create(device::Device& device, const models::CacheNeeds& needs,
+                              const PoolsOptions& options);
+
+  // The head of a step: gives unused memory back and saves states, then zeroes states, copies
+  // states and copies pages. Ids lie within the pools (checked). Pools that a model does not have
+  // are not touched: its plans may name pages that hold no KV.
+  Status begin_step(device::Stream& stream, ops::Context& context, const request::BatchPlan& plan);
+
+  // Copies states between working slots, those for drafts included: their ids follow
+  // PoolSizes::num_state_slots. Before the forward pass of a step, and after its draws.
+  Status start_drafts(device::Stream& stream, ops::Context& context,
+                      std::span<const ops::IdCopy> copies);
+  Status accept_drafts(device::Stream& stream, ops::Context& context,
+                       std::span<const ops::IdCopy> copies);
+
+  // Likewise, with a list that is in memory of the device already.
+  Status accept_drafts(ops::Context& context, const ops::MirroredSpan<ops::IdCopy>& copies);
+
+  // Moves rows of keys and values, in the order of the lists, all layers of a group with those of a
+  // network that drafts; row r is token r % page_size of page r / page_size. Once a step, as
+  // accept_drafts().
+  Status move_rows(device::Stream& stream, ops::Context& context, std::span<const ops::IdCopy> rows,
+                   std::span<const ops::IdCopy> window_rows);
+
+  [[nodiscard]] cache::KvPool& kv() { return kv_; }
+
+  [[nodiscard]] cache::KvPool& window_kv() { return window_kv_; }
+
+  [[nodiscard]] cache::StatePool& states() { return states_; }
+
+  // [slots + 1, H] PoolsOptions::hidden_dtype, by snapshot slot.
+  [[nodiscard]] MutableTensorView hidden() const;
+
+  // [count, H], scratch for that many rows of hidden(), at most max_step_sequences.
+  [[nodiscard]] MutableTensorView hidden_scratch(int64_t count) const;
+
+  [[nodiscard]] std::span<const ops::KvLayer> kv_layers() const { return kv_layers_; }
+
+  // Of the network that drafts.
+  [[nodiscard]] std::span<const ops::KvLayer> draft_kv_layers() const { return draft_layers_; }
+
+  [[nodiscard]] std::span<const ops::StateLayer> state_layers() const { return state_layers_; }
+
+  // Empty where snapshots share the state slots.
+  [[nodiscard]] std::span<const ops::SnapshotLayer> snapshot_layers() const {
+    return snapshot_layers_;
+  }
+
+ private:
+  Status copy_states(device::Stream& stream, ops::Context& context, MirroredLists& lists,
+                     std::span<const ops::IdCopy> copies);
+  Status create_kv(device::Device& device, const models::CacheNeeds& needs,
+                   const PoolsOptions& options);
+  Status create_draft_kv(device::Device& device, const PoolsOptions& options);
+  Status create_states(device::Device& device, const models::CacheNeeds& needs,
+                       const PoolsOptions& options);
+
+  // The plan's lists as the ops of begin_step() take them; valid until the next call.
+  struct StepLists {
+    ops::MirroredSpan<ops::IdCopy> saved, restored, pages, window_pages;
+    ops::MirroredSpan<int32_t> zeroed;
+  };
+
+  Status prepare_states(device::Stream& stream, ops::Context& context,
+                        const request::BatchPlan& plan, const StepLists& lists);
+
+  Result<StepLists> step_lists(device::Stream& stream, const request::BatchPlan& plan);
+
+  // Copies the layers to memory of the device, where launchers there read them.
+  Status mirror_layers(device::Device& device);
+
+  cache::KvPool kv_;
+  cache::KvPool window_kv_;  // no pages: all layers are in kv_
+  cache::KvPool draft_kv_;   // by the page ids of kv_; no pages: nothing drafts
+  cache::StatePool states_;
+  cache::StatePool snapshots_;
+  device::Buffer hidden_;
+  int64_t num_hidden_ = 0;
+  int64_t hidden_width_ = 0;
+  DType hidden_dtype_ = DType::kF32;
+  std::vector<ops::KvLayer> kv_layers_;
+  std::vector<ops::KvLayer> draft_layers_;
+  std::vector<ops::KvLayer> main_layers_;    // of kv_layers_, those in kv_, and draft_layers_
+  std::vector<ops::KvLayer> window_layers_;  // and those in window_kv_
+  std::vector<ops::StateLayer> state_layers_;
+  std::vector<ops::SnapshotLayer> snapshot_layers_;
+  MirroredLists tables_;  // of the layers
+  ops::MirroredSpan<ops::KvLayer> main_table_, window_table_;
+  ops::MirroredSpan<ops::StateLayer> state_table_;
+  ops::MirroredSpan<ops::SnapshotLayer> snapshot_table_;
+  MirroredLists lists_;           // of a step
+  MirroredLists draft_lists_;     // of start_drafts()
+  MirroredLists accepted_lists_;  // of accept_drafts()
+  MirroredLists moved_lists_;     // of move_rows()
+  std::vector<ops::IdCopy> saved_, restored_, page_copies_, window_page_copies_;
+};
+
+}  // namespace heddle::runner
