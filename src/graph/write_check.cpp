@@ -45,7 +45,7 @@ class WriteCheck final : public LaunchObserver {
       : executor_(&executor), stream_(&stream) {}
 
   // Which rows are padding is asked of the device: a row whose sequence has ended becomes padding
-  // there (ops/sampling/feed_drawn.h).
+  // there (ops/drafting/feed_drawn.h).
   Status read_padding(const ops::ForwardContext& forward) {
     if (forward.batch.row_sequences == nullptr || forward.query_start.empty()) return {};
     row_sequences_.resize(static_cast<size_t>(forward.query_start.back()));

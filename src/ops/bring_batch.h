@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // bring_batch: the head of a step on a GPU. The arrays of its batch and what changes in page tables
 // come from pinned memory of the host, and rows that feed on what only the device knows get it
-// (sampling/feed_drawn.h): one launch, whose blocks start while the kernel before still runs, and
+// (drafting/feed_drawn.h): one launch, whose blocks start while the kernel before still runs, and
 // read the host's memory meanwhile.
 //
 // A copy of the stream would begin when everything before it has ended, a launch that feeds when
@@ -16,7 +16,7 @@
 
 #include "ops/context.h"
 #include "ops/device_page_table.h"
-#include "ops/sampling/feed_drawn.h"
+#include "ops/drafting/feed_drawn.h"
 
 namespace heddle::ops {
 

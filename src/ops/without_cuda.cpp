@@ -7,6 +7,8 @@
 #include "ops/attention/paged_attention_split.h"
 #include "ops/attention/rotate_append.h"
 #include "ops/bring_batch.h"
+#include "ops/drafting/grow_trees.h"
+#include "ops/drafting/walk_drafts.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gemm/dense_products.h"
@@ -26,9 +28,7 @@
 #include "ops/norm/rms_norm.h"
 #include "ops/rope/rope.h"
 #include "ops/sampling/count_tokens.h"
-#include "ops/sampling/grow_trees.h"
 #include "ops/sampling/sample_rows.h"
-#include "ops/sampling/walk_drafts.h"
 
 namespace heddle::ops {
 

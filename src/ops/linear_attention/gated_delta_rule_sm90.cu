@@ -37,7 +37,7 @@ struct Work {
 };
 
 // As plan_chunks() lists them: places that move back on the device are those of sequences of one
-// row (sampling/feed_drawn.h), never of these.
+// row (drafting/feed_drawn.h), never of these.
 Work count_work(const ForwardContext& forward) {
   Work work;
   auto snapshot = forward.snapshots.begin();

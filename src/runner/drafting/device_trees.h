@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceTrees: trees of drafts, grown where a network's logits are (ops/sampling/grow_trees.h): all
+// DeviceTrees: trees of drafts, grown where a network's logits are (ops/drafting/grow_trees.h): all
 // levels can be enqueued before the host knows a token of them.
 //
 //   begin() -> grow() behind each level -> select(); when the stream has come so far, drafts()
@@ -15,7 +15,7 @@
 #include "core/tensor.h"
 #include "device/device.h"
 #include "ops/context.h"
-#include "ops/sampling/grow_trees.h"
+#include "ops/drafting/grow_trees.h"
 #include "runner/drafting/greedy_rows.h"
 #include "runner/program/steady_block.h"
 #include "speculative/draft_tree.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DrawnFeed: hands the tokens that a step draws to the step behind it on the device, where that one
-// is launched before the host knows them (ops/sampling/feed_drawn.h); drafts likewise.
+// is launched before the host knows them (ops/drafting/feed_drawn.h); drafts likewise.
 //
 // Threading: confined. Cost: that of SteadyBlock.
 #pragma once
@@ -12,7 +12,7 @@
 #include <heddle/request.h>
 
 #include "device/device.h"
-#include "ops/sampling/feed_drawn.h"
+#include "ops/drafting/feed_drawn.h"
 #include "runner/program/steady_block.h"
 
 namespace heddle::runner {

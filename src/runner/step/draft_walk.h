@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DraftWalk: behind the draws of a step, how many drafts of each sequence hold, found by the device
-// (ops/sampling/walk_drafts.h), so that what follows can be enqueued before the host knows.
+// (ops/drafting/walk_drafts.h), so that what follows can be enqueued before the host knows.
 //
 // Threading: confined. Cost: one launch a step, and that of SteadyBlock.
 #pragma once
@@ -14,7 +14,7 @@
 
 #include "device/device.h"
 #include "ops/context.h"
-#include "ops/sampling/walk_drafts.h"
+#include "ops/drafting/walk_drafts.h"
 #include "runner/program/steady_block.h"
 
 namespace heddle::runner {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cuda/launch.cuh"
-#include "ops/sampling/walk_drafts.h"
+#include "ops/drafting/walk_drafts.h"
 
 namespace heddle::ops {
 

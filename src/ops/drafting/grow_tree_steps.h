@@ -7,7 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "ops/sampling/grow_trees.h"
+#include "ops/drafting/grow_trees.h"
 #include "ops/sampling/sample_row_steps.h"
 #include "ops/sampling/token_weight.h"
 

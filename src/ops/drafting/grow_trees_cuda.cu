@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/cuda/launch.cuh"
-#include "ops/sampling/grow_tree_steps.h"
-#include "ops/sampling/grow_trees.h"
+#include "ops/drafting/grow_tree_steps.h"
+#include "ops/drafting/grow_trees.h"
 
 namespace heddle::ops {
 

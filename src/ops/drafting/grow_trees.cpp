@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/sampling/grow_trees.h"
+#include "ops/drafting/grow_trees.h"
 
 #include <vector>
 
-#include "ops/sampling/grow_tree_steps.h"
+#include "ops/drafting/grow_tree_steps.h"
 
 namespace heddle::ops {
 
