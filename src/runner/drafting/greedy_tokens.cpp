@@ -13,11 +13,6 @@ namespace {
 
 static_assert(sampling::kNoToken == -1, "as in SampleRowsArgs::drawn");
 
-template <typename T>
-int64_t bytes_for(int64_t count) {
-  return count * static_cast<int64_t>(sizeof(T));
-}
-
 TokenId best_token(std::span<const float> logits) {
   const auto best = std::ranges::max_element(logits);
   const bool is_number = std::isfinite(*best) &&
@@ -41,10 +36,8 @@ Result<GreedyTokens> GreedyTokens::create(device::Device& device, device::Stream
   OnDevice& own = greedy.on_device_.emplace();
   HEDDLE_ASSIGN_OR_RETURN(
       own.rows, GreedyRows::create(device, stream, max_rows, vocab_size, /*top_logprobs=*/-1));
-  HEDDLE_ASSIGN_OR_RETURN(own.drawn, device.allocate(bytes_for<int32_t>(num_tokens)));
-  for (device::Buffer& host : own.drawn_host) {
-    HEDDLE_ASSIGN_OR_RETURN(host, device.allocate_pinned(bytes_for<int32_t>(num_tokens)));
-  }
+  HEDDLE_ASSIGN_OR_RETURN(own.drawn, device.allocate(bytes_of(DType::kI32, num_tokens)));
+  own.drawn_host = device::ReadbackRing(device, kNumTables);
   return greedy;
 }
 
@@ -75,14 +68,15 @@ const int32_t* GreedyTokens::drawn() const {
 
 Status GreedyTokens::fetch(device::Stream& stream) {
   if (!on_device_ || num_steps_ == 0) return {};
-  return stream.copy(on_device_->drawn_host[static_cast<size_t>(table_)].data(),
-                     on_device_->drawn.data(), bytes_for<int32_t>(num_steps_ * max_rows_));
+  const int64_t num_bytes = bytes_of(DType::kI32, num_steps_ * max_rows_);
+  HEDDLE_ASSIGN_OR_RETURN(std::byte* const table, on_device_->drawn_host.begin(num_bytes));
+  return stream.copy(table, on_device_->drawn.data(), num_bytes);
 }
 
 TokenId GreedyTokens::token(int32_t place, int32_t table) const {
   if (!on_device_) return tokens_[static_cast<size_t>(place)];
-  const device::Buffer& host = on_device_->drawn_host[static_cast<size_t>(table)];
-  return reinterpret_cast<const int32_t*>(host.data())[place];
+  const std::byte* const host = on_device_->drawn_host.block(static_cast<size_t>(table));
+  return reinterpret_cast<const int32_t*>(host)[place];
 }
 
 }  // namespace heddle::runner

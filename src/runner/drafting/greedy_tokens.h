@@ -11,7 +11,6 @@
 // vocabulary) on the host where that reads the logits; one copy for all steps together.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -20,6 +19,7 @@
 
 #include "core/tensor.h"
 #include "device/device.h"
+#include "device/staging.h"
 #include "ops/context.h"
 #include "runner/drafting/greedy_rows.h"
 
@@ -32,10 +32,7 @@ class GreedyTokens {
   static Result<GreedyTokens> create(device::Device& device, device::Stream& stream,
                                      int64_t max_steps, int64_t max_rows, int64_t vocab_size);
 
-  void begin() {
-    num_steps_ = 0;
-    table_ = 1 - table_;
-  }
+  void begin() { num_steps_ = 0; }
 
   // Of the first `num_rows` rows of `logits` [R, V] f32 in memory of the device; of equal logits
   // the first one counts.
@@ -61,9 +58,10 @@ class GreedyTokens {
 
   Status fetch(device::Stream& stream);
 
-  // Where the host finds the tokens since begin(), until the begin() after the next: 0 and 1 in
-  // turn.
-  [[nodiscard]] int32_t table() const { return table_; }
+  // Where the host finds the tokens of the last fetch(), until the fetch() after the next.
+  [[nodiscard]] int32_t table() const {
+    return on_device_ ? static_cast<int32_t>(on_device_->drawn_host.current()) : 0;
+  }
 
   // Steps since begin().
   [[nodiscard]] int64_t num_steps() const { return num_steps_; }
@@ -71,13 +69,15 @@ class GreedyTokens {
   // sampling::kNoToken where logits are not numbers. When fetch() is done, or with known_at_once().
   [[nodiscard]] TokenId token(int32_t place, int32_t table) const;
 
-  [[nodiscard]] TokenId token(int32_t place) const { return token(place, table_); }
+  [[nodiscard]] TokenId token(int32_t place) const { return token(place, table()); }
 
  private:
+  static constexpr int64_t kNumTables = 2;
+
   struct OnDevice {
     GreedyRows rows;
-    device::Buffer drawn;                      // [max_steps, max_rows] i32
-    std::array<device::Buffer, 2> drawn_host;  // likewise
+    device::Buffer drawn;             // [max_steps, max_rows] i32
+    device::ReadbackRing drawn_host;  // likewise, by table
   };
 
   GreedyTokens() = default;
@@ -88,7 +88,6 @@ class GreedyTokens {
   std::optional<OnDevice> on_device_;  // where logits are not the host's
   std::vector<TokenId> tokens_;        // [max_steps, max_rows], where they are
   int64_t num_steps_ = 0;
-  int32_t table_ = 0;
 };
 
 }  // namespace heddle::runner

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/program/host_rows.h"
 
-#include <algorithm>
-
 #include "core/check.h"
 #include "core/dtype.h"
 
@@ -28,12 +26,10 @@ Status HostRows::fetch(device::Device& device, device::Stream& stream,
     return {};
   }
   const int64_t num_bytes = bytes_of(rows.dtype, rows.shape[0] * rows.row_stride);
-  if (num_bytes > pinned_.size()) {
-    HEDDLE_ASSIGN_OR_RETURN(pinned_,
-                            device.allocate_pinned(std::max(num_bytes, 2 * pinned_.size())));
-  }
-  rows_.data = pinned_.data();
-  return stream.copy(pinned_.data(), rows.data, num_bytes);
+  if (!pinned_) pinned_.emplace(device, /*num_blocks=*/1);
+  HEDDLE_ASSIGN_OR_RETURN(std::byte* const pinned, pinned_->begin(num_bytes));
+  rows_.data = pinned;
+  return stream.copy(pinned, rows.data, num_bytes);
 }
 
 void HostRows::settle() {

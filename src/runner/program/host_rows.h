@@ -6,10 +6,12 @@
 // than any before.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "core/tensor.h"
 #include "device/device.h"
+#include "device/staging.h"
 
 namespace heddle::runner {
 
@@ -25,8 +27,8 @@ class HostRows {
   [[nodiscard]] const MutableTensorView& view() const { return rows_; }
 
  private:
-  MutableTensorView rows_;  // on the host
-  device::Buffer pinned_;
+  MutableTensorView rows_;                      // on the host
+  std::optional<device::ReadbackRing> pinned_;  // of one block
   std::vector<float> converted_;
 };
 

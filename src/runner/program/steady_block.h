@@ -5,8 +5,7 @@
 //   begin() -> add() for each array -> upload() -> at()
 //
 // Nothing waits: the caller sees to it that the stream has at most so many uploads before it as may
-// be in flight, because blocks of the host are used in turn. (MirroredLists waits for its copies,
-// which every step makes.)
+// be in flight. (MirroredLists waits for its copies, which every step makes.)
 //
 // Threading: confined. Cost: O(bytes); allocates only where a step has more than any before.
 #pragma once
@@ -19,13 +18,14 @@
 #include <vector>
 
 #include "device/device.h"
+#include "device/staging.h"
 
 namespace heddle::runner {
 
 class SteadyBlock {
  public:
   SteadyBlock(device::Device& device, int64_t max_in_flight)
-      : device_(&device), pinned_(static_cast<size_t>(max_in_flight)) {}
+      : ring_(device, max_in_flight, device::UploadRing::Waits::kNever) {}
 
   void begin() { asked_.clear(); }
 
@@ -51,17 +51,14 @@ class SteadyBlock {
   // In memory of the device, until the next upload() that copies.
   template <typename Element>
   [[nodiscard]] Element* at(int64_t where) const {
-    return reinterpret_cast<Element*>(block_.data() + where);
+    return reinterpret_cast<Element*>(ring_.device() + where);
   }
 
  private:
   static constexpr size_t kAlignment = 16;
 
-  device::Device* device_;
   std::vector<std::byte> asked_, uploaded_;
-  std::vector<device::Buffer> pinned_;
-  size_t next_ = 0;  // of pinned_
-  device::Buffer block_;
+  device::UploadRing ring_;
 };
 
 }  // namespace heddle::runner

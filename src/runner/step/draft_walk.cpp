@@ -30,13 +30,9 @@ Status DraftWalk::enqueue(ops::Context& context, device::Stream& stream, const i
   const int64_t missing_at = block_.add_zeros<int32_t>(std::ssize(walked_));
   const int64_t copies_at = block_.add_zeros<ops::IdCopy>(std::ssize(copies_if_all_));
   HEDDLE_RETURN_IF_ERROR(block_.upload(stream));
-  last_told_ = 1 - last_told_;
-  Told& told = told_[last_told_];
-  told.count = std::ssize(walked_);
-  const int64_t told_bytes = bytes_of(DType::kI32, told.count);
-  if (told_bytes > told.memory.size()) {
-    HEDDLE_ASSIGN_OR_RETURN(told.memory, device_->allocate_pinned(2 * told_bytes));
-  }
+  num_told_ = {std::ssize(walked_), num_told_[0]};
+  HEDDLE_ASSIGN_OR_RETURN(std::byte* const told,
+                          told_.begin(bytes_of(DType::kI32, std::ssize(walked_))));
   missing_ = block_.at<const int32_t>(missing_at);
   copies_ = block_.at<const ops::IdCopy>(copies_at);
   return ops::walk_drafts_cuda(static_cast<ops::CudaContext&>(context),
@@ -46,13 +42,13 @@ Status DraftWalk::enqueue(ops::Context& context, device::Stream& stream, const i
                                 .ids = ids,
                                 .drawn = drawn,
                                 .missing = block_.at<int32_t>(missing_at),
-                                .told = reinterpret_cast<int32_t*>(told.memory.data()),
+                                .told = reinterpret_cast<int32_t*>(told),
                                 .copies = block_.at<ops::IdCopy>(copies_at)});
 }
 
 std::span<const int32_t> DraftWalk::told(bool is_last) const {
-  const Told& told = told_[is_last ? last_told_ : 1 - last_told_];
-  return {reinterpret_cast<const int32_t*>(told.memory.data()), static_cast<size_t>(told.count)};
+  const std::byte* const block = told_.block(is_last ? told_.current() : told_.previous());
+  return {reinterpret_cast<const int32_t*>(block), static_cast<size_t>(num_told_[is_last ? 0 : 1])};
 }
 
 }  // namespace heddle::runner

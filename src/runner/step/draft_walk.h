@@ -13,6 +13,7 @@
 #include <heddle/request.h>
 
 #include "device/device.h"
+#include "device/staging.h"
 #include "ops/context.h"
 #include "ops/drafting/walk_drafts.h"
 #include "runner/program/steady_block.h"
@@ -22,7 +23,7 @@ namespace heddle::runner {
 class DraftWalk {
  public:
   DraftWalk(device::Device& device, int64_t max_in_flight)
-      : device_(&device), block_(device, max_in_flight) {}
+      : told_(device, /*num_blocks=*/2), block_(device, max_in_flight) {}
 
   void begin();
 
@@ -45,15 +46,8 @@ class DraftWalk {
   }
 
  private:
-  // On the host.
-  struct Told {
-    device::Buffer memory;
-    int64_t count = 0;
-  };
-
-  device::Device* device_;
-  std::array<Told, 2> told_;  // in turn
-  size_t last_told_ = 0;
+  device::ReadbackRing told_;          // for each sequence, how many drafts do not hold
+  std::array<int64_t, 2> num_told_{};  // of the last enqueue(), and of the one before
   std::vector<ops::WalkedDrafts> walked_;
   std::vector<int32_t> endings_;
   std::vector<ops::IdCopy> copies_if_all_;

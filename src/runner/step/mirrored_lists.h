@@ -7,14 +7,14 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <span>
 #include <type_traits>
 
 #include "core/check.h"
 #include "device/device.h"
+#include "device/staging.h"
 #include "ops/pool_lists.h"
 
 namespace heddle::runner {
@@ -23,11 +23,11 @@ class MirroredLists {
  public:
   MirroredLists() = default;
 
-  static Result<MirroredLists> create(device::Device& device);
+  explicit MirroredLists(device::Device& device);
 
   // Begins anew, with room for lists of so many bytes together; what was added before is gone.
   // Waits for the copy before the last one: two steps may be in flight.
-  Status begin(int64_t num_bytes);
+  Status begin(device::Stream& stream, int64_t num_bytes);
 
   // The bytes that begin() needs for a list.
   template <typename Element>
@@ -39,10 +39,10 @@ class MirroredLists {
   template <typename Element>
   [[nodiscard]] ops::MirroredSpan<Element> add(std::span<const Element> list) {
     static_assert(std::is_trivially_copyable_v<Element>);
-    if (device_ == nullptr || list.empty()) return {.host = list};
-    HEDDLE_CHECK_LE(used_ + bytes_for(list), block_.size());
-    std::ranges::copy(list, reinterpret_cast<Element*>(current().pinned.data() + used_));
-    const auto* mirror = reinterpret_cast<const Element*>(block_.data() + used_);
+    if (!ring_ || list.empty()) return {.host = list};
+    HEDDLE_CHECK_LE(used_ + bytes_for(list), room_);
+    std::ranges::copy(list, reinterpret_cast<Element*>(ring_->host() + used_));
+    const auto* mirror = reinterpret_cast<const Element*>(ring_->device() + used_);
     used_ += bytes_for(list);
     return {.host = list, .device = mirror};
   }
@@ -50,19 +50,10 @@ class MirroredLists {
   Status upload(device::Stream& stream);
 
  private:
-  struct HostBlock {
-    device::Buffer pinned;
-    std::unique_ptr<device::Event> copied;
-  };
-
-  [[nodiscard]] HostBlock& current() { return host_blocks_[current_]; }
-
   static int64_t aligned(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
-  device::Device* device_ = nullptr;  // null: it reads the host's memory
-  device::Buffer block_;
-  std::array<HostBlock, 2> host_blocks_;  // used in turn
-  size_t current_ = 0;
+  std::optional<device::UploadRing> ring_;  // none: the device reads the host's memory
+  int64_t room_ = 0;
   int64_t used_ = 0;
 };
 

@@ -163,23 +163,23 @@ Status Pools::create_states(device::Device& device, const models::CacheNeeds& ne
 }
 
 Status Pools::mirror_layers(device::Device& device) {
-  HEDDLE_ASSIGN_OR_RETURN(tables_, MirroredLists::create(device));
-  HEDDLE_ASSIGN_OR_RETURN(lists_, MirroredLists::create(device));
-  HEDDLE_ASSIGN_OR_RETURN(draft_lists_, MirroredLists::create(device));
-  HEDDLE_ASSIGN_OR_RETURN(accepted_lists_, MirroredLists::create(device));
-  HEDDLE_ASSIGN_OR_RETURN(moved_lists_, MirroredLists::create(device));
+  tables_ = MirroredLists(device);
+  lists_ = MirroredLists(device);
+  draft_lists_ = MirroredLists(device);
+  accepted_lists_ = MirroredLists(device);
+  moved_lists_ = MirroredLists(device);
   const std::span<const ops::KvLayer> main(main_layers_);
   const std::span<const ops::KvLayer> window(window_layers_);
   const std::span<const ops::StateLayer> states(state_layers_);
   const std::span<const ops::SnapshotLayer> snapshots(snapshot_layers_);
-  HEDDLE_RETURN_IF_ERROR(
-      tables_.begin(MirroredLists::bytes_for(main) + MirroredLists::bytes_for(window) +
-                    MirroredLists::bytes_for(states) + MirroredLists::bytes_for(snapshots)));
+  HEDDLE_ASSIGN_OR_RETURN(const auto stream, device.create_stream());
+  HEDDLE_RETURN_IF_ERROR(tables_.begin(
+      *stream, MirroredLists::bytes_for(main) + MirroredLists::bytes_for(window) +
+                   MirroredLists::bytes_for(states) + MirroredLists::bytes_for(snapshots)));
   main_table_ = tables_.add(main);
   window_table_ = tables_.add(window);
   state_table_ = tables_.add(states);
   snapshot_table_ = tables_.add(snapshots);
-  HEDDLE_ASSIGN_OR_RETURN(const auto stream, device.create_stream());
   HEDDLE_RETURN_IF_ERROR(tables_.upload(*stream));
   return stream->synchronize();
 }
@@ -227,7 +227,7 @@ Status Pools::accept_drafts(ops::Context& context, const ops::MirroredSpan<ops::
 Status Pools::copy_states(device::Stream& stream, ops::Context& context, MirroredLists& lists,
                           std::span<const ops::IdCopy> copies) {
   if (copies.empty()) return {};
-  HEDDLE_RETURN_IF_ERROR(lists.begin(MirroredLists::bytes_for(copies)));
+  HEDDLE_RETURN_IF_ERROR(lists.begin(stream, MirroredLists::bytes_for(copies)));
   const ops::MirroredSpan<ops::IdCopy> slots = lists.add(copies);
   HEDDLE_RETURN_IF_ERROR(lists.upload(stream));
   return ops::copy_states(context, {.working = state_table_, .slots = slots});
@@ -237,8 +237,8 @@ Status Pools::move_rows(device::Stream& stream, ops::Context& context,
                         std::span<const ops::IdCopy> rows,
                         std::span<const ops::IdCopy> window_rows) {
   if (kv_.num_pages() == 0 || (rows.empty() && window_rows.empty())) return {};
-  HEDDLE_RETURN_IF_ERROR(
-      moved_lists_.begin(MirroredLists::bytes_for(rows) + MirroredLists::bytes_for(window_rows)));
+  HEDDLE_RETURN_IF_ERROR(moved_lists_.begin(
+      stream, MirroredLists::bytes_for(rows) + MirroredLists::bytes_for(window_rows)));
   const ops::MirroredSpan<ops::IdCopy> moved = moved_lists_.add(rows);
   const ops::MirroredSpan<ops::IdCopy> window_moved = moved_lists_.add(window_rows);
   HEDDLE_RETURN_IF_ERROR(moved_lists_.upload(stream));
@@ -278,7 +278,7 @@ Result<Pools::StepLists> Pools::step_lists(device::Stream& stream, const request
   const auto restored = converted(plan.restore_snapshots, restored_);
   const auto pages = converted(plan.copy_pages, page_copies_);
   const auto window_pages = converted(plan.copy_window_pages, window_page_copies_);
-  HEDDLE_RETURN_IF_ERROR(lists_.begin(num_bytes));
+  HEDDLE_RETURN_IF_ERROR(lists_.begin(stream, num_bytes));
   const StepLists lists{.saved = lists_.add(saved),
                         .restored = lists_.add(restored),
                         .pages = lists_.add(pages),
