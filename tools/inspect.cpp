@@ -19,6 +19,7 @@
 #include "runner/load/cache_plan.h"
 #include "runner/load/number_formats.h"
 #include "runner/program/forward_pass.h"
+#include "runner/program/kv_storage.h"
 #include "runner/step/pools.h"
 #include "subcommand.h"
 #include "table.h"

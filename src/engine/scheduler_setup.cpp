@@ -11,6 +11,7 @@
 #include "engine/engine_metrics.h"
 #include "runner/load/cache_plan.h"
 #include "scheduler/queue_policy.h"
+#include "speculative/draft_limits.h"
 
 namespace heddle::engine {
 namespace {
@@ -37,10 +38,10 @@ Status check_speculation(const SpeculativeOptions& options) {
                     options.draft_model_dir.string(), to_string(options.algorithm)));
   }
   if (const double mean = options.simulated_acceptance;
-      mean != 0 && !(mean >= 1 && mean <= runner::kMostDraftRows)) {
+      mean != 0 && !(mean >= 1 && mean <= speculative::kMostDraftRows)) {
     return invalid_argument(
         fmt::format("speculative.simulated_acceptance is {}; it must be 0 or from 1 to {}", mean,
-                    runner::kMostDraftRows));
+                    speculative::kMostDraftRows));
   }
   if (options.simulated_acceptance != 0 && options.eagle_topk > 1) {
     return invalid_argument(
@@ -49,9 +50,9 @@ Status check_speculation(const SpeculativeOptions& options) {
                     options.simulated_acceptance, options.eagle_topk));
   }
   if (options.num_steps == 0) return {};
-  if (options.num_steps < 0 || options.num_steps >= runner::kMostDraftRows) {
+  if (options.num_steps < 0 || options.num_steps >= speculative::kMostDraftRows) {
     return invalid_argument(fmt::format("speculative.num_steps is {}; it must be from 1 to {}",
-                                        options.num_steps, runner::kMostDraftRows - 1));
+                                        options.num_steps, speculative::kMostDraftRows - 1));
   }
   if (options.algorithm == DraftAlgorithm::kNgram) {
     return invalid_argument(fmt::format(
@@ -82,7 +83,7 @@ Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineOptions& 
   wanted.max_queued = options.scheduling.enable_priority ? options.max_queued_requests
                                                          : std::numeric_limits<int32_t>::max();
 
-  wanted.max_drafts = std::max(runner::num_draft_tokens(options.speculative) - 1, 0);
+  wanted.max_drafts = std::max(speculative::num_draft_tokens(options.speculative) - 1, 0);
   wanted.adapts_drafts = options.speculative.adapts();
 
   const CacheOptions& cache = options.cache;

@@ -9,6 +9,7 @@
 
 #include "runner/load/cache_plan.h"
 #include "runner/load/model_runner.h"
+#include "speculative/draft_limits.h"
 #include "support/test_data.h"
 
 namespace heddle {
@@ -28,8 +29,8 @@ void expect_no_drafts(const EngineOptions& options) {
   EXPECT_EQ(loaded->options.speculative.algorithm, DraftAlgorithm::kNone);
   EXPECT_EQ(loaded->runner->pool_sizes().max_made_drafts, 0);
   const runner::PoolSizes& sizes = loaded->runner->pool_sizes();
-  EXPECT_LE(sizes.max_draft_rows, runner::kMostForcedRows) << "of forced tokens";
-  EXPECT_LE(loaded->plan.draft_state_bytes, runner::kMostForcedRows * sizes.state_slot_bytes);
+  EXPECT_LE(sizes.max_draft_rows, speculative::kMostForcedRows) << "of forced tokens";
+  EXPECT_LE(loaded->plan.draft_state_bytes, speculative::kMostForcedRows * sizes.state_slot_bytes);
 }
 
 TEST(AutoDraftsTest, AHeadInTheCheckpointDraftsAndItsMemoryIsPlanned) {

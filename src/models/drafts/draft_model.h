@@ -61,4 +61,7 @@ class DraftModel {
   virtual DraftOutputs build_next(graph::GraphBuilder& g, const DraftInputs& inputs) const = 0;
 };
 
+// Whether `source` has the network's weights, as far as its first tensor tells.
+[[nodiscard]] bool has_weights_of(const DraftModel& model, const checkpoint::WeightSource& source);
+
 }  // namespace heddle::models

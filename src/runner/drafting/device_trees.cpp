@@ -2,14 +2,15 @@
 #include "runner/drafting/device_trees.h"
 
 #include "core/check.h"
-#include "runner/load/cache_plan.h"
 #include "runner/runner.h"
+#include "speculative/draft_limits.h"
 
 namespace heddle::runner {
 
 namespace {
 
-static_assert(kMostBranches <= ops::kMostBranches && kMostBranches <= ops::kMostTopLogits);
+static_assert(speculative::kMostBranches <= ops::kMostBranches &&
+              speculative::kMostBranches <= ops::kMostTopLogits);
 static_assert(speculative::DraftTree::kMaxNodes <= ops::kMostGrown);
 
 template <typename T>
@@ -33,8 +34,8 @@ Result<DeviceTrees> DeviceTrees::create(device::Device& device, device::Stream& 
   HEDDLE_ASSIGN_OR_RETURN(trees.next_ids_, device.allocate(bytes_for<int32_t>(max_rows)));
   HEDDLE_ASSIGN_OR_RETURN(trees.next_parents_, device.allocate(bytes_for<int32_t>(max_rows)));
   HEDDLE_ASSIGN_OR_RETURN(trees.next_masks_, device.allocate(bytes_for<uint64_t>(max_rows)));
-  HEDDLE_ASSIGN_OR_RETURN(trees.selected_,
-                          device.allocate_pinned(bytes_for<ops::SelectedDrafts>(max_rows)));
+  trees.selected_ = device::ReadbackRing(device, /*num_blocks=*/1);
+  HEDDLE_RETURN_IF_ERROR(trees.selected_.begin(bytes_for<ops::SelectedDrafts>(max_rows)).status());
   for (int32_t i = 0; i <= shape.num_steps; ++i) {
     trees.asked_.emplace_back(device, kMaxStepsInFlight);
   }
@@ -72,15 +73,17 @@ Status DeviceTrees::select(ops::Context& context, device::Stream& stream,
   asked.begin();
   const int64_t trees_at = asked.add(trees);
   HEDDLE_RETURN_IF_ERROR(asked.upload(stream));
-  return ops::select_drafts(context, {.shape = shape_,
-                                      .trees = asked.at<const ops::SelectedTree>(trees_at),
-                                      .num_trees = std::ssize(trees),
-                                      .memory = memory_.data(),
-                                      .selected = at<ops::SelectedDrafts>(selected_)});
+  return ops::select_drafts(
+      context, {.shape = shape_,
+                .trees = asked.at<const ops::SelectedTree>(trees_at),
+                .num_trees = std::ssize(trees),
+                .memory = memory_.data(),
+                .selected = reinterpret_cast<ops::SelectedDrafts*>(selected_.block(0))});
 }
 
 void DeviceTrees::drafts(size_t index, speculative::Drafts& drafts) const {
-  const ops::SelectedDrafts& selected = at<const ops::SelectedDrafts>(selected_)[index];
+  const ops::SelectedDrafts& selected =
+      reinterpret_cast<const ops::SelectedDrafts*>(selected_.block(0))[index];
   drafts.tokens.assign(selected.tokens, selected.tokens + selected.count);
   drafts.parents.assign(selected.parents, selected.parents + selected.count);
 }

@@ -14,6 +14,7 @@
 
 #include "core/tensor.h"
 #include "device/device.h"
+#include "device/staging.h"
 #include "ops/context.h"
 #include "ops/drafting/grow_trees.h"
 #include "runner/drafting/greedy_rows.h"
@@ -69,7 +70,7 @@ class DeviceTrees {
   device::Buffer top_logits_;
   device::Buffer memory_;  // of the trees
   device::Buffer next_ids_, next_parents_, next_masks_;
-  device::Buffer selected_;         // SelectedDrafts [max_rows], on the host
+  device::ReadbackRing selected_;   // SelectedDrafts [max_rows]
   std::vector<SteadyBlock> asked_;  // by level, then for select()
 };
 

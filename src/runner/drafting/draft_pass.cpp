@@ -11,7 +11,6 @@
 #include "core/check.h"
 #include "graph/builder.h"
 #include "ops/embedding/embedding.h"
-#include "runner/load/choose_drafts.h"
 #include "runner/runner.h"
 
 namespace heddle::runner {
@@ -29,7 +28,7 @@ Result<std::unique_ptr<DraftPass>> DraftPass::create(
 Result<std::unique_ptr<const checkpoint::WeightSource>> DraftPass::open(
     const std::filesystem::path& folder, bool dummy_weights) const {
   HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(folder, dummy_weights));
-  if (!source->names().empty() && !has_weights_of(*model_, *source)) {
+  if (!source->names().empty() && !models::has_weights_of(*model_, *source)) {
     return invalid_argument(fmt::format(
         "{} has nothing that drafts: there is no tensor {}; choose another speculative algorithm",
         folder.string(), model_->weight_specs().front().alternatives.front().front().tensor.name));

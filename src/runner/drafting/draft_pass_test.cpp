@@ -14,6 +14,7 @@
 #include "checkpoint/export_nextn.h"
 #include "runner/load/cache_plan.h"
 #include "runner/load/model_runner.h"
+#include "speculative/draft_limits.h"
 #include "support/hand_plan.h"
 #include "support/test_data.h"
 
@@ -104,8 +105,8 @@ TEST(DraftPassTest, AnExportedHeadDraftsAsItDoesInItsModel) {
 TEST(DraftPassTest, SpeculativeSpec19Row08LogitsOfAllRowsArePlanned) {
   const auto loaded = load_model(with_head_in({}));
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
-  const int64_t rows = max_draft_rows(loaded->options.speculative);
-  EXPECT_EQ(rows, kMostDraftRows);
+  const int64_t rows = speculative::max_draft_rows(loaded->options.speculative);
+  EXPECT_EQ(rows, speculative::kMostDraftRows);
   const int64_t row_bytes = bytes_of(DType::kF32, loaded->info.vocab_size);
   EXPECT_GE(loaded->plan.activation_bytes, 3 * rows * row_bytes);
 }

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "core/check.h"
-#include "runner/load/cache_plan.h"
 #include "sampling/sampler.h"
+#include "speculative/draft_limits.h"
 
 namespace heddle::runner {
 
@@ -39,9 +39,10 @@ Result<std::unique_ptr<StandaloneMaker>> StandaloneMaker::create(std::unique_ptr
   if (!maker->greedy_tokens_->known_at_once()) maker->feed_.emplace(small.device(), max_drafts);
   if (small.cache_needs().num_state_layers == 0) return maker;
   const int64_t max_sequences = std::ssize(maker->texts_);
-  const cache::PoolSizes states{.num_pages = 0,
-                                .page_size = sizes.page_size,
-                                .num_state_slots = max_sequences + num_guess_states(max_sequences)};
+  const cache::PoolSizes states{
+      .num_pages = 0,
+      .page_size = sizes.page_size,
+      .num_state_slots = max_sequences + speculative::num_guess_states(max_sequences)};
   HEDDLE_ASSIGN_OR_RETURN(
       maker->states_,
       Pools::create(small.device(), states_alone(small.cache_needs()), {.sizes = states}));
@@ -277,7 +278,7 @@ Status StandaloneMaker::go_on(const request::BatchSlots& slots, const Pools& poo
 Status StandaloneMaker::copy_states() {
   if (!states_ || going_on_.empty()) return {};
   const auto first = static_cast<int32_t>(std::ssize(texts_)) + 1;
-  const int64_t most = num_guess_states(std::ssize(texts_));
+  const int64_t most = speculative::num_guess_states(std::ssize(texts_));
   if (std::ssize(going_on_) > most) going_on_.resize(static_cast<size_t>(most));
   copies_.clear();
   for (Stream* stream : going_on_) {

@@ -5,14 +5,12 @@
 
 #include <fmt/format.h>
 
-#include "core/log.h"
 #include "runner/step/pools.h"
+#include "speculative/draft_limits.h"
 
 namespace heddle::runner {
 
 namespace {
-
-using checkpoint::KvCacheScheme;
 
 constexpr double kMostDraftShare = 0.05;   // of the pools' memory, beyond the rows of one sequence
 constexpr double kMostForcedShare = 0.01;  // likewise, for all rows where nothing drafts
@@ -20,9 +18,9 @@ constexpr double kMostForcedShare = 0.01;  // likewise, for all rows where nothi
 // How many rows of drafts a step may verify: as many as memory for their states is worth having.
 Result<int64_t> plan_draft_rows(const EngineOptions& options, const PlannedPools& pools,
                                 int64_t bytes) {
-  const int64_t most = max_draft_rows(options.speculative);
+  const int64_t most = speculative::max_draft_rows(options.speculative);
   if (pools.state.num_layers == 0) return most;
-  const bool has_drafts = num_draft_tokens(options.speculative) > 0;
+  const bool has_drafts = speculative::num_draft_tokens(options.speculative) > 0;
   if (pools.snapshot.num_layers > 0) {
     if (!has_drafts) return 0;
     return invalid_argument(
@@ -33,7 +31,7 @@ Result<int64_t> plan_draft_rows(const EngineOptions& options, const PlannedPools
   const auto affordable = static_cast<int64_t>(static_cast<double>(bytes) * share /
                                                static_cast<double>(pools.state.bytes_per_slot()));
   if (!has_drafts) return affordable < 2 ? 0 : std::min(affordable, most);  // a token and one more
-  return std::clamp<int64_t>(affordable, num_draft_tokens(options.speculative), most);
+  return std::clamp<int64_t>(affordable, speculative::num_draft_tokens(options.speculative), most);
 }
 
 // The memory that becomes pools.
@@ -69,99 +67,10 @@ Result<int64_t> plan_drafter_states(const EngineOptions& options, const PoolMemo
 
 }  // namespace
 
-std::optional<DType> choose_kv_dtype(const KvRequest& request,
-                                     const checkpoint::ModelConfig& config) {
-  if (request.asked) return request.asked;
-  const KvCacheScheme scheme =
-      config.quantization ? config.quantization->kv_cache : KvCacheScheme::kNone;
-  if (scheme == KvCacheScheme::kNone || request.float32_run) return std::nullopt;
-  if (scheme == KvCacheScheme::kFp8) return DType::kF8E4M3;
-  log_warning(
-      "the checkpoint asks for a KV cache that is not served; it is stored as the weights are");
-  return std::nullopt;
-}
-
-Result<std::vector<checkpoint::KvScales>> load_kv_scales(const checkpoint::WeightSource& source,
-                                                         const models::CacheNeeds& needs) {
-  HEDDLE_ASSIGN_OR_RETURN(checkpoint::StoredKvScales scales,
-                          checkpoint::read_kv_scales(source, needs.kv_modules));
-  if (!scales.missing.empty()) {
-    const size_t total = 2 * scales.layers.size();
-    log_warning(fmt::format(
-        "{} of {} scales for an FP8 KV cache are missing and taken as 1, first that of {}",
-        scales.missing.size(), total, scales.missing.front()));
-  }
-  return std::move(scales.layers);
-}
-
-int32_t num_draft_tokens(const SpeculativeOptions& options) {
-  if (options.algorithm == DraftAlgorithm::kNone || options.algorithm == DraftAlgorithm::kAuto) {
-    return 0;
-  }
-  if (options.num_steps > 0 && options.eagle_topk == 1) return options.num_steps + 1;
-  return options.num_draft_tokens > 0 ? options.num_draft_tokens : kDefaultDraftTokens;
-}
-
-speculative::TreeShape tree_shape(const SpeculativeOptions& options) {
-  return {.topk = options.eagle_topk,
-          .num_steps = options.num_steps,
-          .num_drafts = num_draft_tokens(options) - 1};
-}
-
-Status check_tree_shape(const SpeculativeOptions& options) {
-  if (options.eagle_topk < 1 || options.eagle_topk > kMostBranches) {
-    return invalid_argument(
-        fmt::format("eagle_topk {} is not within 1 to {}", options.eagle_topk, kMostBranches));
-  }
-  if (options.eagle_topk == 1) return {};
-  if (options.algorithm == DraftAlgorithm::kNone) {
-    return invalid_argument(
-        fmt::format("eagle_topk {} branches drafts; with none there are none", options.eagle_topk));
-  }
-  if (options.algorithm == DraftAlgorithm::kNgram) {
-    if (options.num_draft_tokens > 0) return {};
-    return invalid_argument(fmt::format(
-        "eagle_topk {} branches all drafts of a step: with ngram it needs num_draft_tokens",
-        options.eagle_topk));
-  }
-  if (options.algorithm == DraftAlgorithm::kStandalone) {
-    return invalid_argument(fmt::format(
-        "eagle_topk {} branches drafts; a standalone model drafts chains, with eagle_topk 1",
-        options.eagle_topk));
-  }
-  if (options.num_steps < 1 || options.num_draft_tokens == 0) {
-    return invalid_argument(fmt::format(
-        "eagle_topk {} needs speculative.num_steps and num_draft_tokens, they are {} and {}",
-        options.eagle_topk, options.num_steps, options.num_draft_tokens));
-  }
-  speculative::TreeShape shape = tree_shape(options);
-  shape.num_drafts = options.num_draft_tokens - 1;  // also where it is not known yet what drafts
-  if (shape.num_drafts > shape.num_candidates()) {
-    return invalid_argument(
-        fmt::format("num_draft_tokens {} is more than the next token and the {} that {} steps of "
-                    "eagle_topk {} find",
-                    options.num_draft_tokens, shape.num_candidates(), shape.num_steps, shape.topk));
-  }
-  if (shape.num_branches() > speculative::DraftTree::kMaxNodes) {
-    return invalid_argument(fmt::format(
-        "speculative.num_steps {} with eagle_topk {} go on from {} branches, at most {} fit",
-        shape.num_steps, shape.topk, shape.num_branches(), speculative::DraftTree::kMaxNodes));
-  }
-  return {};
-}
-
-int64_t max_draft_rows(const SpeculativeOptions& options) {
-  const int32_t tokens = num_draft_tokens(options);
-  return tokens == 0 ? kMostForcedRows : std::max<int64_t>(tokens, kMostDraftRows);
-}
-
-int64_t num_guess_states(int64_t max_sequences) {
-  return std::min<int64_t>(max_sequences, kMostDraftRows / 2);
-}
-
 int64_t drafter_state_bytes(const models::CacheNeeds& needs, int64_t max_sequences) {
   if (needs.num_state_layers == 0) return 0;
-  const int64_t slots = 1 + max_sequences + num_guess_states(max_sequences);  // with slot 0
+  const int64_t slots =
+      1 + max_sequences + speculative::num_guess_states(max_sequences);  // with slot 0
   return slots * state_layout(needs).bytes_per_slot();
 }
 
@@ -222,7 +131,7 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   pools.plan.sizes.keeps_hidden = pools.hidden_width > 0;
   pools.plan.sizes.max_draft_rows = draft_rows;
   if (memory.draft_needs) {
-    pools.plan.sizes.max_made_drafts = num_draft_tokens(options.speculative) - 1;
+    pools.plan.sizes.max_made_drafts = speculative::num_draft_tokens(options.speculative) - 1;
     pools.plan.sizes.draft_topk = options.speculative.eagle_topk;
     pools.plan.sizes.draft_steps = options.speculative.num_steps;
     pools.plan.sizes.drafter_reads_texts = reads_texts;

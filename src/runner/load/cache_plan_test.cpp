@@ -5,83 +5,14 @@
 #include <gtest/gtest.h>
 
 #include "models/registry.h"
+#include "speculative/draft_limits.h"
 #include "support/test_data.h"
 
 namespace heddle::runner {
 namespace {
 
-using checkpoint::KvCacheScheme;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-constexpr std::optional<DType> kAsWeights;
-
-std::optional<DType> chosen(const KvRequest& request, KvCacheScheme scheme) {
-  checkpoint::ModelConfig config;
-  config.quantization = checkpoint::QuantizationConfig{.kv_cache = scheme};
-  return choose_kv_dtype(request, config);
-}
-
-TEST(KvFormatTest, FollowsTheRequestThenTheCheckpoint) {
-  EXPECT_EQ(chosen({}, KvCacheScheme::kNone), kAsWeights);
-  EXPECT_EQ(chosen({}, KvCacheScheme::kFp8), DType::kF8E4M3);
-  EXPECT_EQ(chosen({}, KvCacheScheme::kOther), kAsWeights);
-  EXPECT_EQ(chosen({.asked = DType::kBf16}, KvCacheScheme::kFp8), DType::kBf16);
-  EXPECT_EQ(chosen({.asked = DType::kF8E4M3}, KvCacheScheme::kNone), DType::kF8E4M3);
-  const checkpoint::ModelConfig plain;
-  EXPECT_EQ(choose_kv_dtype({}, plain), kAsWeights);
-}
-
-TEST(KvFormatTest, RoundsNothingUnaskedInFloat32Runs) {
-  EXPECT_EQ(chosen({.float32_run = true}, KvCacheScheme::kFp8), kAsWeights);
-  EXPECT_EQ(chosen({.asked = DType::kF8E4M3, .float32_run = true}, KvCacheScheme::kNone),
-            DType::kF8E4M3);
-}
-
-TEST(TreeShapeTest, RefusesWhatNoTreeHas) {
-  const auto message = [](const SpeculativeOptions& options) {
-    return std::string(check_tree_shape(options).message());
-  };
-  SpeculativeOptions options{
-      .algorithm = DraftAlgorithm::kEagle3, .num_draft_tokens = 8, .num_steps = 3, .eagle_topk = 4};
-  EXPECT_EQ(message(options), "");
-  EXPECT_EQ(tree_shape(options).num_drafts, 7);
-  options.num_draft_tokens = 38;
-  EXPECT_THAT(message(options), AllOf(HasSubstr("num_draft_tokens 38"), HasSubstr("the 36 that")));
-  options.num_draft_tokens = 37;
-  EXPECT_EQ(message(options), "");
-  options.num_steps = 18;
-  EXPECT_THAT(message(options), HasSubstr("go on from 68 branches, at most 64 fit"));
-  options.num_steps = 0;
-  EXPECT_THAT(message(options),
-              HasSubstr("eagle_topk 4 needs speculative.num_steps and num_draft_tokens"));
-  options.algorithm = DraftAlgorithm::kNgram;
-  EXPECT_EQ(message(options), "");
-  options.num_draft_tokens = 0;
-  EXPECT_THAT(message(options), HasSubstr("with ngram it needs num_draft_tokens"));
-  options.algorithm = DraftAlgorithm::kAuto;
-  options.eagle_topk = 2;
-  options.num_steps = 1;
-  options.num_draft_tokens = 8;
-  EXPECT_THAT(message(options), HasSubstr("num_draft_tokens 8 is more than the next token and"));
-  options.algorithm = DraftAlgorithm::kStandalone;
-  EXPECT_THAT(message(options), HasSubstr("a standalone model drafts chains"));
-  options.eagle_topk = 17;
-  EXPECT_THAT(message(options), HasSubstr("eagle_topk 17 is not within 1 to 16"));
-  EXPECT_EQ(message({}), "");
-}
-
-// Section 19 of the specification of speculation: how many rows a step may verify is known before
-// memory is planned, so that their logits are part of it (draft_pass_test.cpp).
-TEST(DraftRowsTest, SpeculativeSpec19Row08HaveABoundBeforeMemoryIsPlanned) {
-  EXPECT_EQ(max_draft_rows({.algorithm = DraftAlgorithm::kNone}), kMostForcedRows);
-  for (const DraftAlgorithm algorithm : {DraftAlgorithm::kMtp, DraftAlgorithm::kNgram}) {
-    for (const int32_t num_draft_tokens : {0, 4, kMostDraftRows}) {
-      EXPECT_EQ(max_draft_rows({.algorithm = algorithm, .num_draft_tokens = num_draft_tokens}),
-                kMostDraftRows);
-    }
-  }
-}
 
 class PoolPlanTest : public ::testing::Test {
  protected:
@@ -159,7 +90,7 @@ TEST_F(PoolPlanTest, WithoutADrafterForcedTokensHaveRowsWhereTheseCostLittle) {
     return pools.plan.sizes.max_draft_rows;
   };
   const int64_t slot = planned({}, int64_t{1} << 30).value().state.bytes_per_slot();
-  EXPECT_EQ(rows(100 * 40 * slot), kMostForcedRows);
+  EXPECT_EQ(rows(100 * 40 * slot), speculative::kMostForcedRows);
   EXPECT_EQ(rows(100 * 5 * slot), 5);
   EXPECT_EQ(rows(100 * slot), 0) << "a row alone is of no use";
   EXPECT_EQ(rows(100 * 40 * slot, StateDtype::kBfloat16), 0) << "drafts need float32";

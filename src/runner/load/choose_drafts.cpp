@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/load/choose_drafts.h"
 
-#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,19 +29,12 @@ ChosenDrafts choose_head(const EngineOptions& options, const checkpoint::ModelCo
   if (!head.ok()) return none(head.status().message());
   const auto source = open_weights(options.model_dir, /*dummy_weights=*/false);
   if (!source.ok()) return none(source.status().message());
-  if (!has_weights_of(**head, **source)) return none("the checkpoint has no prediction head");
+  if (!models::has_weights_of(**head, **source))
+    return none("the checkpoint has no prediction head");
   return {.algorithm = DraftAlgorithm::kMtp, .model = std::move(*head), .reason = {}};
 }
 
 }  // namespace
-
-bool has_weights_of(const models::DraftModel& model, const checkpoint::WeightSource& source) {
-  const std::vector<checkpoint::WeightSpec> specs = model.weight_specs();
-  const std::vector<std::string_view> names = source.names();
-  return std::ranges::any_of(specs.front().alternatives, [&](const auto& assembly) {
-    return std::ranges::find(names, assembly.front().tensor.name) != names.end();
-  });
-}
 
 Result<ChosenDrafts> choose_drafts(const EngineOptions& options,
                                    const checkpoint::ModelConfig& config) {

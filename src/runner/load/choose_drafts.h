@@ -27,8 +27,4 @@ struct ChosenDrafts {
 Result<ChosenDrafts> choose_drafts(const EngineOptions& options,
                                    const checkpoint::ModelConfig& config);
 
-// Whether `source` has the network's weights, as far as its first tensor tells.
-[[nodiscard]] bool has_weights_of(const models::DraftModel& model,
-                                  const checkpoint::WeightSource& source);
-
 }  // namespace heddle::runner

@@ -27,6 +27,7 @@
 #include "runner/step/pools.h"
 #include "runner/step/step_executor.h"
 #include "runner/step/step_thread.h"
+#include "speculative/draft_limits.h"
 
 namespace heddle::runner {
 
@@ -165,11 +166,11 @@ Status check_options(const EngineOptions& options) {
                                         options.max_running_requests, cache::kMaxRunningLimit));
   }
   if (const int32_t tokens = options.speculative.num_draft_tokens;
-      tokens != 0 && (tokens < 2 || tokens > kMostDraftRows)) {
-    return invalid_argument(
-        fmt::format("num_draft_tokens {} is not 0 or within 2 to {}", tokens, kMostDraftRows));
+      tokens != 0 && (tokens < 2 || tokens > speculative::kMostDraftRows)) {
+    return invalid_argument(fmt::format("num_draft_tokens {} is not 0 or within 2 to {}", tokens,
+                                        speculative::kMostDraftRows));
   }
-  HEDDLE_RETURN_IF_ERROR(check_tree_shape(options.speculative));
+  HEDDLE_RETURN_IF_ERROR(speculative::check_tree_shape(options.speculative));
   if (options.memory_fraction && !(*options.memory_fraction > 0 && *options.memory_fraction <= 1)) {
     return invalid_argument(
         fmt::format("memory_fraction {} is not within (0, 1]", *options.memory_fraction));
@@ -204,7 +205,7 @@ EngineOptions settled(EngineOptions options, ForwardPass& pass, const MemoryPlan
   options.max_running_requests = plan.max_running_requests;
   options.max_total_tokens = plan.kv_tokens;
   if (options.speculative.num_steps > 0) {
-    options.speculative.num_draft_tokens = num_draft_tokens(options.speculative);
+    options.speculative.num_draft_tokens = speculative::num_draft_tokens(options.speculative);
   }
   options.on_load_progress = nullptr;
   return options;
@@ -286,7 +287,7 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
       .captures = captures_of(options.disable_cuda_graph, options.piecewise_cuda_graph_max_tokens,
                               options.cuda_graph_debug),
       .max_step_tokens = chunk,
-      .max_logit_rows = max_rows + max_draft_rows(options.speculative),
+      .max_logit_rows = max_rows + speculative::max_draft_rows(options.speculative),
       .max_sequences = max_rows,
       .hidden_states = drafts.model ? drafts.model->hidden_states() : std::vector<int64_t>(),
       .head_alone = options.cache.enabled,
@@ -319,9 +320,10 @@ Result<LoadedModel> load_on(const EngineOptions& asked, ChosenDevice chosen) {
          .rounding = rounding,
          .num_threads = options.num_threads,
          .captures = forward.captures,
-         .max_rows = max_draft_rows(speculative),
-         .max_steps = speculative.eagle_topk > 1 ? speculative.num_steps
-                                                 : std::max(num_draft_tokens(speculative), 1)},
+         .max_rows = speculative::max_draft_rows(speculative),
+         .max_steps = speculative.eagle_topk > 1
+                          ? speculative.num_steps
+                          : std::max(speculative::num_draft_tokens(speculative), 1)},
         *pass);
     if (created.ok()) {
       draft_pass = std::move(*created);

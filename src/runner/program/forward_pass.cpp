@@ -13,7 +13,7 @@
 #include "graph/builder.h"
 #include "graph/write_check.h"
 #include "models/registry.h"
-#include "runner/load/cache_plan.h"
+#include "runner/program/kv_storage.h"
 
 namespace heddle::runner {
 

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a model's keys and values are stored as.
+//
+// Threading: pure functions.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "checkpoint/kv_scales.h"
+#include "checkpoint/model_config.h"
+#include "checkpoint/weight_source.h"
+#include "core/dtype.h"
+#include "models/cache_needs.h"
+
+namespace heddle::runner {
+
+struct KvRequest {
+  std::optional<DType> asked;  // EngineOptions::kv_cache_dtype; none: kAuto
+  bool float32_run = false;    // exact mode or a dtype of float32: nothing is rounded unasked
+};
+
+// None: as the large weights. Where the checkpoint has a KV format that is not served, that is
+// logged, and none.
+std::optional<DType> choose_kv_dtype(const KvRequest& request,
+                                     const checkpoint::ModelConfig& config);
+
+// [num_kv_layers], of the checkpoint; those that are missing are logged and 1.
+// Error: as checkpoint::read_kv_scales().
+Result<std::vector<checkpoint::KvScales>> load_kv_scales(const checkpoint::WeightSource& source,
+                                                         const models::CacheNeeds& needs);
+
+}  // namespace heddle::runner
