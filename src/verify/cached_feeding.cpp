@@ -16,7 +16,7 @@ namespace heddle::verify {
 
 namespace {
 
-using runner::BatchedSequence;
+using runner::StepSequence;
 
 constexpr int32_t kPageSize = 16;
 constexpr int64_t kGrid = 64;  // tokens between state snapshots at this page size
@@ -60,18 +60,18 @@ class CachedRun {
         golden_.num_tokens() + std::ssize(golden_.greedy) + 1 + kMostForeignTokens;
     engine::EngineParts parts;
     HEDDLE_ASSIGN_OR_RETURN(
-        parts.runner,
-        WatchedRunner::create(
-            pass_,
-            {.num_sequences = 1,
-             .max_tokens = max_tokens,
-             .num_cached_tokens = 2 * max_tokens,
-             .num_cached_states = kCachedStates,
-             .page_size = kPageSize,
-             .num_cached_window_tokens = 3 * max_tokens},
-            [this](const request::PlannedSequence& sequence, std::span<const TokenId> new_tokens,
-                   const BatchedSequence& batched,
-                   int64_t first_row) { take(sequence, new_tokens, batched, first_row); }));
+        parts.runner, WatchedRunner::create(pass_,
+                                            {.num_sequences = 1,
+                                             .max_tokens = max_tokens,
+                                             .num_cached_tokens = 2 * max_tokens,
+                                             .num_cached_states = kCachedStates,
+                                             .page_size = kPageSize,
+                                             .num_cached_window_tokens = 3 * max_tokens},
+                                            [this](const request::PlannedSequence& sequence,
+                                                   std::span<const TokenId> new_tokens,
+                                                   const StepSequence& batched, int64_t first_row) {
+                                              take(sequence, new_tokens, batched, first_row);
+                                            }));
     parts.info = {.vocab_size = pass_.config().vocab_size, .context_length = max_tokens};
     parts.options.chunked_prefill_tokens = pass_.max_step_tokens();
     parts.options.metrics.enabled = false;
@@ -97,8 +97,8 @@ class CachedRun {
   }
 
   void take(const request::PlannedSequence& sequence, std::span<const TokenId> new_tokens,
-            const BatchedSequence& batched, int64_t first_row) {
-    using Part = BatchedSequence::Part;
+            const StepSequence& batched, int64_t first_row) {
+    using Part = StepSequence::Part;
     if (!watching_ || diverged_ || batched.part == Part::kSkipped) return;
     if (batched.part == Part::kHidden) {
       comparison_.take_logits(golden_.num_tokens() - 1, pass_.head_logits().row<float>(first_row));

@@ -7,7 +7,7 @@
 
 namespace heddle::verify {
 
-using Part = runner::BatchedSequence::Part;
+using Part = runner::StepSequence::Part;
 
 Result<std::unique_ptr<WatchedRunner>> WatchedRunner::create(runner::ForwardPass& pass,
                                                              const Options& options, Watch watch) {
@@ -62,7 +62,7 @@ Status WatchedRunner::submit(const request::BatchPlan& plan) {
   }
   int64_t next_row = 0;
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
-    const runner::BatchedSequence& batched = executor_.sequences()[i];
+    const runner::StepSequence& batched = executor_.sequences()[i];
     const bool computed = batched.part == Part::kComputed;
     const request::PlannedSequence& sequence = plan.sequences[i];
     watch_(sequence, plan.new_tokens(sequence), batched, computed ? next_row : batched.logit_row);

@@ -35,7 +35,7 @@ class WatchedRunner final : public runner::Runner {
   // head_logits().
   using Watch = std::function<void(const request::PlannedSequence& sequence,
                                    std::span<const TokenId> new_tokens,
-                                   const runner::BatchedSequence& batched, int64_t first_row)>;
+                                   const runner::StepSequence& batched, int64_t first_row)>;
 
   // The pass takes as many logit rows as tokens a step, has head_alone, and outlives the runner.
   // References handed to `watch` end with the call.

@@ -106,6 +106,44 @@ void check_folder(const Layers& layers, const fs::path& repository, const fs::pa
   }
 }
 
+// The room that a path below `folder`/ leads into; empty: none, it lies beside them.
+std::string room_of(std::string_view include, std::string_view folder) {
+  if (!include.starts_with(fmt::format("{}/", folder))) return {};
+  const std::string_view inside = include.substr(folder.size() + 1);
+  const size_t slash = inside.find('/');
+  return std::string(slash == std::string_view::npos ? std::string_view()
+                                                     : inside.substr(0, slash));
+}
+
+void check_rooms(const fs::path& repository, const fs::path& directory, const std::string& folder,
+                 std::vector<std::string>* violations) {
+  const std::string readme = read_text(directory / "README.md");
+  if (readme.find("```layers") == std::string::npos) return;
+  const Result<Layers> rooms = Layers::parse(readme);
+  if (!rooms.ok()) {
+    violations->push_back(fmt::format("src/{}/README.md:1: {}", folder, rooms.status().message()));
+    return;
+  }
+  for (const SourceFile& file : read_sources(directory)) {
+    const std::string path = fs::relative(file.path, directory.parent_path()).string();
+    const std::string from = room_of(path, folder);
+    if (!from.empty() && !rooms->knows(from)) {
+      violations->push_back(fmt::format("src/{}:1: {}/ is not among the rooms of src/{}/README.md",
+                                        path, from, folder));
+      continue;
+    }
+    if (is_test_source(file.path)) continue;
+    for (const Include& include : file.includes) {
+      const std::string to = room_of(include.path, folder);
+      if (to.empty() || (!from.empty() && rooms->knows(to) && rooms->allows(from, to))) continue;
+      violations->push_back(fmt::format(
+          "{}:{}: includes \"{}\", but {} does not stand after the arrow of {} in src/{}/README.md",
+          fs::relative(file.path, repository).string(), include.line, include.path, to,
+          from.empty() ? "the files beside the rooms" : from, folder));
+    }
+  }
+}
+
 void check_public_headers(const fs::path& repository, std::vector<std::string>* violations) {
   for (const fs::path& path : source_files(repository / "include")) {
     for (const Include& include : quoted_includes(read_text(path))) {
@@ -216,6 +254,7 @@ std::vector<std::string> layering_violations(const fs::path& repository) {
       violations.push_back(fmt::format("src/{}/README.md:1: is missing", folder));
     }
     check_folder(*layers, repository, entry->path(), folder, test_only, &violations);
+    check_rooms(repository, entry->path(), folder, &violations);
   }
   if (layers->knows("tools")) {
     check_folder(*layers, repository, repository / "tools", "tools", test_only, &violations);

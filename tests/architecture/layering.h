@@ -10,6 +10,9 @@
 // A folder may include itself and whatever stands after its arrow; folders between two arrows leave
 // each other alone. Line breaks in the block mean nothing.
 //
+// A folder of src/ whose README.md has such a block is divided into rooms, its own folders, which
+// are held to it likewise, but for tests. Files beside the rooms stand below all of them.
+//
 // Threading: values; single-threaded test code. Reads files, never writes.
 #pragma once
 
@@ -62,9 +65,9 @@ bool is_test_source(const std::filesystem::path& path);
 std::vector<std::filesystem::path> source_files(const std::filesystem::path& directory);
 
 // All that is wrong with a repository, one sentence each, led by "file:line: ". Checks the includes
-// of src/ and tools/, that include/heddle/ takes nothing from src/, and that each folder of src/
-// that has files stands among the arrows and in the table of src/README.md and has a README.md of
-// its own.
+// of src/ and tools/, those between rooms too, that include/heddle/ takes nothing from src/, and
+// that each folder of src/ that has files stands among the arrows and in the table of src/README.md
+// and has a README.md of its own.
 std::vector<std::string> layering_violations(const std::filesystem::path& repository);
 
 }  // namespace heddle::architecture

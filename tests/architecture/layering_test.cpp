@@ -55,6 +55,30 @@ class SyntheticTree : public TreeFixture {
   [[nodiscard]] std::vector<std::string> violations() const { return layering_violations(root()); }
 };
 
+TEST_F(SyntheticTree, RoomsOfAFolderHoldToTheirOwnArrows) {
+  write("src/engine/README.md", "# Rooms\n\n```layers\nload > step > program\n```\n");
+  write("src/engine/runner.h", "#include \"core/log.h\"\n");
+  write("src/engine/load/load.cpp",
+        "#include \"engine/runner.h\"\n#include \"engine/step/step.h\"\n");
+  write("src/engine/step/step.h", "#include \"engine/program/pass.h\"\n");
+  write("src/engine/program/pass.h", "#include \"engine/program/rows.h\"\n");
+  write("src/engine/program/rows.h", "\n");
+  write("src/engine/program/pass_test.cpp", "#include \"engine/step/step.h\"\n");
+  write("src/core/log.h", "#include <string>\n");
+  EXPECT_THAT(violations(), IsEmpty());
+
+  write("src/engine/program/rows.h", "\n#include \"engine/step/step.h\"\n");
+  EXPECT_THAT(violations(),
+              ElementsAre(HasSubstr("src/engine/program/rows.h:2: includes \"engine/step/step.h\", "
+                                    "but step does not stand after the arrow of program")));
+  write("src/engine/program/rows.h", "\n");
+  write("src/engine/runner.h", "#include \"engine/step/step.h\"\n");
+  EXPECT_THAT(violations(), ElementsAre(HasSubstr("the files beside the rooms")));
+  write("src/engine/runner.h", "\n");
+  write("src/engine/cellar/wine.h", "\n");
+  EXPECT_THAT(violations(), ElementsAre(HasSubstr("cellar/ is not among the rooms")));
+}
+
 TEST_F(SyntheticTree, AFolderMayIncludeItselfAndWhatStandsAfterItsArrow) {
   write("src/engine/engine.cpp", "#include \"engine/loop.h\"\n#include \"core/log.h\"\n");
   write("src/core/log.h", "#include <string>\n");

@@ -117,7 +117,7 @@ class WatchedEngine {
                         .page_size = setting.page_size,
                         .num_cached_window_tokens = setting.window_tokens},
                        [this](const request::PlannedSequence& sequence, std::span<const TokenId>,
-                              const runner::BatchedSequence& batched,
+                              const runner::StepSequence& batched,
                               int64_t first_row) { take(sequence, batched, first_row); })
                        .value();
     sizes_ = parts.runner->pool_sizes();
@@ -176,9 +176,9 @@ class WatchedEngine {
   }
 
  private:
-  void take(const request::PlannedSequence& sequence, const runner::BatchedSequence& batched,
+  void take(const request::PlannedSequence& sequence, const runner::StepSequence& batched,
             int64_t first_row) {
-    if (batched.part != runner::BatchedSequence::Part::kComputed) return;
+    if (batched.part != runner::StepSequence::Part::kComputed) return;
     const int64_t page_size = sizes_.page_size;
     const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
     const int64_t first = sizes_.window_pages.first_page(sequence.context_tokens, page_size);

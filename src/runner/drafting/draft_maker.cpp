@@ -16,10 +16,10 @@ namespace {
 using request::PlannedSequence;
 using request::SampledToken;
 
-// Whether the text goes on behind the last token of a span.
-bool goes_on(const SampledToken& last, const request::BatchSlot& slot) {
-  return !last.skipped && last.error.ok() &&
-         !std::ranges::binary_search(slot.ending_tokens, last.token);
+// Whether the text goes on behind what its sequence drew.
+bool goes_on(std::span<const SampledToken> drawn, const request::BatchSlot& slot) {
+  return !drawn.empty() && drawn.back().error.ok() &&
+         !std::ranges::binary_search(slot.ending_tokens, drawn.back().token);
 }
 
 }  // namespace
@@ -55,30 +55,20 @@ DraftMaker::DraftMaker(std::unique_ptr<DraftPass> pass, ForwardPass& target, int
   page_table_.resize(max_rows * static_cast<size_t>(max_pages));
 }
 
-Status DraftMaker::begin(const request::BatchPlan& plan, const request::BatchSlots& slots,
-                         const ForwardBatch& batch, const AcceptedPaths& accepted,
-                         const Pools& pools, const request::StepOutput& output) {
-  begun_ = !batch.empty() && plan.computes_draft_slots;
+Status DraftMaker::begin(const DraftedStep& step) {
+  begun_ = !step.batch.empty() && step.plan.computes_draft_slots;
   if (!begun_) return {};
   missing_ = nullptr;
-  lay_out_first(plan, slots, batch, accepted, output);
-  return enqueue_first(batch, pools, nullptr);
+  lay_out_first(step);
+  return enqueue_first(step.batch, step.pools, nullptr);
 }
 
-bool DraftMaker::can_begin_ahead(const request::BatchPlan& plan) const {
-  return first_feed_.has_value() && plan.computes_draft_slots &&
-         std::ranges::all_of(plan.sequences, [](const PlannedSequence& sequence) {
-           return sequence.wanted_drafts == 0 || sequence.may_keep_drafts;
-         });
-}
-
-Status DraftMaker::begin_ahead(const request::BatchPlan& plan, const request::BatchSlots& slots,
-                               const ForwardBatch& batch, const Pools& pools, const int32_t* drawn,
+Status DraftMaker::begin_ahead(const DraftedStep& step, const int32_t* drawn,
                                const int32_t* missing) {
   begun_ = true;
   missing_ = missing;
-  lay_out_ahead(plan, slots, batch, drawn, missing);
-  return enqueue_first(batch, pools, &*first_feed_);
+  lay_out_ahead(step, drawn, missing);
+  return enqueue_first(step.batch, step.pools, &*first_feed_);
 }
 
 Status DraftMaker::enqueue_first(const ForwardBatch& batch, const Pools& pools, DrawnFeed* feed) {
@@ -94,55 +84,51 @@ Status DraftMaker::enqueue_first(const ForwardBatch& batch, const Pools& pools, 
   return {};
 }
 
-Status DraftMaker::make(const Pools& pools) {
+Status DraftMaker::go_on(const Pools& pools) {
   if (!begun_) return {};
   const ops::ForwardContext forward{.page_size = page_size_, .kv_layers = pools.draft_kv_layers()};
   if (shape_.topk == 1) return make_chains(forward);
   return trees_ ? make_trees_on_device(forward) : make_trees(forward);
 }
 
-void DraftMaker::tell(const request::BatchPlan& plan, KeptDrafts& kept,
-                      request::StepOutput& output) {
-  if (!begun_) return;
+Status DraftMaker::finish(const DraftedStep& step, KeptDrafts& kept, request::StepOutput& output) {
+  if (!std::exchange(begun_, false)) return {};
   output.warms_up |= warmed_up_;
-  request::SpanReader<const SampledToken> spans(output.tokens);
-  auto stream = streams_.begin();
-  const auto end = streams_.begin() + static_cast<int64_t>(num_streams_);
-  for (const PlannedSequence& sequence : plan.sequences) {
-    if (!sequence.sample) continue;
-    const std::span<const SampledToken> drawn = spans.next(sequence.sequence_id);
-    if (stream == end || stream->sequence_id != sequence.sequence_id) continue;
-    if (goes_on(drawn.back(), *stream->slot)) tell(*stream, kept, output);
-    ++stream;
+  for (Stream& stream : std::span(streams_).first(num_streams_)) {
+    const std::span<const SampledToken> drawn = step.drawn(*stream.sequence);
+    if (goes_on(drawn, *stream.sequence->slot)) finish(stream, kept, output);
   }
+  return {};
 }
 
-void DraftMaker::tell(Stream& stream, KeptDrafts& kept, request::StepOutput& output) {
+void DraftMaker::finish(Stream& stream, KeptDrafts& kept, request::StepOutput& output) {
+  const PlannedSequence& sequence = *stream.sequence->planned;
   drafts_.clear();
   const bool known = shape_.topk > 1 || !feed_ || !may_keep_;
   if (trees_) {
     trees_->drafts(static_cast<size_t>(&stream - streams_.data()), drafts_);
   } else if (shape_.topk > 1) {
-    stream.growth.select(stream.wanted, drafts_);
+    stream.growth.select(sequence.wanted_drafts, drafts_);
   } else if (known) {
     std::ranges::transform(
         stream.places, std::back_inserter(drafts_.tokens),
         [this](int32_t place) { return as_draft(greedy_tokens_->token(place)); });
   } else {
-    kept.keep_places(stream.batch_slot, stream.sequence_id, stream.places, greedy_tokens_->table());
+    kept.keep_places(sequence.batch_slot, sequence.sequence_id, stream.places,
+                     greedy_tokens_->table());
     drafts_.tokens.resize(stream.places.size());
   }
-  if (may_keep_ && known) kept.keep(stream.batch_slot, stream.sequence_id, drafts_.tokens);
+  if (may_keep_ && known) kept.keep(sequence.batch_slot, sequence.sequence_id, drafts_.tokens);
   for (size_t i = 0; i < drafts_.tokens.size(); ++i) {
     const bool chain = drafts_.parents.empty();
-    output.drafts.push_back({.sequence_id = stream.sequence_id,
+    output.drafts.push_back({.sequence_id = sequence.sequence_id,
                              .token = may_keep_ ? request::kKeptDraft : drafts_.tokens[i],
                              .parent = chain ? static_cast<int32_t>(i) - 1 : drafts_.parents[i]});
   }
 }
 
-void DraftMaker::learn(KeptDrafts& kept) const {
-  kept.learn([this](int32_t place, int32_t table) {
+void DraftMaker::read_back(KeptDrafts& kept) const {
+  kept.read_back([this](int32_t place, int32_t table) {
     return as_draft(greedy_tokens_->token(place, table));
   });
 }
@@ -157,89 +143,73 @@ void DraftMaker::begin_first(const ForwardBatch& batch) {
   may_keep_ = true;
 }
 
+bool DraftMaker::drafts_behind(const StepSequence& sequence) const {
+  return sequence.planned->wanted_drafts > 0 && num_streams_ < streams_.size();
+}
+
 // Drafts are made behind what it draws from `row`.
-DraftMaker::Stream& DraftMaker::add_stream(const PlannedSequence& sequence,
-                                           const request::BatchSlot& slot, int64_t row) {
+DraftMaker::Stream& DraftMaker::add_stream(const StepSequence& sequence, int64_t row) {
   Stream& stream = streams_[num_streams_];
-  stream.sequence_id = sequence.sequence_id;
-  stream.batch_slot = sequence.batch_slot;
-  stream.slot = &slot;
+  stream.sequence = &sequence;
   stream.row = static_cast<int32_t>(num_streams_);
-  stream.wanted = sequence.wanted_drafts;
   stream.missing_of = ops::FedRow::kNothing;
   stream.places.clear();
-  may_keep_ &= sequence.may_keep_drafts;
+  may_keep_ &= sequence.planned->may_keep_drafts;
   going_on_.push_back(num_streams_++);
   logit_rows_.push_back(static_cast<int32_t>(row));
   return stream;
 }
 
-void DraftMaker::lay_out_first(const request::BatchPlan& plan, const request::BatchSlots& slots,
-                               const ForwardBatch& batch, const AcceptedPaths& accepted,
-                               const request::StepOutput& output) {
-  begin_first(batch);
-  request::SpanReader<const SampledToken> spans(output.tokens);
-  size_t next_path = 0;
-  int64_t end = 0;
-  for (size_t i = 0; i < plan.sequences.size(); ++i) {
-    const PlannedSequence& sequence = plan.sequences[i];
-    const auto drawn =
-        sequence.sample ? spans.next(sequence.sequence_id) : std::span<const SampledToken>();
-    const auto path = sequence.sample ? accepted.next(sequence.sequence_id, next_path)
-                                      : std::span<const int32_t>();
-    if (batch.sequences()[i].part != BatchedSequence::Part::kComputed) continue;
-    const int64_t last_new = end + sequence.num_new_tokens() - 1;
-    end += sequence.num_rows();
-    if (drawn.empty()) {
-      ids_[static_cast<size_t>(last_new)] = sequence.next_token;
+void DraftMaker::lay_out_first(const DraftedStep& step) {
+  begin_first(step.batch);
+  for (const StepSequence& sequence : step.sequences) {
+    if (!sequence.is_computed()) continue;
+    const PlannedSequence& planned = *sequence.planned;
+    const int32_t last_new = sequence.last_new_row();
+    if (!planned.sample) {
+      ids_[static_cast<size_t>(last_new)] = planned.next_token;
       continue;
     }
-    if (drawn.front().skipped) continue;  // the device found that it had ended
+    const std::span<const SampledToken> drawn = step.drawn(sequence);
+    const std::span<const int32_t> path = step.path(sequence);
+    if (drawn.empty()) continue;  // the device found that it had ended
     HEDDLE_CHECK_EQ(path.size(), drawn.size());
     for (size_t j = 0; j < drawn.size(); ++j) {
       ids_[static_cast<size_t>(last_new + path[j])] = drawn[j].error.ok() ? drawn[j].token : 0;
     }
     // Rows of rejected drafts may read anything.
-    const int64_t row = last_new + path.back();
-    if (row + 1 < end) ids_[static_cast<size_t>(end) - 1] = 0;
-    const request::BatchSlot& slot = slots[sequence.batch_slot];
-    if (sequence.wanted_drafts == 0 || !goes_on(drawn.back(), slot) ||
-        num_streams_ == streams_.size()) {
-      continue;
-    }
-    add_stream(sequence, slot, row).position =
-        sequence.context_tokens + sequence.num_new_tokens() + std::ssize(drawn) - 2;
+    const int32_t row = last_new + path.back();
+    const int32_t last_row = last_new + planned.drafts.count;
+    if (row < last_row) ids_[static_cast<size_t>(last_row)] = 0;
+    if (!drafts_behind(sequence) || !goes_on(drawn, *sequence.slot)) continue;
+    add_stream(sequence, row).position = sequence.draw_position() + std::ssize(drawn) - 2;
   }
 }
 
 // Also behind texts that the step will turn out to have ended.
-void DraftMaker::lay_out_ahead(const request::BatchPlan& plan, const request::BatchSlots& slots,
-                               const ForwardBatch& batch, const int32_t* drawn,
+void DraftMaker::lay_out_ahead(const DraftedStep& step, const int32_t* drawn,
                                const int32_t* missing) {
-  begin_first(batch);
+  begin_first(step.batch);
   first_feed_->begin(/*num_logit_rows=*/0, drawn, /*drawn_ids=*/nullptr, missing);
   int32_t num_drawing = 0;
-  int32_t end = 0;
-  for (size_t i = 0; i < plan.sequences.size(); ++i) {
-    const PlannedSequence& sequence = plan.sequences[i];
-    const BatchedSequence& batched = batch.sequences()[i];
-    if (batched.part != BatchedSequence::Part::kComputed) continue;
-    const int32_t last_new = end + static_cast<int32_t>(sequence.num_new_tokens()) - 1;
-    end += static_cast<int32_t>(sequence.num_rows());
-    if (!sequence.sample) {
-      ids_[static_cast<size_t>(last_new)] = sequence.next_token;
+  for (const StepSequence& sequence : step.sequences) {
+    if (!sequence.is_computed()) continue;
+    const PlannedSequence& planned = *sequence.planned;
+    const int32_t last_new = sequence.last_new_row();
+    if (!planned.sample) {
+      ids_[static_cast<size_t>(last_new)] = planned.next_token;
       continue;
     }
-    const int32_t num_drafts = sequence.drafts.count;
+    const int32_t num_drafts = planned.drafts.count;
     for (int32_t j = 0; j <= num_drafts; ++j) {
       first_feed_->add(
-          {.row = last_new + j, .sequence = ops::FedRow::kIdAlone, .from = batched.logit_row + j},
+          {.row = last_new + j, .sequence = ops::FedRow::kIdAlone, .from = sequence.logit_row + j},
           {});
     }
     const int32_t drawing = num_drawing++;
-    if (sequence.wanted_drafts == 0 || num_streams_ == streams_.size()) continue;
-    Stream& stream = add_stream(sequence, slots[sequence.batch_slot], last_new + num_drafts);
-    stream.position = sequence.context_tokens + sequence.num_rows() - 1;
+    if (!drafts_behind(sequence)) continue;
+    Stream& stream = add_stream(sequence, last_new + num_drafts);
+    stream.position = sequence.draw_position() + num_drafts - 1;
     stream.missing_of = drawing;
     first_feed_->add({.row = stream.row, .sequence = ops::FedRow::kWanted, .missing_of = drawing},
                      {});
@@ -324,7 +294,7 @@ Status DraftMaker::make_trees_on_device(const ops::ForwardContext& forward) {
   for (size_t i = 0; i < num_streams_; ++i) {
     selected_.push_back({.tree = static_cast<int32_t>(i),
                          .num_levels = streams_[i].num_levels,
-                         .wanted = static_cast<int32_t>(streams_[i].wanted)});
+                         .wanted = streams_[i].sequence->planned->wanted_drafts});
   }
   HEDDLE_RETURN_IF_ERROR(trees_->select(target_->context(), target_->stream(), selected_));
   return target_->stream().synchronize();
@@ -343,7 +313,7 @@ void DraftMaker::begin_layout() {
 
 // The pages of the next sequence of the layout, if they have room for slots up to `end`.
 bool DraftMaker::add_pages(const Stream& stream, int64_t end, int32_t page_size) {
-  const std::vector<int32_t>& pages = stream.slot->pages.ids;
+  const std::vector<int32_t>& pages = stream.sequence->slot->pages.ids;
   if (end > std::min(std::ssize(pages), max_pages_) * page_size) return false;
   std::copy_n(pages.begin(), (end + page_size - 1) / page_size,
               page_table_.begin() + std::ssize(context_lens_) * max_pages_);
@@ -365,7 +335,7 @@ void DraftMaker::lay_out_next(int32_t page_size) {
     const int32_t place = greedy_tokens_->place(greedy_tokens_->num_steps() - 1, stream.row);
     stream.places.push_back(place);
     const int64_t position = stream.position + 1;
-    if (std::ssize(stream.places) == stream.wanted) continue;
+    if (std::ssize(stream.places) == stream.sequence->planned->wanted_drafts) continue;
     const TokenId id = feed_ ? 0 : as_draft(greedy_tokens_->token(place));
     if (!add_pages(stream, position + 1, page_size)) continue;
     if (feed_) {

@@ -39,7 +39,7 @@
 #include "runner/drafting/draft_pass.h"
 #include "runner/drafting/greedy_tokens.h"
 #include "runner/program/drawn_feed.h"
-#include "runner/step/accepted_paths.h"
+#include "runner/step/drafting.h"
 #include "runner/step/forward_batch.h"
 #include "runner/step/kept_drafts.h"
 #include "runner/step/pools.h"
@@ -47,7 +47,7 @@
 
 namespace heddle::runner {
 
-class DraftMaker {
+class DraftMaker : public Drafting {
  public:
   // `max_pages`: of one sequence. `shape`: of trees; plans want at most its number of drafts, also
   // of a chain.
@@ -55,46 +55,39 @@ class DraftMaker {
                                                     ForwardPass& target, int64_t max_pages,
                                                     const speculative::TreeShape& shape);
 
-  // After the draws of a step: `batch` is what the target computed last, `output` has its tokens,
-  // `accepted` the nodes they were drawn from. Computes the network's slots of all its rows.
-  Status begin(const request::BatchPlan& plan, const request::BatchSlots& slots,
-               const ForwardBatch& batch, const AcceptedPaths& accepted, const Pools& pools,
-               const request::StepOutput& output);
+  // Slots of its own lie behind those of a step that it goes through.
+  [[nodiscard]] bool reads_texts(const request::BatchPlan& plan) const override {
+    return plan.computes_draft_slots;
+  }
 
-  // Whether it can begin before the host knows what was drawn: the device makes chains, and may
-  // keep all that the plan wants.
-  [[nodiscard]] bool can_begin_ahead(const request::BatchPlan& plan) const;
+  Status begin(const DraftedStep& step) override;
 
-  // The same then, where `drawn` is SampleRowsArgs::drawn of the step and `missing` that of
-  // WalkDraftsArgs, by sequence that draws.
-  Status begin_ahead(const request::BatchPlan& plan, const request::BatchSlots& slots,
-                     const ForwardBatch& batch, const Pools& pools, const int32_t* drawn,
-                     const int32_t* missing);
+  // Chains that the device makes, where it may keep all that the plan wants.
+  [[nodiscard]] bool can_begin_ahead(const request::BatchPlan& plan,
+                                     const StepNeeds& needs) const override {
+    return first_feed_.has_value() && plan.computes_draft_slots && needs.may_keep_drafts;
+  }
 
-  // After either, and when rows of accepted drafts lie in their places: goes on from there.
-  Status make(const Pools& pools);
+  Status begin_ahead(const DraftedStep& step, const int32_t* drawn,
+                     const int32_t* missing) override;
+  Status go_on(const Pools& pools) override;
+  Status finish(const DraftedStep& step, KeptDrafts& kept, request::StepOutput& output) override;
+  void read_back(KeptDrafts& kept) const override;
 
-  // After make(), and when the host knows the step's tokens: adds the drafts behind them to
-  // `output`, or to `kept`, by batch slot.
-  void tell(const request::BatchPlan& plan, KeptDrafts& kept, request::StepOutput& output);
+  [[nodiscard]] const int32_t* kept_on_device() const override { return greedy_tokens_->drawn(); }
 
-  // The stream has come to the end of the make() before the last begin: what that kept is known.
-  void learn(KeptDrafts& kept) const;
-
-  // All drafts on the device, by KeptDrafts::places(), where these are not known at once.
-  [[nodiscard]] const int32_t* drawn() const { return greedy_tokens_->drawn(); }
+  [[nodiscard]] const int32_t* target_ids_on_device() const override {
+    return pass_->device_target_ids();
+  }
 
   [[nodiscard]] const DraftPass& pass() const { return *pass_; }
 
  private:
   // A sequence that gets drafts.
   struct Stream {
-    int64_t sequence_id = 0;
-    int32_t batch_slot = 0;
-    const request::BatchSlot* slot = nullptr;
+    const StepSequence* sequence = nullptr;
     int32_t row = 0;       // among the logits of the network's last step; its first one
     int64_t position = 0;  // of that step's slot; of a tree: of the last slot of the text
-    int64_t wanted = 0;
     int32_t missing_of = ops::FedRow::kNothing;  // begun ahead: position moves back by it
     std::vector<int32_t> places;                 // of a chain: GreedyTokens::place() of each draft
     speculative::TreeGrowth growth;              // of a tree that the host grows
@@ -105,18 +98,15 @@ class DraftMaker {
   DraftMaker(std::unique_ptr<DraftPass> pass, ForwardPass& target, int64_t max_pages,
              const speculative::TreeShape& shape);
 
-  void lay_out_first(const request::BatchPlan& plan, const request::BatchSlots& slots,
-                     const ForwardBatch& batch, const AcceptedPaths& accepted,
-                     const request::StepOutput& output);
+  void lay_out_first(const DraftedStep& step);
   void begin_first(const ForwardBatch& batch);
-  Stream& add_stream(const request::PlannedSequence& sequence, const request::BatchSlot& slot,
-                     int64_t row);
-  void lay_out_ahead(const request::BatchPlan& plan, const request::BatchSlots& slots,
-                     const ForwardBatch& batch, const int32_t* drawn, const int32_t* missing);
+  [[nodiscard]] bool drafts_behind(const StepSequence& sequence) const;
+  Stream& add_stream(const StepSequence& sequence, int64_t row);
+  void lay_out_ahead(const DraftedStep& step, const int32_t* drawn, const int32_t* missing);
   Status enqueue_first(const ForwardBatch& batch, const Pools& pools, DrawnFeed* feed);
   Status make_chains(const ops::ForwardContext& forward);
   [[nodiscard]] TokenId as_draft(TokenId chosen) const;
-  void tell(Stream& stream, KeptDrafts& kept, request::StepOutput& output);
+  void finish(Stream& stream, KeptDrafts& kept, request::StepOutput& output);
   Status make_trees(const ops::ForwardContext& forward);
   Status make_trees_on_device(const ops::ForwardContext& forward);
   [[nodiscard]] ops::ForwardContext laid_out(const ops::ForwardContext& forward) const;

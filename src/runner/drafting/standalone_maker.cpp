@@ -12,7 +12,6 @@ namespace heddle::runner {
 
 namespace {
 
-using request::BatchPlan;
 using request::PlannedSequence;
 using request::SampledToken;
 
@@ -66,58 +65,48 @@ StandaloneMaker::StandaloneMaker(std::unique_ptr<ForwardPass> pass, const cache:
   going_on_.reserve(texts_.size());
 }
 
-Status StandaloneMaker::make(const BatchPlan& plan, const request::BatchSlots& slots,
-                             std::span<const BatchedSequence> sequences, const Pools& pools,
-                             request::StepOutput& output) {
-  note(plan, slots, sequences, output);
-  if (!plan.computes_draft_slots) return {};
+Status StandaloneMaker::finish(const DraftedStep& step, KeptDrafts&, request::StepOutput& output) {
+  note(step);
+  if (!step.plan.computes_draft_slots) return {};
   HEDDLE_RETURN_IF_ERROR(zero_states());
-  HEDDLE_RETURN_IF_ERROR(read(plan, slots, pools, output));
-  HEDDLE_RETURN_IF_ERROR(go_on(slots, pools, output));
+  HEDDLE_RETURN_IF_ERROR(read(step, output));
+  HEDDLE_RETURN_IF_ERROR(guess_on(step.pools, output));
   return list(output);
 }
 
 // Takes note of the tokens that the step's sequences have read and drawn.
-void StandaloneMaker::note(const BatchPlan& plan, const request::BatchSlots& slots,
-                           std::span<const BatchedSequence> sequences,
-                           const request::StepOutput& output) {
-  written_.take(plan);
-  for (const request::SlotStart& one : plan.starts) {
-    start(one, plan.context_of(one), slots[one.batch_slot].pages.ids);
-  }
+void StandaloneMaker::note(const DraftedStep& step) {
+  written_.take(step.plan);
+  for (const request::SlotStart& one : step.plan.starts) start(step, one);
   num_streams_ = 0;
-  request::SpanReader<const SampledToken> spans(output.tokens);
-  for (size_t i = 0; i < plan.sequences.size(); ++i) {
-    const PlannedSequence& planned = plan.sequences[i];
-    const auto drawn =
-        planned.sample ? spans.next(planned.sequence_id) : std::span<const SampledToken>();
-    if (sequences[i].part == BatchedSequence::Part::kSkipped ||
-        (!drawn.empty() && drawn.front().skipped)) {
-      continue;
-    }
-    Text& text = this->text(planned.batch_slot);
+  for (const StepSequence& sequence : step.sequences) {
+    const PlannedSequence& planned = *sequence.planned;
+    const std::span<const SampledToken> drawn = step.drawn(sequence);
+    const bool has_ended =
+        sequence.part == StepSequence::Part::kSkipped || (planned.sample && drawn.empty());
+    if (has_ended) continue;
+    Text& text = this->text(sequence);
     int64_t position = planned.context_tokens;
-    for (const TokenId token : plan.new_tokens(planned)) add(text, position++, token);
-    position = planned.context_tokens + planned.num_new_tokens();
+    for (const TokenId token : step.plan.new_tokens(planned)) add(text, position++, token);
+    position = sequence.draw_position();
     for (const SampledToken& token : drawn) {
       if (token.error.ok()) add(text, position++, token.token);
     }
     if (drawn.empty() || planned.wanted_drafts == 0 || !drawn.back().error.ok() ||
-        std::ranges::binary_search(slots[planned.batch_slot].ending_tokens, drawn.back().token)) {
+        std::ranges::binary_search(sequence.slot->ending_tokens, drawn.back().token)) {
       continue;
     }
     Stream& stream = streams_[num_streams_++];
-    stream.sequence_id = planned.sequence_id;
-    stream.batch_slot = planned.batch_slot;
-    stream.wanted = planned.wanted_drafts;
+    stream.sequence = &sequence;
     stream.places.clear();
   }
 }
 
 // A text begins with its context: what lies in pages is taken from there, if no state is needed.
-void StandaloneMaker::start(const request::SlotStart& start, std::span<const TokenId> context,
-                            std::span<const int32_t> pages) {
-  Text& text = this->text(start.batch_slot);
+void StandaloneMaker::start(const DraftedStep& step, const request::SlotStart& start) {
+  const std::span<const TokenId> context = step.plan.context_of(start);
+  const std::span<const int32_t> pages = step.slots[start.batch_slot].pages.ids;
+  Text& text = texts_[static_cast<size_t>(start.batch_slot)];
   text.end = max_tokens_;
   text.state_is_old = true;
   text.unread.clear();
@@ -142,7 +131,7 @@ Status StandaloneMaker::zero_states() {
   if (!states_) return {};
   states_plan_.clear();
   for (int32_t slot = 0; slot < std::ssize(texts_); ++slot) {
-    if (std::exchange(text(slot).state_is_old, false)) {
+    if (std::exchange(texts_[static_cast<size_t>(slot)].state_is_old, false)) {
       states_plan_.zero_state_slots.push_back(state_of(slot));
     }
   }
@@ -152,29 +141,31 @@ Status StandaloneMaker::zero_states() {
 
 // Of the step's prompts and of the streams. Returns whether that is more than the step's own
 // tokens.
-bool StandaloneMaker::list_unread(const BatchPlan& plan, const request::BatchSlots& slots) {
+bool StandaloneMaker::list_unread(std::span<const StepSequence> sequences) {
   unread_.clear();
   bool more = false;
   size_t next_stream = 0;
-  for (const PlannedSequence& planned : plan.sequences) {
+  for (const StepSequence& sequence : sequences) {
+    const PlannedSequence& planned = *sequence.planned;
     Stream* stream = nullptr;
-    if (next_stream < num_streams_ && streams_[next_stream].batch_slot == planned.batch_slot) {
+    if (next_stream < num_streams_ && streams_[next_stream].sequence == &sequence) {
       stream = &streams_[next_stream++];
     }
     const bool is_prompt = !planned.sample || planned.new_tokens.count > 1;
     if (!is_prompt && stream == nullptr) continue;
-    Text& text = this->text(planned.batch_slot);
-    pass_over_written(text, slots[planned.batch_slot].pages.ids);
+    Text& text = this->text(sequence);
+    pass_over_written(text, sequence.slot->pages.ids);
     more |= std::ssize(text.unread) > planned.num_rows() + 1;
-    unread_.push_back({.batch_slot = planned.batch_slot,
+    unread_.push_back({.sequence = &sequence,
                        .position = text.num_read,
                        .tokens = text.unread,
                        .kv_tokens = 0,
                        .state_slot = states_ ? state_of(planned.batch_slot) : 0,
                        .stream = stream});
   }
-  std::ranges::sort(
-      unread_, {}, [](const Rows& rows) { return std::pair(rows.tokens.size(), rows.batch_slot); });
+  std::ranges::sort(unread_, {}, [](const Rows& rows) {
+    return std::pair(rows.tokens.size(), rows.sequence->planned->batch_slot);
+  });
   return more;
 }
 
@@ -188,14 +179,14 @@ void StandaloneMaker::pass_over_written(Text& text, std::span<const int32_t> pag
 }
 
 // As much of it as one step of the pass takes.
-void StandaloneMaker::lay_out_unread(const request::BatchSlots& slots) {
+void StandaloneMaker::lay_out_unread() {
   rows_.clear();
   ++num_reads_;
   int64_t left = pass_->max_step_tokens();
   for (Rows rows : unread_) {
-    const std::span<const int32_t> pages = slots[rows.batch_slot].pages.ids;
+    const std::span<const int32_t> pages = rows.sequence->slot->pages.ids;
     const int64_t known = std::ssize(rows.tokens);
-    const int64_t end = std::min(text(rows.batch_slot).end, room(slots[rows.batch_slot]));
+    const int64_t end = std::min(text(*rows.sequence).end, room(*rows.sequence->slot));
     int64_t count = std::min({known, end - rows.position, left});
     if (count <= 0) continue;
     rows.kv_tokens = written_.count(pages, rows.position);
@@ -228,19 +219,18 @@ bool StandaloneMaker::claim_pages(std::span<const int32_t> pages, int64_t begin,
   return is_free;
 }
 
-Status StandaloneMaker::read(const BatchPlan& plan, const request::BatchSlots& slots,
-                             const Pools& pools, request::StepOutput& output) {
+Status StandaloneMaker::read(const DraftedStep& step, request::StepOutput& output) {
   going_on_.clear();
   greedy_tokens_->begin();
-  const bool reads_up = list_unread(plan, slots);
-  lay_out_unread(slots);
+  const bool reads_up = list_unread(step.sequences);
+  lay_out_unread();
   if (rows_.empty()) return {};
   output.warms_up |= reads_up;  // it says nothing about steps that only go on
-  HEDDLE_RETURN_IF_ERROR(run(slots, pools, output, nullptr));
+  HEDDLE_RETURN_IF_ERROR(run(step.pools, output, nullptr));
   for (const Rows& rows : rows_) {
-    Text& text = this->text(rows.batch_slot);
+    Text& text = this->text(*rows.sequence);
     const auto count = std::ssize(rows.tokens);
-    written_.add(slots[rows.batch_slot].pages.ids, text.num_read, text.num_read + count);
+    written_.add(rows.sequence->slot->pages.ids, text.num_read, text.num_read + count);
     text.unread.erase(text.unread.begin(), text.unread.begin() + count);
     text.num_read += count;
   }
@@ -248,15 +238,15 @@ Status StandaloneMaker::read(const BatchPlan& plan, const request::BatchSlots& s
 }
 
 // Guesses on, upon copies of the states.
-Status StandaloneMaker::go_on(const request::BatchSlots& slots, const Pools& pools,
-                              request::StepOutput& output) {
+Status StandaloneMaker::guess_on(const Pools& pools, request::StepOutput& output) {
   HEDDLE_RETURN_IF_ERROR(copy_states());
   while (!going_on_.empty()) {
     rows_.clear();
     for (Stream* stream : going_on_) {
-      const int64_t position = text(stream->batch_slot).num_read + std::ssize(stream->places) - 1;
-      if (position >= room(slots[stream->batch_slot])) continue;
-      rows_.push_back({.batch_slot = stream->batch_slot,
+      const StepSequence& sequence = *stream->sequence;
+      const int64_t position = text(sequence).num_read + std::ssize(stream->places) - 1;
+      if (position >= room(*sequence.slot)) continue;
+      rows_.push_back({.sequence = &sequence,
                        .position = position,
                        .tokens = std::span(&stream->last_draft, 1),
                        .kv_tokens = position,
@@ -270,7 +260,7 @@ Status StandaloneMaker::go_on(const request::BatchSlots& slots, const Pools& poo
       const int32_t from = rows_[static_cast<size_t>(row)].stream->row;
       feed_->add({.row = row, .sequence = row, .logit_row = row, .from = from}, {});
     }
-    HEDDLE_RETURN_IF_ERROR(run(slots, pools, output, feed_ ? &*feed_ : nullptr));
+    HEDDLE_RETURN_IF_ERROR(run(pools, output, feed_ ? &*feed_ : nullptr));
   }
   return {};
 }
@@ -283,7 +273,8 @@ Status StandaloneMaker::copy_states() {
   copies_.clear();
   for (Stream* stream : going_on_) {
     stream->guess_state = first + static_cast<int32_t>(copies_.size());
-    copies_.push_back({.from = state_of(stream->batch_slot), .to = stream->guess_state});
+    copies_.push_back(
+        {.from = state_of(stream->sequence->planned->batch_slot), .to = stream->guess_state});
   }
   return states_->start_drafts(pass_->stream(), pass_->context(), copies_);
 }
@@ -295,8 +286,7 @@ int64_t StandaloneMaker::room(const request::BatchSlot& slot) const {
 
 // A step of the pass over rows_: adds a draft to their streams, and those that want another one to
 // going_on_. Where the device alone knows the drafts so far, `feed` brings them.
-Status StandaloneMaker::run(const request::BatchSlots& slots, const Pools& pools,
-                            request::StepOutput& output, DrawnFeed* feed) {
+Status StandaloneMaker::run(const Pools& pools, request::StepOutput& output, DrawnFeed* feed) {
   ids_.clear();
   positions_.clear();
   context_lens_.clear();
@@ -315,7 +305,7 @@ Status StandaloneMaker::run(const request::BatchSlots& slots, const Pools& pools
     kv_lens_.push_back(static_cast<int32_t>(rows.kv_tokens));
     state_slots_.push_back(rows.state_slot);
     if (rows.stream != nullptr) logit_rows_.push_back(static_cast<int32_t>(ids_.size()) - 1);
-    const std::vector<int32_t>& pages = slots[rows.batch_slot].pages.ids;
+    const std::vector<int32_t>& pages = rows.sequence->slot->pages.ids;
     std::copy_n(pages.begin(), std::min(std::ssize(pages), max_pages_),
                 page_table_.begin() + static_cast<int64_t>(b) * max_pages_);
   }
@@ -345,7 +335,8 @@ Status StandaloneMaker::run(const request::BatchSlots& slots, const Pools& pools
       stream.last_draft = greedy_tokens_->token(stream.places.back());
     }
     const bool goes_on = !greedy_tokens_->known_at_once() || is_draft(stream.last_draft);
-    if (goes_on && std::ssize(stream.places) < stream.wanted) going_on_.push_back(&stream);
+    if (goes_on && std::ssize(stream.places) < stream.sequence->planned->wanted_drafts)
+      going_on_.push_back(&stream);
   }
   return {};
 }
@@ -359,8 +350,9 @@ Status StandaloneMaker::list(request::StepOutput& output) {
     for (const int32_t place : stream.places) {
       const TokenId draft = greedy_tokens_->token(place);
       if (!is_draft(draft)) break;
-      output.drafts.push_back(
-          {.sequence_id = stream.sequence_id, .token = draft, .parent = parent++});
+      output.drafts.push_back({.sequence_id = stream.sequence->planned->sequence_id,
+                               .token = draft,
+                               .parent = parent++});
     }
   }
   return {};

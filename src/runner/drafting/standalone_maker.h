@@ -6,7 +6,7 @@
 //   note()   of every step: which tokens are known, in which pages
 //   read()   what is known and not read yet, in one step of the small model; a text that is read to
 //            its end has its first draft
-//   go_on()  the other drafts, a step of the small model for each; a device hands its guesses on
+//   guess_on()  the other drafts, a step of the small model for each; a device hands its guesses on
 //            itself
 //   list()   what became of all of them
 //
@@ -38,12 +38,13 @@
 #include "runner/drafting/written_rows.h"
 #include "runner/program/drawn_feed.h"
 #include "runner/program/forward_pass.h"
+#include "runner/step/drafting.h"
 #include "runner/step/forward_batch.h"
 #include "runner/step/pools.h"
 
 namespace heddle::runner {
 
-class StandaloneMaker {
+class StandaloneMaker : public Drafting {
  public:
   // `sizes` are those of the model's pools, which have draft layers for the pass
   // (PoolsOptions::draft_needs). The model draws tokens below `vocab_size`, its sequences have at
@@ -52,11 +53,30 @@ class StandaloneMaker {
                                                          const cache::PoolSizes& sizes,
                                                          int64_t vocab_size, int64_t max_pages);
 
-  // After the draws of every step: `sequences` are the parts that the plan's took, `output` has its
-  // tokens and gets drafts.
-  Status make(const request::BatchPlan& plan, const request::BatchSlots& slots,
-              std::span<const BatchedSequence> sequences, const Pools& pools,
-              request::StepOutput& output);
+  // Of every step: which tokens it has read and drawn.
+  [[nodiscard]] bool reads_texts(const request::BatchPlan&) const override { return true; }
+
+  Status begin(const DraftedStep&) override { return {}; }
+
+  // It reads tokens that the host knows.
+  [[nodiscard]] bool can_begin_ahead(const request::BatchPlan&, const StepNeeds&) const override {
+    return false;
+  }
+
+  Status begin_ahead(const DraftedStep&, const int32_t*, const int32_t*) override {
+    return unimplemented("a small model drafts behind tokens that the host knows");
+  }
+
+  Status go_on(const Pools&) override { return {}; }
+
+  Status finish(const DraftedStep& step, KeptDrafts& kept, request::StepOutput& output) override;
+
+  // It keeps none.
+  void read_back(KeptDrafts&) const override {}
+
+  [[nodiscard]] const int32_t* kept_on_device() const override { return nullptr; }
+
+  [[nodiscard]] const int32_t* target_ids_on_device() const override { return nullptr; }
 
  private:
   // The text in a batch slot.
@@ -71,9 +91,7 @@ class StandaloneMaker {
 
   // A sequence that gets drafts in this step.
   struct Stream {
-    int64_t sequence_id = 0;
-    int32_t batch_slot = 0;
-    int64_t wanted = 0;
+    const StepSequence* sequence = nullptr;
     int32_t guess_state = 0;      // slot of the copy of its state
     int32_t row = 0;              // among the logits of the last step
     std::vector<int32_t> places;  // GreedyTokens::place() of each draft
@@ -82,7 +100,7 @@ class StandaloneMaker {
 
   // The rows of a sequence in a step of the pass.
   struct Rows {
-    int32_t batch_slot = 0;
+    const StepSequence* sequence = nullptr;
     int64_t position = 0;
     std::span<const TokenId> tokens;
     int64_t kv_tokens = 0;  // rows before this one are written
@@ -93,27 +111,25 @@ class StandaloneMaker {
   StandaloneMaker(std::unique_ptr<ForwardPass> pass, const cache::PoolSizes& sizes,
                   int64_t vocab_size, int64_t max_pages);
 
-  void note(const request::BatchPlan& plan, const request::BatchSlots& slots,
-            std::span<const BatchedSequence> sequences, const request::StepOutput& output);
-  void start(const request::SlotStart& start, std::span<const TokenId> context,
-             std::span<const int32_t> pages);
+  void note(const DraftedStep& step);
+  void start(const DraftedStep& step, const request::SlotStart& start);
   void add(Text& text, int64_t position, TokenId token) const;
   Status zero_states();
-  Status read(const request::BatchPlan& plan, const request::BatchSlots& slots, const Pools& pools,
-              request::StepOutput& output);
-  bool list_unread(const request::BatchPlan& plan, const request::BatchSlots& slots);
+  Status read(const DraftedStep& step, request::StepOutput& output);
+  bool list_unread(std::span<const StepSequence> sequences);
   void pass_over_written(Text& text, std::span<const int32_t> pages) const;
-  void lay_out_unread(const request::BatchSlots& slots);
+  void lay_out_unread();
   [[nodiscard]] bool claim_pages(std::span<const int32_t> pages, int64_t begin, int64_t end);
-  Status go_on(const request::BatchSlots& slots, const Pools& pools, request::StepOutput& output);
+  Status guess_on(const Pools& pools, request::StepOutput& output);
   Status copy_states();
   [[nodiscard]] int64_t room(const request::BatchSlot& slot) const;
-  Status run(const request::BatchSlots& slots, const Pools& pools, request::StepOutput& output,
-             DrawnFeed* feed);
+  Status run(const Pools& pools, request::StepOutput& output, DrawnFeed* feed);
   Status list(request::StepOutput& output);
   [[nodiscard]] bool is_draft(TokenId token) const;
 
-  [[nodiscard]] Text& text(int32_t batch_slot) { return texts_[static_cast<size_t>(batch_slot)]; }
+  [[nodiscard]] Text& text(const StepSequence& sequence) {
+    return texts_[static_cast<size_t>(sequence.planned->batch_slot)];
+  }
 
   [[nodiscard]] static int32_t state_of(int32_t batch_slot) { return batch_slot + 1; }
 

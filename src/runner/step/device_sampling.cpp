@@ -28,9 +28,8 @@ Result<DeviceSampling> DeviceSampling::create(device::Device& device, int64_t ma
                                               int64_t vocab_size) {
   DeviceSampling sampling(device);
   sampling.vocab_size_ = vocab_size;
-  HEDDLE_ASSIGN_OR_RETURN(sampling.results_, device.allocate_pinned(results_bytes(max_rows)));
-  HEDDLE_ASSIGN_OR_RETURN(sampling.fetched_logits_,
-                          device.allocate_pinned(bytes_of(DType::kF32, max_rows)));
+  HEDDLE_RETURN_IF_ERROR(sampling.results_.begin(results_bytes(max_rows)).status());
+  HEDDLE_RETURN_IF_ERROR(sampling.fetched_logits_.begin(bytes_of(DType::kF32, max_rows)).status());
   HEDDLE_ASSIGN_OR_RETURN(sampling.workspace_,
                           device.allocate(ops::sample_rows_workspace_bytes(max_rows, vocab_size)));
   HEDDLE_ASSIGN_OR_RETURN(sampling.drawn_, device.allocate(bytes_of(DType::kI32, max_rows)));
@@ -155,13 +154,10 @@ DeviceSampling::Offsets DeviceSampling::Offsets::of(const Asked& asked) {
 
 Status DeviceSampling::upload(device::Stream& stream, const Offsets& offsets) {
   uploaded_.clear();
-  if (offsets.end > upload_.size()) {
-    HEDDLE_ASSIGN_OR_RETURN(upload_host_, device_->allocate_pinned(2 * offsets.end));
-    HEDDLE_ASSIGN_OR_RETURN(upload_, device_->allocate(2 * offsets.end));
-  }
+  HEDDLE_RETURN_IF_ERROR(upload_.begin(stream, offsets.end));
   const auto write = [&](const auto& values, int64_t at) {
     if (!values.empty()) {
-      std::memcpy(upload_host_.data() + at, values.data(), values.size() * sizeof(values[0]));
+      std::memcpy(upload_.host() + at, values.data(), values.size() * sizeof(values[0]));
     }
   };
   write(asked_.rows, offsets.rows);
@@ -169,7 +165,7 @@ Status DeviceSampling::upload(device::Stream& stream, const Offsets& offsets) {
   write(asked_.forbidden, offsets.forbidden);
   write(asked_.biases, offsets.biases);
   write(asked_.masks, offsets.masks);
-  HEDDLE_RETURN_IF_ERROR(stream.copy(upload_.data(), upload_host_.data(), offsets.end));
+  HEDDLE_RETURN_IF_ERROR(upload_.upload(stream, offsets.end));
   uploaded_ = asked_;
   return {};
 }
@@ -178,7 +174,10 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
                                const MutableTensorView& logits, const SamplingMemory& memory,
                                bool tells_all) {
   if (std::ranges::none_of(asked_.rows, [](const auto& row) { return row.slot >= 0; })) return {};
-  const auto R = std::ssize(asked_.rows);
+  const int64_t R = logits.shape[0];
+  HEDDLE_CHECK_LE(std::ssize(asked_.rows), R);
+  asked_.rows.resize(static_cast<size_t>(R));
+  asked_.slots.resize(static_cast<size_t>(R));
   const Offsets offsets = Offsets::of(asked_);
   const std::optional<int64_t> shift = asked_.shift_from(uploaded_);
   if (!shift) HEDDLE_RETURN_IF_ERROR(upload(stream, offsets));
@@ -189,48 +188,45 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
   num_told_ = 0;
   auto* top_logits = reinterpret_cast<ops::TopLogit*>(sampled.data() + R);
   HEDDLE_RETURN_IF_ERROR(ops::sample_rows(
-      context, {.logits = logits,
-                .rows = reinterpret_cast<const ops::SamplingRow*>(upload_.data() + offsets.rows),
-                .position_shift = shift.value_or(0),
-                .slots = reinterpret_cast<const ops::SamplingSlot*>(upload_.data() + offsets.slots),
-                .counts = memory.counts,
-                .forbidden = reinterpret_cast<const int32_t*>(upload_.data() + offsets.forbidden),
-                .biases = reinterpret_cast<const ops::TokenBias*>(upload_.data() + offsets.biases),
-                .path_tokens = memory.ids,
-                .masks = reinterpret_cast<const uint32_t*>(upload_.data() + offsets.masks),
-                .kind = asked_.kind(),
-                .ended = memory.ended,
-                .drawn = reinterpret_cast<int32_t*>(drawn_.data()),
-                .sampled = sampled.data(),
-                .is_watched = tells_,
-                .tells_all = tells_all,
-                .top_logits = wants_logprobs_ ? top_logits : nullptr,
-                .workspace = workspace_.bytes()}));
+      context,
+      {.logits = logits,
+       .rows = reinterpret_cast<const ops::SamplingRow*>(upload_.device() + offsets.rows),
+       .position_shift = shift.value_or(0),
+       .slots = reinterpret_cast<const ops::SamplingSlot*>(upload_.device() + offsets.slots),
+       .counts = memory.counts,
+       .forbidden = reinterpret_cast<const int32_t*>(upload_.device() + offsets.forbidden),
+       .biases = reinterpret_cast<const ops::TokenBias*>(upload_.device() + offsets.biases),
+       .path_tokens = memory.ids,
+       .masks = reinterpret_cast<const uint32_t*>(upload_.device() + offsets.masks),
+       .kind = asked_.kind(),
+       .ended = memory.ended,
+       .drawn = reinterpret_cast<int32_t*>(drawn_.data()),
+       .sampled = sampled.data(),
+       .is_watched = tells_,
+       .tells_all = tells_all,
+       .top_logits = wants_logprobs_ ? top_logits : nullptr,
+       .workspace = workspace_.bytes()}));
   return fetch_logits(stream, logits);
 }
 
 Status DeviceSampling::fetch_logits(device::Stream& stream, const MutableTensorView& logits) {
-  const int64_t bytes = bytes_of(DType::kF32, std::ssize(fetched_));
-  if (bytes > fetched_logits_.size()) {
-    HEDDLE_ASSIGN_OR_RETURN(fetched_logits_, device_->allocate_pinned(2 * bytes));
-  }
-  int64_t at = 0;
+  HEDDLE_ASSIGN_OR_RETURN(std::byte * to,
+                          fetched_logits_.begin(bytes_of(DType::kF32, std::ssize(fetched_))));
   for (const Fetched& fetched : fetched_) {
     const std::byte* from = logits.as<std::byte>() +
                             bytes_of(DType::kF32, fetched.row * logits.row_stride + fetched.token);
-    HEDDLE_RETURN_IF_ERROR(
-        stream.copy(fetched_logits_.data() + at, from, bytes_of(DType::kF32, 1)));
-    at += bytes_of(DType::kF32, 1);
+    HEDDLE_RETURN_IF_ERROR(stream.copy(to, from, bytes_of(DType::kF32, 1)));
+    to += bytes_of(DType::kF32, 1);
   }
   return {};
 }
 
 float DeviceSampling::fetched_logit(size_t index) const {
-  return reinterpret_cast<const float*>(fetched_logits_.data())[index];
+  return reinterpret_cast<const float*>(fetched_logits_.block(0))[index];
 }
 
 std::span<ops::SampledRow> DeviceSampling::results() {
-  return {reinterpret_cast<ops::SampledRow*>(results_.data()), asked_.rows.size()};
+  return {reinterpret_cast<ops::SampledRow*>(results_.block(0)), asked_.rows.size()};
 }
 
 bool DeviceSampling::told() {
@@ -245,12 +241,12 @@ bool DeviceSampling::told() {
 
 const ops::SampledRow& DeviceSampling::result(int64_t row) const {
   HEDDLE_CHECK(draws(row));
-  return reinterpret_cast<const ops::SampledRow*>(results_.data())[row];
+  return reinterpret_cast<const ops::SampledRow*>(results_.block(0))[row];
 }
 
 void DeviceSampling::add_alternatives(int64_t row, const sampling::LogSoftmax& log_softmax,
                                       TokenLogprob& logprob) const {
-  const auto* results = reinterpret_cast<const ops::SampledRow*>(results_.data());
+  const auto* results = reinterpret_cast<const ops::SampledRow*>(results_.block(0));
   const auto* top = reinterpret_cast<const ops::TopLogit*>(results + asked_.rows.size()) +
                     row * ops::kMostTopLogits;
   for (int32_t i = 0; i < results[row].num_top_logits; ++i) {

@@ -18,6 +18,7 @@
 
 #include "core/tensor.h"
 #include "device/device.h"
+#include "device/staging.h"
 #include "ops/context.h"
 #include "ops/sampling/sample_rows.h"
 #include "request/batch_slots.h"
@@ -46,7 +47,7 @@ class DeviceSampling {
   static Result<DeviceSampling> create(device::Device& device, int64_t max_rows,
                                        int64_t vocab_size);
 
-  // Begins a step with that many rows of logits, none of which is drawn from.
+  // Begins a step with that many rows of logits, none of which is drawn from yet.
   void begin(int64_t num_rows);
 
   // Row `row` draws the token at `position` for the sequence in `slot`, out of those that `mask`
@@ -64,8 +65,8 @@ class DeviceSampling {
   }
 
   // Enqueues the draws of the rows that were added; kernels write the results to the host's memory.
-  // `logits` [num_rows, V] f32, in memory of the device; rows with a mask, a bias or a penalty are
-  // edited. `tells_all`: as in SampleRowsArgs.
+  // `logits` [num_rows or more, V] f32, in memory of the device; rows beyond are padding, rows with
+  // a mask, a bias or a penalty are edited. `tells_all`: as in SampleRowsArgs.
   Status enqueue(ops::Context& context, device::Stream& stream, const MutableTensorView& logits,
                  const SamplingMemory& memory, bool tells_all = false);
 
@@ -91,7 +92,10 @@ class DeviceSampling {
   void take_scored(size_t index, request::ScoredToken& scored) const;
 
  private:
-  explicit DeviceSampling(device::Device& device) : device_(&device) {}
+  explicit DeviceSampling(device::Device& device)
+      : upload_(device, /*num_blocks=*/1, device::UploadRing::Waits::kNever),
+        results_(device, /*num_blocks=*/1),
+        fetched_logits_(device, /*num_blocks=*/1) {}
 
   // A logit that comes back by itself.
   struct Fetched {
@@ -139,7 +143,6 @@ class DeviceSampling {
   void add_alternatives(int64_t row, const sampling::LogSoftmax& log_softmax,
                         TokenLogprob& logprob) const;
 
-  device::Device* device_;
   int64_t vocab_size_ = 0;
   bool wants_logprobs_ = false;
   bool tells_ = false;
@@ -150,9 +153,10 @@ class DeviceSampling {
   std::vector<int64_t> scored_;        // rows
   std::vector<RowLogits> row_logits_;  // of each row
   std::vector<Fetched> fetched_;
-  device::Buffer upload_host_, upload_;
-  device::Buffer results_;         // on the host: SampledRow [R], then TopLogit [R, kMostTopLogits]
-  device::Buffer fetched_logits_;  // on the host
+  // The caller begins no step before the one that used them is done.
+  device::UploadRing upload_;
+  device::ReadbackRing results_;  // SampledRow [R], then TopLogit [R, kMostTopLogits]
+  device::ReadbackRing fetched_logits_;
   device::Buffer workspace_;
   device::Buffer drawn_;
 };

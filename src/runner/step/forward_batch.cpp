@@ -39,8 +39,8 @@ ForwardBatch::ForwardBatch(const Sizes& sizes) : sizes_(sizes) {
 }
 
 Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchSlots& slots,
-                           LogitRows logit_rows, std::span<const TokenId> drawn_tokens,
-                           std::span<const int32_t> rows_in_flight, const KeptDrafts* kept) {
+                           LogitRows logit_rows, const TokenSource* tokens,
+                           const KeptDrafts* kept) {
   ids_.clear();
   positions_.clear();
   query_start_.assign(1, 0);
@@ -57,15 +57,19 @@ Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchS
   hidden_slots_.clear();
   draft_states_.clear();
   draft_rows_ = 0;
+  if (const int64_t scored = plan.num_scored_rows(); scored > sizes_.max_scored_rows) {
+    return invalid_argument(
+        fmt::format("a step that scores {} tokens; at most {}", scored, sizes_.max_scored_rows));
+  }
   if (static_cast<int64_t>(plan.sequences.size()) > sizes_.max_sequences ||
       plan.num_rows() > sizes_.max_tokens) {
     return invalid_argument(fmt::format("a step of {} sequences and {} tokens; at most {} and {}",
                                         plan.sequences.size(), plan.num_rows(),
                                         sizes_.max_sequences, sizes_.max_tokens));
   }
+  const Sources sources{.plan = plan, .logit_rows = logit_rows, .tokens = tokens, .kept = kept};
   for (const request::PlannedSequence& sequence : plan.sequences) {
-    const Status status = add(plan, sequence, slots[sequence.batch_slot], logit_rows, drawn_tokens,
-                              rows_in_flight, kept);
+    const Status status = add(sources, sequence, slots[sequence.batch_slot]);
     if (!status.ok()) {
       return status.with_context(fmt::format("sequence {}", sequence.sequence_id));
     }
@@ -76,65 +80,87 @@ Status ForwardBatch::build(const request::BatchPlan& plan, const request::BatchS
   return {};
 }
 
-Status ForwardBatch::add(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
-                         const request::BatchSlot& slot, LogitRows logit_rows,
-                         std::span<const TokenId> drawn_tokens,
-                         std::span<const int32_t> rows_in_flight, const KeptDrafts* kept) {
-  BatchedSequence& batched = sequences_.emplace_back();
+Status ForwardBatch::add(const Sources& sources, const request::PlannedSequence& sequence,
+                         const request::BatchSlot& slot) {
+  const request::BatchPlan& plan = sources.plan;
+  StepSequence& own = sequences_.emplace_back();
+  own.planned = &sequence;
+  own.slot = &slot;
   HEDDLE_RETURN_IF_ERROR(check_scored(sequence));
+  HEDDLE_RETURN_IF_ERROR(check_hidden(sources, sequence));
   if (sequence.hidden_slot != 0) {
     if (sequence.num_new_tokens() > 0) {
       return invalid_argument("has new tokens beside a hidden vector that stands for all");
     }
-    batched.part = BatchedSequence::Part::kHidden;
+    own.part = StepSequence::Part::kHidden;
     if (sequence.sample) {
-      batched.logit_row = static_cast<int32_t>(hidden_slots_.size());
+      own.logit_row = static_cast<int32_t>(hidden_slots_.size());
       hidden_slots_.push_back(sequence.hidden_slot);
     }
     return {};
   }
-  if (sequence.feeds_drawn_token) {
-    if (sequence.batch_slot >= std::ssize(drawn_tokens)) {
-      return invalid_argument(
-          fmt::format("feeds on the token drawn for batch slot {}; there are {}",
-                      sequence.batch_slot, drawn_tokens.size()));
-    }
-    const auto index = static_cast<size_t>(sequence.batch_slot);
-    if (!rows_in_flight.empty() && rows_in_flight[index] >= 0) {
-      batched.fed_from = rows_in_flight[index];
-    } else {
-      const TokenId drawn = drawn_tokens[index];
-      if (drawn == sampling::kNoToken || std::ranges::binary_search(slot.ending_tokens, drawn)) {
-        batched.part = BatchedSequence::Part::kSkipped;
-        return {};
-      }
-      batched.fed_token = drawn;
-    }
-  }
+  HEDDLE_RETURN_IF_ERROR(find_fed(sources, own));
+  if (own.part == StepSequence::Part::kSkipped) return {};
   HEDDLE_RETURN_IF_ERROR(take_draft_rows(sequence));
   std::span<const TokenId> drafts = plan.drafts(sequence);
-  if (kept != nullptr) {
-    HEDDLE_RETURN_IF_ERROR(kept->check(plan, sequence));
-    drafts = kept->tokens(plan, sequence);
+  if (sources.kept != nullptr) {
+    HEDDLE_RETURN_IF_ERROR(sources.kept->check(plan, sequence));
+    drafts = sources.kept->tokens(plan, sequence);
   }
+  own.batch_index = static_cast<int32_t>(context_lens_.size());
+  own.first_row = query_start_.back();
   HEDDLE_RETURN_IF_ERROR(add_rows(sequence, plan.new_tokens(sequence), drafts, slot));
   HEDDLE_RETURN_IF_ERROR(add_tree(sequence, drafts, plan.parents_of_drafts(sequence)));
-  const int32_t last_row = query_start_.back() - 1 - sequence.drafts.count;
-  const int32_t first_scored =
-      last_row + 1 - static_cast<int32_t>(sequence.num_new_tokens()) + sequence.scored.begin;
-  if (logit_rows == LogitRows::kAll) {
-    batched.scored_row = first_scored;
-    batched.logit_row = last_row;
+  const int32_t last_row = own.last_new_row();
+  const int32_t first_scored = own.first_row + sequence.scored.begin;
+  if (sources.logit_rows == LogitRows::kAll) {
+    own.scored_row = first_scored;
+    own.logit_row = last_row;
   } else {
-    batched.scored_row = static_cast<int32_t>(logit_rows_.size());
+    own.scored_row = static_cast<int32_t>(logit_rows_.size());
     for (int32_t i = 0; i < sequence.scored.count; ++i) logit_rows_.push_back(first_scored + i);
     if (wants_logits(sequence, plan.snapshots_of(sequence))) {
-      batched.logit_row = static_cast<int32_t>(logit_rows_.size());
+      own.logit_row = static_cast<int32_t>(logit_rows_.size());
       for (int32_t row = last_row; row < query_start_.back(); ++row) logit_rows_.push_back(row);
     }
   }
   HEDDLE_RETURN_IF_ERROR(add_snapshots(sequence, plan.snapshots_of(sequence)));
-  if (batched.draft_slot != 0) add_draft_states(sequence);
+  if (own.draft_slot != 0) add_draft_states(sequence);
+  return {};
+}
+
+Status ForwardBatch::check_hidden(const Sources& sources,
+                                  const request::PlannedSequence& sequence) const {
+  bool wants_hidden = sequence.hidden_slot != 0;
+  for (const auto& snapshot : sources.plan.snapshots_of(sequence)) {
+    wants_hidden |= snapshot.keep_hidden;
+  }
+  if (wants_hidden && sizes_.num_hidden_slots == 0) {
+    return invalid_argument("this runner keeps no hidden vectors");
+  }
+  if (sequence.hidden_slot >= 0 && sequence.hidden_slot <= sizes_.num_hidden_slots) return {};
+  return invalid_argument(
+      fmt::format("hidden slot {}; there are {}", sequence.hidden_slot, sizes_.num_hidden_slots));
+}
+
+// The token that the sequence feeds on beside its new ones, or where the device will find it.
+Status ForwardBatch::find_fed(const Sources& sources, StepSequence& sequence) {
+  if (!sequence.planned->feeds_drawn_token) return {};
+  const int32_t batch_slot = sequence.planned->batch_slot;
+  const int64_t num_slots = sources.tokens == nullptr ? 0 : sources.tokens->num_slots();
+  if (batch_slot >= num_slots) {
+    return invalid_argument(fmt::format("feeds on the token drawn for batch slot {}; there are {}",
+                                        batch_slot, num_slots));
+  }
+  const TokenSource::Drawn drawn = sources.tokens->last(batch_slot);
+  if (drawn.place == TokenSource::Place::kDevice) {
+    sequence.fed_from = drawn.row;
+  } else if (drawn.place == TokenSource::Place::kNone ||
+             std::ranges::binary_search(sequence.slot->ending_tokens, drawn.token)) {
+    sequence.part = StepSequence::Part::kSkipped;
+  } else {
+    sequence.fed_token = drawn.token;
+  }
   return {};
 }
 

@@ -17,7 +17,8 @@
 #include "request/batch_slots.h"
 #include "runner/step/kept_drafts.h"
 #include "runner/step/pools.h"
-#include "sampling/sampler.h"
+#include "runner/step/step_sequence.h"
+#include "runner/step/token_source.h"
 #include "speculative/draft_tree.h"
 
 namespace heddle::runner {
@@ -28,50 +29,16 @@ enum class LogitRows {
   kAll,
 };
 
-// The part that a sequence of the plan takes in the step.
-struct BatchedSequence {
-  enum class Part : uint8_t {
-    kComputed,  // its new tokens are rows of the forward pass
-    kHidden,    // only the LM head runs, on a vector kept earlier
-    kSkipped,   // it had ended
-  };
-
-  Part part = Part::kComputed;
-
-  // kComputed: index of the row of its last new token among the logits, -1 if they are not wanted;
-  // those of its drafts follow. kHidden: index among hidden_slots(), -1 likewise.
-  int32_t logit_row = -1;
-
-  // Index among the logits of the first row that scores a token; the others follow.
-  int32_t scored_row = -1;
-
-  // With drafts, in a model with states: slots of the working format that are no sequence's. Its
-  // state advances in the first one, from a copy of the working slot; the others get it after the
-  // last new token and after each draft but the last. 0: it advances in its working slot.
-  // In a tree (below) the first slot is left as it is after the last new token, and the others get
-  // the state after each draft.
-  int32_t draft_slot = 0;
-
-  bool has_tree = false;  // its drafts branch
-
-  // The slot with the state after so many drafts of a chain, or after node `index` of a tree.
-  [[nodiscard]] int32_t state_after(int32_t index, int32_t num_drafts) const {
-    if (has_tree) return draft_slot + index;
-    return draft_slot + (index == num_drafts ? 0 : 1 + index);
-  }
-
-  TokenId fed_token = sampling::kNoToken;  // what feeds_drawn_token stood for
-
-  // Row of logits of the step before, where what feeds_drawn_token stands for is known to the
-  // device alone: that it draws from. -1: the host knew.
-  int32_t fed_from = -1;
-};
-
 // A vector the LM head reads that is to be kept with a state slot.
 struct KeptHidden {
   int32_t logit_row = 0;
   int32_t slot = 0;
 };
+
+// Of a sequence.
+[[nodiscard]] inline int64_t max_pages(int64_t context_length, int32_t page_size) {
+  return (context_length + page_size - 1) / page_size;
+}
 
 class ForwardBatch {
  public:
@@ -83,20 +50,20 @@ class ForwardBatch {
     cache::WindowPoolSizes window_pages;
     int64_t max_draft_rows = 0;    // PoolSizes::max_draft_rows
     int32_t first_draft_slot = 0;  // of as many state slots; 0: the model has no states
+    int64_t max_scored_rows = 0;   // PoolSizes::max_scored_rows
+    int64_t num_hidden_slots = 0;  // with kept vectors: those from 1 on; 0: none are kept
   };
 
   explicit ForwardBatch(const Sizes& sizes);
 
-  // `slots` has taken the plan over. `drawn_tokens` by batch slot: the token drawn last, kNoToken
-  // where the draw failed; empty where no sequence feeds on one. `rows_in_flight` likewise: the row
-  // of logits that a step which is not done yet draws it from; -1, or empty: the token is known.
-  // `kept` has drafts that the plan does not; null: there are none.
+  // `slots` has taken the plan over. `tokens`: what was drawn before; null: no sequence feeds on
+  // it. `kept` has drafts that the plan does not; null: there are none.
   // Error: kInvalidArgument for a plan that exceeds the sizes above, has a sequence with neither
   // new tokens nor a hidden vector, or with too few pages, or more drafts than the sizes have room
   // for. The batch is not to be run then.
   Status build(const request::BatchPlan& plan, const request::BatchSlots& slots,
-               LogitRows logit_rows, std::span<const TokenId> drawn_tokens = {},
-               std::span<const int32_t> rows_in_flight = {}, const KeptDrafts* kept = nullptr);
+               LogitRows logit_rows, const TokenSource* tokens = nullptr,
+               const KeptDrafts* kept = nullptr);
 
   // No rows: nothing is to be computed.
   [[nodiscard]] bool empty() const { return ids_.empty(); }
@@ -108,11 +75,8 @@ class ForwardBatch {
   // Rows whose logits are wanted.
   [[nodiscard]] std::span<const int32_t> logit_rows() const { return logit_rows_; }
 
-  // The first row of the b-th sequence that is computed.
-  [[nodiscard]] int32_t row_of(int32_t b) const { return query_start_[static_cast<size_t>(b)]; }
-
   // In the order of the plan.
-  [[nodiscard]] std::span<const BatchedSequence> sequences() const { return sequences_; }
+  [[nodiscard]] std::span<const StepSequence> sequences() const { return sequences_; }
 
   [[nodiscard]] std::span<const KeptHidden> kept_hidden() const { return kept_hidden_; }
 
@@ -126,10 +90,17 @@ class ForwardBatch {
   [[nodiscard]] ops::ForwardContext context(const Pools& pools) const;
 
  private:
-  Status add(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
-             const request::BatchSlot& slot, LogitRows logit_rows,
-             std::span<const TokenId> drawn_tokens, std::span<const int32_t> rows_in_flight,
-             const KeptDrafts* kept);
+  struct Sources {
+    const request::BatchPlan& plan;
+    LogitRows logit_rows;
+    const TokenSource* tokens;
+    const KeptDrafts* kept;
+  };
+
+  Status add(const Sources& sources, const request::PlannedSequence& sequence,
+             const request::BatchSlot& slot);
+  Status check_hidden(const Sources& sources, const request::PlannedSequence& sequence) const;
+  static Status find_fed(const Sources& sources, StepSequence& sequence);
   Status add_rows(const request::PlannedSequence& sequence, std::span<const TokenId> new_tokens,
                   std::span<const TokenId> drafts, const request::BatchSlot& slot);
   Status add_tree(const request::PlannedSequence& sequence, std::span<const TokenId> drafts,
@@ -157,7 +128,7 @@ class ForwardBatch {
   bool has_trees_ = false;
   speculative::DraftTree tree_;  // of the sequence at work
   std::vector<ops::StateSnapshot> snapshots_;
-  std::vector<BatchedSequence> sequences_;
+  std::vector<StepSequence> sequences_;
   std::vector<KeptHidden> kept_hidden_;
   std::vector<int32_t> hidden_slots_;
   std::vector<ops::IdCopy> draft_states_;

@@ -35,15 +35,20 @@ class ForwardBatchTest : public ::testing::Test {
   }
 
   Status build(ForwardBatch& batch, const HandPlan& hand, LogitRows rows,
-               std::span<const TokenId> drawn = {}) {
-    const request::BatchPlan plan = hand.flat();
-    HEDDLE_RETURN_IF_ERROR(slots_.take(plan));
-    return batch.build(plan, slots_, rows, drawn);
+               const TokenSource* tokens = nullptr) {
+    plan_ = hand.flat();
+    HEDDLE_RETURN_IF_ERROR(slots_.take(plan_));
+    return batch.build(plan_, slots_, rows, tokens);
   }
 
+  request::BatchPlan plan_;  // the batch's sequences refer to it
   request::BatchSlots slots_{4, 4};
-  ForwardBatch batch_{
-      {.max_tokens = 8, .max_sequences = 3, .max_pages_per_sequence = 3, .page_size = kPageSize}};
+  ForwardBatch batch_{{.max_tokens = 8,
+                       .max_sequences = 3,
+                       .max_pages_per_sequence = 3,
+                       .page_size = kPageSize,
+                       .max_scored_rows = 8,
+                       .num_hidden_slots = 9}};
   const std::vector<TokenId> prompt_ = {5, 6, 7, 8, 9};
   const std::vector<TokenId> one_ = {42};
   const std::vector<int32_t> pages_a_ = {3, 1};
@@ -120,7 +125,9 @@ TEST_F(ForwardBatchTest, CountsSnapshotsFromTheFirstNewToken) {
 }
 
 TEST_F(ForwardBatchTest, FeedsDrawnTokensAndLeavesOutWhatEnded) {
-  const std::vector<TokenId> drawn = {sampling::kNoToken, 17, 23};
+  TokenSource drawn(3);
+  drawn.drew(1, /*step=*/0, 17, /*ends=*/false);
+  drawn.drew(2, /*step=*/0, 23, /*ends=*/true);
   const std::vector<TokenId> ending = {11, 23};
   HandPlan plan;
   plan.sequences = {sequence({}, 4, pages_a_, 1, true), sequence(one_, 6, pages_b_, 2, true),
@@ -130,20 +137,20 @@ TEST_F(ForwardBatchTest, FeedsDrawnTokensAndLeavesOutWhatEnded) {
     planned.feeds_drawn_token = true;
     planned.ending_tokens = ending;
   }
-  ASSERT_TRUE(build(batch_, plan, LogitRows::kSampled, drawn).ok());
+  ASSERT_TRUE(build(batch_, plan, LogitRows::kSampled, &drawn).ok());
   EXPECT_THAT(batch_.ids(), ElementsAre(42, 17));
   EXPECT_THAT(batch_.positions(), ElementsAre(6, 7));
   EXPECT_THAT(batch_.context(pools_).logit_rows, ElementsAre(1));
-  EXPECT_EQ(batch_.sequences()[0].part, BatchedSequence::Part::kSkipped);
-  EXPECT_EQ(batch_.sequences()[1].part, BatchedSequence::Part::kComputed);
+  EXPECT_EQ(batch_.sequences()[0].part, StepSequence::Part::kSkipped);
+  EXPECT_EQ(batch_.sequences()[1].part, StepSequence::Part::kComputed);
   EXPECT_EQ(batch_.sequences()[1].fed_token, 17);
-  EXPECT_EQ(batch_.sequences()[2].part, BatchedSequence::Part::kSkipped);
+  EXPECT_EQ(batch_.sequences()[2].part, StepSequence::Part::kSkipped);
 
   plan.sequences.erase(plan.sequences.begin() + 1);
-  ASSERT_TRUE(build(batch_, plan, LogitRows::kSampled, drawn).ok());
+  ASSERT_TRUE(build(batch_, plan, LogitRows::kSampled, &drawn).ok());
   EXPECT_TRUE(batch_.empty());
   plan.sequences[0].batch_slot = 3;
-  EXPECT_THAT(build(batch_, plan, LogitRows::kSampled, drawn).message(),
+  EXPECT_THAT(build(batch_, plan, LogitRows::kSampled, &drawn).message(),
               HasSubstr("feeds on the token drawn for batch slot 3; there are 3"));
 }
 
@@ -163,7 +170,7 @@ TEST_F(ForwardBatchTest, SaysWhichKvRowsAreThereAndWhichVectorsToKeep) {
   EXPECT_EQ(batch_.kept_hidden()[0].logit_row, 1);
   EXPECT_EQ(batch_.kept_hidden()[0].slot, 9);
   EXPECT_THAT(batch_.hidden_slots(), ElementsAre(5));
-  EXPECT_EQ(batch_.sequences()[2].part, BatchedSequence::Part::kHidden);
+  EXPECT_EQ(batch_.sequences()[2].part, StepSequence::Part::kHidden);
   EXPECT_EQ(batch_.sequences()[2].logit_row, 0);
 }
 
@@ -233,18 +240,18 @@ TEST_F(ForwardBatchTest, LaysOutATreeOfDrafts) {
   EXPECT_THAT(context.logit_rows, ElementsAre(0, 1, 2, 3, 4, 5));
   ASSERT_EQ(context.snapshots.size(), 1U);
   EXPECT_EQ(context.snapshots[0].num_tokens, 1);
-  const BatchedSequence& batched = batch.sequences()[0];
+  const StepSequence& batched = batch.sequences()[0];
   EXPECT_TRUE(batched.has_tree);
-  EXPECT_EQ(batched.state_after(0, 4), 10);
-  EXPECT_EQ(batched.state_after(4, 4), 14);
+  EXPECT_EQ(batched.state_after(0), 10);
+  EXPECT_EQ(batched.state_after(4), 14);
 
   const std::vector<int32_t> chain = {-1, 0, 1, 2};
   plan.sequences[0].draft_parents = chain;
   ASSERT_TRUE(build(batch, plan, LogitRows::kSampled).ok());
   EXPECT_THAT(batch.positions(), ElementsAre(5, 6, 7, 8, 9, 9));
   EXPECT_TRUE(batch.context(pools_).tree_starts.empty());
-  EXPECT_EQ(batch.sequences()[0].state_after(0, 4), 11);
-  EXPECT_EQ(batch.sequences()[0].state_after(4, 4), 10);
+  EXPECT_EQ(batch.sequences()[0].state_after(0), 11);
+  EXPECT_EQ(batch.sequences()[0].state_after(4), 10);
   EXPECT_EQ(batch.context(pools_).snapshots.size(), 6U);
 
   const std::vector<int32_t> wrong = {-1, 1, 0, 2};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// KeptDrafts: the drafts that a runner has made and not told (request::kKeptDraft), by batch slot:
-// those behind each sequence's last draw. Where a device makes them, a step that verifies them is
-// enqueued before the host knows their tokens; it knows where they will lie.
+// KeptDrafts: the drafts that a runner has made and kept to itself (request::kKeptDraft), by batch
+// slot: those behind each sequence's last draw. Where a device makes them, a step that verifies
+// them is enqueued before the host knows their tokens; it knows where they will lie.
 //
 // Threading: confined. Cost: O(drafts), without allocation once its sizes have been seen;
-// learn() O(batch slots).
+// read_back() O(batch slots).
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class KeptDrafts {
 
   // All tokens are known now: token_at(place, table) is one.
   template <typename TokenAt>
-  void learn(const TokenAt& token_at) {
+  void read_back(const TokenAt& token_at) {
     if (!has_places_) return;
     has_places_ = false;
     for (Slot& slot : slots_) {

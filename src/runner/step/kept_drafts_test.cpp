@@ -43,7 +43,7 @@ TEST_F(KeptDraftsTest, ThoseOfADeviceAreLearntLater) {
   EXPECT_TRUE(kept_.check(plan_, sequence).ok());
   EXPECT_THAT(kept_.tokens(plan_, sequence), ElementsAre(0, 0));
   EXPECT_THAT(kept_.places(plan_, sequence), ElementsAre(3, 13));
-  kept_.learn([](int32_t place, int32_t table) { return place + 100 + table; });
+  kept_.read_back([](int32_t place, int32_t table) { return place + 100 + table; });
   EXPECT_FALSE(kept_.has_places());
   EXPECT_THAT(kept_.tokens(plan_, sequence), ElementsAre(103, 113));
   EXPECT_THAT(kept_.places(plan_, sequence), IsEmpty());
@@ -53,9 +53,9 @@ TEST_F(KeptDraftsTest, ThoseOfADeviceAreLearntLater) {
 // Also what was learnt once is not learnt again from places that hold other tokens by then.
 TEST_F(KeptDraftsTest, StayWhileOtherSequencesGetTheirs) {
   kept_.keep_places(0, 70, std::vector<int32_t>{0}, 1);
-  kept_.learn([](int32_t, int32_t table) { return 8 + table; });
+  kept_.read_back([](int32_t, int32_t table) { return 8 + table; });
   kept_.keep_places(1, 71, std::vector<int32_t>{0}, 1);
-  kept_.learn([](int32_t, int32_t) { return 11; });
+  kept_.read_back([](int32_t, int32_t) { return 11; });
   EXPECT_THAT(kept_.tokens(plan_, verify(70, 0, {kKeptDraft})), ElementsAre(9));
   EXPECT_THAT(kept_.tokens(plan_, verify(71, 1, {kKeptDraft})), ElementsAre(11));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which steps begin on a GPU while the one before runs. The texts that come of it are compared in
-// tests/integration/steps_in_flight_test.cpp.
+// Steps by hand, on every device, and which of them begin on a GPU while the one before runs. The
+// texts that come of it are compared in tests/integration/steps_in_flight_test.cpp.
 #include "runner/step/step_executor.h"
 
 #include <deque>
@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "device/cuda/cuda_device.h"
@@ -20,14 +21,20 @@ namespace {
 
 using heddle::testing::HandPlan;
 using heddle::testing::HandSequence;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using device::DeviceKind;
 
 class StepExecutorTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    if (const auto opened = device::open_cuda_device(0); !opened.ok()) {
-      GTEST_SKIP() << opened.status().message();
+  void open(DeviceKind kind) {
+    if (kind == DeviceKind::kCuda) {
+      const auto opened = device::open_cuda_device(0);
+      if (!opened.ok()) GTEST_SKIP() << opened.status().message();
     }
-    auto device = ComputeDevice::open_cuda(0, /*exact=*/true);
+    auto device = kind == DeviceKind::kCuda ? ComputeDevice::open_cuda(0, /*exact=*/true)
+                                            : ComputeDevice::open_cpu(1, /*exact=*/true);
     ASSERT_TRUE(device.ok()) << device.status().to_string();
     auto pass =
         ForwardPass::create({.model_dir = heddle::testing::repository_path("tests/golden/qwen2"),
@@ -37,8 +44,17 @@ class StepExecutorTest : public ::testing::Test {
                             std::move(*device));
     ASSERT_TRUE(pass.ok()) << pass.status().to_string();
     pass_ = std::move(*pass);
-    const PoolSizes sizes{
-        .num_pages = 2, .page_size = 16, .max_step_tokens = 16, .max_step_sequences = 2};
+    start();
+  }
+
+  // An executor that has computed nothing.
+  void start() {
+    executor_.reset();
+    const PoolSizes sizes{.num_pages = 2,
+                          .page_size = 16,
+                          .max_step_tokens = 16,
+                          .max_step_sequences = 2,
+                          .max_draft_rows = 8};
     auto pools = Pools::create(
         pass_->device(), pass_->cache_needs(),
         {.sizes = sizes, .kv_dtype = pass_->kv_dtype(), .kv_scales = pass_->kv_scales()});
@@ -73,6 +89,21 @@ class StepExecutorTest : public ::testing::Test {
     return plan;
   }
 
+  // The tokens that a step of these draws.
+  std::vector<TokenId> run(std::vector<HandSequence> sequences, int64_t started) {
+    request::StepOutput output;
+    const Status status =
+        executor_->run(plans_.emplace_back(plan(std::move(sequences), started)), output);
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    std::vector<TokenId> tokens;
+    for (const request::SampledToken& token : output.tokens) {
+      tokens.push_back(token.skipped ? kSkipped : token.token);
+    }
+    return tokens;
+  }
+
+  static constexpr TokenId kSkipped = -2;
+
   TokenId finish() {
     request::StepOutput output;
     EXPECT_TRUE(executor_->finish(output).ok());
@@ -86,7 +117,82 @@ class StepExecutorTest : public ::testing::Test {
   std::optional<StepExecutor> executor_;
 };
 
-TEST_F(StepExecutorTest, PromptsBeginBehindAStepThatRuns) {
+class StepsByHandTest : public StepExecutorTest, public ::testing::WithParamInterface<DeviceKind> {
+ protected:
+  void SetUp() override { open(GetParam()); }
+
+  // The tokens behind the prompt of two, one step for each.
+  std::vector<TokenId> plain(size_t count) {
+    std::vector<TokenId> tokens = run({prompt(1, 0, 2)}, 1);
+    while (tokens.size() < count) {
+      HandSequence next = fed(1, 0);
+      next.context_tokens = 1 + std::ssize(tokens);
+      tokens.push_back(run({next}, 0).front());
+    }
+    return tokens;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Cpu, StepsByHandTest, ::testing::Values(DeviceKind::kCpu));
+INSTANTIATE_TEST_SUITE_P(Cuda, StepsByHandTest, ::testing::Values(DeviceKind::kCuda));
+
+TEST_P(StepsByHandTest, DraftsThatHoldAreTheTokensOfPlainSteps) {
+  const std::vector<TokenId> expected = plain(5);
+  start();
+  ASSERT_EQ(run({prompt(1, 0, 2)}, 1).front(), expected[0]);
+  const TokenId wrong = expected[3] == 7 ? 8 : 7;
+  const std::vector<TokenId> drafts{expected[1], expected[2], wrong};
+  HandSequence verified = fed(1, 0);
+  verified.drafts = drafts;
+  EXPECT_THAT(run({verified}, 0), ElementsAre(expected[1], expected[2], expected[3]));
+  HandSequence next = fed(1, 0);
+  next.context_tokens = 5;
+  EXPECT_THAT(run({next}, 0), ElementsAre(expected[4])) << "from where the drafts held";
+}
+
+// The rows of the second branch move to where a chain would have them.
+TEST_P(StepsByHandTest, ABranchThatHoldsIsTheTextOfPlainSteps) {
+  const std::vector<TokenId> expected = plain(5);
+  start();
+  ASSERT_EQ(run({prompt(1, 0, 2)}, 1).front(), expected[0]);
+  const TokenId wrong = expected[1] == 7 ? 8 : 7;
+  const std::vector<TokenId> drafts{wrong, wrong, expected[1], expected[2]};
+  const std::vector<int32_t> parents{-1, 0, -1, 2};
+  HandSequence verified = fed(1, 0);
+  verified.drafts = drafts;
+  verified.draft_parents = parents;
+  EXPECT_THAT(run({verified}, 0), ElementsAre(expected[1], expected[2], expected[3]));
+  HandSequence next = fed(1, 0);
+  next.context_tokens = 5;
+  EXPECT_THAT(run({next}, 0), ElementsAre(expected[4]));
+}
+
+TEST_P(StepsByHandTest, PlansUponAFailedStepAreSkipped) {
+  const TokenId first = run({prompt(1, 0, 2)}, 1).front();
+  HandSequence wrong = prompt(2, 1, 2);
+  wrong.hidden_slot = 9;
+  wrong.new_tokens = {};
+  request::StepOutput output;
+  const Status refused = executor_->run(plans_.emplace_back(plan({wrong}, 2)), output);
+  EXPECT_THAT(refused.message(), HasSubstr("sequence 2: this runner keeps no hidden vectors"));
+  EXPECT_THAT(run({fed(1, 0)}, 0), ElementsAre(kSkipped));
+  EXPECT_THAT(run({prompt(1, 0, 2)}, 1), ElementsAre(first)) << "everything is sent again";
+}
+
+TEST_P(StepsByHandTest, ATextThatEndedIsSkipped) {
+  const TokenId first = run({prompt(1, 0, 2)}, 1).front();
+  start();
+  ending_ = {first};
+  EXPECT_THAT(run({prompt(1, 0, 2)}, 1), ElementsAre(first));
+  EXPECT_THAT(run({fed(1, 0), prompt(2, 1, 2)}, 2), ElementsAre(kSkipped, first));
+}
+
+class StepsBehindStepsTest : public StepExecutorTest {
+ protected:
+  void SetUp() override { open(DeviceKind::kCuda); }
+};
+
+TEST_F(StepsBehindStepsTest, PromptsBeginBehindAStepThatRuns) {
   const request::BatchPlan first = plan({prompt(1, 0, 2)}, 1);
   HandSequence chunk = prompt(2, 1, 3);
   chunk.sample = false;
@@ -98,7 +204,7 @@ TEST_F(StepExecutorTest, PromptsBeginBehindAStepThatRuns) {
   finish();
 }
 
-TEST_F(StepExecutorTest, WaitsForSlotsThatTheStepThatRunsLooksUp) {
+TEST_F(StepsBehindStepsTest, WaitsForSlotsThatTheStepThatRunsLooksUp) {
   const request::BatchPlan first = plan({prompt(1, 0, 2)}, 1);
   ASSERT_TRUE(executor_->begin(first).ok());
   EXPECT_FALSE(executor_->can_begin_behind(plan({prompt(2, 0, 4)}, 2)));
@@ -106,7 +212,7 @@ TEST_F(StepExecutorTest, WaitsForSlotsThatTheStepThatRunsLooksUp) {
   finish();
 }
 
-TEST_F(StepExecutorTest, TakesTheSlotOfATextThatEndedWithTheTokenItFeeds) {
+TEST_F(StepsBehindStepsTest, TakesTheSlotOfATextThatEndedWithTheTokenItFeeds) {
   ASSERT_TRUE(executor_->begin(plans_.emplace_back(plan({prompt(1, 0, 2)}, 1))).ok());
   ending_ = {finish()};
   ASSERT_TRUE(executor_->begin(plans_.emplace_back(plan({prompt(2, 0, 2)}, 2))).ok());

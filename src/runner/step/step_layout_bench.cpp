@@ -59,7 +59,7 @@ class DecodingBatch {
       for (auto& sequence : plan_.sequences) sequence.context_tokens -= kMostSteps;
     }
     for (auto& sequence : plan_.sequences) ++sequence.context_tokens;
-    HEDDLE_RETURN_IF_ERROR(batch_.build(plan_, slots_, LogitRows::kSampled, {}));
+    HEDDLE_RETURN_IF_ERROR(batch_.build(plan_, slots_, LogitRows::kSampled));
     ops::ForwardContext forward = batch_.context(pools_);
     forward.kv_layers = kv_layers_;
     forward.state_layers = state_layers_;

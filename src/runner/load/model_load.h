@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelLoad: the way from options to a model that computes on one device, step by step:
+//
+//   choose()       what drafts, how the weights are rounded, how large a step may be
+//   load_target()  weights and program of the model
+//   load_drafter() those of the network or the small model that drafts beside it
+//   plan_memory()  pages and states for the memory that is left
+//   start()        pools, what drafts, and the runner over all of them
+//
+// Where the options leave it to the runner whether something drafts, a drafter that cannot be
+// loaded or leaves no room is left out, with a reason for the log.
+//
+// Threading: confined.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include <heddle/options.h>
+
+#include "checkpoint/model_config.h"
+#include "checkpoint/packed_load.h"
+#include "models/cache_needs.h"
+#include "runner/drafting/draft_pass.h"
+#include "runner/load/cache_plan.h"
+#include "runner/load/choose_device.h"
+#include "runner/load/choose_drafts.h"
+#include "runner/load/model_runner.h"
+#include "runner/load/step_runner.h"
+#include "runner/program/forward_pass.h"
+
+namespace heddle::runner {
+
+class ModelLoad {
+ public:
+  // `options` have been checked.
+  ModelLoad(const EngineOptions& options, ChosenDevice device);
+
+  // Once. Errors name the file, tensor or option at fault.
+  Result<LoadedModel> run();
+
+ private:
+  Status choose();
+  Status load_target();
+  Status load_drafter();
+  Status load_small_model();
+  Status load_draft_pass();
+  Status plan_memory();
+  Result<PlannedPools> plan_pools_once();
+  Status leave_out_drafts(Status failed);
+  Result<Pools> make_pools() const;
+  Result<LoadedDrafts> make_drafting();
+  Result<ModelInfo> describe_model() const;
+  [[nodiscard]] MemoryPlan describe_memory() const;
+  [[nodiscard]] EngineOptions settled_options(const MemoryPlan& plan) const;
+  Result<LoadedModel> start();
+
+  [[nodiscard]] bool is_dummy() const { return options_.load_format == LoadFormat::kDummy; }
+
+  [[nodiscard]] bool chooses_drafts() const {
+    return asked_.speculative.algorithm == DraftAlgorithm::kAuto;
+  }
+
+  const EngineOptions asked_;
+  EngineOptions options_;  // and what was chosen
+  ChosenDevice device_;
+  DeviceDefaults defaults_;
+  int64_t free_before_ = 0;  // memory of a GPU
+  ChosenDrafts drafts_;
+  std::optional<checkpoint::Rounding> rounding_;
+  ForwardOptions forward_;  // of the model, but for the rows that score
+  int64_t max_scored_rows_ = 0;
+  std::unique_ptr<ForwardPass> pass_;
+  std::unique_ptr<ForwardPass> small_model_;  // at most one of these two drafts
+  std::unique_ptr<DraftPass> draft_pass_;
+  std::optional<models::CacheNeeds> draft_needs_;  // of what drafts
+  PlannedPools planned_;
+  PoolSizes sizes_;
+};
+
+}  // namespace heddle::runner

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepRunner: the Runner of a loaded model: on the CPU a thread that carries steps out, on a GPU
+// steps that are enqueued behind each other.
+//
+// Threading: as Runner.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "runner/drafting/draft_pass.h"
+#include "runner/program/forward_pass.h"
+#include "runner/runner.h"
+#include "runner/step/device_steps.h"
+#include "runner/step/pools.h"
+#include "runner/step/step_executor.h"
+#include "runner/step/step_thread.h"
+
+namespace heddle::runner {
+
+// The maker of drafts for the steps of a runner, and its network; null: it has none.
+struct LoadedDrafts {
+  StepDrafts of_steps;
+  DraftPass* pass = nullptr;
+};
+
+class StepRunner final : public Runner {
+ public:
+  // Error: kResourceExhausted.
+  static Result<std::unique_ptr<Runner>> create(std::unique_ptr<ForwardPass> pass, Pools pools,
+                                                const PoolSizes& sizes, int64_t context_length,
+                                                LoadedDrafts drafts);
+
+  [[nodiscard]] const PoolSizes& pool_sizes() const override { return sizes_; }
+
+  Status submit(const request::BatchPlan& plan) override;
+  Result<request::StepOutput> wait() override;
+  [[nodiscard]] Result<std::unique_ptr<NewWeights>> read_weights(
+      const WeightFolder& folder, const std::atomic<bool>& cancelled) const override;
+  Status use_weights(const NewWeights& weights) override;
+  void recycle(request::StepOutput output) override;
+
+ private:
+  StepRunner(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
+             int64_t context_length, LoadedDrafts drafts);
+
+  PoolSizes sizes_;
+  std::unique_ptr<ForwardPass> pass_;  // the thread's where there is one, as is the executor
+  DraftPass* draft_pass_;              // of what the executor drafts with; null: there is none
+  StepExecutor executor_;
+  std::unique_ptr<StepThread> thread_;       // of the CPU; ends before what it works on
+  std::optional<DeviceSteps> device_steps_;  // of other devices
+};
+
+}  // namespace heddle::runner

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeviceDraws: the draws of steps where the device has the logits, for as many steps as may run at
+// once. The next step reads the drawn tokens on the device (DrawnFeed), where drafts are also found
+// to hold or not (DraftWalk), so that both are enqueued before the host knows a token.
+//
+//   begin() -> lay_out() -> the forward pass, with feed() -> enqueue() -> walk(), mark_drawn()
+//   wait() -> token(), score(), has_ended()
+//
+// Threading: confined. Cost: that of DeviceSampling, OutputCounts, DrawnFeed and DraftWalk.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "request/step_output.h"
+#include "runner/program/drawn_feed.h"
+#include "runner/program/forward_pass.h"
+#include "runner/runner.h"
+#include "runner/step/device_sampling.h"
+#include "runner/step/draft_walk.h"
+#include "runner/step/drafting.h"
+#include "runner/step/kept_drafts.h"
+#include "runner/step/output_counts.h"
+#include "runner/step/running_step.h"
+#include "runner/step/token_source.h"
+#include "speculative/draft_tree.h"
+#include "speculative/simulated_acceptance.h"
+
+namespace heddle::runner {
+
+class DeviceDraws {
+ public:
+  // Takes the memory that the draws need. `pass` outlives them. Error: kResourceExhausted.
+  static Result<std::unique_ptr<DeviceDraws>> create(ForwardPass& pass, int64_t num_batch_slots);
+
+  // A step of the plan, which the batch slots have taken.
+  Status begin(const request::BatchPlan& plan) { return counts_.begin(pass_->stream(), plan); }
+
+  // Where tokens and drafts come from that the host does not know yet.
+  struct Sources {
+    const RunningStep* before = nullptr;  // that still runs; null: none does
+    const KeptDrafts* kept = nullptr;
+    const Drafting* drafting = nullptr;  // that made the kept ones; null: there are none
+    const speculative::SimulatedAcceptance* simulated = nullptr;
+  };
+
+  // Lists all rows that the sequences of the step feed, count, score and draw, and notes in
+  // `tokens` where they will be. `num_logit_rows`: of the step.
+  Status lay_out(const RunningStep& step, int64_t num_logit_rows, const Sources& sources,
+                 TokenSource& tokens);
+
+  // For the forward pass of the step that was laid out.
+  [[nodiscard]] DrawnFeed& feed() { return feed_; }
+
+  // Behind the forward pass. `tells_all`: as in SampleRowsArgs.
+  Status enqueue(const RunningStep& step, bool tells_all);
+
+  // Before work that the host need not wait for.
+  Status mark_drawn(const RunningStep& step);
+
+  // Until the tokens of the step are there.
+  Status wait(const RunningStep& step);
+
+  // Behind mark_drawn(): finds which drafts hold.
+  Status walk(const RunningStep& step);
+
+  [[nodiscard]] const DraftWalk& walked() const { return walk_; }
+
+  // In memory of the device, SampleRowsArgs::drawn.
+  [[nodiscard]] int32_t* drawn(const RunningStep& step) { return of(step).sampling.drawn(); }
+
+  // After wait(): what was drawn from a row of logits, whether that row was left out because its
+  // text had ended, and the `index`-th scored token of the step.
+  void token(const RunningStep& step, int32_t row, request::SampledToken& sampled) const {
+    of(step).sampling.take(row, sampled);
+  }
+
+  [[nodiscard]] bool has_ended(const RunningStep& step, int32_t row) const {
+    return of(step).sampling.has_ended(row);
+  }
+
+  void score(const RunningStep& step, size_t index, request::ScoredToken& scored) const {
+    of(step).sampling.take_scored(index, scored);
+  }
+
+  // The host has found that so many drafts of the next sequence do not hold. The device went on
+  // from its own count: check_walk(), when the step behind has been waited for, compares them.
+  void expect_missing(int32_t count) { expected_missing_.push_back(count); }
+
+  // `later`: the step that is being finished. Error: kInternal; texts would be wrong from then on.
+  Status check_walk(const RunningStep& later);
+
+  // A step failed: nothing is left to compare.
+  void forget_walk() { expected_missing_.clear(); }
+
+ private:
+  struct Running {
+    DeviceSampling sampling;
+    std::unique_ptr<device::Event> done;  // where its draws do not tell
+  };
+
+  DeviceDraws(ForwardPass& pass, OutputCounts counts);
+
+  [[nodiscard]] Running& of(const RunningStep& step) {
+    return running_[static_cast<size_t>(step.number) % running_.size()];
+  }
+
+  [[nodiscard]] const Running& of(const RunningStep& step) const {
+    return running_[static_cast<size_t>(step.number) % running_.size()];
+  }
+
+  void begin_feed(int64_t num_logit_rows, const Sources& sources);
+  void add_fed_rows(const request::BatchPlan& plan, const StepSequence& sequence,
+                    const KeptDrafts& kept);
+  void add_scored(DeviceSampling& sampling, const request::BatchPlan& plan,
+                  const StepSequence& sequence);
+  Status add_draws(DeviceSampling& sampling, const request::BatchPlan& plan,
+                   const StepSequence& sequence, const KeptDrafts& kept);
+  void add_walk(const StepSequence& sequence, const speculative::SimulatedAcceptance* simulated);
+
+  ForwardPass* pass_;
+  OutputCounts counts_;
+  DrawnFeed feed_;
+  DraftWalk walk_;
+  std::vector<Running> running_;  // kMaxStepsInFlight of them, used in turn
+  speculative::DraftTree tree_;   // of the sequence at work
+  std::vector<int32_t> expected_missing_;
+};
+
+}  // namespace heddle::runner

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// RunningStep: a step from the time it is begun until it is finished.
+//
+// Threading: confined.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "request/batch_plan.h"
+#include "runner/step/step_needs.h"
+#include "runner/step/step_sequence.h"
+
+namespace heddle::runner {
+
+// The work that is left once the device has drawn a step's tokens.
+enum class StepEnd : uint8_t {
+  kHostSettles,    // the host waits for all of the step, then moves states and rows of drafts that
+                   // held, and has new ones made
+  kOpen,           // the host reads the tokens; the next step may begin before that
+  kDeviceSettles,  // the same, and what follows the draws is enqueued behind them
+};
+
+struct RunningStep {
+  int64_t number = 0;
+  const request::BatchPlan* plan = nullptr;
+  StepNeeds needs;
+  StepEnd end = StepEnd::kHostSettles;
+  bool warms_up = false;
+  std::vector<StepSequence> sequences;
+  std::vector<int32_t> paths;  // those of its sequences, one after the other
+
+  void begin(int64_t with_number, const request::BatchPlan& with_plan) {
+    number = with_number;
+    plan = &with_plan;
+    needs = StepNeeds::of(with_plan);
+    end = StepEnd::kHostSettles;
+    warms_up = false;
+    paths.clear();
+  }
+};
+
+}  // namespace heddle::runner

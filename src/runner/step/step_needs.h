@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepNeeds: what the sequences of a plan ask of their step, as far as it decides when the step may
+// begin and when the host is needed. Found in one pass over the plan.
+//
+// Threading: values. Cost: O(sequences).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "request/batch_plan.h"
+
+namespace heddle::runner {
+
+struct StepNeeds {
+  bool repeats_prompts = false;   // some go on from a kept hidden vector
+  bool has_trees = false;         // some drafts have parents of their own
+  bool wants_drafts = false;      // behind some draws
+  bool may_keep_drafts = true;    // and wherever they are wanted, the runner may keep them
+  bool decodes_alone = true;      // each draws from one row
+  bool feeds_beside_new = false;  // some feed on a drawn token beside others
+  int32_t most_drafts = 0;        // that a sequence verifies
+
+  [[nodiscard]] static StepNeeds of(const request::BatchPlan& plan) {
+    StepNeeds needs;
+    for (const request::PlannedSequence& sequence : plan.sequences) {
+      const bool is_one_row = sequence.num_rows() == 1;
+      needs.repeats_prompts |= sequence.hidden_slot != 0;
+      needs.has_trees |= !sequence.draft_parents.empty();
+      needs.wants_drafts |= sequence.wanted_drafts > 0;
+      needs.may_keep_drafts &= sequence.wanted_drafts == 0 || sequence.may_keep_drafts;
+      needs.decodes_alone &= sequence.sample && is_one_row;
+      needs.feeds_beside_new |= sequence.feeds_drawn_token && !is_one_row;
+      needs.most_drafts = std::max(needs.most_drafts, sequence.drafts.count);
+    }
+    return needs;
+  }
+
+  // Nothing but draws: no drafts are verified or made, no prompt is repeated.
+  [[nodiscard]] bool draws_alone() const {
+    return most_drafts == 0 && !wants_drafts && !repeats_prompts;
+  }
+};
+
+}  // namespace heddle::runner

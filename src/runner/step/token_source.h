@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// TokenSource: where the token is that each batch slot's sequence drew last. A plan may feed on a
+// token that the host has not seen, so a step asks here before it is laid out:
+//
+//                 begin(): a step computes the slot's sequence and will draw
+//     +---------+ ------------------------------------------> +--------------+
+//     | kHost   |                                             | kDevice      |
+//     | a token | <------------------------------------------ | a row of     |
+//     +---------+   drew(): the host has the token            | logits       |
+//          ^                                                  +--------------+
+//          | drew()                                              |    |  drew(): the step before
+//     +---------+     drew() without a token, lose_all()         |    |  ended the text, so that
+//     | kNone   | <----------------------------------------------+    |  this one leaves it out
+//     +---------+                                         kHost  <----+
+//
+// At most kMaxStepsInFlight steps run, so a slot's sequence is in one or two of them: the row is
+// that of the later one. A sequence whose text ended with a token drawn in the first one is left
+// out of the second, on the device; the slot is then free for another sequence as soon as the host
+// knows the token.
+//
+// Steps are numbered in the order in which they begin and finish.
+//
+// Threading: confined. Cost: O(1) a call, lose_all() O(batch slots).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <heddle/request.h>
+
+#include "sampling/sampler.h"
+
+namespace heddle::runner {
+
+class TokenSource {
+ public:
+  enum class Place : uint8_t {
+    kNone,    // nothing was drawn, or the draw failed
+    kHost,    // the host knows it
+    kDevice,  // a step that runs draws it
+  };
+
+  struct Drawn {
+    Place place = Place::kNone;
+    TokenId token = sampling::kNoToken;  // kHost
+    int32_t row = -1;                    // kDevice: of the running step's logits
+  };
+
+  explicit TokenSource(int64_t num_slots) : slots_(static_cast<size_t>(num_slots)) {}
+
+  [[nodiscard]] int64_t num_slots() const { return std::ssize(slots_); }
+
+  // `step` computes the sequence in the slot and draws from row `row` of its logits; -1: it draws
+  // nothing.
+  void begin(int32_t batch_slot, int64_t step, int32_t row) {
+    Slot& slot = slots_[static_cast<size_t>(batch_slot)];
+    slot.step = step;
+    slot.row = row;
+  }
+
+  // The host knows what `step` drew for the sequence in the slot; kNoToken: the draw failed.
+  // `ends`: the text ends with it, which a failed draw does, too.
+  void drew(int32_t batch_slot, int64_t step, TokenId token, bool ends) {
+    Slot& slot = slots_[static_cast<size_t>(batch_slot)];
+    slot.token = token;
+    if (ends && slot.step > step) slot.step = kNoStep;
+  }
+
+  // All steps up to `step` are done.
+  void finish(int64_t step) { finished_ = step; }
+
+  // A step failed: all earlier draws count as failed, those of steps that run too.
+  void lose_all() {
+    for (Slot& slot : slots_) {
+      slot.token = sampling::kNoToken;
+      slot.row = -1;
+    }
+  }
+
+  [[nodiscard]] Drawn last(int32_t batch_slot) const {
+    const Slot& slot = slots_[static_cast<size_t>(batch_slot)];
+    if (runs(slot) && slot.row >= 0) return {.place = Place::kDevice, .row = slot.row};
+    if (slot.token == sampling::kNoToken) return {};
+    return {.place = Place::kHost, .token = slot.token};
+  }
+
+  // The one before that, where a step that runs draws the next.
+  [[nodiscard]] TokenId known(int32_t batch_slot) const {
+    return slots_[static_cast<size_t>(batch_slot)].token;
+  }
+
+  // Whether a step that runs computes a sequence in the slot, as far as the host knows.
+  [[nodiscard]] bool is_computing(int32_t batch_slot) const {
+    return runs(slots_[static_cast<size_t>(batch_slot)]);
+  }
+
+ private:
+  static constexpr int64_t kNoStep = -1;
+
+  struct Slot {
+    TokenId token = sampling::kNoToken;  // that the host knows
+    int64_t step = kNoStep;              // the last one that computes its sequence
+    int32_t row = -1;                    // that `step` draws from
+  };
+
+  [[nodiscard]] bool runs(const Slot& slot) const { return slot.step > finished_; }
+
+  std::vector<Slot> slots_;
+  int64_t finished_ = kNoStep;
+};
+
+}  // namespace heddle::runner
