@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/json_syntax.h"
+#include "core/file_kind.h"
+#include "core/file_presence.h"
 
 namespace heddle::checkpoint {
 
@@ -39,12 +40,6 @@ int open_for_reading(const std::filesystem::path& path) {
   return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
 
-Status open_failure(const std::filesystem::path& path) {
-  const int error = errno;
-  std::string message = fmt::format("cannot open {}: {}", path.string(), std::strerror(error));
-  return error == ENOENT ? not_found(std::move(message)) : invalid_argument(std::move(message));
-}
-
 Result<int64_t> size_of_plain_file(int fd, const std::filesystem::path& path) {
   struct stat info{};
 
@@ -58,7 +53,7 @@ Result<int64_t> size_of_plain_file(int fd, const std::filesystem::path& path) {
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   const FileDescriptor file(open_for_reading(path));
-  if (file.get() < 0) return open_failure(path);
+  if (file.get() < 0) return cannot_open(path, errno);
   HEDDLE_ASSIGN_OR_RETURN(const int64_t size, size_of_plain_file(file.get(), path));
   if (size == 0) return MappedFile({});
   const auto length = static_cast<size_t>(size);
@@ -84,7 +79,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 Result<std::string> read_text_file(const std::filesystem::path& path, int64_t max_bytes) {
   const FileDescriptor file(open_for_reading(path));
-  if (file.get() < 0) return open_failure(path);
+  if (file.get() < 0) return cannot_open(path, errno);
   HEDDLE_ASSIGN_OR_RETURN(const int64_t size, size_of_plain_file(file.get(), path));
   if (size > max_bytes) {
     return invalid_argument(

@@ -18,7 +18,8 @@ namespace heddle::checkpoint {
 // Threading: thread-compatible; the bytes may be read from any thread.
 class MappedFile {
  public:
-  // Error: kNotFound, kInvalidArgument (a folder, a device), kResourceExhausted (no address space).
+  // Error: kNotFound, kInvalidArgument (a folder, a device), kResourceExhausted (no address space),
+  // or as file_exists() (core/file_presence.h).
   static Result<MappedFile> open(const std::filesystem::path& path);
 
   ~MappedFile();
@@ -35,8 +36,8 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// The whole file. Error: kNotFound, or kInvalidArgument when it is no plain file or exceeds
-// `max_bytes`.
+// The whole file. Error: kNotFound, kInvalidArgument when it is no plain file or exceeds
+// `max_bytes`, or as file_exists().
 Result<std::string> read_text_file(const std::filesystem::path& path, int64_t max_bytes);
 
 }  // namespace heddle::checkpoint

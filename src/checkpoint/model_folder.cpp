@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/model_folder.h"
 
-#include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/readable.h"
+#include "core/file_presence.h"
 
 namespace heddle::checkpoint {
 namespace {
@@ -18,19 +19,19 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kDownload = "hf download OWNER/MODEL --local-dir FOLDER";
 
+constexpr std::string_view kConfig = "config.json";
+
+// A config.json that cannot be opened counts: what is wrong with it is said when it is read.
 bool has_config(const fs::path& folder) {
-  std::error_code error;
-  return fs::exists(folder / "config.json", error);
+  const Result<bool> exists = file_exists(folder / kConfig);
+  return !exists.ok() || *exists;
 }
 
 std::vector<fs::path> sorted_entries(const fs::path& folder) {
   std::vector<fs::path> entries;
-  std::error_code error;
-  fs::directory_iterator files(folder, error);
-  for (; !error && files != fs::directory_iterator(); files.increment(error)) {
-    entries.push_back(files->path());
-  }
-  std::ranges::sort(entries);
+  const Result<std::vector<std::string>> names = names_in_folder(folder);
+  if (!names.ok()) return entries;
+  for (const std::string& name : *names) entries.push_back(folder / name);
   return entries;
 }
 
@@ -38,10 +39,20 @@ std::vector<fs::path> sorted_entries(const fs::path& folder) {
 bool is_repository_name(const std::string& name) {
   const size_t slash = name.find('/');
   return slash != std::string::npos && slash > 0 && slash + 1 < name.size() &&
-         name.find('/', slash + 1) == std::string::npos && name[0] != '.' && name[0] != '~';
+         name.find('/', slash + 1) == std::string::npos && name[0] != '.';
+}
+
+// A shell expands "~" only at the beginning of a word: not in --model-path=~/model.
+Status describe_home(const std::string& path) {
+  const char* const home = std::getenv("HOME");
+  const bool is_own = home != nullptr && (path.size() == 1 || path[1] == '/');
+  const std::string meant = is_own ? home + path.substr(1) : "the whole path";
+  return not_found(fmt::format("there is no folder {}: the shell has not expanded its ~; write {}",
+                               path, meant));
 }
 
 Status describe_missing(const fs::path& path) {
+  if (path.string().starts_with('~')) return describe_home(path.string());
   if (is_repository_name(path.string())) {
     return not_found(fmt::format(
         "there is no folder {}; a model is served from a folder of this machine: download it with "
@@ -89,6 +100,7 @@ std::vector<std::string> models_below(const std::vector<fs::path>& entries) {
 }
 
 Status describe_without_config(const fs::path& folder) {
+  HEDDLE_RETURN_IF_ERROR(names_in_folder(folder).status());
   const std::vector<fs::path> entries = sorted_entries(folder);
   if (entries.empty()) {
     return not_found(
@@ -135,11 +147,12 @@ Status describe_without_config(const fs::path& folder) {
 }  // namespace
 
 Status check_model_folder(const fs::path& folder) {
+  HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(folder));
+  if (!exists) return describe_missing(folder);
   std::error_code error;
-  const fs::file_status status = fs::status(folder, error);
-  if (!fs::exists(status)) return describe_missing(folder);
-  if (!fs::is_directory(status)) return describe_file(folder);
-  return has_config(folder) ? ok_status() : describe_without_config(folder);
+  if (!fs::is_directory(folder, error)) return describe_file(folder);
+  HEDDLE_ASSIGN_OR_RETURN(const bool is_model, file_exists(folder / kConfig));
+  return is_model ? ok_status() : describe_without_config(folder);
 }
 
 }  // namespace heddle::checkpoint

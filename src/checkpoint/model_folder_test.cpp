@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/model_folder.h"
 
-#include <cstring>
+#include <cstdlib>
 #include <filesystem>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "checkpoint/checkpoint_fixture.h"
 #include "checkpoint/safetensors.h"
@@ -47,6 +48,36 @@ TEST(ModelFolder, SaysWhatAPathIsAndWhatHelps) {
   EXPECT_THAT(error_of(root / "one" / "model.safetensors"),
               HasSubstr("name the one that it is in, " + (root / "one").string()));
   EXPECT_TRUE(check_model_folder(root / "one").ok());
+}
+
+TEST(ModelFolder, NamesLinksToWhatIsGone) {
+  const testing::TemporaryFolder folder;
+  const fs::path root = folder.path();
+  fs::create_symlink("../blobs/1a2b", root / "config.json");
+  EXPECT_THAT(error_of(root), AllOf(HasSubstr("config.json is a link to "), HasSubstr("blobs/1a2b"),
+                                    HasSubstr("download the model again")));
+  fs::create_symlink(root / "gone", root / "model");
+  EXPECT_THAT(error_of(root / "model"),
+              HasSubstr("model is a link to " + (root / "gone").string()));
+}
+
+TEST(ModelFolder, NamesWhatMayNotBeRead) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  const testing::TemporaryFolder folder;
+  for (const fs::perms perms : {fs::perms::none, fs::perms::owner_exec, fs::perms::owner_read}) {
+    fs::permissions(folder.path(), perms);
+    EXPECT_THAT(error_of(folder.path()), HasSubstr("Permission denied; let the user"));
+  }
+  fs::permissions(folder.path(), fs::perms::owner_all);
+  fs::permissions(folder.write("config.json", "{}"), fs::perms::none);
+  EXPECT_THAT(error_of(folder.path()), HasSubstr("config.json: Permission denied"));
+}
+
+TEST(ModelFolder, SaysWhatTheShellDidNotExpand) {
+  ::setenv("HOME", "/home/someone", 1);
+  EXPECT_THAT(error_of("~/models/tiny"), HasSubstr("write /home/someone/models/tiny"));
+  EXPECT_THAT(error_of("~/tiny"), HasSubstr("write /home/someone/tiny"));
+  EXPECT_THAT(error_of("~other/tiny"), HasSubstr("has not expanded its ~; write the whole path"));
 }
 
 // As in transformers, which ties them only where both are the same.

@@ -10,27 +10,39 @@
 #include <simdjson.h>
 
 #include "checkpoint/readable.h"
+#include "core/file_kind.h"
 #include "core/json_syntax.h"
 
 namespace heddle::checkpoint {
 
 namespace {
 
+// A header has less than 4 GiB and begins with '{': no other kind of file has four zero bytes and
+// that one there.
+bool looks_like_safetensors(std::string_view start) {
+  constexpr std::string_view kUpperLength("\0\0\0\0", 4);
+  return start.size() > 8 && start.substr(4, 4) == kUpperLength &&
+         std::string_view("{ \t\r\n").find(start[8]) != std::string_view::npos;
+}
+
+// Text, as servers send it in place of a file that they refuse: "Entry not found".
+bool looks_like_text(std::string_view start) {
+  constexpr size_t kBytes = 16;
+  return std::ranges::all_of(start.substr(0, kBytes), [](unsigned char c) {
+    return c >= 0x20 || c == '\t' || c == '\r' || c == '\n';
+  });
+}
+
 // Names the kind of a file that is no safetensors file; empty where it may be one.
 std::string describe_other_kind(std::span<const std::byte> bytes) {
-  constexpr size_t kMostBytes = 1024;
   const std::string_view start(reinterpret_cast<const char*>(bytes.data()),
-                               std::min(bytes.size(), kMostBytes));
+                               std::min(bytes.size(), kFileKindBytes));
   if (start.empty()) return "the file is empty; download it again";
-  if (start.starts_with("GGUF")) {
-    return "the file is a GGUF file, which is not served; download the model's safetensors files";
-  }
-  if (start.starts_with("PK\x03\x04")) {
-    return "the file is a PyTorch file or another zip archive; download the model's safetensors "
-           "files";
-  }
-  if (start.starts_with('<')) return "the file is an HTML or XML page; download it again";
-  return describe_lfs_pointer(start);
+  if (looks_like_safetensors(start)) return {};
+  if (std::string kind = describe_file_kind(start); !kind.empty()) return kind;
+  if (!looks_like_text(start)) return {};
+  return fmt::format("the file is no safetensors file but a text, {}; download it again",
+                     readable(start));
 }
 
 }  // namespace

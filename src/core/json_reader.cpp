@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/json_reader.h"
 
+#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <memory>
@@ -8,6 +9,9 @@
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "core/file_kind.h"
+#include "core/file_presence.h"
 
 namespace heddle {
 namespace {
@@ -35,12 +39,10 @@ std::string join(const std::string& path, std::string_view key) {
 }
 
 Result<uint64_t> checked_size(const std::filesystem::path& path) {
+  HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(path));
+  if (!exists) return cannot_open(path, ENOENT);
   std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
-    return not_found(fmt::format("{} does not exist", path.string()));
-  }
-  if (!std::filesystem::is_regular_file(status)) {
+  if (!std::filesystem::is_regular_file(path, error)) {
     return data_loss(fmt::format("{} is not a regular file", path.string()));
   }
   const uint64_t size = std::filesystem::file_size(path, error);

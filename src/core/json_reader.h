@@ -84,9 +84,9 @@ class JsonDocument {
   // Error: as strict_json().
   static Result<JsonDocument> parse(std::string_view text);
 
-  // The same of a file. Error: also kNotFound, or kDataLoss when it is no regular file or too
-  // large. Messages of load() do not begin with the file's name, those of a file that cannot be
-  // read have it.
+  // The same of a file. Error: also kNotFound, kDataLoss when it is no regular file or too large,
+  // or as file_exists() (core/file_presence.h). Messages of load() do not begin with the file's
+  // name, those of a file that cannot be read have it.
   static Result<JsonDocument> load(const std::filesystem::path& path);
 
   [[nodiscard]] JsonValue root() const { return {root_, ""}; }
@@ -101,7 +101,8 @@ class JsonDocument {
   simdjson::dom::element root_;
 };
 
-// A whole file. Error: kNotFound, or kDataLoss when it is no regular file or too large.
+// A whole file. Error: kNotFound, kDataLoss when it is no regular file or too large, or as
+// file_exists().
 [[nodiscard]] Result<std::string> read_whole_file(const std::filesystem::path& path);
 
 }  // namespace heddle

@@ -68,6 +68,9 @@ TEST(StrictJson, NamesLineColumnAndWhatIsExpected) {
       {" \n", "only white space"},
       {"<!DOCTYPE html>", "an HTML or XML page; download it again"},
       {"\xFF\xFE{", "UTF-16"},
+      {"GGUF\x03", "the file is a GGUF file"},
+      {"\x1F\x8B\x08", "not valid JSON: the file is compressed or an archive; unpack it"},
+      {std::string_view("\0\0\0\0\0\0\0\0\0", 9), "begins with zeros only"},
       {"version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 11422654\n",
        "a Git LFS pointer to 11422654 bytes, not the file itself; run `git lfs pull`"},
   };

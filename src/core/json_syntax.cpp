@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "core/file_kind.h"
+
 namespace heddle {
 namespace {
 
@@ -308,35 +310,20 @@ class StrictJsonWriter {
 
 // Names the kind of a text that is no JSON at all; empty when it may be JSON.
 std::string describe_other_kind(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (const std::string kind = describe_file_kind(text); !kind.empty()) {
+    return "not valid JSON: " + kind;
+  }
   if (text.empty()) return "not valid JSON: the file is empty; download it again";
-  if (first == std::string_view::npos)
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos)
     return "not valid JSON: the file has only white space; download it again";
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF") ||
       text.substr(0, 2).find('\0') != std::string_view::npos) {
     return "not valid JSON: the file is UTF-16 or binary; save it as UTF-8, or download it again";
   }
-  if (text[first] == '<')
-    return "not valid JSON: the file is an HTML or XML page; download it again";
-  return describe_lfs_pointer(text);
+  return {};
 }
 
 }  // namespace
-
-std::string describe_lfs_pointer(std::string_view text) {
-  constexpr std::string_view kFirstLine = "version https://git-lfs.github.com/spec/";
-  if (!text.starts_with(kFirstLine)) return {};
-  constexpr std::string_view kSize = "\nsize ";
-  std::string_view size;
-  if (const size_t at = text.find(kSize); at != std::string_view::npos) {
-    size = text.substr(at + kSize.size());
-    size = size.substr(0, size.find_first_not_of("0123456789"));
-  }
-  return fmt::format(
-      "the file is a Git LFS pointer{}, not the file itself; run `git lfs pull` in the folder, or "
-      "download the file",
-      size.empty() ? std::string() : fmt::format(" to {} bytes", size));
-}
 
 Result<std::string> strict_json(std::string_view text) {
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());

@@ -24,11 +24,7 @@ inline constexpr std::string_view kSpecialFloatKey = "__float__";
 // Everything else stays as it is, keys given twice included.
 //
 // Error: kDataLoss with line, column and what was expected there. A text that is no JSON at all is
-// named: empty, a Git LFS pointer, an HTML page, UTF-16. Cost: one pass, about 200 MB/s.
+// named: empty, UTF-16, or a kind of core/file_kind.h. Cost: one pass, about 200 MB/s.
 [[nodiscard]] Result<std::string> strict_json(std::string_view text);
-
-// Says in words that a file holds a Git LFS pointer instead of its content, with the remedy; empty
-// for any other text.
-[[nodiscard]] std::string describe_lfs_pointer(std::string_view text);
 
 }  // namespace heddle

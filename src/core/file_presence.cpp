@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/file_presence.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace heddle {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_link(const fs::path& path) {
+  struct stat info{};
+
+  return ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+// Where a link points to, seen from here.
+fs::path target_of(const fs::path& link) {
+  std::error_code error;
+  return (link.parent_path() / fs::read_symlink(link, error)).lexically_normal();
+}
+
+bool is_absence(int error) { return error == ENOENT || error == ENOTDIR; }
+
+}  // namespace
+
+Status cannot_open(const fs::path& path, int error) {
+  if (is_absence(error) && is_link(path)) {
+    return data_loss(
+        fmt::format("{} is a link to {}, which does not exist; download the model again",
+                    path.string(), target_of(path).string()));
+  }
+  if (is_absence(error)) {
+    return not_found(fmt::format("{} does not exist{}", path.string(),
+                                 path.string().starts_with('~')
+                                     ? "; the shell has not expanded its ~: write the whole path"
+                                     : ""));
+  }
+  const std::string reason = std::generic_category().message(error);
+  if (error == EACCES || error == EPERM) {
+    return invalid_argument(fmt::format(
+        "cannot open {}: {}; let the user that runs this program read it and enter its folders",
+        path.string(), reason));
+  }
+  if (error == ELOOP) {
+    return data_loss(
+        fmt::format("{} is a link to {}, which leads back to it; download the model "
+                    "again",
+                    path.string(), target_of(path).string()));
+  }
+  return invalid_argument(fmt::format("cannot open {}: {}", path.string(), reason));
+}
+
+Result<bool> file_exists(const fs::path& path) {
+  struct stat info{};
+
+  if (::stat(path.c_str(), &info) != 0) {
+    const int error = errno;
+    if (is_absence(error) && !is_link(path)) return false;
+    return cannot_open(path, error);
+  }
+  // A folder that may be entered is of use even if it cannot be listed.
+  const int wanted = S_ISDIR(info.st_mode) ? F_OK : R_OK;
+  if (::faccessat(AT_FDCWD, path.c_str(), wanted, AT_EACCESS) != 0) return cannot_open(path, errno);
+  return true;
+}
+
+Result<std::vector<std::string>> names_in_folder(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator files(folder, error);
+  for (; !error && files != fs::directory_iterator(); files.increment(error)) {
+    names.push_back(files->path().filename().string());
+  }
+  if (error) return cannot_open(folder, error.value());
+  std::ranges::sort(names);
+  return names;
+}
+
+}  // namespace heddle
