@@ -2,42 +2,61 @@
 #include "checkpoint/generation_config.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/config_reader.h"
 #include "checkpoint/mapped_file.h"
+#include "core/file_presence.h"
 #include "core/log.h"
 
 namespace heddle::checkpoint {
 
 namespace {
 
-constexpr int64_t kMaxCount = (int64_t{1} << 31) - 1;
+constexpr double kLargest = std::numeric_limits<double>::max();
 
 class OptionalReader {
  public:
-  explicit OptionalReader(ConfigReader& reader) : reader_(reader) {}
+  OptionalReader(ConfigReader& reader, std::vector<std::string>& notes)
+      : reader_(reader), notes_(notes) {}
 
-  std::optional<int64_t> integer(std::string_view key, ConfigReader::IntegerRange range) {
-    if (!reader_.has(key)) return std::nullopt;
-    return reader_.integer(key, std::nullopt, range);
-  }
-
-  std::optional<double> number(std::string_view key, ConfigReader::NumberRange range) {
-    if (!reader_.has(key)) return std::nullopt;
-    return reader_.number(key, std::nullopt, range);
+  // A number in `taken` but outside `served` counts as the nearest one there; others are an error.
+  std::optional<double> number(std::string_view key, ConfigReader::NumberRange taken,
+                               ConfigReader::NumberRange served) {
+    const nlohmann::json* const value = reader_.find(key);
+    if (value == nullptr) return std::nullopt;
+    const double written = value->is_number() ? value->get<double>() : taken.low - 1;
+    if (written < taken.low || written > taken.high) {
+      return reader_.number(key, std::nullopt, served);
+    }
+    const double used = std::clamp(written, served.low, served.high);
+    if (used != written) {
+      notes_.push_back(
+          fmt::format("generation_config.json: {} is {:g}, outside {:g} to {:g}; {:g} "
+                      "is used",
+                      key, written, served.low, served.high, used));
+    }
+    return used;
   }
 
  private:
   ConfigReader& reader_;
+  std::vector<std::string>& notes_;
 };
 
 // A list that only has more of them is usual: chat models end a turn with a token of their own.
 bool is_part(const std::vector<int64_t>& part, const std::vector<int64_t>& whole) {
   return std::ranges::all_of(
       part, [&](int64_t id) { return std::ranges::find(whole, id) != whole.end(); });
+}
+
+int64_t read_top_k(ConfigReader& reader) {
+  constexpr int64_t kMost = (int64_t{1} << 31) - 1;
+  const int64_t top_k = reader.integer("top_k", std::nullopt, {.low = -1});
+  return top_k == -1 ? 0 : std::min(top_k, kMost);  // -1: another way to say all
 }
 
 Status check_ids(const GenerationConfig& config, int64_t vocab_size) {
@@ -56,22 +75,22 @@ Result<GenerationConfig> parse_generation_config(std::string_view json_text) {
   HEDDLE_ASSIGN_OR_RETURN(const nlohmann::json root, parse_json_object(json_text));
   Status first_error;
   ConfigReader reader({&root}, first_error);
-  OptionalReader optional(reader);
   GenerationConfig config;
-  config.eos_token_ids = reader.integers("eos_token_id", kTokenIds);
-  config.bos_token_id = optional.integer("bos_token_id", kTokenIds);
-  config.pad_token_id = optional.integer("pad_token_id", kTokenIds);
+  OptionalReader optional(reader, config.notes);
+  config.eos_token_ids = read_end_tokens(reader, "generation_config.json");
   if (reader.has("do_sample")) config.do_sample = reader.boolean("do_sample", false);
-  config.temperature = optional.number("temperature", {0.0, 100.0});
-  config.top_k = optional.integer("top_k", {-1, kMaxCount});  // -1: another way to say all
-  if (config.top_k == -1) config.top_k = 0;
-  config.top_p = optional.number("top_p", {0.0, 1.0});
-  config.min_p = optional.number("min_p", {0.0, 1.0});
-  // As for requests: beyond it every request without a penalty of its own would be refused.
-  config.repetition_penalty = optional.number("repetition_penalty", {0.01, 2.0});
-  config.max_new_tokens = optional.integer("max_new_tokens", {1, kMaxCount});
-  config.stop_strings = reader.texts("stop_strings");
+  // The ranges of requests: a default beyond them would refuse every request that has no value.
+  config.temperature = optional.number("temperature", {0.0, kLargest}, {0.0, 100.0});
+  if (reader.has("top_k")) config.top_k = read_top_k(reader);
+  config.top_p = optional.number("top_p", {0.0, 1.0}, {0.0, 1.0});
+  config.min_p = optional.number("min_p", {0.0, 1.0}, {0.0, 1.0});
+  constexpr double kTiny = std::numeric_limits<double>::min();
+  config.repetition_penalty = optional.number("repetition_penalty", {kTiny, kLargest}, {0.01, 2.0});
+  if (!reader.is_off("stop_strings")) {
+    reader.note("generation_config.json: stop_strings are not used; a request names its own");
+  }
   HEDDLE_RETURN_IF_ERROR(first_error);
+  config.notes.insert(config.notes.end(), reader.notes().begin(), reader.notes().end());
   return config;
 }
 
@@ -79,12 +98,13 @@ Result<GenerationConfig> load_generation_config(const std::filesystem::path& fol
                                                 const ModelConfig& model) {
   const std::filesystem::path path = folder / "generation_config.json";
   GenerationConfig config;
-  std::error_code error;
-  if (std::filesystem::exists(path, error)) {
+  HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(path));
+  if (exists) {
     HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
     Result<GenerationConfig> parsed = parse_generation_config(text);
     if (!parsed.ok()) return parsed.status().with_context(path.string());
     config = std::move(parsed).value();
+    for (const std::string& note : config.notes) log_warning(note);
     if (Status status = check_ids(config, model.vocab_size); !status.ok()) {
       return status.with_context(path.string());
     }
@@ -97,7 +117,6 @@ Result<GenerationConfig> load_generation_config(const std::filesystem::path& fol
                     "generation_config.json is used",
                     fmt::join(config.eos_token_ids, ", "), fmt::join(model.eos_token_ids, ", ")));
   }
-  if (!config.bos_token_id) config.bos_token_id = model.bos_token_id;
   return config;
 }
 

@@ -11,30 +11,30 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 TEST(GenerationConfigTest, ReadsWhatIsThereAndLeavesTheRestOpen) {
   const Result<GenerationConfig> config = parse_generation_config(
       R"({"eos_token_id":[1427,1425],"do_sample":true,"temperature":0.7,"top_p":0.9,"top_k":20,
-          "bos_token_id":null,"stop_strings":"END","transformers_version":"4"})");
+          "bos_token_id":"x","max_new_tokens":-1,"transformers_version":"4"})");
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_THAT(config->eos_token_ids, ElementsAre(1427, 1425));
   EXPECT_EQ(config->do_sample, true);
   EXPECT_EQ(config->temperature, 0.7);
   EXPECT_EQ(config->top_p, 0.9);
   EXPECT_EQ(config->top_k, 20);
-  EXPECT_FALSE(config->bos_token_id.has_value());
   EXPECT_FALSE(config->min_p.has_value());
   EXPECT_FALSE(config->repetition_penalty.has_value());
-  EXPECT_THAT(config->stop_strings, ElementsAre("END"));
+  EXPECT_THAT(config->notes, IsEmpty());
 }
 
 TEST(GenerationConfigTest, NamesWhatIsWrong) {
   for (const std::string_view text :
        {R"({"temperature":-1})", R"({"temperature":"hot"})", R"({"temperature":1e999})",
         R"({"top_p":-0.1})", R"({"top_p":1.1})", R"({"top_k":-2})", R"({"min_p":2})",
-        R"({"repetition_penalty":0})", R"({"repetition_penalty":2.5})", R"({"max_new_tokens":0})",
-        R"({"eos_token_id":-1})", R"({"eos_token_id":"x"})", R"({"do_sample":2})",
-        R"({"stop_strings":[1]})", "[]", "{"}) {
+        R"({"repetition_penalty":0})", R"({"repetition_penalty":-1})",
+        R"({"repetition_penalty":NaN})", R"({"eos_token_id":"x"})", R"({"do_sample":2})", "[]",
+        "{"}) {
     EXPECT_FALSE(parse_generation_config(text).ok()) << text;
   }
   EXPECT_THAT(parse_generation_config(R"({"top_p":1.1})").status().message(),
@@ -47,11 +47,38 @@ TEST(GenerationConfigTest, TakesATopPOfZeroAsRequestsDo) {
   EXPECT_EQ(config->top_p, 0.0);
 }
 
+// transformers takes them all.
+TEST(GenerationConfigTest, TakesTheNearestValueThatARequestMayHave) {
+  const auto config = parse_generation_config(
+      R"({"repetition_penalty":2.5, "temperature":1e6, "top_k":99999999999, "min_p":null})");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->repetition_penalty, 2.0);
+  EXPECT_EQ(config->temperature, 100.0);
+  EXPECT_EQ(config->top_k, 2147483647);
+  EXPECT_THAT(config->notes,
+              ElementsAre(HasSubstr("temperature is 1e+06, outside 0 to 100; 100 is used"),
+                          HasSubstr("repetition_penalty is 2.5, outside 0.01 to 2; 2 is used")));
+  EXPECT_EQ(parse_generation_config(R"({"repetition_penalty":0.001})")->repetition_penalty, 0.01);
+  EXPECT_EQ(parse_generation_config(R"({"repetition_penalty":1.1})")->repetition_penalty, 1.1);
+}
+
+TEST(GenerationConfigTest, NotesWhatIsNotUsed) {
+  const auto config = parse_generation_config(R"({"eos_token_id":[3,-1], "stop_strings":["END"]})");
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_THAT(config->eos_token_ids, ElementsAre(3));
+  EXPECT_THAT(config->notes,
+              ElementsAre("generation_config.json: eos_token_id has -1, which is no token and is "
+                          "not used",
+                          HasSubstr("stop_strings are not used")));
+  EXPECT_THAT(parse_generation_config(R"({"eos_token_id":-1})")->eos_token_ids, IsEmpty());
+  EXPECT_THAT(parse_generation_config(R"({"eos_token_id":-100})")->eos_token_ids, IsEmpty());
+  EXPECT_THAT(parse_generation_config(R"({"stop_strings":[]})")->notes, IsEmpty());
+}
+
 TEST(GenerationConfigTest, FallsBackToTheModelsTokens) {
   testing::TemporaryFolder folder;
-  const ModelConfig model{.vocab_size = 10, .eos_token_ids = {2}, .bos_token_id = 1};
+  const ModelConfig model{.vocab_size = 10, .eos_token_ids = {2}};
   EXPECT_THAT(load_generation_config(folder.path(), model)->eos_token_ids, ElementsAre(2));
-  EXPECT_EQ(load_generation_config(folder.path(), model)->bos_token_id, 1);
   folder.write("generation_config.json", R"({"eos_token_id":[3,4]})");
   EXPECT_THAT(load_generation_config(folder.path(), model)->eos_token_ids, ElementsAre(3, 4));
   folder.write("generation_config.json", R"({"eos_token_id":[3,10]})");

@@ -2,6 +2,7 @@
 #include "checkpoint/model_config.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -58,18 +59,42 @@ void read_sizes(ConfigReader& reader, ModelConfig& config) {
   config.rms_norm_eps = reader.number("rms_norm_eps", 1e-6, {1e-30, 1.0});
 }
 
+// A dtype as a file has it: "bfloat16", "torch.bfloat16" or, in a model of several parts, an object
+// with one each. Empty where it says nothing of the language model.
+std::string dtype_name(const json& value) {
+  constexpr std::string_view kTorch = "torch.";
+  std::string name;
+  if (value.is_string()) name = value.get<std::string>();
+  for (const char* part : {"", "text_config", "language_config", "llm_config"}) {
+    const auto found = value.is_object() ? value.find(part) : value.end();
+    if (found != value.end() && found->is_string()) name = found->get<std::string>();
+  }
+  if (name.starts_with(kTorch)) name.erase(0, kTorch.size());
+  return name == "auto" ? std::string() : name;
+}
+
+// Types that PyTorch has and no model here runs in: the tensors have one each.
+bool is_other_dtype(std::string_view name) {
+  return name == "float64" || name == "double" || name.starts_with("float8_") ||
+         name.starts_with("int") || name.starts_with("uint");
+}
+
 // `dtype` took the place of `torch_dtype` in transformers 4.56 and wins where both are given.
 void read_dtype(ConfigReader& reader, ModelConfig& config) {
   const std::string_view key = reader.spelling("dtype", "torch_dtype");
-  if (!reader.has(key)) return;
-  std::string name = reader.text(key, std::string());
-  if (key == "dtype" && reader.has("torch_dtype") && reader.text("torch_dtype", name) != name) {
-    reader.note(fmt::format("config.json has dtype {} and torch_dtype {}; dtype is used",
-                            readable(name), readable(reader.text("torch_dtype", name))));
+  const json* const value = reader.find(key);
+  if (value == nullptr) return;
+  if (!value->is_string() && !value->is_object()) {
+    reader.fail(key, "not the name of a type; write \"bfloat16\", or remove the key");
+    return;
   }
-  constexpr std::string_view kTorch = "torch.";
-  if (name.starts_with(kTorch)) name.erase(0, kTorch.size());
-  if (name == "auto" || name.empty()) return;  // as the files store them
+  const std::string name = dtype_name(*value);
+  const json* const old = reader.find("torch_dtype");
+  if (key == "dtype" && old != nullptr && dtype_name(*old) != name) {
+    reader.note(fmt::format("config.json has dtype {} and torch_dtype {}; dtype is used",
+                            readable(name), readable(dtype_name(*old))));
+  }
+  if (name.empty() || is_other_dtype(name)) return;  // as the files store them
   const Result<DType> dtype = parse_dtype(name);
   if (dtype.ok()) {
     config.dtype = dtype.value();
@@ -78,11 +103,26 @@ void read_dtype(ConfigReader& reader, ModelConfig& config) {
   }
 }
 
+std::string method_name(const json& quantization) {
+  const auto method = quantization.find("quant_method");
+  return method != quantization.end() && method->is_string() ? readable(method->get<std::string>())
+                                                             : "without quant_method";
+}
+
 void read_storage(ConfigReader& reader, ModelConfig& config) {
   read_dtype(reader, config);
-  const json* const quantization =
-      reader.object(reader.spelling("quantization_config", "compression_config"));
+  constexpr std::string_view kKey = "quantization_config";
+  constexpr std::string_view kOldKey = "compression_config";
+  const std::string_view key = reader.spelling(kKey, kOldKey);
+  const json* const quantization = reader.object(key);
   if (quantization == nullptr) return;
+  const json* const old = reader.find(kOldKey);
+  if (key == kKey && old != nullptr && *old != *quantization) {
+    reader.note(fmt::format(
+        "config.json has a quantization_config ({}) and another "
+        "compression_config ({}); quantization_config is used",
+        method_name(*quantization), old->is_object() ? method_name(*old) : "not an object"));
+  }
   Result<QuantizationConfig> parsed = parse_quantization_config(*quantization);
   if (parsed.ok()) {
     config.quantization = std::move(parsed).value();
@@ -101,10 +141,7 @@ void read_activation(ConfigReader& reader) {
 }
 
 void read_token_ids(ConfigReader& reader, ModelConfig& config) {
-  config.eos_token_ids = reader.integers("eos_token_id", kTokenIds);
-  if (reader.has("bos_token_id")) {
-    config.bos_token_id = reader.integer("bos_token_id", std::nullopt, kTokenIds);
-  }
+  config.eos_token_ids = read_end_tokens(reader, "config.json");
   for (const int64_t id : config.eos_token_ids) {
     if (id >= config.vocab_size) {
       reader.fail("eos_token_id", fmt::format("but vocab_size is {}", config.vocab_size));
@@ -191,9 +228,7 @@ Result<ModelConfig> parse_model_config(std::string_view json_text, const FamilyR
   config.tie_word_embeddings = outer_first.boolean("tie_word_embeddings", false);
   read_activation(reader);
   read_token_ids(outer_first, config);
-  for (const char* key : {"tie_word_embeddings", "eos_token_id", "bos_token_id"}) {
-    reader.disregard(key);
-  }
+  for (const char* key : {"tie_word_embeddings", "eos_token_id"}) reader.disregard(key);
   family.read(reader, config);
   read_rest(reader, config);
   refuse_unread_keys(reader, config);
@@ -204,6 +239,17 @@ Result<ModelConfig> parse_model_config(std::string_view json_text, const FamilyR
                   config.num_layers_of(LayerKind::kLinearAttention) > 0);
   HEDDLE_CHECK_EQ(config.moe.has_value(), config.num_moe_layers() > 0);
   return config;
+}
+
+std::vector<int64_t> read_end_tokens(ConfigReader& reader, std::string_view file) {
+  std::vector<int64_t> ids = reader.integers(
+      "eos_token_id", {.low = std::numeric_limits<int64_t>::min(), .high = kTokenIds.high});
+  const auto no_token = std::ranges::find_if(ids, [](int64_t id) { return id < 0; });
+  if (no_token == ids.end()) return ids;
+  reader.note(
+      fmt::format("{}: eos_token_id has {}, which is no token and is not used", file, *no_token));
+  std::erase_if(ids, [](int64_t id) { return id < 0; });
+  return ids;
 }
 
 namespace {
@@ -275,7 +321,7 @@ void read_sliding_window(ConfigReader& reader, ModelConfig& config,
 
 void read_late_windows(ConfigReader& reader, ModelConfig& config) {
   const bool slides = reader.boolean("use_sliding_window", false);
-  const int64_t first = slides ? reader.integer("max_window_layers", 28, {0, kLayers.high}) : 0;
+  const int64_t first = slides ? reader.integer("max_window_layers", 28, {.low = 0}) : 0;
   read_layer_kinds(reader, config, {LayerKind::kFullAttention, LayerKind::kSlidingAttention},
                    [&](int64_t layer) {
                      return slides && layer >= first ? LayerKind::kSlidingAttention

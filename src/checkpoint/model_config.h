@@ -129,7 +129,6 @@ struct ModelConfig {
   std::optional<DraftHeadConfig> draft_head;  // the folder has only this
 
   std::vector<int64_t> eos_token_ids;
-  std::optional<int64_t> bos_token_id;
   std::optional<QuantizationConfig> quantization;  // quantization_config, or an older spelling
 
   // Where the folder's files give two answers to one question: both, and which of them is used. To
@@ -174,6 +173,10 @@ struct FamilyReader {
 // Error: kInvalidArgument, naming key and value; kDataLoss for broken JSON; kUnimplemented for a
 // known value nothing here serves (an activation, a rope type, a kind of layer).
 Result<ModelConfig> parse_model_config(std::string_view json_text, const FamilyReader& family);
+
+// eos_token_id, a number or a list. Numbers below 0, which some files have for no token, are left
+// out with a note that names `file`.
+std::vector<int64_t> read_end_tokens(ConfigReader& reader, std::string_view file);
 
 // Fills in layer_kinds: what layer_types says or, without it, `otherwise(layer)`. Errors stay in
 // the reader: kUnimplemented for a kind that is not among `served`.

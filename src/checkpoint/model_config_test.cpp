@@ -108,6 +108,28 @@ TEST(ModelConfigTest, AcceptsListsOfEosAndBothNamesOfTheDType) {
   EXPECT_THAT(with("eos_token_id", {5, 7})->eos_token_ids, ElementsAre(5, 7));
   EXPECT_EQ(with("torch_dtype", "bfloat16")->dtype, DType::kBf16);
   EXPECT_EQ(with("dtype", "float16")->dtype, DType::kF16);
+  EXPECT_EQ(with("dtype", {{"text_config", "torch.float16"}, {"vision_config", "float32"}})->dtype,
+            DType::kF16);
+  EXPECT_EQ(with("torch_dtype", {{"", "bfloat16"}})->dtype, DType::kBf16);
+  for (const json& unsaid : {json("auto"), json("float8_e4m3fn"), json("float64"), json::object(),
+                             json{{"vision_config", "float32"}}}) {
+    ASSERT_TRUE(with("dtype", unsaid).ok()) << with("dtype", unsaid).status().message();
+    EXPECT_FALSE(with("dtype", unsaid)->dtype.has_value());
+  }
+}
+
+TEST(ModelConfigTest, DoesNotReadTokensThatNobodyNeeds) {
+  for (const char* key : {"bos_token_id", "pad_token_id"}) {
+    for (const json& value : {json(-1), json("x"), json::array({1, 2}), json(1e30)}) {
+      EXPECT_TRUE(with(key, value).ok()) << with(key, value).status().message();
+    }
+  }
+  const Result<ModelConfig> none = with("eos_token_id", -1);
+  ASSERT_TRUE(none.ok()) << none.status().message();
+  EXPECT_TRUE(none->eos_token_ids.empty());
+  EXPECT_THAT(none->notes,
+              ElementsAre("config.json: eos_token_id has -1, which is no token and is not used"));
+  EXPECT_THAT(with("eos_token_id", {5, -1, 7})->eos_token_ids, ElementsAre(5, 7));
 }
 
 std::vector<int64_t> windows_of(const json& config, const FamilyReader& family) {
@@ -208,6 +230,36 @@ TEST(ModelConfigTest, NotesWhereAFileGivesTwoAnswers) {
                   HasSubstr("dtype \"bfloat16\" and torch_dtype \"float32\"; dtype is used")));
 }
 
+TEST(ModelConfigTest, NotesTwoNamesOfOneThingThatDiffer) {
+  const auto notes_with = [](const char* key, const json& value) {
+    const Result<ModelConfig> parsed = with(key, value);
+    EXPECT_TRUE(parsed.ok()) << parsed.status().message();
+    return parsed.ok() ? parsed->notes : std::vector<std::string>();
+  };
+  EXPECT_THAT(
+      notes_with("rope_scaling", {{"rope_type", "linear"}, {"type", "yarn"}, {"factor", 2}}),
+      ElementsAre("config.json has rope_type \"linear\" and type \"yarn\"; rope_type is "
+                  "used"));
+  EXPECT_THAT(notes_with("rope_scaling", {{"rope_type", "default"}, {"type", "su"}}),
+              ElementsAre(HasSubstr("type \"su\"; rope_type is used")));
+  EXPECT_THAT(notes_with("rope_scaling", {{"rope_type", "default"}, {"type", 3}}),
+              ElementsAre(HasSubstr("type \"3\"; rope_type is used")));
+  EXPECT_TRUE(notes_with("rope_scaling", {{"rope_type", "default"}, {"type", "mrope"}}).empty());
+
+  json config = small_config();
+  config["quantization_config"] = {{"quant_method", "fp8"}};
+  config["compression_config"] = {{"quant_method", "fp8"}};
+  EXPECT_TRUE(parse(config)->notes.empty());
+  config["compression_config"] = {{"quant_method", "compressed-tensors"}};
+  const Result<ModelConfig> parsed = parse(config);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_EQ(parsed->quantization->method, QuantMethod::kFp8);
+  EXPECT_THAT(
+      parsed->notes,
+      ElementsAre("config.json has a quantization_config (\"fp8\") and another "
+                  "compression_config (\"compressed-tensors\"); quantization_config is used"));
+}
+
 struct BadValue {
   std::string_view key;
   std::string_view value;  // JSON
@@ -263,8 +315,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"rope_parameters", R"({"full_attention":{"rope_type":"default"}})",
                  "one set per layer type"},
         BadValue{"torch_dtype", "\"float8\"", "dtype \"float8\" is not known"},
+        BadValue{"torch_dtype", "5",
+                 "torch_dtype is 5, not the name of a type; write \"bfloat16\", or remove the key"},
+        BadValue{"dtype", R"({"text_config": "float8"})", "dtype \"float8\" is not known"},
         BadValue{"eos_token_id", "320", "eos_token_id is 320, but vocab_size is 320"},
-        BadValue{"eos_token_id", "[1,-1]", "eos_token_id is -1"},
+        BadValue{"eos_token_id", "[1,-1.5]", "eos_token_id is -1.5"},
         BadValue{"architectures", "[3]", "architectures has 3, not a string"}));
 
 TEST(ModelConfigTest, PointsAtWhatIsNotJson) {

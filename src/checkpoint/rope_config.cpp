@@ -30,9 +30,16 @@ std::optional<RopeType> parse_type(std::string_view name) {
 }
 
 RopeType read_type(ConfigReader& scaling) {
-  const std::string name =
-      scaling.text(scaling.has("rope_type") ? "rope_type" : "type", std::string("default"));
+  const bool has_new = scaling.has("rope_type");
+  const std::string name = scaling.text(has_new ? "rope_type" : "type", std::string("default"));
   const std::optional<RopeType> type = parse_type(name);
+  const nlohmann::json* const old = scaling.find("type");
+  if (has_new && old != nullptr && *old != name &&
+      (!type || !old->is_string() || parse_type(old->get<std::string>()) != type)) {
+    scaling.note(fmt::format("config.json has rope_type {} and type {}; rope_type is used",
+                             readable(name),
+                             readable(old->is_string() ? old->get<std::string>() : old->dump())));
+  }
   if (!type) {
     scaling.fail(
         unimplemented(fmt::format("rope_type is {}, which is not served; served are default, "

@@ -29,8 +29,7 @@ ModelConfig some_config() {
 TEST(SameModelTest, SettingsThatChangeNothingMayDiffer) {
   ModelConfig other = some_config();
   other.dtype = DType::kBf16;
-  other.eos_token_ids = {7};
-  other.bos_token_id = 3;
+  other.eos_token_ids = {3};
   other.quantization = QuantizationConfig{};
   EXPECT_TRUE(check_same_model(some_config(), other).ok());
 }

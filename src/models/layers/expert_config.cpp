@@ -2,6 +2,7 @@
 #include "models/layers/expert_config.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include <fmt/format.h>
@@ -61,11 +62,18 @@ void read_expert_groups(ConfigReader& reader, std::string_view groups_key, MoeCo
 }
 
 void read_stepped_experts(ConfigReader& reader, ModelConfig& config, const ExpertKeys& keys) {
-  const int64_t step = reader.integer("decoder_sparse_step", 1, kLayers);
-  const std::vector<int64_t> dense = reader.integers("mlp_only_layers", {0, config.num_layers - 1});
   const int64_t num_experts = read_size(reader, keys.count, {0, kExperts.high});
   config.is_moe_layer.assign(static_cast<size_t>(config.num_layers), false);
   if (num_experts == 0) return;
+  const int64_t step = reader.integer("decoder_sparse_step", 1, {.low = 1});
+  const std::vector<int64_t> dense =
+      reader.integers("mlp_only_layers", {.low = std::numeric_limits<int64_t>::min()});
+  const auto is_no_layer = [&](int64_t layer) { return layer < 0 || layer >= config.num_layers; };
+  if (const auto wrong = std::ranges::find_if(dense, is_no_layer); wrong != dense.end()) {
+    reader.note(fmt::format(
+        "config.json: mlp_only_layers has {}, which is none of the {} layers and is not used",
+        *wrong, config.num_layers));
+  }
   for (int64_t i = 0; i < config.num_layers; ++i) {
     const bool listed = std::ranges::find(dense, i) != dense.end();
     config.is_moe_layer[static_cast<size_t>(i)] = !listed && (i + 1) % step == 0;

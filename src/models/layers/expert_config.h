@@ -37,7 +37,7 @@ void read_expert_groups(checkpoint::ConfigReader& reader, std::string_view group
                         checkpoint::MoeConfig& moe);
 
 // Fills in is_moe_layer and moe: every decoder_sparse_step-th layer has experts unless it is among
-// mlp_only_layers; none has where their count is 0.
+// mlp_only_layers; none has where their count is 0. Numbers there that are no layer are noted.
 void read_stepped_experts(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config,
                           const ExpertKeys& keys);
 

@@ -64,6 +64,13 @@ TEST(Qwen3Next, KnowsWhichLayersAreDense) {
       parse(hybrid({{"mlp_only_layers", {1}}, {"decoder_sparse_step", 2}}));
   EXPECT_THAT(config.is_moe_layer, ElementsAre(false, false, false, true));
   EXPECT_EQ(config.intermediate_size, 96);
+  // transformers asks only whether a layer is listed.
+  const checkpoint::ModelConfig beyond = parse(hybrid({{"mlp_only_layers", {1, 4, -1, 9999999}}}));
+  EXPECT_THAT(beyond.is_moe_layer, ElementsAre(true, false, true, true));
+  EXPECT_THAT(beyond.notes,
+              ElementsAre("config.json: mlp_only_layers has 4, which is none of the 4 "
+                          "layers and is not used"));
+  EXPECT_EQ(parse(hybrid({{"num_experts", 0}, {"decoder_sparse_step", 0}})).num_moe_layers(), 0);
   const checkpoint::ModelConfig dense = parse(hybrid({{"num_experts", 0}}));
   EXPECT_FALSE(dense.moe.has_value());
   EXPECT_EQ(dense.num_moe_layers(), 0);
@@ -127,7 +134,7 @@ TEST(Qwen3Next, NamesKeyAndValueOfWhatIsWrongOrNotServed) {
       {{{"num_experts_per_tok", 0}}, "num_experts_per_tok is 0"},
       {{{"moe_intermediate_size", 0}}, "moe_intermediate_size is 0"},
       {{{"norm_topk_prob", 2}}, "norm_topk_prob is 2, not true or false"},
-      {{{"mlp_only_layers", {4}}}, "mlp_only_layers is 4, outside 0 to 3"},
+      {{{"mlp_only_layers", {1.5}}}, "mlp_only_layers is 1.5, not an integer"},
       {{{"decoder_sparse_step", 0}}, "decoder_sparse_step is 0"},
       {{{"full_attention_interval", 0}}, "full_attention_interval is 0"},
       {{{"layer_types", {"sliding_attention", "a", "b", "c"}}},
