@@ -70,6 +70,7 @@ class WeightLoader {
     for (const WeightSpec& spec : specs_) HEDDLE_RETURN_IF_ERROR(resolve(spec));
     find_unexpected();
     HEDDLE_RETURN_IF_ERROR(findings());
+    warn_of_plain_weights();
     HEDDLE_RETURN_IF_ERROR(check_memory());
     HEDDLE_ASSIGN_OR_RETURN(std::byte* const arena, allocate());
     for (const Placement& placement : placements_) {
@@ -126,6 +127,24 @@ class WeightLoader {
     std::vector<std::string> examples_;
     size_t count_ = 0;
   };
+
+  // A config.json that stayed beside weights which are not, or no longer, quantised. A load that
+  // ignores all other tensors is of a part, which may be plain beside quantised ones.
+  void warn_of_plain_weights() const {
+    const QuantizationConfig* const config = options_.quantization;
+    const bool is_of_part = std::ranges::count(options_.ignored_prefixes, "") > 0;
+    if (config == nullptr || !config->is_of_weights || !used_by_modules_.empty() || is_of_part ||
+        source_.names().empty()) {
+      return;
+    }
+    const auto matrix = std::ranges::find_if(
+        pieces_, [](const StoredWeight& stored) { return stored.shape.rank() > 1; });
+    if (matrix == pieces_.end()) return;
+    log_warning(fmt::format(
+        "quantization_config says that weights are quantised ({}), but none of those that are read "
+        "is: tensor {} is stored as {}. They are used as they are stored",
+        to_string(config->method), readable(matrix->name), matrix->stored_dtype));
+  }
 
   // Memory is committed as it is written: without this a model that is too large would be killed
   // half-way.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <random>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -50,6 +51,14 @@ TEST(QuantizationNames, AreReadAsTheFormatsTheyMean) {
             QuantMethod::kCompressedTensors);
   EXPECT_EQ(method(R"({"quant_method": "intel/auto-round", "bits": 4,
                        "packing_format": "auto_round:auto_awq"})"),
+            QuantMethod::kAwq);
+  for (const char* const packing : {"auto_round:gptq:exllamav2", "gptq:marlin", "auto"}) {
+    EXPECT_EQ(method(fmt::format(R"({{"quant_method": "auto_round", "bits": 4, "backend": "{}"}})",
+                                 packing)
+                         .c_str()),
+              QuantMethod::kGptq);
+  }
+  EXPECT_EQ(method(R"({"quant_method": "auto-round", "bits": 4, "packing_format": "awq:marlin"})"),
             QuantMethod::kAwq);
   const QuantizationConfig round = config_of(
       R"({"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4,
@@ -175,6 +184,29 @@ class SmallDevice final : public device::Device {
  private:
   device::CpuDevice cpu_{1};
 };
+
+TEST_F(QuantisedLoadTest, SaysThatWeightsAreNotQuantisedWhereTheConfigSaysSo) {
+  store("m.weight", {8, 64}, DType::kBf16, 1);
+  const auto log_with = [&](const char* config, const LoadOptions& options = {}) {
+    ::testing::internal::CaptureStderr();
+    const auto loaded = load({fused({"m"}, 8, 64)}, config, options);
+    EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+    return ::testing::internal::GetCapturedStderr();
+  };
+  for (const char* const config :
+       {R"({"quant_method": "awq", "bits": 4})", R"({"quant_method": "fp8"})",
+        R"({"quant_method": "gptq", "bits": 4})",
+        R"({"quant_method": "compressed-tensors", "config_groups": {}})"}) {
+    EXPECT_THAT(log_with(config),
+                HasSubstr("none of those that are read is: tensor \"m.weight\" is stored as BF16"));
+  }
+  EXPECT_EQ(log_with(nullptr), "");
+  EXPECT_EQ(log_with(R"({"quant_method": "fp8"})", {.ignored_prefixes = {""}}), "");  // of a part
+  EXPECT_EQ(log_with(R"({"quant_method": "compressed-tensors",
+                         "kv_cache_scheme": {"num_bits": 8, "type": "float"}})"),
+            "");
+  EXPECT_EQ(log_with(R"({"quant_method": "modelopt", "kv_cache_quant_algo": "FP8"})"), "");
+}
 
 TEST_F(QuantisedLoadTest, ADeviceGetsTheNumbersThatCodesStandFor) {
   const std::vector<WeightSpec> specs = {fused({"a.q_proj", "a.k_proj"}, 300, 256)};

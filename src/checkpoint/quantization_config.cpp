@@ -10,6 +10,7 @@
 #include "checkpoint/config_reader.h"
 #include "checkpoint/mapped_file.h"
 #include "checkpoint/readable.h"
+#include "core/file_presence.h"
 
 namespace heddle::checkpoint {
 
@@ -55,8 +56,11 @@ Result<QuantMethod> method_of_auto_round(ConfigReader& reader) {
     return unimplemented(
         fmt::format("auto-round with data_type {}; \"int\" is served", readable(type)));
   }
-  if (packing.ends_with("gptq")) return QuantMethod::kGptq;
-  if (packing.ends_with("awq")) return QuantMethod::kAwq;
+  const auto names = [&packing](std::string_view method) {
+    return packing.find(method) != std::string::npos;  // "auto_round:gptq:exllamav2", too
+  };
+  if (names("gptq") || packing == "auto") return QuantMethod::kGptq;
+  if (names("awq")) return QuantMethod::kAwq;
   return unimplemented(
       fmt::format("auto-round with packing_format {}; served are \"auto_round:auto_gptq\" and "
                   "\"auto_round:auto_awq\": export the model again with one of them",
@@ -254,6 +258,7 @@ void read_compressed_tensors(ConfigReader& reader, QuantizationConfig& config) {
     if (config.kv_cache == KvCacheScheme::kNone) {
       reader.fail(invalid_argument("compressed-tensors without config_groups"));
     }
+    config.is_of_weights = false;
     return;
   }
   for (const auto& [key, value] : groups->items()) {
@@ -284,6 +289,7 @@ void read_modelopt(ConfigReader& reader, QuantizationConfig& config) {
   config.kv_cache = read_kv_cache_scheme(reader);
   const std::string kv_algorithm = reader.text("kv_cache_quant_algo", std::string());
   if (!kv_algorithm.empty()) {
+    config.is_of_weights = reader.has("quant_algo");
     config.kv_cache = kv_algorithm == "FP8" ? KvCacheScheme::kFp8 : KvCacheScheme::kOther;
   }
 }
@@ -368,8 +374,8 @@ Result<std::optional<SeparateQuantization>> load_separate_quantization(
     const std::filesystem::path& folder) {
   for (const char* name : {"hf_quant_config.json", "quantize_config.json", "quant_config.json"}) {
     const std::filesystem::path path = folder / name;
-    std::error_code error;
-    if (!std::filesystem::exists(path, error)) continue;
+    HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(path));
+    if (!exists) continue;
     HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
     const Result<nlohmann::json> object = parse_json_object(text);
     if (!object.ok()) return object.status().with_context(path.string());

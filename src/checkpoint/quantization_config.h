@@ -52,6 +52,7 @@ struct QuantizationConfig {
   std::vector<std::string> ignored;  // modules that stay as they are, in the method's own syntax
   std::vector<ModulePattern> ignored_patterns;
   KvCacheScheme kv_cache = KvCacheScheme::kNone;
+  bool is_of_weights = true;  // false: of the KV cache alone
 
   // GPTQ's and AutoRound's per-module overrides. 0 bits: not quantised.
   struct Override {
