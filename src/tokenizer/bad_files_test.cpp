@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Broken tokenizer files: each gives one readable error, never a crash and never an allocation of a
 // size that the file only claims.
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "tokenizer/sentencepiece_tokenizer.h"
 #include "tokenizer/testing/tokenizer_fixture.h"
@@ -15,7 +18,6 @@
 namespace heddle::tokenizer {
 namespace {
 
-using testing::added_token;
 using testing::byte_level_json;
 using ::testing::HasSubstr;
 using testing::Json;
@@ -72,8 +74,6 @@ TEST(BadTokenizerJson, NamesTheUnknownTokenOfAMerge) {
               HasSubstr("has an empty side"));
   EXPECT_THAT(error_after([](Json& j) { j["model"]["merges"].push_back("｜ x"); }),
               HasSubstr("needs the token '｜'"));
-  EXPECT_THAT(error_after([](Json& j) { j["model"]["unk_token"] = "qq"; }),
-              HasSubstr("model.unk_token 'qq' is not in the vocabulary"));
 }
 
 TEST(BadTokenizerJson, RefusesIdsThatAreTakenOrOutOfRange) {
@@ -89,8 +89,6 @@ TEST(BadTokenizerJson, RefusesIdsThatAreTakenOrOutOfRange) {
               HasSubstr("added_tokens[0].id"));
   EXPECT_THAT(error_after([](Json& j) { j["added_tokens"][0]["id"] = 2'000'000'000; }),
               HasSubstr("added_tokens[0].id is 2000000000"));
-  EXPECT_THAT(error_after([](Json& j) { j["added_tokens"].push_back(added_token(999, "")); }),
-              HasSubstr("added_tokens[3].content is empty"));
 }
 
 TEST(BadTokenizerJson, NamesLineAndColumn) {
@@ -238,6 +236,58 @@ TEST(LoadTokenizer, NamesTheFolderWithoutFiles) {
   ASSERT_FALSE(tokenizer.ok());
   EXPECT_EQ(tokenizer.status().code(), StatusCode::kNotFound);
   EXPECT_THAT(tokenizer.status().message(), HasSubstr("/nonexistent/model has no tokenizer.json"));
+}
+
+// Each of them is all that a folder has of a tokenizer.
+TEST(LoadTokenizer, NamesTheFilesOfOtherTokenizers) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) /
+                      ("heddle_other_tokenizers_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  for (const char* const name :
+       {"tiktoken.model", "qwen.tiktoken", "tekken.json", "vocab.json", "merges.txt",
+        "spiece.model", "sentencepiece.bpe.model", "vocab.txt"}) {
+    std::ofstream(folder / name) << "{}";
+    const Status status = load_tokenizer(folder).status();
+    EXPECT_EQ(status.code(), StatusCode::kNotFound);
+    EXPECT_THAT(status.message(), HasSubstr(std::string("has only a ") + name + ", "));
+    EXPECT_THAT(status.message(), HasSubstr("put the tokenizer.json of the same model beside it"));
+    std::filesystem::remove(folder / name);
+  }
+  std::filesystem::create_symlink("../blobs/77", folder / "tokenizer.json");
+  EXPECT_THAT(load_tokenizer(folder).status().message(), HasSubstr("tokenizer.json is a link to "));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(LoadTokenizer, NamesTheFileWhoseRoleIsWrong) {
+  const auto folder =
+      std::filesystem::path(::testing::TempDir()) / ("heddle_roles_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const char* name, std::string_view text) {
+    std::ofstream(folder / name) << text;
+  };
+  const auto error = [&] { return load_tokenizer_config(folder).status().message(); };
+  const std::string map = (folder / "special_tokens_map.json").string();
+  write("special_tokens_map.json", R"({"bos_token": 7})");
+  EXPECT_EQ(error(), map + ": bos_token is 7; expected a string");
+  write("tokenizer_config.json", "{}");
+  EXPECT_EQ(error(), map + ": bos_token is 7; expected a string");
+  write("special_tokens_map.json", R"(["bos_token"])");
+  EXPECT_THAT(error(), HasSubstr(map + ": the document is [\"bos_token\"]; expected an object"));
+  write("special_tokens_map.json", R"({"eos_token": {"lstrip": true}})");
+  EXPECT_THAT(error(), HasSubstr(map + ": eos_token.content is missing"));
+  write("special_tokens_map.json", "{,}");
+  EXPECT_THAT(error(), HasSubstr(map + ": not valid JSON at line 1, column 2"));
+
+  // Where it is not used, it stops nothing.
+  write("tokenizer_config.json", R"({"bos_token": "<s>", "added_tokens_decoder": {}})");
+  const auto config = load_tokenizer_config(folder);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->bos_token, "<s>");
+  ASSERT_EQ(config->notes.size(), 1u);
+  EXPECT_THAT(config->notes[0], HasSubstr("special_tokens_map.json is not used, because "
+                                          "tokenizer_config.json has added_tokens_decoder: not "
+                                          "valid JSON"));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

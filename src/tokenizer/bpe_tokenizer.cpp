@@ -40,6 +40,13 @@ class AddedTokenResolver {
 
   Status add(AddedToken token, std::string_view file) {
     const TokenId written = token.id;
+    if (token.content.empty()) {
+      log_warning(
+          fmt::format("{}: the added token {} has no text and is left out, as in Hugging "
+                      "Face's tokenizers",
+                      file, written));
+      return ok_status();
+    }
     if (const AddedToken* const same = tokens_.find(token.content)) {
       if (same->id != written)
         warn(token.content, written, same->id, file, "the first that is listed");

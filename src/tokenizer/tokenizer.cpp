@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <limits>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "core/file_presence.h"
 #include "core/log.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
@@ -52,29 +52,57 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_to
   return replace_ill_formed_utf8(rest);
 }
 
-Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::filesystem::path& model_dir) {
-  const auto has = [&](const char* name) {
-    std::error_code error;
-    return std::filesystem::exists(model_dir / name, error);
-  };
-  HEDDLE_ASSIGN_OR_RETURN(TokenizerConfig config, load_tokenizer_config(model_dir));
-  for (const std::string& note : config.notes) log_warning(note);
-  if (has("tokenizer.json")) return load_tokenizer_json(model_dir / "tokenizer.json", config);
-  if (has("vocab.json") && has("merges.txt")) {
-    return load_vocab_merges(model_dir, std::move(config));
-  }
-  if (has("tokenizer.model")) return load_sentencepiece(model_dir / "tokenizer.model", config);
-  if (has("tiktoken.model")) {
-    return unimplemented(fmt::format(
-        "{} has only a tiktoken.model, which does not say how to split words and is not served; "
-        "put "
-        "the tokenizer.json of the same model beside it, as conversions of the model have it",
-        model_dir.string()));
+namespace {
+
+struct OtherVocabulary {
+  std::string_view ending;  // of the file's name
+  std::string_view what;    // it is
+};
+
+constexpr OtherVocabulary kOtherVocabularies[] = {
+    {"tiktoken.model", "which does not say how to split words and is not served"},
+    {".tiktoken", "which does not say how to split words and is not served"},
+    {"tekken.json", "a vocabulary in the layout of the model's maker, which is not served"},
+    {"vocab.json", "which is of no use without its merges.txt"},
+    {"merges.txt", "which is of no use without its vocab.json"},
+    {"spiece.model", "a SentencePiece model under another name, which is not looked for"},
+    {"sentencepiece.bpe.model",
+     "a SentencePiece model under another name, which is not looked for"},
+    {"vocab.txt", "a WordPiece vocabulary, which is not served"},
+};
+
+Status no_tokenizer(const std::filesystem::path& model_dir) {
+  const Result<std::vector<std::string>> listed = names_in_folder(model_dir);
+  if (!listed.ok() && listed.status().code() != StatusCode::kNotFound) return listed.status();
+  const std::vector<std::string> names = listed.ok() ? *listed : std::vector<std::string>();
+  for (const auto& [ending, what] : kOtherVocabularies) {
+    for (const std::string& name : names) {
+      if (!name.ends_with(ending)) continue;
+      return not_found(fmt::format(
+          "{} has only a {}, {}; put the tokenizer.json of the same model beside it, as "
+          "conversions of the model have it",
+          model_dir.string(), name, what));
+    }
   }
   return not_found(fmt::format(
       "{} has no tokenizer.json, no vocab.json with merges.txt and no tokenizer.model; copy the "
       "tokenizer files of the model there",
       model_dir.string()));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::filesystem::path& model_dir) {
+  HEDDLE_ASSIGN_OR_RETURN(TokenizerConfig config, load_tokenizer_config(model_dir));
+  for (const std::string& note : config.notes) log_warning(note);
+  HEDDLE_ASSIGN_OR_RETURN(const bool has_json, file_exists(model_dir / "tokenizer.json"));
+  if (has_json) return load_tokenizer_json(model_dir / "tokenizer.json", config);
+  HEDDLE_ASSIGN_OR_RETURN(const bool has_vocabulary, file_exists(model_dir / "vocab.json"));
+  HEDDLE_ASSIGN_OR_RETURN(const bool has_merges, file_exists(model_dir / "merges.txt"));
+  if (has_vocabulary && has_merges) return load_vocab_merges(model_dir, std::move(config));
+  HEDDLE_ASSIGN_OR_RETURN(const bool has_pieces, file_exists(model_dir / "tokenizer.model"));
+  if (has_pieces) return load_sentencepiece(model_dir / "tokenizer.model", config);
+  return no_tokenizer(model_dir);
 }
 
 Status check_same_tokens(const Tokenizer& tokenizer, const Tokenizer& other) {

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <system_error>
 
 #include <fmt/format.h>
 
+#include "core/file_presence.h"
 #include "core/json_reader.h"
 #include "core/log.h"
 #include "tokenizer/tokenizer_json.h"
@@ -49,8 +49,8 @@ std::optional<std::string> role_of(const TokenizerConfig& config, std::string_vi
   return std::nullopt;
 }
 
-// Joins what special_tokens_map.json says (parse_tokenizer_config).
-Status join_special_tokens_map(std::string_view json, bool has_decoder, TokenizerConfig& config) {
+// Joins what special_tokens_map.json says, if it counts (parse_tokenizer_config).
+Status join_special_tokens_map(std::string_view json, TokenizerConfig& config) {
   HEDDLE_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(json));
   if (!document.root().is_object()) return document.root().wrong("an object");
   TokenizerConfig map;
@@ -62,9 +62,9 @@ Status join_special_tokens_map(std::string_view json, bool has_decoder, Tokenize
     if (has_other) {
       config.notes.push_back(fmt::format(
           "the {} is '{}' in {} and '{}' in {}; the one of {} is used", name, known->second,
-          kFileName, text, kMapFileName, has_decoder ? kFileName : kMapFileName));
+          kFileName, text, kMapFileName, config.has_decoder ? kFileName : kMapFileName));
     }
-    if (has_decoder) continue;
+    if (config.has_decoder) continue;
     if (has_other) {
       known->second = std::move(text);
     } else if (known == config.special_tokens.end()) {
@@ -116,10 +116,8 @@ void set_role(const Tokenizer& tokenizer, std::string_view name,
   }
 }
 
-}  // namespace
-
-Result<TokenizerConfig> parse_tokenizer_config(std::string_view json,
-                                               std::string_view special_tokens_map) {
+// The answers of tokenizer_config.json alone.
+Result<TokenizerConfig> parse_own(std::string_view json) {
   HEDDLE_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(json));
   const JsonValue root = document.root();
   if (!root.is_object()) return root.wrong("an object");
@@ -129,37 +127,55 @@ Result<TokenizerConfig> parse_tokenizer_config(std::string_view json,
   HEDDLE_ASSIGN_OR_RETURN(config.add_eos_token, parse_flag(root, "add_eos_token"));
   HEDDLE_ASSIGN_OR_RETURN(config.add_prefix_space, root.bool_or("add_prefix_space", false));
   HEDDLE_ASSIGN_OR_RETURN(config.legacy, root.bool_or("legacy", true));
-  const auto decoder = root.find("added_tokens_decoder");
-  if (decoder) {
+  if (const auto decoder = root.find("added_tokens_decoder")) {
+    config.has_decoder = true;
     HEDDLE_ASSIGN_OR_RETURN(config.added_tokens, parse_added_tokens_decoder(*decoder));
   }
   HEDDLE_RETURN_IF_ERROR(read_special_tokens(root, config));
-  if (!special_tokens_map.empty()) {
-    HEDDLE_RETURN_IF_ERROR(join_special_tokens_map(special_tokens_map, decoder.has_value(), config)
-                               .with_context(std::string(kMapFileName)));
+  return config;
+}
+
+// Joins the roles of both files. `map` is the text of special_tokens_map.json, or why it cannot be
+// read, which is no error where the file is not used.
+Status join_roles(const Result<std::string>& map, TokenizerConfig& config) {
+  Status status = map.status();
+  if (status.ok() && !map->empty()) status = join_special_tokens_map(*map, config);
+  if (!status.ok() && config.has_decoder) {
+    config.notes.push_back(fmt::format("{} is not used, because {} has added_tokens_decoder: {}",
+                                       kMapFileName, kFileName, status.message()));
+    status = ok_status();
   }
   config.bos_token = role_of(config, "bos_token");
   config.eos_token = role_of(config, "eos_token");
   config.pad_token = role_of(config, "pad_token");
+  return status;
+}
+
+}  // namespace
+
+Result<TokenizerConfig> parse_tokenizer_config(std::string_view json,
+                                               std::string_view special_tokens_map) {
+  HEDDLE_ASSIGN_OR_RETURN(TokenizerConfig config, parse_own(json));
+  HEDDLE_RETURN_IF_ERROR(
+      join_roles(std::string(special_tokens_map), config).with_context(std::string(kMapFileName)));
   return config;
 }
 
 Result<TokenizerConfig> load_tokenizer_config(const std::filesystem::path& model_dir) {
-  const auto text_of = [&](std::string_view name) -> Result<std::string> {
-    std::error_code error;
-    const std::filesystem::path path = model_dir / name;
-    return std::filesystem::exists(path, error) ? read_whole_file(path) : Result<std::string>("");
+  const auto text_of = [](const std::filesystem::path& path) -> Result<std::string> {
+    HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(path));
+    return exists ? read_whole_file(path) : Result<std::string>("");
   };
-  HEDDLE_ASSIGN_OR_RETURN(const std::string map, text_of(kMapFileName));
   const std::filesystem::path path = model_dir / kFileName;
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
-    Result<TokenizerConfig> config = parse_tokenizer_config("{}", map);
-    return config.ok() ? config : config.status().with_context(model_dir.string());
-  }
-  HEDDLE_ASSIGN_OR_RETURN(const std::string json, read_whole_file(path));
-  Result<TokenizerConfig> config = parse_tokenizer_config(json, map);
+  HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(path));
+  HEDDLE_ASSIGN_OR_RETURN(const std::string json,
+                          exists ? read_whole_file(path) : Result<std::string>("{}"));
+  Result<TokenizerConfig> config = parse_own(json);
   if (!config.ok()) return config.status().with_context(path.string());
+  const std::filesystem::path map_path = model_dir / kMapFileName;
+  const Result<std::string> map = text_of(map_path);
+  const Status joined = join_roles(map, *config);
+  if (!joined.ok()) return map.ok() ? joined.with_context(map_path.string()) : joined;
   return config;
 }
 

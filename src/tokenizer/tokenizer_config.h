@@ -27,6 +27,7 @@ struct TokenizerConfig {
   // SentencePiece: text behind a special token gets a leading space like the first text does.
   bool legacy = true;
   std::vector<AddedToken> added_tokens;  // added_tokens_decoder, one entry an id
+  bool has_decoder = false;              // whether there is an added_tokens_decoder
 
   // "bos_token", "unk_token", ... with their texts: what chat templates may show.
   std::vector<std::pair<std::string, std::string>> special_tokens;
@@ -37,11 +38,13 @@ struct TokenizerConfig {
 
 // `special_tokens_map` is the text of that file, empty without one. As in transformers, what it
 // says replaces the roles of the other file where that has no added_tokens_decoder; otherwise it is
-// not used. Error: kDataLoss naming the key, and the file where it is the map's.
+// not used, and what is wrong with it is a note. Error: kDataLoss naming the key, and the file
+// where it is the map's.
 [[nodiscard]] Result<TokenizerConfig> parse_tokenizer_config(
     std::string_view json, std::string_view special_tokens_map = {});
 
-// The defaults when the folder has neither file.
+// The defaults when the folder has neither file. Error: as above with the file's path, and as
+// file_exists() (core/file_presence.h).
 [[nodiscard]] Result<TokenizerConfig> load_tokenizer_config(const std::filesystem::path& model_dir);
 
 // Looks the configured roles up; a role whose token the vocabulary lacks is left out with a

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/json_reader.h"
+#include "core/log.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/bpe_tokenizer.h"
 #include "tokenizer/tokenizer_json_steps.h"
@@ -77,8 +78,10 @@ Result<BpeSettings> parse_settings(const JsonValue& model, const BpeBuilder& bui
   if (unknown.empty()) return settings;
   settings.unknown = builder.find_spelling(unknown);
   if (!settings.unknown) {
-    return data_loss(
-        fmt::format("{}.unk_token '{}' is not in the vocabulary", model.path(), unknown));
+    log_warning(
+        fmt::format("tokenizer.json: {}.unk_token '{}' is not in the vocabulary; what no "
+                    "token spells is left out of prompts",
+                    model.path(), unknown));
   }
   return settings;
 }
@@ -112,9 +115,6 @@ Result<std::vector<AddedToken>> parse_added_tokens(const JsonValue& root) {
           fmt::format("{} is {}; ids go from 0 to {}", id_value.path(), id, kMaxTokenId));
     }
     HEDDLE_ASSIGN_OR_RETURN(AddedToken token, parse_added_token(entry, static_cast<TokenId>(id)));
-    if (token.content.empty()) {
-      return data_loss(fmt::format("{}.content is empty; a token needs a text", entry.path()));
-    }
     tokens.push_back(std::move(token));
   }
   return tokens;

@@ -12,6 +12,7 @@ namespace {
 using namespace testing;  // NOLINT: the synthetic files
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 TEST(TokenizerJson, RunsAByteLevelPipeline) {
   const auto tokenizer = make(byte_level_json());
@@ -197,6 +198,27 @@ TEST(TokenizerJson, GivesAddedTokensTheIdsOfTheVocabulary) {
   EXPECT_EQ(tokenizer->token_to_id("<|end|>"), kEnd);
   EXPECT_EQ(tokenizer->id_to_token(97), "a");
   EXPECT_THAT(encode(*tokenizer, "a<new>hello", kContent), ElementsAre(97, 1000, kHello));
+}
+
+// As in Hugging Face's tokenizers, which need an unknown token only where they meet one.
+TEST(TokenizerJson, LoadsTokensThatNobodyCanUse) {
+  Json json = byte_level_json();
+  json["model"]["unk_token"] = "<unk>";                   // not in the vocabulary
+  json["added_tokens"].push_back(added_token(999, ""));   // no text
+  json["added_tokens"].push_back(added_token(kEnd, ""));  // and an id that is taken
+  json["added_tokens"].push_back(added_token(998, "<x>"));
+  json["added_tokens"].push_back(added_token(998, "<y>"));
+  const auto tokenizer = make(json);
+  EXPECT_EQ(tokenizer->token_to_id("<|end|>"), kEnd);
+  EXPECT_EQ(tokenizer->token_to_id("<x>"), 998);
+  EXPECT_EQ(tokenizer->token_to_id("<y>"), 1000);
+  EXPECT_EQ(tokenizer->token_to_id(""), std::nullopt);
+  EXPECT_THAT(encode(*tokenizer, "hello world"), ElementsAre(kHello, kSpaceWorld));
+
+  Json fallback = byte_fallback_json();
+  fallback["model"]["unk_token"] = "<missing>";
+  fallback["model"]["byte_fallback"] = false;
+  EXPECT_THAT(encode(*make(fallback), "ab☃ab", kContent), SizeIs(2));  // the snowman is left out
 }
 
 // Python's json module reads all of this, and takes the last value of a key.

@@ -2,11 +2,11 @@
 #include "tokenizer/vocab_merges.h"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "core/file_presence.h"
 #include "core/json_reader.h"
 #include "core/log.h"
 #include "tokenizer/bpe_model.h"
@@ -135,8 +135,8 @@ Result<std::unique_ptr<Tokenizer>> load_vocab_merges(const std::filesystem::path
   HEDDLE_ASSIGN_OR_RETURN(const std::string vocabulary, read_whole_file(model_dir / "vocab.json"));
   HEDDLE_ASSIGN_OR_RETURN(const std::string merges, read_whole_file(model_dir / "merges.txt"));
   std::string added_tokens;
-  std::error_code error;
-  if (std::filesystem::exists(model_dir / "added_tokens.json", error)) {
+  HEDDLE_ASSIGN_OR_RETURN(const bool has_added, file_exists(model_dir / "added_tokens.json"));
+  if (has_added) {
     HEDDLE_ASSIGN_OR_RETURN(added_tokens, read_whole_file(model_dir / "added_tokens.json"));
   }
   Result<std::unique_ptr<Tokenizer>> tokenizer =
