@@ -10,6 +10,7 @@
 
 #include "chat/json.h"
 #include "chat/spelled_json.h"
+#include "core/file_presence.h"
 #include "core/json_reader.h"
 #include "core/log.h"
 #include "tokenizer/tokenizer_config.h"
@@ -28,18 +29,28 @@ constexpr std::string_view kDefaultTemplate = "default";
 using NamedSources = std::vector<std::pair<std::string, std::string>>;
 
 const std::string* find_source(const NamedSources& sources, std::string_view name) {
+  const std::string* last = nullptr;  // of a name given twice the last one counts, as in Python
   for (const auto& [known, source] : sources) {
-    if (known == name) return &source;
+    if (known == name) last = &source;
   }
-  return nullptr;
+  return last;
 }
 
-bool is_file(const fs::path& path) {
+Result<bool> is_file(const fs::path& path) {
+  HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(path));
   std::error_code error;
-  return fs::is_regular_file(path, error);
+  return exists && fs::is_regular_file(path, error);
 }
 
-// "chat_template" of a JSON file: absent, a string, or a list of {name, template}.
+// A text without a character but white space is no template.
+void drop_empty(NamedSources& sources) {
+  std::erase_if(sources, [](const auto& named) {
+    return named.second.find_first_not_of(" \t\r\n") == std::string::npos;
+  });
+}
+
+// "chat_template" of a JSON file: absent, a string, a list of {name, template}, or an object that
+// has the templates under their names.
 Result<NamedSources> templates_in(const fs::path& path) {
   const auto read = [&path]() -> Result<NamedSources> {
     NamedSources sources;
@@ -53,13 +64,30 @@ Result<NamedSources> templates_in(const fs::path& path) {
       sources.emplace_back(kDefaultTemplate, source);
       return sources;
     }
+    if (found->is_object()) {
+      HEDDLE_ASSIGN_OR_RETURN(const simdjson::dom::object members, found->as_object());
+      for (const auto [name, value] : members) {
+        const JsonValue member(value, fmt::format("{}.{}", found->path(), name));
+        HEDDLE_ASSIGN_OR_RETURN(const std::string_view source, member.as_string());
+        sources.emplace_back(name, source);
+      }
+      return sources;
+    }
     if (!found->is_array()) return found->wrong("a string or a list of {name, template}");
     HEDDLE_ASSIGN_OR_RETURN(const std::vector<JsonValue> entries, found->items());
+    Status broken;
     for (const JsonValue& entry : entries) {
-      HEDDLE_ASSIGN_OR_RETURN(std::string name, entry.require_string("name"));
-      HEDDLE_ASSIGN_OR_RETURN(std::string source, entry.require_string("template"));
-      sources.emplace_back(std::move(name), std::move(source));
+      Result<std::string> name = entry.require_string("name");
+      Result<std::string> source = entry.require_string("template");
+      if (name.ok() && source.ok()) {
+        sources.emplace_back(std::move(name).value(), std::move(source).value());
+      } else {
+        broken = name.ok() ? source.status() : name.status();
+      }
     }
+    if (broken.ok()) return sources;
+    if (find_source(sources, kDefaultTemplate) == nullptr) return broken;
+    log_warning(fmt::format("{}: {}; that template is left out", path.string(), broken.message()));
     return sources;
   };
   Result<NamedSources> sources = read();
@@ -67,10 +95,20 @@ Result<NamedSources> templates_in(const fs::path& path) {
   return sources;
 }
 
+// The text of a .jinja file. Templates may begin with '<', pages of a server begin so:
+Result<std::string> read_template(const fs::path& path) {
+  HEDDLE_ASSIGN_OR_RETURN(std::string source, read_whole_file(path));
+  for (const std::string_view page : {"<!DOCTYPE html", "<!doctype html", "<html"}) {
+    if (!source.starts_with(page)) continue;
+    return data_loss(fmt::format("{}: the file is an HTML page; download it again", path.string()));
+  }
+  return source;
+}
+
 // A template file the user names.
 Result<NamedSources> templates_of_file(const fs::path& path) {
   if (path.extension() != ".json") {
-    HEDDLE_ASSIGN_OR_RETURN(std::string source, read_whole_file(path));
+    HEDDLE_ASSIGN_OR_RETURN(std::string source, read_template(path));
     return NamedSources{{std::string(kDefaultTemplate), std::move(source)}};
   }
   HEDDLE_ASSIGN_OR_RETURN(NamedSources sources, templates_in(path));
@@ -84,57 +122,105 @@ Result<NamedSources> templates_of_file(const fs::path& path) {
 Result<NamedSources> templates_of_jinja_files(const fs::path& model_dir) {
   NamedSources sources;
   const fs::path file = model_dir / "chat_template.jinja";
-  if (!is_file(file)) return sources;
-  HEDDLE_ASSIGN_OR_RETURN(std::string source, read_whole_file(file));
+  HEDDLE_ASSIGN_OR_RETURN(const bool exists, is_file(file));
+  if (!exists) return sources;
+  HEDDLE_ASSIGN_OR_RETURN(std::string source, read_template(file));
   sources.emplace_back(kDefaultTemplate, std::move(source));
   const fs::path for_tools = model_dir / "additional_chat_templates" / "tool_use.jinja";
-  if (is_file(for_tools)) {
-    HEDDLE_ASSIGN_OR_RETURN(std::string tool_source, read_whole_file(for_tools));
+  HEDDLE_ASSIGN_OR_RETURN(const bool has_tools, is_file(for_tools));
+  if (has_tools) {
+    HEDDLE_ASSIGN_OR_RETURN(std::string tool_source, read_template(for_tools));
     sources.emplace_back(kToolTemplate, std::move(tool_source));
   }
   return sources;
-}
-
-// A text without a character but white space is no template.
-void drop_empty(NamedSources& sources) {
-  std::erase_if(sources, [](const auto& named) {
-    return named.second.find_first_not_of(" \t\r\n") == std::string::npos;
-  });
-}
-
-// The first of the places that has a template counts; another one that differs is logged.
-Result<NamedSources> templates_of_model(const fs::path& model_dir) {
-  HEDDLE_ASSIGN_OR_RETURN(NamedSources chosen, templates_of_jinja_files(model_dir));
-  drop_empty(chosen);
-  std::string chosen_name = "chat_template.jinja";
-  for (const char* name : {"chat_template.json", "tokenizer_config.json"}) {
-    if (!is_file(model_dir / name)) continue;
-    Result<NamedSources> sources = templates_in(model_dir / name);
-    if (sources.ok()) drop_empty(*sources);
-    if (chosen.empty()) {
-      HEDDLE_RETURN_IF_ERROR(sources.status());
-      chosen = std::move(*sources);
-      chosen_name = name;
-    } else if (!sources.ok()) {
-      log_warning(fmt::format("the chat template is that of {}; not used: {}", chosen_name,
-                              sources.status().message()));
-    } else if (!sources->empty() && *sources != chosen) {
-      log_warning(fmt::format("{} has two chat templates: that of {} is used, that of {} is not",
-                              model_dir.string(), chosen_name, name));
-    }
-  }
-  return chosen;
 }
 
 // The message a client or an operator can act on when a model has no template.
 Status no_template(const fs::path& model_dir) {
   return not_found(fmt::format(
       "{}: the model has no chat template: there is no chat_template.jinja, no chat_template.json "
-      "and no "
-      "\"chat_template\" in tokenizer_config.json. Give one with --chat-template FILE, put a "
+      "and no \"chat_template\" in tokenizer_config.json. Give one with --chat-template FILE, put "
+      "a "
       "chat_template.jinja into the folder, or use the completions API with text you format "
       "yourself",
       model_dir.string()));
+}
+
+// The main template of one place and, if it has one, that for conversations with tools.
+using ParsedTemplates = std::vector<Template>;
+
+// `file` is where they are from. Error: kNotFound where none of several is the main one;
+// kInvalidArgument for one that does not parse.
+Result<ParsedTemplates> parse_templates(const NamedSources& sources, const fs::path& file,
+                                        const RenderLimits& limits) {
+  const std::string* main_source = find_source(sources, kDefaultTemplate);
+  if (main_source == nullptr && sources.size() == 1) main_source = &sources.front().second;
+  if (main_source == nullptr) {
+    std::string names;
+    for (const auto& [name, source] : sources) names += (names.empty() ? "" : ", ") + name;
+    return not_found(
+        fmt::format("{}: none of the model's chat templates ({}) is named default; write the one "
+                    "that is meant to a file and name that with --chat-template FILE",
+                    file.string(), names));
+  }
+  const ParseOptions options{.trim_blocks = true, .lstrip_blocks = true, .limits = limits};
+  ParsedTemplates templates;
+  HEDDLE_ASSIGN_OR_RETURN(Template main, Template::parse(*main_source, "chat_template", options));
+  templates.push_back(std::move(main));
+  if (const std::string* source = find_source(sources, kToolTemplate); source != nullptr) {
+    HEDDLE_ASSIGN_OR_RETURN(Template with_tools,
+                            Template::parse(*source, "chat_template[tool_use]", options));
+    templates.push_back(std::move(with_tools));
+  }
+  return templates;
+}
+
+// The places where a model's folder may have a template, in transformers' order.
+constexpr std::string_view kPlaces[] = {"chat_template.jinja", "chat_template.json",
+                                        "tokenizer_config.json"};
+
+Result<NamedSources> templates_at(const fs::path& model_dir, std::string_view place) {
+  if (place == kPlaces[0]) return templates_of_jinja_files(model_dir);
+  HEDDLE_ASSIGN_OR_RETURN(const bool exists, is_file(model_dir / place));
+  return exists ? templates_in(model_dir / place) : NamedSources();
+}
+
+// The first place with templates that can be used counts; another one that differs, or cannot be
+// used, is logged. Error: that of the first place if none can be used.
+Result<ParsedTemplates> templates_of_model(const fs::path& model_dir, const RenderLimits& limits) {
+  ParsedTemplates chosen;
+  NamedSources chosen_sources;
+  std::string_view chosen_place;
+  std::vector<std::pair<std::string_view, Status>> unusable;  // places
+  for (const std::string_view place : kPlaces) {
+    Result<NamedSources> sources = templates_at(model_dir, place);
+    if (sources.ok()) drop_empty(*sources);
+    if (sources.ok() && sources->empty()) continue;
+    if (!chosen.empty() && sources.ok()) {
+      if (*sources != chosen_sources) {
+        log_warning(fmt::format("{} has two chat templates: that of {} is used, that of {} is not",
+                                model_dir.string(), chosen_place, place));
+      }
+      continue;
+    }
+    Status status = sources.status();
+    if (status.ok()) {
+      Result<ParsedTemplates> parsed = parse_templates(*sources, model_dir / place, limits);
+      status = parsed.status();
+      if (parsed.ok()) {
+        chosen = std::move(parsed).value();
+        chosen_sources = std::move(*sources);
+        chosen_place = place;
+      }
+    }
+    if (!status.ok()) unusable.emplace_back(place, std::move(status));
+  }
+  if (chosen.empty()) return unusable.empty() ? no_template(model_dir) : unusable.front().second;
+  for (const auto& [place, status] : unusable) {
+    log_warning(fmt::format("the chat template is that of {}; that of {} cannot be used: {}",
+                            chosen_place, place, status.message()));
+  }
+  return chosen;
 }
 
 Status check_messages(const Json& messages) {
@@ -213,38 +299,20 @@ Result<ChatTemplate> ChatTemplate::load(const fs::path& model_dir,
                                         const ChatTemplateOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const tokenizer::TokenizerConfig tokenizer_config,
                           tokenizer::load_tokenizer_config(model_dir));
-  NamedSources sources;
-  if (options.template_file) {
-    HEDDLE_ASSIGN_OR_RETURN(sources, templates_of_file(*options.template_file));
-  } else {
-    HEDDLE_ASSIGN_OR_RETURN(sources, templates_of_model(model_dir));
-  }
-  if (sources.empty()) return no_template(model_dir);
-
-  const std::string* main_source = find_source(sources, kDefaultTemplate);
-  if (main_source == nullptr && sources.size() == 1) main_source = &sources.front().second;
-  if (main_source == nullptr) {
-    std::string names;
-    for (const auto& [name, source] : sources) names += (names.empty() ? "" : ", ") + name;
-    return not_found(
-        fmt::format("{}: none of the model's chat templates ({}) is named default; choose one with "
-                    "--chat-template FILE",
-                    model_dir.string(), names));
-  }
-  const ParseOptions parse_options{
-      .trim_blocks = true, .lstrip_blocks = true, .limits = options.limits};
-  HEDDLE_ASSIGN_OR_RETURN(Template main,
-                          Template::parse(*main_source, "chat_template", parse_options));
-  std::optional<Template> with_tools;
-  if (const std::string* source = find_source(sources, kToolTemplate); source != nullptr) {
-    HEDDLE_ASSIGN_OR_RETURN(with_tools,
-                            Template::parse(*source, "chat_template[tool_use]", parse_options));
-  }
+  const auto parse = [&]() -> Result<ParsedTemplates> {
+    if (!options.template_file) return templates_of_model(model_dir, options.limits);
+    HEDDLE_ASSIGN_OR_RETURN(const NamedSources sources, templates_of_file(*options.template_file));
+    return parse_templates(sources, *options.template_file, options.limits);
+  };
+  HEDDLE_ASSIGN_OR_RETURN(ParsedTemplates templates, parse());
   std::vector<SpecialToken> special_tokens;
   for (const auto& [name, text] : tokenizer_config.special_tokens) {
     special_tokens.push_back({.name = name, .text = text});
   }
-  return ChatTemplate(std::move(main), std::move(with_tools), std::move(special_tokens), options);
+  std::optional<Template> with_tools;
+  if (templates.size() > 1) with_tools = std::move(templates[1]);
+  return ChatTemplate(std::move(templates[0]), std::move(with_tools), std::move(special_tokens),
+                      options);
 }
 
 Result<ChatTemplate> ChatTemplate::from_source(std::string source,

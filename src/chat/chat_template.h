@@ -46,11 +46,13 @@ enum class ArgumentsForm : uint8_t {
 class ChatTemplate {
  public:
   // In this order: options.template_file; chat_template.jinja in `model_dir`; chat_template in
-  // chat_template.json; chat_template in tokenizer_config.json, a string or a list of {name,
-  // template}. A second one that differs is logged. Special tokens come from the tokenizer's files
-  // (tokenizer/tokenizer_config.h). Error: kNotFound,
-  // naming the remedies, when there is no template; kInvalidArgument with line and column for one
-  // that does not parse; kDataLoss for a file that is not JSON or not of this form.
+  // chat_template.json; chat_template in tokenizer_config.json, a string, a list of {name,
+  // template} or an object of templates by name. A place whose template cannot be used is passed
+  // over with a line of the log, and a second one that differs is logged. Special tokens come from
+  // the tokenizer's files (tokenizer/tokenizer_config.h). Error, where no place can be used:
+  // kNotFound, naming the remedies, when there is no template or none of several is the main one;
+  // kInvalidArgument with line and column for one that does not parse; kDataLoss for a file that is
+  // not JSON or not of this form, or as file_exists() (core/file_presence.h).
   static Result<ChatTemplate> load(const std::filesystem::path& model_dir,
                                    const ChatTemplateOptions& options = {});
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "chat/chat_template.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -135,6 +136,46 @@ TEST_F(ChatTemplateTest, BrokenFilesAreReported) {
   write("tokenizer_config.json", R"({"chat_template": "{% if %}"})");
   EXPECT_EQ(ChatTemplate::load(folder_).status().message(),
             "chat_template:1:7: expected an expression, found end of block '%}'");
+}
+
+TEST_F(ChatTemplateTest, AGoodTemplateElsewhereIsUsed) {
+  write("tokenizer_config.json", R"({"chat_template": "config"})");
+  const std::pair<const char*, const char*> broken[] = {
+      {"chat_template.json", "{"},
+      {"chat_template.json", "[]"},
+      {"chat_template.json", R"({"chat_template": 5})"},
+      {"chat_template.json", R"({"chat_template": [{"name": "rag", "template": "a"},
+                                                   {"name": "tool_use", "template": "b"}]})"},
+      {"chat_template.json", R"({"chat_template": "{% if %}"})"},
+      {"chat_template.jinja", "{% if %}"},
+      {"chat_template.jinja", "<!DOCTYPE html><html>"},
+      {"chat_template.jinja", "version https://git-lfs.github.com/spec/v1\nsize 9\n"},
+  };
+  for (const auto& [name, text] : broken) {
+    write(name, text);
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(render(), "config") << text;
+    const std::string lines = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(
+        lines.find(fmt::format("that of tokenizer_config.json; that of {} cannot be used: ", name)),
+        std::string::npos)
+        << lines;
+    EXPECT_EQ(std::ranges::count(lines, '\n'), 1) << lines;
+    std::filesystem::remove(folder_ / name);
+  }
+  std::filesystem::create_symlink("../blobs/5c", folder_ / "chat_template.jinja");
+  EXPECT_EQ(render(), "config");
+}
+
+TEST_F(ChatTemplateTest, NamedTemplatesAreReadInEveryForm) {
+  write("tokenizer_config.json",
+        R"({"chat_template": {"default": "plain", "tool_use": "with tools"}})");
+  EXPECT_EQ(render(), "plain");
+  EXPECT_EQ(render(kHello, {{{"type", "function"}}}), "with tools");
+  write("tokenizer_config.json",
+        R"({"chat_template": [{"name": "default", "template": "first"}, {"name": "rag"}, 5,
+                              {"name": "default", "template": "last"}]})");
+  EXPECT_EQ(render(), "last");
 }
 
 TEST_F(ChatTemplateTest, DeveloperBecomesSystemUnlessTheTemplateKnowsIt) {
