@@ -181,6 +181,7 @@ Status print_summary(const InspectOptions& options) {
 
 Status print_tensors(const InspectOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const auto files, checkpoint::CheckpointFiles::open(options.model_dir));
+  for (const std::string& note : files.notes()) log_warning(note);
   if (options.json) {
     auto report = nlohmann::ordered_json::array();
     for (const std::string_view name : files.names()) {

@@ -8,8 +8,8 @@
 
 #include "checkpoint/convert.h"
 #include "checkpoint/readable.h"
+#include "core/file_presence.h"
 #include "core/json_reader.h"
-#include "core/log.h"
 
 namespace heddle::checkpoint {
 
@@ -22,10 +22,13 @@ struct IndexEntry {
   std::string file;
 };
 
-// A file of the index must lie in the model's own folder.
-bool is_plain_file_name(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string_view::npos &&
-         name.find('\0') == std::string_view::npos;
+// The name of a shard without "./" and the like; empty unless it lies in the model's folder or in
+// one below.
+std::string shard_name(std::string_view written) {
+  if (written.find('\0') != std::string_view::npos) return {};
+  const std::filesystem::path path = std::filesystem::path(written).lexically_normal();
+  if (path.is_absolute() || !path.has_filename() || path == "." || *path.begin() == "..") return {};
+  return path.string();
 }
 
 // A tensor that is named twice is where its last entry says, as in Python.
@@ -46,28 +49,18 @@ Result<std::vector<IndexEntry>> parse_index(const std::string& text) {
   HEDDLE_ASSIGN_OR_RETURN(const simdjson::dom::object map, weight_map.as_object());
   std::vector<IndexEntry> entries;
   for (const auto field : map) {
-    std::string_view file;
-    if (field.value.get(file) != simdjson::SUCCESS || !is_plain_file_name(file)) {
+    std::string_view written;
+    std::string file;
+    if (field.value.get(written) == simdjson::SUCCESS) file = shard_name(written);
+    if (file.empty()) {
       const JsonValue value(field.value, fmt::format("weight_map[{}]", readable(field.key)));
       return value.wrong("the plain name of a file in the same folder");
     }
-    entries.push_back({std::string(field.key), std::string(file)});
+    entries.push_back({std::string(field.key), std::move(file)});
   }
   if (entries.empty()) return data_loss("weight_map is empty; download the file again");
   keep_last_of_each(entries);
   return entries;
-}
-
-// The folder's file names, sorted.
-std::vector<std::string> file_names_in(const std::filesystem::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  std::filesystem::directory_iterator files(folder, error);
-  for (; !error && files != std::filesystem::directory_iterator(); files.increment(error)) {
-    names.push_back(files->path().filename().string());
-  }
-  std::ranges::sort(names);
-  return names;
 }
 
 struct OtherWeights {
@@ -101,14 +94,39 @@ constexpr OtherWeights kOtherWeights[] = {
     {".onnx", "an ONNX model, which is not served; download the model's safetensors files"},
 };
 
-// Says what to do about it: shards without their index need only that.
+// Mistral publishes its models in a layout of its own, too.
+bool is_makers_file(std::string_view name) {
+  return name.starts_with("consolidated") && name.ends_with(".safetensors");
+}
+
+bool is_shard_name(std::string_view name) {
+  return name.ends_with(".safetensors") && !name.starts_with("adapter_model") &&
+         !is_makers_file(name);
+}
+
+// Says what to do about it: shards without their index need only that, one file only its name.
 Status missing_weights(const std::filesystem::path& folder) {
-  const std::vector<std::string> names = file_names_in(folder);
-  for (const std::string& name : names) {
-    if (!name.ends_with(".safetensors") || name.starts_with("adapter_model")) continue;
+  HEDDLE_ASSIGN_OR_RETURN(const std::vector<std::string> names, names_in_folder(folder));
+  const auto shard = std::ranges::find_if(names, is_shard_name);
+  if (shard != names.end()) {
+    const bool is_alone = std::ranges::count_if(names, is_shard_name) == 1 &&
+                          (shard->find("-of-") == std::string::npos ||
+                           shard->find("-of-00001.") != std::string::npos);
     return not_found(
-        fmt::format("{} has {} but no {} that says which tensor is where; download the index, too",
-                    folder.string(), readable(name), kIndexFile));
+        is_alone ? fmt::format("{} has {} but no {}; rename the file to that, if it has all of the "
+                               "model's weights",
+                               folder.string(), readable(*shard), kSingleFile)
+                 : fmt::format("{} has {} but no {} that says which tensor is where; download the "
+                               "index, too",
+                               folder.string(), readable(*shard), kIndexFile));
+  }
+  const auto makers = std::ranges::find_if(names, is_makers_file);
+  if (makers != names.end()) {
+    return not_found(fmt::format(
+        "{} has no {}, only {}: weights in the layout of the model's maker, which names them in "
+        "another way and is not served; download the model's safetensors files in the layout of "
+        "Hugging Face",
+        folder.string(), kSingleFile, readable(*makers)));
   }
   for (const auto& [ending, what] : kOtherWeights) {
     const auto found = std::ranges::find_if(
@@ -126,26 +144,30 @@ Status missing_weights(const std::filesystem::path& folder) {
 }  // namespace
 
 Result<CheckpointFiles> CheckpointFiles::open(const std::filesystem::path& folder) {
+  HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(folder));
   std::error_code error;
-  if (!std::filesystem::is_directory(folder, error)) {
+  if (!exists || !std::filesystem::is_directory(folder, error)) {
     return not_found(fmt::format("there is no folder {}", folder.string()));
   }
   CheckpointFiles files;
   files.folder_ = folder;
-  const std::filesystem::path index_path = folder / kIndexFile;
-  if (std::filesystem::exists(folder / kSingleFile, error)) {
-    HEDDLE_RETURN_IF_ERROR(files.add_file(folder / kSingleFile));
-  } else if (std::filesystem::exists(index_path, error)) {
-    HEDDLE_RETURN_IF_ERROR(files.add_shards(folder, index_path));
-  } else {
-    return missing_weights(folder);
+  HEDDLE_ASSIGN_OR_RETURN(const bool has_single, file_exists(folder / kSingleFile));
+  if (has_single) {
+    HEDDLE_RETURN_IF_ERROR(files.add_file(std::string(kSingleFile)));
+    return files;
   }
+  HEDDLE_ASSIGN_OR_RETURN(const bool has_index, file_exists(folder / kIndexFile));
+  if (!has_index) return missing_weights(folder);
+  HEDDLE_RETURN_IF_ERROR(files.add_shards(folder / kIndexFile));
+  if (!files.tensors_in_several_.empty()) files.notes_.push_back(files.name_twins());
   return files;
 }
 
 std::string CheckpointFiles::unread_files() const {
   std::vector<std::string> unread;
-  for (const std::string& name : file_names_in(folder_)) {
+  const Result<std::vector<std::string>> names = names_in_folder(folder_);
+  if (!names.ok()) return {};
+  for (const std::string& name : *names) {
     const bool is_weights = name.ends_with(".safetensors") || name == kIndexFile;
     const bool is_read = std::ranges::find(file_names_, name) != file_names_.end() ||
                          (name == kIndexFile && file_names_.front() != kSingleFile);
@@ -161,25 +183,33 @@ std::string CheckpointFiles::unread_files() const {
                      others > 0 ? fmt::format(" and {} more", others) : std::string());
 }
 
-Status CheckpointFiles::add_file(const std::filesystem::path& path) {
-  HEDDLE_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::open(path));
+Status CheckpointFiles::add_file(std::string name) {
+  HEDDLE_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::open(folder_ / name));
   const size_t index = files_.size();
   files_.push_back(std::move(file));
-  file_names_.push_back(path.filename().string());
+  file_names_.push_back(std::move(name));
   locations_.reserve(locations_.size() + files_.back().tensors().size());
   for (const TensorEntry& entry : files_.back().tensors()) {
-    const auto [found, added] = locations_.try_emplace(entry.name, Location{index, &entry});
-    if (!added) {
-      return data_loss(fmt::format("tensor {} is in {} and in {}", readable(entry.name),
-                                   readable(file_names_[found->second.file]),
-                                   readable(file_names_[index])));
-    }
+    const auto [found, added] = locations_.insert_or_assign(entry.name, Location{index, &entry});
+    if (!added) tensors_in_several_.insert(found->first);
   }
   return ok_status();
 }
 
-Status CheckpointFiles::add_shards(const std::filesystem::path& folder,
-                                   const std::filesystem::path& index_path) {
+std::string CheckpointFiles::name_twins() const {
+  const std::string_view first = *tensors_in_several_.begin();
+  std::vector<std::string> names;
+  for (size_t i = 0; i < files_.size(); ++i) {
+    if (files_[i].find(first) != nullptr) names.push_back(readable(file_names_[i]));
+  }
+  return fmt::format(
+      "{}: {} of the tensors are in several shards; the last one counts. The first of them, {}, is "
+      "in {}; that of {} is used",
+      folder_.string(), tensors_in_several_.size(), readable(first), fmt::join(names, " and "),
+      names.back());
+}
+
+Status CheckpointFiles::add_shards(const std::filesystem::path& index_path) {
   HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(index_path, kMaxHeaderBytes));
   Result<std::vector<IndexEntry>> parsed = parse_index(text);
   if (!parsed.ok()) return parsed.status().with_context(index_path.string());
@@ -187,9 +217,9 @@ Status CheckpointFiles::add_shards(const std::filesystem::path& folder,
 
   std::map<std::string_view, size_t> shards;  // sorted, so that files are opened in order
   for (const IndexEntry& entry : entries) shards.emplace(entry.file, 0);
-  std::error_code error;
-  for (auto& [shard, file] : shards) {
-    if (!std::filesystem::exists(folder / shard, error)) {
+  for (const auto& [shard, file] : shards) {
+    HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(folder_ / shard));
+    if (!exists) {
       const auto user = std::find_if(entries.begin(), entries.end(),
                                      [&](const IndexEntry& entry) { return entry.file == shard; });
       return not_found(
@@ -200,18 +230,20 @@ Status CheckpointFiles::add_shards(const std::filesystem::path& folder,
   }
   for (auto& [shard, file] : shards) {
     file = files_.size();
-    HEDDLE_RETURN_IF_ERROR(add_file(folder / shard));
+    HEDDLE_RETURN_IF_ERROR(add_file(std::string(shard)));
   }
 
   // As in transformers, the index names the files and the files their tensors.
   const auto is_elsewhere = [&](const IndexEntry& entry) {
+    const size_t file = shards.at(entry.file);
     const auto found = locations_.find(entry.tensor);
-    return found == locations_.end() || found->second.file != shards.at(entry.file);
+    if (found != locations_.end() && found->second.file == file) return false;
+    return files_[file].find(entry.tensor) == nullptr;
   };
   const auto first = std::ranges::find_if(entries, is_elsewhere);
   if (first == entries.end()) return ok_status();
   const auto found = locations_.find(first->tensor);
-  log_warning(fmt::format(
+  notes_.push_back(fmt::format(
       "{}: {} of the tensors are not where it says; the shards are used as they are. It has tensor "
       "{} in {}, where {} has it",
       index_path.string(), std::ranges::count_if(entries, is_elsewhere), readable(first->tensor),
@@ -239,17 +271,15 @@ std::optional<StoredWeight> CheckpointFiles::find(const WeightRequest& request) 
 std::vector<std::string_view> CheckpointFiles::names() const {
   std::vector<std::string_view> names;
   names.reserve(locations_.size());
-  for (const SafetensorsFile& file : files_) {
-    for (const TensorEntry& entry : file.tensors()) names.emplace_back(entry.name);
-  }
+  for (const auto& [name, location] : locations_) names.emplace_back(name);
   std::sort(names.begin(), names.end());
   return names;
 }
 
 int64_t CheckpointFiles::num_bytes() const {
   int64_t bytes = 0;
-  for (const SafetensorsFile& file : files_) {
-    for (const TensorEntry& entry : file.tensors()) bytes += entry.end - entry.begin;
+  for (const auto& [name, location] : locations_) {
+    bytes += location.entry->end - location.entry->begin;
   }
   return bytes;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/checkpoint_files.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,20 +13,28 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class CheckpointFilesTest : public ::testing::Test {
  protected:
-  // A file with one fp32 vector of two elements per name.
-  void write_file(std::string_view file, const std::vector<std::string>& names) {
+  // A file with one fp32 vector of two elements per name: `first` and the number after it.
+  void write_file(std::string_view file, const std::vector<std::string>& names, int64_t first = 0) {
     std::vector<Tensor> tensors;
     for (size_t i = 0; i < names.size(); ++i)
-      tensors.push_back(testing::counting({2}, DType::kF32));
+      tensors.push_back(testing::counting({2}, DType::kF32, first));
     std::vector<NamedTensor> named;
     for (size_t i = 0; i < names.size(); ++i) named.push_back({names[i], tensors[i].view()});
     ASSERT_TRUE(write_safetensors(folder_.path() / file, named).ok());
   }
 
   void write_index(std::string_view text) { folder_.write("model.safetensors.index.json", text); }
+
+  // The first element of a tensor.
+  static float value_of(const CheckpointFiles& files, const char* name) {
+    float value = -1;
+    files.read(files.find({.name = name, .shape = {2}}).value(), 0, 1, DType::kF32, &value);
+    return value;
+  }
 
   std::string error() { return CheckpointFiles::open(folder_.path()).status().message(); }
 
@@ -152,16 +161,119 @@ TEST_F(CheckpointFilesTest, TheShardsSayWhichTensorsTheyHave) {
     const auto files = CheckpointFiles::open(folder_.path());
     ASSERT_TRUE(files.ok()) << files.status().message();
     EXPECT_THAT(files->names(), ElementsAre("a", "b")) << map;
+    EXPECT_THAT(files->notes(), ElementsAre(HasSubstr("of the tensors are not where it says")));
     EXPECT_EQ(files->entry("c"), nullptr);
   }
 }
 
+// As in transformers, which reads the shards in the order of their names and keeps the last tensor
+// of a name, whatever the index says.
 TEST_F(CheckpointFilesTest, NamesATensorThatIsInTwoShards) {
+  write_file("one.safetensors", {"a", "b", "c"}, 1);
+  write_file("two.safetensors", {"b", "c", "d"}, 2);
+  write_file("zwei.safetensors", {"c"}, 3);
+  for (const char* const of_b : {"two.safetensors", "one.safetensors"}) {
+    write_index(fmt::format(
+        R"({{"weight_map":{{"a":"one.safetensors","b":"{}","c":"zwei.safetensors",
+                            "d":"two.safetensors"}}}})",
+        of_b));
+    const auto files = CheckpointFiles::open(folder_.path());
+    ASSERT_TRUE(files.ok()) << files.status().message();
+    EXPECT_THAT(files->notes(),
+                ElementsAre(AllOf(
+                    HasSubstr("2 of the tensors are in several shards"),
+                    HasSubstr("\"b\", is in \"one.safetensors\" and \"two.safetensors\"; that of "
+                              "\"two.safetensors\" is used"))));
+    EXPECT_THAT(files->names(), ElementsAre("a", "b", "c", "d"));
+    EXPECT_EQ(files->num_bytes(), 32);
+    EXPECT_EQ(value_of(*files, "a"), 1);
+    EXPECT_EQ(value_of(*files, "b"), 2);
+    EXPECT_EQ(value_of(*files, "c"), 3);
+  }
+}
+
+TEST_F(CheckpointFilesTest, FindsShardsByEverySpellingOfTheirNames) {
   write_file("one.safetensors", {"a", "b"});
-  write_file("two.safetensors", {"b"});
-  write_index(R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
+  std::filesystem::create_directories(folder_.path() / "weights");
+  write_file("weights/two.safetensors", {"c"});
+  write_index(R"({"weight_map":{"a":"./one.safetensors","b":"weights/..//one.safetensors",
+                                "c":".//weights/two.safetensors"}})");
+  const auto files = CheckpointFiles::open(folder_.path());
+  ASSERT_TRUE(files.ok()) << files.status().message();
+  EXPECT_THAT(files->names(), ElementsAre("a", "b", "c"));
+  EXPECT_EQ(files->num_files(), 2);
+  EXPECT_EQ(files->unread_files(), "");
+  EXPECT_THAT(files->notes(), IsEmpty());
+}
+
+TEST_F(CheckpointFilesTest, NamesLinksToFilesThatAreGone) {
+  const auto link = [&](std::string_view name) {
+    std::filesystem::create_symlink("../blobs/4d7a", folder_.path() / name);
+  };
+  const auto wanted =
+      AllOf(HasSubstr("is a link to "), HasSubstr("blobs/4d7a, which does not "
+                                                  "exist; download the model again"));
+  link("model.safetensors");
+  EXPECT_THAT(error(), AllOf(HasSubstr("model.safetensors is a link"), wanted));
+  std::filesystem::remove(folder_.path() / "model.safetensors");
+  link("model.safetensors.index.json");
+  EXPECT_THAT(error(), AllOf(HasSubstr("index.json is a link"), wanted));
+  std::filesystem::remove(folder_.path() / "model.safetensors.index.json");
+  link("one.safetensors");
+  write_index(R"({"weight_map":{"a":"one.safetensors"}})");
+  EXPECT_THAT(error(), AllOf(HasSubstr("one.safetensors is a link"), wanted));
+}
+
+TEST_F(CheckpointFilesTest, NamesTheKindOfAFileThatIsNoSafetensors) {
+  const auto text = [](const char* bytes, size_t size) { return std::string(bytes, size); };
+  const std::pair<std::string, const char*> cases[] = {
+      {R"({"error":"Repository not found"})", "a text, \"{\"error\":\"Repository not found\"}\""},
+      {"Entry not found", "a text, \"Entry not found\"; download it again"},
+      {" \r\n<html>", "an HTML or XML page"},
+      {text("\x1F\x8B\x08\0\0\0\0\0\0\x03", 10), "compressed or an archive; unpack it"},
+      {text("\x28\xB5\x2F\xFD\0\0\0\0\0", 9), "compressed or an archive; unpack it"},
+      {text("PK\x03\x04\0\0\0\0\0", 9), "a PyTorch file or another zip archive"},
+      {text("\x80\x02\x8A\x0A\x6C\xFC\x9C\x46\xF9", 9), "a pickle of Python, as PyTorch writes"},
+      {text("\x89HDF\r\n\x1A\n\0", 9), "an HDF5 file"},
+      {text("GGUF\x03\0\0\0\0", 9), "a GGUF file, which is not served"},
+      {std::string(4096, '\0'), "begins with zeros only"},
+      {std::string(257, 'x') + "ustar", "compressed or an archive"},
+  };
+  for (const auto& [content, wanted] : cases) {
+    folder_.write("model.safetensors", content);
+    EXPECT_THAT(error(), AllOf(HasSubstr("model.safetensors: the file "), HasSubstr(wanted)));
+  }
+}
+
+// Its first byte is the lowest of the header's length: here '<', 0x1F 0x8B, "PK" and 0x80 0x02.
+TEST_F(CheckpointFilesTest, OpensAFileWhoseLengthLooksLikeAnotherKind) {
+  for (const size_t length : std::initializer_list<size_t>{0x3C, 0x8B1F, 0x4B50, 0x280, 0x7B}) {
+    std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+    header.append(length - header.size(), ' ');
+    folder_.write("model.safetensors", testing::safetensors_text(header, 1));
+    EXPECT_TRUE(CheckpointFiles::open(folder_.path()).ok()) << length << ": " << error();
+  }
+}
+
+TEST_F(CheckpointFilesTest, NamesWeightsInTheLayoutOfTheirMaker) {
+  folder_.write("params.json", "{}");
+  write_file("consolidated.safetensors", {"layers.0.attention.wq.weight"});
   EXPECT_THAT(error(),
-              HasSubstr("tensor \"b\" is in \"one.safetensors\" and in \"two.safetensors\""));
+              AllOf(HasSubstr("only \"consolidated.safetensors\": weights in the layout of "
+                              "the model's maker"),
+                    HasSubstr("download the model's safetensors files")));
+  std::filesystem::remove(folder_.path() / "consolidated.safetensors");
+  write_file("consolidated-00001-of-00002.safetensors", {"a"});
+  EXPECT_THAT(error(), HasSubstr("weights in the layout of the model's maker"));
+  write_file("model.safetensors", {"b"});
+  EXPECT_THAT(CheckpointFiles::open(folder_.path())->names(), ElementsAre("b"));
+}
+
+TEST_F(CheckpointFilesTest, OneFileWithoutAnIndexLacksOnlyItsName) {
+  write_file("tiny-fp16.safetensors", {"a"});
+  EXPECT_THAT(error(),
+              HasSubstr("has \"tiny-fp16.safetensors\" but no model.safetensors; rename the "
+                        "file to that"));
 }
 
 TEST_F(CheckpointFilesTest, NamesATruncatedShard) {

@@ -12,6 +12,8 @@
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/config_reader.h"
 #include "checkpoint/nextn_layer.h"
+#include "core/file_presence.h"
+#include "core/log.h"
 
 namespace heddle::checkpoint {
 
@@ -82,6 +84,10 @@ Status copy_other_files(const fs::path& from, const fs::path& to) {
   for (; !error && files != fs::directory_iterator(); files.increment(error)) {
     const fs::path name = files->path().filename();
     if (name == kConfigFile || name == kIndexFile || name.extension() == ".safetensors") continue;
+    if (const Status gone = file_exists(files->path()).status(); !gone.ok()) {
+      log_warning(fmt::format("not copied to {}: {}", to.string(), gone.message()));
+      continue;
+    }
     if (!files->is_regular_file(error)) continue;
     if (!fs::copy_file(files->path(), to / name, error)) return cannot_write(to / name, error);
   }
@@ -143,6 +149,7 @@ Result<NextnExport> export_nextn(const fs::path& model_dir, const fs::path& outp
         fmt::format("{} exists; remove it or name another folder", target.string()));
   }
   HEDDLE_ASSIGN_OR_RETURN(const CheckpointFiles files, CheckpointFiles::open(model_dir));
+  for (const std::string& note : files.notes()) log_warning(note);
   HEDDLE_ASSIGN_OR_RETURN(const json config, read_config(model_dir / kConfigFile));
   const std::vector<std::string_view> hub_names = files.names();
   const Result<NextnLayer> layer = find_nextn_layer(config, hub_names);

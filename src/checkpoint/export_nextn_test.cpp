@@ -137,6 +137,17 @@ TEST_F(ExportNextnTest, TakesTheLayerAfterTheLastAndNothingElse) {
   }
 }
 
+TEST_F(ExportNextnTest, NamesALinkToNothingThatItCannotCopy) {
+  fs::remove(model() / "tokenizer.json");
+  fs::create_symlink("../blobs/9c", model() / "tokenizer.json");
+  ::testing::internal::CaptureStderr();
+  const auto report = export_nextn(model(), draft());
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_THAT(lines, HasSubstr("tokenizer.json is a link to "));
+  EXPECT_FALSE(fs::exists(fs::symlink_status(draft() / "tokenizer.json")));
+}
+
 TEST_F(ExportNextnTest, CopiesTheOtherFilesAndRewritesConfigAndIndex) {
   ASSERT_TRUE(run().ok());
   EXPECT_THAT(files_in(draft()), ElementsAre("config.json", "model.safetensors.index.json",

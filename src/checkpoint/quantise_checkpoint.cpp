@@ -19,7 +19,9 @@
 #include "checkpoint/model_folder.h"
 #include "checkpoint/packed_load.h"
 #include "checkpoint/readable.h"
+#include "core/file_presence.h"
 #include "core/json_syntax.h"
+#include "core/log.h"
 #include "quant/file_formats.h"
 #include "quant/round_to_nearest.h"
 
@@ -347,10 +349,15 @@ class Quantiser {
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(options_.source, error)) {
       const std::string name = entry.path().filename().string();
-      if (!entry.is_regular_file(error) || name == "config.json" ||
-          name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")) {
+      if (name == "config.json" || name.ends_with(".safetensors") ||
+          name.ends_with(".safetensors.index.json")) {
         continue;
       }
+      if (const Status gone = file_exists(entry.path()).status(); !gone.ok()) {
+        log_warning(fmt::format("not copied to {}: {}", output_.string(), gone.message()));
+        continue;
+      }
+      if (!entry.is_regular_file(error)) continue;
       fs::copy_file(entry.path(), folder_ / name, fs::copy_options::overwrite_existing, error);
       if (error) {
         return data_loss(fmt::format("cannot copy {} to {}: {}", entry.path().string(),
@@ -402,6 +409,7 @@ Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options) {
         fmt::format("{} is quantised already; quantise the original", options.source.string()));
   }
   HEDDLE_ASSIGN_OR_RETURN(CheckpointFiles files, CheckpointFiles::open(options.source));
+  for (const std::string& note : files.notes()) log_warning(note);
   for (const std::string_view name : files.names()) {
     if (files.entry(name)->dtype) continue;
     return unimplemented(fmt::format("{} is {}, which cannot be copied", readable(name),

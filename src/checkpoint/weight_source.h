@@ -48,6 +48,10 @@ class WeightSource {
   // Valid while *this lives.
   [[nodiscard]] virtual std::vector<std::string_view> names() const = 0;
 
+  // Where the folder's files give two answers to one question: both, and which of them is used. To
+  // be logged once, by whoever loads the weights.
+  [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
+
   // A sentence that names weight files of the folder that are not read, or empty.
   [[nodiscard]] virtual std::string unread_files() const { return {}; }
 

@@ -68,6 +68,7 @@ Status ForwardPass::load() {
   const std::optional<DType> kv_dtype =
       choose_kv_dtype({options_.kv_dtype, load_options.dtype == DType::kF32}, config_);
   HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(options_.model_dir, options_.dummy_weights));
+  for (const std::string& note : source->notes()) log_warning(note);
   if (const std::string unread = source->unread_files(); !unread.empty()) log_info(unread);
   if (kv_dtype == DType::kF8E4M3) {
     HEDDLE_ASSIGN_OR_RETURN(kv_scales_, load_kv_scales(*source, cache_needs()));
@@ -90,6 +91,7 @@ Result<ModelConstants> ForwardPass::read_constants(const std::filesystem::path& 
   checkpoint::LoadOptions load_options = this->load_options(config, dummy_weights);
   load_options.cancelled = cancelled;
   HEDDLE_ASSIGN_OR_RETURN(auto source, open_weights(model_dir, dummy_weights));
+  for (const std::string& note : source->notes()) log_warning(note);
   if (kv_dtype_ == DType::kF8E4M3) {
     HEDDLE_ASSIGN_OR_RETURN(const auto scales, load_kv_scales(*source, cache_needs()));
     if (scales != kv_scales_) {
