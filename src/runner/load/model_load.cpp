@@ -29,6 +29,9 @@ constexpr int64_t kMostVocabularyPadding = 256;
 
 SamplingParams default_sampling(const checkpoint::GenerationConfig& config) {
   SamplingParams params;
+  if (config.repetition_penalty) {
+    params.repetition_penalty = static_cast<float>(*config.repetition_penalty);
+  }
   if (config.do_sample.has_value() && !*config.do_sample) {
     params.temperature = 0;
     return params;
@@ -37,9 +40,6 @@ SamplingParams default_sampling(const checkpoint::GenerationConfig& config) {
   if (config.top_p) params.top_p = static_cast<float>(*config.top_p);
   if (config.top_k && *config.top_k > 0) params.top_k = static_cast<int32_t>(*config.top_k);
   if (config.min_p) params.min_p = static_cast<float>(*config.min_p);
-  if (config.repetition_penalty) {
-    params.repetition_penalty = static_cast<float>(*config.repetition_penalty);
-  }
   return params;
 }
 
