@@ -50,6 +50,12 @@ class ModelFolder {
     folder_.write(name, text);
   }
 
+  // As the Hugging Face cache has a file whose blob was deleted.
+  void break_link(std::string_view name) const {
+    remove(name);
+    fs::create_symlink("../../blobs/4d7a", path() / name);
+  }
+
   // In one of its text files.
   void replace(std::string_view name, std::string_view from, std::string_view to) const {
     std::string changed = text(name);
@@ -208,6 +214,60 @@ const WrongFolder kWrongFolders[] = {
     {"ShardPage",
      [](const auto& f) { f.write(kShard, "<!DOCTYPE html>"); },
      {"model-00002-of-00002.safetensors: ", "HTML", "download it again"}},
+    {"ShardError",
+     [](const auto& f) { f.write(kShard, R"({"error": "Invalid username or password."})"); },
+     {"model-00002-of-00002.safetensors: the file is no safetensors file but a text, \"{",
+      "Invalid username or password", "download it again"}},
+    {"ShardZip",
+     [](const auto& f) { f.write(kShard, std::string_view("PK\x03\x04\0\0\b\b\0", 9)); },
+     {"model-00002-of-00002.safetensors: the file is a PyTorch file or another zip archive",
+      "download the model's safetensors files"}},
+    {"ShardCompressed",
+     [](const auto& f) { f.write(kShard, std::string_view("\x1F\x8B\b\0\0\0\0\0\0\x03", 10)); },
+     {"model-00002-of-00002.safetensors: the file is compressed or an archive", "unpack it"}},
+    {"ShardZeros",
+     [](const auto& f) { f.write(kShard, std::string(4096, '\0')); },
+     {"model-00002-of-00002.safetensors: the file begins with zeros only", "download it again"}},
+    {"ConfigLink",
+     [](const auto& f) { f.break_link(kConfig); },
+     {"config.json is a link to ", "blobs/4d7a, which does not exist; download the model again"}},
+    {"ShardLink",
+     [](const auto& f) { f.break_link(kShard); },
+     {"model-00002-of-00002.safetensors is a link to ", "blobs/4d7a, which does not exist"}},
+    {"IndexLink",
+     [](const auto& f) { f.break_link(kIndex); },
+     {"model.safetensors.index.json is a link to ", "blobs/4d7a, which does not exist"}},
+    {"TokenizerLink",
+     [](const auto& f) { f.break_link(kTokenizer); },
+     {"tokenizer.json is a link to ", "blobs/4d7a, which does not exist"}},
+    {"TokenizerConfigLink",
+     [](const auto& f) { f.break_link(kTokenizerConfig); },
+     {"tokenizer_config.json is a link to ", "blobs/4d7a, which does not exist"}},
+    {"GenerationLink",
+     [](const auto& f) { f.break_link("generation_config.json"); },
+     {"generation_config.json is a link to ", "blobs/4d7a, which does not exist"}},
+    {"MakersWeights",
+     [](const auto& f) {
+       for (const auto name :
+            {kIndex, kShard, std::string_view("model-00001-of-00002.safetensors")})
+         f.remove(name);
+       f.write("consolidated.safetensors", "x");
+     },
+     {"has no model.safetensors, only \"consolidated.safetensors\"",
+      "download the model's safetensors files in the layout of Hugging Face"}},
+    {"OtherName",
+     [](const auto& f) {
+       f.remove(kIndex);
+       f.remove(kShard);
+       f.remove("model-00001-of-00002.safetensors");
+       f.write("tiny.safetensors", "x");
+     },
+     {"has \"tiny.safetensors\" but no model.safetensors; rename the file to that"}},
+    {"TypeName",
+     [](const auto& f) {
+       f.replace(kConfig, "\"torch_dtype\": \"bfloat16\"", "\"torch_dtype\": [16]");
+     },
+     {"config.json: torch_dtype is [16], not the name of a type; write \"bfloat16\""}},
     {"IndexValue",
      [](const auto& f) { f.replace(kIndex, "\"model-00001-of-00002.safetensors\"", "5"); },
      {"index.json: weight_map[", "is 5; expected the plain name of a file"}},
@@ -238,6 +298,22 @@ const WrongFolder kWrongFolders[] = {
        f.write("tokenizer.model", "IQ== 0\nIg== 1\n");
      },
      {"tokenizer.model is a tiktoken vocabulary", "put the tokenizer.json"}},
+    {"TekkenOnly",
+     [](const auto& f) {
+       f.remove(kTokenizer);
+       f.write("tekken.json", "{}");
+     },
+     {"has only a tekken.json", "put the tokenizer.json of the same model beside it"}},
+    {"VocabularyWithoutMerges",
+     [](const auto& f) {
+       f.remove(kTokenizer);
+       f.write("vocab.json", "{}");
+     },
+     {"has only a vocab.json, which is of no use without its merges.txt",
+      "put the tokenizer.json"}},
+    {"TokenMapRole",
+     [](const auto& f) { f.write("special_tokens_map.json", R"({"pad_token": ["<pad>"]})"); },
+     {"special_tokens_map.json: pad_token is [\"<pad>\"]; expected a string"}},
     {"TokenizerRole",
      [](const auto& f) { f.write(kTokenizerConfig, "{\n \"eos_token\": 7}"); },
      {"tokenizer_config.json: eos_token is 7; expected a string"}},
@@ -266,6 +342,131 @@ TEST(ModelFolderTest, StartsWithWhatTransformersWrites) {
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   EXPECT_TRUE(chat::ChatTemplate::load(folder.path()).ok());
 }
+
+TEST(ModelFolderTest, NamesAPathThatTheShellDidNotExpand) {
+  const auto engine = Engine::create({.model_dir = "~/no-such-model", .device = "cpu"});
+  ASSERT_FALSE(engine.ok());
+  EXPECT_THAT(engine.status().message(),
+              HasSubstr("there is no folder ~/no-such-model: the shell has not expanded its ~"));
+}
+
+// As in transformers, where do_sample decides only how a token is chosen.
+TEST(ModelFolderTest, PenalisesRepetitionWithoutSampling) {
+  const ModelFolder folder;
+  folder.write("generation_config.json",
+               R"({"do_sample": false, "temperature": 0.7, "repetition_penalty": 1.25})");
+  const auto engine = folder.start();
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  const SamplingParams& defaults = (*engine)->model_info().default_sampling;
+  EXPECT_EQ(defaults.temperature, 0);
+  EXPECT_EQ(defaults.repetition_penalty, 1.25F);
+}
+
+struct OddFolder {
+  const char* name;
+  std::function<void(const ModelFolder&)> change;
+  std::vector<const char*> logged;  // parts of the lines of the log
+};
+
+void PrintTo(const OddFolder& folder, std::ostream* out) { *out << folder.name; }
+
+class OddFolderTest : public ::testing::TestWithParam<OddFolder> {};
+
+TEST_P(OddFolderTest, StartsAndSaysWhatIsUsed) {
+  const ModelFolder folder;
+  GetParam().change(folder);
+  ::testing::internal::CaptureStderr();
+  const auto engine = folder.start();
+  const auto chat_template = chat::ChatTemplate::load(folder.path());
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  ASSERT_TRUE(chat_template.ok()) << chat_template.status().message();
+  for (const char* part : GetParam().logged) {
+    const size_t first = lines.find(part);
+    ASSERT_NE(first, std::string::npos) << part << "\nis not in\n" << lines;
+    EXPECT_EQ(lines.find(part, first + 1), std::string::npos) << "twice in\n" << lines;
+  }
+}
+
+constexpr std::string_view kGeneration = "generation_config.json";
+
+const OddFolder kOddFolders[] = {
+    {"TensorsInTwoShards",
+     [](const auto& f) {
+       f.write("model-00003-of-00002.safetensors", f.text("model-00001-of-00002.safetensors"));
+       f.replace(kIndex, "model-00001-of-00002", "model-00003-of-00002");
+     },
+     {"of the tensors are in several shards; the last one counts",
+      "\"lm_head.weight\", is in "
+      "\"model-00001-of-00002.safetensors\" and \"model-00003-of-00002.safetensors\"; that of "
+      "\"model-00003-of-00002.safetensors\" is used"}},
+    {"ShardNames",
+     [](const auto& f) { f.replace(kIndex, "\"model-00001", "\"./model-00001"); },
+     {}},
+    {"MakersWeightsBeside",
+     [](const auto& f) { f.write("consolidated.safetensors", "x"); },
+     {"not read: \"consolidated.safetensors\""}},
+    {"NoEndToken",
+     [](const auto& f) { f.write(kGeneration, R"({"eos_token_id": [1427, -1]})"); },
+     {"generation_config.json: eos_token_id has -1, which is no token and is not used"}},
+    {"RepetitionPenalty",
+     [](const auto& f) {
+       f.write(kGeneration, R"({"repetition_penalty": 5, "pad_token_id": "x"})");
+     },
+     {"generation_config.json: repetition_penalty is 5, outside 0.01 to 2; 2 is used"}},
+    {"LayersThatAreNone",
+     [](const auto& f) {
+       f.replace(kConfig, "\"mlp_only_layers\": []", "\"mlp_only_layers\": [48]");
+     },
+     {"config.json: mlp_only_layers has 48, which is none of the"}},
+    {"TwoRopeTypes",
+     [](const auto& f) {
+       f.replace(kConfig, "\"rope_scaling\": null",
+                 R"("rope_scaling": {"rope_type": "default", "type": "yarn"})");
+     },
+     {"config.json has rope_type \"default\" and type \"yarn\"; rope_type is used"}},
+    {"TwoQuantisations",
+     [](const auto& f) {
+       f.insert(kConfig, R"("quantization_config": {"quant_method": "fp8"},
+                            "compression_config": {"quant_method": "gptq", "bits": 4})");
+     },
+     {"quantization_config (\"fp8\") and another compression_config (\"gptq\"); "
+      "quantization_config is used",
+      "quantization_config says that weights are quantised (fp8), but none of those that are read "
+      "is: tensor \"",
+      "stored as BF16"}},
+    {"TypePerPart",
+     [](const auto& f) {
+       f.replace(kConfig, "\"torch_dtype\": \"bfloat16\"",
+                 R"("torch_dtype": {"text_config": "bfloat16", "vision_config": "float32"})");
+     },
+     {}},
+    {"BrokenTemplateFile",
+     [](const auto& f) { f.write("chat_template.json", R"({"chat_template": )"); },
+     {"the chat template is that of tokenizer_config.json; that of chat_template.json cannot be "
+      "used: "}},
+    {"BrokenTemplateLink",
+     [](const auto& f) { f.break_link("chat_template.jinja"); },
+     {"that of chat_template.jinja cannot be used: ", "chat_template.jinja is a link to "}},
+    {"UnknownToken",
+     [](const auto& f) { f.replace(kTokenizer, "\"unk_token\":null", R"("unk_token":"<unk>")"); },
+     {"tokenizer.json: model.unk_token '<unk>' is not in the vocabulary"}},
+    {"TokenWithoutText",
+     [](const auto& f) {
+       f.replace(kTokenizer, "\"added_tokens\":[", R"("added_tokens":[{"id":9, "content":""},)");
+     },
+     {"tokenizer.json: the added token 9 has no text and is left out"}},
+    {"TokenMapThatIsNotRead",
+     [](const auto& f) {
+       f.insert(kTokenizerConfig, R"("added_tokens_decoder": {})");
+       f.write("special_tokens_map.json", "[]");
+     },
+     {"special_tokens_map.json is not used, because tokenizer_config.json has "
+      "added_tokens_decoder: "}},
+};
+
+INSTANTIATE_TEST_SUITE_P(ModelFolders, OddFolderTest, ::testing::ValuesIn(kOddFolders),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 // Every folder is opened, or refused because its architecture is not served.
 TEST(ModelFolderTest, OpensEveryGoldenAndTokenizerAtHand) {
