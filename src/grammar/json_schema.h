@@ -19,7 +19,8 @@
 // keywords for texts and numbers, and those formats, choose among their values. Refused: the other
 // keywords of any draft that say what is valid: another not, if, patternProperties, dependencies,
 // dependentRequired, dependentSchemas, contains, unevaluatedItems, unevaluatedProperties,
-// $recursiveRef, $dynamicRef. All others, and other formats, are annotations, as the draft has it.
+// $recursiveRef, $dynamicRef, unless their value excludes nothing. All others, and other formats,
+// are annotations, as the draft has it.
 //
 // Threading: free functions.
 #pragma once

@@ -12,6 +12,7 @@
 
 #include "grammar/byte_dfa.h"
 #include "grammar/code_points.h"
+#include "grammar/counted_text.h"
 #include "grammar/number_range.h"
 #include "grammar/pattern.h"
 
@@ -21,7 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 enum class Form : uint8_t {
-  kAnnotation,  // anything
+  kAnything,
   kSchema,
   kSchemaList,
   kSchemaMap,
@@ -41,51 +42,55 @@ enum class Form : uint8_t {
 struct Keyword {
   std::string_view name;
   Form form;
-  TypeSet types = 0;  // it speaks of
+  TypeSet types;              // of the values that it speaks of
+  bool implies_type = false;  // in a schema without `type` values of other types are not written
 };
 
+constexpr TypeSet kAnyNumber = kInteger | kFraction;
+
+// Every keyword of any draft that says what is valid. What is not here is an annotation.
 constexpr std::array kKeywords = std::to_array<Keyword>({
-    {"$defs", Form::kSchemaMap},
-    {"definitions", Form::kSchemaMap},
-    {"$ref", Form::kString},
-    {"type", Form::kType},
-    {"nullable", Form::kBoolean},
-    {"enum", Form::kEnum},
-    {"const", Form::kAnnotation},
-    {"allOf", Form::kSchemaList},
-    {"anyOf", Form::kSchemaList},
-    {"oneOf", Form::kSchemaList},
-    {"properties", Form::kSchemaMap, kObject},
-    {"required", Form::kStringList, kObject},
-    {"additionalProperties", Form::kSchema, kObject},
-    {"propertyNames", Form::kNames, kObject},
-    {"minProperties", Form::kCount, kObject},
-    {"maxProperties", Form::kCount, kObject},
-    {"items", Form::kSchema, kArray},
-    {"prefixItems", Form::kSchemaList, kArray},
-    {"minItems", Form::kCount, kArray},
-    {"maxItems", Form::kCount, kArray},
-    {"uniqueItems", Form::kBoolean},
-    {"minLength", Form::kCount, kString},
-    {"maxLength", Form::kCount, kString},
-    {"pattern", Form::kString, kString},
-    {"format", Form::kString},
-    {"minimum", Form::kNumber, kInteger | kFraction},
-    {"maximum", Form::kNumber, kInteger | kFraction},
-    {"exclusiveMinimum", Form::kNumber, kInteger | kFraction},
-    {"exclusiveMaximum", Form::kNumber, kInteger | kFraction},
-    {"multipleOf", Form::kDivisor, kInteger | kFraction},
-    {"not", Form::kExcluded},
-    {"if", Form::kRefused},
-    {"patternProperties", Form::kRefused},
-    {"dependencies", Form::kRefused},
-    {"dependentRequired", Form::kRefused},
-    {"dependentSchemas", Form::kRefused},
-    {"contains", Form::kRefused},
-    {"unevaluatedItems", Form::kRefused},
-    {"unevaluatedProperties", Form::kRefused},
-    {"$recursiveRef", Form::kRefused},
-    {"$dynamicRef", Form::kRefused},
+    {"$defs", Form::kSchemaMap, 0},
+    {"definitions", Form::kSchemaMap, 0},
+    {"$ref", Form::kString, kAnyType},
+    {"type", Form::kType, kAnyType},
+    {"nullable", Form::kBoolean, kAnyType},
+    {"enum", Form::kEnum, kAnyType},
+    {"const", Form::kAnything, kAnyType},
+    {"allOf", Form::kSchemaList, kAnyType},
+    {"anyOf", Form::kSchemaList, kAnyType},
+    {"oneOf", Form::kSchemaList, kAnyType},
+    {"properties", Form::kSchemaMap, kObject, true},
+    {"required", Form::kStringList, kObject, true},
+    {"additionalProperties", Form::kSchema, kObject, true},
+    {"propertyNames", Form::kNames, kObject, true},
+    {"minProperties", Form::kCount, kObject, true},
+    {"maxProperties", Form::kCount, kObject, true},
+    {"items", Form::kSchema, kArray, true},
+    {"prefixItems", Form::kSchemaList, kArray, true},
+    {"minItems", Form::kCount, kArray, true},
+    {"maxItems", Form::kCount, kArray, true},
+    {"uniqueItems", Form::kBoolean, kArray},
+    {"minLength", Form::kCount, kString, true},
+    {"maxLength", Form::kCount, kString, true},
+    {"pattern", Form::kString, kString, true},
+    {"format", Form::kString, kString},
+    {"minimum", Form::kNumber, kAnyNumber, true},
+    {"maximum", Form::kNumber, kAnyNumber, true},
+    {"exclusiveMinimum", Form::kNumber, kAnyNumber, true},
+    {"exclusiveMaximum", Form::kNumber, kAnyNumber, true},
+    {"multipleOf", Form::kDivisor, kAnyNumber, true},
+    {"not", Form::kExcluded, kAnyType},
+    {"if", Form::kRefused, kAnyType},
+    {"patternProperties", Form::kRefused, kObject},
+    {"dependencies", Form::kRefused, kObject},
+    {"dependentRequired", Form::kRefused, kObject},
+    {"dependentSchemas", Form::kRefused, kObject},
+    {"contains", Form::kRefused, kArray},
+    {"unevaluatedItems", Form::kRefused, kArray},
+    {"unevaluatedProperties", Form::kRefused, kObject},
+    {"$recursiveRef", Form::kRefused, kAnyType},
+    {"$dynamicRef", Form::kRefused, kAnyType},
 });
 
 constexpr std::array kTypes = std::to_array<std::pair<std::string_view, TypeSet>>({
@@ -127,18 +132,76 @@ bool is_string_list(const Json& value) {
 
 bool is_schema_of_names(const Json& value) {
   if (!value.is_object()) return value == true;
-  return std::ranges::all_of(value.items(), [](const auto& item) {
+  return std::ranges::all_of(value.items(), [&value](const auto& item) {
     if (item.key() == "type") return item.value() == "string";
     if (item.key() == "enum") return is_string_list(item.value()) && !item.value().empty();
-    const Keyword* const keyword = find_keyword(item.key());
-    return keyword == nullptr || (keyword->form == Form::kAnnotation && item.key() != "const");
+    return !may_exclude(value, item.key());
   });
+}
+
+// Whether every value is valid by a schema.
+bool allows_everything(const Json& schema) {
+  if (!schema.is_object()) return schema == true;
+  return std::ranges::none_of(schema.items(),
+                              [&](const auto& item) { return may_exclude(schema, item.key()); });
+}
+
+bool are_all_open(const Json& schemas) {
+  return schemas.is_structured() && std::ranges::all_of(schemas, allows_everything);
+}
+
+// Whether no value is invalid by that member of a schema, though others of its kind exclude some.
+bool excludes_nothing(const Json& schema, std::string_view keyword, const Json& value) {
+  if (keyword == "not") return value == false;
+  if (keyword == "if") {
+    const bool is_then_open = allows_everything(schema.value("then", Json(true)));
+    const bool is_else_open = allows_everything(schema.value("else", Json(true)));
+    return (is_then_open || value == false) && (is_else_open || allows_everything(value));
+  }
+  if (keyword == "additionalProperties" || keyword == "unevaluatedProperties" ||
+      keyword == "items" || keyword == "unevaluatedItems") {
+    return allows_everything(value);
+  }
+  if (keyword == "propertyNames") {
+    return is_schema_of_names(value) && !(value.is_object() && value.contains("enum"));
+  }
+  if (keyword == "properties" || keyword == "patternProperties" || keyword == "dependentSchemas") {
+    return value.is_object() && are_all_open(value);
+  }
+  if (keyword == "allOf" || keyword == "prefixItems") {
+    return value.is_array() && are_all_open(value);
+  }
+  if (keyword == "anyOf") {
+    return value.is_array() && std::ranges::any_of(value, allows_everything);
+  }
+  if (keyword == "required") return value.is_array() && value.empty();
+  if (keyword == "dependentRequired" || keyword == "dependencies") {
+    return value.is_object() && std::ranges::all_of(value, [](const Json& needed) {
+             return needed.is_array() ? needed.empty() : allows_everything(needed);
+           });
+  }
+  if (keyword == "contains") {
+    const Json least = schema.value("minContains", Json(1));
+    return !schema.contains("maxContains") && is_count(least) && count_of(least) == 0;
+  }
+  if (keyword == "minItems" || keyword == "minLength" || keyword == "minProperties") {
+    return is_count(value) && count_of(value) == 0;
+  }
+  if (keyword == "maxItems" || keyword == "maxLength" || keyword == "maxProperties") {
+    return is_count(value) && count_of(value) >= kMaxCount;  // no answer is that long
+  }
+  if (keyword == "uniqueItems") return value == false;
+  if (keyword == "pattern") return value == "";
+  if (keyword == "format") {
+    return value.is_string() && pattern_of_format(value.get_ref<const std::string&>()).empty();
+  }
+  return keyword == "nullable";  // `type` reads it
 }
 
 // The form that a value should have had; empty when it has it.
 std::string_view wrong_form(Form form, const Json& value) {
   switch (form) {
-    case Form::kAnnotation:
+    case Form::kAnything:
     case Form::kRefused:
       return {};
     case Form::kSchema:
@@ -218,7 +281,7 @@ Status keep_within(std::string_view keyword, const Json& bound, Schemas& values)
     return ok_status();
   }
   const Keyword* const known = find_keyword(keyword);
-  if (known == nullptr || (known->types & kInteger) == 0) return ok_status();
+  if (known == nullptr || known->types != kAnyNumber) return ok_status();
   HEDDLE_ASSIGN_OR_RETURN(const Nanos limit, nanos_of(bound));
   Schemas kept;
   for (const Json* value : values) {
@@ -241,10 +304,22 @@ Status keep_within(std::string_view keyword, const Json& bound, Schemas& values)
 
 }  // namespace
 
+TypeSet types_of_keyword(std::string_view keyword) {
+  const Keyword* const known = find_keyword(keyword);
+  return known == nullptr ? TypeSet{0} : known->types;
+}
+
+bool may_exclude(const Json& schema, std::string_view keyword) {
+  if (types_of_keyword(keyword) == 0) return false;
+  const auto found = schema.find(keyword);
+  return found != schema.end() && !excludes_nothing(schema, keyword, *found);
+}
+
 std::optional<KeywordProblem> check_keywords(const Json& schema) {
   for (const auto& [name, value] : schema.items()) {
     const Keyword* const keyword = find_keyword(name);
     if (keyword == nullptr) continue;  // an annotation, as the draft has it (core, 6.5)
+    if (keyword->form != Form::kBoolean && excludes_nothing(schema, name, value)) continue;
     if (keyword->form == Form::kRefused) {
       const char* const remedy = name.starts_with("depend") ? "; write the cases with anyOf"
                                  : name.starts_with("$")    ? "; use $ref instead"
@@ -283,7 +358,8 @@ TypeSet types_of_keywords(const Schemas& schemas) {
   for (const Json* schema : schemas) {
     if (!schema->is_object()) continue;
     for (const auto& [name, value] : schema->items()) {
-      if (const Keyword* keyword = find_keyword(name)) types |= keyword->types;
+      const Keyword* const keyword = find_keyword(name);
+      if (keyword != nullptr && keyword->implies_type) types |= keyword->types;
       if (name == "format" && !pattern_of_format(value.get_ref<const std::string&>()).empty()) {
         types |= kString;
       }
@@ -328,10 +404,8 @@ std::optional<KeywordProblem> keep_values_within(const Json& schema, Schemas& va
       static_cast<TypeSet>((std::ranges::any_of(values, is_array) ? kArray : 0) |
                            (std::ranges::any_of(values, is_object) ? kObject : 0));
   for (const auto& [name, bound] : schema.items()) {
-    const Keyword* const keyword = find_keyword(name);
-    if (keyword == nullptr) continue;
-    const bool is_unique = name == "uniqueItems" && bound == true && (structured & kArray) != 0;
-    if ((keyword->types & structured) != 0 || is_unique) {
+    const TypeSet types = types_of_keyword(name);
+    if (types != kAnyType && (types & structured) != 0 && may_exclude(schema, name)) {
       return KeywordProblem{
           name, "cannot be combined with lists and objects in enum or const; leave it out"};
     }
@@ -365,6 +439,20 @@ bool are_values_valid(const Schemas& schemas, const Json& value) {
              return equal_values(other, value);
            });
   });
+}
+
+std::optional<Schemas> valid_values(const Schemas& schemas, const Json*& at,
+                                    std::optional<KeywordProblem>& problem) {
+  std::optional<Schemas> values = values_of(schemas);
+  if (!values) return std::nullopt;
+  for (const Json* schema : schemas) {
+    if (!schema->is_object()) continue;
+    problem = keep_values_within(*schema, *values);
+    at = schema;
+    if (problem) return Schemas{};
+  }
+  std::erase_if(*values, [&](const Json* value) { return !are_values_valid(schemas, *value); });
+  return values;
 }
 
 std::vector<std::string> required_of(const Schemas& schemas) {

@@ -21,7 +21,8 @@ struct KeywordProblem {
 };
 
 // Keywords of an object schema that are wrong, or that say what is valid and are not served. All
-// others are annotations. Subschemas are not looked at.
+// others are annotations, as are those whose value excludes nothing (`not: false`, `minItems: 0`).
+// Subschemas are not checked.
 [[nodiscard]] std::optional<KeywordProblem> check_keywords(const nlohmann::ordered_json& schema);
 
 using TypeSet = uint8_t;
@@ -33,6 +34,14 @@ inline constexpr TypeSet kString = 16;
 inline constexpr TypeSet kArray = 32;
 inline constexpr TypeSet kObject = 64;
 inline constexpr TypeSet kAnyType = 127;
+
+// The types of the values that a keyword speaks of: "minLength" of kString, "anyOf" of kAnyType. 0
+// for annotations, and for $defs and definitions.
+[[nodiscard]] TypeSet types_of_keyword(std::string_view keyword);
+
+// Whether a keyword of an object schema may make a value invalid, by itself or by what it refers
+// to.
+[[nodiscard]] bool may_exclude(const nlohmann::ordered_json& schema, std::string_view keyword);
 
 // The following take schemas, objects that check_keywords() found nothing wrong with, that apply
 // together; booleans among them say nothing.
@@ -58,6 +67,12 @@ using Schemas = std::vector<const nlohmann::ordered_json*>;
 
 // Whether a value has the type, and is among the enums and consts, of all schemas.
 [[nodiscard]] bool are_values_valid(const Schemas& schemas, const nlohmann::ordered_json& value);
+
+// The values of enum and const that satisfy all of the schemas; nothing without either. A problem
+// of keep_values_within() goes into `problem`, and its schema into `at`.
+[[nodiscard]] std::optional<Schemas> valid_values(const Schemas& schemas,
+                                                  const nlohmann::ordered_json*& at,
+                                                  std::optional<KeywordProblem>& problem);
 
 [[nodiscard]] std::vector<std::string> required_of(const Schemas& schemas);
 
