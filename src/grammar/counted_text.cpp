@@ -128,12 +128,32 @@ void add_written_characters(Nfa& nfa, NfaState from, const CodePointSet& set, Te
   nfa.add_empty(loop, to);
 }
 
+// If each final state leads to a final one by one character, then from every state on all lengths
+// from the least one are possible: what ends after n more characters also ends after n + 1.
+bool can_count_least(const ByteDfa& texts) {
+  const std::vector<bool> between = states_between(texts);
+  const auto goes_on = [&](uint32_t last) {
+    std::vector<uint32_t> queue = {last};
+    for (size_t next = 0; next < queue.size(); ++next) {
+      for (const ByteDfa::Edge& edge : texts.states()[queue[next]].edges) {
+        if (texts.states()[edge.target].is_final) return true;
+        if (!between[edge.target]) queue.push_back(edge.target);
+      }
+    }
+    return false;
+  };
+  for (uint32_t state = 0; state < texts.states().size(); ++state) {
+    if (texts.states()[state].is_final && !goes_on(state)) return false;
+  }
+  return true;
+}
+
 std::optional<RuleId> add_bounded_string(Nfa& nfa, std::string name, const ByteDfa& texts,
-                                         int64_t max) {
+                                         CountRange range) {
   if (texts.is_empty()) return std::nullopt;
   const std::vector<bool> between = states_between(texts);
-  if (least_characters(texts, between) > max) return std::nullopt;
-  const RuleId id = nfa.add_rule(std::move(name), counter_of({.min = 0, .max = max}));
+  if (range.max && least_characters(texts, between) > *range.max) return std::nullopt;
+  const RuleId id = nfa.add_rule(std::move(name), counter_of(range));
   const Nfa::Rule rule = nfa.rules()[id];
   const NfaState open = nfa.add_state();
   const NfaState close = nfa.add_state();

@@ -38,9 +38,13 @@ RuleId add_counted_string(Nfa& nfa, std::string name, CountRange range);
 void add_written_characters(Nfa& nfa, NfaState from, const CodePointSet& set, TextForm form,
                             CountRange range, NfaState to);
 
+// Whether add_bounded_string() can count a least length of these texts: each of them can go on by
+// one character to another one. `texts` are not empty, and spelled as everywhere (code_points.h).
+[[nodiscard]] bool can_count_least(const ByteDfa& texts);
+
 // A rule of JSON strings with a content of `texts`, spelled as everywhere (code_points.h), that has
-// at most `max` characters; nothing where there is none.
+// so many characters; nothing where there is none. A `range.min` above 0 needs can_count_least().
 std::optional<RuleId> add_bounded_string(Nfa& nfa, std::string name, const ByteDfa& texts,
-                                         int64_t max);
+                                         CountRange range);
 
 }  // namespace heddle::grammar

@@ -20,7 +20,8 @@
 // keywords of any draft that say what is valid: another not, if, patternProperties, dependencies,
 // dependentRequired, dependentSchemas, contains, unevaluatedItems, unevaluatedProperties,
 // $recursiveRef, $dynamicRef, unless their value excludes nothing. All others, and other formats,
-// are annotations, as the draft has it.
+// are annotations, as the draft has it. Refused, too: a schema that no document satisfies
+// (contradictions.h).
 //
 // Threading: free functions.
 #pragma once
@@ -50,6 +51,7 @@ struct JsonSchemaOptions {
   // As Python's arguments no other types than objects are written, names of properties are those of
   // arguments, and a choice of whole objects (`enum`, `const`) is refused.
   ValueForm form = ValueForm::kJson;
+  bool refuses_contradictions = true;   // false: a schema that nothing satisfies adds no documents
   const CompileCheck* check = nullptr;  // null: nothing ends it early
 };
 
@@ -65,8 +67,8 @@ struct WeakenedSchema {
 };
 
 // Leaves out the keywords that add_json_schema() refuses, one by one, and nothing else; a oneOf
-// becomes an anyOf. Cost: that of add_json_schema() for each of them, of at most 100. Error: that
-// of options.check.
+// becomes an anyOf; of keywords that contradict each other one is left out. Cost: that of
+// add_json_schema() for each of them, of at most 100. Error: that of options.check.
 Result<WeakenedSchema> weaken_schema(nlohmann::ordered_json schema,
                                      const JsonSchemaOptions& options);
 

@@ -43,36 +43,63 @@ bool are_disjoint(const Schemas& left, const Schemas& right, TypeSet types, int 
   });
 }
 
+// A step of a JSON pointer.
+std::string escaped_step(std::string_view step) {
+  std::string text;
+  for (const char letter : step) {
+    if (letter == '~') {
+      text += "~0";
+    } else if (letter == '/') {
+      text += "~1";
+    } else {
+      text += letter;
+    }
+  }
+  return text;
+}
+
+// Whether "#" within a schema means the schema: it has an "$id" that is no mere anchor.
+bool is_resource(const Json& schema) {
+  if (!schema.is_object()) return false;
+  const auto id = schema.find("$id");
+  return id != schema.end() && id->is_string() &&
+         !id->get_ref<const std::string&>().starts_with('#');
+}
+
 }  // namespace
 
-SchemaDocument::SchemaDocument(const Json& root) : root_(root) { paths_.emplace(&root, ""); }
+SchemaDocument::SchemaDocument(const Json& root) : root_(root) {
+  places_.emplace(&root, Place{.path = "", .resource = &root});
+}
 
 Status SchemaDocument::unfold(const Json& schema, Schemas& chain, UnfoldedSchema& out) {
-  if (out.is_impossible) return {};
+  if (out.excluded_by != nullptr) return {};
   if (chain.size() > kMaxUnfolding) {
-    return error_at(schema, "",
+    return error_at({.at = &schema},
                     fmt::format("$ref, allOf, anyOf and oneOf follow each other more than {} "
                                 "times; a $ref may not lead to itself before a property or item",
                                 kMaxUnfolding));
   }
   if (schema.is_boolean()) {
-    if (!schema.get<bool>()) out.is_impossible = true;
+    if (!schema.get<bool>()) out.excluded_by = &schema;
     return {};
   }
   if (!schema.is_object()) {
-    return error_at(schema, "",
+    return error_at({.at = &schema},
                     fmt::format("{} is no schema; a schema is an object or a boolean",
                                 schema.dump().substr(0, 40)));
   }
   if (std::ranges::find(out.schemas, &schema) != out.schemas.end()) return {};
   if (checked_.insert(&schema).second) {
     if (const auto problem = check_keywords(schema)) {
-      return error_at(schema, problem->keyword, problem->message);
+      return error_at({.at = &schema, .keyword = problem->keyword}, problem->message);
     }
   }
   if (const auto excluded = schema.find("not"); excluded != schema.end()) {
-    if (*excluded != false) out.is_impossible = true;
-    if (out.is_impossible) return {};
+    if (*excluded != false) {
+      out.excluded_by = &schema;
+      return {};
+    }
   }
   out.schemas.push_back(&schema);
   chain.push_back(&schema);
@@ -80,7 +107,7 @@ Status SchemaDocument::unfold(const Json& schema, Schemas& chain, UnfoldedSchema
     HEDDLE_ASSIGN_OR_RETURN(const Json* const target,
                             resolve(schema, reference->get_ref<const std::string&>()));
     if (std::ranges::find(chain, target) != chain.end()) {
-      return error_at(schema, "$ref",
+      return error_at({.at = &schema, .keyword = "$ref"},
                       fmt::format("\"{}\" leads back to itself; put a property or an item between",
                                   reference->get<std::string>()));
     }
@@ -89,14 +116,14 @@ Status SchemaDocument::unfold(const Json& schema, Schemas& chain, UnfoldedSchema
   if (const auto all = schema.find("allOf"); all != schema.end()) {
     for (size_t i = 0; i < all->size(); ++i) {
       HEDDLE_RETURN_IF_ERROR(
-          unfold(child(schema, fmt::format("allOf/{}", i), (*all)[i]), chain, out));
+          unfold(child(schema, "allOf", std::to_string(i), (*all)[i]), chain, out));
     }
   }
   for (const char* const keyword : {"anyOf", "oneOf"}) {
     const auto branches = schema.find(keyword);
     if (branches == schema.end()) continue;
     for (size_t i = 0; i < branches->size(); ++i) {
-      child(schema, fmt::format("{}/{}", keyword, i), (*branches)[i]);
+      child(schema, keyword, std::to_string(i), (*branches)[i]);
     }
     SchemaChoice choice = {.branches = &*branches, .chain = chain};
     if (std::string_view(keyword) == "oneOf") {
@@ -110,15 +137,15 @@ Status SchemaDocument::unfold(const Json& schema, Schemas& chain, UnfoldedSchema
 }
 
 Result<const Json*> SchemaDocument::resolve(const Json& schema, const std::string& reference) {
-  const Json& resource = resource_of(schema);
-  if (reference == "#") return &resource;
+  Place place = place_of(*place_of(schema).resource);
+  if (reference == "#") return place.resource;
   if (!reference.starts_with("#/")) {
-    return error_at(schema, "$ref",
+    return error_at({.at = &schema, .keyword = "$ref"},
                     fmt::format("\"{}\" is not served; refer to a place in the same document, "
                                 "as in \"#/$defs/name\"",
                                 reference));
   }
-  const Json* at = &resource;
+  const Json* at = place.resource;
   for (size_t begin = 2; begin <= reference.size();) {
     const size_t end = std::min(reference.find('/', begin), reference.size());
     const std::optional<std::string> step = pointer_step(reference.substr(begin, end - begin));
@@ -129,47 +156,18 @@ Result<const Json*> SchemaDocument::resolve(const Json& schema, const std::strin
       if (const auto index = list_index(*step); index && *index < at->size()) next = &(*at)[*index];
     }
     if (next == nullptr) {
-      return error_at(schema, "$ref",
+      return error_at({.at = &schema, .keyword = "$ref"},
                       fmt::format("\"{}\" does not exist in the schema", reference));
     }
     at = next;
     begin = end + 1;
+    place.path += "/" + escaped_step(*step);
+    if (!is_resource(*at)) continue;
+    place.resource = at;
+    places_.try_emplace(at, place);
   }
-  paths_.try_emplace(at, path_of(resource) + reference.substr(1));
+  places_.try_emplace(at, std::move(place));
   return at;
-}
-
-// The schema that "#" means within another one: the nearest around it that has an "$id" of its own,
-// the root without one.
-const Json& SchemaDocument::resource_of(const Json& schema) const {
-  const Json* resource = &root_;
-  const Json* at = &root_;
-  const std::string path = path_of(schema);
-  for (size_t begin = 1; begin <= path.size();) {
-    const size_t end = std::min(path.find('/', begin), path.size());
-    const std::string_view step = std::string_view(path).substr(begin, end - begin);
-    const Json* next = nullptr;
-    if (at->is_array()) {
-      if (const auto index = list_index(step); index && *index < at->size()) next = &(*at)[*index];
-    } else if (at->is_object()) {
-      // Steps are written as in the schema where it came by its keywords, escaped where by a $ref.
-      auto found = at->find(std::string(step));
-      if (found == at->end()) {
-        const std::optional<std::string> unescaped = pointer_step(step);
-        if (unescaped) found = at->find(*unescaped);
-      }
-      if (found != at->end()) next = &*found;
-    }
-    if (next == nullptr) break;
-    at = next;
-    begin = end + 1;
-    if (!at->is_object()) continue;
-    const auto id = at->find("$id");
-    const bool is_resource =
-        id != at->end() && id->is_string() && !id->get_ref<const std::string&>().starts_with("#");
-    if (is_resource) resource = at;
-  }
-  return *resource;
 }
 
 // OpenAPI's discriminator names a property that every document has, also where a branch has a
@@ -188,7 +186,8 @@ Status SchemaDocument::check_one_of(const Json& schema, const SchemaChoice& choi
   const Json& branches = *choice.branches;
   if (!checked_.insert(&branches).second) return {};
   if (branches.size() > kMaxBranches) {
-    return error_at(schema, "oneOf", fmt::format("more than {} branches; use anyOf", kMaxBranches));
+    return error_at({.at = &schema, .keyword = "oneOf"},
+                    fmt::format("more than {} branches; use anyOf", kMaxBranches));
   }
   std::vector<UnfoldedSchema> unfolded(branches.size());
   Schemas chain = choice.chain;
@@ -201,10 +200,10 @@ Status SchemaDocument::check_one_of(const Json& schema, const SchemaChoice& choi
   const TypeSet types = types_of({&schema});
   for (size_t i = 0; i < branches.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
-      if (unfolded[i].is_impossible || unfolded[j].is_impossible) continue;
+      if (unfolded[i].excluded_by != nullptr || unfolded[j].excluded_by != nullptr) continue;
       if (are_disjoint(unfolded[j].schemas, unfolded[i].schemas, types, 0)) continue;
       return error_at(
-          schema, "oneOf",
+          {.at = &schema, .keyword = "oneOf"},
           fmt::format("branches {} and {} may both be valid for a document; give them different "
                       "types or a required property with different const values, or use anyOf",
                       j, i));
@@ -213,23 +212,35 @@ Status SchemaDocument::check_one_of(const Json& schema, const SchemaChoice& choi
   return {};
 }
 
-const Json& SchemaDocument::child(const Json& schema, const std::string& step, const Json& value) {
-  paths_.try_emplace(&value, path_of(schema) + "/" + step);
+const Json& SchemaDocument::child(const Json& schema, std::string_view keyword,
+                                  const std::optional<std::string>& name, const Json& value) {
+  if (places_.contains(&value)) return value;
+  Place place = place_of(schema);
+  place.path += "/" + escaped_step(keyword);
+  if (name) place.path += "/" + escaped_step(*name);
+  if (is_resource(value)) place.resource = &value;
+  places_.emplace(&value, std::move(place));
   return value;
 }
 
-std::string SchemaDocument::path_of(const Json& at) const {
-  const auto found = paths_.find(&at);
-  return found == paths_.end() ? "" : found->second;
+SchemaDocument::Place SchemaDocument::place_of(const Json& at) const {
+  const auto found = places_.find(&at);
+  return found == places_.end() ? Place{.path = "", .resource = &root_} : found->second;
 }
 
-Status SchemaDocument::error_at(const Json& at, std::string_view keyword,
+std::string SchemaDocument::path_of(const Json& at) const { return place_of(at).path; }
+
+Status SchemaDocument::error_at(Problem problem, const std::string& message) {
+  std::string place = path_of(*problem.at);
+  if (!problem.keyword.empty()) place += "/" + problem.keyword;
+  return error_in(place, std::move(problem), message);
+}
+
+Status SchemaDocument::error_in(std::string_view place, Problem problem,
                                 const std::string& message) {
-  problem_ = {.at = &at, .keyword = std::string(keyword)};
-  const std::string path =
-      keyword.empty() ? path_of(at) : fmt::format("{}/{}", path_of(at), keyword);
+  problem_ = std::move(problem);
   return invalid_argument(
-      fmt::format("JSON schema at \"#{}\": {}", path.empty() ? "/" : path, message));
+      fmt::format("JSON schema at \"#{}\": {}", place.empty() ? "/" : place, message));
 }
 
 }  // namespace heddle::grammar

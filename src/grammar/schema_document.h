@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SchemaDocument: a JSON Schema as a document whose parts refer to each other: where each part
-// stands, and which parts apply to a value together ($ref, allOf, anyOf, oneOf).
+// stands, and which parts apply to a value together ($ref, allOf, anyOf, oneOf). A part with an
+// "$id" of its own is a document for the references within it.
 //
 // Threading: thread-compatible. The schema outlives it, as do the parts it hands out, which are
 // told apart by their addresses.
@@ -34,7 +35,8 @@ struct SchemaChoice {
 struct UnfoldedSchema {
   Schemas schemas;
   std::vector<SchemaChoice> choices;
-  bool is_impossible = false;  // no value is valid
+  // No value is valid: by this schema, which is false, or by its "not".
+  const nlohmann::ordered_json* excluded_by = nullptr;
 };
 
 class SchemaDocument {
@@ -46,22 +48,30 @@ class SchemaDocument {
   // served, a $ref to nowhere or back into the chain, branches of a oneOf that may both be valid.
   Status unfold(const nlohmann::ordered_json& schema, Schemas& chain, UnfoldedSchema& out);
 
-  // `value`, a part of `schema` that is reached by `step`, whose place is known from now on.
-  const nlohmann::ordered_json& child(const nlohmann::ordered_json& schema, const std::string& step,
+  // `value`, a part of `schema` that is reached by a keyword and, below it, by a name or an index,
+  // if there is one. Its place is known from now on.
+  const nlohmann::ordered_json& child(const nlohmann::ordered_json& schema,
+                                      std::string_view keyword,
+                                      const std::optional<std::string>& name,
                                       const nlohmann::ordered_json& value);
 
   // The place of a part as a JSON pointer; empty for the root and for parts not yet reached.
   [[nodiscard]] std::string path_of(const nlohmann::ordered_json& at) const;
 
-  // kInvalidArgument with the place of a keyword (empty: of the schema) before the message, which
-  // is the last problem() from now on.
-  [[nodiscard]] Status error_at(const nlohmann::ordered_json& at, std::string_view keyword,
-                                const std::string& message);
-
+  // A part of the schema, without which it could be kept to.
   struct Problem {
     const nlohmann::ordered_json* at;
-    std::string keyword;  // of `at`; empty: all of it
+    std::string keyword = {};  // of `at`; empty: all of it
+    std::string name = {};     // a key or a text in the keyword's value; empty: all of that
   };
+
+  // kInvalidArgument with the place of a problem's keyword (empty: of the schema) before the
+  // message. It is the last problem() from now on.
+  [[nodiscard]] Status error_at(Problem problem, const std::string& message);
+
+  // The same with another place than the problem's, as a JSON pointer.
+  [[nodiscard]] Status error_in(std::string_view place, Problem problem,
+                                const std::string& message);
 
   [[nodiscard]] const std::optional<Problem>& problem() const { return problem_; }
 
@@ -70,11 +80,16 @@ class SchemaDocument {
                                                 const std::string& reference);
   const nlohmann::ordered_json* required_tag(const nlohmann::ordered_json& schema);
   Status check_one_of(const nlohmann::ordered_json& schema, const SchemaChoice& choice);
-  [[nodiscard]] const nlohmann::ordered_json& resource_of(
-      const nlohmann::ordered_json& schema) const;
+
+  struct Place {
+    std::string path;                        // a JSON pointer
+    const nlohmann::ordered_json* resource;  // what "#" means there
+  };
+
+  [[nodiscard]] Place place_of(const nlohmann::ordered_json& at) const;
 
   const nlohmann::ordered_json& root_;
-  std::unordered_map<const nlohmann::ordered_json*, std::string> paths_;
+  std::unordered_map<const nlohmann::ordered_json*, Place> places_;
   // Schemas by their keywords, and lists of oneOf.
   std::unordered_set<const nlohmann::ordered_json*> checked_;
   // Of schemas with a discriminator.

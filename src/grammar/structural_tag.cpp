@@ -14,6 +14,7 @@
 #include "grammar/ebnf.h"
 #include "grammar/marked_text.h"
 #include "grammar/pattern.h"
+#include "grammar/schema_keywords.h"
 
 namespace heddle::grammar {
 namespace {
@@ -22,6 +23,13 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxTags = 1024;
 constexpr size_t kMaxMarkBytes = 1024;
+
+// What is left of a schema of which nothing else can be kept to.
+Json types_alone(const Json& schema) {
+  if (!schema.is_object() || !schema.contains("type")) return true;
+  Json types = {{"type", schema["type"]}};
+  return check_keywords(types) ? Json(true) : types;
+}
 
 class TagCompiler {
  public:
@@ -181,16 +189,22 @@ class TagCompiler {
     Nfa unused;
     const NfaState begin = unused.add_state();
     const NfaState end = unused.add_state();
-    const Status status = add_json_schema(unused, begin, *schema, options_, end);
+    const Status status = add_json_schema(unused, begin, *schema, options_for(format), end);
     if (!status.ok()) nfa_.fail(status);
     return status.ok();
+  }
+
+  [[nodiscard]] JsonSchemaOptions options_for(const Json& format) const {
+    JsonSchemaOptions options = options_;
+    options.refuses_contradictions = format.value("optional", Json(false)) != true;
+    return options;
   }
 
   void add_schema(NfaState from, const Json& format, ValueForm form, const std::string& path,
                   NfaState to) {
     const auto schema = format.find("json_schema");
     if (schema == format.end()) return fail(path, "\"json_schema\" is missing");
-    JsonSchemaOptions options = options_;
+    JsonSchemaOptions options = options_for(format);
     options.form = form;
     if (Status status = options.check == nullptr ? ok_status() : (*options.check)(); !status.ok()) {
       return nfa_.fail(std::move(status));
@@ -208,7 +222,7 @@ class TagCompiler {
                               ? fmt::format("the tool \"{}\": {}", tool.get<std::string>(), reason)
                               : reason);
     }
-    if (weakened.schema.is_null()) weakened.schema = {{"type", "object"}};
+    if (weakened.schema.is_null()) weakened.schema = types_alone(*schema);
     // Each schema has so many states that others have, too.
     constexpr size_t kCommonStates = 512;
     num_weakened_states_ += std::max(weakened.num_states, kCommonStates) - kCommonStates;

@@ -11,12 +11,13 @@
 //
 // A format may name a schema that it "stands_for", as free text does for one of texts: it is
 // checked, and no more. A schema beside "strict": false is kept to as far as it can be, and is that
-// of the arguments of the tool that "of" names. Python's arguments are an object in the form of
-// value_spelling.h. A token is the special token that is written so; where the vocabulary has none,
-// that text. The `end` of a tag may be one. Any text has none of the texts that it excludes. Free
-// text may hold anything but a trigger; a trigger begins one of the tags that begin with it. With
-// `at_least_one` triggered tags begin with a tag. Between tags with a separator stands nothing
-// else. The text of a tag with `any_text` ends at the first `end`.
+// of the arguments of the tool that "of" names. Beside "optional": true nothing need satisfy the
+// schema: the part is then never written, where elsewhere that is an error. Python's arguments are
+// an object in the form of value_spelling.h. A token is the special token that is written so; where
+// the vocabulary has none, that text. The `end` of a tag may be one. Any text has none of the texts
+// that it excludes. Free text may hold anything but a trigger; a trigger begins one of the tags
+// that begin with it. With `at_least_one` triggered tags begin with a tag. Between tags with a
+// separator stands nothing else. The text of a tag with `any_text` ends at the first `end`.
 //
 // Threading: a free function.
 #pragma once

@@ -235,17 +235,21 @@ Json plain_text_tag(const std::string& key, const TagSpelling& spelling) {
 // A parameter that has a value. The parser reads it by the same types.
 Json parameter_form(const std::string& key, const Json& schema, const ToolParameters& parameters,
                     size_t& num_bytes_left, const CallableTool& tool, const TagSpelling& spelling) {
+  const bool is_optional = !parameters.requires_property(key);
   const ParameterType type = ParameterType::of_schema(schema, tool.parameters);
   const Json object = schema.is_object() ? schema : Json{{"allOf", Json::array({schema})}};
   const auto as_text = [&](Json form) {
     if (!tool.is_strict) return form;
+    if (is_optional) form["optional"] = true;
     form["stands_for"] = parameters.as_document(schema, object, num_bytes_left);
     return form;
   };
   const auto json_tag = [&](Json whole) {
     whole = parameters.as_document(schema, std::move(whole), num_bytes_left);
+    Json value = schema_form("json_schema", std::move(whole), tool);
+    if (is_optional) value["optional"] = true;
     return tag_form(std::string(spelling.before_key) + key + std::string(spelling.before_json),
-                    schema_form("json_schema", std::move(whole), tool), spelling.after_json);
+                    std::move(value), spelling.after_json);
   };
   if (type.is_unsaid()) return as_text(text_tag(key, any_text_form(), spelling));
   if (!type.may_be_string()) return json_tag(object);
@@ -266,7 +270,7 @@ Json parameter_form(const std::string& key, const Json& schema, const ToolParame
   // A text that looks like a number, a list or an object is read as one, so that it has to be
   // valid.
   Json others = Json::array({"array", "boolean", "null", "number", "object"});
-  Json json = json_tag({{"allOf", Json::array({schema, Json{{"type", std::move(others)}}})}});
+  Json json = json_tag({{"type", std::move(others)}, {"allOf", Json::array({schema})}});
   return as_text({{"type", "or"},
                   {"elements", Json::array({std::move(json), plain_text_tag(key, spelling)})}});
 }

@@ -200,6 +200,56 @@ TEST_F(ForcedCallsTest, ACallThatIsCutLeavesNoPartOfItAsText) {
   }
 }
 
+TEST_F(ForcedCallsTest, AContradictionIsLeftOutAloneOrNamed) {
+  for (const ToolCallFormat format : {ToolCallFormat::kQwen, ToolCallFormat::kPythonic,
+                                      ToolCallFormat::kQwen3Coder, ToolCallFormat::kHarmony}) {
+    SCOPED_TRACE(parsers::to_string(format));
+    engine_to_be = std::make_unique<FakeEngine>();
+    engine = engine_to_be.get();
+    start_with(format);
+    Json tool = Json::parse(R"({"type": "function", "function": {"name": "f", "parameters": {
+        "type": "object", "required": ["age", "n"], "properties": {
+          "age": {"type": "integer", "minimum": 5, "maximum": 3},
+          "n": {"type": "integer", "minimum": 1}, "never": {"type": "integer", "not": {}}}}}})");
+    const auto call = [&](int age, int n) {
+      switch (format) {
+        case ToolCallFormat::kQwen:
+          return fmt::format(
+              "<tool_call>\n{{\"name\": \"f\", \"arguments\": "
+              "{{\"age\":{},\"n\":{}}}}}\n</tool_call>",
+              age, n);
+        case ToolCallFormat::kPythonic:
+          return fmt::format("[f(age={}, n={})]", age, n);
+        case ToolCallFormat::kHarmony:
+          return fmt::format(
+              "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
+              "{{\"age\":{},\"n\":{}}}",
+              age, n);
+        default:
+          return fmt::format(
+              "<tool_call>\n<function=f>\n<parameter=age>\n{}\n</parameter>\n"
+              "<parameter=n>\n{}\n</parameter>\n</function>\n</tool_call>",
+              age, n);
+      }
+    };
+    EXPECT_EQ(ask({{"tools", {tool}}, {"tool_choice", "required"}}).status, 200);
+    EXPECT_TRUE(allows(call(5, 1)));
+    EXPECT_FALSE(allows(call(5, 0))) << "all else is kept to";
+    EXPECT_FALSE(allows(call(4, 1))) << "minimum is still there";
+    tool["function"]["strict"] = true;
+    const Reply refused = ask({{"tools", {tool}}, {"tool_choice", "required"}});
+    EXPECT_EQ(refused.status, 400);
+    EXPECT_EQ(error_of(refused)["code"], "invalid_tool");
+    EXPECT_THAT(error_of(refused)["message"].get<std::string>(),
+                HasSubstr("\"#/properties/age\": minimum 5 and maximum 3 contradict"));
+    // A property that may be left out need not be possible.
+    tool["function"]["parameters"]["properties"]["age"]["maximum"] = 5;
+    EXPECT_EQ(ask({{"tools", {tool}}, {"tool_choice", "required"}}).status, 200);
+    EXPECT_TRUE(allows(call(5, 1)));
+    server.reset();
+  }
+}
+
 TEST_F(ForcedCallsTest, OnlyKeywordsThatCannotBeEnforcedAreLeftOut) {
   start_with(ToolCallFormat::kQwen);
   const Json parameters = Json::parse(R"({"type": "object", "required": ["script", "ids"],

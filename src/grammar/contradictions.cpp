@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grammar/contradictions.h"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace heddle::grammar {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A keyword of one of the schemas that apply together.
+struct Statement {
+  size_t schema;
+  std::string keyword;
+  std::vector<std::string> names = {};  // of `required`
+};
+
+// These lead to other schemas, which are among those that apply.
+constexpr std::array<std::string_view, 4> kUnfolded = {"$ref", "allOf", "anyOf", "oneOf"};
+
+std::vector<Statement> statements_of(const Schemas& schemas) {
+  std::vector<Statement> statements;
+  for (size_t i = 0; i < schemas.size(); ++i) {
+    if (!schemas[i]->is_object()) continue;
+    for (const auto& [keyword, value] : schemas[i]->items()) {
+      if (std::ranges::find(kUnfolded, keyword) != kUnfolded.end()) continue;
+      if (types_of_keyword(keyword) == 0) continue;
+      Statement statement{.schema = i, .keyword = keyword};
+      if (keyword == "required") statement.names = required_of({schemas[i]});
+      statements.push_back(std::move(statement));
+    }
+  }
+  return statements;
+}
+
+bool is_possible_with(const Schemas& schemas, const std::vector<Statement>& statements,
+                      const std::function<bool(const Schemas&)>& is_possible) {
+  std::vector<Json> parts(schemas.size(), Json::object());
+  for (const Statement& statement : statements) {
+    const auto value = schemas[statement.schema]->find(statement.keyword);
+    parts[statement.schema][statement.keyword] =
+        statement.keyword == "required" ? Json(statement.names) : *value;
+  }
+  Schemas whole;
+  for (const Json& part : parts) whole.push_back(&part);
+  return is_possible(whole);
+}
+
+// Leaves as few statements as no value satisfies.
+void reduce(const Schemas& schemas, std::vector<Statement>& statements,
+            const std::function<bool(const Schemas&)>& is_possible) {
+  for (size_t i = statements.size(); i-- > 0;) {
+    std::vector<Statement> fewer = statements;
+    fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+    if (!is_possible_with(schemas, fewer, is_possible)) statements = std::move(fewer);
+  }
+  // One required name is mostly enough: the half that has it, again and again.
+  for (size_t i = 0; i < statements.size(); ++i) {
+    while (statements[i].names.size() > 1) {
+      const std::vector<std::string> names = statements[i].names;
+      const auto middle = names.begin() + static_cast<std::ptrdiff_t>(names.size() / 2);
+      statements[i].names.assign(names.begin(), middle);
+      if (!is_possible_with(schemas, statements, is_possible)) continue;
+      statements[i].names.assign(middle, names.end());
+      if (!is_possible_with(schemas, statements, is_possible)) continue;
+      statements[i].names = names;
+      break;
+    }
+  }
+}
+
+// What is left out first: what says least about the value as a whole.
+int rank_of(std::string_view keyword) {
+  constexpr std::array<std::string_view, 4> kParts = {"properties", "items", "prefixItems",
+                                                      "additionalProperties"};
+  if (keyword == "required") return 0;
+  if (keyword == "type") return 2;
+  if (keyword == "enum" || keyword == "const") return 3;
+  return std::ranges::find(kParts, keyword) == kParts.end() ? 1 : 4;
+}
+
+std::string description_of(const Statement& statement, const Json& schema) {
+  if (statement.names.size() == 1) return fmt::format("required \"{}\"", statement.names.front());
+  const Json& value = schema[statement.keyword];
+  if (value.is_object()) return statement.keyword;
+  constexpr size_t kMaxShown = 60;
+  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+  if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
+  return fmt::format("{} {}", statement.keyword, text);
+}
+
+}  // namespace
+
+std::vector<bool> matching_rules(const Nfa& nfa, RuleId first_rule, NfaState first_state) {
+  const size_t num_states = nfa.states().size() - first_state;
+  std::vector<std::vector<NfaState>> sources(num_states);  // one empty or byte move before
+  std::vector<std::vector<std::pair<NfaState, RuleId>>> callers(num_states);
+  for (NfaState i = 0; i < num_states; ++i) {
+    const Nfa::State& state = nfa.states()[first_state + i];
+    const auto add_source = [&](NfaState target) {
+      if (target >= first_state) sources[target - first_state].push_back(i);
+    };
+    for (const NfaState target : state.empty_moves) add_source(target);
+    for (const Nfa::ByteMove& move : state.byte_moves) add_source(move.target);
+    for (const Nfa::Call& call : state.calls) {
+      if (call.target >= first_state) {
+        callers[call.target - first_state].emplace_back(i, call.rule);
+      }
+    }
+  }
+  std::vector<std::vector<RuleId>> rules_at(num_states);  // that begin there
+  std::vector<bool> can_end(num_states);
+  std::vector<NfaState> queue;
+  const auto mark = [&](NfaState state) {
+    if (can_end[state]) return;
+    can_end[state] = true;
+    queue.push_back(state);
+  };
+  for (RuleId rule = first_rule; rule < nfa.rules().size(); ++rule) {
+    rules_at[nfa.rules()[rule].begin - first_state].push_back(rule);
+    mark(nfa.rules()[rule].end - first_state);
+  }
+  std::vector<bool> matching(nfa.rules().size());
+  std::vector<std::vector<NfaState>> waiting(nfa.rules().size());  // end if the rule matches
+  for (size_t next = 0; next < queue.size(); ++next) {
+    const NfaState state = queue[next];
+    for (const NfaState source : sources[state]) mark(source);
+    for (const auto& [caller, rule] : callers[state]) {
+      if (matching[rule]) {
+        mark(caller);
+      } else {
+        waiting[rule].push_back(caller);
+      }
+    }
+    for (const RuleId rule : rules_at[state]) {
+      matching[rule] = true;
+      for (const NfaState caller : waiting[rule]) mark(caller);
+    }
+  }
+  return matching;
+}
+
+std::optional<Way> easiest_way(const Nfa& nfa, RuleId rule,
+                               const std::function<bool(RuleId)>& is_matching) {
+  const NfaState begin = nfa.rules()[rule].begin;
+  const NfaState end = nfa.rules()[rule].end;
+  std::unordered_map<NfaState, Way> ways;
+  std::deque<NfaState> queue = {begin};
+  ways.emplace(begin, Way{.num_unmatched = 0, .first_unmatched = std::nullopt});
+  const auto reach = [&](NfaState target, const Way& way, bool is_free) {
+    const auto known = ways.find(target);
+    if (known != ways.end() && known->second.num_unmatched <= way.num_unmatched) return;
+    ways.insert_or_assign(target, way);
+    is_free ? queue.push_front(target) : queue.push_back(target);
+  };
+  while (!queue.empty()) {
+    const NfaState state = queue.front();
+    queue.pop_front();
+    const Way way = ways.at(state);
+    if (state == end) return way;
+    for (const NfaState target : nfa.states()[state].empty_moves) reach(target, way, true);
+    for (const Nfa::ByteMove& move : nfa.states()[state].byte_moves) {
+      reach(move.target, way, true);
+    }
+    for (const Nfa::Call& call : nfa.states()[state].calls) {
+      if (is_matching(call.rule)) {
+        reach(call.target, way, true);
+        continue;
+      }
+      Way longer = way;
+      ++longer.num_unmatched;
+      if (!longer.first_unmatched) longer.first_unmatched = call.rule;
+      reach(call.target, longer, false);
+    }
+  }
+  return std::nullopt;
+}
+
+Contradiction contradiction_of(const Schemas& schemas, const SchemaDocument& document,
+                               const std::function<bool(const Schemas&)>& is_possible) {
+  std::vector<Statement> statements = statements_of(schemas);
+  reduce(schemas, statements, is_possible);
+  if (statements.empty()) {
+    return {.problem = {.at = schemas.front()},
+            .place = document.path_of(*schemas.front()),
+            .message = "no value satisfies it"};
+  }
+  const Statement* least = &statements.front();
+  std::string list;
+  const std::string place = document.path_of(*schemas[statements.front().schema]);
+  for (size_t i = 0; i < statements.size(); ++i) {
+    const Statement& statement = statements[i];
+    const Json& schema = *schemas[statement.schema];
+    if (i > 0) list += i + 1 == statements.size() ? " and " : ", ";
+    list += description_of(statement, schema);
+    const std::string path = document.path_of(schema);
+    if (path != place) list += fmt::format(" (at \"#{}\")", path.empty() ? "/" : path);
+    if (rank_of(statement.keyword) <= rank_of(least->keyword)) least = &statement;
+  }
+  const std::string name = least->names.size() == 1 ? least->names.front() : "";
+  return {.problem = {.at = schemas[least->schema], .keyword = least->keyword, .name = name},
+          .place = place,
+          .message = statements.size() == 1 ? "no value satisfies " + list
+                                            : list + " contradict each other"};
+}
+
+Contradiction endless_nesting(const Schemas& schemas, const Schemas& inner,
+                              const SchemaDocument& document) {
+  const auto blame = [&](const Json& schema, const std::string& keyword, const std::string& name) {
+    std::string place = document.path_of(schema);
+    if (!keyword.empty()) place += "/" + keyword;
+    return Contradiction{
+        .problem = {.at = &schema, .keyword = keyword, .name = name},
+        .place = std::move(place),
+        .message = fmt::format("{}a value would have to contain another one of its kind, without "
+                               "an end",
+                               name.empty() ? "" : fmt::format("required \"{}\": ", name))};
+  };
+  const auto is_inner = [&](Schemas others) {
+    Schemas own = inner;
+    std::ranges::sort(own);
+    std::ranges::sort(others);
+    return own == others;
+  };
+  for (const Json* schema : schemas) {
+    for (const std::string& name : required_of({schema})) {
+      if (is_inner(property_of(schemas, name).schemas)) return blame(*schema, "required", name);
+    }
+  }
+  for (const char* const keyword : {"minItems", "minProperties", "items", "prefixItems"}) {
+    for (const Json* schema : schemas) {
+      if (schema->is_object() && may_exclude(*schema, keyword)) return blame(*schema, keyword, "");
+    }
+  }
+  return blame(*schemas.front(), "", "");
+}
+
+}  // namespace heddle::grammar

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// JsonParts: the parts of JSON texts that many places of a schema share: blanks, commas, strings of
+// any or of some length. Each is added to the Nfa once, as a rule. Also: regular sets, to be
+// combined before they are added.
+//
+// Threading: thread-compatible. The Nfa outlives it.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <heddle/status.h>
+
+#include "grammar/byte_dfa.h"
+#include "grammar/counted_text.h"
+#include "grammar/nfa.h"
+
+namespace heddle::grammar {
+
+class JsonParts {
+ public:
+  // Without whitespace nothing stands between the tokens of JSON.
+  JsonParts(Nfa& nfa, bool allows_whitespace) : nfa_(nfa), allows_whitespace_(allows_whitespace) {}
+
+  [[nodiscard]] Nfa& nfa() { return nfa_; }
+
+  [[nodiscard]] bool allows_whitespace() const { return allows_whitespace_; }
+
+  // Between tokens: nothing, a blank, or a line break and its indentation.
+  void add_space(NfaState from, NfaState to);
+
+  // A comma, and the space after it.
+  void add_comma(NfaState from, NfaState to);
+
+  RuleId string_rule();
+
+  // Strings of so many characters; `range.min` is at most `range.max` and kMaxCount.
+  RuleId string_of_length(CountRange range);
+
+  // The rule of that name, which `add` writes between two states the first time.
+  template <typename Add>
+  RuleId shared_rule(const std::string& name, const Add& add) {
+    const auto found = rules_.find(name);
+    if (found != rules_.end()) return found->second;
+    const RuleId id = nfa_.add_rule(name);
+    rules_.emplace(name, id);
+    const Nfa::Rule place = nfa_.rules()[id];
+    add(nfa_, place.begin, place.end);
+    return id;
+  }
+
+ private:
+  Nfa& nfa_;
+  const bool allows_whitespace_;
+  std::map<std::string, RuleId> rules_;
+};
+
+// The texts that `add` writes between two states of an Nfa of its own. Error: that of ByteDfa.
+template <typename Add>
+Result<ByteDfa> set_of(const Add& add) {
+  Nfa part;
+  const NfaState begin = part.add_state();
+  const NfaState end = part.add_state();
+  add(part, begin, end);
+  return ByteDfa::from_nfa(part, begin, end);
+}
+
+}  // namespace heddle::grammar

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The objects that JSON Schemas allow, as a part of a grammar: as JSON, or as the arguments of a
+// call in Python.
+//
+// Threading: a free function.
+#pragma once
+
+#include "grammar/nfa.h"
+#include "grammar/schema_keywords.h"
+#include "grammar/schema_places.h"
+#include "grammar/value_spelling.h"
+
+namespace heddle::grammar {
+
+// Adds the objects that are valid by all of the schemas; nothing where there are none. The values
+// of their properties are places of their own. What cannot be kept to is an error of `places`.
+void add_objects(SchemaPlaces& places, const ObjectSpelling& spelling, NfaState from,
+                 const Schemas& schemas, NfaState to);
+
+}  // namespace heddle::grammar
