@@ -6,9 +6,11 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "grammar/listed_values.h"
 #include "parsers/harmony_parser.h"
 #include "parsers/parameter_type.h"
 #include "parsers/pythonic_calls.h"
@@ -195,19 +197,15 @@ Json tag_form(std::string begin, Json content, std::string_view end) {
       {"type", "tag"}, {"begin", std::move(begin)}, {"content", std::move(content)}, {"end", end}};
 }
 
-const Json& member_of(const Json& schema, const char* name) {
-  static const Json nothing;
-  if (!schema.is_object()) return nothing;
-  const auto found = schema.find(name);
-  return found == schema.end() ? nothing : *found;
-}
-
-// The values of an enum or const, null where there is neither.
-Json values_of(const Json& schema) {
-  const Json& constant = member_of(schema, "const");
-  if (!constant.is_null()) return Json::array({constant});
-  const Json& values = member_of(schema, "enum");
-  return values.is_array() && !values.empty() ? values : Json();
+// The values of a schema that lists all of them. Where what else it says cannot be kept to, those
+// of its own enum or const.
+std::optional<std::vector<Json>> values_of(const Json& schema, const Json& root) {
+  if (auto values = grammar::listed_values(schema, root)) return values;
+  if (!schema.is_object()) return std::nullopt;
+  if (const auto value = schema.find("const"); value != schema.end()) return std::vector{*value};
+  const auto values = schema.find("enum");
+  if (values == schema.end() || !values->is_array() || values->empty()) return std::nullopt;
+  return std::vector<Json>(values->begin(), values->end());
 }
 
 // The text that the parser takes for a value of an enum; nothing where there is none.
@@ -232,7 +230,7 @@ Json plain_text_tag(const std::string& key, const TagSpelling& spelling) {
        Json{{"type", "regex"}, {"pattern", R"([^\s{\[(<0-9+.\-"'])"}}, std::move(rest)}));
 }
 
-// A parameter that has a value. The parser reads it by the same types.
+// A parameter that has a value. The parser reads it by the same types. Null: it cannot have one.
 Json parameter_form(const std::string& key, const Json& schema, const ToolParameters& parameters,
                     size_t& num_bytes_left, const CallableTool& tool, const TagSpelling& spelling) {
   const bool is_optional = !parameters.requires_property(key);
@@ -253,11 +251,12 @@ Json parameter_form(const std::string& key, const Json& schema, const ToolParame
   };
   if (type.is_unsaid()) return as_text(text_tag(key, any_text_form(), spelling));
   if (!type.may_be_string()) return json_tag(object);
-  if (const Json values = values_of(schema); !values.is_null()) {
+  if (const auto values = values_of(schema, tool.parameters)) {
     Json elements = Json::array();
-    for (const Json& value : values) {
+    for (const Json& value : *values) {
       if (const auto text = text_of_value(value, type)) elements.push_back(text_form(*text));
     }
+    if (elements.empty() && tool.is_strict && is_optional) return nullptr;
     if (!elements.empty()) {
       return as_text(
           tag_form(std::string(spelling.before_key) + key + std::string(spelling.before_text),
@@ -292,6 +291,7 @@ Json parameters_form(const CallableTool& tool, const TagSpelling& spelling) {
   Json elements = Json::array({text_form("")});
   for (const auto& [key, schema] : parameters.properties()) {
     Json one = parameter_form(key, *schema, parameters, num_bytes_left, tool, spelling);
+    if (one.is_null()) continue;
     elements.push_back(
         parameters.requires_property(key)
             ? std::move(one)
@@ -462,7 +462,7 @@ std::optional<std::string> bound_not_enforced(const Json& parameters, ToolCallFo
   const ToolParameters split(parameters);
   for (const auto& [key, schema] : split.properties()) {
     if (!ParameterType::of_schema(*schema, parameters).may_be_string()) continue;
-    if (!values_of(*schema).is_null()) continue;
+    if (values_of(*schema, parameters)) continue;
     const std::string_view bound = ParameterType::text_bound_of(*schema, parameters);
     if (!bound.empty()) return fmt::format("`{}` of `{}`", bound, key);
   }

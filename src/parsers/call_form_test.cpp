@@ -95,8 +95,11 @@ TEST(CallFormTest, KeywordsOfTheWholeObjectAreNamedAndLeftOut) {
       {"`const`", R"({"const": {"a": 1}})"},
       {"`enum`", R"({"enum": [{"a": 1}]})"},
       {"`minProperties`", R"({"minProperties": 1})"},
-      {"`patternProperties`", R"({"patternProperties": {"^x": true}})"},
-      {"`if`", R"({"if": {"required": ["a"]}})"},
+      {"`patternProperties`", R"({"patternProperties": {"^x": {"type": "null"}}})"},
+      {"`if`", R"({"if": {"required": ["a"]}, "then": {"required": ["b"]}})"},
+      {"`unevaluatedProperties`", R"({"unevaluatedProperties": {"type": "null"}})"},
+      {"`dependentRequired`", R"({"dependentRequired": {"a": ["b"]}})"},
+      {"`propertyNames`", R"({"propertyNames": {"maxLength": 3}})"},
       {"`required` names `z`", R"({"required": ["z"]})"},
       {"`$ref`", R"({"$ref": "#/$defs/none"})"},
       {"`$ref`", R"({"$ref": "#"})"},
@@ -116,6 +119,22 @@ TEST(CallFormTest, KeywordsOfTheWholeObjectAreNamedAndLeftOut) {
     EXPECT_EQ(keyword_not_enforced(parameters, ToolCallFormat::kQwen), std::nullopt);
   }
   EXPECT_NE(keyword_not_enforced({{"required", {"a"}}}, ToolCallFormat::kGlm), std::nullopt);
+}
+
+TEST(CallFormTest, KeywordsThatExcludeNoObjectAreNoProblem) {
+  for (const char* const keywords :
+       {R"({"minProperties": 0})", R"({"unevaluatedProperties": true})", R"({"if": {}})",
+        R"({"not": false})", R"({"propertyNames": {"type": "string"}})", R"({"anyOf": [true]})",
+        R"({"patternProperties": {}})", R"({"dependentRequired": {}})", R"({"minLength": 3})",
+        R"({"maxItems": 0, "contains": {"const": 1}})",
+        R"({"additionalProperties": {"title": "x"}})", R"({"title": "anyOf", "x-if": 1})"}) {
+    Json parameters =
+        Json::parse(R"({"type": "object", "properties": {"a": {"type": "integer"}}})");
+    parameters.update(Json::parse(keywords));
+    for (const ToolCallFormat format : kTaggedFormats) {
+      EXPECT_EQ(keyword_not_enforced(parameters, format), std::nullopt) << keywords;
+    }
+  }
 }
 
 TEST(CallFormTest, OnlyParametersThatReferOutsideTheDefinitionsCarryTheRest) {

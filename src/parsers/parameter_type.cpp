@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "grammar/schema_keywords.h"
 #include "parsers/json_scanner.h"
 #include "parsers/python_literal.h"
 
@@ -253,33 +254,18 @@ class ParameterType::SchemaReader {
   }
 
   static std::optional<std::vector<Kind>> kinds_of_keywords(const Json& schema) {
-    constexpr std::pair<std::string_view, Kind> kKeywords[] = {
-        {"properties", Kind::kStructure},
-        {"required", Kind::kStructure},
-        {"additionalProperties", Kind::kStructure},
-        {"patternProperties", Kind::kStructure},
-        {"propertyNames", Kind::kStructure},
-        {"minProperties", Kind::kStructure},
-        {"maxProperties", Kind::kStructure},
-        {"items", Kind::kStructure},
-        {"prefixItems", Kind::kStructure},
-        {"minItems", Kind::kStructure},
-        {"maxItems", Kind::kStructure},
-        {"uniqueItems", Kind::kStructure},
-        {"contains", Kind::kStructure},
-        {"minLength", Kind::kString},
-        {"maxLength", Kind::kString},
-        {"pattern", Kind::kString},
-        {"format", Kind::kString},
-        {"minimum", Kind::kNumber},
-        {"maximum", Kind::kNumber},
-        {"exclusiveMinimum", Kind::kNumber},
-        {"exclusiveMaximum", Kind::kNumber},
-        {"multipleOf", Kind::kNumber}};
-    std::vector<Kind> kinds;
-    for (const auto& [name, kind] : kKeywords) {
-      if (member(schema, name) != nullptr) add(kind, kinds);
+    grammar::TypeSet types = 0;
+    for (const auto& [name, value] : schema.items()) {
+      const grammar::TypeSet spoken_of = grammar::types_of_keyword(name);
+      if (spoken_of != grammar::kAnyType) types |= spoken_of;
     }
+    std::vector<Kind> kinds;
+    const auto add_if = [&](int of_kind, Kind kind) {
+      if ((types & of_kind) != 0) kinds.push_back(kind);
+    };
+    add_if(grammar::kObject | grammar::kArray, Kind::kStructure);
+    add_if(grammar::kString, Kind::kString);
+    add_if(grammar::kInteger | grammar::kFraction, Kind::kNumber);
     return kinds.empty() ? std::nullopt : std::optional(std::move(kinds));
   }
 

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "grammar/schema_keywords.h"
 #include "parsers/parameter_type.h"
 
 namespace heddle::parsers {
@@ -18,24 +19,16 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxChain = 64;  // of $ref and allOf that follow each other at the root
 
-// Keywords that restrict an object and that no schema of a single property expresses. Keywords for
-// texts, numbers and lists hold for every object.
-constexpr std::array<std::string_view, 16> kObjectKeywords = {"const",
-                                                              "enum",
-                                                              "anyOf",
-                                                              "oneOf",
-                                                              "not",
-                                                              "if",
-                                                              "minProperties",
-                                                              "maxProperties",
-                                                              "patternProperties",
-                                                              "propertyNames",
-                                                              "unevaluatedProperties",
-                                                              "dependencies",
-                                                              "dependentRequired",
-                                                              "dependentSchemas",
-                                                              "$recursiveRef",
-                                                              "$dynamicRef"};
+// Keywords about an object that ToolParameters reads. Others restrict the object as a whole, which
+// no schema of a single property expresses.
+constexpr std::array<std::string_view, 7> kReadKeywords = {
+    "$ref", "allOf", "type", "nullable", "properties", "required", "additionalProperties"};
+
+bool restricts_whole_object(const Json& schema, std::string_view keyword) {
+  return std::ranges::find(kReadKeywords, keyword) == kReadKeywords.end() &&
+         (grammar::types_of_keyword(keyword) & grammar::kObject) != 0 &&
+         grammar::may_exclude(schema, keyword);
+}
 
 const Json* member(const Json& object, std::string_view name) {
   if (!object.is_object()) return nullptr;
@@ -174,9 +167,9 @@ void ToolParameters::add_part(const Json& part, Schemas& chain) {
   parts_.push_back(&part);
   chain.push_back(&part);
   for (const auto& [keyword, value] : part.items()) {
-    if (std::ranges::find(kObjectKeywords, keyword) == kObjectKeywords.end()) continue;
-    if (keyword == "not" && value == false) continue;
-    set_problem(fmt::format("`{}` at the root", keyword));
+    if (restricts_whole_object(part, keyword)) {
+      set_problem(fmt::format("`{}` at the root", keyword));
+    }
   }
   if (const Json* const reference = member(part, "$ref")) {
     if (const Json* const target = resolve_reference(*reference, root_)) {
@@ -248,7 +241,7 @@ void ToolParameters::merge_required() {
 void ToolParameters::check_additional_properties() {
   for (const Json* const part : parts_) {
     const Json* const additional = member(*part, "additionalProperties");
-    if (additional == nullptr || *additional == true || *additional == Json::object()) continue;
+    if (additional == nullptr || !grammar::may_exclude(*part, "additionalProperties")) continue;
     const Json* const listed = member(*part, "properties");
     const size_t num_listed = listed != nullptr && listed->is_object() ? listed->size() : 0;
     if (num_listed < properties_.size()) {

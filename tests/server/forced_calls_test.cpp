@@ -316,6 +316,62 @@ TEST_F(ForcedCallsTest, ArgumentsBetweenTagsHaveTheTypesThatTheParserReads) {
   EXPECT_THAT(error_of(reply)["message"].get<std::string>(), HasSubstr("not"));
 }
 
+TEST_F(ForcedCallsTest, ListedTextsBetweenTagsAreKeptToWhereverTheyAreListed) {
+  const Json parameters = Json::parse(R"({"type": "object", "$defs": {
+      "unit": {"type": "string", "enum": ["C", "F"]}, "also": {"$ref": "#/$defs/unit"}},
+      "properties": {
+        "a": {"$ref": "#/$defs/unit"}, "b": {"allOf": [{"$ref": "#/$defs/also"}, {"title": "B"}]},
+        "c": {"anyOf": [{"const": "x"}, {"const": "y"}]},
+        "d": {"anyOf": [{"$ref": "#/$defs/unit"}, {"type": "null"}], "default": null},
+        "e": {"enum": ["ab", "abc", "b"], "minLength": 2, "pattern": "b$"},
+        "f": {"allOf": [{"const": "z"}], "type": "string"},
+        "g": {"allOf": [{"enum": ["a", "b"]}, {"enum": ["b", "c"]}]},
+        "h": {"oneOf": [{"enum": ["a"]}, {"enum": ["b", 1]}]},
+        "i": {"type": ["string", "boolean"], "enum": ["on", true]},
+        "j": {"$ref": "#/properties/a"},
+        "k": {"anyOf": [{"enum": ["a"]}, {"type": "string"}]}}})");
+  const std::tuple<const char*, std::vector<const char*>, std::vector<const char*>> kCases[] = {
+      {"a", {"C", "F"}, {"K", "", "CF"}}, {"b", {"F"}, {"K"}},
+      {"c", {"x", "y"}, {"z", "xy"}},     {"d", {"C", "null"}, {"K"}},
+      {"e", {"ab"}, {"abc", "b"}},        {"f", {"z"}, {"y"}},
+      {"g", {"b"}, {"a", "c"}},           {"h", {"a", "b", "1"}, {"c", "2"}},
+      {"i", {"on", "true"}, {"off"}},     {"j", {"C"}, {"K"}},
+      {"k", {"a", "any text"}, {}}};
+  for (const ToolCallFormat format :
+       {ToolCallFormat::kQwen3Coder, ToolCallFormat::kGlm, ToolCallFormat::kDeepseekV32}) {
+    engine_to_be = std::make_unique<FakeEngine>();
+    engine = engine_to_be.get();
+    start_with(format);
+    const auto call = [format](const std::string& name, const std::string& value) {
+      switch (format) {
+        case ToolCallFormat::kQwen3Coder:
+          return "<tool_call>\n<function=f>\n<parameter=" + name + ">\n" + value +
+                 "\n</parameter>\n</function>\n</tool_call>";
+        case ToolCallFormat::kGlm:
+          return "<tool_call>f\n<arg_key>" + name + "</arg_key>\n<arg_value>" + value +
+                 "</arg_value>\n</tool_call>";
+        default:
+          return "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter "
+                 "name=\"" +
+                 name + "\" string=\"true\">" + value +
+                 "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>";
+      }
+    };
+    for (const bool is_strict : {true, false}) {
+      SCOPED_TRACE(fmt::format("{} {}", parsers::to_string(format), is_strict));
+      const Json function = {{"name", "f"}, {"strict", is_strict}, {"parameters", parameters}};
+      const Json tools = {{{"type", "function"}, {"function", function}}};
+      const Reply reply = ask({{"tools", tools}, {"tool_choice", "required"}});
+      ASSERT_EQ(reply.status, 200) << reply.body;
+      for (const auto& [name, valid, invalid] : kCases) {
+        for (const char* const value : valid) EXPECT_TRUE(allows(call(name, value))) << value;
+        for (const char* const value : invalid) EXPECT_FALSE(allows(call(name, value))) << value;
+      }
+    }
+    server.reset();
+  }
+}
+
 TEST_F(ForcedCallsTest, ReferencesBetweenTagsMeanTheWholeSchema) {
   start_with(ToolCallFormat::kQwen3Coder);
   Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {
