@@ -110,6 +110,12 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
     return *error;
   }
   if (auto error = StopPatterns().add(sampling)) return *error;
+  if (tools.choice.forces_call()) {
+    // They would cut the call, whose arguments may hold them. Its form says where the answer ends.
+    if (auto error = check_stop_texts(sampling.stop, context.answers, "stop")) return *error;
+    sampling.stop.texts.clear();
+    sampling.stop.patterns.clear();
+  }
   const std::shared_ptr<const Json> callable = tools.usable();
   if (auto error = limit_reasoning(context, thinking_budget, reasoning_first, callable,
                                    request.constraint)) {

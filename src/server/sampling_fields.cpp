@@ -169,13 +169,16 @@ SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelli
   return result;
 }
 
+std::optional<ApiError> check_stop_texts(const StopConditions& stop, const AnswerOptions& answers,
+                                         std::string_view field) {
+  if (std::ssize(stop.texts) <= answers.max_stop) return std::nullopt;
+  return too_many_stops(field, stop.texts.size(), static_cast<size_t>(answers.max_stop));
+}
+
 std::optional<ApiError> check_limits(std::span<const Request> requests,
                                      const AnswerOptions& answers, const LimitedFields& fields) {
   for (const Request& request : requests) {
-    if (std::ssize(request.stop.texts) > answers.max_stop) {
-      return too_many_stops(fields.stop, request.stop.texts.size(),
-                            static_cast<size_t>(answers.max_stop));
-    }
+    if (auto error = check_stop_texts(request.stop, answers, fields.stop)) return error;
     const int32_t prompt_top = request.prompt_logprobs ? request.prompt_logprobs->top : 0;
     const int32_t top = std::max(request.top_logprobs, prompt_top);
     if (top > answers.max_logprobs) {

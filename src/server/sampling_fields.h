@@ -64,6 +64,10 @@ struct LimitedFields {
   std::string_view logprobs = "top_logprobs";
 };
 
+// Whether these are more stop texts than the server allows. `field` is what the request calls them.
+std::optional<ApiError> check_stop_texts(const StopConditions& stop, const AnswerOptions& answers,
+                                         std::string_view field);
+
 // Whether the requests of a call ask for more stop texts or alternatives than the server allows.
 std::optional<ApiError> check_limits(std::span<const Request> requests,
                                      const AnswerOptions& answers, const LimitedFields& fields);

@@ -200,6 +200,63 @@ TEST_F(ForcedCallsTest, ACallThatIsCutLeavesNoPartOfItAsText) {
   }
 }
 
+// They would cut a call short, whose arguments may hold them.
+TEST_F(ForcedCallsTest, StopTextsDoNotApplyToAForcedCall) {
+  start_with(ToolCallFormat::kQwen3Coder);
+  const Json tools = weather_tools();
+  const Json schema = tools[0]["function"]["parameters"];
+  const Json message = {{"role", "user"}, {"content", "Hi"}};
+  const Json stops = {"\n", "</function>"};
+  const auto is_cleared = [this] {
+    const StopConditions& stop = engine->submitted().back().stop;
+    return stop.texts.empty() && stop.patterns.empty();
+  };
+  const Json named = {{"type", "function"}, {"function", {{"name", "now"}}}};
+  for (const Json& choice : {Json("required"), named}) {
+    const Reply reply = ask({{"tools", tools},
+                             {"tool_choice", choice},
+                             {"stop", stops},
+                             {"stop_regex", {"a+"}},
+                             {"stop_token_ids", {7}}});
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    EXPECT_TRUE(is_cleared());
+    EXPECT_EQ(engine->submitted().back().stop.token_ids, std::vector<TokenId>{7});
+  }
+  EXPECT_EQ(ask({{"tools", tools}, {"tool_choice", "auto"}, {"stop", stops}}).status, 200);
+  EXPECT_FALSE(is_cleared());
+  EXPECT_EQ(ask({{"regex", "a*"}, {"stop", stops}}).status, 200);
+  EXPECT_FALSE(is_cleared());
+
+  Json messages = {{"model", "m"},
+                   {"max_tokens", 9},
+                   {"messages", {message}},
+                   {"stop_sequences", stops},
+                   {"tools", {{{"name", "weather"}, {"input_schema", schema}}}},
+                   {"tool_choice", {{"type", "any"}}}};
+  EXPECT_EQ(post("/v1/messages", messages).status, 200);
+  EXPECT_TRUE(is_cleared());
+  Json responses = {
+      {"input", "Hi"},
+      {"stop", stops},
+      {"tools", {{{"type", "function"}, {"name", "weather"}, {"parameters", schema}}}},
+      {"tool_choice", "required"}};
+  EXPECT_EQ(post("/v1/responses", responses).status, 200);
+  EXPECT_TRUE(is_cleared());
+
+  // Too many of them are an error all the same, in the words of each API.
+  Json many = Json::array();
+  for (int i = 0; i < 17; ++i) many.push_back(fmt::format("s{}", i));
+  const Reply reply = ask({{"tools", tools}, {"tool_choice", "required"}, {"stop", many}});
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(error_of(reply)["param"], "stop");
+  messages["stop_sequences"] = many;
+  const Reply refused = post("/v1/messages", messages);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_THAT(refused.body, HasSubstr("stop_sequences"));
+  EXPECT_EQ(ask({{"tools", tools}, {"tool_choice", "required"}, {"stop_regex", {"(?=a)"}}}).status,
+            400);
+}
+
 TEST_F(ForcedCallsTest, AContradictionIsLeftOutAloneOrNamed) {
   for (const ToolCallFormat format : {ToolCallFormat::kQwen, ToolCallFormat::kPythonic,
                                       ToolCallFormat::kQwen3Coder, ToolCallFormat::kHarmony}) {
