@@ -2,6 +2,7 @@
 #include "server/call_reader.h"
 
 #include <exception>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -20,7 +21,7 @@ namespace heddle::server {
 namespace {
 
 constexpr size_t kMaxQueuedWork = 4096;
-constexpr size_t kMaxQueuedForms = 256;
+constexpr size_t kMaxQueuedForms = 256;  // of one API key
 constexpr int kCompilerNiceness = 10;
 
 // The values of a large body are many and small, and the allocator keeps their memory when they are
@@ -47,7 +48,8 @@ LimitedFields limited_fields(PrepareResult (*prepare)(const CallContext&, std::s
 
 CallReader::CallReader(CallReaderHost host)
     : host_(std::move(host)),
-      compiler_(1, kMaxQueuedForms, kCompilerNiceness),
+      forms_(kMaxQueuedWork, kMaxQueuedForms),
+      compiler_(1, kMaxQueuedWork, kCompilerNiceness),
       workers_(host_.options.num_workers, kMaxQueuedWork) {}
 
 bool CallReader::run_on_worker(std::function<void()> work) {
@@ -120,9 +122,7 @@ void CallReader::read(std::shared_ptr<Reading> reading, bool may_compile) {
     reading->prepared = error_from_status(internal_error(failure.what()), request.id);
   }
   if (lacks_form) {
-    if (compiler_.submit(WorkSize::kSmall, [this, reading]() mutable {
-          read(std::move(reading), /*may_compile=*/true);
-        })) {
+    if (wait_for_form(reading)) {
       // The last reference to a call ends on the I/O thread, whichever thread has it.
       host_.generations.threads.post([reading = std::move(reading)] {});
       return;
@@ -138,6 +138,22 @@ void CallReader::read(std::shared_ptr<Reading> reading, bool may_compile) {
   return_memory_of(request);
   host_.generations.threads.post(
       [this, reading = std::move(reading)]() mutable { start(std::move(reading)); });
+}
+
+bool CallReader::wait_for_form(const std::shared_ptr<Reading>& reading) {
+  const MutexLock lock(forms_mutex_);
+  // The pool refuses no task of a queue that is no longer than its own, unless it is ending.
+  return forms_.push(holder_of(reading->exchange->request().key), reading) &&
+         compiler_.submit(WorkSize::kSmall, [this] { read_with_form(); });
+}
+
+void CallReader::read_with_form() {
+  std::optional<std::shared_ptr<Reading>> next;
+  {
+    const MutexLock lock(forms_mutex_);
+    next = forms_.pop();
+  }
+  if (next) read(*std::move(next), /*may_compile=*/true);
 }
 
 void CallReader::start(std::shared_ptr<Reading> reading) {

@@ -3,12 +3,13 @@
 // it starts the call that a body makes, or answers it where the engine has nothing to compute.
 //
 // A call that asks for a form of answer that is not compiled yet is read again, on a thread of its
-// own where forms are compiled: what it costs delays calls that bring new forms, and no others.
+// own where forms are compiled: what it costs delays calls that bring new forms, and no others. The
+// API keys whose calls wait for that thread have one form compiled each, in turn.
 //
 // Threading: confined to the I/O thread; it is made and destroyed by the server's owner, while that
 //            thread does not run. Destroying it joins the workers.
-// Bounds:    4096 bodies wait, and 256 of them for the compilation of their forms; others are
-//            answered 503 `queue_full`.
+// Bounds:    4096 bodies wait, and as many for the compilation of their forms, of one API key 256;
+//            others are answered 503 `queue_full`.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +17,12 @@
 #include <memory>
 #include <string_view>
 
+#include "core/mutex.h"
 #include "server/api_adapter.h"
 #include "server/background_responses.h"
 #include "server/exchange.h"
 #include "server/generation.h"
+#include "server/round_robin_queue.h"
 #include "server/server_health.h"
 #include "server/server_options.h"
 #include "server/worker_pool.h"
@@ -64,12 +67,17 @@ class CallReader {
   struct Reading;
 
   void read(std::shared_ptr<Reading> reading, bool may_compile);
+  [[nodiscard]] bool wait_for_form(const std::shared_ptr<Reading>& reading)
+      HEDDLE_EXCLUDES(forms_mutex_);
+  void read_with_form() HEDDLE_EXCLUDES(forms_mutex_);
   void start(std::shared_ptr<Reading> reading);
   [[nodiscard]] tokenizer::CancellationCheck cancellation_of(const Exchange& exchange) const;
   void on_worker(const std::shared_ptr<Exchange>& exchange, std::function<void()> work);
 
   const CallReaderHost host_;
-  WorkerPool compiler_;  // outlives the workers, which give it work
+  Mutex forms_mutex_;
+  RoundRobinQueue<std::shared_ptr<Reading>> forms_ HEDDLE_GUARDED_BY(forms_mutex_);
+  WorkerPool compiler_;  // has a task for each of forms_; outlives the workers, which give it work
   WorkerPool workers_;
 };
 

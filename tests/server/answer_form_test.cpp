@@ -14,6 +14,7 @@
 #include "parsers/answer_delta.h"
 #include "parsers/answer_parser.h"
 #include "parsers/call_form.h"
+#include "server/key_ring.h"
 #include "server/server_fixture.h"
 
 namespace heddle::server {
@@ -566,6 +567,49 @@ TEST_F(AnswerFormTest, CompilingFormsDelaysNoOtherRequest) {
   EXPECT_LE(codec_gate->num_compiled, 8) << "a client that left may have been in time";
   codec_gate->forms_closed = true;
   chat({{"regex", "a{1}"}});  // is not compiled again
+}
+
+// One key's eight new forms come before another key's one; that one is the second or third that is
+// compiled.
+TEST_F(AnswerFormTest, KeysTakeTurnsWithTheirForms) {
+  options.num_workers = 1;
+  options.api_keys = parse_api_keys("sk-many-forms many\nsk-one-form one\n").value();
+  start();
+  const auto bearer = [](std::string_view key) {
+    return fmt::format("Authorization: Bearer {}\r\n", key);
+  };
+  const OpenedAtTheEnd closed(*codec_gate);
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  const auto send = [&](std::string_view key, const Json& body) {
+    clients.push_back(std::make_unique<HttpClient>(server->port()));
+    clients.back()->send_request("POST", kChat, body.dump(), bearer(key));
+  };
+  for (int i = 0; i < 8; ++i) {
+    send("sk-many-forms", chat_body({{"regex", fmt::format("c{{{}}}", i + 1)}}));
+  }
+  ASSERT_TRUE(eventually([this] { return codec_gate->num_compiling == 1; }));
+  // The only worker reads bodies in order: each answer says that those before it wait.
+  const auto read_all = [&] {
+    EXPECT_EQ(HttpClient(server->port())
+                  .call("POST", kChat, chat_body().dump(), bearer("sk-one-form"))
+                  .status,
+              200);
+  };
+  read_all();
+  send("sk-one-form", chat_body({{"regex", "d"}}));
+  ASSERT_TRUE(eventually([&] {
+    read_all();
+    return engine->submitted().size() >= 3;
+  }));
+  const size_t num_plain = engine->submitted().size();
+  codec_gate->forms_closed = false;
+  for (const auto& client : clients) EXPECT_EQ(client->read_reply().status, 200);
+  const std::vector<Request> submitted = engine->submitted();
+  ASSERT_EQ(submitted.size(), num_plain + 9);
+  const auto first = submitted.begin() + static_cast<std::ptrdiff_t>(num_plain);
+  const auto one = std::find_if(first, submitted.end(),
+                                [](const Request& request) { return request.tenant == "one"; });
+  EXPECT_LE(one - first, 2);
 }
 
 TEST_F(AnswerFormTest, ATooLongQueueOfFormsIsRefused) {
