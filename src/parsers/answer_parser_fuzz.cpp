@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any text as an answer of any format, whole, byte by byte and cut anywhere: what a client puts
+// Any text as an answer of any format, held to a form or not, whole, byte by byte and cut anywhere:
+// what a client puts
 // together does not depend on the cuts, a complete call's arguments are a JSON object, and text
 // without marks arrives whole.
 #include <algorithm>
@@ -83,6 +84,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.starts_in_reasoning = (data[2] & 1) != 0;
   options.separate_reasoning = (data[2] & 2) == 0;
   options.parallel_tool_calls = (data[2] & 4) == 0;
+  options.is_held_to_form = (data[2] & 16) != 0;
   const TextEnd end = (data[2] & 8) != 0 ? TextEnd::kCut : TextEnd::kStopped;
   options.tools = kTools;
   options.id_seed = "seed";
