@@ -19,6 +19,7 @@
 #include "server/chat_prompt.h"
 #include "server/document_part.h"
 #include "server/field_reader.h"
+#include "server/history_repair.h"
 #include "server/json_text.h"
 #include "server/tokenize.h"
 #include "server/tool_fields.h"
@@ -54,7 +55,8 @@ std::string without_billing_header(std::string text) {
 
 // The texts of a system text: a string, or blocks of text.
 std::optional<ApiError> read_system_blocks(const CallContext& context, const Json& content,
-                                           const std::string& param, std::string& text) {
+                                           const std::string& param, bool is_asked,
+                                           std::string& text) {
   if (content.is_string()) {
     text = without_billing_header(content.get<std::string>());
     return std::nullopt;
@@ -62,25 +64,30 @@ std::optional<ApiError> read_system_blocks(const CallContext& context, const Jso
   if (!content.is_array()) return invalid_type(param, "a string or a list of blocks");
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string name = fmt::format("{}[{}]", param, i);
-    if (!content[i].is_object()) return invalid_type(name, "an object");
-    FieldReader block(content[i], name + ".");
+    const Json plain = {{"type", "text"}, {"text", content[i]}};
+    const Json& sent = content[i].is_string() ? plain : content[i];
+    if (!sent.is_object()) return invalid_type(name, "an object");
+    FieldReader block(sent, name + ".");
     const std::string type = block.string("type").value_or("");
     if (block.error()) return block.error();
     std::string more;
     if (type == "text") {
-      const auto sent = block.string("text");
+      auto own = block.string("text");
       if (block.error()) return block.error();
-      if (!sent) return missing_parameter(name + ".text");
-      more = without_billing_header(*sent);
+      if (!own) return missing_parameter(name + ".text");
+      more = without_billing_header(*std::move(own));
       if (more.empty()) continue;
-    } else if (auto document = read_document_part(content[i], type, name)) {
-      if (auto* const error = std::get_if<ApiError>(&*document)) return std::move(*error);
-      more = std::get<std::string>(*document);
-    } else if (is_media_part(type)) {
+    } else if (auto document = read_document_part(sent, type, name)) {
+      auto* const error = std::get_if<ApiError>(&*document);
+      if (error != nullptr && is_asked) return std::move(*error);
+      more = error != nullptr ? fmt::format("[{}]", type) : std::get<std::string>(*document);
+    } else if (is_media_part(type) && is_asked) {
       return media_error(name, type);
+    } else if (is_media_part(type)) {
+      more = fmt::format("[{}]", type);
     } else {
       context.note_unused("type of a block", type);
-      more = shown_as_text(type, content[i]);
+      more = shown_as_text(type, sent);
     }
     if (!text.empty()) text += '\n';
     text += more;
@@ -143,27 +150,21 @@ std::optional<ApiError> read_tool_use(const Json& value, const std::string& para
   const auto name = block.string("name");
   const Json* input = block.find("input");
   if (block.error()) return block.error();
-  if (!id) return missing_parameter(param + ".id");
   if (!name) return missing_parameter(param + ".name");
-  calls.push_back(
-      {{"id", *id},
-       {"type", "function"},
-       {"function", {{"name", *name}, {"arguments", input == nullptr ? Json::object() : *input}}}});
+  Json call = {
+      {"type", "function"},
+      {"function", {{"name", *name}, {"arguments", input == nullptr ? Json::object() : *input}}}};
+  if (id) call["id"] = *id;
+  calls.push_back(std::move(call));
   return std::nullopt;
 }
 
-std::optional<ApiError> read_tool_result(const Json& value, const std::string& param,
-                                         Json& results) {
-  FieldReader block(value, param + ".");
-  const auto id = block.string("tool_use_id");
-  const Json* content = block.find("content");
-  block.boolean("is_error");
-  if (block.error()) return block.error();
-  if (!id) return missing_parameter(param + ".tool_use_id");
-  results.push_back({{"role", "tool"},
-                     {"tool_call_id", *id},
-                     {"content", content == nullptr ? std::string() : result_text(*content)}});
-  return std::nullopt;
+// A tool wrote the result: nothing in it is an error.
+Json read_tool_result(const CallContext& context, Json block) {
+  HistoryRepair(context).tool_result(block);
+  Json result = {{"role", "tool"}, {"content", result_text(block["content"])}};
+  if (const auto id = block.find("tool_use_id"); id != block.end()) result["tool_call_id"] = *id;
+  return result;
 }
 
 // Blocks that have no text: the state of Anthropic's servers.
@@ -172,9 +173,16 @@ bool is_passed_over(std::string_view type) {
          type == "fallback";
 }
 
+// Who wrote a block, and when.
+struct BlockWriter {
+  bool is_assistant = false;
+  bool is_asking = false;  // no answer follows: what the model cannot take is an error
+};
+
 std::optional<ApiError> read_anthropic_block(const CallContext& context, const Json& value,
-                                             const std::string& param, bool is_assistant,
+                                             const std::string& param, const BlockWriter& writer,
                                              MessageParts& parts) {
+  const bool is_assistant = writer.is_assistant;
   if (value.is_string()) {
     parts.add_text(value.get<std::string>());
     return std::nullopt;
@@ -204,32 +212,36 @@ std::optional<ApiError> read_anthropic_block(const CallContext& context, const J
   if (is_passed_over(*type)) return std::nullopt;
   if (*type == "tool_use" && is_assistant) return read_tool_use(value, param, parts.calls);
   if (*type == "tool_result" && !is_assistant) {
-    return read_tool_result(value, param, parts.results);
+    parts.results.push_back(read_tool_result(context, value));
+    return std::nullopt;
   }
-  if (*type == "tool_use" || *type == "tool_result" || *type == "thinking") {
+  if (writer.is_asking && (*type == "tool_use" || *type == "tool_result" || *type == "thinking")) {
     return invalid_value(param + ".type",
                          fmt::format("`{}.type` is \"{}\"; a message of the {} has no such block.",
                                      param, *type, is_assistant ? "assistant" : "user"));
   }
   // Of MCP servers, or of Anthropic's: "server_tool_use", "web_search_tool_result".
-  if (type->ends_with("_tool_use") || type->ends_with("_tool_result") ||
-      type->ends_with("_tool_result_error")) {
+  if (*type == "tool_use" || *type == "tool_result" || type->ends_with("_tool_use") ||
+      type->ends_with("_tool_result") || type->ends_with("_tool_result_error")) {
     parts.add_text(describe_foreign_block(*type, value));
     return std::nullopt;
   }
   if (auto document = read_document_part(value, *type, param)) {
-    if (auto* const error = std::get_if<ApiError>(&*document)) return std::move(*error);
-    parts.add_text(std::get<std::string>(std::move(*document)));
+    auto* const error = std::get_if<ApiError>(&*document);
+    if (error != nullptr && writer.is_asking) return std::move(*error);
+    parts.add_text(error != nullptr ? fmt::format("[{}]", *type)
+                                    : std::get<std::string>(std::move(*document)));
     return std::nullopt;
   }
-  if (is_media_part(*type) && !is_assistant) return media_error(param, *type);
+  if (is_media_part(*type) && writer.is_asking) return media_error(param, *type);
   if (!is_media_part(*type)) context.note_unused("type of a block", *type);
   parts.add_text(is_media_part(*type) ? fmt::format("[{}]", *type) : shown_as_text(*type, value));
   return std::nullopt;
 }
 
 std::optional<ApiError> read_anthropic_message(const CallContext& context, const Json& value,
-                                               const std::string& param, Json& messages) {
+                                               const std::string& param, bool is_asked,
+                                               Json& messages) {
   if (!value.is_object()) return invalid_type(param, "an object");
   FieldReader message(value, param + ".");
   const auto role = message.string("role");
@@ -244,7 +256,9 @@ std::optional<ApiError> read_anthropic_message(const CallContext& context, const
   if (content == nullptr) return missing_parameter(param + ".content");
   if (*role == "system" || *role == "developer") {
     std::string text;
-    if (auto error = read_system_blocks(context, *content, param + ".content", text)) return error;
+    if (auto error = read_system_blocks(context, *content, param + ".content", is_asked, text)) {
+      return error;
+    }
     if (!text.empty()) messages.push_back({{"role", *role}, {"content", std::move(text)}});
     return std::nullopt;
   }
@@ -253,9 +267,9 @@ std::optional<ApiError> read_anthropic_message(const CallContext& context, const
     parts.add_text(content->get<std::string>());
   } else if (content->is_array()) {
     for (size_t i = 0; i < content->size(); ++i) {
-      if (auto error =
-              read_anthropic_block(context, (*content)[i], fmt::format("{}.content[{}]", param, i),
-                                   *role == "assistant", parts)) {
+      if (auto error = read_anthropic_block(
+              context, (*content)[i], fmt::format("{}.content[{}]", param, i),
+              {.is_assistant = *role == "assistant", .is_asking = is_asked}, parts)) {
         return error;
       }
     }
@@ -282,16 +296,28 @@ std::optional<ApiError> read_anthropic_messages(const CallContext& context, Fiel
   Json messages = Json::array();
   if (const Json* system = fields.find("system")) {
     std::string text;
-    if (auto error = read_system_blocks(context, *system, "system", text)) return error;
+    if (auto error = read_system_blocks(context, *system, "system", /*is_asked=*/true, text))
+      return error;
     if (!text.empty()) messages.push_back({{"role", "system"}, {"content", std::move(text)}});
   }
   const Json* sent = fields.array("messages");
   if (fields.error()) return fields.error();
   if (sent == nullptr) return missing_parameter("messages");
   if (sent->empty()) return invalid_value("messages", "`messages` is empty.");
+  const size_t num_past = num_past_messages(*sent);
+  const HistoryRepair repair(context);
+  bool follows_question = false;
   for (size_t i = 0; i < sent->size(); ++i) {
-    if (auto error =
-            read_anthropic_message(context, (*sent)[i], fmt::format("messages[{}]", i), messages)) {
+    const bool is_asked = i >= num_past;
+    Json repaired;
+    if (!is_asked) {
+      repaired = (*sent)[i];
+      if (!repair.make_object(repaired)) continue;
+      repair.anthropic_message(repaired, follows_question);
+      follows_question = repaired["role"] == "user";
+    }
+    if (auto error = read_anthropic_message(context, is_asked ? (*sent)[i] : repaired,
+                                            fmt::format("messages[{}]", i), is_asked, messages)) {
       return error;
     }
   }

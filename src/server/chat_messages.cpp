@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "server/document_part.h"
+#include "server/history_repair.h"
 #include "server/http_message.h"
 #include "server/json_text.h"
 
@@ -39,8 +40,7 @@ std::optional<std::string> text_of_part(const Json& part, const std::string& typ
 // How the parts of a message are read.
 struct PartRules {
   bool is_assistant = false;  // its thinking goes to the reasoning
-  bool shows_media = false;   // of what is no text the type is shown: a model or a tool wrote it
-  bool is_history = false;    // parts of unknown types become text; else they are errors
+  bool is_asked = false;      // what is no text is an error; else its type is shown
 };
 
 // Reads content parts: texts stay parts.
@@ -74,11 +74,11 @@ std::optional<ApiError> read_parts(const CallContext& context, const Json& parts
       }
     } else if (auto document = read_document_part(part, name, part_param)) {
       auto* const error = std::get_if<ApiError>(&*document);
-      if (error != nullptr && !rules.shows_media) return std::move(*error);
+      if (error != nullptr && rules.is_asked) return std::move(*error);
       texts.push_back({{"type", "text"},
                        {"text", error != nullptr ? fmt::format("[{}]", name)
                                                  : std::get<std::string>(std::move(*document))}});
-    } else if (is_media_part(name) && rules.shows_media) {
+    } else if (is_media_part(name) && !rules.is_asked) {
       texts.push_back({{"type", "text"}, {"text", fmt::format("[{}]", name)}});
     } else if (is_media_part(name)) {
       return ApiError{
@@ -86,7 +86,7 @@ std::optional<ApiError> read_parts(const CallContext& context, const Json& parts
           .message = fmt::format("`{}` is a part of type {}; this model takes text only.",
                                  part_param, name),
           .param = part_param};
-    } else if (!rules.is_history) {
+    } else if (rules.is_asked) {
       return invalid_value(
           part_param + ".type",
           fmt::format("`{}.type` is \"{}\"; it must be \"text\".", part_param, name.substr(0, 40)));
@@ -100,26 +100,16 @@ std::optional<ApiError> read_parts(const CallContext& context, const Json& parts
 
 // A call as templates take it. Its arguments stay as they were spelled: a model's text is no error,
 // however broken (chat/spelled_json.h).
-std::optional<ApiError> read_tool_call(const Json& value, const std::string& param, Json& call) {
-  if (!value.is_object()) return invalid_type(param, "an object");
-  const Json* function = find(value, "function");
-  if (const Json* const custom = find(value, "custom"); function == nullptr && custom != nullptr) {
-    // A call of a custom tool has one text.
-    if (!custom->is_object()) return invalid_type(param + ".custom", "an object");
-    call = value;
-    call.erase("custom");
-    const Json* const input = find(*custom, "input");
-    call["type"] = "function";
-    call["function"] = {{"name", custom->value("name", Json())},
-                        {"arguments", {{"input", input == nullptr ? Json("") : *input}}}};
-  } else {
-    if (function == nullptr || !function->is_object()) {
-      return missing_parameter(param + ".function");
+Json read_tool_call(const Json& value) {
+  Json call = value;
+  if (const Json* const custom = find(value, "custom"); custom != nullptr) {
+    if (find(value, "function") == nullptr) {  // a call of a custom tool has one text
+      call["type"] = "function";
+      call["function"] = {{"name", (*custom)["name"]},
+                          {"arguments", {{"input", (*custom)["input"]}}}};
     }
-    call = value;
+    call.erase("custom");
   }
-  const Json* const name = find(call["function"], "name");
-  if (name == nullptr || !name->is_string()) return missing_parameter(param + ".function.name");
   Json& arguments = call["function"]["arguments"];
   if (arguments.is_null() || arguments == "") {
     arguments = Json::object();
@@ -127,55 +117,27 @@ std::optional<ApiError> read_tool_call(const Json& value, const std::string& par
     arguments = dump_json(arguments);
   }
   if (find(call, "type") == nullptr) call["type"] = "function";
-  return std::nullopt;
+  return call;
 }
 
-std::optional<ApiError> read_tool_calls(const Json& calls, const std::string& param, Json& result) {
-  if (!calls.is_array()) return invalid_type(param, "a list");
-  result = Json::array();
-  for (size_t i = 0; i < calls.size(); ++i) {
-    Json call;
-    if (auto error = read_tool_call(calls[i], fmt::format("{}[{}]", param, i), call)) return error;
-    result.push_back(std::move(call));
-  }
-  return std::nullopt;
-}
-
-// The members of an assistant's message that only it has. `texts` has the parts of its content.
-std::optional<ApiError> read_assistant(const Json& message, const std::string& param,
-                                       std::string reasoning, Json& result) {
-  for (const char* name : {"reasoning_content", "reasoning"}) {
-    const Json* value = find(message, name);
-    if (value == nullptr) continue;
-    if (!value->is_string()) return invalid_type(fmt::format("{}.{}", param, name), "a string");
-    if (reasoning.empty()) reasoning = value->get<std::string>();
-  }
-  result.erase("reasoning");
-  result.erase("reasoning_content");
+// The members of an assistant's message that only it has. `reasoning` is that of its parts.
+void read_assistant(const Json& message, std::string reasoning, Json& result) {
   if (!reasoning.empty()) result["reasoning_content"] = std::move(reasoning);
   if (const Json* const refusal = find(message, "refusal");
-      refusal != nullptr && refusal->is_string() && result["content"] == "") {
+      refusal != nullptr && result["content"] == "") {
     result["content"] = *refusal;
   }
-  result.erase("refusal");
-  result.erase("tool_calls");
-  result.erase("function_call");
+  for (const char* const name : {"refusal", "tool_calls", "function_call"}) result.erase(name);
   if (const Json* const calls = find(message, "tool_calls")) {
-    Json checked;
-    if (auto error = read_tool_calls(*calls, param + ".tool_calls", checked)) return error;
-    if (!checked.empty()) result["tool_calls"] = std::move(checked);
+    for (const Json& call : *calls) result["tool_calls"].push_back(read_tool_call(call));
   } else if (const Json* const old_call = find(message, "function_call")) {
     // The form before `tool_calls`: its result is the next message of the role function.
-    Json call;
-    const Json wrapped = {{"id", kOldCallId}, {"function", *old_call}};
-    if (auto error = read_tool_call(wrapped, param + ".function_call", call)) return error;
-    result["tool_calls"] = Json::array({std::move(call)});
+    result["tool_calls"].push_back(read_tool_call({{"id", kOldCallId}, {"function", *old_call}}));
   }
-  return std::nullopt;
 }
 
 std::optional<ApiError> read_message(const CallContext& context, const Json& message,
-                                     const std::string& param, bool is_history, Json& result) {
+                                     const std::string& param, bool is_asked, Json& result) {
   if (!message.is_object()) return invalid_type(param, "an object");
   const Json* role_field = find(message, "role");
   if (role_field == nullptr) return missing_parameter(param + ".role");
@@ -202,21 +164,12 @@ std::optional<ApiError> read_message(const CallContext& context, const Json& mes
   std::string reasoning;
   const Json* content = find(message, "content");
   if (content == nullptr) {
-    constexpr std::array<const char*, 6> kInstead = {
-        "tool_calls", "function_call", "refusal", "reasoning_content", "reasoning", "audio"};
-    const bool is_empty_answer = is_assistant && message.contains("content") && is_history;
-    if (!is_empty_answer && (!is_assistant || std::ranges::none_of(kInstead, [&](const char* name) {
-          return find(message, name) != nullptr;
-        }))) {
-      return missing_parameter(param + ".content");
-    }
+    return missing_parameter(param + ".content");
   } else if (content->is_string()) {
     texts = *content;
   } else if (content->is_array()) {
     texts = Json::array();
-    const PartRules rules{.is_assistant = is_assistant,
-                          .shows_media = is_assistant || result["role"] == "tool",
-                          .is_history = is_history};
+    const PartRules rules{.is_assistant = is_assistant, .is_asked = is_asked};
     if (auto error = read_parts(context, *content, param + ".content", rules, texts, reasoning)) {
       return error;
     }
@@ -225,14 +178,8 @@ std::optional<ApiError> read_message(const CallContext& context, const Json& mes
     return invalid_type(param + ".content", "a string or a list of parts");
   }
   result["content"] = std::move(texts);
-  if (is_assistant) return read_assistant(message, param, std::move(reasoning), result);
+  if (is_assistant) read_assistant(message, std::move(reasoning), result);
   return std::nullopt;
-}
-
-bool is_answer(const Json& message) {
-  const Json* const role = message.is_object() ? find(message, "role") : nullptr;
-  return role != nullptr && role->is_string() &&
-         lower_case(role->get_ref<const std::string&>()) == "assistant";
 }
 
 }  // namespace
@@ -241,15 +188,24 @@ std::optional<ApiError> normalise_messages(const CallContext& context, const Jso
                                            Json& normalised) {
   if (!messages.is_array()) return invalid_type("messages", "a list");
   if (messages.empty()) return invalid_value("messages", "`messages` is empty.");
-  size_t num_past = messages.size();  // what comes after the last answer is asked now
-  while (num_past > 0 && !is_answer(messages[num_past - 1])) --num_past;
+  const size_t num_past = num_past_messages(messages);
+  const HistoryRepair repair(context);
+  bool follows_question = false;
   normalised = Json::array();
   for (size_t i = 0; i < messages.size(); ++i) {
+    const bool is_asked = i >= num_past;
+    Json repaired;
+    if (!is_asked) {
+      repaired = messages[i];
+      if (!repair.make_object(repaired)) continue;
+      repair.chat_message(repaired, follows_question);
+    }
     Json message;
-    if (auto error = read_message(context, messages[i], fmt::format("messages[{}]", i),
-                                  /*is_history=*/i < num_past, message)) {
+    if (auto error = read_message(context, is_asked ? messages[i] : repaired,
+                                  fmt::format("messages[{}]", i), is_asked, message)) {
       return error;
     }
+    follows_question = message["role"] == "user" || message["role"] == "tool";
     normalised.push_back(std::move(message));
   }
   return std::nullopt;

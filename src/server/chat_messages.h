@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chat messages as clients send them, checked and brought into one shape: lower-case roles; content
 // as a text or a list of {"type": "text", "text": TEXT}; calls in `tool_calls`, with arguments as
-// they were sent. A model's text is taken, however broken; chat/conversation.h brings it into the
-// prompt. Documents that are text are text (document_part.h).
+// they were sent. A history is taken, however broken (history_repair.h); chat/conversation.h brings
+// it into the prompt. Documents that are text are text (document_part.h).
 //
 // Threading: free functions without state.
 #pragma once
@@ -16,8 +16,8 @@
 
 namespace heddle::server {
 
-// `messages` must be a list and not empty. Parts of unknown types become text in a
-// history; after the last answer they are errors.
+// `messages` must be a list and not empty. What is no text becomes text in a history; after the
+// last answer, call or result it is an error.
 std::optional<ApiError> normalise_messages(const CallContext& context,
                                            const nlohmann::ordered_json& messages,
                                            nlohmann::ordered_json& normalised);

@@ -19,6 +19,7 @@
 #include "server/chat_prompt.h"
 #include "server/delta_adapter.h"
 #include "server/field_reader.h"
+#include "server/history_repair.h"
 #include "server/infill.h"
 #include "server/json_text.h"
 #include "server/prompt_list.h"
@@ -322,23 +323,28 @@ PrepareResult prepare_ollama_chat(const CallContext& context, std::string_view b
   if (messages == nullptr || messages->empty())
     return answer_that_it_is_there(context, model, /*is_chat=*/true);
   chat["messages"] = Json::array();
+  const size_t num_past = num_past_messages(*messages);
   for (size_t i = 0; i < messages->size(); ++i) {
-    const Json& message = (*messages)[i];
-    if (!message.is_object()) return invalid_type(fmt::format("messages[{}]", i), "an object");
-    if (message.contains("images") && !message["images"].empty()) {
+    Json copy = (*messages)[i];
+    if (!copy.is_object()) {  // an error, or no more than a history has
+      chat["messages"].push_back(std::move(copy));
+      continue;
+    }
+    const Json images = std::exchange(copy["images"], Json());
+    copy.erase("images");
+    const bool has_images = !images.empty() && images != "" && images != false;
+    if (has_images && i >= num_past) {
       return unsupported_parameter(fmt::format("messages[{}].images", i),
                                    "this model takes text only");
     }
-    Json copy = message;
-    copy.erase("images");
     if (!copy.contains("content") || copy["content"].is_null()) copy["content"] = "";
+    if (has_images && copy["content"].is_string()) {
+      auto text = copy["content"].get<std::string>();
+      copy["content"] = text.empty() ? "[image]" : text + " [image]";
+    }
     if (copy.contains("tool_name")) {  // of a result
       if (!copy.contains("name")) copy["name"] = std::move(copy["tool_name"]);
       copy.erase("tool_name");
-    }
-    if (copy.contains("thinking")) {
-      copy["reasoning_content"] = std::move(copy["thinking"]);
-      copy.erase("thinking");
     }
     chat["messages"].push_back(std::move(copy));
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "chat/arrangement.h"
 #include "server/caller.h"
 #include "server/document_part.h"
+#include "server/history_repair.h"
 #include "server/http_message.h"
 #include "server/json_text.h"
 #include "server/response_tools.h"
@@ -27,25 +29,25 @@ using Json = nlohmann::ordered_json;
 
 // The writer of a content, on which it depends how parts that are no text are read.
 enum class Writer : uint8_t {
-  kClient,  // media are refused: the model cannot take them
-  kModel,   // what it wrote, here or elsewhere, is no error
-  kTool,    // nor is what its tools gave
+  kAsking,   // the client, now: media are refused, because the model cannot take them
+  kEarlier,  // a model, a tool or a client earlier: nothing is an error
 };
 
 class ItemReader {
  public:
   ItemReader(const CallContext& context, Json& messages) : context_(context), messages_(messages) {}
 
-  std::optional<ApiError> read(const Json& value, const std::string& param) {
+  // `is_asked`: no answer follows the item.
+  std::optional<ApiError> read(const Json& value, const std::string& param, bool is_asked) {
     if (!value.is_object()) return invalid_type(param, "an object");
     FieldReader item(value, param + ".");
     const std::string type = item.string("type").value_or("message");
     if (item.error()) return item.error();
-    if (type == "message") return read_message_item(item, param);
+    if (type == "message") return read_message_item(item, param, is_asked);
     if (type == "function_call") return read_call(item, param);
     if (type == "reasoning") return read_reasoning(item, param);
     if (type.ends_with(kOutputSuffix) || type == "tool_search_output" || type == "program_output") {
-      return read_call_output(value, item, param);
+      return read_call_output(value, type, item, param);
     }
     if (type.ends_with(kCallSuffix) || type == "program") {
       return read_foreign_call(value, type, item, param);
@@ -114,7 +116,7 @@ class ItemReader {
     if (part.error()) return part.error();
     if (is_media_part(type) && !part.find("text")) {
       text = fmt::format("[{}]", type);
-      if (writer != Writer::kClient) return std::nullopt;
+      if (writer != Writer::kAsking) return std::nullopt;
       return ApiError{.code = "unsupported_parameter",
                       .message = fmt::format("`{}` is a part of type {}; this model takes text "
                                              "only.",
@@ -123,7 +125,7 @@ class ItemReader {
     }
     if (auto document = read_document_part(value, type, param)) {
       if (const auto* const error = std::get_if<ApiError>(&*document)) {
-        if (writer == Writer::kClient) return *error;
+        if (writer == Writer::kAsking) return *error;
         text = fmt::format("[{}]", type);
       } else {
         text = std::get<std::string>(*document);
@@ -195,24 +197,24 @@ class ItemReader {
     const Json content = value.value("content", value.value("message", Json()));
     if (is_tools || !(content.is_string() || content.is_array())) {
       text = shown_as_text(type, value);
-    } else if (auto error = read_text(content, param + ".content", Writer::kModel, text)) {
+    } else if (auto error = read_text(content, param + ".content", Writer::kEarlier, text)) {
       return error;
     }
     messages_.push_back({{"role", is_tools ? "developer" : "user"}, {"content", std::move(text)}});
     return std::nullopt;
   }
 
-  std::optional<ApiError> read_message_item(FieldReader& item, const std::string& param) {
+  std::optional<ApiError> read_message_item(FieldReader& item, const std::string& param,
+                                            bool is_asked) {
     const auto role = item.string("role");
     const Json* content = item.find("content");
     if (item.error()) return item.error();
     if (!role) return missing_parameter(param + ".role");
     const bool is_assistant = *role == "assistant";
-    if (content == nullptr && !is_assistant) return missing_parameter(param + ".content");
+    if (content == nullptr) return missing_parameter(param + ".content");
     Json texts;
-    const Json none = "";  // the assistant said nothing
-    if (auto error = read_parts(content == nullptr ? none : *content, param + ".content",
-                                is_assistant ? Writer::kModel : Writer::kClient, texts)) {
+    if (auto error = read_parts(*content, param + ".content",
+                                is_asked ? Writer::kAsking : Writer::kEarlier, texts)) {
       return error;
     }
     if (!is_assistant) {
@@ -245,7 +247,6 @@ class ItemReader {
     const auto space = item.string("namespace");
     const auto arguments = item.string("arguments");
     if (item.error()) return item.error();
-    if (!id) return missing_parameter(param + ".call_id");
     if (!name) return missing_parameter(param + ".name");
     // Calls of one turn are one message.
     if (messages_.empty() || messages_.back()["role"] != "assistant" || !reasoning_.empty()) {
@@ -253,32 +254,32 @@ class ItemReader {
       if (!reasoning_.empty()) message["reasoning_content"] = std::exchange(reasoning_, {});
       messages_.push_back(std::move(message));
     }
-    messages_.back()["tool_calls"].push_back({{"id", *id},
-                                              {"type", "function"},
-                                              {"function",
-                                               {{"name", name_in_prompt(space.value_or(""), *name)},
-                                                {"arguments", arguments.value_or("{}")}}}});
+    Json call = {{"type", "function"},
+                 {"function",
+                  {{"name", name_in_prompt(space.value_or(""), *name)},
+                   {"arguments", arguments.value_or("{}")}}}};
+    if (id) call["id"] = *id;
+    messages_.back()["tool_calls"].push_back(std::move(call));
     return std::nullopt;
   }
 
   // The output of a call. Some kinds have it under another name, or only a status, and the call's
   // id as their own.
-  std::optional<ApiError> read_call_output(const Json& value, FieldReader& item,
-                                           const std::string& param) {
+  std::optional<ApiError> read_call_output(const Json& value, const std::string& type,
+                                           FieldReader& item, const std::string& param) {
     auto id = item.string("call_id");
     if (!id) id = item.string("id");
     if (item.error()) return item.error();
     const Json* output = item.find("output");
-    for (const char* const name : {"result", "tools", "status"}) {
-      if (output == nullptr) output = item.find(name);
-    }
-    if (output == nullptr) return missing_parameter(param + ".output");
+    if (output == nullptr) output = item.find("result");
+    if (output == nullptr && type == "apply_patch_call_output") output = item.find("status");
     std::string text;
-    if (output == item.find("tools")) {
-      text = dump_json(*output);
+    if (output == nullptr) {
+      const Json* const tools = item.find("tools");
+      if (tools != nullptr) text = dump_json(*tools);
     } else if (output->is_object()) {
-      if (auto error = read_part(*output, param + ".output", Writer::kTool, text)) return error;
-    } else if (auto error = read_text(*output, param + ".output", Writer::kTool, text)) {
+      if (auto error = read_part(*output, param + ".output", Writer::kEarlier, text)) return error;
+    } else if (auto error = read_text(*output, param + ".output", Writer::kEarlier, text)) {
       return error;
     }
     Json message = {{"role", "tool"}, {"content", std::move(text)}};
@@ -290,12 +291,16 @@ class ItemReader {
 
   // Without its text, which servers may keep to themselves, its summary.
   std::optional<ApiError> read_reasoning(FieldReader& item, const std::string& param) {
-    const Json* content = item.find("content");
-    const bool has_text = content != nullptr && !content->empty();
-    if (!has_text) content = item.find("summary");
-    if (content == nullptr) return std::nullopt;
-    return read_text(*content, param + (has_text ? ".content" : ".summary"), Writer::kModel,
-                     reasoning_);
+    const size_t num_before = reasoning_.size();
+    for (const char* const field : {"content", "summary"}) {
+      const Json* const texts = item.find(field);
+      if (texts == nullptr || reasoning_.size() > num_before) continue;
+      if (auto error =
+              read_text(*texts, fmt::format("{}.{}", param, field), Writer::kEarlier, reasoning_)) {
+        return error;
+      }
+    }
+    return std::nullopt;
   }
 
   const CallContext& context_;
@@ -358,6 +363,27 @@ void name_items(Json& items) {
   }
 }
 
+// Repairs the items of the history from `begin` on. The result is the number of items up to there;
+// those after it are asked now.
+size_t repair_items(const CallContext& context, Json& items, size_t begin) {
+  const size_t num_past = num_past_items(items, begin);
+  const HistoryRepair repair(context);
+  size_t kept = begin;
+  bool follows_question = false;
+  for (size_t i = begin; i < num_past; ++i) {
+    Json item = std::move(items[i]);
+    if (!repair.make_object(item)) continue;
+    repair.response_item(item, follows_question);
+    const Json role = item.value("role", Json());
+    follows_question = role == "user" || !role.is_string();
+    items[kept++] = std::move(item);
+  }
+  auto& list = items.get_ref<Json::array_t&>();
+  list.erase(list.begin() + static_cast<std::ptrdiff_t>(kept),
+             list.begin() + static_cast<std::ptrdiff_t>(num_past));
+  return kept;
+}
+
 }  // namespace
 
 void append_output_items(const Json& output, Json& items) {
@@ -380,12 +406,13 @@ std::optional<ApiError> read_responses_input(FieldReader& fields, const CallCont
   } else {
     return invalid_type("input", "a string or a list of items");
   }
+  const size_t num_past = repair_items(context, items, num_earlier);
   if (auto error = resolve_references(known, items, num_earlier)) return error;
   ItemReader reader(context, messages);
   for (size_t i = 0; i < items.size(); ++i) {
     const std::string param = i < num_earlier ? std::string("previous_response_id")
                                               : fmt::format("input[{}]", i - num_earlier);
-    if (auto error = reader.read(items[i], param)) return error;
+    if (auto error = reader.read(items[i], param, /*is_asked=*/i >= num_past)) return error;
   }
   reader.end_turn();
   name_items(items);

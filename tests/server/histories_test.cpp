@@ -120,7 +120,10 @@ TEST_F(HistoriesTest, EveryPartOfAChatsDescriptionIsRead) {
               HasSubstr("assistant: [image_url]|"))
       << "a model wrote it";
   for (const char* const type : {"image_url", "input_audio", "video_url"}) {
-    EXPECT_THAT(with({{"type", type}}, "user"), HasSubstr(std::string("a part of type ") + type));
+    EXPECT_THAT(with({{"type", type}}, "user"), HasSubstr(fmt::format("user: [{}]|", type)))
+        << "it was asked earlier";
+    EXPECT_THAT(chat_prompt(Json::array({said_by("user", Json::array({{{"type", type}}}))})),
+                HasSubstr(std::string("a part of type ") + type));
   }
   const std::string log = log_of([&] {
     for (int i = 0; i < 2; ++i) {

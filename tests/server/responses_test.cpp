@@ -172,8 +172,6 @@ TEST_F(ResponsesTest, NamesTheFieldAtFault) {
   EXPECT_EQ(param_of({{"input", Json::array({3})}}), "input[0]");
   EXPECT_EQ(param_of({{"input", {{{"type", "item_reference"}}}}}), "input[0].id");
   EXPECT_EQ(param_of({{"input", {{{"role", "user"}}}}}), "input[0].content");
-  EXPECT_EQ(param_of({{"input", {{{"type", "function_call"}, {"name", "f"}}}}}),
-            "input[0].call_id");
   EXPECT_EQ(param_of({{"input", "x"}, {"max_output_tokens", 0}}), "max_output_tokens");
   EXPECT_EQ(param_of({{"input", "x"}, {"tools", {{{"type", "function"}}}}}), "tools[0].name");
   EXPECT_EQ(param_of({{"input", "x"}, {"tool_choice", {{"type", "x"}}}}), "tool_choice");
