@@ -68,7 +68,7 @@ void RequestGate::identify(HttpRequest& request, HttpHeaders& common_headers) co
     request.path.erase(0, root.size());
     if (request.path.empty()) request.path = "/";
   }
-  request.path = with_known_version(std::move(request.path));
+  request.path = known_path(std::move(request.path));
   const Route* const route = find_route(request.path);
   const std::string_view wanted_id = request.header("x-request-id");
   request.id = is_request_id(wanted_id) ? std::string(wanted_id)

@@ -230,13 +230,15 @@ const Route* find_route(std::string_view path) {
   return is_not_served ? &kNotServedRoute : nullptr;
 }
 
-std::string with_known_version(std::string path) {
-  if (find_route(path) != nullptr) return path;
-  if (path.starts_with(kVersionPrefix) && path.size() > kVersionPrefix.size() + 1) {
-    std::string shorter = path.substr(kVersionPrefix.size());
+std::string known_path(std::string path) {
+  const size_t end = path.find_last_not_of('/');
+  std::string plain = path.substr(0, end == std::string::npos ? 1 : end + 1);
+  if (find_route(plain) != nullptr) return plain;
+  if (plain.starts_with(kVersionPrefix) && plain.size() > kVersionPrefix.size() + 1) {
+    std::string shorter = plain.substr(kVersionPrefix.size());
     if (find_route(shorter) != nullptr) return shorter;
   }
-  std::string longer = std::string(kVersionPrefix) + path;
+  std::string longer = std::string(kVersionPrefix) + plain;
   return find_route(longer) != nullptr ? longer : path;
 }
 

@@ -126,12 +126,13 @@ struct RouteSummary {
 // Null for an unknown path.
 [[nodiscard]] const Route* find_route(std::string_view path);
 
-// The path by which a route is found that was asked for without its "/v1" ("/chat/completions") or
-// with one that it does not have ("/v1/generate"). Another path stays as it is.
-[[nodiscard]] std::string with_known_version(std::string path);
+// The path by which a route is found that was asked for with slashes at its end, without its "/v1"
+// ("/chat/completions/") or with one that it does not have ("/v1/generate"). Another path stays as
+// it is.
+[[nodiscard]] std::string known_path(std::string path);
 
 // The path of a route that was perhaps meant by one that is unknown: it has a beginning too many
-// ("/openai/v1/models"), a slash at its end, or some wrong letters: one of four in its last part,
+// ("/openai/v1/models"), or some wrong letters: one of four in its last part,
 // and no more than two. "" without one. Cost: bounded, whatever the path's length.
 [[nodiscard]] std::string_view similar_route(std::string_view path);
 

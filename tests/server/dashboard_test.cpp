@@ -77,7 +77,7 @@ TEST_F(DashboardTest, FilesAreOpenAndDataIsNot) {
 TEST_F(DashboardTest, ThereAreNoOtherFiles) {
   start();
   for (const char* path : {"/dashboard/", "/dashboard/nothing.js", "/dashboard/../server.cpp",
-                           "/dashboard/%2e%2e/routes.h", "/dashboard/app.js/"}) {
+                           "/dashboard/%2e%2e/routes.h"}) {
     const Reply reply = get(path);
     EXPECT_EQ(reply.status, 404) << path;
     EXPECT_EQ(error_of(reply)["code"], "not_found") << path;

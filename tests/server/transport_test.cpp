@@ -50,7 +50,6 @@ TEST_F(TransportTest, AnUnknownPathNamesOneLikeIt) {
   for (const auto& [path, meant] : std::vector<std::pair<const char*, const char*>>{
            {"/openai/v1/models", "/v1/models"},
            {"/v1/chat/complitons", "/v1/chat/completions"},
-           {"/v1/chat/completions/", "/v1/chat/completions"},
            {"/healthz", "/health"}}) {
     EXPECT_THAT(message(path), HasSubstr(fmt::format("Did you mean {}?", meant))) << path;
   }
@@ -76,6 +75,30 @@ TEST_F(TransportTest, ARouteIsFoundWithAndWithoutItsVersion) {
   EXPECT_EQ(post("/v1/flush_cache", Json::object()).status, 200);
   EXPECT_EQ(post("/embeddings", Json::object()).status, 501);
   EXPECT_EQ(get("/v1/nothing").status, 404);
+}
+
+TEST_F(TransportTest, ARouteIsFoundWithSlashesAtItsEnd) {
+  options.root_path = "/llm";
+  start();
+  for (const char* path : {"/v1/chat/completions/", "/chat/completions/", "/v1/chat/completions//",
+                           "/v1/v1/chat/completions/", "/llm/v1/chat/completions/"}) {
+    EXPECT_EQ(post(path, chat_body()).status, 200) << path;
+  }
+  const Reply answer = post("/v1/messages/", chat_body({{"max_tokens", 5}}));
+  EXPECT_EQ(answer.json()["type"], "message");
+  EXPECT_EQ(post("/v1/messages/", chat_body()).json()["type"], "error") << "in Anthropic's form";
+  EXPECT_EQ(post("/api/chat/", chat_body({{"stream", false}})).json()["done"], true);
+  EXPECT_EQ(post("/generate/", {{"text", "a"}}).status, 200);
+  EXPECT_EQ(get("/health/").status, 200);
+  EXPECT_EQ(get("/v1/models/").json()["object"], "list");
+  EXPECT_EQ(get("/v1/models/m/").json()["id"], "m");
+  EXPECT_EQ(get("/v1/files/").json()["object"], "list");
+  const Json id = post("/v1/responses/", {{"input", "Hi"}}).json()["id"];
+  EXPECT_EQ(get(fmt::format("/v1/responses/{}/", id.get<std::string>())).json()["id"], id);
+  EXPECT_EQ(post("/v1/embeddings/", Json::object()).status, 501);
+  EXPECT_EQ(post("/v1/chat/completions/?a=/", chat_body()).status, 200);
+  EXPECT_EQ(get("/").status, get("//").status);
+  EXPECT_EQ(get("/nothing/").status, 404);
 }
 
 TEST_F(TransportTest, RoutesOfOtherServersSayThatTheyAreNotServed) {
