@@ -367,12 +367,15 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   if (auto error = compile_form(context, form, ReasoningFirst::kNo, constraint)) {
     return *error;
   }
+  const auto fit = [&](const std::vector<TokenId>& ids, SamplingFields& fitted) {
+    return fit_to_context(fitted, std::ssize(ids), kDefaultMaxTokens, context.model.context_length,
+                          context.answers.max_tokens_overflow, "prompt");
+  };
   for (const auto& ids : list.prompts) {
     SamplingFields fitted = sampling;
-    if (auto error = fit_to_context(fitted, static_cast<int64_t>(ids.size()), kDefaultMaxTokens,
-                                    context.model.context_length,
-                                    context.answers.max_tokens_overflow, "prompt")) {
-      return *error;
+    if (fit(ids, fitted)) {  // the limit that the error names fits all prompts
+      fitted = sampling;
+      return *fit(longest_prompt(list), fitted);
     }
     Request request;
     request.prompt = ids;

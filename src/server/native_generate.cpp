@@ -244,10 +244,19 @@ std::variant<PromptFields, ApiError> read_prompt_fields(FieldReader& fields,
   }
   if (fields.error()) return *fields.error();
   if (inner.error()) return *inner.error();
-  if (auto error = fit_to_context(result.sampling, static_cast<int64_t>(list.prompts[index].size()),
-                                  kDefaultMaxNewTokens, context.model.context_length,
-                                  context.answers.max_tokens_overflow, prompt_param)) {
-    return *error;
+  const auto fit = [&](const std::vector<TokenId>& ids, SamplingFields sampling) {
+    auto error = fit_to_context(sampling, std::ssize(ids), kDefaultMaxNewTokens,
+                                context.model.context_length, context.answers.max_tokens_overflow,
+                                prompt_param);
+    result.sampling = std::move(sampling);
+    return error;
+  };
+  const SamplingFields asked = result.sampling;
+  if (auto error = fit(list.prompts[index], asked)) {
+    // The limit that the error names fits all prompts that it is for.
+    const Json* const all = fields.find("sampling_params");
+    const bool is_for_all = all == nullptr || !all->is_array();
+    return is_for_all ? *fit(longest_prompt(list), asked) : *error;
   }
   return result;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/prompt_list.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -49,6 +51,10 @@ std::optional<ApiError> add_ids(const Json& ids, const std::string& param,
 }
 
 }  // namespace
+
+const std::vector<TokenId>& longest_prompt(const PromptList& list) {
+  return *std::ranges::max_element(list.prompts, {}, &std::vector<TokenId>::size);
+}
 
 size_t max_counted_tokens(const ModelInfo& model) {
   return 2 * static_cast<size_t>(model.context_length);

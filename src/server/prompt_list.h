@@ -22,6 +22,9 @@ struct PromptList {
   bool batched = false;                       // it was a list, even of one
 };
 
+// Of a list with at least one prompt.
+[[nodiscard]] const std::vector<TokenId>& longest_prompt(const PromptList& list);
+
 // The most tokens that a prompt's text is encoded to: a prompt of up to twice the context is
 // counted to its end, so that its error says by how much it is too long; a longer one delays other
 // calls no further.

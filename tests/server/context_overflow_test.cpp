@@ -113,6 +113,42 @@ TEST_F(ContextOverflowTest, ErrorsNameTheFieldThatWasSentAndTheNumberThatFits) {
   }
 }
 
+TEST_F(ContextOverflowTest, TheNumberThatFitsFitsEveryPromptOfAList) {
+  start();
+  const auto ids = [](size_t count) { return Json(count, 5); };
+  const std::string five(5, 'x');
+  const std::string twenty(20, 'x');
+  const std::string forty(40, 'x');
+  const std::vector<std::pair<const char*, Json>> calls = {
+      {"/v1/completions", {{"prompt", {five, twenty, forty, five}}}},
+      {"/v1/completions", {{"prompt", {forty, five}}}},
+      {"/v1/completions", {{"prompt", {ids(5), ids(40), ids(20)}}}},
+      {"/v1/completions", {{"prompt", {five, forty}}, {"n", 2}}},
+      {"/v1/completions", {{"prompt", {five, forty}}, {"echo", true}}},
+      {"/generate", {{"text", {five, twenty, forty}}}},
+      {"/generate", {{"input_ids", {ids(5), ids(40)}}}}};
+  for (const auto& [path, call] : calls) {
+    SCOPED_TRACE(path + call.dump());
+    const bool is_native = std::string_view(path) == "/generate";
+    const auto with = [&](int64_t limit) {
+      Json body = call;
+      is_native ? body["sampling_params"]["max_new_tokens"] = limit : body["max_tokens"] = limit;
+      return post(path, body);
+    };
+    for (const int64_t limit : {61, 90, 500}) {
+      const Reply reply = with(limit);
+      ASSERT_EQ(reply.status, 400) << reply.body;
+      EXPECT_THAT(message_of(reply), HasSubstr("` to 60.")) << limit;
+    }
+    EXPECT_EQ(with(60).status, 200);
+  }
+  // Limits of their own.
+  const Reply reply =
+      post("/generate", {{"text", {five, twenty}},
+                         {"sampling_params", {{{"max_new_tokens", 96}}, {{"max_new_tokens", 1}}}}});
+  EXPECT_THAT(message_of(reply), HasSubstr("` to 95."));
+}
+
 TEST_F(ContextOverflowTest, TheLimitIsCutToWhatFitsWhereThatIsWanted) {
   options.answers.max_tokens_overflow = MaxTokensOverflow::kClamp;
   start();
