@@ -367,6 +367,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   if (auto error = compile_form(context, form, ReasoningFirst::kNo, constraint)) {
     return *error;
   }
+  for (const std::string& name : fields.unasked()) context.note_unused("field", name);
   const auto fit = [&](const std::vector<TokenId>& ids, SamplingFields& fitted) {
     return fit_to_context(fitted, std::ssize(ids), kDefaultMaxTokens, context.model.context_length,
                           context.answers.max_tokens_overflow, "prompt");

@@ -244,6 +244,9 @@ std::variant<PromptFields, ApiError> read_prompt_fields(FieldReader& fields,
   }
   if (fields.error()) return *fields.error();
   if (inner.error()) return *inner.error();
+  for (const std::string& name : inner.unasked()) {
+    context.note_unused("field", inner.name_of(name));
+  }
   const auto fit = [&](const std::vector<TokenId>& ids, SamplingFields sampling) {
     auto error = fit_to_context(sampling, std::ssize(ids), kDefaultMaxNewTokens,
                                 context.model.context_length, context.answers.max_tokens_overflow,
@@ -291,6 +294,7 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
     prompts.push_back(std::get<PromptFields>(std::move(read)));
     num_answers += static_cast<size_t>(prompts.back().sampling.num_choices);
   }
+  for (const std::string& name : fields.unasked()) context.note_unused("field", name);
   const bool several_answers = num_answers > num_prompts;
   if (session.params && several_answers) {
     return invalid_value("session_params", "A request of a session has one answer: `n` must be 1.");

@@ -26,7 +26,7 @@ void UnusedNames::note(std::string_view route, std::string_view what, std::strin
     is_full_ = true;
     return;
   }
-  if (!noted_.insert(fmt::format("{} {}", what, shown)).second) return;
+  if (!noted_.insert(fmt::format("{} {} {}", route, what, shown)).second) return;
   log_warning(fmt::format("{}: the {} `{}` is not used. This is logged once.", route, what, shown));
 }
 

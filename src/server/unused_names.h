@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // UnusedNames: logs what requests have and the server does not use, so that no setting vanishes in
-// silence: unknown fields, types of tools, kinds of items in a history. Each name is logged once.
+// silence: unknown fields, types of tools, kinds of items in a history. Each name is logged once
+// for each route.
 //
 // Threading: thread-safe.
-// Bounds:    256 names, of up to 80 bytes each; one last line says that there are more.
+// Bounds:    256 names of all routes together, of up to 80 bytes each; one last line says that
+// there are
+//            more.
 #pragma once
 
 #include <set>

@@ -515,6 +515,37 @@ TEST_F(HistoriesTest, AFieldThatIsNotUsedIsLoggedOnce) {
   }
 }
 
+TEST_F(HistoriesTest, AFieldThatIsNotUsedIsLoggedForEveryRoute) {
+  start();
+  const auto with_odd = [](Json body) {
+    body["odd"] = 1;
+    return body;
+  };
+  const Json one = Json::array({said_by("user", "x")});
+  const std::vector<std::pair<const char*, Json>> calls = {
+      {kChat, {{"messages", one}}},
+      {"/v1/completions", {{"prompt", "x"}}},
+      {"/v1/responses", {{"input", "x"}}},
+      {"/v1/messages", {{"messages", one}, {"max_tokens", 2}}},
+      {"/api/chat", {{"messages", one}, {"stream", false}}},
+      {"/api/generate", {{"prompt", "x"}, {"stream", false}}},
+      {"/generate", {{"text", "x"}, {"sampling_params", {{"strange", 1}}}}}};
+  const std::string log = log_of([&] {
+    for (int i = 0; i < 2; ++i) {
+      for (const auto& [path, body] : calls) {
+        const Reply reply = post(path, with_odd(body));
+        EXPECT_EQ(reply.status, 200) << path << reply.body;
+      }
+    }
+  });
+  for (const auto& [path, body] : calls) {
+    EXPECT_EQ(count_of(log, fmt::format(" {}: the field `odd` is not used", path)), 1U) << log;
+  }
+  EXPECT_EQ(count_of(log, "/generate: the field `sampling_params.strange` is not used"), 1U) << log;
+  EXPECT_EQ(count_of(log, "is not used"), calls.size() + 1)
+      << "and what they know is no such field";
+}
+
 TEST_F(HistoriesTest, AToolOfATypeThatIsNotServedIsLoggedOnce) {
   start();
   const std::string log = log_of([&] {
