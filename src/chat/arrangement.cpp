@@ -100,6 +100,7 @@ class Arranger {
     Json arranged = Json::array();
     for (Json& message : messages_) {
       finish(message);
+      wrap(message);
       arranged.push_back(std::move(message));
     }
     return arranged;
@@ -319,6 +320,18 @@ class Arranger {
         (*function)["arguments"] = arguments_text(function->value("arguments", Json()));
       }
     }
+  }
+
+  // For templates that read nothing but lists, as LLaVA's.
+  void wrap(Json& message) const {
+    const auto speaker = speaker_of(message);
+    const auto content = message.find("content");
+    if (!speaker || !how_.wraps[static_cast<size_t>(*speaker)] || content == message.end() ||
+        !content->is_string()) {
+      return;
+    }
+    Json part = {{"type", "text"}, {"text", std::move(*content)}};
+    *content = Json::array({std::move(part)});
   }
 
   const Arrangement& how_;

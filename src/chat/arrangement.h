@@ -37,6 +37,7 @@ enum class Speaker : uint8_t { kSystem, kUser, kAssistant, kTool };
 struct Arrangement {
   SystemTexts systems = SystemTexts::kInPlace;
   std::array<bool, 4> lists = {};  // by Speaker: parts stay a list; else they are joined
+  std::array<bool, 4> wraps = {};  // by Speaker: a text becomes a list of one part
   bool turns_alternate = false;    // neighbours of one role are joined; a user begins
   bool one_call_each = false;      // a message has one call, and its result comes next
   bool null_content = false;       // a message with calls and without text has null as its content

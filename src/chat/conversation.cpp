@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "chat/conversation.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -91,18 +92,28 @@ class TemplateProbe {
   void find_lists() {
     const Json parts = {{{"type", "text"}, {"text", kFirstWord}},
                         {{"type", "text"}, {"text", kSecondWord}}};
-    const auto try_list = [&](Speaker speaker, const Json& messages) {
+    const auto try_list = [&](Speaker speaker, const std::vector<Json>& before,
+                              const std::vector<Json>& after) {
+      const auto with = [&](const Json& content) {
+        Json messages = before;
+        messages.back()["content"] = content;
+        for (const Json& message : after) messages.push_back(message);
+        return messages;
+      };
+      const auto index = static_cast<size_t>(speaker);
       Arrangement changed = how_;
-      changed.lists[static_cast<size_t>(speaker)] = true;
-      if (takes(changed, messages)) how_ = changed;
+      changed.lists[index] = true;
+      if (takes(changed, with(parts))) how_ = changed;
+      if (!how_.lists[index] || takes(how_, with(kFirstWord))) return;
+      changed.wraps[index] = true;
+      if (takes(changed, with(kFirstWord))) how_ = changed;
     };
-    try_list(Speaker::kUser, Json::array({said("user", parts)}));
-    try_list(Speaker::kSystem, {said("system", parts), said("user", kThirdWord)});
-    try_list(Speaker::kAssistant,
-             {said("user", kThirdWord), said("assistant", parts), said("user", kFourthWord)});
-    Json result = returned(0, "");
-    result["content"] = parts;
-    try_list(Speaker::kTool, {said("user", kThirdWord), called("", {kFourthWord}), result});
+    try_list(Speaker::kUser, {said("user", "")}, {});
+    try_list(Speaker::kSystem, {said("system", "")}, {said("user", kThirdWord)});
+    try_list(Speaker::kAssistant, {said("user", kThirdWord), said("assistant", "")},
+             {said("user", kFourthWord)});
+    try_list(Speaker::kTool, {said("user", kThirdWord), called("", {kFourthWord}), returned(0, "")},
+             {});
   }
 
   void find_system_texts() {
@@ -138,17 +149,22 @@ class TemplateProbe {
 
   void find_calls() {
     const Json user = said("user", kFirstWord);
-    const Json last = said("assistant", kFourthWord);
-    how_ = form_of_calls({user, called("", {kSecondWord}), returned(0, kThirdWord), last});
+    std::vector<Json> ending = {said("assistant", kFourthWord)};
+    if (!takes(how_, {user, ending[0]})) ending.push_back(said("user", "zqxlast"));
+    const auto ended = [&](Json messages) {
+      for (const Json& message : ending) messages.push_back(message);
+      return messages;
+    };
+    how_ = form_of_calls(ended({user, called("", {kSecondWord}), returned(0, kThirdWord)}));
     if (how_.calls_as_text) return;
-    how_.one_call_each = wants({user, called("", {kSecondWord, "zqxother"}),
-                                returned(0, kThirdWord), returned(1, "zqxfifth"), last},
+    how_.one_call_each = wants(ended({user, called("", {kSecondWord, "zqxother"}),
+                                      returned(0, kThirdWord), returned(1, "zqxfifth")}),
                                &Arrangement::one_call_each);
     how_.content_apart =
-        wants({user, called("zqxtext", {kSecondWord}), returned(0, kThirdWord), last},
+        wants(ended({user, called("zqxtext", {kSecondWord}), returned(0, kThirdWord)}),
               &Arrangement::content_apart);
     how_.orphans_as_text =
-        wants({user, returned(0, kThirdWord), last}, &Arrangement::orphans_as_text);
+        wants(ended({user, returned(0, kThirdWord)}), &Arrangement::orphans_as_text);
   }
 
   const ChatTemplate& template_;
@@ -196,6 +212,7 @@ bool is_arranged(const Arrangement& how, const ConversationTraits& traits) {
   const bool calls_stay = how.arguments == ArgumentsForm::kValues && !how.calls_as_text &&
                           !how.content_apart && !how.one_call_each && !how.short_ids &&
                           !how.null_content;
+  if (std::ranges::find(how.wraps, true) != how.wraps.end()) return false;
   return !traits.has_results && !traits.has_lists && !traits.has_several_first &&
          (!traits.has_calls || calls_stay) && (!traits.has_empty_answer || !how.fills_empty) &&
          (!traits.has_late_system || how.systems == SystemTexts::kInPlace) &&
@@ -221,7 +238,8 @@ ConversationRenderer::ConversationRenderer(ChatTemplate chat_template)
     : template_(std::move(chat_template)),
       checks_{LostTextCheck(template_.source(false)), LostTextCheck(template_.source(true))},
       usual_{TemplateProbe(template_, checks_[0], false).run(),
-             TemplateProbe(template_, checks_[1], true).run()} {}
+             TemplateProbe(template_, checks_[1], true).run()},
+      tool_members_(template_) {}
 
 Result<std::string> ConversationRenderer::render(const Json& messages, const Json& tools,
                                                  bool add_generation_prompt,
@@ -232,6 +250,10 @@ Result<std::string> ConversationRenderer::render(const Json& messages, const Jso
     if (!message.is_object()) return invalid_argument("a message must be an object");
   }
   const size_t kind = tools.is_array() && !tools.empty() ? 1 : 0;
+  if (kind == 1 && tool_members_.misses(tools)) {
+    return render(messages, tool_members_.complete(tools), add_generation_prompt, extra_variables,
+                  part_separator);
+  }
   const ConversationTraits traits = traits_of(messages);
   std::optional<Status> failure;
   std::optional<std::string>

@@ -26,6 +26,7 @@
 #include "chat/arrangement.h"
 #include "chat/chat_template.h"
 #include "chat/lost_text.h"
+#include "chat/tool_members.h"
 
 namespace heddle::chat {
 
@@ -54,6 +55,7 @@ class ConversationRenderer {
   ChatTemplate template_;
   std::array<LostTextCheck, 2> checks_;  // without and with tools, as usual_
   std::array<Arrangement, 2> usual_;
+  ToolMembers tool_members_;
 };
 
 }  // namespace heddle::chat

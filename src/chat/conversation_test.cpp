@@ -134,6 +134,35 @@ constexpr std::string_view kTagged = R"(
     {{- '<|im_end|>' }}
 {%- endfor %})";
 
+// As LLaVA's: nothing but lists of parts, no tools.
+constexpr std::string_view kListsOnly = R"(
+{%- for message in messages %}
+    {{- message.role.upper() + ': ' }}
+    {%- for part in message.content | selectattr('type', 'equalto', 'text') %}{{ part.text + ' ' }}{%- endfor %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ 'ASSISTANT:' }}{%- endif %})";
+
+// As kListsOnly, with an exception instead of silence.
+constexpr std::string_view kListsOrError = R"(
+{%- for message in messages %}
+    {%- if message.content is string %}{{ raise_exception('Content must be a list') }}{%- endif %}
+    {{- message.role + ': ' }}{%- for part in message.content %}{{ part.text }}{%- endfor %}|
+{%- endfor %})";
+
+// Lists for users only, as templates of models that see pictures have them.
+constexpr std::string_view kUsersLists = R"(
+{%- for message in messages %}
+    {%- if message.role == 'user' %}
+        {{- 'user: ' }}{%- for part in message.content if part.type == 'text' %}{{ part.text }}{%- endfor %}|
+    {%- else %}{{ message.role + ': ' + message.content + '|' }}{%- endif %}
+{%- endfor %})";
+
+// A user has the last word; no calls.
+constexpr std::string_view kUserLast = R"(
+{%- if messages[-1].role != 'user' %}{{ raise_exception('The last message must be a user\'s') }}{%- endif %}
+{%- for message in messages %}{{ message.role + ': ' + message.content + '|' }}{%- endfor %}
+{%- for tool in tools or [] %}{{ tool.function.name }}|{%- endfor %})";
+
 struct NamedTemplate {
   std::string name;
   std::string source;
@@ -146,7 +175,10 @@ std::vector<NamedTemplate> own_templates() {
           {"one call", std::string(kOneCall)},
           {"text only", std::string(kTextOnly)},
           {"joined", std::string(kJoined)},
-          {"tagged", std::string(kTagged)}};
+          {"tagged", std::string(kTagged)},
+          {"lists only", std::string(kListsOnly)},
+          {"lists or an error", std::string(kListsOrError)},
+          {"users' lists", std::string(kUsersLists)}};
 }
 
 // ---- Conversations that templates do not expect ----
@@ -363,6 +395,60 @@ TEST(ConversationTest, ListsGoToTemplatesThatReadThem) {
   EXPECT_THAT(shown(lines), HasSubstr("\none\ntwo<"));
 }
 
+TEST(ConversationTest, TemplatesThatReadNothingButListsGetThem) {
+  const Json messages = {turn("system", "rules"), turn("user", "one"), turn("assistant", "two"),
+                         turn("user", "three")};
+  EXPECT_EQ(rendered(renderer_of(kListsOnly), messages),
+            "SYSTEM: rules USER: one ASSISTANT: two USER: three ASSISTANT:");
+  EXPECT_EQ(rendered(renderer_of(kListsOrError), messages),
+            "system: rules|user: one|assistant: two|user: three|");
+  EXPECT_EQ(rendered(renderer_of(kUsersLists), messages),
+            "system: rules|user: one|assistant: two|user: three|");
+  const Json called = {turn("user", "one"), calling("", Json::array({call("c", "f", "{}")})),
+                       result("c", "done")};
+  EXPECT_EQ(rendered(renderer_of(kListsOnly), called),
+            "USER: one ASSISTANT: {\"name\": \"f\", \"arguments\": {}} USER: Result of f:\ndone "
+            "ASSISTANT:");
+}
+
+TEST(ConversationTest, CallsOfATemplateThatShowsNoneAreText) {
+  const Json calls = Json::array({call("c", "wq13", R"({"n": 3})")});
+  const Json messages = {turn("user", "call wq13"), calling("", calls), result("c", "done"),
+                         turn("user", "next")};
+  const Json tools = some_tools();
+  for (const std::string_view source :
+       {kUserLast, kTextOnly, kTurnsOnly, kListsOnly, kUsersLists}) {
+    for (const Json& shown : {Json(), tools}) {
+      EXPECT_THAT(rendered(renderer_of(source), messages, shown),
+                  HasSubstr(R"({"name": "wq13", "arguments": {"n": 3}})"))
+          << source << shown;
+    }
+  }
+}
+
+// Published templates, and some that want other members.
+TEST(ConversationTest, AToolWithoutWhatTheTemplateNeedsOfItEndsNoRequest) {
+  const auto with = [](const char* tool_text, const Json& function) {
+    const std::string source = fmt::format(
+        "{{%- for m in messages %}}{{{{ m.content }}}}|{{%- endfor %}}"
+        "{{%- for t in tools or [] %}}{{%- set f = t.function %}}{{{{ {} }}}}|{{%- endfor %}}",
+        tool_text);
+    return rendered(renderer_of(source), Json::array({turn("user", "x")}),
+                    Json::array({{{"type", "function"}, {"function", function}}}));
+  };
+  const Json bare = {{"name", "f"}};
+  const Json nulls = {{"name", "f"}, {"description", nullptr}, {"parameters", nullptr}};
+  const Json whole = {{"name", "f"}, {"description", "d"}, {"parameters", {{"type", "object"}}}};
+  for (const Json& function : {bare, nulls}) {
+    EXPECT_EQ(with("'// ' + f.description", function), "x|// |");
+    EXPECT_EQ(with("f.description.split('x')|length", function), "x|1|");
+    EXPECT_EQ(with("f.parameters.properties|length", function), "x|0|");
+    EXPECT_EQ(with("f.description + f.parameters.type", function), "x|object|");
+  }
+  EXPECT_EQ(with("f|tojson", bare), R"(x|{"name": "f"}|)") << "nothing is added that is not needed";
+  EXPECT_EQ(with("'// ' + f.description", whole), "x|// d|");
+}
+
 TEST(ConversationTest, ArgumentsKeepTheirSpelling) {
   const auto prompt = [](std::string_view source, const Json& arguments) {
     return rendered(renderer_of(source),
@@ -485,6 +571,19 @@ TEST(ConversationSharedTest, OfficialTemplatesThatReadListsGetThem) {
   for (const char* const name : {"hf/Qwen3-30B-A3B.jinja", "hf/Llama-3.1-8B-Instruct.jinja"}) {
     EXPECT_THAT(rendered(renderer_of(read_text(folder / name)), messages), HasSubstr("one two"))
         << name;
+  }
+}
+
+TEST(ConversationSharedTest, ToolsNeedNothingButAName) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "data/chat_templates");
+  const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "wq13"}},
+      {"type": "function", "function": {"name": "wq14", "description": null, "parameters": {"type": "object", "properties": {"a": {}}}}}])");
+  for (const NamedTemplate& chosen : shared_templates(folder)) {
+    const ConversationRenderer renderer = renderer_of(chosen.source);
+    const Json messages = Json::array({turn("user", "x")});
+    if (!renderer.render(messages, some_tools(), true, nullptr).ok()) continue;
+    const auto text = renderer.render(messages, tools, true, nullptr);
+    EXPECT_TRUE(text.ok()) << chosen.name << ": " << shown(text);
   }
 }
 

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// ToolMembers: what a template needs of every tool beside its name. gpt-oss' adds the description
+// to a text, so that a tool without one would end the request.
+//
+// Threading: immutable.
+// Cost:      construction renders at most five short conversations.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "chat/chat_template.h"
+
+namespace heddle::chat {
+
+class ToolMembers {
+ public:
+  explicit ToolMembers(const ChatTemplate& chat_template);
+
+  // Whether a tool lacks something that the template needs, or has null where it takes none.
+  [[nodiscard]] bool misses(const nlohmann::ordered_json& tools) const;
+
+  // The tools with an empty description, and parameters without properties, where they are needed.
+  // A null that the template does not take is removed.
+  [[nodiscard]] nlohmann::ordered_json complete(nlohmann::ordered_json tools) const;
+
+ private:
+  std::vector<std::string> needed_;
+  bool takes_null_ = true;
+};
+
+}  // namespace heddle::chat
