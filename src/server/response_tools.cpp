@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "server/http_message.h"
 #include "server/json_text.h"
 
 namespace heddle::server {
@@ -162,9 +163,15 @@ std::optional<ApiError> ResponseTools::read_list(const Json& tools, const std::s
           shown.empty() ? std::exchange(before, {}) : std::exchange(before, {}) + "\n\n" + shown;
     }
     const auto function_name = function["name"].get<std::string>();
-    tools_.emplace(
-        function_name,
-        Tool{.name = *name, .space = std::string(space), .is_custom = is_custom, .param = own});
+    const Tool named{
+        .name = *name, .space = std::string(space), .is_custom = is_custom, .param = own};
+    const auto [known, is_new] = tools_.emplace(function_name, named);
+    if (!is_new && !known->second.is_same(named)) {
+      return invalid_value(
+          own + ".name",
+          fmt::format("`{}` and `{}` are both \"{}\" in the prompt; rename one of them.",
+                      known->second.param, own, printable(function_name, 100)));
+    }
     order_.push_back(function_name);
     functions.push_back({{"type", "function"}, {"function", std::move(function)}});
   }

@@ -58,12 +58,16 @@ class ResponseTools {
   };
 
   // Reads `tools` and `tool_choice` into those of `chat`, which gets none where there is no
-  // function.
+  // function. Error: also where two tools would have one name in the prompt.
   std::optional<ApiError> read(FieldReader& fields, nlohmann::ordered_json& chat);
 
   // The tool behind the function that a call names; null: the client has none of that name.
   [[nodiscard]] const Tool* find(const std::string& function) const;
 
+
+    [[nodiscard]] bool is_same(const Tool& other) const {
+      return name == other.name && space == other.space && is_custom == other.is_custom;
+    }
   // Puts the names of the request in the place of those of the chat.
   void name_fields(FieldNames& names) const;
 

@@ -101,6 +101,12 @@ class ResponseToolsTest : public ResponsesFixture {
     };
   }
 
+  // The message about tools that a request is refused with; "" if it is not.
+  [[nodiscard]] std::string refusal_of(const Json& tools) const {
+    const Reply reply = post("/v1/responses", {{"input", "Hi"}, {"tools", tools}});
+    return reply.status == 400 ? error_of(reply)["message"].get<std::string>() : "";
+  }
+
   // The items of an answer, which are the same streamed and whole; `types` gets those of the
   // stream's events.
   Json output_of(Json body, std::vector<std::string>* types = nullptr) {
@@ -321,6 +327,27 @@ TEST_F(ResponseToolsTest, TokensOfAPromptAreCountedWithItsTools) {
   EXPECT_EQ(engine->submitted().size(), 1u);
   EXPECT_EQ(post("/v1/responses/input_tokens", Json::object()).status, 400);
   EXPECT_EQ(post("/v1/responses/compact", body).status, 501);
+}
+
+TEST_F(ResponseToolsTest, NoTwoToolsHaveOneNameInThePrompt) {
+  start();
+  const auto function = [](const char* name) { return Json{{"type", "function"}, {"name", name}}; };
+  const auto custom = [](const char* name) { return Json{{"type", "custom"}, {"name", name}}; };
+  const auto space = [](const char* name, const Json& tool) {
+    return Json{{"type", "namespace"}, {"name", name}, {"tools", Json::array({tool})}};
+  };
+  EXPECT_EQ(
+      refusal_of({function("n__f"), space("n", function("f"))}),
+      "`tools[0]` and `tools[1].tools[0]` are both \"n__f\" in the prompt; rename one of them.");
+  EXPECT_THAT(refusal_of({space("n", function("f")), function("n__f")}), HasSubstr("n__f"));
+  EXPECT_THAT(refusal_of({space("n__", function("f")), space("n", function("f"))}),
+              HasSubstr("n__f"));
+  EXPECT_THAT(refusal_of({space("a", function("b__c")), space("a__b", function("c"))}),
+              HasSubstr("a__b__c"));
+  EXPECT_THAT(refusal_of({space("n", custom("f")), function("n__f")}), HasSubstr("n__f"));
+  EXPECT_THAT(refusal_of({function("f"), custom("f")}), HasSubstr("\"f\""));
+  EXPECT_EQ(refusal_of({function("f"), space("n", function("f")), function("g")}), "");
+  EXPECT_EQ(refusal_of({function("f"), function("f")}), "") << "the same tool twice";
 }
 
 }  // namespace
