@@ -13,11 +13,55 @@
 #include "parsers/answer_delta.h"
 #include "server/answer_log.h"
 #include "server/json_text.h"
+#include "server/response_tools.h"
 
 namespace heddle::server {
 namespace {
 
 using parsers::AnswerDelta;
+
+// Turns the arguments of calls of custom tools into the text that these take, while they arrive.
+class CustomCalls {
+ public:
+  // `names` outlives the object.
+  explicit CustomCalls(const std::set<std::string, std::less<>>* names) : names_(names) {}
+
+  // Whether the last call that began is one of a custom tool.
+  [[nodiscard]] bool is_open() const { return is_open_; }
+
+  // Changes the arguments of such a call to its text. False: there is nothing of it to show.
+  bool show(AnswerDelta& delta) {
+    if (const auto* const call = std::get_if<parsers::ToolCallBegin>(&delta)) {
+      is_open_ = names_->contains(call->name);
+      reader_ = {};
+      arguments_.clear();
+      shown_.clear();
+      return true;
+    }
+    if (auto* const more = std::get_if<parsers::ArgumentsDelta>(&delta)) {
+      if (!is_open_) return true;
+      arguments_ += more->json;
+      more->json = reader_.add(more->json);
+      shown_ += more->json;
+      return !more->json.empty();
+    }
+    const auto* const end = std::get_if<parsers::ToolCallEnd>(&delta);
+    if (end == nullptr) return true;
+    if (!is_open_ || !end->complete) return false;
+    // Arguments of another form than {"input": TEXT} are shown as they are.
+    const std::string whole = custom_input(arguments_);
+    if (!whole.starts_with(shown_) || whole.size() == shown_.size()) return false;
+    delta = parsers::ArgumentsDelta{end->index, whole.substr(shown_.size())};
+    return true;
+  }
+
+ private:
+  const std::set<std::string, std::less<>>* names_;
+  bool is_open_ = false;
+  CustomInputReader reader_;
+  std::string arguments_;
+  std::string shown_;
+};
 
 class ChatAdapter final : public ApiAdapter {
  public:
@@ -26,6 +70,7 @@ class ChatAdapter final : public ApiAdapter {
         logs_(options_.num_choices),
         answers_(options_.streaming.stream ? 0 : options_.num_choices),
         started_(options_.num_choices, false) {
+    customs_.assign(options_.num_choices, CustomCalls(&options_.custom_tools));
     streams_.reserve(options_.num_choices);
     for (size_t i = 0; i < options_.num_choices; ++i) {
       AnswerStreamOptions stream = options_.stream;
@@ -53,8 +98,8 @@ class ChatAdapter final : public ApiAdapter {
     }
     if (!started_[choice]) append_chunk(choice, Role{}, out);
     started_[choice] = true;
-    for (const AnswerDelta& delta : deltas) {
-      if (std::holds_alternative<parsers::ToolCallEnd>(delta)) continue;
+    for (AnswerDelta& delta : deltas) {
+      if (!customs_[choice].show(delta)) continue;
       append_chunk(choice, &delta, out);
       log.logprobs.clear();  // the first chunk of an event has them
       log.tokens.clear();
@@ -123,7 +168,7 @@ class ChatAdapter final : public ApiAdapter {
     out += ",\"delta\":{";
     if (is_role) out += "\"role\":\"assistant\",\"content\":\"\"";
     if (const auto* const delta = std::get_if<const AnswerDelta*>(&kind))
-      append_delta(**delta, out);
+      append_delta(**delta, customs_[index].is_open(), out);
     out += "},\"logprobs\":";
     if (content && shows_logprobs(log)) {
       JsonPieces logprobs;
@@ -161,7 +206,7 @@ class ChatAdapter final : public ApiAdapter {
   }
 
   // Exactly one key, but for reasoning under both names.
-  void append_delta(const AnswerDelta& delta, std::string& out) const {
+  void append_delta(const AnswerDelta& delta, bool is_custom, std::string& out) const {
     if (const auto* const content = std::get_if<parsers::ContentDelta>(&delta)) {
       out += "\"content\":";
       append_json_string(content->text, out);
@@ -180,13 +225,13 @@ class ChatAdapter final : public ApiAdapter {
       fmt::format_to(std::back_inserter(out),
                      "\"tool_calls\":[{{\"index\":{},\"id\":", call->index);
       append_json_string(call->id, out);
-      out += ",\"type\":\"function\",\"function\":{\"name\":";
+      out += is_custom ? ",\"type\":\"custom\",\"custom\":{\"name\":"
+                       : ",\"type\":\"function\",\"function\":{\"name\":";
       append_json_string(call->name, out);
-      out += ",\"arguments\":\"\"}}]";
+      out += is_custom ? ",\"input\":\"\"}}]" : ",\"arguments\":\"\"}}]";
     } else if (const auto* const arguments = std::get_if<parsers::ArgumentsDelta>(&delta)) {
-      fmt::format_to(
-          std::back_inserter(out),
-          "\"tool_calls\":[{{\"index\":{},\"function\":{{\"arguments\":", arguments->index);
+      fmt::format_to(std::back_inserter(out), "\"tool_calls\":[{{\"index\":{},", arguments->index);
+      out += is_custom ? "\"custom\":{\"input\":" : "\"function\":{\"arguments\":";
       append_json_string(arguments->json, out);
       out += "}}]";
     }
@@ -216,9 +261,16 @@ class ChatAdapter final : public ApiAdapter {
     if (!answer.calls.empty()) {
       body.key("tool_calls").begin_list();
       for (const parsers::ToolCall& call : answer.calls) {
-        body.begin_object().key("id").text(call.id).key("type").value("function");
-        body.key("function").begin_object().key("name").text(call.name);
-        body.key("arguments").text(call.arguments).end_object().end_object();
+        const bool is_custom = options_.custom_tools.contains(call.name);
+        const char* const type = is_custom ? "custom" : "function";
+        body.begin_object().key("id").text(call.id).key("type").value(type);
+        body.key(type).begin_object().key("name").text(call.name);
+        if (is_custom) {
+          body.key("input").value(custom_input(call));
+        } else {
+          body.key("arguments").text(call.arguments);
+        }
+        body.end_object().end_object();
       }
       body.end_list();
     }
@@ -256,6 +308,7 @@ class ChatAdapter final : public ApiAdapter {
   ChatAnswerOptions options_;
   std::vector<ChoiceLog> logs_;
   std::vector<AnswerStream> streams_;              // per choice
+  std::vector<CustomCalls> customs_;               // likewise
   std::vector<parsers::AssembledAnswer> answers_;  // per choice, of an answer sent as a whole
   std::vector<bool> started_;                      // per choice: its role was streamed
   std::string chunk_begin_;                        // of a stream: all chunks up to their index

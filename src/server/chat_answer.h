@@ -5,8 +5,10 @@
 // Threading: as ApiAdapter.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,7 +22,8 @@ struct ChatAnswerOptions : OpenAiAnswerOptions {
   std::string system_fingerprint;                        // empty: not shown
   std::optional<std::vector<TokenId>> prompt_token_ids;  // to be shown
   ReasoningField reasoning_field = ReasoningField::kReasoningContent;
-  AnswerStreamOptions stream;  // of every choice, which get ids of their own
+  AnswerStreamOptions stream;                       // of every choice, which get ids of their own
+  std::set<std::string, std::less<>> custom_tools;  // ToolFields::custom
 };
 
 std::unique_ptr<ApiAdapter> make_chat_adapter(ChatAnswerOptions options);

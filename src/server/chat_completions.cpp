@@ -148,6 +148,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
                           .is_held_to_form = form && callable != nullptr,
                           .id_seed = {}};
   answer.stream.has_calls_alone = has_calls_alone;
+  answer.custom_tools = tools.custom;
   if (return_prompt_ids) answer.prompt_token_ids = request.prompt;
   call.stream_interval = sampling.stream_interval.value_or(context.answers.stream_interval);
   call.requests.assign(answer.num_choices, request);

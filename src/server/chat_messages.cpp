@@ -218,22 +218,37 @@ std::optional<ApiError> check_tools(const Json& tools) {
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string param = fmt::format("tools[{}]", i);
     const Json& tool = tools[i];
-    const Json* type = tool.is_object() ? find(tool, "type") : nullptr;
-    const Json* function = tool.is_object() ? find(tool, "function") : nullptr;
-    if (type == nullptr || *type != "function" || function == nullptr || !function->is_object()) {
-      return invalid(param, fmt::format("`{}` must be {{\"type\": \"function\", \"function\": "
-                                        "{{\"name\": ...}}}}.",
-                                        param));
+    const Json* const type = tool.is_object() ? find(tool, "type") : nullptr;
+    const std::string kind =
+        type != nullptr && type->is_string() ? type->get<std::string>() : std::string();
+    if (!kind.empty() && kind != "function" && kind != "custom") {
+      return invalid(
+          param + ".type",
+          fmt::format("`{}.type` is \"{}\"; this route takes tools of the types function "
+                      "and custom, which the client runs itself.",
+                      param, printable(kind, 40)));
     }
-    const Json* name = find(*function, "name");
+    const Json* const inner = kind.empty() ? nullptr : find(tool, kind);
+    if (inner == nullptr || !inner->is_object()) {
+      return invalid(param,
+                     fmt::format("`{0}` must be {{\"type\": \"{1}\", \"{1}\": {{\"name\": ...}}}}.",
+                                 param, kind == "custom" ? "custom" : "function"));
+    }
+    const std::string own = fmt::format("{}.{}", param, kind);
+    const Json* const name = find(*inner, "name");
     if (name == nullptr || !name->is_string() || name->get_ref<const std::string&>().empty()) {
-      return invalid(param + ".function.name",
-                     fmt::format("`{}.function.name` must be a name.", param));
+      return invalid(own + ".name", fmt::format("`{}.name` must be a name.", own));
     }
-    const Json* parameters = find(*function, "parameters");
-    if (parameters != nullptr && !parameters->is_object()) {
-      return invalid(param + ".function.parameters",
-                     fmt::format("`{}.function.parameters` must be a JSON Schema object.", param));
+    const Json* const description = find(*inner, "description");
+    if (description != nullptr && !description->is_string()) {
+      return invalid(own + ".description", fmt::format("`{}.description` must be a string.", own));
+    }
+    const char* const shape = kind == "custom" ? "format" : "parameters";
+    const Json* const value = find(*inner, shape);
+    if (value != nullptr && !value->is_object()) {
+      return invalid(fmt::format("{}.{}", own, shape),
+                     fmt::format("`{}.{}` must be {}.", own, shape,
+                                 kind == "custom" ? "an object" : "a JSON Schema object"));
     }
   }
   return std::nullopt;

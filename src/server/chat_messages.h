@@ -22,7 +22,8 @@ std::optional<ApiError> normalise_messages(const CallContext& context,
                                            const nlohmann::ordered_json& messages,
                                            nlohmann::ordered_json& normalised);
 
-// Checks the list of {"type": "function", "function": {...}}.
+// Checks the list of {"type": "function", "function": {...}} and {"type": "custom", "custom":
+// {...}}.
 std::optional<ApiError> check_tools(const nlohmann::ordered_json& tools);
 
 }  // namespace heddle::server

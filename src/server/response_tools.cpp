@@ -31,6 +31,8 @@ std::string custom_description(FieldReader& tool, const std::string& param) {
                             *definition);
 }
 
+}  // namespace
+
 Json function_of_custom(FieldReader& tool, const std::string& param) {
   Json function = Json::object();
   if (std::string text = custom_description(tool, param); !text.empty()) {
@@ -44,8 +46,6 @@ Json function_of_custom(FieldReader& tool, const std::string& param) {
       {"additionalProperties", false}};
   return function;
 }
-
-}  // namespace
 
 std::string name_in_prompt(std::string_view space, std::string_view name) {
   if (space.empty()) return std::string(name);
@@ -61,6 +61,10 @@ std::string custom_input(std::string_view arguments) {
     if (input != object.end() && input->is_string()) return input->get<std::string>();
   }
   return std::string(arguments);
+}
+
+std::string custom_input(const parsers::ToolCall& call) {
+  return call.complete ? custom_input(call.arguments) : CustomInputReader().add(call.arguments);
 }
 
 std::string CustomInputReader::add(std::string_view json) {

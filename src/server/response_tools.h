@@ -19,6 +19,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "parsers/answer_delta.h"
 #include "server/api_error.h"
 #include "server/field_reader.h"
 
@@ -27,10 +28,18 @@ namespace heddle::server {
 // The name of a namespace's tool in the prompt: "mcp__fs__read". `space` may be empty.
 [[nodiscard]] std::string name_in_prompt(std::string_view space, std::string_view name);
 
+// The description and the parameters of a custom tool as a function's. `param` names it in errors,
+// which stay in `tool`.
+[[nodiscard]] nlohmann::ordered_json function_of_custom(FieldReader& tool,
+                                                        const std::string& param);
+
 // The arguments of a custom tool's call in the prompt, and back: {"input": ".."}. Arguments of any
 // other form are shown as they are.
 [[nodiscard]] nlohmann::ordered_json custom_arguments(std::string_view input);
 [[nodiscard]] std::string custom_input(std::string_view arguments);
+
+// The text of a custom tool's call; of one that was cut, as far as it was written.
+[[nodiscard]] std::string custom_input(const parsers::ToolCall& call);
 
 // The text of a custom tool's call, read while its arguments arrive.
 class CustomInputReader {
@@ -55,6 +64,10 @@ class ResponseTools {
     std::string space;  // the namespace; empty: none
     bool is_custom = false;
     std::string param;  // its place in the request: "tools[1].tools[0]"
+
+    [[nodiscard]] bool is_same(const Tool& other) const {
+      return name == other.name && space == other.space && is_custom == other.is_custom;
+    }
   };
 
   // Reads `tools` and `tool_choice` into those of `chat`, which gets none where there is no
@@ -64,10 +77,6 @@ class ResponseTools {
   // The tool behind the function that a call names; null: the client has none of that name.
   [[nodiscard]] const Tool* find(const std::string& function) const;
 
-
-    [[nodiscard]] bool is_same(const Tool& other) const {
-      return name == other.name && space == other.space && is_custom == other.is_custom;
-    }
   // Puts the names of the request in the place of those of the chat.
   void name_fields(FieldNames& names) const;
 

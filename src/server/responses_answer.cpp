@@ -351,11 +351,6 @@ class ResponsesAdapter final : public DeltaAdapter {
     return Json::parse(list + "]");
   }
 
-  // The text of a custom tool's call; of one that was cut, as far as it was written.
-  [[nodiscard]] static std::string input_of_custom(const parsers::ToolCall& call) {
-    return call.complete ? custom_input(call.arguments) : CustomInputReader().add(call.arguments);
-  }
-
   // Of an answer that is not streamed.
   void add_parts() {
     std::string nowhere;
@@ -370,7 +365,7 @@ class ResponsesAdapter final : public DeltaAdapter {
         case AnswerPart::Kind::kCall: {
           const ShownCall call = shown_call(part.call.id, part.call.name);
           items_.begin_call(call, nowhere);
-          items_.add_to_call(call.is_custom ? input_of_custom(part.call) : part.call.arguments,
+          items_.add_to_call(call.is_custom ? custom_input(part.call) : part.call.arguments,
                              nowhere);
           items_.close(nowhere, part.call.complete);
           break;

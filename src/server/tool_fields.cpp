@@ -11,6 +11,7 @@
 #include "server/api_adapter.h"
 #include "server/chat_messages.h"
 #include "server/http_message.h"
+#include "server/response_tools.h"
 
 namespace heddle::server {
 namespace {
@@ -19,15 +20,34 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kChoices =
     "`tool_choice` must be none, auto, required, {\"type\": \"function\", \"function\": "
-    "{\"name\": ...}} or {\"type\": \"allowed_tools\", \"allowed_tools\": {\"mode\": ..., "
+    "{\"name\": ...}}, {\"type\": \"custom\", \"custom\": {\"name\": ...}} or {\"type\": "
+    "\"allowed_tools\", \"allowed_tools\": {\"mode\": ..., "
     "\"tools\": [...]}}.";
 
-// The name in {"type": "function", "function": {"name": ..}}, empty for anything else.
+// The name in {"type": "function", "function": {"name": ..}}, or the same of a custom tool; empty
+// for anything else.
 std::string chosen_name(const Json& choice) {
-  const auto function = choice.find("function");
-  if (function == choice.end() || !function->is_object()) return {};
-  const auto name = function->find("name");
-  return name != function->end() && name->is_string() ? name->get<std::string>() : std::string();
+  const auto type = choice.value("type", Json()) == "custom" ? "custom" : "function";
+  const auto tool = choice.find(type);
+  if (tool == choice.end() || !tool->is_object()) return {};
+  const auto name = tool->find("name");
+  return name != tool->end() && name->is_string() ? name->get<std::string>() : std::string();
+}
+
+// A custom tool as a function of one text. `param` names it in errors, which stay in `fields`.
+Json function_of_custom_tool(const Json& custom, const std::string& param, FieldReader& fields) {
+  Json plain = custom;  // with the members of a grammar where Responses has them
+  if (const auto format = plain.find("format"); format != plain.end() && format->is_object()) {
+    if (const auto grammar = format->find("grammar");
+        grammar != format->end() && grammar->is_object()) {
+      *format = Json(*grammar);
+    }
+  }
+  FieldReader tool(plain, param + ".");
+  Json function = {{"name", custom["name"]}};
+  function.update(function_of_custom(tool, param));
+  if (tool.error()) fields.fail(*tool.error());
+  return {{"type", "function"}, {"function", std::move(function)}};
 }
 
 // {"type": "allowed_tools", "allowed_tools": {"mode": .., "tools": [..]}}, of Responses without the
@@ -72,7 +92,14 @@ ToolFields read_tool_fields(FieldReader& fields) {
       fields.fail(std::move(*error));
       return result;
     }
-    result.tools = std::make_shared<const Json>(*tools);
+    Json functions = *tools;
+    for (size_t i = 0; i < functions.size(); ++i) {
+      if (functions[i]["type"] != "custom") continue;
+      const Json custom = std::move(functions[i]["custom"]);
+      result.custom.insert(custom["name"].get<std::string>());
+      functions[i] = function_of_custom_tool(custom, fmt::format("tools[{}].custom", i), fields);
+    }
+    result.tools = std::make_shared<const Json>(std::move(functions));
   }
   result.parallel_calls = fields.boolean("parallel_tool_calls").value_or(true);
   const Json* const choice = fields.find("tool_choice");

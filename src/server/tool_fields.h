@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -40,6 +42,8 @@ struct ToolFields {
   std::shared_ptr<const nlohmann::ordered_json> tools;  // checked, not empty; null: no tools
   ToolChoice choice;
   bool parallel_calls = true;
+  // Names of those that were sent as custom tools: `tools` has them as functions of one text.
+  std::set<std::string, std::less<>> custom;
 
   // The format in which the answer calls them: the served model's, or, where that has none and a
   // call is forced, plain JSON, of which the prompt has to say so (chat_prompt.h).

@@ -277,5 +277,120 @@ TEST_F(ChatToolsTest, AForcedCallOfNoToolIsRefusedWithTheRemedy) {
   EXPECT_TRUE(engine->submitted().empty());
 }
 
+// ---- Custom tools, which take one text ----
+
+Json custom_tool(Json more = Json::object()) {
+  Json custom = {{"name", "patch"}, {"description", "Edits files."}};
+  custom.update(more);
+  return {{"type", "custom"}, {"custom", std::move(custom)}};
+}
+
+std::string call_of(const std::string& name, const std::string& arguments) {
+  return fmt::format("<tool_call>\n{{\"name\": \"{}\", \"arguments\": {}}}\n</tool_call>", name,
+                     arguments);
+}
+
+TEST_F(ChatToolsTest, ACallOfACustomToolHasOneText) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  Json tools = file_tool();
+  tools.push_back(custom_tool());
+  start();
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"input": "*** Begin\n+ \"x\" \u00e9"})", "*** Begin\n+ \"x\" \u00e9"},
+      {R"({"input": ""})", ""},
+      {R"({"text": "x"})", R"({"text": "x"})"},
+      {R"({"input": 3})", R"({"input": 3})"}};
+  for (const auto& [arguments, input] : cases) {
+    SCOPED_TRACE(arguments);
+    const std::string text =
+        call_of("patch", arguments) + "\n" + call_of("write_file", R"({"mode": 7})");
+    std::vector<std::string> pieces;
+    for (size_t i = 0; i < text.size(); i += 3) pieces.push_back(text.substr(i, 3));
+    say(pieces);
+    const Json choice = answer({{"tools", tools}})["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "tool_calls");
+    Json calls = choice["message"]["tool_calls"];
+    ASSERT_EQ(calls.size(), 2u) << choice;
+    EXPECT_EQ(calls[0]["type"], "custom");
+    EXPECT_EQ(calls[0]["custom"], (Json{{"name", "patch"}, {"input", input}}));
+    EXPECT_FALSE(calls[0].contains("function"));
+    EXPECT_EQ(calls[1]["type"], "function");
+    EXPECT_EQ(calls[1]["function"]["arguments"], R"({"mode": 7})");
+
+    Json streamed = Json::array();
+    for (const std::string& event : deltas({{"tools", tools}})) {
+      const Json delta = Json::parse(event, nullptr, false);
+      if (!delta.is_object()) continue;
+      for (const Json& part : delta.value("tool_calls", Json::array())) {
+        if (part.contains("id")) streamed.push_back(part);
+        const char* const kind = part.contains("custom") ? "custom" : "function";
+        const char* const member = part.contains("custom") ? "input" : "arguments";
+        if (part.contains("id")) continue;
+        Json& whole = streamed[part["index"].get<size_t>()][kind][member];
+        whole = whole.get<std::string>() + part[kind][member].get<std::string>();
+      }
+    }
+    for (Json* const list : {&calls, &streamed}) {
+      for (Json& call : *list) {
+        call.erase("id");
+        call.erase("index");
+      }
+    }
+    EXPECT_EQ(streamed, calls);
+  }
+}
+
+TEST_F(ChatToolsTest, CustomToolsAreChosenAndDescribedAsFunctions) {
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  say({call_of("patch", R"({"input": "x"})")});
+  start();
+  const auto prompt = [this](const Json& extra) {
+    const Reply reply = chat(extra);
+    if (reply.status != 200) return reply.body;
+    std::string text;
+    for (const TokenId token : engine->submitted().back().prompt) text += static_cast<char>(token);
+    return text;
+  };
+  const Json grammar = {
+      {"format", {{"type", "grammar"}, {"grammar", {{"syntax", "regex"}, {"definition", "a+"}}}}}};
+  const std::string shown = prompt({{"tools", Json::array({custom_tool(grammar)})}});
+  EXPECT_THAT(shown, HasSubstr(R"("name":"patch")"));
+  EXPECT_THAT(shown, HasSubstr("Edits files."));
+  EXPECT_THAT(shown, HasSubstr("follows this regex grammar"));
+  EXPECT_THAT(shown, HasSubstr(R"("required":["input"])"));
+  Json tools = file_tool();
+  tools.push_back(custom_tool());
+  const Json named = {{"type", "custom"}, {"custom", {{"name", "patch"}}}};
+  EXPECT_EQ(chat({{"tools", tools}, {"tool_choice", named}}).status, 200);
+  EXPECT_THAT(prompt({{"tools", tools},
+                      {"tool_choice",
+                       {{"type", "allowed_tools"},
+                        {"allowed_tools", {{"mode", "auto"}, {"tools", Json::array({named})}}}}}}),
+              Not(HasSubstr("write_file")));
+}
+
+TEST_F(ChatToolsTest, ARefusedToolIsNamedWithItsType) {
+  start();
+  const auto refusal = [this](const Json& tool) {
+    const Reply reply = chat({{"tools", Json::array({tool})}});
+    EXPECT_EQ(reply.status, 400) << reply.body;
+    return error_of(reply);
+  };
+  for (const char* const type : {"web_search", "mcp", "namespace", "code_interpreter"}) {
+    const Json error = refusal({{"type", type}, {"name", "f"}});
+    EXPECT_EQ(error["param"], "tools[0].type");
+    EXPECT_THAT(error["message"].get<std::string>(),
+                HasSubstr(fmt::format("`tools[0].type` is \"{}\"", type)));
+  }
+  EXPECT_EQ(refusal({{"type", "custom"}})["param"], "tools[0]");
+  EXPECT_EQ(refusal({{"type", "custom"}, {"custom", Json::object()}})["param"],
+            "tools[0].custom.name");
+  EXPECT_EQ(refusal(custom_tool({{"format", 3}}))["param"], "tools[0].custom.format");
+  EXPECT_EQ(refusal(custom_tool({{"description", 3}}))["param"], "tools[0].custom.description");
+  EXPECT_EQ(refusal({{"type", "function"}})["param"], "tools[0]");
+  EXPECT_EQ(refusal({{"function", {{"name", "f"}}}})["param"], "tools[0]");
+  EXPECT_EQ(refusal(3)["param"], "tools[0]");
+}
+
 }  // namespace
 }  // namespace heddle::server
