@@ -5,6 +5,8 @@
 # GoogleTest cases are counted once, from the release build; a case that fails under a sanitizer, a
 # fuzzer with a finding, a failed build or an unformatted file each count as failed.
 : "${root:?stages.sh is sourced by run}"
+# shellcheck source=tests/ptxas_notes.sh
+source "$root/tests/ptxas_notes.sh"
 
 # Suites that touch bytes from outside or own memory by hand: the sampled address-sanitizer run.
 readonly risky_suites=(core device checkpoint tokenizer chat cache scheduler engine server_integration)
@@ -357,16 +359,24 @@ stage_shell() {
     result="skipped: no shellcheck"
     return
   fi
-  (cd "$root" && shellcheck -x run .ci/run tests/stages.sh tests/clients/curl.sh \
+  (cd "$root" && shellcheck -x run .ci/run cmake/keep_log.sh tests/stages.sh tests/clients/curl.sh \
     bench/{cuda_report,repeat_under_load}.sh) >&2
 }
 
 stage_tidy() { compile tidy; }
 
-# Builds the CUDA programs, looks at the size of what travels, and where there is no GPU at how they do without.
+# Builds the CUDA programs, looks at what the assembler says of slow kernels and at the size of what travels, and where
+# there is no GPU at how they do without.
 stage_build_cuda() {
-  local build="$root/build/cuda" bytes library slowest
+  local build="$root/build/cuda" bytes library slowest objects=() notes
   compile cuda || return 1
+  read_lines objects "$(find "$build" -name '*.cu.o' | sort)"
+  notes="$(ptxas_notes "$allowed_ptxas_notes" "${objects[@]/%/.log}")" || return 1
+  if [[ -n $notes ]]; then
+    printf 'slow code in CUDA kernels (tests/ptxas_notes.sh has the list of what is accepted):\n%s\n' "$notes" >&2
+    result="$(wc -l <<<"$notes") notes on slow code"
+    return 1
+  fi
   strip -o "$build/stripped" "$build/bin/heddle"
   bytes="$(stat -c %s "$build/stripped")"
   for library in $(libraries_of "$build/bin/heddle"); do
