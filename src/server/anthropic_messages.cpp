@@ -173,7 +173,7 @@ bool is_passed_over(std::string_view type) {
          type == "fallback";
 }
 
-// Who wrote a block, and when.
+// The author of a block, and the time of it.
 struct BlockWriter {
   bool is_assistant = false;
   bool is_asking = false;  // no answer follows: what the model cannot take is an error

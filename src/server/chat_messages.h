@@ -16,8 +16,8 @@
 
 namespace heddle::server {
 
-// `messages` must be a list and not empty. What is no text becomes text in a history; after the
-// last answer, call or result it is an error.
+// `messages` must be a list and not empty. Parts that are no text become text in a history; after
+// the last answer, call or result they are errors.
 std::optional<ApiError> normalise_messages(const CallContext& context,
                                            const nlohmann::ordered_json& messages,
                                            nlohmann::ordered_json& normalised);

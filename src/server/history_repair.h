@@ -14,7 +14,7 @@
 //                                               after a user or a tool, a user after others
 //   a type that is no text                      what the other fields say
 //
-// What is of another type than it should be is logged once, by the name of its field.
+// A value of another type than it should be is logged once, by the name of its field.
 //
 // Threading: immutable; the functions change their arguments alone.
 #pragma once

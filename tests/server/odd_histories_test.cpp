@@ -106,7 +106,7 @@ void collect(const Json& value, const std::string& at, std::vector<std::string>&
   }
 }
 
-// Who spoke is known of no message whose role is another text.
+// A role that is another text does not tell who spoke.
 bool may_become(const std::string& pointer, const Json& value) {
   return !(pointer.ends_with("/role") && value.is_string() && value != "");
 }
@@ -268,7 +268,7 @@ TEST_F(OddHistoriesTest, OddMembersReadAsWhatTheySay) {
   }
 }
 
-TEST_F(OddHistoriesTest, WhatIsAskedNowIsChecked) {
+TEST_F(OddHistoriesTest, TheNewestMessageIsChecked) {
   start();
   for (const Conversation& conversation : {chat(), responses(), messages()}) {
     const std::string last =
