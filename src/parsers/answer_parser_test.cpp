@@ -570,7 +570,7 @@ TEST(AnswerParserTest, WordsThatAreNoHarmonyHeaderAreContent) {
         parser->push(std::string_view(text).substr(at, piece), deltas);
       }
       parser->finish(TextEnd::kStopped, deltas);
-      EXPECT_TRUE(assemble(deltas).content == shown + rest + "Hi") << piece;
+      EXPECT_TRUE(assemble(deltas).content == shown + rest + "\n\nHi") << piece;
     }
   }
 }

@@ -13,7 +13,7 @@
 namespace heddle::parsers {
 namespace {
 
-constexpr std::string_view kWordEnds = " <\t\n\r";
+constexpr std::string_view kWordEnds = " <{\t\n\r";
 constexpr size_t kMaxRecipientBytes = 512;  // leaves room for the rest of a header
 constexpr size_t kMaxHeaderWord = 64;       // other words are shorter
 
@@ -233,10 +233,15 @@ void HarmonyParser::begin_message(const Header& header, AnswerDeltas& out) {
           index, make_call_id(ToolCallFormat::kHarmony, options_.id_seed, name, index), name});
     }
     arguments_ = {};
+    if (!options_.is_held_to_form) {
+      arguments_ = JsonScanner(
+          [this, name](std::string_view written) { return names_.meant_parameter(name, written); });
+    }
     arguments_begun_ = false;
     state_ = State::kCall;
   } else {
     state_ = header.channel == "analysis" ? State::kReasoning : State::kContent;
+    message_begins_ = true;
   }
 }
 
@@ -265,11 +270,13 @@ size_t HarmonyParser::read_body(std::string_view text, TextEnd end, AnswerDeltas
 }
 
 void HarmonyParser::emit(std::string_view text, AnswerDeltas& out) {
-  if (state_ == State::kReasoning && options_.separate_reasoning) {
-    add_reasoning(text, out);
-  } else {
-    add_content(text, out);
-  }
+  const bool is_reasoning = state_ == State::kReasoning && options_.separate_reasoning;
+  char& last = is_reasoning ? last_reasoning_ : last_content_;
+  const auto add = is_reasoning ? add_reasoning : add_content;
+  const bool separates = std::exchange(message_begins_, false) && last != '\n';
+  if (separates && text.front() != '\n') add("\n\n", out);
+  add(text, out);
+  last = text.back();
 }
 
 size_t HarmonyParser::read_call(std::string_view text, TextEnd end, AnswerDeltas& out) {
@@ -296,7 +303,8 @@ size_t HarmonyParser::read_call(std::string_view text, TextEnd end, AnswerDeltas
     if (!arguments_begun_) return pass(used);
   }
   size_t scanned = 0;
-  JsonScanner::State state = arguments_.scan(text.substr(used), scanned, &json);
+  JsonScanner::State state =
+      arguments_.scan(text.substr(used), scanned, &json, /*at_end=*/end != TextEnd::kNone);
   used += scanned;
   const bool ends = state == JsonScanner::State::kError && text.substr(used).starts_with('<');
   if (ends && arguments_.close_all(&json)) state = JsonScanner::State::kDone;

@@ -8,7 +8,8 @@
 // The prompt ends with "<|start|>assistant", so an answer begins in a message's header. Its marks
 // are special tokens, which the text must have. Messages of the channel analysis are reasoning;
 // those to a recipient are calls, by the recipient's name without "functions."; all others are
-// content. Text that has no header is content, too.
+// content. Text that has no header is content, too. An empty line separates messages of one kind
+// that follow each other.
 //
 // A header may lack any of its marks as long as its words say what it is: "analysis<|message|>",
 // "<|channel|>final Hi". Marks that are doubled, or belong to nothing, are dropped: no text has
@@ -84,6 +85,9 @@ class HarmonyParser final : public AnswerParser {
   JsonScanner arguments_;
   bool arguments_begun_ = false;
   size_t num_calls_ = 0;
+  bool message_begins_ = false;
+  char last_reasoning_ = '\n';  // byte that was emitted
+  char last_content_ = '\n';
   std::string call_text_;
 };
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "parsers/marker_search.h"
+#include "parsers/string_end.h"
 
 namespace heddle::parsers {
 namespace {
@@ -28,17 +29,34 @@ bool is_json_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '
 }  // namespace
 
 JsonScanner JsonScanner::after_value(size_t levels) {
-  JsonScanner scanner;
-  scanner.levels_.assign(levels, false);
+  JsonScanner scanner = of_json();
+  scanner.levels_.assign(levels, Level::kObject);
   scanner.expect_ = Expect::kComma;
   return scanner;
 }
 
-JsonScanner::State JsonScanner::scan(std::string_view text, size_t& used, std::string* copy) {
+JsonScanner JsonScanner::of_json() {
+  JsonScanner scanner;
+  scanner.is_json_ = true;
+  return scanner;
+}
+
+JsonScanner::State JsonScanner::scan(std::string_view text, size_t& used, std::string* copy,
+                                     bool at_end) {
   copy_ = copy;
   State state = State::kMore;
   for (used = 0; state == State::kMore && used < text.size(); ++used) {
-    if (!step(text[used])) {
+    const char c = text[used];
+    if (expect_ == Expect::kString && c == quote_ && !is_key_ && !is_json_) {
+      const StringContext context{.in_list = in_list(), .num_levels = levels_.size()};
+      const Match ends = quote_ends_string(text.substr(used + 1), context, at_end);
+      if (ends == Match::kMore) break;
+      if (ends == Match::kNo) {
+        write(c == '"' ? std::string_view("\\\"") : std::string_view("'"));
+        continue;
+      }
+    }
+    if (!step(c)) {
       state = State::kError;
       break;
     }
@@ -68,13 +86,39 @@ bool JsonScanner::close_all(std::string* copy) {
   }
   comma_.clear();
   for (; !levels_.empty(); levels_.pop_back()) {
-    if (copy != nullptr) *copy += levels_.back() ? ']' : '}';
+    if (copy != nullptr) *copy += in_list() ? ']' : '}';
   }
   return true;
 }
 
 void JsonScanner::write(std::string_view text) {
-  if (copy_ != nullptr) *copy_ += text;
+  if (key_) {
+    *key_ += text;
+    if (key_->size() <= kMaxKeyBytes) return;
+    const std::string written = *std::exchange(key_, std::nullopt);
+    write('"');
+    write(written);
+  } else if (copy_ != nullptr) {
+    *copy_ += text;
+  }
+}
+
+// Writes the key that is meant, unless the object has it already.
+void JsonScanner::end_key() {
+  if (key_) {
+    std::string key = *std::exchange(key_, std::nullopt);
+    if (key.find('\\') == std::string::npos) {
+      const std::string meant = read_key_(key);
+      if (meant != key && !keys_.contains(meant)) {
+        key.clear();
+        append_escaped(meant, key);
+      }
+    }
+    write('"');
+    write(key);
+    keys_.insert(std::move(key));
+  }
+  write('"');
 }
 
 bool JsonScanner::step(char c) {
@@ -120,6 +164,10 @@ bool JsonScanner::step(char c) {
     case Expect::kFirstKey:
     case Expect::kKey:
       if (c == '}' || c == ']') return close(c == ']');
+      if (c == '{' && expect_ == Expect::kFirstKey && levels_.back() == Level::kObject) {
+        levels_.back() = Level::kDoubledObject;
+        return true;
+      }
       return c == ',' || begin_key(c);  // of several commas one counts
     case Expect::kColon:
       if (c != ':' && !can_begin_value(c)) return false;
@@ -130,15 +178,16 @@ bool JsonScanner::step(char c) {
       if (c == '}' || c == ']') return close(c == ']');
       return begin_item(c);
     case Expect::kValue:
-      if (levels_.back() && (c == '}' || c == ']')) return close(c == ']');
+      if (in_list() && (c == '}' || c == ']')) return close(c == ']');
       return begin_item(c);
     default:  // kComma
+      if (std::exchange(may_close_again_, false) && c == '}') return true;
       if (c == '}' || c == ']') return close(c == ']');
-      expect_ = levels_.back() ? Expect::kValue : Expect::kKey;
+      expect_ = in_list() ? Expect::kValue : Expect::kKey;
       comma_ = ",";
       if (c == ',') return true;
       // It is missing.
-      return levels_.back() ? begin_item(c) : begin_key(c);
+      return in_list() ? begin_item(c) : begin_key(c);
   }
 }
 
@@ -147,7 +196,7 @@ bool JsonScanner::step_string(char c) {
     expect_ = Expect::kEscape;  // written with what it escapes
   } else if (c == quote_) {
     expect_ = is_key_ ? Expect::kColon : Expect::kComma;
-    write('"');
+    is_key_ ? end_key() : write('"');
   } else if (static_cast<unsigned char>(c) < 0x20 || c == '"') {
     std::string escaped;
     append_escaped({&c, 1}, escaped);
@@ -180,13 +229,17 @@ bool JsonScanner::begin_key(char c) {
   expect_ = Expect::kString;
   is_key_ = true;
   quote_ = c;
-  write('"');
+  if (read_key_ && levels_.size() == 1) {
+    key_.emplace();
+  } else {
+    write('"');
+  }
   return true;
 }
 
 // A member of a list, or what follows a colon.
 bool JsonScanner::begin_item(char c) {
-  if (c == ',' && levels_.back()) return true;  // of several commas one counts
+  if (c == ',' && in_list()) return true;  // of several commas one counts
   if (!can_begin_value(c)) return false;
   write(comma_);
   comma_.clear();
@@ -198,7 +251,7 @@ bool JsonScanner::begin_value(char c) {
     case '{':
     case '[':
       if (levels_.size() == kMaxLevels) return false;
-      levels_.push_back(c == '[');
+      levels_.push_back(c == '[' ? Level::kList : Level::kObject);
       expect_ = c == '[' ? Expect::kFirstItem : Expect::kFirstKey;
       write(c);
       return true;
@@ -280,18 +333,19 @@ bool JsonScanner::number(char c) {
 // A bracket that others opened since closes these, too; one that nothing opened is passed over.
 bool JsonScanner::close(bool list) {
   size_t depth = levels_.size();
-  while (depth > 0 && levels_[depth - 1] != list) --depth;
+  while (depth > 0 && (levels_[depth - 1] == Level::kList) != list) --depth;
   if (depth == 0) return true;
   if (!comma_.empty()) write(std::string_view(comma_).substr(1));
   comma_.clear();
-  for (; levels_.size() >= depth; levels_.pop_back()) write(levels_.back() ? ']' : '}');
+  may_close_again_ = levels_[depth - 1] == Level::kDoubledObject;
+  for (; levels_.size() >= depth; levels_.pop_back()) write(in_list() ? ']' : '}');
   expect_ = Expect::kComma;
   return true;
 }
 
 std::string completed_object(std::string_view text) {
   const auto close = [](std::string_view open, std::string& copy) {
-    JsonScanner scanner;
+    JsonScanner scanner = JsonScanner::of_json();
     size_t used = 0;
     const JsonScanner::State state = scanner.scan(open, used, &copy);
     return state == JsonScanner::State::kDone || scanner.close_all(&copy);
@@ -299,7 +353,7 @@ std::string completed_object(std::string_view text) {
   if (std::string copy; close(text, copy)) return copy;
   if (std::string copy; close(std::string(text) + '"', copy)) return copy;  // inside of a string
   // Up to the last member that is whole.
-  JsonScanner scanner;
+  JsonScanner scanner = JsonScanner::of_json();
   std::string copy;
   size_t whole_size = 0;
   std::string closers = "{}";

@@ -8,15 +8,21 @@
 //   control characters in strings, which are escaped      a comma too many or too few
 //   strings in single quotes, True, False and None        a bracket that another one closes over
 //   backslashes before what JSON does not escape          a closing bracket that nothing opened
+//   quotes in strings without a backslash (string_end.h)  doubled braces: {{"a": 1}}
 //
 // Threading: thread-compatible.
-// Memory:    a byte per level, at most kMaxLevels, and space behind a comma.
+// Memory:    a byte per level, at most kMaxLevels, and space behind a comma; with a KeyReader the
+//            object's keys.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace heddle::parsers {
@@ -27,17 +33,31 @@ class JsonScanner {
 
   static constexpr size_t kMaxLevels = 128;
 
+  // The key that is meant by one that is written.
+  using KeyReader = std::function<std::string(std::string_view written)>;
+
+  static constexpr size_t kMaxKeyBytes = 256;  // longer ones are copied as they are
+
   // Starts before the object's '{'.
   JsonScanner() = default;
 
+  // The same; the copy has the keys that `read_key` returns in place of the object's own ones.
+  explicit JsonScanner(KeyReader read_key) : read_key_(std::move(read_key)) {}
+
   // Starts inside `levels` objects, after a value of the innermost: what is left is
-  // ", key: value ... }".
+  // ", key: value ... }". Every quote without a backslash ends a string.
   static JsonScanner after_value(size_t levels = 1);
 
-  // Reads on. `used` is the number of bytes that belong to the object: all of them for kMore, those
-  // up to its '}' for kDone, those before the wrong one for kError. Appends them to `copy`, which
-  // may be null. Not to be called again after kDone.
-  [[nodiscard]] State scan(std::string_view text, size_t& used, std::string* copy);
+  // For text that is JSON as far as it goes: every quote without a backslash ends a string.
+  static JsonScanner of_json();
+
+  // Reads on. `used` is the number of bytes that belong to the object. For kMore these are all, or
+  // those before a quote that the text behind it decides: the caller keeps the rest and calls again
+  // with more. For kDone they are those up to the object's '}', for kError those before the wrong
+  // byte. Appends them to `copy`, which may be null. `at_end`: no more text comes. Not to be called
+  // again after kDone.
+  [[nodiscard]] State scan(std::string_view text, size_t& used, std::string* copy,
+                           bool at_end = false);
 
   // After kMore or kError, where no value is open but lists and objects: closes these in the copy.
   // False elsewhere, and nothing is appended.
@@ -66,6 +86,8 @@ class JsonScanner {
     kWord,  // inside true, false, null
   };
 
+  enum class Level : uint8_t { kObject, kDoubledObject, kList };
+
   [[nodiscard]] bool step(char c);  // false: wrong here
   [[nodiscard]] bool step_string(char c);
   [[nodiscard]] bool step_escape(char c);
@@ -74,19 +96,28 @@ class JsonScanner {
   [[nodiscard]] bool begin_item(char c);
   [[nodiscard]] bool number(char c);
   [[nodiscard]] bool close(bool list);
+
+  [[nodiscard]] bool in_list() const { return levels_.back() == Level::kList; }
+
+  void end_key();
   void write(std::string_view text);
 
   void write(char c) { write(std::string_view(&c, 1)); }
 
-  std::vector<bool> levels_;  // true: a list
+  std::vector<Level> levels_;
   Expect expect_ = Expect::kObject;
-  bool is_key_ = false;          // the string
-  char quote_ = '"';             // of the string
-  int hex_left_ = 0;             // digits
-  std::string_view word_;        // what is left of it
-  bool is_none_ = false;         // the word: its copy is there already
-  std::string comma_;            // and space behind it, until it is known what comes
-  std::string* copy_ = nullptr;  // while scan() runs
+  bool is_key_ = false;           // the string
+  char quote_ = '"';              // of the string
+  int hex_left_ = 0;              // digits
+  std::string_view word_;         // what is left of it
+  bool is_none_ = false;          // the word: its copy is there already
+  std::string comma_;             // and space behind it, until it is known what comes
+  bool may_close_again_ = false;  // a doubled object ended here
+  bool is_json_ = false;          // of_json()
+  KeyReader read_key_;
+  std::optional<std::string> key_;           // the object's, while it is read
+  std::set<std::string, std::less<>> keys_;  // that it had
+  std::string* copy_ = nullptr;              // while scan() runs
 };
 
 // The object of which `text` is the beginning, as far as its members are whole: what is open is

@@ -23,7 +23,7 @@ bool is_ascii(std::string_view text) {
 
 State scan(std::string_view text, size_t& used, std::string* copy = nullptr) {
   JsonScanner scanner;
-  return scanner.scan(text, used, copy);
+  return scanner.scan(text, used, copy, /*at_end=*/true);
 }
 
 TEST(JsonScannerTest, AnObjectEndsAtItsBrace) {
@@ -54,12 +54,14 @@ TEST(JsonScannerTest, FaultsWithOneReadingAreMended) {
       {R"({"a": [1, {"b": 2})", R"({"a": [1, {"b": 2}]})"},
       {R"({"a": [1, 2})", R"({"a": [1, 2]})"},
       {R"({"a": 1]})", R"({"a": 1})"},
-      {R"({"a" 1})", R"({"a" :1})"}};
+      {R"({"a" 1})", R"({"a" :1})"},
+      {R"({{"a": {{"b": 1}}, "c": [{{"d": 2}}]}})", R"({"a": {"b": 1}, "c": [{"d": 2}]})"},
+      {R"({{"a": {"b": 1}, "c": 2})", R"({"a": {"b": 1}, "c": 2})"}};
   for (const auto& [text, json] : kTexts) {
     size_t used = 0;
     std::string copy;
     JsonScanner scanner;
-    const bool done = scanner.scan(text, used, &copy) == State::kDone;
+    const bool done = scanner.scan(text, used, &copy, /*at_end=*/true) == State::kDone;
     if (!done) {
       EXPECT_TRUE(scanner.close_all(&copy)) << text;
     }
@@ -67,6 +69,67 @@ TEST(JsonScannerTest, FaultsWithOneReadingAreMended) {
               nlohmann::json::parse(json, nullptr, false))
         << copy;
   }
+}
+
+// A quote ends a string only where JSON may go on behind it, or the call ends.
+TEST(JsonScannerTest, QuotesInStringsNeedNoBackslash) {
+  const std::pair<const char*, const char*> kTexts[] = {
+      {R"({"a": "the "big" one", "b": 1})", "the \"big\" one"},
+      {R"({"a": ""big" one", "b": 1})", "\"big\" one"},
+      {R"({"a": "one "big"", "b": 1})", "one \"big\""},
+      {R"({"a": "one "big""})", "one \"big\""},
+      {R"({"a": "x, "y", "z", and", "b": 1})", "x, \"y\", \"z\", and"},
+      {R"_({"a": "f("x")", "b": 1})_", "f(\"x\")"},
+      {R"({"a": "<b id="x">y</b>"})", "<b id=\"x\">y</b>"},
+      {R"({"a": "<b>"x"</b>"})", "<b>\"x\"</b>"},
+      {R"({"a": "{"x": "y"}"})", "{\"x\": \"y\"}"},
+      {R"({"a": "{"x": ["y"]}", "b": 1})", "{\"x\": [\"y\"]}"},
+      {R"({'a': 'it's', 'b': 1})", "it's"},
+      {R"({"a": "x"
+   , "a long name": 1, "b": 1})",
+       "x"},
+      {R"({"a": "x" "b": 1})", "x"},
+      {R"({"a": "x"</tool_call>)", "x"}};
+  for (const auto& [text, value] : kTexts) {
+    for (const size_t piece : {size_t{1}, size_t{5}, std::string_view(text).size()}) {
+      JsonScanner scanner;
+      std::string copy;
+      std::string unread;
+      State state = State::kMore;
+      for (std::string_view rest = text; state == State::kMore && !rest.empty();) {
+        unread += rest.substr(0, piece);
+        rest.remove_prefix(std::min(piece, rest.size()));
+        size_t used = 0;
+        state = scanner.scan(unread, used, &copy, rest.empty());
+        unread.erase(0, used);
+      }
+      if (state != State::kDone) {
+        EXPECT_TRUE(scanner.close_all(&copy)) << text;
+      }
+      const auto json = nlohmann::json::parse(copy, nullptr, false);
+      ASSERT_TRUE(json.is_object()) << copy;
+      EXPECT_EQ(json["a"], value) << copy << " in " << piece;
+    }
+  }
+  size_t used = 0;
+  std::string copy;
+  EXPECT_EQ(scan(R"({"a": ["x "y" z", "u", true, "v", 1]})", used, &copy), State::kDone);
+  EXPECT_EQ(copy, R"({"a": ["x \"y\" z", "u", true, "v", 1]})");
+}
+
+TEST(JsonScannerTest, KeysOfTheObjectMayBeRenamed) {
+  JsonScanner scanner([](std::string_view written) {
+    return written == "A" ? std::string("a") : std::string(written);
+  });
+  size_t used = 0;
+  std::string copy;
+  EXPECT_EQ(scanner.scan(R"({"A": {"A": 1}, "b": 2, "A": 3})", used, &copy), State::kDone);
+  EXPECT_EQ(copy, R"({"a": {"A": 1}, "b": 2, "A": 3})");
+  const std::string long_key(2 * JsonScanner::kMaxKeyBytes, 'A');
+  JsonScanner other([](std::string_view) { return std::string("a"); });
+  copy.clear();
+  EXPECT_EQ(other.scan("{\"" + long_key + "\": 1}", used, &copy), State::kDone);
+  EXPECT_EQ(copy, "{\"" + long_key + "\": 1}");
 }
 
 TEST(JsonScannerTest, TheBeginningOfAnObjectIsCompleted) {

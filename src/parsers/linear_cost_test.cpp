@@ -73,6 +73,9 @@ std::vector<std::pair<std::string, std::string>> hostile_texts(ToolCallFormat fo
                                                             {"<think>", "<think>\n"},
                                                             {"", "</think>"},
                                                             {"", "</think>\n"},
+                                                            {"", "```\n"},
+                                                            {"", "```json\n"},
+                                                            {"", "```tool_call\nw("},
                                                             {"", "<|end|>"},
                                                             {"", "<|channel|>"}};
   const auto add = [&texts](std::initializer_list<std::string_view> units) {
@@ -84,7 +87,13 @@ std::vector<std::pair<std::string, std::string>> hostile_texts(ToolCallFormat fo
       texts.emplace_back("<tool_call>{\"name\": \"w\", \"arguments\": {\"c\": \"", "</tool_call>");
       texts.emplace_back("<tool_call>{\"name\": \"w\", \"arguments\": {\"l\": [", "1, ");
       texts.emplace_back("<tool_call>{\"name\": \"w\", \"arguments\": \"", "{\\\"");
-      add({"<tool_call>", "<tool_call>\n", "<tool_call>{\"arguments\": {\"a\": \"", "</tool_call>",
+      for (const std::string_view quotes :
+           {"\"", "\", \"", "\"}", "\"  \n ", "\", \"a long key that is none ", "\"}]}]}]}]}]}"}) {
+        texts.emplace_back("<tool_call>{\"name\": \"w\", \"arguments\": {\"c\": \"", quotes);
+      }
+      texts.emplace_back("<tool_call>{\"name\": \"w\", \"arguments\": {", "\"C\": 1, ");
+      add({"<tool_call>", "<tool_call>\n", "<tool_call>w(", "<tool_call>{{",
+           "<tool_call>{\"arguments\": {\"a\": \"", "</tool_call>",
            "<tool_call>{\"name\": \"now\"}</tool_call>    \n",
            "<tool_call>{\"name\": \"now\"}},,"});
       break;

@@ -2,83 +2,10 @@
 // Calls and reasoning as models write them when they do not keep to their format: a mark that is
 // missing, doubled or misspelt costs itself only. Each text has one call of get_weather and nothing
 // else that a client sees.
-#include <memory>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
-
-#include "parsers/answer_delta.h"
-#include "parsers/answer_parser.h"
+#include "parsers/loose_calls_fixture.h"
 
 namespace heddle::parsers {
 namespace {
-
-using LooseJson = nlohmann::ordered_json;
-
-std::shared_ptr<const LooseJson> weather_tools() {
-  static const auto kTools = std::make_shared<const LooseJson>(LooseJson::parse(R"([
-    {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object",
-      "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}},
-    {"type": "function", "function": {"name": "now"}},
-    {"type": "function", "function": {"name": "write_file", "parameters": {"type": "object",
-      "properties": {"path": {"type": "string"}, "content": {"type": "string"}}}}}])"));
-  return kTools;
-}
-
-struct LooseOptions {
-  ToolCallFormat calls = ToolCallFormat::kNone;
-  ReasoningFormat reasoning = ReasoningFormat::kNone;
-  bool inside = false;
-  TextEnd end = TextEnd::kStopped;
-};
-
-// In pieces of `piece` bytes.
-AssembledAnswer read_loosely(const LooseOptions& options, std::string_view text, size_t piece) {
-  const auto parser = make_answer_parser({.reasoning = options.reasoning,
-                                          .starts_in_reasoning = options.inside,
-                                          .tool_calls = options.calls,
-                                          .tools = weather_tools(),
-                                          .id_seed = "seed"});
-  AnswerDeltas deltas;
-  for (; !text.empty(); text.remove_prefix(std::min(piece, text.size()))) {
-    parser->push(text.substr(0, piece), deltas);
-  }
-  parser->finish(options.end, deltas);
-  AssembledAnswer answer;
-  for (AnswerDelta& delta : deltas) answer.add(std::move(delta));
-  return answer;
-}
-
-struct Expected {
-  std::string content;
-  std::string reasoning;
-  std::vector<std::pair<std::string, LooseJson>> calls;
-};
-
-void expect_read(const LooseOptions& options, std::string_view text, const Expected& expected) {
-  for (const size_t piece : {text.size(), size_t{1}, size_t{3}, size_t{8}}) {
-    const AssembledAnswer answer = read_loosely(options, text, std::max<size_t>(piece, 1));
-    EXPECT_EQ(answer.content, expected.content) << text << " in " << piece;
-    EXPECT_EQ(answer.reasoning, expected.reasoning) << text << " in " << piece;
-    std::vector<std::pair<std::string, LooseJson>> calls;
-    for (const ToolCall& call : answer.calls) {
-      EXPECT_TRUE(call.complete) << text << " in " << piece;
-      calls.emplace_back(call.name, LooseJson::parse(call.arguments, nullptr, false));
-    }
-    EXPECT_EQ(calls, expected.calls) << text << " in " << piece;
-  }
-}
-
-void expect_weather(ToolCallFormat format, const std::vector<std::string>& texts,
-                    std::string_view content = "") {
-  const LooseJson arguments = {{"city", "Paris"}, {"days", 3}};
-  for (const std::string& text : texts) {
-    expect_read({.calls = format}, text, {std::string(content), "", {{"get_weather", arguments}}});
-  }
-}
 
 TEST(LooseCallsTest, QwenObjects) {
   const std::string object =
@@ -526,6 +453,13 @@ TEST(LooseCallsTest, HarmonyMessages) {
            "<|channel>analysis<|message|>Hm.<|end|>" + to + "<|mesage|>" + arguments,
            "<|channel|>analysis<|message|>Hm.<|message|><|end|>" + to + "<|message|>" + arguments,
            "<|start|>assistant" + thought + to + "<|message|>" + arguments + "<|return|>",
+           thought + to + "<|constrain|>json" + arguments + "<|call|>",
+           thought + to + "json" + arguments,
+           thought + to + "<|constrain|>" + arguments + "<|call|>",
+           thought + "<|channel|>commentary to=functions.get_weather" + arguments + "<|call|>",
+           thought + "<|channel|>commentary to=functions.get_weather.call<|message|>" + arguments,
+           thought + "<|channel|>commentary to=functions_get_weather<|message|>" + arguments,
+           thought + to + "<|message|>{\"City\": \"Paris\", \"days\": 3}<|call|>",
        }) {
     expect_read(options, text, {"", "Hm.", {{"get_weather", object}}});
   }
@@ -539,6 +473,21 @@ TEST(LooseCallsTest, HarmonyMessages) {
        }) {
     expect_read(options, text, {"Yes", "Hm.", {}});
   }
+}
+
+TEST(LooseCallsTest, MessagesThatFollowEachOtherAreSeparated) {
+  const LooseOptions options{.calls = ToolCallFormat::kHarmony,
+                             .reasoning = ReasoningFormat::kHarmony};
+  const std::string look = "<|channel|>commentary<|message|>I look.";
+  const std::string yes = "<|end|><|start|>assistant<|channel|>final<|message|>Yes<|return|>";
+  expect_read(options, look + yes, {"I look.\n\nYes", "", {}});
+  expect_read(options, look + "\n" + yes, {"I look.\nYes", "", {}});
+  expect_read(options, look + "<|end|><|channel|>final<|message|>\nYes", {"I look.\nYes", "", {}});
+  expect_read(options, look + "<|end|><|channel|>final<|message|><|end|>", {"I look.", "", {}});
+  expect_read(options,
+              "<|channel|>analysis<|message|>Hm.<|end|>" + look +
+                  "<|end|><|channel|>analysis<|message|>Well." + yes,
+              {"I look.\n\nYes", "Hm.\n\nWell.", {}});
 }
 
 TEST(LooseCallsTest, TagsOfReasoning) {

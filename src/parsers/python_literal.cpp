@@ -206,7 +206,9 @@ class LiteralReader {
 
   bool string(std::string& out) {
     const char quote = rest_.front();
-    rest_.remove_prefix(1);
+    const std::string three(3, quote);
+    const bool is_long = rest_.starts_with(three);
+    rest_.remove_prefix(is_long ? 3 : 1);
     std::string text;
     while (true) {
       const char stops[] = {quote, '\\', '\0'};
@@ -214,9 +216,15 @@ class LiteralReader {
       if (plain == std::string_view::npos) return false;
       text += rest_.substr(0, plain);
       const char stop = rest_[plain];
-      rest_.remove_prefix(plain + 1);
-      if (stop == quote) break;
-      if (!escape(text)) return false;
+      rest_.remove_prefix(plain);
+      const bool ends = stop == quote && (!is_long || rest_.starts_with(three));
+      rest_.remove_prefix(ends && is_long ? 3 : 1);
+      if (ends) break;
+      if (stop == quote) {
+        text += quote;
+      } else if (!escape(text)) {
+        return false;
+      }
     }
     out += '"';
     append_escaped(text, out);
@@ -239,16 +247,27 @@ size_t PythonLiteralEnd::scan(std::string_view text, bool& found) {
   found = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
+    if (num_opening_ > 0 && c == quote_) {
+      is_long_ = ++num_opening_ == 3;
+      if (is_long_) num_opening_ = 0;
+      continue;
+    }
+    if (num_opening_ == 2) quote_ = '\0';  // it was empty
+    num_opening_ = 0;
     if (quote_ != '\0') {
+      num_closing_ = c == quote_ && !escaped_ ? num_closing_ + 1 : 0;
       if (escaped_) {
         escaped_ = false;
       } else if (c == '\\') {
         escaped_ = true;
-      } else if (c == quote_) {
+      } else if (num_closing_ == (is_long_ ? 3 : 1)) {
         quote_ = '\0';
+        num_closing_ = 0;
+        is_long_ = false;
       }
     } else if (c == '\'' || c == '"') {
       quote_ = c;
+      num_opening_ = 1;
     } else if (c == '[' || c == '(' || c == '{') {
       ++depth_;
     } else if (depth_ == 0 && (c == ',' || c == ')' || c == ']' || c == '}')) {

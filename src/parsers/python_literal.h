@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Python literals as models write them for arguments: numbers, strings, True, False, None, lists,
-// tuples, dicts with string keys. JSON's true, false and null are taken, too.
+// tuples, dicts with string keys. Strings may have three quotes on each side. JSON's true, false
+// and null are taken, too.
 //
 // Threading: free functions and a thread-compatible class.
 #pragma once
@@ -25,7 +26,10 @@ class PythonLiteralEnd {
 
  private:
   size_t depth_ = 0;
-  char quote_ = '\0';  // of the string we are in
+  char quote_ = '\0';    // of the string we are in
+  int num_opening_ = 0;  // quotes, of a string that has had nothing else
+  int num_closing_ = 0;  // quotes that follow each other, of a string that ends with three
+  bool is_long_ = false;
   bool escaped_ = false;
 };
 

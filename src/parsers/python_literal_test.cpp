@@ -16,6 +16,11 @@ TEST(PythonLiteralTest, LiteralsBecomeJson) {
   EXPECT_EQ(json(R"('it\'s "so"\n')"), R"("it's \"so\"\n")");
   EXPECT_EQ(json(R"("\x41\u00e9\U0001F600\ud83d\ude00\ud83d!\d")"), "\"Aé😀😀\xEF\xBF\xBD!\\\\d\"");
   EXPECT_EQ(json("[1, (2, 'x',), {'k': [], \"l\": {}}, ]"), R"([1, [2, "x"], {"k": [], "l": {}}])");
+  EXPECT_EQ(json(R"("""it's "so"
+y""")"),
+            R"("it's \"so\"\ny")");
+  EXPECT_EQ(json(R"(['', '''a'b''', """"""])"), R"(["", "a'b", ""])");
+  EXPECT_EQ(json(R"(["", ""a""])"), "none");
   for (const char* const wrong : {"", "[1", "[1 2]", "{1: 2}", "'open", "07", "name", "1 2", "f()",
                                   "'\\x4'", "[,]", "+1", "nan"}) {
     EXPECT_EQ(json(wrong), "none") << wrong;
@@ -31,6 +36,14 @@ TEST(PythonLiteralTest, ALiteralEndsOutsideOfBracketsAndQuotes) {
   EXPECT_TRUE(found);
   EXPECT_EQ(PythonLiteralEnd().scan("'abc, d", found), 7u);
   EXPECT_FALSE(found);
+  const std::string literal = R"(['', """a",''\"" ,""", ''' ' '''])";
+  for (size_t cut = 0; cut <= literal.size(); ++cut) {
+    PythonLiteralEnd end;
+    const std::string text = literal + ", 1";
+    EXPECT_EQ(end.scan(std::string_view(text).substr(0, cut), found), cut);
+    EXPECT_EQ(end.scan(std::string_view(text).substr(cut), found), literal.size() - cut) << cut;
+    EXPECT_TRUE(found);
+  }
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace heddle::parsers {
 namespace {
 
 constexpr size_t kMaxSpaceBetweenTags = 64;
-constexpr size_t kMaxAttributeBytes = ToolCallParser::kMaxNameBytes + 64;
+constexpr size_t kMaxAttributeBytes = kMaxNameBytes + 64;
 constexpr size_t kMaxUnknownTypes = 64;  // looked up one by one
 constexpr int kMaxRepeats = 3;           // of a tag that is doubled
 
@@ -30,7 +30,7 @@ struct TagWords {
 
 constexpr std::string_view kCoderWords[] = {"toolcall", "toolcalls", "function",
                                             "func",     "parameter", "param"};
-constexpr std::string_view kGlmWords[] = {"toolcall", "toolcalls", "argkey", "argvalue"};
+constexpr std::string_view kGlmWords[] = {"toolcall", "toolcalls", "argkey", "argname", "argvalue"};
 constexpr std::string_view kDsmlWords[] = {"dsmlfunctioncalls", "dsmltoolcalls", "functioncalls",
                                            "toolcalls",         "dsmlinvoke",    "invoke",
                                            "dsmlparameter",     "parameter"};
@@ -40,7 +40,7 @@ TagWords words_of(TaggedCallFormat format) {
     case TaggedCallFormat::kQwen3Coder:
       return {.words = kCoderWords, .sections = 2, .calls = 2, .parameters = 2};
     case TaggedCallFormat::kGlm:
-      return {.words = kGlmWords, .sections = 0, .calls = 2, .parameters = 1};
+      return {.words = kGlmWords, .sections = 0, .calls = 2, .parameters = 2};
     case TaggedCallFormat::kDeepseekV32:
       break;
   }
@@ -51,11 +51,11 @@ CallMarks tagged_marks_of(TaggedCallFormat format) {
   switch (format) {
     case TaggedCallFormat::kQwen3Coder:
       return {.markers = {"<tool_call>", "<function="},
-              .opening_words = {"toolcall", "toolcalls", "function"},
+              .opening_words = {"toolcall", "toolcalls", "function", "functioncall", "tools"},
               .strays = {"</tool_call>"}};
     case TaggedCallFormat::kGlm:
       return {.markers = {"<tool_call>"},
-              .opening_words = {"toolcall", "toolcalls"},
+              .opening_words = {"toolcall", "toolcalls", "functioncall", "tools"},
               .strays = {"</tool_call>"},
               .may_be_missing = true};
     case TaggedCallFormat::kDeepseekV32:
@@ -70,7 +70,7 @@ CallMarks tagged_marks_of(TaggedCallFormat format) {
 }
 
 bool is_name(std::string_view name) {
-  return !name.empty() && name.find_first_of(" \t\n\r<>") == std::string_view::npos;
+  return !name.empty() && name.find_first_of(" \t\n\r<>(") == std::string_view::npos;
 }
 
 std::string_view trimmed_of(std::string_view text, std::string_view what) {
@@ -92,6 +92,30 @@ std::optional<std::string_view> attribute(std::string_view attributes, std::stri
     return value.substr(1, std::min(value.find(value.front(), 1), value.size()) - 1);
   }
   return value.substr(0, std::min(value.find_first_of(" \t/"), value.size()));
+}
+
+// The value of the first attribute that says no type: <parameter key="city" string="true">.
+std::optional<std::string_view> other_attribute(std::string_view attributes) {
+  while (true) {
+    attributes.remove_prefix(std::min(attributes.find_first_not_of(" \t"), attributes.size()));
+    const std::string_view word = attributes.substr(0, attributes.find_first_of(" \t=:\"'"));
+    if (word.empty()) return std::nullopt;
+    const auto value = attribute(attributes, word);
+    if (!value) return std::nullopt;
+    if (word != "string" && word != "type" && word != "id") return value;
+    const auto end = static_cast<size_t>(value->data() + value->size() - attributes.data());
+    attributes.remove_prefix(std::min(end + 1, attributes.size()));
+  }
+}
+
+// The header of `size` bytes before `rest`: a JSON object may stand in place of parameters.
+CallHeader header_before(std::string_view rest, size_t size, std::string name) {
+  const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags));
+  const bool is_json = rest.substr(space).starts_with('{');
+  return {.match = Match::kYes,
+          .size = size + (is_json ? space : 0),
+          .name = std::move(name),
+          .kind = is_json ? ArgumentsKind::kJson : ArgumentsKind::kFormat};
 }
 
 }  // namespace
@@ -143,12 +167,16 @@ Match TaggedCallParser::read_tag_name(std::string_view text, CallTag& tag) const
   }
   const std::string_view said = rest.substr(0, size);
   tag.size += size + (rest[size] == '>' ? 1 : 0);
-  if (const auto name = attribute(said, "name")) {
-    tag.name = *name;
+  const auto name = attribute(said, "name");
+  if (const auto named = name ? name : other_attribute(said)) {
+    tag.name = *named;
   } else {
     tag.name = trimmed_of(said, " \t\r=:/\"'");
   }
-  if (const auto string = attribute(said, "string")) tag.is_string = *string == "true";
+  if (const auto string = attribute(said, "string")) {
+    const std::string word = bare_word(*string);
+    if (word == "true" || word == "false") tag.is_string = word == "true";
+  }
   return Match::kYes;
 }
 
@@ -237,7 +265,7 @@ CallHeader TaggedCallParser::read_call_header(std::string_view text, Place place
   }
   const Match match = begins_parameters(rest, at_end);
   if (match != Match::kYes) return {.match = match};
-  return {.match = Match::kYes, .size = text.size() - rest.size(), .name = std::move(name)};
+  return header_before(rest, text.size() - rest.size(), std::move(name));
 }
 
 CallHeader TaggedCallParser::read_glm_header(std::string_view text, Place place, bool is_exact,
@@ -254,13 +282,15 @@ CallHeader TaggedCallParser::read_glm_header(std::string_view text, Place place,
     if (rest.starts_with('>')) rest.remove_prefix(1);  // doubled
     skip_space();
   }
-  size_t size = rest.find_first_of("<{ \t\n\r");
+  size_t size = rest.find_first_of("<{( \t\n\r");
   count_searched(std::min(size, rest.size()));
   if (std::min(size, rest.size()) > kMaxNameBytes) return {};
   if (size == std::string_view::npos && !at_end) return {.match = Match::kMore};
   size = std::min(size, rest.size());
   std::string name = names().resolve(rest.substr(0, size));
   rest.remove_prefix(size);
+  if (rest.starts_with("()")) rest.remove_prefix(2);
+  if (rest.starts_with('(') && rest.size() > 1) return {};
   if (name.empty()) {  // its parameters may say whose they are
     const Opening opening = read_glm_opening(rest, {});
     if (opening.match == Match::kMore) return {.match = Match::kMore};
@@ -279,37 +309,23 @@ CallHeader TaggedCallParser::read_glm_header(std::string_view text, Place place,
         tag.kind == TagKind::kParameter || (tag.kind == TagKind::kCall && tag.closing);
     if (!says) return {};
   }
-  return {.match = Match::kYes, .size = text.size() - rest.size(), .name = std::move(name)};
+  return header_before(rest, text.size() - rest.size(), std::move(name));
 }
 
-void TaggedCallParser::begin_call(const CallHeader& header, std::string_view) {
+void TaggedCallParser::begin_call(const CallHeader& header) {
   tool_ = header.name;
   names_.clear();
-  json_.reset();
   in_value_ = false;
 }
 
-ToolCallParser::Progress TaggedCallParser::read_arguments(std::string_view text, TextEnd end,
-                                                          size_t& used, AnswerDeltas& out) {
+Progress TaggedCallParser::read_arguments(std::string_view text, TextEnd end, size_t& used,
+                                          AnswerDeltas& out) {
   if (in_value_) return read_value(text, end, used, out);
-  if (!json_) return read_between(text, end, used, out);
-  std::string json;
-  JsonScanner::State state = json_->scan(text, used, &json);
-  const bool ends = state == JsonScanner::State::kError && text.substr(used).starts_with('<');
-  if (ends && json_->close_all(&json)) state = JsonScanner::State::kDone;
-  emit_arguments(json, out);
-  if (state == JsonScanner::State::kMore) return Progress::kMore;
-  return state == JsonScanner::State::kDone ? Progress::kDone : Progress::kFailed;
+  return read_between(text, end, used, out);
 }
 
-bool TaggedCallParser::finish_arguments(std::string_view, AnswerDeltas& out) {
+bool TaggedCallParser::finish_arguments(AnswerDeltas& out) {
   if (in_value_) return false;
-  if (json_) {
-    std::string json;
-    if (!json_->close_all(&json)) return false;
-    emit_arguments(json, out);
-    return true;
-  }
   end_arguments(out);
   return true;
 }
@@ -318,18 +334,11 @@ void TaggedCallParser::end_arguments(AnswerDeltas& out) {
   emit_last_arguments(names_.empty() ? "{}" : "}", out);
 }
 
-ToolCallParser::Progress TaggedCallParser::read_between(std::string_view text, TextEnd end,
-                                                        size_t& used, AnswerDeltas& out) {
+Progress TaggedCallParser::read_between(std::string_view text, TextEnd end, size_t& used,
+                                        AnswerDeltas& out) {
   used = space_size(text);
   const std::string_view rest = text.substr(used);
   if (rest.empty()) return Progress::kMore;
-  if (names_.empty() && rest.front() == '{') {
-    json_.emplace();
-    size_t size = 0;
-    const Progress progress = read_arguments(rest, end, size, out);
-    used += size;
-    return progress;
-  }
   const bool is_glm = format_ == TaggedCallFormat::kGlm;
   const CallTag tag = read_tag(rest);
   if (tag.match == Match::kMore) return Progress::kMore;
@@ -488,7 +497,8 @@ TaggedCallParser::ValueEnd TaggedCallParser::value_ends_at(const CallTag& tag,
                                                            bool one_line, TextEnd end) const {
   const bool is_glm = format_ == TaggedCallFormat::kGlm;
   const TagKind value = is_glm ? TagKind::kValue : TagKind::kParameter;
-  const bool is_own = tag.closing && tag.kind == value;
+  const bool is_own =
+      tag.closing && (tag.kind == value || (is_glm && tag.kind == TagKind::kParameter));
   std::string_view rest = text.substr(tag.size);
   if (is_own) {
     for (int count = 0; count <= kMaxRepeats; ++count) {
@@ -614,8 +624,8 @@ TaggedCallParser::ValueEnd TaggedCallParser::decide_tag(std::string_view text, b
   return passed;
 }
 
-ToolCallParser::Progress TaggedCallParser::read_value(std::string_view text, TextEnd end,
-                                                      size_t& used, AnswerDeltas& out) {
+Progress TaggedCallParser::read_value(std::string_view text, TextEnd end, size_t& used,
+                                      AnswerDeltas& out) {
   size_t sure = text.size();  // bytes that belong to the value
   size_t behind = 0;          // where the text after its end begins
   bool last = false;
@@ -722,8 +732,10 @@ bool TaggedCallParser::take_value(std::string_view piece, bool last, AnswerDelta
   return true;
 }
 
-ToolCallParser::Closing TaggedCallParser::read_closing(std::string_view text) {
-  return read_loose_closing(text, {}, words_of(format_).words);
+Closing TaggedCallParser::read_closing(std::string_view text) {
+  constexpr std::string_view kOtherWords[] = {"functioncall", "tools"};
+  const Closing closing = read_loose_closing(text, {}, words_of(format_).words);
+  return closing.match == Match::kNo ? read_loose_closing(text, {}, kOtherWords) : closing;
 }
 
 }  // namespace heddle::parsers

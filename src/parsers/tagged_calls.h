@@ -49,7 +49,6 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "parsers/json_scanner.h"
 #include "parsers/parameter_type.h"
 #include "parsers/tool_call_parser.h"
 
@@ -114,10 +113,10 @@ class TaggedCallParser final : public ToolCallParser {
   [[nodiscard]] CallHeader read_header(std::string_view text, Place place, bool is_exact,
                                        bool at_end) const override;
   [[nodiscard]] Match may_begin_line(std::string_view text) const override;
-  void begin_call(const CallHeader& header, std::string_view text) override;
+  void begin_call(const CallHeader& header) override;
   Progress read_arguments(std::string_view text, TextEnd end, size_t& used,
                           AnswerDeltas& out) override;
-  bool finish_arguments(std::string_view text, AnswerDeltas& out) override;
+  bool finish_arguments(AnswerDeltas& out) override;
   [[nodiscard]] Closing read_closing(std::string_view text) override;
 
   [[nodiscard]] CallTag read_tag(std::string_view text) const;
@@ -156,7 +155,6 @@ class TaggedCallParser final : public ToolCallParser {
   // Of the call.
   std::string tool_;
   std::set<std::string, std::less<>> names_;  // of its parameters
-  std::optional<JsonScanner> json_;           // in place of parameters
   bool in_value_ = false;
 
   // Of the parameter.

@@ -67,7 +67,7 @@ class ThinkingParser final : public AnswerParser {
   std::vector<std::string_view> call_marks_;
   std::string mark_bytes_;  // first ones, of marks inside reasoning
   State state_;
-  Patience patience_{ToolCallParser::kMaxHeaderBytes};
+  Patience patience_{kMaxHeaderBytes};
   bool inside_;               // the answer begins inside reasoning
   bool drops_space_ = false;  // a call inside reasoning ended here
   char last_byte_ = '\n';     // of the reasoning

@@ -4,11 +4,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "parsers/call_cursor.h"
+#include "parsers/call_object.h"
+
 namespace heddle::parsers {
 namespace {
 
 // Characters that prose writes before a mark that it names.
 constexpr std::string_view kBeforeNamedMark = " \t`'\"(";
+
+constexpr std::string_view kFence = "```";
+// What a code fence says of calls.
+constexpr std::string_view kFenceWords[] = {"toolcall", "toolcalls", "toolcode", "functioncall"};
 
 // Whether what the answer's end cut off behind a call was to close it.
 bool begins_closing(std::string_view text) {
@@ -32,8 +39,58 @@ CallHeader ToolCallParser::header_at(std::string_view text, Place place, bool is
                                      TextEnd end) const {
   const bool is_long = text.size() >= kMaxHeaderBytes;
   const bool at_end = end == TextEnd::kStopped && !is_long;
-  CallHeader header = read_header(text.substr(0, kMaxHeaderBytes), place, is_exact, at_end);
+  const std::string_view seen = text.substr(0, kMaxHeaderBytes);
+  CallHeader header = read_header(seen, place, is_exact, at_end);
+  if (header.match == Match::kNo && place == Place::kMarker && !options_.is_exact) {
+    header = read_other_header(seen, /*is_marked=*/false);
+  }
   if (header.match == Match::kMore && is_long) header.match = Match::kNo;
+  return header;
+}
+
+// A call of one of the request's tools, behind marks that begin a call, as another format has it.
+CallHeader ToolCallParser::read_other_header(std::string_view text, bool is_marked) const {
+  CallCursor cursor(text);
+  unsigned tags = 0;
+  std::string_view info;
+  if (!cursor.skip_tags(marks_.opening_words, tags)) return cursor.failure();
+  if (tags == 0 && !is_marked) return {};
+  if (!cursor.skip_fence(info)) return cursor.failure();
+  if (cursor.rest().starts_with('[')) {
+    cursor.advance(1);
+    if (!cursor.skip_space()) return cursor.failure();
+  }
+  CallHeader header;
+  if (cursor.rest().starts_with('{')) {
+    header = read_call_object(cursor, names(), Trust::kMarked);
+    header.id.clear();
+  } else {
+    header = read_python_call(cursor.rest());
+    header.size += cursor.position();
+    header.name = names().resolve(header.name);
+  }
+  return header.match == Match::kYes && !names().has(header.name) ? CallHeader{} : header;
+}
+
+// A code fence and a call behind it.
+CallHeader ToolCallParser::read_fenced_header(std::string_view text, TextEnd end) const {
+  CallCursor cursor(text.substr(0, kMaxHeaderBytes));
+  std::string_view info;
+  if (!cursor.skip_fence(info)) return cursor.failure();
+  const std::string_view rest = text.substr(cursor.position());
+  const Candidate inside = candidate_at(rest, /*line_begins=*/true, marks_.may_be_missing);
+  CallHeader header;
+  if (inside.found == Found::kMark || inside.found == Found::kLooseMark) {
+    header = header_at(rest, Place::kMarker, inside.found == Found::kMark, end);
+  } else if (inside.found == Found::kLine) {
+    header = header_at(rest, Place::kLine, /*is_exact=*/true, end);
+  } else if (inside.found == Found::kBeginning) {
+    header.match = Match::kMore;
+  }
+  if (header.match == Match::kNo && meant_word(bare_word(info), kFenceWords)) {
+    header = read_other_header(rest.substr(0, kMaxHeaderBytes), /*is_marked=*/true);
+  }
+  header.size += cursor.position();
   return header;
 }
 
@@ -74,7 +131,7 @@ size_t ToolCallParser::read_calls(std::string_view text, TextEnd end, AnswerDelt
 
 void ToolCallParser::finish(std::string_view unread, TextEnd end, AnswerDeltas& out) {
   if (state_ == State::kCall) {
-    const bool complete = end == TextEnd::kStopped && finish_arguments(unread, out);
+    const bool complete = end == TextEnd::kStopped && finish_call_arguments(out);
     if (!complete && options_.keep_call_text) call_text_ += unread;
     end_call(complete, out, /*cut=*/!complete);
   }
@@ -95,14 +152,50 @@ size_t ToolCallParser::step(std::string_view text, TextEnd end, AnswerDeltas& ou
 
 size_t ToolCallParser::read_call(std::string_view text, TextEnd end, AnswerDeltas& out) {
   size_t used = 0;
-  const Progress progress = read_arguments(text, end, used, out);
+  const Progress progress = read_call_arguments(text, end, used, out);
   if (options_.keep_call_text) call_text_ += text.substr(0, used);
   if (progress != Progress::kMore) end_call(progress == Progress::kDone, out);
   return used;
 }
 
-ToolCallParser::Candidate ToolCallParser::candidate_at(std::string_view text,
-                                                       bool line_begins) const {
+Progress ToolCallParser::read_call_arguments(std::string_view text, TextEnd end, size_t& used,
+                                             AnswerDeltas& out) {
+  if (kind_ == ArgumentsKind::kFormat) return read_arguments(text, end, used, out);
+  std::string json;
+  if (kind_ == ArgumentsKind::kJson) {
+    const Progress progress = json_.read(text, end, used, json);
+    emit_arguments(json, out);
+    return progress;
+  }
+  const Progress progress = python_->read(text, used, json);
+  progress == Progress::kDone ? emit_last_arguments(json, out) : emit_arguments(json, out);
+  return progress;
+}
+
+bool ToolCallParser::finish_call_arguments(AnswerDeltas& out) {
+  if (kind_ == ArgumentsKind::kFormat) return finish_arguments(out);
+  std::string json;
+  const bool is_json = kind_ == ArgumentsKind::kJson;
+  if (!(is_json ? json_.finish(json) : python_->finish(json))) return false;
+  is_json ? emit_arguments(json, out) : emit_last_arguments(json, out);
+  return true;
+}
+
+Progress ToolCallParser::read_arguments(std::string_view, TextEnd, size_t&, AnswerDeltas&) {
+  return Progress::kFailed;
+}
+
+bool ToolCallParser::finish_arguments(AnswerDeltas&) { return false; }
+
+JsonScanner::KeyReader ToolCallParser::key_reader(const std::string& tool) const {
+  if (options_.is_exact) return {};
+  return [names = options_.names, tool](std::string_view written) {
+    return names->meant_parameter(tool, written);
+  };
+}
+
+ToolCallParser::Candidate ToolCallParser::candidate_at(std::string_view text, bool line_begins,
+                                                       bool call_may_begin_line) const {
   std::string_view found;
   const Match mark = begins_with(text, marks_.markers, &found);
   if (mark == Match::kYes) return {.found = Found::kMark, .size = found.size()};
@@ -121,6 +214,11 @@ ToolCallParser::Candidate ToolCallParser::candidate_at(std::string_view text,
     }
   }
   if (!line_begins) return {};
+  if (text.front() == kFence.front() && !is_exact()) {
+    if (text.starts_with(kFence)) return {.found = Found::kFence, .size = kFence.size()};
+    if (kFence.starts_with(text)) return {.found = Found::kBeginning};
+  }
+  if (!call_may_begin_line) return {};
   switch (may_begin_line(text)) {
     case Match::kYes:
       return {.found = Found::kLine, .size = 1};
@@ -139,22 +237,23 @@ ToolCallParser::Candidate ToolCallParser::find_candidate(std::string_view text) 
   };
   for (const std::string_view marker : marks_.markers) want(marker.front());
   for (const std::string_view stray : strays_) want(stray.front());
-  const bool may_be_missing = marks_.may_be_missing && !is_exact();
-  const bool lines = may_be_missing || marks_.start_may_be_call;
-  if (lines) want('\n');
-  bool line_begins = lines && (at_start_ || (may_be_missing && last_byte_ == '\n'));
+  // Calls without marks, and code fences around calls.
+  const bool has_fences = !marks_.markers.empty() && !is_exact();
+  const bool calls = (marks_.may_be_missing && !is_exact()) || marks_.start_may_be_call;
+  if (calls || has_fences) want('\n');
+  bool line_begins = at_start_ ? calls || has_fences : has_fences && last_byte_ == '\n';
   size_t place = 0;
   while (place < text.size()) {
     const bool is_wanted = wanted.find(text[place]) != std::string::npos;
     if ((is_wanted && text[place] != '\n') || line_begins) {
-      Candidate candidate = candidate_at(text.substr(place), line_begins);
+      Candidate candidate = candidate_at(text.substr(place), line_begins, calls);
       if (candidate.found != Found::kNothing) {
         candidate.position = place;
         return candidate;
       }
     }
     if (text[place] == '\n') {
-      line_begins = may_be_missing || (line_begins && at_start_);
+      line_begins = has_fences || (line_begins && at_start_);
       ++place;
       continue;
     }
@@ -194,6 +293,7 @@ size_t ToolCallParser::read_text(std::string_view text, TextEnd end, AnswerDelta
     case Found::kMark:
     case Found::kLooseMark:
     case Found::kLine:
+    case Found::kFence:
       return read_mark(hit, text, end, out);
   }
   return 0;
@@ -201,9 +301,11 @@ size_t ToolCallParser::read_text(std::string_view text, TextEnd end, AnswerDelta
 
 size_t ToolCallParser::read_mark(const Candidate& mark, std::string_view text, TextEnd end,
                                  AnswerDeltas& out) {
-  const bool is_line = mark.found == Found::kLine;
+  const bool is_fence = mark.found == Found::kFence;
+  const bool is_line = mark.found == Found::kLine || is_fence;
   const Place place = !is_line ? Place::kMarker : at_start_ ? Place::kStart : Place::kLine;
-  CallHeader header = header_at(text, place, mark.found == Found::kMark, end);
+  CallHeader header = is_fence ? read_fenced_header(text, end)
+                               : header_at(text, place, mark.found == Found::kMark, end);
   if (header.match == Match::kYes) return start_call(std::move(header), text, out);
   if (header.match == Match::kMore) {
     if (end == TextEnd::kNone) return 0;
@@ -243,8 +345,8 @@ size_t ToolCallParser::read_stray(const Candidate& mark, std::string_view text, 
 
 // Whether a mark that ends before `behind` is a line of its own.
 bool ToolCallParser::stands_alone(std::string_view behind) const {
-  const bool line_begins = space_.empty() ? last_byte_ == '\n' : space_.back() == '\n';
-  return line_begins && (behind.empty() || behind.front() == '\n' || behind.front() == '\r');
+  const bool begins = space_.empty() ? last_byte_ == '\n' : space_.back() == '\n';
+  return begins && (behind.empty() || behind.front() == '\n' || behind.front() == '\r');
 }
 
 size_t ToolCallParser::start_call(CallHeader header, std::string_view text, AnswerDeltas& out) {
@@ -256,7 +358,23 @@ size_t ToolCallParser::start_call(CallHeader header, std::string_view text, Answ
   space_.clear();
   long_space_ = false;
   at_start_ = false;
-  begin_call(header, text);
+  const bool has_fence = text.substr(0, header.size).find(kFence) != std::string_view::npos;
+  fence_is_open_ = fence_is_open_ || has_fence;
+  kind_ = header.kind;
+  json_ = {};
+  if (header.arguments) {
+    std::string json;
+    size_t used = 0;
+    JsonScanner scanner(key_reader(header.name));
+    (void)scanner.scan(*header.arguments, used, &json, /*at_end=*/true);
+    header.arguments = std::move(json);
+  } else if (kind_ == ArgumentsKind::kJson) {
+    json_ = JsonArguments(header, text.substr(header.size), key_reader(header.name));
+  } else if (kind_ == ArgumentsKind::kPython) {
+    python_.emplace(names(), header.name);
+  } else {
+    begin_call(header);
+  }
   if (!dropped()) {
     if (header.id.empty()) header.id = options_.make_id(header.name, index);
     out.emplace_back(ToolCallBegin{index, std::move(header.id), std::move(header.name)});
@@ -275,7 +393,7 @@ size_t ToolCallParser::read_after_call(std::string_view text, TextEnd end, Answe
     return space;
   }
   if (text.empty()) return 0;
-  const Closing closing = read_closing(text);
+  const Closing closing = read_call_closing(text);
   if (closing.match == Match::kMore && end == TextEnd::kNone) return 0;
   if (closing.match == Match::kMore && begins_closing(text)) return text.size();
   if (closing.match == Match::kYes) {
@@ -293,10 +411,24 @@ size_t ToolCallParser::read_after_call(std::string_view text, TextEnd end, Answe
   return 0;
 }
 
-ToolCallParser::Closing ToolCallParser::read_loose_closing(std::string_view text,
-                                                           std::span<const std::string_view> exact,
-                                                           std::span<const std::string_view> words,
-                                                           bool needs_slash) {
+Closing ToolCallParser::read_call_closing(std::string_view text) {
+  if (kind_ == ArgumentsKind::kJson) {
+    if (const Closing tail = json_.read_tail(text); tail.match != Match::kNo) return tail;
+  }
+  if (fence_is_open_ && text.front() == kFence.front()) {
+    if (text.starts_with(kFence)) {
+      fence_is_open_ = false;
+      return {.match = Match::kYes, .size = kFence.size()};
+    }
+    if (kFence.starts_with(text)) return {.match = Match::kMore};
+  }
+  return read_closing(text);
+}
+
+Closing ToolCallParser::read_loose_closing(std::string_view text,
+                                           std::span<const std::string_view> exact,
+                                           std::span<const std::string_view> words,
+                                           bool needs_slash) {
   std::string_view found;
   const Match match = begins_with(text, exact, &found);
   if (match == Match::kYes) return {.match = match, .size = found.size()};
@@ -337,6 +469,7 @@ void ToolCallParser::emit_text(std::string_view text, AnswerDeltas& out) {
     long_space_ = false;
     blank_since_call_ = false;
     at_start_ = false;
+    fence_is_open_ = false;
   }
   last_byte_ = text.back();
   space_ += text.substr(end);

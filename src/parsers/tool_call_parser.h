@@ -9,7 +9,9 @@
 //
 // A mark that is missing, doubled or misspelt costs itself only. A call may lack its mark where a
 // line begins with what only a call of one of the request's tools does. A misspelt mark counts if
-// such a call follows it. Marks that belong to nothing are dropped where they stand alone.
+// such a call follows it. Marks that belong to nothing are dropped where they stand alone. Between
+// the format's marks a call of one of the request's tools may be written as another format's: a
+// JSON object with the tool's name, or f(x=1). A code fence around calls is dropped.
 //
 // The text that is not read yet is the owner's: read() is given all of it each time.
 //
@@ -28,8 +30,11 @@
 #include <vector>
 
 #include "parsers/answer_delta.h"
+#include "parsers/call_header.h"
+#include "parsers/json_arguments.h"
 #include "parsers/loose_tag.h"
 #include "parsers/marker_search.h"
+#include "parsers/python_arguments.h"
 #include "parsers/tool_names.h"
 
 namespace heddle::parsers {
@@ -40,18 +45,6 @@ enum class Place {
   kStart,   // at the very beginning of the content, without a mark
   kLine,    // where a later line begins, without a mark
   kNext,    // right after another call
-};
-
-// The beginning of a call, up to its arguments.
-struct CallHeader {
-  Match match = Match::kNo;
-  size_t size = 0;  // of it
-  std::string name = {};
-  std::string id = {};  // what the model calls it by; empty: it gets one
-  // All of the arguments, a JSON object, where they came before the name: the call is complete.
-  std::optional<std::string> arguments = {};
-  size_t open_objects = 0;  // around the arguments
-  bool is_python = false;   // the arguments are Python's
 };
 
 struct ToolCallParserOptions {
@@ -75,9 +68,7 @@ struct CallMarks {
 
 class ToolCallParser {
  public:
-  static constexpr size_t kMaxHeaderBytes = 16 << 10;
   static constexpr size_t kMaxSpaceBytes = 4 << 10;
-  static constexpr size_t kMaxNameBytes = 256;
 
   virtual ~ToolCallParser() = default;
 
@@ -115,29 +106,22 @@ class ToolCallParser {
     return Match::kNo;
   }
 
-  // A call begins, of which `header` was read off `text`.
-  virtual void begin_call(const CallHeader& header, std::string_view text) = 0;
+  // The three below are for formats whose headers have ArgumentsKind::kFormat. A call begins, of
+  // which `header` was read.
+  virtual void begin_call(const CallHeader& header) { (void)header; }
 
-  enum class Progress : uint8_t { kMore, kDone, kFailed };
-
-  // Reads arguments off the front of `text`, `used` bytes of it, and emits them. kMore: it takes
-  // more text to go on, unless something was used. kFailed: they are malformed; what was emitted is
-  // an incomplete call, what was not used is content.
+  // Reads arguments off the front of `text`, `used` bytes of it, and emits them. kFailed: what was
+  // emitted is an incomplete call, what was not used is content.
   virtual Progress read_arguments(std::string_view text, TextEnd end, size_t& used,
-                                  AnswerDeltas& out) = 0;
+                                  AnswerDeltas& out);
 
-  // The answer has stopped inside of the arguments, of which `text` was not read. True: they are
-  // complete, and the rest of them was emitted.
-  virtual bool finish_arguments(std::string_view text, AnswerDeltas& out) = 0;
+  // The answer has stopped inside of the arguments. True: they are complete, and the rest of them
+  // was emitted.
+  virtual bool finish_arguments(AnswerDeltas& out);
 
   // Closing marks and what else follows a call and belongs to it. `kMore` if it takes more text to
   // tell, `kYes` with the size for some of it, `kNo` when there is nothing left of it. White space
   // before it is read already.
-  struct Closing {
-    Match match = Match::kNo;
-    size_t size = 0;
-  };
-
   [[nodiscard]] virtual Closing read_closing(std::string_view text) = 0;
 
   // For read_closing(): `exact` tags, those that mean one of `words`, and brackets and separators
@@ -160,7 +144,7 @@ class ToolCallParser {
 
  private:
   enum class State : uint8_t { kText, kCall, kAfterCall };
-  enum class Found : uint8_t { kNothing, kBeginning, kMark, kLooseMark, kLine, kStray };
+  enum class Found : uint8_t { kNothing, kBeginning, kMark, kLooseMark, kLine, kFence, kStray };
 
   // Where something may begin; kNothing at the text's end.
   struct Candidate {
@@ -178,10 +162,17 @@ class ToolCallParser {
   size_t start_call(CallHeader header, std::string_view text, AnswerDeltas& out);
   void end_call(bool complete, AnswerDeltas& out, bool cut = false);
   [[nodiscard]] Candidate find_candidate(std::string_view text) const;
-  [[nodiscard]] Candidate candidate_at(std::string_view text, bool line_begins) const;
+  [[nodiscard]] Candidate candidate_at(std::string_view text, bool line_begins,
+                                       bool call_may_begin_line) const;
   [[nodiscard]] bool stands_alone(std::string_view behind) const;
   [[nodiscard]] CallHeader header_at(std::string_view text, Place place, bool is_exact,
                                      TextEnd end) const;
+  [[nodiscard]] CallHeader read_other_header(std::string_view text, bool is_marked) const;
+  [[nodiscard]] CallHeader read_fenced_header(std::string_view text, TextEnd end) const;
+  Progress read_call_arguments(std::string_view text, TextEnd end, size_t& used, AnswerDeltas& out);
+  bool finish_call_arguments(AnswerDeltas& out);
+  [[nodiscard]] Closing read_call_closing(std::string_view text);
+  [[nodiscard]] JsonScanner::KeyReader key_reader(const std::string& tool) const;
   void emit_text(std::string_view text, AnswerDeltas& out);
 
   [[nodiscard]] bool dropped() const { return !options_.parallel && num_calls_ > 1; }
@@ -189,7 +180,6 @@ class ToolCallParser {
   const CallMarks marks_;
   const ToolCallParserOptions options_;
   std::vector<std::string_view> strays_;
-  std::string first_bytes_;  // of all that find_candidate() looks for
   State state_ = State::kText;
   Patience patience_{kMaxHeaderBytes};
   bool at_start_ = true;     // nothing but white space was read
@@ -198,6 +188,11 @@ class ToolCallParser {
   bool long_space_ = false;  // it grew too long and is text
   size_t num_calls_ = 0;
   bool blank_since_call_ = false;  // nothing but white space has come since a call
+  bool fence_is_open_ = false;     // a code fence began before a call
+  // Of the call.
+  ArgumentsKind kind_ = ArgumentsKind::kFormat;
+  JsonArguments json_;
+  std::optional<PythonArguments> python_;
   std::string call_text_;
   bool keeps_stray_ = false;  // the mark that ends a call which is shown as text
 };
@@ -209,14 +204,6 @@ class NoCallParser final : public ToolCallParser {
 
  private:
   CallHeader read_header(std::string_view, Place, bool, bool) const override { return {}; }
-
-  void begin_call(const CallHeader&, std::string_view) override {}
-
-  Progress read_arguments(std::string_view, TextEnd, size_t&, AnswerDeltas&) override {
-    return Progress::kFailed;
-  }
-
-  bool finish_arguments(std::string_view, AnswerDeltas&) override { return false; }
 
   Closing read_closing(std::string_view) override { return {}; }
 };

@@ -27,6 +27,27 @@ bool is_name_byte(char c) {
          c == '-' || c == '.' || static_cast<unsigned char>(c) >= 0x80;
 }
 
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// Without the words that models write around a tool's name: "functions.f.call", "call_f_0".
+std::string_view without_affixes(std::string_view written) {
+  constexpr std::string_view kPrefixes[] = {"functions_", "function_", "tools_", "tool_", "call_"};
+  constexpr std::string_view kSuffixes[] = {".call", ".run", ".invoke", ".execute"};
+  for (const std::string_view suffix : kSuffixes) {
+    if (written.ends_with(suffix)) written.remove_suffix(suffix.size());
+  }
+  const size_t number = written.find_last_of("_:.-");
+  if (number != std::string_view::npos && is_number(written.substr(number + 1))) {
+    written = written.substr(0, number);
+  }
+  for (const std::string_view prefix : kPrefixes) {
+    if (written.starts_with(prefix)) return written.substr(prefix.size());
+  }
+  return written;
+}
+
 // Without what models write around names: quotes, space, "()".
 std::string_view without_wrapping(std::string_view written) {
   constexpr std::string_view kWrapping = " \t\r\n\"'`";
@@ -99,7 +120,12 @@ ToolNames::ToolNames(std::shared_ptr<const NamesJson> tools) {
 
 bool ToolNames::has(std::string_view tool) const { return tools_.names.contains(tool); }
 
-std::string ToolNames::resolve(std::string_view written) const { return tools_.resolve(written); }
+std::string ToolNames::resolve(std::string_view written) const {
+  std::string name = tools_.resolve(written);
+  if (has(name)) return name;
+  std::string inner = tools_.resolve(without_affixes(without_wrapping(written)));
+  return has(inner) ? inner : name;
+}
 
 bool ToolNames::has_parameter(std::string_view tool, std::string_view parameter) const {
   const auto found = parameters_.find(tool);
@@ -110,6 +136,11 @@ std::string ToolNames::resolve_parameter(std::string_view tool, std::string_view
   const auto found = parameters_.find(tool);
   if (found == parameters_.end()) return std::string(without_wrapping(written));
   return found->second.resolve(written);
+}
+
+std::string ToolNames::meant_parameter(std::string_view tool, std::string_view written) const {
+  std::string meant = resolve_parameter(tool, written);
+  return has_parameter(tool, meant) ? meant : std::string(written);
 }
 
 const std::vector<std::string>& ToolNames::parameters(std::string_view tool) const {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ToolNames: the tools of a request and their parameters, by the names that a model may write for
 // them. A name that is written otherwise than the request has it counts as the one that it can only
-// mean: "functions.get_weather", "\"get_weather\"", "GetWeather", "get_wether".
+// mean: "functions.get_weather", "get_weather.call", "call_get_weather_0", "\"get_weather\"",
+// "GetWeather", "get_wether".
 //
 // Threading: thread-safe once made. Cost: O(tools) to make, O(name) to look one up, for a name that
 //            is misspelt O(name^2) for each of the first kMaxCompared tools.
@@ -37,6 +38,9 @@ class ToolNames {
   [[nodiscard]] bool has_parameter(std::string_view tool, std::string_view parameter) const;
   [[nodiscard]] std::string resolve_parameter(std::string_view tool,
                                               std::string_view written) const;
+
+  // The tool's parameter that is meant; what means none comes back as it is.
+  [[nodiscard]] std::string meant_parameter(std::string_view tool, std::string_view written) const;
 
   // The parameters in the order of the schema.
   [[nodiscard]] const std::vector<std::string>& parameters(std::string_view tool) const;

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// CallCursor reads the beginning of a call at the front of a text that goes on. A read that fails
+// says by failure() whether more text could help; all later ones fail, too.
+//
+// Threading: thread-compatible. The text outlives the cursor.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "parsers/call_header.h"
+#include "parsers/marker_search.h"
+
+namespace heddle::parsers {
+
+class CallCursor {
+ public:
+  static constexpr size_t kMaxSpaceBeforeObject = 64;
+
+  explicit CallCursor(std::string_view text) : text_(text) {}
+
+  [[nodiscard]] size_t position() const { return position_; }
+
+  [[nodiscard]] std::string_view rest() const { return text_.substr(position_); }
+
+  [[nodiscard]] CallHeader failure() const { return {.match = failure_}; }
+
+  bool fail(Match failure = Match::kNo) {
+    failure_ = failure;
+    return false;
+  }
+
+  void advance(size_t size) { position_ += size; }
+
+  // White space, and at least one byte after it.
+  bool skip_space(size_t most = kMaxHeaderBytes);
+
+  bool expect(std::string_view wanted);
+
+  // Takes `wanted` if it is there. False when it takes more text to tell.
+  bool allow(std::string_view wanted);
+
+  // A string in either quotes; `value` is what it says.
+  bool read_string(std::string& value);
+
+  [[nodiscard]] bool at_string() const {
+    return rest().starts_with('"') || rest().starts_with('\'');
+  }
+
+  // Tags that mean one of `words`, with white space around them. `found` has a bit for each word
+  // that was there. Of one word no more than three.
+  bool skip_tags(std::span<const std::string_view> words, unsigned& found);
+
+  // "```json" and the like, and space behind it; `info` is what the fence says. Without a fence
+  // nothing.
+  bool skip_fence(std::string_view& info);
+
+  // A JSON object, copied to `copy`.
+  bool read_object(std::string& copy);
+
+  // Up to, not including, one of `stops`.
+  bool read_until(std::string_view stops, std::string_view& value);
+
+ private:
+  std::string_view text_;
+  size_t position_ = 0;
+  Match failure_ = Match::kMore;
+};
+
+// The header that ends at the cursor, of a call that has arguments or of one that has none.
+[[nodiscard]] CallHeader header_of(const CallCursor& cursor, std::string name, std::string id = {});
+[[nodiscard]] CallHeader bare_header(const CallCursor& cursor, std::string name,
+                                     std::string id = {});
+
+}  // namespace heddle::parsers

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the readers of calls share: the beginning of a call, and how far a part of one was read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "parsers/marker_search.h"
+
+namespace heddle::parsers {
+
+inline constexpr size_t kMaxHeaderBytes = 16 << 10;
+inline constexpr size_t kMaxNameBytes = 256;
+
+// How a call's arguments are written.
+enum class ArgumentsKind : uint8_t {
+  kJson,    // an object, or a text that says one (json_arguments.h)
+  kPython,  // Python's, up to the closing parenthesis (python_arguments.h)
+  kFormat,  // as only the format writes them
+};
+
+// The beginning of a call, up to its arguments.
+struct CallHeader {
+  Match match = Match::kNo;
+  size_t size = 0;  // of it
+  std::string name = {};
+  std::string id = {};  // what the model calls it by; empty: it gets one
+  // All of the arguments, a JSON object, where they came before the name: the call is complete.
+  std::optional<std::string> arguments = {};
+  size_t open_objects = 0;  // around the arguments
+  ArgumentsKind kind = ArgumentsKind::kJson;
+  // The beginning of the arguments' object, where the call's own object is that: the next member
+  // follows the header.
+  std::string lead = {};
+};
+
+// How far arguments were read. kMore: it takes more text to go on, unless something was used.
+// kFailed: they are malformed.
+enum class Progress : uint8_t { kMore, kDone, kFailed };
+
+// Something that closes a call: `size` bytes of it for kYes.
+struct Closing {
+  Match match = Match::kNo;
+  size_t size = 0;
+};
+
+}  // namespace heddle::parsers

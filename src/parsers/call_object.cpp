@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parsers/call_object.h"
+
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "parsers/json_arguments.h"
+#include "parsers/json_scanner.h"
+
+namespace heddle::parsers {
+namespace {
+
+constexpr size_t kMaxObjects = 3;  // around the arguments
+
+bool is_name_key(std::string_view key, Trust trust) {
+  return key == "name" || key == "function" ||
+         (trust == Trust::kMarked &&
+          (key == "tool" || key == "tool_name" || key == "function_name"));
+}
+
+bool is_standard_arguments_key(std::string_view key) {
+  return key == "arguments" || key == "parameters";
+}
+
+bool is_arguments_key(std::string_view key, Trust trust) {
+  return is_standard_arguments_key(key) ||
+         (trust == Trust::kMarked && (key == "args" || key == "input" || key == "kwargs"));
+}
+
+class CallObjectReader {
+ public:
+  CallObjectReader(CallCursor cursor, const ToolNames& names, Trust trust)
+      : cursor_(cursor), names_(names), trust_(trust) {}
+
+  CallHeader read() {
+    if (!cursor_.expect("{")) return cursor_.failure();
+    size_t depth = 1;
+    bool first = true;
+    while (true) {
+      if (!cursor_.skip_space()) return cursor_.failure();
+      if (cursor_.rest().starts_with('}')) {
+        cursor_.advance(1);
+        if (--depth == 0) return whole();
+        first = false;
+        continue;
+      }
+      if (first && cursor_.rest().starts_with('{')) {  // doubled
+        cursor_.advance(1);
+        if (++depth > kMaxObjects) return {};
+        continue;
+      }
+      std::string key;
+      if (!first && (!cursor_.expect(",") || !cursor_.skip_space())) return cursor_.failure();
+      first = false;
+      if (cursor_.rest().starts_with('}')) continue;  // a comma too many
+      const CallCursor before = cursor_;
+      if (!cursor_.read_string(key) || !cursor_.skip_space() || !cursor_.expect(":") ||
+          !cursor_.skip_space()) {
+        return cursor_.failure();
+      }
+      const bool is_object = cursor_.rest().starts_with('{');
+      if (is_own_argument(key, is_object)) {
+        CallHeader header = header_of(before, name_, std::move(id_));
+        header.open_objects = depth - 1;
+        header.lead = early_members();
+        if (!members_.empty()) header.lead += ", ";
+        return header;
+      }
+      if (is_name_key(key, trust_) && is_object) {
+        cursor_.advance(1);
+        if (++depth > kMaxObjects) return {};
+        first = true;
+        continue;
+      }
+      if (is_name_key(key, trust_)) {
+        if (!cursor_.read_string(name_)) return cursor_.failure();
+        name_ = names_.resolve(name_);
+        if (!takes_name()) return {};
+      } else if (is_arguments_key(key, trust_)) {
+        if ((is_object || cursor_.at_string()) && !name_.empty() && !arguments_) {
+          CallHeader header = header_of(cursor_, std::move(name_), std::move(id_));
+          header.open_objects = depth;
+          return header;
+        }
+        if (!read_early_arguments(is_object)) return cursor_.failure();
+      } else if (key == "id" && cursor_.rest().starts_with('"')) {
+        if (!cursor_.read_string(id_)) return cursor_.failure();
+      } else if (trust_ != Trust::kMarked && key != "type") {
+        return {};
+      } else if (!read_member(std::move(key), is_object)) {
+        return cursor_.failure();
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] bool takes_name() const {
+    if (name_.empty() || name_.size() > kMaxNameBytes) return false;
+    return trust_ != Trust::kKnown || names_.has(name_);
+  }
+
+  // Whether the tool, which is known, has such a parameter: the call's object is the arguments'.
+  [[nodiscard]] bool is_own_argument(const std::string& key, bool is_object) const {
+    if (name_.empty() || arguments_ || trust_ == Trust::kKnown || key == "type") return false;
+    if (is_standard_arguments_key(key) || (is_object && is_arguments_key(key, trust_))) {
+      return false;
+    }
+    return has_parameter(key);
+  }
+
+  [[nodiscard]] bool has_parameter(const std::string& key) const {
+    return names_.has_parameter(name_, names_.resolve_parameter(name_, key));
+  }
+
+  // Arguments whose tool is not known yet, or null.
+  bool read_early_arguments(bool is_object) {
+    if (is_object) {
+      arguments_.emplace();
+      return cursor_.read_object(*arguments_);
+    }
+    if (!cursor_.at_string()) {
+      return cursor_.expect("null") || cursor_.fail(cursor_.failure().match);
+    }
+    std::string text;
+    if (!cursor_.read_string(text)) return false;
+    arguments_ = object_in_text(text);
+    return arguments_.has_value() || cursor_.fail();
+  }
+
+  // A member that may prove to be an argument.
+  bool read_member(std::string key, bool is_object) {
+    std::string json;
+    if (is_object) {
+      if (!cursor_.read_object(json)) return false;
+    } else if (cursor_.rest().starts_with('"')) {
+      std::string text;
+      if (!cursor_.read_string(text)) return false;
+      json = '"';
+      append_escaped(text, json);
+      json += '"';
+    } else {
+      std::string_view word;
+      if (cursor_.rest().starts_with('[') || !cursor_.read_until(",}", word)) return false;
+      if (!is_json(word)) return true;
+      json = word;
+    }
+    if (name_.empty()) members_.emplace_back(std::move(key), std::move(json));
+    return true;
+  }
+
+  // The members before the name that are arguments, without the closing brace.
+  std::string early_members() {
+    std::string json;
+    std::set<std::string> seen;
+    std::erase_if(members_, [this](const auto& member) { return !has_parameter(member.first); });
+    for (const auto& [key, value] : members_) {
+      const std::string name = names_.resolve_parameter(name_, key);
+      if (!seen.insert(name).second) continue;
+      json += json.empty() ? "\"" : ", \"";
+      append_escaped(name, json);
+      json += "\": ";
+      json += value;
+    }
+    return '{' + json;
+  }
+
+  CallHeader whole() {
+    if (!arguments_ && !name_.empty() && !members_.empty()) arguments_ = early_members() + '}';
+    if (trust_ != Trust::kMarked && !arguments_ && !names_.has(name_)) return {};
+    CallHeader header = bare_header(cursor_, std::move(name_), std::move(id_));
+    if (header.match == Match::kYes && arguments_) header.arguments = std::move(arguments_);
+    return header;
+  }
+
+  CallCursor cursor_;
+  const ToolNames& names_;
+  const Trust trust_;
+  std::string name_;
+  std::string id_;
+  std::optional<std::string> arguments_;
+  std::vector<std::pair<std::string, std::string>> members_;  // keys and JSON, before the name
+};
+
+}  // namespace
+
+CallHeader read_call_object(const CallCursor& cursor, const ToolNames& names, Trust trust) {
+  return CallObjectReader(cursor, names, trust).read();
+}
+
+}  // namespace heddle::parsers

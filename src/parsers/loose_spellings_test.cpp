@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that are written as another format's, or as no format's, between marks that say what is
+// meant. Each text has one call of get_weather and nothing else that a client sees.
+#include "parsers/loose_calls_fixture.h"
+
+namespace heddle::parsers {
+namespace {
+
+using enum ToolCallFormat;
+
+const std::string kObject = R"({"name": "get_weather", "arguments": {"city": "Paris", "days": 3}})";
+const std::string kArguments = R"({"city": "Paris", "days": 3})";
+const std::string kPythonCall = R"(get_weather(city="Paris", days=3))";
+
+std::string in_tags(const std::string& inside) {
+  return "<tool_call>\n" + inside + "\n</tool_call>";
+}
+
+// A value that has quotes of its own, in every format with JSON arguments.
+TEST(LooseSpellingsTest, QuotesInTextsNeedNoBackslash) {
+  struct Format {
+    ToolCallFormat format;
+    std::string begin;
+    std::string end;
+  };
+
+  const std::vector<Format> formats = {
+      {kQwen, "<tool_call>\n{\"name\": \"write_file\", \"arguments\": ", "}\n</tool_call>"},
+      {kLlama3, "{\"name\": \"write_file\", \"parameters\": ", "}"},
+      {kMistral, "[TOOL_CALLS]write_file[ARGS]", ""},
+      {kMistral, "[TOOL_CALLS][{\"name\": \"write_file\", \"arguments\": ", "}]"},
+      {kDeepseekV3, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>write_file<｜tool▁sep｜>",
+       "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+      {kKimiK2, "<|tool_call_begin|>functions.write_file:0<|tool_call_argument_begin|>",
+       "<|tool_call_end|>"},
+      {kHarmony, "<|channel|>commentary to=functions.write_file <|constrain|>json<|message|>",
+       "<|call|>"},
+      {kGlm, "<tool_call>write_file\n", "\n</tool_call>"},
+  };
+  for (const Format& format : formats) {
+    for (const std::string_view content :
+         {R"(say "hi" now)", R"("hi" he said)", R"(he said "hi")", R"(print("a", "b"))",
+          R"(<p class="a">b</p>)", R"({"a": "b"})", R"("a", "b" and c)"}) {
+      const std::string value(content);
+      const LooseOptions options{.calls = format.format,
+                                 .reasoning = format.format == kHarmony ? ReasoningFormat::kHarmony
+                                                                        : ReasoningFormat::kNone};
+      expect_read(options,
+                  format.begin + R"({"path": "x", "content": ")" + value + "\"}" + format.end,
+                  {"", "", {{"write_file", {{"path", "x"}, {"content", value}}}}});
+      expect_read(options,
+                  format.begin + R"({"content": ")" + value + R"(", "path": "x"})" + format.end,
+                  {"", "", {{"write_file", {{"content", value}, {"path", "x"}}}}});
+    }
+  }
+}
+
+TEST(LooseSpellingsTest, DoubledBraces) {
+  expect_weather(
+      kQwen,
+      {
+          in_tags(R"({{"name": "get_weather", "arguments": {{"city": "Paris", "days": 3}}}})"),
+          in_tags(R"({{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}})"),
+          in_tags(R"({"name": "get_weather", "arguments": {{"city": "Paris", "days": 3}}})"),
+          in_tags(R"({{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}}})"),
+      });
+  expect_weather(kLlama3,
+                 {R"({{"name": "get_weather", "parameters": {{"city": "Paris", "days": 3}}}})"});
+  expect_weather(kMistral, {"[TOOL_CALLS]get_weather[ARGS]{{\"city\": \"Paris\", \"days\": 3}}"});
+}
+
+TEST(LooseSpellingsTest, ArgumentsBesideTheName) {
+  const std::string name = R"("name": "get_weather")";
+  expect_weather(kQwen, {
+                            in_tags("{" + name + R"(, "city": "Paris", "days": 3})"),
+                            in_tags(R"({"city": "Paris", "days": 3, )" + name + "}"),
+                            in_tags(R"({"city": "Paris", )" + name + R"(, "days": 3})"),
+                            in_tags("{" + name + R"(, "City": "Paris", "days": 3})"),
+                            in_tags(R"({"type": "function", "function": {)" + name +
+                                    R"(, "city": "Paris", "days": 3}})"),
+                            in_tags(R"({"tool": "get_weather", "city": "Paris", "days": 3})"),
+                        });
+  expect_weather(kLlama3, {"{" + name + R"(, "city": "Paris", "days": 3})"});
+  expect_weather(kMistral, {"[TOOL_CALLS][{" + name + R"(, "city": "Paris", "days": 3}])"});
+  // Without a mark, and of keys that are no parameters, an object is what it says.
+  for (const std::string& text :
+       {"{" + name + R"(, "city": "Paris"})", std::string(R"({"name": "now", "city": "Paris"})")}) {
+    expect_read({.calls = kQwen}, text, {text, "", {}});
+  }
+}
+
+TEST(LooseSpellingsTest, ArgumentsInOtherCase) {
+  const std::string arguments = R"({"City": "Paris", "DAYS": 3})";
+  const std::string escaped = R"("{\"City\": \"Paris\", \"Days\": 3}")";
+  expect_weather(kQwen, {in_tags(R"({"name": "get_weather", "arguments": )" + arguments + "}"),
+                         in_tags(R"({"arguments": )" + arguments + R"(, "name": "get_weather"})"),
+                         in_tags(R"({"name": "get_weather", "arguments": )" + escaped + "}")});
+  expect_weather(kMistral, {"[TOOL_CALLS]get_weather[ARGS]" + arguments});
+  expect_weather(kKimiK2,
+                 {"<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>" +
+                  arguments + "<|tool_call_end|>"});
+  expect_weather(kDeepseekV3, {"<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>" + arguments +
+                               "<｜tool▁call▁end｜>"});
+  expect_weather(kPythonic, {"[get_weather(City='Paris', Days=3)]"});
+  expect_weather(kQwen3Coder, {"<tool_call>\n<function=get_weather>\n" + arguments +
+                               "\n</function>\n</tool_call>"});
+  // One that the object has already, or that means no parameter, stays.
+  expect_read(
+      {.calls = kQwen},
+      in_tags(R"({"name": "get_weather", "arguments": {"city": "a", "City": "b", "x": 1}})"),
+      {"", "", {{"get_weather", {{"city", "a"}, {"City", "b"}, {"x", 1}}}}});
+}
+
+TEST(LooseSpellingsTest, WrappersAndCodeFences) {
+  const auto in_fence = [](const std::string& info, const std::string& inside) {
+    return "```" + info + "\n" + inside + "\n```";
+  };
+  const std::string coder =
+      "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
+      "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>";
+  const std::string glm =
+      "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n"
+      "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>";
+  expect_weather(
+      kQwen, {"<tools>\n" + kObject + "\n</tools>", "<tools>\n" + in_tags(kObject) + "\n</tools>",
+              "<function_call>\n" + kObject + "\n</function_call>", in_fence("json", kObject),
+              in_fence("tool_call", kObject), in_fence("", kObject), in_fence("", in_tags(kObject)),
+              in_fence("xml", in_tags(kObject)), in_tags(in_fence("", kObject)),
+              in_tags(in_fence("tool_call", kObject))});
+  expect_weather(kQwen3Coder, {in_fence("xml", coder), in_fence("", coder),
+                               in_fence("tool_call", kObject), in_tags(in_fence("json", kObject)),
+                               in_tags(kObject), "<tools>\n" + kObject + "\n</tools>",
+                               "<function_call>" + kObject + "</function_call>"});
+  expect_weather(kGlm, {in_fence("", glm), in_fence("xml", glm), in_fence("tool_call", kObject),
+                        in_tags(kObject), "<function_call>" + kObject + "</function_call>"});
+  expect_weather(kLlama3, {in_fence("json", kObject), in_fence("tool_call", kObject),
+                           "<|python_tag|>" + in_fence("json", kObject)});
+  expect_weather(kMistral, {in_fence("json", "[" + kObject + "]"), in_fence("json", kObject),
+                            in_fence("", "[TOOL_CALLS][" + kObject + "]")});
+  expect_weather(kPythonic, {in_fence("python", "[" + kPythonCall + "]"),
+                             in_fence("tool_code", kPythonCall), in_fence("", kPythonCall)});
+  expect_weather(kQwen, {"Sure.\n\n" + in_fence("json", kObject) + "\n"}, "Sure.");
+  expect_read({.calls = kQwen}, in_fence("json", kObject) + "\nDone.",
+              {"\nDone.", "", {{"get_weather", LooseJson::parse(kArguments)}}});
+  // Code that is no call stays.
+  for (const std::string& text :
+       {in_fence("json", R"({"name": "Ann", "age": 3})"), in_fence("python", "print(1)"),
+        in_fence("tool_call", "x = 1"), std::string("```\n"), std::string("a ```json\n")}) {
+    for (const auto format : {kQwen, kQwen3Coder, kGlm, kLlama3, kMistral, kPythonic}) {
+      expect_read({.calls = format}, text, {text, "", {}});
+    }
+  }
+}
+
+// f(x=1) behind the format's mark.
+TEST(LooseSpellingsTest, CallsWrittenAsPython) {
+  for (const std::string& call :
+       {kPythonCall, std::string("get_weather('Paris', 3)"), "get_weather(" + kArguments + ")",
+        std::string("get_weather({'city': 'Paris', 'days': 3})"),
+        std::string("functions.get_weather(City='Paris', days=3)")}) {
+    expect_weather(kQwen, {in_tags(call), "<tool_call>" + call + "</tool_call>"});
+    expect_weather(kQwen3Coder, {in_tags(call), "<tool_call>" + call + "</tool_call>"});
+    expect_weather(kGlm, {in_tags(call), "<tool_call>" + call + "</tool_call>"});
+    expect_weather(kMistral, {"[TOOL_CALLS]" + call, "[TOOL_CALLS] [" + call + "]"});
+    expect_weather(kLlama3, {"<|python_tag|>" + call});
+    expect_weather(kDeepseekV3, {"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>" + call +
+                                 "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"});
+    expect_weather(kKimiK2, {"<|tool_call_begin|>" + call + "<|tool_call_end|>"});
+    expect_weather(kPythonic, {"[" + call + "]"});
+  }
+  expect_weather(kLlama3, {"<|python_tag|>get_weather.call(" + kArguments + ")",
+                           "<|python_tag|>get_weather.call(city=\"Paris\", days=3)"});
+  for (const std::string_view text :
+       {"<tool_call>print(1) </tool_call> x", "a <tool_call>other(x=1) </tool_call> b"}) {
+    expect_read({.calls = kQwen}, text, {std::string(text), "", {}});
+  }
+}
+
+TEST(LooseSpellingsTest, PythonsStringsAndSeparators) {
+  const LooseJson arguments = LooseJson::parse(kArguments);
+  expect_weather(kPythonic, {R"([get_weather(city="""Paris""", days=3)])",
+                             R"([get_weather(city='''Paris''', days=3)])",
+                             R"([get_weather("""Paris""", 3)])"});
+  for (const auto& [written, value] :
+       std::vector<std::pair<std::string, std::string>>{{R"("""it's "x", ok)
+y""")",
+                                                         "it's \"x\", ok)\ny"},
+                                                        {R"('''a'b''')", "a'b"},
+                                                        {R"("")", ""},
+                                                        {R"("""""")", ""},
+                                                        {R"("""a\"""b""")", R"(a"""b)"}}) {
+    expect_read({.calls = kPythonic}, "[write_file(content=" + written + ", path='p')]",
+                {"", "", {{"write_file", {{"content", value}, {"path", "p"}}}}});
+  }
+  for (const std::string& text : {kPythonCall + "; now()", "[" + kPythonCall + "; now()]",
+                                  kPythonCall + ";\nnow()", kPythonCall + "\nnow()"}) {
+    expect_read({.calls = kPythonic}, text,
+                {"", "", {{"get_weather", arguments}, {"now", LooseJson::object()}}});
+  }
+}
+
+TEST(LooseSpellingsTest, LlamaFunctionTags) {
+  const std::string tag = "<function=get_weather>" + kArguments;
+  expect_weather(kLlama3, {tag + "</function>", tag, "<|python_tag|>" + tag + "</function>",
+                           "<function=\"get_weather\">\n" + kArguments + "\n</function>",
+                           "<function=functions.get_weather>" + kArguments + "</function>",
+                           "<function name=\"get_weather\">" + kArguments + "</function>"});
+  expect_weather(kLlama3, {"Sure. " + tag + "</function>"}, "Sure.");
+  expect_read({.calls = kLlama3}, "<function=now></function>",
+              {"", "", {{"now", LooseJson::object()}}});
+  for (const std::string_view text :
+       {"The <function=now> tag", "<function=other>{}</function>", "a <function> b"}) {
+    expect_read({.calls = kLlama3}, text, {std::string(text), "", {}});
+  }
+}
+
+TEST(LooseSpellingsTest, OtherTagsOfKeysAndValues) {
+  const auto pair = [](const std::string& key, const std::string& value) {
+    return "<" + key + ">city</" + key + ">\n<" + value + ">Paris</" + value + ">\n<" + key +
+           ">days</" + key + ">\n<" + value + ">3</" + value + ">";
+  };
+  expect_weather(kGlm,
+                 {in_tags("get_weather\n" + pair("arg_name", "arg_value")),
+                  "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_key>"
+                  "\n<arg_key>days</arg_key>\n<arg_value>3</arg_key>\n</tool_call>",
+                  "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_key>"
+                  "\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>",
+                  "<tool_call>get_weather()\n" + pair("arg_key", "arg_value") + "</tool_call>"});
+  const auto invoke = [](const std::string& call, const std::string& city,
+                         const std::string& days) {
+    return "<｜DSML｜function_calls>\n<｜DSML｜invoke" + call + ">\n<｜DSML｜parameter" + city +
+           ">Paris</｜DSML｜parameter>\n<｜DSML｜parameter" + days +
+           ">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>";
+  };
+  expect_weather(
+      kDeepseekV32,
+      {invoke(" name=\"get_weather\"", " string=\"true\" name=\"city\"",
+              " name=\"days\" type=\"integer\""),
+       invoke(" name='get_weather'", " name='city' string=true", " name='days' string='False'"),
+       invoke("=\"get_weather\"", "=city", " name = \"days\" string = \"false\" "),
+       invoke(" tool=\"get_weather\"", " key=\"city\" string=\"yes\"", " name=\"days\" string"),
+       invoke(" name=\"get_weather\" id=\"1\"", " name=\"city\" string=\"false\"",
+              " name=\"days\" string=\"false\" x")});
+}
+
+TEST(LooseSpellingsTest, NamesWithWordsAroundThem) {
+  for (const std::string_view name :
+       {"call_get_weather_0", "functions_get_weather:0", "functions.get_weather_0",
+        "call_get_weather:1", "get_weather.call", "functions.get_weather.call"}) {
+    expect_weather(kKimiK2, {"<|tool_call_begin|>" + std::string(name) +
+                             "<|tool_call_argument_begin|>" + kArguments + "<|tool_call_end|>"});
+    expect_weather(kQwen, {in_tags("{\"name\": \"" + std::string(name) +
+                                   "\", \"arguments\": " + kArguments + "}")});
+  }
+}
+
+}  // namespace
+}  // namespace heddle::parsers

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parsers/string_end.h"
+
+#include <algorithm>
+#include <string>
+
+#include "parsers/loose_tag.h"
+
+namespace heddle::parsers {
+namespace {
+
+constexpr std::string_view kLiteralWords[] = {"true", "false", "null", "True", "False", "None"};
+
+// The beginnings of words of tags that end a call.
+constexpr std::string_view kCallTagWords[] = {"tool", "function", "python", "dsml", "invoke"};
+
+class QuoteReader {
+ public:
+  QuoteReader(std::string_view behind, const StringContext& context, bool at_end)
+      : rest_(behind.substr(0, kMaxLookahead)), context_(context) {
+    starved_ = at_end || behind.size() >= kMaxLookahead ? Match::kYes : Match::kMore;
+  }
+
+  [[nodiscard]] Match read() {
+    if (!skip_space()) return starved_;
+    switch (rest_.front()) {
+      case ',':
+        return read_next();
+      case '}':
+      case ']':
+        return read_closed();
+      case '"':
+      case '\'':
+        return context_.in_list ? read_item() : read_key(/*has_comma=*/false);
+      case '<':
+      case '[':
+      case '`':
+        return read_call_mark();
+      default:
+        return Match::kNo;
+    }
+  }
+
+ private:
+  // False at the text's end.
+  bool skip_space() {
+    rest_.remove_prefix(space_size(rest_));
+    return !rest_.empty();
+  }
+
+  bool skip(std::string_view what) {
+    const size_t size = std::min(rest_.find_first_not_of(what), rest_.size());
+    count_searched(size);
+    rest_.remove_prefix(size);
+    return !rest_.empty();
+  }
+
+  // Behind a comma.
+  Match read_next() {
+    if (!skip(", \t\r\n")) return starved_;
+    const char c = rest_.front();
+    const bool is_quote = c == '"' || c == '\'';
+    if (c == '}' || c == ']') return Match::kYes;
+    if (!context_.in_list) return is_quote ? read_key(/*has_comma=*/true) : Match::kNo;
+    if (is_quote || c == '{' || c == '[' || c == '-' || (c >= '0' && c <= '9')) return Match::kYes;
+    std::string_view ignored;
+    const Match word = begins_with(rest_, kLiteralWords, &ignored);
+    return word == Match::kMore ? starved_ : word;
+  }
+
+  // Behind brackets that may close what is open.
+  Match read_closed() {
+    size_t num_closed = 0;
+    for (; !rest_.empty() && (rest_.front() == '}' || rest_.front() == ']'); ++num_closed) {
+      rest_.remove_prefix(1);
+      skip_space();
+    }
+    if (rest_.empty()) return starved_;
+    const char c = rest_.front();
+    if (c == '"' || c == '\'') return read_key(/*has_comma=*/false);
+    if (num_closed >= context_.num_levels || c == ',') return Match::kYes;
+    return read_call_mark();
+  }
+
+  // A quotation mark inside of a list: an item whose comma is missing, or the string's own end.
+  Match read_item() {
+    rest_.remove_prefix(1);
+    if (!skip_space()) return starved_;
+    return std::string_view(",]}").find(rest_.front()) == std::string_view::npos ? Match::kYes
+                                                                                 : Match::kNo;
+  }
+
+  // The next member's key and its colon. Without a comma before it both have to be there.
+  Match read_key(bool has_comma) {
+    const Match starved = starved_ == Match::kMore || has_comma ? starved_ : Match::kNo;
+    const char quote = rest_.front();
+    rest_.remove_prefix(1);
+    if (rest_.empty()) return starved;
+    if (!has_comma && std::string_view(",]}:").find(rest_.front()) != std::string_view::npos) {
+      return Match::kNo;
+    }
+    size_t size = 0;
+    for (; size < rest_.size() && rest_[size] != quote; ++size) {
+      if (rest_[size] == '\\') ++size;
+    }
+    count_searched(size);
+    if (size >= rest_.size()) return starved;
+    rest_.remove_prefix(size + 1);
+    if (!skip_space()) return starved;
+    return rest_.front() == ':' ? Match::kYes : Match::kNo;
+  }
+
+  // A mark ends the call, whose brackets are missing.
+  Match read_call_mark() {
+    constexpr std::string_view kMarks[] = {"<|", "<｜", "```"};
+    std::string_view ignored;
+    const Match mark = begins_with(rest_, kMarks, &ignored);
+    if (mark == Match::kYes) return Match::kYes;
+    const LooseTag tag = read_loose_tag(rest_);
+    const bool is_call_word = std::ranges::any_of(
+        kCallTagWords, [&tag](std::string_view word) { return tag.word.starts_with(word); });
+    if (tag.match == Match::kYes && is_call_word) return Match::kYes;
+    return mark == Match::kMore || tag.match == Match::kMore ? starved_ : Match::kNo;
+  }
+
+  std::string_view rest_;
+  const StringContext context_;
+  Match starved_;  // what a text that ends too early says
+};
+
+}  // namespace
+
+Match quote_ends_string(std::string_view behind, const StringContext& context, bool at_end) {
+  return QuoteReader(behind, context, at_end).read();
+}
+
+}  // namespace heddle::parsers

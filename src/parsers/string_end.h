@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides whether a quote ends a string of a JSON text, or is a character that the model forgot to
+// escape: {"say": "the "big" one"}. What follows the quote decides. In a text that is JSON every
+// string ends where JSON ends it.
+//
+// Threading: a free function without state.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "parsers/marker_search.h"
+
+namespace heddle::parsers {
+
+// Where a string value stands.
+struct StringContext {
+  bool in_list = false;   // else it is an object's member
+  size_t num_levels = 1;  // of objects and lists that are open around it
+};
+
+// Whether the quote before `behind` ends the string; kMore if it takes more text to tell. With
+// `at_end` no more text comes, and the answer is not kMore. Cost: O(kMaxLookahead).
+[[nodiscard]] Match quote_ends_string(std::string_view behind, const StringContext& context,
+                                      bool at_end);
+
+// Bytes behind a quote that are looked at. A quote that is undecided after these ends its string.
+inline constexpr size_t kMaxLookahead = 256;
+
+}  // namespace heddle::parsers
