@@ -76,6 +76,7 @@ std::vector<std::pair<std::string, std::string>> hostile_texts(ToolCallFormat fo
                                                             {"", "```\n"},
                                                             {"", "```json\n"},
                                                             {"", "```tool_call\nw("},
+                                                            {"", "x\n<think>\n</think>\n"},
                                                             {"", "<|end|>"},
                                                             {"", "<|channel|>"}};
   const auto add = [&texts](std::initializer_list<std::string_view> units) {

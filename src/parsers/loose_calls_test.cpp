@@ -504,6 +504,10 @@ TEST(LooseCallsTest, TagsOfReasoning) {
            {kThink, "<think\nHm.\n</think\nYes"},
            {kThink, "<|think|>\nHm.\n<|/think|>\nYes"},
            {kThink, "<Think>Hm.\n</Think>Yes"},
+           {kThink, "<thinking>Hm.\n</thinking>Yes"},
+           {kThink, "<think>Hm.\n</ think >Yes"},
+           {kThink, "<think >Hm.\n</think >Yes"},
+           {kThink, "<think>Hm.\n< /think>Yes"},
            {kThink, "<think>\n<think>\nHm.\n</think>\n</think>\nYes"},
            {kThink, "<think>\nHm.\n</think>\n<think>\n</think>\nYes"},
            {kThink, "</think>\nYes", true},
@@ -520,6 +524,15 @@ TEST(LooseCallsTest, TagsOfReasoning) {
     const std::string thought = one.text.find("Hm") == std::string::npos ? "" : "Hm.\n";
     expect_read({.reasoning = one.format, .inside = one.inside}, one.text, {"Yes", thought, {}});
   }
+  // Within a line, too, a tag that is near to the right one ends it, unless it is only named.
+  for (const std::string_view tag : {"</think>", "</ think >", "</thinking>", "</Think>",
+                                     "</thought>", "<|/think|>", "</thnk>"}) {
+    expect_read({.reasoning = kThink}, "<think>Hm." + std::string(tag) + "Yes", {"Yes", "Hm.", {}});
+    expect_read({.reasoning = kThinkFromStart, .inside = true}, "Hm." + std::string(tag) + "Yes",
+                {"Yes", "Hm.", {}});
+  }
+  expect_read({.reasoning = kThink}, "<thought>A `</thinking>` tag.</thought>Yes",
+              {"Yes", "A `</thinking>` tag.", {}});
   // Without its opening tag reasoning is content, but its closing tag is none.
   expect_read({.reasoning = kThink}, "Hm.\n</think>\n\nYes", {"Hm.\n\n\nYes", "", {}});
   expect_read({.reasoning = kThink}, "The </think> tag", {"The </think> tag", "", {}});
@@ -529,6 +542,32 @@ TEST(LooseCallsTest, TagsOfReasoning) {
               {"", "Hm.\n</hhink>\n", {}});
   expect_read({.reasoning = kThink, .inside = true}, "<a></thing> `</a>`\n</think>Yes",
               {"Yes", "<a></thing> `</a>`\n", {}});
+}
+
+// An opening tag that begins a line begins reasoning also behind content.
+TEST(LooseCallsTest, ReasoningMayFollowContent) {
+  using enum ReasoningFormat;
+  const std::string block = "<think>\nHm.\n</think>\n";
+  for (const auto calls : {ToolCallFormat::kNone, ToolCallFormat::kQwen, ToolCallFormat::kGlm}) {
+    const LooseOptions options{.calls = calls, .reasoning = kThink};
+    expect_read(options, "Sure.\n" + block + "\nYes", {"Sure.\nYes", "Hm.\n", {}});
+    expect_read(options, "Sure.\n\n<think>Hm.</think>Yes", {"Sure.\n\nYes", "Hm.", {}});
+    expect_read(options, block + "Sure.\n" + block + "Yes", {"Sure.\nYes", "Hm.\nHm.\n", {}});
+    expect_read(options, block + "Sure.\n" + block + "Yes.\n" + block + "No",
+                {"Sure.\nYes.\nNo", "Hm.\nHm.\nHm.\n", {}});
+    for (const std::string& text :
+         {std::string("The <think> tag"), std::string("Sure. <think>Hm"), "```\n" + block + "```",
+          std::string("`<think>`\n`</think>`"), std::string("a\n<thin")}) {
+      expect_read(options, text, {text, "", {}});
+    }
+  }
+  expect_read({.reasoning = kMistral}, "Sure.\n[THINK]Hm.[/THINK]Yes", {"Sure.\nYes", "Hm.", {}});
+  expect_read({.reasoning = kKimi}, "Sure.\n◁think▷Hm.◁/think▷Yes", {"Sure.\nYes", "Hm.", {}});
+  // A call swallows the line break before the reasoning as it does that before itself.
+  expect_read(
+      {.calls = ToolCallFormat::kQwen, .reasoning = kThink},
+      "Sure.\n" + block + "<tool_call>\n{\"name\": \"now\"}\n</tool_call>\n" + block + "Yes",
+      {"Sure.\nYes", "Hm.\nHm.\n", {{"now", LooseJson::object()}}});
 }
 
 TEST(LooseCallsTest, ACallInsideReasoningLeavesNothingOfItsMarks) {

@@ -30,7 +30,7 @@ class TagReader {
     if (!take(kTagBegins)) return result();
     take_all(kTagBegins, 1);  // doubled
     take_all(kTagBars, 2);
-    for (const std::string_view slash : {"\\/", "/", "\\"}) {
+    for (const std::string_view slash : {" /", "\\/", "/", "\\"}) {
       if (take({&slash, 1})) tag_.closing = true;
     }
     take_all(kTagBars, 2);
@@ -49,6 +49,7 @@ class TagReader {
     take_all(kTagBars, 2);
     take_slash();
     take_all(kTagBars, 2);
+    take_all(kBlank, 2);
     tag_.closed = take(kTagEnds);
     if (!tag_.closed) {
       if (starved_ || place_ == text_.size()) return result();

@@ -24,6 +24,9 @@ bool is_think_word(std::string_view word) {
   return meant && kThinkWords[*meant].front() == word.front();
 }
 
+// Characters that reasoning writes before a tag that it names.
+constexpr std::string_view kBeforeNamedTag = " \t`'\"(";
+
 bool ends_line(std::string_view behind) {
   return behind.empty() || behind.front() == '\n' || behind.front() == '\r';
 }
@@ -43,6 +46,7 @@ ThinkingParser::ThinkingParser(const AnswerParserOptions& options,
   mark_bytes_ += tags_.close.front();
   mark_bytes_ += '<';
   if (separate_) calls_->add_stray(tags_.close);
+  if (separate_ && !options.is_held_to_form) calls_->stop_at(tags_.open);
 }
 
 AnswerParser::Part ThinkingParser::part() const {
@@ -100,9 +104,19 @@ size_t ThinkingParser::step(std::string_view text, TextEnd end, AnswerDeltas& ou
     case State::kAfterClose:
       return read_after_close(text, end, out);
     case State::kContent:
-      return calls_->read(text, end, out);
+      return read_content(text, end, out);
   }
   return 0;
+}
+
+size_t ThinkingParser::read_content(std::string_view text, TextEnd end, AnswerDeltas& out) {
+  const size_t used = calls_->read(text, end, out);
+  if (!calls_->at_stop()) return used;
+  calls_->pass_stop();
+  state_ = State::kAfterOpen;
+  inside_ = true;
+  word_.clear();
+  return used + tags_.open.size();
 }
 
 // The opening or closing tag at the front, also one that is misspelt.
@@ -121,8 +135,11 @@ ThinkingParser::Tag ThinkingParser::tag_at(std::string_view text, bool closing, 
   // Without its bracket, or spelt otherwise, it stands at the end of a line or at its beginning.
   const bool alone = ends_line(behind) || (tag.closed && last_byte_ == '\n');
   const bool is_exact_word = tag.word == "think" && tag.closed;
-  if (!alone && !is_exact_word) return {};
-  return {.match = Match::kYes, .size = tag.size};
+  // One that is near to it ends reasoning also within a line, unless the reasoning only names it.
+  const bool is_named = kBeforeNamedTag.find(last_byte_) != std::string_view::npos;
+  const bool is_near = closing && tag.closed && (tag.word == word_ || !is_named);
+  if (!alone && !is_exact_word && !is_near) return {};
+  return {.match = Match::kYes, .size = tag.size, .word = tag.word};
 }
 
 size_t ThinkingParser::read_start(std::string_view text, TextEnd end, AnswerDeltas& out) {
@@ -134,6 +151,7 @@ size_t ThinkingParser::read_start(std::string_view text, TextEnd end, AnswerDelt
     if (open.match == Match::kYes) {
       emit_tag(text.substr(0, space + open.size), out);
       inside_ = true;
+      word_ = open.word;
       state_ = State::kAfterOpen;
       return space + open.size;
     }

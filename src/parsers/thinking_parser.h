@@ -3,10 +3,11 @@
 // content with tool calls.
 //
 // White space before an opening tag, a tag, however often it is repeated, and line breaks after a
-// tag belong to no part. A tag may be misspelt: "<thinking>", "</ think>", "</think" before a line
-// break. Reasoning that is never closed is reasoning to the end, but for tool calls inside of it,
-// behind which it goes on; white space behind them is dropped. A closing tag in content that closes
-// nothing is dropped where it stands alone.
+// tag belong to no part. A tag may be misspelt: "<thinking>", "</ think >", "</think" before a line
+// break. An opening tag that begins a line of the content begins reasoning again, unless it is in a
+// code fence. Reasoning that is never closed is reasoning to the end, but for tool calls inside of
+// it, behind which it goes on; white space behind them is dropped. A closing tag in content that
+// closes nothing is dropped where it stands alone.
 //
 // Threading: thread-compatible. Cost: O(text), however it arrives.
 #pragma once
@@ -47,10 +48,12 @@ class ThinkingParser final : public AnswerParser {
   struct Tag {
     Match match = Match::kNo;
     size_t size = 0;
+    std::string word = {};  // see LooseTag
   };
 
   size_t step(std::string_view text, TextEnd end, AnswerDeltas& out);
   size_t read_start(std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t read_content(std::string_view text, TextEnd end, AnswerDeltas& out);
   size_t read_after_close(std::string_view text, TextEnd end, AnswerDeltas& out);
   size_t read_reasoning(std::string_view text, TextEnd end, AnswerDeltas& out);
   size_t read_mark(std::string_view text, TextEnd end, AnswerDeltas& out);
@@ -69,6 +72,7 @@ class ThinkingParser final : public AnswerParser {
   State state_;
   Patience patience_{kMaxHeaderBytes};
   bool inside_;               // the answer begins inside reasoning
+  std::string word_;          // of the tag that opened the reasoning
   bool drops_space_ = false;  // a call inside reasoning ended here
   char last_byte_ = '\n';     // of the reasoning
   UnreadText unread_;

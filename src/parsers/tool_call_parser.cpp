@@ -105,9 +105,9 @@ size_t ToolCallParser::read(std::string_view text, TextEnd end, AnswerDeltas& ou
     const State before = state_;
     const size_t size = step(text.substr(used), end, out);
     used += size;
-    if (size == 0 && state_ == before) break;
+    if (at_stop_ || (size == 0 && state_ == before)) break;
   }
-  patience_.hold(text.size() - used);
+  patience_.hold(at_stop_ ? 0 : text.size() - used);
   return used;
 }
 
@@ -201,7 +201,12 @@ ToolCallParser::Candidate ToolCallParser::candidate_at(std::string_view text, bo
   if (mark == Match::kYes) return {.found = Found::kMark, .size = found.size()};
   const Match stray = begins_with(text, strays_, &found);
   if (stray == Match::kYes) return {.found = Found::kStray, .size = found.size()};
-  if (mark == Match::kMore || stray == Match::kMore) return {.found = Found::kBeginning};
+  if (!stop_.empty() && text.starts_with(stop_)) {
+    return {.found = Found::kStop, .size = stop_.size()};
+  }
+  if (mark == Match::kMore || stray == Match::kMore || stop_.starts_with(text)) {
+    return {.found = Found::kBeginning};
+  }
   if (!is_exact() && !marks_.markers.empty() && text.front() == marks_.markers.front().front()) {
     const LooseTag tag = read_loose_tag(text);
     const bool may_open =
@@ -237,8 +242,9 @@ ToolCallParser::Candidate ToolCallParser::find_candidate(std::string_view text) 
   };
   for (const std::string_view marker : marks_.markers) want(marker.front());
   for (const std::string_view stray : strays_) want(stray.front());
+  if (!stop_.empty()) want(stop_.front());
   // Calls without marks, and code fences around calls.
-  const bool has_fences = !marks_.markers.empty() && !is_exact();
+  const bool has_fences = (!marks_.markers.empty() || !stop_.empty()) && !is_exact();
   const bool calls = (marks_.may_be_missing && !is_exact()) || marks_.start_may_be_call;
   if (calls || has_fences) want('\n');
   bool line_begins = at_start_ ? calls || has_fences : has_fences && last_byte_ == '\n';
@@ -280,7 +286,8 @@ size_t ToolCallParser::read_text(std::string_view text, TextEnd end, AnswerDelta
       if (end == TextEnd::kNone) break;
       std::string_view ignored;
       const bool is_mark = begins_with(text, marks_.markers, &ignored) == Match::kMore ||
-                           begins_with(text, strays_, &ignored) == Match::kMore;
+                           begins_with(text, strays_, &ignored) == Match::kMore ||
+                           (stop_.starts_with(text) && line_begins() && !in_code_);
       if (end == TextEnd::kStopped || !is_mark) {
         emit_text(text, out);
       } else {
@@ -290,6 +297,11 @@ size_t ToolCallParser::read_text(std::string_view text, TextEnd end, AnswerDelta
     }
     case Found::kStray:
       return read_stray(hit, text, end, out);
+    case Found::kStop:
+      at_stop_ = line_begins() && !in_code_;
+      if (at_stop_) return 0;
+      emit_text(text.substr(0, hit.size), out);
+      return hit.size;
     case Found::kMark:
     case Found::kLooseMark:
     case Found::kLine:
@@ -317,6 +329,7 @@ size_t ToolCallParser::read_mark(const Candidate& mark, std::string_view text, T
       return text.size();
     }
   }
+  if (is_fence) in_code_ = !in_code_;
   const bool is_mark = mark.found == Found::kMark;
   const std::string_view behind = text.substr(mark.size);
   if (is_mark && behind.empty() && end == TextEnd::kNone) return 0;
@@ -338,9 +351,14 @@ size_t ToolCallParser::read_stray(const Candidate& mark, std::string_view text, 
       std::ranges::find(marks_.strays, text.substr(0, mark.size)) != marks_.strays.end();
   const bool line_ends = behind.empty() || behind.front() == '\n' || behind.front() == '\r';
   const bool is_kept =
-      std::exchange(keeps_stray_, false) || (is_named && !line_ends && !is_special);
+      std::exchange(keeps_stray_, false) || ((in_code_ || (is_named && !line_ends)) && !is_special);
   if (is_kept) emit_text(text.substr(0, mark.size), out);
   return mark.size;
+}
+
+// Whether nothing but white space was read of the line.
+bool ToolCallParser::line_begins() const {
+  return at_start_ || last_byte_ == '\n' || space_.find('\n') != std::string::npos;
 }
 
 // Whether a mark that ends before `behind` is a line of its own.
@@ -457,6 +475,7 @@ Closing ToolCallParser::read_loose_closing(std::string_view text,
 // White space waits for what comes after it: a call swallows it.
 void ToolCallParser::emit_text(std::string_view text, AnswerDeltas& out) {
   if (marks_.markers.empty()) {
+    at_start_ = at_start_ && space_size(text) == text.size();
     last_byte_ = text.back();
     add_content(text, out);
     return;

@@ -86,6 +86,14 @@ class ToolCallParser {
   // Marks of something else that are dropped where they stand alone: closing tags of reasoning.
   void add_stray(std::string_view mark) { strays_.push_back(mark); }
 
+  // A mark at which something else begins, where it begins a line that is not within a code fence:
+  // the opening tag of reasoning. read() ends before it, and at_stop() is true until pass_stop().
+  void stop_at(std::string_view mark) { stop_ = mark; }
+
+  [[nodiscard]] bool at_stop() const { return at_stop_; }
+
+  void pass_stop() { at_stop_ = false; }
+
   // The marks that may begin a call anywhere.
   [[nodiscard]] const std::vector<std::string_view>& markers() const { return marks_.markers; }
 
@@ -144,7 +152,16 @@ class ToolCallParser {
 
  private:
   enum class State : uint8_t { kText, kCall, kAfterCall };
-  enum class Found : uint8_t { kNothing, kBeginning, kMark, kLooseMark, kLine, kFence, kStray };
+  enum class Found : uint8_t {
+    kNothing,
+    kBeginning,
+    kMark,
+    kLooseMark,
+    kLine,
+    kFence,
+    kStray,
+    kStop
+  };
 
   // Where something may begin; kNothing at the text's end.
   struct Candidate {
@@ -164,6 +181,7 @@ class ToolCallParser {
   [[nodiscard]] Candidate find_candidate(std::string_view text) const;
   [[nodiscard]] Candidate candidate_at(std::string_view text, bool line_begins,
                                        bool call_may_begin_line) const;
+  [[nodiscard]] bool line_begins() const;
   [[nodiscard]] bool stands_alone(std::string_view behind) const;
   [[nodiscard]] CallHeader header_at(std::string_view text, Place place, bool is_exact,
                                      TextEnd end) const;
@@ -180,6 +198,8 @@ class ToolCallParser {
   const CallMarks marks_;
   const ToolCallParserOptions options_;
   std::vector<std::string_view> strays_;
+  std::string_view stop_;  // see stop_at()
+  bool at_stop_ = false;
   State state_ = State::kText;
   Patience patience_{kMaxHeaderBytes};
   bool at_start_ = true;     // nothing but white space was read
@@ -189,6 +209,7 @@ class ToolCallParser {
   size_t num_calls_ = 0;
   bool blank_since_call_ = false;  // nothing but white space has come since a call
   bool fence_is_open_ = false;     // a code fence began before a call
+  bool in_code_ = false;           // a code fence began in text
   // Of the call.
   ArgumentsKind kind_ = ArgumentsKind::kFormat;
   JsonArguments json_;
