@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parsers/call_tags.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "parsers/loose_tag.h"
+
+namespace heddle::parsers {
+namespace {
+
+constexpr size_t kMaxAttributeBytes = kMaxNameBytes + 64;
+
+// The words of a format's tags (loose_tag.h), each a section's, a call's, a parameter's or a
+// value's: of the first `sections` the words are a section's, and so on.
+struct TagWords {
+  std::span<const std::string_view> words;
+  size_t sections = 0;
+  size_t calls = 0;
+  size_t parameters = 0;
+};
+
+constexpr std::string_view kCoderWords[] = {"toolcall", "toolcalls", "function",
+                                            "func",     "parameter", "param"};
+constexpr std::string_view kGlmWords[] = {"toolcall", "toolcalls", "argkey", "argname", "argvalue"};
+constexpr std::string_view kDsmlWords[] = {"dsmlfunctioncalls", "dsmltoolcalls", "functioncalls",
+                                           "toolcalls",         "dsmlinvoke",    "invoke",
+                                           "dsmlparameter",     "parameter"};
+
+TagWords words_of(TaggedCallFormat format) {
+  switch (format) {
+    case TaggedCallFormat::kQwen3Coder:
+      return {.words = kCoderWords, .sections = 2, .calls = 2, .parameters = 2};
+    case TaggedCallFormat::kGlm:
+      return {.words = kGlmWords, .sections = 0, .calls = 2, .parameters = 2};
+    case TaggedCallFormat::kDeepseekV32:
+      break;
+  }
+  return {.words = kDsmlWords, .sections = 4, .calls = 2, .parameters = 2};
+}
+
+std::string_view trimmed_of(std::string_view text, std::string_view what) {
+  const size_t begin = text.find_first_not_of(what);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(what) - begin + 1);
+}
+
+// The value of an attribute, with or without quotes; nothing where it is not there.
+std::optional<std::string_view> attribute(std::string_view attributes, std::string_view name) {
+  size_t place = attributes.find(name);
+  if (place == std::string_view::npos) return std::nullopt;
+  std::string_view value = attributes.substr(place + name.size());
+  value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
+  if (!value.starts_with('=')) return std::nullopt;
+  value.remove_prefix(1);
+  value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
+  if (value.starts_with('"') || value.starts_with('\'')) {
+    return value.substr(1, std::min(value.find(value.front(), 1), value.size()) - 1);
+  }
+  return value.substr(0, std::min(value.find_first_of(" \t/"), value.size()));
+}
+
+// The value of the first attribute that says no type: <parameter key="city" string="true">.
+std::optional<std::string_view> other_attribute(std::string_view attributes) {
+  while (true) {
+    attributes.remove_prefix(std::min(attributes.find_first_not_of(" \t"), attributes.size()));
+    const std::string_view word = attributes.substr(0, attributes.find_first_of(" \t=:\"'"));
+    if (word.empty()) return std::nullopt;
+    const auto value = attribute(attributes, word);
+    if (!value) return std::nullopt;
+    if (word != "string" && word != "type" && word != "id") return value;
+    const auto end = static_cast<size_t>(value->data() + value->size() - attributes.data());
+    attributes.remove_prefix(std::min(end + 1, attributes.size()));
+  }
+}
+
+// The header of `size` bytes before `rest`: a JSON object may stand in place of parameters.
+CallHeader header_before(std::string_view rest, size_t size, std::string name) {
+  const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags));
+  const bool is_json = rest.substr(space).starts_with('{');
+  return {.match = Match::kYes,
+          .size = size + (is_json ? space : 0),
+          .name = std::move(name),
+          .kind = is_json ? ArgumentsKind::kJson : ArgumentsKind::kFormat};
+}
+
+}  // namespace
+
+bool is_tag_name(std::string_view name) {
+  return !name.empty() && name.find_first_of(" \t\n\r<>(") == std::string_view::npos;
+}
+
+std::span<const std::string_view> CallTags::words() const { return words_of(format_).words; }
+
+Match CallTags::begins_next_tag(std::string_view text) const {
+  constexpr std::string_view kCoderNext[] = {"<parameter=", "</function>", "</tool_call>"};
+  constexpr std::string_view kGlmNext[] = {"<arg_key>", "</tool_call>"};
+  constexpr std::string_view kDsmlNext[] = {"<｜DSML｜parameter ", "<parameter ",
+                                            "</｜DSML｜invoke>", "</invoke>"};
+  std::span<const std::string_view> next = kDsmlNext;
+  if (format_ == TaggedCallFormat::kQwen3Coder) next = kCoderNext;
+  if (format_ == TaggedCallFormat::kGlm) next = kGlmNext;
+  std::string_view ignored;
+  return begins_with(text, next, &ignored);
+}
+
+// Reads the text between a tag's word and its bracket: "=f", " name=\"f\"", "=\"f\"", ": f".
+Match CallTags::read_tag_name(std::string_view text, CallTag& tag) const {
+  const std::string_view rest = text.substr(tag.size, kMaxAttributeBytes);
+  const size_t size = std::min(rest.find_first_of(">\n<"), rest.size());
+  count_searched(size);
+  if (size == rest.size()) {
+    return rest.size() < kMaxAttributeBytes ? Match::kMore : Match::kNo;
+  }
+  const std::string_view said = rest.substr(0, size);
+  tag.size += size + (rest[size] == '>' ? 1 : 0);
+  const auto name = attribute(said, "name");
+  if (const auto named = name ? name : other_attribute(said)) {
+    tag.name = *named;
+  } else {
+    tag.name = trimmed_of(said, " \t\r=:/\"'");
+  }
+  if (const auto string = attribute(said, "string")) {
+    const std::string word = bare_word(*string);
+    if (word == "true" || word == "false") tag.is_string = word == "true";
+  }
+  return Match::kYes;
+}
+
+CallTag CallTags::read(std::string_view text) const {
+  if (text.empty()) return {.match = Match::kMore};
+  if (text.front() != '<') return {};
+  const LooseTag loose = read_loose_tag(text);
+  if (loose.match != Match::kYes) return {.match = loose.match, .closing = loose.closing};
+  const TagWords words = words_of(format_);
+  const auto meant = meant_word(loose.word, words.words);
+  if (!meant) return {};
+  CallTag tag{.match = Match::kYes, .closing = loose.closing, .size = loose.size};
+  tag.is_exact = words.words[*meant] == loose.word;
+  tag.kind = *meant < words.sections                                    ? TagKind::kSection
+             : *meant < words.sections + words.calls                    ? TagKind::kCall
+             : *meant < words.sections + words.calls + words.parameters ? TagKind::kParameter
+                                                                        : TagKind::kValue;
+  if (loose.closed) return tag;
+  const char behind = text[loose.size];
+  const bool is_named = format_ != TaggedCallFormat::kGlm && tag.kind != TagKind::kSection &&
+                        (behind == '=' || behind == ' ' || behind == ':');
+  if (is_named || (tag.closing && behind != '\n' && behind != '<' && behind != '{')) {
+    tag.match = read_tag_name(text, tag);
+  }
+  return tag;
+}
+
+CallHeader CallTags::read_header(std::string_view text, bool has_marker, bool is_exact,
+                                 bool at_end) const {
+  return format_ == TaggedCallFormat::kGlm ? read_glm_header(text, has_marker, is_exact, at_end)
+                                           : read_call_header(text, has_marker, is_exact, at_end);
+}
+
+// Whether white space and then parameters, an object or the call's end come.
+Match CallTags::begins_parameters(std::string_view text, bool at_end) const {
+  const size_t space = space_size(text.substr(0, kMaxSpaceBetweenTags + 1));
+  if (space > kMaxSpaceBetweenTags) return Match::kNo;
+  const std::string_view rest = text.substr(space);
+  if (rest.empty()) return at_end ? Match::kYes : Match::kMore;
+  if (rest.front() == '{') return Match::kYes;
+  const CallTag tag = read(rest);
+  if (tag.match != Match::kYes) return tag.match;
+  return tag.kind == TagKind::kNone ? Match::kNo : Match::kYes;
+}
+
+CallHeader CallTags::read_call_header(std::string_view text, bool has_marker, bool is_exact,
+                                      bool at_end) const {
+  std::string_view rest = text;
+  bool in_section = false;
+  std::string name;
+  for (int count = 0; count < 2 * kMaxTagRepeats; ++count) {
+    const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags + 1));
+    if (space > kMaxSpaceBetweenTags) return {};
+    const CallTag tag = read(rest.substr(space));
+    if (tag.match == Match::kMore) {
+      if (name.empty() || !at_end) return {.match = Match::kMore};
+      break;
+    }
+    if (tag.match == Match::kNo || tag.closing) break;
+    const bool is_section = tag.kind == TagKind::kSection && name.empty();
+    const bool is_call = tag.kind == TagKind::kCall && (name.empty() || name == tag.name);
+    if (!is_section && !is_call) break;
+    in_section = in_section || is_section;
+    if (is_call) name = tag.name;
+    if (is_call && name.empty()) return {};
+    rest.remove_prefix(space + tag.size);
+    if (rest.starts_with('>')) rest.remove_prefix(1);  // doubled
+  }
+  if (name.empty() && in_section) {  // its parameters may say whose they are
+    const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags));
+    const CallTag tag = read(rest.substr(space));
+    if (tag.match == Match::kMore) return {.match = Match::kMore};
+    if (tag.kind == TagKind::kParameter && !tag.closing) name = names_.only_tool_with(tag.name);
+  }
+  name = names_.resolve(name);
+  const bool is_marked =
+      has_marker && is_exact && (in_section || format_ == TaggedCallFormat::kDeepseekV32);
+  if (!is_tag_name(name) || name.size() > kMaxNameBytes || (!is_marked && !names_.has(name))) {
+    return {};
+  }
+  const Match match = begins_parameters(rest, at_end);
+  if (match != Match::kYes) return {.match = match};
+  return header_before(rest, text.size() - rest.size(), std::move(name));
+}
+
+CallHeader CallTags::read_glm_header(std::string_view text, bool has_marker, bool is_exact,
+                                     bool at_end) const {
+  std::string_view rest = text;
+  const auto skip_space = [&rest] {
+    rest.remove_prefix(space_size(rest.substr(0, kMaxSpaceBetweenTags)));
+  };
+  for (int count = 0; has_marker && count < kMaxTagRepeats; ++count) {
+    const CallTag tag = read(rest);
+    if (tag.match == Match::kMore) return {.match = Match::kMore};
+    if (tag.match != Match::kYes || tag.kind != TagKind::kCall || tag.closing) break;
+    rest.remove_prefix(tag.size);
+    if (rest.starts_with('>')) rest.remove_prefix(1);  // doubled
+    skip_space();
+  }
+  size_t size = rest.find_first_of("<{( \t\n\r");
+  count_searched(std::min(size, rest.size()));
+  if (std::min(size, rest.size()) > kMaxNameBytes) return {};
+  if (size == std::string_view::npos && !at_end) return {.match = Match::kMore};
+  size = std::min(size, rest.size());
+  std::string name = names_.resolve(rest.substr(0, size));
+  rest.remove_prefix(size);
+  if (rest.starts_with("()")) rest.remove_prefix(2);
+  if (rest.starts_with('(') && rest.size() > 1) return {};
+  if (name.empty()) {  // its parameters may say whose they are
+    const ParameterOpening opening = read_glm_opening(rest, {});
+    if (opening.match == Match::kMore) return {.match = Match::kMore};
+    if (opening.match == Match::kYes) name = names_.only_tool_with(opening.name);
+  }
+  const bool is_known = names_.has(name);
+  const bool is_marked = has_marker && is_exact;
+  if (!is_tag_name(name) || (!is_marked && !is_known)) return {};
+  Match match = begins_parameters(rest, at_end && is_marked && is_known);
+  if (match == Match::kNo && is_marked && is_known) match = read_glm_opening(rest, name).match;
+  if (match != Match::kYes) return {.match = match};
+  skip_space();
+  if (!is_marked && !rest.empty()) {  // a tag has to say that it is a call
+    const CallTag tag = read(rest);
+    const bool says =
+        tag.kind == TagKind::kParameter || (tag.kind == TagKind::kCall && tag.closing);
+    if (!says) return {};
+  }
+  return header_before(rest, text.size() - rest.size(), std::move(name));
+}
+
+ParameterOpening CallTags::read_opening(std::string_view text, std::string_view tool) const {
+  if (format_ == TaggedCallFormat::kGlm) return read_glm_opening(text, tool);
+  CallTag tag = read(text);
+  if (tag.match != Match::kYes) return {.match = tag.match};
+  if (tag.kind != TagKind::kParameter || tag.closing || tag.name.empty()) return {};
+  ParameterOpening opening{.match = Match::kYes,
+                           .size = tag.size,
+                           .name = std::move(tag.name),
+                           .is_string = tag.is_string};
+  for (int count = 0; count < kMaxTagRepeats; ++count) {  // doubled
+    const std::string_view rest = text.substr(opening.size);
+    const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags));
+    const CallTag again = read(rest.substr(space));
+    if (again.match == Match::kMore) return {.match = Match::kMore};
+    const bool is_same = again.match == Match::kYes && again.kind == TagKind::kParameter &&
+                         !again.closing && again.name == opening.name;
+    if (!is_same) break;
+    opening.size += space + again.size;
+  }
+  return opening;
+}
+
+// "<arg_key>p</arg_key>\n<arg_value>", of which one of the key's tags, or the value's, may be
+// missing.
+ParameterOpening CallTags::read_glm_opening(std::string_view text, std::string_view tool) const {
+  std::string_view rest = text;
+  const auto skip_space = [&rest] {
+    const size_t size = space_size(rest.substr(0, kMaxSpaceBetweenTags));
+    rest.remove_prefix(size);
+    return size;
+  };
+  const auto skip_tags = [&](TagKind kind, bool closing, int& found) {
+    for (int count = 0; count < kMaxTagRepeats; ++count) {
+      const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags));
+      const CallTag tag = read(rest.substr(space));
+      if (tag.match == Match::kMore) return Match::kMore;
+      if (tag.match != Match::kYes || tag.kind != kind || tag.closing != closing) break;
+      rest.remove_prefix(space + tag.size);
+      ++found;
+    }
+    return Match::kYes;
+  };
+  int keys = 0;
+  int key_ends = 0;
+  int values = 0;
+  skip_space();
+  if (skip_tags(TagKind::kParameter, false, keys) == Match::kMore) return {.match = Match::kMore};
+  const std::string_view seen = rest.substr(0, kMaxAttributeBytes);
+  const size_t size = std::min(seen.find_first_of("<\n"), seen.size());
+  count_searched(size);
+  if (size == seen.size()) {
+    return {.match = seen.size() < kMaxAttributeBytes ? Match::kMore : Match::kNo};
+  }
+  ParameterOpening opening{.name = std::string(trimmed_of(seen.substr(0, size), " \t\r"))};
+  rest.remove_prefix(size);
+  if (opening.name.empty()) return {};
+  if (skip_tags(TagKind::kParameter, true, key_ends) == Match::kMore) {
+    return {.match = Match::kMore};
+  }
+  const std::string_view behind_key = rest;
+  if (skip_tags(TagKind::kValue, false, values) == Match::kMore) return {.match = Match::kMore};
+  const bool is_named = keys > 0 || names_.has_parameter(tool, opening.name) || values > 0;
+  if (keys + key_ends == 0 || key_ends + values == 0 || !is_named) return {};
+  if (values == 0) {
+    rest = behind_key;
+    if (rest.starts_with('\n')) rest.remove_prefix(1);
+  }
+  opening.match = Match::kYes;
+  opening.size = text.size() - rest.size();
+  return opening;
+}
+
+}  // namespace heddle::parsers

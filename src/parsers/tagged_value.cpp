@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parsers/tagged_value.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+namespace heddle::parsers {
+namespace {
+
+// In TagScan::open_tags.
+constexpr char kOpenSection = 's';
+constexpr char kOpenCall = 'c';
+
+}  // namespace
+
+void TaggedValueEnd::begin(Value value) {
+  value_ = std::move(value);
+  scan_ = {};
+  line_begins_ = false;
+}
+
+TaggedValueEnd::Scan TaggedValueEnd::find(std::string_view text, TextEnd end) {
+  Scan found{.size = text.size()};
+  const auto end_at = [&found](size_t place, size_t size) {
+    found = {.size = place, .ends = true, .behind = place + size, .is_closed = size > 0};
+  };
+  while (!found.ends && scan_.position < text.size()) {
+    const size_t from = scan_.position;
+    const size_t place = std::min(text.find('<', from), text.size());
+    count_searched(place - from);
+    const std::string_view passed = text.substr(from, place - from);
+    scan_.one_line = scan_.one_line && passed.find('\n') == std::string_view::npos;
+    scan_.position = place;
+    if (scan_.doubt && place - scan_.doubt->position > kMaxDoubtBytes) scan_.doubt.reset();
+    if (place == text.size()) break;
+    const bool line_begins = place == 0 ? line_begins_ : text[place - 1] == '\n';
+    TagEnd ends = is_exact_ ? read_exact_end(text.substr(place))
+                            : decide_tag(text.substr(place), line_begins, end);
+    if (is_exact_ && ends.match == Match::kNo) ends.size = 1;
+    if (ends.match == Match::kYes) {
+      end_at(place, ends.size);
+    } else if (ends.match == Match::kNo) {
+      scan_.position = place + ends.size;
+      const std::string_view tag = text.substr(place, ends.size);
+      scan_.one_line = scan_.one_line && tag.find('\n') == std::string_view::npos;
+    } else {
+      found.size = place;
+      break;
+    }
+  }
+  if (!found.ends && scan_.doubt && end == TextEnd::kStopped) {
+    end_at(scan_.doubt->position, scan_.doubt->size);
+    doubts_end_ = true;
+  } else if (!found.ends && scan_.doubt && end == TextEnd::kNone) {
+    found.size = scan_.doubt->position;
+  }
+  if (!found.ends && end == TextEnd::kStopped && found.size == text.size()) end_at(found.size, 0);
+  // A line break before what may be the end waits for it.
+  if (!found.ends && found.size > 0 && text[found.size - 1] == '\n') --found.size;
+  return found;
+}
+
+void TaggedValueEnd::pass(size_t used, std::string_view piece) {
+  if (!piece.empty()) line_begins_ = piece.back() == '\n';
+  scan_.position -= std::min(used, scan_.position);
+  if (scan_.doubt && scan_.doubt->position < used) scan_.doubt.reset();
+  if (scan_.doubt) scan_.doubt->position -= used;
+}
+
+// Where the format is kept to the letter: its closing tag, and behind it what it has there.
+TaggedValueEnd::TagEnd TaggedValueEnd::read_exact_end(std::string_view text) const {
+  constexpr std::string_view kCoderEnds[] = {"</parameter>"};
+  constexpr std::string_view kGlmEnds[] = {"</arg_value>"};
+  constexpr std::string_view kDsmlEnds[] = {"</｜DSML｜parameter>", "</parameter>"};
+  std::span<const std::string_view> ends = kDsmlEnds;
+  if (tags_.format() == TaggedCallFormat::kQwen3Coder) ends = kCoderEnds;
+  if (tags_.format() == TaggedCallFormat::kGlm) ends = kGlmEnds;
+  std::string_view found;
+  const Match match = begins_with(text, ends, &found);
+  if (match != Match::kYes) return {.match = match};
+  const std::string_view behind = text.substr(found.size());
+  const size_t space = space_size(behind.substr(0, kMaxSpaceBetweenTags + 1));
+  if (space > kMaxSpaceBetweenTags) return {};
+  return {.match = tags_.begins_next_tag(behind.substr(space)), .size = found.size()};
+}
+
+// Whether a call has ended before `text`, which follows one of its closing tags (all of them if
+// `closed`): another call begins, nothing follows, or the last closing tag and nothing after it.
+Match TaggedValueEnd::ends_call(std::string_view text, bool closed, TextEnd end) const {
+  const size_t space = space_size(text.substr(0, kMaxSpaceBetweenTags + 1));
+  if (space > kMaxSpaceBetweenTags) return Match::kNo;
+  const std::string_view rest = text.substr(space);
+  if (rest.empty()) return end == TextEnd::kNone ? Match::kMore : Match::kYes;
+  const CallTag tag = tags_.read(rest);
+  if (tag.match == Match::kMore) return end == TextEnd::kNone ? Match::kMore : Match::kYes;
+  if (tag.match == Match::kNo) return Match::kNo;
+  if (tag.kind != TagKind::kSection && tag.kind != TagKind::kCall) return Match::kNo;
+  if (!tag.closing) return Match::kYes;
+  return closed ? Match::kNo : ends_call(rest.substr(tag.size), true, end);
+}
+
+TaggedValueEnd::TagEnd TaggedValueEnd::value_ends_at(const CallTag& tag, std::string_view text,
+                                                     bool line_begins, bool one_line,
+                                                     TextEnd end) const {
+  const bool is_glm = tags_.format() == TaggedCallFormat::kGlm;
+  const TagKind value = tags_.value_kind();
+  const bool is_own =
+      tag.closing && (tag.kind == value || (is_glm && tag.kind == TagKind::kParameter));
+  std::string_view rest = text.substr(tag.size);
+  if (is_own) {
+    for (int count = 0; count <= kMaxTagRepeats; ++count) {
+      const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags + 1));
+      if (space > kMaxSpaceBetweenTags) return {};
+      rest.remove_prefix(space);
+      // As the format spells it, the next tag is certain before its name is there.
+      if (tags_.begins_next_tag(rest) == Match::kYes) {
+        return {.match = Match::kYes, .size = tag.size};
+      }
+      const CallTag next = tags_.read(rest);
+      const bool is_more = rest.empty() || next.match == Match::kMore;
+      if (is_more && end == TextEnd::kNone) return {.match = Match::kMore};
+      if (is_more) return {.match = Match::kYes, .size = tag.size};
+      if (next.match == Match::kYes && next.closing && next.kind == value) {  // doubled
+        rest.remove_prefix(next.size);
+        continue;
+      }
+      if (next.match == Match::kYes) {
+        const bool goes_on = next.kind != TagKind::kParameter || is_glm || !next.name.empty();
+        return {.match = goes_on && next.kind != TagKind::kValue ? Match::kYes : Match::kNo,
+                .size = tag.size};
+      }
+      if (!is_glm) return {};
+      const ParameterOpening opening =
+          tags_.read_opening(rest, value_.tool);  // whose first tag is missing
+      if (opening.match == Match::kMore && end == TextEnd::kNone) return {.match = Match::kMore};
+      return {.match = opening.match == Match::kYes ? Match::kYes : Match::kNo, .size = tag.size};
+    }
+    return {};
+  }
+  const bool begins = line_begins || one_line;
+  if (tag.kind == TagKind::kParameter && !tag.closing) {
+    std::string name = tag.name;
+    if (is_glm) {
+      const ParameterOpening opening = tags_.read_opening(text, value_.tool);
+      if (opening.match == Match::kMore && end == TextEnd::kNone) return {.match = Match::kMore};
+      if (opening.match != Match::kYes) return {};
+      name = opening.name;
+    }
+    name = names_.resolve_parameter(value_.tool, name);
+    const bool is_next = (begins || is_glm) && tag.is_exact &&
+                         names_.has_parameter(value_.tool, name) &&
+                         !value_.parameters->contains(name);
+    return {.match = is_next ? Match::kYes : Match::kNo};
+  }
+  const bool is_call = tag.kind == TagKind::kCall || tag.kind == TagKind::kSection;
+  if (!is_call || !tag.closing) return {};
+  const Match match = ends_call(rest, is_glm || tag.kind == TagKind::kSection, end);
+  if (match != Match::kNo) return {.match = match};
+  const bool line_ends = rest.empty() || rest.front() == '\n' || rest.front() == '\r';
+  const bool may_end = begins && tag.is_exact && line_ends;
+  return {.match = may_end ? Match::kYes : Match::kNo, .in_doubt = true};
+}
+
+// The header of a call that is quoted in a value. A bare mark followed by the value's own closing
+// tag is not a call.
+CallHeader TaggedValueEnd::read_inner_header(const CallTag& tag, std::string_view text,
+                                             TextEnd end) const {
+  const bool is_call = tag.kind == TagKind::kCall || tag.kind == TagKind::kSection;
+  if (!is_call || tag.closing || !tag.is_exact) return {};
+  CallHeader header = tags_.read_header(text, /*has_marker=*/true, /*is_exact=*/true,
+                                        /*at_end=*/end == TextEnd::kStopped);
+  if (header.match != Match::kYes) return header;
+  const std::string_view rest = text.substr(header.size);
+  const CallTag next = tags_.read(rest.substr(space_size(rest.substr(0, kMaxSpaceBetweenTags))));
+  if (next.match == Match::kMore && end == TextEnd::kNone) return {.match = Match::kMore};
+  if (next.match == Match::kYes && next.closing && next.kind == tags_.value_kind()) return {};
+  return header;
+}
+
+// Notes the tag at the scan's position as uncertain; the first one counts.
+void TaggedValueEnd::doubt(const TagEnd& end) {
+  if (!scan_.doubt) scan_.doubt = Doubt{.position = scan_.position, .size = end.size};
+}
+
+// Removes the quoted calls that a closing tag of this kind ends.
+void TaggedValueEnd::close_inner_call(TagKind kind) {
+  std::string& open = scan_.open_tags;
+  size_t left = open.size() - (open.back() == kOpenCall ? 1 : 0);
+  if (kind == TagKind::kSection) {
+    const size_t section = open.rfind(kOpenSection);
+    left = section == std::string::npos ? 0 : section;
+  }
+  scan_.num_open_calls -= std::ranges::count(std::string_view(open).substr(left), kOpenCall);
+  open.resize(left);
+}
+
+// Decides the tag at the front of `text`. kYes: the value ends there. kNo: the tag is the value's,
+// `size` bytes of it are passed over.
+TaggedValueEnd::TagEnd TaggedValueEnd::decide_tag(std::string_view text, bool line_begins,
+                                                  TextEnd end) {
+  const TagEnd passed{.match = Match::kNo, .size = 1};
+  const CallTag tag = tags_.read(text);
+  if (tag.match == Match::kMore && end == TextEnd::kStopped) {
+    // Its beginning is all there is of the closing tag.
+    const bool ends = tag.closing || text.size() == 1;
+    return ends ? TagEnd{.match = Match::kYes, .size = text.size()} : passed;
+  }
+  if (tag.match == Match::kMore) return {.match = Match::kMore};
+  if (tag.match == Match::kNo) return passed;
+  const CallHeader inner = read_inner_header(tag, text, end);
+  if (inner.match == Match::kMore) {
+    return {.match = end == TextEnd::kNone ? Match::kMore : Match::kNo, .size = 1};
+  }
+  if (inner.match == Match::kYes) {
+    const bool begins = (line_begins || scan_.one_line) && names_.has(inner.name);
+    if (begins && (!value_.may_hold_call || doubts_end_)) return {.match = Match::kYes};
+    if (begins && scan_.open_tags.empty()) doubt({.match = Match::kYes});
+    if (tag.kind == TagKind::kSection) scan_.open_tags += kOpenSection;
+    scan_.open_tags += kOpenCall;
+    ++scan_.num_open_calls;
+    return {.match = Match::kNo, .size = inner.size};
+  }
+  const TagEnd found = value_ends_at(tag, text, line_begins, scan_.one_line, end);
+  if (found.match == Match::kMore) return found;
+  const bool is_end_of_call =
+      tag.closing && (tag.kind == TagKind::kCall || tag.kind == TagKind::kSection);
+  const bool is_inner = is_end_of_call ? !scan_.open_tags.empty() : scan_.num_open_calls > 0;
+  const bool is_sure = doubts_end_ || (!is_inner && !found.in_doubt);
+  if (found.match == Match::kYes && is_sure) return found;
+  if (found.match == Match::kYes) doubt(found);
+  if (is_inner && is_end_of_call) close_inner_call(tag.kind);
+  return passed;
+}
+
+}  // namespace heddle::parsers
