@@ -77,7 +77,7 @@ std::optional<ApiError> read_system_blocks(const CallContext& context, const Jso
       if (!own) return missing_parameter(name + ".text");
       more = without_billing_header(*std::move(own));
       if (more.empty()) continue;
-    } else if (auto document = read_document_part(sent, type, name)) {
+    } else if (auto document = read_document_part(context, sent, type, name)) {
       auto* const error = std::get_if<ApiError>(&*document);
       if (error != nullptr && is_asked) return std::move(*error);
       more = error != nullptr ? fmt::format("[{}]", type) : std::get<std::string>(*document);
@@ -107,7 +107,7 @@ std::string describe_foreign_block(const std::string& type, Json block) {
 }
 
 // The text of what a tool returned. Of images and files, which no model here can see, the type.
-std::string result_text(const Json& content) {
+std::string result_text(const CallContext& context, const Json& content) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) return dump_json(content);
   std::string text;
@@ -117,7 +117,7 @@ std::string result_text(const Json& content) {
     if (!text.empty()) text += '\n';
     if (type == "text" && block.contains("text") && block["text"].is_string()) {
       text += block["text"].get<std::string>();
-    } else if (const auto document = read_document_part(block, type, "content")) {
+    } else if (const auto document = read_document_part(context, block, type, "content")) {
       const auto* const found = std::get_if<std::string>(&*document);
       text += found != nullptr ? *found : fmt::format("[{}]", type);
     } else if (is_media_part(type)) {
@@ -162,7 +162,7 @@ std::optional<ApiError> read_tool_use(const Json& value, const std::string& para
 // A tool wrote the result: nothing in it is an error.
 Json read_tool_result(const CallContext& context, Json block) {
   HistoryRepair(context).tool_result(block);
-  Json result = {{"role", "tool"}, {"content", result_text(block["content"])}};
+  Json result = {{"role", "tool"}, {"content", result_text(context, block["content"])}};
   if (const auto id = block.find("tool_use_id"); id != block.end()) result["tool_call_id"] = *id;
   return result;
 }
@@ -226,7 +226,7 @@ std::optional<ApiError> read_anthropic_block(const CallContext& context, const J
     parts.add_text(describe_foreign_block(*type, value));
     return std::nullopt;
   }
-  if (auto document = read_document_part(value, *type, param)) {
+  if (auto document = read_document_part(context, value, *type, param)) {
     auto* const error = std::get_if<ApiError>(&*document);
     if (error != nullptr && writer.is_asking) return std::move(*error);
     parts.add_text(error != nullptr ? fmt::format("[{}]", *type)

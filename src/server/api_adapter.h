@@ -34,6 +34,7 @@ namespace heddle::server {
 
 class LoggedCall;
 class SessionStore;
+class StoredTexts;
 class UnusedNames;
 
 class ApiAdapter {
@@ -111,6 +112,7 @@ struct CallContext {
   bool isolate_tenants = false;                                // ServerOptions
   std::shared_ptr<ResponseStore> responses = nullptr;          // null: none are kept
   std::shared_ptr<SessionStore> sessions = nullptr;            // null: there are none
+  std::shared_ptr<StoredTexts> stored_texts = nullptr;         // null: no files are kept
   const tokenizer::CancellationCheck* is_cancelled = nullptr;  // null: encoding goes to its end
   // Not null: a form that is not compiled yet (TextCodec::is_compiled()) is none of this thread's
   // work. This is set then, and the call is read again elsewhere, whatever comes of it here.

@@ -27,6 +27,7 @@
 #include "server/routes.h"
 #include "server/runtime_settings.h"
 #include "server/session_fields.h"
+#include "server/stored_texts.h"
 #include "server/tokenize.h"
 #include "server/weight_update.h"
 
@@ -373,6 +374,9 @@ CallContext ApiHandler::context_of(const HttpRequest& request,
           .isolate_tenants = options_.isolate_tenants,
           .responses = responses_,
           .sessions = sessions_,
+          .stored_texts = batch_api_ == nullptr
+                              ? nullptr
+                              : std::make_shared<StoredTexts>(batch_api_->file_store(), request),
           .is_cancelled = is_cancelled,
           .id = request.id,
           .created = options_.unix_time(),

@@ -69,8 +69,10 @@ std::variant<Upload, ApiError> read_upload(const HttpRequest& request, int64_t n
   }
   if (file == nullptr) return missing_parameter("file");
   if (purpose.empty()) return missing_parameter("purpose");
-  if (purpose != "batch") {
-    return invalid_value("purpose", fmt::format("`purpose` is \"{}\"; this server takes batch.",
+  if (purpose != "batch" && purpose != "user_data" && purpose != "assistants") {
+    return invalid_value("purpose", fmt::format("`purpose` is \"{}\"; this server takes batch, and "
+                                                "user_data or assistants for texts that messages "
+                                                "name by their ids.",
                                                 printable(purpose, 40)));
   }
   if (file->content.empty()) return invalid_value("file", "The file is empty.");

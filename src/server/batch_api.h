@@ -31,6 +31,9 @@ class BatchApi {
 
   // The request is one to its route, by a method that the route allows.
   void files(std::shared_ptr<Exchange> exchange);
+
+  [[nodiscard]] const FileStore& file_store() const { return *files_; }
+
   void one_file(std::shared_ptr<Exchange> exchange);
   void batches(const std::shared_ptr<Exchange>& exchange);
   void one_batch(std::shared_ptr<Exchange> exchange);

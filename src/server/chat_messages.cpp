@@ -72,7 +72,7 @@ std::optional<ApiError> read_parts(const CallContext& context, const Json& parts
       } else {
         texts.push_back({{"type", "text"}, {"text", *std::move(text)}});
       }
-    } else if (auto document = read_document_part(part, name, part_param)) {
+    } else if (auto document = read_document_part(context, part, name, part_param)) {
       auto* const error = std::get_if<ApiError>(&*document);
       if (error != nullptr && rules.is_asked) return std::move(*error);
       texts.push_back({{"type", "text"},

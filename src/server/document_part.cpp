@@ -10,8 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <openssl/evp.h>
 
+#include "server/api_adapter.h"
 #include "server/http_message.h"
 #include "server/json_text.h"
+#include "server/stored_texts.h"
 #include "tokenizer/utf8.h"
 
 namespace heddle::server {
@@ -81,21 +83,30 @@ std::string data_kind_of(std::string_view type, std::string_view media_type) {
                      media_type.empty() ? "application/octet-stream" : printable(media_type, 80));
 }
 
-// Data in base64 as text.
-DocumentText as_text(std::string data, const std::string& media_type, std::string_view type,
+// Data as text.
+DocumentText as_text(std::string bytes, std::string_view media_type, std::string_view type,
                      const std::string& param) {
   if (!media_type.empty() && !is_text_type(media_type)) {
     return refused(param, data_kind_of(type, media_type));
   }
-  auto bytes = decode_base64(std::move(data));
-  if (!bytes) return invalid_value(param, fmt::format("The data of `{}` is not base64.", param));
-  if (!tokenizer::is_valid_utf8(*bytes) || bytes->find('\0') != std::string::npos) {
+  if (!tokenizer::is_valid_utf8(bytes) || bytes.find('\0') != std::string::npos) {
     return media_type.empty()
                ? DocumentText(refused(param, data_kind_of(type, media_type)))
                : DocumentText(invalid_value(
                      param, fmt::format("The data of `{}` is not text in UTF-8.", param)));
   }
-  return *std::move(bytes);
+  return bytes;
+}
+
+// Data in base64 as text.
+DocumentText decoded_text(std::string data, std::string_view media_type, std::string_view type,
+                          const std::string& param) {
+  if (!media_type.empty() && !is_text_type(media_type)) {
+    return refused(param, data_kind_of(type, media_type));
+  }
+  auto bytes = decode_base64(std::move(data));
+  if (!bytes) return invalid_value(param, fmt::format("The data of `{}` is not base64.", param));
+  return as_text(*std::move(bytes), media_type, type, param);
 }
 
 // Percent-encoded text of a data URL, or base64.
@@ -109,7 +120,7 @@ DocumentText read_data_url(const std::string& url, std::string_view type,
   const bool is_base64 = media_type.ends_with(";base64");
   media_type.resize(std::min(media_type.find(';'), media_type.size()));
   if (media_type.empty()) media_type = "text/plain";
-  if (is_base64) return as_text(url.substr(comma + 1), media_type, type, param);
+  if (is_base64) return decoded_text(url.substr(comma + 1), media_type, type, param);
   if (!is_text_type(media_type)) return refused(param, data_kind_of(type, media_type));
   std::string text = percent_decode(std::string_view(url).substr(comma + 1));
   if (!tokenizer::is_valid_utf8(text)) {
@@ -125,20 +136,35 @@ DocumentText with_heading(std::string heading, DocumentText text) {
   return heading + *found;
 }
 
-DocumentText read_file(const Json& file, std::string_view type, const std::string& param) {
+// A file that was uploaded. `filename`: what the request calls it; may be empty.
+DocumentText read_stored(const CallContext& context, const std::string& id, std::string filename,
+                         std::string_view type, const std::string& param) {
+  if (context.stored_texts == nullptr) {
+    return refused(param, "the id of a file, and this server keeps none");
+  }
+  auto found = context.stored_texts->read(id, param + ".file_id");
+  if (auto* const error = std::get_if<ApiError>(&found)) return std::move(*error);
+  auto& file = std::get<StoredTexts::File>(found);
+  if (filename.empty()) filename = std::move(file.name);
+  return with_heading(filename + ":", as_text(std::move(file.bytes),
+                                              type_of_name(lower_case(filename)), type, param));
+}
+
+DocumentText read_file(const CallContext& context, const Json& file, std::string_view type,
+                       const std::string& param) {
   const std::string data = member(file, "file_data");
   const std::string filename = member(file, "filename");
   if (data.empty()) {
-    const char* const by = !member(file, "file_url").empty()  ? "a URL"
-                           : !member(file, "file_id").empty() ? "the id of a file"
-                                                              : "nothing";
-    if (std::string_view(by) == "nothing") return missing_parameter(param + ".file_data");
-    return refused(param, fmt::format("{}, which the server does not fetch", by));
+    if (!member(file, "file_url").empty()) {
+      return refused(param, "a URL, which the server does not fetch");
+    }
+    const std::string id = member(file, "file_id");
+    if (id.empty()) return missing_parameter(param + ".file_data");
+    return read_stored(context, id, filename, type, param);
   }
-  DocumentText text =
-      data.starts_with("data:")
-          ? read_data_url(data, type, param)
-          : as_text(data, std::string(type_of_name(lower_case(filename))), type, param);
+  DocumentText text = data.starts_with("data:")
+                          ? read_data_url(data, type, param)
+                          : decoded_text(data, type_of_name(lower_case(filename)), type, param);
   return with_heading(filename.empty() ? "" : filename + ":", std::move(text));
 }
 
@@ -169,34 +195,39 @@ std::string lines_of(std::initializer_list<std::string> lines) {
   return text;
 }
 
-DocumentText read_document(const Json& part, const std::string& param) {
+DocumentText read_document(const CallContext& context, const Json& part, const std::string& param) {
   const auto source = part.find("source");
   if (source == part.end() || !source->is_object()) return missing_parameter(param + ".source");
   const std::string type = member(*source, "type");
   const std::string heading = lines_of({member(part, "title"), member(part, "context")});
   if (type == "text") return with_heading(heading, member(*source, "data"));
   if (type == "base64") {
-    return with_heading(heading, as_text(member(*source, "data"), member(*source, "media_type"),
-                                         "document", param));
+    return with_heading(heading, decoded_text(member(*source, "data"),
+                                              member(*source, "media_type"), "document", param));
   }
   if (type == "content") {
     return with_heading(heading,
                         read_blocks(source->value("content", Json()), param + ".source.content"));
   }
+  if (type == "file" && !member(*source, "file_id").empty()) {
+    return with_heading(heading, read_stored(context, member(*source, "file_id"), {}, "document",
+                                             param + ".source"));
+  }
   return refused(param, fmt::format("a document by {}, which the server does not fetch",
-                                    type == "url" ? "a URL" : "the id of a file"));
+                                    type == "url" ? "a URL" : "another source"));
 }
 
 }  // namespace
 
-std::optional<DocumentText> read_document_part(const Json& part, std::string_view type,
-                                               const std::string& param) {
-  if (type == "input_file") return read_file(part, type, param);
+std::optional<DocumentText> read_document_part(const CallContext& context, const Json& part,
+                                               std::string_view type, const std::string& param) {
+  if (type == "input_file") return read_file(context, part, type, param);
   if (type == "file") {
     const auto file = part.find("file");
-    return read_file(file != part.end() && file->is_object() ? *file : part, type, param + ".file");
+    return read_file(context, file != part.end() && file->is_object() ? *file : part, type,
+                     param + ".file");
   }
-  if (type == "document") return read_document(part, param);
+  if (type == "document") return read_document(context, part, param);
   if (type == "search_result") {
     const std::string heading = lines_of({member(part, "title"), member(part, "source")});
     return with_heading(heading, read_blocks(part.value("content", Json()), param + ".content"));

@@ -8,7 +8,8 @@
 //   search_result      title, source and blocks of text
 //
 // A title, a context and a filename lead the text. A document that is no text (a PDF, a
-// picture), or that the server would have to fetch (a URL, the id of a file), is refused by name.
+// picture), or that the server would have to fetch (a URL), is refused by name. `file_id` names a
+// file that the key of the request uploaded to /v1/files.
 //
 // Threading: free functions without state.
 #pragma once
@@ -24,10 +25,14 @@
 
 namespace heddle::server {
 
+struct CallContext;
+
 using DocumentText = std::variant<std::string, ApiError>;
 
-// Nothing for a part of another type. `param` names the part in errors.
-[[nodiscard]] std::optional<DocumentText> read_document_part(const nlohmann::ordered_json& part,
+// Nothing for a part of another type. `param` names the part in errors. Cost: a file that is named
+// by its id is read from the disk.
+[[nodiscard]] std::optional<DocumentText> read_document_part(const CallContext& context,
+                                                             const nlohmann::ordered_json& part,
                                                              std::string_view type,
                                                              const std::string& param);
 

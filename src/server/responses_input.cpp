@@ -123,7 +123,7 @@ class ItemReader {
                                              param, type),
                       .param = param};
     }
-    if (auto document = read_document_part(value, type, param)) {
+    if (auto document = read_document_part(context_, value, type, param)) {
       if (const auto* const error = std::get_if<ApiError>(&*document)) {
         if (writer == Writer::kAsking) return *error;
         text = fmt::format("[{}]", type);

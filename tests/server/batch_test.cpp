@@ -108,7 +108,7 @@ TEST_F(BatchTest, FilesAreStoredListedReadAndDeleted) {
 
 TEST_F(BatchTest, AnUploadMustBeAFormWithAFileForABatch) {
   start();
-  EXPECT_EQ(error_of(upload(form("a", "assistants")))["param"], "purpose");
+  EXPECT_EQ(error_of(upload(form("a", "fine-tune")))["param"], "purpose");
   EXPECT_EQ(error_of(upload(form("")))["param"], "file");
   EXPECT_EQ(error_of(upload("--b--"))["param"], "file");
   EXPECT_EQ(error_of(upload("garbage"))["code"], "invalid_form");

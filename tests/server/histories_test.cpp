@@ -180,7 +180,7 @@ TEST_F(HistoriesTest, DocumentsThatAreTextAreText) {
   EXPECT_THAT(chat_file({{"file_data", "data:text/plain;base64,&&&"}}), HasSubstr("is not base64"));
   EXPECT_THAT(chat_file({{"file_data", "data:text/plain;base64,/w=="}}),
               HasSubstr("is not text in UTF-8"));
-  EXPECT_THAT(chat_file({{"file_id", "file_1"}}), HasSubstr("the id of a file"));
+  EXPECT_THAT(chat_file({{"file_id", "file_1"}}), HasSubstr("There is no file `file_1`"));
   EXPECT_THAT(chat_file(Json::object()), HasSubstr("file_data"));
 
   const auto input_file = [this](Json file) {
