@@ -229,12 +229,15 @@ TEST_P(AnswerMatrix, ACutAnswerIsTheSameStreamedAndWhole) {
 INSTANTIATE_TEST_SUITE_P(Formats, AnswerMatrix, ::testing::ValuesIn(matrix_rows()),
                          [](const auto& one) { return one.param.name; });
 
-// LooseAnswer: a spelling that models write in place of their format. A client gets the call alone.
+// LooseAnswer: a spelling that models write in place of their format, or a text that quotes calls.
 struct LooseAnswer {
   std::string name;
   ToolCallFormat calls = ToolCallFormat::kNone;
   std::string script;
-  std::string thought = {};
+  std::string thought = {};  // what clients get
+  std::vector<ScriptedCall> emitted = {{"get_weather", R"({"city":"Rome","days":3})"}};
+  std::string text = {};
+  std::vector<std::string> special_tokens = {};
 
   friend void PrintTo(const LooseAnswer& row, std::ostream* out) { *out << row.name; }
 };
@@ -244,19 +247,19 @@ class LooseAnswers : public ScriptedFixture, public ::testing::WithParamInterfac
 TEST_P(LooseAnswers, AreReadInEveryApi) {
   const LooseAnswer& row = GetParam();
   model.scripts = {{"A", row.script}};
+  model.special_tokens = row.special_tokens;
   options.tool_call_format = row.calls;
-  options.reasoning_format = ReasoningFormat::kThink;
+  options.reasoning_format =
+      row.calls == ToolCallFormat::kHarmony ? ReasoningFormat::kHarmony : ReasoningFormat::kThink;
   start_scripted();
   for (const ScriptedApi api : kScriptedApis) {
     for (const bool stream : {false, true}) {
       SCOPED_TRACE(fmt::format("{} stream {}", path_of(api), stream));
       const ScriptedAnswer answer = ask({.api = api, .stream = stream, .tools = matrix_tools()});
-      EXPECT_EQ(answer.text, "") << answer.body;
+      EXPECT_EQ(answer.text, row.text) << answer.body;
       EXPECT_EQ(answer.reasoning, row.thought) << answer.body;
-      EXPECT_EQ(answer.calls,
-                (std::vector<ScriptedCall>{{"get_weather", R"({"city":"Rome","days":3})"}}))
-          << answer.body;
-      EXPECT_EQ(answer.finish, "tool_calls");
+      EXPECT_EQ(answer.calls, row.emitted) << answer.body;
+      EXPECT_EQ(answer.finish, row.emitted.empty() ? "stop" : "tool_calls");
     }
   }
 }
@@ -291,6 +294,83 @@ INSTANTIATE_TEST_SUITE_P(
         {"TheTagIsMissing", ToolCallFormat::kQwen,
          "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"days\": 3}}\n"
          "</tool_call>"},
+        {"QuotesInATextHaveNoBackslash",
+         ToolCallFormat::kQwen,
+         "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"the \"old\" one\", "
+         "\"days\": 3}}\n</tool_call>",
+         "",
+         {{"get_weather", R"({"city":"the \"old\" one","days":3})"}}},
+        {"DoubledBraces", ToolCallFormat::kQwen,
+         "<tool_call>\n{{\"name\": \"get_weather\", \"arguments\": {{\"city\": \"Rome\", "
+         "\"days\": 3}}}}\n</tool_call>"},
+        {"ArgumentsBesideTheName", ToolCallFormat::kQwen,
+         "<tool_call>\n{\"name\": \"get_weather\", \"city\": \"Rome\", \"days\": 3}\n</tool_call>"},
+        {"AnArgumentInOtherCase", ToolCallFormat::kQwen,
+         "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"City\": \"Rome\", \"days\": "
+         "3}}\n</tool_call>"},
+        {"ACodeFence", ToolCallFormat::kQwen,
+         "```json\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"days\": 3}}"
+         "\n```"},
+        {"AnotherFormatsObject", ToolCallFormat::kQwen3Coder,
+         "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"days\": "
+         "3}}\n</tool_call>"},
+        {"PythonBetweenTags", ToolCallFormat::kGlm,
+         "<tool_call>get_weather(city=\"Rome\", days=3)</tool_call>"},
+        {"ATagOfLlama", ToolCallFormat::kLlama3,
+         "<function=get_weather>{\"city\": \"Rome\", \"days\": 3}</function>"},
+        {"TheNameIsAnId", ToolCallFormat::kKimiK2,
+         "<|tool_calls_section_begin|><|tool_call_begin|>call_get_weather_0"
+         "<|tool_call_argument_begin|>{\"city\": \"Rome\", \"days\": 3}<|tool_call_end|>"
+         "<|tool_calls_section_end|>"},
+        {"AMessageWithoutItsMark",
+         ToolCallFormat::kHarmony,
+         "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
+         "to=functions.get_weather <|constrain|>json{\"city\": \"Rome\", \"days\": 3}<|call|>",
+         "Hm.",
+         {{"get_weather", R"({"city":"Rome","days":3})"}},
+         "",
+         {"<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|constrain|>", "<|call|>"}},
+        {"TwoMessages",
+         ToolCallFormat::kHarmony,
+         "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>final"
+         "<|message|>Yes.",
+         "",
+         {},
+         "I look.\n\nYes.",
+         {"<|channel|>", "<|message|>", "<|end|>", "<|start|>"}},
+        {"AMisspeltTagWithinALine",
+         ToolCallFormat::kQwen,
+         "<thinking>Hm.</thinking>Yes.",
+         "Hm.",
+         {},
+         "Yes."},
+        {"ATagWithBlanks", ToolCallFormat::kQwen, "<think>Hm.</ think >Yes.", "Hm.", {}, "Yes."},
+        {"ACoderTextQuotesACall",
+         ToolCallFormat::kQwen3Coder,
+         "<tool_call>\n<function=get_weather>\n<parameter=city>\n<tool_call>\n<function=now>\n"
+         "</function>\n</tool_call>\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n"
+         "</tool_call>",
+         "",
+         {{"get_weather",
+           R"({"city":"<tool_call>\n<function=now>\n</function>\n</tool_call>","days":3})"}}},
+        {"AGlmTextQuotesACall",
+         ToolCallFormat::kGlm,
+         "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value><tool_call>get_weather\n"
+         "<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n</tool_call></arg_value>\n"
+         "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>",
+         "",
+         {{"get_weather",
+           R"({"city":"<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome)"
+           R"(</arg_value>\n</tool_call>","days":3})"}}},
+        {"ADeepseekTextQuotesACall",
+         ToolCallFormat::kDeepseekV32,
+         "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter "
+         "name=\"city\" string=\"true\"><｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>"
+         "</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" string=\"false\">3"
+         "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+         "",
+         {{"get_weather",
+           R"({"city":"<｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>","days":3})"}}},
     }),
     [](const auto& one) { return one.param.name; });
 
