@@ -8,16 +8,16 @@ namespace {
 
 constexpr int kJoinThreads = 256;
 
-// A block joins the splits of kChannels channels of one row. A thread has four channels; groups of
-// threads take every kGroups-th split, several at once, and are then added in order. Reads 4 bytes
-// for each channel and split: where a step has few rows a block takes 64 channels, so that a
+// A block joins the parts of kChannels channels of one row. A thread has four channels; groups of
+// threads take every kGroups-th part, several at once, and are then added in order. Reads 4 bytes
+// for each channel and part: where a step has few rows a block takes 64 channels, so that a
 // multiprocessor's share of them is small.
 template <int kDim, int kChannels>
 __global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constant__ Params p) {
   constexpr int kSlices = kDim / kChannels;
   constexpr int kLanes = kChannels / 4;
   constexpr int kGroups = kJoinThreads / kLanes;
-  constexpr int kAtOnce = 8;
+  constexpr int kAtOnce = 9;  // with 16 groups: the parts of a sequence that has all blocks
   __shared__ float maxima[kGroups], sums[kGroups];
   __shared__ __align__(16) float results[kGroups][kChannels];
   const int thread = static_cast<int>(threadIdx.x);
@@ -29,27 +29,36 @@ __global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constan
   const int head = row % num_heads;
   const int b = p.batch.row_sequences[t];  // came with the step, as the lengths did
   const SplitExtent extent = b < 0 ? SplitExtent() : extent_of(p, b);
-  wait_for_inputs();
-  const int num_splits = extent.num_splits(p.parts.plan[0]);
-  if (num_splits <= 1) return;
+  const int kv_head = head / p.group;
+  const int head_on_line = kv_head % p.heads_on_line;
+  const int at = b < 0 ? 0 : (t - p.batch.query_start[b]) * p.group + head % p.group;
   const int chunks = chunks_of(p, extent.num_tokens);
-  const int at = (t - p.batch.query_start[b]) * p.group + head % p.group;
-  const int first = p.parts.plan[1 + b] + head / p.group * chunks + at / kColumns;
-  const auto part_of = [&](int i) {
-    return (first + i * chunks * p.num_kv_heads) * kColumns + at % kColumns;
+  const int index_of_unit = kv_head / p.heads_on_line * chunks + at / kColumns;
+  wait_for_inputs();
+  if (extent.num_tokens == 0) return;
+  const SplitShares shares = p.parts.plan->shares;
+  const int start = p.parts.plan->starts[b];
+  if (shares.whole) return;
+  const SplitUnit unit = unit_of(shares, extent, b, index_of_unit, start).span;
+  const int first = unit.first_share(shares);
+  const int num_parts = unit.last_share(shares) - first + 1;
+  if (num_parts == 1) return;
+  const auto row_of = [&](int i) {
+    const int part = split_part(first + i, i == 0) * p.heads_on_line + head_on_line;
+    return part * kColumns + at % kColumns;
   };
   const float* outputs = p.parts.outputs + first_channel + thread % kLanes * 4;
   float top = -INFINITY;
   float sum = 0;
   float4 total{0, 0, 0, 0};
-  for (int begin = group; begin < num_splits; begin += kGroups * kAtOnce) {
+  for (int begin = group; begin < num_parts; begin += kGroups * kAtOnce) {
     float their_maxima[kAtOnce], their_sums[kAtOnce];
     float4 values[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int split = begin + i * kGroups;
-      const bool real = split < num_splits;
-      const int part = part_of(real ? split : begin);
+      const int index = begin + i * kGroups;
+      const bool real = index < num_parts;
+      const int part = row_of(real ? index : begin);
       their_maxima[i] = real ? p.parts.maxima[part] : -INFINITY;
       their_sums[i] = real ? p.parts.sums[part] : 0.0f;
       values[i] = real ? *reinterpret_cast<const float4*>(outputs + int64_t{part} * kDim)

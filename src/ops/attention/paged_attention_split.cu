@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <limits>
 
 #include "ops/attention/paged_attention_split.cuh"
 #include "ops/attention/paged_attention_unit.h"
@@ -9,47 +10,88 @@ namespace heddle::ops {
 namespace split_attention {
 namespace {
 
-constexpr int kKeys = 16;  // tokens that a warp takes together
+constexpr int kKeys = kTileTokens;  // that a warp takes together
 
-// Eight rows of a sequence and one kv head over the tokens of a split. Column c of the eight is
-// token c / group, query head c % group of those that share the kv head, counted from `first`.
+// A part of a unit, or all of it: eight rows of a sequence and one kv head over some of their
+// tokens. Column c of the eight is token c / group, query head c % group of those that share the kv
+// head, counted from `first`.
 struct Item {
   int sequence, kv_head;
   int first, num_columns;
   int begin, end;  // tokens
-  int part;        // place of the results, in eights; -1: they go to y
+  int part;        // index of the results, in eights; -1: they go to y
 };
 
 __device__ inline int position_of(const Params& p, int sequence, int column) {
   return p.batch.context_lens[sequence] + column / p.group;
 }
 
-__device__ inline Item item_of(const Params& p, const Plan& plan, int index) {
-  int low = 0, high = p.num_sequences;  // starts[low] <= index < starts[high]
+// The unit at tile `at` of the line, which has one there.
+__device__ inline Unit unit_at(const Params& p, const Plan& plan, int at) {
+  int low = 0, high = p.num_sequences;  // starts[low] <= at < starts[high]
   while (high - low > 1) {
     const int middle = (low + high) / 2;
-    if (plan.starts[middle] <= index) {
+    if (plan.starts[middle] <= at) {
       low = middle;
     } else {
       high = middle;
     }
   }
   const SplitExtent extent = extent_of(p, low);
-  const int chunks = chunks_of(p, extent.num_tokens);
-  const int own = index - plan.starts[low];
-  Item item;
-  item.sequence = low;
-  item.first = own % chunks * kColumns;
-  item.num_columns = min(kColumns, extent.num_tokens * p.group - item.first);
-  item.kv_head = own / chunks % p.num_kv_heads;
-  const int split = extent.begin + own / chunks / p.num_kv_heads * plan.split;
-  const int top = position_of(p, low, item.first + item.num_columns - 1) + 1;
-  const int least = p.window > 0 ? max(0, position_of(p, low, item.first) + 1 - p.window) : 0;
-  item.begin = max(least, split);
-  item.end = min(top, split + plan.split);
-  item.part = extent.num_splits(plan.split) > 1 ? plan.parts[low] + own : -1;
-  return item;
+  const int start = plan.starts[low];
+  const int index = (at - start) / plan.shares.unit_length(extent);
+  return unit_of(plan.shares, extent, low, index, start);
 }
+
+// The items of a block, which computes a share for one of the heads on the line, in their order.
+class Items {
+ public:
+  __device__ Items(const Params& p, const Plan& plan, int block)
+      : p_(p), plan_(plan), share_(block / p.heads_on_line), head_(block % p.heads_on_line) {
+    if (share_ >= plan.shares.num_shares) return;
+    at_ = begin_ = plan.shares.begin_of(share_);
+    end_ = plan.shares.begin_of(share_ + 1);
+  }
+
+  // Sets `item` to the next one. False: there is none, and `item` is as it was.
+  __device__ bool next(Item& item) {
+    while (at_ < end_) {
+      const Unit unit = unit_at(p_, plan_, at_);
+      at_ = unit.span.end();
+      const int first_tile = unit.span.tiles_before(begin_);
+      const int last_tile = unit.span.tiles_before(end_);
+      if (first_tile == last_tile) continue;  // the share has only empty tiles of the unit
+      item = item_of(unit, first_tile, last_tile);
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  __device__ Item item_of(const Unit& unit, int first_tile, int last_tile) const {
+    const int chunks = chunks_of(p_, unit.extent.num_tokens);
+    Item item;
+    item.sequence = unit.sequence;
+    item.first = unit.index % chunks * kColumns;
+    item.num_columns = min(kColumns, unit.extent.num_tokens * p_.group - item.first);
+    item.kv_head = unit.index / chunks * p_.heads_on_line + head_;
+    const int top = position_of(p_, unit.sequence, item.first + item.num_columns - 1) + 1;
+    const int least =
+        p_.window > 0 ? max(0, position_of(p_, unit.sequence, item.first) + 1 - p_.window) : 0;
+    const int tile = unit.extent.begin / kTileTokens;  // the first one of the unit
+    item.begin = max(least, (tile + first_tile) * kTileTokens);
+    item.end = min(top, (tile + last_tile) * kTileTokens);
+    const bool whole = first_tile == 0 && last_tile == unit.span.num_tiles;
+    item.part = whole ? -1 : split_part(share_, first_tile == 0) * p_.heads_on_line + head_;
+    return item;
+  }
+
+  const Params& p_;
+  const Plan& plan_;
+  int share_, head_;
+  int begin_ = 0, end_ = 0;  // of the share
+  int at_ = 0;               // where the next unit lies
+};
 
 // Memory idles while the new tokens are appended: the item's first tokens of earlier steps come to
 // the second-level cache meanwhile. Of 264 blocks together less than that has room for.
@@ -275,15 +317,13 @@ __global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constan
   auto& s = *reinterpret_cast<Shared<kDim>*>(raw);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   make_plan(p, s.plan, s.scan);  // of lengths, which came with the step
-  const int num_items = s.plan.starts[p.num_sequences];
-  if (static_cast<int>(blockIdx.x) < num_items) {
-    fetch_context<kDim>(p, item_of(p, s.plan, static_cast<int>(blockIdx.x)));
-  }
+  Items items(p, s.plan, static_cast<int>(blockIdx.x));
+  Item item;
+  bool is_open = items.next(item);
+  if (is_open) fetch_context<kDim>(p, item);
   wait_for_inputs();
   if (blockIdx.x == 0) leave_plan(p, s.plan);
-  for (int index = static_cast<int>(blockIdx.x); index < num_items;
-       index += static_cast<int>(gridDim.x)) {
-    const Item item = item_of(p, s.plan, index);
+  for (; is_open; is_open = items.next(item)) {
     State<kDim> state;
     {
       Walk<kDim> walk(p, item, s.stages[warp], warp, lane);
@@ -350,14 +390,20 @@ __global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constan
   }
 }
 
+// Two for each multiprocessor.
+int num_blocks(const CudaContext& context) {
+  return std::min(kSplitBlocks, 2 * context.gpu.properties().num_multiprocessors);
+}
+
 template <int kDim>
-Status launch_split(CudaContext& context, const Params& params) {
-  constexpr int kBlocksPerProcessor = 2;
+Status launch_split(CudaContext& context, Params params) {
+  const int blocks = num_blocks(context);
+  params.heads_on_line = heads_on_a_line(params.num_kv_heads, blocks);
+  params.num_shares = blocks / params.heads_on_line;
   HEDDLE_RETURN_IF_ERROR(allow_shared(split_kernel<kDim>, sizeof(Shared<kDim>)));
-  HEDDLE_RETURN_IF_ERROR(
-      launch(context, "paged_attention split", split_kernel<kDim>,
-             grid_of(kBlocksPerProcessor * context.gpu.properties().num_multiprocessors), kThreads,
-             params, sizeof(Shared<kDim>)));
+  HEDDLE_RETURN_IF_ERROR(launch(context, "paged_attention split", split_kernel<kDim>,
+                                grid_of(params.num_shares * params.heads_on_line), kThreads, params,
+                                sizeof(Shared<kDim>)));
   return launch_join(context, params, kDim);
 }
 
@@ -373,7 +419,16 @@ bool paged_attention_split_takes(const CudaContext& context, const AttentionForm
 
 bool paged_attention_split_fits(const CudaContext& context, const PagedAttentionArgs& args) {
   if (!paged_attention_split_takes(context, AttentionForm::of(args))) return false;
-  if (args.forward->num_sequences() > kSplitSequences) return false;
+  const ForwardContext& forward = *args.forward;
+  if (forward.num_sequences() > kSplitSequences) return false;
+  // The plan counts the tiles of all units in 32 bits.
+  const int64_t tiles = forward.batch.page_table_width * forward.page_size / kTileTokens;
+  const int64_t lines = args.num_kv_heads / heads_on_a_line(static_cast<int>(args.num_kv_heads),
+                                                            split_attention::num_blocks(context));
+  const int64_t group = args.q.shape[1] / (args.num_kv_heads * args.head_dim);
+  const int64_t units =
+      (args.q.shape[0] * group / split_attention::kColumns + forward.num_sequences()) * lines;
+  if ((tiles + kUnitCost + 1) * units > std::numeric_limits<int32_t>::max()) return false;
   const auto is_aligned = [](const void* data, int64_t stride, int64_t bytes) {
     return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0 &&
            stride * 2 % bytes == 0;
@@ -395,7 +450,7 @@ Status paged_attention_split(CudaContext& context, const PagedAttentionArgs& arg
   Parts parts{.maxima = reinterpret_cast<float*>(args.workspace.data())};
   parts.sums = parts.maxima + kSplitParts;
   parts.outputs = parts.sums + kSplitParts;
-  parts.plan = reinterpret_cast<int32_t*>(parts.outputs + kSplitParts * D);
+  parts.plan = reinterpret_cast<split_attention::Plan*>(parts.outputs + kSplitParts * D);
   const int64_t num_rows = args.q.shape[0];
   const Params params{.q = args.q.as<CudaBf16>(),
                       .k = args.kv.k.as<CudaBf16>(),

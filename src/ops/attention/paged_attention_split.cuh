@@ -21,15 +21,23 @@ inline constexpr int kMostSequences = static_cast<int>(kSplitSequences);
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr unsigned kAll = 0xffffffffu;
 
-static_assert(kSplitParts == int64_t{2} * kMostSplits * kColumns);
+static_assert(kSplitParts == int64_t{2} * kSplitBlocks * kColumns);
 
-// Results of a column over the tokens of one split: its maximum and sum, in units of the scores
+// Where the units of each sequence begin on the line.
+struct Plan {
+  SplitShares shares;
+  int starts[kMostSequences + 1];  // the last is the length of the line
+};
+
+static_assert(sizeof(Plan) <= kSplitPlanBytes);
+
+// Results of a column over the tokens of one part: its maximum and sum, in units of the scores
 // times log2 e, and D sums of values.
 struct Parts {
   float* maxima;   // [kSplitParts]
   float* sums;     // [kSplitParts]
   float* outputs;  // [kSplitParts, D]
-  int32_t* plan;   // [1 + kMostSequences]: Plan::split and Plan::parts
+  Plan* plan;
 };
 
 struct Params {
@@ -44,6 +52,8 @@ struct Params {
   DeviceBatch batch;
   int32_t num_sequences;
   int32_t num_rows;
+  int32_t num_shares;     // at most
+  int32_t heads_on_line;  // and so many blocks for each share
   int32_t most_tokens;
   int32_t num_kv_heads, group;
   int32_t window;  // 0: none
@@ -65,87 +75,77 @@ __device__ inline int chunks_of(const Params& p, int num_tokens) {
   return (num_tokens * p.group + kColumns - 1) / kColumns;
 }
 
-// Sequence b has the items from starts[b] on; the results of those with several splits are kept
-// from place parts[b] on, eight columns each.
-struct Plan {
-  int split;
-  int starts[kMostSequences + 1];
-  int parts[kMostSequences];
-};
-
 struct Scan {
   SplitLoad loads[kWarps];
-  int sums[2][kWarps];
 };
+
+__device__ inline int num_units_of(const Params& p, const SplitExtent& extent) {
+  return chunks_of(p, extent.num_tokens) * (p.num_kv_heads / p.heads_on_line);
+}
+
+// A unit and what it belongs to: `index` counts the units of a sequence on the line.
+struct Unit {
+  int sequence, index;
+  SplitExtent extent;
+  SplitUnit span;
+};
+
+// `start`: where the first unit of the sequence begins.
+__device__ inline Unit unit_of(const SplitShares& shares, const SplitExtent& extent, int sequence,
+                               int index, int start) {
+  const int length = shares.unit_length(extent);
+  return {
+      .sequence = sequence,
+      .index = index,
+      .extent = extent,
+      .span = {.start = start + index * length, .length = length, .num_tiles = extent.num_tiles()}};
+}
 
 // Every block makes the same plan.
 __device__ inline void make_plan(const Params& p, Plan& plan, Scan& scan) {
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   const int per_thread = (p.num_sequences + kThreads - 1) / kThreads;
   const int first = thread * per_thread, last = min(p.num_sequences, first + per_thread);
-  SplitLoad load;
+  SplitLoad own;
   for (int b = first; b < last; ++b) {
     const SplitExtent extent = extent_of(p, b);
-    if (extent.num_tokens > 0) load.add(extent, chunks_of(p, extent.num_tokens) * p.num_kv_heads);
+    own.add(extent, num_units_of(p, extent));
   }
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    load.add({.tokens = __shfl_xor_sync(kAll, load.tokens, distance),
-              .units = __shfl_xor_sync(kAll, load.units, distance),
-              .longest = __shfl_xor_sync(kAll, load.longest, distance)});
-  }
-  if (lane == 0) scan.loads[warp] = load;
-  __syncthreads();
-  load = {};
-#pragma unroll
-  for (int i = 0; i < kWarps; ++i) load.add(scan.loads[i]);
-  const int split = split_length(load, static_cast<int>(gridDim.x));
-
-  int items = 0, kept = 0;  // kept: of sequences with several splits
-  for (int b = first; b < last; ++b) {
-    const SplitExtent extent = extent_of(p, b);
-    const int num_splits = extent.num_splits(split);
-    const int own = num_splits * chunks_of(p, extent.num_tokens) * p.num_kv_heads;
-    items += own;
-    if (num_splits > 1) kept += own;
-  }
-  int items_until = items, kept_until = kept;
+  SplitLoad until = own;  // of this lane and those before it
   for (int distance = 1; distance < kWarp; distance *= 2) {
-    const int more = __shfl_up_sync(kAll, items_until, distance);
-    const int more_kept = __shfl_up_sync(kAll, kept_until, distance);
-    if (lane >= distance) {
-      items_until += more;
-      kept_until += more_kept;
-    }
+    const SplitLoad more{.length = __shfl_up_sync(kAll, until.length, distance),
+                         .num_units = __shfl_up_sync(kAll, until.num_units, distance),
+                         .longest = __shfl_up_sync(kAll, until.longest, distance)};
+    if (lane >= distance) until.add(more);
   }
-  if (lane == kWarp - 1) {
-    scan.sums[0][warp] = items_until;
-    scan.sums[1][warp] = kept_until;
-  }
+  if (lane == kWarp - 1) scan.loads[warp] = until;
   __syncthreads();
-  int start = items_until - items, part = kept_until - kept;
-  for (int i = 0; i < warp; ++i) {
-    start += scan.sums[0][i];
-    part += scan.sums[1][i];
+  SplitLoad before, all;  // of the warps before this one, and of all
+#pragma unroll
+  for (int i = 0; i < kWarps; ++i) {
+    if (i < warp) before.add(scan.loads[i]);
+    all.add(scan.loads[i]);
   }
+  const auto shares = SplitShares::of(all, p.num_shares);
+  int start = shares.whole ? before.num_units + until.num_units - own.num_units
+                           : before.length + until.length - own.length;
   for (int b = first; b < last; ++b) {
-    const SplitExtent extent = extent_of(p, b);
-    const int num_splits = extent.num_splits(split);
-    const int own = num_splits * chunks_of(p, extent.num_tokens) * p.num_kv_heads;
     plan.starts[b] = start;
-    start += own;
-    plan.parts[b] = part;
-    if (num_splits > 1) part += own;
+    const SplitExtent extent = extent_of(p, b);
+    start += shares.unit_length(extent) * num_units_of(p, extent);
   }
-  if (last == p.num_sequences && first < last) plan.starts[last] = start;
-  if (thread == 0) plan.split = split;
+  if (thread == 0) {
+    plan.shares = shares;
+    plan.starts[p.num_sequences] = shares.begin_of(shares.num_shares);
+  }
   __syncthreads();
 }
 
-// For those who join.
+// For the kernel that joins.
 __device__ inline void leave_plan(const Params& p, const Plan& plan) {
-  if (threadIdx.x == 0) p.parts.plan[0] = plan.split;
+  if (threadIdx.x == 0) p.parts.plan->shares = plan.shares;
   for (int b = static_cast<int>(threadIdx.x); b < p.num_sequences; b += kThreads) {
-    p.parts.plan[1 + b] = plan.parts[b];
+    p.parts.plan->starts[b] = plan.starts[b];
   }
 }
 
@@ -159,7 +159,7 @@ __device__ inline float output_factor(const Params& p, int head, float maximum, 
   return share / fmaf(sum, share, exp2f(sink - top)) * p.v_scale;
 }
 
-// Joins the results of sequences with several splits, which the kernel before has left.
+// Joins the parts of units that lie in several shares, which the kernel before has left.
 Status launch_join(CudaContext& context, const Params& params, int64_t head_dim);
 
 }  // namespace heddle::ops::split_attention

@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Cuda, SplitAttentionTest, ::testing::Values(device::Dev
 
 TEST_P(SplitAttentionTest, SmallestDecodeMatchesTheReference) {
   for (const int64_t D : {64, 128, 256}) {
-    decode(fast({.Nq = 4, .Nkv = 2, .D = D, .S = 16}), {80, 1});  // two splits, and one
+    decode(fast({.Nq = 4, .Nkv = 2, .D = D, .S = 16}), {80, 1});  // several shares, and one
   }
 }
 
@@ -76,22 +76,30 @@ TEST_P(SplitAttentionTest, MatchesTheReferenceWithWindowsAndSinks) {
   }
 }
 
-// More sequences than a warp has lanes, of which some have splits of their own.
+// More sequences than a warp has lanes.
 TEST_P(SplitAttentionTest, ManySequencesFindTheirResults) {
   std::vector<int64_t> lengths;
   for (int64_t b = 0; b < 150; ++b) lengths.push_back(b * 37 % 400 + 1);
   decode(fast({.Nq = 4, .Nkv = 2, .D = 64, .S = 16}), lengths);
 }
 
-// Sequences that fill the blocks as they are, two items for each of 264 blocks, are not split
+// Units that keep the blocks busy as they are, two for each of 264 blocks, are not cut
 // (paged_attention_plan_test.cpp).
 TEST_P(SplitAttentionTest, ManySequencesOfOneLengthMatchTheReference) {
   decode(fast({.Nq = 2, .Nkv = 2, .D = 64, .S = 16}), std::vector<int64_t>(260, 262));
 }
 
-// More splits than the threads of a block take at once, in steps of few rows and of many.
-TEST_P(SplitAttentionTest, JoinsManySplitsOfOneSequence) {
-  decode(fast({.Nq = 8, .Nkv = 1, .D = 64, .S = 16}), {9000});
+// A block computes the end of one sequence, all of others and the beginning of the next one.
+TEST_P(SplitAttentionTest, SharesOfSeveralSequencesMatchTheReference) {
+  const std::vector<int64_t> lengths{3000, 7, 900, 1, 33, 1700, 16, 128, 5, 64, 2100, 48};
+  for (const int64_t D : {64, 128, 256})
+    decode(fast({.Nq = 8, .Nkv = 2, .D = D, .S = 16}), lengths);
+  decode(fast({.Nq = 24, .Nkv = 8, .D = 64, .S = 16, .window = 700, .sinks = true}), lengths);
+}
+
+// More parts than the threads of a block take at once, in steps of few rows and of many.
+TEST_P(SplitAttentionTest, JoinsManyPartsOfOneSequence) {
+  decode(fast({.Nq = 8, .Nkv = 1, .D = 64, .S = 16}), {12'000});
   std::vector<int64_t> lengths(20, 10);
   lengths[7] = 3000;
   decode(fast({.Nq = 16, .Nkv = 2, .D = 256, .S = 16}), lengths);

@@ -584,7 +584,8 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
         AttentionLoad{.rows = 2048, .context = 6144}, AttentionLoad{.B = 8, .rows = 1024},
         AttentionLoad{.context = 255}, AttentionLoad{.context = 2047},
         AttentionLoad{.context = 8191}, AttentionLoad{.context = 32767},
-        AttentionLoad{.context = 131071}, AttentionLoad{.B = 64, .context = 4095},
+        AttentionLoad{.context = 40959}, AttentionLoad{.context = 131071},
+        AttentionLoad{.B = 8, .context = 32767}, AttentionLoad{.B = 64, .context = 4095},
         AttentionLoad{.B = 256, .context = 1023}}) {
     using Run = AttentionRun;
     const auto T = static_cast<double>(load.B * load.rows), B = static_cast<double>(load.B);
