@@ -11,8 +11,8 @@
 namespace heddle::grammar {
 
 // Adds the lists that are valid by all of the schemas; nothing where there are none. Their items
-// are places of their own. What cannot be kept to is an error of `places`. States do not depend on
-// how many items there may or must be.
+// are places of their own. A keyword that cannot be kept to is an error of `places`. States do not
+// depend on how many items there may or must be.
 void add_arrays(SchemaPlaces& places, NfaState from, const Schemas& schemas, NfaState to);
 
 }  // namespace heddle::grammar

@@ -77,7 +77,7 @@ void reduce(const Schemas& schemas, std::vector<Statement>& statements,
   }
 }
 
-// What is left out first: what says least about the value as a whole.
+// The order in which keywords are left out: those first that say least about the value as a whole.
 int rank_of(std::string_view keyword) {
   constexpr std::array<std::string_view, 4> kParts = {"properties", "items", "prefixItems",
                                                       "additionalProperties"};

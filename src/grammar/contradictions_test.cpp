@@ -93,7 +93,7 @@ TEST(ContradictionsTest, OnePlaceOfManyIsFoundAndNothingElseIsLeftOut) {
   EXPECT_EQ(weakened.schema, wanted);
 }
 
-TEST(ContradictionsTest, WhatNeedNotBeWrittenMayContradictItself) {
+TEST(ContradictionsTest, OptionalPartsMayContradictThemselves) {
   for (const char* const text :
        {R"({"properties": {"a": {"minimum": 5, "maximum": 3}}})",
         R"({"items": {"minimum": 5, "maximum": 3}})",

@@ -13,7 +13,8 @@
 namespace heddle::grammar {
 
 // Adds the objects that are valid by all of the schemas; nothing where there are none. The values
-// of their properties are places of their own. What cannot be kept to is an error of `places`.
+// of their properties are places of their own. A keyword that cannot be kept to is an error of
+// `places`.
 void add_objects(SchemaPlaces& places, const ObjectSpelling& spelling, NfaState from,
                  const Schemas& schemas, NfaState to);
 

@@ -46,7 +46,7 @@ class Intersection {
   std::optional<ByteDfa> set_;
 };
 
-// What a schema says about the length of texts.
+// The bounds that a schema sets to the length of texts.
 struct LengthBounds {
   int64_t min = 0;
   const Json* min_at = nullptr;

@@ -48,7 +48,7 @@ struct Keyword {
 
 constexpr TypeSet kAnyNumber = kInteger | kFraction;
 
-// Every keyword of any draft that says what is valid. What is not here is an annotation.
+// Every keyword of any draft that says what is valid. Other names are annotations.
 constexpr std::array kKeywords = std::to_array<Keyword>({
     {"$defs", Form::kSchemaMap, 0},
     {"definitions", Form::kSchemaMap, 0},

@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxTags = 1024;
 constexpr size_t kMaxMarkBytes = 1024;
 
-// What is left of a schema of which nothing else can be kept to.
+// The types of a schema alone, where none of its other keywords can be kept to.
 Json types_alone(const Json& schema) {
   if (!schema.is_object() || !schema.contains("type")) return true;
   Json types = {{"type", schema["type"]}};

@@ -32,8 +32,7 @@ class JsonArguments {
   // The text has ended before the arguments. True: all that was begun is complete.
   bool finish(std::string& json);
 
-  // What belongs to the objects around the arguments, at the front of `text`, which is not white
-  // space.
+  // The end of the objects around the arguments, at the front of `text`, which is not white space.
   Closing read_tail(std::string_view text);
 
  private:

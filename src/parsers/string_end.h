@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides whether a quote ends a string of a JSON text, or is a character that the model forgot to
-// escape: {"say": "the "big" one"}. What follows the quote decides. In a text that is JSON every
+// escape: {"say": "the "big" one"}. The text behind the quote decides. In a text that is JSON every
 // string ends where JSON ends it.
 //
 // Threading: a free function without state.

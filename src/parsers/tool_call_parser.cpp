@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kBeforeNamedMark = " \t`'\"(";
 
 constexpr std::string_view kFence = "```";
-// What a code fence says of calls.
+// The words behind a code fence that announce a call.
 constexpr std::string_view kFenceWords[] = {"toolcall", "toolcalls", "toolcode", "functioncall"};
 
 // Whether what the answer's end cut off behind a call was to close it.
