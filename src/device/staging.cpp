@@ -9,14 +9,16 @@ namespace {
 
 constexpr int64_t kLeastBytes = 4096;
 
-// Twice as much, so that sizes that rise step by step allocate seldom.
-int64_t grown(int64_t num_bytes) { return std::max(2 * num_bytes, kLeastBytes); }
+// At least twice what there was, so that sizes that rise step by step allocate seldom.
+int64_t grown(int64_t old_bytes, int64_t num_bytes) {
+  return std::max({num_bytes, 2 * old_bytes, kLeastBytes});
+}
 
 }  // namespace
 
 Status UploadRing::begin(Stream& stream, int64_t num_bytes) {
   current_ = (current_ + 1) % blocks_.size();
-  if (num_bytes > memory_.size()) return grow(stream, grown(num_bytes));
+  if (num_bytes > memory_.size()) return grow(stream, grown(memory_.size(), num_bytes));
   if (const Event* copied = blocks_[current_].copied.get()) return copied->wait();
   return {};
 }
@@ -42,7 +44,7 @@ Result<std::byte*> ReadbackRing::begin(int64_t num_bytes) {
   current_ = (current_ + 1) % blocks_.size();
   Buffer& block = blocks_[current_];
   if (num_bytes > block.size()) {
-    HEDDLE_ASSIGN_OR_RETURN(block, device_->allocate_pinned(grown(num_bytes)));
+    HEDDLE_ASSIGN_OR_RETURN(block, device_->allocate_pinned(grown(block.size(), num_bytes)));
   }
   return block.data();
 }

@@ -35,7 +35,8 @@ class UploadRing {
   // there may read what was uploaded before; that is lost. Errors: kResourceExhausted, kDeviceLost.
   Status begin(Stream& stream, int64_t num_bytes);
 
-  // Of the last begin(), as what was uploaded last: undefined beyond the bytes that were written.
+  // host(): the block of the last begin(), to be written. device(): what the last upload() brought;
+  // bytes beyond it are undefined.
   [[nodiscard]] std::byte* host() const { return blocks_[current_].pinned.data(); }
 
   [[nodiscard]] std::byte* device() const { return memory_.data(); }

@@ -136,7 +136,7 @@ TEST_F(AnswerOptionsTest, ABudgetLeavesACallInsideReasoningWhole) {
   const Request request = submitted("/v1/chat/completions", body);
   EXPECT_EQ(forced_after(request, mark), std::nullopt);
   EXPECT_EQ(forced_after(request, mark + "x"), std::nullopt) << "it may be f(x=1) of a tool";
-  EXPECT_EQ(forced_after(request, mark + "x y"), "</think>") << "it is no call";
+  EXPECT_EQ(forced_after(request, mark + "x "), "</think>") << "it is no call";
   EXPECT_EQ(forced_after(request, mark + R"({"name": "f", "arguments": {"x": 1}})"), std::nullopt);
 }
 

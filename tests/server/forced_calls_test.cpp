@@ -488,7 +488,7 @@ TEST_F(ForcedCallsTest, StrictSchemasBetweenTagsAreRefusedForKeywordsOfTheWholeO
            {"`enum`", R"({"enum": [{"a": 1}]})"},
            {"`minProperties`", R"({"minProperties": 1})"},
            {"`patternProperties`", R"({"patternProperties": {"^x": {"type": "integer"}}})"},
-           {"`if`", R"({"if": {"required": ["a"]}})"},
+           {"`if`", R"({"if": {"required": ["a"]}, "then": false})"},
            {"`required`", R"({"required": ["z"]})"}}) {
     SCOPED_TRACE(keywords);
     for (const char* const choice : {"auto", "required"}) {

@@ -102,10 +102,10 @@ TEST_F(StoredTextsTest, AFileThatIsNotThereIsNamed) {
 }
 
 TEST_F(StoredTextsTest, AnotherKeysFileIsNotThere) {
-  options.api_keys = parse_api_keys("sk-one one\nsk-two two\n").value();
+  options.api_keys = parse_api_keys("sk-of-one one\nsk-of-two two\n").value();
   start();
-  const std::string one = "Authorization: Bearer sk-one\r\n";
-  const std::string two = "Authorization: Bearer sk-two\r\n";
+  const std::string one = "Authorization: Bearer sk-of-one\r\n";
+  const std::string two = "Authorization: Bearer sk-of-two\r\n";
   const std::string id = upload("a secret", "s.txt", one);
   EXPECT_THAT(chat(id, one), HasSubstr("a secret"));
   EXPECT_THAT(chat(id, two), HasSubstr("404 "));

@@ -92,7 +92,9 @@ Status DraftMaker::go_on(const Pools& pools) {
 }
 
 Status DraftMaker::finish(const DraftedStep& step, KeptDrafts& kept, request::StepOutput& output) {
-  if (!std::exchange(begun_, false)) return {};
+  const bool begun = std::exchange(begun_, false);
+  // A step that failed may have begun, and left its streams behind.
+  if (!begun || !step.plan.computes_draft_slots) return {};
   output.warms_up |= warmed_up_;
   for (Stream& stream : std::span(streams_).first(num_streams_)) {
     const std::span<const SampledToken> drawn = step.drawn(*stream.sequence);

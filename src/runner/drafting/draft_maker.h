@@ -60,6 +60,8 @@ class DraftMaker : public Drafting {
     return plan.computes_draft_slots;
   }
 
+  [[nodiscard]] bool keeps_drafts() const override { return true; }
+
   Status begin(const DraftedStep& step) override;
 
   // Chains that the device makes, where it may keep all that the plan wants.

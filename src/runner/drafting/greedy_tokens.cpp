@@ -38,6 +38,9 @@ Result<GreedyTokens> GreedyTokens::create(device::Device& device, device::Stream
       own.rows, GreedyRows::create(device, stream, max_rows, vocab_size, /*top_logprobs=*/-1));
   HEDDLE_ASSIGN_OR_RETURN(own.drawn, device.allocate(bytes_of(DType::kI32, num_tokens)));
   own.drawn_host = device::ReadbackRing(device, kNumTables);
+  for (int64_t table = 0; table < kNumTables; ++table) {
+    HEDDLE_RETURN_IF_ERROR(own.drawn_host.begin(bytes_of(DType::kI32, num_tokens)).status());
+  }
   return greedy;
 }
 

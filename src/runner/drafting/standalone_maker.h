@@ -56,6 +56,8 @@ class StandaloneMaker : public Drafting {
   // Of every step: which tokens it has read and drawn.
   [[nodiscard]] bool reads_texts(const request::BatchPlan&) const override { return true; }
 
+  [[nodiscard]] bool keeps_drafts() const override { return false; }
+
   Status begin(const DraftedStep&) override { return {}; }
 
   // It reads tokens that the host knows.

@@ -56,17 +56,14 @@ Result<std::unique_ptr<DeviceDraws>> DeviceDraws::create(ForwardPass& pass,
   return draws;
 }
 
-Status DeviceDraws::lay_out(const RunningStep& step, int64_t num_logit_rows, const Sources& sources,
-                            TokenSource& tokens) {
+Status DeviceDraws::lay_out(const RunningStep& step, int64_t num_logit_rows,
+                            const Sources& sources) {
   const request::BatchPlan& plan = *step.plan;
   DeviceSampling& sampling = of(step).sampling;
   sampling.begin(num_logit_rows);
   begin_feed(num_logit_rows, sources);
   walk_.begin();
   for (const StepSequence& sequence : step.sequences) {
-    if (sequence.part == StepSequence::Part::kSkipped) continue;
-    tokens.begin(sequence.planned->batch_slot, step.number,
-                 sequence.draws_computed() ? sequence.logit_row : -1);
     if (!sequence.is_computed()) continue;
     add_fed_rows(plan, sequence, *sources.kept);
     counts_.add(*sequence.planned, *sequence.slot, sequence.first_row);

@@ -3,7 +3,7 @@
 // once. The next step reads the drawn tokens on the device (DrawnFeed), where drafts are also found
 // to hold or not (DraftWalk), so that both are enqueued before the host knows a token.
 //
-//   begin() -> lay_out() -> the forward pass, with feed() -> enqueue() -> walk(), mark_drawn()
+//   begin() -> lay_out() -> the forward pass, with feed() -> enqueue() -> mark_drawn(), walk()
 //   wait() -> token(), score(), has_ended()
 //
 // Threading: confined. Cost: that of DeviceSampling, OutputCounts, DrawnFeed and DraftWalk.
@@ -25,7 +25,6 @@
 #include "runner/step/kept_drafts.h"
 #include "runner/step/output_counts.h"
 #include "runner/step/running_step.h"
-#include "runner/step/token_source.h"
 #include "speculative/draft_tree.h"
 #include "speculative/simulated_acceptance.h"
 
@@ -47,10 +46,9 @@ class DeviceDraws {
     const speculative::SimulatedAcceptance* simulated = nullptr;
   };
 
-  // Lists all rows that the sequences of the step feed, count, score and draw, and notes in
-  // `tokens` where they will be. `num_logit_rows`: of the step.
-  Status lay_out(const RunningStep& step, int64_t num_logit_rows, const Sources& sources,
-                 TokenSource& tokens);
+  // Lists all rows that the sequences of the step feed, count, score and draw. `num_logit_rows`: of
+  // the step.
+  Status lay_out(const RunningStep& step, int64_t num_logit_rows, const Sources& sources);
 
   // For the forward pass of the step that was laid out.
   [[nodiscard]] DrawnFeed& feed() { return feed_; }

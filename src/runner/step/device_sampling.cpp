@@ -175,9 +175,7 @@ Status DeviceSampling::enqueue(ops::Context& context, device::Stream& stream,
                                bool tells_all) {
   if (std::ranges::none_of(asked_.rows, [](const auto& row) { return row.slot >= 0; })) return {};
   const int64_t R = logits.shape[0];
-  HEDDLE_CHECK_LE(std::ssize(asked_.rows), R);
-  asked_.rows.resize(static_cast<size_t>(R));
-  asked_.slots.resize(static_cast<size_t>(R));
+  HEDDLE_CHECK_EQ(std::ssize(asked_.rows), R);
   const Offsets offsets = Offsets::of(asked_);
   const std::optional<int64_t> shift = asked_.shift_from(uploaded_);
   if (!shift) HEDDLE_RETURN_IF_ERROR(upload(stream, offsets));

@@ -65,8 +65,8 @@ class DeviceSampling {
   }
 
   // Enqueues the draws of the rows that were added; kernels write the results to the host's memory.
-  // `logits` [num_rows or more, V] f32, in memory of the device; rows beyond are padding, rows with
-  // a mask, a bias or a penalty are edited. `tells_all`: as in SampleRowsArgs.
+  // `logits` [num_rows, V] f32, in memory of the device; rows with a mask, a bias or a penalty are
+  // edited. `tells_all`: as in SampleRowsArgs.
   Status enqueue(ops::Context& context, device::Stream& stream, const MutableTensorView& logits,
                  const SamplingMemory& memory, bool tells_all = false);
 

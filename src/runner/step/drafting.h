@@ -33,7 +33,7 @@ struct DraftedStep {
   const request::BatchPlan& plan;
   const request::BatchSlots& slots;
   std::span<const StepSequence> sequences;
-  const ForwardBatch& batch;       // what the model computed last, which is this step
+  const ForwardBatch& batch;       // laid out last: this step, but in finish() of an open one
   const Pools& pools;              // of the model
   std::span<const int32_t> paths;  // StepSequence::path: once the host knows what was drawn
   std::span<const request::SampledToken> tokens;  // likewise, StepSequence::drawn
@@ -57,13 +57,17 @@ class Drafting {
  public:
   virtual ~Drafting() = default;
 
-  // Whether it reads the texts of the plan's step when that is finished, so that no other text may
-  // have started in their batch slots by then.
+  // Whether finish() looks up the batch slots of the plan's step. No later plan may start another
+  // text in one of them before.
   [[nodiscard]] virtual bool reads_texts(const request::BatchPlan& plan) const = 0;
 
   // After the draws of a step, whose states lie in their working slots: begins with the rows that
   // the step computed. Rows of drafts that held may move to their places afterwards.
   virtual Status begin(const DraftedStep& step) = 0;
+
+  // Whether drafts may be kept, so that what the device drew is to be in the host's memory together
+  // with those made before.
+  [[nodiscard]] virtual bool keeps_drafts() const = 0;
 
   // Whether it can begin before the host knows what was drawn.
   [[nodiscard]] virtual bool can_begin_ahead(const request::BatchPlan& plan,
@@ -82,8 +86,8 @@ class Drafting {
   // slot, to `kept`.
   virtual Status finish(const DraftedStep& step, KeptDrafts& kept, request::StepOutput& output) = 0;
 
-  // The stream has come to the end of the go_on() before the last begin: drafts that it kept get
-  // their tokens.
+  // Puts tokens in place of all places in `kept`. The stream must have passed the go_on() that made
+  // them.
   virtual void read_back(KeptDrafts& kept) const = 0;
 
   // In memory of the device: all kept drafts, by KeptDrafts::places(), and the model's token for

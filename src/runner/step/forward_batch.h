@@ -51,7 +51,7 @@ class ForwardBatch {
     int64_t max_draft_rows = 0;    // PoolSizes::max_draft_rows
     int32_t first_draft_slot = 0;  // of as many state slots; 0: the model has no states
     int64_t max_scored_rows = 0;   // PoolSizes::max_scored_rows
-    int64_t num_hidden_slots = 0;  // with kept vectors: those from 1 on; 0: none are kept
+    int64_t num_hidden_slots = 0;  // vectors may be kept in slots 1 to this; 0: none are
   };
 
   explicit ForwardBatch(const Sizes& sizes);
@@ -59,8 +59,9 @@ class ForwardBatch {
   // `slots` has taken the plan over. `tokens`: what was drawn before; null: no sequence feeds on
   // it. `kept` has drafts that the plan does not; null: there are none.
   // Error: kInvalidArgument for a plan that exceeds the sizes above, has a sequence with neither
-  // new tokens nor a hidden vector, or with too few pages, or more drafts than the sizes have room
-  // for. The batch is not to be run then.
+  // new tokens nor a hidden vector, or with too few pages, or more drafts or scored tokens
+  // than the sizes have room for, or a hidden slot that is not there. The batch is not to be run
+  // then.
   Status build(const request::BatchPlan& plan, const request::BatchSlots& slots,
                LogitRows logit_rows, const TokenSource* tokens = nullptr,
                const KeptDrafts* kept = nullptr);

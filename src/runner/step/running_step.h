@@ -13,12 +13,13 @@
 
 namespace heddle::runner {
 
-// The work that is left once the device has drawn a step's tokens.
+// The work that is left behind the draws of a step, and who does it.
 enum class StepEnd : uint8_t {
   kHostSettles,    // the host waits for all of the step, then moves states and rows of drafts that
                    // held, and has new ones made
   kOpen,           // the host reads the tokens; the next step may begin before that
-  kDeviceSettles,  // the same, and what follows the draws is enqueued behind them
+  kDeviceSettles,  // the host reads the tokens; states and new drafts are enqueued behind the
+                   // draws. No step begins before this one is finished.
 };
 
 struct RunningStep {

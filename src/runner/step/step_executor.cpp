@@ -66,9 +66,9 @@ Status StepExecutor::run(const request::BatchPlan& plan, request::StepOutput& ou
 bool StepExecutor::can_begin_behind(const request::BatchPlan& plan) const {
   if (num_running() != 1 || step(num_finished_).end != StepEnd::kOpen) return false;
   const StepNeeds needs = StepNeeds::of(plan);
-  if (!needs.draws_alone() || needs.feeds_beside_new) return false;
+  if (!needs.only_draws() || needs.feeds_beside_new) return false;
   if (drafting_ != nullptr && drafting_->reads_texts(plan)) {
-    return plan.starts.empty() && needs.decodes_alone;
+    return plan.starts.empty() && needs.all_decode;
   }
   return std::ranges::none_of(plan.starts, [this](const request::SlotStart& start) {
     return tokens_.is_computing(start.batch_slot);
@@ -84,11 +84,11 @@ Status StepExecutor::begin(const request::BatchPlan& plan) {
   if (status.ok()) status = pass_->device().make_current();
   if (status.ok()) status = enqueue(next);
   if (status.ok()) {
+    for (const StepSequence& sequence : next.sequences) tokens_.begin(sequence, num_begun_);
     ++num_begun_;
     return status;
   }
-  tokens_.lose_all();
-  if (draws_.device() != nullptr) draws_.device()->forget_walk();
+  lose_draws();
   // Some of its work may have taken the place of drafts that are kept.
   (void)pass_->stream().synchronize();
   if (drafting_ != nullptr) drafting_->read_back(kept_drafts_);
@@ -101,8 +101,14 @@ Status StepExecutor::finish(request::StepOutput& output) {
   Status status = pass_->device().make_current();
   if (status.ok()) status = collect(oldest, output);
   tokens_.finish(num_finished_++);
-  if (!status.ok()) tokens_.lose_all();
+  if (!status.ok()) lose_draws();
   return status;
+}
+
+// After an error.
+void StepExecutor::lose_draws() {
+  tokens_.lose_all();
+  if (draws_.device() != nullptr) draws_.device()->forget_walk();
 }
 
 Status StepExecutor::enqueue(RunningStep& step) {
@@ -132,8 +138,7 @@ Status StepExecutor::prepare_inputs(RunningStep& step) {
                          {.before = num_running() > 0 ? &this->step(num_finished_) : nullptr,
                           .kept = &kept_drafts_,
                           .drafting = drafting_.get(),
-                          .simulated = draws_.simulated()},
-                         tokens_);
+                          .simulated = draws_.simulated()});
 }
 
 StepEnd StepExecutor::end_of(const RunningStep& step) const {
@@ -159,8 +164,8 @@ Status StepExecutor::run_pass(RunningStep& step) {
   }
   step.warms_up = pass_->warmed_up();
   HEDDLE_RETURN_IF_ERROR(keep_hidden());
-  // With drafts, those made before, and which of them held, are in the host's memory then, too.
-  return device == nullptr ? Status() : device->enqueue(step, /*tells_all=*/drafting_ != nullptr);
+  const bool tells_all = drafting_ != nullptr && drafting_->keeps_drafts();
+  return device == nullptr ? Status() : device->enqueue(step, tells_all);
 }
 
 Status StepExecutor::keep_hidden() {

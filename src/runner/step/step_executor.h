@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepExecutor: one plan from head to tokens, in four phases:
 //
-//   inputs   memory starts, moves or goes back; the plan becomes the arrays of a forward pass
+//   inputs   the plan becomes the arrays of a forward pass; then memory starts, moves or goes back
 //   pass     the forward pass; hidden vectors are kept, or stand for a prompt
 //   draws    a token of each sequence, and one more behind each draft that holds
 //   settle   states and rows of drafts that held go to their places; new drafts are made
@@ -83,7 +83,7 @@ class StepExecutor {
   // The oldest step that was begun (checked: there is one).
   Status finish(request::StepOutput& output);
 
-  // Those of the last plan, in its order, with the parts that they took.
+  // Those of the last plan, in its order, as they were laid out, without what they drew.
   [[nodiscard]] std::span<const StepSequence> sequences() const { return batch_.sequences(); }
 
  private:
@@ -97,6 +97,7 @@ class StepExecutor {
     return steps_[static_cast<size_t>(number) % steps_.size()];
   }
 
+  void lose_draws();
   Status enqueue(RunningStep& step);
   Status prepare_inputs(RunningStep& step);
   [[nodiscard]] StepEnd end_of(const RunningStep& step) const;

@@ -16,8 +16,8 @@ struct StepNeeds {
   bool repeats_prompts = false;   // some go on from a kept hidden vector
   bool has_trees = false;         // some drafts have parents of their own
   bool wants_drafts = false;      // behind some draws
-  bool may_keep_drafts = true;    // and wherever they are wanted, the runner may keep them
-  bool decodes_alone = true;      // each draws from one row
+  bool may_keep_drafts = true;    // all that want some let the runner keep them
+  bool all_decode = true;         // each has one row and draws from it
   bool feeds_beside_new = false;  // some feed on a drawn token beside others
   int32_t most_drafts = 0;        // that a sequence verifies
 
@@ -29,7 +29,7 @@ struct StepNeeds {
       needs.has_trees |= !sequence.draft_parents.empty();
       needs.wants_drafts |= sequence.wanted_drafts > 0;
       needs.may_keep_drafts &= sequence.wanted_drafts == 0 || sequence.may_keep_drafts;
-      needs.decodes_alone &= sequence.sample && is_one_row;
+      needs.all_decode &= sequence.sample && is_one_row;
       needs.feeds_beside_new |= sequence.feeds_drawn_token && !is_one_row;
       needs.most_drafts = std::max(needs.most_drafts, sequence.drafts.count);
     }
@@ -37,7 +37,7 @@ struct StepNeeds {
   }
 
   // Nothing but draws: no drafts are verified or made, no prompt is repeated.
-  [[nodiscard]] bool draws_alone() const {
+  [[nodiscard]] bool only_draws() const {
     return most_drafts == 0 && !wants_drafts && !repeats_prompts;
   }
 };

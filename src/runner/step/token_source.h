@@ -28,6 +28,7 @@
 
 #include <heddle/request.h>
 
+#include "runner/step/step_sequence.h"
 #include "sampling/sampler.h"
 
 namespace heddle::runner {
@@ -49,6 +50,12 @@ class TokenSource {
   explicit TokenSource(int64_t num_slots) : slots_(static_cast<size_t>(num_slots)) {}
 
   [[nodiscard]] int64_t num_slots() const { return std::ssize(slots_); }
+
+  // `step` has begun, with this sequence in it.
+  void begin(const StepSequence& sequence, int64_t step) {
+    if (sequence.part == StepSequence::Part::kSkipped) return;
+    begin(sequence.planned->batch_slot, step, sequence.draws_computed() ? sequence.logit_row : -1);
+  }
 
   // `step` computes the sequence in the slot and draws from row `row` of its logits; -1: it draws
   // nothing.
@@ -84,7 +91,7 @@ class TokenSource {
     return {.place = Place::kHost, .token = slot.token};
   }
 
-  // The one before that, where a step that runs draws the next.
+  // The last token that the host has, also while a running step draws a later one.
   [[nodiscard]] TokenId known(int32_t batch_slot) const {
     return slots_[static_cast<size_t>(batch_slot)].token;
   }
@@ -100,7 +107,8 @@ class TokenSource {
   struct Slot {
     TokenId token = sampling::kNoToken;  // that the host knows
     int64_t step = kNoStep;              // the last one that computes its sequence
-    int32_t row = -1;                    // that `step` draws from
+    // Of the logits of `step`; -1: it draws nothing, or its draw was lost.
+    int32_t row = -1;
   };
 
   [[nodiscard]] bool runs(const Slot& slot) const { return slot.step > finished_; }
