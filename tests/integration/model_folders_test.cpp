@@ -16,6 +16,7 @@
 #include "chat/chat_template.h"
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_fixture.h"
+#include "core/log.h"
 #include "models/registry.h"
 #include "support/test_data.h"
 #include "tokenizer/tokenizer.h"
@@ -370,7 +371,10 @@ struct OddFolder {
 
 void PrintTo(const OddFolder& folder, std::ostream* out) { *out << folder.name; }
 
-class OddFolderTest : public ::testing::TestWithParam<OddFolder> {};
+class OddFolderTest : public ::testing::TestWithParam<OddFolder> {
+ protected:
+  void SetUp() override { set_log_level(LogLevel::kInfo); }  // others turn it off
+};
 
 TEST_P(OddFolderTest, StartsAndSaysWhatIsUsed) {
   const ModelFolder folder;

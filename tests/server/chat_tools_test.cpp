@@ -348,7 +348,8 @@ TEST_F(ChatToolsTest, CustomToolsAreChosenAndDescribedAsFunctions) {
     const Reply reply = chat(extra);
     if (reply.status != 200) return reply.body;
     std::string text;
-    for (const TokenId token : engine->submitted().back().prompt) text += static_cast<char>(token);
+    const Request request = engine->submitted().back();
+    for (const TokenId token : request.prompt) text += static_cast<char>(token);
     return text;
   };
   const Json grammar = {

@@ -208,7 +208,7 @@ TEST_F(ForcedCallsTest, StopTextsDoNotApplyToAForcedCall) {
   const Json message = {{"role", "user"}, {"content", "Hi"}};
   const Json stops = {"\n", "</function>"};
   const auto is_cleared = [this] {
-    const StopConditions& stop = engine->submitted().back().stop;
+    const StopConditions stop = engine->submitted().back().stop;
     return stop.texts.empty() && stop.patterns.empty();
   };
   const Json named = {{"type", "function"}, {"function", {{"name", "now"}}}};
