@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/compiler.h"
 #include "server/responses_fixture.h"
 
 namespace heddle::server {
@@ -125,6 +126,7 @@ TEST_F(OddHistoriesTest, NoMemberOfAHistoryEndsAConversation) {
                                     Json::array({nullptr}),
                                     Json::array({3}),
                                     {{"odd", Json::array({"x", 1})}}};
+  constexpr size_t kStep = HEDDLE_SANITIZED ? 11 : 1;  // all of them take minutes there
   size_t num_members = 0;
   for (const Conversation& conversation : {chat(), responses(), messages(), ollama()}) {
     SCOPED_TRACE(conversation.path);
@@ -149,7 +151,7 @@ TEST_F(OddHistoriesTest, NoMemberOfAHistoryEndsAConversation) {
         } else {
           changed.whole[place.parent_pointer()].erase(place.back());
         }
-        ++num_members;
+        if (num_members++ % kStep != 0) continue;
         const std::string prompt = prompt_of(changed);
         ASSERT_TRUE(prompt.starts_with("user: q1|"))
             << pointer << " = " << (v < values.size() ? values[v].dump() : "absent") << "\n"
