@@ -29,7 +29,7 @@ constexpr std::string_view kDefaultTemplate = "default";
 using NamedSources = std::vector<std::pair<std::string, std::string>>;
 
 const std::string* find_source(const NamedSources& sources, std::string_view name) {
-  const std::string* last = nullptr;  // of a name given twice the last one counts, as in Python
+  const std::string* last = nullptr;  // as in Python, the last of two templates with one name
   for (const auto& [known, source] : sources) {
     if (known == name) last = &source;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ToolMembers: what a template needs of every tool beside its name. gpt-oss' adds the description
-// to a text, so that a tool without one would end the request.
+// ToolMembers: the members that a template reads of every tool without asking whether they are
+// there. The template of gpt-oss, for example, appends the description to a text, so that a tool
+// without a description would fail the request.
 //
 // Threading: immutable.
 // Cost:      construction renders at most five short conversations.

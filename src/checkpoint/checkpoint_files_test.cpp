@@ -166,8 +166,8 @@ TEST_F(CheckpointFilesTest, TheShardsSayWhichTensorsTheyHave) {
   }
 }
 
-// As in transformers, which reads the shards in the order of their names and keeps the last tensor
-// of a name, whatever the index says.
+// Transformers reads the shards in the order of their names. Where two have a tensor of one name it
+// keeps the later one, even if the index names the other shard.
 TEST_F(CheckpointFilesTest, NamesATensorThatIsInTwoShards) {
   write_file("one.safetensors", {"a", "b", "c"}, 1);
   write_file("two.safetensors", {"b", "c", "d"}, 2);

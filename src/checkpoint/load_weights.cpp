@@ -128,8 +128,8 @@ class WeightLoader {
     size_t count_ = 0;
   };
 
-  // A config.json that stayed beside weights which are not, or no longer, quantised. A load that
-  // ignores all other tensors is of a part, which may be plain beside quantised ones.
+  // Logs that config.json announces quantised weights and that none is. Silent where only a part of
+  // the checkpoint is loaded: that part may be plain while the others are quantised.
   void warn_of_plain_weights() const {
     const QuantizationConfig* const config = options_.quantization;
     const bool is_of_part = std::ranges::count(options_.ignored_prefixes, "") > 0;

@@ -201,7 +201,8 @@ TEST_F(QuantisedLoadTest, SaysThatWeightsAreNotQuantisedWhereTheConfigSaysSo) {
                 HasSubstr("none of those that are read is: tensor \"m.weight\" is stored as BF16"));
   }
   EXPECT_EQ(log_with(nullptr), "");
-  EXPECT_EQ(log_with(R"({"quant_method": "fp8"})", {.ignored_prefixes = {""}}), "");  // of a part
+  EXPECT_EQ(log_with(R"({"quant_method": "fp8"})", {.ignored_prefixes = {""}}), "")
+      << "only a part of the checkpoint is loaded";
   EXPECT_EQ(log_with(R"({"quant_method": "compressed-tensors",
                          "kv_cache_scheme": {"num_bits": 8, "type": "float"}})"),
             "");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a file is that was meant to be another: an archive, weights in another format, the page of a
-// server. Readers ask before they complain about the first byte that they cannot read.
+// Recognises files that are not of the expected format: archives, weights in another format, a web
+// page saved under a file's name. A reader that fails asks here, so that its error names the kind.
 #pragma once
 
 #include <string>

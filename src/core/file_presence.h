@@ -3,8 +3,8 @@
 //
 // std::filesystem::exists() says no for a link whose target was deleted, and for everything in a
 // folder that this user may not enter. Hugging Face's cache links the files of a snapshot to a
-// folder of blobs, so such links are common. A file behind one is not absent: it was meant to be
-// read, and the user has to know what became of it.
+// folder of blobs, so such links are common. Such a file is reported with its link and
+// target, and not taken for one that the folder never had.
 //
 // Threading: any thread.
 #pragma once

@@ -19,7 +19,8 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kFewItems = 8;          // more of them are counted rather than written out
 constexpr int64_t kMaxWrittenItems = 64;  // that a list must have; more are items of items
 constexpr int64_t kItemsOfRule = 32;
-constexpr size_t kMaxUniqueValues = 8;  // of a list with uniqueItems, which has 2^n states
+// The most values that items of a list with uniqueItems may have: n values take 2^n states.
+constexpr size_t kMaxUniqueValues = 8;
 
 // The lists of one place.
 class ArrayForm {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the readers of calls share: the beginning of a call, and how far a part of one was read.
+// Types that all parsers of tool calls share: the header of a call, and the progress of a reader
+// that gets its text in pieces.
 #pragma once
 
 #include <cstddef>

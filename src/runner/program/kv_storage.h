@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model's keys and values are stored as.
+// Chooses the number format of the KV cache, and reads the scales of an FP8 one.
 //
 // Threading: pure functions.
 #pragma once
