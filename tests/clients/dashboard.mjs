@@ -110,23 +110,45 @@ await page.keyboard.press('End');
 await page.waitForFunction(() => document.querySelector('#node').textContent.includes('Tokens'));
 await checkBothThemes('cache');
 
-// Live requests: one of another client, with its phase and priority, aborted from here.
-await open('traffic');
+// Live requests: one of another client, with its phase and priority, aborted from here. From here on the engine
+// computes a little at a time, so that no answer ends before a slow browser has looked at it.
 const headers = {'Content-Type': 'application/json'};
+async function post(path, body) {
+  const answer = await fetch(address + path, {method: 'POST', headers, body: JSON.stringify(body)});
+  assert.equal(answer.status, 200, await answer.text());
+}
+const pause = () => post('/pause_generation', {mode: 'in_place'});
+const goOn = () => post('/continue_generation', {});
+
+async function computeUntil(holds, argument) {
+  for (let turns = 0; !await page.evaluate(holds, argument); ++turns) {
+    assert.ok(turns < 3000, `never seen: ${holds}`);
+    await goOn();
+    await pause();
+    await page.evaluate(() => new Promise(requestAnimationFrame));
+  }
+}
+
+await open('traffic');
+await pause();
 const endless = (rid, signal) => fetch(`${address}/v1/chat/completions`, {method: 'POST', headers, signal, body: JSON.stringify(
   {messages: question, stream: true, ignore_eos: true, max_tokens: 7000, rid, user: 'alice'})});
 const shown = new AbortController();
 endless('to-show', shown.signal).then((answer) => answer.text()).catch(() => {});
-await page.waitForSelector('tr[data-rid=to-show] .phase.decode');
+await computeUntil(() => document.querySelector('tr[data-rid=to-show] .phase.decode'));
 assert.match(await page.textContent('tr[data-rid=to-show]'), /alice/);
 await page.waitForFunction(() => /^[\d.,]+( k)?\/s/.test(document.querySelector('.plot .now').textContent));
-if (pictures) await page.waitForTimeout(12000);
+if (pictures) {
+  await goOn();
+  await page.waitForTimeout(8000);
+  await pause();
+}
 await checkBothThemes('traffic');
 shown.abort();
-// Begun only now: on a busy machine the checks of the colours take longer than an answer.
 const left = new AbortController();
 const streams = [endless('to-abort'), endless('to-leave', left.signal)].map((call) => call.then((answer) => answer.text()));
 streams[1].catch(() => {});
+await computeUntil(() => ['to-abort', 'to-leave'].every((rid) => document.querySelector(`tr[data-rid=${rid}] .phase.decode`)));
 await page.click('tr[data-rid=to-abort] button');
 await page.waitForSelector('tr[data-rid=to-abort]', {state: 'detached'});
 assert.match(await streams[0], /"finish_reason":"abort"/);
@@ -134,12 +156,14 @@ left.abort();
 await page.waitForSelector('#requests tr', {state: 'detached'});
 
 // Tokens arrive one by one, and an answer that is stopped leaves nothing running.
+const numArrived = () => page.locator('.message.live .t').count();
+const moreThan = (before) => document.querySelectorAll('.message.live .t').length > before;
 await open('chat');
 await page.fill('[name=max_completion_tokens]', '7000');
 await page.check('[name=ignore_eos]');
 await ask(text);
-const arrived = await page.waitForFunction(() => document.querySelectorAll('.message.live .t').length);
-await page.waitForFunction((before) => document.querySelectorAll('.message.live .t').length > before, await arrived.jsonValue());
+await computeUntil(moreThan, 0);
+await computeUntil(moreThan, await numArrived());
 await page.click('#stop');
 await page.waitForFunction(() => document.querySelector('.message:last-child .actions .meta')?.textContent.includes('stopped'));
 await open('traffic');
@@ -149,9 +173,10 @@ await page.waitForFunction(() => document.querySelector('#request-count').textCo
 await open('chat');
 await page.click('#clear');  // what was stopped may leave no room for another long answer
 await ask(text);
-await page.waitForSelector('.message.live .t');
+await computeUntil(moreThan, 0);
 await page.click('#clear');
 await page.waitForSelector('#send:not([hidden])');
+await goOn();
 await page.fill('[name=max_completion_tokens]', '8');
 await page.fill('[name=system]', '');
 const asked = page.waitForRequest((request) => request.url().endsWith('/v1/chat/completions'));
