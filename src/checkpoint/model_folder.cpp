@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/hub_cache.h"
 #include "checkpoint/readable.h"
 #include "core/file_presence.h"
 
@@ -55,9 +56,9 @@ Status describe_missing(const fs::path& path) {
   if (path.string().starts_with('~')) return describe_home(path.string());
   if (is_repository_name(path.string())) {
     return not_found(fmt::format(
-        "there is no folder {}; a model is served from a folder of this machine: download it with "
-        "`hf download {} --local-dir {}`",
-        path.string(), path.string(), path.filename().string()));
+        "there is no folder {}, nor such a model in Hugging Face's cache, {}; `hf download {}` "
+        "brings it there, with `--local-dir FOLDER` into a folder",
+        path.string(), hub_cache().string(), path.string()));
   }
   return not_found(
       fmt::format("there is no folder {}; name one with config.json, *.safetensors and "

@@ -25,7 +25,8 @@ std::string error_of(const fs::path& folder) { return check_model_folder(folder)
 TEST(ModelFolder, SaysWhatAPathIsAndWhatHelps) {
   const testing::TemporaryFolder folder;
   const fs::path root = folder.path();
-  EXPECT_THAT(error_of("Qwen/Qwen3-0.6B"), HasSubstr("hf download Qwen/Qwen3-0.6B --local-dir"));
+  EXPECT_THAT(error_of("Qwen/Qwen3-0.6B"),
+              HasSubstr("`hf download Qwen/Qwen3-0.6B` brings it there"));
   EXPECT_THAT(error_of(root / "none"), HasSubstr("there is no folder"));
   EXPECT_THAT(error_of(root), AllOf(HasSubstr("is empty"), HasSubstr("hf download")));
   folder.write("model-q4.gguf", "GGUF");

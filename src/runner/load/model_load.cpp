@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/generation_config.h"
+#include "checkpoint/hub_cache.h"
 #include "core/log.h"
 #include "models/registry.h"
 #include "ops/simd/this_cpu.h"
@@ -262,7 +263,7 @@ Result<ModelInfo> ModelLoad::describe_model() const {
   HEDDLE_ASSIGN_OR_RETURN(const checkpoint::GenerationConfig generation,
                           checkpoint::load_generation_config(options_.model_dir, config));
   ModelInfo info{
-      .name = std::filesystem::weakly_canonical(options_.model_dir).filename().string(),
+      .name = checkpoint::model_name(options_.model_dir),
       .architecture = config.architecture,
       .dtype = std::string(to_string(pass_->dtype())) + (options_.exact ? ", exact" : ""),
       .device = describe(pass_->device()),

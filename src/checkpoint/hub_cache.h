@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cache of Hugging Face's hub on this machine, where `hf download` and every Python library put
+// models. Below it a repository OWNER/NAME is a folder
+//
+//   models--OWNER--NAME/refs/main               the commit that the branch was at
+//   models--OWNER--NAME/snapshots/<commit>/     the model's folder: links into blobs/
+//
+// (https://huggingface.co/docs/huggingface_hub/guides/manage-cache). Only read; nothing is
+// downloaded.
+//
+// Threading: any thread, while nobody changes the environment.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <heddle/status.h>
+
+namespace heddle::checkpoint {
+
+// HF_HUB_CACHE; else "hub" below HF_HOME, below huggingface in XDG_CACHE_HOME, or below
+// ~/.cache/huggingface. It need not exist; empty where the environment names no home either.
+[[nodiscard]] std::filesystem::path hub_cache();
+
+// The folder of the model that `name` means: `name` itself where a path of that name exists or the
+// cache has no such model, so that whoever opens it says what is missing; for OWNER/NAME,
+// models--OWNER--NAME and the path of such a folder the snapshot of refs/main, or the only one.
+// Error: kNotFound for a model in the cache that was not downloaded to its end, kInvalidArgument
+// where several snapshots could be meant.
+[[nodiscard]] Result<std::filesystem::path> find_model(const std::string& name);
+
+// "OWNER/NAME" for the folder of a snapshot, otherwise the folder's own name.
+[[nodiscard]] std::string model_name(const std::filesystem::path& folder);
+
+struct CachedModel {
+  std::string name;              // OWNER/NAME
+  std::filesystem::path folder;  // its snapshot; empty where find_model() fails
+  int64_t bytes = 0;             // of the snapshot's files
+};
+
+// Every model of hub_cache(), by name. Cost: a system call for each file.
+[[nodiscard]] std::vector<CachedModel> cached_models();
+
+}  // namespace heddle::checkpoint
