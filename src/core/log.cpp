@@ -16,7 +16,7 @@ spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto created = std::make_shared<spdlog::logger>(
         "heddle", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-    created->set_pattern("%H:%M:%S.%e %^%l%$ %v");
+    created->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
     return created;
   }();
   return *instance;

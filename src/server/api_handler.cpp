@@ -345,12 +345,15 @@ void ApiHandler::on_answered(const HttpRequest* request, const Answered& answere
   const Route* route = request != nullptr ? find_route(request->path) : nullptr;
   if (request != nullptr) gate_.forget(*request);
   http_metrics_.on_answered(route != nullptr ? route->path : std::string_view(), answered);
-  const std::string line = fmt::format(
-      "{} {} {:.1f} ms {} bytes {}",
+  std::string line = fmt::format(
+      "{} {} {:.1f} ms {} bytes",
       request != nullptr ? fmt::format("{} {}", request->method, printable(request->path, 200))
                          : "no request",
-      answered.status, answered.seconds * 1e3, answered.bytes,
-      request != nullptr ? request->id : "-");
+      answered.status, answered.seconds * 1e3, answered.bytes);
+  if (request != nullptr) {
+    if (!request->speed.empty()) line += fmt::format(" ({})", request->speed);
+    line += fmt::format(" {} {}", request->client.empty() ? "-" : request->client, request->id);
+  }
   const bool is_probe = route != nullptr && route->access == Access::kOpen && answered.read_whole;
   const bool is_polled = route != nullptr && route->endpoint == Endpoint::kInspect;
   if (is_probe || is_polled || (request != nullptr && is_quiet(request->path))) {

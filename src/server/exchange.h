@@ -50,6 +50,9 @@ class Exchange {
   // Whether the request counts for its key. It does not any more then: another one does instead.
   [[nodiscard]] bool hand_over_count() { return std::exchange(request_.counted, false); }
 
+  // For the log's line on the request, once it is answered.
+  void note_speed(std::string speed) { request_.speed = std::move(speed); }
+
   // The id that its body names takes the place of the header's, for the client and in the log.
   void rename(const std::string& id) {
     request_.id = id;

@@ -179,7 +179,9 @@ void Generation::on_event(size_t choice, RequestEvent&& event) {
       host_.on_tokens(
           *key_, event.completion_tokens + (charges_prompt_[choice] ? event.prompt_tokens : 0));
     }
+    speed_.add(event, charges_prompt_[choice]);
     if (--num_unfinished_ == 0) {
+      if (exchange_ != nullptr) exchange_->note_speed(speed_.to_string());
       forget_ids();
       LoggedCall::end(std::move(call_.logged), host_.threads);
     }

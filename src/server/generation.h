@@ -24,6 +24,7 @@
 #include "server/early_aborts.h"
 #include "server/event_inbox.h"
 #include "server/exchange.h"
+#include "server/speed_log.h"
 
 namespace heddle::server {
 
@@ -118,6 +119,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::optional<ApiError> waiting_error_;  // follows them; later events are dropped
   std::vector<bool> finished_;             // per choice
   std::vector<bool> aborted_;              // per choice: at the request of a client
+  CallSpeed speed_;
   size_t num_unfinished_ = 0;
   const std::shared_ptr<const ApiKey> key_;  // of the client; may be null
   std::vector<bool> charges_prompt_;         // per choice: the first answer to a prompt does

@@ -32,9 +32,10 @@ std::optional<std::string> unknown_coding(const HttpRequest& request, unsigned h
 
 }  // namespace
 
-Connection::Connection(ByteSocket socket, const HttpServerOptions& options, HttpHandler& handler,
-                       std::shared_ptr<BodyBudget> budget)
-    : options_(options),
+Connection::Connection(ByteSocket socket, std::string client, const HttpServerOptions& options,
+                       HttpHandler& handler, std::shared_ptr<BodyBudget> budget)
+    : client_(std::move(client)),
+      options_(options),
       handler_(handler),
       budget_(std::move(budget)),
       socket_(std::move(socket)),
@@ -119,6 +120,7 @@ asio::awaitable<bool> Connection::serve_one() {
     co_return false;
   }
   request_ = reader_.head();
+  request_->client = client_;
   reading_since_ = IoClock::now();
   keep_alive_ = reader_.keep_alive();
   writer_.begin(reader_.http_version(), request_->method == "HEAD");

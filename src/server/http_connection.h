@@ -28,9 +28,9 @@ namespace heddle::server {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  // `options` and `handler` outlive the connection.
-  Connection(ByteSocket socket, const HttpServerOptions& options, HttpHandler& handler,
-             std::shared_ptr<BodyBudget> budget);
+  // `options` and `handler` outlive the connection. `client` is HttpRequest::client.
+  Connection(ByteSocket socket, std::string client, const HttpServerOptions& options,
+             HttpHandler& handler, std::shared_ptr<BodyBudget> budget);
 
   // Serves requests until the connection ends.
   boost::asio::awaitable<void> run();
@@ -65,6 +65,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     return answered_ ? 0 : options_.first_request_seconds;
   }
 
+  const std::string client_;
   const HttpServerOptions& options_;
   HttpHandler& handler_;
   const std::shared_ptr<BodyBudget> budget_;

@@ -145,8 +145,8 @@ class Conversation {
       ::setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &kSmallBufferBytes, sizeof(kSmallBufferBytes));
     }
     auto connection = std::make_shared<Connection>(
-        ByteSocket(io_, asio::generic::stream_protocol(AF_UNIX, 0), ends[0]), options_, handler_,
-        budget_);
+        ByteSocket(io_, asio::generic::stream_protocol(AF_UNIX, 0), ends[0]), "unix", options_,
+        handler_, budget_);
     connection_ = connection;
     auto work = client_ == Client::kIsTurnedAway
                     ? connection->turn_away(handler_.on_transport_error(nullptr, 503, "no room"))

@@ -34,7 +34,8 @@ struct HttpRequest {
   std::string query;    // as sent, without the '?'
   HttpHeaders headers;  // names in lower case
   std::string body;
-  std::string id;  // of the answer's x-request-id; the body's `rid` may replace it
+  std::string id;      // of the answer's x-request-id; the body's `rid` may replace it
+  std::string client;  // the address it came from, "unix" for a unix socket; for the log
   std::chrono::steady_clock::time_point arrived_at;  // when its head had arrived
 
   // The handler's, from the head.
@@ -42,6 +43,7 @@ struct HttpRequest {
   bool counted = false;               // among the key's requests that are under way
   ErrorForm error_form;
   std::string stored_refusal = {};  // why it may use nothing that is stored (PageGuard); "": it may
+  std::string speed = {};           // of the tokens it was answered with (CallSpeed), for the log
 
   // The first value of a header, "" when absent. `name` in lower case.
   [[nodiscard]] std::string_view header(std::string_view name) const;

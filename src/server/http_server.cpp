@@ -20,6 +20,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <fmt/format.h>
+#include <netdb.h>
 #include <sys/resource.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -62,6 +63,19 @@ uint64_t raise_file_limit(uint64_t num_files) {
   if (limit.rlim_cur >= num_files) return limit.rlim_cur;
   const rlim_t before = std::exchange(limit.rlim_cur, std::min<rlim_t>(num_files, limit.rlim_max));
   return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : before;
+}
+
+// HttpRequest::client: "192.0.2.7", "2001:db8::7", "unix"; "" of a socket that has gone.
+std::string address_of_client(const ByteSocket& socket) {
+  error_code error;
+  const auto endpoint = socket.remote_endpoint(error);
+  if (error) return {};
+  if (endpoint.protocol().family() == AF_UNIX) return "unix";
+  char address[NI_MAXHOST] = "";
+  const auto* const name = static_cast<const sockaddr*>(endpoint.data());
+  const int failed = ::getnameinfo(name, static_cast<socklen_t>(endpoint.size()), address,
+                                   sizeof(address), nullptr, 0, NI_NUMERICHOST);
+  return failed == 0 ? std::string(address) : std::string();
 }
 
 class AsioHttpServer final : public HttpServer {
@@ -225,8 +239,9 @@ class AsioHttpServer final : public HttpServer {
     end_if_idle();
   }
 
-  void serve(ByteSocket client) {
-    ByteSocket socket = std::move(client);
+  void serve(ByteSocket accepted) {
+    ByteSocket socket = std::move(accepted);
+    std::string client = address_of_client(socket);  // TLS puts another socket in its place
     if (tls_ != nullptr) {
       ++num_tls_sessions_;
       auto plain = tls_->terminate(std::move(socket), [this] {
@@ -246,8 +261,8 @@ class AsioHttpServer final : public HttpServer {
       turn_away(std::move(socket));
       return;
     }
-    const auto connection =
-        std::make_shared<Connection>(std::move(socket), options_, *handler_, budget_);
+    const auto connection = std::make_shared<Connection>(std::move(socket), std::move(client),
+                                                         options_, *handler_, budget_);
     if (stopping_) connection->stop_after_answer();
     connections_.insert(connection.get());
     asio::co_spawn(io_, connection->run(), [this, connection](const std::exception_ptr& failure) {
@@ -292,7 +307,7 @@ class AsioHttpServer final : public HttpServer {
     if (num_turned_away_ >= kMaxTurnedAway) return;
     ++num_turned_away_;
     const auto connection =
-        std::make_shared<Connection>(std::move(socket), options_, *handler_, budget_);
+        std::make_shared<Connection>(std::move(socket), "", options_, *handler_, budget_);
     asio::co_spawn(io_,
                    connection->turn_away(handler_->on_transport_error(
                        nullptr, 503,

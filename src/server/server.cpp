@@ -15,6 +15,7 @@
 #include "server/key_ring.h"
 #include "server/profiler.h"
 #include "server/request_log.h"
+#include "server/speed_log.h"
 
 namespace heddle::server {
 namespace {
@@ -96,15 +97,20 @@ class HeddleServer final : public Server {
                      nlohmann::ordered_json configuration) override {
     const ModelInfo& model = engine->model_info();
     const MemoryPlan& plan = engine->memory_plan();
-    const std::string ready = fmt::format(
-        "Serving {} at {}: {}, {} parameters, {} on {} ({}), context of {} tokens; memory: {}; "
-        "cache granularity: {} tokens; drafts: {}",
-        model.name, address(), model.architecture, model.num_parameters, model.dtype, model.device,
-        model.device_reason, model.context_length, plan.to_string(), plan.page_size,
-        describe(engine->options().speculative));
+    const std::string name =
+        options_.served_model_names.empty() ? model.name : options_.served_model_names.front();
+    log_info(fmt::format("Model: {}, {} parameters, {} on {} ({}), context of {} tokens",
+                         model.architecture, model.num_parameters, model.dtype, model.device,
+                         model.device_reason, model.context_length));
+    log_info(fmt::format("Memory: {}; cache granularity: {} tokens; drafts: {}", plan.to_string(),
+                         plan.page_size, describe(engine->options().speculative)));
+    serving_ = engine.get();
     handler_.serve(std::move(engine), std::move(codec), std::move(configuration));
-    log_info(ready);
     log_info("The server is fired up and ready to roll!");
+    log_info(
+        fmt::format("Serving {} at {}: the APIs, and a dashboard for browsers", name, address()));
+    last_summary_ = std::chrono::steady_clock::now();
+    summarise_later();
   }
 
   [[nodiscard]] bool reads_keys_again() const override { return !options_.api_keys_file.empty(); }
@@ -128,6 +134,17 @@ class HeddleServer final : public Server {
   }
 
  private:
+  void summarise_later() {
+    http_->post_after(SpeedSummary::kSummarySeconds, [this] {
+      const auto now = std::chrono::steady_clock::now();
+      const std::chrono::duration<double> passed = now - std::exchange(last_summary_, now);
+      const auto line =
+          summary_.next(serving_->stats(), serving_->memory_plan().kv_tokens, passed.count());
+      if (line) log_info(*line);
+      summarise_later();
+    });
+  }
+
   int64_t stop(double drain_seconds, double flush_seconds) HEDDLE_EXCLUDES(stop_mutex_) {
     const MutexLock lock(stop_mutex_);
     if (std::exchange(stopped_, true) || http_ == nullptr) return 0;
@@ -141,6 +158,12 @@ class HeddleServer final : public Server {
   const ServerOptions options_;
   ApiHandler handler_;
   std::unique_ptr<HttpServer> http_;
+
+  // The I/O thread's, once it serves.
+  const Engine* serving_ = nullptr;  // until it has stopped
+  SpeedSummary summary_;
+  std::chrono::steady_clock::time_point last_summary_;
+
   Mutex stop_mutex_;
   bool stopped_ HEDDLE_GUARDED_BY(stop_mutex_) = false;
 };
