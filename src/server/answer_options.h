@@ -40,6 +40,10 @@ struct AnswerOptions {
   bool use_generation_config = true;
   std::string preferred_sampling_params;
 
+  // Variables of the chat template that a request does not set itself: a JSON object
+  // (read_template_variables()); may be empty.
+  std::string chat_template_kwargs;
+
   // Tokens that an answer may reason, at most; none: no limit but the request's own.
   std::optional<int64_t> max_thinking_tokens;
 

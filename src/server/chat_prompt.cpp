@@ -44,11 +44,14 @@ void read_effort(FieldReader& fields, std::string_view name, Json& variables) {
   variables.emplace("reasoning_effort", Json(*effort));
 }
 
-// The variables that the template sees beside messages and tools.
-Json read_template_variables(FieldReader& fields) {
+constexpr const char* kFieldsOfRequests[] = {"messages", "tools", "add_generation_prompt"};
+
+// The variables that the template sees beside messages and tools. `defaults` is the text of a JSON
+// object, or empty.
+Json read_template_variables(FieldReader& fields, const std::string& defaults) {
   Json variables = Json::object();
   if (const Json* extra = fields.object("chat_template_kwargs")) variables = *extra;
-  for (const char* name : {"messages", "tools", "add_generation_prompt"}) {
+  for (const char* name : kFieldsOfRequests) {
     if (!variables.contains(name)) continue;
     fields.fail(invalid_value("chat_template_kwargs",
                               fmt::format("`chat_template_kwargs` cannot replace `{}`, which "
@@ -65,6 +68,9 @@ Json read_template_variables(FieldReader& fields) {
     }
     if (inner.error()) fields.fail(*inner.error());
   }
+  if (defaults.empty()) return variables;
+  Json preset = Json::parse(defaults);
+  for (auto& [name, value] : preset.items()) variables.emplace(name, std::move(value));
   return variables;
 }
 
@@ -91,10 +97,26 @@ bool is_reasoning_effort(std::string_view word) {
   return false;
 }
 
+Status check_template_variables(std::string_view text) {
+  if (text.empty()) return {};
+  const Json variables = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!variables.is_object()) {
+    return invalid_argument(
+        fmt::format("{} is no JSON object; write one as '{{\"enable_thinking\": false}}'",
+                    printable(text, 80)));
+  }
+  for (const char* name : kFieldsOfRequests) {
+    if (variables.contains(name)) {
+      return invalid_argument(fmt::format("it cannot set {}, which every request says", name));
+    }
+  }
+  return {};
+}
+
 std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext& context,
                                          const ToolFields& tools, size_t max_tokens,
                                          ChatPrompt& prompt) {
-  const Json variables = read_template_variables(fields);
+  const Json variables = read_template_variables(fields, context.answers.chat_template_kwargs);
   const bool continue_final = fields.boolean("continue_final_message").value_or(false);
   const bool generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
   auto ids = fields.token_ids("input_ids", context.model.vocab_size);

@@ -6,7 +6,7 @@
 //   continue_final_message       the answer goes on from the last message, an assistant's
 //   add_generation_prompt        false: the answer may begin as any role
 //   reasoning_effort, reasoning  variables of the template: whether and how long to reason
-//   chat_template_kwargs         other variables of the template
+//   chat_template_kwargs         other variables of the template, before AnswerOptions' own
 //
 // Threading: free functions without state; they run on the workers.
 #pragma once
@@ -33,6 +33,10 @@ inline constexpr std::string_view kReasoningEfforts =
     "none, minimal, low, medium, high, xhigh, max";
 
 [[nodiscard]] bool is_reasoning_effort(std::string_view word);
+
+// AnswerOptions::chat_template_kwargs. Error: kInvalidArgument for what is no JSON object, and for
+// a variable that requests have fields of their own for.
+Status check_template_variables(std::string_view text);
 
 // The prompt: `input_ids`, or `messages` and `tools` through the template, encoded to at most
 // `max_tokens`.
