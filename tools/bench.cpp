@@ -235,7 +235,7 @@ std::function<int()> declare_offline(Options& options) {
       "experts, KV and states) over its median time; \"memory\" is what reading memory reached, at "
       "the\n"
       "median of reads between the steps.");
-  options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json");
+  options.model("MODEL_DIR", &settings->model_dir, "Folder with config.json");
   declare_quantization(options, settings->quantization);
   options.flag("--quantize-lm-head", &settings->quantize_lm_head,
                "With --quantization: the output head, too");

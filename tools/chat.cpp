@@ -17,6 +17,7 @@
 #include "option_names.h"
 #include "options_engine.h"
 #include "options_sampling.h"
+#include "server/speed_log.h"
 #include "server/text_codec.h"
 #include "subcommand.h"
 #include "terminal.h"
@@ -145,6 +146,11 @@ class Conversation {
     }
     HEDDLE_RETURN_IF_ERROR(submitted);
     if (said.empty() || said.back() != '\n') print_now("\n");
+    if (stdin_is_terminal() && last.completion_tokens > 0) {
+      server::CallSpeed speed;
+      speed.add(last, /*counts_prompt=*/true);
+      print_now(fmt::format("[{}]\n", speed.to_string()));
+    }
     if (last.finish->reason == FinishReason::kError) return last.finish->error;
     return said;
   }

@@ -2,6 +2,7 @@
 #include "config_file.h"
 
 #include <algorithm>
+#include <cctype>
 #include <exception>
 #include <filesystem>
 #include <iterator>
@@ -95,17 +96,18 @@ Result<std::vector<FileSetting>> read_config_file(const std::string& path) {
           fmt::format("{}: has to hold options by name, as `port: 8000`", path));
     }
     for (const auto& entry : root) {
-      FileSetting setting{.name = entry.first.Scalar(), .value = {}};
+      FileSetting setting{
+          .name = entry.first.Scalar(), .value = {}, .line = entry.first.Mark().line + 1};
       std::ranges::replace(setting.name, '_', '-');
       if (setting.name.starts_with('-')) {
         return invalid_argument(
             fmt::format("{}, line {}: {}: options stand in a file without dashes before their name",
-                        path, entry.first.Mark().line + 1, setting.name));
+                        path, setting.line, setting.name));
       }
       Result<std::string> value = value_of(entry.second);
       if (!value.ok()) {
-        return invalid_argument(fmt::format("{}, line {}: {} {}", path, entry.first.Mark().line + 1,
-                                            setting.name, value.status().message()));
+        return invalid_argument(fmt::format("{}, line {}: {} {}", path, setting.line, setting.name,
+                                            value.status().message()));
       }
       setting.value = *std::move(value);
       settings.push_back(std::move(setting));
@@ -119,16 +121,19 @@ Result<std::vector<FileSetting>> read_config_file(const std::string& path) {
   return settings;
 }
 
-Result<std::vector<std::string>> with_config_file(const CLI::App& root,
-                                                  std::vector<std::string> arguments) {
+Result<ArgumentsWithFile> with_config_file(const CLI::App& root,
+                                           std::vector<std::string> arguments) {
   const CLI::App* app = nullptr;
   for (const CLI::App* command : root.get_subcommands([](const CLI::App*) { return true; })) {
     if (!arguments.empty() && command->check_name(arguments[0])) app = command;
   }
-  if (app == nullptr || app->get_option_no_throw(kConfigOption) == nullptr) return arguments;
+  if (app == nullptr || app->get_option_no_throw(kConfigOption) == nullptr) {
+    return ArgumentsWithFile{.words = std::move(arguments)};
+  }
   const std::set<const CLI::Option*> given = given_options(*app, arguments);
   const std::optional<std::string> path = config_path(arguments);
-  if (!path) return arguments;
+  if (!path) return ArgumentsWithFile{.words = std::move(arguments)};
+  ArgumentsWithFile result{.words = {}, .path = *path};
   HEDDLE_ASSIGN_OR_RETURN(const std::vector<FileSetting> settings, read_config_file(*path));
   auto place = std::next(arguments.begin());
   for (const FileSetting& setting : settings) {
@@ -142,8 +147,22 @@ Result<std::vector<std::string>> with_config_file(const CLI::App& root,
     }
     if (option != nullptr && given.contains(option)) continue;
     place = std::next(arguments.insert(place, fmt::format("--{}={}", setting.name, setting.value)));
+    result.from_file.push_back(setting);
   }
-  return arguments;
+  result.words = std::move(arguments);
+  return result;
+}
+
+std::string place_in_file(const ArgumentsWithFile& arguments, const std::string& message) {
+  for (const FileSetting& setting : arguments.from_file) {
+    const std::string name = "--" + setting.name;
+    const size_t at = message.find(name);
+    if (at == std::string::npos) continue;
+    const size_t end = at + name.size();
+    if (end < message.size() && (message[end] == '-' || std::isalnum(message[end]) != 0)) continue;
+    return fmt::format("{}, line {}: ", arguments.path, setting.line);
+  }
+  return {};
 }
 
 }  // namespace heddle::tools

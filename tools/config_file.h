@@ -26,6 +26,14 @@ namespace heddle::tools {
 struct FileSetting {
   std::string name;  // "served-model-name"; '_' is read as '-'
   std::string value;
+  int line = 0;  // from 1 on
+};
+
+// A command line with the settings of a file among its words.
+struct ArgumentsWithFile {
+  std::vector<std::string> words;
+  std::string path;                    // of the file; empty: there is none
+  std::vector<FileSetting> from_file;  // those that were added
 };
 
 // Error: kNotFound where there is no such file; kInvalidArgument, naming the line, where it is
@@ -35,7 +43,11 @@ struct FileSetting {
 // `arguments` are those behind the program's name. Where the subcommand takes --config and they
 // have one, the settings of its file are added as options, but for those that the arguments give
 // themselves, by whatever spelling: the command line wins. Error: as above.
-[[nodiscard]] Result<std::vector<std::string>> with_config_file(const CLI::App& root,
-                                                                std::vector<std::string> arguments);
+[[nodiscard]] Result<ArgumentsWithFile> with_config_file(const CLI::App& root,
+                                                         std::vector<std::string> arguments);
+
+// "serve.yaml, line 3: " where `message` is about an option that the file set; "" otherwise.
+[[nodiscard]] std::string place_in_file(const ArgumentsWithFile& arguments,
+                                        const std::string& message);
 
 }  // namespace heddle::tools

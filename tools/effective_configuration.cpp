@@ -150,6 +150,9 @@ Json server_json(const ServeSettings& settings, const Engine& engine) {
       {"preferred_sampling_params", options.answers.preferred_sampling_params.empty()
                                         ? Json(nullptr)
                                         : Json::parse(options.answers.preferred_sampling_params)},
+      {"chat_template_kwargs", options.answers.chat_template_kwargs.empty()
+                                   ? Json(nullptr)
+                                   : Json::parse(options.answers.chat_template_kwargs)},
       {"json_whitespace", options.answers.json_whitespace},
       {"metrics", metrics.enabled},
       {"metrics_names", to_string(metrics.names)},

@@ -51,7 +51,7 @@ std::function<int()> declare_export_nextn(Options& options) {
       "Its tensors are copied as they are, into one file; tokenizer and other small files come\n"
       "along, and config.json describes the draft. The embedding and the output head stay behind:\n"
       "a draft shares its target's.");
-  options.positional("MODEL_DIR", &settings->model_dir, "Folder of the whole checkpoint");
+  options.model("MODEL_DIR", &settings->model_dir, "Folder of the whole checkpoint");
   options.positional("OUT_DIR", &settings->output_dir, "Folder to make; it must not exist");
   return [settings] { return export_nextn(*settings); };
 }

@@ -2,9 +2,12 @@
 #include "familiar_options.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <iterator>
 
 #include <fmt/format.h>
+
+#include "value_range.h"
 
 namespace heddle::tools {
 namespace {
@@ -35,11 +38,38 @@ constexpr std::string_view kNoDownloads = "nothing is downloaded; the model's fo
 constexpr std::string_view kNoStepLog = "/metrics counts steps; --log-level debug shows them";
 constexpr std::string_view kLogOfRequests =
     "--log-level says what is shown; --access-log-exclude leaves paths out";
+constexpr std::string_view kSharedSteps = "requests always share steps";
+constexpr std::string_view kCacheTypes =
+    "--kv-cache-dtype says how keys and values are stored: as the model computes, or fp8_e4m3";
+constexpr std::string_view kOwnMemory =
+    "weights are copied into memory of the process while it starts";
+constexpr std::string_view kOnePool =
+    "states and tokens divide the memory of --memory-fraction; --max-running-requests and "
+    "--max-total-tokens bound them";
+constexpr std::string_view kRequestsOnRequest =
+    "requests are logged with their parameters only after --log-requests";
 constexpr std::string_view kOwnTokenizer = "the tokenizer is the one in the model's folder";
 
 constexpr FamiliarOption kFamiliar[] = {
     {"-m", Kind::kSpelling, "--model"},
     {"--model-id", Kind::kSpelling, "--model"},
+    {"-hf", Kind::kSpelling, "--model"},
+    {"--hf-repo", Kind::kSpelling, "--model"},
+    {"--alias", Kind::kSpelling, "--served-model-name"},
+    {"--default-chat-template-kwargs", Kind::kSpelling, "--chat-template-kwargs"},
+    {"--enable-log-requests", Kind::kSpelling, "--log-requests"},
+    {"--uds", Kind::kWords, "--host unix:{}"},
+    {"-v", Kind::kWords, "--log-level debug"},
+    {"--verbose", Kind::kWords, "--log-level debug"},
+    {"--temp", Kind::kSampling, "temperature"},
+    {"--temperature", Kind::kSampling, "temperature"},
+    {"--top-p", Kind::kSampling, "top_p"},
+    {"--top-k", Kind::kSampling, "top_k"},
+    {"--min-p", Kind::kSampling, "min_p"},
+    {"--repeat-penalty", Kind::kSampling, "repetition_penalty"},
+    {"--repetition-penalty", Kind::kSampling, "repetition_penalty"},
+    {"--presence-penalty", Kind::kSampling, "presence_penalty"},
+    {"--frequency-penalty", Kind::kSampling, "frequency_penalty"},
     {"--max-model-len", Kind::kSpelling, "--context-length"},
     {"--max-total-length", Kind::kSpelling, "--context-length"},
     {"--ctx-size", Kind::kSpelling, "--context-length"},
@@ -78,8 +108,32 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--nnodes", Kind::kValue, kOneProcess, "1"},
     {"--node-rank", Kind::kValue, kOneProcess, "0"},
     {"--num-shard", Kind::kValue, kOneProcess, "1"},
-    {"--n-gpu-layers", Kind::kValue, kOneDevice, "0 auto"},
-    {"-ngl", Kind::kValue, kOneDevice, "0 auto"},
+    {"--n-gpu-layers", Kind::kValue, kOneDevice, ""},
+    {"--gpu-layers", Kind::kValue, kOneDevice, ""},
+    {"-ngl", Kind::kValue, kOneDevice, ""},
+    {"-cb", Kind::kFlag, kSharedSteps},
+    {"--cont-batching", Kind::kFlag, kSharedSteps},
+    {"-fa", Kind::kOptional, kOwnKernels, "on auto 1 true"},
+    {"--flash-attn", Kind::kOptional, kOwnKernels, "on auto 1 true"},
+    {"-ctk", Kind::kValue, kCacheTypes, "f16 bf16"},
+    {"-ctv", Kind::kValue, kCacheTypes, "f16 bf16"},
+    {"--cache-type-k", Kind::kValue, kCacheTypes, "f16 bf16"},
+    {"--cache-type-v", Kind::kValue, kCacheTypes, "f16 bf16"},
+    {"--jinja", Kind::kFlag, "the model's chat template is always rendered as Jinja"},
+    {"--no-mmap", Kind::kFlag, kOwnMemory},
+    {"--mlock", Kind::kFlag, kOwnMemory},
+    {"--prefill-attention-backend", Kind::kValue, kOwnKernels, ""},
+    {"--decode-attention-backend", Kind::kValue, kOwnKernels, ""},
+    {"--moe-runner-backend", Kind::kValue, kOwnKernels, ""},
+    {"--enable-torch-compile-debug-mode", Kind::kFlag, kOwnKernels},
+    {"--enable-piecewise-cuda-graph", Kind::kFlag, kEverySize},
+    {"--enable-cudagraph-gc", Kind::kFlag, kEverySize},
+    {"--max-mamba-cache-size", Kind::kValue, kOnePool, ""},
+    {"--mamba-full-memory-ratio", Kind::kValue, kOnePool, ""},
+    {"--generation-config", Kind::kValue,
+     "--sampling-defaults openai leaves the model's generation_config.json aside", "auto"},
+    {"--disable-log-requests", Kind::kFlag, kRequestsOnRequest},
+    {"--no-enable-log-requests", Kind::kFlag, kRequestsOnRequest},
     {"--cpu-offload-gb", Kind::kValue, kOneDevice, "0"},
     {"--base-gpu-id", Kind::kValue, kOneDevice, "0"},
     {"--piecewise-cuda-graph-compiler", Kind::kValue, kOwnKernels, "eager fused inductor"},
@@ -148,7 +202,13 @@ constexpr FamiliarOption kFamiliar[] = {
      "a model may call the tools that a request brings, unless the request says otherwise"},
     {"--tokenizer", Kind::kRefused, kOwnTokenizer},
     {"--tokenizer-path", Kind::kRefused, kOwnTokenizer},
-    {"--disable-log-requests", Kind::kRefused, "it is --log-level warning here"},
+    {"--enable-memory-saver", Kind::kRefused,
+     "memory is not given back while the server runs; stop it and start it again"},
+    {"-nocb", Kind::kRefused, "--max-running-requests 1 serves one request after the other"},
+    {"--no-cont-batching", Kind::kRefused,
+     "--max-running-requests 1 serves one request after the other"},
+    {"--mmproj", Kind::kRefused, "pictures are not served"},
+    {"--lora", Kind::kRefused, "adapters are not served; merge them into the weights"},
 };
 
 }  // namespace
@@ -158,6 +218,71 @@ std::span<const FamiliarOption> familiar_options() { return kFamiliar; }
 const FamiliarOption* find_familiar_option(std::string_view name) {
   const auto* const found = std::ranges::find(kFamiliar, name, &FamiliarOption::name);
   return found == std::end(kFamiliar) ? nullptr : found;
+}
+
+Result<std::vector<std::string>> translated_words(
+    const std::vector<std::string>& words,
+    const std::function<bool(const std::string&)>& has_option) {
+  constexpr const char* kPreset = "--preferred-sampling-params";
+  constexpr std::string_view kHole = "{}";
+  std::vector<std::string> translated;
+  std::vector<std::string> rest;  // from "--" on
+  std::string fields;             // of a JSON object
+  std::string first_field;
+  bool has_preset = false;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--") {
+      rest.assign(words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
+      break;
+    }
+    const size_t equals = std::min(word.find('='), word.size());
+    const std::string name = word.substr(0, equals);
+    has_preset = has_preset || name == kPreset;
+    const FamiliarOption* const option = find_familiar_option(name);
+    const bool is_words = option != nullptr && option->kind == Kind::kWords;
+    const bool is_field = option != nullptr && option->kind == Kind::kSampling && !has_option(name);
+    const std::string target(is_words ? option->means.substr(0, option->means.find(' ')) : "");
+    if ((!is_words || !has_option(target)) && !is_field) {
+      translated.push_back(word);
+      continue;
+    }
+    std::string value = word.substr(std::min(equals + 1, word.size()));
+    const size_t hole = option->means.find(kHole);
+    const bool takes_value = is_field || hole != std::string_view::npos;
+    if (takes_value && equals == word.size()) {
+      if (i + 1 == words.size()) return invalid_argument(fmt::format("{} needs a value", name));
+      value = words[++i];
+    }
+    if (is_words) {
+      translated.push_back(target);
+      std::string given(option->means.substr(target.size() + 1));
+      if (takes_value) given.replace(given.find(kHole), kHole.size(), value);
+      translated.push_back(std::move(given));
+      fmt::print(stderr, "note: {} is {} here\n", name, option->means);
+    } else if (has_option("--temperature")) {
+      translated.push_back("--" + std::string(option->means));
+      std::ranges::replace(translated.back(), '_', '-');
+      translated.push_back(value);
+    } else if (has_option(kPreset)) {
+      HEDDLE_RETURN_IF_ERROR(parse_number<double>(value, ranges::kAny).status().with_context(name));
+      if (first_field.empty()) first_field = name;
+      fields += fmt::format("{}\"{}\": {}", fields.empty() ? "" : ", ", option->means, value);
+    } else {
+      translated.push_back(word);
+    }
+  }
+  if (!fields.empty() && has_preset) {
+    return invalid_argument(fmt::format("{} and {} both preset sampling; put all of it into one",
+                                        first_field, kPreset));
+  }
+  if (!fields.empty()) {
+    translated.emplace_back(kPreset);
+    translated.push_back(fmt::format("{{{}}}", fields));
+    fmt::print(stderr, "note: {} and the like are {} here\n", first_field, kPreset);
+  }
+  translated.insert(translated.end(), rest.begin(), rest.end());
+  return translated;
 }
 
 std::string note_on(const FamiliarOption& option) {

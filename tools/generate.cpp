@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -122,7 +125,22 @@ Result<int> generate_one(const GenerateSettings& settings, Engine& engine,
 // A name that is mistyped is no prompt.
 bool is_batch(const std::string& prompt) { return prompt.ends_with(".jsonl"); }
 
+// A single argument is the prompt for the default model, unless it is a model's folder.
+Status settle_prompt(GenerateSettings& settings) {
+  if (!settings.prompt.empty()) return {};
+  std::string& only = settings.model.model_dir;
+  std::error_code error;
+  if (only.empty() || std::filesystem::is_directory(only, error)) {
+    return invalid_argument(
+        "there is no prompt; give a text in quotes, - for standard input, or a .jsonl file, behind "
+        "the model");
+  }
+  settings.prompt = std::exchange(only, {});
+  return {};
+}
+
 Result<int> generate(GenerateSettings& settings) {
+  HEDDLE_RETURN_IF_ERROR(settle_prompt(settings));
   HEDDLE_RETURN_IF_ERROR(apply(settings.model));
   const bool batch = is_batch(settings.prompt);
   if (!batch && !settings.output.empty()) {
@@ -157,16 +175,18 @@ std::function<int()> declare_generate(Options& options) {
   auto settings = std::make_shared<GenerateSettings>();
   settings->model.log_level = "warning";
   options.examples(
-      "heddle generate models/heddle-tiny \"Once upon a time\" --max-tokens 64\n"
-      "heddle generate models/heddle-tiny --chat \"What is 3 + 4?\" --temperature 0\n"
+      "heddle generate \"Once upon a time\" --max-tokens 64\n"
+      "heddle generate MODEL_DIR --chat \"What is 3 + 4?\" --temperature 0\n"
       "cat letter.txt | heddle generate models/heddle-tiny -\n"
       "heddle generate models/heddle-tiny prompts.jsonl --output answers.jsonl\n"
       "  where each line is {\"prompt\": \"...\"} or {\"messages\": [...]}, with \"custom_id\",\n"
       "  \"max_tokens\", \"temperature\" and the other sampling fields of a request if you like");
   options.reserve("--seed");
-  declare_engine_options(options, settings->model, ModelArgument::kRequired);
+  declare_engine_options(options, settings->model, ModelArgument::kOptional);
   options.positional("PROMPT", &settings->prompt,
-                     "The text to go on from; -: standard input; NAME.jsonl: a batch");
+                     "The text to go on from; -: standard input; NAME.jsonl: a batch. A single "
+                     "argument is the prompt",
+                     /*required=*/false);
   options.heading("Prompt");
   options.flag("--chat", &settings->chat,
                "The prompt is a user's message: apply the chat template");

@@ -259,7 +259,7 @@ std::function<int()> declare_inspect(Options& options) {
       "--graph loads the weights. With --load-format dummy both make weights up, as `heddle "
       "serve`\n"
       "does.");
-  options.positional("MODEL_DIR", &settings->model_dir, "Folder with config.json");
+  options.model("MODEL_DIR", &settings->model_dir, "Folder with config.json");
   declare_load_format(
       options, settings->load_format,
       "Where weights come from; safetensors: the files must be there; dummy: no file "

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -10,11 +11,13 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "checkpoint/hub_cache.h"
 #include "config_file.h"
 #include "core/edit_distance.h"
 #include "familiar_options.h"
 #include "option_names.h"
 #include "subcommand.h"
+#include "version.h"
 
 namespace heddle::tools {
 namespace {
@@ -37,29 +40,6 @@ const CLI::App& root_of(const CLI::App& app) {
   return app.get_parent() == nullptr ? app : root_of(*app.get_parent());
 }
 
-// `app` is the innermost subcommand that was named.
-std::string explain_unknown(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  const std::vector<std::string> rest = root_of(app).remaining(/*recurse=*/true);
-  for (const std::string& argument : rest) {
-    if (!argument.starts_with('-')) continue;
-    const std::string name = argument.substr(0, argument.find('='));
-    const FamiliarOption* familiar = find_familiar_option(name);
-    if (familiar != nullptr && familiar->kind != FamiliarOption::Kind::kSpelling) {
-      return fmt::format("there is no option {}: {}", name, familiar->means);
-    }
-    return fmt::format("unknown option {}{}", name, nearest(name, names));
-  }
-  const std::string word = rest.empty() ? "" : rest.front();
-  std::vector<std::string> commands;
-  for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
-  if (commands.empty()) return fmt::format("unexpected argument \"{}\"", word);
-  return fmt::format("unknown subcommand \"{}\"{}", word, nearest(word, commands));
-}
-
 // The parser has no short names of several letters, as llama.cpp's -np: it knows them as --np.
 bool is_long_with_one_dash(std::string_view name) {
   return name.size() > 2 && name[0] == '-' && name[1] != '-' &&
@@ -70,6 +50,29 @@ bool is_long_with_one_dash(std::string_view name) {
 std::string spelling_outside(const std::string& name) {
   const bool inside = name.starts_with("--") && find_familiar_option(name) == nullptr;
   return inside && is_long_with_one_dash(name.substr(1)) ? name.substr(1) : name;
+}
+
+// `app` is the innermost subcommand that was named.
+std::string explain_unknown(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  const std::vector<std::string> rest = root_of(app).remaining(/*recurse=*/true);
+  for (const std::string& argument : rest) {
+    if (!argument.starts_with('-')) continue;
+    const std::string name = spelling_outside(argument.substr(0, argument.find('=')));
+    const FamiliarOption* familiar = find_familiar_option(name);
+    if (familiar != nullptr && familiar->kind == FamiliarOption::Kind::kRefused) {
+      return fmt::format("there is no option {}: {}", name, familiar->means);
+    }
+    return fmt::format("unknown option {}{}", name, nearest(name, names));
+  }
+  const std::string word = rest.empty() ? "" : rest.front();
+  std::vector<std::string> commands;
+  for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
+  if (commands.empty()) return fmt::format("unexpected argument \"{}\"", word);
+  return fmt::format("unknown subcommand \"{}\"{}", word, nearest(word, commands));
 }
 
 // --max_tokens=3 becomes --max-tokens=3; values and what follows "--" stay.
@@ -88,6 +91,14 @@ std::vector<std::string> normalised_arguments(int argc, char** argv) {
     }
     arguments.push_back(std::move(argument));
   }
+  return arguments;
+}
+
+// `heddle help serve` is `heddle serve --help`.
+std::vector<std::string> help_as_option(std::vector<std::string> arguments) {
+  if (arguments.empty() || arguments[0] != "help") return arguments;
+  arguments.erase(arguments.begin());
+  arguments.emplace_back("--help");
   return arguments;
 }
 
@@ -197,6 +208,22 @@ void Options::positional(const char* name, std::vector<std::string>* target, con
   app_.add_option(name, *target, help)->required(required)->check(not_empty);
 }
 
+void Options::model(const char* name, std::string* target, const char* help, bool required) {
+  const auto find = [](std::string& named) -> std::string {
+    const Result<std::filesystem::path> folder = checkpoint::find_model(named);
+    if (!folder.ok()) return std::string(folder.status().message());
+    named = folder->string();
+    return {};
+  };
+  const bool is_positional = *name != '-';
+  CLI::Option* const option =
+      app_.add_option(is_positional ? name : with_familiar_spellings(name), *target, help)
+          ->required(required)
+          ->check(not_empty)
+          ->transform(CLI::Validator(find, ""));
+  if (!is_positional) option->group(heading_);
+}
+
 std::string Options::with_familiar_spellings(std::string_view names) const {
   std::string all(names);
   while (!names.empty()) {
@@ -262,15 +289,18 @@ void Options::accept_familiar() {
       app_.add_option_function<std::vector<int64_t>>(name, [](const std::vector<int64_t>&) {})
           ->delimiter(',')
           ->group("");
-    } else if (option.kind == FamiliarOption::Kind::kValue) {
+    } else if (option.kind == FamiliarOption::Kind::kValue ||
+               option.kind == FamiliarOption::Kind::kOptional) {
       const auto take = [option, name](const std::string& value) {
         const std::string words = fmt::format(" {} ", option.taken);
         if (option.taken.empty() || words.find(fmt::format(" {} ", value)) != std::string::npos) {
           return;
         }
+        if (value.empty() && option.kind == FamiliarOption::Kind::kOptional) return;
         throw CLI::ValidationError(name, fmt::format("{} cannot be; {}", value, option.means));
       };
-      app_.add_option_function<std::string>(name, take)->group("");
+      CLI::Option* const added = app_.add_option_function<std::string>(name, take)->group("");
+      if (option.kind == FamiliarOption::Kind::kOptional) added->expected(0, 1);
     }
   }
 }
@@ -396,6 +426,15 @@ void add_subcommand(CLI::App& parent, const Subcommand& subcommand, Words words,
   });
 }
 
+// The subcommand that `words` name, the innermost of nested ones, before they are parsed.
+const CLI::App& named_app(const CLI::App& app, Words words) {
+  words = without_options(words);
+  if (words.empty()) return app;
+  const std::vector<const CLI::App*> children =
+      app.get_subcommands([&](const CLI::App* child) { return child->check_name(words[0]); });
+  return children.empty() ? app : named_app(*children.front(), words.subspan(1));
+}
+
 // The subcommand that the command line named, the innermost of nested ones.
 const CLI::App& selected(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
@@ -426,34 +465,44 @@ int report_failure(const Status& status) {
 int run_program(int argc, char** argv, std::span<const Subcommand* const> subcommands) {
   CLI::App root("Heddle serves hybrid language models from one binary.", "heddle");
   root.formatter(std::make_shared<ExamplesFirst>());
-  root.set_version_flag("--version", "heddle " HEDDLE_VERSION);
+  root.set_version_flag("--version", version_text);
   Options(root).examples(
       "heddle serve                                          a small model on "
       "http://127.0.0.1:30000\n"
-      "heddle generate models/heddle-tiny \"Once upon a time\"\n"
-      "heddle chat models/heddle-tiny");
+      "heddle generate \"Once upon a time\"                    one completion\n"
+      "heddle chat Qwen/Qwen3-0.6B                           a model that `hf download` brought\n"
+      "heddle help serve                                     what a command takes");
   root.require_subcommand(0, 1);  // `heddle chat serve`: a model's folder called serve
   std::function<int()> action;
-  const std::vector<std::string> words = normalised_arguments(argc, argv);
+  const std::vector<std::string> words = help_as_option(normalised_arguments(argc, argv));
   const Words named = without_options(words);
   for (const Subcommand* subcommand : subcommands) {
     add_subcommand(root, *subcommand, named, begins_with(named, *subcommand), action);
   }
+  ArgumentsWithFile arguments;
   try {
-    const auto arguments = with_config_file(root, words);
-    if (!arguments.ok()) {
-      fmt::print(stderr, "error: {}\n", arguments.status().message());
+    const CLI::App& app = named_app(root, words);
+    const auto translated = translated_words(words, [&app](const std::string& name) {
+      return app.get_option_no_throw(name) != nullptr;
+    });
+    auto all = translated.ok() ? with_config_file(root, *translated) : translated.status();
+    if (!all.ok()) {
+      fmt::print(stderr, "error: {}\n", all.status().message());
       return kExitUsage;
     }
-    root.parse(std::vector<std::string>(arguments->rbegin(), arguments->rend()));  // as it wants
-    explain_familiar(selected(root), *arguments);
+    arguments = std::move(all).value();
+    const std::vector<std::string>& ordered = arguments.words;
+    root.parse(std::vector<std::string>(ordered.rbegin(), ordered.rend()));  // as it wants
+    explain_familiar(selected(root), ordered);
   } catch (const CLI::Success& success) {  // --help, --version
     return root.exit(success);
   } catch (const CLI::ExtrasError&) {
-    fmt::print(stderr, "error: {}\n", explain_unknown(selected(root)));
+    const std::string complaint = explain_unknown(selected(root));
+    fmt::print(stderr, "error: {}{}\n", place_in_file(arguments, complaint), complaint);
     return kExitUsage;
   } catch (const CLI::Error& error) {
-    fmt::print(stderr, "error: {}\nTry: {} --help\n", error.what(), full_name(selected(root)));
+    fmt::print(stderr, "error: {}{}\nTry: {} --help\n", place_in_file(arguments, error.what()),
+               error.what(), full_name(selected(root)));
     return kExitUsage;
   }
   return action ? action() : show_usage(root);

@@ -64,6 +64,10 @@ class Options {
   void positional(const char* name, std::vector<std::string>* target, const char* help,
                   bool required = true);  // one or more; not required: or none
 
+  // A model's folder, or its name in the hub's cache, which becomes the folder there
+  // (checkpoint/hub_cache.h). `name` without dashes is a positional.
+  void model(const char* name, std::string* target, const char* help, bool required = true);
+
   // `names` is one spelling or several: "-p,--port".
   void value(const char* names, Target target, const char* help);
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "chat/chat_template.h"
+#include "checkpoint/hub_cache.h"
 #include "checkpoint/model_folder.h"
 #include "core/log.h"
 #include "machine.h"
@@ -199,7 +200,8 @@ void declare_speculative_options(Options& options, SpeculativeOptions& speculati
   options.parsed(
       "--speculative-draft-model-path,--model-draft", "",
       [&speculative](std::string_view folder) -> Status {
-        speculative.draft_model_dir = folder;
+        HEDDLE_ASSIGN_OR_RETURN(speculative.draft_model_dir,
+                                checkpoint::find_model(std::string(folder)));
         return {};
       },
       "Folder of the drafter: the network of eagle or eagle3, the small model of standalone, or a "
@@ -291,15 +293,17 @@ void declare_quantization(Options& options, Quantization& quantization) {
 
 void declare_engine_options(Options& options, EngineSettings& settings, ModelArgument argument) {
   EngineOptions& engine = settings.engine;
-  options.positional("MODEL_DIR", &settings.model_dir,
-                     argument == ModelArgument::kRequired
-                         ? "Folder of the model: config.json, *.safetensors, tokenizer.json"
-                         : "Folder of the model: config.json, *.safetensors, tokenizer.json; "
-                           "default: models/heddle-tiny",
-                     argument == ModelArgument::kRequired);
+  options.model("MODEL_DIR", &settings.model_dir,
+                argument == ModelArgument::kRequired
+                    ? "Folder of the model: config.json, *.safetensors, tokenizer.json; or its "
+                      "name, ORG/NAME, in Hugging Face's cache"
+                    : "Folder of the model: config.json, *.safetensors, tokenizer.json; or its "
+                      "name, ORG/NAME, in Hugging Face's cache; default: models/heddle-tiny",
+                argument == ModelArgument::kRequired);
   options.heading("Model");
   if (argument == ModelArgument::kOptional) {
-    options.text("--model,--model-path", &settings.model_path, "The same as MODEL_DIR");
+    options.model("--model,--model-path", &settings.model_path, "The same as MODEL_DIR",
+                  /*required=*/false);
   }
   declare_load_format(options, engine.load_format, kDummyWeightsHelp);
   declare_dtypes(options, engine.dtype, engine.kv_cache_dtype);

@@ -9,6 +9,7 @@
 
 #include "parsers/formats.h"
 #include "server/answer_form.h"
+#include "server/chat_prompt.h"
 #include "server/key_ring.h"
 #include "server/page_guard.h"
 #include "server/sampling_fields.h"
@@ -172,6 +173,8 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
                  "Of requests that do not say it: the model's generation_config.json, or OpenAI's");
   options.text("--preferred-sampling-params", &server.answers.preferred_sampling_params,
                "JSON object of sampling fields that go before those defaults");
+  options.text("--chat-template-kwargs", &server.answers.chat_template_kwargs,
+               "JSON object of variables of the chat template that requests do not set");
   options.flag("--json-whitespace,!--no-json-whitespace,!--constrained-json-disable-any-whitespace",
                &server.answers.json_whitespace,
                "Constrained JSON may have blanks between its tokens (default); with no-: none");
@@ -246,6 +249,8 @@ Status apply_answers(ServeSettings& settings) {
   auto message = server::read_budget_message(answers.thinking_budget_message);
   if (!message.ok()) return message.status().with_context("--thinking-budget-message");
   answers.thinking_budget_message = std::move(message).value();
+  HEDDLE_RETURN_IF_ERROR(server::check_template_variables(answers.chat_template_kwargs)
+                             .with_context("--chat-template-kwargs"));
   if (answers.preferred_sampling_params.empty()) return ok_status();
   return server::read_sampling_defaults(answers.preferred_sampling_params, {})
       .status()

@@ -106,9 +106,61 @@ TEST(ServeOptionsTest, StartScriptsOfOtherServersAreTaken) {
         "--attention-backend fa3 --enable-metrics --enable-cache-report --trust-remote-code "
         "--host 0.0.0.0 --port 30000",
         // With llama.cpp's short names.
-        "-m models/heddle-tiny -c 4096 -t 2 --parallel 4 -b 512 --seed 7 --schedule-timeout 30"}) {
+        "-m models/heddle-tiny -c 4096 -t 2 --parallel 4 -b 512 --seed 7 --schedule-timeout 30",
+        "-m models/heddle-tiny -ngl 99 -cb -fa -ctk f16 -ctv f16 --jinja --temp 0.6 --top-p 0.95 "
+        "--top-k 20 --min-p 0 --repeat-penalty 1.1 --alias tiny -v --no-mmap --mlock",
+        "-hf models/heddle-tiny --gpu-layers 20 --flash-attn on --cont-batching --verbose",
+        "--model models/heddle-tiny --disable-log-requests --uds /tmp/heddle.sock "
+        "--default-chat-template-kwargs {\"enable_thinking\":false} --generation-config auto",
+        "--model-path models/heddle-tiny --enable-piecewise-cuda-graph --enable-cudagraph-gc "
+        "--enable-torch-compile-debug-mode --max-mamba-cache-size 64 --mamba-full-memory-ratio 0.9 "
+        "--prefill-attention-backend fa3 --decode-attention-backend flashinfer "
+        "--moe-runner-backend triton"}) {
     const Outcome outcome = run(line);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
+  }
+}
+
+TEST(ServeOptionsTest, OptionsOfOtherServersWithTheirValuesMeanOptionsHere) {
+  const auto settings = std::make_shared<ServeSettings>();
+  static std::shared_ptr<ServeSettings> read;
+  read = settings;
+  const Subcommand command = {.name = "serve", .summary = "", .declare = [](Options& options) {
+                                declare_serve_options(options, *read);
+                                return std::function<int()>([] { return 0; });
+                              }};
+  const Outcome outcome = run_captured(command, {"-v", "--uds", "/run/heddle.sock", "--temp", "0.5",
+                                                 "--top-k=7", "--alias", "tiny"});
+  read.reset();
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.errors;
+  EXPECT_EQ(settings->model.log_level, "debug");
+  EXPECT_EQ(settings->server.http.host, "unix:/run/heddle.sock");
+  EXPECT_EQ(settings->server.answers.preferred_sampling_params,
+            R"({"temperature": 0.5, "top_k": 7})");
+  EXPECT_EQ(settings->served_model_names, std::vector<std::string>{"tiny"});
+  EXPECT_THAT(outcome.errors, AllOf(HasSubstr("note: -v is --log-level debug here"),
+                                    HasSubstr("note: --uds is --host unix:{} here"),
+                                    HasSubstr("note: --alias is --served-model-name here")));
+}
+
+TEST(ServeOptionsTest, WhatOtherServersHaveAndHeddleDoesNotIsRefusedWithARemedy) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"-fa off", "off cannot be; the kernels are Heddle's own"},
+      {"-ctk q8_0", "q8_0 cannot be; --kv-cache-dtype"},
+      {"--cache-type-v q4_0", "q4_0 cannot be; --kv-cache-dtype"},
+      {"-nocb", "there is no option -nocb: --max-running-requests 1"},
+      {"--generation-config vllm", "vllm cannot be; --sampling-defaults openai"},
+      {"--enable-memory-saver", "stop it and start it again"},
+      {"--mmproj file.gguf", "pictures are not served"},
+      {"--temp", "--temp needs a value"},
+      {"--temp warm", "--temp: warm is not a number"},
+      {"--temp 0.5 --preferred-sampling-params {}", "--temp and --preferred-sampling-params both"},
+      {"--uds", "--uds needs a value"},
+  };
+  for (const auto& [line, remedy] : cases) {
+    const Outcome outcome = run(line);
+    EXPECT_EQ(outcome.exit_code, kExitUsage) << line;
+    EXPECT_THAT(outcome.errors, HasSubstr(remedy)) << line;
   }
 }
 
@@ -171,6 +223,13 @@ TEST(ServeOptionsTest, ErrorsFoundAfterParsingNameTheirOptionToo) {
               HasSubstr("--memory-fraction"));
   EXPECT_THAT(errors({"--mem-fraction-static", "1.5"}), HasSubstr("1.5 is not a number above 0"));
   EXPECT_THAT(errors({"--tp", "2"}), HasSubstr("one process serves the whole model"));
+  for (const char* variables : {"[]", "{", "enable_thinking=false", "7"}) {
+    EXPECT_THAT(errors({"--chat-template-kwargs", variables}),
+                AllOf(HasSubstr("--chat-template-kwargs: "), HasSubstr("is no JSON object")))
+        << variables;
+  }
+  EXPECT_THAT(errors({"--chat-template-kwargs", R"({"messages": []})"}),
+              HasSubstr("it cannot set messages"));
   EXPECT_THAT(errors({"--tool-call-parser", "bogus"}),
               HasSubstr("--tool-call-parser: there is no format \"bogus\"; there are none, qwen"));
   EXPECT_THAT(errors({"--reasoning-parser", "bogus"}),
@@ -277,6 +336,11 @@ TEST(ConfigFileTest, IsHeldToWhatTheCommandLineIsHeldTo) {
       {"port:", "line 1: port has no value"},
       {"--port: 70", "without dashes"},
       {"config: other.yaml", "cannot name another"},
+      {"port: 8000\nprot: 70", "line 2: unknown option --prot; did you mean --port?"},
+      {"\n\nmetrics-tenants: many", "line 3: --metrics-tenants: many is not a whole number"},
+      {"port-of-call: 1\nport: 70000", "line 1: unknown option --port-of-call"},
+      {"policy: best", "line 1: --policy"},
+      {"{\"host\": \"\",\n \"port\": 1}", "line 1: --host"},
       {"help: true", "help stands on a command line"},
   };
   for (const auto& [text, complaint] : cases) {

@@ -112,7 +112,7 @@ std::function<int()> declare_quantize(Options& options) {
       "\n"
       "Every weight is rounded to the nearest code of its group, without looking at activations.\n"
       "An interrupted run continues where it stopped; OUT_DIR appears when all is done.");
-  options.positional("MODEL_DIR", &settings->model_dir, "Folder of an unquantised model");
+  options.model("MODEL_DIR", &settings->model_dir, "Folder of an unquantised model");
   options.positional("OUT_DIR", &settings->output, "Folder to make");
   options.choice("--format", &settings->format, {"awq", "fp8-block", "int8"},
                  "awq: 4 bits; fp8-block: scales for blocks of 128 x 128; int8: scales for rows");

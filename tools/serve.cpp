@@ -42,7 +42,7 @@ Status serve(ServeSettings& settings) {
                           server::make_model_codec(options.model_dir, *engine->tokenizer(),
                                                    settings.model.chat_template));
   nlohmann::ordered_json configuration = effective_configuration(settings, *engine);
-  log_info("Configuration: " + server::dump_json(configuration));
+  log_debug("Configuration: " + server::dump_json(configuration));
   stop.loaded();
   server->start_serving(std::move(engine), std::move(codec),
                         without_secrets(std::move(configuration)));

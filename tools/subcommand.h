@@ -61,9 +61,12 @@ extern const Subcommand kEval;
 extern const Subcommand kInspect;
 extern const Subcommand kQuantize;
 extern const Subcommand kExportNextn;
+extern const Subcommand kList;
+extern const Subcommand kVersion;
 
 // All of the program, in the order of --help.
-inline constexpr const Subcommand* kSubcommands[] = {
-    &kServe, &kGenerate, &kChat, &kBench, &kVerify, &kEval, &kInspect, &kQuantize, &kExportNextn};
+inline constexpr const Subcommand* kSubcommands[] = {&kServe,    &kGenerate,    &kChat,   &kList,
+                                                     &kBench,    &kVerify,      &kEval,   &kInspect,
+                                                     &kQuantize, &kExportNextn, &kVersion};
 
 }  // namespace heddle::tools

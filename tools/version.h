@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `heddle version` and `heddle --version` print: what this program was made from, and the
+// devices that it can use here.
+#pragma once
+
+#include <string>
+
+namespace heddle::tools {
+
+// Four lines. Cost: the driver is asked how many GPUs there are; none is opened.
+std::string version_text();
+
+}  // namespace heddle::tools
