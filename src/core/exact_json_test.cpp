@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/exact_json.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace heddle {
+namespace {
+
+TEST(ExactJsonTest, NumbersKeepWhatTheySay) {
+  const std::string digits(400, '7');
+  for (const auto& [text, written] : std::vector<std::pair<std::string, std::string>>{
+           {"123456789012345678901234567890", "123456789012345678901234567890"},
+           {"-9223372036854775809", "-9223372036854775809"},
+           {"18446744073709551616", "18446744073709551616"},
+           {"18446744073709551615", "18446744073709551615"},
+           {digits, digits},
+           {"-" + digits, "-" + digits},
+           {"1e400", "1e400"},
+           {"-1.50E+999", "-1.50E+999"},
+           {"1e-400", "0.0"},
+           {"1.0", "1.0"},
+           {"1", "1"},
+           {"-0", "0"},
+           {"-0.0", "-0.0"},
+           {"0.1000", "0.1"},
+           {"1e2", "100.0"}}) {
+    for (const auto& [before, after] : std::vector<std::pair<std::string, std::string>>{
+             {"", ""},
+             {"[", "]"},
+             {R"({"a":")" + digits + R"(\"7","1e400":)", R"(,"b":[true]})"}}) {
+      const auto json = parse_exact_json(before + text + after);
+      ASSERT_TRUE(json.ok()) << text << json.status().message();
+      EXPECT_EQ(dump_exact_json(json.value()), before + written + after);
+    }
+  }
+}
+
+TEST(ExactJsonTest, ATextThatIsNoJsonStaysNone) {
+  for (const std::string_view text : {"1e400x", "[01e400]", "1e400.5", "-", "[1e400", "{1e400: 1}",
+                                      "\"1e400", "", "+1e400", ".5e400", "[1e400 1]"}) {
+    EXPECT_FALSE(parse_exact_json(text).ok()) << text;
+  }
+}
+
+TEST(ExactJsonTest, WideNumbersAreKeptInTheFieldsAskedFor) {
+  constexpr std::string_view kFields[] = {"a"};
+  const auto read = [&kFields](std::string_view text) { return parse_exact_json(text, kFields); };
+  const auto json = read(R"({"a": [{"b": 98765432109876543210}], "b": 98765432109876543210})");
+  ASSERT_TRUE(json.ok());
+  EXPECT_TRUE(json.value()["b"].is_number_float());
+  EXPECT_EQ(wide_number_spelling(json.value()["a"][0]["b"]), "98765432109876543210");
+  EXPECT_TRUE(read(R"({"a": 1e400})").ok());
+  EXPECT_FALSE(read(R"({"b": {"a": 1e400}})").ok());
+  EXPECT_FALSE(read(R"({"a": 1e400, "b": 1e400})").ok());
+}
+
+TEST(ExactJsonTest, TheLastOfTwoEqualKeysCounts) {
+  EXPECT_EQ(dump_exact_json(parse_exact_json(R"({"a": 1, "b": 2, "a": 1e400})").value()),
+            R"({"a":1e400,"b":2})");
+}
+
+}  // namespace
+}  // namespace heddle
