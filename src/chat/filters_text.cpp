@@ -216,6 +216,7 @@ Result<Value> to_int(Budget* budget, const Value& input, const Arguments& call) 
   const Value otherwise = args.get(0) != nullptr ? *args.get(0) : Value::integer(0);
   if (input.is_undefined()) return invalid_argument(input.undefined_reason());
   if (input.is_integral()) return Value::integer(input.as_integer());
+  if (input.is(Kind::kBigInt)) return input;
   double number = 0;
   if (input.is_string()) {
     HEDDLE_RETURN_IF_ERROR(budget->touch(input.as_string().size()));
@@ -251,6 +252,7 @@ Result<Value> to_float(Budget* budget, const Value& input, const Arguments& call
 Result<Value> absolute(Budget* /*budget*/, const Value& input, const Arguments& call) {
   HEDDLE_RETURN_IF_ERROR(BoundArguments::bind(call, "abs", {}).status());
   HEDDLE_RETURN_IF_ERROR(require_number(input, "abs"));
+  if (input.is(Kind::kBigInt)) return input.as_double() < 0 ? negated_number(input) : input;
   if (!input.is_integral()) return Value::floating(std::fabs(input.as_double()));
   const int64_t number = input.as_integer();
   if (number >= 0) return Value::integer(number);
@@ -277,6 +279,7 @@ Result<Value> round(Budget* /*budget*/, const Value& input, const Arguments& cal
         fmt::format("round: precision {} is not between -18 and 300", precision));
   }
   const auto digits = static_cast<int>(precision);
+  if (input.is(Kind::kBigInt) && digits >= 0) return input;
   if (method == "common") {
     if (input.is_integral()) {
       if (digits >= 0) return Value::integer(input.as_integer());

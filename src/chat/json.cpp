@@ -14,6 +14,7 @@
 #include "chat/python_text.h"
 #include "chat/text_operations.h"
 #include "chat/value.h"
+#include "core/exact_json.h"
 #include "tokenizer/utf8.h"
 
 namespace heddle::chat {
@@ -30,6 +31,13 @@ Result<Value> convert_string(const std::string& text) {
   return Value::string(text);
 }
 
+// As Python reads it: beyond a double a float is infinite.
+Value wide_value(std::string_view spelling) {
+  if (is_integer_spelling(spelling)) return Value::integer_of(std::string(spelling));
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return Value::floating(spelling.starts_with('-') ? -kInfinity : kInfinity);
+}
+
 Result<Value> convert(const Json& json, int depth) {
   if (depth > kMaxValueDepth) {
     return invalid_argument(fmt::format(
@@ -44,10 +52,7 @@ Result<Value> convert(const Json& json, int depth) {
       return Value::integer(json.get_ref<const Json::number_integer_t&>());
     case Json::value_t::number_unsigned: {
       const uint64_t number = json.get_ref<const Json::number_unsigned_t&>();
-      if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-        return Value::floating(static_cast<double>(number));
-      }
-      return Value::integer(static_cast<int64_t>(number));
+      return Value::integer_of(fmt::format_int(number).str());
     }
     case Json::value_t::number_float:
       return Value::floating(json.get_ref<const Json::number_float_t&>());
@@ -73,6 +78,8 @@ Result<Value> convert(const Json& json, int depth) {
       return make_dict(nullptr, std::move(entries));
     }
     case Json::value_t::binary:
+      if (const auto spelling = wide_number_spelling(json)) return wide_value(*spelling);
+      break;
     case Json::value_t::discarded:
       break;
   }
@@ -91,6 +98,8 @@ class JsonWriter {
         return out_.append(value.as_bool() ? "true" : "false");
       case Kind::kInt:
         return out_.append(fmt::format_int(value.as_integer()).c_str());
+      case Kind::kBigInt:
+        return out_.append(value.as_digits());
       case Kind::kFloat:
         return out_.append(number(value.as_double()));
       case Kind::kString:
@@ -199,6 +208,8 @@ class JsonWriter {
         return key.as_bool() ? "true" : "false";
       case Kind::kInt:
         return fmt::format_int(key.as_integer()).str();
+      case Kind::kBigInt:
+        return key.as_digits();
       case Kind::kFloat:
         return number(key.as_double());
       default:
@@ -305,9 +316,9 @@ Result<Value> value_from_json_text(std::string_view text) {
       --depth;
     }
   }
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return invalid_argument("from_json: the text is not valid JSON");
-  return convert(json, 0);
+  const auto json = parse_exact_json(text);
+  if (!json.ok()) return invalid_argument("from_json: the text is not valid JSON");
+  return convert(json.value(), 0);
 }
 
 Status write_json(TextWriter& out, const Value& value, const JsonStyle& style) {

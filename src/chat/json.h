@@ -16,8 +16,8 @@
 
 namespace heddle::chat {
 
-// None, booleans, numbers, strings, arrays and objects, in order. Integers above 2^63 - 1 become
-// floats. Error: kInvalidArgument for text that is not UTF-8 or nesting deeper than kMaxValueDepth.
+// None, booleans, numbers (also wide ones, core/exact_json.h), strings, arrays and objects, in
+// order. Error: kInvalidArgument for text that is not UTF-8 or nesting deeper than kMaxValueDepth.
 Result<Value> value_from_json(const nlohmann::ordered_json& json);
 
 // Parses JSON text. Error: kInvalidArgument when it is not JSON or too deep.

@@ -163,6 +163,31 @@ int compare_integer_with_double(int64_t a, double b) {
   return fraction > 0 ? -1 : fraction < 0 ? 1 : 0;
 }
 
+// Of two numbers of which one at least is an int beyond 64 bits.
+int compare_big_integers(const Value& a, const Value& b) {
+  const auto digits_of = [](const Value& value) -> std::string {
+    if (value.is(Kind::kBigInt)) return value.as_digits();
+    if (value.is_integral()) return fmt::format_int(value.as_integer()).str();
+    // Exact where it matters: floats that have a fraction are much smaller than the other number.
+    return fmt::format("{:.0f}", value.as_double());
+  };
+  const auto is_infinite = [](const Value& value) {
+    return value.is(Kind::kFloat) && std::isinf(value.as_double());
+  };
+  if (is_infinite(a)) return a.as_double() < 0 ? -1 : 1;
+  if (is_infinite(b)) return b.as_double() < 0 ? 1 : -1;
+  const bool has_nan = (a.is(Kind::kFloat) && std::isnan(a.as_double())) ||
+                       (b.is(Kind::kFloat) && std::isnan(b.as_double()));
+  if (has_nan) return 2;
+  const std::string x = digits_of(a);
+  const std::string y = digits_of(b);
+  const bool is_negative = x.starts_with('-');
+  if (is_negative != y.starts_with('-')) return is_negative ? -1 : 1;
+  const int order = x.size() != y.size() ? (x.size() < y.size() ? -1 : 1) : x.compare(y);
+  const int sign = order < 0 ? -1 : order > 0 ? 1 : 0;
+  return is_negative ? -sign : sign;
+}
+
 }  // namespace
 
 std::string float_text(double value) {
@@ -242,6 +267,7 @@ std::optional<double> parse_float(std::string_view text) {
 }
 
 int compare_numbers(const Value& a, const Value& b) {
+  if (a.is(Kind::kBigInt) || b.is(Kind::kBigInt)) return compare_big_integers(a, b);
   if (a.is_integral() && b.is_integral()) {
     const int64_t x = a.as_integer();
     const int64_t y = b.as_integer();
@@ -294,6 +320,10 @@ Result<Value> number_arithmetic(Arithmetic operation, const Value& a, const Valu
 }
 
 Result<Value> negated_number(const Value& value) {
+  if (value.is(Kind::kBigInt)) {
+    const std::string& digits = value.as_digits();
+    return Value::integer_of(digits.starts_with('-') ? digits.substr(1) : '-' + digits);
+  }
   if (!value.is_integral()) return Value::floating(-value.as_double());
   return integer_arithmetic(Arithmetic::kSubtract, 0, value.as_integer());
 }

@@ -84,6 +84,7 @@ Result<bool> equal(Budget* budget, const Value& a, const Value& b) {
     case Kind::kBool:
     case Kind::kInt:
     case Kind::kFloat:
+    case Kind::kBigInt:
       return compare_numbers(a, b) == 0;
     case Kind::kString:
       if (a.as_string().size() != b.as_string().size()) return false;

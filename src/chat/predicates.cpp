@@ -27,7 +27,7 @@ bool is_true(const Value& value) { return value.is(Kind::kBool) && value.as_bool
 
 bool is_false(const Value& value) { return value.is(Kind::kBool) && !value.as_bool(); }
 
-bool is_integer(const Value& value) { return value.is(Kind::kInt); }
+bool is_integer(const Value& value) { return value.is(Kind::kInt) || value.is(Kind::kBigInt); }
 
 bool is_float(const Value& value) { return value.is(Kind::kFloat); }
 

@@ -121,6 +121,8 @@ Status write_repr(TextWriter& out, const Value& value) {
       return out.append(value.as_bool() ? "True" : "False");
     case Kind::kInt:
       return out.append(fmt::format_int(value.as_integer()).c_str());
+    case Kind::kBigInt:
+      return out.append(value.as_digits());
     case Kind::kFloat:
       return out.append(float_text(value.as_double()));
     case Kind::kString:

@@ -107,6 +107,11 @@ Result<std::pair<std::string, std::string>> number_parts(const Conversion& conve
       default:
         digits = fmt::format("{:.{}f}", magnitude, precision);
     }
+  } else if (value.is(Kind::kBigInt) &&
+             std::string_view("diu").find(conversion.kind) != std::string_view::npos) {
+    digits = value.as_digits();
+    negative = digits.starts_with('-');
+    if (negative) digits.erase(0, 1);
   } else {
     int64_t number = 0;
     if (value.is_integral()) {

@@ -2,8 +2,11 @@
 #include "chat/value.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -55,6 +58,13 @@ Value Value::string(std::string text) {
   return Value(Storage(std::make_shared<const Text>(nullptr, std::move(text))));
 }
 
+Value Value::integer_of(std::string digits) {
+  int64_t value = 0;
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (read.ec == std::errc()) return integer(value);
+  return Value(Storage(std::make_shared<const std::string>(std::move(digits))));
+}
+
 Value Value::method(const Value& self, std::string_view name) {
   return Value(Storage(
       std::make_shared<const BoundMethod>(BoundMethod{.self = self, .name = std::string(name)})));
@@ -67,6 +77,14 @@ int64_t Value::as_integer() const {
 
 double Value::as_double() const {
   if (is(Kind::kFloat)) return std::get<4>(storage_);
+  if (is(Kind::kBigInt)) {
+    const std::string& digits = as_digits();
+    double value = 0;
+    const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (read.ec == std::errc()) return value;
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    return digits.starts_with('-') ? -kInfinity : kInfinity;
+  }
   return static_cast<double>(as_integer());
 }
 
@@ -99,6 +117,7 @@ bool Value::truthy() const {
     case Kind::kMacro:
     case Kind::kMethod:
     case Kind::kBuiltin:
+    case Kind::kBigInt:
       return true;
   }
   return true;
@@ -113,6 +132,7 @@ std::string_view Value::type_name() const {
     case Kind::kBool:
       return "bool";
     case Kind::kInt:
+    case Kind::kBigInt:
       return "int";
     case Kind::kFloat:
       return "float";

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Value is the result of a template expression. It follows Python's data model as far as chat
-// templates can see it: None, bool, int (64 bits), float, str, list, tuple, dict, undefined, and a
-// few internal kinds.
+// templates can see it: None, bool, int, float, str, list, tuple, dict, undefined, and a few
+// internal kinds. An int beyond 64 bits keeps its digits: it is printed, compared and tested as
+// Python's, but arithmetic takes it for a float.
 //
 // Values are immutable (a namespace is the exception) and cheap to copy: strings, lists and dicts
 // are shared. Strings are valid UTF-8; lengths and positions count code points.
@@ -53,6 +54,7 @@ enum class Kind : uint8_t {  // in the order of Value's variant
   kMacro,
   kMethod,
   kBuiltin,
+  kBigInt,  // an int beyond 64 bits
 };
 
 class Value {
@@ -67,6 +69,9 @@ class Value {
   static Value boolean(bool value) { return Value(Storage(std::in_place_index<2>, value)); }
 
   static Value integer(int64_t value) { return Value(Storage(std::in_place_index<3>, value)); }
+
+  // The int of these decimal digits, which may have a minus before them but no leading zeros.
+  static Value integer_of(std::string digits);
 
   static Value floating(double value) { return Value(Storage(std::in_place_index<4>, value)); }
 
@@ -103,17 +108,20 @@ class Value {
 
   // bool, int or float: the operands of arithmetic.
   [[nodiscard]] bool is_number() const {
-    return is(Kind::kBool) || is(Kind::kInt) || is(Kind::kFloat);
+    return is(Kind::kBool) || is(Kind::kInt) || is(Kind::kFloat) || is(Kind::kBigInt);
   }
 
-  // bool or int.
+  // bool or int of 64 bits.
   [[nodiscard]] bool is_integral() const { return is(Kind::kBool) || is(Kind::kInt); }
 
   // Each of these requires the kind it names.
   [[nodiscard]] bool as_bool() const { return std::get<2>(storage_); }
 
   [[nodiscard]] int64_t as_integer() const;  // of an int or a bool
-  [[nodiscard]] double as_double() const;    // of any number
+  [[nodiscard]] double as_double() const;    // of any number; infinite for a very large int
+
+  [[nodiscard]] const std::string& as_digits() const { return *std::get<13>(storage_); }
+
   [[nodiscard]] const std::string& as_string() const;
 
   [[nodiscard]] const Text& as_text() const { return *std::get<5>(storage_); }
@@ -150,7 +158,7 @@ class Value {
   using Storage =
       std::variant<Undefined, std::monostate, bool, int64_t, double, std::shared_ptr<const Text>,
                    SequencePtr, std::shared_ptr<const Dict>, Namespace*, LoopState*, const Macro*,
-                   std::shared_ptr<const BoundMethod>, Builtin>;
+                   std::shared_ptr<const BoundMethod>, Builtin, std::shared_ptr<const std::string>>;
 
   explicit Value(Storage storage) : storage_(std::move(storage)) {}
 

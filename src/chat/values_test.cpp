@@ -14,6 +14,7 @@
 #include "chat/string_format.h"
 #include "chat/text_operations.h"
 #include "chat/value.h"
+#include "core/exact_json.h"
 
 namespace heddle::chat {
 namespace {
@@ -87,7 +88,42 @@ TEST(ValueTest, JsonNumbersKeepTheirKind) {
   EXPECT_EQ(evaluate("[a, b, c, d]",
                      Json::parse(R"({"a": 1, "b": 1.0, "c": -9223372036854775808, "d": 1e3})")),
             "[1, 1.0, -9223372036854775808, 1000.0]");
-  EXPECT_EQ(evaluate("a", Json::parse(R"({"a": 18446744073709551615})")), "1.8446744073709552e+19");
+  EXPECT_EQ(evaluate("a", Json::parse(R"({"a": 18446744073709551615})")), "18446744073709551615");
+}
+
+TEST(NumbersTest, IntegersOfAnySizeKeepTheirDigits) {
+  const Json context =
+      parse_exact_json(R"({"a": 123456789012345678901234567890, "b": -9223372036854775809,)"
+                       R"( "c": 1e400, "d": [18446744073709551616, 1.0, -0, 0.1000],)"
+                       R"( "e": 123456789012345678901234567891, "f": 18446744073709551616.0})")
+          .value();
+  const std::string hundreds(400, '7');
+  for (const auto& [expression, result] : std::vector<std::pair<std::string, std::string>>{
+           {"a", "123456789012345678901234567890"},
+           {"b|tojson", "-9223372036854775809"},
+           {"c", "inf"},
+           {"-c|tojson", "-Infinity"},
+           {"d|tojson", "[18446744073709551616, 1.0, 0, 0.1]"},
+           {"d", "[18446744073709551616, 1.0, 0, 0.1]"},
+           {"{a: 1}|tojson", R"({"123456789012345678901234567890": 1})"},
+           {"-a", "-123456789012345678901234567890"},
+           {"-b", "9223372036854775809"},
+           {"b|abs", "9223372036854775809"},
+           {"a|int", "123456789012345678901234567890"},
+           {"a|round", "123456789012345678901234567890"},
+           {"a ~ 'x'", "123456789012345678901234567890x"},
+           {"'%d' % a", "123456789012345678901234567890"},
+           {"'%5s|%d' % (1, b)", "    1|-9223372036854775809"},
+           {"a is integer and a is number and a is not float", "True"},
+           {"a < e, e > a, a == a, a == e, a != e", "(True, True, True, False, True)"},
+           {"b < -9223372036854775807, b < 0, a > 0.5, a < c, b > -c",
+            "(True, True, True, True, True)"},
+           {"d[0] == f, d[0] < f, d[0] in [f]", "(True, False, True)"},
+           {"[e, a, 1, b]|sort|first", "-9223372036854775809"},
+           {"a + 1", "1.2345678901234568e+29"},
+           {"('{\"x\": ' ~ '" + hundreds + "}')|from_json|tojson", "{\"x\": " + hundreds + "}"}}) {
+    EXPECT_EQ(evaluate(expression, context), result) << expression;
+  }
 }
 
 TEST(ValueTest, StringsCountCodePoints) {
