@@ -96,6 +96,12 @@ void HarmonyParser::push(std::string_view text, AnswerDeltas& out) {
 void HarmonyParser::finish(TextEnd end, AnswerDeltas& out) {
   run(end, out);
   if (state_ != State::kCall) return;
+  if (end == TextEnd::kStopped && !arguments_begun_ &&
+      space_size(unread_.text()) == unread_.text().size()) {
+    if (!dropped()) add_arguments(num_calls_ - 1, "{}", out);
+    end_call(/*complete=*/true, out);
+    return;
+  }
   std::string json;
   const bool complete = end == TextEnd::kStopped && arguments_begun_ && arguments_.close_all(&json);
   if (!dropped()) add_arguments(num_calls_ - 1, json, out);
@@ -125,13 +131,76 @@ size_t HarmonyParser::step(std::string_view text, TextEnd end, AnswerDeltas& out
   return 0;
 }
 
+// A recipient whose "to=" is missing, or has blanks in it. Behind it comes what only a header or a
+// call has there.
+HarmonyParser::Recipient HarmonyParser::read_loose_recipient(std::string_view text,
+                                                             TextEnd end) const {
+  constexpr std::string_view kPrefix = "functions.";
+  const auto starved = [end](bool is_sure) {
+    if (end == TextEnd::kNone) return Match::kMore;
+    return end == TextEnd::kStopped && is_sure ? Match::kYes : Match::kNo;
+  };
+  size_t place = 0;
+  const auto skip_space = [&] { place += space_size(text.substr(place)); };
+  if (text == "t" || text == "to") return {.match = starved(false)};
+  if (text.starts_with("to ") || text.starts_with("to:")) {
+    place = 2;
+    skip_space();
+    if (text.substr(place).starts_with('=') || text.substr(place).starts_with(':')) ++place;
+    skip_space();
+    if (place == text.size()) return {.match = starved(false)};
+  }
+  const std::string_view rest = text.substr(place);
+  const size_t size = std::min(rest.find_first_of(kWordEnds), rest.size());
+  count_searched(size);
+  Recipient recipient{.match = Match::kNo, .size = 0, .name = rest.substr(0, size)};
+  if (size == 0 || size > kMaxRecipientBytes) return recipient;
+  const bool is_function = recipient.name.starts_with(kPrefix) && size > kPrefix.size();
+  place += size;
+  recipient.size = place;
+  if (place == text.size() && !is_function) {
+    std::string_view ignored;
+    const bool may_be_name = kPrefix.starts_with(recipient.name) ||
+                             names_.begins_with_name(recipient.name, ignored) == Match::kMore;
+    recipient.match = may_be_name ? starved(false) : Match::kNo;
+    return recipient;
+  }
+  if (!is_function && !names_.has(recipient.name)) return recipient;
+  skip_space();
+  if (place == text.size()) {
+    recipient.match = starved(is_function);
+    return recipient;
+  }
+  const std::string_view behind = text.substr(place);
+  const FoundMark mark = harmony_mark_at(behind);
+  if (mark.match == Match::kMore) {
+    recipient.match = starved(false);
+  } else if (mark.match == Match::kYes) {
+    const bool goes_on = mark.mark == HarmonyMark::kConstrain ||
+                         mark.mark == HarmonyMark::kMessage || mark.mark == HarmonyMark::kCall;
+    recipient.match = goes_on || is_function ? Match::kYes : Match::kNo;
+  } else if (behind.starts_with('{')) {
+    recipient.match = Match::kYes;
+  } else {
+    const size_t word = std::min(behind.find_first_of(kWordEnds), behind.size());
+    const bool is_type = is_one_of(behind.substr(0, word), kTypes);
+    recipient.match = is_type ? Match::kYes : Match::kNo;
+    if (word == behind.size() && may_become_one_of(behind, kTypes)) {
+      recipient.match = starved(is_type && is_function);
+    }
+  }
+  return recipient;
+}
+
 // Reads the marks at the front and the words between them. The message's mark ends a header; where
-// it is missing, the first other word after a channel does.
-HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd end) {
+// it is missing, the first other word after a channel does, and after a recipient a mark of the
+// next message.
+HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd end) const {
   Header header;
   const std::string_view seen = text.substr(0, kMaxHarmonyHeaderBytes);
   const bool is_long = text.size() >= kMaxHarmonyHeaderBytes;
   const Match starved = is_long ? Match::kNo : Match::kMore;
+  const bool is_loose = !options_.is_held_to_form;
   bool behind_channel_mark = false;
   bool has_channel = false;
   bool has_words = false;
@@ -140,7 +209,8 @@ HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd 
     const size_t place = header.size + space;
     const std::string_view rest = seen.substr(place);
     if (rest.empty()) {
-      header.match = starved;
+      const bool is_whole = end == TextEnd::kStopped && !header.recipient.empty() && is_loose;
+      header.match = is_whole ? Match::kYes : starved;
       return header;
     }
     const FoundMark mark = harmony_mark_at(rest);
@@ -149,8 +219,15 @@ HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd 
       return header;
     }
     if (mark.match == Match::kYes) {
-      header.size = place + mark.size;
       header.has_marks = true;
+      const bool begins_next =
+          mark.mark == HarmonyMark::kStart || (mark.mark == HarmonyMark::kChannel && has_channel);
+      if (is_loose && !header.recipient.empty() &&
+          (begins_next || mark.mark >= HarmonyMark::kEnd)) {
+        header.match = Match::kYes;
+        return header;
+      }
+      header.size = place + mark.size;
       behind_channel_mark = mark.mark == HarmonyMark::kChannel;
       if (mark.mark == HarmonyMark::kStart || behind_channel_mark ||
           mark.mark == HarmonyMark::kConstrain) {
@@ -165,6 +242,22 @@ HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd 
         header.size += again.size;
       }
       return header;
+    }
+    const bool may_lack_to = is_loose && header.recipient.empty() &&
+                             (header.channel == "commentary" || behind_channel_mark);
+    if (may_lack_to) {
+      const Recipient recipient = read_loose_recipient(rest, is_long ? TextEnd::kCut : end);
+      if (recipient.match == Match::kMore) {
+        header.match = starved;
+        return header;
+      }
+      if (recipient.match == Match::kYes) {
+        header.recipient = recipient.name;
+        header.size = place + recipient.size;
+        has_words = true;
+        behind_channel_mark = false;
+        continue;
+      }
     }
     const size_t size = std::min(rest.find_first_of(kWordEnds), rest.size());
     count_searched(size);
@@ -185,7 +278,9 @@ HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd 
       if (!header.has_marks) header.match = Match::kNo;
       return header;
     }
-    if (is_cut) {
+    const bool may_be_last =
+        is_recipient ? size > 3 : !header.recipient.empty() && is_one_of(word, kTypes);
+    if (is_cut && !(may_be_last && end == TextEnd::kStopped && is_loose)) {
       header.match = starved;
       return header;
     }

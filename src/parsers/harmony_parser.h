@@ -12,8 +12,10 @@
 // that follow each other.
 //
 // A header may lack any of its marks as long as its words say what it is: "analysis<|message|>",
-// "<|channel|>final Hi". Marks that are doubled, or belong to nothing, are dropped: no text has
-// them.
+// "<|channel|>final Hi". A recipient may lack its "to=" in a commentary header, before a mark or
+// the arguments: "commentary functions.f<|message|>{..}", also without "functions." where the
+// request has the tool. A message to a tool that ends without a body is a call without arguments.
+// Marks that are doubled, or belong to nothing, are dropped: no text has them.
 //
 // Threading: thread-compatible. Cost: O(text), however it arrives.
 #pragma once
@@ -53,6 +55,13 @@ class HarmonyParser final : public AnswerParser {
  private:
   enum class State : uint8_t { kFirstHeader, kHeader, kReasoning, kContent, kCall, kAfterCall };
 
+  // A recipient at the front of a text, and its size there.
+  struct Recipient {
+    Match match = Match::kNo;
+    size_t size = 0;
+    std::string_view name = {};
+  };
+
   // A message's header, as far as it was read.
   struct Header {
     Match match = Match::kNo;  // kYes: a message follows
@@ -72,7 +81,8 @@ class HarmonyParser final : public AnswerParser {
   void begin_message(const Header& header, AnswerDeltas& out);
   void emit(std::string_view text, AnswerDeltas& out);
   void end_call(bool complete, AnswerDeltas& out, bool cut = false);
-  [[nodiscard]] static Header read_header(std::string_view text, TextEnd end);
+  [[nodiscard]] Header read_header(std::string_view text, TextEnd end) const;
+  [[nodiscard]] Recipient read_loose_recipient(std::string_view text, TextEnd end) const;
   [[nodiscard]] bool reads_calls() const;
 
   [[nodiscard]] bool dropped() const { return !options_.parallel_tool_calls && num_calls_ > 1; }

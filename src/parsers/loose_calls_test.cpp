@@ -436,6 +436,7 @@ TEST(LooseCallsTest, HarmonyMessages) {
                              .reasoning = ReasoningFormat::kHarmony};
   const std::string thought = "<|channel|>analysis<|message|>Hm.<|end|>";
   const std::string to = "<|start|>assistant<|channel|>commentary to=functions.get_weather ";
+  const std::string name = "<|start|>assistant<|channel|>commentary functions.get_weather ";
   for (const std::string& text : {
            thought + to + "<|constrain|>json<|message|>" + arguments + "<|call|>",
            thought + to + "json<|message|>" + arguments,
@@ -460,8 +461,50 @@ TEST(LooseCallsTest, HarmonyMessages) {
            thought + "<|channel|>commentary to=functions.get_weather.call<|message|>" + arguments,
            thought + "<|channel|>commentary to=functions_get_weather<|message|>" + arguments,
            thought + to + "<|message|>{\"City\": \"Paris\", \"days\": 3}<|call|>",
+           // Without "to=".
+           thought + name + "<|constrain|>json<|message|>" + arguments + "<|call|>",
+           thought + name + arguments + "<|call|>",
+           thought + name + "json<|message|>" + arguments,
+           thought + "<|channel|>commentary get_weather<|message|>" + arguments,
+           thought + "<|channel|>commentary get_weather " + arguments,
+           thought + "<|channel|>functions.get_weather<|message|>" + arguments,
+           thought + "<|channel|>commentary to = functions.get_weather<|message|>" + arguments,
+           thought + "<|channel|>commentary to functions.get_weather json" + arguments,
+           thought + "<|channel|>commentary to: get_weather<|constrain|>json" + arguments,
+           "<|channel|>analysis Hm.<|channel|>commentary functions.get_weather " + arguments,
        }) {
     expect_read(options, text, {"", "Hm.", {{"get_weather", object}}});
+  }
+  // A message to a tool without a body is a call without arguments.
+  const std::string now = "<|channel|>commentary to=functions.now";
+  for (const std::string& text :
+       {thought + now + "<|call|>", thought + now, thought + now + "<|end|>",
+        thought + now + "<|message|>", thought + now + "<|constrain|>json<|message|><|call|>",
+        thought + now + " <|constrain|>json<|call|>", thought + now + " json",
+        thought + "<|channel|>commentary functions.now<|call|>",
+        thought + "<|channel|>commentary now<|call|>",
+        thought + "<|channel|>commentary functions.now",
+        thought + "<|start|>assistant to=functions.now<|channel|>commentary<|call|>"}) {
+    expect_read(options, text, {"", "Hm.", {{"now", LooseJson::object()}}});
+  }
+  for (const std::string_view next :
+       {"<|start|>assistant<|channel|>final<|message|>Yes", "<|channel|>final<|message|>Yes",
+        "<|end|><|start|>assistant<|channel|>final<|message|>Yes<|return|>"}) {
+    expect_read(options, thought + now + std::string(next),
+                {"Yes", "Hm.", {{"now", LooseJson::object()}}});
+    expect_read(options, thought + "<|channel|>commentary functions.now" + std::string(next),
+                {"Yes", "Hm.", {{"now", LooseJson::object()}}});
+  }
+  expect_read({.calls = options.calls, .reasoning = options.reasoning, .end = TextEnd::kCut},
+              thought + now, {"", "Hm.", {}});
+  // Words of a text.
+  for (const std::string_view text :
+       {"now I look", "functions.now is a tool", "now", "to functions.now I say no", "to now"}) {
+    expect_read(options, thought + "<|channel|>commentary " + std::string(text),
+                {std::string(text), "Hm.", {}});
+    expect_read(options, thought + "<|channel|>final " + std::string(text) + "<|return|>",
+                {std::string(text), "Hm.", {}});
+    expect_read(options, thought + std::string(text), {std::string(text), "Hm.", {}});
   }
   for (const std::string& text : {
            thought + "<|start|>assistant<|channel|>final<|message|>Yes<|return|>",
