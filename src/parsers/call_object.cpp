@@ -76,7 +76,11 @@ class CallObjectReader {
         continue;
       }
       if (is_name_key(key, trust_)) {
+        const CallCursor value = cursor_;
         if (!cursor_.read_string(name_)) return cursor_.failure();
+        const Match ends = ends_before_key(value);
+        if (ends == Match::kMore) return {.match = Match::kMore};
+        first = ends == Match::kYes;
         name_ = names_.resolve(name_);
         if (!takes_name()) return {};
       } else if (is_arguments_key(key, trust_)) {
@@ -97,6 +101,22 @@ class CallObjectReader {
   }
 
  private:
+  // Where the name lacks its closing quote, "f, "arguments": {..}, goes back to the next key.
+  Match ends_before_key(const CallCursor& value) {
+    constexpr size_t kMaxKey = 16;
+    const size_t comma = name_.find_last_not_of(" \t\r\n");
+    if (comma == std::string::npos || name_[comma] != ',') return Match::kNo;
+    const std::string_view rest = cursor_.rest().substr(0, kMaxKey);
+    const size_t quote = rest.find('"');
+    if (quote == std::string_view::npos && rest.size() < kMaxKey) return Match::kMore;
+    if (!is_arguments_key(rest.substr(0, quote), trust_)) return Match::kNo;
+    const size_t size = cursor_.position() - value.position();
+    cursor_ = value;
+    cursor_.advance(size - 1);
+    name_.resize(comma);
+    return Match::kYes;
+  }
+
   [[nodiscard]] bool takes_name() const {
     if (name_.empty() || name_.size() > kMaxNameBytes) return false;
     return trust_ != Trust::kKnown || names_.has(name_);

@@ -8,7 +8,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/exact_json.h"
 #include "parsers/marker_search.h"
+#include "parsers/missing_quotes.h"
 #include "parsers/string_end.h"
 
 namespace heddle::parsers {
@@ -48,12 +50,20 @@ JsonScanner::State JsonScanner::scan(std::string_view text, size_t& used, std::s
   for (used = 0; state == State::kMore && used < text.size(); ++used) {
     const char c = text[used];
     if (expect_ == Expect::kString && c == quote_ && !is_key_ && !is_json_) {
-      const StringContext context{.in_list = in_list(), .num_levels = levels_.size()};
-      const Match ends = quote_ends_string(text.substr(used + 1), context, at_end);
+      const Match ends = quote_ends(text.substr(used + 1), at_end);
       if (ends == Match::kMore) break;
       if (ends == Match::kNo) {
+        has_bare_quote_ = has_bare_quote_ || c == '"';
         write(c == '"' ? std::string_view("\\\"") : std::string_view("'"));
         continue;
+      }
+    } else if (read_key_ && levels_.size() == 1 && !in_list()) {
+      size_t size = 0;
+      const Match misses = misses_quote(text.substr(used), size, at_end);
+      if (misses == Match::kMore) break;
+      if (misses == Match::kYes) {
+        (void)step(expect_ == Expect::kString ? quote_ : '"');
+        if (size > 0) continue;
       }
     }
     if (!step(c)) {
@@ -65,6 +75,45 @@ JsonScanner::State JsonScanner::scan(std::string_view text, size_t& used, std::s
   count_searched(used);
   copy_ = nullptr;
   return state;
+}
+
+bool JsonScanner::is_next_key(std::string_view written) const {
+  const auto meant = read_key_(written);
+  return meant && !keys_.contains(*meant) && !keys_.contains(written);
+}
+
+Match JsonScanner::quote_ends(std::string_view behind, bool at_end) const {
+  const StringContext context{.in_list = in_list(), .num_levels = levels_.size()};
+  const Match ends = quote_ends_string(behind, context, at_end);
+  if (ends != Match::kNo || !read_key_ || levels_.size() != 1) return ends;
+  return begins_next_member(
+      behind, [this](std::string_view key) { return is_next_key(key); }, /*quote=*/{}, at_end);
+}
+
+Match JsonScanner::misses_quote(std::string_view text, size_t& size, bool at_end) const {
+  const auto is_key = [this](std::string_view key) { return is_next_key(key); };
+  const char c = text.front();
+  const bool is_other_quote = c == (quote_ == '"' ? '\'' : '"');
+  switch (expect_) {
+    case Expect::kString:
+      size = is_other_quote ? 1 : 0;
+      if (is_key_ && key_ && (c == ':' || is_other_quote)) {
+        return key_ends_before(text, *key_, is_key, at_end);
+      }
+      if (!is_key_ && !has_bare_quote_ && (c == ',' || is_other_quote)) {
+        const char quote = is_other_quote && quote_ == '\'' ? key_quote_ : quote_;
+        return begins_next_member(text.substr(size), is_key, quote, at_end);
+      }
+      break;
+    case Expect::kFirstKey:
+    case Expect::kKey:
+      return begins_bare_key(text, is_key, at_end);
+    case Expect::kValue:
+      return begins_bare_string(text, is_key, levels_.size(), at_end);
+    default:
+      break;
+  }
+  return Match::kNo;
 }
 
 bool JsonScanner::close_all(std::string* copy) {
@@ -108,10 +157,10 @@ void JsonScanner::end_key() {
   if (key_) {
     std::string key = *std::exchange(key_, std::nullopt);
     if (key.find('\\') == std::string::npos) {
-      const std::string meant = read_key_(key);
-      if (meant != key && !keys_.contains(meant)) {
+      const auto meant = read_key_(key);
+      if (meant && *meant != key && !keys_.contains(*meant)) {
         key.clear();
-        append_escaped(meant, key);
+        append_escaped(*meant, key);
       }
     }
     write('"');
@@ -198,6 +247,7 @@ bool JsonScanner::step_string(char c) {
     expect_ = is_key_ ? Expect::kColon : Expect::kComma;
     is_key_ ? end_key() : write('"');
   } else if (static_cast<unsigned char>(c) < 0x20 || c == '"') {
+    has_bare_quote_ = has_bare_quote_ || c == '"';
     std::string escaped;
     append_escaped({&c, 1}, escaped);
     write(escaped);
@@ -229,6 +279,7 @@ bool JsonScanner::begin_key(char c) {
   expect_ = Expect::kString;
   is_key_ = true;
   quote_ = c;
+  key_quote_ = c;
   if (read_key_ && levels_.size() == 1) {
     key_.emplace();
   } else {
@@ -259,6 +310,7 @@ bool JsonScanner::begin_value(char c) {
     case '\'':
       expect_ = Expect::kString;
       is_key_ = false;
+      has_bare_quote_ = false;
       quote_ = c;
       write('"');
       return true;
@@ -381,7 +433,10 @@ std::string completed_object(std::string_view text) {
 
 // The library takes a zero byte for the text's end.
 bool is_json(std::string_view text) {
-  return text.find('\0') == std::string_view::npos && nlohmann::json::accept(text);
+  if (text.find('\0') != std::string_view::npos) return false;
+  return nlohmann::json::accept(text) ||  // but numbers beyond a double
+         (text.find_first_of("0123456789") != std::string_view::npos &&
+          parse_exact_json(text).ok());
 }
 
 void append_escaped(std::string_view text, std::string& out) {

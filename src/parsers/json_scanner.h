@@ -10,6 +10,8 @@
 //   backslashes before what JSON does not escape          a closing bracket that nothing opened
 //   quotes in strings without a backslash (string_end.h)  doubled braces: {{"a": 1}}
 //
+// Where the object's keys are known, a quote may be missing, too (missing_quotes.h).
+//
 // Threading: thread-compatible.
 // Memory:    a byte per level, at most kMaxLevels, and space behind a comma; with a KeyReader the
 //            object's keys.
@@ -25,6 +27,8 @@
 #include <utility>
 #include <vector>
 
+#include "parsers/marker_search.h"
+
 namespace heddle::parsers {
 
 class JsonScanner {
@@ -33,8 +37,8 @@ class JsonScanner {
 
   static constexpr size_t kMaxLevels = 128;
 
-  // The key that is meant by one that is written.
-  using KeyReader = std::function<std::string(std::string_view written)>;
+  // The known key that is meant by one that is written; nothing if it means none.
+  using KeyReader = std::function<std::optional<std::string>(std::string_view written)>;
 
   static constexpr size_t kMaxKeyBytes = 256;  // longer ones are copied as they are
 
@@ -97,6 +101,13 @@ class JsonScanner {
   [[nodiscard]] bool number(char c);
   [[nodiscard]] bool close(bool list);
 
+  // Whether a quote is missing before `text`. kYes: `size` bytes stand in its place.
+  [[nodiscard]] Match misses_quote(std::string_view text, size_t& size, bool at_end) const;
+  [[nodiscard]] Match quote_ends(std::string_view behind, bool at_end) const;
+
+  // Whether a member of this known key may come: the object has none yet.
+  [[nodiscard]] bool is_next_key(std::string_view written) const;
+
   [[nodiscard]] bool in_list() const { return levels_.back() == Level::kList; }
 
   void end_key();
@@ -108,6 +119,8 @@ class JsonScanner {
   Expect expect_ = Expect::kObject;
   bool is_key_ = false;           // the string
   char quote_ = '"';              // of the string
+  char key_quote_ = '"';          // of the last key
+  bool has_bare_quote_ = false;   // the string: a '"' that needed a backslash
   int hex_left_ = 0;              // digits
   std::string_view word_;         // what is left of it
   bool is_none_ = false;          // the word: its copy is there already

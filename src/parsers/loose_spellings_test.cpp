@@ -55,6 +55,49 @@ TEST(LooseSpellingsTest, QuotesInTextsNeedNoBackslash) {
   }
 }
 
+// One quote too few, in every format with JSON arguments.
+TEST(LooseSpellingsTest, QuotesMayBeMissing) {
+  const std::vector<std::string> objects = {
+      R"({"city": "Paris, "days": 3})",  R"({"city": Paris", "days": 3})",
+      R"({"city: "Paris", "days": 3})",  R"({city": "Paris", "days": 3})",
+      R"({"city": "Paris", "days: 3})",  R"({"city": "Paris", days": 3})",
+      R"({city: "Paris", days: 3})",     R"({"city": Paris, "days": 3})",
+      R"({'city': 'Paris, 'days': 3})",  R"({'city': Paris", 'days': 3})",
+      R"({"city': "Paris", 'days": 3})", R"({"city": "Paris', "days": 3})",
+      R"({"city": 'Paris", "days": 3})", R"({"City": "Paris, "Days": 3})",
+      R"({"city": "Paris" "days": 3})",
+  };
+  for (const std::string& object : objects) {
+    expect_weather(kQwen, {in_tags(R"({"name": "get_weather", "arguments": )" + object + "}")});
+    expect_weather(kLlama3, {R"({"name": "get_weather", "parameters": )" + object + "}"});
+    expect_weather(kMistral, {"[TOOL_CALLS]get_weather[ARGS]" + object});
+    expect_weather(kDeepseekV3, {"<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>" + object +
+                                 "<｜tool▁call▁end｜>"});
+    expect_weather(kKimiK2, {"<|tool_call_begin|>functions.get_weather:0"
+                             "<|tool_call_argument_begin|>" +
+                             object + "<|tool_call_end|>"});
+    expect_weather(kHarmony, {"<|channel|>commentary to=functions.get_weather<|message|>" + object +
+                              "<|call|>"});
+    expect_weather(kGlm, {"<tool_call>get_weather\n" + object + "\n</tool_call>"});
+  }
+  expect_weather(kQwen, {in_tags(R"({"name": "get_weather, "arguments": )" + kArguments + "}")});
+  // A text that only looks so keeps what it says.
+  for (const std::string_view content :
+       {R"(use {'a': 1, 'path': 2})", R"(a, \"path\": \"b\")", R"(a, path: b)",
+        R"({\"a\": \"b\", \"path\": 1})", R"(it's 'x', 'path': 1)"}) {
+    const LooseJson value = LooseJson::parse("\"" + std::string(content) + "\"");
+    expect_read({.calls = kQwen},
+                in_tags(R"({"name": "write_file", "arguments": {"content": ")" +
+                        std::string(content) + R"(", "path": "x"}})"),
+                {"", "", {{"write_file", {{"content", value}, {"path", "x"}}}}});
+  }
+  expect_read(
+      {.calls = kQwen},
+      in_tags(R"({"name": "write_file", "arguments": {'content': 'x = {"a": 1, "path": 2}',)"
+              R"( 'path': 'y'}})"),
+      {"", "", {{"write_file", {{"content", R"(x = {"a": 1, "path": 2})"}, {"path", "y"}}}}});
+}
+
 TEST(LooseSpellingsTest, DoubledBraces) {
   expect_weather(
       kQwen,

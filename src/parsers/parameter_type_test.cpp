@@ -52,6 +52,11 @@ TEST(ParameterTypeTest, EveryKeywordThatStatesATypeCounts) {
       {R"({"allOf": [{"type": ["integer", "string"]}, {"type": "string"}]})", "5", "\"5\""},
       {R"({"allOf": [{"type": "number"}, {"type": "integer"}]})", "5", "5"},
       {R"({"enum": [1, 2, 3]})", "2", "2"},
+      {R"({"type": "integer"})", "123456789012345678901234567890",
+       "123456789012345678901234567890"},
+      {R"({"type": "number"})", "1e400", "1e400"},
+      {R"({"type": "array"})", "[-98765432109876543210, 1e400]", "[-98765432109876543210, 1e400]"},
+      {R"({"type": "object"})", "{'a': 98765432109876543210}", R"({"a": 98765432109876543210})"},
       {R"({"enum": ["1", "2"]})", "2", "\"2\""},
       {R"({"enum": [1, "two", null]})", "two", "\"two\""},
       {R"({"type": ["string", "integer"], "enum": [1, 2]})", "2", "2"},
@@ -114,7 +119,7 @@ std::string arguments_of(const std::string& value, size_t piece_bytes) {
 }
 
 TEST(ParameterTypeTest, AValueThatNoSchemaSpeaksOfShowsItsTypeInItsFirstCharacter) {
-  for (const size_t piece_bytes : {1, 3, 1000}) {
+  for (const size_t piece_bytes : {size_t{1}, size_t{3}, size_t{1000}}) {
     EXPECT_EQ(arguments_of(R"({"a": [1, 2]})", piece_bytes), R"({"p": {"a": [1, 2]}})");
     EXPECT_EQ(arguments_of("\n [1]", piece_bytes), R"({"p": [1]})");
     EXPECT_EQ(arguments_of("{a", piece_bytes), R"({"p": "{a"})");

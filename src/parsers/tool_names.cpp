@@ -138,9 +138,10 @@ std::string ToolNames::resolve_parameter(std::string_view tool, std::string_view
   return found->second.resolve(written);
 }
 
-std::string ToolNames::meant_parameter(std::string_view tool, std::string_view written) const {
+std::optional<std::string> ToolNames::meant_parameter(std::string_view tool,
+                                                      std::string_view written) const {
   std::string meant = resolve_parameter(tool, written);
-  return has_parameter(tool, meant) ? meant : std::string(written);
+  return has_parameter(tool, meant) ? std::optional(std::move(meant)) : std::nullopt;
 }
 
 const std::vector<std::string>& ToolNames::parameters(std::string_view tool) const {

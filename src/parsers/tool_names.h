@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -39,8 +40,9 @@ class ToolNames {
   [[nodiscard]] std::string resolve_parameter(std::string_view tool,
                                               std::string_view written) const;
 
-  // The tool's parameter that is meant; what means none comes back as it is.
-  [[nodiscard]] std::string meant_parameter(std::string_view tool, std::string_view written) const;
+  // The tool's parameter that is meant; nothing where it means none.
+  [[nodiscard]] std::optional<std::string> meant_parameter(std::string_view tool,
+                                                           std::string_view written) const;
 
   // The parameters in the order of the schema.
   [[nodiscard]] const std::vector<std::string>& parameters(std::string_view tool) const;

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parsers/missing_quotes.h"
+
+#include <algorithm>
+
+#include "parsers/string_end.h"
+
+namespace heddle::parsers {
+namespace {
+
+constexpr std::string_view kQuotes = "\"'";
+constexpr std::string_view kLiterals[] = {"true", "false", "null", "True", "False", "None"};
+
+bool is_quote(char c) { return kQuotes.find(c) != std::string_view::npos; }
+
+bool is_word_byte(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         static_cast<unsigned char>(c) >= 0x80;
+}
+
+// A bounded part of the text, and the answer where it ends too early.
+class Lookahead {
+ public:
+  Lookahead(std::string_view text, bool at_end)
+      : rest_(text.substr(0, kMaxLookahead)),
+        starved_(at_end || text.size() >= kMaxLookahead ? Match::kNo : Match::kMore) {}
+
+  [[nodiscard]] std::string_view rest() const { return rest_; }
+
+  [[nodiscard]] Match starved() const { return starved_; }
+
+  void advance(size_t size) { rest_.remove_prefix(size); }
+
+  // False at the text's end.
+  bool skip_space() {
+    advance(space_size(rest_));
+    return !rest_.empty();
+  }
+
+  // The bytes before the first of `stops`; false where there is none.
+  bool read_until(std::string_view stops, std::string_view& bytes) {
+    const size_t size = std::min(rest_.find_first_of(stops), rest_.size());
+    count_searched(size);
+    bytes = rest_.substr(0, size);
+    advance(size);
+    return !rest_.empty();
+  }
+
+ private:
+  std::string_view rest_;
+  Match starved_;
+};
+
+// A key, its closing quote, which may be missing, and a colon.
+Match read_member_key(Lookahead& text, const KeyTest& is_key) {
+  std::string_view key;
+  if (!text.read_until("\"':,{}[]\n", key)) return text.starved();
+  if (!is_key(key)) return Match::kNo;
+  if (is_quote(text.rest().front())) text.advance(1);
+  if (!text.skip_space()) return text.starved();
+  return text.rest().front() == ':' ? Match::kYes : Match::kNo;
+}
+
+}  // namespace
+
+Match begins_next_member(std::string_view text, const KeyTest& is_key, std::optional<char> quote,
+                         bool at_end) {
+  Lookahead ahead(text, at_end);
+  if (!ahead.skip_space()) return ahead.starved();
+  if (ahead.rest().front() != ',') return Match::kNo;
+  ahead.advance(1);
+  if (!ahead.skip_space()) return ahead.starved();
+  const char first = ahead.rest().front();
+  if (quote ? first != *quote : !is_quote(first) && !is_word_byte(first)) return Match::kNo;
+  if (is_quote(first)) ahead.advance(1);
+  return read_member_key(ahead, is_key);
+}
+
+Match key_ends_before(std::string_view text, std::string_view key, const KeyTest& is_key,
+                      bool at_end) {
+  if (!is_key(key)) return Match::kNo;
+  Lookahead ahead(text, at_end);
+  if (is_quote(ahead.rest().front())) {
+    ahead.advance(1);
+    if (!ahead.skip_space()) return ahead.starved();
+    return ahead.rest().front() == ':' ? Match::kYes : Match::kNo;
+  }
+  ahead.advance(1);
+  // A quote with a colon behind it ends the key: the colon before it is the key's.
+  std::string_view ignored;
+  const bool found = ahead.read_until(kQuotes, ignored);
+  if (found) ahead.advance(1);
+  if (!found || !ahead.skip_space()) {
+    return ahead.starved() == Match::kMore ? Match::kMore : Match::kYes;
+  }
+  return ahead.rest().front() == ':' ? Match::kNo : Match::kYes;
+}
+
+Match begins_bare_key(std::string_view text, const KeyTest& is_key, bool at_end) {
+  if (!is_word_byte(text.front())) return Match::kNo;
+  Lookahead ahead(text, at_end);
+  return read_member_key(ahead, is_key);
+}
+
+Match begins_bare_string(std::string_view text, const KeyTest& is_key, size_t num_levels,
+                         bool at_end) {
+  if (!is_word_byte(text.front())) return Match::kNo;
+  for (const std::string_view literal : kLiterals) {
+    if (text.size() < literal.size() && literal.starts_with(text)) {
+      return at_end ? Match::kNo : Match::kMore;
+    }
+    if (!text.starts_with(literal)) continue;
+    const std::string_view behind = text.substr(literal.size());
+    if (behind.empty()) return at_end ? Match::kNo : Match::kMore;
+    if (!is_word_byte(behind.front())) return Match::kNo;
+  }
+  Lookahead ahead(text, at_end);
+  std::string_view bytes;
+  while (true) {
+    if (!ahead.read_until(",\"{}[]\n", bytes)) return ahead.starved();
+    const char c = ahead.rest().front();
+    if (c == ',') {  // its closing quote may be missing, too
+      const Match next =
+          begins_next_member(ahead.rest(), is_key, /*quote=*/'"', ahead.starved() == Match::kNo);
+      if (next != Match::kNo) return next;
+      ahead.advance(1);
+      continue;
+    }
+    if (c != '"') return Match::kNo;
+    ahead.advance(1);
+    return quote_ends_string(ahead.rest(), {.in_list = false, .num_levels = num_levels},
+                             ahead.starved() == Match::kNo);
+  }
+}
+
+}  // namespace heddle::parsers
