@@ -289,6 +289,11 @@ Result<Json> parse_exact_json(std::string_view text, std::span<const std::string
   return invalid_argument(builder.error());
 }
 
+Json object_of_json(std::string_view text) {
+  auto parsed = parse_exact_json(text);
+  return parsed.ok() && parsed.value().is_object() ? std::move(parsed).value() : Json::object();
+}
+
 std::string dump_exact_json(const Json& value) {
   if (!has_wide_number(value)) return value.dump(-1, ' ', false, Json::error_handler_t::replace);
   std::string text;

@@ -39,6 +39,9 @@ namespace heddle {
 [[nodiscard]] Result<nlohmann::ordered_json> parse_exact_json(
     std::string_view text, std::span<const std::string_view> fields = {});
 
+// The object that a text is; an empty one where it is none.
+[[nodiscard]] nlohmann::ordered_json object_of_json(std::string_view text);
+
 // One line; bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string dump_exact_json(const nlohmann::ordered_json& value);
 

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/exact_json.h"
 #include "parsers/json_scanner.h"
 #include "server/delta_adapter.h"
 #include "server/json_text.h"
@@ -137,10 +138,8 @@ class MessagesAdapter final : public DeltaAdapter {
   }
 
   [[nodiscard]] static Json input_of(const parsers::ToolCall& call) {
-    const std::string text =
-        call.complete ? call.arguments : parsers::completed_object(call.arguments);
-    Json input = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    return input.is_object() ? input : Json::object();
+    return object_of_json(call.complete ? call.arguments
+                                        : parsers::completed_object(call.arguments));
   }
 
   void append_start(Json block, std::string& out) const {

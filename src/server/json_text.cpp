@@ -4,13 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <numeric>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "core/exact_json.h"
 
 namespace heddle::server {
 namespace {
@@ -18,6 +17,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxQuotedError = 200;
+
+// The fields of a request in which numbers of any size are kept as they were written: what a model
+// called earlier has them. `body` is a batch's request.
+constexpr std::string_view kHistoryFields[] = {"messages", "input", "body"};
 
 ApiError invalid_json(std::string message) {
   return {.code = "invalid_json", .message = std::move(message)};
@@ -99,125 +102,6 @@ class LimitCheck {
   int64_t bytes_ = 0;
 };
 
-// Makes a value of what nlohmann's parser reads, by the interface of ordered_json::sax_parse().
-// False from a function ends the parse. The library's own way looks every key up among those before
-// it, which for objects that keep their order is a search from the front. Here keys are only
-// appended, and an object is looked through for repeated ones once, when it ends: the last value
-// counts, at the first one's place, as with the library.
-// Cost: O(bytes), and O(n log n) comparisons for an object of n keys.
-class JsonBuilder {
- public:
-  bool null() { return add(nullptr) != nullptr; }
-
-  bool boolean(bool value) { return add(value) != nullptr; }
-
-  bool number_integer(int64_t value) { return add(value) != nullptr; }
-
-  bool number_unsigned(uint64_t value) { return add(value) != nullptr; }
-
-  bool number_float(double value, const std::string& /*text*/) { return add(value) != nullptr; }
-
-  bool string(std::string& value) { return add(std::move(value)) != nullptr; }
-
-  bool binary(Json::binary_t& /*value*/) { return false; }  // not of JSON text
-
-  bool start_object(size_t /*size*/) { return open(Json::object()); }
-
-  bool key(std::string& name);
-  bool end_object();
-
-  bool start_array(size_t /*size*/) { return open(Json::array()); }
-
-  bool end_array() { return close(); }
-
-  bool parse_error(size_t /*position*/, const std::string& /*token*/, const Json::exception& error);
-
-  // After sax_parse() returned true.
-  Json take() { return std::move(root_); }
-
-  // After it returned false: the library's words.
-  [[nodiscard]] const std::string& error() const { return error_; }
-
- private:
-  Json* add(Json value);  // where it is now
-  bool open(Json container);
-  bool close();
-  void drop_repeated_keys(Json::object_t& object);
-
-  Json root_;
-  std::vector<Json*> open_;    // from the root inwards: a container grows only while innermost
-  Json* for_key_ = nullptr;    // the value of the key just read
-  std::vector<size_t> order_;  // scratch
-  std::string error_;
-};
-
-bool JsonBuilder::key(std::string& name) {
-  auto& object = open_.back()->get_ref<Json::object_t&>();
-  for_key_ = &object.emplace_back(std::move(name), nullptr).second;
-  return true;
-}
-
-bool JsonBuilder::end_object() {
-  drop_repeated_keys(open_.back()->get_ref<Json::object_t&>());
-  return close();
-}
-
-bool JsonBuilder::parse_error(size_t /*position*/, const std::string& /*token*/,
-                              const Json::exception& error) {
-  error_ = error.what();
-  return false;
-}
-
-Json* JsonBuilder::add(Json value) {
-  if (open_.empty()) {
-    root_ = std::move(value);
-    return &root_;
-  }
-  if (auto* const array = open_.back()->get_ptr<Json::array_t*>()) {
-    return &array->emplace_back(std::move(value));
-  }
-  *for_key_ = std::move(value);
-  return for_key_;
-}
-
-bool JsonBuilder::open(Json container) {
-  open_.push_back(add(std::move(container)));
-  return true;
-}
-
-bool JsonBuilder::close() {
-  open_.pop_back();
-  return true;
-}
-
-void JsonBuilder::drop_repeated_keys(Json::object_t& object) {
-  const auto entries = std::span(object.begin(), object.end());  // by position; object[] is by key
-  order_.resize(object.size());
-  std::iota(order_.begin(), order_.end(), size_t{0});
-  // By key, and among equal ones as they came.
-  std::sort(order_.begin(), order_.end(), [&entries](size_t a, size_t b) {
-    const int order = entries[a].first.compare(entries[b].first);
-    return order != 0 ? order < 0 : a < b;
-  });
-  std::vector<bool> repeated;  // made when it is needed: it hardly ever is
-  for (size_t first = 0, i = 1; i < order_.size(); ++i) {
-    if (entries[order_[i]].first != entries[order_[first]].first) {
-      first = i;
-      continue;
-    }
-    repeated.resize(object.size());
-    repeated[order_[i]] = true;
-    entries[order_[first]].second = std::move(entries[order_[i]].second);
-  }
-  if (repeated.empty()) return;
-  Json::object_t kept;
-  size_t index = 0;
-  for (auto& entry : object) {
-    if (!repeated[index++]) kept.push_back(std::move(entry));
-  }
-  object = std::move(kept);
-}
-
 }  // namespace
 
 std::optional<ApiError> parse_json_object(std::string_view text, Json& object,
@@ -229,16 +113,16 @@ std::optional<ApiError> parse_json_object(std::string_view text, Json& object,
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
     return invalid_json(fmt::format("{} is not valid JSON: byte {} is NUL.", what, nul));
   }
-  JsonBuilder builder;
-  if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
+  auto parsed = parse_exact_json(text, kHistoryFields);
+  if (!parsed.ok()) {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    std::string_view reason = builder.error();
+    std::string_view reason = parsed.status().message();
     const size_t bracket = reason.find("] ");
     if (bracket != std::string_view::npos) reason.remove_prefix(bracket + 2);
     return invalid_json(
         fmt::format("{} is not valid JSON: {}.", what, reason.substr(0, kMaxQuotedError)));
   }
-  object = builder.take();
+  object = std::move(parsed).value();
   if (!object.is_object()) {
     return ApiError{
         .code = "invalid_type",
@@ -247,9 +131,7 @@ std::optional<ApiError> parse_json_object(std::string_view text, Json& object,
   return std::nullopt;
 }
 
-std::string dump_json(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string dump_json(const Json& value) { return dump_exact_json(value); }
 
 HttpResponse json_response(const Json& body) { return {.headers = {}, .body = dump_json(body)}; }
 

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/exact_json.h"
 #include "server/answer_log.h"
 #include "server/call_fields.h"
 #include "server/chat_completions.h"
@@ -103,11 +104,11 @@ class OllamaAdapter final : public DeltaAdapter {
   }
 
   [[nodiscard]] Json call_json(const parsers::ToolCall& call) {
-    Json arguments = Json::parse(call.arguments, nullptr, /*allow_exceptions=*/false);
-    if (!arguments.is_object()) arguments = Json::object();
     return {{"id", call.id},
             {"function",
-             {{"index", num_calls_++}, {"name", call.name}, {"arguments", std::move(arguments)}}}};
+             {{"index", num_calls_++},
+              {"name", call.name},
+              {"arguments", object_of_json(call.arguments)}}}};
   }
 
   // This API has one text of each kind, and a list of calls.

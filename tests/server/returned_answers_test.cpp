@@ -51,7 +51,7 @@ class ReturnedAnswersTest : public ScriptedFixture {
     // Answered between two steps, so that the sequence of the turn before is in the cache by now.
     ASSERT_EQ(get("/inspect").status, 200);
     const double cached = cached_tokens();
-    const Reply reply = post(path, body);
+    const Reply reply = connect().post_text(path, dump_exact_json(body));
     ASSERT_EQ(reply.status, 200) << reply.body;
     EXPECT_GT(before.completion_tokens, 40);
     EXPECT_GE(cached_tokens() - cached,
@@ -147,6 +147,48 @@ TEST_F(ReturnedAnswersTest, AMessageReusesBlocksThatComeBack) {
                                                         {"tool_use_id", content.back()["id"]},
                                                         {"content", "cold"}}})}});
   expect_reuse("/v1/messages", body, first);
+}
+
+// Numbers that no type of a JSON library holds come back in objects, digit for digit.
+TEST_F(ReturnedAnswersTest, NumbersOfAnySizeComeBackInObjects) {
+  const std::string digits = "123456789012345678901234567890";
+  play(answer_with_call({"{\"city\": ", "\"Rome\", \"days\": ", digits, ", \"ids\": [",
+                         "18446744073709551615, -9223372036854775809, 1.0, 0.1]", "}"}));
+  for (const ScriptedApi api : kScriptedApis) {
+    SCOPED_TRACE(path_of(api));
+    ScriptedQuestion question{.api = api,
+                              .script = fmt::format("Hello {}", static_cast<int>(api)),
+                              .tools = weather_tools()};
+    Json body = body_of(question);
+    const Reply reply = post(path_of(api), body);
+    const ScriptedAnswer first = read_answer(api, false, reply);
+    ASSERT_EQ(first.calls.size(), 1U) << reply.body;
+    EXPECT_NE(first.calls[0].arguments.find("\"days\":" + digits + ","), std::string::npos)
+        << reply.body;
+    const Json arguments = parse_exact_json(first.calls[0].arguments).value();
+    const Json answer = parse_exact_json(reply.body).value();
+    switch (api) {
+      case ScriptedApi::kChatCompletions: {
+        Json message = answer["choices"][0]["message"];
+        message["tool_calls"][0]["function"]["arguments"] = arguments;  // as some clients send it
+        body["messages"].push_back(message);
+        break;
+      }
+      case ScriptedApi::kResponses:
+        body["input"] = Json::array({{{"role", "user"}, {"content", question.script}}});
+        for (const Json& item : answer["output"]) body["input"].push_back(item);
+        break;
+      case ScriptedApi::kMessages:
+        body["messages"].push_back({{"role", "assistant"}, {"content", answer["content"]}});
+        break;
+      case ScriptedApi::kOllama:
+        body["messages"].push_back(answer["message"]);
+        break;
+    }
+    Json& history = body[api == ScriptedApi::kResponses ? "input" : "messages"];
+    history.push_back({{"role", "user"}, {"content", "Go on."}});
+    expect_reuse(path_of(api), body, first);
+  }
 }
 
 TEST_F(ReturnedAnswersTest, AnOllamaChatReusesAMessageThatComesBack) {

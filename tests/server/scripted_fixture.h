@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_fixture.h"
+#include "core/exact_json.h"
 #include "server/real_engine_fixture.h"
 #include "server/scripted_model.h"
 
@@ -49,7 +50,7 @@ struct ScriptedQuestion {
 
 struct ScriptedCall {
   std::string name;
-  std::string arguments;  // JSON as nlohmann's dump() writes it; of no JSON the text as it came
+  std::string arguments;  // JSON as dump_exact_json() writes it; of no JSON the text as it came
 
   bool operator==(const ScriptedCall&) const = default;
 
@@ -165,13 +166,15 @@ class ScriptedFixture : public RealEngineFixture {
     EXPECT_TRUE(reply.complete);
     AnswerReader reader(answer);
     if (!stream) {
-      reader.read_whole(api, reply.json());
+      const auto body = parse_exact_json(reply.body);
+      EXPECT_TRUE(body.ok()) << reply.body;
+      if (body.ok()) reader.read_whole(api, body.value());
     } else {
       for (const Json& event : events_of(api, reply.body)) reader.read_event(api, event);
     }
     for (ScriptedCall& call : answer.calls) {
-      const Json json = Json::parse(call.arguments, nullptr, false);
-      if (!json.is_discarded()) call.arguments = json.dump();
+      const auto json = parse_exact_json(call.arguments);
+      if (json.ok()) call.arguments = dump_exact_json(json.value());
     }
     if (answer.finish == "stop" && !answer.calls.empty()) answer.finish = "tool_calls";
     return answer;
@@ -185,9 +188,9 @@ class ScriptedFixture : public RealEngineFixture {
       const std::string_view line = body.substr(0, body.find('\n'));
       body.remove_prefix(std::min(line.size() + 1, body.size()));
       if (line.empty() || !line.starts_with(prefix) || line == "data: [DONE]") continue;
-      Json event = Json::parse(line.substr(prefix.size()), nullptr, false);
-      EXPECT_TRUE(event.is_object()) << line;
-      if (event.is_object()) events.push_back(std::move(event));
+      auto event = parse_exact_json(line.substr(prefix.size()));
+      EXPECT_TRUE(event.ok() && event.value().is_object()) << line;
+      if (event.ok()) events.push_back(std::move(event).value());
     }
     return events;
   }
@@ -214,7 +217,7 @@ class ScriptedFixture : public RealEngineFixture {
             const std::string type = block["type"];
             if (type == "text") add_text(block["text"]);
             if (type == "thinking") add_reasoning(block["thinking"]);
-            if (type == "tool_use") begin_call(block["name"]) = block["input"].dump();
+            if (type == "tool_use") begin_call(block["name"]) = dump_exact_json(block["input"]);
           }
           read_messages_usage(body["usage"]);
           end_message(body["stop_reason"]);
@@ -278,7 +281,7 @@ class ScriptedFixture : public RealEngineFixture {
       for (const Json& call : message.value("tool_calls", Json::array())) {
         const Json& arguments = call["function"]["arguments"];
         begin_call(call["function"]["name"]) =
-            arguments.is_string() ? arguments.get<std::string>() : arguments.dump();
+            arguments.is_string() ? arguments.get<std::string>() : dump_exact_json(arguments);
       }
     }
 
