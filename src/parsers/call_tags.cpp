@@ -232,6 +232,7 @@ CallHeader CallTags::read_glm_header(std::string_view text, bool has_marker, boo
   rest.remove_prefix(size);
   if (rest.starts_with("()")) rest.remove_prefix(2);
   if (rest.starts_with('(') && rest.size() > 1) return {};
+  if (name.empty() && rest.starts_with('{')) return {};
   if (name.empty()) {  // its parameters may say whose they are
     const ParameterOpening opening = read_glm_opening(rest, {});
     if (opening.match == Match::kMore) return {.match = Match::kMore};

@@ -195,6 +195,65 @@ TEST(LooseSpellingsTest, WrappersAndCodeFences) {
   }
 }
 
+// Tags that are none of the format's, around its calls.
+TEST(LooseSpellingsTest, TagsAroundCalls) {
+  const std::string coder =
+      "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
+      "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>";
+  const std::string glm =
+      "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n"
+      "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>";
+  const std::string dsml =
+      "<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" string=\"true\">"
+      "Paris</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" string=\"false\">3"
+      "</｜DSML｜parameter>\n</｜DSML｜invoke>";
+  const std::vector<std::pair<ToolCallFormat, std::string>> calls = {
+      {kQwen, in_tags(kObject)},
+      {kQwen, kObject},
+      {kQwen3Coder, coder},
+      {kQwen3Coder, coder.substr(coder.find("<function"))},
+      {kQwen3Coder, kObject},
+      {kGlm, glm},
+      {kGlm, kObject},
+      {kDeepseekV32, dsml},
+      {kLlama3, kObject},
+      {kMistral, "[TOOL_CALLS][" + kObject + "]"},
+      {kPythonic, "[" + kPythonCall + "]"},
+      {kKimiK2, "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>" +
+                    kArguments + "<|tool_call_end|>"},
+      {kDeepseekV3,
+       "<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>" + kArguments + "<｜tool▁call▁end｜>"},
+  };
+  const LooseJson arguments = LooseJson::parse(kArguments);
+  for (const auto& [format, call] : calls) {
+    for (const std::string_view word :
+         {"tools", "tool_calls", "function_calls", "function_call", "tool_use"}) {
+      const std::string open = "<" + std::string(word) + ">";
+      const std::string close = "</" + std::string(word) + ">";
+      const bool is_marked = call != kObject || format == kQwen || format == kLlama3;
+      if (is_marked) expect_weather(format, {call + close, call + "\n" + close});
+      expect_weather(format, {open + "\n" + call + "\n" + close, open + call + close, open + call,
+                              "```xml\n" + open + "\n" + call + "\n" + close + "\n```",
+                              open + "\n```\n" + call + "\n```\n" + close});
+      expect_weather(format, {"Sure.\n" + open + "\n" + call + "\n" + close + "\n"}, "Sure.");
+      expect_read({.calls = format}, "Sure.\n\n" + open + "\n" + call + "\n" + close + "\n\nDone.",
+                  {"Sure.\n\nDone.", "", {{"get_weather", arguments}}});
+      if (format == kDeepseekV32 && word == "function_calls") continue;  // the format's own
+      // Without a call it is text.
+      for (const std::string& text :
+           {"The " + open + " tag holds tools" + close, open + "\nnone\n" + close,
+            open + " and " + close + " are tags", "```\n" + open + "\nx\n" + close + "\n```"}) {
+        expect_read({.calls = format}, text, {text, "", {}});
+      }
+    }
+  }
+  // Cut in the middle a tag is no text.
+  for (const std::string_view text : {"Sure.\n<tools>\n{\"name\": \"get_w", "Sure.\n<function_ca",
+                                      "Sure.\n<tool_calls>\n<tool_call>\n{"}) {
+    expect_read({.calls = kQwen, .end = TextEnd::kCut}, text, {"Sure.", "", {}});
+  }
+}
+
 // f(x=1) behind the format's mark.
 TEST(LooseSpellingsTest, CallsWrittenAsPython) {
   for (const std::string& call :

@@ -212,9 +212,7 @@ bool TaggedCallParser::take_value(std::string_view piece, bool last, AnswerDelta
 }
 
 Closing TaggedCallParser::read_closing(std::string_view text) {
-  constexpr std::string_view kOtherWords[] = {"functioncall", "tools"};
-  const Closing closing = read_loose_closing(text, {}, tags_.words());
-  return closing.match == Match::kNo ? read_loose_closing(text, {}, kOtherWords) : closing;
+  return read_loose_closing(text, {}, tags_.words());
 }
 
 }  // namespace heddle::parsers

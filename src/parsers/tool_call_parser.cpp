@@ -17,6 +17,25 @@ constexpr std::string_view kFence = "```";
 // The words behind a code fence that announce a call.
 constexpr std::string_view kFenceWords[] = {"toolcall", "toolcalls", "toolcode", "functioncall"};
 
+// The words of tags that models put around calls, whatever their format has there.
+constexpr std::string_view kWrapperWords[] = {"tools",        "toolcalls",     "toolcall",
+                                              "functioncall", "functioncalls", "tooluse"};
+constexpr int kMaxWrappers = 4;  // around one call
+
+// A tag around calls at the front of a text.
+LooseTag wrapper_at(std::string_view text, bool closing) {
+  if (!text.starts_with('<')) return {};
+  LooseTag tag = read_loose_tag(text);
+  const bool is_whole = tag.match == Match::kYes;
+  const bool may_mean = std::ranges::any_of(kWrapperWords, [&](std::string_view word) {
+    return is_whole ? word == tag.word : word.starts_with(tag.word);
+  });
+  const bool may_close = tag.closing || (!is_whole && tag.word.empty());
+  const bool fits = closing ? may_close : !tag.closing;
+  if (!fits || !may_mean || (is_whole && !tag.closed)) tag.match = Match::kNo;
+  return tag;
+}
+
 // Whether what the answer's end cut off behind a call was to close it.
 bool begins_closing(std::string_view text) {
   return text.starts_with("</") || text.starts_with("<|") || text.starts_with("<｜") ||
@@ -72,25 +91,48 @@ CallHeader ToolCallParser::read_other_header(std::string_view text, bool is_mark
   return header.match == Match::kYes && !names().has(header.name) ? CallHeader{} : header;
 }
 
-// A code fence and a call behind it.
-CallHeader ToolCallParser::read_fenced_header(std::string_view text, TextEnd end) const {
-  CallCursor cursor(text.substr(0, kMaxHeaderBytes));
-  std::string_view info;
-  if (!cursor.skip_fence(info)) return cursor.failure();
-  const std::string_view rest = text.substr(cursor.position());
-  const Candidate inside = candidate_at(rest, /*line_begins=*/true, marks_.may_be_missing);
+// Code fences and tags around calls, in any order, and a call behind them. Bounded as header_at().
+CallHeader ToolCallParser::read_wrapped_header(std::string_view text, TextEnd end) const {
+  if (text.size() >= kMaxHeaderBytes) {
+    const std::string_view seen = text.substr(0, kMaxHeaderBytes - 1);
+    CallHeader header = read_wrapped_header(seen, TextEnd::kNone);
+    return header.match == Match::kMore ? CallHeader{} : header;
+  }
+  CallCursor cursor(text);
+  bool says_call = false;
+  for (int count = 0; count <= kMaxWrappers; ++count) {
+    CallHeader header = header_inside(text.substr(cursor.position()), says_call, end);
+    header.size += cursor.position();
+    if (header.match != Match::kNo) return header;
+    if (cursor.rest().starts_with(kFence.front())) {
+      std::string_view info;
+      if (!cursor.skip_fence(info)) return cursor.failure();
+      says_call = says_call || meant_word(bare_word(info), kFenceWords).has_value();
+      continue;
+    }
+    const LooseTag tag = wrapper_at(cursor.rest(), /*closing=*/false);
+    if (tag.match != Match::kYes) return {.match = tag.match};
+    says_call = true;
+    cursor.advance(tag.size);
+    if (!cursor.skip_space(CallCursor::kMaxSpaceBeforeObject)) return cursor.failure();
+  }
+  return {};
+}
+
+// A call inside of fences and tags; `says_call`: one of these says that it is one.
+CallHeader ToolCallParser::header_inside(std::string_view text, bool says_call, TextEnd end) const {
+  const Candidate inside = candidate_at(text, /*line_begins=*/true, marks_.may_be_missing);
   CallHeader header;
   if (inside.found == Found::kMark || inside.found == Found::kLooseMark) {
-    header = header_at(rest, Place::kMarker, inside.found == Found::kMark, end);
+    header = header_at(text, Place::kMarker, inside.found == Found::kMark, end);
   } else if (inside.found == Found::kLine) {
-    header = header_at(rest, Place::kLine, /*is_exact=*/true, end);
+    header = header_at(text, Place::kLine, /*is_exact=*/true, end);
   } else if (inside.found == Found::kBeginning) {
     header.match = Match::kMore;
   }
-  if (header.match == Match::kNo && meant_word(bare_word(info), kFenceWords)) {
-    header = read_other_header(rest.substr(0, kMaxHeaderBytes), /*is_marked=*/true);
+  if (header.match == Match::kNo && says_call && !text.starts_with(kFence.front())) {
+    header = read_other_header(text.substr(0, kMaxHeaderBytes), /*is_marked=*/true);
   }
-  header.size += cursor.position();
   return header;
 }
 
@@ -218,6 +260,11 @@ ToolCallParser::Candidate ToolCallParser::candidate_at(std::string_view text, bo
       return {.found = Found::kLooseMark, .size = tag.size};
     }
   }
+  if (!is_exact() && !marks_.markers.empty()) {
+    const LooseTag wrapper = wrapper_at(text, /*closing=*/false);
+    if (wrapper.match == Match::kMore) return {.found = Found::kBeginning};
+    if (wrapper.match == Match::kYes) return {.found = Found::kWrapper, .size = wrapper.size};
+  }
   if (!line_begins) return {};
   if (text.front() == kFence.front() && !is_exact()) {
     if (text.starts_with(kFence)) return {.found = Found::kFence, .size = kFence.size()};
@@ -241,6 +288,7 @@ ToolCallParser::Candidate ToolCallParser::find_candidate(std::string_view text) 
     if (wanted.find(c) == std::string::npos) wanted += c;
   };
   for (const std::string_view marker : marks_.markers) want(marker.front());
+  if (!marks_.markers.empty() && !is_exact()) want('<');  // tags around calls
   for (const std::string_view stray : strays_) want(stray.front());
   if (!stop_.empty()) want(stop_.front());
   // Calls without marks, and code fences around calls.
@@ -287,7 +335,9 @@ size_t ToolCallParser::read_text(std::string_view text, TextEnd end, AnswerDelta
       std::string_view ignored;
       const bool is_mark = begins_with(text, marks_.markers, &ignored) == Match::kMore ||
                            begins_with(text, strays_, &ignored) == Match::kMore ||
-                           (stop_.starts_with(text) && line_begins() && !in_code_);
+                           (stop_.starts_with(text) && line_begins() && !in_code_) ||
+                           (text.size() > 2 && line_begins() && !is_exact() &&
+                            wrapper_at(text, /*closing=*/false).match == Match::kMore);
       if (end == TextEnd::kStopped || !is_mark) {
         emit_text(text, out);
       } else {
@@ -306,6 +356,7 @@ size_t ToolCallParser::read_text(std::string_view text, TextEnd end, AnswerDelta
     case Found::kLooseMark:
     case Found::kLine:
     case Found::kFence:
+    case Found::kWrapper:
       return read_mark(hit, text, end, out);
   }
   return 0;
@@ -316,14 +367,20 @@ size_t ToolCallParser::read_mark(const Candidate& mark, std::string_view text, T
   const bool is_fence = mark.found == Found::kFence;
   const bool is_line = mark.found == Found::kLine || is_fence;
   const Place place = !is_line ? Place::kMarker : at_start_ ? Place::kStart : Place::kLine;
-  CallHeader header = is_fence ? read_fenced_header(text, end)
-                               : header_at(text, place, mark.found == Found::kMark, end);
+  CallHeader header;
+  if (!is_fence && mark.found != Found::kWrapper) {
+    header = header_at(text, place, mark.found == Found::kMark, end);
+  }
+  if (header.match == Match::kNo && !is_exact() && mark.found != Found::kLine) {
+    header = read_wrapped_header(text, end);
+  }
   if (header.match == Match::kYes) return start_call(std::move(header), text, out);
   if (header.match == Match::kMore) {
     if (end == TextEnd::kNone) return 0;
     // A tool's name alone is no beginning of a call.
-    const bool is_sure = mark.found == Found::kMark ||
-                         (is_line && text.find_first_of("{[<") != std::string_view::npos);
+    const std::string_view behind_tag = is_line ? text : text.substr(mark.size);
+    const bool is_sure =
+        mark.found == Found::kMark || behind_tag.find_first_of("{[<") != std::string_view::npos;
     if (end == TextEnd::kCut && is_sure) {
       space_.clear();
       return text.size();
@@ -440,7 +497,10 @@ Closing ToolCallParser::read_call_closing(std::string_view text) {
     }
     if (kFence.starts_with(text)) return {.match = Match::kMore};
   }
-  return read_closing(text);
+  const Closing closing = read_closing(text);
+  if (closing.match != Match::kNo || is_exact()) return closing;
+  const LooseTag wrapper = wrapper_at(text, /*closing=*/true);
+  return {.match = wrapper.match, .size = wrapper.match == Match::kYes ? wrapper.size : 0};
 }
 
 Closing ToolCallParser::read_loose_closing(std::string_view text,

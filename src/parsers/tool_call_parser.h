@@ -11,7 +11,8 @@
 // line begins with what only a call of one of the request's tools does. A misspelt mark counts if
 // such a call follows it. Marks that belong to nothing are dropped where they stand alone. Between
 // the format's marks a call of one of the request's tools may be written as another format's: a
-// JSON object with the tool's name, or f(x=1). A code fence around calls is dropped.
+// JSON object with the tool's name, or f(x=1). Code fences and tags that are none of the format's
+// around calls (<tools>, <function_calls>) are dropped.
 //
 // The text that is not read yet is the owner's: read() is given all of it each time.
 //
@@ -159,6 +160,7 @@ class ToolCallParser {
     kLooseMark,
     kLine,
     kFence,
+    kWrapper,  // a tag that may stand around calls
     kStray,
     kStop
   };
@@ -186,7 +188,8 @@ class ToolCallParser {
   [[nodiscard]] CallHeader header_at(std::string_view text, Place place, bool is_exact,
                                      TextEnd end) const;
   [[nodiscard]] CallHeader read_other_header(std::string_view text, bool is_marked) const;
-  [[nodiscard]] CallHeader read_fenced_header(std::string_view text, TextEnd end) const;
+  [[nodiscard]] CallHeader read_wrapped_header(std::string_view text, TextEnd end) const;
+  [[nodiscard]] CallHeader header_inside(std::string_view text, bool says_call, TextEnd end) const;
   Progress read_call_arguments(std::string_view text, TextEnd end, size_t& used, AnswerDeltas& out);
   bool finish_call_arguments(AnswerDeltas& out);
   [[nodiscard]] Closing read_call_closing(std::string_view text);
