@@ -576,8 +576,32 @@ TEST(LooseCallsTest, TagsOfReasoning) {
   }
   expect_read({.reasoning = kThink}, "<thought>A `</thinking>` tag.</thought>Yes",
               {"Yes", "A `</thinking>` tag.", {}});
-  // Without its opening tag reasoning is content, but its closing tag is none.
-  expect_read({.reasoning = kThink}, "Hm.\n</think>\n\nYes", {"Hm.\n\n\nYes", "", {}});
+  // Without its opening tag reasoning is content, which a stream has shown before the closing tag
+  // comes. That is none, unless the prompt or the format says that the answer began inside.
+  for (const auto& [text, content] :
+       std::vector<std::pair<std::string, std::string>>{{"Hm.\n</think>\n\nYes", "Hm.\n\n\nYes"},
+                                                        {"Hm. </think>Yes", "Hm. Yes"},
+                                                        {"Hm. </think>\nYes", "Hm. \nYes"},
+                                                        {"Hm.</think>Yes", "Hm.Yes"},
+                                                        {"Hm.</think> Yes", "Hm. Yes"},
+                                                        {"Hm. </think>日本", "Hm. 日本"}}) {
+    for (const auto calls : {ToolCallFormat::kNone, ToolCallFormat::kQwen}) {
+      expect_read({.calls = calls, .reasoning = kThink}, text, {content, "", {}});
+      const size_t tag = text.find('<');
+      const std::string_view answer = std::string_view(text).substr(tag + 8);
+      expect_read(
+          {.calls = calls, .reasoning = kThinkFromStart, .inside = true}, text,
+          {std::string(answer.substr(std::min(answer.find_first_not_of('\n'), answer.size()))),
+           text.substr(0, tag),
+           {}});
+    }
+  }
+  expect_read({.reasoning = kMistral}, "Hm. [/THINK]Yes", {"Hm. Yes", "", {}});
+  expect_read({.reasoning = kKimi}, "Hm. ◁/think▷Yes", {"Hm. Yes", "", {}});
+  expect_read({.calls = ToolCallFormat::kQwen, .reasoning = kThink},
+              "Hm. </think><tool_call>\n{\"name\": \"now\"}\n</tool_call>",
+              {"Hm.", "", {{"now", LooseJson::object()}}});
+  expect_read({.reasoning = kThink}, "Write \"</think>Yes\"", {"Write \"</think>Yes\"", "", {}});
   expect_read({.reasoning = kThink}, "The </think> tag", {"The </think> tag", "", {}});
   // The first letter of a misspelt tag is right.
   expect_read({.reasoning = kThink}, "[◁/vhink▷lw", {"[◁/vhink▷lw", "", {}});

@@ -13,6 +13,15 @@ namespace {
 // Characters that prose writes before a mark that it names.
 constexpr std::string_view kBeforeNamedMark = " \t`'\"(";
 
+bool quotes_mark(char c) { return std::string_view("`'\"(").find(c) != std::string_view::npos; }
+
+bool begins_word(std::string_view text) {
+  if (text.empty()) return false;
+  const char c = text.front();
+  return c == '<' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         static_cast<unsigned char>(c) >= 0x80;
+}
+
 constexpr std::string_view kFence = "```";
 // The words behind a code fence that announce a call.
 constexpr std::string_view kFenceWords[] = {"toolcall", "toolcalls", "toolcode", "functioncall"};
@@ -396,13 +405,15 @@ size_t ToolCallParser::read_mark(const Candidate& mark, std::string_view text, T
   return mark.size;
 }
 
-// A mark that closes nothing: prose names it where it stands between other words.
+// A mark that closes nothing: prose names it where it stands between other words. Where the next
+// word follows it at once it is no word itself.
 size_t ToolCallParser::read_stray(const Candidate& mark, std::string_view text, TextEnd end,
                                   AnswerDeltas& out) {
   const std::string_view behind = text.substr(mark.size);
   if (behind.empty() && end == TextEnd::kNone) return 0;
-  const bool is_named = kBeforeNamedMark.find(last_byte_) != std::string_view::npos ||
-                        (!space_.empty() && space_.back() != '\n');
+  const char before = space_.empty() ? last_byte_ : space_.back();
+  const bool is_named = kBeforeNamedMark.find(before) != std::string_view::npos &&
+                        (quotes_mark(before) || !begins_word(behind));
   const bool is_special =
       marks_.are_special &&
       std::ranges::find(marks_.strays, text.substr(0, mark.size)) != marks_.strays.end();
