@@ -142,6 +142,18 @@ int64_t ConfigReader::integer(std::string_view key, std::optional<int64_t> fallb
   return result;
 }
 
+int64_t ConfigReader::interval(std::string_view key, int64_t fallback) {
+  const int64_t value = integer(key, fallback, {.low = -kPositions.high, .high = kPositions.high});
+  if (value > 0) return value;
+  if (value < 0) {
+    note(fmt::format("config.json: {} is {}; {} is used, which divides the same layers", key, value,
+                     -value));
+    return -value;
+  }
+  fail(key, "which divides no layer's number; write 1 for every layer, or leave the key out");
+  return 1;
+}
+
 double ConfigReader::number(std::string_view key, std::optional<double> fallback,
                             NumberRange range) {
   const double safe = fallback.value_or(range.low);

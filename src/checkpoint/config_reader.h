@@ -76,6 +76,9 @@ class ConfigReader {
   // Without `fallback`, an absent key is an error. On any error they return the fallback, or the
   // range's low end, an empty string or list: values that are safe to go on with.
   int64_t integer(std::string_view key, std::optional<int64_t> fallback, IntegerRange range);
+  // One layer in so many: at least 1. A negative number divides the same layers, as in Python,
+  // which is noted; 0 divides none and is an error.
+  int64_t interval(std::string_view key, int64_t fallback);
   double number(std::string_view key, std::optional<double> fallback, NumberRange range);
   bool boolean(std::string_view key, bool fallback);
   std::string text(std::string_view key, const std::optional<std::string>& fallback);

@@ -321,7 +321,9 @@ void read_sliding_window(ConfigReader& reader, ModelConfig& config,
 
 void read_late_windows(ConfigReader& reader, ModelConfig& config) {
   const bool slides = reader.boolean("use_sliding_window", false);
-  const int64_t first = slides ? reader.integer("max_window_layers", 28, {.low = 0}) : 0;
+  const int64_t first =
+      slides ? reader.integer("max_window_layers", 28, {.low = std::numeric_limits<int64_t>::min()})
+             : 0;
   read_layer_kinds(reader, config, {LayerKind::kFullAttention, LayerKind::kSlidingAttention},
                    [&](int64_t layer) {
                      return slides && layer >= first ? LayerKind::kSlidingAttention

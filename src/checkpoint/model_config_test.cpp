@@ -147,6 +147,10 @@ TEST(ModelConfigTest, SlidesLaterLayersOnlyWhenAsked) {
   EXPECT_THAT(windows_of(config, kLateWindows), ElementsAre(0, 0, 0, 0));
   config["use_sliding_window"] = true;
   EXPECT_THAT(windows_of(config, kLateWindows), ElementsAre(0, 0, 0, 24));
+  config["max_window_layers"] = 100;
+  EXPECT_THAT(windows_of(config, kLateWindows), ElementsAre(0, 0, 0, 0));
+  config["max_window_layers"] = -1;
+  EXPECT_THAT(windows_of(config, kLateWindows), ElementsAre(24, 24, 24, 24));
   config["layer_types"] = {"sliding_attention", "full_attention", "full_attention",
                            "full_attention"};
   EXPECT_THAT(windows_of(config, kLateWindows), ElementsAre(24, 0, 0, 0));

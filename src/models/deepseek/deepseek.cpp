@@ -6,6 +6,7 @@
 //
 // The layers that predict further tokens, stored behind the others, draft (the first of them does);
 // a plain pass has no use for them.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -61,7 +62,13 @@ void read_v3_router(ConfigReader& reader, MoeConfig& moe) {
 
 void read_deepseek_config(ConfigReader& reader, ModelConfig& config) {
   read_latent_attention(reader, config);
-  config.num_nextn_predict_layers = reader.integer("num_nextn_predict_layers", 0, {0, 64});
+  const int64_t num_predicting = reader.integer("num_nextn_predict_layers", 0,
+                                                {.low = -checkpoint::kPositions.high, .high = 64});
+  if (num_predicting < 0) {
+    reader.note(
+        fmt::format("config.json: num_nextn_predict_layers is {}; none is read", num_predicting));
+  }
+  config.num_nextn_predict_layers = std::max<int64_t>(num_predicting, 0);
   if (!reader.has("n_routed_experts")) return;
   read_first_dense_layers(reader, config, /*default_dense=*/0);
   MoeConfig moe = read_experts(reader, {.count = {"n_routed_experts"},

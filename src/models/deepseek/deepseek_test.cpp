@@ -68,9 +68,28 @@ TEST(DeepSeek, ReadsV2WithAndWithoutGroups) {
 
 TEST(DeepSeek, MayHaveExpertsInNoLayer) {
   json config = deepseek(3);
-  config["first_k_dense_replace"] = 6;
-  EXPECT_FALSE(parse(config).moe.has_value());
-  EXPECT_EQ(parse(config).intermediate_size, 96);
+  for (const int dense : {6, 7, 1'000'000}) {
+    config["first_k_dense_replace"] = dense;
+    EXPECT_FALSE(parse(config).moe.has_value());
+    EXPECT_EQ(parse(config).intermediate_size, 96);
+    EXPECT_EQ(parse(config).notes.size(), dense > 6 ? 1 : 0);
+  }
+}
+
+// As in Python, and in transformers where it reads the key.
+TEST(DeepSeek, CountsLayersByOddNumbers) {
+  json config = deepseek(3);
+  config["num_nextn_predict_layers"] = -1;
+  EXPECT_EQ(parse(config).num_nextn_predict_layers, 0);
+  EXPECT_THAT(parse(config).notes,
+              ElementsAre("config.json: num_nextn_predict_layers is -1; none is read"));
+  config = deepseek(2);
+  config["moe_layer_freq"] = 2;
+  const std::vector<bool> every_other = parse(config).is_moe_layer;
+  config["moe_layer_freq"] = -2;
+  EXPECT_EQ(parse(config).is_moe_layer, every_other);
+  config["moe_layer_freq"] = 5000;
+  EXPECT_EQ(parse(config).num_moe_layers(), 0);
 }
 
 TEST(DeepSeek, KeepsOneRowPerTokenAndLayer) {
@@ -136,7 +155,9 @@ TEST(DeepSeek, NamesWhatIsWrongOrNotServed) {
       {3, "scoring_func", "softmax", "scoring_func is \"softmax\"; DeepSeek-V3 has"},
       {2, "topk_method", "noaux_tc", "topk_method is \"noaux_tc\"; served are"},
       {2, "scoring_func", "sigmoid", "scoring_func is \"sigmoid\"; DeepSeek-V2 has"},
-      {2, "first_k_dense_replace", 7, "first_k_dense_replace is 7, outside 0 to 6"},
+      {2, "first_k_dense_replace", -1, "first_k_dense_replace is -1, outside 0 to"},
+      {2, "moe_layer_freq", 0, "moe_layer_freq is 0, which divides no layer's number; write 1"},
+      {3, "num_nextn_predict_layers", 65, "num_nextn_predict_layers is 65, outside"},
       {3, "attention_bias", true, "attention_bias is true; DeepSeek is served without it"},
       {3, "index_topk", 2048, "index_topk is 2048; DeepSeek is served without it"},
       {3, "swiglu_limit", 10, "swiglu_limit is 10; DeepSeek is served without it"},

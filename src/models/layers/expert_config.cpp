@@ -13,7 +13,6 @@ namespace heddle::models {
 
 using checkpoint::ConfigReader;
 using checkpoint::kExperts;
-using checkpoint::kLayers;
 using checkpoint::kWidth;
 using checkpoint::ModelConfig;
 using checkpoint::MoeConfig;
@@ -65,7 +64,7 @@ void read_stepped_experts(ConfigReader& reader, ModelConfig& config, const Exper
   const int64_t num_experts = read_size(reader, keys.count, {0, kExperts.high});
   config.is_moe_layer.assign(static_cast<size_t>(config.num_layers), false);
   if (num_experts == 0) return;
-  const int64_t step = reader.integer("decoder_sparse_step", 1, {.low = 1});
+  const int64_t step = reader.interval("decoder_sparse_step", 1);
   const std::vector<int64_t> dense =
       reader.integers("mlp_only_layers", {.low = std::numeric_limits<int64_t>::min()});
   const auto is_no_layer = [&](int64_t layer) { return layer < 0 || layer >= config.num_layers; };
@@ -83,8 +82,13 @@ void read_stepped_experts(ConfigReader& reader, ModelConfig& config, const Exper
 
 void read_first_dense_layers(ConfigReader& reader, ModelConfig& config, int64_t default_dense) {
   const int64_t dense =
-      reader.integer("first_k_dense_replace", default_dense, {0, config.num_layers});
-  const int64_t step = reader.integer("moe_layer_freq", 1, kLayers);
+      reader.integer("first_k_dense_replace", default_dense, {0, checkpoint::kPositions.high});
+  if (dense > config.num_layers) {
+    reader.note(fmt::format(
+        "config.json: first_k_dense_replace is {}, more than the {} layers: none has experts",
+        dense, config.num_layers));
+  }
+  const int64_t step = reader.interval("moe_layer_freq", 1);
   config.is_moe_layer.clear();
   for (int64_t i = 0; i < config.num_layers; ++i) {
     config.is_moe_layer.push_back(i >= dense && i % step == 0);

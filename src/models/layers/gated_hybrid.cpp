@@ -2,6 +2,7 @@
 #include "models/layers/gated_hybrid.h"
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -48,7 +49,9 @@ void read_gated_hybrid(ConfigReader& reader, ModelConfig& config) {
     reader.refuse("attn_output_gate", fmt::format("{} is served with the gate", config.family));
   }
   require_qk_norm(reader, config);
-  const int64_t interval = reader.integer("full_attention_interval", 4, checkpoint::kLayers);
+  constexpr std::string_view kInterval = "full_attention_interval";
+  reader.disregard(kInterval);
+  const int64_t interval = reader.has("layer_types") ? 1 : reader.interval(kInterval, 4);
   checkpoint::read_layer_kinds(
       reader, config, {LayerKind::kLinearAttention, LayerKind::kFullAttention}, [&](int64_t layer) {
         return (layer + 1) % interval == 0 ? LayerKind::kFullAttention

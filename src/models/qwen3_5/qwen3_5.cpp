@@ -5,6 +5,7 @@
 // Of a checkpoint with a vision tower the language model is served; its rotary positions in text
 // are the plain ones.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/config_reader.h"
 #include "models/layers/decoder.h"
@@ -20,16 +21,19 @@ using checkpoint::ConfigReader;
 using checkpoint::LayerKind;
 using checkpoint::ModelConfig;
 
-// Files have both layer_types and the interval: one in which they disagree is broken.
-void check_interval(ConfigReader& reader, const ModelConfig& config) {
-  if (!reader.has("full_attention_interval")) return;
-  const int64_t interval =
-      reader.integer("full_attention_interval", std::nullopt, checkpoint::kLayers);
+// Files have both layer_types and the interval. transformers reads the interval only without
+// layer_types.
+void compare_interval(ConfigReader& reader, const ModelConfig& config) {
+  const nlohmann::json* const value = reader.find("full_attention_interval");
+  if (value == nullptr || !reader.has("layer_types") || !value->is_number_integer()) return;
+  const auto interval = value->get<int64_t>();
   for (int64_t i = 0; i < config.num_layers; ++i) {
     const bool full = config.layer_kinds[static_cast<size_t>(i)] == LayerKind::kFullAttention;
-    if (full == ((i + 1) % interval == 0)) continue;
-    reader.fail("full_attention_interval",
-                fmt::format("which contradicts layer_types at layer {}", i));
+    if (full == (interval != 0 && (i + 1) % interval == 0)) continue;
+    reader.note(fmt::format(
+        "config.json: full_attention_interval is {}, but layer_types has another layer {}; "
+        "layer_types is used",
+        interval, i));
     return;
   }
 }
@@ -48,7 +52,7 @@ void read_experts_everywhere(ConfigReader& reader, ModelConfig& config) {
 
 void read_qwen3_5_config(ConfigReader& reader, ModelConfig& config) {
   read_gated_hybrid(reader, config);
-  check_interval(reader, config);
+  compare_interval(reader, config);
   if (config.architecture.starts_with("Qwen3_5Moe")) read_experts_everywhere(reader, config);
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "models/small_config_fixture.h"
@@ -8,6 +9,7 @@ namespace {
 
 using checkpoint::LayerKind;
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::model_of;
@@ -56,8 +58,20 @@ TEST(Qwen35, ReadsAMultimodalConfiguration) {
   EXPECT_EQ(parsed.num_layers_of(LayerKind::kLinearAttention), 2);
   text["layer_types"] = {"linear_attention", "full_attention", "full_attention",
                          "linear_attention"};
+  for (const int interval : {2, 0, -3, 100}) {
+    text["full_attention_interval"] = interval;
+    const checkpoint::ModelConfig listed = parse(config);
+    EXPECT_THAT(listed.layer_kinds,
+                ElementsAre(LayerKind::kLinearAttention, LayerKind::kFullAttention,
+                            LayerKind::kFullAttention, LayerKind::kLinearAttention));
+    EXPECT_THAT(listed.notes,
+                ElementsAre(AllOf(HasSubstr(fmt::format("full_attention_interval is {}", interval)),
+                                  HasSubstr("layer_types is used"))));
+  }
+  text.erase("layer_types");
+  text["full_attention_interval"] = 0;
   EXPECT_THAT(refusal(config).message(),
-              HasSubstr("full_attention_interval is 2, which contradicts layer_types at layer 2"));
+              HasSubstr("full_attention_interval is 0, which divides no layer's number"));
 }
 
 TEST(Qwen35, FindsItsLanguageModelInsideAMultimodalCheckpoint) {

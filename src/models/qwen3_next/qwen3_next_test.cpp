@@ -55,8 +55,12 @@ TEST(Qwen3Next, LetsLayerTypesOverruleTheInterval) {
                     {"layer_types",
                      {"full_attention", "full_attention", "linear_attention", "full_attention"}}}));
   EXPECT_THAT(config.layer_kinds, ElementsAre(kF, kF, kL, kF));
-  EXPECT_THAT(parse(hybrid({{"full_attention_interval", 2}})).layer_kinds,
-              ElementsAre(kL, kF, kL, kF));
+  for (const int interval : {2, -2}) {
+    EXPECT_THAT(parse(hybrid({{"full_attention_interval", interval}})).layer_kinds,
+                ElementsAre(kL, kF, kL, kF));
+  }
+  EXPECT_THAT(parse(hybrid({{"full_attention_interval", 5000}})).layer_kinds,
+              ElementsAre(kL, kL, kL, kL));
 }
 
 TEST(Qwen3Next, KnowsWhichLayersAreDense) {
@@ -135,8 +139,9 @@ TEST(Qwen3Next, NamesKeyAndValueOfWhatIsWrongOrNotServed) {
       {{{"moe_intermediate_size", 0}}, "moe_intermediate_size is 0"},
       {{{"norm_topk_prob", 2}}, "norm_topk_prob is 2, not true or false"},
       {{{"mlp_only_layers", {1.5}}}, "mlp_only_layers is 1.5, not an integer"},
-      {{{"decoder_sparse_step", 0}}, "decoder_sparse_step is 0"},
-      {{{"full_attention_interval", 0}}, "full_attention_interval is 0"},
+      {{{"decoder_sparse_step", 0}}, "decoder_sparse_step is 0, which divides no layer's number"},
+      {{{"full_attention_interval", 0}},
+       "full_attention_interval is 0, which divides no layer's number"},
       {{{"layer_types", {"sliding_attention", "a", "b", "c"}}},
        "Qwen3-Next is served with \"linear_attention\" and \"full_attention\""},
       {{{"output_gate_type", "sigmoid"}}, "output_gate_type is \"sigmoid\"; only \"silu\""},
