@@ -37,7 +37,7 @@ const std::string* find_source(const NamedSources& sources, std::string_view nam
 }
 
 Result<bool> is_file(const fs::path& path) {
-  HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(path));
+  HEDDLE_ASSIGN_OR_RETURN(const bool exists, optional_file_exists(path));
   std::error_code error;
   return exists && fs::is_regular_file(path, error);
 }

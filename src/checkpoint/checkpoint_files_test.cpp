@@ -210,9 +210,8 @@ TEST_F(CheckpointFilesTest, NamesLinksToFilesThatAreGone) {
   const auto link = [&](std::string_view name) {
     std::filesystem::create_symlink("../blobs/4d7a", folder_.path() / name);
   };
-  const auto wanted =
-      AllOf(HasSubstr("is a link to "), HasSubstr("blobs/4d7a, which does not "
-                                                  "exist; download the model again"));
+  const auto wanted = AllOf(HasSubstr("is a link to "), HasSubstr("blobs/4d7a, which does not "
+                                                                  "exist; download it again"));
   link("model.safetensors");
   EXPECT_THAT(error(), AllOf(HasSubstr("model.safetensors is a link"), wanted));
   std::filesystem::remove(folder_.path() / "model.safetensors");

@@ -98,7 +98,7 @@ Result<GenerationConfig> load_generation_config(const std::filesystem::path& fol
                                                 const ModelConfig& model) {
   const std::filesystem::path path = folder / "generation_config.json";
   GenerationConfig config;
-  HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(path));
+  HEDDLE_ASSIGN_OR_RETURN(const bool exists, optional_file_exists(path));
   if (exists) {
     HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
     Result<GenerationConfig> parsed = parse_generation_config(text);

@@ -56,7 +56,7 @@ TEST(ModelFolder, NamesLinksToWhatIsGone) {
   const fs::path root = folder.path();
   fs::create_symlink("../blobs/1a2b", root / "config.json");
   EXPECT_THAT(error_of(root), AllOf(HasSubstr("config.json is a link to "), HasSubstr("blobs/1a2b"),
-                                    HasSubstr("download the model again")));
+                                    HasSubstr("download it again")));
   fs::create_symlink(root / "gone", root / "model");
   EXPECT_THAT(error_of(root / "model"),
               HasSubstr("model is a link to " + (root / "gone").string()));

@@ -374,7 +374,7 @@ Result<std::optional<SeparateQuantization>> load_separate_quantization(
     const std::filesystem::path& folder) {
   for (const char* name : {"hf_quant_config.json", "quantize_config.json", "quant_config.json"}) {
     const std::filesystem::path path = folder / name;
-    HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(path));
+    HEDDLE_ASSIGN_OR_RETURN(const bool exists, optional_file_exists(path));
     if (!exists) continue;
     HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
     const Result<nlohmann::json> object = parse_json_object(text);

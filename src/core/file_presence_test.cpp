@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/file_presence.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
+
+#include "core/log.h"
 
 namespace heddle {
 namespace {
@@ -53,7 +59,9 @@ TEST_F(FilePresenceTest, NamesALinkToNothingAndItsTarget) {
   fs::create_symlink("circle", folder_ / "circle");
   EXPECT_EQ(look("config.json"), (folder_ / "config.json").string() + " is a link to " +
                                      (folder_ / "blobs/def").string() +
-                                     ", which does not exist; download the model again");
+                                     ", which does not exist; download it again: `hf download "
+                                     "OWNER/MODEL config.json --local-dir " +
+                                     folder_.string() + "`");
   EXPECT_NE(look("second.json").find("is a link to " + (folder_ / "config.json").string()),
             std::string::npos);
   EXPECT_NE(look("circle").find("leads back to it"), std::string::npos) << look("circle");
@@ -61,6 +69,36 @@ TEST_F(FilePresenceTest, NamesALinkToNothingAndItsTarget) {
   EXPECT_EQ(cannot_open(folder_ / "none", ENOENT).code(), StatusCode::kNotFound);
   EXPECT_NE(cannot_open("~/a.jinja", ENOENT).message().find("not expanded its ~"),
             std::string::npos);
+}
+
+TEST_F(FilePresenceTest, NamesTheModelOfACachedFile) {
+  for (const auto& [file, command] : std::vector<std::pair<std::string, std::string>>{
+           {"models--Qwen--Qwen3-0.6B/snapshots/1a2b/config.json",
+            "`hf download Qwen/Qwen3-0.6B config.json`"},
+           {"models--a--b--c/snapshots/1a2b/sub/model.safetensors",
+            "`hf download a/b--c sub/model.safetensors`"},
+           {"models--gpt2/snapshots/1a2b/config.json", "`hf download OWNER/MODEL config.json"}}) {
+    fs::create_directories((folder_ / file).parent_path());
+    fs::create_symlink("../../blobs/none", folder_ / file);
+    EXPECT_NE(look(file).find("download it again: " + command), std::string::npos) << look(file);
+  }
+}
+
+TEST_F(FilePresenceTest, AnOptionalLinkToNothingIsLoggedOnce) {
+  fs::create_symlink("blobs/def", folder_ / "extra.json");
+  fs::create_symlink("circle", folder_ / "circle");
+  set_log_level(LogLevel::kInfo);
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) {
+    for (const char* name : {"extra.json", "circle", "none", "blobs/abc"}) {
+      const Result<bool> exists = optional_file_exists(folder_ / name);
+      ASSERT_TRUE(exists.ok()) << exists.status().message();
+      EXPECT_EQ(*exists, name == std::string("blobs/abc"));
+    }
+  }
+  const std::string lines = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::ranges::count(lines, '\n'), 2) << lines;
+  EXPECT_NE(lines.find("extra.json is a link to "), std::string::npos) << lines;
 }
 
 TEST_F(FilePresenceTest, NamesWhatMayNotBeRead) {
