@@ -185,10 +185,9 @@ class SentencePieceTokenizer final : public Tokenizer {
       Status status;
       const int known = processor_.PieceToId(token.content);
       if (known != token.id && is_piece(known) && processor_.IdToPiece(known) == token.content) {
-        log_warning(
-            fmt::format("tokenizer_config.json: the added token '{}' has the id {} there; its "
-                        "id is {}, that of tokenizer.model",
-                        token.content, token.id, known));
+        log_warning(fmt::format(
+            "the added token '{}' has the id {} in {}; its id is {}, that of tokenizer.model",
+            token.content, token.id, source_of(config), known));
         token.id = known;
       }
       if (is_piece(token.id) && processor_.IdToPiece(token.id) != token.content) {
@@ -198,12 +197,22 @@ class SentencePieceTokenizer final : public Tokenizer {
         status = added_tokens_.add(token);
       }
       if (!status.ok()) {
-        log_warning(fmt::format("tokenizer_config.json is not followed: {}", status.message()));
+        log_warning(fmt::format("{} is not followed: {}", source_of(config), status.message()));
       }
+    }
+    for (const AddedToken& token : unlisted_special_tokens(
+             config, [this](const std::string& text) { return token_to_id(text); },
+             static_cast<TokenId>(vocab_size()))) {
+      HEDDLE_RETURN_IF_ERROR(added_tokens_.add(token));
     }
     for (const AddedToken& token : added_tokens_.all()) matcher_.add(token, token.content);
     matcher_.finish();
     return ok_status();
+  }
+
+  // The file that the added tokens are from.
+  static std::string_view source_of(const TokenizerConfig& config) {
+    return config.has_decoder ? "tokenizer_config.json" : "added_tokens.json";
   }
 
   Status probe_sentinel() {

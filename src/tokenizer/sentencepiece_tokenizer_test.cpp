@@ -19,8 +19,10 @@
 namespace heddle::tokenizer {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using testing::encode;
+using ::testing::HasSubstr;
 using testing::kContent;
 using testing::kPlain;
 
@@ -210,6 +212,56 @@ TEST(SentencePiece, TakesAddedTokensAndFlagsFromTheConfig) {
   EXPECT_THAT(spell(*tokenizer, encode(*tokenizer, "red<|im_end|>")),
               ElementsAre("▁red", "<|im_end|>", "</s>"));
   EXPECT_EQ(tokenizer->vocab_size(), 401);
+}
+
+// As transformers' PreTrainedTokenizer reads the files of a folder without tokenizer.json.
+TEST(SentencePiece, TakesTheTokensOfAllFilesByTransformersRule) {
+  const auto first = static_cast<TokenId>(make_tiny()->vocab_size());
+  const std::string added =
+      fmt::format(R"({{"<|start|>": {}, "<tool>": {}, "</s>": 2}})", first + 1, first);
+  const std::string_view map = R"({"pad_token": {"content": "<pad>", "lstrip": false},
+      "additional_special_tokens": ["<|end|>", {"content": "<|start|>"}, "▁The"]})";
+  auto config = parse_tokenizer_config(R"({"sep_token": "<sep>"})", map);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  ASSERT_TRUE(join_added_tokens(added, *config).ok());
+  const auto tokenizer = make_tiny(*config);
+
+  const struct {
+    const char* text;
+    TokenId id;
+    bool special;
+  } kTokens[] = {
+      {"<tool>", first, false},
+      {"<|start|>", first + 1, true},
+      {"<sep>", first + 2, true},
+      {"<pad>", first + 3, true},
+      {"<|end|>", first + 4, true},
+      {"</s>", 2, true},
+      {"▁The", *make_tiny()->token_to_id("▁The"), true},
+  };
+
+  for (const auto& [text, id, special] : kTokens) {
+    EXPECT_EQ(tokenizer->token_to_id(text), id) << text;
+    EXPECT_EQ(tokenizer->is_special(id), special) << text;
+    EXPECT_THAT(encode(*tokenizer, text, kContent), ElementsAre(id)) << text;
+  }
+  EXPECT_EQ(tokenizer->vocab_size(), first + 5);
+  EXPECT_EQ(tokenizer->pad_token(), first + 3);
+
+  // With added_tokens_decoder neither of the other files counts.
+  config = parse_tokenizer_config(
+      fmt::format(R"({{"added_tokens_decoder": {{"{}": {{"content": "<x>"}}}}}})", first), map);
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  ASSERT_TRUE(join_added_tokens(added, *config).ok());
+  ASSERT_TRUE(join_added_tokens("{,}", *config).ok());
+  const auto listed = make_tiny(*config);
+  EXPECT_EQ(listed->token_to_id("<x>"), first);
+  EXPECT_EQ(listed->token_to_id("<tool>"), std::nullopt);
+  EXPECT_EQ(listed->token_to_id("<pad>"), std::nullopt);
+  EXPECT_EQ(listed->vocab_size(), first + 1);
+  EXPECT_THAT(config->notes,
+              Contains(HasSubstr("added_tokens.json is not used, because tokenizer_config.json has "
+                                 "added_tokens_decoder: '<|start|>' differs")));
 }
 
 TEST(SentencePiece, StreamsTheTextOfDecode) {

@@ -94,15 +94,28 @@ Status no_tokenizer(const std::filesystem::path& model_dir) {
 
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::filesystem::path& model_dir) {
   HEDDLE_ASSIGN_OR_RETURN(TokenizerConfig config, load_tokenizer_config(model_dir));
+  // A link to nothing is an error where no other file has the vocabulary.
+  Status broken;
+  const auto exists = [&](const char* name) -> Result<bool> {
+    Result<bool> found = file_exists(model_dir / name);
+    if (found.ok() || found.status().code() != StatusCode::kDataLoss) return found;
+    if (broken.ok()) broken = found.status();
+    return false;
+  };
+  HEDDLE_ASSIGN_OR_RETURN(const bool has_json, exists("tokenizer.json"));
+  HEDDLE_ASSIGN_OR_RETURN(const bool has_vocabulary, exists("vocab.json"));
+  HEDDLE_ASSIGN_OR_RETURN(const bool has_merges, exists("merges.txt"));
+  HEDDLE_ASSIGN_OR_RETURN(const bool has_pieces, exists("tokenizer.model"));
+  const bool has_pair = has_vocabulary && has_merges;
+  if (!has_json && !has_pair && !has_pieces) return broken.ok() ? no_tokenizer(model_dir) : broken;
+  if (!has_json) {
+    HEDDLE_RETURN_IF_ERROR(load_added_tokens(model_dir, config));
+    if (!broken.ok()) log_warning(broken.message());
+  }
   for (const std::string& note : config.notes) log_warning(note);
-  HEDDLE_ASSIGN_OR_RETURN(const bool has_json, file_exists(model_dir / "tokenizer.json"));
   if (has_json) return load_tokenizer_json(model_dir / "tokenizer.json", config);
-  HEDDLE_ASSIGN_OR_RETURN(const bool has_vocabulary, file_exists(model_dir / "vocab.json"));
-  HEDDLE_ASSIGN_OR_RETURN(const bool has_merges, file_exists(model_dir / "merges.txt"));
-  if (has_vocabulary && has_merges) return load_vocab_merges(model_dir, std::move(config));
-  HEDDLE_ASSIGN_OR_RETURN(const bool has_pieces, file_exists(model_dir / "tokenizer.model"));
-  if (has_pieces) return load_sentencepiece(model_dir / "tokenizer.model", config);
-  return no_tokenizer(model_dir);
+  if (has_pair) return load_vocab_merges(model_dir, std::move(config));
+  return load_sentencepiece(model_dir / "tokenizer.model", config);
 }
 
 Status check_same_tokens(const Tokenizer& tokenizer, const Tokenizer& other) {

@@ -18,15 +18,51 @@ namespace {
 
 constexpr std::string_view kFileName = "tokenizer_config.json";
 constexpr std::string_view kMapFileName = "special_tokens_map.json";
+constexpr std::string_view kAddedFileName = "added_tokens.json";
 
 // The tokens that transformers gives to chat templates.
 constexpr std::array<std::string_view, 7> kSpecialTokens = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 
+// The list of further special tokens has two names; under the newer one it may also be an object of
+// names and texts. Strings, or objects with flags.
+Status read_more_special_tokens(const JsonValue& list, TokenizerConfig& config) {
+  std::vector<JsonValue> entries;
+  if (list.is_object()) {
+    HEDDLE_ASSIGN_OR_RETURN(const simdjson::dom::object members, list.as_object());
+    for (const auto [name, value] : members) {
+      entries.emplace_back(value, fmt::format("{}.{}", list.path(), name));
+    }
+  } else {
+    HEDDLE_ASSIGN_OR_RETURN(entries, list.items());
+  }
+  for (const JsonValue& entry : entries) {
+    AddedToken token{.id = -1};
+    if (entry.is_object()) {
+      HEDDLE_ASSIGN_OR_RETURN(token, parse_added_token(entry, -1));
+    } else {
+      HEDDLE_ASSIGN_OR_RETURN(const std::string_view text, entry.as_string());
+      token.content = text;
+    }
+    token.special = true;
+    const auto known =
+        std::ranges::find(config.more_special_tokens, token.content, &AddedToken::content);
+    if (known == config.more_special_tokens.end()) {
+      config.more_special_tokens.push_back(std::move(token));
+    }
+  }
+  return ok_status();
+}
+
 // A token is a string, an object with "content", or null.
 Status read_special_tokens(const JsonValue& root, TokenizerConfig& config) {
   HEDDLE_ASSIGN_OR_RETURN(const simdjson::dom::object members, root.as_object());
   for (const auto [key, value] : members) {
+    if (key == "additional_special_tokens" || key == "extra_special_tokens") {
+      if (value.is_null()) continue;
+      HEDDLE_RETURN_IF_ERROR(read_more_special_tokens(JsonValue(value, std::string(key)), config));
+      continue;
+    }
     if (std::ranges::find(kSpecialTokens, key) == kSpecialTokens.end()) continue;
     const JsonValue member(value, std::string(key));
     std::erase_if(config.special_tokens,
@@ -71,7 +107,56 @@ Status join_special_tokens_map(std::string_view json, TokenizerConfig& config) {
       config.special_tokens.emplace_back(name, std::move(text));
     }
   }
+  if (config.has_decoder) return ok_status();
+  for (AddedToken& token : map.more_special_tokens) {
+    const auto known =
+        std::ranges::find(config.more_special_tokens, token.content, &AddedToken::content);
+    if (known == config.more_special_tokens.end()) {
+      config.more_special_tokens.push_back(std::move(token));
+    }
+  }
   return ok_status();
+}
+
+// The roles in transformers' order, then the other special tokens.
+std::vector<AddedToken> all_special_tokens(const TokenizerConfig& config) {
+  std::vector<AddedToken> tokens;
+  const auto add = [&tokens](AddedToken token) {
+    if (token.content.empty()) return;
+    if (std::ranges::find(tokens, token.content, &AddedToken::content) != tokens.end()) return;
+    tokens.push_back(std::move(token));
+  };
+  const auto add_role = [&add](const std::optional<std::string>& text) {
+    if (text) add({.id = -1, .content = *text, .special = true});
+  };
+  add_role(config.bos_token);
+  add_role(config.eos_token);
+  for (const std::string_view name : kSpecialTokens) add_role(role_of(config, name));
+  add_role(config.pad_token);
+  for (const AddedToken& token : config.more_special_tokens) add(token);
+  return tokens;
+}
+
+// {"content": id}, without flags.
+Result<std::vector<AddedToken>> parse_added_tokens_file(std::string_view json) {
+  std::vector<AddedToken> tokens;
+  HEDDLE_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(json));
+  HEDDLE_ASSIGN_OR_RETURN(const simdjson::dom::object members, document.root().as_object());
+  for (const auto [content, value] : members) {
+    HEDDLE_ASSIGN_OR_RETURN(const int64_t id, JsonValue(value, std::string(content)).as_integer());
+    if (id < 0 || id > kMaxTokenId) {
+      return data_loss(
+          fmt::format("'{}' has the id {}; ids go from 0 to {}", content, id, kMaxTokenId));
+    }
+    AddedToken token{.id = static_cast<TokenId>(id), .content = std::string(content)};
+    const auto known = std::ranges::find(tokens, token.content, &AddedToken::content);
+    if (known != tokens.end()) {  // a key given twice: the last one counts
+      *known = std::move(token);
+    } else {
+      tokens.push_back(std::move(token));
+    }
+  }
+  return tokens;
 }
 
 Result<std::optional<bool>> parse_flag(const JsonValue& root, std::string_view key) {
@@ -114,6 +199,12 @@ void set_role(const Tokenizer& tokenizer, std::string_view name,
     log_warning(fmt::format("{}: the {} '{}' is not in the vocabulary and is left out", kFileName,
                             name, *configured));
   }
+}
+
+// Empty without the file.
+Result<std::string> text_of(const std::filesystem::path& path) {
+  HEDDLE_ASSIGN_OR_RETURN(const bool exists, optional_file_exists(path));
+  return exists ? read_whole_file(path) : Result<std::string>("");
 }
 
 // The answers of tokenizer_config.json alone.
@@ -161,13 +252,67 @@ Result<TokenizerConfig> parse_tokenizer_config(std::string_view json,
   return config;
 }
 
+Status join_added_tokens(std::string_view json, TokenizerConfig& config) {
+  if (json.empty()) return ok_status();
+  Result<std::vector<AddedToken>> tokens = parse_added_tokens_file(json);
+  if (config.has_decoder) {
+    const auto differs = [&](const AddedToken& token) {
+      const auto known =
+          std::ranges::find(config.added_tokens, token.content, &AddedToken::content);
+      return known == config.added_tokens.end() || known->id != token.id;
+    };
+    const std::string what =
+        !tokens.ok() ? tokens.status().message()
+        : std::ranges::any_of(*tokens, differs)
+            ? fmt::format("'{}' differs", std::ranges::find_if(*tokens, differs)->content)
+            : "";
+    if (!what.empty()) {
+      config.notes.push_back(fmt::format("{} is not used, because {} has added_tokens_decoder: {}",
+                                         kAddedFileName, kFileName, what));
+    }
+    return ok_status();
+  }
+  if (!tokens.ok()) return tokens.status();
+  const std::vector<AddedToken> special = all_special_tokens(config);
+  for (AddedToken& token : *tokens) {
+    token.special =
+        std::ranges::find(special, token.content, &AddedToken::content) != special.end();
+    token.normalized = !token.special;
+    config.added_tokens.push_back(std::move(token));
+  }
+  return ok_status();
+}
+
+Status load_added_tokens(const std::filesystem::path& model_dir, TokenizerConfig& config) {
+  const std::filesystem::path path = model_dir / kAddedFileName;
+  HEDDLE_ASSIGN_OR_RETURN(const std::string json, text_of(path));
+  return join_added_tokens(json, config).with_context(path.string());
+}
+
+std::vector<AddedToken> unlisted_special_tokens(
+    const TokenizerConfig& config,
+    const std::function<std::optional<TokenId>(const std::string&)>& id_of, TokenId first_id) {
+  for (const AddedToken& token : config.added_tokens) first_id = std::max(first_id, token.id + 1);
+  std::vector<AddedToken> tokens = all_special_tokens(config);
+  std::erase_if(tokens, [&](const AddedToken& token) {
+    return std::ranges::find(config.added_tokens, token.content, &AddedToken::content) !=
+           config.added_tokens.end();
+  });
+  for (AddedToken& token : tokens) {
+    const std::optional<TokenId> known = id_of(token.content);
+    token.id = known ? *known : first_id++;
+    if (known) continue;
+    log_warning(fmt::format(
+        "the special token '{}' is in none of the tokenizer's files; as in transformers its id is "
+        "{}, after all others",
+        token.content, token.id));
+  }
+  return tokens;
+}
+
 Result<TokenizerConfig> load_tokenizer_config(const std::filesystem::path& model_dir) {
-  const auto text_of = [](const std::filesystem::path& path) -> Result<std::string> {
-    HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(path));
-    return exists ? read_whole_file(path) : Result<std::string>("");
-  };
   const std::filesystem::path path = model_dir / kFileName;
-  HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(path));
+  HEDDLE_ASSIGN_OR_RETURN(const bool exists, optional_file_exists(path));
   HEDDLE_ASSIGN_OR_RETURN(const std::string json,
                           exists ? read_whole_file(path) : Result<std::string>("{}"));
   Result<TokenizerConfig> config = parse_own(json);

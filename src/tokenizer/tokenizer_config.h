@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,6 +32,8 @@ struct TokenizerConfig {
 
   // "bos_token", "unk_token", ... with their texts: what chat templates may show.
   std::vector<std::pair<std::string, std::string>> special_tokens;
+  // additional_special_tokens or extra_special_tokens, without ids.
+  std::vector<AddedToken> more_special_tokens;
 
   // Where the two files give two answers: both, and which is used. To be logged once.
   std::vector<std::string> notes;
@@ -42,6 +45,22 @@ struct TokenizerConfig {
 // where it is the map's.
 [[nodiscard]] Result<TokenizerConfig> parse_tokenizer_config(
     std::string_view json, std::string_view special_tokens_map = {});
+
+// Joins added_tokens.json, the text of that file; empty without one. As in transformers it counts
+// only without added_tokens_decoder, and those tokens are special that have a role or are among
+// more_special_tokens. Error: kDataLoss naming the token, where the file counts.
+[[nodiscard]] Status join_added_tokens(std::string_view json, TokenizerConfig& config);
+
+// join_added_tokens() with the folder's file. Error: as above with the file's path.
+[[nodiscard]] Status load_added_tokens(const std::filesystem::path& model_dir,
+                                       TokenizerConfig& config);
+
+// The special tokens that are not among the added tokens, with their ids in the vocabulary. As in
+// transformers those that it lacks get ids of their own, from `first_id` on or after the added
+// tokens; a line of the log names each.
+[[nodiscard]] std::vector<AddedToken> unlisted_special_tokens(
+    const TokenizerConfig& config,
+    const std::function<std::optional<TokenId>(const std::string&)>& id_of, TokenId first_id);
 
 // The defaults when the folder has neither file. Error: as above with the file's path, and as
 // file_exists() (core/file_presence.h).

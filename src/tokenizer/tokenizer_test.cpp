@@ -307,15 +307,16 @@ TEST(VocabMerges, SplitsAsGpt2OrQwen2Do) {
   std::string merges = "#version: 0.2\n";
   for (const auto& line : json["model"]["merges"]) merges += line.get<std::string>() + "\r\n";
 
-  const auto gpt2 = parse_vocab_merges(vocabulary.dump(), merges, "", {});
+  const auto gpt2 = parse_vocab_merges(vocabulary.dump(), merges, {});
   ASSERT_TRUE(gpt2.ok()) << gpt2.status().to_string();
   EXPECT_THAT(encode(**gpt2, "hello world<|endoftext|>"),
               ElementsAre(testing::kHello, testing::kSpaceWorld, 270));
   EXPECT_EQ((*gpt2)->eos_token(), 270);
   EXPECT_TRUE((*gpt2)->is_special(270));
 
-  const auto qwen2 = parse_vocab_merges(vocabulary.dump(), merges, R"({"<x>": 300})",
-                                        {.tokenizer_class = "Qwen2Tokenizer"});
+  TokenizerConfig config = {.tokenizer_class = "Qwen2Tokenizer"};
+  ASSERT_TRUE(join_added_tokens(R"({"<x>": 300})", config).ok());
+  const auto qwen2 = parse_vocab_merges(vocabulary.dump(), merges, config);
   ASSERT_TRUE(qwen2.ok()) << qwen2.status().to_string();
   EXPECT_THAT(encode(**qwen2, "e\u0301<x>"), ElementsAre(268, 300));  // composed
   EXPECT_EQ((*qwen2)->eos_token(), std::nullopt);

@@ -41,40 +41,6 @@ Status add_merges(std::string_view text, BpeBuilder& builder) {
   return ok_status();
 }
 
-// added_tokens.json is {"content": id}; it has no flags.
-Status add_added_tokens(std::string_view json, std::vector<AddedToken>& tokens) {
-  if (json.empty()) return ok_status();
-  HEDDLE_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::parse(json));
-  HEDDLE_ASSIGN_OR_RETURN(const simdjson::dom::object members, document.root().as_object());
-  std::vector<AddedToken> listed;
-  for (const auto [content, value] : members) {
-    HEDDLE_ASSIGN_OR_RETURN(const int64_t id, JsonValue(value, std::string(content)).as_integer());
-    if (id < 0 || id > kMaxTokenId) {
-      return data_loss(
-          fmt::format("'{}' has the id {}; ids go from 0 to {}", content, id, kMaxTokenId));
-    }
-    AddedToken token{
-        .id = static_cast<TokenId>(id), .content = std::string(content), .special = true};
-    const auto known = std::ranges::find(listed, token.content, &AddedToken::content);
-    if (known != listed.end()) {  // a key given twice: the last one counts
-      *known = std::move(token);
-    } else {
-      listed.push_back(std::move(token));
-    }
-  }
-  tokens.insert(tokens.end(), listed.begin(), listed.end());
-  return ok_status();
-}
-
-// A token with a role is special even where no list says so.
-void add_role_token(const BpeModel& model, const std::optional<std::string>& content,
-                    std::vector<AddedToken>& tokens) {
-  if (!content || content->empty()) return;
-  if (std::ranges::find(tokens, *content, &AddedToken::content) != tokens.end()) return;
-  const std::optional<TokenId> id = model.find_spelling(*content);
-  if (id) tokens.push_back({.id = *id, .content = *content, .special = true});
-}
-
 Result<PreTokenizer> make_pre_tokenizer(const TokenizerConfig& config) {
   if (!is_qwen2(config) && !is_gpt2(config)) {
     log_warning(fmt::format(
@@ -94,7 +60,6 @@ Result<PreTokenizer> make_pre_tokenizer(const TokenizerConfig& config) {
 
 Result<std::unique_ptr<Tokenizer>> parse_vocab_merges(std::string_view vocab_json,
                                                       std::string_view merges_txt,
-                                                      std::string_view added_tokens_json,
                                                       TokenizerConfig config) {
   BpeBuilder builder(/*byte_level=*/true);
   const auto add_tokens = [&]() -> Status {
@@ -106,15 +71,14 @@ Result<std::unique_ptr<Tokenizer>> parse_vocab_merges(std::string_view vocab_jso
   BpeModel model = std::move(builder).build({});
 
   std::vector<AddedToken> added_tokens = config.added_tokens;
-  HEDDLE_RETURN_IF_ERROR(
-      add_added_tokens(added_tokens_json, added_tokens).with_context("added_tokens.json"));
   if (is_gpt2(config) && model.find_spelling(kEndOfText)) {
     if (!config.bos_token) config.bos_token = kEndOfText;
     if (!config.eos_token) config.eos_token = kEndOfText;
   }
-  for (const auto& role : {config.bos_token, config.eos_token, config.pad_token}) {
-    add_role_token(model, role, added_tokens);
-  }
+  const std::vector<AddedToken> special = unlisted_special_tokens(
+      config, [&](const std::string& text) { return model.find_spelling(text); },
+      static_cast<TokenId>(model.vocabulary().end_id()));
+  added_tokens.insert(added_tokens.end(), special.begin(), special.end());
 
   Normalizer normalizer;
   if (is_qwen2(config)) normalizer.add(NormalForm::kNfc);
@@ -134,13 +98,8 @@ Result<std::unique_ptr<Tokenizer>> load_vocab_merges(const std::filesystem::path
                                                      TokenizerConfig config) {
   HEDDLE_ASSIGN_OR_RETURN(const std::string vocabulary, read_whole_file(model_dir / "vocab.json"));
   HEDDLE_ASSIGN_OR_RETURN(const std::string merges, read_whole_file(model_dir / "merges.txt"));
-  std::string added_tokens;
-  HEDDLE_ASSIGN_OR_RETURN(const bool has_added, file_exists(model_dir / "added_tokens.json"));
-  if (has_added) {
-    HEDDLE_ASSIGN_OR_RETURN(added_tokens, read_whole_file(model_dir / "added_tokens.json"));
-  }
   Result<std::unique_ptr<Tokenizer>> tokenizer =
-      parse_vocab_merges(vocabulary, merges, added_tokens, std::move(config));
+      parse_vocab_merges(vocabulary, merges, std::move(config));
   if (!tokenizer.ok()) return tokenizer.status().with_context(model_dir.string());
   return tokenizer;
 }

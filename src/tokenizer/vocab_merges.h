@@ -3,7 +3,7 @@
 // that tokenizer_config.json names: Qwen2Tokenizer has its own (and NFC), everything else is read
 // as GPT-2.
 //
-// Added tokens come from tokenizer_config.json and added_tokens.json; the tokens with a role (bos,
+// Added tokens are those of the configuration (tokenizer_config.h); the tokens with a role (bos,
 // eos, pad), and GPT-2's <|endoftext|>, are special.
 #pragma once
 
@@ -18,10 +18,10 @@
 
 namespace heddle::tokenizer {
 
-// `added_tokens_json` may be empty. Error: kDataLoss naming the file and the token or line.
-[[nodiscard]] Result<std::unique_ptr<Tokenizer>> parse_vocab_merges(
-    std::string_view vocab_json, std::string_view merges_txt, std::string_view added_tokens_json,
-    TokenizerConfig config);
+// Error: kDataLoss naming the file and the token or line.
+[[nodiscard]] Result<std::unique_ptr<Tokenizer>> parse_vocab_merges(std::string_view vocab_json,
+                                                                    std::string_view merges_txt,
+                                                                    TokenizerConfig config);
 
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> load_vocab_merges(
     const std::filesystem::path& model_dir, TokenizerConfig config);

@@ -23,8 +23,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   auto config = parse_tokenizer_config(files[3]);
   if (!config.ok() && config.status().message().empty()) __builtin_trap();
-  const auto tokenizer = parse_vocab_merges(
-      files[0], files[1], files[2], config.ok() ? std::move(config).value() : TokenizerConfig());
+  TokenizerConfig joined = config.ok() ? std::move(config).value() : TokenizerConfig();
+  const heddle::Status added = join_added_tokens(files[2], joined);
+  if (!added.ok() && added.message().empty()) __builtin_trap();
+  const auto tokenizer = parse_vocab_merges(files[0], files[1], std::move(joined));
   if (!tokenizer.ok()) return tokenizer.status().message().empty() ? __builtin_trap(), 0 : 0;
   testing::encode_and_decode(**tokenizer, all);
   return 0;
