@@ -2,7 +2,6 @@
 #include "grammar/automaton.h"
 
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <queue>
 #include <utility>
@@ -10,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "grammar/byte_dfa.h"
+#include "grammar/count_windows.h"
 #include "grammar/subset_construction.h"
 
 namespace heddle::grammar {
@@ -235,55 +235,70 @@ class AutomatonBuilder {
     }
   }
 
-  // How much of its rule's counter each state needs at least to come to the end.
+  // How much of its rule's counter each state needs at least to come to the end, and which states
+  // can come to it between both bounds.
   Status find_least_counts() {
     least_counts_.assign(states_.size(), 0);
-    if (automaton_.counters_.empty()) return ok_status();
-    constexpr uint32_t kUnreached = UINT32_MAX;
-
-    struct Source {
-      StateId state;
-      bool counts;
-    };
-
-    std::vector<std::vector<Source>> sources(states_.size());
-    std::deque<StateId> queue;  // by what is needed, less first
-    for (StateId i = 0; i < states_.size(); ++i) {
-      if (counters_[i] == Automaton::kNone) continue;
-      least_counts_[i] = states_[i].is_final ? 0 : kUnreached;
-      if (states_[i].is_final) queue.push_back(i);
-      for (const Nfa::ByteMove& move : states_[i].byte_moves) {
-        sources[move.target].push_back({.state = i, .counts = move.counts});
-      }
-      for (const Nfa::Call& call : states_[i].calls) {
-        if (heights_[first_state_[call.rule]] == kNever) continue;
-        sources[call.target].push_back({.state = i, .counts = false});
-      }
-    }
-    while (!queue.empty()) {
-      const StateId state = queue.front();
-      queue.pop_front();
-      for (const Source& source : sources[state]) {
-        const uint32_t needed = least_counts_[state] + (source.counts ? 1 : 0);
-        if (needed >= least_counts_[source.state]) continue;
-        least_counts_[source.state] = needed;
-        source.counts ? queue.push_back(source.state) : queue.push_front(source.state);
-      }
-    }
-    for (StateId i = 0; i < states_.size(); ++i) {
-      if (counters_[i] == Automaton::kNone || least_counts_[i] == kUnreached) continue;
-      uint32_t& most = automaton_.counters_[counters_[i]].most_least_count;
-      most = std::max(most, least_counts_[i]);
-    }
     for (uint32_t rule = 0; rule < rules_.size(); ++rule) {
       const StateId first = first_state_[rule];
       if (counters_[first] == Automaton::kNone || heights_[first] == kNever) continue;
+      Automaton::Counter& counter = automaton_.counters_[counters_[first]];
+      const CountedMoves moves = counted_moves(rule);
+      const std::vector<uint32_t> least = least_counts(moves);
+      StateId state = first;
+      for (const uint32_t count : least) {
+        while (heights_[state] == kNever) ++state;
+        least_counts_[state++] = count;
+        if (count != kUnreachable) {
+          counter.most_least_count = std::max(counter.most_least_count, count);
+        }
+      }
+      Result<CountWindows> windows =
+          CountWindows::build(moves, least, {.min = counter.min, .max = counter.max});
+      if (!windows.ok()) return windows.status().with_context(name_of(rule));
       // The shortest way is a way: whoever adds such a rule leaves it out where there is none.
-      if (least_counts_[first] > automaton_.counters_[counters_[first]].max) {
+      const bool may_end =
+          windows->is_empty() ? least[0] <= counter.max : windows->may_end(0, counter.min);
+      if (!may_end) {
         return internal_error(fmt::format("the rule {} counts to no end", name_of(rule)));
       }
+      if (windows->is_empty()) continue;
+      counter.windows = static_cast<uint32_t>(automaton_.windows_.size());
+      automaton_.windows_.push_back(std::move(windows).value());
     }
     return ok_status();
+  }
+
+  // The states of a rule from which its end can be reached, its first one among them, as write()
+  // numbers them.
+  [[nodiscard]] CountedMoves counted_moves(uint32_t rule) const {
+    const StateId first = first_state_[rule];
+    const StateId end = rule + 1 < first_state_.size() ? first_state_[rule + 1]
+                                                       : static_cast<StateId>(states_.size());
+    std::vector<uint32_t> index(end - first, kUnreachable);
+    uint32_t count = 0;
+    for (StateId i = first; i < end; ++i) {
+      if (heights_[i] != kNever) index[i - first] = count++;
+    }
+    CountedMoves moves;
+    moves.states.reserve(count);
+    for (StateId i = first; i < end; ++i) {
+      if (heights_[i] == kNever) continue;
+      CountedMoves::State& state = moves.states.emplace_back();
+      state.is_final = states_[i].is_final;
+      for (const Nfa::ByteMove& move : states_[i].byte_moves) {
+        const uint32_t target = index[move.target - first];
+        if (target != kUnreachable) {
+          state.moves.push_back({.target = target, .counts = move.counts});
+        }
+      }
+      for (const Nfa::Call& call : states_[i].calls) {
+        const uint32_t target = index[call.target - first];
+        if (target == kUnreachable || heights_[first_state_[call.rule]] == kNever) continue;
+        state.moves.push_back({.target = target, .counts = false});
+      }
+    }
+    return moves;
   }
 
   void write(StateId start) {
@@ -322,9 +337,13 @@ class AutomatonBuilder {
       automaton_.states_.push_back(state);
     }
     for (const uint32_t rule : order_) {
-      const StateId begin = new_ids[first_state_[rule]];
+      const StateId first = first_state_[rule];
+      const StateId begin = new_ids[first];
       if (begin == UINT32_MAX) continue;
       automaton_.callees_.push_back(begin);
+      if (counters_[first] != Automaton::kNone) {
+        automaton_.counters_[counters_[first]].first_state = begin;
+      }
       automaton_.call_chain_ = std::max(automaton_.call_chain_, chain_[rule]);
     }
   }
@@ -349,10 +368,19 @@ Result<Automaton> Automaton::build(const Nfa& nfa, RuleId root) {
   return AutomatonBuilder(nfa).build(root);
 }
 
+size_t Automaton::num_window_bytes() const {
+  size_t sum = 0;
+  for (const CountWindows& windows : windows_) sum += windows.num_bytes();
+  return sum;
+}
+
 uint64_t Automaton::count_signature(StateId state, uint32_t count, int depth) const {
   if (!is_counted(state)) return 0;
   const Counter& counter = counters_[states_[state].counter];
   const auto most = static_cast<uint32_t>(depth);  // that the bytes can count
+  if (counter.windows != kNone && count < counter.min && counter.min - count > most) {
+    return mix(13, windows_[counter.windows].folded(counter.min - count, most));
+  }
   const uint32_t lacking = count < counter.min ? std::min(counter.min - count, most + 1) : 0;
   const uint32_t left = std::min(counter.max - count, most + counter.most_least_count);
   const bool is_far = left == most + counter.most_least_count;
@@ -363,6 +391,15 @@ uint64_t Automaton::count_signature(StateId state, uint32_t count, int depth) co
 Automaton::Signatures Automaton::signatures(int depth) const {
   std::vector<uint64_t> before(states_.size(), 1);
   std::vector<uint64_t> now(states_.size(), 1);
+  std::vector<uint64_t> counts(states_.size());  // how far each is from the end of its rule
+  for (StateId state = 0; state < states_.size(); ++state) {
+    counts[state] = states_[state].least_count;
+    if (!is_counted(state)) continue;
+    const Counter& counter = counters_[states_[state].counter];
+    if (counter.windows == kNone) continue;
+    counts[state] =
+        mix(counts[state], windows_[counter.windows].hash_of(state - counter.first_state));
+  }
   const auto hash_bytes = [&](StateId state, uint64_t hash) {
     for (const ByteEdge& edge : byte_edges(state)) {
       hash = mix(hash, (uint64_t{edge.counts} << 16) | (uint64_t{edge.first} << 8) | edge.last);
@@ -373,7 +410,7 @@ Automaton::Signatures Automaton::signatures(int depth) const {
   const auto hash_state = [&](StateId state) {
     // Where nothing can follow the end of a rule, that end makes no difference.
     uint64_t hash = hash_bytes(state, is_final(state) && !is_outermost(state) ? 3 : 2);
-    if (states_[state].least_count > 0) hash = mix(hash, states_[state].least_count);
+    if (counts[state] > 0) hash = mix(hash, counts[state]);
     // Calls have no order of their own: their ids differ from grammar to grammar.
     uint64_t calls = 0;
     for (const CallEdge& call : call_edges(state)) {

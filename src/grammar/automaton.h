@@ -16,6 +16,7 @@
 
 #include <heddle/status.h>
 
+#include "grammar/count_windows.h"
 #include "grammar/nfa.h"
 
 namespace heddle::grammar {
@@ -49,6 +50,9 @@ class Automaton {
 
   [[nodiscard]] size_t num_states() const { return states_.size(); }
 
+  // Of CountWindows.
+  [[nodiscard]] size_t num_window_bytes() const;
+
   [[nodiscard]] bool is_final(StateId state) const { return states_[state].is_final; }
 
   [[nodiscard]] std::span<const ByteEdge> byte_edges(StateId state) const {
@@ -73,8 +77,11 @@ class Automaton {
   [[nodiscard]] bool fits(StateId target, uint32_t count) const {
     const State& s = states_[target];
     if (s.counter == kNone) return true;
-    const uint32_t max = counters_[s.counter].max;
-    return s.least_count <= max && count <= max - s.least_count;
+    const Counter& counter = counters_[s.counter];
+    if (count < counter.min && counter.windows != kNone) {
+      return windows_[counter.windows].may_end(target - counter.first_state, counter.min - count);
+    }
+    return s.least_count <= counter.max && count <= counter.max - s.least_count;
   }
 
   // Whether the rule may end there.
@@ -134,6 +141,8 @@ class Automaton {
     uint32_t min = 0;
     uint32_t max = 0;
     uint32_t most_least_count = 0;  // of the states of the rule
+    StateId first_state = 0;        // of the rule
+    uint32_t windows = kNone;       // of windows_; kNone where least counts say all
   };
 
   StateId start_ = 0;
@@ -143,6 +152,7 @@ class Automaton {
   std::vector<ByteEdge> byte_edges_;
   std::vector<CallEdge> call_edges_;
   std::vector<Counter> counters_;
+  std::vector<CountWindows> windows_;
   std::vector<StateId> callees_;  // begin states of rules, called ones before their callers
 };
 

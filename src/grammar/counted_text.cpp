@@ -2,9 +2,10 @@
 #include "grammar/counted_text.h"
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 #include <vector>
+
+#include "grammar/count_windows.h"
 
 namespace heddle::grammar {
 namespace {
@@ -65,23 +66,17 @@ std::vector<bool> states_between(const ByteDfa& texts) {
   return between;
 }
 
-// Characters of the shortest text.
-int64_t least_characters(const ByteDfa& texts, const std::vector<bool>& between) {
-  std::vector<int64_t> least(texts.states().size(), INT64_MAX);
-  std::deque<uint32_t> queue = {0};
-  least[0] = 0;
-  while (!queue.empty()) {
-    const uint32_t state = queue.front();
-    queue.pop_front();
-    if (texts.states()[state].is_final) return least[state];
-    for (const ByteDfa::Edge& edge : texts.states()[state].edges) {
-      const int64_t count = least[state] + (between[state] ? 1 : 0);
-      if (count >= least[edge.target]) continue;
-      least[edge.target] = count;
-      between[state] ? queue.push_back(edge.target) : queue.push_front(edge.target);
+// Which moves count, between the states of a set of texts.
+CountedMoves counted_moves(const ByteDfa& texts, const std::vector<bool>& between) {
+  CountedMoves moves;
+  moves.states.resize(texts.states().size());
+  for (size_t i = 0; i < moves.states.size(); ++i) {
+    moves.states[i].is_final = texts.states()[i].is_final;
+    for (const ByteDfa::Edge& edge : texts.states()[i].edges) {
+      moves.states[i].moves.push_back({.target = edge.target, .counts = between[i]});
     }
   }
-  return INT64_MAX;
+  return moves;
 }
 
 }  // namespace
@@ -110,57 +105,27 @@ RuleId add_counted_string(Nfa& nfa, std::string name, CountRange range) {
   return id;
 }
 
-void add_written_characters(Nfa& nfa, NfaState from, const CodePointSet& set, TextForm form,
-                            CountRange range, NfaState to) {
-  const ByteDfa character = code_points_dfa(set, form);
-  NfaState state = from;
-  for (int64_t i = 0; i < range.max.value_or(range.min) && nfa.status().ok(); ++i) {
-    if (i >= range.min) nfa.add_empty(state, to);
-    const NfaState next = nfa.add_state();
-    nfa.add_dfa(state, character, next);
-    state = next;
-  }
-  nfa.add_empty(state, to);
-  if (range.max) return;
-  const NfaState loop = nfa.add_state();
-  nfa.add_empty(state, loop);
-  nfa.add_dfa(loop, character, loop);
-  nfa.add_empty(loop, to);
-}
-
-// If each final state leads to a final one by one character, then from every state on all lengths
-// from the least one are possible: what ends after n more characters also ends after n + 1.
-bool can_count_least(const ByteDfa& texts) {
+Result<std::optional<RuleId>> add_bounded_string(Nfa& nfa, std::string name, const ByteDfa& texts,
+                                                 CountRange range) {
+  if (texts.is_empty()) return std::optional<RuleId>();
   const std::vector<bool> between = states_between(texts);
-  const auto goes_on = [&](uint32_t last) {
-    std::vector<uint32_t> queue = {last};
-    for (size_t next = 0; next < queue.size(); ++next) {
-      for (const ByteDfa::Edge& edge : texts.states()[queue[next]].edges) {
-        if (texts.states()[edge.target].is_final) return true;
-        if (!between[edge.target]) queue.push_back(edge.target);
-      }
-    }
-    return false;
-  };
-  for (uint32_t state = 0; state < texts.states().size(); ++state) {
-    if (texts.states()[state].is_final && !goes_on(state)) return false;
-  }
-  return true;
-}
-
-std::optional<RuleId> add_bounded_string(Nfa& nfa, std::string name, const ByteDfa& texts,
-                                         CountRange range) {
-  if (texts.is_empty()) return std::nullopt;
-  const std::vector<bool> between = states_between(texts);
-  if (range.max && least_characters(texts, between) > *range.max) return std::nullopt;
-  const RuleId id = nfa.add_rule(std::move(name), counter_of(range));
+  const Nfa::Counter counter = counter_of(range);
+  const CountedMoves moves = counted_moves(texts, between);
+  const std::vector<uint32_t> least = least_counts(moves);
+  // The rule's automaton has the quotes, too: half of its work leaves room for them.
+  HEDDLE_ASSIGN_OR_RETURN(const CountWindows windows,
+                          CountWindows::build(moves, least, counter, CountWindows::kMaxWork / 2));
+  const bool has_texts =
+      windows.is_empty() ? least[0] <= counter.max : windows.may_end(0, counter.min);
+  if (!has_texts) return std::optional<RuleId>();
+  const RuleId id = nfa.add_rule(std::move(name), counter);
   const Nfa::Rule rule = nfa.rules()[id];
   const NfaState open = nfa.add_state();
   const NfaState close = nfa.add_state();
   nfa.add_bytes(rule.begin, '"', '"', open);
   nfa.add_dfa(open, texts, close, between);
   nfa.add_bytes(close, '"', '"', rule.end);
-  return id;
+  return std::optional(id);
 }
 
 }  // namespace heddle::grammar

@@ -10,6 +10,8 @@
 #include <optional>
 #include <string>
 
+#include <heddle/status.h>
+
 #include "grammar/byte_dfa.h"
 #include "grammar/code_points.h"
 #include "grammar/nfa.h"
@@ -33,18 +35,9 @@ void add_counted_characters(Nfa& nfa, NfaState from, const CodePointSet& set, Te
 // A rule of JSON strings of so many characters. `range.min` is at most `range.max` and kMaxCount.
 RuleId add_counted_string(Nfa& nfa, std::string name, CountRange range);
 
-// The same written out in states, to be intersected with other texts; `range.min`, and `range.max`
-// where there is one, should be small.
-void add_written_characters(Nfa& nfa, NfaState from, const CodePointSet& set, TextForm form,
-                            CountRange range, NfaState to);
-
-// Whether add_bounded_string() can count a least length of these texts: each of them can go on by
-// one character to another one. `texts` are not empty, and spelled as everywhere (code_points.h).
-[[nodiscard]] bool can_count_least(const ByteDfa& texts);
-
 // A rule of JSON strings with a content of `texts`, spelled as everywhere (code_points.h), that has
-// so many characters; nothing where there is none. A `range.min` above 0 needs can_count_least().
-std::optional<RuleId> add_bounded_string(Nfa& nfa, std::string name, const ByteDfa& texts,
-                                         CountRange range);
+// so many characters; nothing where there is none. Error: CountWindows::build().
+Result<std::optional<RuleId>> add_bounded_string(Nfa& nfa, std::string name, const ByteDfa& texts,
+                                                 CountRange range);
 
 }  // namespace heddle::grammar

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grammar/json_schema.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <random>
+#include <regex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -354,12 +357,6 @@ TEST(JsonSchemaTest, LeastLengthsAndItemsCostNoStates) {
     EXPECT_TRUE(matches(bounded, text_of(50001)));
     EXPECT_FALSE(matches(bounded, text_of(50002)));
   }
-  // Where not every length is possible, lengths have states, and are bounded.
-  expect_matches(R"({"pattern": "^(aa)*$", "minLength": 3})", {R"("aaaa")"},
-                 {R"("aaa")", R"("aa")"});
-  expect_matches(R"({"pattern": "^a*b$", "minLength": 3})", {R"("aab")"}, {R"("ab")", R"("aaa")"});
-  EXPECT_THAT(refusal_of(R"({"pattern": "^(aa)*$", "minLength": 20000})"),
-              HasSubstr("at \"#/minLength\": lengths of at least 20000"));
   const auto list_of = [](int count) {
     std::string text = "[";
     for (int i = 0; i < count; ++i) text += i == 0 ? "1" : i % 2 == 0 ? ", 1" : ",2";
@@ -387,6 +384,86 @@ TEST(JsonSchemaTest, LeastLengthsAndItemsCostNoStates) {
   EXPECT_TRUE(matches(prefixed, "[null,null," + list_of(98).substr(1)));
   EXPECT_FALSE(matches(prefixed, "[null,null," + list_of(97).substr(1)));
   EXPECT_FALSE(matches(prefixed, list_of(100)));
+}
+
+// All texts of "a" and "b" up to so many characters, shorter ones first.
+std::vector<std::string> all_texts(size_t most) {
+  std::vector<std::string> texts = {""};
+  for (size_t i = 0; texts[i].size() < most; ++i) {
+    for (const char letter : {'a', 'b'}) texts.push_back(texts[i] + letter);
+  }
+  return texts;
+}
+
+TEST(JsonSchemaTest, LengthsGoTogetherWithPatternsThatHaveSomeLengthsOnly) {
+  constexpr size_t kMost = 9;
+  const std::vector<std::string> texts = all_texts(kMost);
+  for (const char* const pattern :
+       {"^(ab)*$", "^(aba)+$", "^(aa|bbb)*$", "^a*b$", "^[ab]{4}(b[ab])*$", "^((aaa)*|(bbbb)*)$",
+        "^(aaaa|b{7})$", "^a(ba){1,3}b?$", "^b*(aab)*$", "^((ab)*|a{5}b*)a$", "^(b|(aaaaa)+)$",
+        "a$", "^([ab]{3}(a{4}|b)?)?$"}) {
+    const std::regex expression(pattern);
+    std::vector<bool> is_matching;
+    for (const std::string& text : texts) {
+      is_matching.push_back(std::regex_search(text, expression));
+    }
+    for (size_t least = 0; least <= kMost; ++least) {
+      for (size_t most = least; most <= kMost; most += most - least + 1) {
+        Json schema = {{"type", "string"}, {"pattern", pattern}, {"maxLength", most}};
+        if (least > 0) schema["minLength"] = least;
+        SCOPED_TRACE(schema.dump());
+        std::set<std::string> prefixes;  // of the valid texts
+        for (size_t i = 0; i < texts.size(); ++i) {
+          if (!is_matching[i] || texts[i].size() < least || texts[i].size() > most) continue;
+          for (size_t j = 0; j <= texts[i].size(); ++j) prefixes.insert(texts[i].substr(0, j));
+        }
+        if (prefixes.empty()) {
+          EXPECT_THAT(refusal_of(schema.dump()), HasSubstr("contradict each other"));
+          continue;
+        }
+        const Automaton automaton = must_compile_schema(schema.dump());
+        for (size_t i = 0; i < texts.size(); ++i) {
+          const std::string& text = texts[i];
+          const bool is_valid = is_matching[i] && text.size() >= least && text.size() <= most;
+          ASSERT_EQ(matches(automaton, '"' + text + '"'), is_valid) << text;
+          ASSERT_EQ(testing::can_begin(automaton, '"' + text), prefixes.contains(text)) << text;
+        }
+      }
+      // Without an upper bound: only a text that is as long as the longest one may lead to others.
+      Json schema = {{"type", "string"}, {"pattern", pattern}, {"minLength", least}};
+      const Result<Automaton> automaton = compile_schema(schema.dump());
+      for (size_t i = 0; i < texts.size() && automaton.ok(); ++i) {
+        ASSERT_EQ(matches(*automaton, '"' + texts[i] + '"'),
+                  is_matching[i] && texts[i].size() >= least)
+            << schema << texts[i];
+      }
+    }
+  }
+}
+
+TEST(JsonSchemaTest, LengthsBesidePatternsCostNoStates) {
+  const auto repeated = [](std::string_view text, size_t count) {
+    std::string all = "\"";
+    for (size_t i = 0; i < count; ++i) all += text;
+    return all + "\"";
+  };
+  const Automaton pairs =
+      must_compile_schema(R"({"pattern": "^(a\\n)*$", "minLength": 99999, "maxLength": 100001})");
+  EXPECT_LT(pairs.num_states(), 20u);
+  EXPECT_FALSE(matches(pairs, repeated("a\\n", 49999)));
+  EXPECT_TRUE(matches(pairs, repeated("a\\n", 50000)));
+  EXPECT_FALSE(matches(pairs, repeated("a\\n", 50001)));
+  const Automaton codes =
+      must_compile_schema(R"({"pattern": "^[0-9]{4}(-[0-9]{2})*$", "minLength": 1000000})");
+  EXPECT_TRUE(matches(codes, "\"1234" + repeated("-12", 333332).substr(1)));
+  EXPECT_FALSE(matches(codes, "\"1234" + repeated("-12", 333331).substr(1)));
+  EXPECT_THAT(refusal_of(R"({"pattern": "^(é€)*$", "minLength": 7, "maxLength": 7})"),
+              HasSubstr("contradict each other"));
+  // Lengths that repeat after 3 * 5 * 7 * 11 * 13 * 17 characters.
+  EXPECT_THAT(
+      refusal_of(R"({"pattern": "^((a{3})*|(b{5})*|(c{7})*|(d{11})*|(e{13})*|(f{17})*)$",
+                     "minLength": 9000000, "maxLength": 9000001})"),
+      HasSubstr("at \"#/minLength\": lengths of at least 9000000 do not go together with this"));
 }
 
 TEST(JsonSchemaTest, PlacesAreJsonPointers) {
@@ -534,6 +611,8 @@ const char* const kSchemas[] = {
     R"({"type": "array", "minItems": 1, "maxItems": 20, "items": {"type": "string", "minLength": 2,
        "maxLength": 40}})",
     R"({"type": "string", "pattern": "^(ab|[^a]c)*$", "minLength": 4, "maxLength": 9})",
+    R"({"type": "array", "items": {"type": "string", "pattern": "^(abc|name )*$", "minLength": 70,
+       "maxLength": 71}})",
     R"({"type": "object", "additionalProperties": {"type": "array", "maxItems": 12, "items":
        {"type": "boolean"}}, "maxProperties": 4})",
     R"({"type": "array", "items": {"anyOf": [{"enum": ["1.2.3.4", "1.2.3", 5], "format": "ipv4"},

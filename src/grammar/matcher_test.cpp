@@ -79,6 +79,10 @@ TEST(MatcherTest, MasksAreTheTokensThatMayFollow) {
       {GrammarKind::kJsonSchema,
        R"({"type": "string", "pattern": "^(abc|name| )*$", "maxLength": 41})"},
       {GrammarKind::kJsonSchema,
+       R"({"type": "string", "pattern": "^(abc|name|123 the)*$", "minLength": 101, "maxLength": 102})"},
+      {GrammarKind::kJsonSchema,
+       R"({"pattern": "^((a|123){4})*$", "minLength": 41, "maxLength": 44})"},
+      {GrammarKind::kJsonSchema,
        R"({"items": {"enum": [1, 12, 123]}, "minItems": 2, "maxItems": 40})"},
   };
 

@@ -77,8 +77,8 @@ class Nfa {
   };
 
   // A rule that counts has moves of which each either always counts or never does, whatever it is
-  // that is being read; with a `min` above 0 it calls no rules, and from each of its states the end
-  // can be reached with any larger count.
+  // that is being read; with a `min` above 0 it calls no rules. Some way through it counts as its
+  // bounds say.
   RuleId add_rule(std::string name, std::optional<Counter> counter = std::nullopt);
 
   [[nodiscard]] const std::vector<Rule>& rules() const { return rules_; }

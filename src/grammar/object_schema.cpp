@@ -218,10 +218,9 @@ class ObjectForm {
     const Result<ByteDfa> keys = set_of([&](Nfa& nfa, NfaState begin, NfaState end) {
       if (spelling_.is_call) return add_argument_name(nfa, begin, end);
       const NfaState open = nfa.add_state();
-      const NfaState close = nfa.add_state();
       nfa.add_bytes(begin, '"', '"', open);
-      add_written_characters(nfa, open, all_code_points(), TextForm::kJsonString, {}, close);
-      nfa.add_bytes(close, '"', '"', end);
+      nfa.add_dfa(open, code_points_dfa(all_code_points(), TextForm::kJsonString), open);
+      nfa.add_bytes(open, '"', '"', end);
     });
     const Result<ByteDfa> known = set_of([&](Nfa& nfa, NfaState begin, NfaState end) {
       for (const std::string& name : names) nfa.add_text(begin, spell_key(name), end);

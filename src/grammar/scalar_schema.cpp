@@ -19,8 +19,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMaxWritten = 10000;  // of what has states for each count
-
 // The texts of all sets, of which the first problem is kept.
 class Intersection {
  public:
@@ -187,14 +185,13 @@ std::optional<ScalarProblem> add_texts(JsonParts& parts, NfaState from, const Sc
   std::vector<SourcedPattern> patterns;
   if (auto problem = read_texts(schemas, length, patterns)) return problem;
   if (length.max && length.min > *length.max) return std::nullopt;
-  const auto too_long = [&length] {
+  if (length.min > kMaxCount) {
     return ScalarProblem{
         .at = length.min_at,
         .keyword = std::string(length.min_keyword),
         .message = fmt::format("lengths of at least {} are not supported; leave the keyword out",
                                length.min)};
-  };
-  if (length.min > kMaxCount) return too_long();
+  }
   if (patterns.empty()) {
     const bool is_any = length.min == 0 && !length.max;
     nfa.add_call(from,
@@ -211,22 +208,18 @@ std::optional<ScalarProblem> add_texts(JsonParts& parts, NfaState from, const Sc
     if (auto problem = texts.add(*source.at, source.keyword, add_pattern)) return problem;
   }
   if (texts.is_empty_set()) return std::nullopt;
-  CountRange range{.min = length.min, .max = length.max};
-  if (range.min > 0 && !can_count_least(*texts.set())) {
-    if (range.min > kMaxWritten) return too_long();
-    const auto add_least = [&](Nfa& part, NfaState begin, NfaState end) {
-      add_written_characters(part, begin, all_code_points(), TextForm::kJsonString,
-                             {.min = range.min, .max = std::nullopt}, end);
-    };
-    if (auto problem = texts.add(*length.min_at, length.min_keyword, add_least)) return problem;
-    range.min = 0;
-  }
+  const CountRange range{.min = length.min, .max = length.max};
   if (range.min > 0 || range.max) {
     const std::string name = range.max
                                  ? fmt::format("text of {} to {} characters", range.min, *range.max)
                                  : fmt::format("text of at least {} characters", range.min);
-    const auto rule = add_bounded_string(nfa, name, *texts.set(), range);
-    if (rule) nfa.add_call(from, *rule, to);
+    const Result<std::optional<RuleId>> rule = add_bounded_string(nfa, name, *texts.set(), range);
+    if (!rule.ok()) {
+      return ScalarProblem{.at = length.min_at,
+                           .keyword = std::string(length.min_keyword),
+                           .message = rule.status().message()};
+    }
+    if (*rule) nfa.add_call(from, **rule, to);
     return std::nullopt;
   }
   const NfaState open = nfa.add_state();

@@ -43,8 +43,8 @@ inline std::shared_ptr<const TokenGrammar> token_grammar(Automaton automaton,
   return std::make_shared<const TokenGrammar>(std::move(automaton), std::move(masks));
 }
 
-// Whether the whole text belongs to the grammar.
-inline bool matches(const Automaton& automaton, std::string_view text) {
+// Where the grammar stands after the text.
+inline StackMachine::Places places_after(const Automaton& automaton, std::string_view text) {
   StackMachine machine(automaton);
   StackMachine::Places places;
   StackMachine::Places next;
@@ -53,7 +53,17 @@ inline bool matches(const Automaton& automaton, std::string_view text) {
     machine.step(places, static_cast<uint8_t>(byte), next);
     std::swap(places, next);
   }
-  return places.ended;
+  return places;
+}
+
+// Whether the whole text belongs to the grammar.
+inline bool matches(const Automaton& automaton, std::string_view text) {
+  return places_after(automaton, text).ended;
+}
+
+// Whether a text of the grammar begins so.
+inline bool can_begin(const Automaton& automaton, std::string_view text) {
+  return !places_after(automaton, text).is_dead();
 }
 
 inline bool is_allowed(const std::vector<uint32_t>& mask, TokenId token) {
