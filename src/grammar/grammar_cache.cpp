@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grammar/grammar_cache.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "core/log.h"
 
@@ -12,6 +15,8 @@ namespace {
 
 constexpr double kSecondsBounds[] = {.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2};
 constexpr size_t kMaxReasonBytes = 500;
+constexpr size_t kMaxLoggedReasons = 20;  // of one form
+constexpr size_t kBytesOfState = 128;     // of an automaton, with its edges
 constexpr MetricName kGrammars = {"heddle_grammars_total"};
 constexpr const char* kGrammarsHelp =
     "Forms of answers that were asked for: kept from before, compiled, or refused.";
@@ -29,7 +34,9 @@ GrammarCache::GrammarCache(std::shared_ptr<VocabularyMasks> masks)
                                   kSecondsBounds)) {}
 
 size_t GrammarCache::states_of(const Compiled& grammar) {
-  return grammar.ok() ? (*grammar)->automaton().num_states() : 0;
+  if (!grammar.ok()) return 0;
+  const Automaton& automaton = (*grammar)->automaton();
+  return automaton.num_states() + automaton.num_window_bytes() / kBytesOfState;
 }
 
 Result<std::shared_ptr<const TokenGrammar>> GrammarCache::get(const GrammarSource& source,
@@ -46,9 +53,14 @@ Result<std::shared_ptr<const TokenGrammar>> GrammarCache::get(const GrammarSourc
   Compiled compiled = [&]() -> Compiled {
     std::vector<std::string> left_out;
     HEDDLE_ASSIGN_OR_RETURN(Automaton automaton, compile(source, masks_.get(), &left_out, check));
-    for (const std::string& reason : left_out) {
+    for (size_t i = 0; i < std::min(left_out.size(), kMaxLoggedReasons); ++i) {
       log_warning("a form of answers leaves out what it cannot hold to: " +
-                  reason.substr(0, kMaxReasonBytes));
+                  left_out[i].substr(0, kMaxReasonBytes));
+    }
+    if (left_out.size() > kMaxLoggedReasons) {
+      log_warning(fmt::format("the same form leaves out {} more keywords, the last one for: {}",
+                              left_out.size() - kMaxLoggedReasons,
+                              left_out.back().substr(0, kMaxReasonBytes)));
     }
     auto grammar = std::make_shared<const TokenGrammar>(std::move(automaton), masks_);
     grammar->make_masks();

@@ -2,6 +2,7 @@
 #include "grammar/json_schema.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <unordered_set>
@@ -19,6 +20,7 @@
 #include "grammar/schema_document.h"
 #include "grammar/schema_keywords.h"
 #include "grammar/schema_places.h"
+#include "grammar/schema_references.h"
 
 namespace heddle::grammar {
 namespace {
@@ -43,7 +45,7 @@ class SchemaCompiler {
          place != nullptr && nfa_.status().ok(); place = places_.take_unwritten()) {
       add_place(*place);
     }
-    if (!nfa_.status().ok()) return nfa_.status();
+    if (!nfa_.status().ok() || has_findings()) return nfa_.status();
     allows_documents_ = matching_rules(nfa_, first_rule, first_state)[root];
     if (!allows_documents_ && options_.refuses_contradictions) {
       const Contradiction found = find_contradiction(root, first_rule, first_state);
@@ -58,12 +60,14 @@ class SchemaCompiler {
   // Whether any document is valid. After compile().
   [[nodiscard]] bool allows_documents() const { return allows_documents_; }
 
-  // Where the schema cannot be kept to, if one place is to blame.
-  [[nodiscard]] std::optional<SchemaDocument::Problem> problem() const {
-    return places_.document().problem();
-  }
+  [[nodiscard]] SchemaDocument& document() { return places_.document(); }
 
  private:
+  [[nodiscard]] bool has_findings() const {
+    const SchemaDocument& document = places_.document();
+    return document.collects() && !document.findings().empty();
+  }
+
   void add_place(const SchemaPlace& place) {
     const Nfa::Rule rule = nfa_.rules()[place.rule];
     for_each_alternative(place.schemas, [&](const UnfoldedSchema& alternative) {
@@ -245,10 +249,11 @@ int depth_of(std::string_view text) {
   return deepest;
 }
 
-// Takes one part out of the schema that a problem lies in. False: nothing is left of it.
-bool leave_out(const SchemaDocument::Problem& problem, Json& schema) {
-  // A part of `schema`, unless it was made for a discriminator: then nothing changes here.
-  Json& part = const_cast<Json&>(*problem.at);
+// Takes out of a schema what a finding is about. False: that is all of it.
+bool leave_out(const SchemaDocument::Finding& problem, Json& schema) {
+  const Json::json_pointer place(problem.path);
+  if (!schema.contains(place)) return true;
+  Json& part = schema[place];
   if (problem.keyword.empty()) {
     if (&part == &schema) return false;
     part = true;
@@ -292,25 +297,34 @@ Result<Json> parse_schema(std::string_view text) {
 
 Status add_json_schema(Nfa& nfa, NfaState from, const Json& schema,
                        const JsonSchemaOptions& options, NfaState to) {
-  return SchemaCompiler(nfa, schema, options).compile(from, to);
+  const std::optional<Json> pointed = point_references(schema);
+  return SchemaCompiler(nfa, pointed ? *pointed : schema, options).compile(from, to);
 }
 
 Result<WeakenedSchema> weaken_schema(Json schema, const JsonSchemaOptions& options) {
-  constexpr size_t kMaxLeftOut = 100;
+  using Finding = SchemaDocument::Finding;
+  constexpr int kMaxRounds = 100;
   WeakenedSchema result;
-  while (result.left_out.size() < kMaxLeftOut) {
+  if (std::optional<Json> pointed = point_references(schema)) schema = *std::move(pointed);
+  for (int round = 0; round < kMaxRounds; ++round) {
     if (options.check != nullptr) HEDDLE_RETURN_IF_ERROR((*options.check)());
     Nfa nfa;
     const RuleId root = nfa.add_rule("the schema");
     const Nfa::Rule place = nfa.rules()[root];
     SchemaCompiler compiler(nfa, schema, options);
+    SchemaDocument& document = compiler.document();
+    document.collect_findings();
     Status status = compiler.compile(place.begin, place.end);
-    const auto problem = status.ok() ? std::nullopt : compiler.problem();
-    if (status.ok() && !compiler.allows_documents()) {
-      result.schema = std::move(schema);
-      return result;
+    std::vector<Finding> findings = document.findings();
+    if (findings.empty() && !status.ok() && document.problem()) {
+      findings.push_back(document.finding_of(*document.problem()));
+      findings.back().message = status.message();
     }
-    if (status.ok()) {
+    if (findings.empty() && status.ok()) {
+      if (!compiler.allows_documents()) {
+        result.schema = std::move(schema);
+        return result;
+      }
       const Result<Automaton> automaton = Automaton::build(nfa, root);
       if (automaton.ok()) {
         result.schema = std::move(schema);
@@ -319,9 +333,25 @@ Result<WeakenedSchema> weaken_schema(Json schema, const JsonSchemaOptions& optio
       }
       status = automaton.status();
     }
-    result.left_out.push_back(status.message());
-    if (!problem || !leave_out(*problem, schema)) return result;
+    if (findings.empty()) {
+      result.left_out.push_back(status.message());
+      return result;
+    }
+    if (std::ranges::any_of(findings, &Finding::is_certain)) {
+      std::erase_if(findings, [](const Finding& finding) { return !finding.is_certain; });
+    }
+    for (const Finding& finding : findings) result.left_out.push_back(finding.message);
+    // Inner parts first: the names around them may change.
+    std::ranges::sort(findings, std::ranges::greater(),
+                      [](const Finding& finding) { return finding.path.size(); });
+    for (const Finding& finding : findings) {
+      if (!leave_out(finding, schema)) return result;
+    }
   }
+  result.left_out.push_back(fmt::format(
+      "after {} rounds of leaving out what cannot be kept to, more is left; all of the schema is "
+      "left out but for its types",
+      kMaxRounds));
   return result;
 }
 

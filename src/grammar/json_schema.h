@@ -11,17 +11,17 @@
 // Enforced: type, enum, const, properties, required, additionalProperties, items, prefixItems,
 // minItems, maxItems, minLength, maxLength, pattern, minimum, maximum, exclusiveMinimum,
 // exclusiveMaximum, multipleOf (of integers, 1 to 1000), anyOf, allOf, $ref within the document
-// (recursive too), oneOf where its branches exclude each other visibly (OpenAPI's discriminator
-// makes its property required in them), minProperties of 0 and 1, minProperties and maxProperties
-// where they follow from the rest, propertyNames of {"type": "string"} with or without an enum,
-// uniqueItems of a short enum, nullable beside type (OpenAPI 3.0), not {} and true, which nothing
-// satisfies, and format date, time, date-time, email, uuid, ipv4. Beside enum and const the
-// keywords for texts and numbers, and those formats, choose among their values. Refused: the other
-// keywords of any draft that say what is valid: another not, if, patternProperties, dependencies,
-// dependentRequired, dependentSchemas, contains, unevaluatedItems, unevaluatedProperties,
-// $recursiveRef, $dynamicRef, unless their value excludes nothing. All others, and other formats,
-// are annotations, as the draft has it. Refused, too: a schema that no document satisfies
-// (contradictions.h).
+// (recursive too; its forms are in schema_references.h), oneOf where its branches exclude each
+// other visibly (OpenAPI's discriminator makes its property required in them), minProperties of 0
+// and 1, minProperties and maxProperties where they follow from the rest, propertyNames of
+// {"type": "string"} with or without an enum, uniqueItems of a short enum, nullable beside type
+// (OpenAPI 3.0), not {} and true, which nothing satisfies, and format date, time, date-time, email,
+// uuid, ipv4. Beside enum and const the keywords for texts and numbers, and those formats, choose
+// among their values. Refused: the other keywords of any draft that say what is valid: another not,
+// if, patternProperties, dependencies, dependentRequired, dependentSchemas, contains,
+// unevaluatedItems, unevaluatedProperties, a $recursiveRef or $dynamicRef that may lead to several
+// places, unless their value excludes nothing. All others, and other formats, are annotations, as
+// the draft has it. Refused, too: a schema that no document satisfies (contradictions.h).
 //
 // Threading: free functions.
 #pragma once
@@ -67,8 +67,10 @@ struct WeakenedSchema {
 };
 
 // Leaves out the keywords that add_json_schema() refuses, one by one, and nothing else; a oneOf
-// becomes an anyOf; of keywords that contradict each other one is left out. Cost: that of
-// add_json_schema() for each of them, of at most 100. Error: that of options.check.
+// becomes an anyOf; of keywords that contradict each other one is left out. References become JSON
+// pointers (schema_references.h). Cost: that of add_json_schema() for each round, of at most 100. A
+// round leaves out all keywords that are wrong by themselves, or one of each place, or one of those
+// that contradict each other. Error: that of options.check.
 Result<WeakenedSchema> weaken_schema(nlohmann::ordered_json schema,
                                      const JsonSchemaOptions& options);
 

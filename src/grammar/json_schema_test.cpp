@@ -552,6 +552,69 @@ TEST(JsonSchemaTest, OnlyWhatCannotBeKeptToIsLeftOut) {
   EXPECT_TRUE(weaken_schema(3, {}).value().schema.is_null());
 }
 
+TEST(JsonSchemaTest, ManyKeywordsAreLeftOutInFewRounds) {
+  const struct {
+    const char* property;
+    const char* keyword;
+    const char* kept;
+  } kCases[] = {
+      {R"({"type": "integer", "dependentRequired": {"a": ["b"]}})", "dependentRequired",
+       R"({"type": "integer"})"},
+      {R"x({"type": "string", "pattern": "(?=a)", "maxLength": 3})x", "pattern",
+       R"({"type": "string", "maxLength": 3})"},
+      {R"({"type": "number", "multipleOf": 0.5, "minimum": 0})", "multipleOf",
+       R"({"type": "number", "minimum": 0})"},
+      {R"({"type": "array", "uniqueItems": true, "maxItems": 3})", "uniqueItems",
+       R"({"type": "array", "maxItems": 3})"},
+      {R"({"oneOf": [{"type": "integer"}, {"type": "number"}]})", "oneOf",
+       R"({"anyOf": [{"type": "integer"}, {"type": "number"}]})"},
+      {R"({"type": "null", "$ref": "other.json"})", "$ref", R"({"type": "null"})"},
+      {R"({"type": "object", "minProperties": 2, "properties": {"a": {}, "b": {}}})",
+       "minProperties", R"({"type": "object", "properties": {"a": {}, "b": {}}})"},
+      {R"({"type": "array", "items": {"if": {}, "then": {"items": {"contains": 1}}}})", "items/if",
+       R"({"type": "array", "items": {"then": {"items": {"contains": 1}}}})"},
+  };
+
+  constexpr size_t kMany = 304;
+  constexpr size_t kKinds = std::size(kCases);
+  Json schema = {{"type", "object"}, {"properties", Json::object()}, {"required", {"p0"}}};
+  Json kept = schema;
+  for (size_t i = 0; i < kMany; ++i) {
+    const std::string name = fmt::format("p{}", i);
+    schema["properties"][name] = Json::parse(kCases[i % kKinds].property);
+    kept["properties"][name] = Json::parse(kCases[i % kKinds].kept);
+  }
+  int num_rounds = 0;
+  const CompileCheck check = [&num_rounds] {
+    ++num_rounds;
+    return ok_status();
+  };
+  const WeakenedSchema weakened = weaken_schema(schema, {.check = &check}).value();
+  EXPECT_EQ(weakened.schema, kept);
+  EXPECT_LE(num_rounds, 4);
+  std::set<std::string> reasons(weakened.left_out.begin(), weakened.left_out.end());
+  EXPECT_EQ(reasons.size(), kMany);
+  for (size_t i = 0; i < kMany; ++i) {
+    const std::string place =
+        fmt::format("at \"#/properties/p{}/{}\": ", i, kCases[i % kKinds].keyword);
+    EXPECT_TRUE(std::ranges::any_of(reasons, [&](const std::string& reason) {
+      return reason.find(place) != std::string::npos;
+    })) << place;
+  }
+}
+
+TEST(JsonSchemaTest, TooManyContradictionsLeaveOutTheSchemaAndSaySo) {
+  Json schema = {{"type", "object"}, {"properties", Json::object()}, {"required", Json::array()}};
+  for (int i = 0; i < 120; ++i) {
+    const std::string name = fmt::format("p{}", i);
+    schema["properties"][name] = {{"type", "integer"}, {"minimum", 2}, {"maximum", 1}};
+    schema["required"].push_back(name);
+  }
+  const WeakenedSchema weakened = weaken_schema(schema, {}).value();
+  EXPECT_TRUE(weakened.schema.is_null());
+  EXPECT_THAT(weakened.left_out.back(), HasSubstr("all of the schema is left out"));
+}
+
 TEST(JsonSchemaTest, HostileSchemasAreRefusedWithinBounds) {
   std::string deep;
   for (int i = 0; i < 1000; ++i) deep += R"({"items":)";

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "grammar/schema_references.h"
+
 namespace heddle::grammar {
 namespace {
 
@@ -43,58 +45,38 @@ bool are_disjoint(const Schemas& left, const Schemas& right, TypeSet types, int 
   });
 }
 
-// A step of a JSON pointer.
-std::string escaped_step(std::string_view step) {
-  std::string text;
-  for (const char letter : step) {
-    if (letter == '~') {
-      text += "~0";
-    } else if (letter == '/') {
-      text += "~1";
-    } else {
-      text += letter;
-    }
-  }
-  return text;
-}
-
-// Whether "#" within a schema means the schema: it has an "$id" that is no mere anchor.
-bool is_resource(const Json& schema) {
-  if (!schema.is_object()) return false;
-  const auto id = schema.find("$id");
-  return id != schema.end() && id->is_string() &&
-         !id->get_ref<const std::string&>().starts_with('#');
-}
-
 }  // namespace
 
-SchemaDocument::SchemaDocument(const Json& root) : root_(root) {
-  places_.emplace(&root, Place{.path = "", .resource = &root});
-}
+SchemaDocument::SchemaDocument(const Json& root) : root_(root) { paths_.emplace(&root, ""); }
 
 Status SchemaDocument::unfold(const Json& schema, Schemas& chain, UnfoldedSchema& out) {
   if (out.excluded_by != nullptr) return {};
   if (chain.size() > kMaxUnfolding) {
-    return error_at({.at = &schema},
-                    fmt::format("$ref, allOf, anyOf and oneOf follow each other more than {} "
-                                "times; a $ref may not lead to itself before a property or item",
-                                kMaxUnfolding));
+    return report({.at = &schema},
+                  fmt::format("$ref, allOf, anyOf and oneOf follow each other more than {} times; "
+                              "a $ref may not lead to itself before a property or item",
+                              kMaxUnfolding),
+                  Certainty::kForAll);
   }
   if (schema.is_boolean()) {
     if (!schema.get<bool>()) out.excluded_by = &schema;
     return {};
   }
   if (!schema.is_object()) {
-    return error_at({.at = &schema},
-                    fmt::format("{} is no schema; a schema is an object or a boolean",
-                                schema.dump().substr(0, 40)));
+    return report({.at = &schema},
+                  fmt::format("{} is no schema; a schema is an object or a boolean",
+                              schema.dump().substr(0, 40)),
+                  Certainty::kCertain);
   }
   if (std::ranges::find(out.schemas, &schema) != out.schemas.end()) return {};
   if (checked_.insert(&schema).second) {
-    if (const auto problem = check_keywords(schema)) {
-      return error_at({.at = &schema, .keyword = problem->keyword}, problem->message);
+    for (const KeywordProblem& problem : check_keywords(schema)) {
+      HEDDLE_RETURN_IF_ERROR(report({.at = &schema, .keyword = problem.keyword}, problem.message,
+                                    Certainty::kCertain));
+      if (problem.is_read) unreadable_.insert(&schema);
     }
   }
+  if (unreadable_.contains(&schema)) return {};
   if (const auto excluded = schema.find("not"); excluded != schema.end()) {
     if (*excluded != false) {
       out.excluded_by = &schema;
@@ -106,12 +88,15 @@ Status SchemaDocument::unfold(const Json& schema, Schemas& chain, UnfoldedSchema
   if (const auto reference = schema.find("$ref"); reference != schema.end()) {
     HEDDLE_ASSIGN_OR_RETURN(const Json* const target,
                             resolve(schema, reference->get_ref<const std::string&>()));
-    if (std::ranges::find(chain, target) != chain.end()) {
-      return error_at({.at = &schema, .keyword = "$ref"},
-                      fmt::format("\"{}\" leads back to itself; put a property or an item between",
-                                  reference->get<std::string>()));
+    if (target != nullptr && std::ranges::find(chain, target) != chain.end()) {
+      HEDDLE_RETURN_IF_ERROR(
+          report({.at = &schema, .keyword = "$ref"},
+                 fmt::format("\"{}\" leads back to itself; put a property or an item between",
+                             reference->get<std::string>()),
+                 Certainty::kForAll));
+    } else if (target != nullptr) {
+      HEDDLE_RETURN_IF_ERROR(unfold(*target, chain, out));
     }
-    HEDDLE_RETURN_IF_ERROR(unfold(*target, chain, out));
   }
   if (const auto all = schema.find("allOf"); all != schema.end()) {
     for (size_t i = 0; i < all->size(); ++i) {
@@ -136,38 +121,23 @@ Status SchemaDocument::unfold(const Json& schema, Schemas& chain, UnfoldedSchema
   return {};
 }
 
+// Null, if that is no error: the reference leads nowhere.
 Result<const Json*> SchemaDocument::resolve(const Json& schema, const std::string& reference) {
-  Place place = place_of(*place_of(schema).resource);
-  if (reference == "#") return place.resource;
-  if (!reference.starts_with("#/")) {
-    return error_at({.at = &schema, .keyword = "$ref"},
-                    fmt::format("\"{}\" is not served; refer to a place in the same document, "
-                                "as in \"#/$defs/name\"",
-                                reference));
+  std::string path;
+  const Json* const part = part_at(root_, reference, &path);
+  if (part != nullptr) {
+    paths_.try_emplace(part, std::move(path));
+    return part;
   }
-  const Json* at = place.resource;
-  for (size_t begin = 2; begin <= reference.size();) {
-    const size_t end = std::min(reference.find('/', begin), reference.size());
-    const std::optional<std::string> step = pointer_step(reference.substr(begin, end - begin));
-    const Json* next = nullptr;
-    if (step && at->is_object()) {
-      if (const auto found = at->find(*step); found != at->end()) next = &*found;
-    } else if (step && at->is_array()) {
-      if (const auto index = list_index(*step); index && *index < at->size()) next = &(*at)[*index];
-    }
-    if (next == nullptr) {
-      return error_at({.at = &schema, .keyword = "$ref"},
-                      fmt::format("\"{}\" does not exist in the schema", reference));
-    }
-    at = next;
-    begin = end + 1;
-    place.path += "/" + escaped_step(*step);
-    if (!is_resource(*at)) continue;
-    place.resource = at;
-    places_.try_emplace(at, place);
-  }
-  places_.try_emplace(at, std::move(place));
-  return at;
+  const bool is_pointer = reference.starts_with("#/");
+  HEDDLE_RETURN_IF_ERROR(report(
+      {.at = &schema, .keyword = "$ref"},
+      fmt::format("\"{}\" {}", reference,
+                  is_pointer ? "does not exist in the schema"
+                             : "names no part of the schema: no $id or $anchor is called so, or "
+                               "several are; other documents are not read"),
+      Certainty::kCertain));
+  return nullptr;
 }
 
 // OpenAPI's discriminator names a property that every document has, also where a branch has a
@@ -186,8 +156,9 @@ Status SchemaDocument::check_one_of(const Json& schema, const SchemaChoice& choi
   const Json& branches = *choice.branches;
   if (!checked_.insert(&branches).second) return {};
   if (branches.size() > kMaxBranches) {
-    return error_at({.at = &schema, .keyword = "oneOf"},
-                    fmt::format("more than {} branches; use anyOf", kMaxBranches));
+    return report({.at = &schema, .keyword = "oneOf"},
+                  fmt::format("more than {} branches; use anyOf", kMaxBranches),
+                  Certainty::kCertain);
   }
   std::vector<UnfoldedSchema> unfolded(branches.size());
   Schemas chain = choice.chain;
@@ -202,7 +173,7 @@ Status SchemaDocument::check_one_of(const Json& schema, const SchemaChoice& choi
     for (size_t j = 0; j < i; ++j) {
       if (unfolded[i].excluded_by != nullptr || unfolded[j].excluded_by != nullptr) continue;
       if (are_disjoint(unfolded[j].schemas, unfolded[i].schemas, types, 0)) continue;
-      return error_at(
+      return report(
           {.at = &schema, .keyword = "oneOf"},
           fmt::format("branches {} and {} may both be valid for a document; give them different "
                       "types or a required property with different const values, or use anyOf",
@@ -214,21 +185,41 @@ Status SchemaDocument::check_one_of(const Json& schema, const SchemaChoice& choi
 
 const Json& SchemaDocument::child(const Json& schema, std::string_view keyword,
                                   const std::optional<std::string>& name, const Json& value) {
-  if (places_.contains(&value)) return value;
-  Place place = place_of(schema);
-  place.path += "/" + escaped_step(keyword);
-  if (name) place.path += "/" + escaped_step(*name);
-  if (is_resource(value)) place.resource = &value;
-  places_.emplace(&value, std::move(place));
+  if (paths_.contains(&value)) return value;
+  std::string path = path_of(schema) + "/" + escaped_step(keyword);
+  if (name) path += "/" + escaped_step(*name);
+  paths_.emplace(&value, std::move(path));
   return value;
 }
 
-SchemaDocument::Place SchemaDocument::place_of(const Json& at) const {
-  const auto found = places_.find(&at);
-  return found == places_.end() ? Place{.path = "", .resource = &root_} : found->second;
+std::string SchemaDocument::path_of(const Json& at) const {
+  const auto found = paths_.find(&at);
+  return found == paths_.end() ? "" : found->second;
 }
 
-std::string SchemaDocument::path_of(const Json& at) const { return place_of(at).path; }
+Status SchemaDocument::report(Problem problem, const std::string& message, Certainty certainty) {
+  if (!collects()) return error_at(std::move(problem), message);
+  if (certainty != Certainty::kCertain) {
+    if (has_place_finding_ || has_finding_for_all_) return {};
+    has_place_finding_ = true;
+    has_finding_for_all_ = certainty == Certainty::kForAll;
+  }
+  // Other places may have come to the same part.
+  if (!reported_.emplace(problem.at, problem.keyword, problem.name).second) return {};
+  Finding finding = finding_of(problem);
+  finding.message = error_at(std::move(problem), message).message();
+  finding.is_certain = certainty == Certainty::kCertain;
+  findings_->push_back(std::move(finding));
+  return {};
+}
+
+SchemaDocument::Finding SchemaDocument::finding_of(const Problem& problem) const {
+  Finding finding = {
+      .path = path_of(*problem.at), .keyword = problem.keyword, .name = problem.name};
+  // A part that required_tag() made cannot be left out alone.
+  if (finding.path.empty() && problem.at != &root_) finding.keyword.clear();
+  return finding;
+}
 
 Status SchemaDocument::error_at(Problem problem, const std::string& message) {
   std::string place = path_of(*problem.at);

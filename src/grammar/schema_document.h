@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SchemaDocument: a JSON Schema as a document whose parts refer to each other: where each part
-// stands, and which parts apply to a value together ($ref, allOf, anyOf, oneOf). A part with an
-// "$id" of its own is a document for the references within it.
+// stands, and which parts apply to a value together ($ref, allOf, anyOf, oneOf). References are
+// JSON pointers from the root (schema_references.h).
 //
 // Threading: thread-compatible. The schema outlives it, as do the parts it hands out, which are
 // told apart by their addresses.
@@ -9,8 +9,10 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -75,26 +77,61 @@ class SchemaDocument {
 
   [[nodiscard]] const std::optional<Problem>& problem() const { return problem_; }
 
+  // ---- For weakening a schema: many problems at once.
+
+  struct Finding {
+    std::string path;  // of Problem::at, as a JSON pointer
+    std::string keyword;
+    std::string name;
+    std::string message = {};  // as of error_at()
+    // The keyword is wrong whatever else the schema says. Other findings may end with those before
+    // them.
+    bool is_certain = false;
+  };
+
+  // From now on problems are no errors but findings: what they are about is passed over. A place
+  // has one finding that is not certain, and after one that stands for others no more are made.
+  void collect_findings() { findings_.emplace(); }
+
+  [[nodiscard]] bool collects() const { return findings_.has_value(); }
+
+  [[nodiscard]] const std::vector<Finding>& findings() const { return *findings_; }
+
+  // Without a message.
+  [[nodiscard]] Finding finding_of(const Problem& problem) const;
+
+  void begin_place() { has_place_finding_ = false; }
+
+  // An error, or a finding and no error.
+  Status report(Problem problem, const std::string& message) {
+    return report(std::move(problem), message, Certainty::kOfPlace);
+  }
+
  private:
+  enum class Certainty : uint8_t {
+    kCertain,
+    kOfPlace,
+    kForAll,  // others may be the same problem, seen from another place
+  };
+
+  Status report(Problem problem, const std::string& message, Certainty certainty);
   Result<const nlohmann::ordered_json*> resolve(const nlohmann::ordered_json& schema,
                                                 const std::string& reference);
   const nlohmann::ordered_json* required_tag(const nlohmann::ordered_json& schema);
   Status check_one_of(const nlohmann::ordered_json& schema, const SchemaChoice& choice);
 
-  struct Place {
-    std::string path;                        // a JSON pointer
-    const nlohmann::ordered_json* resource;  // what "#" means there
-  };
-
-  [[nodiscard]] Place place_of(const nlohmann::ordered_json& at) const;
-
   const nlohmann::ordered_json& root_;
-  std::unordered_map<const nlohmann::ordered_json*, Place> places_;
+  std::unordered_map<const nlohmann::ordered_json*, std::string> paths_;  // JSON pointers
   // Schemas by their keywords, and lists of oneOf.
   std::unordered_set<const nlohmann::ordered_json*> checked_;
   // Of schemas with a discriminator.
   std::map<const nlohmann::ordered_json*, nlohmann::ordered_json> required_tags_;
+  std::unordered_set<const nlohmann::ordered_json*> unreadable_;  // with findings
   std::optional<Problem> problem_;
+  std::optional<std::vector<Finding>> findings_;
+  std::set<std::tuple<const nlohmann::ordered_json*, std::string, std::string>> reported_;
+  bool has_place_finding_ = false;
+  bool has_finding_for_all_ = false;
 };
 
 }  // namespace heddle::grammar

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <set>
 #include <utility>
 
@@ -315,7 +314,8 @@ bool may_exclude(const Json& schema, std::string_view keyword) {
   return found != schema.end() && !excludes_nothing(schema, keyword, *found);
 }
 
-std::optional<KeywordProblem> check_keywords(const Json& schema) {
+std::vector<KeywordProblem> check_keywords(const Json& schema) {
+  std::vector<KeywordProblem> problems;
   for (const auto& [name, value] : schema.items()) {
     const Keyword* const keyword = find_keyword(name);
     if (keyword == nullptr) continue;  // an annotation, as the draft has it (core, 6.5)
@@ -324,17 +324,20 @@ std::optional<KeywordProblem> check_keywords(const Json& schema) {
       const char* const remedy = name.starts_with("depend") ? "; write the cases with anyOf"
                                  : name.starts_with("$")    ? "; use $ref instead"
                                                             : "; leave it out";
-      return KeywordProblem{name,
-                            fmt::format("the keyword \"{}\" is not supported{}", name, remedy)};
-    }
-    if (const std::string_view expected = wrong_form(keyword->form, value); !expected.empty()) {
-      return KeywordProblem{
-          name,
-          fmt::format("{} must be {}, is {}", name, expected,
-                      value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60))};
+      problems.push_back(
+          {.keyword = name,
+           .message = fmt::format("the keyword \"{}\" is not supported{}", name, remedy),
+           .is_read = false});
+    } else if (const std::string_view expected = wrong_form(keyword->form, value);
+               !expected.empty()) {
+      problems.push_back(
+          {.keyword = name,
+           .message = fmt::format(
+               "{} must be {}, is {}", name, expected,
+               value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60))});
     }
   }
-  return std::nullopt;
+  return problems;
 }
 
 TypeSet types_of(const Schemas& schemas) {
@@ -530,41 +533,6 @@ std::string_view pattern_of_format(std::string_view format) {
     return "^(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)(\\.(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)){3}$";
   }
   return {};
-}
-
-std::optional<std::string> pointer_step(std::string_view text) {
-  std::string bytes;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      bytes += text[i];
-      continue;
-    }
-    unsigned value = 0;
-    const std::string_view digits = text.substr(i + 1, 2);
-    const auto [end, error] =
-        std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-    if (error != std::errc() || digits.size() < 2 || end != digits.data() + 2) return std::nullopt;
-    bytes += static_cast<char>(value);
-    i += 2;
-  }
-  std::string step;
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    if (bytes[i] != '~') {
-      step += bytes[i];
-    } else if (i + 1 < bytes.size() && (bytes[i + 1] == '0' || bytes[i + 1] == '1')) {
-      step += bytes[++i] == '0' ? '~' : '/';
-    } else {
-      return std::nullopt;
-    }
-  }
-  return step;
-}
-
-std::optional<size_t> list_index(std::string_view text) {
-  size_t index = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return index;
 }
 
 }  // namespace heddle::grammar

@@ -18,12 +18,13 @@ namespace heddle::grammar {
 struct KeywordProblem {
   std::string keyword;
   std::string message;
+  bool is_read = true;  // false: nothing reads the keyword, so that the others can be read
 };
 
 // Keywords of an object schema that are wrong, or that say what is valid and are not served. All
 // others are annotations, as are those whose value excludes nothing (`not: false`, `minItems: 0`).
 // Subschemas are not checked.
-[[nodiscard]] std::optional<KeywordProblem> check_keywords(const nlohmann::ordered_json& schema);
+[[nodiscard]] std::vector<KeywordProblem> check_keywords(const nlohmann::ordered_json& schema);
 
 using TypeSet = uint8_t;
 inline constexpr TypeSet kNull = 1;
@@ -92,9 +93,5 @@ struct Property {
 
 // A pattern for the formats that are enforced; empty for others.
 [[nodiscard]] std::string_view pattern_of_format(std::string_view format);
-
-// A step of a JSON pointer in a URI fragment, unescaped; none for broken escapes.
-[[nodiscard]] std::optional<std::string> pointer_step(std::string_view text);
-[[nodiscard]] std::optional<size_t> list_index(std::string_view text);
 
 }  // namespace heddle::grammar

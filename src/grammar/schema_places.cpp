@@ -49,6 +49,7 @@ const SchemaPlace* SchemaPlaces::take_unwritten() {
   if (unwritten_.empty()) return nullptr;
   const SchemaPlace* const next = unwritten_.back();
   unwritten_.pop_back();
+  document_.begin_place();
   return next;
 }
 
@@ -58,7 +59,10 @@ const SchemaPlace* SchemaPlaces::place_of(RuleId rule) const {
 }
 
 void SchemaPlaces::fail(SchemaDocument::Problem problem, const std::string& message) {
-  if (nfa_.status().ok()) nfa_.fail(document_.error_at(std::move(problem), message));
+  if (!nfa_.status().ok()) return;
+  if (Status status = document_.report(std::move(problem), message); !status.ok()) {
+    nfa_.fail(std::move(status));
+  }
 }
 
 bool SchemaPlaces::unfold(const Json& schema, Schemas& chain, UnfoldedSchema& out) {

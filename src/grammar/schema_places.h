@@ -56,7 +56,7 @@ class SchemaPlaces {
   // The place that a rule stands for; null for other rules.
   [[nodiscard]] const SchemaPlace* place_of(RuleId rule) const;
 
-  // The first error becomes that of the Nfa.
+  // The first error becomes that of the Nfa. Where problems are no errors it goes on.
   void fail(SchemaDocument::Problem problem, const std::string& message);
 
   // SchemaDocument::unfold(). False: the schemas are refused.

@@ -28,7 +28,7 @@ constexpr size_t kMaxMarkBytes = 1024;
 Json types_alone(const Json& schema) {
   if (!schema.is_object() || !schema.contains("type")) return true;
   Json types = {{"type", schema["type"]}};
-  return check_keywords(types) ? Json(true) : types;
+  return check_keywords(types).empty() ? types : Json(true);
 }
 
 class TagCompiler {

@@ -20,8 +20,9 @@ namespace heddle::parsers {
 
 struct CallableTool {
   std::string name;
-  nlohmann::ordered_json parameters;  // a schema of objects
-  bool is_strict = false;             // false: what of the schema cannot be kept to is left out
+  // A schema of objects, whose references are JSON pointers (grammar/schema_references.h).
+  nlohmann::ordered_json parameters;
+  bool is_strict = false;  // false: what of the schema cannot be kept to is left out
 };
 
 struct CallFormOptions {

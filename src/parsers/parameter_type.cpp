@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "grammar/schema_keywords.h"
+#include "grammar/schema_references.h"
 #include "parsers/json_scanner.h"
 #include "parsers/python_literal.h"
 
@@ -114,7 +115,7 @@ class ParameterType::SchemaReader {
     if (const Json* const value = member(schema, "const")) allow_only(kinds_of_value(*value));
     if (const Json* const values = member(schema, "enum")) allow_only(kinds_of_values(*values));
     if (const Json* const reference = member(schema, "$ref")) {
-      const Json* const target = resolve_reference(*reference, root_);
+      const Json* const target = part_of(*reference);
       if (target != nullptr) allow_only(kinds_of(*target, depth + 1));
     }
     if (const Json* const all = member(schema, "allOf"); all != nullptr && all->is_array()) {
@@ -137,7 +138,7 @@ class ParameterType::SchemaReader {
       if (member(schema, name) != nullptr) return name;
     }
     if (const Json* const reference = member(schema, "$ref")) {
-      const Json* const target = resolve_reference(*reference, root_);
+      const Json* const target = part_of(*reference);
       const std::string_view bound =
           target != nullptr ? text_bound_of(*target, depth + 1) : std::string_view();
       if (!bound.empty()) return bound;
@@ -165,7 +166,7 @@ class ParameterType::SchemaReader {
     if (property == nullptr) property = member(schema, "additionalProperties");
     if (property != nullptr) kinds = kinds_of(*property);
     if (const Json* const reference = member(schema, "$ref")) {
-      const Json* const target = resolve_reference(*reference, root_);
+      const Json* const target = part_of(*reference);
       if (target != nullptr) add(kinds_of_property(*target, name, depth + 1), kinds);
     }
     for (const char* const keyword : {"allOf", "anyOf", "oneOf"}) {
@@ -177,6 +178,12 @@ class ParameterType::SchemaReader {
   }
 
  private:
+  // Where the value of a `$ref` leads.
+  const Json* part_of(const Json& reference) const {
+    const std::string* const text = reference.get_ptr<const std::string*>();
+    return text == nullptr ? nullptr : grammar::part_at(root_, *text);
+  }
+
   static void add(Kind kind, std::vector<Kind>& kinds) {
     if (std::ranges::find(kinds, kind) == kinds.end()) kinds.push_back(kind);
   }
@@ -278,7 +285,9 @@ ParameterType ParameterType::of(const Json& tools, std::string_view tool,
   ParameterType type;
   const Json* const root = parameters_of(tools, tool);
   if (root == nullptr) return type;
-  type.set(SchemaReader(*root).kinds_of_property(*root, parameter));
+  const std::optional<Json> pointed = grammar::point_references(*root);
+  const Json& schema = pointed ? *pointed : *root;
+  type.set(SchemaReader(schema).kinds_of_property(schema, parameter));
   return type;
 }
 
@@ -345,46 +354,6 @@ std::string ParameterType::to_json(std::string_view text) const {
     if (json) return *std::move(json);
   }
   return quoted(text);
-}
-
-std::string unescaped_step(std::string_view step) {
-  std::string text;
-  for (size_t i = 0; i < step.size(); ++i) {
-    if (step[i] == '~' && i + 1 < step.size()) {
-      text += step[++i] == '1' ? '/' : '~';
-    } else if (unsigned value = 0;
-               step[i] == '%' && i + 2 < step.size() &&
-               std::from_chars(&step[i + 1], &step[i + 3], value, 16).ec == std::errc()) {
-      text += static_cast<char>(value);
-      i += 2;
-    } else {
-      text += step[i];
-    }
-  }
-  return text;
-}
-
-const Json* resolve_reference(const Json& reference, const Json& root) {
-  if (!reference.is_string()) return nullptr;
-  std::string_view rest = reference.get_ref<const std::string&>();
-  if (!rest.starts_with('#')) return nullptr;
-  rest.remove_prefix(1);
-  const Json* at = &root;
-  while (at != nullptr && !rest.empty()) {
-    if (!rest.starts_with('/')) return nullptr;
-    const size_t end = std::min(rest.find('/', 1), rest.size());
-    const std::string step = unescaped_step(rest.substr(1, end - 1));
-    rest.remove_prefix(end);
-    if (at->is_array()) {
-      size_t index = 0;
-      const auto [last, failure] = std::from_chars(step.data(), step.data() + step.size(), index);
-      const bool is_index = failure == std::errc() && last == step.data() + step.size();
-      at = is_index && index < at->size() ? &(*at)[index] : nullptr;
-    } else {
-      at = member(*at, step);
-    }
-  }
-  return at;
 }
 
 bool is_null_word(std::string_view text) { return lower(text.substr(0, 5)) == "null"; }

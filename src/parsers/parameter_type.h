@@ -92,13 +92,6 @@ class ParameterType {
   bool may_be_null_ = true;
 };
 
-// A step of a JSON pointer in a URI fragment, unescaped.
-[[nodiscard]] std::string unescaped_step(std::string_view step);
-
-// The part of the document `root` that the value of a `$ref` points to; null if there is none.
-[[nodiscard]] const nlohmann::ordered_json* resolve_reference(
-    const nlohmann::ordered_json& reference, const nlohmann::ordered_json& root);
-
 // Whether the text is "null" in any case.
 [[nodiscard]] bool is_null_word(std::string_view text);
 

@@ -93,11 +93,17 @@ TEST(ParameterTypeTest, PropertiesAreFoundWhereverTheToolsSchemaHasThem) {
   const Json tools = Json::parse(R"([{"function": {"name": "f", "parameters": {
       "$ref": "#/$defs/Args", "$defs": {"Args": {"properties": {"n": {"type": "integer"}},
         "additionalProperties": {"type": "number"}}}}}},
-    {"function": {"name": "g", "parameters": {"allOf": [{"properties": {"n": {"items": {}}}}]}}}])");
+    {"function": {"name": "g", "parameters": {"allOf": [{"properties": {"n": {"items": {}}}}]}}},
+    {"function": {"name": "i", "parameters": {"$id": "https://x.org/i", "$ref": "#args", "$defs": {
+      "a": {"$anchor": "args", "properties": {"n": {"$ref": "unit"}, "m": {"$ref": "/unit#kind"}}},
+      "u": {"$id": "unit", "type": "boolean", "$defs": {"k": {"$anchor": "kind", "items": {}}}}}}}}
+    ])");
   EXPECT_EQ(ParameterType::of(tools, "f", "n").to_json("1"), "1");
   EXPECT_EQ(ParameterType::of(tools, "f", "other").to_json("1.5"), "1.5");
   EXPECT_EQ(ParameterType::of(tools, "g", "n").to_json("[1]"), "[1]");
   EXPECT_EQ(ParameterType::of(tools, "g", "m").to_json("1"), "\"1\"");
+  EXPECT_EQ(ParameterType::of(tools, "i", "n").to_json("True"), "true");
+  EXPECT_EQ(ParameterType::of(tools, "i", "m").to_json("[1]"), "[1]");
   EXPECT_EQ(ParameterType::of(tools, "h", "m").to_json("{\"a\": 1}"), "{\"a\": 1}");
 }
 

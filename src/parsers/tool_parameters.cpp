@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "grammar/schema_keywords.h"
+#include "grammar/schema_references.h"
 #include "parsers/parameter_type.h"
 
 namespace heddle::parsers {
@@ -41,12 +42,6 @@ bool may_be_object(const Json& type) {
          (type.is_array() && std::ranges::find(type, Json("object")) != type.end());
 }
 
-// Whether `#` within the schema means the schema itself.
-bool has_own_id(const Json& schema) {
-  const Json* const id = member(schema, "$id");
-  return id != nullptr && id->is_string() && !id->get_ref<const std::string&>().starts_with('#');
-}
-
 bool holds_values(std::string_view keyword) {
   return keyword == "const" || keyword == "enum" || keyword == "default" || keyword == "example" ||
          keyword == "examples";
@@ -58,14 +53,14 @@ bool maps_names_to_schemas(std::string_view keyword) {
 }
 
 // Calls `visit` with the text of every reference into the document of `schema`, a Json or a const
-// Json. Values, and subschemas with an `$id` of their own, have none.
+// Json. Values have none.
 template <typename Schema, typename Visit>
-void for_each_reference(Schema& schema, const Visit& visit, bool is_outermost = true) {
+void for_each_reference(Schema& schema, const Visit& visit) {
   if (schema.is_array()) {
-    for (auto& item : schema) for_each_reference(item, visit, false);
+    for (auto& item : schema) for_each_reference(item, visit);
     return;
   }
-  if (!schema.is_object() || (!is_outermost && has_own_id(schema))) return;
+  if (!schema.is_object()) return;
   for (auto it = schema.begin(); it != schema.end(); ++it) {
     auto& value = it.value();
     if (it.key() == "$ref" && value.is_string()) {
@@ -73,11 +68,15 @@ void for_each_reference(Schema& schema, const Visit& visit, bool is_outermost = 
           std::conditional_t<std::is_const_v<Schema>, const std::string&, std::string&>>();
       if (reference == "#" || reference.starts_with("#/")) visit(reference);
     } else if (maps_names_to_schemas(it.key()) && value.is_object()) {
-      for (auto& inner : value) for_each_reference(inner, visit, false);
+      for (auto& inner : value) for_each_reference(inner, visit);
     } else if (!holds_values(it.key())) {
-      for_each_reference(value, visit, false);
+      for_each_reference(value, visit);
     }
   }
+}
+
+std::string step_of(std::string_view text) {
+  return grammar::pointer_step(text).value_or(std::string());
 }
 
 // The parts of the root that a schema's references lead to, directly or through each other.
@@ -100,7 +99,7 @@ ReachedParts parts_reached_from(const Json& schema, const Json& root) {
       return;
     }
     const size_t end = std::min(reference.find('/', 2), reference.size());
-    const std::string outer = unescaped_step(std::string_view(reference).substr(2, end - 2));
+    const std::string outer = step_of(std::string_view(reference).substr(2, end - 2));
     const bool is_definition = outer == "$defs" || outer == "definitions";
     if (!is_definition) reached.are_all_definitions = false;
     std::optional<std::string> inner;
@@ -108,7 +107,7 @@ ReachedParts parts_reached_from(const Json& schema, const Json& root) {
     if (part == nullptr) return;
     if (end < reference.size() && part->is_object()) {
       const size_t inner_end = std::min(reference.find('/', end + 1), reference.size());
-      inner = unescaped_step(std::string_view(reference).substr(end + 1, inner_end - end - 1));
+      inner = step_of(std::string_view(reference).substr(end + 1, inner_end - end - 1));
       part = member(*part, *inner);
       if (part == nullptr) return;
     }
@@ -117,7 +116,7 @@ ReachedParts parts_reached_from(const Json& schema, const Json& root) {
   while (!unread.empty() && !reached.is_root_reached) {
     const Json* const next = unread.back();
     unread.pop_back();
-    for_each_reference(*next, visit, next == &schema);
+    for_each_reference(*next, visit);
   }
   return reached;
 }
@@ -161,9 +160,6 @@ void ToolParameters::add_part(const Json& part, Schemas& chain) {
   if (type != nullptr && !may_be_object(*type)) {
     return set_problem("`type` of a schema at the root is not \"object\"");
   }
-  if (&part != &root_ && has_own_id(part)) {
-    return set_problem("`$id` of a schema that applies to the root");
-  }
   parts_.push_back(&part);
   chain.push_back(&part);
   for (const auto& [keyword, value] : part.items()) {
@@ -172,7 +168,8 @@ void ToolParameters::add_part(const Json& part, Schemas& chain) {
     }
   }
   if (const Json* const reference = member(part, "$ref")) {
-    if (const Json* const target = resolve_reference(*reference, root_)) {
+    const std::string* const text = reference->get_ptr<const std::string*>();
+    if (const Json* const target = text == nullptr ? nullptr : grammar::part_at(root_, *text)) {
       add_part(*target, chain);
     } else {
       set_problem("`$ref` at the root leads nowhere");
@@ -261,10 +258,6 @@ Json ToolParameters::as_document(const Json& property, Json document,
       if (const Json* const definitions = member(root_, name)) document[name] = *definitions;
     }
   };
-  if (has_own_id(property)) {
-    add_definitions();
-    return document;
-  }
   ReachedParts reached;
   if (num_bytes_left > 0) {
     reached = parts_reached_from(property, root_);
@@ -289,8 +282,6 @@ Json ToolParameters::as_document(const Json& property, Json document,
     return document;
   }
   num_bytes_left -= num_bytes;
-  // With an `$id`, `#` within the copy would mean the copy.
-  copy.erase("$id");
   for_each_reference(copy, point_below_name);
   document["$defs"][name] = std::move(copy);
   return document;

@@ -7,6 +7,8 @@
 // property has one schema only. Other keywords that restrict the object as a whole are not
 // enforced.
 //
+// References are JSON pointers from the root (grammar/schema_references.h).
+//
 // Threading: thread-compatible. The schema outlives the object, which points into it.
 #pragma once
 

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "grammar/json_schema.h"
+#include "grammar/schema_references.h"
 #include "parsers/answer_parser.h"
 #include "parsers/call_form.h"
 #include "parsers/formats.h"
@@ -180,7 +181,7 @@ std::optional<ApiError> check_client(const CallContext& context) {
 std::optional<Json> schema_of_arguments(const Json& function) {
   const Json given = function.value("parameters", Json());
   if (!given.is_object()) return Json{{"type", "object"}, {"properties", Json::object()}};
-  Json schema = given;
+  Json schema = grammar::point_references(given).value_or(given);
   const auto type = given.find("type");
   const bool may_be_object =
       type == given.end() || *type == "object" ||

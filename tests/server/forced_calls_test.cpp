@@ -433,7 +433,8 @@ TEST_F(ForcedCallsTest, ListedTextsBetweenTagsAreKeptToWhereverTheyAreListed) {
 
 TEST_F(ForcedCallsTest, ReferencesBetweenTagsMeanTheWholeSchema) {
   start_with(ToolCallFormat::kQwen3Coder);
-  Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {
+  const Json by_pointers =
+      Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {
       "type": "object", "additionalProperties": false, "properties": {
         "from": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"],
                  "additionalProperties": false},
@@ -443,11 +444,24 @@ TEST_F(ForcedCallsTest, ReferencesBetweenTagsMeanTheWholeSchema) {
         "b": {"$ref": "#/properties/a/items"},
         "c": {"anyOf": [{"$ref": "#/$defs/C"}, {"type": "null"}]}},
       "$defs": {"C": {"type": "array", "items": {"$ref": "#/properties/to"}}}}}}])");
+  const Json by_names =
+      Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {
+      "$id": "https://example.com/f", "type": "object", "additionalProperties": false, "properties": {
+        "from": {"$anchor": "from", "type": "object", "properties": {"x": {"type": "integer"}},
+                 "required": ["x"], "additionalProperties": false},
+        "to": {"$ref": "#from"},
+        "children": {"type": "array", "items": {"$ref": "https://example.com/f"}},
+        "a": {"$id": "lists/a", "type": "array", "items": {"$anchor": "item", "enum": [1, 2]}},
+        "b": {"$ref": "lists/a#item"},
+        "c": {"anyOf": [{"$dynamicRef": "#C"}, {"type": "null"}]}},
+      "$defs": {"C": {"$dynamicAnchor": "C", "type": "array", "items": {"$ref": "f#from"}}}}}}])");
   const auto call = [](const std::string& name, const std::string& value) {
     return "<tool_call>\n<function=f>\n<parameter=" + name + ">\n" + value +
            "\n</parameter>\n</function>\n</tool_call>";
   };
-  for (const bool is_strict : {true, false}) {
+  for (const auto& [given, is_strict] : std::initializer_list<std::pair<const Json&, bool>>{
+           {by_pointers, true}, {by_pointers, false}, {by_names, true}, {by_names, false}}) {
+    Json tools = given;
     SCOPED_TRACE(is_strict);
     tools[0]["function"]["strict"] = is_strict;
     const Reply reply = ask({{"tools", tools}, {"tool_choice", "required"}});
