@@ -263,7 +263,8 @@ TEST(JsonSchemaTest, RefusalsNamePlaceValueAndRemedy) {
               HasSubstr("at \"#/items/uniqueItems\": supported only where items is an enum"));
   EXPECT_THAT(refusal_of(R"({"type": "text"})"), HasSubstr("type must be one of null, boolean"));
   EXPECT_THAT(refusal_of(R"({"items": [{}]})"), HasSubstr("for lists use prefixItems"));
-  EXPECT_THAT(refusal_of(R"({"$ref": "other.json"})"), HasSubstr("\"other.json\" is not served"));
+  EXPECT_THAT(refusal_of(R"({"$ref": "other.json"})"),
+              HasSubstr("\"other.json\" names no part of the schema"));
   EXPECT_THAT(refusal_of(R"({"$ref": "#/$defs/a"})"), HasSubstr("\"#/$defs/a\" does not exist"));
   EXPECT_THAT(refusal_of(R"({"$ref": "#"})"), HasSubstr("\"#\" leads back to itself"));
   EXPECT_THAT(refusal_of(R"({"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}]}},
@@ -275,7 +276,7 @@ TEST(JsonSchemaTest, RefusalsNamePlaceValueAndRemedy) {
   EXPECT_THAT(refusal_of(R"({"enum": [["a"]], "maxItems": 3})"), HasSubstr("at \"#/maxItems\""));
   EXPECT_THAT(refusal_of(R"({"dependencies": {"a": ["b"]}})"),
               HasSubstr("write the cases with anyOf"));
-  EXPECT_THAT(refusal_of(R"({"$dynamicRef": "#a"})"), HasSubstr("use $ref instead"));
+  EXPECT_THAT(refusal_of(R"({"$recursiveRef": 1})"), HasSubstr("use $ref instead"));
   EXPECT_THAT(refusal_of("{"), HasSubstr("not valid JSON"));
   EXPECT_THAT(refusal_of("3"), HasSubstr("3 is no schema"));
   EXPECT_THAT(refusal_of("false"), HasSubstr("matches no text at all"));
@@ -429,7 +430,6 @@ TEST(JsonSchemaTest, LengthsGoTogetherWithPatternsThatHaveSomeLengthsOnly) {
           ASSERT_EQ(testing::can_begin(automaton, '"' + text), prefixes.contains(text)) << text;
         }
       }
-      // Without an upper bound: only a text that is as long as the longest one may lead to others.
       Json schema = {{"type", "string"}, {"pattern", pattern}, {"minLength", least}};
       const Result<Automaton> automaton = compile_schema(schema.dump());
       for (size_t i = 0; i < texts.size() && automaton.ok(); ++i) {

@@ -125,7 +125,7 @@ std::string arguments_of(const std::string& value, size_t piece_bytes) {
 }
 
 TEST(ParameterTypeTest, AValueThatNoSchemaSpeaksOfShowsItsTypeInItsFirstCharacter) {
-  for (const size_t piece_bytes : {size_t{1}, size_t{3}, size_t{1000}}) {
+  for (const size_t piece_bytes : {1U, 3U, 1000U}) {
     EXPECT_EQ(arguments_of(R"({"a": [1, 2]})", piece_bytes), R"({"p": {"a": [1, 2]}})");
     EXPECT_EQ(arguments_of("\n [1]", piece_bytes), R"({"p": [1]})");
     EXPECT_EQ(arguments_of("{a", piece_bytes), R"({"p": "{a"})");

@@ -243,11 +243,6 @@ const WrongFolder kWrongFolders[] = {
     {"TokenizerLink",
      [](const auto& f) { f.break_link(kTokenizer); },
      {"tokenizer.json is a link to ", "blobs/4d7a, which does not exist"}},
-    {"SparseStep",
-     [](const auto& f) {
-       f.replace(kConfig, "\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 0");
-     },
-     {"config.json: decoder_sparse_step is 0, which divides no layer's number; write 1"}},
     {"AttentionInterval",
      [](const auto& f) {
        f.replace(kConfig, "\"full_attention_interval\": 4", "\"full_attention_interval\": 0");
