@@ -122,6 +122,10 @@ Value GraphBuilder::add(Value a, Value b) { return apply1("add", {a, b}); }
 
 Value GraphBuilder::mul(Value a, Value b) { return apply1("mul", {a, b}); }
 
+Value GraphBuilder::scale(Value a, double factor) {
+  return factor == 1 ? a : apply1("scale", {a}, {{"factor", factor}});
+}
+
 Value GraphBuilder::silu_mul(Value gate_up) {
   return apply1("silu_mul", {gate_up}, asking_for(activations_, meta(gate_up).dtype));
 }

@@ -60,6 +60,8 @@ class GraphBuilder {
   Value add(Value a, Value b);
   // a * b; b is as wide as a or one column.
   Value mul(Value a, Value b);
+  // a * factor, of a's dtype; a itself where the factor is 1.
+  Value scale(Value a, double factor);
   // gate_up [T, 2I] -> silu(gate) * up [T, I], activations().
   Value silu_mul(Value gate_up);
   // Rotates the first 2 * |inverse_frequencies| channels of each head.

@@ -49,11 +49,12 @@ Status elementwise_case(Side& side) {
   const MutableTensorView a = side.random({kRows, 100});
   const MutableTensorView b = side.random({kRows, 100});
   for (const ElementwiseKind kind :
-       {ElementwiseKind::kAdd, ElementwiseKind::kMul, ElementwiseKind::kSigmoid,
-        ElementwiseKind::kSigmoidMul, ElementwiseKind::kSiluMul}) {
-    const TensorView second = kind == ElementwiseKind::kSigmoid ? TensorView() : TensorView(b);
+       {ElementwiseKind::kAdd, ElementwiseKind::kMul, ElementwiseKind::kScale,
+        ElementwiseKind::kSigmoid, ElementwiseKind::kSigmoidMul, ElementwiseKind::kSiluMul}) {
+    const TensorView second = is_unary(kind) ? TensorView() : TensorView(b);
     HEDDLE_RETURN_IF_ERROR(elementwise(
-        side.context(), {.kind = kind, .a = a, .b = second, .y = side.output(a.shape)}));
+        side.context(),
+        {.kind = kind, .a = a, .b = second, .y = side.output(a.shape), .factor = 0.22f}));
   }
   return {};
 }

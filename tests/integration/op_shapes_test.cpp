@@ -306,6 +306,7 @@ graph::Program plain_program(const ops::Context& context, DType dtype) {
       {11, 11, 1});
   g.output(g.mul(parts[0], g.sigmoid(parts[1])), "gated");
   g.output(g.mul(parts[1], parts[2]), "scaled");
+  g.output(g.scale(parts[0], 0.22), "halved");
   auto program = graph::compile(std::move(g.finish()).value(), ops::builtin_ops(), context,
                                 {.largest = {.tokens = kMaxStepTokens}, .fuse = false});
   EXPECT_TRUE(program.ok()) << program.status().to_string();

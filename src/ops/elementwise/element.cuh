@@ -14,6 +14,7 @@ __device__ inline float element_of(ElementwiseKind kind, float a, float b) {
     case ElementwiseKind::kAdd:
       return a + b;
     case ElementwiseKind::kMul:
+    case ElementwiseKind::kScale:  // b is the factor
       return a * b;
     case ElementwiseKind::kSigmoid:
       return sigmoid_of(a);

@@ -15,7 +15,7 @@ Status elementwise(Context& context, const ElementwiseArgs& args) {
   ShapeContract contract("elementwise");
   const DTypeSet dtypes = activations(context);
   contract.expect("a", args.a, {&T, &N}, dtypes).expect("y", args.y, {&T, &N}, dtypes);
-  if (args.kind != ElementwiseKind::kSigmoid) {
+  if (!is_unary(args.kind)) {
     const bool per_row =
         (args.kind == ElementwiseKind::kMul || args.kind == ElementwiseKind::kSigmoidMul) &&
         args.b.shape.rank() == 2 && args.b.shape[1] == 1;
@@ -78,6 +78,12 @@ Status launch_binary(Context& context, const LaunchArgs& args) {
   return elementwise(context, binary_args(kKind, args));
 }
 
+Status launch_scale(Context& context, const LaunchArgs& args) {
+  ElementwiseArgs scale = binary_args(ElementwiseKind::kScale, args);
+  scale.factor = static_cast<float>(args.attrs.real("factor"));
+  return elementwise(context, scale);
+}
+
 Status launch_silu_mul(Context& context, const LaunchArgs& args) {
   return elementwise(context, silu_mul_args(args));
 }
@@ -108,6 +114,7 @@ std::span<const OpDef> elementwise_ops() {
        .num_inputs = 2,
        .infer = infer_gated,
        .launch = launch_binary<ElementwiseKind::kMul>},
+      {.name = "scale", .num_inputs = 1, .infer = infer_same, .launch = launch_scale},
       {.name = "sigmoid",
        .num_inputs = 1,
        .infer = infer_same,

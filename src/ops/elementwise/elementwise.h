@@ -2,6 +2,7 @@
 // Ops that look at one element at a time:
 //     kAdd         y = a + b
 //     kMul         y = a * b
+//     kScale       y = a * factor
 //     kSigmoid     y = 1 / (1 + exp(-a))
 //     kSigmoidMul  y = a * sigmoid(b)                      output gates
 //     kSiluMul     y = silu(a) * b, silu(x) = x*sigmoid(x)  Shazeer, "GLU Variants",
@@ -15,13 +16,19 @@
 
 namespace heddle::ops {
 
-enum class ElementwiseKind : uint8_t { kAdd, kMul, kSigmoid, kSigmoidMul, kSiluMul };
+enum class ElementwiseKind : uint8_t { kAdd, kMul, kScale, kSigmoid, kSigmoidMul, kSiluMul };
+
+// Reads a alone.
+constexpr bool is_unary(ElementwiseKind kind) {
+  return kind == ElementwiseKind::kScale || kind == ElementwiseKind::kSigmoid;
+}
 
 struct ElementwiseArgs {
   ElementwiseKind kind = ElementwiseKind::kAdd;
   TensorView a;         // [T, N] activations(context)
-  TensorView b;         // [T, N] or [T, 1] likewise, of a's dtype or not; none for kSigmoid
+  TensorView b;         // [T, N] or [T, 1] likewise, of a's dtype or not; none where is_unary()
   MutableTensorView y;  // [T, N] likewise, of a's dtype or not; may be a or b, if of its dtype
+  float factor = 1;     // of kScale
 };
 
 // Computed in fp32 and rounded once. Elements are independent. Moves up to

@@ -23,6 +23,7 @@ struct ElementwiseLoad {
 constexpr ElementwiseLoad kLoads[] = {
     {ElementwiseKind::kAdd, "add", 1, kWidth},
     {ElementwiseKind::kMul, "mul", 1, kWidth},
+    {ElementwiseKind::kScale, "scale", 1, 0},
     {ElementwiseKind::kSigmoid, "sigmoid", 12, 0},
     {ElementwiseKind::kSigmoidMul, "sigmoid_mul", 12, kWidth},
     {ElementwiseKind::kSigmoidMul, "sigmoid_mul", 1, 1},  // one exponential for a whole row

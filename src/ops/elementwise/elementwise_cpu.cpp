@@ -88,11 +88,11 @@ struct SiluMulOp : TakesBAsItIs {
 template <typename Op>
 void MapRows(const ElementwiseArgs& args, int64_t begin, int64_t end, Op op) {
   const int64_t N = args.a.shape[1];
-  const bool unary = args.b.data == nullptr;
-  const bool b_is_scalar = !unary && args.b.shape[1] == 1 && N != 1;
+  const bool scales = args.kind == ElementwiseKind::kScale;
+  const bool b_is_scalar = scales || (!is_unary(args.kind) && args.b.shape[1] == 1 && N != 1);
   for (int64_t t = begin; t < end; ++t) {
     const auto* a = args.a.row<float>(t);
-    const auto* b = unary ? a : args.b.row<float>(t);
+    const auto* b = scales ? &args.factor : is_unary(args.kind) ? a : args.b.row<float>(t);
     MapRow(a, b, b_is_scalar, N, args.y.row<float>(t), op);
   }
 }
@@ -102,6 +102,7 @@ void ElementwiseRows(const ElementwiseArgs& args, int64_t begin, int64_t end) {
     case ElementwiseKind::kAdd:
       return MapRows(args, begin, end, AddOp());
     case ElementwiseKind::kMul:
+    case ElementwiseKind::kScale:
       return MapRows(args, begin, end, MulOp());
     case ElementwiseKind::kSigmoid:
       return MapRows(args, begin, end, SigmoidOp());
@@ -123,8 +124,9 @@ namespace heddle::ops {
 HWY_EXPORT(ElementwiseRows);
 
 Status elementwise_cpu(CpuContext& context, const ElementwiseArgs& args) {
-  const bool transcendental =
-      args.kind != ElementwiseKind::kAdd && args.kind != ElementwiseKind::kMul;
+  const bool transcendental = args.kind != ElementwiseKind::kAdd &&
+                              args.kind != ElementwiseKind::kMul &&
+                              args.kind != ElementwiseKind::kScale;
   for_row_ranges(
       context.pool, args.a.shape[0], args.a.shape[1] * (transcendental ? 4 : 1),
       [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(ElementwiseRows)(args, begin, end); });

@@ -16,6 +16,7 @@ struct Params {
   int64_t num_octets;
   ElementwiseKind kind;
   bool b_per_row;  // one column for all of a row
+  float factor;    // b of kScale
 };
 
 constexpr int kThreads = 256;
@@ -38,6 +39,9 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(const __grid_cons
       for (int j = 1; j < kOctet; ++j) b[j] = b[0];
     } else if (p.b.data != nullptr) {
       p.b.load(t, n, count, b);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kOctet; ++j) b[j] = p.factor;
     }
 #pragma unroll
     for (int j = 0; j < kOctet; ++j) a[j] = element_of(p.kind, a[j], b[j]);
@@ -48,7 +52,7 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(const __grid_cons
 }  // namespace
 
 Status elementwise_cuda(CudaContext& context, const ElementwiseArgs& args) {
-  const bool unary = args.kind == ElementwiseKind::kSigmoid;
+  const bool unary = is_unary(args.kind);
   const int64_t N = args.a.shape[1];
   const int64_t octets = ceil_div(N, kOctet);
   const Params params{.a = SourceRows::of(args.a),
@@ -58,7 +62,8 @@ Status elementwise_cuda(CudaContext& context, const ElementwiseArgs& args) {
                       .octets_per_row = octets,
                       .num_octets = args.a.shape[0] * octets,
                       .kind = args.kind,
-                      .b_per_row = !unary && args.b.shape[1] == 1};
+                      .b_per_row = !unary && args.b.shape[1] == 1,
+                      .factor = args.factor};
   return launch(context, "elementwise", elementwise_kernel,
                 grid_of(ceil_div(params.num_octets, kThreads)), kThreads, params);
 }

@@ -20,6 +20,7 @@ using testing::relative_error;
 using testing::to_doubles;
 
 constexpr double kTolerance = 1e-6;  // a few roundings of fp32
+constexpr float kFactor = 0.246f;
 
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
@@ -29,6 +30,8 @@ double reference(ElementwiseKind kind, double a, double b) {
       return a + b;
     case ElementwiseKind::kMul:
       return a * b;
+    case ElementwiseKind::kScale:
+      return a * kFactor;
     case ElementwiseKind::kSigmoid:
       return sigmoid(a);
     case ElementwiseKind::kSigmoidMul:
@@ -43,9 +46,9 @@ class ElementwiseTest : public DeviceTest {};
 
 HEDDLE_ON_EVERY_DEVICE(ElementwiseTest);
 
-constexpr ElementwiseKind kAllKinds[] = {ElementwiseKind::kAdd, ElementwiseKind::kMul,
-                                         ElementwiseKind::kSigmoid, ElementwiseKind::kSigmoidMul,
-                                         ElementwiseKind::kSiluMul};
+constexpr ElementwiseKind kAllKinds[] = {ElementwiseKind::kAdd,        ElementwiseKind::kMul,
+                                         ElementwiseKind::kScale,      ElementwiseKind::kSigmoid,
+                                         ElementwiseKind::kSigmoidMul, ElementwiseKind::kSiluMul};
 
 TEST_P(ElementwiseTest, MatchesTheReferenceOnRowsThatDoNotFillVectors) {
   for (const DType dtype : activation_dtypes()) {
@@ -57,11 +60,12 @@ TEST_P(ElementwiseTest, MatchesTheReferenceOnRowsThatDoNotFillVectors) {
         const Tensor b = random_tensor({T, N}, dtype, 2);
         const DeviceTensor b_here = upload(b);
         DeviceTensor y = poisoned({T, N}, dtype);
-        const bool unary = kind == ElementwiseKind::kSigmoid;
+        const bool unary = is_unary(kind);
         ASSERT_TRUE(elementwise(context(), {.kind = kind,
                                             .a = upload(a).view(),
                                             .b = unary ? TensorView() : b_here.view(),
-                                            .y = y.view()})
+                                            .y = y.view(),
+                                            .factor = kFactor})
                         .ok());
         std::vector<double> want = to_doubles(a.view());
         const std::vector<double> other = to_doubles(b.view());
