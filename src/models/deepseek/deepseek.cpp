@@ -87,7 +87,8 @@ void read_deepseek_config(ConfigReader& reader, ModelConfig& config) {
 std::unique_ptr<const Model> create_deepseek(const ModelConfig& config) {
   std::vector<DecoderLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    layers.push_back({std::make_unique<LatentAttention>(config), make_feed_forward(config, i)});
+    layers.push_back(
+        pre_norm_layer(std::make_unique<LatentAttention>(config), make_feed_forward(config, i)));
   }
   DecoderOptions options;
   for (int64_t i = 0; i < config.num_nextn_predict_layers; ++i) {
@@ -108,10 +109,10 @@ PredictionHeadNames head_names(int64_t layer) {
 // The first of the layers behind the others; taken out of its checkpoint it is layer 0.
 std::unique_ptr<const DraftModel> create_deepseek_head(const ModelConfig& config) {
   if (config.num_nextn_predict_layers == 0) return nullptr;
-  return make_prediction_head(
-      config, {head_names(config.num_layers), head_names(0)},
-      {std::make_unique<LatentAttention>(config), make_feed_forward(config, config.num_layers - 1)},
-      /*norm_offset=*/0);
+  return make_prediction_head(config, {head_names(config.num_layers), head_names(0)},
+                              pre_norm_layer(std::make_unique<LatentAttention>(config),
+                                             make_feed_forward(config, config.num_layers - 1)),
+                              /*norm_offset=*/0);
 }
 
 }  // namespace

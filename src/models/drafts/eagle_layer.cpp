@@ -2,6 +2,7 @@
 #include "models/drafts/eagle_layer.h"
 
 #include "models/layers/linear.h"
+#include "models/layers/rope_table.h"
 
 namespace heddle::models {
 
@@ -37,8 +38,7 @@ void EagleLayer::add_weights(std::vector<checkpoint::WeightSpec>& specs,
 
 DerivedWeights EagleLayer::derive_weights() const {
   DerivedWeights derived;
-  derived.emplace_back(std::string(kDraftScope) + "inverse_frequencies",
-                       inverse_frequencies(config_));
+  derive_rope_tables({{{config_.rope, config_.head_dim}}}, kDraftScope, derived);
   return derived;
 }
 
@@ -50,8 +50,7 @@ CacheNeeds EagleLayer::cache_needs(const std::string& hub) const {
 }
 
 Value EagleLayer::build(graph::GraphBuilder& g, Value in, Value h, Value positions) const {
-  const LayerInputs shared{.positions = positions,
-                           .inverse_frequencies = g.weight("inverse_frequencies")};
+  const LayerInputs shared{.positions = positions, .rope_tables = rope_tables(g, 1)};
   Value x;
   {
     const GraphScope scope(g, attention_.scope());

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "models/layers/linear.h"
+#include "models/layers/rope_table.h"
 
 namespace heddle::models {
 
@@ -22,8 +23,7 @@ class PredictionHead final : public DraftModel {
         names_(std::move(names)),
         layer_(std::move(layer)),
         norm_offset_(norm_offset) {
-    layer_.mixer->add_layer(needs_);
-    needs_.kv_modules.push_back(names_.front().layer + std::string(layer_.mixer->scope()));
+    cache_layers_ = add_layer_needs(needs_, layer_, names_.front().layer);
   }
 
   [[nodiscard]] std::vector<WeightSpec> weight_specs() const override {
@@ -38,8 +38,7 @@ class PredictionHead final : public DraftModel {
 
   Result<DerivedWeights> derive_weights(const checkpoint::LoadedWeights& weights) const override {
     DerivedWeights derived;
-    const std::string layer = std::string(kDraftScope) + "layer.";
-    layer_.mixer->derive_weights(weights, layer + std::string(layer_.mixer->scope()), derived);
+    derive_layer_weights(weights, layer_, std::string(kDraftScope) + "layer.", derived);
     return derived;
   }
 
@@ -74,8 +73,7 @@ class PredictionHead final : public DraftModel {
 
   DraftOutputs build(graph::GraphBuilder& g, const DraftInputs& inputs) const {
     const double epsilon = config_.rms_norm_eps;
-    const LayerInputs shared{.positions = inputs.positions,
-                             .inverse_frequencies = g.weight("inverse_frequencies")};
+    const LayerInputs shared{.positions = inputs.positions, .rope_tables = rope_tables(g, 1)};
     const Value embedding = g.embedding(inputs.ids, "embed_tokens");
     DraftOutputs outputs;
     {
@@ -85,7 +83,7 @@ class PredictionHead final : public DraftModel {
       Value x = linear(g, g.concat(e, h), "projection");
       {
         const GraphScope layer(g, "layer.");
-        x = build_layer(g, layer_, x, shared, /*cache_layer=*/0, epsilon);
+        x = build_layer(g, layer_, x, shared, cache_layers_, epsilon);
       }
       outputs.vector = g.logit_rows(g.rms_norm(x, "norm", epsilon));
     }
@@ -99,6 +97,7 @@ class PredictionHead final : public DraftModel {
   DecoderLayer layer_;
   float norm_offset_;
   CacheNeeds needs_;
+  std::vector<int64_t> cache_layers_;
 };
 
 }  // namespace

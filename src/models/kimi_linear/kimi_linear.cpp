@@ -201,15 +201,15 @@ class EitherName final : public FeedForward {
 std::unique_ptr<const Model> create_kimi_linear(const checkpoint::ModelConfig& config) {
   std::vector<DecoderLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    DecoderLayer layer;
+    std::unique_ptr<const Mixer> mixer;
     if (config.layer_kinds[static_cast<size_t>(i)] == checkpoint::LayerKind::kLinearAttention) {
-      layer.mixer = std::make_unique<KimiDeltaAttention>(*config.linear_attention,
-                                                         config.hidden_size, config.rms_norm_eps);
+      mixer = std::make_unique<KimiDeltaAttention>(*config.linear_attention, config.hidden_size,
+                                                   config.rms_norm_eps);
     } else {
-      layer.mixer = std::make_unique<LatentAttention>(config);
+      mixer = std::make_unique<LatentAttention>(config);
     }
-    layer.feed_forward = std::make_unique<EitherName>(make_feed_forward(config, i));
-    layers.push_back(std::move(layer));
+    layers.push_back(pre_norm_layer(std::move(mixer),
+                                    std::make_unique<EitherName>(make_feed_forward(config, i))));
   }
   return make_decoder(config, {}, std::move(layers));
 }

@@ -1,33 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layers/attention.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
 
 #include "checkpoint/interleaved_rows.h"
 #include "models/layers/linear.h"
+#include "models/layers/rope_table.h"
 
 namespace heddle::models {
 
 using graph::Value;
 
 AttentionOptions attention_options(const checkpoint::ModelConfig& config) {
-  const auto rope = checkpoint::inverse_frequencies(config.rope, config.head_dim);
   return {.hidden_size = config.hidden_size,
           .num_heads = config.num_attention_heads,
           .num_kv_heads = config.num_key_value_heads,
           .head_dim = config.head_dim,
           .epsilon = config.rms_norm_eps,
-          .rope_factor = rope.attention_factor};
-}
-
-Tensor inverse_frequencies(const checkpoint::ModelConfig& config) {
-  const auto rope = checkpoint::inverse_frequencies(config.rope, config.head_dim);
-  Tensor frequencies({static_cast<int64_t>(rope.inverse.size())}, DType::kF32);
-  std::ranges::copy(rope.inverse, frequencies.span<float>().begin());
-  return frequencies;
+          .rope_factor = rope_factor({config.rope, config.head_dim}),
+          .softmax_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim))};
 }
 
 void require_qk_norm(checkpoint::ConfigReader& reader, const checkpoint::ModelConfig& config) {
@@ -47,14 +40,16 @@ Value Attention::build(graph::GraphBuilder& g, Value x, const LayerInputs& input
   if (in.size() != widths.size()) return {};
   const auto rotate = [&](Value heads, std::string_view norm) {
     const Value normed = options_.qk_norm ? g.rms_norm(heads, norm, options_.epsilon) : heads;
-    return g.rope(normed, inputs.positions, inputs.inverse_frequencies, D, options_.rope_factor);
+    if (!options_.rope_table) return normed;
+    return g.rope(normed, inputs.positions, inputs.rope_tables[*options_.rope_table], D,
+                  options_.rope_factor);
   };
   const Value q = rotate(in.front(), "q_norm");
   const Value k = rotate(in[in.size() - 2], "k_norm");
   const Value v = in.back();
   const ops::Attrs attrs{{"num_kv_heads", static_cast<double>(options_.num_kv_heads)},
                          {"head_dim", static_cast<double>(D)},
-                         {"scale", 1.0 / std::sqrt(static_cast<double>(D))},
+                         {"scale", options_.softmax_scale},
                          {"window", static_cast<double>(options_.window)},
                          {"layer", static_cast<double>(cache_layer)}};
   const Value o = options_.sinks

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention: grouped-query attention with rotary positions, as the families vary it.
 //     q, k, v = W_q x, W_k x, W_v x                  plus biases
-//     q, k = rope(norm(q)), rope(norm(k))            per head, where the family has these norms
-//     o = softmax over the visible tokens of (q k' / sqrt(D)) v
+//     q, k = rope(norm(q)), rope(norm(k))            per head, where the layer has these norms
+//     o = softmax over the visible tokens of (scale q k') v         scale: 1 / sqrt(D) mostly
 //     y = W_o (o * sigmoid(gate))                    gate per channel, where the family has one
 // Vaswani et al., arXiv:1706.03762; Ainslie et al., "GQA", arXiv:2305.13245. A window limits what
 // is visible (Beltagy et al., "Longformer", arXiv:2004.05150), a sink takes a share of the
 // probability and gives nothing (Xiao et al., "Attention sinks", arXiv:2309.17453).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +27,9 @@ struct AttentionOptions {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   double epsilon = 1e-6;
-  double rope_factor = 1;  // yarn's attention factor
+  std::optional<size_t> rope_table = 0;  // of LayerInputs; none: no rotation
+  double rope_factor = 1;                // of that table
+  double softmax_scale = 0;              // of q k'
   bool qkv_bias = false;
   bool output_bias = false;
   bool qk_norm = false;      // RMS norm per head of queries and keys
@@ -36,11 +39,8 @@ struct AttentionOptions {
   int64_t window = 0;        // tokens a query sees, its own included; 0: all
 };
 
-// The sizes of `config`, without any of the variations.
+// The sizes of `config`, its one rope table and the usual scale, without any of the variations.
 [[nodiscard]] AttentionOptions attention_options(const checkpoint::ModelConfig& config);
-
-// [R/2] f32: what a layer's inverse_frequencies are.
-[[nodiscard]] Tensor inverse_frequencies(const checkpoint::ModelConfig& config);
 
 // For families whose attention always has the norms: use_qk_norm, where a file has it, must be
 // true.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks: the two halves of a decoder layer. A Mixer moves information between tokens and keeps
 // something of them; a FeedForward looks at each token alone. Each says which weights it needs, how
-// they lie in a checkpoint, what it keeps, and what it computes; the Decoder (decoder.h) puts norms
-// and residuals around them.
+// they lie in a checkpoint, what it keeps, and what it computes; a layer (layer.h) puts norms and
+// residuals around them.
 //
 // Threading: values, used while a model loads.
 #pragma once
@@ -21,8 +21,9 @@ namespace heddle::models {
 
 // Inputs that all layers of a step share.
 struct LayerInputs {
-  graph::Value positions;            // [T] i32
-  graph::Value inverse_frequencies;  // [R/2] f32; a value, so that all layers share one table
+  graph::Value positions;  // [T] i32
+  std::vector<graph::Value>
+      rope_tables;  // [R/2] f32 each (rope_table.h); a layer names one of them
 };
 
 class Mixer {

@@ -24,14 +24,10 @@ class Decoder final : public Model {
  public:
   Decoder(const ModelConfig& config, DecoderOptions options, std::vector<DecoderLayer> layers)
       : config_(config), options_(std::move(options)), layers_(std::move(layers)) {
+    if (options_.rope_tables.empty()) options_.rope_tables = {{config_.rope, config_.head_dim}};
     for (size_t i = 0; i < layers_.size(); ++i) {
-      const Mixer& mixer = *layers_[i].mixer;
-      const int64_t before = needs_.num_kv_layers;
-      cache_layers_.push_back(mixer.add_layer(needs_));
-      if (needs_.num_kv_layers > before) {
-        needs_.kv_modules.push_back(options_.hub_prefix + layer_prefix(i) +
-                                    std::string(mixer.scope()));
-      }
+      cache_layers_.push_back(
+          add_layer_needs(needs_, layers_[i], options_.hub_prefix + layer_prefix(i)));
     }
   }
 
@@ -63,10 +59,9 @@ class Decoder final : public Model {
 
   Result<DerivedWeights> derive_weights(const checkpoint::LoadedWeights& weights) const override {
     DerivedWeights derived;
-    derived.emplace_back("inverse_frequencies", inverse_frequencies(config_));
+    derive_rope_tables(options_.rope_tables, "", derived);
     for (size_t i = 0; i < layers_.size(); ++i) {
-      const Mixer& mixer = *layers_[i].mixer;
-      mixer.derive_weights(weights, layer_prefix(i) + std::string(mixer.scope()), derived);
+      derive_layer_weights(weights, layers_[i], layer_prefix(i), derived);
     }
     return derived;
   }
@@ -76,7 +71,7 @@ class Decoder final : public Model {
   ForwardOutputs build(graph::GraphBuilder& g, const ForwardInputs& inputs) const override {
     ForwardOutputs outputs;
     const LayerInputs shared{.positions = inputs.positions,
-                             .inverse_frequencies = g.weight("inverse_frequencies")};
+                             .rope_tables = rope_tables(g, options_.rope_tables.size())};
     Value h = g.embedding(inputs.ids, "embed_tokens");
     for (size_t i = 0; i < layers_.size(); ++i) {
       outputs.hidden_states.push_back(h);
@@ -98,34 +93,11 @@ class Decoder final : public Model {
   ModelConfig config_;
   DecoderOptions options_;
   std::vector<DecoderLayer> layers_;
-  std::vector<int64_t> cache_layers_;  // of each layer, among its own kind
+  std::vector<std::vector<int64_t>> cache_layers_;  // of each layer: those of its mixers
   CacheNeeds needs_;
 };
 
 }  // namespace
-
-void add_layer_weights(std::vector<WeightSpec>& specs, const DecoderLayer& layer,
-                       const std::string& ours, const std::string& hub, const ModelConfig& config,
-                       float norm_offset) {
-  for (const std::string norm : {"input_layernorm", "post_attention_layernorm"}) {
-    add_norm_weight(specs, ours + norm, hub + norm + ".weight", config.hidden_size, norm_offset);
-  }
-  const std::string mixer(layer.mixer->scope());
-  layer.mixer->add_weights(specs, ours + mixer, hub + mixer);
-  layer.feed_forward->add_weights(specs, ours + "mlp.", hub + "mlp.");
-}
-
-Value build_layer(graph::GraphBuilder& g, const DecoderLayer& layer, Value h,
-                  const LayerInputs& inputs, int64_t cache_layer, double epsilon) {
-  const Value x = g.rms_norm(h, "input_layernorm", epsilon);
-  {
-    const GraphScope mixer(g, layer.mixer->scope());
-    h = g.add(h, layer.mixer->build(g, x, inputs, cache_layer));
-  }
-  const Value y = g.rms_norm(h, "post_attention_layernorm", epsilon);
-  const GraphScope mlp(g, "mlp.");
-  return g.add(h, layer.feed_forward->build(g, y));
-}
 
 std::unique_ptr<const Model> make_decoder(const ModelConfig& config, DecoderOptions options,
                                           std::vector<DecoderLayer> layers) {
@@ -138,7 +110,8 @@ std::vector<DecoderLayer> transformer_layers(const ModelConfig& config,
   std::vector<DecoderLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     attention.window = config.window_of(i);
-    layers.push_back({std::make_unique<Attention>(attention), make_feed_forward(config, i)});
+    layers.push_back(
+        pre_norm_layer(std::make_unique<Attention>(attention), make_feed_forward(config, i)));
   }
   return layers;
 }

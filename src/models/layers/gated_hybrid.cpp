@@ -69,8 +69,10 @@ std::vector<DecoderLayer> gated_hybrid_layers(const ModelConfig& config) {
   std::vector<DecoderLayer> layers = transformer_layers(config, attention);
   for (size_t i = 0; i < layers.size(); ++i) {
     if (config.layer_kinds[i] != LayerKind::kLinearAttention) continue;
-    layers[i].mixer = std::make_unique<GatedDeltaNet>(*config.linear_attention, config.hidden_size,
-                                                      config.rms_norm_eps);
+    layers[i] =
+        pre_norm_layer(std::make_unique<GatedDeltaNet>(*config.linear_attention, config.hidden_size,
+                                                       config.rms_norm_eps),
+                       make_feed_forward(config, static_cast<int64_t>(i)));
   }
   return layers;
 }

@@ -7,6 +7,7 @@
 #include "checkpoint/config_reader.h"
 #include "checkpoint/convert.h"
 #include "models/layers/linear.h"
+#include "models/layers/rope_table.h"
 #include "quant/dequantise.h"
 
 namespace heddle::models {
@@ -47,7 +48,7 @@ LatentAttention::LatentAttention(const checkpoint::ModelConfig& config)
     : latent_(*config.latent_attention),
       hidden_size_(config.hidden_size),
       num_heads_(config.num_attention_heads),
-      rope_factor_(checkpoint::inverse_frequencies(config.rope, config.head_dim).attention_factor),
+      rope_factor_(models::rope_factor({config.rope, config.head_dim})),
       scale_(1.0 /
              std::sqrt(static_cast<double>(latent_.qk_nope_head_dim + latent_.qk_rope_head_dim))) {
   if (latent_.rotates) scale_ *= checkpoint::yarn_score_factor(config.rope);
@@ -60,7 +61,7 @@ Value LatentAttention::build(graph::GraphBuilder& g, Value x, const LayerInputs&
   const int64_t C = latent_.kv_lora_rank;
   const auto rotate = [&](Value heads, int64_t head_dim) {
     if (!latent_.rotates) return heads;
-    return g.apply1("rope_channels", {heads, inputs.positions, inputs.inverse_frequencies},
+    return g.apply1("rope_channels", {heads, inputs.positions, inputs.rope_tables.front()},
                     {{"head_dim", static_cast<double>(head_dim)},
                      {"factor", rope_factor_},
                      {"first_channel", static_cast<double>(head_dim - Dr)},

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// DecoderLayer: a layer as a list of residual blocks, and the functions that add its weights and
+// build it. A block reads the residual stream x [T, H] and writes the next one:
+//
+//     u  = norm(x)                        x itself where the block has no norm
+//     y  = sum over its branches of scale_F F(u)           F: a mixer or a feed-forward block
+//     x' = keep x + scale norm_after(y)                    u in the place of x: keeps_normed
+//
+// The forms that families have, with the fields that are not at their defaults:
+//
+//     pre       x + F(norm(x))                    norm                     most families
+//     post      x + norm(F(x))                    norm_after               OLMo 3, EXAONE 4
+//     sandwich  x + norm'(F(norm(x)))             norm, norm_after         Gemma 3 and 4
+//     parallel  x + A(norm(x)) + M(norm(x))       two branches             Cohere 2
+//     mixers    x + a A(norm(x)) + s S(norm(x))   two branches, scales     Falcon-H1
+//     scaled    x + r F(norm(x))                  scale                    Granite
+//     normed    a norm(x) + b F(norm(x))          keeps_normed, keep, scale    MiniMax-Text
+//     single    one block a layer, a mixer or a feed-forward block         Nemotron-H
+//
+// Threading: values, used while a model loads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/model_config.h"
+#include "models/layers/block.h"
+
+namespace heddle::models {
+
+// Exactly one of `mixer` and `feed_forward` is set.
+struct Branch {
+  std::unique_ptr<const Mixer> mixer = nullptr;
+  std::unique_ptr<const FeedForward> feed_forward = nullptr;
+  double scale = 1;
+  std::string hub_scope = {};  // the hub's name of the branch, "mixer."; empty: scope()
+
+  // Below which our weights of the branch are named, within the layer: "self_attn.", "mlp.".
+  [[nodiscard]] std::string_view scope() const;
+};
+
+struct ResidualBlock {
+  std::string norm = {};  // of the hub, within the layer: "input_layernorm"; empty: none
+  std::vector<Branch> branches = {};
+  std::string norm_after = {};  // likewise
+  double scale = 1;
+  double keep = 1;
+  bool keeps_normed = false;
+};
+
+struct DecoderLayer {
+  std::vector<ResidualBlock> blocks;
+};
+
+// h = x + mixer(input_layernorm(x));  x' = h + feed_forward(post_attention_layernorm(h))
+DecoderLayer pre_norm_layer(std::unique_ptr<const Mixer> mixer,
+                            std::unique_ptr<const FeedForward> feed_forward);
+
+// The weights of one layer, its norms included. `ours` and `hub` are its prefix: "layers.3.".
+void add_layer_weights(std::vector<checkpoint::WeightSpec>& specs, const DecoderLayer& layer,
+                       const std::string& ours, const std::string& hub,
+                       const checkpoint::ModelConfig& config, float norm_offset);
+
+// Mixer::derive_weights() of its mixers, below `ours`.
+void derive_layer_weights(const checkpoint::LoadedWeights& weights, const DecoderLayer& layer,
+                          const std::string& ours, DerivedWeights& derived);
+
+// Adds what a sequence keeps of the layer, which the hub names `hub`. Returns what
+// Mixer::add_layer() gave for each of its mixers, in order.
+std::vector<int64_t> add_layer_needs(CacheNeeds& needs, const DecoderLayer& layer,
+                                     const std::string& hub);
+
+// x [T, H] -> x' [T, H], within the layer's scope. `cache_layers`: of add_layer_needs().
+graph::Value build_layer(graph::GraphBuilder& g, const DecoderLayer& layer, graph::Value x,
+                         const LayerInputs& inputs, std::span<const int64_t> cache_layers,
+                         double epsilon);
+
+}  // namespace heddle::models

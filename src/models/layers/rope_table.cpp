@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/layers/rope_table.h"
+
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+
+namespace heddle::models {
+
+namespace {
+
+std::string name_of(size_t index) {
+  constexpr const char* kFirst = "inverse_frequencies";
+  return index == 0 ? kFirst : fmt::format("{}.{}", kFirst, index);
+}
+
+}  // namespace
+
+double rope_factor(const RopeTable& table) {
+  return checkpoint::inverse_frequencies(table.rope, table.head_dim).attention_factor;
+}
+
+void derive_rope_tables(std::span<const RopeTable> tables, const std::string& scope,
+                        DerivedWeights& derived) {
+  for (size_t i = 0; i < tables.size(); ++i) {
+    const auto rope = checkpoint::inverse_frequencies(tables[i].rope, tables[i].head_dim);
+    Tensor frequencies({static_cast<int64_t>(rope.inverse.size())}, DType::kF32);
+    std::ranges::copy(rope.inverse, frequencies.span<float>().begin());
+    derived.emplace_back(scope + name_of(i), std::move(frequencies));
+  }
+}
+
+std::vector<graph::Value> rope_tables(graph::GraphBuilder& g, size_t count) {
+  std::vector<graph::Value> tables;
+  for (size_t i = 0; i < count; ++i) tables.push_back(g.weight(name_of(i)));
+  return tables;
+}
+
+}  // namespace heddle::models

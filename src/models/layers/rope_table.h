@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// RopeTable: the inverse frequencies of rotary positions that layers of one kind share. A model has
+// one table for each distinct setting (Gemma 3: one for full and one for sliding layers); a layer
+// names its table by index, or rotates nothing.
+//
+// Threading: values, used while a model loads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "checkpoint/rope_config.h"
+#include "graph/builder.h"
+#include "models/model.h"
+
+namespace heddle::models {
+
+struct RopeTable {
+  checkpoint::RopeConfig rope;
+  int64_t head_dim = 0;  // of the heads that it rotates
+};
+
+// The factor of both cosine and sine (yarn).
+[[nodiscard]] double rope_factor(const RopeTable& table);
+
+// Adds the tables [R/2] f32 below `scope` ("draft."): "inverse_frequencies", then
+// "inverse_frequencies.1" and so on.
+void derive_rope_tables(std::span<const RopeTable> tables, const std::string& scope,
+                        DerivedWeights& derived);
+
+// The first `count` of them, within their scope.
+std::vector<graph::Value> rope_tables(graph::GraphBuilder& g, size_t count);
+
+}  // namespace heddle::models
