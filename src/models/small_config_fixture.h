@@ -76,6 +76,22 @@ inline nlohmann::json small_latent_hybrid(std::string_view architecture) {
       "num_heads": 3, "head_dim": 16, "short_conv_kernel_size": 4}})"));
 }
 
+// The smallest configuration of any architecture that is served.
+inline nlohmann::json small_of(std::string_view architecture) {
+  nlohmann::json experts = {
+      {"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 32}};
+  if (architecture.starts_with("Qwen3Next")) return small_gated_hybrid(architecture);
+  if (architecture.starts_with("Deepseek")) return small_latent_experts(architecture);
+  if (architecture.starts_with("Kimi")) return small_latent_hybrid(architecture);
+  if (architecture.starts_with("GptOss")) {
+    return small_config(architecture, {{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
+  }
+  if (architecture.starts_with("Qwen2Moe")) experts["shared_expert_intermediate_size"] = 80;
+  if (architecture.starts_with("Qwen3_5Moe")) experts["shared_expert_intermediate_size"] = 48;
+  return architecture.find("Moe") == std::string_view::npos ? small_config(architecture)
+                                                            : small_config(architecture, experts);
+}
+
 inline checkpoint::ModelConfig parse(const nlohmann::json& config) {
   auto parsed = parse_config(config.dump());
   EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
