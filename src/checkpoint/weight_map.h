@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/weight_cut.h"
 #include "checkpoint/weight_source.h"
 #include "core/tensor.h"
 
@@ -82,6 +83,7 @@ struct WeightSpec {
   Packing packing = Packing::kInParts;
   float offset = 0;  // added to every element: 1 for zero-centred norm weights. Needs kF32
   Initial initial = Initial::kSmall;
+  WeightCut cut = {};  // how ranks share it; nothing reads it before there are ranks
 };
 
 [[nodiscard]] Assembly whole(HubTensor tensor);

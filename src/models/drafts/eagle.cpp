@@ -43,7 +43,7 @@ class Eagle final : public DraftModel {
     std::vector<WeightSpec> specs;
     const int64_t width = config_.hidden_size;
     add_linear_weights(specs, std::string(kDraftScope) + "projection", {{"fc", width}}, 2 * width,
-                       config_.draft_head->projection_bias);
+                       /*cut=*/{}, config_.draft_head->projection_bias);
     layer_.add_weights(specs, kHubLayer);
     return specs;
   }

@@ -69,7 +69,7 @@ class Eagle3 final : public DraftModel {
     add_norm_weight(specs, ours + "norm", "norm.weight", width, 0);
     if (config_.draft_head->vocab_size > 0) {
       add_linear_weights(specs, ours + "lm_head", {{"lm_head", config_.draft_head->vocab_size}},
-                         width);
+                         width, vocabulary_cut(config_.draft_head->vocab_size));
     }
     add_either(specs, layer_weights("midlayer."), layer_weights("layers.0."));
     return specs;

@@ -32,29 +32,33 @@ void BiasedMoe::add_weights(std::vector<checkpoint::WeightSpec>& specs, const st
   const int64_t I = config_.intermediate_size;
   const std::string experts = hub + "experts.";
   const std::vector<RowRun> gate_up = checkpoint::split_gate_up_rows(E, I);
-  add_linear_weights(specs, ours + "router", {{hub + "router", E}}, H, /*bias=*/true);
+  add_linear_weights(specs, ours + "router", {{hub + "router", E}}, H, /*cut=*/{}, /*bias=*/true);
   specs.push_back({.name = ours + "experts.w13",
                    .shape = {E, 2 * I, H},
                    .alternatives = {{{.tensor = {experts + "gate_up_proj", {E, H, 2 * I}},
                                       .runs = gate_up,
                                       .form = RowForm::kInputMajor}}},
-                   .packing = Packing::kAlike});
+                   .packing = Packing::kAlike,
+                   .cut = experts_cut(rows_cut({{I}, {I}}))});
   specs.push_back({.name = ours + "experts.w13_bias",
                    .shape = {E, 2 * I},
                    .alternatives = {{{.tensor = {experts + "gate_up_proj_bias", {E, 2 * I}},
                                       .runs = gate_up,
                                       .form = RowForm::kElement}}},
-                   .dtype = WeightDType::kF32});
+                   .dtype = WeightDType::kF32,
+                   .cut = experts_cut(rows_cut({{I}, {I}}))});
   specs.push_back({.name = ours + "experts.w2",
                    .shape = {E, H, I},
                    .alternatives = {{{.tensor = {experts + "down_proj", {E, I, H}},
                                       .runs = rows_of_each(E, H),
                                       .form = RowForm::kInputMajor}}},
-                   .packing = Packing::kAlike});
+                   .packing = Packing::kAlike,
+                   .cut = experts_cut(columns_cut({{I}}))});
   specs.push_back({.name = ours + "experts.w2_bias",
                    .shape = {E, H},
                    .alternatives = {checkpoint::whole({experts + "down_proj_bias", {E, H}})},
-                   .dtype = WeightDType::kF32});
+                   .dtype = WeightDType::kF32,
+                   .cut = experts_cut({})});
 }
 
 Value BiasedMoe::build(graph::GraphBuilder& g, Value x) const {

@@ -5,6 +5,7 @@
 
 namespace heddle::models {
 
+using checkpoint::PartCut;
 using checkpoint::WeightSpec;
 using graph::Value;
 
@@ -42,9 +43,16 @@ void KimiDeltaAttention::add_weights(std::vector<WeightSpec>& specs, const std::
                         {hub + "b_proj", N},
                         {gate + "f_a_proj", D},
                         {hub + "g_a_proj", D}},
-                       H);
-    add_linear_weights(result, ours + "f_b_proj", {{gate + "f_b_proj", width()}}, D);
-    add_decay_weights(result, ours, gate, {Shape{1, 1, N, 1}, Shape{N}}, width());
+                       H,
+                       rows_cut({queries(),
+                                 queries(),
+                                 values(),
+                                 per_value_head(),
+                                 {D, 1, PartCut::kWhole},
+                                 {D, 1, PartCut::kWhole}}));
+    add_linear_weights(result, ours + "f_b_proj", {{gate + "f_b_proj", width()}}, D,
+                       rows_cut({queries()}));
+    add_decay_weights(result, ours, gate, {Shape{1, 1, N, 1}, Shape{N}}, queries());
     return result;
   };
   add_either(specs, spelled(hub), spelled(hub + "forget_gate."));
@@ -56,10 +64,13 @@ void KimiDeltaAttention::add_weights(std::vector<WeightSpec>& specs, const std::
                                                   {hub + "k_conv1d.weight", filters},
                                                   {hub + "v_conv1d.weight", filters}}),
                         checkpoint::whole({hub + "conv1d.weight", {3 * width(), 1, W}})},
-       .dtype = checkpoint::WeightDType::kF32});
-  add_linear_weights(specs, ours + "g_b_proj", {{hub + "g_b_proj", width()}}, D);
+       .dtype = checkpoint::WeightDType::kF32,
+       .cut = rows_cut({queries(), queries(), values()})});
+  add_linear_weights(specs, ours + "g_b_proj", {{hub + "g_b_proj", width()}}, D,
+                     rows_cut({values()}));
   add_norm_weight(specs, ours + "norm", hub + "o_norm.weight", D, 0);
-  add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}}, width());
+  add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}}, width(),
+                     columns_cut({values()}));
 }
 
 }  // namespace heddle::models

@@ -69,15 +69,20 @@ void Attention::add_weights(std::vector<checkpoint::WeightSpec>& specs, const st
   const int64_t D = options_.head_dim;
   const int64_t width = options_.num_heads * D;
   const int64_t kv_width = options_.num_kv_heads * D;
+  using checkpoint::PartCut;
+  std::vector<checkpoint::CutPart> cut{
+      {width, D}, {kv_width, D, PartCut::kCopied}, {kv_width, D, PartCut::kCopied}};
   HubLinear q{hub + "q_proj", width};
   if (options_.output_gate) {  // the hub has query and gate side by side in every head
     q.num_rows = 2 * width;
     q.runs = checkpoint::split_query_gate_rows(options_.num_heads, D);
+    cut.insert(cut.begin(), {width, D});
   }
-  add_linear_weights(specs, ours + "qkv_proj",
-                     {q, {hub + "k_proj", kv_width}, {hub + "v_proj", kv_width}},
-                     options_.input_size > 0 ? options_.input_size : H, options_.qkv_bias);
-  add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}}, width, options_.output_bias);
+  add_linear_weights(
+      specs, ours + "qkv_proj", {q, {hub + "k_proj", kv_width}, {hub + "v_proj", kv_width}},
+      options_.input_size > 0 ? options_.input_size : H, rows_cut(cut), options_.qkv_bias);
+  add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}}, width,
+                     columns_cut({{width, D}}), options_.output_bias);
   if (options_.qk_norm) {
     for (const char* norm : {"q_norm", "k_norm"}) {
       add_norm_weight(specs, ours + norm, hub + norm + ".weight", D, options_.qk_norm_offset);
@@ -88,7 +93,8 @@ void Attention::add_weights(std::vector<checkpoint::WeightSpec>& specs, const st
     specs.push_back({.name = ours + "sinks",
                      .shape = {N},
                      .alternatives = {checkpoint::whole({hub + "sinks", {N}})},
-                     .dtype = checkpoint::WeightDType::kF32});
+                     .dtype = checkpoint::WeightDType::kF32,
+                     .cut = rows_cut({{N}})});
   }
 }
 

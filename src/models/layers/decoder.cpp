@@ -38,9 +38,11 @@ class Decoder final : public Model {
     specs.push_back({.name = "embed_tokens",
                      .shape = table,
                      .alternatives = {checkpoint::whole({root + "embed_tokens.weight", table})},
-                     .packing = checkpoint::Packing::kNever});
+                     .packing = checkpoint::Packing::kNever,
+                     .cut = vocabulary_cut(config_.vocab_size)});
     if (!config_.tie_word_embeddings) {
-      add_linear_weights(specs, "lm_head", {{"lm_head", config_.vocab_size}}, config_.hidden_size);
+      add_linear_weights(specs, "lm_head", {{"lm_head", config_.vocab_size}}, config_.hidden_size,
+                         vocabulary_cut(config_.vocab_size));
     }
     add_norm_weight(specs, "norm", root + "norm.weight", config_.hidden_size, options_.norm_offset);
     for (size_t i = 0; i < layers_.size(); ++i) {

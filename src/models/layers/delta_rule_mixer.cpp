@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "models/layers/linear.h"
+
 namespace heddle::models {
 
 using checkpoint::Initial;
@@ -24,7 +26,7 @@ Value DeltaRuleMixer::delta_rule(graph::GraphBuilder& g, Value qkv, Value a, Val
 void DeltaRuleMixer::add_decay_weights(std::vector<checkpoint::WeightSpec>& specs,
                                        const std::string& ours, const std::string& hub,
                                        const std::vector<Shape>& a_log_shapes,
-                                       int64_t dt_width) const {
+                                       const checkpoint::CutPart& dt) const {
   std::vector<checkpoint::Assembly> a_log;
   for (const Shape& shape : a_log_shapes)
     a_log.push_back(checkpoint::whole({hub + "A_log", shape}));
@@ -32,12 +34,14 @@ void DeltaRuleMixer::add_decay_weights(std::vector<checkpoint::WeightSpec>& spec
                    .shape = {config_.num_value_heads},
                    .alternatives = std::move(a_log),
                    .dtype = WeightDType::kF32,
-                   .initial = Initial::kLogDecay});
+                   .initial = Initial::kLogDecay,
+                   .cut = rows_cut({per_value_head()})});
   specs.push_back({.name = ours + "dt_bias",
-                   .shape = {dt_width},
-                   .alternatives = {checkpoint::whole({hub + "dt_bias", {dt_width}})},
+                   .shape = {dt.size},
+                   .alternatives = {checkpoint::whole({hub + "dt_bias", {dt.size}})},
                    .dtype = WeightDType::kF32,
-                   .initial = Initial::kAroundOne});
+                   .initial = Initial::kAroundOne,
+                   .cut = rows_cut({dt})});
 }
 
 void DeltaRuleMixer::derive_weights(const checkpoint::LoadedWeights& weights,

@@ -32,14 +32,28 @@ class DeltaRuleMixer : public Mixer {
   graph::Value delta_rule(graph::GraphBuilder& g, graph::Value qkv, graph::Value a, graph::Value b,
                           int64_t cache_layer) const;
 
-  // "A_log" [Nv], which may be stored in any of `shapes`, and "dt_bias" [dt_width].
+  // "A_log" [Nv], which may be stored in any of `shapes`, and "dt_bias" [dt.size].
   void add_decay_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                          const std::string& hub, const std::vector<Shape>& a_log_shapes,
-                         int64_t dt_width) const;
+                         const checkpoint::CutPart& dt) const;
 
   // Channels that pass through the convolution: queries, keys, values.
   [[nodiscard]] int64_t conv_channels() const {
     return 2 * config_.key_width() + config_.value_width();
+  }
+
+  // How ranks share what is as wide as all queries, or all values, or has one number for each value
+  // head: by key heads with their value heads.
+  [[nodiscard]] checkpoint::CutPart queries() const {
+    return {config_.key_width(), config_.key_head_dim};
+  }
+
+  [[nodiscard]] checkpoint::CutPart values() const {
+    return {config_.value_width(), config_.value_width() / config_.num_key_heads};
+  }
+
+  [[nodiscard]] checkpoint::CutPart per_value_head() const {
+    return {config_.num_value_heads, config_.num_value_heads / config_.num_key_heads};
   }
 
   checkpoint::LinearAttentionConfig config_;

@@ -22,12 +22,21 @@ void SparseMoe::add_weights(std::vector<WeightSpec>& specs, const std::string& o
   const std::string shared =
       hub + (config_.gated_shared_expert ? "shared_expert." : "shared_experts.");
   std::vector<HubLinear> entry;
-  if (has_shared()) entry = {{shared + "gate_proj", Is}, {shared + "up_proj", Is}};
-  if (!config_.router) entry.push_back({hub + "gate", config_.num_experts});
-  if (has_gate()) entry.push_back({hub + "shared_expert_gate", 1});
-  if (!entry.empty()) add_linear_weights(specs, ours + "entry", entry, H);
+  std::vector<checkpoint::CutPart> cut;
   if (has_shared()) {
-    add_linear_weights(specs, ours + "shared_down", {{shared + "down_proj", H}}, Is);
+    entry = {{shared + "gate_proj", Is}, {shared + "up_proj", Is}};
+    cut = {{Is}, {Is}};
+  }
+  const auto add_whole = [&](const char* name, int64_t num_rows) {
+    entry.push_back({hub + name, num_rows});
+    cut.push_back({num_rows, 1, checkpoint::PartCut::kWhole});
+  };
+  if (!config_.router) add_whole("gate", config_.num_experts);
+  if (has_gate()) add_whole("shared_expert_gate", 1);
+  if (!entry.empty()) add_linear_weights(specs, ours + "entry", entry, H, rows_cut(cut));
+  if (has_shared()) {
+    add_linear_weights(specs, ours + "shared_down", {{shared + "down_proj", H}}, Is,
+                       columns_cut({{Is}}));
   }
   if (config_.router) add_router(specs, ours, hub);
   add_experts(specs, ours, hub);
@@ -62,13 +71,15 @@ void SparseMoe::add_experts(std::vector<WeightSpec>& specs, const std::string& o
                                     stacked(E, {{expert + "w1.weight", {I, H}},
                                                 {expert + "w3.weight", {I, H}}}),
                                     whole({hub + "experts.gate_up_proj", {E, 2 * I, H}})},
-                   .packing = Packing::kAlike});
+                   .packing = Packing::kAlike,
+                   .cut = experts_cut(rows_cut({{I}, {I}}))});
   specs.push_back({.name = ours + "experts.w2",
                    .shape = {E, H, I},
                    .alternatives = {stacked(E, {{expert + "down_proj.weight", {H, I}}}),
                                     stacked(E, {{expert + "w2.weight", {H, I}}}),
                                     whole({hub + "experts.down_proj", {E, H, I}})},
-                   .packing = Packing::kAlike});
+                   .packing = Packing::kAlike,
+                   .cut = experts_cut(columns_cut({{I}}))});
 }
 
 Value SparseMoe::build(graph::GraphBuilder& g, Value x) const {
@@ -115,8 +126,9 @@ void SwigluMlp::add_weights(std::vector<WeightSpec>& specs, const std::string& o
                             const std::string& hub) const {
   const int64_t H = hidden_size_;
   const int64_t I = intermediate_size_;
-  add_linear_weights(specs, ours + "gate_up", {{hub + "gate_proj", I}, {hub + "up_proj", I}}, H);
-  add_linear_weights(specs, ours + "down", {{hub + "down_proj", H}}, I);
+  add_linear_weights(specs, ours + "gate_up", {{hub + "gate_proj", I}, {hub + "up_proj", I}}, H,
+                     rows_cut({{I}, {I}}));
+  add_linear_weights(specs, ours + "down", {{hub + "down_proj", H}}, I, columns_cut({{I}}));
 }
 
 Value SwigluMlp::build(graph::GraphBuilder& g, Value x) const {

@@ -51,14 +51,18 @@ void GatedDeltaNet::add_weights(std::vector<checkpoint::WeightSpec>& specs, cons
                                 {hub + "in_proj_a.weight", {Nv, H}}});
   specs.push_back({.name = ours + "in_proj",
                    .shape = {C + Vd + 2 * Nv, H},
-                   .alternatives = {interleaved, apart}});
+                   .alternatives = {interleaved, apart},
+                   .cut = rows_cut({queries(), queries(), values(), values(), per_value_head(),
+                                    per_value_head()})});
   specs.push_back({.name = ours + "conv",
                    .shape = {C, W},
                    .alternatives = {checkpoint::whole({hub + "conv1d.weight", {C, 1, W}})},
-                   .dtype = checkpoint::WeightDType::kF32});
-  add_decay_weights(specs, ours, hub, {Shape{Nv}}, Nv);
+                   .dtype = checkpoint::WeightDType::kF32,
+                   .cut = rows_cut({queries(), queries(), values()})});
+  add_decay_weights(specs, ours, hub, {Shape{Nv}}, per_value_head());
   add_norm_weight(specs, ours + "norm", hub + "norm.weight", config_.value_head_dim, 0);
-  add_linear_weights(specs, ours + "out_proj", {{hub + "out_proj", H}}, Vd);
+  add_linear_weights(specs, ours + "out_proj", {{hub + "out_proj", H}}, Vd,
+                     columns_cut({values()}));
 }
 
 }  // namespace heddle::models

@@ -105,22 +105,30 @@ void LatentAttention::add_weights(std::vector<checkpoint::WeightSpec>& specs,
   const int64_t H = hidden_size_;
   const int64_t C = latent_.kv_lora_rank;
   const bool low_rank = latent_.q_lora_rank > 0;
+  const int64_t query_dim = latent_.qk_nope_head_dim + latent_.qk_rope_head_dim;
+  const int64_t latent_rows = C + latent_.qk_rope_head_dim;
+  // Every rank has the latents.
+  const auto in_cut =
+      low_rank
+          ? checkpoint::WeightCut()
+          : rows_cut({{query_rows(), query_dim}, {latent_rows, 1, checkpoint::PartCut::kWhole}});
   // [queries, or what they come from | latent | shared key part]: all read x.
   add_linear_weights(specs, ours + "in_proj",
                      {{hub + (low_rank ? "q_a_proj" : "q_proj"), query_rows()},
-                      {hub + "kv_a_proj_with_mqa", C + latent_.qk_rope_head_dim}},
-                     H);
+                      {hub + "kv_a_proj_with_mqa", latent_rows}},
+                     H, in_cut);
   if (low_rank) {
     add_norm_weight(specs, ours + "q_a_norm", hub + "q_a_layernorm.weight", latent_.q_lora_rank, 0);
     add_linear_weights(specs, ours + "q_b_proj", {{hub + "q_b_proj", query_width()}},
-                       latent_.q_lora_rank);
+                       latent_.q_lora_rank, rows_cut({{query_width(), query_dim}}));
   }
   add_norm_weight(specs, ours + "kv_a_norm", hub + "kv_a_layernorm.weight", C, 0);
-  add_linear_weights(
-      specs, ours + std::string(kStored),
-      {{hub + "kv_b_proj", num_heads_ * (latent_.qk_nope_head_dim + latent_.v_head_dim)}}, C);
-  add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}},
-                     num_heads_ * latent_.v_head_dim);
+  const int64_t kv_dim = latent_.qk_nope_head_dim + latent_.v_head_dim;
+  const int64_t value_width = num_heads_ * latent_.v_head_dim;
+  add_linear_weights(specs, ours + std::string(kStored), {{hub + "kv_b_proj", num_heads_ * kv_dim}},
+                     C, rows_cut({{num_heads_ * kv_dim, kv_dim}}));
+  add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}}, value_width,
+                     columns_cut({{value_width, latent_.v_head_dim}}));
 }
 
 void read_latent_attention(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {

@@ -13,7 +13,10 @@ namespace heddle::models {
 namespace {
 
 using checkpoint::Assembly;
+using checkpoint::CutKind;
+using checkpoint::CutPart;
 using checkpoint::RowRun;
+using checkpoint::WeightCut;
 using checkpoint::WeightDType;
 
 constexpr std::string_view kBias = ".bias";
@@ -44,16 +47,36 @@ Assembly assemble(const std::vector<HubLinear>& parts, std::string_view suffix,
 }  // namespace
 
 void add_linear_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
-                        const std::vector<HubLinear>& parts, int64_t in_features, bool bias) {
+                        const std::vector<HubLinear>& parts, int64_t in_features, WeightCut cut,
+                        bool bias) {
   specs.push_back({.name = ours,
                    .shape = {num_rows(parts), in_features},
-                   .alternatives = {assemble(parts, ".weight", in_features)}});
+                   .alternatives = {assemble(parts, ".weight", in_features)},
+                   .cut = cut});
   if (!bias) return;
   // Biases are large in some heads: they are kept and added in fp32.
   specs.push_back({.name = ours + std::string(kBias),
                    .shape = {num_rows(parts)},
                    .alternatives = {assemble(parts, kBias, 0)},
-                   .dtype = WeightDType::kF32});
+                   .dtype = WeightDType::kF32,
+                   .cut = cut.kind == CutKind::kRows ? std::move(cut) : WeightCut()});
+}
+
+WeightCut rows_cut(std::vector<CutPart> parts) {
+  return {.kind = CutKind::kRows, .parts = std::move(parts)};
+}
+
+WeightCut columns_cut(std::vector<CutPart> parts) {
+  return {.kind = CutKind::kColumns, .parts = std::move(parts)};
+}
+
+WeightCut experts_cut(WeightCut within) {
+  return {.kind = CutKind::kWholeExperts, .parts = std::move(within.parts), .within = within.kind};
+}
+
+WeightCut vocabulary_cut(int64_t vocab_size) {
+  constexpr int64_t kRowsTogether = 64;
+  return rows_cut({{vocab_size, kRowsTogether, checkpoint::PartCut::kRagged}});
 }
 
 void add_either(std::vector<checkpoint::WeightSpec>& to, std::vector<checkpoint::WeightSpec> specs,

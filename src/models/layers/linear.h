@@ -21,10 +21,20 @@ struct HubLinear {
 };
 
 // One product out of several that read the same input: its rows are those of `parts`, end to end.
-// With `bias` every part has one.
+// With `bias` every part has one. `cut`: of the product; a bias is cut as its rows are.
 void add_linear_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                         const std::vector<HubLinear>& parts, int64_t in_features,
-                        bool bias = false);
+                        checkpoint::WeightCut cut = {}, bool bias = false);
+
+// Cuts by rows, and by columns.
+[[nodiscard]] checkpoint::WeightCut rows_cut(std::vector<checkpoint::CutPart> parts);
+[[nodiscard]] checkpoint::WeightCut columns_cut(std::vector<checkpoint::CutPart> parts);
+
+// By whole experts, or within each.
+[[nodiscard]] checkpoint::WeightCut experts_cut(checkpoint::WeightCut within);
+
+// The cut of a table with a row for each token.
+[[nodiscard]] checkpoint::WeightCut vocabulary_cut(int64_t vocab_size);
 
 // Appends `specs`, each of which may also be stored as its namesake in `other` says: a family whose
 // checkpoints spell their tensors in two ways declares them twice. Both have the same weights.
