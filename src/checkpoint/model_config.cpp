@@ -43,10 +43,11 @@ std::string read_architecture(ConfigReader& reader, const json& root) {
   return architectures.empty() ? std::string() : architectures.front();
 }
 
-void read_sizes(ConfigReader& reader, ModelConfig& config) {
+void read_sizes(ConfigReader& reader, const SharedKeys& keys, ModelConfig& config) {
   config.vocab_size = reader.integer("vocab_size", std::nullopt, kVocabulary);
   config.hidden_size = reader.integer("hidden_size", std::nullopt, kWidth);
-  config.num_layers = reader.integer("num_hidden_layers", std::nullopt, kLayers);
+  config.num_layers = keys.num_layers ? *keys.num_layers
+                                      : reader.integer("num_hidden_layers", std::nullopt, kLayers);
   config.num_attention_heads = reader.integer("num_attention_heads", std::nullopt, kHeads);
   config.num_key_value_heads =
       reader.integer("num_key_value_heads", config.num_attention_heads, kHeads);
@@ -56,7 +57,7 @@ void read_sizes(ConfigReader& reader, ModelConfig& config) {
                                                    config.num_attention_heads));
   }
   // A smaller epsilon would vanish in fp32, a larger one would be a different function.
-  config.rms_norm_eps = reader.number("rms_norm_eps", 1e-6, {1e-30, 1.0});
+  config.rms_norm_eps = reader.number(keys.norm_epsilon, keys.default_norm_epsilon, {1e-30, 1.0});
 }
 
 // A dtype as a file has it: "bfloat16", "torch.bfloat16" or, in a model of several parts, an object
@@ -180,7 +181,7 @@ void read_rest(ConfigReader& reader, ModelConfig& config) {
                      [](int64_t) { return LayerKind::kFullAttention; });
   }
   config.is_moe_layer.resize(static_cast<size_t>(config.num_layers), false);
-  if (config.num_moe_layers() < config.num_layers) {
+  if (config.intermediate_size == 0 && config.num_moe_layers() < config.num_layers) {
     config.intermediate_size = reader.integer("intermediate_size", std::nullopt, kWidth);
   }
   read_rope(reader, config);
@@ -222,11 +223,12 @@ Result<ModelConfig> parse_model_config(std::string_view json_text, const FamilyR
   config.architecture = family.architecture.empty() ? read_architecture(reader, root)
                                                     : std::string(family.architecture);
   config.family = family.family;
-  read_sizes(reader, config);
+  const SharedKeys keys = family.shared_keys != nullptr ? family.shared_keys(reader) : SharedKeys();
+  read_sizes(reader, keys, config);
   read_storage(reader, config);
   ConfigReader outer_first = reader.narrowed(scopes_of_whole_model(root), /*keep_own=*/false);
   config.tie_word_embeddings = outer_first.boolean("tie_word_embeddings", false);
-  read_activation(reader);
+  if (!keys.reads_activation) read_activation(reader);
   read_token_ids(outer_first, config);
   for (const char* key : {"tie_word_embeddings", "eos_token_id"}) reader.disregard(key);
   family.read(reader, config);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint's config.json as typed, checked values. ModelConfig itself holds the values that
-// every decoder has; a feature of some families is an optional part, present when the model has it.
+// every decoder has; a feature that several families share is an optional part, present when the
+// model has it; what one family alone has is a struct of the family's (FamilyValues).
 //
-// This folder knows the keys that files of all families share. A family reads the keys that it
-// spells in its own way, defaults differently or refuses (FamilyReader); models/registry.h joins
-// the two.
+// This folder knows the keys that files of all families share. A family says first how its files
+// spell these (SharedKeys), then reads the keys that it spells in its own way, defaults differently
+// or refuses (FamilyReader); models/registry.h joins the two.
 //
 // Threading: values.
 #pragma once
@@ -19,6 +20,7 @@
 #include <heddle/status.h>
 
 #include "checkpoint/config_reader.h"
+#include "checkpoint/family_values.h"
 #include "checkpoint/quantization_config.h"
 #include "checkpoint/rope_config.h"
 #include "core/dtype.h"
@@ -56,15 +58,6 @@ struct LatentAttentionConfig {
   bool operator==(const LatentAttentionConfig&) const = default;
 };
 
-// A SwiGLU whose inputs are bounded: gate <- min(gate, limit), up <- clamp(up, -limit, limit), then
-// (up + 1) * gate * sigmoid(alpha * gate).
-struct ClampedSwigluConfig {
-  double limit = 0;
-  double alpha = 0;
-
-  bool operator==(const ClampedSwigluConfig&) const = default;
-};
-
 // The choice of experts where it is not a plain softmax. The choice is limited to the best
 // groups of experts, by their best expert or, with a correction, their two best.
 struct RouterConfig {
@@ -86,17 +79,8 @@ struct MoeConfig {
   bool gated_shared_expert = false;      // that one's output is multiplied by sigmoid(w . x)
   bool normalize_top_k = true;           // the chosen experts' weights are made to sum to one
   std::optional<RouterConfig> router;    // none: a plain softmax
-  std::optional<ClampedSwigluConfig> clamped_swiglu;  // of the experts; none: plain SwiGLU
 
   bool operator==(const MoeConfig&) const = default;
-};
-
-// A network that drafts for another model, which its folder does not name.
-struct DraftHeadConfig {
-  int64_t vocab_size = 0;            // of its own; 0: the other model's
-  std::vector<int64_t> read_layers;  // of the other model, whose outputs it reads; empty: the usual
-  bool projection_bias = false;      // of the product that joins what it reads
-  bool qkv_bias = false;             // also without attention_bias
 };
 
 struct ModelConfig {
@@ -124,9 +108,7 @@ struct ModelConfig {
   std::optional<LinearAttentionConfig> linear_attention;  // iff some layer is kLinearAttention
   std::optional<MoeConfig> moe;                           // iff some layer is MoE
 
-  int64_t num_nextn_predict_layers = 0;  // stored behind the others; they draft
-
-  std::optional<DraftHeadConfig> draft_head;  // the folder has only this
+  FamilyValues own;  // of the family alone
 
   std::vector<int64_t> eos_token_ids;
   std::optional<QuantizationConfig> quantization;  // quantization_config, or an older spelling
@@ -155,16 +137,27 @@ Result<ModelName> parse_model_name(std::string_view json_text);
 
 class ConfigReader;
 
+// How the files of a family spell, or leave out, keys that those of most families have.
+struct SharedKeys {
+  std::optional<int64_t> num_layers = {};  // known otherwise: num_hidden_layers is not asked for
+  std::string_view norm_epsilon = "rms_norm_eps";
+  double default_norm_epsilon = 1e-6;
+  bool reads_activation = false;  // the family does; otherwise it must be SiLU, by any key
+};
+
 // The part of a config.json that one family reads.
 struct FamilyReader {
   std::string_view family;             // for messages: "Qwen3"
   std::string_view architecture = {};  // of the model; empty: architectures[0]
 
+  // Called before any other key is asked for. Errors stay in the reader. Null: as most families.
+  SharedKeys (*shared_keys)(ConfigReader& reader) = nullptr;
+
   // Called between the keys that all files share and the rest: names, vocabulary, width, layers,
   // heads and token ids have been read. A value it leaves alone gets the default of most
   // models: head_dim as written or hidden_size / num_attention_heads, full attention everywhere, no
-  // experts. rope.partial_rotary_factor is the default where the file has none. Errors stay in the
-  // reader.
+  // experts, intermediate_size as written. rope.partial_rotary_factor is the default where the file
+  // has none. Errors stay in the reader.
   void (*read)(ConfigReader& reader, ModelConfig& config) = nullptr;
 };
 

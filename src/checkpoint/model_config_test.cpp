@@ -60,6 +60,69 @@ TEST(ModelConfigTest, ReadsTheSizesAndFillsInWhatMostModelsHave) {
   EXPECT_FALSE(config->dtype.has_value());
 }
 
+// The families that ask for this: Nemotron-H counts its layers in a pattern, LFM2 says norm_eps,
+// Gemma 3 has GELU.
+TEST(ModelConfigTest, AsksTheFamilyBeforeItDemandsWhatMostFilesHave) {
+  constexpr FamilyReader kOther{
+      .family = "Other",
+      .shared_keys =
+          [](ConfigReader& reader) {
+            const std::string pattern = reader.text("pattern", std::nullopt);
+            return SharedKeys{.num_layers = std::ssize(pattern),
+                              .norm_epsilon = "norm_eps",
+                              .default_norm_epsilon = 1e-5,
+                              .reads_activation = true};
+          },
+      .read =
+          [](ConfigReader& reader, ModelConfig& config) {
+            if (reader.text("hidden_act", std::string("gelu")) != "gelu") {
+              reader.refuse("hidden_act", "only \"gelu\" is served");
+            }
+            config.intermediate_size = 2 * config.hidden_size;
+          }};
+  json file = small_config();
+  for (const char* key : {"num_hidden_layers", "intermediate_size", "rms_norm_eps"}) {
+    file.erase(key);
+  }
+  EXPECT_THAT(parse(file, kOther).status().message(), HasSubstr("pattern is missing"));
+  file["pattern"] = "M*M*M";
+  file["hidden_act"] = "gelu";
+  const Result<ModelConfig> config = parse(file, kOther);
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->num_layers, 5);
+  EXPECT_EQ(config->layer_kinds.size(), 5u);
+  EXPECT_EQ(config->rms_norm_eps, 1e-5);
+  EXPECT_EQ(config->intermediate_size, 128);
+  file["norm_eps"] = 2e-4;
+  EXPECT_EQ(parse(file, kOther)->rms_norm_eps, 2e-4);
+  file["norm_eps"] = -1;
+  EXPECT_THAT(parse(file, kOther).status().message(), HasSubstr("norm_eps is -1, outside"));
+  file.erase("norm_eps");
+  file["hidden_act"] = "silu";
+  EXPECT_THAT(parse(file, kOther).status().message(), HasSubstr("only \"gelu\" is served"));
+  EXPECT_THAT(parse(file).status().message(), HasSubstr("num_hidden_layers is missing"));
+}
+
+TEST(ModelConfigTest, CarriesTheStructOfAFamily) {
+  struct Own {
+    int64_t value = 0;
+
+    bool operator==(const Own&) const = default;
+  };
+
+  constexpr FamilyReader kOwn{.family = "Own", .read = [](ConfigReader& reader, ModelConfig& c) {
+                                c.own.set(Own{reader.integer("own", 7, {})});
+                              }};
+  json file = small_config();
+  const ModelConfig config = parse(file, kOwn).value();
+  EXPECT_EQ(config.own.get<Own>().value, 7);
+  EXPECT_TRUE(config.own == parse(file, kOwn)->own);
+  EXPECT_FALSE(config.own == parse(file)->own);
+  file["own"] = 8;
+  EXPECT_FALSE(config.own == parse(file, kOwn)->own);
+  EXPECT_TRUE(parse(file)->own == parse(small_config())->own) << "neither has any";
+}
+
 TEST(ModelConfigTest, TakesTheRotatedPartFromTheFileBeforeTheFamily) {
   json config = small_config();
   EXPECT_EQ(parse(config, kQuarterTurn)->rope.partial_rotary_factor, 0.25);

@@ -62,8 +62,7 @@ Status check_same_model(const ModelConfig& used, const ModelConfig& other) {
   c.field("the settings of latent attention", used.latent_attention, other.latent_attention);
   c.field("the settings of linear attention", used.linear_attention, other.linear_attention);
   c.field("the settings of experts", used.moe, other.moe);
-  c.field("num_nextn_predict_layers", used.num_nextn_predict_layers,
-          other.num_nextn_predict_layers);
+  c.field("the settings of the family", used.own, other.own);
   c.field("the formats of the KV cache", kv_cache_of(used), kv_cache_of(other));
   return c.status();
 }

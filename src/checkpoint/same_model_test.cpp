@@ -23,6 +23,7 @@ ModelConfig some_config() {
   config.is_moe_layer = {true, true};
   config.linear_attention = LinearAttentionConfig{.num_key_heads = 2};
   config.moe = MoeConfig{.num_experts = 8};
+  config.own.set(3);
   return config;
 }
 
@@ -60,7 +61,9 @@ TEST(SameModelTest, EverySettingThatShapesTheModelIsCompared) {
       {[](ModelConfig& c) { c.linear_attention->conv_kernel = 4; },
        "the settings of linear attention differ"},
       {[](ModelConfig& c) { c.moe->router = RouterConfig{}; }, "the settings of experts differ"},
-      {[](ModelConfig& c) { c.num_nextn_predict_layers = 1; }, "num_nextn_predict_layers is 1"},
+      {[](ModelConfig& c) { c.own.set(4); }, "the settings of the family differ"},
+      {[](ModelConfig& c) { c.own.set(3.0); }, "the settings of the family differ"},
+      {[](ModelConfig& c) { c.own = {}; }, "the settings of the family differ"},
       {[](ModelConfig& c) {
          c.quantization = QuantizationConfig{};
          c.quantization->kv_cache = KvCacheScheme::kFp8;

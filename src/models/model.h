@@ -69,6 +69,9 @@ struct Family {
   std::vector<std::string_view> architectures;  // as config.json says under "architectures"
   std::vector<ModelType> model_types = {};      // of these architectures
 
+  // How its files spell or leave out keys that most have; null: as most (checkpoint::SharedKeys).
+  checkpoint::SharedKeys (*shared_keys)(checkpoint::ConfigReader& reader) = nullptr;
+
   // Reads the keys that the family spells in its own way, leaves to a default of its own or serves
   // beyond what all do, and refuses what it does not serve (checkpoint::FamilyReader).
   void (*read_config)(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config);

@@ -15,8 +15,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)models::parse_config(text).ok();
   // Names are hard to guess: all families try the text, whatever it names.
   for (const models::Family& family : models::families()) {
-    Result<checkpoint::ModelConfig> config =
-        checkpoint::parse_model_config(text, {.family = family.name, .read = family.read_config});
+    Result<checkpoint::ModelConfig> config = checkpoint::parse_model_config(
+        text,
+        {.family = family.name, .shared_keys = family.shared_keys, .read = family.read_config});
     if (!config.ok()) continue;
     HEDDLE_CHECK(config->num_attention_heads % config->num_key_value_heads == 0);
     HEDDLE_CHECK(config->rms_norm_eps > 0);

@@ -110,9 +110,11 @@ Result<checkpoint::ModelConfig> parse_config(std::string_view json_text) {
     family = by_type;
   }
   if (family == nullptr) return not_served(architecture.empty() ? name.model_type : architecture);
-  Result<checkpoint::ModelConfig> config = checkpoint::parse_model_config(
-      json_text,
-      {.family = family->name, .architecture = architecture, .read = family->read_config});
+  Result<checkpoint::ModelConfig> config =
+      checkpoint::parse_model_config(json_text, {.family = family->name,
+                                                 .architecture = architecture,
+                                                 .shared_keys = family->shared_keys,
+                                                 .read = family->read_config});
   if (config.ok() && !note.empty()) config->notes.push_back(std::move(note));
   return config;
 }

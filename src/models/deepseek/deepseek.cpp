@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "models/deepseek/deepseek_config.h"
 #include "models/drafts/prediction_head.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
@@ -68,7 +69,8 @@ void read_deepseek_config(ConfigReader& reader, ModelConfig& config) {
     reader.note(
         fmt::format("config.json: num_nextn_predict_layers is {}; none is read", num_predicting));
   }
-  config.num_nextn_predict_layers = std::max<int64_t>(num_predicting, 0);
+  config.own.set(
+      DeepSeekConfig{.num_nextn_predict_layers = std::max<int64_t>(num_predicting, 0)});
   if (!reader.has("n_routed_experts")) return;
   read_first_dense_layers(reader, config, /*default_dense=*/0);
   MoeConfig moe = read_experts(reader, {.count = {"n_routed_experts"},
@@ -84,6 +86,10 @@ void read_deepseek_config(ConfigReader& reader, ModelConfig& config) {
   if (config.num_moe_layers() > 0) config.moe = moe;
 }
 
+int64_t num_drafting_layers(const ModelConfig& config) {
+  return config.own.get<DeepSeekConfig>().num_nextn_predict_layers;
+}
+
 std::unique_ptr<const Model> create_deepseek(const ModelConfig& config) {
   std::vector<DecoderLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
@@ -91,7 +97,7 @@ std::unique_ptr<const Model> create_deepseek(const ModelConfig& config) {
         pre_norm_layer(std::make_unique<LatentAttention>(config), make_feed_forward(config, i)));
   }
   DecoderOptions options;
-  for (int64_t i = 0; i < config.num_nextn_predict_layers; ++i) {
+  for (int64_t i = 0; i < num_drafting_layers(config); ++i) {
     options.ignored_prefixes.push_back(fmt::format("model.layers.{}.", config.num_layers + i));
   }
   return make_decoder(config, std::move(options), std::move(layers));
@@ -108,7 +114,7 @@ PredictionHeadNames head_names(int64_t layer) {
 
 // The first of the layers behind the others; taken out of its checkpoint it is layer 0.
 std::unique_ptr<const DraftModel> create_deepseek_head(const ModelConfig& config) {
-  if (config.num_nextn_predict_layers == 0) return nullptr;
+  if (num_drafting_layers(config) == 0) return nullptr;
   return make_prediction_head(config, {head_names(config.num_layers), head_names(0)},
                               pre_norm_layer(std::make_unique<LatentAttention>(config),
                                              make_feed_forward(config, config.num_layers - 1)),

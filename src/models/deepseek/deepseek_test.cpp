@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include "models/deepseek/deepseek_config.h"
 #include "models/small_config_fixture.h"
 
 namespace heddle::models {
@@ -31,7 +32,7 @@ TEST(DeepSeek, ReadsV3) {
   EXPECT_EQ(config.latent_attention->v_head_dim, 12);
   EXPECT_TRUE(config.latent_attention->rotates);
   EXPECT_TRUE(config.latent_attention->rope_interleave);
-  EXPECT_EQ(config.num_nextn_predict_layers, 1);
+  EXPECT_EQ(config.own.get<DeepSeekConfig>().num_nextn_predict_layers, 1);
   EXPECT_THAT(config.is_moe_layer, ElementsAre(false, true, true, true, true, true));
   EXPECT_EQ(config.intermediate_size, 96);
   EXPECT_EQ(config.moe->shared_intermediate_size, 64) << "one expert of both widths";

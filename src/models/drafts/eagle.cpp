@@ -21,9 +21,16 @@ using graph::Value;
 
 constexpr const char* kHubLayer = "layers.0.";
 
+struct EagleConfig {
+  bool projection_bias = false;  // of the product that joins what it reads
+  bool qkv_bias = false;         // also without attention_bias
+
+  bool operator==(const EagleConfig&) const = default;
+};
+
 void read_eagle_config(ConfigReader& reader, ModelConfig& config) {
   config.attention_bias = reader.boolean("attention_bias", false);
-  checkpoint::DraftHeadConfig head;
+  EagleConfig head;
   head.projection_bias = reader.boolean("bias", true);
   head.qkv_bias = reader.boolean("qkv_bias", false);
   if (reader.integer("draft_vocab_size", 0, {0, checkpoint::kVocabulary.high}) > 0) {
@@ -31,19 +38,19 @@ void read_eagle_config(ConfigReader& reader, ModelConfig& config) {
                   "networks of EAGLE-3 have one; use --speculative-algorithm eagle3");
   }
   require_one_layer(reader, config);
-  config.draft_head = std::move(head);
+  config.own.set(head);
 }
 
 class Eagle final : public DraftModel {
  public:
   Eagle(const ModelConfig& config, const ModelConfig& target)
-      : config_(config), target_(target), layer_(config, config.hidden_size) {}
+      : config_(config), target_(target), layer_(config, config.hidden_size, own().qkv_bias) {}
 
   [[nodiscard]] std::vector<WeightSpec> weight_specs() const override {
     std::vector<WeightSpec> specs;
     const int64_t width = config_.hidden_size;
     add_linear_weights(specs, std::string(kDraftScope) + "projection", {{"fc", width}}, 2 * width,
-                       /*cut=*/{}, config_.draft_head->projection_bias);
+                       /*cut=*/{}, own().projection_bias);
     layer_.add_weights(specs, kHubLayer);
     return specs;
   }
@@ -66,6 +73,8 @@ class Eagle final : public DraftModel {
   }
 
  private:
+  [[nodiscard]] const EagleConfig& own() const { return config_.own.get<EagleConfig>(); }
+
   DraftOutputs build(graph::GraphBuilder& g, const DraftInputs& inputs) const {
     const Value embedding = g.embedding(inputs.ids, "embed_tokens");
     DraftOutputs outputs;

@@ -24,9 +24,16 @@ using graph::Value;
 
 constexpr const char* kIdDifferences = "d2t";
 
+struct Eagle3Config {
+  int64_t vocab_size = 0;                 // of its own; 0: the other model's
+  std::vector<int64_t> read_layers = {};  // of the other model, by number; empty: the usual
+
+  bool operator==(const Eagle3Config&) const = default;
+};
+
 void read_eagle3_config(ConfigReader& reader, ModelConfig& config) {
   config.attention_bias = reader.boolean("attention_bias", false);
-  checkpoint::DraftHeadConfig head;
+  Eagle3Config head;
   head.vocab_size = reader.integer("draft_vocab_size", 0, {0, checkpoint::kVocabulary.high});
   const int64_t width =
       reader.integer("target_hidden_size", config.hidden_size, checkpoint::kWidth);
@@ -43,12 +50,11 @@ void read_eagle3_config(ConfigReader& reader, ModelConfig& config) {
     head.read_layers =
         inner.integers("eagle_aux_hidden_state_layer_ids", {0, checkpoint::kLayers.high});
   }
-  config.draft_head = std::move(head);
+  config.own.set(std::move(head));
 }
 
 // Indices of ForwardOutputs::hidden_states: what enters a layer is what left the one before it.
-std::vector<int64_t> hidden_states_read(const checkpoint::DraftHeadConfig& head,
-                                        int64_t num_target_layers) {
+std::vector<int64_t> hidden_states_read(const Eagle3Config& head, int64_t num_target_layers) {
   if (head.read_layers.empty()) return {2, num_target_layers / 2, num_target_layers - 3};
   std::vector<int64_t> entered;
   for (const int64_t layer : head.read_layers) entered.push_back(layer + 1);
@@ -58,7 +64,9 @@ std::vector<int64_t> hidden_states_read(const checkpoint::DraftHeadConfig& head,
 class Eagle3 final : public DraftModel {
  public:
   Eagle3(const ModelConfig& config, const ModelConfig& target)
-      : config_(config), target_(target), layer_(config, 2 * config.hidden_size) {}
+      : config_(config),
+        target_(target),
+        layer_(config, 2 * config.hidden_size, /*qkv_bias=*/false) {}
 
   [[nodiscard]] std::vector<WeightSpec> weight_specs() const override {
     std::vector<WeightSpec> specs;
@@ -67,9 +75,9 @@ class Eagle3 final : public DraftModel {
     add_linear_weights(specs, ours + "projection", {{"fc", width}},
                        width * std::ssize(hidden_states()));
     add_norm_weight(specs, ours + "norm", "norm.weight", width, 0);
-    if (config_.draft_head->vocab_size > 0) {
-      add_linear_weights(specs, ours + "lm_head", {{"lm_head", config_.draft_head->vocab_size}},
-                         width, vocabulary_cut(config_.draft_head->vocab_size));
+    if (own().vocab_size > 0) {
+      add_linear_weights(specs, ours + "lm_head", {{"lm_head", own().vocab_size}}, width,
+                         vocabulary_cut(own().vocab_size));
     }
     add_either(specs, layer_weights("midlayer."), layer_weights("layers.0."));
     return specs;
@@ -82,12 +90,12 @@ class Eagle3 final : public DraftModel {
   [[nodiscard]] CacheNeeds cache_needs() const override { return layer_.cache_needs("midlayer."); }
 
   [[nodiscard]] std::vector<int64_t> hidden_states() const override {
-    return hidden_states_read(*config_.draft_head, target_.num_layers);
+    return hidden_states_read(own(), target_.num_layers);
   }
 
   // The files have differences: id of the model = own id + d2t[own id].
   Result<std::vector<TokenId>> target_ids(const checkpoint::WeightSource& source) const override {
-    const int64_t count = config_.draft_head->vocab_size;
+    const int64_t count = own().vocab_size;
     std::vector<TokenId> ids;
     const auto stored = source.find({.name = kIdDifferences, .shape = {count}});
     if (count == 0 || source.names().empty()) {  // random weights: the first of the model's
@@ -133,6 +141,8 @@ class Eagle3 final : public DraftModel {
   }
 
  private:
+  [[nodiscard]] const Eagle3Config& own() const { return config_.own.get<Eagle3Config>(); }
+
   struct Slots {
     Value vector;  // [R, H]
     Value normed;  // [R, H]: what the head reads
@@ -160,7 +170,7 @@ class Eagle3 final : public DraftModel {
 
   [[nodiscard]] DraftOutputs outputs_of(graph::GraphBuilder& g, const Slots& slots) const {
     std::string head = target_.tie_word_embeddings ? "embed_tokens" : "lm_head";
-    if (config_.draft_head->vocab_size > 0) head = std::string(kDraftScope) + "lm_head";
+    if (own().vocab_size > 0) head = std::string(kDraftScope) + "lm_head";
     return {.logits = linear(g, slots.normed, head, DType::kF32), .vector = slots.vector};
   }
 
@@ -170,7 +180,8 @@ class Eagle3 final : public DraftModel {
 };
 
 Status check_layers(const ModelConfig& config, const ModelConfig& target) {
-  for (const int64_t entered : hidden_states_read(*config.draft_head, target.num_layers)) {
+  for (const int64_t entered :
+       hidden_states_read(config.own.get<Eagle3Config>(), target.num_layers)) {
     if (entered < 1 || entered >= target.num_layers) {
       return invalid_argument(
           fmt::format("it reads what leaves layer {}, the model has {} layers, the last of which "

@@ -13,19 +13,19 @@ using graph::Value;
 
 constexpr const char* kNorm = "post_attention_layernorm";
 
-Attention attention_of(const checkpoint::ModelConfig& config, int64_t input_size) {
+Attention attention_of(const checkpoint::ModelConfig& config, int64_t input_size, bool qkv_bias) {
   AttentionOptions options = attention_options(config);
   options.input_size = input_size;
-  options.qkv_bias = config.attention_bias || config.draft_head->qkv_bias;
+  options.qkv_bias = config.attention_bias || qkv_bias;
   options.output_bias = config.attention_bias;
   return Attention(options);
 }
 
 }  // namespace
 
-EagleLayer::EagleLayer(const checkpoint::ModelConfig& config, int64_t input_size)
+EagleLayer::EagleLayer(const checkpoint::ModelConfig& config, int64_t input_size, bool qkv_bias)
     : config_(config),
-      attention_(attention_of(config, input_size)),
+      attention_(attention_of(config, input_size, qkv_bias)),
       mlp_(config.hidden_size, config.intermediate_size) {}
 
 void EagleLayer::add_weights(std::vector<checkpoint::WeightSpec>& specs,

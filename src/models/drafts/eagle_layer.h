@@ -19,8 +19,8 @@ namespace heddle::models {
 
 class EagleLayer {
  public:
-  // `input_size`: of `in`.
-  EagleLayer(const checkpoint::ModelConfig& config, int64_t input_size);
+  // `input_size`: of `in`. `qkv_bias`: also where config.attention_bias is false.
+  EagleLayer(const checkpoint::ModelConfig& config, int64_t input_size, bool qkv_bias);
 
   // As the hub names them below `hub`, "midlayer.".
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& hub) const;

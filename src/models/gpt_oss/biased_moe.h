@@ -17,10 +17,18 @@
 
 namespace heddle::models {
 
+// The keys of gpt-oss's own.
+struct GptOssConfig {
+  double swiglu_limit = 0;
+  double swiglu_alpha = 0;
+
+  bool operator==(const GptOssConfig&) const = default;
+};
+
 class BiasedMoe final : public FeedForward {
  public:
-  BiasedMoe(int64_t hidden_size, const checkpoint::MoeConfig& config)
-      : hidden_size_(hidden_size), config_(config) {}
+  BiasedMoe(int64_t hidden_size, const checkpoint::MoeConfig& config, const GptOssConfig& own)
+      : hidden_size_(hidden_size), config_(config), own_(own) {}
 
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                    const std::string& hub) const override;
@@ -29,6 +37,7 @@ class BiasedMoe final : public FeedForward {
  private:
   int64_t hidden_size_;
   checkpoint::MoeConfig config_;
+  GptOssConfig own_;
 };
 
 }  // namespace heddle::models

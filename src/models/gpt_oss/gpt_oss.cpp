@@ -25,8 +25,8 @@ void read_gpt_oss_moe(ConfigReader& reader, ModelConfig& config) {
   config.moe = read_experts(
       reader,
       {.count = {count}, .per_token = {"num_experts_per_tok"}, .width = {"intermediate_size"}});
-  config.moe->clamped_swiglu = {.limit = reader.number("swiglu_limit", 7.0, {1e-6, 1e6}),
-                                .alpha = reader.number("swiglu_alpha", 1.702, {1e-6, 1e6})};
+  config.own.set(GptOssConfig{.swiglu_limit = reader.number("swiglu_limit", 7.0, {1e-6, 1e6}),
+                              .swiglu_alpha = reader.number("swiglu_alpha", 1.702, {1e-6, 1e6})});
 }
 
 void read_gpt_oss_config(ConfigReader& reader, ModelConfig& config) {
@@ -49,7 +49,8 @@ std::unique_ptr<const Model> create_gpt_oss(const ModelConfig& config) {
   for (int64_t i = 0; i < config.num_layers; ++i) {
     attention.window = config.window_of(i);
     layers.push_back(pre_norm_layer(std::make_unique<Attention>(attention),
-                                    std::make_unique<BiasedMoe>(config.hidden_size, *config.moe)));
+                                    std::make_unique<BiasedMoe>(config.hidden_size, *config.moe,
+                                                                config.own.get<GptOssConfig>())));
   }
   return make_decoder(config, {}, std::move(layers));
 }

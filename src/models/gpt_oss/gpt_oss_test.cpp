@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include "models/gpt_oss/biased_moe.h"
 #include "models/small_config_fixture.h"
 
 namespace heddle::models {
@@ -27,18 +28,18 @@ TEST(GptOss, FillsInWhatItsFilesLeaveOut) {
   const checkpoint::ModelConfig config = parse(gpt_oss_experts());
   EXPECT_TRUE(config.attention_bias);
   EXPECT_EQ(config.num_moe_layers(), 4);
-  ASSERT_TRUE(config.moe && config.moe->clamped_swiglu);
+  ASSERT_TRUE(config.moe.has_value());
   EXPECT_EQ(config.moe->num_experts, 4);
   EXPECT_EQ(config.moe->intermediate_size, 96);  // intermediate_size is an expert's
   EXPECT_TRUE(config.moe->normalize_top_k);
-  EXPECT_EQ(config.moe->clamped_swiglu->limit, 7.0);
-  EXPECT_EQ(config.moe->clamped_swiglu->alpha, 1.702);
+  EXPECT_EQ(config.own.get<GptOssConfig>().swiglu_limit, 7.0);
+  EXPECT_EQ(config.own.get<GptOssConfig>().swiglu_alpha, 1.702);
 }
 
 TEST(GptOss, ReadsWhatTheySay) {
   const checkpoint::ModelConfig config = parse(
       gpt_oss_experts({{"swiglu_limit", 5}, {"sliding_window", 16}, {"attention_bias", false}}));
-  EXPECT_EQ(config.moe->clamped_swiglu->limit, 5.0);
+  EXPECT_EQ(config.own.get<GptOssConfig>().swiglu_limit, 5.0);
   EXPECT_EQ(config.sliding_window, 16);
   EXPECT_FALSE(config.attention_bias);
 }

@@ -30,7 +30,6 @@ TEST(Qwen3Moe, KnowsBothNamesOfTheNumberOfExperts) {
   EXPECT_EQ(parsed.moe->shared_intermediate_size, 0);
   EXPECT_FALSE(parsed.moe->normalize_top_k);  // the family's default
   EXPECT_TRUE(parse(qwen3_moe_experts({{"norm_topk_prob", true}})).moe->normalize_top_k);
-  EXPECT_FALSE(parsed.moe->clamped_swiglu.has_value());
 }
 
 TEST(Qwen3Moe, MayHaveDenseLayers) {

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// DeepSeekConfig: the keys of DeepSeek's own.
+//
+// Threading: values.
+#pragma once
+
+#include <cstdint>
+
+namespace heddle::models {
+
+struct DeepSeekConfig {
+  int64_t num_nextn_predict_layers = 0;  // stored after the others; they draft
+
+  bool operator==(const DeepSeekConfig&) const = default;
+};
+
+}  // namespace heddle::models
