@@ -62,14 +62,13 @@ void BiasedMoe::add_weights(std::vector<checkpoint::WeightSpec>& specs, const st
 }
 
 Value BiasedMoe::build(graph::GraphBuilder& g, Value x) const {
-  return g.apply1(
-      "routed_moe_bias",
-      {x, linear(g, x, "router", DType::kF32), g.weight("experts.w13"), g.weight("experts.w2"),
-       g.weight("experts.w13_bias"), g.weight("experts.w2_bias")},
-      {{"top_k", static_cast<double>(config_.num_experts_per_token)},
-       {"normalize", config_.normalize_top_k ? 1.0 : 0.0},
-       {"swiglu_limit", own_.swiglu_limit},
-       {"swiglu_alpha", own_.swiglu_alpha}});
+  const Value scores = linear(g, x, "router", DType::kF32);
+  return expert_products(g, "routed_moe_bias", x, scores,
+                         {g.weight("experts.w13_bias"), g.weight("experts.w2_bias")},
+                         {{"top_k", static_cast<double>(config_.num_experts_per_token)},
+                          {"normalize", config_.normalize_top_k ? 1.0 : 0.0},
+                          {"swiglu_limit", own_.swiglu_limit},
+                          {"swiglu_alpha", own_.swiglu_alpha}});
 }
 
 }  // namespace heddle::models

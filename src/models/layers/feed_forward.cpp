@@ -102,24 +102,25 @@ Value SparseMoe::build(graph::GraphBuilder& g, Value x) const {
 }
 
 Value SparseMoe::routed(graph::GraphBuilder& g, Value x, Value scores) const {
-  std::vector<Value> inputs{x, scores, g.weight("experts.w13"), g.weight("experts.w2")};
   const auto top_k = static_cast<double>(config_.num_experts_per_token);
   const double normalize = config_.normalize_top_k ? 1.0 : 0.0;
   if (!config_.router) {
-    return g.apply1("routed_moe", std::move(inputs), {{"top_k", top_k}, {"normalize", normalize}});
+    return expert_products(g, "routed_moe", x, scores, {},
+                           {{"top_k", top_k}, {"normalize", normalize}});
   }
   const checkpoint::RouterConfig& router = *config_.router;
-  if (router.corrected) inputs.push_back(g.weight("correction"));
+  std::vector<Value> correction;
+  if (router.corrected) correction.push_back(g.weight("correction"));
   const bool two_best = router.corrected && router.num_groups > 1;
-  return g.apply1(router.corrected ? "routed_moe_corrected" : "routed_moe_scored",
-                  std::move(inputs),
-                  {{"top_k", top_k},
-                   {"normalize", normalize},
-                   {"sigmoid", router.sigmoid ? 1.0 : 0.0},
-                   {"groups", static_cast<double>(router.num_groups)},
-                   {"groups_kept", static_cast<double>(router.groups_kept)},
-                   {"group_terms", two_best ? 2.0 : 1.0},
-                   {"scale", router.scale}});
+  return expert_products(g, router.corrected ? "routed_moe_corrected" : "routed_moe_scored", x,
+                         scores, correction,
+                         {{"top_k", top_k},
+                          {"normalize", normalize},
+                          {"sigmoid", router.sigmoid ? 1.0 : 0.0},
+                          {"groups", static_cast<double>(router.num_groups)},
+                          {"groups_kept", static_cast<double>(router.groups_kept)},
+                          {"group_terms", two_best ? 2.0 : 1.0},
+                          {"scale", router.scale}});
 }
 
 void SwigluMlp::add_weights(std::vector<WeightSpec>& specs, const std::string& ours,

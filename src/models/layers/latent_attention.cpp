@@ -19,9 +19,8 @@ namespace {
 // The reference classes never pass rms_norm_eps to the two norms inside.
 constexpr double kInnerEpsilon = 1e-6;
 
-// The key and value projection as it is loaded, and as numbers where it is quantised.
-constexpr std::string_view kStored = "kv_b_proj";
-constexpr std::string_view kDense = "kv_b_proj_dense";
+// The key and value projection.
+constexpr std::string_view kProjection = "kv_b_proj";
 
 // A quantised weight [N, K] as fp32 or, where the run has 16 bits, as bf16.
 Tensor dense(const TensorView& weight) {
@@ -77,21 +76,20 @@ Value LatentAttention::build(graph::GraphBuilder& g, Value x, const LayerInputs&
 
   const ops::Attrs heads{{"num_heads", static_cast<double>(num_heads_)},
                          {"key_dim", static_cast<double>(Dn)}};
-  const Value kv_b = g.weight(g.has_weight(kDense) ? kDense : kStored);
-  const Value o =
-      g.apply1("latent_attention", {g.apply1("absorb_query", {q, kv_b}, heads), g.concat(c, k_pe)},
-               {{"value_dim", static_cast<double>(C)},
-                {"scale", scale_},
-                {"layer", static_cast<double>(cache_layer)}});
-  return linear(g, g.apply1("expand_values", {o, kv_b}, heads), "o_proj");
+  const Value absorbed = head_products(g, "absorb_query", q, kProjection, heads);
+  const Value o = g.apply1("latent_attention", {absorbed, g.concat(c, k_pe)},
+                           {{"value_dim", static_cast<double>(C)},
+                            {"scale", scale_},
+                            {"layer", static_cast<double>(cache_layer)}});
+  return linear(g, head_products(g, "expand_values", o, kProjection, heads), "o_proj");
 }
 
 void LatentAttention::derive_weights(const checkpoint::LoadedWeights& weights,
                                      const std::string& ours, DerivedWeights& derived) const {
-  const TensorView& stored = weights[ours + std::string(kStored)];
+  const TensorView& stored = weights[ours + std::string(kProjection)];
   if (stored.dtype != DType::kPacked) return;
   // One product reads its rows, another its columns: packed rows serve only the first.
-  derived.emplace_back(ours + std::string(kDense), dense(stored));
+  derived.emplace_back(ours + std::string(kProjection) + std::string(kDenseEnding), dense(stored));
 }
 
 int64_t LatentAttention::add_layer(CacheNeeds& needs) const {
@@ -125,8 +123,9 @@ void LatentAttention::add_weights(std::vector<checkpoint::WeightSpec>& specs,
   add_norm_weight(specs, ours + "kv_a_norm", hub + "kv_a_layernorm.weight", C, 0);
   const int64_t kv_dim = latent_.qk_nope_head_dim + latent_.v_head_dim;
   const int64_t value_width = num_heads_ * latent_.v_head_dim;
-  add_linear_weights(specs, ours + std::string(kStored), {{hub + "kv_b_proj", num_heads_ * kv_dim}},
-                     C, rows_cut({{num_heads_ * kv_dim, kv_dim}}));
+  add_linear_weights(specs, ours + std::string(kProjection),
+                     {{hub + "kv_b_proj", num_heads_ * kv_dim}}, C,
+                     rows_cut({{num_heads_ * kv_dim, kv_dim}}));
   add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}}, value_width,
                      columns_cut({{value_width, latent_.v_head_dim}}));
 }

@@ -27,6 +27,20 @@ int64_t num_rows(const std::vector<HubLinear>& parts) {
   return rows;
 }
 
+// Some rows of a weight.
+struct Rows {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+// All products of linear layers: x with a weight and its bias, or with some rows of a weight.
+graph::Value product(graph::GraphBuilder& g, graph::Value x, std::string_view name,
+                     std::optional<Rows> rows, DType dtype) {
+  if (rows) return g.linear(x, g.weight_rows(name, rows->first, rows->count), {}, dtype);
+  const std::string bias = std::string(name) + std::string(kBias);
+  return g.linear(x, g.weight(name), g.has_weight(bias) ? g.weight(bias) : graph::Value{}, dtype);
+}
+
 // The tensors of `parts` whose names end so, end to end; rows of in_features or, with 0, of one.
 Assembly assemble(const std::vector<HubLinear>& parts, std::string_view suffix,
                   int64_t in_features) {
@@ -91,9 +105,7 @@ void add_either(std::vector<checkpoint::WeightSpec>& to, std::vector<checkpoint:
 
 graph::Value linear(graph::GraphBuilder& g, graph::Value x, std::string_view name,
                     std::optional<DType> dtype) {
-  const std::string bias = std::string(name) + std::string(kBias);
-  return g.linear(x, g.weight(name), g.has_weight(bias) ? g.weight(bias) : graph::Value{},
-                  dtype.value_or(g.meta(x).dtype));
+  return product(g, x, name, std::nullopt, dtype.value_or(g.meta(x).dtype));
 }
 
 std::vector<graph::Value> linear_parts(graph::GraphBuilder& g, graph::Value x,
@@ -110,19 +122,32 @@ std::vector<graph::Value> linear_parts(graph::GraphBuilder& g, graph::Value x,
       num_rows += parts[i].width;
     }
     const DType dtype = parts[begin].dtype;
-    const graph::Value product =
-        std::ranges::all_of(parts, all_alike)
-            ? linear(g, x, name, dtype)
-            : g.linear(x, g.weight_rows(name, first_row, num_rows), {}, dtype);
+    const bool all = std::ranges::all_of(parts, all_alike);
+    const graph::Value columns =
+        product(g, x, name, all ? std::nullopt : std::optional(Rows{first_row, num_rows}), dtype);
     if (widths.size() == 1) {
-      values.push_back(product);
+      values.push_back(columns);
     } else {
-      std::ranges::copy(g.split(product, widths), std::back_inserter(values));
+      std::ranges::copy(g.split(columns, widths), std::back_inserter(values));
     }
     begin += widths.size();
     first_row += num_rows;
   }
   return values;
+}
+
+graph::Value head_products(graph::GraphBuilder& g, std::string_view op, graph::Value x,
+                           std::string_view name, const ops::Attrs& attrs) {
+  const std::string dense = std::string(name) + std::string(kDenseEnding);
+  return g.apply1(op, {x, g.weight(g.has_weight(dense) ? dense : name)}, attrs);
+}
+
+graph::Value expert_products(graph::GraphBuilder& g, std::string_view op, graph::Value x,
+                             graph::Value scores, const std::vector<graph::Value>& more,
+                             const ops::Attrs& attrs) {
+  std::vector<graph::Value> inputs{x, scores, g.weight("experts.w13"), g.weight("experts.w2")};
+  inputs.insert(inputs.end(), more.begin(), more.end());
+  return g.apply1(op, std::move(inputs), attrs);
 }
 
 void add_norm_weight(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights of linear layers and norms: the one place that knows how the hub stores either.
+// Weights of linear layers and norms: the one place that knows how the hub stores either, and the
+// one place that multiplies by a weight. Ranks, adapters and formats of weights concern the
+// products here and nothing else of a model; linear_test.cpp holds the other files to that.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +58,20 @@ struct LinearPart {
 // neither a bias nor a packed weight.
 std::vector<graph::Value> linear_parts(graph::GraphBuilder& g, graph::Value x,
                                        std::string_view name, const std::vector<LinearPart>& parts);
+
+// Products of each head with its rows of "name" or, where derive_weights() has made it plain
+// numbers, "name_dense": `op` is one of ops/attention/latent_projection.h.
+graph::Value head_products(graph::GraphBuilder& g, std::string_view op, graph::Value x,
+                           std::string_view name, const ops::Attrs& attrs);
+
+// The products of the experts that a token chooses by `scores`, with "experts.w13" and
+// "experts.w2". `op`: one of ops/moe/routed_moe.h, which takes `more` after these.
+graph::Value expert_products(graph::GraphBuilder& g, std::string_view op, graph::Value x,
+                             graph::Value scores, const std::vector<graph::Value>& more,
+                             const ops::Attrs& attrs);
+
+// The end of the name of a weight that head_products() takes in the place of a packed one.
+inline constexpr std::string_view kDenseEnding = "_dense";
 
 // The weight of an RMS norm. `offset` is 1 for zero-centred norms, which multiply by 1 + w.
 void add_norm_weight(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
