@@ -30,17 +30,5 @@ TEST(Mistral, SlidesInEveryLayerWhereTheWindowIsANumber) {
   EXPECT_THAT(refusal(config).message(), HasSubstr("sliding_window is missing"));
 }
 
-TEST(Mistral, NamesTheKeyItDoesNotServe) {
-  const auto message = [](const json& changes) {
-    return refusal(small_config(kMistral, changes)).message();
-  };
-  EXPECT_THAT(message({{"attention_bias", true}}),
-              HasSubstr("attention_bias is true; Mistral is served without it"));
-  EXPECT_THAT(message({{"use_sliding_window", false}, {"sliding_window", 24}}),
-              HasSubstr("use_sliding_window is false, but sliding_window is set: remove the one"));
-  EXPECT_THAT(message({{"use_sliding_window", true}}),
-              HasSubstr("use_sliding_window is true; Mistral is served without it"));
-}
-
 }  // namespace
 }  // namespace heddle::models

@@ -9,10 +9,8 @@ namespace {
 using nlohmann::json;
 using ::testing::Contains;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::model_of;
 using ::testing::Not;
-using testing::refusal;
 using testing::small_config;
 
 constexpr std::string_view kQwen2 = "Qwen2ForCausalLM";
@@ -33,13 +31,6 @@ TEST(Qwen2, SlidesInLaterLayersWhenAsked) {
   EXPECT_THAT(model_of(config)->cache_needs().kv_windows, ElementsAre(0, 0, 0, 0));
   config["use_sliding_window"] = true;
   EXPECT_THAT(model_of(config)->cache_needs().kv_windows, ElementsAre(0, 0, 24, 24));
-}
-
-TEST(Qwen2, NamesTheKeyItDoesNotServe) {
-  const Status status = refusal(small_config(kQwen2, {{"full_attention_interval", 4}}));
-  EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(),
-              HasSubstr("full_attention_interval is 4; Qwen2 is served with 1 only"));
 }
 
 }  // namespace

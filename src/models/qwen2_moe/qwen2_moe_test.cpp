@@ -9,19 +9,13 @@ namespace {
 using nlohmann::json;
 using ::testing::Contains;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::hub_names;
 using testing::model_of;
 using ::testing::Not;
 using testing::parse;
-using testing::refusal;
-using testing::small_config;
 
 json qwen2_moe_experts(const json& changes = json::object()) {
-  json config = small_config("Qwen2MoeForCausalLM", {{"num_experts", 8},
-                                                     {"num_experts_per_tok", 2},
-                                                     {"moe_intermediate_size", 32},
-                                                     {"shared_expert_intermediate_size", 80}});
+  json config = testing::small_of("Qwen2MoeForCausalLM");
   config.update(changes);
   return config;
 }
@@ -77,19 +71,6 @@ TEST(Qwen2Moe, HasThePublishedNumberOfParameters) {
   int64_t total = 0;
   for (const auto& spec : model->weight_specs()) total += spec.shape.num_elements();
   EXPECT_EQ(total, 14'315'784'192);
-}
-
-TEST(Qwen2Moe, NamesTheKeyItDoesNotServe) {
-  for (const auto& [key, value] :
-       {std::pair<const char*, json>{"use_qk_norm", true}, {"scoring_func", "sigmoid"}}) {
-    const Status status = refusal(qwen2_moe_experts({{key, value}}));
-    EXPECT_EQ(status.code(), StatusCode::kUnimplemented) << key;
-    EXPECT_THAT(status.message(),
-                HasSubstr(std::string(key) + " is " + value.dump() + "; Qwen2-MoE"));
-  }
-  json config = qwen2_moe_experts();
-  config.erase("shared_expert_intermediate_size");
-  EXPECT_THAT(refusal(config).message(), HasSubstr("shared_expert_intermediate_size is missing"));
 }
 
 }  // namespace

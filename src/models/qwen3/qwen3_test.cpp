@@ -8,9 +8,7 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::model_of;
-using testing::refusal;
 using testing::small_config;
 
 constexpr std::string_view kQwen3 = "Qwen3ForCausalLM";
@@ -23,14 +21,6 @@ TEST(Qwen3, NormalisesQueriesAndKeysAndMaySlide) {
   EXPECT_THAT(model->cache_needs().kv_windows, ElementsAre(0, 0, 0, 24));
   EXPECT_THAT(testing::hub_names(*model), Contains("model.layers.0.self_attn.q_norm.weight"));
   EXPECT_THAT(testing::hub_names(*model), Contains("model.layers.0.self_attn.o_proj.bias"));
-}
-
-TEST(Qwen3, NamesTheKeyItDoesNotServe) {
-  EXPECT_THAT(refusal(small_config(kQwen3, {{"num_experts", 8}})).message(),
-              HasSubstr("num_experts is 8; Qwen3 is served without it"));
-  EXPECT_TRUE(refusal(small_config(kQwen3, {{"use_qk_norm", true}})).ok());
-  EXPECT_THAT(refusal(small_config(kQwen3, {{"use_qk_norm", false}})).message(),
-              HasSubstr("use_qk_norm is false; Qwen3 is served with these norms"));
 }
 
 }  // namespace

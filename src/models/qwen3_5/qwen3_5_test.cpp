@@ -89,17 +89,5 @@ TEST(Qwen35, ServesFourArchitectures) {
   }
 }
 
-TEST(Qwen35, NamesTheKeyItDoesNotServe) {
-  EXPECT_THAT(refusal(qwen3_5_experts("Qwen3_5ForCausalLM")).message(),
-              HasSubstr("num_experts is 8; Qwen3.5 is served without it"));
-  EXPECT_THAT(refusal(small_config("Qwen3_5ForCausalLM", {{"attn_output_gate", false}})).message(),
-              HasSubstr("attn_output_gate is false; Qwen3.5 is served with the gate"));
-  EXPECT_THAT(
-      refusal(qwen3_5_experts("Qwen3_5MoeForCausalLM", {{"mlp_only_layers", {0}}})).message(),
-      HasSubstr("mlp_only_layers is [0]; Qwen3.5 is served without it"));
-  EXPECT_THAT(refusal(small_config("Qwen3_5MoeForCausalLM")).message(),
-              HasSubstr("num_experts is missing"));
-}
-
 }  // namespace
 }  // namespace heddle::models
