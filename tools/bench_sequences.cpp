@@ -10,7 +10,7 @@ namespace heddle::tools {
 Result<BenchSequences> BenchSequences::create(runner::ForwardPass& pass, const Options& options) {
   constexpr int32_t kPageSize = 16;
   const models::CacheNeeds needs = pass.cache_needs();
-  const bool has_states = needs.num_state_layers > 0;
+  const bool has_states = !needs.state_layers.empty();
   const int64_t pages = (options.max_tokens + kPageSize - 1) / kPageSize;
   const runner::PoolSizes sizes{
       .num_pages = pages * options.num_sequences,

@@ -134,16 +134,16 @@ Status print_summary(const InspectOptions& options) {
   const runner::KvRequest kv_request{.asked = runner::dtype_of(options.kv_cache_dtype),
                                      .float32_run = options.dtype == RunDtype::kFloat32};
   const DType kv_dtype = runner::choose_kv_dtype(kv_request, config).value_or(dtype);
-  const int64_t token_bytes = runner::kv_layout(needs, 16, kv_dtype).bytes_per_token();
-  const int64_t state_bytes = runner::state_layout(needs).bytes_per_slot();
+  const int64_t token_bytes = cache::bytes_per_page(runner::kv_layouts(needs, 16, kv_dtype)) / 16;
+  const int64_t state_bytes = cache::bytes_per_slot(runner::state_layouts(needs));
   HEDDLE_ASSIGN_OR_RETURN(const WeightSize weights, weight_size(options, config, *model, dtype));
   const auto pools = plan_memory(config, needs, kv_dtype, weights.bytes);
   if (options.json) {
     const nlohmann::ordered_json report = {{"architecture", config.architecture},
                                            {"parameters", parameters},
                                            {"layers", config.num_layers},
-                                           {"attention_layers", needs.num_kv_layers},
-                                           {"linear_attention_layers", needs.num_state_layers},
+                                           {"attention_layers", needs.num_kv_layers()},
+                                           {"linear_attention_layers", needs.num_state_layers()},
                                            {"hidden_size", config.hidden_size},
                                            {"vocab_size", config.vocab_size},
                                            {"context_length", config.max_position_embeddings},
@@ -161,7 +161,7 @@ Status print_summary(const InspectOptions& options) {
   Table table({"what", "value"});
   table.add({"parameters", fmt::format("{}", parameters)});
   table.add({"layers", fmt::format("{} ({} attention, {} linear attention)", config.num_layers,
-                                   needs.num_kv_layers, needs.num_state_layers)});
+                                   needs.num_kv_layers(), needs.num_state_layers())});
   table.add({"hidden size", fmt::format("{}", config.hidden_size)});
   if (config.moe) {
     table.add(

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cache/kv_layout.h"
 
+#include <algorithm>
+#include <limits>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -14,7 +16,8 @@ namespace {
 // Far beyond any model, and small enough that the product of all fields of a layout fits int64.
 constexpr int64_t kMaxLayers = int64_t{1} << 12;
 constexpr int64_t kMaxWidth = int64_t{1} << 14;
-constexpr int64_t kMaxChannels = int64_t{1} << 24;
+constexpr int64_t kMaxParts = 16;
+constexpr int64_t kMaxNumbers = int64_t{1} << 40;  // of a part
 
 Status check_range(std::string_view layout, std::string_view field, int64_t value, int64_t low,
                    int64_t high) {
@@ -37,31 +40,82 @@ Status KvLayout::validate() const {
   return check_range("KV layout", "value_dim", value_dim.value_or(head_dim), 0, kMaxWidth);
 }
 
-Status StateLayout::validate() const {
-  HEDDLE_RETURN_IF_ERROR(check_range("state layout", "num_layers", num_layers, 0, kMaxLayers));
-  if (num_layers == 0) return {};
-  HEDDLE_RETURN_IF_ERROR(
-      check_range("state layout", "conv_channels", conv_channels, 1, kMaxChannels));
-  HEDDLE_RETURN_IF_ERROR(check_range("state layout", "conv_width", conv_width, 1, kMaxLayers));
-  HEDDLE_RETURN_IF_ERROR(
-      check_range("state layout", "num_value_heads", num_value_heads, 1, kMaxWidth));
-  HEDDLE_RETURN_IF_ERROR(check_range("state layout", "value_dim", value_dim, 1, kMaxWidth));
-  return check_range("state layout", "key_dim", key_dim, 1, kMaxWidth);
+int64_t StatePartLayout::num_rows() const {
+  const std::span<const int64_t> dims = shape.dims();
+  return Shape(dims.first(dims.size() - 1)).num_elements();
 }
 
-int64_t StateLayout::conv_bytes_per_layer() const {
-  return bytes_of(conv_dtype, conv_channels * (conv_width - 1));
-}
-
-int64_t StateLayout::scales_offset() const {
-  const int64_t bytes = bytes_of(recurrent_dtype, num_value_heads * value_dim * key_dim);
+int64_t StatePartLayout::scales_offset() const {
+  const int64_t bytes = bytes_of(dtype, shape.num_elements());
   const int64_t alignment = bytes_of(DType::kF32, 1);
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-int64_t StateLayout::recurrent_bytes_per_layer() const {
-  const int64_t scales = recurrent_dtype == DType::kI8 ? num_value_heads * value_dim : 0;
-  return scales_offset() + bytes_of(DType::kF32, scales);
+int64_t StatePartLayout::bytes() const {
+  return scales_offset() + bytes_of(DType::kF32, dtype == DType::kI8 ? num_rows() : 0);
+}
+
+Status StateLayout::validate() const {
+  HEDDLE_RETURN_IF_ERROR(check_range("state layout", "num_layers", num_layers, 0, kMaxLayers));
+  if (num_layers == 0) return {};
+  HEDDLE_RETURN_IF_ERROR(
+      check_range("state layout", "number of parts", std::ssize(parts), 1, kMaxParts));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Shape& shape = parts[i].shape;
+    const Result<int64_t> numbers = checked_num_elements(shape.dims());
+    const bool has_room = shape.rank() >= 1 && shape.rank() < Shape::kMaxRank;
+    if (numbers.ok() && *numbers <= kMaxNumbers && has_room &&
+        std::ranges::all_of(shape.dims().subspan(shape.rank() > 1 ? 1 : 0),
+                            [](int64_t dim) { return dim >= 1; })) {
+      continue;
+    }
+    return invalid_argument(
+        fmt::format("state layout: part {} has the shape {}; it must have 1 to {} dimensions, all "
+                    "but the first at least 1, and at most {} numbers",
+                    i, shape.to_string(), Shape::kMaxRank - 1, kMaxNumbers));
+  }
+  return {};
+}
+
+int64_t StateLayout::bytes_per_slot() const {
+  int64_t bytes = 0;
+  for (const StatePartLayout& part : parts) bytes += part.bytes();
+  return num_layers * bytes;
+}
+
+namespace {
+
+template <typename Layout, typename Size>
+int64_t sum(std::span<const Layout> groups, const Size& size) {
+  int64_t total = 0;
+  for (const Layout& group : groups) total += size(group);
+  return total;
+}
+
+}  // namespace
+
+int64_t bytes_per_page(std::span<const KvLayout> groups) {
+  return sum(groups, [](const KvLayout& group) { return group.bytes_per_page(); });
+}
+
+int64_t bytes_per_slot(std::span<const StateLayout> groups) {
+  return sum(groups, [](const StateLayout& group) { return group.bytes_per_slot(); });
+}
+
+int64_t num_layers(std::span<const KvLayout> groups) {
+  return sum(groups, [](const KvLayout& group) { return group.num_layers; });
+}
+
+int64_t num_layers(std::span<const StateLayout> groups) {
+  return sum(groups, [](const StateLayout& group) { return group.num_layers; });
+}
+
+int64_t least_bytes_together(std::span<const KvLayout> groups) {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const KvLayout& group : groups) {
+    if (group.num_layers > 0) least = std::min(least, group.least_bytes_together());
+  }
+  return least;
 }
 
 DType snapshot_dtype(StateDtype dtype) {

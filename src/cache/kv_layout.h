@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large KV pages and recurrent states are. Layers without their part (a linear-attention layer
-// has no KV, a full-attention layer no state) are not counted: num_layers is the number that has
-// it.
+// How large KV pages and recurrent states are. A layout describes a group: layers whose rows or
+// states have the same shape. A model may have several groups of each kind.
 //
 // Sizes are exact for layouts that pass validate(), which also bounds every product to int64.
 #pragma once
@@ -9,18 +8,21 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include <heddle/options.h>
 #include <heddle/status.h>
 
 #include "core/dtype.h"
+#include "core/tensor.h"
 
 namespace heddle::cache {
 
-// K and V rows of the attention layers: per layer K [P, S, Nkv, D] and V [P, S, Nkv, Dv]. Latent
+// K and V rows of the layers of one group: per layer K [P, S, Nkv, D] and V [P, S, Nkv, Dv]. Latent
 // attention keeps one row per token that is key and value at once: K [P, S, 1, D] and no V.
 struct KvLayout {
-  int64_t num_layers = 0;  // attention layers; 0: the model stores no KV
+  int64_t num_layers = 0;  // 0: the group stores nothing
   int32_t page_size = 16;  // S, tokens of a page
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;              // D
@@ -58,30 +60,39 @@ struct KvLayout {
   [[nodiscard]] int64_t bytes_per_token() const { return bytes_per_page() / page_size; }
 };
 
-// State of the linear-attention layers: per layer a window [W-1, channels] of raw inputs before the
-// convolution, oldest first, and a matrix [Nv, Dv, Dk] with Dk contiguous; int8 matrices are
-// followed by an fp32 scale for each row of Dk (ops/linear_attention/snapshot_rows.h).
-struct StateLayout {
-  int64_t num_layers = 0;  // linear-attention layers; 0: the model has no recurrent state
-  int64_t conv_channels = 0;
-  int64_t conv_width = 0;  // W of the kernel; the window has W-1 columns
-  int64_t num_value_heads = 0;
-  int64_t value_dim = 0;
-  int64_t key_dim = 0;
-  DType conv_dtype = DType::kF32;
-  DType recurrent_dtype = DType::kF32;  // bf16 and int8 in snapshots only
+// One part of a layer's state: rows of the last dimension's width. i8 rows are followed by an fp32
+// scale for each row (ops/linear_attention/snapshot_rows.h).
+struct StatePartLayout {
+  Shape shape;                // of one slot in one layer; the first of several dimensions may be 0
+  DType dtype = DType::kF32;  // bf16 and i8 in snapshots only
 
-  [[nodiscard]] Status validate() const;
+  [[nodiscard]] int64_t num_rows() const;
 
-  [[nodiscard]] int64_t conv_bytes_per_layer() const;
   // Where the scales begin; with other formats that is the end.
   [[nodiscard]] int64_t scales_offset() const;
-  [[nodiscard]] int64_t recurrent_bytes_per_layer() const;
-
-  [[nodiscard]] int64_t bytes_per_slot() const {
-    return num_layers * (conv_bytes_per_layer() + recurrent_bytes_per_layer());
-  }
+  [[nodiscard]] int64_t bytes() const;
 };
+
+// States of the layers of one group: each has all the parts.
+struct StateLayout {
+  int64_t num_layers = 0;
+  std::vector<StatePartLayout> parts;
+
+  // Error: kInvalidArgument, naming the part.
+  [[nodiscard]] Status validate() const;
+
+  [[nodiscard]] int64_t bytes_per_slot() const;
+};
+
+// Groups whose pages have the same ids, or whose states have the same slots: a page or a slot has
+// its bytes in all of them.
+[[nodiscard]] int64_t bytes_per_page(std::span<const KvLayout> groups);
+[[nodiscard]] int64_t bytes_per_slot(std::span<const StateLayout> groups);
+[[nodiscard]] int64_t num_layers(std::span<const KvLayout> groups);
+[[nodiscard]] int64_t num_layers(std::span<const StateLayout> groups);
+
+// The smallest piece of a page that lies together in memory, in groups that have layers.
+[[nodiscard]] int64_t least_bytes_together(std::span<const KvLayout> groups);
 
 // Bytes of a region of a pool, which holds one layer's values of one kind: `bytes`, up to the next
 // whole page of the system's memory, so that each region begins with one.

@@ -18,37 +18,43 @@ constexpr int64_t kMaxContext = int64_t{1} << 40;
 
 double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
 
-Status validate(const PoolBudget& budget) {
-  HEDDLE_RETURN_IF_ERROR(budget.kv.validate());
-  HEDDLE_RETURN_IF_ERROR(budget.window_kv.validate());
-  if (budget.window_kv.num_layers > 0 && (budget.window < 1 || budget.kv.num_layers == 0 ||
-                                          budget.window_kv.page_size != budget.kv.page_size)) {
-    return invalid_argument(fmt::format(
-        "{} layers with a window of {} tokens in pages of {} beside {} others in pages of {}; both "
-        "must be there, the window positive and the pages as large",
-        budget.window_kv.num_layers, budget.window, budget.window_kv.page_size,
-        budget.kv.num_layers, budget.kv.page_size));
-  }
-  HEDDLE_RETURN_IF_ERROR(budget.draft_kv.validate());
-  if (budget.draft_kv.num_layers > 0 &&
-      (budget.kv.num_layers == 0 || budget.draft_kv.page_size != budget.kv.page_size)) {
-    return invalid_argument(fmt::format(
-        "{} layers that draft in pages of {} beside {} others in pages of {}; these must be there, "
-        "with pages as large",
-        budget.draft_kv.num_layers, budget.draft_kv.page_size, budget.kv.num_layers,
-        budget.kv.page_size));
-  }
-  HEDDLE_RETURN_IF_ERROR(budget.state.validate());
-  HEDDLE_RETURN_IF_ERROR(budget.snapshot.validate());
-  if (budget.kv.num_layers == 0 && budget.state.num_layers == 0) {
-    return invalid_argument("the model has neither KV nor recurrent state; nothing can be pooled");
-  }
-  if (budget.snapshot.num_layers != 0 &&
-      (budget.snapshot.num_layers != budget.state.num_layers || !budget.elastic)) {
+Status validate_pages(const PoolBudget& budget) {
+  if (!valid_page_size(budget.page_size)) {
     return invalid_argument(
-        fmt::format("snapshots of {} layers beside states of {}; they must be the same, and be "
-                    "kept by a cache",
-                    budget.snapshot.num_layers, budget.state.num_layers));
+        fmt::format("page_size is {}; it must be a power of two from 1 to 128", budget.page_size));
+  }
+  for (const auto* groups : {&budget.kv, &budget.window_kv}) {
+    for (const KvLayout& group : *groups) {
+      HEDDLE_RETURN_IF_ERROR(group.validate());
+      if (group.page_size == budget.page_size) continue;
+      return invalid_argument(fmt::format("{} layers have pages of {}, the others pages of {}",
+                                          group.num_layers, group.page_size, budget.page_size));
+    }
+  }
+  const int64_t sliding = num_layers(budget.window_kv);
+  if (sliding == 0 || (budget.window >= 1 && num_layers(budget.kv) > 0)) return {};
+  return invalid_argument(fmt::format(
+      "{} layers with a window of {} tokens beside {} others; both must be there and the window "
+      "positive",
+      sliding, budget.window, num_layers(budget.kv)));
+}
+
+Status validate_states(const PoolBudget& budget) {
+  for (const auto* groups : {&budget.states, &budget.snapshots}) {
+    for (const StateLayout& group : *groups) HEDDLE_RETURN_IF_ERROR(group.validate());
+  }
+  const int64_t layers = num_layers(budget.states), kept = num_layers(budget.snapshots);
+  if (kept == 0 || (kept == layers && budget.elastic)) return {};
+  return invalid_argument(fmt::format(
+      "snapshots of {} layers beside states of {}; they must be the same, and be kept by a cache",
+      kept, layers));
+}
+
+Status validate(const PoolBudget& budget) {
+  HEDDLE_RETURN_IF_ERROR(validate_pages(budget));
+  HEDDLE_RETURN_IF_ERROR(validate_states(budget));
+  if (num_layers(budget.kv) == 0 && num_layers(budget.states) == 0) {
+    return invalid_argument("the model has neither KV nor recurrent state; nothing can be pooled");
   }
   if (budget.context_length < 1 || budget.context_length > kMaxContext) {
     return invalid_argument(
@@ -98,11 +104,11 @@ struct Sizing {
   [[nodiscard]] bool shares(const PoolBudget& budget) const {
     return page_bytes > 0 && state_bytes > 0 && fixed_pages == 0 &&
            budget.release_granule_bytes > 0 &&
-           budget.least_bytes_together() >= budget.release_granule_bytes;
+           least_bytes_together(budget.kv) >= budget.release_granule_bytes;
   }
 
   [[nodiscard]] int64_t share_of_states(const PoolBudget& budget) const {
-    return split_by_share(usable, state_bytes, budget.token_bytes(), budget.kv.page_size,
+    return split_by_share(usable, state_bytes, budget.token_bytes(), budget.page_size,
                           budget.state_share)
         .num_states;
   }
@@ -217,9 +223,9 @@ PoolSizes plan_for_cache(const PoolBudget& budget, const Sizing& sizing) {
 
 // Rule 9.
 WindowPoolSizes plan_window_pages(const PoolBudget& budget) {
-  WindowPoolSizes sizes{.page_bytes = budget.window_kv.bytes_per_page(), .window = budget.window};
-  const PageAllocator pages_of(0, budget.kv.page_size);
-  const int64_t pages_each = sizes.per_sequence(budget.kv.page_size);
+  WindowPoolSizes sizes{.page_bytes = bytes_per_page(budget.window_kv), .window = budget.window};
+  const PageAllocator pages_of(0, budget.page_size);
+  const int64_t pages_each = sizes.per_sequence(budget.page_size);
   const int64_t requests =
       budget.max_running_requests > 0 ? budget.max_running_requests : kDefaultMaxRunning;
   int64_t wanted = requests * pages_each + 2 * pages_of.pages_for(budget.chunk_tokens);
@@ -242,10 +248,10 @@ WindowPoolSizes plan_window_pages(const PoolBudget& budget) {
 
 // Rows that can always advance, with half of the window pages or two chunks left for prompts.
 int32_t requests_with_windows(const PoolBudget& budget, const WindowPoolSizes& sizes) {
-  const PageAllocator pages_of(0, budget.kv.page_size);
+  const PageAllocator pages_of(0, budget.page_size);
   const int64_t chunks = 2 * pages_of.pages_for(budget.chunk_tokens);
   const int64_t reserve = sizes.num_pages - std::min(chunks, sizes.num_pages / 2);
-  const int64_t requests = reserve / sizes.per_sequence(budget.kv.page_size);
+  const int64_t requests = reserve / sizes.per_sequence(budget.page_size);
   return static_cast<int32_t>(std::clamp<int64_t>(requests, 1, kMaxRunningLimit));
 }
 
@@ -265,7 +271,7 @@ PoolSplit split_by_share(int64_t bytes, int64_t state_bytes, int64_t kv_bytes_pe
 
 Result<PoolPlan> size_pools(const PoolBudget& budget) {
   HEDDLE_RETURN_IF_ERROR(validate(budget));
-  if (budget.window_kv.num_layers > 0) {
+  if (num_layers(budget.window_kv) > 0) {
     const WindowPoolSizes window = plan_window_pages(budget);
     PoolBudget rest = budget;
     rest.window_kv = {};
@@ -278,9 +284,9 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
   }
   Sizing sizing;
   sizing.page_bytes = budget.page_bytes();
-  if (budget.state.num_layers > 0) {
-    sizing.state_bytes = budget.state.bytes_per_slot();
-    sizing.snapshot_bytes = budget.snapshot.bytes_per_slot();
+  if (num_layers(budget.states) > 0) {
+    sizing.state_bytes = bytes_per_slot(budget.states);
+    sizing.snapshot_bytes = bytes_per_slot(budget.snapshots);
     (sizing.snapshot_bytes > 0 ? sizing.snapshot_bytes : sizing.state_bytes) +=
         budget.slot_extra_bytes;
     sizing.states_per_request = budget.slots_per_request;
@@ -299,7 +305,7 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
         mebibytes(least + sinks), mebibytes(std::max<int64_t>(budget.bytes, 0))));
   }
 
-  const PageAllocator pages_of(0, budget.kv.page_size);
+  const PageAllocator pages_of(0, budget.page_size);
   sizing.context_pages = pages_of.pages_for(budget.context_length);
   if (sizing.page_bytes > 0 && budget.max_total_tokens > 0) {
     if (budget.max_total_tokens > kMaxPages ||
@@ -317,7 +323,7 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
 
   PoolPlan plan{.sizes = budget.elastic ? plan_for_cache(budget, sizing)
                                         : plan_for_running(budget, sizing)};
-  plan.sizes.page_size = budget.kv.page_size;
+  plan.sizes.page_size = budget.page_size;
   plan.sizes.page_bytes = sizing.page_bytes;
   plan.sizes.state_slot_bytes = sizing.state_bytes;
   plan.sizes.snapshot_slot_bytes = sizing.snapshot_bytes;

@@ -39,8 +39,8 @@
 // Only a budget that cannot hold one request with one page is an error.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include <heddle/status.h>
 
@@ -57,17 +57,16 @@ inline constexpr int64_t kTypicalTokens = 2048;    // rule 9
 inline constexpr double kDefaultStateShare = 0.9;  // state : KV, the reference's default ratio
 
 struct PoolBudget {
-  int64_t bytes = 0;  // M
-  KvLayout kv;
-  KvLayout window_kv;  // rule 9, of pages of the same size; num_layers = 0: all layers are in `kv`
-  int64_t window = 0;  // of these layers, the widest
-  int64_t chunk_tokens = 0;  // of a prompt in one step; for rule 9
-  KvLayout
-      draft_kv;  // of a network that drafts, in the pages of `kv`; num_layers = 0: there is none
-  StateLayout state;
-  StateLayout snapshot;              // rule 8; num_layers = 0: snapshots share the states' slots
-  int64_t context_length = 0;        // of the model
-  int32_t max_running_requests = 0;  // 0: as many as fit, at most default_max_running
+  int64_t bytes = 0;                // M
+  int32_t page_size = 16;           // of all groups
+  std::vector<KvLayout> kv;         // those of a network that drafts included
+  std::vector<KvLayout> window_kv;  // rule 9; empty: all layers are in `kv`
+  int64_t window = 0;               // tokens, of the layers of window_kv, the widest
+  int64_t chunk_tokens = 0;         // of a prompt in one step; for rule 9
+  std::vector<StateLayout> states;
+  std::vector<StateLayout> snapshots;  // rule 8; empty: snapshots share the states' slots
+  int64_t context_length = 0;          // of the model
+  int32_t max_running_requests = 0;    // 0: as many as fit, at most default_max_running
   int32_t default_max_running = kDefaultMaxRunning;
   int64_t max_total_tokens = 0;  // 0: from the budget
   double state_share = kDefaultStateShare;
@@ -78,17 +77,9 @@ struct PoolBudget {
   int64_t slot_extra_bytes =
       0;  // kept beside every state that may become a snapshot: hidden vectors
 
-  [[nodiscard]] int64_t page_bytes() const {
-    return kv.bytes_per_page() + draft_kv.bytes_per_page();
-  }
+  [[nodiscard]] int64_t page_bytes() const { return bytes_per_page(kv); }
 
-  [[nodiscard]] int64_t token_bytes() const { return page_bytes() / kv.page_size; }
-
-  // The smallest piece of a page that lies together in memory.
-  [[nodiscard]] int64_t least_bytes_together() const {
-    const int64_t least = kv.least_bytes_together();
-    return draft_kv.num_layers > 0 ? std::min(least, draft_kv.least_bytes_together()) : least;
-  }
+  [[nodiscard]] int64_t token_bytes() const { return page_bytes() / page_size; }
 };
 
 struct PoolPlan {

@@ -23,39 +23,29 @@ KvLayout large_kv(DType dtype = DType::kBf16, int32_t page_size = 1) {
 
 StateLayout large_state(DType recurrent) {
   return {.num_layers = 36,
-          .conv_channels = 8192,
-          .conv_width = 4,
-          .num_value_heads = 32,
-          .value_dim = 128,
-          .key_dim = 128,
-          .conv_dtype = DType::kBf16,
-          .recurrent_dtype = recurrent};
+          .parts = {{.shape = {3, 8192}, .dtype = DType::kBf16},
+                    {.shape = {32, 128, 128}, .dtype = recurrent}}};
 }
 
 // The model in the repository: 2 and 6 layers.
 PoolBudget tiny_budget(int64_t bytes) {
   return {.bytes = bytes,
-          .kv = {.num_layers = 2, .page_size = 16, .num_kv_heads = 2, .head_dim = 128},
-          .state = {.num_layers = 6,
-                    .conv_channels = 1024,
-                    .conv_width = 4,
-                    .num_value_heads = 4,
-                    .value_dim = 128,
-                    .key_dim = 128},
+          .kv = {{.num_layers = 2, .page_size = 16, .num_kv_heads = 2, .head_dim = 128}},
+          .states = {{.num_layers = 6, .parts = {{.shape = {3, 1024}}, {.shape = {4, 128, 128}}}}},
           .context_length = 8192};
 }
 
 TEST(SizePoolsTest, ANetworkThatDraftsHasItsPartOfEveryPage) {
   PoolBudget budget = tiny_budget(kGiB);
   const PoolSizes without = size_pools(budget)->sizes;
-  budget.draft_kv = {.num_layers = 1, .page_size = 16, .num_kv_heads = 2, .head_dim = 128};
+  budget.kv.push_back({.num_layers = 1, .page_size = 16, .num_kv_heads = 2, .head_dim = 128});
   const PoolSizes with = size_pools(budget)->sizes;
   EXPECT_EQ(with.page_bytes * 2, without.page_bytes * 3);
   EXPECT_LE(with.kv_pool_bytes() + with.state_pool_bytes(), kGiB);
   EXPECT_LT(with.num_pages, without.num_pages);
-  budget.draft_kv.page_size = 32;
+  budget.kv.back().page_size = 32;
   EXPECT_THAT(size_pools(budget).status().message(),
-              HasSubstr("1 layers that draft in pages of 32 beside 2 others in pages of 16"));
+              HasSubstr("1 layers have pages of 32, the others pages of 16"));
 }
 
 TEST(KvLayoutTest, HasTheSizesOfTheLargeModel) {
@@ -63,8 +53,8 @@ TEST(KvLayoutTest, HasTheSizesOfTheLargeModel) {
   EXPECT_EQ(large_kv(DType::kF8E4M3).bytes_per_token(), 12288);
   EXPECT_EQ(large_kv(DType::kBf16, 64).bytes_per_page(), 1536 * 1024);
   const StateLayout fp32 = large_state(DType::kF32);
-  EXPECT_EQ(fp32.conv_bytes_per_layer(), 49152);
-  EXPECT_EQ(fp32.recurrent_bytes_per_layer(), 2097152);
+  EXPECT_EQ(fp32.parts[0].bytes(), 49152);
+  EXPECT_EQ(fp32.parts[1].bytes(), 2097152);
   EXPECT_EQ(fp32.bytes_per_slot(), 77266944);
   EXPECT_EQ(large_state(DType::kBf16).bytes_per_slot(), 39518208);
   EXPECT_EQ(fp32.bytes_per_slot() / large_kv().bytes_per_token(), 3144);
@@ -93,17 +83,12 @@ TEST(KvLayoutTest, HasTheSizesOfLatentAttention) {
 
 TEST(KvLayoutTest, StoresInt8MatricesWithAScaleForEachRow) {
   StateLayout layout{.num_layers = 2,
-                     .conv_channels = 5,
-                     .conv_width = 4,
-                     .num_value_heads = 3,
-                     .value_dim = 5,
-                     .key_dim = 7,
-                     .recurrent_dtype = DType::kI8};
-  EXPECT_EQ(layout.scales_offset(), 108) << "105 numbers, then the next float";
-  EXPECT_EQ(layout.recurrent_bytes_per_layer(), 108 + 3 * 5 * 4);
-  EXPECT_EQ(layout.conv_bytes_per_layer(), 60) << "the window stays fp32";
-  layout.recurrent_dtype = DType::kBf16;
-  EXPECT_EQ(layout.recurrent_bytes_per_layer(), 212);
+                     .parts = {{.shape = {3, 5}}, {.shape = {3, 5, 7}, .dtype = DType::kI8}}};
+  EXPECT_EQ(layout.parts[1].scales_offset(), 108) << "105 numbers, then the next float";
+  EXPECT_EQ(layout.parts[1].bytes(), 108 + 3 * 5 * 4);
+  EXPECT_EQ(layout.bytes_per_slot(), 2 * (60 + 168)) << "the window stays fp32";
+  layout.parts[1].dtype = DType::kBf16;
+  EXPECT_EQ(layout.parts[1].bytes(), 212);
 }
 
 TEST(KvLayoutTest, KnowsTheFormatsOfSnapshots) {
@@ -120,8 +105,29 @@ TEST(KvLayoutTest, RefusesSizesThatNoModelHas) {
                   .validate()
                   .message(),
               HasSubstr("num_kv_heads"));
-  EXPECT_THAT(StateLayout({.num_layers = 1}).validate().message(), HasSubstr("conv_channels is 0"));
+  EXPECT_THAT(StateLayout({.num_layers = 1}).validate().message(),
+              HasSubstr("number of parts is 0"));
+  for (const Shape& shape : {Shape(), Shape{4, 0}, Shape{3, -1}, Shape{1, 1, 1, 1, 1},
+                             Shape{int64_t{1} << 40, int64_t{1} << 40}}) {
+    const StateLayout layout{.num_layers = 1, .parts = {{.shape = {2, 2}}, {.shape = shape}}};
+    EXPECT_THAT(layout.validate().message(), HasSubstr("part 1 has the shape"))
+        << shape.to_string();
+  }
   EXPECT_TRUE(StateLayout{}.validate().ok());
+}
+
+TEST(KvLayoutTest, AddsUpGroupsThatHaveOneId) {
+  const std::vector<KvLayout> pages = {
+      {.num_layers = 2, .page_size = 4, .num_kv_heads = 2, .head_dim = 8},
+      {.num_layers = 0, .page_size = 4, .num_kv_heads = 1, .head_dim = 1},
+      {.num_layers = 1, .page_size = 4, .num_kv_heads = 1, .head_dim = 24, .value_dim = 12}};
+  EXPECT_EQ(num_layers(pages), 3);
+  EXPECT_EQ(bytes_per_page(pages), 4 * 4 * (2 * 2 * 16 + 24 + 12));
+  EXPECT_EQ(least_bytes_together(pages), 4 * 4 * 12) << "a group without layers has no pieces";
+  const std::vector<StateLayout> states = {{.num_layers = 2, .parts = {{.shape = {3, 5}}}},
+                                           {.num_layers = 1, .parts = {{.shape = {7}}}}};
+  EXPECT_EQ(num_layers(states), 3);
+  EXPECT_EQ(bytes_per_slot(states), 4 * (2 * 15 + 7));
 }
 
 TEST(SplitByShareTest, GivesTheTabulatedSizes) {
@@ -186,7 +192,7 @@ TEST(SizePoolsTest, ServesFixedTokensBeforeStatesAndFixedRowsBeforeKv) {
   EXPECT_EQ(plan->sizes.num_pages, 500);
   EXPECT_EQ(plan->context_length, 8000);
   EXPECT_LE(plan->sizes.num_state_slots,
-            (64 * kMiB - plan->sizes.kv_pool_bytes()) / budget.state.bytes_per_slot());
+            (64 * kMiB - plan->sizes.kv_pool_bytes()) / bytes_per_slot(budget.states));
 
   budget.max_total_tokens = 0;
   budget.max_running_requests = 30;
@@ -209,7 +215,7 @@ TEST(SizePoolsTest, RefusesFixedTokensThatDoNotFit) {
 
 TEST(SizePoolsTest, KnowsModelsWithoutStateAndModelsWithoutKv) {
   PoolBudget attention = tiny_budget(kGiB);
-  attention.state = {};
+  attention.states.clear();
   Result<PoolPlan> plan = size_pools(attention);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->sizes.num_state_slots, 0);
@@ -217,7 +223,7 @@ TEST(SizePoolsTest, KnowsModelsWithoutStateAndModelsWithoutKv) {
   EXPECT_EQ(plan->sizes.max_step_sequences, 64);
 
   PoolBudget recurrent = tiny_budget(kGiB);
-  recurrent.kv = {.page_size = 16};
+  recurrent.kv.clear();
   plan = size_pools(recurrent);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->sizes.kv_pool_bytes(), 0);
@@ -244,8 +250,8 @@ TEST(SizePoolsTest, GivesBothPoolsIdsForNearlyAllOfAnElasticBudget) {
   PoolBudget budget = tiny_budget(64 * kMiB);
   budget.elastic = true;
   budget.slot_extra_bytes = 1024;
-  const int64_t slot_bytes = budget.state.bytes_per_slot() + 1024;
-  const int64_t page_bytes = budget.kv.bytes_per_page();
+  const int64_t slot_bytes = bytes_per_slot(budget.states) + 1024;
+  const int64_t page_bytes = bytes_per_page(budget.kv);
   const Result<PoolPlan> plan = size_pools(budget);
   ASSERT_TRUE(plan.ok()) << plan.status().to_string();
   EXPECT_EQ(plan->sizes.shared_bytes, 64 * kMiB - page_bytes - slot_bytes);
@@ -267,17 +273,17 @@ PoolBudget snapshot_budget(int64_t bytes, DType dtype) {
   PoolBudget budget = tiny_budget(bytes);
   budget.elastic = true;
   budget.slot_extra_bytes = 1024;
-  budget.snapshot = budget.state;
-  budget.snapshot.recurrent_dtype = dtype;
+  budget.snapshots = budget.states;
+  budget.snapshots[0].parts[1].dtype = dtype;
   return budget;
 }
 
 TEST(SizePoolsTest, GivesSnapshotsOfAnotherFormatSlotsOfTheirOwn) {
   for (const DType dtype : {DType::kBf16, DType::kI8}) {
     const PoolBudget budget = snapshot_budget(64 * kMiB, dtype);
-    const int64_t s = budget.state.bytes_per_slot();
-    const int64_t f = budget.snapshot.bytes_per_slot() + 1024;
-    const int64_t k = budget.kv.bytes_per_page();
+    const int64_t s = bytes_per_slot(budget.states);
+    const int64_t f = bytes_per_slot(budget.snapshots) + 1024;
+    const int64_t k = bytes_per_page(budget.kv);
     const Result<PoolPlan> plan = size_pools(budget);
     ASSERT_TRUE(plan.ok()) << plan.status().to_string();
     EXPECT_EQ(plan->sizes.shared_bytes, 64 * kMiB - s - f - k);
@@ -290,7 +296,7 @@ TEST(SizePoolsTest, GivesSnapshotsOfAnotherFormatSlotsOfTheirOwn) {
     EXPECT_EQ(plan->sizes.snapshot_pool_bytes(), (plan->sizes.num_snapshot_slots + 1) * f);
 
     PoolBudget same = budget;  // fp32, in the slots of running requests
-    same.snapshot = {};
+    same.snapshots.clear();
     const double factor = static_cast<double>(plan->sizes.num_snapshot_slots) /
                           static_cast<double>(size_pools(same)->sizes.num_state_slots);
     EXPECT_GT(factor, dtype == DType::kBf16 ? 1.8 : 3.2);
@@ -304,9 +310,9 @@ TEST(SizePoolsTest, LeavesSnapshotsRoomWhereNothingIsShared) {
   ASSERT_TRUE(plan.ok()) << plan.status().to_string();
   EXPECT_EQ(plan->sizes.shared_bytes, 0);
   EXPECT_EQ(plan->sizes.num_pages, 250);
-  const int64_t f = budget.snapshot.bytes_per_slot() + 1024;
+  const int64_t f = bytes_per_slot(budget.snapshots) + 1024;
   const int64_t states = plan->sizes.state_pool_bytes() + plan->sizes.snapshot_pool_bytes();
-  EXPECT_LE(plan->sizes.state_pool_bytes(), states / 2 + budget.state.bytes_per_slot());
+  EXPECT_LE(plan->sizes.state_pool_bytes(), states / 2 + bytes_per_slot(budget.states));
   EXPECT_LE(plan->sizes.kv_pool_bytes() + states, 64 * kMiB);
   EXPECT_GT(plan->sizes.kv_pool_bytes() + states + f, 64 * kMiB) << "snapshots take the rest";
 
@@ -314,12 +320,12 @@ TEST(SizePoolsTest, LeavesSnapshotsRoomWhereNothingIsShared) {
   plan = size_pools(budget);
   ASSERT_TRUE(plan.ok());
   EXPECT_GE(plan->sizes.num_snapshot_slots, 1);
-  EXPECT_LT(plan->sizes.num_snapshot_slots * f, budget.state.bytes_per_slot() + f)
+  EXPECT_LT(plan->sizes.num_snapshot_slots * f, bytes_per_slot(budget.states) + f)
       << "requests come first";
   EXPECT_GT(plan->sizes.max_step_sequences, 20);
 
   budget = snapshot_budget(kGiB, DType::kBf16);
-  budget.kv.page_size = 1;  // 1 KiB a layer
+  budget.page_size = budget.kv[0].page_size = 1;  // 1 KiB a layer
   plan = size_pools(budget);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->sizes.shared_bytes, 0);
@@ -327,7 +333,7 @@ TEST(SizePoolsTest, LeavesSnapshotsRoomWhereNothingIsShared) {
   EXPECT_GT(plan->sizes.num_snapshot_slots, 400);
 
   PoolBudget recurrent = snapshot_budget(kGiB, DType::kI8);
-  recurrent.kv = {.page_size = 16};
+  recurrent.kv.clear();
   plan = size_pools(recurrent);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->sizes.num_state_slots, kDefaultMaxRunning);
@@ -340,7 +346,7 @@ TEST(SizePoolsTest, RefusesSnapshotsThatBelongToNothing) {
   budget.elastic = false;
   EXPECT_THAT(size_pools(budget).status().message(), HasSubstr("kept by a cache"));
   budget = snapshot_budget(kGiB, DType::kBf16);
-  budget.snapshot.num_layers = 3;
+  budget.snapshots[0].num_layers = 3;
   EXPECT_THAT(size_pools(budget).status().message(), HasSubstr("of 3 layers beside states of 6"));
 }
 
@@ -354,12 +360,12 @@ TEST(SizePoolsTest, SharesNothingWhereTheBorderIsFixedOrMemoryCannotGoBack) {
   EXPECT_EQ(plan->sizes.num_pages, 500);
   EXPECT_LE(plan->sizes.kv_pool_bytes() + plan->sizes.state_pool_bytes(), 64 * kMiB);
   EXPECT_GT(
-      plan->sizes.kv_pool_bytes() + plan->sizes.state_pool_bytes() + budget.state.bytes_per_slot(),
+      plan->sizes.kv_pool_bytes() + plan->sizes.state_pool_bytes() + bytes_per_slot(budget.states),
       64 * kMiB)
       << "states take the rest";
 
   budget.max_total_tokens = 0;
-  budget.kv.page_size = 1;  // 1 KiB a layer
+  budget.page_size = budget.kv[0].page_size = 1;  // 1 KiB a layer
   budget.bytes = kGiB;
   plan = size_pools(budget);
   ASSERT_TRUE(plan.ok());
@@ -370,20 +376,20 @@ TEST(SizePoolsTest, SharesNothingWhereTheBorderIsFixedOrMemoryCannotGoBack) {
 
   PoolBudget attention = tiny_budget(kGiB);
   attention.elastic = true;
-  attention.state = {};
+  attention.states.clear();
   plan = size_pools(attention);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->sizes.shared_bytes, 0);
-  EXPECT_EQ(plan->sizes.num_pages, kGiB / attention.kv.bytes_per_page() - 1);
+  EXPECT_EQ(plan->sizes.num_pages, kGiB / bytes_per_page(attention.kv) - 1);
 
   PoolBudget recurrent = tiny_budget(kGiB);
   recurrent.elastic = true;
-  recurrent.kv = {.page_size = 16};
+  recurrent.kv.clear();
   plan = size_pools(recurrent);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->sizes.shared_bytes, 0);
   EXPECT_EQ(plan->sizes.kv_pool_bytes(), 0);
-  EXPECT_EQ(plan->sizes.num_state_slots, kGiB / recurrent.state.bytes_per_slot() - 1);
+  EXPECT_EQ(plan->sizes.num_state_slots, kGiB / bytes_per_slot(recurrent.states) - 1);
   EXPECT_EQ(plan->sizes.num_pages, plan->sizes.num_state_slots * 512);
 }
 
@@ -394,28 +400,36 @@ TEST(SizePoolsTest, NeverPromisesMoreThanTheBudget) {
   };
   for (int round = 0; round < 20000; ++round) {
     PoolBudget budget = tiny_budget(below(int64_t{1} << (10 + below(30))));
-    budget.kv.page_size = 1 << below(8);
-    budget.kv.num_layers = below(5);
-    budget.state.num_layers = below(5);
+    budget.page_size = budget.kv[0].page_size = 1 << below(8);
+    budget.kv[0].num_layers = below(5);
+    budget.states[0].num_layers = below(5);
+    if (below(2) == 0) {
+      budget.kv.push_back({.num_layers = below(3),
+                           .page_size = budget.page_size,
+                           .num_kv_heads = 1 + below(3),
+                           .head_dim = 1 + below(300)});
+      budget.states.push_back(
+          {.num_layers = below(3), .parts = {{.shape = {1 + below(4), 1 + below(3000)}}}});
+    }
     budget.max_running_requests = static_cast<int32_t>(below(3) == 0 ? below(200) : 0);
     budget.max_total_tokens = below(3) == 0 ? below(100000) : 0;
     budget.slots_per_request = static_cast<int32_t>(1 + below(5));
     budget.state_share = static_cast<double>(below(300)) / 100;
     budget.elastic = below(3) > 0;
     budget.slot_extra_bytes = below(5000);
-    const bool apart = budget.elastic && budget.state.num_layers > 0 && below(2) == 0;
+    const bool apart = budget.elastic && num_layers(budget.states) > 0 && below(2) == 0;
     if (apart) {
-      budget.snapshot = budget.state;
-      budget.snapshot.recurrent_dtype = below(2) == 0 ? DType::kBf16 : DType::kI8;
+      budget.snapshots = budget.states;
+      budget.snapshots[0].parts[1].dtype = below(2) == 0 ? DType::kBf16 : DType::kI8;
     }
     const Result<PoolPlan> plan = size_pools(budget);
     if (!plan.ok()) continue;
     SCOPED_TRACE(fmt::format("round {}", round));
     const int64_t snapshot_bytes =
-        apart ? budget.snapshot.bytes_per_slot() + budget.slot_extra_bytes : 0;
+        apart ? bytes_per_slot(budget.snapshots) + budget.slot_extra_bytes : 0;
     const int64_t slot_bytes =
-        budget.state.bytes_per_slot() + (apart ? 0 : budget.slot_extra_bytes);
-    const int64_t page_bytes = budget.kv.bytes_per_page();
+        bytes_per_slot(budget.states) + (apart ? 0 : budget.slot_extra_bytes);
+    const int64_t page_bytes = bytes_per_page(budget.kv);
     if (plan->sizes.shared_bytes == 0) {
       ASSERT_LE(plan->sizes.kv_pool_bytes() + plan->sizes.state_pool_bytes() +
                     plan->sizes.snapshot_pool_bytes(),
@@ -435,7 +449,7 @@ TEST(SizePoolsTest, NeverPromisesMoreThanTheBudget) {
     ASSERT_GE(plan->sizes.max_step_sequences, 1);
     ASSERT_GE(plan->sizes.num_pages, plan->sizes.max_step_sequences);
     ASSERT_GE(plan->context_length, 1);
-    if (budget.state.num_layers > 0) {
+    if (num_layers(budget.states) > 0) {
       ASSERT_GE(plan->sizes.num_state_slots,
                 int64_t{plan->sizes.max_step_sequences} * budget.slots_per_request);
     }
@@ -451,8 +465,8 @@ PoolBudget gpt_oss_budget(int64_t bytes) {
   const KvLayout half{
       .num_layers = 18, .page_size = 16, .num_kv_heads = 8, .head_dim = 64, .dtype = DType::kBf16};
   return {.bytes = bytes,
-          .kv = half,
-          .window_kv = half,
+          .kv = {half},
+          .window_kv = {half},
           .window = 128,
           .chunk_tokens = 512,
           .context_length = 131072,
@@ -476,8 +490,8 @@ TEST(WindowPoolTest, SlidingLayersGetWhatAWindowIsOfATypicalSequence) {
   EXPECT_EQ(sizes.max_step_sequences, 64);
 
   PoolBudget one_group = budget;  // as if nothing slid
-  one_group.kv.num_layers = 36;
-  one_group.window_kv = {};
+  one_group.kv[0].num_layers = 36;
+  one_group.window_kv.clear();
   const PoolPlan before = size_pools(one_group).value();
   EXPECT_GT(static_cast<double>(sizes.kv_tokens()),
             1.8 * static_cast<double>(before.sizes.kv_tokens()));
@@ -519,8 +533,8 @@ TEST(WindowPoolTest, NamesLayersThatDoNotGoTogether) {
   budget.window = 0;
   EXPECT_THAT(size_pools(budget).status().message(), HasSubstr("18 layers with a window of 0"));
   budget = gpt_oss_budget(kGiB);
-  budget.window_kv.page_size = 32;
-  EXPECT_THAT(size_pools(budget).status().message(), HasSubstr("the pages as large"));
+  budget.window_kv[0].page_size = 32;
+  EXPECT_THAT(size_pools(budget).status().message(), HasSubstr("18 layers have pages of 32"));
 }
 
 }  // namespace

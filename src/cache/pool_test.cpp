@@ -18,12 +18,11 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 
 constexpr KvLayout kKv{.num_layers = 2, .page_size = 4, .num_kv_heads = 2, .head_dim = 8};
-constexpr StateLayout kState{.num_layers = 3,
-                             .conv_channels = 5,
-                             .conv_width = 4,
-                             .num_value_heads = 2,
-                             .value_dim = 4,
-                             .key_dim = 6};
+
+StateLayout small_state(DType matrices = DType::kF32) {
+  return {.num_layers = 3,
+          .parts = {{.shape = {3, 5}}, {.shape = {2, 4, 6}, .dtype = matrices}, {.shape = {0, 9}}}};
+}
 
 std::span<float> row_of(const MutableTensorView& view, int64_t index) {
   return {view.row<float>(index), static_cast<size_t>(view.row_stride)};
@@ -176,24 +175,20 @@ TEST_F(KvPoolTest, KeepsTheNeighboursOfADiscardedPageThatIsNoWholeMemoryPage) {
 
 TEST_F(StatePoolTest, GivesTheMemoryOfADiscardedSlotBack) {
   const StateLayout layout{.num_layers = 2,
-                           .conv_channels = 1024,
-                           .conv_width = 5,
-                           .num_value_heads = 2,
-                           .value_dim = 64,
-                           .key_dim = 64};
+                           .parts = {{.shape = {4, 1024}}, {.shape = {2, 64, 64}}}};
   Result<StatePool> pool = StatePool::create(cpu_, layout, 3);
   ASSERT_TRUE(pool.ok());
   for (int64_t layer = 0; layer < 2; ++layer) {
     for (int64_t slot = 1; slot <= 3; ++slot) {
-      std::ranges::fill(row_of(pool->conv(layer), slot), 1.0f);
-      std::ranges::fill(row_of(pool->recurrent(layer), slot), 1.0f);
+      std::ranges::fill(row_of(pool->part(layer, 0), slot), 1.0f);
+      std::ranges::fill(row_of(pool->part(layer, 1), slot), 1.0f);
     }
   }
   ASSERT_TRUE(pool->discard_slot(*stream_, 2).ok());
   for (int64_t layer = 0; layer < 2; ++layer) {
     for (int64_t slot = 1; slot <= 3; ++slot) {
-      EXPECT_EQ(resident_pages(pool->conv(layer), slot), slot == 2 ? 0 : 4);
-      EXPECT_EQ(resident_pages(pool->recurrent(layer), slot), slot == 2 ? 0 : 8);
+      EXPECT_EQ(resident_pages(pool->part(layer, 0), slot), slot == 2 ? 0 : 4);
+      EXPECT_EQ(resident_pages(pool->part(layer, 1), slot), slot == 2 ? 0 : 8);
     }
   }
 }
@@ -211,16 +206,17 @@ TEST_F(KvPoolTest, RefusesSizesThatCannotBeMapped) {
   EXPECT_EQ(KvPool::create(cpu_, huge, 2000000000).status().code(), StatusCode::kResourceExhausted);
 }
 
-TEST_F(StatePoolTest, ZeroesAndCopiesOneSlotInAllLayersAndNoOther) {
-  Result<StatePool> pool = StatePool::create(cpu_, kState, 3);
+TEST_F(StatePoolTest, ZeroesAndCopiesOneSlotInAllLayersAndPartsAndNoOther) {
+  Result<StatePool> pool = StatePool::create(cpu_, small_state(), 3);
   ASSERT_TRUE(pool.ok());
-  EXPECT_EQ(pool->conv(2).shape, (Shape{4, 3, 5}));
-  EXPECT_EQ(pool->recurrent(2).shape, (Shape{4, 2, 4, 6}));
+  EXPECT_EQ(pool->part(2, 0).shape, (Shape{4, 3, 5}));
+  EXPECT_EQ(pool->part(2, 1).shape, (Shape{4, 2, 4, 6}));
+  EXPECT_EQ(pool->part(2, 2).shape, (Shape{4, 0, 9}));
   for (int64_t layer = 0; layer < 3; ++layer) {
     for (int64_t slot = 0; slot < 4; ++slot) {
-      std::ranges::fill(row_of(pool->conv(layer), slot),
+      std::ranges::fill(row_of(pool->part(layer, 0), slot),
                         static_cast<float>(100 * layer + slot + 1));
-      std::ranges::fill(row_of(pool->recurrent(layer), slot),
+      std::ranges::fill(row_of(pool->part(layer, 1), slot),
                         static_cast<float>(-100 * layer - slot - 1));
     }
   }
@@ -230,29 +226,27 @@ TEST_F(StatePoolTest, ZeroesAndCopiesOneSlotInAllLayersAndNoOther) {
     const float want[] = {1, 0, 3, 3};
     for (int64_t slot = 0; slot < 4; ++slot) {
       const float value = slot == 1 ? 0 : static_cast<float>(100 * layer) + want[slot];
-      EXPECT_THAT(row_of(pool->conv(layer), slot), Each(value));
-      EXPECT_THAT(row_of(pool->recurrent(layer), slot), Each(-value));
+      EXPECT_THAT(row_of(pool->part(layer, 0), slot), Each(value));
+      EXPECT_THAT(row_of(pool->part(layer, 1), slot), Each(-value));
     }
   }
 }
 
 TEST_F(StatePoolTest, KeepsTheScalesOfInt8MatricesBehindThemInTheSlot) {
-  StateLayout layout = kState;
-  layout.recurrent_dtype = DType::kI8;
-  Result<StatePool> pool = StatePool::create(cpu_, layout, 3);
+  Result<StatePool> pool = StatePool::create(cpu_, small_state(DType::kI8), 3);
   ASSERT_TRUE(pool.ok());
-  EXPECT_EQ(pool->recurrent(1).shape, (Shape{4, 2, 4, 6}));
-  EXPECT_EQ(pool->scales(1).shape, (Shape{4, 2, 4}));
+  EXPECT_EQ(pool->part(1, 1).shape, (Shape{4, 2, 4, 6}));
+  EXPECT_EQ(pool->scales(1, 1).shape, (Shape{4, 2, 4}));
   for (int64_t slot = 1; slot < 4; ++slot) {
-    std::fill_n(pool->recurrent(1).row<int8_t>(slot), 48, static_cast<int8_t>(slot));
-    std::fill_n(pool->scales(1).row<float>(slot), 8, static_cast<float>(10 * slot));
+    std::fill_n(pool->part(1, 1).row<int8_t>(slot), 48, static_cast<int8_t>(slot));
+    std::fill_n(pool->scales(1, 1).row<float>(slot), 8, static_cast<float>(10 * slot));
   }
   ASSERT_TRUE(pool->copy_slot(*stream_, 1, 2).ok());
   const int8_t want[] = {0, 1, 1, 3};
   for (int64_t slot = 0; slot < 4; ++slot) {
-    EXPECT_THAT(std::span(pool->recurrent(1).row<int8_t>(slot), 48), Each(want[slot]));
-    EXPECT_THAT(std::span(pool->scales(1).row<float>(slot), 8), Each(10.0f * want[slot]));
-    EXPECT_THAT(std::span(pool->scales(0).row<float>(slot), 8), Each(0.0f)) << "another layer";
+    EXPECT_THAT(std::span(pool->part(1, 1).row<int8_t>(slot), 48), Each(want[slot]));
+    EXPECT_THAT(std::span(pool->scales(1, 1).row<float>(slot), 8), Each(10.0f * want[slot]));
+    EXPECT_THAT(std::span(pool->scales(0, 1).row<float>(slot), 8), Each(0.0f)) << "another layer";
   }
 }
 

@@ -2,7 +2,9 @@
 #include "cache/state_pool.h"
 
 #include <limits>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -20,87 +22,87 @@ Result<StatePool> StatePool::create(device::Device& device, const StateLayout& l
   pool.layout_ = layout;
   pool.num_slots_ = num_slots;
   if (layout.num_layers == 0) return pool;
-  const int64_t most = std::numeric_limits<int64_t>::max() / 8 / layout.num_layers;
-  if (layout.conv_bytes_per_layer() + layout.recurrent_bytes_per_layer() > most / (num_slots + 1)) {
+  const int64_t most = std::numeric_limits<int64_t>::max() / 8;
+  if (layout.bytes_per_slot() > most / (num_slots + 1)) {
     return resource_exhausted(fmt::format("state pool: {} slots of {} bytes are too many",
                                           num_slots, layout.bytes_per_slot()));
   }
-  pool.conv_region_bytes_ = region_bytes(layout.conv_bytes_per_layer() * (num_slots + 1));
-  pool.recurrent_region_bytes_ = region_bytes(layout.recurrent_bytes_per_layer() * (num_slots + 1));
-  Result<device::Buffer> memory =
-      device.allocate(layout.num_layers * (pool.conv_region_bytes_ + pool.recurrent_region_bytes_));
+  int64_t bytes = 0;
+  for (const StatePartLayout& part : layout.parts) {
+    pool.part_offsets_.push_back(bytes);
+    bytes += layout.num_layers * region_bytes(part.bytes() * (num_slots + 1));
+  }
+  Result<device::Buffer> memory = device.allocate(bytes);
   if (!memory.ok()) return memory.status().with_context("state pool");
   pool.memory_ = std::move(memory).value();
   return pool;
 }
 
-std::byte* StatePool::recurrent_data(int64_t layer) const {
-  HEDDLE_CHECK(layer >= 0 && layer < layout_.num_layers);
-  return memory_.data() + layer * recurrent_region_bytes_;
+StatePool::Region StatePool::region(int64_t layer, size_t part) const {
+  HEDDLE_CHECK(layer >= 0 && layer < layout_.num_layers && part < layout_.parts.size());
+  const int64_t slot_bytes = layout_.parts[part].bytes();
+  const int64_t offset = part_offsets_[part] + layer * region_bytes(slot_bytes * (num_slots_ + 1));
+  return {.base = memory_.data() + offset, .slot_bytes = slot_bytes};
 }
 
-std::byte* StatePool::conv_data(int64_t layer) const {
-  HEDDLE_CHECK(layer >= 0 && layer < layout_.num_layers);
-  return memory_.data() + layout_.num_layers * recurrent_region_bytes_ + layer * conv_region_bytes_;
+namespace {
+
+Shape with_slots(int64_t num_slots, std::span<const int64_t> dims) {
+  std::vector<int64_t> all = {num_slots};
+  all.insert(all.end(), dims.begin(), dims.end());
+  return Shape(all);
 }
 
-MutableTensorView StatePool::conv(int64_t layer) {
-  return {conv_data(layer), layout_.conv_dtype,
-          Shape{num_slots_ + 1, layout_.conv_width - 1, layout_.conv_channels}};
+}  // namespace
+
+MutableTensorView StatePool::part(int64_t layer, size_t part) const {
+  const StatePartLayout& layout = layout_.parts[part];
+  const Region region = this->region(layer, part);
+  return {region.base, layout.dtype, with_slots(num_slots_ + 1, layout.shape.dims()),
+          region.slot_bytes / bytes_of(layout.dtype, 1)};
 }
 
-MutableTensorView StatePool::recurrent(int64_t layer) {
-  const Shape shape{num_slots_ + 1, layout_.num_value_heads, layout_.value_dim, layout_.key_dim};
-  const int64_t slot_numbers =
-      layout_.recurrent_bytes_per_layer() / bytes_of(layout_.recurrent_dtype, 1);
-  return {recurrent_data(layer), layout_.recurrent_dtype, shape, slot_numbers};
+MutableTensorView StatePool::scales(int64_t layer, size_t part) const {
+  const StatePartLayout& layout = layout_.parts[part];
+  if (layout.dtype != DType::kI8) return {};
+  const Region region = this->region(layer, part);
+  const std::span<const int64_t> dims = layout.shape.dims();
+  return {region.base + layout.scales_offset(), DType::kF32,
+          with_slots(num_slots_ + 1, dims.first(dims.size() - 1)),
+          region.slot_bytes / bytes_of(DType::kF32, 1)};
 }
 
-MutableTensorView StatePool::scales(int64_t layer) {
-  if (layout_.recurrent_dtype != DType::kI8) return {};
-  return {recurrent_data(layer) + layout_.scales_offset(), DType::kF32,
-          Shape{num_slots_ + 1, layout_.num_value_heads, layout_.value_dim},
-          layout_.recurrent_bytes_per_layer() / bytes_of(DType::kF32, 1)};
+template <typename Body>
+Status StatePool::for_pieces(int32_t slot, const Body& body) const {
+  HEDDLE_CHECK(slot >= 0 && slot <= num_slots_);
+  if (layout_.num_layers == 0) return {};
+  for (size_t part = 0; part < layout_.parts.size(); ++part) {
+    for (int64_t layer = 0; layer < layout_.num_layers; ++layer) {
+      const Region region = this->region(layer, part);
+      HEDDLE_RETURN_IF_ERROR(body(region.base + slot * region.slot_bytes, region.slot_bytes));
+    }
+  }
+  return {};
 }
 
 Status StatePool::zero_slot(device::Stream& stream, int32_t slot) {
-  HEDDLE_CHECK(slot >= 0 && slot <= num_slots_);
-  const int64_t conv_bytes = layout_.conv_bytes_per_layer();
-  const int64_t recurrent_bytes = layout_.recurrent_bytes_per_layer();
-  for (int64_t layer = 0; layer < layout_.num_layers; ++layer) {
-    HEDDLE_RETURN_IF_ERROR(stream.zero(conv_data(layer) + slot * conv_bytes, conv_bytes));
-    HEDDLE_RETURN_IF_ERROR(
-        stream.zero(recurrent_data(layer) + slot * recurrent_bytes, recurrent_bytes));
-  }
-  return {};
+  return for_pieces(
+      slot, [&](std::byte* data, int64_t num_bytes) { return stream.zero(data, num_bytes); });
 }
 
 Status StatePool::discard_slot(device::Stream& stream, int32_t slot) {
-  HEDDLE_CHECK(slot >= 1 && slot <= num_slots_);
-  const int64_t conv_bytes = layout_.conv_bytes_per_layer();
-  const int64_t recurrent_bytes = layout_.recurrent_bytes_per_layer();
-  for (int64_t layer = 0; layer < layout_.num_layers; ++layer) {
-    HEDDLE_RETURN_IF_ERROR(stream.discard(conv_data(layer) + slot * conv_bytes, conv_bytes));
-    HEDDLE_RETURN_IF_ERROR(
-        stream.discard(recurrent_data(layer) + slot * recurrent_bytes, recurrent_bytes));
-  }
-  return {};
+  HEDDLE_CHECK_GE(slot, 1);
+  return for_pieces(
+      slot, [&](std::byte* data, int64_t num_bytes) { return stream.discard(data, num_bytes); });
 }
 
 Status StatePool::copy_slot(device::Stream& stream, int32_t from, int32_t to) {
-  HEDDLE_CHECK(from >= 1 && from <= num_slots_ && to >= 1 && to <= num_slots_);
+  HEDDLE_CHECK(from >= 1 && from <= num_slots_ && to >= 1);
   if (from == to) return {};
-  const int64_t conv_bytes = layout_.conv_bytes_per_layer();
-  const int64_t recurrent_bytes = layout_.recurrent_bytes_per_layer();
-  for (int64_t layer = 0; layer < layout_.num_layers; ++layer) {
-    std::byte* const conv = conv_data(layer);
-    HEDDLE_RETURN_IF_ERROR(
-        stream.copy(conv + to * conv_bytes, conv + from * conv_bytes, conv_bytes));
-    std::byte* const recurrent = recurrent_data(layer);
-    HEDDLE_RETURN_IF_ERROR(stream.copy(recurrent + to * recurrent_bytes,
-                                       recurrent + from * recurrent_bytes, recurrent_bytes));
-  }
-  return {};
+  const int64_t slots = from - to;  // from a piece of `to` to that of `from`
+  return for_pieces(to, [&](std::byte* data, int64_t num_bytes) {
+    return stream.copy(data, data + slots * num_bytes, num_bytes);
+  });
 }
 
 }  // namespace heddle::cache

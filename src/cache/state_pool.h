@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StatePool: the memory of the recurrent states. Per linear-attention layer a window of raw inputs
-// conv [slots, W-1, channels], oldest row first, and recurrent [slots, Nv, Dv, Dk] with Dk
-// contiguous; slots = num_slots + 1, slot 0 is the sink. A slot of int8 matrices has their scales
-// [slots, Nv, Dv] behind them, so that it is one piece of memory that can go back.
+// StatePool: the memory of the recurrent states of one group of layers. Per layer and part of the
+// layout one tensor [slots, ...]; slots = num_slots + 1, slot 0 is the sink. A slot of an i8 part
+// has its scales [slots, ...] behind it, so that it is one piece of memory that can go back.
 //
 // A slot's contents are whatever its last owner left: zero_slot() or copy_slot() must run before
 // the first layer of a sequence that starts in it.
@@ -11,7 +10,9 @@
 // touches nothing; zero and copy move bytes_per_slot().
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <heddle/status.h>
 
@@ -30,14 +31,15 @@ class StatePool {
   static Result<StatePool> create(device::Device& device, const StateLayout& layout,
                                   int64_t num_slots);
 
-  [[nodiscard]] MutableTensorView conv(int64_t layer);
-  [[nodiscard]] MutableTensorView recurrent(int64_t layer);
-  [[nodiscard]] MutableTensorView scales(int64_t layer);  // empty without int8 matrices
+  // Of StateLayout::parts[part].
+  [[nodiscard]] MutableTensorView part(int64_t layer, size_t part) const;
+  [[nodiscard]] MutableTensorView scales(int64_t layer, size_t part) const;  // empty but for i8
 
-  // All layers, convolution window and matrix. The state of a sequence without tokens.
+  // All layers and parts. The state of a sequence without tokens.
   Status zero_slot(device::Stream& stream, int32_t slot);
 
-  // All layers. A snapshot of the same format is continued by copying it into a working slot.
+  // All layers and parts. A snapshot of the same format is continued by copying it into a working
+  // slot.
   Status copy_slot(device::Stream& stream, int32_t from, int32_t to);
 
   // The slot's memory may go back to the system; its contents are undefined afterwards.
@@ -50,14 +52,22 @@ class StatePool {
   [[nodiscard]] int64_t bytes() const { return memory_.size(); }
 
  private:
-  [[nodiscard]] std::byte* conv_data(int64_t layer) const;
-  [[nodiscard]] std::byte* recurrent_data(int64_t layer) const;
+  // One layer's numbers of one part, by slot.
+  struct Region {
+    std::byte* base = nullptr;
+    int64_t slot_bytes = 0;
+  };
+
+  [[nodiscard]] Region region(int64_t layer, size_t part) const;
+
+  // Calls body(data, bytes) -> Status for the pieces of `slot`, all layers and parts.
+  template <typename Body>
+  Status for_pieces(int32_t slot, const Body& body) const;
 
   StateLayout layout_;
   int64_t num_slots_ = 0;
-  int64_t conv_region_bytes_ = 0;       // one layer
-  int64_t recurrent_region_bytes_ = 0;  // one layer
-  device::Buffer memory_;               // recurrent of all layers, then conv of all layers
+  std::vector<int64_t> part_offsets_;  // in memory_, where a part's layers begin
+  device::Buffer memory_;              // by part, then by layer
 };
 
 }  // namespace heddle::cache

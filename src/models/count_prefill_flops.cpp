@@ -21,12 +21,12 @@ double elements_per_token(const checkpoint::WeightSpec& spec,
 }
 
 // Of one layer, for the causal half of the pairs.
-double flops_per_pair(const checkpoint::ModelConfig& config, const CacheNeeds& needs) {
+double flops_per_pair(const checkpoint::ModelConfig& config, const KvShape& shape) {
   // Latent attention reads its values from the rows of the keys.
-  const int64_t value_dim = config.latent_attention ? config.latent_attention->kv_lora_rank
-                                                    : needs.kv_value_dim.value_or(needs.head_dim);
+  const int64_t value_dim =
+      config.latent_attention ? config.latent_attention->kv_lora_rank : shape.value_width();
   return kMultiplyAdd * static_cast<double>(config.num_attention_heads) *
-         static_cast<double>(needs.head_dim + value_dim) / 2;
+         static_cast<double>(shape.head_dim + value_dim) / 2;
 }
 
 }  // namespace
@@ -38,12 +38,17 @@ request::PrefillFlops count_prefill_flops(const checkpoint::ModelConfig& config,
     flops.per_token += kMultiplyAdd * elements_per_token(spec, config);
   }
   const CacheNeeds needs = model.cache_needs();
-  flops.per_token +=
-      kDeltaRuleFlops * static_cast<double>(needs.num_state_layers * needs.num_value_heads *
-                                            needs.value_dim * needs.key_dim);
-  for (const int64_t window : needs.kv_windows) {
-    (window > 0 ? flops.per_window_pair : flops.per_pair) += flops_per_pair(config, needs);
-    flops.window = std::max(flops.window, window);
+  for (const StateGroup& group : needs.state_groups) {
+    for (const StatePart& part : group.parts) {
+      if (part.tensor != ops::StateTensor::kRecurrent) continue;
+      flops.per_token +=
+          kDeltaRuleFlops * static_cast<double>(group.num_layers * part.shape.num_elements());
+    }
+  }
+  for (const PageGroup& group : needs.page_groups) {
+    (group.window > 0 ? flops.per_window_pair : flops.per_pair) +=
+        static_cast<double>(group.num_layers) * flops_per_pair(config, group.shape);
+    flops.window = std::max(flops.window, group.window);
   }
   return flops;
 }

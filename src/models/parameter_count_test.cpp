@@ -42,9 +42,9 @@ TEST_P(ParameterCount, IsThePublishedOne) {
   for (const auto& spec : model->weight_specs()) total += spec.shape.num_elements();
   EXPECT_EQ(total, GetParam().parameters);
   const CacheNeeds needs = model->cache_needs();
-  EXPECT_EQ(needs.num_kv_layers + needs.num_state_layers, config->num_layers);
-  EXPECT_EQ(static_cast<int64_t>(needs.kv_windows.size()), needs.num_kv_layers);
-  EXPECT_EQ(static_cast<int64_t>(needs.kv_modules.size()), needs.num_kv_layers);
+  EXPECT_EQ(needs.num_kv_layers() + needs.num_state_layers(), config->num_layers);
+  EXPECT_EQ(static_cast<int64_t>(needs.windows().size()), needs.num_kv_layers());
+  EXPECT_EQ(static_cast<int64_t>(needs.kv_modules.size()), needs.num_kv_layers());
   std::filesystem::remove_all(folder);
 }
 

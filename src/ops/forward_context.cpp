@@ -172,6 +172,16 @@ Status check_state_slots(const ForwardContext& forward, int64_t num_slots,
   return {};
 }
 
+namespace {
+
+// Both tensors of a layer, where it has both, have as many slots.
+template <typename Layer>
+const MutableTensorView& any_tensor_of(const Layer& layer) {
+  return layer.recurrent.shape.rank() > 0 ? layer.recurrent : layer.conv;
+}
+
+}  // namespace
+
 Status check_batch(const ForwardContext& forward, int64_t T) {
   HEDDLE_RETURN_IF_ERROR(check_rows("batch", &forward, T));
   HEDDLE_RETURN_IF_ERROR(check_sequences(forward));
@@ -187,12 +197,12 @@ Status check_batch(const ForwardContext& forward, int64_t T) {
   }
   if (!forward.state_layers.empty()) {
     const int64_t num_slots =
-        fewest_ids(forward.state_layers, [](const StateLayer& l) { return l.recurrent; });
+        fewest_ids(forward.state_layers, [](const StateLayer& l) { return any_tensor_of(l); });
     const int64_t num_snapshot_slots =
         forward.snapshot_layers.empty()
             ? num_slots
             : fewest_ids(forward.snapshot_layers,
-                         [](const SnapshotLayer& l) { return l.recurrent; });
+                         [](const SnapshotLayer& l) { return any_tensor_of(l); });
     HEDDLE_RETURN_IF_ERROR(check_state_slots(forward, num_slots, num_snapshot_slots));
   }
   return {};

@@ -45,13 +45,16 @@ struct KvLayer {
   PageGroup group = PageGroup::kMain;
 };
 
-// Recurrent state of one linear-attention layer. Slot 0 is a sink.
+// Recurrent state of one layer, which may have one of the tensors only. Slot 0 is a sink.
 struct StateLayer {
   MutableTensorView conv;       // [slots, W - 1, C] f32: the last raw inputs, oldest first
   MutableTensorView recurrent;  // [slots, Nv, Dv, Dk] f32
 };
 
-// The pool that one linear-attention layer's snapshots are written to.
+// The tensors of a StateLayer.
+enum class StateTensor : uint8_t { kConv, kRecurrent };
+
+// The pool that one layer's snapshots are written to.
 struct SnapshotLayer {
   MutableTensorView conv;  // [slots, W - 1, C] f32
   MutableTensorView
@@ -131,8 +134,8 @@ struct ForwardContext {
   // arrays by sequence the page tables have no rows for them, and a state slot is -1.
   int64_t num_padding = 0;
 
-  std::span<const KvLayer> kv_layers;        // by attention layer, 0-based among themselves
-  std::span<const StateLayer> state_layers;  // by linear-attention layer, 0-based among themselves
+  std::span<const KvLayer> kv_layers;        // by layer with pages, 0-based among themselves
+  std::span<const StateLayer> state_layers;  // by layer with a state, 0-based among themselves
   std::span<const SnapshotLayer> snapshot_layers;  // likewise; empty: snapshots go to state_layers
 
   DeviceBatch batch;  // empty on the CPU

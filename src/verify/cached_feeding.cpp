@@ -126,7 +126,7 @@ class CachedRun {
 
 std::vector<CachedFeeding> cached_feedings(const runner::ForwardPass& pass,
                                            const GoldenCase& golden) {
-  const bool has_states = pass.cache_needs().num_state_layers > 0;
+  const bool has_states = !pass.cache_needs().state_layers.empty();
   const int64_t num_tokens = golden.num_tokens();
   const int64_t fork = num_tokens * 11 / 12;
   std::vector<CachedFeeding> feedings = {

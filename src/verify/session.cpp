@@ -63,8 +63,7 @@ Status Session::step(std::span<const Feed> feeds, runner::LogitRows logit_rows) 
 
 Status Session::reset(int64_t sequence) {
   lengths_[static_cast<size_t>(sequence)] = 0;
-  if (pools_.states().num_slots() == 0) return {};
-  return pools_.states().zero_slot(pass_->stream(), static_cast<int32_t>(sequence + 1));
+  return pools_.zero_state(pass_->stream(), static_cast<int32_t>(sequence + 1));
 }
 
 }  // namespace heddle::verify

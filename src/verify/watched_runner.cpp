@@ -13,7 +13,7 @@ Result<std::unique_ptr<WatchedRunner>> WatchedRunner::create(runner::ForwardPass
                                                              const Options& options, Watch watch) {
   HEDDLE_CHECK_GE(pass.max_logit_rows(), pass.max_step_tokens());
   const models::CacheNeeds needs = pass.cache_needs();
-  const bool has_states = needs.num_state_layers > 0;
+  const bool has_states = !needs.state_layers.empty();
   const auto pages_for = [&](int64_t tokens) {
     return (tokens + options.page_size - 1) / options.page_size;
   };

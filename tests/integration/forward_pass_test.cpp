@@ -161,7 +161,8 @@ TEST(ForwardPass, ExactModeResumesFromASnapshotBitForBit) {
   // The rest again from each snapshot.
   for (const request::StateSnapshot& snapshot : wanted) {
     SCOPED_TRACE(fmt::format("from token {}", snapshot.tokens));
-    ASSERT_TRUE(pools->states().copy_slot(pass->stream(), snapshot.slot, 1).ok());
+    const std::vector<ops::IdCopy> back = {{.from = snapshot.slot, .to = 1}};
+    ASSERT_TRUE(pools->accept_drafts(pass->stream(), pass->context(), back).ok());
     const auto rest =
         std::span<const TokenId>(tokens).subspan(static_cast<size_t>(snapshot.tokens));
     plan.sequences = {{.new_tokens = rest,

@@ -209,7 +209,7 @@ TEST(Fp8Kv, TakesTheScalesOfACalibratedCheckpoint) {
   const auto plain = pass_of(model.folder(), std::nullopt, DType::kBf16);
   const auto rounded = pass_of(model.folder(), DType::kBf16, std::nullopt);
   EXPECT_EQ(rounded->kv_dtype(), DType::kF8E4M3);
-  ASSERT_EQ(std::ssize(rounded->kv_scales()), rounded->cache_needs().num_kv_layers);
+  ASSERT_EQ(std::ssize(rounded->kv_scales()), rounded->cache_needs().num_kv_layers());
   for (const checkpoint::KvScales& scales : rounded->kv_scales()) {
     EXPECT_EQ(scales.k, 0.03125f);
     EXPECT_EQ(scales.v, 0.01f);

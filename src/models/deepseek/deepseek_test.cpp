@@ -93,12 +93,12 @@ TEST(DeepSeek, CountsLayersByOddNumbers) {
 
 TEST(DeepSeek, KeepsOneRowPerTokenAndLayer) {
   const CacheNeeds needs = testing::model_of(deepseek(3))->cache_needs();
-  EXPECT_EQ(needs.num_kv_layers, 6);
-  EXPECT_EQ(needs.num_kv_heads, 1);
-  EXPECT_EQ(needs.head_dim, 40);
-  EXPECT_EQ(needs.kv_value_dim, 0);
-  EXPECT_THAT(needs.kv_windows, Each(0));
-  EXPECT_EQ(needs.num_state_layers, 0);
+  EXPECT_EQ(needs.num_kv_layers(), 6);
+  EXPECT_EQ(needs.page_groups[0].shape.num_heads, 1);
+  EXPECT_EQ(needs.page_groups[0].shape.head_dim, 40);
+  EXPECT_EQ(needs.page_groups[0].shape.value_dim, 0);
+  EXPECT_THAT(needs.windows(), Each(0));
+  EXPECT_EQ(needs.num_state_layers(), 0);
 }
 
 TEST(DeepSeek, LeavesTheLayersThatDraftToOthers) {
@@ -141,7 +141,7 @@ TEST(DeepSeek, ItsHeadIsTheLayerBehindTheOthersOrTheOnlyOne) {
   published["num_nextn_predict_layers"] = 1;
   const auto head = create_prediction_head(parse(published)).value();
   EXPECT_THAT(head->hidden_states(), ElementsAre(6));
-  EXPECT_EQ(head->cache_needs().num_kv_heads, 1) << "latents";
+  EXPECT_EQ(head->cache_needs().page_groups[0].shape.num_heads, 1) << "latents";
   for (const auto& spec : head->weight_specs()) {
     ASSERT_EQ(spec.alternatives.size() % 2, 0U) << spec.name;
     const auto name = [&](size_t i) { return spec.alternatives[i].front().tensor.name; };

@@ -43,7 +43,7 @@ class Eagle3ConfigTest : public ::testing::Test {
 TEST_F(Eagle3ConfigTest, ReadsThreeLayersAndHasAVocabularyOfItsOwn) {
   const auto draft = load().value();
   EXPECT_THAT(draft->hidden_states(), ElementsAre(2, 4, 5));
-  EXPECT_EQ(draft->cache_needs().num_kv_layers, 1);
+  EXPECT_EQ(draft->cache_needs().num_kv_layers(), 1);
   std::set<std::string> names;
   for (const auto& spec : draft->weight_specs()) {
     names.insert(spec.alternatives.front().front().tensor.name);

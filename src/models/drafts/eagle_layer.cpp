@@ -54,7 +54,7 @@ Value EagleLayer::build(graph::GraphBuilder& g, Value in, Value h, Value positio
   Value x;
   {
     const GraphScope scope(g, attention_.scope());
-    x = g.add(h, attention_.build(g, in, shared, /*cache_layer=*/0));
+    x = g.add(h, attention_.build(g, in, shared, CacheLayer{.pages = 0}));
   }
   const Value normed = g.rms_norm(x, kNorm, config_.rms_norm_eps);
   const GraphScope scope(g, "mlp.");

@@ -43,7 +43,7 @@ class EagleConfigTest : public ::testing::Test {
 TEST_F(EagleConfigTest, ReadsWhatTheHeadReadsAndHasOneNorm) {
   const auto draft = load().value();
   EXPECT_THAT(draft->hidden_states(), ElementsAre(4));
-  EXPECT_EQ(draft->cache_needs().num_kv_layers, 1);
+  EXPECT_EQ(draft->cache_needs().num_kv_layers(), 1);
   EXPECT_THAT(hub_names(*draft),
               ElementsAre("fc.bias", "fc.weight", "layers.0.mlp.down_proj.weight",
                           "layers.0.mlp.gate_proj.weight", "layers.0.mlp.up_proj.weight",

@@ -97,7 +97,7 @@ class PredictionHead final : public DraftModel {
   DecoderLayer layer_;
   float norm_offset_;
   CacheNeeds needs_;
-  std::vector<int64_t> cache_layers_;
+  std::vector<CacheLayer> cache_layers_;
 };
 
 }  // namespace

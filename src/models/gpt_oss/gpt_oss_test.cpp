@@ -43,10 +43,10 @@ TEST(GptOss, ReadsWhatTheySay) {
 TEST(GptOss, KeepsKeysAndValuesInEveryLayer) {
   const CacheNeeds needs =
       model_of(gpt_oss_experts({{"head_dim", 16}, {"sliding_window", 16}}))->cache_needs();
-  EXPECT_EQ(needs.num_kv_layers, 4);
-  EXPECT_EQ(needs.num_kv_heads, 2);
-  EXPECT_EQ(needs.head_dim, 16);
-  EXPECT_THAT(needs.kv_windows, ElementsAre(16, 0, 16, 0));
+  EXPECT_EQ(needs.num_kv_layers(), 4);
+  EXPECT_EQ(needs.page_groups[0].shape.num_heads, 2);
+  EXPECT_EQ(needs.page_groups[0].shape.head_dim, 16);
+  EXPECT_THAT(needs.windows(), ElementsAre(16, 0, 16, 0));
 }
 
 }  // namespace

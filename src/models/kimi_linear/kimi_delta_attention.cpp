@@ -10,7 +10,7 @@ using checkpoint::WeightSpec;
 using graph::Value;
 
 Value KimiDeltaAttention::build(graph::GraphBuilder& g, Value x, const LayerInputs& /*inputs*/,
-                                int64_t cache_layer) const {
+                                const CacheLayer& cache) const {
   const int64_t N = config_.num_key_heads;
   const int64_t D = config_.key_head_dim;
   const DType activations = g.activations();
@@ -20,7 +20,7 @@ Value KimiDeltaAttention::build(graph::GraphBuilder& g, Value x, const LayerInpu
   if (in.size() != 4) return {};
   const Value a = linear(g, in[2], "f_b_proj", DType::kF32);
   const Value gate = linear(g, in[3], "g_b_proj");
-  const Value o = delta_rule(g, in[0], a, in[1], cache_layer);
+  const Value o = delta_rule(g, in[0], a, in[1], cache);
   const Value y =
       g.apply1("sigmoid_gated_rms_norm", {o, gate, g.weight("norm")}, {{"epsilon", epsilon_}});
   return linear(g, y, "o_proj");

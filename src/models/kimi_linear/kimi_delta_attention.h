@@ -23,7 +23,7 @@ class KimiDeltaAttention final : public DeltaRuleMixer {
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                    const std::string& hub) const override;
   graph::Value build(graph::GraphBuilder& g, graph::Value x, const LayerInputs& inputs,
-                     int64_t cache_layer) const override;
+                     const CacheLayer& cache) const override;
 
  private:
   // Heads times width: channels of q, k and v, and of both gates.

@@ -63,13 +63,12 @@ TEST(KimiLinear, KnowsItsLayersWhereTheFileNamesNone) {
 
 TEST(KimiLinear, KeepsRowsAndStates) {
   const CacheNeeds needs = testing::model_of(kimi())->cache_needs();
-  EXPECT_EQ(needs.num_kv_layers, 1);
-  EXPECT_EQ(needs.head_dim, 40);
-  EXPECT_EQ(needs.kv_value_dim, 0);
-  EXPECT_EQ(needs.num_state_layers, 5);
-  EXPECT_EQ(needs.conv_channels, 3 * 3 * 16);
-  EXPECT_EQ(needs.num_value_heads, 3);
-  EXPECT_EQ(needs.key_dim, 16);
+  EXPECT_EQ(needs.num_kv_layers(), 1);
+  EXPECT_EQ(needs.page_groups[0].shape.head_dim, 40);
+  EXPECT_EQ(needs.page_groups[0].shape.value_dim, 0);
+  EXPECT_EQ(needs.num_state_layers(), 5);
+  EXPECT_EQ(needs.state_groups[0].parts[0].shape[1], 3 * 3 * 16);
+  EXPECT_EQ(needs.state_groups[0].parts[1].shape, (Shape{3, 16, 16}));
 }
 
 // Blocks may be stored under either name, and convolutions apart or as one.

@@ -29,7 +29,7 @@ void require_qk_norm(checkpoint::ConfigReader& reader, const checkpoint::ModelCo
 }
 
 Value Attention::build(graph::GraphBuilder& g, Value x, const LayerInputs& inputs,
-                       int64_t cache_layer) const {
+                       const CacheLayer& cache) const {
   const int64_t D = options_.head_dim;
   const int64_t width = options_.num_heads * D;
   const int64_t kv_width = options_.num_kv_heads * D;
@@ -51,16 +51,16 @@ Value Attention::build(graph::GraphBuilder& g, Value x, const LayerInputs& input
                          {"head_dim", static_cast<double>(D)},
                          {"scale", options_.softmax_scale},
                          {"window", static_cast<double>(options_.window)},
-                         {"layer", static_cast<double>(cache_layer)}};
+                         {"layer", static_cast<double>(cache.pages)}};
   const Value o = options_.sinks
                       ? g.apply1("paged_attention_sinks", {q, k, v, g.weight("sinks")}, attrs)
                       : g.apply1("paged_attention", {q, k, v}, attrs);
   return linear(g, options_.output_gate ? g.mul(o, g.sigmoid(in[1])) : o, "o_proj");
 }
 
-int64_t Attention::add_layer(CacheNeeds& needs) const {
-  return needs.add_kv_layer({.num_heads = options_.num_kv_heads, .head_dim = options_.head_dim},
-                            options_.window);
+CacheLayer Attention::add_layer(CacheNeeds& needs) const {
+  const KvShape shape{.num_heads = options_.num_kv_heads, .head_dim = options_.head_dim};
+  return {.pages = needs.add_kv_layer(shape, options_.window)};
 }
 
 void Attention::add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,

@@ -54,9 +54,9 @@ class Attention final : public Mixer {
 
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                    const std::string& hub) const override;
-  int64_t add_layer(CacheNeeds& needs) const override;
+  CacheLayer add_layer(CacheNeeds& needs) const override;
   graph::Value build(graph::GraphBuilder& g, graph::Value x, const LayerInputs& inputs,
-                     int64_t cache_layer) const override;
+                     const CacheLayer& cache) const override;
 
  private:
   AttentionOptions options_;

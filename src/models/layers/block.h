@@ -43,12 +43,12 @@ class Mixer {
     (void)weights, (void)ours, (void)derived;
   }
 
-  // Adds what one such layer keeps; returns the layer's index among its own kind.
-  virtual int64_t add_layer(CacheNeeds& needs) const = 0;
+  // Adds the pages and the state that one such layer keeps, if any.
+  virtual CacheLayer add_layer(CacheNeeds& needs) const = 0;
 
-  // x [T, H] -> [T, H], within scope(). `cache_layer` is what add_layer() returned.
+  // x [T, H] -> [T, H], within scope(). `cache` is what add_layer() returned.
   virtual graph::Value build(graph::GraphBuilder& g, graph::Value x, const LayerInputs& inputs,
-                             int64_t cache_layer) const = 0;
+                             const CacheLayer& cache) const = 0;
 };
 
 class FeedForward {

@@ -95,7 +95,7 @@ class Decoder final : public Model {
   ModelConfig config_;
   DecoderOptions options_;
   std::vector<DecoderLayer> layers_;
-  std::vector<std::vector<int64_t>> cache_layers_;  // of each layer: those of its mixers
+  std::vector<std::vector<CacheLayer>> cache_layers_;  // of each layer: those of its mixers
   CacheNeeds needs_;
 };
 

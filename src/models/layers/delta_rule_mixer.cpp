@@ -13,8 +13,8 @@ using checkpoint::WeightDType;
 using graph::Value;
 
 Value DeltaRuleMixer::delta_rule(graph::GraphBuilder& g, Value qkv, Value a, Value b,
-                                 int64_t cache_layer) const {
-  const auto layer = static_cast<double>(cache_layer);
+                                 const CacheLayer& cache) const {
+  const auto layer = static_cast<double>(cache.states);
   const Value mixed = g.apply1("causal_conv1d", {qkv, g.weight("conv")}, {{"layer", layer}});
   return g.apply1("gated_delta_rule", {mixed, a, b, g.weight("neg_exp_a_log"), g.weight("dt_bias")},
                   {{"num_key_heads", static_cast<double>(config_.num_key_heads)},
@@ -54,12 +54,13 @@ void DeltaRuleMixer::derive_weights(const checkpoint::LoadedWeights& weights,
   derived.emplace_back(ours + "neg_exp_a_log", std::move(decay));
 }
 
-int64_t DeltaRuleMixer::add_layer(CacheNeeds& needs) const {
-  return needs.add_state_layer({.conv_channels = conv_channels(),
-                                .conv_width = config_.conv_kernel,
-                                .num_value_heads = config_.num_value_heads,
-                                .value_dim = config_.value_head_dim,
-                                .key_dim = config_.key_head_dim});
+CacheLayer DeltaRuleMixer::add_layer(CacheNeeds& needs) const {
+  return {
+      .states = needs.add_state_layer(
+          {{.tensor = ops::StateTensor::kConv, .shape = {config_.conv_kernel - 1, conv_channels()}},
+           {.tensor = ops::StateTensor::kRecurrent,
+            .shape = {config_.num_value_heads, config_.value_head_dim, config_.key_head_dim},
+            .is_rounded = true}})};
 }
 
 }  // namespace heddle::models

@@ -24,13 +24,13 @@ class DeltaRuleMixer : public Mixer {
   // "neg_exp_a_log" from "A_log".
   void derive_weights(const checkpoint::LoadedWeights& weights, const std::string& ours,
                       DerivedWeights& derived) const final;
-  int64_t add_layer(CacheNeeds& needs) const final;
+  CacheLayer add_layer(CacheNeeds& needs) const final;
 
  protected:
   // Queries, keys and values before the convolution [T, conv_channels], a [T, Nv] or [T, Nk * Dk],
   // b [T, Nv] -> o [T, Nv * Dv].
   graph::Value delta_rule(graph::GraphBuilder& g, graph::Value qkv, graph::Value a, graph::Value b,
-                          int64_t cache_layer) const;
+                          const CacheLayer& cache) const;
 
   // "A_log" [Nv], which may be stored in any of `shapes`, and "dt_bias" [dt.size].
   void add_decay_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,

@@ -9,7 +9,7 @@ namespace heddle::models {
 using graph::Value;
 
 Value GatedDeltaNet::build(graph::GraphBuilder& g, Value x, const LayerInputs& /*inputs*/,
-                           int64_t cache_layer) const {
+                           const CacheLayer& cache) const {
   const int64_t Nv = config_.num_value_heads;
   const DType activations = g.activations();
   const std::vector<Value> in = linear_parts(g, x, "in_proj",
@@ -21,7 +21,7 @@ Value GatedDeltaNet::build(graph::GraphBuilder& g, Value x, const LayerInputs& /
   const Value z = in[1];
   const Value b = in[2];
   const Value a = in[3];
-  const Value o = delta_rule(g, in[0], a, b, cache_layer);
+  const Value o = delta_rule(g, in[0], a, b, cache);
   const Value y = g.apply1("gated_rms_norm", {o, z, g.weight("norm")}, {{"epsilon", epsilon_}});
   return linear(g, y, "out_proj");
 }

@@ -21,7 +21,7 @@ class GatedDeltaNet final : public DeltaRuleMixer {
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                    const std::string& hub) const override;
   graph::Value build(graph::GraphBuilder& g, graph::Value x, const LayerInputs& inputs,
-                     int64_t cache_layer) const override;
+                     const CacheLayer& cache) const override;
 };
 
 }  // namespace heddle::models

@@ -54,7 +54,7 @@ LatentAttention::LatentAttention(const checkpoint::ModelConfig& config)
 }
 
 Value LatentAttention::build(graph::GraphBuilder& g, Value x, const LayerInputs& inputs,
-                             int64_t cache_layer) const {
+                             const CacheLayer& cache) const {
   const int64_t Dn = latent_.qk_nope_head_dim;
   const int64_t Dr = latent_.qk_rope_head_dim;
   const int64_t C = latent_.kv_lora_rank;
@@ -80,7 +80,7 @@ Value LatentAttention::build(graph::GraphBuilder& g, Value x, const LayerInputs&
   const Value o = g.apply1("latent_attention", {absorbed, g.concat(c, k_pe)},
                            {{"value_dim", static_cast<double>(C)},
                             {"scale", scale_},
-                            {"layer", static_cast<double>(cache_layer)}});
+                            {"layer", static_cast<double>(cache.pages)}});
   return linear(g, head_products(g, "expand_values", o, kProjection, heads), "o_proj");
 }
 
@@ -92,10 +92,10 @@ void LatentAttention::derive_weights(const checkpoint::LoadedWeights& weights,
   derived.emplace_back(ours + std::string(kProjection) + std::string(kDenseEnding), dense(stored));
 }
 
-int64_t LatentAttention::add_layer(CacheNeeds& needs) const {
-  return needs.add_kv_layer(
-      {.num_heads = 1, .head_dim = latent_.kv_lora_rank + latent_.qk_rope_head_dim, .value_dim = 0},
-      /*window=*/0);
+CacheLayer LatentAttention::add_layer(CacheNeeds& needs) const {
+  const KvShape shape{
+      .num_heads = 1, .head_dim = latent_.kv_lora_rank + latent_.qk_rope_head_dim, .value_dim = 0};
+  return {.pages = needs.add_kv_layer(shape, /*window=*/0)};
 }
 
 void LatentAttention::add_weights(std::vector<checkpoint::WeightSpec>& specs,

@@ -31,9 +31,9 @@ class LatentAttention final : public Mixer {
                    const std::string& hub) const override;
   void derive_weights(const checkpoint::LoadedWeights& weights, const std::string& ours,
                       DerivedWeights& derived) const override;
-  int64_t add_layer(CacheNeeds& needs) const override;
+  CacheLayer add_layer(CacheNeeds& needs) const override;
   graph::Value build(graph::GraphBuilder& g, graph::Value x, const LayerInputs& inputs,
-                     int64_t cache_layer) const override;
+                     const CacheLayer& cache) const override;
 
  private:
   [[nodiscard]] int64_t query_width() const {

@@ -77,19 +77,19 @@ void derive_layer_weights(const checkpoint::LoadedWeights& weights, const Decode
   });
 }
 
-std::vector<int64_t> add_layer_needs(CacheNeeds& needs, const DecoderLayer& layer,
-                                     const std::string& hub) {
-  std::vector<int64_t> cache_layers;
+std::vector<CacheLayer> add_layer_needs(CacheNeeds& needs, const DecoderLayer& layer,
+                                        const std::string& hub) {
+  std::vector<CacheLayer> cache_layers;
   for_each_mixer(layer, [&](const Branch& branch) {
-    const int64_t before = needs.num_kv_layers;
+    const int64_t before = needs.num_kv_layers();
     cache_layers.push_back(branch.mixer->add_layer(needs));
-    if (needs.num_kv_layers > before) needs.kv_modules.push_back(hub + hub_scope(branch));
+    if (needs.num_kv_layers() > before) needs.kv_modules.push_back(hub + hub_scope(branch));
   });
   return cache_layers;
 }
 
 Value build_layer(graph::GraphBuilder& g, const DecoderLayer& layer, Value x,
-                  const LayerInputs& inputs, std::span<const int64_t> cache_layers,
+                  const LayerInputs& inputs, std::span<const CacheLayer> cache_layers,
                   double epsilon) {
   size_t mixer = 0;
   for (const ResidualBlock& block : layer.blocks) {

@@ -71,12 +71,12 @@ void derive_layer_weights(const checkpoint::LoadedWeights& weights, const Decode
 
 // Adds what a sequence keeps of the layer, which the hub names `hub`. Returns what
 // Mixer::add_layer() gave for each of its mixers, in order.
-std::vector<int64_t> add_layer_needs(CacheNeeds& needs, const DecoderLayer& layer,
-                                     const std::string& hub);
+std::vector<CacheLayer> add_layer_needs(CacheNeeds& needs, const DecoderLayer& layer,
+                                        const std::string& hub);
 
 // x [T, H] -> x' [T, H], within the layer's scope. `cache_layers`: of add_layer_needs().
 graph::Value build_layer(graph::GraphBuilder& g, const DecoderLayer& layer, graph::Value x,
-                         const LayerInputs& inputs, std::span<const int64_t> cache_layers,
+                         const LayerInputs& inputs, std::span<const CacheLayer> cache_layers,
                          double epsilon);
 
 }  // namespace heddle::models

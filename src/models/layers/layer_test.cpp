@@ -81,10 +81,10 @@ class Projection final : public Mixer {
     add_linear_weights(specs, ours + "proj", {{hub + "in_proj", kHidden}}, kHidden);
   }
 
-  int64_t add_layer(CacheNeeds&) const override { return 0; }
+  CacheLayer add_layer(CacheNeeds&) const override { return {}; }
 
   graph::Value build(graph::GraphBuilder& g, graph::Value x, const LayerInputs&,
-                     int64_t) const override {
+                     const CacheLayer&) const override {
     return linear(g, x, "proj");
   }
 };

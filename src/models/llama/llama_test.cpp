@@ -16,7 +16,7 @@ constexpr std::string_view kLlama = "LlamaForCausalLM";
 
 TEST(Llama, ServesBiasesOfAttentionAndATiedHead) {
   const auto plain = model_of(small_config(kLlama));
-  EXPECT_THAT(plain->cache_needs().kv_windows, ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(plain->cache_needs().windows(), ElementsAre(0, 0, 0, 0));
   EXPECT_THAT(testing::hub_names(*plain), Not(Contains("model.layers.0.self_attn.o_proj.bias")));
   EXPECT_THAT(testing::hub_names(*plain), Contains("lm_head.weight"));
   const auto other = testing::hub_names(

@@ -22,7 +22,7 @@ TEST(Mistral, SlidesInEveryLayerWhereTheWindowIsANumber) {
   EXPECT_THAT(windows_of(config), ElementsAre(0, 0, 0, 0));
   config["sliding_window"] = 24;
   EXPECT_THAT(windows_of(config), ElementsAre(24, 24, 24, 24));
-  EXPECT_THAT(testing::model_of(config)->cache_needs().kv_windows, ElementsAre(24, 24, 24, 24));
+  EXPECT_THAT(testing::model_of(config)->cache_needs().windows(), ElementsAre(24, 24, 24, 24));
   config["layer_types"] = {"sliding_attention", "full_attention", "full_attention",
                            "sliding_attention"};
   EXPECT_THAT(windows_of(config), ElementsAre(24, 0, 0, 24));

@@ -28,9 +28,9 @@ TEST(Qwen2, HasBiasesOnQueriesKeysAndValuesWhateverTheFileSays) {
 
 TEST(Qwen2, SlidesInLaterLayersWhenAsked) {
   json config = small_config(kQwen2, {{"sliding_window", 24}, {"max_window_layers", 2}});
-  EXPECT_THAT(model_of(config)->cache_needs().kv_windows, ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(model_of(config)->cache_needs().windows(), ElementsAre(0, 0, 0, 0));
   config["use_sliding_window"] = true;
-  EXPECT_THAT(model_of(config)->cache_needs().kv_windows, ElementsAre(0, 0, 24, 24));
+  EXPECT_THAT(model_of(config)->cache_needs().windows(), ElementsAre(0, 0, 24, 24));
 }
 
 }  // namespace

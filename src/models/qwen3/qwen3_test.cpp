@@ -18,7 +18,7 @@ TEST(Qwen3, NormalisesQueriesAndKeysAndMaySlide) {
                                                     {"use_sliding_window", true},
                                                     {"sliding_window", 24},
                                                     {"max_window_layers", 3}}));
-  EXPECT_THAT(model->cache_needs().kv_windows, ElementsAre(0, 0, 0, 24));
+  EXPECT_THAT(model->cache_needs().windows(), ElementsAre(0, 0, 0, 24));
   EXPECT_THAT(testing::hub_names(*model), Contains("model.layers.0.self_attn.q_norm.weight"));
   EXPECT_THAT(testing::hub_names(*model), Contains("model.layers.0.self_attn.o_proj.bias"));
 }

@@ -35,10 +35,10 @@ TEST(Qwen35, KeepsWhatItsLayersNeed) {
                                                    {"linear_key_head_dim", 16},
                                                    {"linear_value_head_dim", 32}}))
           ->cache_needs();
-  EXPECT_EQ(needs.num_state_layers, 6);
-  EXPECT_EQ(needs.conv_channels, 2 * 2 * 16 + 6 * 32);
-  EXPECT_EQ(needs.num_value_heads, 6);
-  EXPECT_THAT(needs.kv_windows, ElementsAre(0, 0));
+  EXPECT_EQ(needs.num_state_layers(), 6);
+  EXPECT_EQ(needs.state_groups[0].parts[0].shape[1], 2 * 2 * 16 + 6 * 32);
+  EXPECT_EQ(needs.state_groups[0].parts[1].shape[0], 6);
+  EXPECT_THAT(needs.windows(), ElementsAre(0, 0));
 }
 
 TEST(Qwen35, ReadsAMultimodalConfiguration) {

@@ -86,18 +86,18 @@ TEST(Qwen3Next, KeepsWhatItsLayersNeed) {
   EXPECT_EQ(config->rope.theta, 100000);
   EXPECT_EQ(config->moe->num_experts, 16);
   const CacheNeeds needs = create_model(*config)->cache_needs();
-  EXPECT_EQ(needs.num_kv_layers, 2);
+  EXPECT_EQ(needs.num_kv_layers(), 2);
   EXPECT_THAT(needs.kv_modules,
               ElementsAre("model.layers.3.self_attn.", "model.layers.7.self_attn."));
-  EXPECT_EQ(needs.num_state_layers, 6);
-  EXPECT_EQ(needs.conv_channels, 2 * 2 * 128 + 4 * 128);
+  EXPECT_EQ(needs.num_state_layers(), 6);
+  EXPECT_EQ(needs.state_groups[0].parts[0].shape[1], 2 * 2 * 128 + 4 * 128);
 }
 
 TEST(Qwen3Next, HasAHeadOfOneLayerWithAttention) {
   const auto config = parse(hybrid());
   const auto head = create_prediction_head(config).value();
-  EXPECT_EQ(head->cache_needs().num_kv_layers, 1);
-  EXPECT_EQ(head->cache_needs().num_state_layers, 0);
+  EXPECT_EQ(head->cache_needs().num_kv_layers(), 1);
+  EXPECT_EQ(head->cache_needs().num_state_layers(), 0);
   EXPECT_THAT(head->cache_needs().kv_modules, ElementsAre("mtp.layers.0.self_attn."));
   EXPECT_THAT(head->hidden_states(), ElementsAre(4)) << "after the final norm";
   std::set<std::string> hub_names;

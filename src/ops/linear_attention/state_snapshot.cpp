@@ -3,73 +3,106 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <span>
 
 #include <fmt/format.h>
 
-#include "core/shape_contract.h"
 #include "ops/linear_attention/snapshot_rows.h"
 
 namespace heddle::ops {
 
 namespace {
 
-// Dimensions that all layers have in common.
-struct StateDims {
-  Dim slots{"slots"}, snapshot_slots{"snapshot slots"}, window{"W - 1"}, C{"C"};
-  Dim Nv{"Nv"}, Dv{"Dv"}, Dk{"Dk"};
+// How many slots every part has.
+struct SlotCounts {
+  int64_t working = std::numeric_limits<int64_t>::max();
+  int64_t snapshots = std::numeric_limits<int64_t>::max();
 };
 
-Status check_working(const char* op, const Context& context,
-                     const MirroredSpan<StateLayer>& working, StateDims& dims) {
-  HEDDLE_RETURN_IF_ERROR(check_mirrored(op, "working layers", context, working));
-  if (working.host.empty()) return invalid_argument(fmt::format("{}: there are no layers", op));
-  ShapeContract contract(op);
-  for (const StateLayer& layer : working.host) {
-    contract.expect("working.conv", layer.conv, {&dims.slots, &dims.window, &dims.C}, DType::kF32)
-        .expect("working.recurrent", layer.recurrent, {&dims.slots, &dims.Nv, &dims.Dv, &dims.Dk},
-                DType::kF32);
-  }
-  return contract.status();
+bool fits(int32_t slot, int64_t num_slots) { return slot >= 0 && slot < num_slots; }
+
+// One slot of a view.
+std::span<const int64_t> slot_dims(const MutableTensorView& view) {
+  return view.shape.dims().subspan(1);
 }
 
-bool lies_within(int32_t slot, int64_t num_slots) { return slot >= 0 && slot < num_slots; }
+Status check_working(const char* op, const Context& context,
+                     const MirroredSpan<StatePartView>& parts, SlotCounts& counts) {
+  HEDDLE_RETURN_IF_ERROR(check_mirrored(op, "parts", context, parts));
+  if (parts.host.empty()) return invalid_argument(fmt::format("{}: there are no parts", op));
+  for (const StatePartView& part : parts.host) {
+    const MutableTensorView& working = part.working;
+    if (working.shape.rank() < 2 || working.dtype != DType::kF32 ||
+        part.rows * part.width != working.dense_row_stride(working.shape)) {
+      return invalid_argument(fmt::format(
+          "{}: part {} has working states {} of {}; they must be f32 rows in two dimensions or "
+          "more",
+          op, &part - parts.host.data(), working.shape.to_string(), to_string(working.dtype)));
+    }
+    counts.working = std::min(counts.working, working.shape[0]);
+  }
+  return {};
+}
+
+// The format of a part's snapshots, and that they have the part's shape.
+Status check_snapshots(const char* op, int64_t index, const StatePartView& part) {
+  const MutableTensorView& snapshots = part.snapshots;
+  if (snapshots.shape.rank() == 0) {
+    return invalid_argument(fmt::format("{}: part {} has no snapshots", op, index));
+  }
+  const DTypeSet formats = DTypeSet(DType::kF32) | DType::kBf16 | DType::kI8;
+  if (!formats.contains(snapshots.dtype) ||
+      !std::ranges::equal(slot_dims(snapshots), slot_dims(part.working))) {
+    return invalid_argument(fmt::format(
+        "{}: part {} has snapshots {} of {}, its working states are {}", op, index,
+        snapshots.shape.to_string(), to_string(snapshots.dtype), part.working.shape.to_string()));
+  }
+  if (snapshots.dtype != DType::kI8) return {};
+  const std::span<const int64_t> rows = snapshots.shape.dims();
+  if (part.scales.dtype == DType::kF32 &&
+      std::ranges::equal(part.scales.shape.dims(), rows.first(rows.size() - 1))) {
+    return {};
+  }
+  return invalid_argument(fmt::format("{}: part {} has scales {} of {} for snapshots {}", op, index,
+                                      part.scales.shape.to_string(), to_string(part.scales.dtype),
+                                      snapshots.shape.to_string()));
+}
 
 Status check_snapshot_copy(const char* op, const Context& context, const SnapshotCopyArgs& args,
                            bool saves) {
-  if (args.working.size() != args.snapshots.size()) {
-    return invalid_argument(fmt::format("{}: {} working layers and {} of snapshots", op,
-                                        args.working.size(), args.snapshots.size()));
-  }
-  StateDims dims;
-  HEDDLE_RETURN_IF_ERROR(check_working(op, context, args.working, dims));
-  HEDDLE_RETURN_IF_ERROR(check_mirrored(op, "layers of snapshots", context, args.snapshots));
+  SlotCounts counts;
+  HEDDLE_RETURN_IF_ERROR(check_working(op, context, args.parts, counts));
   HEDDLE_RETURN_IF_ERROR(check_mirrored(op, "slots", context, args.slots));
-  ShapeContract contract(op);
-  for (const SnapshotLayer& layer : args.snapshots.host) {
-    contract.expect("snapshots.conv", layer.conv, {&dims.snapshot_slots, &dims.window, &dims.C},
-                    DType::kF32);
-    expect_snapshot_matrices(contract, layer, {&dims.snapshot_slots, &dims.Nv, &dims.Dv, &dims.Dk});
-    if (layer.recurrent.dtype != args.snapshots.host.front().recurrent.dtype) {
-      return invalid_argument(fmt::format("{}: layers have snapshots of {} and of {}", op,
-                                          to_string(args.snapshots.host.front().recurrent.dtype),
-                                          to_string(layer.recurrent.dtype)));
-    }
+  for (int64_t i = 0; i < args.parts.size(); ++i) {
+    const StatePartView& part = args.parts.host[static_cast<size_t>(i)];
+    HEDDLE_RETURN_IF_ERROR(check_snapshots(op, i, part));
+    counts.snapshots = std::min(counts.snapshots, part.snapshots.shape[0]);
   }
-  HEDDLE_RETURN_IF_ERROR(contract.status());
   for (const IdCopy& copy : args.slots.host) {
     const int32_t working = saves ? copy.from : copy.to;
     const int32_t snapshot = saves ? copy.to : copy.from;
-    if (!lies_within(working, dims.slots) || !lies_within(snapshot, dims.snapshot_slots)) {
+    if (!fits(working, counts.working) || !fits(snapshot, counts.snapshots)) {
       return invalid_argument(fmt::format("{}: working slot {} of {} and snapshot slot {} of {}",
-                                          op, working, dims.slots.value(), snapshot,
-                                          dims.snapshot_slots.value()));
+                                          op, working, counts.working, snapshot, counts.snapshots));
     }
   }
   return {};
 }
 
 }  // namespace
+
+StatePartView state_part(const MutableTensorView& working, const MutableTensorView& snapshots,
+                         const MutableTensorView& scales) {
+  const std::span<const int64_t> dims = working.shape.dims();
+  int64_t rows = 1;
+  for (size_t i = 1; i + 1 < dims.size(); ++i) rows *= dims[i];
+  return {.working = working,
+          .snapshots = snapshots,
+          .scales = scales,
+          .rows = rows,
+          .width = dims.empty() ? 0 : dims.back()};
+}
 
 Status save_snapshots(Context& context, const SnapshotCopyArgs& args) {
   if (args.slots.host.empty()) return {};
@@ -85,13 +118,13 @@ Status restore_snapshots(Context& context, const SnapshotCopyArgs& args) {
 
 Status copy_states(Context& context, const StateCopyArgs& args) {
   if (args.slots.host.empty()) return {};
-  StateDims dims;
-  HEDDLE_RETURN_IF_ERROR(check_working("copy_states", context, args.working, dims));
+  SlotCounts counts;
+  HEDDLE_RETURN_IF_ERROR(check_working("copy_states", context, args.parts, counts));
   HEDDLE_RETURN_IF_ERROR(check_mirrored("copy_states", "slots", context, args.slots));
   for (const IdCopy& copy : args.slots.host) {
-    if (!lies_within(copy.from, dims.slots) || !lies_within(copy.to, dims.slots)) {
-      return invalid_argument(fmt::format("copy_states: slot {} to slot {} of {}", copy.from,
-                                          copy.to, dims.slots.value()));
+    if (!fits(copy.from, counts.working) || !fits(copy.to, counts.working)) {
+      return invalid_argument(
+          fmt::format("copy_states: slot {} to slot {} of {}", copy.from, copy.to, counts.working));
     }
   }
   return HEDDLE_DISPATCH_DEVICE(context, copy_states, args);
@@ -99,12 +132,12 @@ Status copy_states(Context& context, const StateCopyArgs& args) {
 
 Status zero_states(Context& context, const StateZeroArgs& args) {
   if (args.slots.host.empty()) return {};
-  StateDims dims;
-  HEDDLE_RETURN_IF_ERROR(check_working("zero_states", context, args.working, dims));
+  SlotCounts counts;
+  HEDDLE_RETURN_IF_ERROR(check_working("zero_states", context, args.parts, counts));
   HEDDLE_RETURN_IF_ERROR(check_mirrored("zero_states", "slots", context, args.slots));
   for (const int32_t slot : args.slots.host) {
-    if (!lies_within(slot, dims.slots)) {
-      return invalid_argument(fmt::format("zero_states: slot {} of {}", slot, dims.slots.value()));
+    if (!fits(slot, counts.working)) {
+      return invalid_argument(fmt::format("zero_states: slot {} of {}", slot, counts.working));
     }
   }
   return HEDDLE_DISPATCH_DEVICE(context, zero_states, args);
@@ -112,101 +145,83 @@ Status zero_states(Context& context, const StateZeroArgs& args) {
 
 namespace {
 
-// A task is a value head of a layer, for all entries of the list in their order; the first head
-// takes the convolution window along.
-template <class ForWindow, class ForRows>
-void for_each_head(CpuContext& context, std::span<const StateLayer> working, int64_t num_entries,
-                   const ForWindow& for_window, const ForRows& for_rows) {
-  const int64_t Nv = working[0].recurrent.shape[1];
-  context.pool.parallel_for(std::ssize(working) * Nv, [&](int64_t task, int /*worker*/) {
-    for (int64_t entry = 0; entry < num_entries; ++entry) {
-      const auto i = static_cast<size_t>(entry);
-      const auto layer = static_cast<size_t>(task / Nv);
-      if (task % Nv == 0) for_window(i, layer);
-      for_rows(i, layer, task % Nv * working[layer].recurrent.shape[2]);
+// The rows of one task: `count` rows of a slot of a part, from `first` on.
+struct PartRows {
+  const StatePartView& part;
+  int64_t first = 0;
+  int64_t count = 0;
+
+  [[nodiscard]] size_t num_bytes() const {
+    return static_cast<size_t>(bytes_of(DType::kF32, count * part.width));
+  }
+
+  [[nodiscard]] float* working(int32_t slot) const {
+    return part.working.row<float>(slot) + first * part.width;
+  }
+
+  [[nodiscard]] SnapshotRows snapshots(int32_t slot) const {
+    const MutableTensorView& pool = part.snapshots;
+    const int64_t number = slot * pool.row_stride + first * part.width;
+    return {.dtype = pool.dtype,
+            .data = pool.as<std::byte>() + bytes_of(pool.dtype, number),
+            .scales = pool.dtype == DType::kI8 ? part.scales.row<float>(slot) + first : nullptr};
+  }
+};
+
+// A part's slot is cut along its first dimension: a task for each value head, or for each row.
+int64_t num_tasks(const StatePartView& part) {
+  return part.working.shape.rank() > 2 ? part.working.shape[1] : 1;
+}
+
+// Calls body(entry, rows) for each entry of a list, in its order, and all rows of all parts.
+template <class Entry, class Body>
+void for_each_entry(CpuContext& context, std::span<const StatePartView> parts,
+                    std::span<const Entry> entries, const Body& body) {
+  const int64_t most = num_tasks(*std::ranges::max_element(parts, {}, num_tasks));
+  context.pool.parallel_for(std::ssize(parts) * most, [&](int64_t task, int /*worker*/) {
+    const StatePartView& part = parts[static_cast<size_t>(task / most)];
+    const int64_t tasks = num_tasks(part), index = task % most;
+    if (index >= tasks) return;
+    const int64_t count = part.rows / tasks;
+    for (const Entry& entry : entries) {
+      body(entry, PartRows{.part = part, .first = index * count, .count = count});
     }
   });
-}
-
-int64_t head_numbers(const StateLayer& layer) {
-  return layer.recurrent.shape[2] * layer.recurrent.shape[3];
-}
-
-size_t window_bytes(const StateLayer& layer) {
-  return static_cast<size_t>(bytes_of(DType::kF32, layer.conv.shape[1] * layer.conv.shape[2]));
-}
-
-// From value row `row` on, counted over the heads of a slot.
-float* matrix_rows(const StateLayer& layer, int32_t slot, int64_t row) {
-  return layer.recurrent.row<float>(slot) + row * layer.recurrent.shape[3];
 }
 
 }  // namespace
 
 Status save_snapshots_cpu(CpuContext& context, const SnapshotCopyArgs& args) {
-  const std::span working = args.working.host;
-  const std::span snapshots = args.snapshots.host;
-  const std::span slots = args.slots.host;
-  for_each_head(
-      context, working, args.slots.size(),
-      [&](size_t i, size_t layer) {
-        std::memcpy(snapshots[layer].conv.row<float>(slots[i].to),
-                    working[layer].conv.row<float>(slots[i].from), window_bytes(working[layer]));
-      },
-      [&](size_t i, size_t layer, int64_t row) {
-        const MutableTensorView& matrices = working[layer].recurrent;
-        encode_snapshot_rows(matrix_rows(working[layer], slots[i].from, row), matrices.shape[2],
-                             matrices.shape[3], snapshot_rows(snapshots[layer], slots[i].to, row));
-      });
+  for_each_entry(context, args.parts.host, args.slots.host,
+                 [](const IdCopy& copy, const PartRows& rows) {
+                   encode_snapshot_rows(rows.working(copy.from), rows.count, rows.part.width,
+                                        rows.snapshots(copy.to));
+                 });
   return {};
 }
 
 Status restore_snapshots_cpu(CpuContext& context, const SnapshotCopyArgs& args) {
-  const std::span working = args.working.host;
-  const std::span snapshots = args.snapshots.host;
-  const std::span slots = args.slots.host;
-  for_each_head(
-      context, working, args.slots.size(),
-      [&](size_t i, size_t layer) {
-        std::memcpy(working[layer].conv.row<float>(slots[i].to),
-                    snapshots[layer].conv.row<float>(slots[i].from), window_bytes(working[layer]));
-      },
-      [&](size_t i, size_t layer, int64_t row) {
-        const MutableTensorView& matrices = working[layer].recurrent;
-        decode_snapshot_rows(snapshot_rows(snapshots[layer], slots[i].from, row), matrices.shape[2],
-                             matrices.shape[3], matrix_rows(working[layer], slots[i].to, row));
-      });
+  for_each_entry(context, args.parts.host, args.slots.host,
+                 [](const IdCopy& copy, const PartRows& rows) {
+                   decode_snapshot_rows(rows.snapshots(copy.from), rows.count, rows.part.width,
+                                        rows.working(copy.to));
+                 });
   return {};
 }
 
 Status copy_states_cpu(CpuContext& context, const StateCopyArgs& args) {
-  const std::span working = args.working.host;
-  const std::span slots = args.slots.host;
-  for_each_head(
-      context, working, args.slots.size(),
-      [&](size_t i, size_t layer) {
-        std::memmove(working[layer].conv.row<float>(slots[i].to),
-                     working[layer].conv.row<float>(slots[i].from), window_bytes(working[layer]));
-      },
-      [&](size_t i, size_t layer, int64_t row) {
-        std::memmove(matrix_rows(working[layer], slots[i].to, row),
-                     matrix_rows(working[layer], slots[i].from, row),
-                     static_cast<size_t>(bytes_of(DType::kF32, head_numbers(working[layer]))));
-      });
+  for_each_entry(context, args.parts.host, args.slots.host,
+                 [](const IdCopy& copy, const PartRows& rows) {
+                   std::memmove(rows.working(copy.to), rows.working(copy.from), rows.num_bytes());
+                 });
   return {};
 }
 
 Status zero_states_cpu(CpuContext& context, const StateZeroArgs& args) {
-  const std::span working = args.working.host;
-  const std::span slots = args.slots.host;
-  for_each_head(
-      context, working, args.slots.size(),
-      [&](size_t i, size_t layer) {
-        std::memset(working[layer].conv.row<float>(slots[i]), 0, window_bytes(working[layer]));
-      },
-      [&](size_t i, size_t layer, int64_t row) {
-        std::fill_n(matrix_rows(working[layer], slots[i], row), head_numbers(working[layer]), 0.0f);
-      });
+  for_each_entry(context, args.parts.host, args.slots.host,
+                 [](const int32_t& slot, const PartRows& rows) {
+                   std::memset(rows.working(slot), 0, rows.num_bytes());
+                 });
   return {};
 }
 

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "ops/cuda/launch.cuh"
 #include "ops/linear_attention/snapshot_rows.cuh"
 #include "ops/linear_attention/state_snapshot.h"
@@ -11,62 +13,71 @@ enum class StateAction { kSave, kRestore, kCopy, kZero };
 
 struct Params {
   StateAction action;
-  const StateLayer* working;
-  const SnapshotLayer* snapshots;  // to save and to restore
+  const StatePartView* parts;
   const IdCopy* copies;
   const int32_t* zeroed;
   int64_t num_entries;
-  int64_t num_layers;
-  int64_t matrix_rows;  // Nv * Dv of a slot
-  int64_t window_rows;  // W - 1
-  int64_t Dk, C;
-  DType dtype;  // of the snapshots
 };
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int64_t kPiece = 128;  // numbers of a row of the window that a warp takes
+constexpr int64_t kPiece = 128;  // numbers of a row that a warp takes
 
-__device__ SnapshotMatrices matrices_of(const SnapshotLayer& layer, const Params& p) {
-  return {.data = layer.recurrent.data,
-          .scales = static_cast<float*>(layer.scales.data),
-          .slot_stride = layer.recurrent.row_stride,
-          .scale_stride = layer.scales.row_stride,
-          .Dk = p.Dk,
-          .dtype = p.dtype};
+// A warp takes rows of i8 snapshots whole, because they have one scale.
+__host__ __device__ int64_t piece_width(const StatePartView& part) {
+  return part.snapshots.dtype == DType::kI8 ? part.width : kPiece;
 }
 
-__device__ void save_row(const Params& p, int64_t layer, int64_t row, const IdCopy& copy) {
-  const MutableTensorView& recurrent = p.working[layer].recurrent;
-  const float* from =
-      static_cast<const float*>(recurrent.data) + copy.from * recurrent.row_stride + row * p.Dk;
-  const SnapshotMatrices to = matrices_of(p.snapshots[layer], p);
+__host__ __device__ int64_t num_pieces(const StatePartView& part) {
+  return part.rows * ceil_div(part.width, piece_width(part));
+}
+
+// `width` numbers of a row, from number `first` of the slot on.
+struct Piece {
+  int64_t row, first, width;
+};
+
+__device__ SnapshotMatrices matrices_of(const StatePartView& part) {
+  return {.data = part.snapshots.data,
+          .scales = static_cast<float*>(part.scales.data),
+          .slot_stride = part.snapshots.row_stride,
+          .scale_stride = part.scales.row_stride,
+          .Dk = part.width,
+          .dtype = part.snapshots.dtype};
+}
+
+__device__ float* numbers_of(const MutableTensorView& pool, int64_t slot) {
+  return static_cast<float*>(pool.data) + slot * pool.row_stride;
+}
+
+__device__ void save_piece(const StatePartView& part, const Piece& piece, const IdCopy& copy) {
+  const float* from = numbers_of(part.working, copy.from) + piece.first;
+  const SnapshotMatrices to = matrices_of(part);
   const int64_t lane = threadIdx.x % kWarp;
   RowScale scale;
-  if (p.dtype == DType::kI8) {
+  if (to.dtype == DType::kI8) {
     float largest = 0;
     bool finite = true;
-    for (int64_t i = lane; i < p.Dk; i += kWarp) {
+    for (int64_t i = lane; i < piece.width; i += kWarp) {
       largest = fmaxf(largest, fabsf(from[i]));
       finite = finite && isfinite(from[i]);
     }
     scale = row_scale(largest, finite);
   }
-  const int64_t number = to.number_of(copy.to, row);
-  for (int64_t i = lane; i < p.Dk; i += kWarp) {
+  const int64_t number = copy.to * to.slot_stride + piece.first;
+  for (int64_t i = lane; i < piece.width; i += kWarp) {
     store_snapshot_number(to, number + i, from[i], scale);
   }
-  store_row_scale(to, copy.to, row, scale);
+  store_row_scale(to, copy.to, piece.row, scale);
 }
 
-__device__ void restore_row(const Params& p, int64_t layer, int64_t row, const IdCopy& copy) {
-  const MutableTensorView& recurrent = p.working[layer].recurrent;
-  float* to = static_cast<float*>(recurrent.data) + copy.to * recurrent.row_stride + row * p.Dk;
-  const SnapshotMatrices from = matrices_of(p.snapshots[layer], p);
+__device__ void restore_piece(const StatePartView& part, const Piece& piece, const IdCopy& copy) {
+  float* to = numbers_of(part.working, copy.to) + piece.first;
+  const SnapshotMatrices from = matrices_of(part);
   const float scale =
-      p.dtype == DType::kI8 ? from.scales[copy.from * from.scale_stride + row] : 1.0f;
-  const int64_t number = from.number_of(copy.from, row);
-  for (int64_t i = threadIdx.x % kWarp; i < p.Dk; i += kWarp) {
+      from.dtype == DType::kI8 ? from.scales[copy.from * from.scale_stride + piece.row] : 1.0f;
+  const int64_t number = copy.from * from.slot_stride + piece.first;
+  for (int64_t i = threadIdx.x % kWarp; i < piece.width; i += kWarp) {
     to[i] = load_snapshot_number(from, number + i, scale);
   }
 }
@@ -85,105 +96,85 @@ __device__ void copy_row(const float* from, float* to, int64_t width) {
   for (int64_t i = lane; i < width; i += kWarp) to[i] = from == nullptr ? 0.0f : from[i];
 }
 
-__device__ float* numbers_of(const MutableTensorView& pool, int64_t slot) {
-  return static_cast<float*>(pool.data) + slot * pool.row_stride;
-}
-
-// A warp takes a row of a layer's matrices, or a piece of a row of its convolution window, through
-// all entries of the list; a lane reads only what it wrote itself, so that the order of the list
-// holds. Moves 4 bytes in and 4 (bf16 2, int8 1) out for each number and entry: bandwidth-bound, 8
-// states of 6.4 MB 25 us at 4.2 TB/s.
+// Blocks of grid.y are a part. A warp takes a piece of a row through all entries of the list; a
+// lane reads only what it wrote itself, so that the order of the list holds. Moves 4 bytes in and 4
+// (bf16 2, int8 1) out for each number and entry: bandwidth-bound, 8 states of 6.4 MB 25 us at 4.2
+// TB/s.
 __global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
-  const int64_t pieces = ceil_div(p.C, kPiece);  // of a row of the window
-  const int64_t units = p.matrix_rows + p.window_rows * pieces;
+  const StatePartView& part = p.parts[blockIdx.y];
+  const bool is_plain = part.snapshots.dtype == DType::kF32;  // snapshots are copies
+  const int64_t per_row = ceil_div(part.width, piece_width(part));
+  const int64_t pieces = num_pieces(part);
   const int64_t stride = int64_t{gridDim.x} * kWarps;
-  for (int64_t at = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp; at < p.num_layers * units;
-       at += stride) {
-    const int64_t layer = at / units, unit = at % units;
-    const bool is_matrix = unit < p.matrix_rows;
-    const int64_t piece = unit - p.matrix_rows;
-    // Of a slot's numbers those from `first` on.
-    const int64_t first = is_matrix ? unit * p.Dk : piece / pieces * p.C + piece % pieces * kPiece;
-    const int64_t width = is_matrix ? p.Dk : min(kPiece, p.C - piece % pieces * kPiece);
-    const auto place = [&](const StateLayer& working, int64_t slot) {
-      return numbers_of(is_matrix ? working.recurrent : working.conv, slot) + first;
-    };
+  for (int64_t at = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp; at < pieces; at += stride) {
+    const int64_t begin = at % per_row * piece_width(part);
+    const Piece piece{.row = at / per_row,
+                      .first = at / per_row * part.width + begin,
+                      .width = min(piece_width(part), part.width - begin)};
+    const auto working = [&](int64_t slot) { return numbers_of(part.working, slot) + piece.first; };
+    const auto plain = [&](int64_t slot) { return numbers_of(part.snapshots, slot) + piece.first; };
     for (int64_t i = 0; i < p.num_entries; ++i) {
-      const StateLayer& working = p.working[layer];
       if (p.action == StateAction::kZero) {
-        copy_row(nullptr, place(working, p.zeroed[i]), width);
+        copy_row(nullptr, working(p.zeroed[i]), piece.width);
       } else if (p.action == StateAction::kCopy) {
-        copy_row(place(working, p.copies[i].from), place(working, p.copies[i].to), width);
-      } else if (!is_matrix) {
-        const MutableTensorView& snapshots = p.snapshots[layer].conv;
-        if (p.action == StateAction::kSave) {
-          copy_row(place(working, p.copies[i].from), numbers_of(snapshots, p.copies[i].to) + first,
-                   width);
-        } else {
-          copy_row(numbers_of(snapshots, p.copies[i].from) + first, place(working, p.copies[i].to),
-                   width);
-        }
+        copy_row(working(p.copies[i].from), working(p.copies[i].to), piece.width);
       } else if (p.action == StateAction::kSave) {
-        save_row(p, layer, unit, p.copies[i]);
+        if (is_plain) {
+          copy_row(working(p.copies[i].from), plain(p.copies[i].to), piece.width);
+        } else {
+          save_piece(part, piece, p.copies[i]);
+        }
+      } else if (is_plain) {
+        copy_row(plain(p.copies[i].from), working(p.copies[i].to), piece.width);
       } else {
-        restore_row(p, layer, unit, p.copies[i]);
+        restore_piece(part, piece, p.copies[i]);
       }
     }
   }
 }
 
-Params params_of(StateAction action, const MirroredSpan<StateLayer>& working, int64_t entries) {
-  const StateLayer& layer = working.host.front();
-  return {.action = action,
-          .working = working.device,
-          .snapshots = nullptr,
-          .copies = nullptr,
-          .zeroed = nullptr,
-          .num_entries = entries,
-          .num_layers = working.size(),
-          .matrix_rows = layer.recurrent.shape[1] * layer.recurrent.shape[2],
-          .window_rows = layer.conv.shape[1],
-          .Dk = layer.recurrent.shape[3],
-          .C = layer.conv.shape[2],
-          .dtype = DType::kF32};
+// As many blocks for each part as parts of the average size need: larger ones take several turns.
+Status launch_states(CudaContext& context, const char* name,
+                     const MirroredSpan<StatePartView>& parts, const Params& params) {
+  int64_t pieces = 0;
+  for (const StatePartView& part : parts.host) pieces += num_pieces(part);
+  dim3 grid = grid_of(std::max<int64_t>(ceil_div(pieces, parts.size() * kWarps), 1));
+  grid.y = static_cast<unsigned>(parts.size());
+  return launch(context, name, states_kernel, grid, kThreads, params);
 }
 
-Status launch_states(CudaContext& context, const char* name, const Params& params) {
-  const int64_t units =
-      params.num_layers * (params.matrix_rows + params.window_rows * ceil_div(params.C, kPiece));
-  return launch(context, name, states_kernel, grid_of(ceil_div(units, kWarps)), kThreads, params);
-}
-
-Status launch_snapshots(CudaContext& context, const char* name, StateAction action,
-                        const SnapshotCopyArgs& args) {
-  Params params = params_of(action, args.working, args.slots.size());
-  params.snapshots = args.snapshots.device;
-  params.copies = args.slots.device;
-  params.dtype = args.snapshots.host.front().recurrent.dtype;
-  return launch_states(context, name, params);
+Status launch_copies(CudaContext& context, const char* name, StateAction action,
+                     const MirroredSpan<StatePartView>& parts, const MirroredSpan<IdCopy>& slots) {
+  return launch_states(context, name, parts,
+                       {.action = action,
+                        .parts = parts.device,
+                        .copies = slots.device,
+                        .zeroed = nullptr,
+                        .num_entries = slots.size()});
 }
 
 }  // namespace
 
 Status save_snapshots_cuda(CudaContext& context, const SnapshotCopyArgs& args) {
-  return launch_snapshots(context, "save_snapshots", StateAction::kSave, args);
+  return launch_copies(context, "save_snapshots", StateAction::kSave, args.parts, args.slots);
 }
 
 Status restore_snapshots_cuda(CudaContext& context, const SnapshotCopyArgs& args) {
-  return launch_snapshots(context, "restore_snapshots", StateAction::kRestore, args);
+  return launch_copies(context, "restore_snapshots", StateAction::kRestore, args.parts, args.slots);
 }
 
 Status copy_states_cuda(CudaContext& context, const StateCopyArgs& args) {
-  Params params = params_of(StateAction::kCopy, args.working, args.slots.size());
-  params.copies = args.slots.device;
-  return launch_states(context, "copy_states", params);
+  return launch_copies(context, "copy_states", StateAction::kCopy, args.parts, args.slots);
 }
 
 Status zero_states_cuda(CudaContext& context, const StateZeroArgs& args) {
-  Params params = params_of(StateAction::kZero, args.working, args.slots.size());
-  params.zeroed = args.slots.device;
-  return launch_states(context, "zero_states", params);
+  return launch_states(context, "zero_states", args.parts,
+                       {.action = StateAction::kZero,
+                        .parts = args.parts.device,
+                        .copies = nullptr,
+                        .zeroed = args.slots.device,
+                        .num_entries = args.slots.size()});
 }
 
 }  // namespace heddle::ops

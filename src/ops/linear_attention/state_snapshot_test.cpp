@@ -52,6 +52,12 @@ struct Layer {
     return {.conv = device[2].view(), .recurrent = device[3].view(), .scales = device[4].view()};
   }
 
+  // Appends the window and the matrices, with their snapshots.
+  void add_parts(std::vector<StatePartView>& parts) {
+    parts.push_back(state_part(device[0].view(), device[2].view()));
+    parts.push_back(state_part(device[1].view(), device[3].view(), device[4].view()));
+  }
+
   [[nodiscard]] std::array<Tensor*, 5> tensors() {
     return {&conv, &recurrent, &snapshot_conv, &snapshot_recurrent, &scales};
   }
@@ -128,12 +134,11 @@ TEST_P(StateSnapshotTest, SmallestSlotsAreSavedAndRestoredInAllLayersAndFormats)
     std::fill_n(strange.begin() + 2 * kDk, kDk, 1e-38f);
     std::ranges::copy(strange, layers[0].recurrent.view().row<float>(3));
     layers[0].device[1] = upload(layers[0].recurrent);
-    const std::vector<StateLayer> working = {layers[0].working(), layers[1].working()};
-    const std::vector<SnapshotLayer> snapshots = {layers[0].snapshots(), layers[1].snapshots()};
+    std::vector<StatePartView> parts;
+    for (Layer& layer : layers) layer.add_parts(parts);
     const std::vector<IdCopy> there = {{.from = 2, .to = 3}, {.from = 3, .to = 1}};
-    const Status status = save_snapshots(
-        context(),
-        {.working = mirrored(working), .snapshots = mirrored(snapshots), .slots = mirrored(there)});
+    const Status status =
+        save_snapshots(context(), {.parts = mirrored(parts), .slots = mirrored(there)});
     ASSERT_TRUE(status.ok()) << status.message();
     for (Layer& layer : layers) {
       fetch(layer);
@@ -149,10 +154,8 @@ TEST_P(StateSnapshotTest, SmallestSlotsAreSavedAndRestoredInAllLayersAndFormats)
     }
     const std::vector<float> before[] = {layers[0].matrices(3), layers[1].matrices(3)};
     const std::vector<IdCopy> back = {{.from = 3, .to = 4}, {.from = 1, .to = 1}};
-    ASSERT_TRUE(restore_snapshots(context(), {.working = mirrored(working),
-                                              .snapshots = mirrored(snapshots),
-                                              .slots = mirrored(back)})
-                    .ok());
+    ASSERT_TRUE(
+        restore_snapshots(context(), {.parts = mirrored(parts), .slots = mirrored(back)}).ok());
     for (size_t i = 0; i < 2; ++i) {
       fetch(layers[i]);
       EXPECT_EQ(layers[i].window(4), layers[i].window(2));
@@ -165,13 +168,12 @@ TEST_P(StateSnapshotTest, SmallestSlotsAreSavedAndRestoredInAllLayersAndFormats)
 
 TEST_P(StateSnapshotTest, ZeroesAndCopiesWorkingSlotsInTheOrderOfTheList) {
   Layer layers[] = {layer_of(DType::kF32, 1), layer_of(DType::kF32, 7)};
-  const std::vector<StateLayer> working = {layers[0].working(), layers[1].working()};
+  std::vector<StatePartView> parts;
+  for (Layer& layer : layers) layer.add_parts(parts);
   const std::vector<int32_t> zeroed = {1, 4};
-  ASSERT_TRUE(
-      zero_states(context(), {.working = mirrored(working), .slots = mirrored(zeroed)}).ok());
+  ASSERT_TRUE(zero_states(context(), {.parts = mirrored(parts), .slots = mirrored(zeroed)}).ok());
   const std::vector<IdCopy> copies = {{.from = 2, .to = 4}, {.from = 4, .to = 0}};
-  ASSERT_TRUE(
-      copy_states(context(), {.working = mirrored(working), .slots = mirrored(copies)}).ok());
+  ASSERT_TRUE(copy_states(context(), {.parts = mirrored(parts), .slots = mirrored(copies)}).ok());
   for (Layer& layer : layers) {
     const std::vector<float> kept_matrices = layer.matrices(2), kept_window = layer.window(2);
     const std::vector<float> other = layer.matrices(3);
@@ -186,31 +188,92 @@ TEST_P(StateSnapshotTest, ZeroesAndCopiesWorkingSlotsInTheOrderOfTheList) {
   }
 }
 
-TEST_P(StateSnapshotTest, SaysWhatDoesNotFit) {
-  Layer layer = layer_of(DType::kBf16, 1);
-  const std::vector<StateLayer> working = {layer.working()};
-  std::vector<SnapshotLayer> snapshots = {layer.snapshots()};
+// Parts of several shapes, one without rows, one with rows wider than a warp takes at once.
+TEST_P(StateSnapshotTest, PartsOfOneListDifferInShapeAndFormat) {
+  const std::vector<Shape> shapes = {{1, 7}, {3, 300}, {2, 3, 130}, {0, 12}, {5}};
+  const DType formats[] = {DType::kI8, DType::kBf16, DType::kI8, DType::kF32, DType::kF32};
+  const auto with_slots = [](int64_t slots, const Shape& shape) {
+    std::vector<int64_t> dims = {slots};
+    dims.insert(dims.end(), shape.dims().begin(), shape.dims().end());
+    return Shape(dims);
+  };
+  std::vector<Tensor> working, saved, scales;
+  std::vector<DeviceTensor> device;
+  std::vector<StatePartView> parts;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const std::span<const int64_t> dims = shapes[i].dims();
+    working.emplace_back(with_slots(3, shapes[i]), DType::kF32);
+    saved.emplace_back(with_slots(2, shapes[i]), formats[i]);
+    scales.emplace_back(with_slots(2, Shape(dims.first(dims.size() - 1))), DType::kF32);
+    fill_random(working.back(), 20 + i);
+    for (const Tensor* tensor : {&working.back(), &saved.back(), &scales.back()}) {
+      device.push_back(upload(*tensor));
+    }
+  }
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    parts.push_back(
+        state_part(device[3 * i].view(), device[3 * i + 1].view(),
+                   formats[i] == DType::kI8 ? device[3 * i + 2].view() : MutableTensorView()));
+  }
+  const std::vector<IdCopy> there = {{.from = 1, .to = 1}}, back = {{.from = 1, .to = 2}};
+  ASSERT_TRUE(save_snapshots(context(), {.parts = mirrored(parts), .slots = mirrored(there)}).ok());
+  ASSERT_TRUE(
+      restore_snapshots(context(), {.parts = mirrored(parts), .slots = mirrored(back)}).ok());
+  const std::vector<IdCopy> copies = {{.from = 2, .to = 0}};
+  ASSERT_TRUE(copy_states(context(), {.parts = mirrored(parts), .slots = mirrored(copies)}).ok());
+  const std::vector<int32_t> zeroed = {1};
+  ASSERT_TRUE(zero_states(context(), {.parts = mirrored(parts), .slots = mirrored(zeroed)}).ok());
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    SCOPED_TRACE(fmt::format("part {}", i));
+    const StatePartView& part = parts[i];
+    const auto count = static_cast<size_t>(part.rows * part.width);
+    const float* from = working[i].view().row<float>(1);
+    std::vector<std::byte> data(count * sizeof(float));
+    std::vector<float> row_scales(static_cast<size_t>(part.rows)), want(count);
+    const SnapshotRows rows{.dtype = formats[i], .data = data.data(), .scales = row_scales.data()};
+    encode_snapshot_rows(from, part.rows, part.width, rows);
+    decode_snapshot_rows(rows, part.rows, part.width, want.data());
+    Tensor got = download(device[3 * i]);
+    const auto slot = [&](int64_t index) {
+      return std::vector<float>(got.view().row<float>(index), got.view().row<float>(index) + count);
+    };
+    EXPECT_EQ(slot(2), want);
+    EXPECT_EQ(slot(0), want);
+    EXPECT_THAT(slot(1), Each(0.0f));
+  }
+}
+
+TEST_P(StateSnapshotTest, NamesThePartOrSlotThatDoesNotFit) {
+  Layer layer = layer_of(DType::kI8, 1);
+  std::vector<StatePartView> parts;
+  layer.add_parts(parts);
   const auto message = [&](int32_t from, int32_t to) {
     const std::vector<IdCopy> slots = {{.from = from, .to = to}};
-    return save_snapshots(context(), {.working = mirrored(working),
-                                      .snapshots = mirrored(snapshots),
-                                      .slots = mirrored(slots)})
+    return save_snapshots(context(), {.parts = mirrored(parts), .slots = mirrored(slots)})
         .to_string();
   };
   EXPECT_THAT(message(5, 1), HasSubstr("working slot 5 of 5"));
   EXPECT_THAT(message(1, 4), HasSubstr("snapshot slot 4 of 4"));
-  snapshots[0].conv = layer.device[0].view();
-  EXPECT_THAT(message(1, 1), HasSubstr("snapshot slots"));
-  snapshots.clear();
-  EXPECT_THAT(message(1, 1), HasSubstr("1 working layers and 0 of snapshots"));
   const std::vector<IdCopy> copies = {{.from = 1, .to = -1}};
   EXPECT_THAT(
-      copy_states(context(), {.working = mirrored(working), .slots = mirrored(copies)}).to_string(),
+      copy_states(context(), {.parts = mirrored(parts), .slots = mirrored(copies)}).to_string(),
       HasSubstr("copy_states: slot 1 to slot -1 of 5"));
   const std::vector<int32_t> slots = {5};
   EXPECT_THAT(
-      zero_states(context(), {.working = mirrored(working), .slots = mirrored(slots)}).to_string(),
+      zero_states(context(), {.parts = mirrored(parts), .slots = mirrored(slots)}).to_string(),
       HasSubstr("zero_states: slot 5 of 5"));
+  const StatePartView matrices = parts[1];
+  parts[1].scales = {};
+  EXPECT_THAT(message(1, 1), HasSubstr("part 1 has scales"));
+  parts[1] = matrices;
+  parts[1].snapshots = layer.device[2].view();
+  EXPECT_THAT(message(1, 1), HasSubstr("part 1 has snapshots [4, 3, 276] of float32"));
+  parts[1].snapshots = {};
+  EXPECT_THAT(message(1, 1), HasSubstr("part 1 has no snapshots"));
+  parts[1].working = layer.device[3].view();
+  EXPECT_THAT(message(1, 1), HasSubstr("part 1 has working states"));
+  parts.clear();
+  EXPECT_THAT(message(1, 1), HasSubstr("there are no parts"));
 }
 
 // A snapshot that a step writes equals its working slot saved afterwards.

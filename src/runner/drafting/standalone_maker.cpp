@@ -16,8 +16,8 @@ using request::PlannedSequence;
 using request::SampledToken;
 
 models::CacheNeeds states_alone(models::CacheNeeds needs) {
-  needs.num_kv_layers = 0;
-  needs.kv_windows.clear();
+  needs.page_groups.clear();
+  needs.kv_layers.clear();
   needs.kv_modules.clear();
   return needs;
 }
@@ -36,7 +36,7 @@ Result<std::unique_ptr<StandaloneMaker>> StandaloneMaker::create(std::unique_ptr
                           GreedyTokens::create(small.device(), small.stream(), max_drafts,
                                                small.max_logit_rows(), small.config().vocab_size));
   if (!maker->greedy_tokens_->known_at_once()) maker->feed_.emplace(small.device(), max_drafts);
-  if (small.cache_needs().num_state_layers == 0) return maker;
+  if (small.cache_needs().state_layers.empty()) return maker;
   const int64_t max_sequences = std::ssize(maker->texts_);
   const cache::PoolSizes states{
       .num_pages = 0,

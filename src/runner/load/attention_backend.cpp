@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runner/load/attention_backend.h"
 
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "core/choice_names.h"
@@ -43,15 +48,19 @@ void choose_attention(AttentionBackend backend, int32_t page_size, ForwardPass& 
   auto& context = static_cast<ops::CudaContext&>(pass.context());
   context.plain_attention = backend == AttentionBackend::kPlain;
   const models::CacheNeeds needs = pass.cache_needs();
-  if (needs.num_kv_layers == 0) return;
-  const int64_t value_dim = needs.kv_value_dim.value_or(needs.head_dim);
-  log_info(fmt::format("attention: {}",
-                       ops::describe_attention_cuda(context, {.activations = pass.activations(),
-                                                              .pages = pass.kv_dtype(),
-                                                              .head_dim = needs.head_dim,
-                                                              .value_dim = value_dim,
-                                                              .is_latent = value_dim == 0,
-                                                              .page_size = page_size})));
+  std::vector<std::string> described;  // groups of one shape have one line
+  for (const models::PageGroup& group : needs.page_groups) {
+    const int64_t value_dim = group.shape.value_width();
+    std::string kernels = ops::describe_attention_cuda(context, {.activations = pass.activations(),
+                                                                 .pages = pass.kv_dtype(),
+                                                                 .head_dim = group.shape.head_dim,
+                                                                 .value_dim = value_dim,
+                                                                 .is_latent = value_dim == 0,
+                                                                 .page_size = page_size});
+    if (std::ranges::find(described, kernels) != described.end()) continue;
+    log_info(fmt::format("attention: {}", kernels));
+    described.push_back(std::move(kernels));
+  }
 }
 
 }  // namespace heddle::runner

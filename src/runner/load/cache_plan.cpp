@@ -2,6 +2,7 @@
 #include "runner/load/cache_plan.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -16,20 +17,20 @@ constexpr double kMostDraftShare = 0.05;   // of the pools' memory, beyond the r
 constexpr double kMostForcedShare = 0.01;  // likewise, for all rows where nothing drafts
 
 // How many rows of drafts a step may verify: as many as memory for their states is worth having.
-Result<int64_t> plan_draft_rows(const EngineOptions& options, const PlannedPools& pools,
-                                int64_t bytes) {
+Result<int64_t> plan_draft_rows(const EngineOptions& options, int64_t state_bytes,
+                                bool has_own_snapshots, int64_t bytes) {
   const int64_t most = speculative::max_draft_rows(options.speculative);
-  if (pools.state.num_layers == 0) return most;
+  if (state_bytes == 0) return most;
   const bool has_drafts = speculative::num_draft_tokens(options.speculative) > 0;
-  if (pools.snapshot.num_layers > 0) {
+  if (has_own_snapshots) {
     if (!has_drafts) return 0;
     return invalid_argument(
         fmt::format("speculation needs kept states in float32; state_dtype is \"{}\"",
                     to_string(options.cache.state_dtype)));
   }
   const double share = has_drafts ? kMostDraftShare : kMostForcedShare;
-  const auto affordable = static_cast<int64_t>(static_cast<double>(bytes) * share /
-                                               static_cast<double>(pools.state.bytes_per_slot()));
+  const auto affordable =
+      static_cast<int64_t>(static_cast<double>(bytes) * share / static_cast<double>(state_bytes));
   if (!has_drafts) return affordable < 2 ? 0 : std::min(affordable, most);  // a token and one more
   return std::clamp<int64_t>(affordable, speculative::num_draft_tokens(options.speculative), most);
 }
@@ -68,17 +69,15 @@ Result<int64_t> plan_drafter_states(const EngineOptions& options, const PoolMemo
 }  // namespace
 
 int64_t drafter_state_bytes(const models::CacheNeeds& needs, int64_t max_sequences) {
-  if (needs.num_state_layers == 0) return 0;
+  if (needs.state_layers.empty()) return 0;
   const int64_t slots =
       1 + max_sequences + speculative::num_guess_states(max_sequences);  // with slot 0
-  return slots * state_layout(needs).bytes_per_slot();
+  return slots * cache::bytes_per_slot(state_layouts(needs));
 }
 
 Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::ModelConfig& config,
                                 const models::CacheNeeds& needs, DType kv_dtype,
                                 const PoolMemory& memory) {
-  HEDDLE_RETURN_IF_ERROR(needs.check_shapes());
-  if (memory.draft_needs) HEDDLE_RETURN_IF_ERROR(memory.draft_needs->check_shapes());
   const int64_t longest = config.max_position_embeddings;
   if (options.context_length < 0 || options.context_length > longest) {
     return invalid_argument(fmt::format("context_length {} is not within 1 to the model's {}",
@@ -88,44 +87,45 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   const int64_t context = options.context_length > 0 ? options.context_length : longest;
   const int64_t window = widest_window(needs);
   const bool slides_apart = mixes_windows(needs) && window < context;
-  pools.kv = kv_layout(needs, options.page_size, kv_dtype, slides_apart);
-  if (slides_apart) pools.window_kv = window_kv_layout(needs, options.page_size, kv_dtype);
-  if (memory.draft_needs) {
-    pools.draft_kv = kv_layout(*memory.draft_needs, options.page_size, kv_dtype);
+  cache::PoolBudget budget{.page_size = options.page_size,
+                           .window = window,
+                           .chunk_tokens = options.chunked_prefill_tokens.value_or(
+                               memory.defaults.chunked_prefill_tokens),
+                           .states = state_layouts(needs),
+                           .context_length = context,
+                           .max_running_requests = options.max_running_requests,
+                           .default_max_running = memory.defaults.max_running_requests,
+                           .max_total_tokens = options.max_total_tokens,
+                           .elastic = options.cache.enabled,
+                           .release_granule_bytes = memory.release_granule_bytes};
+  const std::vector<cache::KvLayout> pages = kv_layouts(needs, options.page_size, kv_dtype);
+  for (size_t group = 0; group < pages.size(); ++group) {
+    const bool slides = slides_apart && needs.page_groups[group].window > 0;
+    (slides ? budget.window_kv : budget.kv).push_back(pages[group]);
   }
-  pools.state = state_layout(needs);
+  if (memory.draft_needs) {
+    std::ranges::copy(kv_layouts(*memory.draft_needs, options.page_size, kv_dtype),
+                      std::back_inserter(budget.kv));
+  }
   pools.snapshot_dtype = cache::snapshot_dtype(options.cache.state_dtype);
   if (options.cache.enabled && pools.snapshot_dtype != DType::kF32) {
-    pools.snapshot = snapshot_layout(needs, pools.snapshot_dtype);
+    budget.snapshots = snapshot_layouts(needs, pools.snapshot_dtype);
   }
   // Repeats of a whole prompt go on from a state: without one there is nothing to keep a vector by.
-  if (options.cache.enabled && needs.num_state_layers > 0) pools.hidden_width = config.hidden_size;
+  if (options.cache.enabled && !needs.state_layers.empty()) pools.hidden_width = config.hidden_size;
   HEDDLE_ASSIGN_OR_RETURN(int64_t bytes, plan_bytes(options, memory));
-  HEDDLE_ASSIGN_OR_RETURN(const int64_t draft_rows, plan_draft_rows(options, pools, bytes));
-  bytes -= draft_rows * pools.state.bytes_per_slot();
+  const int64_t state_bytes = cache::bytes_per_slot(budget.states);
+  HEDDLE_ASSIGN_OR_RETURN(const int64_t draft_rows,
+                          plan_draft_rows(options, state_bytes, !budget.snapshots.empty(), bytes));
+  bytes -= draft_rows * state_bytes;
   const bool reads_texts = options.speculative.algorithm == DraftAlgorithm::kStandalone;
   if (reads_texts && memory.draft_needs) {
     HEDDLE_ASSIGN_OR_RETURN(const int64_t states, plan_drafter_states(options, memory, bytes));
     bytes -= states;
   }
-  HEDDLE_ASSIGN_OR_RETURN(
-      pools.plan,
-      cache::size_pools({.bytes = bytes,
-                         .kv = pools.kv,
-                         .window_kv = pools.window_kv,
-                         .window = window,
-                         .chunk_tokens = options.chunked_prefill_tokens.value_or(
-                             memory.defaults.chunked_prefill_tokens),
-                         .draft_kv = pools.draft_kv,
-                         .state = pools.state,
-                         .snapshot = pools.snapshot,
-                         .context_length = context,
-                         .max_running_requests = options.max_running_requests,
-                         .default_max_running = memory.defaults.max_running_requests,
-                         .max_total_tokens = options.max_total_tokens,
-                         .elastic = options.cache.enabled,
-                         .release_granule_bytes = memory.release_granule_bytes,
-                         .slot_extra_bytes = bytes_of(memory.hidden_dtype, pools.hidden_width)}));
+  budget.bytes = bytes;
+  budget.slot_extra_bytes = bytes_of(memory.hidden_dtype, pools.hidden_width);
+  HEDDLE_ASSIGN_OR_RETURN(pools.plan, cache::size_pools(budget));
   // A network that drafts reads all of a text.
   pools.plan.sizes.kv_window = memory.draft_needs ? 0 : common_window(needs);
   pools.plan.sizes.keeps_hidden = pools.hidden_width > 0;

@@ -11,7 +11,6 @@
 
 #include <heddle/engine.h>
 
-#include "cache/kv_layout.h"
 #include "cache/pool_sizing.h"
 #include "checkpoint/model_config.h"
 #include "models/model.h"
@@ -25,11 +24,6 @@ namespace heddle::runner {
 
 struct PlannedPools {
   cache::PoolPlan plan;
-  cache::KvLayout kv;
-  cache::KvLayout window_kv;  // num_layers = 0: all layers are in `kv`
-  cache::KvLayout draft_kv;   // in the pages of `kv`; num_layers = 0: no network drafts
-  cache::StateLayout state;
-  cache::StateLayout snapshot;  // num_layers = 0: snapshots are working states at rest
   DType snapshot_dtype = DType::kF32;
   int64_t hidden_width = 0;  // of the vector kept with a snapshot; 0: none is
 };
@@ -51,8 +45,7 @@ struct PoolMemory {
 // States of drafts have their part of it: those of one sequence at least, and up to kMostDraftRows;
 // so have those of a small model that drafts. Without a drafter, states for forced tokens have 1 %
 // of it at most, and up to kMostForcedRows.
-// Errors: kInvalidArgument naming the option; kResourceExhausted when not one request fits;
-// kUnimplemented where layers keep memory of different shapes (CacheNeeds::check_shapes()).
+// Errors: kInvalidArgument naming the option; kResourceExhausted when not one request fits.
 Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::ModelConfig& config,
                                 const models::CacheNeeds& needs, DType kv_dtype,
                                 const PoolMemory& memory);

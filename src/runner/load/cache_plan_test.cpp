@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "models/registry.h"
+#include "runner/step/pools.h"
 #include "speculative/draft_limits.h"
 #include "support/test_data.h"
 
@@ -21,25 +22,35 @@ class PoolPlanTest : public ::testing::Test {
                       {.available_bytes = bytes});
   }
 
+  [[nodiscard]] int64_t state_bytes() const {
+    return cache::bytes_per_slot(state_layouts(models::create_model(config_)->cache_needs()));
+  }
+
   checkpoint::ModelConfig config_ =
       models::load_config(heddle::testing::repository_path("models/heddle-tiny")).value();
 };
 
-TEST_F(PoolPlanTest, LayersOfDifferentShapesAreRefused) {
+TEST_F(PoolPlanTest, APageHasItsBytesInAllGroupsThatDoNotSlideApart) {
   models::CacheNeeds mixed;
-  for (const int64_t head_dim : {64, 128}) {
-    mixed.add_kv_layer({.num_heads = 1, .head_dim = head_dim}, /*window=*/0);
-  }
-  const models::CacheNeeds alike = models::create_model(config_)->cache_needs();
-  const PoolMemory memory{.available_bytes = int64_t{1} << 30};
-  PoolMemory with_drafter = memory;
-  with_drafter.draft_needs = mixed;
-  for (const Status& status :
-       {plan_pools({}, config_, mixed, DType::kBf16, memory).status(),
-        plan_pools({}, config_, alike, DType::kBf16, with_drafter).status()}) {
-    EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-    EXPECT_THAT(status.message(), HasSubstr("KV layer 1 has 1 KV heads with keys of 128"));
-  }
+  mixed.add_kv_layer({.num_heads = 1, .head_dim = 64}, /*window=*/0);
+  mixed.add_kv_layer({.num_heads = 2, .head_dim = 128}, /*window=*/0);
+  mixed.add_kv_layer({.num_heads = 1, .head_dim = 32}, /*window=*/256);
+  mixed.add_kv_layer({.num_heads = 1, .head_dim = 16}, /*window=*/64);
+  mixed.add_state_layer({{.shape = {3, 100}}});
+  mixed.add_state_layer(
+      {{.tensor = ops::StateTensor::kRecurrent, .shape = {2, 8, 8}, .is_rounded = true}});
+  EngineOptions options;
+  options.cache.state_dtype = StateDtype::kBfloat16;
+  options.speculative.algorithm = DraftAlgorithm::kNone;
+  const PlannedPools pools =
+      plan_pools(options, config_, mixed, DType::kBf16, {.available_bytes = int64_t{1} << 30})
+          .value();
+  const cache::PoolSizes& sizes = pools.plan.sizes;
+  EXPECT_EQ(sizes.page_bytes, 16 * 2 * 2 * (64 + 256));
+  EXPECT_EQ(sizes.window_pages.page_bytes, 16 * 2 * 2 * (32 + 16));
+  EXPECT_EQ(sizes.window_pages.window, 256);
+  EXPECT_EQ(sizes.state_slot_bytes, 4 * (300 + 128));
+  EXPECT_EQ(sizes.snapshot_slot_bytes, 4 * 300 + 2 * 128 + 4 * pools.hidden_width);
 }
 
 TEST_F(PoolPlanTest, AStaticShareIsOfAllMemoryAndCountsTheWeights) {
@@ -85,11 +96,11 @@ TEST_F(PoolPlanTest, WithoutADrafterForcedTokensHaveRowsWhereTheseCostLittle) {
     options.cache.state_dtype = dtype;
     options.speculative.algorithm = DraftAlgorithm::kNone;
     const PlannedPools pools = planned(options, bytes).value();
-    const int64_t states = pools.plan.sizes.max_draft_rows * pools.state.bytes_per_slot();
+    const int64_t states = pools.plan.sizes.max_draft_rows * state_bytes();
     EXPECT_LE(states, bytes / 100);
     return pools.plan.sizes.max_draft_rows;
   };
-  const int64_t slot = planned({}, int64_t{1} << 30).value().state.bytes_per_slot();
+  const int64_t slot = state_bytes();
   EXPECT_EQ(rows(100 * 40 * slot), speculative::kMostForcedRows);
   EXPECT_EQ(rows(100 * 5 * slot), 5);
   EXPECT_EQ(rows(100 * slot), 0) << "a row alone is of no use";
@@ -108,9 +119,9 @@ TEST_F(PoolPlanTest, ASmallModelThatDraftsHasItsPart) {
   const PlannedPools own = plan(small, 40).value();
   const PlannedPools head =
       plan({.algorithm = DraftAlgorithm::kMtp, .num_draft_tokens = 4}, 40).value();
-  EXPECT_EQ(drafter_state_bytes(needs, 40), (1 + 40 + 32) * head.state.bytes_per_slot());
-  EXPECT_EQ(drafter_state_bytes(needs, 7), (1 + 7 + 7) * head.state.bytes_per_slot());
-  EXPECT_EQ(drafter_state_bytes({.num_kv_layers = 2}, 7), 0);
+  EXPECT_EQ(drafter_state_bytes(needs, 40), (1 + 40 + 32) * state_bytes());
+  EXPECT_EQ(drafter_state_bytes(needs, 7), (1 + 7 + 7) * state_bytes());
+  EXPECT_EQ(drafter_state_bytes({}, 7), 0);
   EXPECT_NEAR(static_cast<double>(head.plan.sizes.shared_bytes - own.plan.sizes.shared_bytes),
               static_cast<double>(drafter_state_bytes(needs, 40)), kBytes >> 5);
   EXPECT_EQ(own.plan.sizes.draft_slots(3), 3) << "the token drawn last has one, too";

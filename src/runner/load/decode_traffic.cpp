@@ -29,13 +29,16 @@ double part_read(const graph::Node& node, const TensorView& weight, int64_t batc
   return 1.0;
 }
 
-// Rows of keys and values that a token reads in all layers together.
-int64_t rows_read(const models::CacheNeeds& needs, int64_t context_tokens) {
-  int64_t rows = 0;
-  for (const int64_t window : needs.kv_windows) {
-    rows += window > 0 ? std::min(window, context_tokens) : context_tokens;
+// Bytes of keys and values that a token reads in all layers together.
+int64_t kv_bytes_read(const models::CacheNeeds& needs, DType dtype, int64_t context_tokens) {
+  int64_t bytes = 0;
+  const std::vector<cache::KvLayout> layouts = kv_layouts(needs, 16, dtype);
+  for (size_t group = 0; group < layouts.size(); ++group) {
+    const int64_t window = needs.page_groups[group].window;
+    const int64_t rows = window > 0 ? std::min(window, context_tokens) : context_tokens;
+    bytes += rows * layouts[group].bytes_per_token();
   }
-  return rows;
+  return bytes;
 }
 
 }  // namespace
@@ -52,11 +55,9 @@ DecodeTraffic decode_traffic(const ForwardPass& pass, int64_t batch, int64_t con
     }
   }
   const models::CacheNeeds needs = pass.cache_needs();
-  const int64_t row_bytes = kv_layout(needs, 16, pass.kv_dtype()).bytes_per_token() /
-                            std::max<int64_t>(1, needs.num_kv_layers);
-  const int64_t state_bytes = needs.num_state_layers > 0 ? state_layout(needs).bytes_per_slot() : 0;
-  traffic.cache_bytes =
-      static_cast<double>(batch * (rows_read(needs, context_tokens) * row_bytes + 2 * state_bytes));
+  const int64_t kv_bytes = kv_bytes_read(needs, pass.kv_dtype(), context_tokens);
+  const int64_t state_bytes = cache::bytes_per_slot(state_layouts(needs));
+  traffic.cache_bytes = static_cast<double>(batch * (kv_bytes + 2 * state_bytes));
   return traffic;
 }
 

@@ -62,7 +62,6 @@ Status ForwardPass::load() {
   HEDDLE_ASSIGN_OR_RETURN(config_, models::load_config(options_.model_dir));
   for (const std::string& note : config_.notes) log_warning(note);
   model_ = models::create_model(config_);
-  HEDDLE_RETURN_IF_ERROR(model_->cache_needs().check_shapes());
   checkpoint::LoadOptions load_options = this->load_options(config_, options_.dummy_weights);
   load_options.progress = options_.on_load_progress;
   const std::optional<DType> kv_dtype =

@@ -158,7 +158,7 @@ class ForwardPass {
   // The dtype of large weights, after --dtype.
   [[nodiscard]] DType dtype() const { return dtype_; }
 
-  // The dtype of keys and values, and the factors of stored ones: [num_kv_layers], or
+  // The dtype of keys and values, and the factors of stored ones: [num_kv_layers()], or
   // empty for 1.
   [[nodiscard]] DType kv_dtype() const { return kv_dtype_; }
 

@@ -25,7 +25,7 @@ struct KvRequest {
 std::optional<DType> choose_kv_dtype(const KvRequest& request,
                                      const checkpoint::ModelConfig& config);
 
-// [num_kv_layers], of the checkpoint; those that are missing are logged and 1.
+// [num_kv_layers()], of the checkpoint; those that are missing are logged and 1.
 // Error: as checkpoint::read_kv_scales().
 Result<std::vector<checkpoint::KvScales>> load_kv_scales(const checkpoint::WeightSource& source,
                                                          const models::CacheNeeds& needs);

@@ -2,73 +2,76 @@
 #include "runner/step/pools.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "core/check.h"
 #include "ops/attention/page_copy.h"
-#include "ops/linear_attention/state_snapshot.h"
 
 namespace heddle::runner {
 
 namespace {
 
-int64_t num_sliding_layers(const models::CacheNeeds& needs) {
-  return std::ranges::count_if(needs.kv_windows, [](int64_t window) { return window > 0; });
-}
+bool slides(const models::PageGroup& group) { return group.window > 0; }
 
 }  // namespace
 
 bool mixes_windows(const models::CacheNeeds& needs) {
-  const int64_t sliding = num_sliding_layers(needs);
-  return sliding > 0 && sliding < needs.num_kv_layers;
+  return std::ranges::any_of(needs.page_groups, slides) &&
+         !std::ranges::all_of(needs.page_groups, slides);
 }
 
-cache::KvLayout window_kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype) {
-  cache::KvLayout layout = kv_layout(needs, page_size, dtype);
-  layout.num_layers = num_sliding_layers(needs);
-  return layout;
+std::vector<cache::KvLayout> kv_layouts(const models::CacheNeeds& needs, int32_t page_size,
+                                        DType dtype) {
+  std::vector<cache::KvLayout> layouts;
+  for (const models::PageGroup& group : needs.page_groups) {
+    layouts.push_back({.num_layers = group.num_layers,
+                       .page_size = page_size,
+                       .num_kv_heads = group.shape.num_heads,
+                       .head_dim = group.shape.head_dim,
+                       .value_dim = group.shape.value_dim,
+                       .dtype = dtype});
+  }
+  return layouts;
 }
 
-cache::KvLayout kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype,
-                          bool has_window_pages) {
-  return {.num_layers = needs.num_kv_layers - (has_window_pages ? num_sliding_layers(needs) : 0),
-          .page_size = page_size,
-          .num_kv_heads = needs.num_kv_heads,
-          .head_dim = needs.head_dim,
-          .value_dim = needs.kv_value_dim,
-          .dtype = dtype};
+std::vector<cache::StateLayout> state_layouts(const models::CacheNeeds& needs) {
+  return snapshot_layouts(needs, DType::kF32);
 }
 
-cache::StateLayout state_layout(const models::CacheNeeds& needs) {
-  return {.num_layers = needs.num_state_layers,
-          .conv_channels = needs.conv_channels,
-          .conv_width = needs.conv_width,
-          .num_value_heads = needs.num_value_heads,
-          .value_dim = needs.value_dim,
-          .key_dim = needs.key_dim};
-}
-
-cache::StateLayout snapshot_layout(const models::CacheNeeds& needs, DType dtype) {
-  cache::StateLayout layout = state_layout(needs);
-  layout.recurrent_dtype = dtype;
-  return layout;
+std::vector<cache::StateLayout> snapshot_layouts(const models::CacheNeeds& needs, DType dtype) {
+  std::vector<cache::StateLayout> layouts;
+  for (const models::StateGroup& group : needs.state_groups) {
+    cache::StateLayout layout{.num_layers = group.num_layers, .parts = {}};
+    for (const models::StatePart& part : group.parts) {
+      layout.parts.push_back({.shape = part.shape, .dtype = part.is_rounded ? dtype : DType::kF32});
+    }
+    layouts.push_back(std::move(layout));
+  }
+  return layouts;
 }
 
 int64_t widest_window(const models::CacheNeeds& needs) {
-  return needs.kv_windows.empty() ? 0 : std::ranges::max(needs.kv_windows);
+  int64_t widest = 0;
+  for (const models::PageGroup& group : needs.page_groups) widest = std::max(widest, group.window);
+  return widest;
 }
 
 int64_t common_window(const models::CacheNeeds& needs) {
-  return num_sliding_layers(needs) == needs.num_kv_layers ? widest_window(needs) : 0;
+  return std::ranges::all_of(needs.page_groups, slides) ? widest_window(needs) : 0;
 }
 
 Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& needs,
                             const PoolsOptions& options) {
   Pools pools;
   const auto create_all = [&]() -> Status {
-    HEDDLE_RETURN_IF_ERROR(pools.create_kv(device, needs, options));
-    HEDDLE_RETURN_IF_ERROR(pools.create_draft_kv(device, options));
+    HEDDLE_RETURN_IF_ERROR(
+        pools.create_pages(device, needs, options, options.kv_scales, pools.kv_layers_));
+    if (options.draft_needs) {
+      HEDDLE_RETURN_IF_ERROR(pools.create_pages(device, *options.draft_needs, options,
+                                                options.draft_kv_scales, pools.draft_layers_));
+    }
     HEDDLE_RETURN_IF_ERROR(pools.create_states(device, needs, options));
     return pools.mirror_layers(device);
   };
@@ -81,82 +84,97 @@ Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& ne
                   status.message()));
 }
 
-Status Pools::create_kv(device::Device& device, const models::CacheNeeds& needs,
-                        const PoolsOptions& options) {
-  HEDDLE_CHECK(options.kv_scales.empty() || std::ssize(options.kv_scales) == needs.num_kv_layers);
-  if (needs.num_kv_layers == 0) return {};
+Status Pools::create_pages(device::Device& device, const models::CacheNeeds& needs,
+                           const PoolsOptions& options,
+                           const std::vector<checkpoint::KvScales>& scales,
+                           std::vector<ops::KvLayer>& layers) {
+  HEDDLE_CHECK(scales.empty() || std::ssize(scales) == needs.num_kv_layers());
   const cache::PoolSizes& sizes = options.sizes;
-  const bool apart = sizes.has_window_pages();
-  HEDDLE_ASSIGN_OR_RETURN(
-      kv_, cache::KvPool::create(device, kv_layout(needs, sizes.page_size, options.kv_dtype, apart),
-                                 sizes.num_pages));
-  if (apart) {
-    HEDDLE_CHECK(mixes_windows(needs));
+  // All layers of a network that drafts read the main page table.
+  const bool apart = sizes.has_window_pages() && &layers == &kv_layers_;
+  HEDDLE_CHECK(!apart || mixes_windows(needs));
+  const size_t first = pages_.size();
+  const std::vector<cache::KvLayout> layouts = kv_layouts(needs, sizes.page_size, options.kv_dtype);
+  for (size_t group = 0; group < layouts.size(); ++group) {
+    const bool is_apart = apart && slides(needs.page_groups[group]);
     HEDDLE_ASSIGN_OR_RETURN(
-        window_kv_,
-        cache::KvPool::create(device, window_kv_layout(needs, sizes.page_size, options.kv_dtype),
-                              sizes.window_pages.num_pages));
+        cache::KvPool pool,
+        cache::KvPool::create(device, layouts[group],
+                              is_apart ? sizes.window_pages.num_pages : sizes.num_pages));
+    pages_.push_back({.pool = std::move(pool),
+                      .table = is_apart ? ops::PageGroup::kWindow : ops::PageGroup::kMain});
   }
-  for (size_t layer = 0; layer < static_cast<size_t>(needs.num_kv_layers); ++layer) {
-    const checkpoint::KvScales scales =
-        options.kv_scales.empty() ? checkpoint::KvScales{} : options.kv_scales[layer];
-    const bool slides = apart && needs.kv_windows[layer] > 0;
-    cache::KvPool& pool = slides ? window_kv_ : kv_;
-    std::vector<ops::KvLayer>& group = slides ? window_layers_ : main_layers_;
-    const int64_t within = std::ssize(group);
-    group.push_back({.k = pool.k(within),
-                     .v = pool.v(within),
-                     .k_scale = scales.k,
-                     .v_scale = scales.v,
-                     .group = slides ? ops::PageGroup::kWindow : ops::PageGroup::kMain});
-    kv_layers_.push_back(group.back());
+  for (size_t i = 0; i < needs.kv_layers.size(); ++i) {
+    const models::GroupedLayer& layer = needs.kv_layers[i];
+    PagePool& pages = pages_[first + layer.group];
+    layers.push_back({.k = pages.pool.k(layer.index),
+                      .v = pages.pool.v(layer.index),
+                      .k_scale = scales.empty() ? 1 : scales[i].k,
+                      .v_scale = scales.empty() ? 1 : scales[i].v,
+                      .group = pages.table});
+    const bool is_main = pages.table == ops::PageGroup::kMain;
+    (is_main ? main_layers_ : window_layers_).push_back(layers.back());
   }
   return {};
 }
 
-Status Pools::create_draft_kv(device::Device& device, const PoolsOptions& options) {
-  if (!options.draft_needs) return {};
-  const cache::PoolSizes& sizes = options.sizes;
-  HEDDLE_ASSIGN_OR_RETURN(
-      draft_kv_, cache::KvPool::create(
-                     device, kv_layout(*options.draft_needs, sizes.page_size, options.kv_dtype),
-                     sizes.num_pages));
-  const std::vector<checkpoint::KvScales>& scales = options.draft_kv_scales;
-  HEDDLE_CHECK(scales.empty() || std::ssize(scales) == options.draft_needs->num_kv_layers);
-  for (int64_t layer = 0; layer < options.draft_needs->num_kv_layers; ++layer) {
-    const auto index = static_cast<size_t>(layer);
-    draft_layers_.push_back({.k = draft_kv_.k(layer),
-                             .v = draft_kv_.v(layer),
-                             .k_scale = scales.empty() ? 1 : scales[index].k,
-                             .v_scale = scales.empty() ? 1 : scales[index].v});
+namespace {
+
+Result<std::vector<cache::StatePool>> create_pools(device::Device& device,
+                                                   const std::vector<cache::StateLayout>& layouts,
+                                                   int64_t num_slots) {
+  std::vector<cache::StatePool> pools;
+  for (const cache::StateLayout& layout : layouts) {
+    HEDDLE_ASSIGN_OR_RETURN(cache::StatePool pool,
+                            cache::StatePool::create(device, layout, num_slots));
+    pools.push_back(std::move(pool));
   }
-  main_layers_.insert(main_layers_.end(), draft_layers_.begin(), draft_layers_.end());
-  return {};
+  return pools;
 }
+
+// The member of a StateLayer or a SnapshotLayer.
+template <typename Layer>
+MutableTensorView& tensor_of(Layer& layer, ops::StateTensor tensor) {
+  return tensor == ops::StateTensor::kConv ? layer.conv : layer.recurrent;
+}
+
+}  // namespace
 
 Status Pools::create_states(device::Device& device, const models::CacheNeeds& needs,
                             const PoolsOptions& options) {
-  if (needs.num_state_layers == 0) return {};
-  HEDDLE_ASSIGN_OR_RETURN(states_, cache::StatePool::create(device, state_layout(needs),
-                                                            options.sizes.num_state_slots +
-                                                                options.sizes.max_draft_rows));
-  for (int64_t layer = 0; layer < needs.num_state_layers; ++layer) {
-    state_layers_.push_back({.conv = states_.conv(layer), .recurrent = states_.recurrent(layer)});
+  if (needs.state_layers.empty()) return {};
+  const cache::PoolSizes& sizes = options.sizes;
+  HEDDLE_ASSIGN_OR_RETURN(states_, create_pools(device, state_layouts(needs),
+                                                sizes.num_state_slots + sizes.max_draft_rows));
+  if (sizes.has_own_snapshot_slots()) {
+    HEDDLE_ASSIGN_OR_RETURN(snapshots_,
+                            create_pools(device, snapshot_layouts(needs, options.snapshot_dtype),
+                                         sizes.num_snapshot_slots));
   }
-  num_hidden_ = options.sizes.max_snapshot_slot();
-  if (options.sizes.has_own_snapshot_slots()) {
-    HEDDLE_ASSIGN_OR_RETURN(
-        snapshots_, cache::StatePool::create(device, snapshot_layout(needs, options.snapshot_dtype),
-                                             options.sizes.num_snapshot_slots));
-    for (int64_t layer = 0; layer < needs.num_state_layers; ++layer) {
-      snapshot_layers_.push_back({.conv = snapshots_.conv(layer),
-                                  .recurrent = snapshots_.recurrent(layer),
-                                  .scales = snapshots_.scales(layer)});
+  for (const models::GroupedLayer& layer : needs.state_layers) {
+    const std::vector<models::StatePart>& parts = needs.state_groups[layer.group].parts;
+    ops::StateLayer working;
+    ops::SnapshotLayer snapshots;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const MutableTensorView numbers = states_[layer.group].part(layer.index, i);
+      tensor_of(working, parts[i].tensor) = numbers;
+      if (snapshots_.empty()) {
+        state_parts_.push_back(ops::state_part(numbers));
+        continue;
+      }
+      const cache::StatePool& pool = snapshots_[layer.group];
+      tensor_of(snapshots, parts[i].tensor) = pool.part(layer.index, i);
+      if (parts[i].is_rounded) snapshots.scales = pool.scales(layer.index, i);
+      state_parts_.push_back(
+          ops::state_part(numbers, pool.part(layer.index, i), pool.scales(layer.index, i)));
     }
+    state_layers_.push_back(working);
+    if (!snapshots_.empty()) snapshot_layers_.push_back(snapshots);
   }
+  num_hidden_ = sizes.max_snapshot_slot();
   hidden_width_ = options.hidden_width;
   hidden_dtype_ = options.hidden_dtype;
-  const int64_t num_rows = num_hidden_ + 1 + options.sizes.max_step_sequences;
+  const int64_t num_rows = num_hidden_ + 1 + sizes.max_step_sequences;
   HEDDLE_ASSIGN_OR_RETURN(hidden_,
                           device.allocate(bytes_of(hidden_dtype_, num_rows * hidden_width_)));
   return {};
@@ -170,16 +188,14 @@ Status Pools::mirror_layers(device::Device& device) {
   moved_lists_ = MirroredLists(device);
   const std::span<const ops::KvLayer> main(main_layers_);
   const std::span<const ops::KvLayer> window(window_layers_);
-  const std::span<const ops::StateLayer> states(state_layers_);
-  const std::span<const ops::SnapshotLayer> snapshots(snapshot_layers_);
+  const std::span<const ops::StatePartView> parts(state_parts_);
   HEDDLE_ASSIGN_OR_RETURN(const auto stream, device.create_stream());
-  HEDDLE_RETURN_IF_ERROR(tables_.begin(
-      *stream, MirroredLists::bytes_for(main) + MirroredLists::bytes_for(window) +
-                   MirroredLists::bytes_for(states) + MirroredLists::bytes_for(snapshots)));
+  HEDDLE_RETURN_IF_ERROR(tables_.begin(*stream, MirroredLists::bytes_for(main) +
+                                                    MirroredLists::bytes_for(window) +
+                                                    MirroredLists::bytes_for(parts)));
   main_table_ = tables_.add(main);
   window_table_ = tables_.add(window);
-  state_table_ = tables_.add(states);
-  snapshot_table_ = tables_.add(snapshots);
+  part_table_ = tables_.add(parts);
   HEDDLE_RETURN_IF_ERROR(tables_.upload(*stream));
   return stream->synchronize();
 }
@@ -196,17 +212,21 @@ MutableTensorView Pools::hidden_scratch(int64_t count) const {
 Status Pools::begin_step(device::Stream& stream, ops::Context& context,
                          const request::BatchPlan& plan) {
   HEDDLE_ASSIGN_OR_RETURN(const StepLists lists, step_lists(stream, plan));
-  const bool has_kv = kv_.num_pages() > 0;
-  if (has_kv) HEDDLE_RETURN_IF_ERROR(kv_.discard_pages(stream, plan.unused_pages));
-  if (draft_kv_.num_pages() > 0) {
-    HEDDLE_RETURN_IF_ERROR(draft_kv_.discard_pages(stream, plan.unused_pages));
+  for (PagePool& pages : pages_) {
+    if (pages.table != ops::PageGroup::kMain || pages.pool.num_pages() == 0) continue;
+    HEDDLE_RETURN_IF_ERROR(pages.pool.discard_pages(stream, plan.unused_pages));
   }
-  if (states_.num_slots() > 0) {
+  if (!states_.empty() && states_.front().num_slots() > 0) {
     HEDDLE_RETURN_IF_ERROR(prepare_states(stream, context, plan, lists));
   }
-  if (!has_kv) return {};
+  if (!has_pages()) return {};
   HEDDLE_RETURN_IF_ERROR(ops::copy_pages(context, {.layers = main_table_, .pages = lists.pages}));
   return ops::copy_pages(context, {.layers = window_table_, .pages = lists.window_pages});
+}
+
+Status Pools::zero_state(device::Stream& stream, int32_t slot) {
+  for (cache::StatePool& pool : states_) HEDDLE_RETURN_IF_ERROR(pool.zero_slot(stream, slot));
+  return {};
 }
 
 Status Pools::start_drafts(device::Stream& stream, ops::Context& context,
@@ -221,7 +241,7 @@ Status Pools::accept_drafts(device::Stream& stream, ops::Context& context,
 
 Status Pools::accept_drafts(ops::Context& context, const ops::MirroredSpan<ops::IdCopy>& copies) {
   if (copies.size() == 0) return {};
-  return ops::copy_states(context, {.working = state_table_, .slots = copies});
+  return ops::copy_states(context, {.parts = part_table_, .slots = copies});
 }
 
 Status Pools::copy_states(device::Stream& stream, ops::Context& context, MirroredLists& lists,
@@ -230,13 +250,13 @@ Status Pools::copy_states(device::Stream& stream, ops::Context& context, Mirrore
   HEDDLE_RETURN_IF_ERROR(lists.begin(stream, MirroredLists::bytes_for(copies)));
   const ops::MirroredSpan<ops::IdCopy> slots = lists.add(copies);
   HEDDLE_RETURN_IF_ERROR(lists.upload(stream));
-  return ops::copy_states(context, {.working = state_table_, .slots = slots});
+  return ops::copy_states(context, {.parts = part_table_, .slots = slots});
 }
 
 Status Pools::move_rows(device::Stream& stream, ops::Context& context,
                         std::span<const ops::IdCopy> rows,
                         std::span<const ops::IdCopy> window_rows) {
-  if (kv_.num_pages() == 0 || (rows.empty() && window_rows.empty())) return {};
+  if (!has_pages() || (rows.empty() && window_rows.empty())) return {};
   HEDDLE_RETURN_IF_ERROR(moved_lists_.begin(
       stream, MirroredLists::bytes_for(rows) + MirroredLists::bytes_for(window_rows)));
   const ops::MirroredSpan<ops::IdCopy> moved = moved_lists_.add(rows);
@@ -248,21 +268,23 @@ Status Pools::move_rows(device::Stream& stream, ops::Context& context,
 
 Status Pools::prepare_states(device::Stream& stream, ops::Context& context,
                              const request::BatchPlan& plan, const StepLists& lists) {
-  const bool apart = snapshots_.num_slots() > 0;
+  const bool apart = !snapshots_.empty();
   HEDDLE_CHECK(apart || (plan.unused_snapshot_slots.empty() && plan.save_snapshots.empty()));
   for (const int32_t slot : plan.unused_snapshot_slots) {
-    HEDDLE_RETURN_IF_ERROR(snapshots_.discard_slot(stream, slot));
-  }
-  HEDDLE_RETURN_IF_ERROR(ops::save_snapshots(
-      context, {.working = state_table_, .snapshots = snapshot_table_, .slots = lists.saved}));
-  for (const int32_t slot : plan.unused_state_slots) {
-    HEDDLE_RETURN_IF_ERROR(states_.discard_slot(stream, slot));
+    for (cache::StatePool& pool : snapshots_) {
+      HEDDLE_RETURN_IF_ERROR(pool.discard_slot(stream, slot));
+    }
   }
   HEDDLE_RETURN_IF_ERROR(
-      ops::zero_states(context, {.working = state_table_, .slots = lists.zeroed}));
-  if (!apart) return ops::copy_states(context, {.working = state_table_, .slots = lists.restored});
-  return ops::restore_snapshots(
-      context, {.working = state_table_, .snapshots = snapshot_table_, .slots = lists.restored});
+      ops::save_snapshots(context, {.parts = part_table_, .slots = lists.saved}));
+  for (const int32_t slot : plan.unused_state_slots) {
+    for (cache::StatePool& pool : states_) {
+      HEDDLE_RETURN_IF_ERROR(pool.discard_slot(stream, slot));
+    }
+  }
+  HEDDLE_RETURN_IF_ERROR(ops::zero_states(context, {.parts = part_table_, .slots = lists.zeroed}));
+  if (!apart) return ops::copy_states(context, {.parts = part_table_, .slots = lists.restored});
+  return ops::restore_snapshots(context, {.parts = part_table_, .slots = lists.restored});
 }
 
 Result<Pools::StepLists> Pools::step_lists(device::Stream& stream, const request::BatchPlan& plan) {

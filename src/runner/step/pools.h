@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pools: the KV pages and recurrent states of a model, the snapshots of another format, the
-// hidden vectors kept with snapshots, and the views of them all that its ops take.
+// hidden vectors kept with snapshots, and the views of them all that its ops take. Each group of
+// layers (models::CacheNeeds) has a pool of its own. A page id stands for a page in all pools of
+// its page table, a slot for a state in all pools of states.
 //
 // Threading: confined; what a step's ops do to them follows the step.
 #pragma once
@@ -17,6 +19,7 @@
 #include "models/model.h"
 #include "ops/context.h"
 #include "ops/forward_context.h"
+#include "ops/linear_attention/state_snapshot.h"
 #include "ops/pool_lists.h"
 #include "request/batch_plan.h"
 #include "runner/step/mirrored_lists.h"
@@ -26,16 +29,15 @@ namespace heddle::runner {
 // Whether some attention layers slide and others do not.
 bool mixes_windows(const models::CacheNeeds& needs);
 
-// Of the layers of one group; all are in the main one where `has_window_pages` is false.
-cache::KvLayout kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype,
-                          bool has_window_pages = false);
-cache::KvLayout window_kv_layout(const models::CacheNeeds& needs, int32_t page_size, DType dtype);
-cache::StateLayout state_layout(const models::CacheNeeds& needs);
+// One layout for each group.
+std::vector<cache::KvLayout> kv_layouts(const models::CacheNeeds& needs, int32_t page_size,
+                                        DType dtype);
+std::vector<cache::StateLayout> state_layouts(const models::CacheNeeds& needs);
 
-// Snapshots in slots of their own: matrices as `dtype`, the convolution window in fp32.
-cache::StateLayout snapshot_layout(const models::CacheNeeds& needs, DType dtype);
+// Snapshots in slots of their own: StatePart::is_rounded as `dtype`, other parts in fp32.
+std::vector<cache::StateLayout> snapshot_layouts(const models::CacheNeeds& needs, DType dtype);
 
-// Of all layers; 0: none slides.
+// The widest window of a layer; 0: no layer slides.
 int64_t widest_window(const models::CacheNeeds& needs);
 
 // The widest window of the layers if every one has one, PoolSizes::kv_window.
@@ -44,7 +46,7 @@ int64_t common_window(const models::CacheNeeds& needs);
 struct PoolsOptions {
   cache::PoolSizes sizes;
   DType kv_dtype = DType::kF32;
-  std::vector<checkpoint::KvScales> kv_scales;  // [num_kv_layers], or empty: 1
+  std::vector<checkpoint::KvScales> kv_scales;  // [num_kv_layers()], or empty: 1
   DType snapshot_dtype = DType::kF32;
   int64_t hidden_width = 0;  // of the vector kept with a snapshot; 0: none is
   DType hidden_dtype = DType::kF32;
@@ -82,11 +84,9 @@ class Pools {
   Status move_rows(device::Stream& stream, ops::Context& context, std::span<const ops::IdCopy> rows,
                    std::span<const ops::IdCopy> window_rows);
 
-  [[nodiscard]] cache::KvPool& kv() { return kv_; }
-
-  [[nodiscard]] cache::KvPool& window_kv() { return window_kv_; }
-
-  [[nodiscard]] cache::StatePool& states() { return states_; }
+  // The state of a sequence without tokens, in a working slot; nothing where the model has no
+  // states. For callers that make no plans.
+  Status zero_state(device::Stream& stream, int32_t slot);
 
   // [slots + 1, H] PoolsOptions::hidden_dtype, by snapshot slot.
   [[nodiscard]] MutableTensorView hidden() const;
@@ -109,9 +109,10 @@ class Pools {
  private:
   Status copy_states(device::Stream& stream, ops::Context& context, MirroredLists& lists,
                      std::span<const ops::IdCopy> copies);
-  Status create_kv(device::Device& device, const models::CacheNeeds& needs,
-                   const PoolsOptions& options);
-  Status create_draft_kv(device::Device& device, const PoolsOptions& options);
+  // Appends a pool for each page group of `needs`, and a view for each layer to `layers`.
+  Status create_pages(device::Device& device, const models::CacheNeeds& needs,
+                      const PoolsOptions& options, const std::vector<checkpoint::KvScales>& scales,
+                      std::vector<ops::KvLayer>& layers);
   Status create_states(device::Device& device, const models::CacheNeeds& needs,
                        const PoolsOptions& options);
 
@@ -129,25 +130,33 @@ class Pools {
   // Copies the layers to memory of the device, where launchers there read them.
   Status mirror_layers(device::Device& device);
 
-  cache::KvPool kv_;
-  cache::KvPool window_kv_;  // no pages: all layers are in kv_
-  cache::KvPool draft_kv_;   // by the page ids of kv_; no pages: nothing drafts
-  cache::StatePool states_;
-  cache::StatePool snapshots_;
+  // The pages of one group of layers, by the ids of a page table.
+  struct PagePool {
+    cache::KvPool pool;
+    ops::PageGroup table = ops::PageGroup::kMain;
+  };
+
+  [[nodiscard]] bool has_pages() const {
+    return !main_layers_.empty() && main_layers_.front().k.shape[0] > 1;
+  }
+
+  std::vector<PagePool> pages_;              // those of a network that drafts come last
+  std::vector<cache::StatePool> states_;     // by state group
+  std::vector<cache::StatePool> snapshots_;  // likewise; empty: snapshots share the state slots
   device::Buffer hidden_;
   int64_t num_hidden_ = 0;
   int64_t hidden_width_ = 0;
   DType hidden_dtype_ = DType::kF32;
   std::vector<ops::KvLayer> kv_layers_;
   std::vector<ops::KvLayer> draft_layers_;
-  std::vector<ops::KvLayer> main_layers_;    // of kv_layers_, those in kv_, and draft_layers_
-  std::vector<ops::KvLayer> window_layers_;  // and those in window_kv_
+  std::vector<ops::KvLayer> main_layers_;  // of kv_layers_ and draft_layers_, by page table
+  std::vector<ops::KvLayer> window_layers_;
   std::vector<ops::StateLayer> state_layers_;
   std::vector<ops::SnapshotLayer> snapshot_layers_;
-  MirroredLists tables_;  // of the layers
+  std::vector<ops::StatePartView> state_parts_;  // of all layers
+  MirroredLists tables_;                         // of the layers
   ops::MirroredSpan<ops::KvLayer> main_table_, window_table_;
-  ops::MirroredSpan<ops::StateLayer> state_table_;
-  ops::MirroredSpan<ops::SnapshotLayer> snapshot_table_;
+  ops::MirroredSpan<ops::StatePartView> part_table_;
   MirroredLists lists_;           // of a step
   MirroredLists draft_lists_;     // of start_drafts()
   MirroredLists accepted_lists_;  // of accept_drafts()

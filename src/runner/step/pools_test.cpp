@@ -22,12 +22,12 @@ constexpr int64_t kNv = 2, kDv = 4, kDk = 6, kNumbers = kNv * kDv * kDk, kWindow
 class SnapshotPoolsTest : public ::testing::TestWithParam<DType> {
  protected:
   SnapshotPoolsTest() {
-    const models::CacheNeeds needs{.num_state_layers = 2,
-                                   .conv_channels = 5,
-                                   .conv_width = 4,
-                                   .num_value_heads = kNv,
-                                   .value_dim = kDv,
-                                   .key_dim = kDk};
+    models::CacheNeeds needs;
+    for (int layer = 0; layer < 2; ++layer) {
+      needs.add_state_layer(
+          {{.shape = {3, 5}},
+           {.tensor = ops::StateTensor::kRecurrent, .shape = {kNv, kDv, kDk}, .is_rounded = true}});
+    }
     pools_ =
         Pools::create(device_, needs,
                       {.sizes = {.num_pages = 4, .num_state_slots = 3, .num_snapshot_slots = 5},
@@ -122,8 +122,9 @@ INSTANTIATE_TEST_SUITE_P(EachFormat, SnapshotPoolsTest, ::testing::Values(DType:
 // A layer that slides and two that do not: two pools, each with ids and copies of its own.
 TEST(PoolsTest, KeepsTheLayersThatSlideInPagesOfTheirOwn) {
   device::CpuDevice device(1);
-  const models::CacheNeeds needs{
-      .num_kv_layers = 3, .num_kv_heads = 1, .head_dim = 2, .kv_windows = {0, 8, 0}};
+  models::CacheNeeds needs;
+  for (const int64_t window : {0, 8, 0})
+    needs.add_kv_layer({.num_heads = 1, .head_dim = 2}, window);
   ASSERT_TRUE(mixes_windows(needs));
   Pools pools = Pools::create(device, needs,
                               {.sizes = {.num_pages = 6,
@@ -158,8 +159,9 @@ TEST(PoolsTest, KeepsTheLayersThatSlideInPagesOfTheirOwn) {
 // The network that drafts has rows of its own by the model's page ids, which are copied with them.
 TEST(PoolsTest, KeepsTheRowsOfANetworkThatDraftsInTheModelsPages) {
   device::CpuDevice device(1);
-  const models::CacheNeeds needs{.num_kv_layers = 2, .num_kv_heads = 1, .head_dim = 2};
-  const models::CacheNeeds drafts{.num_kv_layers = 1, .num_kv_heads = 3, .head_dim = 4};
+  models::CacheNeeds needs, drafts;
+  for (int layer = 0; layer < 2; ++layer) needs.add_kv_layer({.num_heads = 1, .head_dim = 2}, 0);
+  drafts.add_kv_layer({.num_heads = 3, .head_dim = 4}, 0);
   Pools pools = Pools::create(device, needs,
                               {.sizes = {.num_pages = 6, .page_size = 4}, .draft_needs = drafts})
                     .value();
@@ -175,6 +177,85 @@ TEST(PoolsTest, KeepsTheRowsOfANetworkThatDraftsInTheModelsPages) {
   ops::CpuContext context{device.pool()};
   ASSERT_TRUE(pools.begin_step(*stream, context, plan).ok());
   EXPECT_EQ(rows.row<float>(6)[47], 3);
+}
+
+// Every group has a pool of its own; an id is copied, zeroed, saved and restored in all of them.
+TEST(PoolsTest, CarriesOutAPlanInGroupsOfDifferentShapes) {
+  device::CpuDevice device(2);
+  models::CacheNeeds needs;
+  needs.add_kv_layer({.num_heads = 1, .head_dim = 2}, 0);
+  needs.add_kv_layer({.num_heads = 2, .head_dim = 6, .value_dim = 4}, 0);
+  needs.add_kv_layer({.num_heads = 1, .head_dim = 10, .value_dim = 0}, 0);
+  needs.add_state_layer({{.shape = {2, 9}}});
+  needs.add_state_layer({{.tensor = ops::StateTensor::kRecurrent, .shape = {3, 5, 4}}});
+  needs.add_state_layer(
+      {{.shape = {1, 7}},
+       {.tensor = ops::StateTensor::kRecurrent, .shape = {2, 3, 8}, .is_rounded = true}});
+  needs.add_state_layer({{.shape = {2, 9}}});
+  ASSERT_EQ(needs.state_groups.size(), 3U);
+  Pools pools =
+      Pools::create(
+          device, needs,
+          {.sizes = {.num_pages = 6, .page_size = 4, .num_state_slots = 3, .num_snapshot_slots = 2},
+           .snapshot_dtype = DType::kI8})
+          .value();
+  std::vector<MutableTensorView> pages, states;
+  for (const ops::KvLayer& layer : pools.kv_layers()) {
+    for (const MutableTensorView& view : {layer.k, layer.v}) {
+      if (view.data != nullptr) pages.push_back(view);
+    }
+  }
+  for (const ops::StateLayer& layer : pools.state_layers()) {
+    for (const MutableTensorView& view : {layer.conv, layer.recurrent}) {
+      if (view.data != nullptr) states.push_back(view);
+    }
+  }
+  ASSERT_EQ(pages.size(), 5U);
+  ASSERT_EQ(states.size(), 5U);
+  EXPECT_EQ(pages[2].shape, (Shape{7, 4, 2, 6}));
+  EXPECT_EQ(pages[3].shape, (Shape{7, 4, 2, 4}));
+  EXPECT_EQ(states[1].shape, (Shape{4, 3, 5, 4}));
+  EXPECT_EQ(states[4].shape, (Shape{4, 2, 9}));
+  const auto fill = [](const std::vector<MutableTensorView>& views, int32_t id) {
+    for (size_t i = 0; i < views.size(); ++i) {
+      std::fill_n(views[i].row<float>(id), views[i].row_stride, static_cast<float>(10 * id) + 0.5f);
+    }
+  };
+  const auto holds = [](const std::vector<MutableTensorView>& views, int32_t id, float value) {
+    for (const MutableTensorView& view : views) {
+      EXPECT_THAT(std::span(view.row<float>(id), static_cast<size_t>(view.row_stride)),
+                  Each(::testing::FloatNear(value, 1e-5f)))
+          << view.shape.to_string() << " id " << id;
+    }
+  };
+  fill(pages, 2);
+  for (const int32_t slot : {1, 2, 3}) fill(states, slot);
+  const std::unique_ptr<device::Stream> stream = device.create_stream().value();
+  ops::CpuContext context{device.pool()};
+  request::BatchPlan plan;
+  plan.copy_pages = {{.from = 2, .to = 6}};
+  plan.save_snapshots = {{.from = 1, .to = 2}};
+  plan.unused_state_slots = {1};
+  plan.zero_state_slots = {1};
+  plan.restore_snapshots = {{.from = 2, .to = 3}};
+  ASSERT_TRUE(pools.begin_step(*stream, context, plan).ok());
+  holds(pages, 6, 20.5f);
+  holds(pages, 5, 0);
+  holds(states, 1, 0);
+  holds(states, 2, 20.5f);
+  holds(states, 3, 10.5f);
+  const std::vector<ops::IdCopy> accepted = {{.from = 3, .to = 2}};
+  ASSERT_TRUE(pools.accept_drafts(*stream, context, accepted).ok());
+  holds(states, 2, 10.5f);
+  const std::vector<ops::IdCopy> rows = {{.from = 6 * 4 + 1, .to = 3 * 4 + 3}};
+  ASSERT_TRUE(pools.move_rows(*stream, context, rows, {}).ok());
+  for (const MutableTensorView& view : pages) {
+    const int64_t row = view.row_stride / 4;
+    EXPECT_EQ(view.row<float>(3)[3 * row], 20.5f);
+    EXPECT_EQ(view.row<float>(3)[3 * row - 1], 0);
+  }
+  ASSERT_TRUE(pools.zero_state(*stream, 3).ok());
+  holds(states, 3, 0);
 }
 
 }  // namespace
