@@ -61,7 +61,7 @@ checkpoint::LoadOptions ForwardPass::load_options(const checkpoint::ModelConfig&
 Status ForwardPass::load() {
   HEDDLE_ASSIGN_OR_RETURN(config_, models::load_config(options_.model_dir));
   for (const std::string& note : config_.notes) log_warning(note);
-  model_ = models::create_model(config_);
+  model_ = options_.create_model(config_);
   checkpoint::LoadOptions load_options = this->load_options(config_, options_.dummy_weights);
   load_options.progress = options_.on_load_progress;
   const std::optional<DType> kv_dtype =

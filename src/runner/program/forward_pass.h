@@ -21,6 +21,7 @@
 #include "graph/program.h"
 #include "models/count_prefill_flops.h"
 #include "models/model.h"
+#include "models/registry.h"
 #include "ops/context.h"
 #include "runner/program/batch_program.h"
 #include "runner/program/compute_device.h"
@@ -45,6 +46,10 @@ struct ForwardOptions {
   std::vector<int64_t> hidden_states = {};  // or these, for device_hidden_state()
   bool head_alone = false;                  // run_head() is wanted
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load_progress;
+
+  // Makes the model of config.json: for tests that have a model of their own.
+  std::unique_ptr<const models::Model> (*create_model)(const checkpoint::ModelConfig& config) =
+      models::create_model;
 };
 
 class ForwardPass {
