@@ -42,7 +42,7 @@ CachePools::CachePools(const PoolSizes& sizes)
 
 void CachePools::FreedSnapshots::freed(std::span<const int32_t> ids) {
   FreedIds::freed(ids);
-  std::erase_if(saves, [&](const request::IdCopy& save) {
+  std::erase_if(saves, [&](const ops::IdCopy& save) {
     return std::find(ids.begin(), ids.end(), save.to) != ids.end();
   });
 }
@@ -95,7 +95,7 @@ void CachePools::check_invariants() const {
                                                     .states = states_.num_used(),
                                                     .snapshots = own_snapshots_.num_used()}));
   std::set<int32_t> targets;
-  for (const request::IdCopy& save : saves_) {
+  for (const ops::IdCopy& save : saves_) {
     HEDDLE_CHECK(states_.ids().owner(save.from) == Owner::kFree);
     HEDDLE_CHECK(own_snapshots_.ids().owner(save.to) == Owner::kTree);
     HEDDLE_CHECK(targets.insert(save.to).second);

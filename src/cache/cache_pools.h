@@ -100,18 +100,18 @@ class CachePools {
 
   // And cancels saves into them.
   struct FreedSnapshots final : FreedIds {
-    FreedSnapshots(MemoryBudget& shared, std::vector<request::IdCopy>& planned)
+    FreedSnapshots(MemoryBudget& shared, std::vector<ops::IdCopy>& planned)
         : FreedIds(shared, MemoryKind::kSnapshots), saves(planned) {}
 
     void freed(std::span<const int32_t> ids) override;
 
-    std::vector<request::IdCopy>& saves;
+    std::vector<ops::IdCopy>& saves;
   };
 
   PoolSizes sizes_;
   MemoryBudget budget_;
-  ReleasedIds unused_;                  // their memory goes back with the next step
-  std::vector<request::IdCopy> saves_;  // from working slots to snapshot slots of the tree
+  ReleasedIds unused_;              // their memory goes back with the next step
+  std::vector<ops::IdCopy> saves_;  // from working slots to snapshot slots of the tree
   FreedIds freed_pages_{budget_, MemoryKind::kPages};
   FreedIds freed_states_{budget_, MemoryKind::kStates};
   FreedSnapshots freed_snapshots_{budget_, saves_};

@@ -41,8 +41,8 @@ struct CachedSequence {
   // Work at the head of the first step.
   bool starts = false;
   int32_t copy_state_from = 0;
-  request::IdCopy copy_page;
-  request::IdCopy copy_window_page;
+  ops::IdCopy copy_page;
+  ops::IdCopy copy_window_page;
   int32_t hidden_slot = 0;
 };
 

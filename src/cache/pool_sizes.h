@@ -83,7 +83,7 @@ struct PoolSizes {
 
   request::PrefillFlops flops;  // of the model
 
-  bool keeps_hidden = false;  // StateSnapshot::keep_hidden and hidden_slot are understood
+  bool keeps_hidden = false;  // PlannedSnapshot::keep_hidden and hidden_slot are understood
 
   [[nodiscard]] bool has_states() const { return num_state_slots > 0; }
 
@@ -91,7 +91,7 @@ struct PoolSizes {
 
   [[nodiscard]] bool has_own_snapshot_slots() const { return num_snapshot_slots > 0; }
 
-  // Ids of StateSnapshot::slot and hidden_slot run to here.
+  // Ids of PlannedSnapshot::slot and hidden_slot run to here.
   [[nodiscard]] int64_t max_snapshot_slot() const {
     return has_own_snapshot_slots() ? num_snapshot_slots : num_state_slots;
   }

@@ -16,8 +16,8 @@ namespace heddle::cache {
 
 namespace {
 
+using ops::IdCopy;
 using request::BatchPlan;
-using request::IdCopy;
 using request::PlannedSequence;
 using request::Sequence;
 using ::testing::ElementsAre;

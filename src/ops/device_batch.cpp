@@ -179,11 +179,11 @@ Status DeviceBatchUpload::lay_out(device::Stream& stream, std::span<const int32_
   forward.batch.state_slots = write_state_slots(block, forward);
   forward.batch.snapshot_start = write_snapshot_start(block, forward);
   forward.batch.logit_rows = block.copy(forward.logit_rows);
-  const auto table_of = [&](PageGroup group) {
-    return forward.table(group).empty() ? nullptr : page_table_.rows_of(group);
+  const auto table_of = [&](PageIds ids) {
+    return forward.table(ids).empty() ? nullptr : page_table_.rows_of(ids);
   };
-  forward.batch.page_table = table_of(PageGroup::kMain);
-  forward.batch.window_page_table = table_of(PageGroup::kWindow);
+  forward.batch.page_table = table_of(PageIds::kMain);
+  forward.batch.window_page_table = table_of(PageIds::kWindow);
   forward.batch.page_table_width = width_of(forward);
   forward.batch.page_table_stride = page_table_.row_stride();
   forward.batch.snapshots = block.copy(forward.snapshots);

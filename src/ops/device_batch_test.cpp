@@ -126,17 +126,17 @@ TEST_P(DeviceBatchTest, SmallestTablesFollowThoseOfTheHost) {
                            .state_slots = slots,
                            .num_padding = std::min(num_padding, count)};
     ASSERT_TRUE(upload.upload(context(), stream(), rows, rows, forward).ok());
-    for (const PageGroup group : {PageGroup::kMain, PageGroup::kWindow}) {
+    for (const PageIds ids : {PageIds::kMain, PageIds::kWindow}) {
       const DeviceBatch& batch = forward.batch;
       const int32_t* const table =
-          group == PageGroup::kMain ? batch.page_table : batch.window_page_table;
+          ids == PageIds::kMain ? batch.page_table : batch.window_page_table;
       for (int64_t b = 0; b < forward.num_sequences(); ++b) {
         const bool is_padding = b >= forward.num_real_sequences();
         const int64_t num_pages = is_padding ? 1 : forward.num_pages(b);
         const std::vector<int32_t> want =
-            is_padding ? std::vector<int32_t>{0}
-                       : std::vector<int32_t>(forward.pages(b, group),
-                                              forward.pages(b, group) + num_pages);
+            is_padding
+                ? std::vector<int32_t>{0}
+                : std::vector<int32_t>(forward.pages(b, ids), forward.pages(b, ids) + num_pages);
         ASSERT_EQ(fetch(table + b * batch.page_table_stride, num_pages), want)
             << "round " << round << ", sequence " << b;
       }

@@ -24,14 +24,14 @@ int64_t DevicePageTable::list_changes(const ForwardContext& forward, std::span<P
   if (!is_known_) std::ranges::fill(known_, -1);
   is_known_ = false;
   auto next = changes.begin();
-  for (const PageGroup group : {PageGroup::kMain, PageGroup::kWindow}) {
-    if (forward.table(group).empty()) continue;
+  for (const PageIds ids : {PageIds::kMain, PageIds::kWindow}) {
+    if (forward.table(ids).empty()) continue;
     for (int64_t b = 0; b < forward.num_sequences(); ++b) {
       static constexpr int32_t kSink = 0;
       const bool is_padding = b >= forward.num_real_sequences();
-      const int32_t* const pages = is_padding ? &kSink : forward.pages(b, group);
+      const int32_t* const pages = is_padding ? &kSink : forward.pages(b, ids);
       const int64_t count = is_padding ? 1 : forward.num_pages(b);
-      const int64_t row = first_entry(group) + b * width_;
+      const int64_t row = first_entry(ids) + b * width_;
       int32_t* const known = known_.data() + row;
       if (std::equal(pages, pages + count, known)) continue;
       for (int64_t i = 0; i < count; ++i) {

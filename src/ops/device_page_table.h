@@ -47,15 +47,13 @@ class DevicePageTable {
   }
 
   // As DeviceBatch has them.
-  [[nodiscard]] const int32_t* rows_of(PageGroup group) const {
-    return entries() + first_entry(group);
-  }
+  [[nodiscard]] const int32_t* rows_of(PageIds ids) const { return entries() + first_entry(ids); }
 
   [[nodiscard]] int64_t row_stride() const { return width_; }
 
  private:
-  [[nodiscard]] int64_t first_entry(PageGroup group) const {
-    return group == PageGroup::kMain ? 0 : max_sequences_ * width_;
+  [[nodiscard]] int64_t first_entry(PageIds ids) const {
+    return ids == PageIds::kMain ? 0 : max_sequences_ * width_;
   }
 
   int64_t max_sequences_ = 0;

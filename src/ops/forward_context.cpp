@@ -88,7 +88,7 @@ Status check_rows(const char* op, const ForwardContext* forward, int64_t T) {
   return {};
 }
 
-Status check_page_ids(const ForwardContext& forward, PageGroup group, int64_t num_pages,
+Status check_page_ids(const ForwardContext& forward, PageIds ids, int64_t num_pages,
                       int64_t page_size) {
   const int64_t B = forward.num_sequences();
   if (forward.page_size != page_size) {
@@ -99,12 +99,12 @@ Status check_page_ids(const ForwardContext& forward, PageGroup group, int64_t nu
     return invalid_argument(fmt::format("kv_lens has {} entries, the batch has {} sequences",
                                         forward.kv_lens.size(), B));
   }
-  const std::span<const int32_t> table = forward.table(group);
-  const char* const kind = group == PageGroup::kMain ? "page" : "window page";
+  const std::span<const int32_t> table = forward.table(ids);
+  const char* const kind = ids == PageIds::kMain ? "page" : "window page";
   const int64_t num_real = forward.num_real_sequences();
   if (std::ssize(table) < num_real * forward.page_table_width) {
     return invalid_argument(fmt::format("{}_table has {} entries, {} x {} are needed",
-                                        group == PageGroup::kMain ? "page" : "window_page",
+                                        ids == PageIds::kMain ? "page" : "window_page",
                                         table.size(), num_real, forward.page_table_width));
   }
   for (int64_t b = 0; b < num_real; ++b) {
@@ -115,7 +115,7 @@ Status check_page_ids(const ForwardContext& forward, PageGroup group, int64_t nu
                       "{}",
                       b, forward.num_tokens(b), forward.page_table_width * page_size));
     }
-    const std::span<const int32_t> pages(forward.pages(b, group), static_cast<size_t>(used));
+    const std::span<const int32_t> pages(forward.pages(b, ids), static_cast<size_t>(used));
     const auto outside = std::ranges::find_if(pages, [num_pages](int32_t page) {
       return static_cast<uint32_t>(page) >= static_cast<uint64_t>(num_pages);
     });
@@ -187,13 +187,13 @@ Status check_batch(const ForwardContext& forward, int64_t T) {
   HEDDLE_RETURN_IF_ERROR(check_sequences(forward));
   HEDDLE_RETURN_IF_ERROR(check_trees(forward, T));
   HEDDLE_RETURN_IF_ERROR(check_logit_rows(forward, T));
-  for (const PageGroup group : {PageGroup::kMain, PageGroup::kWindow}) {
-    const auto of_group = [group](const KvLayer& layer) { return layer.group == group; };
+  for (const PageIds ids : {PageIds::kMain, PageIds::kWindow}) {
+    const auto of_group = [ids](const KvLayer& layer) { return layer.ids == ids; };
     if (std::ranges::none_of(forward.kv_layers, of_group)) continue;
     const int64_t num_pages = fewest_ids(forward.kv_layers | std::views::filter(of_group),
                                          [](const KvLayer& layer) { return layer.k; });
     HEDDLE_RETURN_IF_ERROR(
-        check_page_ids(forward, group, num_pages, forward.kv_layers.front().k.shape[1]));
+        check_page_ids(forward, ids, num_pages, forward.kv_layers.front().k.shape[1]));
   }
   if (!forward.state_layers.empty()) {
     const int64_t num_slots =

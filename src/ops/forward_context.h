@@ -28,13 +28,9 @@
 #include <heddle/status.h>
 
 #include "core/tensor.h"
+#include "ops/pool_ids.h"
 
 namespace heddle::ops {
-
-// Layers whose pages have the same ids. Where some layers slide and others do not, the sliding ones
-// are a group with pages of its own, so that these can go when the window has left them; every
-// other model has one group.
-enum class PageGroup : uint8_t { kMain, kWindow };
 
 // KV cache of one attention layer: [P, S, Nkv, D] f32, bf16, f16 or e4m3. Page 0 is a sink.
 struct KvLayer {
@@ -42,7 +38,7 @@ struct KvLayer {
   MutableTensorView v;  // without memory where values are a part of the keys
   float k_scale = 1;    // e4m3: a stored number times this is a key's channel, or a value's
   float v_scale = 1;
-  PageGroup group = PageGroup::kMain;
+  PageIds ids = PageIds::kMain;
 };
 
 // Recurrent state of one layer, which may have one of the tensors only. Slot 0 is a sink.
@@ -81,7 +77,7 @@ struct DeviceBatch {
   const int32_t* context_lens = nullptr;       // [B]
   const int32_t* kv_lens = nullptr;            // [B], never empty
   const int32_t* page_table = nullptr;         // [B, page_table_width], rows further apart
-  const int32_t* window_page_table = nullptr;  // likewise; null without PageGroup::kWindow
+  const int32_t* window_page_table = nullptr;  // likewise; null without PageIds::kWindow
   int64_t page_table_width = 0;                // pages that the longest sequence may have
   int64_t page_table_stride = 0;
   const int32_t* state_slots = nullptr;      // [B]; 0 for all where the model has no states
@@ -110,7 +106,7 @@ struct ForwardContext {
   std::span<const int32_t>
       page_table;  // [B, page_table_width]: page of token t of b is [b, t / page_size]
   int64_t page_table_width = 0;
-  // As page_table, for the layers of PageGroup::kWindow; empty where there are none. Pages that the
+  // As page_table, for the layers of PageIds::kWindow; empty where there are none. Pages that the
   // window of a sequence's first row has left may have any id of the pool.
   std::span<const int32_t> window_page_table;
   int32_t page_size = 16;
@@ -221,17 +217,17 @@ struct ForwardContext {
 
   // The first token of b whose key and value are stored. Window pages of rows that are computed are
   // the sequence's own: all of these rows are stored.
-  [[nodiscard]] int64_t first_stored(int64_t b, PageGroup group) const {
-    const bool all = kv_lens.empty() || group == PageGroup::kWindow;
+  [[nodiscard]] int64_t first_stored(int64_t b, PageIds ids) const {
+    const bool all = kv_lens.empty() || ids == PageIds::kWindow;
     return (all ? context_lens : kv_lens)[static_cast<size_t>(b)];
   }
 
-  [[nodiscard]] std::span<const int32_t> table(PageGroup group) const {
-    return group == PageGroup::kMain ? page_table : window_page_table;
+  [[nodiscard]] std::span<const int32_t> table(PageIds ids) const {
+    return ids == PageIds::kMain ? page_table : window_page_table;
   }
 
-  [[nodiscard]] const int32_t* pages(int64_t b, PageGroup group = PageGroup::kMain) const {
-    return table(group).data() + b * page_table_width;
+  [[nodiscard]] const int32_t* pages(int64_t b, PageIds ids = PageIds::kMain) const {
+    return table(ids).data() + b * page_table_width;
   }
 
   // The snapshots of sequence b.
@@ -244,7 +240,7 @@ struct ForwardContext {
 };
 
 // The one place that proves the invariants of ids: called at the head of a step of T rows, before
-// any op runs. Pages are checked against the smallest pool of their group's kv_layers, slots
+// any op runs. Pages are checked against the smallest pool of their kv_layers, slots
 // against those of state_layers and snapshot_layers; a kind of memory that the model does not have
 // is not looked at. Error: kInvalidArgument, naming the sequence and the id or number that does not
 // fit. Cost: O(B * pages), without allocation.
@@ -253,7 +249,7 @@ Status check_batch(const ForwardContext& forward, int64_t T);
 // Parts of check_batch(). The first belongs to every op's contract and costs O(1): the batch has as
 // many rows as the op's tensors. Error: kInvalidArgument starting with the op's name.
 Status check_rows(const char* op, const ForwardContext* forward, int64_t T);
-Status check_page_ids(const ForwardContext& forward, PageGroup group, int64_t num_pages,
+Status check_page_ids(const ForwardContext& forward, PageIds ids, int64_t num_pages,
                       int64_t page_size);
 Status check_state_slots(const ForwardContext& forward, int64_t num_slots,
                          int64_t num_snapshot_slots);

@@ -79,12 +79,12 @@ TEST_F(CheckBatchTest, LooksOnlyAtPagesThatHoldTokens) {
 }
 
 TEST_F(CheckBatchTest, ChecksEachGroupOfLayersAgainstItsOwnTableAndPool) {
-  kv_layers_[1].group = PageGroup::kWindow;  // 5 pages; the other layer has 6
+  kv_layers_[1].ids = PageIds::kWindow;  // 5 pages; the other layer has 6
   const std::vector<int32_t> window_table{4, 3, 2, 1};
   page_table_[0] = 5;
   forward_.window_page_table = window_table;
   EXPECT_TRUE(check_batch(forward_, 5).ok()) << message();
-  EXPECT_EQ(forward_.pages(1, PageGroup::kWindow)[1], 1);
+  EXPECT_EQ(forward_.pages(1, PageIds::kWindow)[1], 1);
   EXPECT_EQ(forward_.pages(1)[0], 4);
   const std::vector<int32_t> outside{4, 5, 2, 1};
   forward_.window_page_table = outside;
@@ -96,8 +96,8 @@ TEST_F(CheckBatchTest, ChecksEachGroupOfLayersAgainstItsOwnTableAndPool) {
 TEST_F(CheckBatchTest, KnownRowsAreStoredAgainInWindowPagesOnly) {
   const std::vector<int32_t> kv_lens{5, 0};
   forward_.kv_lens = kv_lens;
-  EXPECT_EQ(forward_.first_stored(0, PageGroup::kMain), 5);
-  EXPECT_EQ(forward_.first_stored(0, PageGroup::kWindow), 3);
+  EXPECT_EQ(forward_.first_stored(0, PageIds::kMain), 5);
+  EXPECT_EQ(forward_.first_stored(0, PageIds::kWindow), 3);
 }
 
 TEST_F(CheckBatchTest, RefusesAPageTableThatEndsBeforeTheLastToken) {

@@ -10,14 +10,9 @@
 #include <heddle/status.h>
 
 #include "ops/context.h"
+#include "ops/pool_ids.h"
 
 namespace heddle::ops {
-
-// A page or slot, and the one that it is copied to.
-struct IdCopy {
-  int32_t from = 0;
-  int32_t to = 0;
-};
 
 // An array on the host and, on CUDA, the same array in memory of the device: lists of ids, which
 // change with every step, and tables of layers, which never do. The device's is a copy of the

@@ -18,6 +18,8 @@
 
 #include <heddle/request.h>
 
+#include "ops/pool_ids.h"
+
 namespace heddle::request {
 
 // Some of an array of the plan.
@@ -35,7 +37,7 @@ inline constexpr TokenId kKeptDraft = -1;
 // A copy of the recurrent state, taken when exactly `tokens` tokens of the sequence have
 // been processed; `tokens` lies in (context_tokens, context_tokens + rows]. `slot` is a snapshot
 // slot: a state slot like any other, or one with ids of its own (PoolSizes::num_snapshot_slots).
-struct StateSnapshot {
+struct PlannedSnapshot {
   int64_t tokens = 0;
   int32_t slot = 0;
 
@@ -81,19 +83,13 @@ struct SlotStart {
   PlanRange context;
 };
 
-enum class PageGroup : uint8_t {
-  kAll,     // page of token t is entry t / page_size; the list covers the tokens of every step
-  kWindow,  // of the layers whose window slides, where they have pages of their own
-            // (PoolSizes::window_pages): likewise, but entries before the page of the first token
-            // that a step's first new one sees are not read and may be missing; all new rows are
-            // written
-};
-
 // Pages of the sequence in a batch slot: entry `first` of its list and those after it become these.
-// The first update after a start may leave entries out before it where they are not read.
+// The page of token t is entry t / page_size. The list of PageIds::kMain covers the tokens of every
+// step. That of PageIds::kWindow (PoolSizes::window_pages) may lack entries before the page of the
+// first token that a step's first new one sees, which are not read; all new rows are written there.
 struct PageUpdate {
   int32_t batch_slot = 0;
-  PageGroup group = PageGroup::kAll;
+  ops::PageIds ids = ops::PageIds::kMain;
   int32_t first = 0;
   PlanRange pages;  // of BatchPlan::pages
 };
@@ -171,11 +167,6 @@ struct PlannedSequence {
   [[nodiscard]] int64_t num_rows() const { return num_new_tokens() + drafts.count; }
 };
 
-struct IdCopy {
-  int32_t from = 0;
-  int32_t to = 0;
-};
-
 struct BatchPlan {
   // Taken over by the runner before anything else, in this order.
   std::vector<SlotStart> starts;
@@ -191,18 +182,18 @@ struct BatchPlan {
   std::vector<TokenId> tokens;
   std::vector<int32_t> draft_parents;
   std::vector<int32_t> pages;
-  std::vector<StateSnapshot> snapshots;
+  std::vector<PlannedSnapshot> snapshots;
   std::vector<uint32_t> mask_words;
 
   // Done before the step's first layer, in this order.
   std::vector<int32_t> unused_pages;  // their memory may go back to the system: the next use
   std::vector<int32_t> unused_snapshot_slots;  // finds anything in them
-  std::vector<IdCopy> save_snapshots;       // working slot to snapshot slot: where a sequence ended
+  std::vector<ops::IdCopy> save_snapshots;  // working slot to snapshot slot: where a sequence ended
   std::vector<int32_t> unused_state_slots;  // as above; may be among those just saved
   std::vector<int32_t> zero_state_slots;    // a sequence without context starts in them
-  std::vector<IdCopy> restore_snapshots;    // snapshot slot to working slot: a sequence goes on
-  std::vector<IdCopy> copy_pages;           // a sequence resumes inside a page
-  std::vector<IdCopy> copy_window_pages;    // likewise
+  std::vector<ops::IdCopy> restore_snapshots;  // snapshot slot to working slot: a sequence goes on
+  std::vector<ops::IdCopy> copy_pages;         // a sequence resumes inside a page
+  std::vector<ops::IdCopy> copy_window_pages;  // likewise
 
   [[nodiscard]] bool empty() const { return sequences.empty(); }
 
@@ -255,7 +246,8 @@ struct BatchPlan {
     return part_of(draft_parents, sequence.draft_parents);
   }
 
-  [[nodiscard]] std::span<const StateSnapshot> snapshots_of(const PlannedSequence& sequence) const {
+  [[nodiscard]] std::span<const PlannedSnapshot> snapshots_of(
+      const PlannedSequence& sequence) const {
     return part_of(snapshots, sequence.snapshots);
   }
 
@@ -296,7 +288,9 @@ struct BatchPlan {
 
   PlanRange add_pages(std::span<const int32_t> added) { return append(pages, added); }
 
-  PlanRange add_snapshots(std::span<const StateSnapshot> added) { return append(snapshots, added); }
+  PlanRange add_snapshots(std::span<const PlannedSnapshot> added) {
+    return append(snapshots, added);
+  }
 
   // A mask that allows nothing yet, behind all others. To be written; the next one may move it.
   std::span<uint32_t> add_mask(int64_t vocab_size) {

@@ -42,7 +42,7 @@ Status BatchSlots::take(const BatchPlan& plan) {
   }
   for (const PageUpdate& update : plan.page_updates) {
     HEDDLE_ASSIGN_OR_RETURN(BatchSlot* const slot, find(update.batch_slot));
-    const bool window = update.group == PageGroup::kWindow;
+    const bool window = update.ids == ops::PageIds::kWindow;
     HEDDLE_RETURN_IF_ERROR(
         take_pages(update, plan.pages_of(update), window ? slot->window_pages : slot->pages));
   }
@@ -61,7 +61,7 @@ Status BatchSlots::take(const BatchPlan& plan) {
 Status BatchSlots::take_pages(const PageUpdate& update, std::span<const int32_t> pages,
                               PageList& list) const {
   const auto old_end = std::ssize(list.ids);
-  const bool begins = old_end == 0 && update.group == PageGroup::kWindow;
+  const bool begins = old_end == 0 && update.ids == ops::PageIds::kWindow;
   const int64_t end = update.first + std::ssize(pages);
   if (update.first < list.first || (update.first > old_end && !begins) || end > max_pages_) {
     return invalid_argument(

@@ -108,7 +108,7 @@ TEST(BatchSlotsTest, WindowPagesMayBeginLater) {
   BatchPlan plan = start_plan(4, 1);
   const std::array<int32_t, 2> pages = {3, 4};
   plan.page_updates.push_back(
-      {.batch_slot = 1, .group = PageGroup::kWindow, .first = 3, .pages = plan.add_pages(pages)});
+      {.batch_slot = 1, .ids = ops::PageIds::kWindow, .first = 3, .pages = plan.add_pages(pages)});
   ASSERT_TRUE(slots.take(plan).ok());
   EXPECT_EQ(slots[1].window_pages.first, 3);
   EXPECT_EQ(slots[1].window_pages.ids.size(), 5u);

@@ -151,7 +151,7 @@ class HybridCacheFixture {
       records_[id].computed += planned.num_new_tokens();
       if (records_[id].rows_present < 0) records_[id].rows_present = planned.kv_tokens;
       if (prefill) records_[id].chunks.push_back(planned.num_new_tokens());
-      for (const request::StateSnapshot& snapshot : plan.snapshots_of(planned)) {
+      for (const request::PlannedSnapshot& snapshot : plan.snapshots_of(planned)) {
         (prefill ? records_[id].kept : records_[id].kept_in_decode).push_back(snapshot.tokens);
       }
     }

@@ -240,7 +240,7 @@ void RunningSet::send_window_pages(RunningSequence& running, BatchPlan& plan) {
   if (first >= end) return;
   plan.page_updates.push_back(
       {.batch_slot = running.batch_slot,
-       .group = request::PageGroup::kWindow,
+       .ids = ops::PageIds::kWindow,
        .first = static_cast<int32_t>(first),
        .pages = plan.add_pages(std::span(pinned.pages).subspan(static_cast<size_t>(first)))});
   running.sent_window_pages = end;

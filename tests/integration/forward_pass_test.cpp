@@ -145,7 +145,7 @@ TEST(ForwardPass, ExactModeResumesFromASnapshotBitForBit) {
   for (size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<int32_t>(i + 1);
 
   // One pass over everything, keeping the state after 64, 100 and 128 tokens.
-  const std::vector<request::StateSnapshot> wanted = {
+  const std::vector<request::PlannedSnapshot> wanted = {
       {.tokens = 64, .slot = 2}, {.tokens = 100, .slot = 3}, {.tokens = 128, .slot = 4}};
   request::BatchSlots slots(2, 16);
   testing::HandPlan plan;
@@ -159,7 +159,7 @@ TEST(ForwardPass, ExactModeResumesFromASnapshotBitForBit) {
   const std::vector<float> last(whole.row<float>(149), whole.row<float>(149) + V);
 
   // The rest again from each snapshot.
-  for (const request::StateSnapshot& snapshot : wanted) {
+  for (const request::PlannedSnapshot& snapshot : wanted) {
     SCOPED_TRACE(fmt::format("from token {}", snapshot.tokens));
     const std::vector<ops::IdCopy> back = {{.from = snapshot.slot, .to = 1}};
     ASSERT_TRUE(pools->accept_drafts(pass->stream(), pass->context(), back).ok());

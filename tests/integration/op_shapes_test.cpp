@@ -101,7 +101,7 @@ class RandomStep {
   std::mt19937& random_;
   std::array<std::vector<TokenId>, kMaxSequences> tokens_;
   std::array<std::vector<int32_t>, kMaxSequences> pages_;
-  std::array<std::vector<request::StateSnapshot>, kMaxSequences> snapshots_;
+  std::array<std::vector<request::PlannedSnapshot>, kMaxSequences> snapshots_;
   testing::HandPlan plan_;
 };
 

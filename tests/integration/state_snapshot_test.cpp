@@ -65,7 +65,7 @@ class DistributionTap final : public runner::Runner {
     request::BatchPlan& copy = plan_;
     copy = plan;
     if (forgets_states_) {
-      for (const request::IdCopy& resumed : plan.restore_snapshots) {
+      for (const ops::IdCopy& resumed : plan.restore_snapshots) {
         copy.zero_state_slots.push_back(resumed.to);
       }
       copy.restore_snapshots.clear();

@@ -8,13 +8,13 @@
 
 namespace heddle::oracle {
 
+using ops::IdCopy;
 using request::BatchPlan;
 using request::BatchSlot;
-using request::IdCopy;
 using request::PlannedSequence;
+using request::PlannedSnapshot;
 using request::SampledToken;
 using request::SlotStart;
-using request::StateSnapshot;
 using request::StepOutput;
 
 const char* name_of(Damage damage) {
@@ -179,7 +179,7 @@ void PlanWatcher::count(const BatchPlan& plan) {
     (num_new > 1 ? prefills : decodes) = true;
     counts_.fed_tokens += sequence.feeds_drawn_token ? 1 : 0;
     counts_.hidden_repeats += sequence.hidden_slot != 0 ? 1 : 0;
-    const std::span<const StateSnapshot> snapshots = plan.snapshots_of(sequence);
+    const std::span<const PlannedSnapshot> snapshots = plan.snapshots_of(sequence);
     counts_.snapshots += std::ssize(snapshots);
     counts_.trees += sequence.draft_parents.empty() ? 0 : 1;
     counts_.draft_snapshots += std::ranges::count_if(
@@ -208,7 +208,7 @@ void PlanWatcher::damage_plan(DamagedPlan& damaged) {
   if (damage_once(damaged)) ++counts_.damages;
   for (const PlannedSequence& sequence : damaged.plan.sequences) {
     draft_ends_[sequence.sequence_id] = sequence.context_tokens + sequence.num_rows();
-    for (const StateSnapshot& snapshot : damaged.plan.snapshots_of(sequence)) {
+    for (const PlannedSnapshot& snapshot : damaged.plan.snapshots_of(sequence)) {
       published_.push_back(snapshot.slot);
     }
   }
@@ -334,7 +334,7 @@ bool PlanWatcher::move_label(DamagedPlan& damaged, int64_t by) {
   for (const PlannedSequence& sequence : damaged.plan.sequences) {
     const int64_t end = sequence.context_tokens + sequence.num_rows();
     for (int32_t i = 0; i < sequence.snapshots.count; ++i) {
-      StateSnapshot& snapshot =
+      PlannedSnapshot& snapshot =
           damaged.plan.snapshots[static_cast<size_t>(sequence.snapshots.begin + i)];
       const int64_t moved = snapshot.tokens + by;
       if (snapshot.keep_hidden || moved <= sequence.context_tokens || moved > end) continue;
@@ -374,7 +374,7 @@ bool PlanWatcher::swap_window_pages(DamagedPlan& damaged) {
     const auto index = static_cast<size_t>(first + 1);
     const std::array swapped = {ids[index + 1], ids[index]};
     plan.page_updates.push_back({.batch_slot = sequence.batch_slot,
-                                 .group = request::PageGroup::kWindow,
+                                 .ids = ops::PageIds::kWindow,
                                  .first = static_cast<int32_t>(index),
                                  .pages = plan.add_pages(swapped)});
     return true;
@@ -412,7 +412,7 @@ void PlanWatcher::resend_swapped(PlannedSequence& one, PlannedSequence& other, B
     if (window.ids.empty()) continue;
     plan.page_updates.push_back(
         {.batch_slot = sequence->batch_slot,
-         .group = request::PageGroup::kWindow,
+         .ids = ops::PageIds::kWindow,
          .first = static_cast<int32_t>(window.first),
          .pages =
              plan.add_pages(std::span(window.ids).subspan(static_cast<size_t>(window.first)))});

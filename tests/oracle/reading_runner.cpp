@@ -58,7 +58,7 @@ Status ReadingRunner::follow(const BatchPlan& plan, const StepOutput& output) {
                                     static_cast<size_t>(page_size));
   };
   for (const int32_t page : plan.unused_pages) std::ranges::fill(rows_of(page), 0);
-  for (const request::IdCopy& copy : plan.copy_pages) {
+  for (const ops::IdCopy& copy : plan.copy_pages) {
     std::ranges::copy(rows_of(copy.from), rows_of(copy.to).begin());
   }
   written_.take(plan);

@@ -14,7 +14,7 @@
 namespace heddle::oracle {
 namespace {
 
-using request::StateSnapshot;
+using request::PlannedSnapshot;
 using request::StepOutput;
 using ::testing::Contains;
 using testing::FakeRunner;
@@ -90,8 +90,8 @@ class ToyDeviceTest : public ::testing::TestWithParam<bool> {
   Tokens other_end = {50, 51};
   std::vector<int32_t> pages = {1, 2, 3};
   std::vector<int32_t> other_pages = {1, 4};
-  std::vector<StateSnapshot> snapshots = {{.tokens = 6, .slot = 2},
-                                          {.tokens = 10, .slot = 5, .keep_hidden = true}};
+  std::vector<PlannedSnapshot> snapshots = {{.tokens = 6, .slot = 2},
+                                            {.tokens = 10, .slot = 5, .keep_hidden = true}};
 };
 
 TEST_P(ToyDeviceTest, ResumesFromASnapshotSharedPagesAndACopiedPage) {
@@ -168,7 +168,7 @@ TEST_P(ToyDeviceTest, GoesDownADraftChainAsFarAsItHolds) {
     HandPlan next;
     next.sequences = {first()};
     const std::vector<int32_t> more_pages = {1, 2, 3, 4};
-    const std::vector<StateSnapshot> inside = {{.tokens = 12, .slot = 5}};
+    const std::vector<PlannedSnapshot> inside = {{.tokens = 12, .slot = 5}};
     next.sequences[0].pages = more_pages;
     next.sequences[0].context_tokens = 10;
     next.sequences[0].new_tokens = std::span(truth).first(1);
@@ -332,10 +332,11 @@ TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
   };
 
   const Tokens long_prompt(33, 1);
-  const std::vector<StateSnapshot> in_use = {{.tokens = 7, .slot = 2}};
-  const std::vector<StateSnapshot> outside = {{.tokens = 9, .slot = 7}};
-  const std::vector<StateSnapshot> early = {{.tokens = 6, .slot = 7}};
-  const std::vector<StateSnapshot> in_the_middle = {{.tokens = 7, .slot = 7, .keep_hidden = true}};
+  const std::vector<PlannedSnapshot> in_use = {{.tokens = 7, .slot = 2}};
+  const std::vector<PlannedSnapshot> outside = {{.tokens = 9, .slot = 7}};
+  const std::vector<PlannedSnapshot> early = {{.tokens = 6, .slot = 7}};
+  const std::vector<PlannedSnapshot> in_the_middle = {
+      {.tokens = 7, .slot = 7, .keep_hidden = true}};
   const std::vector<int32_t> taken = {1, 2};
   const Tokens unsorted = {3, 2};
   const auto add_first = [this](HandPlan& plan) {
@@ -445,8 +446,8 @@ TEST_P(ToyDeviceTest, SavesIntoSlotsOfTheirOwn) {
     std::function<void(HandPlan&)> damage;
   };
 
-  const std::vector<StateSnapshot> in_snapshot = {{.tokens = 10, .slot = 1}};
-  const std::vector<StateSnapshot> outside = {{.tokens = 10, .slot = 7}};
+  const std::vector<PlannedSnapshot> in_snapshot = {{.tokens = 10, .slot = 1}};
+  const std::vector<PlannedSnapshot> outside = {{.tokens = 10, .slot = 7}};
   const std::vector<Case> cases = {
       {"state slot 1 is copied and contains nothing",
        [](HandPlan& plan) { plan.save_snapshots.clear(); }},

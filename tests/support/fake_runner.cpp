@@ -13,11 +13,11 @@
 
 namespace heddle::testing {
 
+using ops::IdCopy;
 using request::BatchPlan;
-using request::IdCopy;
 using request::PlannedSequence;
+using request::PlannedSnapshot;
 using request::SampledToken;
-using request::StateSnapshot;
 using request::StepOutput;
 
 namespace {
@@ -134,7 +134,7 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
   append_all(values, source.draft_parents);
   append_all(values, source.pages);
   append_all(values, source.mask_words);
-  for (const StateSnapshot& snapshot : source.snapshots) {
+  for (const PlannedSnapshot& snapshot : source.snapshots) {
     values.insert(values.end(), {snapshot.tokens, snapshot.slot, snapshot.keep_hidden});
   }
   const auto append_range = [this](request::PlanRange range) {
@@ -153,7 +153,7 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
   for (const request::PageUpdate& update : source.page_updates) {
     append_range(update.pages);
     values.insert(values.end(),
-                  {update.batch_slot, static_cast<int64_t>(update.group), update.first});
+                  {update.batch_slot, static_cast<int64_t>(update.ids), update.first});
   }
   for (const PlannedSequence& sequence : source.sequences) {
     append_range(sequence.new_tokens);
@@ -313,7 +313,7 @@ bool FakeRunner::had_ended(const PlannedSequence& sequence) {
 // Computes the new tokens: the state in its slot goes on, rows are written from kv_tokens on, and
 // attention reads all rows back through the page table.
 ToyHidden FakeRunner::advance(const BatchPlan& plan, const PlannedSequence& sequence) {
-  const std::span<const StateSnapshot> snapshots = plan.snapshots_of(sequence);
+  const std::span<const PlannedSnapshot> snapshots = plan.snapshots_of(sequence);
   ToyState truth;  // as the KV rows of the context tell
   for (int64_t t = 0; t < sequence.context_tokens; ++t) truth.advance(row(sequence, t).token);
   ToyState now = truth;
@@ -352,7 +352,7 @@ ToyHidden FakeRunner::advance(const BatchPlan& plan, const PlannedSequence& sequ
   const ToyHidden hidden = hidden_after(sequence, t, now, attention);
   if (sizes_.num_state_slots > 0) {
     set_working(sequence.state_slot, now, true);
-    for (const StateSnapshot& snapshot : snapshots) {
+    for (const PlannedSnapshot& snapshot : snapshots) {
       if (snapshot.keep_hidden) kept_hidden(snapshot.slot) = hidden;
     }
   }
@@ -396,9 +396,9 @@ ToyHidden FakeRunner::hidden_after(const PlannedSequence& sequence, int64_t num_
   return toy_hidden(state, attention, toy_window(seen));
 }
 
-void FakeRunner::take_snapshots(std::span<const StateSnapshot> snapshots, int64_t tokens,
+void FakeRunner::take_snapshots(std::span<const PlannedSnapshot> snapshots, int64_t tokens,
                                 const ToyState& now) {
-  for (const StateSnapshot& snapshot : snapshots) {
+  for (const PlannedSnapshot& snapshot : snapshots) {
     if (snapshot.tokens == tokens) set_snapshot(snapshot.slot, now, true);
   }
 }
@@ -569,7 +569,7 @@ void FakeRunner::spoil_accepted(const BatchPlan& plan, const PlannedSequence& se
       if (sizes_.num_state_slots > 0 && path_.back() != accepted) publish(accepted);
       return;
     case VerifyFault::kBonusInSnapshot:
-      for (const StateSnapshot& snapshot : plan.snapshots_of(sequence)) {
+      for (const PlannedSnapshot& snapshot : plan.snapshots_of(sequence)) {
         if (snapshot.tokens != begin + accepted || snapshot.keep_hidden || !last.error.ok()) {
           continue;
         }

@@ -148,7 +148,7 @@ class FakeRunner final : public runner::Runner {
   void score(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
              request::StepOutput& output);
   ToyHidden repeat(const request::PlannedSequence& sequence);
-  void take_snapshots(std::span<const request::StateSnapshot> snapshots, int64_t tokens,
+  void take_snapshots(std::span<const request::PlannedSnapshot> snapshots, int64_t tokens,
                       const ToyState& now);
   void check_contexts(const request::BatchPlan& plan);
   void check_output_tokens(const request::PlannedSequence& sequence, int64_t end);

@@ -26,7 +26,7 @@ struct HandSequence {
   std::span<const int32_t> window_pages;
   int64_t first_window_page = 0;
   int32_t state_slot = 0;
-  std::span<const request::StateSnapshot> snapshots;
+  std::span<const request::PlannedSnapshot> snapshots;
   request::PlanRange scored;
   TokenId next_token = 0;
   int32_t hidden_slot = 0;
@@ -45,11 +45,11 @@ struct HandPlan {
   std::vector<HandSequence> sequences;
   std::vector<int32_t> unused_pages;
   std::vector<int32_t> unused_snapshot_slots;
-  std::vector<request::IdCopy> save_snapshots;
+  std::vector<ops::IdCopy> save_snapshots;
   std::vector<int32_t> unused_state_slots;
   std::vector<int32_t> zero_state_slots;
-  std::vector<request::IdCopy> restore_snapshots;
-  std::vector<request::IdCopy> copy_pages;
+  std::vector<ops::IdCopy> restore_snapshots;
+  std::vector<ops::IdCopy> copy_pages;
 
   [[nodiscard]] request::BatchPlan flat() const {
     request::BatchPlan plan;
@@ -90,7 +90,7 @@ struct HandPlan {
         {.batch_slot = from.batch_slot, .pages = plan.add_pages(from.pages)});
     if (!from.window_pages.empty()) {
       plan.page_updates.push_back({.batch_slot = from.batch_slot,
-                                   .group = request::PageGroup::kWindow,
+                                   .ids = ops::PageIds::kWindow,
                                    .first = static_cast<int32_t>(from.first_window_page),
                                    .pages = plan.add_pages(from.window_pages)});
     }

@@ -11,10 +11,10 @@ namespace heddle::testing {
 
 namespace {
 
+using ops::IdCopy;
 using request::BatchPlan;
-using request::IdCopy;
 using request::PlannedSequence;
-using request::StateSnapshot;
+using request::PlannedSnapshot;
 
 class PlanChecker {
  public:
@@ -251,7 +251,7 @@ class PlanChecker {
     expect(zeroes == (sequence.context_tokens == 0), named + " is zeroed at the wrong time");
     const int64_t end = sequence.context_tokens + sequence.num_rows();
     int64_t last = sequence.context_tokens;
-    for (const StateSnapshot& snapshot : plan_.snapshots_of(sequence)) {
+    for (const PlannedSnapshot& snapshot : plan_.snapshots_of(sequence)) {
       require(is_snapshot_slot(snapshot.slot), named + " has a snapshot slot out of range");
       expect(snapshot.tokens > sequence.context_tokens && snapshot.tokens <= end,
              fmt::format("{} has a snapshot after {} tokens, the step computes {} to {}", named,
@@ -327,7 +327,7 @@ class PlanChecker {
     }
     std::set<int32_t> written = has_own_snapshot_slots() ? snapshots_ : working;
     for (const PlannedSequence& sequence : plan_.sequences) {
-      for (const StateSnapshot& snapshot : plan_.snapshots_of(sequence)) {
+      for (const PlannedSnapshot& snapshot : plan_.snapshots_of(sequence)) {
         expect(written.insert(snapshot.slot).second,
                fmt::format("{} has a snapshot in slot {}, which is in use", name(sequence),
                            snapshot.slot));
@@ -347,7 +347,7 @@ class PlanChecker {
     for (const PlannedSequence& sequence : plan_.sequences) {
       if (sequence.hidden_slot == 0) continue;
       const auto is_target = [&](const PlannedSequence& other) {
-        return std::ranges::any_of(plan_.snapshots_of(other), [&](const StateSnapshot& point) {
+        return std::ranges::any_of(plan_.snapshots_of(other), [&](const PlannedSnapshot& point) {
           return point.slot == sequence.hidden_slot;
         });
       };

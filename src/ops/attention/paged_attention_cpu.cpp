@@ -166,8 +166,8 @@ class PagedAttention {
     // Where it lies: rows of a tree beside each other, whatever their positions.
     const int64_t place = forward_.context_lens[static_cast<size_t>(b)] + row -
                           forward_.query_start[static_cast<size_t>(b)];
-    if (place < forward_.first_stored(b, args_.kv.group)) return;
-    const int64_t page = forward_.pages(b, args_.kv.group)[place / forward_.page_size];
+    if (place < forward_.first_stored(b, args_.kv.ids)) return;
+    const int64_t page = forward_.pages(b, args_.kv.ids)[place / forward_.page_size];
     const int64_t slot = place % forward_.page_size;
     const DType dtype = args_.kv.k.dtype;
     const auto store = [&](const TensorView& from, const MutableTensorView& to, float scale) {

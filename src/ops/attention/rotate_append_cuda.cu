@@ -127,8 +127,8 @@ Status rotate_append_cuda(CudaContext& context, const RotateAppendArgs& args) {
                       .factor = args.q.factor,
                       .q_rotation = rotation_of(args.q),
                       .k_rotation = rotation_of(args.k),
-                      .pages = page_table_of(*attention.forward, attention.kv.group),
-                      .first_stored = first_stored_of(*attention.forward, attention.kv.group),
+                      .pages = page_table_of(*attention.forward, attention.kv.ids),
+                      .first_stored = first_stored_of(*attention.forward, attention.kv.ids),
                       .batch = attention.forward->batch};
   const int64_t heads = params.num_heads + 2 * params.num_kv_heads;
   const dim3 grid(grid_of(T).x, static_cast<unsigned>(ceil_div(heads, kHeadsPerBlock)));

@@ -19,19 +19,18 @@ struct PageTable {
   }
 };
 
-// The page table of a batch for the layers of a group, in memory of the device.
-[[nodiscard]] inline PageTable page_table_of(const ForwardContext& forward, PageGroup group) {
+// The page table of a batch for the layers that have these ids, in memory of the device.
+[[nodiscard]] inline PageTable page_table_of(const ForwardContext& forward, PageIds ids) {
   const DeviceBatch& batch = forward.batch;
-  return {.pages = group == PageGroup::kMain ? batch.page_table : batch.window_page_table,
+  return {.pages = ids == PageIds::kMain ? batch.page_table : batch.window_page_table,
           .stride = batch.page_table_stride,
           .page_size = forward.page_size};
 }
 
 // As ForwardContext::first_stored(), of each sequence.
-[[nodiscard]] inline const int32_t* first_stored_of(const ForwardContext& forward,
-                                                    PageGroup group) {
+[[nodiscard]] inline const int32_t* first_stored_of(const ForwardContext& forward, PageIds ids) {
   const DeviceBatch& batch = forward.batch;
-  return group == PageGroup::kMain ? batch.kv_lens : batch.context_lens;
+  return ids == PageIds::kMain ? batch.kv_lens : batch.context_lens;
 }
 
 }  // namespace heddle::ops

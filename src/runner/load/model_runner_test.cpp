@@ -21,8 +21,8 @@
 namespace heddle::runner {
 namespace {
 
+using request::PlannedSnapshot;
 using request::SampledToken;
-using request::StateSnapshot;
 using request::StepOutput;
 using testing::HandPlan;
 using testing::HandSequence;
@@ -156,7 +156,7 @@ class ModelRunnerTest : public ::testing::Test {
   }
 
   // Number 0 after its prompt, with the snapshots taken.
-  static TestSequence lead(std::span<const StateSnapshot> snapshots) {
+  static TestSequence lead(std::span<const PlannedSnapshot> snapshots) {
     TestSequence leader(0);
     HandPlan plan;
     plan.zero_state_slots = {leader.slot};
@@ -202,13 +202,13 @@ TEST_F(ModelRunnerTest, SaysWhatItsPoolsShare) {
 
 TEST_F(ModelRunnerTest, ResumesFromASnapshotOnSharedPages) {
   // The first token, within a page, at the end of a page, at the end of a chunk, the last token.
-  const std::vector<StateSnapshot> snapshots = {{.tokens = 1, .slot = 11},
-                                                {.tokens = 48, .slot = 12},
-                                                {.tokens = 50, .slot = 13},
-                                                {.tokens = 64, .slot = 14},
-                                                {.tokens = kPromptTokens, .slot = 15}};
+  const std::vector<PlannedSnapshot> snapshots = {{.tokens = 1, .slot = 11},
+                                                  {.tokens = 48, .slot = 12},
+                                                  {.tokens = 50, .slot = 13},
+                                                  {.tokens = 64, .slot = 14},
+                                                  {.tokens = kPromptTokens, .slot = 15}};
   TestSequence leader = lead(snapshots);
-  for (const StateSnapshot& snapshot : snapshots) {
+  for (const PlannedSnapshot& snapshot : snapshots) {
     SCOPED_TRACE(fmt::format("at {}", snapshot.tokens));
     TestSequence follower(1);
     HandPlan plan;
@@ -229,7 +229,7 @@ TEST_F(ModelRunnerTest, ResumesFromASnapshotOnSharedPages) {
 }
 
 TEST_F(ModelRunnerTest, ReplaysBehindASnapshotOnKvThatIsThere) {
-  const std::vector<StateSnapshot> snapshots = {{.tokens = 40, .slot = 11}};
+  const std::vector<PlannedSnapshot> snapshots = {{.tokens = 40, .slot = 11}};
   TestSequence leader = lead(snapshots);
   TestSequence follower(1);
   HandPlan plan;
@@ -364,7 +364,7 @@ TEST_F(ModelRunnerTest, SkipsWhatFollowsAFailedDraw) {
 }
 
 TEST_F(ModelRunnerTest, DrawsAgainFromAKeptVector) {
-  const std::vector<StateSnapshot> snapshots = {
+  const std::vector<PlannedSnapshot> snapshots = {
       {.tokens = kPromptTokens, .slot = 11, .keep_hidden = true}};
   TestSequence leader = lead(snapshots);
   decode(leader, kNewTokens - 1);
@@ -417,7 +417,7 @@ TEST_F(ModelRunnerTest, KeepsTheVectorOfAPromptThatDrawsNothingYet) {
   HandPlan plan;
   plan.zero_state_slots = {leader.slot};
   plan.sequences = {leader.plan_prompt()};
-  const std::vector<StateSnapshot> snapshots = {
+  const std::vector<PlannedSnapshot> snapshots = {
       {.tokens = kPromptTokens, .slot = 12, .keep_hidden = true}};
   plan.sequences[0].snapshots = snapshots;
   plan.sequences[0].sample = false;
@@ -431,8 +431,8 @@ TEST_F(ModelRunnerTest, KeepsTheVectorOfAPromptThatDrawsNothingYet) {
 }
 
 TEST_F(ModelRunnerTest, GivesBackUnusedMemoryAndOnlyThat) {
-  const std::vector<StateSnapshot> snapshots = {{.tokens = 50, .slot = 11},
-                                                {.tokens = 64, .slot = 12}};
+  const std::vector<PlannedSnapshot> snapshots = {{.tokens = 50, .slot = 11},
+                                                  {.tokens = 64, .slot = 12}};
   TestSequence leader = lead(snapshots);
   TestSequence gone(2);
   HandPlan other;
@@ -476,7 +476,7 @@ TEST_F(ModelRunnerTest, FailsAStepWhosePlanCannotBe) {
   EXPECT_THAT(message([](HandSequence& s) { s.new_tokens = {}; }), HasSubstr("no new tokens"));
   EXPECT_THAT(message([](HandSequence& s) { s.top_logprobs = 21; }),
               HasSubstr("21 alternatives, at most 20"));
-  const std::vector<StateSnapshot> early = {{.tokens = 5, .slot = 11, .keep_hidden = true}};
+  const std::vector<PlannedSnapshot> early = {{.tokens = 5, .slot = 11, .keep_hidden = true}};
   EXPECT_THAT(message([&](HandSequence& s) { s.snapshots = early; }),
               HasSubstr("hidden vector of token 5"));
   HandPlan fed;
@@ -499,7 +499,7 @@ TEST_F(ModelRunnerTest, RefusesIdsOutsideThePoolsAndTheVocabulary) {
               HasSubstr("sequence 0 names page 1000000, the pool has"));
   EXPECT_THAT(message([](HandSequence& s) { s.state_slot = 1'000'000; }),
               HasSubstr("sequence 0 has state slot 1000000, the pool has"));
-  const std::vector<StateSnapshot> far = {{.tokens = 3, .slot = 1'000'000}};
+  const std::vector<PlannedSnapshot> far = {{.tokens = 3, .slot = 1'000'000}};
   EXPECT_THAT(message([&](HandSequence& s) { s.snapshots = far; }),
               HasSubstr("the snapshot of sequence 0 after 3 tokens in slot 1000000 does not fit"));
   for (const TokenId id : {TokenId{-1}, TokenId{1 << 30}}) {

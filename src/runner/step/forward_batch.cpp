@@ -10,7 +10,7 @@ namespace heddle::runner {
 namespace {
 
 bool wants_logits(const request::PlannedSequence& sequence,
-                  std::span<const request::StateSnapshot> snapshots) {
+                  std::span<const request::PlannedSnapshot> snapshots) {
   return sequence.sample || std::any_of(snapshots.begin(), snapshots.end(),
                                         [](const auto& c) { return c.keep_hidden; });
 }
@@ -278,9 +278,9 @@ Status ForwardBatch::add_window_pages(const request::PlannedSequence& sequence,
 }
 
 Status ForwardBatch::add_snapshots(const request::PlannedSequence& sequence,
-                                   std::span<const request::StateSnapshot> snapshots) {
+                                   std::span<const request::PlannedSnapshot> snapshots) {
   const int64_t count = sequence.num_rows();
-  for (const request::StateSnapshot& snapshot : snapshots) {
+  for (const request::PlannedSnapshot& snapshot : snapshots) {
     const int64_t tokens = snapshot.tokens - sequence.context_tokens;
     if (tokens < 1 || tokens > count) {
       return invalid_argument(fmt::format("wants a snapshot at token {}, the step covers {} to {}",

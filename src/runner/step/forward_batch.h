@@ -109,7 +109,7 @@ class ForwardBatch {
   Status add_window_pages(const request::PlannedSequence& sequence, const request::PageList& pages,
                           int64_t num_pages);
   Status add_snapshots(const request::PlannedSequence& sequence,
-                       std::span<const request::StateSnapshot> snapshots);
+                       std::span<const request::PlannedSnapshot> snapshots);
   static Status check_scored(const request::PlannedSequence& sequence);
   Status take_draft_rows(const request::PlannedSequence& sequence);
   void add_draft_states(const request::PlannedSequence& sequence);

@@ -106,8 +106,8 @@ TEST_F(ForwardBatchTest, WantsTheLogitsOfRowsThatScoreBeforeThoseThatDraw) {
 }
 
 TEST_F(ForwardBatchTest, CountsSnapshotsFromTheFirstNewToken) {
-  const std::vector<request::StateSnapshot> wanted = {{.tokens = 4, .slot = 7},
-                                                      {.tokens = 6, .slot = 8}};
+  const std::vector<request::PlannedSnapshot> wanted = {{.tokens = 4, .slot = 7},
+                                                        {.tokens = 6, .slot = 8}};
   HandPlan plan;
   plan.sequences = {sequence(prompt_, 2, pages_a_, 1, true)};
   plan.sequences[0].snapshots = wanted;
@@ -118,7 +118,7 @@ TEST_F(ForwardBatchTest, CountsSnapshotsFromTheFirstNewToken) {
   EXPECT_EQ(snapshots[1].num_tokens, 4);
   EXPECT_EQ(snapshots[1].slot, 8);
 
-  const std::vector<request::StateSnapshot> behind = {{.tokens = 2, .slot = 7}};
+  const std::vector<request::PlannedSnapshot> behind = {{.tokens = 2, .slot = 7}};
   plan.sequences[0].snapshots = behind;
   EXPECT_THAT(build(batch_, plan, LogitRows::kSampled).message(),
               HasSubstr("wants a snapshot at token 2, the step covers 2 to 7"));
@@ -155,7 +155,7 @@ TEST_F(ForwardBatchTest, FeedsDrawnTokensAndLeavesOutWhatEnded) {
 }
 
 TEST_F(ForwardBatchTest, SaysWhichKvRowsAreThereAndWhichVectorsToKeep) {
-  const std::vector<request::StateSnapshot> at_end = {
+  const std::vector<request::PlannedSnapshot> at_end = {
       {.tokens = 7, .slot = 9, .keep_hidden = true}};
   HandPlan plan;
   plan.sequences = {sequence(one_, 3, pages_b_, 2, true), sequence(prompt_, 2, pages_a_, 1, false),
@@ -204,8 +204,8 @@ TEST_F(ForwardBatchTest, CopiesTheWindowPagesThatAreRead) {
   ASSERT_TRUE(build(batch, plan, LogitRows::kSampled).ok());
   const ops::ForwardContext context = batch.context(pools_);
   EXPECT_THAT(context.window_page_table.first(2), ElementsAre(7, 8));
-  EXPECT_EQ(context.pages(1, ops::PageGroup::kWindow)[1], 5);
-  EXPECT_EQ(context.pages(1, ops::PageGroup::kWindow)[2], 6);
+  EXPECT_EQ(context.pages(1, ops::PageIds::kWindow)[1], 5);
+  EXPECT_EQ(context.pages(1, ops::PageIds::kWindow)[2], 6);
 
   plan.sequences[1].first_window_page = 2;
   EXPECT_THAT(build(batch, plan, LogitRows::kSampled).message(),
@@ -223,8 +223,8 @@ TEST_F(ForwardBatchTest, LaysOutATreeOfDrafts) {
                       .first_draft_slot = 10});
   const std::vector<TokenId> drafts = {50, 51, 52, 53};
   const std::vector<int32_t> parents = {-1, -1, 0, 2};
-  const std::vector<request::StateSnapshot> snapshots = {{.tokens = 6, .slot = 7},
-                                                         {.tokens = 8, .slot = 8}};
+  const std::vector<request::PlannedSnapshot> snapshots = {{.tokens = 6, .slot = 7},
+                                                           {.tokens = 8, .slot = 8}};
   HandPlan plan;
   plan.sequences = {sequence(one_, 5, pages_b_, 2, true), sequence(one_, 9, pages_b_, 1, true)};
   plan.sequences[0].drafts = drafts;

@@ -101,8 +101,8 @@ Status Pools::create_pages(device::Device& device, const models::CacheNeeds& nee
         cache::KvPool pool,
         cache::KvPool::create(device, layouts[group],
                               is_apart ? sizes.window_pages.num_pages : sizes.num_pages));
-    pages_.push_back({.pool = std::move(pool),
-                      .table = is_apart ? ops::PageGroup::kWindow : ops::PageGroup::kMain});
+    pages_.push_back(
+        {.pool = std::move(pool), .table = is_apart ? ops::PageIds::kWindow : ops::PageIds::kMain});
   }
   for (size_t i = 0; i < needs.kv_layers.size(); ++i) {
     const models::GroupedLayer& layer = needs.kv_layers[i];
@@ -111,8 +111,8 @@ Status Pools::create_pages(device::Device& device, const models::CacheNeeds& nee
                       .v = pages.pool.v(layer.index),
                       .k_scale = scales.empty() ? 1 : scales[i].k,
                       .v_scale = scales.empty() ? 1 : scales[i].v,
-                      .group = pages.table});
-    const bool is_main = pages.table == ops::PageGroup::kMain;
+                      .ids = pages.table});
+    const bool is_main = pages.table == ops::PageIds::kMain;
     (is_main ? main_layers_ : window_layers_).push_back(layers.back());
   }
   return {};
@@ -213,7 +213,7 @@ Status Pools::begin_step(device::Stream& stream, ops::Context& context,
                          const request::BatchPlan& plan) {
   HEDDLE_ASSIGN_OR_RETURN(const StepLists lists, step_lists(stream, plan));
   for (PagePool& pages : pages_) {
-    if (pages.table != ops::PageGroup::kMain || pages.pool.num_pages() == 0) continue;
+    if (pages.table != ops::PageIds::kMain || pages.pool.num_pages() == 0) continue;
     HEDDLE_RETURN_IF_ERROR(pages.pool.discard_pages(stream, plan.unused_pages));
   }
   if (!states_.empty() && states_.front().num_slots() > 0) {
@@ -289,22 +289,18 @@ Status Pools::prepare_states(device::Stream& stream, ops::Context& context,
 
 Result<Pools::StepLists> Pools::step_lists(device::Stream& stream, const request::BatchPlan& plan) {
   int64_t num_bytes = MirroredLists::bytes_for(std::span<const int32_t>(plan.zero_state_slots));
-  const auto converted = [&](const std::vector<request::IdCopy>& copies,
-                             std::vector<ops::IdCopy>& list) {
-    list.clear();
-    for (const request::IdCopy& copy : copies) list.push_back({.from = copy.from, .to = copy.to});
-    num_bytes += MirroredLists::bytes_for(std::span<const ops::IdCopy>(list));
-    return std::span<const ops::IdCopy>(list);
-  };
-  const auto saved = converted(plan.save_snapshots, saved_);
-  const auto restored = converted(plan.restore_snapshots, restored_);
-  const auto pages = converted(plan.copy_pages, page_copies_);
-  const auto window_pages = converted(plan.copy_window_pages, window_page_copies_);
+  for (const auto* copies :
+       {&plan.save_snapshots, &plan.restore_snapshots, &plan.copy_pages, &plan.copy_window_pages}) {
+    num_bytes += MirroredLists::bytes_for(std::span<const ops::IdCopy>(*copies));
+  }
   HEDDLE_RETURN_IF_ERROR(lists_.begin(stream, num_bytes));
-  const StepLists lists{.saved = lists_.add(saved),
-                        .restored = lists_.add(restored),
-                        .pages = lists_.add(pages),
-                        .window_pages = lists_.add(window_pages),
+  const auto added = [&](const std::vector<ops::IdCopy>& copies) {
+    return lists_.add(std::span<const ops::IdCopy>(copies));
+  };
+  const StepLists lists{.saved = added(plan.save_snapshots),
+                        .restored = added(plan.restore_snapshots),
+                        .pages = added(plan.copy_pages),
+                        .window_pages = added(plan.copy_window_pages),
                         .zeroed = lists_.add(std::span<const int32_t>(plan.zero_state_slots))};
   HEDDLE_RETURN_IF_ERROR(lists_.upload(stream));
   return lists;

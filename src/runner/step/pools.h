@@ -116,7 +116,7 @@ class Pools {
   Status create_states(device::Device& device, const models::CacheNeeds& needs,
                        const PoolsOptions& options);
 
-  // The plan's lists as the ops of begin_step() take them; valid until the next call.
+  // The plan's lists as the ops of begin_step() take them; valid while the plan is.
   struct StepLists {
     ops::MirroredSpan<ops::IdCopy> saved, restored, pages, window_pages;
     ops::MirroredSpan<int32_t> zeroed;
@@ -133,7 +133,7 @@ class Pools {
   // The pages of one group of layers, by the ids of a page table.
   struct PagePool {
     cache::KvPool pool;
-    ops::PageGroup table = ops::PageGroup::kMain;
+    ops::PageIds table = ops::PageIds::kMain;
   };
 
   [[nodiscard]] bool has_pages() const {
@@ -161,7 +161,6 @@ class Pools {
   MirroredLists draft_lists_;     // of start_drafts()
   MirroredLists accepted_lists_;  // of accept_drafts()
   MirroredLists moved_lists_;     // of move_rows()
-  std::vector<ops::IdCopy> saved_, restored_, page_copies_, window_page_copies_;
 };
 
 }  // namespace heddle::runner

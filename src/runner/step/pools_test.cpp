@@ -135,8 +135,8 @@ TEST(PoolsTest, KeepsTheLayersThatSlideInPagesOfTheirOwn) {
   ASSERT_EQ(layers.size(), 3U);
   EXPECT_EQ(layers[0].k.shape[0], 7);
   EXPECT_EQ(layers[1].k.shape[0], 4);
-  EXPECT_EQ(layers[1].group, ops::PageGroup::kWindow);
-  EXPECT_EQ(layers[2].group, ops::PageGroup::kMain);
+  EXPECT_EQ(layers[1].ids, ops::PageIds::kWindow);
+  EXPECT_EQ(layers[2].ids, ops::PageIds::kMain);
   EXPECT_NE(layers[0].k.data, layers[2].k.data);
 
   const auto fill = [](const MutableTensorView& rows, int32_t page, float value) {

@@ -25,7 +25,7 @@ void Settlement::add(const request::BatchPlan& plan, const StepSequence& sequenc
 // Those among the drafts of a tree: which node they belong to is known only now.
 void Settlement::add_snapshots(const request::BatchPlan& plan, const StepSequence& sequence,
                                std::span<const int32_t> path) {
-  for (const request::StateSnapshot& snapshot : plan.snapshots_of(*sequence.planned)) {
+  for (const request::PlannedSnapshot& snapshot : plan.snapshots_of(*sequence.planned)) {
     const int64_t depth = snapshot.tokens - sequence.draw_position();
     if (depth < 1 || depth >= std::ssize(path)) continue;
     const int32_t node = path[static_cast<size_t>(depth)];
