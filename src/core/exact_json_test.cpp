@@ -12,7 +12,7 @@
 namespace heddle {
 namespace {
 
-TEST(ExactJsonTest, NumbersKeepWhatTheySay) {
+TEST(ExactJsonTest, NumbersAreWrittenAsTheyWereRead) {
   const std::string digits(400, '7');
   for (const auto& [text, written] : std::vector<std::pair<std::string, std::string>>{
            {"123456789012345678901234567890", "123456789012345678901234567890"},

@@ -235,7 +235,6 @@ TEST(Refusals, NameTheKeyAndTheValue) {
   EXPECT_EQ(refused.size(), families().size()) << "a family without a row";
 }
 
-// Switches that are off, and what files write for "not used".
 TEST(Refusals, SpareKeysThatChangeNothing) {
   const std::vector<std::pair<std::string_view, json>> spared = {
       {kQwen3, {{"use_qk_norm", true}}},
