@@ -78,28 +78,31 @@ __device__ inline float prepare(const Params& p, int64_t row, int64_t h, int64_t
   return total(2) * k_factor * q_factor;
 }
 
-// A block takes 64 value rows of one head of one sequence through its tokens.
+// A block takes 64 value rows of one head of one sequence through its tokens. It loads the rows
+// while the previous kernel still runs, which writes no states (gated_delta_rule_step.h).
 __global__ void __launch_bounds__(kThreads, 4) step_kernel(const __grid_constant__ Params p) {
-  wait_for_inputs();
   __shared__ Token token;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   const int64_t slabs = p.Dv / kRows;
   const int64_t first_row = blockIdx.x % slabs * kRows;
   const int64_t h = blockIdx.x / slabs % p.Nv, b = blockIdx.x / slabs / p.Nv;
   const int64_t slot = p.batch.state_slots[b];
-  if (slot < 0) return;  // padding
-  const int64_t first_token = p.batch.query_start[b];
-  const int64_t num_tokens = p.batch.query_start[b + 1] - first_token;
-  if (num_tokens == 0 || num_tokens > kStepMostTokens) return;
+  const int first_token = p.batch.query_start[b];
+  const int num_tokens = p.batch.query_start[b + 1] - first_token;
+  if (slot < 0 || num_tokens == 0 || num_tokens > kStepMostTokens) {  // padding, or a prompt
+    wait_for_inputs();
+    return;
+  }
   const bool fresh = p.batch.context_lens[b] == 0;
 
   const Rows rows(lane, warp);
   float* state = p.state + slot * p.state_stride + (h * p.Dv + first_row + rows.first) * kDim;
   Rows::Numbers s;
   rows.load(state, fresh, s);
+  wait_for_inputs();
   int32_t snapshot = p.batch.snapshot_start[b];
   const int32_t snapshots_end = p.batch.snapshot_start[b + 1];
-  for (int64_t t = 0; t < num_tokens; ++t) {
+  for (int t = 0; t < num_tokens; ++t) {
     const float kq = prepare(p, first_token + t, h, first_row, token);
     rows.advance({.k = token.k,
                   .q = token.q,
@@ -112,7 +115,7 @@ __global__ void __launch_bounds__(kThreads, 4) step_kernel(const __grid_constant
     if (thread < kRows / 2) {
       const __nv_bfloat162 pair =
           __floats2bfloat162_rn(token.y[2 * thread], token.y[2 * thread + 1]);
-      *reinterpret_cast<__nv_bfloat162*>(p.y + (first_token + t) * p.y_stride + h * p.Dv +
+      *reinterpret_cast<__nv_bfloat162*>(p.y + int64_t{first_token + t} * p.y_stride + h * p.Dv +
                                          first_row + 2 * thread) = pair;
     }
     while (snapshot < snapshots_end && p.batch.snapshots[snapshot].num_tokens == t + 1) {
