@@ -628,7 +628,9 @@ TEST_P(DeltaStepTest, SmallestIsItsThreeOps) {
 TEST_P(DeltaStepTest, IsItsThreeOps) {
   for (const Case& net : {Case{2, 2, DType::kF32, true}, Case{3, 6, DType::kBf16, true},
                           Case{1, 4, DType::kI8, true}, Case{1, 8, DType::kBf16, true},
-                          Case{1, 3, DType::kF32, true}, Case{2, 4, DType::kF32, false}}) {
+                          Case{1, 3, DType::kF32, true}, Case{2, 4, DType::kF32, false},
+                          // Of four sequences heads are whole, or halves two to a multiprocessor.
+                          Case{28, 56, DType::kF32, true}, Case{28, 28, DType::kBf16, true}}) {
     expect_three_ops(net, std::vector<Step>{{1, 1}, {4, 1}, {1, 4}, {4, 3}, {4, 8}});
   }
 }
