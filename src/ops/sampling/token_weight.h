@@ -96,7 +96,14 @@ struct ShortWeightSum {
   }
 
   [[nodiscard]] HEDDLE_HOST_DEVICE uint64_t total() const {
-    return (uint64_t{coarse} << 23) + static_cast<uint64_t>(int64_t{static_cast<int32_t>(fine)});
+    uint64_t high = coarse;
+    int64_t low = static_cast<int32_t>(fine);
+#ifndef __CUDA_ARCH__
+    // Hides where the numbers come from. Without it g++ 13.3 at -O2 makes wrong sums of whole tiles
+    // (sample_rows_cpu.cpp); at -O1 or with -fno-tree-vrp it makes the right ones.
+    asm volatile("" : "+r"(high), "+r"(low));
+#endif
+    return (high << 23) + static_cast<uint64_t>(low);
   }
 
   uint32_t coarse = 0;
