@@ -179,8 +179,8 @@ Status DeviceBatchUpload::lay_out(device::Stream& stream, std::span<const int32_
   forward.batch.state_slots = write_state_slots(block, forward);
   forward.batch.snapshot_start = write_snapshot_start(block, forward);
   forward.batch.logit_rows = block.copy(forward.logit_rows);
-  const auto table_of = [&](PageIds ids) {
-    return forward.table(ids).empty() ? nullptr : page_table_.rows_of(ids);
+  const auto table_of = [&](PageIds space) {
+    return forward.table(space).empty() ? nullptr : page_table_.rows_of(space);
   };
   forward.batch.page_table = table_of(PageIds::kMain);
   forward.batch.window_page_table = table_of(PageIds::kWindow);
