@@ -211,6 +211,12 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--lora", Kind::kRefused, "adapters are not served; merge them into the weights"},
 };
 
+// As llama-server has for options that are on without a value.
+bool is_state(std::string_view word) {
+  constexpr std::string_view kStates[] = {"on", "off", "auto", "0", "1", "true", "false"};
+  return std::ranges::find(kStates, word) != std::end(kStates);
+}
+
 }  // namespace
 
 std::span<const FamiliarOption> familiar_options() { return kFamiliar; }
@@ -240,6 +246,14 @@ Result<std::vector<std::string>> translated_words(
     const std::string name = word.substr(0, equals);
     has_preset = has_preset || name == kPreset;
     const FamiliarOption* const option = find_familiar_option(name);
+    // The parser writes "-fa" as "--fa".
+    const FamiliarOption* const state =
+        option == nullptr && name.size() > 2 ? find_familiar_option(name.substr(1)) : option;
+    if (state != nullptr && state->kind == Kind::kOptional && equals == word.size()) {
+      const bool has_value = i + 1 < words.size() && is_state(words[i + 1]);
+      translated.push_back(fmt::format("{}={}", word, has_value ? words[++i] : "on"));
+      continue;
+    }
     const bool is_words = option != nullptr && option->kind == Kind::kWords;
     const bool is_field = option != nullptr && option->kind == Kind::kSampling && !has_option(name);
     const std::string target(is_words ? option->means.substr(0, option->means.find(' ')) : "");
@@ -248,6 +262,7 @@ Result<std::vector<std::string>> translated_words(
       continue;
     }
     std::string value = word.substr(std::min(equals + 1, word.size()));
+    if (is_words && value == "false") continue;  // "verbose: false" in a file
     const size_t hole = option->means.find(kHole);
     const bool takes_value = is_field || hole != std::string_view::npos;
     if (takes_value && equals == word.size()) {
@@ -259,15 +274,16 @@ Result<std::vector<std::string>> translated_words(
       std::string given(option->means.substr(target.size() + 1));
       if (takes_value) given.replace(given.find(kHole), kHole.size(), value);
       translated.push_back(std::move(given));
-      fmt::print(stderr, "note: {} is {} here\n", name, option->means);
+      fmt::print(stderr, "note: {} is {} {} here\n", name, target, translated.back());
     } else if (has_option("--temperature")) {
       translated.push_back("--" + std::string(option->means));
       std::ranges::replace(translated.back(), '_', '-');
       translated.push_back(value);
     } else if (has_option(kPreset)) {
-      HEDDLE_RETURN_IF_ERROR(parse_number<double>(value, ranges::kAny).status().with_context(name));
+      const Result<double> number = parse_number<double>(value, ranges::kAny);
+      if (!number.ok()) return number.status().with_context(name);
       if (first_field.empty()) first_field = name;
-      fields += fmt::format("{}\"{}\": {}", fields.empty() ? "" : ", ", option->means, value);
+      fields += fmt::format("{}\"{}\": {}", fields.empty() ? "" : ", ", option->means, *number);
     } else {
       translated.push_back(word);
     }

@@ -15,6 +15,7 @@
 
 #include <heddle/engine.h>
 
+#include "checkpoint/model_folder.h"
 #include "event_queue.h"
 #include "generate_batch.h"
 #include "option_names.h"
@@ -134,6 +135,9 @@ Status settle_prompt(GenerateSettings& settings) {
     return invalid_argument(
         "there is no prompt; give a text in quotes, - for standard input, or a .jsonl file, behind "
         "the model");
+  }
+  if (only.find('/') != std::string::npos && only.find_first_of(" \n") == std::string::npos) {
+    HEDDLE_RETURN_IF_ERROR(checkpoint::check_model_folder(only));  // a name that is mistyped
   }
   settings.prompt = std::exchange(only, {});
   return {};

@@ -296,11 +296,9 @@ void Options::accept_familiar() {
         if (option.taken.empty() || words.find(fmt::format(" {} ", value)) != std::string::npos) {
           return;
         }
-        if (value.empty() && option.kind == FamiliarOption::Kind::kOptional) return;
         throw CLI::ValidationError(name, fmt::format("{} cannot be; {}", value, option.means));
       };
-      CLI::Option* const added = app_.add_option_function<std::string>(name, take)->group("");
-      if (option.kind == FamiliarOption::Kind::kOptional) added->expected(0, 1);
+      app_.add_option_function<std::string>(name, take)->group("");
     }
   }
 }
@@ -482,16 +480,19 @@ int run_program(int argc, char** argv, std::span<const Subcommand* const> subcom
   ArgumentsWithFile arguments;
   try {
     const CLI::App& app = named_app(root, words);
-    const auto translated = translated_words(words, [&app](const std::string& name) {
-      return app.get_option_no_throw(name) != nullptr;
-    });
-    auto all = translated.ok() ? with_config_file(root, *translated) : translated.status();
-    if (!all.ok()) {
-      fmt::print(stderr, "error: {}\n", all.status().message());
+    auto all = with_config_file(root, words);
+    const auto translated =
+        all.ok() ? translated_words(all->words,
+                                    [&app](const std::string& name) {
+                                      return app.get_option_no_throw(name) != nullptr;
+                                    })
+                 : all.status();
+    if (!translated.ok()) {
+      fmt::print(stderr, "error: {}\n", translated.status().message());
       return kExitUsage;
     }
     arguments = std::move(all).value();
-    const std::vector<std::string>& ordered = arguments.words;
+    const std::vector<std::string>& ordered = *translated;
     root.parse(std::vector<std::string>(ordered.rbegin(), ordered.rend()));  // as it wants
     explain_familiar(selected(root), ordered);
   } catch (const CLI::Success& success) {  // --help, --version

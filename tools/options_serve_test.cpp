@@ -110,6 +110,7 @@ TEST(ServeOptionsTest, StartScriptsOfOtherServersAreTaken) {
         "-m models/heddle-tiny -ngl 99 -cb -fa -ctk f16 -ctv f16 --jinja --temp 0.6 --top-p 0.95 "
         "--top-k 20 --min-p 0 --repeat-penalty 1.1 --alias tiny -v --no-mmap --mlock",
         "-hf models/heddle-tiny --gpu-layers 20 --flash-attn on --cont-batching --verbose",
+        "-fa models/heddle-tiny --temp .7 --top-p 1.",
         "--model models/heddle-tiny --disable-log-requests --uds /tmp/heddle.sock "
         "--default-chat-template-kwargs {\"enable_thinking\":false} --generation-config auto",
         "--model-path models/heddle-tiny --enable-piecewise-cuda-graph --enable-cudagraph-gc "
@@ -139,7 +140,7 @@ TEST(ServeOptionsTest, OptionsOfOtherServersWithTheirValuesMeanOptionsHere) {
             R"({"temperature": 0.5, "top_k": 7})");
   EXPECT_EQ(settings->served_model_names, std::vector<std::string>{"tiny"});
   EXPECT_THAT(outcome.errors, AllOf(HasSubstr("note: -v is --log-level debug here"),
-                                    HasSubstr("note: --uds is --host unix:{} here"),
+                                    HasSubstr("note: --uds is --host unix:/run/heddle.sock here"),
                                     HasSubstr("note: --alias is --served-model-name here")));
 }
 
@@ -322,6 +323,8 @@ TEST(ConfigFileTest, HasTheNamesOfTheOptionsAndTheCommandLineWins) {
   EXPECT_EQ(run(file + " -p 80").exit_code, 0);
   EXPECT_EQ(run(file + " --port=80 --no-metrics").exit_code, 0);
   EXPECT_EQ(run(config_line(R"({"port": 70, "metrics": true})")).exit_code, 0);
+  EXPECT_EQ(run(config_line("temp: 0.7\nverbose: true\nuds: /tmp/s\njinja: true\n")).exit_code, 0);
+  EXPECT_EQ(run(config_line("verbose: false")).errors, "");
   EXPECT_EQ(run(config_line("")).exit_code, 0);
   EXPECT_EQ(run(file + " --port 80 --port 81").exit_code, 0) << "the last one holds";
 }
@@ -340,6 +343,8 @@ TEST(ConfigFileTest, IsHeldToWhatTheCommandLineIsHeldTo) {
       {"\n\nmetrics-tenants: many", "line 3: --metrics-tenants: many is not a whole number"},
       {"port-of-call: 1\nport: 70000", "line 1: unknown option --port-of-call"},
       {"policy: best", "line 1: --policy"},
+      {"temp: 0.5\npreferred-sampling-params: {top_k: 3}",
+       "--temp and --preferred-sampling-params"},
       {"{\"host\": \"\",\n \"port\": 1}", "line 1: --host"},
       {"help: true", "help stands on a command line"},
   };

@@ -25,6 +25,13 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// A folder that a variable names; "~" is the user's home, as it is to the Python libraries.
+fs::path folder_in(const char* name) {
+  const std::string value = variable(name);
+  if (value != "~" && !value.starts_with("~/")) return value;
+  return fs::path(variable("HOME") + value.substr(1));
+}
+
 // "Qwen/Qwen3-0.6B" of "models--Qwen--Qwen3-0.6B"; empty for any other name.
 std::string repository_of(std::string_view folder_name) {
   if (!folder_name.starts_with(kPrefix)) return {};
@@ -35,14 +42,16 @@ std::string repository_of(std::string_view folder_name) {
   return name;
 }
 
-// The other way round; empty for what is no repository's name.
+// The other way round; empty for what is no repository's name. Old models have no owner: "gpt2".
 std::string folder_name_of(const std::string& name) {
   if (!repository_of(name).empty()) return name;
   if (name.empty() || name[0] == '.' || name[0] == '/' || name[0] == '~') return {};
-  if (std::ranges::count(name, '/') != 1 || name.ends_with('/')) return {};
+  if (std::ranges::count(name, '/') > 1 || name.ends_with('/')) return {};
   std::string folder(kPrefix);
   folder += name;
-  folder.replace(folder.find('/'), 1, kSeparator);
+  if (const size_t slash = folder.find('/'); slash != std::string::npos) {
+    folder.replace(slash, 1, kSeparator);
+  }
   return folder;
 }
 
@@ -85,21 +94,23 @@ Result<fs::path> snapshot_of(const fs::path& repository) {
         fmt::format("{} has {} snapshots and no refs/main; name the folder of one, as {}",
                     repository.string(), snapshots.size(), snapshots.front().string()));
   }
-  HEDDLE_ASSIGN_OR_RETURN(const bool has_config, file_exists(chosen / "config.json"));
-  if (!has_config) return not_whole("there is no config.json");
+  HEDDLE_ASSIGN_OR_RETURN(const std::vector<std::string> files, names_in_folder(chosen));
+  if (files.empty()) return not_whole("its snapshot is empty");
   return chosen;
 }
 
 }  // namespace
 
 fs::path hub_cache() {
-  if (const std::string cache = variable("HF_HUB_CACHE"); !cache.empty()) return cache;
-  if (const std::string home = variable("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
-  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty()) {
-    return fs::path(cache) / "huggingface" / "hub";
+  for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
+    if (const fs::path cache = folder_in(name); !cache.empty()) return cache;
   }
-  const std::string home = variable("HOME");
-  return home.empty() ? fs::path() : fs::path(home) / ".cache" / "huggingface" / "hub";
+  if (const fs::path home = folder_in("HF_HOME"); !home.empty()) return home / "hub";
+  if (const fs::path cache = folder_in("XDG_CACHE_HOME"); !cache.empty()) {
+    return cache / "huggingface" / "hub";
+  }
+  const fs::path home = variable("HOME");
+  return home.empty() ? fs::path() : home / ".cache" / "huggingface" / "hub";
 }
 
 Result<fs::path> find_model(const std::string& name) {

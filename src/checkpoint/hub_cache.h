@@ -19,15 +19,16 @@
 
 namespace heddle::checkpoint {
 
-// HF_HUB_CACHE; else "hub" below HF_HOME, below huggingface in XDG_CACHE_HOME, or below
-// ~/.cache/huggingface. It need not exist; empty where the environment names no home either.
+// HF_HUB_CACHE, or its old name HUGGINGFACE_HUB_CACHE; else "hub" below HF_HOME, below huggingface
+// in XDG_CACHE_HOME, or below ~/.cache/huggingface. It need not exist; empty where the environment
+// names no home either.
 [[nodiscard]] std::filesystem::path hub_cache();
 
 // The folder of the model that `name` means: `name` itself where a path of that name exists or the
-// cache has no such model, so that whoever opens it says what is missing; for OWNER/NAME,
-// models--OWNER--NAME and the path of such a folder the snapshot of refs/main, or the only one.
-// Error: kNotFound for a model in the cache that was not downloaded to its end, kInvalidArgument
-// where several snapshots could be meant.
+// cache has no such model, so that whoever opens it says what is missing; for OWNER/NAME, NAME
+// alone, models--OWNER--NAME and the path of such a folder the snapshot of refs/main, or the only
+// one. Error: kNotFound for a model in the cache without its snapshot, kInvalidArgument where
+// several snapshots could be meant.
 [[nodiscard]] Result<std::filesystem::path> find_model(const std::string& name);
 
 // "OWNER/NAME" for the folder of a snapshot, otherwise the folder's own name.

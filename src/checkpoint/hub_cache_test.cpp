@@ -57,6 +57,9 @@ TEST_F(HubCache, FindsAModelByEachOfItsNames) {
     ASSERT_TRUE(found.ok()) << name << ": " << found.status().message();
     EXPECT_EQ(*found, snapshot) << name;
   }
+  const fs::path without_owner = add("models--gpt2", "f00", "f00");
+  EXPECT_EQ(find_model("gpt2").value(), without_owner);
+  EXPECT_EQ(model_name(without_owner), "gpt2");
   EXPECT_EQ(model_name(snapshot), "Qwen/Qwen3-0.6B");
   EXPECT_EQ(model_name(cache_.path() / "plain"), "plain");
 }
@@ -80,9 +83,14 @@ TEST_F(HubCache, SaysWhatADownloadLacks) {
   add("models--a--moved", "old", "new");
   EXPECT_THAT(error_of("a/moved"), HasSubstr("the snapshot of refs/main is missing"));
   fs::remove(add("models--a--half", "f00", "f00") / "config.json");
-  EXPECT_THAT(error_of("a/half"), HasSubstr("there is no config.json"));
-  fs::remove(add("models--a--blob", "f00", "f00").parent_path().parent_path() / "blobs" / "f00");
-  EXPECT_THAT(error_of("a/blob"), HasSubstr("config.json is a link to"));
+  EXPECT_THAT(error_of("a/half"), HasSubstr("its snapshot is empty"));
+}
+
+// So that check_model_folder() says what it is.
+TEST_F(HubCache, GivesASnapshotOfAnotherFormat) {
+  const fs::path snapshot = add("models--a--b-GGUF", "f00", "f00");
+  fs::rename(snapshot / "config.json", snapshot / "b-Q4_K_M.gguf");
+  EXPECT_EQ(find_model("a/b-GGUF").value(), snapshot);
 }
 
 TEST_F(HubCache, LeavesOtherNamesAlone) {
@@ -101,6 +109,11 @@ TEST_F(HubCache, LiesWhereTheEnvironmentSays) {
   EXPECT_EQ(hub_cache(), "/cache/huggingface/hub");
   ::setenv("HF_HOME", "/data/hf", 1);
   EXPECT_EQ(hub_cache(), "/data/hf/hub");
+  ::setenv("HF_HOME", "~/hf", 1);
+  EXPECT_EQ(hub_cache(), "/home/someone/hf/hub");
+  ::setenv("HUGGINGFACE_HUB_CACHE", "/old", 1);
+  EXPECT_EQ(hub_cache(), "/old");
+  ::unsetenv("HUGGINGFACE_HUB_CACHE");
   ::unsetenv("HF_HOME");
   ::unsetenv("XDG_CACHE_HOME");
 }

@@ -55,10 +55,11 @@ Status describe_home(const std::string& path) {
 Status describe_missing(const fs::path& path) {
   if (path.string().starts_with('~')) return describe_home(path.string());
   if (is_repository_name(path.string())) {
+    const std::string name = path.string().substr(0, path.string().find(':'));  // "-GGUF:Q4_K_M"
     return not_found(fmt::format(
         "there is no folder {}, nor such a model in Hugging Face's cache, {}; `hf download {}` "
         "brings it there, with `--local-dir FOLDER` into a folder",
-        path.string(), hub_cache().string(), path.string()));
+        path.string(), hub_cache().string(), name));
   }
   return not_found(
       fmt::format("there is no folder {}; name one with config.json, *.safetensors and "
