@@ -148,7 +148,8 @@ std::unique_ptr<const models::Model> mixed_model(const checkpoint::ModelConfig& 
   mixers.push_back(std::make_unique<models::Attention>(sliding));
   std::vector<models::DecoderLayer> layers;
   for (auto& mixer : mixers) {
-    layers.push_back({std::move(mixer), std::make_unique<models::SwigluMlp>(H, 48)});
+    layers.push_back(
+        models::pre_norm_layer(std::move(mixer), std::make_unique<models::SwigluMlp>(H, 48)));
   }
   return models::make_decoder(config, {}, std::move(layers));
 }
