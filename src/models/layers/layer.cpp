@@ -84,6 +84,7 @@ std::vector<CacheLayer> add_layer_needs(CacheNeeds& needs, const DecoderLayer& l
     const int64_t before = needs.num_kv_layers();
     cache_layers.push_back(branch.mixer->add_layer(needs));
     if (needs.num_kv_layers() > before) needs.kv_modules.push_back(hub + hub_scope(branch));
+    HEDDLE_CHECK_EQ(std::ssize(needs.kv_modules), needs.num_kv_layers());
   });
   return cache_layers;
 }

@@ -188,6 +188,30 @@ TEST_P(StateSnapshotTest, ZeroesAndCopiesWorkingSlotsInTheOrderOfTheList) {
   }
 }
 
+// Slots of 130 numbers lie on 16 bytes at even ids alone: lanes divide their numbers in two ways.
+TEST_P(StateSnapshotTest, CopiesSlotsInTheOrderOfTheListWhereverTheyLie) {
+  Tensor states(Shape{6, 130}, DType::kF32);
+  fill_random(states, 3);
+  DeviceTensor device = upload(states);
+  const std::vector<StatePartView> parts = {state_part(device.view())};
+  std::vector<IdCopy> copies;
+  std::vector<int32_t> holds = {0, 1, 2, 3, 4, 5};  // by slot: whose numbers
+  for (const auto& [from, to] : std::vector<std::pair<int32_t, int32_t>>{
+           {2, 4}, {4, 3}, {3, 1}, {2, 0}, {5, 2}, {1, 5}, {5, 4}}) {
+    copies.push_back({.from = from, .to = to});
+    holds[static_cast<size_t>(to)] = holds[static_cast<size_t>(from)];
+  }
+  ASSERT_TRUE(copy_states(context(), {.parts = mirrored(parts), .slots = mirrored(copies)}).ok());
+  const Tensor after = download(device);
+  for (size_t slot = 0; slot < holds.size(); ++slot) {
+    for (size_t i = 0; i < 130; ++i) {
+      ASSERT_EQ(after.span<float>()[slot * 130 + i],
+                states.span<float>()[static_cast<size_t>(holds[slot]) * 130 + i])
+          << "slot " << slot;
+    }
+  }
+}
+
 // Parts of several shapes, one without rows, one with rows wider than a warp takes at once.
 TEST_P(StateSnapshotTest, PartsOfOneListDifferInShapeAndFormat) {
   const std::vector<Shape> shapes = {{1, 7}, {3, 300}, {2, 3, 130}, {0, 12}, {5}};
