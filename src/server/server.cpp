@@ -102,8 +102,8 @@ class HeddleServer final : public Server {
     log_info(fmt::format("Model: {}, {} parameters, {} on {} ({}), context of {} tokens",
                          model.architecture, model.num_parameters, model.dtype, model.device,
                          model.device_reason, model.context_length));
-    log_info(fmt::format("Memory: {}; cache granularity: {} tokens; drafts: {}", plan.to_string(),
-                         plan.page_size, describe(engine->options().speculative)));
+    log_info(fmt::format("Cache granularity: {} tokens; drafts: {}", plan.page_size,
+                         describe(engine->options().speculative)));
     serving_ = engine.get();
     handler_.serve(std::move(engine), std::move(codec), std::move(configuration));
     log_info("The server is fired up and ready to roll!");
