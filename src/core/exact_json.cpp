@@ -45,6 +45,7 @@ class JsonBuilder {
   bool string(std::string& value) {
     if (!next_is_quoted()) return add(std::move(value)) != nullptr;
     if (keeps_wide_numbers()) return add(wide_number(value)) != nullptr;
+    error_ = "[json.exception.out_of_range.406] number overflow parsing '" + value + "'";
     return false;
   }
 
@@ -101,7 +102,11 @@ class JsonBuilder {
 };
 
 bool JsonBuilder::key(std::string& name) {
-  ++num_strings_;
+  if (next_is_quoted()) {
+    error_ = "[json.exception.parse_error.101] parse error: the number " + name +
+             " stands where an object's key is expected";
+    return false;
+  }
   if (open_.size() == 1) field_ = name;
   auto& object = open_.back()->get_ref<Json::object_t&>();
   for_key_ = &object.emplace_back(std::move(name), nullptr).second;
@@ -196,14 +201,30 @@ size_t number_size(std::string_view text) {
   return size;
 }
 
+// The decimal digits before the point of a JSON number that is not 0, written without an exponent;
+// 0 or less: the zeros behind the point, negated. Exponents beyond 64 bits count as the largest.
+int64_t num_integer_digits(std::string_view number) {
+  if (number.starts_with('-')) number.remove_prefix(1);
+  const size_t mantissa_size = std::min(number.find_first_of("eE"), number.size());
+  const std::string_view mantissa = number.substr(0, mantissa_size);
+  const size_t point = std::min(mantissa.find('.'), mantissa.size());
+  const size_t first = std::min(mantissa.find_first_not_of("0."), mantissa.size());
+  const int64_t digits = static_cast<int64_t>(point) - static_cast<int64_t>(first) +
+                         static_cast<int64_t>(first > point);
+  std::string_view exponent = number.substr(mantissa_size);
+  if (exponent.empty()) return digits;
+  exponent.remove_prefix(exponent.substr(1).starts_with('+') ? 2 : 1);
+  int64_t shift = 0;
+  const auto read = std::from_chars(exponent.data(), exponent.data() + exponent.size(), shift);
+  if (read.ec != std::errc::result_out_of_range) return digits + shift;
+  return exponent.starts_with('-') ? INT64_MIN : INT64_MAX;
+}
+
 // Whether a JSON number is beyond a double.
 bool overflows(std::string_view number) {
   double value = 0;
   const auto read = std::from_chars(number.data(), number.data() + number.size(), value);
-  const size_t exponent = number.find_first_of("eE");
-  const bool is_tiny =
-      exponent != std::string_view::npos && number.substr(exponent + 1).starts_with('-');
-  return read.ec == std::errc::result_out_of_range && !is_tiny;
+  return read.ec == std::errc::result_out_of_range && num_integer_digits(number) > 0;
 }
 
 // The text with its numbers beyond a double in quotes; `quoted` counts the strings that these are.
@@ -285,6 +306,7 @@ Result<Json> parse_exact_json(std::string_view text, std::span<const std::string
     const std::string readable = with_quoted_numbers(text, quoted);
     JsonBuilder again(fields, quoted);
     if (Json::sax_parse(readable, &again)) return again.take();
+    return invalid_argument(again.error());
   }
   return invalid_argument(builder.error());
 }

@@ -24,6 +24,14 @@ TEST(ExactJsonTest, NumbersAreWrittenAsTheyWereRead) {
            {"1e400", "1e400"},
            {"-1.50E+999", "-1.50E+999"},
            {"1e-400", "0.0"},
+           {"1e-99999999999999999999", "0.0"},
+           {"1e99999999999999999999", "1e99999999999999999999"},
+           {"0." + std::string(400, '0') + "1", "0.0"},
+           {"0." + std::string(400, '0') + "1e900", "0." + std::string(400, '0') + "1e900"},
+           {digits + "e-10", digits + "e-10"},
+           {digits + ".5E-00010", digits + ".5E-00010"},
+           {digits + "e-800", "0.0"},
+           {"0e999", "0.0"},
            {"1.0", "1.0"},
            {"1", "1"},
            {"-0", "0"},
@@ -46,6 +54,33 @@ TEST(ExactJsonTest, ATextThatIsNoJsonStaysNone) {
                                       "\"1e400", "", "+1e400", ".5e400", "[1e400 1]"}) {
     EXPECT_FALSE(parse_exact_json(text).ok()) << text;
   }
+}
+
+TEST(ExactJsonTest, AWideNumberIsNoKey) {
+  for (const std::string_view text :
+       {R"({1e400:1})", R"({"a":1e400,1e400:1})", R"({"a":1e400,1e400:1,"b":1e400})",
+        R"([1e400,{"a":{-1e999:1}}])", R"({"a":1e400,"b":2,1e400:1,"c":3})"}) {
+    const auto json = parse_exact_json(text);
+    ASSERT_FALSE(json.ok()) << text;
+    EXPECT_NE(json.status().message().find("key"), std::string::npos) << json.status().message();
+  }
+}
+
+TEST(ExactJsonTest, AnErrorBehindAWideNumberIsTold) {
+  for (const auto& [text, reason] : std::vector<std::pair<std::string_view, std::string_view>>{
+           {"[1e400", "unexpected end of input"},
+           {R"({"a": 1e400 "b": 2})", "unexpected string literal"},
+           {R"({"a": 1e400, "b": nul})", "invalid literal"},
+           {R"({"a": 1e400, "b": 01})", "unexpected number literal"}}) {
+    const auto json = parse_exact_json(text);
+    ASSERT_FALSE(json.ok()) << text;
+    EXPECT_NE(json.status().message().find(reason), std::string::npos) << json.status().message();
+  }
+  constexpr std::string_view kFields[] = {"a"};
+  const auto json = parse_exact_json(R"({"a": 1e400, "b": 1e401})", kFields);
+  ASSERT_FALSE(json.ok());
+  EXPECT_NE(json.status().message().find("overflow parsing '1e401'"), std::string::npos)
+      << json.status().message();
 }
 
 TEST(ExactJsonTest, WideNumbersAreKeptInTheFieldsAskedFor) {
