@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parsers/call_object.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "parsers/json_arguments.h"
 #include "parsers/json_scanner.h"
@@ -13,7 +16,18 @@
 namespace heddle::parsers {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr size_t kMaxObjects = 3;  // around the arguments
+
+// The keys that a schema of a tool's parameters may begin with.
+constexpr std::string_view kSchemaKeys[] = {
+    "type",    "properties", "required", "additionalProperties", "title", "description",
+    "$schema", "$defs",      "$id",      "definitions",          "strict"};
+
+bool is_parameters_key(std::string_view key) {
+  return key == "parameters" || key == "input_schema" || key == "inputSchema";
+}
 
 bool is_name_key(std::string_view key, Trust trust) {
   return key == "name" || key == "function" ||
@@ -62,7 +76,18 @@ class CallObjectReader {
         return cursor_.failure();
       }
       const bool is_object = cursor_.rest().starts_with('{');
+      if (!name_.empty() && is_parameters_key(key) && is_object) {
+        if (const Match schema = at_schema(); schema != Match::kNo) {
+          return {.match = schema == Match::kMore ? Match::kMore : Match::kNo};
+        }
+      }
       if (is_own_argument(key, is_object)) {
+        if (key == "description") {
+          const Match defines = describes_parameters();
+          if (defines != Match::kNo) {
+            return {.match = defines == Match::kMore ? Match::kMore : Match::kNo};
+          }
+        }
         CallHeader header = header_of(before, name_, std::move(id_));
         header.open_objects = depth - 1;
         header.lead = early_members();
@@ -82,7 +107,7 @@ class CallObjectReader {
         if (ends == Match::kMore) return {.match = Match::kMore};
         first = ends == Match::kYes;
         name_ = names_.resolve(name_);
-        if (!takes_name()) return {};
+        if (!takes_name() || is_defined()) return {};
       } else if (is_arguments_key(key, trust_)) {
         if ((is_object || cursor_.at_string()) && !name_.empty() && !arguments_) {
           CallHeader header = header_of(cursor_, std::move(name_), std::move(id_));
@@ -92,7 +117,8 @@ class CallObjectReader {
         if (!read_early_arguments(is_object)) return cursor_.failure();
       } else if (key == "id" && cursor_.rest().starts_with('"')) {
         if (!cursor_.read_string(id_)) return cursor_.failure();
-      } else if (trust_ != Trust::kMarked && key != "type") {
+      } else if ((trust_ != Trust::kMarked && key != "type") ||
+                 (key == "description" && !name_.empty())) {
         return {};
       } else if (!read_member(std::move(key), is_object)) {
         return cursor_.failure();
@@ -135,6 +161,64 @@ class CallObjectReader {
     return names_.has_parameter(name_, names_.resolve_parameter(name_, key));
   }
 
+  // Whether the object at the cursor is the schema of a tool's parameters: a model that repeats how
+  // a tool is defined does not call it.
+  [[nodiscard]] Match at_schema() const {
+    CallCursor inside = cursor_;
+    inside.advance(1);
+    if (!inside.skip_space()) return inside.failure().match;
+    if (!inside.at_string()) return Match::kNo;
+    const std::string_view begun = inside.rest().substr(1);
+    std::string key;
+    if (!inside.read_string(key)) {
+      const bool may_be = std::ranges::any_of(
+          kSchemaKeys, [begun](std::string_view known) { return known.starts_with(begun); });
+      return may_be ? inside.failure().match : Match::kNo;
+    }
+    if (std::ranges::find(kSchemaKeys, key) == std::end(kSchemaKeys)) return Match::kNo;
+    if (names_.has_parameter(name_, key)) {
+      if (key != "type") return Match::kNo;
+      if (!inside.skip_space() || !inside.expect(":") || !inside.skip_space() ||
+          !inside.expect("\"object\"")) {
+        return inside.failure().match;
+      }
+    }
+    CallCursor whole = cursor_;
+    std::string json;
+    if (!whole.read_object(json)) return whole.failure().match;
+    return is_schema(json) ? Match::kYes : Match::kNo;
+  }
+
+  [[nodiscard]] bool is_schema(const std::string& json) const {
+    const Json object = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+    if (!object.is_object() || object.value("type", Json()) != "object") return false;
+    const auto properties = object.find("properties");
+    const bool is_typed = properties == object.end() ? object.size() == 1 : properties->is_object();
+    return is_typed &&
+           !(names_.has_parameter(name_, "type") && names_.has_parameter(name_, "properties"));
+  }
+
+  // Whether the tool's own argument `description`, at the cursor, is a definition's instead: its
+  // parameters follow.
+  [[nodiscard]] Match describes_parameters() const {
+    constexpr size_t kMaxDescription = 2 << 10;  // a longer one is an argument
+    const std::string_view seen = cursor_.rest().substr(0, kMaxDescription);
+    CallCursor cursor(seen);
+    std::string text;
+    std::string key;
+    if (cursor.read_string(text) && cursor.skip_space() && cursor.expect(",") &&
+        cursor.skip_space() && cursor.read_string(key)) {
+      return is_parameters_key(key) && !has_parameter(key) ? Match::kYes : Match::kNo;
+    }
+    return seen.size() < kMaxDescription ? cursor.failure().match : Match::kNo;
+  }
+
+  // Whether what stood before the name defines the tool.
+  [[nodiscard]] bool is_defined() const {
+    return (is_described_ && !has_parameter("description")) ||
+           (arguments_ && is_schema(*arguments_));
+  }
+
   // Arguments whose tool is not known yet, or null.
   bool read_early_arguments(bool is_object) {
     if (is_object) {
@@ -167,6 +251,7 @@ class CallObjectReader {
       if (!is_json(word)) return true;
       json = word;
     }
+    is_described_ = is_described_ || key == "description";
     if (name_.empty()) members_.emplace_back(std::move(key), std::move(json));
     return true;
   }
@@ -201,6 +286,7 @@ class CallObjectReader {
   std::string name_;
   std::string id_;
   std::optional<std::string> arguments_;
+  bool is_described_ = false;
   std::vector<std::pair<std::string, std::string>> members_;  // keys and JSON, before the name
 };
 

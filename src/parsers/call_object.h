@@ -4,6 +4,9 @@
 //   {"name": "f", "arguments": {..}}, {"type": "function", "function": {"name": "f", ..}},
 //   {"arguments": "{..}", "name": "f"}, {"name": "f", "city": "Paris"}, {{"name": "f", ..}}
 //
+// An object that defines a tool, with a description beside the name or a schema as the parameters,
+// is no call.
+//
 // Threading: free functions without state.
 #pragma once
 

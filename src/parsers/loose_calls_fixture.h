@@ -39,11 +39,12 @@ struct LooseOptions {
 
 // In pieces of `piece` bytes; with `keeps_call_text` as answers that are sent as a whole.
 inline AssembledAnswer read_loosely(const LooseOptions& options, std::string_view text,
-                                    size_t piece, bool keeps_call_text) {
+                                    size_t piece, bool keeps_call_text,
+                                    std::shared_ptr<const LooseJson> tools = weather_tools()) {
   const auto parser = make_answer_parser({.reasoning = options.reasoning,
                                           .starts_in_reasoning = options.inside,
                                           .tool_calls = options.calls,
-                                          .tools = weather_tools(),
+                                          .tools = std::move(tools),
                                           .keep_call_text = keeps_call_text,
                                           .id_seed = "seed"});
   AnswerDeltas deltas;

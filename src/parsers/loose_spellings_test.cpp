@@ -255,6 +255,83 @@ TEST(LooseSpellingsTest, TagsAroundCalls) {
 }
 
 // f(x=1) behind the format's mark.
+// A model that repeats the list of its tools calls none of them.
+TEST(LooseSpellingsTest, DefinitionsOfToolsAreNoCalls) {
+  const std::string schema =
+      R"({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})";
+  const std::string sorted =
+      R"({"properties": {"city": {"type": "string"}}, "required": ["city"], "type": "object"})";
+  const auto in_function = [](const std::string& function) {
+    return R"({"type": "function", "function": )" + function + "}";
+  };
+  std::vector<std::string> definitions = {
+      R"({"name": "get_weather", "description": "Tells it.", "parameters": )" + schema + "}",
+      R"({"description": "Tells it.", "name": "get_weather", "parameters": )" + sorted + "}",
+      R"({"name": "get_weather", "parameters": )" + schema + R"(, "description": "Tells it."})",
+      R"({"name": "get_weather", "parameters": )" + sorted + "}",
+      R"({"parameters": )" + schema + R"(, "name": "get_weather"})",
+      R"({"name": "get_weather", "parameters": {"title": "Weather", "type": "object",)"
+      R"( "properties": {}}})",
+      R"({"name": "now", "parameters": {"type": "object"}})",
+      R"({"name": "now", "description": "Tells the time."})",
+      R"({"name": "write_file", "input_schema": )" + schema + "}",
+      R"({"name": "unheard_of", "description": "Does it.", "parameters": )" + schema + "}"};
+  for (size_t i = 0, size = definitions.size(); i < size; ++i) {
+    definitions.push_back(in_function(definitions[i]));
+  }
+  definitions.push_back(definitions[0] + "\n" + definitions[10]);
+  definitions.push_back("[" + definitions[0] + ", " + definitions[11] + "]");
+  definitions.push_back("[\n" + definitions[3] + ",\n" + definitions[12] + "\n]");
+  const std::string call = "\n<tool_call>\n" + kObject + "\n</tool_call>";
+  for (const auto format : {kQwen, kQwen3Coder, kGlm, kLlama3, kMistral, kPythonic, kDeepseekV3,
+                            kDeepseekV32, kKimiK2}) {
+    for (const std::string& defined : definitions) {
+      for (const std::string& text :
+           {"<tools>\n" + defined + "\n</tools>", "<tools>" + defined + "</tools>", defined,
+            "Mine:\n<tools>\n" + defined + "\n</tools>\nAsk.", "```json\n" + defined + "\n```",
+            "<tools>\n```json\n" + defined + "\n```\n</tools>"}) {
+        expect_read({.calls = format}, text, {text, "", {}});
+      }
+    }
+    const std::string listed = "<tools>\n" + definitions[10] + "\n</tools>";
+    expect_weather(format,
+                   {listed + "\n<tools>\n" + kObject + "\n</tools>",
+                    listed + "\n```tool_call\n" + kObject + "\n```"},
+                   listed);
+  }
+  for (const std::string& defined : definitions) {
+    expect_weather(kQwen, {"<tools>\n" + defined + "\n</tools>" + call},
+                   "<tools>\n" + defined + "\n</tools>");
+  }
+}
+
+// The words of a definition that are a tool's own parameters.
+TEST(LooseSpellingsTest, ArgumentsMayBeNamedAsInDefinitions) {
+  const auto tools = std::make_shared<const LooseJson>(LooseJson::parse(R"([
+    {"type": "function", "function": {"name": "define", "parameters": {"type": "object",
+      "properties": {"type": {"type": "string"}, "properties": {"type": "object"},
+                     "description": {"type": "string"}, "title": {"type": "string"}}}}}])"));
+  for (const auto& [text, arguments] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"name": "define", "parameters": {"type": "object", "properties": {}}})",
+            R"({"type": "object", "properties": {}})"},
+           {R"({"name": "define", "parameters": {"description": "d", "type": "t"}})",
+            R"({"description": "d", "type": "t"})"},
+           {R"({"name": "define", "parameters": {"title": "t"}})", R"({"title": "t"})"},
+           {R"({"name": "define", "description": "d"})", R"({"description": "d"})"},
+           {R"({"description": "d", "name": "define"})", R"({"description": "d"})"},
+           {R"({"name": "define", "description": "d", "parameters": {"type": "object", "x": 1}})",
+            ""}}) {
+    for (const size_t piece : {size_t{1}, text.size()}) {
+      const std::string answered = "<tool_call>\n" + text + "\n</tool_call>";
+      const AssembledAnswer answer =
+          read_loosely({.calls = kQwen}, answered, piece, /*keeps_call_text=*/false, tools);
+      ASSERT_EQ(answer.calls.size(), arguments.empty() ? 0U : 1U) << text;
+      if (arguments.empty()) continue;
+      EXPECT_EQ(LooseJson::parse(answer.calls[0].arguments), LooseJson::parse(arguments)) << text;
+    }
+  }
+}
+
 TEST(LooseSpellingsTest, CallsWrittenAsPython) {
   for (const std::string& call :
        {kPythonCall, std::string("get_weather('Paris', 3)"), "get_weather(" + kArguments + ")",
