@@ -32,8 +32,13 @@ constexpr int64_t kItemBytes = 2 * sizeof(Json);
 constexpr int64_t kStringBytes = 48;
 constexpr int64_t kEntryBytes = 2 * sizeof(Json::object_t::value_type) - kStringBytes;  // sans key
 constexpr int64_t kContainerBytes = 64;
-constexpr int64_t kShortString = 15;      // kept in the string itself
-constexpr int64_t kAllocationBytes = 17;  // beside a longer one's characters
+constexpr int64_t kShortString = 15;       // kept in the string itself
+constexpr int64_t kAllocationBytes = 17;   // beside a longer one's characters
+constexpr int64_t kWideNumberBytes = 100;  // beside its spelling
+
+// Numbers with as many digits in front, or in the exponent, may be wide (core/exact_json.h).
+constexpr size_t kWideDigits = 19;
+constexpr size_t kWideExponent = 3;
 
 // Sees before anything is built how deep a text nests, how large its objects are and what it would
 // take. Malformed text passes: the parser says why.
@@ -72,6 +77,7 @@ class LimitCheck {
           if (is_list_[depth_]) bytes_ += kItemBytes;
           break;
         default:
+          if (is_digit(text_[i])) i = skip_number(i);
           break;
       }
       if (bytes_ > max_bytes_) {
@@ -92,6 +98,28 @@ class LimitCheck {
     const auto length = static_cast<int64_t>(i - begin - 1);
     bytes_ += kStringBytes + (length > kShortString ? 2 * length + kAllocationBytes : 0);
     return i;
+  }
+
+  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+  // From the first digit to the last.
+  size_t skip_number(size_t begin) {
+    const auto digits_end = [this](size_t i) {
+      while (i < text_.size() && is_digit(text_[i])) ++i;
+      return i;
+    };
+    size_t end = digits_end(begin);
+    bool is_wide = end - begin >= kWideDigits;
+    if (end < text_.size() && text_[end] == '.') end = digits_end(end + 1);
+    if (end < text_.size() && (text_[end] == 'e' || text_[end] == 'E')) {
+      ++end;
+      if (end < text_.size() && (text_[end] == '+' || text_[end] == '-')) ++end;
+      const size_t exponent = end;
+      end = digits_end(exponent);
+      is_wide = is_wide || end - exponent >= kWideExponent;
+    }
+    if (is_wide) bytes_ += kWideNumberBytes + static_cast<int64_t>(end - begin);
+    return end - 1;
   }
 
   const std::string_view text_;

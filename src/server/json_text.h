@@ -20,10 +20,10 @@ inline constexpr int kMaxJsonDepth = 64;
 // Objects keep the order of their keys and are searched from the front: this bounds that search.
 inline constexpr int kMaxJsonObjectKeys = 2048;
 // A text may grow, as values, to so many times its size and so many bytes beyond. A number in
-// a list takes 32 bytes while the list grows, an empty string 80, an object's entry 96, of as few
-// as two, three and six bytes of text. Of token ids with five digits and a comma, a body of 64 MiB
-// passes, the server's own limit: 14 bytes of each are beyond the growth. Of the densest text that
-// a tool's schema is made of, some megabytes.
+// a list takes 32 bytes while the list grows, one that may be kept by its digits 132 and these, an
+// empty string 80, an object's entry 96, of as few as two, three and six bytes of text. Of token
+// ids with five digits and a comma, a body of 64 MiB passes, the server's own limit: 14 bytes of
+// each are beyond the growth. Of the densest text that a tool's schema is made of, some megabytes.
 inline constexpr int64_t kJsonGrowth = 3;
 inline constexpr int64_t kFreeJsonBytes = int64_t{150} << 20;
 

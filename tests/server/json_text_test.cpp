@@ -105,8 +105,8 @@ TEST(JsonTextTest, ManyWideObjectsAreReadWhole) {
 }
 
 // `count` times `item` in a list.
-std::string list_of(std::string_view item, int64_t count) {
-  std::string text = "{\"x\":[";
+std::string list_of(std::string_view item, int64_t count, std::string_view field = "x") {
+  std::string text = fmt::format("{{\"{}\":[", field);
   text.reserve(static_cast<size_t>(count) * (item.size() + 1) + 16);
   for (int64_t i = 0; i < count; ++i) text.append(item).append(",");
   text.back() = ']';
@@ -124,18 +124,21 @@ TEST(JsonTextTest, ABodyThatWouldGrowBeyondItsBoundIsRefused) {
   for (const auto& [item, bytes] : {std::pair<std::string, int64_t>{"1", 32},
                                     {"\"\"", 80},
                                     {"[]", 128},
+                                    {"1e999", 132 + 5},
+                                    {"-1.5E+0400", 132 + 9},
+                                    {"12345678901234567890", 132 + 20},
                                     {"{}", 96},
                                     {"\"sixteen letters.\"", 80 + 49},
                                     {short_keys, 96 + 26 * (96 + 48)}}) {
     const int64_t most = kFreeJsonBytes / (bytes - kJsonGrowth * (std::ssize(item) + 1));
     SCOPED_TRACE(fmt::format("{}: {}", item.substr(0, 20), most));
     Json object;
-    const auto error = parse_json_object(list_of(item, most + 2), object);
+    const auto error = parse_json_object(list_of(item, most + 2, "input"), object);
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code, "invalid_json");
     EXPECT_THAT(error->message, HasSubstr("send less at once"));
     EXPECT_TRUE(object.is_null());
-    EXPECT_FALSE(parse_json_object(list_of(item, most / 50), object));
+    EXPECT_FALSE(parse_json_object(list_of(item, most / 50, "input"), object));
   }
 }
 
@@ -147,6 +150,8 @@ TEST(JsonTextTest, ReadsLargeTextsThatAreNotDense) {
       parse_json_object(fmt::format(R"({{"x":"{}"}})", std::string(kLetters, 'x')), object));
   EXPECT_EQ(object["x"].get_ref<const std::string&>().size(), kLetters);
   EXPECT_FALSE(parse_json_object(list_of("151645", kIds), object)) << "many token ids";
+  EXPECT_EQ(object["x"].size(), kIds);
+  EXPECT_FALSE(parse_json_object(list_of("-0.123456789012345678e-10", kIds), object)) << "logprobs";
   EXPECT_EQ(object["x"].size(), kIds);
 }
 
