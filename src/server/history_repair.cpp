@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/exact_json.h"
 #include "server/document_part.h"
 #include "server/http_message.h"
 #include "server/json_text.h"
@@ -22,6 +23,10 @@ constexpr const char* kUnknownTool = "unknown";
 const Json* find(const Json& object, std::string_view name) {
   const auto found = object.find(name);
   return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+bool is_number(const Json& value) {
+  return value.is_number() || wide_number_spelling(value).has_value();
 }
 
 std::string string_member(const Json& object, std::string_view name) {
@@ -151,7 +156,9 @@ size_t num_past_items(const Json& items, size_t begin) {
 
 void HistoryRepair::note(std::string_view field, const Json& value) const {
   if (value.is_null()) return;
-  context_.note_unused("type of a field", fmt::format("{}: {}", field, value.type_name()));
+  context_.note_unused(
+      "type of a field",
+      fmt::format("{}: {}", field, is_number(value) ? "number" : value.type_name()));
 }
 
 bool HistoryRepair::make_object(Json& item) const {
@@ -183,7 +190,7 @@ void HistoryRepair::name(Json& object, const std::string& field) const {
   const auto value = object.find(field);
   if (value == object.end() || value->is_string()) return;
   note(field, *value);
-  if (value->is_number()) {
+  if (is_number(*value)) {
     *value = dump_json(*value);
   } else {
     object.erase(field);

@@ -270,6 +270,30 @@ TEST_F(OddHistoriesTest, OddMembersReadAsWhatTheySay) {
   }
 }
 
+TEST_F(OddHistoriesTest, IdsMayBeNumbersOfAnySize) {
+  start();
+  set_log_level(LogLevel::kWarning);
+  ::testing::internal::CaptureStderr();
+  for (const std::string_view id :
+       {"7", "98765432109876543210", "-98765432109876543210", "1e400"}) {
+    for (const Conversation& conversation : {chat(), messages()}) {
+      std::string body = conversation.whole.dump();
+      constexpr std::string_view kId = "\"c1\"";
+      for (size_t at = 0; (at = body.find(kId, at)) != std::string::npos;) {
+        body.replace(at, kId.size(), id);
+      }
+      const Reply reply = connect().post_text(conversation.path, body);
+      ASSERT_EQ(reply.status, 200) << reply.body;
+      EXPECT_THAT(last_prompt(), HasSubstr(fmt::format(R"("id":"{}")", id)));
+      EXPECT_THAT(last_prompt(), HasSubstr("|tool: done|"));
+    }
+  }
+  set_log_level(LogLevel::kError);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("id: number"));
+  EXPECT_EQ(log.find("binary"), std::string::npos) << log;
+}
+
 TEST_F(OddHistoriesTest, TheNewestMessageIsChecked) {
   start();
   for (const Conversation& conversation : {chat(), responses(), messages()}) {
