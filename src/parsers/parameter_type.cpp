@@ -89,8 +89,31 @@ std::optional<std::string> number_json(std::string_view text) {
   return Json(value).dump();
 }
 
+// The levels of lists and objects in JSON.
+size_t num_levels(std::string_view json) {
+  size_t depth = 0;
+  size_t deepest = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (c == '"') in_string = !in_string;
+    if (in_string) {
+      if (c == '\\') ++i;
+    } else if (c == '[' || c == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
+// Inside of the arguments' object a value has a level less than all of them.
 std::optional<std::string> structure_json(std::string_view text) {
-  if (is_json(text)) return std::string(text);
+  if (is_json(text)) {
+    if (num_levels(text) >= JsonScanner::kMaxLevels) return std::nullopt;
+    return std::string(text);
+  }
   return python_literal_to_json(text);
 }
 

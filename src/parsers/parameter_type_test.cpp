@@ -4,12 +4,14 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "parsers/answer_delta.h"
 #include "parsers/answer_parser.h"
+#include "parsers/json_scanner.h"
 
 namespace heddle::parsers {
 namespace {
@@ -86,6 +88,29 @@ TEST(ParameterTypeTest, EveryKeywordThatStatesATypeCounts) {
 
   for (const auto& [schema, text, json] : kCases) {
     EXPECT_EQ(read_as(schema, text), json) << schema << " of " << text;
+  }
+}
+
+// What reads arguments may recurse: a value nests no deeper than JsonScanner reads one.
+TEST(ParameterTypeTest, AValueThatNestsTooDeeplyIsAText) {
+  constexpr size_t kMost = JsonScanner::kMaxLevels - 1;
+  const auto nested = [](std::string_view open, size_t levels, std::string_view close) {
+    std::string text;
+    for (size_t i = 0; i < levels; ++i) text += open;
+    text += R"("[[]{\"[")";
+    for (size_t i = 0; i < levels; ++i) text += close;
+    return text;
+  };
+  for (const char* const schema : {"{}", R"({"type": "array"})", R"({"type": "object"})",
+                                   R"({"type": ["array", "object"]})", R"({"items": {}})"}) {
+    for (const auto& [open, close] : {std::pair("[", "]"), std::pair("{\"a]\": ", "}")}) {
+      const std::string deepest = nested(open, kMost, close);
+      EXPECT_EQ(read_as(schema, deepest), deepest) << schema;
+      for (const size_t levels : {kMost + 1, size_t{100'000}}) {
+        const std::string text = nested(open, levels, close);
+        EXPECT_EQ(read_as(schema, text), Json(text).dump()) << schema;
+      }
+    }
   }
 }
 
