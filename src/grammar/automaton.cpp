@@ -254,7 +254,8 @@ class AutomatonBuilder {
         }
       }
       Result<CountWindows> windows =
-          CountWindows::build(moves, least, {.min = counter.min, .max = counter.max});
+          CountWindows::build(moves, least, {.min = counter.min, .max = counter.max},
+                              CountWindows::kMaxWork, window_budget_);
       if (!windows.ok()) return windows.status().with_context(name_of(rule));
       // The shortest way is a way: whoever adds such a rule leaves it out where there is none.
       const bool may_end =
@@ -361,6 +362,7 @@ class AutomatonBuilder {
   std::vector<int32_t> heights_;
   std::vector<uint32_t> counters_;      // by state; of automaton_
   std::vector<uint32_t> least_counts_;  // likewise
+  size_t window_budget_ = CountWindows::kMaxTotalWork;
   Automaton automaton_;
 };
 

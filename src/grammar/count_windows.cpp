@@ -75,7 +75,7 @@ std::vector<uint32_t> least_counts(const CountedMoves& rule) {
 // to earlier ones, which Brent's algorithm finds.
 Result<CountWindows> CountWindows::build(const CountedMoves& rule,
                                          const std::vector<uint32_t>& least, Nfa::Counter counter,
-                                         size_t max_work) {
+                                         size_t max_work, size_t& budget) {
   const uint32_t most = counter.max - counter.min;
   const size_t num_states = rule.states.size();
   size_t num_moves = num_states;
@@ -89,13 +89,15 @@ Result<CountWindows> CountWindows::build(const CountedMoves& rule,
   uint32_t earlier_at = 0;
   uint32_t next_earlier = 1;
   bool is_needed = false;
+  size_t work = 0;
   CountWindows windows;
   windows.num_states_ = num_states;
   for (uint32_t lacking = 0;; ++lacking) {
     if (lacking > 0) {
       std::swap(before, excess);
       std::ranges::fill(excess, most + 1);
-      for (bool has_changed = true; has_changed;) {
+      size_t num_passes = 0;
+      for (bool has_changed = true; has_changed; ++num_passes) {
         has_changed = false;
         for (const uint32_t state : order) {
           uint32_t smallest = excess[state];
@@ -106,6 +108,8 @@ Result<CountWindows> CountWindows::build(const CountedMoves& rule,
           excess[state] = smallest;
         }
       }
+      // With the states in this order one pass sets them and one finds nothing, but for cycles.
+      if (num_passes > 2) work += (num_passes - 2) * num_moves;
       if (excess == earlier) {
         windows.period_ = lacking - earlier_at;
         break;
@@ -126,13 +130,22 @@ Result<CountWindows> CountWindows::build(const CountedMoves& rule,
       is_needed = is_needed || may_end != (least[state] <= uint64_t{most} + lacking);
     }
     if (lacking == counter.min) break;
-    if ((size_t{lacking} + 1) * num_moves > max_work) {
+    if (work += num_moves; work > budget) {
+      budget = 0;
+      return invalid_argument(fmt::format(
+          "lengths of at least {} are too many with all the other patterns and their lengths; use "
+          "smaller bounds or simpler patterns in some of them",
+          counter.min));
+    }
+    if (work > max_work) {
+      budget -= work;
       return invalid_argument(
           fmt::format("lengths of at least {} do not go together with this pattern, whose lengths "
                       "repeat too late; use a smaller bound or a simpler pattern",
                       counter.min));
     }
   }
+  budget -= std::min(work, budget);
   return is_needed ? windows : CountWindows();
 }
 

@@ -39,16 +39,21 @@ inline constexpr uint32_t kUnreachable = UINT32_MAX;
 
 class CountWindows {
  public:
-  // Moves looked at; a pattern of 30 states may so have 70,000 lengths until they repeat.
+  // Moves looked at for one rule; a pattern of 30 states may so have 70,000 lengths until they
+  // repeat.
   static constexpr size_t kMaxWork = size_t{1} << 23;
+  // For all rules of an automaton, a fraction of a second. Their windows have at most a bit for
+  // each move looked at, 4 MiB.
+  static constexpr size_t kMaxTotalWork = size_t{1} << 25;
 
   // Always true.
   CountWindows() = default;
 
   // `least` is least_counts(rule). Cost: the rule's moves for each missing count until the same
-  // states can end again, at most `counter.min` times. Error: kInvalidArgument beyond `max_work`.
+  // states can end again, at most `counter.min` times; taken off `budget`. Error: kInvalidArgument
+  // beyond `max_work` or the budget.
   static Result<CountWindows> build(const CountedMoves& rule, const std::vector<uint32_t>& least,
-                                    Nfa::Counter counter, size_t max_work = kMaxWork);
+                                    Nfa::Counter counter, size_t max_work, size_t& budget);
 
   // Whether the least count of a state decides alone: then there are no windows.
   [[nodiscard]] bool is_empty() const { return num_columns_ == 0; }

@@ -113,10 +113,14 @@ Result<std::optional<RuleId>> add_bounded_string(Nfa& nfa, std::string name, con
   const CountedMoves moves = counted_moves(texts, between);
   const std::vector<uint32_t> least = least_counts(moves);
   // The rule's automaton has the quotes, too: half of its work leaves room for them.
-  HEDDLE_ASSIGN_OR_RETURN(const CountWindows windows,
-                          CountWindows::build(moves, least, counter, CountWindows::kMaxWork / 2));
+  const size_t spent = nfa.window_work();
+  size_t budget = CountWindows::kMaxTotalWork / 2 - spent;
+  const Result<CountWindows> windows =
+      CountWindows::build(moves, least, counter, CountWindows::kMaxWork / 2, budget);
+  nfa.add_window_work(CountWindows::kMaxTotalWork / 2 - spent - budget);
+  HEDDLE_RETURN_IF_ERROR(windows.status());
   const bool has_texts =
-      windows.is_empty() ? least[0] <= counter.max : windows.may_end(0, counter.min);
+      windows->is_empty() ? least[0] <= counter.max : windows->may_end(0, counter.min);
   if (!has_texts) return std::optional<RuleId>();
   const RuleId id = nfa.add_rule(std::move(name), counter);
   const Nfa::Rule rule = nfa.rules()[id];

@@ -466,6 +466,43 @@ TEST(JsonSchemaTest, LengthsBesidePatternsCostNoStates) {
       HasSubstr("at \"#/minLength\": lengths of at least 9000000 do not go together with this"));
 }
 
+// Alone each of these is served; a schema of many of them would take minutes.
+TEST(JsonSchemaTest, LengthsBesidePatternsAreBoundedForAllPlacesTogether) {
+  const struct {
+    const char* schema;
+    const char* bound;  // where the text's length is bounded from below
+  } kCases[] = {
+      {R"({"type": "string", "pattern": PATTERN, "minLength": 9000})", "minLength"},
+      {R"({"pattern": PATTERN, "minLength": 9000, "maxLength": 9001})", "minLength"},
+      {R"({"type": "array", "items": {"pattern": PATTERN, "minLength": 9000}})", "items/minLength"},
+      {R"({"anyOf": [{"type": "null"}, {"pattern": PATTERN, "minLength": 9000}]})",
+       "anyOf/1/minLength"},
+  };
+
+  for (const auto& [text, bound] : kCases) {
+    std::string property = text;
+    property.replace(property.find("PATTERN"), 7, R"("^((a{3})*|(b{5})*|(c{7})*|(d{11})*)$")");
+    const auto schema_of = [&](size_t num_properties) {
+      Json schema = {{"type", "object"}, {"properties", Json::object()}};
+      for (size_t i = 0; i < num_properties; ++i) {
+        schema["properties"][fmt::format("p{}", i)] = Json::parse(property);
+      }
+      return schema;
+    };
+    const Automaton few = must_compile_schema(schema_of(4).dump());
+    EXPECT_GT(few.num_window_bytes(), 0U) << property;
+    EXPECT_LE(few.num_window_bytes(), CountWindows::kMaxTotalWork / 8) << property;
+    constexpr size_t kMany = 200;
+    const std::string refusal = refusal_of(schema_of(kMany).dump());
+    EXPECT_THAT(refusal, HasSubstr("too many with all the other patterns")) << property;
+    EXPECT_THAT(refusal, HasSubstr(fmt::format("/{}\"", bound)));
+    // As many are left as are served.
+    const WeakenedSchema weakened = weaken_schema(schema_of(kMany), {}).value();
+    EXPECT_EQ(weakened.schema["properties"]["p0"], Json::parse(property));
+    EXPECT_NE(weakened.schema["properties"][fmt::format("p{}", kMany - 1)], Json::parse(property));
+  }
+}
+
 TEST(JsonSchemaTest, PlacesAreJsonPointers) {
   EXPECT_THAT(refusal_of(R"({"properties": {"a/b~c": {"items": {"type": "text"}}}})"),
               HasSubstr(R"(at "#/properties/a~1b~0c/items/type")"));

@@ -98,6 +98,11 @@ class Nfa {
 
   void fail(Status status);
 
+  // Of CountWindows, for the rules so far.
+  [[nodiscard]] size_t window_work() const { return window_work_; }
+
+  void add_window_work(size_t work) { window_work_ += work; }
+
   [[nodiscard]] const Status& status() const { return status_; }
 
  private:
@@ -106,6 +111,7 @@ class Nfa {
   std::vector<Rule> rules_;
   std::vector<State> states_;
   size_t num_edges_ = 0;
+  size_t window_work_ = 0;
   Status status_;
 };
 
