@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/log.h"
+#include "core/printable.h"
 
 namespace heddle::grammar {
 namespace {
@@ -55,12 +56,12 @@ Result<std::shared_ptr<const TokenGrammar>> GrammarCache::get(const GrammarSourc
     HEDDLE_ASSIGN_OR_RETURN(Automaton automaton, compile(source, masks_.get(), &left_out, check));
     for (size_t i = 0; i < std::min(left_out.size(), kMaxLoggedReasons); ++i) {
       log_warning("a form of answers leaves out what it cannot hold to: " +
-                  left_out[i].substr(0, kMaxReasonBytes));
+                  printable(left_out[i], kMaxReasonBytes));
     }
     if (left_out.size() > kMaxLoggedReasons) {
       log_warning(fmt::format("the same form leaves out {} more keywords, the last one for: {}",
                               left_out.size() - kMaxLoggedReasons,
-                              left_out.back().substr(0, kMaxReasonBytes)));
+                              printable(left_out.back(), kMaxReasonBytes)));
     }
     auto grammar = std::make_shared<const TokenGrammar>(std::move(automaton), masks_);
     grammar->make_masks();

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
 #include "grammar/json_schema.h"
 #include "grammar/schema_references.h"
 #include "parsers/answer_parser.h"

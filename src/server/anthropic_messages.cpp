@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
 #include "server/anthropic_answer.h"
 #include "server/call_fields.h"
 #include "server/chat_completions.h"

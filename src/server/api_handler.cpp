@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/log.h"
+#include "core/printable.h"
 #include "server/anthropic_messages.h"
 #include "server/api_description.h"
 #include "server/chat_completions.h"

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
 #include "server/api_error.h"
 #include "server/captured_exchange.h"
 #include "server/json_text.h"

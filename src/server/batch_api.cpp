@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
 #include "server/call_fields.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"

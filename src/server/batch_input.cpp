@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
 #include "server/caller.h"
 #include "server/field_reader.h"
 #include "server/json_pieces.h"

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
 #include "server/document_part.h"
 #include "server/history_repair.h"
 #include "server/http_message.h"

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "chat/arrangement.h"
+#include "core/printable.h"
 #include "server/chat_messages.h"
 #include "server/http_message.h"
 #include "server/json_text.h"

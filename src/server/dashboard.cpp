@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "core/printable.h"
 #include "server/api_error.h"
 
 namespace heddle::server {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <openssl/evp.h>
 
+#include "core/printable.h"
 #include "server/api_adapter.h"
 #include "server/http_message.h"
 #include "server/json_text.h"

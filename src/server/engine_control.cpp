@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
 

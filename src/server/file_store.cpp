@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/log.h"
+#include "core/printable.h"
 #include "server/caller.h"
 #include "server/json_text.h"
 #include "server/key_ring.h"

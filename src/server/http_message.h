@@ -82,7 +82,4 @@ struct Answered {
 
 [[nodiscard]] std::string lower_case(std::string_view text);  // ASCII letters only
 
-// For a log line: control characters become '?', and longer text is cut.
-[[nodiscard]] std::string printable(std::string_view text, size_t max_bytes);
-
 }  // namespace heddle::server

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "core/printable.h"
 #include "server/caller.h"
 
 namespace heddle::server {

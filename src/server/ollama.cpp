@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/exact_json.h"
+#include "core/printable.h"
 #include "server/answer_log.h"
 #include "server/call_fields.h"
 #include "server/chat_completions.h"

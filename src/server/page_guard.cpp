@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "core/printable.h"
 #include "server/web_origin.h"
 
 namespace heddle::server {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "core/log.h"
+#include "core/printable.h"
 #include "server/call_fields.h"
 #include "server/caller.h"
 #include "server/field_reader.h"

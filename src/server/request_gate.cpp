@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/printable.h"
 #include "server/caller.h"
 
 namespace heddle::server {

@@ -12,6 +12,7 @@
 #include <boost/none.hpp>
 #include <fmt/format.h>
 
+#include "core/printable.h"
 #include "server/web_origin.h"
 
 namespace heddle::server {

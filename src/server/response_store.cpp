@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "core/printable.h"
 #include "server/http_message.h"
 #include "server/key_ring.h"
 #include "server/responses_answer.h"

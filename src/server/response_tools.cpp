@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "core/printable.h"
 #include "server/http_message.h"
 #include "server/json_text.h"
 

@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include "chat/arrangement.h"
+#include "core/printable.h"
 #include "server/caller.h"
 #include "server/document_part.h"
 #include "server/history_repair.h"

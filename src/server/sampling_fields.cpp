@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
 #include "request/validate.h"
 #include "server/http_message.h"
 #include "server/json_text.h"

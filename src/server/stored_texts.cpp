@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "core/printable.h"
 #include "server/key_ring.h"
 
 namespace heddle::server {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
 #include "server/api_adapter.h"
 #include "server/chat_messages.h"
 #include "server/http_message.h"

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/log.h"
+#include "core/printable.h"
 #include "server/api_adapter.h"
 #include "server/http_message.h"
 
