@@ -297,15 +297,24 @@ Result<Json> parse_schema(std::string_view text) {
 
 Status add_json_schema(Nfa& nfa, NfaState from, const Json& schema,
                        const JsonSchemaOptions& options, NfaState to) {
-  const std::optional<Json> pointed = point_references(schema);
-  return SchemaCompiler(nfa, pointed ? *pointed : schema, options).compile(from, to);
+  const Result<std::optional<Json>> pointed = point_references(schema);
+  if (!pointed.ok()) {
+    nfa.fail(pointed.status());
+    return nfa.status();
+  }
+  return SchemaCompiler(nfa, *pointed ? **pointed : schema, options).compile(from, to);
 }
 
 Result<WeakenedSchema> weaken_schema(Json schema, const JsonSchemaOptions& options) {
   using Finding = SchemaDocument::Finding;
   constexpr int kMaxRounds = 100;
   WeakenedSchema result;
-  if (std::optional<Json> pointed = point_references(schema)) schema = *std::move(pointed);
+  Result<std::optional<Json>> pointed = point_references(schema);
+  if (!pointed.ok()) {
+    result.left_out.push_back(pointed.status().message());
+    return result;
+  }
+  if (*pointed) schema = **std::move(pointed);
   for (int round = 0; round < kMaxRounds; ++round) {
     if (options.check != nullptr) HEDDLE_RETURN_IF_ERROR((*options.check)());
     Nfa nfa;

@@ -5,15 +5,22 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "grammar/json_schema.h"
 
 namespace heddle::grammar {
 namespace {
@@ -41,11 +48,12 @@ const std::string* text_of(const Json& schema, std::string_view keyword) {
 
 // ---- URIs, as RFC 3986 (5.2) resolves them.
 
+// Views of a text.
 struct Uri {
-  std::optional<std::string> scheme;
-  std::optional<std::string> authority;
-  std::string path;
-  std::optional<std::string> query;
+  std::optional<std::string_view> scheme;
+  std::optional<std::string_view> authority;
+  std::string_view path;
+  std::optional<std::string_view> query;
 };
 
 Uri parse_uri(std::string_view text) {
@@ -92,29 +100,32 @@ std::string without_dots(std::string_view path) {
   return fmt::format("{}{}", is_absolute ? "/" : "", fmt::join(steps, "/"));
 }
 
-// The absolute form of a reference without a fragment.
-std::string resolve_uri(const std::string& base, std::string_view reference) {
-  if (reference.empty()) return base;
+// The absolute form of a reference that is not empty and has no fragment.
+std::string resolve_uri(const Uri& from, std::string_view reference) {
   Uri uri = parse_uri(reference);
-  const Uri from = parse_uri(base);
+  std::string path(uri.path);
   if (!uri.scheme) {
     uri.scheme = from.scheme;
     if (!uri.authority) {
       uri.authority = from.authority;
-      if (uri.path.empty()) {
-        uri.path = from.path;
+      if (path.empty()) {
+        path = from.path;
         if (!uri.query) uri.query = from.query;
-      } else if (!uri.path.starts_with('/')) {
+      } else if (!path.starts_with('/')) {
         const size_t slash = from.path.rfind('/');
-        std::string folder = slash == std::string::npos ? "" : from.path.substr(0, slash + 1);
+        std::string_view folder =
+            from.path.substr(0, slash == std::string_view::npos ? 0 : slash + 1);
         if (folder.empty() && from.authority) folder = "/";
-        uri.path = folder + uri.path;
+        path.insert(0, folder);
       }
     }
   }
-  return fmt::format("{}{}{}{}", uri.scheme ? *uri.scheme + ":" : "",
-                     uri.authority ? "//" + *uri.authority : "", without_dots(uri.path),
-                     uri.query ? "?" + *uri.query : "");
+  std::string text;
+  if (uri.scheme) text += fmt::format("{}:", *uri.scheme);
+  if (uri.authority) text += fmt::format("//{}", *uri.authority);
+  text += without_dots(path);
+  if (uri.query) text += fmt::format("?{}", *uri.query);
+  return text;
 }
 
 struct Reference {
@@ -130,9 +141,10 @@ Reference split(std::string_view reference) {
 
 // A step of a JSON pointer in a URI fragment.
 std::string fragment_step(std::string_view step) {
-  std::string text = escaped_step(step);
-  for (size_t at = text.find('%'); at != std::string::npos; at = text.find('%', at + 1)) {
-    text.insert(at + 1, "25");
+  std::string text;
+  for (const char letter : escaped_step(step)) {
+    text += letter;
+    if (letter == '%') text += "25";
   }
   return text;
 }
@@ -157,64 +169,142 @@ bool has_names(const Json& part) {
   });
 }
 
+// At most the bytes of the schema's text, whatever its white space.
+size_t num_bytes(const Json& part) {
+  size_t sum = 1;
+  if (part.is_string()) {
+    sum += part.get_ref<const std::string&>().size();
+  } else if (part.is_array()) {
+    for (const Json& item : part) sum += num_bytes(item);
+  } else if (part.is_object()) {
+    for (auto it = part.begin(); it != part.end(); ++it) {
+      sum += it.key().size() + num_bytes(it.value());
+    }
+  }
+  return sum;
+}
+
 class ReferencePointers {
  public:
   explicit ReferencePointers(Json& root) : root_(root) {}
 
-  void write() {
-    add_names(root_, "", "");
-    for (const Found& found : references_) rewrite(found);
+  // Error: beyond a bound of the header. The schema is in no good state then.
+  Status write() {
+    bases_.emplace_back();
+    base_of_.emplace("", 0);
+    HEDDLE_RETURN_IF_ERROR(add_names(root_, 0, add_node({})));
+    for (const Found& found : references_) HEDDLE_RETURN_IF_ERROR(rewrite(found));
     finish(root_);
+    return ok_status();
   }
 
  private:
-  // Where names lead.
-  struct Target {
-    std::string pointer;
-    bool is_single = true;  // no other one has the name
+  using BaseId = uint32_t;
+  using NodeId = uint32_t;
+
+  // A URI that "$id" gives to what is below it, or that a reference has.
+  struct Base {
+    std::string text;
+    Uri uri;  // views of `text`
   };
 
-  using Names = std::map<std::pair<std::string, std::string>, Target, std::less<>>;  // URI, anchor
+  // A part on the way from the root: a member of an object or an item of a list.
+  struct Node {
+    NodeId parent = 0;
+    const std::string* key = nullptr;  // of a member
+    size_t index = 0;                  // of an item
+  };
+
+  // Where names lead.
+  struct Target {
+    NodeId node = 0;
+    bool is_single = true;  // no other one has the name
+  };
 
   struct Found {
     Json* reference;
     std::string_view keyword;
-    std::string base;  // the URI of the "$id" around it
+    BaseId base;
   };
 
-  void add_name(const std::string& uri, std::string_view anchor, const std::string& pointer) {
-    const auto [entry, is_new] =
-        names_.try_emplace({uri, std::string(anchor)}, Target{.pointer = pointer});
-    if (!is_new && entry->second.pointer != pointer) entry->second.is_single = false;
+  // What a reference leads to: a part, or what a pointer names from there.
+  struct Aim {
+    NodeId node = 0;
+    std::string_view pointer;
+  };
+
+  NodeId add_node(Node node) {
+    nodes_.push_back(node);
+    return static_cast<NodeId>(nodes_.size() - 1);
   }
 
-  void add_names(Json& part, std::string base, const std::string& pointer) {
+  Status spend(size_t bytes) {
+    num_bytes_ += bytes;
+    if (num_bytes_ <= kMaxReferenceBytes) return ok_status();
+    return invalid_argument(fmt::format(
+        "the references of the JSON schema and their targets, written out as JSON pointers and "
+        "URIs, have more than {} bytes; use shorter names, or fewer references",
+        kMaxReferenceBytes));
+  }
+
+  // The absolute form of a reference without a fragment.
+  Result<std::string> resolve(BaseId base, std::string_view reference) const {
+    if (reference.size() > kMaxUriBytes) return too_long(reference.size());
+    std::string text = resolve_uri(bases_[base].uri, reference);
+    if (text.size() > kMaxUriBytes) return too_long(text.size());
+    return text;
+  }
+
+  static Status too_long(size_t num_bytes) {
+    return invalid_argument(
+        fmt::format("a URI of the JSON schema, in $id or a reference, has {} bytes; at most {} are "
+                    "served",
+                    num_bytes, kMaxUriBytes));
+  }
+
+  Result<BaseId> add_base(BaseId from, std::string_view reference) {
+    if (reference.empty()) return from;
+    HEDDLE_ASSIGN_OR_RETURN(std::string text, resolve(from, reference));
+    const auto [entry, is_new] =
+        base_of_.try_emplace(std::move(text), static_cast<BaseId>(bases_.size()));
+    if (is_new) {
+      HEDDLE_RETURN_IF_ERROR(spend(entry->first.size()));
+      Base& base = bases_.emplace_back(Base{.text = entry->first, .uri = {}});
+      base.uri = parse_uri(base.text);
+    }
+    return entry->second;
+  }
+
+  void add_name(BaseId base, std::string_view anchor, NodeId node) {
+    const auto [entry, is_new] = names_.try_emplace({base, anchor}, Target{.node = node});
+    if (!is_new && entry->second.node != node) entry->second.is_single = false;
+  }
+
+  Status add_names(Json& part, BaseId base, NodeId node) {
     if (part.is_array()) {
       for (size_t i = 0; i < part.size(); ++i) {
-        add_names(part[i], base, fmt::format("{}/{}", pointer, i));
+        HEDDLE_RETURN_IF_ERROR(add_names(part[i], base, add_node({.parent = node, .index = i})));
       }
-      return;
+      return ok_status();
     }
-    if (!part.is_object()) return;
+    if (!part.is_object()) return ok_status();
     if (const std::string* const id = text_of(part, "$id")) {
       const Reference name = split(*id);
-      base = resolve_uri(base, name.uri);
-      if (!name.uri.empty()) add_name(base, "", pointer);
-      if (!name.fragment.empty()) add_name(base, name.fragment, pointer);
+      HEDDLE_ASSIGN_OR_RETURN(base, add_base(base, name.uri));
+      if (!name.uri.empty()) add_name(base, "", node);
+      if (!name.fragment.empty()) add_name(base, name.fragment, node);
     }
-    if (pointer.empty()) {
-      add_name("", "", pointer);
-      root_uri_ = base;
+    if (node == 0) {
+      add_name(0, "", node);
+      root_base_ = base;
     }
-    if (const std::string* const anchor = text_of(part, "$anchor")) {
-      add_name(base, *anchor, pointer);
-    }
+    if (const std::string* const anchor = text_of(part, "$anchor")) add_name(base, *anchor, node);
     if (const std::string* const anchor = text_of(part, "$dynamicAnchor")) {
-      add_name(base, *anchor, pointer);
-      dynamic_anchors_[*anchor].push_back(pointer);
+      add_name(base, *anchor, node);
+      dynamic_anchors_[*anchor].insert(node);
     }
-    if (part.value("$recursiveAnchor", Json()) == true) {
-      recursive_anchors_.push_back(pointer);
+    if (const auto found = part.find("$recursiveAnchor"); found != part.end() && *found == true) {
+      recursive_anchors_.insert(node);
     }
     for (const std::string_view keyword : kReferences) {
       const auto found = part.find(keyword);
@@ -223,55 +313,83 @@ class ReferencePointers {
     }
     for (auto it = part.begin(); it != part.end(); ++it) {
       if (holds_values(it.key())) continue;
-      const std::string below = fmt::format("{}/{}", pointer, fragment_step(it.key()));
+      const NodeId below = add_node({.parent = node, .key = &it.key()});
       if (maps_names_to_schemas(it.key()) && it.value().is_object()) {
         for (auto inner = it.value().begin(); inner != it.value().end(); ++inner) {
-          add_names(inner.value(), base, fmt::format("{}/{}", below, fragment_step(inner.key())));
+          HEDDLE_RETURN_IF_ERROR(
+              add_names(inner.value(), base, add_node({.parent = below, .key = &inner.key()})));
         }
       } else {
-        add_names(it.value(), base, below);
+        HEDDLE_RETURN_IF_ERROR(add_names(it.value(), base, below));
       }
     }
+    return ok_status();
   }
 
-  [[nodiscard]] const Target* find(const std::string& uri, std::string_view anchor) const {
-    const auto found = names_.find(std::pair(uri, std::string(anchor)));
+  [[nodiscard]] const Target* find(BaseId base, std::string_view anchor) const {
+    const auto found = names_.find({base, anchor});
     return found == names_.end() || !found->second.is_single ? nullptr : &found->second;
   }
 
-  // As a pointer from the root; nothing: it leads nowhere.
-  [[nodiscard]] std::optional<std::string> pointer_of(const Found& found) const {
+  // Nothing: it leads nowhere.
+  [[nodiscard]] Result<std::optional<Aim>> aim_of(const Found& found) const {
     const Reference name = split(found.reference->get_ref<const std::string&>());
-    const std::string uri = resolve_uri(found.base, name.uri);
-    const Target* const resource = uri == root_uri_ ? find("", "") : find(uri, "");
-    if (name.fragment.empty() || name.fragment.starts_with('/')) {
-      if (resource == nullptr) return std::nullopt;
-      return "#" + resource->pointer + std::string(name.fragment);
+    BaseId base = found.base;
+    if (!name.uri.empty()) {
+      HEDDLE_ASSIGN_OR_RETURN(const std::string uri, resolve(found.base, name.uri));
+      const auto known = base_of_.find(uri);
+      if (known == base_of_.end()) return std::optional<Aim>();
+      base = known->second;
     }
-    const Target* const target = find(uri, name.fragment);
-    if (target == nullptr) return std::nullopt;
-    return "#" + target->pointer;
+    const bool is_pointer = name.fragment.empty() || name.fragment.starts_with('/');
+    if (is_pointer && base == root_base_) base = 0;
+    const Target* const target = find(base, is_pointer ? "" : name.fragment);
+    if (target == nullptr) return std::optional<Aim>();
+    return std::optional(
+        Aim{.node = target->node, .pointer = is_pointer ? name.fragment : std::string_view()});
   }
 
-  void rewrite(const Found& found) {
-    std::optional<std::string> pointer = pointer_of(found);
-    if (pointer && leads_elsewhere(found, pointer->substr(1))) return;
+  Status rewrite(const Found& found) {
+    HEDDLE_ASSIGN_OR_RETURN(const std::optional<Aim> aim, aim_of(found));
+    if (aim && leads_elsewhere(found, *aim)) return ok_status();
     auto& reference = found.reference->get_ref<std::string&>();
-    if (pointer) {
-      reference = *std::move(pointer);
+    if (aim) {
+      HEDDLE_ASSIGN_OR_RETURN(const std::string* const pointer, pointer_to(aim->node));
+      HEDDLE_RETURN_IF_ERROR(spend(pointer->size() + aim->pointer.size()));
+      reference = *pointer + std::string(aim->pointer);
     } else if (reference == "#" || reference.starts_with("#/")) {
-      reference.insert(0, found.base);  // two parts have this URI
+      const std::string& base = bases_[found.base].text;  // two parts have this URI
+      HEDDLE_RETURN_IF_ERROR(spend(base.size()));
+      reference.insert(0, base);
     }
-    if (found.keyword != "$ref") dynamic_references_.push_back(found.reference);
+    if (found.keyword != "$ref") dynamic_references_.insert(found.reference);
+    return ok_status();
+  }
+
+  // "#/a/b", kept for the next reference.
+  Result<const std::string*> pointer_to(NodeId node) {
+    const auto [entry, is_new] = pointers_.try_emplace(node);
+    if (!is_new) return &entry->second;
+    std::vector<NodeId> way;
+    for (NodeId at = node; at != 0; at = nodes_[at].parent) way.push_back(at);
+    std::string& pointer = entry->second;
+    pointer = "#";
+    for (; !way.empty(); way.pop_back()) {
+      const Node& step = nodes_[way.back()];
+      pointer += '/';
+      pointer += step.key != nullptr ? fragment_step(*step.key) : std::to_string(step.index);
+    }
+    HEDDLE_RETURN_IF_ERROR(spend(pointer.size()));
+    return &pointer;
   }
 
   // Whether the way to a reference may decide where it leads.
-  [[nodiscard]] bool leads_elsewhere(const Found& found, std::string_view target) const {
-    const auto is_one_of_several = [&](const std::vector<std::string>& pointers) {
-      return pointers.size() > 1 && std::ranges::find(pointers, target) != pointers.end();
+  [[nodiscard]] bool leads_elsewhere(const Found& found, const Aim& aim) const {
+    const auto is_one_of_several = [&](const std::set<NodeId>& nodes) {
+      return nodes.size() > 1 && (nodes.contains(aim.node) || !aim.pointer.empty());
     };
     if (found.keyword == "$recursiveRef") return is_one_of_several(recursive_anchors_);
-    if (found.keyword != "$dynamicRef") return false;
+    if (found.keyword != "$dynamicRef" || !aim.pointer.empty()) return false;
     const std::string_view anchor = split(found.reference->get_ref<const std::string&>()).fragment;
     const auto same = dynamic_anchors_.find(anchor);
     return same != dynamic_anchors_.end() && is_one_of_several(same->second);
@@ -297,10 +415,7 @@ class ReferencePointers {
     std::vector<std::string> removed;
     for (const std::string_view keyword : kReferences) {
       const auto found = part.find(keyword);
-      if (found == part.end() ||
-          std::ranges::find(dynamic_references_, &*found) == dynamic_references_.end()) {
-        continue;
-      }
+      if (found == part.end() || !dynamic_references_.contains(&*found)) continue;
       plain.push_back(*found);
       removed.emplace_back(keyword);
     }
@@ -316,12 +431,17 @@ class ReferencePointers {
   }
 
   Json& root_;
-  std::string root_uri_;
-  Names names_;
-  std::map<std::string, std::vector<std::string>, std::less<>> dynamic_anchors_;
-  std::vector<std::string> recursive_anchors_;
+  BaseId root_base_ = 0;
+  std::deque<Base> bases_;  // the first one is empty
+  std::unordered_map<std::string, BaseId> base_of_;
+  std::vector<Node> nodes_;                                      // the first one is the root
+  std::map<std::pair<BaseId, std::string_view>, Target> names_;  // by URI and anchor
+  std::map<std::string_view, std::set<NodeId>> dynamic_anchors_;
+  std::set<NodeId> recursive_anchors_;
   std::vector<Found> references_;
-  std::vector<const Json*> dynamic_references_;
+  std::unordered_map<NodeId, std::string> pointers_;  // of targets
+  std::unordered_set<const Json*> dynamic_references_;
+  size_t num_bytes_ = 0;  // of what is written out
 };
 
 }  // namespace
@@ -389,11 +509,15 @@ const Json* part_at(const Json& root, std::string_view reference, std::string* p
   return at;
 }
 
-std::optional<Json> point_references(const Json& schema) {
-  if (!has_names(schema)) return std::nullopt;
+Result<std::optional<Json>> point_references(const Json& schema) {
+  if (!has_names(schema)) return std::optional<Json>();
+  if (const size_t size = num_bytes(schema); size > kMaxSchemaBytes) {
+    return invalid_argument(fmt::format(
+        "the JSON schema has {} bytes or more; at most {} are served", size, kMaxSchemaBytes));
+  }
   Json pointed = schema;
-  ReferencePointers(pointed).write();
-  return pointed;
+  HEDDLE_RETURN_IF_ERROR(ReferencePointers(pointed).write());
+  return std::optional(std::move(pointed));
 }
 
 }  // namespace heddle::grammar

@@ -6,21 +6,31 @@
 // Threading: free functions.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
 
+#include <heddle/status.h>
+
 namespace heddle::grammar {
+
+// Of a URI, absolute or as it is written.
+inline constexpr size_t kMaxUriBytes = size_t{2} << 10;
+// Of the pointers that are written, those of their targets, and the absolute URIs, together: four
+// times the largest schema.
+inline constexpr size_t kMaxReferenceBytes = size_t{1} << 20;
 
 // A copy of the schema in which each "$ref" whose target is in the schema is a JSON pointer from
 // its root, and no part has an "$id". "$dynamicRef" and "$recursiveRef" become "$ref" where only
 // one part of the schema has the anchor that they may lead to. References that lead to no part of
 // the schema, or to one of several with the same name, keep another form than that of a pointer. A
 // part that a pointer names need not exist. Nothing: the schema has pointers only. Cost: linear in
-// the schema.
-[[nodiscard]] std::optional<nlohmann::ordered_json> point_references(
+// the schema, kMaxReferenceBytes, and kMaxUriBytes for each reference with a URI. Error:
+// kInvalidArgument for a schema with names beyond these or kMaxSchemaBytes (json_schema.h).
+[[nodiscard]] Result<std::optional<nlohmann::ordered_json>> point_references(
     const nlohmann::ordered_json& schema);
 
 // The part of `root` that a reference of the form "#" or "#/a/b" leads to; null if there is none.

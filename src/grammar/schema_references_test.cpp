@@ -9,7 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "grammar/grammar.h"
+#include "grammar/json_schema.h"
 #include "grammar/testing/mask_fixture.h"
+#include "support/allocation_count.h"
 
 namespace heddle::grammar {
 namespace {
@@ -74,12 +76,13 @@ TEST(SchemaReferencesTest, NamesBecomePointers) {
 
   for (const auto& [text, pointed] : kCases) {
     const Json schema = Json::parse(text);
-    const std::optional<Json> result = point_references(schema);
+    const std::optional<Json> result = point_references(schema).value();
     ASSERT_TRUE(result) << text;
     EXPECT_EQ(*result, Json::parse(pointed)) << text << *result;
   }
-  EXPECT_FALSE(point_references(Json::parse(R"({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#"},
-                                                "b": {"$anchor": "b"}}})")));
+  const Json plain =
+      Json::parse(R"({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#"}, "b": {"$anchor": "b"}}})");
+  EXPECT_FALSE(point_references(plain).value());
 }
 
 TEST(SchemaReferencesTest, ReferencesToNoPartAreRefusedByName) {
@@ -114,6 +117,82 @@ TEST(SchemaReferencesTest, ReferencesToNoPartAreRefusedByName) {
     if (message != nullptr && !automaton.ok()) {
       EXPECT_THAT(automaton.status().message(), HasSubstr(message));
     }
+  }
+}
+
+// Written out, each of these would have gigabytes.
+TEST(SchemaReferencesTest, WhatIsWrittenOutIsBounded) {
+  const auto references = [](const std::string& to, size_t count) {
+    Json list = Json::array();
+    for (size_t i = 0; i < count; ++i) list.push_back({{"$ref", to}});
+    return list;
+  };
+  const std::string long_name(100000, 'n');
+  Json anchors;
+  for (size_t i = 0; i < 5000; ++i) {
+    anchors[std::to_string(i)] = {{"$anchor", "a" + std::to_string(i)}};
+  }
+  Json targets = Json::array();
+  for (size_t i = 0; i < 100; ++i) targets.push_back({{"$ref", "#a" + std::to_string(i)}});
+  Json ids = Json::array();
+  for (size_t i = 0; i < 5000; ++i) ids.push_back({{"$id", std::to_string(i)}});
+  const std::string folder = "https://x.org/" + std::string(2000, 'f') + "/";
+
+  const struct {
+    Json schema;
+    const char* message;  // nullptr: it is served
+  } kCases[] = {
+      {{{"$id", long_name}, {"allOf", references("a", 9000)}}, "has 100000 bytes; at most 2048"},
+      {{{"$id", "a"}, {"$ref", long_name}}, "has 100000 bytes; at most 2048"},
+      {{{"$id", folder}, {"$ref", std::string(100, 'n')}}, "bytes; at most 2048"},
+      {{{"$id", folder}, {"allOf", references("a", 9000)}}, nullptr},
+      {{{"$defs", {{long_name, {{"$anchor", "a"}}}}}, {"allOf", references("#a", 9000)}},
+       "more than 1048576 bytes"},
+      {{{"$defs", {{long_name, {{"$id", "a"}}}}}, {"allOf", references("a#/b", 9000)}},
+       "more than 1048576 bytes"},
+      {{{"$defs", {{long_name, {{"properties", anchors}}}}}, {"allOf", targets}},
+       "more than 1048576 bytes"},
+      {{{"$defs", {{long_name, {{"properties", anchors}}}}}, {"$ref", "#a9"}}, nullptr},
+      {{{"$id", folder}, {"allOf", ids}}, "more than 1048576 bytes"},
+      {{{"$id", "a"}, {"description", std::string(kMaxSchemaBytes, 'd')}},
+       "bytes or more; at most 262144"},
+      {{{"$id", "a"}, {"allOf", references("#", 60000)}}, "bytes or more; at most 262144"},
+  };
+
+  for (const auto& [schema, message] : kCases) {
+    const std::string begin = schema.dump().substr(0, 60);
+    const heddle::testing::PeakMemory memory;
+    const Result<std::optional<Json>> pointed = point_references(schema);
+    if (heddle::testing::PeakMemory::supported()) {
+      EXPECT_LT(memory.bytes(), 16 << 20) << begin;
+    }
+    EXPECT_EQ(pointed.ok(), message == nullptr) << begin;
+    if (message == nullptr || pointed.ok()) continue;
+    EXPECT_THAT(pointed.status().message(), HasSubstr(message)) << begin;
+    EXPECT_LT(pointed.status().message().size(), 300U) << begin;
+  }
+  const Json percents = {{"$ref", "#a"},
+                         {"$defs", {{std::string(50000, '%'), {{"$anchor", "a"}}}}}};
+  const Json pointed = *point_references(percents).value();
+  EXPECT_EQ(pointed["$ref"].get_ref<const std::string&>().size(), 8U + 150000U);
+  EXPECT_NE(part_at(pointed, pointed["$ref"].get_ref<const std::string&>()), nullptr);
+}
+
+// Many of a name, and many references to them: each one keeps or gets what it says alone.
+TEST(SchemaReferencesTest, ManyDynamicReferencesAreRewritten) {
+  Json schema = {{"allOf", Json::array()}, {"$defs", Json::object()}};
+  constexpr size_t kMany = 2000;
+  for (size_t i = 0; i < kMany; ++i) {
+    schema["allOf"].push_back({{"$dynamicRef", i % 2 == 0 ? "#one" : "#many"}});
+    schema["$defs"][std::to_string(i)] = {{"$id", std::to_string(i)}, {"$dynamicAnchor", "many"}};
+  }
+  schema["$defs"]["one"] = {{"$dynamicAnchor", "one"}};
+  schema["$dynamicAnchor"] = "many";
+  const Json pointed = *point_references(schema).value();
+  for (size_t i = 0; i < kMany; ++i) {
+    const Json expected =
+        i % 2 == 0 ? Json{{"$ref", "#/$defs/one"}} : Json{{"$dynamicRef", "#many"}};
+    ASSERT_EQ(pointed["allOf"][i], expected) << i;
   }
 }
 

@@ -35,7 +35,8 @@ struct AnswerParserOptions {
   bool separate_reasoning = true;    // false: reasoning is content, its tags too
 
   ToolCallFormat tool_calls = ToolCallFormat::kNone;
-  // The request's list of tools. Null or empty: calls stay text.
+  // The request's list of tools. Null or empty: calls stay text. Types of parameters that their
+  // schemas give by names of parts need point_tools() (parameter_type.h).
   std::shared_ptr<const nlohmann::ordered_json> tools;
   bool parallel_tool_calls = true;  // false: calls after the first are dropped
   bool keep_call_text = false;      // see ToolCallEnd; for answers that are sent as a whole

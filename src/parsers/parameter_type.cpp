@@ -306,12 +306,24 @@ class ParameterType::SchemaReader {
 ParameterType ParameterType::of(const Json& tools, std::string_view tool,
                                 std::string_view parameter) {
   ParameterType type;
-  const Json* const root = parameters_of(tools, tool);
-  if (root == nullptr) return type;
-  const std::optional<Json> pointed = grammar::point_references(*root);
-  const Json& schema = pointed ? *pointed : *root;
-  type.set(SchemaReader(schema).kinds_of_property(schema, parameter));
+  const Json* const schema = parameters_of(tools, tool);
+  if (schema != nullptr) type.set(SchemaReader(*schema).kinds_of_property(*schema, parameter));
   return type;
+}
+
+std::shared_ptr<const Json> point_tools(std::shared_ptr<const Json> tools) {
+  if (tools == nullptr || !tools->is_array()) return tools;
+  std::shared_ptr<Json> pointed;
+  for (size_t i = 0; i < tools->size(); ++i) {
+    const Json* const function = member((*tools)[i], "function");
+    const Json* const schema = function != nullptr ? member(*function, "parameters") : nullptr;
+    if (schema == nullptr) continue;
+    Result<std::optional<Json>> own = grammar::point_references(*schema);
+    if (!own.ok() || !*own) continue;
+    if (pointed == nullptr) pointed = std::make_shared<Json>(*tools);
+    (*pointed)[i]["function"]["parameters"] = **std::move(own);
+  }
+  return pointed != nullptr ? std::move(pointed) : std::move(tools);
 }
 
 ParameterType ParameterType::of_schema(const Json& schema, const Json& root) {

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,7 +31,8 @@ class ParameterType {
 
   // Of the parameter of a tool. `tools` is a request's list of {"function": {"name": ..,
   // "parameters": {"properties": ..}}}; what is not of that form is not there. A parameter that the
-  // schema does not name is of the type that its `additionalProperties` state.
+  // schema does not name is of the type that its `additionalProperties` state. Of references only
+  // JSON pointers count (point_tools()). Cost: a look at up to 1,000 parts of the schema.
   static ParameterType of(const nlohmann::ordered_json& tools, std::string_view tool,
                           std::string_view parameter);
 
@@ -91,6 +93,12 @@ class ParameterType {
   std::vector<Kind> kinds_;  // the first that fits a text counts
   bool may_be_null_ = true;
 };
+
+// The same list of tools, or a copy of it in which the references of each tool's schema are JSON
+// pointers, but for schemas beyond the bounds of schema_references.h. Cost: that of
+// point_references() for each tool: once for a request, not for each answer.
+[[nodiscard]] std::shared_ptr<const nlohmann::ordered_json> point_tools(
+    std::shared_ptr<const nlohmann::ordered_json> tools);
 
 // Whether the text is "null" in any case.
 [[nodiscard]] bool is_null_word(std::string_view text);

@@ -12,6 +12,7 @@
 #include "parsers/answer_delta.h"
 #include "parsers/answer_parser.h"
 #include "parsers/json_scanner.h"
+#include "support/allocation_count.h"
 
 namespace heddle::parsers {
 namespace {
@@ -115,14 +116,15 @@ TEST(ParameterTypeTest, AValueThatNestsTooDeeplyIsAText) {
 }
 
 TEST(ParameterTypeTest, PropertiesAreFoundWhereverTheToolsSchemaHasThem) {
-  const Json tools = Json::parse(R"([{"function": {"name": "f", "parameters": {
-      "$ref": "#/$defs/Args", "$defs": {"Args": {"properties": {"n": {"type": "integer"}},
+  const auto given = std::make_shared<const Json>(Json::parse(R"([
+    {"function": {"name": "f", "parameters": {"$ref": "#/$defs/Args", "$defs": {"Args": {"properties": {"n": {"type": "integer"}},
         "additionalProperties": {"type": "number"}}}}}},
     {"function": {"name": "g", "parameters": {"allOf": [{"properties": {"n": {"items": {}}}}]}}},
     {"function": {"name": "i", "parameters": {"$id": "https://x.org/i", "$ref": "#args", "$defs": {
       "a": {"$anchor": "args", "properties": {"n": {"$ref": "unit"}, "m": {"$ref": "/unit#kind"}}},
       "u": {"$id": "unit", "type": "boolean", "$defs": {"k": {"$anchor": "kind", "items": {}}}}}}}}
-    ])");
+    ])"));
+  const Json& tools = *point_tools(given);
   EXPECT_EQ(ParameterType::of(tools, "f", "n").to_json("1"), "1");
   EXPECT_EQ(ParameterType::of(tools, "f", "other").to_json("1.5"), "1.5");
   EXPECT_EQ(ParameterType::of(tools, "g", "n").to_json("[1]"), "[1]");
@@ -130,6 +132,41 @@ TEST(ParameterTypeTest, PropertiesAreFoundWhereverTheToolsSchemaHasThem) {
   EXPECT_EQ(ParameterType::of(tools, "i", "n").to_json("True"), "true");
   EXPECT_EQ(ParameterType::of(tools, "i", "m").to_json("[1]"), "[1]");
   EXPECT_EQ(ParameterType::of(tools, "h", "m").to_json("{\"a\": 1}"), "{\"a\": 1}");
+}
+
+// What a request's tools need is done once, not for each call: reading parameters copies no schema.
+TEST(ParameterTypeTest, SchemasArePointedOncePerRequest) {
+  const auto plain = std::make_shared<const Json>(Json::parse(
+      R"([{"function": {"name": "f", "parameters": {"properties": {"p": {"$ref": "#/n"}}}}},
+          {"function": {"name": "g"}}, {"function": 3}, 4])"));
+  EXPECT_EQ(point_tools(plain), plain);
+  EXPECT_EQ(point_tools(nullptr), nullptr);
+  const auto no_list = std::make_shared<const Json>(Json::object());
+  EXPECT_EQ(point_tools(no_list), no_list);
+
+  const auto named_tools = [](size_t num_bytes) {
+    Json schema = {{"$defs", {{"n", {{"$anchor", "n"}, {"type", "integer"}}}}},
+                   {"description", std::string(num_bytes, 'd')},
+                   {"properties", {{"q", {{"type", "boolean"}}}}}};
+    for (int i = 0; i < 100; ++i) {
+      schema["properties"]["p" + std::to_string(i)] = {{"$ref", "#n"}};
+    }
+    return std::make_shared<const Json>(
+        Json::array({{{"function", {{"name", "f"}, {"parameters", schema}}}}}));
+  };
+  constexpr size_t kBytes = 200000;
+  const auto tools = point_tools(named_tools(kBytes));
+  const testing::PeakMemory memory;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(ParameterType::of(*tools, "f", "p" + std::to_string(i)).to_json("7"), "7");
+  }
+  if (testing::PeakMemory::supported()) {
+    EXPECT_LT(memory.bytes(), 20000);
+  }
+  // Beyond the bound names lead nowhere, and all else counts.
+  const auto large = point_tools(named_tools(1 << 20));
+  EXPECT_EQ(ParameterType::of(*large, "f", "p0").to_json("7"), "\"7\"");
+  EXPECT_EQ(ParameterType::of(*large, "f", "q").to_json("true"), "true");
 }
 
 std::string arguments_of(const std::string& value, size_t piece_bytes) {

@@ -178,19 +178,24 @@ std::optional<ApiError> check_client(const CallContext& context) {
 }
 
 // The arguments of a tool that has `strict`, or must be called: its schema, which is one of
-// objects. None where it has none such.
-std::optional<Json> schema_of_arguments(const Json& function) {
+// objects. None where it has none such. References by name that are too many stay as they are
+// unless the tool is strict.
+Result<std::optional<Json>> schema_of_arguments(const Json& function, bool is_strict) {
   const Json given = function.value("parameters", Json());
-  if (!given.is_object()) return Json{{"type", "object"}, {"properties", Json::object()}};
-  Json schema = grammar::point_references(given).value_or(given);
+  if (!given.is_object()) {
+    return std::optional(Json{{"type", "object"}, {"properties", Json::object()}});
+  }
+  const Result<std::optional<Json>> pointed = grammar::point_references(given);
+  if (is_strict && !pointed.ok()) return pointed.status();
+  Json schema = pointed.ok() && *pointed ? **pointed : given;
   const auto type = given.find("type");
   const bool may_be_object =
       type == given.end() || *type == "object" ||
       (type->is_array() && std::ranges::find(*type, Json("object")) != type->end());
-  if (!may_be_object) return std::nullopt;
+  if (!may_be_object) return std::optional<Json>();
   // Calls are objects, whatever else the schema leaves open.
   schema["type"] = "object";
-  return schema;
+  return std::optional(std::move(schema));
 }
 
 // The tools that an answer may call, and the arguments of those that it keeps to. Errors stay in
@@ -219,7 +224,14 @@ std::vector<parsers::CallableTool> callable_tools(const ToolFields& tools,
     }
     const std::string param = fmt::format("tools[{}].function.parameters", i);
     std::optional<Json> schema;
-    if (is_strict || tools.choice.forces_call()) schema = schema_of_arguments(function);
+    if (is_strict || tools.choice.forces_call()) {
+      Result<std::optional<Json>> own = schema_of_arguments(function, is_strict);
+      if (!own.ok()) {
+        fields.fail(tool_error(name, param, own.status().message()));
+        break;
+      }
+      schema = std::move(own).value();
+    }
     if (is_strict) {
       const auto bound = schema ? parsers::bound_not_enforced(*schema, format) : std::nullopt;
       const auto keyword = schema ? parsers::keyword_not_enforced(*schema, format) : std::nullopt;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "parsers/parameter_type.h"
 #include "server/answer_form.h"
 #include "server/call_fields.h"
 #include "server/chat_prompt.h"
@@ -142,7 +143,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
                           .starts_in_reasoning = prompt.starts_in_reasoning,
                           .separate_reasoning = separate_reasoning,
                           .tool_calls = call_format,
-                          .tools = callable,
+                          .tools = parsers::point_tools(callable),
                           .parallel_tool_calls = tools.parallel_calls,
                           .keep_call_text = !answer.streaming.stream && !has_calls_alone,
                           .is_held_to_form = form && callable != nullptr,

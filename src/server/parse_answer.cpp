@@ -10,6 +10,7 @@
 
 #include "parsers/answer_delta.h"
 #include "parsers/answer_parser.h"
+#include "parsers/parameter_type.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
 #include "server/tool_fields.h"
@@ -67,7 +68,7 @@ AnswerResult answer_parse_function_call(const CallContext& context, std::string_
   if (fields.error()) return *fields.error();
   if (tools.tools == nullptr) return missing_parameter("tools");
   const auto answer = assemble(text, {.tool_calls = format,
-                                      .tools = tools.tools,
+                                      .tools = parsers::point_tools(tools.tools),
                                       .parallel_tool_calls = true,
                                       .keep_call_text = true,
                                       .id_seed = {}});
