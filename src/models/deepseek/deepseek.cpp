@@ -69,8 +69,7 @@ void read_deepseek_config(ConfigReader& reader, ModelConfig& config) {
     reader.note(
         fmt::format("config.json: num_nextn_predict_layers is {}; none is read", num_predicting));
   }
-  config.own.set(
-      DeepSeekConfig{.num_nextn_predict_layers = std::max<int64_t>(num_predicting, 0)});
+  config.own.set(DeepSeekConfig{.num_nextn_predict_layers = std::max<int64_t>(num_predicting, 0)});
   if (!reader.has("n_routed_experts")) return;
   read_first_dense_layers(reader, config, /*default_dense=*/0);
   MoeConfig moe = read_experts(reader, {.count = {"n_routed_experts"},

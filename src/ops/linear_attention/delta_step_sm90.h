@@ -38,8 +38,8 @@ struct DeltaStepArgs {
 // squares of the norm are sent from block to block by asynchronous stores, and split heads store
 // their states after that: a second barrier of the cluster would wait for all stores before it.
 // Measured on an H200 as what the kernel adds between the products of a layer: one token of 1, 2, 4
-// and 8 sequences of 32 heads 5.3, 5.4, 7.9 and 12.9 us (5.9, 5.9, 7.9 and 12.8 before); of 16 heads
-// with keys of their own 4.5, 4.9, 5.7 and 7.4 us (5.2, 5.5, 6.3 and 8.0). A kernel that does
+// and 8 sequences of 32 heads 5.3, 5.4, 7.9 and 12.9 us (5.9, 5.9, 7.9 and 12.8 before); of 16
+// heads with keys of their own 4.5, 4.9, 5.7 and 7.4 us (5.2, 5.5, 6.3 and 8.0). A kernel that does
 // nothing adds 0.9.
 Status delta_step_cuda(CudaContext& context, const DeltaStepArgs& args);
 

@@ -97,9 +97,9 @@ __device__ void copy_row(const float* from, float* to, int64_t width) {
 }
 
 // Blocks of grid.y are a part. A warp takes a piece of a row through all entries of the list and
-// waits for its lanes between two of them, so that the order of the list holds. Moves 4 bytes in and 4
-// (bf16 2, int8 1) out for each number and entry: bandwidth-bound, 8 states of 6.4 MB 25 us at 4.2
-// TB/s.
+// waits for its lanes between two of them, so that the order of the list holds. Moves 4 bytes in
+// and 4 (bf16 2, int8 1) out for each number and entry: bandwidth-bound, 8 states of 6.4 MB 25 us
+// at 4.2 TB/s.
 __global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
   const StatePartView& part = p.parts[blockIdx.y];
