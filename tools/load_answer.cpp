@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "server/http_message.h"
+#include "core/printable.h"
 
 namespace heddle::tools {
 namespace {
@@ -91,9 +91,7 @@ std::string error_message(std::string_view body) {
   const nlohmann::json* const error = member(parsed, "error");
   const nlohmann::json* const text =
       member(error != nullptr && error->is_object() ? *error : parsed, "message");
-  const auto shown = [](std::string_view words) {
-    return server::printable(words, kMaxShownBytes);
-  };
+  const auto shown = [](std::string_view words) { return printable(words, kMaxShownBytes); };
   if (text != nullptr && text->is_string()) return shown(text->get_ref<const std::string&>());
   if (error != nullptr && error->is_string()) return shown(error->get_ref<const std::string&>());
   return shown(body);
@@ -123,8 +121,8 @@ void LoadAnswer::on_event(std::string_view data, double at) {
   }
   const nlohmann::json event = nlohmann::json::parse(data, nullptr, /*allow_exceptions=*/false);
   if (!event.is_object()) {
-    record_.failure = {"protocol", fmt::format("an event is no JSON object: {}",
-                                               server::printable(data, kMaxShownBytes))};
+    record_.failure = {
+        "protocol", fmt::format("an event is no JSON object: {}", printable(data, kMaxShownBytes))};
     return;
   }
   if (member(event, "error") != nullptr) {
