@@ -48,16 +48,16 @@ TEST(StopPatternTest, RefusesWhatCannotEndAText) {
     const auto pattern = StopPattern::compile(regex);
     return pattern.ok() ? std::string() : std::string(pattern.status().message());
   };
-  EXPECT_THAT(refusal("(a"), testing::HasSubstr("a group without )"));
-  EXPECT_THAT(refusal("a*"), testing::HasSubstr("the empty text"));
-  EXPECT_THAT(refusal(""), testing::HasSubstr("the empty text"));
-  EXPECT_THAT(refusal("a|^b"), testing::HasSubstr("has a ^"));
-  EXPECT_THAT(refusal("[]"), testing::HasSubstr("matches nothing"));
-  EXPECT_THAT(refusal("(?=a)b"), testing::HasSubstr("look-ahead"));
-  EXPECT_THAT(refusal("(a|b)*a(a|b){12}"), testing::HasSubstr("more than 1024 states"));
-  EXPECT_THAT(refusal("a{2000}"), testing::HasSubstr("more than 1024 states"));
-  EXPECT_THAT(refusal("((a{1,50}){1,50}){1,50}"), testing::HasSubstr("more than 8192 states"));
-  EXPECT_THAT(refusal(std::string(1025, 'a')), testing::HasSubstr("1025 bytes"));
+  EXPECT_THAT(refusal("(a"), ::testing::HasSubstr("a group without )"));
+  EXPECT_THAT(refusal("a*"), ::testing::HasSubstr("the empty text"));
+  EXPECT_THAT(refusal(""), ::testing::HasSubstr("the empty text"));
+  EXPECT_THAT(refusal("a|^b"), ::testing::HasSubstr("has a ^"));
+  EXPECT_THAT(refusal("[]"), ::testing::HasSubstr("matches nothing"));
+  EXPECT_THAT(refusal("(?=a)b"), ::testing::HasSubstr("look-ahead"));
+  EXPECT_THAT(refusal("(a|b)*a(a|b){12}"), ::testing::HasSubstr("more than 1024 states"));
+  EXPECT_THAT(refusal("a{2000}"), ::testing::HasSubstr("more than 1024 states"));
+  EXPECT_THAT(refusal("((a{1,50}){1,50}){1,50}"), ::testing::HasSubstr("more than 8192 states"));
+  EXPECT_THAT(refusal(std::string(1025, 'a')), ::testing::HasSubstr("1025 bytes"));
   EXPECT_EQ(refusal("(a|b)*a(a|b){8}"), "");
 }
 
