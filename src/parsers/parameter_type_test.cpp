@@ -124,7 +124,8 @@ TEST(ParameterTypeTest, PropertiesAreFoundWhereverTheToolsSchemaHasThem) {
       "a": {"$anchor": "args", "properties": {"n": {"$ref": "unit"}, "m": {"$ref": "/unit#kind"}}},
       "u": {"$id": "unit", "type": "boolean", "$defs": {"k": {"$anchor": "kind", "items": {}}}}}}}}
     ])"));
-  const Json& tools = *point_tools(given);
+  const std::shared_ptr<const Json> pointed = point_tools(given);
+  const Json& tools = *pointed;
   EXPECT_EQ(ParameterType::of(tools, "f", "n").to_json("1"), "1");
   EXPECT_EQ(ParameterType::of(tools, "f", "other").to_json("1.5"), "1.5");
   EXPECT_EQ(ParameterType::of(tools, "g", "n").to_json("[1]"), "[1]");
