@@ -351,10 +351,12 @@ void ApiHandler::on_answered(const HttpRequest* request, const Answered& answere
       request != nullptr ? fmt::format("{} {}", request->method, printable(request->path, 200))
                          : "no request",
       answered.status, answered.seconds * 1e3, answered.bytes);
-  if (request != nullptr) {
-    if (!request->speed.empty()) line += fmt::format(" ({})", request->speed);
-    line += fmt::format(" {} {}", request->client.empty() ? "-" : request->client, request->id);
+  if (request != nullptr && !request->speed.empty()) {
+    line += fmt::format(" ({})", request->speed);
   }
+  const bool knows_client = request != nullptr && !request->client.empty();
+  line += fmt::format(" {} {}", knows_client ? request->client : "-",
+                      request != nullptr ? request->id : "-");
   const bool is_probe = route != nullptr && route->access == Access::kOpen && answered.read_whole;
   const bool is_polled = route != nullptr && route->endpoint == Endpoint::kInspect;
   if (is_probe || is_polled || (request != nullptr && is_quiet(request->path))) {
