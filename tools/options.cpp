@@ -468,7 +468,7 @@ int run_program(int argc, char** argv, std::span<const Subcommand* const> subcom
       "heddle serve                                          a small model on "
       "http://127.0.0.1:30000\n"
       "heddle generate \"Once upon a time\"                    one completion\n"
-      "heddle chat Qwen/Qwen3-0.6B                           a model that `hf download` brought\n"
+      "heddle chat ORG/NAME                                   a model that `hf download` brought\n"
       "heddle help serve                                     what a command takes");
   root.require_subcommand(0, 1);  // `heddle chat serve`: a model's folder called serve
   std::function<int()> action;

@@ -144,7 +144,7 @@ TEST(ServeOptionsTest, OptionsOfOtherServersWithTheirValuesMeanOptionsHere) {
                                     HasSubstr("note: --alias is --served-model-name here")));
 }
 
-TEST(ServeOptionsTest, WhatOtherServersHaveAndHeddleDoesNotIsRefusedWithARemedy) {
+TEST(ServeOptionsTest, OptionsThatHeddleHasNoMatchForAreRefusedWithARemedy) {
   const std::pair<const char*, const char*> cases[] = {
       {"-fa off", "off cannot be; the kernels are Heddle's own"},
       {"-ctk q8_0", "q8_0 cannot be; --kv-cache-dtype"},

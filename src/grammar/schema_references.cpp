@@ -227,7 +227,7 @@ class ReferencePointers {
     BaseId base;
   };
 
-  // What a reference leads to: a part, or what a pointer names from there.
+  // The target of a reference: a part, or the part that a pointer names from there.
   struct Aim {
     NodeId node = 0;
     std::string_view pointer;

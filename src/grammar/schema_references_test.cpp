@@ -121,7 +121,7 @@ TEST(SchemaReferencesTest, ReferencesToNoPartAreRefusedByName) {
 }
 
 // Written out, each of these would have gigabytes.
-TEST(SchemaReferencesTest, WhatIsWrittenOutIsBounded) {
+TEST(SchemaReferencesTest, ReferencesAreWrittenOutToABound) {
   const auto references = [](const std::string& to, size_t count) {
     Json list = Json::array();
     for (size_t i = 0; i < count; ++i) list.push_back({{"$ref", to}});

@@ -92,7 +92,7 @@ TEST(ParameterTypeTest, EveryKeywordThatStatesATypeCounts) {
   }
 }
 
-// What reads arguments may recurse: a value nests no deeper than JsonScanner reads one.
+// Readers of arguments may recurse: a value nests no deeper than JsonScanner reads one.
 TEST(ParameterTypeTest, AValueThatNestsTooDeeplyIsAText) {
   constexpr size_t kMost = JsonScanner::kMaxLevels - 1;
   const auto nested = [](std::string_view open, size_t levels, std::string_view close) {
@@ -135,7 +135,8 @@ TEST(ParameterTypeTest, PropertiesAreFoundWhereverTheToolsSchemaHasThem) {
   EXPECT_EQ(ParameterType::of(tools, "h", "m").to_json("{\"a\": 1}"), "{\"a\": 1}");
 }
 
-// What a request's tools need is done once, not for each call: reading parameters copies no schema.
+// The work on a request's tools is done once, not for each call: reading parameters copies no
+// schema.
 TEST(ParameterTypeTest, SchemasArePointedOncePerRequest) {
   const auto plain = std::make_shared<const Json>(Json::parse(
       R"([{"function": {"name": "f", "parameters": {"properties": {"p": {"$ref": "#/n"}}}}},
