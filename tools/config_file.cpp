@@ -154,15 +154,18 @@ Result<ArgumentsWithFile> with_config_file(const CLI::App& root,
 }
 
 std::string place_in_file(const ArgumentsWithFile& arguments, const std::string& message) {
+  size_t first = std::string::npos;  // where the message names an option of the file
+  int line = 0;
   for (const FileSetting& setting : arguments.from_file) {
     const std::string name = "--" + setting.name;
     const size_t at = message.find(name);
-    if (at == std::string::npos) continue;
-    const size_t end = at + name.size();
-    if (end < message.size() && (message[end] == '-' || std::isalnum(message[end]) != 0)) continue;
-    return fmt::format("{}, line {}: ", arguments.path, setting.line);
+    const char behind = at == std::string::npos ? '-' : message[at + name.size()];
+    if (behind == '-' || std::isalnum(static_cast<unsigned char>(behind)) != 0) continue;
+    if (at >= first) continue;
+    first = at;
+    line = setting.line;
   }
-  return {};
+  return line == 0 ? "" : fmt::format("{}, line {}: ", arguments.path, line);
 }
 
 }  // namespace heddle::tools

@@ -341,11 +341,11 @@ TEST(ConfigFileTest, IsHeldToWhatTheCommandLineIsHeldTo) {
       {"config: other.yaml", "cannot name another"},
       {"port: 8000\nprot: 70", "line 2: unknown option --prot; did you mean --port?"},
       {"\n\nmetrics-tenants: many", "line 3: --metrics-tenants: many is not a whole number"},
-      {"port-of-call: 1\nport: 70000", "line 1: unknown option --port-of-call"},
+      {"port: 70\nport-of-call: 1", "line 2: unknown option --port-of-call"},
       {"policy: best", "line 1: --policy"},
       {"temp: 0.5\npreferred-sampling-params: {top_k: 3}",
        "--temp and --preferred-sampling-params"},
-      {"{\"host\": \"\",\n \"port\": 1}", "line 1: --host"},
+      {"{\"port\": 1,\n \"policy\": \"best\"}", "line 2: --policy"},
       {"help: true", "help stands on a command line"},
   };
   for (const auto& [text, complaint] : cases) {

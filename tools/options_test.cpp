@@ -175,7 +175,7 @@ TEST(OptionsTest, TheirOtherValuesAreErrorsWithAdvice) {
     EXPECT_EQ(outcome.exit_code, kExitUsage);
     EXPECT_THAT(outcome.errors, AllOf(HasSubstr("--tp-size: 2 cannot be"), HasSubstr("--threads")));
   }
-  EXPECT_THAT(run({"-ngl", "20"}).errors, HasSubstr("-ngl: 20 cannot be"));
+  EXPECT_THAT(run({"-ctk", "q8_0"}).errors, HasSubstr("-ctk: q8_0 cannot be"));
   const Outcome other = run({"--torchao-config", "int4wo-128"});
   EXPECT_EQ(other.exit_code, kExitUsage);
   EXPECT_THAT(other.errors, AllOf(HasSubstr("there is no option --torchao-config"),
