@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `heddle version` and `heddle --version` print: what this program was made from, and the
-// devices that it can use here.
+// The text of `heddle version` and `heddle --version`: version, commit and compiler of this
+// program, and the devices that it can use here.
 #pragma once
 
 #include <string>

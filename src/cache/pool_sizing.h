@@ -58,14 +58,14 @@ inline constexpr double kDefaultStateShare = 0.9;  // state : KV, the reference'
 
 struct PoolBudget {
   int64_t bytes = 0;                // M
-  int32_t page_size = 16;           // of all groups
-  std::vector<KvLayout> kv;         // those of a network that drafts included
+  int32_t page_size = 16;           // tokens of a page, the same in every group
+  std::vector<KvLayout> kv;         // of the model and of the network that drafts for it
   std::vector<KvLayout> window_kv;  // rule 9; empty: all layers are in `kv`
   int64_t window = 0;               // tokens, of the layers of window_kv, the widest
-  int64_t chunk_tokens = 0;         // of a prompt in one step; for rule 9
+  int64_t chunk_tokens = 0;         // most prompt tokens of one step; rule 9 uses it
   std::vector<StateLayout> states;
   std::vector<StateLayout> snapshots;  // rule 8; empty: snapshots share the states' slots
-  int64_t context_length = 0;          // of the model
+  int64_t context_length = 0;          // most tokens of a sequence that the model takes
   int32_t max_running_requests = 0;    // 0: as many as fit, at most default_max_running
   int32_t default_max_running = kDefaultMaxRunning;
   int64_t max_total_tokens = 0;  // 0: from the budget

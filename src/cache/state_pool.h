@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // StatePool: the memory of the recurrent states of one group of layers. Per layer and part of the
-// layout one tensor [slots, ...]; slots = num_slots + 1, slot 0 is the sink. A slot of an i8 part
-// has its scales [slots, ...] behind it, so that it is one piece of memory that can go back.
+// layout one tensor [slots, ...]; slots = num_slots + 1, slot 0 is the sink. The scales of an
+// i8 part lie directly after its numbers, slot by slot, so that a slot can be given back to the
+// system as one stretch of memory.
 //
 // A slot's contents are whatever its last owner left: zero_slot() or copy_slot() must run before
 // the first layer of a sequence that starts in it.

@@ -118,7 +118,7 @@ class Value {
   [[nodiscard]] bool as_bool() const { return std::get<2>(storage_); }
 
   [[nodiscard]] int64_t as_integer() const;  // of an int or a bool
-  [[nodiscard]] double as_double() const;    // of any number; infinite for a very large int
+  [[nodiscard]] double as_double() const;    // of an int, float or bool; infinite beyond a double
 
   [[nodiscard]] const std::string& as_digits() const { return *std::get<13>(storage_); }
 

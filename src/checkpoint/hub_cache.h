@@ -37,7 +37,7 @@ namespace heddle::checkpoint {
 struct CachedModel {
   std::string name;              // OWNER/NAME
   std::filesystem::path folder;  // its snapshot; empty where find_model() fails
-  int64_t bytes = 0;             // of the snapshot's files
+  int64_t bytes = 0;             // all files of the snapshot together
 };
 
 // Every model of hub_cache(), by name. Cost: a system call for each file.

@@ -29,7 +29,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 3> kReferences = {"$ref", "$dynamicRef", "$recursiveRef"};
 
-// Whose values are documents.
+// Keywords whose values are JSON documents, in which "$ref" is text and no reference.
 bool holds_values(std::string_view keyword) {
   return keyword == "const" || keyword == "enum" || keyword == "default" || keyword == "example" ||
          keyword == "examples";

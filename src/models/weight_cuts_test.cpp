@@ -74,7 +74,7 @@ std::vector<int64_t> piece_of(const Layout& layout, const std::vector<CutRange>&
   return piece;
 }
 
-// How many ranks have each element of a part.
+// The number of ranks that hold a copy of each element of a part.
 int64_t copies_of(const CutPart& part, int64_t num_ranks) {
   if (part.cut == PartCut::kWhole) return num_ranks;
   if (part.cut != PartCut::kCopied) return 1;

@@ -154,28 +154,31 @@ TEST(LooseSpellingsTest, ArgumentsInOtherCase) {
       {"", "", {{"get_weather", {{"city", "a"}, {"City", "b"}, {"x", 1}}}}});
 }
 
+// The call of get_weather as these two formats spell it.
+const std::string kCoderCall =
+    "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
+    "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>";
+const std::string kGlmCall =
+    "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n"
+    "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>";
+
 TEST(LooseSpellingsTest, WrappersAndCodeFences) {
   const auto in_fence = [](const std::string& info, const std::string& inside) {
     return "```" + info + "\n" + inside + "\n```";
   };
-  const std::string coder =
-      "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
-      "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>";
-  const std::string glm =
-      "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n"
-      "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>";
   expect_weather(
       kQwen, {"<tools>\n" + kObject + "\n</tools>", "<tools>\n" + in_tags(kObject) + "\n</tools>",
               "<function_call>\n" + kObject + "\n</function_call>", in_fence("json", kObject),
               in_fence("tool_call", kObject), in_fence("", kObject), in_fence("", in_tags(kObject)),
               in_fence("xml", in_tags(kObject)), in_tags(in_fence("", kObject)),
               in_tags(in_fence("tool_call", kObject))});
-  expect_weather(kQwen3Coder, {in_fence("xml", coder), in_fence("", coder),
+  expect_weather(kQwen3Coder, {in_fence("xml", kCoderCall), in_fence("", kCoderCall),
                                in_fence("tool_call", kObject), in_tags(in_fence("json", kObject)),
                                in_tags(kObject), "<tools>\n" + kObject + "\n</tools>",
                                "<function_call>" + kObject + "</function_call>"});
-  expect_weather(kGlm, {in_fence("", glm), in_fence("xml", glm), in_fence("tool_call", kObject),
-                        in_tags(kObject), "<function_call>" + kObject + "</function_call>"});
+  expect_weather(kGlm,
+                 {in_fence("", kGlmCall), in_fence("xml", kGlmCall), in_fence("tool_call", kObject),
+                  in_tags(kObject), "<function_call>" + kObject + "</function_call>"});
   expect_weather(kLlama3, {in_fence("json", kObject), in_fence("tool_call", kObject),
                            "<|python_tag|>" + in_fence("json", kObject)});
   expect_weather(kMistral, {in_fence("json", "[" + kObject + "]"), in_fence("json", kObject),
@@ -197,12 +200,6 @@ TEST(LooseSpellingsTest, WrappersAndCodeFences) {
 
 // Tags that are none of the format's, around its calls.
 TEST(LooseSpellingsTest, TagsAroundCalls) {
-  const std::string coder =
-      "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n"
-      "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>";
-  const std::string glm =
-      "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n"
-      "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>";
   const std::string dsml =
       "<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" string=\"true\">"
       "Paris</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" string=\"false\">3"
@@ -210,10 +207,10 @@ TEST(LooseSpellingsTest, TagsAroundCalls) {
   const std::vector<std::pair<ToolCallFormat, std::string>> calls = {
       {kQwen, in_tags(kObject)},
       {kQwen, kObject},
-      {kQwen3Coder, coder},
-      {kQwen3Coder, coder.substr(coder.find("<function"))},
+      {kQwen3Coder, kCoderCall},
+      {kQwen3Coder, kCoderCall.substr(kCoderCall.find("<function"))},
       {kQwen3Coder, kObject},
-      {kGlm, glm},
+      {kGlm, kGlmCall},
       {kGlm, kObject},
       {kDeepseekV32, dsml},
       {kLlama3, kObject},

@@ -28,9 +28,9 @@ class CallSpeed {
   int64_t prompt_tokens_ = 0;
   int64_t cached_tokens_ = 0;
   int64_t completion_tokens_ = 0;
-  int64_t num_answers_ = 0;         // that have tokens
-  double first_token_seconds_ = 0;  // the earliest of the answers
-  double elapsed_seconds_ = 0;      // the latest
+  int64_t num_answers_ = 0;         // answers with at least one token
+  double first_token_seconds_ = 0;  // until the first token of the earliest answer
+  double elapsed_seconds_ = 0;      // until the last answer had ended
 };
 
 // The line that comes every kSummarySeconds while the engine works.
