@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Uploads a step's batch: to = from; page_tables[index] = page, for a list; then rows are fed with
+// the tokens that the step before has drawn (drafting/feed_drawn.h).
+// A thread owns 16 bytes, or two changes of page tables, which it reads before the previous kernel
+// has ended; threads of the last block to get so far feed a row each. Warps do not cooperate.
+// Bytes: those of the batch, over the bus. The only form: one launch at the head of each GPU step.
 #include <algorithm>
 
 #include "ops/bring_batch.h"

@@ -1,4 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+// absorb_query: y[t, h] = [W_UK,h' q_nope[t, h] | q_pe[t, h]]. expand_values: y[t, h] = W_UV,h o[t,
+// h].
+// absorb_kernel: a block owns 8 rows of one head and 256 latent channels, a thread one channel.
+// expand_kernel: a warp owns 4 rows and 4 value channels of one head (row_products.cuh).
+// Flops: 2 * T * N * C * Dn, or * Dv. The weight is read once per 8, or 4, rows: its bytes bound
+// decode.
+// The only form on CUDA: all dtypes and widths, exact mode as well.
 #include "ops/attention/latent_projection.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/row_products.cuh"

@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// page[to] = page[from] (copy_pages) or row[to] = row[from] (copy_rows): a list of copies, all
+// layers.
+// Blocks of one grid.y own the keys (even) or the values (odd) of a layer. A thread owns the same
+// pieces of every entry, 16 bytes or 1 each, and goes through the list in order; warps do not
+// cooperate.
+// Bytes: each page or row once in and once out: bandwidth-bound. The only form on CUDA.
 #include <algorithm>
 
 #include "ops/attention/page_copy.h"

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paged attention in fp32: keys and values are appended, then blocks attend to the pages, those of
-// paged_attention_sm90.h for prompts and of paged_attention_split.h for decode where those forms
-// exist, else those below, each for the rows of a unit: up to kRows pairs of a token of one
-// sequence and a query head of one kv head. The tokens of a unit follow each other from a multiple
-// of tokens_per_unit on, counted from the sequence's first row of the step. In a step with trees a
-// unit has one token: nodes see tokens in places of their own.
+// Paged attention in fp32: y[r] = sum over the tokens j that row r sees of softmax(scale q[r] .
+// k[j]) v[j].
+// append_kernel: a block stores one row of k or v in its page, a thread every 128th number.
+// attend_kernel: a block owns a unit and kTiles * 128 columns of the values, through segments of
+// the tokens in blocks of 128: a thread scores one token, a warp turns rows of scores into weights,
+// then a thread adds up kTiles columns. join_kernel: a block joins the segments of one row and
+// query head.
+// A unit is up to kRows pairs of a token of one sequence and a query head of one kv head. Its
+// tokens follow each other from a multiple of tokens_per_unit on, counted from the sequence's first
+// row of the step. In a step with trees a unit has one token, because each node sees other tokens.
+// Flops: 2 * (D + Dv) a pair of a row and a token, without tensor cores. Bytes: keys and values
+// once a unit.
+// Taken in exact mode, for trees, where plain kernels are asked for, for pages or widths without a
+// fast form, and for sequences that neither paged_attention_sm90.h (prompts) nor
+// paged_attention_split.h (decode) takes.
 #include <algorithm>
 #include <cfloat>
 #include <limits>

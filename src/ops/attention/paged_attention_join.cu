@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The second kernel of attention in splits.
+// The second kernel of attention in splits. A row has parts i with maximum m_i, sum s_i, values
+// o_i:
+// y = v_scale * sum of o_i exp(m_i - m) / sum of s_i exp(m_i - m), m the largest of the m_i and the
+// sink.
+// A block owns one row (token, query head) and 64 or all D channels. A thread owns four channels of
+// every kGroups-th part; then a thread adds two channels of the groups, in their order.
+// Bytes: 4 a channel and part. Launched after each split_kernel; rows without several parts do
+// nothing.
 #include "ops/attention/paged_attention_split.cuh"
 #include "ops/cuda/warp_matrix.cuh"
 

@@ -1,4 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+// softmax(scale Q K') V on Hopper's tensor cores: bf16 factors, fp32 sums, one online softmax a
+// row.
+// A block owns 128 rows (token, query head) of one sequence and kv head, through all tokens they
+// see in tiles of 128, or 64 for D = 256. One warp loads, a lane each box; each of two warpgroups
+// owns 64 rows, a warp 16 of them; a thread has a quarter of the columns of two rows.
+// Flops: 4 * D a pair of a row and a token. Bytes: keys and values once a block, mostly from the
+// cache.
+// Taken in fast mode for sequences of at least 128 / (Nq / Nkv) new tokens without trees:
+// everything bf16, D of 64, 128 or 256 (paged_attention_sm90_fits()).
 #include <algorithm>
 #include <cfloat>
 

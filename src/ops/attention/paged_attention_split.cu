@@ -1,4 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+// softmax(scale Q K') V for few new tokens: scores are [16 tokens, 8 rows] products of a warp
+// (mma.sync).
+// A block owns an equal share of the step's tokens (paged_attention_plan.h), one item after the
+// other:
+// 8 rows (token, query head) of a sequence and kv head over some of their tokens. A warp owns every
+// fourth tile of 16 tokens, a lane two rows of the softmax. Warps are added in order; an item that
+// is only a part of its unit is kept for paged_attention_join.cu.
+// Bytes: 4 * D a token and kv head, once: bound by memory. Flops: 4 * D a pair of a row and a
+// token.
+// Taken in fast mode, in bf16 with D of 64, 128 or 256, for sequences too short for
+// paged_attention_sm90.h, or of up to 8 new tokens on GPUs without that form; not for trees.
 #include <algorithm>
 #include <limits>
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention in splits on the device (paged_attention_split.h): the parameters of its two kernels,
-// the plan that one makes and the other reads, and the launch of the second.
+// the plan that the first makes and the second reads, and the launch of the second.
+// make_plan(): called by all threads of a block, which share the sequences; a prefix sum over the
+// lengths of their units. Every block computes the same plan for itself: that takes less time than
+// a launch. Reads two numbers a sequence. Taken by paged_attention_split.cu and
+// paged_attention_join.cu.
 #pragma once
 
 #include <cstdint>

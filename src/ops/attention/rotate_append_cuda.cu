@@ -1,4 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+// q.y = rope(norm(q)); page(k) = rope(norm(k)) / k_scale; page(v) = v / v_scale: one launch instead
+// of four.
+// A block owns 8 heads of one row of the step, queries, then keys, then values; all its threads
+// form the row's angles. A warp owns a head, a lane every 32nd pair of channels
+// (rope/rotate_head.cuh).
+// Bytes: 2 * (Nq + 2 * Nkv) * D elements a row: bandwidth-bound; in decode the launch decides.
+// Taken where the graph has rope, rope and paged_attention in a chain and rotate_append_fits().
 #include "ops/attention/rotate_append.h"
 #include "ops/cuda/any_dtype.cuh"
 #include "ops/cuda/launch.cuh"

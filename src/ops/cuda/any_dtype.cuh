@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes of tensors whose dtype only the launch knows: a branch that all threads take
-// alike, in place of one kernel for each dtype.
+// Reads and writes of single numbers of tensors whose dtype (f32, bf16, f16, e4m3) only the launch
+// knows.
+// Each thread calls for itself. The branch on the dtype is the same for all threads; load_numbers()
+// takes it once for kCount loads, so that they are in flight together.
+// Taken by kernels that would otherwise be compiled for every pair of dtypes; those of one dtype
+// are templates (with_scalar() in numbers.cuh) or move octets (rows.cuh).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that are nodes of a tree (ForwardContext::tree_starts), on the device.
+// Rows that are nodes of a tree of drafts (ForwardContext::tree_starts), on the device.
+// A node's position is start + popcount(mask) - 1; its n-th ancestor lies at the mask's n-th set
+// bit.
+// Each thread calls for itself. Bytes: a mask a row, a start a sequence; place() takes a step for
+// each position between the tree's start and the token, at most 63. In a step without trees nothing
+// is read, and a token's place is its position.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// launch(): a kernel on the stream of a context, in an NVTX range of its name.
+// launch(): a kernel on the stream of a context, in an NVTX range of its name; grids, clusters and
+// shared memory. wait_for_inputs(): what every kernel calls before it reads what others have
+// written (programmatic dependent launch). fetch_ahead(): a prefetch into the second-level cache.
+// launch() is called by the host thread that enqueues the step, the others by each thread of a
+// kernel.
 #pragma once
 
 #include <nvtx3/nvToolsExt.h>

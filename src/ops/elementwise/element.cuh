@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One element of an elementwise op, for the op and for kernels that compute it on the way into
-// something else.
+// One element of an elementwise op: a + b, a * b, sigmoid(a), a sigmoid(b), silu(a) b.
+// For the op (elementwise_cuda.cu) and for kernels that compute it on the way into a product
+// (gemm/skinny_product.cu): the same operations, so the same bits. Each thread calls for itself.
 #pragma once
 
 #include "ops/elementwise/elementwise.h"

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// y[t, n] = f(a[t, n], b[t, n]), b one number a row, or a factor (element.cuh).
+// A thread owns eight neighbouring elements of a row, and goes on by the size of the grid.
+// Bytes: up to 3 * T * N elements: bandwidth-bound. The only form on CUDA; skinny_product.cu and
+// few_experts.cu compute gates of few rows on their way instead.
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/rows.cuh"
 #include "ops/elementwise/element.cuh"

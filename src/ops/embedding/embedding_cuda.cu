@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// y[t] = table[ids[t]], converted to y's dtype.
+// A thread owns eight neighbouring elements of a row, and goes on by the size of the grid.
+// Bytes: T * H elements of the table and of y: bandwidth-bound. The only form on CUDA.
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/rows.cuh"
 #include "ops/embedding/embedding.h"

@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// y [T, N] = x [T, K] weight' [K, N] through cuBLASLt, with fp32 sums and TF32 off. Host code: the
+// library owns the kernels, blocks and tiles. It computes y' = weight x', since it counts columns
+// first.
+// Flops: 2 * T * N * K. A new shape costs a search for an algorithm, some 100 us; later ones a
+// look-up.
+// Taken by linear_cuda.cu in fast mode where skinny_product.h has no form, from 5 rows on.
 #include <algorithm>
 #include <array>
 #include <compare>

@@ -1,4 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+// y[t, n] = sum over k of x[t, k] weight[n, k] + bias[n]; and the choice between the forms of that
+// product.
+// linear_kernel: a warp owns 4 x 4 elements of y, or 1 x 2 for one row and few elements; a lane
+// every 32nd octet of K (row_products.cuh). The 8 warps of a block have the same rows and
+// neighbouring columns.
+// Flops: 2 * T * N * K at the rate of fp32 multiply-adds; bytes: the weights once.
+// Taken in exact mode, and where neither skinny_product.h (up to 16 rows) nor dense_products.h has
+// a form.
+// bias_kernel: y[t] = bias, a thread eight elements, before cuBLASLt adds its product.
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/row_products.cuh"
 #include "ops/gemm/dense_products.h"

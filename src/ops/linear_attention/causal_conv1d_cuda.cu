@@ -1,4 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+// y[t, c] = silu(sum over m < W of weight[c, m] u[t - (W - 1) + m, c]); then the windows are kept.
+// convolve_kernel: a thread owns a channel of 8 rows. run_kernel: 8 channels of 32 rows, their
+// window in registers. decode_kernel: 8 channels of one row, and their windows.
+// keep_windows_kernel: a thread writes a channel of windows; a block has a sequence, or a share of
+// the snapshots.
+// Bytes: x and y once, 8 * (W - 1) * C a window; 2 * W operations and a SiLU a number:
+// bandwidth-bound.
+// decode_kernel where each sequence has one row, run_kernel for the other steps without trees, both
+// with W = 4 and rows of whole 16 bytes; convolve_kernel for the rest. The bits are the same.
 #include <algorithm>
 
 #include "ops/cuda/draft_tree.cuh"

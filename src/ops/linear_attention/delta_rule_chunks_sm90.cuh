@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chunked gated delta rule on Hopper (gated_delta_rule_sm90.h): what its kernels share, and
-// their launches, in the order of an op.
+// The chunked gated delta rule on Hopper (gated_delta_rule_sm90.h, docs/delta-rule.md): the
+// structures that its kernels share, and their launches, in the order of an op:
+//   plan_chunks() > prepare_chunks() > scan_chunks(), or plan_chunks() > stream_chunks().
+// Factors: 17 KiB a chunk and value head, written by prepare and read by scan.
+// Taken for sequences of at least 64 rows; stream_chunks() for one sequence of few heads.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Lists the chunks of a step: sequences of at least 64 rows, each cut at positions that are
+// multiples of 64, at snapshots and at the step's end (delta_rule_chunk_grid.h).
+// One block; a warp owns a sequence, a lane every 32nd chunk or stretch between snapshots. Thread 0
+// sums up the counts.
+// Bytes: 16 a chunk; latency-bound. The first launch of the chunked form (docs/delta-rule.md).
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/linear_attention/delta_rule_chunks_sm90.cuh"

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factors of one chunk for the value heads of one key head (delta_rule_chunks_sm90.cuh), by a
-// team of two warpgroups.
+// The factors T and P of one chunk (docs/delta-rule.md) for the value heads of one key head.
+// A team of two warpgroups owns it: the first forms K K', the second Q K' (wgmma), then each takes
+// every other value head: A = beta_i K K' below the diagonal, inverted in blocks of 16 by
+// substitution (a lane a column), the blocks merged by tf32 products of the warps.
+// Flops: 2 * 64 * 64 * 128 multiply-adds a key head, some 90,000 a value head. Bytes: 32 KiB in, 17
+// KiB a value head out. Called by the kernels that prepare: delta_rule_prepare_sm90.cu and
+// ..._stream_sm90.cu.
 #pragma once
 
 #include "ops/cuda/reduce.cuh"

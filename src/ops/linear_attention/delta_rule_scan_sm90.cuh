@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The walk of one block through the chunks of one value head (delta_rule_chunks_sm90.cuh).
+// The scan of one block through the chunks of one value head (docs/delta-rule.md):
+//   u = S' k    w = v - exp(Gc) r_k u    d = T w    y = exp(Gc) r_q S' q + P d
+//   S <- exp(Gc_last) S + k (exp(Gc_last - Gc) r_k d)'
+// A warpgroup owns 64 value channels: the state's rows stay in its accumulators (wgmma), a thread
+// has 64 numbers of them. One warp loads chunks ahead, one for each warpgroup writes y.
+// Flops a chunk and half head: 3 products of 64 x 64 x 128, 2 of 64 x 64 x 64. Bytes a chunk: 49
+// KiB and 8 for each half in, 8 for each half out. Called by delta_rule_scan_sm90.cu and
+// ..._stream_sm90.cu.
 #pragma once
 
 #include <type_traits>

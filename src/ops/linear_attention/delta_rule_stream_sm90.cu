@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sequence's heads leave multiprocessors idle while their chunks are walked: those prepare
-// meanwhile.
+// Prepare and scan of one sequence in one kernel (docs/delta-rule.md): its heads alone would leave
+// multiprocessors idle.
+// The last 2 * Nv blocks scan, each half a value head; two teams of two warpgroups in each of the
+// others prepare chunks in order, and raise a flag for each, which the scanning blocks await.
+// Costs: those of the two forms, overlapped. Taken for one sequence whose 2 * Nv half heads occupy
+// at most half of the multiprocessors (streams_chunks()).
 #include <algorithm>
 
 #include "ops/cuda/launch.cuh"

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recurrence token by token: exact mode, and what has no faster form
-// (gated_delta_rule_sm90.h for prompts, gated_delta_rule_step.h for decode). With s a value row of
-// the state before the token,
+// The recurrence token by token. With s a value row of the state before the token,
 //
 //   s <- alpha s     e = v - s.k     y = s.q + beta e (k.q)     s <- s + beta e k
 //
-// as on the CPU: both dot products need the faded row only, so that one round of sums serves them.
-// Trees have this form only.
+// as on the CPU: both dot products need the decayed row only, so that one round of sums serves
+// them.
+// A block owns kWarps * kRows value rows of one head of one sequence through its tokens; a warp
+// kRows of them in registers, a lane every 32nd column. Decode: 8 * Dk * Dv bytes a head; prompts:
+// latency.
+// Taken in exact mode, for trees of drafts, for decay per channel, and for what has no faster form:
+// gated_delta_rule_sm90.h for prompts, gated_delta_rule_step.h for decode.
 #include "ops/cuda/any_dtype.cuh"
 #include "ops/cuda/draft_tree.cuh"
 #include "ops/cuda/launch.cuh"

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// Host code of the chunked gated delta rule: whether it fits, its workspace, its launches
+// (docs/delta-rule.md). No kernel of its own: a block, warp and thread own what the files of plan,
+// prepare, scan and stream say.
+// Flops and bytes: gated_delta_rule_sm90.h. Taken on Hopper in fast mode, bf16, Dk = Dv = 128, one
+// decay a head, for sequences of at least kSm90MinRows rows of a step without trees.
 #include <cstdint>
 
 #include "device/cuda/cuda_device.h"

@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// With p = S' k and o = S' q:  d = beta (v - alpha p)    y = alpha o + d (k.q)    S <- alpha S + k
+// d' A block owns 64 value rows of one head of one sequence through its tokens; a warp 16 of them,
+// eight lanes a row (state_rows.cuh); a thread prepares one column of k and q.
+// Bytes: 8 * Dk * Dv a head and sequence, the state once in and once out: bound by memory.
+// Taken in fast mode for sequences of up to 8 rows without trees: bf16, Dk = 128, Dv a multiple of
+// 64, one decay a head. delta_step_sm90.cu takes steps of few such sequences on Hopper.
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/numbers.cuh"
 #include "ops/cuda/reduce.cuh"

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+// y = x / rms(x) * weight * silu(z), or * sigmoid(z), over heads of D columns.
+// gated_norm_kernel: a warp owns a head, a lane every 32nd column. gated_norm_octets_kernel: D / 8
+// lanes own a head, a lane an octet.
+// Bytes: x, z and y once: bandwidth-bound. Octets where D / 8 is a power of two up to 32 and rows
+// lie on 16 bytes, the other kernel elsewhere.
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/numbers.cuh"
 #include "ops/cuda/reduce.cuh"

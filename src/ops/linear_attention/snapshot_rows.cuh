@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// snapshot_rows.h on CUDA, with the same bits: a warp stores a row, a lane every 32nd number of it.
+// Rows of snapshots on CUDA (snapshot_rows.h), with the same bits: f32, bf16, or i8 with a scale a
+// row:
+// scale = max |x| / 127, code = round(x / scale).
+// row_scale() and store_row_scale() are called by all lanes of a warp that owns a row; scale_of()
+// and the stores of single numbers by each thread. Bytes: 4, 2 or 1 a number, 4 a scale.
+// Taken by the kernels that keep states in snapshot slots.
 #pragma once
 
 #include <cfloat>

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // StateRows: rows of a head's state in the registers of a warp, and one step of the gated delta
-// rule on them. Eight lanes share a row, with four neighbouring columns of every 32, so that a warp
-// moves whole lines; all loads of a lane are under way together.
+// rule on them: d = beta (v - alpha S' k)    y = alpha S' q + d (k.q)    S <- alpha S + k d' Eight
+// lanes share a row, with four neighbouring columns of every 32, so that a warp moves whole lines;
+// a lane has kPasses rows, and all its loads are in flight together.
+// Bytes: 8 * 128 a row, once in and once out; about 8 flops a number and token. Taken by the
+// kernels of decode:
+// gated_delta_rule_step.cu and delta_step_sm90.cu.
 #pragma once
 
 #include "ops/cuda/reduce.cuh"

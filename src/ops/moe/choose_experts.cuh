@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A token's experts by the softmax of its scores, found by one warp: for the op that routes and for
-// kernels of few tokens that route on their way.
+// The A largest of a token's E router scores, ties to the lower id, and their softmax weights.
+// A warp owns a token: a lane holds E / 32 scores as ordered integers in registers (HeldRanks), or
+// none (kPerLane 0), then every choice searches the logits again.
+// Cost: A rounds of a maximum over the lane's scores and two warp reductions; 4 * E bytes.
+// Taken by moe_route_cuda.cu for softmax scores, and by few_experts.cu, which routes in its first
+// product.
 #pragma once
 
 #include <climits>

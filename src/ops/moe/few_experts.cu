@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// y[t] = sum over a of weights[t, a] W2_e f(W13_e x[t]), e = experts[t, a]; plus the shared expert.
+// A row of blocks (blockIdx.y) owns a token. up_kernel: a warp owns hidden channels of its experts,
+// a row of the gate and one of up; the first warp chooses the experts. down_kernel: a warp owns
+// columns of y, for all experts. A lane has octets of a weight row.
+// Bytes: 6 * A * I * H a token, from memory once: bound by memory.
+// Taken for one token, or while T * A <= E / 3: bf16, rows of w2 of the widths that have a kernel.
 #include <algorithm>
 
 #include "ops/cuda/launch.cuh"

@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// experts[t] = the A best of E router scores; weights[t] = their softmax or sigmoid, perhaps
+// renormalised.
+// A block is one warp, which owns a token; a lane every 32nd expert.
+// Bytes: 4 * E a token; latency-bound: A rounds that depend on each other.
+// route_kernel for plain softmax scores (in registers up to 512 experts, searched beyond);
+// scored_route_kernel for sigmoid scores, corrections and groups.
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/moe/choose_experts.cuh"

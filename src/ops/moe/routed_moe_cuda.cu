@@ -1,4 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// y[t] = sum over a of weights[t, a] W2_e f(W13_e x[t]): route, sort, two products, combine, in
+// passes.
+// count_kernel, place_kernel: a block owns a chunk of (token, slot) pairs and sorts them by expert.
+// up_kernel, down_kernel: blocks of one blockIdx.x own a tile of up to 4 rows of one expert, a warp
+// four columns (row_products.cuh). combine_kernel: a thread owns eight columns of a token.
+// Flops: 6 * R * I * H, R = T * A. Bytes: the chosen experts' weights once a tile.
+// Picks the form: few_experts.cu for few tokens in bf16, routed_moe_sm90.cu on Hopper from 32
+// tokens on in bf16 and fast mode, the kernels here for everything else.
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/row_products.cuh"
 #include "ops/elementwise/elementwise.h"

@@ -1,4 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// hidden = f(W13_e x) and down = W2_e hidden for tiles of up to 64 or 192 rows of an expert
+// (wgmma).
+// A block a multiprocessor takes items: 256 weight rows of an expert and one of its tiles. One
+// warpgroup loads stages of 64 along K; each of two computes 128 weight rows, a thread accumulators
+// of [weight row, token], transposed on the way out.
+// Flops: 6 * R * I * H. Bytes: weights once a tile from memory, rows from the cache.
+// Taken on Hopper in fast mode from 32 tokens on: bf16, H and I multiples of 64 from 128 on,
+// weights dense and on 16 bytes.
 #include <algorithm>
 #include <limits>
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of a normalised row, for the op and for kernels that normalise a row on its way into
-// something else: the same operations in the same order give the same bits (ops/norm/rms_norm.h).
+// The numbers of a normalised row: scale = 1 / sqrt(sum of squares / H + epsilon), y = x scale
+// weight.
+// A thread owns octets of a row; block_sum() (cuda/reduce.cuh) joins the sums of squares.
+// For the op (rms_norm_cuda.cu) and for kernels that normalise a row on its way into a product
+// (gemm/skinny_product.cu): the same operations in the same order give the same bits.
 #pragma once
 
 #include "ops/cuda/rows.cuh"

@@ -1,4 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+// residual += x (where there is one); y = x / rms(x) * weight, over groups of H columns.
+// rms_norm_kernel: a block of up to 256 threads owns a group, a thread every blockDim-th octet of
+// it.
+// many_rows_kernel: a warp owns a group, a lane up to eight octets; the bits are the same.
+// Bytes: 2 * H elements a group, 4 * H with a residual: bandwidth-bound.
+// many_rows_kernel in 16 bits for aligned groups of H = 256 to 2,048, a multiple of 256, where
+// there are at least 16 a multiprocessor; rms_norm_kernel elsewhere.
 #include <algorithm>
 
 #include "ops/cuda/launch.cuh"

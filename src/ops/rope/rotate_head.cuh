@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// rotate_head(): one head of a row, normalised and rotated by a warp (rope.h).
+// rotate_head(): one head of a row, normalised and rotated by a warp (rope.h); form_angles(): the
+// sines and cosines of the row, by all threads of the block, in shared memory.
+// A lane owns every 32nd pair and every 32nd channel that is not rotated; sums in lane order,
+// warp_sum().
+// Bytes: D elements in, twice with a norm. Taken by rope_cuda.cu and
+// attention/rotate_append_cuda.cu.
 #pragma once
 
 #include "ops/cuda/numbers.cuh"

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// BlockTeam: the threads of a block as a team of sample_row_steps.h.
+// BlockTeam: the threads of a block, or its first warps, as a team of sample_row_steps.h.
+// each(): a thread an index. tiles(): a warp a tile of 256 tokens. reduce(): warps by shuffles,
+// then their results through shared memory. Every phase ends with a barrier of the team.
+// of_cluster(): the blocks of a cluster as shares of one row, which meet() and read each other's
+// memory.
+// Taken by sample_rows_cuda.cu; on the CPU one thread is the team.
 #pragma once
 
 #include <cstdint>

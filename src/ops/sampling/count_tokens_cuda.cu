@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+// counts[row, token] += 1 for a list, up to kMostCounted: two 16-bit counts a word, by
+// compare-and-swap.
+// A thread owns an entry of the list; blocks and warps are only groups of them.
+// Bytes: some for each token; the time is that of a launch. The only form on CUDA.
 #include "ops/cuda/launch.cuh"
 #include "ops/sampling/count_tokens.h"
 

@@ -1,4 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rows of logits become tokens (sample_rows.h): maxima of tiles, sums of weights, then a draw among
+// the candidates. The steps are those of sample_row_steps.h; kernels differ in who does them.
+// maxima_kernel, sums_kernel: a block owns a run of tiles of a row, a warp a tile of 256 tokens.
+// finish_kernel, few_kernel, best_kernel: a block or a cluster owns a row, one launch for the last
+// two.
+// Bytes: 4 * V a row from memory, the second reading from the cache; 35 operations a token in sums.
+// best_kernel for greedy rows, few_kernel for a top_k of at most 64, both from compute capability
+// 9.0 on; the other three, a launch each, for everything else.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

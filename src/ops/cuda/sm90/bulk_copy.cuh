@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies from global to shared memory by the copy engine (PTX cp.async.bulk): one thread starts
-// them, a barrier counts their bytes.
+// them, a barrier (mbarrier.cuh) counts their bytes, and no register holds the data.
+// copy_linear(): contiguous bytes. copy_box(): 64 columns of some rows of a tensor map, swizzled as
+// the products of wgmma.cuh read them: 128 bytes a row.
+// Taken by kernels for Hopper whose tiles lie in order; gathered rows go through warp_matrix.cuh.
 #pragma once
 
 #include <cstdint>

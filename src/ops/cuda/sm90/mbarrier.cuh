@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Barriers in shared memory that count arrivals of threads and bytes of bulk copies (PTX mbarrier).
+// One thread calls init(); each thread that produces or consumes a stage calls for itself.
+// A barrier takes 8 bytes; wait() spins on the parity of a phase.
+// Taken by the pipelines of kernels for Hopper: one barrier for "full" and one for "empty" a stage.
 #pragma once
 
 #include <cstdint>

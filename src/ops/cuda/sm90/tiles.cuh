@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of 64 rows of 64 bf16 in shared memory, swizzled as wgmma.cuh says, and how a warpgroup
-// moves its accumulators in and out of them, transposed.
+// Tiles of 64 rows of 64 bf16 (8 KiB) in shared memory, swizzled as wgmma.cuh says, and how a
+// warpgroup moves its accumulators in and out of them, transposed.
+// A warp calls load_transposed() and store_transposed(): four 8 x 8 matrices, 512 bytes; 128
+// threads call group_barrier(). Taken by the kernels for Hopper.
 #pragma once
 
 #include <cstdint>
