@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // IdPool: hands out the ids 1..n of equal things (KV pages, state slots) and knows the owner of
-// each. It moves indices only; a pool of memory stands beside it. Id 0 is a sink for padded rows
-// and is never handed out.
+// each. It moves indices only; a pool of memory stands beside it. Id 0 is
+// never handed out: it stands for "none", for example in unused entries of a page table.
 //
 // The id that was freed last is handed out first, and fresh ids in ascending order: the memory in
 // use stays dense, and with a lazily committed mapping resident memory grows only with use.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // KvPool: the memory of the KV pages. Per attention layer K is [P, S, Nkv, D] and V [P, S, Nkv,
-// Dv], or V is not there because values are a part of the keys; P = num_pages + 1: page 0 is the
-// sink. Which pages are in use is the PageAllocator's business.
+// Dv], or V is not there because values are a part of the keys; P = num_pages + 1: page 0
+// belongs to no sequence. Which pages are in use is the PageAllocator's business.
 //
 // Layer-major, so that a layer's attention sees one dense tensor. Memory is committed when a page
 // is first written: resident memory follows the highest page ever used.

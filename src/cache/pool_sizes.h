@@ -33,7 +33,7 @@ struct WindowPoolSizes {
 };
 
 struct PoolSizes {
-  // Ids run from 1 to these numbers; id 0 of each pool is a sink that belongs to no sequence.
+  // Ids run from 1 to these numbers; id 0 of each pool belongs to no sequence.
   int64_t num_pages = 0;
   int32_t page_size = 16;       // tokens
   int64_t num_state_slots = 0;  // 0 for models without recurrent state

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // StatePool: the memory of the recurrent states of one group of layers. Per layer and part of the
-// layout one tensor [slots, ...]; slots = num_slots + 1, slot 0 is the sink. The scales of an
+// layout one tensor [slots, ...]; slots = num_slots + 1, slot 0 stands for "none". The scales of an
 // i8 part lie directly after its numbers, slot by slot, so that a slot can be given back to the
 // system as one stretch of memory.
 //

@@ -29,7 +29,8 @@ struct Context {
 
   DeviceKind device;
 
-  // D12: results of a row depend on neither the number of rows nor its neighbours nor the chunking.
+  // Exact mode (docs/numerics.md): the bits of a row depend on neither the number of rows nor its
+  // neighbours nor the chunking.
   bool exact;
 };
 

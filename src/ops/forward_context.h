@@ -32,7 +32,8 @@
 
 namespace heddle::ops {
 
-// KV cache of one attention layer: [P, S, Nkv, D] f32, bf16, f16 or e4m3. Page 0 is a sink.
+// KV cache of one attention layer: [P, S, Nkv, D] f32, bf16, f16 or e4m3. Page 0
+// belongs to no sequence.
 struct KvLayer {
   MutableTensorView k;
   MutableTensorView v;  // without memory where values are a part of the keys
@@ -41,7 +42,8 @@ struct KvLayer {
   PageIds ids = PageIds::kMain;
 };
 
-// Recurrent state of one layer, which may have one of the tensors only. Slot 0 is a sink.
+// Recurrent state of one layer, which may have one of the tensors only. Slot 0
+// belongs to no sequence.
 struct StateLayer {
   MutableTensorView conv;       // [slots, W - 1, C] f32: the last raw inputs, oldest first
   MutableTensorView recurrent;  // [slots, Nv, Dv, Dk] f32

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // OpDef: an op as the graph sees it: how shapes follow from shapes, what it changes, how it is
 // launched. The op's own header (ops/norm/rms_norm.h) holds the contract; an OpDef only adapts it.
-// Every op family offers its definitions through a function listed in ops/builtin_ops.cpp.
+// Every op family offers its definitions through a function that ops/registry.h declares.
 #pragma once
 
 #include <array>

@@ -3,8 +3,9 @@
 // (DeepSeek-AI, "DeepSeek-V2", arXiv:2405.04434, section 2.1.2). A layer expands a latent c to
 // k_h = W_UK,h c and v_h = W_UV,h c; both matrices can be moved to the other side of attention:
 //
-//   absorb_query:   y[t, h] = [ W_UK,h' q_nope[t, h] | q_pe[t, h] ]     of q[t, h] = [q_nope |
-//   q_pe] expand_values:  y[t, h] = W_UV,h o[t, h]
+//   absorb_query:   y[t, h] = [W_UK,h' q_nope[t, h] | q_pe[t, h]], where q[t, h] = [q_nope | q_pe]
+//
+//   expand_values:  y[t, h] = W_UV,h o[t, h]
 //
 // The weight is the checkpoint's own: for head h the Dn rows of W_UK,h, then the Dv rows of W_UV,h.
 #pragma once

@@ -59,13 +59,13 @@ struct PagedAttentionArgs {
 
 // Keys are taken in blocks of this many tokens, and blocks in segments whose results are joined in
 // order. Both lie at fixed absolute positions, and every row goes through the same fp32 operations
-// whichever rows share its step, on either device: the fast kernel is the exact one (D12). Not so
-// the siblings of the default mode on GPUs, for decode steps (paged_attention_split.h) and prompts
-// on Hopper's tensor cores (paged_attention_sm90.h). Else a row's bits depend on neither
-// chunking, batch, threads nor page size, only on what the pool's dtype keeps of k and v. With a
-// window, blocks and segments that no row of a step sees are passed over, and of the others only
-// visible tokens are read: pages before the window may hold anything, their ids need only lie
-// within the pool.
+// whichever rows share its step, on either device: this kernel serves exact mode as well
+// (docs/numerics.md). A row's bits depend on neither chunking, batch, threads nor page size, only
+// on the pool's dtype, to which k and v are rounded. That does not hold for two kernels of the
+// default mode on GPUs: those for decode steps (paged_attention_split.h) and for prompts on
+// Hopper's tensor cores (paged_attention_sm90.h). With a window, blocks and segments that no row of
+// a step sees are skipped, and of the others only visible tokens are read: pages before the window
+// may hold anything, their ids need only be ids of the pool.
 inline constexpr int64_t kAttentionBlock = 128;
 inline constexpr int64_t kAttentionSegment = 1024;
 

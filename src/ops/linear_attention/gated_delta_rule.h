@@ -10,8 +10,8 @@
 // The decay may be one per key channel instead, S <- diag(exp(g)) S: then a and dt_bias have Dk
 // numbers for every head (Kimi Delta Attention; Kimi Team, "Kimi Linear", arXiv:2510.26692).
 //
-// The gates' sources, a and b, are fp32 in every run: their product has fp32 results, as
-// router scores have (D14 of the design: gates multiply up over a whole sequence).
+// The inputs of the gates, a and b, are fp32 in every run, because decays multiply over a whole
+// sequence: the product that makes them has fp32 results, as router scores have (docs/numerics.md).
 //
 // Yang, Kautz and Hatamizadeh, "Gated Delta Networks", arXiv:2412.06464.
 #pragma once

@@ -16,7 +16,7 @@ namespace heddle::runner {
 
 class ComputeDevice {
  public:
-  // 0 threads: the machine's physical cores. `exact`: of the context (D12).
+  // 0 threads: the machine's physical cores. `exact`: exact mode (docs/numerics.md).
   static Result<std::unique_ptr<ComputeDevice>> open_cpu(int num_threads, bool exact);
 
   // Errors: those of device::open_cuda_device() and, for the library of products,
