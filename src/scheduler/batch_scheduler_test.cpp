@@ -148,7 +148,7 @@ TEST(BatchSchedulerTest, ARetractedSequenceGoesOnWhereItWas) {
   EXPECT_THAT(fixture.runner.complaints(), IsEmpty());
 }
 
-// Scheduler spec 7.2: stored lengths 64, 100, 128 and 129 in pages of 64 need two more.
+// Stored lengths 64, 100, 128 and 129 in pages of 64 need two more.
 TEST(BatchSchedulerTest, ADecodeStepTakesAPageWhereTheLastOneIsFull) {
   BatchSchedulerOptions options = without_cache();
   options.cache.pools.page_size = 64;

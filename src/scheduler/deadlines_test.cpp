@@ -14,7 +14,7 @@ namespace {
 
 constexpr ServiceRates kRates{.prefill_tokens_per_second = 10000, .decode_tokens_per_second = 100};
 
-TEST(DeadlinesTest, SchedulerSpec143) {
+TEST(DeadlinesTest, TheLeastSlackGoesFirst) {
   const double x = slack_seconds(
       {.ttft_slo_seconds = 5, .elapsed_seconds = 1, .uncached_tokens = 20000}, kRates);
   const double y = slack_seconds(

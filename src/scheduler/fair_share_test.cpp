@@ -79,7 +79,7 @@ class TinyServer {
   std::vector<std::string> started_;
 };
 
-TEST(FairShareTest, SchedulerSpec142) {
+TEST(FairShareTest, TheTenantThatGotLeastIsServedNext) {
   FairShare fair({});
   const int32_t a = fair.tenant("A");
   const int32_t b = fair.tenant("B");
@@ -124,7 +124,7 @@ TEST(FairShareTest, ATenantMayHaveLimitsOfItsOwn) {
   EXPECT_FALSE(fair.may_run(a));
 }
 
-TEST(FairShareTest, SchedulerSpec142Lift) {
+TEST(FairShareTest, ANewTenantBeginsAtTheLeastCounterOfThoseWaiting) {
   FairShare fair({});
   const int32_t a = fair.tenant("A");
   TinyServer server(fair, 1);

@@ -48,7 +48,7 @@ std::vector<bool> deprioritized(const std::vector<QueueEntry>& entries) {
   return result;
 }
 
-TEST_F(InBatchSharingTest, SchedulerSpec31) {
+TEST_F(InBatchSharingTest, RequestsThatBeginAlikeWaitForTheFirst) {
   std::vector<QueueEntry> entries = {share(200, 10), share(200, 10), share(200, 10), share(20, 10)};
   InBatchSharing sharing;
   sharing.begin();

@@ -20,7 +20,7 @@ std::string steps(DecodeInterleave& interleave, int count) {
   return result;
 }
 
-TEST(DecodeInterleaveTest, SchedulerSpec6AStreamAdvancesAtLeastEverySecondStep) {
+TEST(DecodeInterleaveTest, AStreamAdvancesAtLeastEverySecondStep) {
   DecodeInterleave interleave(1);
   EXPECT_EQ(steps(interleave, 8), "PDPDPDPD");
 }
@@ -30,7 +30,7 @@ TEST(DecodeInterleaveTest, SeveralPrefillsForADecode) {
   EXPECT_EQ(steps(interleave, 9), "PPPDPPPDP");
 }
 
-TEST(DecodeInterleaveTest, SchedulerSpec6ReferenceIsPrefillFirst) {
+TEST(DecodeInterleaveTest, TheReferenceServesPromptsFirst) {
   DecodeInterleave interleave(0);
   EXPECT_EQ(steps(interleave, 6), "PPPPPP");
 }

@@ -33,7 +33,7 @@ const std::vector<PreemptionCandidate> kRunning = {
     {.urgency = -3, .arrival = 3, .max_new_tokens = 400, .output_tokens = 0, .run_seconds = 9},
     {.urgency = 0, .arrival = 4, .max_new_tokens = 2000, .output_tokens = 50, .run_seconds = 9}};
 
-TEST(PreemptionTest, SchedulerSpec43) {
+TEST(PreemptionTest, TakesTheLeastUrgentUntilThereIsRoom) {
   const PreemptionRules rules = PreemptionRules::reference(10);
   EXPECT_THAT(victims_of({.urgency = 12, .tokens = 456}, kRunning, rules), ElementsAre(2, 3));
   EXPECT_THAT(victims_of({.urgency = 10, .tokens = 456}, kRunning, rules), IsEmpty());
@@ -44,7 +44,7 @@ TEST(PreemptionTest, SchedulerSpec43) {
   EXPECT_THAT(victims_of({.urgency = 100, .tokens = 1776}, kRunning, rules), IsEmpty());
 }
 
-TEST(PreemptionTest, SchedulerSpec43AbsentPriorityIsPreemptedByEveryExplicitOne) {
+TEST(PreemptionTest, AbsentPriorityIsPreemptedByEveryExplicitOne) {
   std::vector<PreemptionCandidate> running = {kRunning[0]};
   running[0].urgency = std::numeric_limits<int64_t>::min();
   EXPECT_THAT(
@@ -53,7 +53,7 @@ TEST(PreemptionTest, SchedulerSpec43AbsentPriorityIsPreemptedByEveryExplicitOne)
   EXPECT_THAT(victims_of({.urgency = -1000000, .tokens = 1}, running, {}), ElementsAre(0));
 }
 
-TEST(PreemptionTest, SchedulerSpec43DeviationHeldTokensCount) {
+TEST(PreemptionTest, HeldTokensCount) {
   std::vector<PreemptionCandidate> running = kRunning;
   running[2].held_tokens = 256;
   EXPECT_THAT(victims_of({.urgency = 12, .tokens = 456}, running, {}), ElementsAre(2));
@@ -63,7 +63,7 @@ TEST(PreemptionTest, SchedulerSpec43DeviationHeldTokensCount) {
               ElementsAre(2, 3));
 }
 
-TEST(PreemptionTest, SchedulerSpec43DeviationBatchSlotsAndStateSlotsAreGivenBack) {
+TEST(PreemptionTest, BatchSlotsAndStateSlotsAreGivenBack) {
   std::vector<PreemptionCandidate> running = kRunning;
   EXPECT_THAT(victims_of({.urgency = 12, .tokens = -50, .batch_slots = 1}, running, {}),
               ElementsAre(2));
@@ -79,7 +79,7 @@ TEST(PreemptionTest, SchedulerSpec43DeviationBatchSlotsAndStateSlotsAreGivenBack
               ElementsAre(2, 3));
 }
 
-TEST(PreemptionTest, SchedulerSpec43DeviationNoRequestIsPreemptedForEver) {
+TEST(PreemptionTest, NoRequestIsPreemptedForEver) {
   std::vector<PreemptionCandidate> running = kRunning;
   running[2].num_preemptions = 2;
   EXPECT_THAT(victims_of({.urgency = 12, .batch_slots = 1}, running, {}), ElementsAre(2));
@@ -90,7 +90,7 @@ TEST(PreemptionTest, SchedulerSpec43DeviationNoRequestIsPreemptedForEver) {
       ElementsAre(2));
 }
 
-TEST(PreemptionTest, SchedulerSpec43DeviationVictimsHaveRunForAWhile) {
+TEST(PreemptionTest, VictimsHaveRunForAWhile) {
   std::vector<PreemptionCandidate> running = kRunning;
   running[2].run_seconds = 0.2;
   EXPECT_THAT(victims_of({.urgency = 12, .batch_slots = 1}, running, {}), ElementsAre(2));
@@ -98,7 +98,7 @@ TEST(PreemptionTest, SchedulerSpec43DeviationVictimsHaveRunForAWhile) {
   EXPECT_THAT(victims_of({.urgency = 12, .batch_slots = 1}, running, {}), ElementsAre(3));
 }
 
-TEST(PreemptionTest, SchedulerSpec43DeviationFourVictimsAPass) {
+TEST(PreemptionTest, FourVictimsAPass) {
   const std::vector<PreemptionCandidate> running(
       5, {.max_new_tokens = 1, .output_tokens = 1, .held_tokens = 100, .run_seconds = 9});
   EXPECT_EQ(victims_of({.urgency = 11, .tokens = 400}, running, {}).size(), 4u);
@@ -145,7 +145,7 @@ std::vector<int64_t> retracted(std::vector<RetractionCandidate> running,
   return order;
 }
 
-TEST(RetractionOrderTest, SchedulerSpec73) {
+TEST(RetractionOrderTest, TheFewestOutputsThenTheLongestPromptGoFirst) {
   const std::vector<RetractionCandidate> running = {
       {.output_tokens = 50, .prompt_tokens = 1000, .arrival = 1},
       {.output_tokens = 10, .prompt_tokens = 300, .arrival = 2},
@@ -159,7 +159,7 @@ TEST(RetractionOrderTest, TheLastOneStays) {
   EXPECT_EQ(choose_retraction(std::vector<RetractionCandidate>{{.arrival = 1}}), std::nullopt);
 }
 
-TEST(RetractionOrderTest, SchedulerSpec7DeviationTheLeastUrgentGoFirst) {
+TEST(RetractionOrderTest, TheLeastUrgentGoFirst) {
   const std::vector<RetractionCandidate> running = {
       {.urgency = 5, .output_tokens = 0, .prompt_tokens = 9, .arrival = 1},
       {.urgency = 0, .output_tokens = 90, .prompt_tokens = 9, .arrival = 2},
@@ -168,7 +168,7 @@ TEST(RetractionOrderTest, SchedulerSpec7DeviationTheLeastUrgentGoFirst) {
   EXPECT_THAT(retracted(running, RetractionRule::kReference), ElementsAre(1, 3));
 }
 
-TEST(RetractionOrderTest, SchedulerSpec7DeviationTheOftenRetractedGoLater) {
+TEST(RetractionOrderTest, TheOftenRetractedGoLater) {
   const std::vector<RetractionCandidate> running = {
       {.num_retractions = 1, .output_tokens = 0, .arrival = 1},
       {.num_retractions = 0, .output_tokens = 90, .arrival = 2},
@@ -176,7 +176,7 @@ TEST(RetractionOrderTest, SchedulerSpec7DeviationTheOftenRetractedGoLater) {
   EXPECT_THAT(retracted(running), ElementsAre(3, 2));
 }
 
-TEST(RetractionOrderTest, SchedulerSpec7DeviationThreeRetractionsAreEnough) {
+TEST(RetractionOrderTest, ThreeRetractionsAreEnough) {
   const std::vector<RetractionCandidate> running = {
       {.urgency = -9, .num_retractions = 3, .arrival = 1},
       {.urgency = 9, .num_retractions = 2, .output_tokens = 99, .arrival = 2},

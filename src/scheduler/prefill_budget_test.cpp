@@ -31,7 +31,7 @@ void expect_admitted(const PrefillGrant& grant, int64_t tokens, bool completes) 
   EXPECT_EQ(grant.completes, completes);
 }
 
-TEST(PrefillBudgetTest, SchedulerSpec51) {
+TEST(PrefillBudgetTest, AdmitsWhilePromptAndOutputFitMemory) {
   PrefillBudget budget = reference_budget(12000);
   EXPECT_NEAR(reserved(), 3497.2, 1e-9);
   EXPECT_NEAR(budget.remaining_total(), 8502.8, 1e-9);
@@ -54,7 +54,7 @@ TEST(PrefillBudgetTest, SchedulerSpec51) {
   EXPECT_EQ(budget.num_admitted(), 2);
 }
 
-TEST(PrefillBudgetTest, SchedulerSpec52) {
+TEST(PrefillBudgetTest, CutsAPromptAtTheChunkAndResumesIt) {
   PrefillBudget budget = reference_budget(30000);
   expect_admitted(take(budget, {.pending_tokens = 3000, .new_tokens_left = 512}), 3000, true);
   EXPECT_NEAR(budget.remaining_total(), 22989.8, 1e-9);
@@ -72,7 +72,7 @@ TEST(PrefillBudgetTest, SchedulerSpec52) {
   EXPECT_EQ(next.remaining_chunk(), 8192 - 1808);
 }
 
-TEST(PrefillBudgetTest, SchedulerSpec53) {
+TEST(PrefillBudgetTest, WithoutMemoryNoPartOfAPromptIsAdmitted) {
   PrefillBudget budget = reference_budget(12000);
   take(budget, {.pending_tokens = 3000, .new_tokens_left = 512});
   EXPECT_EQ(take(budget, {.pending_tokens = 7000, .new_tokens_left = 1024}).verdict,
@@ -283,7 +283,7 @@ TEST(PrefillBudgetTest, GrantsKeepTheirPromisesUnderFuzz) {
   EXPECT_GT(cut, 500);
 }
 
-TEST(NewTokenRatioTest, SchedulerSpec71) {
+TEST(NewTokenRatioTest, DecaysToItsMinimumInSixHundredSteps) {
   NewTokenRatio ratio(1);
   EXPECT_DOUBLE_EQ(ratio.initial(), 0.7);
   EXPECT_DOUBLE_EQ(ratio.minimum(), 0.098);
@@ -305,13 +305,13 @@ TEST(NewTokenRatioTest, ConservativenessScalesItUpToOne) {
   EXPECT_DOUBLE_EQ(NewTokenRatio(5).minimum(), 0.14);
 }
 
-TEST(NewTokenRatioTest, SchedulerSpec73Ratios) {
+TEST(NewTokenRatioTest, IsEstimatedFromOutputsSoFar) {
   EXPECT_NEAR(NewTokenRatio::estimate(50 + 10, 200 + 500, 2), 0.142653, 5e-7);
   EXPECT_NEAR(NewTokenRatio::estimate(50, 200, 1), 0.348259, 5e-7);
   EXPECT_DOUBLE_EQ(NewTokenRatio::estimate(500, 200, 1), 1);
 }
 
-TEST(NewTokenRatioTest, SchedulerSpec7DeviationARetractionNeverLowersIt) {
+TEST(NewTokenRatioTest, ARetractionNeverLowersIt) {
   NewTokenRatio ratio(1);
   ratio.after_retraction(50 + 10, 200 + 500, 2);
   EXPECT_DOUBLE_EQ(ratio.value(), 0.7) << "the reference goes down to 0.142653";

@@ -55,7 +55,7 @@ class Queue {
   std::vector<int32_t> displaced_;
 };
 
-TEST(QueueLimitTest, SchedulerSpec42) {
+TEST(QueueLimitTest, AFullQueueDisplacesTheLeastUrgentNewest) {
   Queue queue({.max_requests = 3, .by_priority = true});
   ASSERT_TRUE(queue.enter(1, 1).ok());
   ASSERT_TRUE(queue.enter(0, 2).ok());
@@ -78,7 +78,7 @@ TEST(QueueLimitTest, WithoutPrioritiesTheArrivingOneIsTurnedAway) {
   EXPECT_THAT(displaced_error().message(), Not(HasSubstr("the queue is full")));
 }
 
-TEST(QueueLimitTest, SchedulerSpec42DeviationReturnedRequestsAreExempt) {
+TEST(QueueLimitTest, ReturnedRequestsAreExempt) {
   Queue queue({.max_requests = 2, .by_priority = true});
   queue.put_back({.urgency = 0, .arrival = 2, .returned = true});
   ASSERT_TRUE(queue.enter(1, 3).ok());

@@ -48,7 +48,7 @@ std::vector<int64_t> ordered(const QueueOrderOptions& options, std::vector<Queue
   return arrivals;
 }
 
-TEST(QueueOrderTest, SchedulerSpec33LongestMatchFirst) {
+TEST(QueueOrderTest, LongestMatchFirst) {
   EXPECT_THAT(ordered({.policy = QueuePolicy::kLpm},
                       {{.arrival = 1, .matched_tokens = 0},
                        {.arrival = 2, .matched_tokens = 100},
@@ -57,7 +57,7 @@ TEST(QueueOrderTest, SchedulerSpec33LongestMatchFirst) {
               ElementsAre(2, 3, 1, 4));
 }
 
-TEST(QueueOrderTest, SchedulerSpec33LongestOutputFirst) {
+TEST(QueueOrderTest, LongestOutputFirst) {
   const std::vector<QueueEntry> entries = {{.arrival = 1, .urgency = 5, .max_new_tokens = 64},
                                            {.arrival = 2, .urgency = 1, .max_new_tokens = 512},
                                            {.arrival = 3, .urgency = 1, .max_new_tokens = 512}};
@@ -66,7 +66,7 @@ TEST(QueueOrderTest, SchedulerSpec33LongestOutputFirst) {
               ElementsAre(1, 2, 3));
 }
 
-TEST(QueueOrderTest, SchedulerSpec33MoreThan128WaitingAreServedAsTheyCame) {
+TEST(QueueOrderTest, MoreThan128WaitingAreServedAsTheyCame) {
   for (const QueuePolicy policy : {QueuePolicy::kLpm, QueuePolicy::kHrrn}) {
     std::vector<QueueEntry> entries;
     std::vector<int64_t> arrivals;
@@ -85,7 +85,7 @@ TEST(QueueOrderTest, SchedulerSpec33MoreThan128WaitingAreServedAsTheyCame) {
   }
 }
 
-TEST(QueueOrderTest, SchedulerSpec32GroupsByWeightInTheTree) {
+TEST(QueueOrderTest, GroupsByWeightInTheTree) {
   const NumberedTree tree({0, 0, 1, 0});  // X = 1, its child Y = 2, Z = 3
   std::vector<QueueEntry> entries;
   const auto add = [&](int64_t arrival, size_t node) {
@@ -110,7 +110,7 @@ TEST(QueueOrderTest, TreeSiblingsOfEqualWeightFollowTheirOldestRequest) {
               ElementsAre(3, 9, 5, 7));
 }
 
-TEST(QueueOrderTest, SchedulerSpec41PriorityThenArrival) {
+TEST(QueueOrderTest, PriorityThenArrival) {
   const PriorityRules rules{.enabled = true};
   EXPECT_THAT(ordered({.policy = QueuePolicy::kFcfs, .by_priority = true},
                       {{.arrival = 1, .urgency = urgency_of(0, rules)},
@@ -120,7 +120,7 @@ TEST(QueueOrderTest, SchedulerSpec41PriorityThenArrival) {
               ElementsAre(2, 3, 1, 4));
 }
 
-TEST(QueueOrderTest, SchedulerSpec41DeviationReturnedRequestsGoBeforeTheirEquals) {
+TEST(QueueOrderTest, ReturnedRequestsGoBeforeTheirEquals) {
   const std::vector<QueueEntry> entries = {{.arrival = 1, .urgency = 1},
                                            {.arrival = 2, .urgency = 0},
                                            {.arrival = 3, .returned = true, .urgency = 0},
@@ -136,7 +136,7 @@ TEST(QueueOrderTest, UrgencyIsIgnoredUnlessAskedFor) {
               ElementsAre(1, 2));
 }
 
-TEST(QueueOrderTest, SchedulerSpec3DeviationNoRequestIsPassedForEver) {
+TEST(QueueOrderTest, NoRequestIsPassedForEver) {
   const NumberedTree tree({0, 0});
   const std::vector<QueueEntry> entries = {
       {.arrival = 1, .queued_seconds = 5.1},

@@ -125,7 +125,7 @@ TEST(PrioritiesTest, SumsAndDifferencesSaturate) {
   EXPECT_EQ(saturating_subtract(kLowest, kLowest), 0);
 }
 
-TEST(PrioritiesTest, SchedulerSpec4Defaults) {
+TEST(PrioritiesTest, UrgencyFollowsPriorityItsDefaultAndItsDirection) {
   EXPECT_EQ(urgency_of(7, {}), 0) << "off: all are equal";
   EXPECT_EQ(urgency_of(std::nullopt, {.default_priority = 3}), 0);
   EXPECT_EQ(urgency_of(7, {.enabled = true}), 7);
@@ -139,7 +139,7 @@ TEST(PrioritiesTest, SchedulerSpec4Defaults) {
   EXPECT_EQ(urgency_of(kLowest, {.enabled = true, .low_values_first = true}), kHighest);
 }
 
-TEST(PrioritiesTest, SchedulerSpec141Aging) {
+TEST(PrioritiesTest, AWaitingRequestReachesTheTopClassWithTime) {
   const auto first_at = [](double now) {
     std::vector<QueueEntry> entries = {{.arrival = 0, .urgency = aged_urgency(0, now, 30, 10)}};
     for (double arrived = 1; arrived < now; ++arrived) {

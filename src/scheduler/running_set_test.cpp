@@ -128,7 +128,7 @@ TEST(RunningSetTest, DraftsCountWhenTheyAreAccepted) {
 
 // Section 19 of the specification of speculation: a length that a step advances twice shows in long
 // texts. Each step with drafts counts its draws once, whatever number of drafts holds.
-TEST(RunningSetTest, SpeculativeSpec19Row04ALongTextCountsEveryTokenOnce) {
+TEST(RunningSetTest, ALongTextCountsEveryTokenOnce) {
   PartsOptions options;
   options.scheduler.cache.pools.num_pages = 4000;
   PartsFixture parts(options);
@@ -166,7 +166,7 @@ TEST(RunningSetTest, SpeculativeSpec19Row04ALongTextCountsEveryTokenOnce) {
 
 // Section 19: a network that drafts reads the token behind each row of a prompt. Behind a piece
 // that is not the last one that is the prompt's next token, and nothing is drawn.
-TEST(RunningSetTest, SpeculativeSpec19Row07APieceOfAPromptNamesTheTokenBehindIt) {
+TEST(RunningSetTest, APieceOfAPromptNamesTheTokenBehindIt) {
   PartsFixture parts;
   Sequence& sequence = parts.make(std::vector<TokenId>{11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, 8);
   RunningSequence& running = started(parts, sequence);

@@ -240,7 +240,7 @@ TEST_F(StreamDraftsTest, TheRunnersAreTakenWhereItMakesThem) {
 }
 
 // Section 17: a level of drafts takes a row for each branch.
-TEST_F(StreamDraftsTest, SpeculativeSpec17BranchesTakeRowsOfTheNetwork) {
+TEST_F(StreamDraftsTest, BranchesTakeRowsOfTheNetwork) {
   StreamDrafts drafts = make_without_drafter(
       {.max_drafts = 3, .max_rows = 20, .adapts = false, .max_made = 3, .topk = 8});
   const std::vector<RunningSequence*> streams = {stream(10), stream(20), stream(30)};
@@ -310,7 +310,7 @@ TEST_F(StreamDraftsTest, InDebtWhatWasMadeIsVerifiedAndNothingIsWanted) {
 }
 
 // Section 17 of the specification, "context limit".
-TEST_F(StreamDraftsTest, SpeculativeSpec17NoneGoesBeyondTheLongestText) {
+TEST_F(StreamDraftsTest, NoneGoesBeyondTheLongestText) {
   StreamDrafts drafts = make();
   // Its prompt has two tokens and one is drawn: at its longest four are computed, one of them now.
   const std::vector<RunningSequence*> streams = {stream(10, /*max_new_tokens=*/3), stream(20, 2)};

@@ -49,7 +49,7 @@ DraftTree example_a() {
   return tree;
 }
 
-TEST(DraftTreeTest, SpeculativeSpec43ExampleAHasItsArrays) {
+TEST(DraftTreeTest, ExampleAHasItsArrays) {
   const DraftTree tree = example_a();
   EXPECT_TRUE(tree.branches());
   EXPECT_THAT(tree.parents(), ElementsAre(-1, 0, 0, 1, 2, 3));
@@ -59,7 +59,7 @@ TEST(DraftTreeTest, SpeculativeSpec43ExampleAHasItsArrays) {
   EXPECT_THAT(tree.masks(), ElementsAre(0x01, 0x03, 0x05, 0x0b, 0x15, 0x2b));
 }
 
-TEST(DraftTreeTest, SpeculativeSpec43ExampleAIsWalkedAsItsTableSays) {
+TEST(DraftTreeTest, ExampleAIsWalkedAsItsTableSays) {
   const DraftTree tree = example_a();
   const auto expect_walk = [&](const Tokens& draws, const Nodes& path, const Tokens& drawn) {
     const Walked walked = walk(tree, draws);
@@ -73,7 +73,7 @@ TEST(DraftTreeTest, SpeculativeSpec43ExampleAIsWalkedAsItsTableSays) {
   expect_walk({12, 1, 24, 2, 3, 4}, {0, 2}, {12, 24});
 }
 
-TEST(DraftTreeTest, SpeculativeSpec44ExampleBHasItsArraysAndWalks) {
+TEST(DraftTreeTest, ExampleBHasItsArraysAndWalks) {
   DraftTree tree;
   ASSERT_TRUE(tree.assign(Tokens{11, 12, 21, 22, 23, 31}, Nodes{-1, -1, 0, 0, 1, 4}).ok());
   EXPECT_THAT(tree.next_token(), ElementsAre(1, 3, 5, -1, -1, 6, -1));
@@ -86,7 +86,7 @@ TEST(DraftTreeTest, SpeculativeSpec44ExampleBHasItsArraysAndWalks) {
   EXPECT_THAT(walk(tree, {11, 22, 90, 91, 41, 92, 93}).drawn, ElementsAre(11, 22, 41));
 }
 
-TEST(DraftTreeTest, SpeculativeSpec44AChainHasOneChildForEachNode) {
+TEST(DraftTreeTest, AChainHasOneChildForEachNode) {
   for (const Nodes& parents : {Nodes{}, Nodes{-1, 0, 1}}) {
     DraftTree tree;
     ASSERT_TRUE(tree.assign(Tokens{11, 21, 31}, parents).ok());
@@ -100,7 +100,7 @@ TEST(DraftTreeTest, SpeculativeSpec44AChainHasOneChildForEachNode) {
 }
 
 // Section 6.2, "a fresh coin": a draw is made once at each node passed, and none elsewhere.
-TEST(DraftTreeTest, SpeculativeSpec62EveryNodeOfThePathIsDrawnFromOnce) {
+TEST(DraftTreeTest, EveryNodeOfThePathIsDrawnFromOnce) {
   const DraftTree tree = example_a();
   Nodes drawn_from, path;
   tree.walk(

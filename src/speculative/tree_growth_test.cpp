@@ -23,7 +23,7 @@ using Level = std::vector<Candidate>;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // Section 4.3 of the specification: topk 2, three levels, six tokens.
-TEST(TreeGrowthTest, SpeculativeSpec43ExampleAGrowsAsItsTableSays) {
+TEST(TreeGrowthTest, ExampleAGrowsAsItsTableSays) {
   TreeGrowth growth;
   growth.begin(Level{{11, .60f}, {12, .28f}});
   growth.add_level(Level{{21, .50f}, {22, .35f}, {23, .80f}, {24, .10f}});
@@ -46,7 +46,7 @@ TEST(TreeGrowthTest, SpeculativeSpec43ExampleAGrowsAsItsTableSays) {
 }
 
 // Section 4.4: the branches of the second level change places.
-TEST(TreeGrowthTest, SpeculativeSpec44ExampleBGrowsAsItsTableSays) {
+TEST(TreeGrowthTest, ExampleBGrowsAsItsTableSays) {
   TreeGrowth growth;
   growth.begin(Level{{11, .5f}, {12, .4f}});
   growth.add_level(Level{{21, .30f}, {22, .28f}, {23, .9f}, {24, .05f}});
@@ -63,7 +63,7 @@ TEST(TreeGrowthTest, SpeculativeSpec44ExampleBGrowsAsItsTableSays) {
   EXPECT_THAT(drafts.parents, ElementsAre(-1, -1, 0, 0, 1, 4));
 }
 
-TEST(TreeGrowthTest, SpeculativeSpec44OneBranchIsAChain) {
+TEST(TreeGrowthTest, OneBranchIsAChain) {
   TreeGrowth growth;
   growth.begin(Level{{11, .9f}});
   growth.add_level(Level{{21, .1f}});
@@ -76,7 +76,7 @@ TEST(TreeGrowthTest, SpeculativeSpec44OneBranchIsAChain) {
 }
 
 // Section 17: with topk 2, three levels have 2 + 4 + 4 candidates and two of them go on.
-TEST(TreeGrowthTest, SpeculativeSpec17AShapeKnowsHowManyCandidatesAndBranchesItHas) {
+TEST(TreeGrowthTest, AShapeKnowsHowManyCandidatesAndBranchesItHas) {
   const TreeShape shape{.topk = 2, .num_steps = 3, .num_drafts = 5};
   EXPECT_EQ(shape.num_candidates(), 10);
   EXPECT_EQ(shape.num_branches(), 4);

@@ -72,7 +72,7 @@ TEST_F(Eagle3ConfigTest, WithoutAVocabularyOfItsOwnItSharesTheHead) {
 }
 
 // Section 19 of the specification of speculation: the file has differences, which are added once.
-TEST_F(Eagle3ConfigTest, SpeculativeSpec19Row09ItsIdsAreMappedOnce) {
+TEST_F(Eagle3ConfigTest, ItsIdsAreMappedOnce) {
   const auto draft = load().value();
   const auto ids_of = [&](int64_t factor, int64_t last) {
     std::vector<int64_t> differences;

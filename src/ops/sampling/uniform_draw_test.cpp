@@ -38,7 +38,7 @@ TEST(UniformDrawTest, IsUniformAlongEachOfItsInputs) {
 // Section 19 of the specification of speculation: a draw of 1 would be behind the last token. A
 // draw of 0 is none that a token without weight gets: its cumulated weight has to exceed the
 // target.
-TEST(UniformDrawTest, SpeculativeSpec19Row06TheLargestDrawStaysBelowTheMass) {
+TEST(UniformDrawTest, TheLargestDrawStaysBelowTheMass) {
   constexpr uint64_t kLargest = ~uint64_t{2047};  // the 53 bits of a draw, all set
   EXPECT_LT(static_cast<double>(kLargest >> 11) * 0x1p-53, 1.0);
   for (const uint64_t mass : {uint64_t{1}, kUnitWeight, ~uint64_t{0} >> 1, ~uint64_t{0}}) {

@@ -102,7 +102,7 @@ TEST(DraftPassTest, AnExportedHeadDraftsAsItDoesInItsModel) {
 // Section 19 of the specification of speculation: memory ends at the first step that verifies,
 // where the logits of its rows were not counted. Here the model and both programs of its network
 // have room for the logits of all rows before the pools get the rest.
-TEST(DraftPassTest, SpeculativeSpec19Row08LogitsOfAllRowsArePlanned) {
+TEST(DraftPassTest, LogitsOfAllRowsArePlanned) {
   const auto loaded = load_model(with_head_in({}));
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
   const int64_t rows = speculative::max_draft_rows(loaded->options.speculative);

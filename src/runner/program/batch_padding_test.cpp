@@ -52,7 +52,7 @@ class BatchPaddingTest : public ::testing::Test {
 };
 
 // Section 19 of the specification of speculation: padding has no state slot to commit a state to.
-TEST_F(BatchPaddingTest, SpeculativeSpec19Row05AddsSequencesThatStandForNothing) {
+TEST_F(BatchPaddingTest, AddsSequencesThatStandForNothing) {
   const BatchPadding::Step padded = padding_.pad(step(3, 2), largest_);
   EXPECT_THAT(padded.ids, ElementsAre(7, 7, 7, 7, 7, 7, 0, 0));
   EXPECT_THAT(padded.positions, ElementsAre(7, 7, 7, 7, 7, 7, 0, 0));

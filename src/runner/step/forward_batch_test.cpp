@@ -260,8 +260,8 @@ TEST_F(ForwardBatchTest, LaysOutATreeOfDrafts) {
               HasSubstr("sequence 2: draft 1 follows draft 1"));
 }
 
-// Three sequences of section 17's example, here with the tree of its section 4.3.
-TEST_F(ForwardBatchTest, SpeculativeSpec17RowsOfPromptsAndOfVerification) {
+// Three sequences in two steps: the rows of their prompts, then a tree of drafts for each.
+TEST_F(ForwardBatchTest, RowsOfPromptsAndOfVerification) {
   ForwardBatch batch({.max_tokens = 18,
                       .max_sequences = 3,
                       .max_pages_per_sequence = 4,
@@ -315,7 +315,7 @@ TEST_F(ForwardBatchTest, SpeculativeSpec17RowsOfPromptsAndOfVerification) {
 }
 
 // Section 19: a table with rows for sequences alone was too small for one row a branch.
-TEST_F(ForwardBatchTest, SpeculativeSpec19Row02BranchesShareThePageTableOfTheirSequence) {
+TEST_F(ForwardBatchTest, BranchesShareThePageTableOfTheirSequence) {
   ForwardBatch batch({.max_tokens = 32,
                       .max_sequences = 2,
                       .max_pages_per_sequence = 3,
