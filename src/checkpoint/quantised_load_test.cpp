@@ -270,8 +270,8 @@ TEST_F(QuantisedLoadTest, APlainSiblingIsAPartOfItsOwn) {
   EXPECT_EQ(element(weight, 8, 0), 3);
 }
 
-// Section 19 of the specification of speculation: the head of a quantised model is often stored as
-// it was trained, whether or not the list of modules says so.
+// The head of a quantised model is often stored as it was trained, whether or not the list of
+// modules says so.
 TEST_F(QuantisedLoadTest, AHeadThatIsStoredPlainStaysPlain) {
   store("model.layers.0.mlp.down_proj.weight", {128, 128}, DType::kF8E4M3, 1);
   store("model.layers.0.mlp.down_proj.weight_scale_inv", {1, 1}, DType::kF32, 2);

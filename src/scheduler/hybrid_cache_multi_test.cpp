@@ -243,9 +243,9 @@ TEST(HybridCacheMultiTest, RetractionLosesTheAnswerAtMost) {
   EXPECT_LE(fixture.served(two).computed, 320 + 199 + lost);
 }
 
-// Section 22's request: 1,000 tokens of which the first 400 are the system prompt's, 600 outputs.
-// Its list of candidates has 384 and 960; with slots to spare there are the strides as well, and a
-// node may own part of a page, so the exact end stays in place of 1536.
+// A request of 1,000 tokens, the first 400 of them the system prompt's, and 600 outputs. The
+// candidates for snapshots are 384 and 960; with slots to spare there are the strides as well, and
+// a node may own part of a page, so the exact end stays in place of 1536.
 TEST(HybridCacheMultiTest, WorkedLifecycle) {
   HybridCacheFixture fixture(multi(64));
   const Tokens system = fixture.unique(400);

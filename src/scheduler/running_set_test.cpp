@@ -126,8 +126,8 @@ TEST(RunningSetTest, DraftsCountWhenTheyAreAccepted) {
   EXPECT_EQ(sequence.draft_report.rejected_tokens, 5);
 }
 
-// Section 19 of the specification of speculation: a length that a step advances twice shows in long
-// texts. Each step with drafts counts its draws once, whatever number of drafts holds.
+// A length that a step advances twice shows in long texts. Each step with drafts counts its draws
+// once, however many drafts are accepted.
 TEST(RunningSetTest, ALongTextCountsEveryTokenOnce) {
   PartsOptions options;
   options.scheduler.cache.pools.num_pages = 4000;
@@ -164,8 +164,8 @@ TEST(RunningSetTest, ALongTextCountsEveryTokenOnce) {
   EXPECT_EQ(sequence.draft_report.rejected_tokens, 3 * num_steps - num_accepted);
 }
 
-// Section 19: a network that drafts reads the token behind each row of a prompt. Behind a piece
-// that is not the last one that is the prompt's next token, and nothing is drawn.
+// A network that drafts reads the token after each row of a prompt. After a piece that is not the
+// last one, that is the prompt's next token, and nothing is drawn.
 TEST(RunningSetTest, APieceOfAPromptNamesTheTokenBehindIt) {
   PartsFixture parts;
   Sequence& sequence = parts.make(std::vector<TokenId>{11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, 8);

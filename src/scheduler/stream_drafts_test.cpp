@@ -239,7 +239,7 @@ TEST_F(StreamDraftsTest, TheRunnersAreTakenWhereItMakesThem) {
   EXPECT_TRUE(drafts.waits_for(streams));
 }
 
-// Section 17: a level of drafts takes a row for each branch.
+// A level of drafts takes a row for each branch.
 TEST_F(StreamDraftsTest, BranchesTakeRowsOfTheNetwork) {
   StreamDrafts drafts = make_without_drafter(
       {.max_drafts = 3, .max_rows = 20, .adapts = false, .max_made = 3, .topk = 8});
@@ -309,7 +309,7 @@ TEST_F(StreamDraftsTest, InDebtWhatWasMadeIsVerifiedAndNothingIsWanted) {
   EXPECT_THAT(proposed.of(0), IsEmpty());
 }
 
-// Section 17 of the specification, "context limit".
+// The context limit.
 TEST_F(StreamDraftsTest, NoneGoesBeyondTheLongestText) {
   StreamDrafts drafts = make();
   // Its prompt has two tokens and one is drawn: at its longest four are computed, one of them now.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Texts that are verified along drafts have the distribution of plain draws, and drafts hold as
-// often as their tokens are drawn: section 6.3 of the specification, with the sampler's own draws.
+// often as their tokens are drawn. Draws are the sampler's own.
 #include <algorithm>
 #include <array>
 #include <cmath>

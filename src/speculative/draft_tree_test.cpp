@@ -42,7 +42,7 @@ std::vector<int32_t> positions(const DraftTree& tree, int32_t length) {
   return of_nodes;
 }
 
-// Example A of section 4.3 of the specification, whose drafts TreeGrowthTest finds.
+// Example A, whose drafts TreeGrowthTest finds.
 DraftTree example_a() {
   DraftTree tree;
   EXPECT_TRUE(tree.assign(Tokens{11, 12, 21, 23, 31}, Nodes{-1, -1, 0, 1, 2}).ok());

@@ -22,7 +22,7 @@ using Level = std::vector<Candidate>;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// Section 4.3 of the specification: topk 2, three levels, six tokens.
+// Example A: topk 2, three levels, six tokens.
 TEST(TreeGrowthTest, ExampleAGrowsAsItsTableSays) {
   TreeGrowth growth;
   growth.begin(Level{{11, .60f}, {12, .28f}});
@@ -45,7 +45,7 @@ TEST(TreeGrowthTest, ExampleAGrowsAsItsTableSays) {
   EXPECT_THAT(drafts.parents, ElementsAre(-1, -1, 0, 1, 2));
 }
 
-// Section 4.4: the branches of the second level change places.
+// Example B: the branches of the second level change places.
 TEST(TreeGrowthTest, ExampleBGrowsAsItsTableSays) {
   TreeGrowth growth;
   growth.begin(Level{{11, .5f}, {12, .4f}});
@@ -75,7 +75,7 @@ TEST(TreeGrowthTest, OneBranchIsAChain) {
   EXPECT_TRUE(is_chain(drafts.parents));
 }
 
-// Section 17: with topk 2, three levels have 2 + 4 + 4 candidates and two of them go on.
+// With topk 2, three levels have 2 + 4 + 4 candidates and two of them go on.
 TEST(TreeGrowthTest, AShapeKnowsHowManyCandidatesAndBranchesItHas) {
   const TreeShape shape{.topk = 2, .num_steps = 3, .num_drafts = 5};
   EXPECT_EQ(shape.num_candidates(), 10);
@@ -97,7 +97,7 @@ TEST(TreeGrowthTest, EqualScoresGoToTheFirst) {
   }
 }
 
-// Section 15, 13: logits that are not numbers give no drafts, and no crash.
+// Logits that are not numbers give no drafts, and no crash.
 TEST(TreeGrowthTest, DropsCandidatesWithoutAScore) {
   TreeGrowth growth;
   Drafts drafts;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST /v1/chat/completions, by the transcripts of the specification and by its rules.
+// POST /v1/chat/completions, by recorded transcripts and by the rules of the API.
 #include "server/server_fixture.h"
 
 namespace heddle::server {

@@ -71,7 +71,7 @@ TEST_F(Eagle3ConfigTest, WithoutAVocabularyOfItsOwnItSharesTheHead) {
   for (const auto& spec : draft->weight_specs()) EXPECT_NE(spec.name, "draft.lm_head");
 }
 
-// Section 19 of the specification of speculation: the file has differences, which are added once.
+// The file stores differences between draft and target ids, which are added once.
 TEST_F(Eagle3ConfigTest, ItsIdsAreMappedOnce) {
   const auto draft = load().value();
   const auto ids_of = [&](int64_t factor, int64_t last) {

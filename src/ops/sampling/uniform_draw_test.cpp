@@ -35,9 +35,8 @@ TEST(UniformDrawTest, IsUniformAlongEachOfItsInputs) {
   }
 }
 
-// Section 19 of the specification of speculation: a draw of 1 would be behind the last token. A
-// draw of 0 is none that a token without weight gets: its cumulated weight has to exceed the
-// target.
+// A draw of 1 would lie beyond the last token. A draw of 0 never selects a token without weight:
+// the cumulated weight has to exceed the target.
 TEST(UniformDrawTest, TheLargestDrawStaysBelowTheMass) {
   constexpr uint64_t kLargest = ~uint64_t{2047};  // the 53 bits of a draw, all set
   EXPECT_LT(static_cast<double>(kLargest >> 11) * 0x1p-53, 1.0);

@@ -99,9 +99,9 @@ TEST(DraftPassTest, AnExportedHeadDraftsAsItDoesInItsModel) {
   EXPECT_EQ(steps_with_head_in(exported), expected);
 }
 
-// Section 19 of the specification of speculation: memory ends at the first step that verifies,
-// where the logits of its rows were not counted. Here the model and both programs of its network
-// have room for the logits of all rows before the pools get the rest.
+// Where the logits of verified rows are not counted, memory runs out at the first step that
+// verifies. Here the model and both programs of its network have room for the logits of all rows
+// before the pools get the rest.
 TEST(DraftPassTest, LogitsOfAllRowsArePlanned) {
   const auto loaded = load_model(with_head_in({}));
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();

@@ -51,7 +51,7 @@ class BatchPaddingTest : public ::testing::Test {
   BatchPadding padding_;
 };
 
-// Section 19 of the specification of speculation: padding has no state slot to commit a state to.
+// Padding has no state slot that a state could be written to.
 TEST_F(BatchPaddingTest, AddsSequencesThatStandForNothing) {
   const BatchPadding::Step padded = padding_.pad(step(3, 2), largest_);
   EXPECT_THAT(padded.ids, ElementsAre(7, 7, 7, 7, 7, 7, 0, 0));

@@ -314,7 +314,7 @@ TEST_F(ForwardBatchTest, RowsOfPromptsAndOfVerification) {
   EXPECT_THAT(batch.context(pools_).tree_starts, IsEmpty());
 }
 
-// Section 19: a table with rows for sequences alone was too small for one row a branch.
+// A page table has a row for each sequence, not for each branch of a tree of drafts.
 TEST_F(ForwardBatchTest, BranchesShareThePageTableOfTheirSequence) {
   ForwardBatch batch({.max_tokens = 32,
                       .max_sequences = 2,
