@@ -99,7 +99,7 @@ TEST(DraftTreeTest, AChainHasOneChildForEachNode) {
   }
 }
 
-// Section 6.2, "a fresh coin": a draw is made once at each node passed, and none elsewhere.
+// A draw is made once at each node passed, and none elsewhere.
 TEST(DraftTreeTest, EveryNodeOfThePathIsDrawnFromOnce) {
   const DraftTree tree = example_a();
   Nodes drawn_from, path;

@@ -49,7 +49,7 @@ class ChatToolsTest : public ServerTest {
   }
 };
 
-// Appendix A2 of the specification.
+// A recorded answer of a model with one tool call.
 TEST_F(ChatToolsTest, TheGoldenToolCallIsMatchedDeltaForDelta) {
   options.tool_call_format = parsers::ToolCallFormat::kQwen3Coder;
   say({"<tool_call>\n<function=write_file>\n<parameter=",
