@@ -84,18 +84,19 @@ class JsonBuilder {
     return is_quoted;
   }
 
-  Json* add(Json value);  // where it is now
+  Json* add(Json value);  // the value at its place in the document
   bool open(Json container);
   bool close();
   void drop_repeated_keys(Json::object_t& object);
 
   const std::span<const std::string_view> fields_;
-  std::span<const size_t> quoted_;  // those to come
+  std::span<const size_t> quoted_;  // indices of the quoted strings that are not reached yet
   size_t num_strings_ = 0;
-  std::string field_;  // of the document, whose value is read
+  std::string field_;  // name of the member whose value is read next
   bool has_overflow_ = false;
   Json root_;
-  std::vector<Json*> open_;    // from the root inwards: a container grows only while innermost
+  // Containers that are open, outermost first; only the innermost one grows.
+  std::vector<Json*> open_;
   Json* for_key_ = nullptr;    // the value of the key just read
   std::vector<size_t> order_;  // scratch
   std::string error_;
@@ -149,10 +150,11 @@ bool JsonBuilder::close() {
 }
 
 void JsonBuilder::drop_repeated_keys(Json::object_t& object) {
-  const auto entries = std::span(object.begin(), object.end());  // by position; object[] is by key
+  // Indexed by position, where object[] looks up a key.
+  const auto entries = std::span(object.begin(), object.end());
   order_.resize(object.size());
   std::iota(order_.begin(), order_.end(), size_t{0});
-  // By key, and among equal ones as they came.
+  // Sorts by key, equal keys in the order of the document.
   std::sort(order_.begin(), order_.end(), [&entries](size_t a, size_t b) {
     const int order = entries[a].first.compare(entries[b].first);
     return order != 0 ? order < 0 : a < b;

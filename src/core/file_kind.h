@@ -8,14 +8,14 @@
 
 namespace heddle {
 
-// So much of a file's beginning is enough for describe_file_kind().
+// Bytes from the beginning of a file that describe_file_kind() needs.
 inline constexpr size_t kFileKindBytes = 1024;
 
 // Says in words what kind of file begins with `start`, with the remedy: GGUF, zip, pickle, gzip and
 // other archives, HDF5, zeros, a Git LFS pointer, an HTML page. Empty for any other.
 [[nodiscard]] std::string describe_file_kind(std::string_view start);
 
-// The same of Git LFS pointers alone.
+// Like describe_file_kind(), but recognises Git LFS pointers only.
 [[nodiscard]] std::string describe_lfs_pointer(std::string_view text);
 
 }  // namespace heddle

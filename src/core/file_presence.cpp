@@ -27,7 +27,7 @@ bool is_link(const fs::path& path) {
   return ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
 }
 
-// Where a link points to, seen from here.
+// The target of a symbolic link, relative to the link's own folder.
 fs::path target_of(const fs::path& link) {
   std::error_code error;
   return (link.parent_path() / fs::read_symlink(link, error)).lexically_normal();

@@ -22,8 +22,8 @@ namespace heddle {
 // read or reach. Cost: two or three system calls.
 [[nodiscard]] Result<bool> file_exists(const std::filesystem::path& path);
 
-// The same for a file that the model can do without: a link to nothing is absent, as in
-// transformers. A line of the log says so, once for each link while the program runs.
+// Like file_exists() for a file that the model can do without: a dangling link counts as absent, as
+// in transformers. Logs a warning, once for each link while the program runs.
 [[nodiscard]] Result<bool> optional_file_exists(const std::filesystem::path& path);
 
 // The error for a file that could not be opened: `error` is the errno. kNotFound where nothing has

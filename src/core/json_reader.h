@@ -58,9 +58,9 @@ class JsonValue {
   // the last one counts.
   [[nodiscard]] Result<simdjson::dom::object> as_object() const;
   [[nodiscard]] Result<simdjson::dom::array> as_array() const;
-  [[nodiscard]] Result<std::vector<JsonValue>> items() const;  // of an array
+  [[nodiscard]] Result<std::vector<JsonValue>> items() const;  // the elements of an array
 
-  // None when the key is missing or null; also when this is no object. Cost: O(members).
+  // nullopt when the key is missing, its value is null, or this is no object. Cost: O(members).
   [[nodiscard]] std::optional<JsonValue> find(std::string_view key) const;
   [[nodiscard]] Result<JsonValue> require(std::string_view key) const;
 
@@ -84,9 +84,9 @@ class JsonDocument {
   // Error: as strict_json().
   static Result<JsonDocument> parse(std::string_view text);
 
-  // The same of a file. Error: also kNotFound, kDataLoss when it is no regular file or too large,
-  // or as file_exists() (core/file_presence.h). Messages of load() do not begin with the file's
-  // name, those of a file that cannot be read have it.
+  // Like parse(), for a file. Error: also kNotFound; kDataLoss when it is no regular file or too
+  // large; those of file_exists() (core/file_presence.h). Errors of the content do not begin with
+  // the file's name, those of a file that cannot be read contain it.
   static Result<JsonDocument> load(const std::filesystem::path& path);
 
   [[nodiscard]] JsonValue root() const { return {root_, ""}; }

@@ -256,7 +256,7 @@ class StrictJsonWriter {
     return ok_status();
   }
 
-  // Of the escape at `position`; -1 where there is none.
+  // The UTF-16 code unit of the escape at `position`; -1 if there is no escape.
   [[nodiscard]] int code_unit(size_t position) const {
     if (position + 6 > text_.size() || text_.substr(position, 2) != "\\u") return -1;
     int unit = 0;

@@ -123,14 +123,14 @@ class CondVar {
 
   void notify_all() { condition_.notify_all(); }
 
-  // Until `condition` is true.
+  // Waits until `condition` is true.
   template <typename Condition>
   void wait(Mutex& mutex, Condition condition) HEDDLE_REQUIRES(mutex) {
     Locked lock(mutex);
     condition_.wait(lock.native, Unchecked<Condition>{condition});
   }
 
-  // Until `condition` is true or the time is over. Returns condition().
+  // Waits until `condition` is true or the deadline has passed. Returns condition().
   template <typename Condition, typename Clock, typename Duration>
   [[nodiscard]] bool wait_until(Mutex& mutex,
                                 const std::chrono::time_point<Clock, Duration>& deadline,
@@ -139,7 +139,8 @@ class CondVar {
     return condition_.wait_until(lock.native, deadline, Unchecked<Condition>{condition});
   }
 
-  // The same with a duration, measured by the steady clock.
+  // Waits until `condition` is true or `timeout` has passed, by the steady clock. Returns
+  // condition().
   template <typename Condition, typename Rep, typename Period>
   [[nodiscard]] bool wait_for(Mutex& mutex, const std::chrono::duration<Rep, Period>& timeout,
                               Condition condition) HEDDLE_REQUIRES(mutex) {

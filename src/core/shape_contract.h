@@ -60,7 +60,8 @@ struct DTypeSet {
 };
 
 inline constexpr DTypeSet kFloating = DTypeSet(DType::kF32) | DType::kBf16 | DType::kF16;
-inline constexpr DTypeSet kWeights = kFloating | DType::kPacked;  // of matrix products
+// Dtypes that the weight of a matrix product may have.
+inline constexpr DTypeSet kWeights = kFloating | DType::kPacked;
 
 class ShapeContract {
  public:

@@ -80,7 +80,7 @@ struct BasicTensorView {
   Shape shape;
   int64_t row_stride = 0;  // elements from one index of dimension 0 to the next
 
-  // Of dtype kPacked, which has no `data`: how and where the weight is stored
+  // For dtype kPacked, which has no `data`: how and where the weight is stored
   // (quant/packed_rows.h).
   const quant::PackedWeight* packed = nullptr;
 

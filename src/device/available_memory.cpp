@@ -86,8 +86,8 @@ int64_t allowed_by_group(const std::string& folder, const GroupFiles& files, Mea
   return std::max<int64_t>(0, limit - needed);
 }
 
-// Where a hierarchy of groups is mounted, and which group the mount shows as its top: a container
-// may see its own group there and nothing above.
+// A mounted hierarchy of control groups: the mount point, and the group that it shows as its root.
+// A container may see its own group there and nothing above.
 struct Mount {
   std::string point;
   std::string top;

@@ -38,7 +38,7 @@ std::vector<LogicalCpu> allowed_cpus() {
 }
 
 std::vector<int> spread_over_cores(const std::vector<LogicalCpu>& cpus) {
-  std::map<int, int> num_taken;            // of each core
+  std::map<int, int> num_taken;            // hardware threads taken so far, by core
   std::vector<std::pair<int, int>> order;  // (how many of its core come before it, number)
   for (const LogicalCpu& cpu : cpus) order.emplace_back(num_taken[cpu.core]++, cpu.number);
   std::ranges::sort(order);

@@ -10,12 +10,12 @@
 namespace heddle::device {
 
 struct LogicalCpu {
-  int number = 0;  // as the system counts
-  int core = 0;    // the same for the hardware threads of one core
+  int number = 0;  // the system's number of the CPU
+  int core = 0;    // id of the physical core; hardware threads of one core have the same
 };
 
-// In ascending order. Empty when the system does not say; where it does not know about cores, each
-// CPU is one.
+// CPUs that this process may use, in ascending order. Empty when the system does not say; where it
+// does not know about cores, each CPU counts as one.
 [[nodiscard]] std::vector<LogicalCpu> allowed_cpus();
 
 // The CPUs in the order in which compute threads should take them: the first of every core, then

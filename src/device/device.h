@@ -35,8 +35,8 @@ class Buffer {
   Buffer(std::unique_ptr<Owner> owner, std::byte* data, int64_t size)
       : owner_(std::move(owner)), data_(data), size_(size) {}
 
-  // Of the device that it was allocated on: the host reads and writes it only where the device is
-  // the CPU, or the memory is pinned.
+  // The address, on the device that allocated it: the host may read and write it only if the device
+  // is the CPU or the memory is pinned.
   [[nodiscard]] std::byte* data() const { return data_; }
 
   [[nodiscard]] int64_t size() const { return size_; }
@@ -115,7 +115,7 @@ class Device {
   virtual ~Device() = default;
 
   [[nodiscard]] virtual DeviceKind kind() const = 0;
-  [[nodiscard]] virtual std::string name() const = 0;  // for people: "cpu, 2 threads"
+  [[nodiscard]] virtual std::string name() const = 0;  // readable name, such as "cpu, 2 threads"
   [[nodiscard]] virtual bool can_capture() const = 0;
   [[nodiscard]] virtual int64_t available_memory_bytes() const = 0;
   [[nodiscard]] virtual int64_t total_memory_bytes() const = 0;  // whoever uses it

@@ -158,7 +158,8 @@ void Delivery::take_span(LiveRequest& live, std::span<SampledToken> drawn, doubl
   }
 }
 
-// So many tokens came together: the time since the last one is divided among them.
+// Records the inter-token latency of `num_tokens` tokens that arrived together: the time since the
+// last token is divided among them.
 void Delivery::observe_latency(LiveRequest& live, int64_t num_tokens, double now) {
   SequenceTimings& timings = live.sequence.timings;
   output_tokens_ += num_tokens;

@@ -102,10 +102,10 @@ class Delivery {
   const Clock& clock_;
   const int64_t context_length_;
 
-  std::unordered_map<int64_t, std::unique_ptr<LiveRequest>> live_;  // by sequence id
-  // Both have room for all of live_: the end of a request must not need memory.
+  std::unordered_map<int64_t, std::unique_ptr<LiveRequest>> live_;  // keyed by sequence id
+  // These two have room for all of live_, because ending a request must not allocate.
   std::vector<std::unique_ptr<LiveRequest>> ended_;  // a step in flight still reads them
-  std::vector<int64_t> order_;                       // in which finish_all() ends requests
+  std::vector<int64_t> order_;                       // order in which finish_all() ends requests
 
   RequestEvent event_;  // reused
   int64_t num_ended_ = 0;

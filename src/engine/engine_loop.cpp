@@ -288,12 +288,13 @@ void EngineLoop::run_thread() {
     const Inbox::Orders orders = inbox_.wait(sleep());
     if (orders.stop) break;
     if (orders.abort_all) abort_all(/*for_drain=*/true);
-    run_round();  // also then: calls that came with the last mail are answered
+    run_round();  // even after abort_all(), so that calls of the last mail are answered
   }
   abort_all();
 }
 
-// In a pause only the time limits of requests and clear calls are left to watch.
+// How long the thread may sleep. While paused, only the time limits of requests and pending clear
+// calls need attention.
 Inbox::Sleep EngineLoop::sleep() const {
   if (weight_exchange_.waiting()) return Inbox::Sleep::kNone;
   if (stepper_.empty() && !control_calls_.waiting()) return Inbox::Sleep::kLong;

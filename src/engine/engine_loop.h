@@ -55,7 +55,7 @@ enum class Drive {
 
 // How the start went, for metrics.
 struct StartTimes {
-  double began_seconds = 0;  // on the engine's clock
+  double began_seconds = 0;  // engine clock
   double load_seconds = 0;   // how long the model took
 };
 
@@ -64,9 +64,10 @@ struct EngineParts {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;  // null: token ids in and out only
   ModelInfo info;
   MemoryPlan plan;
-  EngineOptions options;           // those of the loop; the runner was made of the rest
-  std::function<void()> on_stuck;  // after the watchdog's log; empty: abort
-  const Clock* clock = nullptr;    // outlives the loop; null: the machine's
+  // The options that the loop uses itself; the runner was created from the others.
+  EngineOptions options;
+  std::function<void()> on_stuck;                   // after the watchdog's log; empty: abort
+  const Clock* clock = nullptr;                     // outlives the loop; null: the machine's
   std::unique_ptr<scheduler::Scheduler> scheduler;  // null: a BatchScheduler made of the options
   std::unique_ptr<speculative::Drafter> drafter;    // null: that of options.speculative
   std::optional<StartTimes> start;
@@ -135,7 +136,7 @@ class EngineLoop final : public Engine {
     std::unique_ptr<const Clock> own_clock;  // null: the parts have one
     std::unique_ptr<scheduler::Scheduler> scheduler;
     std::unique_ptr<EngineMetrics> metrics;  // null: off
-    int64_t pool_tokens = 0;                 // that the KV pool holds
+    int64_t pool_tokens = 0;                 // capacity of the KV pool in tokens
   };
 
   EngineLoop(EngineParts parts, Made made);
@@ -174,7 +175,7 @@ class EngineLoop final : public Engine {
   Stepper stepper_;
   ControlCalls control_calls_;
   WeightExchange weight_exchange_;
-  Mail mail_;  // what a round that was cut short has left
+  Mail mail_;  // mail that a round which was cut short did not process
 
   // Last: the threads start when everything above is there.
   const std::function<void()> on_stuck_;

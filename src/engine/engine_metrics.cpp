@@ -24,7 +24,7 @@ constexpr double kRetractionBounds[] = {0, 1, 2, 3, 5, 10};
 constexpr std::array kFinishes = {"stop", "length", "abort", "error"};
 constexpr std::array kKinds = {"prefill", "decode", "mixed"};
 
-// Of a request: from its arrival to submit(), to its first step, its first token, its end.
+// Stages of a request: from arrival until submit(), until its first step, its first token, its end.
 constexpr std::array kStages = {"prepare", "queue", "prefill", "decode"};
 
 // Why tokens are computed again: CacheLoss.

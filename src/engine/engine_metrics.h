@@ -108,11 +108,11 @@ class EngineMetrics {
 
   // Requests.
   MetricCounter requests_, aborted_, prompt_tokens_, output_tokens_, cached_tokens_;
-  MetricCounter finished_[4];  // by FinishReason
-  MetricCounter refused_[7];   // by kRefusals
+  MetricCounter finished_[4];  // indexed by FinishReason
+  MetricCounter refused_[7];   // in the order of kRefusals
   MetricHistogram queue_seconds_, first_token_seconds_, next_token_seconds_, request_seconds_;
   MetricHistogram retractions_per_request_;
-  MetricHistogram stage_seconds_[4];                 // by kStages
+  MetricHistogram stage_seconds_[4];                 // in the order of kStages
   std::unordered_map<std::string, Tenant> tenants_;  // at most max_tenants
   std::optional<Tenant> no_tenant_, other_tenants_;  // unless max_tenants is 0
 
@@ -125,8 +125,8 @@ class EngineMetrics {
   MetricGauge tokens_per_step_, acceptance_ratio_;
   int64_t num_verified_ = 0;  // drafts, since the start
   int64_t num_accepted_ = 0;
-  int64_t sequence_steps_ = 0;   // of sequences that decoded
-  int64_t sequence_tokens_ = 0;  // that they got
+  int64_t sequence_steps_ = 0;   // sum over steps of the sequences that decoded
+  int64_t sequence_tokens_ = 0;  // tokens that those sequences got
   Total retractions_, retracted_input_, retracted_output_, preemptions_, preempted_tokens_;
   MetricHistogram decode_stall_seconds_;
   double stall_since_ = -1;  // negative: no stream waits for a step that decodes
@@ -136,9 +136,9 @@ class EngineMetrics {
   MetricGauge kv_locked_, states_locked_;
   MetricGauge window_used_, window_cached_, window_free_, window_usage_;
   MetricHistogram eviction_seconds_;
-  double evicting_seconds_ = 0;  // of all steps so far
+  double evicting_seconds_ = 0;  // seconds spent evicting in all steps so far
   MetricCounter matched_tokens_, ghost_hits_, exact_repeats_, deferred_seconds_;
-  MetricCounter lost_tokens_[4];  // by kLosses
+  MetricCounter lost_tokens_[4];  // in the order of kLosses
   Total deferred_, evicted_tokens_, evicted_states_, evicted_window_pages_, published_, skipped_;
 };
 

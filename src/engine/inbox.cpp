@@ -13,7 +13,7 @@
 namespace heddle::engine {
 namespace {
 
-constexpr int64_t kMaxClears = 64;       // that wait for the engine to be idle
+constexpr int64_t kMaxClears = 64;       // limit of clear calls that wait for the engine to be idle
 constexpr int64_t kMaxPauses = 64;       // not taken yet
 constexpr int64_t kMaxInspections = 16;  // not taken yet
 constexpr size_t kMaxDescribed = 32;

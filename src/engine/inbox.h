@@ -132,8 +132,8 @@ class Inbox {
 
   enum class Sleep {
     kNone,   // there is work
-    kShort,  // until there is mail or some milliseconds have passed
-    kLong,   // until there is mail
+    kShort,  // sleeps until mail arrives or some milliseconds have passed
+    kLong,   // sleeps until mail arrives
   };
 
   struct Orders {
@@ -150,11 +150,11 @@ class Inbox {
   // Before the final event of a request: its id may be used again.
   void release_id(const std::string& request_id) HEDDLE_EXCLUDES(mutex_);
 
-  // So many requests have had their final event, and so many of these because a drain ran out of
-  // time.
+  // Records that `count` requests have had their final event, `num_aborted_by_drain` of them
+  // because a drain ran out of time.
   void on_ended(int64_t count, int64_t num_aborted_by_drain) HEDDLE_EXCLUDES(mutex_);
 
-  // So many of the clear calls that were taken are answered.
+  // Records that `count` of the clear calls that were taken are answered.
   void on_clears_answered(int64_t count) HEDDLE_EXCLUDES(mutex_);
 
   // The update of weights that was taken is answered.
@@ -190,10 +190,12 @@ class Inbox {
   CondVar mail_came_;    // the engine thread waits here
   CondVar became_idle_;  // finish_drain() waits here
   Mail mail_ HEDDLE_GUARDED_BY(mutex_);
-  std::unordered_map<std::string, OpenRequest> open_ HEDDLE_GUARDED_BY(mutex_);  // by request id
+  // Keyed by request id.
+  std::unordered_map<std::string, OpenRequest> open_ HEDDLE_GUARDED_BY(mutex_);
   int64_t num_unfinished_ HEDDLE_GUARDED_BY(mutex_) = 0;
   int64_t num_open_clears_ HEDDLE_GUARDED_BY(mutex_) = 0;  // taken or not, not answered
-  bool update_open_ HEDDLE_GUARDED_BY(mutex_) = false;     // likewise
+  // A weight update is not answered yet, whether taken or not.
+  bool update_open_ HEDDLE_GUARDED_BY(mutex_) = false;
   bool woken_ HEDDLE_GUARDED_BY(mutex_) = false;
   int64_t num_queued_ HEDDLE_GUARDED_BY(mutex_) = 0;  // taken, never ran
   int64_t num_free_slots_ HEDDLE_GUARDED_BY(mutex_);

@@ -47,10 +47,10 @@ class LiveRequest {
 
   request::Sequence sequence;
   Engine::EventCallback on_event;
-  std::vector<TokenLogprob> prompt_logprobs;  // until the first event takes them
+  std::vector<TokenLogprob> prompt_logprobs;  // kept until the first event, which carries them
   int64_t call = 0;                           // sequence id of the first request of the same call
   int64_t num_delivered = 0;                  // output tokens that take_token() took
-  double last_token_seconds = -1;             // on the engine's clock; negative: no token yet
+  double last_token_seconds = -1;             // engine clock; negative: no token yet
 
  private:
   [[nodiscard]] Finish stopped_by_text(int match) const;

@@ -16,7 +16,8 @@
 namespace heddle::engine {
 namespace {
 
-constexpr int64_t kMinGrid = 64;  // of state snapshots: what the chunked delta rule divides
+// Least grid of state snapshots; chunks of the delta rule divide it.
+constexpr int64_t kMinGrid = 64;
 constexpr int32_t kMaxQueuedRequests = 1 << 20;
 
 Status check_speculation(const SpeculativeOptions& options) {

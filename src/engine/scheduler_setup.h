@@ -15,11 +15,11 @@ namespace heddle::engine {
 [[nodiscard]] Result<scheduler::BatchSchedulerOptions> scheduler_options(
     const EngineOptions& options, const runner::PoolSizes& sizes);
 
-// Finds the errors that can be found before the model is loaded, which may take minutes. The same
-// errors.
+// Finds the errors that can be found before the model is loaded, which may take minutes. Errors:
+// those of scheduler_options().
 [[nodiscard]] Status check_options(const EngineOptions& options);
 
-// The same errors.
+// Errors: those of scheduler_options().
 [[nodiscard]] Status check_metrics_options(const MetricsOptions& options);
 
 // Settles which policy the scheduler will follow: "priority" is fcfs with priorities, and a policy

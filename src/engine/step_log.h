@@ -13,15 +13,16 @@
 namespace heddle::engine {
 
 struct StepFacts {
-  int64_t new_sequences = 0;     // that start with this step
-  int64_t cached_tokens = 0;     // prompt tokens these found in the cache
-  int64_t prefill_tokens = 0;    // computed, not drawn
-  int64_t decode_sequences = 0;  // one token each, and the accepted drafts
-  int64_t draft_tokens = 0;      // computed to be verified
-  int64_t accepted_drafts = 0;   // of these; known when the step has ended
-  int64_t decode_context = 0;    // tokens before those
-  double plan_seconds = 0;       // how long the host took to plan it
-  double launched_seconds = 0;   // when it was launched
+  int64_t new_sequences = 0;   // sequences that start with this step
+  int64_t cached_tokens = 0;   // prompt tokens these found in the cache
+  int64_t prefill_tokens = 0;  // computed, not drawn
+  // Sequences that decode; each yields one token and its accepted drafts.
+  int64_t decode_sequences = 0;
+  int64_t draft_tokens = 0;     // computed to be verified
+  int64_t accepted_drafts = 0;  // how many of the drafts were accepted, once the step has ended
+  int64_t decode_context = 0;   // tokens before those
+  double plan_seconds = 0;      // how long the host took to plan it
+  double launched_seconds = 0;  // when it was launched
   double seconds = 0;  // since the launch, or since the end of the step before if that was later
   double end_seconds = 0;
 
@@ -59,8 +60,8 @@ class StepLog {
   int64_t kv_capacity_;
   Decoded decoded_;
   int64_t num_decode_steps_ = 0;
-  Decoded interval_;         // of those steps
-  double busy_seconds_ = 0;  // likewise
+  Decoded interval_;         // sums over the current interval of num_decode_steps_ steps
+  double busy_seconds_ = 0;  // their duration
   double rate_ = 0;
 };
 

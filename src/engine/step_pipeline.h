@@ -35,7 +35,7 @@ struct PipelineOptions {
 
 // A step that was computed and that the scheduler has counted.
 struct FinishedStep {
-  const request::BatchPlan* plan = nullptr;  // until the next launch()
+  const request::BatchPlan* plan = nullptr;  // valid until the next launch()
   request::StepOutput output;                // a span per sequence with `sample`, in plan order
   StepFacts facts;
 };
@@ -104,7 +104,7 @@ class StepPipeline {
   size_t num_in_flight_ = 0;                           // launched, not waited for
   bool planned_ = false;                               // the next slot has a plan to launch
   double plan_seconds_ = 0;                            // how long it took
-  double last_end_ = 0;                                // of a step
+  double last_end_ = 0;                                // when the last step ended
   int64_t num_finished_ = 0;
 };
 

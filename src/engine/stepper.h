@@ -55,7 +55,7 @@ inline constexpr bool kChecksWhenIdle = true;
 struct StepperOptions {
   PipelineOptions pipeline;
   int64_t context_length = 0;        // requests end there at the latest
-  int64_t pool_tokens = 0;           // that the KV pool holds
+  int64_t pool_tokens = 0;           // capacity of the KV pool in tokens
   std::function<void()> on_failure;  // after the requests have ended; empty: nothing more
 };
 
@@ -85,7 +85,8 @@ class Stepper {
   // Ends all requests and gives up the steps in flight.
   void finish_all(const Finish& finish);
 
-  // Likewise with kAbort; adds how many there were to `count`. `for_drain`: a drain waits for them.
+  // Like finish_all() with kAbort, and adds the number of requests to `count`. `for_drain`: a drain
+  // waits for them.
   void abort_all(int64_t& count, bool for_drain);
 
   [[nodiscard]] int64_t num_live() const { return delivery_.num_live(); }
@@ -142,8 +143,8 @@ class Stepper {
   // The Inbox refuses requests from now on. Those that are here end with finish_all().
   void set_failed(const Status& status);
 
-  // In debug and sanitized builds, when nothing is left of the requests since the last time: the
-  // scheduler proves its invariants or aborts.
+  // Lets the scheduler prove its invariants when the last request has left. Debug and sanitizer
+  // builds only.
   void check_when_idle();
 
   // Any thread: seconds to wait before each step.

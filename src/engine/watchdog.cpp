@@ -11,10 +11,11 @@ namespace heddle::engine {
 namespace {
 
 constexpr double kMaxPeriodSeconds = 5;
-constexpr double kLooks = 10;  // in a timeout
+constexpr double kLooks = 10;  // how often the watchdog looks during one timeout
 
-constexpr double kStuckShare = 0.1;          // of the timeout: health says it before the end comes
-constexpr double kStuckSecondsWithout = 30;  // where there is no watchdog
+// Share of the timeout after which /health reports the engine as stuck.
+constexpr double kStuckShare = 0.1;
+constexpr double kStuckSecondsWithout = 30;  // the limit where there is no watchdog
 constexpr double kUnknownStretch = 10;
 // A step may take this many times what its tokens would at the pace of the slowest token so far:
 // attention grows with the context, and machines have other things to do.

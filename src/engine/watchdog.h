@@ -52,8 +52,8 @@ class StepAllowance {
 
   void count(const StepFacts& ended);
 
-  // By how much the timeout is to be stretched while these steps run: 1, unless by the slowest
-  // token so far they may well take longer than stuck_seconds(). 10 until a step has ended.
+  // The factor by which the timeout is stretched while these steps run: above 1 only if, by the
+  // slowest token so far, they may take longer than stuck_seconds(). 10 until a step has ended.
   [[nodiscard]] double stretch(std::span<const StepFacts> in_flight) const;
 
   // Without a step for so long, times stretch(), an engine with work counts as stuck: a tenth of
@@ -62,7 +62,8 @@ class StepAllowance {
 
  private:
   double stuck_seconds_;
-  double seconds_per_token_ = 0;  // of the slowest step, slowly forgotten; 0: none has ended
+  // Moving maximum over steps, which decays slowly; 0: no step has ended.
+  double seconds_per_token_ = 0;
 };
 
 class WatchdogThread {

@@ -39,7 +39,7 @@ class GraphBuilder {
 
   // Inputs and weights.
   Value input(std::string name, const ops::TensorMeta& meta);
-  Value weight(std::string_view name);  // in the current scope
+  Value weight(std::string_view name);  // the weight of this name in the current scope
 
   // Rows [first, first + count) of a weight that is not packed.
   Value weight_rows(std::string_view name, int64_t first, int64_t count);

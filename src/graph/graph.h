@@ -33,8 +33,8 @@ enum class ValueKind : uint8_t {
 struct ValueInfo {
   ValueKind kind = ValueKind::kComputed;
   ops::TensorMeta meta;
-  std::string name;     // of inputs, weights and outputs; others are shown by number
-  TensorView constant;  // of kConstant
+  std::string name;     // name of an input, weight or output; other values are shown by number
+  TensorView constant;  // the tensor of a kConstant
 };
 
 struct Node {
@@ -42,7 +42,7 @@ struct Node {
   std::vector<Value> inputs;
   std::vector<Value> outputs;
   ops::Attrs attrs;
-  std::string scope;  // where in the model: "layers.3."
+  std::string scope;  // the part of the model that made the node: "layers.3."
 };
 
 struct Graph {
@@ -64,7 +64,8 @@ struct Graph {
 // For every value: how many nodes read it and where the last read is. Graph outputs count as read
 // by a node after the last.
 struct UseCounts {
-  std::vector<int32_t> num_uses;  // by value id; an output of the graph adds one
+  // Indexed by value id; being an output of the graph counts as one use.
+  std::vector<int32_t> num_uses;
   std::vector<int32_t> last_use;  // node index, nodes.size() for outputs, -1 if never read
   std::vector<int32_t> producer;  // node index, -1 for inputs and constants
 };

@@ -27,12 +27,12 @@ struct LiveRange {
 };
 
 struct MemoryPlan {
-  std::vector<int64_t> offset;            // by value id: of storages, -1 for others
-  std::vector<int64_t> size;              // bytes, by value id
-  std::vector<LiveRange> live;            // by value id
-  std::vector<int64_t> workspace_offset;  // by node index, -1 without
-  std::vector<int64_t> workspace_size;    // by node index
-  std::vector<LiveRange> workspace_live;  // by node index
+  std::vector<int64_t> offset;  // indexed by value id; -1 for values that are not storages
+  std::vector<int64_t> size;    // bytes, by value id
+  std::vector<LiveRange> live;  // indexed by value id
+  std::vector<int64_t> workspace_offset;  // indexed by node; -1 without workspace
+  std::vector<int64_t> workspace_size;    // indexed by node
+  std::vector<LiveRange> workspace_live;  // indexed by node
   int64_t arena_bytes = 0;
 };
 

@@ -262,7 +262,7 @@ class Verifier {
 
   const Graph& graph_;
   std::vector<State> states_;
-  std::vector<Value> view_of_;  // by value id; invalid for values that are no column range
+  std::vector<Value> view_of_;  // indexed by value id; invalid for values that are no column range
 };
 
 }  // namespace

@@ -51,7 +51,7 @@ class CopyElider {
   }
 
  private:
-  // By value: whether every node that reads it takes strided rows, and it is no output of the
+  // Indexed by value: whether all nodes that read it take strided rows, and it is no output of the
   // graph.
   [[nodiscard]] std::vector<bool> readers_take_strided_rows() const {
     std::vector<bool> strided(graph_.values.size(), true);
@@ -63,7 +63,7 @@ class CopyElider {
     return strided;
   }
 
-  // By value: elements from row to row, of storages.
+  // Indexed by value: elements from row to row of each storage.
   [[nodiscard]] std::vector<int64_t> strides() const {
     std::vector<int64_t> result(graph_.values.size());
     for (uint32_t id = 0; id < graph_.values.size(); ++id) {

@@ -21,7 +21,7 @@ struct Placement {
 
 struct PlacedGraph {
   Graph graph;
-  std::vector<Placement> placements;  // by value id
+  std::vector<Placement> placements;  // indexed by value id
   std::vector<int64_t> row_strides;   // elements, by value id: of storages
 
   // Elements from one row of the value to the next. Rows of a storage are padded to whole 16 bytes,
@@ -31,7 +31,7 @@ struct PlacedGraph {
     return row_strides[placements[value.id].storage.id];
   }
 
-  // Of a storage, padding included.
+  // The bytes of a storage, padding included.
   [[nodiscard]] int64_t storage_bytes(Value storage, const ops::Extents& extents) const;
 };
 

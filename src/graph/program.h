@@ -31,9 +31,10 @@ struct Program {
 };
 
 struct CompileOptions {
-  ops::Extents largest;  // of any step
+  ops::Extents largest;  // sizes of the largest step
   bool fuse = true;
-  std::optional<std::span<const ops::OpChain>> chains;  // none: those of the context's device
+  // Without a value: the chains of the context's device.
+  std::optional<std::span<const ops::OpChain>> chains;
 };
 
 Result<Program> compile(Graph graph, const ops::OpRegistry& registry, const ops::Context& context,
@@ -81,7 +82,7 @@ class Executor {
   // All nodes of the program, as one segment.
   [[nodiscard]] Segment whole() const { return {.end = program_.placed.graph.nodes.size()}; }
 
-  // The same in two: the first launch alone, and all others.
+  // The program as two segments: its first launch alone, and all others.
   [[nodiscard]] std::array<Segment, 2> first_and_others() const;
 
   // Launches these nodes, whole() or one of Program::segments, in order, those of a chain together
@@ -143,7 +144,7 @@ class Executor {
   Program program_;
   device::Buffer arena_;
   std::vector<BoundNode> bound_;
-  std::vector<ops::ChainedOp> chained_;  // of a chain that is launched
+  std::vector<ops::ChainedOp> chained_;  // scratch: the ops of the chain that is being launched
   ops::Extents extents_;
   int64_t padding_ = 0;
 };

@@ -10,8 +10,8 @@ namespace heddle::graph {
 
 namespace {
 
-// Of an element that was not written. In bf16 and fp32 -1.7e38, which no model computes; other than
-// the poison of the arena, so that a copy of a row of padding that was never written passes.
+// The byte that unwritten elements consist of. As bf16 and fp32 it is -1.7e38, which no model
+// computes; it differs from the arena's poison, so that copying an unwritten row of padding passes.
 constexpr std::byte kUnwritten{0xfe};
 
 // The unsigned integer whose bytes are all `byte`.

@@ -35,7 +35,7 @@ struct StoredMatrix {
   FileLayout layout = FileLayout::kInt8;
   int64_t N = 0;  // rows; of all experts where one tensor holds them
   int64_t K = 0;
-  int bits = 4;                 // of kGptq and kPackQuantized
+  int bits = 4;                 // bits of a code in kGptq and kPackQuantized
   bool zeros_less_one = false;  // kGptq version 1
   bool symmetric = false;       // kGptq: the zero points are promised to be 2^(bits-1)
   int64_t block_rows = 128;     // kE4M3 with block scales
@@ -43,8 +43,8 @@ struct StoredMatrix {
 
   TensorView codes;
   TensorView scales;
-  TensorView zeros;        // where the file has them
-  TensorView group_index;  // likewise
+  TensorView zeros;        // zero points, where the file has them
+  TensorView group_index;  // the group of each row of K, where the file has it
 };
 
 // Checks every shape and dtype, and reads the group index. Error: kInvalidArgument, naming the

@@ -41,11 +41,13 @@ struct RowFormat {
   Code code = Code::kU8;
   ScaleType scale = ScaleType::kF32;
   int64_t K = 0;
-  int64_t group_size = 0;     // columns that share a scale; K for one scale a row
-  bool has_zeros = false;     // a zero point per group; otherwise
-  uint8_t constant_zero = 0;  // this one for all: 8 and 128 for symmetric integers, 0 for floats
+  int64_t group_size = 0;  // columns that share a scale; K for one scale a row
+  bool has_zeros = false;  // whether each group has a zero point of its own
+  // Without has_zeros, the zero point of all groups: 8 and 128 for symmetric integers, 0 for
+  // floats.
+  uint8_t constant_zero = 0;
   std::shared_ptr<const std::vector<int32_t>> group_index;  // [K], where groups are not consecutive
-  int64_t num_indexed_groups = 0;                           // with group_index
+  int64_t num_indexed_groups = 0;  // number of groups in group_index; 0 without it
 
   [[nodiscard]] bool four_bits() const { return code == Code::kU4 || code == Code::kE2M1; }
 
@@ -61,7 +63,7 @@ struct RowFormat {
     return four_bits() ? (K + 127) / 128 * 64 : (K + 63) / 64 * 64;
   }
 
-  [[nodiscard]] int64_t scale_bytes() const;  // of a row
+  [[nodiscard]] int64_t scale_bytes() const;  // bytes that the scales of one row take
 
   [[nodiscard]] int64_t row_bytes() const {
     return code_bytes() + scale_bytes() + (has_zeros ? num_groups() : 0);
@@ -103,7 +105,7 @@ struct PackedRows {
 // A TensorView of dtype kPacked points at one of these and has the logical shape.
 struct PackedWeight {
   struct Part {
-    int64_t first_row = 0;  // of the weight, all leading dimensions together
+    int64_t first_row = 0;  // the part's first row in the weight, all leading dimensions flattened
     int64_t num_rows = 0;
     TensorView plain;   // [num_rows, K] where the part is not quantised
     PackedRows packed;  // otherwise

@@ -13,14 +13,17 @@ namespace {
 constexpr double kFixed = 0.3;
 constexpr double kEach = 0.25;
 
-constexpr int64_t kTries = 2;             // measured steps after which a ratio is known
-constexpr double kUnmeasured = 0.85;      // of what a size adds that was never measured
-constexpr double kNewShare = 0.25;        // of a time when a new one comes
-constexpr double kMostTimes = 2;          // of what is known, beyond which a time does not count
-constexpr double kMostTimesExpected = 4;  // likewise of what is expected
+constexpr int64_t kTries = 2;  // measured steps after which a ratio is known
+// Factor on the expected extra cost of a size that was never measured.
+constexpr double kUnmeasured = 0.85;
+constexpr double kNewShare = 0.25;        // weight of a new time in the moving average
+constexpr double kMostTimes = 2;          // a time counts as at most this multiple of the known one
+constexpr double kMostTimesExpected = 4;  // the same where only an expected one is known
 constexpr double kLeastGain = 1.05;       // below it drafts are not worth their noise
-constexpr double kStay = 1.04;            // of the rate of the depth that there was
-constexpr double kDaring = 0.15;          // of that gain, with all the credit there can be
+// Factor on the rate of the current depth: another has to be clearly better.
+constexpr double kStay = 1.04;
+// With full credit, how much the rate that drafts must reach is lowered.
+constexpr double kDaring = 0.15;
 // Depths that are compared: each further one is worth less.
 constexpr std::array<int64_t, 11> kDepths = {1, 2, 3, 5, 7, 11, 15, 23, 31, 47, 63};
 
@@ -111,7 +114,7 @@ bool DraftCost::is_known(size_t streams, size_t rows) const {
   return ratio.count >= kTries && num_steps_[streams] - ratio.at <= kRemembered;
 }
 
-// Of so many streams or the next size where something was measured; `kClasses`: there is none.
+// The class nearest to `streams` in which a ratio was measured; `kClasses` if there is none.
 size_t DraftCost::nearest_measured(size_t streams) const {
   const auto is_measured = [this](size_t s) {
     for (size_t rows = 0; rows < kClasses; ++rows) {
@@ -194,7 +197,8 @@ int64_t DraftCost::best_depth(std::span<const Stream> streams, const DraftOdds& 
   const double most_drafts = most_tried(measured);
   int64_t best = 0;
   const double daring = kDaring * std::clamp(credit(num_streams) / kMostCredit, 0.0, 1.0);
-  double best_rate = (depth_before > 0 ? 1 : kLeastGain) - daring;  // beside plain steps
+  // Rates are relative to plain steps.
+  double best_rate = (depth_before > 0 ? 1 : kLeastGain) - daring;
   for (const int64_t depth : kDepths) {
     double tokens = 0;
     int64_t num_rows = 0;

@@ -35,10 +35,11 @@ namespace heddle::speculative {
 class DraftCost {
  public:
   static constexpr int64_t kRemembered = 256;
-  static constexpr int64_t kPlainTries = 3;      // plain steps after which their time is known
-  static constexpr double kTrialShare = 0.0075;  // of the time of plain steps, for drafts that lose
-  // Of plain steps. A step with drafts gains or loses up to three: less credit than this is soon
-  // lost by chance, and it takes 400 plain steps to pay a debt.
+  static constexpr int64_t kPlainTries = 3;  // plain steps after which their time is known
+  // Credit that a plain step adds: the share of the time that drafts may lose.
+  static constexpr double kTrialShare = 0.0075;
+  // The largest credit, in plain steps. One step with drafts gains or loses up to three, so that a
+  // smaller credit is soon lost by chance. It takes 400 plain steps to pay off a loss of three.
   static constexpr double kMostCredit = 12;
   static constexpr double kMostDebt = 6;
 
@@ -46,16 +47,18 @@ class DraftCost {
   struct Step {
     int64_t num_streams = 0;
     int64_t num_rows = 0;
-    int64_t num_tokens = 0;  // that it yielded
+    int64_t num_tokens = 0;  // tokens that the step yielded
     double seconds = 0;
-    bool makes_others = false;  // it made more or fewer drafts than it verified: it is as dear as
-                                // neither number, but counts in the account
-    bool warms_up = false;      // it prepared something for steps like it, and does not count
+    // The step made more or fewer drafts than it verified: its time is not attributed to either
+    // number, but counts in the account.
+    bool makes_others = false;
+    // The step prepared something for later ones (captures, for example) and does not count.
+    bool warms_up = false;
   };
 
   // A stream of the next step.
   struct Stream {
-    int64_t num_drafts = 0;  // that it may have
+    int64_t num_drafts = 0;  // drafts that a stream may have
     double trend = 1;        // DraftOdds::AcceptanceTrend
   };
 
@@ -88,17 +91,17 @@ class DraftCost {
 
   struct Plain {
     double seconds = 0;
-    int64_t count = 0;     // of steps that were measured
+    int64_t count = 0;     // number of measured steps
     int64_t since = 0;     // steps with drafts since
     int64_t due = 0;       // plain steps that are to come before the next with drafts
     double credit = 0;     // plain steps that drafts gained
-    bool in_debt = false;  // until the credit is there again
+    bool in_debt = false;  // until the credit is 0 or more again
   };
 
   struct Ratio {
-    double drafts = 0;  // of a stream
-    double value = 0;   // beside a plain step
-    int64_t count = 0;  // of steps that were measured
+    double drafts = 0;  // drafts of each stream
+    double value = 0;   // duration relative to a plain step
+    int64_t count = 0;  // number of measured steps
     int64_t at = 0;     // steps of so many streams until then
   };
 
@@ -112,9 +115,10 @@ class DraftCost {
   void add_drafted(Plain& plain, const Step& step);
   void measure(size_t streams, const Step& step, double value, double expected);
 
-  std::array<Plain, kClasses> plain_;                         // by streams
-  std::array<std::array<Ratio, kClasses>, kClasses> ratios_;  // by streams, then by rows
-  std::array<int64_t, kClasses> num_steps_{};                 // by streams
+  std::array<Plain, kClasses> plain_;  // indexed by class_of(streams)
+  // Indexed by class_of(streams), then class_of(rows).
+  std::array<std::array<Ratio, kClasses>, kClasses> ratios_;
+  std::array<int64_t, kClasses> num_steps_{};  // indexed by class_of(streams)
 };
 
 }  // namespace heddle::speculative

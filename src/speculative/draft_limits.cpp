@@ -50,7 +50,8 @@ Status check_tree_shape(const SpeculativeOptions& options) {
         options.eagle_topk, options.num_steps, options.num_draft_tokens));
   }
   TreeShape shape = tree_shape(options);
-  shape.num_drafts = options.num_draft_tokens - 1;  // also where it is not known yet what drafts
+  // Even if it is not known yet which drafter there is.
+  shape.num_drafts = options.num_draft_tokens - 1;
   if (shape.num_drafts > shape.num_candidates()) {
     return invalid_argument(
         fmt::format("num_draft_tokens {} is more than the next token and the {} that {} steps of "

@@ -15,8 +15,8 @@ namespace heddle::speculative {
 
 inline constexpr int32_t kDefaultDraftTokens = 8;
 inline constexpr int32_t kMostDraftRows = 64;
-inline constexpr int32_t kMostForcedRows = 32;  // of forced tokens, without a drafter
-inline constexpr int32_t kMostBranches = 16;    // of a level of a tree
+inline constexpr int32_t kMostForcedRows = 32;  // rows of forced tokens in a step without a drafter
+inline constexpr int32_t kMostBranches = 16;    // branches of one level of a tree
 
 // SpeculativeOptions::num_draft_tokens with its default, or as its num_steps say; 0 without drafts,
 // and with kAuto, which is to be settled before.

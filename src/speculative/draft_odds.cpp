@@ -9,12 +9,13 @@ namespace heddle::speculative {
 
 namespace {
 
-constexpr double kKept = 0.99;           // of what was seen, when drafts of a stream were verified
-constexpr double kKeptIdle = 0.996;      // in a step without drafts
-constexpr double kPriorWeight = 4;       // of the position before, in drafts
+// Share of the history kept after a step that verified drafts of the stream.
+constexpr double kKept = 0.99;
+constexpr double kKeptIdle = 0.996;      // the same after a step without drafts
+constexpr double kPriorWeight = 4;       // weight of the preceding position's odds, in drafts
 constexpr double kTrendKept = 0.95;      // when drafts of the stream were verified
-constexpr double kTrendKeptIdle = 0.99;  // in a step without
-constexpr double kTrendWeight = 5;       // of the expectation, in accepted drafts
+constexpr double kTrendKeptIdle = 0.99;  // the same for the trend, after a step without drafts
+constexpr double kTrendWeight = 5;  // weight of the expectation in the trend, in accepted drafts
 constexpr double kMostChance = 0.99;
 
 }  // namespace

@@ -17,7 +17,8 @@ namespace heddle::speculative {
 
 class DraftOdds {
  public:
-  static constexpr double kExpected = 0.7;  // of drafts are accepted, where nothing is known
+  // Assumed share of accepted drafts before any was verified.
+  static constexpr double kExpected = 0.7;
 
   // Accepted drafts of a stream, compared with those of all streams at the same positions.
   struct AcceptanceTrend {
@@ -46,7 +47,7 @@ class DraftOdds {
   [[nodiscard]] double expected_tokens(int64_t num_drafts, double trend) const;
 
  private:
-  static constexpr size_t kPositions = 8;  // those beyond are as the last
+  static constexpr size_t kPositions = 8;  // later positions share the odds of the last one
 
   struct Position {
     double accepted = 0;

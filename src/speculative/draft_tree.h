@@ -26,8 +26,8 @@ namespace heddle::speculative {
 struct Drafts {
   std::vector<TokenId> tokens;
 
-  // By draft, the one that it follows, which comes before it; -1: the text. Empty: a chain, each
-  // follows the one before it.
+  // For each draft, the earlier draft that it follows; -1: it follows the text. Empty: a chain, in
+  // which each follows the one before it.
   std::vector<int32_t> parents;
 
   void clear() {
@@ -41,7 +41,7 @@ struct Drafts {
 
 class DraftTree {
  public:
-  // Of a tree that branches, node 0 included: as many as a mask has bits.
+  // The most nodes of a tree that branches, node 0 included: a mask has one bit for each.
   static constexpr int64_t kMaxNodes = 64;
   static constexpr int32_t kNone = -1;
 
@@ -54,7 +54,7 @@ class DraftTree {
   // False: a chain.
   [[nodiscard]] bool branches() const { return branches_; }
 
-  // By node. The token of node 0 is not known here. kNone: there is none.
+  // Indexed by node. The token of node 0 is not known here. kNone: no parent.
   [[nodiscard]] std::span<const int32_t> parents() const { return parents_; }
 
   [[nodiscard]] std::span<const int32_t> next_token() const { return next_token_; }  // first child
@@ -63,7 +63,8 @@ class DraftTree {
 
   [[nodiscard]] std::span<const int32_t> depths() const { return depths_; }
 
-  // By node: bit j says that node j is the node itself or one of its ancestors. Empty in a chain.
+  // Indexed by node: bit j is set if node j is the node itself or one of its ancestors. Empty in a
+  // chain.
   [[nodiscard]] std::span<const uint64_t> masks() const { return masks_; }
 
   [[nodiscard]] TokenId token(int32_t node) const { return tokens_[static_cast<size_t>(node)]; }

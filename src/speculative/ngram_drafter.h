@@ -30,7 +30,7 @@ class NgramDrafter final : public Drafter {
  public:
   static constexpr int64_t kSharedTokens = 1 << 18;
   static constexpr int64_t kMaxSilence = 32;     // tokens
-  static constexpr int64_t kFirstBudget = 1024;  // as many as the caller wants
+  static constexpr int64_t kFirstBudget = 1024;  // so many that the limit of the caller decides
 
   explicit NgramDrafter(int32_t num_branches = 1)
       : num_branches_(num_branches), shared_(kSharedTokens) {}
@@ -49,10 +49,10 @@ class NgramDrafter final : public Drafter {
     int64_t proposed_at = 0;
     int64_t budget = kFirstBudget;  // drafts it may propose
     int64_t silence = 0;            // tokens, after the next failure
-    int64_t silent_until = 0;       // of the sequence
+    int64_t silent_until = 0;       // length of the sequence up to which it proposes nothing
   };
 
-  // Of the text itself or of the shared ones.
+  // A match in the text itself or in the shared texts.
   struct Way {
     const TextIndex* index;
     TextIndex::Match match;
@@ -63,9 +63,9 @@ class NgramDrafter final : public Drafter {
   void draft_way(const Way& way, int64_t most, const Text& text, Drafts& drafts);
 
   int32_t num_branches_;
-  std::unordered_map<int64_t, Text> texts_;  // by sequence id
+  std::unordered_map<int64_t, Text> texts_;  // keyed by sequence id
   TextIndex shared_;
-  std::vector<Way> ways_;  // of the text that is drafted for, the likeliest first
+  std::vector<Way> ways_;  // matches for the text that is drafted for, the likeliest first
   std::vector<TextIndex::Match> matches_;
   std::vector<TokenId> next_;
 };

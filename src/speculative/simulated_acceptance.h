@@ -26,7 +26,7 @@ class SimulatedAcceptance {
   }
 
  private:
-  // In [0, 1), by the finaliser of MurmurHash3.
+  // A number in [0, 1) from a hash: the finaliser of MurmurHash3.
   static double coin(int64_t sequence_id, int64_t position) {
     uint64_t bits =
         static_cast<uint64_t>(sequence_id) * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(position);

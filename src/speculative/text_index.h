@@ -38,9 +38,9 @@ class TextIndex {
     int64_t next = 0;    // the position behind them, for following()
   };
 
-  // Where ends of `tokens` occurred that went on with different tokens: replaces `out` by up to
-  // `most` matches, the longest first, and the most recent first among equals. The end of what was
-  // appended, and that of a text, go on with nothing.
+  // Finds places where an end of `tokens` occurred before and continues with a different token
+  // each: replaces `out` by up to `most` matches, the longest first, the most recent first among
+  // equals. The end of what was appended, and that of a text, have no continuation.
   void find(std::span<const TokenId> tokens, size_t most, std::vector<Match>& out) const;
 
   // Appends to `out` up to `most` tokens that came behind a match. `goes_on`: the end of the index
@@ -71,11 +71,12 @@ class TextIndex {
   void grow();
   void link(int64_t position);
 
-  size_t capacity_;                // of the arrays below, all of one size
-  std::vector<TokenId> tokens_;    // by slot
-  std::vector<int64_t> previous_;  // by slot: the position before that ends the same tokens, or -1
-  std::vector<int64_t> latest_;    // by bucket
-  int64_t size_ = 0;               // tokens appended so far
+  size_t capacity_;              // size of each of the arrays below
+  std::vector<TokenId> tokens_;  // indexed by slot
+  // Indexed by slot: the previous position after the same tokens, or -1.
+  std::vector<int64_t> previous_;
+  std::vector<int64_t> latest_;  // indexed by bucket
+  int64_t size_ = 0;             // tokens appended so far
 };
 
 }  // namespace heddle::speculative

@@ -55,7 +55,7 @@ class TreeGrowth {
   // Forgets everything and takes the first level; its size is topk.
   void begin(std::span<const Candidate> top);
 
-  // As many as the level has branches worth going on from: topk.
+  // The branches that the next level continues: at most topk.
   [[nodiscard]] std::span<const Branch> branches() const { return branches_; }
 
   // The next level: topk candidates behind each branch, in the order of branches().
@@ -64,7 +64,7 @@ class TreeGrowth {
   // Replaces `drafts` by the best `count` candidates of all levels, or all there are.
   void select(int64_t count, Drafts& drafts);
 
-  // By candidate, in the order seen.
+  // Indexed by candidate, in the order in which levels were added.
   [[nodiscard]] std::span<const float> scores() const { return scores_; }
 
   [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }
@@ -81,7 +81,7 @@ class TreeGrowth {
   std::vector<TokenId> tokens_;
   std::vector<int32_t> parent_list_;
   std::vector<Branch> branches_;
-  std::vector<int32_t> branch_candidates_;  // of branches_
+  std::vector<int32_t> branch_candidates_;  // candidate of each entry of branches_
   std::vector<int32_t> order_;
   std::vector<int32_t> selected_;
 };

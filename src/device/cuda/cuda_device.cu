@@ -301,7 +301,8 @@ class RuntimeDevice final : public CudaDevice {
     if (error != cudaErrorMemoryAllocation && error != cudaErrorInvalidValue) {
       return cuda_status(error, call);
     }
-    cudaGetLastError();  // it is not the device's failure: later calls shall not report it
+    // Clears the error, so that later calls do not report it: the device did not fail.
+    cudaGetLastError();
     char size[32];
     std::snprintf(size, sizeof size, "%.1f", static_cast<double>(num_bytes) / (1 << 20));
     return resource_exhausted(std::string("no memory for a buffer of ") + size + " MiB " + where);
@@ -349,7 +350,8 @@ Result<std::unique_ptr<CudaDevice>> open_cuda_device(int index) {
   HEDDLE_RETURN_IF_ERROR(
       cuda_status(cudaDriverGetVersion(&properties.driver_version), "cudaDriverGetVersion"));
   HEDDLE_RETURN_IF_ERROR(cuda_status(cudaSetDevice(index), "cudaSetDevice"));
-  cudaFuncAttributes code;  // of any kernel: for which architecture those that run here are made
+  // Of an arbitrary kernel: ptxVersion is the architecture of all that run here.
+  cudaFuncAttributes code;
   HEDDLE_RETURN_IF_ERROR(
       cuda_status(cudaFuncGetAttributes(&code, copy_kernel), "cudaFuncGetAttributes"));
   properties.kernels_start_early = code.ptxVersion >= 90;

@@ -19,11 +19,11 @@ namespace heddle::device {
 
 struct CudaProperties {
   std::string name;  // "NVIDIA H200"
-  int index = 0;     // of the device, as the driver counts
+  int index = 0;     // the driver's number of the device
   int major = 0;     // compute capability
   int minor = 0;
   int num_multiprocessors = 0;
-  int64_t shared_bytes = 0;  // that a block may have, if it asks for them
+  int64_t shared_bytes = 0;  // shared memory that a block may have if it asks for it
   int64_t memory_bytes = 0;
   int driver_version = 0;  // 13000: CUDA 13.0
 
