@@ -25,7 +25,7 @@ namespace heddle::tools {
 inline constexpr int64_t kDefaultOutputTokens = 256;
 
 struct BatchLine {
-  int64_t index = 0;  // in its file, from 0; blank lines count
+  int64_t index = 0;  // line number in its file, from 0; blank lines count
   std::string text;
 };
 

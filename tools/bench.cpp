@@ -204,7 +204,8 @@ Status run_ops(const OpsCommand& command) {
                        {"rows", ordered_json::array()}};
   Table table({"op", "shape", "us", "GB/s", "GFLOP/s", "of roofline"});
   for (ops::OpBenchmark& next : benchmarks) {
-    const ops::OpBenchmark benchmark = std::exchange(next, {});  // its memory goes with it
+    // Moved here, so that its memory is freed after this round.
+    const ops::OpBenchmark benchmark = std::exchange(next, {});
     const ops::Measurement measured = ops::measure(benchmark, command.seconds);
     const double share = roofline.floor_seconds(benchmark) / measured.median_seconds;
     table.add({benchmark.name, benchmark.shape,

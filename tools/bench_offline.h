@@ -16,9 +16,10 @@ namespace heddle::tools {
 struct OfflineOptions {
   std::vector<int64_t> prefill_tokens = {512, 4096};
   std::vector<int64_t> decode_batches = {1, 4, 16};
-  std::vector<int64_t> verify_rows;  // of each sequence of a decode batch, beside one row
-  int64_t chunk_tokens = 512;        // of one prefill step
-  int64_t decode_context = 128;      // tokens every sequence has before its first decode step
+  // Rows of each sequence in steps that verify drafts, compared with one row.
+  std::vector<int64_t> verify_rows;
+  int64_t chunk_tokens = 512;    // prompt tokens of one prefill step
+  int64_t decode_context = 128;  // tokens every sequence has before its first decode step
   int64_t decode_steps = 64;
   int64_t repeats = 3;  // the median counts
 };
@@ -28,8 +29,9 @@ struct OfflineRow {
   double seconds = 0;  // median of a whole prefill, or of a step
   double tokens_per_second = 0;
 
-  // Of decode: the least bytes of a step over its time and, on the CPU, what reading memory reached
-  // between the steps (the median of both), and the first as a share of the second.
+  // Memory traffic of decode steps: the bytes a step must move over its time; on the CPU also the
+  // bandwidth that reading reached between the steps (both medians), and the first as a share of
+  // the second.
   struct Traffic {
     double gigabytes_per_second = 0;
     double read_gb_per_s = 0;  // 0: not measured
@@ -40,7 +42,8 @@ struct OfflineRow {
 };
 
 struct OfflineReport {
-  std::optional<ops::Roofline> roofline;  // of the CPU, measured first, with the same threads
+  // Of the CPU, measured before the models with the same threads.
+  std::optional<ops::Roofline> roofline;
   std::vector<OfflineRow> rows;
 };
 

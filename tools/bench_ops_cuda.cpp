@@ -64,7 +64,8 @@ Status run_ops_on_cuda(const std::string& device, const std::string& filter, boo
                        {"rows", ordered_json::array()}};
   Table table({"op", "shape", "us", "GB/s", "TFLOP/s", "of roofline"});
   for (ops::CudaBenchmark& next : benchmarks) {
-    const ops::CudaBenchmark benchmark = std::exchange(next, {});  // its memory goes with it
+    // Moved here, so that its memory is freed after this round.
+    const ops::CudaBenchmark benchmark = std::exchange(next, {});
     const auto measured = ops::measure_cuda(context, benchmark);
     if (!measured.ok()) {
       return measured.status().with_context(fmt::format("{}, {}", benchmark.name, benchmark.shape));

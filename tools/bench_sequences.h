@@ -56,8 +56,8 @@ class BenchSequences {
   std::unique_ptr<runner::StepExecutor> executor_;
   bool has_states_;
   int64_t pages_per_sequence_;
-  std::vector<int32_t> pages_;                                       // of a sequence that starts
-  std::vector<int64_t> lengths_;                                     // tokens of each sequence
+  std::vector<int32_t> pages_;    // scratch: pages of the sequence that starts
+  std::vector<int64_t> lengths_;  // tokens of each sequence
   std::array<request::BatchPlan, runner::kMaxStepsInFlight> plans_;  // used in turn
   size_t next_plan_ = 0;
   const request::BatchPlan* begun_ = nullptr;  // the step that is not finished

@@ -67,7 +67,7 @@ struct EngineRounds {
     return per_step(drafts.accepted_tokens + drafts.rejected_tokens);
   }
 
-  // Of the drafts; 0 where there were none.
+  // The share of verified drafts that were accepted; 0 if there were none.
   [[nodiscard]] double accepted_share() const {
     const int64_t verified = drafts.accepted_tokens + drafts.rejected_tokens;
     return static_cast<double>(drafts.accepted_tokens) /
@@ -81,7 +81,7 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-// Of each round, the ratio of the two rates.
+// The median over rounds of the rate with drafts relative to the plain rate.
 double median_gain(const EngineRounds& drafting, const EngineRounds& plain) {
   std::vector<double> gains;
   for (size_t i = 0; i < drafting.rates.size(); ++i) {

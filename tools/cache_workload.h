@@ -21,7 +21,7 @@ struct WorkloadRequest {
   // is there.
   std::vector<TokenId> tokens;
   std::optional<size_t> follows;
-  std::optional<size_t> after;  // likewise, but on its own: sent when that request is answered
+  std::optional<size_t> after;  // an independent prompt, sent when that request is answered
   int64_t max_new_tokens = 1;
   std::string probe;  // named: reported apart
 };
@@ -34,7 +34,7 @@ struct Workload {
 struct WorkloadShape {
   int64_t vocab_size = 0;
   int64_t context_length = 0;
-  int64_t prefix_tokens = 768;  // of system prompts and documents
+  int64_t prefix_tokens = 768;  // length of system prompts and documents
   int64_t question_tokens = 64;
   int64_t output_tokens = 32;
   int64_t groups = 3;
@@ -44,7 +44,7 @@ struct WorkloadShape {
 // Every group has a system prompt; its questions come in turn with the other groups'.
 Workload shared_prefixes(const WorkloadShape& shape);
 
-// As many chats as groups with one system prompt; every turn goes on from the whole chat so far.
+// As many chats as groups, all with one system prompt; every turn continues the whole chat so far.
 Workload chats(const WorkloadShape& shape);
 
 // Long documents, one per group, and texts that leave them at random places.
@@ -53,7 +53,7 @@ Workload forks(const WorkloadShape& shape);
 // Nothing is shared: what the cache costs.
 Workload unique_prompts(const WorkloadShape& shape);
 
-// The same prompts again and again.
+// Repeats the same prompts.
 Workload repeats(const WorkloadShape& shape);
 
 // The questions asked of other servers, one after the other, to see what they compute again: a
@@ -74,7 +74,7 @@ Result<std::vector<Pattern>> choose_patterns(std::string_view names, int64_t con
 
 struct TraceOptions {
   std::string file;
-  double scale = 1;   // of all lengths
+  double scale = 1;   // factor on all lengths
   int64_t limit = 0;  // requests that are taken; 0: all
 };
 

@@ -154,7 +154,7 @@ Result<ArgumentsWithFile> with_config_file(const CLI::App& root,
 }
 
 std::string place_in_file(const ArgumentsWithFile& arguments, const std::string& message) {
-  size_t first = std::string::npos;  // where the message names an option of the file
+  size_t first = std::string::npos;  // first place in the message that names an option of the file
   int line = 0;
   for (const FileSetting& setting : arguments.from_file) {
     const std::string name = "--" + setting.name;

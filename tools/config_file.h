@@ -26,14 +26,14 @@ namespace heddle::tools {
 struct FileSetting {
   std::string name;  // "served-model-name"; '_' is read as '-'
   std::string value;
-  int line = 0;  // from 1 on
+  int line = 0;  // line number, from 1
 };
 
 // A command line with the settings of a file among its words.
 struct ArgumentsWithFile {
   std::vector<std::string> words;
-  std::string path;                    // of the file; empty: there is none
-  std::vector<FileSetting> from_file;  // those that were added
+  std::string path;                    // path of the file; empty: none was given
+  std::vector<FileSetting> from_file;  // the settings of the file that were added to `words`
 };
 
 // Error: kNotFound where there is no such file; kInvalidArgument, naming the line, where it is

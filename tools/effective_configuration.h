@@ -16,7 +16,7 @@ namespace heddle::tools {
 [[nodiscard]] nlohmann::ordered_json effective_configuration(const ServeSettings& settings,
                                                              const Engine& engine);
 
-// The same for clients: without the secrets, the key and the seed.
+// The configuration as clients may see it: without the secrets, the key and the seed.
 [[nodiscard]] nlohmann::ordered_json without_secrets(nlohmann::ordered_json configuration);
 
 }  // namespace heddle::tools

@@ -195,7 +195,7 @@ std::string rate(int64_t output_tokens, double seconds) {
   return fmt::format("{:.0f}", static_cast<double>(output_tokens) / seconds);
 }
 
-// Those of `reports` that are of this kind.
+// The entries of `reports` that are of type Report.
 template <typename Report>
 std::vector<std::pair<std::string, Report>> reports_of_kind(const std::vector<SetReport>& reports) {
   std::vector<std::pair<std::string, Report>> chosen;

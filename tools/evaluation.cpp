@@ -137,7 +137,7 @@ Result<Request> evaluation_request(const EvaluationOptions& options, const Model
   plain.default_sampling = {};
   SamplingSettings sampling = options.sampling;
   const int64_t limit = sampling.max_tokens.value_or(kDefaultAnswerTokens);
-  sampling.max_tokens.reset();  // so that it shrinks to what is left of the context
+  sampling.max_tokens.reset();  // unset, so that the limit is what is left of the context
   if (!sampling.temperature) sampling.temperature = 0.0f;
   return make_request(sampling, plain, std::move(prompt), limit);
 }

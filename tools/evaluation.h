@@ -28,7 +28,7 @@ struct Answer {
   Finish finish;
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
-  double elapsed_seconds = 0;  // from submit to the last token
+  double elapsed_seconds = 0;  // seconds from submit to the last token
   DraftReport drafts;
 
   [[nodiscard]] bool failed() const { return finish.reason == FinishReason::kError; }

@@ -211,7 +211,7 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--lora", Kind::kRefused, "adapters are not served; merge them into the weights"},
 };
 
-// As llama-server has for options that are on without a value.
+// Whether the word is a value that llama-server accepts for options which are on without one.
 bool is_state(std::string_view word) {
   constexpr std::string_view kStates[] = {"on", "off", "auto", "0", "1", "true", "false"};
   return std::ranges::find(kStates, word) != std::end(kStates);
@@ -232,8 +232,8 @@ Result<std::vector<std::string>> translated_words(
   constexpr const char* kPreset = "--preferred-sampling-params";
   constexpr std::string_view kHole = "{}";
   std::vector<std::string> translated;
-  std::vector<std::string> rest;  // from "--" on
-  std::string fields;             // of a JSON object
+  std::vector<std::string> rest;  // the words from "--" on
+  std::string fields;             // members of a JSON object, joined
   std::string first_field;
   bool has_preset = false;
   for (size_t i = 0; i < words.size(); ++i) {

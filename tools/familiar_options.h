@@ -21,12 +21,15 @@ namespace heddle::tools {
 
 struct FamiliarOption {
   enum class Kind : uint8_t {
-    kSpelling,  // of the option `means`, unless the subcommand reserves it (Options::reserve())
+    // Another spelling of the option `means`, unless the subcommand reserves it
+    // (Options::reserve()).
+    kSpelling,
     kFlag,      // taken; `means` says why it changes nothing
     kValue,     // taken with one of the values `taken`, or with any without these; likewise
     kOptional,  // taken with nothing or with one of the values `taken`; likewise
     kNumbers,   // taken with one number or several; likewise
-    kWords,     // these words of a command line: "--log-level debug"; {} in them is the value
+    // Stands for these words of a command line: "--log-level debug"; {} in them is the value.
+    kWords,
     kSampling,  // the option of that name where tokens are drawn; in `heddle serve` the field
                 // `means` of --preferred-sampling-params
     kRefused,   // `means` says what to do instead

@@ -185,7 +185,7 @@ class BatchRun {
   ProgressBar progress_;
   EventQueue events_;
   std::map<size_t, Answer> running_;
-  std::map<size_t, Json> custom_ids_;      // of lines that have one and are not finished
+  std::map<size_t, Json> custom_ids_;      // custom ids of unfinished lines
   std::map<size_t, std::string> waiting_;  // lines whose predecessors are not written yet
   size_t num_done_ = 0;
   size_t num_written_ = 0;

@@ -22,7 +22,7 @@ namespace heddle::tools {
 
 struct Gsm8kExample {
   std::string question;
-  std::string answer;  // with its working
+  std::string answer;  // the answer with its working
 };
 
 // Whether the file's first line has a question. False also when there is no such file.
@@ -55,10 +55,10 @@ struct Gsm8kReport {
   int64_t invalid = 0;  // answers without a number
   int64_t failed = 0;   // requests that ended in an error; they count as wrong
   int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;  // of them, not computed again
+  int64_t cached_tokens = 0;  // prompt tokens that came from the cache
   int64_t output_tokens = 0;
-  double seconds = 0;          // from the first request to the last answer
-  double request_seconds = 0;  // of one request, on average
+  double seconds = 0;          // seconds from the first request to the last answer
+  double request_seconds = 0;  // average seconds of a request
 
   [[nodiscard]] double share_of_total(int64_t count) const;
 };

@@ -81,7 +81,8 @@ Result<WeightSize> weight_size(const InspectOptions& options, const checkpoint::
   return stored;
 }
 
-// As `heddle serve` plans here and now without options; what a step needs is not known yet.
+// The pools that `heddle serve` would plan on this machine without options; the memory that a step
+// needs is not known yet.
 Result<runner::PlannedPools> plan_memory(const checkpoint::ModelConfig& config,
                                          const models::CacheNeeds& needs, DType kv_dtype,
                                          int64_t weight_bytes) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMaxShownBytes = 300;
 constexpr uint64_t kMaxCount = 1'000'000'000;     // a server that says more is not believed
-constexpr int64_t kMaxTokensOfAnEvent = 1 << 12;  // likewise
+constexpr int64_t kMaxTokensOfAnEvent = 1 << 12;  // a larger number from the server is not believed
 
 const nlohmann::json* member(const nlohmann::json& object, const char* name) {
   if (!object.is_object()) return nullptr;

@@ -54,7 +54,7 @@ class LoadAnswer {
 
   LoadRecord& record_;
   SseReader reader_;
-  int64_t counted_tokens_ = 0;  // by the server's last usage
+  int64_t counted_tokens_ = 0;  // output tokens by the server's last usage
   bool finished_ = false;
 };
 

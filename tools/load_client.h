@@ -31,7 +31,7 @@ enum class LoadApi : uint8_t {
 struct ServerAddress {
   std::string host;
   std::string port;
-  std::string path;  // before "/v1"; "" for most
+  std::string path;  // path before "/v1"; "" for most servers
 };
 
 // "http://127.0.0.1:30000", with or without "/v1" at its end.
@@ -46,7 +46,7 @@ struct LoadClientOptions {
   bool ignore_eos = true;
   int64_t vocab_size = 1000;  // ids are drawn below this
   std::string extra_body;     // a JSON object, whose members replace those of the requests; or ""
-  double timeout_seconds = 600;        // of one request
+  double timeout_seconds = 600;        // limit for one request
   std::optional<int64_t> concurrency;  // requests in flight at most; none: no limit
 };
 

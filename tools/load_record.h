@@ -28,9 +28,9 @@ struct LoadRecord {
   double sent = 0;                       // just before its first byte was
   double ended = 0;                      // the answer was complete, or failed
   std::vector<Arrival> arrivals;         // events with text, in order
-  std::optional<int64_t> input_tokens;   // that the server counted
-  std::optional<int64_t> output_tokens;  // likewise
-  int64_t cached_tokens = 0;             // of the input, likewise
+  std::optional<int64_t> input_tokens;   // input tokens that the server counted
+  std::optional<int64_t> output_tokens;  // output tokens that the server counted
+  int64_t cached_tokens = 0;             // cached input tokens that the server counted
   std::optional<LoadFailure> failure;
 };
 

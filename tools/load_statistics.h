@@ -23,13 +23,14 @@
 
 namespace heddle::tools {
 
-// Of values in ascending order, linear between them at rank share * (n - 1); 0 of none.
+// The percentile of ascending values, linear between them at rank share * (n - 1); 0 without
+// values.
 double percentile_of_sorted(std::span<const double> sorted, double share);
 
 struct Distribution {
   std::vector<double> sorted;
   double mean = 0;
-  double deviation = 0;  // of the population
+  double deviation = 0;  // standard deviation of the population
 
   Distribution() = default;
   explicit Distribution(std::vector<double> values);
@@ -60,14 +61,15 @@ struct LoadStatistics {
   double duration_seconds = 0;  // first send to last end
   int64_t completed = 0;
   int64_t failed = 0;
-  std::map<std::string, FailureCount> failures;  // by kind
+  std::map<std::string, FailureCount> failures;  // keyed by kind of failure
   int64_t good = 0;                              // completed and within the service levels
   int64_t input_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t output_tokens = 0;
-  int64_t without_usage = 0;   // whose tokens the server did not count: one per event is assumed
+  // Requests whose tokens the server did not count: one per event is assumed.
+  int64_t without_usage = 0;
   double concurrency = 0;      // sum of E2E / duration
-  double max_lag_seconds = 0;  // of a send behind its schedule
+  double max_lag_seconds = 0;  // the longest delay of a send against its schedule
   Distribution ttft_ms, itl_ms, tpot_ms, e2e_ms;
 
   [[nodiscard]] double per_second(int64_t count) const {
@@ -77,7 +79,7 @@ struct LoadStatistics {
 
 LoadStatistics summarize(std::span<const LoadRecord> records, const ServiceLevels& levels);
 
-// Of one that completed, in ms; none where there is too little text.
+// Latencies of a completed request in ms; empty where there is too little text.
 struct RequestLatencies {
   std::optional<double> ttft_ms, tpot_ms;
   double e2e_ms = 0;

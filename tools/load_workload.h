@@ -25,8 +25,8 @@ struct PromptSegment {
 struct LoadRequest {
   std::optional<double> at_seconds;  // after the start; none: as soon as a client is free
   std::vector<PromptSegment> segments;
-  std::string text;      // in place of segments, from a file
-  std::string messages;  // likewise, a JSON array
+  std::string text;      // prompt from a file, instead of segments
+  std::string messages;  // messages from a file as a JSON array, instead of segments
   int64_t output_tokens = 1;
 };
 
@@ -44,13 +44,14 @@ struct LoadWorkloadOptions {
   uint64_t seed = 1;
   int64_t input_tokens = 512;
   int64_t output_tokens = 128;
-  double length_ratio = 1;    // lengths are uniform between this share of them and all
-  int64_t prefix_tokens = 0;  // that the prompts of a group begin with, in addition
+  double length_ratio = 1;  // lengths are uniform between this share of them and all
+  // Tokens that all prompts of a group begin with, in addition to input_tokens.
+  int64_t prefix_tokens = 0;
   int64_t groups = 1;
   std::string prompts_file;
   std::string trace_file;
-  double speed = 1;  // of the trace's clock
-  double scale = 1;  // of the trace's lengths
+  double speed = 1;  // factor on the speed of the trace's clock
+  double scale = 1;  // factor on the trace's lengths
 };
 
 inline constexpr int64_t kDefaultRequests = 100;

@@ -5,6 +5,6 @@
 
 int main(int argc, char** argv) {
   using namespace heddle::tools;
-  interrupts();  // before any thread exists
+  interrupts();  // created before any other thread exists
   return run_program(argc, argv, kSubcommands);
 }

@@ -12,8 +12,8 @@ struct Name {
   std::string_view option;
 };
 
-// Of the fields an error names that the command line lets through. Those whose name is an ordinary
-// word stand here with what follows them.
+// Fields of error messages and the options that set them. Where a field's name is an ordinary word,
+// the words after it are part of the entry.
 constexpr Name kNames[] = {
     {"aging_seconds", "--priority-aging-secs"},
     {"snapshot_interval", "--snapshot-interval"},

@@ -401,7 +401,7 @@ void add_subcommand(CLI::App& parent, const Subcommand& subcommand, Words words,
     std::string examples;  // the first of every child
     for (const CLI::App* child : app->get_subcommands({})) {
       const std::string all = child->get_footer();
-      size_t first = all.find("  ");  // behind "Examples:\n"
+      size_t first = all.find("  ");  // after "Examples:\n"
       if (first == std::string::npos) continue;
       first += 2;
       examples += (examples.empty() ? "" : "\n") + all.substr(first, all.find('\n', first) - first);
@@ -493,7 +493,8 @@ int run_program(int argc, char** argv, std::span<const Subcommand* const> subcom
     }
     arguments = std::move(all).value();
     const std::vector<std::string>& ordered = *translated;
-    root.parse(std::vector<std::string>(ordered.rbegin(), ordered.rend()));  // as it wants
+    // CLI11 expects the words in reverse order.
+    root.parse(std::vector<std::string>(ordered.rbegin(), ordered.rend()));
     explain_familiar(selected(root), ordered);
   } catch (const CLI::Success& success) {  // --help, --version
     return root.exit(success);

@@ -38,8 +38,8 @@ namespace heddle::tools {
 // this.
 struct DeclaredOption {
   std::vector<std::string> names;  // "--port", "-p"; also those that turn a flag off
-  std::string default_value;       // as --help shows it; "on" or "off" for a flag; "" for none
-  bool familiar = false;           // declared by Options::accept_familiar()
+  std::string default_value;  // default as --help shows it; "on" or "off" for a flag; "" for none
+  bool familiar = false;      // declared by Options::accept_familiar()
 };
 
 class Options {
@@ -59,10 +59,10 @@ class Options {
   // Options declared from here on stand under this heading in --help.
   void heading(std::string_view title) { heading_ = title; }
 
-  // None may be empty, as "$UNSET" is.
+  // Declares a positional argument. An empty one, as "$UNSET" is, is an error.
   void positional(const char* name, std::string* target, const char* help, bool required = true);
   void positional(const char* name, std::vector<std::string>* target, const char* help,
-                  bool required = true);  // one or more; not required: or none
+                  bool required = true);  // one or more; not required: zero or more
 
   // A model's folder, or its name in the hub's cache, which becomes the folder there
   // (checkpoint/hub_cache.h). `name` without dashes is a positional.
@@ -71,23 +71,24 @@ class Options {
   // `names` is one spelling or several: "-p,--port".
   void value(const char* names, Target target, const char* help);
 
-  // Likewise, for a number. One outside `range` is an error that names option, value and range.
+  // Declares an option with a number. A value outside `range` is an error that names option, value
+  // and range.
   void value(const char* names, NumberTarget target, const ValueRange& range, const char* help);
 
   void value(const char* names, NumberTarget target, const char* help) {
     value(names, target, ranges::kAny, help);
   }
 
-  // As value(), for a text that may not be empty either.
+  // As value(), for a text that must not be empty.
   void text(const char* names, Target target, const char* help);
 
-  // As value(), for one of a few words; "auto" keeps the default.
+  // As value(), for one of the words given; "auto" keeps the default.
   void choice(const char* names, std::string* target, const std::vector<std::string>& words,
               const char* help) {
     choice(names, *target, words, [target](const std::string& word) { *target = word; }, help);
   }
 
-  // Likewise for an enum. `parse` takes each of the words.
+  // As choice(), for an enum; `parse` turns a word into a value.
   template <typename Choice>
   void choice(const char* names, Choice* target, Result<Choice> (*parse)(std::string_view),
               const std::vector<std::string>& words, const char* help) {
@@ -95,8 +96,8 @@ class Options {
     choice(names, std::string(to_string(*target)), words, store, help);
   }
 
-  // As value(), for a text that `store` reads. Its error becomes the option's, with fields of the
-  // options named as options (option_names.h).
+  // As value(), for a text that `store` parses. An error of `store` becomes the option's; fields
+  // that it names are shown as options (option_names.h).
   void parsed(const char* names, std::string_view shown_default,
               std::function<Status(std::string_view)> store, const char* help);
 
@@ -119,8 +120,8 @@ class Options {
   void needs(const char* name, const char* other);
   void excludes(const char* name, const char* other);
 
-  // Likewise for what depends on values: giving `name` is an error unless `holds` once everything
-  // is read. `otherwise` goes on from "--name has no effect ": "without priorities; add ...".
+  // A condition on values: giving `name` is an error unless `holds` once everything is read.
+  // `otherwise` continues the message "--name has no effect ": "without priorities; add ...".
   void has_effect_if(const char* name, std::function<bool()> holds, const char* otherwise);
 
   // The first option that was given and has no effect, as a sentence; "" when there is none. After

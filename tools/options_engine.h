@@ -13,10 +13,10 @@
 
 namespace heddle::tools {
 
-// Of --load-format, where the weights must be had.
+// Help of --load-format for subcommands that need real weights.
 inline constexpr const char* kDummyWeightsHelp = "dummy: seeded random weights for a config.json";
 
-// Of --device, wherever a model is loaded.
+// Help of --device, wherever a model is loaded.
 inline constexpr const char* kDeviceHelp =
     "Where the model is computed: auto, cpu, cuda, cuda:N; auto: a GPU if it can be used";
 

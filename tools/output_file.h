@@ -20,7 +20,7 @@ constexpr double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / 
 
 enum class ExistingFile {
   kReplace,
-  kKeep,  // it is an error, unless the file is empty
+  kKeep,  // an existing file is an error, unless it is empty
 };
 
 // Changes nothing. A device or a pipe (/dev/stdout) may always be written to.

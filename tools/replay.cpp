@@ -102,7 +102,8 @@ class Replayer {
     }
   }
 
-  // In sorted order nothing shares more with a sequence than its neighbours.
+  // The longest prefix shared with an earlier sequence: in sorted order one of the two neighbours
+  // has it.
   [[nodiscard]] int64_t longest_known(const std::vector<TokenId>& prompt) const {
     const auto after = known_.lower_bound(prompt);
     int64_t longest = after == known_.end() ? 0 : common_prefix(prompt, *after);

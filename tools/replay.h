@@ -17,15 +17,16 @@ namespace heddle::tools {
 struct Replayed {
   std::vector<TokenId> output;
   int64_t prompt_tokens = 0;
-  int64_t shared_tokens = 0;  // of the prompt with some sequence that was sent before: what a cache
-                              // that forgets nothing could reuse
+  // The longest prefix shared with a sequence sent before: what a cache without evictions could
+  // reuse.
+  int64_t shared_tokens = 0;
   CacheReport cache;
   double first_token_seconds = 0;
   double decode_tokens_per_second = 0;  // 0 with fewer than two tokens
 };
 
 struct Replay {
-  std::vector<Replayed> requests;  // in the workload's order
+  std::vector<Replayed> requests;  // in the order of the workload
   double seconds = 0;
 };
 

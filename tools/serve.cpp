@@ -37,7 +37,7 @@ Status serve(ServeSettings& settings) {
   };
   options.on_failure = [&stop] { stop.engine_failed(); };
   HEDDLE_ASSIGN_OR_RETURN(auto engine, create_engine(options));
-  const Engine& serving = *engine;  // until the server is shut down
+  const Engine& serving = *engine;  // used until the server is shut down
   HEDDLE_ASSIGN_OR_RETURN(auto codec,
                           server::make_model_codec(options.model_dir, *engine->tokenizer(),
                                                    settings.model.chat_template));

@@ -53,9 +53,9 @@ extern const Subcommand kServe;
 extern const Subcommand kGenerate;
 extern const Subcommand kChat;
 extern const Subcommand kBench;
-extern const Subcommand kBenchCache;        // of kBench
-extern const Subcommand kBenchSpeculative;  // of kBench
-extern const Subcommand kBenchServe;        // likewise
+extern const Subcommand kBenchCache;        // child of kBench
+extern const Subcommand kBenchSpeculative;  // child of kBench
+extern const Subcommand kBenchServe;        // child of kBench
 extern const Subcommand kVerify;
 extern const Subcommand kEval;
 extern const Subcommand kInspect;

@@ -88,7 +88,7 @@ Interrupts::Interrupts() {
   const sigset_t signals = watched_signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);         // threads to come inherit this
   signal(SIGPIPE, SIG_IGN);                              // write() reports a reader that went away
-  std::thread([this] { wait_for_signals(); }).detach();  // for as long as the process lives
+  std::thread([this] { wait_for_signals(); }).detach();  // runs for as long as the process lives
 }
 
 void Interrupts::set_handler(Handler handler) {

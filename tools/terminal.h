@@ -59,8 +59,8 @@ class Interrupts {
   // that is running.
   void set_handler(Handler handler) HEDDLE_EXCLUDES(mutex_);
 
-  // The same for SIGHUP, which without one ends the process, unless that was started to ignore it
-  // (nohup).
+  // As set_handler(), for SIGHUP. Without a handler SIGHUP ends the process, unless the process was
+  // started to ignore it (nohup).
   void set_hangup_handler(std::function<void()> handler) HEDDLE_EXCLUDES(mutex_);
 
  private:

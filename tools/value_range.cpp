@@ -12,7 +12,7 @@
 namespace heddle::tools {
 namespace {
 
-// Where the range and the type end; a type's end may be no double.
+// The least and the greatest value that range and type allow; a type's end may be no double.
 template <typename Number>
 Number lowest(const ValueRange& range) {
   constexpr Number kLowest = std::numeric_limits<Number>::lowest();

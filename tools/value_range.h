@@ -17,8 +17,8 @@
 
 namespace heddle::tools {
 
-// Both ends belong to it unless it says otherwise. A number that the value's type cannot
-// hold is never in range, nor are nan and the infinities.
+// The values that an option accepts, both ends included unless a member excludes them. A number
+// that the value's type cannot hold is never in range, nor are nan and the infinities.
 struct ValueRange {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();

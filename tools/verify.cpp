@@ -43,7 +43,7 @@ struct Row {
   std::string feeding;
   verify::CaseResult result;
   int64_t cached_tokens = 0;
-  int64_t reusable_tokens = 0;  // that the cache has to give
+  int64_t reusable_tokens = 0;  // tokens that the cache has to provide
   bool passed = false;
 };
 
@@ -59,7 +59,7 @@ Row judged(Row row, const VerifyOptions& options) {
 
 struct Report {
   std::vector<Row> rows;
-  DType dtype = DType::kF32;  // of the weights in the run
+  DType dtype = DType::kF32;  // dtype of the weights in the run
 
   [[nodiscard]] int64_t num_failed() const {
     return std::ranges::count_if(rows, [](const Row& row) { return !row.passed; });

@@ -107,7 +107,7 @@ bool AddedTokenMatcher::split(std::string_view text, bool parse_special, Cancell
   size_t search_from = 0;
   while (const std::optional<Match> match = find(text, search_from, poll)) {
     const AddedToken& token = match->pattern->token;
-    search_from = match->end;  // also behind a match that does not count
+    search_from = match->end;  // search on after a match, whether it counted or not
     if (token.special && !parse_special) continue;
     if (token.single_word && !is_apart(*match)) continue;
     size_t begin = match->begin;

@@ -34,8 +34,8 @@ struct AddedToken {
 
 class AddedTokens {
  public:
-  // The same token twice is fine and keeps the first flags.
-  // Error: kDataLoss when the content is empty, or its id or content belongs to another token.
+  // Adding the same token twice keeps the flags of the first. Error: kDataLoss when the content is
+  // empty, or its id or content belongs to another token.
   Status add(AddedToken token);
 
   [[nodiscard]] const AddedToken* find(TokenId id) const;
@@ -95,7 +95,7 @@ class AddedTokenMatcher {
     uint32_t end = 0;
   };
 
-  // None also when cancelled.
+  // nullopt when there is no match, and when cancelled.
   [[nodiscard]] std::optional<Match> find(std::string_view text, size_t start,
                                           CancellationPoll& poll) const;
   [[nodiscard]] const Pattern* longest_at(std::string_view text) const;

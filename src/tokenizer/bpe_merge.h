@@ -42,7 +42,7 @@ class MergeTable {
  public:
   MergeTable() = default;
 
-  // Of rules that repeat a pair the last one counts.
+  // If several rules have the same pair, the last one counts.
   explicit MergeTable(std::span<const MergeRule> rules);
 
   [[nodiscard]] Merge find(TokenId left, TokenId right) const;
@@ -57,7 +57,7 @@ class MergeTable {
 // Buffers that keep their memory between calls.
 struct MergeScratch {
   std::vector<TokenId> symbols;  // in: the initial symbols; out: the merged ones
-  std::vector<Merge> pair;       // of a symbol and its right neighbour
+  std::vector<Merge> pair;       // for each symbol, its merge with the right neighbour
   std::vector<uint32_t> previous;
   std::vector<uint32_t> next;
   std::vector<uint64_t> heap;  // rank << 32 | position, smallest first

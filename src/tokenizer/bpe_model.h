@@ -58,7 +58,7 @@ class BpeModel {
 
   [[nodiscard]] const BpeSettings& settings() const { return settings_; }
 
-  // As the vocabulary file writes it; empty for an id that is not here.
+  // The token as the vocabulary file spells it; empty for an id that the model does not have.
   [[nodiscard]] std::string spelling(TokenId id) const;
   [[nodiscard]] std::optional<TokenId> find_spelling(std::string_view spelling) const;
 
@@ -77,7 +77,8 @@ class BpeModel {
   Vocabulary vocabulary_;
   MergeTable merges_;
   BpeSettings settings_;
-  std::array<TokenId, 256> byte_tokens_{};  // of single bytes, or of <0xNN>; -1: none
+  // Ids of the tokens for single bytes, plain or as <0xNN>; -1: none.
+  std::array<TokenId, 256> byte_tokens_{};
   TokenBound bound_;
 };
 
@@ -127,8 +128,8 @@ class BpeBuilder {
 //
 // Threading: immutable once built; thread-safe.
 struct TokenDecoder {
-  bool byte_fallback = false;                                     // <0x0A> is a newline
-  bool strip_leading_space = false;                               // of the whole text
+  bool byte_fallback = false;        // <0x0A> is a newline
+  bool strip_leading_space = false;  // drops the space at the beginning of a whole text
   std::vector<std::pair<std::string, std::string>> replacements;  // "▁" -> " ", in order
 
   void append_bytes(const BpeModel& model, TokenId id, std::string& out) const;

@@ -24,8 +24,8 @@ namespace heddle::tokenizer {
 
 struct BpeTokenizerParts {
   BpeModel model;
-  std::vector<AddedToken> listed_tokens;  // as the vocabulary's own file lists them
-  AddedTokens added_tokens;               // what create() makes of them
+  std::vector<AddedToken> listed_tokens;  // the added tokens that the vocabulary's own file lists
+  AddedTokens added_tokens;               // made from them by create()
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   TokenDecoder decoder;
@@ -92,7 +92,7 @@ class BpeTokenizer final : public Tokenizer {
   BpeTokenizerParts parts_;
   AddedTokenMatcher raw_matcher_;
   AddedTokenMatcher normalized_matcher_;
-  TokenBound normalized_bound_;  // of normalised texts; 0 where none is known
+  TokenBound normalized_bound_;  // bound for normalised texts; 0 where none is known
   mutable ScratchPool<Scratch> scratch_pool_;
 };
 

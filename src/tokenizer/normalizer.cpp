@@ -193,7 +193,7 @@ class FormWriter {
   std::string& out_;
   CancellationPoll& poll_;
   const PartFunction& on_part_;
-  size_t shown_ = 0;                   // of out_
+  size_t shown_ = 0;                   // bytes of out_ that were handed to on_part_
   std::vector<utf8proc_int32_t> run_;  // decomposed, not yet ordered
 };
 

@@ -47,7 +47,7 @@ using PartFunction = std::function<bool(std::string_view part)>;
 // the scripts most text is written in, checked against utf8proc by the test.
 [[nodiscard]] bool is_inert_under_nfc(char32_t code_point);
 
-struct PrependStep {  // before every text that is not empty
+struct PrependStep {  // prepends `text` to every text that is not empty
   std::string text;
 };
 

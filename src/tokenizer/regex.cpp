@@ -46,7 +46,8 @@ struct RegexScratch::Buffers {
     HEDDLE_CHECK(data != nullptr && context != nullptr);
     pcre2_set_match_limit(context, kMatchLimit);
     pcre2_set_heap_limit(context, kHeapLimitKib);
-    pcre2_jit_stack_assign(context, nullptr, stack);  // none (no JIT here) means the machine stack
+    // Without JIT `stack` is null: the machine stack.
+    pcre2_jit_stack_assign(context, nullptr, stack);
   }
 
   ~Buffers() {
@@ -305,8 +306,8 @@ class Respeller {
   std::string_view pattern_;
   size_t at_ = 0;
   std::string out_;
-  size_t atom_ = 0;             // where the last thing that can be repeated starts in out_
-  std::vector<size_t> groups_;  // where the open groups start in out_
+  size_t atom_ = 0;             // offset in out_ where the last repeatable item starts
+  std::vector<size_t> groups_;  // offsets in out_ where the open groups start
 };
 
 }  // namespace

@@ -159,7 +159,8 @@ bool is_charsmap(std::string_view map) {
 
 struct Piece {
   std::string_view text;
-  bool may_be_user_defined = false;  // one of its types is; the library takes the last one
+  // True if any of its type fields is USER_DEFINED; the library uses the last one.
+  bool may_be_user_defined = false;
 };
 
 Result<Piece> read_piece(std::string_view message, int64_t index) {
@@ -188,7 +189,8 @@ Result<Piece> read_piece(std::string_view message, int64_t index) {
 
 Status check_nesting(std::vector<std::string_view> user_defined) {
   std::ranges::sort(user_defined);
-  std::vector<std::string_view> prefixes;  // of the current piece, itself included
+  // User-defined pieces that the current one begins with, itself included.
+  std::vector<std::string_view> prefixes;
   for (const std::string_view text : user_defined) {
     while (!prefixes.empty() && !text.starts_with(prefixes.back())) prefixes.pop_back();
     prefixes.push_back(text);

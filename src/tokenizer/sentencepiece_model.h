@@ -45,8 +45,8 @@ enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFix
 struct Field {
   uint32_t number = 0;
   uint32_t type = kVarint;
-  uint64_t value = 0;      // of a varint
-  std::string_view bytes;  // of everything else
+  uint64_t value = 0;      // value of a varint
+  std::string_view bytes;  // content of any other type
 
   // The library takes a field of another type for one that it does not know.
   [[nodiscard]] bool holds_bytes(uint32_t wanted) const {
@@ -58,7 +58,7 @@ class Fields {
  public:
   explicit Fields(std::string_view message) : rest_(message) {}
 
-  // None at the end of the message, or where it is not well formed.
+  // The next field; nullopt at the end of the message, or where it is not well formed.
   std::optional<Field> next();
 
   [[nodiscard]] bool is_well_formed() const { return well_formed_; }

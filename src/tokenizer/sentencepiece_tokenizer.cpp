@@ -71,7 +71,7 @@ class CutFinder {
 
   static uint64_t pair_of(char32_t left, char32_t right) { return uint64_t{left} << 32 | right; }
 
-  std::vector<uint64_t> pairs_;  // of neighbouring characters; sorted
+  std::vector<uint64_t> pairs_;  // pairs of neighbouring characters that occur in a piece, sorted
 };
 
 class SentencePieceTokenizer final : public Tokenizer {
@@ -308,7 +308,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   AddedTokens added_tokens_;
   AddedTokenMatcher matcher_;
   TokenBound bound_;
-  std::optional<CutFinder> cuts_;  // none: a text goes to the library as a whole
+  std::optional<CutFinder> cuts_;  // nullopt: texts are passed to the library whole
   std::vector<int> sentinel_ids_;
   bool has_dummy_prefix_ = false;
   bool prefix_everywhere_ = true;

@@ -20,10 +20,10 @@ class TokenBound {
   // The bytes of one token. Then one of the functions below; without it the bound is 0.
   void add(std::string_view token);
 
-  // Every text is made of the tokens added, and of single bytes.
+  // Computes the bound for texts that consist of the tokens added and of single bytes.
   void finish();
 
-  // The same where tokens may stand for other bytes than those added, but no more of them.
+  // As finish(), where tokens may stand for other bytes than those added, but for no more of them.
   void finish_for_any_bytes();
 
   // The tokens have `text`, of at most three bytes, where a text to encode has `byte`.
@@ -38,13 +38,15 @@ class TokenBound {
     return whole_tokens(shares(text));
   }
 
-  // The same for a text that comes in parts: the shares of its parts add up.
+  // The shares of a text. For a text that comes in parts, add up those of the parts and pass the
+  // sum to whole_tokens().
   [[nodiscard]] uint64_t shares(std::string_view text) const;
   [[nodiscard]] static size_t whole_tokens(uint64_t shares);
 
  private:
-  std::array<size_t, 256> longest_{};   // token with this byte; 0: none
-  std::array<uint64_t, 256> shares_{};  // of a token that this byte counts for; see kWholeToken
+  std::array<size_t, 256> longest_{};  // token with this byte; 0: none
+  // By byte: the share of a token that it counts for; see kWholeToken.
+  std::array<uint64_t, 256> shares_{};
 };
 
 }  // namespace heddle::tokenizer

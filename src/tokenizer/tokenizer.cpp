@@ -55,8 +55,8 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_to
 namespace {
 
 struct OtherVocabulary {
-  std::string_view ending;  // of the file's name
-  std::string_view what;    // it is
+  std::string_view ending;  // how the name of the file ends
+  std::string_view what;    // rest of the error message
 };
 
 constexpr OtherVocabulary kOtherVocabularies[] = {

@@ -35,7 +35,7 @@ struct TokenizerConfig {
   // additional_special_tokens or extra_special_tokens, without ids.
   std::vector<AddedToken> more_special_tokens;
 
-  // Where the two files give two answers: both, and which is used. To be logged once.
+  // Contradictions between the two files, each with the values and the one used. To be logged once.
   std::vector<std::string> notes;
 };
 

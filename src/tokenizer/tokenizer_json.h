@@ -30,7 +30,7 @@ namespace heddle::tokenizer {
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> parse_tokenizer_json(
     std::string_view json, const TokenizerConfig& config);
 
-// The same with the file's name in front of messages.
+// As parse_tokenizer_json(), for a file whose name messages begin with.
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> load_tokenizer_json(
     const std::filesystem::path& path, const TokenizerConfig& config);
 

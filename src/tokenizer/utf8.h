@@ -22,7 +22,7 @@ inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+
 struct Utf8Unit {
   enum class Kind { kCodePoint, kIllFormed, kTruncated };
   Kind kind = Kind::kTruncated;
-  size_t length = 0;  // of the sequence or of the maximal subpart
+  size_t length = 0;  // bytes of the code point, or of the maximal ill-formed subpart
   char32_t code_point = 0;
 };
 

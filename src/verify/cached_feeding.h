@@ -28,9 +28,10 @@ std::vector<CachedFeeding> cached_feedings(const runner::ForwardPass& pass,
                                            const GoldenCase& golden);
 
 struct CachedResult {
-  CaseResult rows;            // of the tokens computed after the hit
+  CaseResult rows;            // comparison of the rows computed after the hit
   int64_t cached_tokens = 0;  // tokens of the case that were not computed again
-  bool exact_repeat = false;  // all of them: the first draw used a kept hidden vector
+  // No token was computed again: the first draw used a kept hidden vector.
+  bool exact_repeat = false;
 };
 
 // Serves a case and compares as long as greedy draws are the reference's: after another token the

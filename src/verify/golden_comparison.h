@@ -21,8 +21,9 @@ struct CaseResult {
   double logits_error = 0;   // largest ||delta|| / ||reference|| of a row; 0 without a recorded row
   double mean_error = 0;     // root of the mean of the squares of these
   int64_t num_recorded = 0;  // rows in the two
-  double hidden_error = 0;   // the same for hidden states
-  double plain_error = 0;    // the same against the logits of the first feeding, which has all rows
+  double hidden_error = 0;   // as logits_error, for hidden states
+  // As logits_error, against the logits of the first feeding instead of the reference.
+  double plain_error = 0;
   int64_t greedy_wrong = 0;  // tokens that differ and are no near tie
   int64_t near_ties = 0;     // tokens that differ where the two best logits are closer than 1e-3
   bool same_bits = true;     // logits equal those of the first feeding, bit for bit
@@ -54,7 +55,7 @@ class GoldenComparison {
   const runner::ForwardPass& pass_;
   std::vector<float>& first_logits_;
   bool is_first_;
-  double squared_errors_ = 0;  // of the rows in mean_error
+  double squared_errors_ = 0;  // sum of squared errors over the rows of mean_error
   int64_t num_layers_ = 0;     // layers whose hidden states both the case and the pass have
   CaseResult result_;
 };

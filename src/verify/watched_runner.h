@@ -27,7 +27,8 @@ class WatchedRunner final : public runner::Runner {
     int64_t num_cached_states = 0;
     int32_t page_size = 16;
     bool slides_apart = true;  // layers that slide where others do not have pages of their own
-    int64_t num_cached_window_tokens = 0;  // in these, and for prompts beyond a page a step
+    // Tokens that those pages hold, and that prompts need beyond one page a step.
+    int64_t num_cached_window_tokens = 0;
   };
 
   // Called once per sequence of the plan just computed. kComputed: its rows in the pass's logits
@@ -54,7 +55,8 @@ class WatchedRunner final : public runner::Runner {
   runner::PoolSizes sizes_;
   runner::StepExecutor executor_;
   Watch watch_;
-  std::deque<Result<request::StepOutput>> outputs_;  // of steps not waited for
+  // Outputs of steps that were submitted and not waited for.
+  std::deque<Result<request::StepOutput>> outputs_;
 };
 
 }  // namespace heddle::verify
