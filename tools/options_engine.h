@@ -13,7 +13,7 @@
 
 namespace heddle::tools {
 
-// Help of --load-format for subcommands that need real weights.
+// Help of --load-format for subcommands that compute with the weights.
 inline constexpr const char* kDummyWeightsHelp = "dummy: seeded random weights for a config.json";
 
 // Help of --device, wherever a model is loaded.

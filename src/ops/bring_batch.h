@@ -21,16 +21,17 @@
 namespace heddle::ops {
 
 struct BringBatchArgs {
-  const std::byte* from = nullptr;      // pinned memory of the host, on 16 bytes
-  std::byte* to = nullptr;              // of the device, on 16 bytes
-  int64_t num_bytes = 0;                // a multiple of 16
-  const PageWrite* changes = nullptr;   // pinned memory of the host, on 16 bytes
-  int64_t num_changes = 0;              // even
-  int32_t* page_tables = nullptr;       // of the device
-  uint32_t* read_number = nullptr;      // of the host: becomes `number` when all that has been read
-  uint32_t number = 0;                  //
-  uint32_t* num_blocks_done = nullptr;  // of the device: zero before the launch and behind it
-  FeedDrawnArgs feed;                   // behind the copy; may have no rows
+  const std::byte* from = nullptr;     // pinned memory of the host, on 16 bytes
+  std::byte* to = nullptr;             // memory of the device, on 16 bytes
+  int64_t num_bytes = 0;               // a multiple of 16
+  const PageWrite* changes = nullptr;  // pinned memory of the host, on 16 bytes
+  int64_t num_changes = 0;             // even
+  int32_t* page_tables = nullptr;      // memory of the device
+  // Memory of the host: set to `number` once `from` and `changes` were read.
+  uint32_t* read_number = nullptr;
+  uint32_t number = 0;                  // the number of this batch
+  uint32_t* num_blocks_done = nullptr;  // memory of the device: zero before the launch and after it
+  FeedDrawnArgs feed;                   // done after the copy; may have no rows
 };
 
 // Nothing is launched where there is nothing to do. Error: kDeviceLost.

@@ -42,8 +42,8 @@ struct ProductInstructions {
   bool int8 = false;   // dot products of 8-bit integers (gemm/int8_product.h)
   bool tiles = false;  // matrix tiles, through oneDNN (gemm/dnnl_product.h)
 
-  // Those that this CPU has and that are faster than its vectors.
-  // Cost: a millisecond of measuring on the first call of a process.
+  // The instructions that this CPU has and that are faster than its vectors. Cost: a millisecond of
+  // measuring on the first call of a process.
   [[nodiscard]] static ProductInstructions fastest();
 };
 
@@ -73,7 +73,7 @@ struct CudaContext : Context {
   device::CudaDevice& gpu;
   device::CudaStream& stream;
   DenseProducts* products;
-  bool plain_attention = false;  // with its plain kernels alone, as in exact mode
+  bool plain_attention = false;  // attention runs its plain kernels only, as in exact mode
 };
 
 // The dtypes that activations may have: fp32 on the CPU; on CUDA the dtype of the run, also in the

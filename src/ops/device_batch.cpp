@@ -18,7 +18,7 @@ namespace {
 static_assert(std::is_trivially_copyable_v<StateSnapshot>);
 static_assert(std::is_trivially_copyable_v<PageWrite>);
 
-constexpr int64_t kAlignment = 16;  // of each array
+constexpr int64_t kAlignment = 16;  // alignment of each array, in bytes
 constexpr int64_t kLeastWidth = 16;
 
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -159,7 +159,7 @@ Status DeviceBatchUpload::lay_out(device::Stream& stream, std::span<const int32_
   HostBlock& host = host_blocks_[current_];
   while (std::atomic_ref(*read_number()).load(std::memory_order_acquire) != host.number) {
     HEDDLE_ASSIGN_OR_RETURN(const bool idle, stream.is_idle());
-    if (idle) break;  // also where it was never brought
+    if (idle) break;  // nothing is in flight, even if the block was never uploaded
     std::this_thread::yield();
   }
   ++host.number;

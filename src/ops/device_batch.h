@@ -53,12 +53,12 @@ class DeviceBatchUpload {
   Status upload(Context& context, device::Stream& stream, std::span<const int32_t> ids,
                 std::span<const int32_t> positions, ForwardContext& forward);
 
-  // Of the last lay_out(), in memory of the device: [rows].
+  // Arrays of the last lay_out(), in memory of the device: [rows].
   [[nodiscard]] const int32_t* ids() const { return ids_; }
 
   [[nodiscard]] const int32_t* positions() const { return positions_; }
 
-  // Likewise, for bring() to change.
+  // Those of the arrays that bring() may change.
   [[nodiscard]] const DeviceBatchRows& rows() const { return rows_; }
 
  private:
@@ -67,7 +67,7 @@ class DeviceBatchUpload {
   // On the host.
   struct HostBlock {
     device::Buffer pinned;
-    uint32_t number = 0;  // of the last batch in it
+    uint32_t number = 0;  // number of the last batch written there
 
     // Changes of page tables lie behind the arrays.
     PageWrite* changes_behind(int64_t num_bytes) {
@@ -75,17 +75,18 @@ class DeviceBatchUpload {
     }
   };
 
-  // Of the last batch that was read from the current block.
+  // The number of the last batch that the device has read from the current block.
   [[nodiscard]] uint32_t* read_number();
 
   device::Buffer device_;
-  device::Buffer num_blocks_done_;      // on the device, see BringBatchArgs
+  device::Buffer num_blocks_done_;      // memory of the device, see BringBatchArgs
   std::vector<HostBlock> host_blocks_;  // used in turn
-  device::Buffer read_numbers_;         // by block, on the host
+  device::Buffer read_numbers_;         // memory of the host, indexed by block
   size_t current_ = 0;
   DevicePageTable page_table_;
-  int64_t num_bytes_ = 0;    // of the last batch
-  int64_t num_changes_ = 0;  // likewise, of page tables: they follow in the block
+  int64_t num_bytes_ = 0;  // bytes of the last batch
+  // Changes of page tables of the last batch, which follow its bytes in the block.
+  int64_t num_changes_ = 0;
   const int32_t* ids_ = nullptr;
   const int32_t* positions_ = nullptr;
   DeviceBatchRows rows_;

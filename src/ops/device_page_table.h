@@ -41,12 +41,12 @@ class DevicePageTable {
   // The changes listed last are on their way to the device. Without this the next list has all.
   void sent() { is_known_ = true; }
 
-  // In memory of the device, where changes go to; rows are row_stride() apart.
+  // The tables in memory of the device; rows are row_stride() apart.
   [[nodiscard]] int32_t* entries() const {
     return reinterpret_cast<int32_t*>(const_cast<std::byte*>(entries_.data()));
   }
 
-  // As DeviceBatch has them.
+  // The rows of one table, as DeviceBatch has them.
   [[nodiscard]] const int32_t* rows_of(PageIds ids) const { return entries() + first_entry(ids); }
 
   [[nodiscard]] int64_t row_stride() const { return width_; }
@@ -59,7 +59,7 @@ class DevicePageTable {
   int64_t max_sequences_ = 0;
   int64_t width_ = 0;
   device::Buffer entries_;
-  std::vector<int32_t> known_;  // what the device has
+  std::vector<int32_t> known_;  // entries that the device has
   bool is_known_ = true;
 };
 

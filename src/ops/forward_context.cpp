@@ -174,7 +174,7 @@ Status check_state_slots(const ForwardContext& forward, int64_t num_slots,
 
 namespace {
 
-// Both tensors of a layer, where it has both, have as many slots.
+// If a layer has both tensors, they must have as many slots.
 template <typename Layer>
 const MutableTensorView& any_tensor_of(const Layer& layer) {
   return layer.recurrent.shape.rank() > 0 ? layer.recurrent : layer.conv;

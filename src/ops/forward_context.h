@@ -83,7 +83,7 @@ struct DeviceBatch {
   int64_t page_table_width = 0;                // pages that the longest sequence may have
   int64_t page_table_stride = 0;
   const int32_t* state_slots = nullptr;      // [B]; 0 for all where the model has no states
-  const StateSnapshot* snapshots = nullptr;  // by sequence, then by num_tokens
+  const StateSnapshot* snapshots = nullptr;  // sorted by sequence, then by num_tokens
   const int32_t* snapshot_start = nullptr;   // [B + 1]: those of b are [start[b], start[b + 1])
   const int32_t* logit_rows = nullptr;       // [R]
   const int32_t* tree_starts = nullptr;      // [B]; null where no sequence has a tree
@@ -113,7 +113,7 @@ struct ForwardContext {
   std::span<const int32_t> window_page_table;
   int32_t page_size = 16;
   std::span<const int32_t> state_slots;      // [B]: working slot of b, read and advanced in place
-  std::span<const StateSnapshot> snapshots;  // by sequence, then by num_tokens
+  std::span<const StateSnapshot> snapshots;  // sorted by sequence, then by num_tokens
   std::span<const int32_t> logit_rows;       // rows whose logits are wanted
 
   // Sequences whose last rows are alternatives of each other (speculative/draft_tree.h). A row
@@ -132,9 +132,10 @@ struct ForwardContext {
   // arrays by sequence the page tables have no rows for them, and a state slot is -1.
   int64_t num_padding = 0;
 
-  std::span<const KvLayer> kv_layers;        // by layer with pages, 0-based among themselves
-  std::span<const StateLayer> state_layers;  // by layer with a state, 0-based among themselves
-  std::span<const SnapshotLayer> snapshot_layers;  // likewise; empty: snapshots go to state_layers
+  std::span<const KvLayer> kv_layers;        // of the layers with pages, in their order
+  std::span<const StateLayer> state_layers;  // of the layers with states, in their order
+  // Of the layers with states; empty: snapshots go to state_layers.
+  std::span<const SnapshotLayer> snapshot_layers;
 
   DeviceBatch batch;  // empty on the CPU
 
@@ -153,7 +154,7 @@ struct ForwardContext {
     return (num_tokens(b) + page_size - 1) / page_size;
   }
 
-  // Those that are not padding.
+  // The sequences that are not padding.
   [[nodiscard]] int64_t num_real_sequences() const { return num_sequences() - num_padding; }
 
   // How many rows each sequence has, where all have as many, they are few and none has a tree; else

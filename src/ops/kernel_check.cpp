@@ -187,7 +187,7 @@ Status shared_expert_case(Side& side) {
 
 struct DeltaSizes {
   int64_t Nk = 2, Nv = 2, Dk = 32, Dv = 48;
-  int64_t W = 4;  // of the convolution
+  int64_t W = 4;  // width of the convolution
   DType snapshots = DType::kF32;
 };
 
@@ -305,7 +305,7 @@ Status feed_case(Side& side, const MutableTensorView& drawn, int32_t empty_slot)
   const auto pair = [&side](int32_t first, int32_t second) {
     return side.changed(side.integers({first, second})).as<int32_t>();
   };
-  if (side.on_cpu()) {  // which has no such op; the expected numbers
+  if (side.on_cpu()) {  // the CPU has no such op: writes the expected numbers
     const int32_t token = *drawn.as<int32_t>();
     const std::vector<std::pair<int32_t, int32_t>> fed = {{token, 0}, {0, -1}, {1, -1}, {0, 1}};
     for (const auto& [first, second] : fed) pair(first, second);
@@ -484,7 +484,8 @@ float error_of(const Tensor& got, const Tensor& want) {
   return largest > 0 ? difference / largest : difference;
 }
 
-// Of fp32: sums of some hundred terms. Of bf16: a few roundings of 2^-9, one after the other.
+// Largest relative difference allowed: fp32 sums of some hundred terms, or a few roundings to bf16
+// (2^-9) in a row.
 float tolerance_of(DType round, DType result) {
   if (result == DType::kI32) return 0;  // tokens
   return round == DType::kBf16 ? 2e-2f : 1e-4f;

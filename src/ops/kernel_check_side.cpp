@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<int32_t, 1> kFirstSlot = {1};
 
-// Of the steps of all cases.
+// Bounds of the steps of all cases.
 constexpr DeviceBatchSizes kLargestStep{.max_rows = 128,
                                         .max_sequences = 1,
                                         .max_pages_per_sequence = 128,

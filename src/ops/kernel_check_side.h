@@ -48,7 +48,7 @@ class KernelCheckSide {
 
   [[nodiscard]] bool on_cpu() const { return context_.device == DeviceKind::kCpu; }
 
-  // Of activations and of weights.
+  // The dtype of activations and of weights.
   [[nodiscard]] DType dtype() const { return on_cpu() ? DType::kF32 : round_; }
 
   // Forgets the case before, with its memory.
@@ -107,11 +107,11 @@ class KernelCheckSide {
   std::vector<float> numbers_;  // taken in turn, again and again
   size_t next_ = 0;
   std::vector<device::Buffer> buffers_;
-  std::vector<Tensor> tensors_;  // of the host: all of the CPU's, else what is copied from
+  std::vector<Tensor> tensors_;  // host tensors: on the CPU all of them, else the sources of copies
   std::vector<MutableTensorView> outputs_;
   Status status_;
 
-  ForwardContext forward_;  // with spans of these
+  ForwardContext forward_;  // its spans point into the arrays below
   std::array<int32_t, 2> query_start_{};
   std::array<int32_t, 1> context_lens_{}, tree_starts_{};
   std::array<StateSnapshot, 1> snapshots_{};

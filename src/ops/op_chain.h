@@ -27,11 +27,11 @@ struct OpChain {
     int to = 0;
     int input = 0;
     int output = 0;
-    bool shared = false;  // others may read it, too
+    bool shared = false;  // other nodes may read the output, too
   };
 
   std::span<const std::string_view> ops;  // names, in order
-  std::span<const Link> links;            // that a program must have, too
+  std::span<const Link> links;  // connections between the ops that a program must have as well
 
   // Launches all of them, or none and answers false: they are to be launched one by one. Tensors
   // of links need not be written, unless they are shared. Memory of all inputs stays as it is, and
@@ -40,7 +40,7 @@ struct OpChain {
   Result<bool> (*launch)(Context& context, std::span<const ChainedOp> chain) = nullptr;
 };
 
-// Those of the context's device, the longest first; none in exact mode.
+// The chains of the context's device, the longest first; none in exact mode.
 std::span<const OpChain> op_chains(const Context& context);
 
 std::span<const OpChain> attention_chains();

@@ -74,7 +74,8 @@ struct TensorMeta {
     for (const SymbolicDim& dim : shape) dims[i++] = dim;
   }
 
-  [[nodiscard]] static TensorMeta of(const TensorView& view);  // all dimensions fixed
+  // The metadata of a tensor: all dimensions are fixed.
+  [[nodiscard]] static TensorMeta of(const TensorView& view);
 
   [[nodiscard]] const SymbolicDim& operator[](int i) const { return dims[static_cast<size_t>(i)]; }
 
@@ -104,7 +105,7 @@ class Attrs {
   // Aborts when the name is not there: the builder and the launcher of an op belong together.
   [[nodiscard]] double real(std::string_view name) const;
 
-  // None when the name is not there.
+  // nullopt if there is no attribute of this name
   [[nodiscard]] std::optional<double> find(std::string_view name) const;
 
   [[nodiscard]] int64_t integer(std::string_view name) const {
@@ -129,7 +130,7 @@ enum Effect : uint32_t {
   kPure = 0,
   kReadsContext = 1,  // reads the ForwardContext
   kWritesState = 2,   // writes KV pages or recurrent state: never dead code
-  kSplit = 4,         // its launch depends on the batch: a captured program is split here
+  kSplit = 4,         // launches differ between batches: a captured program is split here
 };
 
 // The rows that an op writes of outputs that have one for each row of the step.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In a build without CUDA this file takes the place of the launchers in *_cuda.cu.
+// Replaces the launchers in *_cuda.cu in a build without CUDA.
 #include "ops/attention/latent_projection.h"
 #include "ops/attention/page_copy.h"
 #include "ops/attention/paged_attention.h"

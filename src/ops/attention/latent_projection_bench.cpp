@@ -22,9 +22,9 @@ constexpr int64_t kColdBytes = int64_t{640} << 20;
 struct LatentProduct {
   const char* name;
   Status (*op)(Context& context, const LatentProjectionArgs& args);
-  int64_t x_dim;        // of a head
-  int64_t y_dim;        // of a head
-  int64_t weight_rows;  // of a head: those it reads
+  int64_t x_dim;        // width of a head of x
+  int64_t y_dim;        // width of a head of y
+  int64_t weight_rows;  // rows of the weight that a head reads
 };
 
 constexpr LatentProduct kProducts[] = {
@@ -38,7 +38,8 @@ OpBenchmark latent_benchmark(CpuContext& context, const std::shared_ptr<ColdMemo
   };
 
   const auto data = std::make_shared<Data>();
-  const int64_t terms = N * product.weight_rows * kLatentDim;  // of the weight
+  // Elements of the weight that are read.
+  const int64_t terms = N * product.weight_rows * kLatentDim;
   return {
       .name = product.name,
       .shape = fmt::format("T {}, N {}, Dn {}, Dr {}, Dv {}, C {}, {}", T, N, kKeyDim, kRotaryDim,

@@ -20,16 +20,16 @@ struct Params {
   void* y;
   int64_t x_stride, weight_stride, y_stride;
   int64_t T, C;
-  int64_t head_rows;     // of the weight: Dn + Dv
+  int64_t head_rows;     // rows of the weight for each head: Dn + Dv
   int64_t key_dim;       // Dn
-  int64_t x_dim, y_dim;  // of a head
+  int64_t x_dim, y_dim;  // widths of a head
   int64_t row_tiles;
   bool aligned;
 };
 
 constexpr int kThreads = 256;
 constexpr int kTileRows = 8;
-constexpr int kLoadsAtOnce = 16;  // of weights, in flight before the first is needed
+constexpr int kLoadsAtOnce = 16;  // loads of weights that are in flight together
 
 // A block takes eight rows of one head and 256 latent channels, a thread each: it adds up
 // x[d] * weight[d, c] in ascending d, so that neighbouring threads read neighbouring weights; the

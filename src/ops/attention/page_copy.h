@@ -12,12 +12,12 @@
 namespace heddle::ops {
 
 struct PageCopyArgs {
-  MirroredSpan<KvLayer> layers;  // of any geometry
+  MirroredSpan<KvLayer> layers;  // geometries may differ
   MirroredSpan<IdCopy> pages;
 };
 
 struct RowCopyArgs {
-  MirroredSpan<KvLayer> layers;  // of any geometry with pages of as many tokens
+  MirroredSpan<KvLayer> layers;  // geometries may differ, but not the tokens of a page
   MirroredSpan<IdCopy> rows;     // row r is token r % S of page r / S
 };
 
@@ -28,7 +28,7 @@ Status copy_pages(Context& context, const PageCopyArgs& args);
 Status copy_pages_cpu(CpuContext& context, const PageCopyArgs& args);    // args already checked
 Status copy_pages_cuda(CudaContext& context, const PageCopyArgs& args);  // args already checked
 
-// Likewise.
+// As copy_pages(), for rows: one launch, bandwidth-bound, the same errors.
 Status copy_rows(Context& context, const RowCopyArgs& args);
 Status copy_rows_cpu(CpuContext& context, const RowCopyArgs& args);    // args already checked
 Status copy_rows_cuda(CudaContext& context, const RowCopyArgs& args);  // args already checked

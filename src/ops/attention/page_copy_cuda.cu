@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ 
 // `name`: of the launch.
 Status copy_all(CudaContext& context, const char* name, const MirroredSpan<KvLayer>& layers,
                 const MirroredSpan<IdCopy>& copies, int64_t per_page) {
-  int64_t bytes = 0;  // of the widest layer
+  int64_t bytes = 0;  // bytes of a copy in the widest layer
   for (const KvLayer& layer : layers.host) {
     bytes = std::max({bytes, bytes_of(layer.k.dtype, layer.k.row_stride / per_page),
                       bytes_of(layer.v.dtype, layer.v.row_stride / per_page)});

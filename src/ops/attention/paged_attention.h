@@ -101,11 +101,12 @@ struct AttentionForm {
   }
 };
 
-// Those kernels in words, for a log.
+// Describes the kernels that this form takes, for a log.
 [[nodiscard]] std::string describe_attention_cuda(const CudaContext& context,
                                                   const AttentionForm& form);
 
-// The same without the append: the step's keys and values lie in the pages.
+// paged_attention_cuda() without the append: the keys and values of the step are in the pages
+// already.
 Status attend_to_pages_cuda(CudaContext& context, const PagedAttentionArgs& args);  // args checked
 
 }  // namespace heddle::ops

@@ -44,10 +44,11 @@ struct SegmentRange {
 
 struct Workspace {
   int64_t* units_before = nullptr;  // [B + 1] units of the sequences before b
-  AttentionScratch worker;          // of worker 0; the others follow at `worker_floats`
-  SplitTask* tasks = nullptr;       // [num_split_tasks]
-  AttentionState part;              // of split task 0; the others follow at `state_floats`
-  AttentionState joined;            // of split unit 0
+  // Scratch of worker 0; those of the others follow, `worker_floats` apart.
+  AttentionScratch worker;
+  SplitTask* tasks = nullptr;  // [num_split_tasks]
+  AttentionState part;    // state of split task 0; those of the others follow, `state_floats` apart
+  AttentionState joined;  // state of split unit 0; likewise
 };
 
 int64_t num_split_units(int num_threads) { return 2 * static_cast<int64_t>(num_threads); }
@@ -163,7 +164,7 @@ class PagedAttention {
   }
 
   void append_row(int64_t b, int64_t row) {
-    // Where it lies: rows of a tree beside each other, whatever their positions.
+    // The row's index in the pages. Rows of a tree have consecutive ones, whatever their positions.
     const int64_t place = forward_.context_lens[static_cast<size_t>(b)] + row -
                           forward_.query_start[static_cast<size_t>(b)];
     if (place < forward_.first_stored(b, args_.kv.ids)) return;
@@ -277,7 +278,7 @@ class PagedAttention {
 
 int64_t paged_attention_workspace_bytes(const Context& context, int64_t max_tokens,
                                         int64_t head_dim, int64_t value_dim) {
-  if (context.device != DeviceKind::kCpu) {  // of each part: output, maximum and sum
+  if (context.device != DeviceKind::kCpu) {  // a part has an output, a maximum and a sum
     return std::max(bytes_of(DType::kF32, kAttentionParts * (value_dim + 2)),
                     paged_attention_split_workspace_bytes(value_dim));
   }

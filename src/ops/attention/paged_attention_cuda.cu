@@ -36,8 +36,9 @@ constexpr int kBlock = static_cast<int>(kAttentionBlock);
 constexpr int kThreads = kBlock;  // a thread scores one token, and adds up one column in 128
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kRows = 16;
-constexpr int kSlice = kWarp;          // channels of the keys that are in shared memory at a time
-constexpr int kScoreStride = 20;       // of the scores of a token: whole float4, few bank conflicts
+constexpr int kSlice = kWarp;  // channels of the keys that are in shared memory at a time
+// Floats from one token's scores to the next: whole float4, few bank conflicts.
+constexpr int kScoreStride = 20;
 constexpr float kNothing = -INFINITY;  // the maximum of a row that has seen no token
 
 struct AppendParams {
@@ -46,10 +47,10 @@ struct AppendParams {
   int64_t from_stride, page_stride, width;
   DType from_dtype, pool_dtype;
   float scale;
-  float value_scale;             // of the first num_values channels of every head
+  float value_scale;             // scale of the first num_values channels of each head
   int64_t head_dim, num_values;  // 0: scale is that of all
   PageTable pages;
-  const int32_t* first_stored;  // by sequence
+  const int32_t* first_stored;  // indexed by sequence
   DeviceBatch batch;
 };
 
@@ -69,21 +70,21 @@ struct Params {
   const void* k;  // pages
   const void* v;
   const float* sinks;  // null: none
-  DType dtype;         // of q and y
+  DType dtype;         // dtype of q and y
   DType kv_dtype;
   int64_t q_stride, y_stride;
   int64_t k_page_stride, v_page_stride, k_token_stride, v_token_stride, v_head_stride;
   int64_t T, D, Dv, Nkv, group, window;
   float scale, v_scale;
-  float value_scale;   // that of the first num_values channels of a key, which are values
+  float value_scale;   // scale of the first num_values channels of a key, which are also values
   int64_t num_values;  // 0: no channel of a key is
   PageTable pages;
   DeviceBatch batch;
   int64_t tokens_per_unit, heads_per_unit, head_chunks;
   NewTokens handled;  // other sequences are left alone
   int64_t column_tiles;
-  int64_t num_segments;  // that a unit may have, each for a block of its own; 1: a block does all
-  float* part_outputs;   // of [row, query head, segment], where there are several
+  int64_t num_segments;  // segments of a unit that have a block each; 1: one block computes all
+  float* part_outputs;   // indexed by [row, query head, segment], if there are several segments
   float* part_maxima;
   float* part_sums;
 };
@@ -110,13 +111,13 @@ __global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant_
 struct Unit {
   int64_t sequence;
   int64_t first_token;     // row of the step
-  int64_t first_position;  // its place in the sequence
+  int64_t first_position;  // its position in the sequence
   int64_t kv_head;
   int64_t first_head;  // query head
-  int64_t column;      // of the values
+  int64_t column;      // first column of the values
   int heads;
   int num_rows;
-  TokenRange tokens;  // that any row sees
+  TokenRange tokens;  // tokens that at least one row sees
 
   [[nodiscard]] __device__ int64_t position(int row) const { return first_position + row / heads; }
 };
@@ -153,12 +154,13 @@ struct RowStates {
 struct Shared {
   alignas(16) float q[kSlice][kRows];  // times the scale; zeros beyond D and the unit's rows
   float k[kBlock][kSlice + 1];
-  alignas(16) float scores[kBlock][kScoreStride];  // by token and row; then exp(score - maximum)
-  int64_t v_at[kBlock];                            // number of a token's first value in the pool
-  int64_t k_at[kBlock];                            // -1: no row sees the token
+  // Indexed by token and row; later exp(score - maximum).
+  alignas(16) float scores[kBlock][kScoreStride];
+  int64_t v_at[kBlock];  // number of a token's first value in the pool
+  int64_t k_at[kBlock];  // -1: no row sees the token
   RowStates segment, joined;
   float shrink[kRows];
-  int begin[kRows], end[kRows];  // what a row sees of the block
+  int begin[kRows], end[kRows];  // the tokens of the block that a row sees
 };
 
 // scores[j][r] = q[r] . k[j], for thread j; a sum over ascending channels.
@@ -549,7 +551,7 @@ bool has_any(const PagedAttentionArgs& args, const NewTokens& tokens) {
 // Computes the sequences that have a fast form, and returns the others.
 Result<NewTokens> attend_fast(CudaContext& context, const PagedAttentionArgs& args) {
   NewTokens others;
-  if (!args.forward->tree_starts.empty()) return others;  // they have none for trees
+  if (!args.forward->tree_starts.empty()) return others;  // the fast forms do not serve trees
   if (paged_attention_sm90_fits(context, args)) {
     const NewTokens prompts{.least = paged_attention_sm90_min_tokens(args)};
     if (has_any(args, prompts)) HEDDLE_RETURN_IF_ERROR(paged_attention_sm90(context, args));

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constan
   constexpr int kSlices = kDim / kChannels;
   constexpr int kLanes = kChannels / 4;
   constexpr int kGroups = kJoinThreads / kLanes;
-  constexpr int kAtOnce = 9;  // with 16 groups: the parts of a sequence that has all blocks
+  constexpr int kAtOnce = 9;  // with 16 groups enough for a sequence whose parts lie in all blocks
   __shared__ float maxima[kGroups], sums[kGroups];
   __shared__ __align__(16) float results[kGroups][kChannels];
   const int thread = static_cast<int>(threadIdx.x);
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kJoinThreads) join_kernel(const __grid_constan
 template <int kDim>
 Status join(CudaContext& context, const Params& params) {
   constexpr int kChannels = 64;
-  constexpr int64_t kFewRows = 256;  // that leave multiprocessors idle with a block each
+  constexpr int64_t kFewRows = 256;  // with a block each, so few rows leave multiprocessors idle
   const char* const name = "paged_attention join";
   const int64_t rows = int64_t{params.num_rows} * params.num_kv_heads * params.group;
   if (rows > kFewRows) {

@@ -66,15 +66,15 @@ struct BlockSpan {
   int32_t end = 0;
 };
 
-// Where the tokens that a row sees lie in its sequence's pages.
+// Maps the tokens that a row sees to their indices in its sequence's pages.
 struct TokenPlaces {
   int64_t tree_start = kNoTree;
-  uint64_t tree_mask = 0;  // of the row
+  uint64_t tree_mask = 0;  // the tree nodes that the row sees
 
   // The place of a token, and how many tokens from it on lie one behind the other.
   [[nodiscard]] std::pair<int64_t, int64_t> find(int64_t token) const {
     if (token < tree_start) return {token, tree_start - token};
-    uint64_t mask = tree_mask;  // its bits are the tokens from tree_start on
+    uint64_t mask = tree_mask;  // bit i stands for token tree_start + i
     for (int64_t i = tree_start; i < token; ++i) mask &= mask - 1;
     return {tree_start + std::countr_zero(mask), 1};
   }
@@ -244,9 +244,10 @@ HWY_INLINE void gather_queries(const PagedAttentionArgs& args, const AttentionUn
 // The rows of a unit at work on one block.
 struct BlockRows {
   size_t num_rows = 0;
-  size_t width = 0;                                               // padded D
-  size_t value_width = 0;                                         // padded Dv
-  std::array<BlockSpan, static_cast<size_t>(kUnitRows)> spans{};  // what each row sees of it
+  size_t width = 0;        // padded D
+  size_t value_width = 0;  // padded Dv
+  // The part of the block that each row sees.
+  std::array<BlockSpan, static_cast<size_t>(kUnitRows)> spans{};
 };
 
 // Asks for the cache lines of a row.
@@ -373,7 +374,7 @@ void attend_block_by_node(const PagedAttentionArgs& args, const AttentionUnit& u
                           const AttentionState& state) {
   const ForwardContext& forward = *args.forward;
   KvBlock<T> block;
-  KvBlock<T> none;  // its pointers are not read
+  KvBlock<T> none;  // not read
   BlockRows of_node = rows;
   for (size_t r = 0; r < rows.num_rows; r += of_node.num_rows) {
     const int64_t token_row = (unit.first_row + static_cast<int64_t>(r)) / group;
@@ -405,7 +406,8 @@ void attend_segment_as(const PagedAttentionArgs& args, const AttentionUnit& unit
 
   // The tokens of this segment that any of the rows sees.
   const TokenRange tokens = within_segment(segment, visible_tokens(args, unit, group));
-  // Of a tree all rows see the same tokens up to here, as rows of a chain do; with a window none.
+  // The tokens before this one are the same for all rows: in a chain all, in a tree those before
+  // the tree, with a window none.
   const bool is_tree = args.forward->has_tree(unit.sequence);
   const int64_t common = !is_tree          ? tokens.end
                          : args.window > 0 ? 0
@@ -413,7 +415,7 @@ void attend_segment_as(const PagedAttentionArgs& args, const AttentionUnit& unit
   BlockRows rows{.num_rows = static_cast<size_t>(unit.num_rows),
                  .width = static_cast<size_t>(padded),
                  .value_width = static_cast<size_t>(padded_value)};
-  std::array<KvBlock<T>, 2> blocks;  // this one and the next
+  std::array<KvBlock<T>, 2> blocks;  // the current block and the next one
   const int64_t start = tokens.begin / kAttentionBlock * kAttentionBlock;
   const TokenRange located{.begin = tokens.begin, .end = std::min(tokens.end, common)};
   locate_block(args, unit, start, located, {}, blocks[0]);
@@ -467,7 +469,7 @@ void join_segment(int64_t value_dim, int64_t num_rows, bool first, const Attenti
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
   for (int64_t r = 0; r < num_rows; ++r) {
     if (part.max[r] == kNothing) continue;
-    if (joined.max[r] == kNothing) {  // its window begins in this segment
+    if (joined.max[r] == kNothing) {  // the row's window begins in this segment
       joined.max[r] = part.max[r];
       std::copy_n(part.sum + r * kMaxLanes, kMaxLanes, joined.sum + r * kMaxLanes);
       std::copy_n(part.output + r * padded, padded, joined.output + r * padded);
@@ -504,7 +506,7 @@ void write_unit(const PagedAttentionArgs& args, const AttentionUnit& unit,
     const V sum = hn::SumOfLanes(d, hn::LoadU(d, state.sum + r * kMaxLanes));
     V inverse = hn::Div(hn::Set(d, 1.0f), sum);
     if (sinks != nullptr) {
-      // Both terms relative to the larger exponent: neither overflows.
+      // Both terms are relative to the larger exponent, so that neither overflows.
       const float sink = sinks[unit.kv_head * group + row % group];
       const float max = std::max(state.max[r], sink);
       const V factor = hn::Set(d, exp_of(state.max[r] - max));

@@ -25,7 +25,7 @@
 
 namespace heddle::ops {
 
-inline constexpr int kTileTokens = 16;  // what a warp takes at a time
+inline constexpr int kTileTokens = 16;  // tokens that a warp multiplies at a time
 inline constexpr int kUnitCost = 2;     // tiles
 inline constexpr int kShortShare = 4;   // tiles: one for each warp of a block
 
@@ -91,14 +91,14 @@ struct SplitShares {
     return whole ? 1 : kUnitCost + extent.num_tiles();
   }
 
-  // Where a share begins on the line; the last one ends at begin_of(num_shares).
+  // First tile of a share; begin_of(num_shares) is the end of the last one.
   [[nodiscard]] HEDDLE_HOST_DEVICE constexpr int begin_of(int share) const {
     return share * length + (share < num_longer ? share : num_longer);
   }
 
   // The share of tile `at` of the line, which is not empty.
   [[nodiscard]] HEDDLE_HOST_DEVICE constexpr int share_of(int at) const {
-    const int end = num_longer * (length + 1);  // of the longer ones
+    const int end = num_longer * (length + 1);  // end of the longer shares, which come first
     return at < end ? at / (length + 1) : num_longer + (at - end) / length;
   }
 };

@@ -26,7 +26,8 @@ inline double kv_element(const MutableTensorView& pool, double scale, int64_t pa
   }
 }
 
-// Where token j of a text lies for a row that sees it: nodes of a tree lie beside each other.
+// The index of token j in its sequence's pages, for a row that sees it: nodes of a tree have
+// consecutive ones.
 inline int64_t place_of_token(const ForwardContext& forward, int64_t b, int64_t i, int64_t j) {
   if (j < forward.tree_start(b)) return j;
   int64_t node = -1;

@@ -46,7 +46,7 @@ constexpr int tile_tokens(int64_t head_dim) { return head_dim > 128 ? 64 : 128; 
 
 struct Params {
   CUtensorMap keys;    // boxes of 64 channels and up to a page of tokens, of the whole pool
-  CUtensorMap values;  // likewise
+  CUtensorMap values;  // the same boxes of the value pool
   const CudaBf16* q;
   CudaBf16* y;
   const float* sinks;  // null: none
@@ -54,7 +54,7 @@ struct Params {
   PageTable pages;
   DeviceBatch batch;
   int32_t num_sequences;
-  int32_t num_units;  // that the batch may have for each of `columns`
+  int32_t num_units;  // upper bound of the batch's units for each of `columns`
   int32_t columns;    // kv heads times the chunks of their query heads
   int32_t head_chunks, heads_per_unit, group;
   int32_t tokens_per_unit, min_tokens;
@@ -67,8 +67,8 @@ template <int kDim>
 struct Shared {
   static constexpr int kKeys = tile_tokens(kDim);
   static constexpr int kStages = kDim == 256 ? 2 : kDim == 128 ? 3 : 4;
-  static constexpr int kBlocks = kDim / 64;        // of 64 channels
-  static constexpr int kBlockBytes = kKeys * 128;  // of a tile
+  static constexpr int kBlocks = kDim / 64;        // blocks of 64 channels
+  static constexpr int kBlockBytes = kKeys * 128;  // bytes of such a block of a tile
 
   using Tile = uint8_t[kBlocks][kBlockBytes];
 
@@ -84,10 +84,10 @@ struct Shared {
 struct Unit {
   int sequence;
   int first_token;     // row of the step
-  int first_position;  // its place in the sequence
+  int first_position;  // its position in the sequence
   int num_tokens, num_rows;
   int kv_head, first_head, heads;
-  TokenRange seen;  // by any row
+  TokenRange seen;  // tokens that at least one row sees
 };
 
 // Sequence b has its units from place query_start[b] / tokens_per_unit + b on, which is beyond the
@@ -124,7 +124,7 @@ __device__ inline Unit unit_of(const Params& p, int sequence, int place, int col
 template <int kDim>
 __device__ inline void load_tiles(const Params& p, Shared<kDim>& s, const Unit& unit, int lane) {
   using S = Shared<kDim>;
-  const int boxes = S::kKeys / p.box_rows;  // of 64 channels
+  const int boxes = S::kKeys / p.box_rows;  // boxes of 64 channels in a tile
   const int box = lane / S::kBlocks, block = lane % S::kBlocks;
   const int64_t page_size = p.pages.page_size;
   const int first = static_cast<int>(unit.seen.begin) / S::kKeys;
@@ -182,7 +182,7 @@ __device__ inline uint64_t along_blocks(uint64_t descriptor, int step, int block
 struct RowPair {
   int begin[2], end[2];  // tokens that the row sees
   float maximum[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0, 0};  // of this thread's columns
+  float sum[2] = {0, 0};  // over this thread's columns
   float shrink[2];
 };
 
@@ -238,8 +238,8 @@ template <int kDim>
 __device__ inline void attend(const Params& p, Shared<kDim>& s, const Unit& unit, int group) {
   using S = Shared<kDim>;
   constexpr int kKeys = S::kKeys;
-  constexpr int kSteps = kKeys / 16;          // of the second product
-  constexpr int kParts = kDim > 128 ? 2 : 1;  // of the output's columns
+  constexpr int kSteps = kKeys / 16;          // steps of the product with the values
+  constexpr int kParts = kDim > 128 ? 2 : 1;  // parts of the output's columns
   constexpr int kPart = kDim / kParts / 2;    // numbers of a thread in each
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
   const int warp = thread / kWarp, lane = thread % kWarp;

@@ -21,7 +21,7 @@ namespace heddle::ops {
 namespace split_attention {
 namespace {
 
-constexpr int kKeys = kTileTokens;  // that a warp takes together
+constexpr int kKeys = kTileTokens;  // keys that a warp multiplies at a time
 
 // A part of a unit, or all of it: eight rows of a sequence and one kv head over some of their
 // tokens. Column c of the eight is token c / group, query head c % group of those that share the kv
@@ -100,8 +100,8 @@ class Items {
   const Params& p_;
   const Plan& plan_;
   int share_, head_;
-  int begin_ = 0, end_ = 0;  // of the share
-  int at_ = 0;               // where the next unit lies
+  int begin_ = 0, end_ = 0;  // tiles of the share
+  int at_ = 0;               // tile at which the next unit begins
 };
 
 // Memory idles while the new tokens are appended: the item's first tokens of earlier steps come to
@@ -125,7 +125,7 @@ struct Shared {
   static constexpr int kStages = kDim == 256 ? 3 : 4;
   static constexpr int kRowBytes = kDim * 2;
 
-  // Of each warp: keys and values in turn; then the results of the warps, [kWarps, kColumns, D].
+  // For each warp stages of keys and values in turn; afterwards the results of all warps.
   union {
     uint8_t stages[kWarps][kStages][kKeys * kRowBytes];
     float results[kWarps][kColumns][kDim + 4];  // columns 2 * n lie in different banks
@@ -189,7 +189,7 @@ class Walk {
   }
 
  private:
-  // Of token lane % 16 of a step, in numbers of the pool; -1: no column sees it.
+  // The first element in the pool of token lane % 16 of a step; -1: no column sees the token.
   [[nodiscard]] __device__ int64_t find_row(int step) const {
     const int token = this->token(step) + lane_ % kKeys;
     if (token < item_.begin || token >= item_.end) return -1;
@@ -202,8 +202,8 @@ class Walk {
   uint8_t (*stages_)[kKeys * kDim * 2];
   int lane_;
   int first_, num_steps_;
-  int64_t row_ = -1;       // of the step that is loaded
-  int64_t next_row_ = -1;  // of the step after it, whose page is read meanwhile
+  int64_t row_ = -1;       // row of the step that is being loaded
+  int64_t next_row_ = -1;  // row of the step after it, whose page is looked up meanwhile
 };
 
 // The softmax of an item over the tokens of one warp. Columns 2 * (lane % 4) and the next are a
@@ -211,7 +211,7 @@ class Walk {
 template <int kDim>
 struct State {
   float maximum[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0, 0};  // of this lane's tokens
+  float sum[2] = {0, 0};  // over this lane's tokens
   float output[kDim / 16][4];
 };
 
@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constan
   extern __shared__ __align__(128) uint8_t raw[];
   auto& s = *reinterpret_cast<Shared<kDim>*>(raw);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
-  make_plan(p, s.plan, s.scan);  // of lengths, which came with the step
+  make_plan(p, s.plan, s.scan);  // reads lengths only, which were uploaded with the step
   Items items(p, s.plan, static_cast<int>(blockIdx.x));
   Item item;
   bool is_open = items.next(item);
@@ -347,7 +347,7 @@ __global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constan
         s.sums[warp][lane * 2 + i] = state.sum[i];
       }
     }
-    __syncthreads();  // all warps are done with their stages
+    __syncthreads();  // all warps have used their stages
 #pragma unroll
     for (int m = 0; m < kDim / 16; ++m) {
 #pragma unroll

@@ -27,7 +27,7 @@ inline constexpr unsigned kAll = 0xffffffffu;
 
 static_assert(kSplitParts == int64_t{2} * kSplitBlocks * kColumns);
 
-// Where the units of each sequence begin on the line.
+// The plan of a step: how long shares are, and where each sequence's units begin on the line.
 struct Plan {
   SplitShares shares;
   int starts[kMostSequences + 1];  // the last is the length of the line
@@ -51,17 +51,17 @@ struct Params {
   CudaBf16* y;
   const float* sinks;  // null: none
   int64_t q_stride, y_stride;
-  int64_t page_stride, token_stride;  // of both pools
+  int64_t page_stride, token_stride;  // strides of both pools
   PageTable pages;
   DeviceBatch batch;
   int32_t num_sequences;
   int32_t num_rows;
   int32_t num_shares;     // at most
-  int32_t heads_on_line;  // and so many blocks for each share
+  int32_t heads_on_line;  // heads that share a line: blocks of each share
   int32_t most_tokens;
   int32_t num_kv_heads, group;
   int32_t window;  // 0: none
-  float scale;     // of the scores, times log2 e
+  float scale;     // factor on scores, times log2 e
   float v_scale;
   Parts parts;
 };
@@ -115,7 +115,7 @@ __device__ inline void make_plan(const Params& p, Plan& plan, Scan& scan) {
     const SplitExtent extent = extent_of(p, b);
     own.add(extent, num_units_of(p, extent));
   }
-  SplitLoad until = own;  // of this lane and those before it
+  SplitLoad until = own;  // sum over this lane and the lanes before it
   for (int distance = 1; distance < kWarp; distance *= 2) {
     const SplitLoad more{.length = __shfl_up_sync(kAll, until.length, distance),
                          .num_units = __shfl_up_sync(kAll, until.num_units, distance),
@@ -124,7 +124,7 @@ __device__ inline void make_plan(const Params& p, Plan& plan, Scan& scan) {
   }
   if (lane == kWarp - 1) scan.loads[warp] = until;
   __syncthreads();
-  SplitLoad before, all;  // of the warps before this one, and of all
+  SplitLoad before, all;  // sums over the warps before this one, and over all
 #pragma unroll
   for (int i = 0; i < kWarps; ++i) {
     if (i < warp) before.add(scan.loads[i]);

@@ -36,11 +36,11 @@ struct Params {
   const int32_t* positions;
   const float* inverse_frequencies;
   int64_t q_stride, k_stride, v_stride, q_out_stride;
-  int64_t num_heads, num_kv_heads;  // of queries; of keys and of values
+  int64_t num_heads, num_kv_heads;  // query heads; key heads, as many as value heads
   float factor;
   Rotation q_rotation, k_rotation;
   PageTable pages;
-  const int32_t* first_stored;  // by sequence
+  const int32_t* first_stored;  // indexed by sequence
   DeviceBatch batch;
 };
 
@@ -58,13 +58,13 @@ __global__ void __launch_bounds__(kThreads) rotate_append_kernel(const __grid_co
   const int64_t D = p.q_rotation.D;
   int64_t head = int64_t{blockIdx.y} * kHeadsPerBlock + threadIdx.x / kWarp;
   const int64_t b = p.batch.row_sequences[row];
-  int64_t to = -1;  // of the row's first key and value in a page; -1: they are not stored
+  int64_t to = -1;  // element of the pool where the row's first key or value goes; -1: not stored
   if (b >= 0 && p.batch.state_slots[b] >= 0) {
     const int64_t position = p.batch.context_lens[b] + row - p.batch.query_start[b];
     if (position >= p.first_stored[b]) {
       to = p.pages.page_of(b, position);
       const int64_t token = position % p.pages.page_size * p.num_kv_heads * D;
-      // Both pools have the same ids, their pages may be wider or not.
+      // Both pools have the same page ids, but their pages may differ in size.
       if (head < p.num_heads + p.num_kv_heads) {
         to = to * p.keys.page_stride + token;
       } else {

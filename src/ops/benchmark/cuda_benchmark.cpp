@@ -98,7 +98,7 @@ class LinearRun {
 
 struct DeltaRuleLoad {
   int64_t B = 1;
-  int64_t rows = 1;         // of a sequence
+  int64_t rows = 1;         // new tokens of each sequence
   bool slow_decay = false;  // log decays of -0.001 to 0, not of -1 to 0, for most tokens
 };
 
@@ -207,7 +207,7 @@ class DeltaRuleRun {
 
 // --- the convolution before it ---
 
-// Of one prompt: 8,192 channels of a layer of Qwen3-Next.
+// The convolution of one prompt: 8,192 channels, as in a layer of Qwen3-Next.
 class ConvolutionRun {
  public:
   static constexpr int64_t C = 8192, W = 4;
@@ -332,7 +332,7 @@ class ExpertsRun {
 
 struct AttentionLoad {
   int64_t B = 1;
-  int64_t rows = 1;     // of a sequence
+  int64_t rows = 1;     // new tokens of each sequence
   int64_t context = 0;  // tokens before them
 };
 
@@ -526,8 +526,8 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
       benchmarks.push_back(std::move(benchmark));
     }
   };
-  // Of Qwen3-Next: projections in and out, the router with the shared expert, the output head, in
-  // steps of few rows; a larger step and a prompt.
+  // The products of Qwen3-Next: projections in and out, the router with the shared expert, the
+  // output head, in steps of few rows; a larger step and a prompt.
   std::vector<LinearLoad> products;
   for (const auto& [N, K] : {std::pair{12288, 2048}, {2048, 4096}, {1537, 2048}, {151936, 2048}}) {
     for (const int64_t T : {1, 4, 8, 16}) products.push_back({.T = T, .N = N, .K = K});
@@ -555,8 +555,8 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
     const auto T = static_cast<double>(load.B * load.rows), B = static_cast<double>(load.B);
     const double heads = Run::Nv, width = Run::D, keys = Run::Nk;
     const double state = heads * width * width;
-    // By tokens: two dot products and an update. In chunks of 64: five products for each value
-    // head, two for each key head, 8.4 and 2.1 MFLOP a chunk.
+    // Flops token by token: two dot products and an update. In chunks of 64: five products for each
+    // value head, two for each key head, 8.4 and 2.1 MFLOP a chunk.
     const double chunked = T / 64 * (heads * 8.4e6 + keys * 2.1e6);
     add({.name = "gated_delta_rule",
          .shape =

@@ -17,16 +17,16 @@
 namespace heddle::ops {
 
 struct CudaBenchmark {
-  std::string name;   // that of the op
+  std::string name;   // name of the op
   std::string shape;  // "8 sequences of 1024, ..."
-  double bytes = 0;   // that must come from or go to memory, at least
+  double bytes = 0;   // least bytes that must come from or go to memory
   double flops = 0;
   // Enqueues the op once, each time on other memory where it would find it in a cache. The first
   // call takes what memory it needs, destruction gives it back.
   std::function<Status()> run;
 };
 
-// Those whose name contains `filter`; all where it is empty.
+// The benchmarks whose name contains `filter`; all if it is empty.
 std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_view filter);
 
 // Captures `runs` of it and launches them ten times, after two that warm up; the median counts.

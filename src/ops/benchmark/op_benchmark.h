@@ -18,7 +18,7 @@ namespace heddle::ops {
 struct OpBenchmark {
   std::string name;   // "linear": that of the op
   std::string shape;  // "T 1, N 512, K 512, bfloat16"
-  double bytes = 0;   // that must come from or go to memory, at least
+  double bytes = 0;   // least bytes that must come from or go to memory
   double flops = 0;
   std::function<void()> run;  // once; rotates through memory where the op would find it cold.
                               // The first run takes what memory it needs, destruction gives it back
@@ -27,8 +27,8 @@ struct OpBenchmark {
 struct Measurement {
   double median_seconds = 0;
   double best_seconds = 0;
-  double gb_per_s = 0;  // of the median
-  double gflops = 0;    // of the median
+  double gb_per_s = 0;  // at the median time
+  double gflops = 0;    // at the median time
 };
 
 // Runs it once to warm up, then at least nine times and for at least `min_seconds` (at most 100 000

@@ -24,12 +24,12 @@ struct TreeNode {
     if (mask != 0) start = batch.tree_starts[b];
   }
 
-  // As ForwardContext::position(), of a row that lies at `place`.
+  // Like ForwardContext::position(), for a row whose index in the pages is `place`.
   [[nodiscard]] __device__ int64_t position(int64_t place) const {
     return mask == 0 ? place : start + __popcll(mask) - 1;
   }
 
-  // Where the token at `position` lies for the row.
+  // The index in the pages of the token that this row sees at `position`.
   [[nodiscard]] __device__ int64_t place(int64_t position) const {
     if (position < start) return position;
     uint64_t left = mask;
@@ -38,14 +38,14 @@ struct TreeNode {
   }
 };
 
-// As ForwardContext::num_chain_rows() of a sequence with `num_rows`.
+// Like ForwardContext::num_chain_rows(), for a sequence with `num_rows` rows.
 inline __device__ int64_t num_chain_rows(const DeviceBatch& batch, int64_t b, int64_t num_rows) {
   if (batch.tree_starts == nullptr || batch.tree_starts[b] == kNoTree) return num_rows;
   const int64_t before = batch.tree_starts[b] - batch.context_lens[b];
   return before > 0 ? before : 0;
 }
 
-// As ForwardContext::parent_row(), of row `t` of the sequence.
+// Like ForwardContext::parent_row(), for row `t` of the sequence.
 inline __device__ int64_t parent_row(const DeviceBatch& batch, int64_t b, int64_t t) {
   const uint64_t mask =
       batch.tree_masks == nullptr ? 0 : batch.tree_masks[batch.query_start[b] + t];

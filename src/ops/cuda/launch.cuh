@@ -102,7 +102,8 @@ Status prefer_cache(const CudaContext& context, Kernel kernel, int64_t blocks,
                     int64_t shared_bytes) {
   constexpr int kPercentShared = 25;
   const int64_t quarter = context.gpu.properties().shared_bytes * kPercentShared / 100;
-  const bool fits = blocks * (shared_bytes + 2048) <= quarter;  // with what is static or reserved
+  // 2 KiB for static and reserved memory.
+  const bool fits = blocks * (shared_bytes + 2048) <= quarter;
   return device::cuda_status(
       cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                            fits ? kPercentShared : cudaSharedmemCarveoutDefault),

@@ -31,7 +31,7 @@ struct PageTable {
           .page_size = forward.page_size};
 }
 
-// As ForwardContext::first_stored(), of each sequence.
+// Like ForwardContext::first_stored(), indexed by sequence, in memory of the device.
 [[nodiscard]] inline const int32_t* first_stored_of(const ForwardContext& forward, PageIds ids) {
   const DeviceBatch& batch = forward.batch;
   return ids == PageIds::kMain ? batch.kv_lens : batch.context_lens;

@@ -21,7 +21,7 @@ __device__ inline void load_matrices(uint32_t (&r)[4], const void* row) {
                : "memory");
 }
 
-// The same, each transposed.
+// As load_matrices(), each matrix transposed.
 __device__ inline void load_matrices_transposed(uint32_t (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

@@ -18,7 +18,7 @@ namespace heddle::ops {
 struct DeviceBatchRows {
   int32_t* ids = nullptr;            // [T]
   int32_t* positions = nullptr;      // [T]
-  int32_t* row_sequences = nullptr;  // as in DeviceBatch, these and all below
+  int32_t* row_sequences = nullptr;  // this array and those below are as in DeviceBatch
   int32_t* state_slots = nullptr;
   int32_t* context_lens = nullptr;
   int32_t* kv_lens = nullptr;
@@ -32,14 +32,14 @@ struct FedRow {
   static constexpr int32_t kNothing = -1;
 
   int32_t row = 0;
-  int32_t sequence = 0;   // of the batch, its only row is `row`; kIdAlone: the row gets its id, and
-                          // ends nothing; kWanted: `row` is an index of logit_rows, and nothing
-                          // but missing_of counts
-  int32_t logit_row = 0;  // that it draws from
-  int32_t from = 0;       // of FeedDrawnArgs::drawn
-  int32_t endings_begin = 0;  // in `endings`: tokens that end the text
+  // The sequence of the batch whose only row is `row`; kIdAlone: the row only gets its id; kWanted:
+  // `row` is an index of logit_rows, and of the members below only missing_of counts.
+  int32_t sequence = 0;
+  int32_t logit_row = 0;      // row of the logits that the sequence draws from
+  int32_t from = 0;           // index in FeedDrawnArgs::drawn
+  int32_t endings_begin = 0;  // first of the tokens in `endings` that end the text
   int32_t num_endings = 0;
-  int32_t missing_of = kNothing;  // in `missing`: how far its place moves back
+  int32_t missing_of = kNothing;  // index in `missing`: by that many the row's position moves back
 
   friend bool operator==(const FedRow&, const FedRow&) = default;
 };
@@ -51,9 +51,9 @@ struct FeedDrawnArgs {
   const int32_t* endings = nullptr;
   const int32_t* drawn = nullptr;      // SampleRowsArgs::drawn of the step before; -1: none
   const int32_t* drawn_ids = nullptr;  // the id that each drawn token stands for; null: itself
-  const uint64_t* masks = nullptr;     // by drawn token: of its row in a tree; null: there is none
+  const uint64_t* masks = nullptr;     // by drawn token: the tree mask of its row; null: no trees
   const int32_t* missing = nullptr;    // WalkDraftsArgs::missing
-  DeviceBatchRows rows;                // of the step
+  DeviceBatchRows rows;                // arrays of the step
   int32_t* ended = nullptr;            // [R], SampleRowsArgs::ended; rows that feed are written
 };
 

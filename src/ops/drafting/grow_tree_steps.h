@@ -55,7 +55,7 @@ struct GrownTreeMemory {
   return x != y ? x > y : a < b;
 }
 
-// Of [first, end), how many go before candidate i.
+// How many of the candidates [first, end) go before candidate i.
 [[nodiscard]] HEDDLE_TEAM inline int32_t rank_of(const float* scores, int32_t i, int32_t first,
                                                  int32_t end) {
   int32_t rank = 0;

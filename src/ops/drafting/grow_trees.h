@@ -23,7 +23,7 @@
 
 namespace heddle::ops {
 
-inline constexpr int32_t kMostBranches = 16;  // of a level
+inline constexpr int32_t kMostBranches = 16;  // branches of a level
 inline constexpr int32_t kMostGrown = 64;     // branches of all levels but the last, and drafts
 
 // How large the trees are: those of speculative::TreeShape.
@@ -44,9 +44,9 @@ struct GrownShape {
 
 // A tree at a level.
 struct GrownTree {
-  int32_t tree = 0;       // whose memory it is
-  int32_t row = 0;        // of sampled: the first of the level's rows, one in the first level
-  int32_t next_row = -1;  // of the next level's rows, the first of its own; -1: it has none
+  int32_t tree = 0;       // index of the tree's memory
+  int32_t row = 0;        // first row in `sampled` of the level; the first level has one row
+  int32_t next_row = -1;  // first row of the tree in the next level; -1: there is no next level
 
   friend bool operator==(const GrownTree&, const GrownTree&) = default;
 };
@@ -54,7 +54,7 @@ struct GrownTree {
 // Pointers lead into memory of the context's device.
 struct GrowTreesArgs {
   GrownShape shape;
-  int32_t level = 0;  // of the candidates
+  int32_t level = 0;  // level of the candidates
   const GrownTree* trees = nullptr;
   int64_t num_trees = 0;
   const SampledRow* sampled = nullptr;   // [R], with as many alternatives as topk
@@ -62,8 +62,8 @@ struct GrowTreesArgs {
   const int32_t* token_ids = nullptr;    // the id that each token stands for; null: itself
   std::byte* memory = nullptr;           // grown_tree_bytes() for each tree
 
-  // Of the next level, by row: its id, the row of this level behind which it comes, and the nodes
-  // that it sees, itself included: bit level * topk + i is its i-th branch.
+  // Indexed by row of the next level: its id, the row of this level that it follows, and the nodes
+  // that it sees, itself included: bit level * topk + i stands for the i-th branch of a level.
   int32_t* ids = nullptr;
   int32_t* parent_rows = nullptr;
   uint64_t* masks = nullptr;
@@ -71,7 +71,7 @@ struct GrowTreesArgs {
 
 struct SelectedTree {
   int32_t tree = 0;
-  int32_t num_levels = 0;  // that it has
+  int32_t num_levels = 0;  // levels that the tree has
   int32_t wanted = 0;      // drafts at most, up to kMostGrown
 
   friend bool operator==(const SelectedTree&, const SelectedTree&) = default;
@@ -80,7 +80,7 @@ struct SelectedTree {
 struct SelectedDrafts {
   int32_t count = 0;
   int32_t tokens[kMostGrown] = {};
-  int32_t parents[kMostGrown] = {};  // as speculative::Drafts
+  int32_t parents[kMostGrown] = {};  // as in speculative::Drafts
 };
 
 struct SelectDraftsArgs {

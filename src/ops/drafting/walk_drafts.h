@@ -22,15 +22,16 @@ namespace heddle::ops {
 struct WalkedDrafts {
   static constexpr int32_t kMostSimulated = 64;  // drafts
 
-  int32_t first_row = 0;  // of the step: its last new token
-  int32_t logit_row = 0;  // that it draws from there; those behind its drafts follow
+  int32_t first_row = 0;  // row of the step that holds the sequence's last new token
+  int32_t logit_row = 0;  // row of the logits of that token; those of the drafts follow
   int32_t num_drafts = 0;
-  int32_t endings_begin = 0;  // in `endings`: tokens that end the text
+  int32_t endings_begin = 0;  // first of the tokens in `endings` that end the text
   int32_t num_endings = 0;
-  int32_t state_slot = 0;  // its working slot
-  int32_t draft_slot = 0;  // with the state after all rows; behind it those after fewer,
-                           // first_row's first; 0: it has none of them, and nothing is copied
-  int32_t copy = 0;        // index among `copies`, where it has some
+  int32_t state_slot = 0;  // the sequence's working slot
+  // Slot with the state after all rows; the next slots have the states after first_row, after the
+  // first draft, ...; 0: there are none, and nothing is copied.
+  int32_t draft_slot = 0;
+  int32_t copy = 0;  // index among `copies`, where it has some
 
   // Bit i, draft i: `holding` says whether it holds, for a measurement
   // (speculative/simulated_acceptance.h). The token drawn before it becomes it, or another one.
@@ -48,7 +49,7 @@ struct WalkDraftsArgs {
   const int32_t* ids = nullptr;  // [T], of the step
   int32_t* drawn = nullptr;      // SampleRowsArgs::drawn of the step; -1: failed
   int32_t* missing = nullptr;    // [num_sequences]: drafts that do not hold
-  int32_t* told = nullptr;       // the same, in pinned memory of the host
+  int32_t* told = nullptr;       // the same numbers in pinned memory of the host
   IdCopy* copies = nullptr;
 };
 

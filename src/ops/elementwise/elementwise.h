@@ -28,7 +28,7 @@ struct ElementwiseArgs {
   TensorView a;         // [T, N] activations(context)
   TensorView b;         // [T, N] or [T, 1] likewise, of a's dtype or not; none where is_unary()
   MutableTensorView y;  // [T, N] likewise, of a's dtype or not; may be a or b, if of its dtype
-  float factor = 1;     // of kScale
+  float factor = 1;     // the factor of kScale
 };
 
 // Computed in fp32 and rounded once. Elements are independent. Moves up to
@@ -38,7 +38,7 @@ Status elementwise(Context& context, const ElementwiseArgs& args);
 Status elementwise_cpu(CpuContext& context, const ElementwiseArgs& args);    // args already checked
 Status elementwise_cuda(CudaContext& context, const ElementwiseArgs& args);  // args already checked
 
-// Of a node "sigmoid_mul", and of one "silu_mul".
+// Arguments of a node "sigmoid_mul", and of a node "silu_mul".
 ElementwiseArgs sigmoid_mul_args(const LaunchArgs& args);
 ElementwiseArgs silu_mul_args(const LaunchArgs& args);
 

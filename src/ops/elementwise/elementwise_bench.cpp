@@ -16,7 +16,7 @@ constexpr int64_t kWidth = 1024;
 struct ElementwiseLoad {
   ElementwiseKind kind;
   const char* name;
-  int64_t flops;    // of an element; an exponential counts as ten
+  int64_t flops;    // flops of an element; an exponential counts as ten
   int64_t b_width;  // 0: there is no b
 };
 
@@ -26,7 +26,7 @@ constexpr ElementwiseLoad kLoads[] = {
     {ElementwiseKind::kScale, "scale", 1, 0},
     {ElementwiseKind::kSigmoid, "sigmoid", 12, 0},
     {ElementwiseKind::kSigmoidMul, "sigmoid_mul", 12, kWidth},
-    {ElementwiseKind::kSigmoidMul, "sigmoid_mul", 1, 1},  // one exponential for a whole row
+    {ElementwiseKind::kSigmoidMul, "sigmoid_mul", 1, 1},  // one exponential serves a whole row
     {ElementwiseKind::kSiluMul, "silu_mul", 13, kWidth}};
 
 OpBenchmark elementwise_benchmark(CpuContext& context, int64_t T, const ElementwiseLoad& load) {

@@ -19,7 +19,7 @@ struct Params {
   int64_t octets_per_row;
   int64_t num_octets;
   ElementwiseKind kind;
-  bool b_per_row;  // one column for all of a row
+  bool b_per_row;  // b has one column for all of a row
   float factor;    // b of kScale
 };
 

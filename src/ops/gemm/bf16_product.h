@@ -15,7 +15,7 @@ namespace heddle::ops {
 
 [[nodiscard]] bool has_bf16_products();  // the instructions exist
 
-[[nodiscard]] bool bf16_products_pay();  // and are faster than float32 ones
+[[nodiscard]] bool bf16_products_pay();  // the instructions exist and are faster than fp32
 
 // Numbers a row of x takes as bf16: K rounded up to whole vectors, the rest zero.
 [[nodiscard]] constexpr int64_t bf16_row_width(int64_t K) { return (K + 63) / 64 * 64; }

@@ -21,7 +21,7 @@ namespace heddle::ops {
 // vector kernels take their place in tests.
 [[nodiscard]] bool has_dnnl_products();
 
-[[nodiscard]] bool dnnl_products_pay();  // and has matrix tiles
+[[nodiscard]] bool dnnl_products_pay();  // has_dnnl_products(), and the CPU has matrix tiles
 
 // Whether the product is of a form oneDNN computes at full speed: bf16 weights, many rows,
 // everything dense, no bias, no gathered rows.

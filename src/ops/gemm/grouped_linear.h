@@ -35,7 +35,7 @@ struct GroupedLinearArgs {
 // Error: kInvalidArgument, naming the tensor, the dimension or the index that does not fit.
 Status grouped_linear(CpuContext& context, const GroupedLinearArgs& args);
 
-// The same without checks, for ops that build their own groups.
+// grouped_linear() without checks, for ops that build their own groups.
 struct GroupedProduct {
   Product all;  // T rows of y; x, x_bf16 and x_rows as in Product; weight of expert 0; bias [E, N]
   int64_t expert_stride = 0;             // elements from one expert's weights to the next

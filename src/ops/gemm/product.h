@@ -32,7 +32,7 @@ struct Product {
   int64_t weight_stride = 0;
   DType weight_dtype = DType::kF32;
 
-  // Of dtype kPacked: rows [packed_row, packed_row + N) of these instead of `weight`.
+  // For dtype kPacked: rows [packed_row, packed_row + N) of these replace `weight`.
   const quant::PackedRows* packed = nullptr;
   int64_t packed_row = 0;
   const std::byte* x_int8 =

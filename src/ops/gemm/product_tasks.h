@@ -16,10 +16,10 @@ namespace heddle::ops {
 
 struct ProductOptions {
   bool exact = false;                // every row has the same bits whatever is computed beside it
-  ProductInstructions instructions;  // none with `exact`
+  ProductInstructions instructions;  // none in exact mode
 };
 
-// Of a context of the CPU.
+// The options that a context of the CPU implies.
 [[nodiscard]] inline ProductOptions product_options(const Context& context) {
   HEDDLE_CHECK(context.device == DeviceKind::kCpu);
   return {.exact = context.exact, .instructions = static_cast<const CpuContext&>(context).products};
@@ -49,8 +49,8 @@ void run_kernel(ProductKernel kernel, const Product& product, const Block& block
 
 // A product cut into blocks of equal size, but for the last ones.
 struct TaskGrid {
-  int64_t rows = 1;     // of a block
-  int64_t columns = 1;  // of a block
+  int64_t rows = 1;     // rows of a block
+  int64_t columns = 1;  // columns of a block
   int64_t num_column_blocks = 0;
   int64_t num_tasks = 0;
 

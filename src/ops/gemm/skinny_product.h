@@ -28,7 +28,7 @@ inline constexpr int64_t kSkinnyRows = 16;
 inline constexpr size_t kSkinnyProducts = 2;
 
 struct SkinnyProducts {
-  std::span<const LinearArgs> products;  // their x is the same tensor
+  std::span<const LinearArgs> products;  // all with the same x
 
   // The op that makes x, one of them or none, a gate for one row alone. The x of a norm, which has
   // no residual, is written; that of a gate is not.
@@ -82,8 +82,9 @@ class NormedProducts {
   }
 
   std::span<const ChainedOp> ops_;
-  MutableTensorView residual_;  // of an "add_rms_norm", else without memory
-  RmsNormArgs norm_;            // of that residual, or of its own x
+  // The residual of an "add_rms_norm"; without memory for an "rms_norm".
+  MutableTensorView residual_;
+  RmsNormArgs norm_;  // the norm of the residual, or of its own x
   std::array<LinearArgs, kSkinnyProducts> products_;
 };
 

@@ -35,7 +35,7 @@ struct LayoutData {
   Tensor output;
 };
 
-// As a program launches it: these ops have no other form.
+// Launches the op through its OpDef, as a program does: layout ops have no other form.
 OpBenchmark layout_benchmark(CpuContext& context, LayoutLoad load) {
   const OpDef* const op = builtin_ops().find(load.op);
   HEDDLE_CHECK(op != nullptr);

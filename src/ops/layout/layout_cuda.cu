@@ -17,7 +17,7 @@ struct Params {
   int64_t x_rows;
   int64_t x_stride, y_stride;  // units from row to row
   int64_t width;               // units of a row
-  int64_t num_units;           // of all rows of y
+  int64_t num_units;           // units of all rows of y
 };
 
 constexpr int kThreads = 256;

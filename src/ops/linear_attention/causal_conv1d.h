@@ -17,7 +17,7 @@ struct CausalConv1dArgs {
   TensorView weight;    // [C, W] f32, W from 2 to 8; weight[c, W - 1] multiplies the current token
   MutableTensorView y;  // [T, C] as x; not x itself
   StateLayer state;  // conv [slots, W - 1, C]: oldest first; read as zeros when no token precedes
-  SnapshotLayer snapshots;  // what snapshots are written to; none: `state`
+  SnapshotLayer snapshots;  // where snapshots are written; without memory: to `state`
   const ForwardContext* forward = nullptr;
 };
 

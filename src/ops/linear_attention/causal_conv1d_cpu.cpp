@@ -33,7 +33,7 @@ struct ConvInputs {
   int64_t C = 0;
   const ForwardContext* forward = nullptr;
   int64_t sequence = 0;
-  int64_t num_chain_rows = 0;  // those behind them are nodes of a tree
+  int64_t num_chain_rows = 0;  // the rows after them are nodes of a tree
 
   // The row whose token precedes that of row `t`.
   [[nodiscard]] int64_t previous(int64_t t) const {
@@ -81,7 +81,7 @@ HWY_INLINE void transpose_weight(const float* weight, int64_t stride, int64_t W,
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t c = 0;
-  if (W == 4 && stride == 4) {  // what published models have
+  if (W == 4 && stride == 4) {  // the width of published models
     for (; c + lanes <= count; c += lanes) {
       hn::Vec<decltype(d)> w0, w1, w2, w3;
       hn::LoadInterleaved4(d, weight + c * 4, w0, w1, w2, w3);

@@ -26,7 +26,7 @@ struct Params {
   const float* weight;
   void* y;
   float* state;             // [slots, W - 1, C]
-  float* snapshot_windows;  // likewise
+  float* snapshot_windows;  // windows of snapshots, laid out like `state`
   int64_t x_stride, weight_stride, y_stride, state_stride, snapshot_stride;
   int64_t T, B, C;
   int W;
@@ -34,13 +34,13 @@ struct Params {
 };
 
 constexpr int kThreads = 128;
-constexpr int kRows = 8;      // of a block
+constexpr int kRows = 8;      // rows that a block convolves
 constexpr int kMaxWidth = 8;  // W
 
 // Row `t` of a sequence's inputs in one channel, where t = -1 is the last one before the step.
 template <typename Scalar>
 struct ChannelInputs {
-  const Scalar* x;  // of the first row of the step
+  const Scalar* x;  // input of the step's first row
   int64_t stride;
   const float* state;  // null: zeros
   int64_t C;
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kThreads) keep_windows_kernel(const __grid_con
 }
 
 constexpr int kRunThreads = 64;
-constexpr int kRunRows = 32;  // of a thread
+constexpr int kRunRows = 32;  // rows that a thread convolves
 constexpr int kRunWidth = 4;  // W
 
 // Eight neighbouring channels of row `t` of a sequence's inputs, before the step.
@@ -238,7 +238,7 @@ class RowsAhead {
 template <typename Scalar>
 struct RunningWindow {
   float weight[kOctet][kRunWidth];
-  float inputs[kRunWidth][kOctet];  // of a row, its own last
+  float inputs[kRunWidth][kOctet];  // the inputs of a row, oldest first
   int64_t b = -1;                   // the sequence
 
   __device__ void load_weights(const Params& p, int64_t channel) {

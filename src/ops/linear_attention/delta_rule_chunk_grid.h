@@ -13,7 +13,7 @@
 
 namespace heddle::ops::chunked {
 
-inline constexpr int kTokens = 64;  // of a chunk, at most
+inline constexpr int kTokens = 64;  // most tokens of a chunk
 
 // Positions [begin, end) of one sequence.
 struct Span {

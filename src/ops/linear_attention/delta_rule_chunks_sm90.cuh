@@ -47,8 +47,8 @@ static_assert(sizeof(Factors) == 2 * kTileBytes + 1024);
 
 struct Params {
   DeviceBatch batch;
-  int32_t num_sequences;  // of the batch
-  int32_t num_scanned;    // of them, that have rows enough
+  int32_t num_sequences;  // sequences of the batch
+  int32_t num_scanned;    // sequences with enough rows
   int32_t num_key_heads;
   int32_t num_value_heads;
   const float* a;

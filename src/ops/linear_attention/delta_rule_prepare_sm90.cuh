@@ -55,7 +55,7 @@ struct alignas(1024) PrepareShared {
     struct {              // once the products are formed
       Matrix similarity;  // (k_i . k_j) r_k,i r_k,j below the diagonal
       Matrix attention;   // q^_i . k^_j up to the diagonal
-      Matrix inverse[2];  // of a pair of heads: A, then (I + A)^-1 in its place
+      Matrix inverse[2];  // for two heads at a time: A, later replaced by (I + A)^-1
     };
   };
 
@@ -139,7 +139,7 @@ __device__ inline uint32_t as_tf32(float value) {
   return bits;
 }
 
-// Where a block of a matrix begins: at multiples of 8.
+// First row and column of a block of a matrix; multiples of 8.
 struct Corner {
   int row, column;
 };
@@ -360,7 +360,8 @@ __device__ inline void prepare_chunk(const Params& p, PrepareShared& s, const Te
 
   {
     Matrix& to = group == 0 ? s.similarity : s.attention;
-    const int row0 = 16 * warp + lane / 4;  // of this thread's accumulators, and row0 + 8
+    // The thread's accumulators are in rows row0 and row0 + 8.
+    const int row0 = 16 * warp + lane / 4;
     const int column0 = 2 * (lane % 4);
     const int last = group;  // the diagonal itself belongs to the attention alone
 #pragma unroll

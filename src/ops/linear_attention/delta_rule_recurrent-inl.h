@@ -27,7 +27,7 @@ inline constexpr int64_t kMaxSets = kDeltaSlabRows / kSetRows;
 // One token as the state sees it.
 struct DeltaToken {
   const float* k = nullptr;
-  const float* read_k = nullptr;  // what the old rows are multiplied with: k, or alpha k by channel
+  const float* read_k = nullptr;  // factor of the old rows: k, or alpha k with a decay per channel
   const float* read_q = nullptr;
   const float* alphas = nullptr;  // exp(g) by channel
   float alpha = 0;                // exp(g), where it is one number

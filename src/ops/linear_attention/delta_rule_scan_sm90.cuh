@@ -151,7 +151,8 @@ __device__ inline void write_y(const Params& p, uint8_t* tile, sm90::Barrier& fu
 #pragma unroll 4
     for (int row = lane / 8; row < kTokens; row += kWarp / 8) {
       const uint4 piece = *reinterpret_cast<const uint4*>(swizzled(tile, row, lane % 8 * 8));
-      if (row < num_rows) *reinterpret_cast<uint4*>(to) = piece;  // behind: another sequence's
+      // Later rows belong to another sequence.
+      if (row < num_rows) *reinterpret_cast<uint4*>(to) = piece;
       to += kWarp / 8 * p.y_stride;
     }
     __syncwarp();

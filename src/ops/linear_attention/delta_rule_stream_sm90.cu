@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kTeams = 2;
 constexpr int kStreamThreads = kTeams * kPrepareThreads;       // 128 registers each
-constexpr int kComputeRegisters = 248, kHelperRegisters = 56;  // of those that walk
+constexpr int kComputeRegisters = 248, kHelperRegisters = 56;  // registers in the blocks that scan
 
 // Lets other blocks read what this thread's team has written, through the copy engine, too.
 __device__ inline void raise(int32_t* flag) {
@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(kStreamThreads, 1)
 
 }  // namespace
 
-// Of several sequences the last one's walk would begin when those before are prepared. Measured
-// with half of 132 multiprocessors walking: 636 us for 32,768 tokens, 899 in two kernels before.
+// With several sequences, the scan of the last would begin when all those before are prepared.
+// Measured with half of 132 multiprocessors scanning: 636 us for 32,768 tokens; 899 in two kernels.
 bool streams_chunks(const CudaContext& context, int64_t num_sequences, int64_t num_value_heads) {
   return num_sequences == 1 && 4 * num_value_heads <= context.gpu.properties().num_multiprocessors;
 }

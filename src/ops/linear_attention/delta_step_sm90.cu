@@ -20,13 +20,13 @@ namespace heddle::ops {
 
 namespace {
 
-constexpr int kDim = 128;  // of keys and values
+constexpr int kDim = 128;  // width of keys and values
 constexpr int kOctets = kDim / kOctet;
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarp;
 constexpr int kWindow = 3;  // inputs that the convolution keeps
 constexpr int kMostTokens = kFewRows;
-constexpr int kMostBlocks = 8;  // of a cluster
+constexpr int kMostBlocks = 8;  // most blocks of a cluster
 
 static_assert(kWarps >= kMostTokens, "a warp normalises a token");
 
@@ -34,7 +34,7 @@ struct Params {
   const CudaBf16* x;
   const float* conv_weight;  // [C, 4]
   float* windows;            // [slots, 3, C]
-  float* snapshot_windows;   // likewise
+  float* snapshot_windows;   // windows of snapshots, laid out like `windows`
   const float* a;
   const float* b;
   const float* neg_exp_a_log;
@@ -129,9 +129,9 @@ struct alignas(16) SharedToken {
   float q[kDim];
   float v[kDim];
   float y[kDim];
-  float opening[kDim];          // of y's gate
+  float opening[kDim];          // the gate's factor on y
   float sums[3][kDim / kWarp];  // k.k, q.q and k.q of the columns of a warp
-  float squares[kOctets];       // of the output, of all blocks that share the head
+  float squares[kOctets];       // squares of the output, from all blocks of the head
   float alpha, beta, kq;
 
   [[nodiscard]] __device__ float total(int i) const {
@@ -164,7 +164,8 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   const int part = static_cast<int>(blockIdx.x) % kSplit;
   const int h = static_cast<int>(blockIdx.x) / kSplit % p.Nv;
   const int key_head = h * p.Nk / p.Nv;
-  const int first_in_cluster = h % (p.Nv / p.Nk) * kSplit;  // of the head's blocks
+  // Rank in the cluster of the head's first block.
+  const int first_in_cluster = h % (p.Nv / p.Nk) * kSplit;
   const bool keeps_keys = first_in_cluster + part == 0;
   const int64_t slot = p.batch.state_slots[b];
   if (slot < 0) {  // padding, as all of its cluster
@@ -177,14 +178,16 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   if (kSplit > 1 && thread == 0) {
     sm90::init(squares_arrived, 1);
     sm90::publish_barriers();
-    constexpr auto kBytes = static_cast<uint32_t>(kOctets * sizeof(float));  // of a token
+    // Bytes that a token's squares bring.
+    constexpr auto kBytes = static_cast<uint32_t>(kOctets * sizeof(float));
     sm90::arrive_expecting(squares_arrived, static_cast<uint32_t>(num_tokens) * kBytes);
   }
 
   const bool has_keys = thread < kDim;
-  const int column = thread % kDim;  // of the key head, or of the block
+  const int column = thread % kDim;  // column of the key head, or of this block's values
   const bool has_values = !has_keys && column < kRows;
-  const int64_t first_row = int64_t{h} * kDim + part * kRows;  // of all value heads
+  // First value row, counted over all value heads.
+  const int64_t first_row = int64_t{h} * kDim + part * kRows;
   const int64_t q_channel = key_head * kDim + column;
   const int64_t k_channel = p.Nk * kDim + q_channel;
   const int64_t v_channel = 2 * p.Nk * kDim + first_row + column;
@@ -203,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   wait_for_inputs();
 
   const CudaBf16* x = p.x + row * p.x_stride;
-  const int own_token = thread - kDim;  // whose decay the thread computes
+  const int own_token = thread - kDim;  // the token whose decay this thread computes
   const bool has_token = own_token >= 0 && own_token < num_tokens;
   const float a_in = has_token ? p.a[(row + own_token) * p.a_stride + h] : 0.0f;
   const float b_in = has_token ? p.b[(row + own_token) * p.b_stride + h] : 0.0f;
@@ -278,7 +281,8 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   __syncthreads();
   cluster_wait();
   constexpr int kOwnOctets = kRows / kOctet;
-  const bool has_octet = warp < num_tokens && lane < kOwnOctets;  // of token `warp`
+  // Whether the lane has an octet of token `warp`.
+  const bool has_octet = warp < num_tokens && lane < kOwnOctets;
   float values[kOctet] = {};
   if (has_octet) {
     SharedToken& token = tokens[warp];
@@ -298,7 +302,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
       }
     }
   }
-  __syncwarp();  // whose lanes arrive together
+  __syncwarp();  // the lanes of a warp arrive together
   if constexpr (kSplit == 1) {
     cluster_arrive();
   } else {

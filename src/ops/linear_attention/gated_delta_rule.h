@@ -37,7 +37,7 @@ struct GatedDeltaRuleArgs {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   StateLayer state;         // recurrent [slots, Nv, Dv, Dk]; read as zeros when no token precedes
-  SnapshotLayer snapshots;  // what snapshots are written to; none: `state`
+  SnapshotLayer snapshots;  // where snapshots are written; without memory: to `state`
   const ForwardContext* forward = nullptr;
   std::span<std::byte> workspace;  // gated_delta_rule_workspace_bytes()
 };
@@ -56,7 +56,7 @@ struct GatedDeltaRuleSizes {
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   bool channel_decay = false;
-  DType dtype = DType::kF32;  // of qkv
+  DType dtype = DType::kF32;  // dtype of qkv
 };
 
 int64_t gated_delta_rule_workspace_bytes(const Context& context, const GatedDeltaRuleSizes& sizes);

@@ -13,7 +13,7 @@ namespace heddle::ops {
 namespace {
 
 struct DeltaWorkspace {
-  float* core = nullptr;   // of worker 0, `core_floats` apart
+  float* core = nullptr;   // scratch of worker 0; those of the others follow, `core_floats` apart
   float* gates = nullptr;  // [2, max_tokens] of worker 0
   int64_t core_floats = 0;
 };

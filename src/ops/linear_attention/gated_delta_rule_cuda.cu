@@ -32,7 +32,7 @@ struct Params {
   void* y;
   float* state;
   SnapshotMatrices snapshots;
-  DType dtype;  // of qkv and y
+  DType dtype;  // dtype of qkv and y
   int64_t qkv_stride, a_stride, b_stride, y_stride, state_stride;
   int64_t B, Nk, Nv, Dk, Dv;
   int64_t least_rows, most_rows;  // sequences with others are left alone
@@ -42,7 +42,7 @@ struct Params {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kStateRegisters = 32;  // of a thread
+constexpr int kStateRegisters = 32;  // numbers of the state that a thread holds
 
 static_assert(kMaxCudaKeyDim == kStateRegisters * kWarp,
               "a row of it fits the registers of a warp");
@@ -201,7 +201,8 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
   const int64_t first_row = (slab * kWarps + warp) * kRows;  // within the head
   float* const states = p.state + slot * p.state_stride + (head.h * p.Dv + first_row) * p.Dk;
   float s[kRows][kColumns];
-  // Of the working slot, or so many behind it: a lane reads what it has written itself.
+  // Loads the state of the working slot, or of the slot `behind` slots after it. A lane reads only
+  // what it wrote itself.
   const auto load_state = [&](int64_t behind, bool is_there) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
@@ -235,13 +236,14 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
   for (int64_t group = 0; group < head.num_tokens; group += Tokens<kColumns>::kCount) {
     const int count = static_cast<int>(
         min(static_cast<int64_t>(Tokens<kColumns>::kCount), head.num_tokens - group));
-    __syncthreads();  // all warps are done with the tokens before
+    __syncthreads();  // all warps have used the tokens before
     load_values(p, head, group, count, slab * kWarps * kRows, tokens);
     for (int t = warp; t < count; t += kWarps) prepare_token(p, head, group + t, t, tokens);
     __syncthreads();
     for (int t = 0; t < count; ++t) {
       const int64_t row = head.first_token + group + t;
-      const int64_t node = group + t - num_chain;  // of a tree; negative: before it
+      // Index of the row's tree node; negative: the row precedes the tree.
+      const int64_t node = group + t - num_chain;
       if (node == 0) store_state(0);
       if (node >= 0) {
         load_state(parent_row(p.batch, head.b, group + t) - num_chain + 1, /*is_there=*/true);

@@ -41,8 +41,8 @@ struct Work {
   int64_t chunks = 0;
 };
 
-// As plan_chunks() lists them: places that move back on the device are those of sequences of one
-// row (drafting/feed_drawn.h), never of these.
+// Counts the chunks that plan_chunks() will list. The device moves back positions of sequences of
+// one row only (drafting/feed_drawn.h), never of these.
 Work count_work(const ForwardContext& forward) {
   Work work;
   auto snapshot = forward.snapshots.begin();

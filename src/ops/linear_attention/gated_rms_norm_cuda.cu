@@ -57,13 +57,14 @@ __global__ void __launch_bounds__(kThreads) gated_norm_kernel(const __grid_const
   }
 }
 
-// The same where a head is 8, 16, ... 256 columns on 16 bytes: D / 8 lanes have an octet each, so
-// that all is loaded once. Lane sums run over ascending columns and are joined pairwise.
+// The same norm where a head has 8, 16, ... 256 columns on 16 bytes: D / 8 lanes have an octet
+// each, so that everything is loaded once. Lane sums run over ascending columns and are joined
+// pairwise.
 template <typename Scalar>
 __global__ void __launch_bounds__(kThreads)
     gated_norm_octets_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
-  const int lanes = static_cast<int>(p.D) / kOctet;  // of a head
+  const int lanes = static_cast<int>(p.D) / kOctet;  // lanes of each head
   const int heads_at_once = kThreads / lanes;
   const int64_t c = threadIdx.x % lanes * kOctet;
   const int64_t stride = int64_t{gridDim.x} * heads_at_once;

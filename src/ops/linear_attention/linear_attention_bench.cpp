@@ -159,10 +159,12 @@ std::vector<OpBenchmark> linear_attention_benchmarks(CpuContext& context) {
       if (shape.channel_decay) rule.bytes += 4 * T * static_cast<double>(shape.decay_width());
       rule.flops = 6 * T * state;  // two dot products and an update
       benchmarks.push_back(std::move(rule));
-      if (!shape.channel_decay) {  // it does not depend on the decay
+      // Once for both kinds of decay: the convolution does not depend on it.
+      if (!shape.channel_decay) {
         OpBenchmark convolution =
             benchmark(context, load, data, "causal_conv1d", &LayerRun::convolve);
-        const double window = static_cast<double>(kConvWidth - 1) * width;  // of a sequence
+        // Numbers in a sequence's window.
+        const double window = static_cast<double>(kConvWidth - 1) * width;
         convolution.bytes = 8 * T * width + 8 * static_cast<double>(load.B) * window +
                             4 * static_cast<double>(kConvWidth) * width;
         convolution.flops = 2 * T * width * static_cast<double>(kConvWidth);

@@ -19,7 +19,7 @@ namespace heddle::ops {
 // The matrices of a layer's snapshots.
 struct SnapshotMatrices {
   void* data;
-  float* scales;  // of i8
+  float* scales;  // scales of i8 rows
   int64_t slot_stride, scale_stride;
   int64_t Dk;
   DType dtype;  // f32, bf16 or i8
@@ -36,7 +36,7 @@ struct RowScale {
   float scale = 1;
 };
 
-// Of a row whose largest magnitude is `largest`, and all of whose numbers are finite, or not.
+// The scale of a row with this largest magnitude; `finite`: whether all its numbers are.
 __device__ inline RowScale scale_of(float largest, bool finite) {
   if (!finite) return {.inverse = 0, .scale = __int_as_float(0x7fc00000)};
   const float scale = __fdiv_rn(largest, 127.0f);
@@ -49,7 +49,7 @@ __device__ inline RowScale row_scale(float largest, bool finite) {
   return scale_of(warp_max(largest), __all_sync(0xffffffffu, finite) != 0);
 }
 
-// As to_bf16() of core/dtype.h, also for what is no number.
+// As to_bf16() of core/dtype.h, NaN included.
 __device__ inline uint16_t snapshot_bf16(float value) {
   const auto bits = __float_as_uint(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);

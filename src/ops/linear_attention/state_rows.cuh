@@ -16,14 +16,14 @@ namespace heddle::ops {
 template <int kPasses>  // rows of a lane
 struct StateRows {
   static constexpr int kDim = 128;  // columns
-  static constexpr int kLanes = 8;  // of a row
-  static constexpr int kQuads = 4;  // of neighbouring columns of a row in a lane
+  static constexpr int kLanes = 8;  // lanes of each row
+  static constexpr int kQuads = 4;  // quads of neighbouring columns that a lane holds of a row
   static constexpr int kRowsAtOnce = kWarp / kLanes;
   static constexpr int kWarpRows = kRowsAtOnce * kPasses;
 
   using Numbers = float4[kPasses][kQuads];
 
-  int part;   // of the row
+  int part;   // which of the row's lanes this is
   int first;  // row of the block, and every kRowsAtOnce-th after it
 
   __device__ StateRows(int lane, int warp)
@@ -86,7 +86,7 @@ struct StateRows {
     }
   }
 
-  // As snapshots are kept. `block_row`: of the slot, the block's first.
+  // Stores the rows in the format of snapshots. `block_row`: the block's first row in the slot.
   __device__ void store_snapshot(const SnapshotMatrices& snapshots, int64_t slot, int64_t block_row,
                                  const Numbers& s) const {
 #pragma unroll

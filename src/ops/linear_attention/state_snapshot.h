@@ -26,7 +26,7 @@ struct StatePartView {
   MutableTensorView working;    // [slots, ..., width] f32
   MutableTensorView snapshots;  // [snapshot slots, ..., width] f32, bf16 or i8; empty where
                                 // snapshots lie in working slots
-  MutableTensorView scales;     // of i8 snapshots: [snapshot slots, ...] f32, one for each row
+  MutableTensorView scales;  // scales of i8 snapshots: [snapshot slots, ...] f32, one for each row
   int64_t rows = 0;
   int64_t width = 0;
 };
@@ -37,7 +37,7 @@ struct StatePartView {
                                        const MutableTensorView& scales = {});
 
 struct SnapshotCopyArgs {
-  MirroredSpan<StatePartView> parts;  // all with snapshots
+  MirroredSpan<StatePartView> parts;  // each has snapshots
   MirroredSpan<IdCopy> slots;
 };
 

@@ -142,7 +142,8 @@ __global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant_
   }
 }
 
-// As many blocks for each part as parts of the average size need: larger ones take several turns.
+// Launches as many blocks for each part as a part of average size needs; warps of larger parts take
+// several pieces.
 Status launch_states(CudaContext& context, const char* name,
                      const MirroredSpan<StatePartView>& parts, const Params& params) {
   int64_t pieces = 0;

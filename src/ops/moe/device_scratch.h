@@ -30,7 +30,7 @@ struct MoeDeviceScratch {
 
   int64_t tile_rows = 0;
   int64_t chunk_pairs = 0;
-  int64_t num_tiles = 0;  // that any routing of the pass's tokens fits
+  int64_t num_tiles = 0;  // enough for any routing of the pass's tokens
 
   // Offsets in bytes, from a start on 128 bytes.
   int64_t experts;   // [T, A] i32

@@ -18,14 +18,14 @@
 namespace heddle::ops {
 
 struct FewExpertsArgs {
-  const RoutedMoeArgs* moe = nullptr;       // for its weights and its activation
+  const RoutedMoeArgs* moe = nullptr;       // provides weights and activation
   TensorView x;                             // [T, H]
   MutableTensorView y;                      // [T, H]
   int32_t* experts = nullptr;               // [T, A]: those of the tokens
   float* weights = nullptr;                 // [T, A]: theirs
   TensorView logits = {};                   // [T, E], or none; with them the experts are found
   std::byte* hidden = nullptr;              // [T, A, I] of x's dtype: scratch, on 16 bytes
-  std::optional<SharedExpert> shared = {};  // of these tokens; its scratch is not used
+  std::optional<SharedExpert> shared = {};  // for these tokens; its scratch is not used
   const int32_t* row_sequences = nullptr;   // [T], of these tokens; null: none is padding
 };
 

@@ -28,7 +28,7 @@ enum class RouterScore : uint8_t { kSoftmax, kSigmoid };
 struct RouterScoring {
   RouterScore score = RouterScore::kSoftmax;
   int64_t num_groups = 1;   // G
-  int64_t groups_kept = 1;  // of them
+  int64_t groups_kept = 1;  // groups whose experts may be chosen
   int64_t group_terms = 1;
   float scale = 1.0f;
 

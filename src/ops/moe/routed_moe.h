@@ -62,7 +62,7 @@ struct RoutedMoeShape {
   int64_t I = 0;
   int64_t E = 0;
   int64_t A = 0;
-  DType weight = DType::kBf16;  // of w13 and w2; kPacked where one of them is quantised
+  DType weight = DType::kBf16;  // dtype of w13 and w2; kPacked if one of them is quantised
   DType x = DType::kF32;
 };
 

@@ -29,7 +29,7 @@ Status rms_norm(Context& context, const RmsNormArgs& args);
 Status rms_norm_cpu(CpuContext& context, const RmsNormArgs& args);    // args already checked
 Status rms_norm_cuda(CudaContext& context, const RmsNormArgs& args);  // args already checked
 
-// Of a node "rms_norm", and of one "add_rms_norm".
+// Arguments of a node "rms_norm", and of a node "add_rms_norm".
 RmsNormArgs rms_norm_args(const LaunchArgs& args);
 RmsNormArgs add_rms_norm_args(const LaunchArgs& args);
 

@@ -27,13 +27,13 @@ struct Params {
   int64_t num_groups;  // T * G
   int64_t G, H;
   float epsilon;
-  bool aligned;  // all rows and groups begin on 16 bytes, and the weight
+  bool aligned;  // all rows, all groups and the weight begin on 16 bytes
 };
 
 constexpr int kMostThreads = 256;
-constexpr int kRowWarps = 4;    // of a block of many_rows_kernel()
-constexpr int kRowBlocks = 4;   // of which so many run on a multiprocessor
-constexpr int kMostSlices = 8;  // of a row
+constexpr int kRowWarps = 4;    // warps of a block of many_rows_kernel()
+constexpr int kRowBlocks = 4;   // such blocks on a multiprocessor
+constexpr int kMostSlices = 8;  // slices of a row
 
 // A block normalises one group of H columns; a thread has every octet of columns whose number is
 // its own modulo the threads. Thread sums run over ascending columns and are joined in the order of
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kRowWarps* kWarp, kRowBlocks)
     }
 #pragma unroll
     for (float& sum : sums) sum = warp_sum(sum);
-    static_assert(kMostSlices == 8);  // as block_sum() joins warps
+    static_assert(kMostSlices == 8);  // added in the order of block_sum()
     const float sum =
         ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
     const float scale = norm_scale(sum, p.H, p.epsilon);

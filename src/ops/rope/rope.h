@@ -22,10 +22,10 @@ struct RopeArgs {
   TensorView inverse_frequencies;  // [R/2] f32
   MutableTensorView y;             // [T, N*D] as x; may be x itself
   int64_t head_dim = 0;            // D
-  int64_t first_channel = 0;       // of a head, that is rotated
+  int64_t first_channel = 0;       // first rotated channel of a head
   bool interleaved = false;
   float factor = 1.0f;    // multiplies sine and cosine (yarn)
-  float epsilon = 1e-6f;  // of the norm
+  float epsilon = 1e-6f;  // epsilon of the norm
 };
 
 // Angles are products in fp32, as the reference models form them; sine and cosine are taken once
@@ -38,7 +38,7 @@ Status rope_cuda(CudaContext& context, const RopeArgs& args);  // args already c
 
 inline constexpr int64_t kMaxRotaryPairs = 256;
 
-// Of a node "rope" or "qk_norm_rope".
+// Arguments of a node "rope" or "qk_norm_rope".
 RopeArgs rope_args(const LaunchArgs& args);
 
 }  // namespace heddle::ops

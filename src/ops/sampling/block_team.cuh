@@ -121,7 +121,8 @@ class BlockTeam {
     wait();
   }
 
-  // Likewise; a tile's tokens stay in registers, and the next tile's are fetched meanwhile.
+  // As tiles(), with a second pass over each tile: its tokens stay in registers, and the next
+  // tile's are loaded meanwhile.
   template <typename Value, typename Other, typename Map, typename Again, typename Store>
   __device__ void tiles_twice(int first, int last, const float* logits, int V, const Map& map,
                               const Again& again, const Store& store) {

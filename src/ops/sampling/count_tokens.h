@@ -19,7 +19,7 @@ struct CountedToken {
   static constexpr int32_t kGiven = -1;
 
   int32_t counts_row = 0;
-  int32_t id_row = kGiven;  // of `ids`, where the token lies; kGiven: it is `token`
+  int32_t id_row = kGiven;  // row of `ids` that holds the token; kGiven: the token is in `token`
   int32_t token = 0;
 
   friend bool operator==(const CountedToken&, const CountedToken&) = default;

@@ -12,7 +12,7 @@ namespace heddle::ops::sampling_steps {
 constexpr uint64_t kNoLimit = ~uint64_t{0};
 constexpr int32_t kNone = 0x7fffffff;
 constexpr int kMostCandidates = 2048;
-constexpr int kMostTiles = 4096;  // of the largest vocabulary
+constexpr int kMostTiles = 4096;  // tiles of the largest vocabulary
 constexpr int kBins = 256;
 constexpr int kOneWarp = 32;
 constexpr int kMostCompared = kBins;  // candidates that are placed by comparing all with all
@@ -34,10 +34,10 @@ struct BetterOnes {
   }
 };
 
-// Of the candidates that are kept.
+// Masses of the candidates that are kept.
 struct KeptMass {
   uint64_t all = 0;
-  uint64_t before = 0;  // of lower ids than one
+  uint64_t before = 0;  // mass of those with lower ids than a given one
 
   HEDDLE_TEAM void join(const KeptMass& other) {
     all += other.all;
@@ -58,7 +58,7 @@ struct LowestIndex {
 // A candidate: distance << 32 | token, the token alone once it is known to be kept.
 struct Candidate {
   uint64_t rank;
-  uint64_t weight;  // or the sum of those before it
+  uint64_t weight;  // later the sum of the weights before it
 };
 
 struct FinishShared {
@@ -71,7 +71,7 @@ struct FinishShared {
   uint64_t second[kBins];
   SplitSum bin_masses[kBins];
   uint32_t bin_counts[kBins];
-  uint16_t tiles[kMostTiles];  // those with candidates; or the equals that each tile keeps
+  uint16_t tiles[kMostTiles];  // tiles that hold candidates; later how many equals each tile keeps
   uint32_t num_tiles;
   uint32_t num_candidates;
   int32_t found;

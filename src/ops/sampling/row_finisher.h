@@ -25,7 +25,7 @@ struct Bounds {
   }
 };
 
-// Where the largest mass lies that the better tokens of one which is kept may have.
+// Bounds of the mass that tokens better than a kept one may have at most.
 struct MassLimit {
   uint64_t low = kNoLimit;
   uint64_t high = kNoLimit;
@@ -38,7 +38,7 @@ struct Cut {
   uint64_t equals = 0;
 };
 
-// By one thread, behind all that others wrote of the row.
+// Writes the row's result. Called by one thread, after everything else of the row was written.
 HEDDLE_TEAM inline void tell(const Tables& t, int64_t r, [[maybe_unused]] const SamplingSlot& slot,
                              const SampledRow& sampled) {
   SampledRow& told = t.sampled[r];
@@ -57,7 +57,7 @@ HEDDLE_TEAM inline void tell(const Tables& t, int64_t r, [[maybe_unused]] const 
 #endif
 }
 
-// By one thread.
+// Writes the drawn token and the row's result. Called by one thread.
 HEDDLE_TEAM inline void publish(const Tables& t, int64_t r, const RowRequest& own,
                                 const SampledRow& sampled) {
   if (own.row.publish != 0 && t.drawn != nullptr) t.drawn[own.row.slot] = sampled.token;
@@ -76,7 +76,7 @@ HEDDLE_TEAM void begin_search(Team& team, FinishShared& shared) {
   });
 }
 
-// Of a row of a step of this kind, which says what passes went before.
+// Finishes a row. The kind of the step says which passes came before.
 template <DrawKind kKind, typename Team>
 class RowFinisher {
  public:
@@ -290,7 +290,7 @@ class RowFinisher {
     return n;
   }
 
-  // By ascending rank: Batcher's bitonic network.
+  // Sorts the candidates by ascending rank with Batcher's bitonic network.
   HEDDLE_TEAM void sort(int n) {
     int width = 1;
     while (width < n) width *= 2;
@@ -390,7 +390,7 @@ class RowFinisher {
   // tiles() over the row, shared out; every team gets the values.
   template <typename Visit, typename Map>
   HEDDLE_TEAM void sum_row(const Visit& visit, const Map& map) {
-    team_.meet();  // none reads the sums of before
+    team_.meet();  // all teams have read the sums of the previous call
     team_.template tiles<MassSum>(first_tile_of(team_.share()), first_tile_of(team_.share() + 1),
                                   logits_, t_.V, visit, map, [&](int tile, const MassSum& sum) {
                                     HEDDLE_ROLLED
@@ -401,7 +401,7 @@ class RowFinisher {
     team_.meet();
   }
 
-  // The same where there are too many candidates to rank.
+  // As draw_sorted(), where there are too many candidates to rank.
   HEDDLE_TEAM int32_t draw_cut(const Bounds& bounds, uint64_t most, uint64_t limit) {
     const Cut cut = most == kNoLimit && limit == kNoLimit ? Cut() : find_cut(bounds, most, limit);
     const auto visit = [&](int tile) { return bounds.hold(scale_, scratch_.tile_max[tile]); };
@@ -481,7 +481,7 @@ class RowFinisher {
       mass_before += mass_at(bin);
       cut.distance |= static_cast<uint32_t>(bin) << shift;
       cut.equals = count_in(bin);
-      team_.meet();  // all have read the bins
+      team_.meet();  // all threads have read the bins
     }
     if (cut.equals > most - count_before) cut.equals = most - count_before;
     const uint64_t weight = scale_.weight(scale_.logit_at(cut.distance));
@@ -557,7 +557,7 @@ class RowFinisher {
       });
       return wanted;
     }
-    // So many near the best that they are taken one after the other.
+    // Too many candidates near the best to rank: takes them one after the other.
     NextRank last{.rank = 0};
     HEDDLE_ROLLED
     for (int i = 0; i < wanted; ++i) {
@@ -598,7 +598,7 @@ class RowFinisher {
   float* logits_;
   int64_t r_;
   RowScale scale_;
-  uint64_t mass_ = 0;  // of all tokens
+  uint64_t mass_ = 0;  // mass of all tokens
 };
 
 // After find_tile_maxima() and sum_tiles(), or for DrawKind::kFew after begin_search() and

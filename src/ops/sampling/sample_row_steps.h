@@ -209,7 +209,7 @@ struct RowScale {
 }
 
 struct BestLogit {
-  float max = -INFINITY;  // or NaN
+  float max = -INFINITY;  // NaN if a logit is NaN
 
   HEDDLE_TEAM void take(float x) { max = max_or_nan(max, x); }
 
@@ -320,7 +320,7 @@ struct TileShare {
 // the floats of a tile are added up (256 * 2^-24), and weights are rounded (2^-25). That is 0.9 of
 // it at most.
 struct TotalEstimate {
-  double in_best = 0;  // in weights of the best token
+  double in_best = 0;  // in units of the best token's weight
 
   HEDDLE_TEAM void add(const RowScale& scale, float tile_max, float tile_share) {
     in_best += tile_share * rough_exp2(scale.exponent(tile_max) * kLog2OfE);
@@ -407,7 +407,7 @@ struct LevelSums {
   uint32_t counts[kMassLevels];
 };
 
-// Of the tokens of tiles [first, last) whose best one weighs anything.
+// Sums the weights of tiles [first, last), skipping those whose best token weighs nothing.
 template <typename Team>
 HEDDLE_TEAM void store_tile_sums(Team& team, const Tables& t, int64_t r, const RowScale& scale,
                                  int first, int last) {

@@ -49,15 +49,15 @@ struct SamplingSlot {
   float top_p = 1;            // 1: off
   int32_t top_k = 0;          // 0: off; else below V
   int32_t greedy = 0;         // not 0: the best token
-  int32_t choice_index = 0;   // of the draw
+  int32_t choice_index = 0;   // part of the random number
   int32_t top_logprobs = -1;  // -1: no logprobs; else so many alternatives, at most 20
   float repetition_penalty = 1;
   float frequency_penalty = 0;
   float presence_penalty = 0;
-  int32_t counts_row = -1;      // of `counts`; -1 where nothing is penalised
-  int32_t forbidden_begin = 0;  // in `forbidden`
+  int32_t counts_row = -1;      // row of `counts`; -1 if nothing is penalised
+  int32_t forbidden_begin = 0;  // first of the slot's tokens in `forbidden`
   int32_t num_forbidden = 0;
-  int32_t biases_begin = 0;  // in `biases`
+  int32_t biases_begin = 0;  // first of the slot's entries in `biases`
   int32_t num_biases = 0;
 
   friend bool operator==(const SamplingSlot&, const SamplingSlot&) = default;
@@ -72,7 +72,7 @@ struct TokenBias {
 
 struct SamplingRow {
   int32_t slot = -1;      // -1: a pad or an ended row; draws nothing
-  int32_t mask_row = -1;  // of `masks`; -1: none
+  int32_t mask_row = -1;  // row of `masks`; -1: no mask
   int64_t position = 0;   // absolute index of the token that is drawn, less the position_shift
 
   // Bit i: path_tokens[path_begin + i] is drawn before this token, and not in the counts.
@@ -108,8 +108,8 @@ struct SampledRow {
   int32_t token = -1;  // -1 unless something was drawn
   SampleOutcome outcome = SampleOutcome::kSkipped;
 
-  // Where the slot wants logprobs (sampling/log_softmax.h makes them):
-  float logit = 0;  // of the token, after the penalties
+  // Only if the slot wants logprobs (sampling/log_softmax.h makes them):
+  float logit = 0;  // logit of the token, after the penalties
   float max = 0;
   uint64_t total = 0;  // sum of the row's weights
   int32_t num_top_logits = 0;
@@ -126,15 +126,15 @@ struct TopLogit {
 // be null.
 struct SampleRowsArgs {
   MutableTensorView logits;  // [R, V] fp32; rows with a mask, a bias or a penalty are edited
-  const SamplingRow* rows = nullptr;     // [R]
-  int64_t position_shift = 0;            // so much further than they say: rows of an earlier step
+  const SamplingRow* rows = nullptr;  // [R]
+  int64_t position_shift = 0;  // added to all positions: the rows were written for an earlier step
   const SamplingSlot* slots = nullptr;   // [slots], the ids in rows
   const TokenCount* counts = nullptr;    // [counts rows, V]: how often the output has a token
   const int32_t* forbidden = nullptr;    // lists of the slots
   const TokenBias* biases = nullptr;     // lists of the slots, no token twice in one
-  const int32_t* path_tokens = nullptr;  // as the rows say
+  const int32_t* path_tokens = nullptr;  // the tokens that `path` and `path_begin` refer to
   const uint32_t* masks = nullptr;       // [mask rows, ceil(V / 32)]; a bit that is 0 masks
-  DrawKind kind = DrawKind::kAny;        // that all slots which rows name have, or one before it
+  DrawKind kind = DrawKind::kAny;        // the kind of all slots that rows name, or one before it
   const int32_t* ended = nullptr;        // [R], not 0: the row is an ended one whatever `rows` says
   int32_t* drawn = nullptr;              // [slots], -1 where a published draw failed
   SampledRow* sampled = nullptr;         // [R]

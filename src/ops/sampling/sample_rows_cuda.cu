@@ -34,10 +34,10 @@ struct Params {
 };
 
 constexpr int kPassThreads = 256;
-constexpr int kPassBlocks = 8;  // on a multiprocessor
+constexpr int kPassBlocks = 8;  // blocks on a multiprocessor
 constexpr int kFinishThreads = 1024;
 constexpr int kDecideThreads = 256;
-constexpr int kMostShares = 8;                    // any cluster may have so many blocks
+constexpr int kMostShares = 8;                    // most blocks of a cluster that any GPU allows
 constexpr int kWantedBlocks = kPassBlocks * 132;  // fill a large GPU once
 
 // The chunk of a row that is a block's.
@@ -66,9 +66,9 @@ __global__ void __launch_bounds__(kPassThreads, kPassBlocks)
                                    chunk.last);
 }
 
-// As above; about 35 operations a token beside the reading, which is the cache's. The row's maximum
-// is taken from those of its tiles by every block: 2.4 KB of 151,936 logits. The row's request
-// was written before the maxima's kernel began.
+// Blocks and warps as above; about 35 operations a token; the logits come from the cache. Each
+// block finds the row's maximum from those of its tiles: 2.4 KB of 151,936 logits. The row's
+// request was written before the maxima's kernel began.
 __global__ void __launch_bounds__(kPassThreads, kPassBlocks)
     sums_kernel(const __grid_constant__ Params p) {
   __shared__ BlockTeam<kPassThreads>::Shared shared;

@@ -16,7 +16,7 @@
 namespace heddle::ops {
 
 inline constexpr int kWeightBits = 44;
-inline constexpr uint64_t kUnitWeight = uint64_t{1} << kWeightBits;  // of the best token
+inline constexpr uint64_t kUnitWeight = uint64_t{1} << kWeightBits;  // weight of the best token
 
 // a * b, rounded before anything is added to it.
 [[nodiscard]] HEDDLE_HOST_DEVICE inline float rounded_product(float a, float b) {

@@ -70,7 +70,7 @@ HWY_INLINE hn::Vec<D> LoadFloats(D d, const quant::E4M3* from) {
   const auto code = hn::PromoteTo(d32, hn::LoadU(d8, reinterpret_cast<const uint8_t*>(from)));
   const auto magnitude = hn::And(code, hn::Set(d32, 0x7fu));
   const auto sign = hn::BitCast(d, hn::ShiftLeft<24>(hn::And(code, hn::Set(d32, 0x80u))));
-  // As quant::e4m3_to_float.
+  // Like quant::e4m3_to_float().
   const auto scaled = hn::Mul(hn::BitCast(d, hn::ShiftLeft<20>(magnitude)), hn::Set(d, 0x1p120f));
   const auto none = hn::BitCast(d, hn::Set(d32, 0x7fc00000u));
   const auto is_none = hn::RebindMask(d, hn::Eq(magnitude, hn::Set(d32, 0x7fu)));

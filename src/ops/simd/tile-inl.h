@@ -260,7 +260,7 @@ HWY_INLINE void AccumulateRows(Coefficients a, const Rows& b, size_t width, size
                                const float* HWY_RESTRICT scale, float* HWY_RESTRICT c,
                                size_t c_stride) {
   const D d;
-  // As many accumulators as the registers hold: at most 16 of 32, 8 of 16.
+  // As many accumulators as registers allow: at most 16 of 32, or 8 of 16.
   constexpr int kVectors = kLanes >= 16 ? (kRows <= 2 ? 8 : 4)
                                         : (kRows == 1   ? 8
                                            : kRows == 2 ? 4
@@ -279,7 +279,7 @@ HWY_INLINE void AccumulateRows(Coefficients a, const Rows& b, size_t width, size
   }
 }
 
-// The same for 1 to 4 rows, known at run time.
+// As above, for 1 to 4 rows, a number known at run time.
 template <Start kStart, class Rows>
 HWY_INLINE void AccumulateUpTo4(size_t num_rows, Coefficients a, const Rows& b, size_t width,
                                 size_t count, const float* HWY_RESTRICT scale,

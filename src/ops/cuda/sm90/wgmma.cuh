@@ -51,7 +51,8 @@ __device__ inline uint64_t rows_along_k(const void* tile, int k) {
   return kSwizzle128 | (uint64_t{1024 >> 4} << 32) | (uint64_t{1} << 16) | (address >> 4);
 }
 
-// The same, `steps` of 16 further along K: four to a tile of 64 rows, and the next tile follows it.
+// The descriptor of the same tile `steps` of 16 further along K: four steps to a tile of 64 rows,
+// then the next tile.
 __device__ inline uint64_t further_along_k(uint64_t descriptor, int steps) {
   return descriptor + steps / 4 * (8192 >> 4) + steps % 4 * (32 >> 4);
 }
@@ -63,7 +64,7 @@ __device__ inline uint64_t rows_along_n(const void* tile, int k, uint64_t next_b
   return kSwizzle128 | (uint64_t{1024 >> 4} << 32) | ((next_bytes >> 4) << 16) | (address >> 4);
 }
 
-// The same, `steps` of 16 further along K.
+// The descriptor of the same tile `steps` of 16 further along K.
 __device__ inline uint64_t further_along_n(uint64_t descriptor, int steps) {
   return descriptor + steps * (16 * 128 >> 4);
 }
