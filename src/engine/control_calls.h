@@ -32,7 +32,7 @@ class ControlCalls {
   // Answers all that are left.
   void refuse(const Status& status);
 
-  // Some wait, and only time or the end of requests moves them.
+  // Whether clear calls wait for requests to end or for their time limit.
   [[nodiscard]] bool waiting() const { return !clears_.empty(); }
 
  private:

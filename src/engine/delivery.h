@@ -67,7 +67,7 @@ class Delivery {
   // Ends all requests, oldest first. Returns how many.
   int64_t finish_all(const Finish& finish);
 
-  // Events from now on are of weights that were exchanged so often.
+  // Later events report that the weights were exchanged `count` times.
   void set_num_weight_updates(int64_t count) { num_weight_updates_ = count; }
 
   // Frees ended requests that no step in flight reads any more.

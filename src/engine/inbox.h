@@ -98,7 +98,7 @@ class Inbox {
   void update_weights(UpdateCall call) HEDDLE_EXCLUDES(mutex_);
   void inspect(InspectionCall call) HEDDLE_EXCLUDES(mutex_);
 
-  // The engine thread does a round, though there is no mail.
+  // Makes the engine thread do a round although no mail has arrived.
   void wake() HEDDLE_EXCLUDES(mutex_);
 
   // Refuses requests from now on and ends a pause.
@@ -147,7 +147,7 @@ class Inbox {
   // still has some: a round that was cut short goes on with those first.
   void take(Mail& mail) HEDDLE_EXCLUDES(mutex_);
 
-  // Before the final event of a request: its id may be used again.
+  // Frees a request's id for reuse. Called before the request's final event.
   void release_id(const std::string& request_id) HEDDLE_EXCLUDES(mutex_);
 
   // Records that `count` requests have had their final event, `num_aborted_by_drain` of them

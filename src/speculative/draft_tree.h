@@ -51,7 +51,7 @@ class DraftTree {
 
   [[nodiscard]] int64_t num_nodes() const { return std::ssize(depths_); }
 
-  // False: a chain.
+  // Whether some node has two children; otherwise the tree is a chain.
   [[nodiscard]] bool branches() const { return branches_; }
 
   // Indexed by node. The token of node 0 is not known here. kNone: no parent.

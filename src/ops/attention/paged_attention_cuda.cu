@@ -145,7 +145,7 @@ __device__ bool find_unit(const Params& p, int64_t t, Unit& unit) {
   return true;
 }
 
-// One softmax under way for each row: its maximum and the sum of exp(score - maximum).
+// The softmax so far, for each row: its maximum and the sum of exp(score - maximum).
 struct RowStates {
   float maximum[kRows];
   float sum[kRows];

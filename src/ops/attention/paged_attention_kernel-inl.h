@@ -71,7 +71,8 @@ struct TokenPlaces {
   int64_t tree_start = kNoTree;
   uint64_t tree_mask = 0;  // the tree nodes that the row sees
 
-  // The place of a token, and how many tokens from it on lie one behind the other.
+  // The position of a token in the cache, and how many tokens from it on lie at successive
+  // positions.
   [[nodiscard]] std::pair<int64_t, int64_t> find(int64_t token) const {
     if (token < tree_start) return {token, tree_start - token};
     uint64_t mask = tree_mask;  // bit i stands for token tree_start + i
@@ -250,7 +251,7 @@ struct BlockRows {
   std::array<BlockSpan, static_cast<size_t>(kUnitRows)> spans{};
 };
 
-// Asks for the cache lines of a row.
+// Prefetches the cache lines of a row.
 template <class T>
 HWY_INLINE void prefetch_row(const T* row, int64_t width) {
   constexpr auto kPerLine = static_cast<int64_t>(64 / sizeof(T));
@@ -333,7 +334,7 @@ HWY_INLINE bool reads_pages(const PagedAttentionArgs& args, int64_t num_rows) {
          padded_head_dim(value_dim) == value_dim;
 }
 
-// One block for rows of a unit. `next` is the block behind it, or has no tokens.
+// Attends rows of a unit to one block. `next` is the block after it, to prefetch, or has no tokens.
 template <class T>
 void attend_block(const PagedAttentionArgs& args, const AttentionScratch& scratch,
                   const BlockRows& rows, const KvBlock<T>& block, const KvBlock<T>& next,
@@ -345,7 +346,7 @@ void attend_block(const PagedAttentionArgs& args, const AttentionScratch& scratc
   }
 }
 
-// Some of the rows of a unit at work, those from `first` on.
+// The memory of a unit's rows, from row `first` on.
 HWY_INLINE AttentionScratch rows_from(AttentionScratch scratch, size_t first, size_t width) {
   scratch.q += first * width;
   scratch.scores += first * kBlock;
@@ -365,8 +366,8 @@ HWY_INLINE TokenRange within_segment(int64_t segment, const TokenRange& seen) {
           .end = std::min((segment + 1) * kAttentionSegment, seen.end)};
 }
 
-// One block for the rows of a tree: those of a node see other tokens than those of the next, in
-// places of their own.
+// Attends the rows of a tree to one block, node by node: each node sees other tokens than the next,
+// at positions of their own.
 template <class T>
 void attend_block_by_node(const PagedAttentionArgs& args, const AttentionUnit& unit,
                           int64_t segment, int64_t group, int64_t first,

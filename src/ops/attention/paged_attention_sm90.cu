@@ -173,12 +173,13 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-// A step of 16 along the rows of a tile whose blocks of 64 columns are `block_bytes` apart.
+// Advances a descriptor by `step` times 16 elements along the rows of a tile, whose blocks of 64
+// columns are `block_bytes` apart.
 __device__ inline uint64_t along_blocks(uint64_t descriptor, int step, int block_bytes) {
   return descriptor + step / 4 * (block_bytes >> 4) + step % 4 * (32 >> 4);
 }
 
-// A thread's two rows of a warpgroup's 64, and their softmax under way.
+// A thread's two rows of a warpgroup's 64, and the softmax of each so far.
 struct RowPair {
   int begin[2], end[2];  // tokens that the row sees
   float maximum[2] = {-INFINITY, -INFINITY};
@@ -186,8 +187,8 @@ struct RowPair {
   float shrink[2];
 };
 
-// Turns scores of the tile at `first` into exp(score - maximum), and says by what the sums before
-// must shrink.
+// Turns the scores of the tile at token `first` into exp(score - maximum), and sets the factor by
+// which the sums so far must shrink.
 template <bool kMasked, int kCount>
 __device__ inline void soften(float (&s)[kCount], RowPair& rows, int first, float scale, int lane) {
   if constexpr (kMasked) {
@@ -219,7 +220,8 @@ __device__ inline void soften(float (&s)[kCount], RowPair& rows, int first, floa
   }
 }
 
-// Values of tokens that no row sees: pages may hold anything there, and 0 times that is no 0.
+// Zeroes the values of tokens that no row sees: pages may hold anything there, even NaN, and 0
+// times NaN is not 0.
 template <int kDim>
 __device__ inline void clear_unseen(typename Shared<kDim>::Tile& v, int begin, int end,
                                     int thread) {
@@ -233,7 +235,7 @@ __device__ inline void clear_unseen(typename Shared<kDim>::Tile& v, int begin, i
   sm90::fence_async_proxy();
 }
 
-// A warpgroup's 64 rows of the unit.
+// Computes a warpgroup's 64 rows of the unit.
 template <int kDim>
 __device__ inline void attend(const Params& p, Shared<kDim>& s, const Unit& unit, int group) {
   using S = Shared<kDim>;
@@ -314,7 +316,8 @@ __device__ inline void attend(const Params& p, Shared<kDim>& s, const Unit& unit
     }
     sm90::products_commit();
   };
-  // Softmax of the tile whose scores are there; the values before it are added up then.
+  // Softmax of the tile whose scores are ready. Before its weights are packed, the products with
+  // the values of the tile before have ended, and their stage is free.
   const auto turn_to_weights = [&](int tile) {
     const int first = tile * kKeys;
     if (first >= all_from && first + kKeys <= all_until) {

@@ -25,7 +25,7 @@ inline constexpr int64_t kSm90AttentionRows = 128;
 [[nodiscard]] bool paged_attention_sm90_takes(const CudaContext& context,
                                               const AttentionForm& form);
 
-// And whether the arguments lie as it reads them.
+// Whether the arguments, too, lie as the kernel reads them.
 [[nodiscard]] bool paged_attention_sm90_fits(const CudaContext& context,
                                              const PagedAttentionArgs& args);
 

@@ -54,7 +54,8 @@ __device__ inline Unit unit_at(const Params& p, const Plan& plan, int at) {
   return unit_of(plan.shares, extent, low, index, start);
 }
 
-// The items of a block, which computes a share for one of the heads on the line, in their order.
+// Iterates over the items of a block in their order. A block computes a share for one of the heads
+// on the line.
 class Items {
  public:
   __device__ Items(const Params& p, const Plan& plan, int block)
@@ -142,7 +143,7 @@ __device__ inline uint8_t* octet_at(uint8_t* stage, int row, int octet) {
   return stage + row * (kDim * 2) + ((octet ^ (row % 8)) * 16);
 }
 
-// A warp's tokens of an item: 16 at a time, those of the other warps between them.
+// Iterates over a warp's tokens of an item: 16 at a time, with those of the other warps between.
 template <int kDim>
 class Walk {
  public:

@@ -145,7 +145,7 @@ __device__ inline void make_plan(const Params& p, Plan& plan, Scan& scan) {
   __syncthreads();
 }
 
-// For the kernel that joins.
+// Stores the plan for the kernel that joins the parts.
 __device__ inline void leave_plan(const Params& p, const Plan& plan) {
   if (threadIdx.x == 0) p.parts.plan->shares = plan.shares;
   for (int b = static_cast<int>(threadIdx.x); b < p.num_sequences; b += kThreads) {
@@ -163,7 +163,8 @@ __device__ inline float output_factor(const Params& p, int head, float maximum, 
   return share / fmaf(sum, share, exp2f(sink - top)) * p.v_scale;
 }
 
-// Joins the parts of units that lie in several shares, which the kernel before has left.
+// Launches the kernel that joins the parts of units which lie in several shares; the kernel before
+// has stored them.
 Status launch_join(CudaContext& context, const Params& params, int64_t head_dim);
 
 }  // namespace heddle::ops::split_attention

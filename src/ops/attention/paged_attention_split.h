@@ -12,27 +12,27 @@
 
 namespace heddle::ops {
 
-// Blocks of a step, at most, and the results of theirs that are kept until they are joined: of two
-// parts each, eight rows (token, query head) a part.
+// Most blocks of a step, and rows of results that they keep for the join: two parts a block, eight
+// rows (token, query head) a part.
 inline constexpr int kSplitBlocks = 512;
 inline constexpr int64_t kSplitParts = int64_t{2} * kSplitBlocks * 8;
 
-// Sequences of a step, at most.
+// Most sequences of a step.
 inline constexpr int64_t kSplitSequences = 512;
 
 // Whether GPUs have the form: bf16 everywhere, keys and values of the same width of 64, 128 or 256.
 [[nodiscard]] bool paged_attention_split_takes(const CudaContext& context,
                                                const AttentionForm& form);
 
-// And whether the arguments lie as it reads them, with at most kSplitSequences and with units whose
-// tiles (paged_attention_plan.h) can be counted in 32 bits.
+// Whether the arguments, too, lie as the kernel reads them, with at most kSplitSequences and with
+// units whose tiles (paged_attention_plan.h) can be counted in 32 bits.
 [[nodiscard]] bool paged_attention_split_fits(const CudaContext& context,
                                               const PagedAttentionArgs& args);
 
-// The plan of a step (paged_attention_plan.h), at most.
+// Most bytes of the plan of a step (paged_attention_plan.h).
 inline constexpr int64_t kSplitPlanBytes = (5 + kSplitSequences) * 4;
 
-// The results that are kept, and the plan.
+// Bytes of the results kept for the join, and of the plan.
 [[nodiscard]] constexpr int64_t paged_attention_split_workspace_bytes(int64_t value_dim) {
   return kSplitParts * (value_dim + 2) * 4 + kSplitPlanBytes;
 }

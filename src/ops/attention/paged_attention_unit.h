@@ -49,7 +49,7 @@ inline TokenRange visible_tokens(const PagedAttentionArgs& args, const Attention
   return {.begin = visible_tokens(first, args.window).begin, .end = last + 1};
 }
 
-// A softmax under way, for the rows of a unit.
+// The softmax so far, for the rows of a unit.
 struct AttentionState {
   float* max = nullptr;     // [kUnitRows] largest score so far
   float* sum = nullptr;     // [kUnitRows, kMaxLanes] sum of exp(score - max), lane by lane

@@ -9,7 +9,7 @@ namespace heddle::ops {
 
 namespace {
 
-// One thread that plays all.
+// A team of one thread, which runs all of its items in order.
 struct SerialTeam {
   template <typename Body>
   void each(int n, const Body& body) {

@@ -37,7 +37,7 @@ struct Params {
   DeviceBatch batch;
 };
 
-// A token's share in all rows of a head.
+// A prepared token: what all rows of a head read of it.
 struct Token {
   float k[kDim];  // normalised
   float q[kDim];

@@ -64,7 +64,7 @@ HEDDLE_TEAM inline void publish(const Tables& t, int64_t r, const RowRequest& ow
   tell(t, r, own.slot, sampled);
 }
 
-// Before tiles are counted and candidates gathered.
+// Clears the counts. Called before tiles are counted and candidates gathered.
 template <typename Team>
 HEDDLE_TEAM void begin_search(Team& team, FinishShared& shared) {
   team.each(kBins, [&](int i) {
@@ -226,13 +226,13 @@ class RowFinisher {
     return n <= kMostCandidates ? draw_sorted(n, most, limit) : draw_cut(bounds, most, limit);
   }
 
-  // Once the mass of all tokens is known.
+  // The mass that top_p keeps. Valid once the mass of all tokens is known.
   [[nodiscard]] HEDDLE_TEAM uint64_t mass_limit() const {
     return slot_.top_p < 1 ? share_of_mass(slot_.top_p, mass_) : kNoLimit;
   }
 
-  // Tokens of levels up to this one; deep ones were not counted, and are taken for many. A phase in
-  // any case: bins that locate() reads are used again behind it.
+  // Counts the tokens of levels up to `level`. Levels from kMassLevels on were not counted:
+  // kNoLimit. Always a phase of the team, since bins that locate() reads are reused after it.
   HEDDLE_TEAM uint64_t count_within(int level) {
     const int end = level < kMassLevels ? level + 1 : kMassLevels;
     const MassSum count = team_.template reduce<MassSum>(
@@ -240,7 +240,7 @@ class RowFinisher {
     return level < kMassLevels ? count.mass : kNoLimit;
   }
 
-  // The tiles by the level of their best token, into bin_counts; and about their mass.
+  // Counts tiles by the level of their best token, in bin_counts, and estimates their mass.
   HEDDLE_TEAM TotalEstimate count_levels() {
     return team_.template reduce<TotalEstimate>(t_.tiles(), [&](TotalEstimate& total, int tile) {
       const float best = scratch_.tile_max[tile];
@@ -382,12 +382,12 @@ class RowFinisher {
     return static_cast<int32_t>(x[find(kept, at, mass, target_of(mass))].rank);
   }
 
-  // The tiles of the row that are this team's, from the first of a share on.
+  // The first of the row's tiles that a share visits.
   [[nodiscard]] HEDDLE_TEAM int first_tile_of(int share) const {
     return t_.tiles() * share / team_.shares();
   }
 
-  // tiles() over the row, shared out; every team gets the values.
+  // Runs tiles() over the row, each team its share; every team gets the sums.
   template <typename Visit, typename Map>
   HEDDLE_TEAM void sum_row(const Visit& visit, const Map& map) {
     team_.meet();  // all teams have read the sums of the previous call
@@ -423,7 +423,7 @@ class RowFinisher {
       const uint64_t end = next < cut.equals ? next : cut.equals;
       shared_.tiles[tile] = static_cast<uint16_t>(end > before ? end - before : 0);
     });
-    // Then what each tile keeps weighs.
+    // The weight of the tokens that each tile keeps.
     const uint64_t weight_of_equal = scale_.weight(scale_.logit_at(cut.distance));
     sum_row(visit, [&](MassSum& sum, int, float logit) { sum.mass += mass_of_better(logit); });
     team_.each(t_.tiles(), [&](int tile) { at(tile) += shared_.tiles[tile] * weight_of_equal; });

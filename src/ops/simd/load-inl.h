@@ -50,7 +50,7 @@ HWY_INLINE hn::Vec<D> LoadFloats(D d, const F16* from) {
   return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(from)));
 }
 
-// Exact, all codes: what is no number stays none.
+// Exact for all codes; NaN stays NaN.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadFloats(D d, const quant::E4M3* from) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
@@ -78,7 +78,7 @@ HWY_INLINE hn::Vec<D> LoadFloats(D d, const quant::E4M3* from) {
 #endif
 }
 
-// Rounds to nearest even; what is no number stays none.
+// Rounds to nearest even; NaN stays NaN.
 template <class D>
 HWY_INLINE void StoreFloats(hn::Vec<D> x, D /*d*/, Bf16* to) {
   const hn::Rebind<uint16_t, D> d16;
@@ -91,8 +91,7 @@ HWY_INLINE void StoreFloats(hn::Vec<D> x, D /*d*/, Bf16* to) {
   hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(chosen)), d16, reinterpret_cast<uint16_t*>(to));
 }
 
-// Rounds to nearest even, what lies beyond +-448 to that; what is no number stays none. As
-// quant::float_to_e4m3.
+// Rounds to nearest even and saturates at +-448; NaN stays NaN. Same as quant::float_to_e4m3.
 template <class D>
 HWY_INLINE void StoreFloats(hn::Vec<D> x, D d, quant::E4M3* to) {
   const hn::Rebind<uint8_t, D> d8;
