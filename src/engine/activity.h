@@ -22,7 +22,7 @@ namespace heddle::engine {
 
 class Activity {
  public:
-  // The watchdog's timeout, 0 without one: by it `stuck_after_seconds` is measured.
+  // The watchdog's timeout, from which `stuck_after_seconds` is derived; 0 without a watchdog.
   explicit Activity(double watchdog_seconds) : allowance_(watchdog_seconds) {}
 
   // ---- The engine thread ----

@@ -108,7 +108,7 @@ class Inbox {
   // the rest. Returns how many it aborted.
   int64_t finish_drain(double timeout_seconds) HEDDLE_EXCLUDES(mutex_);
 
-  // Refuses everything from now on; wait() says so.
+  // Refuses everything from now on; wait() then reports that the inbox has stopped.
   void stop() HEDDLE_EXCLUDES(mutex_);
 
   struct Load {

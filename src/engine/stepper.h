@@ -124,12 +124,11 @@ class Stepper {
   [[nodiscard]] bool hold_arrivals();
   void admit_arrivals();
 
-  // The steps from now on are of these weights. No step is in flight (checked). `flush`: nothing
-  // that was computed before is used again. Error: that of Runner::use_weights(); the stepper has
-  // then failed.
+  // Later steps use these weights. No step is in flight (checked). `flush`: no page or state
+  // computed before is reused. Error: that of Runner::use_weights(); the stepper has then failed.
   Status use_weights(const runner::NewWeights& weights, bool flush);
 
-  // How often that was.
+  // How often the weights were exchanged.
   [[nodiscard]] int64_t num_weight_updates() const { return num_weight_updates_; }
 
   [[nodiscard]] const runner::Runner& runner() const { return pipeline_.runner(); }
@@ -140,7 +139,8 @@ class Stepper {
 
   [[nodiscard]] bool failed() const { return failed_; }
 
-  // The Inbox refuses requests from now on. Those that are here end with finish_all().
+  // The Inbox refuses requests from now on. Those that the stepper still holds end with
+  // finish_all().
   void set_failed(const Status& status);
 
   // Lets the scheduler prove its invariants when the last request has left. Debug and sanitizer

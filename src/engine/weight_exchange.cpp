@@ -50,7 +50,7 @@ Status WeightExchange::start() {
           const std::atomic<bool>& cancelled) { return runner.read_weights(folder, cancelled); });
 }
 
-// Whether nothing is left that has to end with the old weights; sees to it that it does.
+// Ends what has to end before the new weights are used. Returns whether nothing of it is left.
 bool WeightExchange::ready() {
   if (call_->update.abort_all_requests) {
     stepper_.finish_steps();

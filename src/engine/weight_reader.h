@@ -28,13 +28,13 @@ class WeightReader {
   // start() itself reads.
   WeightReader(bool own_thread, std::function<void()> on_read);
 
-  // Has the thread give up, and waits for it.
+  // Cancels the reading and waits for the thread.
   ~WeightReader() { cancel(); }
 
   WeightReader(const WeightReader&) = delete;
   WeightReader& operator=(const WeightReader&) = delete;
 
-  // Something was started and take() has not given it yet.
+  // Whether start() was called and take() has not yet returned its weights.
   [[nodiscard]] bool busy() const { return busy_; }
 
   // Not while busy (checked). Error: kResourceExhausted when the system has no thread.
@@ -43,7 +43,7 @@ class WeightReader {
   // The weights that were read, once; none while reading goes on.
   [[nodiscard]] std::optional<Weights> take() HEDDLE_EXCLUDES(mutex_);
 
-  // Gives up what goes on; nothing is busy then.
+  // Makes a reading under way end early and drops its weights. Afterwards busy() is false.
   void cancel() HEDDLE_EXCLUDES(mutex_);
 
  private:

@@ -57,7 +57,7 @@ class WriteCheck final : public LaunchObserver {
   Status before(const Segment& nodes) override {
     return for_each_output(
         nodes, [&](size_t i, size_t output, const MutableTensorView& view) -> Status {
-          // Marks that stay would be numbers to those who have the memory next.
+          // A mark left in memory would pass for a number with the next owner of the memory.
           if (may_stay_unwritten(nodes, i, output)) return {};
           const Written written(view);
           if (written.row_bytes == written.stride_bytes) {

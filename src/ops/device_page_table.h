@@ -17,7 +17,7 @@
 
 namespace heddle::ops {
 
-// An entry of the table, counted from its first row on, that becomes `page`.
+// Writes `page` to an entry of the table. `place` counts from the table's first row.
 struct PageWrite {
   int32_t place = 0;
   int32_t page = 0;

@@ -134,7 +134,7 @@ struct ForwardContext {
 
   std::span<const KvLayer> kv_layers;        // of the layers with pages, in their order
   std::span<const StateLayer> state_layers;  // of the layers with states, in their order
-  // Of the layers with states; empty: snapshots go to state_layers.
+  // Where snapshots of the layers with states go; empty: to state_layers.
   std::span<const SnapshotLayer> snapshot_layers;
 
   DeviceBatch batch;  // empty on the CPU
@@ -170,7 +170,7 @@ struct ForwardContext {
   }
 
   // Whether the logits of all `rows` rows of the step are wanted, in order. Launches may depend on
-  // it: what a feed moves in the device's list (FedRow::kWanted) is of steps that do not.
+  // it, because a step whose wanted rows change on the device (FedRow::kWanted) never wants all.
   [[nodiscard]] bool wants_all_rows(int64_t rows) const {
     if (std::ssize(logit_rows) != rows) return false;
     for (int64_t row = 0; row < rows; ++row) {

@@ -111,7 +111,7 @@ Status moe_case(Side& side, const ExpertSizes& sizes) {
        .workspace = side.workspace(routed_moe_workspace_bytes(side.context(), T, shape))});
 }
 
-// A node of a program.
+// A node of a program: an op and views of its tensors.
 struct Node {
   const char* op;
   std::vector<TensorView> inputs;

@@ -23,7 +23,7 @@ enum class Scheme : uint8_t { kInt4, kInt8, kFp8, kFp8Block };
 [[nodiscard]] UnpackedMatrix round_to_nearest(const float* w, int64_t N, int64_t K, Scheme scheme,
                                               int64_t group_size);
 
-// The format it will have.
+// The format of the matrix that round_to_nearest() returns.
 [[nodiscard]] RowFormat format_of(Scheme scheme, int64_t K, int64_t group_size);
 
 }  // namespace heddle::quant

@@ -43,9 +43,9 @@ class TextIndex {
   // equals. The end of what was appended, and that of a text, have no continuation.
   void find(std::span<const TokenId> tokens, size_t most, std::vector<Match>& out) const;
 
-  // Appends to `out` up to `most` tokens that came behind a match. `goes_on`: the end of the index
-  // is the end of the text that was searched for, so that beyond it the copy itself goes on; a text
-  // that repeats itself is copied round and round.
+  // Appends to `out` up to `most` tokens that follow a match. `goes_on`: the end of the index is
+  // the end of the text that was searched for, so that the copy continues with its own beginning; a
+  // text that repeats itself is copied round and round.
   void following(const Match& match, int64_t most, bool goes_on, std::vector<TokenId>& out) const;
 
  private:

@@ -24,7 +24,7 @@ namespace heddle::ops::delta::HWY_NAMESPACE {
 inline constexpr int64_t kSetRows = static_cast<int64_t>(tile::kDotGroup);
 inline constexpr int64_t kMaxSets = kDeltaSlabRows / kSetRows;
 
-// One token as the state sees it.
+// A token's inputs to the update of the state.
 struct DeltaToken {
   const float* k = nullptr;
   const float* read_k = nullptr;  // factor of the old rows: k, or alpha k with a decay per channel

@@ -197,7 +197,7 @@ struct RowScale {
   }
 };
 
-// NaN where one of the two is.
+// The larger of two numbers; NaN if either is NaN.
 [[nodiscard]] HEDDLE_TEAM inline float max_or_nan(float a, float b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   float larger;
