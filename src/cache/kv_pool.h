@@ -32,7 +32,7 @@ class KvPool {
 
   [[nodiscard]] MutableTensorView k(int64_t layer);
 
-  // Without memory where values are a part of the keys.
+  // A view without memory where values are a part of the keys.
   [[nodiscard]] MutableTensorView v(int64_t layer);
 
   [[nodiscard]] const KvLayout& layout() const { return layout_; }

@@ -148,7 +148,7 @@ class PrefixCache {
   // Evicts what the plan put off. Call it when a step is under way.
   void evict_owed() { room_.evict_owed(); }
 
-  // Gives everything back. No step in flight may use it.
+  // Returns all that the sequence holds to cache and pools. No step in flight may use it.
   void release(request::Sequence& sequence, CachedSequence& cached, Keep keep);
 
   [[nodiscard]] int64_t available_pages() const { return room_.available_pages(); }

@@ -27,7 +27,7 @@ class RoomMaker {
   RoomMaker(const CachePools& pools, PrefixTree& tree, const Clock* clock = nullptr)
       : pools_(pools), tree_(tree), clock_(clock) {}
 
-  // Free and evictable.
+  // Pages and state slots that are free or can be evicted.
   [[nodiscard]] int64_t available_pages() const;
   [[nodiscard]] int64_t available_states() const;  // for working states
 

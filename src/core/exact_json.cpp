@@ -65,7 +65,7 @@ class JsonBuilder {
   // After sax_parse() returned true.
   Json take() { return std::move(root_); }
 
-  // After it returned false: the library's words.
+  // The library's message. Valid after sax_parse() returned false.
   [[nodiscard]] const std::string& error() const { return error_; }
 
   // Whether a number beyond a double was the error.

@@ -45,8 +45,8 @@ class DeviceBatchUpload {
   Status lay_out(device::Stream& stream, std::span<const int32_t> ids,
                  std::span<const int32_t> positions, ForwardContext& forward);
 
-  // Enqueues what lay_out() left. `feed`: of the device, changes rows() behind that; elsewhere than
-  // on a GPU none.
+  // Enqueues the upload of what lay_out() prepared. `feed` changes rows() on the device after it;
+  // empty except on a GPU.
   Status bring(Context& context, device::Stream& stream, const FeedDrawnArgs& feed);
 
   // Both, where no row feeds.

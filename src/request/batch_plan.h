@@ -22,7 +22,7 @@
 
 namespace heddle::request {
 
-// Some of an array of the plan.
+// A range of an array of the plan.
 struct PlanRange {
   int32_t begin = 0;
   int32_t count = 0;
@@ -79,7 +79,8 @@ struct SlotStart {
   // what it computes.
   PlanRange output_tokens;
 
-  // Likewise: all of the context, where a drafter reads texts (PoolSizes::drafter_reads_texts).
+  // Of BatchPlan::tokens: all of the context, where a drafter reads texts
+  // (PoolSizes::drafter_reads_texts).
   PlanRange context;
 };
 
@@ -292,7 +293,7 @@ struct BatchPlan {
     return append(snapshots, added);
   }
 
-  // A mask that allows nothing yet, behind all others. To be written; the next one may move it.
+  // Appends a mask that allows nothing, for the caller to fill. The next call may move it.
   std::span<uint32_t> add_mask(int64_t vocab_size) {
     const auto words = static_cast<size_t>((vocab_size + 31) / 32);
     mask_words.resize(mask_words.size() + words);

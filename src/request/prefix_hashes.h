@@ -44,7 +44,7 @@ class PrefixHashes {
     return hashes_[static_cast<size_t>(count)];
   }
 
-  // Of all of `tokens`, which may be fewer or more than those that were hashed and begin alike.
+  // The hash of all of `tokens`, which begin like the tokens hashed here and may be fewer or more.
   [[nodiscard]] PrefixHash of(std::span<const TokenId> tokens) const;
 
   // How many tokens both begin with. `tokens` and `other_tokens` begin with what was hashed of

@@ -123,7 +123,7 @@ struct Sequence {
     return constraint->fill_mask(mask);
   }
 
-  // Whether `token` would end the text there.
+  // Whether `token` would end the text after `num_output` output tokens.
   [[nodiscard]] bool ends_form(int64_t num_output, TokenId token) const {
     return may_end(num_output) && ends_text(token);
   }

@@ -95,7 +95,7 @@ class Admission {
   // A running sequence was released and is gone.
   void sequence_left() { paused_ = false; }
 
-  // Nothing runs any more.
+  // Called when the last running sequence has left.
   void idle();
 
   [[nodiscard]] double new_token_ratio() const { return ratio_.value(); }

@@ -40,7 +40,7 @@ class TimeLimits {
  public:
   explicit TimeLimits(const SchedulingOptions& options);
 
-  // A request arrived.
+  // Called when a request arrives.
   void note(const Request& request);
 
   // False while no request can run out of time: nothing has to be checked then.

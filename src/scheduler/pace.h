@@ -34,7 +34,7 @@ class DecodeInterleave {
   // The kind of the next step, given what could run. Changes nothing.
   [[nodiscard]] StepKind next(bool can_prefill, bool can_decode) const;
 
-  // A step was planned.
+  // Records that a step of `kind` was planned.
   void ran(StepKind kind);
 
  private:
@@ -94,7 +94,7 @@ class StepPace {
   // Costs and gains of drafts, measured on steps that had no prompt.
   [[nodiscard]] const speculative::DraftCost& draft_cost() const { return draft_cost_; }
 
-  // The oldest step in flight ended; there is one.
+  // Records the end of the oldest step in flight; there is one.
   void step_completed(double now_seconds, const StepYield& yield = {});
   void step_abandoned();
 

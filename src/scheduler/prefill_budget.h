@@ -60,7 +60,7 @@ class NewTokenRatio {
     return static_cast<double>(new_tokens_left(max_new_tokens, output_tokens)) * value_;
   }
 
-  // A decode step ran without retraction.
+  // Lowers the ratio. Called after a decode step without retraction.
   void decay();
 
   // After a retraction, from the `num_running` requests that remain, at least 1 (checked): their

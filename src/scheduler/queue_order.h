@@ -101,7 +101,7 @@ struct QueueOrderOptions {
   uint64_t seed = 0;            // random
 };
 
-// The rest that a pass's order depends on.
+// Inputs besides the entries on which the order of a pass depends.
 struct QueueOrderInputs {
   uint64_t pass = 0;                   // random shuffles anew for each
   bool routing_key_runs = false;       // routing-key: some running sequence has a key

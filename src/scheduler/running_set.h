@@ -183,7 +183,7 @@ class RunningSet {
   // sent about the batch slot.
   void abandon(const request::PlannedSequence& planned);
 
-  // Gives back what the sequence has; it is removable (checked).
+  // Frees the pages, slots and locks of the sequence, which is removable (checked).
   void remove(RunningSequence& running);
 
   // Prompt tokens computed since the start of the engine.

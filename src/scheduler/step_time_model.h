@@ -32,7 +32,7 @@ class StepTimeModel {
  public:
   static constexpr size_t kRemembered = 64;
 
-  // A step of at least one token took so long; `prefills`: some were prompt tokens.
+  // Records how long a step of at least one token took. `prefills`: some were prompt tokens.
   void add(const StepWork& work, bool prefills, double seconds);
 
   // Takes account of the steps added so far.

@@ -69,7 +69,7 @@ class TreeGrowth {
 
   [[nodiscard]] std::span<const TokenId> tokens() const { return tokens_; }
 
-  // The candidate behind which those of index s stand is parent_list()[s / topk]; -1: the text.
+  // Element s / topk is the parent of the candidates of index s; -1: the text itself.
   [[nodiscard]] std::span<const int32_t> parent_list() const { return parent_list_; }
 
   // The candidates that the last select() chose, ascending.

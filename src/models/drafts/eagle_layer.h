@@ -22,7 +22,7 @@ class EagleLayer {
   // `input_size`: of `in`. `qkv_bias`: also where config.attention_bias is false.
   EagleLayer(const checkpoint::ModelConfig& config, int64_t input_size, bool qkv_bias);
 
-  // As the hub names them below `hub`, "midlayer.".
+  // Adds the weights under their names on the hub, below `hub`: "midlayer.".
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& hub) const;
 
   [[nodiscard]] DerivedWeights derive_weights() const;

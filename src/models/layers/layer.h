@@ -39,7 +39,7 @@ struct Branch {
   double scale = 1;
   std::string hub_scope = {};  // the hub's name of the branch, "mixer."; empty: scope()
 
-  // Below which our weights of the branch are named, within the layer: "self_attn.", "mlp.".
+  // The prefix of our names for the weights of the branch, within the layer: "self_attn.", "mlp.".
   [[nodiscard]] std::string_view scope() const;
 };
 

@@ -70,7 +70,7 @@ graph::Value expert_products(graph::GraphBuilder& g, std::string_view op, graph:
                              graph::Value scores, const std::vector<graph::Value>& more,
                              const ops::Attrs& attrs);
 
-// The end of the name of a weight that head_products() takes in the place of a packed one.
+// Suffix of the dense weight that head_products() uses instead of a packed one.
 inline constexpr std::string_view kDenseEnding = "_dense";
 
 // The weight of an RMS norm. `offset` is 1 for zero-centred norms, which multiply by 1 + w.

@@ -77,7 +77,7 @@ class DraftPass {
   // Of the last step, see BatchProgram.
   [[nodiscard]] bool warmed_up() const { return last_->warmed_up(); }
 
-  // Of the logits.
+  // How many logits a row has.
   [[nodiscard]] int64_t vocab_size() const { return vocab_size_; }
 
   // The model's token for one of the logits.

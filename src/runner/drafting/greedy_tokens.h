@@ -51,7 +51,7 @@ class GreedyTokens {
     return drawn() + place(num_steps_ - 1, /*row=*/0);
   }
 
-  // Of a row of a step, the first one is 0.
+  // Index of the token of a row of a step. Steps count from 0.
   [[nodiscard]] int32_t place(int64_t step, int32_t row) const {
     return static_cast<int32_t>(step * max_rows_) + row;
   }

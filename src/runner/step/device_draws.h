@@ -35,7 +35,7 @@ class DeviceDraws {
   // Takes the memory that the draws need. `pass` outlives them. Error: kResourceExhausted.
   static Result<std::unique_ptr<DeviceDraws>> create(ForwardPass& pass, int64_t num_batch_slots);
 
-  // A step of the plan, which the batch slots have taken.
+  // Begins a step of the plan. The batch slots have been updated with it before.
   Status begin(const request::BatchPlan& plan) { return counts_.begin(pass_->stream(), plan); }
 
   // Where tokens and drafts come from that the host does not know yet.
@@ -50,24 +50,25 @@ class DeviceDraws {
   // the step.
   Status lay_out(const RunningStep& step, int64_t num_logit_rows, const Sources& sources);
 
-  // For the forward pass of the step that was laid out.
+  // Tokens and drafts that the forward pass reads on the device, of the last lay_out().
   [[nodiscard]] DrawnFeed& feed() { return feed_; }
 
-  // Behind the forward pass. `tells_all`: as in SampleRowsArgs.
+  // Enqueues the draws, after the forward pass. `tells_all`: as in SampleRowsArgs.
   Status enqueue(const RunningStep& step, bool tells_all);
 
-  // Before work that the host need not wait for.
+  // Records the event that wait() waits for. Call it before enqueuing work that the host need not
+  // wait for.
   Status mark_drawn(const RunningStep& step);
 
-  // Until the tokens of the step are there.
+  // Waits until the tokens of the step are on the host.
   Status wait(const RunningStep& step);
 
-  // Behind mark_drawn(): finds which drafts hold.
+  // Finds which drafts hold. Call it after mark_drawn().
   Status walk(const RunningStep& step);
 
   [[nodiscard]] const DraftWalk& walked() const { return walk_; }
 
-  // In memory of the device, SampleRowsArgs::drawn.
+  // SampleRowsArgs::drawn, in memory of the device.
   [[nodiscard]] int32_t* drawn(const RunningStep& step) { return of(step).sampling.drawn(); }
 
   // After wait(): what was drawn from a row of logits, whether that row was left out because its

@@ -63,7 +63,7 @@ class KeptDrafts {
   [[nodiscard]] std::span<const TokenId> tokens(const request::BatchPlan& plan,
                                                 const request::PlannedSequence& sequence) const;
 
-  // Where they will be found; empty: they are known.
+  // Where the tokens of those drafts will be found (keep_places()); empty: they are known.
   [[nodiscard]] std::span<const int32_t> places(const request::BatchPlan& plan,
                                                 const request::PlannedSequence& sequence) const;
 
