@@ -169,6 +169,7 @@ Result<RowFormat> byte_format(const StoredMatrix& m) {
   if (one || per_row) return format;
   if (floats && shape == blocks) {
     format.group_size = m.block_columns;
+    format.block_rows = m.block_rows;
     return format;
   }
   return invalid_argument(fmt::format(

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -65,7 +66,7 @@ bool RowFormat::same_layout(const RowFormat& other) const {
          num_groups() == other.num_groups() &&
          (group_index != nullptr || group_size == other.group_size) &&
          has_zeros == other.has_zeros && (has_zeros || constant_zero == other.constant_zero) &&
-         same_index;
+         block_rows == other.block_rows && same_index;
 }
 
 std::string RowFormat::to_string() const {
@@ -76,13 +77,49 @@ std::string RowFormat::to_string() const {
                      has_zeros ? ", zero points" : "");
 }
 
+int64_t PackedRows::num_bytes() const {
+  return num_rows * (format.code_bytes() + (format.has_zeros ? format.num_groups() : 0)) +
+         num_scale_rows() * format.scale_bytes();
+}
+
+PackedRows PackedRows::cut(int64_t first, int64_t count) const {
+  HEDDLE_CHECK(first >= 0 && count >= 0 && first + count <= num_rows);
+  PackedRows rows = *this;
+  rows.num_rows = count;
+  rows.codes += first * format.code_bytes();
+  rows.scales += scale_row(first) * format.scale_bytes();
+  rows.first_scale_rows = (first_scale_rows + first) % rows_per_scale;
+  if (zeros != nullptr) rows.zeros += first * format.num_groups();
+  return rows;
+}
+
 int64_t PackedWeight::num_bytes() const {
   int64_t bytes = 0;
   for (const Part& part : parts) {
-    bytes += part.plain.data != nullptr ? part.plain.num_bytes()
-                                        : part.num_rows * part.packed.format.row_bytes();
+    bytes += part.plain.data != nullptr ? part.plain.num_bytes() : part.packed.num_bytes();
   }
   return bytes;
+}
+
+PackedWeight PackedWeight::cut(int64_t first, int64_t count) const {
+  PackedWeight rows{.on_gpu = on_gpu};
+  for (const Part& part : parts) {
+    const int64_t begin = std::max(first, part.first_row);
+    const int64_t end = std::min(first + count, part.first_row + part.num_rows);
+    if (begin >= end) continue;
+    const int64_t skipped = begin - part.first_row;
+    Part own{.first_row = begin - first, .num_rows = end - begin};
+    if (part.plain.data != nullptr) {
+      const TensorView& plain = part.plain;
+      own.plain = TensorView(
+          plain.as<std::byte>() + heddle::bytes_of(plain.dtype, skipped * plain.row_stride),
+          plain.dtype, {own.num_rows, plain.shape[1]}, plain.row_stride);
+    } else {
+      own.packed = part.packed.cut(skipped, own.num_rows);
+    }
+    rows.parts.push_back(std::move(own));
+  }
+  return rows;
 }
 
 int64_t stored_bytes(const TensorView& weight) {
@@ -123,9 +160,19 @@ void pack_rows(const UnpackedMatrix& source, int64_t source_row, int64_t count,
     }
   }
   const int64_t scale_bytes = format.scale_bytes();
-  std::memcpy(target.scales + target_row * scale_bytes,
-              source.scales.data() + source_row * scale_bytes,
-              static_cast<size_t>(count * scale_bytes));
+  if (target.rows_per_scale == 1) {
+    std::memcpy(target.scales + target_row * scale_bytes,
+                source.scales.data() + source_row * scale_bytes,
+                static_cast<size_t>(count * scale_bytes));
+  } else {
+    for (int64_t row = 0, done = -1; row < count; ++row) {
+      const int64_t scale_row = target.scale_row(target_row + row);
+      if (scale_row == std::exchange(done, scale_row)) continue;
+      std::memcpy(target.scales + scale_row * scale_bytes,
+                  source.scales.data() + (source_row + row) * scale_bytes,
+                  static_cast<size_t>(scale_bytes));
+    }
+  }
   if (format.has_zeros) {
     const int64_t groups = format.num_groups();
     std::memcpy(target.zeros + target_row * groups, source.zeros.data() + source_row * groups,

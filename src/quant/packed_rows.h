@@ -4,11 +4,11 @@
 //
 //     W[n, k] = (value(code[n, k]) - zero[n, g]) * scale[n, g]      g = group_of(k)
 //
-// with the product rounded once, to fp32, as the formats' own references do it. Block and
-// per-tensor scales are repeated for each row, so that rows can be cut, moved and concatenated
-// freely: at 128 columns a block that is 3 % of the weight.
+// with the product rounded once, to fp32, as the formats' own references do it.
 //
-// Codes, scales and zeros are three dense arrays, a row of each of fixed length. 4-bit codes lie in
+// Codes, scales and zeros are three dense arrays, a row of each of fixed length. Rows that share
+// their scales, those of a block, have one row of scales together: repeated for each row, scales
+// of 128 columns would be 3 % of the weight. 4-bit codes lie in
 // chunks of 128 columns and 64 bytes: byte i holds column i of the chunk in its low half and column
 // 64 + i in its high half, so that one mask and one shift give 64 columns in order. The last chunk
 // of a row is padded with code 0.
@@ -47,7 +47,8 @@ struct RowFormat {
   // floats.
   uint8_t constant_zero = 0;
   std::shared_ptr<const std::vector<int32_t>> group_index;  // [K], where groups are not consecutive
-  int64_t num_indexed_groups = 0;  // number of groups in group_index; 0 without it
+  int64_t num_indexed_groups = 0;                           // with group_index
+  int64_t block_rows = 1;  // rows of the stored matrix, from a multiple of it on, that share scales
 
   [[nodiscard]] bool four_bits() const { return code == Code::kU4 || code == Code::kE2M1; }
 
@@ -65,6 +66,7 @@ struct RowFormat {
 
   [[nodiscard]] int64_t scale_bytes() const;  // bytes that the scales of one row take
 
+  // Of a row that shares its scales with none.
   [[nodiscard]] int64_t row_bytes() const {
     return code_bytes() + scale_bytes() + (has_zeros ? num_groups() : 0);
   }
@@ -80,8 +82,13 @@ struct PackedRows {
   RowFormat format;
   int64_t num_rows = 0;
   std::byte* codes = nullptr;   // 64-byte aligned, format.code_bytes() a row
-  std::byte* scales = nullptr;  // format.scale_bytes() a row
+  std::byte* scales = nullptr;  // format.scale_bytes() a row of scales
   uint8_t* zeros = nullptr;     // format.num_groups() a row, or none
+
+  int64_t rows_per_scale = 1;    // consecutive rows that share a row of scales
+  int64_t first_scale_rows = 0;  // rows of the first such run that lie before row 0
+
+  const int32_t* gpu_group_index = nullptr;  // format.group_index in the memory of a GPU
 
   // Whether products may round x for these weights, to 8 bits or to bf16 as their kernel does: in
   // the serving dtypes, never in fp32.
@@ -91,13 +98,27 @@ struct PackedRows {
     return reinterpret_cast<const uint8_t*>(codes) + row * format.code_bytes();
   }
 
+  [[nodiscard]] int64_t scale_row(int64_t row) const {
+    return (first_scale_rows + row) / rows_per_scale;
+  }
+
+  [[nodiscard]] int64_t num_scale_rows() const {
+    return num_rows == 0 ? 0 : scale_row(num_rows - 1) + 1;
+  }
+
   [[nodiscard]] const std::byte* row_scales(int64_t row) const {
-    return scales + row * format.scale_bytes();
+    return scales + scale_row(row) * format.scale_bytes();
   }
 
   [[nodiscard]] const uint8_t* row_zeros(int64_t row) const {
     return zeros == nullptr ? nullptr : zeros + row * format.num_groups();
   }
+
+  // Codes, scales and zero points.
+  [[nodiscard]] int64_t num_bytes() const;
+
+  // Rows [first, first + count), where they lie.
+  [[nodiscard]] PackedRows cut(int64_t first, int64_t count) const;
 };
 
 // A weight whose rows are stored in one or more ways, top to bottom: projections that one product
@@ -112,8 +133,12 @@ struct PackedWeight {
   };
 
   std::vector<Part> parts;
+  bool on_gpu = false;  // whether the parts lie in the memory of a GPU
 
   [[nodiscard]] int64_t num_bytes() const;
+
+  // Rows [first, first + count), where they lie.
+  [[nodiscard]] PackedWeight cut(int64_t first, int64_t count) const;
 };
 
 // Bytes a weight takes in memory, packed or plain.
@@ -126,12 +151,12 @@ struct UnpackedMatrix {
   RowFormat format;
   int64_t N = 0;
   std::vector<uint8_t> codes;     // [N, K]
-  std::vector<std::byte> scales;  // [N, groups] of format.scale
+  std::vector<std::byte> scales;  // [N, groups] of format.scale, also where rows share them
   std::vector<uint8_t> zeros;     // [N, groups], or empty
 };
 
 // Copies rows [source_row, source_row + count) to rows from target_row on. The formats must have
-// the same layout.
+// the same layout; rows that share a row of scales in `target` have the same in `source`.
 void pack_rows(const UnpackedMatrix& source, int64_t source_row, int64_t count,
                const PackedRows& target, int64_t target_row);
 

@@ -438,5 +438,68 @@ TEST(RoundToNearestTest, ErrorsStayWithinHalfAStep) {
   }
 }
 
+TEST(RoundToNearestTest, Mxfp4TakesTheNearestOfItsNumbersAndAPowerOfTwo) {
+  for (int i = -700; i <= 700; ++i) {
+    const float value = static_cast<float>(i) / 100;
+    const float got = e2m1_to_float(float_to_e2m1(value));
+    for (uint8_t code = 0; code < 16; ++code) {
+      EXPECT_LE(std::fabs(got - value), std::fabs(e2m1_to_float(code) - value)) << value;
+    }
+  }
+  EXPECT_EQ(float_to_e2m1(2.5f), 4) << "ties to the even code";
+  EXPECT_EQ(float_to_e2m1(-5.0f), 8 | 6);
+  EXPECT_EQ(float_to_e2m1(1e9f), 7);
+  std::vector<float> w(64);
+  for (size_t i = 0; i < 64; ++i)
+    w[i] = (i < 32 ? 0.01f : 700.0f) * (static_cast<float>(i % 7) - 3);
+  w[40] = 0;
+  const UnpackedMatrix matrix = round_to_nearest(w.data(), 1, 64, Scheme::kMxfp4, 0);
+  EXPECT_EQ(matrix.scales[0], std::byte{127 - 8}) << "0.03 is 7.68 of 2^-8";
+  EXPECT_EQ(matrix.scales[1], std::byte{127 + 9}) << "2,100 is 4.1 of 2^9";
+  EXPECT_EQ(matrix.codes[40], 0);
+  const std::vector<float> nothing(32);
+  const UnpackedMatrix zeros = round_to_nearest(nothing.data(), 1, 32, Scheme::kMxfp4, 0);
+  EXPECT_EQ(zeros.codes, std::vector<uint8_t>(32));
+}
+
+TEST(PackedRows, RowsOfABlockShareOneRowOfScales) {
+  constexpr int64_t kN = 300, kK = 200;
+  std::vector<float> w(kN * kK);
+  std::mt19937_64 random(3);
+  std::normal_distribution<float> normal;
+  for (float& value : w) value = normal(random);
+  const UnpackedMatrix matrix = round_to_nearest(w.data(), kN, kK, Scheme::kFp8Block, 0);
+  EXPECT_EQ(matrix.format.block_rows, 128);
+  const auto pack = [&](PackedRows rows, std::vector<std::byte>& codes,
+                        std::vector<std::byte>& scales) {
+    rows.format = matrix.format;
+    rows.num_rows = kN;
+    codes.resize(static_cast<size_t>(kN * rows.format.code_bytes()));
+    scales.resize(static_cast<size_t>(rows.num_scale_rows() * rows.format.scale_bytes()));
+    rows.codes = codes.data();
+    rows.scales = scales.data();
+    pack_rows(matrix, 0, kN, rows, 0);
+    return rows;
+  };
+  std::vector<std::byte> codes, scales, same_codes, fewer_scales;
+  const PackedRows each = pack({}, codes, scales);
+  const PackedRows shared = pack({.rows_per_scale = 128}, same_codes, fewer_scales);
+  EXPECT_EQ(scales.size(), 300u * 2 * 4);
+  EXPECT_EQ(fewer_scales.size(), 3u * 2 * 4);
+  EXPECT_EQ(shared.num_bytes(), kN * 256 + 24);
+  for (int64_t n = 0; n < kN; ++n) {
+    for (int64_t k = 0; k < kK; ++k) {
+      ASSERT_EQ(dequantised_element(shared, n, k), dequantised_element(each, n, k)) << n;
+    }
+  }
+  for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 300}, {127, 2}, {130, 170}}) {
+    const PackedRows cut = shared.cut(first, count).cut(1, count - 1);
+    EXPECT_EQ(cut.num_scale_rows(), (first + count - 1) / 128 - (first + 1) / 128 + 1);
+    for (int64_t n = 0; n < count - 1; ++n) {
+      ASSERT_EQ(dequantised_element(cut, n, 7), dequantised_element(each, first + 1 + n, 7));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace heddle::quant

@@ -14,6 +14,7 @@ namespace heddle::quant {
 namespace {
 
 constexpr int64_t kBlock = 128;
+constexpr int64_t kMxfp4Group = 32;
 
 HEDDLE_VECTOR_CLONES
 float largest_magnitude(const float* w, int64_t count) {
@@ -70,6 +71,16 @@ void quantise_group_int4(const float* w, int64_t count, UnpackedMatrix& out, int
   out.zeros[static_cast<size_t>(group)] = static_cast<uint8_t>(zero);
 }
 
+void quantise_group_mxfp4(const float* w, int64_t count, UnpackedMatrix& out, int64_t group,
+                          uint8_t* codes) {
+  constexpr int kBias = 127;
+  const float largest = std::max(largest_magnitude(w, count), std::ldexp(1.0f, 3 - kBias));
+  const int exponent = std::min(std::ilogb(largest) - 2, 254 - kBias);
+  const float scale = std::ldexp(1.0f, exponent);
+  for (int64_t i = 0; i < count; ++i) codes[i] = float_to_e2m1(w[i] / scale);
+  out.scales[static_cast<size_t>(group)] = static_cast<std::byte>(exponent + kBias);
+}
+
 void quantise_fp8(const float* w, float scale, uint8_t* codes, int64_t count) {
   for (int64_t i = 0; i < count; ++i) codes[i] = float_to_e4m3(w[i] / scale);
 }
@@ -110,7 +121,9 @@ RowFormat format_of(Scheme scheme, int64_t K, int64_t group_size) {
     case Scheme::kFp8:
       return {.code = Code::kE4M3, .K = K, .group_size = K};
     case Scheme::kFp8Block:
-      return {.code = Code::kE4M3, .K = K, .group_size = kBlock};
+      return {.code = Code::kE4M3, .K = K, .group_size = kBlock, .block_rows = kBlock};
+    case Scheme::kMxfp4:
+      return {.code = Code::kE2M1, .scale = ScaleType::kE8M0, .K = K, .group_size = kMxfp4Group};
   }
   HEDDLE_CHECK(false && "unknown scheme");
 }
@@ -129,11 +142,13 @@ UnpackedMatrix round_to_nearest(const float* w, int64_t N, int64_t K, Scheme sch
   for (int64_t n = 0; n < N; ++n) {
     const float* const row = w + n * K;
     uint8_t* const codes = out.codes.data() + n * K;
-    if (scheme == Scheme::kInt4) {
-      HEDDLE_CHECK_EQ(K % group_size, 0);
+    if (scheme == Scheme::kInt4 || scheme == Scheme::kMxfp4) {
+      const int64_t size = out.format.group_size;
+      const auto quantise_group =
+          scheme == Scheme::kInt4 ? quantise_group_int4 : quantise_group_mxfp4;
+      HEDDLE_CHECK_EQ(K % size, 0);
       for (int64_t g = 0; g < groups; ++g) {
-        quantise_group_int4(row + g * group_size, group_size, out, n * groups + g,
-                            codes + g * group_size);
+        quantise_group(row + g * size, size, out, n * groups + g, codes + g * size);
       }
       continue;
     }

@@ -8,6 +8,9 @@
 //   int8          per row: s = max|w| / 127, q = round(w / s)
 //   fp8           per row: s = max|w| / 448
 //   fp8 in blocks of 128 x 128: s = max|w| of the block / 448
+//   mxfp4         per row and 32 columns: s = the power of two that brings max|w| into [4, 8),
+//   whose
+//                 upper quarter becomes 6 (Open Compute Project, "Microscaling Formats", 6.3)
 #pragma once
 
 #include <cstdint>
@@ -16,10 +19,10 @@
 
 namespace heddle::quant {
 
-enum class Scheme : uint8_t { kInt4, kInt8, kFp8, kFp8Block };
+enum class Scheme : uint8_t { kInt4, kInt8, kFp8, kFp8Block, kMxfp4 };
 
-// w [N, K]. `group_size` (of kInt4) divides K. Rows of kFp8Block may be any, the last block of
-// either direction partial. Cost: some nanoseconds an element.
+// w [N, K]. `group_size` (of kInt4), or 32 (of kMxfp4), divides K. Rows of kFp8Block may be any,
+// the last block of either direction partial. Cost: some nanoseconds an element.
 [[nodiscard]] UnpackedMatrix round_to_nearest(const float* w, int64_t N, int64_t K, Scheme scheme,
                                               int64_t group_size);
 

@@ -11,6 +11,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "core/compiler.h"
+
 namespace heddle::quant {
 
 inline constexpr float kE4M3Max = 448.0f;
@@ -39,6 +41,20 @@ struct E4M3 {
   constexpr float kValues[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
   const float value = kValues[code & 7u];
   return (code & 8u) != 0 ? -value : value;
+}
+
+// To nearest, ties to even; beyond 6, and what is not a number, to 6.
+[[nodiscard]] HEDDLE_HOST_DEVICE inline uint8_t float_to_e2m1(float value) {
+  const float magnitude = value < 0 ? -value : value;
+  const int code = magnitude <= 0.25f   ? 0
+                   : magnitude < 0.75f  ? 1
+                   : magnitude <= 1.25f ? 2
+                   : magnitude < 1.75f  ? 3
+                   : magnitude <= 2.5f  ? 4
+                   : magnitude < 3.5f   ? 5
+                   : magnitude <= 5.0f  ? 6
+                                        : 7;
+  return static_cast<uint8_t>(value < 0 ? code | 8 : code);
 }
 
 // Exact; code 0 is 2^-127, a subnormal float.
