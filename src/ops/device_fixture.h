@@ -29,6 +29,7 @@
 #include "ops/device_batch.h"
 #include "ops/gemm/dense_products.h"
 #include "ops/pool_lists.h"
+#include "quant/packed_rows.h"
 #include "support/tensors.h"
 
 namespace heddle::ops {
@@ -45,6 +46,8 @@ class DeviceTensor {
 
   [[nodiscard]] TensorView view() const { return {buffer_.data(), dtype_, shape_}; }
 
+  [[nodiscard]] device::Buffer release() { return std::move(buffer_); }
+
   [[nodiscard]] const Shape& shape() const { return shape_; }
 
   [[nodiscard]] DType dtype() const { return dtype_; }
@@ -53,6 +56,25 @@ class DeviceTensor {
   device::Buffer buffer_;
   DType dtype_ = DType::kF32;
   Shape shape_;
+};
+
+// A quantised weight in memory of the test's device.
+class DevicePacked {
+ public:
+  explicit DevicePacked(const quant::PackedWeight& host)
+      : weight_(std::make_unique<quant::PackedWeight>(host)) {}
+
+  [[nodiscard]] TensorView view(const Shape& shape) const {
+    TensorView view(nullptr, DType::kPacked, shape);
+    view.packed = weight_.get();
+    return view;
+  }
+
+ private:
+  friend class DeviceTest;
+
+  std::unique_ptr<quant::PackedWeight> weight_;
+  std::vector<device::Buffer> buffers_;
 };
 
 class DeviceTest : public ::testing::TestWithParam<device::DeviceKind> {
@@ -125,6 +147,35 @@ class DeviceTest : public ::testing::TestWithParam<device::DeviceKind> {
     EXPECT_TRUE(stream_->copy(buffer.data(), dense.data, dense.num_bytes()).ok());
     EXPECT_TRUE(stream_->synchronize().ok());
     return {std::move(buffer), dense.dtype, dense.shape};
+  }
+
+  [[nodiscard]] DevicePacked upload(const quant::PackedWeight& weight) {
+    DevicePacked here(weight);
+    here.weight_->on_gpu = on_cuda();
+    const auto put = [&](const void* data, int64_t num_bytes) {
+      const TensorView bytes(data, DType::kU8, Shape{num_bytes});
+      here.buffers_.push_back(upload(bytes).release());
+      return here.buffers_.back().data();
+    };
+    for (quant::PackedWeight::Part& part : here.weight_->parts) {
+      if (part.plain.data != nullptr) {
+        part.plain.data = put(part.plain.data, part.plain.num_bytes());
+        continue;
+      }
+      quant::PackedRows& rows = part.packed;
+      const quant::RowFormat& format = rows.format;
+      rows.codes = put(rows.codes, rows.num_rows * format.code_bytes());
+      rows.scales = put(rows.scales, rows.num_scale_rows() * format.scale_bytes());
+      if (rows.zeros != nullptr) {
+        rows.zeros =
+            reinterpret_cast<uint8_t*>(put(rows.zeros, rows.num_rows * format.num_groups()));
+      }
+      if (format.group_index != nullptr) {
+        rows.gpu_group_index = reinterpret_cast<const int32_t*>(
+            put(format.group_index->data(), bytes_of(DType::kI32, format.K)));
+      }
+    }
+    return here;
   }
 
   // Every byte is 0xff, so that an element that an op forgets to write is NaN.

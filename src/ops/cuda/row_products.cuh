@@ -4,13 +4,36 @@
 // up x[r] . weight[c] for a few rows and columns at once; lane l owns the elements k with
 // k / 8 % 32 = l and adds their products in ascending k by fused multiply-adds, and warp_sum()
 // joins the lanes. So an element's sum depends on K alone: not on the tile it is computed in, nor
-// on alignment, nor on the dtype that holds the same numbers.
+// on alignment, nor on the form that holds the same numbers.
 #pragma once
 
 #include "ops/cuda/reduce.cuh"
 #include "ops/cuda/rows.cuh"
 
 namespace heddle::ops {
+
+// A plain matrix [N, K], or [E, N, K], as kernels of row products take x and weights;
+// packed_rows.cuh has others.
+template <typename Scalar>
+struct PlainRows {
+  const Scalar* data = nullptr;
+  int64_t stride = 0;  // of rows
+  int64_t expert_stride = 0;
+
+  [[nodiscard]] const __device__ Scalar* row(int64_t n, int64_t expert = 0) const {
+    return data + expert * expert_stride + n * stride;
+  }
+};
+
+// Calls body(PlainRows) with the type of the dtype.
+template <typename Body>
+auto with_plain_rows(const TensorView& matrix, int64_t stride, int64_t expert_stride,
+                     const Body& body) {
+  return with_scalar(matrix.dtype, [&](auto tag) {
+    using Scalar = typename decltype(tag)::type;
+    return body(PlainRows<Scalar>{matrix.as<Scalar>(), stride, expert_stride});
+  });
+}
 
 // Every lane gets all sums. All pointers are valid: a tile at the edge repeats a row and drops the
 // sum, because a branch for each row would hold back the loads behind it. `aligned`: all rows begin

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/shape_contract.h"
+#include "ops/gemm/packed_linear.h"
 #include "ops/gemm/product_contract.h"
 #include "ops/gemm/product_tasks.h"
 #include "ops/registry.h"
@@ -12,8 +13,10 @@ namespace heddle::ops {
 
 int64_t linear_workspace_bytes(const Context& context, int64_t max_T, int64_t K, int64_t N,
                                DType weight) {
-  (void)N;
-  if (context.device == DeviceKind::kCuda) return 0;
+  if (context.device == DeviceKind::kCuda) {
+    const bool dense = weight == DType::kPacked && !context.exact;
+    return dense ? packed_linear_workspace_bytes(max_T, K, N) : 0;
+  }
   return rounded_bytes(max_T, K, weight, product_options(context));
 }
 

@@ -13,7 +13,7 @@ namespace heddle::ops {
 struct LinearArgs {
   TensorView x;          // [T, K]  activations(context); rows may be a column range of a tensor
   TensorView weight;     // [N, K]  fp32, bf16 or fp16, in place: any alignment of whole elements;
-                         //         or, on the CPU, quantised
+                         //         or quantised, in memory of the device
   TensorView bias = {};  // [N]     fp32, or no data
   MutableTensorView y;   // [T, N]  as x or fp32; rows may be a column range; must not overlap x
   std::span<std::byte> workspace = {};  // linear_workspace_bytes(...) bytes, any alignment
@@ -33,7 +33,7 @@ struct LinearArgs {
 // On CUDA: in exact mode an element is one sequence of operations (cuda/row_products.cuh), and y is
 // rounded once. The default mode has two more forms: up to 16 rows of bf16 (skinny_product.h),
 // and more rows with weights of x's dtype through the library (dense_products.h), where the bias is
-// rounded to y's dtype first. Weights that were quantised are dequantised when they are loaded.
+// rounded to y's dtype first. Quantised weights: packed_linear.h.
 //
 // Cost: few rows stream the weights once (bandwidth-bound up to about 4 rows); many rows run at the
 // rate of fused multiply-adds. Allocates nothing, but for what oneDNN takes and gives back in a

@@ -267,15 +267,16 @@ TEST_P(LinearDeviceTest, TheLibraryMultipliesPlainShapesAndAddsToWhatIsThere) {
   }
 }
 
-TEST_P(LinearDeviceTest, RefusesQuantisedWeightsOnCuda) {
-  if (!on_cuda()) GTEST_SKIP() << "the CPU multiplies them";
+TEST_P(LinearDeviceTest, RefusesQuantisedWeightsOfAnotherDevicesMemory) {
   const DeviceTensor x = poisoned({1, 8}, DType::kF32);
   DeviceTensor y = poisoned({1, 3}, DType::kF32);
-  const quant::PackedWeight packed;
+  const quant::PackedWeight packed{.on_gpu = !on_cuda()};
   TensorView weight(nullptr, DType::kPacked, Shape{3, 8});
   weight.packed = &packed;
   EXPECT_EQ(run(x.view(), weight, {}, y.view(), false).message(),
-            "linear: weight is quantised; on CUDA weights are dequantised when they are loaded");
+            fmt::format("linear: weight is quantised in memory of the {}, which this device does "
+                        "not read",
+                        on_cuda() ? "host" : "GPU"));
 }
 
 }  // namespace

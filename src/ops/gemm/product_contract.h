@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Common to the contracts of matrix products: row strides of at least the width, so that
-// rows never overlap, and plain weights on CUDA.
+// rows never overlap, and quantised weights in the memory of the device that reads them.
 #pragma once
 
 #include <string>
 
 #include "core/shape_contract.h"
 #include "ops/context.h"
+#include "quant/packed_rows.h"
 
 namespace heddle::ops {
 
@@ -21,9 +22,11 @@ inline void require_row_stride(ShapeContract& contract, const char* name,
 
 inline Status check_weight_device(const Context& context, const char* op, const char* name,
                                   const TensorView& weight) {
-  if (context.device == DeviceKind::kCpu || weight.dtype != DType::kPacked) return {};
-  return invalid_argument(std::string(op) + ": " + name +
-                          " is quantised; on CUDA weights are dequantised when they are loaded");
+  if (weight.dtype != DType::kPacked) return {};
+  const bool reads_gpu = context.device == DeviceKind::kCuda;
+  if (weight.packed->on_gpu == reads_gpu) return {};
+  return invalid_argument(std::string(op) + ": " + name + " is quantised in memory of the " +
+                          (reads_gpu ? "host" : "GPU") + ", which this device does not read");
 }
 
 }  // namespace heddle::ops

@@ -134,6 +134,8 @@ class PackedTensor {
 
   [[nodiscard]] const quant::PackedRows& rows() const { return weight_.parts[0].packed; }
 
+  [[nodiscard]] const quant::PackedWeight& weight() const { return weight_; }
+
   // The numbers it stands for, [N, K].
   [[nodiscard]] Tensor dequantised() const {
     Tensor out(shape_, DType::kF32);
@@ -167,6 +169,7 @@ class PackedTensor {
         .codes = codes_.get(),
         .scales = scales_.get(),
         .zeros = format.has_zeros ? reinterpret_cast<uint8_t*>(zeros_.get()) : nullptr,
+        .rows_per_scale = format.block_rows,
         .may_round_x = may_round_x};
     quant::pack_rows(matrix, 0, matrix.N, rows, 0);
     weight_.parts.push_back({.num_rows = matrix.N, .packed = rows});

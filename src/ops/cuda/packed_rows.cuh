@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a quantised weight (quant/packed_rows.h) as kernels read them: eight neighbouring numbers
+// at a time, exactly those that quant::dequantise_row() gives; and row_products() of them. The
+// difference of code and zero point is exact, its product with the scale is rounded once, to fp32.
+//
+// Eight codes are one load of 8 bytes, whatever K, because a row of codes is padded to whole lines.
+// Their scale is read again for each octet, from the first-level cache. Some 3 instructions a
+// number: one permutation and one subtraction make a float of an integer code, one conversion and a
+// half of two floats make two of E4M3 or E2M1, and one multiplication scales it.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "ops/cuda/row_products.cuh"
+#include "quant/packed_rows.h"
+
+namespace heddle::ops {
+
+// Of one part of a weight; what a kernel is given.
+struct PackedSource {
+  const uint8_t* codes = nullptr;
+  const uint8_t* scales = nullptr;
+  const uint8_t* zeros = nullptr;        // null: constant_zero
+  const int32_t* group_index = nullptr;  // of each column; null: groups are consecutive
+  int64_t code_bytes = 0;                // of a row
+  int64_t scale_bytes = 0;               // of a row of scales
+  int32_t num_groups = 0;
+  int32_t group_size = 1;
+  int32_t group_shift = -1;  // group_size is 2 to it; negative: no power of two
+  int32_t rows_per_scale = 1;
+  int32_t first_scale_rows = 0;
+  float constant_zero = 0;
+  quant::Code code = quant::Code::kU8;
+  quant::ScaleType scale_type = quant::ScaleType::kF32;
+  bool octets_share = false;  // whether the columns of an octet are of one group
+
+  static PackedSource of(const quant::PackedRows& rows) {
+    const quant::RowFormat& format = rows.format;
+    HEDDLE_CHECK(rows.zeros == nullptr || rows.rows_per_scale == 1);
+    const bool consecutive = format.group_index == nullptr;
+    const auto group_size = static_cast<uint32_t>(format.group_size);
+    return {.codes = reinterpret_cast<const uint8_t*>(rows.codes),
+            .scales = reinterpret_cast<const uint8_t*>(rows.scales),
+            .zeros = rows.zeros,
+            .group_index = rows.gpu_group_index,
+            .code_bytes = format.code_bytes(),
+            .scale_bytes = format.scale_bytes(),
+            .num_groups = static_cast<int32_t>(format.num_groups()),
+            .group_size = static_cast<int32_t>(group_size),
+            .group_shift = std::has_single_bit(group_size) ? std::countr_zero(group_size) : -1,
+            .rows_per_scale = static_cast<int32_t>(rows.rows_per_scale),
+            .first_scale_rows = static_cast<int32_t>(rows.first_scale_rows),
+            .constant_zero = static_cast<float>(format.constant_zero),
+            .code = format.code,
+            .scale_type = format.scale,
+            .octets_share =
+                consecutive && (format.num_groups() == 1 || format.group_size % kOctet == 0)};
+  }
+
+  // The group of column k, where groups are consecutive.
+  [[nodiscard]] __device__ int32_t group_of(int32_t k) const {
+    return num_groups == 1 ? 0 : group_shift >= 0 ? k >> group_shift : k / group_size;
+  }
+
+  // The scale of a group, of a row of scales.
+  [[nodiscard]] __device__ float scale_of(int32_t scale_row, int32_t group) const {
+    const uint8_t* row = scales + scale_row * scale_bytes;
+    switch (scale_type) {
+      case quant::ScaleType::kF32:
+        return reinterpret_cast<const float*>(row)[group];
+      case quant::ScaleType::kBf16:
+        return as_float(reinterpret_cast<const CudaBf16*>(row)[group]);
+      case quant::ScaleType::kF16:
+        return as_float(reinterpret_cast<const CudaF16*>(row)[group]);
+      default: {  // E8M0: a power of two, 255 is NaN
+        const uint32_t code = row[group];
+        return __uint_as_float(code == 255 ? 0x7fc00000u : code == 0 ? 0x00400000u : code << 23);
+      }
+    }
+  }
+};
+
+// Scales and zero points are found by the number of their row, which takes half the registers of
+// addresses. Rows that have zero points share no scales.
+template <bool kFourBits>
+struct PackedRow {
+  const PackedSource* source;
+  const uint8_t* codes;
+  int32_t scale_row;
+
+  PackedRow() = default;
+
+  __device__ PackedRow(const PackedSource& of, int64_t row)
+      : source(&of), codes(of.codes + row * of.code_bytes), scale_row(static_cast<int32_t>(row)) {
+    if (of.rows_per_scale > 1) scale_row = (of.first_scale_rows + scale_row) / of.rows_per_scale;
+  }
+
+  // The codes of columns k .. k + 7, a byte each. `k`: a multiple of 8.
+  [[nodiscard]] __device__ uint2 octet(int32_t k) const {
+    if constexpr (kFourBits) {
+      const uint2 both = *reinterpret_cast<const uint2*>(codes + k / 128 * 64 + k % 64);
+      const int shift = k / 64 % 2 * 4;
+      return make_uint2((both.x >> shift) & 0x0f0f0f0fu, (both.y >> shift) & 0x0f0f0f0fu);
+    } else {
+      return *reinterpret_cast<const uint2*>(codes + k);
+    }
+  }
+
+  // The numbers of an octet of codes at column k, where its columns are of one group.
+  __device__ void widen(const uint2& octet, int32_t k, float (&values)[kOctet]) const {
+    const int32_t group = source->group_of(k);
+    const float scale = source->scale_of(scale_row, group);
+    const float zero = zero_of(group);
+    widen_codes(octet.x, zero, values);
+    widen_codes(octet.y, zero, values + 4);
+#pragma unroll
+    for (int i = 0; i < kOctet; ++i) values[i] = __fmul_rn(values[i], scale);
+  }
+
+  // The same wherever the groups of the columns lie; the row has `count` more columns.
+  __device__ void widen_each(const uint2& octet, int32_t k, int32_t count,
+                             float (&values)[kOctet]) const {
+    widen_codes(octet.x, 0, values);
+    widen_codes(octet.y, 0, values + 4);
+#pragma unroll 1
+    for (int i = 0; i < min(count, kOctet); ++i) {
+      const int32_t group =
+          source->group_index != nullptr ? source->group_index[k + i] : source->group_of(k + i);
+      const float zero = zero_of(group);
+      const float scale = source->scale_of(scale_row, group);
+#pragma unroll
+      for (int j = 0; j < kOctet; ++j) {
+        if (j == i) values[j] = __fmul_rn(values[j] - zero, scale);
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] __device__ float zero_of(int32_t group) const {
+    if (source->zeros == nullptr) return source->constant_zero;
+    return static_cast<float>(source->zeros[int64_t{scale_row} * source->num_groups + group]);
+  }
+
+  // Codes of four columns as numbers less `zero`, which is 0 for floats.
+  __device__ void widen_codes(uint32_t bytes, float zero, float* values) const {
+    if (source->code == quant::Code::kU4 || source->code == quant::Code::kU8) {
+      constexpr uint32_t kBase = 0x4b000000;  // 2^23, whose last bits count ones
+      const float base = __uint_as_float(kBase) + zero;
+      values[0] = __uint_as_float(__byte_perm(bytes, kBase, 0x7440)) - base;
+      values[1] = __uint_as_float(__byte_perm(bytes, kBase, 0x7441)) - base;
+      values[2] = __uint_as_float(__byte_perm(bytes, kBase, 0x7442)) - base;
+      values[3] = __uint_as_float(__byte_perm(bytes, kBase, 0x7443)) - base;
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      __half2 pair;
+      if constexpr (kFourBits) {  // sign, two bits of an exponent with bias 1, one of a mantissa
+        const uint32_t spread = __byte_perm(bytes, 0, i == 0 ? 0x1404 : 0x3424);
+        const uint32_t bits = ((spread << 1) & 0x0e000e00u) | ((spread << 4) & 0x80008000u);
+        memcpy(&pair, &bits, sizeof(pair));
+        pair = __hmul2(pair, __float2half2_rn(16384.0f));  // 2^14, the exponent's bias is 15 there
+      } else {
+        const auto two = static_cast<__nv_fp8x2_storage_t>(bytes >> (16 * i));
+        pair = __half2(__nv_cvt_fp8x2_to_halfraw2(two, __NV_E4M3));
+      }
+      const float2 floats = __half22float2(pair);
+      values[2 * i] = floats.x;
+      values[2 * i + 1] = floats.y;
+    }
+  }
+};
+
+// A weight [N, K] or [E, N, K] as kernels of row products take it: row n of an expert, or of the
+// one weight there is.
+template <bool kFourBits>
+struct PackedWeightRows {
+  PackedSource source;
+  int64_t rows_of_expert = 0;
+
+  [[nodiscard]] __device__ PackedRow<kFourBits> row(int64_t n, int64_t expert = 0) const {
+    return {source, expert * rows_of_expert + n};
+  }
+};
+
+// Calls body(PackedWeightRows) with the width of the codes.
+template <typename Body>
+auto with_packed_rows(const quant::PackedRows& rows, int64_t rows_of_expert, const Body& body) {
+  const PackedSource source = PackedSource::of(rows);
+  if (rows.format.four_bits()) return body(PackedWeightRows<true>{source, rows_of_expert});
+  return body(PackedWeightRows<false>{source, rows_of_expert});
+}
+
+// A row of x whose dtype the kernel learns when it runs.
+struct AnyRow {
+  const void* data;
+  DType dtype;
+
+  // Columns k .. k + 7, of which the row has `count`; the others are 0.
+  __device__ void load(int32_t k, int32_t count, bool aligned, float (&values)[kOctet]) const {
+    switch (dtype) {
+      case DType::kBf16:
+        return load_as<CudaBf16>(k, count, aligned, values);
+      case DType::kF16:
+        return load_as<CudaF16>(k, count, aligned, values);
+      default:
+        return load_as<float>(k, count, aligned, values);
+    }
+  }
+
+ private:
+  template <typename Scalar>
+  __device__ void load_as(int32_t k, int32_t count, bool aligned, float (&values)[kOctet]) const {
+    const Scalar* from = static_cast<const Scalar*>(data) + k;
+    if (aligned && count >= kOctet) {
+      load_octet(from, values);
+    } else {
+      load_elements(from, count, values);
+    }
+  }
+};
+
+// The x of such rows.
+struct AnyRows {
+  const void* data = nullptr;
+  int64_t stride = 0;
+  DType dtype = DType::kF32;
+
+  [[nodiscard]] __device__ AnyRow row(int64_t t) const {
+    const int64_t size = dtype == DType::kF32 ? 4 : 2;
+    return {static_cast<const std::byte*>(data) + t * stride * size, dtype};
+  }
+};
+
+// As for plain rows: the same sums of the same numbers in the same order. A column's octet becomes
+// numbers when it is multiplied. With one row of x, the codes of several octets are loaded
+// together. Behind the end of a row of codes there are zeros, which x meets with zeros of its own.
+template <bool kFourBits, int kRows, int kColumns>
+__device__ inline void row_products(const AnyRow (&x)[kRows],
+                                    const PackedRow<kFourBits> (&weight)[kColumns], bool aligned,
+                                    int64_t K, float (&sums)[kRows][kColumns]) {
+  constexpr int kStep = kOctet * kWarp;
+  constexpr int kAtOnce = kRows == 1 ? 8 / kColumns : 1;
+  const auto width = static_cast<int32_t>(K);
+  const bool share = weight[0].source->octets_share;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) sums[r][c] = 0.0f;
+  }
+#pragma unroll 1
+  for (int32_t first = static_cast<int32_t>(threadIdx.x % kWarp) * kOctet; first < width;
+       first += kAtOnce * kStep) {
+    uint2 codes[kAtOnce][kColumns];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (first + j * kStep >= width) break;
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) codes[j][c] = weight[c].octet(first + j * kStep);
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int32_t k = first + j * kStep;
+      if (k >= width) break;
+      float from_x[kRows][kOctet];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) x[r].load(k, width - k, aligned, from_x[r]);
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) {
+        float w[kOctet];
+        if (share) {
+          weight[c].widen(codes[j][c], k, w);
+        } else {
+          weight[c].widen_each(codes[j][c], k, width - k, w);
+        }
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+          for (int i = 0; i < kOctet; ++i) sums[r][c] = fmaf(from_x[r][i], w[i], sums[r][c]);
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) sums[r][c] = warp_sum(sums[r][c]);
+  }
+}
+
+}  // namespace heddle::ops

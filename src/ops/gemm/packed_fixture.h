@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of quantised weights on every device: random weights of every form that loaded ones
+// have.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/gemm/product_fixture.h"
+#include "quant/packed_rows.h"
+
+namespace heddle::ops::testing {
+
+// Codes that are any, scales of random signs and sizes.
+struct PackedForm {
+  const char* name;
+  quant::Code code;
+  quant::ScaleType scale = quant::ScaleType::kF32;
+  int64_t group_size = 0;  // 0: one scale a row
+  bool has_zeros = false;
+  uint8_t constant_zero = 0;
+  int64_t block_rows = 1;
+  bool in_activation_order = false;
+};
+
+inline std::vector<PackedForm> packed_forms() {
+  using quant::Code, quant::ScaleType;
+  return {
+      {"AWQ", Code::kU4, ScaleType::kF16, 32, true},
+      {"AWQ in wide groups", Code::kU4, ScaleType::kBf16, 128, true},
+      {"compressed-tensors, 4 bits", Code::kU4, ScaleType::kBf16, 64, false, 8},
+      {"compressed-tensors in groups of 12", Code::kU4, ScaleType::kF32, 12, false, 8},
+      {"GPTQ, 8 bits", Code::kU8, ScaleType::kF16, 32, true},
+      {"GPTQ in activation order", Code::kU4, ScaleType::kF16, 32, true, 0, 1, true},
+      {"GPTQ of 8 bits in activation order", Code::kU8, ScaleType::kF16, 64, false, 128, 1, true},
+      {"INT8", Code::kU8, ScaleType::kF32, 0, false, 128},
+      {"FP8, a scale a row", Code::kE4M3, ScaleType::kBf16},
+      {"FP8 in blocks", Code::kE4M3, ScaleType::kF32, 128, false, 0, 128},
+      {"FP8 in blocks of 16 rows", Code::kE4M3, ScaleType::kF32, 128, false, 0, 16},
+      {"MXFP4", Code::kE2M1, ScaleType::kE8M0, 32}};
+}
+
+inline quant::UnpackedMatrix random_matrix(const PackedForm& form, int64_t N, int64_t K,
+                                           uint64_t seed) {
+  std::mt19937_64 random(seed);
+  quant::UnpackedMatrix matrix{.format = {.code = form.code,
+                                          .scale = form.scale,
+                                          .K = K,
+                                          .group_size = form.group_size > 0 ? form.group_size : K,
+                                          .has_zeros = form.has_zeros,
+                                          .constant_zero = form.constant_zero,
+                                          .block_rows = form.block_rows},
+                               .N = N};
+  quant::RowFormat& format = matrix.format;
+  if (form.in_activation_order) {
+    format.num_indexed_groups = (K + form.group_size - 1) / form.group_size;
+    auto index = std::make_shared<std::vector<int32_t>>();
+    for (int64_t k = 0; k < K; ++k) {
+      index->push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(format.num_groups())));
+    }
+    format.group_index = std::move(index);
+  }
+  for (int64_t i = 0; i < N * K; ++i) {
+    auto code = static_cast<uint8_t>(random() & (format.four_bits() ? 15 : 255));
+    if (form.code == quant::Code::kE4M3 && (code & 0x7f) == 0x7f) code = 0x7e;  // no number
+    matrix.codes.push_back(code);
+  }
+  const int64_t groups = format.num_groups();
+  const int64_t width = format.scale_bytes() / groups;
+  matrix.scales.resize(static_cast<size_t>(N * format.scale_bytes()));
+  for (int64_t n = 0; n < N; ++n) {
+    for (int64_t g = 0; g < groups; ++g) {
+      std::byte* const scale = matrix.scales.data() + (n * groups + g) * width;
+      if (n % form.block_rows != 0) {
+        std::memcpy(scale, scale - groups * width, static_cast<size_t>(width));
+        continue;
+      }
+      const float value = (random() % 2 == 0 ? 1.0f : -1.0f) *
+                          std::ldexp(1.0f + static_cast<float>(random() % 1024) / 1024,
+                                     -8 + static_cast<int>(random() % 4));
+      switch (form.scale) {
+        case quant::ScaleType::kF32:
+          std::memcpy(scale, &value, 4);
+          break;
+        case quant::ScaleType::kBf16: {
+          const Bf16 narrow = to_bf16(value);
+          std::memcpy(scale, &narrow, 2);
+          break;
+        }
+        case quant::ScaleType::kF16: {
+          const F16 narrow = to_f16(value);
+          std::memcpy(scale, &narrow, 2);
+          break;
+        }
+        case quant::ScaleType::kE8M0:
+          *scale = static_cast<std::byte>(118 + random() % 6);
+          break;
+      }
+    }
+  }
+  if (!form.has_zeros) return matrix;
+  for (int64_t i = 0; i < N * groups; ++i) {
+    matrix.zeros.push_back(static_cast<uint8_t>(random() % (format.four_bits() ? 17 : 256)));
+  }
+  return matrix;
+}
+
+}  // namespace heddle::ops::testing

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/packed_rows.cuh"
+#include "ops/gemm/linear_rows.cuh"
+#include "ops/gemm/packed_linear.h"
+
+namespace heddle::ops {
+
+namespace {
+
+constexpr int kThreads = 256;
+
+template <typename WeightRows>
+struct DequantiseParams {
+  WeightRows weight;
+  TargetRows y;
+  int64_t K;
+  int64_t octets_per_row, num_octets;
+};
+
+// A thread makes eight numbers. Moves the codes and scales once and writes N * K numbers: the floor
+// is these bytes over the bandwidth.
+template <typename WeightRows>
+__global__ void __launch_bounds__(kThreads)
+    dequantise_kernel(const __grid_constant__ DequantiseParams<WeightRows> p) {
+  wait_for_inputs();
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < p.num_octets;
+       i += int64_t{gridDim.x} * kThreads) {
+    const int64_t n = i / p.octets_per_row;
+    const auto k = static_cast<int32_t>(i - n * p.octets_per_row) * kOctet;
+    const auto row = p.weight.row(n);
+    float values[kOctet];
+    if (p.weight.source.octets_share) {
+      row.widen(row.octet(k), k, values);
+    } else {
+      row.widen_each(row.octet(k), k, static_cast<int32_t>(p.K) - k, values);
+    }
+    p.y.store(n, k, p.K - k, values);
+  }
+}
+
+Status multiply_rows(CudaContext& context, const LinearArgs& args, const quant::PackedRows& rows) {
+  return with_packed_rows(rows, 0, [&](const auto& weight) {
+    const AnyRows x{args.x.data, args.x.row_stride, args.x.dtype};
+    return linear_rows::multiply(context, args, x, weight, rows_are_aligned(args.x));
+  });
+}
+
+// Slice by slice through the workspace.
+Status multiply_dense(CudaContext& context, const LinearArgs& args, const quant::PackedRows& rows) {
+  const int64_t N = rows.num_rows, K = rows.format.K;
+  const DType dtype = args.x.dtype;
+  constexpr int64_t kRowsTogether = 128;
+  int64_t at_once = kDequantisedBytes / bytes_of(dtype, K);
+  at_once = at_once >= N ? N : at_once / kRowsTogether * kRowsTogether;
+  const auto address = reinterpret_cast<uintptr_t>(args.workspace.data());
+  std::byte* const slice =
+      args.workspace.data() +
+      (kDequantisedAlignment - address % kDequantisedAlignment) % kDequantisedAlignment;
+  for (int64_t first = 0; first < N; first += at_once) {
+    const int64_t count = std::min(at_once, N - first);
+    const MutableTensorView dense(slice, dtype, Shape{count, K});
+    HEDDLE_RETURN_IF_ERROR(dequantise_rows(context, rows.cut(first, count), dense));
+    HEDDLE_RETURN_IF_ERROR(linear_cuda(context, columns_of(args, first, dense)));
+  }
+  return {};
+}
+
+}  // namespace
+
+LinearArgs columns_of(const LinearArgs& args, int64_t first, const TensorView& weight) {
+  const int64_t count = weight.shape[0];
+  LinearArgs part = args;
+  part.weight = weight;
+  auto* y = static_cast<std::byte*>(args.y.data);
+  part.y = MutableTensorView(y + bytes_of(args.y.dtype, first), args.y.dtype,
+                             Shape{args.y.shape[0], count}, args.y.row_stride);
+  if (args.bias.data != nullptr) {
+    part.bias = TensorView(args.bias.as<float>() + first, DType::kF32, Shape{count});
+  }
+  return part;
+}
+
+LinearArgs plain_columns(const LinearArgs& args, int64_t first, int64_t count) {
+  const auto* weight = static_cast<const std::byte*>(args.weight.data);
+  return columns_of(
+      args, first,
+      TensorView(weight + bytes_of(args.weight.dtype, first * args.weight.row_stride),
+                 args.weight.dtype, Shape{count, args.weight.shape[1]}, args.weight.row_stride));
+}
+
+Status dequantise_rows(CudaContext& context, const quant::PackedRows& rows,
+                       const MutableTensorView& y) {
+  const int64_t K = rows.format.K;
+  const int64_t octets = ceil_div(K, kOctet);
+  return with_packed_rows(rows, 0, [&](const auto& weight) {
+    const DequantiseParams<std::decay_t<decltype(weight)>> params{
+        .weight = weight,
+        .y = TargetRows::of(y),
+        .K = K,
+        .octets_per_row = octets,
+        .num_octets = rows.num_rows * octets};
+    return launch(context, "dequantise", dequantise_kernel<std::decay_t<decltype(weight)>>,
+                  grid_of(ceil_div(params.num_octets, kThreads)), kThreads, params);
+  });
+}
+
+Status packed_linear(CudaContext& context, const LinearArgs& args) {
+  const bool dense = context.products != nullptr && !context.exact && args.x.shape[0] > kSkinnyRows;
+  for (const quant::PackedWeight::Part& part : args.weight.packed->parts) {
+    const bool plain = part.plain.data != nullptr;
+    const TensorView weight =
+        plain ? part.plain
+              : TensorView(nullptr, DType::kPacked, Shape{part.num_rows, args.x.shape[1]});
+    const LinearArgs columns = columns_of(args, part.first_row, weight);
+    HEDDLE_RETURN_IF_ERROR(plain   ? linear_cuda(context, columns)
+                           : dense ? multiply_dense(context, columns, part.packed)
+                                   : multiply_rows(context, columns, part.packed));
+  }
+  return {};
+}
+
+}  // namespace heddle::ops

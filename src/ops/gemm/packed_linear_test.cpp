@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// The promises of linear on every device where the weight is quantised; packed_product_test.cpp
+// looks at the CPU's kernels one by one.
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "ops/device_fixture.h"
+#include "ops/gemm/linear.h"
+#include "ops/gemm/linear_reference.h"
+#include "ops/gemm/packed_fixture.h"
+#include "support/tensors.h"
+
+namespace heddle::ops {
+
+namespace {
+
+using heddle::testing::random_tensor;
+using heddle::testing::same_bits;
+using testing::packed_forms;
+using testing::PackedForm;
+using testing::PackedTensor;
+using testing::random_matrix;
+
+PackedTensor random_weight(const PackedForm& form, int64_t N, int64_t K, uint64_t seed) {
+  return {{N, K}, random_matrix(form, N, K, seed), /*may_round_x=*/false};
+}
+
+class PackedLinearTest : public DeviceTest {
+ protected:
+  Tensor run(const TensorView& x, const TensorView& weight, DType y_dtype, bool exact,
+             const TensorView& bias = {}) {
+    const int64_t T = x.shape[0], N = weight.shape[0];
+    DeviceTensor y = poisoned({T, N}, y_dtype);
+    const int64_t bytes = linear_workspace_bytes(context(exact), T, x.shape[1], N, weight.dtype);
+    DeviceTensor scratch = poisoned({bytes}, DType::kU8);
+    const Status status =
+        linear(context(exact),
+               {.x = x,
+                .weight = weight,
+                .bias = bias,
+                .y = y.view(),
+                .workspace = {scratch.view().as<std::byte>(), static_cast<size_t>(bytes)}});
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    return download(y);
+  }
+};
+
+HEDDLE_ON_EVERY_DEVICE(PackedLinearTest);
+
+// Widths that end within a chunk of codes, a group, an octet; rows that fill no tile.
+TEST_P(PackedLinearTest, ExactModeGivesTheBitsOfTheDequantisedMatrix) {
+  struct Case {
+    int64_t T, K, N;
+  };
+
+  uint64_t seed = 0;
+  for (const PackedForm& form : packed_forms()) {
+    for (const auto& [T, K, N] : {Case{1, 32, 5}, Case{3, 576, 70}, Case{1, 2880, 33},
+                                  Case{5, 201, 19}, Case{6, 2880, 900}, Case{17, 96, 300}}) {
+      const PackedTensor weight = random_weight(form, N, K, ++seed);
+      const DevicePacked packed = upload(weight.weight());
+      const DeviceTensor dense = upload(weight.dequantised());
+      const DeviceTensor bias = upload(random_tensor({N}, DType::kF32, ++seed));
+      for (const DType dtype : activation_dtypes()) {
+        SCOPED_TRACE(
+            fmt::format("{}, T = {}, K = {}, N = {}, {}", form.name, T, K, N, to_string(dtype)));
+        const DeviceTensor x = upload(random_tensor({T, K}, dtype, ++seed));
+        const Tensor got = run(x.view(), packed.view({N, K}), DType::kF32, true, bias.view());
+        const Tensor want = run(x.view(), dense.view(), DType::kF32, true, bias.view());
+        ASSERT_TRUE(same_bits(got.view(), want.view()));
+      }
+    }
+  }
+}
+
+TEST_P(PackedLinearTest, TheDefaultModeMatchesTheDequantisedMatrix) {
+  struct Case {
+    int64_t T, K, N;
+  };
+
+  uint64_t seed = 100;
+  for (const PackedForm& form : packed_forms()) {
+    for (const auto& [T, K, N] : {Case{1, 576, 70}, Case{16, 2880, 33}, Case{17, 2880, 40},
+                                  Case{40, 201, 37}, Case{70, 512, 300}}) {
+      const PackedTensor weight = random_weight(form, N, K, ++seed);
+      const DevicePacked packed = upload(weight.weight());
+      const Tensor bias = random_tensor({N}, DType::kF32, ++seed);
+      const DeviceTensor bias_here = upload(bias);
+      for (const DType dtype : activation_dtypes()) {
+        SCOPED_TRACE(fmt::format("{}, T = {}, K = {}, {}", form.name, T, K, to_string(dtype)));
+        const Tensor x = random_tensor({T, K}, dtype, ++seed);
+        const Tensor y = run(upload(x).view(), packed.view({N, K}), dtype, false, bias_here.view());
+        const LinearReference truth =
+            linear_reference(x.view(), weight.dequantised().view(), bias.view());
+        const std::vector<double> got = heddle::testing::to_doubles(y.view());
+        // Few rows multiply the numbers themselves, more rows those rounded to x's dtype.
+        const double of_weight = on_cuda() && T > 16 ? rounding_of(dtype) : 0.0;
+        for (size_t i = 0; i < got.size(); ++i) {
+          const double bound =
+              truth.magnitude[i] * (static_cast<double>(K + 8) * 0x1p-22 + of_weight) +
+              2 * rounding_of(dtype) * (std::fabs(truth.y[i]) + 1.0);
+          ASSERT_TRUE(std::fabs(got[i] - truth.y[i]) <= bound)
+              << fmt::format("y[{}] = {}, expected {} within {}", i, got[i], truth.y[i], bound);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PackedLinearTest, UpToSixteenRowsHaveTheBitsOfExactMode) {
+  if (!on_cuda()) GTEST_SKIP() << "the CPU's default mode has kernels of its own";
+  for (const PackedForm& form : packed_forms()) {
+    const PackedTensor weight = random_weight(form, 61, 2880, 7);
+    const DevicePacked packed = upload(weight.weight());
+    const Tensor x = random_tensor({16, 2880}, DType::kBf16, 8);
+    const DeviceTensor x_here = upload(x);
+    const Tensor together = run(x_here.view(), packed.view({61, 2880}), DType::kF32, true);
+    for (const int64_t T : {1, 2, 3, 7, 8, 15, 16}) {
+      const TensorView rows(x_here.view().as<Bf16>() + (16 - T) * 2880, DType::kBf16,
+                            Shape{T, 2880});
+      const Tensor some = run(rows, packed.view({61, 2880}), DType::kF32, false);
+      EXPECT_TRUE(same_bits(
+          some.view(), TensorView(together.view().row<float>(16 - T), DType::kF32, Shape{T, 61})))
+          << form.name << ", T = " << T;
+    }
+  }
+}
+
+// 32 MiB of the weight are dequantised together.
+TEST_P(PackedLinearTest, WideWeightsAreMultipliedInSlices) {
+  if (!on_cuda()) GTEST_SKIP() << "the CPU dequantises a few rows at a time";
+  constexpr int64_t kT = 17, kK = 4096, kN = 4110, kFirst = 4080;
+  const PackedTensor weight = random_weight(packed_forms()[9], kN, kK, 3);
+  const DevicePacked packed = upload(weight.weight());
+  const Tensor x = random_tensor({kT, kK}, DType::kBf16, 4);
+  const Tensor y = run(upload(x).view(), packed.view({kN, kK}), DType::kF32, false);
+  const Tensor dense = weight.dequantised();
+  const LinearReference truth = linear_reference(
+      x.view(), TensorView(dense.view().row<float>(kFirst), DType::kF32, Shape{kN - kFirst, kK}),
+      {});
+  for (int64_t t = 0; t < kT; ++t) {
+    for (int64_t n = kFirst; n < kN; ++n) {
+      const auto i = static_cast<size_t>(t * (kN - kFirst) + n - kFirst);
+      ASSERT_NEAR(static_cast<double>(y.view().row<float>(t)[n]), truth.y[i],
+                  truth.magnitude[i] * 0x1p-8);
+    }
+  }
+}
+
+// Projections that were quantised in several ways, one of them not at all, into columns of y.
+TEST_P(PackedLinearTest, AWeightOfSeveralPartsIsOneProduct) {
+  constexpr int64_t kK = 192;
+  const auto forms = packed_forms();
+  const PackedTensor first = random_weight(forms[0], 16, kK, 1);
+  const PackedTensor last = random_weight(forms[9], 9, kK, 2);
+  const Tensor plain = random_tensor({3, kK}, DType::kBf16, 3);
+  quant::PackedWeight all;
+  all.parts.push_back({.first_row = 0, .num_rows = 16, .packed = first.rows()});
+  all.parts.push_back({.first_row = 16, .num_rows = 3, .plain = plain.view()});
+  all.parts.push_back({.first_row = 19, .num_rows = 9, .packed = last.rows()});
+  const DevicePacked packed = upload(all);
+  Tensor dense({28, kK}, DType::kF32);
+  std::ranges::copy(first.dequantised().span<float>(), dense.span<float>().begin());
+  for (int64_t i = 0; i < 3 * kK; ++i) {
+    dense.view().row<float>(16)[i] = to_float(plain.view().as<Bf16>()[i]);
+  }
+  std::ranges::copy(last.dequantised().span<float>(), dense.span<float>().begin() + 19 * kK);
+  const DeviceTensor dense_here = upload(dense);
+  for (const int64_t T : {1, 16, 40}) {
+    const DeviceTensor x = upload(random_tensor({T, kK}, DType::kF32, 4));
+    const Tensor got = run(x.view(), packed.view({28, kK}), DType::kF32, true);
+    EXPECT_TRUE(same_bits(got.view(), run(x.view(), dense_here.view(), DType::kF32, true).view()));
+    const std::vector<double> quick = heddle::testing::to_doubles(
+        run(x.view(), packed.view({28, kK}), DType::kF32, false).view());
+    const std::vector<double> want = heddle::testing::to_doubles(got.view());
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(quick[i], want[i], 0.05);
+  }
+}
+
+// Rows of a weight, cut within a block whose rows share a scale.
+TEST_P(PackedLinearTest, SomeRowsOfAWeightAreAWeight) {
+  constexpr int64_t kK = 200, kN = 300;
+  const DeviceTensor x = upload(random_tensor({3, kK}, DType::kF32, 1));
+  for (const PackedForm& form : packed_forms()) {
+    const PackedTensor weight = random_weight(form, kN, kK, 5);
+    const DevicePacked whole = upload(weight.weight());
+    const Tensor all = run(x.view(), whole.view({kN, kK}), DType::kF32, true);
+    for (const auto& [first, count] : {std::pair<int64_t, int64_t>{0, 7}, {127, 2}, {130, 150}}) {
+      const quant::PackedWeight cut = whole.view({kN, kK}).packed->cut(first, count);
+      TensorView rows(nullptr, DType::kPacked, {count, kK});
+      rows.packed = &cut;
+      const Tensor some = run(x.view(), rows, DType::kF32, true);
+      for (int64_t t = 0; t < 3; ++t) {
+        for (int64_t n = 0; n < count; ++n) {
+          ASSERT_EQ(some.view().row<float>(t)[n], all.view().row<float>(t)[first + n])
+              << form.name << ", row " << first + n;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(PackedLinearTest, ScalesOfNothingAndOfAlmostNothingAndNoNumberStayInTheirRows) {
+  constexpr int64_t kK = 256;
+  const DeviceTensor x = upload(random_tensor({2, kK}, DType::kF32, 1));
+  // A row of blocks of zeros, one of 1e-23, one as usual.
+  quant::UnpackedMatrix blocks = random_matrix(packed_forms()[9], 384, kK, 2);
+  auto* const scales = reinterpret_cast<float*>(blocks.scales.data());
+  for (int64_t i = 0; i < 256; ++i) scales[i] = 0;
+  for (int64_t i = 256; i < 512; ++i) scales[i] = 1e-23f;
+  const PackedTensor weight({384, kK}, blocks, false);
+  const DeviceTensor dense = upload(weight.dequantised());
+  const DevicePacked packed = upload(weight.weight());
+  for (const bool exact : {true, false}) {
+    const Tensor got = run(x.view(), packed.view({384, kK}), DType::kF32, exact);
+    for (int64_t n = 0; n < 384; ++n) {
+      const float y = got.view().row<float>(1)[n];
+      ASSERT_TRUE(n < 128   ? y == 0
+                  : n < 256 ? std::fabs(y) < 1e-18f && y != 0
+                            : std::fabs(y) > 0)
+          << n << ": " << y;
+    }
+  }
+  EXPECT_TRUE(same_bits(run(x.view(), packed.view({384, kK}), DType::kF32, true).view(),
+                        run(x.view(), dense.view(), DType::kF32, true).view()));
+  // MXFP4 with a power that is no number in one row.
+  quant::UnpackedMatrix powers = random_matrix(packed_forms()[11], 12, kK, 3);
+  powers.scales[static_cast<size_t>(5 * kK / 32 + 2)] = std::byte{255};
+  const PackedTensor mxfp4({12, kK}, powers, false);
+  const DevicePacked mxfp4_here = upload(mxfp4.weight());
+  const Tensor got = run(x.view(), mxfp4_here.view({12, kK}), DType::kF32, true);
+  for (int64_t n = 0; n < 12; ++n) EXPECT_EQ(std::isnan(got.view().row<float>(0)[n]), n == 5);
+}
+
+TEST_P(PackedLinearTest, ARowThatIsNoNumberChangesNoOther) {
+  constexpr int64_t kK = 300, kN = 40;
+  for (const PackedForm& form : packed_forms()) {
+    const DevicePacked packed = upload(random_weight(form, kN, kK, 5).weight());
+    for (const int64_t T : {4, 16, 33}) {
+      Tensor x = random_tensor({T, kK}, DType::kF32, 6);
+      const Tensor before = run(upload(x).view(), packed.view({kN, kK}), DType::kF32, true);
+      std::ranges::fill(x.span<float>().first(kK), std::numeric_limits<float>::quiet_NaN());
+      const Tensor after = run(upload(x).view(), packed.view({kN, kK}), DType::kF32, true);
+      EXPECT_TRUE(std::isnan(after.view().row<float>(0)[kN - 1]));
+      EXPECT_TRUE(same_bits(TensorView(after.view().row<float>(1), DType::kF32, Shape{T - 1, kN}),
+                            TensorView(before.view().row<float>(1), DType::kF32, Shape{T - 1, kN})))
+          << form.name << ", T = " << T;
+    }
+  }
+}
+
+TEST_P(PackedLinearTest, CanBeCapturedAndReplayed) {
+  if (!device().can_capture()) GTEST_SKIP() << "this device does not record";
+  constexpr int64_t kK = 192, kN = 96;
+  const DevicePacked packed = upload(random_weight(packed_forms()[9], kN, kK, 1).weight());
+  for (const int64_t T : {1, 64}) {
+    const DeviceTensor x = upload(random_tensor({T, kK}, DType::kBf16, 2));
+    for (const bool exact : {false, true}) {
+      const Tensor want = run(x.view(), packed.view({kN, kK}), DType::kBf16, exact);
+      DeviceTensor y = poisoned({T, kN}, DType::kBf16);
+      device::Buffer scratch =
+          workspace(linear_workspace_bytes(context(exact), T, kK, kN, DType::kPacked));
+      ASSERT_TRUE(stream().begin_capture().ok());
+      const Status status = linear(context(exact), {.x = x.view(),
+                                                    .weight = packed.view({kN, kK}),
+                                                    .y = y.view(),
+                                                    .workspace = scratch.bytes()});
+      auto work = stream().end_capture();
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      ASSERT_TRUE(work.ok()) << work.status().to_string();
+      for (int i = 0; i < 2; ++i) ASSERT_TRUE(stream().launch(**work).ok());
+      EXPECT_TRUE(same_bits(download(y).view(), want.view())) << "T = " << T;
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace heddle::ops
