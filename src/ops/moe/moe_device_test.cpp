@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/device_fixture.h"
+#include "ops/gemm/packed_fixture.h"
 #include "ops/gemm/product_tasks.h"
 #include "ops/moe/routed_moe.h"
 #include "ops/moe/routed_moe_reference.h"
@@ -90,7 +91,7 @@ class MoeDeviceTest : public DeviceTest {
                                .I = args.w2.shape[2],
                                .E = args.w2.shape[0],
                                .A = args.experts_per_token,
-                               .weight = args.w13.dtype,
+                               .weight = expert_dtype(args.w13.dtype, args.w2.dtype),
                                .x = args.x.dtype};
     scratch_ = workspace(routed_moe_workspace_bytes(context(exact), args.x.shape[0], shape));
     args.workspace = scratch_.bytes();
@@ -245,7 +246,7 @@ void MoeDeviceTest::expect_reference(const ExpertsCase& experts, DType dtype, DT
   const bool rounded = !on_cuda() && rounds_x(weight, product_options(context(exact)));
   const double tolerance =
       2e-5 + (rounded ? 2e-2 : 0.0) + (dtype == DType::kF32 ? 0.0 : 4 * rounding_of(dtype));
-  const std::vector<double> got = testing::to_doubles(download(y).view());
+  const std::vector<double> got = heddle::testing::to_doubles(download(y).view());
   for (int64_t t = 0; t < T; ++t) {
     const std::vector<double> want =
         routed_moe_reference(args, t, moe_route_reference(logits.view(), t, A, true));
@@ -409,9 +410,100 @@ TEST_P(MoeDeviceTest, KeepsABrokenTokenToItselfAcrossPasses) {
                    .experts_per_token = 2},
                   false)
                   .ok());
-  const std::vector<double> got = testing::to_doubles(download(y).view());
+  const std::vector<double> got = heddle::testing::to_doubles(download(y).view());
   for (size_t i = 0; i < got.size(); ++i) {
     ASSERT_EQ(std::isnan(got[i]), i / kH == static_cast<size_t>(kBroken)) << i;
+  }
+}
+
+// Experts that are quantised give the bits of dense ones: in exact mode, and where the default mode
+// has nothing else for either.
+TEST_P(MoeDeviceTest, QuantisedExpertsGiveTheBitsOfDequantisedOnes) {
+  // Rows of each expert: none, tiles that are not full, and more than a tile of tensor cores.
+  constexpr std::array<int64_t, 10> kCounts = {0, 1, 7, 8, 9, 16, 17, 192, 193, 2};
+  constexpr int64_t kE = kCounts.size();
+  const int64_t all = std::accumulate(kCounts.begin(), kCounts.end(), int64_t{0});
+  const auto forms = testing::packed_forms();
+  for (size_t i = 0; i < forms.size(); ++i) {
+    const int64_t H = i % 2 == 0 ? 72 : 200, I = i % 2 == 0 ? 40 : 136;
+    const testing::PackedForm& down_form = forms[(i + 5) % forms.size()];
+    SCOPED_TRACE(fmt::format("{} and {}", forms[i].name, down_form.name));
+    const testing::PackedTensor w13({kE, 2 * I, H},
+                                    testing::random_matrix(forms[i], kE * 2 * I, H, i), false);
+    const testing::PackedTensor w2({kE, H, I}, testing::random_matrix(down_form, kE * H, I, i + 50),
+                                   false);
+    const DevicePacked w13_here = upload(w13.weight()), w2_here = upload(w2.weight());
+    const DeviceTensor dense13 = upload(w13.dequantised()), dense2 = upload(w2.dequantised());
+    for (const int64_t T : {int64_t{1}, int64_t{5}, all}) {
+      Tensor logits({T, kE}, DType::kF32);
+      for (int64_t t = 0, e = T == all ? 0 : 5, left = kCounts[0]; t < T; ++t, --left) {
+        while (T == all && left == 0) left = kCounts[static_cast<size_t>(++e)];
+        logits.view().row<float>(t)[e] = 1;
+      }
+      const DeviceTensor logits_here = upload(logits);
+      for (const DType dtype : activation_dtypes()) {
+        const DeviceTensor x = upload(random_tensor({T, H}, dtype, i + 9));
+        const auto result = [&](const TensorView& up, const TensorView& down, bool exact) {
+          DeviceTensor y = poisoned({T, H}, dtype);
+          const Status status = run({.x = x.view(),
+                                     .router_logits = logits_here.view(),
+                                     .w13 = up,
+                                     .w2 = down,
+                                     .y = y.view(),
+                                     .experts_per_token = 1},
+                                    exact);
+          EXPECT_TRUE(status.ok()) << status.to_string();
+          return download(y);
+        };
+        const TensorView up = w13_here.view({kE, 2 * I, H}), down = w2_here.view({kE, H, I});
+        const Tensor want = result(dense13.view(), dense2.view(), true);
+        EXPECT_TRUE(same_bits(result(up, down, true).view(), want.view())) << T;
+        EXPECT_TRUE(same_bits(result(up, dense2.view(), true).view(), want.view())) << T;
+        if (!on_cuda()) continue;
+        EXPECT_TRUE(same_bits(result(up, down, false).view(), want.view())) << T;
+      }
+    }
+  }
+}
+
+TEST_P(MoeDeviceTest, PaddingChangesNoTokenOfQuantisedExperts) {
+  if (!on_cuda()) GTEST_SKIP() << "batches are padded on a device that captures";
+  constexpr int64_t kT = 8, kReal = 5, kE = 9, kH = 2880, kI = 576, kA = 3;
+  Tensor scores = scaled_tensor({kT, kE}, DType::kF32, 6, 3.0f);
+  Tensor x = scaled_tensor({kT, kH}, DType::kBf16, 5, 1.0f);
+  std::ranges::fill(scores.span<float>().subspan(kReal * kE),
+                    std::numeric_limits<float>::quiet_NaN());
+  std::ranges::fill(x.span<Bf16>().subspan(kReal * kH), Bf16{0x7fc0});
+  std::vector<int32_t> sequences(kT, -1);
+  std::iota(sequences.begin(), sequences.begin() + kReal, 0);
+  const MirroredSpan<int32_t> rows = mirrored(sequences);
+  const DeviceTensor x_here = upload(x), logits = upload(scores);
+  for (const size_t form : {0u, 9u, 11u}) {
+    const testing::PackedForm chosen = testing::packed_forms()[form];
+    const testing::PackedTensor w13({kE, 2 * kI, kH},
+                                    testing::random_matrix(chosen, kE * 2 * kI, kH, 1), false);
+    const testing::PackedTensor w2({kE, kH, kI}, testing::random_matrix(chosen, kE * kH, kI, 2),
+                                   false);
+    const DevicePacked w13_here = upload(w13.weight()), w2_here = upload(w2.weight());
+    const auto result = [&](int64_t count, const int32_t* row_sequences) {
+      DeviceTensor y = poisoned({count, kH}, DType::kBf16);
+      EXPECT_TRUE(run({.x = rows_of(x_here.view(), 0, count),
+                       .router_logits = rows_of(logits.view(), 0, count),
+                       .w13 = w13_here.view({kE, 2 * kI, kH}),
+                       .w2 = w2_here.view({kE, kH, kI}),
+                       .y = y.view(),
+                       .experts_per_token = kA,
+                       .row_sequences = row_sequences},
+                      false)
+                      .ok());
+      return download(y);
+    };
+    const Tensor padded = result(kT, rows.device);
+    const Tensor alone = result(kReal, nullptr);
+    EXPECT_TRUE(same_bits(rows_of(padded.view(), 0, kReal), alone.view())) << chosen.name;
+    for (const double value : heddle::testing::to_doubles(alone.view())) {
+      ASSERT_TRUE(std::isfinite(value));
+    }
   }
 }
 

@@ -38,7 +38,7 @@ struct RoutedMoeArgs {
   TensorView x;              // [T, H]      activations(context); rows may be a column range
   TensorView router_logits;  // [T, E]      fp32; rows may be a column range
   TensorView w13;  // [E, 2I, H]  fp32, bf16 or fp16, in place: the gate's rows, then up's;
-                   //             or, on the CPU, quantised, all experts alike
+                   //             or quantised, all experts alike, in memory of the device
   TensorView w2;   // [E, H, I]   same dtype as w13, or one of them quantised
   TensorView w13_bias = {};  // [E, 2I]     fp32, or without memory
   TensorView w2_bias = {};   // [E, H]      fp32, or without memory

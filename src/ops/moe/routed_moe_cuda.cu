@@ -8,12 +8,12 @@
 // Picks the form: few_experts.cu for few tokens in bf16, routed_moe_sm90.cu on Hopper from 32
 // tokens on in bf16 and fast mode, the kernels here for everything else.
 #include "ops/cuda/launch.cuh"
-#include "ops/cuda/row_products.cuh"
 #include "ops/elementwise/elementwise.h"
 #include "ops/gemm/linear.h"
 #include "ops/moe/device_scratch.h"
-#include "ops/moe/expert_activation.cuh"
+#include "ops/moe/expert_rows.cuh"
 #include "ops/moe/few_experts.h"
+#include "ops/moe/packed_experts.cuh"
 #include "ops/moe/routed_moe.h"
 #include "ops/moe/routed_moe_sm90.h"
 
@@ -21,10 +21,7 @@ namespace heddle::ops {
 
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
-constexpr int kTileRows = static_cast<int>(MoeDeviceScratch::kTileRows);
-constexpr int kColumns = 4;  // of a warp's products
+using expert_rows::kThreads, expert_rows::kWarps, expert_rows::ProductParams;
 
 constexpr int kMostSortPairs = static_cast<int>(MoeDeviceScratch::kMostSortPairs);
 
@@ -154,120 +151,6 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
   }
 }
 
-struct ProductParams {
-  const void* x;  // up: [T, H] by token; down: hidden [R, I] by row
-  const void* weight;
-  const float* bias;  // null: none
-  const int32_t* row_pair;
-  const ExpertTile* tiles;
-  void* y;  // up: hidden [R, I]; down: [R, H] f32 by (token, slot)
-  int64_t x_stride, weight_stride, expert_stride;
-  int64_t A, K, N;  // N: up: I, down: H
-  float limit, alpha;
-  bool aligned;
-};
-
-// row_products() of a tile. A tile of one row, the usual case in decode, has more loads under way;
-// the sums are the same.
-template <typename X, typename Weight>
-__device__ inline void tile_products(const ExpertTile& tile, const X* const (&x)[kTileRows],
-                                     const Weight* const (&weight)[kColumns],
-                                     const ProductParams& p, float (&sums)[kTileRows][kColumns]) {
-  if (tile.num_rows > 1) {
-    row_products(x, weight, p.aligned, p.K, sums);
-    return;
-  }
-  const X* const one[1] = {x[0]};
-  float sum[1][kColumns];
-  row_products(one, weight, p.aligned, p.K, sum);
-#pragma unroll
-  for (int r = 0; r < kTileRows; ++r) {
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) sums[r][c] = sum[0][c];
-  }
-}
-
-// The first product of a tile's rows: a warp computes two columns of the gate and the two of up
-// that belong to them, and writes their activation. Blocks of neighbouring x take neighbouring
-// tiles, which share the expert's weights in the cache. Moves the weights of the chosen experts
-// once (their bytes over the bandwidth are the floor of few tokens) and does 4 * R * I * H flops
-// (at the rate of fp32 multiply-adds the floor of many).
-template <typename X, typename Weight>
-__global__ void __launch_bounds__(kThreads, 2) up_kernel(const __grid_constant__ ProductParams p) {
-  wait_for_inputs();
-  const ExpertTile tile = p.tiles[blockIdx.x];
-  const int64_t i = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * 2;
-  if (tile.num_rows == 0 || i >= p.N) return;
-  const int lane = threadIdx.x % kWarp;
-  const X* x[kTileRows];
-#pragma unroll
-  for (int r = 0; r < kTileRows; ++r) {
-    const int64_t token = p.row_pair[tile.first_row + min(r, tile.num_rows - 1)] / p.A;
-    x[r] = static_cast<const X*>(p.x) + token * p.x_stride;
-  }
-  const int64_t second = i + 1 < p.N ? i + 1 : i;
-  const int64_t rows[kColumns] = {i, second, p.N + i, p.N + second};
-  const Weight* weight[kColumns];
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-    weight[c] = static_cast<const Weight*>(p.weight) + tile.expert * p.expert_stride +
-                rows[c] * p.weight_stride;
-  }
-  float sums[kTileRows][kColumns];
-  tile_products(tile, x, weight, p, sums);
-  if (p.bias != nullptr) {
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const float bias = p.bias[tile.expert * 2 * p.N + rows[c]];
-#pragma unroll
-      for (int r = 0; r < kTileRows; ++r) sums[r][c] += bias;
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < kTileRows; ++r) {
-#pragma unroll
-    for (int c = 0; c < 2; ++c) {
-      if (lane != 2 * r + c || r >= tile.num_rows || i + c >= p.N) continue;
-      static_cast<X*>(p.y)[(tile.first_row + r) * p.N + i + c] =
-          rounded<X>(activated(sums[r][c], sums[r][2 + c], p.limit, p.alpha));
-    }
-  }
-}
-
-// The second product of a tile's rows: a warp computes four columns. Moves and does half of what
-// the first does.
-template <typename X, typename Weight>
-__global__ void __launch_bounds__(kThreads, 2)
-    down_kernel(const __grid_constant__ ProductParams p) {
-  wait_for_inputs();
-  const ExpertTile tile = p.tiles[blockIdx.x];
-  const int64_t n = (int64_t{blockIdx.y} * kWarps + threadIdx.x / kWarp) * kColumns;
-  if (tile.num_rows == 0 || n >= p.N) return;
-  const int lane = threadIdx.x % kWarp;
-  const X* x[kTileRows];
-#pragma unroll
-  for (int r = 0; r < kTileRows; ++r) {
-    x[r] = static_cast<const X*>(p.x) + (tile.first_row + min(r, tile.num_rows - 1)) * p.x_stride;
-  }
-  const Weight* weight[kColumns];
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-    weight[c] = static_cast<const Weight*>(p.weight) + tile.expert * p.expert_stride +
-                min(n + c, p.N - 1) * p.weight_stride;
-  }
-  float sums[kTileRows][kColumns];
-  tile_products(tile, x, weight, p, sums);
-#pragma unroll
-  for (int r = 0; r < kTileRows; ++r) {
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      if (lane != r * kColumns + c || r >= tile.num_rows || n + c >= p.N) continue;
-      const float bias = p.bias != nullptr ? p.bias[tile.expert * p.N + n + c] : 0.0f;
-      static_cast<float*>(p.y)[p.row_pair[tile.first_row + r] * p.N + n + c] = sums[r][c] + bias;
-    }
-  }
-}
-
 constexpr int kCombineThreads = 64;  // so that a single token is spread over several processors
 
 struct CombineParams {
@@ -327,22 +210,10 @@ __global__ void __launch_bounds__(kCombineThreads)
 }
 
 bool experts_are_aligned(const TensorView& weight) {
+  if (weight.packed != nullptr) return true;
   const int64_t row = bytes_of(weight.dtype, weight.shape[2]);
   return row % 16 == 0 && bytes_of(weight.dtype, weight.row_stride) % 16 == 0 &&
          reinterpret_cast<uintptr_t>(weight.data) % 16 == 0;
-}
-
-template <typename X, typename Weight>
-Status launch_products(CudaContext& context, const ProductParams& up, const ProductParams& down,
-                       int64_t num_tiles) {
-  const auto grid = [num_tiles](int64_t columns, int64_t columns_per_warp) {
-    return dim3(static_cast<unsigned>(num_tiles),
-                static_cast<unsigned>(ceil_div(columns, kWarps * columns_per_warp)));
-  };
-  HEDDLE_RETURN_IF_ERROR(
-      launch(context, "moe_up", up_kernel<X, Weight>, grid(up.N, 2), kThreads, up));
-  return launch(context, "moe_down", down_kernel<X, Weight>, grid(down.N, kColumns), kThreads,
-                down);
 }
 
 // Tokens [first, first + T) of a call, and their scratch.
@@ -398,6 +269,10 @@ class Pass {
             args_.y.row_stride};
   }
 
+  [[nodiscard]] MutableTensorView hidden() const {
+    return {at<std::byte>(layout_.hidden), shape_.x, {num_pairs(), shape_.I}};
+  }
+
   [[nodiscard]] const int32_t* row_sequences() const {
     return args_.row_sequences == nullptr ? nullptr : args_.row_sequences + first_;
   }
@@ -442,15 +317,10 @@ class Pass {
   }
 
   [[nodiscard]] ProductParams up_product() const {
-    return {.x = x().data,
-            .weight = args_.w13.data,
-            .bias = args_.w13_bias.as<float>(),
+    return {.bias = args_.w13_bias.as<float>(),
             .row_pair = at<int32_t>(layout_.row_pair),
             .tiles = at<ExpertTile>(layout_.tiles),
-            .y = at<std::byte>(layout_.hidden),
-            .x_stride = args_.x.row_stride,
-            .weight_stride = shape_.H,
-            .expert_stride = args_.w13.row_stride,
+            .y = TargetRows::of(hidden()),
             .A = shape_.A,
             .K = shape_.H,
             .N = shape_.I,
@@ -461,13 +331,8 @@ class Pass {
 
   [[nodiscard]] ProductParams down_product() const {
     ProductParams down = up_product();
-    down.x = at<std::byte>(layout_.hidden);
-    down.weight = args_.w2.data;
     down.bias = args_.w2_bias.as<float>();
-    down.y = at<std::byte>(layout_.down);
-    down.x_stride = shape_.I;
-    down.weight_stride = shape_.I;
-    down.expert_stride = args_.w2.row_stride;
+    down.y = TargetRows::of({at<std::byte>(layout_.down), DType::kF32, {num_pairs(), shape_.H}});
     down.K = shape_.I;
     down.N = shape_.H;
     down.aligned = bytes_of(shape_.x, shape_.I) % 16 == 0 && experts_are_aligned(args_.w2);
@@ -475,12 +340,38 @@ class Pass {
   }
 
   Status multiply() {
-    return with_scalar(shape_.x, [&](auto x_tag) {
-      return with_scalar(shape_.weight, [&](auto weight_tag) {
-        return launch_products<typename decltype(x_tag)::type, typename decltype(weight_tag)::type>(
-            context_, up_product(), down_product(), layout_.num_tiles);
+    HEDDLE_RETURN_IF_ERROR(multiply_up());
+    return multiply_down();
+  }
+
+  Status multiply_up() {
+    const ProductParams product = up_product();
+    if (args_.w13.packed != nullptr) {
+      return packed_expert_up(context_, product, x(), packed_rows(args_.w13), layout_.num_tiles);
+    }
+    return with_plain_rows(x(), args_.x.row_stride, 0, [&](const auto& x) {
+      return with_plain_rows(args_.w13, shape_.H, args_.w13.row_stride, [&](const auto& weight) {
+        return expert_rows::launch_up(context_, product, x, weight, layout_.num_tiles);
       });
     });
+  }
+
+  Status multiply_down() {
+    const ProductParams product = down_product();
+    if (args_.w2.packed != nullptr) {
+      return packed_expert_down(context_, product, hidden(), packed_rows(args_.w2),
+                                layout_.num_tiles);
+    }
+    return with_plain_rows(hidden(), shape_.I, 0, [&](const auto& x) {
+      return with_plain_rows(args_.w2, shape_.I, args_.w2.row_stride, [&](const auto& weight) {
+        return expert_rows::launch_down(context_, product, x, weight, layout_.num_tiles);
+      });
+    });
+  }
+
+  // check_expert_weight() found that there is one part.
+  static const quant::PackedRows& packed_rows(const TensorView& weight) {
+    return weight.packed->parts[0].packed;
   }
 
   // Without logits, tokens have been routed.
@@ -579,7 +470,7 @@ Status routed_moe_cuda(CudaContext& context, const RoutedMoeArgs& args) {
                              .I = args.w2.shape[2],
                              .E = args.w2.shape[0],
                              .A = args.experts_per_token,
-                             .weight = args.w13.dtype,
+                             .weight = expert_dtype(args.w13.dtype, args.w2.dtype),
                              .x = args.x.dtype};
   const int64_t T = args.x.shape[0];
   const bool tiled = T >= kSm90MinTokens && routed_moe_is_tiled(context, shape) &&

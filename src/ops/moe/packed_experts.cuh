@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The products of expert_rows.cuh where the experts are quantised, all of a weight in one way.
+#pragma once
+
+#include "ops/moe/expert_rows.cuh"
+#include "quant/packed_rows.h"
+
+namespace heddle::ops {
+
+// The first product and the second. `rows`: those of all experts. Error: kDeviceLost.
+Status packed_expert_up(CudaContext& context, const expert_rows::ProductParams& product,
+                        const TensorView& x, const quant::PackedRows& rows, int64_t num_tiles);
+Status packed_expert_down(CudaContext& context, const expert_rows::ProductParams& product,
+                          const TensorView& x, const quant::PackedRows& rows, int64_t num_tiles);
+
+}  // namespace heddle::ops
