@@ -119,7 +119,7 @@ Status stage_copy_job(const WeightSource& source, const StoredWeight& stored, co
   CopyJob into_piece = job;
   into_piece.target_byte = 0;
   run_copy_job(source, stored, into_piece, piece);
-  return stage.send(job.target_byte);
+  return stage.send(job.target_byte, 0, job.num_bytes());
 }
 
 }  // namespace heddle::checkpoint

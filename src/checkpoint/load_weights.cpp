@@ -79,10 +79,10 @@ class WeightLoader {
     }
     loaded_.run_dtype_ = dtype_.value_or(first_plain_dtype_.value_or(DType::kBf16));
     for (PackedPlacement& weight : packed_) {
-      if (on_device()) {
-        loaded_.weights_.find(weight.name)->second.data = arena + weight.dense_begin;
+      if (weight.dense_begin) {
+        loaded_.weights_.find(weight.name)->second.data = arena + *weight.dense_begin;
       } else {
-        weight.load.bind(arena, loaded_.run_dtype_ != DType::kF32);
+        weight.load.bind(arena, loaded_.run_dtype_ != DType::kF32, on_gpu());
       }
     }
     HEDDLE_RETURN_IF_ERROR(run_weight_jobs({.source = source_,
@@ -92,12 +92,9 @@ class WeightLoader {
                                             .dequantised_dtype = loaded_.run_dtype_,
                                             .arena = arena},
                                            options_));
-    if (on_device()) {
-      HEDDLE_RETURN_IF_ERROR(make_twins());
-    } else {
-      for (PackedPlacement& weight : packed_) {
-        loaded_.packed_.push_back(std::move(weight.load.weight()));
-      }
+    if (on_device()) HEDDLE_RETURN_IF_ERROR(make_twins());
+    for (PackedPlacement& weight : packed_) {
+      if (!weight.dense_begin) loaded_.packed_.push_back(std::move(weight.load.weight()));
     }
     if (loaded_.bytes_in_place_ > 0) loaded_.source_ = std::move(owner);
     return std::move(loaded_);
@@ -152,19 +149,18 @@ class WeightLoader {
     const int64_t available = on_device() ? options_.device->available_memory_bytes()
                                           : device::available_host_memory_bytes();
     if (arena_bytes_ <= available) return {};
-    const std::string before =
-        dequantised_bytes_ == 0
-            ? ""
-            : fmt::format(" ({:.2f} before they are dequantised)",
-                          gibibytes(arena_bytes_ - dequantised_bytes_ + packed_bytes_));
     return resource_exhausted(
-        fmt::format("the weights need {:.2f} GiB{}, {} has {:.2f} GiB of free memory; use a "
-                    "smaller model or a 16-bit --dtype",
-                    gibibytes(arena_bytes_), before,
-                    on_device() ? options_.device->name() : "the machine", gibibytes(available)));
+        fmt::format("the weights need {:.2f} GiB, {} has {:.2f} GiB of free memory; use a "
+                    "smaller model, a quantised one or a 16-bit --dtype",
+                    gibibytes(arena_bytes_), on_device() ? options_.device->name() : "the machine",
+                    gibibytes(available)));
   }
 
   [[nodiscard]] bool on_device() const { return options_.device != nullptr; }
+
+  [[nodiscard]] bool on_gpu() const {
+    return on_device() && options_.device->kind() == device::DeviceKind::kCuda;
+  }
 
   // The dtype that WeightDType::kRun stands for, where all such weights have one dtype.
   [[nodiscard]] DType first_stored_dtype() const {
@@ -188,9 +184,9 @@ class WeightLoader {
     HEDDLE_ASSIGN_OR_RETURN(loaded_.device_arena_, options_.device->allocate(arena_bytes_));
     if (dequantised_bytes_ > 0) {
       log_info(fmt::format(
-          "{} quantised weights are dequantised to {} while they load: {:.2f} GiB become {:.2f}; "
-          "packed weights are multiplied on the CPU only",
-          packed_.size(), to_string(*dtype_), gibibytes(packed_bytes_),
+          "{} quantised weights are dequantised to {} while they load, because their columns are "
+          "read, too: {:.2f} GiB become {:.2f}",
+          num_dequantised_, to_string(*dtype_), gibibytes(packed_bytes_),
           gibibytes(dequantised_bytes_)));
     }
     return loaded_.device_arena_.data();
@@ -347,18 +343,20 @@ class WeightLoader {
     }
     if (!good) return ok_status();
     HEDDLE_ASSIGN_OR_RETURN(PackedLoad load, PackedLoad::plan(spec, std::move(origins), rounding));
-    TensorView view(nullptr, on_device() ? *dtype_ : DType::kPacked, spec.shape);
-    if (!on_device()) view.packed = load.weight().get();
+    const bool dense = on_device() && spec.packing == Packing::kColumns;
+    TensorView view(nullptr, dense ? *dtype_ : DType::kPacked, spec.shape);
+    if (!dense) view.packed = load.weight().get();
     const auto [found, added] = loaded_.weights_.emplace(spec.name, view);
     HEDDLE_CHECK(added);
     loaded_.num_parameters_ += view.num_elements();
-    int64_t dense_begin = 0;
-    if (on_device()) {
+    std::optional<int64_t> dense_begin;
+    if (dense) {
       HEDDLE_ASSIGN_OR_RETURN(dense_begin, reserve(view.num_bytes()));
+      ++num_dequantised_;
       dequantised_bytes_ += view.num_bytes();
       packed_bytes_ += load.packed_bytes();
     } else {
-      arena_bytes_ = load.place(arena_bytes_);
+      arena_bytes_ = load.place(arena_bytes_, on_device());
     }
     packed_.push_back({.load = std::move(load), .name = spec.name, .dense_begin = dense_begin});
     return ok_status();
@@ -489,7 +487,8 @@ class WeightLoader {
   QuantisedModules modules_;
   std::unordered_set<std::string> used_by_modules_;  // hub names
   std::vector<PackedPlacement> packed_;
-  int64_t dequantised_bytes_ = 0;  // of packed_, on a device
+  int64_t num_dequantised_ = 0;    // of packed_, on a device
+  int64_t dequantised_bytes_ = 0;  // of these
   int64_t packed_bytes_ = 0;       // of the same before
   int64_t arena_bytes_ = 0;
   std::optional<DType> first_plain_dtype_;  // of WeightDType::kRun

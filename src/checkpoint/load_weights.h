@@ -43,8 +43,8 @@ struct LoadOptions {
   std::optional<Rounding> rounding;
 
   // A device whose memory the host does not read: the weights lie there, all of
-  // WeightDType::kRun in one dtype, and those that are quantised are dequantised to it. Null: on
-  // the host. Must outlive the weights.
+  // WeightDType::kRun in one dtype or packed, as on the host; those of Packing::kColumns are
+  // dequantised to that dtype. Null: on the host. Must outlive the weights.
   device::Device* device = nullptr;
 
   // Once true, on whatever thread, the load is given up. Null: it never is. Must outlive the call.

@@ -145,7 +145,7 @@ class ReplacedWeightsTest : public ::testing::Test {
       for (const quant::PackedWeight::Part& part : view.packed->parts) {
         const quant::PackedRows& rows = part.packed;
         add(rows.codes, rows.num_rows * rows.format.code_bytes());
-        add(rows.scales, rows.num_rows * rows.format.scale_bytes());
+        add(rows.scales, rows.num_scale_rows() * rows.format.scale_bytes());
       }
     }
     add(weights.host("norm").data, weights.host("norm").num_bytes());
@@ -166,10 +166,13 @@ TEST_F(ReplacedWeightsTest, NewNumbersStandWhereTheOldOnesStood) {
   const auto stream = device.create_stream().value();
   LoadOptions on_device{.dtype = DType::kBf16};
   on_device.device = &device;
+  LoadOptions packed_there = on_device;
+  packed_there.rounding = Rounding{.scheme = quant::Scheme::kFp8Block};
   const LoadOptions cases[] = {{},
                                {.dtype = DType::kF16},
                                {.rounding = Rounding{.scheme = quant::Scheme::kInt8}},
-                               on_device};
+                               on_device,
+                               packed_there};
   for (const LoadOptions& options : cases) {
     LoadedWeights used = load(1, options);
     const Seen before = seen(used);

@@ -32,6 +32,7 @@ bool have_one_form(const TensorView& a, const TensorView& b) {
     return one.first_row == two.first_row && one.num_rows == two.num_rows &&
            one.plain.dtype == two.plain.dtype && one.plain.shape == two.plain.shape &&
            one.packed.num_rows == two.packed.num_rows &&
+           one.packed.rows_per_scale == two.packed.rows_per_scale &&
            (one.packed.num_rows == 0 || one.packed.format.same_layout(two.packed.format));
   });
 }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -54,6 +56,12 @@ Status stored_differently(const PackedLoad::Origin& a, const PackedLoad::Origin&
       "{}, but {}; the experts of a layer are served quantised alike: quantise {}", to_string(a),
       to_string(b),
       orders ? "them without activation order (desc_act false)" : "all or none of them"));
+}
+
+// Rows of K columns that are moved together: whole runs of rows that share scales.
+int64_t rows_at_once(int64_t K, int64_t rows_per_scale) {
+  const int64_t runs = kCopyJobElements / (std::max<int64_t>(K, 1) * rows_per_scale);
+  return std::max<int64_t>(1, runs) * rows_per_scale;
 }
 
 // A piece that gives these rows, one run from row 0 on.
@@ -122,8 +130,21 @@ Result<PackedLoad> PackedLoad::plan(const WeightSpec& spec, std::vector<Origin> 
       part.plain = TensorView(nullptr, part.plain.dtype, {part.num_rows, K});
     }
   }
+  load.share_scales(all);
   load.make_jobs(all);
   return load;
+}
+
+// Rows of a block that lie side by side in the part share their scales: as many as divide the
+// block and all distances at which runs of rows begin, in the tensor and in the part.
+void PackedLoad::share_scales(const std::vector<Rows>& all) {
+  std::vector<int64_t> shared(weight_->parts.size());
+  for (size_t i = 0; i < shared.size(); ++i) shared[i] = weight_->parts[i].packed.format.block_rows;
+  for (const Rows& rows : all) {
+    int64_t& num = shared[rows.part];
+    num = std::gcd(std::gcd(num, rows.part_row), rows.source_step == 1 ? rows.source_row : 1);
+  }
+  for (size_t i = 0; i < shared.size(); ++i) weight_->parts[i].packed.rows_per_scale = shared[i];
 }
 
 // A quantised tensor is unpacked once for all its rows; a plain one is read in small stretches.
@@ -139,7 +160,7 @@ void PackedLoad::make_jobs(const std::vector<Rows>& all) {
         whole.bytes += rows.num_rows * origin.module->format.row_bytes();
         continue;
       }
-      const int64_t at_once = std::max<int64_t>(1, kCopyJobElements / std::max<int64_t>(K, 1));
+      const int64_t at_once = rows_at_once(K, weight_->parts[rows.part].packed.rows_per_scale);
       for (int64_t done = 0; done < rows.num_rows; done += at_once) {
         Rows part = rows;
         part.source_row += done * rows.source_step;
@@ -154,36 +175,45 @@ void PackedLoad::make_jobs(const std::vector<Rows>& all) {
   }
 }
 
-int64_t PackedLoad::place(int64_t begin) {
+int64_t PackedLoad::place(int64_t begin, bool on_device) {
+  const auto take = [&begin](int64_t num_bytes) {
+    const int64_t here = begin;
+    begin += aligned(num_bytes);
+    return here;
+  };
   for (const quant::PackedWeight::Part& part : weight_->parts) {
-    part_begins_.push_back(begin);
-    if (part.packed.format.K > 0) {
-      const quant::RowFormat& format = part.packed.format;
-      begin += aligned(part.num_rows * format.code_bytes());
-      begin += aligned(part.num_rows * format.scale_bytes());
-      if (format.has_zeros) begin += aligned(part.num_rows * format.num_groups());
-    } else {
-      begin += aligned(part.plain.num_bytes());
+    const quant::RowFormat& format = part.packed.format;
+    if (format.K == 0) {
+      places_.push_back({.codes = take(part.plain.num_bytes())});
+      continue;
     }
+    PartPlace place{.codes = take(part.num_rows * format.code_bytes())};
+    place.scales = take(part.packed.num_scale_rows() * format.scale_bytes());
+    if (format.has_zeros) place.zeros = take(part.num_rows * format.num_groups());
+    if (on_device && format.group_index != nullptr) {
+      place.group_index = take(bytes_of(DType::kI32, format.K));
+    }
+    places_.push_back(place);
   }
   return begin;
 }
 
-void PackedLoad::bind(std::byte* arena, bool may_round_x) {
+void PackedLoad::bind(std::byte* arena, bool may_round_x, bool on_gpu) {
+  weight_->on_gpu = on_gpu;
   for (size_t i = 0; i < weight_->parts.size(); ++i) {
     quant::PackedWeight::Part& part = weight_->parts[i];
-    std::byte* const begin = arena + part_begins_[i];
-    const quant::RowFormat& format = part.packed.format;
-    if (format.K == 0) {
-      part.plain.data = begin;
+    const PartPlace& place = places_[i];
+    if (part.packed.format.K == 0) {
+      part.plain.data = arena + place.codes;
       continue;
     }
-    part.packed.may_round_x = may_round_x;
-    part.packed.codes = begin;
-    part.packed.scales = begin + aligned(part.num_rows * format.code_bytes());
-    if (format.has_zeros) {
-      part.packed.zeros = reinterpret_cast<uint8_t*>(part.packed.scales +
-                                                     aligned(part.num_rows * format.scale_bytes()));
+    quant::PackedRows& rows = part.packed;
+    rows.may_round_x = may_round_x;
+    rows.codes = arena + place.codes;
+    rows.scales = arena + place.scales;
+    if (rows.format.has_zeros) rows.zeros = reinterpret_cast<uint8_t*>(arena + place.zeros);
+    if (place.group_index >= 0) {
+      rows.gpu_group_index = reinterpret_cast<const int32_t*>(arena + place.group_index);
     }
   }
 }
@@ -222,8 +252,21 @@ void PackedLoad::round_rows(const Job& job, const WeightSource& source) const {
   }
 }
 
+std::optional<DrawnRows> PackedLoad::drawn_rows(const Rows& rows,
+                                                const WeightSource& source) const {
+  const std::optional<DrawnWeight> weight = source.drawn(origins_[rows.origin].stored);
+  if (!weight || weight->mean != 0) return std::nullopt;
+  return DrawnRows{.weight = *weight,
+                   .first_row = rows.source_row,
+                   .row_step = rows.source_step,
+                   .num_rows = rows.num_rows};
+}
+
 quant::UnpackedMatrix PackedLoad::round(const Rows& rows, const WeightSource& source) const {
   const Origin& origin = origins_[rows.origin];
+  if (const std::optional<DrawnRows> drawn = drawn_rows(rows, source)) {
+    return draw_matrix(*drawn, *origin.rounded);
+  }
   const int64_t K = row_width(*origin.piece);
   std::vector<float> values(static_cast<size_t>(rows.num_rows * K));
   std::vector<CopyJob> copies;
@@ -251,70 +294,143 @@ void PackedLoad::copy_rows(const Job& job, const WeightSource& source) const {
   }
 }
 
-Status PackedLoad::stage_job(size_t index, const WeightSource& source, int64_t begin, DType dtype,
-                             WeightStage& stage) const {
-  const Job& job = jobs_[index];
+template <typename StageRows, typename StagePlain>
+Status PackedLoad::stage_rows_of(const Job& job, const WeightSource& source,
+                                 const StageRows& stage_rows, const StagePlain& stage_plain) const {
   const Origin& origin = origins_[job.origin];
   if (origin.module) {
     const Result<quant::UnpackedMatrix> matrix =
         quant::unpack(origin.module->matrix, origin.module->format);
     if (!matrix.ok()) return matrix.status().with_context(readable(origin.piece->tensor.name));
-    for (const Rows& rows : job.rows) {
-      HEDDLE_RETURN_IF_ERROR(stage_packed(*matrix, rows, begin, dtype, stage));
-    }
+    for (const Rows& rows : job.rows) HEDDLE_RETURN_IF_ERROR(stage_rows(*matrix, rows));
     return ok_status();
   }
   for (const Rows& rows : job.rows) {
     if (!origin.rounded) {
-      HEDDLE_RETURN_IF_ERROR(stage_plain(rows, source, begin, dtype, stage));
+      HEDDLE_RETURN_IF_ERROR(stage_plain(rows));
       continue;
     }
     Rows rounded = rows;  // of the matrix that they become
     rounded.source_row = 0;
     rounded.source_step = 1;
-    HEDDLE_RETURN_IF_ERROR(stage_packed(round(rows, source), rounded, begin, dtype, stage));
+    HEDDLE_RETURN_IF_ERROR(stage_rows(round(rows, source), rounded));
   }
   return ok_status();
 }
 
-int64_t PackedLoad::target_byte(const Rows& rows, int64_t begin, DType dtype) const {
-  const int64_t row = weight_->parts[rows.part].first_row + rows.part_row;
-  return begin + bytes_of(dtype, row * row_width(*origins_[rows.origin].piece));
+Status PackedLoad::stage_job(size_t index, const WeightSource& source, WeightStage& stage) const {
+  const Job& job = jobs_[index];
+  if (origins_[job.origin].rounded && stage.can_draw()) {
+    const Rows& rows = job.rows.front();  // of a rounded tensor a job has no others
+    if (const std::optional<DrawnRows> drawn = drawn_rows(rows, source)) {
+      return stage.draw_rows(*drawn,
+                             weight_->parts[rows.part].packed.cut(rows.part_row, rows.num_rows));
+    }
+  }
+  return stage_rows_of(
+      job, source,
+      [&](const quant::UnpackedMatrix& matrix, const Rows& rows) {
+        return stage_packed(matrix, rows, stage);
+      },
+      [&](const Rows& rows) {
+        const TensorView& plain = weight_->parts[rows.part].plain;
+        const int64_t offset = bytes_of(plain.dtype, rows.part_row * plain.shape[1]);
+        return stage_plain(rows, source, places_[rows.part].codes + offset, plain.dtype, stage);
+      });
+}
+
+Status PackedLoad::stage_dense_job(size_t index, const WeightSource& source, int64_t begin,
+                                   DType dtype, WeightStage& stage) const {
+  const auto target_byte = [&](const Rows& rows) {
+    const int64_t row = weight_->parts[rows.part].first_row + rows.part_row;
+    return begin + bytes_of(dtype, row * row_width(*origins_[rows.origin].piece));
+  };
+  return stage_rows_of(
+      jobs_[index], source,
+      [&](const quant::UnpackedMatrix& matrix, const Rows& rows) {
+        return stage_dense(matrix, rows, target_byte(rows), dtype, stage);
+      },
+      [&](const Rows& rows) { return stage_plain(rows, source, target_byte(rows), dtype, stage); });
 }
 
 Status PackedLoad::stage_packed(const quant::UnpackedMatrix& matrix, const Rows& rows,
-                                int64_t begin, DType dtype, WeightStage& stage) const {
+                                WeightStage& stage) const {
+  const quant::PackedRows& target = weight_->parts[rows.part].packed;
+  const quant::RowFormat& format = target.format;
+  const PartPlace& place = places_[rows.part];
+  if (rows.part_row == 0) HEDDLE_RETURN_IF_ERROR(stage_group_index(rows, stage));
+  const int64_t at_once = rows_at_once(format.K, target.rows_per_scale);
+  for (int64_t done = 0; done < rows.num_rows; done += at_once) {
+    const int64_t row = rows.part_row + done;  // of the part
+    quant::PackedRows piece{.format = format,
+                            .num_rows = std::min(at_once, rows.num_rows - done),
+                            .rows_per_scale = target.rows_per_scale};
+    const int64_t code_bytes = aligned(piece.num_rows * format.code_bytes());
+    const int64_t scale_bytes = aligned(piece.num_scale_rows() * format.scale_bytes());
+    const int64_t zero_bytes = format.has_zeros ? piece.num_rows * format.num_groups() : 0;
+    HEDDLE_ASSIGN_OR_RETURN(piece.codes, stage.reserve(code_bytes + scale_bytes + zero_bytes));
+    piece.scales = piece.codes + code_bytes;
+    piece.zeros = reinterpret_cast<uint8_t*>(piece.scales + scale_bytes);
+    for (int64_t i = 0; i < piece.num_rows; i += piece.rows_per_scale) {
+      const int64_t step = rows.source_step;  // with rows that share scales it is 1
+      quant::pack_rows(matrix, rows.source_row + (done + i) * step,
+                       std::min(piece.rows_per_scale, piece.num_rows - i), piece, i);
+    }
+    HEDDLE_RETURN_IF_ERROR(stage.send(place.codes + row * format.code_bytes(), 0,
+                                      piece.num_rows * format.code_bytes()));
+    HEDDLE_RETURN_IF_ERROR(stage.send(place.scales + target.scale_row(row) * format.scale_bytes(),
+                                      code_bytes, piece.num_scale_rows() * format.scale_bytes()));
+    if (!format.has_zeros) continue;
+    HEDDLE_RETURN_IF_ERROR(
+        stage.send(place.zeros + row * format.num_groups(), code_bytes + scale_bytes, zero_bytes));
+  }
+  return ok_status();
+}
+
+Status PackedLoad::stage_group_index(const Rows& rows, WeightStage& stage) const {
+  const int64_t target = places_[rows.part].group_index;
+  if (target < 0) return ok_status();
+  const std::vector<int32_t>& index = *weight_->parts[rows.part].packed.format.group_index;
+  const auto num_bytes = static_cast<int64_t>(index.size() * sizeof(int32_t));
+  HEDDLE_ASSIGN_OR_RETURN(std::byte* const piece, stage.reserve(num_bytes));
+  std::memcpy(piece, index.data(), static_cast<size_t>(num_bytes));
+  return stage.send(target, 0, num_bytes);
+}
+
+Status PackedLoad::stage_dense(const quant::UnpackedMatrix& matrix, const Rows& rows,
+                               int64_t target_byte, DType dtype, WeightStage& stage) const {
   const quant::RowFormat& format = matrix.format;
   const int64_t K = format.K;
-  const int64_t at_once = std::min(rows.num_rows, std::max<int64_t>(1, kCopyJobElements / K));
-  Tensor codes({at_once, format.code_bytes()}, DType::kU8);
-  Tensor scales({at_once, format.scale_bytes()}, DType::kU8);
-  Tensor zeros({at_once, format.num_groups()}, DType::kU8);
-  const quant::PackedRows packed{.format = format,
-                                 .num_rows = at_once,
-                                 .codes = codes.view().as<std::byte>(),
-                                 .scales = scales.view().as<std::byte>(),
-                                 .zeros = format.has_zeros ? zeros.view().as<uint8_t>() : nullptr};
+  const int64_t at_once = std::min(rows.num_rows, rows_at_once(K, 1));
+  Tensor codes({format.code_bytes()}, DType::kU8);
+  Tensor scales({format.scale_bytes()}, DType::kU8);
+  Tensor zeros({format.num_groups()}, DType::kU8);
+  const quant::PackedRows row{.format = format,
+                              .num_rows = 1,
+                              .codes = codes.view().as<std::byte>(),
+                              .scales = scales.view().as<std::byte>(),
+                              .zeros = format.has_zeros ? zeros.view().as<uint8_t>() : nullptr};
   std::vector<float> values(static_cast<size_t>(K));
   for (int64_t done = 0; done < rows.num_rows; done += at_once) {
     const int64_t count = std::min(at_once, rows.num_rows - done);
     HEDDLE_ASSIGN_OR_RETURN(std::byte* const target, stage.reserve(bytes_of(dtype, count * K)));
     for (int64_t i = 0; i < count; ++i) {
-      quant::pack_rows(matrix, rows.source_row + (done + i) * rows.source_step, 1, packed, i);
-      quant::dequantise_row(packed, i, 0, K, values.data());
+      quant::pack_rows(matrix, rows.source_row + (done + i) * rows.source_step, 1, row, 0);
+      quant::dequantise_row(row, 0, 0, K, values.data());
       convert_elements(values.data(), DType::kF32, target + bytes_of(dtype, i * K), dtype, K);
     }
-    HEDDLE_RETURN_IF_ERROR(stage.send(target_byte(rows, begin, dtype) + bytes_of(dtype, done * K)));
+    HEDDLE_RETURN_IF_ERROR(
+        stage.send(target_byte + bytes_of(dtype, done * K), 0, bytes_of(dtype, count * K)));
   }
   return ok_status();
 }
 
-Status PackedLoad::stage_plain(const Rows& rows, const WeightSource& source, int64_t begin,
+Status PackedLoad::stage_plain(const Rows& rows, const WeightSource& source, int64_t target_byte,
                                DType dtype, WeightStage& stage) const {
   const Origin& origin = origins_[rows.origin];
   std::vector<CopyJob> copies;
   append_copy_jobs(rows_of(*origin.piece, rows.source_row, rows.source_step, rows.num_rows, 0),
-                   {.target_byte = target_byte(rows, begin, dtype), .dtype = dtype}, copies);
+                   {.target_byte = target_byte, .dtype = dtype}, copies);
   for (const CopyJob& copy : copies) {
     HEDDLE_RETURN_IF_ERROR(stage_copy_job(source, origin.stored, copy, stage));
   }
@@ -325,7 +441,7 @@ int64_t PackedLoad::packed_bytes() const {
   int64_t bytes = 0;
   for (const quant::PackedWeight::Part& part : weight_->parts) {
     const bool plain = part.packed.format.K == 0;
-    bytes += plain ? part.plain.num_bytes() : part.num_rows * part.packed.format.row_bytes();
+    bytes += plain ? part.plain.num_bytes() : part.packed.num_bytes();
   }
   return bytes;
 }
@@ -349,7 +465,15 @@ bool is_quantisable(std::string_view tensor, int rank, bool include_lm_head) {
 }
 
 bool width_fits(int64_t K, const Rounding& rounding) {
-  return rounding.scheme != quant::Scheme::kInt4 || K % rounding.group_size == 0;
+  constexpr int64_t kMxfp4Group = 32;
+  switch (rounding.scheme) {
+    case quant::Scheme::kInt4:
+      return K % rounding.group_size == 0;
+    case quant::Scheme::kMxfp4:
+      return K % kMxfp4Group == 0;
+    default:
+      return true;
+  }
 }
 
 }  // namespace heddle::checkpoint

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/drawn_codes.h"
 #include "checkpoint/quantised_modules.h"
 #include "checkpoint/weight_map.h"
 #include "checkpoint/weight_source.h"
@@ -53,13 +54,16 @@ class PackedLoad {
   static Result<PackedLoad> plan(const WeightSpec& spec, std::vector<Origin> origins,
                                  const Rounding& rounding);
 
-  // Where the parts lie, from `begin` on; returns the end.
-  int64_t place(int64_t begin);
+  // Where the parts lie, from `begin` on; returns the end. `on_device`: in memory that is laid out
+  // for a GPU, which also needs the groups of columns in activation order.
+  int64_t place(int64_t begin, bool on_device);
 
-  // Sets the parts' addresses, and whether products may round x for them.
-  void bind(std::byte* arena, bool may_round_x);
+  // Sets the parts' addresses, whether products may round x for them, and whether `arena` is the
+  // memory of a GPU.
+  void bind(std::byte* arena, bool may_round_x, bool on_gpu);
 
-  // The weight; it stays where it is when this is moved.
+  // The weight; it stays where it is when this is moved. On a device its parts have addresses
+  // that the host does not read.
   [[nodiscard]] std::unique_ptr<quant::PackedWeight>& weight() { return weight_; }
 
   [[nodiscard]] size_t num_jobs() const { return jobs_.size(); }
@@ -70,13 +74,16 @@ class PackedLoad {
   // Error: as quant::unpack, with the module's name.
   Status run_job(size_t job, const WeightSource& source) const;
 
-  // Instead of bind() and run_job(): the job's rows as the numbers they stand for, rounded to
-  // `dtype` (fp32, bf16 or fp16), on the way to a dense weight that begins at `begin`. Error: as
-  // above, and those of the stage.
-  Status stage_job(size_t job, const WeightSource& source, int64_t begin, DType dtype,
-                   WeightStage& stage) const;
+  // The same into the memory of a device. Where the source draws numbers that are rounded, a GPU
+  // draws codes instead (drawn_weight.h). Error: as above, and those of the stage.
+  Status stage_job(size_t job, const WeightSource& source, WeightStage& stage) const;
 
-  // Of the parts as they would be packed.
+  // Instead of place(), bind() and stage_job(): the job's rows as the numbers they stand for,
+  // rounded to `dtype` (fp32, bf16 or fp16), on the way to a dense weight that begins at `begin`.
+  Status stage_dense_job(size_t job, const WeightSource& source, int64_t begin, DType dtype,
+                         WeightStage& stage) const;
+
+  // Of the parts as they are packed.
   [[nodiscard]] int64_t packed_bytes() const;
 
  private:
@@ -95,23 +102,42 @@ class PackedLoad {
     int64_t bytes = 0;
   };
 
+  // Where the arrays of a part begin.
+  struct PartPlace {
+    int64_t codes = 0;  // or the rows of a plain part
+    int64_t scales = 0;
+    int64_t zeros = 0;
+    int64_t group_index = -1;  // none
+  };
+
+  void share_scales(const std::vector<Rows>& all);
   void make_jobs(const std::vector<Rows>& all);
   Status unpack_rows(const Job& job) const;
   void round_rows(const Job& job, const WeightSource& source) const;
   void copy_rows(const Job& job, const WeightSource& source) const;
   [[nodiscard]] quant::UnpackedMatrix round(const Rows& rows, const WeightSource& source) const;
 
-  // Where the weight's row, and all behind it, lie.
-  [[nodiscard]] int64_t target_byte(const Rows& rows, int64_t begin, DType dtype) const;
-  Status stage_packed(const quant::UnpackedMatrix& matrix, const Rows& rows, int64_t begin,
-                      DType dtype, WeightStage& stage) const;
-  Status stage_plain(const Rows& rows, const WeightSource& source, int64_t begin, DType dtype,
+  // The rule of rows that are rounded, where the source draws them.
+  [[nodiscard]] std::optional<DrawnRows> drawn_rows(const Rows& rows,
+                                                    const WeightSource& source) const;
+
+  // Calls stage_rows(matrix, rows) for rows of quantised matrices, `rows` counted as in `matrix`,
+  // and stage_plain(rows) for others.
+  template <typename StageRows, typename StagePlain>
+  Status stage_rows_of(const Job& job, const WeightSource& source, const StageRows& stage_rows,
+                       const StagePlain& stage_plain) const;
+  Status stage_packed(const quant::UnpackedMatrix& matrix, const Rows& rows,
+                      WeightStage& stage) const;
+  Status stage_group_index(const Rows& rows, WeightStage& stage) const;
+  Status stage_dense(const quant::UnpackedMatrix& matrix, const Rows& rows, int64_t target_byte,
+                     DType dtype, WeightStage& stage) const;
+  Status stage_plain(const Rows& rows, const WeightSource& source, int64_t target_byte, DType dtype,
                      WeightStage& stage) const;
 
   std::vector<Origin> origins_;
   Rounding rounding_;
   std::unique_ptr<quant::PackedWeight> weight_;
-  std::vector<int64_t> part_begins_;
+  std::vector<PartPlace> places_;
   std::vector<Job> jobs_;
 };
 

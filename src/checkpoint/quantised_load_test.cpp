@@ -209,31 +209,146 @@ TEST_F(QuantisedLoadTest, SaysThatWeightsAreNotQuantisedWhereTheConfigSaysSo) {
   EXPECT_EQ(log_with(R"({"quant_method": "modelopt", "kv_cache_quant_algo": "FP8"})"), "");
 }
 
-TEST_F(QuantisedLoadTest, ADeviceGetsTheNumbersThatCodesStandFor) {
+// The bytes of all arrays of a packed weight.
+std::vector<std::byte> packed_bytes(const TensorView& weight) {
+  std::vector<std::byte> bytes;
+  const auto add = [&bytes](const void* data, int64_t num_bytes) {
+    const auto* const begin = static_cast<const std::byte*>(data);
+    bytes.insert(bytes.end(), begin, begin + num_bytes);
+  };
+  for (const quant::PackedWeight::Part& part : weight.packed->parts) {
+    if (part.plain.data != nullptr) {
+      add(part.plain.data, part.plain.num_bytes());
+      continue;
+    }
+    const quant::PackedRows& rows = part.packed;
+    add(rows.codes, rows.num_rows * rows.format.code_bytes());
+    add(rows.scales, rows.num_scale_rows() * rows.format.scale_bytes());
+    if (rows.zeros != nullptr) add(rows.zeros, rows.num_rows * rows.format.num_groups());
+  }
+  EXPECT_EQ(std::ssize(bytes), quant::stored_bytes(weight));
+  return bytes;
+}
+
+// Where weights are dequantised while they load, the arena is larger.
+TEST_F(QuantisedLoadTest, ADeviceGetsTheCodesAndScalesOfTheHost) {
   const std::vector<WeightSpec> specs = {fused({"a.q_proj", "a.k_proj"}, 300, 256)};
-  for (const auto scheme : {quant::Scheme::kInt4, quant::Scheme::kInt8, quant::Scheme::kFp8}) {
+  for (const auto scheme : {quant::Scheme::kInt4, quant::Scheme::kInt8, quant::Scheme::kFp8,
+                            quant::Scheme::kFp8Block}) {
     SCOPED_TRACE(static_cast<int>(scheme));
     device::CpuDevice device(1);
     LoadOptions options{.dtype = DType::kBf16, .num_threads = 1};
     options.rounding = Rounding{.scheme = scheme};
-    const Result<LoadedWeights> packed =
+    const Result<LoadedWeights> host =
         load_weights(std::make_unique<DummyWeights>(1), specs, options);
     options.device = &device;
-    const Result<LoadedWeights> dense =
+    const Result<LoadedWeights> sent =
         load_weights(std::make_unique<DummyWeights>(1), specs, options);
-    ASSERT_TRUE(packed.ok() && dense.ok()) << dense.status().to_string();
-    const TensorView& weight = (*dense)["w"];
-    ASSERT_EQ(weight.dtype, DType::kBf16);
-    for (int64_t row = 0; row < 600; ++row) {
-      for (int64_t k = 0; k < 256; ++k) {
-        ASSERT_EQ(weight.row<Bf16>(row)[k].bits, to_bf16(element((*packed)["w"], row, k)).bits)
-            << row << ", " << k;
-      }
+    ASSERT_TRUE(host.ok() && sent.ok()) << sent.status().to_string();
+    ASSERT_EQ((*sent)["w"].dtype, DType::kPacked);
+    EXPECT_EQ(packed_bytes((*sent)["w"]), packed_bytes((*host)["w"]));
+    EXPECT_LE(sent->bytes_copied(), quant::stored_bytes((*sent)["w"]) + 3 * 64);
+    EXPECT_LT(sent->bytes_copied(), 600 * 256 * 3 / 2);
+    EXPECT_EQ(sent->bytes_copied(), host->bytes_copied());
+  }
+}
+
+// Modules of every layout, rows that move, and a plain sibling.
+TEST_F(QuantisedLoadTest, ADeviceGetsTheBytesOfEveryLayout) {
+  store_awq("awq", 8, 0.5f);
+  store("block.weight", {300, 200}, DType::kF8E4M3, 3);
+  store("block.weight_scale_inv", {3, 2}, DType::kF32, 0.25f);
+  store("row.weight", {7, 64}, DType::kF8E4M3, 3);
+  store("row.weight_scale", {7, 1}, DType::kF32, 2);
+  store("int8.weight", {9, 65}, DType::kI8, -5);
+  store("int8.weight_scale", {9, 1}, DType::kF32, 2);
+  store("plain.weight", {8, 64}, DType::kBf16, 3);
+  WeightSpec mixed{
+      .name = "mixed",
+      .shape = {16, 64},
+      .alternatives = {concatenated({{"awq.weight", {8, 64}}, {"plain.weight", {8, 64}}})}};
+  WeightSpec moved{
+      .name = "moved",
+      .shape = {300, 200},
+      .alternatives = {permuted({"block.weight", {300, 200}},
+                                {{.source_row = 128, .target_row = 0, .num_rows = 172},
+                                 {.source_row = 0, .target_row = 172, .num_rows = 128}})}};
+  WeightSpec rows = fused({"row"}, 7, 64), bytes = fused({"int8"}, 9, 65);
+  rows.name = "rows";
+  bytes.name = "bytes";
+  device::CpuDevice device(1);
+  for (const auto& [spec, config] : {std::pair{mixed, kAwq}, std::pair{moved, kFp8},
+                                     std::pair{rows, R"({"quant_method": "fp8"})"},
+                                     std::pair{bytes, R"({"quant_method": "w8a8_int8"})"}}) {
+    SCOPED_TRACE(spec.name);
+    const LoadOptions quiet{.dtype = DType::kBf16, .ignored_prefixes = {""}};
+    LoadOptions to_device = quiet;
+    to_device.device = &device;
+    const Result<LoadedWeights> host = load({spec}, config, quiet);
+    const Result<LoadedWeights> sent = load({spec}, config, to_device);
+    ASSERT_TRUE(host.ok() && sent.ok()) << sent.status().to_string();
+    EXPECT_EQ(packed_bytes((*sent)[spec.name]), packed_bytes((*host)[spec.name]));
+  }
+}
+
+TEST_F(QuantisedLoadTest, RowsOfABlockShareScalesAsFarAsTheyLieTogether) {
+  store("w.weight", {384, 32}, DType::kF8E4M3, 1);
+  store("w.weight_scale_inv", {3, 1}, DType::kF32, 2);
+  const auto rows_per_scale = [&](const std::vector<RowRun>& runs) {
+    int64_t num_rows = 0;
+    for (const RowRun& run : runs) num_rows += run.num_rows;
+    const WeightSpec spec{.name = "w",
+                          .shape = {num_rows, 32},
+                          .alternatives = {permuted({"w.weight", {384, 32}}, runs)}};
+    const Result<LoadedWeights> loaded = load({spec}, kFp8);
+    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
+    return (*loaded)["w"].packed->parts[0].packed.rows_per_scale;
+  };
+  using Run = RowRun;
+  EXPECT_EQ(rows_per_scale({Run{.num_rows = 384}}), 128);
+  EXPECT_EQ(rows_per_scale({Run{.source_row = 128, .num_rows = 256},
+                            Run{.source_row = 0, .target_row = 256, .num_rows = 128}}),
+            128);
+  EXPECT_EQ(rows_per_scale({Run{.source_row = 192, .num_rows = 192},
+                            Run{.source_row = 0, .target_row = 192, .num_rows = 192}}),
+            64);
+  EXPECT_EQ(rows_per_scale({Run{.source_row = 100, .num_rows = 284},
+                            Run{.source_row = 0, .target_row = 284, .num_rows = 100}}),
+            4);
+  EXPECT_EQ(
+      rows_per_scale({Run{.num_rows = 192, .source_step = 2},
+                      Run{.source_row = 1, .target_row = 192, .num_rows = 192, .source_step = 2}}),
+      1);
+}
+
+// kv_b_proj, whose columns are read, too.
+TEST_F(QuantisedLoadTest, AWeightWhoseColumnsAreReadIsDequantisedOnADevice) {
+  WeightSpec spec = fused({"a.kv_proj"}, 300, 256);
+  spec.packing = Packing::kColumns;
+  device::CpuDevice device(1);
+  LoadOptions options{.dtype = DType::kBf16, .num_threads = 1};
+  options.rounding = Rounding{.scheme = quant::Scheme::kInt8};
+  const Result<LoadedWeights> packed =
+      load_weights(std::make_unique<DummyWeights>(1), std::vector{spec}, options);
+  options.device = &device;
+  ::testing::internal::CaptureStderr();
+  const Result<LoadedWeights> dense =
+      load_weights(std::make_unique<DummyWeights>(1), std::vector{spec}, options);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("1 quantised weights are dequantised to bfloat16 while they load, because "
+                        "their columns are read, too"));
+  ASSERT_TRUE(packed.ok() && dense.ok()) << dense.status().to_string();
+  const TensorView& weight = (*dense)["w"];
+  ASSERT_EQ(weight.dtype, DType::kBf16);
+  for (int64_t row = 0; row < 300; ++row) {
+    for (int64_t k = 0; k < 256; ++k) {
+      ASSERT_EQ(weight.row<Bf16>(row)[k].bits, to_bf16(element((*packed)["w"], row, k)).bits)
+          << row << ", " << k;
     }
   }
 }
 
-TEST_F(QuantisedLoadTest, NamesBothSizesWhereADeviceIsTooSmallForDequantisedWeights) {
+TEST_F(QuantisedLoadTest, ADeviceThatIsTooSmallIsToldThePackedSize) {
   SmallDevice device;
   LoadOptions options{.dtype = DType::kBf16, .device = &device};
   options.rounding = Rounding{.scheme = quant::Scheme::kInt8};
@@ -241,8 +356,7 @@ TEST_F(QuantisedLoadTest, NamesBothSizesWhereADeviceIsTooSmallForDequantisedWeig
       std::make_unique<DummyWeights>(1), std::vector{fused({"a.q_proj"}, 32768, 1024)}, options);
   EXPECT_EQ(loaded.status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(loaded.status().message(),
-              HasSubstr("the weights need 0.06 GiB (0.03 before they are dequantised), a small "
-                        "device has 0.00 GiB"));
+              HasSubstr("the weights need 0.03 GiB, a small device has 0.00 GiB"));
 }
 
 TEST_F(QuantisedLoadTest, ModulesOfOneFormatAreFusedIntoOnePart) {

@@ -91,11 +91,17 @@ class WeightJobRun {
       return job.num_bytes();
     }
     const auto& [placement, job] = packed_jobs_[index - jobs_.copies.size()];
-    const PackedLoad& load = placement->load;
-    statuses_[index] = stage != nullptr ? load.stage_job(job, jobs_.source, placement->dense_begin,
-                                                         jobs_.dequantised_dtype, *stage)
-                                        : load.run_job(job, jobs_.source);
-    return load.job_bytes(job);
+    statuses_[index] = run_packed_job(*placement, job, stage);
+    return placement->load.job_bytes(job);
+  }
+
+  [[nodiscard]] Status run_packed_job(const PackedPlacement& placement, size_t job,
+                                      WeightStage* stage) const {
+    const PackedLoad& load = placement.load;
+    if (stage == nullptr) return load.run_job(job, jobs_.source);
+    if (!placement.dense_begin) return load.stage_job(job, jobs_.source, *stage);
+    return load.stage_dense_job(job, jobs_.source, *placement.dense_begin, jobs_.dequantised_dtype,
+                                *stage);
   }
 
   [[nodiscard]] bool is_cancelled() const {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The jobs of one load, shared among threads: plain tensors are copied and converted, quantised
-// ones unpacked and packed for the kernels, or dequantised on their way to a device.
+// ones unpacked and packed for the kernels; some are dequantised on their way to a device.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -19,7 +20,7 @@ namespace heddle::checkpoint {
 struct PackedPlacement {
   PackedLoad load;
   std::string_view name;
-  int64_t dense_begin = 0;  // on a device: where the dequantised weight begins in the arena
+  std::optional<int64_t> dense_begin = {};  // where it begins in the arena, dequantised
 };
 
 struct WeightJobs {
@@ -27,7 +28,7 @@ struct WeightJobs {
   std::span<const StoredWeight> pieces;  // hub tensors by CopyJob::piece
   std::span<const CopyJob> copies;
   std::span<const PackedPlacement> packed;
-  DType dequantised_dtype = DType::kBf16;  // on a device
+  DType dequantised_dtype = DType::kBf16;  // of what has a dense_begin
   std::byte* arena = nullptr;              // the device's where `options` names one
 };
 

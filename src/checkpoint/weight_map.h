@@ -70,6 +70,7 @@ enum class WeightDType : uint8_t {
 enum class Packing : uint8_t {
   kInParts,  // rows may be stored in several ways, or not quantised: a linear layer
   kAlike,    // all rows in one way: the experts of a layer
+  kColumns,  // as kInParts on the host; a device, which also reads columns, gets dense rows
   kNever,    // not at all: rows that are looked up instead of multiplied
 };
 

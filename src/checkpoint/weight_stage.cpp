@@ -39,14 +39,20 @@ Result<std::byte*> WeightStage::reserve(int64_t num_bytes) {
   return slabs_[current_].memory.data() + (used_ - num_bytes);
 }
 
-Status WeightStage::send(int64_t target_byte) {
-  const std::byte* from = slabs_[current_].memory.data() + (used_ - piece_);
-  return stream_->copy(arena_ + target_byte, from, piece_);
+Status WeightStage::send(int64_t target_byte, int64_t offset, int64_t num_bytes) {
+  HEDDLE_CHECK_LE(offset + num_bytes, piece_);
+  const std::byte* from = slabs_[current_].memory.data() + (used_ - piece_) + offset;
+  return stream_->copy(arena_ + target_byte, from, num_bytes);
 }
 
 Status WeightStage::draw(const DrawnWeight& weight, const CopyJob& job) {
   return draw_weight_cuda(static_cast<device::CudaDevice&>(*device_), device::as_cuda(*stream_),
                           weight, job, arena_);
+}
+
+Status WeightStage::draw_rows(const DrawnRows& rows, const quant::PackedRows& target) {
+  return draw_rows_cuda(static_cast<device::CudaDevice&>(*device_), device::as_cuda(*stream_), rows,
+                        target);
 }
 
 }  // namespace heddle::checkpoint

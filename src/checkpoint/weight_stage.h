@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "checkpoint/drawn_codes.h"
 #include "checkpoint/drawn_weight.h"
 #include "device/device.h"
 
@@ -28,14 +29,18 @@ class WeightStage {
   // Host memory for a piece. Valid until the next call. The first calls allocate the slabs.
   Result<std::byte*> reserve(int64_t num_bytes);
 
-  // Enqueues the copy of the piece just written to byte `target_byte` of the arena.
-  Status send(int64_t target_byte);
+  // Enqueues the copy of `num_bytes` of the piece reserved last, from byte `offset` of it on, to
+  // byte `target_byte` of the arena.
+  Status send(int64_t target_byte, int64_t offset, int64_t num_bytes);
 
   // Whether the device computes drawn weights.
   [[nodiscard]] bool can_draw() const { return device_->kind() == device::DeviceKind::kCuda; }
 
   // Enqueues the elements of `job`, computed by the device.
   Status draw(const DrawnWeight& weight, const CopyJob& job);
+
+  // Enqueues rows of codes, computed by the device; `target` lies in the arena.
+  Status draw_rows(const DrawnRows& rows, const quant::PackedRows& target);
 
   // Waits for all that was enqueued.
   Status finish() { return stream_->synchronize(); }

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// In a build without CUDA this file takes the place of draw_weight_cuda.cu.
+// In a build without CUDA this file takes the place of draw_weight_cuda.cu and draw_rows_cuda.cu.
 #include "checkpoint/copy_job.h"
+#include "checkpoint/drawn_codes.h"
 #include "checkpoint/drawn_weight.h"
 
 namespace heddle::checkpoint {
 
 Status draw_weight_cuda(device::CudaDevice&, device::CudaStream&, const DrawnWeight&,
                         const CopyJob&, std::byte*) {
+  return unimplemented("this program was built without CUDA");
+}
+
+Status draw_rows_cuda(device::CudaDevice&, device::CudaStream&, const DrawnRows&,
+                      const quant::PackedRows&) {
   return unimplemented("this program was built without CUDA");
 }
 

@@ -49,11 +49,23 @@ Value GraphBuilder::weight_rows(std::string_view name, int64_t first, int64_t co
   const std::string rows = fmt::format("{}[{}:{}]", full, first, first + count);
   if (const auto known = constants_.find(rows); known != constants_.end()) return known->second;
   const TensorView* found = weights_(full);
-  if (found == nullptr || found->dtype == DType::kPacked || first < 0 || count < 1 ||
-      found->shape.rank() != 2 || first + count > found->shape[0]) {
+  if (found == nullptr || first < 0 || count < 1 || found->shape.rank() != 2 ||
+      first + count > found->shape[0]) {
     fail(invalid_argument(
         fmt::format("the model asks for {}, which the weight does not have", rows)));
     return {};
+  }
+  if (found->dtype == DType::kPacked) {
+    auto cut = std::make_shared<const quant::PackedWeight>(found->packed->cut(first, count));
+    // Rows that are not quantised are a weight like others.
+    if (cut->parts.size() == 1 && cut->parts[0].plain.data != nullptr) {
+      return constant(rows, cut->parts[0].plain);
+    }
+    TensorView view(nullptr, DType::kPacked, {count, found->shape[1]});
+    view.packed = cut.get();
+    const Value value = constant(rows, view);
+    graph_.info(value).cut = std::move(cut);
+    return value;
   }
   const auto* data = found->as<std::byte>() + bytes_of(found->dtype, first * found->row_stride);
   return constant(rows,

@@ -41,7 +41,7 @@ class GraphBuilder {
   Value input(std::string name, const ops::TensorMeta& meta);
   Value weight(std::string_view name);  // the weight of this name in the current scope
 
-  // Rows [first, first + count) of a weight that is not packed.
+  // Rows [first, first + count) of a weight [N, K], where they lie.
   Value weight_rows(std::string_view name, int64_t first, int64_t count);
 
   [[nodiscard]] bool has_weight(std::string_view name) const;

@@ -8,10 +8,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "ops/op_def.h"
+#include "quant/packed_rows.h"
 
 namespace heddle::graph {
 
@@ -33,8 +35,9 @@ enum class ValueKind : uint8_t {
 struct ValueInfo {
   ValueKind kind = ValueKind::kComputed;
   ops::TensorMeta meta;
-  std::string name;     // name of an input, weight or output; other values are shown by number
-  TensorView constant;  // the tensor of a kConstant
+  std::string name;     // of inputs, weights and outputs; others are shown by number
+  TensorView constant;  // of kConstant
+  std::shared_ptr<const quant::PackedWeight> cut = {};  // rows that `constant` points at, if some
 };
 
 struct Node {

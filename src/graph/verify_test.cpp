@@ -31,6 +31,48 @@ TEST(Builder, RefusesPartsThatDoNotAddUpToTheWhole) {
   EXPECT_THAT(g.finish().status().message(), HasSubstr("the parts are 7 columns wide together"));
 }
 
+// The rows that are plain are a weight like others; others keep how they are stored.
+TEST(Builder, CutsRowsOfAQuantisedWeight) {
+  alignas(64) std::byte codes[8 * 64];
+  float scales[2] = {1, 2};
+  Bf16 rows[4 * 64];
+  quant::PackedWeight weight;
+  weight.parts.push_back(
+      {.num_rows = 8,
+       .packed = {
+           .format = {.code = quant::Code::kE4M3, .K = 64, .group_size = 128, .block_rows = 4},
+           .num_rows = 8,
+           .codes = codes,
+           .scales = reinterpret_cast<std::byte*>(scales),
+           .rows_per_scale = 4}});
+  weight.parts.push_back(
+      {.first_row = 8, .num_rows = 4, .plain = TensorView(rows, DType::kBf16, {4, 64})});
+  TensorView view(nullptr, DType::kPacked, {12, 64});
+  view.packed = &weight;
+  GraphBuilder g(testing::registry(), [&](std::string_view) { return &view; });
+  const Value both = g.weight_rows("w", 5, 5);
+  const Value plain = g.weight_rows("w", 9, 2);
+  const Value first = g.weight_rows("w", 0, 3);
+  const Graph graph = std::move(g.finish()).value();
+  const TensorView& two_parts = graph.info(both).constant;
+  EXPECT_EQ(two_parts.dtype, DType::kPacked);
+  EXPECT_EQ(two_parts.shape, (Shape{5, 64}));
+  ASSERT_EQ(two_parts.packed->parts.size(), 2u);
+  EXPECT_EQ(two_parts.packed->parts[0].num_rows, 3);
+  EXPECT_EQ(two_parts.packed->parts[0].packed.row_codes(0),
+            reinterpret_cast<const uint8_t*>(codes) + 5 * 64);
+  EXPECT_EQ(two_parts.packed->parts[0].packed.row_scales(0),
+            reinterpret_cast<const std::byte*>(&scales[1]));
+  EXPECT_EQ(two_parts.packed->parts[1].first_row, 3);
+  EXPECT_EQ(two_parts.packed->parts[1].plain.data, rows);
+  EXPECT_EQ(graph.info(plain).constant.dtype, DType::kBf16);
+  EXPECT_EQ(graph.info(plain).constant.data, rows + 64);
+  EXPECT_EQ(graph.info(first).constant.packed->num_bytes(), 3 * 64 + 4);
+  EXPECT_THAT(GraphBuilder(testing::registry(), [&](std::string_view) { return &view; })
+                  .weight_rows("w", 9, 4),
+              Value{});
+}
+
 TEST(Verify, AcceptsWhatTheBuilderMakes) {
   TestBuilder g;
   const Value x = g.x();

@@ -126,6 +126,7 @@ void LatentAttention::add_weights(std::vector<checkpoint::WeightSpec>& specs,
   add_linear_weights(specs, ours + std::string(kProjection),
                      {{hub + "kv_b_proj", num_heads_ * kv_dim}}, C,
                      rows_cut({{num_heads_ * kv_dim, kv_dim}}));
+  specs.back().packing = checkpoint::Packing::kColumns;
   add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}}, value_width,
                      columns_cut({{value_width, latent_.v_head_dim}}));
 }
