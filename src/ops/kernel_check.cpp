@@ -77,10 +77,11 @@ Status rope_case(Side& side) {
                                .head_dim = 32});
 }
 
-Status linear_case(Side& side, int64_t T, int64_t K) {
+// Of a quantised weight with a scheme.
+Status linear_case(Side& side, int64_t T, int64_t K, std::optional<quant::Scheme> scheme = {}) {
   const int64_t N = 40;
   const MutableTensorView x = side.random({T, K});
-  const MutableTensorView weight = side.random({N, K});
+  const TensorView weight = scheme ? side.packed({N, K}, *scheme) : TensorView(side.random({N, K}));
   const int64_t bytes = linear_workspace_bytes(side.context(), T, K, N, weight.dtype);
   return linear(side.context(), {.x = x,
                                  .weight = weight,
@@ -89,22 +90,41 @@ Status linear_case(Side& side, int64_t T, int64_t K) {
                                  .workspace = side.workspace(bytes)});
 }
 
+// Few rows, which read the codes, and more, for which a weight is dequantised; both forms of code.
+Status packed_linear_case(Side& side) {
+  for (const quant::Scheme scheme : {quant::Scheme::kInt4, quant::Scheme::kInt8,
+                                     quant::Scheme::kFp8Block, quant::Scheme::kMxfp4}) {
+    for (const int64_t T : {1, 5, 20}) {
+      HEDDLE_RETURN_IF_ERROR(linear_case(side, T, 160, scheme));
+    }
+  }
+  return {};
+}
+
 struct ExpertSizes {
   int64_t T, H, I, E, A;
   RouterScoring scoring = {};
+  std::optional<quant::Scheme> scheme = {};  // of quantised experts
 };
 
 Status moe_case(Side& side, const ExpertSizes& sizes) {
-  const auto& [T, H, I, E, A, scoring] = sizes;
+  const auto& [T, H, I, E, A, scoring, scheme] = sizes;
   const MutableTensorView x = side.random({T, H});
-  const RoutedMoeShape shape{
-      .H = H, .I = I, .E = E, .A = A, .weight = side.dtype(), .x = side.dtype()};
+  const auto weight = [&](const Shape& of) {
+    return scheme ? side.packed(of, *scheme) : TensorView(side.random(of));
+  };
+  const RoutedMoeShape shape{.H = H,
+                             .I = I,
+                             .E = E,
+                             .A = A,
+                             .weight = scheme ? DType::kPacked : side.dtype(),
+                             .x = side.dtype()};
   return routed_moe(
       side.context(),
       {.x = x,
        .router_logits = side.floats({T, E}, -4, 4),
-       .w13 = side.random({E, 2 * I, H}),
-       .w2 = side.random({E, H, I}),
+       .w13 = weight({E, 2 * I, H}),
+       .w2 = weight({E, H, I}),
        .y = side.output(x.shape),
        .experts_per_token = A,
        .scoring = scoring,
@@ -393,11 +413,23 @@ constexpr Case kCases[] = {
     {"products together, 1 row", kBf16, [](Side& side) { return products_case(side, 1); }},
     {"products together, 5 rows", kBf16, [](Side& side) { return products_case(side, 5); }},
 
+    {"linear with quantised weights", kBoth, packed_linear_case},
+
     {"routed_moe, 70 tokens", kBoth,
      [](Side& side) { return moe_case(side, {.T = 70, .H = 64, .I = 32, .E = 6, .A = 2}); }},
     {"routed_moe by groups", kBoth,
      [](Side& side) {
        return moe_case(side, {.T = 5, .H = 64, .I = 32, .E = 8, .A = 2, .scoring = kGroups});
+     }},
+    {"routed_moe with fp8 experts", kBoth,
+     [](Side& side) {
+       return moe_case(
+           side, {.T = 7, .H = 64, .I = 32, .E = 6, .A = 2, .scheme = quant::Scheme::kFp8Block});
+     }},
+    {"routed_moe with mxfp4 experts", kBoth,
+     [](Side& side) {
+       return moe_case(side,
+                       {.T = 7, .H = 64, .I = 32, .E = 6, .A = 2, .scheme = quant::Scheme::kMxfp4});
      }},
     {"few_experts, 2 tokens", kBf16,
      [](Side& side) { return moe_case(side, {.T = 2, .H = 256, .I = 256, .E = 6, .A = 1}); }},

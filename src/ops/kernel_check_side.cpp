@@ -40,6 +40,7 @@ void KernelCheckSide::begin(DType round) {
   next_ = 0;
   buffers_.clear();
   tensors_.clear();
+  packed_.clear();
   outputs_.clear();
   status_ = {};
 }
@@ -62,6 +63,35 @@ MutableTensorView KernelCheckSide::random(const Shape& shape) {
     fill(tensor.span<float>(), std::identity());
   }
   return put(std::move(tensor));
+}
+
+TensorView KernelCheckSide::packed(const Shape& shape, quant::Scheme scheme) {
+  const int64_t K = shape[shape.rank() - 1];
+  const int64_t N = shape.num_elements() / K;
+  std::vector<float> numbers(static_cast<size_t>(N * K));
+  fill(std::span(numbers), std::identity());
+  const quant::UnpackedMatrix matrix = quant::round_to_nearest(numbers.data(), N, K, scheme, 32);
+  const quant::RowFormat& format = matrix.format;
+  quant::PackedRows rows{.format = format, .num_rows = N, .rows_per_scale = format.block_rows};
+  const auto bytes_of_rows = [](int64_t num_rows, int64_t bytes) {
+    return Tensor({num_rows * bytes}, DType::kU8);
+  };
+  Tensor codes = bytes_of_rows(N, format.code_bytes());
+  Tensor scales = bytes_of_rows(rows.num_scale_rows(), format.scale_bytes());
+  Tensor zeros = bytes_of_rows(N, format.num_groups());
+  rows.codes = codes.view().as<std::byte>();
+  rows.scales = scales.view().as<std::byte>();
+  if (format.has_zeros) rows.zeros = zeros.view().as<uint8_t>();
+  quant::pack_rows(matrix, 0, N, rows, 0);
+  rows.codes = put(std::move(codes)).as<std::byte>();
+  rows.scales = put(std::move(scales)).as<std::byte>();
+  if (format.has_zeros) rows.zeros = put(std::move(zeros)).as<uint8_t>();
+  packed_.push_back(std::make_unique<quant::PackedWeight>());
+  packed_.back()->on_gpu = !on_cpu();
+  packed_.back()->parts.push_back({.num_rows = N, .packed = rows});
+  TensorView view(nullptr, DType::kPacked, shape);
+  view.packed = packed_.back().get();
+  return view;
 }
 
 MutableTensorView KernelCheckSide::floats(const Shape& shape, float low, float high) {

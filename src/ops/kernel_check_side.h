@@ -15,6 +15,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -25,6 +26,8 @@
 #include "ops/device_batch.h"
 #include "ops/forward_context.h"
 #include "ops/pool_lists.h"
+#include "quant/packed_rows.h"
+#include "quant/round_to_nearest.h"
 
 namespace heddle::ops {
 
@@ -56,6 +59,8 @@ class KernelCheckSide {
 
   // Numbers within [-1, 1], of dtype().
   MutableTensorView random(const Shape& shape);
+  // Numbers within [-1, 1], rounded to a scheme; of kInt4 in groups of 32. [N, K] or [E, N, K].
+  TensorView packed(const Shape& shape, quant::Scheme scheme);
   // Numbers within [low, high] that are fp32 in every run: weights of norms, gates, states, logits.
   MutableTensorView floats(const Shape& shape, float low = -1, float high = 1);
   MutableTensorView integers(const std::vector<int32_t>& values);
@@ -107,7 +112,8 @@ class KernelCheckSide {
   std::vector<float> numbers_;  // taken in turn, again and again
   size_t next_ = 0;
   std::vector<device::Buffer> buffers_;
-  std::vector<Tensor> tensors_;  // host tensors: on the CPU all of them, else the sources of copies
+  std::vector<Tensor> tensors_;  // of the host: all of the CPU's, else what is copied from
+  std::vector<std::unique_ptr<quant::PackedWeight>> packed_;
   std::vector<MutableTensorView> outputs_;
   Status status_;
 
