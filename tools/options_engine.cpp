@@ -285,8 +285,8 @@ void declare_captures(Options& options, bool& disable_cuda_graph, int64_t& piece
 
 void declare_quantization(Options& options, Quantization& quantization) {
   options.choice("--quantization", &quantization, parse_quantization,
-                 {"none", "fp8", "int8", "int4", "int4-g64", "int4-g32", "awq", "gptq",
-                  "compressed-tensors", "mxfp4", "modelopt"},
+                 {"none", "fp8", "fp8-block", "int8", "int4", "int4-g64", "int4-g32", "mxfp4",
+                  "awq", "gptq", "compressed-tensors", "modelopt"},
                  "Quantise an unquantised checkpoint at load, rounding to nearest; or the format "
                  "that the checkpoint has, which then is checked");
 }

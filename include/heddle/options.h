@@ -223,21 +223,22 @@ enum class KvCacheDtype {
 // worth it (docs/quantization.md). Or the format that the checkpoint has: it is served as it is
 // stored, and loading fails where the checkpoint has another one. kFp8 and kInt8 are both.
 enum class Quantization {
-  kNone,  // as the checkpoint stores them
-  kFp8,
+  kNone,      // as the checkpoint stores them
+  kFp8,       // a scale a row
+  kFp8Block,  // a scale a block of 128 x 128
   kInt8,
   kInt4,         // in groups of 128
   kInt4Group64,  // of 64
   kInt4Group32,  // of 32
-  kAwq,          // from here on: formats of checkpoints
+  kMxfp4,
+  kAwq,  // from here on: formats of checkpoints
   kGptq,
   kCompressedTensors,
-  kMxfp4,
   kModelOpt,
 };
 
-// "none", "fp8", "int8", "int4", "int4-g64", "int4-g32", "awq", "gptq", "compressed-tensors",
-// "mxfp4", "modelopt".
+// "none", "fp8", "fp8-block", "int8", "int4", "int4-g64", "int4-g32", "mxfp4", "awq", "gptq",
+// "compressed-tensors", "modelopt".
 [[nodiscard]] std::string_view to_string(Quantization quantization);
 
 // Takes the names of vLLM's and SGLang's kernels ("awq_marlin", "gptq_marlin") for the formats,

@@ -40,17 +40,18 @@ constexpr ChoiceNames<KvCacheDtype, 10> kKvCacheDtypes = {{
     {"fp8", KvCacheDtype::kFp8E4m3},
 }};
 
-constexpr ChoiceNames<Quantization, 17> kQuantizations = {{
+constexpr ChoiceNames<Quantization, 18> kQuantizations = {{
     {"none", Quantization::kNone},
     {"fp8", Quantization::kFp8},
+    {"fp8-block", Quantization::kFp8Block},
     {"int8", Quantization::kInt8},
     {"int4", Quantization::kInt4},
     {"int4-g64", Quantization::kInt4Group64},
     {"int4-g32", Quantization::kInt4Group32},
+    {"mxfp4", Quantization::kMxfp4},
     {"awq", Quantization::kAwq},
     {"gptq", Quantization::kGptq},
     {"compressed-tensors", Quantization::kCompressedTensors},
-    {"mxfp4", Quantization::kMxfp4},
     {"modelopt", Quantization::kModelOpt},
     {"awq_marlin", Quantization::kAwq},
     {"gptq_marlin", Quantization::kGptq},
@@ -92,8 +93,8 @@ std::string_view to_string(Quantization quantization) {
 
 Result<Quantization> parse_quantization(std::string_view name) {
   return choice_of(kQuantizations, name, "quantization",
-                   "none, fp8, int8, int4, int4-g64 or int4-g32, or the format that the checkpoint "
-                   "has: awq, gptq, compressed-tensors, mxfp4 or modelopt");
+                   "none, fp8, fp8-block, int8, int4, int4-g64, int4-g32 or mxfp4, or the format "
+                   "that the checkpoint has: awq, gptq, compressed-tensors or modelopt");
 }
 
 }  // namespace heddle
@@ -137,6 +138,7 @@ std::optional<checkpoint::QuantMethod> stored_method(Quantization quantization) 
   using checkpoint::QuantMethod;
   switch (quantization) {
     case Quantization::kFp8:
+    case Quantization::kFp8Block:
       return QuantMethod::kFp8;
     case Quantization::kInt8:
       return QuantMethod::kInt8;
@@ -179,19 +181,22 @@ Result<std::optional<checkpoint::Rounding>> rounding_of(Quantization quantizatio
     case Quantization::kAwq:
     case Quantization::kGptq:
     case Quantization::kCompressedTensors:
-    case Quantization::kMxfp4:
     case Quantization::kModelOpt:
       if (config.quantization && config.quantization->method == stored_method(quantization)) {
         return std::optional<checkpoint::Rounding>();  // random weights are not quantised
       }
       return invalid_argument(fmt::format(
           "--quantization is {}, but config.json has no such quantization_config; leave "
-          "the option out, or name fp8, int8 or int4 to quantise while loading",
+          "the option out, or name fp8, fp8-block, int8, int4 or mxfp4 to quantise while loading",
           to_string(quantization)));
     case Quantization::kNone:
       return std::optional<checkpoint::Rounding>();
     case Quantization::kFp8:
       return std::optional(checkpoint::Rounding{.scheme = Scheme::kFp8});
+    case Quantization::kFp8Block:
+      return std::optional(checkpoint::Rounding{.scheme = Scheme::kFp8Block});
+    case Quantization::kMxfp4:
+      return std::optional(checkpoint::Rounding{.scheme = Scheme::kMxfp4});
     case Quantization::kInt8:
       return std::optional(checkpoint::Rounding{.scheme = Scheme::kInt8});
     case Quantization::kInt4:

@@ -18,8 +18,8 @@ TEST(NumberFormatsTest, KnowTheirNames) {
     EXPECT_EQ(to_string(*parse_run_dtype(name)), name);
     EXPECT_EQ(to_string(*parse_kv_cache_dtype(name)), name);
   }
-  for (const char* name : {"none", "fp8", "int8", "int4", "int4-g64", "int4-g32", "awq", "gptq",
-                           "compressed-tensors", "mxfp4", "modelopt"}) {
+  for (const char* name : {"none", "fp8", "fp8-block", "int8", "int4", "int4-g64", "int4-g32",
+                           "mxfp4", "awq", "gptq", "compressed-tensors", "modelopt"}) {
     EXPECT_EQ(to_string(*parse_quantization(name)), name);
   }
   EXPECT_EQ(*parse_run_dtype("half"), RunDtype::kFloat16);
@@ -53,6 +53,8 @@ TEST(NumberFormatsTest, MeanDtypesAndGroups) {
   };
   EXPECT_FALSE(rounding(Quantization::kNone).has_value());
   EXPECT_EQ(rounding(Quantization::kFp8)->scheme, quant::Scheme::kFp8);
+  EXPECT_EQ(rounding(Quantization::kFp8Block)->scheme, quant::Scheme::kFp8Block);
+  EXPECT_EQ(rounding(Quantization::kMxfp4)->scheme, quant::Scheme::kMxfp4);
   EXPECT_EQ(rounding(Quantization::kInt4)->group_size, 128);
   EXPECT_EQ(rounding(Quantization::kInt4Group64)->group_size, 64);
   EXPECT_EQ(rounding(Quantization::kInt4Group32)->group_size, 32);
@@ -71,6 +73,7 @@ TEST(NumberFormatsTest, AgreeWithTheCheckpoint) {
        {std::pair(Quantization::kAwq, QuantMethod::kAwq),
         std::pair(Quantization::kGptq, QuantMethod::kGptq),
         std::pair(Quantization::kFp8, QuantMethod::kFp8),
+        std::pair(Quantization::kFp8Block, QuantMethod::kFp8),
         std::pair(Quantization::kInt8, QuantMethod::kInt8),
         std::pair(Quantization::kCompressedTensors, QuantMethod::kCompressedTensors),
         std::pair(Quantization::kMxfp4, QuantMethod::kMxfp4),
@@ -89,6 +92,8 @@ TEST(NumberFormatsTest, AgreeWithTheCheckpoint) {
               HasSubstr("--quantization is awq, but config.json has no such quantization_config"));
   EXPECT_TRUE(rounding(Quantization::kFp8, QuantMethod::kFp8, /*dummy_weights=*/true)->has_value());
   EXPECT_TRUE(rounding(Quantization::kAwq, QuantMethod::kAwq, /*dummy_weights=*/true).ok());
+  EXPECT_TRUE(
+      rounding(Quantization::kMxfp4, QuantMethod::kMxfp4, /*dummy_weights=*/true)->has_value());
 }
 
 }  // namespace
