@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "ops/moe/routed_moe.h"
+#include "ops/moe/routed_moe_sm90.h"
 
 namespace heddle::ops {
 
@@ -28,19 +29,36 @@ struct MoeDeviceScratch {
   // MB at the widths of the 80B model.
   [[nodiscard]] static constexpr int64_t tokens_at_once(bool tiled) { return tiled ? 8192 : 2048; }
 
+  // Quantised experts of long steps are multiplied on tensor cores, some at a time, as dense bf16:
+  // in so many bytes, or those of one expert. It pays where the experts of a pass have so many rows
+  // on average: reading and writing their numbers then takes less time than fp32 multiply-adds.
+  static constexpr int64_t kDenseBytes = int64_t{192} << 20;
+  static constexpr int64_t kMinDenseRows = 16;
+
+  // Whether T tokens go to the tensor cores, where these take the shape (routed_moe_sm90.h).
+  [[nodiscard]] static constexpr bool tiles_pay(int64_t T, const RoutedMoeShape& shape) {
+    return T >= kSm90MinTokens &&
+           (shape.weight != DType::kPacked || T * shape.A >= kMinDenseRows * shape.E);
+  }
+
+  int64_t dense_experts = 0;  // of quantised ones, that are dense at a time
+  int64_t dense_rounds = 0;   // until all were
   int64_t tile_rows = 0;
   int64_t chunk_pairs = 0;
   int64_t num_tiles = 0;  // enough for any routing of the pass's tokens
 
   // Offsets in bytes, from a start on 128 bytes.
-  int64_t experts;   // [T, A] i32
-  int64_t weights;   // [T, A] f32
-  int64_t counts;    // [chunks, E] i32: pairs of each chunk for each expert
-  int64_t row_pair;  // [T * A] i32: which (token, slot) a row is of
-  int64_t tiles;     // [num_tiles] of four i32
-  int64_t taken;     // [2] i32: counters of what blocks of both products took, on tensor cores
-  int64_t hidden;    // [T * A, I] as x
-  int64_t down;      // [T * A, H] by (token, slot), f32, on tensor cores as x
+  int64_t experts;      // [T, A] i32
+  int64_t weights;      // [T, A] f32
+  int64_t counts;       // [chunks, E] i32: pairs of each chunk for each expert
+  int64_t row_pair;     // [T * A] i32: which (token, slot) a row is of
+  int64_t tiles;        // [num_tiles] of four i32
+  int64_t taken;        // [2] i32: counters of what blocks of both products took, on tensor cores
+  int64_t round_tiles;  // [dense_rounds, num_tiles] as tiles: those of each round's experts
+  int64_t round_taken;  // [dense_rounds, 2] as taken
+  int64_t dense;        // [dense_experts] of w13, then of w2, bf16
+  int64_t hidden;       // [T * A, I] as x
+  int64_t down;         // [T * A, H] by (token, slot), f32, on tensor cores as x
   int64_t total = 0;
 
   // `tiled`: as tensor cores take them (routed_moe_sm90.h).
@@ -70,6 +88,14 @@ struct MoeDeviceScratch {
     const int64_t few_tiles = tiled ? tiles_of(few_rows, kFewTileRows) : 0;  // of a smaller step
     tiles = place(std::max(num_tiles, few_tiles) * 16);
     taken = place(8);
+    if (tiled && shape.weight == DType::kPacked) {
+      const int64_t bytes_each = 6 * shape.I * shape.H;
+      dense_experts = std::clamp<int64_t>(kDenseBytes / bytes_each, 1, shape.E);
+      dense_rounds = (shape.E + dense_experts - 1) / dense_experts;
+      round_tiles = place(dense_rounds * std::max(num_tiles, few_tiles) * 16);
+      round_taken = place(dense_rounds * 8);
+      dense = place(dense_experts * bytes_each);
+    }
     hidden = place(bytes_of(shape.x, R * shape.I));
     down = place(bytes_of(tiled ? shape.x : DType::kF32, R * shape.H));
     total += 128;  // alignment of the start

@@ -426,7 +426,8 @@ bool routed_moe_is_tiled(const CudaContext& context, const RoutedMoeShape& shape
   // Blocks ask for their next item in the second step.
   const auto has_steps = [](int64_t K) { return K >= 2 * kDepth && K % kDepth == 0; };
   return context.gpu.properties().major == 9 && !context.exact && shape.x == DType::kBf16 &&
-         shape.weight == DType::kBf16 && has_steps(shape.H) && has_steps(shape.I);
+         (shape.weight == DType::kBf16 || shape.weight == DType::kPacked) && has_steps(shape.H) &&
+         has_steps(shape.I);
 }
 
 Status run_tiled_experts(CudaContext& context, const TiledExpertsArgs& args) {

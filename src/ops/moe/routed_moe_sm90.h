@@ -25,9 +25,9 @@ struct ExpertTile {
 // well.
 inline constexpr int64_t kSm90MinTokens = 32;
 
-// Whether steps of at least kSm90MinTokens tokens take this form: Hopper, not in exact mode, bf16,
-// widths of whole steps of 64, two at least. A product of H columns pads them to 256, one of I to
-// 128.
+// Whether steps of at least kSm90MinTokens tokens take this form: Hopper, not in exact mode, bf16
+// or quantised (device_scratch.h), widths of whole steps of 64, two at least. A product of H
+// columns pads them to 256, one of I to 128.
 [[nodiscard]] bool routed_moe_is_tiled(const CudaContext& context, const RoutedMoeShape& shape);
 
 struct TiledExpertsArgs {
