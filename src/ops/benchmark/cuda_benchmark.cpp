@@ -21,6 +21,8 @@
 #include "ops/moe/routed_moe.h"
 #include "ops/norm/rms_norm.h"
 #include "ops/sampling/sample_rows.h"
+#include "quant/packed_rows.h"
+#include "quant/round_to_nearest.h"
 
 namespace heddle::ops {
 
@@ -52,10 +54,56 @@ Result<device::Buffer> noise(CudaContext& context, int64_t count, DType dtype, u
   return buffer;
 }
 
+// A weight of a scheme whose codes and scales are noise, as long as the buffers live.
+class PackedNoise {
+ public:
+  static Result<PackedNoise> create(CudaContext& context, quant::Scheme scheme, int64_t N,
+                                    int64_t K, uint64_t seed) {
+    PackedNoise made;
+    quant::PackedRows rows{.format = quant::format_of(scheme, K, /*group_size=*/128),
+                           .num_rows = N};
+    rows.rows_per_scale = rows.format.block_rows;
+    const auto bytes = [&](int64_t count) {
+      return noise(context, count / 2 + 1, DType::kBf16, seed);
+    };
+    HEDDLE_ASSIGN_OR_RETURN(made.codes_, bytes(N * rows.format.code_bytes()));
+    HEDDLE_ASSIGN_OR_RETURN(made.scales_, bytes(rows.num_scale_rows() * rows.format.scale_bytes()));
+    rows.codes = made.codes_.data();
+    rows.scales = made.scales_.data();
+    if (rows.format.has_zeros) rows.zeros = reinterpret_cast<uint8_t*>(made.codes_.data());
+    made.weight_ = std::make_unique<quant::PackedWeight>(quant::PackedWeight{.on_gpu = true});
+    made.weight_->parts.push_back({.num_rows = N, .packed = rows});
+    return made;
+  }
+
+  [[nodiscard]] TensorView view(const Shape& shape) const {
+    TensorView view(nullptr, DType::kPacked, shape);
+    view.packed = weight_.get();
+    return view;
+  }
+
+ private:
+  device::Buffer codes_, scales_;
+  std::unique_ptr<quant::PackedWeight> weight_;
+};
+
+// The schemes that are measured, and bits of a number.
+struct MeasuredScheme {
+  std::optional<quant::Scheme> scheme;  // none: bfloat16
+  const char* name;
+  double bits;
+};
+
+constexpr MeasuredScheme kBfloat16{{}, "bfloat16", 16};
+constexpr MeasuredScheme kQuantised[] = {{quant::Scheme::kFp8Block, "fp8-block", 8},
+                                         {quant::Scheme::kInt4, "int4", 4.19},
+                                         {quant::Scheme::kMxfp4, "mxfp4", 4.25}};
+
 // --- products ---
 
 struct LinearLoad {
   int64_t T = 1, N = 0, K = 0;
+  MeasuredScheme weight = kBfloat16;
 };
 
 // Products with weights that are taken in turn from more memory than the caches hold.
@@ -64,22 +112,33 @@ class LinearRun {
   static Result<std::unique_ptr<LinearRun>> create(CudaContext& context, const LinearLoad& load) {
     constexpr int64_t kColdBytes = int64_t{600} << 20;
     auto run = std::unique_ptr<LinearRun>(new LinearRun(context, load));
-    run->num_weights_ = kColdBytes / bytes_of(DType::kBf16, load.N * load.K) + 1;
+    run->num_weights_ =
+        static_cast<int64_t>(kColdBytes * 8 /
+                             (load.weight.bits * static_cast<double>(load.N * load.K))) +
+        1;
     HEDDLE_ASSIGN_OR_RETURN(run->x_, noise(context, load.T * load.K, DType::kBf16, 1));
-    HEDDLE_ASSIGN_OR_RETURN(run->weights_,
-                            noise(context, run->num_weights_ * load.N * load.K, DType::kBf16, 2));
+    if (load.weight.scheme) {
+      for (int64_t i = 0; i < run->num_weights_; ++i) {
+        HEDDLE_ASSIGN_OR_RETURN(PackedNoise packed,
+                                PackedNoise::create(context, *load.weight.scheme, load.N, load.K,
+                                                    static_cast<uint64_t>(i)));
+        run->packed_.push_back(std::move(packed));
+      }
+    } else {
+      HEDDLE_ASSIGN_OR_RETURN(run->weights_,
+                              noise(context, run->num_weights_ * load.N * load.K, DType::kBf16, 2));
+    }
     HEDDLE_ASSIGN_OR_RETURN(run->y_, context.gpu.allocate(bytes_of(DType::kBf16, load.T * load.N)));
-    HEDDLE_ASSIGN_OR_RETURN(run->workspace_, context.gpu.allocate(linear_workspace_bytes(
-                                                 context, load.T, load.K, load.N, DType::kBf16)));
+    HEDDLE_ASSIGN_OR_RETURN(run->workspace_,
+                            context.gpu.allocate(linear_workspace_bytes(
+                                context, load.T, load.K, load.N, run->weight(0).dtype)));
     return run;
   }
 
   Status multiply() {
-    const int64_t turn = next_++ % num_weights_;
-    const std::byte* weight = weights_.data() + turn * bytes_of(DType::kBf16, load_.N * load_.K);
     return linear(context_,
                   {.x = TensorView(x_.data(), DType::kBf16, Shape{load_.T, load_.K}),
-                   .weight = TensorView(weight, DType::kBf16, Shape{load_.N, load_.K}),
+                   .weight = weight(next_++ % num_weights_),
                    .y = MutableTensorView(y_.data(), DType::kBf16, Shape{load_.T, load_.N}),
                    .workspace = workspace_.bytes()});
   }
@@ -87,11 +146,19 @@ class LinearRun {
  private:
   LinearRun(CudaContext& context, const LinearLoad& load) : context_(context), load_(load) {}
 
+  [[nodiscard]] TensorView weight(int64_t turn) const {
+    const Shape shape{load_.N, load_.K};
+    if (!packed_.empty()) return packed_[static_cast<size_t>(turn)].view(shape);
+    return {weights_.data() + turn * bytes_of(DType::kBf16, load_.N * load_.K), DType::kBf16,
+            shape};
+  }
+
   CudaContext& context_;
   LinearLoad load_;
   int64_t num_weights_ = 1;
   int64_t next_ = 0;
   device::Buffer x_, weights_, y_, workspace_;
+  std::vector<PackedNoise> packed_;
 };
 
 // --- the delta rule ---
@@ -290,22 +357,41 @@ class NormRun {
 
 // --- experts ---
 
+struct ExpertsLoad {
+  int64_t T = 1;
+  MeasuredScheme weight = kBfloat16;
+};
+
 // A layer of Qwen3-Next: 512 experts of 512, ten for each token, hidden 2048. Its weights, 3.2 GB,
 // are more than any cache holds.
 class ExpertsRun {
  public:
   static constexpr int64_t H = 2048, I = 512, E = 512, A = 10;
 
-  static Result<std::unique_ptr<ExpertsRun>> create(CudaContext& context, const int64_t& T) {
+  static Result<std::unique_ptr<ExpertsRun>> create(CudaContext& context, const ExpertsLoad& load) {
+    const int64_t T = load.T;
     auto run = std::unique_ptr<ExpertsRun>(new ExpertsRun(context, T));
     HEDDLE_ASSIGN_OR_RETURN(run->x_, noise(context, T * H, DType::kBf16, 1));
     HEDDLE_ASSIGN_OR_RETURN(run->logits_, noise(context, T * E, DType::kF32, 2));
-    HEDDLE_ASSIGN_OR_RETURN(run->w13_, noise(context, E * 2 * I * H, DType::kBf16, 3));
-    HEDDLE_ASSIGN_OR_RETURN(run->w2_, noise(context, E * H * I, DType::kBf16, 4));
+    if (load.weight.scheme) {
+      const quant::Scheme scheme = *load.weight.scheme;
+      HEDDLE_ASSIGN_OR_RETURN(run->packed13_,
+                              PackedNoise::create(context, scheme, E * 2 * I, H, 3));
+      HEDDLE_ASSIGN_OR_RETURN(run->packed2_, PackedNoise::create(context, scheme, E * H, I, 4));
+    } else {
+      HEDDLE_ASSIGN_OR_RETURN(run->w13_, noise(context, E * 2 * I * H, DType::kBf16, 3));
+      HEDDLE_ASSIGN_OR_RETURN(run->w2_, noise(context, E * H * I, DType::kBf16, 4));
+    }
     HEDDLE_ASSIGN_OR_RETURN(run->y_, context.gpu.allocate(bytes_of(DType::kBf16, T * H)));
     HEDDLE_ASSIGN_OR_RETURN(run->workspace_,
                             context.gpu.allocate(routed_moe_workspace_bytes(
-                                context, T, {.H = H, .I = I, .E = E, .A = A, .x = DType::kBf16})));
+                                context, T,
+                                {.H = H,
+                                 .I = I,
+                                 .E = E,
+                                 .A = A,
+                                 .weight = load.weight.scheme ? DType::kPacked : DType::kBf16,
+                                 .x = DType::kBf16})));
     return run;
   }
 
@@ -313,8 +399,8 @@ class ExpertsRun {
     return routed_moe(context_,
                       {.x = TensorView(x_.data(), DType::kBf16, Shape{T_, H}),
                        .router_logits = TensorView(logits_.data(), DType::kF32, Shape{T_, E}),
-                       .w13 = TensorView(w13_.data(), DType::kBf16, Shape{E, 2 * I, H}),
-                       .w2 = TensorView(w2_.data(), DType::kBf16, Shape{E, H, I}),
+                       .w13 = weight(packed13_, w13_, Shape{E, 2 * I, H}),
+                       .w2 = weight(packed2_, w2_, Shape{E, H, I}),
                        .y = MutableTensorView(y_.data(), DType::kBf16, Shape{T_, H}),
                        .experts_per_token = A,
                        .workspace = workspace_.bytes()});
@@ -323,9 +409,15 @@ class ExpertsRun {
  private:
   ExpertsRun(CudaContext& context, int64_t T) : context_(context), T_(T) {}
 
+  static TensorView weight(const std::optional<PackedNoise>& packed, const device::Buffer& plain,
+                           const Shape& shape) {
+    return packed ? packed->view(shape) : TensorView(plain.data(), DType::kBf16, shape);
+  }
+
   CudaContext& context_;
   int64_t T_;
   device::Buffer x_, logits_, w13_, w2_, y_, workspace_;
+  std::optional<PackedNoise> packed13_, packed2_;
 };
 
 // --- attention ---
@@ -533,12 +625,17 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
     for (const int64_t T : {1, 4, 8, 16}) products.push_back({.T = T, .N = N, .K = K});
   }
   for (const int64_t T : {64, 8192}) products.push_back({.T = T, .N = 12288, .K = 2048});
+  for (const MeasuredScheme& weight : kQuantised) {
+    for (const int64_t T : {1, 4, 16, 64, 8192}) {
+      products.push_back({.T = T, .N = 12288, .K = 2048, .weight = weight});
+    }
+  }
   for (const LinearLoad& load : products) {
     const auto T = static_cast<double>(load.T), N = static_cast<double>(load.N),
                K = static_cast<double>(load.K);
     add({.name = "linear",
-         .shape = fmt::format("T {}, N {}, K {}, bfloat16", load.T, load.N, load.K),
-         .bytes = 2 * (N * K + T * (N + K)),
+         .shape = fmt::format("T {}, N {}, K {}, {}", load.T, load.N, load.K, load.weight.name),
+         .bytes = load.weight.bits / 8 * N * K + 2 * T * (N + K),
          .flops = 2 * T * N * K,
          .run = lazily<LinearRun>(context, load, &LinearRun::multiply)});
   }
@@ -598,18 +695,24 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
          .flops = 4.0 * pairs * Run::Nq * Run::D,
          .run = lazily<Run>(context, load, &Run::attend)});
   }
-  for (const int64_t T : {1, 4, 8, 16, 32, 64, 256, 2048, 8192}) {
+  std::vector<ExpertsLoad> experts_loads;
+  for (const int64_t T : {1, 4, 8, 16, 32, 64, 256, 2048, 8192}) experts_loads.push_back({.T = T});
+  for (const MeasuredScheme& weight : kQuantised) {
+    for (const int64_t T : {1, 64, 256, 8192}) experts_loads.push_back({T, weight});
+  }
+  for (const ExpertsLoad& load : experts_loads) {
     using Run = ExpertsRun;
+    const int64_t T = load.T;
     const auto rows = static_cast<double>(T * Run::A);
     const double expert = 3.0 * Run::I * Run::H;  // weights
     const double experts =
         Run::E * (1 - std::pow(1 - 1.0 * Run::A / Run::E, static_cast<double>(T)));
     add({.name = "routed_moe",
-         .shape = fmt::format("T {}, H {}, I {}, E {}, A {}, bfloat16", T, Run::H, Run::I, Run::E,
-                              Run::A),
-         .bytes = 2 * experts * expert + 4.0 * static_cast<double>(T * Run::H),
+         .shape = fmt::format("T {}, H {}, I {}, E {}, A {}, {}", T, Run::H, Run::I, Run::E, Run::A,
+                              load.weight.name),
+         .bytes = load.weight.bits / 8 * experts * expert + 4.0 * static_cast<double>(T * Run::H),
          .flops = 2 * rows * expert,
-         .run = lazily<Run>(context, T, &Run::choose_and_multiply)});
+         .run = lazily<Run>(context, load, &Run::choose_and_multiply)});
   }
   for (const int64_t rows : {1, 64, 256}) {
     constexpr double kNoMinP = -std::numeric_limits<double>::infinity();
