@@ -182,6 +182,11 @@ class WeightLoader {
       return loaded_.arena_.data();
     }
     HEDDLE_ASSIGN_OR_RETURN(loaded_.device_arena_, options_.device->allocate(arena_bytes_));
+    if (kept_bytes_ > 0) {
+      log_info(fmt::format("{} quantised weights stay packed: {:.2f} GiB, {:.2f} as {}",
+                           std::ssize(packed_) - num_dequantised_, gibibytes(kept_bytes_),
+                           gibibytes(kept_as_dense_bytes_), to_string(*dtype_)));
+    }
     if (dequantised_bytes_ > 0) {
       log_info(fmt::format(
           "{} quantised weights are dequantised to {} while they load, because their columns are "
@@ -356,6 +361,8 @@ class WeightLoader {
       dequantised_bytes_ += view.num_bytes();
       packed_bytes_ += load.packed_bytes();
     } else {
+      kept_bytes_ += load.packed_bytes();
+      if (on_device()) kept_as_dense_bytes_ += bytes_of(*dtype_, view.num_elements());
       arena_bytes_ = load.place(arena_bytes_, on_device());
     }
     packed_.push_back({.load = std::move(load), .name = spec.name, .dense_begin = dense_begin});
@@ -487,6 +494,8 @@ class WeightLoader {
   QuantisedModules modules_;
   std::unordered_set<std::string> used_by_modules_;  // hub names
   std::vector<PackedPlacement> packed_;
+  int64_t kept_bytes_ = 0;  // of packed_, as they are packed
+  int64_t kept_as_dense_bytes_ = 0;
   int64_t num_dequantised_ = 0;    // of packed_, on a device
   int64_t dequantised_bytes_ = 0;  // of these
   int64_t packed_bytes_ = 0;       // of the same before

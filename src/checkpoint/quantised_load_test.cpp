@@ -242,8 +242,11 @@ TEST_F(QuantisedLoadTest, ADeviceGetsTheCodesAndScalesOfTheHost) {
     const Result<LoadedWeights> host =
         load_weights(std::make_unique<DummyWeights>(1), specs, options);
     options.device = &device;
+    ::testing::internal::CaptureStderr();
     const Result<LoadedWeights> sent =
         load_weights(std::make_unique<DummyWeights>(1), specs, options);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                HasSubstr("1 quantised weights stay packed: 0.00 GiB, 0.00 as bfloat16"));
     ASSERT_TRUE(host.ok() && sent.ok()) << sent.status().to_string();
     ASSERT_EQ((*sent)["w"].dtype, DType::kPacked);
     EXPECT_EQ(packed_bytes((*sent)["w"]), packed_bytes((*host)["w"]));
