@@ -294,6 +294,37 @@ TEST_F(QuantisedLoadTest, ADeviceGetsTheBytesOfEveryLayout) {
   }
 }
 
+// The groups of columns in activation order are part of the arena, where new weights replace them.
+TEST_F(QuantisedLoadTest, ADeviceGetsTheGroupsOfColumnsInActivationOrder) {
+  constexpr const char* kGptq =
+      R"({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": true, "sym": false})";
+  store("w.qweight", {8, 8}, DType::kI32);
+  store("w.qzeros", {2, 1}, DType::kI32);
+  store("w.scales", {2, 8}, DType::kF16, 0.5f);
+  Tensor index({64}, DType::kI32);
+  for (int64_t k = 0; k < 64; ++k) index.span<int32_t>()[static_cast<size_t>(k)] = k % 3 == 0;
+  tensors_.push_back(std::move(index));
+  names_.emplace_back("w.g_idx");
+  const std::vector<WeightSpec> specs = {fused({"w"}, 8, 64)};
+  device::CpuDevice device(1);
+  LoadOptions options{.dtype = DType::kBf16};
+  options.device = &device;
+  Result<LoadedWeights> used = load(specs, kGptq, options);
+  ASSERT_TRUE(used.ok()) << used.status().to_string();
+  const auto groups = [&] {
+    const quant::PackedRows& rows = (*used)["w"].packed->parts[0].packed;
+    EXPECT_NE(rows.gpu_group_index, nullptr);
+    return std::vector<int32_t>(rows.gpu_group_index, rows.gpu_group_index + 64);
+  };
+  const std::vector<int32_t> before = groups();
+  for (size_t k = 0; k < 64; ++k) EXPECT_EQ(before[k], k % 3 == 0 ? 1 : 0);
+  const Result<LoadedWeights> other = load(specs, kGptq, options);
+  ASSERT_TRUE(other.ok() && used->check_alike(*other).ok());
+  const auto stream = device.create_stream().value();
+  ASSERT_TRUE(used->replace(*other, stream.get()).ok());
+  EXPECT_EQ(groups(), before);
+}
+
 TEST_F(QuantisedLoadTest, RowsOfABlockShareScalesAsFarAsTheyLieTogether) {
   store("w.weight", {384, 32}, DType::kF8E4M3, 1);
   store("w.weight_scale_inv", {3, 1}, DType::kF32, 2);
