@@ -282,10 +282,14 @@ __device__ inline void row_products(const AnyRow (&x)[kRows],
       }
     }
   }
+  // Products of zeros behind the last column of plain rows make a sum of -0 one of 0.
+  const bool ends_here =
+      width % kOctet != 0 && width / kOctet % kWarp == static_cast<int32_t>(threadIdx.x % kWarp);
+  const float last = ends_here ? 0.0f : -0.0f;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) sums[r][c] = warp_sum(sums[r][c]);
+    for (int c = 0; c < kColumns; ++c) sums[r][c] = warp_sum(sums[r][c] + last);
   }
 }
 

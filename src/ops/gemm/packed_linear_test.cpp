@@ -182,6 +182,24 @@ TEST_P(PackedLinearTest, AWeightOfSeveralPartsIsOneProduct) {
   }
 }
 
+// Zeros of either sign, also in what lies behind the last column.
+TEST_P(PackedLinearTest, ZerosHaveTheSignThatTheyHaveOfDenseWeights) {
+  constexpr int64_t kK = 203, kN = 24;
+  for (const PackedForm& form : packed_forms()) {
+    const PackedTensor weight = random_weight(form, kN, kK, 5);
+    const DevicePacked packed = upload(weight.weight());
+    const DeviceTensor dense = upload(weight.dequantised());
+    for (const float zero : {0.0f, -0.0f}) {
+      Tensor x({3, kK}, DType::kF32);
+      std::ranges::fill(x.span<float>(), zero);
+      const DeviceTensor x_here = upload(x);
+      EXPECT_TRUE(same_bits(run(x_here.view(), packed.view({kN, kK}), DType::kF32, true).view(),
+                            run(x_here.view(), dense.view(), DType::kF32, true).view()))
+          << form.name;
+    }
+  }
+}
+
 // Rows of a weight, cut within a block whose rows share a scale.
 TEST_P(PackedLinearTest, SomeRowsOfAWeightAreAWeight) {
   constexpr int64_t kK = 200, kN = 300;
