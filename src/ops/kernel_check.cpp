@@ -431,6 +431,11 @@ constexpr Case kCases[] = {
        return moe_case(side,
                        {.T = 7, .H = 64, .I = 32, .E = 6, .A = 2, .scheme = quant::Scheme::kMxfp4});
      }},
+    {"routed_moe with fp8 experts, made dense", kBf16,
+     [](Side& side) {
+       return moe_case(
+           side, {.T = 40, .H = 256, .I = 128, .E = 2, .A = 1, .scheme = quant::Scheme::kFp8Block});
+     }},
     {"few_experts, 2 tokens", kBf16,
      [](Side& side) { return moe_case(side, {.T = 2, .H = 256, .I = 256, .E = 6, .A = 1}); }},
     {"few_experts, 2 tokens of 72", kBf16,
