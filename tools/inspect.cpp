@@ -102,7 +102,7 @@ std::string describe_pools(const Result<runner::PlannedPools>& pools) {
   const cache::PoolSizes& sizes = pools->plan.sizes;
   std::string text = fmt::format("on this machine {} for {} tokens in pages of {}",
                                  mib(pool_bytes(sizes)), sizes.kv_tokens(), sizes.page_size);
-  if (sizes.has_window_pages()) {
+  if (!sizes.windows.empty()) {
     text += fmt::format(" and {} tokens of windows", sizes.window_tokens());
   }
   if (sizes.has_states()) {

@@ -100,7 +100,7 @@ struct Inspection {
   int32_t page_size = 0;  // tokens of a KV page
   PoolView kv_pages;
   PoolView states;        // state slots and snapshot slots; total 0: the model has none
-  PoolView window_pages;  // total 0: there are none
+  PoolView window_pages;  // total 0: there are none; bytes of one: of the narrowest window
 
   PrefixTreeView tree;
   std::optional<PromptReuse> reuse;  // of the prompt, if there was one

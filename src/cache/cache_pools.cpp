@@ -31,7 +31,7 @@ CachePools::CachePools(const PoolSizes& sizes)
     : sizes_(at_least_one_byte(sizes)),
       budget_(budget_options(sizes_)),
       pages_(sizes.num_pages, sizes.page_size),
-      window_pages_(sizes),
+      windows_(WindowPages::of(sizes)),
       states_(sizes.num_state_slots),
       own_snapshots_(sizes.num_snapshot_slots, "snapshot slot") {
   HEDDLE_CHECK(sizes.has_states() || !sizes.has_own_snapshot_slots());
@@ -87,7 +87,7 @@ int64_t CachePools::bytes_of(const PoolDemand& demand) const {
 
 void CachePools::check_invariants() const {
   pages_.check_invariants();
-  window_pages_.check_invariants();
+  for (const WindowPages& window : windows_) window.check_invariants();
   states_.check_invariants();
   own_snapshots_.check_invariants();
   budget_.check_invariants();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CachePools: the ids of pages, window pages, state slots and snapshot slots, and the memory behind
-// them. Hands ids out and lists the device's work for them at the head of the next step: give
-// unused memory back, and save the last states of sequences into snapshot slots.
+// CachePools: the ids of pages of each page table, state slots and snapshot slots, and the memory
+// behind them. Hands ids out and lists the device's work for them at the head of the next step:
+// give unused memory back, and save the last states of sequences into snapshot slots.
 //
 // Snapshots use the state slots, or have a format and slots of their own (PoolSizes).
 //
@@ -40,6 +40,7 @@ class CachePools {
   // Bytes of an id are at least one, so that they may divide.
   [[nodiscard]] const PoolSizes& sizes() const { return sizes_; }
 
+  // Those of page table 0.
   [[nodiscard]] PageAllocator& pages() { return pages_; }
 
   [[nodiscard]] const PageAllocator& pages() const { return pages_; }
@@ -57,11 +58,10 @@ class CachePools {
     return sizes_.has_own_snapshot_slots() ? own_snapshots_ : states_;
   }
 
-  // Those of layers that slide where others do not; what sequences hold of them is between these
-  // and the sequences.
-  [[nodiscard]] WindowPages& window_pages() { return window_pages_; }
+  // Those of page tables 1 and up, which have windows. Sequences pin their pages there themselves.
+  [[nodiscard]] std::span<WindowPages> windows() { return windows_; }
 
-  [[nodiscard]] const WindowPages& window_pages() const { return window_pages_; }
+  [[nodiscard]] std::span<const WindowPages> windows() const { return windows_; }
 
   // State slots and snapshot slots in use, each counted once.
   [[nodiscard]] int64_t num_slots_used() const {
@@ -116,7 +116,7 @@ class CachePools {
   FreedIds freed_states_{budget_, MemoryKind::kStates};
   FreedSnapshots freed_snapshots_{budget_, saves_};
   PageAllocator pages_;
-  WindowPages window_pages_;
+  std::vector<WindowPages> windows_;
   StateAllocator states_;
   StateAllocator own_snapshots_;  // empty where snapshots use states_
 };

@@ -100,11 +100,12 @@ void view_cache(const PrefixCache& cache, const InspectionOptions& options,
       .cached = stats.state_slots_cached,
       .bytes_each = sizes.snapshot_bytes(),
       .evicted = stats.evicted_states};
-  inspection.window_pages = {.total = sizes.window_pages.num_pages,
-                             .requests = stats.window_pages_used - stats.window_pages_cached,
-                             .cached = stats.window_pages_cached,
-                             .bytes_each = sizes.window_pages.page_bytes,
-                             .evicted = stats.window_pages_evicted};
+  inspection.window_pages = {
+      .total = sizes.num_pages_of_windows(),
+      .requests = stats.windows_used - stats.windows_cached,
+      .cached = stats.windows_cached,
+      .bytes_each = sizes.windows.empty() ? 0 : sizes.windows.front().page_bytes,
+      .evicted = stats.windows_evicted};
 
   std::vector<const PrefixNode*> path;
   if (prompt != nullptr) {

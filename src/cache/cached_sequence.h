@@ -29,7 +29,7 @@ struct CachedSequence {
   int64_t shared_tokens = 0;           // pages of these are the tree's
   int64_t kv_tokens = 0;               // rows of these exist
   int64_t dead_pages = 0;              // the first ones, given back: no layer reads them any more
-  PinnedWindow window_pages;           // of layers that slide where others do not
+  std::vector<PinnedWindow> windows;   // of page tables 1 and up
   std::vector<Pending> pending;        // ascending
   std::vector<int64_t> forks;          // where others part from this sequence
   PrefixNode* decode_node = nullptr;   // the last decode snapshot
@@ -42,7 +42,6 @@ struct CachedSequence {
   bool starts = false;
   int32_t copy_state_from = 0;
   ops::IdCopy copy_page;
-  ops::IdCopy copy_window_page;
   int32_t hidden_slot = 0;
 };
 

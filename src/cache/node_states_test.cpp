@@ -19,7 +19,7 @@ class NodeStatesTest : public ::testing::Test {
     const std::vector<TokenId> tokens(static_cast<size_t>(depth), next_token_++);
     std::vector<int32_t> own;
     EXPECT_TRUE(pages_.grow(depth, own));
-    return tree_.add_leaf(tree_.find_or_add_root(""), tokens, own, nullptr,
+    return tree_.add_leaf(tree_.find_or_add_root(""), tokens, own, {},
                           request::PrefixHashes(tokens, "").of(tokens));
   }
 
@@ -54,8 +54,7 @@ class NodeStatesTest : public ::testing::Test {
   StateAllocator slots_{4};
   NodeStates states_{slots_};
   PageAllocator pages_{100, 4};
-  WindowPages window_pages_{PoolSizes{}};
-  RadixTree tree_{pages_, window_pages_};
+  RadixTree tree_{pages_, {}};
   TokenId next_token_ = 1;
 };
 

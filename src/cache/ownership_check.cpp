@@ -16,11 +16,11 @@ namespace {
 class OwnershipCheck {
  public:
   OwnershipCheck(const PrefixCacheOptions& options, const CachePools& pools, const PrefixTree& tree)
-      : options_(options), pools_(pools), tree_(tree) {}
+      : options_(options), pools_(pools), tree_(tree), holders_(pools.windows().size()) {}
 
   void add(const AdmittedSequence& running) {
     check_pages(*running.sequence, *running.cached);
-    check_window_pages(*running.sequence, *running.cached);
+    check_windows(*running.sequence, *running.cached);
     check_working_state(*running.sequence);
     check_source(*running.sequence, *running.cached);
     check_pending(*running.sequence, *running.cached);
@@ -29,20 +29,7 @@ class OwnershipCheck {
   // I3, I11: sequences and tree own what is not free.
   void check_totals() const {
     HEDDLE_CHECK_EQ(std::ssize(pages_), pools_.pages().ids().count(Owner::kRequest));
-    const WindowPages& window = pools_.window_pages();
-    int64_t num_own = 0;
-    for (const auto& [page, holders] : window_pages_) {
-      if (window.ids().owner(page) == Owner::kRequest) {
-        HEDDLE_CHECK_EQ(holders, 1);
-        ++num_own;
-      }
-    }
-    HEDDLE_CHECK_EQ(num_own, window.ids().count(Owner::kRequest));
-    for (int32_t page = 1; page <= window.ids().size(); ++page) {
-      const auto held = window_pages_.find(page);
-      if (window.ids().owner(page) != Owner::kTree) continue;
-      HEDDLE_CHECK_EQ(window.holders(page), held == window_pages_.end() ? 0 : held->second);
-    }
+    for (size_t i = 0; i < holders_.size(); ++i) check_holders(pools_.windows()[i], holders_[i]);
     int64_t slots = pools_.states().ids().count(Owner::kRequest);
     if (options_.pools.has_own_snapshot_slots()) {
       slots += pools_.snapshots().ids().count(Owner::kRequest);
@@ -63,6 +50,24 @@ class OwnershipCheck {
   }
 
  private:
+  // A page with one owner is pinned once, one of the tree as often as it counts.
+  template <typename Window>
+  static void check_holders(const Window& window, const std::map<int32_t, int64_t>& pinned) {
+    int64_t num_own = 0;
+    for (const auto& [page, holders] : pinned) {
+      if (window.ids().owner(page) == Owner::kRequest) {
+        HEDDLE_CHECK_EQ(holders, 1);
+        ++num_own;
+      }
+    }
+    HEDDLE_CHECK_EQ(num_own, window.ids().count(Owner::kRequest));
+    for (int32_t page = 1; page <= window.ids().size(); ++page) {
+      const auto held = pinned.find(page);
+      if (window.ids().owner(page) != Owner::kTree) continue;
+      HEDDLE_CHECK_EQ(window.holders(page), held == pinned.end() ? 0 : held->second);
+    }
+  }
+
   // I3: a page of a sequence is its own alone, or the tree's where it is shared. I12: there are
   // pages for every token, and tokens left to compute unless a kept hidden vector draws the next.
   void check_pages(const request::Sequence& sequence, const CachedSequence& cached) {
@@ -81,19 +86,21 @@ class OwnershipCheck {
     }
   }
 
-  // I3, I12: from the first page that the next token sees, there is a window page for every token
-  // computed, and none is free.
-  void check_window_pages(const request::Sequence& sequence, const CachedSequence& cached) {
-    const WindowPages& window = pools_.window_pages();
-    if (!window.exist()) return;
-    const PinnedWindow& pinned = cached.window_pages;
-    HEDDLE_CHECK_LE(pinned.first, window.first_page(sequence.num_computed));
-    HEDDLE_CHECK_GE(std::ssize(pinned.pages), pools_.pages().pages_for(sequence.num_computed));
-    for (auto i = static_cast<size_t>(pinned.first); i < pinned.pages.size(); ++i) {
-      HEDDLE_CHECK(window.ids().owner(pinned.pages[i]) != Owner::kFree);
-      ++window_pages_[pinned.pages[i]];
+  // I3, I12: in each table with a window, from the first page that the next token sees, there is a
+  // page for every token computed, and none is free.
+  void check_windows(const request::Sequence& sequence, const CachedSequence& cached) {
+    HEDDLE_CHECK_EQ(cached.windows.size(), holders_.size());
+    for (size_t i = 0; i < holders_.size(); ++i) {
+      const auto& window = pools_.windows()[i];
+      const PinnedWindow& pinned = cached.windows[i];
+      HEDDLE_CHECK_LE(pinned.first, window.first_page(sequence.num_computed));
+      HEDDLE_CHECK_GE(std::ssize(pinned.pages), pools_.pages().pages_for(sequence.num_computed));
+      for (auto index = static_cast<size_t>(pinned.first); index < pinned.pages.size(); ++index) {
+        HEDDLE_CHECK(window.ids().owner(pinned.pages[index]) != Owner::kFree);
+        ++holders_[i][pinned.pages[index]];
+      }
+      if (pinned.copy.from != 0) ++holders_[i][pinned.copy.from];
     }
-    if (pinned.copy_from != 0) ++window_pages_[pinned.copy_from];
   }
 
   // The label of the working slot is what has been computed.
@@ -137,8 +144,8 @@ class OwnershipCheck {
   const PrefixCacheOptions& options_;
   const CachePools& pools_;
   const PrefixTree& tree_;
-  std::set<int32_t> pages_;                  // of sequences
-  std::map<int32_t, int64_t> window_pages_;  // how many sequences pin each
+  std::set<int32_t> pages_;                          // of sequences
+  std::vector<std::map<int32_t, int64_t>> holders_;  // by window: how many sequences pin a page
   std::set<std::pair<const StateAllocator*, int32_t>> slots_;
   std::vector<int32_t> sources_;
 };

@@ -7,15 +7,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "request/prefill_flops.h"
 
 namespace heddle::cache {
 
-// Pages of the layers whose window slides, where other layers do not slide: ids of their own, each
-// for page_size tokens. No layer of theirs reads more than the `window` last tokens.
-struct WindowPoolSizes {
-  int64_t num_pages = 0;   // 0: there are none, all layers keep their rows in the other pages
+// The pages of a page table with a window: of layers that slide, where other layers do not. No
+// layer of theirs reads more than the `window` last tokens.
+struct PageWindow {
+  int64_t num_pages = 0;   // ids 1 to this, each for PoolSizes::page_size tokens
   int64_t page_bytes = 0;  // over these layers
   int64_t window = 0;      // tokens
 
@@ -79,7 +80,9 @@ struct PoolSizes {
 
   int64_t kv_window = 0;  // no layer reads more than this many last tokens; 0: some layer reads all
 
-  WindowPoolSizes window_pages;
+  // Those of page tables 1 and up, the narrowest first. Empty: all layers have table 0, to which
+  // num_pages and page_bytes belong.
+  std::vector<PageWindow> windows;
 
   request::PrefillFlops flops;  // of the model
 
@@ -87,7 +90,15 @@ struct PoolSizes {
 
   [[nodiscard]] bool has_states() const { return num_state_slots > 0; }
 
-  [[nodiscard]] bool has_window_pages() const { return window_pages.num_pages > 0; }
+  // With table 0.
+  [[nodiscard]] size_t num_page_tables() const { return 1 + windows.size(); }
+
+  // The page table of layers that read so many last tokens (0: all): the narrowest that has them.
+  [[nodiscard]] uint32_t table_for(int64_t window) const {
+    const auto found = std::ranges::lower_bound(windows, window, {}, &PageWindow::window);
+    if (window == 0 || found == windows.end()) return 0;
+    return static_cast<uint32_t>(1 + (found - windows.begin()));
+  }
 
   [[nodiscard]] bool has_own_snapshot_slots() const { return num_snapshot_slots > 0; }
 
@@ -104,8 +115,11 @@ struct PoolSizes {
   // Memory of each pool as it is mapped, with id 0.
   [[nodiscard]] int64_t kv_pool_bytes() const { return (num_pages + 1) * page_bytes; }
 
+  // Of all tables with a window.
   [[nodiscard]] int64_t window_pool_bytes() const {
-    return has_window_pages() ? (window_pages.num_pages + 1) * window_pages.page_bytes : 0;
+    int64_t bytes = 0;
+    for (const PageWindow& window : windows) bytes += (window.num_pages + 1) * window.page_bytes;
+    return bytes;
   }
 
   [[nodiscard]] int64_t state_pool_bytes() const {
@@ -119,7 +133,14 @@ struct PoolSizes {
   // Tokens that all pages together hold.
   [[nodiscard]] int64_t kv_tokens() const { return num_pages * page_size; }
 
-  [[nodiscard]] int64_t window_tokens() const { return window_pages.num_pages * page_size; }
+  // In all tables with a window.
+  [[nodiscard]] int64_t num_pages_of_windows() const {
+    int64_t pages = 0;
+    for (const PageWindow& window : windows) pages += window.num_pages;
+    return pages;
+  }
+
+  [[nodiscard]] int64_t window_tokens() const { return num_pages_of_windows() * page_size; }
 };
 
 }  // namespace heddle::cache

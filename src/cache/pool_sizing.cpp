@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "cache/page_allocator.h"
 #include "core/check.h"
+#include "ops/pool_ids.h"
 
 namespace heddle::cache {
 namespace {
@@ -23,20 +25,33 @@ Status validate_pages(const PoolBudget& budget) {
     return invalid_argument(
         fmt::format("page_size is {}; it must be a power of two from 1 to 128", budget.page_size));
   }
-  for (const auto* groups : {&budget.kv, &budget.window_kv}) {
-    for (const KvLayout& group : *groups) {
+  const auto validate_groups = [&](const std::vector<KvLayout>& groups) -> Status {
+    for (const KvLayout& group : groups) {
       HEDDLE_RETURN_IF_ERROR(group.validate());
       if (group.page_size == budget.page_size) continue;
       return invalid_argument(fmt::format("{} layers have pages of {}, the others pages of {}",
                                           group.num_layers, group.page_size, budget.page_size));
     }
+    return {};
+  };
+  HEDDLE_RETURN_IF_ERROR(validate_groups(budget.kv));
+  if (budget.sliding.size() >= ops::kMaxPageTables) {
+    return invalid_argument(fmt::format("layers with {} widths of window; at most {}",
+                                        budget.sliding.size(), ops::kMaxPageTables - 1));
   }
-  const int64_t sliding = num_layers(budget.window_kv);
-  if (sliding == 0 || (budget.window >= 1 && num_layers(budget.kv) > 0)) return {};
-  return invalid_argument(fmt::format(
-      "{} layers with a window of {} tokens beside {} others; both must be there and the window "
-      "positive",
-      sliding, budget.window, num_layers(budget.kv)));
+  int64_t narrower = 0;
+  for (const SlidingLayers& layers : budget.sliding) {
+    HEDDLE_RETURN_IF_ERROR(validate_groups(layers.kv));
+    const int64_t count = num_layers(layers.kv), others = num_layers(budget.kv);
+    if (layers.window <= narrower || count == 0 || others == 0) {
+      return invalid_argument(fmt::format(
+          "{} layers with a window of {} tokens after one of {} and beside {} others; both must be "
+          "there, and the windows positive and ascending",
+          count, layers.window, narrower, others));
+    }
+    narrower = layers.window;
+  }
+  return {};
 }
 
 Status validate_states(const PoolBudget& budget) {
@@ -222,8 +237,11 @@ PoolSizes plan_for_cache(const PoolBudget& budget, const Sizing& sizing) {
 }
 
 // Rule 9.
-WindowPoolSizes plan_window_pages(const PoolBudget& budget) {
-  WindowPoolSizes sizes{.page_bytes = bytes_per_page(budget.window_kv), .window = budget.window};
+PageWindow plan_window(const PoolBudget& budget, const SlidingLayers& layers) {
+  const auto sizes_of = [](const SlidingLayers& sliding) {
+    return PageWindow{.page_bytes = bytes_per_page(sliding.kv), .window = sliding.window};
+  };
+  PageWindow sizes = sizes_of(layers);
   const PageAllocator pages_of(0, budget.page_size);
   const int64_t pages_each = sizes.per_sequence(budget.page_size);
   const int64_t requests =
@@ -232,7 +250,11 @@ WindowPoolSizes plan_window_pages(const PoolBudget& budget) {
   if (budget.elastic) {
     const int64_t typical = pages_of.pages_for(std::min(budget.context_length, kTypicalTokens));
     const auto in_window = static_cast<double>(pages_each * sizes.page_bytes);
-    const auto in_all = in_window + static_cast<double>(typical * budget.page_bytes());
+    auto in_all = static_cast<double>(typical * budget.page_bytes());
+    for (const SlidingLayers& sliding : budget.sliding) {
+      const PageWindow one = sizes_of(sliding);
+      in_all += static_cast<double>(one.per_sequence(budget.page_size) * one.page_bytes);
+    }
     const double pages =
         budget.max_total_tokens > 0
             ? static_cast<double>(pages_of.pages_for(budget.max_total_tokens) * pages_each) /
@@ -241,13 +263,14 @@ WindowPoolSizes plan_window_pages(const PoolBudget& budget) {
                   static_cast<double>(sizes.page_bytes);
     wanted = std::max(wanted, static_cast<int64_t>(std::min(pages, 1e15)));
   }
-  const int64_t most = std::min(budget.bytes / 2 / sizes.page_bytes, kMaxElasticPages);
+  const int64_t most_bytes = budget.bytes / 2 / std::ssize(budget.sliding);
+  const int64_t most = std::min(most_bytes / sizes.page_bytes, kMaxElasticPages);
   sizes.num_pages = std::max(std::min(wanted, most), pages_each);
   return sizes;
 }
 
-// Rows that can always advance, with half of the window pages or two chunks left for prompts.
-int32_t requests_with_windows(const PoolBudget& budget, const WindowPoolSizes& sizes) {
+// Rows that can always advance, with half of the table's pages or two chunks left for prompts.
+int32_t requests_with_window(const PoolBudget& budget, const PageWindow& sizes) {
   const PageAllocator pages_of(0, budget.page_size);
   const int64_t chunks = 2 * pages_of.pages_for(budget.chunk_tokens);
   const int64_t reserve = sizes.num_pages - std::min(chunks, sizes.num_pages / 2);
@@ -271,15 +294,20 @@ PoolSplit split_by_share(int64_t bytes, int64_t state_bytes, int64_t kv_bytes_pe
 
 Result<PoolPlan> size_pools(const PoolBudget& budget) {
   HEDDLE_RETURN_IF_ERROR(validate(budget));
-  if (num_layers(budget.window_kv) > 0) {
-    const WindowPoolSizes window = plan_window_pages(budget);
+  if (!budget.sliding.empty()) {
+    std::vector<PageWindow> windows;
     PoolBudget rest = budget;
-    rest.window_kv = {};
-    rest.bytes -= (window.num_pages + 1) * window.page_bytes;
+    rest.sliding = {};
+    for (const SlidingLayers& layers : budget.sliding) {
+      const PageWindow& window = windows.emplace_back(plan_window(budget, layers));
+      rest.bytes -= (window.num_pages + 1) * window.page_bytes;
+    }
     HEDDLE_ASSIGN_OR_RETURN(PoolPlan plan, size_pools(rest));
-    plan.sizes.window_pages = window;
-    plan.sizes.max_step_sequences =
-        std::min(plan.sizes.max_step_sequences, requests_with_windows(budget, window));
+    for (const PageWindow& window : windows) {
+      plan.sizes.max_step_sequences =
+          std::min(plan.sizes.max_step_sequences, requests_with_window(budget, window));
+    }
+    plan.sizes.windows = std::move(windows);
     return plan;
   }
   Sizing sizing;

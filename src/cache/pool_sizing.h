@@ -29,12 +29,13 @@
 //      take at most half of what states have, unless max_running_requests asks for more, and
 //      snapshots the rest. One snapshot fits always. Only with `elastic`: without a cache there
 //      are none.
-//   9. Where some layers slide and others do not, the sliding ones have pages of their own, whose
-//      memory is set aside first; rules 1 to 8 share the rest. Of the memory for KV they get what a
-//      sequence of kTypicalTokens has of it in them, its window, and at least what all requests
-//      need to advance and two chunks to be computed; at most half of M, and then fewer requests.
-//      Without a cache they get only what the requests and chunks need. A window that holds a
-//      whole context does not slide.
+//   9. Where some layers slide and others do not, the sliding ones have page tables of their own,
+//   one
+//      for each width of window, whose memory is set aside first; rules 1 to 8 share the rest. Of
+//      the memory for KV a table gets what a sequence of kTypicalTokens has of it there, its
+//      window, and at least what all requests need to advance and two chunks to be computed; all of
+//      them at most half of M, in equal parts, and then fewer requests. Without a cache they get
+//      only what the requests and chunks need. A window that holds a whole context does not slide.
 // The result may serve fewer requests, or a shorter context, than was asked for: the plan says so.
 // Only a budget that cannot hold one request with one page is an error.
 #pragma once
@@ -56,13 +57,18 @@ inline constexpr int64_t kMaxElasticSlots = int64_t{1} << 20;
 inline constexpr int64_t kTypicalTokens = 2048;    // rule 9
 inline constexpr double kDefaultStateShare = 0.9;  // state : KV, the reference's default ratio
 
+// Layers of a page table with a window.
+struct SlidingLayers {
+  int64_t window = 0;  // tokens, the widest of these layers
+  std::vector<KvLayout> kv;
+};
+
 struct PoolBudget {
-  int64_t bytes = 0;                // M
-  int32_t page_size = 16;           // tokens of a page, the same in every group
-  std::vector<KvLayout> kv;         // of the model and of the network that drafts for it
-  std::vector<KvLayout> window_kv;  // rule 9; empty: all layers are in `kv`
-  int64_t window = 0;               // tokens, of the layers of window_kv, the widest
-  int64_t chunk_tokens = 0;         // most prompt tokens of one step; rule 9 uses it
+  int64_t bytes = 0;                   // M
+  int32_t page_size = 16;              // tokens of a page, the same in every group
+  std::vector<KvLayout> kv;            // of the model and of the network that drafts for it
+  std::vector<SlidingLayers> sliding;  // rule 9, the narrowest first; empty: all are in `kv`
+  int64_t chunk_tokens = 0;            // most prompt tokens of one step; rule 9 uses it
   std::vector<StateLayout> states;
   std::vector<StateLayout> snapshots;  // rule 8; empty: snapshots share the states' slots
   int64_t context_length = 0;          // most tokens of a sequence that the model takes

@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ops/pool_ids.h"
+
 namespace heddle::cache {
 namespace {
 
@@ -466,8 +468,7 @@ PoolBudget gpt_oss_budget(int64_t bytes) {
       .num_layers = 18, .page_size = 16, .num_kv_heads = 8, .head_dim = 64, .dtype = DType::kBf16};
   return {.bytes = bytes,
           .kv = {half},
-          .window_kv = {half},
-          .window = 128,
+          .sliding = {{.window = 128, .kv = {half}}},
           .chunk_tokens = 512,
           .context_length = 131072,
           .elastic = true};
@@ -478,20 +479,20 @@ TEST(WindowPoolTest, SlidingLayersGetWhatAWindowIsOfATypicalSequence) {
   const Result<PoolPlan> plan = size_pools(budget);
   ASSERT_TRUE(plan.ok()) << plan.status().to_string();
   const PoolSizes& sizes = plan->sizes;
-  EXPECT_EQ(sizes.page_bytes, sizes.window_pages.page_bytes);
-  EXPECT_EQ(sizes.window_pages.window, 128);
-  EXPECT_EQ(sizes.window_pages.per_sequence(16), 12) << "8 pages of the window and what steps add";
+  EXPECT_EQ(sizes.page_bytes, sizes.windows[0].page_bytes);
+  EXPECT_EQ(sizes.windows[0].window, 128);
+  EXPECT_EQ(sizes.windows[0].per_sequence(16), 12) << "8 pages of the window and what steps add";
   // 12 of 12 + 128 pages, those of 2,048 tokens.
-  EXPECT_NEAR(static_cast<double>(sizes.window_pages.num_pages) / 12,
+  EXPECT_NEAR(static_cast<double>(sizes.windows[0].num_pages) / 12,
               static_cast<double>(sizes.num_pages) / 128, 5);
   EXPECT_LE(sizes.kv_pool_bytes() + sizes.window_pool_bytes(), 16 * kGiB);
   EXPECT_GT(sizes.kv_pool_bytes() + sizes.window_pool_bytes(),
-            16 * kGiB - 2 * sizes.page_bytes - 2 * sizes.window_pages.page_bytes);
+            16 * kGiB - 2 * sizes.page_bytes - 2 * sizes.windows[0].page_bytes);
   EXPECT_EQ(sizes.max_step_sequences, 64);
 
   PoolBudget one_group = budget;  // as if nothing slid
   one_group.kv[0].num_layers = 36;
-  one_group.window_kv.clear();
+  one_group.sliding.clear();
   const PoolPlan before = size_pools(one_group).value();
   EXPECT_GT(static_cast<double>(sizes.kv_tokens()),
             1.8 * static_cast<double>(before.sizes.kv_tokens()));
@@ -509,8 +510,8 @@ TEST(WindowPoolTest, EveryRowCanAdvanceAndFewerRunWhereThereIsLittle) {
         ASSERT_TRUE(plan.ok()) << plan.status().to_string();
         const PoolSizes& sizes = plan->sizes;
         EXPECT_GE(sizes.max_step_sequences, 1);
-        EXPECT_LE(sizes.max_step_sequences * sizes.window_pages.per_sequence(16),
-                  sizes.window_pages.num_pages);
+        EXPECT_LE(sizes.max_step_sequences * sizes.windows[0].per_sequence(16),
+                  sizes.windows[0].num_pages);
         EXPECT_GE(sizes.num_pages, 1);
         EXPECT_LE(sizes.kv_pool_bytes() + sizes.window_pool_bytes(), mebibytes * kMiB);
       }
@@ -525,15 +526,52 @@ TEST(WindowPoolTest, AFixedNumberOfTokensIsThatOfTheOtherLayers) {
   budget.max_total_tokens = 2048;
   const PoolPlan plan = size_pools(budget).value();
   EXPECT_EQ(plan.sizes.kv_tokens(), 2048);
-  EXPECT_EQ(plan.sizes.window_pages.num_pages, 64 * 12 + 64) << "all requests and two chunks";
+  EXPECT_EQ(plan.sizes.windows[0].num_pages, 64 * 12 + 64) << "all requests and two chunks";
+}
+
+// Each width of window has a page table; together they stay within half of the memory.
+TEST(WindowPoolTest, SeveralWidthsHaveATableEach) {
+  const PoolBudget one = gpt_oss_budget(kGiB);
+  for (const int64_t mebibytes : {150, 400, 3000}) {
+    for (const std::vector<int64_t>& widths :
+         {std::vector<int64_t>{64, 128}, {128, 1024}, {32, 128, 4096}}) {
+      PoolBudget budget = gpt_oss_budget(mebibytes * kMiB);
+      budget.sliding.clear();
+      for (const int64_t width : widths) {
+        budget.sliding.push_back({.window = width, .kv = one.sliding[0].kv});
+        budget.sliding.back().kv[0].num_layers = 18 / std::ssize(widths);
+      }
+      const Result<PoolPlan> plan = size_pools(budget);
+      ASSERT_TRUE(plan.ok()) << plan.status().to_string();
+      const PoolSizes& sizes = plan->sizes;
+      ASSERT_EQ(sizes.windows.size(), widths.size());
+      for (size_t i = 0; i < widths.size(); ++i) {
+        const PageWindow& window = sizes.windows[i];
+        EXPECT_EQ(window.window, widths[i]);
+        EXPECT_EQ(sizes.table_for(widths[i]), i + 1);
+        EXPECT_EQ(sizes.table_for(widths[i] - 1), i + 1);
+        EXPECT_LE(sizes.max_step_sequences * window.per_sequence(16), window.num_pages);
+      }
+      EXPECT_EQ(sizes.table_for(widths.back() + 1), 0U);
+      EXPECT_EQ(sizes.table_for(0), 0U);
+      EXPECT_GE(sizes.max_step_sequences, 1);
+      EXPECT_LE(sizes.kv_pool_bytes() + sizes.window_pool_bytes(), mebibytes * kMiB);
+    }
+  }
 }
 
 TEST(WindowPoolTest, NamesLayersThatDoNotGoTogether) {
   PoolBudget budget = gpt_oss_budget(kGiB);
-  budget.window = 0;
+  budget.sliding[0].window = 0;
   EXPECT_THAT(size_pools(budget).status().message(), HasSubstr("18 layers with a window of 0"));
+  budget.sliding[0].window = 128;
+  budget.sliding.push_back(budget.sliding[0]);
+  EXPECT_THAT(size_pools(budget).status().message(),
+              HasSubstr("a window of 128 tokens after one of 128"));
+  budget.sliding.resize(ops::kMaxPageTables, budget.sliding[0]);
+  EXPECT_THAT(size_pools(budget).status().message(), HasSubstr("4 widths of window; at most 3"));
   budget = gpt_oss_budget(kGiB);
-  budget.window_kv[0].page_size = 32;
+  budget.sliding[0].kv[0].page_size = 32;
   EXPECT_THAT(size_pools(budget).status().message(), HasSubstr("18 layers have pages of 32"));
 }
 

@@ -24,12 +24,17 @@ PrefixTreeOptions tree_options(const PrefixCacheOptions& options, const PoolSize
   return tree;
 }
 
+void add_copy(uint32_t table, const ops::IdCopy& copy, request::BatchPlan& plan) {
+  if (copy.to == 0) return;
+  plan.copy_pages.push_back({.table = table, .from = copy.from, .to = copy.to});
+}
+
 }  // namespace
 
 PrefixCache::PrefixCache(const PrefixCacheOptions& options, const Clock* clock)
     : options_(options),
       pools_(options.pools),
-      tree_(tree_options(options, pools_.sizes()), pools_.pages(), pools_.window_pages(),
+      tree_(tree_options(options, pools_.sizes()), pools_.pages(), pools_.windows(),
             pools_.snapshots()),
       room_(pools_, tree_, clock) {
   HEDDLE_CHECK_EQ(options.grid % options.pools.page_size, 0);
@@ -100,7 +105,7 @@ bool PrefixCache::admit(Sequence& sequence, const PrefixMatch& match, int64_t he
         .from = path_pages.back(),
         .to = sequence.pages[static_cast<size_t>(start / options_.pools.page_size)]};
   }
-  if (pools_.window_pages().exist()) begin_window(sequence, cached, resume);
+  begin_windows(sequence, cached, resume);
   cached.forks.clear();
   if (has_states && resume.fork > start) cached.forks.push_back(resume.fork);
   return true;
@@ -138,66 +143,84 @@ bool PrefixCache::shrink(const Sequence& sequence, CachedSequence& cached) {
   return available_pages() > before;
 }
 
-// ---- Window pages ----
+// ---- Tables with a window ----
 
-// The sequence holds what the tree has of its window.
-void PrefixCache::begin_window(const Sequence& sequence, CachedSequence& cached,
-                               const ResumePlan& resume) {
-  WindowPages& pages = pools_.window_pages();
-  window_pages_found_.clear();
-  tree_.append_window_pages(resume.node, resume.start, window_pages_found_);
-  // All entries it will ever have: steps in flight read the list.
+// The sequence pins what the tree has of its windows.
+void PrefixCache::begin_windows(const Sequence& sequence, CachedSequence& cached,
+                                const ResumePlan& resume) {
+  const std::span<WindowPages> windows = pools_.windows();
+  // All entries it will ever have: steps in flight read the lists.
   const int64_t most_tokens = std::max(sequence.max_stored_tokens(), sequence.num_tokens());
-  pages.begin(cached.window_pages, pages.first_page(resume.start),
-              pools_.pages().pages_for(most_tokens));
-  cached.copy_window_page = {};
   const bool inside_page = resume.start % options_.pools.page_size != 0;
-  const size_t num_shared = window_pages_found_.size() - (inside_page ? 1 : 0);
-  for (size_t i = 0; i < num_shared; ++i) pages.share(cached.window_pages, window_pages_found_[i]);
-  if (!inside_page) return;
-  pages.begin_copy(cached.window_pages, window_pages_found_.back());
-  HEDDLE_CHECK(grow_window(cached, resume.start));
-  cached.copy_window_page = {.from = window_pages_found_.back().id,
-                             .to = cached.window_pages.pages.back()};
+  cached.windows.resize(windows.size());
+  for (size_t i = 0; i < windows.size(); ++i) {
+    WindowPages& pages = windows[i];
+    PinnedWindow& pinned = cached.windows[i];
+    found_.clear();
+    tree_.append_window(resume.node, resume.start, i, found_);
+    pages.begin(pinned, pages.first_page(resume.start), pools_.pages().pages_for(most_tokens));
+    const size_t num_shared = found_.size() - (inside_page ? 1 : 0);
+    for (size_t page = 0; page < num_shared; ++page) pages.share(pinned, found_[page]);
+    if (!inside_page) continue;
+    pages.begin_copy(pinned, found_.back());
+    HEDDLE_CHECK(pages.grow(pinned, pools_.pages().pages_for(resume.start)));
+    pinned.copy.to = pinned.pages.back();
+  }
 }
 
-bool PrefixCache::grow_window(CachedSequence& cached, int64_t num_tokens) {
-  WindowPages& pages = pools_.window_pages();
-  return !pages.exist() || pages.grow(cached.window_pages, pools_.pages().pages_for(num_tokens));
+bool PrefixCache::grow_windows(CachedSequence& cached, int64_t num_tokens) {
+  const std::span<WindowPages> windows = pools_.windows();
+  const int64_t num_pages = pools_.pages().pages_for(num_tokens);
+  for (size_t i = 0; i < windows.size(); ++i) {
+    if (!windows[i].can_grow(cached.windows[i], num_pages)) return false;
+  }
+  for (size_t i = 0; i < windows.size(); ++i) {
+    HEDDLE_CHECK(windows[i].grow(cached.windows[i], num_pages));
+  }
+  return true;
 }
 
 int64_t PrefixCache::window_room(const CachedSequence& cached, int64_t num_planned) const {
-  const WindowPages& pages = pools_.window_pages();
-  if (!pages.exist()) return std::numeric_limits<int64_t>::max();
-  const PinnedWindow& pinned = cached.window_pages;
-  const int64_t most = std::ssize(pinned.pages) + pages.room(pinned.num_pinned());
-  return most * options_.pools.page_size - num_planned;
+  const std::span<const WindowPages> windows = pools_.windows();
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (size_t i = 0; i < windows.size(); ++i) {
+    const PinnedWindow& pinned = cached.windows[i];
+    const int64_t most = std::ssize(pinned.pages) + windows[i].room(pinned.num_pinned());
+    least = std::min(least, most * options_.pools.page_size - num_planned);
+  }
+  return least;
 }
 
 int64_t PrefixCache::window_room(const Sequence& sequence, const PrefixMatch& match) const {
-  const WindowPages& pages = pools_.window_pages();
-  if (!pages.exist()) return std::numeric_limits<int64_t>::max();
+  int64_t least = std::numeric_limits<int64_t>::max();
+  if (pools_.windows().empty()) return least;
   const int64_t start = plan_resume(options_, sequence, match).start;
   const int64_t copied = start % options_.pools.page_size != 0 ? 1 : 0;
-  const int64_t most = pages.first_page(start) + pages.room(0) - copied;
-  return most * options_.pools.page_size - start;
+  for (const WindowPages& pages : pools_.windows()) {
+    const int64_t most = pages.first_page(start) + pages.room(0) - copied;
+    least = std::min(least, most * options_.pools.page_size - start);
+  }
+  return least;
 }
 
 // Lets go of the pages that no token to come sees, of this sequence or of one that resumes after
 // its last whole page.
-void PrefixCache::slide_window(const Sequence& sequence, CachedSequence& cached) {
-  WindowPages& pages = pools_.window_pages();
-  pages.end_copy(cached.window_pages);
+void PrefixCache::slide_windows(const Sequence& sequence, CachedSequence& cached) {
+  const std::span<WindowPages> windows = pools_.windows();
   const int64_t prompt = whole_pages(sequence.num_prompt_tokens);
-  pages.slide(cached.window_pages, pages.first_page(whole_pages(sequence.num_computed)),
-              pages.first_page(prompt), pools_.pages().pages_for(prompt));
+  for (size_t i = 0; i < windows.size(); ++i) {
+    WindowPages& pages = windows[i];
+    pages.end_copy(cached.windows[i]);
+    pages.slide(cached.windows[i], pages.first_page(whole_pages(sequence.num_computed)),
+                pages.first_page(prompt), pools_.pages().pages_for(prompt));
+  }
 }
 
-void PrefixCache::take_window(CachedSequence& cached, int64_t end, int64_t context_tokens) {
-  const WindowPages& pages = pools_.window_pages();
-  if (!pages.exist()) return;
-  HEDDLE_CHECK(grow_window(cached, end));
-  HEDDLE_CHECK_LE(cached.window_pages.first, pages.first_page(context_tokens));
+void PrefixCache::take_windows(CachedSequence& cached, int64_t end, int64_t context_tokens) {
+  HEDDLE_CHECK(grow_windows(cached, end));
+  for (size_t i = 0; i < cached.windows.size(); ++i) {
+    HEDDLE_CHECK_LE(cached.windows[i].first, pools_.windows()[i].first_page(context_tokens));
+  }
 }
 
 // ---- Planning steps ----
@@ -221,7 +244,7 @@ void PrefixCache::plan_snapshot(CachedSequence& cached, const SnapshotRequest& w
 void PrefixCache::plan_prefill(const Sequence& sequence, CachedSequence& cached, int64_t end,
                                PlannedSequence& planned, request::BatchPlan& plan) {
   planned.kv_tokens = std::max(cached.kv_tokens, planned.context_tokens);
-  take_window(cached, end, planned.context_tokens);
+  take_windows(cached, end, planned.context_tokens);
   if (cached.starts) {
     cached.starts = false;
     planned.hidden_slot = cached.hidden_slot;
@@ -230,8 +253,10 @@ void PrefixCache::plan_prefill(const Sequence& sequence, CachedSequence& cached,
     } else if (sequence.state_slot != 0) {
       plan.zero_state_slots.push_back(sequence.state_slot);
     }
-    if (cached.copy_page.to != 0) plan.copy_pages.push_back(cached.copy_page);
-    if (cached.copy_window_page.to != 0) plan.copy_window_pages.push_back(cached.copy_window_page);
+    add_copy(0, cached.copy_page, plan);
+    for (size_t i = 0; i < cached.windows.size(); ++i) {
+      add_copy(static_cast<uint32_t>(1 + i), cached.windows[i].copy, plan);
+    }
   }
   if (!options_.enabled || cached.publishes_only_at_end || end == planned.context_tokens) return;
   if (!options_.pools.has_states()) {
@@ -262,7 +287,7 @@ void PrefixCache::plan_prefill(const Sequence& sequence, CachedSequence& cached,
 void PrefixCache::plan_decode(const Sequence& sequence, CachedSequence& cached, int64_t end,
                               PlannedSequence& planned, request::BatchPlan& plan) {
   planned.kv_tokens = planned.context_tokens;
-  take_window(cached, end, planned.context_tokens);
+  take_windows(cached, end, planned.context_tokens);
   if (!options_.enabled || cached.publishes_only_at_end || sequence.state_slot == 0) return;
   const int64_t interval = options_.decode_interval;
   int64_t tokens = planned.context_tokens - planned.context_tokens % interval + interval;
@@ -313,7 +338,7 @@ void PrefixCache::confirm(Sequence& sequence, CachedSequence& cached) {
   }
   cached.pending.erase(cached.pending.begin(),
                        cached.pending.begin() + static_cast<int64_t>(count));
-  if (pools_.window_pages().exist()) slide_window(sequence, cached);
+  slide_windows(sequence, cached);
 }
 
 void PrefixCache::drop_pending(CachedSequence& cached) {
@@ -343,7 +368,7 @@ PrefixNode* PrefixCache::publish(Sequence& sequence, CachedSequence& cached,
        .name_space = sequence.request.cache_namespace,
        .hashes = sequence.prefix_hashes,
        .pages = sequence.pages,
-       .window_pages = pools_.window_pages().exist() ? &cached.window_pages : nullptr,
+       .windows = cached.windows,
        .state_slot = slot,
        .keeps_hidden = taken.keeps_hidden,
        .middle = taken.middle,
@@ -402,7 +427,7 @@ void PrefixCache::release(Sequence& sequence, CachedSequence& cached, Keep keep)
     if (tokens > 0) publish(sequence, cached, {.tokens = tokens});
   }
   if (sequence.state_slot != 0) pools_.states().release(std::exchange(sequence.state_slot, 0));
-  if (pools_.window_pages().exist()) pools_.window_pages().end(cached.window_pages);
+  for (size_t i = 0; i < cached.windows.size(); ++i) pools_.windows()[i].end(cached.windows[i]);
   free_own_pages(sequence, cached.dead_pages, std::ssize(sequence.pages));
   sequence.pages.clear();
   sequence.num_computed = 0;
@@ -422,20 +447,23 @@ void PrefixCache::release(Sequence& sequence, CachedSequence& cached, Keep keep)
 
 PrefixCacheStats PrefixCache::stats() const {
   const PrefixTreeStats tree = tree_.stats();
-  return {.pages_used = pools_.pages().num_used(),
-          .pages_cached = tree.evictable_pages,
-          .pages_locked = tree.pages - tree.evictable_pages,
-          .state_slots_used = pools_.num_slots_used(),
-          .state_slots_cached = tree.evictable_states,
-          .state_slots_locked = tree.states - tree.evictable_states,
-          .window_pages_used = pools_.window_pages().ids().num_used(),
-          .window_pages_cached = pools_.window_pages().num_evictable(),
-          .window_pages_evicted = pools_.window_pages().num_evicted(),
-          .evicted_tokens = tree.evicted_tokens,
-          .evicted_states = tree.evicted_states,
-          .eviction_seconds = room_.eviction_seconds(),
-          .published_states = published_states_,
-          .skipped_snapshots = skipped_snapshots_};
+  PrefixCacheStats stats{.pages_used = pools_.pages().num_used(),
+                         .pages_cached = tree.evictable_pages,
+                         .pages_locked = tree.pages - tree.evictable_pages,
+                         .state_slots_used = pools_.num_slots_used(),
+                         .state_slots_cached = tree.evictable_states,
+                         .state_slots_locked = tree.states - tree.evictable_states,
+                         .evicted_tokens = tree.evicted_tokens,
+                         .evicted_states = tree.evicted_states,
+                         .eviction_seconds = room_.eviction_seconds(),
+                         .published_states = published_states_,
+                         .skipped_snapshots = skipped_snapshots_};
+  for (const WindowPages& window : pools_.windows()) {
+    stats.windows_used += window.ids().num_used();
+    stats.windows_cached += window.num_evictable();
+    stats.windows_evicted += window.num_evicted();
+  }
+  return stats;
 }
 
 void PrefixCache::check_invariants(std::span<const AdmittedSequence> running) const {

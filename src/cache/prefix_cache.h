@@ -56,10 +56,11 @@ struct PrefixCacheStats {
   int64_t state_slots_used = 0;  // snapshots included
   int64_t state_slots_cached = 0;
   int64_t state_slots_locked = 0;
-  int64_t window_pages_used = 0;  // by sequences and tree
-  int64_t window_pages_cached = 0;
-  int64_t window_pages_evicted = 0;  // since the start
-  int64_t evicted_tokens = 0;        // since the start, as everything below
+  // Pages of the tables with a window; `pages_used` and the others above are those of table 0.
+  int64_t windows_used = 0;     // by sequences and tree
+  int64_t windows_cached = 0;   // the tree's that no sequence pins
+  int64_t windows_evicted = 0;  // since the start, as everything below
+  int64_t evicted_tokens = 0;
   int64_t evicted_states = 0;
   double eviction_seconds = 0;  // that evictions took
   int64_t published_states = 0;
@@ -98,12 +99,13 @@ class PrefixCache {
   // Pages for `num_tokens` tokens, or nothing and false.
   [[nodiscard]] bool grow(request::Sequence& sequence, int64_t num_tokens);
 
-  // Likewise window pages. False can only be the answer while a step of its prompt is in flight.
-  [[nodiscard]] bool grow_window(CachedSequence& cached, int64_t num_tokens);
+  // Likewise in every table with a window. False can only be the answer while a step of its prompt
+  // is in flight.
+  [[nodiscard]] bool grow_windows(CachedSequence& cached, int64_t num_tokens);
 
-  // How many tokens after the first `num_planned` an admitted sequence can plan with the window
-  // pages that it can have, or one that is admitted with this match: at least one if no step of its
-  // own is in flight. No limit where there are no window pages.
+  // How many tokens after the first `num_planned` an admitted sequence can plan with the pages that
+  // it can have in the tables with a window, or one that is admitted with this match: at least one
+  // if no step of its own is in flight. No limit where there are no such tables.
   [[nodiscard]] int64_t window_room(const CachedSequence& cached, int64_t num_planned) const;
   [[nodiscard]] int64_t window_room(const request::Sequence& sequence,
                                     const PrefixMatch& match) const;
@@ -113,8 +115,8 @@ class PrefixCache {
   [[nodiscard]] bool shrink(const request::Sequence& sequence, CachedSequence& cached);
 
   // Completes a planned sequence that computes tokens up to `end`, new tokens filled in: what its
-  // first step does at its head, rows that are not written again, states to save. Takes window
-  // pages up to `end`; they can be had (window_room(), grow_window(); checked).
+  // first step does at its head, rows that are not written again, states to save. Grows windows up
+  // to `end`; there is room (window_room(), grow_windows(); checked).
   void plan_prefill(const request::Sequence& sequence, CachedSequence& cached, int64_t end,
                     request::PlannedSequence& planned, request::BatchPlan& plan);
   void plan_decode(const request::Sequence& sequence, CachedSequence& cached, int64_t end,
@@ -174,10 +176,10 @@ class PrefixCache {
                       const CachedSequence::Pending& taken);
   void plan_snapshot(CachedSequence& cached, const SnapshotRequest& wanted, bool decode,
                      request::BatchPlan& plan);
-  void begin_window(const request::Sequence& sequence, CachedSequence& cached,
-                    const ResumePlan& resume);
-  void slide_window(const request::Sequence& sequence, CachedSequence& cached);
-  void take_window(CachedSequence& cached, int64_t end, int64_t context_tokens);
+  void begin_windows(const request::Sequence& sequence, CachedSequence& cached,
+                     const ResumePlan& resume);
+  void slide_windows(const request::Sequence& sequence, CachedSequence& cached);
+  void take_windows(CachedSequence& cached, int64_t end, int64_t context_tokens);
   void free_own_pages(const request::Sequence& sequence, int64_t begin, int64_t end);
 
   [[nodiscard]] int64_t whole_pages(int64_t num_tokens) const {
@@ -189,7 +191,7 @@ class PrefixCache {
   PrefixTree tree_;
   RoomMaker room_;
   std::vector<SnapshotRequest> snapshot_requests_;  // scratch
-  std::vector<WindowPage> window_pages_found_;      // scratch
+  std::vector<PageRef> found_;                      // likewise
   int64_t published_states_ = 0;
   int64_t skipped_snapshots_ = 0;
 };

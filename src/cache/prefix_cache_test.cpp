@@ -260,7 +260,8 @@ TEST_F(PrefixCacheTest, ResumingInsideAPageCopiesThatPageAlone) {
   ASSERT_TRUE(admit(running));
   plan(running, 15);
   ASSERT_EQ(std::ssize(running.plan.copy_pages), 1);
-  const auto [from, to] = running.plan.copy_pages[0];
+  const auto [table, from, to] = running.plan.copy_pages[0];
+  EXPECT_EQ(table, 0U);
   EXPECT_EQ(to, running.sequence.pages[2]);
   std::vector<int32_t> tree_pages;
   cache_->tree().append_pages(match.resume, 10, tree_pages);

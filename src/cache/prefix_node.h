@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,9 +58,8 @@ struct VictimKey {
   auto operator<=>(const VictimKey&) const = default;
 };
 
-// A page of the layers whose window slides, as the tree had it: it may have been given up since
-// (WindowPages::has()).
-struct WindowPage {
+// A page of a table with a window, as the tree had it: it may have been given up since.
+struct PageRef {
   int32_t id = 0;  // 0: none
   uint32_t generation = 0;
 };
@@ -71,8 +71,6 @@ struct PrefixPage {
   // False: a node further up owns the page. The sequence that gave the page to that node wrote on
   // in it, and meanwhile another sequence put a page of its own between the two nodes.
   bool owned = true;
-
-  WindowPage window;  // of the same tokens; none where the page is not owned
 };
 
 struct PrefixState {
@@ -93,6 +91,9 @@ struct PrefixNode {
   std::vector<TokenId> tokens;  // of the edge; a root has none
   int64_t first_page = 0;       // the index, counted from the first token of the path, of pages[0]
   std::vector<PrefixPage> pages;
+  // [pages, tables with a window]: the page of the same tokens in each of these tables; none where
+  // the page is not owned.
+  std::vector<PageRef> window_refs;
   PrefixState state;
   std::vector<std::unique_ptr<PrefixNode>> children;  // ascending by their first token
 
@@ -127,6 +128,17 @@ struct PrefixNode {
   [[nodiscard]] const PrefixPage* page_at(int64_t index) const {
     if (index < first_page || index >= end_page()) return nullptr;
     return &pages[static_cast<size_t>(index - first_page)];
+  }
+
+  // Those of window_refs that belong to pages[i].
+  [[nodiscard]] std::span<PageRef> refs_of(size_t i) {
+    const size_t count = window_refs.size() / pages.size();
+    return std::span(window_refs).subspan(i * count, count);
+  }
+
+  [[nodiscard]] std::span<const PageRef> refs_of(size_t i) const {
+    const size_t count = window_refs.size() / pages.size();
+    return std::span(window_refs).subspan(i * count, count);
   }
 
   // The position of the child whose edge begins with `token`, or where it would be inserted.

@@ -46,12 +46,12 @@ int64_t max_middle_states(const PrefixTreeOptions& options, const StateAllocator
 }  // namespace
 
 PrefixTree::PrefixTree(const PrefixTreeOptions& options, PageAllocator& pages,
-                       WindowPages& window_pages, StateAllocator& states)
+                       std::span<WindowPages> windows, StateAllocator& states)
     : options_(options),
       pages_(pages),
-      window_pages_(window_pages),
+      windows_(windows),
       slots_(states),
-      radix_(pages, window_pages),
+      radix_(pages, windows),
       states_(states),
       queue_(options, half_life(options, pages, states)),
       ghosts_(num_ghosts(options, pages, states)),
@@ -77,14 +77,14 @@ PrefixMatch PrefixTree::match(std::span<const TokenId> tokens, std::string_view 
   }
   if (options_.needs_state) {
     match.usable_tokens = match.known_tokens = depth(match.resume);
-    if (window_pages_.exist()) limit_to_windows(match);
+    if (!windows_.empty()) limit_to_windows(match);
     if (match.resume != nullptr) states_.check(*match.resume);
     if (match.exact != nullptr) states_.check(*match.exact);
     return match;
   }
   const int64_t usable = std::max<int64_t>(std::min(match.kv_tokens, max_usable), 0);
   match.usable_tokens = match.known_tokens = usable - usable % pages_.page_size();
-  if (window_pages_.exist()) limit_to_windows(match);
+  if (!windows_.empty()) limit_to_windows(match);
   if (match.usable_tokens > 0) {
     match.resume = match.kv_node;
     while (match.resume->begin >= match.usable_tokens) match.resume = match.resume->parent;
@@ -92,18 +92,18 @@ PrefixMatch PrefixTree::match(std::span<const TokenId> tokens, std::string_view 
   return match;
 }
 
-// Moves the point of resumption up to where the window pages before it are there.
+// Moves the point of resumption up to where all windows before it are whole.
 void PrefixTree::limit_to_windows(PrefixMatch& match) const {
   if (!options_.needs_state) {
     match.usable_tokens =
         match.usable_tokens == 0
             ? 0
-            : radix_.deepest_whole_window(covering(match.kv_node, match.usable_tokens),
+            : radix_.deepest_with_windows(covering(match.kv_node, match.usable_tokens),
                                           match.usable_tokens);
     return;
   }
-  if (match.exact != nullptr && !radix_.has_whole_window(*match.exact)) match.exact = nullptr;
-  while (match.resume != nullptr && !radix_.has_whole_window(*match.resume)) {
+  if (match.exact != nullptr && !radix_.has_whole_windows(*match.exact)) match.exact = nullptr;
+  while (match.resume != nullptr && !radix_.has_whole_windows(*match.resume)) {
     const PrefixNode* const above = state_above(*match.resume);
     match.resume = above == nullptr ? nullptr : covering(match.resume, above->depth());
   }
@@ -209,7 +209,7 @@ PrefixNode& PrefixTree::add_leaf(PrefixNode& parent, const PrefixInsertion& inse
                                  const request::PrefixHash& hash) {
   const bool continues = parent.is_leaf() && parent.has_state();
   PrefixNode& leaf =
-      radix_.add_leaf(parent, insertion.tokens, insertion.pages, insertion.window_pages, hash);
+      radix_.add_leaf(parent, insertion.tokens, insertion.pages, insertion.windows, hash);
   if (continues) {
     // The conversation goes on: how often it was taken up again counts for its new end.
     leaf.state_uses = parent.state_uses;
@@ -276,9 +276,7 @@ PrefixInserted PrefixTree::insert(const PrefixInsertion& insertion) {
     above->kv_used = clock_;
     if (above->kv_uses.count == 0) above->kv_uses.add(clock_, half_life_);
   }
-  if (insertion.window_pages != nullptr) {
-    radix_.refill_window_pages(*inserted.node, num_tokens, *insertion.window_pages);
-  }
+  radix_.refill_windows(*inserted.node, num_tokens, insertion.windows);
   queue_.update(*inserted.node);
   if (inserted.node != node && !node->is_root()) queue_.update(*node);
   if (inserted.state_taken) queue_.update_states_below(*inserted.node);
@@ -437,7 +435,7 @@ void PrefixTree::clear() {
   const int64_t evicted_tokens = evicted_tokens_;
   while (PrefixNode* leaf = queue_.next_leaf()) evict_leaf(*leaf);
   while (PrefixNode* node = queue_.next_state()) evict_state(*node);
-  window_pages_.clear();
+  for (WindowPages& window : windows_) window.clear();
   ghosts_.clear();
   evicted_states_ = evicted_states;  // dropped on request, not evicted
   evicted_tokens_ = evicted_tokens;

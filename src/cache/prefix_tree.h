@@ -15,7 +15,7 @@
 //   EvictionQueue  the order in which nodes give something up (eviction_queue.h)
 //   GhostSet       hashes of prefixes that were evicted (ghost_set.h)
 //
-// Where sliding layers have pages of their own (window_pages.h), a sequence can resume at a point
+// Where page tables have windows (cache_pools.h), a sequence can resume at a point
 // only while the pages of the last `window` tokens before it are there; match() looks at each of
 // them.
 //
@@ -81,7 +81,7 @@ namespace heddle::cache {
 struct PrefixMatch {
   PrefixNode* resume = nullptr;   // where to resume; null: at the root, which is before any token
   int64_t usable_tokens = 0;      // depth of `resume`
-  int64_t known_tokens = 0;       // what usable_tokens were if no window page had been given up
+  int64_t known_tokens = 0;       // what usable_tokens were if all windows were whole
   PrefixNode* kv_node = nullptr;  // the deepest node of which at least one token agrees
   int64_t kv_tokens = 0;          // how many tokens agree, state or not
   PrefixNode* exact = nullptr;    // ends where the tokens end and keeps state and hidden vector
@@ -101,7 +101,8 @@ struct PrefixInsertion {
                                         // and of the namespace (checked)
   std::span<const int32_t> pages;  // page of token t is pages[t / page_size]; those the tree does
                                    // not have yet are taken, if their owner is kRequest
-  const PinnedWindow* window_pages = nullptr;  // likewise, as far as they are pinned; null: none
+  std::span<const PinnedWindow> windows = {};  // likewise by table with a window, as far as they
+                                               // are pinned; empty: none
   int32_t state_slot = 0;                      // its label is tokens.size() (checked); 0: none
   bool keeps_hidden = false;                   // the slot has a hidden vector as well
   bool middle = false;  // taken on the way, in case another sequence forks there
@@ -133,7 +134,7 @@ struct PrefixTreeStats {
 class PrefixTree {
  public:
   // The allocators outlive the tree.
-  PrefixTree(const PrefixTreeOptions& options, PageAllocator& pages, WindowPages& window_pages,
+  PrefixTree(const PrefixTreeOptions& options, PageAllocator& pages, std::span<WindowPages> windows,
              StateAllocator& states);
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
@@ -167,12 +168,10 @@ class PrefixTree {
     radix_.append_pages(node, num_tokens, pages);
   }
 
-  // Appends the window pages that the token after the first `num_tokens` of the path to `node`
-  // sees, all of which are there (checked).
-  void append_window_pages(const PrefixNode* node, int64_t num_tokens,
-                           std::vector<WindowPage>& pages) const {
-    if (num_tokens == 0) return;
-    radix_.append_window_pages(node, num_tokens, window_pages_.first_page(num_tokens), pages);
+  // As RadixTree::append_window().
+  void append_window(const PrefixNode* node, int64_t num_tokens, size_t window,
+                     std::vector<PageRef>& pages) const {
+    radix_.append_window(node, num_tokens, window, pages);
   }
 
   // With `state`, the node's state is kept as well if it has one. A null node gives an empty lock.
@@ -260,7 +259,7 @@ class PrefixTree {
 
   PrefixTreeOptions options_;
   PageAllocator& pages_;
-  WindowPages& window_pages_;
+  std::span<WindowPages> windows_;
   StateAllocator& slots_;
   RadixTree radix_;
   NodeStates states_;

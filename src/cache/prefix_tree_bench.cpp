@@ -21,8 +21,7 @@ struct Computed {
 struct Pools {
   PageAllocator pages{1 << 20, kPageSize};
   StateAllocator states{1 << 16};
-  WindowPages window_pages{PoolSizes{}};
-  PrefixTree tree{kOptions, pages, window_pages, states};
+  PrefixTree tree{kOptions, pages, {}, states};
 
   void insert(const std::vector<TokenId>& tokens, int64_t length) {
     const Computed computed = compute(length);

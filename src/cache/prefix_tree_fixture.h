@@ -28,19 +28,19 @@ struct TreeFixtureOptions {
   int32_t page_size = 1;
   int64_t num_pages = 100000;
   int64_t num_states = 1000;
-  WindowPoolSizes window_pages;
-  int32_t max_sequences = 0;  // that hold window pages
+  std::vector<PageWindow> windows;
+  int32_t max_sequences = 0;  // that pin pages of these
   PrefixTreeOptions tree;     // of the toy model, where it names no work
 };
 
 struct TreeFixture {
   explicit TreeFixture(const TreeFixtureOptions& options)
       : pages(options.num_pages, options.page_size),
-        window_pages({.page_size = options.page_size,
-                      .max_step_sequences = options.max_sequences,
-                      .window_pages = options.window_pages}),
+        windows(WindowPages::of({.page_size = options.page_size,
+                                 .max_step_sequences = options.max_sequences,
+                                 .windows = options.windows})),
         states(options.tree.needs_state ? options.num_states : 0),
-        tree(with_work(options.tree), pages, window_pages, states),
+        tree(with_work(options.tree), pages, windows, states),
         needs_state(options.tree.needs_state) {}
 
   static PrefixTreeOptions with_work(PrefixTreeOptions options) {
@@ -49,7 +49,7 @@ struct TreeFixture {
   }
 
   PageAllocator pages;
-  WindowPages window_pages;
+  std::vector<WindowPages> windows;
   StateAllocator states;
   PrefixTree tree;
   bool needs_state;

@@ -34,30 +34,33 @@ struct SimulatedSequence {
   int64_t computed = 0;
   std::vector<int32_t> pages;
   std::set<int32_t> own;  // pages that the tree did not take
-  PinnedWindow window;
+  std::vector<PinnedWindow> windows;
   PrefixLock lock;
 };
 
 class Simulation {
  public:
   Simulation(int32_t page_size, bool needs_state, EvictionPolicy eviction, int32_t pool_tokens,
-             uint32_t seed, int64_t window = 0)
+             uint32_t seed, const std::vector<int64_t>& windows = {})
       : random_(seed),
         page_size_(page_size),
-        window_(window),
+        widths_(windows),
         needs_state_(needs_state),
         fixture_({.page_size = page_size,
                   .num_pages = pool_tokens / page_size,
                   .num_states = 24,
-                  .window_pages = window_sizes(page_size, window),
+                  .windows = window_sizes(page_size, windows),
                   .max_sequences = kMostRunning,
                   .tree = {.needs_state = needs_state,
                            .eviction = eviction,
                            .page_bytes = 3 * page_size,
                            .state_bytes = 40}}),
         rows_(static_cast<size_t>((fixture_.pages.num_pages() + 1) * page_size)),
-        window_rows_(static_cast<size_t>((fixture_.window_pages.ids().size() + 1) * page_size)),
-        states_(static_cast<size_t>(fixture_.states.num_slots()) + 1) {}
+        states_(static_cast<size_t>(fixture_.states.num_slots()) + 1) {
+    for (const WindowPages& window : fixture_.windows) {
+      window_rows_.emplace_back(static_cast<size_t>((window.ids().size() + 1) * page_size));
+    }
+  }
 
   void run(int num_steps) {
     for (int step = 0; step < num_steps && !::testing::Test::HasFailure(); ++step) {
@@ -86,8 +89,8 @@ class Simulation {
     EXPECT_EQ(tree().to_string(), "");
     EXPECT_EQ(fixture_.pages.num_used(), 0);
     EXPECT_EQ(fixture_.states.num_used(), 0);
-    EXPECT_EQ(fixture_.window_pages.ids().num_used(), 0);
-    if (window_ > 0) return;
+    for (const WindowPages& window : fixture_.windows) EXPECT_EQ(window.ids().num_used(), 0);
+    if (!widths_.empty()) return;
     EXPECT_GT(num_resumed_inside_pages_ + num_resumed_at_boundaries_, 20);
     EXPECT_EQ(num_resumed_inside_pages_ > 0, needs_state_ && page_size_ > 1);
   }
@@ -96,14 +99,16 @@ class Simulation {
   struct Reached {
     int64_t resumed = 0;
     int64_t resumed_inside_pages = 0;
-    int64_t evicted_window_pages = 0;
-    int64_t cut_by_windows = 0;  // looked up, and usable less deep for want of window pages
+    int64_t evicted_from_windows = 0;  // pages
+    int64_t cut_by_windows = 0;        // looked up, and usable less deep for want of these
   };
 
   void count(Reached& reached) const {
     reached.resumed += num_resumed_inside_pages_ + num_resumed_at_boundaries_;
     reached.resumed_inside_pages += num_resumed_inside_pages_;
-    reached.evicted_window_pages += fixture_.window_pages.num_evicted();
+    for (const WindowPages& window : fixture_.windows) {
+      reached.evicted_from_windows += window.num_evicted();
+    }
     reached.cut_by_windows += num_cut_by_windows_;
   }
 
@@ -111,12 +116,15 @@ class Simulation {
   static constexpr int kMostRunning = 6;
 
   // The reserve of all sequences, which the tree may use while they do not.
-  static WindowPoolSizes window_sizes(int64_t page_size, int64_t window) {
-    WindowPoolSizes sizes{.window = window};
-    if (window > 0) {
+  static std::vector<PageWindow> window_sizes(int64_t page_size,
+                                              const std::vector<int64_t>& widths) {
+    std::vector<PageWindow> all;
+    for (const int64_t width : widths) {
+      PageWindow& sizes = all.emplace_back();
+      sizes.window = width;
       sizes.num_pages = kMostRunning * sizes.per_sequence(page_size);
     }
-    return sizes;
+    return all;
   }
 
   using Prefix = std::pair<std::string, Tokens>;
@@ -159,23 +167,31 @@ class Simulation {
                                      t % page_size_)];
   }
 
-  uint64_t& window_row(const PinnedWindow& window, int64_t t) {
-    const int32_t page = window.pages[static_cast<size_t>(t / page_size_)];
-    return window_rows_[static_cast<size_t>(page * page_size_ + t % page_size_)];
+  uint64_t& window_row(const SimulatedSequence& sequence, size_t window, int64_t t) {
+    const int32_t page = sequence.windows[window].pages[static_cast<size_t>(t / page_size_)];
+    return window_rows_[window][static_cast<size_t>(page * page_size_ + t % page_size_)];
   }
 
   // The rows that the next token sees.
-  void expect_window(const SimulatedSequence& sequence) {
-    if (window_ == 0) return;
-    for (int64_t t = std::max<int64_t>(sequence.computed + 1 - window_, 0); t < sequence.computed;
-         ++t) {
-      ASSERT_EQ(window_row(sequence.window, t), sequence.hashes[static_cast<size_t>(t) + 1])
-          << "row " << t << " of the layers that slide";
+  void expect_windows(const SimulatedSequence& sequence) {
+    for (size_t window = 0; window < widths_.size(); ++window) {
+      for (int64_t t = std::max<int64_t>(sequence.computed + 1 - widths_[window], 0);
+           t < sequence.computed; ++t) {
+        ASSERT_EQ(window_row(sequence, window, t), sequence.hashes[static_cast<size_t>(t) + 1])
+            << "row " << t << " of the layers that see " << widths_[window] << " tokens";
+      }
     }
   }
 
-  // Whether the window before `length` tokens of the path to `node` is there.
-  bool window_is_whole(const PrefixNode* node, int64_t length) {
+  // Whether all windows before `length` tokens of the path to `node` are there.
+  bool windows_are_whole(const PrefixNode* node, int64_t length) {
+    for (size_t window = 0; window < widths_.size(); ++window) {
+      if (!window_is_whole(node, length, window)) return false;
+    }
+    return true;
+  }
+
+  bool window_is_whole(const PrefixNode* node, int64_t length, size_t window) {
     std::vector<const PrefixNode*> path;
     for (; !node->is_root(); node = node->parent) path.insert(path.begin(), node);
     std::vector<bool> there(static_cast<size_t>(fixture_.pages.pages_for(length)));
@@ -183,11 +199,11 @@ class Simulation {
       for (size_t i = 0; i < one->pages.size(); ++i) {
         const size_t index = static_cast<size_t>(one->first_page) + i;
         if (index < there.size()) {
-          there[index] = fixture_.window_pages.has(one->pages[i].window);
+          there[index] = fixture_.windows[window].has(one->refs_of(i)[window]);
         }
       }
     }
-    const int64_t first = std::max<int64_t>(length + 1 - window_, 0) / page_size_;
+    const int64_t first = std::max<int64_t>(length + 1 - widths_[window], 0) / page_size_;
     return std::all_of(there.begin() + first, there.end(), [](bool one) { return one; });
   }
 
@@ -196,7 +212,7 @@ class Simulation {
     if (!needs_state_) {
       int64_t length = std::max<int64_t>(std::min(match.kv_tokens, limit), 0);
       length -= length % page_size_;
-      while (length > 0 && !window_is_whole(tree().covering(match.kv_node, length), length)) {
+      while (length > 0 && !windows_are_whole(tree().covering(match.kv_node, length), length)) {
         length -= page_size_;
       }
       return length;
@@ -205,7 +221,7 @@ class Simulation {
          node = node->parent) {
       const int64_t length = node->depth();
       if (node->has_state() && length <= std::min(match.kv_tokens, limit) &&
-          window_is_whole(node, length)) {
+          windows_are_whole(node, length)) {
         return length;
       }
     }
@@ -225,7 +241,7 @@ class Simulation {
     const int64_t limit = std::ssize(tokens) - draw(2);
     const PrefixMatch match = tree().match(tokens, name_space, limit);
     const auto hashes = prefix_hashes(name_space, tokens);
-    if (window_ > 0) {
+    if (!widths_.empty()) {
       EXPECT_EQ(match.usable_tokens, deepest_usable(match, limit));
       EXPECT_LE(match.usable_tokens, match.known_tokens);
       if (match.usable_tokens < match.known_tokens) ++num_cut_by_windows_;
@@ -258,33 +274,38 @@ class Simulation {
     return fixture_.pages.num_free() >= num_pages && fixture_.states.num_free() >= num_states;
   }
 
-  // Holds what the tree has of the window; copies the page that the sequence resumes inside.
-  void begin_window(SimulatedSequence& sequence, const PrefixMatch& match) {
-    if (window_ == 0) return;
-    WindowPages& pages = fixture_.window_pages;
-    std::vector<WindowPage> found;
-    tree().append_window_pages(match.resume, match.usable_tokens, found);
-    pages.begin(sequence.window, pages.first_page(match.usable_tokens), 64);
+  // Holds what the tree has of the windows; copies the page that the sequence resumes inside.
+  void begin_windows(SimulatedSequence& sequence, const PrefixMatch& match) {
+    sequence.windows.resize(widths_.size());
+    for (size_t window = 0; window < widths_.size(); ++window)
+      begin_window(sequence, match, window);
+    expect_windows(sequence);
+  }
+
+  void begin_window(SimulatedSequence& sequence, const PrefixMatch& match, size_t window) {
+    WindowPages& pages = fixture_.windows[window];
+    PinnedWindow& pinned = sequence.windows[window];
+    std::vector<PageRef> found;
+    tree().append_window(match.resume, match.usable_tokens, window, found);
+    pages.begin(pinned, pages.first_page(match.usable_tokens), 64);
     const bool copies = match.usable_tokens % page_size_ != 0;
-    for (size_t i = 0; i + (copies ? 1 : 0) < found.size(); ++i) {
-      pages.share(sequence.window, found[i]);
-    }
-    if (copies) {
-      pages.begin_copy(sequence.window, found.back());
-      ASSERT_TRUE(pages.grow(sequence.window, fixture_.pages.pages_for(match.usable_tokens)));
-      std::copy_n(window_rows_.begin() + found.back().id * page_size_, page_size_,
-                  window_rows_.begin() + sequence.window.pages.back() * page_size_);
-      pages.end_copy(sequence.window);
-    }
-    expect_window(sequence);
+    for (size_t i = 0; i + (copies ? 1 : 0) < found.size(); ++i) pages.share(pinned, found[i]);
+    if (!copies) return;
+    pages.begin_copy(pinned, found.back());
+    ASSERT_TRUE(pages.grow(pinned, fixture_.pages.pages_for(match.usable_tokens)));
+    const auto rows = window_rows_[window].begin();
+    std::copy_n(rows + found.back().id * page_size_, page_size_,
+                rows + pinned.pages.back() * page_size_);
+    pages.end_copy(pinned);
   }
 
   void slide(SimulatedSequence& sequence) {
-    if (window_ == 0) return;
     const int64_t prompt = std::ssize(sequence.tokens) / 2;
-    fixture_.window_pages.slide(
-        sequence.window, fixture_.window_pages.first_page(sequence.computed),
-        fixture_.window_pages.first_page(prompt), fixture_.pages.pages_for(prompt));
+    for (size_t window = 0; window < widths_.size(); ++window) {
+      WindowPages& pages = fixture_.windows[window];
+      pages.slide(sequence.windows[window], pages.first_page(sequence.computed),
+                  pages.first_page(prompt), fixture_.pages.pages_for(prompt));
+    }
   }
 
   void start() {
@@ -315,7 +336,7 @@ class Simulation {
     } else if (sequence.computed > 0) {
       ++num_resumed_at_boundaries_;
     }
-    begin_window(sequence, match);
+    begin_windows(sequence, match);
     tree().release_state(sequence.lock);
     running_.push_back(std::move(sequence));
   }
@@ -324,11 +345,11 @@ class Simulation {
     if (running_.empty()) return;
     SimulatedSequence& sequence = pick();
     int64_t end = std::min<int64_t>(sequence.computed + 1 + draw(40), std::ssize(sequence.tokens));
-    if (window_ > 0) {
-      const WindowPages& pages = fixture_.window_pages;
+    for (size_t window = 0; window < widths_.size(); ++window) {
+      const WindowPages& pages = fixture_.windows[window];
+      const PinnedWindow& pinned = sequence.windows[window];
       const auto most_tokens = [&] {
-        return (std::ssize(sequence.window.pages) + pages.room(sequence.window.num_pinned())) *
-               page_size_;
+        return (std::ssize(pinned.pages) + pages.room(pinned.num_pinned())) * page_size_;
       };
       if (most_tokens() <= sequence.computed) slide(sequence);
       ASSERT_GT(most_tokens(), sequence.computed) << "the reserve is for a page at least";
@@ -340,18 +361,19 @@ class Simulation {
     ASSERT_TRUE(fixture_.pages.grow(end, sequence.pages));
     sequence.own.insert(sequence.pages.begin() + static_cast<int64_t>(before),
                         sequence.pages.end());
-    if (window_ > 0) {
-      ASSERT_TRUE(fixture_.window_pages.grow(sequence.window, fixture_.pages.pages_for(end)));
-      expect_window(sequence);
+    for (size_t window = 0; window < widths_.size(); ++window) {
+      ASSERT_TRUE(
+          fixture_.windows[window].grow(sequence.windows[window], fixture_.pages.pages_for(end)));
     }
+    expect_windows(sequence);
     for (int64_t t = sequence.computed; t < end; ++t) {
       row(sequence.pages, t) = sequence.hashes[static_cast<size_t>(t) + 1];
-      if (window_ > 0) {
-        window_row(sequence.window, t) = sequence.hashes[static_cast<size_t>(t) + 1];
+      for (size_t window = 0; window < widths_.size(); ++window) {
+        window_row(sequence, window, t) = sequence.hashes[static_cast<size_t>(t) + 1];
       }
     }
     sequence.computed = end;
-    if (window_ > 0 && draw(2) == 0) slide(sequence);  // others first publish what they have
+    if (!widths_.empty() && draw(2) == 0) slide(sequence);  // others first publish what they have
     expect_past(sequence.pages, sequence.hashes, end);
   }
 
@@ -370,14 +392,13 @@ class Simulation {
     // Some of them missing, as a sequence's are while its answer grows.
     const request::PrefixHashes hashes(first(tokens, draw(static_cast<int>(tokens.size()) + 1)),
                                        sequence.name_space);
-    const PrefixInserted inserted =
-        tree().insert({.tokens = tokens,
-                       .name_space = sequence.name_space,
-                       .hashes = hashes,
-                       .pages = sequence.pages,
-                       .window_pages = window_ > 0 ? &sequence.window : nullptr,
-                       .state_slot = slot,
-                       .keeps_hidden = draw(2) == 0});
+    const PrefixInserted inserted = tree().insert({.tokens = tokens,
+                                                   .name_space = sequence.name_space,
+                                                   .hashes = hashes,
+                                                   .pages = sequence.pages,
+                                                   .windows = sequence.windows,
+                                                   .state_slot = slot,
+                                                   .keeps_hidden = draw(2) == 0});
     EXPECT_EQ(tree().depth(inserted.node), sequence.computed);
     if (needs_state_ && !inserted.state_taken) fixture_.states.release(slot);
     published_.emplace(sequence.name_space, tokens);
@@ -398,7 +419,9 @@ class Simulation {
     if (running_.empty()) return;
     if (publishes) publish();
     const auto position = running_.begin() + draw(static_cast<int>(running_.size()));
-    if (window_ > 0) fixture_.window_pages.end(position->window);
+    for (size_t window = 0; window < widths_.size(); ++window) {
+      fixture_.windows[window].end(position->windows[window]);
+    }
     for (const int32_t page : position->own) fixture_.pages.ids().free_one(page);
     tree().unlock(position->lock);
     running_.erase(position);
@@ -406,7 +429,9 @@ class Simulation {
   }
 
   void evict() {
-    if (window_ > 0 && draw(3) == 0) fixture_.window_pages.clear();
+    if (!widths_.empty() && draw(3) == 0) {
+      fixture_.windows[static_cast<size_t>(draw(static_cast<int>(widths_.size())))].clear();
+    }
     const int64_t count = 1 + draw(3);
     const PrefixTreeStats before = tree().stats();
     int64_t freed = 0;
@@ -443,12 +468,12 @@ class Simulation {
 
   std::mt19937 random_;
   int64_t page_size_;
-  int64_t window_;  // 0: no layer slides
+  std::vector<int64_t> widths_;  // of windows, by table; empty: no layer slides
   bool needs_state_;
   TreeFixture fixture_;
-  std::vector<uint64_t> rows_;         // [pages + 1, page_size]
-  std::vector<uint64_t> window_rows_;  // likewise, of the layers that slide
-  std::vector<uint64_t> states_;       // by slot
+  std::vector<uint64_t> rows_;                      // [pages + 1, page_size]
+  std::vector<std::vector<uint64_t>> window_rows_;  // likewise, of each table with a window
+  std::vector<uint64_t> states_;                    // by slot
   std::vector<SimulatedSequence> running_;
   std::vector<Tokens> seen_;
   std::set<Prefix> published_;
@@ -474,10 +499,11 @@ TEST_P(PrefixTreeRandomTest, EverySequenceResumesInItsOwnPastWhereLayersSlide) {
   const auto [page_size, needs_state, eviction] = GetParam();
   Simulation::Reached reached;
   for (const uint32_t seed : {1u, 2u}) {
-    for (const int64_t window : {3, 11, 30}) {
-      SCOPED_TRACE(fmt::format("seed {}, window {}", seed, window));
+    for (const std::vector<int64_t>& windows :
+         {std::vector<int64_t>{3}, {11}, {30}, {3, 11}, {7, 8, 40}}) {
+      SCOPED_TRACE(fmt::format("seed {}, windows {}", seed, fmt::join(windows, ", ")));
       const int32_t pool_tokens = seed == 1 ? 2000 : 500;
-      Simulation simulation(page_size, needs_state, eviction, pool_tokens, seed, window);
+      Simulation simulation(page_size, needs_state, eviction, pool_tokens, seed, windows);
       simulation.run(2500);
       simulation.count(reached);
     }
@@ -485,7 +511,7 @@ TEST_P(PrefixTreeRandomTest, EverySequenceResumesInItsOwnPastWhereLayersSlide) {
   EXPECT_GT(reached.resumed, 20);
   EXPECT_EQ(reached.resumed_inside_pages > 0, needs_state && page_size > 1);
   EXPECT_GT(reached.cut_by_windows, 60);
-  RecordProperty("evicted", std::to_string(reached.evicted_window_pages));
+  RecordProperty("evicted", std::to_string(reached.evicted_from_windows));
 }
 
 INSTANTIATE_TEST_SUITE_P(PageSizes, PrefixTreeRandomTest,

@@ -62,6 +62,9 @@ PrefixNode& RadixTree::split(PrefixNode& node, int64_t length, const request::Pr
                                                 static_cast<int64_t>(node.pages.size()));
   upper->pages.assign(node.pages.begin(), node.pages.begin() + num_upper);
   node.pages.erase(node.pages.begin(), node.pages.begin() + num_upper);
+  const auto upper_refs = node.window_refs.begin() + num_upper * std::ssize(windows_);
+  upper->window_refs.assign(node.window_refs.begin(), upper_refs);
+  node.window_refs.erase(node.window_refs.begin(), upper_refs);
   node.first_page += num_upper;
   node.tokens.erase(node.tokens.begin(), node.tokens.begin() + length);
   node.begin = end;
@@ -75,7 +78,8 @@ PrefixNode& RadixTree::split(PrefixNode& node, int64_t length, const request::Pr
 }
 
 PrefixNode& RadixTree::add_leaf(PrefixNode& parent, std::span<const TokenId> tokens,
-                                std::span<const int32_t> pages, const PinnedWindow* pinned,
+                                std::span<const int32_t> pages,
+                                std::span<const PinnedWindow> pinned,
                                 const request::PrefixHash& hash) {
   auto made = std::make_unique<PrefixNode>();
   PrefixNode& leaf = *made;
@@ -94,13 +98,16 @@ PrefixNode& RadixTree::add_leaf(PrefixNode& parent, std::span<const TokenId> tok
   }
   const int64_t end = pages_.pages_for(leaf.depth());
   leaf.pages.reserve(static_cast<size_t>(end - leaf.first_page));
+  leaf.window_refs.reserve(leaf.pages.capacity() * windows_.size());
   for (int64_t index = leaf.end_page(); index < end; ++index) {
     const int32_t page = pages[static_cast<size_t>(index)];
     pages_.ids().move(page, Owner::kRequest, Owner::kTree);
     PrefixPage& added = leaf.pages.emplace_back();  // in place: a copy would wait for its fields
     added.id = page;
     added.generation = pages_.ids().generation(page);
-    if (pinned != nullptr) added.window = adopt_window(*pinned, index);
+    for (size_t window = 0; window < windows_.size(); ++window) {
+      leaf.window_refs.push_back(pinned.empty() ? PageRef() : adopt(window, pinned[window], index));
+    }
   }
   count_pages(leaf, leaf.num_owned_pages());
   parent.children.insert(parent.child_position(leaf.tokens.front()), std::move(made));
@@ -108,11 +115,16 @@ PrefixNode& RadixTree::add_leaf(PrefixNode& parent, std::span<const TokenId> tok
 }
 
 // The page that the sequence holds at this index, as the tree's from now on, if it is its own.
-WindowPage RadixTree::adopt_window(const PinnedWindow& pinned, int64_t index) {
+PageRef RadixTree::adopt(size_t window, const PinnedWindow& pinned, int64_t index) {
   if (index < pinned.first || index >= std::ssize(pinned.pages)) return {};
   const int32_t page = pinned.pages[static_cast<size_t>(index)];
-  if (window_pages_.ids().owner(page) != Owner::kRequest) return {};
-  return window_pages_.adopt(page);
+  if (windows_[window].ids().owner(page) != Owner::kRequest) return {};
+  return windows_[window].adopt(page);
+}
+
+void RadixTree::drop_refs(PrefixNode& node, size_t i) {
+  const std::span<PageRef> refs = node.refs_of(i);
+  for (size_t window = 0; window < refs.size(); ++window) windows_[window].drop(refs[window]);
 }
 
 // The sequence writes on in a page that it gave to the path before. Where the path still ends in
@@ -131,7 +143,8 @@ void RadixTree::share_page_above(PrefixNode& leaf, int32_t page) {
   };
   while (above != nullptr && !has_it(*above)) above = above->parent;
   HEDDLE_CHECK(above != nullptr);
-  leaf.pages.push_back({page, pages_.ids().generation(page), false, {}});
+  leaf.pages.push_back({page, pages_.ids().generation(page), false});
+  leaf.window_refs.resize(windows_.size());
   ++shared_pages_[page];
 }
 
@@ -153,9 +166,10 @@ void RadixTree::remove_leaf(PrefixNode& leaf) {
   HEDDLE_CHECK(leaf.is_leaf() && !leaf.has_state());
   HEDDLE_CHECK_EQ(leaf.locks, 0);
   count_pages(leaf, -leaf.num_owned_pages());
-  for (PrefixPage& page : leaf.pages) {
+  for (size_t i = 0; i < leaf.pages.size(); ++i) {
+    const PrefixPage& page = leaf.pages[i];
     if (page.owned) {
-      if (page.window.id != 0) window_pages_.drop(page.window);
+      drop_refs(leaf, i);
       free_page(page.id);
     } else {
       forget_shared(page.id);
@@ -180,21 +194,25 @@ PrefixNode* RadixTree::merge_into_child(PrefixNode& node) {
       // A running sequence below may still read the page that it gave here, and a node below may.
       if (node.locks > 0 || shared_pages_.contains(upper.id)) return nullptr;
       count_pages(node, -1);
-      window_pages_.drop(upper.window);
+      drop_refs(node, node.pages.size() - 1);
       free_page(upper.id);
     } else {
       const int32_t shared = upper.owned ? lower.id : upper.id;
       if (upper.owned) {
         lower.owned = true;
-        lower.window = upper.window;
+        std::ranges::copy(node.refs_of(node.pages.size() - 1), child.refs_of(0).begin());
       }
       forget_shared(shared);
     }
     node.pages.pop_back();
+    node.window_refs.resize(node.pages.size() * windows_.size());
   }
   if (!node.pages.empty() || child.pages.empty()) child.first_page = node.first_page;
   node.pages.insert(node.pages.end(), child.pages.begin(), child.pages.end());
   child.pages = std::move(node.pages);
+  node.window_refs.insert(node.window_refs.end(), child.window_refs.begin(),
+                          child.window_refs.end());
+  child.window_refs = std::move(node.window_refs);
   std::unique_ptr<PrefixNode>& link = *node.parent->child_position(node.tokens.front());
   node.tokens.insert(node.tokens.end(), child.tokens.begin(), child.tokens.end());
   child.tokens = std::move(node.tokens);
@@ -233,7 +251,7 @@ void RadixTree::visit_pages_up(Node* node, int64_t num_tokens, const Visit& visi
   for (; missing > 0; node = node->parent) {
     HEDDLE_CHECK(node != nullptr);
     for (int64_t index = std::min(missing, node->end_page()); index-- > node->first_page;) {
-      if (!visit(index, node->pages[static_cast<size_t>(index - node->first_page)])) return;
+      if (!visit(index, *node, static_cast<size_t>(index - node->first_page))) return;
     }
     if (!node->pages.empty()) missing = std::min(missing, node->first_page);
   }
@@ -247,23 +265,38 @@ void RadixTree::append_pages(const PrefixNode* node, int64_t num_tokens,
   HEDDLE_CHECK_LE(num_tokens, node->depth());
   const size_t offset = pages.size();
   pages.resize(offset + static_cast<size_t>(pages_.pages_for(num_tokens)));
-  visit_pages_up(node, num_tokens, [&](int64_t index, const PrefixPage& page) {
-    pages[offset + static_cast<size_t>(index)] = page.id;
+  visit_pages_up(node, num_tokens, [&](int64_t index, const PrefixNode& part, size_t i) {
+    pages[offset + static_cast<size_t>(index)] = part.pages[i].id;
     return true;
   });
 }
 
-// ---- Window pages ----
+// ---- Tables with a window ----
 
-int64_t RadixTree::deepest_whole_window(const PrefixNode* node, int64_t num_tokens) const {
+int64_t RadixTree::deepest_with_windows(const PrefixNode* node, int64_t num_tokens) const {
+  int64_t end = num_tokens - num_tokens % pages_.page_size();
+  // The end that one window allows may cut into another window.
+  for (int64_t before = end + 1; end < before;) {
+    before = end;
+    for (size_t window = 0; window < windows_.size(); ++window) {
+      end = deepest_whole_window(node, end, window);
+    }
+    if (windows_.size() == 1) break;
+  }
+  return end;
+}
+
+int64_t RadixTree::deepest_whole_window(const PrefixNode* node, int64_t num_tokens,
+                                        size_t window) const {
+  const WindowPages& kept = windows_[window];
   const int64_t page_size = pages_.page_size();
   int64_t end = num_tokens / page_size;  // the candidate, in pages
-  int64_t first = window_pages_.first_page(end * page_size);
-  visit_pages_up(node, end * page_size, [&](int64_t index, const PrefixPage& page) {
+  int64_t first = kept.first_page(end * page_size);
+  visit_pages_up(node, end * page_size, [&](int64_t index, const PrefixNode& part, size_t i) {
     if (end <= first) return false;
-    if (!window_pages_.has(page.window)) {
+    if (!kept.has(part.refs_of(i)[window])) {
       end = index;
-      first = window_pages_.first_page(end * page_size);
+      first = kept.first_page(end * page_size);
       return end > 0;
     }
     return index > first;
@@ -271,48 +304,64 @@ int64_t RadixTree::deepest_whole_window(const PrefixNode* node, int64_t num_toke
   return end * page_size;
 }
 
-bool RadixTree::has_whole_window(const PrefixNode& node) const {
-  const int64_t first = window_pages_.first_page(node.depth());
+bool RadixTree::has_whole_windows(const PrefixNode& node) const {
+  for (size_t window = 0; window < windows_.size(); ++window) {
+    if (!has_whole_window(node, window)) return false;
+  }
+  return true;
+}
+
+bool RadixTree::has_whole_window(const PrefixNode& node, size_t window) const {
+  const WindowPages& kept = windows_[window];
+  const int64_t first = kept.first_page(node.depth());
   bool whole = true;
-  visit_pages_up(&node, node.depth(), [&](int64_t index, const PrefixPage& page) {
+  visit_pages_up(&node, node.depth(), [&](int64_t index, const PrefixNode& part, size_t i) {
     if (index < first) return false;
-    whole = window_pages_.has(page.window);
+    whole = kept.has(part.refs_of(i)[window]);
     return whole;
   });
   return whole;
 }
 
-void RadixTree::append_window_pages(const PrefixNode* node, int64_t num_tokens, int64_t first_page,
-                                    std::vector<WindowPage>& pages) const {
+void RadixTree::append_window(const PrefixNode* node, int64_t num_tokens, size_t window,
+                              std::vector<PageRef>& pages) const {
+  if (num_tokens == 0) return;
+  const int64_t first = windows_[window].first_page(num_tokens);
   const int64_t end = pages_.pages_for(num_tokens);
-  if (end <= first_page) return;
+  if (end <= first) return;
   const size_t offset = pages.size();
-  pages.resize(offset + static_cast<size_t>(end - first_page));
-  visit_pages_up(node, num_tokens, [&](int64_t index, const PrefixPage& page) {
-    if (index < first_page) return false;
-    HEDDLE_CHECK(window_pages_.has(page.window));
-    pages[offset + static_cast<size_t>(index - first_page)] = page.window;
+  pages.resize(offset + static_cast<size_t>(end - first));
+  visit_pages_up(node, num_tokens, [&](int64_t index, const PrefixNode& part, size_t i) {
+    if (index < first) return false;
+    const PageRef& page = part.refs_of(i)[window];
+    HEDDLE_CHECK(windows_[window].has(page));
+    pages[offset + static_cast<size_t>(index - first)] = page;
     return true;
   });
 }
 
-void RadixTree::refill_window_pages(PrefixNode& node, int64_t num_tokens,
-                                    const PinnedWindow& pinned) {
+void RadixTree::refill_windows(PrefixNode& node, int64_t num_tokens,
+                               std::span<const PinnedWindow> pinned) {
   const int64_t whole = num_tokens - num_tokens % pages_.page_size();
   PrefixNode* covering = &node;
   while (!covering->is_root() && covering->begin >= whole) covering = covering->parent;
-  visit_pages_up(covering, whole, [&](int64_t index, PrefixPage& page) {
-    if (index < pinned.first) return false;
-    if (page.owned && !window_pages_.has(page.window)) page.window = adopt_window(pinned, index);
-    return true;
-  });
+  for (size_t window = 0; window < pinned.size(); ++window) {
+    visit_pages_up(covering, whole, [&](int64_t index, PrefixNode& part, size_t i) {
+      if (index < pinned[window].first) return false;
+      PageRef& page = part.refs_of(i)[window];
+      if (part.pages[i].owned && !windows_[window].has(page)) {
+        page = adopt(window, pinned[window], index);
+      }
+      return true;
+    });
+  }
 }
 
 struct RadixTree::PageCensus {
   Counts counts;
   std::unordered_set<int32_t> owned;
   std::unordered_map<int32_t, int64_t> shared;
-  std::unordered_set<int32_t> window_pages;
+  std::vector<std::unordered_set<int32_t>> refs;  // by window
 };
 
 void RadixTree::check_invariants(bool idle) const {
@@ -323,6 +372,7 @@ void RadixTree::check_invariants(bool idle) const {
     check_children(*root);
   }
   PageCensus census;
+  census.refs.resize(windows_.size());
   for_each_node([&](const PrefixNode& node) {
     ++census.counts.num_nodes;
     census.counts.num_tokens += static_cast<int64_t>(node.tokens.size());
@@ -339,8 +389,10 @@ void RadixTree::check_invariants(bool idle) const {
   // I3 and I11: the pages that the pool counts as the tree's are those of the nodes.
   HEDDLE_CHECK_EQ(pages_.ids().count(Owner::kTree), counts_.pages);
   pages_.check_invariants();
-  HEDDLE_CHECK_EQ(window_pages_.ids().count(Owner::kTree), std::ssize(census.window_pages));
-  window_pages_.check_invariants();
+  for (size_t window = 0; window < windows_.size(); ++window) {
+    HEDDLE_CHECK_EQ(windows_[window].ids().count(Owner::kTree), std::ssize(census.refs[window]));
+    windows_[window].check_invariants();
+  }
 }
 
 // I1: siblings differ in their first token, links and hashes agree. I5: a node has at least the
@@ -371,11 +423,12 @@ void RadixTree::check_pages(const PrefixNode& node, PageCensus& census) const {
   const bool shares_first = node.begin % page_size != 0 && node.first_page == begin_page + 1;
   HEDDLE_CHECK(node.first_page == begin_page || shares_first);
   HEDDLE_CHECK_EQ(node.end_page(), pages_.pages_for(node.depth()));
+  HEDDLE_CHECK_EQ(node.window_refs.size(), node.pages.size() * windows_.size());
   for (size_t i = 0; i < node.pages.size(); ++i) {
     const PrefixPage& page = node.pages[i];
     HEDDLE_CHECK(pages_.ids().owner(page.id) == Owner::kTree);
     HEDDLE_CHECK_EQ(pages_.ids().generation(page.id), page.generation);
-    check_window_page(page, census);
+    check_refs(node, i, census);
     if (page.owned) {
       HEDDLE_CHECK(census.owned.insert(page.id).second);
       ++census.counts.pages;
@@ -394,11 +447,14 @@ void RadixTree::check_pages(const PrefixNode& node, PageCensus& census) const {
   }
 }
 
-// I3, I14: a window page that is still there is that of one page, which is owned.
-void RadixTree::check_window_page(const PrefixPage& page, PageCensus& census) const {
-  if (!window_pages_.has(page.window)) return;
-  HEDDLE_CHECK(page.owned);
-  HEDDLE_CHECK(census.window_pages.insert(page.window.id).second);
+// I3, I14: a page of a table with a window that is still there is that of one page, which is owned.
+void RadixTree::check_refs(const PrefixNode& node, size_t i, PageCensus& census) const {
+  const std::span<const PageRef> refs = node.refs_of(i);
+  for (size_t window = 0; window < refs.size(); ++window) {
+    if (!windows_[window].has(refs[window])) continue;
+    HEDDLE_CHECK(node.pages[i].owned);
+    HEDDLE_CHECK(census.refs[window].insert(refs[window].id).second);
+  }
 }
 
 }  // namespace heddle::cache

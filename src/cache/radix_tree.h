@@ -7,9 +7,9 @@
 // own that repeats the first rows. append_pages() puts the pages of a path together; where two
 // edges have a page for the same tokens, the lower edge's counts.
 //
-// Where sliding layers have pages of their own, a page of the tree has their page of the same
-// tokens beside it for as long as WindowPages keeps that. It comes with the page, or later from a
-// sequence that computed the same tokens again (refill_window_pages()).
+// A page of the tree has beside it the page of the same tokens in each page table with a window,
+// for as long as that is kept there. It comes with the page, or later from a sequence that computed
+// the same tokens again (refill_windows()).
 //
 // Ownership:  pages go from Owner::kRequest to Owner::kTree when an edge takes them, and are freed
 //             with it. Locks on a node keep the nodes and the pages of its whole path.
@@ -52,9 +52,9 @@ class RadixTree {
 
   using Roots = std::map<std::string, std::unique_ptr<PrefixNode>, std::less<>>;
 
-  // Both outlive the tree.
-  RadixTree(PageAllocator& pages, WindowPages& window_pages)
-      : pages_(pages), window_pages_(window_pages) {}
+  // The pages of page table 0 and of the tables with a window. Both outlive the tree.
+  RadixTree(PageAllocator& pages, std::span<WindowPages> windows)
+      : pages_(pages), windows_(windows) {}
 
   RadixTree(const RadixTree&) = delete;
   RadixTree& operator=(const RadixTree&) = delete;
@@ -73,10 +73,10 @@ class RadixTree {
 
   // Adds an edge below `parent` for the tokens beyond it. `tokens` and `pages` are those of the
   // whole path: page of token t is pages[t / page_size]. Takes the pages that the path does not
-  // have, and with them the window pages that `pinned` has of them (null: none). `hash` is that of
-  // all tokens.
+  // have, and with them those of the same tokens in each table with a window that `pinned` has
+  // (empty: none). `hash` is that of all tokens.
   PrefixNode& add_leaf(PrefixNode& parent, std::span<const TokenId> tokens,
-                       std::span<const int32_t> pages, const PinnedWindow* pinned,
+                       std::span<const int32_t> pages, std::span<const PinnedWindow> pinned,
                        const request::PrefixHash& hash);
 
   // Removes a leaf without locks and without a state (checked) and frees its pages.
@@ -99,21 +99,22 @@ class RadixTree {
   void append_pages(const PrefixNode* node, int64_t num_tokens, std::vector<int32_t>& pages) const;
 
   // The greatest multiple of the page size, at most `num_tokens`, after which a sequence on the
-  // path to `node` could go on with the window pages that are there: it sees the last `window`
-  // tokens.
-  [[nodiscard]] int64_t deepest_whole_window(const PrefixNode* node, int64_t num_tokens) const;
+  // path to `node` could go on: the pages of the last tokens that it sees are there in each table
+  // with a window.
+  [[nodiscard]] int64_t deepest_with_windows(const PrefixNode* node, int64_t num_tokens) const;
 
   // Whether it could go on after all tokens of the path to `node`.
-  [[nodiscard]] bool has_whole_window(const PrefixNode& node) const;
+  [[nodiscard]] bool has_whole_windows(const PrefixNode& node) const;
 
-  // Appends the window pages [first_page, pages of num_tokens) of the path to `node`, all of which
-  // are there (checked).
-  void append_window_pages(const PrefixNode* node, int64_t num_tokens, int64_t first_page,
-                           std::vector<WindowPage>& pages) const;
+  // Appends the pages of table 1 + `window` that the token after the first `num_tokens` of the path
+  // to `node` sees, all of which are there (checked).
+  void append_window(const PrefixNode* node, int64_t num_tokens, size_t window,
+                     std::vector<PageRef>& pages) const;
 
-  // Takes window pages of `pinned` for whole pages of the path's first `num_tokens` tokens whose
-  // window page was given up. The sequence computed the same tokens and writes no more in them.
-  void refill_window_pages(PrefixNode& node, int64_t num_tokens, const PinnedWindow& pinned);
+  // Takes pages of `pinned`, one of each table with a window, for whole pages of the path's first
+  // `num_tokens` tokens whose page in that table was given up. The sequence computed the same
+  // tokens and writes no more in them.
+  void refill_windows(PrefixNode& node, int64_t num_tokens, std::span<const PinnedWindow> pinned);
 
   [[nodiscard]] const Counts& counts() const { return counts_; }
 
@@ -140,13 +141,18 @@ class RadixTree {
  private:
   struct PageCensus;
 
-  // Calls visit(index, page) for the pages of the path's first `num_tokens` tokens, the last one
-  // first, until it returns false. Where two edges have a page, the lower one's.
+  // Calls visit(index, node, i) for the pages of the path's first `num_tokens` tokens, the last one
+  // first, until it returns false: page `index` of the path is node.pages[i]. Where two edges have
+  // a page, the lower one's.
   template <typename Node, typename Visit>
   void visit_pages_up(Node* node, int64_t num_tokens, const Visit& visit) const;
 
-  [[nodiscard]] WindowPage adopt_window(const PinnedWindow& pinned, int64_t index);
-  void check_window_page(const PrefixPage& page, PageCensus& census) const;
+  [[nodiscard]] int64_t deepest_whole_window(const PrefixNode* node, int64_t num_tokens,
+                                             size_t window) const;
+  [[nodiscard]] bool has_whole_window(const PrefixNode& node, size_t window) const;
+  [[nodiscard]] PageRef adopt(size_t window, const PinnedWindow& pinned, int64_t index);
+  void drop_refs(PrefixNode& node, size_t i);
+  void check_refs(const PrefixNode& node, size_t i, PageCensus& census) const;
   void share_page_above(PrefixNode& leaf, int32_t page);
   void forget_shared(int32_t page);
   void free_page(int32_t page);
@@ -155,7 +161,7 @@ class RadixTree {
   void check_pages(const PrefixNode& node, PageCensus& census) const;
 
   PageAllocator& pages_;
-  WindowPages& window_pages_;
+  std::span<WindowPages> windows_;
   Roots roots_;  // by namespace
   Counts counts_;
   std::unordered_map<int32_t, int64_t> shared_pages_;  // how many nodes use it without owning it

@@ -19,7 +19,7 @@ class RadixTreeTest : public ::testing::Test {
   PrefixNode& add(PrefixNode& parent, const std::vector<TokenId>& tokens) {
     std::vector<int32_t> own;
     EXPECT_TRUE(pages_.grow(std::ssize(tokens), own));
-    PrefixNode& leaf = tree_.add_leaf(parent, tokens, own, nullptr, hash_of(tokens));
+    PrefixNode& leaf = tree_.add_leaf(parent, tokens, own, {}, hash_of(tokens));
     for (const int32_t page : own) {
       if (pages_.ids().owner(page) == Owner::kRequest) pages_.ids().free_one(page);
     }
@@ -43,8 +43,7 @@ class RadixTreeTest : public ::testing::Test {
   }
 
   PageAllocator pages_{20, 4};
-  WindowPages window_pages_{PoolSizes{}};
-  RadixTree tree_{pages_, window_pages_};
+  RadixTree tree_{pages_, {}};
 };
 
 TEST(SharedPrefixLength, StopsAtTheFirstTokenThatDiffers) {

@@ -21,7 +21,7 @@ struct Rooms {
         tree({.eviction = EvictionPolicy::kLru,
               .page_bytes = pools.sizes().page_bytes,
               .state_bytes = pools.sizes().snapshot_bytes()},
-             pools.pages(), pools.window_pages(), pools.snapshots()),
+             pools.pages(), pools.windows(), pools.snapshots()),
         room(pools, tree) {}
 
   // Keeps a sequence of `length` tokens, which begins with `first`, and its state in the tree.

@@ -4,25 +4,36 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/check.h"
 
 namespace heddle::cache {
 
-WindowPages::WindowPages(const PoolSizes& sizes)
-    : sizes_(sizes.window_pages),
-      page_size_(sizes.page_size),
-      ids_("window page", sizes.window_pages.num_pages),
-      states_(static_cast<size_t>(sizes.window_pages.num_pages) + 1) {
-  if (!exist()) return;
+WindowPages::WindowPages(const PageWindow& sizes, int64_t page_size, int64_t max_step_sequences,
+                         std::string name)
+    : sizes_(sizes),
+      page_size_(page_size),
+      ids_(std::move(name), sizes.num_pages),
+      states_(static_cast<size_t>(sizes.num_pages) + 1) {
   HEDDLE_CHECK_GE(sizes_.window, 1);
-  HEDDLE_CHECK_GE(sizes.max_step_sequences, 1);
-  num_claimed_ = sizes.max_step_sequences * per_sequence();
+  HEDDLE_CHECK_GE(max_step_sequences, 1);
+  num_claimed_ = max_step_sequences * per_sequence();
   HEDDLE_CHECK_LE(num_claimed_, sizes_.num_pages);
+}
+
+std::vector<WindowPages> WindowPages::of(const PoolSizes& sizes) {
+  std::vector<WindowPages> all;
+  for (const PageWindow& window : sizes.windows) {
+    all.emplace_back(window, sizes.page_size, sizes.max_step_sequences,
+                     fmt::format("page of table {}", all.size() + 1));
+  }
+  return all;
 }
 
 // ---- The tree ----
 
-WindowPage WindowPages::adopt(int32_t id) {
+PageRef WindowPages::adopt(int32_t id) {
   ids_.move(id, Owner::kRequest, Owner::kTree);
   HEDDLE_CHECK_EQ(state(id).holders, 0);
   state(id).holders = 1;
@@ -30,12 +41,12 @@ WindowPage WindowPages::adopt(int32_t id) {
   return {.id = id, .generation = ids_.generation(id)};
 }
 
-bool WindowPages::has(const WindowPage& page) const {
+bool WindowPages::has(const PageRef& page) const {
   return page.id != 0 && ids_.owner(page.id) == Owner::kTree &&
          ids_.generation(page.id) == page.generation;
 }
 
-void WindowPages::drop(WindowPage& page) {
+void WindowPages::drop(PageRef& page) {
   if (has(page)) free_page(page.id);
   page = {};
 }
@@ -54,34 +65,34 @@ void WindowPages::count(int64_t num_held_before, int64_t num_held_now) {
 }
 
 void WindowPages::begin(PinnedWindow& pinned, int64_t first, int64_t max_pages) {
-  HEDDLE_CHECK(pinned.pages.empty() && pinned.copy_from == 0);
+  HEDDLE_CHECK(pinned.pages.empty() && pinned.copy.from == 0);
   pinned.pages.reserve(static_cast<size_t>(max_pages));
   pinned.pages.assign(static_cast<size_t>(first), 0);
   pinned.first = first;
 }
 
-void WindowPages::keep_tree_page(const WindowPage& page) {
+void WindowPages::keep_tree_page(const PageRef& page) {
   HEDDLE_CHECK(has(page));
   State& held = state(page.id);
   if (held.holders++ == 0) remove(page.id);
   held.resumed = true;
 }
 
-void WindowPages::share(PinnedWindow& pinned, const WindowPage& page) {
+void WindowPages::share(PinnedWindow& pinned, const PageRef& page) {
   keep_tree_page(page);
   pinned.pages.push_back(page.id);
   count(pinned.num_pinned() - 1, pinned.num_pinned());
 }
 
-void WindowPages::begin_copy(PinnedWindow& pinned, const WindowPage& page) {
+void WindowPages::begin_copy(PinnedWindow& pinned, const PageRef& page) {
   keep_tree_page(page);
-  pinned.copy_from = page.id;
+  pinned.copy.from = page.id;
   count(pinned.num_pinned() - 1, pinned.num_pinned());
 }
 
 void WindowPages::end_copy(PinnedWindow& pinned) {
-  if (pinned.copy_from == 0) return;
-  let_go(std::exchange(pinned.copy_from, 0), true);
+  if (pinned.copy.from == 0) return;
+  let_go(std::exchange(pinned.copy, {}).from, true);
   count(pinned.num_pinned() + 1, pinned.num_pinned());
 }
 
@@ -93,7 +104,7 @@ int64_t WindowPages::room(int64_t num_pinned) const {
 bool WindowPages::grow(PinnedWindow& pinned, int64_t num_pages) {
   const int64_t missing = num_pages - static_cast<int64_t>(pinned.pages.size());
   if (missing <= 0) return true;
-  if (room(pinned.num_pinned()) < missing) return false;
+  if (!can_grow(pinned, num_pages)) return false;
   while (ids_.num_free() < missing) evict_one();
   HEDDLE_CHECK(ids_.allocate(missing, pinned.pages));
   count(pinned.num_pinned() - missing, pinned.num_pinned());

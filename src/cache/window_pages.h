@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// WindowPages: the pages of the layers whose window slides, where other layers do not slide
-// (PoolSizes::window_pages): which sequence pins which, which the prefix tree keeps, and which the
-// next sequence may take.
+// WindowPages: the pages of one page table with a window (PageWindow): which sequence pins which,
+// which the prefix tree keeps, and which the next sequence may take.
 //
 // A running sequence pins the pages from the first token that its next one sees up to the last one
 // it has planned. As it advances it lets go of those behind its window: its own become free, the
@@ -15,8 +14,8 @@
 //
 // Reserve:    every one of max_step_sequences sequences can always pin per_sequence() pages, which
 //             is enough to decode and to prefill a page at a time. Prompts may take more from what
-//             these reserves leave. So a decode step never lacks a window page once the prompt's
-//             last step has been confirmed, and nothing is ever retracted for one.
+//             these reserves leave. So a decode step never lacks a page once the prompt's last
+//             step has been confirmed, and nothing is ever retracted for one.
 // Ownership:  Owner::kRequest: one sequence pins it. Owner::kTree: the tree has it; any number of
 //             sequences may pin it.
 // Threading:  confined to the engine thread.
@@ -24,39 +23,43 @@
 // Cost:       O(1) per page, no heap use but in begin().
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "cache/id_pool.h"
 #include "cache/pool_sizes.h"
 #include "cache/prefix_node.h"
+#include "ops/pool_ids.h"
 
 namespace heddle::cache {
 
-// The window pages of a running sequence.
+// The pages of a running sequence in a table with a window.
 struct PinnedWindow {
   std::vector<int32_t> pages;  // page of token t is pages[t / page_size], from `first` on; those
                                // before were let go and may belong to another
   int64_t first = 0;
-  int32_t copy_from = 0;  // pinned beside them until the first step has copied it; 0: none
+  ops::IdCopy copy;  // `from` is pinned beside them until the first step has copied it; 0: none
 
   [[nodiscard]] int64_t num_pinned() const {
-    return static_cast<int64_t>(pages.size()) - first + (copy_from != 0 ? 1 : 0);
+    return static_cast<int64_t>(pages.size()) - first + (copy.from != 0 ? 1 : 0);
   }
 };
 
 class WindowPages {
  public:
-  // There are pages for the reserve (checked).
-  explicit WindowPages(const PoolSizes& sizes);
+  // There are pages for the reserve (checked). `name` is that of the ids in messages.
+  WindowPages(const PageWindow& sizes, int64_t page_size, int64_t max_step_sequences,
+              std::string name = "page with a window");
   WindowPages(const WindowPages&) = delete;
   WindowPages& operator=(const WindowPages&) = delete;
+  WindowPages(WindowPages&&) = default;
+  WindowPages& operator=(WindowPages&&) = default;
 
-  // False: every layer keeps its rows in the other pages, and nothing else may be called.
-  [[nodiscard]] bool exist() const { return sizes_.num_pages > 0; }
-
-  [[nodiscard]] int64_t window() const { return sizes_.window; }
+  // Those of page tables 1 and up.
+  [[nodiscard]] static std::vector<WindowPages> of(const PoolSizes& sizes);
 
   // Index of the first page that the token at `position` reads.
   [[nodiscard]] int64_t first_page(int64_t position) const {
@@ -66,13 +69,13 @@ class WindowPages {
   // ---- The tree ----
 
   // Gives the tree a page that one sequence pins, which pins it as before.
-  [[nodiscard]] WindowPage adopt(int32_t id);
+  [[nodiscard]] PageRef adopt(int32_t id);
 
   // Whether the tree still has the page.
-  [[nodiscard]] bool has(const WindowPage& page) const;
+  [[nodiscard]] bool has(const PageRef& page) const;
 
   // Frees a page with its node, if the tree has it; no sequence pins it (checked). Leaves it empty.
-  void drop(WindowPage& page);
+  void drop(PageRef& page);
 
   // ---- Sequences ----
 
@@ -80,14 +83,19 @@ class WindowPages {
   void begin(PinnedWindow& pinned, int64_t first, int64_t max_pages);
 
   // Adds a page that the tree has (checked): a sequence resumes from it.
-  void share(PinnedWindow& pinned, const WindowPage& page);
+  void share(PinnedWindow& pinned, const PageRef& page);
 
   // Pins a page that the tree has (checked) until end_copy(), beside the pages of the list.
-  void begin_copy(PinnedWindow& pinned, const WindowPage& page);
+  void begin_copy(PinnedWindow& pinned, const PageRef& page);
   void end_copy(PinnedWindow& pinned);
 
   // How many pages a sequence that pins `num_pinned` can take now.
   [[nodiscard]] int64_t room(int64_t num_pinned) const;
+
+  // Whether the list could have `num_pages` entries.
+  [[nodiscard]] bool can_grow(const PinnedWindow& pinned, int64_t num_pages) const {
+    return num_pages - std::ssize(pinned.pages) <= std::max<int64_t>(room(pinned.num_pinned()), 0);
+  }
 
   // Takes pages until the list has `num_pages` entries, or nothing and false. Evicts.
   [[nodiscard]] bool grow(PinnedWindow& pinned, int64_t num_pages);
@@ -142,7 +150,7 @@ class WindowPages {
 
   [[nodiscard]] Ring& ring(List list) { return rings_[list == List::kPassed ? 0 : 1]; }
 
-  void keep_tree_page(const WindowPage& page);
+  void keep_tree_page(const PageRef& page);
   void let_go(int32_t id, bool is_end);
   void append(int32_t id, List list);
   void remove(int32_t id);
@@ -150,7 +158,7 @@ class WindowPages {
   void evict_one();
   void count(int64_t num_held_before, int64_t num_held_now);
 
-  WindowPoolSizes sizes_;
+  PageWindow sizes_;
   int64_t page_size_;
   IdPool ids_;
   std::vector<State> states_;  // [ids + 1], by id

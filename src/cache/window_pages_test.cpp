@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The owners of window pages: windows that slide, pages that the tree keeps, the order of eviction,
-// the reserve of every sequence; and random sequences against a naive model of all that.
+// The owners of the pages of a table with a window: windows that slide, pages that the tree keeps,
+// the order of eviction, the reserve of every sequence; and random sequences against a naive model
+// of all that.
 #include "cache/window_pages.h"
 
 #include <algorithm>
@@ -17,14 +18,12 @@ namespace heddle::cache {
 namespace {
 
 // Pages of 4 tokens and a window of 8: a sequence needs ceil(10 / 4) + 3 = 6 pages to advance.
-PoolSizes sizes(int64_t num_pages, int32_t max_sequences) {
-  return {.page_size = 4,
-          .max_step_sequences = max_sequences,
-          .window_pages = {.num_pages = num_pages, .window = 8}};
+WindowPages window_of_8(int64_t num_pages, int32_t max_sequences) {
+  return {{.num_pages = num_pages, .window = 8}, 4, max_sequences};
 }
 
 TEST(WindowPagesTest, ATokenSeesTheWindowThatEndsInIt) {
-  const WindowPages pages(sizes(20, 2));
+  const WindowPages pages = window_of_8(20, 2);
   EXPECT_EQ(pages.per_sequence(), 6);
   for (const auto& [position, first] :
        {std::pair{0, 0}, {7, 0}, {10, 0}, {11, 1}, {14, 1}, {15, 2}}) {
@@ -33,12 +32,12 @@ TEST(WindowPagesTest, ATokenSeesTheWindowThatEndsInIt) {
 }
 
 TEST(WindowPagesTest, PagesASequenceSlidPastAreFreeOrTheTrees) {
-  WindowPages pages(sizes(22, 2));
+  WindowPages pages = window_of_8(22, 2);
   PinnedWindow pinned;
   pages.begin(pinned, 0, 10);
   ASSERT_TRUE(pages.grow(pinned, 4));
-  const WindowPage kept = pages.adopt(pinned.pages[1]);
-  const WindowPage end = pages.adopt(pinned.pages[2]);
+  const PageRef kept = pages.adopt(pinned.pages[1]);
+  const PageRef end = pages.adopt(pinned.pages[2]);
   EXPECT_EQ(pages.num_evictable(), 0) << "the sequence still holds them";
   pages.slide(pinned, 3, /*first_end=*/2, /*end_end=*/3);
   EXPECT_EQ(pinned.num_pinned(), 1);
@@ -67,12 +66,12 @@ TEST(WindowPagesTest, PagesASequenceSlidPastAreFreeOrTheTrees) {
 }
 
 TEST(WindowPagesTest, APageThatASequenceResumedFromCountsAsAnEnd) {
-  WindowPages pages(sizes(7, 1));
+  WindowPages pages = window_of_8(7, 1);
   PinnedWindow pinned;
   pages.begin(pinned, 0, 10);
   ASSERT_TRUE(pages.grow(pinned, 2));
-  const WindowPage fork = pages.adopt(pinned.pages[0]);
-  const WindowPage passed = pages.adopt(pinned.pages[1]);
+  const PageRef fork = pages.adopt(pinned.pages[0]);
+  const PageRef passed = pages.adopt(pinned.pages[1]);
   pages.slide(pinned, 2, 0, 0);
   pages.end(pinned);
   pages.begin(pinned, 0, 10);
@@ -86,15 +85,15 @@ TEST(WindowPagesTest, APageThatASequenceResumedFromCountsAsAnEnd) {
 }
 
 TEST(WindowPagesTest, AnIdOfAnotherGenerationIsNotThePage) {
-  WindowPages pages(sizes(6, 1));
+  WindowPages pages = window_of_8(6, 1);
   PinnedWindow pinned;
   pages.begin(pinned, 0, 10);
   ASSERT_TRUE(pages.grow(pinned, 1));
-  WindowPage page = pages.adopt(pinned.pages[0]);
+  PageRef page = pages.adopt(pinned.pages[0]);
   pages.end(pinned);
   pages.begin(pinned, 0, 10);
   ASSERT_TRUE(pages.grow(pinned, 6)) << "all ids, that of the page too";
-  const WindowPage again = pages.adopt(page.id);
+  const PageRef again = pages.adopt(page.id);
   EXPECT_FALSE(pages.has(page));
   EXPECT_TRUE(pages.has(again));
   pages.drop(page);
@@ -106,11 +105,11 @@ TEST(WindowPagesTest, AnIdOfAnotherGenerationIsNotThePage) {
 }
 
 TEST(WindowPagesTest, ACopySourceIsHeldUntilItIsCopied) {
-  WindowPages pages(sizes(6, 1));
+  WindowPages pages = window_of_8(6, 1);
   PinnedWindow pinned;
   pages.begin(pinned, 0, 10);
   ASSERT_TRUE(pages.grow(pinned, 1));
-  const WindowPage source = pages.adopt(pinned.pages[0]);
+  const PageRef source = pages.adopt(pinned.pages[0]);
   pages.end(pinned);
   pages.begin(pinned, 0, 10);
   pages.begin_copy(pinned, source);
@@ -130,7 +129,7 @@ class RandomHolds {
   explicit RandomHolds(uint32_t seed)
       : random_(seed),
         num_pages_(kSequences * 6 + draw(12)),
-        pages_(sizes(num_pages_, kSequences)) {}
+        pages_(window_of_8(num_pages_, kSequences)) {}
 
   void run(int num_steps) {
     for (int step = 0; step < num_steps && !::testing::Test::HasFailure(); ++step) {
@@ -183,7 +182,7 @@ class RandomHolds {
     sequence.runs = true;
     pages_.begin(sequence.pinned, draw(3), 64);
     std::shuffle(tree_.begin(), tree_.end(), random_);
-    for (const WindowPage& page : tree_) {
+    for (const PageRef& page : tree_) {
       if (sequence.pinned.num_pinned() < draw(4) && pages_.has(page))
         pages_.share(sequence.pinned, page);
     }
@@ -228,7 +227,7 @@ class RandomHolds {
 
   void check() {
     pages_.check_invariants();
-    std::erase_if(tree_, [&](const WindowPage& page) { return !pages_.has(page); });
+    std::erase_if(tree_, [&](const PageRef& page) { return !pages_.has(page); });
     std::map<int32_t, int64_t> held;
     for (const Sequence& sequence : sequences_) {
       for (auto i = static_cast<size_t>(sequence.pinned.first); i < sequence.pinned.pages.size();
@@ -237,7 +236,7 @@ class RandomHolds {
       }
     }
     int64_t num_evictable = 0;
-    for (const WindowPage& page : tree_) {
+    for (const PageRef& page : tree_) {
       EXPECT_EQ(pages_.holders(page.id), held[page.id]);
       if (held[page.id] == 0) ++num_evictable;
     }
@@ -253,7 +252,7 @@ class RandomHolds {
   int64_t num_pages_;
   WindowPages pages_;
   std::array<Sequence, kSequences> sequences_;
-  std::vector<WindowPage> tree_;
+  std::vector<PageRef> tree_;
 };
 
 TEST(WindowPagesTest, RandomSequencesNeverLackTheirReserve) {

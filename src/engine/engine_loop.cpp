@@ -41,7 +41,7 @@ std::unique_ptr<EngineMetrics> make_metrics(const MetricsOptions& options,
       MetricsLimits{.kv_tokens = sizes.num_pages * sizes.page_size,
                     .page_size = sizes.page_size,
                     .state_slots = sizes.num_state_slots + sizes.num_snapshot_slots,
-                    .window_pages = sizes.window_pages.num_pages,
+                    .pages_of_windows = sizes.num_pages_of_windows(),
                     .draft_algorithm = std::string(to_string(algorithm)),
                     .max_tenants = options.max_tenants});
 }

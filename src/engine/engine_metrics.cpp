@@ -244,7 +244,7 @@ void EngineMetrics::make_cache() {
   window_usage_ = registry_.gauge({"heddle_window_usage_ratio", "sglang:swa_token_usage"},
                                   "Used pages of sliding layers as a share of their pool.");
   registry_.gauge({"heddle_window_pages_capacity"}, "Pages of sliding layers the pool holds.")
-      .set(static_cast<double>(limits_.window_pages));
+      .set(static_cast<double>(limits_.pages_of_windows));
   hit_ratio_ =
       registry_.gauge({"heddle_cache_hit_ratio", "sglang:cache_hit_rate"},
                       "Cached tokens over all prompt tokens of the last step with prefill.");
@@ -272,7 +272,7 @@ void EngineMetrics::make_cache() {
                         "Tokens the cache gave up to make room.");
   evicted_states_.counter = registry_.counter({"heddle_cache_evicted_states_total"},
                                               "Recurrent states the cache gave up to make room.");
-  evicted_window_pages_.counter =
+  evicted_windows_.counter =
       registry_.counter({"heddle_cache_evicted_window_pages_total"},
                         "Pages of sliding layers the cache gave up to make room.");
   eviction_seconds_ =
@@ -430,11 +430,11 @@ void EngineMetrics::show(const scheduler::SchedulerStats& stats, int64_t num_pau
   states_locked_.set(static_cast<double>(cache.state_slots_locked));
   states_free_.set(static_cast<double>(limits_.state_slots - cache.state_slots_used));
   state_usage_.set(ratio(states_used, limits_.state_slots));
-  const int64_t window_used = cache.window_pages_used - cache.window_pages_cached;
+  const int64_t window_used = cache.windows_used - cache.windows_cached;
   window_used_.set(static_cast<double>(window_used));
-  window_cached_.set(static_cast<double>(cache.window_pages_cached));
-  window_free_.set(static_cast<double>(limits_.window_pages - cache.window_pages_used));
-  window_usage_.set(ratio(window_used, limits_.window_pages));
+  window_cached_.set(static_cast<double>(cache.windows_cached));
+  window_free_.set(static_cast<double>(limits_.pages_of_windows - cache.windows_used));
+  window_usage_.set(ratio(window_used, limits_.pages_of_windows));
   if (cache.eviction_seconds > evicting_seconds_) {
     eviction_seconds_.observe(cache.eviction_seconds - evicting_seconds_);
     evicting_seconds_ = cache.eviction_seconds;
@@ -448,7 +448,7 @@ void EngineMetrics::show(const scheduler::SchedulerStats& stats, int64_t num_pau
   deferred_.raise_to(stats.deferred_sequences);
   evicted_tokens_.raise_to(cache.evicted_tokens);
   evicted_states_.raise_to(cache.evicted_states);
-  evicted_window_pages_.raise_to(cache.window_pages_evicted);
+  evicted_windows_.raise_to(cache.windows_evicted);
   published_.raise_to(cache.published_states);
   skipped_.raise_to(cache.skipped_snapshots);
 }

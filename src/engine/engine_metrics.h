@@ -31,7 +31,7 @@ struct MetricsLimits {
   int64_t kv_tokens = 0;
   int32_t page_size = 1;
   int64_t state_slots = 0;
-  int64_t window_pages = 0;
+  int64_t pages_of_windows = 0;  // PoolSizes::num_pages_of_windows()
   std::string draft_algorithm = "none";
   int32_t max_tenants = 0;
 };
@@ -138,8 +138,8 @@ class EngineMetrics {
   MetricHistogram eviction_seconds_;
   double evicting_seconds_ = 0;  // seconds spent evicting in all steps so far
   MetricCounter matched_tokens_, ghost_hits_, exact_repeats_, deferred_seconds_;
-  MetricCounter lost_tokens_[4];  // in the order of kLosses
-  Total deferred_, evicted_tokens_, evicted_states_, evicted_window_pages_, published_, skipped_;
+  MetricCounter lost_tokens_[4];  // by kLosses
+  Total deferred_, evicted_tokens_, evicted_states_, evicted_windows_, published_, skipped_;
 };
 
 }  // namespace heddle::engine

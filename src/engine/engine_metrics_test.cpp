@@ -103,7 +103,7 @@ TEST(EngineMetricsTest, TheOldestOfTheQueueShowsItsAge) {
 TEST(EngineMetricsTest, WindowPagesAndEvictionsShow) {
   runner::PoolSizes sizes = one_batch_slot();
   sizes.num_pages = 200;
-  sizes.window_pages = {.num_pages = 20, .window = 8};
+  sizes.windows = {{.num_pages = 20, .window = 8}};
   EngineFixture fixture({.sizes = sizes});
   fixture.script({1, 2, 3, 4, 5, 6});
   fixture.run(EngineFixture::request("a", 150, 4));

@@ -487,7 +487,7 @@ TEST_P(DeviceChainsTest, KeysAreRotatedOnTheirWayIntoPages) {
       forward.query_start = starts;
       forward.context_lens = contexts;
       forward.kv_lens = stored;
-      forward.page_table = table;
+      forward.page_tables[0] = table;
       forward.page_table_width = kWidth;
       forward.page_size = kPageSize;
       forward.state_slots = slots;

@@ -98,13 +98,12 @@ Status check_fits(const DeviceBatchSizes& sizes, int64_t rows, const ForwardCont
   };
   HEDDLE_RETURN_IF_ERROR(fits("rows", rows, sizes.max_rows));
   HEDDLE_RETURN_IF_ERROR(fits("sequences", forward.num_sequences(), sizes.max_sequences));
-  const bool has_pages = !forward.page_table.empty() || !forward.window_page_table.empty();
+  const size_t num_tables = forward.num_page_tables();
   HEDDLE_RETURN_IF_ERROR(fits("pages of a sequence",
-                              has_pages ? DeviceBatchUpload::width_of(forward) : 0,
+                              num_tables > 0 ? DeviceBatchUpload::width_of(forward) : 0,
                               sizes.max_pages_per_sequence));
-  if (!sizes.has_window_pages && !forward.window_page_table.empty()) {
-    return invalid_argument("a batch with window pages, made for none");
-  }
+  HEDDLE_RETURN_IF_ERROR(fits("page tables", static_cast<int64_t>(num_tables),
+                              static_cast<int64_t>(sizes.num_page_tables)));
   HEDDLE_RETURN_IF_ERROR(fits("snapshots", std::ssize(forward.snapshots), sizes.max_snapshots));
   return fits("rows whose logits are wanted", std::ssize(forward.logit_rows), sizes.max_logit_rows);
 }
@@ -130,7 +129,7 @@ Result<DeviceBatchUpload> DeviceBatchUpload::create(device::Device& device,
   upload.host_blocks_.resize(static_cast<size_t>(sizes.max_in_flight));
   HEDDLE_ASSIGN_OR_RETURN(upload.page_table_, DevicePageTable::create(device, sizes.max_sequences,
                                                                       sizes.max_pages_per_sequence,
-                                                                      sizes.has_window_pages));
+                                                                      sizes.num_page_tables));
   const int64_t most_changes = upload.page_table_.num_entries() + 1;  // an even number of them
   const auto change_bytes = most_changes * static_cast<int64_t>(sizeof(PageWrite));
   for (HostBlock& host : upload.host_blocks_) {
@@ -179,11 +178,10 @@ Status DeviceBatchUpload::lay_out(device::Stream& stream, std::span<const int32_
   forward.batch.state_slots = write_state_slots(block, forward);
   forward.batch.snapshot_start = write_snapshot_start(block, forward);
   forward.batch.logit_rows = block.copy(forward.logit_rows);
-  const auto table_of = [&](PageIds space) {
-    return forward.table(space).empty() ? nullptr : page_table_.rows_of(space);
-  };
-  forward.batch.page_table = table_of(PageIds::kMain);
-  forward.batch.window_page_table = table_of(PageIds::kWindow);
+  for (size_t table = 0; table < kMaxPageTables; ++table) {
+    const bool is_there = !forward.page_tables[table].empty();
+    forward.batch.page_tables[table] = is_there ? page_table_.rows_of(table) : nullptr;
+  }
   forward.batch.page_table_width = width_of(forward);
   forward.batch.page_table_stride = page_table_.row_stride();
   forward.batch.snapshots = block.copy(forward.snapshots);

@@ -25,7 +25,7 @@ struct DeviceBatchSizes {
   int64_t max_rows = 0;
   int64_t max_sequences = 0;
   int64_t max_pages_per_sequence = 0;
-  bool has_window_pages = false;
+  size_t num_page_tables = 1;
   int64_t max_snapshots = 0;
   int64_t max_logit_rows = 0;
   int64_t max_in_flight = 2;  // batches that the device has not read yet

@@ -34,7 +34,7 @@ class DeviceBatchTest : public DeviceTest {
   const std::vector<StateSnapshot> snapshots_ = {{.sequence = 1, .num_tokens = 2, .slot = 6}};
   ForwardContext forward_{.query_start = query_start_,
                           .context_lens = context_lens_,
-                          .page_table = page_table_,
+                          .page_tables = {page_table_},
                           .page_table_width = 3,
                           .page_size = 4,
                           .state_slots = state_slots_,
@@ -65,20 +65,20 @@ TEST_P(DeviceBatchTest, BringsTheArraysOfABatchWithPadding) {
   EXPECT_EQ(fetch(batch.logit_rows, 3), logit_rows_);
   ASSERT_EQ(batch.page_table_width, 16);
   ASSERT_EQ(batch.page_table_stride, 16);
-  EXPECT_THAT(fetch(batch.page_table, 3), ElementsAre(7, 8, 9));
-  EXPECT_THAT(fetch(batch.page_table + 16, 1), ElementsAre(2));
-  EXPECT_THAT(fetch(batch.page_table + 32, 16), Each(0));
+  EXPECT_THAT(fetch(batch.page_tables[0], 3), ElementsAre(7, 8, 9));
+  EXPECT_THAT(fetch(batch.page_tables[0] + 16, 1), ElementsAre(2));
+  EXPECT_THAT(fetch(batch.page_tables[0] + 32, 16), Each(0));
 }
 
 // Other contents of the table stay there, but where a page is another one.
 TEST_P(DeviceBatchTest, SendsThePagesThatChange) {
   DeviceBatchUpload upload = DeviceBatchUpload::create(device(), sizes_).value();
   ASSERT_TRUE(upload.upload(context(), stream(), ids_, positions_, forward_).ok());
-  auto* const table = const_cast<int32_t*>(forward_.batch.page_table);
+  auto* const table = const_cast<int32_t*>(forward_.batch.page_tables[0]);
   const std::vector<int32_t> marks(48, -7);
   ASSERT_TRUE(stream().copy(table, marks.data(), bytes_of(DType::kI32, 48)).ok());
   const std::vector<int32_t> moved = {7, 5, 9, 2, 1, 1};
-  forward_.page_table = moved;
+  forward_.page_tables[0] = moved;
   ASSERT_TRUE(upload.upload(context(), stream(), ids_, positions_, forward_).ok());
   EXPECT_THAT(fetch(table, 4), ElementsAre(-7, 5, -7, -7));
   EXPECT_THAT(fetch(table + 16, 32), Each(-7));
@@ -88,8 +88,8 @@ TEST_P(DeviceBatchTest, SendsAllPagesBehindABatchThatWasNotBrought) {
   DeviceBatchUpload upload = DeviceBatchUpload::create(device(), sizes_).value();
   ASSERT_TRUE(upload.lay_out(stream(), ids_, positions_, forward_).ok());
   ASSERT_TRUE(upload.upload(context(), stream(), ids_, positions_, forward_).ok());
-  EXPECT_THAT(fetch(forward_.batch.page_table, 3), ElementsAre(7, 8, 9));
-  EXPECT_THAT(fetch(forward_.batch.page_table + 16, 1), ElementsAre(2));
+  EXPECT_THAT(fetch(forward_.batch.page_tables[0], 3), ElementsAre(7, 8, 9));
+  EXPECT_THAT(fetch(forward_.batch.page_tables[0] + 16, 1), ElementsAre(2));
 }
 
 // Batches of any sizes behind each other, each with pages and window pages at random.
@@ -98,12 +98,12 @@ TEST_P(DeviceBatchTest, SmallestTablesFollowThoseOfTheHost) {
   DeviceBatchUpload upload = DeviceBatchUpload::create(device(), {.max_rows = kMost,
                                                                   .max_sequences = kMost,
                                                                   .max_pages_per_sequence = 32,
-                                                                  .has_window_pages = true,
+                                                                  .num_page_tables = 3,
                                                                   .max_logit_rows = kMost})
                                  .value();
   std::mt19937 random(7);
   const auto below = [&random](size_t end) { return static_cast<int32_t>(random() % end); };
-  std::vector<int32_t> main(kMost * kWidth), window(kMost * kWidth);
+  std::vector<int32_t> main(kMost * kWidth), window(kMost * kWidth);  // of tables 0 and 2
   for (int round = 0; round < 60; ++round) {
     const int32_t num_padding = below(3);
     const int32_t count = 1 + below(kMost - num_padding);  // those of padding included
@@ -119,24 +119,23 @@ TEST_P(DeviceBatchTest, SmallestTablesFollowThoseOfTheHost) {
     }
     ForwardContext forward{.query_start = start,
                            .context_lens = lens,
-                           .page_table = main,
+                           .page_tables = {main, {}, window},
                            .page_table_width = kWidth,
-                           .window_page_table = window,
                            .page_size = kPageSize,
                            .state_slots = slots,
                            .num_padding = std::min(num_padding, count)};
     ASSERT_TRUE(upload.upload(context(), stream(), rows, rows, forward).ok());
-    for (const PageIds ids : {PageIds::kMain, PageIds::kWindow}) {
-      const DeviceBatch& batch = forward.batch;
-      const int32_t* const table =
-          ids == PageIds::kMain ? batch.page_table : batch.window_page_table;
+    const DeviceBatch& batch = forward.batch;
+    EXPECT_EQ(batch.page_tables[1], nullptr);
+    for (const size_t index : {size_t{0}, size_t{2}}) {
+      const int32_t* const table = batch.page_tables[index];
       for (int64_t b = 0; b < forward.num_sequences(); ++b) {
         const bool is_padding = b >= forward.num_real_sequences();
         const int64_t num_pages = is_padding ? 1 : forward.num_pages(b);
         const std::vector<int32_t> want =
-            is_padding
-                ? std::vector<int32_t>{0}
-                : std::vector<int32_t>(forward.pages(b, ids), forward.pages(b, ids) + num_pages);
+            is_padding ? std::vector<int32_t>{0}
+                       : std::vector<int32_t>(forward.pages(b, index),
+                                              forward.pages(b, index) + num_pages);
         ASSERT_EQ(fetch(table + b * batch.page_table_stride, num_pages), want)
             << "round " << round << ", sequence " << b;
       }
@@ -160,10 +159,10 @@ TEST_P(DeviceBatchTest, PutsBatchesOfAShapeInOnePlace) {
   forward_.snapshots = {};
   const std::vector<int32_t> slots = {4, 5, 6}, table(9, 1);
   forward_.state_slots = slots;
-  forward_.page_table = table;
+  forward_.page_tables[0] = table;
   ASSERT_TRUE(upload.upload(context(), stream(), positions_, ids_, forward_).ok());
   EXPECT_EQ(forward_.batch.row_sequences, first.row_sequences);
-  EXPECT_EQ(forward_.batch.page_table, first.page_table);
+  EXPECT_EQ(forward_.batch.page_tables[0], first.page_tables[0]);
   EXPECT_EQ(forward_.batch.snapshots, first.snapshots);
 }
 
@@ -205,7 +204,7 @@ TEST_P(DeviceBatchTest, SmallestRowsAreFedWhenAllOfALargeBatchIsThere) {
     const std::vector<int32_t> ids(kRows, round);
     ForwardContext forward{.query_start = start,
                            .context_lens = lens,
-                           .page_table = pages,
+                           .page_tables = {pages},
                            .page_table_width = 2048,
                            .page_size = 4,
                            .state_slots = slot,

@@ -15,6 +15,7 @@
 // Suites are called Cpu/RmsNormTest and Cuda/RmsNormTest; the latter skip where there is no GPU.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -222,7 +223,7 @@ class DeviceTest : public ::testing::TestWithParam<device::DeviceKind> {
             device(), {.max_rows = rows,
                        .max_sequences = forward.num_sequences(),
                        .max_pages_per_sequence = DeviceBatchUpload::width_of(forward),
-                       .has_window_pages = !forward.window_page_table.empty(),
+                       .num_page_tables = std::max<size_t>(forward.num_page_tables(), 1),
                        .max_snapshots = static_cast<int64_t>(forward.snapshots.size()),
                        .max_logit_rows = static_cast<int64_t>(forward.logit_rows.size())})
             .value());

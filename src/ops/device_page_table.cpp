@@ -6,11 +6,11 @@
 namespace heddle::ops {
 
 Result<DevicePageTable> DevicePageTable::create(device::Device& device, int64_t max_sequences,
-                                                int64_t width, bool has_window_pages) {
+                                                int64_t width, size_t num_tables) {
   DevicePageTable table;
   table.max_sequences_ = max_sequences;
   table.width_ = width;
-  const int64_t num_entries = (has_window_pages ? 2 : 1) * max_sequences * width;
+  const int64_t num_entries = static_cast<int64_t>(num_tables) * max_sequences * width;
   const int64_t num_bytes = bytes_of(DType::kI32, num_entries);
   HEDDLE_ASSIGN_OR_RETURN(table.entries_, device.allocate(num_bytes));
   HEDDLE_ASSIGN_OR_RETURN(const auto stream, device.create_stream());
@@ -24,14 +24,14 @@ int64_t DevicePageTable::list_changes(const ForwardContext& forward, std::span<P
   if (!is_known_) std::ranges::fill(known_, -1);
   is_known_ = false;
   auto next = changes.begin();
-  for (const PageIds ids : {PageIds::kMain, PageIds::kWindow}) {
-    if (forward.table(ids).empty()) continue;
+  for (size_t table = 0; table < kMaxPageTables; ++table) {
+    if (forward.page_tables[table].empty()) continue;
     for (int64_t b = 0; b < forward.num_sequences(); ++b) {
       static constexpr int32_t kSink = 0;
       const bool is_padding = b >= forward.num_real_sequences();
-      const int32_t* const pages = is_padding ? &kSink : forward.pages(b, ids);
+      const int32_t* const pages = is_padding ? &kSink : forward.pages(b, table);
       const int64_t count = is_padding ? 1 : forward.num_pages(b);
-      const int64_t row = first_entry(ids) + b * width_;
+      const int64_t row = first_entry(table) + b * width_;
       int32_t* const known = known_.data() + row;
       if (std::equal(pages, pages + count, known)) continue;
       for (int64_t i = 0; i < count; ++i) {

@@ -8,6 +8,7 @@
 // move up a row, and their pages are sent again.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -25,10 +26,10 @@ struct PageWrite {
 
 class DevicePageTable {
  public:
-  // For batches of at most `max_sequences`, with at most `width` pages each, and as many window
-  // pages where `has_window_pages`. All entries are 0. Error: kResourceExhausted.
+  // For batches of at most `max_sequences`, with at most `width` pages each in each of the first
+  // `num_tables` tables. All entries are 0. Error: kResourceExhausted.
   static Result<DevicePageTable> create(device::Device& device, int64_t max_sequences,
-                                        int64_t width, bool has_window_pages);
+                                        int64_t width, size_t num_tables);
 
   // Entries of all tables; no batch changes more.
   [[nodiscard]] int64_t num_entries() const { return std::ssize(known_); }
@@ -46,14 +47,16 @@ class DevicePageTable {
     return reinterpret_cast<int32_t*>(const_cast<std::byte*>(entries_.data()));
   }
 
-  // The rows of one table, as DeviceBatch has them.
-  [[nodiscard]] const int32_t* rows_of(PageIds ids) const { return entries() + first_entry(ids); }
+  // As DeviceBatch has them.
+  [[nodiscard]] const int32_t* rows_of(size_t table) const {
+    return entries() + first_entry(table);
+  }
 
   [[nodiscard]] int64_t row_stride() const { return width_; }
 
  private:
-  [[nodiscard]] int64_t first_entry(PageIds ids) const {
-    return ids == PageIds::kMain ? 0 : max_sequences_ * width_;
+  [[nodiscard]] int64_t first_entry(size_t table) const {
+    return static_cast<int64_t>(table) * max_sequences_ * width_;
   }
 
   int64_t max_sequences_ = 0;

@@ -88,7 +88,7 @@ Status check_rows(const char* op, const ForwardContext* forward, int64_t T) {
   return {};
 }
 
-Status check_page_ids(const ForwardContext& forward, PageIds ids, int64_t num_pages,
+Status check_page_ids(const ForwardContext& forward, size_t table, int64_t num_pages,
                       int64_t page_size) {
   const int64_t B = forward.num_sequences();
   if (forward.page_size != page_size) {
@@ -99,13 +99,11 @@ Status check_page_ids(const ForwardContext& forward, PageIds ids, int64_t num_pa
     return invalid_argument(fmt::format("kv_lens has {} entries, the batch has {} sequences",
                                         forward.kv_lens.size(), B));
   }
-  const std::span<const int32_t> table = forward.table(ids);
-  const char* const kind = ids == PageIds::kMain ? "page" : "window page";
   const int64_t num_real = forward.num_real_sequences();
-  if (std::ssize(table) < num_real * forward.page_table_width) {
-    return invalid_argument(fmt::format("{}_table has {} entries, {} x {} are needed",
-                                        ids == PageIds::kMain ? "page" : "window_page",
-                                        table.size(), num_real, forward.page_table_width));
+  const std::span<const int32_t> entries = forward.page_tables[table];
+  if (std::ssize(entries) < num_real * forward.page_table_width) {
+    return invalid_argument(fmt::format("page table {} has {} entries, {} x {} are needed", table,
+                                        entries.size(), num_real, forward.page_table_width));
   }
   for (int64_t b = 0; b < num_real; ++b) {
     const int64_t used = forward.num_pages(b);
@@ -115,13 +113,14 @@ Status check_page_ids(const ForwardContext& forward, PageIds ids, int64_t num_pa
                       "{}",
                       b, forward.num_tokens(b), forward.page_table_width * page_size));
     }
-    const std::span<const int32_t> pages(forward.pages(b, ids), static_cast<size_t>(used));
+    const std::span<const int32_t> pages(forward.pages(b, table), static_cast<size_t>(used));
     const auto outside = std::ranges::find_if(pages, [num_pages](int32_t page) {
       return static_cast<uint32_t>(page) >= static_cast<uint64_t>(num_pages);
     });
     if (outside != pages.end()) {
       return invalid_argument(
-          fmt::format("sequence {} names {} {}, the pool has {}", b, kind, *outside, num_pages));
+          fmt::format("sequence {} names page {} in page table {}, the pool has {}", b, *outside,
+                      table, num_pages));
     }
   }
   return {};
@@ -187,13 +186,13 @@ Status check_batch(const ForwardContext& forward, int64_t T) {
   HEDDLE_RETURN_IF_ERROR(check_sequences(forward));
   HEDDLE_RETURN_IF_ERROR(check_trees(forward, T));
   HEDDLE_RETURN_IF_ERROR(check_logit_rows(forward, T));
-  for (const PageIds ids : {PageIds::kMain, PageIds::kWindow}) {
-    const auto of_group = [ids](const KvLayer& layer) { return layer.ids == ids; };
-    if (std::ranges::none_of(forward.kv_layers, of_group)) continue;
-    const int64_t num_pages = fewest_ids(forward.kv_layers | std::views::filter(of_group),
+  for (size_t table = 0; table < kMaxPageTables; ++table) {
+    const auto reads_it = [table](const KvLayer& layer) { return layer.table == table; };
+    if (std::ranges::none_of(forward.kv_layers, reads_it)) continue;
+    const int64_t num_pages = fewest_ids(forward.kv_layers | std::views::filter(reads_it),
                                          [](const KvLayer& layer) { return layer.k; });
     HEDDLE_RETURN_IF_ERROR(
-        check_page_ids(forward, ids, num_pages, forward.kv_layers.front().k.shape[1]));
+        check_page_ids(forward, table, num_pages, forward.kv_layers.front().k.shape[1]));
   }
   if (!forward.state_layers.empty()) {
     const int64_t num_slots =

@@ -20,6 +20,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <limits>
@@ -39,7 +40,7 @@ struct KvLayer {
   MutableTensorView v;  // without memory where values are a part of the keys
   float k_scale = 1;    // e4m3: a stored number times this is a key's channel, or a value's
   float v_scale = 1;
-  PageIds ids = PageIds::kMain;
+  uint32_t table = 0;  // the page table that has the ids of its pages
 };
 
 // Recurrent state of one layer, which may have one of the tensors only. Slot 0
@@ -74,13 +75,13 @@ struct StateSnapshot {
 // may be less than the spans say, by drafts that turned out not to hold, and nodes of a tree may
 // see others than these say (feed_drawn.h): launchers take what is on the host for bounds.
 struct DeviceBatch {
-  const int32_t* row_sequences = nullptr;      // [T]: the sequence of each row, -1: padding
-  const int32_t* query_start = nullptr;        // [B + 1]
-  const int32_t* context_lens = nullptr;       // [B]
-  const int32_t* kv_lens = nullptr;            // [B], never empty
-  const int32_t* page_table = nullptr;         // [B, page_table_width], rows further apart
-  const int32_t* window_page_table = nullptr;  // likewise; null without PageIds::kWindow
-  int64_t page_table_width = 0;                // pages that the longest sequence may have
+  const int32_t* row_sequences = nullptr;  // [T]: the sequence of each row, -1: padding
+  const int32_t* query_start = nullptr;    // [B + 1]
+  const int32_t* context_lens = nullptr;   // [B]
+  const int32_t* kv_lens = nullptr;        // [B], never empty
+  // Each [B, page_table_width], rows further apart; null where ForwardContext has none.
+  std::array<const int32_t*, kMaxPageTables> page_tables = {};
+  int64_t page_table_width = 0;  // pages that the longest sequence may have
   int64_t page_table_stride = 0;
   const int32_t* state_slots = nullptr;      // [B]; 0 for all where the model has no states
   const StateSnapshot* snapshots = nullptr;  // sorted by sequence, then by num_tokens
@@ -105,12 +106,11 @@ struct ForwardContext {
   // Rows below it are computed as any other and see what is stored; theirs is not stored again.
   std::span<const int32_t> kv_lens;
 
-  std::span<const int32_t>
-      page_table;  // [B, page_table_width]: page of token t of b is [b, t / page_size]
+  // Each [B, page_table_width], or empty where no layer has it: the page of token t of b is
+  // [b, t / page_size]. Beyond table 0, pages that the window of a sequence's first row has left
+  // may have any id of the pool.
+  std::array<std::span<const int32_t>, kMaxPageTables> page_tables;
   int64_t page_table_width = 0;
-  // As page_table, for the layers of PageIds::kWindow; empty where there are none. Pages that the
-  // window of a sequence's first row has left may have any id of the pool.
-  std::span<const int32_t> window_page_table;
   int32_t page_size = 16;
   std::span<const int32_t> state_slots;      // [B]: working slot of b, read and advanced in place
   std::span<const StateSnapshot> snapshots;  // sorted by sequence, then by num_tokens
@@ -218,19 +218,22 @@ struct ForwardContext {
     return first - 1 + static_cast<int64_t>(std::bit_width(above));
   }
 
-  // The first token of b whose key and value are stored. Window pages of rows that are computed are
-  // the sequence's own: all of these rows are stored.
-  [[nodiscard]] int64_t first_stored(int64_t b, PageIds ids) const {
-    const bool all = kv_lens.empty() || ids == PageIds::kWindow;
+  // The first token of b whose key and value are stored. Beyond table 0, pages of rows that are
+  // computed are the sequence's own: all of these rows are stored.
+  [[nodiscard]] int64_t first_stored(int64_t b, size_t table) const {
+    const bool all = kv_lens.empty() || table > 0;
     return (all ? context_lens : kv_lens)[static_cast<size_t>(b)];
   }
 
-  [[nodiscard]] std::span<const int32_t> table(PageIds ids) const {
-    return ids == PageIds::kMain ? page_table : window_page_table;
+  [[nodiscard]] const int32_t* pages(int64_t b, size_t table = 0) const {
+    return page_tables[table].data() + b * page_table_width;
   }
 
-  [[nodiscard]] const int32_t* pages(int64_t b, PageIds ids = PageIds::kMain) const {
-    return table(ids).data() + b * page_table_width;
+  // How many of the first tables cover all that are there.
+  [[nodiscard]] size_t num_page_tables() const {
+    size_t count = kMaxPageTables;
+    while (count > 0 && page_tables[count - 1].empty()) --count;
+    return count;
   }
 
   // The snapshots of sequence b.
@@ -252,7 +255,7 @@ Status check_batch(const ForwardContext& forward, int64_t T);
 // Parts of check_batch(). The first belongs to every op's contract and costs O(1): the batch has as
 // many rows as the op's tensors. Error: kInvalidArgument starting with the op's name.
 Status check_rows(const char* op, const ForwardContext* forward, int64_t T);
-Status check_page_ids(const ForwardContext& forward, PageIds ids, int64_t num_pages,
+Status check_page_ids(const ForwardContext& forward, size_t table, int64_t num_pages,
                       int64_t page_size);
 Status check_state_slots(const ForwardContext& forward, int64_t num_slots,
                          int64_t num_snapshot_slots);

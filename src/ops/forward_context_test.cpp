@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +34,7 @@ class CheckBatchTest : public ::testing::Test {
     }
     forward_ = {.query_start = query_start_,
                 .context_lens = context_lens_,
-                .page_table = page_table_,
+                .page_tables = {page_table_},
                 .page_table_width = 2,
                 .page_size = 4,
                 .state_slots = state_slots_,
@@ -75,36 +76,43 @@ TEST_F(CheckBatchTest, LooksOnlyAtPagesThatHoldTokens) {
   page_table_[3] = 99;  // the second sequence has 3 tokens, all in its first page
   EXPECT_TRUE(check_batch(forward_, 5).ok()) << message();
   context_lens_[1] = 2;
-  EXPECT_THAT(message(), HasSubstr("sequence 1 names page 99"));
+  EXPECT_THAT(message(), HasSubstr("sequence 1 names page 99 in page table 0"));
 }
 
 TEST_F(CheckBatchTest, ChecksEachGroupOfLayersAgainstItsOwnTableAndPool) {
-  kv_layers_[1].ids = PageIds::kWindow;  // 5 pages; the other layer has 6
-  const std::vector<int32_t> window_table{4, 3, 2, 1};
+  EXPECT_EQ(forward_.num_page_tables(), 1U);
   page_table_[0] = 5;
-  forward_.window_page_table = window_table;
-  EXPECT_TRUE(check_batch(forward_, 5).ok()) << message();
-  EXPECT_EQ(forward_.pages(1, PageIds::kWindow)[1], 1);
-  EXPECT_EQ(forward_.pages(1)[0], 4);
-  const std::vector<int32_t> outside{4, 5, 2, 1};
-  forward_.window_page_table = outside;
-  EXPECT_THAT(message(), HasSubstr("sequence 0 names window page 5, the pool has 5"));
-  forward_.window_page_table = {};
-  EXPECT_THAT(message(), HasSubstr("window_page_table has 0 entries, 2 x 2 are needed"));
+  for (uint32_t table = 1; table < kMaxPageTables; ++table) {
+    kv_layers_[1].table = table;  // 5 pages; the other layer has 6
+    const std::vector<int32_t> inside{4, 3, 2, 1}, outside{4, 5, 2, 1};
+    forward_.page_tables[table] = inside;
+    EXPECT_EQ(forward_.num_page_tables(), table + 1);
+    EXPECT_TRUE(check_batch(forward_, 5).ok()) << message();
+    EXPECT_EQ(forward_.pages(1, table)[1], 1);
+    EXPECT_EQ(forward_.pages(1)[0], 4);
+    forward_.page_tables[table] = outside;
+    EXPECT_THAT(message(), HasSubstr(fmt::format(
+                               "sequence 0 names page 5 in page table {}, the pool has 5", table)));
+    forward_.page_tables[table] = {};
+    EXPECT_THAT(message(),
+                HasSubstr(fmt::format("page table {} has 0 entries, 2 x 2 are needed", table)));
+  }
 }
 
-TEST_F(CheckBatchTest, KnownRowsAreStoredAgainInWindowPagesOnly) {
+TEST_F(CheckBatchTest, KnownRowsAreStoredAgainInTablesOfWindowsOnly) {
   const std::vector<int32_t> kv_lens{5, 0};
   forward_.kv_lens = kv_lens;
-  EXPECT_EQ(forward_.first_stored(0, PageIds::kMain), 5);
-  EXPECT_EQ(forward_.first_stored(0, PageIds::kWindow), 3);
+  EXPECT_EQ(forward_.first_stored(0, 0), 5);
+  for (size_t table = 1; table < kMaxPageTables; ++table) {
+    EXPECT_EQ(forward_.first_stored(0, table), 3);
+  }
 }
 
 TEST_F(CheckBatchTest, RefusesAPageTableThatEndsBeforeTheLastToken) {
   context_lens_[0] = 7;
   EXPECT_THAT(message(), HasSubstr("sequence 0 has 9 tokens, its page table has room for 8"));
-  forward_.page_table = forward_.page_table.first(3);
-  EXPECT_THAT(message(), HasSubstr("page_table has 3 entries, 2 x 2 are needed"));
+  forward_.page_tables[0] = forward_.page_tables[0].first(3);
+  EXPECT_THAT(message(), HasSubstr("page table 0 has 3 entries, 2 x 2 are needed"));
 }
 
 TEST_F(CheckBatchTest, RefusesPagesOfAnotherSize) {

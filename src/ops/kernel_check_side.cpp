@@ -135,7 +135,7 @@ ForwardContext& KernelCheckSide::step(const CheckStep& step) {
   std::iota(pages_.begin(), pages_.end(), 1);
   forward_ = {.query_start = query_start_,
               .context_lens = context_lens_,
-              .page_table = pages_,
+              .page_tables = {pages_},
               .page_table_width = std::ssize(pages_),
               .page_size = kPageSize,
               .state_slots = kFirstSlot};

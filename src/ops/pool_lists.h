@@ -2,10 +2,12 @@
 // Lists of slots or pages that one launch works on, in all layers of a pool.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include <heddle/status.h>
 
@@ -36,5 +38,8 @@ Status check_mirrored(const char* op, const char* name, const Context& context,
   }
   return invalid_argument(std::string(op) + ": " + name + " have no copy in memory of the device");
 }
+
+// Pages or rows to copy, by page table.
+using CopiesByTable = std::array<std::vector<IdCopy>, kMaxPageTables>;
 
 }  // namespace heddle::ops

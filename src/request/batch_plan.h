@@ -85,14 +85,21 @@ struct SlotStart {
 };
 
 // Pages of the sequence in a batch slot: entry `first` of its list and those after it become these.
-// The page of token t is entry t / page_size. The list of PageIds::kMain covers the tokens of every
-// step. That of PageIds::kWindow (PoolSizes::window_pages) may lack entries before the page of the
+// The page of token t is entry t / page_size. The list of page table 0 covers the tokens of every
+// step. That of a table with a window (PoolSizes::windows) may lack entries before the page of the
 // first token that a step's first new one sees, which are not read; all new rows are written there.
 struct PageUpdate {
   int32_t batch_slot = 0;
-  ops::PageIds ids = ops::PageIds::kMain;
+  uint32_t table = 0;
   int32_t first = 0;
   PlanRange pages;  // of BatchPlan::pages
+};
+
+// A page that is copied to another one of its page table.
+struct PageCopy {
+  uint32_t table = 0;
+  int32_t from = 0;
+  int32_t to = 0;
 };
 
 struct PlannedSequence {
@@ -193,8 +200,7 @@ struct BatchPlan {
   std::vector<int32_t> unused_state_slots;  // as above; may be among those just saved
   std::vector<int32_t> zero_state_slots;    // a sequence without context starts in them
   std::vector<ops::IdCopy> restore_snapshots;  // snapshot slot to working slot: a sequence goes on
-  std::vector<ops::IdCopy> copy_pages;         // a sequence resumes inside a page
-  std::vector<ops::IdCopy> copy_window_pages;  // likewise
+  std::vector<PageCopy> copy_pages;            // a sequence resumes inside a page
 
   [[nodiscard]] bool empty() const { return sequences.empty(); }
 
@@ -225,7 +231,6 @@ struct BatchPlan {
     zero_state_slots.clear();
     restore_snapshots.clear();
     copy_pages.clear();
-    copy_window_pages.clear();
   }
 
   [[nodiscard]] std::span<const TokenId> new_tokens(const PlannedSequence& sequence) const {

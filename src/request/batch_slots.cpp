@@ -11,7 +11,7 @@ BatchSlots::BatchSlots(int64_t num_slots, int64_t max_pages_per_sequence)
     : max_pages_(max_pages_per_sequence), slots_(static_cast<size_t>(num_slots)) {
   for (BatchSlot& slot : slots_) {
     slot.start.sequence_id = -1;
-    slot.pages.ids.reserve(static_cast<size_t>(max_pages_per_sequence));
+    slot.pages[0].ids.reserve(static_cast<size_t>(max_pages_per_sequence));
   }
 }
 
@@ -35,16 +35,14 @@ Status BatchSlots::take(const BatchPlan& plan) {
       const int64_t most = std::max<int64_t>(start.max_length - start.num_prompt_tokens, 0);
       slot->output_tokens.reserve(static_cast<size_t>(most));
     }
-    for (PageList* list : {&slot->pages, &slot->window_pages}) {
-      list->first = 0;
-      list->ids.clear();
+    for (PageList& list : slot->pages) {
+      list.first = 0;
+      list.ids.clear();
     }
   }
   for (const PageUpdate& update : plan.page_updates) {
     HEDDLE_ASSIGN_OR_RETURN(BatchSlot* const slot, find(update.batch_slot));
-    const bool window = update.ids == ops::PageIds::kWindow;
-    HEDDLE_RETURN_IF_ERROR(
-        take_pages(update, plan.pages_of(update), window ? slot->window_pages : slot->pages));
+    HEDDLE_RETURN_IF_ERROR(take_pages(update, plan.pages_of(update), *slot));
   }
   for (const PlannedSequence& sequence : plan.sequences) {
     const Result<BatchSlot*> slot = find(sequence.batch_slot);
@@ -59,9 +57,14 @@ Status BatchSlots::take(const BatchPlan& plan) {
 }
 
 Status BatchSlots::take_pages(const PageUpdate& update, std::span<const int32_t> pages,
-                              PageList& list) const {
+                              BatchSlot& slot) const {
+  if (update.table >= slot.pages.size()) {
+    return invalid_argument(fmt::format("batch slot {}: pages of table {} are sent; there are {}",
+                                        update.batch_slot, update.table, slot.pages.size()));
+  }
+  PageList& list = slot.pages[update.table];
   const auto old_end = std::ssize(list.ids);
-  const bool begins = old_end == 0 && update.ids == ops::PageIds::kWindow;
+  const bool begins = old_end == 0 && update.table > 0;
   const int64_t end = update.first + std::ssize(pages);
   if (update.first < list.first || (update.first > old_end && !begins) || end > max_pages_) {
     return invalid_argument(

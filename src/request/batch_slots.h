@@ -6,6 +6,7 @@
 // sequence has penalties, else O(1). Allocates only when a sequence starts.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -27,9 +28,8 @@ struct BatchSlot {
   SlotStart start;  // its ranges are those of a plan that is gone
   std::vector<TokenId> ending_tokens;
   std::vector<TokenId> logprob_tokens;
-  std::vector<TokenId> output_tokens;  // computed so far, where there are penalties
-  PageList pages;
-  PageList window_pages;
+  std::vector<TokenId> output_tokens;               // computed so far, where there are penalties
+  std::array<PageList, ops::kMaxPageTables> pages;  // by page table
 
   // The tokens that the draw of token `index` may not choose.
   [[nodiscard]] std::span<const TokenId> forbidden_tokens(int64_t index) const {
@@ -51,8 +51,8 @@ class BatchSlots {
   }
 
   // Takes over what a plan sends before its first layer.
-  // Error: kInvalidArgument for a batch slot that does not exist, for pages that leave a gap in
-  // their list or are too many, and for a sequence that never started in its slot.
+  // Error: kInvalidArgument for a batch slot or page table that does not exist, for pages that
+  // leave a gap in their list or are too many, and for a sequence that never started in its slot.
   Status take(const BatchPlan& plan);
 
   // A step computes the sequence's new tokens; `fed` is the drawn one, where it feeds one.
@@ -62,7 +62,8 @@ class BatchSlots {
   void accepted(const PlannedSequence& sequence, TokenId draft);
 
  private:
-  Status take_pages(const PageUpdate& update, std::span<const int32_t> pages, PageList& list) const;
+  Status take_pages(const PageUpdate& update, std::span<const int32_t> pages,
+                    BatchSlot& slot) const;
 
   int64_t max_pages_;
   std::vector<BatchSlot> slots_;

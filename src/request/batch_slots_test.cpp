@@ -51,7 +51,7 @@ TEST(BatchSlotsTest, KeepsWhatWasSentOnce) {
   const std::array<int32_t, 1> page = {8};
   next.page_updates.push_back({.batch_slot = 1, .first = 2, .pages = next.add_pages(page)});
   ASSERT_TRUE(slots.take(next).ok());
-  EXPECT_THAT(slots[1].pages.ids, ElementsAre(5, 6, 8));
+  EXPECT_THAT(slots[1].pages[0].ids, ElementsAre(5, 6, 8));
   EXPECT_THAT(slots[1].ending_tokens, ElementsAre(3, 9));
   EXPECT_THAT(slots[1].logprob_tokens, ElementsAre(44, 2));
   EXPECT_THAT(slots[1].forbidden_tokens(5), ElementsAre(3, 9));
@@ -82,7 +82,7 @@ TEST(BatchSlotsTest, AStartForgetsTheSequenceBefore) {
   other.starts.push_back({.sequence_id = 8, .batch_slot = 1, .sampling = {}});
   other.sequences.push_back({.sequence_id = 8, .batch_slot = 1});
   ASSERT_TRUE(slots.take(other).ok());
-  EXPECT_THAT(slots[1].pages.ids, IsEmpty());
+  EXPECT_THAT(slots[1].pages[0].ids, IsEmpty());
   EXPECT_THAT(slots[1].ending_tokens, IsEmpty());
   EXPECT_THAT(slots.take(feeding_plan(4)).message(),
               HasSubstr("sequence 7: did not start in batch slot 1"));
@@ -103,19 +103,21 @@ TEST(BatchSlotsTest, AnAcceptedDraftIsOutputLikeAnyToken) {
   }
 }
 
-TEST(BatchSlotsTest, WindowPagesMayBeginLater) {
-  BatchSlots slots(2, 6);
-  BatchPlan plan = start_plan(4, 1);
-  const std::array<int32_t, 2> pages = {3, 4};
-  plan.page_updates.push_back(
-      {.batch_slot = 1, .ids = ops::PageIds::kWindow, .first = 3, .pages = plan.add_pages(pages)});
-  ASSERT_TRUE(slots.take(plan).ok());
-  EXPECT_EQ(slots[1].window_pages.first, 3);
-  EXPECT_EQ(slots[1].window_pages.ids.size(), 5u);
-  EXPECT_EQ(slots[1].window_pages.ids[4], 4);
-  plan.page_updates.back().first = 2;
-  plan.starts.clear();
-  EXPECT_THAT(slots.take(plan).message(), HasSubstr("pages 2 to 4 are sent, it has 3 to 5"));
+TEST(BatchSlotsTest, ThePagesOfATableWithAWindowMayBeginLater) {
+  for (uint32_t table = 1; table < ops::kMaxPageTables; ++table) {
+    BatchSlots slots(2, 6);
+    BatchPlan plan = start_plan(4, 1);
+    const std::array<int32_t, 2> pages = {3, 4};
+    plan.page_updates.push_back(
+        {.batch_slot = 1, .table = table, .first = 3, .pages = plan.add_pages(pages)});
+    ASSERT_TRUE(slots.take(plan).ok());
+    EXPECT_EQ(slots[1].pages[table].first, 3);
+    EXPECT_EQ(slots[1].pages[table].ids.size(), 5u);
+    EXPECT_EQ(slots[1].pages[table].ids[4], 4);
+    plan.page_updates.back().first = 2;
+    plan.starts.clear();
+    EXPECT_THAT(slots.take(plan).message(), HasSubstr("pages 2 to 4 are sent, it has 3 to 5"));
+  }
 }
 
 TEST(BatchSlotsTest, RefusesGapsAndSlotsThatDoNotExist) {
@@ -129,6 +131,8 @@ TEST(BatchSlotsTest, RefusesGapsAndSlotsThatDoNotExist) {
               HasSubstr("pages 1 to 3 are sent, it has 0 to 0; at most 4"));
   EXPECT_THAT(message([](BatchPlan& plan) { plan.starts[0].batch_slot = 2; }),
               HasSubstr("batch slot 2; there are 2"));
+  EXPECT_THAT(message([](BatchPlan& plan) { plan.page_updates[0].table = ops::kMaxPageTables; }),
+              HasSubstr("pages of table 4 are sent; there are 4"));
   EXPECT_THAT(message([](BatchPlan& plan) { plan.sequences[0].batch_slot = -1; }),
               HasSubstr("sequence 7: batch slot -1; there are 2"));
 }

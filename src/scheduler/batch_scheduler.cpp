@@ -30,7 +30,7 @@ BatchSchedulerOptions consistent(BatchSchedulerOptions options) {
     HEDDLE_CHECK_GE(options.cache.pools.num_state_slots, 1);
     batch_slots = std::min(batch_slots, options.cache.pools.num_state_slots);
   }
-  if (options.cache.pools.has_window_pages()) {
+  if (!options.cache.pools.windows.empty()) {
     batch_slots = std::min<int64_t>(batch_slots, options.cache.pools.max_step_sequences);
   }
   options.max_running = static_cast<int32_t>(batch_slots);
@@ -207,7 +207,7 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
 // Makes room for so many drafts, if it can.
 bool BatchScheduler::has_room_for(RunningSequence& running, int64_t num_drafts) {
   if (num_drafts == 0) return true;  // there is room for the next token already
-  return running_.grow_window(running, num_drafts) && running_.grow(running, num_drafts);
+  return running_.grow_windows(running, num_drafts) && running_.grow(running, num_drafts);
 }
 
 // How many drafts may be made behind so many: the network's slots lie behind the step's tokens, as
@@ -248,7 +248,7 @@ void BatchScheduler::plan_prompts(int64_t num_decode_rows, const StepWork& strea
 
 // False: the sequence sits this step out, or was retracted itself.
 bool BatchScheduler::make_room_for_next_token(RunningSequence& running) {
-  if (!running_.grow_window(running)) return false;
+  if (!running_.grow_windows(running)) return false;
   while (!running_.grow(running)) {
     if (running_.shrink_windows()) continue;
     if (!retract_one() || !running.stays()) return false;

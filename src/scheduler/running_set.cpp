@@ -126,8 +126,8 @@ bool RunningSet::grow(const RunningSequence& running, int64_t num_drafts) {
   return cache_.grow(*running.sequence, running.num_planned + 1 + num_drafts);
 }
 
-bool RunningSet::grow_window(RunningSequence& running, int64_t num_drafts) {
-  return cache_.grow_window(running.cached, running.num_planned + 1 + num_drafts);
+bool RunningSet::grow_windows(RunningSequence& running, int64_t num_drafts) {
+  return cache_.grow_windows(running.cached, running.num_planned + 1 + num_drafts);
 }
 
 bool RunningSet::shrink_windows() {
@@ -145,16 +145,7 @@ PlannedSequence& RunningSet::add_planned(RunningSequence& running, bool sample, 
   if (!std::exchange(running.sent, true)) {
     plan.starts.push_back(
         start_of(sequence, running.num_planned, cache_.options().pools.drafter_reads_texts, plan));
-    running.sent_pages = 0;
-    running.sent_window_pages = 0;
-  }
-  if (running.sent_pages < std::ssize(sequence.pages)) {
-    plan.page_updates.push_back(
-        {.batch_slot = running.batch_slot,
-         .first = static_cast<int32_t>(running.sent_pages),
-         .pages = plan.add_pages(
-             std::span(sequence.pages).subspan(static_cast<size_t>(running.sent_pages)))});
-    running.sent_pages = std::ssize(sequence.pages);
+    running.sent_pages.fill(0);
   }
   PlannedSequence& planned = plan.sequences.emplace_back();
   planned.sequence_id = sequence.id;
@@ -233,17 +224,22 @@ void RunningSet::add_masks(Sequence& sequence, const PlannedDrafts& drafts,
 }
 
 // After the cache has taken the pages of the step.
-void RunningSet::send_window_pages(RunningSequence& running, BatchPlan& plan) {
-  const cache::PinnedWindow& pinned = running.cached.window_pages;
-  const int64_t end = std::ssize(pinned.pages);
-  const int64_t first = std::max(running.sent_window_pages, pinned.first);
-  if (first >= end) return;
-  plan.page_updates.push_back(
-      {.batch_slot = running.batch_slot,
-       .ids = ops::PageIds::kWindow,
-       .first = static_cast<int32_t>(first),
-       .pages = plan.add_pages(std::span(pinned.pages).subspan(static_cast<size_t>(first)))});
-  running.sent_window_pages = end;
+void RunningSet::send_pages(RunningSequence& running, BatchPlan& plan) {
+  const auto send = [&](uint32_t table, const std::vector<int32_t>& pages, int64_t first_there) {
+    int64_t& sent = running.sent_pages[table];
+    const int64_t first = std::max(sent, first_there);
+    if (first >= std::ssize(pages)) return;
+    plan.page_updates.push_back(
+        {.batch_slot = running.batch_slot,
+         .table = table,
+         .first = static_cast<int32_t>(first),
+         .pages = plan.add_pages(std::span(pages).subspan(static_cast<size_t>(first)))});
+    sent = std::ssize(pages);
+  };
+  send(0, running.sequence->pages, 0);
+  for (uint32_t i = 0; i < running.cached.windows.size(); ++i) {
+    send(1 + i, running.cached.windows[i].pages, running.cached.windows[i].first);
+  }
 }
 
 // The form of an answer decides which drafts are verified, so that these are to be known.
@@ -280,7 +276,7 @@ int64_t RunningSet::plan_decode(RunningSequence& running, const PlannedDrafts& p
   }
   const int64_t end = running.num_planned + next.num_rows();
   cache_.plan_decode(*running.sequence, running.cached, end, next, plan);
-  send_window_pages(running, plan);
+  send_pages(running, plan);
   running.num_planned = end;
   ++running.steps_in_flight;
   ++running.draws_in_flight;
@@ -313,7 +309,7 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
   cache_.plan_prefill(sequence, running.cached, end, next, plan);
   plan.computes_draft_slots |= network_follows_prompts_;
   if (makes && next.hidden_slot == 0) want_drafts(running, num_wanted, next);
-  send_window_pages(running, plan);
+  send_pages(running, plan);
   running.num_planned = end;
   ++running.steps_in_flight;
   if (next.sample) ++running.draws_in_flight;

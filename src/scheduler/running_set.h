@@ -24,6 +24,7 @@
 // Cost:       O(1) a call, except for what the cache does; remove() O(running).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -80,9 +81,8 @@ struct RunningSequence {
   Leaving leaving = Leaving::kNo;
 
   // The part of the batch slot that earlier plans have sent to the runner:
-  bool sent = false;              // SlotStart
-  int64_t sent_pages = 0;         // the first ones of Sequence::pages
-  int64_t sent_window_pages = 0;  // likewise of cached.window_pages
+  bool sent = false;                                         // SlotStart
+  std::array<int64_t, ops::kMaxPageTables> sent_pages = {};  // by page table, from the first on
 
   // Set by the caller of start().
   double admitted_seconds = 0;
@@ -152,8 +152,9 @@ class RunningSet {
   // Room for the next token of a stream and so many drafts, or nothing and false.
   [[nodiscard]] bool grow(const RunningSequence& running, int64_t num_drafts = 0);
 
-  // Likewise in window pages. False: it sits out a step, until its prompt's last step is confirmed.
-  [[nodiscard]] bool grow_window(RunningSequence& running, int64_t num_drafts = 0);
+  // Likewise in tables with a window. False: it sits out a step, until its prompt's last step is
+  // confirmed.
+  [[nodiscard]] bool grow_windows(RunningSequence& running, int64_t num_drafts = 0);
 
   // Frees pages that sliding windows have left behind. Returns whether there were any.
   [[nodiscard]] bool shrink_windows();
@@ -196,7 +197,7 @@ class RunningSet {
   void check_invariants(int64_t num_steps_in_flight) const;
 
  private:
-  static void send_window_pages(RunningSequence& running, request::BatchPlan& plan);
+  static void send_pages(RunningSequence& running, request::BatchPlan& plan);
   [[nodiscard]] request::PlannedSequence& add_planned(RunningSequence& running, bool sample,
                                                       request::BatchPlan& plan);
   static void want_drafts(RunningSequence& running, int64_t count, request::PlannedSequence& next);

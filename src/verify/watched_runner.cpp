@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/watched_runner.h"
 
+#include <limits>
 #include <utility>
 
 #include "core/check.h"
@@ -18,11 +19,15 @@ Result<std::unique_ptr<WatchedRunner>> WatchedRunner::create(runner::ForwardPass
     return (tokens + options.page_size - 1) / options.page_size;
   };
   const int64_t num_slots = has_states ? options.num_sequences + options.num_cached_states : 0;
-  const bool apart = options.slides_apart && runner::mixes_windows(needs);
-  cache::WindowPoolSizes window{.window = runner::widest_window(needs)};
-  if (apart) {
-    window.num_pages = options.num_sequences * window.per_sequence(options.page_size) +
-                       pages_for(options.num_cached_window_tokens);
+  std::vector<cache::PageWindow> windows;
+  if (options.slides_apart) {
+    for (const int64_t tokens :
+         runner::windows_of_tables(needs, std::numeric_limits<int64_t>::max())) {
+      cache::PageWindow& window = windows.emplace_back();
+      window.window = tokens;
+      window.num_pages = options.num_sequences * window.per_sequence(options.page_size) +
+                         pages_for(options.num_cached_window_tokens);
+    }
   }
   const runner::PoolSizes sizes{.num_pages = options.num_sequences * pages_for(options.max_tokens) +
                                              pages_for(options.num_cached_tokens),
@@ -31,7 +36,7 @@ Result<std::unique_ptr<WatchedRunner>> WatchedRunner::create(runner::ForwardPass
                                 .max_step_tokens = pass.max_step_tokens(),
                                 .max_step_sequences = options.num_sequences,
                                 .kv_window = runner::common_window(needs),
-                                .window_pages = window,
+                                .windows = std::move(windows),
                                 .flops = pass.prefill_flops(),
                                 .keeps_hidden = has_states};
   HEDDLE_ASSIGN_OR_RETURN(

@@ -84,7 +84,7 @@ class Drafting {
     const std::vector<int32_t> last = {count - 1};
     ops::ForwardContext forward{.query_start = query_start,
                                 .context_lens = none,
-                                .page_table = pages_,
+                                .page_tables = {pages_},
                                 .page_table_width = std::ssize(pages_),
                                 .page_size = kPageSize,
                                 .state_slots = slots,
@@ -112,7 +112,7 @@ class Drafting {
     const Status status = draft_pass_->enqueue_next(ids, positions,
                                                     {.query_start = query_start,
                                                      .context_lens = positions,
-                                                     .page_table = pages_,
+                                                     .page_tables = {pages_},
                                                      .page_table_width = std::ssize(pages_),
                                                      .page_size = kPageSize,
                                                      .logit_rows = first,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A made model whose layers keep memory of different shapes: three KV geometries, one of them with
-// a window, two shapes of states, a state that is a convolution window alone, a layer with pages
+// A made model whose layers keep memory of different shapes: four KV geometries, two of them with
+// windows, two shapes of states, a state that is a convolution window alone, a layer with pages
 // and a state, and one with neither. In exact mode every row of logits has the bits of a plain pass
 // over the same tokens, whatever is cached, forked, restored or preempted on the way.
 #include <algorithm>
@@ -41,7 +41,7 @@ using testing::WatchedEngine;
 using testing::WatchedSetting;
 using Specs = std::vector<checkpoint::WeightSpec>;
 
-constexpr int64_t kNumLayers = 7;
+constexpr int64_t kNumLayers = 8;
 
 // Attention and a delta rule side by side: pages and a state.
 class AttentionBesideDelta final : public models::Mixer {
@@ -120,11 +120,12 @@ class Product final : public models::Mixer {
 std::unique_ptr<const models::Model> mixed_model(const checkpoint::ModelConfig& config) {
   const int64_t H = config.hidden_size;
   const models::AttentionOptions narrow = models::attention_options(config);
-  models::AttentionOptions wide = narrow, sliding = narrow;
+  models::AttentionOptions wide = narrow, sliding = narrow, short_sighted = narrow;
   wide.head_dim *= 2;
   wide.num_kv_heads = 1;
   sliding.num_kv_heads = 4;
   sliding.window = 21;
+  short_sighted.window = 9;
   const auto delta = [&](const checkpoint::LinearAttentionConfig& sizes) {
     return models::GatedDeltaNet(sizes, H, config.rms_norm_eps);
   };
@@ -146,6 +147,7 @@ std::unique_ptr<const models::Model> mixed_model(const checkpoint::ModelConfig& 
   mixers.push_back(std::make_unique<Product>(H, /*conv_width=*/0));
   mixers.push_back(std::make_unique<Product>(H, /*conv_width=*/3));
   mixers.push_back(std::make_unique<models::Attention>(sliding));
+  mixers.push_back(std::make_unique<models::Attention>(short_sighted));
   std::vector<models::DecoderLayer> layers;
   for (auto& mixer : mixers) {
     layers.push_back(
@@ -180,9 +182,9 @@ class MixedShapes : public ::testing::Test {
 TEST_F(MixedShapes, LayersOfOneShapeShareAGroup) {
   ASSERT_NE(pass_, nullptr);
   const CacheNeeds needs = pass_->cache_needs();
-  ASSERT_EQ(needs.page_groups.size(), 3U);
+  ASSERT_EQ(needs.page_groups.size(), 4U) << "two windows";
   EXPECT_EQ(needs.page_groups[0].num_layers, 2);
-  EXPECT_EQ(needs.num_kv_layers(), 4);
+  EXPECT_EQ(needs.num_kv_layers(), 5);
   ASSERT_EQ(needs.state_groups.size(), 3U);
   EXPECT_EQ(needs.num_state_layers(), 3);
 }
@@ -201,7 +203,7 @@ void expect_likeliest_tokens(runner::ForwardPass& pass, const WatchedEngine::Ans
 void expect_plain_answers(runner::ForwardPass& pass, const WatchedSetting& setting) {
   SCOPED_TRACE(setting.name());
   WatchedEngine served(pass, setting);
-  EXPECT_EQ(served.sizes().has_window_pages(), true);
+  EXPECT_EQ(served.sizes().windows.size(), 2U);
   const Tokens stem = scattered_tokens(130, 1);
   std::vector<Tokens> prompts = {joined(stem, scattered_tokens(40, 2)),
                                  joined(stem, scattered_tokens(3, 3)),

@@ -134,8 +134,8 @@ class WatchedEngine {
 
   [[nodiscard]] const runner::PoolSizes& sizes() const { return sizes_; }
 
-  // Of all steps, the most window pages that one sequence named.
-  [[nodiscard]] int64_t most_window_pages() const { return most_window_pages_; }
+  // Of all steps, the most pages that one sequence named in the table with the narrowest window.
+  [[nodiscard]] int64_t most_pages_of_a_window() const { return most_pages_of_a_window_; }
 
   [[nodiscard]] double num_preemptions() const {
     return parse_exposition(engine_->metrics_text()).value("heddle_preemptions_total");
@@ -147,8 +147,11 @@ class WatchedEngine {
     if (batched.part != runner::StepSequence::Part::kComputed) return;
     const int64_t page_size = sizes_.page_size;
     const int64_t end = sequence.context_tokens + sequence.num_new_tokens();
-    const int64_t first = sizes_.window_pages.first_page(sequence.context_tokens, page_size);
-    most_window_pages_ = std::max(most_window_pages_, (end + page_size - 1) / page_size - first);
+    if (!sizes_.windows.empty()) {
+      const int64_t first = sizes_.windows[0].first_page(sequence.context_tokens, page_size);
+      most_pages_of_a_window_ =
+          std::max(most_pages_of_a_window_, (end + page_size - 1) / page_size - first);
+    }
     for (int64_t i = 0; i < sequence.num_new_tokens(); ++i) {
       const float* logits = pass_.logits().row<float>(first_row + i);
       rows_.push_back({.request = static_cast<size_t>(sequence.sequence_id - 1),
@@ -161,7 +164,7 @@ class WatchedEngine {
   std::unique_ptr<engine::EngineLoop> engine_;
   runner::PoolSizes sizes_;
   std::vector<Row> rows_;
-  int64_t most_window_pages_ = 0;
+  int64_t most_pages_of_a_window_ = 0;
   size_t num_requests_ = 0;
   bool preempted_ = false;
 };

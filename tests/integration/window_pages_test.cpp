@@ -64,7 +64,7 @@ class Qwen2OfBothKinds {
 void expect_plain_answers(runner::ForwardPass& pass, const WatchedSetting& setting) {
   SCOPED_TRACE(setting.name());
   WatchedEngine served(pass, setting);
-  ASSERT_TRUE(served.sizes().has_window_pages());
+  ASSERT_EQ(served.sizes().windows.size(), 1U);
   const Tokens stem = scattered_tokens(130, 1);
   std::vector<WatchedEngine::Answered> all =
       served.answer({joined(stem, scattered_tokens(40, 2)), joined(stem, scattered_tokens(3, 3)),
@@ -122,7 +122,7 @@ TEST(WindowPagesExactness, ALongContextKeepsOnlyItsWindowInSlidingLayers) {
     EXPECT_EQ(served.sizes().window_tokens(), 80);
     EXPECT_GE(served.sizes().kv_tokens(), 1520);
     auto all = served.answer({scattered_tokens(1400, 8)}, 100);
-    EXPECT_LE(served.most_window_pages(), 5);
+    EXPECT_LE(served.most_pages_of_a_window(), 5);
     const auto again = served.answer({joined(all[0].tokens, {4, 5, 6})}, 3);
     EXPECT_EQ(again[0].cached_tokens, cache ? 1488 : 0) << "its end is there still";
     all.push_back(again[0]);

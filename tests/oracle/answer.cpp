@@ -38,12 +38,7 @@ Answer answer_alone(const Request& request, const AnswerRules& rules) {
     attention.read({token, state.hash});
     rows.push_back({token, state.hash});
   };
-  const auto hidden = [&] {
-    if (rules.window == 0) return testing::toy_hidden(state, attention);
-    const auto seen = static_cast<size_t>(std::min(rules.window, std::ssize(rows)));
-    return testing::toy_hidden(
-        state, attention, testing::toy_window(std::span<const testing::ToyRow>(rows).last(seen)));
-  };
+  const auto hidden = [&] { return testing::toy_hidden(state, attention, rules.windows, rows); };
   for (const TokenId token : request.prompt) feed(token);
 
   std::unique_ptr<ConstraintState> form;

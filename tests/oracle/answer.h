@@ -19,7 +19,7 @@ struct AnswerRules {
   testing::ToyVocabulary vocabulary;
   std::vector<TokenId> eos_token_ids;
   int64_t context_length = 0;
-  int64_t window = 0;  // of the layer that slides; 0: there is none
+  std::vector<int64_t> windows;  // of the layers that slide
 };
 
 struct Answer {

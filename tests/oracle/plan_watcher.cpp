@@ -163,15 +163,16 @@ void PlanWatcher::count(const BatchPlan& plan) {
   ++counts_.steps;
   if (num_submitted_ > num_waited_) ++counts_.steps_in_flight;
   counts_.state_copies += std::ssize(plan.restore_snapshots);
-  counts_.page_copies += std::ssize(plan.copy_pages);
-  counts_.window_page_copies += std::ssize(plan.copy_window_pages);
+  for (const request::PageCopy& copy : plan.copy_pages) {
+    ++(copy.table == 0 ? counts_.page_copies : counts_.window_page_copies);
+  }
   counts_.saves += std::ssize(plan.save_snapshots);
   counts_.given_back += std::ssize(plan.unused_pages) + std::ssize(plan.unused_state_slots) +
                         std::ssize(plan.unused_snapshot_slots);
   bool prefills = false;
   bool decodes = false;
   std::vector<bool> is_read(static_cast<size_t>(pool_sizes().num_pages + 1));
-  std::vector<bool> is_in_window(static_cast<size_t>(pool_sizes().window_pages.num_pages + 1));
+  std::set<std::pair<uint32_t, int32_t>> in_windows;  // table and page
   for (const PlannedSequence& sequence : plan.sequences) {
     const int64_t num_new = sequence.num_new_tokens();
     const bool known = !known_.insert(sequence.sequence_id).second;
@@ -188,17 +189,17 @@ void PlanWatcher::count(const BatchPlan& plan) {
         std::ranges::count_if(snapshots, [](const auto& one) { return one.keep_hidden; });
     counts_.replayed_rows +=
         std::clamp<int64_t>(sequence.kv_tokens - sequence.context_tokens, 0, num_new);
-    for (const int32_t page : slots_[sequence.batch_slot].pages.ids) {
+    for (const int32_t page : slots_[sequence.batch_slot].pages[0].ids) {
       if (is_read[static_cast<size_t>(page)]) ++counts_.shared_pages;
       is_read[static_cast<size_t>(page)] = true;
     }
-    const std::vector<int32_t>& window = slots_[sequence.batch_slot].window_pages.ids;
-    const int64_t first =
-        pool_sizes().window_pages.first_page(sequence.context_tokens, pool_sizes().page_size);
-    for (auto i = static_cast<size_t>(first); i < window.size(); ++i) {
-      const int32_t page = window[i];
-      if (is_in_window[static_cast<size_t>(page)]) ++counts_.shared_window_pages;
-      is_in_window[static_cast<size_t>(page)] = true;
+    for (uint32_t table = 1; table < pool_sizes().num_page_tables(); ++table) {
+      const std::vector<int32_t>& window = slots_[sequence.batch_slot].pages[table].ids;
+      const int64_t first = pool_sizes().windows[table - 1].first_page(sequence.context_tokens,
+                                                                       pool_sizes().page_size);
+      for (auto i = static_cast<size_t>(first); i < window.size(); ++i) {
+        if (!in_windows.emplace(table, window[i]).second) ++counts_.shared_window_pages;
+      }
     }
   }
   if (prefills && decodes) ++counts_.mixed_steps;
@@ -350,7 +351,7 @@ bool PlanWatcher::swap_pages(DamagedPlan& damaged) {
   BatchPlan& plan = damaged.plan;
   for (const PlannedSequence& sequence : plan.sequences) {
     if (sequence.context_tokens < 2 * pool_sizes().page_size) continue;
-    const std::vector<int32_t>& pages = slots_[sequence.batch_slot].pages.ids;
+    const std::vector<int32_t>& pages = slots_[sequence.batch_slot].pages[0].ids;
     const std::array swapped = {pages[1], pages[0]};
     plan.page_updates.push_back(
         {.batch_slot = sequence.batch_slot, .pages = plan.add_pages(swapped)});
@@ -363,18 +364,16 @@ bool PlanWatcher::swap_pages(DamagedPlan& damaged) {
 bool PlanWatcher::swap_window_pages(DamagedPlan& damaged) {
   const int64_t page_size = pool_sizes().page_size;
   BatchPlan& plan = damaged.plan;
+  if (pool_sizes().windows.empty() || pool_sizes().windows[0].window < 3 * page_size) return false;
   for (const PlannedSequence& sequence : plan.sequences) {
-    const std::vector<int32_t>& ids = slots_[sequence.batch_slot].window_pages.ids;
-    const int64_t first = pool_sizes().window_pages.first_page(sequence.context_tokens, page_size);
+    const std::vector<int32_t>& ids = slots_[sequence.batch_slot].pages[1].ids;
+    const int64_t first = pool_sizes().windows[0].first_page(sequence.context_tokens, page_size);
     const int64_t context = sequence.context_tokens / page_size;
-    if (std::min(std::ssize(ids), context) - first < 3 ||
-        pool_sizes().window_pages.window < 3 * page_size) {
-      continue;
-    }
+    if (std::min(std::ssize(ids), context) - first < 3) continue;
     const auto index = static_cast<size_t>(first + 1);
     const std::array swapped = {ids[index + 1], ids[index]};
     plan.page_updates.push_back({.batch_slot = sequence.batch_slot,
-                                 .ids = ops::PageIds::kWindow,
+                                 .table = 1,
                                  .first = static_cast<int32_t>(index),
                                  .pages = plan.add_pages(swapped)});
     return true;
@@ -406,16 +405,15 @@ void PlanWatcher::resend_swapped(PlannedSequence& one, PlannedSequence& other, B
     start.output_tokens = plan.add_tokens(slot.output_tokens);
     start.context = {};
     plan.starts.push_back(start);
-    plan.page_updates.push_back(
-        {.batch_slot = sequence->batch_slot, .pages = plan.add_pages(slot.pages.ids)});
-    const request::PageList& window = slot.window_pages;
-    if (window.ids.empty()) continue;
-    plan.page_updates.push_back(
-        {.batch_slot = sequence->batch_slot,
-         .ids = ops::PageIds::kWindow,
-         .first = static_cast<int32_t>(window.first),
-         .pages =
-             plan.add_pages(std::span(window.ids).subspan(static_cast<size_t>(window.first)))});
+    for (uint32_t table = 0; table < slot.pages.size(); ++table) {
+      const request::PageList& list = slot.pages[table];
+      if (list.ids.empty()) continue;
+      plan.page_updates.push_back(
+          {.batch_slot = sequence->batch_slot,
+           .table = table,
+           .first = static_cast<int32_t>(list.first),
+           .pages = plan.add_pages(std::span(list.ids).subspan(static_cast<size_t>(list.first)))});
+    }
   }
 }
 

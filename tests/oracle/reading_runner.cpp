@@ -46,7 +46,7 @@ Result<StepOutput> ReadingRunner::wait() {
 
 uint64_t& ReadingRunner::row(int32_t batch_slot, int64_t token) {
   const int64_t page_size = pool_sizes().page_size;
-  const int64_t page = slots_[batch_slot].pages.ids[static_cast<size_t>(token / page_size)];
+  const int64_t page = slots_[batch_slot].pages[0].ids[static_cast<size_t>(token / page_size)];
   return rows_[static_cast<size_t>(page * page_size + token % page_size)];
 }
 
@@ -58,7 +58,8 @@ Status ReadingRunner::follow(const BatchPlan& plan, const StepOutput& output) {
                                     static_cast<size_t>(page_size));
   };
   for (const int32_t page : plan.unused_pages) std::ranges::fill(rows_of(page), 0);
-  for (const ops::IdCopy& copy : plan.copy_pages) {
+  for (const request::PageCopy& copy : plan.copy_pages) {
+    if (copy.table != 0) continue;
     std::ranges::copy(rows_of(copy.from), rows_of(copy.to).begin());
   }
   written_.take(plan);
@@ -86,7 +87,7 @@ void ReadingRunner::start(const BatchPlan& plan, const request::SlotStart& start
   Text& text = this->text(start.batch_slot);
   text.labels.clear();
   for (const TokenId token : plan.context_of(start)) text.add(token);
-  const int64_t written = written_.count(slots_[start.batch_slot].pages.ids);
+  const int64_t written = written_.count(slots_[start.batch_slot].pages[0].ids);
   text.num_read = std::min(written, std::ssize(text.labels));
   rows_taken_ += text.num_read;
 }
@@ -114,7 +115,7 @@ void ReadingRunner::check(const PlannedSequence& sequence, int64_t num_rows) {
 
 void ReadingRunner::read(const PlannedSequence& sequence) {
   Text& text = this->text(sequence.batch_slot);
-  const std::vector<int32_t>& pages = slots_[sequence.batch_slot].pages.ids;
+  const std::vector<int32_t>& pages = slots_[sequence.batch_slot].pages[0].ids;
   const int64_t page_size = pool_sizes().page_size;
   const int64_t known = std::ssize(text.labels);
   const int64_t room = std::ssize(pages) * page_size;

@@ -30,7 +30,7 @@ class ScenarioMaker {
     choose_cache();
     choose_model();
     choose_scheduling();
-    choose_window();
+    choose_windows();
     choose_drafts();
     choose_forms();
     choose_stems();
@@ -108,22 +108,27 @@ class ScenarioMaker {
         dice_.percent(25) ? dice_.between(1, scenario_.grid) : dice_.between(1, 6) * 64;
   }
 
-  // A layer that slides beside one that does not.
-  void choose_window() {
+  // Layers that slide beside one that does not: of one window or, at times, of two.
+  void choose_windows() {
     if (window_dice_.percent(50)) return;
     const int64_t most = window_dice_.percent(30) ? 8 : 3 * scenario_.grid;
-    scenario_.sizes.window_pages.window = window_dice_.between(1, most);
-    scenario_.rules.window = scenario_.sizes.window_pages.window;
+    scenario_.rules.windows = {window_dice_.between(1, most)};
+    if (window_dice_.percent(25)) {
+      scenario_.rules.windows.push_back(scenario_.rules.windows[0] + window_dice_.between(1, most));
+    }
+    for (const int64_t window : scenario_.rules.windows) {
+      scenario_.sizes.windows.push_back({.window = window});
+    }
   }
 
   // The reserve of all sequences, and often little more.
-  void choose_window_pages() {
+  void choose_pages_of_windows() {
     runner::PoolSizes& sizes = scenario_.sizes;
-    cache::WindowPoolSizes& window = sizes.window_pages;
-    if (window.window == 0) return;
-    const int64_t least = sizes.max_step_sequences * window.per_sequence(sizes.page_size);
-    window.num_pages =
-        least + window_dice_.pick<int64_t>({0, 1, window_dice_.between(0, least), 8 * least});
+    for (cache::PageWindow& window : sizes.windows) {
+      const int64_t least = sizes.max_step_sequences * window.per_sequence(sizes.page_size);
+      window.num_pages =
+          least + window_dice_.pick<int64_t>({0, 1, window_dice_.between(0, least), 8 * least});
+    }
   }
 
   void choose_drafts() {
@@ -340,7 +345,7 @@ class ScenarioMaker {
       if (least < all) sizes.shared_bytes = dice_.between(least, all);
     }
     sizes.max_step_sequences = static_cast<int32_t>(dice_.between(is_crowded_ ? 3 : 1, 6));
-    choose_window_pages();
+    choose_pages_of_windows();
     sizes.max_step_tokens =
         scenario_.chunked_prefill_tokens + (dice_.percent(80) ? sizes.max_step_sequences : 0);
   }
@@ -380,7 +385,7 @@ Scenario make_scenario(uint64_t seed) { return ScenarioMaker(seed).make(); }
 
 std::string Scenario::to_string() const {
   std::string text = fmt::format(
-      "seed {}: {} pages of {}, {} of windows of {}, {} slots, {} for snapshots, {} of {} bytes, "
+      "seed {}: {} pages of {}, {} of windows [{}], {} slots, {} for snapshots, {} of {} bytes, "
       "{} rows, {} step "
       "tokens, "
       "chunk {}, "
@@ -389,8 +394,8 @@ std::string Scenario::to_string() const {
       "target {} ms, priority {}; EOS {}, {} tokens, restart {}, device lost {}, {} s a step, "
       "queue limited {}, "
       "time limited {}, pauses {}, drafts {} up to {}, {} by the device, branching {}\n",
-      seed, sizes.num_pages, sizes.page_size, sizes.window_pages.num_pages,
-      sizes.window_pages.window, sizes.num_state_slots, sizes.num_snapshot_slots,
+      seed, sizes.num_pages, sizes.page_size, sizes.num_pages_of_windows(),
+      fmt::join(rules.windows, ", "), sizes.num_state_slots, sizes.num_snapshot_slots,
       sizes.shared_bytes,
       sizes.num_pages * sizes.page_bytes + sizes.num_state_slots * sizes.state_slot_bytes,
       sizes.max_step_sequences, sizes.max_step_tokens, chunked_prefill_tokens, sizes.keeps_hidden,

@@ -42,9 +42,6 @@ void append_copies(std::vector<int64_t>& all, const std::vector<IdCopy>& copies)
 
 FakeRunner::FakeRunner(const runner::PoolSizes& sizes)
     : sizes_(sizes),
-      kv_(static_cast<size_t>((sizes.num_pages + 1) * sizes.page_size), kGarbageRow),
-      window_kv_(static_cast<size_t>((sizes.window_pages.num_pages + 1) * sizes.page_size),
-                 kGarbageRow),
       states_(sizes.num_state_slots),
       own_snapshot_slots_(sizes.num_snapshot_slots),
       hidden_(static_cast<size_t>(sizes.max_snapshot_slot() + 1), kGarbageHidden),
@@ -53,6 +50,14 @@ FakeRunner::FakeRunner(const runner::PoolSizes& sizes)
       kept_drafts_(static_cast<size_t>(sizes.max_step_sequences)),
       page_in_use_(static_cast<size_t>(sizes.num_pages + 1)) {
   sizes_.flops = kToyFlops;
+  const auto add_table = [this](int64_t num_pages) {
+    kv_.emplace_back(static_cast<size_t>((num_pages + 1) * sizes_.page_size), kGarbageRow);
+  };
+  add_table(sizes.num_pages);
+  for (const cache::PageWindow& window : sizes.windows) {
+    add_table(window.num_pages);
+    windows_.push_back(window.window);
+  }
 }
 
 FakeRunner::Slots::Slots(int64_t count)
@@ -128,8 +133,9 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
   append_all(values, source.unused_state_slots);
   append_all(values, source.zero_state_slots);
   append_copies(values, source.restore_snapshots);
-  append_copies(values, source.copy_pages);
-  append_copies(values, source.copy_window_pages);
+  for (const request::PageCopy& copy : source.copy_pages) {
+    values.insert(values.end(), {copy.table, copy.from, copy.to});
+  }
   append_all(values, source.tokens);
   append_all(values, source.draft_parents);
   append_all(values, source.pages);
@@ -152,8 +158,7 @@ FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
   }
   for (const request::PageUpdate& update : source.page_updates) {
     append_range(update.pages);
-    values.insert(values.end(),
-                  {update.batch_slot, static_cast<int64_t>(update.ids), update.first});
+    values.insert(values.end(), {update.batch_slot, update.table, update.first});
   }
   for (const PlannedSequence& sequence : source.sequences) {
     append_range(sequence.new_tokens);
@@ -257,14 +262,11 @@ void FakeRunner::prepare(const BatchPlan& plan) {
     page_in_use_[static_cast<size_t>(page)] = false;
   }
   copy_states(plan);
-  for (const IdCopy& copy : plan.copy_window_pages) {
-    std::copy_n(window_kv_.begin() + copy.from * sizes_.page_size, sizes_.page_size,
-                window_kv_.begin() + copy.to * sizes_.page_size);
-  }
-  for (const IdCopy& copy : plan.copy_pages) {
-    const auto begin = [this](int32_t page) { return kv_.begin() + page * sizes_.page_size; };
-    std::copy_n(begin(copy.from), sizes_.page_size, begin(copy.to));
-    page_in_use_[static_cast<size_t>(copy.to)] = true;
+  for (const request::PageCopy& copy : plan.copy_pages) {
+    const auto rows = kv_[copy.table].begin();
+    std::copy_n(rows + copy.from * sizes_.page_size, sizes_.page_size,
+                rows + copy.to * sizes_.page_size);
+    if (copy.table == 0) page_in_use_[static_cast<size_t>(copy.to)] = true;
   }
 }
 
@@ -326,12 +328,14 @@ ToyHidden FakeRunner::advance(const BatchPlan& plan, const PlannedSequence& sequ
                            now.count == truth.count ? ", others or in another order" : ""));
     }
   }
-  check_window(sequence);
+  check_windows(sequence);
   const int64_t first_written = std::max(sequence.context_tokens, sequence.kv_tokens);
   int64_t t = sequence.context_tokens;
   const auto compute = [&](TokenId token) {
     now.advance(token);
-    if (sizes_.has_window_pages()) window_row(sequence, t) = {token, now.hash};
+    for (size_t table = 1; table < kv_.size(); ++table) {
+      row(sequence, t, table) = {token, now.hash};
+    }
     const ToyRow& stored = row(sequence, t);
     if (t >= first_written) {
       write_row(sequence, t, {token, now.hash});
@@ -372,28 +376,31 @@ void FakeRunner::score(const BatchPlan& plan, const PlannedSequence& sequence, S
   }
 }
 
-// The rows that the first new token sees in the layer that slides are those of its own past.
-void FakeRunner::check_window(const PlannedSequence& sequence) {
-  if (!sizes_.has_window_pages()) return;
+// The rows that the first new token sees in the layers that slide are those of its own past.
+void FakeRunner::check_windows(const PlannedSequence& sequence) {
   const int64_t context = sequence.context_tokens;
-  for (int64_t t = std::max<int64_t>(context + 1 - sizes_.window_pages.window, 0); t < context;
-       ++t) {
-    if (window_row(sequence, t) != row(sequence, t)) {
-      complain(fmt::format("sequence {}: row {} of the layer that slides is not this sequence's",
-                           sequence.sequence_id, t));
+  for (size_t i = 0; i < windows_.size(); ++i) {
+    for (int64_t t = std::max<int64_t>(context + 1 - windows_[i], 0); t < context; ++t) {
+      if (row(sequence, t, 1 + i) != row(sequence, t)) {
+        complain(fmt::format("sequence {}: row {} of the layer that slides is not this sequence's",
+                             sequence.sequence_id, t));
+      }
     }
   }
 }
 
 ToyHidden FakeRunner::hidden_after(const PlannedSequence& sequence, int64_t num_tokens,
                                    const ToyState& state, const ToyAttention& attention) {
-  if (!sizes_.has_window_pages()) return toy_hidden(state, attention);
+  ToyHidden hidden = toy_hidden(state, attention);
   std::vector<ToyRow> seen;
-  for (int64_t t = std::max<int64_t>(num_tokens - sizes_.window_pages.window, 0); t < num_tokens;
-       ++t) {
-    seen.push_back(window_row(sequence, t));
+  for (size_t i = 0; i < windows_.size(); ++i) {
+    seen.clear();
+    for (int64_t t = std::max<int64_t>(num_tokens - windows_[i], 0); t < num_tokens; ++t) {
+      seen.push_back(row(sequence, t, 1 + i));
+    }
+    hidden = toy_hidden(hidden, toy_window(seen));
   }
-  return toy_hidden(state, attention, toy_window(seen));
+  return hidden;
 }
 
 void FakeRunner::take_snapshots(std::span<const PlannedSnapshot> snapshots, int64_t tokens,
@@ -413,8 +420,8 @@ ToyHidden FakeRunner::repeat(const PlannedSequence& sequence) {
     attention.read(row(sequence, t));
   }
   const ToyHidden hidden = kept_hidden(sequence.hidden_slot);
-  check_window(sequence);
-  if (!sizes_.has_window_pages() && hidden != toy_hidden(truth, attention)) {
+  check_windows(sequence);
+  if (windows_.empty() && hidden != toy_hidden(truth, attention)) {
     complain(fmt::format(
         "sequence {}: the hidden vector of slot {} is after {} tokens, the context is {} tokens",
         sequence.sequence_id, sequence.hidden_slot, hidden.count, sequence.context_tokens));
@@ -634,12 +641,7 @@ void FakeRunner::make_drafts(const PlannedSequence& sequence, StepOutput& output
     const auto mixed = static_cast<int32_t>((position * 7 + i * 5) % (i + 1));
     const int32_t parent = branches_drafts ? mixed : i;
     Text text = texts[static_cast<size_t>(parent)];
-    const auto window = static_cast<size_t>(sizes_.window_pages.window);
-    const ToyHidden hidden =
-        sizes_.has_window_pages()
-            ? toy_hidden(text.now, text.attention,
-                         toy_window(std::span(text.rows).last(std::min(window, text.rows.size()))))
-            : toy_hidden(text.now, text.attention);
+    const ToyHidden hidden = toy_hidden(text.now, text.attention, windows_, text.rows);
     const int64_t length = std::ssize(text.rows);
     const auto right = toy_draw(vocabulary, hidden, toy_coin(slot.start.seed, length),
                                 slot.forbidden_tokens(length));
@@ -655,9 +657,8 @@ void FakeRunner::make_drafts(const PlannedSequence& sequence, StepOutput& output
 }
 
 void FakeRunner::write_row(const PlannedSequence& sequence, int64_t token, const ToyRow& value) {
-  row(sequence, token) = value;
-  if (sizes_.has_window_pages()) window_row(sequence, token) = value;
-  const std::vector<int32_t>& pages = slots_[sequence.batch_slot].pages.ids;
+  for (size_t table = 0; table < kv_.size(); ++table) row(sequence, token, table) = value;
+  const std::vector<int32_t>& pages = slots_[sequence.batch_slot].pages[0].ids;
   page_in_use_[static_cast<size_t>(pages[static_cast<size_t>(token / sizes_.page_size)])] = true;
 }
 
@@ -688,19 +689,14 @@ void FakeRunner::draw(const BatchPlan& plan, const PlannedSequence& sequence, in
 }
 
 void FakeRunner::fill_page(int32_t page, const ToyRow& row) {
-  std::fill_n(kv_.begin() + static_cast<int64_t>(page) * sizes_.page_size, sizes_.page_size, row);
+  std::fill_n(kv_[0].begin() + static_cast<int64_t>(page) * sizes_.page_size, sizes_.page_size,
+              row);
 }
 
-ToyRow& FakeRunner::window_row(const PlannedSequence& sequence, int64_t token) {
-  const std::vector<int32_t>& pages = slots_[sequence.batch_slot].window_pages.ids;
+ToyRow& FakeRunner::row(const PlannedSequence& sequence, int64_t token, size_t table) {
+  const std::vector<int32_t>& pages = slots_[sequence.batch_slot].pages[table].ids;
   const int64_t page = pages[static_cast<size_t>(token / sizes_.page_size)];
-  return window_kv_[static_cast<size_t>(page * sizes_.page_size + token % sizes_.page_size)];
-}
-
-ToyRow& FakeRunner::row(const PlannedSequence& sequence, int64_t token) {
-  const std::vector<int32_t>& pages = slots_[sequence.batch_slot].pages.ids;
-  const int64_t page = pages[static_cast<size_t>(token / sizes_.page_size)];
-  return kv_[static_cast<size_t>(page * sizes_.page_size + token % sizes_.page_size)];
+  return kv_[table][static_cast<size_t>(page * sizes_.page_size + token % sizes_.page_size)];
 }
 
 }  // namespace heddle::testing

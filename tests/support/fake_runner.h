@@ -166,10 +166,9 @@ class FakeRunner final : public runner::Runner {
   void draw(const request::BatchPlan& plan, const request::PlannedSequence& sequence,
             int64_t position, const ToyHidden& hidden, request::SampledToken& sampled);
   void fill_page(int32_t page, const ToyRow& row);
-  ToyRow& row(const request::PlannedSequence& sequence, int64_t token);
   void write_row(const request::PlannedSequence& sequence, int64_t token, const ToyRow& value);
-  ToyRow& window_row(const request::PlannedSequence& sequence, int64_t token);
-  void check_window(const request::PlannedSequence& sequence);
+  ToyRow& row(const request::PlannedSequence& sequence, int64_t token, size_t table = 0);
+  void check_windows(const request::PlannedSequence& sequence);
   ToyHidden hidden_after(const request::PlannedSequence& sequence, int64_t num_tokens,
                          const ToyState& state, const ToyAttention& attention);
 
@@ -198,8 +197,8 @@ class FakeRunner final : public runner::Runner {
   ToyHidden& kept_hidden(int32_t slot) { return hidden_[static_cast<size_t>(slot)]; }
 
   runner::PoolSizes sizes_;
-  std::vector<ToyRow> kv_;
-  std::vector<ToyRow> window_kv_;  // of the layer that slides
+  std::vector<std::vector<ToyRow>> kv_;  // by page table
+  std::vector<int64_t> windows_;         // of tables 1 and up
   Slots states_;
   Slots own_snapshot_slots_;
   std::vector<ToyHidden> hidden_;  // beside each snapshot

@@ -12,6 +12,12 @@
 
 namespace heddle::testing {
 
+// The pages of a table with a window, from its entry `first` on.
+struct HandWindow {
+  std::span<const int32_t> pages;
+  int32_t first = 0;
+};
+
 // Fields without a comment are those of request::PlannedSequence and request::SlotStart.
 struct HandSequence {
   int64_t sequence_id = 0;
@@ -23,8 +29,7 @@ struct HandSequence {
   int64_t context_tokens = 0;
   int64_t kv_tokens = 0;
   std::span<const int32_t> pages;
-  std::span<const int32_t> window_pages;
-  int64_t first_window_page = 0;
+  std::vector<HandWindow> windows;
   int32_t state_slot = 0;
   std::span<const request::PlannedSnapshot> snapshots;
   request::PlanRange scored;
@@ -49,7 +54,7 @@ struct HandPlan {
   std::vector<int32_t> unused_state_slots;
   std::vector<int32_t> zero_state_slots;
   std::vector<ops::IdCopy> restore_snapshots;
-  std::vector<ops::IdCopy> copy_pages;
+  std::vector<request::PageCopy> copy_pages;
 
   [[nodiscard]] request::BatchPlan flat() const {
     request::BatchPlan plan;
@@ -88,11 +93,11 @@ struct HandPlan {
     plan.starts.push_back(start);
     plan.page_updates.push_back(
         {.batch_slot = from.batch_slot, .pages = plan.add_pages(from.pages)});
-    if (!from.window_pages.empty()) {
+    for (uint32_t i = 0; i < from.windows.size(); ++i) {
       plan.page_updates.push_back({.batch_slot = from.batch_slot,
-                                   .ids = ops::PageIds::kWindow,
-                                   .first = static_cast<int32_t>(from.first_window_page),
-                                   .pages = plan.add_pages(from.window_pages)});
+                                   .table = 1 + i,
+                                   .first = from.windows[i].first,
+                                   .pages = plan.add_pages(from.windows[i].pages)});
     }
     plan.sequences.push_back({.sequence_id = from.sequence_id,
                               .batch_slot = from.batch_slot,

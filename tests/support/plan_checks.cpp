@@ -13,6 +13,7 @@ namespace {
 
 using ops::IdCopy;
 using request::BatchPlan;
+using request::PageCopy;
 using request::PlannedSequence;
 using request::PlannedSnapshot;
 
@@ -38,7 +39,7 @@ class PlanChecker {
     check_preparations();
     for (const PlannedSequence& sequence : plan_.sequences) check_sequence(sequence);
     check_pages();
-    if (sizes_.has_window_pages()) check_window_pages();
+    for (uint32_t table = 1; table < sizes_.num_page_tables(); ++table) check_table(table);
     check_slots();
     return can_run_;
   }
@@ -56,8 +57,9 @@ class PlanChecker {
 
   [[nodiscard]] bool is_page(int32_t page) const { return page >= 1 && page <= sizes_.num_pages; }
 
-  [[nodiscard]] bool is_window_page(int32_t page) const {
-    return page >= 1 && page <= sizes_.window_pages.num_pages;
+  [[nodiscard]] bool is_page(int32_t page, uint32_t table) const {
+    if (table == 0) return is_page(page);
+    return page >= 1 && page <= sizes_.windows[table - 1].num_pages;
   }
 
   [[nodiscard]] bool is_slot(int32_t slot) const {
@@ -72,7 +74,7 @@ class PlanChecker {
   }
 
   [[nodiscard]] const std::vector<int32_t>& pages_of(const PlannedSequence& sequence) const {
-    return slots_[sequence.batch_slot].pages.ids;
+    return slots_[sequence.batch_slot].pages[0].ids;
   }
 
   static std::string name(const PlannedSequence& sequence) {
@@ -101,14 +103,21 @@ class PlanChecker {
       expect(has_own_snapshot_slots() || filled.count(copy.from) == 0,
              fmt::format("state slot {} is filled and copied in one step", copy.from));
     }
-    std::set<int32_t> pages;
-    for (const IdCopy& copy : plan_.copy_pages) {
-      require(is_page(copy.from) && is_page(copy.to) && copy.from != copy.to,
+    check_page_copies();
+  }
+
+  void check_page_copies() {
+    std::set<std::pair<uint32_t, int32_t>> filled;
+    for (const PageCopy& copy : plan_.copy_pages) {
+      const bool is_table = copy.table < sizes_.num_page_tables();
+      require(is_table && is_page(copy.from, copy.table) && is_page(copy.to, copy.table) &&
+                  copy.from != copy.to,
               fmt::format("page {} is copied to {}", copy.from, copy.to));
-      expect(pages.insert(copy.to).second, fmt::format("page {} is filled twice", copy.to));
+      expect(filled.emplace(copy.table, copy.to).second,
+             fmt::format("page {} is filled twice", copy.to));
     }
-    for (const IdCopy& copy : plan_.copy_pages) {
-      expect(pages.count(copy.from) == 0,
+    for (const PageCopy& copy : plan_.copy_pages) {
+      expect(filled.count({copy.table, copy.from}) == 0,
              fmt::format("page {} is filled and copied in one step", copy.from));
     }
   }
@@ -167,7 +176,9 @@ class PlanChecker {
     require(std::ssize(pages) * sizes_.page_size >= end, named + " lacks pages");
     require(std::all_of(pages.begin(), pages.end(), [this](int32_t page) { return is_page(page); }),
             named + " has a page out of range");
-    check_window(sequence, end);
+    for (uint32_t table = 1; table < sizes_.num_page_tables(); ++table) {
+      check_window(sequence, end, table);
+    }
     expect(std::ranges::is_sorted(slots_[sequence.batch_slot].ending_tokens),
            named + " has unsorted ending tokens");
     check_batch_slot(sequence);
@@ -179,61 +190,46 @@ class PlanChecker {
     }
   }
 
-  [[nodiscard]] const request::PageList& window_of(const PlannedSequence& sequence) const {
-    return slots_[sequence.batch_slot].window_pages;
-  }
-
-  // Index of the first window page that the sequence reads or writes.
-  [[nodiscard]] int64_t first_window_page(const PlannedSequence& sequence) const {
-    return sizes_.window_pages.first_page(sequence.context_tokens, sizes_.page_size);
+  // Index of the first page that the sequence reads or writes in a table with a window.
+  [[nodiscard]] int64_t first_page(const PlannedSequence& sequence, uint32_t table) const {
+    return sizes_.windows[table - 1].first_page(sequence.context_tokens, sizes_.page_size);
   }
 
   // From the page of the first token that the first new one sees to that of the last new one.
-  void check_window(const PlannedSequence& sequence, int64_t end) {
-    if (!sizes_.has_window_pages()) return;
-    const int64_t first = first_window_page(sequence);
-    const request::PageList& window = window_of(sequence);
+  void check_window(const PlannedSequence& sequence, int64_t end, uint32_t table) {
+    const int64_t first = first_page(sequence, table);
+    const request::PageList& window = slots_[sequence.batch_slot].pages[table];
     // A step that computes nothing behind a whole page needs none.
     const bool covered =
         first * sizes_.page_size >= end ||
         (window.first <= first && std::ssize(window.ids) * sizes_.page_size >= end);
-    require(covered, name(sequence) + " lacks window pages");
+    require(covered, fmt::format("{} lacks pages of table {}", name(sequence), table));
     if (!covered) return;
     const auto seen = window.ids | std::views::drop(first);  // none where none are needed
-    require(std::ranges::all_of(seen, [this](int32_t page) { return is_window_page(page); }),
-            name(sequence) + " has a window page out of range");
+    require(std::ranges::all_of(seen, [&](int32_t page) { return is_page(page, table); }),
+            fmt::format("{} has a page of table {} out of range", name(sequence), table));
   }
 
-  // A window page that a sequence writes is used by no other one.
-  void check_window_pages() {
-    std::vector<int> num_users(static_cast<size_t>(sizes_.window_pages.num_pages + 1));
+  // A page of a table with a window that a sequence writes is used by no other one.
+  void check_table(uint32_t table) {
+    std::vector<int> num_users(static_cast<size_t>(sizes_.windows[table - 1].num_pages + 1));
     for (const PlannedSequence& sequence : plan_.sequences) {
-      const std::vector<int32_t>& pages = window_of(sequence).ids;
-      for (auto i = static_cast<size_t>(first_window_page(sequence)); i < pages.size(); ++i) {
-        const int32_t page = pages[i];
-        if (is_window_page(page)) ++num_users[static_cast<size_t>(page)];
+      const std::vector<int32_t>& pages = slots_[sequence.batch_slot].pages[table].ids;
+      for (auto i = static_cast<size_t>(first_page(sequence, table)); i < pages.size(); ++i) {
+        if (is_page(pages[i], table)) ++num_users[static_cast<size_t>(pages[i])];
       }
     }
     for (const PlannedSequence& sequence : plan_.sequences) {
       const int64_t written = sequence.context_tokens / sizes_.page_size;
-      const std::vector<int32_t>& pages = window_of(sequence).ids;
+      const std::vector<int32_t>& pages = slots_[sequence.batch_slot].pages[table].ids;
       for (int64_t i = written; i < std::ssize(pages); ++i) {
         const int32_t page = pages[static_cast<size_t>(i)];
-        if (!is_window_page(page)) continue;
+        if (!is_page(page, table)) continue;
         if (sequence.num_new_tokens() == 0) continue;
         expect(num_users[static_cast<size_t>(page)] == 1,
-               fmt::format("{} writes window page {}, which others use", name(sequence), page));
+               fmt::format("{} writes page {} of table {}, which others use", name(sequence), page,
+                           table));
       }
-    }
-    std::set<int32_t> filled;
-    for (const IdCopy& copy : plan_.copy_window_pages) {
-      require(is_window_page(copy.from) && is_window_page(copy.to) && copy.from != copy.to,
-              fmt::format("window page {} is copied to {}", copy.from, copy.to));
-      expect(filled.insert(copy.to).second, fmt::format("window page {} is filled twice", copy.to));
-    }
-    for (const IdCopy& copy : plan_.copy_window_pages) {
-      expect(filled.count(copy.from) == 0,
-             fmt::format("window page {} is filled and copied in one step", copy.from));
     }
   }
 
@@ -293,8 +289,8 @@ class PlanChecker {
         use.writes |= writes;
       }
     }
-    for (const IdCopy& copy : plan_.copy_pages) {
-      if (!is_page(copy.to)) continue;
+    for (const PageCopy& copy : plan_.copy_pages) {
+      if (copy.table != 0 || !is_page(copy.to)) continue;
       const int num_users = uses[static_cast<size_t>(copy.to)].num_users;
       expect(num_users == 1,
              fmt::format("page {} is filled by a copy and has {} users", copy.to, num_users));
@@ -306,8 +302,9 @@ class PlanChecker {
 
   // Unused ids may come back into use in the same step, but only as something freshly written.
   void check_unused(int32_t page) {
-    const bool copied = std::any_of(plan_.copy_pages.begin(), plan_.copy_pages.end(),
-                                    [&](const IdCopy& copy) { return copy.to == page; });
+    const bool copied =
+        std::any_of(plan_.copy_pages.begin(), plan_.copy_pages.end(),
+                    [&](const PageCopy& copy) { return copy.table == 0 && copy.to == page; });
     for (const PlannedSequence& sequence : plan_.sequences) {
       const int64_t first_written = std::max(sequence.context_tokens, sequence.kv_tokens);
       const std::vector<int32_t>& pages = pages_of(sequence);

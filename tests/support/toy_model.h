@@ -79,8 +79,20 @@ inline ToyHidden toy_hidden(const ToyState& state, const ToyAttention& attention
   return {state.count, toy_mix(state.hash, attention.hash)};
 }
 
-inline ToyHidden toy_hidden(const ToyState& state, const ToyAttention& attention, uint64_t window) {
-  return {state.count, toy_mix(toy_hidden(state, attention).hash, window)};
+// With a layer that slides beside those before, which has made toy_window() of its rows.
+inline ToyHidden toy_hidden(const ToyHidden& others, uint64_t window) {
+  return {others.count, toy_mix(others.hash, window)};
+}
+
+// Of layers that see so many of the last rows each.
+inline ToyHidden toy_hidden(const ToyState& state, const ToyAttention& attention,
+                            std::span<const int64_t> windows, std::span<const ToyRow> rows) {
+  ToyHidden hidden = toy_hidden(state, attention);
+  for (const int64_t window : windows) {
+    const int64_t seen = std::min(window, std::ssize(rows));
+    hidden = toy_hidden(hidden, toy_window(rows.last(static_cast<size_t>(seen))));
+  }
+  return hidden;
 }
 
 struct ToyVocabulary {

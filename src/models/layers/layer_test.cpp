@@ -339,7 +339,7 @@ class MadeStep {
     const std::vector<int32_t> query_start{0, kTokens}, none{0}, first_page{1};
     const ops::ForwardContext forward{.query_start = query_start,
                                       .context_lens = none,
-                                      .page_table = first_page,
+                                      .page_tables = {first_page},
                                       .page_table_width = 1,
                                       .page_size = 32,
                                       .logit_rows = positions,

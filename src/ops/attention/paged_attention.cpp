@@ -82,7 +82,7 @@ Status paged_attention(Context& context, const PagedAttentionArgs& args) {
         ShapeContract("paged_attention").expect("sinks", args.sinks, {&Nq}, DType::kF32).status());
   }
   HEDDLE_RETURN_IF_ERROR(check_rows("paged_attention", args.forward, T));
-  HEDDLE_DCHECK(check_page_ids(*args.forward, args.kv.ids, P, S)
+  HEDDLE_DCHECK(check_page_ids(*args.forward, args.kv.table, P, S)
                     .ok());  // check_batch() did, once for all layers
   const int64_t needed = paged_attention_workspace_bytes(context, T, args.head_dim, Dv);
   if (static_cast<int64_t>(args.workspace.size()) < needed) {

@@ -77,8 +77,8 @@ class AttentionRun {
 
   void run() {
     next_ = next_ + load_.B <= load_.num_sequences ? next_ : 0;
-    forward_.page_table = std::span(pages_).subspan(static_cast<size_t>(next_ * width_),
-                                                    static_cast<size_t>(load_.B * width_));
+    forward_.page_tables[0] = std::span(pages_).subspan(static_cast<size_t>(next_ * width_),
+                                                        static_cast<size_t>(load_.B * width_));
     next_ += load_.B;
     const Status status = paged_attention(context_, {.q = q_.view(),
                                                      .k = k_.view(),

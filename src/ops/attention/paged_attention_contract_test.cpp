@@ -23,7 +23,7 @@ class PagedAttentionContractTest : public DeviceTest {
     if (IsSkipped()) return;
     forward_.query_start = query_start_;
     forward_.context_lens = context_lens_;
-    forward_.page_table = pages_;
+    forward_.page_tables[0] = pages_;
     forward_.page_table_width = 1;
     forward_.page_size = 4;
     workspace_.resize(static_cast<size_t>(paged_attention_workspace_bytes(context(), 2, 8, 8)));

@@ -167,8 +167,8 @@ class PagedAttention {
     // The row's index in the pages. Rows of a tree have consecutive ones, whatever their positions.
     const int64_t place = forward_.context_lens[static_cast<size_t>(b)] + row -
                           forward_.query_start[static_cast<size_t>(b)];
-    if (place < forward_.first_stored(b, args_.kv.ids)) return;
-    const int64_t page = forward_.pages(b, args_.kv.ids)[place / forward_.page_size];
+    if (place < forward_.first_stored(b, args_.kv.table)) return;
+    const int64_t page = forward_.pages(b, args_.kv.table)[place / forward_.page_size];
     const int64_t slot = place % forward_.page_size;
     const DType dtype = args_.kv.k.dtype;
     const auto store = [&](const TensorView& from, const MutableTensorView& to, float scale) {

@@ -515,8 +515,8 @@ Status append(CudaContext& context, const PagedAttentionArgs& args, const Tensor
                             .value_scale = args.kv.v_scale,
                             .head_dim = args.head_dim,
                             .num_values = num_value_channels(args),
-                            .pages = page_table_of(*args.forward, args.kv.ids),
-                            .first_stored = first_stored_of(*args.forward, args.kv.ids),
+                            .pages = page_table_of(*args.forward, args.kv.table),
+                            .first_stored = first_stored_of(*args.forward, args.kv.table),
                             .batch = args.forward->batch};
   return launch(context, "paged_attention append", append_kernel, grid_of(from.shape[0]), kThreads,
                 params);
@@ -599,7 +599,7 @@ Params params_of(const PagedAttentionArgs& args) {
           .v_scale = args.kv.v_scale,
           .value_scale = args.scale * args.kv.v_scale,
           .num_values = num_value_channels(args),
-          .pages = page_table_of(*args.forward, args.kv.ids),
+          .pages = page_table_of(*args.forward, args.kv.table),
           .batch = args.forward->batch,
           .tokens_per_unit = args.forward->tree_starts.empty() ? kRows / heads : 1,
           .heads_per_unit = heads,

@@ -153,9 +153,9 @@ class Conversation {
     heddle::testing::StepTrees trees;
     for (const SequencePart& part : parts) trees.add(part.first, part.num_rows, part.parents);
     trees.set(forward);
-    // Layers that slide find their pages in the table of their ids.
-    const PageIds ids = g.window > 0 && !replays ? PageIds::kWindow : PageIds::kMain;
-    (ids == PageIds::kMain ? forward.page_table : forward.window_page_table) = step_table_;
+    // Layers that slide find their pages in a table of their own.
+    const uint32_t table = g.window > 0 && !replays ? 2 : 0;
+    forward.page_tables[table] = step_table_;
     forward.page_table_width = width_;
     forward.page_size = static_cast<int32_t>(g.S);
     const int64_t workspace_bytes = paged_attention_workspace_bytes(context, T, g.D, g.value_dim());
@@ -174,7 +174,7 @@ class Conversation {
         .window = g.window,
         .sinks = g.sinks ? TensorView(sinks_.view()) : TensorView(),
         .kv = {k_pages_.view(), g.latent ? MutableTensorView() : v_pages_.view(), g.k_scale,
-               g.v_scale, ids},
+               g.v_scale, table},
         .forward = &forward};
     launch(context, args, rounded_qkv, y,
            {workspace.view().as<std::byte>(), static_cast<size_t>(workspace_bytes)}, forward);

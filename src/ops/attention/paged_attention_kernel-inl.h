@@ -88,7 +88,7 @@ template <class T>
 void locate_block(const PagedAttentionArgs& args, const AttentionUnit& unit, int64_t first,
                   const TokenRange& tokens, const TokenPlaces& places, KvBlock<T>& block) {
   const ForwardContext& forward = *args.forward;
-  const int32_t* pages = forward.pages(unit.sequence, args.kv.ids);
+  const int32_t* pages = forward.pages(unit.sequence, args.kv.table);
   const int64_t S = forward.page_size;
   const bool latent = args.kv.v.data == nullptr;
   const MutableTensorView& values = latent ? args.kv.k : args.kv.v;

@@ -66,7 +66,7 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
                    kv_element(
                        args.kv.k,
                        static_cast<double>(latent && d < Dv ? args.kv.v_scale : args.kv.k_scale),
-                       forward.pages(b, args.kv.ids)[place(j) / S], offset(j, D, d));
+                       forward.pages(b, args.kv.table)[place(j) / S], offset(j, D, d));
           }
           p[static_cast<size_t>(j)] = dot * static_cast<double>(args.scale);
         }
@@ -85,7 +85,7 @@ inline std::vector<double> paged_attention_reference(const PagedAttentionArgs& a
             y[static_cast<size_t>(row * width + h * Dv + d)] +=
                 p[static_cast<size_t>(j)] / sum *
                 kv_element(values, static_cast<double>(args.kv.v_scale),
-                           forward.pages(b, args.kv.ids)[place(j) / S],
+                           forward.pages(b, args.kv.table)[place(j) / S],
                            offset(j, latent ? D : Dv, d));
           }
         }

@@ -505,7 +505,7 @@ Status paged_attention_sm90(CudaContext& context, const PagedAttentionArgs& args
                 .sinks = args.sinks.as<float>(),
                 .q_stride = args.q.row_stride,
                 .y_stride = args.y.row_stride,
-                .pages = page_table_of(*args.forward, args.kv.ids),
+                .pages = page_table_of(*args.forward, args.kv.table),
                 .batch = args.forward->batch,
                 .num_sequences = static_cast<int32_t>(num_sequences),
                 .num_units = static_cast<int32_t>(args.q.shape[0] / tokens + num_sequences),

@@ -473,7 +473,7 @@ Status paged_attention_split(CudaContext& context, const PagedAttentionArgs& arg
                       .y_stride = args.y.row_stride,
                       .page_stride = args.kv.k.row_stride,
                       .token_stride = args.num_kv_heads * D,
-                      .pages = page_table_of(*args.forward, args.kv.ids),
+                      .pages = page_table_of(*args.forward, args.kv.table),
                       .batch = args.forward->batch,
                       .num_sequences = static_cast<int32_t>(args.forward->num_sequences()),
                       .num_rows = static_cast<int32_t>(num_rows),

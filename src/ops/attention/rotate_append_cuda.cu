@@ -134,8 +134,8 @@ Status rotate_append_cuda(CudaContext& context, const RotateAppendArgs& args) {
                       .factor = args.q.factor,
                       .q_rotation = rotation_of(args.q),
                       .k_rotation = rotation_of(args.k),
-                      .pages = page_table_of(*attention.forward, attention.kv.ids),
-                      .first_stored = first_stored_of(*attention.forward, attention.kv.ids),
+                      .pages = page_table_of(*attention.forward, attention.kv.table),
+                      .first_stored = first_stored_of(*attention.forward, attention.kv.table),
                       .batch = attention.forward->batch};
   const int64_t heads = params.num_heads + 2 * params.num_kv_heads;
   const dim3 grid(grid_of(T).x, static_cast<unsigned>(ceil_div(heads, kHeadsPerBlock)));

@@ -467,7 +467,7 @@ class AttentionRun {
       next.pages.assign(first, first + load.B * width);
       next.forward.query_start = run->query_start_;
       next.forward.context_lens = run->context_lens_;
-      next.forward.page_table = next.pages;
+      next.forward.page_tables[0] = next.pages;
       next.forward.page_table_width = width;
       next.forward.page_size = S;
       HEDDLE_ASSIGN_OR_RETURN(

@@ -23,18 +23,18 @@ struct PageTable {
   }
 };
 
-// The page table of a batch for the layers that have these ids, in memory of the device.
-[[nodiscard]] inline PageTable page_table_of(const ForwardContext& forward, PageIds ids) {
+// A page table of a batch (KvLayer::table), in memory of the device.
+[[nodiscard]] inline PageTable page_table_of(const ForwardContext& forward, size_t table) {
   const DeviceBatch& batch = forward.batch;
-  return {.pages = ids == PageIds::kMain ? batch.page_table : batch.window_page_table,
+  return {.pages = batch.page_tables[table],
           .stride = batch.page_table_stride,
           .page_size = forward.page_size};
 }
 
-// Like ForwardContext::first_stored(), indexed by sequence, in memory of the device.
-[[nodiscard]] inline const int32_t* first_stored_of(const ForwardContext& forward, PageIds ids) {
+// As ForwardContext::first_stored(), of each sequence.
+[[nodiscard]] inline const int32_t* first_stored_of(const ForwardContext& forward, size_t table) {
   const DeviceBatch& batch = forward.batch;
-  return ids == PageIds::kMain ? batch.kv_lens : batch.context_lens;
+  return table == 0 ? batch.kv_lens : batch.context_lens;
 }
 
 }  // namespace heddle::ops

@@ -315,7 +315,7 @@ void DraftMaker::begin_layout() {
 
 // The pages of the next sequence of the layout, if they have room for slots up to `end`.
 bool DraftMaker::add_pages(const Stream& stream, int64_t end, int32_t page_size) {
-  const std::vector<int32_t>& pages = stream.sequence->slot->pages.ids;
+  const std::vector<int32_t>& pages = stream.sequence->slot->pages[0].ids;
   if (end > std::min(std::ssize(pages), max_pages_) * page_size) return false;
   std::copy_n(pages.begin(), (end + page_size - 1) / page_size,
               page_table_.begin() + std::ssize(context_lens_) * max_pages_);
@@ -406,7 +406,7 @@ void DraftMaker::lay_out_branches(Stream& stream, int32_t level) {
 ops::ForwardContext DraftMaker::laid_out(const ops::ForwardContext& forward) const {
   return {.query_start = query_start_,
           .context_lens = context_lens_,
-          .page_table = page_table_,
+          .page_tables = {page_table_},
           .page_table_width = max_pages_,
           .page_size = forward.page_size,
           .logit_rows = logit_rows_,

@@ -105,7 +105,7 @@ void StandaloneMaker::note(const DraftedStep& step) {
 // A text begins with its context: what lies in pages is taken from there, if no state is needed.
 void StandaloneMaker::start(const DraftedStep& step, const request::SlotStart& start) {
   const std::span<const TokenId> context = step.plan.context_of(start);
-  const std::span<const int32_t> pages = step.slots[start.batch_slot].pages.ids;
+  const std::span<const int32_t> pages = step.slots[start.batch_slot].pages[0].ids;
   Text& text = texts_[static_cast<size_t>(start.batch_slot)];
   text.end = max_tokens_;
   text.state_is_old = true;
@@ -154,7 +154,7 @@ bool StandaloneMaker::list_unread(std::span<const StepSequence> sequences) {
     const bool is_prompt = !planned.sample || planned.new_tokens.count > 1;
     if (!is_prompt && stream == nullptr) continue;
     Text& text = this->text(sequence);
-    pass_over_written(text, sequence.slot->pages.ids);
+    pass_over_written(text, sequence.slot->pages[0].ids);
     more |= std::ssize(text.unread) > planned.num_rows() + 1;
     unread_.push_back({.sequence = &sequence,
                        .position = text.num_read,
@@ -184,7 +184,7 @@ void StandaloneMaker::lay_out_unread() {
   ++num_reads_;
   int64_t left = pass_->max_step_tokens();
   for (Rows rows : unread_) {
-    const std::span<const int32_t> pages = rows.sequence->slot->pages.ids;
+    const std::span<const int32_t> pages = rows.sequence->slot->pages[0].ids;
     const int64_t known = std::ssize(rows.tokens);
     const int64_t end = std::min(text(*rows.sequence).end, room(*rows.sequence->slot));
     int64_t count = std::min({known, end - rows.position, left});
@@ -230,7 +230,7 @@ Status StandaloneMaker::read(const DraftedStep& step, request::StepOutput& outpu
   for (const Rows& rows : rows_) {
     Text& text = this->text(*rows.sequence);
     const auto count = std::ssize(rows.tokens);
-    written_.add(rows.sequence->slot->pages.ids, text.num_read, text.num_read + count);
+    written_.add(rows.sequence->slot->pages[0].ids, text.num_read, text.num_read + count);
     text.unread.erase(text.unread.begin(), text.unread.begin() + count);
     text.num_read += count;
   }
@@ -281,7 +281,7 @@ Status StandaloneMaker::copy_states() {
 
 // How many tokens of a sequence have a place that the small model may write to.
 int64_t StandaloneMaker::room(const request::BatchSlot& slot) const {
-  return std::min(std::ssize(slot.pages.ids) * page_size_, max_tokens_);
+  return std::min(std::ssize(slot.pages[0].ids) * page_size_, max_tokens_);
 }
 
 // A step of the pass over rows_: adds a draft to their streams, and those that want another one to
@@ -305,7 +305,7 @@ Status StandaloneMaker::run(const Pools& pools, request::StepOutput& output, Dra
     kv_lens_.push_back(static_cast<int32_t>(rows.kv_tokens));
     state_slots_.push_back(rows.state_slot);
     if (rows.stream != nullptr) logit_rows_.push_back(static_cast<int32_t>(ids_.size()) - 1);
-    const std::vector<int32_t>& pages = rows.sequence->slot->pages.ids;
+    const std::vector<int32_t>& pages = rows.sequence->slot->pages[0].ids;
     std::copy_n(pages.begin(), std::min(std::ssize(pages), max_pages_),
                 page_table_.begin() + static_cast<int64_t>(b) * max_pages_);
   }
@@ -314,7 +314,7 @@ Status StandaloneMaker::run(const Pools& pools, request::StepOutput& output, Dra
       {.query_start = query_start_,
        .context_lens = context_lens_,
        .kv_lens = kv_lens_,
-       .page_table = page_table_,
+       .page_tables = {page_table_},
        .page_table_width = max_pages_,
        .page_size = page_size_,
        .state_slots = state_slots_,

@@ -14,7 +14,9 @@ WrittenRows::WrittenRows(int64_t num_pages, int32_t page_size, int64_t num_slots
 
 void WrittenRows::take(const request::BatchPlan& plan) {
   for (const int32_t page : plan.unused_pages) rows_of(page) = 0;
-  for (const ops::IdCopy& copy : plan.copy_pages) rows_of(copy.to) = rows_of(copy.from);
+  for (const request::PageCopy& copy : plan.copy_pages) {
+    if (copy.table == 0) rows_of(copy.to) = rows_of(copy.from);
+  }
   const auto begun = [this](int32_t slot) -> int64_t& {
     return begun_tokens_[static_cast<size_t>(slot)];
   };
@@ -25,7 +27,7 @@ void WrittenRows::take(const request::BatchPlan& plan) {
     begun(start.batch_slot) = std::max(planned->context_tokens, planned->kv_tokens);
   }
   for (const request::PageUpdate& update : plan.page_updates) {
-    if (update.ids != ops::PageIds::kMain) continue;
+    if (update.table != 0) continue;
     int64_t left = begun(update.batch_slot) - int64_t{update.first} * page_size_;
     for (const int32_t page : plan.pages_of(update)) {
       const auto held = static_cast<int32_t>(std::clamp<int64_t>(left, 0, page_size_));

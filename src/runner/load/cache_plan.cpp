@@ -85,10 +85,7 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   }
   PlannedPools pools;
   const int64_t context = options.context_length > 0 ? options.context_length : longest;
-  const int64_t window = widest_window(needs);
-  const bool slides_apart = mixes_windows(needs) && window < context;
   cache::PoolBudget budget{.page_size = options.page_size,
-                           .window = window,
                            .chunk_tokens = options.chunked_prefill_tokens.value_or(
                                memory.defaults.chunked_prefill_tokens),
                            .states = state_layouts(needs),
@@ -99,9 +96,15 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
                            .elastic = options.cache.enabled,
                            .release_granule_bytes = memory.release_granule_bytes};
   const std::vector<cache::KvLayout> pages = kv_layouts(needs, options.page_size, kv_dtype);
+  for (const int64_t window : windows_of_tables(needs, context)) {
+    budget.sliding.push_back({.window = window, .kv = {}});
+  }
   for (size_t group = 0; group < pages.size(); ++group) {
-    const bool slides = slides_apart && needs.page_groups[group].window > 0;
-    (slides ? budget.window_kv : budget.kv).push_back(pages[group]);
+    const int64_t window = needs.page_groups[group].window;
+    const auto table =
+        std::ranges::lower_bound(budget.sliding, window, {}, &cache::SlidingLayers::window);
+    const bool slides = window > 0 && table != budget.sliding.end();
+    (slides ? table->kv : budget.kv).push_back(pages[group]);
   }
   if (memory.draft_needs) {
     std::ranges::copy(kv_layouts(*memory.draft_needs, options.page_size, kv_dtype),

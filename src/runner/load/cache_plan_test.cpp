@@ -47,8 +47,11 @@ TEST_F(PoolPlanTest, APageHasItsBytesInAllGroupsThatDoNotSlideApart) {
           .value();
   const cache::PoolSizes& sizes = pools.plan.sizes;
   EXPECT_EQ(sizes.page_bytes, 16 * 2 * 2 * (64 + 256));
-  EXPECT_EQ(sizes.window_pages.page_bytes, 16 * 2 * 2 * (32 + 16));
-  EXPECT_EQ(sizes.window_pages.window, 256);
+  ASSERT_EQ(sizes.windows.size(), 2U);
+  EXPECT_EQ(sizes.windows[0].window, 64);
+  EXPECT_EQ(sizes.windows[0].page_bytes, 16 * 2 * 2 * 16);
+  EXPECT_EQ(sizes.windows[1].window, 256);
+  EXPECT_EQ(sizes.windows[1].page_bytes, 16 * 2 * 2 * 32);
   EXPECT_EQ(sizes.state_slot_bytes, 4 * (300 + 128));
   EXPECT_EQ(sizes.snapshot_slot_bytes, 4 * 300 + 2 * 128 + 4 * pools.hidden_width);
 }

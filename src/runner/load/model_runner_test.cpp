@@ -496,7 +496,7 @@ TEST_F(ModelRunnerTest, RefusesIdsOutsideThePoolsAndTheVocabulary) {
   };
   const std::vector<int32_t> pages(kPagesEach, 1'000'000);
   EXPECT_THAT(message([&](HandSequence& s) { s.pages = pages; }),
-              HasSubstr("sequence 0 names page 1000000, the pool has"));
+              HasSubstr("sequence 0 names page 1000000 in page table 0, the pool has"));
   EXPECT_THAT(message([](HandSequence& s) { s.state_slot = 1'000'000; }),
               HasSubstr("sequence 0 has state slot 1000000, the pool has"));
   const std::vector<PlannedSnapshot> far = {{.tokens = 3, .slot = 1'000'000}};

@@ -45,19 +45,18 @@ Result<std::array<TensorView, 2>> BatchProgram::upload(BatchPadding::Step& step,
   };
   if (compute_->shares_memory_with_host()) return views(ids.data(), positions.data());
   device::Stream& stream = compute_->stream();
-  const bool has_window_pages = !forward.window_page_table.empty();
+  const size_t num_tables = forward.num_page_tables();
   const int64_t width = ops::DeviceBatchUpload::width_of(forward);
   ops::DeviceBatchSizes& sizes = batch_sizes_;
   const bool fits = batch_ && forward.num_sequences() <= sizes.max_sequences &&
-                    width <= sizes.max_pages_per_sequence &&
-                    has_window_pages <= sizes.has_window_pages &&
+                    width <= sizes.max_pages_per_sequence && num_tables <= sizes.num_page_tables &&
                     std::ssize(forward.snapshots) <= sizes.max_snapshots;
   if (!fits) {
     sizes.max_rows = program().largest.tokens;
     sizes.max_logit_rows = program().largest.logits;
     sizes.max_sequences = std::max(sizes.max_sequences, 2 * forward.num_sequences());
     sizes.max_pages_per_sequence = std::max(sizes.max_pages_per_sequence, width);
-    sizes.has_window_pages |= has_window_pages;
+    sizes.num_page_tables = std::max(sizes.num_page_tables, num_tables);
     sizes.max_snapshots = std::max(sizes.max_snapshots, 2 * std::ssize(forward.snapshots) + 16);
     HEDDLE_RETURN_IF_ERROR(stream.synchronize());
     step_graphs_.clear();  // they read the block that goes

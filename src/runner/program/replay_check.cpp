@@ -12,15 +12,20 @@ namespace heddle::runner {
 namespace {
 
 // In a list they stand behind the nodes. The first is the one of steps in pieces.
-constexpr std::array<std::string_view, 12> kArrays = {
-    "row_sequences",  "query_start",       "context_lens", "kv_lens",
-    "page_table",     "window_page_table", "state_slots",  "snapshots",
-    "snapshot_start", "logit_rows",        "tree_starts",  "tree_masks"};
+constexpr std::array<std::string_view, 10> kArrays = {
+    "row_sequences", "query_start",    "context_lens", "kv_lens",     "state_slots",
+    "snapshots",     "snapshot_start", "logit_rows",   "tree_starts", "tree_masks"};
 
-std::array<const void*, kArrays.size()> arrays_of(const ops::DeviceBatch& batch) {
-  return {batch.row_sequences,  batch.query_start,       batch.context_lens, batch.kv_lens,
-          batch.page_table,     batch.window_page_table, batch.state_slots,  batch.snapshots,
-          batch.snapshot_start, batch.logit_rows,        batch.tree_starts,  batch.tree_masks};
+// With the page tables, which come last.
+constexpr size_t kNumArrays = kArrays.size() + ops::kMaxPageTables;
+
+std::array<const void*, kNumArrays> arrays_of(const ops::DeviceBatch& batch) {
+  std::array<const void*, kNumArrays> arrays = {
+      batch.row_sequences, batch.query_start, batch.context_lens,   batch.kv_lens,
+      batch.state_slots,   batch.snapshots,   batch.snapshot_start, batch.logit_rows,
+      batch.tree_starts,   batch.tree_masks};
+  std::ranges::copy(batch.page_tables, arrays.begin() + kArrays.size());
+  return arrays;
 }
 
 }  // namespace
@@ -37,7 +42,9 @@ void ReplayCheck::list_batch(const ops::DeviceBatch& batch, bool whole,
 std::string ReplayCheck::name_of(size_t node) const {
   const size_t num_nodes = executor_->whole().end;
   if (node < num_nodes) return executor_->name_of(node);
-  return fmt::format("the batch's {}", kArrays[node - num_nodes]);
+  const size_t array = node - num_nodes;
+  if (array < kArrays.size()) return fmt::format("the batch's {}", kArrays[array]);
+  return fmt::format("the batch's page table {}", array - kArrays.size());
 }
 
 Status ReplayCheck::compare(const std::vector<graph::TakenValue>& captured,

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "core/check.h"
+
 namespace heddle::runner {
 
 namespace {
@@ -30,8 +32,10 @@ ForwardBatch::ForwardBatch(const Sizes& sizes) : sizes_(sizes) {
   kv_lens_.reserve(sequences);
   state_slots_.reserve(sequences);
   snapshots_.reserve(sequences * 4 + static_cast<size_t>(sizes.max_draft_rows));
-  page_table_.resize(sequences * static_cast<size_t>(sizes.max_pages_per_sequence));
-  if (sizes.window_pages.num_pages > 0) window_page_table_.resize(page_table_.size());
+  HEDDLE_CHECK_LT(sizes.windows.size(), ops::kMaxPageTables);
+  page_tables_.assign(
+      1 + sizes.windows.size(),
+      std::vector<int32_t>(sequences * static_cast<size_t>(sizes.max_pages_per_sequence)));
   sequences_.reserve(sequences);
   kept_hidden_.reserve(sequences);
   hidden_slots_.reserve(sequences);
@@ -233,18 +237,8 @@ Status ForwardBatch::add_rows(const request::PlannedSequence& sequence,
                               std::span<const TokenId> new_tokens, std::span<const TokenId> drafts,
                               const request::BatchSlot& slot) {
   const int64_t end = sequence.context_tokens + sequence.num_rows();
-  const int64_t num_pages = (end + sizes_.page_size - 1) / sizes_.page_size;
   if (sequence.num_new_tokens() == 0) return invalid_argument("has no new tokens");
-  const std::span<const int32_t> pages = slot.pages.ids;
-  if (num_pages > std::ssize(pages) || num_pages > sizes_.max_pages_per_sequence) {
-    return invalid_argument(fmt::format("needs {} pages for {} tokens, has {}; at most {}",
-                                        num_pages, end, pages.size(),
-                                        sizes_.max_pages_per_sequence));
-  }
-  const auto index = std::ssize(context_lens_);
-  std::copy_n(pages.begin(), num_pages,
-              page_table_.begin() + index * sizes_.max_pages_per_sequence);
-  HEDDLE_RETURN_IF_ERROR(add_window_pages(sequence, slot.window_pages, num_pages));
+  HEDDLE_RETURN_IF_ERROR(add_pages(sequence, slot));
   ids_.insert(ids_.end(), new_tokens.begin(), new_tokens.end());
   // Those that the device brings are any tokens until then.
   if (sequence.feeds_drawn_token) {
@@ -261,19 +255,29 @@ Status ForwardBatch::add_rows(const request::PlannedSequence& sequence,
   return {};
 }
 
-// Writes the part of the table that is read. The rest keeps ids of earlier batches.
-Status ForwardBatch::add_window_pages(const request::PlannedSequence& sequence,
-                                      const request::PageList& pages, int64_t num_pages) {
-  if (window_page_table_.empty()) return {};
-  const int64_t first = sizes_.window_pages.first_page(sequence.context_tokens, sizes_.page_size);
-  const int64_t end = std::ssize(pages.ids);
-  if (pages.first > first || end < num_pages) {
-    return invalid_argument(fmt::format("needs window pages {} to {}, has {} to {}", first,
-                                        num_pages, pages.first, end));
-  }
+// Writes the parts of the page tables that are read. The rest keeps ids of earlier batches.
+Status ForwardBatch::add_pages(const request::PlannedSequence& sequence,
+                               const request::BatchSlot& slot) {
+  const int64_t tokens = sequence.context_tokens + sequence.num_rows();
+  const int64_t num_pages = (tokens + sizes_.page_size - 1) / sizes_.page_size;
   const auto row = std::ssize(context_lens_) * sizes_.max_pages_per_sequence;
-  std::copy_n(pages.ids.begin() + first, num_pages - first,
-              window_page_table_.begin() + row + first);
+  if (num_pages > sizes_.max_pages_per_sequence) {
+    return invalid_argument(fmt::format("needs {} pages for {} tokens; at most {}", num_pages,
+                                        tokens, sizes_.max_pages_per_sequence));
+  }
+  for (size_t table = 0; table < page_tables_.size(); ++table) {
+    const request::PageList& pages = slot.pages[table];
+    const int64_t first = table == 0 ? 0
+                                     : sizes_.windows[table - 1].first_page(sequence.context_tokens,
+                                                                            sizes_.page_size);
+    const int64_t end = std::ssize(pages.ids);
+    if (pages.first > first || end < num_pages) {
+      return invalid_argument(fmt::format("needs pages {} to {} of table {}, has {} to {}", first,
+                                          num_pages, table, pages.first, end));
+    }
+    std::copy_n(pages.ids.begin() + first, num_pages - first,
+                page_tables_[table].begin() + row + first);
+  }
   return {};
 }
 
@@ -305,23 +309,23 @@ Status ForwardBatch::add_snapshots(const request::PlannedSequence& sequence,
 }
 
 ops::ForwardContext ForwardBatch::context(const Pools& pools) const {
-  return {.query_start = query_start_,
-          .context_lens = context_lens_,
-          .kv_lens = kv_lens_,
-          .page_table = page_table_,
-          .page_table_width = sizes_.max_pages_per_sequence,
-          .window_page_table = window_page_table_,
-          .page_size = sizes_.page_size,
-          .state_slots = state_slots_,
-          .snapshots = snapshots_,
-          .logit_rows = logit_rows_,
-          .tree_starts =
-              has_trees_ ? std::span<const int32_t>(tree_starts_) : std::span<const int32_t>(),
-          .tree_masks =
-              has_trees_ ? std::span<const uint64_t>(tree_masks_) : std::span<const uint64_t>(),
-          .kv_layers = pools.kv_layers(),
-          .state_layers = pools.state_layers(),
-          .snapshot_layers = pools.snapshot_layers()};
+  ops::ForwardContext context{.query_start = query_start_,
+                              .context_lens = context_lens_,
+                              .kv_lens = kv_lens_,
+                              .page_table_width = sizes_.max_pages_per_sequence,
+                              .page_size = sizes_.page_size,
+                              .state_slots = state_slots_,
+                              .snapshots = snapshots_,
+                              .logit_rows = logit_rows_,
+                              .tree_starts = has_trees_ ? std::span<const int32_t>(tree_starts_)
+                                                        : std::span<const int32_t>(),
+                              .tree_masks = has_trees_ ? std::span<const uint64_t>(tree_masks_)
+                                                       : std::span<const uint64_t>(),
+                              .kv_layers = pools.kv_layers(),
+                              .state_layers = pools.state_layers(),
+                              .snapshot_layers = pools.snapshot_layers()};
+  std::ranges::copy(page_tables_, context.page_tables.begin());
+  return context;
 }
 
 }  // namespace heddle::runner

@@ -47,11 +47,11 @@ class ForwardBatch {
     int64_t max_sequences = 0;
     int64_t max_pages_per_sequence = 0;
     int32_t page_size = 16;
-    cache::WindowPoolSizes window_pages;
-    int64_t max_draft_rows = 0;    // PoolSizes::max_draft_rows
-    int32_t first_draft_slot = 0;  // of as many state slots; 0: the model has no states
-    int64_t max_scored_rows = 0;   // PoolSizes::max_scored_rows
-    int64_t num_hidden_slots = 0;  // vectors may be kept in slots 1 to this; 0: none are
+    std::vector<cache::PageWindow> windows;  // PoolSizes::windows
+    int64_t max_draft_rows = 0;              // PoolSizes::max_draft_rows
+    int32_t first_draft_slot = 0;            // of as many state slots; 0: the model has no states
+    int64_t max_scored_rows = 0;             // PoolSizes::max_scored_rows
+    int64_t num_hidden_slots = 0;            // vectors may be kept in slots 1 to this; 0: none are
   };
 
   explicit ForwardBatch(const Sizes& sizes);
@@ -106,8 +106,7 @@ class ForwardBatch {
                   std::span<const TokenId> drafts, const request::BatchSlot& slot);
   Status add_tree(const request::PlannedSequence& sequence, std::span<const TokenId> drafts,
                   std::span<const int32_t> parents);
-  Status add_window_pages(const request::PlannedSequence& sequence, const request::PageList& pages,
-                          int64_t num_pages);
+  Status add_pages(const request::PlannedSequence& sequence, const request::BatchSlot& slot);
   Status add_snapshots(const request::PlannedSequence& sequence,
                        std::span<const request::PlannedSnapshot> snapshots);
   static Status check_scored(const request::PlannedSequence& sequence);
@@ -120,8 +119,7 @@ class ForwardBatch {
   std::vector<int32_t> query_start_;
   std::vector<int32_t> context_lens_;
   std::vector<int32_t> kv_lens_;
-  std::vector<int32_t> page_table_;
-  std::vector<int32_t> window_page_table_;  // empty without window pages
+  std::vector<std::vector<int32_t>> page_tables_;
   std::vector<int32_t> state_slots_;
   std::vector<int32_t> logit_rows_;
   std::vector<int32_t> tree_starts_;

@@ -178,7 +178,7 @@ TEST_F(ForwardBatchTest, NamesThePlanThatDoesNotFit) {
   HandPlan plan;
   plan.sequences = {sequence(prompt_, 4, pages_a_, 1, true)};
   EXPECT_THAT(build(batch_, plan, LogitRows::kSampled).message(),
-              HasSubstr("sequence 1: needs 3 pages for 9 tokens, has 2"));
+              HasSubstr("sequence 1: needs pages 0 to 3 of table 0, has 0 to 2"));
   plan.sequences = {sequence({}, 0, pages_a_, 1, true)};
   EXPECT_THAT(build(batch_, plan, LogitRows::kSampled).message(), HasSubstr("has no new tokens"));
   plan.sequences = {sequence(prompt_, 0, pages_a_, 1, true),
@@ -188,28 +188,31 @@ TEST_F(ForwardBatchTest, NamesThePlanThatDoesNotFit) {
 }
 
 // Of a window of 5 tokens, the token at position 9 sees the tokens from 5 on, in page 1.
-TEST_F(ForwardBatchTest, CopiesTheWindowPagesThatAreRead) {
+TEST_F(ForwardBatchTest, CopiesThePagesOfEachTableThatAreRead) {
   ForwardBatch batch({.max_tokens = 8,
                       .max_sequences = 3,
                       .max_pages_per_sequence = 3,
                       .page_size = kPageSize,
-                      .window_pages = {.num_pages = 9, .window = 5}});
+                      .windows = {{.num_pages = 9, .window = 3}, {.num_pages = 9, .window = 5}}});
   const std::vector<int32_t> window_a = {7, 8};
   const std::vector<int32_t> window_b = {5, 6};
   HandPlan plan;
   plan.sequences = {sequence(prompt_, 0, pages_a_, 1, true), sequence(one_, 9, pages_b_, 2, true)};
-  plan.sequences[0].window_pages = window_a;
-  plan.sequences[1].window_pages = window_b;
-  plan.sequences[1].first_window_page = 1;
+  const std::vector<int32_t> narrow_a = {1, 2}, narrow_b = {4, 3};
+  plan.sequences[0].windows = {{.pages = narrow_a}, {.pages = window_a}};
+  plan.sequences[1].windows = {{.pages = narrow_b, .first = 1}, {.pages = window_b, .first = 1}};
   ASSERT_TRUE(build(batch, plan, LogitRows::kSampled).ok());
   const ops::ForwardContext context = batch.context(pools_);
-  EXPECT_THAT(context.window_page_table.first(2), ElementsAre(7, 8));
-  EXPECT_EQ(context.pages(1, ops::PageIds::kWindow)[1], 5);
-  EXPECT_EQ(context.pages(1, ops::PageIds::kWindow)[2], 6);
+  EXPECT_THAT(context.page_tables[1].first(2), ElementsAre(1, 2));
+  EXPECT_THAT(context.page_tables[2].first(2), ElementsAre(7, 8));
+  EXPECT_EQ(context.pages(1, 2)[1], 5);
+  EXPECT_EQ(context.pages(1, 2)[2], 6);
+  EXPECT_EQ(context.pages(1, 1)[2], 3);
+  EXPECT_TRUE(context.page_tables[3].empty());
 
-  plan.sequences[1].first_window_page = 2;
+  plan.sequences[1].windows[1].first = 2;
   EXPECT_THAT(build(batch, plan, LogitRows::kSampled).message(),
-              HasSubstr("sequence 2: needs window pages 1 to 3, has 2 to 4"));
+              HasSubstr("sequence 2: needs pages 1 to 3 of table 2, has 2 to 4"));
 }
 
 // Nodes lie one behind the other and have the positions of their depths; their states have slots of
@@ -331,11 +334,11 @@ TEST_F(ForwardBatchTest, BranchesShareThePageTableOfTheirSequence) {
   }
   ASSERT_TRUE(build(batch, plan, LogitRows::kSampled).ok());
   const ops::ForwardContext context = batch.context(pools_);
-  EXPECT_EQ(context.page_table.size(), 2u * 3u);
+  EXPECT_EQ(context.page_tables[0].size(), 2u * 3u);
   for (const int32_t b : {0, 1}) EXPECT_EQ(context.pages(b)[2], 4);
   plan.sequences[0].context_tokens = 5;  // the last branch lies behind the last page
   EXPECT_THAT(build(batch, plan, LogitRows::kSampled).message(),
-              HasSubstr("needs 4 pages for 13 tokens, has 3; at most 3"));
+              HasSubstr("needs 4 pages for 13 tokens; at most 3"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "runner/step/pools.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -52,14 +53,21 @@ std::vector<cache::StateLayout> snapshot_layouts(const models::CacheNeeds& needs
   return layouts;
 }
 
-int64_t widest_window(const models::CacheNeeds& needs) {
-  int64_t widest = 0;
-  for (const models::PageGroup& group : needs.page_groups) widest = std::max(widest, group.window);
-  return widest;
+std::vector<int64_t> windows_of_tables(const models::CacheNeeds& needs, int64_t context_length) {
+  std::set<int64_t> windows;
+  if (!mixes_windows(needs)) return {};
+  for (const models::PageGroup& group : needs.page_groups) {
+    if (slides(group) && group.window < context_length) windows.insert(group.window);
+  }
+  while (windows.size() >= ops::kMaxPageTables) windows.erase(windows.begin());
+  return {windows.begin(), windows.end()};
 }
 
 int64_t common_window(const models::CacheNeeds& needs) {
-  return std::ranges::all_of(needs.page_groups, slides) ? widest_window(needs) : 0;
+  int64_t widest = 0;
+  if (!std::ranges::all_of(needs.page_groups, slides)) return 0;
+  for (const models::PageGroup& group : needs.page_groups) widest = std::max(widest, group.window);
+  return widest;
 }
 
 Result<Pools> Pools::create(device::Device& device, const models::CacheNeeds& needs,
@@ -90,19 +98,17 @@ Status Pools::create_pages(device::Device& device, const models::CacheNeeds& nee
                            std::vector<ops::KvLayer>& layers) {
   HEDDLE_CHECK(scales.empty() || std::ssize(scales) == needs.num_kv_layers());
   const cache::PoolSizes& sizes = options.sizes;
-  // All layers of a network that drafts read the main page table.
-  const bool apart = sizes.has_window_pages() && &layers == &kv_layers_;
-  HEDDLE_CHECK(!apart || mixes_windows(needs));
+  // All layers of a network that drafts read page table 0.
+  const bool is_model = &layers == &kv_layers_;
+  HEDDLE_CHECK(!is_model || sizes.windows.empty() || mixes_windows(needs));
   const size_t first = pages_.size();
   const std::vector<cache::KvLayout> layouts = kv_layouts(needs, sizes.page_size, options.kv_dtype);
   for (size_t group = 0; group < layouts.size(); ++group) {
-    const bool is_apart = apart && slides(needs.page_groups[group]);
-    HEDDLE_ASSIGN_OR_RETURN(
-        cache::KvPool pool,
-        cache::KvPool::create(device, layouts[group],
-                              is_apart ? sizes.window_pages.num_pages : sizes.num_pages));
-    pages_.push_back(
-        {.pool = std::move(pool), .table = is_apart ? ops::PageIds::kWindow : ops::PageIds::kMain});
+    const uint32_t table = is_model ? sizes.table_for(needs.page_groups[group].window) : 0;
+    const int64_t num_pages = table > 0 ? sizes.windows[table - 1].num_pages : sizes.num_pages;
+    HEDDLE_ASSIGN_OR_RETURN(cache::KvPool pool,
+                            cache::KvPool::create(device, layouts[group], num_pages));
+    pages_.push_back({.pool = std::move(pool), .table = table});
   }
   for (size_t i = 0; i < needs.kv_layers.size(); ++i) {
     const models::GroupedLayer& layer = needs.kv_layers[i];
@@ -111,9 +117,8 @@ Status Pools::create_pages(device::Device& device, const models::CacheNeeds& nee
                       .v = pages.pool.v(layer.index),
                       .k_scale = scales.empty() ? 1 : scales[i].k,
                       .v_scale = scales.empty() ? 1 : scales[i].v,
-                      .ids = pages.table});
-    const bool is_main = pages.table == ops::PageIds::kMain;
-    (is_main ? main_layers_ : window_layers_).push_back(layers.back());
+                      .table = pages.table});
+    table_layers_[pages.table].push_back(layers.back());
   }
   return {};
 }
@@ -186,15 +191,16 @@ Status Pools::mirror_layers(device::Device& device) {
   draft_lists_ = MirroredLists(device);
   accepted_lists_ = MirroredLists(device);
   moved_lists_ = MirroredLists(device);
-  const std::span<const ops::KvLayer> main(main_layers_);
-  const std::span<const ops::KvLayer> window(window_layers_);
   const std::span<const ops::StatePartView> parts(state_parts_);
+  int64_t num_bytes = MirroredLists::bytes_for(parts);
+  for (const auto& layers : table_layers_) {
+    num_bytes += MirroredLists::bytes_for(std::span<const ops::KvLayer>(layers));
+  }
   HEDDLE_ASSIGN_OR_RETURN(const auto stream, device.create_stream());
-  HEDDLE_RETURN_IF_ERROR(tables_.begin(*stream, MirroredLists::bytes_for(main) +
-                                                    MirroredLists::bytes_for(window) +
-                                                    MirroredLists::bytes_for(parts)));
-  main_table_ = tables_.add(main);
-  window_table_ = tables_.add(window);
+  HEDDLE_RETURN_IF_ERROR(tables_.begin(*stream, num_bytes));
+  for (size_t table = 0; table < ops::kMaxPageTables; ++table) {
+    mirrored_layers_[table] = tables_.add(std::span<const ops::KvLayer>(table_layers_[table]));
+  }
   part_table_ = tables_.add(parts);
   HEDDLE_RETURN_IF_ERROR(tables_.upload(*stream));
   return stream->synchronize();
@@ -213,15 +219,18 @@ Status Pools::begin_step(device::Stream& stream, ops::Context& context,
                          const request::BatchPlan& plan) {
   HEDDLE_ASSIGN_OR_RETURN(const StepLists lists, step_lists(stream, plan));
   for (PagePool& pages : pages_) {
-    if (pages.table != ops::PageIds::kMain || pages.pool.num_pages() == 0) continue;
+    if (pages.table != 0 || pages.pool.num_pages() == 0) continue;
     HEDDLE_RETURN_IF_ERROR(pages.pool.discard_pages(stream, plan.unused_pages));
   }
   if (!states_.empty() && states_.front().num_slots() > 0) {
     HEDDLE_RETURN_IF_ERROR(prepare_states(stream, context, plan, lists));
   }
   if (!has_pages()) return {};
-  HEDDLE_RETURN_IF_ERROR(ops::copy_pages(context, {.layers = main_table_, .pages = lists.pages}));
-  return ops::copy_pages(context, {.layers = window_table_, .pages = lists.window_pages});
+  for (size_t table = 0; table < ops::kMaxPageTables; ++table) {
+    HEDDLE_RETURN_IF_ERROR(
+        ops::copy_pages(context, {.layers = mirrored_layers_[table], .pages = lists.pages[table]}));
+  }
+  return {};
 }
 
 Status Pools::zero_state(device::Stream& stream, int32_t slot) {
@@ -254,16 +263,32 @@ Status Pools::copy_states(device::Stream& stream, ops::Context& context, Mirrore
 }
 
 Status Pools::move_rows(device::Stream& stream, ops::Context& context,
-                        std::span<const ops::IdCopy> rows,
-                        std::span<const ops::IdCopy> window_rows) {
-  if (!has_pages() || (rows.empty() && window_rows.empty())) return {};
-  HEDDLE_RETURN_IF_ERROR(moved_lists_.begin(
-      stream, MirroredLists::bytes_for(rows) + MirroredLists::bytes_for(window_rows)));
-  const ops::MirroredSpan<ops::IdCopy> moved = moved_lists_.add(rows);
-  const ops::MirroredSpan<ops::IdCopy> window_moved = moved_lists_.add(window_rows);
+                        const ops::CopiesByTable& rows) {
+  if (!has_pages() || std::ranges::all_of(rows, &std::vector<ops::IdCopy>::empty)) return {};
+  HEDDLE_RETURN_IF_ERROR(moved_lists_.begin(stream, bytes_for(rows)));
+  const MirroredCopies moved = add(moved_lists_, rows);
   HEDDLE_RETURN_IF_ERROR(moved_lists_.upload(stream));
-  HEDDLE_RETURN_IF_ERROR(ops::copy_rows(context, {.layers = main_table_, .rows = moved}));
-  return ops::copy_rows(context, {.layers = window_table_, .rows = window_moved});
+  for (size_t table = 0; table < ops::kMaxPageTables; ++table) {
+    HEDDLE_RETURN_IF_ERROR(
+        ops::copy_rows(context, {.layers = mirrored_layers_[table], .rows = moved[table]}));
+  }
+  return {};
+}
+
+int64_t Pools::bytes_for(const ops::CopiesByTable& copies) {
+  int64_t num_bytes = 0;
+  for (const auto& list : copies) {
+    num_bytes += MirroredLists::bytes_for(std::span<const ops::IdCopy>(list));
+  }
+  return num_bytes;
+}
+
+Pools::MirroredCopies Pools::add(MirroredLists& lists, const ops::CopiesByTable& copies) {
+  MirroredCopies added;
+  for (size_t table = 0; table < copies.size(); ++table) {
+    added[table] = lists.add(std::span<const ops::IdCopy>(copies[table]));
+  }
+  return added;
 }
 
 Status Pools::prepare_states(device::Stream& stream, ops::Context& context,
@@ -288,9 +313,17 @@ Status Pools::prepare_states(device::Stream& stream, ops::Context& context,
 }
 
 Result<Pools::StepLists> Pools::step_lists(device::Stream& stream, const request::BatchPlan& plan) {
-  int64_t num_bytes = MirroredLists::bytes_for(std::span<const int32_t>(plan.zero_state_slots));
-  for (const auto* copies :
-       {&plan.save_snapshots, &plan.restore_snapshots, &plan.copy_pages, &plan.copy_window_pages}) {
+  for (std::vector<ops::IdCopy>& copies : page_copies_) copies.clear();
+  for (const request::PageCopy& copy : plan.copy_pages) {
+    if (copy.table >= page_copies_.size()) {
+      return invalid_argument(fmt::format("page {} of table {} is copied; there are {} tables",
+                                          copy.from, copy.table, page_copies_.size()));
+    }
+    page_copies_[copy.table].push_back({.from = copy.from, .to = copy.to});
+  }
+  int64_t num_bytes = MirroredLists::bytes_for(std::span<const int32_t>(plan.zero_state_slots)) +
+                      bytes_for(page_copies_);
+  for (const auto* copies : {&plan.save_snapshots, &plan.restore_snapshots}) {
     num_bytes += MirroredLists::bytes_for(std::span<const ops::IdCopy>(*copies));
   }
   HEDDLE_RETURN_IF_ERROR(lists_.begin(stream, num_bytes));
@@ -299,9 +332,8 @@ Result<Pools::StepLists> Pools::step_lists(device::Stream& stream, const request
   };
   const StepLists lists{.saved = added(plan.save_snapshots),
                         .restored = added(plan.restore_snapshots),
-                        .pages = added(plan.copy_pages),
-                        .window_pages = added(plan.copy_window_pages),
-                        .zeroed = lists_.add(std::span<const int32_t>(plan.zero_state_slots))};
+                        .zeroed = lists_.add(std::span<const int32_t>(plan.zero_state_slots)),
+                        .pages = add(lists_, page_copies_)};
   HEDDLE_RETURN_IF_ERROR(lists_.upload(stream));
   return lists;
 }

@@ -7,6 +7,7 @@
 // Threading: confined; what a step's ops do to them follows the step.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -37,8 +38,9 @@ std::vector<cache::StateLayout> state_layouts(const models::CacheNeeds& needs);
 // Snapshots in slots of their own: StatePart::is_rounded as `dtype`, other parts in fp32.
 std::vector<cache::StateLayout> snapshot_layouts(const models::CacheNeeds& needs, DType dtype);
 
-// The widest window of a layer; 0: no layer slides.
-int64_t widest_window(const models::CacheNeeds& needs);
+// The windows of page tables 1 and up, ascending: each width of a layer's window that is less than
+// `context_length` where not all layers slide, and the widest of these where they are too many.
+std::vector<int64_t> windows_of_tables(const models::CacheNeeds& needs, int64_t context_length);
 
 // The widest window of the layers if every one has one, PoolSizes::kv_window.
 int64_t common_window(const models::CacheNeeds& needs);
@@ -78,11 +80,9 @@ class Pools {
   // Likewise, with a list that is in memory of the device already.
   Status accept_drafts(ops::Context& context, const ops::MirroredSpan<ops::IdCopy>& copies);
 
-  // Moves rows of keys and values, in the order of the lists, all layers of a group with those of a
-  // network that drafts; row r is token r % page_size of page r / page_size. Once a step, as
-  // accept_drafts().
-  Status move_rows(device::Stream& stream, ops::Context& context, std::span<const ops::IdCopy> rows,
-                   std::span<const ops::IdCopy> window_rows);
+  // Moves rows of keys and values, in the order of the lists, in all layers of a page table; row r
+  // is token r % page_size of page r / page_size. Once a step, as accept_drafts().
+  Status move_rows(device::Stream& stream, ops::Context& context, const ops::CopiesByTable& rows);
 
   // The state of a sequence without tokens, in a working slot; nothing where the model has no
   // states. For callers that make no plans.
@@ -116,10 +116,16 @@ class Pools {
   Status create_states(device::Device& device, const models::CacheNeeds& needs,
                        const PoolsOptions& options);
 
-  // The plan's lists as the ops of begin_step() take them; valid while the plan is.
+  using MirroredCopies = std::array<ops::MirroredSpan<ops::IdCopy>, ops::kMaxPageTables>;
+
+  static int64_t bytes_for(const ops::CopiesByTable& copies);
+  static MirroredCopies add(MirroredLists& lists, const ops::CopiesByTable& copies);
+
+  // The plan's lists as the ops of begin_step() take them; valid until the next step.
   struct StepLists {
-    ops::MirroredSpan<ops::IdCopy> saved, restored, pages, window_pages;
+    ops::MirroredSpan<ops::IdCopy> saved, restored;
     ops::MirroredSpan<int32_t> zeroed;
+    MirroredCopies pages;
   };
 
   Status prepare_states(device::Stream& stream, ops::Context& context,
@@ -133,11 +139,11 @@ class Pools {
   // The pages of one group of layers, by the ids of a page table.
   struct PagePool {
     cache::KvPool pool;
-    ops::PageIds table = ops::PageIds::kMain;
+    uint32_t table = 0;
   };
 
   [[nodiscard]] bool has_pages() const {
-    return !main_layers_.empty() && main_layers_.front().k.shape[0] > 1;
+    return !table_layers_[0].empty() && table_layers_[0].front().k.shape[0] > 1;
   }
 
   std::vector<PagePool> pages_;              // those of a network that drafts come last
@@ -149,18 +155,19 @@ class Pools {
   DType hidden_dtype_ = DType::kF32;
   std::vector<ops::KvLayer> kv_layers_;
   std::vector<ops::KvLayer> draft_layers_;
-  std::vector<ops::KvLayer> main_layers_;  // of kv_layers_ and draft_layers_, by page table
-  std::vector<ops::KvLayer> window_layers_;
+  // Those of kv_layers_ and draft_layers_ by page table, and the same in memory of the device.
+  std::array<std::vector<ops::KvLayer>, ops::kMaxPageTables> table_layers_;
+  std::array<ops::MirroredSpan<ops::KvLayer>, ops::kMaxPageTables> mirrored_layers_;
   std::vector<ops::StateLayer> state_layers_;
   std::vector<ops::SnapshotLayer> snapshot_layers_;
   std::vector<ops::StatePartView> state_parts_;  // of all layers
   MirroredLists tables_;                         // of the layers
-  ops::MirroredSpan<ops::KvLayer> main_table_, window_table_;
   ops::MirroredSpan<ops::StatePartView> part_table_;
-  MirroredLists lists_;           // of a step
-  MirroredLists draft_lists_;     // of start_drafts()
-  MirroredLists accepted_lists_;  // of accept_drafts()
-  MirroredLists moved_lists_;     // of move_rows()
+  ops::CopiesByTable page_copies_;  // of a step
+  MirroredLists lists_;             // likewise
+  MirroredLists draft_lists_;       // of start_drafts()
+  MirroredLists accepted_lists_;    // of accept_drafts()
+  MirroredLists moved_lists_;       // of move_rows()
 };
 
 }  // namespace heddle::runner

@@ -16,6 +16,7 @@ namespace heddle::runner {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 
 constexpr int64_t kNv = 2, kDv = 4, kDk = 6, kNumbers = kNv * kDv * kDk, kWindow = 3 * 5;
 
@@ -119,24 +120,30 @@ TEST_P(SnapshotPoolsTest, KeepsHiddenVectorsBySnapshotSlotAndRefusesSlotsThatAre
 INSTANTIATE_TEST_SUITE_P(EachFormat, SnapshotPoolsTest, ::testing::Values(DType::kBf16, DType::kI8),
                          [](const auto& dtype) { return std::string(to_string(dtype.param)); });
 
-// A layer that slides and two that do not: two pools, each with ids and copies of its own.
+// Layers of two windows and two that see everything: each table has ids and copies of its own.
 TEST(PoolsTest, KeepsTheLayersThatSlideInPagesOfTheirOwn) {
   device::CpuDevice device(1);
   models::CacheNeeds needs;
-  for (const int64_t window : {0, 8, 0})
+  for (const int64_t window : {0, 8, 0, 20})
     needs.add_kv_layer({.num_heads = 1, .head_dim = 2}, window);
+  EXPECT_THAT(windows_of_tables(needs, 100), ElementsAre(8, 20));
+  EXPECT_THAT(windows_of_tables(needs, 20), ElementsAre(8)) << "one holds the whole context";
   ASSERT_TRUE(mixes_windows(needs));
-  Pools pools = Pools::create(device, needs,
-                              {.sizes = {.num_pages = 6,
-                                         .page_size = 4,
-                                         .window_pages = {.num_pages = 3, .window = 8}}})
-                    .value();
+  Pools pools =
+      Pools::create(
+          device, needs,
+          {.sizes = {.num_pages = 6,
+                     .page_size = 4,
+                     .windows = {{.num_pages = 3, .window = 8}, {.num_pages = 4, .window = 20}}}})
+          .value();
   const std::span<const ops::KvLayer> layers = pools.kv_layers();
-  ASSERT_EQ(layers.size(), 3U);
+  ASSERT_EQ(layers.size(), 4U);
   EXPECT_EQ(layers[0].k.shape[0], 7);
   EXPECT_EQ(layers[1].k.shape[0], 4);
-  EXPECT_EQ(layers[1].ids, ops::PageIds::kWindow);
-  EXPECT_EQ(layers[2].ids, ops::PageIds::kMain);
+  EXPECT_EQ(layers[1].table, 1U);
+  EXPECT_EQ(layers[2].table, 0U);
+  EXPECT_EQ(layers[3].table, 2U);
+  EXPECT_EQ(layers[3].k.shape[0], 5);
   EXPECT_NE(layers[0].k.data, layers[2].k.data);
 
   const auto fill = [](const MutableTensorView& rows, int32_t page, float value) {
@@ -145,14 +152,15 @@ TEST(PoolsTest, KeepsTheLayersThatSlideInPagesOfTheirOwn) {
   for (const ops::KvLayer& layer : layers)
     fill(layer.k, 2, layer.k.data == layers[1].k.data ? 7 : 5);
   request::BatchPlan plan;
-  plan.copy_pages = {{.from = 2, .to = 6}};
-  plan.copy_window_pages = {{.from = 2, .to = 3}};
+  plan.copy_pages = {
+      {.from = 2, .to = 6}, {.table = 2, .from = 2, .to = 4}, {.table = 1, .from = 2, .to = 3}};
   const std::unique_ptr<device::Stream> stream = device.create_stream().value();
   ops::CpuContext context{device.pool()};
   ASSERT_TRUE(pools.begin_step(*stream, context, plan).ok());
   EXPECT_EQ(layers[0].k.row<float>(6)[0], 5);
   EXPECT_EQ(layers[2].k.row<float>(6)[7], 5);
   EXPECT_EQ(layers[1].k.row<float>(3)[7], 7);
+  EXPECT_EQ(layers[3].k.row<float>(4)[7], 5);
   EXPECT_EQ(layers[0].k.row<float>(3)[0], 0);
 }
 
@@ -248,7 +256,7 @@ TEST(PoolsTest, CarriesOutAPlanInGroupsOfDifferentShapes) {
   ASSERT_TRUE(pools.accept_drafts(*stream, context, accepted).ok());
   holds(states, 2, 10.5f);
   const std::vector<ops::IdCopy> rows = {{.from = 6 * 4 + 1, .to = 3 * 4 + 3}};
-  ASSERT_TRUE(pools.move_rows(*stream, context, rows, {}).ok());
+  ASSERT_TRUE(pools.move_rows(*stream, context, {rows}).ok());
   for (const MutableTensorView& view : pages) {
     const int64_t row = view.row_stride / 4;
     EXPECT_EQ(view.row<float>(3)[3 * row], 20.5f);

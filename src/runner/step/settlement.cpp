@@ -5,8 +5,7 @@ namespace heddle::runner {
 
 void Settlement::begin() {
   states_.clear();
-  rows_.clear();
-  window_rows_.clear();
+  for (std::vector<ops::IdCopy>& rows : rows_) rows.clear();
 }
 
 void Settlement::add(const request::BatchPlan& plan, const StepSequence& sequence,
@@ -18,8 +17,9 @@ void Settlement::add(const request::BatchPlan& plan, const StepSequence& sequenc
   if (!sequence.has_tree) return;
   if (sequence.draft_slot != 0) add_snapshots(plan, sequence, path);
   const int64_t first = sequence.draw_position() - 1;  // place of the node that all follow
-  move_rows(sequence.slot->pages, first, path, rows_);
-  if (has_window_pages_) move_rows(sequence.slot->window_pages, first, path, window_rows_);
+  for (size_t table = 0; table < num_page_tables_; ++table) {
+    move_rows(sequence.slot->pages[table], first, path, rows_[table]);
+  }
 }
 
 // Those among the drafts of a tree: which node they belong to is known only now.

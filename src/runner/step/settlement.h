@@ -6,6 +6,7 @@
 // Threading: confined. Cost: O(drafts that held); allocates nothing once its sizes have been seen.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -18,8 +19,8 @@ namespace heddle::runner {
 
 class Settlement {
  public:
-  Settlement(int32_t page_size, bool has_window_pages)
-      : page_size_(page_size), has_window_pages_(has_window_pages) {}
+  Settlement(int32_t page_size, size_t num_page_tables)
+      : page_size_(page_size), num_page_tables_(num_page_tables) {}
 
   void begin();
 
@@ -30,10 +31,8 @@ class Settlement {
   // From draft slots to working slots and snapshots.
   [[nodiscard]] std::span<const ops::IdCopy> states() const { return states_; }
 
-  // Rows of keys and values of accepted nodes of trees, by row of the pages.
-  [[nodiscard]] std::span<const ops::IdCopy> rows() const { return rows_; }
-
-  [[nodiscard]] std::span<const ops::IdCopy> window_rows() const { return window_rows_; }
+  // Rows of keys and values of accepted nodes of trees, by row of the pages of each table.
+  [[nodiscard]] const ops::CopiesByTable& rows() const { return rows_; }
 
  private:
   void add_snapshots(const request::BatchPlan& plan, const StepSequence& sequence,
@@ -42,8 +41,9 @@ class Settlement {
                  std::vector<ops::IdCopy>& moved) const;
 
   int32_t page_size_;
-  bool has_window_pages_;
-  std::vector<ops::IdCopy> states_, rows_, window_rows_;
+  size_t num_page_tables_;
+  std::vector<ops::IdCopy> states_;
+  ops::CopiesByTable rows_;
 };
 
 }  // namespace heddle::runner

@@ -18,7 +18,7 @@ ForwardBatch::Sizes batch_sizes(const PoolSizes& sizes, int64_t max_pages) {
       .max_sequences = sizes.max_step_sequences,
       .max_pages_per_sequence = max_pages,
       .page_size = sizes.page_size,
-      .window_pages = sizes.window_pages,
+      .windows = sizes.windows,
       .max_draft_rows = sizes.max_draft_rows,
       .first_draft_slot = sizes.has_states() ? static_cast<int32_t>(sizes.num_state_slots + 1) : 0,
       .max_scored_rows = sizes.max_scored_rows,
@@ -48,7 +48,7 @@ StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& size
       draws_(pass, logit_rows, drafts.simulated_acceptance),
       tokens_(sizes.max_step_sequences),
       kept_drafts_(sizes.max_step_sequences),
-      settlement_(sizes.page_size, sizes.has_window_pages()),
+      settlement_(sizes.page_size, sizes.num_page_tables()),
       drafting_(std::move(drafts.maker)) {}
 
 StepExecutor::~StepExecutor() {
@@ -235,8 +235,7 @@ Status StepExecutor::settle(const RunningStep& step, const request::StepOutput& 
     // Its slots of the step's rows lie as the model's do, and move with them.
     HEDDLE_RETURN_IF_ERROR(drafting_->begin(drafted(step, output.tokens)));
   }
-  HEDDLE_RETURN_IF_ERROR(pools_.move_rows(pass_->stream(), pass_->context(), settlement_.rows(),
-                                          settlement_.window_rows()));
+  HEDDLE_RETURN_IF_ERROR(pools_.move_rows(pass_->stream(), pass_->context(), settlement_.rows()));
   return drafting_ != nullptr ? drafting_->go_on(pools_) : Status();
 }
 
