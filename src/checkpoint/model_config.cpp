@@ -161,16 +161,23 @@ void read_head_dim(ConfigReader& reader, ModelConfig& config) {
   config.head_dim = reader.integer("head_dim", default_head_dim, kHeadDim);
 }
 
+void check_rotary_width(ConfigReader& reader, const RopeConfig& rope, int64_t head_dim) {
+  const int64_t width = rotary_width(rope, head_dim);
+  if (width >= 2 && width % 2 == 0) return;
+  reader.fail(invalid_argument(
+      fmt::format("partial_rotary_factor = {:g} of head_dim = {} rotates {} elements; an even "
+                  "number of at least 2 is needed",
+                  rope.partial_rotary_factor, head_dim, width)));
+}
+
 void read_rope(ConfigReader& reader, ModelConfig& config) {
-  config.rope =
-      read_rope_config(reader, config.rope.partial_rotary_factor, config.max_position_embeddings);
-  const int64_t width = rotary_width(config.rope, config.head_dim);
-  if (width < 2 || width % 2 != 0) {
-    reader.fail(invalid_argument(
-        fmt::format("partial_rotary_factor = {:g} of head_dim = {} rotates {} elements; an even "
-                    "number of at least 2 is needed",
-                    config.rope.partial_rotary_factor, config.head_dim, width)));
-  }
+  const RopeConfigs ropes = read_rope_configs(
+      reader, {.rope = config.rope, .sliding = config.sliding_rope},
+      config.num_layers_of(LayerKind::kSlidingAttention) > 0, config.max_position_embeddings);
+  config.rope = ropes.rope;
+  config.sliding_rope = ropes.sliding;
+  check_rotary_width(reader, config.rope, config.head_dim);
+  if (config.sliding_rope) check_rotary_width(reader, *config.sliding_rope, config.head_dim);
 }
 
 // Fills in, as most models have it, what the family has left open.

@@ -98,8 +98,9 @@ struct ModelConfig {
   double rms_norm_eps = 1e-6;
   bool attention_bias = false;
   bool tie_word_embeddings = false;
-  RopeConfig rope;
-  std::optional<DType> dtype;  // what the checkpoint says it is stored in
+  RopeConfig rope;                         // of all layers, or of those that do not slide
+  std::optional<RopeConfig> sliding_rope;  // of the sliding ones, where theirs is another
+  std::optional<DType> dtype;              // what the checkpoint says it is stored in
 
   std::vector<LayerKind> layer_kinds;                     // [num_layers]
   int64_t sliding_window = 0;                             // set iff some layer is kSlidingAttention
@@ -156,8 +157,8 @@ struct FamilyReader {
   // Called between the keys that all files share and the rest: names, vocabulary, width, layers,
   // heads and token ids have been read. A value it leaves alone gets the default of most
   // models: head_dim as written or hidden_size / num_attention_heads, full attention everywhere, no
-  // experts, intermediate_size as written. rope.partial_rotary_factor is the default where the file
-  // has none. Errors stay in the reader.
+  // experts, intermediate_size as written. The theta and the partial_rotary_factor of rope and
+  // sliding_rope are those of files that have none (RopeConfigs). Errors stay in the reader.
   void (*read)(ConfigReader& reader, ModelConfig& config) = nullptr;
 };
 

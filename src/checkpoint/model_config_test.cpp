@@ -376,11 +376,19 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"rope_scaling", R"({"rope_type":"linear"})", "factor is missing"},
         BadValue{
             "rope_scaling", R"({"rope_type":"dynamic","factor":2})",
-            "rope_type is \"dynamic\", which is not served; served are default, linear, llama3 "
-            "and yarn"},
+            "rope_type is \"dynamic\", which is not served; served are default, linear, llama3, "
+            "yarn and proportional"},
         BadValue{"rope_scaling", R"({"rope_type":"linear","factor":0})", "factor is 0"},
-        BadValue{"rope_parameters", R"({"full_attention":{"rope_type":"default"}})",
-                 "one set per layer type"},
+        BadValue{"rope_parameters", R"({"main":{}})",
+                 "rope_parameters has a set for \"main\"; served are \"full_attention\" and"},
+        BadValue{"rope_parameters", R"({"full_attention":{"rope_type":"dynamic"}})",
+                 "rope_type is \"dynamic\""},
+        BadValue{"rope_parameters", R"({"sliding_attention":{"partial_rotary_factor":0.1}})",
+                 "rotates 3 elements"},
+        BadValue{"rope_parameters",
+                 R"({"full_attention":{"rope_type":"yarn","factor":2,"truncate":false}})",
+                 "truncate is false; with parameters for each kind of layer only true"},
+        BadValue{"rope_local_base_freq", "1e4", "rope_local_base_freq is 10000.0; Plain is served"},
         BadValue{"torch_dtype", "\"float8\"", "dtype \"float8\" is not known"},
         BadValue{"torch_dtype", "5",
                  "torch_dtype is 5, not the name of a type; write \"bfloat16\", or remove the key"},
@@ -388,6 +396,47 @@ INSTANTIATE_TEST_SUITE_P(
         BadValue{"eos_token_id", "320", "eos_token_id is 320, but vocab_size is 320"},
         BadValue{"eos_token_id", "[1,-1.5]", "eos_token_id is -1.5"},
         BadValue{"architectures", "[3]", "architectures has 3, not a string"}));
+
+// Every other layer slides; without a theta of their own they rotate by that of the others.
+constexpr FamilyReader kAlternating{
+    .family = "Alternating", .read = [](ConfigReader& reader, ModelConfig& config) {
+      read_layer_kinds(
+          reader, config, {LayerKind::kFullAttention, LayerKind::kSlidingAttention}, [](int64_t i) {
+            return i % 2 == 0 ? LayerKind::kSlidingAttention : LayerKind::kFullAttention;
+          });
+      read_sliding_window(reader, config, 16);
+    }};
+
+TEST(ModelConfigTest, ReadsTheRotarySettingsOfEachKindOfLayer) {
+  json config = small_config();
+  EXPECT_FALSE(parse(config, kAlternating)->sliding_rope.has_value());
+  config["rope_parameters"] = json::parse(R"({
+    "full_attention": {"rope_type": "linear", "factor": 8, "rope_theta": 1e6},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 5e3, "partial_rotary_factor": 0.5}
+  })");
+  const auto sets = parse(config, kAlternating);
+  ASSERT_TRUE(sets.ok()) << sets.status().to_string();
+  EXPECT_EQ(sets->rope.type, RopeType::kLinear);
+  EXPECT_EQ(sets->rope.factor, 8);
+  EXPECT_EQ(sets->rope.theta, 1e6);
+  ASSERT_TRUE(sets->sliding_rope.has_value());
+  EXPECT_EQ(sets->sliding_rope->type, RopeType::kDefault);
+  EXPECT_EQ(sets->sliding_rope->theta, 5e3);
+  EXPECT_EQ(sets->sliding_rope->partial_rotary_factor, 0.5);
+
+  config["rope_local_base_freq"] = 5e3;  // both spellings agree
+  EXPECT_TRUE(parse(config, kAlternating).ok());
+  config["rope_local_base_freq"] = 6e3;
+  EXPECT_THAT(parse(config, kAlternating).status().message(),
+              HasSubstr("rope_local_base_freq is 6000.0, but rope_theta of sliding_attention is"));
+
+  config.erase("rope_parameters");
+  config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8}};
+  const auto old = parse(config, kAlternating);
+  ASSERT_TRUE(old.ok()) << old.status().to_string();
+  EXPECT_EQ(old->rope.factor, 8);
+  EXPECT_EQ(old->sliding_rope, (RopeConfig{.theta = 6e3})) << "scaling is of the other layers";
+}
 
 TEST(ModelConfigTest, PointsAtWhatIsNotJson) {
   for (const std::string_view text : {"", "{", "nonsense", "[]", "{\"a\":1,}"}) {

@@ -26,6 +26,7 @@ std::optional<RopeType> parse_type(std::string_view name) {
   if (name == "linear") return RopeType::kLinear;
   if (name == "llama3") return RopeType::kLlama3;
   if (name == "yarn") return RopeType::kYarn;
+  if (name == "proportional") return RopeType::kProportional;
   return std::nullopt;
 }
 
@@ -43,7 +44,7 @@ RopeType read_type(ConfigReader& scaling) {
   if (!type) {
     scaling.fail(
         unimplemented(fmt::format("rope_type is {}, which is not served; served are default, "
-                                  "linear, llama3 and yarn",
+                                  "linear, llama3, yarn and proportional",
                                   readable(name))));
   }
   return type.value_or(RopeType::kDefault);
@@ -132,6 +133,75 @@ double yarn_attention_factor(const RopeConfig& rope) {
   return yarn_magnitude(rope.factor, 1);
 }
 
+constexpr std::string_view kFull = "full_attention";
+constexpr std::string_view kSliding = "sliding_attention";
+constexpr std::string_view kLocalTheta = "rope_local_base_freq";
+constexpr ConfigReader::NumberRange kThetas{kTiny, kHuge};
+
+// Whether rope_parameters has a set of parameters for each kind of layer.
+bool has_sets(const nlohmann::json& parameters) {
+  return std::ranges::any_of(parameters, [](const auto& value) { return value.is_object(); });
+}
+
+// One set: what has one place in `scaling`, and what may lie elsewhere.
+RopeConfig read_set(ConfigReader& scaling, ConfigReader& anywhere, const RopeConfig& defaults,
+                    int64_t max_position_embeddings) {
+  RopeConfig rope;
+  rope.type = read_type(scaling);
+  rope.theta = anywhere.number("rope_theta", defaults.theta, kThetas);
+  rope.partial_rotary_factor =
+      anywhere.number("partial_rotary_factor", defaults.partial_rotary_factor, {kTiny, 1.0});
+  rope.query_scale_beta = scaling.number("llama_4_scaling_beta", 0.0, {-kHuge, kHuge});
+  const bool extends = rope.type != RopeType::kDefault && rope.type != RopeType::kProportional;
+  if (extends || rope.query_scale_beta != 0) {
+    rope.original_max_position_embeddings =
+        anywhere.integer("original_max_position_embeddings", max_position_embeddings,
+                         {.low = 1, .high = kMaxPositions});
+  }
+  if (rope.type != RopeType::kDefault) {
+    rope.factor = scaling.number("factor", extends ? std::nullopt : std::optional(1.0), {1.0, 1e6});
+  }
+  if (rope.type == RopeType::kLlama3) read_llama3(scaling, rope);
+  if (rope.type == RopeType::kYarn) read_yarn(scaling, rope);
+  return rope;
+}
+
+// transformers looks for `truncate` beside the sets, where no published file has it.
+void refuse_truncate(const ConfigReader& root, const nlohmann::json& parameters,
+                     const nlohmann::json* set) {
+  ConfigReader reader = root.narrowed({set, &parameters}, /*keep_own=*/false);
+  if (reader.boolean("truncate", true)) return;
+  reader.refuse("truncate", "with parameters for each kind of layer only true is served");
+}
+
+RopeConfigs read_sets(ConfigReader& root, const nlohmann::json& parameters,
+                      const RopeConfigs& defaults, int64_t max_position_embeddings) {
+  const nlohmann::json *full = nullptr, *sliding = nullptr;
+  for (const auto& [kind, set] : parameters.items()) {
+    if (!set.is_object()) continue;
+    if (kind != kFull && kind != kSliding) {
+      root.fail(unimplemented(
+          fmt::format("rope_parameters has a set for {}; served are \"{}\" and \"{}\"",
+                      readable(kind), kFull, kSliding)));
+      continue;
+    }
+    (kind == kFull ? full : sliding) = &set;
+    refuse_truncate(root, parameters, &set);
+  }
+  ConfigReader own = root.narrowed({full != nullptr ? full : sliding}, /*keep_own=*/false);
+  RopeConfigs ropes{.rope = read_set(own, own, defaults.rope, max_position_embeddings)};
+  if (sliding == nullptr) return ropes;
+  ConfigReader of_sliding = root.narrowed({sliding}, /*keep_own=*/false);
+  ropes.sliding = read_set(of_sliding, of_sliding, defaults.sliding.value_or(defaults.rope),
+                           max_position_embeddings);
+  const double local = root.number(kLocalTheta, ropes.sliding->theta, kThetas);
+  if (local != ropes.sliding->theta) {
+    root.fail(kLocalTheta,
+              fmt::format("but rope_theta of {} is {:g}", kSliding, ropes.sliding->theta));
+  }
+  return ropes;
+}
+
 }  // namespace
 
 std::string_view to_string(RopeType type) {
@@ -144,42 +214,33 @@ std::string_view to_string(RopeType type) {
       return "llama3";
     case RopeType::kYarn:
       return "yarn";
+    case RopeType::kProportional:
+      return "proportional";
   }
   return "unknown";
 }
 
-RopeConfig read_rope_config(ConfigReader& root, double default_partial_rotary_factor,
-                            int64_t max_position_embeddings) {
+RopeConfigs read_rope_configs(ConfigReader& root, const RopeConfigs& defaults, bool slides,
+                              int64_t max_position_embeddings) {
   const nlohmann::json* const parameters = root.object("rope_parameters");
   const nlohmann::json* const old_scaling = root.object("rope_scaling");
-  if (parameters != nullptr) {
-    for (const auto& item : parameters->items()) {
-      if (!item.value().is_object()) continue;
-      root.fail(unimplemented(
-          fmt::format("rope_parameters has one set per layer type ({}), which is not served",
-                      readable(item.key()))));
-    }
+  if (parameters != nullptr && has_sets(*parameters)) {
+    return read_sets(root, *parameters, defaults, max_position_embeddings);
   }
   ConfigReader scaling = root.narrowed({parameters, old_scaling}, /*keep_own=*/false);
   ConfigReader anywhere = root.narrowed({parameters, old_scaling}, /*keep_own=*/true);
-
-  RopeConfig rope;
-  rope.type = read_type(scaling);
-  rope.theta = anywhere.number("rope_theta", 10000.0, {kTiny, kHuge});
-  rope.partial_rotary_factor =
-      anywhere.number("partial_rotary_factor", default_partial_rotary_factor, {kTiny, 1.0});
-  if (rope.type == RopeType::kDefault) return rope;
-
-  rope.factor = scaling.number("factor", std::nullopt, {1.0, 1e6});
-  rope.original_max_position_embeddings =
-      anywhere.integer("original_max_position_embeddings", max_position_embeddings,
-                       {.low = 1, .high = kMaxPositions});
-  if (rope.type == RopeType::kLlama3) read_llama3(scaling, rope);
-  if (rope.type == RopeType::kYarn) read_yarn(scaling, rope);
-  return rope;
+  RopeConfigs ropes{.rope = read_set(scaling, anywhere, defaults.rope, max_position_embeddings),
+                    .sliding = defaults.sliding};
+  if (slides && root.has(kLocalTheta)) {
+    if (!ropes.sliding) ropes.sliding = defaults.rope;
+    ropes.sliding->theta = root.number(kLocalTheta, std::nullopt, kThetas);
+  }
+  if (ropes.sliding && ropes.sliding->theta == 0) ropes.sliding->theta = ropes.rope.theta;
+  return ropes;
 }
 
 int64_t rotary_width(const RopeConfig& rope, int64_t head_dim) {
+  if (rope.type == RopeType::kProportional) return head_dim;
   return static_cast<int64_t>(static_cast<double>(head_dim) * rope.partial_rotary_factor);
 }
 
@@ -200,6 +261,12 @@ RopeFrequencies inverse_frequencies(const RopeConfig& rope, int64_t head_dim) {
     case RopeType::kLinear:
       for (double& frequency : frequencies) frequency /= rope.factor;
       break;
+    case RopeType::kProportional: {  // the leading pairs turn, the others have an angle of 0
+      const double pairs = std::floor(rope.partial_rotary_factor * static_cast<double>(width) / 2);
+      for (double& frequency : frequencies) frequency /= rope.factor;
+      std::fill(frequencies.begin() + static_cast<std::ptrdiff_t>(pairs), frequencies.end(), 0.0);
+      break;
+    }
     case RopeType::kLlama3:
       scale_llama3(rope, frequencies);
       break;

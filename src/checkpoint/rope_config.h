@@ -14,7 +14,7 @@ namespace heddle::checkpoint {
 
 class ConfigReader;
 
-enum class RopeType : uint8_t { kDefault, kLinear, kLlama3, kYarn };
+enum class RopeType : uint8_t { kDefault, kLinear, kLlama3, kYarn, kProportional };
 
 [[nodiscard]] std::string_view to_string(RopeType type);  // "default", "linear", ...
 
@@ -37,18 +37,32 @@ struct RopeConfig {
   double mscale = 0;  // 0: not given
   double mscale_all_dim = 0;
 
+  // Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original length)) (Ministral
+  // 3); 0: not at all.
+  double query_scale_beta = 0;
+
   bool operator==(const RopeConfig&) const = default;
 };
 
-// Reads both spellings: `rope_parameters {...}`, and `rope_scaling {...}` with `rope_theta` and
-// `partial_rotary_factor` beside it. Errors stay in the reader. `max_position_embeddings` stands in
-// where the original length is not given. Error: kUnimplemented for types that change with
-// the sequence (dynamic, longrope) and unknown ones.
-RopeConfig read_rope_config(ConfigReader& root, double default_partial_rotary_factor,
-                            int64_t max_position_embeddings);
+// The settings of a model's layers.
+struct RopeConfigs {
+  RopeConfig rope;                         // of all layers, or of those that do not slide
+  std::optional<RopeConfig> sliding = {};  // of the sliding ones, where theirs are others
+};
+
+// Reads three spellings: `rope_parameters {...}`, the same with one set for each kind of layer
+// (full_attention, sliding_attention), and `rope_scaling {...}` with `rope_theta` and
+// `partial_rotary_factor` beside it, and `rope_local_base_freq` for `slides`, models with sliding
+// layers. `defaults` are the theta and the partial_rotary_factor of files that have none; a theta
+// of 0 for the sliding layers is that of the others;
+// `max_position_embeddings` stands in where the original length is not given. Errors stay in the
+// reader. Error: kUnimplemented for types that change with the sequence (dynamic, longrope) and
+// unknown ones.
+RopeConfigs read_rope_configs(ConfigReader& root, const RopeConfigs& defaults, bool slides,
+                              int64_t max_position_embeddings);
 
 // Elements of each head that are rotated: the leading `head_dim * partial_rotary_factor`, rounded
-// down.
+// down; all of them where the type is proportional, most by an angle of 0.
 [[nodiscard]] int64_t rotary_width(const RopeConfig& rope, int64_t head_dim);
 
 struct RopeFrequencies {

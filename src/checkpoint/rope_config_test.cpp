@@ -112,5 +112,14 @@ TEST(RopeConfigTest, MatchesGptOssYarnWhichDoesNotRoundItsRamp) {
   expect_frequencies(rope, 64, {{9, 3.16207523e-2}, {16, 5.80947502e-4}, {8, 5.08132748e-2}});
 }
 
+// Gemma 4: 64 of 256 pairs turn, by exponents over the whole width.
+TEST(RopeConfigTest, TurnsTheLeadingPairsWhereTheTypeIsProportional) {
+  const RopeConfig gemma{
+      .type = RopeType::kProportional, .theta = 1e6, .partial_rotary_factor = 0.25};
+  expect_frequencies(gemma, 512, {{0, 1.0}, {63, 0.03337625}, {64, 0.0}, {255, 0.0}});
+  const RopeConfig half{.type = RopeType::kProportional, .partial_rotary_factor = 0.5};
+  expect_frequencies(half, 8, {{0, 1.0}, {1, 0.1}, {2, 0.0}, {3, 0.0}});
+}
+
 }  // namespace
 }  // namespace heddle::checkpoint

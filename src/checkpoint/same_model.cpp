@@ -56,6 +56,8 @@ Status check_same_model(const ModelConfig& used, const ModelConfig& other) {
   c.field("attention_bias", used.attention_bias, other.attention_bias);
   c.field("tie_word_embeddings", used.tie_word_embeddings, other.tie_word_embeddings);
   c.field("the settings of rotary embeddings", used.rope, other.rope);
+  c.field("the settings of rotary embeddings in sliding layers", used.sliding_rope,
+          other.sliding_rope);
   c.field("the kinds of layers", used.layer_kinds, other.layer_kinds);
   c.field("sliding_window", used.sliding_window, other.sliding_window);
   c.field("the layers with experts", used.is_moe_layer, other.is_moe_layer);

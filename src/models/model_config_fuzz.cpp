@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/check.h"
+#include "models/layers/rope_table.h"
 #include "models/registry.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -21,9 +22,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (!config.ok()) continue;
     HEDDLE_CHECK(config->num_attention_heads % config->num_key_value_heads == 0);
     HEDDLE_CHECK(config->rms_norm_eps > 0);
-    const auto frequencies = checkpoint::inverse_frequencies(config->rope, config->head_dim);
-    for (const float frequency : frequencies.inverse) HEDDLE_CHECK(std::isfinite(frequency));
-    HEDDLE_CHECK(std::isfinite(frequencies.attention_factor));
+    for (const models::RopeTable& table : models::rope_tables_of(*config)) {
+      const auto frequencies = checkpoint::inverse_frequencies(table.rope, table.head_dim);
+      for (const float frequency : frequencies.inverse) HEDDLE_CHECK(std::isfinite(frequency));
+      HEDDLE_CHECK(std::isfinite(frequencies.attention_factor));
+    }
     if (config->quantization) {
       for (const std::string_view module : {"lm_head", "model.layers.11.mlp.experts.7.gate_proj"}) {
         (void)config->quantization->ignores(module);

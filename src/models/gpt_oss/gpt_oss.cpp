@@ -47,8 +47,7 @@ std::unique_ptr<const Model> create_gpt_oss(const ModelConfig& config) {
 
   std::vector<DecoderLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    attention.window = config.window_of(i);
-    layers.push_back(pre_norm_layer(std::make_unique<Attention>(attention),
+    layers.push_back(pre_norm_layer(std::make_unique<Attention>(in_layer(attention, config, i)),
                                     std::make_unique<BiasedMoe>(config.hidden_size, *config.moe,
                                                                 config.own.get<GptOssConfig>())));
   }

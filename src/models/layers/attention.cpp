@@ -23,6 +23,16 @@ AttentionOptions attention_options(const checkpoint::ModelConfig& config) {
           .softmax_scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim))};
 }
 
+AttentionOptions in_layer(AttentionOptions options, const checkpoint::ModelConfig& config,
+                          int64_t layer) {
+  options.window = config.window_of(layer);
+  if (options.window > 0 && config.sliding_rope) {
+    options.rope_table = 1;
+    options.rope_factor = rope_factor({*config.sliding_rope, config.head_dim});
+  }
+  return options;
+}
+
 void require_qk_norm(checkpoint::ConfigReader& reader, const checkpoint::ModelConfig& config) {
   if (reader.boolean("use_qk_norm", true)) return;
   reader.refuse("use_qk_norm", fmt::format("{} is served with these norms", config.family));

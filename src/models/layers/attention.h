@@ -42,6 +42,10 @@ struct AttentionOptions {
 // The sizes of `config`, its one rope table and the usual scale, without any of the variations.
 [[nodiscard]] AttentionOptions attention_options(const checkpoint::ModelConfig& config);
 
+// The same with the window and the rotary table of a layer.
+[[nodiscard]] AttentionOptions in_layer(AttentionOptions options,
+                                        const checkpoint::ModelConfig& config, int64_t layer);
+
 // For families whose attention always has the norms: use_qk_norm, where a file has it, must be
 // true.
 void require_qk_norm(checkpoint::ConfigReader& reader, const checkpoint::ModelConfig& config);

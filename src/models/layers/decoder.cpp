@@ -24,7 +24,7 @@ class Decoder final : public Model {
  public:
   Decoder(const ModelConfig& config, DecoderOptions options, std::vector<DecoderLayer> layers)
       : config_(config), options_(std::move(options)), layers_(std::move(layers)) {
-    if (options_.rope_tables.empty()) options_.rope_tables = {{config_.rope, config_.head_dim}};
+    if (options_.rope_tables.empty()) options_.rope_tables = rope_tables_of(config_);
     for (size_t i = 0; i < layers_.size(); ++i) {
       cache_layers_.push_back(
           add_layer_needs(needs_, layers_[i], options_.hub_prefix + layer_prefix(i)));
@@ -111,9 +111,8 @@ std::vector<DecoderLayer> transformer_layers(const ModelConfig& config,
                                              AttentionOptions attention) {
   std::vector<DecoderLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    attention.window = config.window_of(i);
-    layers.push_back(
-        pre_norm_layer(std::make_unique<Attention>(attention), make_feed_forward(config, i)));
+    layers.push_back(pre_norm_layer(std::make_unique<Attention>(in_layer(attention, config, i)),
+                                    make_feed_forward(config, i)));
   }
   return layers;
 }

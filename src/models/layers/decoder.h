@@ -20,7 +20,7 @@ struct DecoderOptions {
   std::string hub_prefix = "model.";  // of everything but lm_head
   float norm_offset = 0;              // 1: norms are zero-centred, they multiply by 1 + w
   std::vector<std::string> ignored_prefixes = {};  // hub tensors a plain pass has no use for
-  std::vector<RopeTable> rope_tables = {};         // that layers name; empty: one, the config's
+  std::vector<RopeTable> rope_tables = {};         // that layers name; empty: the config's
 };
 
 // One layer for each of config.num_layers.
@@ -28,7 +28,7 @@ std::unique_ptr<const Model> make_decoder(const checkpoint::ModelConfig& config,
                                           DecoderOptions options, std::vector<DecoderLayer> layers);
 
 // The layers of a plain transformer as its config.json describes them: `attention` with the window
-// of each layer, and an MLP or experts.
+// and the rotary table of each layer, and an MLP or experts.
 std::vector<DecoderLayer> transformer_layers(const checkpoint::ModelConfig& config,
                                              AttentionOptions attention);
 

@@ -17,6 +17,12 @@ std::string name_of(size_t index) {
 
 }  // namespace
 
+std::vector<RopeTable> rope_tables_of(const checkpoint::ModelConfig& config) {
+  std::vector<RopeTable> tables{{config.rope, config.head_dim}};
+  if (config.sliding_rope) tables.push_back({*config.sliding_rope, config.head_dim});
+  return tables;
+}
+
 double rope_factor(const RopeTable& table) {
   return checkpoint::inverse_frequencies(table.rope, table.head_dim).attention_factor;
 }

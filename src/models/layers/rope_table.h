@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "checkpoint/model_config.h"
 #include "checkpoint/rope_config.h"
 #include "graph/builder.h"
 #include "models/model.h"
@@ -21,6 +22,9 @@ struct RopeTable {
   checkpoint::RopeConfig rope;
   int64_t head_dim = 0;  // of the heads that it rotates
 };
+
+// The config's: that of all layers or, where sliding layers have their own, two.
+[[nodiscard]] std::vector<RopeTable> rope_tables_of(const checkpoint::ModelConfig& config);
 
 // The factor of both cosine and sine (yarn).
 [[nodiscard]] double rope_factor(const RopeTable& table);
