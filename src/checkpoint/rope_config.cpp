@@ -151,9 +151,8 @@ RopeConfig read_set(ConfigReader& scaling, ConfigReader& anywhere, const RopeCon
   rope.theta = anywhere.number("rope_theta", defaults.theta, kThetas);
   rope.partial_rotary_factor =
       anywhere.number("partial_rotary_factor", defaults.partial_rotary_factor, {kTiny, 1.0});
-  rope.query_scale_beta = scaling.number("llama_4_scaling_beta", 0.0, {-kHuge, kHuge});
   const bool extends = rope.type != RopeType::kDefault && rope.type != RopeType::kProportional;
-  if (extends || rope.query_scale_beta != 0) {
+  if (extends) {
     rope.original_max_position_embeddings =
         anywhere.integer("original_max_position_embeddings", max_position_embeddings,
                          {.low = 1, .high = kMaxPositions});

@@ -37,10 +37,6 @@ struct RopeConfig {
   double mscale = 0;  // 0: not given
   double mscale_all_dim = 0;
 
-  // Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original length)) (Ministral
-  // 3); 0: not at all.
-  double query_scale_beta = 0;
-
   bool operator==(const RopeConfig&) const = default;
 };
 

@@ -67,8 +67,8 @@ TEST_F(CheckBatchTest, TakesABatchWhoseIdsLieWithinEveryLayersPool) {
 TEST_F(CheckBatchTest, NamesThePageOutsideThePool) {
   for (const int32_t page : {5, -1}) {
     page_table_[1] = page;
-    EXPECT_THAT(message(),
-                HasSubstr("sequence 0 names page " + std::to_string(page) + ", the pool has 5"));
+    EXPECT_THAT(message(), HasSubstr("sequence 0 names page " + std::to_string(page) +
+                                     " in page table 0, the pool has 5"));
   }
 }
 
