@@ -60,7 +60,9 @@ Status LoadedWeights::replace(const LoadedWeights& other, device::Stream* stream
     if (view.dtype == DType::kPacked) continue;  // placed behind each other likewise
     HEDDLE_CHECK_EQ(view.as<std::byte>() - memory(), theirs.as<std::byte>() - other.memory());
   }
-  std::memcpy(arena_.data(), other.arena_.data(), static_cast<size_t>(arena_.size()));
+  if (arena_.size() > 0) {
+    std::memcpy(arena_.data(), other.arena_.data(), static_cast<size_t>(arena_.size()));
+  }
   if (device_arena_.size() == 0) return {};
   HEDDLE_CHECK(stream != nullptr);
   HEDDLE_RETURN_IF_ERROR(
