@@ -33,7 +33,7 @@ struct MoeDeviceScratch {
   // in so many bytes, or those of one expert. It pays where the experts of a pass have so many rows
   // on average: reading and writing their numbers then takes less time than fp32 multiply-adds.
   static constexpr int64_t kDenseBytes = int64_t{192} << 20;
-  static constexpr int64_t kMinDenseRows = 16;
+  static constexpr int64_t kMinDenseRows = 4;
 
   // Whether T tokens go to the tensor cores, where these take the shape (routed_moe_sm90.h).
   [[nodiscard]] static constexpr bool tiles_pay(int64_t T, const RoutedMoeShape& shape) {
