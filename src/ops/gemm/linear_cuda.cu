@@ -77,9 +77,9 @@ constexpr int64_t kMinDenseRows = 5;
 }  // namespace
 
 Status linear_cuda(CudaContext& context, const LinearArgs& args) {
-  if (args.weight.packed != nullptr) return packed_linear(context, args);
   const SkinnyProducts skinny{.products = {&args, 1}};
   if (skinny_products_fit(context, skinny)) return skinny_products(context, skinny);
+  if (args.weight.packed != nullptr) return packed_linear(context, args);
   const bool dense = context.products != nullptr && args.x.shape[0] >= kMinDenseRows &&
                      args.x.dtype == args.weight.dtype && args.x.shape[1] > 0 &&
                      args.weight.shape[0] > 0;

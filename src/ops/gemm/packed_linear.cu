@@ -108,12 +108,18 @@ Status dequantise_rows(CudaContext& context, const quant::PackedRows& rows,
 Status packed_linear(CudaContext& context, const LinearArgs& args) {
   const bool dense = context.products != nullptr && !context.exact && args.x.shape[0] > kSkinnyRows;
   for (const quant::PackedWeight::Part& part : args.weight.packed->parts) {
-    const bool plain = part.plain.data != nullptr;
-    const TensorView weight =
-        plain ? part.plain
-              : TensorView(nullptr, DType::kPacked, Shape{part.num_rows, args.x.shape[1]});
+    if (part.plain.data != nullptr) {
+      HEDDLE_RETURN_IF_ERROR(linear_cuda(context, columns_of(args, part.first_row, part.plain)));
+      continue;
+    }
+    // Beside parts that skinny_products() has no form for, it may have one for this part.
+    quant::PackedWeight alone{.parts = {part}, .on_gpu = args.weight.packed->on_gpu};
+    alone.parts[0].first_row = 0;
+    TensorView weight(nullptr, DType::kPacked, Shape{part.num_rows, args.x.shape[1]});
+    weight.packed = &alone;
     const LinearArgs columns = columns_of(args, part.first_row, weight);
-    HEDDLE_RETURN_IF_ERROR(plain   ? linear_cuda(context, columns)
+    const SkinnyProducts skinny{.products = {&columns, 1}};
+    HEDDLE_RETURN_IF_ERROR(skinny_products_fit(context, skinny) ? skinny_products(context, skinny)
                            : dense ? multiply_dense(context, columns, part.packed)
                                    : multiply_rows(context, columns, part.packed));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The promises of linear on every device where the weight is quantised; packed_product_test.cpp
 // looks at the CPU's kernels one by one.
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -10,9 +11,12 @@
 #include <gtest/gtest.h>
 
 #include "ops/device_fixture.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/gemm/linear.h"
 #include "ops/gemm/linear_reference.h"
 #include "ops/gemm/packed_fixture.h"
+#include "ops/gemm/skinny_product.h"
+#include "ops/norm/rms_norm.h"
 #include "support/tensors.h"
 
 namespace heddle::ops {
@@ -85,8 +89,10 @@ TEST_P(PackedLinearTest, TheDefaultModeMatchesTheDequantisedMatrix) {
 
   uint64_t seed = 100;
   for (const PackedForm& form : packed_forms()) {
-    for (const auto& [T, K, N] : {Case{1, 576, 70}, Case{16, 2880, 33}, Case{17, 2880, 40},
-                                  Case{40, 201, 37}, Case{70, 512, 300}}) {
+    for (const auto& [T, K, N] :
+         {Case{1, 576, 70}, Case{16, 2880, 33}, Case{17, 2880, 40}, Case{40, 201, 37},
+          Case{70, 512, 300}, Case{1, 2944, 601}, Case{1, 128, 3}, Case{2, 512, 1100},
+          Case{5, 1152, 90}, Case{13, 256, 1090}, Case{16, 1024, 70}}) {
       const PackedTensor weight = random_weight(form, N, K, ++seed);
       const DevicePacked packed = upload(weight.weight());
       const Tensor bias = random_tensor({N}, DType::kF32, ++seed);
@@ -112,21 +118,92 @@ TEST_P(PackedLinearTest, TheDefaultModeMatchesTheDequantisedMatrix) {
   }
 }
 
-TEST_P(PackedLinearTest, UpToSixteenRowsHaveTheBitsOfExactMode) {
-  if (!on_cuda()) GTEST_SKIP() << "the CPU's default mode has kernels of its own";
+// The first width has codes that no tensor core takes.
+TEST_P(PackedLinearTest, UpToSixteenRowsHaveBitsOfTheirOwn) {
+  if (!on_cuda()) GTEST_SKIP() << "on the CPU tiles of rows may differ";
   for (const PackedForm& form : packed_forms()) {
-    const PackedTensor weight = random_weight(form, 61, 2880, 7);
+    for (const int64_t K : {2880, 640}) {
+      const PackedTensor weight = random_weight(form, 61, K, 7);
+      const DevicePacked packed = upload(weight.weight());
+      const Tensor x = random_tensor({16, K}, DType::kBf16, 8);
+      const DeviceTensor x_here = upload(x);
+      const Tensor together = run(x_here.view(), packed.view({61, K}), DType::kF32, false);
+      for (const int64_t T : {1, 2, 3, 7, 8, 15}) {
+        const TensorView rows(x_here.view().as<Bf16>() + (16 - T) * K, DType::kBf16, Shape{T, K});
+        const Tensor some = run(rows, packed.view({61, K}), DType::kF32, false);
+        EXPECT_TRUE(same_bits(
+            some.view(), TensorView(together.view().row<float>(16 - T), DType::kF32, Shape{T, 61})))
+            << form.name << ", T = " << T << ", K = " << K;
+      }
+    }
+  }
+}
+
+// Numbers of E4M3 below its smallest normal one, small and large activations.
+TEST_P(PackedLinearTest, SmallNumbersAreNotLost) {
+  constexpr int64_t kK = 128, kN = 9;
+  quant::UnpackedMatrix matrix = random_matrix(packed_forms()[9], kN, kK, 4);
+  for (uint8_t& code : matrix.codes) code &= 0x87;
+  const PackedTensor weight({kN, kK}, matrix, false);
+  const DevicePacked packed = upload(weight.weight());
+  for (const float size : {1e-20f, 1e-3f, 1e12f}) {
+    Tensor x = random_tensor({3, kK}, DType::kBf16, 5);
+    for (Bf16& value : x.span<Bf16>()) value = to_bf16(to_float(value) * size);
+    const std::vector<double> got = heddle::testing::to_doubles(
+        run(upload(x).view(), packed.view({kN, kK}), DType::kF32, false).view());
+    const LinearReference truth = linear_reference(x.view(), weight.dequantised().view(), {});
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got[i], truth.y[i], truth.magnitude[i] * 0x1p-7) << "times " << size;
+    }
+  }
+}
+
+// As in a decode step: what lies before and behind a product is computed with it.
+TEST_P(PackedLinearTest, NormsGatesAndSumsBesideAProductGiveTheBitsOfSingleOps) {
+  if (!on_cuda()) GTEST_SKIP() << "the CPU computes them one by one";
+  constexpr int64_t kK = 640, kN = 70;
+  auto& cuda = static_cast<CudaContext&>(context(false));
+  for (const size_t form : {1U, 2U, 7U, 9U}) {
+    SCOPED_TRACE(packed_forms()[form].name);
+    const PackedTensor weight = random_weight(packed_forms()[form], kN, kK, 3);
     const DevicePacked packed = upload(weight.weight());
-    const Tensor x = random_tensor({16, 2880}, DType::kBf16, 8);
-    const DeviceTensor x_here = upload(x);
-    const Tensor together = run(x_here.view(), packed.view({61, 2880}), DType::kF32, true);
-    for (const int64_t T : {1, 2, 3, 7, 8, 15, 16}) {
-      const TensorView rows(x_here.view().as<Bf16>() + (16 - T) * 2880, DType::kBf16,
-                            Shape{T, 2880});
-      const Tensor some = run(rows, packed.view({61, 2880}), DType::kF32, false);
-      EXPECT_TRUE(same_bits(
-          some.view(), TensorView(together.view().row<float>(16 - T), DType::kF32, Shape{T, 61})))
-          << form.name << ", T = " << T;
+    const PackedTensor second = random_weight(packed_forms()[form], 5, kK, 4);
+    const DevicePacked second_here = upload(second.weight());
+    const DeviceTensor norm_weight = upload(random_tensor({kK}, DType::kF32, 5));
+    for (const int64_t T : {1, 2, 8, 13}) {
+      SCOPED_TRACE(T);
+      const DeviceTensor a = upload(random_tensor({T, kK}, DType::kBf16, 6));
+      const DeviceTensor b = upload(random_tensor({T, kK}, DType::kBf16, 7));
+      DeviceTensor x = poisoned({T, kK}, DType::kBf16);
+      DeviceTensor y = poisoned({T, kN}, DType::kBf16);
+      DeviceTensor other = poisoned({T, 5}, DType::kF32);
+      const std::vector<LinearArgs> products = {
+          {.x = x.view(), .weight = packed.view({kN, kK}), .y = y.view()},
+          {.x = x.view(), .weight = second_here.view({5, kK}), .y = other.view()}};
+      // A norm, and two products of it.
+      const RmsNormArgs norm{.x = a.view(), .weight = norm_weight.view(), .y = x.view()};
+      ASSERT_TRUE(rms_norm(cuda, norm).ok());
+      for (const LinearArgs& product : products) ASSERT_TRUE(linear(cuda, product).ok());
+      const Tensor want_x = download(x), want_y = download(y), want_other = download(other);
+      const SkinnyProducts normed{.products = products, .norm = norm};
+      ASSERT_TRUE(skinny_products_fit(cuda, normed));
+      ASSERT_TRUE(skinny_products(cuda, normed).ok());
+      EXPECT_TRUE(same_bits(download(x).view(), want_x.view()));
+      EXPECT_TRUE(same_bits(download(y).view(), want_y.view()));
+      EXPECT_TRUE(same_bits(download(other).view(), want_other.view()));
+      // A gate, and a sum with the residual.
+      const ElementwiseArgs gate{
+          .kind = ElementwiseKind::kSiluMul, .a = a.view(), .b = b.view(), .y = x.view()};
+      ASSERT_TRUE(elementwise(cuda, gate).ok());
+      ASSERT_TRUE(linear(cuda, products[0]).ok());
+      DeviceTensor sum = upload(random_tensor({T, kN}, DType::kBf16, 8));
+      DeviceTensor residual = upload(download(sum));
+      ASSERT_TRUE(elementwise(cuda, {.a = sum.view(), .b = y.view(), .y = sum.view()}).ok());
+      SkinnyProducts added{.products = {products.data(), 1}, .residual = residual.view()};
+      if (T == 1) added.gate = gate;
+      ASSERT_TRUE(skinny_products_fit(cuda, added));
+      ASSERT_TRUE(skinny_products(cuda, added).ok());
+      EXPECT_TRUE(same_bits(download(residual).view(), download(sum).view()));
     }
   }
 }
@@ -179,6 +256,41 @@ TEST_P(PackedLinearTest, AWeightOfSeveralPartsIsOneProduct) {
         run(x.view(), packed.view({28, kK}), DType::kF32, false).view());
     const std::vector<double> want = heddle::testing::to_doubles(got.view());
     for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(quick[i], want[i], 0.05);
+  }
+}
+
+// The same in bf16, where parts have kernels of their own, alone and between others.
+TEST_P(PackedLinearTest, PartsOfAWeightHaveTheBitsOfWeightsOfTheirOwn) {
+  if (!on_cuda()) GTEST_SKIP() << "the CPU's kernels of few rows differ";
+  constexpr int64_t kK = 512;
+  const auto forms = packed_forms();
+  for (const size_t middle : {8U, 0U, 1U}) {  // all E4M3; a form without tensor cores; another code
+    const PackedTensor first = random_weight(forms[9], 16, kK, 1);
+    const PackedTensor second = random_weight(forms[middle], 13, kK, 2);
+    const Tensor plain = random_tensor({3, kK}, DType::kBf16, 3);
+    for (const bool with_plain : {false, true}) {
+      const int64_t N = with_plain ? 32 : 29;
+      quant::PackedWeight all;
+      all.parts.push_back({.first_row = 0, .num_rows = 16, .packed = first.rows()});
+      all.parts.push_back({.first_row = 16, .num_rows = 13, .packed = second.rows()});
+      if (with_plain) all.parts.push_back({.first_row = 29, .num_rows = 3, .plain = plain.view()});
+      const DevicePacked together = upload(all);
+      const DevicePacked own[] = {upload(first.weight()), upload(second.weight())};
+      const DeviceTensor plain_here = upload(plain);
+      for (const int64_t T : {1, 11, 16}) {
+        const DeviceTensor x = upload(random_tensor({T, kK}, DType::kBf16, 4));
+        const Tensor got = run(x.view(), together.view({N, kK}), DType::kF32, false);
+        const Tensor want[] = {run(x.view(), own[0].view({16, kK}), DType::kF32, false),
+                               run(x.view(), own[1].view({13, kK}), DType::kF32, false),
+                               run(x.view(), plain_here.view(), DType::kF32, false)};
+        for (int64_t n = 0; n < N; ++n) {
+          const int part = n < 16 ? 0 : n < 29 ? 1 : 2;
+          const int64_t column = n - std::array<int64_t, 3>{0, 16, 29}[static_cast<size_t>(part)];
+          ASSERT_EQ(got.view().row<float>(T - 1)[n], want[part].view().row<float>(T - 1)[column])
+              << "form " << middle << ", T = " << T << ", column " << n;
+        }
+      }
+    }
   }
 }
 

@@ -1,0 +1,704 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel of skinny_product.h, compiled for the forms of weights in skinny_product.cu (bf16) and
+// skinny_product_{e4m3,u8,u4}.cu (quantised).
+//
+// y = x W^T for up to 16 rows of x. A group of warps computes tiles of eight columns of y (rows of
+// W) with the rows of x that lie in its block's shared memory: each warp takes a part of K, and the
+// warps' sums are added in their order. A lane loads 16 bytes of one of the tile's rows at a time:
+// 8 numbers in bf16, 16 codes of 8 bits or 32 of 4. They are operands of a tensor core as they
+// come, if the numbers of x are read in the same order.
+//
+// Codes become bf16 without rounding. Integers become the last bits of a number from 128 on, and
+// less that and their zero point they are exact up to 2^8. The bits of E4M3 become those of bf16
+// where they stand, 2^-120 of the number, because the exponents' biases are 7 and 127; x is
+// multiplied by 2^80 and the sum by the missing 2^40, so that no product from 2^-86 on is too small
+// for fp32, and no x below 2^47 too large for bf16. Products of 64 columns (a unit) are summed in
+// fp32, and the sum is multiplied by their scale. A unit's scales and zero points are loaded with
+// its batch of codes, a lane's own row in each, and passed on by shuffles.
+//
+// Bytes: the weight once, scales included; x again for each block, from the second-level cache.
+// Instructions are what is left to save. Measured on an H200, 12,288 x 2,048 and the head's 151,936
+// x 2,048, one row: E4M3 12.0 and 119 us (floors 5.9 and 73), 4 bits 11.7 and 124 (3.2 and 40),
+// 8-bit integers 14.2, bf16 14.4 and 144 (11.9 and 147). Forms that were measured and are slower,
+// or faster at one end only: groups of eight warps (E4M3 12.9 and 143 us); codes widened in the
+// order of their columns (14.0 and 143); x in fp16, of which the processor makes two from E4M3 at
+// once (11.5 and 99, but to bring rows of x into fp16's range takes 1 us of each product: 7.3
+// instead of 6.5 us for 2,048 x 4,096).
+#pragma once
+
+#include <algorithm>
+
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/packed_rows.cuh"
+#include "ops/cuda/reduce.cuh"
+#include "ops/cuda/rows.cuh"
+#include "ops/cuda/warp_matrix.cuh"
+#include "ops/elementwise/element.cuh"
+#include "ops/gemm/skinny_product.h"
+#include "ops/norm/norm_row.cuh"
+
+namespace heddle::ops::skinny {
+
+inline constexpr int kWarps = 8;  // that fill rows of x together
+inline constexpr int kFillThreads = kWarps * kWarp;
+inline constexpr int kTile = 8;                  // columns of y that a group computes together
+inline constexpr int kUnit = 64;                 // columns of K that share a scale, at least
+inline constexpr int64_t kOwnShared = 17 << 10;  // bytes that a block has beside x, at most
+inline constexpr size_t kParts = 4;              // of all products together
+
+// Rows of a weight that are stored alike; they are consecutive columns of one y.
+struct Part {
+  const CudaBf16* weight;  // null: quantised, as all parts of the launch are then
+  int64_t weight_stride;
+  PackedSource packed;
+  const float* bias;  // null: none
+  TargetRows y;
+  CudaBf16* residual;  // null: none
+  int N, first_tile;
+};
+
+struct Norm {
+  const float* weight;
+  CudaBf16* y;
+  int64_t y_stride;
+  float epsilon;
+};
+
+// x * sigmoid(b), or silu(x) * b.
+struct Gate {
+  const CudaBf16* b;
+  ElementwiseKind kind;
+};
+
+enum class Prologue { kNone, kNorm, kGate };
+
+struct Params {
+  const CudaBf16* x;
+  Part parts[kParts];  // those behind num_parts begin at num_tiles
+  Norm norm;
+  Gate gate;
+  int64_t residual_stride, x_stride;
+  int T, K;
+  int row_octets;  // octets from a row of x in shared memory to the next
+  int num_tiles;   // of all parts
+};
+
+// The form for at most kRows rows of x. For one row a block has eight warps and two blocks share a
+// processor, so that the next kernel can begin where the first of them has ended. For more rows a
+// block has sixteen, which share x: it comes to a processor once. Eight warps fill rows together.
+template <int kRows>
+struct Form {
+  static constexpr int kTeams = kRows == 1 ? 1 : 2;  // of eight warps
+  static constexpr int kThreads = kTeams * kFillThreads;
+  static constexpr int kBlocks = 2 / kTeams;                       // of a processor
+  static constexpr int kHalves = kRows <= 8 ? 1 : 2;               // eight rows of x each
+  static constexpr int kAtOnce = kRows <= 8 ? kRows / kTeams : 4;  // rows that a team normalises
+
+  int team = static_cast<int>(threadIdx.x) / kFillThreads;
+  int thread = static_cast<int>(threadIdx.x) % kFillThreads;
+
+  // As __syncthreads(), for the threads of a team.
+  __device__ void synchronize() const {
+    asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(kFillThreads) : "memory");
+  }
+};
+
+// The group of warps that a thread computes tiles with.
+template <int kRows, typename Weights>
+struct Group {
+  static constexpr int kThreads = Weights::kTileWarps * kWarp;
+  static constexpr int kGroups = Form<kRows>::kThreads / kThreads;
+
+  int group = static_cast<int>(threadIdx.x) / kThreads;
+  int thread = static_cast<int>(threadIdx.x) % kThreads;
+
+  // The first of the group's tiles, and how far on the next one is.
+  [[nodiscard]] __device__ int first_tile() const {
+    return static_cast<int>(blockIdx.x + group * gridDim.x);
+  }
+
+  [[nodiscard]] static __device__ int tile_stride() {
+    return kGroups * static_cast<int>(gridDim.x);
+  }
+
+  __device__ void synchronize() const {
+    asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(kThreads) : "memory");
+  }
+};
+
+// bf16, in place. `kBatch` loads of 16 bytes belong together, and kDepth batches are on their way
+// at any time.
+struct PlainCodes {
+  static constexpr bool kPacked = false, kFourBits = false;
+  static constexpr int kTileWarps = 8;  // of a group
+  static constexpr int kBatch = 8, kDepth = 2;
+  static constexpr int kUnits = 0;    // of 64 columns, in the 16 bytes of four lanes
+  static constexpr int kPadding = 4;  // octets behind a row of x: other banks for the next
+};
+
+__device__ inline uint32_t subtract_pairs(uint32_t a, uint32_t b) {
+  uint32_t difference;
+  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(difference) : "r"(a), "r"(b));
+  return difference;
+}
+
+__device__ inline uint32_t multiply_pairs(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
+// Quantised. widen() makes two pairs of bf16 of the four codes of a word, those of one unit: of
+// columns 0 and 2, and of 1 and 3.
+template <quant::Code kCode>
+struct Codes {
+  static constexpr bool kPacked = true;
+  static constexpr bool kFourBits = kCode == quant::Code::kU4;
+  static constexpr bool kIntegers = kFourBits || kCode == quant::Code::kU8;
+  static constexpr int kTileWarps = 4;
+  static constexpr int kBatch = 4, kDepth = 3;
+  static constexpr int kUnits = kFourBits ? 2 : 1;
+  static constexpr int kPadding = 5;  // odd: lanes read every other octet of a row
+
+  // What x is multiplied by, and what widen() leaves out of a number.
+  static constexpr float kFactor = kIntegers ? 1.0f : 0x1p80f;
+  static constexpr float kMissing = kIntegers ? 1.0f : 0x1p120f;
+
+  // A pair of what widen() is to subtract for a zero point: with 4 bits beside 128; with 8 bits,
+  // where 128 is subtracted already, without it.
+  static __device__ uint32_t less_of(uint32_t zero) {
+    if constexpr (kFourBits) return zero * 0x00010001u + 0x43004300u;
+    const float less = static_cast<float>(static_cast<int>(zero) - 128);
+    return pack_bf16(less, less);
+  }
+
+  static __device__ void widen(uint32_t word, int unit, uint32_t less, uint32_t (&pairs)[2]) {
+    if constexpr (kFourBits) {
+      const int shift = unit * 4;
+      pairs[0] = subtract_pairs(((word >> shift) & 0x000f000fu) | 0x43004300u, less);
+      pairs[1] = subtract_pairs(((word >> (shift + 8)) & 0x000f000fu) | 0x43004300u, less);
+    } else if constexpr (kCode == quant::Code::kU8) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t codes = word >> (8 * i);
+        const uint32_t low = (codes & 0x007f007fu) | 0x43004300u;   // 128 and seven bits
+        const uint32_t high = (codes & 0x00800080u) ^ 0x43804380u;  // 128, or 256 without the bit
+        pairs[i] = subtract_pairs(subtract_pairs(low, high), less);
+      }
+    } else {
+      pairs[0] = ((word << 4) & 0x07f007f0u) | ((word << 8) & 0x80008000u);
+      pairs[1] = ((word >> 4) & 0x07f007f0u) | (word & 0x80008000u);
+    }
+  }
+};
+
+// The part of K that a warp has, in lines of 64 bytes of a row of weights, which four lanes load:
+// 16 bytes each. The last warp may have less.
+template <typename Weights>
+struct WarpLines {
+  int num;  // of every warp
+  int own;
+
+  template <bool kWhole>
+  static __device__ WarpLines of(const Params& p, int warp) {
+    const int lines = p.K / (Weights::kPacked ? kUnit * Weights::kUnits : 4 * kOctet);
+    const int num = (lines + Weights::kTileWarps - 1) / Weights::kTileWarps;
+    return {num, kWhole ? num : min(num, max(0, lines - warp * num))};
+  }
+};
+
+const __device__ inline Part& part_of(const Params& p, int tile) {
+  int part = 0;
+#pragma unroll
+  for (int i = 1; i < static_cast<int>(kParts); ++i) part += tile >= p.parts[i].first_tile ? 1 : 0;
+  return p.parts[part];
+}
+
+// The rows of x in shared memory: teams take them in turn, a team's threads the octets of each.
+// The constructor does the part that reads no output of an earlier kernel.
+template <int kRows, Prologue kPrologue>
+struct RowsOfX : Form<kRows> {
+  __device__ explicit RowsOfX(const Params& /*p*/) {}
+
+  __device__ void fill(const Params& p, uint4* x) const {
+    for (int r = this->team; r < p.T; r += this->kTeams) {
+      for (int i = this->thread; i < p.K / kOctet; i += kFillThreads) {
+        copy_async(x + r * p.row_octets + i, p.x + r * p.x_stride + i * kOctet, true);
+      }
+    }
+    commit_copies();
+    wait_copies<0>();
+  }
+};
+
+// One row, gated. A thread's loads go out together.
+template <>
+struct RowsOfX<1, Prologue::kGate> : Form<1> {
+  __device__ explicit RowsOfX(const Params& /*p*/) {}
+
+  __device__ void fill(const Params& p, uint4* x) const {
+#pragma unroll 2
+    for (int i = thread; i < p.K / kOctet; i += kFillThreads) {
+      float a[kOctet];
+      float b[kOctet];
+      load_octet(p.x + i * kOctet, a);
+      load_octet(p.gate.b + i * kOctet, b);
+#pragma unroll
+      for (int j = 0; j < kOctet; ++j) a[j] = element_of(p.gate.kind, a[j], b[j]);
+      store_octet(a, reinterpret_cast<CudaBf16*>(x + i));
+    }
+  }
+};
+
+// Normalised in the steps of rms_norm(), some of a team's rows side by side. Block r % gridDim.x
+// also writes row r.
+template <int kRows>
+struct RowsOfX<kRows, Prologue::kNorm> : Form<kRows> {
+  using Form<kRows>::team, Form<kRows>::thread, Form<kRows>::kTeams, Form<kRows>::kAtOnce;
+
+  float weights[kOctet];  // of the thread's first octet
+
+  __device__ explicit RowsOfX(const Params& p) {
+    if (thread < p.K / kOctet) load_octet(p.norm.weight + thread * kOctet, weights);
+  }
+
+  __device__ void fill(const Params& p, uint4* x) const {
+    for (int first = team; first < p.T; first += kAtOnce * kTeams) fill_from(p, first, x);
+  }
+
+ private:
+  __device__ void fill_from(const Params& p, int first, uint4* x) const {
+    __shared__ float square_sums[kTeams][kAtOnce][kWarps];
+    const auto row_of = [&](int k) { return first + k * kTeams; };
+    float sums[kAtOnce] = {};
+    for (int i = thread; i < p.K / kOctet; i += kFillThreads) {
+      uint4 words[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (row_of(k) >= p.T) break;
+        words[k] = *reinterpret_cast<const uint4*>(p.x + row_of(k) * p.x_stride + i * kOctet);
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (row_of(k) >= p.T) break;
+        x[row_of(k) * p.row_octets + i] = words[k];
+        float values[kOctet];
+        load_octet(reinterpret_cast<const CudaBf16*>(&words[k]), values);
+        add_squares(values, sums[k]);
+      }
+    }
+    this->synchronize();  // behind the sums of the rows before
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      sums[k] = warp_sum(sums[k]);
+      if (thread % kWarp == 0) square_sums[team][k][thread / kWarp] = sums[k];
+    }
+    this->synchronize();
+    float scales[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      scales[k] = norm_scale(sum_of_warps(square_sums[team][k]), p.K, p.norm.epsilon);
+    }
+    for (int i = thread; i < p.K / kOctet; i += kFillThreads) {
+      float own[kOctet];
+      if (i == thread) {
+#pragma unroll
+        for (int j = 0; j < kOctet; ++j) own[j] = weights[j];
+      } else {
+        load_octet(p.norm.weight + i * kOctet, own);
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        const int r = row_of(k);
+        if (r >= p.T) break;
+        auto* const octet = reinterpret_cast<CudaBf16*>(x + r * p.row_octets + i);
+        float values[kOctet];
+        float normed[kOctet];
+        load_octet(octet, values);
+        normalise(values, scales[k], own, normed);
+        store_octet(normed, octet);
+        if (blockIdx.x == r % gridDim.x) {
+          store_octet(normed, p.norm.y + r * p.norm.y_stride + i * kOctet);
+        }
+      }
+    }
+  }
+
+  // In the order of block_sum().
+  static __device__ float sum_of_warps(const float (&v)[kWarps]) {
+    static_assert(kWarps == 8);
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+  }
+};
+
+// The octets of x that a thread has filled, in the order in which codes are widened, and times
+// their factor.
+template <int kRows, typename Weights>
+__device__ inline void arrange_rows(const Params& p, uint4* x) {
+  const Form<kRows> form;
+  constexpr ScalarTag<CudaBf16> kTag;
+  const uint32_t factor = packed(Weights::kFactor, Weights::kFactor, kTag);
+  for (int r = form.team; r < p.T; r += Form<kRows>::kTeams) {
+    for (int i = form.thread; i < p.K / kOctet; i += kFillThreads) {
+      uint4& octet = x[r * p.row_octets + i];
+      uint32_t words[4] = {octet.x, octet.y, octet.z, octet.w};
+      if constexpr (!Weights::kIntegers) {
+#pragma unroll
+        for (uint32_t& word : words) word = multiply_pairs(word, factor);
+      }
+      octet = make_uint4(
+          __byte_perm(words[0], words[1], 0x5410), __byte_perm(words[0], words[1], 0x7632),
+          __byte_perm(words[2], words[3], 0x5410), __byte_perm(words[2], words[3], 0x7632));
+    }
+  }
+}
+
+template <typename Weights>
+struct Batch {
+  uint4 words[Weights::kBatch];
+};
+
+template <quant::Code kCode>
+struct Batch<Codes<kCode>> {
+  using Own = Codes<kCode>;
+  static constexpr int kQuads = Own::kBatch * Own::kUnits / 4;  // of units
+  uint4 words[Own::kBatch];
+  uint32_t scales[kQuads];  // as they are stored; lane l: of unit l % 4 of each, row l / 4
+  uint32_t zeros[kQuads];   // with integers
+};
+
+// The weights of a group's tiles as they come from memory: a lane has 16 bytes of one row of a
+// tile, of every line of its warp's part of K.
+template <int kRows, bool kWhole, typename Weights>
+class WeightStream {
+ public:
+  __device__ explicit WeightStream(const Params& p)
+      : p_(p),
+        lines_(WarpLines<Weights>::template of<kWhole>(p, warp())),
+        tile_(Group<kRows, Weights>().first_tile()) {
+    if (tile_ < p.num_tiles) seek();
+  }
+
+  __device__ void load(Batch<Weights>& batch) {
+    if (tile_ >= p_.num_tiles) return;
+#pragma unroll
+    for (int i = 0; i < Weights::kBatch; ++i) {
+      if (first_ + i < lines_.own) batch.words[i] = __ldcs(from_ + (first_ + i) * 4);
+    }
+    if constexpr (Weights::kPacked) load_scales(batch);
+    first_ += Weights::kBatch;
+    if (first_ < lines_.num) return;
+    first_ = 0;
+    tile_ += Group<kRows, Weights>::tile_stride();
+    if (tile_ < p_.num_tiles) seek();
+  }
+
+ private:
+  static __device__ int warp() { return Group<kRows, Weights>().thread / kWarp; }
+
+  static __device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
+
+  __device__ void seek() {
+    const Part& part = part_of(p_, tile_);
+    const int row = min((tile_ - part.first_tile) * kTile + lane() / 4, part.N - 1);
+    const uint4* from;
+    if constexpr (Weights::kPacked) {
+      const PackedSource& packed = part.packed;
+      from = reinterpret_cast<const uint4*>(packed.codes + row * packed.code_bytes);
+      const int scale_row = packed.rows_per_scale == 1
+                                ? row
+                                : (packed.first_scale_rows + row) / packed.rows_per_scale;
+      scales_ = packed.scales + scale_row * packed.scale_bytes;
+      wide_scales_ = packed.scale_type == quant::ScaleType::kF32;
+      group_shift_ = packed.group_shift;
+      if constexpr (Weights::kIntegers) {
+        zeros_ = packed.zeros == nullptr ? nullptr : packed.zeros + row * packed.num_groups;
+        zero_ = static_cast<uint32_t>(packed.constant_zero);
+      }
+    } else {
+      from = reinterpret_cast<const uint4*>(part.weight + row * part.weight_stride);
+    }
+    from_ = from + warp() * lines_.num * 4 + lane() % 4;
+  }
+
+  __device__ void load_scales(Batch<Weights>& batch) const {
+#pragma unroll
+    for (int quad = 0; quad < Batch<Weights>::kQuads; ++quad) {
+      const int column =
+          ((warp() * lines_.num + first_) * Weights::kUnits + quad * 4 + lane() % 4) * kUnit;
+      const int group = min(column, p_.K - 1) >> group_shift_;
+      // Nothing may be done with them here: that would wait for the load.
+      if (wide_scales_) {
+        batch.scales[quad] = reinterpret_cast<const uint32_t*>(scales_)[group];
+      } else {
+        batch.scales[quad] = reinterpret_cast<const uint16_t*>(scales_)[group];
+      }
+      if constexpr (Weights::kIntegers) {
+        batch.zeros[quad] = zeros_ == nullptr ? zero_ : zeros_[group];
+      }
+    }
+  }
+
+  const Params& p_;
+  const WarpLines<Weights> lines_;
+  int tile_, first_ = 0;
+  const uint4* from_ = nullptr;
+  const uint8_t* scales_ = nullptr;  // of the lane's row
+  const uint8_t* zeros_ = nullptr;   // null: all are zero_
+  uint32_t zero_ = 0;
+  int group_shift_ = 0;
+  bool wide_scales_ = true;
+};
+
+// An element of y that a thread stores. Its addend is loaded when the tile begins, ahead of the
+// loads of weights for the next tile.
+class Element {
+ public:
+  __device__ Element(const Params& p, int t, int tile, int column) : t_(t) {
+    part_ = &part_of(p, tile);
+    n_ = (tile - part_->first_tile) * kTile + column;
+    real_ = tile < p.num_tiles && t < p.T && n_ < part_->N;
+    if (!real_) return;
+    if (part_->bias != nullptr) bias_ = part_->bias[n_];
+    if (part_->residual != nullptr) {
+      residual_ = part_->residual + t * p.residual_stride + n_;
+      before_ = *residual_;
+    }
+  }
+
+  [[nodiscard]] __device__ bool real() const { return real_; }
+
+  // `sum`: over K.
+  __device__ void store(float sum) const {
+    sum += bias_;
+    if (residual_ != nullptr) {
+      *residual_ = rounded<CudaBf16>(as_float(before_) + as_float(rounded<CudaBf16>(sum)));
+    } else {
+      part_->y.store_one(t_, n_, sum);
+    }
+  }
+
+ private:
+  const Part* part_ = nullptr;
+  CudaBf16* residual_ = nullptr;
+  int t_, n_;
+  float bias_ = 0;
+  CudaBf16 before_{};
+  bool real_;
+};
+
+// What a warp has of a tile: rows lane / 4 and lane / 4 + 8 of x, columns 2 * (lane % 4) and the
+// next.
+template <int kRows, bool kWhole, typename Weights>
+class WarpSums {
+ public:
+  static constexpr int kHalves = Form<kRows>::kHalves;
+
+  __device__ WarpSums(const Params& p, const uint4* x, int warp)
+      : p_(p), lines_(WarpLines<Weights>::template of<kWhole>(p, warp)) {
+    const int octets = Weights::kPacked ? 8 * Weights::kUnits : 4;  // of x that belong to a line
+    const int first = warp * lines_.num * octets + lane() % 4 * (Weights::kPacked ? 2 : 1);
+    const auto row = [&](int r) { return x + min(r, p.T - 1) * p.row_octets + first; };
+    low_ = row(lane() / 4);
+    high_ = row(lane() / 4 + 8);
+  }
+
+  __device__ void begin(int tile) {
+    if constexpr (Weights::kPacked) scale_type_ = part_of(p_, tile).packed.scale_type;
+    first_ = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums_[0][i] = sums_[1][i] = 0;
+  }
+
+  __device__ void add(const Batch<Weights>& batch) {
+#pragma unroll
+    for (int i = 0; i < Weights::kBatch; ++i) {
+      if (first_ + i >= lines_.own) break;
+      if constexpr (Weights::kPacked) {
+        add_line(batch, i);
+      } else {
+        const uint4 a = low_[(first_ + i) * 4];
+        const uint4 b = kHalves == 2 ? high_[(first_ + i) * 4] : uint4{};
+        const uint4 w = batch.words[i];
+        multiply_bf16(sums_[0], {a.x, b.x, a.y, b.y}, {w.x, w.y});
+        multiply_bf16(sums_[1], {a.z, b.z, a.w, b.w}, {w.z, w.w});
+      }
+    }
+    first_ += Weights::kBatch;
+  }
+
+  [[nodiscard]] __device__ bool whole() const { return first_ >= lines_.num; }
+
+  __device__ void store(float (&shared)[kHalves * 8][kTile]) const {
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      float* to = &shared[half * 8 + lane() / 4][lane() % 4 * 2];
+      to[0] = sums_[0][half * 2] + sums_[1][half * 2];
+      to[1] = sums_[0][half * 2 + 1] + sums_[1][half * 2 + 1];
+    }
+  }
+
+ private:
+  static __device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
+
+  // What lane `from` has loaded.
+  [[nodiscard]] __device__ float scale_of(uint32_t stored, int from) const {
+    const uint32_t scale = __shfl_sync(~0u, stored, from);
+    if (scale_type_ == quant::ScaleType::kF32) return __uint_as_float(scale);
+    if (scale_type_ == quant::ScaleType::kBf16) return __uint_as_float(scale << 16);
+    return __half2float(__ushort_as_half(static_cast<uint16_t>(scale)));
+  }
+
+  __device__ void add_line(const Batch<Weights>& batch, int i) {
+    constexpr unsigned kAll = ~0u;
+    const uint4 line = batch.words[i];
+    const uint32_t words[4] = {line.x, line.y, line.z, line.w};
+#pragma unroll
+    for (int unit = 0; unit < Weights::kUnits; ++unit) {
+      const int octet = ((first_ + i) * Weights::kUnits + unit) * 8;
+      const int quad = (i * Weights::kUnits + unit) / 4;
+      const int of_quad = (i * Weights::kUnits + unit) % 4;
+      uint32_t less = 0;
+      if constexpr (Weights::kIntegers) {
+        less = Weights::less_of(__shfl_sync(kAll, batch.zeros[quad], lane() / 4 * 4 + of_quad));
+      }
+      float products[2][4] = {};
+#pragma unroll
+      for (int o = 0; o < 2; ++o) {
+        const uint4 a = low_[octet + o];
+        const uint4 b = kHalves == 2 ? high_[octet + o] : uint4{};
+        uint32_t w[2];
+        Weights::widen(words[2 * o], unit, less, w);
+        multiply_bf16(products[0], {a.x, b.x, a.y, b.y}, w);
+        Weights::widen(words[2 * o + 1], unit, less, w);
+        multiply_bf16(products[1], {a.z, b.z, a.w, b.w}, w);
+      }
+      const float scales[2] = {scale_of(batch.scales[quad], lane() % 4 * 8 + of_quad),
+                               scale_of(batch.scales[quad], lane() % 4 * 8 + 4 + of_quad)};
+#pragma unroll
+      for (int j = 0; j < 2 * kHalves; ++j) {
+        sums_[0][j] = fmaf(products[0][j] + products[1][j], scales[j % 2], sums_[0][j]);
+      }
+    }
+  }
+
+  const Params& p_;
+  const WarpLines<Weights> lines_;
+  const uint4* low_;
+  const uint4* high_;
+  int first_ = 0;
+  quant::ScaleType scale_type_{};
+  float sums_[2][4];
+};
+
+// Batches on their way: with more rows their sums take the registers of one.
+template <int kRows, typename Weights>
+__device__ constexpr int depth_of() {
+  return Weights::kPacked && kRows > 8 ? Weights::kDepth - 1 : Weights::kDepth;
+}
+
+template <int kRows, Prologue kPrologue, bool kWhole, typename Weights>
+__global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
+    skinny_kernel(const __grid_constant__ Params p) {
+  using Own = Group<kRows, Weights>;
+  constexpr int kHalves = Form<kRows>::kHalves;
+  extern __shared__ uint4 x[];  // [T, row_octets]
+  __shared__ float partial_sums[Own::kGroups][2][Weights::kTileWarps][kHalves * 8][kTile];
+  static_assert(sizeof(partial_sums) + (1 << 10) <= kOwnShared, "and what a prologue has");
+  const RowsOfX<kRows, kPrologue> rows(p);
+  const Own own;
+  int tile = own.first_tile();
+
+  WeightStream<kRows, kWhole, Weights> weights(p);
+  Batch<Weights> batches[depth_of<kRows, Weights>()];
+#pragma unroll
+  for (Batch<Weights>& batch : batches) weights.load(batch);  // weights do not wait for x
+  wait_for_inputs();
+  const int warp = own.thread / kWarp;
+  const int t = own.thread / kTile;
+  const int column = own.thread % kTile;
+  Element element(p, t, tile, column);
+  rows.fill(p, x);
+  if constexpr (Weights::kPacked) arrange_rows<kRows, Weights>(p, x);
+  __syncthreads();
+  if (tile >= p.num_tiles) return;
+
+  WarpSums<kRows, kWhole, Weights> sums(p, x, warp);
+  sums.begin(tile);
+  int buffer = 0;
+  // Multiplies a batch and loads another in its place; false after the last tile.
+  const auto take = [&](Batch<Weights>& batch) {
+    sums.add(batch);
+    weights.load(batch);
+    if (!sums.whole()) return true;
+    auto& shared = partial_sums[own.group][buffer];
+    sums.store(shared[warp]);
+    own.synchronize();
+    if (element.real()) {
+      float sum = 0;
+#pragma unroll
+      for (int w = 0; w < Weights::kTileWarps; ++w) sum += shared[w][t][column];
+      if constexpr (Weights::kPacked) sum *= Weights::kMissing / Weights::kFactor;
+      element.store(sum);
+    }
+    tile += Own::tile_stride();
+    if (tile >= p.num_tiles) return false;
+    element = Element(p, t, tile, column);
+    buffer = 1 - buffer;  // others may still add those of this tile
+    sums.begin(tile);
+    return true;
+  };
+  for (bool more = true; more;) {
+#pragma unroll
+    for (Batch<Weights>& batch : batches) {
+      if (more) more = take(batch);
+    }
+  }
+}
+
+// Of T rows of x in shared memory.
+constexpr int64_t bytes_of_x(int64_t T, int64_t row_octets) {
+  return T * row_octets * static_cast<int64_t>(sizeof(uint4));
+}
+
+inline int64_t most_bytes_of_x(const CudaContext& context) {
+  return context.gpu.properties().shared_bytes - kOwnShared;
+}
+
+template <int kRows, Prologue kPrologue, typename Weights>
+Status launch_form(CudaContext& context, Params params) {
+  constexpr int kStep =
+      Weights::kTileWarps * (Weights::kPacked ? Weights::kUnits * kUnit : 4 * kOctet);
+  const auto kernel = params.K % kStep == 0 ? skinny_kernel<kRows, kPrologue, true, Weights>
+                                            : skinny_kernel<kRows, kPrologue, false, Weights>;
+  HEDDLE_RETURN_IF_ERROR(allow_shared(kernel, static_cast<size_t>(most_bytes_of_x(context))));
+  const int64_t most = int64_t{Form<kRows>::kBlocks} * context.gpu.properties().num_multiprocessors;
+  params.row_octets = params.K / kOctet + Weights::kPadding;
+  return launch(context, "linear", kernel, grid_of(std::min<int64_t>(most, params.num_tiles)),
+                Form<kRows>::kThreads, params,
+                static_cast<size_t>(bytes_of_x(params.T, params.row_octets)));
+}
+
+template <typename Weights>
+Status launch_rows(CudaContext& context, Prologue prologue, const Params& params) {
+  const auto launch_for = [&]<Prologue kPrologue>() {
+    if (params.T == 1) return launch_form<1, kPrologue, Weights>(context, params);
+    if constexpr (!Weights::kPacked) {
+      if (params.T == 2) return launch_form<2, kPrologue, Weights>(context, params);
+    }
+    if (params.T <= 8) return launch_form<8, kPrologue, Weights>(context, params);
+    return launch_form<16, kPrologue, Weights>(context, params);
+  };
+  if (prologue == Prologue::kGate) {
+    return launch_form<1, Prologue::kGate, Weights>(context, params);
+  }
+  return prologue == Prologue::kNorm ? launch_for.template operator()<Prologue::kNorm>()
+                                     : launch_for.template operator()<Prologue::kNone>();
+}
+
+// For quantised weights, each compiled in a file of its own.
+Status launch_e4m3(CudaContext& context, Prologue prologue, const Params& params);
+Status launch_u8(CudaContext& context, Prologue prologue, const Params& params);
+Status launch_u4(CudaContext& context, Prologue prologue, const Params& params);
+
+}  // namespace heddle::ops::skinny
