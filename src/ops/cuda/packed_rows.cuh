@@ -69,17 +69,59 @@ struct PackedSource {
     switch (scale_type) {
       case quant::ScaleType::kF32:
         return reinterpret_cast<const float*>(row)[group];
+      case quant::ScaleType::kE8M0:
+        return scale_of(scale_type, row[group]);
+      default:
+        return scale_of(scale_type, reinterpret_cast<const uint16_t*>(row)[group]);
+    }
+  }
+
+  // The scale whose bits are the last ones of `stored`.
+  [[nodiscard]] static __device__ float scale_of(quant::ScaleType type, uint32_t stored) {
+    switch (type) {
+      case quant::ScaleType::kF32:
+        return __uint_as_float(stored);
       case quant::ScaleType::kBf16:
-        return as_float(reinterpret_cast<const CudaBf16*>(row)[group]);
+        return __uint_as_float(stored << 16);
       case quant::ScaleType::kF16:
-        return as_float(reinterpret_cast<const CudaF16*>(row)[group]);
-      default: {  // E8M0: a power of two, 255 is NaN
-        const uint32_t code = row[group];
-        return __uint_as_float(code == 255 ? 0x7fc00000u : code == 0 ? 0x00400000u : code << 23);
-      }
+        return __half2float(__ushort_as_half(static_cast<uint16_t>(stored)));
+      default:  // E8M0: a power of two, 255 is NaN
+        return __uint_as_float(stored == 255 ? 0x7fc00000u
+                               : stored == 0 ? 0x00400000u
+                                             : stored << 23);
     }
   }
 };
+
+// Codes of four columns, a byte each, as numbers less `zero`, which is 0 for floats.
+template <quant::Code kCode>
+__device__ inline void widen_codes(uint32_t bytes, float zero, float* values) {
+  if constexpr (kCode == quant::Code::kU4 || kCode == quant::Code::kU8) {
+    constexpr uint32_t kBase = 0x4b000000;  // 2^23, whose last bits count ones
+    const float base = __uint_as_float(kBase) + zero;
+    values[0] = __uint_as_float(__byte_perm(bytes, kBase, 0x7440)) - base;
+    values[1] = __uint_as_float(__byte_perm(bytes, kBase, 0x7441)) - base;
+    values[2] = __uint_as_float(__byte_perm(bytes, kBase, 0x7442)) - base;
+    values[3] = __uint_as_float(__byte_perm(bytes, kBase, 0x7443)) - base;
+  } else {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      __half2 pair;
+      if constexpr (kCode == quant::Code::kE2M1) {  // a sign, two bits of an exponent with bias 1
+        const uint32_t spread = __byte_perm(bytes, 0, i == 0 ? 0x1404 : 0x3424);
+        const uint32_t bits = ((spread << 1) & 0x0e000e00u) | ((spread << 4) & 0x80008000u);
+        memcpy(&pair, &bits, sizeof(pair));
+        pair = __hmul2(pair, __float2half2_rn(16384.0f));  // 2^14, the exponent's bias is 15 there
+      } else {
+        const auto two = static_cast<__nv_fp8x2_storage_t>(bytes >> (16 * i));
+        pair = __half2(__nv_cvt_fp8x2_to_halfraw2(two, __NV_E4M3));
+      }
+      const float2 floats = __half22float2(pair);
+      values[2 * i] = floats.x;
+      values[2 * i + 1] = floats.y;
+    }
+  }
+}
 
 // Scales and zero points are found by the number of their row, which takes half the registers of
 // addresses. Rows that have zero points share no scales.
@@ -142,32 +184,12 @@ struct PackedRow {
     return static_cast<float>(source->zeros[int64_t{scale_row} * source->num_groups + group]);
   }
 
-  // Codes of four columns as numbers less `zero`, which is 0 for floats.
   __device__ void widen_codes(uint32_t bytes, float zero, float* values) const {
+    constexpr auto kFloats = kFourBits ? quant::Code::kE2M1 : quant::Code::kE4M3;
     if (source->code == quant::Code::kU4 || source->code == quant::Code::kU8) {
-      constexpr uint32_t kBase = 0x4b000000;  // 2^23, whose last bits count ones
-      const float base = __uint_as_float(kBase) + zero;
-      values[0] = __uint_as_float(__byte_perm(bytes, kBase, 0x7440)) - base;
-      values[1] = __uint_as_float(__byte_perm(bytes, kBase, 0x7441)) - base;
-      values[2] = __uint_as_float(__byte_perm(bytes, kBase, 0x7442)) - base;
-      values[3] = __uint_as_float(__byte_perm(bytes, kBase, 0x7443)) - base;
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      __half2 pair;
-      if constexpr (kFourBits) {  // sign, two bits of an exponent with bias 1, one of a mantissa
-        const uint32_t spread = __byte_perm(bytes, 0, i == 0 ? 0x1404 : 0x3424);
-        const uint32_t bits = ((spread << 1) & 0x0e000e00u) | ((spread << 4) & 0x80008000u);
-        memcpy(&pair, &bits, sizeof(pair));
-        pair = __hmul2(pair, __float2half2_rn(16384.0f));  // 2^14, the exponent's bias is 15 there
-      } else {
-        const auto two = static_cast<__nv_fp8x2_storage_t>(bytes >> (16 * i));
-        pair = __half2(__nv_cvt_fp8x2_to_halfraw2(two, __NV_E4M3));
-      }
-      const float2 floats = __half22float2(pair);
-      values[2 * i] = floats.x;
-      values[2 * i + 1] = floats.y;
+      ops::widen_codes<quant::Code::kU8>(bytes, zero, values);
+    } else {
+      ops::widen_codes<kFloats>(bytes, zero, values);
     }
   }
 };

@@ -1,387 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-// y[t] = sum over a of weights[t, a] W2_e f(W13_e x[t]), e = experts[t, a]; plus the shared expert.
-// A row of blocks (blockIdx.y) owns a token. up_kernel: a warp owns hidden channels of its experts,
-// a row of the gate and one of up; the first warp chooses the experts. down_kernel: a warp owns
-// columns of y, for all experts. A lane has octets of a weight row.
-// Bytes: 6 * A * I * H a token, from memory once: bound by memory.
-// Taken for one token, or while T * A <= E / 3: bf16, rows of w2 of the widths that have a kernel.
+// Which calls few_experts.h takes, and their kernels (few_experts_kernel.cuh) for weights in bf16.
+// Taken for one token, or while T * A <= E / 3: bf16 or quantised, rows of w2 of the widths that
+// have a kernel.
 #include <algorithm>
+#include <bit>
 
-#include "ops/cuda/launch.cuh"
-#include "ops/cuda/reduce.cuh"
-#include "ops/cuda/rows.cuh"
-#include "ops/moe/choose_experts.cuh"
-#include "ops/moe/expert_activation.cuh"
 #include "ops/moe/few_experts.h"
+#include "ops/moe/few_experts_kernel.cuh"
 
 namespace heddle::ops {
 
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
-constexpr int kStep = kWarp * kOctet;  // columns that a warp loads at once
+using few_experts::PlainExperts, few_experts::kWarps, few_experts::kScoresPerLane;
+
 // Bytes that every kernel may have, beside the experts of its token.
 constexpr int64_t kMostShared = (48 << 10) - int64_t{sizeof(ChosenExperts)};
-constexpr int64_t kShare = 3;          // the pairs are at most this part of the experts
-constexpr int kScoresPerLane = 16;     // of a warp that routes
-constexpr int64_t kFetchPiece = 4096;  // bytes of one instruction
-constexpr int64_t kBlocks = 2;         // of a processor
-
-// The expert of all tokens, as one more of each.
-struct SharedPart {
-  SourceRows gate_up;
-  const CudaBf16* down;  // null: there is none
-  const float* gate;     // null: a factor of 1
-  int64_t down_stride, gate_stride;
-};
-
-// The scores that tokens are routed by.
-struct Scores {
-  const float* logits;  // null: the experts are given
-  int64_t stride;
-  int E;
-  bool renormalize;
-};
-
-struct Params {
-  Scores scores;
-  const CudaBf16* x;
-  const CudaBf16* w13;
-  const CudaBf16* w2;
-  const float* w13_bias;  // null: none
-  const float* w2_bias;   // null: none
-  int32_t* experts;
-  float* weights;
-  const int32_t* row_sequences;  // null: no token is padding
-  CudaBf16* hidden;
-  TargetRows y;
-  CudaBf16* residual;  // null: none; else y is rounded and added to it, and not written
-  int64_t x_stride, w13_stride, w2_stride;  // of an expert
-  int64_t residual_stride;
-  int A, H, I;
-  float limit, alpha;
-  SharedPart shared;
-  const std::byte* read_next;
-  int64_t fetch_bytes;  // of it
-};
-
-__device__ inline bool is_padding(const Params& p, int t) {
-  return p.row_sequences != nullptr && p.row_sequences[t] < 0;
-}
-
-// Called by the warp that chose the experts of token t, in one of its blocks: leaves them, with
-// their weights, for the second product, whose blocks read them before this kernel has ended.
-__device__ inline void leave_experts(const Params& p, int t, ChosenExperts& chosen) {
-  weigh_experts(p.scores.logits + t * p.scores.stride, p.scores.E, p.A, p.scores.renormalize,
-                chosen);
-  __syncwarp();
-  for (int a = static_cast<int>(threadIdx.x); a < p.A; a += kWarp) {
-    p.experts[t * p.A + a] = chosen.ids[a];
-    p.weights[t * p.A + a] = chosen.weights[a];
-  }
-  __threadfence();
-  __syncwarp();  // the first lane that lets the next kernel start speaks for all
-}
-
-// Those that were found before: by the kernel ahead, or by this one's first product.
-__device__ inline void read_experts(const Params& p, int t, ChosenExperts& chosen) {
-  for (int a = static_cast<int>(threadIdx.x); a < p.A; a += kThreads) {
-    chosen.ids[a] = __ldcg(p.experts + t * p.A + a);
-    chosen.weights[a] = __ldcg(p.weights + t * p.A + a);
-  }
-}
-
-__device__ inline void add_octet(const uint4& w, const uint4& x, float& sum) {
-  float weights[kOctet];
-  float values[kOctet];
-  load_octet(reinterpret_cast<const CudaBf16*>(&w), weights);
-  load_octet(reinterpret_cast<const CudaBf16*>(&x), values);
-#pragma unroll
-  for (int j = 0; j < kOctet; ++j) sum = fmaf(values[j], weights[j], sum);
-}
-
-// Memory idles while blocks find their tokens' experts: the beginning of what the product behind
-// the experts reads comes to the second-level cache meanwhile, a part of it by each block of a
-// token. Blocks of padding leave theirs out.
-__device__ inline void fetch_next(const Params& p) {
-  const int64_t blocks = int64_t{gridDim.x} * gridDim.y;
-  const int64_t block = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (int64_t piece = block + lane * blocks; piece * kFetchPiece < p.fetch_bytes;
-       piece += kWarp * blocks) {
-    fetch_ahead<kFetchPiece>(p.read_next + piece * kFetchPiece);
-  }
-}
-
-constexpr int kUpSteps = 8;    // of two rows, that a lane loads together
-constexpr int kFewTokens = 4;  // whose experts are waited for in two parts
-
-// A row of blocks has a token, a warp every so many of its experts' hidden channels: a row of the
-// gate and the one of up. The first warp chooses the experts, in every block again: that takes less
-// time than to wait for a kernel that does. Of a few tokens it chooses the experts of the block's
-// first rows, whose loads go out then, and the others meanwhile. The loads of a row go out
-// together, those of the next row before the sums of this one are joined. Moves 4 * A * I * H bytes
-// a token.
-template <bool kWhole>
-__global__ void __launch_bounds__(kThreads, kBlocks) up_kernel(const __grid_constant__ Params p) {
-  await_kernel_before();
-  extern __shared__ uint4 x[];  // [H / 8]
-  __shared__ ChosenExperts chosen;
-  const int t = static_cast<int>(blockIdx.y);
-  if (is_padding(p, t)) return;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int octets = p.H / kOctet;
-  const int steps = (octets + kWarp - 1) / kWarp;
-  const int num_rows = p.A * p.I;
-  const int stride = static_cast<int>(gridDim.x) * kWarps;
-  const bool chooses = p.scores.logits != nullptr;
-  const int last_row = static_cast<int>(blockIdx.x + 1) * kWarps - 1;  // of the first ones
-  const int num_first = gridDim.y <= kFewTokens ? min(p.A, last_row / p.I + 1) : p.A;
-  ExpertChoice<kScoresPerLane> choice;
-  if (!chooses) {
-    read_experts(p, t, chosen);
-  } else if (warp == 0) {
-    choice.begin(p.scores.logits + t * p.scores.stride, p.scores.E);
-    choice.choose_until(num_first, chosen);
-  }
-  if (warp == kWarps - 1) fetch_next(p);
-  if (warp > 0) {  // meanwhile
-    const auto* own = reinterpret_cast<const uint4*>(p.x + t * p.x_stride);
-    for (int i = static_cast<int>(threadIdx.x) - kWarp; i < octets; i += kThreads - kWarp) {
-      x[i] = own[i];
-    }
-  }
-  __syncthreads();
-  const auto gate_of = [&](int n) {
-    const int64_t expert = chosen.ids[n / p.I];
-    return p.w13 + expert * p.w13_stride + int64_t{n % p.I} * p.H;
-  };
-
-  // Whether the lane has nothing in this step, the last one.
-  const auto is_behind = [&](int step) { return !kWhole && step * kWarp + lane >= octets; };
-  uint4 gate[kUpSteps];
-  uint4 up[kUpSteps];
-  const auto load = [&](int n, int first_step) {
-    const CudaBf16* row = gate_of(n);
-    const auto* gates = reinterpret_cast<const uint4*>(row) + lane;
-    const auto* ups = reinterpret_cast<const uint4*>(row + int64_t{p.I} * p.H) + lane;
-#pragma unroll
-    for (int i = 0; i < kUpSteps; ++i) {
-      if (first_step + i >= steps || is_behind(first_step + i)) break;
-      gate[i] = __ldcs(gates + (first_step + i) * kWarp);
-      up[i] = __ldcs(ups + (first_step + i) * kWarp);
-    }
-  };
-  int n = static_cast<int>(blockIdx.x) * kWarps + warp;
-  if (n < num_rows) load(n, 0);
-  if (chooses && num_first < p.A) {
-    if (warp == 0) choice.choose_until(p.A, chosen);
-    __syncthreads();
-  }
-  const bool leaves = chooses && blockIdx.x == 0;
-  if (leaves && warp == 0) leave_experts(p, t, chosen);
-  if (!leaves || warp == 0) let_next_kernel_start();
-  while (n < num_rows) {
-    float gate_sum = 0;
-    float up_sum = 0;
-    const int next = n + stride;
-    for (int first = 0; first < steps; first += kUpSteps) {
-#pragma unroll
-      for (int i = 0; i < kUpSteps; ++i) {
-        if (first + i >= steps || is_behind(first + i)) break;
-        const uint4 values = x[(first + i) * kWarp + lane];
-        add_octet(gate[i], values, gate_sum);
-        add_octet(up[i], values, up_sum);
-      }
-      if (first + kUpSteps < steps) {
-        load(n, first + kUpSteps);
-      } else if (next < num_rows) {
-        load(next, 0);
-      }
-    }
-    gate_sum = warp_sum(gate_sum);
-    up_sum = warp_sum(up_sum);
-    if (lane == 0) {
-      if (p.w13_bias != nullptr) {
-        const float* bias = p.w13_bias + int64_t{chosen.ids[n / p.I]} * 2 * p.I + n % p.I;
-        gate_sum += bias[0];
-        up_sum += bias[p.I];
-      }
-      p.hidden[int64_t{t} * num_rows + n] =
-          rounded<CudaBf16>(activated(gate_sum, up_sum, p.limit, p.alpha));
-    }
-    n = next;
-  }
-}
-
-constexpr int kDownLoads = 22;  // octets of weights that a lane loads together
-
-// A column's routed sum with the shared expert's part, rounded where the single ops round.
-__device__ inline float with_shared(const SharedPart& shared, int t, float routed, float own) {
-  own = as_float(rounded<CudaBf16>(own));
-  if (shared.gate != nullptr) {
-    const float gate = 1.0f / (1.0f + expf(-shared.gate[t * shared.gate_stride]));
-    own = as_float(rounded<CudaBf16>(own * gate));
-  }
-  return as_float(rounded<CudaBf16>(routed)) + own;
-}
-
-// A row of blocks has a token, a warp every so many of its output's columns. Rows of up to
-// kSteps * 256 numbers, of which the last step may lack some; those of several experts are loaded
-// together, and joined together. The shared expert is one after the others. Moves 2 * A * I * H
-// bytes a token.
-template <int kSteps, bool kWhole>
-__global__ void __launch_bounds__(kThreads, kBlocks) down_kernel(const __grid_constant__ Params p) {
-  constexpr int kExperts = kSteps == 1 ? 16 : kDownLoads / kSteps;  // at once
-  extern __shared__ uint4 hidden[];                                 // [A + 1, I / 8]
-  const int t = static_cast<int>(blockIdx.y);
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  if (is_padding(p, t)) {  // known before the first product, too
-    wait_for_inputs();
-    return;
-  }
-  const int num_experts = p.A + (p.shared.down != nullptr ? 1 : 0);
-  // Whether the lane has nothing in the last step.
-  const bool ends = !kWhole && (kSteps - 1) * kWarp + lane >= p.I / kOctet;
-  __shared__ ChosenExperts chosen;
-  read_experts(p, t, chosen);  // which the first product has found before this kernel could start
-  __syncthreads();
-  uint4 w[kExperts][kSteps];
-  const auto load = [&](int n, int first) {
-#pragma unroll
-    for (int e = 0; e < kExperts; ++e) {
-      if (first + e >= num_experts) break;
-      const CudaBf16* row = first + e < p.A
-                                ? p.w2 + chosen.ids[first + e] * p.w2_stride + int64_t{n} * p.I
-                                : p.shared.down + n * p.shared.down_stride;
-#pragma unroll
-      for (int i = 0; i < kSteps; ++i) {
-        if (i == kSteps - 1 && ends) break;
-        w[e][i] = __ldcs(reinterpret_cast<const uint4*>(row) + i * kWarp + lane);
-      }
-    }
-  };
-  const int stride = static_cast<int>(gridDim.x) * kWarps;
-  int n = static_cast<int>(blockIdx.x) * kWarps + warp;
-  if (n < p.H) load(n, 0);
-  wait_for_inputs();
-  const int octets = p.I / kOctet;
-  for (int i = static_cast<int>(threadIdx.x); i < p.A * octets; i += kThreads) {
-    hidden[i] = reinterpret_cast<const uint4*>(p.hidden + int64_t{t} * p.A * p.I)[i];
-  }
-  for (int i = static_cast<int>(threadIdx.x); num_experts > p.A && i < octets; i += kThreads) {
-    float gate[kOctet];
-    float up[kOctet];
-    p.shared.gate_up.load(t, i * kOctet, kOctet, gate);
-    p.shared.gate_up.load(t, p.I + i * kOctet, kOctet, up);
-#pragma unroll
-    for (int j = 0; j < kOctet; ++j) gate[j] = activated(gate[j], up[j], 0, 0);
-    store_octet(gate, reinterpret_cast<CudaBf16*>(hidden + p.A * octets + i));
-  }
-  __syncthreads();
-  // Of the residual, lane l has what the warp's column of number l is added to.
-  CudaBf16 befores{};
-  if (const int column = n + lane * stride; p.residual != nullptr && column < p.H) {
-    befores = p.residual[t * p.residual_stride + column];
-  }
-  for (int number = 0; n < p.H; n += stride, ++number) {
-    float total = 0;
-    float own = 0;  // of the shared expert
-    for (int first = 0; first < num_experts; first += kExperts) {
-      if (first > 0) load(n, first);
-      float sums[kExperts] = {};
-#pragma unroll
-      for (int e = 0; e < kExperts; ++e) {
-        if (first + e >= num_experts) break;
-#pragma unroll
-        for (int i = 0; i < kSteps; ++i) {
-          if (i == kSteps - 1 && ends) break;
-          add_octet(w[e][i],
-                    hidden[(first + e) * (kWhole ? kSteps * kWarp : octets) + i * kWarp + lane],
-                    sums[e]);
-        }
-      }
-#pragma unroll
-      for (int e = 0; e < kExperts; ++e) sums[e] = warp_sum(sums[e]);
-#pragma unroll
-      for (int e = 0; e < kExperts; ++e) {
-        if (first + e >= num_experts) break;
-        if (first + e == p.A) {
-          own = sums[e];
-          continue;
-        }
-        const float bias =
-            p.w2_bias != nullptr ? p.w2_bias[int64_t{chosen.ids[first + e]} * p.H + n] : 0.0f;
-        total = fmaf(chosen.weights[first + e], sums[e] + bias, total);
-      }
-    }
-    if (n + stride < p.H) load(n + stride, 0);
-    const float before = __shfl_sync(0xffffffffu, as_float(befores), number % kWarp);
-    if (lane == 0) {
-      if (num_experts > p.A) total = with_shared(p.shared, t, total, own);
-      if (p.residual != nullptr) {
-        p.residual[t * p.residual_stride + n] =
-            rounded<CudaBf16>(before + as_float(rounded<CudaBf16>(total)));
-      } else {
-        p.y.store_one(t, n, total);
-      }
-    }
-  }
-}
+constexpr int64_t kShare = 3;  // the pairs are at most this part of the experts
 
 bool has_whole_octets(const TensorView& experts) {
   return experts.dtype == DType::kBf16 && experts.shape[2] % kOctet == 0 && experts.dense() &&
          reinterpret_cast<uintptr_t>(experts.data) % 16 == 0;
 }
 
-using Kernel = void (*)(Params);
-
-template <int kSteps>
-Kernel down_kernel_of(bool whole) {
-  return whole ? down_kernel<kSteps, true> : down_kernel<kSteps, false>;
+// The rows of a weight that is one quantised part; null: it is none.
+const quant::PackedRows* packed_rows(const TensorView& weight) {
+  if (weight.packed == nullptr || weight.packed->parts.size() != 1) return nullptr;
+  const quant::PackedWeight::Part& part = weight.packed->parts[0];
+  return part.plain.data == nullptr ? &part.packed : nullptr;
 }
 
-// For rows of I numbers; null: there is none.
-Kernel down_kernel_of(int64_t I) {
-  const bool whole = I % kStep == 0;
-  switch (ceil_div(I, kStep)) {
-    case 1:
-      return down_kernel_of<1>(whole);
-    case 2:
-      return down_kernel_of<2>(whole);
-    case 3:
-      return down_kernel_of<3>(whole);
-    case 4:
-      return down_kernel_of<4>(whole);
-    case 6:
-      return down_kernel_of<6>(whole);
-    case 8:
-      return down_kernel_of<8>(whole);
-    case 12:
-      return down_kernel_of<12>(whole);
-    default:
-      return nullptr;
+// Whether the kernels have the format: groups of a power of two of octets, or one for a row.
+bool has_shared_octets(const quant::PackedRows& rows) {
+  const quant::RowFormat& format = rows.format;
+  const bool one = format.num_groups() == 1;
+  const auto group_size = static_cast<uint64_t>(format.group_size);
+  const bool exponents = format.scale == quant::ScaleType::kE8M0;
+  return format.K % kOctet == 0 && format.group_index == nullptr &&
+         (one || (std::has_single_bit(group_size) && group_size % kOctet == 0)) &&
+         std::has_single_bit(static_cast<uint64_t>(rows.rows_per_scale)) &&
+         exponents == (format.code == quant::Code::kE2M1);
+}
+
+// Whether a kernel that was compiled for one reads the other, too.
+bool have_one_form(const quant::PackedRows& a, const quant::PackedRows& b) {
+  return a.format.code == b.format.code && a.format.scale == b.format.scale;
+}
+
+bool experts_fit(const TensorView& w13, const TensorView& w2) {
+  if (w13.packed == nullptr) return has_whole_octets(w13) && has_whole_octets(w2);
+  const quant::PackedRows* const up = packed_rows(w13);
+  const quant::PackedRows* const down = packed_rows(w2);
+  return up != nullptr && down != nullptr && has_shared_octets(*up) && has_shared_octets(*down) &&
+         up->format.code == down->format.code;
+}
+
+bool shared_fits(const SharedExpert& shared, const TensorView& w2) {
+  if (shared.down.shape[1] != w2.shape[2]) return false;
+  if (w2.packed == nullptr) {
+    return shared.down.dtype == DType::kBf16 && rows_are_aligned(shared.down);
   }
-}
-
-// Of a token.
-int64_t blocks_at_once(const CudaContext& context, int64_t T) {
-  return std::max<int64_t>(1, kBlocks * context.gpu.properties().num_multiprocessors / T);
-}
-
-// 4 MB a token, whose experts are streamed then, at most 32 MB: more would not stay in the cache.
-int64_t fetch_bytes(const TensorView& weight, int64_t T) {
-  if (weight.data == nullptr || !weight.dense() || !rows_are_aligned(weight)) return 0;
-  const int64_t most = std::min<int64_t>(4 * T, 32) << 20;
-  return std::min(most, weight.num_bytes()) / kFetchPiece * kFetchPiece;
-}
-
-bool shared_fits(const SharedExpert& shared, int64_t I) {
-  return shared.down.dtype == DType::kBf16 && shared.down.shape[1] == I &&
-         rows_are_aligned(shared.down);
+  const quant::PackedRows* const own = packed_rows(shared.down);
+  const quant::PackedRows& down = *packed_rows(w2);
+  return own != nullptr && has_shared_octets(*own) && have_one_form(*own, down) &&
+         own->format.group_size == down.format.group_size &&
+         own->format.constant_zero == down.format.constant_zero;
 }
 
 }  // namespace
@@ -390,13 +73,14 @@ bool few_experts_fit(const RoutedMoeArgs& args, int64_t T) {
   const int64_t H = args.x.shape[1], I = args.w2.shape[2], E = args.w2.shape[0];
   const int64_t A = args.experts_per_token;
   return (T == 1 || T * A * kShare <= E) && args.x.dtype == DType::kBf16 &&
-         rows_are_aligned(args.x) && has_whole_octets(args.w13) && has_whole_octets(args.w2) &&
-         2 * std::max(H, (A + 1) * I) <= kMostShared && down_kernel_of(I) != nullptr &&
-         (!args.shared || shared_fits(*args.shared, I));
+         rows_are_aligned(args.x) && experts_fit(args.w13, args.w2) &&
+         2 * std::max(H, (A + 1) * I) <= kMostShared &&
+         few_experts::down_kernel_of<PlainExperts>(I) != nullptr &&
+         (!args.shared || shared_fits(*args.shared, args.w2));
 }
 
 bool few_experts_add(const CudaContext& context, const RoutedMoeArgs& args, int64_t T) {
-  const int64_t warps = kWarps * blocks_at_once(context, T);
+  const int64_t warps = kWarps * few_experts::blocks_at_once(context, T);
   return few_experts_fit(args, T) && args.x.shape[1] <= warps * kWarp;
 }
 
@@ -406,59 +90,17 @@ bool few_experts_route(const RoutedMoeArgs& args) {
 }
 
 Status run_few_experts(CudaContext& context, const FewExpertsArgs& args) {
-  const RoutedMoeArgs& moe = *args.moe;
-  const int64_t T = args.x.shape[0], H = args.x.shape[1], I = moe.w2.shape[2];
-  const int64_t A = moe.experts_per_token;
-  SharedPart shared{};
-  if (args.shared) {
-    shared = {.gate_up = SourceRows::of(args.shared->gate_up),
-              .down = args.shared->down.as<CudaBf16>(),
-              .gate = args.shared->gate.as<float>(),
-              .down_stride = args.shared->down.row_stride,
-              .gate_stride = args.shared->gate.row_stride};
+  if (args.moe->w13.packed == nullptr) return few_experts::run<PlainExperts>(context, args);
+  switch (packed_rows(args.moe->w13)->format.code) {
+    case quant::Code::kU4:
+      return few_experts::run_u4(context, args);
+    case quant::Code::kU8:
+      return few_experts::run_u8(context, args);
+    case quant::Code::kE2M1:
+      return few_experts::run_e2m1(context, args);
+    case quant::Code::kE4M3:
+      return few_experts::run_e4m3(context, args);
   }
-  const bool routes = args.logits.data != nullptr;
-  const Params params{.scores = {.logits = args.logits.as<float>(),
-                                 .stride = args.logits.row_stride,
-                                 .E = routes ? static_cast<int>(args.logits.shape[1]) : 0,
-                                 .renormalize = moe.renormalize},
-                      .x = args.x.as<CudaBf16>(),
-                      .w13 = moe.w13.as<CudaBf16>(),
-                      .w2 = moe.w2.as<CudaBf16>(),
-                      .w13_bias = moe.w13_bias.as<float>(),
-                      .w2_bias = moe.w2_bias.as<float>(),
-                      .experts = args.experts,
-                      .weights = args.weights,
-                      .row_sequences = args.row_sequences,
-                      .hidden = reinterpret_cast<CudaBf16*>(args.hidden),
-                      .y = TargetRows::of(args.y),
-                      .residual = moe.residual.as<CudaBf16>(),
-                      .x_stride = args.x.row_stride,
-                      .w13_stride = moe.w13.row_stride,
-                      .w2_stride = moe.w2.row_stride,
-                      .residual_stride = moe.residual.row_stride,
-                      .A = static_cast<int>(A),
-                      .H = static_cast<int>(H),
-                      .I = static_cast<int>(I),
-                      .limit = moe.activation.limit,
-                      .alpha = moe.activation.alpha,
-                      .shared = shared,
-                      .read_next = moe.read_next.as<std::byte>(),
-                      .fetch_bytes = fetch_bytes(moe.read_next, T)};
-  // Each processor has two blocks at once; warps go on to other rows.
-  const int64_t at_once = blocks_at_once(context, T);
-  const auto grid = [&](int64_t rounds) {
-    return dim3(static_cast<unsigned>(std::min(at_once, rounds)), static_cast<unsigned>(T));
-  };
-  const Kernel up = H % kStep == 0 ? up_kernel<true> : up_kernel<false>;
-  const Kernel down = down_kernel_of(I);
-  const int64_t x_bytes = 2 * H, hidden_bytes = 2 * (A + 1) * I;
-  HEDDLE_RETURN_IF_ERROR(prefer_cache(context, up, kBlocks, x_bytes));
-  HEDDLE_RETURN_IF_ERROR(prefer_cache(context, down, kBlocks, hidden_bytes));
-  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up few", up, grid(ceil_div(A * I, kWarps)), kThreads,
-                                params, static_cast<size_t>(x_bytes)));
-  return launch(context, "moe_down few", down, grid(ceil_div(H, kWarps)), kThreads, params,
-                static_cast<size_t>(hidden_bytes));
 }
 
 }  // namespace heddle::ops

@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "ops/device_fixture.h"
 #include "ops/gemm/packed_fixture.h"
 #include "ops/gemm/product_tasks.h"
+#include "ops/moe/few_experts.h"
 #include "ops/moe/routed_moe.h"
 #include "ops/moe/routed_moe_reference.h"
 #include "support/tensors.h"
@@ -464,6 +466,73 @@ TEST_P(MoeDeviceTest, QuantisedExpertsGiveTheBitsOfDequantisedOnes) {
       }
     }
   }
+}
+
+// Few tokens have kernels of their own for most formats; widths that end within a load, a shared
+// expert of the same format.
+TEST_P(MoeDeviceTest, AFewTokensOfQuantisedExpertsHaveTheBitsOfDequantisedOnes) {
+  if (!on_cuda()) GTEST_SKIP() << "the CPU multiplies them as it does more";
+  constexpr int64_t kE = 20, kA = 2;
+  int num_taken = 0;
+  for (const testing::PackedForm& form : testing::packed_forms()) {
+    for (const auto& [H, I] : {std::pair<int64_t, int64_t>{512, 256}, {584, 328}, {1416, 576}}) {
+      const auto random = [&](const Shape& shape, uint64_t seed) {
+        const int64_t K = shape[shape.rank() - 1];
+        return testing::PackedTensor(
+            shape, testing::random_matrix(form, shape.num_elements() / K, K, seed), false);
+      };
+      const testing::PackedTensor w13 = random({kE, 2 * I, H}, 1), w2 = random({kE, H, I}, 2);
+      const testing::PackedTensor own = random({H, I}, 3);
+      const DevicePacked w13_here = upload(w13.weight()), w2_here = upload(w2.weight());
+      const DevicePacked own_here = upload(own.weight());
+      const DeviceTensor dense13 = upload(w13.dequantised()), dense2 = upload(w2.dequantised());
+      const DeviceTensor dense_own = upload(own.dequantised());
+      for (const int64_t T : {1, 3}) {
+        SCOPED_TRACE(fmt::format("{}, {} x {}, T = {}", form.name, H, I, T));
+        const DeviceTensor x = upload(random_tensor({T, H}, DType::kBf16, 4));
+        const DeviceTensor logits = upload(scaled_tensor({T, kE}, DType::kF32, 5, 3.0f));
+        const DeviceTensor gate_up = upload(random_tensor({T, 2 * I}, DType::kF32, 6));
+        const DeviceTensor gate = upload(random_tensor({T, 1}, DType::kF32, 7));
+        const DeviceTensor biases = upload(random_tensor({kE, 2 * I}, DType::kF32, 8));
+        DeviceTensor hidden = poisoned({T, I}, DType::kBf16);
+        DeviceTensor shared_y = poisoned({T, H}, DType::kBf16);
+        const auto result = [&](const TensorView& up, const TensorView& down,
+                                const TensorView& shared_down,
+                                bool exact) -> std::optional<Tensor> {
+          DeviceTensor y = poisoned({T, H}, DType::kBf16);
+          const RoutedMoeArgs args{.x = x.view(),
+                                   .router_logits = logits.view(),
+                                   .w13 = up,
+                                   .w2 = down,
+                                   .w13_bias = biases.view(),
+                                   .y = y.view(),
+                                   .experts_per_token = kA,
+                                   .shared = SharedExpert{.gate_up = gate_up.view(),
+                                                          .down = shared_down,
+                                                          .gate = gate.view(),
+                                                          .hidden = hidden.view(),
+                                                          .y = shared_y.view()}};
+          if (up.packed != nullptr) {
+            const bool few =
+                few_experts_add(static_cast<const CudaContext&>(context(exact)), args, T);
+            if (!few) return {};
+            ++num_taken;
+          }
+          const Status status = run(args, exact);
+          EXPECT_TRUE(status.ok()) << status.to_string();
+          return download(y);
+        };
+        const Tensor want = result(dense13.view(), dense2.view(), dense_own.view(), true).value();
+        for (const bool exact : {false, true}) {
+          const std::optional<Tensor> got =
+              result(w13_here.view({kE, 2 * I, H}), w2_here.view({kE, H, I}), own_here.view({H, I}),
+                     exact);
+          if (got) EXPECT_TRUE(same_bits(got->view(), want.view())) << exact;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(num_taken, 9 * 3 * 2 * 2) << "all forms but those of groups that are no whole loads";
 }
 
 // Long steps make quantised experts dense, in the last case in two rounds.

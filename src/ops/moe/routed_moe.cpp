@@ -29,6 +29,16 @@ int64_t routed_moe_workspace_bytes(const Context& context, int64_t max_T,
   return routed_moe_workspace_bytes_cpu(static_cast<const CpuContext&>(context), max_T, shape);
 }
 
+namespace {
+
+// Whether the few tokens' kernels take the call (few_experts.h).
+bool are_few(const Context& context, const RoutedMoeArgs& args) {
+  return context.device == DeviceKind::kCuda &&
+         few_experts_add(static_cast<const CudaContext&>(context), args, args.x.shape[0]);
+}
+
+}  // namespace
+
 Status routed_moe(Context& context, const RoutedMoeArgs& args) {
   Dim T{"T"}, H{"H"}, E{"E"}, I{"I"}, I2{"2I"};
   ShapeContract contract("routed_moe");
@@ -63,7 +73,9 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
     const SharedExpert& shared = *args.shared;
     contract.require(context.device == DeviceKind::kCuda, "shared", 0, "be used on CUDA alone")
         .expect("shared.gate_up", shared.gate_up, {&T, &Is2}, kFloating)
-        .expect("shared.down", shared.down, {&H, &Is}, kFloating)
+        .expect("shared.down", shared.down, {&H, &Is}, kWeights)
+        .require(shared.down.packed == nullptr || are_few(context, args), "shared.down", 0,
+                 "be plain, or quantised like w2 and for few tokens")
         .expect("shared.hidden", shared.hidden, {&T, &Is}, args.x.dtype)
         .expect("shared.y", shared.y, {&T, &H}, args.x.dtype)
         .require(Is2 == 2 * Is, "columns of shared.gate_up", static_cast<double>(Is2.value()),
@@ -75,14 +87,16 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
   }
   if (args.residual.data != nullptr) {
     contract.expect("residual", args.residual, {&T, &H}, DType::kBf16)
-        .require(context.device == DeviceKind::kCuda &&
-                     few_experts_add(static_cast<const CudaContext&>(context), args, T),
-                 "residual", 0, "be given on CUDA, for few tokens");
+        .require(are_few(context, args), "residual", 0, "be given on CUDA, for few tokens");
   }
   HEDDLE_RETURN_IF_ERROR(contract.status());
   HEDDLE_RETURN_IF_ERROR(check_scoring("routed_moe", args.scoring, args.correction, E, A));
   HEDDLE_RETURN_IF_ERROR(check_weight_device(context, "routed_moe", "w13", args.w13));
   HEDDLE_RETURN_IF_ERROR(check_weight_device(context, "routed_moe", "w2", args.w2));
+  if (args.shared) {
+    HEDDLE_RETURN_IF_ERROR(
+        check_weight_device(context, "routed_moe", "shared.down", args.shared->down));
+  }
   HEDDLE_RETURN_IF_ERROR(check_expert_weight("routed_moe", "w13", args.w13));
   HEDDLE_RETURN_IF_ERROR(check_expert_weight("routed_moe", "w2", args.w2));
   const RoutedMoeShape shape{.H = H,
@@ -213,24 +227,26 @@ Status launch_scored_moe(Context& context, const LaunchArgs& args) {
 
 // routed, then the shared expert's silu_mul and linear, its gate's sigmoid_mul if it has one, and
 // the sum. None if that has no form of its own.
-std::optional<RoutedMoeArgs> args_with_shared(std::span<const ChainedOp> chain) {
+std::optional<RoutedMoeArgs> args_with_shared(const Context& context,
+                                              std::span<const ChainedOp> chain) {
   const bool scored = chain[0].op->name != "routed_moe";
   RoutedMoeArgs moe = scored ? scored_args_of(chain[0].args) : args_of(chain[0].args);
   const LaunchArgs& hidden = chain[1].args;
   const LaunchArgs& down = chain[2].args;
   const bool has_gate = chain.size() == 5;
-  if (down.inputs.size() > 2 || down.inputs[1].dtype == DType::kPacked) return {};
+  if (down.inputs.size() > 2) return {};
   moe.y = chain.back().args.outputs[0];
   moe.shared = {.gate_up = hidden.inputs[0],
                 .down = down.inputs[1],
                 .gate = has_gate ? chain[3].args.inputs[1] : TensorView(),
                 .hidden = hidden.outputs[0],
                 .y = down.outputs[0]};
+  if (down.inputs[1].packed != nullptr && !are_few(context, moe)) return {};
   return moe;
 }
 
 Result<bool> launch_with_shared(Context& context, std::span<const ChainedOp> chain) {
-  const std::optional<RoutedMoeArgs> moe = args_with_shared(chain);
+  const std::optional<RoutedMoeArgs> moe = args_with_shared(context, chain);
   if (!moe) return false;
   HEDDLE_RETURN_IF_ERROR(routed_moe(context, *moe));
   return true;
@@ -240,12 +256,12 @@ Result<bool> launch_with_shared(Context& context, std::span<const ChainedOp> cha
 Result<bool> launch_before_products(Context& context, std::span<const ChainedOp> chain) {
   size_t num_experts = 0;
   while (chain[num_experts].op->name != "add_rms_norm") ++num_experts;
-  std::optional<RoutedMoeArgs> moe = args_with_shared(chain.first(num_experts));
+  std::optional<RoutedMoeArgs> moe = args_with_shared(context, chain.first(num_experts));
   if (!moe) return false;
   auto& cuda = static_cast<CudaContext&>(context);
   const NormedProducts normed(chain.subspan(num_experts));
   moe->read_next = normed.first_weight();
-  if (few_experts_add(cuda, *moe, moe->x.shape[0]) && normed.fit_with_norm(cuda)) {
+  if (are_few(cuda, *moe) && normed.fit_with_norm(cuda)) {
     moe->residual = normed.residual();
     HEDDLE_RETURN_IF_ERROR(routed_moe(context, *moe));
     HEDDLE_RETURN_IF_ERROR(normed.launch_together(cuda));

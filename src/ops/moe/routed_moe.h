@@ -28,7 +28,7 @@ struct ClampedSwiglu {
 // The expert of all tokens, whose first product was computed with the router's scores.
 struct SharedExpert {
   TensorView gate_up;        // [T, 2I]  g | u, fp32 or as x; rows may be a column range
-  TensorView down;           // [H, I]   W2_s, fp32, bf16 or fp16
+  TensorView down;           // [H, I]   W2_s, fp32, bf16 or fp16; for few tokens also quantised
   TensorView gate = {};      // [T, 1]   s, fp32; or without memory: a factor of 1
   MutableTensorView hidden;  // [T, I]   as x, scratch
   MutableTensorView y;       // [T, H]   as x, scratch

@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of few_experts.h, compiled for weights in bf16 in few_experts.cu and for quantised
+// ones in few_experts_{e4m3,e2m1,u8,u4}.cu.
+//
+// y[t] = sum over a of weights[t, a] W2_e f(W13_e x[t]), e = experts[t, a]; plus the shared expert.
+// A row of blocks (blockIdx.y) owns a token. up_kernel: a warp owns hidden channels of its experts,
+// a row of the gate and one of up; the first warp chooses the experts. down_kernel: a warp owns
+// columns of y, for all experts. A lane has octets of a weight row.
+// Bytes: 3 * A * I * H numbers a token, from memory once: bound by memory. Instructions: one
+// multiply-add a number; of a code some 3 before it, which take half the time of its bytes in 8
+// bits, as long as them in 4.
+#pragma once
+
+#include <algorithm>
+
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/packed_rows.cuh"
+#include "ops/cuda/reduce.cuh"
+#include "ops/cuda/rows.cuh"
+#include "ops/moe/choose_experts.cuh"
+#include "ops/moe/expert_activation.cuh"
+#include "ops/moe/few_experts.h"
+
+namespace heddle::ops::few_experts {
+
+inline constexpr int kWarps = 8;
+inline constexpr int kThreads = kWarps * kWarp;
+inline constexpr int kStep = kWarp * kOctet;  // columns that a warp loads at once
+inline constexpr int kScoresPerLane = 16;     // of a warp that routes
+inline constexpr int64_t kFetchPiece = 4096;  // bytes of one instruction
+inline constexpr int64_t kBlocks = 2;         // of a processor
+
+// Weights in bf16: of experts [E, N, K], or of one [N, K].
+struct PlainExperts {
+  static constexpr bool kPacked = false;
+
+  const CudaBf16* data = nullptr;
+  int64_t expert_stride = 0, row_stride = 0;
+
+  static PlainExperts of(const TensorView& weight) {
+    const bool one = weight.shape.rank() == 2;
+    return {.data = weight.as<CudaBf16>(),
+            .expert_stride = one ? 0 : weight.row_stride,
+            .row_stride = one ? weight.row_stride : weight.shape[2]};
+  }
+
+  using Row = const uint4*;  // its octets
+  using Octet = uint4;
+
+  [[nodiscard]] __device__ Row row(int expert, int n) const {
+    return reinterpret_cast<const uint4*>(data + expert * expert_stride + n * row_stride);
+  }
+
+  __device__ void load(const Row& row, int octet, Octet& to) const { to = __ldcs(row + octet); }
+
+  static __device__ void widen(const PlainExperts& /*weight*/, const Octet& from, int /*octet*/,
+                               float (&values)[kOctet]) {
+    load_octet(reinterpret_cast<const CudaBf16*>(&from), values);
+  }
+};
+
+// Quantised ones, where the columns of an octet share a scale. The numbers are those of PackedRow.
+template <quant::Code kCode>
+struct PackedExperts {
+  static constexpr bool kPacked = true;
+  static constexpr bool kFourBits = kCode == quant::Code::kU4 || kCode == quant::Code::kE2M1;
+  static constexpr bool kIntegers = kCode == quant::Code::kU4 || kCode == quant::Code::kU8;
+
+  PackedSource source;
+  int rows_of_expert = 0;
+  int scale_row_shift = 0;  // 2 to it rows share a row of scales
+
+  static PackedExperts of(const TensorView& weight) {
+    if (weight.packed == nullptr) return {};
+    const quant::PackedRows& rows = weight.packed->parts[0].packed;
+    return {.source = PackedSource::of(rows),
+            .rows_of_expert = static_cast<int>(weight.shape[weight.shape.rank() - 2]),
+            .scale_row_shift = std::countr_zero(static_cast<uint64_t>(rows.rows_per_scale))};
+  }
+
+  struct Row {
+    const uint8_t* codes;
+    const uint8_t* scales;
+    const uint8_t* zeros;  // null: all are the constant
+  };
+
+  struct Octet {
+    uint2 codes;
+    uint32_t scale;  // as it is stored
+    uint32_t zero;
+  };
+
+  [[nodiscard]] __device__ Row row(int expert, int n) const {
+    const int row = expert * rows_of_expert + n;
+    const int scale_row = (source.first_scale_rows + row) >> scale_row_shift;
+    return {source.codes + row * source.code_bytes, source.scales + scale_row * source.scale_bytes,
+            source.zeros == nullptr ? nullptr : source.zeros + int64_t{row} * source.num_groups};
+  }
+
+  // Nothing is done with what is loaded: that would wait for it.
+  __device__ void load(const Row& row, int octet, Octet& to) const {
+    const int k = octet * kOctet;
+    const int at = kFourBits ? k / 128 * 64 + k % 64 : k;
+    to.codes = __ldcs(reinterpret_cast<const uint2*>(row.codes + at));
+    const int group = source.num_groups == 1 ? 0 : k >> source.group_shift;
+    if constexpr (kCode == quant::Code::kE2M1) {
+      to.scale = row.scales[group];
+    } else if (source.scale_type == quant::ScaleType::kF32) {
+      to.scale = reinterpret_cast<const uint32_t*>(row.scales)[group];
+    } else {
+      to.scale = reinterpret_cast<const uint16_t*>(row.scales)[group];
+    }
+    if constexpr (kIntegers) to.zero = row.zeros != nullptr ? row.zeros[group] : ~0u;
+  }
+
+  // `weight`: one of the same format.
+  static __device__ void widen(const PackedExperts& weight, const Octet& from, int octet,
+                               float (&values)[kOctet]) {
+    const PackedSource& source = weight.source;
+    uint2 codes = from.codes;
+    if constexpr (kFourBits) {
+      const int shift = octet * kOctet / 64 % 2 * 4;
+      codes = make_uint2((codes.x >> shift) & 0x0f0f0f0fu, (codes.y >> shift) & 0x0f0f0f0fu);
+    }
+    float zero = 0;
+    if constexpr (kIntegers) {
+      zero = from.zero == ~0u ? source.constant_zero : static_cast<float>(from.zero);
+    }
+    widen_codes<kCode>(codes.x, zero, values);
+    widen_codes<kCode>(codes.y, zero, values + 4);
+    const float scale = PackedSource::scale_of(
+        kCode == quant::Code::kE2M1 ? quant::ScaleType::kE8M0 : source.scale_type, from.scale);
+#pragma unroll
+    for (int i = 0; i < kOctet; ++i) values[i] = __fmul_rn(values[i], scale);
+  }
+};
+
+// The expert of all tokens, as one more of each.
+template <typename Weights>
+struct SharedPart {
+  bool exists = false;
+  SourceRows gate_up;
+  Weights down;
+  const float* gate = nullptr;  // null: a factor of 1
+  int64_t gate_stride = 0;
+};
+
+// The scores that tokens are routed by.
+struct Scores {
+  const float* logits;  // null: the experts are given
+  int64_t stride;
+  int E;
+  bool renormalize;
+};
+
+template <typename Weights>
+struct Params {
+  Scores scores;
+  const CudaBf16* x;
+  Weights w13, w2;
+  const float* w13_bias;  // null: none
+  const float* w2_bias;   // null: none
+  int32_t* experts;
+  float* weights;
+  const int32_t* row_sequences;  // null: no token is padding
+  CudaBf16* hidden;
+  TargetRows y;
+  CudaBf16* residual;  // null: none; else y is rounded and added to it, and not written
+  int64_t x_stride, residual_stride;
+  int A, H, I;
+  float limit, alpha;
+  SharedPart<Weights> shared;
+  const std::byte* read_next;
+  int64_t fetch_bytes;  // of it
+};
+
+template <typename Weights>
+__device__ inline bool is_padding(const Params<Weights>& p, int t) {
+  return p.row_sequences != nullptr && p.row_sequences[t] < 0;
+}
+
+// Called by the warp that chose the experts of token t, in one of its blocks: leaves them, with
+// their weights, for the second product, whose blocks read them before this kernel has ended.
+template <typename Weights>
+__device__ inline void leave_experts(const Params<Weights>& p, int t, ChosenExperts& chosen) {
+  weigh_experts(p.scores.logits + t * p.scores.stride, p.scores.E, p.A, p.scores.renormalize,
+                chosen);
+  __syncwarp();
+  for (int a = static_cast<int>(threadIdx.x); a < p.A; a += kWarp) {
+    p.experts[t * p.A + a] = chosen.ids[a];
+    p.weights[t * p.A + a] = chosen.weights[a];
+  }
+  __threadfence();
+  __syncwarp();  // the first lane that lets the next kernel start speaks for all
+}
+
+// Those that were found before: by the kernel ahead, or by this one's first product.
+template <typename Weights>
+__device__ inline void read_experts(const Params<Weights>& p, int t, ChosenExperts& chosen) {
+  for (int a = static_cast<int>(threadIdx.x); a < p.A; a += kThreads) {
+    chosen.ids[a] = __ldcg(p.experts + t * p.A + a);
+    chosen.weights[a] = __ldcg(p.weights + t * p.A + a);
+  }
+}
+
+// Adds the products of an octet of a weight with one of x.
+__device__ inline void add_products(const float (&w)[kOctet], const float (&x)[kOctet],
+                                    float& sum) {
+#pragma unroll
+  for (int j = 0; j < kOctet; ++j) sum = fmaf(x[j], w[j], sum);
+}
+
+// Memory idles while blocks find their tokens' experts: the beginning of what the product behind
+// the experts reads comes to the second-level cache meanwhile, a part of it by each block of a
+// token. Blocks of padding leave theirs out.
+template <typename Weights>
+__device__ inline void fetch_next(const Params<Weights>& p) {
+  const int64_t blocks = int64_t{gridDim.x} * gridDim.y;
+  const int64_t block = int64_t{blockIdx.y} * gridDim.x + blockIdx.x;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int64_t piece = block + lane * blocks; piece * kFetchPiece < p.fetch_bytes;
+       piece += kWarp * blocks) {
+    fetch_ahead<kFetchPiece>(p.read_next + piece * kFetchPiece);
+  }
+}
+
+inline constexpr int kUpSteps = 8;    // of two rows, that a lane loads together
+inline constexpr int kFewTokens = 4;  // whose experts are waited for in two parts
+
+// A row of blocks has a token, a warp every so many of its experts' hidden channels: a row of the
+// gate and the one of up. The first warp chooses the experts, in every block again: that takes less
+// time than to wait for a kernel that does. Of a few tokens it chooses the experts of the block's
+// first rows, whose loads go out then, and the others meanwhile. The loads of a row go out
+// together, those of the next row before the sums of this one are joined. Moves 4 * A * I * H bytes
+// a token.
+template <typename Weights, bool kWhole>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    up_kernel(const __grid_constant__ Params<Weights> p) {
+  await_kernel_before();
+  extern __shared__ uint4 x[];  // [H / 8]
+  __shared__ ChosenExperts chosen;
+  const int t = static_cast<int>(blockIdx.y);
+  if (is_padding(p, t)) return;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int octets = p.H / kOctet;
+  const int steps = (octets + kWarp - 1) / kWarp;
+  const int num_rows = p.A * p.I;
+  const int stride = static_cast<int>(gridDim.x) * kWarps;
+  const bool chooses = p.scores.logits != nullptr;
+  const int last_row = static_cast<int>(blockIdx.x + 1) * kWarps - 1;  // of the first ones
+  const int num_first = gridDim.y <= kFewTokens ? min(p.A, last_row / p.I + 1) : p.A;
+  ExpertChoice<kScoresPerLane> choice;
+  if (!chooses) {
+    read_experts(p, t, chosen);
+  } else if (warp == 0) {
+    choice.begin(p.scores.logits + t * p.scores.stride, p.scores.E);
+    choice.choose_until(num_first, chosen);
+  }
+  if (warp == kWarps - 1) fetch_next(p);
+  if (warp > 0) {  // meanwhile
+    const auto* own = reinterpret_cast<const uint4*>(p.x + t * p.x_stride);
+    for (int i = static_cast<int>(threadIdx.x) - kWarp; i < octets; i += kThreads - kWarp) {
+      x[i] = own[i];
+    }
+  }
+  __syncthreads();
+  // Whether the lane has nothing in this step, the last one.
+  const auto is_behind = [&](int step) { return !kWhole && step * kWarp + lane >= octets; };
+  typename Weights::Octet gate[kUpSteps];
+  typename Weights::Octet up[kUpSteps];
+  const auto load = [&](int n, int first_step) {
+    const int expert = chosen.ids[n / p.I];
+    const typename Weights::Row gates = p.w13.row(expert, n % p.I);
+    const typename Weights::Row ups = p.w13.row(expert, p.I + n % p.I);
+#pragma unroll
+    for (int i = 0; i < kUpSteps; ++i) {
+      if (first_step + i >= steps || is_behind(first_step + i)) break;
+      p.w13.load(gates, (first_step + i) * kWarp + lane, gate[i]);
+      p.w13.load(ups, (first_step + i) * kWarp + lane, up[i]);
+    }
+  };
+  int n = static_cast<int>(blockIdx.x) * kWarps + warp;
+  if (n < num_rows) load(n, 0);
+  if (chooses && num_first < p.A) {
+    if (warp == 0) choice.choose_until(p.A, chosen);
+    __syncthreads();
+  }
+  const bool leaves = chooses && blockIdx.x == 0;
+  if (leaves && warp == 0) leave_experts(p, t, chosen);
+  if (!leaves || warp == 0) let_next_kernel_start();
+  while (n < num_rows) {
+    float gate_sum = 0;
+    float up_sum = 0;
+    const int next = n + stride;
+    for (int first = 0; first < steps; first += kUpSteps) {
+#pragma unroll
+      for (int i = 0; i < kUpSteps; ++i) {
+        if (first + i >= steps || is_behind(first + i)) break;
+        const int octet = (first + i) * kWarp + lane;
+        float values[kOctet];
+        float weights[kOctet];
+        load_octet(reinterpret_cast<const CudaBf16*>(x + octet), values);
+        Weights::widen(p.w13, gate[i], octet, weights);
+        add_products(weights, values, gate_sum);
+        Weights::widen(p.w13, up[i], octet, weights);
+        add_products(weights, values, up_sum);
+      }
+      if (first + kUpSteps < steps) {
+        load(n, first + kUpSteps);
+      } else if (next < num_rows) {
+        load(next, 0);
+      }
+    }
+    gate_sum = warp_sum(gate_sum);
+    up_sum = warp_sum(up_sum);
+    if (lane == 0) {
+      if (p.w13_bias != nullptr) {
+        const float* bias = p.w13_bias + int64_t{chosen.ids[n / p.I]} * 2 * p.I + n % p.I;
+        gate_sum += bias[0];
+        up_sum += bias[p.I];
+      }
+      p.hidden[int64_t{t} * num_rows + n] =
+          rounded<CudaBf16>(activated(gate_sum, up_sum, p.limit, p.alpha));
+    }
+    n = next;
+  }
+}
+
+inline constexpr int kDownLoads = 22;  // octets of weights that a lane loads together
+
+// A column's routed sum with the shared expert's part, rounded where the single ops round.
+template <typename Weights>
+__device__ inline float with_shared(const SharedPart<Weights>& shared, int t, float routed,
+                                    float own) {
+  own = as_float(rounded<CudaBf16>(own));
+  if (shared.gate != nullptr) {
+    const float gate = 1.0f / (1.0f + expf(-shared.gate[t * shared.gate_stride]));
+    own = as_float(rounded<CudaBf16>(own * gate));
+  }
+  return as_float(rounded<CudaBf16>(routed)) + own;
+}
+
+// A row of blocks has a token, a warp every so many of its output's columns. Rows of up to
+// kSteps * 256 numbers, of which the last step may lack some; those of several experts are loaded
+// together, and joined together. The shared expert is one after the others. Moves 2 * A * I * H
+// bytes a token.
+template <typename Weights, int kSteps, bool kWhole>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    down_kernel(const __grid_constant__ Params<Weights> p) {
+  constexpr int kExperts = kSteps == 1 ? 16 : kDownLoads / kSteps;  // at once
+  extern __shared__ uint4 hidden[];                                 // [A + 1, I / 8]
+  const int t = static_cast<int>(blockIdx.y);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (is_padding(p, t)) {  // known before the first product, too
+    wait_for_inputs();
+    return;
+  }
+  const int num_experts = p.A + (p.shared.exists ? 1 : 0);
+  // Whether the lane has nothing in the last step.
+  const bool ends = !kWhole && (kSteps - 1) * kWarp + lane >= p.I / kOctet;
+  __shared__ ChosenExperts chosen;
+  read_experts(p, t, chosen);  // which the first product has found before this kernel could start
+  __syncthreads();
+  typename Weights::Octet w[kExperts][kSteps];
+  const auto load = [&](int n, int first) {
+#pragma unroll
+    for (int e = 0; e < kExperts; ++e) {
+      if (first + e >= num_experts) break;
+      const typename Weights::Row row =
+          first + e < p.A ? p.w2.row(chosen.ids[first + e], n) : p.shared.down.row(0, n);
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        if (i == kSteps - 1 && ends) break;
+        p.w2.load(row, i * kWarp + lane, w[e][i]);
+      }
+    }
+  };
+  const int stride = static_cast<int>(gridDim.x) * kWarps;
+  int n = static_cast<int>(blockIdx.x) * kWarps + warp;
+  if (n < p.H) load(n, 0);
+  wait_for_inputs();
+  const int octets = p.I / kOctet;
+  for (int i = static_cast<int>(threadIdx.x); i < p.A * octets; i += kThreads) {
+    hidden[i] = reinterpret_cast<const uint4*>(p.hidden + int64_t{t} * p.A * p.I)[i];
+  }
+  for (int i = static_cast<int>(threadIdx.x); num_experts > p.A && i < octets; i += kThreads) {
+    float gate[kOctet];
+    float up[kOctet];
+    p.shared.gate_up.load(t, i * kOctet, kOctet, gate);
+    p.shared.gate_up.load(t, p.I + i * kOctet, kOctet, up);
+#pragma unroll
+    for (int j = 0; j < kOctet; ++j) gate[j] = activated(gate[j], up[j], 0, 0);
+    store_octet(gate, reinterpret_cast<CudaBf16*>(hidden + p.A * octets + i));
+  }
+  __syncthreads();
+  // Of the residual, lane l has what the warp's column of number l is added to.
+  CudaBf16 befores{};
+  if (const int column = n + lane * stride; p.residual != nullptr && column < p.H) {
+    befores = p.residual[t * p.residual_stride + column];
+  }
+  for (int number = 0; n < p.H; n += stride, ++number) {
+    float total = 0;
+    float own = 0;  // of the shared expert
+    for (int first = 0; first < num_experts; first += kExperts) {
+      if (first > 0) load(n, first);
+      float sums[kExperts] = {};
+#pragma unroll
+      for (int e = 0; e < kExperts; ++e) {
+        if (first + e >= num_experts) break;
+#pragma unroll
+        for (int i = 0; i < kSteps; ++i) {
+          if (i == kSteps - 1 && ends) break;
+          const int octet = i * kWarp + lane;
+          float values[kOctet];
+          float weights[kOctet];
+          load_octet(reinterpret_cast<const CudaBf16*>(
+                         hidden + (first + e) * (kWhole ? kSteps * kWarp : octets) + octet),
+                     values);
+          Weights::widen(p.w2, w[e][i], octet, weights);
+          add_products(weights, values, sums[e]);
+        }
+      }
+#pragma unroll
+      for (int e = 0; e < kExperts; ++e) sums[e] = warp_sum(sums[e]);
+#pragma unroll
+      for (int e = 0; e < kExperts; ++e) {
+        if (first + e >= num_experts) break;
+        if (first + e == p.A) {
+          own = sums[e];
+          continue;
+        }
+        const float bias =
+            p.w2_bias != nullptr ? p.w2_bias[int64_t{chosen.ids[first + e]} * p.H + n] : 0.0f;
+        total = fmaf(chosen.weights[first + e], sums[e] + bias, total);
+      }
+    }
+    if (n + stride < p.H) load(n + stride, 0);
+    const float before = __shfl_sync(0xffffffffu, as_float(befores), number % kWarp);
+    if (lane == 0) {
+      if (num_experts > p.A) total = with_shared(p.shared, t, total, own);
+      if (p.residual != nullptr) {
+        p.residual[t * p.residual_stride + n] =
+            rounded<CudaBf16>(before + as_float(rounded<CudaBf16>(total)));
+      } else {
+        p.y.store_one(t, n, total);
+      }
+    }
+  }
+}
+
+template <typename Weights>
+using Kernel = void (*)(Params<Weights>);
+
+template <typename Weights, int kSteps>
+Kernel<Weights> down_kernel_of(bool whole) {
+  if constexpr (!Weights::kPacked) {
+    if (whole) return down_kernel<Weights, kSteps, true>;
+  }
+  return down_kernel<Weights, kSteps, false>;
+}
+
+// For rows of I numbers; null: there is none.
+template <typename Weights>
+Kernel<Weights> down_kernel_of(int64_t I) {
+  const bool whole = I % kStep == 0;
+  switch (ceil_div(I, kStep)) {
+    case 1:
+      return down_kernel_of<Weights, 1>(whole);
+    case 2:
+      return down_kernel_of<Weights, 2>(whole);
+    case 3:
+      return down_kernel_of<Weights, 3>(whole);
+    case 4:
+      return down_kernel_of<Weights, 4>(whole);
+    case 6:
+      return down_kernel_of<Weights, 6>(whole);
+    case 8:
+      return down_kernel_of<Weights, 8>(whole);
+    case 12:
+      return down_kernel_of<Weights, 12>(whole);
+    default:
+      return nullptr;
+  }
+}
+
+template <typename Weights>
+Kernel<Weights> up_kernel_of(int64_t H) {
+  if constexpr (!Weights::kPacked) {
+    if (H % kStep == 0) return up_kernel<Weights, true>;
+  }
+  return up_kernel<Weights, false>;
+}
+
+// Of a token.
+inline int64_t blocks_at_once(const CudaContext& context, int64_t T) {
+  return std::max<int64_t>(1, kBlocks * context.gpu.properties().num_multiprocessors / T);
+}
+
+// 4 MB a token, whose experts are streamed then, at most 32 MB: more would not stay in the cache.
+inline int64_t fetch_bytes(const TensorView& weight, int64_t T) {
+  if (weight.data == nullptr || !weight.dense() || !rows_are_aligned(weight)) return 0;
+  const int64_t most = std::min<int64_t>(4 * T, 32) << 20;
+  return std::min(most, weight.num_bytes()) / kFetchPiece * kFetchPiece;
+}
+
+template <typename Weights>
+Status run(CudaContext& context, const FewExpertsArgs& args) {
+  const RoutedMoeArgs& moe = *args.moe;
+  const int64_t T = args.x.shape[0], H = args.x.shape[1], I = moe.w2.shape[2];
+  const int64_t A = moe.experts_per_token;
+  SharedPart<Weights> shared;
+  if (args.shared) {
+    shared = {.exists = true,
+              .gate_up = SourceRows::of(args.shared->gate_up),
+              .down = Weights::of(args.shared->down),
+              .gate = args.shared->gate.as<float>(),
+              .gate_stride = args.shared->gate.row_stride};
+  }
+  const bool routes = args.logits.data != nullptr;
+  const Params<Weights> params{.scores = {.logits = args.logits.as<float>(),
+                                          .stride = args.logits.row_stride,
+                                          .E = routes ? static_cast<int>(args.logits.shape[1]) : 0,
+                                          .renormalize = moe.renormalize},
+                               .x = args.x.as<CudaBf16>(),
+                               .w13 = Weights::of(moe.w13),
+                               .w2 = Weights::of(moe.w2),
+                               .w13_bias = moe.w13_bias.as<float>(),
+                               .w2_bias = moe.w2_bias.as<float>(),
+                               .experts = args.experts,
+                               .weights = args.weights,
+                               .row_sequences = args.row_sequences,
+                               .hidden = reinterpret_cast<CudaBf16*>(args.hidden),
+                               .y = TargetRows::of(args.y),
+                               .residual = moe.residual.as<CudaBf16>(),
+                               .x_stride = args.x.row_stride,
+                               .residual_stride = moe.residual.row_stride,
+                               .A = static_cast<int>(A),
+                               .H = static_cast<int>(H),
+                               .I = static_cast<int>(I),
+                               .limit = moe.activation.limit,
+                               .alpha = moe.activation.alpha,
+                               .shared = shared,
+                               .read_next = moe.read_next.as<std::byte>(),
+                               .fetch_bytes = fetch_bytes(moe.read_next, T)};
+  // Each processor has two blocks at once; warps go on to other rows.
+  const int64_t at_once = blocks_at_once(context, T);
+  const auto grid = [&](int64_t rounds) {
+    return dim3(static_cast<unsigned>(std::min(at_once, rounds)), static_cast<unsigned>(T));
+  };
+  const Kernel<Weights> up = up_kernel_of<Weights>(H);
+  const Kernel<Weights> down = down_kernel_of<Weights>(I);
+  const int64_t x_bytes = 2 * H, hidden_bytes = 2 * (A + 1) * I;
+  HEDDLE_RETURN_IF_ERROR(prefer_cache(context, up, kBlocks, x_bytes));
+  HEDDLE_RETURN_IF_ERROR(prefer_cache(context, down, kBlocks, hidden_bytes));
+  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up few", up, grid(ceil_div(A * I, kWarps)), kThreads,
+                                params, static_cast<size_t>(x_bytes)));
+  return launch(context, "moe_down few", down, grid(ceil_div(H, kWarps)), kThreads, params,
+                static_cast<size_t>(hidden_bytes));
+}
+
+// For quantised weights, each compiled in a file of its own.
+Status run_e4m3(CudaContext& context, const FewExpertsArgs& args);
+Status run_e2m1(CudaContext& context, const FewExpertsArgs& args);
+Status run_u8(CudaContext& context, const FewExpertsArgs& args);
+Status run_u4(CudaContext& context, const FewExpertsArgs& args);
+
+}  // namespace heddle::ops::few_experts
