@@ -160,7 +160,7 @@ struct Codes {
   static constexpr int kUnits = kFourBits ? 2 : 1;
   static constexpr int kPadding = 5;  // odd: lanes read every other octet of a row
 
-  // What x is multiplied by, and what widen() leaves out of a number.
+  // x is multiplied by the first; widen() gives a number divided by the second.
   static constexpr float kFactor = kIntegers ? 1.0f : 0x1p80f;
   static constexpr float kMissing = kIntegers ? 1.0f : 0x1p120f;
 
@@ -487,8 +487,8 @@ class Element {
   bool real_;
 };
 
-// What a warp has of a tile: rows lane / 4 and lane / 4 + 8 of x, columns 2 * (lane % 4) and the
-// next.
+// The sums of a warp's part of K for a tile. A lane has rows lane / 4 and lane / 4 + 8 of x,
+// columns 2 * (lane % 4) and the next.
 template <int kRows, bool kWhole, typename Weights>
 class WarpSums {
  public:
@@ -541,7 +541,7 @@ class WarpSums {
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
 
-  // What lane `from` has loaded.
+  // The scale that lane `from` has loaded.
   [[nodiscard]] __device__ float scale_of(uint32_t stored, int from) const {
     const uint32_t scale = __shfl_sync(~0u, stored, from);
     if (scale_type_ == quant::ScaleType::kF32) return __uint_as_float(scale);

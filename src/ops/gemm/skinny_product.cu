@@ -13,7 +13,7 @@ using skinny::Prologue;
 
 bool is_bf16(const TensorView& x) { return x.dtype == DType::kBf16 && rows_are_aligned(x); }
 
-// What the weights of all products have in common.
+// The form that the weights of all products share.
 struct Weights {
   size_t num_parts = 0;
   bool plain = false;
