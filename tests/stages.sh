@@ -217,9 +217,9 @@ stage_sanitized() {  # PRESET SUITES
   HEDDLE_SHARED="$shared" run_programs "$preset" no "$suites" ""
 }
 
-# Each target for a minute; with --full all of them together for a quarter of an hour.
+# Each target for half a minute; with --full all of them together for a quarter of an hour.
 stage_fuzz() {
-  local seconds=60 running=0 findings=0 programs=0 name path dir work corpus
+  local seconds=30 running=0 findings=0 programs=0 name path dir work corpus
   [[ $full == no ]] ||
     seconds=$((full_fuzzing_seconds * num_test_jobs / $(wc -l <"$root/build/$asan/fuzz_programs.txt")))
   dir="$root/build/$asan/fuzz"
