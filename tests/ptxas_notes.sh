@@ -18,6 +18,7 @@ prepare_kernel spill 8
 experts_kernel spill 12
 up_kernel spill 4
 down_kernel spill 4
+tiles_kernel spill 28
 "
 # These have registers left: the compiler saves some around what it calls, such as a division of 64-bit integers or the
 # reduction of a large angle.

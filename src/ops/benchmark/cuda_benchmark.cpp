@@ -698,7 +698,7 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
   std::vector<ExpertsLoad> experts_loads;
   for (const int64_t T : {1, 4, 8, 16, 32, 64, 256, 2048, 8192}) experts_loads.push_back({.T = T});
   for (const MeasuredScheme& weight : kQuantised) {
-    for (const int64_t T : {1, 64, 256, 8192}) experts_loads.push_back({T, weight});
+    for (const int64_t T : {1, 64, 256, 1024, 2048, 8192}) experts_loads.push_back({T, weight});
   }
   for (const ExpertsLoad& load : experts_loads) {
     using Run = ExpertsRun;

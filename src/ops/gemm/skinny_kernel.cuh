@@ -27,6 +27,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/packed_rows.cuh"
@@ -81,6 +82,23 @@ struct Params {
   int T, K;
   int row_octets;  // octets from a row of x in shared memory to the next
   int num_tiles;   // of all parts
+
+  [[nodiscard]] const __device__ Part& part_of(int tile) const {
+    int part = 0;
+#pragma unroll
+    for (int i = 1; i < static_cast<int>(kParts); ++i) part += tile >= parts[i].first_tile ? 1 : 0;
+    return parts[part];
+  }
+
+  [[nodiscard]] const __device__ PackedSource& source_of(int tile) const {
+    return part_of(tile).packed;
+  }
+
+  // The row of its part of the weight that is column `column` of a tile.
+  [[nodiscard]] __device__ int row_of(int tile, int column) const {
+    const Part& part = part_of(tile);
+    return min((tile - part.first_tile) * kTile + column, part.N - 1);
+  }
 };
 
 // The form for at most kRows rows of x. For one row a block has eight warps and two blocks share a
@@ -200,19 +218,12 @@ struct WarpLines {
   int own;
 
   template <bool kWhole>
-  static __device__ WarpLines of(const Params& p, int warp) {
-    const int lines = p.K / (Weights::kPacked ? kUnit * Weights::kUnits : 4 * kOctet);
+  static __device__ WarpLines of(int K, int warp) {
+    const int lines = K / (Weights::kPacked ? kUnit * Weights::kUnits : 4 * kOctet);
     const int num = (lines + Weights::kTileWarps - 1) / Weights::kTileWarps;
     return {num, kWhole ? num : min(num, max(0, lines - warp * num))};
   }
 };
-
-const __device__ inline Part& part_of(const Params& p, int tile) {
-  int part = 0;
-#pragma unroll
-  for (int i = 1; i < static_cast<int>(kParts); ++i) part += tile >= p.parts[i].first_tile ? 1 : 0;
-  return p.parts[part];
-}
 
 // The rows of x in shared memory: teams take them in turn, a team's threads the octets of each.
 // The constructor does the part that reads no output of an earlier kernel.
@@ -331,24 +342,29 @@ struct RowsOfX<kRows, Prologue::kNorm> : Form<kRows> {
   }
 };
 
-// The octets of x that a thread has filled, in the order in which codes are widened, and times
-// their factor.
+// An octet of x in the order in which codes are widened, and times their factor.
+template <typename Weights>
+__device__ inline uint4 arranged(const uint4& octet) {
+  constexpr ScalarTag<CudaBf16> kTag;
+  uint32_t words[4] = {octet.x, octet.y, octet.z, octet.w};
+  if constexpr (!Weights::kIntegers) {
+    const uint32_t factor = packed(Weights::kFactor, Weights::kFactor, kTag);
+#pragma unroll
+    for (uint32_t& word : words) word = multiply_pairs(word, factor);
+  }
+  return make_uint4(
+      __byte_perm(words[0], words[1], 0x5410), __byte_perm(words[0], words[1], 0x7632),
+      __byte_perm(words[2], words[3], 0x5410), __byte_perm(words[2], words[3], 0x7632));
+}
+
+// The same for the octets that a thread has filled.
 template <int kRows, typename Weights>
 __device__ inline void arrange_rows(const Params& p, uint4* x) {
   const Form<kRows> form;
-  constexpr ScalarTag<CudaBf16> kTag;
-  const uint32_t factor = packed(Weights::kFactor, Weights::kFactor, kTag);
   for (int r = form.team; r < p.T; r += Form<kRows>::kTeams) {
     for (int i = form.thread; i < p.K / kOctet; i += kFillThreads) {
       uint4& octet = x[r * p.row_octets + i];
-      uint32_t words[4] = {octet.x, octet.y, octet.z, octet.w};
-      if constexpr (!Weights::kIntegers) {
-#pragma unroll
-        for (uint32_t& word : words) word = multiply_pairs(word, factor);
-      }
-      octet = make_uint4(
-          __byte_perm(words[0], words[1], 0x5410), __byte_perm(words[0], words[1], 0x7632),
-          __byte_perm(words[2], words[3], 0x5410), __byte_perm(words[2], words[3], 0x7632));
+      octet = arranged<Weights>(octet);
     }
   }
 }
@@ -369,13 +385,16 @@ struct Batch<Codes<kCode>> {
 
 // The weights of a group's tiles as they come from memory: a lane has 16 bytes of one row of a
 // tile, of every line of its warp's part of K.
-template <int kRows, bool kWhole, typename Weights>
+template <bool kWhole, typename Weights, typename Product>
 class WeightStream {
  public:
-  __device__ explicit WeightStream(const Params& p)
+  // Tiles first, first + stride, ...; `warp`: of the group.
+  __device__ WeightStream(const Product& p, int first, int stride, int warp)
       : p_(p),
-        lines_(WarpLines<Weights>::template of<kWhole>(p, warp())),
-        tile_(Group<kRows, Weights>().first_tile()) {
+        lines_(WarpLines<Weights>::template of<kWhole>(p.K, warp)),
+        stride_(stride),
+        warp_(warp),
+        tile_(first) {
     if (tile_ < p.num_tiles) seek();
   }
 
@@ -389,21 +408,18 @@ class WeightStream {
     first_ += Weights::kBatch;
     if (first_ < lines_.num) return;
     first_ = 0;
-    tile_ += Group<kRows, Weights>::tile_stride();
+    tile_ += stride_;
     if (tile_ < p_.num_tiles) seek();
   }
 
  private:
-  static __device__ int warp() { return Group<kRows, Weights>().thread / kWarp; }
-
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
 
   __device__ void seek() {
-    const Part& part = part_of(p_, tile_);
-    const int row = min((tile_ - part.first_tile) * kTile + lane() / 4, part.N - 1);
+    const int row = p_.row_of(tile_, lane() / 4);
     const uint4* from;
     if constexpr (Weights::kPacked) {
-      const PackedSource& packed = part.packed;
+      const PackedSource& packed = p_.source_of(tile_);
       from = reinterpret_cast<const uint4*>(packed.codes + row * packed.code_bytes);
       const int scale_row = packed.rows_per_scale == 1
                                 ? row
@@ -416,16 +432,17 @@ class WeightStream {
         zero_ = static_cast<uint32_t>(packed.constant_zero);
       }
     } else {
+      const Part& part = p_.part_of(tile_);
       from = reinterpret_cast<const uint4*>(part.weight + row * part.weight_stride);
     }
-    from_ = from + warp() * lines_.num * 4 + lane() % 4;
+    from_ = from + warp_ * lines_.num * 4 + lane() % 4;
   }
 
   __device__ void load_scales(Batch<Weights>& batch) const {
 #pragma unroll
     for (int quad = 0; quad < Batch<Weights>::kQuads; ++quad) {
       const int column =
-          ((warp() * lines_.num + first_) * Weights::kUnits + quad * 4 + lane() % 4) * kUnit;
+          ((warp_ * lines_.num + first_) * Weights::kUnits + quad * 4 + lane() % 4) * kUnit;
       const int group = min(column, p_.K - 1) >> group_shift_;
       // Nothing may be done with them here: that would wait for the load.
       if (wide_scales_) {
@@ -439,8 +456,9 @@ class WeightStream {
     }
   }
 
-  const Params& p_;
+  const Product& p_;
   const WarpLines<Weights> lines_;
+  const int stride_, warp_;
   int tile_, first_ = 0;
   const uint4* from_ = nullptr;
   const uint8_t* scales_ = nullptr;  // of the lane's row
@@ -455,7 +473,7 @@ class WeightStream {
 class Element {
  public:
   __device__ Element(const Params& p, int t, int tile, int column) : t_(t) {
-    part_ = &part_of(p, tile);
+    part_ = &p.part_of(tile);
     n_ = (tile - part_->first_tile) * kTile + column;
     real_ = tile < p.num_tiles && t < p.T && n_ < part_->N;
     if (!real_) return;
@@ -468,9 +486,10 @@ class Element {
 
   [[nodiscard]] __device__ bool real() const { return real_; }
 
-  // `sum`: over K.
-  __device__ void store(float sum) const {
-    sum += bias_;
+  // `sum_of`: the sum over K of this column, with 0.
+  template <typename SumOf>
+  __device__ void store(const SumOf& sum_of) const {
+    const float sum = sum_of(0) + bias_;
     if (residual_ != nullptr) {
       *residual_ = rounded<CudaBf16>(as_float(before_) + as_float(rounded<CudaBf16>(sum)));
     } else {
@@ -489,13 +508,11 @@ class Element {
 
 // The sums of a warp's part of K for a tile. A lane has rows lane / 4 and lane / 4 + 8 of x,
 // columns 2 * (lane % 4) and the next.
-template <int kRows, bool kWhole, typename Weights>
+template <int kHalves, bool kWhole, typename Weights, typename Product>
 class WarpSums {
  public:
-  static constexpr int kHalves = Form<kRows>::kHalves;
-
-  __device__ WarpSums(const Params& p, const uint4* x, int warp)
-      : p_(p), lines_(WarpLines<Weights>::template of<kWhole>(p, warp)) {
+  __device__ WarpSums(const Product& p, const uint4* x, int warp)
+      : p_(p), lines_(WarpLines<Weights>::template of<kWhole>(p.K, warp)) {
     const int octets = Weights::kPacked ? 8 * Weights::kUnits : 4;  // of x that belong to a line
     const int first = warp * lines_.num * octets + lane() % 4 * (Weights::kPacked ? 2 : 1);
     const auto row = [&](int r) { return x + min(r, p.T - 1) * p.row_octets + first; };
@@ -504,7 +521,7 @@ class WarpSums {
   }
 
   __device__ void begin(int tile) {
-    if constexpr (Weights::kPacked) scale_type_ = part_of(p_, tile).packed.scale_type;
+    if constexpr (Weights::kPacked) scale_type_ = p_.source_of(tile).scale_type;
     first_ = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) sums_[0][i] = sums_[1][i] = 0;
@@ -582,7 +599,7 @@ class WarpSums {
     }
   }
 
-  const Params& p_;
+  const Product& p_;
   const WarpLines<Weights> lines_;
   const uint4* low_;
   const uint4* high_;
@@ -592,38 +609,41 @@ class WarpSums {
 };
 
 // Batches on their way: with more rows their sums take the registers of one.
-template <int kRows, typename Weights>
+template <int kHalves, typename Weights>
 __device__ constexpr int depth_of() {
-  return Weights::kPacked && kRows > 8 ? Weights::kDepth - 1 : Weights::kDepth;
+  return Weights::kPacked && kHalves > 1 ? Weights::kDepth - 1 : Weights::kDepth;
 }
 
-template <int kRows, Prologue kPrologue, bool kWhole, typename Weights>
-__global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
-    skinny_kernel(const __grid_constant__ Params p) {
-  using Own = Group<kRows, Weights>;
-  constexpr int kHalves = Form<kRows>::kHalves;
-  extern __shared__ uint4 x[];  // [T, row_octets]
-  __shared__ float partial_sums[Own::kGroups][2][Weights::kTileWarps][kHalves * 8][kTile];
-  static_assert(sizeof(partial_sums) + (1 << 10) <= kOwnShared, "and what a prologue has");
-  const RowsOfX<kRows, kPrologue> rows(p);
-  const Own own;
-  int tile = own.first_tile();
+// Whether Codes<> has a kernel for weights of the format.
+inline bool reads(const quant::RowFormat& format) {
+  const bool served = format.code != quant::Code::kE2M1 &&
+                      format.scale != quant::ScaleType::kE8M0 && format.group_index == nullptr;
+  const auto group_size = static_cast<uint64_t>(format.group_size);
+  return served && format.K > 0 && format.K % (format.four_bits() ? 2 * kUnit : kUnit) == 0 &&
+         (format.num_groups() == 1 || (group_size >= kUnit && std::has_single_bit(group_size)));
+}
 
-  WeightStream<kRows, kWhole, Weights> weights(p);
-  Batch<Weights> batches[depth_of<kRows, Weights>()];
-#pragma unroll
-  for (Batch<Weights>& batch : batches) weights.load(batch);  // weights do not wait for x
-  wait_for_inputs();
+// Of such a weight.
+inline PackedSource source_of(const quant::PackedRows& rows) {
+  PackedSource source = PackedSource::of(rows);
+  if (source.num_groups == 1) source.group_shift = 31;  // every column's is 0
+  return source;
+}
+
+// The tiles of a group of warps: `tile` and every `stride` behind it. The weights' first batches
+// are on their way. `element` is the thread's of the first tile; the others are made of the
+// product, the thread's row of x, the tile and the column. Its store() gets a function of the sums
+// over K: of the column that so many behind its own.
+template <int kHalves, bool kWhole, typename Weights, typename Product, typename Group,
+          typename Element, int kDepth>
+__device__ inline void multiply_tiles(
+    const Product& p, const Group& own, const uint4* x, int tile, int stride,
+    WeightStream<kWhole, Weights, Product>& weights, Batch<Weights> (&batches)[kDepth],
+    float (&partial_sums)[2][Weights::kTileWarps][kHalves * 8][kTile], Element element) {
   const int warp = own.thread / kWarp;
   const int t = own.thread / kTile;
   const int column = own.thread % kTile;
-  Element element(p, t, tile, column);
-  rows.fill(p, x);
-  if constexpr (Weights::kPacked) arrange_rows<kRows, Weights>(p, x);
-  __syncthreads();
-  if (tile >= p.num_tiles) return;
-
-  WarpSums<kRows, kWhole, Weights> sums(p, x, warp);
+  WarpSums<kHalves, kWhole, Weights, Product> sums(p, x, warp);
   sums.begin(tile);
   int buffer = 0;
   // Multiplies a batch and loads another in its place; false after the last tile.
@@ -631,17 +651,19 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
     sums.add(batch);
     weights.load(batch);
     if (!sums.whole()) return true;
-    auto& shared = partial_sums[own.group][buffer];
+    auto& shared = partial_sums[buffer];
     sums.store(shared[warp]);
     own.synchronize();
     if (element.real()) {
-      float sum = 0;
+      element.store([&](int behind) {
+        float sum = 0;
 #pragma unroll
-      for (int w = 0; w < Weights::kTileWarps; ++w) sum += shared[w][t][column];
-      if constexpr (Weights::kPacked) sum *= Weights::kMissing / Weights::kFactor;
-      element.store(sum);
+        for (int w = 0; w < Weights::kTileWarps; ++w) sum += shared[w][t][column + behind];
+        if constexpr (Weights::kPacked) sum *= Weights::kMissing / Weights::kFactor;
+        return sum;
+      });
     }
-    tile += Own::tile_stride();
+    tile += stride;
     if (tile >= p.num_tiles) return false;
     element = Element(p, t, tile, column);
     buffer = 1 - buffer;  // others may still add those of this tile
@@ -654,6 +676,33 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
       if (more) more = take(batch);
     }
   }
+}
+
+template <int kRows, Prologue kPrologue, bool kWhole, typename Weights>
+__global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
+    skinny_kernel(const __grid_constant__ Params p) {
+  using Own = Group<kRows, Weights>;
+  constexpr int kHalves = Form<kRows>::kHalves;
+  extern __shared__ uint4 x[];  // [T, row_octets]
+  __shared__ float partial_sums[Own::kGroups][2][Weights::kTileWarps][kHalves * 8][kTile];
+  static_assert(sizeof(partial_sums) + (1 << 10) <= kOwnShared, "and what a prologue has");
+  const RowsOfX<kRows, kPrologue> rows(p);
+  const Own own;
+  const int tile = own.first_tile();
+  const int stride = Own::tile_stride();
+
+  WeightStream<kWhole, Weights, Params> weights(p, tile, stride, own.thread / kWarp);
+  Batch<Weights> batches[depth_of<kHalves, Weights>()];
+#pragma unroll
+  for (Batch<Weights>& batch : batches) weights.load(batch);  // weights do not wait for x
+  wait_for_inputs();
+  const Element element(p, own.thread / kTile, tile, own.thread % kTile);
+  rows.fill(p, x);
+  if constexpr (Weights::kPacked) arrange_rows<kRows, Weights>(p, x);
+  __syncthreads();
+  if (tile >= p.num_tiles) return;
+  multiply_tiles<kHalves, kWhole>(p, own, x, tile, stride, weights, batches,
+                                  partial_sums[own.group], element);
 }
 
 // Of T rows of x in shared memory.

@@ -37,14 +37,9 @@ struct Weights {
 
  private:
   bool add(const quant::RowFormat& format) {
-    const bool served = format.code != quant::Code::kE2M1 &&
-                        format.scale != quant::ScaleType::kE8M0 && format.group_index == nullptr;
-    if (format.K == 0 || !served || (code && *code != format.code)) return false;
+    if (!skinny::reads(format) || (code && *code != format.code)) return false;
     code = format.code;
-    const auto group_size = static_cast<uint64_t>(format.group_size);
-    return format.K % (format.four_bits() ? 2 * skinny::kUnit : skinny::kUnit) == 0 &&
-           (format.num_groups() == 1 ||
-            (group_size >= skinny::kUnit && std::has_single_bit(group_size)));
+    return true;
   }
 };
 
@@ -82,8 +77,7 @@ class PartList {
       part.weight_stride = plain.row_stride;
       part.N = static_cast<int>(plain.shape[0]);
     } else {
-      part.packed = PackedSource::of(packed);
-      if (part.packed.num_groups == 1) part.packed.group_shift = 31;  // every column's is 0
+      part.packed = skinny::source_of(packed);
       part.N = static_cast<int>(packed.num_rows);
     }
     params_.num_tiles += static_cast<int>(ceil_div(part.N, skinny::kTile));

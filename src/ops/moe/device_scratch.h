@@ -11,10 +11,19 @@
 
 namespace heddle::ops {
 
+// The kernels that multiply tiles of an expert's rows.
+enum class ExpertProducts {
+  kRows,    // row products, of any weights (expert_rows.cuh)
+  kPacked,  // codes on tensor cores (packed_tiles.cuh)
+  kTiled,   // dense numbers on tensor cores (routed_moe_sm90.h)
+};
+
 struct MoeDeviceScratch {
-  // Rows of an expert that are multiplied together: by the plain launchers, and on tensor cores,
+  // Rows of an expert that are multiplied together: by row products, by those of codes, and on
+  // tensor cores,
   // where one tile should hold what the usual expert has: short tiles leave memory for more stages.
   static constexpr int64_t kTileRows = 4;
+  static constexpr int64_t kPackedTileRows = 16;
   static constexpr int64_t kFewTileRows = 64;
   static constexpr int64_t kManyTileRows = 192;
   static constexpr int64_t kMeanOfFew = 44;  // rows of an expert, at most, for short tiles
@@ -31,9 +40,11 @@ struct MoeDeviceScratch {
 
   // Quantised experts of long steps are multiplied on tensor cores, some at a time, as dense bf16:
   // in so many bytes, or those of one expert. It pays where the experts of a pass have so many rows
-  // on average: reading and writing their numbers then takes less time than fp32 multiply-adds.
+  // on average: reading and writing their numbers then takes less time than fp32 multiply-adds, or
+  // than widening the codes for each tile of rows.
   static constexpr int64_t kDenseBytes = int64_t{192} << 20;
   static constexpr int64_t kMinDenseRows = 4;
+  static constexpr int64_t kMinDenseRowsOfPacked = 32;
 
   // Whether T tokens go to the tensor cores, where these take the shape (routed_moe_sm90.h).
   [[nodiscard]] static constexpr bool tiles_pay(int64_t T, const RoutedMoeShape& shape) {
@@ -61,8 +72,10 @@ struct MoeDeviceScratch {
   int64_t down;         // [T * A, H] by (token, slot), f32, on tensor cores as x
   int64_t total = 0;
 
-  // `tiled`: as tensor cores take them (routed_moe_sm90.h).
-  MoeDeviceScratch(int64_t max_T, const RoutedMoeShape& shape, bool tiled) : tile_rows(kTileRows) {
+  // That of kRows is enough for kPacked, too.
+  MoeDeviceScratch(int64_t max_T, const RoutedMoeShape& shape, ExpertProducts products)
+      : tile_rows(products == ExpertProducts::kPacked ? kPackedTileRows : kTileRows) {
+    const bool tiled = products == ExpertProducts::kTiled;
     const int64_t R = std::min(max_T, tokens_at_once(tiled)) * shape.A;
     const int64_t few_rows = std::min(R, kMeanOfFew * shape.E);
     if (tiled) tile_rows = R <= few_rows ? kFewTileRows : kManyTileRows;

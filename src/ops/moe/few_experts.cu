@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which calls few_experts.h takes, and their kernels (few_experts_kernel.cuh) for weights in bf16.
-// Taken for one token, or while T * A <= E / 3: bf16 or quantised, rows of w2 of the widths that
-// have a kernel.
+// Taken for one token, or while T * A <= E / 3, with quantised weights 2 * E: rows of w2 of the
+// widths that have a kernel.
 #include <algorithm>
 #include <bit>
 
+#include "ops/gemm/skinny_product.h"
 #include "ops/moe/few_experts.h"
 #include "ops/moe/few_experts_kernel.cuh"
 
@@ -17,6 +18,10 @@ using few_experts::PlainExperts, few_experts::kWarps, few_experts::kScoresPerLan
 // Bytes that every kernel may have, beside the experts of its token.
 constexpr int64_t kMostShared = (48 << 10) - int64_t{sizeof(ChosenExperts)};
 constexpr int64_t kShare = 3;  // the pairs are at most this part of the experts
+// Or, with quantised weights, so many for each, among tokens that have bits of their own: a token's
+// experts are read from the second-level cache again, but by fewer instructions than a row has in
+// tiles of several rows.
+constexpr int64_t kPackedShare = 2;
 
 bool has_whole_octets(const TensorView& experts) {
   return experts.dtype == DType::kBf16 && experts.shape[2] % kOctet == 0 && experts.dense() &&
@@ -72,9 +77,10 @@ bool shared_fits(const SharedExpert& shared, const TensorView& w2) {
 bool few_experts_fit(const RoutedMoeArgs& args, int64_t T) {
   const int64_t H = args.x.shape[1], I = args.w2.shape[2], E = args.w2.shape[0];
   const int64_t A = args.experts_per_token;
-  return (T == 1 || T * A * kShare <= E) && args.x.dtype == DType::kBf16 &&
-         rows_are_aligned(args.x) && experts_fit(args.w13, args.w2) &&
-         2 * std::max(H, (A + 1) * I) <= kMostShared &&
+  const bool few = args.w13.packed == nullptr ? T * A * kShare <= E
+                                              : T <= kSkinnyRows && T * A <= kPackedShare * E;
+  return (T == 1 || few) && args.x.dtype == DType::kBf16 && rows_are_aligned(args.x) &&
+         experts_fit(args.w13, args.w2) && 2 * std::max(H, (A + 1) * I) <= kMostShared &&
          few_experts::down_kernel_of<PlainExperts>(I) != nullptr &&
          (!args.shared || shared_fits(*args.shared, args.w2));
 }

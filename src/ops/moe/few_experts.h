@@ -7,8 +7,8 @@
 // the 80B model (H 2048, I 512, A 10): 63 MB in bf16, 15 us at an H200's 4.2 TB/s; eight: 112 us
 // for the distinct experts. Measured there with routing: 21 and 124 us. One token with quantised
 // weights, predicted from bytes and instructions and measured: fp8 in blocks 14 and 19 us, mxfp4 14
-// and 24, 4-bit integers 14 and 27; without these kernels 57, 65 and 64. That a token's first rows are
-// loaded before its last experts are chosen was predicted to save 0.6 us of 22.9 and saves 1.8.
+// and 24, 4-bit integers 14 and 27; without these kernels 57, 65 and 64. That a token's first rows
+// are loaded before its last experts are chosen was predicted to save 0.6 us of 22.9 and saves 1.8.
 #pragma once
 
 #include <cstddef>

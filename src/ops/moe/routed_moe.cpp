@@ -21,10 +21,11 @@ namespace heddle::ops {
 int64_t routed_moe_workspace_bytes(const Context& context, int64_t max_T,
                                    const RoutedMoeShape& shape) {
   if (context.device == DeviceKind::kCuda) {
-    const int64_t plain = MoeDeviceScratch(max_T, shape, /*tiled=*/false).total;
+    const int64_t plain = MoeDeviceScratch(max_T, shape, ExpertProducts::kRows).total;
     const bool tiled = MoeDeviceScratch::tiles_pay(max_T, shape) &&
                        routed_moe_is_tiled(static_cast<const CudaContext&>(context), shape);
-    return tiled ? std::max(plain, MoeDeviceScratch(max_T, shape, tiled).total) : plain;
+    return tiled ? std::max(plain, MoeDeviceScratch(max_T, shape, ExpertProducts::kTiled).total)
+                 : plain;
   }
   return routed_moe_workspace_bytes_cpu(static_cast<const CpuContext&>(context), max_T, shape);
 }

@@ -6,15 +6,18 @@
 // four columns (row_products.cuh). combine_kernel: a thread owns eight columns of a token.
 // Flops: 6 * R * I * H, R = T * A. Bytes: the chosen experts' weights once a tile.
 // Picks the form: few_experts.cu for few tokens in bf16, routed_moe_sm90.cu on Hopper from 32
-// tokens on in bf16 and fast mode, the kernels here for everything else.
+// tokens on in bf16 and fast mode, packed_tiles.cu for quantised experts of 17 tokens and more with
+// few rows each, the kernels here for everything else.
 #include "ops/cuda/launch.cuh"
 #include "ops/elementwise/elementwise.h"
 #include "ops/gemm/linear.h"
 #include "ops/gemm/packed_linear.h"
+#include "ops/gemm/skinny_product.h"
 #include "ops/moe/device_scratch.h"
 #include "ops/moe/expert_rows.cuh"
 #include "ops/moe/few_experts.h"
 #include "ops/moe/packed_experts.cuh"
+#include "ops/moe/packed_tiles.cuh"
 #include "ops/moe/routed_moe.h"
 #include "ops/moe/routed_moe_sm90.h"
 
@@ -254,16 +257,15 @@ bool experts_are_aligned(const TensorView& weight) {
 // Tokens [first, first + T) of a call, and their scratch.
 class Pass {
  public:
-  // `tiled`: on tensor cores, of at least kSm90MinTokens tokens.
   Pass(CudaContext& context, const RoutedMoeArgs& args, const RoutedMoeShape& shape, int64_t first,
-       int64_t T, bool tiled)
+       int64_t T, ExpertProducts products)
       : context_(context),
         args_(args),
         shape_(shape),
         first_(first),
         T_(T),
-        tiled_(tiled),
-        layout_(T, shape, tiled),
+        products_(products),
+        layout_(T, shape, products),
         scratch_(aligned_start(args.workspace)) {}
 
   Status run() {
@@ -272,7 +274,7 @@ class Pass {
     HEDDLE_RETURN_IF_ERROR(route());
     if (few) return multiply_few({});
     HEDDLE_RETURN_IF_ERROR(sort());
-    HEDDLE_RETURN_IF_ERROR(tiled_ ? multiply_tiles() : multiply());
+    HEDDLE_RETURN_IF_ERROR(is_tiled() ? multiply_tiles() : multiply());
     HEDDLE_RETURN_IF_ERROR(multiply_shared());
     return combine();
   }
@@ -289,6 +291,8 @@ class Pass {
   }
 
   [[nodiscard]] int64_t num_pairs() const { return T_ * shape_.A; }
+
+  [[nodiscard]] bool is_tiled() const { return products_ == ExpertProducts::kTiled; }
 
   [[nodiscard]] TensorView x() const {
     const auto* data = static_cast<const std::byte*>(args_.x.data) +
@@ -381,6 +385,9 @@ class Pass {
 
   Status multiply_up() {
     const ProductParams product = up_product();
+    if (products_ == ExpertProducts::kPacked) {
+      return packed_tiles::multiply_up(context_, product, x(), args_.w13, layout_.num_tiles);
+    }
     if (args_.w13.packed != nullptr) {
       return packed_expert_up(context_, product, x(), packed_rows(args_.w13), layout_.num_tiles);
     }
@@ -393,6 +400,9 @@ class Pass {
 
   Status multiply_down() {
     const ProductParams product = down_product();
+    if (products_ == ExpertProducts::kPacked) {
+      return packed_tiles::multiply_down(context_, product, hidden(), args_.w2, layout_.num_tiles);
+    }
     if (args_.w2.packed != nullptr) {
       return packed_expert_down(context_, product, hidden(), packed_rows(args_.w2),
                                 layout_.num_tiles);
@@ -536,7 +546,7 @@ class Pass {
                                .octets_per_row = octets,
                                .num_octets = T_ * octets};
     return launch(context_, "moe_combine",
-                  tiled_ ? combine_kernel<CudaBf16> : combine_kernel<float>,
+                  is_tiled() ? combine_kernel<CudaBf16> : combine_kernel<float>,
                   grid_of(ceil_div(params.num_octets, kCombineThreads)), kCombineThreads, params);
   }
 
@@ -545,10 +555,29 @@ class Pass {
   const RoutedMoeShape& shape_;
   const int64_t first_;
   const int64_t T_;
-  const bool tiled_;
+  const ExpertProducts products_;
   const MoeDeviceScratch layout_;
   std::byte* const scratch_;
 };
+
+// Up to kSkinnyRows tokens have bits of their own: those of row products.
+ExpertProducts products_of(const CudaContext& context, const RoutedMoeArgs& args,
+                           const RoutedMoeShape& shape) {
+  const int64_t T = args.x.shape[0];
+  const bool aligned = rows_are_aligned(args.x);
+  if (T > kSkinnyRows && T * shape.A < MoeDeviceScratch::kMinDenseRowsOfPacked * shape.E &&
+      shape.x == DType::kBf16 && aligned && packed_tiles::fit(context, args.w13) &&
+      packed_tiles::fit(context, args.w2)) {
+    return ExpertProducts::kPacked;
+  }
+  const auto fits = [](const TensorView& weight) {
+    return weight.packed != nullptr ||
+           (weight.dtype == DType::kBf16 && experts_are_aligned(weight) && weight.dense());
+  };
+  const bool tiled = MoeDeviceScratch::tiles_pay(T, shape) && routed_moe_is_tiled(context, shape) &&
+                     aligned && fits(args.w13) && fits(args.w2);
+  return tiled ? ExpertProducts::kTiled : ExpertProducts::kRows;
+}
 
 }  // namespace
 
@@ -560,16 +589,11 @@ Status routed_moe_cuda(CudaContext& context, const RoutedMoeArgs& args) {
                              .weight = expert_dtype(args.w13.dtype, args.w2.dtype),
                              .x = args.x.dtype};
   const int64_t T = args.x.shape[0];
-  const auto fits = [](const TensorView& weight) {
-    return weight.packed != nullptr ||
-           (weight.dtype == DType::kBf16 && experts_are_aligned(weight) && weight.dense());
-  };
-  const bool tiled = MoeDeviceScratch::tiles_pay(T, shape) && routed_moe_is_tiled(context, shape) &&
-                     rows_are_aligned(args.x) && fits(args.w13) && fits(args.w2);
-  const int64_t at_once = MoeDeviceScratch::tokens_at_once(tiled);
+  const ExpertProducts products = products_of(context, args, shape);
+  const int64_t at_once = MoeDeviceScratch::tokens_at_once(products == ExpertProducts::kTiled);
   for (int64_t first = 0; first < T; first += at_once) {
     HEDDLE_RETURN_IF_ERROR(
-        Pass(context, args, shape, first, std::min(at_once, T - first), tiled).run());
+        Pass(context, args, shape, first, std::min(at_once, T - first), products).run());
   }
   return {};
 }

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// packed_tiles_kernel.cuh with weights of 8-bit integers.
+#include "ops/moe/packed_tiles_kernel.cuh"
+
+namespace heddle::ops::packed_tiles {
+
+Status launch_u8(CudaContext& context, bool up, const Params& params, int64_t num_tiles) {
+  return launch_columns<skinny::Codes<quant::Code::kU8>>(context, up, params, num_tiles);
+}
+
+}  // namespace heddle::ops::packed_tiles
