@@ -4,7 +4,7 @@
 # objects; sourced by stages.sh.
 
 # Notes that are accepted: the name of a kernel, the note, and for registers that are spilled to memory the bytes that
-# any of its forms may store.
+# any of its forms may store. A type stands for the kernels that are compiled for it.
 #
 # These kernels use all registers that their launch bounds leave, which are chosen for the number of blocks that run on
 # a multiprocessor together.
@@ -19,6 +19,7 @@ experts_kernel spill 12
 up_kernel spill 4
 down_kernel spill 4
 tiles_kernel spill 28
+PackedExperts spill 144
 "
 # These have registers left: the compiler saves some around what it calls, such as a division of 64-bit integers or the
 # reduction of a large angle.

@@ -608,10 +608,14 @@ class WarpSums {
   float sums_[2][4];
 };
 
-// Batches on their way: with more rows their sums take the registers of one.
-template <int kHalves, typename Weights>
+// Batches on their way: the sums of more rows take the registers of one, and so do the rows that a
+// norm loads together beside zero points.
+template <int kHalves, typename Weights, bool kNorm = false>
 __device__ constexpr int depth_of() {
-  return Weights::kPacked && kHalves > 1 ? Weights::kDepth - 1 : Weights::kDepth;
+  if constexpr (Weights::kPacked) {
+    if (kHalves > 1 || (kNorm && Weights::kIntegers)) return Weights::kDepth - 1;
+  }
+  return Weights::kDepth;
 }
 
 // Whether Codes<> has a kernel for weights of the format.
@@ -692,7 +696,8 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
   const int stride = Own::tile_stride();
 
   WeightStream<kWhole, Weights, Params> weights(p, tile, stride, own.thread / kWarp);
-  Batch<Weights> batches[depth_of<kHalves, Weights>()];
+  constexpr bool kNormsRows = kRows > 1 && kPrologue == Prologue::kNorm;
+  Batch<Weights> batches[depth_of<kHalves, Weights, kNormsRows>()];
 #pragma unroll
   for (Batch<Weights>& batch : batches) weights.load(batch);  // weights do not wait for x
   wait_for_inputs();
