@@ -12,6 +12,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/json_syntax.h"
+
 namespace heddle {
 namespace {
 
@@ -140,6 +142,10 @@ Json* JsonBuilder::add(Json value) {
 }
 
 bool JsonBuilder::open(Json container) {
+  if (open_.size() == kMaxJsonDepth) {
+    error_ = "the JSON nests more than " + std::to_string(kMaxJsonDepth) + " levels deep";
+    return false;
+  }
   open_.push_back(add(std::move(container)));
   return true;
 }

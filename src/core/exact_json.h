@@ -31,11 +31,11 @@ namespace heddle {
 
 // Parses one JSON value. Objects keep the order of their keys; of a key given twice the last value
 // counts, at the first one's position. With `fields`, wide numbers are kept in these members of the
-// document, which is an object, and elsewhere read as the library reads them. The caller bounds the
-// nesting: the library's values end by recursion.
+// document, which is an object, and elsewhere read as the library reads them.
 //
-// Error: kInvalidArgument with the library's words. Cost: O(bytes), and O(n log n) comparisons for
-// an object of n keys.
+// Error: kInvalidArgument with the library's words, or for more than kMaxJsonDepth levels
+// (core/json_syntax.h): values are copied, compared and written by recursion. Cost: O(bytes), and
+// O(n log n) comparisons for an object of n keys.
 [[nodiscard]] Result<nlohmann::ordered_json> parse_exact_json(
     std::string_view text, std::span<const std::string_view> fields = {});
 

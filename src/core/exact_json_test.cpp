@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/json_syntax.h"
+
 namespace heddle {
 namespace {
 
@@ -54,6 +56,29 @@ TEST(ExactJsonTest, ATextThatIsNoJsonStaysNone) {
                                       "\"1e400", "", "+1e400", ".5e400", "[1e400 1]"}) {
     EXPECT_FALSE(parse_exact_json(text).ok()) << text;
   }
+}
+
+TEST(ExactJsonTest, NestingIsBounded) {
+  const auto nested = [](size_t num_levels, std::string_view inside) {
+    std::string text;
+    for (size_t i = 0; i < num_levels; ++i) text += i % 2 == 0 ? "{\"a\":" : "[";
+    text += inside;
+    for (size_t i = num_levels; i-- > 0;) text += i % 2 == 0 ? '}' : ']';
+    return text;
+  };
+  for (const std::string_view inside : {"1", "1e400", "18446744073709551616", "\"x\"", "{}"}) {
+    const size_t most = kMaxJsonDepth - (inside == "{}" ? 1 : 0);
+    const std::string deep = nested(most, inside);
+    const auto json = parse_exact_json(deep);
+    ASSERT_TRUE(json.ok()) << inside;
+    EXPECT_EQ(dump_exact_json(json.value()), deep);
+    for (const size_t more : {size_t{1}, size_t{1'000'000}}) {
+      const auto deeper = parse_exact_json(nested(most + more, inside));
+      ASSERT_FALSE(deeper.ok());
+      EXPECT_NE(deeper.status().message().find("1000 levels"), std::string::npos);
+    }
+  }
+  EXPECT_TRUE(object_of_json(nested(1'000'000, "1")).empty());
 }
 
 TEST(ExactJsonTest, AWideNumberIsNoKey) {
