@@ -57,6 +57,10 @@ JsonScanner::State JsonScanner::scan(std::string_view text, size_t& used, std::s
         write(c == '"' ? std::string_view("\\\"") : std::string_view("'"));
         continue;
       }
+    } else if (const Match last = misses_last_quote(text.substr(used), at_end);
+               last != Match::kNo) {
+      if (last == Match::kMore) break;
+      (void)step(quote_);
     } else if (read_key_ && levels_.size() == 1 && !in_list()) {
       size_t size = 0;
       const Match misses = misses_quote(text.substr(used), size, at_end);
@@ -88,6 +92,16 @@ Match JsonScanner::quote_ends(std::string_view behind, bool at_end) const {
   if (ends != Match::kNo || !read_key_ || levels_.size() != 1) return ends;
   return begins_next_member(
       behind, [this](std::string_view key) { return is_next_key(key); }, /*quote=*/{}, at_end);
+}
+
+Match JsonScanner::misses_last_quote(std::string_view text, bool at_end) const {
+  if (expect_ != Expect::kString || is_key_ || is_json_ || has_bare_quote_) return Match::kNo;
+  const char c = text.front();
+  const bool closes_other = (c == '}' || c == ']') && brackets_in_string_ == 0;
+  const bool begins_space = c == '\n' && !after_space_;
+  if (!closes_other && !begins_space) return Match::kNo;
+  const StringContext context{.in_list = in_list(), .num_levels = levels_.size()};
+  return ends_last_string(text, context, quote_, at_end);
 }
 
 Match JsonScanner::misses_quote(std::string_view text, size_t& size, bool at_end) const {
@@ -241,6 +255,9 @@ bool JsonScanner::step(char c) {
 }
 
 bool JsonScanner::step_string(char c) {
+  after_space_ = is_json_space(c);
+  if (c == '{' || c == '[') ++brackets_in_string_;
+  if ((c == '}' || c == ']') && brackets_in_string_ > 0) --brackets_in_string_;
   if (c == '\\') {
     expect_ = Expect::kEscape;  // written with what it escapes
   } else if (c == quote_) {
@@ -311,6 +328,8 @@ bool JsonScanner::begin_value(char c) {
       expect_ = Expect::kString;
       is_key_ = false;
       has_bare_quote_ = false;
+      brackets_in_string_ = 0;
+      after_space_ = false;
       quote_ = c;
       write('"');
       return true;

@@ -10,7 +10,8 @@
 //   backslashes before what JSON does not escape          a closing bracket that nothing opened
 //   quotes in strings without a backslash (string_end.h)  doubled braces: {{"a": 1}}
 //
-// Where the object's keys are known, a quote may be missing, too (missing_quotes.h).
+// Where the object's keys are known, a quote may be missing, too, and at the end of the call's last
+// string in any case (missing_quotes.h).
 //
 // Threading: thread-compatible.
 // Memory:    a byte per level, at most kMaxLevels, and space behind a comma; with a KeyReader the
@@ -104,6 +105,8 @@ class JsonScanner {
   // Whether a quote is missing before `text`. kYes: `size` bytes stand in its place.
   [[nodiscard]] Match misses_quote(std::string_view text, size_t& size, bool at_end) const;
   [[nodiscard]] Match quote_ends(std::string_view behind, bool at_end) const;
+  // Whether the string that is open ends before `text`, with the call.
+  [[nodiscard]] Match misses_last_quote(std::string_view text, bool at_end) const;
 
   // Whether a member of this known key may come: the object has none yet.
   [[nodiscard]] bool is_next_key(std::string_view written) const;
@@ -121,6 +124,8 @@ class JsonScanner {
   char quote_ = '"';              // of the string
   char key_quote_ = '"';          // of the last key
   bool has_bare_quote_ = false;   // the string: a '"' that needed a backslash
+  int brackets_in_string_ = 0;    // that are open in the string
+  bool after_space_ = false;      // within the string
   int hex_left_ = 0;              // digits
   std::string_view word_;         // what is left of it
   bool is_none_ = false;          // the word: its copy is there already

@@ -89,7 +89,8 @@ std::vector<std::pair<std::string, std::string>> hostile_texts(ToolCallFormat fo
       texts.emplace_back("<tool_call>{\"name\": \"w\", \"arguments\": {\"l\": [", "1, ");
       texts.emplace_back("<tool_call>{\"name\": \"w\", \"arguments\": \"", "{\\\"");
       for (const std::string_view quotes :
-           {"\"", "\", \"", "\"}", "\"  \n ", "\", \"a long key that is none ", "\"}]}]}]}]}]}"}) {
+           {"\"", "\", \"", "\"}", "\"  \n ", "\", \"a long key that is none ", "\"}]}]}]}]}]}",
+            "}", "}</tool_call>", "\n}", "}}\n</tool_call>\\\""}) {
         texts.emplace_back("<tool_call>{\"name\": \"w\", \"arguments\": {\"c\": \"", quotes);
       }
       texts.emplace_back("<tool_call>{\"name\": \"w\", \"arguments\": {", "\"C\": 1, ");

@@ -16,15 +16,20 @@ std::string in_tags(const std::string& inside) {
   return "<tool_call>\n" + inside + "\n</tool_call>";
 }
 
-// A value that has quotes of its own, in every format with JSON arguments.
-TEST(LooseSpellingsTest, QuotesInTextsNeedNoBackslash) {
-  struct Format {
-    ToolCallFormat format;
-    std::string begin;
-    std::string end;
-  };
+struct JsonFormat {
+  ToolCallFormat format;
+  std::string begin;
+  std::string end;
 
-  const std::vector<Format> formats = {
+  [[nodiscard]] LooseOptions options() const {
+    return {.calls = format,
+            .reasoning = format == kHarmony ? ReasoningFormat::kHarmony : ReasoningFormat::kNone};
+  }
+};
+
+// Calls of write_file, every format with JSON arguments.
+std::vector<JsonFormat> json_formats() {
+  return {
       {kQwen, "<tool_call>\n{\"name\": \"write_file\", \"arguments\": ", "}\n</tool_call>"},
       {kLlama3, "{\"name\": \"write_file\", \"parameters\": ", "}"},
       {kMistral, "[TOOL_CALLS]write_file[ARGS]", ""},
@@ -37,14 +42,16 @@ TEST(LooseSpellingsTest, QuotesInTextsNeedNoBackslash) {
        "<|call|>"},
       {kGlm, "<tool_call>write_file\n", "\n</tool_call>"},
   };
-  for (const Format& format : formats) {
+}
+
+// A value that has quotes of its own.
+TEST(LooseSpellingsTest, QuotesInTextsNeedNoBackslash) {
+  for (const JsonFormat& format : json_formats()) {
     for (const std::string_view content :
          {R"(say "hi" now)", R"("hi" he said)", R"(he said "hi")", R"(print("a", "b"))",
           R"(<p class="a">b</p>)", R"({"a": "b"})", R"("a", "b" and c)"}) {
       const std::string value(content);
-      const LooseOptions options{.calls = format.format,
-                                 .reasoning = format.format == kHarmony ? ReasoningFormat::kHarmony
-                                                                        : ReasoningFormat::kNone};
+      const LooseOptions options = format.options();
       expect_read(options,
                   format.begin + R"({"path": "x", "content": ")" + value + "\"}" + format.end,
                   {"", "", {{"write_file", {{"path", "x"}, {"content", value}}}}});
@@ -96,6 +103,42 @@ TEST(LooseSpellingsTest, QuotesMayBeMissing) {
       in_tags(R"({"name": "write_file", "arguments": {'content': 'x = {"a": 1, "path": 2}',)"
               R"( 'path': 'y'}})"),
       {"", "", {{"write_file", {{"content", R"(x = {"a": 1, "path": 2})"}, {"path", "y"}}}}});
+}
+
+TEST(LooseSpellingsTest, TheLastQuoteMayBeMissing) {
+  const std::pair<const char*, LooseJson> kContents[] = {
+      {R"("Paris})", "Paris"},
+      {R"("a {b} c})", "a {b} c"},
+      {R"("x[0] = {}})", "x[0] = {}"},
+      {"\"Paris\n  }", "Paris"},
+      {R"('Paris})", "Paris"},
+      {R"("C:\\dir\\})", "C:\\dir\\"},
+      {R"(["a", "b]})", {"a", "b"}},
+      {R"({"k": "v}})", {{"k", "v"}}},
+      {R"([{"k": ["v]}]})", {{{"k", {"v"}}}}},
+  };
+  for (const JsonFormat& format : json_formats()) {
+    for (const auto& [written, content] : kContents) {
+      const std::string call = format.begin + R"({"path": "x", "content": )" + written + format.end;
+      expect_read(format.options(), call,
+                  {"", "", {{"write_file", {{"path", "x"}, {"content", content}}}}});
+    }
+  }
+  const auto call_of = [](const std::string& arguments) {
+    return in_tags(R"({"name": "write_file", "arguments": )" + arguments + "}");
+  };
+  expect_read({.calls = kQwen}, call_of(R"({"path": "x})") + "\n" + call_of(R"({"path": "y"})"),
+              {"", "", {{"write_file", {{"path", "x"}}}, {"write_file", {{"path", "y"}}}}});
+  expect_read({.calls = kQwen}, call_of(R"({"path": "x})") + R"( It is "done".)",
+              {R"( It is "done".)", "", {{"write_file", {{"path", "x"}}}}});
+  // A string that has such an end inside.
+  for (const std::string content :
+       {"}}</tool_call>", "a}} </tool_call> b", "{a}}</tool_call>{", "}", "}}", "a}, b"}) {
+    expect_read({.calls = kQwen}, call_of(R"({"content": ")" + content + R"(", "path": "x"})"),
+                {"", "", {{"write_file", {{"content", content}, {"path", "x"}}}}});
+    expect_read({.calls = kQwen}, call_of(R"({"path": "x", "content": ")" + content + R"("})"),
+                {"", "", {{"write_file", {{"path", "x"}, {"content", content}}}}});
+  }
 }
 
 TEST(LooseSpellingsTest, DoubledBraces) {

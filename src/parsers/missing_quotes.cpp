@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "parsers/string_end.h"
-
 namespace heddle::parsers {
 namespace {
 
@@ -131,6 +129,40 @@ Match begins_bare_string(std::string_view text, const KeyTest& is_key, size_t nu
     return quote_ends_string(ahead.rest(), {.in_list = false, .num_levels = num_levels},
                              ahead.starved() == Match::kNo);
   }
+}
+
+Match ends_last_string(std::string_view text, const StringContext& context, char quote,
+                       bool at_end) {
+  const bool is_all = at_end && text.size() < kMaxLookahead;
+  Lookahead ahead(text, at_end);
+  const Match at_text_end = is_all ? Match::kYes : ahead.starved();
+  if (!ahead.skip_space()) return ahead.starved();
+  if (ahead.rest().front() != (context.in_list ? ']' : '}')) return Match::kNo;
+  // The call's own object and a list of calls may be around.
+  const size_t most_closers = context.num_levels + 2;
+  for (size_t i = 0; ahead.rest().front() == '}' || ahead.rest().front() == ']'; ++i) {
+    if (i == most_closers) return Match::kNo;
+    ahead.advance(1);
+    if (!ahead.skip_space()) return at_text_end;
+  }
+  const Match mark = begins_call_mark(ahead.rest());
+  if (mark != Match::kYes) return mark == Match::kMore ? ahead.starved() : Match::kNo;
+  const char stops[] = {quote, '\\', '\0'};
+  std::string_view ignored;
+  while (ahead.read_until({stops, 2}, ignored)) {
+    const bool is_escape = ahead.rest().front() == '\\';
+    ahead.advance(std::min<size_t>(is_escape ? 2 : 1, ahead.rest().size()));
+    if (is_escape) continue;
+    switch (quote_ends_string(ahead.rest(), context, ahead.starved() == Match::kNo)) {
+      case Match::kYes:
+        return Match::kNo;
+      case Match::kNo:
+        return Match::kYes;
+      case Match::kMore:
+        return Match::kMore;
+    }
+  }
+  return at_text_end;
 }
 
 }  // namespace heddle::parsers

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds quotes that are missing around the keys and strings of a JSON object whose keys are known:
-// {"city": "Paris, "days": 3}, {"city: "Paris"}, {city": Paris"}. No text that is JSON has one.
+// {"city": "Paris, "days": 3}, {"city: "Paris"}, {city": Paris"}; and at the end of a call's last
+// string, whatever its keys: {"city": "Paris}}</tool_call>. No text that is JSON has one.
 //
 // Threading: free functions without state. Cost: O(kMaxLookahead), see string_end.h.
 #pragma once
@@ -11,6 +12,7 @@
 #include <string_view>
 
 #include "parsers/marker_search.h"
+#include "parsers/string_end.h"
 
 namespace heddle::parsers {
 
@@ -37,5 +39,11 @@ using KeyTest = std::function<bool(std::string_view key)>;
 // `num_levels` objects are open.
 [[nodiscard]] Match begins_bare_string(std::string_view text, const KeyTest& is_key,
                                        size_t num_levels, bool at_end);
+
+// Whether the string that is open ends before `text`, as the call does: brackets close what is
+// open, and a mark ends the call, or no more text comes. A quote behind the mark that ends the
+// string says that the brackets and the mark belong to the string.
+[[nodiscard]] Match ends_last_string(std::string_view text, const StringContext& context,
+                                     char quote, bool at_end);
 
 }  // namespace heddle::parsers

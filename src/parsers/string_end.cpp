@@ -112,15 +112,8 @@ class QuoteReader {
 
   // A mark ends the call, whose brackets are missing.
   Match read_call_mark() {
-    constexpr std::string_view kMarks[] = {"<|", "<｜", "```"};
-    std::string_view ignored;
-    const Match mark = begins_with(rest_, kMarks, &ignored);
-    if (mark == Match::kYes) return Match::kYes;
-    const LooseTag tag = read_loose_tag(rest_);
-    const bool is_call_word = std::ranges::any_of(
-        kCallTagWords, [&tag](std::string_view word) { return tag.word.starts_with(word); });
-    if (tag.match == Match::kYes && is_call_word) return Match::kYes;
-    return mark == Match::kMore || tag.match == Match::kMore ? starved_ : Match::kNo;
+    const Match mark = begins_call_mark(rest_);
+    return mark == Match::kMore ? starved_ : mark;
   }
 
   std::string_view rest_;
@@ -129,6 +122,18 @@ class QuoteReader {
 };
 
 }  // namespace
+
+Match begins_call_mark(std::string_view text) {
+  constexpr std::string_view kMarks[] = {"<|", "<｜", "```"};
+  std::string_view ignored;
+  const Match mark = begins_with(text, kMarks, &ignored);
+  if (mark == Match::kYes) return Match::kYes;
+  const LooseTag tag = read_loose_tag(text);
+  const bool is_call_word = std::ranges::any_of(
+      kCallTagWords, [&tag](std::string_view word) { return tag.word.starts_with(word); });
+  if (tag.match == Match::kYes && is_call_word) return Match::kYes;
+  return mark == Match::kMore || tag.match == Match::kMore ? Match::kMore : Match::kNo;
+}
 
 Match quote_ends_string(std::string_view behind, const StringContext& context, bool at_end) {
   return QuoteReader(behind, context, at_end).read();

@@ -3,7 +3,7 @@
 // escape: {"say": "the "big" one"}. The text behind the quote decides. In a text that is JSON every
 // string ends where JSON ends it.
 //
-// Threading: a free function without state.
+// Threading: free functions without state.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,9 @@ struct StringContext {
 // `at_end` no more text comes, and the answer is not kMore. Cost: O(kMaxLookahead).
 [[nodiscard]] Match quote_ends_string(std::string_view behind, const StringContext& context,
                                       bool at_end);
+
+// Whether `text` begins with a mark that ends a call; kMore if it takes more text to tell.
+[[nodiscard]] Match begins_call_mark(std::string_view text);
 
 // Bytes behind a quote that are looked at. A quote that is undecided after these ends its string.
 inline constexpr size_t kMaxLookahead = 256;
