@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <iterator>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -35,6 +36,13 @@ std::vector<Statement> statements_of(const Schemas& schemas) {
       if (types_of_keyword(keyword) == 0) continue;
       Statement statement{.schema = i, .keyword = keyword};
       if (keyword == "required") statement.names = required_of({schemas[i]});
+      // Those that may not be there are a contradiction whatever the others are. The others may
+      // seem to be one where `properties` is left out.
+      std::vector<std::string> forbidden;
+      std::ranges::copy_if(
+          statement.names, std::back_inserter(forbidden),
+          [&](const std::string& name) { return property_of(schemas, name).is_forbidden; });
+      if (!forbidden.empty()) statement.names = std::move(forbidden);
       statements.push_back(std::move(statement));
     }
   }
@@ -99,7 +107,8 @@ std::string description_of(const Statement& statement, const Json& schema) {
 
 }  // namespace
 
-std::vector<bool> matching_rules(const Nfa& nfa, RuleId first_rule, NfaState first_state) {
+std::vector<bool> matching_rules(const Nfa& nfa, RuleId first_rule, NfaState first_state,
+                                 const std::vector<bool>& known) {
   const size_t num_states = nfa.states().size() - first_state;
   std::vector<std::vector<NfaState>> sources(num_states);  // one empty or byte move before
   std::vector<std::vector<std::pair<NfaState, RuleId>>> callers(num_states);
@@ -116,6 +125,7 @@ std::vector<bool> matching_rules(const Nfa& nfa, RuleId first_rule, NfaState fir
       }
     }
   }
+  const size_t num_rules = nfa.rules().size() - first_rule;
   std::vector<std::vector<RuleId>> rules_at(num_states);  // that begin there
   std::vector<bool> can_end(num_states);
   std::vector<NfaState> queue;
@@ -128,21 +138,23 @@ std::vector<bool> matching_rules(const Nfa& nfa, RuleId first_rule, NfaState fir
     rules_at[nfa.rules()[rule].begin - first_state].push_back(rule);
     mark(nfa.rules()[rule].end - first_state);
   }
-  std::vector<bool> matching(nfa.rules().size());
-  std::vector<std::vector<NfaState>> waiting(nfa.rules().size());  // end if the rule matches
+  std::vector<bool> matching = known;
+  matching.resize(first_rule);
+  matching.resize(nfa.rules().size());
+  std::vector<std::vector<NfaState>> waiting(num_rules);  // end if the rule matches
   for (size_t next = 0; next < queue.size(); ++next) {
     const NfaState state = queue[next];
     for (const NfaState source : sources[state]) mark(source);
     for (const auto& [caller, rule] : callers[state]) {
       if (matching[rule]) {
         mark(caller);
-      } else {
-        waiting[rule].push_back(caller);
+      } else if (rule >= first_rule) {
+        waiting[rule - first_rule].push_back(caller);
       }
     }
     for (const RuleId rule : rules_at[state]) {
       matching[rule] = true;
-      for (const NfaState caller : waiting[rule]) mark(caller);
+      for (const NfaState caller : waiting[rule - first_rule]) mark(caller);
     }
   }
   return matching;
@@ -150,35 +162,44 @@ std::vector<bool> matching_rules(const Nfa& nfa, RuleId first_rule, NfaState fir
 
 std::optional<Way> easiest_way(const Nfa& nfa, RuleId rule,
                                const std::function<bool(RuleId)>& is_matching) {
+  struct Step {
+    NfaState from;
+    size_t num_unmatched;
+    std::optional<RuleId> unmatched;  // called between `from` and here
+  };
+
   const NfaState begin = nfa.rules()[rule].begin;
   const NfaState end = nfa.rules()[rule].end;
-  std::unordered_map<NfaState, Way> ways;
+  std::unordered_map<NfaState, Step> steps;
   std::deque<NfaState> queue = {begin};
-  ways.emplace(begin, Way{.num_unmatched = 0, .first_unmatched = std::nullopt});
-  const auto reach = [&](NfaState target, const Way& way, bool is_free) {
-    const auto known = ways.find(target);
-    if (known != ways.end() && known->second.num_unmatched <= way.num_unmatched) return;
-    ways.insert_or_assign(target, way);
-    is_free ? queue.push_front(target) : queue.push_back(target);
+  steps.emplace(begin, Step{.from = begin, .num_unmatched = 0, .unmatched = std::nullopt});
+  const auto reach = [&](NfaState target, const Step& step) {
+    const auto known = steps.find(target);
+    if (known != steps.end() && known->second.num_unmatched <= step.num_unmatched) return;
+    steps.insert_or_assign(target, step);
+    step.unmatched ? queue.push_back(target) : queue.push_front(target);
   };
   while (!queue.empty()) {
     const NfaState state = queue.front();
     queue.pop_front();
-    const Way way = ways.at(state);
-    if (state == end) return way;
-    for (const NfaState target : nfa.states()[state].empty_moves) reach(target, way, true);
-    for (const Nfa::ByteMove& move : nfa.states()[state].byte_moves) {
-      reach(move.target, way, true);
-    }
-    for (const Nfa::Call& call : nfa.states()[state].calls) {
-      if (is_matching(call.rule)) {
-        reach(call.target, way, true);
-        continue;
+    Step next = {.from = state, .num_unmatched = steps.at(state).num_unmatched, .unmatched = {}};
+    if (state == end) {
+      Way way = {.num_unmatched = next.num_unmatched, .unmatched = {}};
+      for (NfaState at = end; at != begin; at = steps.at(at).from) {
+        if (const auto& called = steps.at(at).unmatched) way.unmatched.push_back(*called);
       }
-      Way longer = way;
-      ++longer.num_unmatched;
-      if (!longer.first_unmatched) longer.first_unmatched = call.rule;
-      reach(call.target, longer, false);
+      std::ranges::reverse(way.unmatched);
+      return way;
+    }
+    for (const NfaState target : nfa.states()[state].empty_moves) reach(target, next);
+    for (const Nfa::ByteMove& move : nfa.states()[state].byte_moves) reach(move.target, next);
+    for (const Nfa::Call& call : nfa.states()[state].calls) {
+      if (is_matching(call.rule)) reach(call.target, next);
+    }
+    ++next.num_unmatched;
+    for (const Nfa::Call& call : nfa.states()[state].calls) {
+      next.unmatched = call.rule;
+      if (!is_matching(call.rule)) reach(call.target, next);
     }
   }
   return std::nullopt;
@@ -190,39 +211,49 @@ Contradiction contradiction_of(const Schemas& schemas, const SchemaDocument& doc
   reduce(schemas, statements, is_possible);
   if (statements.empty()) {
     return {.problem = {.at = schemas.front()},
-            .place = document.path_of(*schemas.front()),
-            .message = "no value satisfies it"};
+            .place = document.shown_path_of(*schemas.front()),
+            .message = "no value satisfies it",
+            .keywords = {{schemas.front(), ""}}};
   }
   const Statement* least = &statements.front();
   std::string list;
-  const std::string place = document.path_of(*schemas[statements.front().schema]);
+  const std::string place = document.shown_path_of(*schemas[statements.front().schema]);
+  Contradiction found;
   for (size_t i = 0; i < statements.size(); ++i) {
     const Statement& statement = statements[i];
     const Json& schema = *schemas[statement.schema];
     if (i > 0) list += i + 1 == statements.size() ? " and " : ", ";
     list += description_of(statement, schema);
-    const std::string path = document.path_of(schema);
+    const std::string path = document.shown_path_of(schema);
     if (path != place) list += fmt::format(" (at \"#{}\")", path.empty() ? "/" : path);
     if (rank_of(statement.keyword) <= rank_of(least->keyword)) least = &statement;
+    found.keywords.emplace_back(&schema, statement.keyword);
   }
   const std::string name = least->names.size() == 1 ? least->names.front() : "";
-  return {.problem = {.at = schemas[least->schema], .keyword = least->keyword, .name = name},
-          .place = place,
-          .message = statements.size() == 1 ? "no value satisfies " + list
-                                            : list + " contradict each other"};
+  const Json& blamed = *schemas[least->schema];
+  found.problem = {.at = &blamed, .keyword = least->keyword, .name = name};
+  found.place = place;
+  found.message =
+      statements.size() == 1 ? "no value satisfies " + list : list + " contradict each other";
+  if (!name.empty() && property_of(schemas, name).is_forbidden) {
+    found.more_names = required_of({&blamed});
+    std::erase_if(found.more_names, [&](const std::string& other) {
+      return other == name || !property_of(schemas, other).is_forbidden;
+    });
+  }
+  return found;
 }
 
 Contradiction endless_nesting(const Schemas& schemas, const Schemas& inner,
                               const SchemaDocument& document) {
   const auto blame = [&](const Json& schema, const std::string& keyword, const std::string& name) {
-    std::string place = document.path_of(schema);
-    if (!keyword.empty()) place += "/" + keyword;
     return Contradiction{
         .problem = {.at = &schema, .keyword = keyword, .name = name},
-        .place = std::move(place),
+        .place = document.shown_path_of(schema, keyword),
         .message = fmt::format("{}a value would have to contain another one of its kind, without "
                                "an end",
-                               name.empty() ? "" : fmt::format("required \"{}\": ", name))};
+                               name.empty() ? "" : fmt::format("required \"{}\": ", name)),
+        .keywords = {{&schema, keyword}}};
   };
   const auto is_inner = [&](Schemas others) {
     Schemas own = inner;

@@ -21,19 +21,27 @@ namespace heddle::grammar {
 
 struct Contradiction {
   SchemaDocument::Problem problem;  // what can be left out to end it
-  std::string place;                // a JSON pointer
+  std::string place;                // SchemaDocument::shown_path_of()
   std::string message;
+
+  // Without one of these keywords there would be no contradiction, the problem's among them.
+  std::vector<std::pair<const nlohmann::ordered_json*, std::string>> keywords = {};
+
+  // Names in the problem's `required` that are each a contradiction of the same kind.
+  std::vector<std::string> more_names = {};
 };
 
-// By rule, from `first_rule` on: whether a text matches it. No earlier rule is called, and no state
-// before `first_state` is reached. Cost: linear in what is looked at.
+// By rule: whether a text matches it. From `first_rule` on it is found out; none of them reaches a
+// state before `first_state`. `known` says it of earlier rules, and has at least those that are
+// called. Cost: linear in the rules and states from there on, and O(rules / 64).
 [[nodiscard]] std::vector<bool> matching_rules(const Nfa& nfa, RuleId first_rule,
-                                               NfaState first_state);
+                                               NfaState first_state,
+                                               const std::vector<bool>& known = {});
 
 // The way through a rule that calls the fewest rules of which `is_matching` says no.
 struct Way {
   size_t num_unmatched;
-  std::optional<RuleId> first_unmatched;
+  std::vector<RuleId> unmatched;  // in the order of the calls
 };
 
 // Nothing: there is no way even if all calls could be made.

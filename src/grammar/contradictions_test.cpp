@@ -93,6 +93,55 @@ TEST(ContradictionsTest, OnePlaceOfManyIsFoundAndNothingElseIsLeftOut) {
   EXPECT_EQ(weakened.schema, wanted);
 }
 
+TEST(ContradictionsTest, HundredsAreLeftOutInFewRounds) {
+  const struct {
+    const char* property;
+    const char* kept;
+  } kCases[] = {
+      {R"({"type": "integer", "minimum": 2, "maximum": 1})",
+       R"({"type": "integer", "minimum": 2})"},
+      {R"({"enum": ["a"], "$ref": "#/$defs/whole"})",
+       R"({"enum": ["a"], "$ref": "#/$defs/whole"})"},
+      {R"({"type": "array", "items": {"not": {}}, "minItems": 1})",
+       R"({"type": "array", "items": {}, "minItems": 1})"},
+      {R"({"properties": {"x": {"const": 1, "type": "null"}}, "required": ["x"]})",
+       R"({"properties": {"x": {"const": 1}}, "required": ["x"]})"},
+      {R"({"anyOf": [{"allOf": [false]}, {"const": "a", "minLength": 2}]})",
+       R"({"anyOf": [{"allOf": [true]}, {"const": "a", "minLength": 2}]})"},
+      {R"({"properties": {}, "required": ["x"], "additionalProperties": false})",
+       R"({"properties": {}, "additionalProperties": false})"},
+      {R"({"type": "object", "properties": {"loop": {"$ref": "#/$defs/loop"}}, "required": ["loop"]})",
+       R"({"type": "object", "properties": {"loop": {"$ref": "#/$defs/loop"}}, "required": ["loop"]})"},
+  };
+
+  constexpr int kMany = 350;
+  Json schema = Json::parse(
+      R"({"$defs": {"whole": {"type": "integer"}, "loop": {"properties": {"next": {"$ref":
+          "#/$defs/loop"}}, "required": ["next"]}}, "properties": {}, "required": [],
+          "additionalProperties": false})");
+  Json kept = schema;
+  kept["$defs"]["loop"].erase("required");
+  kept["$defs"]["whole"].erase("type");
+  for (int i = 0; i < kMany; ++i) {
+    const std::string name = fmt::format("p{}", i);
+    const auto& one = kCases[static_cast<size_t>(i) % std::size(kCases)];
+    schema["properties"][name] = Json::parse(one.property);
+    kept["properties"][name] = Json::parse(one.kept);
+    schema["required"].push_back(name);
+    kept["required"].push_back(name);
+    schema["required"].push_back("missing " + name);
+  }
+  int num_checks = 0;
+  const CompileCheck check = [&num_checks] {
+    ++num_checks;
+    return ok_status();
+  };
+  const WeakenedSchema weakened = weaken_schema(schema, {.check = &check}).value();
+  EXPECT_EQ(weakened.schema, kept) << weakened.schema.dump(1).substr(0, 3000);
+  // A check a round, and one for each place that was looked at.
+  EXPECT_LE(num_checks, 10 * kMany);
+}
+
 TEST(ContradictionsTest, OptionalPartsMayContradictThemselves) {
   for (const char* const text :
        {R"({"properties": {"a": {"minimum": 5, "maximum": 3}}})",

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -46,13 +47,11 @@ class SchemaCompiler {
       add_place(*place);
     }
     if (!nfa_.status().ok() || has_findings()) return nfa_.status();
-    allows_documents_ = matching_rules(nfa_, first_rule, first_state)[root];
+    matching_ = matching_rules(nfa_, first_rule, first_state);
+    allows_documents_ = matching_[root];
     if (!allows_documents_ && options_.refuses_contradictions) {
-      const Contradiction found = find_contradiction(root, first_rule, first_state);
-      nfa_.fail(places_.document().error_in(
-          found.place, found.problem,
-          found.message + ", so that the schema matches no text at all; change or leave out one "
-                          "of these"));
+      find_contradictions(root);
+      for (const Contradiction& found : contradictions_) report(found);
     }
     return nfa_.status();
   }
@@ -144,43 +143,110 @@ class SchemaCompiler {
 
   // ---- Why no document is valid.
 
-  // From the root's place on to the one that no value satisfies whatever its parts are.
-  Contradiction find_contradiction(RuleId root, RuleId first_rule, NfaState first_state) {
-    std::unordered_set<RuleId> passed;
-    Schemas around = {&root_};
-    RuleId rule = root;
-    while (true) {
-      passed.insert(rule);
-      const SchemaPlace* const place = places_.place_of(rule);
-      const std::vector<UnfoldedSchema> alternatives =
-          place == nullptr ? std::vector<UnfoldedSchema>(1) : alternatives_of(*place);
-      // Each as a rule of its own, but for rules that have no place.
-      std::vector<RuleId> rules;
-      for (const UnfoldedSchema& alternative : alternatives) {
-        rules.push_back(place == nullptr ? rule : rule_of(alternative, *place->objects));
+  void report(const Contradiction& found) {
+    const std::string message =
+        found.message +
+        ", so that the schema matches no text at all; change or leave out one of these";
+    SchemaDocument::Problem problem = found.problem;
+    const auto report_problem = [&] {
+      Status status = places_.document().report_in(found.place, problem, message);
+      if (!status.ok()) nfa_.fail(std::move(status));
+    };
+    report_problem();
+    if (!places_.document().collects()) return;
+    for (const std::string& name : found.more_names) {
+      problem.name = name;
+      report_problem();
+    }
+  }
+
+  // A rule that no text matches, while the rules that stand in its way are looked at.
+  struct Unmatched {
+    RuleId rule;
+    Schemas around;  // the schemas of its place, or of the innermost place around it
+    std::vector<RuleId> inner;
+    size_t next = 0;  // of `inner`
+  };
+
+  // From the root's place inwards to those that no value satisfies whatever their parts are: to all
+  // that stand in the way of the document that meets the fewest of them, or, where problems are
+  // errors, to the first.
+  void find_contradictions(RuleId root) {
+    std::unordered_map<RuleId, bool> is_open;  // false: its way in was followed to the end
+    std::vector<Unmatched> open;
+    const auto enter = [&](RuleId rule, Schemas around) {
+      is_open[rule] = true;
+      open.push_back({.rule = rule, .around = std::move(around), .inner = {}});
+      follow(open.back());
+    };
+    enter(root, {&root_});
+    while (!open.empty()) {
+      if (options_.check != nullptr && !(*options_.check)().ok()) return;
+      if (!places_.document().collects() && !contradictions_.empty()) return;
+      Unmatched& outer = open.back();
+      if (outer.next == outer.inner.size()) {
+        is_open[outer.rule] = false;
+        open.pop_back();
+        continue;
       }
-      const std::vector<bool> matching = matching_rules(nfa_, first_rule, first_state);
-      const auto is_matching = [&](RuleId callee) { return matching[callee]; };
-      std::optional<Way> best;
-      size_t chosen = 0;
-      for (size_t i = 0; i < rules.size(); ++i) {
-        const std::optional<Way> way = easiest_way(nfa_, rules[i], is_matching);
-        if (!way || (best && best->num_unmatched <= way->num_unmatched)) continue;
-        best = way;
-        chosen = i;
-      }
-      if (!best || !best->first_unmatched) {
-        return place == nullptr ? endless_nesting(around, {}, places_.document())
-                                : explain(alternatives.front(), *place->objects);
-      }
-      if (place != nullptr) around = alternatives[chosen].schemas;
-      rule = *best->first_unmatched;
-      if (passed.contains(rule)) {
-        const SchemaPlace* const inner = places_.place_of(rule);
-        return endless_nesting(around, inner == nullptr ? Schemas{} : inner->schemas,
-                               places_.document());
+      const RuleId inner = outer.inner[outer.next++];
+      const auto known = is_open.find(inner);
+      if (known == is_open.end()) {
+        enter(inner, outer.around);
+      } else if (known->second) {
+        const SchemaPlace* const place = places_.place_of(inner);
+        add_contradiction(endless_nesting(
+            outer.around, place == nullptr ? Schemas{} : place->schemas, places_.document()));
       }
     }
+  }
+
+  // Adds the rules in its way, or what contradicts itself where there are none.
+  void follow(Unmatched& unmatched) {
+    const SchemaPlace* const place = places_.place_of(unmatched.rule);
+    const std::vector<UnfoldedSchema> alternatives =
+        place == nullptr ? std::vector<UnfoldedSchema>(1) : alternatives_of(*place);
+    // Each as a rule of its own, but for rules that have no place.
+    std::vector<RuleId> rules;
+    const auto first_rule = static_cast<RuleId>(nfa_.rules().size());
+    const auto first_state = static_cast<NfaState>(nfa_.states().size());
+    for (const UnfoldedSchema& alternative : alternatives) {
+      rules.push_back(place == nullptr ? unmatched.rule : rule_of(alternative, *place->objects));
+    }
+    if (nfa_.rules().size() > first_rule) {
+      matching_ = matching_rules(nfa_, first_rule, first_state, matching_);
+    }
+    const auto is_matching = [&](RuleId callee) { return matching_[callee]; };
+    std::optional<Way> best;
+    size_t chosen = 0;
+    for (size_t i = 0; i < rules.size(); ++i) {
+      std::optional<Way> way = easiest_way(nfa_, rules[i], is_matching);
+      if (!way || (best && best->num_unmatched <= way->num_unmatched)) continue;
+      best = std::move(way);
+      chosen = i;
+    }
+    if (best && !best->unmatched.empty()) {
+      if (place != nullptr) unmatched.around = alternatives[chosen].schemas;
+      unmatched.inner = std::move(best->unmatched);
+    } else {
+      add_contradiction(place == nullptr ? endless_nesting(unmatched.around, {}, places_.document())
+                                         : explain(alternatives.front(), *place->objects));
+    }
+  }
+
+  // Not one that ends, or may end, with what another one leaves out.
+  void add_contradiction(Contradiction found) {
+    const auto keyword_of = [](const Contradiction& one) {
+      return std::pair(one.problem.at, one.problem.keyword);
+    };
+    const bool is_separate =
+        !blamed_.contains(keyword_of(found)) && !involved_.contains(keyword_of(found)) &&
+        std::ranges::none_of(found.keywords,
+                             [&](const auto& keyword) { return blamed_.contains(keyword); });
+    if (!is_separate) return;
+    blamed_.insert(keyword_of(found));
+    involved_.insert(found.keywords.begin(), found.keywords.end());
+    contradictions_.push_back(std::move(found));
   }
 
   std::vector<UnfoldedSchema> alternatives_of(const SchemaPlace& place) {
@@ -202,13 +268,16 @@ class SchemaCompiler {
 
   Contradiction explain(const UnfoldedSchema& alternative, const ObjectSpelling& objects) {
     if (const Json* const at = alternative.excluded_by) {
-      const std::string path = places_.document().path_of(*at);
       if (at->is_boolean()) {
-        return {.problem = {.at = at}, .place = path, .message = "false allows no value"};
+        return {.problem = {.at = at},
+                .place = places_.document().shown_path_of(*at),
+                .message = "false allows no value",
+                .keywords = {{at, ""}}};
       }
       return {.problem = {.at = at, .keyword = "not"},
-              .place = path + "/not",
-              .message = fmt::format("not {} allows no value", (*at)["not"].dump())};
+              .place = places_.document().shown_path_of(*at, "not"),
+              .message = fmt::format("not {} allows no value", (*at)["not"].dump()),
+              .keywords = {{at, "not"}}};
     }
     const auto is_possible = [&](const Schemas& schemas) {
       Nfa nfa;
@@ -227,6 +296,13 @@ class SchemaCompiler {
   SchemaPlaces places_;
   size_t num_alternatives_ = 0;  // of the place that is added
   bool allows_documents_ = true;
+
+  // Of find_contradictions().
+  using KeywordOf = std::pair<const Json*, std::string>;
+
+  std::vector<bool> matching_;  // by rule: whether a text matches it
+  std::vector<Contradiction> contradictions_;
+  std::set<KeywordOf> blamed_, involved_;
 };
 
 int depth_of(std::string_view text) {
@@ -249,9 +325,9 @@ int depth_of(std::string_view text) {
   return deepest;
 }
 
-// Takes out of a schema what a finding is about. False: that is all of it.
-bool leave_out(const SchemaDocument::Finding& problem, Json& schema) {
-  const Json::json_pointer place(problem.path);
+// Takes out of a schema a problem, whose part was at `path`. False: that is all of it.
+bool leave_out(const SchemaDocument::Problem& problem, const std::string& path, Json& schema) {
+  const Json::json_pointer place(path);
   if (!schema.contains(place)) return true;
   Json& part = schema[place];
   if (problem.keyword.empty()) {
@@ -351,10 +427,13 @@ Result<WeakenedSchema> weaken_schema(Json schema, const JsonSchemaOptions& optio
     }
     for (const Finding& finding : findings) result.left_out.push_back(finding.message);
     // Inner parts first: the names around them may change.
-    std::ranges::sort(findings, std::ranges::greater(),
-                      [](const Finding& finding) { return finding.path.size(); });
+    std::vector<std::pair<size_t, const SchemaDocument::Problem*>> order;
     for (const Finding& finding : findings) {
-      if (!leave_out(finding, schema)) return result;
+      order.emplace_back(document.path_size_of(*finding.problem.at), &finding.problem);
+    }
+    std::ranges::sort(order, std::ranges::greater(), [](const auto& one) { return one.first; });
+    for (const auto& [path_size, problem] : order) {
+      if (!leave_out(*problem, document.path_of(*problem->at), schema)) return result;
     }
   }
   result.left_out.push_back(fmt::format(

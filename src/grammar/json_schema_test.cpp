@@ -28,6 +28,7 @@ namespace heddle::grammar {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using testing::matches;
 using Json = nlohmann::ordered_json;
@@ -640,13 +641,39 @@ TEST(JsonSchemaTest, ManyKeywordsAreLeftOutInFewRounds) {
   }
 }
 
-TEST(JsonSchemaTest, TooManyContradictionsLeaveOutTheSchemaAndSaySo) {
-  Json schema = {{"type", "object"}, {"properties", Json::object()}, {"required", Json::array()}};
-  for (int i = 0; i < 120; ++i) {
+TEST(JsonSchemaTest, LongNamesAreShownByTheirEnds) {
+  const std::string key = std::string(5000, 'k') + "\xC3\xA9";
+  Json inside = {{"type", "object"}, {"properties", Json::object()}, {"required", Json::array()}};
+  Json kept = inside;
+  constexpr int kMany = 300;
+  for (int i = 0; i < kMany; ++i) {
     const std::string name = fmt::format("p{}", i);
-    schema["properties"][name] = {{"type", "integer"}, {"minimum", 2}, {"maximum", 1}};
-    schema["required"].push_back(name);
+    inside["properties"][name] = {
+        {"type", "integer"}, {"minimum", 2}, {"maximum", 1}, {"contains", 3}};
+    kept["properties"][name] = {{"type", "integer"}, {"minimum", 2}};
+    inside["required"].push_back(name);
+    kept["required"].push_back(name);
   }
+  const Json schema = {{"properties", {{key, inside}}}, {"required", {key}}};
+  const WeakenedSchema weakened = weaken_schema(schema, {}).value();
+  EXPECT_EQ(weakened.schema, Json({{"properties", {{key, kept}}}, {"required", {key}}}));
+  EXPECT_EQ(weakened.left_out.size(), size_t{2 * kMany});
+  size_t num_bytes = 0;
+  for (const std::string& reason : weakened.left_out) num_bytes += reason.size();
+  EXPECT_LE(num_bytes, size_t{1000 * 2 * kMany});
+  EXPECT_THAT(weakened.left_out, Contains(HasSubstr("kkk\xC3\xA9/properties/p0/contains\": ")));
+}
+
+TEST(JsonSchemaTest, ContradictionsOneInsideTheOtherLeaveOutTheSchemaAndSaySo) {
+  Json schema = {{"$ref", "#/$defs/d0"}, {"$defs", Json::object()}};
+  for (int i = 0; i < 120; ++i) {
+    schema["$defs"][fmt::format("d{}", i)] = {
+        {"properties", {{"a", {{"$ref", fmt::format("#/$defs/d{}", i + 1)}}}}},
+        {"required", {"a"}},
+        {"minProperties", 3},
+        {"maxProperties", 2}};
+  }
+  schema["$defs"]["d120"] = {{"type", "null"}};
   const WeakenedSchema weakened = weaken_schema(schema, {}).value();
   EXPECT_TRUE(weakened.schema.is_null());
   EXPECT_THAT(weakened.left_out.back(), HasSubstr("all of the schema is left out"));

@@ -47,7 +47,7 @@ bool are_disjoint(const Schemas& left, const Schemas& right, TypeSet types, int 
 
 }  // namespace
 
-SchemaDocument::SchemaDocument(const Json& root) : root_(root) { paths_.emplace(&root, ""); }
+SchemaDocument::SchemaDocument(const Json& root) : root_(root) { ways_.emplace(&root, Way{}); }
 
 Status SchemaDocument::unfold(const Json& schema, Schemas& chain, UnfoldedSchema& out) {
   if (out.excluded_by != nullptr) return {};
@@ -126,7 +126,7 @@ Result<const Json*> SchemaDocument::resolve(const Json& schema, const std::strin
   std::string path;
   const Json* const part = part_at(root_, reference, &path);
   if (part != nullptr) {
-    paths_.try_emplace(part, std::move(path));
+    ways_.try_emplace(part, Way{.steps = std::move(path)});
     return part;
   }
   const bool is_pointer = reference.starts_with("#/");
@@ -185,16 +185,45 @@ Status SchemaDocument::check_one_of(const Json& schema, const SchemaChoice& choi
 
 const Json& SchemaDocument::child(const Json& schema, std::string_view keyword,
                                   const std::optional<std::string>& name, const Json& value) {
-  if (paths_.contains(&value)) return value;
-  std::string path = path_of(schema) + "/" + escaped_step(keyword);
-  if (name) path += "/" + escaped_step(*name);
-  paths_.emplace(&value, std::move(path));
+  if (ways_.contains(&value)) return value;
+  std::string steps = "/" + escaped_step(keyword);
+  if (name) steps += "/" + escaped_step(*name);
+  ways_.emplace(&value, Way{.from = &schema, .steps = std::move(steps)});
   return value;
 }
 
+size_t SchemaDocument::path_size_of(const Json& at) const {
+  size_t size = 0;
+  for (auto way = ways_.find(&at); way != ways_.end(); way = ways_.find(way->second.from)) {
+    size += way->second.steps.size();
+  }
+  return size;
+}
+
 std::string SchemaDocument::path_of(const Json& at) const {
-  const auto found = paths_.find(&at);
-  return found == paths_.end() ? "" : found->second;
+  std::string path(path_size_of(at), '\0');
+  size_t begin = path.size();
+  for (auto way = ways_.find(&at); way != ways_.end(); way = ways_.find(way->second.from)) {
+    begin -= way->second.steps.size();
+    way->second.steps.copy(path.data() + begin, way->second.steps.size());
+  }
+  return path;
+}
+
+std::string SchemaDocument::shown_path_of(const Json& at, std::string_view keyword) const {
+  std::string path(keyword);
+  if (!keyword.empty()) path.insert(0, "/");
+  for (auto way = ways_.find(&at); way != ways_.end(); way = ways_.find(way->second.from)) {
+    if (path.size() + way->second.steps.size() > kMaxShownPath) {
+      // The end of a long name; it may begin within a character.
+      const std::string& steps = way->second.steps;
+      size_t begin = steps.size() - (kMaxShownPath - std::min(path.size(), kMaxShownPath));
+      while (begin < steps.size() && (steps[begin] & 0xC0) == 0x80) ++begin;
+      return "..." + steps.substr(begin) + path;
+    }
+    path.insert(0, way->second.steps);
+  }
+  return path;
 }
 
 Status SchemaDocument::report(Problem problem, const std::string& message, Certainty certainty) {
@@ -204,26 +233,37 @@ Status SchemaDocument::report(Problem problem, const std::string& message, Certa
     has_place_finding_ = true;
     has_finding_for_all_ = certainty == Certainty::kForAll;
   }
-  // Other places may have come to the same part.
-  if (!reported_.emplace(problem.at, problem.keyword, problem.name).second) return {};
-  Finding finding = finding_of(problem);
-  finding.message = error_at(std::move(problem), message).message();
-  finding.is_certain = certainty == Certainty::kCertain;
-  findings_->push_back(std::move(finding));
+  std::string text = error_at(problem, message).message();
+  add_finding(std::move(problem), std::move(text), certainty == Certainty::kCertain);
   return {};
 }
 
+void SchemaDocument::add_finding(Problem problem, std::string message, bool is_certain) {
+  // Other places may have come to the same part.
+  if (!reported_.emplace(problem.at, problem.keyword, problem.name).second) return;
+  Finding finding = finding_of(problem);
+  finding.message = std::move(message);
+  finding.is_certain = is_certain;
+  findings_->push_back(std::move(finding));
+}
+
 SchemaDocument::Finding SchemaDocument::finding_of(const Problem& problem) const {
-  Finding finding = {
-      .path = path_of(*problem.at), .keyword = problem.keyword, .name = problem.name};
-  // A part that required_tag() made cannot be left out alone.
-  if (finding.path.empty() && problem.at != &root_) finding.keyword.clear();
+  Finding finding = {.problem = problem};
+  // A part that required_tag() made cannot be left out alone: all of the schema is.
+  if (!ways_.contains(problem.at)) finding.problem = {.at = &root_};
   return finding;
 }
 
+Status SchemaDocument::report_in(std::string_view place, Problem problem,
+                                 const std::string& message) {
+  Status status = error_in(place, problem, message);
+  if (!collects()) return status;
+  add_finding(std::move(problem), status.message(), /*is_certain=*/false);
+  return {};
+}
+
 Status SchemaDocument::error_at(Problem problem, const std::string& message) {
-  std::string place = path_of(*problem.at);
-  if (!problem.keyword.empty()) place += "/" + problem.keyword;
+  const std::string place = shown_path_of(*problem.at, problem.keyword);
   return error_in(place, std::move(problem), message);
 }
 

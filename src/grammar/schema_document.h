@@ -57,8 +57,19 @@ class SchemaDocument {
                                       const std::optional<std::string>& name,
                                       const nlohmann::ordered_json& value);
 
-  // The place of a part as a JSON pointer; empty for the root and for parts not yet reached.
+  // The place of a part as a JSON pointer; empty for the root and for parts not yet reached. Only
+  // the address of `at` is used. Cost: O(its bytes).
   [[nodiscard]] std::string path_of(const nlohmann::ordered_json& at) const;
+
+  // Bytes of path_of().
+  [[nodiscard]] size_t path_size_of(const nlohmann::ordered_json& at) const;
+
+  // The place of a part, or of a keyword of it, as people see it: its last steps, of at most
+  // kMaxShownPath bytes. Cost: O(these).
+  [[nodiscard]] std::string shown_path_of(const nlohmann::ordered_json& at,
+                                          std::string_view keyword = {}) const;
+
+  static constexpr size_t kMaxShownPath = 500;
 
   // A part of the schema, without which it could be kept to.
   struct Problem {
@@ -71,7 +82,7 @@ class SchemaDocument {
   // message. It is the last problem() from now on.
   [[nodiscard]] Status error_at(Problem problem, const std::string& message);
 
-  // The same with another place than the problem's, as a JSON pointer.
+  // The same with another place than the problem's, of shown_path_of().
   [[nodiscard]] Status error_in(std::string_view place, Problem problem,
                                 const std::string& message);
 
@@ -80,9 +91,7 @@ class SchemaDocument {
   // ---- For weakening a schema: many problems at once.
 
   struct Finding {
-    std::string path;  // of Problem::at, as a JSON pointer
-    std::string keyword;
-    std::string name;
+    Problem problem;
     std::string message = {};  // as of error_at()
     // The keyword is wrong whatever else the schema says. Other findings may end with those before
     // them.
@@ -99,6 +108,9 @@ class SchemaDocument {
 
   // Without a message.
   [[nodiscard]] Finding finding_of(const Problem& problem) const;
+
+  // A contradiction, with error_in()'s place: an error, or a finding and no error.
+  Status report_in(std::string_view place, Problem problem, const std::string& message);
 
   void begin_place() { has_place_finding_ = false; }
 
@@ -120,8 +132,17 @@ class SchemaDocument {
   const nlohmann::ordered_json* required_tag(const nlohmann::ordered_json& schema);
   Status check_one_of(const nlohmann::ordered_json& schema, const SchemaChoice& choice);
 
+  // The way to a part from an earlier one: the pointer's bytes between them. With no earlier one
+  // they lead from the root.
+  struct Way {
+    const nlohmann::ordered_json* from = nullptr;
+    std::string steps;
+  };
+
+  void add_finding(Problem problem, std::string message, bool is_certain);
+
   const nlohmann::ordered_json& root_;
-  std::unordered_map<const nlohmann::ordered_json*, std::string> paths_;  // JSON pointers
+  std::unordered_map<const nlohmann::ordered_json*, Way> ways_;
   // Schemas by their keywords, and lists of oneOf.
   std::unordered_set<const nlohmann::ordered_json*> checked_;
   // Of schemas with a discriminator.

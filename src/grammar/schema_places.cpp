@@ -31,7 +31,7 @@ RuleId SchemaPlaces::rule(Schemas schemas) {
     return 0;
   }
   const RuleId id = nfa_.add_rule(fmt::format(
-      "JSON schema at \"#{}\"", schemas.empty() ? "" : document_.path_of(*schemas.front())));
+      "JSON schema at \"#{}\"", schemas.empty() ? "" : document_.shown_path_of(*schemas.front())));
   rules_.emplace(std::move(key), id);
   places_.push_back({.rule = id, .schemas = std::move(schemas)});
   unwritten_.push_back(&places_.back());
