@@ -114,7 +114,7 @@ void TokenGrammar::make_masks() const {
   std::ranges::sort(order, [](const Kind& a, const Kind& b) {
     return std::tuple(b.num_states, a.state, a.count) < std::tuple(a.num_states, b.state, b.count);
   });
-  // An answer begins in the outermost rule.
+  // The text around calls is in the outermost rule.
   const auto others = std::ranges::stable_partition(
       order, [&](const Kind& kind) { return automaton_.is_outermost(kind.state); });
   const auto num_outermost = order.size() - others.size();
@@ -122,6 +122,11 @@ void TokenGrammar::make_masks() const {
     std::rotate(order.begin() + kMaxMadeMasks / 2,
                 order.begin() + static_cast<ptrdiff_t>(num_outermost), order.end());
   }
+  // Every answer needs these, as soon as its prompt is computed.
+  StackMachine machine(automaton_);
+  StackMachine::Places first;
+  machine.start({.stack = StackMachine::kBase, .state = automaton_.start()}, first);
+  for (const StackMachine::Place& place : first.places) (void)frame_mask(place.state, place.count);
   for (size_t i = 0; i < std::min(order.size(), kMaxMadeMasks); ++i) {
     (void)frame_mask(order[i].state, order[i].count);
   }

@@ -34,10 +34,11 @@ class TokenGrammar : public Constraint, public std::enable_shared_from_this<Toke
 
   [[nodiscard]] std::unique_ptr<ConstraintState> start() const override;
 
-  // Makes masks before an answer needs them, on another thread than its own: of the kinds of places
-  // that many tokens may follow, as the inside of a string, those that most states are of.
-  // Cost: at most kMaxMadeMasks masks of up to some milliseconds each, less those that are kept
-  // already.
+  // Makes masks before an answer needs them, on another thread than its own: those of the places
+  // where answers begin; and of the kinds of places that many tokens may follow, as the inside of a
+  // string, those that most states are of.
+  // Cost: kMaxMadeMasks masks, and those of the beginning, of up to some milliseconds each, less
+  // those that are kept already.
   void make_masks() const HEDDLE_EXCLUDES(mutex_);
 
   static constexpr size_t kMaxMadeMasks = 32;

@@ -269,6 +269,30 @@ TEST(MatcherTest, MasksThatCostTheMostAreMadeBeforehand) {
   EXPECT_EQ(masks->num_kept(), num_made);
 }
 
+// The engine makes no mask at the end of a prompt: places at which a mark may have begun are many,
+// and each is a kind of its own.
+TEST(MatcherTest, TheFirstMaskOfAnswersIsMadeBeforehand) {
+  GrammarSource source = {
+      .kind = GrammarKind::kStructuralTag,
+      .text = R"({"format": {"type": "triggered_tags", "triggers": ["<tool_call>\n{\"name\": \""],
+                  "tags": [{"begin": "<tool_call>\n{\"name\": \"f", "content": {"type": "any_text"},
+                            "end": "</tool_call>"}]}})"};
+  for (const char* const end : {"", "</think>", "</a long end of the reasoning>"}) {
+    for (const char* const begin : {"", "<think>"}) {
+      source.free_text_end = end;
+      source.free_text_begin = begin;
+      const auto masks = testing::small_vocabulary();
+      Result<Automaton> automaton = compile(source);
+      ASSERT_TRUE(automaton.ok());
+      const auto grammar = testing::token_grammar(std::move(automaton).value(), masks);
+      grammar->make_masks();
+      const size_t num_made = masks->num_kept();
+      (void)mask_of(*grammar->start(), *grammar);
+      EXPECT_EQ(masks->num_kept(), num_made) << begin << end;
+    }
+  }
+}
+
 TEST(MatcherTest, AnAnswerIsOverWhereNothingMayFollow) {
   const auto masks = testing::small_vocabulary();
   const auto over_after = [&](GrammarKind kind, const char* text, std::string_view answer) {
