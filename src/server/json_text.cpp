@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -20,7 +21,7 @@ constexpr size_t kMaxQuotedError = 200;
 
 // The fields of a request in which numbers of any size are kept as they were written: what a model
 // called earlier has them. `body` is a batch's request.
-constexpr std::string_view kHistoryFields[] = {"messages", "input", "body"};
+constexpr std::string_view kExactFields[] = {"messages", "input", "body"};
 
 ApiError invalid_json(std::string message) {
   return {.code = "invalid_json", .message = std::move(message)};
@@ -133,7 +134,7 @@ class LimitCheck {
 }  // namespace
 
 std::optional<ApiError> parse_json_object(std::string_view text, Json& object,
-                                          std::string_view what) {
+                                          std::string_view what, WideNumbers wide) {
   if (const std::string excess = LimitCheck(text).run(); !excess.empty()) {
     return invalid_json(fmt::format("{} {}.", what, excess));
   }
@@ -141,7 +142,9 @@ std::optional<ApiError> parse_json_object(std::string_view text, Json& object,
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
     return invalid_json(fmt::format("{} is not valid JSON: byte {} is NUL.", what, nul));
   }
-  auto parsed = parse_exact_json(text, kHistoryFields);
+  auto parsed = parse_exact_json(text, wide == WideNumbers::kEverywhere
+                                           ? std::span<const std::string_view>()
+                                           : std::span<const std::string_view>(kExactFields));
   if (!parsed.ok()) {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
     std::string_view reason = parsed.status().message();

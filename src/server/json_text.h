@@ -27,12 +27,18 @@ inline constexpr int kMaxJsonObjectKeys = 2048;
 inline constexpr int64_t kJsonGrowth = 3;
 inline constexpr int64_t kFreeJsonBytes = int64_t{150} << 20;
 
+enum class WideNumbers : uint8_t {
+  kInExactFields,  // those of a request that have histories
+  kEverywhere,
+};
+
 // Parses a request body, which must be one JSON object in UTF-8. Key order is kept: templates show
 // it. Cost: O(bytes). Memory: the limits above and, while it is parsed, three times its longest
 // string.
-// `what` leads the error's sentence.
+// `what` leads the error's sentence. `wide`: where numbers keep all their digits.
 std::optional<ApiError> parse_json_object(std::string_view text, nlohmann::ordered_json& object,
-                                          std::string_view what = "The request body");
+                                          std::string_view what = "The request body",
+                                          WideNumbers wide = WideNumbers::kInExactFields);
 
 // One line; bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string dump_json(const nlohmann::ordered_json& value);

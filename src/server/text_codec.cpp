@@ -167,7 +167,9 @@ Result<std::string> TextCodec::render_conversation(const nlohmann::ordered_json&
       auto& arguments = call["function"]["arguments"];
       if (!arguments.is_string()) continue;
       nlohmann::ordered_json object;
-      if (!parse_json_object(arguments.get<std::string>(), object)) arguments = std::move(object);
+      const auto error = parse_json_object(arguments.get_ref<const std::string&>(), object, "",
+                                           WideNumbers::kEverywhere);
+      if (!error) arguments = std::move(object);
     }
   }
   return render_chat(plain, tools, add_generation_prompt, variables);

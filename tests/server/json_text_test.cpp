@@ -91,6 +91,15 @@ TEST(JsonTextTest, OfARepeatedKeyTheLastValueCountsAtTheFirstPlace) {
   EXPECT_EQ(object.dump(), R"({"b":5,"a":4,"c":3})");
 }
 
+TEST(JsonTextTest, NumbersKeepAllDigitsEverywhereWhereThatIsAskedFor) {
+  Json object;
+  ASSERT_FALSE(parse_json_object(R"({"x":18446744073709551616})", object));
+  EXPECT_TRUE(object["x"].is_number());
+  ASSERT_FALSE(parse_json_object(R"({"x":18446744073709551616})", object, "A call",
+                                 WideNumbers::kEverywhere));
+  EXPECT_EQ(dump_json(object), R"({"x":18446744073709551616})");
+}
+
 TEST(JsonTextTest, ManyWideObjectsAreReadWhole) {
   std::string wide = "{";
   for (int i = 0; i < kMaxJsonObjectKeys; ++i) wide += fmt::format("\"key{}\":0,", i);
