@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/exact_json.h"
+
 namespace heddle::grammar {
 namespace {
 
@@ -100,7 +102,9 @@ std::string description_of(const Statement& statement, const Json& schema) {
   const Json& value = schema[statement.keyword];
   if (value.is_object()) return statement.keyword;
   constexpr size_t kMaxShown = 60;
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+  std::string text = wide_number_spelling(value) ? dump_exact_json(value)
+                                                 : value.dump(-1, ' ', /*ensure_ascii=*/true,
+                                                              Json::error_handler_t::replace);
   if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
   return fmt::format("{} {}", statement.keyword, text);
 }

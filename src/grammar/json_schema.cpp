@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/exact_json.h"
 #include "grammar/array_schema.h"
 #include "grammar/automaton.h"
 #include "grammar/contradictions.h"
@@ -276,7 +277,7 @@ class SchemaCompiler {
       }
       return {.problem = {.at = at, .keyword = "not"},
               .place = places_.document().shown_path_of(*at, "not"),
-              .message = fmt::format("not {} allows no value", (*at)["not"].dump()),
+              .message = fmt::format("not {} allows no value", dump_exact_json((*at)["not"])),
               .keywords = {{at, "not"}}};
     }
     const auto is_possible = [&](const Schemas& schemas) {
@@ -366,8 +367,8 @@ Result<Json> parse_schema(std::string_view text) {
         "the JSON schema is nested {} levels deep; at most {} are served. Use $defs and $ref",
         depth, kMaxSchemaDepth));
   }
-  Json schema = Json::parse(text, nullptr, false);
-  if (schema.is_discarded()) return invalid_argument("the JSON schema is not valid JSON");
+  Result<Json> schema = parse_exact_json(text);
+  if (!schema.ok()) return invalid_argument("the JSON schema is not valid JSON");
   return schema;
 }
 

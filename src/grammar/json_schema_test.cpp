@@ -664,6 +664,31 @@ TEST(JsonSchemaTest, LongNamesAreShownByTheirEnds) {
   EXPECT_THAT(weakened.left_out, Contains(HasSubstr("kkk\xC3\xA9/properties/p0/contains\": ")));
 }
 
+TEST(JsonSchemaTest, NumbersBeyond64BitsAreWrittenWithAllTheirDigits) {
+  expect_matches(
+      R"({"enum": [18446744073709551616, -9223372036854775809, 1e400, 7]})",
+      {"18446744073709551616", "-9223372036854775809", "1e400", "7"},
+      {"18446744073709551615", "1.8446744073709552e+19", "18446744073709551617", "null"});
+  expect_matches(
+      R"({"const": {"a": [123456789012345678901234567890]}})",
+      {R"({"a":[123456789012345678901234567890]})"},
+      {R"({"a":[123456789012345678901234567891]})", R"({"a":[1.2345678901234568e+29]})"});
+  expect_matches(R"({"type": "integer", "enum": [18446744073709551616, "x", 1.5]})",
+                 {"18446744073709551616"}, {"1.5", "\"x\""});
+  expect_matches(R"({"type": "string", "enum": [18446744073709551616, "x"]})", {"\"x\""},
+                 {"18446744073709551616"});
+  expect_matches(R"({"allOf": [{"enum": [100000000000000000000, 100000000000000000001, 3]},
+                     {"enum": [1e20, 3.0]}]})",
+                 {"100000000000000000000", "3"}, {"100000000000000000001", "1e20"});
+  expect_matches(R"({"type": "integer", "minimum": -18446744073709551616, "maximum":
+                     18446744073709551616, "exclusiveMaximum": 1e999})",
+                 {"0", "-5", "999999999999999999"}, {"0.5"});
+  EXPECT_THAT(refusal_of(R"({"type": "integer", "minimum": 18446744073709551616})"),
+              HasSubstr("minimum 18446744073709551616"));
+  EXPECT_THAT(refusal_of(R"({"type": "array", "minItems": 18446744073709551616})"),
+              HasSubstr("minItems must be an integer of 0 or more, is 18446744073709551616"));
+}
+
 TEST(JsonSchemaTest, ContradictionsOneInsideTheOtherLeaveOutTheSchemaAndSaySo) {
   Json schema = {{"$ref", "#/$defs/d0"}, {"$defs", Json::object()}};
   for (int i = 0; i < 120; ++i) {

@@ -10,6 +10,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/exact_json.h"
+
 namespace heddle::grammar {
 namespace {
 
@@ -147,6 +149,10 @@ void add_digits(Nfa& nfa, NfaState from, int count, bool wants_one, NfaState to)
 }  // namespace
 
 Result<Nanos> nanos_of(const nlohmann::ordered_json& number) {
+  if (const auto spelling = wide_number_spelling(number)) {
+    const Nanos beyond = (kMaxInteger + 1) * kNanosPerUnit;
+    return spelling->starts_with('-') ? -beyond : beyond;
+  }
   const std::string text = number.dump();
   size_t at = 0;
   const bool is_negative = text[at] == '-';

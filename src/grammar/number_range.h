@@ -21,7 +21,8 @@ using Nanos = __int128;
 inline constexpr Nanos kNanosPerUnit = 1'000'000'000;
 inline constexpr Nanos kMaxInteger = 999'999'999'999'999'999;  // 18 digits
 
-// Numbers beyond 10^18 become 10^18, with their sign: no number that is written lies there.
+// Numbers beyond 10^18 become 10^18, with their sign: no number that is written lies there, but
+// those of an enum or const. `number` may be wide (core/exact_json.h).
 // Error: kInvalidArgument for a number with more than 9 decimals.
 Result<Nanos> nanos_of(const nlohmann::ordered_json& number);
 

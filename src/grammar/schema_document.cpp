@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/exact_json.h"
 #include "grammar/schema_references.h"
 
 namespace heddle::grammar {
@@ -65,7 +66,7 @@ Status SchemaDocument::unfold(const Json& schema, Schemas& chain, UnfoldedSchema
   if (!schema.is_object()) {
     return report({.at = &schema},
                   fmt::format("{} is no schema; a schema is an object or a boolean",
-                              schema.dump().substr(0, 40)),
+                              dump_exact_json(schema).substr(0, 40)),
                   Certainty::kCertain);
   }
   if (std::ranges::find(out.schemas, &schema) != out.schemas.end()) return {};

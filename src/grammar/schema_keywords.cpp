@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/exact_json.h"
 #include "grammar/byte_dfa.h"
 #include "grammar/code_points.h"
 #include "grammar/counted_text.h"
@@ -108,6 +110,17 @@ TypeSet type_named(const Json& name) {
     if (name == known) return types;
   }
   return 0;
+}
+
+// A wide number is one, too.
+bool is_any_number(const Json& value) {
+  return value.is_number() || wide_number_spelling(value).has_value();
+}
+
+// The digits of a double that is whole and beyond 64 bits; nothing of others.
+std::string whole_digits(const Json& number) {
+  const double value = number.get<double>();
+  return std::abs(value) >= 0x1p63 ? fmt::format("{:.0f}", value) : std::string();
 }
 
 bool is_count(const Json& value) {
@@ -215,7 +228,7 @@ std::string_view wrong_form(Form form, const Json& value) {
     case Form::kCount:
       return is_count(value) ? "" : "an integer of 0 or more";
     case Form::kNumber:
-      return value.is_number() ? "" : "a number";
+      return is_any_number(value) ? "" : "a number";
     case Form::kString:
       return value.is_string() ? "" : "a string";
     case Form::kStringList:
@@ -285,7 +298,7 @@ Status keep_within(std::string_view keyword, const Json& bound, Schemas& values)
   Schemas kept;
   for (const Json* value : values) {
     bool fits = true;
-    if (value->is_number()) {
+    if (is_any_number(*value)) {
       HEDDLE_ASSIGN_OR_RETURN(const Nanos number, nanos_of(*value));
       const Nanos most = kMaxInteger * kNanosPerUnit;  // beyond, nanos_of() cannot compare
       fits = -most <= number && number <= most;
@@ -330,11 +343,9 @@ std::vector<KeywordProblem> check_keywords(const Json& schema) {
            .is_read = false});
     } else if (const std::string_view expected = wrong_form(keyword->form, value);
                !expected.empty()) {
-      problems.push_back(
-          {.keyword = name,
-           .message = fmt::format(
-               "{} must be {}, is {}", name, expected,
-               value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 60))});
+      problems.push_back({.keyword = name,
+                          .message = fmt::format("{} must be {}, is {}", name, expected,
+                                                 dump_exact_json(value).substr(0, 60))});
     }
   }
   return problems;
@@ -397,6 +408,10 @@ bool equal_values(const Json& left, const Json& right) {
   if (left.is_array() && right.is_array()) {
     return std::ranges::equal(left, right, equal_values);
   }
+  const auto left_wide = wide_number_spelling(left);
+  const auto right_wide = wide_number_spelling(right);
+  if (left_wide && right.is_number_float()) return *left_wide == whole_digits(right);
+  if (right_wide && left.is_number_float()) return *right_wide == whole_digits(left);
   return left == right;
 }
 
@@ -425,7 +440,9 @@ bool are_values_valid(const Schemas& schemas, const Json& value) {
   if (value.is_boolean()) type = kBoolean;
   if (value.is_string()) type = kString;
   if (value.is_array()) type = kArray;
-  if (value.is_number()) {
+  if (const auto wide = wide_number_spelling(value)) {
+    type = wide->find('.') == std::string_view::npos ? kInteger : kFraction;
+  } else if (value.is_number()) {
     const bool is_whole =
         !value.is_number_float() ||
         value.get<double>() ==

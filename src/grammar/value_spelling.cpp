@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/exact_json.h"
 #include "grammar/code_points.h"
 
 namespace heddle::grammar {
@@ -38,7 +39,7 @@ std::string spell_value(const nlohmann::ordered_json& value, ValueForm form) {
   const LiteralWords words = literal_words(form);
   if (value.is_null()) return std::string(words.null_word);
   if (value.is_boolean()) return std::string(value == true ? words.true_word : words.false_word);
-  if (!value.is_structured()) return value.dump();
+  if (!value.is_structured()) return dump_exact_json(value);
   std::string text(1, value.is_object() ? '{' : '[');
   bool is_first = true;
   for (const auto& [key, item] : value.items()) {

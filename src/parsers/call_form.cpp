@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "core/exact_json.h"
 #include "grammar/listed_values.h"
 #include "parsers/harmony_parser.h"
 #include "parsers/parameter_type.h"
@@ -210,9 +211,9 @@ std::optional<std::vector<Json>> values_of(const Json& schema, const Json& root)
 
 // The text that the parser takes for a value of an enum; nothing where there is none.
 std::optional<std::string> text_of_value(const Json& value, const ParameterType& type) {
-  std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-  const Json read = Json::parse(type.to_json(text), nullptr, false);
-  if (read != value) return std::nullopt;
+  std::string text = value.is_string() ? value.get<std::string>() : dump_exact_json(value);
+  const Result<Json> read = parse_exact_json(type.to_json(text));
+  if (!read.ok() || *read != value) return std::nullopt;
   return text;
 }
 

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/exact_json.h"
 #include "grammar/schema_keywords.h"
 #include "grammar/schema_references.h"
 #include "parsers/json_scanner.h"
@@ -269,6 +270,9 @@ class ParameterType::SchemaReader {
 
   static std::optional<std::vector<Kind>> kinds_of_value(const Json& value) {
     if (value.is_null()) return std::vector<Kind>();
+    if (const auto wide = wide_number_spelling(value)) {
+      return std::vector<Kind>{is_integer_spelling(*wide) ? Kind::kInteger : Kind::kNumber};
+    }
     return std::vector<Kind>{value.is_string()           ? Kind::kString
                              : value.is_boolean()        ? Kind::kBoolean
                              : value.is_number_integer() ? Kind::kInteger

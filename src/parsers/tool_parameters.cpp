@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/exact_json.h"
 #include "grammar/schema_keywords.h"
 #include "grammar/schema_references.h"
 #include "parsers/parameter_type.h"
@@ -276,7 +277,7 @@ Json ToolParameters::as_document(const Json& property, Json document,
   for_each_reference(document, point_below_name);
   if (num_bytes_left == 0) return document;
   Json copy = copy_of(reached, root_);
-  const size_t num_bytes = copy.dump(-1, ' ', false, Json::error_handler_t::replace).size();
+  const size_t num_bytes = dump_exact_json(copy).size();
   if (num_bytes > num_bytes_left) {
     num_bytes_left = 0;
     return document;

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/exact_json.h"
 #include "core/printable.h"
 #include "grammar/json_schema.h"
 #include "grammar/schema_references.h"
@@ -63,7 +64,7 @@ AnswerForm form_of(GrammarKind kind, std::string text, std::string param) {
 }
 
 AnswerForm tag_form(Json format, std::string param) {
-  return form_of(GrammarKind::kStructuralTag, Json{{"format", std::move(format)}}.dump(),
+  return form_of(GrammarKind::kStructuralTag, dump_exact_json(Json{{"format", std::move(format)}}),
                  std::move(param));
 }
 
@@ -82,7 +83,7 @@ void read_form_field(const FormField& field, FieldReader& fields, std::optional<
   const Json* const value = fields.find(field.name);
   if (value == nullptr) return;
   if (field.is_json && value->is_object()) {
-    take(form, form_of(field.kind, value->dump(), fields.name_of(field.name)), fields);
+    take(form, form_of(field.kind, dump_exact_json(*value), fields.name_of(field.name)), fields);
   } else if (value->is_string()) {
     take(form, form_of(field.kind, value->get<std::string>(), fields.name_of(field.name)), fields);
   } else {
@@ -138,10 +139,10 @@ void read_response_format(FieldReader& fields, std::optional<AnswerForm>& form) 
     } else if (schema == nullptr) {
       fields.fail(missing_parameter(param + ".json_schema.schema"));
     } else {
-      take(form, form_of(GrammarKind::kJsonSchema, schema->dump(), param), fields);
+      take(form, form_of(GrammarKind::kJsonSchema, dump_exact_json(*schema), param), fields);
     }
   } else if (type == "structural_tag") {
-    take(form, form_of(GrammarKind::kStructuralTag, format->dump(), param), fields);
+    take(form, form_of(GrammarKind::kStructuralTag, dump_exact_json(*format), param), fields);
   } else if (type != "text") {
     fields.fail(invalid_value(
         param + ".type",
@@ -257,9 +258,10 @@ std::vector<parsers::CallableTool> callable_tools(const ToolFields& tools,
         .name = std::move(name), .parameters = *std::move(schema), .is_strict = is_strict};
     if (is_strict) {
       const Json part = {{"format", parsers::arguments_form(tool, format)}};
-      arguments.push_back({.name = tool.name,
-                           .param = param,
-                           .source = {.kind = GrammarKind::kStructuralTag, .text = part.dump()}});
+      arguments.push_back(
+          {.name = tool.name,
+           .param = param,
+           .source = {.kind = GrammarKind::kStructuralTag, .text = dump_exact_json(part)}});
     }
     result.push_back(std::move(tool));
   }

@@ -19,9 +19,15 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxQuotedError = 200;
 
-// The fields of a request in which numbers of any size are kept as they were written: what a model
-// called earlier has them. `body` is a batch's request.
-constexpr std::string_view kExactFields[] = {"messages", "input", "body"};
+// The fields of a request in which numbers of any size are kept as they were written: calls of a
+// model in its history, and schemas. `body` is a batch's request.
+constexpr std::string_view kExactFields[] = {"messages",      "input",
+                                             "body",          "tools",
+                                             "functions",     "text",
+                                             "format",        "response_format",
+                                             "json_schema",   "output_config",
+                                             "output_format", "structural_tag",
+                                             "guided_json",   "structured_outputs"};
 
 ApiError invalid_json(std::string message) {
   return {.code = "invalid_json", .message = std::move(message)};

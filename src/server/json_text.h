@@ -28,7 +28,7 @@ inline constexpr int64_t kJsonGrowth = 3;
 inline constexpr int64_t kFreeJsonBytes = int64_t{150} << 20;
 
 enum class WideNumbers : uint8_t {
-  kInExactFields,  // those of a request that have histories
+  kInExactFields,  // those of a request that have histories or schemas
   kEverywhere,
 };
 

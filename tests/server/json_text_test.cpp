@@ -91,7 +91,16 @@ TEST(JsonTextTest, OfARepeatedKeyTheLastValueCountsAtTheFirstPlace) {
   EXPECT_EQ(object.dump(), R"({"b":5,"a":4,"c":3})");
 }
 
-TEST(JsonTextTest, NumbersKeepAllDigitsEverywhereWhereThatIsAskedFor) {
+TEST(JsonTextTest, SchemasKeepAllDigits) {
+  for (const char* const field :
+       {"tools", "functions", "response_format", "text", "format", "json_schema", "guided_json",
+        "structured_outputs", "structural_tag", "output_config", "output_format", "messages"}) {
+    const std::string text = fmt::format(
+        R"({{"{}":[{{"enum":[18446744073709551616,1e400,-123456789012345678901]}}]}})", field);
+    Json object;
+    ASSERT_FALSE(parse_json_object(text, object)) << field;
+    EXPECT_EQ(dump_json(object), text);
+  }
   Json object;
   ASSERT_FALSE(parse_json_object(R"({"x":18446744073709551616})", object));
   EXPECT_TRUE(object["x"].is_number());
