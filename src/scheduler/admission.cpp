@@ -76,6 +76,51 @@ void Admission::plan_prefill(RunningSequence& running, int64_t num_tokens, Prefi
   budget.take_scored_rows(plan.sequences.back().scored.count);
 }
 
+void Admission::choose_short_prompts(const PrefillBudget& budget) {
+  short_.clear();
+  short_tokens_ = 0;
+  const bool cuts_prompts = options_.limits.chunk_tokens > 0;
+  if (!options_.short_prompts_pass || !cuts_prompts || paused_ || !open()) return;
+  const int64_t most = budget.remaining_chunk() / kShortPart;
+  // The room that would be left if all prompts up to this one were admitted and the cache had
+  // nothing of them.
+  double memory = budget.remaining_total();
+  int64_t batch_slots = parts_.running.num_free_slots();
+  int64_t states = options_.needs_state ? parts_.cache.available_states() : batch_slots;
+  const std::span<const QueueEntry> entries = parts_.waiting.entries();
+  for (size_t i = 0; i < std::min(entries.size(), kMostPassed); ++i) {
+    const WaitingSequence& waiting = parts_.waiting[i];
+    const Sequence& sequence = *waiting.sequence;
+    memory -= static_cast<double>(
+        sequence.num_tokens() +
+        new_tokens_left(sequence.request.stop.max_new_tokens, sequence.num_output_tokens()) +
+        2 * options_.limits.page_size);
+    if (memory <= 0 || batch_slots-- <= 0 || states-- <= 0) return;
+    if (sequence.wants_scores() || !parts_.fair.may_run(waiting.tenant)) continue;
+    const cache::PrefixMatch match = match_of(waiting);
+    if (parts_.sharing.may_defer(entries[i], match)) continue;
+    const int64_t tokens = demand(sequence, match).pending_tokens;
+    if (tokens > most - short_tokens_) continue;
+    short_.push_back({.sequence = &sequence, .tokens = tokens});
+    short_tokens_ += tokens;
+  }
+}
+
+// Whether the sequence was chosen. Its tokens are kept no longer.
+bool Admission::take_short(const Sequence& sequence) {
+  const auto found = std::ranges::find(short_, &sequence, &ShortPrompt::sequence);
+  if (found == short_.end()) return false;
+  short_tokens_ -= found->tokens;
+  short_.erase(found);
+  return true;
+}
+
+// Limit for one prompt in this step, by time and by the tokens that are kept for short prompts.
+int64_t Admission::most_tokens(const PrefillBudget& budget, int64_t context_tokens) const {
+  return std::min(parts_.pace.max_prefill_tokens(budget, context_tokens),
+                  budget.remaining_chunk() - short_tokens_);
+}
+
 void Admission::continue_prefills(PrefillBudget& budget, BatchPlan& plan) {
   for (RunningSequence* running : parts_.running.sequences()) {
     if (!running->can_prefill()) continue;
@@ -88,7 +133,7 @@ void Admission::continue_prefills(PrefillBudget& budget, BatchPlan& plan) {
                        .new_tokens_left = new_tokens_left(sequence.request.stop.max_new_tokens,
                                                           sequence.num_output_tokens()),
                        .held_tokens = pending,
-                       .most_tokens = std::min(parts_.pace.max_prefill_tokens(budget, context),
+                       .most_tokens = std::min(most_tokens(budget, context),
                                                parts_.cache.window_room(running->cached, context)),
                        .most_scored_tokens =
                            tokens_with_scores(sequence, context, budget.remaining_scored_rows())});
@@ -103,8 +148,13 @@ std::optional<Admission::Blocked> Admission::admit_waiting(PrefillBudget& budget
   const std::span<const QueueEntry> entries = queue.entries();
   // The entries stay when sequences leave the queue; behind the last of them are those held back.
   size_t index = 0;
+  bool only_short = false;  // the rest of the step is kept for chosen ones
   for (size_t considered = 0; considered < entries.size(); ++considered) {
     WaitingSequence& waiting = queue[index];
+    if (!take_short(*waiting.sequence) && only_short) {
+      ++index;
+      continue;
+    }
     if (paused_ && waiting.urgency <= paused_urgency_) {
       ++index;
       continue;
@@ -131,6 +181,11 @@ std::optional<Admission::Blocked> Admission::admit_waiting(PrefillBudget& budget
       ++index;
       continue;
     }
+    if (verdict == PrefillVerdict::kBudget && short_tokens_ > 0) {
+      only_short = true;
+      ++index;
+      continue;
+    }
     const bool may_preempt = options_.by_priority && options_.preemption;
     if (verdict == PrefillVerdict::kBudget || !may_preempt) return std::nullopt;
     return Blocked{.waiting = waiting, .match = match};
@@ -152,7 +207,7 @@ PrefillVerdict Admission::admit(const WaitingSequence& waiting, const cache::Pre
   if (parts_.running.num_free_slots() == 0) return PrefillVerdict::kNoBatchSlot;
   Sequence& sequence = *waiting.sequence;
   PrefillDemand asked = demand(sequence, match);
-  asked.most_tokens = std::min(parts_.pace.max_prefill_tokens(budget, asked.context_tokens),
+  asked.most_tokens = std::min(most_tokens(budget, asked.context_tokens),
                                parts_.cache.window_room(sequence, match));
   asked.most_scored_tokens =
       tokens_with_scores(sequence, asked.context_tokens, budget.remaining_scored_rows());

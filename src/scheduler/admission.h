@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "cache/prefix_cache.h"
 #include "request/batch_plan.h"
@@ -43,6 +44,7 @@ struct AdmissionOptions {
   bool by_priority = false;
   bool preemption = false;  // with by_priority: a more urgent sequence may be admitted later by
                             // preemption although no batch slot is free
+  bool short_prompts_pass = false;  // choose_short_prompts() may choose some
 };
 
 class Admission {
@@ -65,6 +67,13 @@ class Admission {
 
   // The budget of a step beside `num_decoding` streams.
   [[nodiscard]] PrefillBudget budget(int64_t num_decoding) const;
+
+  // Chooses waiting prompts that need not wait for long ones: prompts with so few tokens to compute
+  // that all chosen ones fit in a quarter of the step. continue_prefills() and admit_waiting() keep
+  // these tokens for them, so that long prompts lose at most a quarter of their pace. The search
+  // ends at a waiting prompt that memory, states or batch slots may not suffice for: no prompt
+  // behind it takes them first. The queue was ordered in this pass. Cost: kMostPassed matches.
+  void choose_short_prompts(const PrefillBudget& budget);
 
   // Adds the next chunk of every running prompt to the plan.
   void continue_prefills(PrefillBudget& budget, request::BatchPlan& plan);
@@ -114,12 +123,25 @@ class Admission {
                          int64_t headroom, double now_seconds);
   void plan_prefill(RunningSequence& running, int64_t num_tokens, PrefillBudget& budget,
                     request::BatchPlan& plan);
+  [[nodiscard]] bool take_short(const request::Sequence& sequence);
+  [[nodiscard]] int64_t most_tokens(const PrefillBudget& budget, int64_t context_tokens) const;
+
+  static constexpr int64_t kShortPart = 4;   // short prompts get at most this part of a step: 1 / 4
+  static constexpr size_t kMostPassed = 16;  // waiting prompts that are looked at
 
   AdmissionOptions options_;
   Parts parts_;
   NewTokenRatio ratio_;
   bool paused_ = false;         // from a retraction until a running sequence has finished
   int64_t paused_urgency_ = 0;  // of the retracted one: more urgent ones need not wait
+
+  struct ShortPrompt {
+    const request::Sequence* sequence;
+    int64_t tokens;
+  };
+
+  std::vector<ShortPrompt> short_;  // chosen in this pass, and not reached yet by admit_waiting()
+  int64_t short_tokens_ = 0;        // the sum of their tokens
 };
 
 }  // namespace heddle::scheduler

@@ -12,8 +12,10 @@ namespace heddle::scheduler {
 namespace {
 
 using request::Sequence;
+using ::testing::_;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 TEST(AdmissionTest, TheFirstThatDoesNotFitEndsThePass) {
   PartsOptions options;
@@ -44,6 +46,99 @@ TEST(AdmissionTest, PromptsShareTheChunkInTheOrderOfTheQueue) {
   ASSERT_EQ(parts.plan.sequences.size(), 1u);
   EXPECT_EQ(parts.plan.sequences[0].sequence_id, 1);
   EXPECT_EQ(parts.plan.sequences[0].num_new_tokens(), 32);
+}
+
+BatchSchedulerOptions small_steps() {
+  BatchSchedulerOptions options = roomy();
+  options.chunked_prefill_tokens = 32;
+  return options;
+}
+
+TEST(AdmissionTest, ShortPromptsDoNotWaitForLongOnes) {
+  for (const bool overlap : {false, true}) {
+    for (const int num_long : {1, 3}) {
+      SchedulerFixture fixture(small_steps());
+      fixture.overlap = overlap;
+      for (int i = 0; i < num_long; ++i) fixture.submit(400, 2);
+      fixture.step();
+      const Sequence& first = fixture.submit(3, 1);
+      const Sequence& second = fixture.submit(5, 1);
+      fixture.submit(1, 1);
+      fixture.step();
+      EXPECT_THAT(fixture.planned(),
+                  ElementsAre(Pair(0, 24), Pair(first.id, 3), Pair(second.id, 5)))
+          << "a quarter of the step, in the order of arrival, and the long prompt goes on";
+      fixture.run();
+      for (const auto& sequence : fixture.sequences) {
+        EXPECT_EQ(fixture.output_of(*sequence), fixture.expected_output(*sequence));
+      }
+    }
+  }
+}
+
+TEST(AdmissionTest, APromptIsShortByWhatTheCacheHasNotOfIt) {
+  SchedulerFixture fixture(small_steps());
+  std::vector<TokenId> turn = fixture.unique_prompt(120);
+  fixture.ask(turn, 1);
+  turn.insert(turn.end(), 3, 251);
+  fixture.submit(400, 2);
+  fixture.step();
+  const Sequence& next_turn = fixture.submit(turn, 1);
+  fixture.step();
+  EXPECT_THAT(fixture.planned(), ElementsAre(Pair(1, 24), Pair(next_turn.id, _)));
+}
+
+TEST(AdmissionTest, ManyShortPromptsDoNotStopALongOne) {
+  SchedulerFixture fixture(small_steps());
+  const Sequence& long_one = fixture.submit(400, 1);
+  int num_steps = 0;
+  for (; !fixture.done(long_one); ++num_steps) {
+    for (int i = 0; i < 3; ++i) fixture.submit(4, 1);
+    fixture.step();
+  }
+  EXPECT_LE(num_steps, 400 / 24 + 1) << "three quarters of each step are the least it gets";
+  fixture.run();
+}
+
+TEST(AdmissionTest, NoShortPromptTakesTheRoomOfOneBeforeIt) {
+  struct {
+    const char* scarce;
+    int64_t num_pages;
+    int32_t max_running;
+    int64_t num_state_slots;
+  } const kCases[] = {{"pages", 60, 8, 8}, {"batch slots", 1000, 2, 8}, {"states", 1000, 8, 2}};
+
+  for (const auto& [scarce, num_pages, max_running, num_state_slots] : kCases) {
+    BatchSchedulerOptions options = small_steps();
+    options.cache.pools.num_pages = num_pages;  // of four tokens
+    options.max_running = max_running;
+    options.cache.pools.num_state_slots = num_state_slots;
+    SchedulerFixture fixture(options);
+    fixture.submit(60, 40);
+    fixture.step();
+    fixture.submit(100, 40);
+    fixture.submit(100, 40);  // no room until the first has ended
+    const Sequence& short_one = fixture.submit(4, 1);
+    while (fixture.sequences[2]->batch_slot < 0 && fixture.step()) {
+      ASSERT_TRUE(short_one.num_computed == 0 || fixture.sequences[2]->num_computed > 0) << scarce;
+    }
+    fixture.run();
+    EXPECT_TRUE(fixture.done(short_one));
+  }
+}
+
+TEST(AdmissionTest, PrioritiesAndFairnessLetNoShortPromptPass) {
+  for (const bool by_priority : {false, true}) {
+    BatchSchedulerOptions options = small_steps();
+    options.scheduling.enable_priority = by_priority;
+    if (!by_priority) options.scheduling.policy = QueuePolicy::kFair;
+    SchedulerFixture fixture(options);
+    fixture.submit(400, 2);
+    fixture.step();
+    fixture.submit(4, 1);
+    fixture.step();
+    EXPECT_THAT(fixture.planned(), ElementsAre(Pair(0, 32)));
+  }
 }
 
 TEST(AdmissionTest, TheBlockedSequenceIsReportedWherePreemptionMayHelp) {

@@ -51,7 +51,8 @@ AdmissionOptions admission_options(const BatchSchedulerOptions& options,
           .max_scored_rows = pools.max_scored_rows,
           .needs_state = pools.has_states(),
           .by_priority = choice.by_priority,
-          .preemption = options.scheduling.preemption};
+          .preemption = options.scheduling.preemption,
+          .short_prompts_pass = !choice.by_priority && choice.policy != QueuePolicy::kFair};
 }
 
 }  // namespace
@@ -234,6 +235,7 @@ void BatchScheduler::plan_prompts(int64_t num_decode_rows, const StepWork& strea
     waiting_.order(running_, pace_.rates(), now);
     sharing_.mark(waiting_.entries(), running_);
   }
+  admission_.choose_short_prompts(budget);
   admission_.continue_prefills(budget, plan);
   waiting_.expect_no_room();
   const auto blocked = admission_.admit_waiting(budget, plan, now);

@@ -20,9 +20,11 @@
 //      PoolSizes::max_draft_rows, and half of the rows that the streams leave of a step; for them
 //      nothing is retracted.
 //   3. Running sequences in prefill, in the order of their admission, share what is left of the
-//      step's tokens and, with target_itl_ms, of its time.
+//      step's tokens and, with target_itl_ms, of its time. A quarter of the tokens is kept for
+//      short prompts that wait (Admission::choose_short_prompts()).
 //   4. Waiting sequences in the policy's order, as long as the budget and the pools have room. The
-//      first that does not fit ends the pass, after an attempt at preemption.
+//      first that does not fit ends the pass, after an attempt at preemption; only short prompts
+//      pass one that found the step's tokens used up.
 // Without mixed batches a step does either 1 and 2, or 3 and 4 (DecodeInterleave).
 //
 // A sequence gives back what it has when no step in flight uses it: one that is retracted,

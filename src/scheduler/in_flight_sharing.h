@@ -45,6 +45,12 @@ class InFlightSharing {
                             const cache::PrefixMatch& match, const RunningSet& running,
                             double now_seconds);
 
+  // False: defers() is false for the sequence in this pass.
+  [[nodiscard]] bool may_defer(const QueueEntry& entry, const cache::PrefixMatch& match) const {
+    return entry.leader != kNoLeader &&
+           fork_of(entry) >= match.usable_tokens + cache_.options().grid;
+  }
+
   // Sequences that waited for a leader, since the start.
   [[nodiscard]] int64_t num_deferred() const { return num_deferred_; }
 
