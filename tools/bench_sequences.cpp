@@ -48,7 +48,7 @@ void BenchSequences::start(request::BatchPlan& plan, int32_t slot) {
   greedy.temperature = 0;
   plan.starts.push_back({.sequence_id = slot, .batch_slot = slot, .sampling = std::move(greedy)});
   plan.page_updates.push_back({.batch_slot = slot, .pages = plan.add_pages(pages_)});
-  if (has_states_) plan.zero_state_slots.push_back(slot + 1);
+  if (has_states_) plan.add_move({.kind = request::MoveKind::kZero, .to = slot + 1});
 }
 
 void BenchSequences::plan_step(request::BatchPlan& plan, std::span<const Feed> feeds) {

@@ -8,6 +8,9 @@
 #include "core/check.h"
 
 namespace heddle::cache {
+
+using request::MoveKind;
+
 namespace {
 
 PoolSizes at_least_one_byte(PoolSizes sizes) {
@@ -70,13 +73,17 @@ int32_t CachePools::take_snapshot() {
 }
 
 void CachePools::plan_head(request::BatchPlan& plan) {
-  std::vector<int32_t>& unused_pages = unused_[MemoryKind::kPages];
-  std::sort(unused_pages.begin(), unused_pages.end());  // runs go back in one call
-  std::swap(plan.unused_pages, unused_pages);
-  std::swap(plan.unused_state_slots, unused_[MemoryKind::kStates]);
-  std::swap(plan.unused_snapshot_slots, unused_[MemoryKind::kSnapshots]);
-  for (std::vector<int32_t>& ids : unused_.values) ids.clear();
-  std::swap(plan.save_snapshots, saves_);
+  std::ranges::sort(unused_[MemoryKind::kPages]);  // runs go back in one call
+  for (const auto& [kind, release] :
+       {std::pair(MemoryKind::kPages, MoveKind::kReleasePage),
+        std::pair(MemoryKind::kStates, MoveKind::kReleaseState),
+        std::pair(MemoryKind::kSnapshots, MoveKind::kReleaseSnapshot)}) {
+    for (const int32_t id : unused_[kind]) plan.add_move({.kind = release, .from = id});
+    unused_[kind].clear();
+  }
+  for (const ops::IdCopy& save : saves_) {
+    plan.add_move({.kind = MoveKind::kSave, .from = save.from, .to = save.to});
+  }
   saves_.clear();
 }
 

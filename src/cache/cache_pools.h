@@ -77,7 +77,7 @@ class CachePools {
   // Forgotten if `to` is freed before.
   void save_at_next_step(int32_t from, int32_t to) { saves_.push_back({.from = from, .to = to}); }
 
-  // Moves what the head of the next step does into `plan`.
+  // Adds to `plan` what the head of the next step does with these pools.
   void plan_head(request::BatchPlan& plan);
 
   [[nodiscard]] int64_t bytes_of(const PoolDemand& demand) const;

@@ -7,7 +7,7 @@
 // its last user committed. Committing an id that is idle costs nothing. Where one is uncommitted
 // and the budget is spent, idle ids lose their memory, those of the other kinds first, those idle
 // longest before the rest; the caller hands them to the device in the same plan
-// (BatchPlan::unused_pages and its like), whose head gives memory back before anything is written.
+// (BatchPlan::moves), whose head gives memory back before anything is written.
 //
 // Threading:  confined to the engine thread; indices only, no memory is touched.
 // Invariants: bytes of all ids in use and idle <= shared_bytes.

@@ -39,7 +39,7 @@ struct PoolSizes {
   int32_t page_size = 16;       // tokens
   int64_t num_state_slots = 0;  // 0 for models without recurrent state
   // Slots that hold snapshots only, in a format of their own. 0: snapshots lie in state slots, and
-  // BatchPlan::save_snapshots is not understood.
+  // MoveKind::kSave is not understood.
   int64_t num_snapshot_slots = 0;
 
   int64_t max_step_tokens = 0;  // rows of one step

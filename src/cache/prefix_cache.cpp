@@ -9,6 +9,7 @@
 
 namespace heddle::cache {
 
+using request::MoveKind;
 using request::PlannedSequence;
 using request::Sequence;
 
@@ -26,7 +27,7 @@ PrefixTreeOptions tree_options(const PrefixCacheOptions& options, const PoolSize
 
 void add_copy(uint32_t table, const ops::IdCopy& copy, request::BatchPlan& plan) {
   if (copy.to == 0) return;
-  plan.copy_pages.push_back({.table = table, .from = copy.from, .to = copy.to});
+  plan.add_move({.kind = MoveKind::kCopyPage, .table = table, .from = copy.from, .to = copy.to});
 }
 
 }  // namespace
@@ -249,9 +250,10 @@ void PrefixCache::plan_prefill(const Sequence& sequence, CachedSequence& cached,
     cached.starts = false;
     planned.hidden_slot = cached.hidden_slot;
     if (cached.copy_state_from != 0) {
-      plan.restore_snapshots.push_back({.from = cached.copy_state_from, .to = sequence.state_slot});
+      plan.add_move(
+          {.kind = MoveKind::kRestore, .from = cached.copy_state_from, .to = sequence.state_slot});
     } else if (sequence.state_slot != 0) {
-      plan.zero_state_slots.push_back(sequence.state_slot);
+      plan.add_move({.kind = MoveKind::kZero, .to = sequence.state_slot});
     }
     add_copy(0, cached.copy_page, plan);
     for (size_t i = 0; i < cached.windows.size(); ++i) {

@@ -15,7 +15,7 @@
 //
 // Where snapshots use the state slots, the end of a sequence is kept by moving its working slot to
 // the tree. Where they have a format and slots of their own, the end is copied at the head of the
-// next plan (save_snapshots). It is published, and the working slot freed, before that: any plan
+// next plan (MoveKind::kSave). It is published, and the working slot freed, before that: any plan
 // that reads or overwrites one of the two runs later.
 //
 // When something is short, in this order: no snapshot is taken; what is not locked is evicted;

@@ -14,6 +14,7 @@ namespace heddle::cache {
 namespace {
 
 using request::BatchPlan;
+using request::MoveKind;
 using request::PlannedSequence;
 using request::Sequence;
 using ::testing::ElementsAre;
@@ -241,9 +242,9 @@ TEST_F(PrefixCacheTest, TheSourceIsLockedUntilItsCopyIsConfirmed) {
   ASSERT_TRUE(admit(running));
   EXPECT_EQ(cache_->stats().state_slots_cached, cached - 1);
   plan(running, 11);
-  ASSERT_EQ(std::ssize(running.plan.restore_snapshots), 1);
-  EXPECT_EQ(running.plan.restore_snapshots[0].to, running.sequence.state_slot);
-  EXPECT_THAT(running.plan.zero_state_slots, IsEmpty());
+  ASSERT_EQ(running.plan.moves.size(), 1U);
+  EXPECT_EQ(running.plan.moves[0].kind, MoveKind::kRestore);
+  EXPECT_EQ(running.plan.moves[0].to, running.sequence.state_slot);
   book(running, 11);
   EXPECT_EQ(running.cached.source.node, nullptr);
   EXPECT_GE(cache_->stats().state_slots_cached, cached);
@@ -259,8 +260,8 @@ TEST_F(PrefixCacheTest, ResumingInsideAPageCopiesThatPageAlone) {
   EXPECT_EQ(cache_->pages_to_own(running.sequence, match), 2);
   ASSERT_TRUE(admit(running));
   plan(running, 15);
-  ASSERT_EQ(std::ssize(running.plan.copy_pages), 1);
-  const auto [table, from, to] = running.plan.copy_pages[0];
+  ASSERT_EQ(running.plan.moves_of(MoveKind::kCopyPage).size(), 1U);
+  const auto [kind, table, from, to] = running.plan.moves.back();
   EXPECT_EQ(table, 0U);
   EXPECT_EQ(to, running.sequence.pages[2]);
   std::vector<int32_t> tree_pages;
@@ -271,7 +272,8 @@ TEST_F(PrefixCacheTest, ResumingInsideAPageCopiesThatPageAlone) {
   EXPECT_EQ(running.planned.kv_tokens, 10);
   book(running, 15);
   plan(running, 15);
-  EXPECT_THAT(running.plan.copy_pages, IsEmpty()) << "the first step alone copies";
+  EXPECT_THAT(running.plan.moves_of(MoveKind::kCopyPage), IsEmpty())
+      << "the first step alone copies";
 }
 
 TEST_F(PrefixCacheTest, ResumingAtAPageBoundaryCopiesNone) {
@@ -281,7 +283,7 @@ TEST_F(PrefixCacheTest, ResumingAtAPageBoundaryCopiesNone) {
   ServedSequence& running = make(chat);
   ASSERT_TRUE(admit(running));
   plan(running, 9);
-  EXPECT_THAT(running.plan.copy_pages, IsEmpty());
+  EXPECT_THAT(running.plan.moves_of(MoveKind::kCopyPage), IsEmpty());
 }
 
 TEST_F(PrefixCacheTest, AnExactRepeatDrawsFromTheHiddenVector) {
@@ -293,7 +295,7 @@ TEST_F(PrefixCacheTest, AnExactRepeatDrawsFromTheHiddenVector) {
   EXPECT_EQ(again.sequence.num_computed, 13);
   plan(again, 13);
   EXPECT_NE(again.planned.hidden_slot, 0);
-  EXPECT_EQ(again.planned.hidden_slot, again.plan.restore_snapshots[0].from);
+  EXPECT_EQ(again.planned.hidden_slot, again.plan.moves_of(MoveKind::kRestore)[0].from);
   EXPECT_TRUE(again.planned.snapshots.empty());
   book(again, 13);
   // A request for no tokens has nothing to draw: it computes its last tokens as usual.
@@ -459,7 +461,7 @@ TEST_F(PrefixCacheTest, StatelessModelsResumeAtPages) {
   ASSERT_TRUE(admit(running));
   EXPECT_EQ(running.sequence.state_slot, 0);
   plan(running, 14);
-  EXPECT_THAT(running.plan.zero_state_slots, IsEmpty());
+  EXPECT_THAT(running.plan.moves_of(MoveKind::kZero), IsEmpty());
   EXPECT_TRUE(running.planned.snapshots.empty());
   book(running, 14);
   EXPECT_EQ(cache_->match(make(prompt).sequence).usable_tokens, 12) << "whole pages, at once";
@@ -471,7 +473,7 @@ TEST_F(PrefixCacheTest, StatelessModelsResumeAtPages) {
   ASSERT_TRUE(admit(again));
   EXPECT_EQ(again.sequence.num_computed, 24);
   plan(again, 25);
-  EXPECT_THAT(again.plan.copy_pages, IsEmpty());
+  EXPECT_THAT(again.plan.moves_of(MoveKind::kCopyPage), IsEmpty());
   // At least one token runs, so a repeat of 24 tokens resumes at 20.
   ServedSequence& shorter =
       make(TokenList(running.sequence.tokens.begin(), running.sequence.tokens.end() - 1));

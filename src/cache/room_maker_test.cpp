@@ -12,7 +12,9 @@
 namespace heddle::cache {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::IsEmpty;
 
 struct Rooms {
@@ -224,10 +226,11 @@ TEST(CachePools, AFreedSnapshotIsNotSaved) {
   pools.snapshots().release(dropped);
   request::BatchPlan plan;
   pools.plan_head(plan);
-  ASSERT_EQ(plan.save_snapshots.size(), 1U);
-  EXPECT_EQ(plan.save_snapshots[0].to, kept);
+  ASSERT_EQ(plan.moves.size(), 1U);
+  EXPECT_EQ(plan.moves[0].kind, request::MoveKind::kSave);
+  EXPECT_EQ(plan.moves[0].to, kept);
   pools.plan_head(plan);
-  EXPECT_THAT(plan.save_snapshots, IsEmpty()) << "a head is planned once";
+  EXPECT_EQ(plan.moves.size(), 1U) << "a head is planned once";
 }
 
 TEST(CachePools, MemoryGoesBackInTheOrderOfPages) {
@@ -245,7 +248,11 @@ TEST(CachePools, MemoryGoesBackInTheOrderOfPages) {
   (void)pools.take_state();
   request::BatchPlan plan;
   pools.plan_head(plan);
-  EXPECT_THAT(plan.unused_pages, ElementsAre(pages[0], pages[2], pages[4]));
+  const auto releases = [](int32_t page) {
+    return AllOf(Field(&request::Move::kind, request::MoveKind::kReleasePage),
+                 Field(&request::Move::from, page));
+  };
+  EXPECT_THAT(plan.moves, ElementsAre(releases(pages[0]), releases(pages[2]), releases(pages[4])));
   EXPECT_EQ(pools.bytes_in_use(), 60);
   pools.check_invariants();
 }

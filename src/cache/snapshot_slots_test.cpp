@@ -16,8 +16,8 @@ namespace heddle::cache {
 
 namespace {
 
-using ops::IdCopy;
 using request::BatchPlan;
+using request::MoveKind;
 using request::PlannedSequence;
 using request::Sequence;
 using ::testing::ElementsAre;
@@ -121,15 +121,16 @@ TEST_F(SnapshotSlotsTest, GivesTheTreeTheWorkingSlotWhereSnapshotsShareSlots) {
   EXPECT_EQ(usable(prompt(37)), 37);
   PromptedSequence next(prompt(50));
   ASSERT_TRUE(compute(next));
-  EXPECT_THAT(plan_.save_snapshots, IsEmpty());
-  EXPECT_THAT(plan_.restore_snapshots, ElementsAre(Copies(working, next.sequence->state_slot)));
+  EXPECT_THAT(plan_.moves_of(MoveKind::kSave), IsEmpty());
+  EXPECT_THAT(plan_.moves_of(MoveKind::kRestore),
+              ElementsAre(Copies(working, next.sequence->state_slot)));
 }
 
 TEST_F(SnapshotSlotsTest, SavesAnEndAtTheHeadOfTheNextPlan) {
   make(roomy());
   PromptedSequence running(prompt(37));
   ASSERT_TRUE(compute(running));
-  EXPECT_THAT(plan_.save_snapshots, IsEmpty());
+  EXPECT_THAT(plan_.moves_of(MoveKind::kSave), IsEmpty());
   const int32_t working = running.sequence->state_slot;
   release(running);
   EXPECT_EQ(usable(prompt(37)), 37) << "published before it is saved";
@@ -139,10 +140,11 @@ TEST_F(SnapshotSlotsTest, SavesAnEndAtTheHeadOfTheNextPlan) {
   // slot.
   PromptedSequence next(prompt(50));
   ASSERT_TRUE(compute(next));
-  ASSERT_EQ(plan_.save_snapshots.size(), 1u);
-  EXPECT_EQ(plan_.save_snapshots[0].from, working);
+  ASSERT_EQ(plan_.moves_of(MoveKind::kSave).size(), 1u);
+  EXPECT_EQ(plan_.moves_of(MoveKind::kSave)[0].from, working);
   EXPECT_EQ(next.sequence->state_slot, working) << "freed last, taken first";
-  EXPECT_THAT(plan_.restore_snapshots, ElementsAre(Copies(plan_.save_snapshots[0].to, working)));
+  EXPECT_THAT(plan_.moves_of(MoveKind::kRestore),
+              ElementsAre(Copies(plan_.moves_of(MoveKind::kSave)[0].to, working)));
   release(next);
 }
 
@@ -157,13 +159,13 @@ TEST_F(SnapshotSlotsTest, KeepsPendingSavesUntilThereIsAPlan) {
   release(two);
   BatchPlan head;
   cache_->plan_head(head);
-  ASSERT_EQ(head.save_snapshots.size(), 2u);
-  EXPECT_EQ(head.save_snapshots[0].from, first);
-  EXPECT_EQ(head.save_snapshots[1].from, second);
-  EXPECT_NE(head.save_snapshots[0].to, head.save_snapshots[1].to);
+  ASSERT_EQ(head.moves_of(MoveKind::kSave).size(), 2u);
+  EXPECT_EQ(head.moves_of(MoveKind::kSave)[0].from, first);
+  EXPECT_EQ(head.moves_of(MoveKind::kSave)[1].from, second);
+  EXPECT_NE(head.moves_of(MoveKind::kSave)[0].to, head.moves_of(MoveKind::kSave)[1].to);
   head.clear();
   cache_->plan_head(head);
-  EXPECT_THAT(head.save_snapshots, IsEmpty()) << "once";
+  EXPECT_THAT(head.moves_of(MoveKind::kSave), IsEmpty()) << "once";
 }
 
 TEST_F(SnapshotSlotsTest, SavesNothingThatWasEvictedMeanwhile) {
@@ -175,7 +177,7 @@ TEST_F(SnapshotSlotsTest, SavesNothingThatWasEvictedMeanwhile) {
   EXPECT_EQ(usable(prompt(37)), 0);
   BatchPlan head;
   cache_->plan_head(head);
-  EXPECT_THAT(head.save_snapshots, IsEmpty());
+  EXPECT_THAT(head.moves_of(MoveKind::kSave), IsEmpty());
   EXPECT_EQ(cache_->stats().state_slots_used, 0);
 }
 
@@ -194,7 +196,7 @@ TEST_F(SnapshotSlotsTest, EvictsForAnEndAndItsSlotIsNotSavedTwice) {
   EXPECT_EQ(usable(prompt(45, 1000)), 45);
   BatchPlan head;
   cache_->plan_head(head);
-  EXPECT_THAT(head.save_snapshots, ElementsAre(Copies(second, 1)));
+  EXPECT_THAT(head.moves_of(MoveKind::kSave), ElementsAre(Copies(second, 1)));
 }
 
 TEST_F(SnapshotSlotsTest, KeepsNoEndWhereNoSnapshotSlotCanBeHad) {
@@ -229,7 +231,7 @@ TEST_F(SnapshotSlotsTest, SavesNoEndThatIsThereAlready) {
   release(two);
   BatchPlan head;
   cache_->plan_head(head);
-  EXPECT_EQ(head.save_snapshots.size(), 1u);
+  EXPECT_EQ(head.moves_of(MoveKind::kSave).size(), 1u);
   EXPECT_EQ(cache_->stats().evicted_states, 0);
   EXPECT_EQ(usable(prompt(37)), 37);
 }
@@ -253,7 +255,7 @@ TEST_F(SnapshotSlotsTest, SharesOneBudgetAmongPagesWorkingAndSnapshots) {
   ASSERT_TRUE(compute(next)) << "everything else gives way";
   EXPECT_EQ(usable(prompt(6)), 0);
   EXPECT_EQ(next.sequence->state_slot, working);
-  EXPECT_THAT(plan_.save_snapshots, IsEmpty()) << "evicted before it was saved";
+  EXPECT_THAT(plan_.moves_of(MoveKind::kSave), IsEmpty()) << "evicted before it was saved";
   release(next);
 }
 

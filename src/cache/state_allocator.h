@@ -4,7 +4,7 @@
 //
 // A running sequence advances its working slot in place, so a slot is never shared. The contents of
 // a freshly allocated slot are undefined: it must be zeroed or copied into before the first layer
-// runs (the scheduler lists it in BatchPlan::zero_state_slots). Snapshots use these slots, or have
+// runs (a plan lists it as MoveKind::kZero). Snapshots use these slots, or have
 // an allocator of their own. Each slot carries a label, the number of tokens whose effect it has;
 // the state may be reused for exactly these tokens only.
 // Degradation when the pool is short: none is handed out and the request waits.

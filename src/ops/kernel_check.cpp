@@ -245,23 +245,23 @@ Status delta_case(Side& side, const DeltaSizes& sizes, const Step& step,
 Status state_case(Side& side) {
   const MutableTensorView window = side.changed(side.floats({3, 3, 8}));
   const MutableTensorView matrices = side.changed(side.floats({3, 2, 4, 4}));
-  const std::vector<IdCopy> copies = {{.from = 1, .to = 2}}, back = {{.from = 2, .to = 0}};
-  const std::vector<int32_t> zeroed = {1};
+  const auto move = [&side](StateMove kind, const MirroredSpan<StatePartView>& parts,
+                            const std::vector<IdCopy>& slots) {
+    return move_states(side.context(), {.move = kind, .parts = parts, .slots = side.list(slots)});
+  };
   for (const DType format : {DType::kF32, DType::kBf16, DType::kI8}) {
     const std::vector<StatePartView> saved = {
         state_part(window, side.changed(side.room({3, 3, 8}, DType::kF32))),
         state_part(matrices, side.changed(side.room({3, 2, 4, 4}, format)),
                    side.changed(side.room({3, 2, 4}, DType::kF32)))};
     const MirroredSpan<StatePartView> parts = side.list(saved);
-    HEDDLE_RETURN_IF_ERROR(
-        save_snapshots(side.context(), {.parts = parts, .slots = side.list(copies)}));
-    HEDDLE_RETURN_IF_ERROR(
-        restore_snapshots(side.context(), {.parts = parts, .slots = side.list(back)}));
+    HEDDLE_RETURN_IF_ERROR(move(StateMove::kSave, parts, {{.from = 1, .to = 2}}));
+    HEDDLE_RETURN_IF_ERROR(move(StateMove::kRestore, parts, {{.from = 2, .to = 0}}));
   }
   const std::vector<StatePartView> alone = {state_part(window), state_part(matrices)};
   const MirroredSpan<StatePartView> parts = side.list(alone);
-  HEDDLE_RETURN_IF_ERROR(copy_states(side.context(), {.parts = parts, .slots = side.list(copies)}));
-  return zero_states(side.context(), {.parts = parts, .slots = side.list(zeroed)});
+  HEDDLE_RETURN_IF_ERROR(move(StateMove::kCopy, parts, {{.from = 1, .to = 2}}));
+  return move(StateMove::kZero, parts, {{.to = 1}});
 }
 
 struct HeadSizes {

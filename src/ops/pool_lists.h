@@ -27,6 +27,10 @@ struct MirroredSpan {
   const Element* device = nullptr;  // null on the CPU
 
   [[nodiscard]] int64_t size() const { return std::ssize(host); }
+
+  [[nodiscard]] MirroredSpan part(size_t begin, size_t count) const {
+    return {host.subspan(begin, count), device == nullptr ? nullptr : device + begin};
+  }
 };
 
 // Error: kInvalidArgument when launchers of the context's device could not read the array.

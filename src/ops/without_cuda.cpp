@@ -93,13 +93,7 @@ Status delta_step_cuda(CudaContext&, const DeltaStepArgs&) { return no_cuda(); }
 
 Status gated_rms_norm_cuda(CudaContext&, const GatedRmsNormArgs&) { return no_cuda(); }
 
-Status save_snapshots_cuda(CudaContext&, const SnapshotCopyArgs&) { return no_cuda(); }
-
-Status restore_snapshots_cuda(CudaContext&, const SnapshotCopyArgs&) { return no_cuda(); }
-
-Status copy_states_cuda(CudaContext&, const StateCopyArgs&) { return no_cuda(); }
-
-Status zero_states_cuda(CudaContext&, const StateZeroArgs&) { return no_cuda(); }
+Status move_states_cuda(CudaContext&, const StateMoveArgs&) { return no_cuda(); }
 
 bool few_experts_add(const CudaContext&, const RoutedMoeArgs&, int64_t) { return false; }
 

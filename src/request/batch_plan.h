@@ -11,14 +11,14 @@
 // the same at any length. After a step that failed, everything is sent again.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <heddle/request.h>
-
-#include "ops/pool_ids.h"
 
 namespace heddle::request {
 
@@ -95,11 +95,26 @@ struct PageUpdate {
   PlanRange pages;  // of BatchPlan::pages
 };
 
-// A page that is copied to another one of its page table.
-struct PageCopy {
-  uint32_t table = 0;
+// Moves of pages and states before a step's first layer, in the order in which they happen. The
+// memory of what is released may go back to the system: the next use finds anything in it.
+enum class MoveKind : uint8_t {
+  kReleasePage,      // `from`
+  kReleaseSnapshot,  // snapshot slot `from`
+  kSave,             // state slot `from`, where a sequence ended, to snapshot slot `to`
+  kReleaseState,     // state slot `from`; may be one that was just saved
+  kZero,             // state slot `to`: a sequence without context starts in it
+  kRestore,          // snapshot slot `from` to state slot `to`: a sequence goes on
+  kCopyPage,         // `from` to `to`: a sequence resumes inside a page
+};
+
+struct Move {
+  MoveKind kind = MoveKind::kCopyPage;
+  uint32_t table = 0;  // of pages: their page table
   int32_t from = 0;
   int32_t to = 0;
+
+  // Moves are carried out in ascending order of it.
+  [[nodiscard]] std::pair<MoveKind, uint32_t> order() const { return {kind, table}; }
 };
 
 struct PlannedSequence {
@@ -193,14 +208,8 @@ struct BatchPlan {
   std::vector<PlannedSnapshot> snapshots;
   std::vector<uint32_t> mask_words;
 
-  // Done before the step's first layer, in this order.
-  std::vector<int32_t> unused_pages;  // their memory may go back to the system: the next use
-  std::vector<int32_t> unused_snapshot_slots;  // finds anything in them
-  std::vector<ops::IdCopy> save_snapshots;  // working slot to snapshot slot: where a sequence ended
-  std::vector<int32_t> unused_state_slots;  // as above; may be among those just saved
-  std::vector<int32_t> zero_state_slots;    // a sequence without context starts in them
-  std::vector<ops::IdCopy> restore_snapshots;  // snapshot slot to working slot: a sequence goes on
-  std::vector<PageCopy> copy_pages;            // a sequence resumes inside a page
+  // Carried out before the step's first layer, in this order (add_move()).
+  std::vector<Move> moves;
 
   [[nodiscard]] bool empty() const { return sequences.empty(); }
 
@@ -224,17 +233,20 @@ struct BatchPlan {
     pages.clear();
     snapshots.clear();
     mask_words.clear();
-    unused_pages.clear();
-    unused_snapshot_slots.clear();
-    save_snapshots.clear();
-    unused_state_slots.clear();
-    zero_state_slots.clear();
-    restore_snapshots.clear();
-    copy_pages.clear();
+    moves.clear();
   }
 
   [[nodiscard]] std::span<const TokenId> new_tokens(const PlannedSequence& sequence) const {
     return part_of(tokens, sequence.new_tokens);
+  }
+
+  [[nodiscard]] std::span<const Move> moves_of(MoveKind kind) const {
+    return std::ranges::equal_range(moves, kind, {}, &Move::kind);
+  }
+
+  // Inserts a move behind those that come before it, or at the same time.
+  void add_move(const Move& added) {
+    moves.insert(std::ranges::upper_bound(moves, added.order(), {}, &Move::order), added);
   }
 
   // The token behind each of its scored rows; `i` is below scored.count.

@@ -14,6 +14,7 @@
 #include <heddle/request.h>
 #include <heddle/status.h>
 
+#include "ops/pool_ids.h"
 #include "request/batch_plan.h"
 
 namespace heddle::request {

@@ -13,6 +13,24 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+TEST(BatchPlanTest, MovesAreKeptInTheOrderInWhichTheyHappen) {
+  BatchPlan plan;
+  plan.add_move({.kind = MoveKind::kCopyPage, .table = 1, .from = 1});
+  plan.add_move({.kind = MoveKind::kZero, .to = 2});
+  plan.add_move({.kind = MoveKind::kCopyPage, .from = 3});
+  plan.add_move({.kind = MoveKind::kReleasePage, .from = 9});
+  plan.add_move({.kind = MoveKind::kCopyPage, .from = 1});
+  plan.add_move({.kind = MoveKind::kReleasePage, .from = 4});
+  std::vector<std::array<int32_t, 2>> ids;
+  for (const Move& move : plan.moves) ids.push_back({move.from, move.to});
+  const std::vector<std::array<int32_t, 2>> want = {{9, 0}, {4, 0}, {0, 2}, {3, 0}, {1, 0}, {1, 0}};
+  EXPECT_EQ(ids, want);
+  EXPECT_EQ(plan.moves.back().table, 1U);
+  EXPECT_EQ(plan.moves_of(MoveKind::kCopyPage).size(), 3U);
+  EXPECT_EQ(plan.moves_of(MoveKind::kReleasePage)[0].from, 9);
+  EXPECT_TRUE(plan.moves_of(MoveKind::kSave).empty());
+}
+
 // Sequence 7 starts in batch slot 1 with a prompt of four tokens and computes `count` tokens.
 BatchPlan start_plan(int32_t count, float repetition_penalty) {
   constexpr std::array<TokenId, 6> kTokens = {10, 11, 12, 13, 14, 15};

@@ -34,10 +34,12 @@ TEST(BatchSchedulerTest, PrefillsThenDecodesOneTokenAStep) {
   Sequence& sequence = fixture.submit(10, 3);
   ASSERT_TRUE(fixture.step());
   EXPECT_THAT(fixture.planned(), ElementsAre(std::pair(0, 10)));
-  EXPECT_THAT(fixture.last_plan->zero_state_slots, ElementsAre(sequence.state_slot));
+  ASSERT_EQ(fixture.last_plan->moves.size(), 1U);
+  EXPECT_EQ(fixture.last_plan->moves[0].kind, request::MoveKind::kZero);
+  EXPECT_EQ(fixture.last_plan->moves[0].to, sequence.state_slot);
   ASSERT_TRUE(fixture.step());
   EXPECT_THAT(fixture.planned(), ElementsAre(std::pair(0, 1)));
-  EXPECT_THAT(fixture.last_plan->zero_state_slots, IsEmpty());
+  EXPECT_THAT(fixture.last_plan->moves, IsEmpty());
   ASSERT_TRUE(fixture.step());
   EXPECT_FALSE(fixture.step());
   EXPECT_EQ(SchedulerFixture::output_of(sequence), SchedulerFixture::expected_output(sequence));

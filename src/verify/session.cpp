@@ -63,7 +63,9 @@ Status Session::step(std::span<const Feed> feeds, runner::LogitRows logit_rows) 
 
 Status Session::reset(int64_t sequence) {
   lengths_[static_cast<size_t>(sequence)] = 0;
-  return pools_.zero_state(pass_->stream(), static_cast<int32_t>(sequence + 1));
+  const request::Move fresh{.kind = request::MoveKind::kZero,
+                            .to = static_cast<int32_t>(sequence + 1)};
+  return pools_.begin_step(pass_->stream(), pass_->context(), {&fresh, 1});
 }
 
 }  // namespace heddle::verify

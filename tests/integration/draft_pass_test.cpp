@@ -91,9 +91,8 @@ class Drafting {
                                 .logit_rows = last,
                                 .kv_layers = pools_.kv_layers(),
                                 .state_layers = pools_.state_layers()};
-    request::BatchPlan plan;
-    plan.zero_state_slots = {1};
-    ASSERT_TRUE(pools_.begin_step(pass_->stream(), pass_->context(), plan).ok());
+    const request::Move fresh{.kind = request::MoveKind::kZero, .to = 1};
+    ASSERT_TRUE(pools_.begin_step(pass_->stream(), pass_->context(), {&fresh, 1}).ok());
     ASSERT_TRUE(pass_->run(ids, positions, forward).ok());
     forward.kv_layers = pools_.draft_kv_layers();
     forward.state_layers = {};

@@ -86,8 +86,13 @@ class MemoryWatcher final : public runner::Runner {
 
  private:
   void watch(const BatchPlan& plan) {
-    for (const int32_t page : plan.unused_pages) memory_.pages.give_back(page);
-    for (const int32_t slot : plan.unused_state_slots) memory_.states.give_back(slot);
+    using request::MoveKind;
+    for (const auto& move : plan.moves_of(MoveKind::kReleasePage)) {
+      memory_.pages.give_back(move.from);
+    }
+    for (const auto& move : plan.moves_of(MoveKind::kReleaseState)) {
+      memory_.states.give_back(move.from);
+    }
     for (const int32_t page : plan.pages) memory_.pages.take(page);
     for (const PlannedSequence& sequence : plan.sequences) {
       memory_.states.take(sequence.state_slot);

@@ -33,6 +33,7 @@
 namespace heddle {
 namespace {
 
+using request::MoveKind;
 using Tokens = std::vector<TokenId>;
 using Distribution = std::vector<float>;  // log probabilities by token
 
@@ -65,12 +66,12 @@ class DistributionTap final : public runner::Runner {
     request::BatchPlan& copy = plan_;
     copy = plan;
     if (forgets_states_) {
-      for (const ops::IdCopy& resumed : plan.restore_snapshots) {
-        copy.zero_state_slots.push_back(resumed.to);
+      std::erase_if(copy.moves, [](const auto& move) { return move.kind == MoveKind::kRestore; });
+      for (const request::Move& resumed : plan.moves_of(MoveKind::kRestore)) {
+        copy.add_move({.kind = MoveKind::kZero, .to = resumed.to});
       }
-      copy.restore_snapshots.clear();
     }
-    num_saves_ += std::ssize(plan.save_snapshots);
+    num_saves_ += std::ssize(plan.moves_of(MoveKind::kSave));
     for (request::SlotStart& start : copy.starts) {
       start.return_logprobs = true;
       start.logprob_tokens = copy.add_tokens(vocabulary_);

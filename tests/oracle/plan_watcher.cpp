@@ -8,9 +8,10 @@
 
 namespace heddle::oracle {
 
-using ops::IdCopy;
 using request::BatchPlan;
 using request::BatchSlot;
+using request::Move;
+using request::MoveKind;
 using request::PlannedSequence;
 using request::PlannedSnapshot;
 using request::SampledToken;
@@ -154,21 +155,31 @@ void PlanWatcher::hide_computed_ends(const DamagedPlan& damaged, StepOutput& out
 
 // Whether its working slot is filled anew; without states, whether it has no context.
 bool PlanWatcher::begins(const BatchPlan& plan, const PlannedSequence& sequence) {
-  const auto fills = [&](const IdCopy& copy) { return copy.to == sequence.state_slot; };
+  const auto fills = [&](const Move& move) { return move.to == sequence.state_slot; };
   return sequence.context_tokens == 0 ||
-         std::any_of(plan.restore_snapshots.begin(), plan.restore_snapshots.end(), fills);
+         std::ranges::any_of(plan.moves_of(MoveKind::kRestore), fills);
 }
 
 void PlanWatcher::count(const BatchPlan& plan) {
   ++counts_.steps;
   if (num_submitted_ > num_waited_) ++counts_.steps_in_flight;
-  counts_.state_copies += std::ssize(plan.restore_snapshots);
-  for (const request::PageCopy& copy : plan.copy_pages) {
-    ++(copy.table == 0 ? counts_.page_copies : counts_.window_page_copies);
+  for (const Move& move : plan.moves) {
+    switch (move.kind) {
+      case MoveKind::kRestore:
+        ++counts_.state_copies;
+        break;
+      case MoveKind::kCopyPage:
+        ++(move.table == 0 ? counts_.page_copies : counts_.window_page_copies);
+        break;
+      case MoveKind::kSave:
+        ++counts_.saves;
+        break;
+      case MoveKind::kZero:
+        break;
+      default:
+        ++counts_.given_back;
+    }
   }
-  counts_.saves += std::ssize(plan.save_snapshots);
-  counts_.given_back += std::ssize(plan.unused_pages) + std::ssize(plan.unused_state_slots) +
-                        std::ssize(plan.unused_snapshot_slots);
   bool prefills = false;
   bool decodes = false;
   std::vector<bool> is_read(static_cast<size_t>(pool_sizes().num_pages + 1));
@@ -213,7 +224,15 @@ void PlanWatcher::damage_plan(DamagedPlan& damaged) {
       published_.push_back(snapshot.slot);
     }
   }
-  for (const IdCopy& save : damaged.plan.save_snapshots) published_.push_back(save.to);
+  for (const Move& save : damaged.plan.moves_of(MoveKind::kSave)) published_.push_back(save.to);
+}
+
+// The last one of its kind.
+bool PlanWatcher::drop_move(BatchPlan& plan, MoveKind kind) {
+  const std::span<const Move> moves = plan.moves_of(kind);
+  if (moves.empty()) return false;
+  plan.moves.erase(plan.moves.begin() + (&moves.back() - plan.moves.data()));
+  return true;
 }
 
 // Whether there was something to damage.
@@ -239,7 +258,8 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
       return true;
     }
     case Damage::kSlotMixedUp:
-      for (IdCopy& copy : plan.restore_snapshots) {
+      for (Move& copy : plan.moves) {
+        if (copy.kind != MoveKind::kRestore) continue;
         for (const int32_t slot : published_) {
           if (slot == copy.from || slot == copy.to) continue;
           copy.from = slot;
@@ -250,19 +270,14 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
     case Damage::kSlotReusedEarly:
       return reuse_slot(damaged);
     case Damage::kStateNotZeroed:
-      if (plan.zero_state_slots.empty()) return false;
-      plan.zero_state_slots.pop_back();
-      return true;
+      return drop_move(plan, MoveKind::kZero);
     case Damage::kStateCopyDropped:
-      if (plan.restore_snapshots.empty()) return false;
-      plan.restore_snapshots.pop_back();
-      return true;
+      return drop_move(plan, MoveKind::kRestore);
     case Damage::kSaveDropped:
-      if (plan.save_snapshots.empty()) return false;
-      plan.save_snapshots.pop_back();
-      return true;
+      return drop_move(plan, MoveKind::kSave);
     case Damage::kSaveMixedUp:
-      for (IdCopy& save : plan.save_snapshots) {
+      for (Move& save : plan.moves) {
+        if (save.kind != MoveKind::kSave) continue;
         for (const PlannedSequence& sequence : plan.sequences) {
           if (sequence.state_slot == save.from) continue;
           save.from = sequence.state_slot;
@@ -283,9 +298,7 @@ bool PlanWatcher::damage_once(DamagedPlan& damaged) {
     case Damage::kWindowPageSwapped:
       return swap_window_pages(damaged);
     case Damage::kPageCopyDropped:
-      if (plan.copy_pages.empty()) return false;
-      plan.copy_pages.pop_back();
-      return true;
+      return drop_move(plan, MoveKind::kCopyPage);
     case Damage::kEndComputed:
       hide_ending_tokens(plan);
       for (const PlannedSequence& sequence : plan.sequences) {
@@ -428,17 +441,17 @@ bool PlanWatcher::reuse_slot(DamagedPlan& damaged) {
            std::ranges::any_of(plan.snapshots_of(sequence),
                                [slot](const auto& snapshot) { return snapshot.slot == slot; });
   };
-  const auto copies = [slot](const IdCopy& copy) { return copy.from == slot || copy.to == slot; };
-  if (std::any_of(plan.sequences.begin(), plan.sequences.end(), uses) ||
-      std::any_of(plan.restore_snapshots.begin(), plan.restore_snapshots.end(), copies) ||
-      std::any_of(plan.save_snapshots.begin(), plan.save_snapshots.end(), copies)) {
+  const auto copies = [slot](const Move& move) {
+    return (move.kind == MoveKind::kRestore || move.kind == MoveKind::kSave) &&
+           (move.from == slot || move.to == slot);
+  };
+  if (std::ranges::any_of(plan.sequences, uses) || std::ranges::any_of(plan.moves, copies)) {
     return false;
   }
-  if (has_own_snapshot_slots()) {
-    plan.save_snapshots.push_back({.from = plan.sequences[0].state_slot, .to = slot});
-  } else {
-    plan.zero_state_slots.push_back(slot);
-  }
+  plan.add_move(
+      has_own_snapshot_slots()
+          ? Move{.kind = MoveKind::kSave, .from = plan.sequences[0].state_slot, .to = slot}
+          : Move{.kind = MoveKind::kZero, .to = slot});
   return true;
 }
 

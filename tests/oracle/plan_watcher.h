@@ -103,6 +103,7 @@ class PlanWatcher final : public runner::Runner {
   void lose_accepted(request::StepOutput& output);
   void hide_computed_ends(const DamagedPlan& damaged, request::StepOutput& output);
   void damage_plan(DamagedPlan& damaged);
+  static bool drop_move(request::BatchPlan& plan, request::MoveKind kind);
   bool damage_once(DamagedPlan& damaged);
   bool move_label(DamagedPlan& damaged, int64_t by);
   bool swap_pages(DamagedPlan& damaged);

@@ -57,10 +57,13 @@ Status ReadingRunner::follow(const BatchPlan& plan, const StepOutput& output) {
     return std::span(rows_).subspan(static_cast<size_t>(page * page_size),
                                     static_cast<size_t>(page_size));
   };
-  for (const int32_t page : plan.unused_pages) std::ranges::fill(rows_of(page), 0);
-  for (const request::PageCopy& copy : plan.copy_pages) {
-    if (copy.table != 0) continue;
-    std::ranges::copy(rows_of(copy.from), rows_of(copy.to).begin());
+  using request::MoveKind;
+  for (const request::Move& move : plan.moves) {
+    if (move.table != 0) continue;
+    if (move.kind == MoveKind::kReleasePage) std::ranges::fill(rows_of(move.from), 0);
+    if (move.kind == MoveKind::kCopyPage) {
+      std::ranges::copy(rows_of(move.from), rows_of(move.to).begin());
+    }
   }
   written_.take(plan);
   for (const request::SlotStart& one : plan.starts) start(plan, one);

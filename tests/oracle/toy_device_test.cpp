@@ -484,6 +484,14 @@ TEST_P(ToyDeviceTest, RefusesPlansThatNoDeviceCouldCarryOut) {
   EXPECT_THAT(device.complaints(), Contains(HasSubstr("state slot out of range")));
 }
 
+TEST_P(ToyDeviceTest, NoticesMovesOutOfOrder) {
+  run(first_plan());
+  request::BatchPlan plan = second_plan().flat();
+  std::ranges::reverse(plan.moves);
+  ASSERT_TRUE(device.run(plan).ok());
+  EXPECT_THAT(device.complaints(), Contains(HasSubstr("moves out of order")));
+}
+
 TEST_P(ToyDeviceTest, NoticesAPlanThatChangesInFlight) {
   request::BatchPlan plan = first_plan().flat();
   ASSERT_TRUE(device.submit(plan).ok());

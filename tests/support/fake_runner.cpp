@@ -13,8 +13,8 @@
 
 namespace heddle::testing {
 
-using ops::IdCopy;
 using request::BatchPlan;
+using request::MoveKind;
 using request::PlannedSequence;
 using request::PlannedSnapshot;
 using request::SampledToken;
@@ -31,11 +31,6 @@ template <typename Values>
 void append_all(std::vector<int64_t>& all, const Values& values) {
   all.push_back(static_cast<int64_t>(values.size()));
   all.insert(all.end(), values.begin(), values.end());
-}
-
-void append_copies(std::vector<int64_t>& all, const std::vector<IdCopy>& copies) {
-  all.push_back(std::ssize(copies));
-  for (const IdCopy& copy : copies) all.insert(all.end(), {copy.from, copy.to});
 }
 
 }  // namespace
@@ -127,14 +122,8 @@ TokenLogprob FakeRunner::score(std::span<const TokenId> tokens, TokenId token, i
 }
 
 FakeRunner::PlanCopy::PlanCopy(const BatchPlan& source) {
-  append_all(values, source.unused_pages);
-  append_all(values, source.unused_snapshot_slots);
-  append_copies(values, source.save_snapshots);
-  append_all(values, source.unused_state_slots);
-  append_all(values, source.zero_state_slots);
-  append_copies(values, source.restore_snapshots);
-  for (const request::PageCopy& copy : source.copy_pages) {
-    values.insert(values.end(), {copy.table, copy.from, copy.to});
+  for (const request::Move& move : source.moves) {
+    values.insert(values.end(), {static_cast<int64_t>(move.kind), move.table, move.from, move.to});
   }
   append_all(values, source.tokens);
   append_all(values, source.draft_parents);
@@ -257,34 +246,43 @@ Result<StepOutput> FakeRunner::compute(const BatchPlan& plan) {
 
 // Carries out what a plan does before the first layer, in its order.
 void FakeRunner::prepare(const BatchPlan& plan) {
-  for (const int32_t page : plan.unused_pages) {
-    fill_page(page, kGarbageRow);
-    page_in_use_[static_cast<size_t>(page)] = false;
-  }
-  copy_states(plan);
-  for (const request::PageCopy& copy : plan.copy_pages) {
-    const auto rows = kv_[copy.table].begin();
-    std::copy_n(rows + copy.from * sizes_.page_size, sizes_.page_size,
-                rows + copy.to * sizes_.page_size);
-    if (copy.table == 0) page_in_use_[static_cast<size_t>(copy.to)] = true;
-  }
+  for (const request::Move& move : plan.moves) carry_out(move);
 }
 
-void FakeRunner::copy_states(const BatchPlan& plan) {
-  for (const int32_t slot : plan.unused_snapshot_slots) set_snapshot(slot, kGarbageState, false);
-  for (const IdCopy& copy : plan.save_snapshots) {
-    if (states_[copy.from] == kGarbageState) {
-      complain(fmt::format("state slot {} is saved and contains nothing", copy.from));
+void FakeRunner::carry_out(const request::Move& move) {
+  const auto [kind, table, from, to] = move;
+  switch (kind) {
+    case MoveKind::kReleasePage:
+      fill_page(from, kGarbageRow);
+      page_in_use_[static_cast<size_t>(from)] = false;
+      return;
+    case MoveKind::kReleaseSnapshot:
+      set_snapshot(from, kGarbageState, false);
+      return;
+    case MoveKind::kSave:
+      if (states_[from] == kGarbageState) {
+        complain(fmt::format("state slot {} is saved and contains nothing", from));
+      }
+      set_snapshot(to, states_[from], true);
+      return;
+    case MoveKind::kReleaseState:
+      set_working(from, kGarbageState, false);
+      return;
+    case MoveKind::kZero:
+      set_working(to, {}, true);
+      return;
+    case MoveKind::kRestore:
+      if (snapshots()[from] == kGarbageState) {
+        complain(fmt::format("state slot {} is copied and contains nothing", from));
+      }
+      set_working(to, snapshots()[from], true);
+      return;
+    case MoveKind::kCopyPage: {
+      const auto rows = kv_[table].begin();
+      std::copy_n(rows + from * sizes_.page_size, sizes_.page_size, rows + to * sizes_.page_size);
+      if (table == 0) page_in_use_[static_cast<size_t>(to)] = true;
+      return;
     }
-    set_snapshot(copy.to, states_[copy.from], true);
-  }
-  for (const int32_t slot : plan.unused_state_slots) set_working(slot, kGarbageState, false);
-  for (const int32_t slot : plan.zero_state_slots) set_working(slot, {}, true);
-  for (const IdCopy& copy : plan.restore_snapshots) {
-    if (snapshots()[copy.from] == kGarbageState) {
-      complain(fmt::format("state slot {} is copied and contains nothing", copy.from));
-    }
-    set_working(copy.to, snapshots()[copy.from], true);
   }
 }
 

@@ -188,7 +188,7 @@ class FakeRunner final : public runner::Runner {
   // Fills a snapshot slot, or a slot shared with snapshots: its hidden vector is gone.
   void set_snapshot(int32_t slot, const ToyState& value, bool has_memory);
   void set_working(int32_t slot, const ToyState& value, bool has_memory);
-  void copy_states(const request::BatchPlan& plan);
+  void carry_out(const request::Move& move);
 
   [[nodiscard]] bool has_own_snapshot_slots() const { return sizes_.num_snapshot_slots > 0; }
 

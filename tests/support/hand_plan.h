@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "ops/pool_ids.h"
 #include "request/batch_plan.h"
 
 namespace heddle::testing {
@@ -48,23 +49,32 @@ struct HandSequence {
 
 struct HandPlan {
   std::vector<HandSequence> sequences;
+  // By MoveKind.
   std::vector<int32_t> unused_pages;
   std::vector<int32_t> unused_snapshot_slots;
   std::vector<ops::IdCopy> save_snapshots;
   std::vector<int32_t> unused_state_slots;
   std::vector<int32_t> zero_state_slots;
   std::vector<ops::IdCopy> restore_snapshots;
-  std::vector<request::PageCopy> copy_pages;
+  std::vector<ops::IdCopy> copy_pages;  // of table 0
 
   [[nodiscard]] request::BatchPlan flat() const {
     request::BatchPlan plan;
-    plan.unused_pages = unused_pages;
-    plan.unused_snapshot_slots = unused_snapshot_slots;
-    plan.save_snapshots = save_snapshots;
-    plan.unused_state_slots = unused_state_slots;
-    plan.zero_state_slots = zero_state_slots;
-    plan.restore_snapshots = restore_snapshots;
-    plan.copy_pages = copy_pages;
+    using request::MoveKind;
+    const auto add_copies = [&plan](MoveKind kind, const std::vector<ops::IdCopy>& copies) {
+      for (const auto& [from, to] : copies) plan.add_move({.kind = kind, .from = from, .to = to});
+    };
+    const auto release = [&plan](MoveKind kind, const std::vector<int32_t>& ids) {
+      for (const int32_t id : ids) plan.add_move({.kind = kind, .from = id});
+    };
+    release(MoveKind::kReleasePage, unused_pages);
+    release(MoveKind::kReleaseSnapshot, unused_snapshot_slots);
+    add_copies(MoveKind::kSave, save_snapshots);
+    release(MoveKind::kReleaseState, unused_state_slots);
+    for (const int32_t slot : zero_state_slots)
+      plan.add_move({.kind = MoveKind::kZero, .to = slot});
+    add_copies(MoveKind::kRestore, restore_snapshots);
+    add_copies(MoveKind::kCopyPage, copy_pages);
     for (const HandSequence& sequence : sequences) add(sequence, plan);
     return plan;
   }

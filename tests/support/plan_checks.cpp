@@ -11,9 +11,9 @@ namespace heddle::testing {
 
 namespace {
 
-using ops::IdCopy;
 using request::BatchPlan;
-using request::PageCopy;
+using request::Move;
+using request::MoveKind;
 using request::PlannedSequence;
 using request::PlannedSnapshot;
 
@@ -36,7 +36,7 @@ class PlanChecker {
            fmt::format("{} rows of sequences with drafts", draft_rows));
     expect(plan_.num_scored_rows() <= sizes_.max_scored_rows,
            fmt::format("{} scored rows", plan_.num_scored_rows()));
-    check_preparations();
+    check_moves();
     for (const PlannedSequence& sequence : plan_.sequences) check_sequence(sequence);
     check_pages();
     for (uint32_t table = 1; table < sizes_.num_page_tables(); ++table) check_table(table);
@@ -81,60 +81,66 @@ class PlanChecker {
     return fmt::format("sequence {}", sequence.sequence_id);
   }
 
-  void check_preparations() {
-    const auto all = [](const std::vector<int32_t>& ids, const auto& valid) {
-      return std::all_of(ids.begin(), ids.end(), valid);
-    };
-    const auto page = [this](int32_t id) { return is_page(id); };
-    const auto slot = [this](int32_t id) { return is_slot(id); };
-    require(all(plan_.unused_pages, page), "an unused page is out of range");
-    require(all(plan_.unused_state_slots, slot), "an unused state slot is out of range");
-    require(all(plan_.zero_state_slots, slot), "a zeroed state slot is out of range");
-    check_saves();
-    std::set<int32_t> filled(plan_.zero_state_slots.begin(), plan_.zero_state_slots.end());
-    expect(filled.size() == plan_.zero_state_slots.size(), "a state slot is zeroed twice");
-    for (const IdCopy& copy : plan_.restore_snapshots) {
-      require(is_snapshot_slot(copy.from) && is_slot(copy.to) &&
-                  (copy.from != copy.to || has_own_snapshot_slots()),
-              fmt::format("state slot {} is copied to {}", copy.from, copy.to));
-      expect(filled.insert(copy.to).second, fmt::format("state slot {} is filled twice", copy.to));
+  void check_moves() {
+    expect(std::ranges::is_sorted(plan_.moves, {}, &Move::order), "moves out of order");
+    std::set<std::tuple<MoveKind, uint32_t, int32_t>> filled;
+    for (const Move& move : plan_.moves) {
+      const auto [kind, table, from, to] = move;
+      switch (kind) {
+        case MoveKind::kReleasePage:
+          require(table == 0 && is_page(from), "an unused page is out of range");
+          continue;
+        case MoveKind::kReleaseSnapshot:
+          require_snapshot_slots();
+          require(is_snapshot_slot(from), "an unused snapshot slot is out of range");
+          continue;
+        case MoveKind::kReleaseState:
+          require(is_slot(from), "an unused state slot is out of range");
+          continue;
+        case MoveKind::kZero:
+          require(is_slot(to), "a zeroed state slot is out of range");
+          break;
+        case MoveKind::kSave:
+          require_snapshot_slots();
+          require(is_slot(from) && is_snapshot_slot(to),
+                  fmt::format("state slot {} is saved to {}", from, to));
+          snapshots_.insert(to);
+          break;
+        case MoveKind::kRestore:
+          require(is_snapshot_slot(from) && is_slot(to) && (from != to || has_own_snapshot_slots()),
+                  fmt::format("state slot {} is copied to {}", from, to));
+          break;
+        case MoveKind::kCopyPage:
+          require(table < sizes_.num_page_tables() && is_page(from, table) && is_page(to, table) &&
+                      from != to,
+                  fmt::format("page {} is copied to {}", from, to));
+          break;
+      }
+      const bool zeroes = kind == MoveKind::kZero;
+      expect(filled.emplace(zeroes ? MoveKind::kRestore : kind, table, to).second,
+             fmt::format("{} {} is {} twice", target_of(kind), to, zeroes ? "zeroed" : "filled"));
     }
-    for (const IdCopy& copy : plan_.restore_snapshots) {
-      expect(has_own_snapshot_slots() || filled.count(copy.from) == 0,
-             fmt::format("state slot {} is filled and copied in one step", copy.from));
+    for (const Move& move : plan_.moves) {
+      const bool copies_state = move.kind == MoveKind::kRestore && !has_own_snapshot_slots();
+      if (move.kind != MoveKind::kCopyPage && !copies_state) continue;
+      expect(
+          !filled.contains({move.kind, move.table, move.from}),
+          fmt::format("{} {} is filled and copied in one step", target_of(move.kind), move.from));
     }
-    check_page_copies();
   }
 
-  void check_page_copies() {
-    std::set<std::pair<uint32_t, int32_t>> filled;
-    for (const PageCopy& copy : plan_.copy_pages) {
-      const bool is_table = copy.table < sizes_.num_page_tables();
-      require(is_table && is_page(copy.from, copy.table) && is_page(copy.to, copy.table) &&
-                  copy.from != copy.to,
-              fmt::format("page {} is copied to {}", copy.from, copy.to));
-      expect(filled.emplace(copy.table, copy.to).second,
-             fmt::format("page {} is filled twice", copy.to));
-    }
-    for (const PageCopy& copy : plan_.copy_pages) {
-      expect(filled.count({copy.table, copy.from}) == 0,
-             fmt::format("page {} is filled and copied in one step", copy.from));
-    }
+  static const char* target_of(MoveKind kind) {
+    if (kind == MoveKind::kCopyPage) return "page";
+    return kind == MoveKind::kSave ? "snapshot slot" : "state slot";
   }
 
-  void check_saves() {
-    const auto& unused = plan_.unused_snapshot_slots;
-    require(has_own_snapshot_slots() || (unused.empty() && plan_.save_snapshots.empty()),
-            "there are no snapshot slots apart");
-    require(std::all_of(unused.begin(), unused.end(),
-                        [this](int32_t id) { return is_snapshot_slot(id); }),
-            "an unused snapshot slot is out of range");
-    for (const IdCopy& save : plan_.save_snapshots) {
-      require(is_slot(save.from) && is_snapshot_slot(save.to),
-              fmt::format("state slot {} is saved to {}", save.from, save.to));
-      expect(snapshots_.insert(save.to).second,
-             fmt::format("snapshot slot {} is filled twice", save.to));
-    }
+  void require_snapshot_slots() {
+    require(has_own_snapshot_slots(), "there are no snapshot slots apart");
+  }
+
+  [[nodiscard]] bool is_zeroed(int32_t slot) const {
+    return std::ranges::any_of(plan_.moves_of(MoveKind::kZero),
+                               [slot](const Move& move) { return move.to == slot; });
   }
 
   void check_sequence(const PlannedSequence& sequence) {
@@ -241,10 +247,8 @@ class PlanChecker {
   void check_state(const PlannedSequence& sequence) {
     const std::string named = name(sequence);
     require(is_slot(sequence.state_slot), named + " has a state slot out of range");
-    const auto& zeroed = plan_.zero_state_slots;
-    const bool zeroes =
-        std::find(zeroed.begin(), zeroed.end(), sequence.state_slot) != zeroed.end();
-    expect(zeroes == (sequence.context_tokens == 0), named + " is zeroed at the wrong time");
+    expect(is_zeroed(sequence.state_slot) == (sequence.context_tokens == 0),
+           named + " is zeroed at the wrong time");
     const int64_t end = sequence.context_tokens + sequence.num_rows();
     int64_t last = sequence.context_tokens;
     for (const PlannedSnapshot& snapshot : plan_.snapshots_of(sequence)) {
@@ -289,13 +293,14 @@ class PlanChecker {
         use.writes |= writes;
       }
     }
-    for (const PageCopy& copy : plan_.copy_pages) {
+    for (const Move& copy : plan_.moves_of(MoveKind::kCopyPage)) {
       if (copy.table != 0 || !is_page(copy.to)) continue;
       const int num_users = uses[static_cast<size_t>(copy.to)].num_users;
       expect(num_users == 1,
              fmt::format("page {} is filled by a copy and has {} users", copy.to, num_users));
     }
-    for (const int32_t page : plan_.unused_pages) {
+    for (const Move& move : plan_.moves_of(MoveKind::kReleasePage)) {
+      const int32_t page = move.from;
       if (is_page(page) && uses[static_cast<size_t>(page)].num_users > 0) check_unused(page);
     }
   }
@@ -303,8 +308,8 @@ class PlanChecker {
   // Unused ids may come back into use in the same step, but only as something freshly written.
   void check_unused(int32_t page) {
     const bool copied =
-        std::any_of(plan_.copy_pages.begin(), plan_.copy_pages.end(),
-                    [&](const PageCopy& copy) { return copy.table == 0 && copy.to == page; });
+        std::ranges::any_of(plan_.moves_of(MoveKind::kCopyPage),
+                            [&](const Move& copy) { return copy.table == 0 && copy.to == page; });
     for (const PlannedSequence& sequence : plan_.sequences) {
       const int64_t first_written = std::max(sequence.context_tokens, sequence.kv_tokens);
       const std::vector<int32_t>& pages = pages_of(sequence);
@@ -328,14 +333,12 @@ class PlanChecker {
         expect(written.insert(snapshot.slot).second,
                fmt::format("{} has a snapshot in slot {}, which is in use", name(sequence),
                            snapshot.slot));
-        const auto& zeroed = plan_.zero_state_slots;
-        expect(has_own_snapshot_slots() ||
-                   std::find(zeroed.begin(), zeroed.end(), snapshot.slot) == zeroed.end(),
+        expect(has_own_snapshot_slots() || !is_zeroed(snapshot.slot),
                fmt::format("{} has a snapshot in slot {}, which is zeroed", name(sequence),
                            snapshot.slot));
       }
     }
-    for (const IdCopy& copy : plan_.restore_snapshots) {
+    for (const Move& copy : plan_.moves_of(MoveKind::kRestore)) {
       expect(written.count(copy.from) == 0 || snapshots_.count(copy.from) != 0,
              fmt::format("state slot {} is copied and written in one step", copy.from));
       expect(working.count(copy.to) != 0,

@@ -6,7 +6,7 @@
 //
 // A draft holds where it is the token drawn before it, that token ends no text, and its draw did
 // not fail. The sequence's state goes from the slot behind its last draft that holds to its working
-// slot: as a copy for copy_states().
+// slot: as a copy for move_states().
 //
 // Bytes: some for each draft; the time is that of a launch, about 2 us.
 #pragma once

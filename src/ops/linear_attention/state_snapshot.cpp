@@ -14,35 +14,26 @@ namespace heddle::ops {
 
 namespace {
 
-// How many slots every part has.
-struct SlotCounts {
-  int64_t working = std::numeric_limits<int64_t>::max();
-  int64_t snapshots = std::numeric_limits<int64_t>::max();
-};
+constexpr const char* kNames[] = {"save_states", "restore_states", "copy_states", "zero_states"};
 
-bool fits(int32_t slot, int64_t num_slots) { return slot >= 0 && slot < num_slots; }
+bool moves_snapshots(StateMove move) {
+  return move == StateMove::kSave || move == StateMove::kRestore;
+}
 
 // One slot of a view.
 std::span<const int64_t> slot_dims(const MutableTensorView& view) {
   return view.shape.dims().subspan(1);
 }
 
-Status check_working(const char* op, const Context& context,
-                     const MirroredSpan<StatePartView>& parts, SlotCounts& counts) {
-  HEDDLE_RETURN_IF_ERROR(check_mirrored(op, "parts", context, parts));
-  if (parts.host.empty()) return invalid_argument(fmt::format("{}: there are no parts", op));
-  for (const StatePartView& part : parts.host) {
-    const MutableTensorView& working = part.working;
-    if (working.shape.rank() < 2 || working.dtype != DType::kF32 ||
-        part.rows * part.width != working.dense_row_stride(working.shape)) {
-      return invalid_argument(fmt::format(
-          "{}: part {} has working states {} of {}; they must be f32 rows in two dimensions or "
-          "more",
-          op, &part - parts.host.data(), working.shape.to_string(), to_string(working.dtype)));
-    }
-    counts.working = std::min(counts.working, working.shape[0]);
+Status check_working(const char* op, int64_t index, const StatePartView& part) {
+  const MutableTensorView& working = part.working;
+  if (working.shape.rank() >= 2 && working.dtype == DType::kF32 &&
+      part.rows * part.width == working.dense_row_stride(working.shape)) {
+    return {};
   }
-  return {};
+  return invalid_argument(fmt::format(
+      "{}: part {} has working states {} of {}; they must be f32 rows in two dimensions or more",
+      op, index, working.shape.to_string(), to_string(working.dtype)));
 }
 
 // The format of a part's snapshots, and that they have the part's shape.
@@ -69,27 +60,6 @@ Status check_snapshots(const char* op, int64_t index, const StatePartView& part)
                                       snapshots.shape.to_string()));
 }
 
-Status check_snapshot_copy(const char* op, const Context& context, const SnapshotCopyArgs& args,
-                           bool saves) {
-  SlotCounts counts;
-  HEDDLE_RETURN_IF_ERROR(check_working(op, context, args.parts, counts));
-  HEDDLE_RETURN_IF_ERROR(check_mirrored(op, "slots", context, args.slots));
-  for (int64_t i = 0; i < args.parts.size(); ++i) {
-    const StatePartView& part = args.parts.host[static_cast<size_t>(i)];
-    HEDDLE_RETURN_IF_ERROR(check_snapshots(op, i, part));
-    counts.snapshots = std::min(counts.snapshots, part.snapshots.shape[0]);
-  }
-  for (const IdCopy& copy : args.slots.host) {
-    const int32_t working = saves ? copy.from : copy.to;
-    const int32_t snapshot = saves ? copy.to : copy.from;
-    if (!fits(working, counts.working) || !fits(snapshot, counts.snapshots)) {
-      return invalid_argument(fmt::format("{}: working slot {} of {} and snapshot slot {} of {}",
-                                          op, working, counts.working, snapshot, counts.snapshots));
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 StatePartView state_part(const MutableTensorView& working, const MutableTensorView& snapshots,
@@ -104,43 +74,34 @@ StatePartView state_part(const MutableTensorView& working, const MutableTensorVi
           .width = dims.empty() ? 0 : dims.back()};
 }
 
-Status save_snapshots(Context& context, const SnapshotCopyArgs& args) {
+Status move_states(Context& context, const StateMoveArgs& args) {
   if (args.slots.host.empty()) return {};
-  HEDDLE_RETURN_IF_ERROR(check_snapshot_copy("save_snapshots", context, args, true));
-  return HEDDLE_DISPATCH_DEVICE(context, save_snapshots, args);
-}
-
-Status restore_snapshots(Context& context, const SnapshotCopyArgs& args) {
-  if (args.slots.host.empty()) return {};
-  HEDDLE_RETURN_IF_ERROR(check_snapshot_copy("restore_snapshots", context, args, false));
-  return HEDDLE_DISPATCH_DEVICE(context, restore_snapshots, args);
-}
-
-Status copy_states(Context& context, const StateCopyArgs& args) {
-  if (args.slots.host.empty()) return {};
-  SlotCounts counts;
-  HEDDLE_RETURN_IF_ERROR(check_working("copy_states", context, args.parts, counts));
-  HEDDLE_RETURN_IF_ERROR(check_mirrored("copy_states", "slots", context, args.slots));
+  const char* const op = kNames[static_cast<size_t>(args.move)];
+  HEDDLE_RETURN_IF_ERROR(check_mirrored(op, "parts", context, args.parts));
+  HEDDLE_RETURN_IF_ERROR(check_mirrored(op, "slots", context, args.slots));
+  if (args.parts.host.empty()) return invalid_argument(fmt::format("{}: there are no parts", op));
+  // Slots that every part has.
+  int64_t working = std::numeric_limits<int64_t>::max(), snapshots = working;
+  for (int64_t i = 0; i < args.parts.size(); ++i) {
+    const StatePartView& part = args.parts.host[static_cast<size_t>(i)];
+    HEDDLE_RETURN_IF_ERROR(check_working(op, i, part));
+    working = std::min(working, part.working.shape[0]);
+    if (!moves_snapshots(args.move)) continue;
+    HEDDLE_RETURN_IF_ERROR(check_snapshots(op, i, part));
+    snapshots = std::min(snapshots, part.snapshots.shape[0]);
+  }
+  const int64_t num_from = args.move == StateMove::kRestore ? snapshots : working;
+  const int64_t num_to = args.move == StateMove::kSave ? snapshots : working;
   for (const IdCopy& copy : args.slots.host) {
-    if (!fits(copy.from, counts.working) || !fits(copy.to, counts.working)) {
-      return invalid_argument(
-          fmt::format("copy_states: slot {} to slot {} of {}", copy.from, copy.to, counts.working));
+    const bool reads = args.move != StateMove::kZero;
+    if (reads && (copy.from < 0 || copy.from >= num_from)) {
+      return invalid_argument(fmt::format("{}: from slot {} of {}", op, copy.from, num_from));
+    }
+    if (copy.to < 0 || copy.to >= num_to) {
+      return invalid_argument(fmt::format("{}: to slot {} of {}", op, copy.to, num_to));
     }
   }
-  return HEDDLE_DISPATCH_DEVICE(context, copy_states, args);
-}
-
-Status zero_states(Context& context, const StateZeroArgs& args) {
-  if (args.slots.host.empty()) return {};
-  SlotCounts counts;
-  HEDDLE_RETURN_IF_ERROR(check_working("zero_states", context, args.parts, counts));
-  HEDDLE_RETURN_IF_ERROR(check_mirrored("zero_states", "slots", context, args.slots));
-  for (const int32_t slot : args.slots.host) {
-    if (!fits(slot, counts.working)) {
-      return invalid_argument(fmt::format("zero_states: slot {} of {}", slot, counts.working));
-    }
-  }
-  return HEDDLE_DISPATCH_DEVICE(context, zero_states, args);
+  return HEDDLE_DISPATCH_DEVICE(context, move_states, args);
 }
 
 namespace {
@@ -173,55 +134,38 @@ int64_t num_tasks(const StatePartView& part) {
   return part.working.shape.rank() > 2 ? part.working.shape[1] : 1;
 }
 
-// Calls body(entry, rows) for each entry of a list, in its order, and all rows of all parts.
-template <class Entry, class Body>
-void for_each_entry(CpuContext& context, std::span<const StatePartView> parts,
-                    std::span<const Entry> entries, const Body& body) {
+void move_rows(StateMove move, const IdCopy& slots, const PartRows& rows) {
+  switch (move) {
+    case StateMove::kSave:
+      encode_snapshot_rows(rows.working(slots.from), rows.count, rows.part.width,
+                           rows.snapshots(slots.to));
+      return;
+    case StateMove::kRestore:
+      decode_snapshot_rows(rows.snapshots(slots.from), rows.count, rows.part.width,
+                           rows.working(slots.to));
+      return;
+    case StateMove::kCopy:
+      std::memmove(rows.working(slots.to), rows.working(slots.from), rows.num_bytes());
+      return;
+    case StateMove::kZero:
+      std::memset(rows.working(slots.to), 0, rows.num_bytes());
+      return;
+  }
+}
+
+}  // namespace
+
+Status move_states_cpu(CpuContext& context, const StateMoveArgs& args) {
+  const std::span<const StatePartView> parts = args.parts.host;
   const int64_t most = num_tasks(*std::ranges::max_element(parts, {}, num_tasks));
   context.pool.parallel_for(std::ssize(parts) * most, [&](int64_t task, int /*worker*/) {
     const StatePartView& part = parts[static_cast<size_t>(task / most)];
     const int64_t tasks = num_tasks(part), index = task % most;
     if (index >= tasks) return;
     const int64_t count = part.rows / tasks;
-    for (const Entry& entry : entries) {
-      body(entry, PartRows{.part = part, .first = index * count, .count = count});
-    }
+    const PartRows rows{.part = part, .first = index * count, .count = count};
+    for (const IdCopy& slots : args.slots.host) move_rows(args.move, slots, rows);
   });
-}
-
-}  // namespace
-
-Status save_snapshots_cpu(CpuContext& context, const SnapshotCopyArgs& args) {
-  for_each_entry(context, args.parts.host, args.slots.host,
-                 [](const IdCopy& copy, const PartRows& rows) {
-                   encode_snapshot_rows(rows.working(copy.from), rows.count, rows.part.width,
-                                        rows.snapshots(copy.to));
-                 });
-  return {};
-}
-
-Status restore_snapshots_cpu(CpuContext& context, const SnapshotCopyArgs& args) {
-  for_each_entry(context, args.parts.host, args.slots.host,
-                 [](const IdCopy& copy, const PartRows& rows) {
-                   decode_snapshot_rows(rows.snapshots(copy.from), rows.count, rows.part.width,
-                                        rows.working(copy.to));
-                 });
-  return {};
-}
-
-Status copy_states_cpu(CpuContext& context, const StateCopyArgs& args) {
-  for_each_entry(context, args.parts.host, args.slots.host,
-                 [](const IdCopy& copy, const PartRows& rows) {
-                   std::memmove(rows.working(copy.to), rows.working(copy.from), rows.num_bytes());
-                 });
-  return {};
-}
-
-Status zero_states_cpu(CpuContext& context, const StateZeroArgs& args) {
-  for_each_entry(context, args.parts.host, args.slots.host,
-                 [](const int32_t& slot, const PartRows& rows) {
-                   std::memset(rows.working(slot), 0, rows.num_bytes());
-                 });
   return {};
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops on whole states, all their parts in all layers, before the forward pass of a step. Each takes
-// a list of slots and is one launch:
+// move_states: whole states, all their parts in all layers, before the forward pass of a step.
+// Takes a list of slots and is one launch:
 //
-//   save_snapshots     snapshots[to] <- round(working[from])
-//   restore_snapshots  working[to] <- snapshots[from]
-//   copy_states        working[to] <- working[from]
-//   zero_states        working[slot] <- 0
+//   kSave     snapshots[to] <- round(working[from])
+//   kRestore  working[to] <- snapshots[from]
+//   kCopy     working[to] <- working[from]
+//   kZero     working[to] <- 0
 //
 // A state is a list of parts, for example a convolution window and the matrices of a recurrence in
 // each layer. Parts may differ in shape and in the format of their snapshots. The rounding is that
@@ -36,37 +36,19 @@ struct StatePartView {
                                        const MutableTensorView& snapshots = {},
                                        const MutableTensorView& scales = {});
 
-struct SnapshotCopyArgs {
-  MirroredSpan<StatePartView> parts;  // each has snapshots
+enum class StateMove : uint8_t { kSave, kRestore, kCopy, kZero };
+
+struct StateMoveArgs {
+  StateMove move = StateMove::kCopy;
+  MirroredSpan<StatePartView> parts;  // each has snapshots, where they are saved or restored
   MirroredSpan<IdCopy> slots;
 };
 
-struct StateCopyArgs {
-  MirroredSpan<StatePartView> parts;
-  MirroredSpan<IdCopy> slots;
-};
-
-struct StateZeroArgs {
-  MirroredSpan<StatePartView> parts;
-  MirroredSpan<int32_t> slots;
-};
-
-// Each reads one state and writes one for every entry: bandwidth-bound. Allocates nothing. An empty
-// list launches nothing.
+// Reads one state and writes one for every entry: bandwidth-bound. Allocates nothing. An empty list
+// launches nothing.
 // Error: kInvalidArgument, naming the part or slot that does not fit.
-Status save_snapshots(Context& context, const SnapshotCopyArgs& args);
-Status restore_snapshots(Context& context, const SnapshotCopyArgs& args);
-Status copy_states(Context& context, const StateCopyArgs& args);
-Status zero_states(Context& context, const StateZeroArgs& args);
-
-// Arguments are checked.
-Status save_snapshots_cpu(CpuContext& context, const SnapshotCopyArgs& args);
-Status save_snapshots_cuda(CudaContext& context, const SnapshotCopyArgs& args);
-Status restore_snapshots_cpu(CpuContext& context, const SnapshotCopyArgs& args);
-Status restore_snapshots_cuda(CudaContext& context, const SnapshotCopyArgs& args);
-Status copy_states_cpu(CpuContext& context, const StateCopyArgs& args);
-Status copy_states_cuda(CudaContext& context, const StateCopyArgs& args);
-Status zero_states_cpu(CpuContext& context, const StateZeroArgs& args);
-Status zero_states_cuda(CudaContext& context, const StateZeroArgs& args);
+Status move_states(Context& context, const StateMoveArgs& args);
+Status move_states_cpu(CpuContext& context, const StateMoveArgs& args);    // args already checked
+Status move_states_cuda(CudaContext& context, const StateMoveArgs& args);  // args already checked
 
 }  // namespace heddle::ops

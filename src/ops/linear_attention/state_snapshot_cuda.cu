@@ -16,13 +16,10 @@ namespace heddle::ops {
 
 namespace {
 
-enum class StateAction { kSave, kRestore, kCopy, kZero };
-
 struct Params {
-  StateAction action;
+  StateMove move;
   const StatePartView* parts;
-  const IdCopy* copies;
-  const int32_t* zeroed;
+  const IdCopy* slots;
   int64_t num_entries;
 };
 
@@ -122,68 +119,41 @@ __global__ void __launch_bounds__(kThreads) states_kernel(const __grid_constant_
     const auto working = [&](int64_t slot) { return numbers_of(part.working, slot) + piece.first; };
     const auto plain = [&](int64_t slot) { return numbers_of(part.snapshots, slot) + piece.first; };
     for (int64_t i = 0; i < p.num_entries; ++i) {
-      if (p.action == StateAction::kZero) {
-        copy_row(nullptr, working(p.zeroed[i]), piece.width);
-      } else if (p.action == StateAction::kCopy) {
-        copy_row(working(p.copies[i].from), working(p.copies[i].to), piece.width);
-      } else if (p.action == StateAction::kSave) {
+      const IdCopy slots = p.slots[i];
+      if (p.move == StateMove::kZero) {
+        copy_row(nullptr, working(slots.to), piece.width);
+      } else if (p.move == StateMove::kCopy) {
+        copy_row(working(slots.from), working(slots.to), piece.width);
+      } else if (p.move == StateMove::kSave) {
         if (is_plain) {
-          copy_row(working(p.copies[i].from), plain(p.copies[i].to), piece.width);
+          copy_row(working(slots.from), plain(slots.to), piece.width);
         } else {
-          save_piece(part, piece, p.copies[i]);
+          save_piece(part, piece, slots);
         }
       } else if (is_plain) {
-        copy_row(plain(p.copies[i].from), working(p.copies[i].to), piece.width);
+        copy_row(plain(slots.from), working(slots.to), piece.width);
       } else {
-        restore_piece(part, piece, p.copies[i]);
+        restore_piece(part, piece, slots);
       }
       __syncwarp();
     }
   }
 }
 
-// Launches as many blocks for each part as a part of average size needs; warps of larger parts take
-// several pieces.
-Status launch_states(CudaContext& context, const char* name,
-                     const MirroredSpan<StatePartView>& parts, const Params& params) {
-  int64_t pieces = 0;
-  for (const StatePartView& part : parts.host) pieces += num_pieces(part);
-  dim3 grid = grid_of(std::max<int64_t>(ceil_div(pieces, parts.size() * kWarps), 1));
-  grid.y = static_cast<unsigned>(parts.size());
-  return launch(context, name, states_kernel, grid, kThreads, params);
-}
-
-Status launch_copies(CudaContext& context, const char* name, StateAction action,
-                     const MirroredSpan<StatePartView>& parts, const MirroredSpan<IdCopy>& slots) {
-  return launch_states(context, name, parts,
-                       {.action = action,
-                        .parts = parts.device,
-                        .copies = slots.device,
-                        .zeroed = nullptr,
-                        .num_entries = slots.size()});
-}
-
 }  // namespace
 
-Status save_snapshots_cuda(CudaContext& context, const SnapshotCopyArgs& args) {
-  return launch_copies(context, "save_snapshots", StateAction::kSave, args.parts, args.slots);
-}
-
-Status restore_snapshots_cuda(CudaContext& context, const SnapshotCopyArgs& args) {
-  return launch_copies(context, "restore_snapshots", StateAction::kRestore, args.parts, args.slots);
-}
-
-Status copy_states_cuda(CudaContext& context, const StateCopyArgs& args) {
-  return launch_copies(context, "copy_states", StateAction::kCopy, args.parts, args.slots);
-}
-
-Status zero_states_cuda(CudaContext& context, const StateZeroArgs& args) {
-  return launch_states(context, "zero_states", args.parts,
-                       {.action = StateAction::kZero,
-                        .parts = args.parts.device,
-                        .copies = nullptr,
-                        .zeroed = args.slots.device,
-                        .num_entries = args.slots.size()});
+// Launches as many blocks for each part as a part of average size needs; warps of larger parts take
+// several pieces.
+Status move_states_cuda(CudaContext& context, const StateMoveArgs& args) {
+  int64_t pieces = 0;
+  for (const StatePartView& part : args.parts.host) pieces += num_pieces(part);
+  dim3 grid = grid_of(std::max<int64_t>(ceil_div(pieces, args.parts.size() * kWarps), 1));
+  grid.y = static_cast<unsigned>(args.parts.size());
+  return launch(context, "move_states", states_kernel, grid, kThreads,
+                Params{.move = args.move,
+                       .parts = args.parts.device,
+                       .slots = args.slots.device,
+                       .num_entries = args.slots.size()});
 }
 
 }  // namespace heddle::ops

@@ -115,6 +115,12 @@ class StateSnapshotTest : public DeviceTest {
     return layer;
   }
 
+  Status move(StateMove kind, const std::vector<StatePartView>& parts,
+              const std::vector<IdCopy>& slots) {
+    return move_states(context(),
+                       {.move = kind, .parts = mirrored(parts), .slots = mirrored(slots)});
+  }
+
   // Brings what the device did back to the host's tensors.
   void fetch(Layer& layer) {
     for (size_t i = 0; i < layer.device.size(); ++i)
@@ -137,8 +143,7 @@ TEST_P(StateSnapshotTest, SmallestSlotsAreSavedAndRestoredInAllLayersAndFormats)
     std::vector<StatePartView> parts;
     for (Layer& layer : layers) layer.add_parts(parts);
     const std::vector<IdCopy> there = {{.from = 2, .to = 3}, {.from = 3, .to = 1}};
-    const Status status =
-        save_snapshots(context(), {.parts = mirrored(parts), .slots = mirrored(there)});
+    const Status status = move(StateMove::kSave, parts, there);
     ASSERT_TRUE(status.ok()) << status.message();
     for (Layer& layer : layers) {
       fetch(layer);
@@ -154,8 +159,7 @@ TEST_P(StateSnapshotTest, SmallestSlotsAreSavedAndRestoredInAllLayersAndFormats)
     }
     const std::vector<float> before[] = {layers[0].matrices(3), layers[1].matrices(3)};
     const std::vector<IdCopy> back = {{.from = 3, .to = 4}, {.from = 1, .to = 1}};
-    ASSERT_TRUE(
-        restore_snapshots(context(), {.parts = mirrored(parts), .slots = mirrored(back)}).ok());
+    ASSERT_TRUE(move(StateMove::kRestore, parts, back).ok());
     for (size_t i = 0; i < 2; ++i) {
       fetch(layers[i]);
       EXPECT_EQ(layers[i].window(4), layers[i].window(2));
@@ -170,10 +174,8 @@ TEST_P(StateSnapshotTest, ZeroesAndCopiesWorkingSlotsInTheOrderOfTheList) {
   Layer layers[] = {layer_of(DType::kF32, 1), layer_of(DType::kF32, 7)};
   std::vector<StatePartView> parts;
   for (Layer& layer : layers) layer.add_parts(parts);
-  const std::vector<int32_t> zeroed = {1, 4};
-  ASSERT_TRUE(zero_states(context(), {.parts = mirrored(parts), .slots = mirrored(zeroed)}).ok());
-  const std::vector<IdCopy> copies = {{.from = 2, .to = 4}, {.from = 4, .to = 0}};
-  ASSERT_TRUE(copy_states(context(), {.parts = mirrored(parts), .slots = mirrored(copies)}).ok());
+  ASSERT_TRUE(move(StateMove::kZero, parts, {{.to = 1}, {.to = 4}}).ok());
+  ASSERT_TRUE(move(StateMove::kCopy, parts, {{.from = 2, .to = 4}, {.from = 4, .to = 0}}).ok());
   for (Layer& layer : layers) {
     const std::vector<float> kept_matrices = layer.matrices(2), kept_window = layer.window(2);
     const std::vector<float> other = layer.matrices(3);
@@ -201,7 +203,7 @@ TEST_P(StateSnapshotTest, CopiesSlotsInTheOrderOfTheListWhereverTheyLie) {
     copies.push_back({.from = from, .to = to});
     holds[static_cast<size_t>(to)] = holds[static_cast<size_t>(from)];
   }
-  ASSERT_TRUE(copy_states(context(), {.parts = mirrored(parts), .slots = mirrored(copies)}).ok());
+  ASSERT_TRUE(move(StateMove::kCopy, parts, copies).ok());
   const Tensor after = download(device);
   for (size_t slot = 0; slot < holds.size(); ++slot) {
     for (size_t i = 0; i < 130; ++i) {
@@ -239,14 +241,10 @@ TEST_P(StateSnapshotTest, PartsOfOneListDifferInShapeAndFormat) {
         state_part(device[3 * i].view(), device[3 * i + 1].view(),
                    formats[i] == DType::kI8 ? device[3 * i + 2].view() : MutableTensorView()));
   }
-  const std::vector<IdCopy> there = {{.from = 1, .to = 1}}, back = {{.from = 1, .to = 2}};
-  ASSERT_TRUE(save_snapshots(context(), {.parts = mirrored(parts), .slots = mirrored(there)}).ok());
-  ASSERT_TRUE(
-      restore_snapshots(context(), {.parts = mirrored(parts), .slots = mirrored(back)}).ok());
-  const std::vector<IdCopy> copies = {{.from = 2, .to = 0}};
-  ASSERT_TRUE(copy_states(context(), {.parts = mirrored(parts), .slots = mirrored(copies)}).ok());
-  const std::vector<int32_t> zeroed = {1};
-  ASSERT_TRUE(zero_states(context(), {.parts = mirrored(parts), .slots = mirrored(zeroed)}).ok());
+  ASSERT_TRUE(move(StateMove::kSave, parts, {{.from = 1, .to = 1}}).ok());
+  ASSERT_TRUE(move(StateMove::kRestore, parts, {{.from = 1, .to = 2}}).ok());
+  ASSERT_TRUE(move(StateMove::kCopy, parts, {{.from = 2, .to = 0}}).ok());
+  ASSERT_TRUE(move(StateMove::kZero, parts, {{.to = 1}}).ok());
   for (size_t i = 0; i < shapes.size(); ++i) {
     SCOPED_TRACE(fmt::format("part {}", i));
     const StatePartView& part = parts[i];
@@ -271,21 +269,15 @@ TEST_P(StateSnapshotTest, NamesThePartOrSlotThatDoesNotFit) {
   Layer layer = layer_of(DType::kI8, 1);
   std::vector<StatePartView> parts;
   layer.add_parts(parts);
-  const auto message = [&](int32_t from, int32_t to) {
-    const std::vector<IdCopy> slots = {{.from = from, .to = to}};
-    return save_snapshots(context(), {.parts = mirrored(parts), .slots = mirrored(slots)})
-        .to_string();
+  const auto message = [&](int32_t from, int32_t to, StateMove kind = StateMove::kSave) {
+    return move(kind, parts, {{.from = from, .to = to}}).to_string();
   };
-  EXPECT_THAT(message(5, 1), HasSubstr("working slot 5 of 5"));
-  EXPECT_THAT(message(1, 4), HasSubstr("snapshot slot 4 of 4"));
-  const std::vector<IdCopy> copies = {{.from = 1, .to = -1}};
-  EXPECT_THAT(
-      copy_states(context(), {.parts = mirrored(parts), .slots = mirrored(copies)}).to_string(),
-      HasSubstr("copy_states: slot 1 to slot -1 of 5"));
-  const std::vector<int32_t> slots = {5};
-  EXPECT_THAT(
-      zero_states(context(), {.parts = mirrored(parts), .slots = mirrored(slots)}).to_string(),
-      HasSubstr("zero_states: slot 5 of 5"));
+  EXPECT_THAT(message(5, 1), HasSubstr("save_states: from slot 5 of 5"));
+  EXPECT_THAT(message(1, 4), HasSubstr("save_states: to slot 4 of 4"));
+  EXPECT_THAT(message(4, 1, StateMove::kRestore), HasSubstr("restore_states: from slot 4 of 4"));
+  EXPECT_THAT(message(1, 5, StateMove::kRestore), HasSubstr("restore_states: to slot 5 of 5"));
+  EXPECT_THAT(message(1, -1, StateMove::kCopy), HasSubstr("copy_states: to slot -1 of 5"));
+  EXPECT_THAT(message(7, 5, StateMove::kZero), HasSubstr("zero_states: to slot 5 of 5"));
   const StatePartView matrices = parts[1];
   parts[1].scales = {};
   EXPECT_THAT(message(1, 1), HasSubstr("part 1 has scales"));

@@ -129,14 +129,13 @@ void StandaloneMaker::add(Text& text, int64_t position, TokenId token) const {
 
 Status StandaloneMaker::zero_states() {
   if (!states_) return {};
-  states_plan_.clear();
+  fresh_states_.clear();
   for (int32_t slot = 0; slot < std::ssize(texts_); ++slot) {
     if (std::exchange(texts_[static_cast<size_t>(slot)].state_is_old, false)) {
-      states_plan_.zero_state_slots.push_back(state_of(slot));
+      fresh_states_.push_back({.kind = request::MoveKind::kZero, .to = state_of(slot)});
     }
   }
-  if (states_plan_.zero_state_slots.empty()) return {};
-  return states_->begin_step(pass_->stream(), pass_->context(), states_plan_);
+  return states_->begin_step(pass_->stream(), pass_->context(), fresh_states_);
 }
 
 // Of the step's prompts and of the streams. Returns whether that is more than the step's own

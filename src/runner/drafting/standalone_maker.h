@@ -154,7 +154,7 @@ class StandaloneMaker : public Drafting {
   int64_t num_reads_ = 0;
   std::vector<int32_t> ids_, positions_, query_start_, context_lens_, kv_lens_, page_table_,
       state_slots_, logit_rows_;
-  request::BatchPlan states_plan_;
+  std::vector<request::Move> fresh_states_;
   std::vector<ops::IdCopy> copies_;
 };
 

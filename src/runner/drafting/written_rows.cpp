@@ -13,9 +13,11 @@ WrittenRows::WrittenRows(int64_t num_pages, int32_t page_size, int64_t num_slots
       begun_tokens_(static_cast<size_t>(num_slots), 0) {}
 
 void WrittenRows::take(const request::BatchPlan& plan) {
-  for (const int32_t page : plan.unused_pages) rows_of(page) = 0;
-  for (const request::PageCopy& copy : plan.copy_pages) {
-    if (copy.table == 0) rows_of(copy.to) = rows_of(copy.from);
+  using request::MoveKind;
+  for (const request::Move& move : plan.moves) {
+    if (move.table != 0) continue;
+    if (move.kind == MoveKind::kReleasePage) rows_of(move.from) = 0;
+    if (move.kind == MoveKind::kCopyPage) rows_of(move.to) = rows_of(move.from);
   }
   const auto begun = [this](int32_t slot) -> int64_t& {
     return begun_tokens_[static_cast<size_t>(slot)];

@@ -76,7 +76,7 @@ TEST(WrittenRowsTest, CopiedPagesHaveTheRowsOfTheirOrigin) {
   WrittenRows rows(8, 4, 2);
   rows.add(Pages{3, 5}, 0, 7);
   request::BatchPlan plan = start({3, 6}, 6);
-  plan.copy_pages.push_back({.from = 5, .to = 6});
+  plan.add_move({.from = 5, .to = 6});
   rows.take(plan);
   EXPECT_EQ(rows.count(Pages{3, 6}), 6) << "the last row was another text's";
   EXPECT_EQ(rows.count(Pages{3, 5}), 7);
@@ -86,7 +86,7 @@ TEST(WrittenRowsTest, PagesThatWereGivenBackHaveNone) {
   WrittenRows rows(8, 4, 2);
   rows.add(Pages{3, 5}, 0, 8);
   request::BatchPlan plan;
-  plan.unused_pages = {5};
+  plan.add_move({.kind = request::MoveKind::kReleasePage, .from = 5});
   rows.take(plan);
   EXPECT_EQ(rows.count(Pages{3, 5}), 4);
 }
@@ -128,7 +128,7 @@ TEST(WrittenRowsTest, RowsThatCountAreThoseOfTheText) {
       }
       int32_t copy = 1 + static_cast<int32_t>(below(kNumPages));
       if (copy == page->first || std::ranges::find(pages, copy) != pages.end()) break;
-      plan.copy_pages.push_back({.from = page->first, .to = copy});
+      plan.add_move({.from = page->first, .to = copy});
       std::copy_n(labels.begin() + page->first * kPageSize, kPageSize,
                   labels.begin() + copy * kPageSize);
       held.erase(copy);
@@ -143,7 +143,7 @@ TEST(WrittenRowsTest, RowsThatCountAreThoseOfTheText) {
       held.erase(page);
     }
     request::BatchPlan started = start(pages, context);
-    started.copy_pages = plan.copy_pages;
+    started.moves = plan.moves;
     rows.take(started);
     const auto label_of_row = [&](int64_t token) -> int64_t& {
       return labels[static_cast<size_t>(pages[static_cast<size_t>(token / kPageSize)] * kPageSize +

@@ -216,26 +216,68 @@ MutableTensorView Pools::hidden_scratch(int64_t count) const {
 }
 
 Status Pools::begin_step(device::Stream& stream, ops::Context& context,
-                         const request::BatchPlan& plan) {
-  HEDDLE_ASSIGN_OR_RETURN(const StepLists lists, step_lists(stream, plan));
-  for (PagePool& pages : pages_) {
-    if (pages.table != 0 || pages.pool.num_pages() == 0) continue;
-    HEDDLE_RETURN_IF_ERROR(pages.pool.discard_pages(stream, plan.unused_pages));
+                         std::span<const request::Move> moves) {
+  step_ids_.clear();
+  for (const request::Move& move : moves) {
+    if (move.table >= ops::kMaxPageTables) {
+      return invalid_argument(fmt::format("page {} of table {} is moved; there are {} tables",
+                                          move.from, move.table, ops::kMaxPageTables));
+    }
+    step_ids_.push_back({.from = move.from, .to = move.to});
   }
-  if (!states_.empty() && states_.front().num_slots() > 0) {
-    HEDDLE_RETURN_IF_ERROR(prepare_states(stream, context, plan, lists));
-  }
-  if (!has_pages()) return {};
-  for (size_t table = 0; table < ops::kMaxPageTables; ++table) {
-    HEDDLE_RETURN_IF_ERROR(
-        ops::copy_pages(context, {.layers = mirrored_layers_[table], .pages = lists.pages[table]}));
+  const std::span<const ops::IdCopy> all(step_ids_);
+  HEDDLE_RETURN_IF_ERROR(lists_.begin(stream, MirroredLists::bytes_for(all)));
+  const ops::MirroredSpan<ops::IdCopy> ids = lists_.add(all);
+  HEDDLE_RETURN_IF_ERROR(lists_.upload(stream));
+  for (size_t begin = 0, end = 0; begin < moves.size(); begin = end) {
+    const request::Move& first = moves[begin];
+    while (end < moves.size() && moves[end].order() == first.order()) ++end;
+    HEDDLE_RETURN_IF_ERROR(carry_out(stream, context, first, ids.part(begin, end - begin)));
   }
   return {};
 }
 
-Status Pools::zero_state(device::Stream& stream, int32_t slot) {
-  for (cache::StatePool& pool : states_) HEDDLE_RETURN_IF_ERROR(pool.zero_slot(stream, slot));
+namespace {
+
+Status discard(device::Stream& stream, std::vector<cache::StatePool>& pools,
+               std::span<const ops::IdCopy> ids) {
+  for (cache::StatePool& pool : pools) {
+    for (const ops::IdCopy& id : ids) {
+      HEDDLE_RETURN_IF_ERROR(pool.discard_slot(stream, id.from));
+    }
+  }
   return {};
+}
+
+}  // namespace
+
+Status Pools::carry_out(device::Stream& stream, ops::Context& context, const request::Move& move,
+                        const ops::MirroredSpan<ops::IdCopy>& ids) {
+  using enum request::MoveKind;
+  if (move.kind == kReleasePage) {
+    released_.clear();
+    for (const ops::IdCopy& id : ids.host) released_.push_back(id.from);
+    for (PagePool& pages : pages_) {
+      if (pages.table != move.table || pages.pool.num_pages() == 0) continue;
+      HEDDLE_RETURN_IF_ERROR(pages.pool.discard_pages(stream, released_));
+    }
+    return {};
+  }
+  if (move.kind == kCopyPage) {
+    if (!has_pages()) return {};
+    return ops::copy_pages(context, {.layers = mirrored_layers_[move.table], .pages = ids});
+  }
+  if (states_.empty()) return {};
+  const bool apart = !snapshots_.empty();
+  HEDDLE_CHECK(apart || (move.kind != kReleaseSnapshot && move.kind != kSave));
+  if (move.kind == kReleaseSnapshot) return discard(stream, snapshots_, ids.host);
+  if (move.kind == kReleaseState) return discard(stream, states_, ids.host);
+  const ops::StateMove copies = apart ? ops::StateMove::kRestore : ops::StateMove::kCopy;
+  return ops::move_states(context, {.move = move.kind == kSave   ? ops::StateMove::kSave
+                                            : move.kind == kZero ? ops::StateMove::kZero
+                                                                 : copies,
+                                    .parts = part_table_,
+                                    .slots = ids});
 }
 
 Status Pools::start_drafts(device::Stream& stream, ops::Context& context,
@@ -249,8 +291,7 @@ Status Pools::accept_drafts(device::Stream& stream, ops::Context& context,
 }
 
 Status Pools::accept_drafts(ops::Context& context, const ops::MirroredSpan<ops::IdCopy>& copies) {
-  if (copies.size() == 0) return {};
-  return ops::copy_states(context, {.parts = part_table_, .slots = copies});
+  return ops::move_states(context, {.parts = part_table_, .slots = copies});
 }
 
 Status Pools::copy_states(device::Stream& stream, ops::Context& context, MirroredLists& lists,
@@ -259,7 +300,7 @@ Status Pools::copy_states(device::Stream& stream, ops::Context& context, Mirrore
   HEDDLE_RETURN_IF_ERROR(lists.begin(stream, MirroredLists::bytes_for(copies)));
   const ops::MirroredSpan<ops::IdCopy> slots = lists.add(copies);
   HEDDLE_RETURN_IF_ERROR(lists.upload(stream));
-  return ops::copy_states(context, {.parts = part_table_, .slots = slots});
+  return ops::move_states(context, {.parts = part_table_, .slots = slots});
 }
 
 Status Pools::move_rows(device::Stream& stream, ops::Context& context,
@@ -289,53 +330,6 @@ Pools::MirroredCopies Pools::add(MirroredLists& lists, const ops::CopiesByTable&
     added[table] = lists.add(std::span<const ops::IdCopy>(copies[table]));
   }
   return added;
-}
-
-Status Pools::prepare_states(device::Stream& stream, ops::Context& context,
-                             const request::BatchPlan& plan, const StepLists& lists) {
-  const bool apart = !snapshots_.empty();
-  HEDDLE_CHECK(apart || (plan.unused_snapshot_slots.empty() && plan.save_snapshots.empty()));
-  for (const int32_t slot : plan.unused_snapshot_slots) {
-    for (cache::StatePool& pool : snapshots_) {
-      HEDDLE_RETURN_IF_ERROR(pool.discard_slot(stream, slot));
-    }
-  }
-  HEDDLE_RETURN_IF_ERROR(
-      ops::save_snapshots(context, {.parts = part_table_, .slots = lists.saved}));
-  for (const int32_t slot : plan.unused_state_slots) {
-    for (cache::StatePool& pool : states_) {
-      HEDDLE_RETURN_IF_ERROR(pool.discard_slot(stream, slot));
-    }
-  }
-  HEDDLE_RETURN_IF_ERROR(ops::zero_states(context, {.parts = part_table_, .slots = lists.zeroed}));
-  if (!apart) return ops::copy_states(context, {.parts = part_table_, .slots = lists.restored});
-  return ops::restore_snapshots(context, {.parts = part_table_, .slots = lists.restored});
-}
-
-Result<Pools::StepLists> Pools::step_lists(device::Stream& stream, const request::BatchPlan& plan) {
-  for (std::vector<ops::IdCopy>& copies : page_copies_) copies.clear();
-  for (const request::PageCopy& copy : plan.copy_pages) {
-    if (copy.table >= page_copies_.size()) {
-      return invalid_argument(fmt::format("page {} of table {} is copied; there are {} tables",
-                                          copy.from, copy.table, page_copies_.size()));
-    }
-    page_copies_[copy.table].push_back({.from = copy.from, .to = copy.to});
-  }
-  int64_t num_bytes = MirroredLists::bytes_for(std::span<const int32_t>(plan.zero_state_slots)) +
-                      bytes_for(page_copies_);
-  for (const auto* copies : {&plan.save_snapshots, &plan.restore_snapshots}) {
-    num_bytes += MirroredLists::bytes_for(std::span<const ops::IdCopy>(*copies));
-  }
-  HEDDLE_RETURN_IF_ERROR(lists_.begin(stream, num_bytes));
-  const auto added = [&](const std::vector<ops::IdCopy>& copies) {
-    return lists_.add(std::span<const ops::IdCopy>(copies));
-  };
-  const StepLists lists{.saved = added(plan.save_snapshots),
-                        .restored = added(plan.restore_snapshots),
-                        .zeroed = lists_.add(std::span<const int32_t>(plan.zero_state_slots)),
-                        .pages = add(lists_, page_copies_)};
-  HEDDLE_RETURN_IF_ERROR(lists_.upload(stream));
-  return lists;
 }
 
 }  // namespace heddle::runner

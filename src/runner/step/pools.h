@@ -65,10 +65,11 @@ class Pools {
   static Result<Pools> create(device::Device& device, const models::CacheNeeds& needs,
                               const PoolsOptions& options);
 
-  // The head of a step: gives unused memory back and saves states, then zeroes states, copies
-  // states and copies pages. Ids lie within the pools (checked). Pools that a model does not have
-  // are not touched: its plans may name pages that hold no KV.
-  Status begin_step(device::Stream& stream, ops::Context& context, const request::BatchPlan& plan);
+  // The head of a step, BatchPlan::moves: one launch for each run of a kind and table. Ids lie
+  // within the pools (checked). Pools that a model does not have are not touched: its plans may
+  // name pages that hold no KV.
+  Status begin_step(device::Stream& stream, ops::Context& context,
+                    std::span<const request::Move> moves);
 
   // Copies states between working slots, those for drafts included: their ids follow
   // PoolSizes::num_state_slots. Before the forward pass of a step, and after its draws.
@@ -83,10 +84,6 @@ class Pools {
   // Moves rows of keys and values, in the order of the lists, in all layers of a page table; row r
   // is token r % page_size of page r / page_size. Once a step, as accept_drafts().
   Status move_rows(device::Stream& stream, ops::Context& context, const ops::CopiesByTable& rows);
-
-  // The state of a sequence without tokens, in a working slot; nothing where the model has no
-  // states. For callers that make no plans.
-  Status zero_state(device::Stream& stream, int32_t slot);
 
   // [slots + 1, H] PoolsOptions::hidden_dtype, by snapshot slot.
   [[nodiscard]] MutableTensorView hidden() const;
@@ -121,17 +118,9 @@ class Pools {
   static int64_t bytes_for(const ops::CopiesByTable& copies);
   static MirroredCopies add(MirroredLists& lists, const ops::CopiesByTable& copies);
 
-  // The plan's lists as the ops of begin_step() take them; valid until the next step.
-  struct StepLists {
-    ops::MirroredSpan<ops::IdCopy> saved, restored;
-    ops::MirroredSpan<int32_t> zeroed;
-    MirroredCopies pages;
-  };
-
-  Status prepare_states(device::Stream& stream, ops::Context& context,
-                        const request::BatchPlan& plan, const StepLists& lists);
-
-  Result<StepLists> step_lists(device::Stream& stream, const request::BatchPlan& plan);
+  // Moves of one kind and table.
+  Status carry_out(device::Stream& stream, ops::Context& context, const request::Move& move,
+                   const ops::MirroredSpan<ops::IdCopy>& ids);
 
   // Copies the layers to memory of the device, where launchers there read them.
   Status mirror_layers(device::Device& device);
@@ -163,11 +152,12 @@ class Pools {
   std::vector<ops::StatePartView> state_parts_;  // of all layers
   MirroredLists tables_;                         // of the layers
   ops::MirroredSpan<ops::StatePartView> part_table_;
-  ops::CopiesByTable page_copies_;  // of a step
-  MirroredLists lists_;             // likewise
-  MirroredLists draft_lists_;       // of start_drafts()
-  MirroredLists accepted_lists_;    // of accept_drafts()
-  MirroredLists moved_lists_;       // of move_rows()
+  std::vector<ops::IdCopy> step_ids_;  // of begin_step()
+  std::vector<int32_t> released_;      // likewise
+  MirroredLists lists_;                // likewise
+  MirroredLists draft_lists_;          // of start_drafts()
+  MirroredLists accepted_lists_;       // of accept_drafts()
+  MirroredLists moved_lists_;          // of move_rows()
 };
 
 }  // namespace heddle::runner

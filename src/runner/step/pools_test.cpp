@@ -15,6 +15,8 @@
 namespace heddle::runner {
 namespace {
 
+using enum request::MoveKind;
+using request::Move;
 using ::testing::Each;
 using ::testing::ElementsAre;
 
@@ -69,8 +71,8 @@ class SnapshotPoolsTest : public ::testing::TestWithParam<DType> {
     return to;
   }
 
-  Status begin(const request::BatchPlan& plan) {
-    return pools_.begin_step(*stream_, context_, plan);
+  Status begin(const std::vector<Move>& moves) {
+    return pools_.begin_step(*stream_, context_, moves);
   }
 
   device::CpuDevice device_{2};
@@ -83,13 +85,13 @@ TEST_P(SnapshotPoolsTest, SavesBeforeTheWorkingSlotIsGivenAwayAndRestoresAfterwa
   const std::vector<float> first[] = {fill(0, 1), fill(1, 1)};
   const std::vector<float> second[] = {fill(0, 2), fill(1, 2)};
   const std::vector<float> windows[] = {window(0, 1), window(1, 1)};
-  request::BatchPlan plan;
-  plan.unused_snapshot_slots = {5};
-  plan.save_snapshots = {{.from = 1, .to = 5}, {.from = 2, .to = 1}};
-  plan.unused_state_slots = {1};
-  plan.zero_state_slots = {1};
-  plan.restore_snapshots = {{.from = 5, .to = 3}};
-  ASSERT_TRUE(begin(plan).ok());
+  ASSERT_TRUE(begin({{.kind = kReleaseSnapshot, .from = 5},
+                     {.kind = kSave, .from = 1, .to = 5},
+                     {.kind = kSave, .from = 2, .to = 1},
+                     {.kind = kReleaseState, .from = 1},
+                     {.kind = kZero, .to = 1},
+                     {.kind = kRestore, .from = 5, .to = 3}})
+                  .ok());
   for (int64_t layer = 0; layer < 2; ++layer) {
     EXPECT_EQ(matrices(layer, 3), rounded(first[layer]));
     EXPECT_NE(matrices(layer, 3), first[layer]) << "rounded";
@@ -97,9 +99,9 @@ TEST_P(SnapshotPoolsTest, SavesBeforeTheWorkingSlotIsGivenAwayAndRestoresAfterwa
     EXPECT_THAT(matrices(layer, 1), Each(0.0f));
     EXPECT_EQ(matrices(layer, 2), second[layer]) << "saved, and still a working slot";
   }
-  plan.clear();
-  plan.restore_snapshots = {{.from = 1, .to = 3}, {.from = 5, .to = 1}};
-  ASSERT_TRUE(begin(plan).ok()) << "snapshot slots keep what they have";
+  ASSERT_TRUE(
+      begin({{.kind = kRestore, .from = 1, .to = 3}, {.kind = kRestore, .from = 5, .to = 1}}).ok())
+      << "snapshot slots keep what they have";
   for (int64_t layer = 0; layer < 2; ++layer) {
     EXPECT_EQ(matrices(layer, 3), rounded(second[layer]));
     EXPECT_EQ(matrices(layer, 1), rounded(first[layer]));
@@ -110,11 +112,9 @@ TEST_P(SnapshotPoolsTest, KeepsHiddenVectorsBySnapshotSlotAndRefusesSlotsThatAre
   EXPECT_EQ(pools_.hidden().shape, (Shape{6, 8}));
   ASSERT_EQ(pools_.snapshot_layers().size(), 2u);
   EXPECT_EQ(pools_.snapshot_layers()[1].recurrent.dtype, GetParam());
-  request::BatchPlan plan;
-  plan.save_snapshots = {{.from = 4, .to = 1}};
-  EXPECT_FALSE(begin(plan).ok());
-  plan.save_snapshots = {{.from = 1, .to = 6}};
-  EXPECT_FALSE(begin(plan).ok());
+  EXPECT_FALSE(begin({{.kind = kSave, .from = 4, .to = 1}}).ok());
+  EXPECT_FALSE(begin({{.kind = kSave, .from = 1, .to = 6}}).ok());
+  EXPECT_FALSE(begin({{.table = ops::kMaxPageTables, .from = 1, .to = 2}}).ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(EachFormat, SnapshotPoolsTest, ::testing::Values(DType::kBf16, DType::kI8),
@@ -151,12 +151,11 @@ TEST(PoolsTest, KeepsTheLayersThatSlideInPagesOfTheirOwn) {
   };
   for (const ops::KvLayer& layer : layers)
     fill(layer.k, 2, layer.k.data == layers[1].k.data ? 7 : 5);
-  request::BatchPlan plan;
-  plan.copy_pages = {
-      {.from = 2, .to = 6}, {.table = 2, .from = 2, .to = 4}, {.table = 1, .from = 2, .to = 3}};
+  const std::vector<Move> moves = {
+      {.from = 2, .to = 6}, {.table = 1, .from = 2, .to = 3}, {.table = 2, .from = 2, .to = 4}};
   const std::unique_ptr<device::Stream> stream = device.create_stream().value();
   ops::CpuContext context{device.pool()};
-  ASSERT_TRUE(pools.begin_step(*stream, context, plan).ok());
+  ASSERT_TRUE(pools.begin_step(*stream, context, moves).ok());
   EXPECT_EQ(layers[0].k.row<float>(6)[0], 5);
   EXPECT_EQ(layers[2].k.row<float>(6)[7], 5);
   EXPECT_EQ(layers[1].k.row<float>(3)[7], 7);
@@ -179,11 +178,10 @@ TEST(PoolsTest, KeepsTheRowsOfANetworkThatDraftsInTheModelsPages) {
   EXPECT_EQ(rows.shape[0], 7);
   EXPECT_EQ(rows.row_stride, 4 * 3 * 4);
   std::fill_n(rows.row<float>(2), rows.row_stride, 3.0f);
-  request::BatchPlan plan;
-  plan.copy_pages = {{.from = 2, .to = 6}};
+  const std::vector<Move> moves = {{.from = 2, .to = 6}};
   const std::unique_ptr<device::Stream> stream = device.create_stream().value();
   ops::CpuContext context{device.pool()};
-  ASSERT_TRUE(pools.begin_step(*stream, context, plan).ok());
+  ASSERT_TRUE(pools.begin_step(*stream, context, moves).ok());
   EXPECT_EQ(rows.row<float>(6)[47], 3);
 }
 
@@ -240,13 +238,12 @@ TEST(PoolsTest, CarriesOutAPlanInGroupsOfDifferentShapes) {
   for (const int32_t slot : {1, 2, 3}) fill(states, slot);
   const std::unique_ptr<device::Stream> stream = device.create_stream().value();
   ops::CpuContext context{device.pool()};
-  request::BatchPlan plan;
-  plan.copy_pages = {{.from = 2, .to = 6}};
-  plan.save_snapshots = {{.from = 1, .to = 2}};
-  plan.unused_state_slots = {1};
-  plan.zero_state_slots = {1};
-  plan.restore_snapshots = {{.from = 2, .to = 3}};
-  ASSERT_TRUE(pools.begin_step(*stream, context, plan).ok());
+  const std::vector<Move> moves = {{.kind = kSave, .from = 1, .to = 2},
+                                   {.kind = kReleaseState, .from = 1},
+                                   {.kind = kZero, .to = 1},
+                                   {.kind = kRestore, .from = 2, .to = 3},
+                                   {.from = 2, .to = 6}};
+  ASSERT_TRUE(pools.begin_step(*stream, context, moves).ok());
   holds(pages, 6, 20.5f);
   holds(pages, 5, 0);
   holds(states, 1, 0);
@@ -262,7 +259,7 @@ TEST(PoolsTest, CarriesOutAPlanInGroupsOfDifferentShapes) {
     EXPECT_EQ(view.row<float>(3)[3 * row], 20.5f);
     EXPECT_EQ(view.row<float>(3)[3 * row - 1], 0);
   }
-  ASSERT_TRUE(pools.zero_state(*stream, 3).ok());
+  ASSERT_TRUE(pools.begin_step(*stream, context, std::vector<Move>{{.kind = kZero, .to = 3}}).ok());
   holds(states, 3, 0);
 }
 

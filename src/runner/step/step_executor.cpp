@@ -129,7 +129,7 @@ Status StepExecutor::prepare_inputs(RunningStep& step) {
   HEDDLE_RETURN_IF_ERROR(batch_.build(plan, slots_, logit_rows_, &tokens_, &kept_drafts_));
   step.sequences.assign(batch_.sequences().begin(), batch_.sequences().end());
   step.end = end_of(step);
-  HEDDLE_RETURN_IF_ERROR(pools_.begin_step(pass_->stream(), pass_->context(), plan));
+  HEDDLE_RETURN_IF_ERROR(pools_.begin_step(pass_->stream(), pass_->context(), plan.moves));
   HEDDLE_RETURN_IF_ERROR(
       pools_.start_drafts(pass_->stream(), pass_->context(), batch_.draft_states()));
   if (device == nullptr) return {};
