@@ -3,9 +3,10 @@
 """How long a chat waits for its first token beside requests that bring tools never seen before.
 
 Asks a running server for streamed chats of four tokens, one after the other, first alone, then while eight
-other clients send requests with sets of `strict` tools that no request had before, and once more with the
-same sets, whose forms are known. Prints the times to the first token, of the chats and of those requests, as
-JSON. A model of random weights with a real vocabulary serves for it:
+other clients send requests with sets of `strict` tools that no request had before, once more with the same
+sets, whose forms are known, and with new sets that are not `strict`: prompts as long, without forms. Prints the
+times to the first token, of the chats and of those requests, as JSON. A model of random weights with a real
+vocabulary serves for it:
 
   bench/new_tools.py --write-model /tmp/qwen3-dummy --tokenizer DIR/data/tokenizers/qwen3
   build/release/bin/heddle serve /tmp/qwen3-dummy --load-format dummy --tool-call-parser qwen &
@@ -15,10 +16,10 @@ JSON. A model of random weights with a real vocabulary serves for it:
 import argparse
 import http.client
 import json
+import multiprocessing
 import pathlib
 import shutil
 import statistics
-import threading
 import time
 
 CONFIG = {
@@ -49,7 +50,7 @@ def write_model(folder, tokenizer):
         shutil.copy(file, folder)
 
 
-def tools(number, count):
+def tools(number, count, strict=True):
     """A set of tools as coding agents bring them, whose names and properties no other set has."""
     name = str(number)[::-1]  # the first letters tell sets apart
     return [
@@ -58,7 +59,7 @@ def tools(number, count):
             "function": {
                 "name": f"{name}_edit_{i}",
                 "description": "Changes a file.",
-                "strict": True,
+                "strict": strict,
                 "parameters": {
                     "type": "object",
                     "properties": {
@@ -86,6 +87,14 @@ def tools(number, count):
         }
         for i in range(count)
     ]
+
+
+def connect(host, port):
+    return http.client.HTTPConnection(host, port, timeout=600)
+
+
+def ask_alone(host, port, body):
+    return first_token_seconds(connect(host, port), body)
 
 
 def first_token_seconds(connection, body):
@@ -133,32 +142,27 @@ def main():
         write_model(arguments.write_model, arguments.tokenizer)
         return
 
-    def connect():
-        return http.client.HTTPConnection(arguments.host, arguments.port, timeout=600)
-
+    address = (arguments.host, arguments.port)
     numbers = iter(range(time.time_ns() % 10**9, 10**12))
-    own = connect()
+    own = connect(*address)
     # The vocabulary is read with the first form of all.
     first_token_seconds(own, chat(tools=tools(next(numbers), 1)))
     first_token_seconds(own, chat())
     alone = [first_token_seconds(own, chat()) for _ in range(5 * arguments.rounds)]
 
-    beside = {"new": [], "known": []}
-    with_tools = {"new": [], "known": []}
-    for _ in range(arguments.rounds):
-        sets = [tools(next(numbers), arguments.tools) for _ in range(CLIENTS)]
-        for kind in ("new", "known"):
-
-            def ask(body, kind=kind):
-                with_tools[kind].append(first_token_seconds(connect(), body))
-
-            threads = [threading.Thread(target=ask, args=(chat(tools=own_set),)) for own_set in sets]
-            for thread in threads:
-                thread.start()
-            while any(thread.is_alive() for thread in threads):
-                beside[kind].append(first_token_seconds(own, chat()))
-            for thread in threads:
-                thread.join()
+    beside = {"new": [], "known": [], "without_forms": []}
+    with_tools = {kind: [] for kind in beside}
+    # Processes: threads of one would wait for each other, and the chat for them.
+    with multiprocessing.Pool(CLIENTS) as clients:
+        for _ in range(arguments.rounds):
+            new = [tools(next(numbers), arguments.tools) for _ in range(CLIENTS)]
+            free = [tools(next(numbers), arguments.tools, strict=False) for _ in range(CLIENTS)]
+            for kind, sets in (("new", new), ("known", new), ("without_forms", free)):
+                bodies = [(*address, chat(tools=own_set)) for own_set in sets]
+                answers = clients.starmap_async(ask_alone, bodies, chunksize=1)
+                while not answers.ready():
+                    beside[kind].append(first_token_seconds(own, chat()))
+                with_tools[kind] += answers.get()
     print(
         json.dumps(
             {
@@ -166,8 +170,10 @@ def main():
                 "first_token_alone_ms": milliseconds(alone),
                 "first_token_beside_new_tools_ms": milliseconds(beside["new"]),
                 "first_token_beside_known_tools_ms": milliseconds(beside["known"]),
+                "first_token_beside_new_tools_without_forms_ms": milliseconds(beside["without_forms"]),
                 "first_token_with_new_tools_ms": milliseconds(with_tools["new"]),
                 "first_token_with_known_tools_ms": milliseconds(with_tools["known"]),
+                "first_token_with_new_tools_without_forms_ms": milliseconds(with_tools["without_forms"]),
             },
             indent=1,
         )
