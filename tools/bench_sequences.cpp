@@ -12,21 +12,22 @@ Result<BenchSequences> BenchSequences::create(runner::ForwardPass& pass, const O
   const models::CacheNeeds needs = pass.cache_needs();
   const bool has_states = !needs.state_layers.empty();
   const int64_t pages = (options.max_tokens + kPageSize - 1) / kPageSize;
-  const runner::PoolSizes sizes{
-      .num_pages = pages * options.num_sequences,
-      .page_size = kPageSize,
-      .num_state_slots = has_states ? options.num_sequences : 0,
-      .max_step_tokens = pass.max_step_tokens(),
-      .max_step_sequences = static_cast<int32_t>(options.num_sequences),
+  const runner::PoolSizes sizes{.num_pages = pages * options.num_sequences,
+                                .page_size = kPageSize,
+                                .num_state_slots = has_states ? options.num_sequences : 0,
+                                .max_sequences = static_cast<int32_t>(options.num_sequences)};
+  const request::StepLimits limits{
+      .max_tokens = pass.max_step_tokens(),
       .max_draft_rows =
           options.num_drafts > 0 ? options.num_sequences * (options.num_drafts + 1) : 0};
-  HEDDLE_ASSIGN_OR_RETURN(
-      runner::Pools pools,
-      runner::Pools::create(
-          pass.device(), needs,
-          {.sizes = sizes, .kv_dtype = pass.kv_dtype(), .kv_scales = pass.kv_scales()}));
-  auto executor =
-      std::make_unique<runner::StepExecutor>(pass, std::move(pools), sizes, options.max_tokens);
+  HEDDLE_ASSIGN_OR_RETURN(runner::Pools pools,
+                          runner::Pools::create(pass.device(), needs,
+                                                {.sizes = sizes,
+                                                 .num_draft_slots = limits.max_draft_rows,
+                                                 .kv_dtype = pass.kv_dtype(),
+                                                 .kv_scales = pass.kv_scales()}));
+  auto executor = std::make_unique<runner::StepExecutor>(pass, std::move(pools), sizes, limits,
+                                                         options.max_tokens);
   HEDDLE_RETURN_IF_ERROR(executor->prepare());
   return BenchSequences(options, std::move(executor), has_states, pages);
 }

@@ -109,7 +109,7 @@ std::string describe_pools(const Result<runner::PlannedPools>& pools) {
     text +=
         fmt::format("{} {} states", sizes.shared_bytes > 0 ? " or" : " and", sizes.num_state_slots);
   }
-  return text + fmt::format(", at most {} requests at once", sizes.max_step_sequences);
+  return text + fmt::format(", at most {} requests at once", sizes.max_sequences);
 }
 
 nlohmann::ordered_json pools_to_json(const Result<runner::PlannedPools>& pools) {
@@ -121,7 +121,7 @@ nlohmann::ordered_json pools_to_json(const Result<runner::PlannedPools>& pools) 
           {"window_tokens", sizes.window_tokens()},
           {"page_size", sizes.page_size},
           {"state_slots", sizes.num_state_slots},
-          {"max_running_requests", sizes.max_step_sequences},
+          {"max_running_requests", sizes.max_sequences},
           {"context_length", pools->plan.context_length}};
 }
 

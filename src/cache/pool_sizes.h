@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PoolSizes: how many pages and slots a runner has, how large each is, how much one step takes, and
-// how much work it is.
+// PoolSizes: how many pages and slots a runner has, how large each is, and how much work it is to
+// fill them.
 // One value from the sizing of the pools (pool_sizing.h) to the runner that owns their memory and
 // the scheduler that hands out their ids.
 #pragma once
@@ -42,32 +42,7 @@ struct PoolSizes {
   // MoveKind::kSave is not understood.
   int64_t num_snapshot_slots = 0;
 
-  int64_t max_step_tokens = 0;  // rows of one step
-  int32_t max_step_sequences = 0;
-
-  // Rows of one step that belong to sequences with drafts, the one before the drafts included; for
-  // each there is memory for its state. 0: no drafts are verified.
-  int64_t max_draft_rows = 0;
-
-  // Rows of one step that score tokens of prompts (PlannedSequence::scored); 0: none can.
-  int64_t max_scored_rows = 0;
-
-  // Drafts that the runner makes behind a draw (PlannedSequence::wanted_drafts), at most; 0: none.
-  int64_t max_made_drafts = 0;
-
-  // More than one branch: these drafts are trees (speculative/tree_growth.h) of so many levels.
-  int32_t draft_topk = 1;
-  int32_t draft_steps = 0;
-
-  // A model of its own makes them. It reads texts for itself, so that plans send it what they begin
-  // with (SlotStart::context), and the token drawn last, which takes one slot more.
-  bool drafter_reads_texts = false;
-
-  // Slots behind a text that the network which makes so many drafts fills.
-  [[nodiscard]] int64_t draft_slots(int64_t num_drafts) const {
-    if (drafter_reads_texts) return num_drafts;
-    return draft_topk > 1 ? int64_t{draft_steps - 1} * draft_topk : num_drafts - 1;
-  }
+  int32_t max_sequences = 0;  // that run at once, each with a batch slot
 
   // Bytes of one page and of one slot over all layers, with what is kept beside it.
   int64_t page_bytes = 0;

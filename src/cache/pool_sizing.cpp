@@ -156,7 +156,7 @@ PoolSizes plan_for_running(const PoolBudget& budget, const Sizing& sizing) {
   if (sizing.states_per_request > 0) {
     requests = std::min(requests, sizes.num_state_slots / sizing.states_per_request);
   }
-  sizes.max_step_sequences = static_cast<int32_t>(requests);
+  sizes.max_sequences = static_cast<int32_t>(requests);
   if (sizing.fixed_pages == 0 && (budget.limit_to_running || sizing.page_bytes == 0)) {
     sizes.num_pages = std::min(sizes.num_pages, requests * sizing.context_pages);
   }
@@ -232,7 +232,7 @@ PoolSizes plan_for_cache(const PoolBudget& budget, const Sizing& sizing) {
     sizes.shared_bytes = sizing.usable;
     requests = std::min(requests, sizing.usable / (sizing.bytes_per_request() + sizing.page_bytes));
   }
-  sizes.max_step_sequences = static_cast<int32_t>(requests);
+  sizes.max_sequences = static_cast<int32_t>(requests);
   return sizes;
 }
 
@@ -304,8 +304,8 @@ Result<PoolPlan> size_pools(const PoolBudget& budget) {
     }
     HEDDLE_ASSIGN_OR_RETURN(PoolPlan plan, size_pools(rest));
     for (const PageWindow& window : windows) {
-      plan.sizes.max_step_sequences =
-          std::min(plan.sizes.max_step_sequences, requests_with_window(budget, window));
+      plan.sizes.max_sequences =
+          std::min(plan.sizes.max_sequences, requests_with_window(budget, window));
     }
     plan.sizes.windows = std::move(windows);
     return plan;

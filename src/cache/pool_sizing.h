@@ -89,8 +89,8 @@ struct PoolBudget {
 };
 
 struct PoolPlan {
-  // max_step_sequences is max_running of the rules; max_step_tokens and keeps_hidden are the
-  // runner's to add. shared_bytes does not include the slots 0.
+  // max_sequences is max_running of the rules; flops and keeps_hidden are the runner's to add.
+  // shared_bytes does not include the slots 0.
   PoolSizes sizes;
 
   // Tokens one sequence may have: min(the model's, what the KV pool holds).

@@ -161,7 +161,7 @@ TEST(SplitByShareTest, GivesTheTabulatedSizes) {
 TEST(SizePoolsTest, FitsTheSmallModelIntoAnything) {
   const Result<PoolPlan> plan = size_pools(tiny_budget(8 * kGiB));
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->sizes.max_step_sequences, 64);
+  EXPECT_EQ(plan->sizes.max_sequences, 64);
   EXPECT_EQ(plan->sizes.num_state_slots, 64);
   EXPECT_EQ(plan->sizes.num_pages, 64 * 8192 / 16);  // rule 5
   EXPECT_EQ(plan->context_length, 8192);
@@ -171,8 +171,8 @@ TEST(SizePoolsTest, FitsTheSmallModelIntoAnything) {
 TEST(SizePoolsTest, ServesFewerRowsAndAShorterContextInLittleMemory) {
   const Result<PoolPlan> plan = size_pools(tiny_budget(8 * kMiB));
   ASSERT_TRUE(plan.ok()) << plan.status().to_string();
-  EXPECT_GE(plan->sizes.max_step_sequences, 1);
-  EXPECT_LT(plan->sizes.max_step_sequences, 8);
+  EXPECT_GE(plan->sizes.max_sequences, 1);
+  EXPECT_LT(plan->sizes.max_sequences, 8);
   EXPECT_LT(plan->context_length, 8192);
   EXPECT_LE(plan->sizes.kv_pool_bytes() + plan->sizes.state_pool_bytes(), 8 * kMiB);
 }
@@ -201,7 +201,7 @@ TEST(SizePoolsTest, ServesFixedTokensBeforeStatesAndFixedRowsBeforeKv) {
   plan = size_pools(budget);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->sizes.num_state_slots, 30);
-  EXPECT_EQ(plan->sizes.max_step_sequences, 30);
+  EXPECT_EQ(plan->sizes.max_sequences, 30);
 }
 
 TEST(SizePoolsTest, RefusesFixedTokensThatDoNotFit) {
@@ -222,7 +222,7 @@ TEST(SizePoolsTest, KnowsModelsWithoutStateAndModelsWithoutKv) {
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->sizes.num_state_slots, 0);
   EXPECT_EQ(plan->sizes.state_pool_bytes(), 0);
-  EXPECT_EQ(plan->sizes.max_step_sequences, 64);
+  EXPECT_EQ(plan->sizes.max_sequences, 64);
 
   PoolBudget recurrent = tiny_budget(kGiB);
   recurrent.kv.clear();
@@ -244,7 +244,7 @@ TEST(SizePoolsTest, SharesNothingWhereMemoryDoesNotGoBack) {
   EXPECT_EQ(plan->sizes.shared_bytes, 0);
   EXPECT_GT(plan->sizes.num_state_slots, 0);
   EXPECT_GT(plan->sizes.num_pages, 0);
-  EXPECT_EQ(plan->sizes.max_step_sequences, 256);
+  EXPECT_EQ(plan->sizes.max_sequences, 256);
   EXPECT_LE(plan->sizes.kv_pool_bytes() + plan->sizes.state_pool_bytes(), kGiB);
 }
 
@@ -259,14 +259,14 @@ TEST(SizePoolsTest, GivesBothPoolsIdsForNearlyAllOfAnElasticBudget) {
   EXPECT_EQ(plan->sizes.shared_bytes, 64 * kMiB - page_bytes - slot_bytes);
   EXPECT_EQ(plan->sizes.num_pages, (plan->sizes.shared_bytes - slot_bytes) / page_bytes);
   EXPECT_EQ(plan->sizes.num_state_slots, (plan->sizes.shared_bytes - page_bytes) / slot_bytes);
-  EXPECT_EQ(plan->sizes.max_step_sequences, plan->sizes.shared_bytes / (slot_bytes + page_bytes));
+  EXPECT_EQ(plan->sizes.max_sequences, plan->sizes.shared_bytes / (slot_bytes + page_bytes));
   EXPECT_EQ(plan->context_length, 8192);
   EXPECT_EQ(plan->sizes.kv_pool_bytes(), (plan->sizes.num_pages + 1) * page_bytes);
 
   budget.bytes = 8 * kGiB;
   const Result<PoolPlan> roomy = size_pools(budget);
   ASSERT_TRUE(roomy.ok());
-  EXPECT_EQ(roomy->sizes.max_step_sequences, kDefaultMaxRunning);
+  EXPECT_EQ(roomy->sizes.max_sequences, kDefaultMaxRunning);
   EXPECT_GT(roomy->sizes.num_pages, 64 * 8192 / 16)
       << "more than running requests need: rule 5 is off";
 }
@@ -289,8 +289,8 @@ TEST(SizePoolsTest, GivesSnapshotsOfAnotherFormatSlotsOfTheirOwn) {
     const Result<PoolPlan> plan = size_pools(budget);
     ASSERT_TRUE(plan.ok()) << plan.status().to_string();
     EXPECT_EQ(plan->sizes.shared_bytes, 64 * kMiB - s - f - k);
-    EXPECT_EQ(plan->sizes.max_step_sequences, plan->sizes.shared_bytes / (s + k));
-    EXPECT_EQ(plan->sizes.num_state_slots, plan->sizes.max_step_sequences)
+    EXPECT_EQ(plan->sizes.max_sequences, plan->sizes.shared_bytes / (s + k));
+    EXPECT_EQ(plan->sizes.num_state_slots, plan->sizes.max_sequences)
         << "for running requests only";
     EXPECT_EQ(plan->sizes.num_snapshot_slots, (plan->sizes.shared_bytes - s - k) / f);
     EXPECT_EQ(plan->sizes.num_pages, (plan->sizes.shared_bytes - s) / k);
@@ -324,14 +324,14 @@ TEST(SizePoolsTest, LeavesSnapshotsRoomWhereNothingIsShared) {
   EXPECT_GE(plan->sizes.num_snapshot_slots, 1);
   EXPECT_LT(plan->sizes.num_snapshot_slots * f, bytes_per_slot(budget.states) + f)
       << "requests come first";
-  EXPECT_GT(plan->sizes.max_step_sequences, 20);
+  EXPECT_GT(plan->sizes.max_sequences, 20);
 
   budget = snapshot_budget(kGiB, DType::kBf16);
   budget.page_size = budget.kv[0].page_size = 1;  // 1 KiB a layer
   plan = size_pools(budget);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->sizes.shared_bytes, 0);
-  EXPECT_EQ(plan->sizes.max_step_sequences, kDefaultMaxRunning);
+  EXPECT_EQ(plan->sizes.max_sequences, kDefaultMaxRunning);
   EXPECT_GT(plan->sizes.num_snapshot_slots, 400);
 
   PoolBudget recurrent = snapshot_budget(kGiB, DType::kI8);
@@ -442,22 +442,21 @@ TEST(SizePoolsTest, NeverPromisesMoreThanTheBudget) {
       ASSERT_LE(std::max({plan->sizes.kv_pool_bytes(), plan->sizes.state_pool_bytes(),
                           plan->sizes.snapshot_pool_bytes()}),
                 budget.bytes);
-      ASSERT_LE(
-          plan->sizes.max_step_sequences * (budget.slots_per_request * slot_bytes + page_bytes),
-          plan->sizes.shared_bytes);
+      ASSERT_LE(plan->sizes.max_sequences * (budget.slots_per_request * slot_bytes + page_bytes),
+                plan->sizes.shared_bytes);
       ASSERT_LE(plan->sizes.num_pages * page_bytes + budget.slots_per_request * slot_bytes,
                 plan->sizes.shared_bytes);
     }
-    ASSERT_GE(plan->sizes.max_step_sequences, 1);
-    ASSERT_GE(plan->sizes.num_pages, plan->sizes.max_step_sequences);
+    ASSERT_GE(plan->sizes.max_sequences, 1);
+    ASSERT_GE(plan->sizes.num_pages, plan->sizes.max_sequences);
     ASSERT_GE(plan->context_length, 1);
     if (num_layers(budget.states) > 0) {
       ASSERT_GE(plan->sizes.num_state_slots,
-                int64_t{plan->sizes.max_step_sequences} * budget.slots_per_request);
+                int64_t{plan->sizes.max_sequences} * budget.slots_per_request);
     }
     ASSERT_EQ(plan->sizes.num_snapshot_slots > 0, apart);
     if (budget.max_running_requests > 0) {
-      ASSERT_LE(plan->sizes.max_step_sequences, budget.max_running_requests);
+      ASSERT_LE(plan->sizes.max_sequences, budget.max_running_requests);
     }
   }
 }
@@ -488,7 +487,7 @@ TEST(WindowPoolTest, SlidingLayersGetWhatAWindowIsOfATypicalSequence) {
   EXPECT_LE(sizes.kv_pool_bytes() + sizes.window_pool_bytes(), 16 * kGiB);
   EXPECT_GT(sizes.kv_pool_bytes() + sizes.window_pool_bytes(),
             16 * kGiB - 2 * sizes.page_bytes - 2 * sizes.windows[0].page_bytes);
-  EXPECT_EQ(sizes.max_step_sequences, 64);
+  EXPECT_EQ(sizes.max_sequences, 64);
 
   PoolBudget one_group = budget;  // as if nothing slid
   one_group.kv[0].num_layers = 36;
@@ -509,8 +508,8 @@ TEST(WindowPoolTest, EveryRowCanAdvanceAndFewerRunWhereThereIsLittle) {
         const Result<PoolPlan> plan = size_pools(budget);
         ASSERT_TRUE(plan.ok()) << plan.status().to_string();
         const PoolSizes& sizes = plan->sizes;
-        EXPECT_GE(sizes.max_step_sequences, 1);
-        EXPECT_LE(sizes.max_step_sequences * sizes.windows[0].per_sequence(16),
+        EXPECT_GE(sizes.max_sequences, 1);
+        EXPECT_LE(sizes.max_sequences * sizes.windows[0].per_sequence(16),
                   sizes.windows[0].num_pages);
         EXPECT_GE(sizes.num_pages, 1);
         EXPECT_LE(sizes.kv_pool_bytes() + sizes.window_pool_bytes(), mebibytes * kMiB);
@@ -550,11 +549,11 @@ TEST(WindowPoolTest, SeveralWidthsHaveATableEach) {
         EXPECT_EQ(window.window, widths[i]);
         EXPECT_EQ(sizes.table_for(widths[i]), i + 1);
         EXPECT_EQ(sizes.table_for(widths[i] - 1), i + 1);
-        EXPECT_LE(sizes.max_step_sequences * window.per_sequence(16), window.num_pages);
+        EXPECT_LE(sizes.max_sequences * window.per_sequence(16), window.num_pages);
       }
       EXPECT_EQ(sizes.table_for(widths.back() + 1), 0U);
       EXPECT_EQ(sizes.table_for(0), 0U);
-      EXPECT_GE(sizes.max_step_sequences, 1);
+      EXPECT_GE(sizes.max_sequences, 1);
       EXPECT_LE(sizes.kv_pool_bytes() + sizes.window_pool_bytes(), mebibytes * kMiB);
     }
   }

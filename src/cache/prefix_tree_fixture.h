@@ -37,7 +37,7 @@ struct TreeFixture {
   explicit TreeFixture(const TreeFixtureOptions& options)
       : pages(options.num_pages, options.page_size),
         windows(WindowPages::of({.page_size = options.page_size,
-                                 .max_step_sequences = options.max_sequences,
+                                 .max_sequences = options.max_sequences,
                                  .windows = options.windows})),
         states(options.tree.needs_state ? options.num_states : 0),
         tree(with_work(options.tree), pages, windows, states),

@@ -10,22 +10,22 @@
 
 namespace heddle::cache {
 
-WindowPages::WindowPages(const PageWindow& sizes, int64_t page_size, int64_t max_step_sequences,
+WindowPages::WindowPages(const PageWindow& sizes, int64_t page_size, int64_t max_sequences,
                          std::string name)
     : sizes_(sizes),
       page_size_(page_size),
       ids_(std::move(name), sizes.num_pages),
       states_(static_cast<size_t>(sizes.num_pages) + 1) {
   HEDDLE_CHECK_GE(sizes_.window, 1);
-  HEDDLE_CHECK_GE(max_step_sequences, 1);
-  num_claimed_ = max_step_sequences * per_sequence();
+  HEDDLE_CHECK_GE(max_sequences, 1);
+  num_claimed_ = max_sequences * per_sequence();
   HEDDLE_CHECK_LE(num_claimed_, sizes_.num_pages);
 }
 
 std::vector<WindowPages> WindowPages::of(const PoolSizes& sizes) {
   std::vector<WindowPages> all;
   for (const PageWindow& window : sizes.windows) {
-    all.emplace_back(window, sizes.page_size, sizes.max_step_sequences,
+    all.emplace_back(window, sizes.page_size, sizes.max_sequences,
                      fmt::format("page of table {}", all.size() + 1));
   }
   return all;

@@ -12,7 +12,7 @@
 // The tree refers to a page by its id and generation. No call reports that a page was given up:
 // has() is false for it from then on, exactly.
 //
-// Reserve:    every one of max_step_sequences sequences can always pin per_sequence() pages, which
+// Reserve:    every one of max_sequences sequences can always pin per_sequence() pages, which
 //             is enough to decode and to prefill a page at a time. Prompts may take more from what
 //             these reserves leave. So a decode step never lacks a page once the prompt's last
 //             step has been confirmed, and nothing is ever retracted for one.
@@ -51,7 +51,7 @@ struct PinnedWindow {
 class WindowPages {
  public:
   // There are pages for the reserve (checked). `name` is that of the ids in messages.
-  WindowPages(const PageWindow& sizes, int64_t page_size, int64_t max_step_sequences,
+  WindowPages(const PageWindow& sizes, int64_t page_size, int64_t max_sequences,
               std::string name = "page with a window");
   WindowPages(const WindowPages&) = delete;
   WindowPages& operator=(const WindowPages&) = delete;

@@ -80,7 +80,7 @@ TEST(EngineArrivalTest, TakesABatchWholeOrNotAtAll) {
 // call.
 TEST(EngineArrivalTest, TakesATenantsBatchWholeOrNotAtAll) {
   EngineFixture::Options options;
-  options.sizes.max_step_sequences = 4;
+  options.sizes.max_sequences = 4;
   options.scheduling.tenant_max_queued = 2;
   EngineFixture fixture(options);
   std::vector<Received> received(10);

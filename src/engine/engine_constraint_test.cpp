@@ -438,14 +438,14 @@ TEST(EngineConstraintTest, AFormThatIsSpelledOtherwiseIsLeftAlone) {
 }
 
 TEST(EngineConstraintTest, WithoutRowsForThemNoTokensAreForced) {
-  runner::PoolSizes sizes = roomy_pools();
-  sizes.max_draft_rows = 0;
+  request::StepLimits limits = roomy_limits();
+  limits.max_draft_rows = 0;
   std::vector<int64_t> drafts;
-  run_forced(INT64_MAX, {.sizes = sizes}, drafts);
+  run_forced(INT64_MAX, {.limits = limits}, drafts);
   EXPECT_EQ(drafts, std::vector<int64_t>(40));
-  sizes.max_draft_rows = 3;
+  limits.max_draft_rows = 3;
   drafts.clear();
-  run_forced(INT64_MAX, {.sizes = sizes}, drafts);
+  run_forced(INT64_MAX, {.limits = limits}, drafts);
   EXPECT_EQ(std::ranges::max(drafts), 2);
 }
 

@@ -42,9 +42,9 @@ class EngineDraftsTest : public ::testing::Test {
   }
 
   static EngineFixture::Options options() {
-    runner::PoolSizes sizes = roomy_pools();
-    sizes.max_made_drafts = 7;
-    return {.sizes = sizes,
+    request::StepLimits limits = roomy_limits();
+    limits.max_made_drafts = 7;
+    return {.limits = limits,
             .context_length = 2048,
             .speculative = SpeculativeOptions{.algorithm = DraftAlgorithm::kMtp}};
   }

@@ -52,17 +52,14 @@ struct Received {
 };
 
 inline runner::PoolSizes roomy_pools() {
-  return {.num_pages = 256,
-          .page_size = 4,
-          .num_state_slots = 8,
-          .max_step_tokens = 64,
-          .max_step_sequences = 8,
-          .max_draft_rows = 32};
+  return {.num_pages = 256, .page_size = 4, .num_state_slots = 8, .max_sequences = 8};
 }
+
+inline request::StepLimits roomy_limits() { return {.max_tokens = 64, .max_draft_rows = 32}; }
 
 inline runner::PoolSizes one_batch_slot() {
   runner::PoolSizes sizes = roomy_pools();
-  sizes.max_step_sequences = 1;
+  sizes.max_sequences = 1;
   return sizes;
 }
 
@@ -76,6 +73,7 @@ class EngineFixture {
  public:
   struct Options {
     runner::PoolSizes sizes = roomy_pools();
+    request::StepLimits limits = roomy_limits();
     Drive drive = Drive::kManual;
     int64_t context_length = 512;
     int32_t max_queued_requests = 64;
@@ -97,7 +95,7 @@ class EngineFixture {
 
   explicit EngineFixture(const Options& options) {
     set_log_level(LogLevel::kOff);  // the errors are on purpose
-    auto fake = std::make_unique<testing::FakeRunner>(options.sizes);
+    auto fake = std::make_unique<testing::FakeRunner>(options.sizes, options.limits);
     runner = fake.get();
     EngineParts parts;
     parts.runner = std::move(fake);

@@ -54,7 +54,7 @@ Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
   HEDDLE_RETURN_IF_ERROR(check_metrics_options(parts.options.metrics));
   HEDDLE_RETURN_IF_ERROR(settle_policy(parts.options));
   HEDDLE_ASSIGN_OR_RETURN(scheduler::BatchSchedulerOptions options,
-                          scheduler_options(parts.options, sizes));
+                          scheduler_options(parts.options, sizes, parts.runner->step_limits()));
   if (parts.drafter == nullptr) {
     parts.drafter = speculative::make_drafter(parts.options.speculative);
   }

@@ -64,11 +64,9 @@ TEST(EngineLoopTest, UsesTheContextToTheLastTokenAndRefusesMore) {
 }
 
 TEST(EngineLoopTest, LowersTheContextToWhatTheKvPoolHolds) {
-  EngineFixture fixture({.sizes = {.num_pages = 10,
-                                   .page_size = 4,
-                                   .num_state_slots = 1,
-                                   .max_step_tokens = 64,
-                                   .max_step_sequences = 1}});
+  EngineFixture fixture(
+      {.sizes = {.num_pages = 10, .page_size = 4, .num_state_slots = 1, .max_sequences = 1},
+       .limits = {.max_tokens = 64}});
   EXPECT_EQ(fixture.engine->model_info().context_length, 40);
   EXPECT_EQ(std::ssize(fixture.run(EngineFixture::request("one", 30, 10)).tokens), 10);
 }
@@ -99,11 +97,9 @@ TEST(EngineLoopTest, WorksWithoutATokenizerOnTokensAlone) {
 }
 
 TEST(EngineLoopTest, CancelsInTheInboxInTheQueueAndWhileRunning) {
-  EngineFixture fixture({.sizes = {.num_pages = 64,
-                                   .page_size = 4,
-                                   .num_state_slots = 1,
-                                   .max_step_tokens = 64,
-                                   .max_step_sequences = 1}});
+  EngineFixture fixture(
+      {.sizes = {.num_pages = 64, .page_size = 4, .num_state_slots = 1, .max_sequences = 1},
+       .limits = {.max_tokens = 64}});
   Received running, queued, in_inbox;
   ASSERT_TRUE(fixture.submit(EngineFixture::request("running", 3, 100), running).ok());
   ASSERT_TRUE(fixture.submit(EngineFixture::request("queued", 3, 100), queued).ok());
@@ -154,12 +150,10 @@ TEST(EngineLoopTest, AFailedStepEndsEveryRequestAndTheEngineSaysWhy) {
   };
   for (const auto& bad_step : bad_steps) {
     int num_failures = 0;
-    EngineFixture fixture({.sizes = {.num_pages = 64,
-                                     .page_size = 4,
-                                     .num_state_slots = 1,
-                                     .max_step_tokens = 64,
-                                     .max_step_sequences = 1},
-                           .on_failure = [&num_failures] { ++num_failures; }});
+    EngineFixture fixture(
+        {.sizes = {.num_pages = 64, .page_size = 4, .num_state_slots = 1, .max_sequences = 1},
+         .limits = {.max_tokens = 64},
+         .on_failure = [&num_failures] { ++num_failures; }});
     Received running, queued;
     ASSERT_TRUE(fixture.submit(EngineFixture::request("running", 3, 100), running).ok());
     ASSERT_TRUE(fixture.submit(EngineFixture::request("queued", 3, 100), queued).ok());
@@ -250,11 +244,9 @@ TEST(EngineLoopTest, KeepsTheRequestsSeedAndDrawsOthersFromItsOwn) {
 }
 
 TEST(EngineLoopTest, ReportsTimesFromTheClock) {
-  EngineFixture fixture({.sizes = {.num_pages = 64,
-                                   .page_size = 4,
-                                   .num_state_slots = 1,
-                                   .max_step_tokens = 64,
-                                   .max_step_sequences = 1}});
+  EngineFixture fixture(
+      {.sizes = {.num_pages = 64, .page_size = 4, .num_state_slots = 1, .max_sequences = 1},
+       .limits = {.max_tokens = 64}});
   fixture.runner->on_step = [&](const request::BatchPlan&) {
     fixture.clock.advance_seconds(1);
     return Status();
@@ -275,11 +267,9 @@ TEST(EngineLoopTest, ReportsTimesFromTheClock) {
 }
 
 TEST(EngineLoopTest, CountsStepsTokensAndRequests) {
-  EngineFixture fixture({.sizes = {.num_pages = 64,
-                                   .page_size = 4,
-                                   .num_state_slots = 1,
-                                   .max_step_tokens = 64,
-                                   .max_step_sequences = 1}});
+  EngineFixture fixture(
+      {.sizes = {.num_pages = 64, .page_size = 4, .num_state_slots = 1, .max_sequences = 1},
+       .limits = {.max_tokens = 64}});
   Received first, second;
   ASSERT_TRUE(fixture.submit(EngineFixture::request("first", 6, 3), first).ok());
   ASSERT_TRUE(fixture.submit(EngineFixture::request("second", 5, 2), second).ok());
@@ -334,7 +324,7 @@ TEST(EngineLoopTest, AbortsRequestsWhenDestroyed) {
 
 TEST(EngineLoopTest, RefusesSchedulingOptionsThatDoNotGoTogether) {
   EngineParts parts;
-  parts.runner = std::make_unique<testing::FakeRunner>(roomy_pools());
+  parts.runner = std::make_unique<testing::FakeRunner>(roomy_pools(), roomy_limits());
   parts.options.scheduling.policy = QueuePolicy::kLpm;
   parts.options.scheduling.enable_priority = true;
   parts.drive = Drive::kManual;
@@ -356,8 +346,8 @@ TEST(EngineLoopTest, AnswersEveryRequestInRandomScenarios) {
     EngineFixture fixture({.sizes = {.num_pages = between(8, 40),
                                      .page_size = 1 << between(0, 3),
                                      .num_state_slots = between(0, 1) * between(1, 5),
-                                     .max_step_tokens = slots + between(0, 30),
-                                     .max_step_sequences = slots},
+                                     .max_sequences = slots},
+                           .limits = {.max_tokens = slots + between(0, 30)},
                            .context_length = 100,
                            .max_queued_requests = static_cast<int32_t>(between(1, 20)),
                            .chunked_prefill_tokens = between(1, 40),
@@ -462,11 +452,13 @@ TEST(EngineLoopTest, DebugAndSanitizedBuildsCheckInvariantsWhenTheLastRequestHas
   ManualClock clock;
   int64_t num_checks = 0;
   EngineParts parts;
-  parts.runner = std::make_unique<FakeRunner>(roomy_pools());
+  parts.runner = std::make_unique<FakeRunner>(roomy_pools(), roomy_limits());
   parts.info = {.name = "fake", .vocab_size = 256, .context_length = 100};
   parts.clock = &clock;
   parts.drive = Drive::kManual;
-  const auto options = scheduler_options(parts.options, parts.runner->pool_sizes()).value();
+  const auto options =
+      scheduler_options(parts.options, parts.runner->pool_sizes(), parts.runner->step_limits())
+          .value();
   parts.scheduler = std::make_unique<CountingScheduler>(
       scheduler::BatchScheduler::create(options, clock).value(), num_checks);
   const auto engine = EngineLoop::create(std::move(parts)).value();

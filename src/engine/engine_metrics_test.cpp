@@ -331,7 +331,7 @@ TEST(EngineMetricsTest, TenantsAreCountedUpToTheLimitAndThenAsOne) {
 
   options.metrics.max_tenants = 65;
   EngineParts parts;
-  parts.runner = std::make_unique<testing::FakeRunner>(roomy_pools());
+  parts.runner = std::make_unique<testing::FakeRunner>(roomy_pools(), roomy_limits());
   parts.options.metrics = options.metrics;
   EXPECT_THAT(EngineLoop::create(std::move(parts)).status().message(),
               HasSubstr("metrics.max_tenants is 65; it must be from 0 to 64"));
@@ -341,7 +341,7 @@ TEST(EngineMetricsTest, TheStartIsTimed) {
   ManualClock clock;
   clock.advance_seconds(10);
   EngineParts parts;
-  parts.runner = std::make_unique<testing::FakeRunner>(roomy_pools());
+  parts.runner = std::make_unique<testing::FakeRunner>(roomy_pools(), roomy_limits());
   parts.info = {.name = "fake", .vocab_size = 256, .context_length = 100};
   parts.clock = &clock;
   parts.drive = Drive::kManual;

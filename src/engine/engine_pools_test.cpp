@@ -37,14 +37,16 @@ class EnginePoolsTest : public ::testing::TestWithParam<PoolSetting> {
     runner::PoolSizes sizes = roomy_pools();
     sizes.page_size = setting.page_size;
     sizes.num_pages = 600 / setting.page_size;  // not enough for all at once
-    sizes.max_made_drafts = 7;
-    sizes.drafter_reads_texts = setting.reads_texts;
+    request::StepLimits limits = roomy_limits();
+    limits.max_made_drafts = 7;
+    limits.drafter_reads_texts = setting.reads_texts;
     if (!setting.with_states) sizes.num_state_slots = 0;
     SchedulingOptions scheduling;
     scheduling.overlap = setting.overlap;
     SpeculativeOptions speculative{.algorithm = DraftAlgorithm::kMtp};
     if (!setting.adapts) speculative.num_draft_tokens = 8;
     return {.sizes = sizes,
+            .limits = limits,
             .context_length = 256,
             .scheduling = scheduling,
             .speculative = speculative};

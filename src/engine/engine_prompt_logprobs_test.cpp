@@ -57,7 +57,7 @@ class EnginePromptLogprobsTest : public ::testing::Test {
  protected:
   static EngineFixture::Options options(int64_t max_scored_rows = 16) {
     EngineFixture::Options options;
-    options.sizes.max_scored_rows = max_scored_rows;
+    options.limits.max_scored_rows = max_scored_rows;
     return options;
   }
 
@@ -159,7 +159,7 @@ TEST_F(EnginePromptLogprobsTest, OnlyTokensBeforeTheFirstScoredOneComeFromTheCac
 
 TEST_F(EnginePromptLogprobsTest, ATokenIsScoredOnceHoweverOftenItsRequestStartsAgain) {
   EngineFixture::Options small = options(4);
-  small.sizes.max_step_sequences = 1;
+  small.sizes.max_sequences = 1;
   small.scheduling.enable_priority = true;
   small.scheduling.preemption_min_run_seconds = 0;
   EngineFixture fixture(small);
@@ -197,9 +197,8 @@ TEST_F(EnginePromptLogprobsTest, CompanyAndShortageChangeNothing) {
     options.sizes = {.num_pages = 24 + below(40),
                      .page_size = 1 << below(4),
                      .num_state_slots = below(2) * 6,
-                     .max_step_tokens = 16 + below(40),
-                     .max_step_sequences = 5,
-                     .max_scored_rows = 1 + below(12)};
+                     .max_sequences = 5};
+    options.limits = {.max_tokens = 16 + below(40), .max_scored_rows = 1 + below(12)};
     options.sizes.num_pages = 160 / options.sizes.page_size + below(20);
     options.sizes.keeps_hidden = options.sizes.num_state_slots > 0;
     options.chunked_prefill_tokens = 1 + below(32);

@@ -121,6 +121,8 @@ class RecordingRunner final : public runner::Runner {
 
   [[nodiscard]] const runner::PoolSizes& pool_sizes() const override { return sizes_; }
 
+  [[nodiscard]] const request::StepLimits& step_limits() const override { return limits_; }
+
   Status submit(const request::BatchPlan& plan) override {
     if (on_submit) HEDDLE_RETURN_IF_ERROR(on_submit());
     calls.push_back(fmt::format("submit {}", plan.sequences.at(0).sequence_id));
@@ -141,6 +143,7 @@ class RecordingRunner final : public runner::Runner {
 
  private:
   runner::PoolSizes sizes_;
+  request::StepLimits limits_;
   std::vector<const request::BatchPlan*> in_flight_;
 };
 

@@ -72,11 +72,12 @@ Status check_speculation(const SpeculativeOptions& options) {
 }  // namespace
 
 Result<scheduler::BatchSchedulerOptions> scheduler_options(const EngineOptions& options,
-                                                           const runner::PoolSizes& sizes) {
+                                                           const runner::PoolSizes& sizes,
+                                                           const request::StepLimits& limits) {
   scheduler::BatchSchedulerOptions wanted;
   wanted.scheduling = options.scheduling;
-  wanted.max_running = sizes.max_step_sequences;
-  wanted.max_step_tokens = sizes.max_step_tokens;
+  wanted.max_running = sizes.max_sequences;
+  wanted.limits = limits;
   wanted.chunked_prefill_tokens =
       options.chunked_prefill_tokens.value_or(wanted.chunked_prefill_tokens);
   wanted.random_seed = options.random_seed;
@@ -121,7 +122,7 @@ Status check_options(const EngineOptions& options) {
   HEDDLE_RETURN_IF_ERROR(check_speculation(options.speculative));
   HEDDLE_RETURN_IF_ERROR(
       scheduler::choose_queue_policy(options.scheduling, options.cache.enabled).status());
-  return scheduler_options(options, {.page_size = options.page_size}).status();
+  return scheduler_options(options, {.page_size = options.page_size}, {}).status();
 }
 
 Status check_metrics_options(const MetricsOptions& options) {

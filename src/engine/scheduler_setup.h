@@ -13,7 +13,8 @@ namespace heddle::engine {
 // The policy of `options` is settled.
 // Error: kInvalidArgument naming the option, its value and what it may be.
 [[nodiscard]] Result<scheduler::BatchSchedulerOptions> scheduler_options(
-    const EngineOptions& options, const runner::PoolSizes& sizes);
+    const EngineOptions& options, const runner::PoolSizes& sizes,
+    const request::StepLimits& limits);
 
 // Finds the errors that can be found before the model is loaded, which may take minutes. Errors:
 // those of scheduler_options().

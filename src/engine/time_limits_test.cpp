@@ -78,7 +78,7 @@ TEST(TimeLimitsTest, TextHeldBackForAStopIsDelivered) {
 
 TEST(TimeLimitsTest, ARequestWithoutATokenEndsWithAnError) {
   EngineFixture::Options options = with_limits(5, 0);
-  options.sizes.max_step_sequences = 1;
+  options.sizes.max_sequences = 1;
   EngineFixture fixture(options);
   Received running;
   Received waiting;

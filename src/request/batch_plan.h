@@ -80,7 +80,7 @@ struct SlotStart {
   PlanRange output_tokens;
 
   // Of BatchPlan::tokens: all of the context, where a drafter reads texts
-  // (PoolSizes::drafter_reads_texts).
+  // (StepLimits::drafter_reads_texts).
   PlanRange context;
 };
 
@@ -119,7 +119,7 @@ struct Move {
 
 struct PlannedSequence {
   int64_t sequence_id = 0;  // echoed in the output
-  int32_t batch_slot = 0;   // 0 to max_step_sequences - 1, the sequence's own while it runs
+  int32_t batch_slot = 0;   // 0 to max_sequences - 1, the sequence's own while it runs
 
   // Of BatchPlan::tokens: tokens to compute in this step. One more follows them with
   // `feeds_drawn_token`: the token that an earlier step drew for this batch slot, which the host
@@ -149,7 +149,7 @@ struct PlannedSequence {
 
   // With `sample`: how many drafts of what follows its draws the runner is to make
   // (StepOutput::drafts); it may make fewer. Pages of the sequence beyond the step's tokens are
-  // where their slots lie (PoolSizes::draft_slots).
+  // where their slots lie (StepLimits::draft_slots).
   int32_t wanted_drafts = 0;
 
   // With `wanted_drafts`: the runner may keep their tokens to itself, so that nobody waits for

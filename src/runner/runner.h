@@ -11,6 +11,7 @@
 
 #include "cache/pool_sizes.h"
 #include "request/batch_plan.h"
+#include "request/step_limits.h"
 #include "request/step_output.h"
 
 namespace heddle::runner {
@@ -37,6 +38,7 @@ class Runner {
   virtual ~Runner() = default;
 
   [[nodiscard]] virtual const PoolSizes& pool_sizes() const = 0;
+  [[nodiscard]] virtual const request::StepLimits& step_limits() const = 0;
 
   // Starts a step. Steps are carried out in the order of submission; at most kMaxStepsInFlight may
   // have been submitted and not waited for (checked). The plan stays as it is until wait() has

@@ -13,7 +13,7 @@
 // Scheduler::check_fits() has promised it room.
 //
 // A prompt whose tokens are scored needs a row of logits for each of them, of which a step has few
-// (PoolSizes::max_scored_rows): such prompts share them, in shorter chunks where they are used up.
+// (StepLimits::max_scored_rows): such prompts share them, in shorter chunks where they are used up.
 //
 // Threading: confined to the engine thread. Cost: O(running + admitted) and a match each.
 #pragma once

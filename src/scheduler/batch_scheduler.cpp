@@ -22,16 +22,16 @@ namespace {
 
 BatchSchedulerOptions consistent(BatchSchedulerOptions options) {
   HEDDLE_CHECK_GE(options.cache.pools.num_pages, 1);
-  HEDDLE_CHECK_GE(options.max_step_tokens, 1);
+  HEDDLE_CHECK_GE(options.limits.max_tokens, 1);
   HEDDLE_CHECK_GE(options.chunked_prefill_tokens, 1);
   HEDDLE_CHECK_GE(options.max_running, 1);
-  int64_t batch_slots = std::min<int64_t>(options.max_running, options.max_step_tokens);
+  int64_t batch_slots = std::min<int64_t>(options.max_running, options.limits.max_tokens);
   if (options.cache.pools.has_states()) {
     HEDDLE_CHECK_GE(options.cache.pools.num_state_slots, 1);
     batch_slots = std::min(batch_slots, options.cache.pools.num_state_slots);
   }
   if (!options.cache.pools.windows.empty()) {
-    batch_slots = std::min<int64_t>(batch_slots, options.cache.pools.max_step_sequences);
+    batch_slots = std::min<int64_t>(batch_slots, options.cache.pools.max_sequences);
   }
   options.max_running = static_cast<int32_t>(batch_slots);
   return options;
@@ -46,9 +46,9 @@ AdmissionOptions admission_options(const BatchSchedulerOptions& options,
                      .max_prefill_tokens = options.scheduling.max_prefill_tokens,
                      .chunk_tokens = options.chunked_prefill_tokens,
                      .pages_at_admission = true},
-          .max_step_tokens = options.max_step_tokens,
+          .max_step_tokens = options.limits.max_tokens,
           .conservativeness = options.scheduling.conservativeness,
-          .max_scored_rows = pools.max_scored_rows,
+          .max_scored_rows = options.limits.max_scored_rows,
           .needs_state = pools.has_states(),
           .by_priority = choice.by_priority,
           .preemption = options.scheduling.preemption,
@@ -83,12 +83,12 @@ BatchScheduler::BatchScheduler(const BatchSchedulerOptions& options,
                 .max_queued = options.max_queued,
                 .random_seed = options.random_seed},
                cache_, fair_),
-      running_(options.max_running, cache_),
+      running_(options.max_running, options.limits, cache_),
       sharing_(options.shares_in_flight, cache_),
       pace_({.target_itl_ms = options.scheduling.target_itl_ms,
              .mixed_batches = options.scheduling.mixed_batches,
              .prefills_per_decode = options.scheduling.prefills_per_decode,
-             .makes_drafts = options.cache.pools.max_made_drafts > 0}),
+             .makes_drafts = options.limits.max_made_drafts > 0}),
       interleave_(options.scheduling.prefills_per_decode),
       admission_(admission_options(options, choice), {.cache = cache_,
                                                       .fair = fair_,
@@ -101,16 +101,16 @@ BatchScheduler::BatchScheduler(const BatchSchedulerOptions& options,
       time_limits_(options.scheduling),
       drafts_(std::move(drafter),
               {.max_drafts = options.max_drafts,
-               .max_rows = options.cache.pools.max_draft_rows,
+               .max_rows = options.limits.max_draft_rows,
                .adapts = options.adapts_drafts,
-               .max_made = options.cache.pools.max_made_drafts,
-               .topk = options.cache.pools.draft_topk},
+               .max_made = options.limits.max_made_drafts,
+               .topk = options.limits.draft_topk},
               pace_.draft_cost(), draft_odds_) {}
 
 // ---- A sequence arrives ----
 
 Status BatchScheduler::check_fits(const Sequence& sequence) const {
-  if (sequence.wants_scores() && options_.cache.pools.max_scored_rows == 0) {
+  if (sequence.wants_scores() && options_.limits.max_scored_rows == 0) {
     return unimplemented("this engine computes no logprobs of prompts");
   }
   const int64_t needed = sequence.max_stored_tokens();
@@ -189,7 +189,7 @@ int64_t BatchScheduler::plan_streams(BatchPlan& plan, StepWork& work) {
   std::erase_if(decoding_, [](const RunningSequence* running) { return !running->stays(); });
   if (!decoding_.empty() && num_retractions_ == retractions) admission_.streams_advanced();
   int64_t num_rows = std::ssize(decoding_);
-  drafts_.propose(decoding_, (options_.max_step_tokens - num_rows) / 2);
+  drafts_.propose(decoding_, (options_.limits.max_tokens - num_rows) / 2);
   for (size_t i = 0; i < decoding_.size(); ++i) {
     RunningSequence& running = *decoding_[i];
     std::span<const TokenId> drafts = drafts_.of(i);
@@ -217,7 +217,7 @@ int64_t BatchScheduler::wanted_with_room(RunningSequence& running, int64_t num_d
                                          int64_t num_wanted) {
   if (num_wanted == 0) return 0;
   const int64_t most = running.sequence->max_stored_tokens() - (running.num_planned + 1);
-  const int64_t slots = options_.cache.pools.draft_slots(num_wanted);
+  const int64_t slots = options_.limits.draft_slots(num_wanted);
   return running_.grow(running, std::min(num_drafts + slots, most)) ? num_wanted : 0;
 }
 

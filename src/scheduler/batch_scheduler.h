@@ -17,7 +17,7 @@
 //      for another.
 //   2. Decoding sequences: one token each, all of them, and the drafts for which there are pages,
 //      from a drafter or forced by the form of an answer. Drafts take at most
-//      PoolSizes::max_draft_rows, and half of the rows that the streams leave of a step; for them
+//      StepLimits::max_draft_rows, and half of the rows that the streams leave of a step; for them
 //      nothing is retracted.
 //   3. Running sequences in prefill, in the order of their admission, share what is left of the
 //      step's tokens and, with target_itl_ms, of its time. A quarter of the tokens is kept for
@@ -64,8 +64,8 @@ namespace heddle::scheduler {
 struct BatchSchedulerOptions {
   cache::PrefixCacheOptions cache;
   SchedulingOptions scheduling;
-  int32_t max_running = 64;              // sequences in one step
-  int64_t max_step_tokens = 512;         // new tokens of one step, prefill and decode together
+  int32_t max_running = 64;  // sequences in one step
+  request::StepLimits limits{.max_tokens = 512};
   int64_t chunked_prefill_tokens = 512;  // prefill tokens of one step
   int32_t max_queued = 1024;             // WaitingQueueOptions::max_queued
   bool shares_in_flight = true;          // followers wait for their leader
@@ -77,9 +77,9 @@ struct BatchSchedulerOptions {
 class BatchScheduler final : public Scheduler {
  public:
   // Limits that contradict each other are lowered: max_running to the state slots and to
-  // max_step_tokens, so that every running sequence can advance in every step. `clock` outlives the
-  // scheduler. Without `drafter` there are no drafts. Error: kInvalidArgument for options that do
-  // not go together.
+  // limits.max_tokens, so that every running sequence can advance in every step. `clock` outlives
+  // the scheduler. Without `drafter` there are no drafts. Error: kInvalidArgument for options that
+  // do not go together.
   static Result<std::unique_ptr<BatchScheduler>> create(
       const BatchSchedulerOptions& options, const Clock& clock,
       std::unique_ptr<speculative::Drafter> drafter = nullptr);

@@ -27,7 +27,7 @@ BatchSchedulerOptions server(int32_t max_running) {
   options.cache.pools.state_slot_bytes = 77266944;
   options.cache.pools.flops = {.per_token = 6e9, .per_pair = 98304};
   options.max_running = max_running;
-  options.max_step_tokens = 8192;
+  options.limits.max_tokens = 8192;
   options.chunked_prefill_tokens = 8192;
   options.max_queued = 4096;
   return options;

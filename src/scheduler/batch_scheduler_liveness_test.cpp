@@ -28,7 +28,7 @@ BatchSchedulerOptions tight(int32_t page_size, int64_t num_pages, int64_t num_sl
   options.cache.pools.state_slot_bytes = 20;
   options.cache.pools.flops = testing::kToyFlops;
   options.max_running = 3;
-  options.max_step_tokens = 16;
+  options.limits.max_tokens = 16;
   options.chunked_prefill_tokens = 11;
   options.scheduling.conservativeness = 0.1;  // admits more than fits
   return options;
@@ -92,7 +92,7 @@ TEST(BatchSchedulerLivenessTest, APromptGoesOnWhenAllThatDecodeAreRetracted) {
     options.scheduling.preemption = false;
     options.scheduling.prefills_per_decode = 1;
     options.scheduling.conservativeness = 0.001;
-    options.max_step_tokens = 8;
+    options.limits.max_tokens = 8;
     options.chunked_prefill_tokens = 4;
     HybridCacheFixture fixture(options);
     const auto ask = [&](int64_t prompt, int64_t output, int64_t priority) -> Sequence& {
@@ -124,7 +124,7 @@ TEST(BatchSchedulerLivenessTest, APromptGoesOnWhenAllThatDecodeAreRetracted) {
 TEST(BatchSchedulerLivenessTest, ASequenceThatStartedWithoutTheCacheMayUseItAgain) {
   BatchSchedulerOptions options = tight(/*page_size=*/4, /*num_pages=*/10, /*num_slots=*/4);
   options.max_running = 2;
-  options.max_step_tokens = 22;
+  options.limits.max_tokens = 22;
   options.chunked_prefill_tokens = 20;  // 16 on the grid, and some for the urgent one
   options.scheduling.enable_priority = true;
   options.scheduling.preemption_min_run_seconds = 0;
@@ -235,7 +235,7 @@ TEST(BatchSchedulerLivenessTest, StreamsGoOnUnderALongPrompt) {
     BatchSchedulerOptions options = multi();
     options.scheduling.mixed_batches = mixed;
     options.chunked_prefill_tokens = 256;
-    options.max_step_tokens = 256 + 32;
+    options.limits.max_tokens = 256 + 32;
     HybridCacheFixture fixture(options);
     const Sequence& one = fixture.submit(fixture.unique(20), 200);
     const Sequence& two = fixture.submit(fixture.unique(20), 200);

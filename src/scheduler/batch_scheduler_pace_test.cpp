@@ -120,7 +120,7 @@ BatchSchedulerOptions with_target(double target_ms, bool mixed = true) {
   BatchSchedulerOptions options = multi();
   options.cache.pools.num_pages = 6000;
   options.chunked_prefill_tokens = 512;
-  options.max_step_tokens = 512 + 32;
+  options.limits.max_tokens = 512 + 32;
   options.scheduling.mixed_batches = mixed;
   options.scheduling.target_itl_ms = target_ms;
   return options;

@@ -83,7 +83,7 @@ TEST(BatchSchedulerTest, PromptsThatAreScoredLeaveTheChunkToOthers) {
     SCOPED_TRACE(fmt::format("{} rows", rows));
     BatchSchedulerOptions options = without_cache();
     options.chunked_prefill_tokens = 64;
-    options.cache.pools.max_scored_rows = rows;
+    options.limits.max_scored_rows = rows;
     SchedulerFixture fixture(options);
     for (const int64_t num_tokens : {30, 20}) {
       Request request;
@@ -156,7 +156,7 @@ TEST(BatchSchedulerTest, ADecodeStepTakesAPageWhereTheLastOneIsFull) {
   options.cache.pools.page_size = 64;
   options.cache.grid = 64;
   options.cache.decode_interval = 64;
-  options.max_step_tokens = options.chunked_prefill_tokens = 512;
+  options.limits.max_tokens = options.chunked_prefill_tokens = 512;
   SchedulerFixture fixture(options);
   for (const int64_t length : {64, 100, 128, 129}) fixture.submit(length, 8);
   ASSERT_TRUE(fixture.step());
@@ -454,7 +454,7 @@ TEST(BatchSchedulerTest, LosesAndDuplicatesNothingInRandomScenarios) {
       cache.pools.num_snapshot_slots *= 3;
     }
     options.max_running = static_cast<int32_t>(between(1, 8));
-    options.max_step_tokens = between(1, 60);
+    options.limits.max_tokens = between(1, 60);
     options.chunked_prefill_tokens = between(1, 60);
     options.max_queued = static_cast<int32_t>(between(1, 20));
     options.scheduling.mixed_batches = between(0, 2) != 0;
@@ -591,8 +591,8 @@ TEST(BatchSchedulerDraftsTest, NothingIsMadeBehindPromptsForMoreStreamsThanAreSe
     options.scheduling.mixed_batches = false;
     options.adapts_drafts = false;
     options.max_drafts = 3;
-    options.cache.pools.max_made_drafts = 3;
-    options.cache.pools.max_draft_rows = 8;  // of four streams
+    options.limits.max_made_drafts = 3;
+    options.limits.max_draft_rows = 8;  // of four streams
     SchedulerFixture fixture(options);
     for (int64_t i = 0; i < num_streams; ++i) fixture.submit(8, 100);
     for (int i = 0; i < 4; ++i) ASSERT_TRUE(fixture.step());

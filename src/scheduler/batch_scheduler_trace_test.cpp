@@ -108,7 +108,7 @@ BatchSchedulerOptions service(SnapshotPolicy policy, EvictionPolicy eviction) {
   options.cache.pools.flops.per_token = 6e9 * kScale;
   options.cache.pools.flops.per_pair = 98304.0 * kScale * kScale;
   options.max_running = 48;
-  options.max_step_tokens = 128 + 48;
+  options.limits.max_tokens = 128 + 48;
   options.chunked_prefill_tokens = 128;
   options.max_queued = 100'000;
   return options;
@@ -118,7 +118,7 @@ class Service {
  public:
   explicit Service(const BatchSchedulerOptions& options)
       : scheduler_(BatchScheduler::create(options, clock_).value()),
-        runner_(runner_sizes(scheduler_->options())) {
+        runner_(runner_sizes(scheduler_->options()), scheduler_->options().limits) {
     runner_.checks_plans = false;  // page tables of every step are not copied to be compared
   }
 

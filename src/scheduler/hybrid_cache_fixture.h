@@ -54,7 +54,7 @@ inline BatchSchedulerOptions reference(SnapshotPolicy policy, int32_t page_size 
   options.scheduling.prefills_per_decode = 0;
   options.shares_in_flight = false;
   options.chunked_prefill_tokens = 16384;
-  options.max_step_tokens = 16384;
+  options.limits.max_tokens = 16384;
   options.max_running = 32;
   return options;
 }

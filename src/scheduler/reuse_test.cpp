@@ -23,7 +23,7 @@ BatchSchedulerOptions long_prompts(int64_t num_pages, int64_t num_slots) {
   options.cache.pools.state_slot_bytes = 77266944;
   options.cache.pools.flops = testing::kToyFlops;
   options.max_running = 8;
-  options.max_step_tokens = 2048;
+  options.limits.max_tokens = 2048;
   options.chunked_prefill_tokens = 2048;
   return options;
 }

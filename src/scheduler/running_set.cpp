@@ -54,8 +54,9 @@ SlotStart start_of(const Sequence& sequence, int64_t context_tokens, bool sends_
 
 }  // namespace
 
-RunningSet::RunningSet(int32_t num_batch_slots, cache::PrefixCache& cache)
-    : cache_(cache), slots_(static_cast<size_t>(num_batch_slots)) {
+RunningSet::RunningSet(int32_t num_batch_slots, const request::StepLimits& limits,
+                       cache::PrefixCache& cache)
+    : limits_(limits), cache_(cache), slots_(static_cast<size_t>(num_batch_slots)) {
   running_.reserve(slots_.size());
   for (int32_t slot = num_batch_slots - 1; slot >= 0; --slot) {
     slots_[static_cast<size_t>(slot)].batch_slot = slot;
@@ -144,7 +145,7 @@ PlannedSequence& RunningSet::add_planned(RunningSequence& running, bool sample, 
   const Sequence& sequence = *running.sequence;
   if (!std::exchange(running.sent, true)) {
     plan.starts.push_back(
-        start_of(sequence, running.num_planned, cache_.options().pools.drafter_reads_texts, plan));
+        start_of(sequence, running.num_planned, limits_.drafter_reads_texts, plan));
     running.sent_pages.fill(0);
   }
   PlannedSequence& planned = plan.sequences.emplace_back();
@@ -291,7 +292,7 @@ void RunningSet::plan_prefill(RunningSequence& running, int64_t num_new_tokens, 
   // The network's slots of the drafts lie behind the prompt.
   const int64_t most = sequence.max_stored_tokens() - end - 1;
   const int64_t num_wanted = std::min(draws ? wanted_behind_prompts_ : 0, most);
-  const int64_t slots = std::min(cache_.options().pools.draft_slots(num_wanted), most);
+  const int64_t slots = std::min(limits_.draft_slots(num_wanted), most);
   const bool makes = num_wanted > 0 && cache_.grow(*running.sequence, end + slots);
   PlannedSequence& next = add_planned(running, draws, plan);
   if (draws && sequence.constraint != nullptr) {

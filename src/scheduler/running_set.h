@@ -32,6 +32,7 @@
 #include "cache/prefix_cache.h"
 #include "request/batch_plan.h"
 #include "request/sequence.h"
+#include "request/step_limits.h"
 #include "request/step_output.h"
 #include "scheduler/step_time_model.h"
 #include "speculative/draft_odds.h"
@@ -123,7 +124,7 @@ struct RunningSequence {
 class RunningSet {
  public:
   // `cache` outlives the set.
-  RunningSet(int32_t num_batch_slots, cache::PrefixCache& cache);
+  RunningSet(int32_t num_batch_slots, const request::StepLimits& limits, cache::PrefixCache& cache);
 
   [[nodiscard]] bool empty() const { return running_.empty(); }
 
@@ -204,6 +205,7 @@ class RunningSet {
   void add_masks(request::Sequence& sequence, const PlannedDrafts& drafts,
                  request::PlannedSequence& planned, request::BatchPlan& plan);
 
+  request::StepLimits limits_;
   cache::PrefixCache& cache_;
   std::vector<RunningSequence> slots_;     // by batch slot
   std::vector<int32_t> free_slots_;        // the next one to take is the last

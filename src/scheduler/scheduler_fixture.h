@@ -29,7 +29,7 @@ inline BatchSchedulerOptions roomy() {
   options.cache.pools.state_slot_bytes = 200;
   options.cache.pools.flops = testing::kToyFlops;
   options.max_running = 16;
-  options.max_step_tokens = 256;
+  options.limits.max_tokens = 256;
   options.chunked_prefill_tokens = 256;
   options.max_queued = 100;
   return options;
@@ -38,8 +38,7 @@ inline BatchSchedulerOptions roomy() {
 // The pools that the scheduler hands out, and the steps that it plans.
 inline cache::PoolSizes runner_sizes(const BatchSchedulerOptions& options) {
   cache::PoolSizes sizes = options.cache.pools;
-  sizes.max_step_tokens = options.max_step_tokens;
-  sizes.max_step_sequences = options.max_running;
+  sizes.max_sequences = options.max_running;
   return sizes;
 }
 
@@ -47,7 +46,7 @@ class SchedulerFixture {
  public:
   explicit SchedulerFixture(const BatchSchedulerOptions& options)
       : scheduler(BatchScheduler::create(options, clock).value()),
-        runner(runner_sizes(scheduler->options())) {}
+        runner(runner_sizes(scheduler->options()), scheduler->options().limits) {}
 
   // A sequence that was not submitted. Its prompt is `prompt`.
   request::Sequence& make(std::vector<TokenId> prompt, int64_t max_new_tokens,

@@ -41,10 +41,10 @@ namespace heddle::scheduler {
 
 struct StreamDraftsOptions {
   int64_t max_drafts = 0;  // of one stream in one step
-  int64_t max_rows = 0;    // PoolSizes::max_draft_rows
+  int64_t max_rows = 0;    // StepLimits::max_draft_rows
   bool adapts = true;      // only as many as pay (speculative/draft_cost.h); false: all
-  int64_t max_made = 0;    // PoolSizes::max_made_drafts; not 0: the runner makes all drafts
-  int64_t topk = 1;        // PoolSizes::draft_topk
+  int64_t max_made = 0;    // StepLimits::max_made_drafts; not 0: the runner makes all drafts
+  int64_t topk = 1;        // StepLimits::draft_topk
 };
 
 class StreamDrafts {

@@ -33,8 +33,7 @@ Result<std::unique_ptr<WatchedRunner>> WatchedRunner::create(runner::ForwardPass
                                              pages_for(options.num_cached_tokens),
                                 .page_size = options.page_size,
                                 .num_state_slots = num_slots,
-                                .max_step_tokens = pass.max_step_tokens(),
-                                .max_step_sequences = options.num_sequences,
+                                .max_sequences = options.num_sequences,
                                 .kv_window = runner::common_window(needs),
                                 .windows = std::move(windows),
                                 .flops = pass.prefill_flops(),
@@ -54,7 +53,8 @@ Result<std::unique_ptr<WatchedRunner>> WatchedRunner::create(runner::ForwardPass
 WatchedRunner::WatchedRunner(runner::ForwardPass& pass, runner::Pools pools,
                              const runner::PoolSizes& sizes, int64_t max_tokens, Watch watch)
     : sizes_(sizes),
-      executor_(pass, std::move(pools), sizes, max_tokens, runner::LogitRows::kAll),
+      limits_{.max_tokens = pass.max_step_tokens()},
+      executor_(pass, std::move(pools), sizes, limits_, max_tokens, runner::LogitRows::kAll),
       watch_(std::move(watch)) {}
 
 Status WatchedRunner::submit(const request::BatchPlan& plan) {

@@ -45,6 +45,8 @@ class WatchedRunner final : public runner::Runner {
 
   [[nodiscard]] const runner::PoolSizes& pool_sizes() const override { return sizes_; }
 
+  [[nodiscard]] const request::StepLimits& step_limits() const override { return limits_; }
+
   Status submit(const request::BatchPlan& plan) override;
   Result<request::StepOutput> wait() override;
 
@@ -53,6 +55,7 @@ class WatchedRunner final : public runner::Runner {
                 int64_t max_tokens, Watch watch);
 
   runner::PoolSizes sizes_;
+  request::StepLimits limits_;
   runner::StepExecutor executor_;
   Watch watch_;
   // Outputs of steps that were submitted and not waited for.

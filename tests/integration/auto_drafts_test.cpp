@@ -27,10 +27,11 @@ void expect_no_drafts(const EngineOptions& options) {
   const auto loaded = runner::load_model(options);
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
   EXPECT_EQ(loaded->options.speculative.algorithm, DraftAlgorithm::kNone);
-  EXPECT_EQ(loaded->runner->pool_sizes().max_made_drafts, 0);
-  const runner::PoolSizes& sizes = loaded->runner->pool_sizes();
-  EXPECT_LE(sizes.max_draft_rows, speculative::kMostForcedRows) << "of forced tokens";
-  EXPECT_LE(loaded->plan.draft_state_bytes, speculative::kMostForcedRows * sizes.state_slot_bytes);
+  EXPECT_EQ(loaded->runner->step_limits().max_made_drafts, 0);
+  EXPECT_LE(loaded->runner->step_limits().max_draft_rows, speculative::kMostForcedRows)
+      << "of forced tokens";
+  EXPECT_LE(loaded->plan.draft_state_bytes,
+            speculative::kMostForcedRows * loaded->runner->pool_sizes().state_slot_bytes);
 }
 
 TEST(AutoDraftsTest, AHeadInTheCheckpointDraftsAndItsMemoryIsPlanned) {
@@ -38,8 +39,8 @@ TEST(AutoDraftsTest, AHeadInTheCheckpointDraftsAndItsMemoryIsPlanned) {
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
   EXPECT_EQ(loaded->options.speculative.algorithm, DraftAlgorithm::kMtp);
   EXPECT_TRUE(loaded->options.speculative.adapts());
-  EXPECT_EQ(loaded->runner->pool_sizes().max_made_drafts, 7);
-  EXPECT_GE(loaded->runner->pool_sizes().max_draft_rows, 8);
+  EXPECT_EQ(loaded->runner->step_limits().max_made_drafts, 7);
+  EXPECT_GE(loaded->runner->step_limits().max_draft_rows, 8);
   EXPECT_GT(loaded->plan.draft_state_bytes, 0);
 }
 
@@ -51,7 +52,7 @@ TEST(AutoDraftsTest, StepsAndTokensFixTheDepth) {
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
   EXPECT_EQ(loaded->options.speculative.num_draft_tokens, 4);
   EXPECT_FALSE(loaded->options.speculative.adapts());
-  EXPECT_EQ(loaded->runner->pool_sizes().max_made_drafts, 3);
+  EXPECT_EQ(loaded->runner->step_limits().max_made_drafts, 3);
 }
 
 TEST(AutoDraftsTest, WithoutAHeadThereAreNone) {

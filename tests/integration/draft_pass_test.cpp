@@ -294,6 +294,10 @@ class SpyRunner final : public runner::Runner {
     return runner_->pool_sizes();
   }
 
+  [[nodiscard]] const request::StepLimits& step_limits() const override {
+    return runner_->step_limits();
+  }
+
   Status submit(const request::BatchPlan& plan) override {
     for (const auto& sequence : plan.sequences) {
       const auto drafts = plan.drafts(sequence);

@@ -99,7 +99,7 @@ Machine make_machine(unsigned seed) {
   RandomForms random(seed);
   Machine machine;
   EngineFixture::Options& options = machine.options;
-  options.sizes.max_draft_rows = std::vector<int64_t>{2, 5, 16, 32}[random.below(4)];
+  options.limits.max_draft_rows = std::vector<int64_t>{2, 5, 16, 32}[random.below(4)];
   options.sizes.num_pages = random.below(2) == 0 ? 256 : 60;  // not for all at once
   options.sizes.num_state_slots = random.below(4) == 0 ? 0 : 8;
   options.context_length = 200;

@@ -75,6 +75,10 @@ class MemoryWatcher final : public runner::Runner {
     return device_->pool_sizes();
   }
 
+  [[nodiscard]] const request::StepLimits& step_limits() const override {
+    return device_->step_limits();
+  }
+
   Status submit(const BatchPlan& plan) override {
     watch(plan);
     return device_->submit(plan);

@@ -458,9 +458,10 @@ TEST_F(StandaloneOptionsTest, ItsMemoryIsPlanned) {
   EXPECT_EQ(drafts.runner->pool_sizes().page_bytes, 2 * plain.runner->pool_sizes().page_bytes);
   // States of four sequences, of their guesses, and slot 0; and of the rows that are verified.
   const int64_t slot = plain.runner->pool_sizes().state_slot_bytes;
-  EXPECT_EQ(drafts.plan.draft_state_bytes, (9 + drafts.runner->pool_sizes().max_draft_rows) * slot);
-  EXPECT_EQ(drafts.runner->pool_sizes().max_made_drafts, 3);
-  EXPECT_TRUE(drafts.runner->pool_sizes().drafter_reads_texts);
+  EXPECT_EQ(drafts.plan.draft_state_bytes,
+            (9 + drafts.runner->step_limits().max_draft_rows) * slot);
+  EXPECT_EQ(drafts.runner->step_limits().max_made_drafts, 3);
+  EXPECT_TRUE(drafts.runner->step_limits().drafter_reads_texts);
 }
 
 TEST_F(StandaloneOptionsTest, RefusesByNameAModelThatCannotDraft) {

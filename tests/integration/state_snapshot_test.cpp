@@ -53,6 +53,10 @@ class DistributionTap final : public runner::Runner {
     return model_->pool_sizes();
   }
 
+  [[nodiscard]] const request::StepLimits& step_limits() const override {
+    return model_->step_limits();
+  }
+
   // For the next request: the tokens it is to draw, which outlive it.
   void begin(std::span<const TokenId> draws) {
     draws_ = draws;

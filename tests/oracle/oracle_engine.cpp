@@ -82,7 +82,7 @@ std::unique_ptr<engine::EngineLoop> make_engine(const Scenario& scenario,
   parts.options.max_queued_requests = scenario.max_queued_requests;
   parts.options.random_seed = scenario.seed + 1;
   if (scenario.drafts != Drafts::kNone) {
-    const bool made = scenario.sizes.max_made_drafts > 0;
+    const bool made = scenario.limits.max_made_drafts > 0;
     if (!made) parts.drafter = std::make_unique<ScriptedDrafter>(scenario);
     parts.options.speculative = {.algorithm = made ? DraftAlgorithm::kMtp : DraftAlgorithm::kNgram,
                                  .num_draft_tokens = static_cast<int32_t>(scenario.max_drafts) + 1};

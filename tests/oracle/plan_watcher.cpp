@@ -93,7 +93,7 @@ PlanWatcher::PlanWatcher(runner::Runner& device, Damage damage, uint64_t seed, P
       damage_(damage),
       dice_(seed),
       counts_(counts),
-      slots_(device.pool_sizes().max_step_sequences, device.pool_sizes().num_pages) {}
+      slots_(device.pool_sizes().max_sequences, device.pool_sizes().num_pages) {}
 
 Status PlanWatcher::submit(const BatchPlan& plan) {
   HEDDLE_RETURN_IF_ERROR(slots_.take(plan));

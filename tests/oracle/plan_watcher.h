@@ -87,6 +87,10 @@ class PlanWatcher final : public runner::Runner {
     return device_.pool_sizes();
   }
 
+  [[nodiscard]] const request::StepLimits& step_limits() const override {
+    return device_.step_limits();
+  }
+
   Status submit(const request::BatchPlan& plan) override;
   Result<request::StepOutput> wait() override;
 

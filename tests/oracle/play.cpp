@@ -86,7 +86,7 @@ class Play {
 
   void start_engine() {
     ++cache_number_;
-    device_ = std::make_unique<FakeRunner>(scenario_.sizes);
+    device_ = std::make_unique<FakeRunner>(scenario_.sizes, scenario_.limits);
     device_->lazy = scenario_.lazy;
     device_->verify_fault = fault_;
     device_->vocabulary = scenario_.rules.vocabulary;
@@ -112,7 +112,7 @@ class Play {
     by_sequence_.clear();
     std::unique_ptr<runner::Runner> runner =
         std::make_unique<PlanWatcher>(*device_, damage_, scenario_.seed, outcome_.counts.plans);
-    if (scenario_.sizes.drafter_reads_texts) {
+    if (scenario_.limits.drafter_reads_texts) {
       runner =
           std::make_unique<ReadingRunner>(std::move(runner), scenario_.seed,
                                           outcome_.counts.drafter_rows_taken, outcome_.complaints);

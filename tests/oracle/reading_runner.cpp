@@ -20,10 +20,10 @@ ReadingRunner::ReadingRunner(std::unique_ptr<runner::Runner> runner, uint64_t se
       dice_(seed),
       rows_taken_(rows_taken),
       complaints_(complaints),
-      slots_(pool_sizes().max_step_sequences, pool_sizes().num_pages),
-      written_(pool_sizes().num_pages, pool_sizes().page_size, pool_sizes().max_step_sequences),
+      slots_(pool_sizes().max_sequences, pool_sizes().num_pages),
+      written_(pool_sizes().num_pages, pool_sizes().page_size, pool_sizes().max_sequences),
       rows_(static_cast<size_t>((pool_sizes().num_pages + 1) * pool_sizes().page_size), 0),
-      texts_(static_cast<size_t>(pool_sizes().max_step_sequences)) {}
+      texts_(static_cast<size_t>(pool_sizes().max_sequences)) {}
 
 void ReadingRunner::Text::add(TokenId token) {
   Dice mixed((labels.empty() ? 1 : labels.back()) ^ (static_cast<uint64_t>(token) << 20));

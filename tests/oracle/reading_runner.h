@@ -31,6 +31,10 @@ class ReadingRunner final : public runner::Runner {
     return runner_->pool_sizes();
   }
 
+  [[nodiscard]] const request::StepLimits& step_limits() const override {
+    return runner_->step_limits();
+  }
+
   Status submit(const request::BatchPlan& plan) override;
   Result<request::StepOutput> wait() override;
 

@@ -125,7 +125,7 @@ class ScenarioMaker {
   void choose_pages_of_windows() {
     runner::PoolSizes& sizes = scenario_.sizes;
     for (cache::PageWindow& window : sizes.windows) {
-      const int64_t least = sizes.max_step_sequences * window.per_sequence(sizes.page_size);
+      const int64_t least = sizes.max_sequences * window.per_sequence(sizes.page_size);
       window.num_pages =
           least + window_dice_.pick<int64_t>({0, 1, window_dice_.between(0, least), 8 * least});
     }
@@ -136,23 +136,23 @@ class ScenarioMaker {
     scenario_.drafts = draft_dice_.pick({Drafts::kRight, Drafts::kWrong, Drafts::kRandom,
                                          Drafts::kOftenRight, Drafts::kOftenRight});
     scenario_.max_drafts = draft_dice_.pick<int64_t>({1, 2, 3, 7, 15});
-    scenario_.sizes.max_draft_rows =
+    scenario_.limits.max_draft_rows =
         (scenario_.max_drafts + 1) * draft_dice_.pick<int64_t>({1, 2, 6});
-    if (draft_dice_.percent(50)) scenario_.sizes.max_made_drafts = scenario_.max_drafts;
+    if (draft_dice_.percent(50)) scenario_.limits.max_made_drafts = scenario_.max_drafts;
     scenario_.branches_drafts = draft_dice_.percent(50);
-    if (scenario_.branches_drafts && scenario_.sizes.max_made_drafts > 0) {
-      scenario_.sizes.draft_topk = draft_dice_.pick<int32_t>({2, 4});
-      scenario_.sizes.draft_steps = draft_dice_.pick<int32_t>({1, 3, 5});
+    if (scenario_.branches_drafts && scenario_.limits.max_made_drafts > 0) {
+      scenario_.limits.draft_topk = draft_dice_.pick<int32_t>({2, 4});
+      scenario_.limits.draft_steps = draft_dice_.pick<int32_t>({1, 3, 5});
     }
-    scenario_.sizes.drafter_reads_texts = scenario_.sizes.max_made_drafts > 0 &&
-                                          !scenario_.branches_drafts && draft_dice_.percent(50);
+    scenario_.limits.drafter_reads_texts = scenario_.limits.max_made_drafts > 0 &&
+                                           !scenario_.branches_drafts && draft_dice_.percent(50);
   }
 
   // Forms force tokens with a drafter and without: there are rows for them in either case.
   void choose_forms() {
     has_forms_ = form_dice_.percent(30);
-    if (!has_forms_ || scenario_.sizes.max_draft_rows > 0) return;
-    scenario_.sizes.max_draft_rows = form_dice_.pick<int64_t>({0, 2, 5, 32});
+    if (!has_forms_ || scenario_.limits.max_draft_rows > 0) return;
+    scenario_.limits.max_draft_rows = form_dice_.pick<int64_t>({0, 2, 5, 32});
   }
 
   void choose_limits() {
@@ -344,10 +344,10 @@ class ScenarioMaker {
           sizes.num_pages * sizes.page_bytes + sizes.num_state_slots * sizes.state_slot_bytes;
       if (least < all) sizes.shared_bytes = dice_.between(least, all);
     }
-    sizes.max_step_sequences = static_cast<int32_t>(dice_.between(is_crowded_ ? 3 : 1, 6));
+    sizes.max_sequences = static_cast<int32_t>(dice_.between(is_crowded_ ? 3 : 1, 6));
     choose_pages_of_windows();
-    sizes.max_step_tokens =
-        scenario_.chunked_prefill_tokens + (dice_.percent(80) ? sizes.max_step_sequences : 0);
+    scenario_.limits.max_tokens =
+        scenario_.chunked_prefill_tokens + (dice_.percent(80) ? sizes.max_sequences : 0);
   }
 
   void choose_clears() {
@@ -398,14 +398,14 @@ std::string Scenario::to_string() const {
       fmt::join(rules.windows, ", "), sizes.num_state_slots, sizes.num_snapshot_slots,
       sizes.shared_bytes,
       sizes.num_pages * sizes.page_bytes + sizes.num_state_slots * sizes.state_slot_bytes,
-      sizes.max_step_sequences, sizes.max_step_tokens, chunked_prefill_tokens, sizes.keeps_hidden,
-      lazy, cache.enabled, heddle::to_string(cache.state_snapshots), cache.snapshot_interval,
+      sizes.max_sequences, limits.max_tokens, chunked_prefill_tokens, sizes.keeps_hidden, lazy,
+      cache.enabled, heddle::to_string(cache.state_snapshots), cache.snapshot_interval,
       heddle::to_string(cache.eviction), heddle::to_string(scheduling.policy),
       scheduling.mixed_batches, scheduling.overlap, scheduling.prefills_per_decode,
       scheduling.max_prefill_tokens, scheduling.target_itl_ms, scheduling.enable_priority,
       rules.eos_token_ids.empty() ? -1 : rules.eos_token_ids[0], rules.vocabulary.num_tokens,
       restart_step, failing_step, seconds_per_step, limits_queue, limits_time, pauses.size(),
-      static_cast<int>(drafts), max_drafts, sizes.max_made_drafts, branches_drafts);
+      static_cast<int>(drafts), max_drafts, limits.max_made_drafts, branches_drafts);
   for (const Clear& clear : clears) {
     text += fmt::format("  the cache is cleared at step {}, within {} s\n", clear.step,
                         clear.timeout_seconds);

@@ -45,6 +45,7 @@ struct Scenario {
   uint64_t seed = 0;
 
   runner::PoolSizes sizes;
+  request::StepLimits limits;
   bool lazy = true;  // when the device computes
   AnswerRules rules;
   int64_t grid = 64;
@@ -54,7 +55,7 @@ struct Scenario {
   CacheOptions cache;
   Drafts drafts = Drafts::kNone;
   int64_t max_drafts =
-      0;  // of a sequence; the device makes them where sizes.max_made_drafts says so
+      0;  // of a sequence; the device makes them where limits.max_made_drafts says so
   bool branches_drafts = false;  // they are trees
   double seconds_per_step = 0;   // of no tokens; every 128 tokens take as long again
 

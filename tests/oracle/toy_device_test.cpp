@@ -26,13 +26,9 @@ using testing::VerifyFault;
 
 using Tokens = std::vector<TokenId>;
 
-constexpr runner::PoolSizes kSizes{.num_pages = 8,
-                                   .page_size = 4,
-                                   .num_state_slots = 8,
-                                   .max_step_tokens = 32,
-                                   .max_step_sequences = 4,
-                                   .max_draft_rows = 4,
-                                   .keeps_hidden = true};
+constexpr runner::PoolSizes kSizes{
+    .num_pages = 8, .page_size = 4, .num_state_slots = 8, .max_sequences = 4, .keeps_hidden = true};
+constexpr request::StepLimits kLimits{.max_tokens = 32, .max_draft_rows = 4};
 
 // Sequence 1 of ten tokens in pages 1 to 3 and slot 1.
 class ToyDeviceTest : public ::testing::TestWithParam<bool> {
@@ -84,7 +80,7 @@ class ToyDeviceTest : public ::testing::TestWithParam<bool> {
     return output.ok() ? std::move(*output) : StepOutput();
   }
 
-  FakeRunner device{kSizes};
+  FakeRunner device{kSizes, kLimits};
   SamplingParams sampling{.frequency_penalty = 1};  // output tokens are kept
   Tokens tokens = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
   Tokens other_end = {50, 51};
@@ -160,7 +156,7 @@ TEST_P(ToyDeviceTest, GoesDownADraftChainAsFarAsItHolds) {
     all.push_back(truth.back());
   }
   const auto run_with = [&](const Tokens& drafts, const Tokens& ending) {
-    FakeRunner fresh(kSizes);
+    FakeRunner fresh(kSizes, kLimits);
     fresh.lazy = GetParam();
     HandPlan plan = first_plan();
     plan.sequences[0].snapshots = {};
@@ -211,7 +207,7 @@ TEST_P(ToyDeviceTest, GoesDownATreeOfDraftsAndNoticesWhatItPublishedWrong) {
   const std::vector<int32_t> parents = {-1, -1, 1};
   const std::vector<int32_t> more_pages = {1, 2, 3, 4};
   const auto run_with = [&](VerifyFault fault) {
-    FakeRunner fresh(kSizes);
+    FakeRunner fresh(kSizes, kLimits);
     fresh.lazy = GetParam();
     fresh.verify_fault = fault;
     HandPlan plan = first_plan();
@@ -315,7 +311,7 @@ TEST_P(ToyDeviceTest, NoticesWhatIsWrongWithTheData) {
        [&](HandPlan& plan) { plan.sequences[0].output_tokens = foreign; }},
   };
   for (const Case& one : cases) {
-    FakeRunner fresh(kSizes);
+    FakeRunner fresh(kSizes, kLimits);
     fresh.lazy = GetParam();
     ASSERT_TRUE(fresh.run(first_plan().flat()).ok());
     HandPlan plan = second_plan();
@@ -395,7 +391,7 @@ TEST_P(ToyDeviceTest, NoticesWhatAPlanMayNotDo) {
        }},
   };
   for (const Case& one : cases) {
-    FakeRunner fresh(kSizes);
+    FakeRunner fresh(kSizes, kLimits);
     fresh.lazy = GetParam();
     ASSERT_TRUE(fresh.run(first_plan().flat()).ok());
     HandPlan plan = second_plan();
@@ -430,7 +426,7 @@ TEST_P(ToyDeviceTest, SavesIntoSlotsOfTheirOwn) {
   anew.batch_slot = 2;
   anew.pages = new_pages;
   const HandPlan good = saving_plan(behind, anew);
-  FakeRunner apart(sizes);
+  FakeRunner apart(sizes, kLimits);
   apart.lazy = GetParam();
   ASSERT_TRUE(apart.run(first_plan().flat()).ok());
   const Result<StepOutput> output = apart.run(good.flat());
@@ -465,7 +461,7 @@ TEST_P(ToyDeviceTest, SavesIntoSlotsOfTheirOwn) {
        [&](HandPlan& plan) { plan.sequences[1].snapshots = outside; }},
   };
   for (const Case& one : cases) {
-    FakeRunner fresh(sizes);
+    FakeRunner fresh(sizes, kLimits);
     fresh.lazy = GetParam();
     ASSERT_TRUE(fresh.run(first_plan().flat()).ok());
     HandPlan plan = good;
@@ -505,7 +501,7 @@ TEST_P(ToyDeviceTest, NoticesWhenMoreMemoryIsInUseThanThereIs) {
   sizes.page_bytes = 10;
   sizes.state_slot_bytes = 100;
   sizes.shared_bytes = 330;  // three slots, three pages
-  FakeRunner small(sizes);
+  FakeRunner small(sizes, kLimits);
   small.lazy = GetParam();
   ASSERT_TRUE(small.run(first_plan().flat()).ok());
   EXPECT_THAT(small.complaints(), IsEmpty());

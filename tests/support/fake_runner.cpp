@@ -35,14 +35,15 @@ void append_all(std::vector<int64_t>& all, const Values& values) {
 
 }  // namespace
 
-FakeRunner::FakeRunner(const runner::PoolSizes& sizes)
+FakeRunner::FakeRunner(const runner::PoolSizes& sizes, const request::StepLimits& limits)
     : sizes_(sizes),
+      limits_(limits),
       states_(sizes.num_state_slots),
       own_snapshot_slots_(sizes.num_snapshot_slots),
       hidden_(static_cast<size_t>(sizes.max_snapshot_slot() + 1), kGarbageHidden),
-      slots_(sizes.max_step_sequences, sizes.num_pages),
-      drawn_(static_cast<size_t>(sizes.max_step_sequences)),
-      kept_drafts_(static_cast<size_t>(sizes.max_step_sequences)),
+      slots_(sizes.max_sequences, sizes.num_pages),
+      drawn_(static_cast<size_t>(sizes.max_sequences)),
+      kept_drafts_(static_cast<size_t>(sizes.max_sequences)),
       page_in_use_(static_cast<size_t>(sizes.num_pages + 1)) {
   sizes_.flops = kToyFlops;
   const auto add_table = [this](int64_t num_pages) {
@@ -211,7 +212,7 @@ Result<StepOutput> FakeRunner::compute(const BatchPlan& plan) {
   lost_ = false;
   if (checks_plans) {
     std::vector<std::string> faults;
-    const bool can_run = check_plan(plan, sizes_, slots_, faults);
+    const bool can_run = check_plan(plan, sizes_, limits_, slots_, faults);
     for (std::string& fault : faults) complain(std::move(fault));
     if (!can_run) return internal_error("the plan names pages or slots that do not exist");
   }
@@ -438,7 +439,8 @@ void FakeRunner::check_contexts(const BatchPlan& plan) {
     const std::span<const TokenId> context = plan.context_of(start);
     for (const PlannedSequence& sequence : plan.sequences) {
       if (sequence.batch_slot != start.batch_slot) continue;
-      bool same = std::ssize(context) == (sizes_.drafter_reads_texts ? sequence.context_tokens : 0);
+      bool same =
+          std::ssize(context) == (limits_.drafter_reads_texts ? sequence.context_tokens : 0);
       for (size_t i = 0; same && i < context.size(); ++i) {
         same = row(sequence, static_cast<int64_t>(i)).token == context[i];
       }

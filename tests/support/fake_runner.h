@@ -3,8 +3,8 @@
 // (support/toy_model.h). A page, batch slot, state slot or token that the wrong sequence uses
 // changes the drawn tokens, and is reported by complaints() at once.
 //
-//   FakeRunner runner({.num_pages = 8, .page_size = 4, .num_state_slots = 2,
-//                      .max_step_tokens = 16, .max_step_sequences = 4});
+//   FakeRunner runner({.num_pages = 8, .page_size = 4, .num_state_slots = 2, .max_sequences = 4},
+//                     {.max_tokens = 16});
 //   ... run steps ...
 //   EXPECT_THAT(runner.complaints(), IsEmpty());
 //
@@ -50,7 +50,7 @@ class FakeRunner final : public runner::Runner {
  public:
   static constexpr TokenId kVocabSize = 256;
 
-  explicit FakeRunner(const runner::PoolSizes& sizes);
+  FakeRunner(const runner::PoolSizes& sizes, const request::StepLimits& limits);
 
   // Called at the start of every step; an error, or an exception, fails the step and all that come
   // after it.
@@ -93,6 +93,8 @@ class FakeRunner final : public runner::Runner {
   static TokenLogprob score(std::span<const TokenId> tokens, TokenId token, int32_t num_top);
 
   [[nodiscard]] const runner::PoolSizes& pool_sizes() const override { return sizes_; }
+
+  [[nodiscard]] const request::StepLimits& step_limits() const override { return limits_; }
 
   Status submit(const request::BatchPlan& plan) override;
   Result<request::StepOutput> wait() override;
@@ -197,6 +199,7 @@ class FakeRunner final : public runner::Runner {
   ToyHidden& kept_hidden(int32_t slot) { return hidden_[static_cast<size_t>(slot)]; }
 
   runner::PoolSizes sizes_;
+  request::StepLimits limits_;
   std::vector<std::vector<ToyRow>> kv_;  // by page table
   std::vector<int64_t> windows_;         // of tables 1 and up
   Slots states_;

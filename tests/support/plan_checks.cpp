@@ -20,21 +20,22 @@ using request::PlannedSnapshot;
 class PlanChecker {
  public:
   PlanChecker(const BatchPlan& plan, const runner::PoolSizes& sizes,
-              const request::BatchSlots& slots, std::vector<std::string>& complaints)
-      : plan_(plan), sizes_(sizes), slots_(slots), complaints_(complaints) {}
+              const request::StepLimits& limits, const request::BatchSlots& slots,
+              std::vector<std::string>& complaints)
+      : plan_(plan), sizes_(sizes), limits_(limits), slots_(slots), complaints_(complaints) {}
 
   bool check() {
     expect(!plan_.sequences.empty(), "an empty plan");
-    expect(plan_.num_rows() <= sizes_.max_step_tokens, fmt::format("{} rows", plan_.num_rows()));
-    expect(std::ssize(plan_.sequences) <= sizes_.max_step_sequences,
+    expect(plan_.num_rows() <= limits_.max_tokens, fmt::format("{} rows", plan_.num_rows()));
+    expect(std::ssize(plan_.sequences) <= sizes_.max_sequences,
            fmt::format("{} sequences", plan_.sequences.size()));
     int64_t draft_rows = 0;
     for (const PlannedSequence& sequence : plan_.sequences) {
       if (!sequence.drafts.empty()) draft_rows += sequence.drafts.count + 1;
     }
-    expect(draft_rows <= sizes_.max_draft_rows,
+    expect(draft_rows <= limits_.max_draft_rows,
            fmt::format("{} rows of sequences with drafts", draft_rows));
-    expect(plan_.num_scored_rows() <= sizes_.max_scored_rows,
+    expect(plan_.num_scored_rows() <= limits_.max_scored_rows,
            fmt::format("{} scored rows", plan_.num_scored_rows()));
     check_moves();
     for (const PlannedSequence& sequence : plan_.sequences) check_sequence(sequence);
@@ -358,6 +359,7 @@ class PlanChecker {
 
   const BatchPlan& plan_;
   const runner::PoolSizes& sizes_;
+  const request::StepLimits& limits_;
   const request::BatchSlots& slots_;
   std::vector<std::string>& complaints_;
   std::set<int64_t> ids_;
@@ -369,8 +371,9 @@ class PlanChecker {
 }  // namespace
 
 bool check_plan(const BatchPlan& plan, const runner::PoolSizes& sizes,
-                const request::BatchSlots& slots, std::vector<std::string>& complaints) {
-  return PlanChecker(plan, sizes, slots, complaints).check();
+                const request::StepLimits& limits, const request::BatchSlots& slots,
+                std::vector<std::string>& complaints) {
+  return PlanChecker(plan, sizes, limits, slots, complaints).check();
 }
 
 }  // namespace heddle::testing

@@ -17,6 +17,7 @@ namespace heddle::testing {
 // `slots` has taken the plan over. Appends one sentence per fault. False: ids are out of range or
 // missing, so that no device could carry the plan out.
 bool check_plan(const request::BatchPlan& plan, const runner::PoolSizes& sizes,
-                const request::BatchSlots& slots, std::vector<std::string>& complaints);
+                const request::StepLimits& limits, const request::BatchSlots& slots,
+                std::vector<std::string>& complaints);
 
 }  // namespace heddle::testing

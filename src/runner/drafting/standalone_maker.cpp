@@ -26,12 +26,12 @@ models::CacheNeeds states_alone(models::CacheNeeds needs) {
 
 Result<std::unique_ptr<StandaloneMaker>> StandaloneMaker::create(std::unique_ptr<ForwardPass> pass,
                                                                  const cache::PoolSizes& sizes,
+                                                                 int64_t max_drafts,
                                                                  int64_t vocab_size,
                                                                  int64_t max_pages) {
   std::unique_ptr<StandaloneMaker> maker(
       new StandaloneMaker(std::move(pass), sizes, vocab_size, max_pages));
   ForwardPass& small = *maker->pass_;
-  const int64_t max_drafts = sizes.max_made_drafts;
   HEDDLE_ASSIGN_OR_RETURN(maker->greedy_tokens_,
                           GreedyTokens::create(small.device(), small.stream(), max_drafts,
                                                small.max_logit_rows(), small.config().vocab_size));
@@ -51,12 +51,12 @@ Result<std::unique_ptr<StandaloneMaker>> StandaloneMaker::create(std::unique_ptr
 StandaloneMaker::StandaloneMaker(std::unique_ptr<ForwardPass> pass, const cache::PoolSizes& sizes,
                                  int64_t vocab_size, int64_t max_pages)
     : pass_(std::move(pass)),
-      written_(sizes.num_pages, sizes.page_size, sizes.max_step_sequences),
+      written_(sizes.num_pages, sizes.page_size, sizes.max_sequences),
       page_size_(sizes.page_size),
       max_pages_(max_pages),
       max_tokens_(std::min(max_pages * sizes.page_size, pass_->config().max_position_embeddings)),
       vocab_size_(std::min(vocab_size, pass_->config().vocab_size)),
-      texts_(static_cast<size_t>(sizes.max_step_sequences)),
+      texts_(static_cast<size_t>(sizes.max_sequences)),
       streams_(texts_.size()),
       claimed_(static_cast<size_t>(sizes.num_pages + 1), 0),
       page_table_(texts_.size() * static_cast<size_t>(max_pages)) {

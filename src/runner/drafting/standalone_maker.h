@@ -51,7 +51,8 @@ class StandaloneMaker : public Drafting {
   // most `max_pages` pages. Error: kResourceExhausted.
   static Result<std::unique_ptr<StandaloneMaker>> create(std::unique_ptr<ForwardPass> pass,
                                                          const cache::PoolSizes& sizes,
-                                                         int64_t vocab_size, int64_t max_pages);
+                                                         int64_t max_drafts, int64_t vocab_size,
+                                                         int64_t max_pages);
 
   // Of every step: which tokens it has read and drawn.
   [[nodiscard]] bool reads_texts(const request::BatchPlan&) const override { return true; }

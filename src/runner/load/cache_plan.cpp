@@ -132,12 +132,12 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   // A network that drafts reads all of a text.
   pools.plan.sizes.kv_window = memory.draft_needs ? 0 : common_window(needs);
   pools.plan.sizes.keeps_hidden = pools.hidden_width > 0;
-  pools.plan.sizes.max_draft_rows = draft_rows;
+  pools.limits.max_draft_rows = draft_rows;
   if (memory.draft_needs) {
-    pools.plan.sizes.max_made_drafts = speculative::num_draft_tokens(options.speculative) - 1;
-    pools.plan.sizes.draft_topk = options.speculative.eagle_topk;
-    pools.plan.sizes.draft_steps = options.speculative.num_steps;
-    pools.plan.sizes.drafter_reads_texts = reads_texts;
+    pools.limits.max_made_drafts = speculative::num_draft_tokens(options.speculative) - 1;
+    pools.limits.draft_topk = options.speculative.eagle_topk;
+    pools.limits.draft_steps = options.speculative.num_steps;
+    pools.limits.drafter_reads_texts = reads_texts;
   }
   return pools;
 }

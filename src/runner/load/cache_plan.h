@@ -14,6 +14,7 @@
 #include "cache/pool_sizing.h"
 #include "checkpoint/model_config.h"
 #include "models/model.h"
+#include "request/step_limits.h"
 #include "runner/load/choose_device.h"
 
 namespace heddle::runner {
@@ -24,6 +25,7 @@ namespace heddle::runner {
 
 struct PlannedPools {
   cache::PoolPlan plan;
+  request::StepLimits limits;  // those of drafts
   DType snapshot_dtype = DType::kF32;
   int64_t hidden_width = 0;  // of the vector kept with a snapshot; 0: none is
 };

@@ -99,9 +99,9 @@ TEST_F(PoolPlanTest, WithoutADrafterForcedTokensHaveRowsWhereTheseCostLittle) {
     options.cache.state_dtype = dtype;
     options.speculative.algorithm = DraftAlgorithm::kNone;
     const PlannedPools pools = planned(options, bytes).value();
-    const int64_t states = pools.plan.sizes.max_draft_rows * state_bytes();
+    const int64_t states = pools.limits.max_draft_rows * state_bytes();
     EXPECT_LE(states, bytes / 100);
-    return pools.plan.sizes.max_draft_rows;
+    return pools.limits.max_draft_rows;
   };
   const int64_t slot = state_bytes();
   EXPECT_EQ(rows(100 * 40 * slot), speculative::kMostForcedRows);
@@ -127,8 +127,8 @@ TEST_F(PoolPlanTest, ASmallModelThatDraftsHasItsPart) {
   EXPECT_EQ(drafter_state_bytes({}, 7), 0);
   EXPECT_NEAR(static_cast<double>(head.plan.sizes.shared_bytes - own.plan.sizes.shared_bytes),
               static_cast<double>(drafter_state_bytes(needs, 40)), kBytes >> 5);
-  EXPECT_EQ(own.plan.sizes.draft_slots(3), 3) << "the token drawn last has one, too";
-  EXPECT_EQ(head.plan.sizes.draft_slots(3), 2);
+  EXPECT_EQ(own.limits.draft_slots(3), 3) << "the token drawn last has one, too";
+  EXPECT_EQ(head.limits.draft_slots(3), 2);
   const Status many = plan(small, 4096).status();
   EXPECT_EQ(many.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(many.message(),

@@ -201,8 +201,9 @@ Status ModelLoad::plan_memory() {
                                    : "as many drafts as asked for"));
   }
   sizes_ = planned_.plan.sizes;
-  sizes_.max_step_tokens = forward_.max_step_tokens;
-  sizes_.max_scored_rows = max_scored_rows_;
+  limits_ = planned_.limits;
+  limits_.max_tokens = forward_.max_step_tokens;
+  limits_.max_scored_rows = max_scored_rows_;
   sizes_.flops = pass_->prefill_flops();
   return {};
 }
@@ -227,6 +228,7 @@ Result<PlannedPools> ModelLoad::plan_pools_once() {
 Result<Pools> ModelLoad::make_pools() const {
   return Pools::create(pass_->device(), pass_->cache_needs(),
                        {.sizes = sizes_,
+                        .num_draft_slots = limits_.max_draft_rows,
                         .kv_dtype = pass_->kv_dtype(),
                         .kv_scales = pass_->kv_scales(),
                         .snapshot_dtype = planned_.snapshot_dtype,
@@ -246,14 +248,15 @@ Result<LoadedDrafts> ModelLoad::make_drafting() {
     HEDDLE_ASSIGN_OR_RETURN(
         drafts.of_steps.maker,
         DraftMaker::create(std::move(draft_pass_), *pass_, pages,
-                           {.topk = sizes_.draft_topk,
-                            .num_steps = sizes_.draft_steps,
-                            .num_drafts = static_cast<int32_t>(sizes_.max_made_drafts)}));
+                           {.topk = limits_.draft_topk,
+                            .num_steps = limits_.draft_steps,
+                            .num_drafts = static_cast<int32_t>(limits_.max_made_drafts)}));
   }
   if (small_model_ != nullptr) {
-    HEDDLE_ASSIGN_OR_RETURN(drafts.of_steps.maker,
-                            StandaloneMaker::create(std::move(small_model_), sizes_,
-                                                    pass_->config().vocab_size, pages));
+    HEDDLE_ASSIGN_OR_RETURN(
+        drafts.of_steps.maker,
+        StandaloneMaker::create(std::move(small_model_), sizes_, limits_.max_made_drafts,
+                                pass_->config().vocab_size, pages));
   }
   return drafts;
 }
@@ -290,9 +293,9 @@ MemoryPlan ModelLoad::describe_memory() const {
   if (draft_pass_) count_drafter(*draft_pass_);
   if (small_model_) count_drafter(*small_model_);
   int64_t draft_state_bytes =
-      sizes_.has_states() ? sizes_.max_draft_rows * sizes_.state_slot_bytes : 0;
+      sizes_.has_states() ? limits_.max_draft_rows * sizes_.state_slot_bytes : 0;
   if (small_model_) {
-    draft_state_bytes += drafter_state_bytes(*draft_needs_, sizes_.max_step_sequences);
+    draft_state_bytes += drafter_state_bytes(*draft_needs_, sizes_.max_sequences);
   }
   return {.weights_bytes = pass_->weights().bytes_copied() + drafter_bytes,
           .mapped_weights_bytes = pass_->weights().bytes_in_place() + drafter_mapped_bytes,
@@ -310,7 +313,7 @@ MemoryPlan ModelLoad::describe_memory() const {
           .snapshot_slots = sizes_.num_snapshot_slots,
           .snapshot_dtype = std::string(to_string(planned_.snapshot_dtype)),
           .page_size = options_.page_size,
-          .max_running_requests = sizes_.max_step_sequences};
+          .max_running_requests = sizes_.max_sequences};
 }
 
 EngineOptions ModelLoad::settled_options(const MemoryPlan& plan) const {
@@ -347,7 +350,7 @@ Result<LoadedModel> ModelLoad::start() {
   const device::Device& device = pass_->device();
   HEDDLE_ASSIGN_OR_RETURN(LoadedDrafts drafts, make_drafting());
   HEDDLE_ASSIGN_OR_RETURN(loaded.runner,
-                          StepRunner::create(std::move(pass_), std::move(pools), sizes_,
+                          StepRunner::create(std::move(pass_), std::move(pools), sizes_, limits_,
                                              planned_.plan.context_length, std::move(drafts)));
   loaded.plan.device_bytes = free_before_ - free_bytes(device);
   return loaded;

@@ -70,13 +70,14 @@ class ModelLoad {
   ChosenDrafts drafts_;
   std::optional<checkpoint::Rounding> rounding_;
   ForwardOptions forward_;  // of the model, but for the rows that score
-  int64_t max_scored_rows_ = 0;
   std::unique_ptr<ForwardPass> pass_;
   std::unique_ptr<ForwardPass> small_model_;  // at most one of these two drafts
   std::unique_ptr<DraftPass> draft_pass_;
   std::optional<models::CacheNeeds> draft_needs_;  // of what drafts
   PlannedPools planned_;
   PoolSizes sizes_;
+  request::StepLimits limits_;
+  int64_t max_scored_rows_ = 0;
 };
 
 }  // namespace heddle::runner

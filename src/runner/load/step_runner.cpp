@@ -19,18 +19,21 @@ class NewModelWeights final : public NewWeights {
 }  // namespace
 
 StepRunner::StepRunner(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
-                       int64_t context_length, LoadedDrafts drafts)
+                       const request::StepLimits& limits, int64_t context_length,
+                       LoadedDrafts drafts)
     : sizes_(sizes),
+      limits_(limits),
       pass_(std::move(pass)),
       draft_pass_(drafts.pass),
-      executor_(*pass_, std::move(pools), sizes, context_length, LogitRows::kSampled,
+      executor_(*pass_, std::move(pools), sizes, limits, context_length, LogitRows::kSampled,
                 std::move(drafts.of_steps)) {}
 
 Result<std::unique_ptr<Runner>> StepRunner::create(std::unique_ptr<ForwardPass> pass, Pools pools,
-                                                   const PoolSizes& sizes, int64_t context_length,
-                                                   LoadedDrafts drafts) {
-  std::unique_ptr<StepRunner> runner(
-      new StepRunner(std::move(pass), std::move(pools), sizes, context_length, std::move(drafts)));
+                                                   const PoolSizes& sizes,
+                                                   const request::StepLimits& limits,
+                                                   int64_t context_length, LoadedDrafts drafts) {
+  std::unique_ptr<StepRunner> runner(new StepRunner(std::move(pass), std::move(pools), sizes,
+                                                    limits, context_length, std::move(drafts)));
   HEDDLE_RETURN_IF_ERROR(runner->executor_.prepare());
   if (runner->pass_->device().kind() != device::DeviceKind::kCpu) {
     runner->device_steps_.emplace(runner->executor_);

@@ -30,10 +30,13 @@ class StepRunner final : public Runner {
  public:
   // Error: kResourceExhausted.
   static Result<std::unique_ptr<Runner>> create(std::unique_ptr<ForwardPass> pass, Pools pools,
-                                                const PoolSizes& sizes, int64_t context_length,
-                                                LoadedDrafts drafts);
+                                                const PoolSizes& sizes,
+                                                const request::StepLimits& limits,
+                                                int64_t context_length, LoadedDrafts drafts);
 
   [[nodiscard]] const PoolSizes& pool_sizes() const override { return sizes_; }
+
+  [[nodiscard]] const request::StepLimits& step_limits() const override { return limits_; }
 
   Status submit(const request::BatchPlan& plan) override;
   Result<request::StepOutput> wait() override;
@@ -44,9 +47,10 @@ class StepRunner final : public Runner {
 
  private:
   StepRunner(std::unique_ptr<ForwardPass> pass, Pools pools, const PoolSizes& sizes,
-             int64_t context_length, LoadedDrafts drafts);
+             const request::StepLimits& limits, int64_t context_length, LoadedDrafts drafts);
 
   PoolSizes sizes_;
+  request::StepLimits limits_;
   std::unique_ptr<ForwardPass> pass_;  // the thread's where there is one, as is the executor
   DraftPass* draft_pass_;              // of what the executor drafts with; null: there is none
   StepExecutor executor_;

@@ -48,9 +48,9 @@ class ForwardBatch {
     int64_t max_pages_per_sequence = 0;
     int32_t page_size = 16;
     std::vector<cache::PageWindow> windows;  // PoolSizes::windows
-    int64_t max_draft_rows = 0;              // PoolSizes::max_draft_rows
+    int64_t max_draft_rows = 0;              // StepLimits::max_draft_rows
     int32_t first_draft_slot = 0;            // of as many state slots; 0: the model has no states
-    int64_t max_scored_rows = 0;             // PoolSizes::max_scored_rows
+    int64_t max_scored_rows = 0;             // StepLimits::max_scored_rows
     int64_t num_hidden_slots = 0;            // vectors may be kept in slots 1 to this; 0: none are
   };
 

@@ -150,7 +150,7 @@ Status Pools::create_states(device::Device& device, const models::CacheNeeds& ne
   if (needs.state_layers.empty()) return {};
   const cache::PoolSizes& sizes = options.sizes;
   HEDDLE_ASSIGN_OR_RETURN(states_, create_pools(device, state_layouts(needs),
-                                                sizes.num_state_slots + sizes.max_draft_rows));
+                                                sizes.num_state_slots + options.num_draft_slots));
   if (sizes.has_own_snapshot_slots()) {
     HEDDLE_ASSIGN_OR_RETURN(snapshots_,
                             create_pools(device, snapshot_layouts(needs, options.snapshot_dtype),
@@ -179,7 +179,7 @@ Status Pools::create_states(device::Device& device, const models::CacheNeeds& ne
   num_hidden_ = sizes.max_snapshot_slot();
   hidden_width_ = options.hidden_width;
   hidden_dtype_ = options.hidden_dtype;
-  const int64_t num_rows = num_hidden_ + 1 + sizes.max_step_sequences;
+  const int64_t num_rows = num_hidden_ + 1 + sizes.max_sequences;
   HEDDLE_ASSIGN_OR_RETURN(hidden_,
                           device.allocate(bytes_of(hidden_dtype_, num_rows * hidden_width_)));
   return {};

@@ -47,6 +47,7 @@ int64_t common_window(const models::CacheNeeds& needs);
 
 struct PoolsOptions {
   cache::PoolSizes sizes;
+  int64_t num_draft_slots = 0;  // state slots for drafts, StepLimits::max_draft_rows
   DType kv_dtype = DType::kF32;
   std::vector<checkpoint::KvScales> kv_scales;  // [num_kv_layers()], or empty: 1
   DType snapshot_dtype = DType::kF32;
@@ -88,7 +89,7 @@ class Pools {
   // [slots + 1, H] PoolsOptions::hidden_dtype, by snapshot slot.
   [[nodiscard]] MutableTensorView hidden() const;
 
-  // [count, H], scratch for that many rows of hidden(), at most max_step_sequences.
+  // [count, H], scratch for that many rows of hidden(), at most max_sequences.
   [[nodiscard]] MutableTensorView hidden_scratch(int64_t count) const;
 
   [[nodiscard]] std::span<const ops::KvLayer> kv_layers() const { return kv_layers_; }

@@ -12,16 +12,17 @@ namespace heddle::runner {
 
 namespace {
 
-ForwardBatch::Sizes batch_sizes(const PoolSizes& sizes, int64_t max_pages) {
+ForwardBatch::Sizes batch_sizes(const PoolSizes& sizes, const request::StepLimits& limits,
+                                int64_t max_pages) {
   return {
-      .max_tokens = sizes.max_step_tokens,
-      .max_sequences = sizes.max_step_sequences,
+      .max_tokens = limits.max_tokens,
+      .max_sequences = sizes.max_sequences,
       .max_pages_per_sequence = max_pages,
       .page_size = sizes.page_size,
       .windows = sizes.windows,
-      .max_draft_rows = sizes.max_draft_rows,
+      .max_draft_rows = limits.max_draft_rows,
       .first_draft_slot = sizes.has_states() ? static_cast<int32_t>(sizes.num_state_slots + 1) : 0,
-      .max_scored_rows = sizes.max_scored_rows,
+      .max_scored_rows = limits.max_scored_rows,
       .num_hidden_slots = sizes.keeps_hidden ? sizes.max_snapshot_slot() : 0};
 }
 
@@ -39,15 +40,16 @@ Status check_starts(const request::BatchPlan& plan) {
 }  // namespace
 
 StepExecutor::StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& sizes,
-                           int64_t context_length, LogitRows logit_rows, StepDrafts drafts)
+                           const request::StepLimits& limits, int64_t context_length,
+                           LogitRows logit_rows, StepDrafts drafts)
     : pass_(&pass),
       pools_(std::move(pools)),
       logit_rows_(logit_rows),
-      slots_(sizes.max_step_sequences, max_pages(context_length, sizes.page_size)),
-      batch_(batch_sizes(sizes, max_pages(context_length, sizes.page_size))),
+      slots_(sizes.max_sequences, max_pages(context_length, sizes.page_size)),
+      batch_(batch_sizes(sizes, limits, max_pages(context_length, sizes.page_size))),
       draws_(pass, logit_rows, drafts.simulated_acceptance),
-      tokens_(sizes.max_step_sequences),
-      kept_drafts_(sizes.max_step_sequences),
+      tokens_(sizes.max_sequences),
+      kept_drafts_(sizes.max_sequences),
       settlement_(sizes.page_size, sizes.num_page_tables()),
       drafting_(std::move(drafts.maker)) {}
 

@@ -57,7 +57,8 @@ class StepExecutor {
   // `context_length`: tokens a sequence may have. With PoolSizes::keeps_hidden the pass was made
   // with ForwardOptions::head_alone. It outlives the executor. `logit_rows`: what it computes, the
   // draws need no more than kSampled.
-  StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& sizes, int64_t context_length,
+  StepExecutor(ForwardPass& pass, Pools pools, const PoolSizes& sizes,
+               const request::StepLimits& limits, int64_t context_length,
                LogitRows logit_rows = LogitRows::kSampled, StepDrafts drafts = {});
 
   ~StepExecutor();

@@ -50,16 +50,15 @@ class StepExecutorTest : public ::testing::Test {
   // An executor that has computed nothing.
   void start() {
     executor_.reset();
-    const PoolSizes sizes{.num_pages = 2,
-                          .page_size = 16,
-                          .max_step_tokens = 16,
-                          .max_step_sequences = 2,
-                          .max_draft_rows = 8};
-    auto pools = Pools::create(
-        pass_->device(), pass_->cache_needs(),
-        {.sizes = sizes, .kv_dtype = pass_->kv_dtype(), .kv_scales = pass_->kv_scales()});
+    const PoolSizes sizes{.num_pages = 2, .page_size = 16, .max_sequences = 2};
+    const request::StepLimits limits{.max_tokens = 16, .max_draft_rows = 8};
+    auto pools = Pools::create(pass_->device(), pass_->cache_needs(),
+                               {.sizes = sizes,
+                                .num_draft_slots = limits.max_draft_rows,
+                                .kv_dtype = pass_->kv_dtype(),
+                                .kv_scales = pass_->kv_scales()});
     ASSERT_TRUE(pools.ok()) << pools.status().to_string();
-    executor_.emplace(*pass_, std::move(*pools), sizes, /*context_length=*/16);
+    executor_.emplace(*pass_, std::move(*pools), sizes, limits, /*context_length=*/16);
     ASSERT_TRUE(executor_->prepare().ok());
   }
 
