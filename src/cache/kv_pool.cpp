@@ -58,34 +58,19 @@ MutableTensorView KvPool::v(int64_t layer) {
                 layout_.value_dim.value_or(layout_.head_dim)}};
 }
 
-template <typename Body>
-Status KvPool::for_regions(const Body& body) const {
-  for (int64_t layer = 0; layer < layout_.num_layers; ++layer) {
-    HEDDLE_RETURN_IF_ERROR(body(k_region(layer)));
-    if (v_region_bytes_ > 0) HEDDLE_RETURN_IF_ERROR(body(v_region(layer)));
-  }
-  return {};
-}
-
-Status KvPool::copy_page(device::Stream& stream, int32_t from, int32_t to) {
-  HEDDLE_CHECK(from >= 1 && from <= num_pages_ && to >= 1 && to <= num_pages_);
-  if (from == to) return {};
-  return for_regions([&](const Region& region) {
-    return stream.copy(region.base + to * region.page_bytes, region.base + from * region.page_bytes,
-                       region.page_bytes);
-  });
-}
-
 Status KvPool::discard_pages(device::Stream& stream, std::span<const int32_t> pages) {
   for (size_t first = 0; first < pages.size();) {
     size_t end = first + 1;
     while (end < pages.size() && pages[end] == pages[end - 1] + 1) ++end;
     HEDDLE_CHECK(pages[first] >= 1 && pages[end - 1] <= num_pages_);
     const auto count = static_cast<int64_t>(end - first);
-    HEDDLE_RETURN_IF_ERROR(for_regions([&](const Region& region) {
-      return stream.discard(region.base + pages[first] * region.page_bytes,
-                            count * region.page_bytes);
-    }));
+    for (int64_t layer = 0; layer < layout_.num_layers; ++layer) {
+      for (const Region& region : {k_region(layer), v_region(layer)}) {
+        if (region.page_bytes == 0) continue;  // values that are a part of the keys
+        HEDDLE_RETURN_IF_ERROR(stream.discard(region.base + pages[first] * region.page_bytes,
+                                              count * region.page_bytes));
+      }
+    }
     first = end;
   }
   return {};

@@ -41,9 +41,6 @@ class KvPool {
 
   [[nodiscard]] int64_t bytes() const { return memory_.size(); }
 
-  // Copies one page in all layers (a sequence that resumes inside a page first copies it).
-  Status copy_page(device::Stream& stream, int32_t from, int32_t to);
-
   // The pages' memory may go back to the system; their contents are undefined afterwards. Pages
   // that follow each other in `pages` and in the pool are given back in one piece, which is what
   // lets memory go back where a layer's share of a page is less than a memory page.
@@ -58,10 +55,6 @@ class KvPool {
 
   [[nodiscard]] Region k_region(int64_t layer) const;
   [[nodiscard]] Region v_region(int64_t layer) const;
-
-  // Calls body(region) -> Status for all regions that hold something.
-  template <typename Body>
-  Status for_regions(const Body& body) const;
 
   KvLayout layout_;
   int64_t num_pages_ = 0;

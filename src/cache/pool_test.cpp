@@ -56,21 +56,6 @@ TEST_F(KvPoolTest, GivesEachLayerAZeroedTensorOfItsOwnWithRoomForTheSink) {
   for (size_t i = 1; i < ranges.size(); ++i) EXPECT_LE(ranges[i - 1].second, ranges[i].first);
 }
 
-TEST_F(KvPoolTest, CopiesAPageInAllLayers) {
-  Result<KvPool> pool = KvPool::create(cpu_, kKv, 3);
-  ASSERT_TRUE(pool.ok());
-  for (int64_t layer = 0; layer < 2; ++layer) {
-    std::ranges::fill(row_of(pool->k(layer), 1), static_cast<float>(10 + layer));
-    std::ranges::fill(row_of(pool->v(layer), 1), static_cast<float>(20 + layer));
-  }
-  ASSERT_TRUE(pool->copy_page(*stream_, 1, 3).ok());
-  for (int64_t layer = 0; layer < 2; ++layer) {
-    EXPECT_THAT(row_of(pool->k(layer), 3), Each(static_cast<float>(10 + layer)));
-    EXPECT_THAT(row_of(pool->v(layer), 3), Each(static_cast<float>(20 + layer)));
-    EXPECT_THAT(row_of(pool->k(layer), 2), Each(0.0f));
-  }
-}
-
 TEST_F(KvPoolTest, KeepsOneRowPerTokenWhereValuesAreAPartOfTheKeys) {
   const KvLayout latent{
       .num_layers = 2, .page_size = 4, .num_kv_heads = 1, .head_dim = 24, .value_dim = 0};
@@ -84,11 +69,10 @@ TEST_F(KvPoolTest, KeepsOneRowPerTokenWhereValuesAreAPartOfTheKeys) {
       std::ranges::fill(row_of(pool->k(layer), page), static_cast<float>(1000 * layer + page));
     }
   }
-  ASSERT_TRUE(pool->copy_page(*stream_, 7, 300).ok());
   const std::vector<int32_t> pages{1, 2, 3};
   ASSERT_TRUE(pool->discard_pages(*stream_, pages).ok());
   for (int64_t layer = 0; layer < 2; ++layer) {
-    EXPECT_THAT(row_of(pool->k(layer), 300), Each(static_cast<float>(1000 * layer + 7)));
+    EXPECT_THAT(row_of(pool->k(layer), 300), Each(static_cast<float>(1000 * layer + 300)));
     EXPECT_THAT(row_of(pool->k(layer), 4), Each(static_cast<float>(1000 * layer + 4)));
   }
 }
@@ -104,11 +88,11 @@ TEST_F(KvPoolTest, GivesValuesOfAnotherWidthTheirOwn) {
     std::ranges::fill(row_of(pool->k(layer), 5), 1.0f);
     std::ranges::fill(row_of(pool->v(layer), 5), 2.0f);
   }
-  ASSERT_TRUE(pool->copy_page(*stream_, 5, 1).ok());
   for (int64_t layer = 0; layer < 2; ++layer) {
-    EXPECT_THAT(row_of(pool->k(layer), 1), Each(1.0f));
-    EXPECT_THAT(row_of(pool->v(layer), 1), Each(2.0f));
-    EXPECT_THAT(row_of(pool->k(layer), 2), Each(0.0f));
+    EXPECT_THAT(row_of(pool->k(layer), 5), Each(1.0f));
+    EXPECT_THAT(row_of(pool->v(layer), 5), Each(2.0f));
+    EXPECT_THAT(row_of(pool->k(layer), 4), Each(0.0f));
+    EXPECT_THAT(row_of(pool->v(layer), 4), Each(0.0f));
   }
 }
 
@@ -206,7 +190,7 @@ TEST_F(KvPoolTest, RefusesSizesThatCannotBeMapped) {
   EXPECT_EQ(KvPool::create(cpu_, huge, 2000000000).status().code(), StatusCode::kResourceExhausted);
 }
 
-TEST_F(StatePoolTest, ZeroesAndCopiesOneSlotInAllLayersAndPartsAndNoOther) {
+TEST_F(StatePoolTest, KeepsAllLayersAndPartsOfAllSlotsApart) {
   Result<StatePool> pool = StatePool::create(cpu_, small_state(), 3);
   ASSERT_TRUE(pool.ok());
   EXPECT_EQ(pool->part(2, 0).shape, (Shape{4, 3, 5}));
@@ -220,12 +204,9 @@ TEST_F(StatePoolTest, ZeroesAndCopiesOneSlotInAllLayersAndPartsAndNoOther) {
                         static_cast<float>(-100 * layer - slot - 1));
     }
   }
-  ASSERT_TRUE(pool->copy_slot(*stream_, 2, 3).ok());
-  ASSERT_TRUE(pool->zero_slot(*stream_, 1).ok());
   for (int64_t layer = 0; layer < 3; ++layer) {
-    const float want[] = {1, 0, 3, 3};
     for (int64_t slot = 0; slot < 4; ++slot) {
-      const float value = slot == 1 ? 0 : static_cast<float>(100 * layer) + want[slot];
+      const auto value = static_cast<float>(100 * layer + slot + 1);
       EXPECT_THAT(row_of(pool->part(layer, 0), slot), Each(value));
       EXPECT_THAT(row_of(pool->part(layer, 1), slot), Each(-value));
     }
@@ -241,11 +222,10 @@ TEST_F(StatePoolTest, KeepsTheScalesOfInt8MatricesBehindThemInTheSlot) {
     std::fill_n(pool->part(1, 1).row<int8_t>(slot), 48, static_cast<int8_t>(slot));
     std::fill_n(pool->scales(1, 1).row<float>(slot), 8, static_cast<float>(10 * slot));
   }
-  ASSERT_TRUE(pool->copy_slot(*stream_, 1, 2).ok());
-  const int8_t want[] = {0, 1, 1, 3};
   for (int64_t slot = 0; slot < 4; ++slot) {
-    EXPECT_THAT(std::span(pool->part(1, 1).row<int8_t>(slot), 48), Each(want[slot]));
-    EXPECT_THAT(std::span(pool->scales(1, 1).row<float>(slot), 8), Each(10.0f * want[slot]));
+    EXPECT_THAT(std::span(pool->part(1, 1).row<int8_t>(slot), 48), Each(slot));
+    EXPECT_THAT(std::span(pool->scales(1, 1).row<float>(slot), 8),
+                Each(10.0f * static_cast<float>(slot)));
     EXPECT_THAT(std::span(pool->scales(0, 1).row<float>(slot), 8), Each(0.0f)) << "another layer";
   }
 }
@@ -254,7 +234,6 @@ TEST_F(StatePoolTest, IsEmptyForModelsWithoutState) {
   Result<StatePool> pool = StatePool::create(cpu_, {}, 0);
   ASSERT_TRUE(pool.ok());
   EXPECT_EQ(pool->bytes(), 0);
-  ASSERT_TRUE(pool->zero_slot(*stream_, 0).ok());
 }
 
 }  // namespace

@@ -72,37 +72,16 @@ MutableTensorView StatePool::scales(int64_t layer, size_t part) const {
           region.slot_bytes / bytes_of(DType::kF32, 1)};
 }
 
-template <typename Body>
-Status StatePool::for_pieces(int32_t slot, const Body& body) const {
-  HEDDLE_CHECK(slot >= 0 && slot <= num_slots_);
-  if (layout_.num_layers == 0) return {};
+Status StatePool::discard_slot(device::Stream& stream, int32_t slot) {
+  HEDDLE_CHECK(slot >= 1 && slot <= num_slots_);
   for (size_t part = 0; part < layout_.parts.size(); ++part) {
     for (int64_t layer = 0; layer < layout_.num_layers; ++layer) {
       const Region region = this->region(layer, part);
-      HEDDLE_RETURN_IF_ERROR(body(region.base + slot * region.slot_bytes, region.slot_bytes));
+      HEDDLE_RETURN_IF_ERROR(
+          stream.discard(region.base + slot * region.slot_bytes, region.slot_bytes));
     }
   }
   return {};
-}
-
-Status StatePool::zero_slot(device::Stream& stream, int32_t slot) {
-  return for_pieces(
-      slot, [&](std::byte* data, int64_t num_bytes) { return stream.zero(data, num_bytes); });
-}
-
-Status StatePool::discard_slot(device::Stream& stream, int32_t slot) {
-  HEDDLE_CHECK_GE(slot, 1);
-  return for_pieces(
-      slot, [&](std::byte* data, int64_t num_bytes) { return stream.discard(data, num_bytes); });
-}
-
-Status StatePool::copy_slot(device::Stream& stream, int32_t from, int32_t to) {
-  HEDDLE_CHECK(from >= 1 && from <= num_slots_ && to >= 1);
-  if (from == to) return {};
-  const int64_t slots = from - to;  // from a piece of `to` to that of `from`
-  return for_pieces(to, [&](std::byte* data, int64_t num_bytes) {
-    return stream.copy(data, data + slots * num_bytes, num_bytes);
-  });
 }
 
 }  // namespace heddle::cache

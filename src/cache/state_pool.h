@@ -4,11 +4,11 @@
 // i8 part lie directly after its numbers, slot by slot, so that a slot can be given back to the
 // system as one stretch of memory.
 //
-// A slot's contents are whatever its last owner left: zero_slot() or copy_slot() must run before
-// the first layer of a sequence that starts in it.
+// A slot's contents are whatever its last owner left: a move of the plan (request/batch_plan.h)
+// fills it before the first layer of a sequence that starts in it.
 //
 // Threading: different slots may be used from different threads at once. Cost: create() maps, it
-// touches nothing; zero and copy move bytes_per_slot().
+// touches nothing.
 #pragma once
 
 #include <cstddef>
@@ -36,13 +36,6 @@ class StatePool {
   [[nodiscard]] MutableTensorView part(int64_t layer, size_t part) const;
   [[nodiscard]] MutableTensorView scales(int64_t layer, size_t part) const;  // empty but for i8
 
-  // All layers and parts. The state of a sequence without tokens.
-  Status zero_slot(device::Stream& stream, int32_t slot);
-
-  // All layers and parts. A snapshot of the same format is continued by copying it into a working
-  // slot.
-  Status copy_slot(device::Stream& stream, int32_t from, int32_t to);
-
   // The slot's memory may go back to the system; its contents are undefined afterwards.
   Status discard_slot(device::Stream& stream, int32_t slot);
 
@@ -60,10 +53,6 @@ class StatePool {
   };
 
   [[nodiscard]] Region region(int64_t layer, size_t part) const;
-
-  // Calls body(data, bytes) -> Status for the pieces of `slot`, all layers and parts.
-  template <typename Body>
-  Status for_pieces(int32_t slot, const Body& body) const;
 
   StateLayout layout_;
   int64_t num_slots_ = 0;

@@ -297,7 +297,7 @@ Status ForwardBatch::add_snapshots(const request::PlannedSequence& sequence,
             "wants the hidden vector of token {} kept, which only the last token of a step has",
             snapshot.tokens));
       }
-      kept_hidden_.push_back({.logit_row = sequences_.back().logit_row, .slot = snapshot.slot});
+      kept_hidden_.push_back({.from = sequences_.back().logit_row, .to = snapshot.slot});
     }
     // Which node of a tree it belongs to is known after the draws.
     if (sequences_.back().has_tree && tokens > sequence.num_new_tokens()) continue;

@@ -29,12 +29,6 @@ enum class LogitRows {
   kAll,
 };
 
-// A vector the LM head reads that is to be kept with a state slot.
-struct KeptHidden {
-  int32_t logit_row = 0;
-  int32_t slot = 0;
-};
-
 // Of a sequence.
 [[nodiscard]] inline int64_t max_pages(int64_t context_length, int32_t page_size) {
   return (context_length + page_size - 1) / page_size;
@@ -79,7 +73,8 @@ class ForwardBatch {
   // In the order of the plan.
   [[nodiscard]] std::span<const StepSequence> sequences() const { return sequences_; }
 
-  [[nodiscard]] std::span<const KeptHidden> kept_hidden() const { return kept_hidden_; }
+  // Vectors the LM head reads that are to be kept: from logit rows to slots of snapshots.
+  [[nodiscard]] std::span<const ops::IdCopy> kept_hidden() const { return kept_hidden_; }
 
   // Copies of states that sequences with drafts begin with, from working slots to draft slots.
   [[nodiscard]] std::span<const ops::IdCopy> draft_states() const { return draft_states_; }
@@ -128,7 +123,7 @@ class ForwardBatch {
   speculative::DraftTree tree_;  // of the sequence at work
   std::vector<ops::StateSnapshot> snapshots_;
   std::vector<StepSequence> sequences_;
-  std::vector<KeptHidden> kept_hidden_;
+  std::vector<ops::IdCopy> kept_hidden_;
   std::vector<int32_t> hidden_slots_;
   std::vector<ops::IdCopy> draft_states_;
   int64_t draft_rows_ = 0;  // of sequences with drafts, so far

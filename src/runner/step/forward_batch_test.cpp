@@ -167,8 +167,8 @@ TEST_F(ForwardBatchTest, SaysWhichKvRowsAreThereAndWhichVectorsToKeep) {
   EXPECT_THAT(batch_.context(pools_).kv_lens, ElementsAre(3, 6));
   EXPECT_THAT(batch_.context(pools_).logit_rows, ElementsAre(0, 5));
   ASSERT_EQ(batch_.kept_hidden().size(), 1u);
-  EXPECT_EQ(batch_.kept_hidden()[0].logit_row, 1);
-  EXPECT_EQ(batch_.kept_hidden()[0].slot, 9);
+  EXPECT_EQ(batch_.kept_hidden()[0].from, 1);
+  EXPECT_EQ(batch_.kept_hidden()[0].to, 9);
   EXPECT_THAT(batch_.hidden_slots(), ElementsAre(5));
   EXPECT_EQ(batch_.sequences()[2].part, StepSequence::Part::kHidden);
   EXPECT_EQ(batch_.sequences()[2].logit_row, 0);

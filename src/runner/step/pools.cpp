@@ -176,12 +176,14 @@ Status Pools::create_states(device::Device& device, const models::CacheNeeds& ne
     state_layers_.push_back(working);
     if (!snapshots_.empty()) snapshot_layers_.push_back(snapshots);
   }
+  if (options.hidden_width == 0) return {};
   num_hidden_ = sizes.max_snapshot_slot();
-  hidden_width_ = options.hidden_width;
-  hidden_dtype_ = options.hidden_dtype;
-  const int64_t num_rows = num_hidden_ + 1 + sizes.max_sequences;
-  HEDDLE_ASSIGN_OR_RETURN(hidden_,
-                          device.allocate(bytes_of(hidden_dtype_, num_rows * hidden_width_)));
+  const cache::StatePartLayout vector{.shape = {options.hidden_width},
+                                      .dtype = options.hidden_dtype};
+  HEDDLE_ASSIGN_OR_RETURN(cache::StatePool hidden,
+                          cache::StatePool::create(device, {.num_layers = 1, .parts = {vector}},
+                                                   num_hidden_ + sizes.max_sequences));
+  (snapshots_.empty() ? states_ : snapshots_).push_back(std::move(hidden));
   return {};
 }
 
@@ -206,13 +208,41 @@ Status Pools::mirror_layers(device::Device& device) {
   return stream->synchronize();
 }
 
-MutableTensorView Pools::hidden() const {
-  return {hidden_.data(), hidden_dtype_, Shape{num_hidden_ + 1, hidden_width_}};
+MutableTensorView Pools::hidden() const { return hidden_rows(0, num_hidden_ + 1); }
+
+MutableTensorView Pools::hidden_rows(int64_t first, int64_t count) const {
+  HEDDLE_CHECK_GE(num_hidden_, 1);
+  const MutableTensorView all = (snapshots_.empty() ? states_ : snapshots_).back().part(0, 0);
+  return {all.as<std::byte>() + bytes_of(all.dtype, first * all.row_stride), all.dtype,
+          Shape{count, all.shape[1]}, all.row_stride};
 }
 
-MutableTensorView Pools::hidden_scratch(int64_t count) const {
-  return {hidden_.data() + bytes_of(hidden_dtype_, (num_hidden_ + 1) * hidden_width_),
-          hidden_dtype_, Shape{count, hidden_width_}};
+namespace {
+
+Status copy_row(device::Stream& stream, const TensorView& from, int64_t from_row,
+                const MutableTensorView& to, int64_t to_row) {
+  HEDDLE_CHECK(from.dtype == to.dtype);
+  return stream.copy(to.as<std::byte>() + bytes_of(to.dtype, to_row * to.row_stride),
+                     from.as<std::byte>() + bytes_of(from.dtype, from_row * from.row_stride),
+                     bytes_of(to.dtype, to.shape[1]));
+}
+
+}  // namespace
+
+Status Pools::keep_hidden(device::Stream& stream, const TensorView& rows,
+                          std::span<const ops::IdCopy> kept) {
+  for (const ops::IdCopy& copy : kept) {
+    HEDDLE_RETURN_IF_ERROR(copy_row(stream, rows, copy.from, hidden(), copy.to));
+  }
+  return {};
+}
+
+Result<TensorView> Pools::kept_hidden(device::Stream& stream, std::span<const int32_t> slots) {
+  const MutableTensorView rows = hidden_rows(num_hidden_ + 1, std::ssize(slots));
+  for (int64_t row = 0; row < std::ssize(slots); ++row) {
+    HEDDLE_RETURN_IF_ERROR(copy_row(stream, hidden(), slots[static_cast<size_t>(row)], rows, row));
+  }
+  return TensorView(rows);
 }
 
 Status Pools::begin_step(device::Stream& stream, ops::Context& context,

@@ -86,11 +86,15 @@ class Pools {
   // is token r % page_size of page r / page_size. Once a step, as accept_drafts().
   Status move_rows(device::Stream& stream, ops::Context& context, const ops::CopiesByTable& rows);
 
-  // [slots + 1, H] PoolsOptions::hidden_dtype, by snapshot slot.
+  // [slots + 1, H] PoolsOptions::hidden_dtype, by snapshot slot. Vectors are kept (checked).
   [[nodiscard]] MutableTensorView hidden() const;
 
-  // [count, H], scratch for that many rows of hidden(), at most max_sequences.
-  [[nodiscard]] MutableTensorView hidden_scratch(int64_t count) const;
+  // Copies row `from` of `rows` [R, H], which the LM head reads, to hidden vector `to`.
+  Status keep_hidden(device::Stream& stream, const TensorView& rows,
+                     std::span<const ops::IdCopy> kept);
+
+  // [R, H]: the hidden vectors of R slots, at most max_sequences. Valid until the next call.
+  Result<TensorView> kept_hidden(device::Stream& stream, std::span<const int32_t> slots);
 
   [[nodiscard]] std::span<const ops::KvLayer> kv_layers() const { return kv_layers_; }
 
@@ -105,6 +109,7 @@ class Pools {
   }
 
  private:
+  [[nodiscard]] MutableTensorView hidden_rows(int64_t first, int64_t count) const;
   Status copy_states(device::Stream& stream, ops::Context& context, MirroredLists& lists,
                      std::span<const ops::IdCopy> copies);
   // Appends a pool for each page group of `needs`, and a view for each layer to `layers`.
@@ -136,13 +141,13 @@ class Pools {
     return !table_layers_[0].empty() && table_layers_[0].front().k.shape[0] > 1;
   }
 
-  std::vector<PagePool> pages_;              // those of a network that drafts come last
-  std::vector<cache::StatePool> states_;     // by state group
-  std::vector<cache::StatePool> snapshots_;  // likewise; empty: snapshots share the state slots
-  device::Buffer hidden_;
-  int64_t num_hidden_ = 0;
-  int64_t hidden_width_ = 0;
-  DType hidden_dtype_ = DType::kF32;
+  std::vector<PagePool> pages_;  // those of a network that drafts come last
+  // By state group. Empty snapshots_: snapshots share the state slots. The last pool of the two
+  // that has the snapshots is that of the hidden vectors, if any are kept; its scratch rows come
+  // last.
+  std::vector<cache::StatePool> states_;
+  std::vector<cache::StatePool> snapshots_;
+  int64_t num_hidden_ = 0;  // slots with a hidden vector
   std::vector<ops::KvLayer> kv_layers_;
   std::vector<ops::KvLayer> draft_layers_;
   // Those of kv_layers_ and draft_layers_ by page table, and the same in memory of the device.

@@ -120,6 +120,39 @@ TEST_P(SnapshotPoolsTest, KeepsHiddenVectorsBySnapshotSlotAndRefusesSlotsThatAre
 INSTANTIATE_TEST_SUITE_P(EachFormat, SnapshotPoolsTest, ::testing::Values(DType::kBf16, DType::kI8),
                          [](const auto& dtype) { return std::string(to_string(dtype.param)); });
 
+// On the CPU released memory reads as zeros.
+TEST(PoolsTest, GivesBackAHiddenVectorWithItsSlot) {
+  device::CpuDevice device(1);
+  const std::unique_ptr<device::Stream> stream = device.create_stream().value();
+  ops::CpuContext context{device.pool()};
+  models::CacheNeeds needs;
+  needs.add_state_layer({{.shape = {2, 9}}});
+  for (const int64_t snapshot_slots : {0, 3}) {
+    Pools pools = Pools::create(device, needs,
+                                {.sizes = {.num_state_slots = 3,
+                                           .num_snapshot_slots = snapshot_slots,
+                                           .max_sequences = 2},
+                                 .hidden_width = 4096})
+                      .value();
+    const MutableTensorView rows = pools.hidden();
+    ASSERT_EQ(rows.shape, (Shape{4, 4096}));
+    std::ranges::fill(std::span(rows.row<float>(0), 4096), 1.0f);
+    const std::vector<ops::IdCopy> kept = {{.from = 0, .to = 1}, {.from = 0, .to = 2}, {.to = 3}};
+    ASSERT_TRUE(pools.keep_hidden(*stream, rows, kept).ok());
+    const std::vector<Move> moves = {
+        {.kind = snapshot_slots > 0 ? kReleaseSnapshot : kReleaseState, .from = 2}};
+    ASSERT_TRUE(pools.begin_step(*stream, context, moves).ok());
+    for (const int64_t slot : {0, 1, 2, 3}) {
+      EXPECT_THAT(std::span(rows.row<float>(slot), 4096), Each(slot == 2 ? 0.0f : 1.0f));
+    }
+    const std::vector<int32_t> slots = {2, 3};
+    const TensorView read = pools.kept_hidden(*stream, slots).value();
+    ASSERT_EQ(read.shape, (Shape{2, 4096}));
+    EXPECT_EQ(read.row<float>(0)[4095], 0);
+    EXPECT_EQ(read.row<float>(1)[4095], 1);
+  }
+}
+
 // Layers of two windows and two that see everything: each table has ids and copies of its own.
 TEST(PoolsTest, KeepsTheLayersThatSlideInPagesOfTheirOwn) {
   device::CpuDevice device(1);

@@ -117,7 +117,11 @@ Status StepExecutor::enqueue(RunningStep& step) {
   HEDDLE_RETURN_IF_ERROR(prepare_inputs(step));
   if (!batch_.empty()) HEDDLE_RETURN_IF_ERROR(run_pass(step));
   if (step.end == StepEnd::kDeviceSettles) return settle_on_device(step);
-  if (!batch_.hidden_slots().empty()) HEDDLE_RETURN_IF_ERROR(run_head());
+  if (!batch_.hidden_slots().empty()) {
+    HEDDLE_ASSIGN_OR_RETURN(const TensorView kept,
+                            pools_.kept_hidden(pass_->stream(), batch_.hidden_slots()));
+    HEDDLE_RETURN_IF_ERROR(pass_->run_head(kept));
+  }
   return step.end == StepEnd::kOpen ? draws_.device()->mark_drawn(step) : Status();
 }
 
@@ -165,38 +169,12 @@ Status StepExecutor::run_pass(RunningStep& step) {
         pass_->enqueue(batch_.ids(), batch_.positions(), batch_.context(pools_), &device->feed()));
   }
   step.warms_up = pass_->warmed_up();
-  HEDDLE_RETURN_IF_ERROR(keep_hidden());
+  if (!batch_.kept_hidden().empty()) {
+    HEDDLE_RETURN_IF_ERROR(
+        pools_.keep_hidden(pass_->stream(), pass_->head_rows(), batch_.kept_hidden()));
+  }
   const bool tells_all = drafting_ != nullptr && drafting_->keeps_drafts();
   return device == nullptr ? Status() : device->enqueue(step, tells_all);
-}
-
-Status StepExecutor::keep_hidden() {
-  if (batch_.kept_hidden().empty()) return {};
-  const TensorView rows = pass_->head_rows();
-  const MutableTensorView kept = pools_.hidden();
-  for (const KeptHidden& hidden : batch_.kept_hidden()) {
-    HEDDLE_RETURN_IF_ERROR(copy_row(rows, hidden.logit_row, kept, hidden.slot));
-  }
-  return {};
-}
-
-Status StepExecutor::run_head() {
-  const MutableTensorView kept = pools_.hidden();
-  const MutableTensorView rows = pools_.hidden_scratch(std::ssize(batch_.hidden_slots()));
-  int64_t row = 0;
-  for (const int32_t slot : batch_.hidden_slots()) {
-    HEDDLE_RETURN_IF_ERROR(copy_row(kept, slot, rows, row++));
-  }
-  return pass_->run_head(rows);
-}
-
-Status StepExecutor::copy_row(const TensorView& from, int64_t from_row, const MutableTensorView& to,
-                              int64_t to_row) {
-  HEDDLE_CHECK(from.dtype == to.dtype);
-  return pass_->stream().copy(
-      to.as<std::byte>() + bytes_of(to.dtype, to_row * to.row_stride),
-      from.as<std::byte>() + bytes_of(from.dtype, from_row * from.row_stride),
-      bytes_of(to.dtype, to.shape[1]));
 }
 
 Status StepExecutor::settle_on_device(const RunningStep& step) {

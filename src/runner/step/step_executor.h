@@ -103,10 +103,6 @@ class StepExecutor {
   Status prepare_inputs(RunningStep& step);
   [[nodiscard]] StepEnd end_of(const RunningStep& step) const;
   Status run_pass(RunningStep& step);
-  Status keep_hidden();
-  Status run_head();
-  Status copy_row(const TensorView& from, int64_t from_row, const MutableTensorView& to,
-                  int64_t to_row);
   Status settle_on_device(const RunningStep& step);
   Status collect(RunningStep& step, request::StepOutput& output);
   Status settle(const RunningStep& step, const request::StepOutput& output);
