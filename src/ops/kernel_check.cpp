@@ -50,7 +50,9 @@ Status elementwise_case(Side& side) {
   const MutableTensorView b = side.random({kRows, 100});
   for (const ElementwiseKind kind :
        {ElementwiseKind::kAdd, ElementwiseKind::kMul, ElementwiseKind::kScale,
-        ElementwiseKind::kSigmoid, ElementwiseKind::kSigmoidMul, ElementwiseKind::kSiluMul}) {
+        ElementwiseKind::kSigmoid, ElementwiseKind::kSigmoidMul, ElementwiseKind::kSiluMul,
+        ElementwiseKind::kBoundedSiluMul, ElementwiseKind::kGeluMul, ElementwiseKind::kSquaredRelu,
+        ElementwiseKind::kSoftcap}) {
     const TensorView second = is_unary(kind) ? TensorView() : TensorView(b);
     HEDDLE_RETURN_IF_ERROR(elementwise(
         side.context(),

@@ -15,7 +15,9 @@
 //   absorb_query makes queries of latent rows of queries per head; expand_values makes values per
 //   head of what latent attention gives back.
 //
-//   elementwise: add, mul {a, b}; sigmoid {x}; sigmoid_mul {x, gate}; silu_mul {gate_up [T, 2I]}
+//   elementwise: add, mul {a, b}; sigmoid, squared_relu {x}; scale, softcap {x} factor;
+//                sigmoid_mul {x, gate}; silu_mul, gelu_mul {gate_up [T, 2I]};
+//                bounded_silu_mul {gate_up} limit
 //   embedding:   embedding {ids, table} -> [T, H]
 //   gemm:        linear {x [T, K], weight [N, K]} -> [T, N]
 //                linear_bias {x, weight, bias [N] f32} -> [T, N]

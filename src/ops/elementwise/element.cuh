@@ -10,7 +10,20 @@ namespace heddle::ops {
 
 __device__ inline float sigmoid_of(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-__device__ inline float element_of(ElementwiseKind kind, float a, float b) {
+__device__ inline float gelu_of(float x) {
+  const float cubic = x + 0.044715f * x * x * x;
+  return x / (1.0f + expf(-1.59576912160573071f * cubic));
+}
+
+// min(silu(a), limit) * clamp(b, -limit, limit); comparisons keep a NaN, minima would lose it.
+__device__ inline float bounded_silu_mul_of(float a, float b, float limit) {
+  const float gate = a / (1.0f + expf(-a));
+  const float bounded = b > limit ? limit : (b < -limit ? -limit : b);
+  return (gate > limit ? limit : gate) * bounded;
+}
+
+// `factor`: ElementwiseArgs::factor.
+__device__ inline float element_of(ElementwiseKind kind, float a, float b, float factor = 1) {
   switch (kind) {
     case ElementwiseKind::kAdd:
       return a + b;
@@ -21,6 +34,14 @@ __device__ inline float element_of(ElementwiseKind kind, float a, float b) {
       return sigmoid_of(a);
     case ElementwiseKind::kSigmoidMul:
       return a * sigmoid_of(b);
+    case ElementwiseKind::kBoundedSiluMul:
+      return bounded_silu_mul_of(a, b, factor);
+    case ElementwiseKind::kGeluMul:
+      return gelu_of(a) * b;
+    case ElementwiseKind::kSquaredRelu:
+      return a < 0 ? 0.0f : a * a;
+    case ElementwiseKind::kSoftcap:
+      return factor * tanhf(a / factor);
     default:
       return a / (1.0f + expf(-a)) * b;
   }

@@ -7,7 +7,13 @@
 //     kSigmoidMul  y = a * sigmoid(b)                      output gates
 //     kSiluMul     y = silu(a) * b, silu(x) = x*sigmoid(x)  Shazeer, "GLU Variants",
 //     arXiv:2002.05202
-// b is as wide as a, or one column that applies to the whole row (kMul and kSigmoidMul).
+//     kBoundedSiluMul  y = min(silu(a), factor) * clamp(b, -factor, factor)        Step 3.5
+//     kGeluMul     y = gelu(a) * b, gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+//     Hendrycks and Gimpel, arXiv:1606.08415
+//     kSquaredRelu y = max(a, 0)^2                          So et al., "Primer", arXiv:2109.08668
+//     kSoftcap     y = factor * tanh(a / factor)            Bello et al., arXiv:1611.09940
+// b is as wide as a or, for kMul and kSigmoidMul, narrower: each of its columns applies to as many
+// neighbouring columns of a.
 #pragma once
 
 #include "core/tensor.h"
@@ -16,19 +22,32 @@
 
 namespace heddle::ops {
 
-enum class ElementwiseKind : uint8_t { kAdd, kMul, kScale, kSigmoid, kSigmoidMul, kSiluMul };
+enum class ElementwiseKind : uint8_t {
+  kAdd,
+  kMul,
+  kScale,
+  kSigmoid,
+  kSigmoidMul,
+  kSiluMul,
+  kBoundedSiluMul,
+  kGeluMul,
+  kSquaredRelu,
+  kSoftcap,
+};
 
 // Reads a alone.
 constexpr bool is_unary(ElementwiseKind kind) {
-  return kind == ElementwiseKind::kScale || kind == ElementwiseKind::kSigmoid;
+  return kind == ElementwiseKind::kScale || kind == ElementwiseKind::kSigmoid ||
+         kind == ElementwiseKind::kSquaredRelu || kind == ElementwiseKind::kSoftcap;
 }
 
 struct ElementwiseArgs {
   ElementwiseKind kind = ElementwiseKind::kAdd;
   TensorView a;         // [T, N] activations(context)
-  TensorView b;         // [T, N] or [T, 1] likewise, of a's dtype or not; none where is_unary()
+  TensorView b;         // [T, N] or [T, N/n] likewise, of a's dtype or not; none where is_unary()
   MutableTensorView y;  // [T, N] likewise, of a's dtype or not; may be a or b, if of its dtype
-  float factor = 1;     // the factor of kScale
+  // The factor of kScale; the bound of kSoftcap and kBoundedSiluMul, which is positive.
+  float factor = 1;
 };
 
 // Computed in fp32 and rounded once. Elements are independent. Moves up to

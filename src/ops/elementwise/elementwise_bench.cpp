@@ -27,7 +27,11 @@ constexpr ElementwiseLoad kLoads[] = {
     {ElementwiseKind::kSigmoid, "sigmoid", 12, 0},
     {ElementwiseKind::kSigmoidMul, "sigmoid_mul", 12, kWidth},
     {ElementwiseKind::kSigmoidMul, "sigmoid_mul", 1, 1},  // one exponential serves a whole row
-    {ElementwiseKind::kSiluMul, "silu_mul", 13, kWidth}};
+    {ElementwiseKind::kSiluMul, "silu_mul", 13, kWidth},
+    {ElementwiseKind::kBoundedSiluMul, "bounded_silu_mul", 16, kWidth},
+    {ElementwiseKind::kGeluMul, "gelu_mul", 17, kWidth},
+    {ElementwiseKind::kSquaredRelu, "squared_relu", 2, 0},
+    {ElementwiseKind::kSoftcap, "softcap", 14, 0}};
 
 OpBenchmark elementwise_benchmark(CpuContext& context, int64_t T, const ElementwiseLoad& load) {
   struct Data {

@@ -85,15 +85,63 @@ struct SiluMulOp : TakesBAsItIs {
   }
 };
 
+// Min and Max may lose a NaN, which is put back.
+struct BoundedSiluMulOp : TakesBAsItIs {
+  explicit BoundedSiluMulOp(float bound) : limit(bound) {}
+
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, V a, V b) const {
+    const V high = hn::Set(d, limit);
+    const V gate = math::Silu(d, a);
+    const V bounded_gate = hn::IfThenElse(hn::IsNaN(gate), gate, hn::Min(gate, high));
+    const V bounded_b = hn::IfThenElse(hn::IsNaN(b), b, hn::Clamp(b, hn::Neg(high), high));
+    return hn::Mul(bounded_gate, bounded_b);
+  }
+
+  float limit;
+};
+
+struct GeluMulOp : TakesBAsItIs {
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, V a, V b) const {
+    return hn::Mul(math::Gelu(d, a), b);
+  }
+};
+
+struct SquaredReluOp : TakesBAsItIs {
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, V a, V) const {
+    const V zero = hn::Zero(d);
+    return hn::IfThenElse(hn::Lt(a, zero), zero, hn::Mul(a, a));
+  }
+};
+
+struct SoftcapOp : TakesBAsItIs {
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, V a, V cap) const {
+    return hn::Mul(cap, math::Tanh(d, hn::Div(a, cap)));
+  }
+};
+
 template <typename Op>
 void MapRows(const ElementwiseArgs& args, int64_t begin, int64_t end, Op op) {
   const int64_t N = args.a.shape[1];
-  const bool scales = args.kind == ElementwiseKind::kScale;
-  const bool b_is_scalar = scales || (!is_unary(args.kind) && args.b.shape[1] == 1 && N != 1);
+  const bool takes_factor =
+      args.kind == ElementwiseKind::kScale || args.kind == ElementwiseKind::kSoftcap;
+  // Columns of b, each for a run of a's; none where b is as wide.
+  const int64_t num_runs = is_unary(args.kind) || args.b.shape[1] == N ? 0 : args.b.shape[1];
   for (int64_t t = begin; t < end; ++t) {
     const auto* a = args.a.row<float>(t);
-    const auto* b = scales ? &args.factor : is_unary(args.kind) ? a : args.b.row<float>(t);
-    MapRow(a, b, b_is_scalar, N, args.y.row<float>(t), op);
+    auto* y = args.y.row<float>(t);
+    if (num_runs == 0) {
+      const auto* b = takes_factor ? &args.factor : is_unary(args.kind) ? a : args.b.row<float>(t);
+      MapRow(a, b, takes_factor, N, y, op);
+      continue;
+    }
+    const int64_t run = N / num_runs;
+    for (int64_t i = 0; i < num_runs; ++i) {
+      MapRow(a + i * run, args.b.row<float>(t) + i, true, run, y + i * run, op);
+    }
   }
 }
 
@@ -110,6 +158,14 @@ void ElementwiseRows(const ElementwiseArgs& args, int64_t begin, int64_t end) {
       return MapRows(args, begin, end, SigmoidMulOp());
     case ElementwiseKind::kSiluMul:
       return MapRows(args, begin, end, SiluMulOp());
+    case ElementwiseKind::kBoundedSiluMul:
+      return MapRows(args, begin, end, BoundedSiluMulOp(args.factor));
+    case ElementwiseKind::kGeluMul:
+      return MapRows(args, begin, end, GeluMulOp());
+    case ElementwiseKind::kSquaredRelu:
+      return MapRows(args, begin, end, SquaredReluOp());
+    case ElementwiseKind::kSoftcap:
+      return MapRows(args, begin, end, SoftcapOp());
   }
 }
 

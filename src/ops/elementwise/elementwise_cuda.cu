@@ -19,8 +19,8 @@ struct Params {
   int64_t octets_per_row;
   int64_t num_octets;
   ElementwiseKind kind;
-  bool b_per_row;  // b has one column for all of a row
-  float factor;    // b of kScale
+  int64_t run;   // neighbouring columns of a that share a column of b; 1: as many columns as a
+  float factor;  // b of kScale
 };
 
 constexpr int kThreads = 256;
@@ -37,10 +37,16 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(const __grid_cons
     float a[kOctet];
     float b[kOctet] = {};
     p.a.load(t, n, count, a);
-    if (p.b_per_row) {
+    if (p.run > 1 && p.run == p.N) {  // one number for the row
       p.b.load(t, 0, 1, b);
 #pragma unroll
       for (int j = 1; j < kOctet; ++j) b[j] = b[0];
+    } else if (p.run > 1) {
+      for (int j = 0; j < kOctet && j < count; ++j) {
+        float one[kOctet];
+        p.b.load(t, (n + j) / p.run, 1, one);
+        b[j] = one[0];
+      }
     } else if (p.b.data != nullptr) {
       p.b.load(t, n, count, b);
     } else {
@@ -48,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(const __grid_cons
       for (int j = 0; j < kOctet; ++j) b[j] = p.factor;
     }
 #pragma unroll
-    for (int j = 0; j < kOctet; ++j) a[j] = element_of(p.kind, a[j], b[j]);
+    for (int j = 0; j < kOctet; ++j) a[j] = element_of(p.kind, a[j], b[j], p.factor);
     p.y.store(t, n, count, a);
   }
 }
@@ -66,7 +72,7 @@ Status elementwise_cuda(CudaContext& context, const ElementwiseArgs& args) {
                       .octets_per_row = octets,
                       .num_octets = args.a.shape[0] * octets,
                       .kind = args.kind,
-                      .b_per_row = !unary && args.b.shape[1] == 1,
+                      .run = unary ? 1 : N / args.b.shape[1],
                       .factor = args.factor};
   return launch(context, "elementwise", elementwise_kernel,
                 grid_of(ceil_div(params.num_octets, kThreads)), kThreads, params);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/elementwise/elementwise.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <utility>
 #include <vector>
 
@@ -38,6 +40,15 @@ double reference(ElementwiseKind kind, double a, double b) {
       return a * sigmoid(b);
     case ElementwiseKind::kSiluMul:
       return a * sigmoid(a) * b;
+    case ElementwiseKind::kBoundedSiluMul:
+      return std::min<double>(a * sigmoid(a), kFactor) * std::clamp<double>(b, -kFactor, kFactor);
+    case ElementwiseKind::kGeluMul:
+      return a / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (a + 0.044715 * a * a * a))) *
+             b;
+    case ElementwiseKind::kSquaredRelu:
+      return std::max(a, 0.0) * std::max(a, 0.0);
+    case ElementwiseKind::kSoftcap:
+      return kFactor * std::tanh(a / kFactor);
   }
   return NAN;
 }
@@ -46,9 +57,16 @@ class ElementwiseTest : public DeviceTest {};
 
 HEDDLE_ON_EVERY_DEVICE(ElementwiseTest);
 
-constexpr ElementwiseKind kAllKinds[] = {ElementwiseKind::kAdd,        ElementwiseKind::kMul,
-                                         ElementwiseKind::kScale,      ElementwiseKind::kSigmoid,
-                                         ElementwiseKind::kSigmoidMul, ElementwiseKind::kSiluMul};
+constexpr ElementwiseKind kAllKinds[] = {ElementwiseKind::kAdd,
+                                         ElementwiseKind::kMul,
+                                         ElementwiseKind::kScale,
+                                         ElementwiseKind::kSigmoid,
+                                         ElementwiseKind::kSigmoidMul,
+                                         ElementwiseKind::kSiluMul,
+                                         ElementwiseKind::kBoundedSiluMul,
+                                         ElementwiseKind::kGeluMul,
+                                         ElementwiseKind::kSquaredRelu,
+                                         ElementwiseKind::kSoftcap};
 
 TEST_P(ElementwiseTest, MatchesTheReferenceOnRowsThatDoNotFillVectors) {
   for (const DType dtype : activation_dtypes()) {
@@ -151,6 +169,26 @@ TEST_P(ElementwiseTest, AppliesAGateOfOneColumnToTheWholeRow) {
                                       .y = same.view()})
                   .ok());
   EXPECT_TRUE(testing::same_bits(download(y).view(), download(same).view()));
+}
+
+// A gate for each head: runs of columns, of lengths that fill vectors and that do not.
+TEST_P(ElementwiseTest, AppliesEachColumnOfAGateToARunOfColumns) {
+  for (const auto& [gates, width] : {std::pair<int64_t, int64_t>{6, 16}, {3, 11}, {8, 1}, {1, 5}}) {
+    const Tensor a = random_tensor({4, gates * width}, DType::kF32, 3);
+    const Tensor gate = random_tensor({4, gates}, DType::kF32, 4);
+    const DeviceTensor a_here = upload(a);
+    DeviceTensor y = poisoned({4, gates * width}, DType::kF32);
+    ASSERT_TRUE(elementwise(context(), {.kind = ElementwiseKind::kMul,
+                                        .a = a_here.view(),
+                                        .b = upload(gate).view(),
+                                        .y = y.view()})
+                    .ok());
+    std::vector<double> want = to_doubles(a.view());
+    for (size_t i = 0; i < want.size(); ++i) {
+      want[i] *= static_cast<double>(gate.span<float>()[i / static_cast<size_t>(width)]);
+    }
+    EXPECT_LT(relative_error(download(y).view(), want), kTolerance) << gates << " of " << width;
+  }
 }
 
 TEST_P(ElementwiseTest, GivesAnElementTheSameBitsAtAnyPlaceInTheRow) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectorised exp, sigmoid, silu and softplus for float32, in Highway's per-target style. Inside a
-// file that is compiled through hwy/foreach_target.h:
+// Vectorised exp, sigmoid, silu, gelu, tanh and softplus for float32, in Highway's per-target
+// style. Inside a file that is compiled through hwy/foreach_target.h:
 //
 //   #include "ops/simd/targets.h"  // before any <hwy/...>
 //   ...
@@ -12,8 +12,8 @@
 //   ... math::Silu(d, x) ...
 //
 // Each lane is computed alone by the same operations, so an element's result depends on neither its
-// lane nor its neighbours. NaN gives NaN, and so do Silu(-inf) and nothing else. The accuracy
-// stated at each function is what math_test.cpp holds.
+// lane nor its neighbours. NaN gives NaN, and so do Silu(-inf), Gelu(-inf) and nothing else. The
+// accuracy stated at each function is what math_test.cpp holds.
 #if defined(HEDDLE_OPS_SIMD_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_SIMD_MATH_INL_H_
 #undef HEDDLE_OPS_SIMD_MATH_INL_H_
@@ -82,6 +82,36 @@ template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Silu(D d, V x) {
   namespace self = heddle::ops::simd::HWY_NAMESPACE;
   return hn::Div(x, hn::Add(hn::Set(d, 1.0f), self::Exp(d, hn::Neg(x))));
+}
+
+// x / 2 (1 + tanh(u)) = x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3); at most 3 ulp but
+// where the exponent of a negative x is large: its error counts 2|u| times.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Gelu(D d, V x) {
+  namespace self = heddle::ops::simd::HWY_NAMESPACE;
+  constexpr float kTwoRoots = 1.59576912160573071f;  // 2 sqrt(2/pi)
+  const V cubic = hn::MulAdd(hn::Mul(hn::Set(d, 0.044715f), hn::Mul(x, x)), x, x);
+  const V e = self::Exp(d, hn::Mul(hn::Set(d, -kTwoRoots), cubic));
+  return hn::Div(x, hn::Add(hn::Set(d, 1.0f), e));
+}
+
+// At most 4 ulp: below 0.35 by its series, whose first term left out is below 2e-8 of the sum,
+// above by the exponential.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Tanh(D d, V x) {
+  namespace self = heddle::ops::simd::HWY_NAMESPACE;
+  const V one = hn::Set(d, 1.0f);
+  const V x2 = hn::Mul(x, x);
+  V p = hn::Set(d, -1382.0f / 155925.0f);
+  p = hn::MulAdd(p, x2, hn::Set(d, 62.0f / 2835.0f));
+  p = hn::MulAdd(p, x2, hn::Set(d, -17.0f / 315.0f));
+  p = hn::MulAdd(p, x2, hn::Set(d, 2.0f / 15.0f));
+  p = hn::MulAdd(p, x2, hn::Set(d, -1.0f / 3.0f));
+  const V small = hn::MulAdd(hn::Mul(p, x2), x, x);
+  const V magnitude = hn::Abs(x);
+  const V e = self::Exp(d, hn::Add(magnitude, magnitude));
+  const V large = hn::Sub(one, hn::Div(hn::Set(d, 2.0f), hn::Add(e, one)));
+  return hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0.35f)), small, hn::CopySign(large, x));
 }
 
 // ln(1 + e) for e >= 0 (not infinite), at most 3 ulp, also where e is tiny.

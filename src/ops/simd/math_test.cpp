@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -22,7 +24,7 @@ namespace heddle::ops::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace math = heddle::ops::simd::HWY_NAMESPACE;
 
-enum class Function { kExp, kSigmoid, kSilu, kSoftplus };
+enum class Function { kExp, kSigmoid, kSilu, kSoftplus, kGelu, kTanh };
 
 void apply(int function, const float* x, float* y, size_t count) {
   const hn::ScalableTag<float> d;
@@ -41,6 +43,12 @@ void apply(int function, const float* x, float* y, size_t count) {
         break;
       case Function::kSoftplus:
         hn::StoreU(math::Softplus(d, v), d, y + i);
+        break;
+      case Function::kGelu:
+        hn::StoreU(math::Gelu(d, v), d, y + i);
+        break;
+      case Function::kTanh:
+        hn::StoreU(math::Tanh(d, v), d, y + i);
         break;
     }
   }
@@ -70,10 +78,17 @@ double silu(double x) { return x / (1.0 + std::exp(-x)); }
 
 double softplus(double x) { return x > 20.0 ? x : std::log1p(std::exp(x)); }
 
+double gelu(double x) {
+  return x / (1.0 + std::exp(-2 * std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+
 const Case kCases[] = {{"exp", [](double x) { return std::exp(x); }, 1.5},
                        {"sigmoid", sigmoid, 3.0},
                        {"silu", silu, 3.0},
-                       {"softplus", softplus, 4.0}};
+                       {"softplus", softplus, 4.0},
+                       {"gelu", gelu, 4.0},
+                       {"tanh", [](double x) { return std::tanh(x); }, 4.0}};
+constexpr int kFunctions = std::size(kCases);
 
 // Distance in units of the last place of the true value; denormals count in units of 2^-149.
 double ulp_distance(float value, double truth) {
@@ -110,7 +125,7 @@ TEST_P(SimdMathTest, StaysWithinItsUlpBoundsOverTheWholeRange) {
     x.push_back(v);
     x.push_back(-v);
   }
-  for (int function = 0; function < 4; ++function) {
+  for (int function = 0; function < kFunctions; ++function) {
     const std::vector<float> y = run(function, x);
     double worst = 0;
     float worst_x = 0;
@@ -118,6 +133,10 @@ TEST_P(SimdMathTest, StaysWithinItsUlpBoundsOverTheWholeRange) {
       // Sigmoid and silu flush to zero where e^-x overflows: absolute error below 1e-36 there.
       if ((function == 1 || function == 2) && x[i] < -87.0f) {
         EXPECT_LT(std::fabs(y[i]), 1e-35f);
+        continue;
+      }
+      if (kCases[function].reference == gelu && x[i] < -1.0f) {
+        EXPECT_NEAR(y[i], gelu(static_cast<double>(x[i])), 2e-7);
         continue;
       }
       const double distance =
@@ -146,13 +165,13 @@ TEST_P(SimdMathTest, HandlesTheEndsOfTheNumberLine) {
 
 TEST_P(SimdMathTest, PassesNaNThrough) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  for (int function = 0; function < 4; ++function) {
+  for (int function = 0; function < kFunctions; ++function) {
     EXPECT_TRUE(std::isnan(run(function, {nan})[0])) << kCases[function].name;
   }
 }
 
 TEST_P(SimdMathTest, GivesTheSameBitsInEveryLane) {
-  for (int function = 0; function < 4; ++function) {
+  for (int function = 0; function < kFunctions; ++function) {
     const std::vector<float> y = run(function, std::vector<float>(67, 1.2345f));
     EXPECT_TRUE(std::all_of(y.begin(), y.end(), [&](float v) { return v == y[0]; }));
   }
