@@ -27,6 +27,7 @@ const OpRegistry& builtin_ops() {
     registry.add(linear_attention_ops());
     registry.add(moe_ops());
     registry.add(norm_ops());
+    registry.add(layer_norm_ops());
     registry.add(rope_ops());
     return registry;
   }();

@@ -40,6 +40,7 @@
 //     routed_moe_corrected  {x, router_logits, w13, w2, correction}         the same
 //
 //   norm: rms_norm {x, weight}  epsilon; add_rms_norm {residual, x, weight} -> {residual, y}
+//         layer_norm {x, weight}, layer_norm_bias {x, weight, bias}  epsilon
 //   rope: rope {x, positions, inverse_frequencies}                       head_dim, factor
 //         qk_norm_rope {x, norm_weight, positions, inverse_frequencies}  the same, epsilon
 //         rope_channels {x, positions, inverse_frequencies}    the same, first_channel, interleaved
@@ -78,6 +79,7 @@ std::span<const OpDef> layout_ops();
 std::span<const OpDef> linear_attention_ops();
 std::span<const OpDef> moe_ops();
 std::span<const OpDef> norm_ops();
+std::span<const OpDef> layer_norm_ops();
 std::span<const OpDef> rope_ops();
 
 }  // namespace heddle::ops

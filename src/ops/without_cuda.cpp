@@ -25,6 +25,7 @@
 #include "ops/moe/moe_route.h"
 #include "ops/moe/routed_moe.h"
 #include "ops/moe/routed_moe_sm90.h"
+#include "ops/norm/layer_norm.h"
 #include "ops/norm/rms_norm.h"
 #include "ops/rope/rope.h"
 #include "ops/sampling/count_tokens.h"
@@ -104,6 +105,8 @@ bool routed_moe_is_tiled(const CudaContext&, const RoutedMoeShape&) { return fal
 Status routed_moe_cuda(CudaContext&, const RoutedMoeArgs&) { return no_cuda(); }
 
 Status rms_norm_cuda(CudaContext&, const RmsNormArgs&) { return no_cuda(); }
+
+Status layer_norm_cuda(CudaContext&, const LayerNormArgs&) { return no_cuda(); }
 
 Status rope_cuda(CudaContext&, const RopeArgs&) { return no_cuda(); }
 

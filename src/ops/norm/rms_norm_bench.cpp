@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layer norms of a small and a large model, with and without residual, decode and prefill.
+// The norms of a small and a large model, RMS norms with and without residual, layer norms with and
+// without a bias, decode and prefill.
 #include <memory>
 
 #include <fmt/format.h>
 
 #include "ops/benchmark/op_benchmark.h"
+#include "ops/norm/layer_norm.h"
 #include "ops/norm/rms_norm.h"
 
 namespace heddle::ops {
@@ -37,6 +39,31 @@ OpBenchmark rms_norm_benchmark(CpuContext& context, int64_t T, int64_t H, bool a
           }};
 }
 
+OpBenchmark layer_norm_benchmark(CpuContext& context, int64_t T, int64_t H, bool biased) {
+  struct Data {
+    Tensor x, weight, bias, y;
+  };
+
+  const auto data = std::make_shared<Data>();
+  return {.name = biased ? "layer_norm_bias" : "layer_norm",
+          .shape = fmt::format("T {}, H {}", T, H),
+          .bytes = static_cast<double>(4 * (2 * T * H + (biased ? 2 : 1) * H)),
+          .flops = static_cast<double>((biased ? 8 : 7) * T * H),
+          .run = [&context, data, T, H, biased] {
+            if (data->x.shape().rank() == 0) {
+              data->x = Tensor({T, H}, DType::kF32);
+              data->weight = Tensor({H}, DType::kF32);
+              if (biased) data->bias = Tensor({H}, DType::kF32);
+              data->y = Tensor({T, H}, DType::kF32);
+            }
+            const Status status = layer_norm(context, {.x = data->x.view(),
+                                                       .weight = data->weight.view(),
+                                                       .bias = data->bias.view(),
+                                                       .y = data->y.view()});
+            HEDDLE_CHECK(status.ok());
+          }};
+}
+
 }  // namespace
 
 std::vector<OpBenchmark> norm_benchmarks(CpuContext& context) {
@@ -46,6 +73,11 @@ std::vector<OpBenchmark> norm_benchmarks(CpuContext& context) {
       for (const int64_t T : {1, 16, 512, 8192}) {
         benchmarks.push_back(rms_norm_benchmark(context, T, H, adds));
       }
+    }
+  }
+  for (const bool biased : {false, true}) {
+    for (const int64_t T : {1, 16, 512, 8192}) {
+      benchmarks.push_back(layer_norm_benchmark(context, T, 2048, biased));
     }
   }
   return benchmarks;
