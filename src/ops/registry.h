@@ -44,6 +44,7 @@
 //   rope: rope {x, positions, inverse_frequencies}                       head_dim, factor
 //         qk_norm_rope {x, norm_weight, positions, inverse_frequencies}  the same, epsilon
 //         rope_channels {x, positions, inverse_frequencies}    the same, first_channel, interleaved
+//         position_scale {positions} -> [T, 1] f32                       beta, length
 //
 // Threading: immutable after construction.
 #pragma once

@@ -110,6 +110,8 @@ Status layer_norm_cuda(CudaContext&, const LayerNormArgs&) { return no_cuda(); }
 
 Status rope_cuda(CudaContext&, const RopeArgs&) { return no_cuda(); }
 
+Status position_scale_cuda(CudaContext&, const PositionScaleArgs&) { return no_cuda(); }
+
 Status bring_batch_cuda(CudaContext&, const BringBatchArgs&) { return no_cuda(); }
 
 Status walk_drafts_cuda(CudaContext&, const WalkDraftsArgs&) { return no_cuda(); }

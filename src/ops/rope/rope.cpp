@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/rope/rope.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 #include "core/shape_contract.h"
@@ -28,7 +30,45 @@ Status rope(Context& context, const RopeArgs& args) {
   return HEDDLE_DISPATCH_DEVICE(context, rope, args);
 }
 
+Status position_scale(Context& context, const PositionScaleArgs& args) {
+  Dim T{"T"}, one{"1", 1};
+  HEDDLE_RETURN_IF_ERROR(
+      ShapeContract("position_scale")
+          .expect("positions", args.positions, {&T}, DType::kI32)
+          .expect("y", args.y, {&T, &one}, DType::kF32)
+          .require(args.length > 0, "length", static_cast<double>(args.length), "be positive")
+          .status());
+  return HEDDLE_DISPATCH_DEVICE(context, position_scale, args);
+}
+
+Status position_scale_cpu(CpuContext& /*context*/, const PositionScaleArgs& args) {
+  for (int64_t t = 0; t < args.y.shape[0]; ++t) {
+    const int64_t contexts = args.positions.as<int32_t>()[t] / args.length;
+    *args.y.row<float>(t) =
+        static_cast<float>(1 + args.beta * std::log1p(static_cast<double>(contexts)));
+  }
+  return {};
+}
+
 namespace {
+
+Status infer_position_scale(std::span<const TensorMeta> inputs, const Attrs& /*attrs*/,
+                            std::vector<TensorMeta>& outputs) {
+  const TensorMeta& positions = inputs[0];
+  if (positions.rank != 1 || positions.dtype != DType::kI32) {
+    return invalid_argument(
+        fmt::format("position_scale takes int32[T], got {}", positions.to_string()));
+  }
+  outputs.push_back(TensorMeta(DType::kF32, {positions[0], SymbolicDim::fixed(1)}));
+  return {};
+}
+
+Status launch_position_scale(Context& context, const LaunchArgs& args) {
+  return position_scale(context, {.positions = args.inputs[0],
+                                  .y = args.outputs[0],
+                                  .beta = args.attrs.real("beta"),
+                                  .length = args.attrs.integer("length")});
+}
 
 Status infer_heads(const TensorMeta& x, const TensorMeta& positions, const TensorMeta& frequencies,
                    const Attrs& attrs, int64_t first_channel, std::vector<TensorMeta>& outputs) {
@@ -110,6 +150,10 @@ std::span<const OpDef> rope_ops() {
        .num_inputs = 3,
        .infer = infer_rope_channels,
        .launch = launch_rope_channels},
+      {.name = "position_scale",
+       .num_inputs = 1,
+       .infer = infer_position_scale,
+       .launch = launch_position_scale},
   };
   return kOps;
 }

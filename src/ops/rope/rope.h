@@ -36,6 +36,20 @@ Status rope(Context& context, const RopeArgs& args);
 Status rope_cpu(CpuContext& context, const RopeArgs& args);    // args already checked
 Status rope_cuda(CudaContext& context, const RopeArgs& args);  // args already checked
 
+// y[t] = 1 + beta * ln(1 + floor(positions[t] / length)): what queries are multiplied by so that
+// attention over many tokens stays sharp (Llama 4, Ministral 3).
+struct PositionScaleArgs {
+  TensorView positions;  // [T]    i32, >= 0
+  MutableTensorView y;   // [T, 1] f32
+  double beta = 0;
+  int64_t length = 1;  // tokens of the original context
+};
+
+// Computed in double and rounded once. Error: kInvalidArgument, naming what does not fit.
+Status position_scale(Context& context, const PositionScaleArgs& args);
+Status position_scale_cpu(CpuContext& context, const PositionScaleArgs& args);    // args checked
+Status position_scale_cuda(CudaContext& context, const PositionScaleArgs& args);  // args checked
+
 inline constexpr int64_t kMaxRotaryPairs = 256;
 
 // Arguments of a node "rope" or "qk_norm_rope".

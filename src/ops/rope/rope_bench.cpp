@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Query heads: with their norm and a quarter of the channels rotated, without it and all of them,
-// and the last third in pairs of neighbours.
+// and the last third in pairs of neighbours; and the scale of queries by their positions.
 #include <cmath>
 #include <memory>
 #include <numeric>
@@ -80,6 +80,29 @@ OpBenchmark rope_benchmark(CpuContext& context, int64_t T, const RopeLoad& load)
       }};
 }
 
+OpBenchmark position_scale_benchmark(CpuContext& context, int64_t T) {
+  struct Data {
+    Tensor positions, y;
+  };
+
+  const auto data = std::make_shared<Data>();
+  return {.name = "position_scale",
+          .shape = fmt::format("T {}", T),
+          .bytes = static_cast<double>(8 * T),
+          .flops = static_cast<double>(13 * T),  // a logarithm counts as ten
+          .run = [&context, data, T] {
+            if (data->y.shape().rank() == 0) {
+              data->positions = Tensor({T}, DType::kI32);
+              data->y = Tensor({T, 1}, DType::kF32);
+            }
+            const Status status = position_scale(context, {.positions = data->positions.view(),
+                                                           .y = data->y.view(),
+                                                           .beta = 0.1,
+                                                           .length = 8192});
+            HEDDLE_CHECK(status.ok());
+          }};
+}
+
 }  // namespace
 
 std::vector<OpBenchmark> rope_benchmarks(CpuContext& context) {
@@ -87,6 +110,7 @@ std::vector<OpBenchmark> rope_benchmarks(CpuContext& context) {
   for (const RopeLoad& load : kLoads) {
     for (const int64_t T : {1, 16, 512}) benchmarks.push_back(rope_benchmark(context, T, load));
   }
+  for (const int64_t T : {1, 512}) benchmarks.push_back(position_scale_benchmark(context, T));
   return benchmarks;
 }
 

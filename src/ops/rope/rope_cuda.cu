@@ -49,7 +49,38 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const __grid_constant__ 
   }
 }
 
+struct ScaleParams {
+  const int32_t* positions;
+  float* y;
+  int64_t y_stride, T, length;
+  double beta;
+};
+
+constexpr int kScaleThreads = 128;
+
+// A thread has a row. Moves 8 bytes and takes one logarithm a row.
+__global__ void __launch_bounds__(kScaleThreads)
+    position_scale_kernel(const __grid_constant__ ScaleParams p) {
+  wait_for_inputs();
+  for (int64_t t = int64_t{blockIdx.x} * kScaleThreads + threadIdx.x; t < p.T;
+       t += int64_t{gridDim.x} * kScaleThreads) {
+    const auto contexts = static_cast<double>(p.positions[t] / p.length);
+    p.y[t * p.y_stride] = static_cast<float>(1 + p.beta * log1p(contexts));
+  }
+}
+
 }  // namespace
+
+Status position_scale_cuda(CudaContext& context, const PositionScaleArgs& args) {
+  const ScaleParams params{.positions = args.positions.as<int32_t>(),
+                           .y = static_cast<float*>(args.y.data),
+                           .y_stride = args.y.row_stride,
+                           .T = args.y.shape[0],
+                           .length = args.length,
+                           .beta = args.beta};
+  return launch(context, "position_scale", position_scale_kernel,
+                grid_of(ceil_div(params.T, kScaleThreads)), kScaleThreads, params);
+}
 
 Status rope_cuda(CudaContext& context, const RopeArgs& args) {
   const int64_t T = args.x.shape[0];

@@ -216,5 +216,16 @@ TEST_P(RopeTest, NamesHeadsThatDoNotFit) {
             "rope: heads of 64 channels, 8 rotated pairs from channel 49, rows of 64");
 }
 
+TEST_P(RopeTest, ScalesByTheNumberOfContextsBeforeAPosition) {
+  const Tensor positions = positions_of({0, 8191, 8192, 16384, 131072});
+  const DeviceTensor here = upload(positions);
+  DeviceTensor y = poisoned({5, 1}, DType::kF32);
+  ASSERT_TRUE(position_scale(context(),
+                             {.positions = here.view(), .y = y.view(), .beta = 0.1, .length = 8192})
+                  .ok());
+  const std::vector<double> want{1, 1, 1.06931472, 1.10986123, 1.28332133};
+  EXPECT_LT(testing::relative_error(download(y).view(), want), 1e-7);
+}
+
 }  // namespace
 }  // namespace heddle::ops
