@@ -5,6 +5,8 @@
 //   attention: `layer` is an index into ForwardContext::kv_layers
 //     paged_attention        {q, k, v}         num_kv_heads, head_dim, scale, window, layer
 //     paged_attention_sinks  {q, k, v, sinks}  the same
+//     attention_to_pages     {q}               the same: keys and values were appended by a node
+//                                              with this layer before
 //     latent_attention       {q, latent} -> [T, Nq*value_dim]  value_dim, scale, layer
 //     absorb_query           {q, weight}       num_heads, key_dim   (attention/latent_projection.h)
 //     expand_values          {o, weight}       num_heads, key_dim

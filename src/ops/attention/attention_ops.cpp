@@ -11,22 +11,13 @@ namespace heddle::ops {
 
 namespace {
 
-Status infer_paged_attention(std::span<const TensorMeta> inputs, const Attrs& attrs,
-                             std::vector<TensorMeta>& outputs) {
-  const TensorMeta &q = inputs[0], &k = inputs[1], &v = inputs[2];
+// Checks q [T, Nq*D] of a layer with pages; the values of a head are `value_dim` wide.
+Status infer_queries(const TensorMeta& q, const Attrs& attrs, int64_t value_dim,
+                     std::vector<TensorMeta>& outputs) {
   const int64_t Nkv = attrs.integer("num_kv_heads");
   const int64_t D = attrs.integer("head_dim");
-  if (q.rank != 2 || !q[1].is_fixed() || k.rank != 2 || !(k == v) || !(k[0] == q[0]) ||
-      k.dtype != q.dtype) {
-    return invalid_argument(
-        fmt::format("paged_attention takes [T, Nq*D], [T, Nkv*D] and [T, Nkv*D], got {}, {} and {}",
-                    q.to_string(), k.to_string(), v.to_string()));
-  }
-  if (Nkv <= 0 || D <= 0 || !(k[1] == SymbolicDim::fixed(Nkv * D))) {
-    return invalid_argument(fmt::format("paged_attention: k is {}, not {} kv heads of width {}",
-                                        k.to_string(), Nkv, D));
-  }
-  if (q[1].offset <= 0 || q[1].offset % (Nkv * D) != 0) {
+  if (q.rank != 2 || !q[1].is_fixed() || Nkv <= 0 || D <= 0 || q[1].offset <= 0 ||
+      q[1].offset % (Nkv * D) != 0) {
     return invalid_argument(fmt::format(
         "paged_attention: q is {}, its heads of width {} cannot share {} kv heads evenly",
         q.to_string(), D, Nkv));
@@ -35,8 +26,35 @@ Status infer_paged_attention(std::span<const TensorMeta> inputs, const Attrs& at
     return invalid_argument(
         fmt::format("paged_attention: the window is {}", attrs.integer("window")));
   }
-  outputs.push_back(q);
+  outputs.push_back({q.dtype, {q[0], SymbolicDim::fixed(q[1].offset / D * value_dim)}});
   return {};
+}
+
+Status infer_paged_attention(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                             std::vector<TensorMeta>& outputs) {
+  const TensorMeta &q = inputs[0], &k = inputs[1], &v = inputs[2];
+  const int64_t Nkv = attrs.integer("num_kv_heads");
+  const int64_t D = attrs.integer("head_dim");
+  if (q.rank != 2 || k.rank != 2 || v.rank != 2 || !(k[0] == q[0]) || !(v[0] == q[0]) ||
+      k.dtype != q.dtype || v.dtype != q.dtype) {
+    return invalid_argument(fmt::format(
+        "paged_attention takes [T, Nq*D], [T, Nkv*D] and [T, Nkv*Dv], got {}, {} and {}",
+        q.to_string(), k.to_string(), v.to_string()));
+  }
+  if (Nkv <= 0 || D <= 0 || !(k[1] == SymbolicDim::fixed(Nkv * D))) {
+    return invalid_argument(fmt::format("paged_attention: k is {}, not {} kv heads of width {}",
+                                        k.to_string(), Nkv, D));
+  }
+  if (!v[1].is_fixed() || v[1].offset <= 0 || v[1].offset % Nkv != 0) {
+    return invalid_argument(
+        fmt::format("paged_attention: v is {}, not {} kv heads", v.to_string(), Nkv));
+  }
+  return infer_queries(q, attrs, v[1].offset / Nkv, outputs);
+}
+
+Status infer_attention_to_pages(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                                std::vector<TensorMeta>& outputs) {
+  return infer_queries(inputs[0], attrs, attrs.integer("head_dim"), outputs);
 }
 
 Status infer_paged_attention_sinks(std::span<const TensorMeta> inputs, const Attrs& attrs,
@@ -56,7 +74,8 @@ Status infer_paged_attention_sinks(std::span<const TensorMeta> inputs, const Att
 int64_t paged_attention_workspace(std::span<const TensorMeta> inputs, const Attrs& attrs,
                                   const Extents& largest, const Context& context) {
   const int64_t D = attrs.integer("head_dim");
-  return paged_attention_workspace_bytes(context, inputs[0][0].at(largest), D, D);
+  const int64_t Dv = inputs.size() > 1 ? inputs[2][1].offset / attrs.integer("num_kv_heads") : D;
+  return paged_attention_workspace_bytes(context, inputs[0][0].at(largest), D, Dv);
 }
 
 Result<KvLayer> kv_layer(const char* op, const LaunchArgs& args) {
@@ -70,12 +89,15 @@ Result<KvLayer> kv_layer(const char* op, const LaunchArgs& args) {
 
 Result<PagedAttentionArgs> attention_args(const LaunchArgs& args) {
   HEDDLE_ASSIGN_OR_RETURN(const KvLayer kv, kv_layer("paged_attention", args));
+  const bool appends = args.inputs.size() > 1;
+  const int64_t Nkv = args.attrs.integer("num_kv_heads");
   return PagedAttentionArgs{.q = args.inputs[0],
-                            .k = args.inputs[1],
-                            .v = args.inputs[2],
+                            .k = appends ? args.inputs[1] : TensorView(),
+                            .v = appends ? args.inputs[2] : TensorView(),
                             .y = args.outputs[0],
-                            .num_kv_heads = args.attrs.integer("num_kv_heads"),
+                            .num_kv_heads = Nkv,
                             .head_dim = args.attrs.integer("head_dim"),
+                            .value_dim = appends ? args.inputs[2].shape[1] / Nkv : 0,
                             .scale = static_cast<float>(args.attrs.real("scale")),
                             .window = args.attrs.integer("window"),
                             .sinks = args.inputs.size() > 3 ? args.inputs[3] : TensorView(),
@@ -232,6 +254,14 @@ std::span<const OpDef> attention_ops() {
        .num_inputs = 4,
        .aliases = {},
        .infer = infer_paged_attention_sinks,
+       .workspace_bytes = paged_attention_workspace,
+       .launch = launch_paged_attention},
+      {.name = "attention_to_pages",
+       .effects = kReadsContext | kSplit,
+       .coverage = WriteCoverage::kRealRows,
+       .num_inputs = 1,
+       .aliases = {},
+       .infer = infer_attention_to_pages,
        .workspace_bytes = paged_attention_workspace,
        .launch = launch_paged_attention},
       {.name = "latent_attention",

@@ -27,6 +27,23 @@ TEST(AttentionOpsTest, InfersTheShapeOfItsOutputOrSaysWhy) {
               HasSubstr("not 2 kv heads of width 64"));
   const std::vector<TensorMeta> uneven{rows_of(192), rows_of(128), rows_of(128)};
   EXPECT_THAT(op.infer(uneven, attrs, outputs).to_string(), HasSubstr("cannot share 2 kv heads"));
+  const std::vector<TensorMeta> narrow_values{rows_of(512), rows_of(128), rows_of(96)};
+  outputs.clear();
+  ASSERT_TRUE(op.infer(narrow_values, attrs, outputs).ok());
+  EXPECT_EQ(outputs[0], rows_of(8 * 48));
+  const std::vector<TensorMeta> odd_values{rows_of(512), rows_of(128), rows_of(97)};
+  EXPECT_THAT(op.infer(odd_values, attrs, outputs).to_string(), HasSubstr("v is"));
+}
+
+TEST(AttentionOpsTest, TakesQueriesAloneWhereAnotherLayerHasThePages) {
+  const OpDef& op = *builtin_ops().find("attention_to_pages");
+  const Attrs attrs{
+      {"num_kv_heads", 2}, {"head_dim", 64}, {"scale", 0.125}, {"window", 0}, {"layer", 0}};
+  std::vector<TensorMeta> outputs;
+  ASSERT_TRUE(op.infer(std::vector{rows_of(512)}, attrs, outputs).ok());
+  EXPECT_EQ(outputs[0], rows_of(512));
+  EXPECT_THAT(op.infer(std::vector{rows_of(192)}, attrs, outputs).to_string(),
+              HasSubstr("cannot share 2 kv heads"));
 }
 
 TEST(AttentionOpsTest, WantsOneSinkPerQueryHeadAndAWindowThatIsNotNegative) {

@@ -32,7 +32,8 @@ Status paged_attention(Context& context, const PagedAttentionArgs& args) {
   Dim Dv{"Dv", value_dim_of(args)}, P{"P"}, S{"S"}, output_width{"Nq * Dv"};
   Dim kv_width{"Nkv * D", args.num_kv_heads * args.head_dim};
   Dim v_width{"Nkv * Dv", args.num_kv_heads * Dv};
-  const bool has_values = args.v.data != nullptr;
+  const bool appends = args.k.data != nullptr;
+  const bool has_values = appends ? args.v.data != nullptr : args.kv.v.data != nullptr;
   ShapeContract contract("paged_attention");
   HEDDLE_RETURN_IF_ERROR(
       contract
@@ -45,14 +46,16 @@ Status paged_attention(Context& context, const PagedAttentionArgs& args) {
                    static_cast<double>(args.num_kv_heads), "lie between 1 and 65536")
           .require(std::isfinite(args.scale), "scale", static_cast<double>(args.scale), "be finite")
           .expect("q", args.q, {&T, &query_width}, activations(context))
-          .expect("k", args.k, {&T, &kv_width}, args.q.dtype)
           .expect("y", args.y, {&T, &output_width}, args.q.dtype)
           .expect("kv.k", args.kv.k, {&P, &S, &Nkv, &D}, kFloating | DType::kF8E4M3)
           .status());
+  if (appends) {
+    HEDDLE_RETURN_IF_ERROR(contract.expect("k", args.k, {&T, &kv_width}, args.q.dtype).status());
+  }
   if (has_values) {
-    HEDDLE_RETURN_IF_ERROR(contract.expect("v", args.v, {&T, &v_width}, args.q.dtype)
-                               .expect("kv.v", args.kv.v, {&P, &S, &Nkv, &Dv}, args.kv.k.dtype)
-                               .status());
+    if (appends) contract.expect("v", args.v, {&T, &v_width}, args.q.dtype);
+    HEDDLE_RETURN_IF_ERROR(
+        contract.expect("kv.v", args.kv.v, {&P, &S, &Nkv, &Dv}, args.kv.k.dtype).status());
   } else if (args.kv.v.data != nullptr) {
     return invalid_argument("paged_attention: there is no v, but the pages have values");
   }

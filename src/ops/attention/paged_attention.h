@@ -41,9 +41,9 @@
 namespace heddle::ops {
 
 struct PagedAttentionArgs {
-  TensorView q;         // [T, Nq * D] activations(context)
-  TensorView k;         // [T, Nkv * D] as q
-  TensorView v;         // [T, Nkv * Dv] as q, or without memory: the first Dv channels of each key
+  TensorView q;  // [T, Nq * D] activations(context)
+  TensorView k;  // [T, Nkv * D] as q; without memory, and v too: both lie in the pages already
+  TensorView v;  // [T, Nkv * Dv] as q, or without memory: the first Dv channels of each key
   MutableTensorView y;  // [T, Nq * Dv] as q; may be q itself where Dv = D, on CUDA up to 512
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;   // D

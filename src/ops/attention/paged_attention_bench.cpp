@@ -27,6 +27,7 @@ struct AttentionLoad {
   int64_t Dv = 128;
   bool is_latent = false;  // values are the first Dv channels of the keys
   bool has_sinks = false;
+  bool reads_alone = false;  // keys and values are in the pages already
   int64_t B = 1;
   int64_t context_len = 0;
   int64_t num_rows = 0;
@@ -39,6 +40,7 @@ struct AttentionLoad {
 
   [[nodiscard]] const char* op() const {
     if (is_latent) return "latent_attention";
+    if (reads_alone) return "attention_to_pages";
     return has_sinks ? "paged_attention_sinks" : "paged_attention";
   }
 };
@@ -80,19 +82,20 @@ class AttentionRun {
     forward_.page_tables[0] = std::span(pages_).subspan(static_cast<size_t>(next_ * width_),
                                                         static_cast<size_t>(load_.B * width_));
     next_ += load_.B;
-    const Status status = paged_attention(context_, {.q = q_.view(),
-                                                     .k = k_.view(),
-                                                     .v = v_.view(),
-                                                     .y = y_.view(),
-                                                     .num_kv_heads = load_.Nkv,
-                                                     .head_dim = load_.D,
-                                                     .value_dim = load_.Dv,
-                                                     .scale = 0.088f,
-                                                     .window = load_.window,
-                                                     .sinks = sinks_.view(),
-                                                     .kv = {k_pages_.view(), v_pages_.view()},
-                                                     .forward = &forward_,
-                                                     .workspace = workspace_});
+    const Status status =
+        paged_attention(context_, {.q = q_.view(),
+                                   .k = load_.reads_alone ? TensorView() : k_.view(),
+                                   .v = load_.reads_alone ? TensorView() : v_.view(),
+                                   .y = y_.view(),
+                                   .num_kv_heads = load_.Nkv,
+                                   .head_dim = load_.D,
+                                   .value_dim = load_.Dv,
+                                   .scale = 0.088f,
+                                   .window = load_.window,
+                                   .sinks = sinks_.view(),
+                                   .kv = {k_pages_.view(), v_pages_.view()},
+                                   .forward = &forward_,
+                                   .workspace = workspace_});
     HEDDLE_CHECK(status.ok());
   }
 
@@ -118,7 +121,8 @@ OpBenchmark attention_benchmark(CpuContext& context, const AttentionLoad& load) 
   }
   const double kv_bytes =
       B * (before + rows) * static_cast<double>(bytes_of(load.dtype, load.kv_width()));
-  const int64_t row_width = load.Nq * (load.D + load.Dv) + load.kv_width();  // q, y, k and v
+  // q, y and, where they are appended, k and v.
+  const int64_t row_width = load.Nq * (load.D + load.Dv) + (load.reads_alone ? 0 : load.kv_width());
   const auto data = std::make_shared<std::unique_ptr<AttentionRun>>();
   return {.name = load.op(),
           .shape = fmt::format("B {}, rows {}, context {}, Nq {}, Nkv {}, D {}{}, {}{}", load.B,
@@ -163,13 +167,15 @@ std::vector<OpBenchmark> attention_benchmarks(CpuContext& context) {
                                                      .num_sequences = 8,
                                                      .window = 128,
                                                      .dtype = DType::kBf16}));
-  // DeepSeek-V2-Lite and gpt-oss-20b.
+  // DeepSeek-V2-Lite, gpt-oss-20b and the last layers of Gemma 4 E2B.
   const AttentionLoad latent{.Nq = 16, .Nkv = 1, .D = 576, .Dv = 512, .is_latent = true};
   AttentionLoad bf16_latent = latent;
   bf16_latent.dtype = DType::kBf16;
   const AttentionLoad with_sinks{
       .Nq = 64, .Nkv = 8, .D = 64, .Dv = 64, .has_sinks = true, .dtype = DType::kBf16};
-  for (AttentionLoad load : {latent, bf16_latent, with_sinks}) {
+  const AttentionLoad alone{
+      .Nq = 8, .Nkv = 1, .D = 256, .Dv = 256, .reads_alone = true, .dtype = DType::kBf16};
+  for (AttentionLoad load : {latent, bf16_latent, with_sinks, alone}) {
     load.num_rows = 512;
     benchmarks.push_back(attention_benchmark(context, load));
     load.num_rows = 1;

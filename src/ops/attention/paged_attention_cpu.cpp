@@ -127,7 +127,7 @@ class PagedAttention {
   }
 
   void run() {
-    append();
+    if (args_.k.data != nullptr) append();
     count_units();
     const int64_t num_units = workspace_.units_before[B_];
     if (num_units <= num_split_units(pool_.num_threads()) && pool_.num_threads() > 1) {

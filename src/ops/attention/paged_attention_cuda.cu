@@ -623,6 +623,7 @@ Status attend(CudaContext& context, const Params& params) {
 }  // namespace
 
 Status paged_attention_cuda(CudaContext& context, const PagedAttentionArgs& args) {
+  if (args.k.data == nullptr) return attend_to_pages_cuda(context, args);
   HEDDLE_RETURN_IF_ERROR(append(context, args, args.k, args.kv.k, args.kv.k_scale));
   if (args.v.data != nullptr) {
     HEDDLE_RETURN_IF_ERROR(append(context, args, args.v, args.kv.v, args.kv.v_scale));

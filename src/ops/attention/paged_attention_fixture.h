@@ -219,6 +219,9 @@ class Conversation {
 
   void check_against_reference(bool on) { check_reference_ = on; }
 
+  // Every step is computed a second time, without keys and values: they are in the pages.
+  void read_pages_again(bool on) { reads_again_ = on; }
+
   [[nodiscard]] const std::vector<std::vector<float>>& outputs() const { return outputs_; }
 
   // Pages that no sequence owns are as they were.
@@ -264,6 +267,19 @@ class Conversation {
     std::ranges::copy(written.span<float>(), y.span<float>().begin());
     copy_bytes(test_.download(k_pages), k_pages_);
     copy_bytes(test_.download(v_pages), v_pages_);
+    if (!reads_again_) return;
+    Tensor canaries(y.shape(), DType::kF32);
+    std::ranges::fill(canaries.span<float>(), kCanary);
+    DeviceTensor again = test_.upload(heddle::testing::converted(canaries.view(), dtype));
+    on_device.k = {};
+    on_device.v = {};
+    on_device.y = {again.view().data, dtype, args.y.shape, args.y.row_stride};
+    ASSERT_TRUE(paged_attention(context, on_device).ok());
+    const auto same = [&](const DeviceTensor& device, const Tensor& host) {
+      return heddle::testing::same_bits(test_.download(device).view(), host.view());
+    };
+    EXPECT_TRUE(same(again, test_.download(device_y)));
+    EXPECT_TRUE(same(k_pages, k_pages_) && same(v_pages, v_pages_)) << "the pages are read alone";
   }
 
   // In place: the arguments of the step point at the tensors.
@@ -348,6 +364,7 @@ class Conversation {
   std::vector<std::vector<float>> outputs_;
   std::vector<int32_t> query_start_, context_lens_, kv_lens_, step_table_;
   bool check_reference_ = false;
+  bool reads_again_ = false;
 };
 
 // Feeds every sequence in random pieces, prefill and decode mixed.

@@ -82,6 +82,34 @@ TEST_P(PagedAttentionTest, MatchesTheReferenceForLatentAndUnequalWidths) {
   }
 }
 
+// A layer without keys and values of its own, behind one that wrote the step's.
+TEST_P(PagedAttentionTest, ReadsThePagesOfAnotherLayerWithoutAppending) {
+  const Geometry geometries[] = {{.Nq = 6, .Nkv = 2, .D = 96, .S = 16},
+                                 {.Nq = 3, .Nkv = 3, .D = 7, .S = 1, .window = 17, .sinks = true},
+                                 {.Nq = 8, .Nkv = 1, .D = 256, .S = 8, .window = 135},
+                                 {.Nq = 6, .Nkv = 2, .D = 24, .S = 4, .Dv = 16}};
+  for (Geometry geometry : geometries) {
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF8E4M3}) {
+      for (const bool exact : {true, false}) {
+        geometry = with_pages(geometry, dtype);
+        geometry.exact = exact;
+        SCOPED_TRACE(fmt::format("D {} Dv {} window {}, {}, exact {}", geometry.D, geometry.Dv,
+                                 geometry.window, to_string(dtype), exact));
+        Conversation conversation(*this, geometry, {141, 1, 17});
+        conversation.check_against_reference(exact);
+        conversation.read_pages_again(true);
+        conversation.step({{.sequence = 0, .first = 0, .num_rows = 137},
+                           {.sequence = 2, .first = 0, .num_rows = 16}});
+        conversation.step({{.sequence = 1, .first = 0, .num_rows = 1},
+                           {.sequence = 0, .first = 137, .num_rows = 3},
+                           {.sequence = 2, .first = 16, .num_rows = 1}});
+        conversation.step({{.sequence = 0, .first = 140, .num_rows = 1}});
+        conversation.expect_foreign_pages_untouched();
+      }
+    }
+  }
+}
+
 TEST_P(PagedAttentionTest, MatchesTheReferenceWithWindowsAndSinks) {
   const Geometry geometries[] = {{.Nq = 1, .Nkv = 1, .D = 7, .S = 1},
                                  {.Nq = 3, .Nkv = 3, .D = 80, .S = 8, .dtype = DType::kBf16},
