@@ -86,7 +86,7 @@ struct TensorMeta {
   friend bool operator==(const TensorMeta&, const TensorMeta&) = default;
 };
 
-// The named numbers of a node: {"epsilon", 1e-6}, {"layer", 3}. At most eight; names are literals.
+// The named numbers of a node: {"epsilon", 1e-6}, {"layer", 3}. At most ten; names are literals.
 class Attrs {
  public:
   struct Entry {
@@ -115,7 +115,7 @@ class Attrs {
   [[nodiscard]] std::span<const Entry> entries() const { return {entries_.data(), size_}; }
 
  private:
-  std::array<Entry, 8> entries_{};
+  std::array<Entry, 10> entries_{};
   size_t size_ = 0;
 };
 

@@ -37,9 +37,11 @@
 //     routed_moe            {x, router_logits, w13, w2}                     top_k, normalize
 //     routed_moe_bias       {x, router_logits, w13, w2, w13_bias, w2_bias}  top_k, normalize,
 //                                                             swiglu_limit, swiglu_alpha
+//     routed_moe_scaled     {x, router_logits, w13, w2, expert_scales}      top_k, normalize
 //     routed_moe_scored     {x, router_logits, w13, w2}                     top_k, normalize,
 //                                          sigmoid, groups, groups_kept, group_terms, scale
 //     routed_moe_corrected  {x, router_logits, w13, w2, correction}         the same
+//     all but the second: geglu (1: GELU for SiLU), bounded_swiglu (a limit), or neither
 //
 //   norm: rms_norm {x, weight}  epsilon; add_rms_norm {residual, x, weight} -> {residual, y}
 //         layer_norm {x, weight}, layer_norm_bias {x, weight, bias}  epsilon

@@ -24,7 +24,7 @@ struct ProductParams {
   const ExpertTile* tiles;
   TargetRows y;     // up: hidden [R, I] by row; down: [R, H] f32 by (token, slot)
   int64_t A, K, N;  // N: up: I, down: H
-  float limit, alpha;
+  ExpertActivation activation;
   bool aligned;  // as for row_products()
 };
 
@@ -94,8 +94,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       if (lane != 2 * r + c || r >= tile.num_rows || i + c >= p.N) continue;
-      p.y.store_one(tile.first_row + r, i + c,
-                    activated(sums[r][c], sums[r][2 + c], p.limit, p.alpha));
+      p.y.store_one(tile.first_row + r, i + c, activated(sums[r][c], sums[r][2 + c], p.activation));
     }
   }
 }

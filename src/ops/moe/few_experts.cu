@@ -92,6 +92,7 @@ bool few_experts_add(const CudaContext& context, const RoutedMoeArgs& args, int6
 
 bool few_experts_route(const RoutedMoeArgs& args) {
   return args.scoring == RouterScoring{} && args.correction.data == nullptr &&
+         args.expert_scales.data == nullptr &&
          args.router_logits.shape[1] <= kScoresPerLane * kWarp;
 }
 

@@ -168,7 +168,7 @@ struct Params {
   CudaBf16* residual;  // null: none; else y is rounded and added to it, and not written
   int64_t x_stride, residual_stride;
   int A, H, I;
-  float limit, alpha;
+  ExpertActivation activation;
   SharedPart<Weights> shared;
   const std::byte* read_next;
   int64_t fetch_bytes;  // of it
@@ -321,7 +321,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         up_sum += bias[p.I];
       }
       p.hidden[int64_t{t} * num_rows + n] =
-          rounded<CudaBf16>(activated(gate_sum, up_sum, p.limit, p.alpha));
+          rounded<CudaBf16>(activated(gate_sum, up_sum, p.activation));
     }
     n = next;
   }
@@ -391,7 +391,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     p.shared.gate_up.load(t, i * kOctet, kOctet, gate);
     p.shared.gate_up.load(t, p.I + i * kOctet, kOctet, up);
 #pragma unroll
-    for (int j = 0; j < kOctet; ++j) gate[j] = activated(gate[j], up[j], 0, 0);
+    for (int j = 0; j < kOctet; ++j) gate[j] = activated(gate[j], up[j], {});
     store_octet(gate, reinterpret_cast<CudaBf16*>(hidden + p.A * octets + i));
   }
   __syncthreads();
@@ -539,8 +539,7 @@ Status run(CudaContext& context, const FewExpertsArgs& args) {
                                .A = static_cast<int>(A),
                                .H = static_cast<int>(H),
                                .I = static_cast<int>(I),
-                               .limit = moe.activation.limit,
-                               .alpha = moe.activation.alpha,
+                               .activation = moe.activation,
                                .shared = shared,
                                .read_next = moe.read_next.as<std::byte>(),
                                .fetch_bytes = fetch_bytes(moe.read_next, T)};

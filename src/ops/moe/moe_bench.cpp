@@ -24,12 +24,13 @@ constexpr int64_t kColdBytes = int64_t{640} << 20;
 struct MoeKind {
   const char* name = "routed_moe";
   bool has_bias = false;
-  ClampedSwiglu activation = {};
+  ExpertActivation activation = {};
   RouterScoring scoring = {};
   bool has_correction = false;
+  bool has_scales = false;
 };
 
-// As gpt-oss, DeepSeek-V2 and DeepSeek-V3 have them.
+// As gpt-oss, DeepSeek-V2, DeepSeek-V3 and Gemma 4 have them.
 constexpr MoeKind kKinds[] = {
     {.name = "routed_moe_bias", .has_bias = true, .activation = {.limit = 7.0f, .alpha = 1.702f}},
     {.name = "routed_moe_scored", .scoring = {.num_groups = 8, .groups_kept = 3, .scale = 16.0f}},
@@ -39,7 +40,8 @@ constexpr MoeKind kKinds[] = {
                  .groups_kept = 4,
                  .group_terms = 2,
                  .scale = 2.5f},
-     .has_correction = true}};
+     .has_correction = true},
+    {.name = "routed_moe_scaled", .activation = {.form = ExpertForm::kGeglu}, .has_scales = true}};
 
 // The number of experts that the T * A rows touch, when every token's are all different and tokens
 // independent.
@@ -55,7 +57,7 @@ OpBenchmark routed_moe_benchmark(CpuContext& context, const std::shared_ptr<Cold
                                  int64_t T, RoutedMoeShape shape, DType dtype,
                                  const MoeKind& kind = {}) {
   struct Data {
-    Tensor x, logits, w13_bias, w2_bias, correction, y;
+    Tensor x, logits, w13_bias, w2_bias, correction, scales, y;
     std::vector<std::byte> workspace;
   };
 
@@ -68,8 +70,9 @@ OpBenchmark routed_moe_benchmark(CpuContext& context, const std::shared_ptr<Cold
   return {
       .name = kind.name,
       .shape = fmt::format("T {}, H {}, I {}, E {}, A {}, {}", T, H, I, E, A, to_string(dtype)),
-      .bytes = touched_experts(T, shape) * expert_bytes +
-               static_cast<double>(row_bytes + (kind.has_correction ? 4 * E : 0)),
+      .bytes =
+          touched_experts(T, shape) * expert_bytes +
+          static_cast<double>(row_bytes + (kind.has_correction || kind.has_scales ? 4 * E : 0)),
       .flops = static_cast<double>(T * A * (6 * H * I + biases)),
       .run = [&context, cold, data, T, shape, kind] {
         if (data->x.shape().rank() == 0) {
@@ -81,6 +84,7 @@ OpBenchmark routed_moe_benchmark(CpuContext& context, const std::shared_ptr<Cold
             data->w2_bias = Tensor({shape.E, shape.H}, DType::kF32);
           }
           if (kind.has_correction) data->correction = Tensor({shape.E}, DType::kF32);
+          if (kind.has_scales) data->scales = Tensor({shape.E}, DType::kF32);
           data->workspace.resize(
               static_cast<size_t>(routed_moe_workspace_bytes(context, T, shape)));
         }
@@ -98,6 +102,7 @@ OpBenchmark routed_moe_benchmark(CpuContext& context, const std::shared_ptr<Cold
                                                    .experts_per_token = shape.A,
                                                    .scoring = kind.scoring,
                                                    .correction = data->correction.view(),
+                                                   .expert_scales = data->scales.view(),
                                                    .workspace = data->workspace});
         HEDDLE_CHECK(status.ok());
       }};

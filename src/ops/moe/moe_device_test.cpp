@@ -227,6 +227,13 @@ void MoeDeviceTest::expect_reference(const ExpertsCase& experts, DType dtype, DT
     args.w2_bias = w2_bias.view();
     args.activation = {.limit = 0.7f, .alpha = 1.702f};
   }
+  const bool scaled = T == 9 || T == 70;  // by a factor of each expert, behind another activation
+  Tensor scales = random_tensor({E}, DType::kF32, 11);
+  if (scaled) {
+    args.expert_scales = scales.view();
+    args.activation = {.form = T == 70 ? ExpertForm::kGeglu : ExpertForm::kBoundedSwiglu,
+                       .limit = 0.7f};
+  }
   RoutedMoeArgs here = args;
   const DeviceTensor x_here = upload(x), logits_here = upload(logits);
   const DeviceTensor w13_here = upload(w13), w2_here = upload(w2);
@@ -240,6 +247,8 @@ void MoeDeviceTest::expect_reference(const ExpertsCase& experts, DType dtype, DT
     here.w13_bias = w13_bias_here.view();
     here.w2_bias = w2_bias_here.view();
   }
+  const DeviceTensor scales_here = upload(scales);
+  if (scaled) here.expert_scales = scales_here.view();
   here.y = y.view();
   const Status status = run(here, exact);
   ASSERT_TRUE(status.ok()) << status.to_string();
@@ -250,8 +259,11 @@ void MoeDeviceTest::expect_reference(const ExpertsCase& experts, DType dtype, DT
       2e-5 + (rounded ? 2e-2 : 0.0) + (dtype == DType::kF32 ? 0.0 : 4 * rounding_of(dtype));
   const std::vector<double> got = heddle::testing::to_doubles(download(y).view());
   for (int64_t t = 0; t < T; ++t) {
-    const std::vector<double> want =
-        routed_moe_reference(args, t, moe_route_reference(logits.view(), t, A, true));
+    RouteReference route = moe_route_reference(logits.view(), t, A, true);
+    for (size_t a = 0; a < route.experts.size() && scaled; ++a) {
+      route.weights[a] *= element_of(scales.view(), 0, route.experts[a]);
+    }
+    const std::vector<double> want = routed_moe_reference(args, t, route);
     double scale = 0;
     for (const double value : want) scale = std::max(scale, std::fabs(value));
     for (int64_t h = 0; h < H; ++h) {

@@ -53,6 +53,9 @@ Status moe_route(Context& context, const MoeRouteArgs& args) {
   require_row_stride(contract, "weights", args.weights);
   contract.require(A >= 1 && A <= E && A <= kMaxExpertsPerToken, "A, the experts per token,",
                    static_cast<double>(A.value()), "be in [1, min(E, 64)]");
+  if (args.expert_scales.data != nullptr) {
+    contract.expect("expert_scales", args.expert_scales, {&E}, DType::kF32);
+  }
   HEDDLE_RETURN_IF_ERROR(contract.status());
   HEDDLE_RETURN_IF_ERROR(check_scoring("moe_route", args.scoring, args.correction, E, A));
   return HEDDLE_DISPATCH_DEVICE(context, moe_route, args);

@@ -3,7 +3,8 @@
 //     p = softmax over all E of logits[t], or sigmoid(logits[t])
 //     r = p + correction                                       ranks experts, nothing else
 //     the A largest r, in falling order, among the experts of the kept groups
-//     weight = p of the chosen, divided by their sum or not, times `scale`
+//     weight = p of the chosen, divided by their sum or not, times `scale` and the expert's own
+//     scale
 // Groups are runs of E / G experts; a group is ranked by the sum of its `group_terms` largest r (1:
 // its best), and the best `groups_kept` are kept. Sigmoid scores with a correction are those of
 // DeepSeek-AI, "DeepSeek-V3", arXiv:2412.19437, section 2.1.2; groups those of "DeepSeek-V2",
@@ -41,7 +42,8 @@ struct MoeRouteArgs {
   MutableTensorView weights;  // [T, A]  fp32
   bool renormalize = true;    // weights of a token sum to 1, before `scale`
   RouterScoring scoring = {};
-  TensorView correction = {};  // [E] fp32, or without memory
+  TensorView correction = {};     // [E] fp32, or without memory
+  TensorView expert_scales = {};  // [E] fp32, or without memory
 
   // CUDA only: [T], DeviceBatch's. Rows of padding go where the first row goes, so that no expert
   // is computed for them alone. Null: there are none.

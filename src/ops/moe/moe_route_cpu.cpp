@@ -203,6 +203,16 @@ namespace heddle::ops {
 HWY_EXPORT(route_token);
 HWY_EXPORT(route_scored_token);
 
+namespace {
+
+void scale_by_expert(const MoeRouteArgs& args, int64_t t, int64_t A) {
+  const int32_t* experts = args.experts.row<int32_t>(t);
+  float* weights = args.weights.row<float>(t);
+  for (int64_t a = 0; a < A; ++a) weights[a] *= args.expert_scales.as<float>()[experts[a]];
+}
+
+}  // namespace
+
 Status moe_route_cpu(CpuContext& context, const MoeRouteArgs& args) {
   const int64_t T = args.logits.shape[0];
   const int64_t E = args.logits.shape[1];
@@ -220,6 +230,7 @@ Status moe_route_cpu(CpuContext& context, const MoeRouteArgs& args) {
         (args.logits.row<float>(t), E, A, args, args.experts.row<int32_t>(t),
          args.weights.row<float>(t));
       }
+      if (args.expert_scales.data != nullptr) scale_by_expert(args, t, A);
     }
   });
   return ok_status();

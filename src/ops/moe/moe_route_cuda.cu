@@ -17,6 +17,7 @@ namespace {
 struct Params {
   const float* logits;
   const float* correction;       // null: none
+  const float* expert_scales;    // null: none
   const int32_t* row_sequences;  // null: no row is padding
   int32_t* experts;
   float* weights;
@@ -35,6 +36,10 @@ const __device__ inline float* logits_of(const Params& p, int64_t t) {
   return p.logits + (is_padding ? 0 : t * p.logits_stride);
 }
 
+__device__ inline float scale_of(const Params& p, int expert) {
+  return p.expert_scales == nullptr ? 1.0f : p.expert_scales[expert];
+}
+
 // A warp routes a token.
 template <int kPerLane>
 __global__ void __launch_bounds__(kWarp) route_kernel(const __grid_constant__ Params p) {
@@ -48,7 +53,7 @@ __global__ void __launch_bounds__(kWarp) route_kernel(const __grid_constant__ Pa
     __syncwarp();
     for (int a = lane; a < p.A; a += kWarp) {
       p.experts[t * p.experts_stride + a] = chosen.ids[a];
-      p.weights[t * p.weights_stride + a] = chosen.weights[a];
+      p.weights[t * p.weights_stride + a] = chosen.weights[a] * scale_of(p, chosen.ids[a]);
     }
     __syncwarp();  // before the next token's are written
   }
@@ -122,7 +127,8 @@ __global__ void __launch_bounds__(kWarp) scored_route_kernel(const __grid_consta
     __syncwarp();
     for (int a = lane; a < p.A; a += kWarp) {
       const float weight = chosen[a];
-      p.weights[t * p.weights_stride + a] = (p.renormalize ? weight / sum : weight) * p.scale;
+      p.weights[t * p.weights_stride + a] = (p.renormalize ? weight / sum : weight) * p.scale *
+                                            scale_of(p, p.experts[t * p.experts_stride + a]);
     }
   }
 }
@@ -133,6 +139,7 @@ Status moe_route_cuda(CudaContext& context, const MoeRouteArgs& args) {
   const RouterScoring& scoring = args.scoring;
   const Params params{.logits = args.logits.as<float>(),
                       .correction = args.correction.as<float>(),
+                      .expert_scales = args.expert_scales.as<float>(),
                       .row_sequences = args.row_sequences,
                       .experts = args.experts.as<int32_t>(),
                       .weights = args.weights.as<float>(),

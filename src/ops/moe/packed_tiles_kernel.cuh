@@ -90,7 +90,7 @@ class Element {
         sum += p_->bias[expert_ * 2 * N + n_];
         up += p_->bias[expert_ * 2 * N + N + n_];
       }
-      sum = activated(sum, up, p_->limit, p_->alpha);
+      sum = activated(sum, up, p_->activation);
     } else if (p_->bias != nullptr) {
       sum += p_->bias[expert_ * N + n_];
     }

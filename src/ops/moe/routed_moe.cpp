@@ -58,6 +58,11 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
     contract.expect("w2_bias", args.w2_bias, {&E, &H}, DType::kF32)
         .require(args.w2_bias.dense(), "w2_bias", 0, "be dense");
   }
+  if (args.expert_scales.data != nullptr) {
+    contract.expect("expert_scales", args.expert_scales, {&E}, DType::kF32);
+  }
+  contract.require(args.activation.form != ExpertForm::kBoundedSwiglu || args.activation.limit > 0,
+                   "activation.limit", static_cast<double>(args.activation.limit), "be positive");
   contract.require(args.activation.limit >= 0, "activation.limit",
                    static_cast<double>(args.activation.limit), "be positive, or 0 for none");
   contract.require(I2 == 2 * I, "2I of w13", static_cast<double>(I2.value()), "be twice I of w2");
@@ -139,6 +144,14 @@ Status infer_routed_moe(std::span<const TensorMeta> inputs, const Attrs& attrs,
   return {};
 }
 
+Status infer_routed_moe_scaled(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                               std::vector<TensorMeta>& outputs) {
+  HEDDLE_RETURN_IF_ERROR(infer_routed_moe(inputs.first(4), attrs, outputs));
+  if (inputs[4] == TensorMeta(DType::kF32, {inputs[1][1]})) return {};
+  return invalid_argument(fmt::format("routed_moe_scaled: the scales are {}, router logits are {}",
+                                      inputs[4].to_string(), inputs[1].to_string()));
+}
+
 Status infer_routed_moe_bias(std::span<const TensorMeta> inputs, const Attrs& attrs,
                              std::vector<TensorMeta>& outputs) {
   HEDDLE_RETURN_IF_ERROR(infer_routed_moe(inputs.first(4), attrs, outputs));
@@ -190,12 +203,21 @@ int64_t routed_moe_workspace(std::span<const TensorMeta> inputs, const Attrs& at
                                      .x = inputs[0].dtype});
 }
 
+// Of the attributes of a node, which most leave out.
+ExpertActivation activation_of(const Attrs& attrs) {
+  if (attrs.find("geglu").value_or(0) != 0) return {.form = ExpertForm::kGeglu};
+  const double limit = attrs.find("bounded_swiglu").value_or(0);
+  if (limit == 0) return {};
+  return {.form = ExpertForm::kBoundedSwiglu, .limit = static_cast<float>(limit)};
+}
+
 RoutedMoeArgs args_of(const LaunchArgs& args) {
   return {.x = args.inputs[0],
           .router_logits = args.inputs[1],
           .w13 = args.inputs[2],
           .w2 = args.inputs[3],
           .y = args.outputs[0],
+          .activation = activation_of(args.attrs),
           .experts_per_token = args.attrs.integer("top_k"),
           .renormalize = args.attrs.integer("normalize") != 0,
           .row_sequences = args.forward.batch.row_sequences,
@@ -204,6 +226,12 @@ RoutedMoeArgs args_of(const LaunchArgs& args) {
 
 Status launch_routed_moe(Context& context, const LaunchArgs& args) {
   return routed_moe(context, args_of(args));
+}
+
+Status launch_routed_moe_scaled(Context& context, const LaunchArgs& args) {
+  RoutedMoeArgs moe = args_of(args);
+  moe.expert_scales = args.inputs[4];
+  return routed_moe(context, moe);
 }
 
 Status launch_routed_moe_bias(Context& context, const LaunchArgs& args) {
@@ -291,6 +319,13 @@ std::span<const OpDef> moe_ops() {
                                 .infer = infer_routed_moe_bias,
                                 .workspace_bytes = routed_moe_workspace,
                                 .launch = launch_routed_moe_bias},
+                               {.name = "routed_moe_scaled",
+                                .effects = kReadsContext,
+                                .coverage = WriteCoverage::kRealRows,
+                                .num_inputs = 5,
+                                .infer = infer_routed_moe_scaled,
+                                .workspace_bytes = routed_moe_workspace,
+                                .launch = launch_routed_moe_scaled},
                                {.name = "routed_moe_scored",
                                 .effects = kReadsContext,
                                 .coverage = WriteCoverage::kRealRows,

@@ -5,12 +5,16 @@
 // or, with a limit on what enters it (gpt-oss),
 //     f(g, u) = (u' + 1) * g' * sigmoid(alpha * g'),  g' = min(g, limit), u' = clamp(u, -limit,
 //     limit)
-// The router's scores and choice are moe_route's. A shared expert, which every token has, is the
-// model's to add, by ops of its own; on CUDA it may also be a part of the call:
+// or, with a limit on both factors (Step 3.5),
+//     f(g, u) = min(silu(g), limit) * clamp(u, -limit, limit)
+// or f(g, u) = gelu(g) * u with the GELU of elementwise.h (Gemma 4). The router's scores and choice
+// are moe_route's. A shared expert, which every token has, is the model's to add, by ops of its
+// own; on CUDA it may also be a part of the call:
 //     y[t] += sigmoid(s_t) * W2_s (silu(g_t) * u_t)
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -20,9 +24,12 @@
 
 namespace heddle::ops {
 
-struct ClampedSwiglu {
-  float limit = 0;  // 0: plain SwiGLU
-  float alpha = 0;
+enum class ExpertForm : uint8_t { kSwiglu, kBoundedSwiglu, kGeglu };
+
+struct ExpertActivation {
+  ExpertForm form = ExpertForm::kSwiglu;
+  float limit = 0;  // of kSwiglu on what enters it, or 0: none; of kBoundedSwiglu on both factors
+  float alpha = 0;  // of kSwiglu with a limit
 };
 
 // The expert of all tokens, whose first product was computed with the router's scores.
@@ -43,11 +50,12 @@ struct RoutedMoeArgs {
   TensorView w13_bias = {};  // [E, 2I]     fp32, or without memory
   TensorView w2_bias = {};   // [E, H]      fp32, or without memory
   MutableTensorView y;       // [T, H]      as x; rows may be a column range; must not overlap x
-  ClampedSwiglu activation = {};
+  ExpertActivation activation = {};
   int64_t experts_per_token = 1;            // A
   bool renormalize = true;                  // a token's weights are divided by their sum
   RouterScoring scoring = {};               // moe_route.h
   TensorView correction = {};               // [E] fp32, or without memory
+  TensorView expert_scales = {};            // [E] fp32, or without memory
   std::optional<SharedExpert> shared = {};  // CUDA only
   MutableTensorView residual = {};          // [T, H] bf16, or without memory; CUDA only, and few
                                             // tokens (few_experts.h): y is added, not written

@@ -41,19 +41,12 @@ void gate_row(float* gate, const float* up, int64_t count) {
   }
 }
 
-// gate[i] = (up + 1) * gate * sigmoid(alpha * gate) of the bounded gate[i] and up[i]. Min and Max
-// may lose a NaN, which is put back.
-void clamped_gate_row(float* gate, const float* up, int64_t count, float limit, float alpha) {
+// gate[i] = activate(gate[i], up[i]), the tail through the same vectors.
+template <typename Activate>
+HWY_INLINE void activate_row(float* gate, const float* up, int64_t count,
+                             const Activate& activate) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto high = hn::Set(d, limit);
-  const auto low = hn::Set(d, -limit);
-  const auto activate = [&](auto g, auto u) HWY_ATTR {
-    const auto bounded_g = hn::IfThenElse(hn::IsNaN(g), g, hn::Min(g, high));
-    const auto bounded_u = hn::IfThenElse(hn::IsNaN(u), u, hn::Clamp(u, low, high));
-    const auto gated = hn::Mul(bounded_g, math::Sigmoid(d, hn::Mul(hn::Set(d, alpha), bounded_g)));
-    return hn::Mul(hn::Add(bounded_u, hn::Set(d, 1.0f)), gated);
-  };
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     hn::StoreU(activate(hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, gate + i);
@@ -65,6 +58,37 @@ void clamped_gate_row(float* gate, const float* up, int64_t count, float limit, 
   std::copy_n(up + i, count - i, tail_up);
   hn::Store(activate(hn::Load(d, tail_gate), hn::Load(d, tail_up)), d, tail_gate);
   std::copy_n(tail_gate, count - i, gate + i);
+}
+
+// gate[i] = (up + 1) * gate * sigmoid(alpha * gate) of the bounded gate[i] and up[i]. Min and Max
+// may lose a NaN, which is put back.
+void clamped_gate_row(float* gate, const float* up, int64_t count, float limit, float alpha) {
+  const hn::ScalableTag<float> d;
+  const auto high = hn::Set(d, limit);
+  const auto low = hn::Set(d, -limit);
+  activate_row(gate, up, count, [&](auto g, auto u) HWY_ATTR {
+    const auto bounded_g = hn::IfThenElse(hn::IsNaN(g), g, hn::Min(g, high));
+    const auto bounded_u = hn::IfThenElse(hn::IsNaN(u), u, hn::Clamp(u, low, high));
+    const auto gated = hn::Mul(bounded_g, math::Sigmoid(d, hn::Mul(hn::Set(d, alpha), bounded_g)));
+    return hn::Mul(hn::Add(bounded_u, hn::Set(d, 1.0f)), gated);
+  });
+}
+
+// gate[i] = min(silu(gate[i]), limit) * up[i], that bounded too.
+void bounded_gate_row(float* gate, const float* up, int64_t count, float limit) {
+  const hn::ScalableTag<float> d;
+  const auto high = hn::Set(d, limit);
+  activate_row(gate, up, count, [&](auto g, auto u) HWY_ATTR {
+    const auto silu = math::Silu(d, g);
+    const auto bounded = hn::IfThenElse(hn::IsNaN(silu), silu, hn::Min(silu, high));
+    return hn::Mul(bounded, hn::IfThenElse(hn::IsNaN(u), u, hn::Clamp(u, hn::Neg(high), high)));
+  });
+}
+
+void gelu_gate_row(float* gate, const float* up, int64_t count) {
+  const hn::ScalableTag<float> d;
+  activate_row(gate, up, count,
+               [&](auto g, auto u) HWY_ATTR { return hn::Mul(math::Gelu(d, g), u); });
 }
 
 // y = sum over a of weights[a] * rows[slot_row[a]], in the order of a. Vectors and tail round
@@ -99,9 +123,25 @@ namespace heddle::ops {
 
 HWY_EXPORT(gate_row);
 HWY_EXPORT(clamped_gate_row);
+HWY_EXPORT(bounded_gate_row);
+HWY_EXPORT(gelu_gate_row);
 HWY_EXPORT(combine_row);
 
 namespace {
+
+// gate [I] = f(gate, up), where up follows it.
+void activate(const ExpertActivation& activation, float* gate, int64_t I) {
+  switch (activation.form) {
+    case ExpertForm::kBoundedSwiglu:
+      return HWY_DYNAMIC_DISPATCH(bounded_gate_row)(gate, gate + I, I, activation.limit);
+    case ExpertForm::kGeglu:
+      return HWY_DYNAMIC_DISPATCH(gelu_gate_row)(gate, gate + I, I);
+    case ExpertForm::kSwiglu:
+      if (activation.limit == 0) return HWY_DYNAMIC_DISPATCH(gate_row)(gate, gate + I, I);
+      return HWY_DYNAMIC_DISPATCH(clamped_gate_row)(gate, gate + I, I, activation.limit,
+                                                    activation.alpha);
+  }
+}
 
 // Tokens of a pass: enough rows for every expert to run at full speed, few enough that the rows of
 // the second product (A * H floats a token) stay within tens of megabytes.
@@ -157,7 +197,8 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
                                                 .weights = {weights, DType::kF32, {T, A}},
                                                 .renormalize = args.renormalize,
                                                 .scoring = args.scoring,
-                                                .correction = args.correction});
+                                                .correction = args.correction,
+                                                .expert_scales = args.expert_scales});
   HEDDLE_CHECK(routed.ok());
   const ExpertOrder order{.row_offsets = reinterpret_cast<int32_t*>(base + layout.row_offsets),
                           .row_token = reinterpret_cast<int32_t*>(base + layout.row_token),
@@ -184,12 +225,7 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
   for_row_ranges(context.pool, R, kCostOfSilu * I, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float* gate = gate_up + r * 2 * I;
-      if (args.activation.limit == 0) {
-        HWY_DYNAMIC_DISPATCH(gate_row)(gate, gate + I, I);
-      } else {
-        HWY_DYNAMIC_DISPATCH(clamped_gate_row)
-        (gate, gate + I, I, args.activation.limit, args.activation.alpha);
-      }
+      activate(args.activation, gate, I);
     }
   });
 

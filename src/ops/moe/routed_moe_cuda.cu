@@ -331,6 +331,7 @@ class Pass {
                                      .renormalize = args_.renormalize,
                                      .scoring = args_.scoring,
                                      .correction = args_.correction,
+                                     .expert_scales = args_.expert_scales,
                                      .row_sequences = row_sequences()});
   }
 
@@ -363,8 +364,7 @@ class Pass {
             .A = shape_.A,
             .K = shape_.H,
             .N = shape_.I,
-            .limit = args_.activation.limit,
-            .alpha = args_.activation.alpha,
+            .activation = args_.activation,
             .aligned = rows_are_aligned(args_.x) && experts_are_aligned(args_.w13)};
   }
 
@@ -575,7 +575,8 @@ ExpertProducts products_of(const CudaContext& context, const RoutedMoeArgs& args
            (weight.dtype == DType::kBf16 && experts_are_aligned(weight) && weight.dense());
   };
   const bool tiled = MoeDeviceScratch::tiles_pay(T, shape) && routed_moe_is_tiled(context, shape) &&
-                     aligned && fits(args.w13) && fits(args.w2);
+                     args.activation.form == ExpertForm::kSwiglu && aligned && fits(args.w13) &&
+                     fits(args.w2);
   return tiled ? ExpertProducts::kTiled : ExpertProducts::kRows;
 }
 

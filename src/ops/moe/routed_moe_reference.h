@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 #include <vector>
 
@@ -115,7 +116,13 @@ inline std::vector<double> routed_moe_reference(const RoutedMoeArgs& args, int64
         up += element_of(x, t, h) * element_of(w13, e, (I + i) * H + h);
       }
       double& h = hidden[static_cast<size_t>(i)];
-      if (limit == 0) {
+      if (args.activation.form == ExpertForm::kGeglu) {
+        const double cubic =
+            std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
+        h = gate / 2 * (1 + std::tanh(cubic)) * up;
+      } else if (args.activation.form == ExpertForm::kBoundedSwiglu) {
+        h = std::min(gate / (1.0 + std::exp(-gate)), limit) * std::clamp(up, -limit, limit);
+      } else if (limit == 0) {
         h = gate / (1.0 + std::exp(-gate)) * up;
       } else {
         gate = std::min(gate, limit);

@@ -32,8 +32,10 @@ struct Block {
   GuardedTensor w2;
   GuardedTensor w13_bias;
   GuardedTensor w2_bias;
-  ClampedSwiglu activation;
+  GuardedTensor scales;
+  ExpertActivation activation;
   bool biased = false;
+  bool scaled = false;
   device::ThreadPool pool;
 
   explicit Block(const RoutedMoeShape& s, int num_threads = 2)
@@ -42,11 +44,13 @@ struct Block {
         w2({s.E, s.H, s.I}, s.weight),
         w13_bias({s.E, 2 * s.I}, DType::kF32),
         w2_bias({s.E, s.H}, DType::kF32),
+        scales({1, s.E}, DType::kF32),
         pool(num_threads) {
     w13.randomize(1, 0.3f);
     w2.randomize(2, 0.3f);
     w13_bias.randomize(9);
     w2_bias.randomize(10);
+    scales.randomize(11);
   }
 
   [[nodiscard]] RoutedMoeArgs args(const TensorView& x, const TensorView& logits,
@@ -62,6 +66,7 @@ struct Block {
       moe.w13_bias = w13_bias.view();
       moe.w2_bias = w2_bias.view();
     }
+    if (scaled) moe.expert_scales = {scales.view().as<float>(), DType::kF32, {shape.E}};
     return moe;
   }
 
@@ -91,10 +96,11 @@ TEST(RoutedMoeTest, MatchesTheReference) {
           SCOPED_TRACE(fmt::format("T = {}, H = {}, {}, exact = {}, bf16 = {}", T, shape.H,
                                    to_string(dtype), exact, bf16));
           Block block(shape);
-          if (T % 2 == 0) {  // limits that are often reached
-            block.biased = true;
-            block.activation = {.limit = 0.7f, .alpha = 1.702f};
-          }
+          block.biased = T % 2 == 0;
+          block.scaled = T > 2;
+          if (T == 2) block.activation = {.limit = 0.7f, .alpha = 1.702f};  // often reached
+          if (T == 9) block.activation = {.form = ExpertForm::kGeglu};
+          if (T == 70) block.activation = {.form = ExpertForm::kBoundedSwiglu, .limit = 0.7f};
           GuardedTensor x({T, shape.H}, DType::kF32, 3);
           GuardedTensor logits({T, shape.E}, DType::kF32, 1);
           GuardedTensor y({T, shape.H}, DType::kF32, 2);
@@ -107,7 +113,11 @@ TEST(RoutedMoeTest, MatchesTheReference) {
           // factors are off by up to 2^-8 each, which average over the sums.
           const bool rounded = rounds_x(dtype, product_options(context));
           for (int64_t t = 0; t < T; ++t) {
-            const RouteReference route = moe_route_reference(logits.view(), t, shape.A, true);
+            RouteReference route = moe_route_reference(logits.view(), t, shape.A, true);
+            for (size_t a = 0; a < route.experts.size() && block.scaled; ++a) {
+              route.weights[a] *=
+                  static_cast<double>(block.scales.view().as<float>()[route.experts[a]]);
+            }
             const std::vector<double> want =
                 routed_moe_reference(block.args(x.view(), logits.view(), y.view()), t, route);
             double scale = 0;
