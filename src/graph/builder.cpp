@@ -138,14 +138,29 @@ Value GraphBuilder::scale(Value a, double factor) {
   return factor == 1 ? a : apply1("scale", {a}, {{"factor", factor}});
 }
 
-Value GraphBuilder::silu_mul(Value gate_up) {
-  return apply1("silu_mul", {gate_up}, asking_for(activations_, meta(gate_up).dtype));
+Value GraphBuilder::silu_mul(Value gate_up) { return gated("silu_mul", gate_up); }
+
+Value GraphBuilder::gated(std::string_view op, Value gate_up, ops::Attrs attrs) {
+  for (const auto& entry : asking_for(activations_, meta(gate_up).dtype).entries()) {
+    attrs.set(entry.name, entry.value);
+  }
+  return apply1(op, {gate_up}, attrs);
 }
 
 Value GraphBuilder::rope(Value x, Value positions, Value inverse_frequencies, int64_t head_dim,
                          double factor) {
   return apply1("rope", {x, positions, inverse_frequencies},
                 {{"head_dim", static_cast<double>(head_dim)}, {"factor", factor}});
+}
+
+Value GraphBuilder::rope_channels(Value x, Value positions, Value inverse_frequencies,
+                                  int64_t head_dim, int64_t first, bool interleaved,
+                                  double factor) {
+  return apply1("rope_channels", {x, positions, inverse_frequencies},
+                {{"head_dim", static_cast<double>(head_dim)},
+                 {"first_channel", static_cast<double>(first)},
+                 {"interleaved", interleaved ? 1.0 : 0.0},
+                 {"factor", factor}});
 }
 
 std::vector<Value> GraphBuilder::split(Value x, const std::vector<int64_t>& widths) {

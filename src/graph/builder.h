@@ -58,14 +58,20 @@ class GraphBuilder {
   Value rms_norm(Value x, std::string_view weight_name, double epsilon);
   Value sigmoid(Value x);
   Value add(Value a, Value b);
-  // a * b; b is as wide as a or one column.
+  // a * b. b is as wide as a; or narrower, and each column applies to an equal run of a's columns;
+  // or one number [1].
   Value mul(Value a, Value b);
   // a * factor, of a's dtype; a itself where the factor is 1.
   Value scale(Value a, double factor);
   // gate_up [T, 2I] -> silu(gate) * up [T, I], activations().
   Value silu_mul(Value gate_up);
+  // The same for another op that takes [gate | up], "gelu_mul", with attributes of its own.
+  Value gated(std::string_view op, Value gate_up, ops::Attrs attrs = {});
   // Rotates the first 2 * |inverse_frequencies| channels of each head.
   Value rope(Value x, Value positions, Value inverse_frequencies, int64_t head_dim, double factor);
+  // The same from channel `first` of each head on, in pairs of neighbours where `interleaved`.
+  Value rope_channels(Value x, Value positions, Value inverse_frequencies, int64_t head_dim,
+                      int64_t first, bool interleaved, double factor);
   // Column ranges of x, left to right; no copy.
   std::vector<Value> split(Value x, const std::vector<int64_t>& widths);
   Value concat(Value a, Value b);
