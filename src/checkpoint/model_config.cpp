@@ -44,14 +44,17 @@ std::string read_architecture(ConfigReader& reader, const json& root) {
 }
 
 void read_sizes(ConfigReader& reader, const SharedKeys& keys, ModelConfig& config) {
-  config.vocab_size = reader.integer("vocab_size", std::nullopt, kVocabulary);
+  config.vocab_size = reader.integer("vocab_size", keys.default_vocab_size, kVocabulary);
   config.hidden_size = reader.integer("hidden_size", std::nullopt, kWidth);
   config.num_layers = keys.num_layers ? *keys.num_layers
                                       : reader.integer("num_hidden_layers", std::nullopt, kLayers);
-  config.num_attention_heads = reader.integer("num_attention_heads", std::nullopt, kHeads);
+  config.num_attention_heads =
+      reader.integer("num_attention_heads", keys.default_num_heads, kHeads);
   config.num_key_value_heads =
-      reader.integer("num_key_value_heads", config.num_attention_heads, kHeads);
-  config.max_position_embeddings = reader.integer("max_position_embeddings", 32768, kPositions);
+      reader.integer("num_key_value_heads",
+                     keys.default_num_kv_heads.value_or(config.num_attention_heads), kHeads);
+  config.max_position_embeddings = reader.integer(
+      "max_position_embeddings", keys.default_max_positions.value_or(32768), kPositions);
   if (config.num_attention_heads % config.num_key_value_heads != 0) {
     reader.fail("num_key_value_heads", fmt::format("which does not divide num_attention_heads = {}",
                                                    config.num_attention_heads));
@@ -176,12 +179,10 @@ void read_rope(ConfigReader& reader, ModelConfig& config) {
       config.num_layers_of(LayerKind::kSlidingAttention) > 0, config.max_position_embeddings);
   config.rope = ropes.rope;
   config.sliding_rope = ropes.sliding;
-  check_rotary_width(reader, config.rope, config.head_dim);
-  if (config.sliding_rope) check_rotary_width(reader, *config.sliding_rope, config.head_dim);
 }
 
 // Fills in, as most models have it, what the family has left open.
-void read_rest(ConfigReader& reader, ModelConfig& config) {
+void read_rest(ConfigReader& reader, const SharedKeys& keys, ModelConfig& config) {
   if (config.head_dim == 0) read_head_dim(reader, config);
   if (config.layer_kinds.empty()) {
     read_layer_kinds(reader, config, {LayerKind::kFullAttention},
@@ -191,7 +192,9 @@ void read_rest(ConfigReader& reader, ModelConfig& config) {
   if (config.intermediate_size == 0 && config.num_moe_layers() < config.num_layers) {
     config.intermediate_size = reader.integer("intermediate_size", std::nullopt, kWidth);
   }
-  read_rope(reader, config);
+  if (!keys.reads_rope) read_rope(reader, config);
+  check_rotary_width(reader, config.rope, config.head_dim);
+  if (config.sliding_rope) check_rotary_width(reader, *config.sliding_rope, config.head_dim);
 }
 
 }  // namespace
@@ -234,12 +237,12 @@ Result<ModelConfig> parse_model_config(std::string_view json_text, const FamilyR
   read_sizes(reader, keys, config);
   read_storage(reader, config);
   ConfigReader outer_first = reader.narrowed(scopes_of_whole_model(root), /*keep_own=*/false);
-  config.tie_word_embeddings = outer_first.boolean("tie_word_embeddings", false);
+  config.tie_word_embeddings = outer_first.boolean("tie_word_embeddings", keys.default_tied);
   if (!keys.reads_activation) read_activation(reader);
   read_token_ids(outer_first, config);
   for (const char* key : {"tie_word_embeddings", "eos_token_id"}) reader.disregard(key);
   family.read(reader, config);
-  read_rest(reader, config);
+  read_rest(reader, keys, config);
   refuse_unread_keys(reader, config);
   HEDDLE_RETURN_IF_ERROR(first_error);
   config.notes = reader.notes();
@@ -326,6 +329,28 @@ void read_sliding_window(ConfigReader& reader, ModelConfig& config,
                     : "but sliding_window is set: remove the one that is not meant");
   }
   config.sliding_window = reader.integer("sliding_window", fallback, kPositions);
+}
+
+void read_windows_everywhere(ConfigReader& reader, ModelConfig& config) {
+  const bool slides = reader.has("sliding_window");
+  read_layer_kinds(
+      reader, config, {LayerKind::kFullAttention, LayerKind::kSlidingAttention},
+      [&](int64_t) { return slides ? LayerKind::kSlidingAttention : LayerKind::kFullAttention; });
+  read_sliding_window(reader, config);
+}
+
+void read_periodic_windows(ConfigReader& reader, ModelConfig& config, int64_t default_period,
+                           std::optional<int64_t> fallback) {
+  constexpr std::string_view kPeriod = "sliding_window_pattern";
+  reader.disregard(kPeriod);  // transformers reads it without layer_types only
+  const int64_t period = reader.has("layer_types") ? 1 : reader.interval(kPeriod, default_period);
+  const bool slides = fallback || reader.has("sliding_window");
+  read_layer_kinds(reader, config, {LayerKind::kFullAttention, LayerKind::kSlidingAttention},
+                   [&](int64_t layer) {
+                     return slides && (layer + 1) % period != 0 ? LayerKind::kSlidingAttention
+                                                                : LayerKind::kFullAttention;
+                   });
+  read_sliding_window(reader, config, fallback);
 }
 
 void read_late_windows(ConfigReader& reader, ModelConfig& config) {

@@ -79,6 +79,7 @@ struct MoeConfig {
   bool gated_shared_expert = false;      // that one's output is multiplied by sigmoid(w . x)
   bool normalize_top_k = true;           // the chosen experts' weights are made to sum to one
   std::optional<RouterConfig> router;    // none: a plain softmax
+  std::string router_name = "gate";      // the hub's name of a plain softmax router
 
   bool operator==(const MoeConfig&) const = default;
 };
@@ -144,6 +145,15 @@ struct SharedKeys {
   std::string_view norm_epsilon = "rms_norm_eps";
   double default_norm_epsilon = 1e-6;
   bool reads_activation = false;  // the family does; otherwise it must be SiLU, by any key
+  bool reads_rope = false;        // the family fills in rope and sliding_rope
+  bool default_tied = false;      // where the file has no tie_word_embeddings
+
+  // Sizes of files that leave them out; none: the file must have the key, or, for the last two, the
+  // usual default.
+  std::optional<int64_t> default_vocab_size = {};
+  std::optional<int64_t> default_num_heads = {};
+  std::optional<int64_t> default_num_kv_heads = {};
+  std::optional<int64_t> default_max_positions = {};
 };
 
 // The part of a config.json that one family reads.
@@ -181,6 +191,14 @@ void read_layer_kinds(ConfigReader& reader, ModelConfig& config,
 // Fills in sliding_window where some layer slides; required there unless there is a `fallback`.
 void read_sliding_window(ConfigReader& reader, ModelConfig& config,
                          std::optional<int64_t> fallback = std::nullopt);
+
+// Reads both for families whose layers all slide where sliding_window is a number.
+void read_windows_everywhere(ConfigReader& reader, ModelConfig& config);
+
+// Reads both for families whose layers slide, except every sliding_window_pattern-th. `fallback` is
+// the window of files without one; without a fallback no layer of these slides.
+void read_periodic_windows(ConfigReader& reader, ModelConfig& config, int64_t default_period,
+                           std::optional<int64_t> fallback = std::nullopt);
 
 // Both, for families whose layers slide from max_window_layers on where use_sliding_window is true.
 void read_late_windows(ConfigReader& reader, ModelConfig& config);

@@ -438,6 +438,79 @@ TEST(ModelConfigTest, ReadsTheRotarySettingsOfEachKindOfLayer) {
   EXPECT_EQ(old->sliding_rope, (RopeConfig{.theta = 6e3})) << "scaling is of the other layers";
 }
 
+TEST(ModelConfigTest, ReadsTheScaleOfQueriesAndItsLength) {
+  json config = small_config();
+  EXPECT_EQ(parse(config)->rope.query_scale_beta, 0);
+  EXPECT_EQ(parse(config)->rope.original_max_position_embeddings, 0);
+  config["rope_parameters"] = {{"llama_4_scaling_beta", 0.1},
+                               {"original_max_position_embeddings", 8192}};
+  EXPECT_EQ(parse(config)->rope.query_scale_beta, 0.1);
+  EXPECT_EQ(parse(config)->rope.original_max_position_embeddings, 8192);
+}
+
+// A family of files that leave out what has its usual value.
+TEST(ModelConfigTest, TakesAFamilysSizesWhereAFileLeavesThemOut) {
+  constexpr FamilyReader kBrief{.family = "Brief",
+                                .shared_keys =
+                                    [](ConfigReader&) {
+                                      return SharedKeys{.default_tied = true,
+                                                        .default_vocab_size = 640,
+                                                        .default_num_heads = 8,
+                                                        .default_num_kv_heads = 2,
+                                                        .default_max_positions = 4096};
+                                    },
+                                .read = [](ConfigReader&, ModelConfig&) {}};
+  json config = small_config();
+  for (const char* key : {"vocab_size", "num_attention_heads", "num_key_value_heads",
+                          "max_position_embeddings", "tie_word_embeddings", "eos_token_id"}) {
+    config.erase(key);
+  }
+  const auto parsed = parse(config, kBrief);
+  ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
+  EXPECT_EQ(parsed->vocab_size, 640);
+  EXPECT_EQ(parsed->num_attention_heads, 8);
+  EXPECT_EQ(parsed->num_key_value_heads, 2);
+  EXPECT_EQ(parsed->max_position_embeddings, 4096);
+  EXPECT_TRUE(parsed->tie_word_embeddings);
+  EXPECT_THAT(parse(config).status().message(), HasSubstr("vocab_size is missing"));
+}
+
+TEST(ModelConfigTest, ReadsLayersThatSlideEverywhereOrPeriodically) {
+  const auto windows_of = [](const json& config, auto read) {
+    const FamilyReader family{.family = "Sliding", .read = read};
+    const auto parsed = parse(config, family);
+    EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
+    std::vector<int64_t> windows;
+    for (int64_t i = 0; parsed.ok() && i < parsed->num_layers; ++i) {
+      windows.push_back(parsed->window_of(i));
+    }
+    return windows;
+  };
+  const auto everywhere = [](ConfigReader& reader, ModelConfig& config) {
+    read_windows_everywhere(reader, config);
+  };
+  const auto periodic = [](ConfigReader& reader, ModelConfig& config) {
+    read_periodic_windows(reader, config, /*default_period=*/2);
+  };
+  const auto always = [](ConfigReader& reader, ModelConfig& config) {
+    read_periodic_windows(reader, config, /*default_period=*/2, /*fallback=*/512);
+  };
+  json config = small_config();
+  config["num_hidden_layers"] = 4;
+  const std::vector<int64_t> none(4, 0);
+  EXPECT_EQ(windows_of(config, everywhere), none);
+  EXPECT_EQ(windows_of(config, periodic), none);
+  EXPECT_EQ(windows_of(config, always), (std::vector<int64_t>{512, 0, 512, 0}));
+  config["sliding_window"] = 24;
+  EXPECT_EQ(windows_of(config, everywhere), std::vector<int64_t>(4, 24));
+  EXPECT_EQ(windows_of(config, periodic), (std::vector<int64_t>{24, 0, 24, 0}));
+  config["sliding_window_pattern"] = 3;
+  EXPECT_EQ(windows_of(config, always), (std::vector<int64_t>{24, 24, 0, 24}));
+  config["layer_types"] = {"full_attention", "full_attention", "sliding_attention",
+                           "sliding_attention"};
+  EXPECT_EQ(windows_of(config, always), (std::vector<int64_t>{0, 0, 24, 24}));
+}
+
 TEST(ModelConfigTest, PointsAtWhatIsNotJson) {
   for (const std::string_view text : {"", "{", "nonsense", "[]", "{\"a\":1,}"}) {
     EXPECT_EQ(parse_model_config(text, kPlain).status().code(), StatusCode::kDataLoss) << text;

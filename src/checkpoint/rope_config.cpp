@@ -151,8 +151,9 @@ RopeConfig read_set(ConfigReader& scaling, ConfigReader& anywhere, const RopeCon
   rope.theta = anywhere.number("rope_theta", defaults.theta, kThetas);
   rope.partial_rotary_factor =
       anywhere.number("partial_rotary_factor", defaults.partial_rotary_factor, {kTiny, 1.0});
+  rope.query_scale_beta = scaling.number("llama_4_scaling_beta", 0.0, {-kHuge, kHuge});
   const bool extends = rope.type != RopeType::kDefault && rope.type != RopeType::kProportional;
-  if (extends) {
+  if (extends || rope.query_scale_beta != 0) {
     rope.original_max_position_embeddings =
         anywhere.integer("original_max_position_embeddings", max_position_embeddings,
                          {.low = 1, .high = kMaxPositions});
@@ -193,6 +194,7 @@ RopeConfigs read_sets(ConfigReader& root, const nlohmann::json& parameters,
   ConfigReader of_sliding = root.narrowed({sliding}, /*keep_own=*/false);
   ropes.sliding = read_set(of_sliding, of_sliding, defaults.sliding.value_or(defaults.rope),
                            max_position_embeddings);
+  if (ropes.sliding->theta == 0) ropes.sliding->theta = ropes.rope.theta;
   const double local = root.number(kLocalTheta, ropes.sliding->theta, kThetas);
   if (local != ropes.sliding->theta) {
     root.fail(kLocalTheta,

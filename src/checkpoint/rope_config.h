@@ -23,7 +23,7 @@ struct RopeConfig {
   double theta = 10000;
   double partial_rotary_factor = 1;              // the part of each head that is rotated
   double factor = 1;                             // context extension, every type but default
-  int64_t original_max_position_embeddings = 0;  // before extension; set for every type but default
+  int64_t original_max_position_embeddings = 0;  // before extension; 0 where nothing reads it
 
   // llama3
   double low_freq_factor = 1;
@@ -36,6 +36,10 @@ struct RopeConfig {
   std::optional<double> attention_factor;
   double mscale = 0;  // 0: not given
   double mscale_all_dim = 0;
+
+  // Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original length)) (Ministral
+  // 3); 0: not at all.
+  double query_scale_beta = 0;
 
   bool operator==(const RopeConfig&) const = default;
 };

@@ -18,6 +18,8 @@ TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
       // A kind of rotary embedding that config.json asks for by this name, whatever the family.
       {"src/checkpoint/rope_config", "llama3"},
       {"src/checkpoint/rope_config", "kLlama3"},
+      // The key of a scale that queries get by their positions, in files of several families.
+      {"src/checkpoint/rope_config", "llama_4_scaling_beta"},
       // Classes of tokenizers, which models of many families name.
       {"src/tokenizer/", "Qwen2Tokenizer"},
       {"src/tokenizer/", "kQwen2Pattern"},
