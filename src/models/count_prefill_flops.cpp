@@ -12,7 +12,8 @@ constexpr double kMultiplyAdd = 2;
 double elements_per_token(const checkpoint::WeightSpec& spec,
                           const checkpoint::ModelConfig& config) {
   const bool is_matrix = spec.shape.rank() >= 2 && !spec.name.ends_with("bias");
-  if (!is_matrix || spec.name == "embed_tokens" || spec.name == "lm_head") return 0;
+  const bool is_table = spec.name.starts_with("embed_tokens");
+  if (!is_matrix || is_table || spec.name == "lm_head") return 0;
   const auto elements = static_cast<double>(spec.shape.num_elements());
   const bool is_of_experts = spec.shape.rank() == 3;
   if (!is_of_experts) return elements;

@@ -151,7 +151,7 @@ std::unique_ptr<const models::Model> mixed_model(const checkpoint::ModelConfig& 
   std::vector<models::DecoderLayer> layers;
   for (auto& mixer : mixers) {
     layers.push_back(
-        models::pre_norm_layer(std::move(mixer), std::make_unique<models::SwigluMlp>(H, 48)));
+        models::pre_norm_layer(std::move(mixer), std::make_unique<models::GatedMlp>(H, 48)));
   }
   return models::make_decoder(config, {}, std::move(layers));
 }

@@ -63,19 +63,19 @@ class Reference {
     for (const TokenId id : ids) h.push_back(loops_.row_of("model.embed_tokens.weight", id));
     for (int64_t layer = 0; layer < kLayers; ++layer) {
       const std::string name = fmt::format("model.layers.{}.", layer);
-      add(h, loops_.attention(name + "self_attn.", loops_.norms(h, name + "input_layernorm.weight"),
+      add(h, loops_.attention(name + "self_attn.", loops_.norms(h, name + "input_layernorm"),
                               {.queries = kHeads,
                                .keys = kKvHeads,
                                .width = kHeadDim,
                                .theta = kTheta,
                                .scale = 1 / std::sqrt(static_cast<double>(kHeadDim))}));
       Rows y;
-      for (const Row& x : loops_.norms(h, name + "post_attention_layernorm.weight")) {
+      for (const Row& x : loops_.norms(h, name + "post_attention_layernorm")) {
         y.push_back(layer == 0 ? loops_.swiglu(name + "mlp.", x) : experts(name + "mlp.", x));
       }
       add(h, y);
     }
-    return loops_.products("lm_head", loops_.norms(h, "model.norm.weight"));
+    return loops_.products("lm_head", loops_.norms(h, "model.norm"));
   }
 
  private:

@@ -102,19 +102,10 @@ std::unique_ptr<const Model> create_deepseek(const ModelConfig& config) {
   return make_decoder(config, std::move(options), std::move(layers));
 }
 
-PredictionHeadNames head_names(int64_t layer) {
-  const std::string prefix = fmt::format("model.layers.{}.", layer);
-  return {.layer = prefix,
-          .projection = prefix + "eh_proj",
-          .embedding_norm = prefix + "enorm",
-          .hidden_norm = prefix + "hnorm",
-          .final_norm = prefix + "shared_head.norm"};
-}
-
 // The first of the layers behind the others; taken out of its checkpoint it is layer 0.
 std::unique_ptr<const DraftModel> create_deepseek_head(const ModelConfig& config) {
   if (num_drafting_layers(config) == 0) return nullptr;
-  return make_prediction_head(config, {head_names(config.num_layers), head_names(0)},
+  return make_prediction_head(config, {nextn_names(config.num_layers), nextn_names(0)},
                               pre_norm_layer(std::make_unique<LatentAttention>(config),
                                              make_feed_forward(config, config.num_layers - 1)),
                               /*norm_offset=*/0);

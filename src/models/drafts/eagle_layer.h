@@ -36,7 +36,7 @@ class EagleLayer {
  private:
   checkpoint::ModelConfig config_;
   Attention attention_;
-  SwigluMlp mlp_;
+  GatedMlp mlp_;
 };
 
 }  // namespace heddle::models

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "models/layers/linear.h"
 #include "models/layers/rope_table.h"
 
@@ -38,7 +40,8 @@ class PredictionHead final : public DraftModel {
 
   Result<DerivedWeights> derive_weights(const checkpoint::LoadedWeights& weights) const override {
     DerivedWeights derived;
-    derive_layer_weights(weights, layer_, std::string(kDraftScope) + "layer.", derived);
+    derive_layer_weights(weights, layer_, std::string(kDraftScope) + "layer.", config_.hidden_size,
+                         norms(), derived);
     return derived;
   }
 
@@ -56,6 +59,10 @@ class PredictionHead final : public DraftModel {
   }
 
  private:
+  [[nodiscard]] NormForm norms() const {
+    return {.epsilon = config_.rms_norm_eps, .offset = norm_offset_};
+  }
+
   [[nodiscard]] std::vector<WeightSpec> specs_of(const PredictionHeadNames& names) const {
     std::vector<WeightSpec> specs;
     const std::string ours = kDraftScope;
@@ -67,7 +74,7 @@ class PredictionHead final : public DraftModel {
     add_norm("embedding_norm", names.embedding_norm);
     add_norm("hidden_norm", names.hidden_norm);
     add_norm("norm", names.final_norm);
-    add_layer_weights(specs, layer_, ours + "layer.", names.layer, config_, norm_offset_);
+    add_layer_weights(specs, layer_, ours + "layer.", names.layer, width, norms());
     return specs;
   }
 
@@ -83,7 +90,7 @@ class PredictionHead final : public DraftModel {
       Value x = linear(g, g.concat(e, h), "projection");
       {
         const GraphScope layer(g, "layer.");
-        x = build_layer(g, layer_, x, shared, cache_layers_, epsilon);
+        x = build_layer(g, layer_, x, shared, cache_layers_, norms());
       }
       outputs.vector = g.logit_rows(g.rms_norm(x, "norm", epsilon));
     }
@@ -101,6 +108,15 @@ class PredictionHead final : public DraftModel {
 };
 
 }  // namespace
+
+PredictionHeadNames nextn_names(int64_t layer) {
+  const std::string prefix = fmt::format("model.layers.{}.", layer);
+  return {.layer = prefix,
+          .projection = prefix + "eh_proj",
+          .embedding_norm = prefix + "enorm",
+          .hidden_norm = prefix + "hnorm",
+          .final_norm = prefix + "shared_head.norm"};
+}
 
 std::unique_ptr<const DraftModel> make_prediction_head(const ModelConfig& config,
                                                        std::vector<PredictionHeadNames> names,

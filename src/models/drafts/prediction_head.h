@@ -28,6 +28,9 @@ struct PredictionHeadNames {
   std::string final_norm;
 };
 
+// The names in files that store the head as one more layer of the model, with index `layer`.
+PredictionHeadNames nextn_names(int64_t layer);
+
 // `names`: as the model's checkpoint has them, then as others may.
 std::unique_ptr<const DraftModel> make_prediction_head(const checkpoint::ModelConfig& config,
                                                        std::vector<PredictionHeadNames> names,

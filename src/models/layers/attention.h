@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention: grouped-query attention with rotary positions, as the families vary it.
 //     q, k, v = W_q x, W_k x, W_v x                  plus biases
-//     q, k = rope(norm(q)), rope(norm(k))            per head, where the layer has these norms
+//     q, k = rope(norm(q)), rope(norm(k))            with norms in the forms of QkNorm
 //     o = softmax over the visible tokens of (scale q k') v         scale: 1 / sqrt(D) mostly
-//     y = W_o (o * sigmoid(gate))                    gate per channel, where the family has one
+//     y = W_o (o * sigmoid(gate))                    gate per channel or head, where there is one
 // Vaswani et al., arXiv:1706.03762; Ainslie et al., "GQA", arXiv:2305.13245. A window limits what
 // is visible (Beltagy et al., "Longformer", arXiv:2004.05150), a sink takes a share of the
 // probability and gives nothing (Xiao et al., "Attention sinks", arXiv:2309.17453).
@@ -20,23 +20,48 @@
 
 namespace heddle::models {
 
+// RMS norms of queries and keys.
+enum class QkNorm : uint8_t {
+  kNone,
+  kHeads,    // of each head, before the rotation
+  kWhole,    // of the whole projection, before the rotation; ranks would share its sum of squares
+  kRotated,  // of each head, after the rotation, without a weight
+};
+
+// One factor of the attention's output for each head or for each channel.
+enum class OutputGate : uint8_t {
+  kNone,
+  kChannels,  // q_proj has, head by head, a query and a gate
+  kHeads,     // g_proj has a row for each head
+};
+
 struct AttentionOptions {
   int64_t hidden_size = 0;
   int64_t input_size = 0;  // of what queries, keys and values read; 0: hidden_size
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
+  int64_t value_dim = 0;  // of a head; 0: head_dim
   double epsilon = 1e-6;
   std::optional<size_t> rope_table = 0;  // of LayerInputs; none: no rotation
   double rope_factor = 1;                // of that table
+  bool interleaved = false;              // it turns pairs of neighbouring channels
+  bool scales_queries = false;           // by position: LayerInputs::query_scale
   double softmax_scale = 0;              // of q k'
+  double value_scale = 1;                // of W_v x, before it is kept
   bool qkv_bias = false;
   bool output_bias = false;
-  bool qk_norm = false;      // RMS norm per head of queries and keys
-  float qk_norm_offset = 0;  // 1: zero-centred
-  bool output_gate = false;  // q_proj carries, head by head, a query and a gate
-  bool sinks = false;        // one logit per query head
-  int64_t window = 0;        // tokens a query sees, its own included; 0: all
+  QkNorm qk_norm = QkNorm::kNone;
+  float qk_norm_offset = 0;      // 1: zero-centred
+  bool value_norm = false;       // RMS norm of each head's values, without a weight
+  bool keys_are_values = false;  // v = W_k x, before the norm of the keys: there is no v_proj
+  OutputGate output_gate = OutputGate::kNone;
+  bool sinks = false;     // one logit per query head
+  bool is_fused = false;  // the hub has one qkv_proj
+  int64_t window = 0;     // tokens a query sees, its own included; 0: all
+
+  // The index of an earlier KV layer whose keys and values this layer reads; it has none itself.
+  std::optional<int64_t> reads_pages = {};
 };
 
 // The sizes of `config`, its one rope table and the usual scale, without any of the variations.
@@ -56,6 +81,8 @@ class Attention final : public Mixer {
 
   [[nodiscard]] std::string_view scope() const override { return "self_attn."; }
 
+  void derive_weights(const checkpoint::LoadedWeights& weights, const std::string& ours,
+                      DerivedWeights& derived) const override;
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                    const std::string& hub) const override;
   CacheLayer add_layer(CacheNeeds& needs) const override;
@@ -63,6 +90,14 @@ class Attention final : public Mixer {
                      const CacheLayer& cache) const override;
 
  private:
+  [[nodiscard]] int64_t value_dim() const {
+    return options_.value_dim > 0 ? options_.value_dim : options_.head_dim;
+  }
+
+  // Queries or keys [T, N * D] after their norm and rotation.
+  graph::Value rotated(graph::GraphBuilder& g, graph::Value heads, std::string_view norm,
+                       const LayerInputs& inputs) const;
+
   AttentionOptions options_;
 };
 

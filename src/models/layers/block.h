@@ -23,7 +23,23 @@ namespace heddle::models {
 struct LayerInputs {
   graph::Value positions;  // [T] i32
   std::vector<graph::Value>
-      rope_tables;  // [R/2] f32 each (rope_table.h); a layer names one of them
+      rope_tables;                     // [R/2] f32 each (rope_table.h); a layer names one of them
+  graph::Value query_scale = {};       // [T, 1] f32: factor of the queries at each position
+  std::vector<graph::Value> own = {};  // results of the family's SharedInputs
+};
+
+// Values that all layers of a model read, computed once a step from ids and embedding.
+class SharedInputs {
+ public:
+  virtual ~SharedInputs() = default;
+
+  // `hub`: the prefix of the model, "model.".
+  virtual void add_weights(std::vector<checkpoint::WeightSpec>& specs,
+                           const std::string& hub) const = 0;
+
+  // ids [T], and the embedding [T, H] that enters the first layer.
+  virtual std::vector<graph::Value> build(graph::GraphBuilder& g, graph::Value ids,
+                                          graph::Value embedding) const = 0;
 };
 
 class Mixer {

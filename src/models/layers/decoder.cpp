@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
-#include "models/layers/feed_forward.h"
 #include "models/layers/linear.h"
 
 namespace heddle::models {
@@ -17,6 +16,8 @@ using checkpoint::ModelConfig;
 using checkpoint::WeightSpec;
 using graph::GraphScope;
 using graph::Value;
+
+constexpr const char* kEmbeddingNorm = "embedding_norm";
 
 std::string layer_prefix(size_t layer) { return fmt::format("layers.{}.", layer); }
 
@@ -32,30 +33,21 @@ class Decoder final : public Model {
   }
 
   [[nodiscard]] std::vector<WeightSpec> weight_specs() const override {
-    std::vector<WeightSpec> specs;
-    const Shape table{config_.vocab_size, config_.hidden_size};
-    const std::string& root = options_.hub_prefix;
-    specs.push_back({.name = "embed_tokens",
-                     .shape = table,
-                     .alternatives = {checkpoint::whole({root + "embed_tokens.weight", table})},
-                     .packing = checkpoint::Packing::kNever,
-                     .cut = vocabulary_cut(config_.vocab_size)});
-    if (!config_.tie_word_embeddings) {
-      add_linear_weights(specs, "lm_head", {{"lm_head", config_.vocab_size}}, config_.hidden_size,
-                         vocabulary_cut(config_.vocab_size));
-    }
-    add_norm_weight(specs, "norm", root + "norm.weight", config_.hidden_size, options_.norm_offset);
-    for (size_t i = 0; i < layers_.size(); ++i) {
-      const std::string ours = layer_prefix(i);
-      add_layer_weights(specs, layers_[i], ours, root + ours, config_, options_.norm_offset);
+    std::vector<WeightSpec> specs =
+        specs_of({.prefix = options_.hub_prefix, .head = options_.hub_head});
+    for (const DecoderNames& names : options_.other_names) {
+      std::vector<WeightSpec> all;
+      add_either(all, std::move(specs), specs_of(names));
+      specs = std::move(all);
     }
     return specs;
   }
 
   [[nodiscard]] std::vector<std::string> ignored_prefixes() const override {
     std::vector<std::string> prefixes = options_.ignored_prefixes;
-    if (config_.tie_word_embeddings)
-      prefixes.emplace_back("lm_head.");  // may be stored all the same
+    if (!config_.tie_word_embeddings) return prefixes;
+    prefixes.push_back(options_.hub_head + ".");  // may be stored all the same
+    for (const DecoderNames& names : options_.other_names) prefixes.push_back(names.head + ".");
     return prefixes;
   }
 
@@ -63,7 +55,12 @@ class Decoder final : public Model {
     DerivedWeights derived;
     derive_rope_tables(options_.rope_tables, "", derived);
     for (size_t i = 0; i < layers_.size(); ++i) {
-      derive_layer_weights(weights, layers_[i], layer_prefix(i), derived);
+      derive_layer_weights(weights, layers_[i], layer_prefix(i), config_.hidden_size, norms(),
+                           derived);
+    }
+    derive_norm_weights("norm", config_.hidden_size, norms(), derived);
+    if (options_.norms_embedding) {
+      derived.emplace_back(kEmbeddingNorm, unit_norm(config_.hidden_size));
     }
     return derived;
   }
@@ -72,15 +69,20 @@ class Decoder final : public Model {
 
   ForwardOutputs build(graph::GraphBuilder& g, const ForwardInputs& inputs) const override {
     ForwardOutputs outputs;
-    const LayerInputs shared{.positions = inputs.positions,
-                             .rope_tables = rope_tables(g, options_.rope_tables.size())};
-    Value h = g.embedding(inputs.ids, "embed_tokens");
+    LayerInputs shared{.positions = inputs.positions,
+                       .rope_tables = rope_tables(g, options_.rope_tables.size())};
+    if (config_.rope.query_scale_beta != 0) shared.query_scale = query_scale(g, inputs.positions);
+    Value h = g.scale(g.embedding(inputs.ids, "embed_tokens"), options_.embedding_scale);
+    if (options_.norms_embedding) h = g.rms_norm(h, kEmbeddingNorm, config_.rms_norm_eps);
+    if (options_.shared_inputs != nullptr) {
+      shared.own = options_.shared_inputs->build(g, inputs.ids, h);
+    }
     for (size_t i = 0; i < layers_.size(); ++i) {
       outputs.hidden_states.push_back(h);
       const GraphScope layer(g, layer_prefix(i));
-      h = build_layer(g, layers_[i], h, shared, cache_layers_[i], config_.rms_norm_eps);
+      h = build_layer(g, layers_[i], h, shared, cache_layers_[i], norms());
     }
-    h = g.rms_norm(h, "norm", config_.rms_norm_eps);
+    h = norm(g, h, "norm", norms());
     outputs.hidden_states.push_back(h);
     outputs.head_rows = g.logit_rows(h);
     outputs.logits = build_head(g, outputs.head_rows);
@@ -88,10 +90,50 @@ class Decoder final : public Model {
   }
 
   Value build_head(graph::GraphBuilder& g, Value rows) const override {
-    return linear(g, rows, config_.tie_word_embeddings ? "embed_tokens" : "lm_head", DType::kF32);
+    const Value logits = g.scale(
+        linear(g, rows, config_.tie_word_embeddings ? "embed_tokens" : "lm_head", DType::kF32),
+        options_.logit_scale);
+    if (options_.logit_softcap == 0) return logits;
+    return g.apply1("softcap", {logits}, {{"factor", options_.logit_softcap}});
   }
 
  private:
+  [[nodiscard]] NormForm norms() const {
+    return {.kind = options_.norm_kind,
+            .epsilon = config_.rms_norm_eps,
+            .offset = options_.norm_offset};
+  }
+
+  Value query_scale(graph::GraphBuilder& g, Value positions) const {
+    return g.apply1(
+        "position_scale", {positions},
+        {{"beta", config_.rope.query_scale_beta},
+         {"length", static_cast<double>(config_.rope.original_max_position_embeddings)}});
+  }
+
+  [[nodiscard]] std::vector<WeightSpec> specs_of(const DecoderNames& names) const {
+    std::vector<WeightSpec> specs;
+    const Shape table{config_.vocab_size, config_.hidden_size};
+    const std::string& root = names.prefix;
+    specs.push_back({.name = "embed_tokens",
+                     .shape = table,
+                     .alternatives = {checkpoint::whole({root + "embed_tokens.weight", table})},
+                     .packing = checkpoint::Packing::kNever,
+                     .cut = vocabulary_cut(config_.vocab_size)});
+    if (!config_.tie_word_embeddings) {
+      add_linear_weights(specs, "lm_head", {{names.head, config_.vocab_size}}, config_.hidden_size,
+                         vocabulary_cut(config_.vocab_size));
+    }
+    add_norm_weights(specs, "norm", root + "norm", config_.hidden_size, norms());
+    if (options_.shared_inputs != nullptr) options_.shared_inputs->add_weights(specs, root);
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      add_layer_weights(specs, layers_[i], layer_prefix(i),
+                        fmt::format("{}{}{}.", root, names.layers, i), config_.hidden_size,
+                        norms());
+    }
+    return specs;
+  }
+
   ModelConfig config_;
   DecoderOptions options_;
   std::vector<DecoderLayer> layers_;
@@ -107,12 +149,20 @@ std::unique_ptr<const Model> make_decoder(const ModelConfig& config, DecoderOpti
   return std::make_unique<Decoder>(config, std::move(options), std::move(layers));
 }
 
+DecoderLayer transformer_layer(const ModelConfig& config, const AttentionOptions& attention,
+                               const LayerOptions& options, int64_t layer) {
+  Branch feed_forward{.feed_forward = make_feed_forward(config, layer, options.mlp)};
+  if (config.is_moe_layer[static_cast<size_t>(layer)]) feed_forward.hub_scope = options.moe_scope;
+  return make_layer(options.frame, {.mixer = std::make_unique<Attention>(attention)},
+                    std::move(feed_forward), options.residual_scale);
+}
+
 std::vector<DecoderLayer> transformer_layers(const ModelConfig& config,
-                                             AttentionOptions attention) {
+                                             const AttentionOptions& attention,
+                                             const LayerOptions& options) {
   std::vector<DecoderLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    layers.push_back(pre_norm_layer(std::make_unique<Attention>(in_layer(attention, config, i)),
-                                    make_feed_forward(config, i)));
+    layers.push_back(transformer_layer(config, in_layer(attention, config, i), options, i));
   }
   return layers;
 }

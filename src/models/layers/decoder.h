@@ -10,26 +10,56 @@
 
 #include "checkpoint/model_config.h"
 #include "models/layers/attention.h"
+#include "models/layers/feed_forward.h"
 #include "models/layers/layer.h"
 #include "models/layers/rope_table.h"
 #include "models/model.h"
 
 namespace heddle::models {
 
+// How the hub names what is around the layers of a model.
+struct DecoderNames {
+  std::string prefix = "model.";  // of everything but the head
+  std::string head = "lm_head";
+  std::string layers = "layers.";  // after the prefix
+};
+
 struct DecoderOptions {
   std::string hub_prefix = "model.";  // of everything but lm_head
-  float norm_offset = 0;              // 1: norms are zero-centred, they multiply by 1 + w
+  std::string hub_head = "lm_head";
+  std::vector<DecoderNames> other_names = {};  // that checkpoints of the family may have instead
+  NormKind norm_kind = NormKind::kRms;
+  float norm_offset = 0;         // 1: norms are zero-centred, they multiply by 1 + w
+  bool norms_embedding = false;  // what enters the first layer, by a norm without a weight
   std::vector<std::string> ignored_prefixes = {};  // hub tensors a plain pass has no use for
   std::vector<RopeTable> rope_tables = {};         // that layers name; empty: the config's
+  double embedding_scale = 1;
+  double logit_scale = 1;
+  double logit_softcap = 0;  // c of c tanh(logit / c), after the scale; 0: none
+  std::unique_ptr<const SharedInputs> shared_inputs = nullptr;
 };
 
 // One layer for each of config.num_layers.
 std::unique_ptr<const Model> make_decoder(const checkpoint::ModelConfig& config,
                                           DecoderOptions options, std::vector<DecoderLayer> layers);
 
+// Everything but the attention in the layers of a plain transformer.
+struct LayerOptions {
+  Frame frame = Frame::kPre;
+  double residual_scale = 1;
+  MlpOptions mlp = {};
+  std::string moe_scope = "mlp.";  // the hub's name of a block of experts
+};
+
 // The layers of a plain transformer as its config.json describes them: `attention` with the window
 // and the rotary table of each layer, and an MLP or experts.
 std::vector<DecoderLayer> transformer_layers(const checkpoint::ModelConfig& config,
-                                             AttentionOptions attention);
+                                             const AttentionOptions& attention,
+                                             const LayerOptions& options = {});
+
+// One of these layers, with the attention of this layer.
+DecoderLayer transformer_layer(const checkpoint::ModelConfig& config,
+                               const AttentionOptions& attention, const LayerOptions& options,
+                               int64_t layer);
 
 }  // namespace heddle::models

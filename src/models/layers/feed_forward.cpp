@@ -14,6 +14,30 @@ using checkpoint::WeightSpec;
 using checkpoint::whole;
 using graph::Value;
 
+namespace {
+
+// A vector that is stored as [1, E].
+checkpoint::Assembly one_row(const std::string& name, int64_t E) {
+  return {
+      {.tensor = {name, {1, E}}, .runs = {{.num_rows = E}}, .form = checkpoint::RowForm::kElement}};
+}
+
+// Two tensors [E, I, H], side by side in each expert.
+checkpoint::Assembly gate_then_up(const std::string& hub, int64_t E, int64_t I, int64_t H) {
+  checkpoint::Assembly assembly;
+  for (const auto& [name, first] :
+       {std::pair("gate_proj.weight", int64_t{0}), {"up_proj.weight", I}}) {
+    checkpoint::HubPiece piece{.tensor = {hub + name, {E, I, H}}};
+    for (int64_t e = 0; e < E; ++e) {
+      piece.runs.push_back({.source_row = e * I, .target_row = e * 2 * I + first, .num_rows = I});
+    }
+    assembly.push_back(std::move(piece));
+  }
+  return assembly;
+}
+
+}  // namespace
+
 void SparseMoe::add_weights(std::vector<WeightSpec>& specs, const std::string& ours,
                             const std::string& hub) const {
   const int64_t H = hidden_size_;
@@ -27,11 +51,11 @@ void SparseMoe::add_weights(std::vector<WeightSpec>& specs, const std::string& o
     entry = {{shared + "gate_proj", Is}, {shared + "up_proj", Is}};
     cut = {{Is}, {Is}};
   }
-  const auto add_whole = [&](const char* name, int64_t num_rows) {
+  const auto add_whole = [&](const std::string& name, int64_t num_rows) {
     entry.push_back({hub + name, num_rows});
     cut.push_back({num_rows, 1, checkpoint::PartCut::kWhole});
   };
-  if (!config_.router) add_whole("gate", config_.num_experts);
+  if (!config_.router) add_whole(config_.router_name, config_.num_experts);
   if (has_gate()) add_whole("shared_expert_gate", 1);
   if (!entry.empty()) add_linear_weights(specs, ours + "entry", entry, H, rows_cut(cut));
   if (has_shared()) {
@@ -39,7 +63,7 @@ void SparseMoe::add_weights(std::vector<WeightSpec>& specs, const std::string& o
                        columns_cut({{Is}}));
   }
   if (config_.router) add_router(specs, ours, hub);
-  add_experts(specs, ours, hub);
+  add_expert_weights(specs, ours, hub, hidden_size_, config_);
 }
 
 void SparseMoe::add_router(std::vector<WeightSpec>& specs, const std::string& ours,
@@ -51,18 +75,24 @@ void SparseMoe::add_router(std::vector<WeightSpec>& specs, const std::string& ou
                    .alternatives = {whole({hub + "gate.weight", shape})},
                    .dtype = WeightDType::kF32});
   if (!config_.router->corrected) return;
-  specs.push_back({.name = ours + "correction",
-                   .shape = {E},
-                   .alternatives = {whole({hub + "gate.e_score_correction_bias", {E}})},
-                   .dtype = WeightDType::kF32});
+  const std::string name = "e_score_correction_bias";
+  specs.push_back(
+      {.name = ours + "correction",
+       .shape = {E},
+       .alternatives = {whole({hub + "gate." + name, {E}}), whole({hub + name, {E}}),  // MiniMax-M2
+                        one_row(hub + "moe_statics." + name, E),                       // ERNIE
+                        whole({hub + "router_bias", {E}})},                            // Step
+       .dtype = WeightDType::kF32});
 }
 
-// One matrix per expert and projection, under either set of names, or all experts in one tensor.
-void SparseMoe::add_experts(std::vector<WeightSpec>& specs, const std::string& ours,
-                            const std::string& hub) const {
-  const int64_t H = hidden_size_;
-  const int64_t E = config_.num_experts;
-  const int64_t I = config_.intermediate_size;
+// One matrix per expert and projection, under either set of names, or all experts in one tensor or
+// in one of each projection.
+void add_expert_weights(std::vector<WeightSpec>& specs, const std::string& ours,
+                        const std::string& hub, int64_t hidden_size,
+                        const checkpoint::MoeConfig& config) {
+  const int64_t H = hidden_size;
+  const int64_t E = config.num_experts;
+  const int64_t I = config.intermediate_size;
   const std::string expert = hub + "experts.#.";
   specs.push_back({.name = ours + "experts.w13",
                    .shape = {E, 2 * I, H},
@@ -70,14 +100,18 @@ void SparseMoe::add_experts(std::vector<WeightSpec>& specs, const std::string& o
                                                 {expert + "up_proj.weight", {I, H}}}),
                                     stacked(E, {{expert + "w1.weight", {I, H}},
                                                 {expert + "w3.weight", {I, H}}}),
-                                    whole({hub + "experts.gate_up_proj", {E, 2 * I, H}})},
+                                    whole({hub + "experts.gate_up_proj", {E, 2 * I, H}}),
+                                    whole({hub + "input_linear.weight", {E, 2 * I, H}}),
+                                    gate_then_up(hub, E, I, H)},
                    .packing = Packing::kAlike,
                    .cut = experts_cut(rows_cut({{I}, {I}}))});
   specs.push_back({.name = ours + "experts.w2",
                    .shape = {E, H, I},
                    .alternatives = {stacked(E, {{expert + "down_proj.weight", {H, I}}}),
                                     stacked(E, {{expert + "w2.weight", {H, I}}}),
-                                    whole({hub + "experts.down_proj", {E, H, I}})},
+                                    whole({hub + "experts.down_proj", {E, H, I}}),
+                                    whole({hub + "output_linear.weight", {E, H, I}}),
+                                    whole({hub + "down_proj.weight", {E, H, I}})},
                    .packing = Packing::kAlike,
                    .cut = experts_cut(columns_cut({{I}}))});
 }
@@ -102,46 +136,52 @@ Value SparseMoe::build(graph::GraphBuilder& g, Value x) const {
 }
 
 Value SparseMoe::routed(graph::GraphBuilder& g, Value x, Value scores) const {
-  const auto top_k = static_cast<double>(config_.num_experts_per_token);
-  const double normalize = config_.normalize_top_k ? 1.0 : 0.0;
-  if (!config_.router) {
-    return expert_products(g, "routed_moe", x, scores, {},
-                           {{"top_k", top_k}, {"normalize", normalize}});
-  }
+  ops::Attrs attrs{{"top_k", static_cast<double>(config_.num_experts_per_token)},
+                   {"normalize", config_.normalize_top_k ? 1.0 : 0.0}};
+  if (limit_ > 0) attrs.set("bounded_swiglu", limit_);
+  if (!config_.router) return expert_products(g, "routed_moe", x, scores, {}, attrs);
   const checkpoint::RouterConfig& router = *config_.router;
   std::vector<Value> correction;
   if (router.corrected) correction.push_back(g.weight("correction"));
   const bool two_best = router.corrected && router.num_groups > 1;
+  for (const auto& [name, value] : {std::pair("sigmoid", router.sigmoid ? 1.0 : 0.0),
+                                    {"groups", static_cast<double>(router.num_groups)},
+                                    {"groups_kept", static_cast<double>(router.groups_kept)},
+                                    {"group_terms", two_best ? 2.0 : 1.0},
+                                    {"scale", router.scale}}) {
+    attrs.set(name, value);
+  }
   return expert_products(g, router.corrected ? "routed_moe_corrected" : "routed_moe_scored", x,
-                         scores, correction,
-                         {{"top_k", top_k},
-                          {"normalize", normalize},
-                          {"sigmoid", router.sigmoid ? 1.0 : 0.0},
-                          {"groups", static_cast<double>(router.num_groups)},
-                          {"groups_kept", static_cast<double>(router.groups_kept)},
-                          {"group_terms", two_best ? 2.0 : 1.0},
-                          {"scale", router.scale}});
+                         scores, correction, attrs);
 }
 
-void SwigluMlp::add_weights(std::vector<WeightSpec>& specs, const std::string& ours,
-                            const std::string& hub) const {
+void GatedMlp::add_weights(std::vector<WeightSpec>& specs, const std::string& ours,
+                           const std::string& hub) const {
   const int64_t H = hidden_size_;
   const int64_t I = intermediate_size_;
-  add_linear_weights(specs, ours + "gate_up", {{hub + "gate_proj", I}, {hub + "up_proj", I}}, H,
-                     rows_cut({{I}, {I}}));
-  add_linear_weights(specs, ours + "down", {{hub + "down_proj", H}}, I, columns_cut({{I}}));
+  const std::vector<HubLinear> fused{{hub + "gate_up_proj", 2 * I}};
+  const std::vector<HubLinear> two{{hub + "gate_proj", I}, {hub + "up_proj", I}};
+  add_linear_weights(specs, ours + "gate_up", options_.is_fused ? fused : two, H,
+                     rows_cut({{I}, {I}}), options_.bias);
+  add_linear_weights(specs, ours + "down", {{hub + "down_proj", H}}, I, columns_cut({{I}}),
+                     options_.bias);
 }
 
-Value SwigluMlp::build(graph::GraphBuilder& g, Value x) const {
-  return linear(g, g.silu_mul(linear(g, x, "gate_up")), "down");
+Value GatedMlp::build(graph::GraphBuilder& g, Value x) const {
+  const Value gate_up = linear(g, x, "gate_up");
+  if (options_.limit > 0) {
+    return linear(g, g.gated("bounded_silu_mul", gate_up, {{"limit", options_.limit}}), "down");
+  }
+  const bool is_silu = options_.activation == GatedActivation::kSilu;
+  return linear(g, is_silu ? g.silu_mul(gate_up) : g.gated("gelu_mul", gate_up), "down");
 }
 
 std::unique_ptr<const FeedForward> make_feed_forward(const checkpoint::ModelConfig& config,
-                                                     int64_t layer) {
+                                                     int64_t layer, const MlpOptions& mlp) {
   if (config.is_moe_layer[static_cast<size_t>(layer)]) {
     return std::make_unique<SparseMoe>(config.hidden_size, *config.moe);
   }
-  return std::make_unique<SwigluMlp>(config.hidden_size, config.intermediate_size);
+  return std::make_unique<GatedMlp>(config.hidden_size, config.intermediate_size, mlp);
 }
 
 }  // namespace heddle::models

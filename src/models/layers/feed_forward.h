@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The feed-forward blocks that families share: a dense SwiGLU, and a mixture of SwiGLU experts.
+// The feed-forward blocks that families share: a dense gated MLP, and a mixture of SwiGLU experts.
 //
 // Threading: values, used while a model loads.
 #pragma once
@@ -13,12 +13,22 @@
 
 namespace heddle::models {
 
-// SwiGLU: W_down(silu(W_gate x) * (W_up x)). Shazeer, arXiv:2002.05202. Gate and up are one
-// product.
-class SwigluMlp final : public FeedForward {
+// f of W_down(f(W_gate x) * (W_up x)).
+enum class GatedActivation : uint8_t { kSilu, kGelu };
+
+struct MlpOptions {
+  GatedActivation activation = GatedActivation::kSilu;
+  double limit = 0;       // bounds f(W_gate x) and W_up x (Step 3.5, of kSilu); 0: neither
+  bool bias = false;      // on every product
+  bool is_fused = false;  // the hub has one gate_up_proj
+};
+
+// SwiGLU and its kin: W_down(f(W_gate x) * (W_up x)). Shazeer, arXiv:2002.05202. Gate and up are
+// one product.
+class GatedMlp final : public FeedForward {
  public:
-  SwigluMlp(int64_t hidden_size, int64_t intermediate_size)
-      : hidden_size_(hidden_size), intermediate_size_(intermediate_size) {}
+  GatedMlp(int64_t hidden_size, int64_t intermediate_size, const MlpOptions& options = {})
+      : hidden_size_(hidden_size), intermediate_size_(intermediate_size), options_(options) {}
 
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                    const std::string& hub) const override;
@@ -27,6 +37,7 @@ class SwigluMlp final : public FeedForward {
  private:
   int64_t hidden_size_;
   int64_t intermediate_size_;
+  MlpOptions options_;
 };
 
 // A mixture of SwiGLU experts, and a shared one that every token visits where the config has it:
@@ -41,8 +52,9 @@ class SwigluMlp final : public FeedForward {
 // scores decide. So is a product that a plain router is a part of.
 class SparseMoe final : public FeedForward {
  public:
-  SparseMoe(int64_t hidden_size, const checkpoint::MoeConfig& config)
-      : hidden_size_(hidden_size), config_(config) {}
+  // `limit` bounds both factors of the routed experts' activation (Step 3.5); 0: neither.
+  SparseMoe(int64_t hidden_size, const checkpoint::MoeConfig& config, double limit = 0)
+      : hidden_size_(hidden_size), config_(config), limit_(limit) {}
 
   void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                    const std::string& hub) const override;
@@ -55,16 +67,21 @@ class SparseMoe final : public FeedForward {
 
   void add_router(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                   const std::string& hub) const;
-  void add_experts(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
-                   const std::string& hub) const;
   graph::Value routed(graph::GraphBuilder& g, graph::Value x, graph::Value scores) const;
 
   int64_t hidden_size_;
   checkpoint::MoeConfig config_;
+  double limit_;
 };
 
-// A SwiGLU MLP, or experts where config.is_moe_layer has the layer.
+// The weights of experts, "experts.w13" and "experts.w2" below `ours`, in all the ways that
+// families store them below `hub`.
+void add_expert_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                        const std::string& hub, int64_t hidden_size,
+                        const checkpoint::MoeConfig& config);
+
+// An MLP, or experts where config.is_moe_layer has the layer.
 std::unique_ptr<const FeedForward> make_feed_forward(const checkpoint::ModelConfig& config,
-                                                     int64_t layer);
+                                                     int64_t layer, const MlpOptions& mlp = {});
 
 }  // namespace heddle::models

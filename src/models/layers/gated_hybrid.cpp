@@ -62,9 +62,9 @@ void read_gated_hybrid(ConfigReader& reader, ModelConfig& config) {
 
 std::vector<DecoderLayer> gated_hybrid_layers(const ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
-  attention.qk_norm = true;
+  attention.qk_norm = QkNorm::kHeads;
   attention.qk_norm_offset = 1;
-  attention.output_gate = true;
+  attention.output_gate = OutputGate::kChannels;
 
   std::vector<DecoderLayer> layers = transformer_layers(config, attention);
   for (size_t i = 0; i < layers.size(); ++i) {

@@ -48,6 +48,7 @@ LatentAttention::LatentAttention(const checkpoint::ModelConfig& config)
       hidden_size_(config.hidden_size),
       num_heads_(config.num_attention_heads),
       rope_factor_(models::rope_factor({config.rope, config.head_dim})),
+      scales_queries_(config.rope.query_scale_beta != 0),
       scale_(1.0 /
              std::sqrt(static_cast<double>(latent_.qk_nope_head_dim + latent_.qk_rope_head_dim))) {
   if (latent_.rotates) scale_ *= checkpoint::yarn_score_factor(config.rope);
@@ -60,17 +61,15 @@ Value LatentAttention::build(graph::GraphBuilder& g, Value x, const LayerInputs&
   const int64_t C = latent_.kv_lora_rank;
   const auto rotate = [&](Value heads, int64_t head_dim) {
     if (!latent_.rotates) return heads;
-    return g.apply1("rope_channels", {heads, inputs.positions, inputs.rope_tables.front()},
-                    {{"head_dim", static_cast<double>(head_dim)},
-                     {"factor", rope_factor_},
-                     {"first_channel", static_cast<double>(head_dim - Dr)},
-                     {"interleaved", latent_.rope_interleave ? 1.0 : 0.0}});
+    return g.rope_channels(heads, inputs.positions, inputs.rope_tables.front(), head_dim,
+                           head_dim - Dr, latent_.rope_interleave, rope_factor_);
   };
   const std::vector<Value> in = g.split(linear(g, x, "in_proj"), {query_rows(), C, Dr});
   if (in.size() != 3) return {};
   Value q = in[0];
   if (latent_.q_lora_rank > 0) q = linear(g, g.rms_norm(q, "q_a_norm", kInnerEpsilon), "q_b_proj");
   q = rotate(q, Dn + Dr);
+  if (scales_queries_) q = g.mul(q, inputs.query_scale);
   const Value c = g.rms_norm(in[1], "kv_a_norm", kInnerEpsilon);
   const Value k_pe = rotate(in[2], Dr);
 

@@ -49,6 +49,7 @@ class LatentAttention final : public Mixer {
   int64_t hidden_size_;
   int64_t num_heads_;
   double rope_factor_;
+  bool scales_queries_;  // by their positions: LayerInputs::query_scale
   double scale_;
 };
 

@@ -24,12 +24,22 @@ void for_each_mixer(const DecoderLayer& layer, const Visit& visit) {
   }
 }
 
-std::string hub_scope(const Branch& branch) {
-  return branch.hub_scope.empty() ? std::string(branch.scope()) : branch.hub_scope;
+// Calls visit(name) for every norm of the layer, in order.
+template <typename Visit>
+void for_each_norm(const DecoderLayer& layer, const Visit& visit) {
+  for (const ResidualBlock& block : layer.blocks) {
+    for (const std::string& name : {block.norm, block.norm_after}) {
+      if (!name.empty()) visit(name);
+    }
+  }
 }
 
-ResidualBlock pre_norm(std::string norm, Branch branch) {
-  ResidualBlock block{.norm = std::move(norm)};
+std::string hub_scope(const Branch& branch) {
+  return branch.hub_scope.value_or(std::string(branch.scope()));
+}
+
+ResidualBlock block_of(Branch branch, double scale) {
+  ResidualBlock block{.scale = scale};
   block.branches.push_back(std::move(branch));
   return block;
 }
@@ -38,23 +48,45 @@ ResidualBlock pre_norm(std::string norm, Branch branch) {
 
 std::string_view Branch::scope() const { return mixer != nullptr ? mixer->scope() : "mlp."; }
 
-DecoderLayer pre_norm_layer(std::unique_ptr<const Mixer> mixer,
-                            std::unique_ptr<const FeedForward> feed_forward) {
+DecoderLayer make_layer(Frame frame, Branch mixer, Branch feed_forward, double scale) {
+  constexpr const char* kInput = "input_layernorm";
+  constexpr const char* kAfterMixer = "post_attention_layernorm";
+  constexpr const char* kAfterFeedForward = "post_feedforward_layernorm";
   DecoderLayer layer;
-  layer.blocks.push_back(pre_norm("input_layernorm", {.mixer = std::move(mixer)}));
-  layer.blocks.push_back(
-      pre_norm("post_attention_layernorm", {.feed_forward = std::move(feed_forward)}));
+  layer.blocks.push_back(block_of(std::move(mixer), scale));
+  ResidualBlock& first = layer.blocks.front();
+  if (frame != Frame::kPost) first.norm = kInput;
+  if (frame == Frame::kParallel) {
+    first.branches.push_back(std::move(feed_forward));
+    return layer;
+  }
+  if (frame != Frame::kPre) first.norm_after = kAfterMixer;
+  layer.blocks.push_back(block_of(std::move(feed_forward), scale));
+  ResidualBlock& second = layer.blocks.back();
+  if (frame == Frame::kPre) second.norm = kAfterMixer;
+  if (frame == Frame::kSandwich) second.norm = "pre_feedforward_layernorm";
+  if (frame != Frame::kPre) second.norm_after = kAfterFeedForward;
   return layer;
 }
 
+DecoderLayer pre_norm_layer(std::unique_ptr<const Mixer> mixer,
+                            std::unique_ptr<const FeedForward> feed_forward) {
+  return make_layer(Frame::kPre, {.mixer = std::move(mixer)},
+                    {.feed_forward = std::move(feed_forward)});
+}
+
 void add_layer_weights(std::vector<WeightSpec>& specs, const DecoderLayer& layer,
-                       const std::string& ours, const std::string& hub,
-                       const checkpoint::ModelConfig& config, float norm_offset) {
-  for (const ResidualBlock& block : layer.blocks) {
-    for (const std::string& norm : {block.norm, block.norm_after}) {
-      if (norm.empty()) continue;
-      add_norm_weight(specs, ours + norm, hub + norm + ".weight", config.hidden_size, norm_offset);
-    }
+                       const std::string& ours, const std::string& hub, int64_t hidden_size,
+                       const NormForm& norms) {
+  for_each_norm(layer, [&](const std::string& name) {
+    add_norm_weights(specs, ours + name, hub + name, hidden_size, norms);
+  });
+  if (!layer.scale.empty()) {
+    specs.push_back({.name = ours + layer.scale,
+                     .shape = {1},
+                     .alternatives = {checkpoint::whole({hub + layer.scale, {1}})},
+                     .dtype = checkpoint::WeightDType::kF32,
+                     .initial = checkpoint::Initial::kAroundOne});
   }
   for (const ResidualBlock& block : layer.blocks) {
     for (const Branch& branch : block.branches) {
@@ -71,7 +103,11 @@ void add_layer_weights(std::vector<WeightSpec>& specs, const DecoderLayer& layer
 }
 
 void derive_layer_weights(const checkpoint::LoadedWeights& weights, const DecoderLayer& layer,
-                          const std::string& ours, DerivedWeights& derived) {
+                          const std::string& ours, int64_t hidden_size, const NormForm& norms,
+                          DerivedWeights& derived) {
+  for_each_norm(layer, [&](const std::string& name) {
+    derive_norm_weights(ours + name, hidden_size, norms, derived);
+  });
   for_each_mixer(layer, [&](const Branch& branch) {
     branch.mixer->derive_weights(weights, ours + std::string(branch.scope()), derived);
   });
@@ -91,10 +127,10 @@ std::vector<CacheLayer> add_layer_needs(CacheNeeds& needs, const DecoderLayer& l
 
 Value build_layer(graph::GraphBuilder& g, const DecoderLayer& layer, Value x,
                   const LayerInputs& inputs, std::span<const CacheLayer> cache_layers,
-                  double epsilon) {
+                  const NormForm& norms) {
   size_t mixer = 0;
   for (const ResidualBlock& block : layer.blocks) {
-    const Value u = block.norm.empty() ? x : g.rms_norm(x, block.norm, epsilon);
+    const Value u = block.norm.empty() ? x : norm(g, x, block.norm, norms);
     Value y;
     for (const Branch& branch : block.branches) {
       const GraphScope scope(g, branch.scope());
@@ -104,11 +140,11 @@ Value build_layer(graph::GraphBuilder& g, const DecoderLayer& layer, Value x,
                   branch.scale);
       y = y.valid() ? g.add(y, result) : result;
     }
-    if (!block.norm_after.empty()) y = g.rms_norm(y, block.norm_after, epsilon);
+    if (!block.norm_after.empty()) y = norm(g, y, block.norm_after, norms);
     x = g.add(g.scale(block.keeps_normed ? u : x, block.keep), g.scale(y, block.scale));
   }
   HEDDLE_CHECK_EQ(mixer, cache_layers.size());
-  return x;
+  return layer.scale.empty() ? x : g.mul(x, g.weight(layer.scale));
 }
 
 }  // namespace heddle::models

@@ -22,13 +22,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/model_config.h"
 #include "models/layers/block.h"
+#include "models/layers/linear.h"
 
 namespace heddle::models {
 
@@ -37,7 +38,7 @@ struct Branch {
   std::unique_ptr<const Mixer> mixer = nullptr;
   std::unique_ptr<const FeedForward> feed_forward = nullptr;
   double scale = 1;
-  std::string hub_scope = {};  // the hub's name of the branch, "mixer."; empty: scope()
+  std::optional<std::string> hub_scope = {};  // the hub's name, "mixer."; none: scope()
 
   // The prefix of our names for the weights of the branch, within the layer: "self_attn.", "mlp.".
   [[nodiscard]] std::string_view scope() const;
@@ -54,7 +55,17 @@ struct ResidualBlock {
 
 struct DecoderLayer {
   std::vector<ResidualBlock> blocks;
+
+  // The hub's name of a tensor [1] that multiplies the layer's result; empty: none.
+  std::string scale = {};
 };
+
+// The norms of a layer of two blocks, a mixer's and a feed-forward block's (the table above).
+enum class Frame : uint8_t { kPre, kPost, kSandwich, kParallel };
+
+// The layer, with the names that the hub has for its norms in this frame; `scale` is that of every
+// block.
+DecoderLayer make_layer(Frame frame, Branch mixer, Branch feed_forward, double scale = 1);
 
 // h = x + mixer(input_layernorm(x));  x' = h + feed_forward(post_attention_layernorm(h))
 DecoderLayer pre_norm_layer(std::unique_ptr<const Mixer> mixer,
@@ -62,12 +73,13 @@ DecoderLayer pre_norm_layer(std::unique_ptr<const Mixer> mixer,
 
 // The weights of one layer, its norms included. `ours` and `hub` are its prefix: "layers.3.".
 void add_layer_weights(std::vector<checkpoint::WeightSpec>& specs, const DecoderLayer& layer,
-                       const std::string& ours, const std::string& hub,
-                       const checkpoint::ModelConfig& config, float norm_offset);
+                       const std::string& ours, const std::string& hub, int64_t hidden_size,
+                       const NormForm& norms);
 
-// Mixer::derive_weights() of its mixers, below `ours`.
+// Mixer::derive_weights() of its mixers, below `ours`, and what its norms compute with.
 void derive_layer_weights(const checkpoint::LoadedWeights& weights, const DecoderLayer& layer,
-                          const std::string& ours, DerivedWeights& derived);
+                          const std::string& ours, int64_t hidden_size, const NormForm& norms,
+                          DerivedWeights& derived);
 
 // Adds what a sequence keeps of the layer, which the hub names `hub`. Returns what
 // Mixer::add_layer() gave for each of its mixers, in order.
@@ -77,6 +89,6 @@ std::vector<CacheLayer> add_layer_needs(CacheNeeds& needs, const DecoderLayer& l
 // x [T, H] -> x' [T, H], within the layer's scope. `cache_layers`: of add_layer_needs().
 graph::Value build_layer(graph::GraphBuilder& g, const DecoderLayer& layer, graph::Value x,
                          const LayerInputs& inputs, std::span<const CacheLayer> cache_layers,
-                         double epsilon);
+                         const NormForm& norms);
 
 }  // namespace heddle::models

@@ -3,8 +3,12 @@
 // as plain loops in double precision.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
+#include <numbers>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,12 +29,41 @@ using heddle::testing::Row;
 using heddle::testing::Rows;
 
 inline constexpr int64_t kVocabulary = 40, kHidden = 24, kWidth = 32, kTokens = 75, kLayers = 2;
-inline constexpr double kEpsilon = 1e-5, kScale = 0.4;
+inline constexpr double kEpsilon = 1e-5, kScale = 0.4, kBound = 0.3;
 inline constexpr PlainLoops::Heads kFull{
     .queries = 4, .keys = 2, .width = 8, .theta = 500, .scale = 0.5};
 inline constexpr PlainLoops::Heads kSliding{
     .queries = 4, .keys = 2, .width = 8, .theta = 20, .scale = 0.2, .window = 6};
 inline constexpr PlainLoops::Heads kUnrotated{.queries = 4, .keys = 2, .width = 8, .scale = 0.3};
+inline constexpr PlainLoops::Heads kNarrowValues{.queries = 4,
+                                                 .keys = 2,
+                                                 .width = 8,
+                                                 .theta = 500,
+                                                 .scale = 0.5,
+                                                 .value_width = 5,
+                                                 .value_scale = 0.7,
+                                                 .gated = true};
+inline constexpr PlainLoops::Heads kWholeNorms{.queries = 4,
+                                               .keys = 2,
+                                               .width = 8,
+                                               .theta = 500,
+                                               .scale = 0.5,
+                                               .interleaved = true,
+                                               .norm = PlainLoops::Heads::Norm::kWhole};
+inline constexpr PlainLoops::Heads kRotatedNorms{.queries = 4,
+                                                 .keys = 2,
+                                                 .width = 8,
+                                                 .theta = 500,
+                                                 .scale = 0.5,
+                                                 .norm = PlainLoops::Heads::Norm::kRotated};
+inline constexpr PlainLoops::Heads kKeysAsValues{.queries = 4,
+                                                 .keys = 2,
+                                                 .width = 8,
+                                                 .theta = 500,
+                                                 .scale = 1,
+                                                 .keys_are_values = true,
+                                                 .norms_values = true,
+                                                 .norm = PlainLoops::Heads::Norm::kHeads};
 
 inline checkpoint::ModelConfig made_config() {
   checkpoint::ModelConfig config;
@@ -52,13 +85,26 @@ inline std::vector<RopeTable> made_tables() {
   return tables;
 }
 
-inline Branch attention(const PlainLoops::Heads& heads, double scale = 1) {
+// `reads_pages`: of this layer's keys and values.
+inline Branch attention(const PlainLoops::Heads& heads, double scale = 1,
+                        std::optional<int64_t> reads_pages = {}) {
+  using Norm = PlainLoops::Heads::Norm;
   AttentionOptions options = attention_options(made_config());
   options.rope_table.reset();
   if (heads.theta == kFull.theta) options.rope_table = 0;
   if (heads.theta == kSliding.theta) options.rope_table = 1;
   options.softmax_scale = heads.scale;
   options.window = static_cast<int64_t>(heads.window);
+  options.value_dim = static_cast<int64_t>(heads.value_width);
+  options.value_scale = heads.value_scale;
+  options.interleaved = heads.interleaved;
+  if (heads.gated) options.output_gate = OutputGate::kHeads;
+  options.keys_are_values = heads.keys_are_values;
+  options.value_norm = heads.norms_values;
+  if (heads.norm == Norm::kHeads) options.qk_norm = QkNorm::kHeads;
+  if (heads.norm == Norm::kWhole) options.qk_norm = QkNorm::kWhole;
+  if (heads.norm == Norm::kRotated) options.qk_norm = QkNorm::kRotated;
+  options.reads_pages = reads_pages;
   return {.mixer = std::make_unique<Attention>(options), .scale = scale};
 }
 
@@ -84,8 +130,8 @@ inline Branch projection(double scale = 1) {
   return {.mixer = std::make_unique<Projection>(), .scale = scale, .hub_scope = "mamba."};
 }
 
-inline Branch mlp(std::string hub_scope = {}) {
-  return {.feed_forward = std::make_unique<SwigluMlp>(kHidden, kWidth),
+inline Branch mlp(std::optional<std::string> hub_scope = {}, const MlpOptions& options = {}) {
+  return {.feed_forward = std::make_unique<GatedMlp>(kHidden, kWidth, options),
           .hub_scope = std::move(hub_scope)};
 }
 
@@ -107,9 +153,10 @@ DecoderLayer layer_of(Blocks... list) {
 struct Loops {
   const PlainLoops& plain;
   std::string hub;
+  bool centred = false;  // layer norms
 
   [[nodiscard]] Rows norm(const Rows& x, const char* name) const {
-    return plain.norms(x, hub + name + ".weight");
+    return plain.norms(x, hub + name, centred);
   }
 
   [[nodiscard]] Rows attention(const Rows& x, const PlainLoops::Heads& heads = kFull) const {
@@ -122,6 +169,13 @@ struct Loops {
     return y;
   }
 
+  template <typename Activation>
+  [[nodiscard]] Rows gated(const Rows& x, const Activation& f) const {
+    Rows y;
+    for (const Row& row : x) y.push_back(plain.gated(hub + "mlp.", row, f));
+    return y;
+  }
+
   [[nodiscard]] Rows projection(const Rows& x) const {
     return plain.products(hub + "mamba.in_proj", x);
   }
@@ -131,6 +185,7 @@ struct Form {
   const char* name;
   std::function<DecoderLayer(int64_t layer)> layer;
   std::function<void(const Loops& loops, int64_t layer, Rows& x)> compute;
+  NormKind norms = NormKind::kRms;
 };
 
 inline constexpr const char* kIn = "input_layernorm";
@@ -143,6 +198,17 @@ inline Rows scaled(Rows x, double factor) {
     for (double& value : row) value *= factor;
   }
   return x;
+}
+
+// The usual layer with another attention or other norms.
+inline Form of_heads(const char* name, const PlainLoops::Heads& heads,
+                     NormKind norms = NormKind::kRms) {
+  return {name, [heads](int64_t) { return make_layer(Frame::kPre, attention(heads), mlp()); },
+          [heads](const Loops& f, int64_t, Rows& x) {
+            add(x, f.attention(f.norm(x, kIn), heads));
+            add(x, f.mlp(f.norm(x, kPost)));
+          },
+          norms};
 }
 
 inline std::vector<Form> forms() {
@@ -246,6 +312,51 @@ inline std::vector<Form> forms() {
          add(x, f.attention(f.norm(x, kIn), layer == 0 ? kSliding : kFull));
          add(x, f.mlp(f.norm(x, kPost)));
        }},
+      of_heads("narrow_values_and_a_gate_for_each_head", kNarrowValues),  // MiMo-V2, Step 3.5
+      of_heads("norms_of_whole_projections", kWholeNorms),                // OLMo 3, MiniMax-M2
+      of_heads("norms_after_the_rotation", kRotatedNorms, NormKind::kUnitRms),  // nanochat
+      of_heads("values_that_are_keys", kKeysAsValues),                          // Gemma 4
+      of_heads("layer_norms", kFull, NormKind::kLayer),                         // Cohere 2
+      of_heads("layer_norms_with_biases", kFull, NormKind::kLayerBias),         // Phi-3.5 MoE
+      {"pages_of_an_earlier_layer_and_a_scale",                                 // Gemma 4
+       [](int64_t layer) {
+         DecoderLayer result = make_layer(
+             Frame::kPre,
+             layer == 0 ? attention(kWholeNorms) : attention(kWholeNorms, 1, /*reads_pages=*/0),
+             mlp());
+         result.scale = "layer_scalar";
+         return result;
+       },
+       [source = std::make_shared<Rows>()](const Loops& f, int64_t layer, Rows& x) {
+         const Rows u = f.norm(x, kIn);
+         if (layer == 0) *source = u;
+         add(x, f.plain.attention(f.hub + "self_attn.", u, kWholeNorms,
+                                  PlainLoops::Source{"model.layers.0.self_attn.", source.get()}));
+         add(x, f.mlp(f.norm(x, kPost)));
+         x = scaled(std::move(x), f.plain.row_of(f.hub + "layer_scalar", 0)[0]);
+       }},
+      {"gelu_with_biases",
+       [](int64_t) {
+         return make_layer(Frame::kPre, attention(kFull),
+                           mlp({}, {.activation = GatedActivation::kGelu, .bias = true}));
+       },
+       [](const Loops& f, int64_t, Rows& x) {
+         add(x, f.attention(f.norm(x, kIn)));
+         add(x, f.gated(f.norm(x, kPost), [](double g, double u) {
+           const double root = std::sqrt(2 / std::numbers::pi);
+           return g / 2 * (1 + std::tanh(root * (g + 0.044715 * g * g * g))) * u;
+         }));
+       }},
+      {"bounded_activations",  // Step 3.5
+       [](int64_t) {
+         return make_layer(Frame::kPre, attention(kFull), mlp({}, {.limit = kBound}));
+       },
+       [](const Loops& f, int64_t, Rows& x) {
+         add(x, f.attention(f.norm(x, kIn)));
+         add(x, f.gated(f.norm(x, kPost), [](double g, double u) {
+           return std::min(g / (1 + std::exp(-g)), kBound) * std::clamp(u, -kBound, kBound);
+         }));
+       }},
   };
 }
 
@@ -258,20 +369,22 @@ inline std::vector<int32_t> made_ids() {
 inline std::unique_ptr<const Model> model_of(const Form& form) {
   std::vector<DecoderLayer> layers;
   for (int64_t i = 0; i < kLayers; ++i) layers.push_back(form.layer(i));
-  return make_decoder(made_config(), {.rope_tables = made_tables()}, std::move(layers));
+  return make_decoder(made_config(), {.norm_kind = form.norms, .rope_tables = made_tables()},
+                      std::move(layers));
 }
 
 // The logits of made_ids(), row by row.
 inline Row truth_of(const Form& form) {
   const PlainLoops plain(checkpoint::testing::seeded_tensors(model_of(form)->weight_specs()),
                          kEpsilon);
+  const bool centred = form.norms == NormKind::kLayer || form.norms == NormKind::kLayerBias;
   Rows x;
   for (const int32_t id : made_ids()) x.push_back(plain.row_of("model.embed_tokens.weight", id));
   for (int64_t i = 0; i < kLayers; ++i) {
-    form.compute({plain, fmt::format("model.layers.{}.", i)}, i, x);
+    form.compute({plain, fmt::format("model.layers.{}.", i), centred}, i, x);
   }
   Row logits;
-  for (const Row& row : plain.products("lm_head", plain.norms(x, "model.norm.weight"))) {
+  for (const Row& row : plain.products("lm_head", plain.norms(x, "model.norm", centred))) {
     logits.insert(logits.end(), row.begin(), row.end());
   }
   return logits;

@@ -60,11 +60,11 @@ class MadeStep {
     g.output(model.build(g, inputs).logits, "logits");
     auto graph = g.finish();
     EXPECT_TRUE(graph.ok()) << graph.status().to_string();
-    return graph.ok() ? run(std::move(*graph)) : Row();
+    return graph.ok() ? run(std::move(*graph), model.cache_needs()) : Row();
   }
 
  private:
-  Row run(graph::Graph graph) {
+  Row run(graph::Graph graph, const CacheNeeds& needs) {
     ops::CpuContext context(cpu_.pool());
     const ops::Extents extents{.tokens = kTokens, .logits = kTokens, .sequences = 1};
     auto executor = graph::Executor::create(
@@ -78,12 +78,14 @@ class MadeStep {
                                          TensorView(positions.data(), DType::kI32, rows)};
     // A page of its own for the sequence, in each layer.
     constexpr int32_t kPage = 128;
-    const Shape page{2, kPage, kFull.keys, static_cast<int64_t>(kFull.width)};
     std::vector<Tensor> pages;
-    std::vector<ops::KvLayer> kv_layers(kLayers);
-    for (ops::KvLayer& layer : kv_layers) {
-      layer.k = pages.emplace_back(page, DType::kF32).view();
-      layer.v = pages.emplace_back(page, DType::kF32).view();
+    std::vector<ops::KvLayer> kv_layers;
+    for (const GroupedLayer& layer : needs.kv_layers) {
+      const KvShape& shape = needs.page_groups[layer.group].shape;
+      const auto pages_of = [&](int64_t width) {
+        return pages.emplace_back(Shape{2, kPage, shape.num_heads, width}, DType::kF32).view();
+      };
+      kv_layers.push_back({.k = pages_of(shape.head_dim), .v = pages_of(shape.value_width())});
     }
     const std::vector<int32_t> query_start{0, kTokens}, none{0}, first_page{1};
     const ops::ForwardContext forward{.query_start = query_start,

@@ -161,4 +161,42 @@ void add_norm_weight(std::vector<checkpoint::WeightSpec>& specs, const std::stri
        .initial = offset == 0 ? checkpoint::Initial::kAroundOne : checkpoint::Initial::kSmall});
 }
 
+void add_norm_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                      const std::string& hub, int64_t width, const NormForm& form) {
+  if (form.kind == NormKind::kUnitRms) return;
+  add_norm_weight(specs, ours, hub + ".weight", width, form.offset);
+  if (form.kind != NormKind::kLayerBias) return;
+  specs.push_back({.name = ours + std::string(kBias),
+                   .shape = {width},
+                   .alternatives = {checkpoint::whole({hub + std::string(kBias), {width}})},
+                   .dtype = WeightDType::kF32});
+}
+
+void derive_norm_weights(const std::string& ours, int64_t width, const NormForm& form,
+                         DerivedWeights& derived) {
+  if (form.kind == NormKind::kUnitRms) derived.emplace_back(ours, unit_norm(width));
+}
+
+graph::Value norm(graph::GraphBuilder& g, graph::Value x, std::string_view name,
+                  const NormForm& form) {
+  const ops::Attrs attrs{{"epsilon", form.epsilon}};
+  const std::string bias = std::string(name) + std::string(kBias);
+  switch (form.kind) {
+    case NormKind::kLayer:
+      return g.apply1("layer_norm", {x, g.weight(name)}, attrs);
+    case NormKind::kLayerBias:
+      return g.apply1("layer_norm_bias", {x, g.weight(name), g.weight(bias)}, attrs);
+    case NormKind::kRms:
+    case NormKind::kUnitRms:
+      break;
+  }
+  return g.rms_norm(x, name, form.epsilon);
+}
+
+Tensor unit_norm(int64_t width) {
+  Tensor ones({width}, DType::kF32);
+  std::ranges::fill(ones.span<float>(), 1.0f);
+  return ones;
+}
+
 }  // namespace heddle::models

@@ -12,6 +12,7 @@
 
 #include "checkpoint/weight_map.h"
 #include "graph/builder.h"
+#include "models/model.h"
 
 namespace heddle::models {
 
@@ -73,8 +74,35 @@ graph::Value expert_products(graph::GraphBuilder& g, std::string_view op, graph:
 // Suffix of the dense weight that head_products() uses instead of a packed one.
 inline constexpr std::string_view kDenseEnding = "_dense";
 
+// The norms of a model's residual stream.
+enum class NormKind : uint8_t {
+  kRms,
+  kUnitRms,    // without a weight
+  kLayer,      // layer norm without a bias
+  kLayerBias,  // with one
+};
+
+struct NormForm {
+  NormKind kind = NormKind::kRms;
+  double epsilon = 1e-6;
+  float offset = 0;  // 1: zero-centred, of kRms
+};
+
+// Adds the weights of the norm that the hub calls `hub`: "model.norm". derive_norm_weights() adds
+// the weight of ones that a norm without a weight computes with.
+void add_norm_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                      const std::string& hub, int64_t width, const NormForm& form);
+void derive_norm_weights(const std::string& ours, int64_t width, const NormForm& form,
+                         DerivedWeights& derived);
+
+graph::Value norm(graph::GraphBuilder& g, graph::Value x, std::string_view name,
+                  const NormForm& form);
+
 // The weight of an RMS norm. `offset` is 1 for zero-centred norms, which multiply by 1 + w.
 void add_norm_weight(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                      const std::string& hub, int64_t width, float offset);
+
+// The weight [width] of an RMS norm without one, as a derived weight.
+Tensor unit_norm(int64_t width);
 
 }  // namespace heddle::models

@@ -32,7 +32,8 @@ void derive_rope_tables(std::span<const RopeTable> tables, const std::string& sc
   for (size_t i = 0; i < tables.size(); ++i) {
     const auto rope = checkpoint::inverse_frequencies(tables[i].rope, tables[i].head_dim);
     Tensor frequencies({static_cast<int64_t>(rope.inverse.size())}, DType::kF32);
-    std::ranges::copy(rope.inverse, frequencies.span<float>().begin());
+    std::ranges::transform(rope.inverse, frequencies.span<float>().begin(),
+                           [&](float f) { return tables[i].reversed ? -f : f; });
     derived.emplace_back(scope + name_of(i), std::move(frequencies));
   }
 }

@@ -20,7 +20,8 @@ namespace heddle::models {
 
 struct RopeTable {
   checkpoint::RopeConfig rope;
-  int64_t head_dim = 0;  // of the heads that it rotates
+  int64_t head_dim = 0;   // of the heads that it rotates
+  bool reversed = false;  // by the negative angles
 };
 
 // The config's: that of all layers or, where sliding layers have their own, two.

@@ -21,7 +21,7 @@ void read_qwen3_moe_config(checkpoint::ConfigReader& reader, checkpoint::ModelCo
 
 std::unique_ptr<const Model> create_qwen3_moe(const checkpoint::ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
-  attention.qk_norm = true;
+  attention.qk_norm = QkNorm::kHeads;
   attention.qkv_bias = config.attention_bias;
   attention.output_bias = config.attention_bias;
   return make_decoder(config, {}, transformer_layers(config, attention));
