@@ -28,7 +28,7 @@ constexpr std::string_view kLlama = "LlamaForCausalLM", kMistral = "MistralForCa
                            kQwen3Next = "Qwen3NextForCausalLM", kQwen35 = "Qwen3_5ForCausalLM",
                            kQwen35Moe = "Qwen3_5MoeForCausalLM", kGptOss = "GptOssForCausalLM",
                            kV2 = "DeepseekV2ForCausalLM", kV3 = "DeepseekV3ForCausalLM",
-                           kKimi = "KimiLinearForCausalLM";
+                           kKimi = "KimiLinearForCausalLM", kMistral4 = "Mistral4ForCausalLM";
 
 json of_linear_attention(const char* key, const json& value) {
   return {{"linear_attn_config", {{key, value}}}};
@@ -132,6 +132,8 @@ std::vector<Refusal> unserved_values() {
       {kKimi,
        {{"latent_moe_use_norm", true}},
        "latent_moe_use_norm is true; Kimi-Linear is served without it"},
+      {kMistral, {{"kv_lora_rank", 256}}, "kv_lora_rank is 256; Mistral is served without"},
+      {kMistral4, {{"n_group", 2}}, "n_group is 2; Mistral-4 is served with 1 only"},
       {kKimi, {{"moe_router_activation_func", "softmax"}}, "only \"sigmoid\" is served"},
       {kKimi, {{"mlp_layer_types", {"a", "b", "c", "d", "e", "f"}}}, "mlp_layer_types has \"a\""},
       {kKimi,

@@ -20,6 +20,7 @@
   family(kimi_linear)           \
   family(llama)                 \
   family(mistral)               \
+  family(mistral4)              \
   family(qwen2)                 \
   family(qwen2_moe)             \
   family(qwen3)                 \

@@ -25,10 +25,11 @@ TEST(Registry, RefusesAnUnservedArchitectureByNameBeforeItsDetails) {
       folder.write("config.json", R"({"architectures":["Mamba"],"hidden_act":"strange"})");
   const Status status = load_config(folder.path()).status();
   EXPECT_EQ(status.code(), StatusCode::kUnimplemented);
-  EXPECT_THAT(status.message(), AllOf(HasSubstr(path.string()),
-                                      HasSubstr("architecture \"Mamba\" is not served by this "
-                                                "build; served are DeepseekV2ForCausalLM, "),
-                                      HasSubstr(", Qwen3NextForCausalLM")));
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr(path.string()),
+                    HasSubstr("architecture \"Mamba\" is not served by this "
+                              "build; served are "),
+                    HasSubstr(" DeepseekV2ForCausalLM, "), HasSubstr(", Qwen3NextForCausalLM")));
   EXPECT_EQ(load_config(folder.path() / "none").status().code(), StatusCode::kNotFound);
 }
 

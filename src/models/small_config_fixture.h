@@ -81,10 +81,42 @@ inline nlohmann::json small_of(std::string_view architecture) {
   nlohmann::json experts = {
       {"num_experts", 8}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 32}};
   if (architecture.starts_with("Qwen3Next")) return small_gated_hybrid(architecture);
-  if (architecture.starts_with("Deepseek")) return small_latent_experts(architecture);
+  if (architecture.starts_with("Deepseek") || architecture.find("K25") != std::string_view::npos) {
+    return small_latent_experts(architecture);
+  }
   if (architecture.starts_with("Kimi")) return small_latent_hybrid(architecture);
-  if (architecture.starts_with("GptOss")) {
+  for (const char* local : {"GptOss", "Mixtral", "GraniteMoe", "MiniMaxM2"}) {
+    if (!architecture.starts_with(local)) continue;
     return small_config(architecture, {{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
+  }
+  if (architecture.starts_with("Gemma4")) {
+    return small_config(architecture, nlohmann::json::parse(R"({
+      "head_dim": 16, "global_head_dim": 32, "sliding_window": 16, "vocab_size_per_layer_input": 320,
+      "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 1,
+      "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+      "rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25},
+        "sliding_attention": {}}})"));
+  }
+  if (architecture.starts_with("Mistral4")) {
+    return small_latent(architecture, {{"n_routed_experts", 8}, {"num_experts_per_tok", 2}});
+  }
+  if (architecture.starts_with("Step3p")) {
+    return small_config(architecture, {{"n_routed_experts", 8},
+                                       {"num_experts_per_tok", 2},
+                                       {"moe_intermediate_size", 32},
+                                       {"head_dim", 16},
+                                       {"num_sliding_attention_heads", 6}});
+  }
+  if (architecture.starts_with("NanoChat")) {
+    return small_config(architecture, {{"hidden_act", "relu2"}});
+  }
+  if (architecture.starts_with("Glm4Moe") || architecture.starts_with("MiMo")) {
+    return small_config(architecture, {{"n_routed_experts", 8},
+                                       {"num_experts_per_tok", 2},
+                                       {"moe_intermediate_size", 32},
+                                       {"num_key_value_heads", 2},
+                                       {"head_dim", 24}});
   }
   if (architecture.starts_with("Qwen2Moe")) experts["shared_expert_intermediate_size"] = 80;
   if (architecture.starts_with("Qwen3_5Moe")) experts["shared_expert_intermediate_size"] = 48;

@@ -153,7 +153,7 @@ std::vector<json> wide_configs() {
        {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen2MoeForCausalLM",
         "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "GptOssForCausalLM", "Qwen3NextForCausalLM",
         "Qwen3_5ForCausalLM", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM",
-        "KimiLinearForCausalLM"}) {
+        "KimiLinearForCausalLM", "Mistral4ForCausalLM"}) {
     json config = testing::small_of(architecture);
     config.update({{"num_attention_heads", 16},
                    {"num_key_value_heads", 4},
@@ -163,6 +163,12 @@ std::vector<json> wide_configs() {
                    {"linear_num_value_heads", 24}});
     if (architecture == std::string_view("Qwen3NextForCausalLM")) {
       config["shared_expert_intermediate_size"] = 48;
+    }
+    if (architecture == std::string_view("Step3p5ForCausalLM")) {
+      config.update({{"num_sliding_attention_heads", 32}, {"share_expert_dim", 48}});
+    }
+    if (architecture == std::string_view("MiMoV2FlashForCausalLM")) {
+      config["swa_num_key_value_heads"] = 8;
     }
     if (config.contains("linear_attn_config")) config["linear_attn_config"]["num_heads"] = 8;
     configs.push_back(std::move(config));
@@ -179,11 +185,13 @@ json smaller(json config, int64_t num_ranks) {
     if (at.contains(key)) at[key] = std::max(at[key].get<int64_t>() / num_ranks, least);
   };
   for (const char* key :
-       {"num_attention_heads", "intermediate_size", "moe_intermediate_size",
-        "shared_expert_intermediate_size", "linear_num_key_heads", "linear_num_value_heads"}) {
+       {"num_attention_heads", "num_sliding_attention_heads", "share_expert_dim",
+        "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size",
+        "linear_num_key_heads", "linear_num_value_heads"}) {
     divide(config, key);
   }
   divide(config, "num_key_value_heads", 1);
+  divide(config, "swa_num_key_value_heads", 1);
   if (config.contains("linear_attn_config")) divide(config["linear_attn_config"], "num_heads");
   return config;
 }

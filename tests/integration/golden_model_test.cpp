@@ -5,6 +5,8 @@
 // by up to 1e-4, because normalising small vectors amplifies rounding.
 #include <algorithm>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -28,12 +30,8 @@ void expect_right(const verify::CaseResult& result, bool exact) {
   }
 }
 
-void expect_golden(const std::filesystem::path& model, const std::filesystem::path& cases,
-                   bool exact) {
-  const auto file = checkpoint::SafetensorsFile::open(cases);
-  ASSERT_TRUE(file.ok()) << file.status().to_string();
-  const auto goldens = verify::read_golden_cases(*file);
-  ASSERT_TRUE(goldens.ok()) << goldens.status().to_string();
+void expect_goldens(const std::filesystem::path& model,
+                    const std::vector<verify::GoldenCase>& goldens, bool exact) {
   auto pass = runner::ForwardPass::create({.model_dir = model,
                                            .dtype = DType::kF32,
                                            .exact = exact,
@@ -44,13 +42,22 @@ void expect_golden(const std::filesystem::path& model, const std::filesystem::pa
                                            .head_alone = true});
   ASSERT_TRUE(pass.ok()) << pass.status().to_string();
   EXPECT_TRUE((*pass)->executor().poison((*pass)->stream(), std::byte{0xff}).ok());
-  for (const verify::GoldenCase& golden : *goldens) {
+  for (const verify::GoldenCase& golden : goldens) {
     SCOPED_TRACE(fmt::format("{}, {}", golden.name, exact ? "exact" : "fast"));
     std::vector<float> first_logits;
     testing::check_every_feeding(
         **pass, golden, first_logits,
         [&](const verify::CaseResult& result) { expect_right(result, exact); });
   }
+}
+
+void expect_golden(const std::filesystem::path& model, const std::filesystem::path& cases,
+                   bool exact) {
+  const auto file = checkpoint::SafetensorsFile::open(cases);
+  ASSERT_TRUE(file.ok()) << file.status().to_string();
+  const auto goldens = verify::read_golden_cases(*file);
+  ASSERT_TRUE(goldens.ok()) << goldens.status().to_string();
+  expect_goldens(model, *goldens, exact);
 }
 
 class GoldenModel : public ::testing::TestWithParam<bool> {};
@@ -83,6 +90,24 @@ TEST_P(GoldenModel, Qwen2WithItsBiasesEqualsHuggingFace) {
   expect_golden(folder, folder / "cases.safetensors", GetParam());
 }
 
+// The recorded prompt has an image, which no token before it sees.
+TEST_P(GoldenModel, Qwen3VlEqualsHuggingFaceInTheTextBeforeAnImage) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "golden/qwen3_vl");
+  constexpr int32_t kImageToken = 300;
+  const auto file = checkpoint::SafetensorsFile::open(folder / "cases.safetensors");
+  ASSERT_TRUE(file.ok()) << file.status().to_string();
+  const TensorView ids = file->view("input_ids").value(), logits = file->view("logits").value();
+  verify::GoldenCase golden{.name = "text"};
+  for (const auto* id = ids.as<int32_t>(); *id != kImageToken; ++id) golden.ids.push_back(*id);
+  ASSERT_EQ(golden.num_tokens(), 3);
+  golden.logits = Tensor({golden.num_tokens(), logits.shape[1]}, DType::kF32);
+  std::copy_n(logits.as<float>(), golden.logits.num_elements(),
+              golden.logits.span<float>().begin());
+  std::vector<verify::GoldenCase> goldens;
+  goldens.push_back(std::move(golden));
+  expect_goldens(folder, goldens, GetParam());
+}
+
 INSTANTIATE_TEST_SUITE_P(FastAndExact, GoldenModel, ::testing::Values(false, true),
                          [](const auto& mode) { return mode.param ? "Exact" : "Fast"; });
 
@@ -105,6 +130,15 @@ INSTANTIATE_TEST_SUITE_P(
       return fmt::format("{}_{}", std::get<0>(golden.param),
                          std::get<1>(golden.param) ? "exact" : "fast");
     });
+
+// Families that are combinations of the same blocks.
+INSTANTIATE_TEST_SUITE_P(PlainFamilies, SharedGoldenModel,
+                         ::testing::Combine(::testing::Values("ministral3", "kimi_k25", "mistral4"),
+                                            ::testing::Bool()),
+                         [](const auto& golden) {
+                           return fmt::format("{}_{}", std::get<0>(golden.param),
+                                              std::get<1>(golden.param) ? "exact" : "fast");
+                         });
 
 INSTANTIATE_TEST_SUITE_P(
     Quantised, SharedGoldenModel,

@@ -37,6 +37,7 @@ using models::testing::small_config;
 using models::testing::small_gated_hybrid;
 using models::testing::small_latent_experts;
 using models::testing::small_latent_hybrid;
+using models::testing::small_of;
 using nlohmann::json;
 using runner::ComputeDevice;
 using runner::ForwardPass;
@@ -117,15 +118,19 @@ struct Case {
 void PrintTo(const Case& tested, std::ostream* out) { *out << tested.name; }
 
 std::vector<Case> families() {
+  const json scaled_queries = {{"llama_4_scaling_beta", 0.5},
+                               {"original_max_position_embeddings", 16}};
   return {
       {"gated_hybrid", small_gated_hybrid("Qwen3NextForCausalLM")},
       {"dense", small_config("LlamaForCausalLM")},
       {"biases", small_config("Qwen2ForCausalLM")},
       {"normed_heads", small_config("Qwen3ForCausalLM")},
-      {"sinks", models::testing::small_of("GptOssForCausalLM")},
+      {"sinks", small_of("GptOssForCausalLM")},
       {"latent_scored", small_latent_experts("DeepseekV2ForCausalLM")},
       {"latent_corrected", small_latent_experts("DeepseekV3ForCausalLM")},
       {"latent_hybrid", small_latent_hybrid("KimiLinearForCausalLM")},
+      {"scaled_queries",
+       small_config("Ministral3ForCausalLM", {{"rope_parameters", scaled_queries}})},
   };
 }
 
@@ -296,7 +301,8 @@ INSTANTIATE_TEST_SUITE_P(Cpu, OpShapes, ::testing::ValuesIn(cpu_cases()),
 INSTANTIATE_TEST_SUITE_P(Cuda, OpShapes, ::testing::ValuesIn(cuda_cases()),
                          [](const auto& tested) { return tested.param.name; });
 
-// Ops that no compiled model is left with: fusion and copy elision replace them.
+// Ops that no compiled model is left with, because fusion and copy elision replace them, and one
+// that no family has yet.
 graph::Program plain_program(const ops::Context& context, DType dtype) {
   graph::GraphBuilder g(ops::builtin_ops(), [](std::string_view) { return nullptr; });
   const auto parts = g.split(
@@ -306,6 +312,9 @@ graph::Program plain_program(const ops::Context& context, DType dtype) {
   g.output(g.mul(parts[0], g.sigmoid(parts[1])), "gated");
   g.output(g.mul(parts[1], parts[2]), "scaled");
   g.output(g.scale(parts[0], 0.22), "halved");
+  const ops::TensorMeta row(DType::kF32, {ops::SymbolicDim::fixed(11)});
+  const graph::Value weight = g.input("weight", row), bias = g.input("bias", row);
+  g.output(g.apply1("layer_norm_bias", {parts[0], weight, bias}, {{"epsilon", 1e-5}}), "normed");
   auto program = graph::compile(std::move(g.finish()).value(), ops::builtin_ops(), context,
                                 {.largest = {.tokens = kMaxStepTokens}, .fuse = false});
   EXPECT_TRUE(program.ok()) << program.status().to_string();
@@ -329,7 +338,12 @@ TEST_P(PlainOpShapes, AreWhatLaunchesFill) {
     const Tensor x = testing::converted(numbers.view(), dtype);
     const device::Buffer memory = compute->device().allocate(x.num_bytes()).value();
     testing::copy_and_wait(*compute, memory.data(), x.view().data, x.num_bytes());
-    const std::array<TensorView, 1> inputs = {TensorView(memory.data(), dtype, x.shape())};
+    const Tensor row = testing::random_tensor({11}, DType::kF32, 5);
+    const device::Buffer row_memory = compute->device().allocate(row.num_bytes()).value();
+    testing::copy_and_wait(*compute, row_memory.data(), row.view().data, row.num_bytes());
+    const TensorView row_here(row_memory.data(), DType::kF32, row.shape());
+    const std::array<TensorView, 3> inputs = {TensorView(memory.data(), dtype, x.shape()), row_here,
+                                              row_here};
     const ops::Extents extents{.tokens = num_tokens};
     CpuReference reference(*cpu, {}, extents, tolerance_of(dtype));
     std::vector<Bytes> written;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeepSeek-V2 and DeepSeek-V3 (R1, V3.1, Kimi-K2): latent attention in every layer, and a mixture
-// of experts with shared ones in all but the first. V2 chooses by softmax scores, V3 by sigmoid
-// scores with a correction that balances the experts. DeepSeek-AI, arXiv:2405.04434 and
-// arXiv:2412.19437.
+// DeepSeek-V2 and DeepSeek-V3 (R1, V3.1, Kimi-K2, the text part of Kimi-K2.5): latent attention in
+// every layer, and a mixture of experts with shared ones in all but the first. V2 chooses by
+// softmax scores, V3 by sigmoid scores with a correction that balances the experts. DeepSeek-AI,
+// arXiv:2405.04434 and arXiv:2412.19437.
 //
 // The layers that predict further tokens, stored behind the others, draft (the first of them does);
 // a plain pass has no use for them.
@@ -89,22 +89,38 @@ int64_t num_drafting_layers(const ModelConfig& config) {
   return config.own.get<DeepSeekConfig>().num_nextn_predict_layers;
 }
 
+bool is_kimi_k25(const ModelConfig& config) { return config.architecture.starts_with("Kimi"); }
+
+// Kimi-K2.5's files have a vision tower beside the language model, whose layers transformers saves
+// as blocks.
+DecoderOptions decoder_options(const ModelConfig& config) {
+  if (!is_kimi_k25(config)) return {};
+  const std::string prefix = "language_model.model.", head = "language_model.lm_head";
+  return {.hub_prefix = prefix,
+          .hub_head = head,
+          .other_names = {{.prefix = prefix, .head = head, .layers = "blocks."},
+                          {.prefix = "model.language_model."}},
+          .ignored_prefixes = {"vision_tower.", "mm_projector.", "model.vision_tower.",
+                               "model.mm_projector."}};
+}
+
 std::unique_ptr<const Model> create_deepseek(const ModelConfig& config) {
   std::vector<DecoderLayer> layers;
   for (int64_t i = 0; i < config.num_layers; ++i) {
     layers.push_back(
         pre_norm_layer(std::make_unique<LatentAttention>(config), make_feed_forward(config, i)));
   }
-  DecoderOptions options;
+  DecoderOptions options = decoder_options(config);
   for (int64_t i = 0; i < num_drafting_layers(config); ++i) {
-    options.ignored_prefixes.push_back(fmt::format("model.layers.{}.", config.num_layers + i));
+    options.ignored_prefixes.push_back(
+        fmt::format("{}layers.{}.", options.hub_prefix, config.num_layers + i));
   }
   return make_decoder(config, std::move(options), std::move(layers));
 }
 
 // The first of the layers behind the others; taken out of its checkpoint it is layer 0.
 std::unique_ptr<const DraftModel> create_deepseek_head(const ModelConfig& config) {
-  if (num_drafting_layers(config) == 0) return nullptr;
+  if (num_drafting_layers(config) == 0 || is_kimi_k25(config)) return nullptr;
   return make_prediction_head(config, {nextn_names(config.num_layers), nextn_names(0)},
                               pre_norm_layer(std::make_unique<LatentAttention>(config),
                                              make_feed_forward(config, config.num_layers - 1)),
@@ -115,10 +131,12 @@ std::unique_ptr<const DraftModel> create_deepseek_head(const ModelConfig& config
 
 Family deepseek() {
   return {.name = "DeepSeek",
-          .architectures = {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"},
+          .architectures = {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM",
+                            "KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration"},
           .model_types = {{"deepseek_v2", "DeepseekV2ForCausalLM"},
                           {"deepseek_v3", "DeepseekV3ForCausalLM"},
-                          {"kimi_k2", "DeepseekV3ForCausalLM"}},
+                          {"kimi_k2", "DeepseekV3ForCausalLM"},
+                          {"kimi_k25", "KimiK25ForConditionalGeneration"}},
           .read_config = read_deepseek_config,
           .create = create_deepseek,
           .create_head = create_deepseek_head};

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mistral: Llama with a sliding window, in every layer unless the config says otherwise. Jiang et
 // al., "Mistral 7B", arXiv:2310.06825. From v0.2 on sliding_window is null: full attention.
+// Ministral 3 also scales queries by their positions (RopeConfig::query_scale_beta).
+//
+// Of a checkpoint with a vision tower the language model is served, whichever of the two it is.
 #include "checkpoint/model_config.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"
@@ -9,26 +12,36 @@ namespace heddle::models {
 
 namespace {
 
-using checkpoint::LayerKind;
+constexpr std::string_view kWithVision = "Mistral3ForConditionalGeneration";
 
 void read_mistral_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
-  const bool slides = reader.has("sliding_window");
-  checkpoint::read_layer_kinds(
-      reader, config, {LayerKind::kFullAttention, LayerKind::kSlidingAttention},
-      [&](int64_t) { return slides ? LayerKind::kSlidingAttention : LayerKind::kFullAttention; });
-  checkpoint::read_sliding_window(reader, config);
+  checkpoint::read_windows_everywhere(reader, config);
+  if (reader.has("kv_lora_rank")) {
+    reader.refuse("kv_lora_rank", "Mistral is served without latent attention");
+  }
 }
 
 std::unique_ptr<const Model> create_mistral(const checkpoint::ModelConfig& config) {
-  return make_decoder(config, {}, transformer_layers(config, attention_options(config)));
+  DecoderOptions options;
+  if (config.architecture == kWithVision) {
+    options = {.hub_prefix = "language_model.model.",
+               .hub_head = "language_model.lm_head",
+               .other_names = {{.prefix = "model.language_model."}},
+               .ignored_prefixes = {"vision_tower.", "multi_modal_projector.",
+                                    "model.vision_tower.", "model.multi_modal_projector."}};
+  }
+  return make_decoder(config, std::move(options),
+                      transformer_layers(config, attention_options(config)));
 }
 
 }  // namespace
 
 Family mistral() {
   return {.name = "Mistral",
-          .architectures = {"MistralForCausalLM"},
-          .model_types = {{"mistral", "MistralForCausalLM"}},
+          .architectures = {"MistralForCausalLM", "Ministral3ForCausalLM", kWithVision},
+          .model_types = {{"mistral", "MistralForCausalLM"},
+                          {"ministral3", "Ministral3ForCausalLM"},
+                          {"mistral3", kWithVision}},
           .read_config = read_mistral_config,
           .create = create_mistral};
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Qwen3: Llama with an RMS norm per head of queries and keys, before the rotation, and a head width
-// of its own. "Qwen3 Technical Report", arXiv:2505.09388.
+// of its own. "Qwen3 Technical Report", arXiv:2505.09388. Of Qwen3-VL the language model is served:
+// its rotary positions in text are the plain ones.
 #include "checkpoint/model_config.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"
@@ -20,15 +21,20 @@ std::unique_ptr<const Model> create_qwen3(const checkpoint::ModelConfig& config)
   attention.qk_norm = QkNorm::kHeads;
   attention.qkv_bias = config.attention_bias;
   attention.output_bias = config.attention_bias;
-  return make_decoder(config, {}, transformer_layers(config, attention));
+  const bool has_vision = config.architecture.ends_with("ForConditionalGeneration");
+  return make_decoder(config,
+                      {.hub_prefix = has_vision ? "model.language_model." : "model.",
+                       .ignored_prefixes = {"model.visual.", "visual."}},
+                      transformer_layers(config, attention));
 }
 
 }  // namespace
 
 Family qwen3() {
   return {.name = "Qwen3",
-          .architectures = {"Qwen3ForCausalLM"},
-          .model_types = {{"qwen3", "Qwen3ForCausalLM"}},
+          .architectures = {"Qwen3ForCausalLM", "Qwen3VLForConditionalGeneration"},
+          .model_types = {{"qwen3", "Qwen3ForCausalLM"},
+                          {"qwen3_vl", "Qwen3VLForConditionalGeneration"}},
           .read_config = read_qwen3_config,
           .create = create_qwen3};
 }
