@@ -16,6 +16,8 @@
 // clang-format off
 #define HEDDLE_FAMILIES(family) \
   family(deepseek)              \
+  family(gemma3)                \
+  family(gemma4)                \
   family(gpt_oss)               \
   family(kimi_linear)           \
   family(llama)                 \

@@ -133,7 +133,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Families that are combinations of the same blocks.
 INSTANTIATE_TEST_SUITE_P(PlainFamilies, SharedGoldenModel,
-                         ::testing::Combine(::testing::Values("ministral3", "kimi_k25", "mistral4"),
+                         ::testing::Combine(::testing::Values("ministral3", "gemma3", "kimi_k25",
+                                                              "gemma4_dense", "gemma4_moe",
+                                                              "mistral4"),
                                             ::testing::Bool()),
                          [](const auto& golden) {
                            return fmt::format("{}_{}", std::get<0>(golden.param),

@@ -117,9 +117,18 @@ struct Case {
 
 void PrintTo(const Case& tested, std::ostream* out) { *out << tested.name; }
 
+json with(json config, const json& changes) {
+  config.update(changes);
+  return config;
+}
+
 std::vector<Case> families() {
   const json scaled_queries = {{"llama_4_scaling_beta", 0.5},
                                {"original_max_position_embeddings", 16}};
+  const json experts = {{"enable_moe_block", true},
+                        {"num_experts", 8},
+                        {"top_k_experts", 2},
+                        {"moe_intermediate_size", 32}};
   return {
       {"gated_hybrid", small_gated_hybrid("Qwen3NextForCausalLM")},
       {"dense", small_config("LlamaForCausalLM")},
@@ -129,6 +138,8 @@ std::vector<Case> families() {
       {"latent_scored", small_latent_experts("DeepseekV2ForCausalLM")},
       {"latent_corrected", small_latent_experts("DeepseekV3ForCausalLM")},
       {"latent_hybrid", small_latent_hybrid("KimiLinearForCausalLM")},
+      {"pages_of_other_layers", small_of("Gemma4ForCausalLM")},
+      {"experts_with_scales", with(small_of("Gemma4ForCausalLM"), experts)},
       {"scaled_queries",
        small_config("Ministral3ForCausalLM", {{"rope_parameters", scaled_queries}})},
   };
