@@ -79,7 +79,9 @@ INSTANTIATE_TEST_SUITE_P(
         Published{"deepseek-ai--DeepSeek-R1", 671'026'419'200},
         Published{"moonshotai--Kimi-K2-Instruct", 1'026'408'232'448},
         Published{"reconstructed/moonshotai--Kimi-Linear-48B-A3B-Instruct", 49'122'681'728},
+        Published{"mistralai--Mixtral-8x7B-v0.1", 46'702'792'704},
         Published{"google--gemma-4-26B-A4B", 25'233'141'790},
+        Published{"MiniMaxAI--MiniMax-M2.5", 228'689'764'864},
         Published{"openai--gpt-oss-20b", 20'914'757'184},
         Published{"openai--gpt-oss-120b", 116'829'156'672}),
     [](const auto& published) {

@@ -28,8 +28,10 @@ constexpr std::string_view kLlama = "LlamaForCausalLM", kMistral = "MistralForCa
                            kQwen3Next = "Qwen3NextForCausalLM", kQwen35 = "Qwen3_5ForCausalLM",
                            kQwen35Moe = "Qwen3_5MoeForCausalLM", kGptOss = "GptOssForCausalLM",
                            kV2 = "DeepseekV2ForCausalLM", kV3 = "DeepseekV3ForCausalLM",
-                           kKimi = "KimiLinearForCausalLM", kGemma3 = "Gemma3ForCausalLM",
-                           kGemma4 = "Gemma4ForCausalLM", kMistral4 = "Mistral4ForCausalLM";
+                           kKimi = "KimiLinearForCausalLM", kMixtral = "MixtralForCausalLM",
+                           kMiniMax = "MiniMaxM2ForCausalLM", kGlm = "Glm4MoeForCausalLM",
+                           kGemma3 = "Gemma3ForCausalLM", kGemma4 = "Gemma4ForCausalLM",
+                           kMistral4 = "Mistral4ForCausalLM";
 
 json of_linear_attention(const char* key, const json& value) {
   return {{"linear_attn_config", {{key, value}}}};
@@ -134,6 +136,11 @@ std::vector<Refusal> unserved_values() {
        {{"latent_moe_use_norm", true}},
        "latent_moe_use_norm is true; Kimi-Linear is served without it"},
       {kMistral, {{"kv_lora_rank", 256}}, "kv_lora_rank is 256; Mistral is served without"},
+      {kMixtral, {{"n_shared_experts", 1}}, "n_shared_experts is 1; Mixtral is served without it"},
+      {kMiniMax, {{"attn_type_list", {1, 0, 1, 1}}}, "attn_type_list is [1,0,1,1]; only 1"},
+      {kMiniMax, {{"qk_norm_type", "per_head"}}, "qk_norm_type is \"per_head\"; only"},
+      {kMiniMax, {{"shared_intermediate_size", 64}}, "shared_intermediate_size is 64; MiniMax-M2"},
+      {kGlm, {{"scoring_func", "softmax"}}, "scoring_func is \"softmax\"; only \"sigmoid\""},
       {kGemma3,
        {{"hidden_activation", "silu"}},
        "hidden_activation is \"silu\"; only \"gelu_pytorch_tanh\""},
@@ -185,6 +192,9 @@ std::vector<Refusal> wrong_values() {
       {kGptOss,
        {{"num_experts_per_tok", 5}},
        "num_experts_per_tok is 5, more than num_local_experts = 4"},
+      {kMiniMax,
+       {{"rotary_dim", 8}, {"partial_rotary_factor", 1.0}},
+       "rotary_dim is 8, but partial_rotary_factor is 1 of head_dim = 16"},
       {kGemma3,
        {{"rope_local_base_freq", 5e3},
         {"rope_parameters",

@@ -18,11 +18,14 @@
   family(deepseek)              \
   family(gemma3)                \
   family(gemma4)                \
+  family(glm4_moe)              \
   family(gpt_oss)               \
   family(kimi_linear)           \
   family(llama)                 \
+  family(minimax_m2)            \
   family(mistral)               \
   family(mistral4)              \
+  family(mixtral)               \
   family(qwen2)                 \
   family(qwen2_moe)             \
   family(qwen3)                 \

@@ -153,7 +153,8 @@ std::vector<json> wide_configs() {
        {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen2MoeForCausalLM",
         "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "GptOssForCausalLM", "Qwen3NextForCausalLM",
         "Qwen3_5ForCausalLM", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM",
-        "KimiLinearForCausalLM", "Gemma3ForCausalLM", "Gemma4ForCausalLM", "Mistral4ForCausalLM"}) {
+        "KimiLinearForCausalLM", "MixtralForCausalLM", "MiniMaxM2ForCausalLM", "Glm4MoeForCausalLM",
+        "Gemma3ForCausalLM", "Gemma4ForCausalLM", "Mistral4ForCausalLM"}) {
     json config = testing::small_of(architecture);
     config.update({{"num_attention_heads", 16},
                    {"num_key_value_heads", 4},

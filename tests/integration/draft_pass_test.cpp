@@ -530,12 +530,15 @@ TEST(PredictionHeadTest, TreesOfAnyShapeChangeNoToken) {
   }
 }
 
-// With random weights nothing holds, and answers are those without drafts.
-TEST(PredictionHeadTest, OneOverLatentsChangesNoToken) {
+// Families whose files store the head as one more layer. With random weights nothing holds, and
+// answers are those without drafts.
+class StoredLayerHead : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(StoredLayerHead, ChangesNoToken) {
   const auto folder =
-      std::filesystem::path(::testing::TempDir()) / fmt::format("heddle_latent_head_{}", getpid());
+      std::filesystem::path(::testing::TempDir()) / fmt::format("heddle_stored_head_{}", getpid());
   std::filesystem::create_directories(folder);
-  auto config = models::testing::small_latent_experts("DeepseekV3ForCausalLM");
+  auto config = models::testing::small_of(GetParam());
   config["num_nextn_predict_layers"] = 1;
   config["max_position_embeddings"] = 512;
   std::ofstream(folder / "config.json") << config.dump();
@@ -561,6 +564,10 @@ TEST(PredictionHeadTest, OneOverLatentsChangesNoToken) {
   EXPECT_GT(num_drafts, 200);
   std::filesystem::remove_all(folder);
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, StoredLayerHead,
+                         ::testing::Values("DeepseekV3ForCausalLM", "Glm4MoeForCausalLM"),
+                         [](const auto& family) { return std::string(family.param); });
 
 // They are the same drafts: as many of them hold.
 TEST_F(EagleTest, DraftsThatAreKeptHoldAsTheOthersDo) {

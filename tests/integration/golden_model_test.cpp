@@ -133,7 +133,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Families that are combinations of the same blocks.
 INSTANTIATE_TEST_SUITE_P(PlainFamilies, SharedGoldenModel,
-                         ::testing::Combine(::testing::Values("ministral3", "gemma3", "kimi_k25",
+                         ::testing::Combine(::testing::Values("mixtral", "ministral3", "minimax_m2",
+                                                              "glm4_moe", "gemma3", "kimi_k25",
                                                               "gemma4_dense", "gemma4_moe",
                                                               "mistral4"),
                                             ::testing::Bool()),

@@ -142,6 +142,7 @@ std::vector<Case> families() {
       {"experts_with_scales", with(small_of("Gemma4ForCausalLM"), experts)},
       {"scaled_queries",
        small_config("Ministral3ForCausalLM", {{"rope_parameters", scaled_queries}})},
+      {"norms_of_projections", small_of("MiniMaxM2ForCausalLM")},
   };
 }
 
