@@ -15,23 +15,31 @@
 // One line for each family: the name of its folder, which defines `Family NAME()`.
 // clang-format off
 #define HEDDLE_FAMILIES(family) \
+  family(cohere2)               \
   family(deepseek)              \
+  family(exaone4)               \
   family(gemma3)                \
   family(gemma4)                \
   family(glm4_moe)              \
   family(gpt_oss)               \
+  family(granite)               \
   family(kimi_linear)           \
   family(llama)                 \
   family(minimax_m2)            \
   family(mistral)               \
   family(mistral4)              \
   family(mixtral)               \
+  family(nanochat)              \
+  family(olmo3)                 \
+  family(phi3)                  \
   family(qwen2)                 \
   family(qwen2_moe)             \
   family(qwen3)                 \
   family(qwen3_5)               \
   family(qwen3_moe)             \
-  family(qwen3_next)
+  family(qwen3_next)            \
+  family(seed_oss)              \
+  family(smollm3)
 // clang-format on
 
 namespace heddle::models {

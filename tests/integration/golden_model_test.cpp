@@ -132,16 +132,18 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 // Families that are combinations of the same blocks.
-INSTANTIATE_TEST_SUITE_P(PlainFamilies, SharedGoldenModel,
-                         ::testing::Combine(::testing::Values("mixtral", "ministral3", "minimax_m2",
-                                                              "glm4_moe", "gemma3", "kimi_k25",
-                                                              "gemma4_dense", "gemma4_moe",
-                                                              "mistral4"),
-                                            ::testing::Bool()),
-                         [](const auto& golden) {
-                           return fmt::format("{}_{}", std::get<0>(golden.param),
-                                              std::get<1>(golden.param) ? "exact" : "fast");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    PlainFamilies, SharedGoldenModel,
+    ::testing::Combine(::testing::Values("mixtral", "seed_oss", "granite", "granitemoe", "smollm3",
+                                         "olmo3", "exaone4", "ministral3", "phi3_sliding",
+                                         "minimax_m2", "glm4_moe", "gemma3", "kimi_k25",
+                                         "gemma4_dense", "gemma4_moe", "cohere2", "nanochat",
+                                         "mistral4"),
+                       ::testing::Bool()),
+    [](const auto& golden) {
+      return fmt::format("{}_{}", std::get<0>(golden.param),
+                         std::get<1>(golden.param) ? "exact" : "fast");
+    });
 
 INSTANTIATE_TEST_SUITE_P(
     Quantised, SharedGoldenModel,

@@ -142,7 +142,9 @@ std::vector<Case> families() {
       {"experts_with_scales", with(small_of("Gemma4ForCausalLM"), experts)},
       {"scaled_queries",
        small_config("Ministral3ForCausalLM", {{"rope_parameters", scaled_queries}})},
+      {"norms_without_weights", small_of("NanoChatForCausalLM")},
       {"norms_of_projections", small_of("MiniMaxM2ForCausalLM")},
+      {"layer_norms", small_of("Cohere2ForCausalLM")},
   };
 }
 

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Granite 3 and 4, dense and with experts in every layer: Llama with factors of the embedding, of
+// every block's term, of the attention scores and of the logits. IBM, "Granite 3.0 Language
+// Models". The experts' weights are a softmax over the chosen logits: that over all, renormalised.
+#include "models/layers/decoder.h"
+#include "models/layers/expert_config.h"
+#include "models/model.h"
+
+namespace heddle::models {
+
+namespace {
+
+struct GraniteConfig {
+  double embedding_multiplier = 1;
+  double residual_multiplier = 1;
+  double attention_multiplier = 1;
+  double logits_scaling = 1;
+
+  bool operator==(const GraniteConfig&) const = default;
+};
+
+void read_granite_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+  const auto factor = [&](const char* key, double least) {
+    return reader.number(key, 1.0, {least, 1e6});
+  };
+  config.own.set(GraniteConfig{.embedding_multiplier = factor("embedding_multiplier", -1e6),
+                               .residual_multiplier = factor("residual_multiplier", -1e6),
+                               .attention_multiplier = factor("attention_multiplier", -1e6),
+                               .logits_scaling = factor("logits_scaling", 1e-6)});
+  config.attention_bias = reader.boolean("attention_bias", false);
+  if (config.architecture != "GraniteMoeForCausalLM") return;
+  config.is_moe_layer.assign(static_cast<size_t>(config.num_layers), true);
+  config.moe = read_experts(reader, {.count = {"num_local_experts", 8},
+                                     .per_token = {"num_experts_per_tok", 2},
+                                     .width = {"intermediate_size"}});
+  config.moe->router_name = "router.layer";
+}
+
+std::unique_ptr<const Model> create_granite(const checkpoint::ModelConfig& config) {
+  const auto& own = config.own.get<GraniteConfig>();
+  AttentionOptions attention = attention_options(config);
+  attention.softmax_scale = own.attention_multiplier;
+  attention.qkv_bias = config.attention_bias;
+  attention.output_bias = config.attention_bias;
+  return make_decoder(
+      config, {.embedding_scale = own.embedding_multiplier, .logit_scale = 1 / own.logits_scaling},
+      transformer_layers(
+          config, attention,
+          {.residual_scale = own.residual_multiplier, .moe_scope = "block_sparse_moe."}));
+}
+
+}  // namespace
+
+Family granite() {
+  return {
+      .name = "Granite",
+      .architectures = {"GraniteForCausalLM", "GraniteMoeForCausalLM"},
+      .model_types = {{"granite", "GraniteForCausalLM"}, {"granitemoe", "GraniteMoeForCausalLM"}},
+      .read_config = read_granite_config,
+      .create = create_granite};
+}
+
+}  // namespace heddle::models

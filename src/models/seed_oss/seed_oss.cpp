@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Seed-OSS: Llama with biases on queries, keys and values, and heads of a width of their own.
+#include "models/layers/decoder.h"
+#include "models/model.h"
+
+namespace heddle::models {
+
+namespace {
+
+void read_seed_oss_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
+  config.attention_bias = reader.boolean("attention_bias", true);
+  config.own.set(reader.boolean("attention_out_bias", false));
+}
+
+std::unique_ptr<const Model> create_seed_oss(const checkpoint::ModelConfig& config) {
+  AttentionOptions attention = attention_options(config);
+  attention.qkv_bias = config.attention_bias;
+  attention.output_bias = config.own.get<bool>();
+  return make_decoder(config, {}, transformer_layers(config, attention));
+}
+
+}  // namespace
+
+Family seed_oss() {
+  return {.name = "Seed-OSS",
+          .architectures = {"SeedOssForCausalLM"},
+          .model_types = {{"seed_oss", "SeedOssForCausalLM"}},
+          .read_config = read_seed_oss_config,
+          .create = create_seed_oss};
+}
+
+}  // namespace heddle::models
