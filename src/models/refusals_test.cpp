@@ -32,10 +32,11 @@ constexpr std::string_view kLlama = "LlamaForCausalLM", kMistral = "MistralForCa
                            kSeed = "SeedOssForCausalLM", kGranite = "GraniteForCausalLM",
                            kSmol = "SmolLM3ForCausalLM", kOlmo = "Olmo3ForCausalLM",
                            kExaone = "Exaone4ForCausalLM", kPhi = "Phi3ForCausalLM",
-                           kMiniMax = "MiniMaxM2ForCausalLM", kGlm = "Glm4MoeForCausalLM",
-                           kGemma3 = "Gemma3ForCausalLM", kGemma4 = "Gemma4ForCausalLM",
-                           kCohere = "Cohere2ForCausalLM", kNano = "NanoChatForCausalLM",
-                           kMistral4 = "Mistral4ForCausalLM";
+                           kMiniMax = "MiniMaxM2ForCausalLM", kErnie = "Ernie4_5_MoeForCausalLM",
+                           kGlm = "Glm4MoeForCausalLM", kGemma3 = "Gemma3ForCausalLM",
+                           kGemma4 = "Gemma4ForCausalLM", kCohere = "Cohere2ForCausalLM",
+                           kNano = "NanoChatForCausalLM", kMimo = "MiMoV2FlashForCausalLM",
+                           kMistral4 = "Mistral4ForCausalLM", kStep = "Step3p5ForCausalLM";
 
 json of_linear_attention(const char* key, const json& value) {
   return {{"linear_attn_config", {{key, value}}}};
@@ -154,6 +155,7 @@ std::vector<Refusal> unserved_values() {
       {kMiniMax, {{"attn_type_list", {1, 0, 1, 1}}}, "attn_type_list is [1,0,1,1]; only 1"},
       {kMiniMax, {{"qk_norm_type", "per_head"}}, "qk_norm_type is \"per_head\"; only"},
       {kMiniMax, {{"shared_intermediate_size", 64}}, "shared_intermediate_size is 64; MiniMax-M2"},
+      {kErnie, {{"use_bias", true}}, "use_bias is true; ERNIE 4.5 is served without it"},
       {kGlm, {{"scoring_func", "softmax"}}, "scoring_func is \"softmax\"; only \"sigmoid\""},
       {kGemma3,
        {{"hidden_activation", "silu"}},
@@ -172,7 +174,14 @@ std::vector<Refusal> unserved_values() {
        "layer 2 has other heads than those of its kind"},
       {kCohere, {{"hidden_act", "gelu"}}, "hidden_act is \"gelu\"; only \"silu\" is served"},
       {kNano, {{"hidden_act", "silu"}}, "hidden_act is \"silu\"; only \"relu2\" is served"},
+      {kMimo,
+       {{"add_full_attention_sink_bias", true}},
+       "add_full_attention_sink_bias is true; full layers are served without sinks"},
+      {kMimo, {{"swa_head_dim", 16}}, "swa_head_dim is 16; only 24 is served"},
+      {kMimo, {{"attention_chunk_size", 64}}, "attention_chunk_size is 64; only the sliding"},
       {kMistral4, {{"n_group", 2}}, "n_group is 2; Mistral-4 is served with 1 only"},
+      {kStep, {{"gating", "per-channel"}}, "gating is \"per-channel\"; only true and"},
+      {kStep, {{"rope_theta", {5e6, 1e4, 2e4, 1e4}}}, "layers of one kind with several values"},
       {kKimi, {{"moe_router_activation_func", "softmax"}}, "only \"sigmoid\" is served"},
       {kKimi, {{"mlp_layer_types", {"a", "b", "c", "d", "e", "f"}}}, "mlp_layer_types has \"a\""},
       {kKimi,
@@ -221,6 +230,9 @@ std::vector<Refusal> wrong_values() {
       {kGemma4,
        {{"num_kv_shared_layers", 3}},
        "num_kv_shared_layers is 3, but no layer before them is of the same kind"},
+      {kMimo, {{"hybrid_layer_pattern", {0, 1}}}, "hybrid_layer_pattern is [0,1], but num_hidden"},
+      {kStep, {{"moe_layers_enum", "3;4"}}, "moe_layers_enum is \"3;4\", not a list of layers"},
+      {kStep, {{"swiglu_limits", {1.0}}}, "swiglu_limits is [1.0], but num_hidden_layers is 4"},
       {kGptOss, {{"num_local_experts", 0}}, "num_local_experts is 0, outside 1 to"},
       {kGptOss,
        {{"num_local_experts", nullptr}, {"num_experts_per_tok", nullptr}},

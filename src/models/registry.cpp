@@ -17,6 +17,7 @@
 #define HEDDLE_FAMILIES(family) \
   family(cohere2)               \
   family(deepseek)              \
+  family(ernie4_5)              \
   family(exaone4)               \
   family(gemma3)                \
   family(gemma4)                \
@@ -25,6 +26,7 @@
   family(granite)               \
   family(kimi_linear)           \
   family(llama)                 \
+  family(mimo_v2)               \
   family(minimax_m2)            \
   family(mistral)               \
   family(mistral4)              \
@@ -39,7 +41,8 @@
   family(qwen3_moe)             \
   family(qwen3_next)            \
   family(seed_oss)              \
-  family(smollm3)
+  family(smollm3)               \
+  family(step3)
 // clang-format on
 
 namespace heddle::models {

@@ -150,15 +150,16 @@ TEST(WeightCuts, JoinToEveryWeightOfEveryGolden) {
 std::vector<json> wide_configs() {
   std::vector<json> configs;
   for (const char* architecture :
-       {"LlamaForCausalLM",      "MistralForCausalLM",    "Qwen2ForCausalLM",
-        "Qwen2MoeForCausalLM",   "Qwen3ForCausalLM",      "Qwen3MoeForCausalLM",
-        "GptOssForCausalLM",     "Qwen3NextForCausalLM",  "Qwen3_5ForCausalLM",
-        "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "KimiLinearForCausalLM",
-        "MixtralForCausalLM",    "SeedOssForCausalLM",    "GraniteForCausalLM",
-        "GraniteMoeForCausalLM", "SmolLM3ForCausalLM",    "Olmo3ForCausalLM",
-        "Exaone4ForCausalLM",    "Phi3ForCausalLM",       "MiniMaxM2ForCausalLM",
-        "Glm4MoeForCausalLM",    "Gemma3ForCausalLM",     "Gemma4ForCausalLM",
-        "Cohere2ForCausalLM",    "NanoChatForCausalLM",   "Mistral4ForCausalLM"}) {
+       {"LlamaForCausalLM",        "MistralForCausalLM",    "Qwen2ForCausalLM",
+        "Qwen2MoeForCausalLM",     "Qwen3ForCausalLM",      "Qwen3MoeForCausalLM",
+        "GptOssForCausalLM",       "Qwen3NextForCausalLM",  "Qwen3_5ForCausalLM",
+        "DeepseekV2ForCausalLM",   "DeepseekV3ForCausalLM", "KimiLinearForCausalLM",
+        "MixtralForCausalLM",      "SeedOssForCausalLM",    "GraniteForCausalLM",
+        "GraniteMoeForCausalLM",   "SmolLM3ForCausalLM",    "Olmo3ForCausalLM",
+        "Exaone4ForCausalLM",      "Phi3ForCausalLM",       "MiniMaxM2ForCausalLM",
+        "Ernie4_5_MoeForCausalLM", "Glm4MoeForCausalLM",    "Gemma3ForCausalLM",
+        "Gemma4ForCausalLM",       "Cohere2ForCausalLM",    "NanoChatForCausalLM",
+        "MiMoV2FlashForCausalLM",  "Mistral4ForCausalLM",   "Step3p5ForCausalLM"}) {
     json config = testing::small_of(architecture);
     config.update({{"num_attention_heads", 16},
                    {"num_key_value_heads", 4},

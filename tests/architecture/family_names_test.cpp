@@ -44,6 +44,7 @@ TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
       {"src/parsers/", "Llama"},
       {"src/parsers/", "mistral"},
       {"src/parsers/", "Mistral"},
+      {"src/parsers/formats.cpp", "\"step3\""},
       {"src/parsers/formats.cpp", "\"gpt-oss\""},
       {"src/parsers/formats.cpp", "\"openai_gptoss\""},
       // Examples in the help.

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// ERNIE 4.5 with experts: rotation of pairs of neighbours, and experts that are chosen by corrected
+// softmax scores beside a shared one. Baidu, "ERNIE 4.5 Technical Report", 2025.
+#include "models/layers/decoder.h"
+#include "models/layers/expert_config.h"
+#include "models/model.h"
+
+namespace heddle::models {
+
+namespace {
+
+using checkpoint::ConfigReader;
+using checkpoint::ModelConfig;
+
+void read_ernie_expert_layers(ConfigReader& reader, ModelConfig& config) {
+  const int64_t last_layer = config.num_layers - 1;
+  const int64_t step = reader.interval("moe_layer_interval", 1);
+  const int64_t first =
+      reader.integer("moe_layer_start_index", 1, {0, checkpoint::kPositions.high});
+  const int64_t last = reader.integer("moe_layer_end_index", -1, {-1, checkpoint::kPositions.high});
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    config.is_moe_layer.push_back((i + 1) % step == 0 && i >= first &&
+                                  i <= (last < 0 ? last_layer : last));
+  }
+}
+
+void read_ernie4_5_config(ConfigReader& reader, ModelConfig& config) {
+  config.rope.theta = 5e5;
+  read_ernie_expert_layers(reader, config);
+  if (config.num_moe_layers() == 0) return;
+  config.moe = read_experts(reader, {.count = {reader.spelling("moe_num_experts", "num_experts")},
+                                     .per_token = {reader.spelling("moe_k", "num_experts_per_tok")},
+                                     .width = {"moe_intermediate_size"}});
+  read_shared_experts(reader, "moe_num_shared_experts", *config.moe);
+  config.moe->router = {.corrected = true};
+}
+
+std::unique_ptr<const Model> create_ernie4_5(const ModelConfig& config) {
+  AttentionOptions attention = attention_options(config);
+  attention.interleaved = true;
+  return make_decoder(config, {.ignored_prefixes = {"model.mtp_"}},
+                      transformer_layers(config, attention));
+}
+
+checkpoint::SharedKeys ernie4_5_keys(ConfigReader& /*reader*/) {
+  return {.default_norm_epsilon = 1e-5, .default_tied = true};
+}
+
+}  // namespace
+
+Family ernie4_5() {
+  return {.name = "ERNIE 4.5",
+          .architectures = {"Ernie4_5_MoeForCausalLM"},
+          .model_types = {{"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"}},
+          .shared_keys = ernie4_5_keys,
+          .read_config = read_ernie4_5_config,
+          .create = create_ernie4_5};
+}
+
+}  // namespace heddle::models

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Step3Config: the keys of Step 3.5's own.
+//
+// Threading: values.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "checkpoint/config_reader.h"
+#include "checkpoint/model_config.h"
+
+namespace heddle::models {
+
+struct Step3Config {
+  int64_t num_sliding_heads = 0;
+  double score_width = 0;  // query_pre_attn_scalar: scores are divided by its root
+  int64_t shared_intermediate_size = 0;
+  std::vector<double> expert_limits;  // [num_layers]: of the experts' activation; 0: none
+  std::vector<double> shared_limits;  // of the shared expert's, or of a dense layer's
+
+  bool operator==(const Step3Config&) const = default;
+};
+
+checkpoint::SharedKeys step3_keys(checkpoint::ConfigReader& reader);
+void read_step3_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config);
+
+}  // namespace heddle::models
