@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// Families that are combinations of the same blocks: the sizes of published models, which a weight
+// that is missing or of a wrong shape would change, what a token takes in the cache, and which
+// layers slide or do not rotate.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "models/small_config_fixture.h"
+
+namespace heddle::models {
+namespace {
+
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Not;
+using testing::small_config;
+using testing::windows_of;
+
+struct Sizes {
+  int64_t vocabulary, hidden, layers, heads, kv_heads, intermediate;
+};
+
+struct PublishedModel {
+  const char* name;
+  std::string_view architecture;
+  Sizes sizes;
+  json more;
+  int64_t parameters;            // 0: not published
+  int64_t bytes_per_token;       // of full layers, in bf16
+  int64_t window_bytes_per_row;  // of sliding layers
+};
+
+std::vector<PublishedModel> published_models() {
+  const json glm = {{"attention_bias", true},
+                    {"head_dim", 128},
+                    {"n_shared_experts", 1},
+                    {"num_experts_per_tok", 8},
+                    {"num_nextn_predict_layers", 1}};
+  json glm_large = glm, glm_air = glm;
+  glm_large.update({{"n_routed_experts", 160},
+                    {"moe_intermediate_size", 1536},
+                    {"first_k_dense_replace", 3},
+                    {"use_qk_norm", true}});
+  glm_air.update({{"n_routed_experts", 128}, {"moe_intermediate_size", 1408}});
+  const json rotation = json::parse(R"({
+    "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25},
+    "sliding_attention": {}})");
+  const json gemma4_large = {{"attention_k_eq_v", true},
+                             {"num_global_key_value_heads", 4},
+                             {"hidden_size_per_layer_input", 0},
+                             {"sliding_window", 1024},
+                             {"rope_parameters", rotation}};
+  json gemma4_small = {
+      {"num_kv_shared_layers", 20}, {"rope_parameters", rotation}, {"layer_types", json::array()}};
+  json every_sixth = json::array();  // full, and the first
+  for (int i = 0; i < 48; ++i) every_sixth.push_back(i > 0 && (i + 1) % 6 != 0 ? 1 : 0);
+  for (int i = 0; i < 35; ++i) {
+    gemma4_small["layer_types"].push_back((i + 1) % 5 == 0 ? "full_attention"
+                                                           : "sliding_attention");
+  }
+  const json tied = {{"tie_word_embeddings", true}, {"partial_rotary_factor", 0.75}};
+  return {
+      {"gemma3_1b",
+       "Gemma3ForCausalLM",
+       {262144, 1152, 26, 4, 1, 6912},
+       {{"sliding_window", 512}},
+       999'885'952,
+       4096,
+       22528},
+      {"gemma3_4b",
+       "Gemma3ForConditionalGeneration",
+       {262208, 2560, 34, 8, 4, 10240},
+       {},
+       3'880'263'168,
+       20480,
+       118784},
+      {"gemma3_12b",
+       "Gemma3ForConditionalGeneration",
+       {262208, 3840, 48, 16, 8, 15360},
+       {},
+       11'766'034'176,
+       65536,
+       327680},
+      {"gemma3_27b",
+       "Gemma3ForConditionalGeneration",
+       {262208, 5376, 62, 32, 16, 21504},
+       {{"head_dim", 128}, {"query_pre_attn_scalar", 168}},
+       27'009'346'304,
+       81920,
+       425984},
+      {"gemma4_31b",
+       "Gemma4ForConditionalGeneration",
+       {262144, 5376, 60, 32, 16, 21504},
+       gemma4_large,
+       30'697'345'340,
+       81920,
+       819200},
+      {"gemma4_e2b",
+       "Gemma4ForConditionalGeneration",
+       {262144, 1536, 35, 8, 1, 6144},
+       gemma4_small,
+       0,
+       6144,
+       12288},
+      {"mimo_v2_flash",
+       "MiMoV2FlashForCausalLM",
+       {152576, 4096, 48, 64, 4, 16384},
+       {{"n_routed_experts", 256},
+        {"num_experts_per_tok", 8},
+        {"moe_intermediate_size", 2048},
+        {"hybrid_layer_pattern", every_sixth}},
+       308'778'780'864,
+       23040,
+       199680},
+      {"glm_4_5",
+       "Glm4MoeForCausalLM",
+       {151552, 5120, 92, 96, 8, 12288},
+       glm_large,
+       352'797'829'024,
+       376832,
+       0},
+      {"glm_4_5_air",
+       "Glm4MoeForCausalLM",
+       {151552, 4096, 46, 96, 8, 10944},
+       glm_air,
+       106'852'251'264,
+       188416,
+       0},
+      {"phi_3_mini",
+       "Phi3ForCausalLM",
+       {32064, 3072, 32, 32, 32, 8192},
+       {},
+       3'821'079'552,
+       393216,
+       0},
+      {"phi_4_mini",
+       "Phi3ForCausalLM",
+       {200064, 3072, 32, 24, 8, 8192},
+       tied,
+       3'836'021'760,
+       131072,
+       0},
+      {"phi_4",
+       "Phi3ForCausalLM",
+       {100352, 5120, 40, 40, 10, 17920},
+       {},
+       14'659'507'200,
+       204800,
+       0},
+      {"seed_oss_36b",
+       "SeedOssForCausalLM",
+       {155136, 5120, 64, 80, 8, 27648},
+       {{"head_dim", 128}},
+       0,
+       262144,
+       0},
+      {"smollm3_3b", "SmolLM3ForCausalLM", {128256, 2048, 36, 16, 4, 11008}, {}, 0, 73728, 0},
+      {"ministral3",
+       "Ministral3ForCausalLM",
+       {131072, 4096, 34, 32, 8, 14336},
+       {{"head_dim", 128}},
+       0,
+       139264,
+       0},
+      {"ernie_21b",
+       "Ernie4_5_MoeForCausalLM",
+       {103424, 2560, 28, 20, 4, 12288},
+       {{"head_dim", 128}, {"moe_num_experts", 64}, {"moe_k", 6}, {"moe_intermediate_size", 1536}},
+       0,
+       57344,
+       0},
+  };
+}
+
+class PublishedSizes : public ::testing::TestWithParam<PublishedModel> {};
+
+TEST_P(PublishedSizes, AreThoseOfTheModel) {
+  const PublishedModel& p = GetParam();
+  const Sizes& s = p.sizes;
+  json config = small_config(p.architecture, {{"vocab_size", s.vocabulary},
+                                              {"hidden_size", s.hidden},
+                                              {"intermediate_size", s.intermediate},
+                                              {"num_hidden_layers", s.layers},
+                                              {"num_attention_heads", s.heads},
+                                              {"num_key_value_heads", s.kv_heads}});
+  if (!p.more.is_null()) config.update(p.more);
+  const auto model = testing::model_of(config);
+  int64_t parameters = 0;
+  for (const auto& spec : model->weight_specs()) parameters += spec.shape.num_elements();
+  if (p.parameters > 0) {
+    EXPECT_EQ(parameters, p.parameters);
+  }
+  int64_t full = 0, sliding = 0;
+  for (const PageGroup& group : model->cache_needs().page_groups) {
+    const int64_t row = group.shape.num_heads * (group.shape.head_dim + group.shape.value_width());
+    (group.window > 0 ? sliding : full) += 2 * row * group.num_layers;
+  }
+  EXPECT_EQ(full, p.bytes_per_token);
+  EXPECT_EQ(sliding, p.window_bytes_per_row);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PublishedSizes, ::testing::ValuesIn(published_models()),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+TEST(PlainFamilies, SlideInTheLayersThatTheirPeriodLeaves) {
+  EXPECT_THAT(windows_of(small_config("Olmo3ForCausalLM")), ElementsAre(4096, 4096, 4096, 0));
+  EXPECT_THAT(windows_of(small_config("Exaone4ForCausalLM", {{"sliding_window", 16}})),
+              ElementsAre(16, 16, 16, 0));
+  EXPECT_THAT(windows_of(small_config("Exaone4ForCausalLM")), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(windows_of(small_config("Gemma3ForCausalLM",
+                                      {{"sliding_window", 16}, {"sliding_window_pattern", 2}})),
+              ElementsAre(16, 0, 16, 0));
+  EXPECT_THAT(windows_of(small_config("MixtralForCausalLM",
+                                      {{"sliding_window", 16}, {"num_local_experts", 4}})),
+              ElementsAre(16, 16, 16, 16));
+  EXPECT_THAT(windows_of(small_config("Phi3ForCausalLM", {{"sliding_window", 16}})),
+              ElementsAre(16, 16, 16, 16));
+  EXPECT_THAT(windows_of(small_config("SmolLM3ForCausalLM",
+                                      {{"sliding_window", 16}, {"use_sliding_window", true}})),
+              ElementsAre(0, 0, 0, 16));
+}
+
+// The old spelling has one theta for each kind and a scaling for full layers alone.
+TEST(PlainFamilies, RotateSlidingLayersByTheirOwnSettings) {
+  const json scaling = {{"rope_type", "linear"}, {"factor", 8}};
+  const auto gemma = testing::parse(small_config(
+      "Gemma3ForCausalLM", {{"rope_scaling", scaling}, {"rope_local_base_freq", 5000}}));
+  EXPECT_EQ(gemma.rope.factor, 8);
+  EXPECT_EQ(gemma.rope.theta, 1e6);
+  EXPECT_EQ(gemma.sliding_rope, (checkpoint::RopeConfig{.theta = 5000}));
+  const auto olmo = testing::parse(
+      small_config("Olmo3ForCausalLM", {{"rope_scaling", scaling}, {"rope_theta", 5e5}}));
+  EXPECT_EQ(olmo.rope.factor, 8);
+  EXPECT_EQ(olmo.sliding_rope, (checkpoint::RopeConfig{.theta = 5e5}));
+}
+
+// The published spellings of these families: lists with a number for each layer, and keys with a
+// prefix for sliding layers.
+TEST(PlainFamilies, ReadTheSettingsOfSlidingLayersFromListsAndPrefixedKeys) {
+  json lists = testing::small_of("Step3p5ForCausalLM");
+  lists.update({{"rope_theta", {5e6, 2e4, 2e4, 2e4}},
+                {"partial_rotary_factors", {0.5, 1.0, 1.0, 1.0}},
+                {"rope_scaling", {{"rope_type", "linear"}, {"factor", 4}}}});
+  const auto step = testing::parse(lists);
+  EXPECT_EQ(step.rope.theta, 5e6);
+  EXPECT_EQ(step.rope.partial_rotary_factor, 0.5);
+  EXPECT_EQ(step.rope.factor, 4);
+  EXPECT_EQ(step.sliding_rope, (checkpoint::RopeConfig{.theta = 2e4}));
+
+  json prefixed = testing::small_of("MiMoV2FlashForCausalLM");
+  prefixed.update({{"rope_theta", 3e6},
+                   {"swa_rope_theta", 2e4},
+                   {"partial_rotary_factor", 0.5},
+                   {"hybrid_layer_pattern", {1, 0, 1, 1}},
+                   {"moe_layer_freq", {0, 1, 0, 1}}});
+  const auto mimo = testing::parse(prefixed);
+  EXPECT_EQ(mimo.rope.theta, 3e6);
+  EXPECT_EQ(mimo.rope.partial_rotary_factor, 0.5);
+  EXPECT_EQ(mimo.sliding_rope,
+            (checkpoint::RopeConfig{.theta = 2e4, .partial_rotary_factor = 0.5}));
+  EXPECT_THAT(windows_of(prefixed), ElementsAre(128, 0, 128, 128));
+  EXPECT_THAT(mimo.is_moe_layer, ElementsAre(false, true, false, true));
+}
+
+// The last layers read the pages of the last layer of their kind that has some.
+TEST(PlainFamilies, ReadThePagesOfEarlierLayers) {
+  json config = testing::small_of("Gemma4ForCausalLM");
+  config["num_kv_shared_layers"] = 2;
+  const auto model = testing::model_of(config);
+  EXPECT_THAT(model->cache_needs().windows(), ElementsAre(16, 0));
+  const auto names = testing::hub_names(*model);
+  EXPECT_THAT(names, Contains("model.layers.1.self_attn.k_proj.weight"));
+  EXPECT_THAT(names, Not(Contains("model.layers.2.self_attn.k_proj.weight")));
+  EXPECT_THAT(model->ignored_prefixes(), Contains("model.layers.2.self_attn.k_proj."));
+}
+
+// The published file of Gemma 3 4B.
+TEST(PlainFamilies, TakeTheSizesThatAFileLeavesOut) {
+  const auto config = testing::parse(json::parse(R"({
+    "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+    "eos_token_id": [1, 106],
+    "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+                    "model_type": "gemma3_text", "sliding_window": 1024,
+                    "rope_scaling": {"factor": 8.0, "rope_type": "linear"}}})"));
+  EXPECT_EQ(config.vocab_size, 262208);
+  EXPECT_EQ(config.num_attention_heads, 8);
+  EXPECT_EQ(config.num_key_value_heads, 4);
+  EXPECT_EQ(config.max_position_embeddings, 131072);
+  EXPECT_EQ(config.head_dim, 256);
+  EXPECT_EQ(config.rope.factor, 8);
+  EXPECT_EQ(config.sliding_rope, (checkpoint::RopeConfig{.theta = 1e4}));
+  EXPECT_TRUE(config.tie_word_embeddings);
+}
+
+TEST(PlainFamilies, FindTheLanguageModelInACheckpointWithAVisionTower) {
+  for (const char* architecture :
+       {"Gemma3ForConditionalGeneration", "Mistral3ForConditionalGeneration",
+        "Qwen3VLForConditionalGeneration"}) {
+    SCOPED_TRACE(architecture);
+    const auto names = testing::hub_names(*testing::model_of(testing::small_of(architecture)));
+    EXPECT_THAT(names, Contains("model.language_model.layers.0.self_attn.q_proj.weight"));
+    EXPECT_THAT(names, Not(Contains("model.layers.0.self_attn.q_proj.weight")));
+  }
+  const auto kimi = testing::model_of(testing::small_of("KimiK25ForConditionalGeneration"));
+  for (const char* layers : {"language_model.model.layers.", "language_model.model.blocks.",
+                             "model.language_model.layers."}) {
+    EXPECT_THAT(testing::hub_names(*kimi),
+                Contains(std::string(layers) + "0.self_attn.kv_b_proj.weight"));
+  }
+}
+
+TEST(PlainFamilies, RotateThePartOfAHeadThatEitherKeyNames) {
+  json config = testing::small_of("MiniMaxM2ForCausalLM");
+  config["rotary_dim"] = 8;
+  EXPECT_EQ(testing::parse(config).rope.partial_rotary_factor, 0.5);
+  config["partial_rotary_factor"] = 0.5;
+  EXPECT_EQ(testing::parse(config).rope.partial_rotary_factor, 0.5);
+  EXPECT_EQ(testing::parse(testing::small_of("Glm4MoeForCausalLM")).rope.partial_rotary_factor,
+            0.5);
+}
+
+}  // namespace
+}  // namespace heddle::models
