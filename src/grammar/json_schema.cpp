@@ -183,6 +183,7 @@ class SchemaCompiler {
     enter(root, {&root_});
     while (!open.empty()) {
       if (options_.check != nullptr && !(*options_.check)().ok()) return;
+      if (!nfa_.status().ok()) return;
       if (!places_.document().collects() && !contradictions_.empty()) return;
       Unmatched& outer = open.back();
       if (outer.next == outer.inner.size()) {
@@ -214,6 +215,8 @@ class SchemaCompiler {
     for (const UnfoldedSchema& alternative : alternatives) {
       rules.push_back(place == nullptr ? unmatched.rule : rule_of(alternative, *place->objects));
     }
+    // No room for the rules: nothing is known of them.
+    if (!nfa_.status().ok() || alternatives.empty()) return;
     if (nfa_.rules().size() > first_rule) {
       matching_ = matching_rules(nfa_, first_rule, first_state, matching_);
     }
