@@ -97,9 +97,9 @@ Match JsonScanner::quote_ends(std::string_view behind, bool at_end) const {
 Match JsonScanner::misses_last_quote(std::string_view text, bool at_end) const {
   if (expect_ != Expect::kString || is_key_ || is_json_ || has_bare_quote_) return Match::kNo;
   const char c = text.front();
-  const bool closes_other = (c == '}' || c == ']') && brackets_in_string_ == 0;
+  const bool closes_other = c == '}' || c == ']';
   const bool begins_space = c == '\n' && !after_space_;
-  if (!closes_other && !begins_space) return Match::kNo;
+  if (brackets_in_string_ != 0 || (!closes_other && !begins_space)) return Match::kNo;
   const StringContext context{.in_list = in_list(), .num_levels = levels_.size()};
   return ends_last_string(text, context, quote_, at_end);
 }

@@ -141,6 +141,18 @@ TEST(LooseSpellingsTest, TheLastQuoteMayBeMissing) {
   }
 }
 
+// Line breaks as they are, a closing bracket of the text's own, a fence, and quotes behind it.
+TEST(LooseSpellingsTest, TextsWithBracketsAndFencesKeepTheirEnd) {
+  const std::string content =
+      "```c\nint f() {\n  return 0;\n}\n```\nThen run \"make\" and \"make test\".";
+  for (const JsonFormat& format : json_formats()) {
+    const std::string call =
+        format.begin + R"({"path": "x", "content": ")" + content + "\"}" + format.end;
+    expect_read(format.options(), call,
+                {"", "", {{"write_file", {{"path", "x"}, {"content", content}}}}});
+  }
+}
+
 TEST(LooseSpellingsTest, DoubledBraces) {
   expect_weather(
       kQwen,
