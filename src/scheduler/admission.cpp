@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "cache/resume_plan.h"
 #include "core/check.h"
@@ -81,7 +82,11 @@ void Admission::choose_short_prompts(const PrefillBudget& budget) {
   short_tokens_ = 0;
   const bool cuts_prompts = options_.limits.chunk_tokens > 0;
   if (!options_.short_prompts_pass || !cuts_prompts || paused_ || !open()) return;
-  const int64_t most = budget.remaining_chunk() / kShortPart;
+  // Chunks of the others end on the grid: less than a step of it would cost them a whole one. And
+  // with less input than the chunk takes, nothing would be left of it for short prompts.
+  int64_t most = budget.remaining_chunk() / kShortPart;
+  most -= most % std::lcm(options_.limits.chunk_grid, int64_t{options_.limits.page_size});
+  if (budget.remaining_input() <= budget.remaining_chunk()) return;
   // The room that would be left if all prompts up to this one were admitted and the cache had
   // nothing of them.
   double memory = budget.remaining_total();
@@ -95,7 +100,7 @@ void Admission::choose_short_prompts(const PrefillBudget& budget) {
         sequence.num_tokens() +
         new_tokens_left(sequence.request.stop.max_new_tokens, sequence.num_output_tokens()) +
         2 * options_.limits.page_size);
-    if (memory <= 0 || batch_slots-- <= 0 || states-- <= 0) return;
+    if (memory <= 0 || batch_slots-- <= 0 || states-- <= 0 || short_tokens_ >= most) return;
     if (sequence.wants_scores() || !parts_.fair.may_run(waiting.tenant)) continue;
     const cache::PrefixMatch match = match_of(waiting);
     if (parts_.sharing.may_defer(entries[i], match)) continue;
@@ -117,7 +122,8 @@ bool Admission::take_short(const Sequence& sequence) {
 
 // Limit for one prompt in this step, by time and by the tokens that are kept for short prompts.
 int64_t Admission::most_tokens(const PrefillBudget& budget, int64_t context_tokens) const {
-  return std::min(parts_.pace.max_prefill_tokens(budget, context_tokens),
+  const int64_t in_time = parts_.pace.max_prefill_tokens(budget, context_tokens);
+  return std::min(in_time - std::min(short_tokens_, in_time / kShortPart),
                   budget.remaining_chunk() - short_tokens_);
 }
 

@@ -2,7 +2,8 @@
 // Admission: which prompts a step computes. Running prompts go on first, in the order of their
 // start; then waiting sequences get a batch slot, in the order of the queue, as long as the step's
 // budget (prefill_budget.h), its time (pace.h) and the pools have room. The first that does not fit
-// ends the pass: no later one overtakes it.
+// ends the pass: no later one overtakes it
+// but short prompts that choose_short_prompts() has chosen.
 //
 // After a retraction only sequences more urgent than the retracted one are admitted until a running
 // one has finished, so that work is not thrown away twice.
@@ -15,7 +16,7 @@
 // A prompt whose tokens are scored needs a row of logits for each of them, of which a step has few
 // (StepLimits::max_scored_rows): such prompts share them, in shorter chunks where they are used up.
 //
-// Threading: confined to the engine thread. Cost: O(running + admitted) and a match each.
+// Threading: confined to the engine thread. Cost: O(running + admitted + 16) and a match each.
 #pragma once
 
 #include <cstddef>

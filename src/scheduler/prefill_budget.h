@@ -14,7 +14,7 @@
 // A pass: construct it; resume() those in the middle of their prefill; then for each waiting
 // request in order check(), admit(), and pin() what it shares with the cache; leave the loop at the
 // first verdict other than kAdmit, and when stop() is set. No request overtakes one that does not
-// fit; but after kBudget short prompts may go on whose tokens were kept for them.
+// fit, but short prompts whose tokens were kept for them: after kBudget they are asked for, too.
 //
 // Chunks that are not a prompt's last end on multiples of the grid, counted from the sequence's
 // first token. A chunk that would be empty then is not cut on the grid if it is the pass's first:
