@@ -156,13 +156,15 @@ struct PlainCodes {
 
 __device__ inline uint32_t subtract_pairs(uint32_t a, uint32_t b) {
   uint32_t difference;
-  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(difference) : "r"(a), "r"(b));
+  // The instruction that only subtracts is there from sm_90 on.
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(difference) : "r"(b), "r"(0xbf80bf80u), "r"(a));
   return difference;
 }
 
 __device__ inline uint32_t multiply_pairs(uint32_t a, uint32_t b) {
   uint32_t product;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  // Plus -0.
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
   return product;
 }
 
