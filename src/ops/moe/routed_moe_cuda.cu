@@ -565,11 +565,6 @@ ExpertProducts products_of(const CudaContext& context, const RoutedMoeArgs& args
                            const RoutedMoeShape& shape) {
   const int64_t T = args.x.shape[0];
   const bool aligned = rows_are_aligned(args.x);
-  if (T > kSkinnyRows && T * shape.A < MoeDeviceScratch::kMinDenseRowsOfPacked * shape.E &&
-      shape.x == DType::kBf16 && aligned && packed_tiles::fit(context, args.w13) &&
-      packed_tiles::fit(context, args.w2)) {
-    return ExpertProducts::kPacked;
-  }
   const auto fits = [](const TensorView& weight) {
     return weight.packed != nullptr ||
            (weight.dtype == DType::kBf16 && experts_are_aligned(weight) && weight.dense());
@@ -577,6 +572,11 @@ ExpertProducts products_of(const CudaContext& context, const RoutedMoeArgs& args
   const bool tiled = MoeDeviceScratch::tiles_pay(T, shape) && routed_moe_is_tiled(context, shape) &&
                      args.activation.form == ExpertForm::kSwiglu && aligned && fits(args.w13) &&
                      fits(args.w2);
+  const bool few_rows = T * shape.A < MoeDeviceScratch::kMinDenseRowsOfPacked * shape.E;
+  if (T > kSkinnyRows && (few_rows || !tiled) && shape.x == DType::kBf16 && aligned &&
+      packed_tiles::fit(context, args.w13) && packed_tiles::fit(context, args.w2)) {
+    return ExpertProducts::kPacked;
+  }
   return tiled ? ExpertProducts::kTiled : ExpertProducts::kRows;
 }
 
