@@ -612,6 +612,7 @@ TEST_F(QuantisedLoadTest, ZeroBiasesOfExportersAndActivationScalesAreIgnored) {
   store_awq("w", 8);
   store("w.bias", {8}, DType::kF16, 0);
   store("w.input_scale", {1}, DType::kF32, 1);
+  store("w.activation_scale", {}, DType::kBf16, 1);
   EXPECT_TRUE(load({fused({"w"}, 8, 64)}, kAwq).ok());
   tensors_[3].span<F16>()[5] = to_f16(0.5f);
   EXPECT_THAT(error({fused({"w"}, 8, 64)}, kAwq), HasSubstr("1 unexpected: \"w.bias\""));

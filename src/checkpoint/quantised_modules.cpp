@@ -181,9 +181,9 @@ Result<std::optional<QuantisedModule>> QuantisedModules::find(
 }
 
 bool QuantisedModules::ignorable(std::string_view tensor) const {
-  constexpr std::array<std::string_view, 7> kSuffixes = {
+  constexpr std::array<std::string_view, 8> kSuffixes = {
       ".input_scale", ".weight_shape", ".input_global_scale", ".q_scale",
-      ".g_idx",       ".output_scale", ".input_zero_point",
+      ".g_idx",       ".output_scale", ".input_zero_point",   ".activation_scale",
   };
   if (is_kv_scale(tensor)) return true;
   if (config_ == nullptr) return false;
