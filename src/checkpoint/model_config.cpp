@@ -285,8 +285,11 @@ std::string names_of(const std::vector<LayerKind>& kinds) {
 }
 
 std::vector<LayerKind> read_layer_types(ConfigReader& reader, const ModelConfig& config,
-                                        const std::vector<LayerKind>& served) {
-  const std::vector<std::string> names = reader.texts("layer_types");
+                                        const std::vector<LayerKind>& served, bool may_be_longer) {
+  std::vector<std::string> names = reader.texts("layer_types");
+  if (may_be_longer && std::ssize(names) > config.num_layers) {
+    names.resize(static_cast<size_t>(config.num_layers));
+  }
   if (static_cast<int64_t>(names.size()) != config.num_layers) {
     reader.fail(invalid_argument(fmt::format("layer_types has {} entries, num_hidden_layers is {}",
                                              names.size(), config.num_layers)));
@@ -309,10 +312,11 @@ std::vector<LayerKind> read_layer_types(ConfigReader& reader, const ModelConfig&
 
 void read_layer_kinds(ConfigReader& reader, ModelConfig& config,
                       const std::vector<LayerKind>& served,
-                      const std::function<LayerKind(int64_t layer)>& otherwise) {
+                      const std::function<LayerKind(int64_t layer)>& otherwise,
+                      bool may_be_longer) {
   config.layer_kinds.clear();
   if (reader.has("layer_types")) {
-    config.layer_kinds = read_layer_types(reader, config, served);
+    config.layer_kinds = read_layer_types(reader, config, served, may_be_longer);
     return;
   }
   for (int64_t i = 0; i < config.num_layers; ++i) config.layer_kinds.push_back(otherwise(i));

@@ -183,10 +183,12 @@ Result<ModelConfig> parse_model_config(std::string_view json_text, const FamilyR
 std::vector<int64_t> read_end_tokens(ConfigReader& reader, std::string_view file);
 
 // Fills in layer_kinds: what layer_types says or, without it, `otherwise(layer)`. Errors stay in
-// the reader: kUnimplemented for a kind that is not among `served`.
+// the reader: kUnimplemented for a kind that is not among `served`. `may_be_longer`: layers that
+// predict further tokens follow in the list.
 void read_layer_kinds(ConfigReader& reader, ModelConfig& config,
                       const std::vector<LayerKind>& served,
-                      const std::function<LayerKind(int64_t layer)>& otherwise);
+                      const std::function<LayerKind(int64_t layer)>& otherwise,
+                      bool may_be_longer = false);
 
 // Fills in sliding_window where some layer slides; required there unless there is a `fallback`.
 void read_sliding_window(ConfigReader& reader, ModelConfig& config,

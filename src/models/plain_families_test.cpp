@@ -244,8 +244,13 @@ TEST(PlainFamilies, ReadTheSettingsOfSlidingLayersFromListsAndPrefixedKeys) {
   json lists = testing::small_of("Step3p5ForCausalLM");
   lists.update({{"rope_theta", {5e6, 2e4, 2e4, 2e4}},
                 {"partial_rotary_factors", {0.5, 1.0, 1.0, 1.0}},
-                {"rope_scaling", {{"rope_type", "linear"}, {"factor", 4}}}});
+                {"rope_scaling", {{"rope_type", "linear"}, {"factor", 4}}},
+                // Two more, of the layers that predict further tokens.
+                {"layer_types",
+                 {"full_attention", "sliding_attention", "sliding_attention", "sliding_attention",
+                  "sliding_attention", "full_attention"}}});
   const auto step = testing::parse(lists);
+  EXPECT_EQ(step.layer_kinds.size(), 4u);
   EXPECT_EQ(step.rope.theta, 5e6);
   EXPECT_EQ(step.rope.partial_rotary_factor, 0.5);
   EXPECT_EQ(step.rope.factor, 4);

@@ -50,7 +50,9 @@ CacheNeeds EagleLayer::cache_needs(const std::string& hub) const {
 }
 
 Value EagleLayer::build(graph::GraphBuilder& g, Value in, Value h, Value positions) const {
-  const LayerInputs shared{.positions = positions, .rope_tables = rope_tables(g, 1)};
+  const LayerInputs shared{.positions = positions,
+                           .rope_tables = rope_tables(g, 1),
+                           .query_scale = query_scale(g, config_.rope, positions)};
   Value x;
   {
     const GraphScope scope(g, attention_.scope());

@@ -80,7 +80,9 @@ class PredictionHead final : public DraftModel {
 
   DraftOutputs build(graph::GraphBuilder& g, const DraftInputs& inputs) const {
     const double epsilon = config_.rms_norm_eps;
-    const LayerInputs shared{.positions = inputs.positions, .rope_tables = rope_tables(g, 1)};
+    const LayerInputs shared{.positions = inputs.positions,
+                             .rope_tables = rope_tables(g, 1),
+                             .query_scale = query_scale(g, config_.rope, inputs.positions)};
     const Value embedding = g.embedding(inputs.ids, "embed_tokens");
     DraftOutputs outputs;
     {

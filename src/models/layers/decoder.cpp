@@ -70,8 +70,8 @@ class Decoder final : public Model {
   ForwardOutputs build(graph::GraphBuilder& g, const ForwardInputs& inputs) const override {
     ForwardOutputs outputs;
     LayerInputs shared{.positions = inputs.positions,
-                       .rope_tables = rope_tables(g, options_.rope_tables.size())};
-    if (config_.rope.query_scale_beta != 0) shared.query_scale = query_scale(g, inputs.positions);
+                       .rope_tables = rope_tables(g, options_.rope_tables.size()),
+                       .query_scale = query_scale(g, config_.rope, inputs.positions)};
     Value h = g.scale(g.embedding(inputs.ids, "embed_tokens"), options_.embedding_scale);
     if (options_.norms_embedding) h = g.rms_norm(h, kEmbeddingNorm, config_.rms_norm_eps);
     if (options_.shared_inputs != nullptr) {
@@ -102,13 +102,6 @@ class Decoder final : public Model {
     return {.kind = options_.norm_kind,
             .epsilon = config_.rms_norm_eps,
             .offset = options_.norm_offset};
-  }
-
-  Value query_scale(graph::GraphBuilder& g, Value positions) const {
-    return g.apply1(
-        "position_scale", {positions},
-        {{"beta", config_.rope.query_scale_beta},
-         {"length", static_cast<double>(config_.rope.original_max_position_embeddings)}});
   }
 
   [[nodiscard]] std::vector<WeightSpec> specs_of(const DecoderNames& names) const {

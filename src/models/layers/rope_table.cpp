@@ -44,4 +44,12 @@ std::vector<graph::Value> rope_tables(graph::GraphBuilder& g, size_t count) {
   return tables;
 }
 
+graph::Value query_scale(graph::GraphBuilder& g, const checkpoint::RopeConfig& rope,
+                         graph::Value positions) {
+  if (rope.query_scale_beta == 0) return {};
+  return g.apply1("position_scale", {positions},
+                  {{"beta", rope.query_scale_beta},
+                   {"length", static_cast<double>(rope.original_max_position_embeddings)}});
+}
+
 }  // namespace heddle::models

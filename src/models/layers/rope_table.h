@@ -38,4 +38,9 @@ void derive_rope_tables(std::span<const RopeTable> tables, const std::string& sc
 // The first `count` of them, within their scope.
 std::vector<graph::Value> rope_tables(graph::GraphBuilder& g, size_t count);
 
+// The factor of the queries at each position (RopeConfig::query_scale_beta), [T, 1] f32; no value
+// where they have none.
+graph::Value query_scale(graph::GraphBuilder& g, const checkpoint::RopeConfig& rope,
+                         graph::Value positions);
+
 }  // namespace heddle::models

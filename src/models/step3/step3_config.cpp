@@ -110,6 +110,24 @@ std::vector<bool> read_step3_expert_layers(ConfigReader& reader, const ModelConf
   return layers;
 }
 
+// Refuses settings of the vendor's class that no published file uses and that change numbers.
+void refuse_other_settings(ConfigReader& reader) {
+  if (reader.text("moe_router_activation", std::string("sigmoid")) != "sigmoid") {
+    reader.refuse("moe_router_activation", "only \"sigmoid\" is served");
+  }
+  if (!reader.boolean("norm_expert_weight", true)) {
+    reader.refuse("norm_expert_weight", "only true is served");
+  }
+  const json* const rope_layers = reader.find("use_rope_layers");
+  if (rope_layers != nullptr && rope_layers->is_array() && !rope_layers->empty()) {
+    reader.refuse("use_rope_layers", "layers without rotation are not served");
+  }
+  const std::vector<std::string> yarn = reader.texts("yarn_only_types");
+  if (std::ranges::any_of(yarn, [](const std::string& kind) { return kind != "full_attention"; })) {
+    reader.refuse("yarn_only_types", "only full_attention is served");
+  }
+}
+
 void read_step3_moe(ConfigReader& reader, ModelConfig& config, Step3Config& own) {
   config.is_moe_layer = read_step3_expert_layers(reader, config);
   own.expert_limits = read_numbers(reader, config, "swiglu_limits");
@@ -161,10 +179,13 @@ checkpoint::SharedKeys step3_keys(ConfigReader& /*reader*/) {
 
 void read_step3_config(ConfigReader& reader, ModelConfig& config) {
   Step3Config own;
+  refuse_other_settings(reader);
   checkpoint::read_layer_kinds(
-      reader, config, {LayerKind::kFullAttention, LayerKind::kSlidingAttention}, [](int64_t i) {
+      reader, config, {LayerKind::kFullAttention, LayerKind::kSlidingAttention},
+      [](int64_t i) {
         return i % 4 == 0 ? LayerKind::kFullAttention : LayerKind::kSlidingAttention;
-      });
+      },
+      /*may_be_longer=*/true);
   checkpoint::read_sliding_window(reader, config, 512);
   read_step3_heads(reader, config, own);
   read_step3_rotation(reader, config);
