@@ -232,19 +232,15 @@ TEST(ContradictionsTest, AWeakenedSchemaCompilesAndKeepsEveryValidDocument) {
 
 // Where the rules of what stands in the way do not fit beside those of the schema, the search ends.
 TEST(ContradictionsTest, LargeAlternativesEndTheSearch) {
-  for (const int num_properties : {1000, 4000, 6000, 8000, 10000, 12000}) {
-    Json huge = {{"properties", Json::object()}};
-    for (int i = 0; i < num_properties; ++i) {
-      huge["properties"][fmt::format("p{}", i)] = {{"type", "boolean"}};
-    }
-    const Json schema = {
-        {"$defs", {{"h", huge}}},
-        {"properties", {{"a", {{"type", "integer"}, {"minimum", 2}, {"maximum", 1}}}}},
-        {"required", {"a"}},
-        {"anyOf", {{{"required", {"a"}}}, {{"$ref", "#/$defs/h"}}}}};
-    EXPECT_FALSE(compile({.kind = GrammarKind::kJsonSchema, .text = schema.dump()}).ok());
-    static_cast<void>(weaken_schema(schema, {}));
-  }
+  Json huge = {{"properties", Json::object()}};
+  for (int i = 0; i < 8000; ++i) huge["properties"][fmt::format("p{}", i)] = Json::object();
+  const Json schema = {
+      {"$defs", {{"h", huge}}},
+      {"properties", {{"a", {{"type", "integer"}, {"minimum", 2}, {"maximum", 1}}}}},
+      {"required", {"a"}},
+      {"anyOf", {{{"required", {"a"}}}, {{"$ref", "#/$defs/h"}}}}};
+  EXPECT_FALSE(compile({.kind = GrammarKind::kJsonSchema, .text = schema.dump()}).ok());
+  static_cast<void>(weaken_schema(schema, {}));
 }
 
 }  // namespace
