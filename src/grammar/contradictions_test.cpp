@@ -230,7 +230,8 @@ TEST(ContradictionsTest, AWeakenedSchemaCompilesAndKeepsEveryValidDocument) {
   EXPECT_GT(num_valid, 150);
 }
 
-// Where the rules of what stands in the way do not fit beside those of the schema, the search ends.
+// The search writes each alternative into the automaton once more. These 8,000 properties fill it,
+// so that the second copy does not fit: the search ends and reports what it has found.
 TEST(ContradictionsTest, LargeAlternativesEndTheSearch) {
   Json huge = {{"properties", Json::object()}};
   for (int i = 0; i < 8000; ++i) huge["properties"][fmt::format("p{}", i)] = Json::object();

@@ -21,8 +21,9 @@ using Nanos = __int128;
 inline constexpr Nanos kNanosPerUnit = 1'000'000'000;
 inline constexpr Nanos kMaxInteger = 999'999'999'999'999'999;  // 18 digits
 
-// Numbers beyond 10^18 become 10^18, with their sign: no number that is written lies there, but
-// those of an enum or const. `number` may be wide (core/exact_json.h).
+// The number in units of 10^-9. One beyond 10^18 becomes 10^18 with its sign: the grammar writes
+// larger numbers only where an enum or a const lists them. `number` may be one of the byte strings
+// that stand for numbers wider than 64 bits (core/exact_json.h).
 // Error: kInvalidArgument for a number with more than 9 decimals.
 Result<Nanos> nanos_of(const nlohmann::ordered_json& number);
 

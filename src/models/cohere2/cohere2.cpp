@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cohere 2 (Command A, Command R7B): attention and MLP side by side behind one layer norm, and
-// three sliding layers, which rotate pairs of neighbours, for each full one, which rotates nothing.
+// Cohere 2 (Command A, Command R7B). Attention and MLP of a layer both read the output of one layer
+// norm, and both are added to the residual. Of four layers three attend within a window and rotate
+// neighbouring channels; the fourth attends to all tokens and has no rotary positions.
 // Cohere, "Command A", arXiv:2504.00698.
 #include "models/layers/decoder.h"
 #include "models/model.h"

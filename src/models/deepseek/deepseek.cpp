@@ -91,8 +91,8 @@ int64_t num_drafting_layers(const ModelConfig& config) {
 
 bool is_kimi_k25(const ModelConfig& config) { return config.architecture.starts_with("Kimi"); }
 
-// Kimi-K2.5's files have a vision tower beside the language model, whose layers transformers saves
-// as blocks.
+// Names of Kimi-K2.5's tensors: the language model has a prefix, and some files that transformers
+// saved call its layers "blocks". The tensors of the vision tower are ignored.
 DecoderOptions decoder_options(const ModelConfig& config) {
   if (!is_kimi_k25(config)) return {};
   const std::string prefix = "language_model.model.", head = "language_model.lm_head";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ERNIE 4.5 with experts: rotation of pairs of neighbours, and experts that are chosen by corrected
-// softmax scores beside a shared one. Baidu, "ERNIE 4.5 Technical Report", 2025.
+// ERNIE 4.5 with experts. Rotary positions turn neighbouring channels. The router adds a correction
+// to its softmax scores to choose the experts; a shared expert computes every token, too. Baidu,
+// "ERNIE 4.5 Technical Report", 2025.
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/model.h"

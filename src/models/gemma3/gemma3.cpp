@@ -3,7 +3,7 @@
 // rotary settings of their own, and a GELU in place of SiLU. Gemma team, "Gemma 3 Technical
 // Report", arXiv:2503.19786.
 //
-// Of a checkpoint with a vision tower the language model is served.
+// Checkpoints with a vision tower are served as text models: the tower is ignored.
 #include <cmath>
 
 #include "models/layers/decoder.h"

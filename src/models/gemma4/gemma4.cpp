@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gemma 4: the norms of Gemma 3, values with a norm, and full layers with heads of their own, which
-// rotate a quarter of their pairs. Some models also have experts beside the MLP (gemma4_experts.h),
-// last layers that read the keys and values of earlier ones, or an input of each layer that comes
-// from the token's id (per_layer_input.h).
+// Gemma 4. Norms stand where Gemma 3 has them, and values are normalised, too. Layers of full
+// attention have other widths and numbers of heads than sliding ones, and rotate the first quarter
+// of each head. Some models add experts to the MLP (gemma4_experts.h), let their last layers read
+// the keys and values of earlier layers, or give every layer an embedding of the token's id
+// (per_layer_input.h).
 //
-// Of a checkpoint with towers the language model is served.
+// Checkpoints with vision or audio towers are served as text models: the towers are ignored.
 #include <algorithm>
 #include <utility>
 #include <vector>

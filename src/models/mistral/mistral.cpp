@@ -3,7 +3,8 @@
 // al., "Mistral 7B", arXiv:2310.06825. From v0.2 on sliding_window is null: full attention.
 // Ministral 3 also scales queries by their positions (RopeConfig::query_scale_beta).
 //
-// Of a checkpoint with a vision tower the language model is served, whichever of the two it is.
+// Checkpoints with a vision tower (Mistral Small 3.1, Ministral 3) are served as text models: the
+// tower is ignored.
 #include "checkpoint/model_config.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"

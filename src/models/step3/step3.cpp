@@ -3,7 +3,7 @@
 // norms, and experts whose activation is bounded in some layers beside a shared one that is bounded
 // on its own. StepFun, "Step 3.5 Flash", arXiv:2602.10604.
 //
-// Of a checkpoint with a vision tower the language model is served.
+// Checkpoints with a vision tower are served as text models: the tower is ignored.
 #include <cmath>
 #include <utility>
 

@@ -156,14 +156,14 @@ struct PlainCodes {
 
 __device__ inline uint32_t subtract_pairs(uint32_t a, uint32_t b) {
   uint32_t difference;
-  // The instruction that only subtracts is there from sm_90 on.
+  // b * -1 + a, rounded once: bf16 has no subtraction before sm_90.
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(difference) : "r"(b), "r"(0xbf80bf80u), "r"(a));
   return difference;
 }
 
 __device__ inline uint32_t multiply_pairs(uint32_t a, uint32_t b) {
   uint32_t product;
-  // Plus -0.
+  // By adding -0, which changes no bit of a product.
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
   return product;
 }
@@ -184,8 +184,8 @@ struct Codes {
   static constexpr float kFactor = kIntegers ? 1.0f : 0x1p80f;
   static constexpr float kMissing = kIntegers ? 1.0f : 0x1p120f;
 
-  // A pair of what widen() is to subtract for a zero point: with 4 bits beside 128; with 8 bits,
-  // where 128 is subtracted already, without it.
+  // The number that widen() subtracts from both codes of a pair. A code of 4 bits was widened to
+  // 128 + code, so 128 + zero; one of 8 bits to code - 128, so zero - 128.
   static __device__ uint32_t less_of(uint32_t zero) {
     if constexpr (kFourBits) return zero * 0x00010001u + 0x43004300u;
     const float less = static_cast<float>(static_cast<int>(zero) - 128);
