@@ -22,6 +22,18 @@ class PagedAttentionTest : public testing::AttentionTest {};
 
 HEDDLE_ON_EVERY_DEVICE(PagedAttentionTest);
 
+// Prompts of 137 and 16 tokens; then the second sequence's only token beside three more and one;
+// then one alone. For a conversation of 141, 1 and 17 tokens.
+void run_mixed_steps(Conversation& conversation) {
+  conversation.step(
+      {{.sequence = 0, .first = 0, .num_rows = 137}, {.sequence = 2, .first = 0, .num_rows = 16}});
+  conversation.step({{.sequence = 1, .first = 0, .num_rows = 1},
+                     {.sequence = 0, .first = 137, .num_rows = 3},
+                     {.sequence = 2, .first = 16, .num_rows = 1}});
+  conversation.step({{.sequence = 0, .first = 140, .num_rows = 1}});
+  conversation.expect_foreign_pages_untouched();
+}
+
 TEST_P(PagedAttentionTest, MatchesTheReferenceForAnyGeometry) {
   const Geometry geometries[] = {
       {.Nq = 1, .Nkv = 1, .D = 7, .S = 1},    {.Nq = 4, .Nkv = 2, .D = 128, .S = 16},
@@ -38,13 +50,7 @@ TEST_P(PagedAttentionTest, MatchesTheReferenceForAnyGeometry) {
                                to_string(geometry.activations)));
       Conversation conversation(*this, geometry, {141, 1, 17});
       conversation.check_against_reference(true);
-      conversation.step({{.sequence = 0, .first = 0, .num_rows = 137},
-                         {.sequence = 2, .first = 0, .num_rows = 16}});
-      conversation.step({{.sequence = 1, .first = 0, .num_rows = 1},
-                         {.sequence = 0, .first = 137, .num_rows = 3},
-                         {.sequence = 2, .first = 16, .num_rows = 1}});
-      conversation.step({{.sequence = 0, .first = 140, .num_rows = 1}});
-      conversation.expect_foreign_pages_untouched();
+      run_mixed_steps(conversation);
     }
   }
 }
@@ -98,13 +104,7 @@ TEST_P(PagedAttentionTest, ReadsThePagesOfAnotherLayerWithoutAppending) {
         Conversation conversation(*this, geometry, {141, 1, 17});
         conversation.check_against_reference(exact);
         conversation.read_pages_again(true);
-        conversation.step({{.sequence = 0, .first = 0, .num_rows = 137},
-                           {.sequence = 2, .first = 0, .num_rows = 16}});
-        conversation.step({{.sequence = 1, .first = 0, .num_rows = 1},
-                           {.sequence = 0, .first = 137, .num_rows = 3},
-                           {.sequence = 2, .first = 16, .num_rows = 1}});
-        conversation.step({{.sequence = 0, .first = 140, .num_rows = 1}});
-        conversation.expect_foreign_pages_untouched();
+        run_mixed_steps(conversation);
       }
     }
   }
