@@ -201,7 +201,7 @@ int verify(const VerifyOptions& options) {
 std::function<int()> declare_verify(Options& options) {
   auto settings = std::make_shared<VerifyOptions>();
   options.examples(
-      "heddle verify tests/golden/qwen3_next\n"
+      "heddle verify tests/golden/qwen2\n"
       "heddle verify models/heddle-tiny tests/golden/heddle_tiny/logits.safetensors --dtype "
       "float32\n"
       "heddle verify MODEL_DIR CASES.safetensors --exact\n"

@@ -56,7 +56,6 @@ TEST(AutoDraftsTest, StepsAndTokensFixTheDepth) {
 }
 
 TEST(AutoDraftsTest, WithoutAHeadThereAreNone) {
-  expect_no_drafts(options_of("tests/golden/qwen3_next"));
   expect_no_drafts(options_of("tests/golden/qwen2"));
 }
 

@@ -63,7 +63,7 @@ void expect_golden(const std::filesystem::path& model, const std::filesystem::pa
 class GoldenModel : public ::testing::TestWithParam<bool> {};
 
 TEST_P(GoldenModel, Qwen3NextEqualsHuggingFaceInAnyChunksAndBatches) {
-  const auto folder = testing::repository_path("tests/golden/qwen3_next");
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "golden/qwen3_next");
   expect_golden(folder, folder / "cases.safetensors", GetParam());
 }
 
