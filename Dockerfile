@@ -18,7 +18,7 @@ RUN ./run build cpu
 FROM debian:12-slim
 RUN apt-get update -qq \
   && apt-get install -y -qq --no-install-recommends \
-    libdnnl2 libfmt9 libgomp1 libhwy1 libpcre2-8-0 libprometheus-cpp-core1.0 libsentencepiece0 \
+    libdnnl2 libedit2 libfmt9 libgomp1 libhwy1 libpcre2-8-0 libprometheus-cpp-core1.0 libsentencepiece0 \
     libsimdjson14 libssl3 libutf8proc2 libyaml-cpp0.7 \
   && rm -rf /var/lib/apt/lists/* \
   && useradd --system --create-home --home-dir /var/lib/heddle heddle

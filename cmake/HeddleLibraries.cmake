@@ -10,6 +10,7 @@ foreach(package hwy nlohmann_json simdjson CLI11 fmt spdlog prometheus-cpp yaml-
 endforeach()
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
 # The dashboard's Markdown lexer (MIT) becomes a part of the program.
 find_file(MARKED_JS javascript/marked/marked.min.js PATHS /usr/share /usr/local/share)

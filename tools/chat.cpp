@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -12,64 +13,139 @@
 
 #include <heddle/engine.h>
 
+#include "chat_model.h"
 #include "core/mutex.h"
 #include "event_queue.h"
+#include "line_editor.h"
 #include "option_names.h"
 #include "options_engine.h"
 #include "options_sampling.h"
+#include "served_chat.h"
 #include "server/speed_log.h"
 #include "server/text_codec.h"
 #include "subcommand.h"
 #include "terminal.h"
+#include "word_wrap.h"
 
 namespace heddle::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kPrompt = "> ";
 constexpr std::string_view kHelp =
     "/system TEXT  start over with this system message\n"
     "/reset        start over, the system message stays\n"
     "/exit         leave; so does Ctrl-D\n"
-    "Ctrl-C stops an answer.\n";
+    "Ctrl-C stops an answer, or empties the line. Alt-Enter, a backslash at the end, or lines of\n"
+    "\"\"\" before and after make a message of several lines; so does pasting them.\n";
 
 struct ChatSettings {
   EngineSettings model;
   SamplingSettings sampling;
   std::string system;
+  std::string url;
+  std::string served_model;
+  std::string api_key;
+};
+
+// A model in this process.
+class LocalChat : public ChatModel {
+ public:
+  LocalChat(const SamplingSettings& sampling, std::unique_ptr<Engine> engine,
+            std::unique_ptr<const server::TextCodec> codec)
+      : sampling_(sampling), engine_(std::move(engine)), codec_(std::move(codec)) {}
+
+  [[nodiscard]] std::string description() const override {
+    const ModelInfo& model = engine_->model_info();
+    return fmt::format("{}, {} tokens of context", model.name, model.context_length);
+  }
+
+  Result<ChatAnswer> answer(const Json& messages, const ShowText& show) override {
+    HEDDLE_ASSIGN_OR_RETURN(const std::string text,
+                            codec_->render_chat(messages, nullptr, true, Json::object()));
+    HEDDLE_ASSIGN_OR_RETURN(auto tokens, codec_->encode(text, /*add_special_tokens=*/false));
+    const ModelInfo& model = engine_->model_info();
+    if (static_cast<int64_t>(tokens.size()) >= model.context_length) {
+      return invalid_argument(
+          fmt::format("the conversation has {} tokens and the context {}; /reset "
+                      "starts over",
+                      tokens.size(), model.context_length));
+    }
+    HEDDLE_ASSIGN_OR_RETURN(Request request, make_request(sampling_, model, std::move(tokens),
+                                                          /*default_tokens=*/model.context_length));
+    return stream(std::move(request), show);
+  }
+
+  bool cancel() override HEDDLE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (running_id_.empty()) return false;
+    engine_->cancel(running_id_);
+    return true;
+  }
+
+ private:
+  Result<ChatAnswer> stream(Request request, const ShowText& show) HEDDLE_EXCLUDES(mutex_) {
+    request.id = fmt::format("chat-{}", ++num_answers_);
+    request.role_boundaries = codec_->role_boundaries(request.prompt);
+    EventQueue events;
+    {
+      const MutexLock lock(mutex_);
+      running_id_ = request.id;
+    }
+    const Status submitted = engine_->submit(
+        std::move(request), [&events](RequestEvent&& event) { events.push(0, std::move(event)); });
+    ChatAnswer answer;
+    RequestEvent last;
+    while (submitted.ok() && !last.finish) {
+      last = events.pop().second;
+      answer.text += last.text;
+      if (!last.text.empty()) show(last.text);
+    }
+    {
+      const MutexLock lock(mutex_);
+      running_id_.clear();
+    }
+    HEDDLE_RETURN_IF_ERROR(submitted);
+    if (last.completion_tokens > 0) {
+      server::CallSpeed speed;
+      speed.add(last, /*counts_prompt=*/true);
+      answer.speed = speed.to_string();
+    }
+    if (last.finish->reason == FinishReason::kError) return last.finish->error;
+    return answer;
+  }
+
+  const SamplingSettings& sampling_;
+  const std::unique_ptr<Engine> engine_;
+  const std::unique_ptr<const server::TextCodec> codec_;
+  int num_answers_ = 0;
+  Mutex mutex_;
+  std::string running_id_ HEDDLE_GUARDED_BY(mutex_);  // empty between answers
 };
 
 class Conversation {
  public:
-  Conversation(const ChatSettings& settings, Engine& engine, const server::TextCodec& codec)
-      : settings_(settings), engine_(engine), codec_(codec), system_(settings.system) {
+  Conversation(std::string system, ChatModel& model) : model_(model), system_(std::move(system)) {
     start_over();
   }
 
   // Runs until the input ends or /exit. Returns the exit code.
   int run() {
-    interrupts().set_handler([this](int signal, int) { on_signal(signal); });
+    interrupts().set_handler([this](int signal, int count) { on_signal(signal, count); });
     const bool interactive = stdin_is_terminal();
     if (interactive) {
-      print_now(fmt::format("{}, {} tokens of context. /help lists the commands.\n",
-                            engine_.model_info().name, engine_.model_info().context_length));
+      print_now(fmt::format("{}. /help lists the commands.\n", model_.description()));
     }
+    if (interactive && stdout_is_terminal()) editor_.emplace(chat_history_file());
     int exit_code = 0;
-    std::string line;
-    while (true) {
-      if (interactive) print_now(kPrompt);
-      if (!std::getline(std::cin, line)) {
-        if (interactive) print_now("\n");
-        break;
-      }
-      if (line == "/exit" || line == "/quit") break;
-      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-      if (line.front() == '/') {
-        obey(line);
+    while (const std::optional<std::string> line = next_message(interactive)) {
+      if (*line == "/exit" || *line == "/quit") break;
+      if (line->find_first_not_of(" \t\r\n") == std::string::npos) continue;
+      if (line->front() == '/') {
+        obey(*line);
         continue;
       }
-      const Status status = answer(line);
+      const Status status = answer(*line);
       if (!status.ok()) exit_code = kExitFailure;
       if (!status.ok()) fmt::print(stderr, "error: {}\n", status.message());
     }
@@ -81,6 +157,16 @@ class Conversation {
   void start_over() {
     messages_ = Json::array();
     if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
+  }
+
+  // None at the end of the input.
+  std::optional<std::string> next_message(bool interactive) {
+    if (editor_) return editor_->read();
+    if (interactive) print_now("> ");
+    std::string line;
+    if (std::getline(std::cin, line)) return line;
+    if (interactive) print_now("\n");
+    return std::nullopt;
   }
 
   void obey(const std::string& line) {
@@ -104,87 +190,50 @@ class Conversation {
     HEDDLE_RETURN_IF_ERROR(check_utf8("the message", question));
     Json messages = messages_;
     messages.push_back({{"role", "user"}, {"content", question}});
-    HEDDLE_ASSIGN_OR_RETURN(const std::string text,
-                            codec_.render_chat(messages, nullptr, true, Json::object()));
-    HEDDLE_ASSIGN_OR_RETURN(auto tokens, codec_.encode(text, /*add_special_tokens=*/false));
-    const ModelInfo& model = engine_.model_info();
-    if (static_cast<int64_t>(tokens.size()) >= model.context_length) {
-      return invalid_argument(
-          fmt::format("the conversation has {} tokens and the context {}; /reset "
-                      "starts over",
-                      tokens.size(), model.context_length));
-    }
-    HEDDLE_ASSIGN_OR_RETURN(Request request,
-                            make_request(settings_.sampling, model, std::move(tokens),
-                                         /*default_tokens=*/model.context_length));
-    HEDDLE_ASSIGN_OR_RETURN(std::string said, stream(std::move(request)));
-    messages.push_back({{"role", "assistant"}, {"content", std::move(said)}});
+    WordWrap wrap(terminal_columns());
+    HEDDLE_ASSIGN_OR_RETURN(
+        ChatAnswer answer,
+        model_.answer(messages, [&wrap](std::string_view text) { print_now(wrap.feed(text)); }));
+    print_now(wrap.end());
+    if (answer.text.empty() || answer.text.back() != '\n') print_now("\n");
+    if (stdin_is_terminal() && !answer.speed.empty()) print_now("[" + answer.speed + "]\n");
+    messages.push_back({{"role", "assistant"}, {"content", std::move(answer.text)}});
     messages_ = std::move(messages);
     return ok_status();
   }
 
-  Result<std::string> stream(Request request) {
-    request.id = fmt::format("chat-{}", ++num_answers_);
-    request.role_boundaries = codec_.role_boundaries(request.prompt);
-    EventQueue events;
-    {
-      const MutexLock lock(mutex_);
-      running_id_ = request.id;
-    }
-    const Status submitted = engine_.submit(
-        std::move(request), [&events](RequestEvent&& event) { events.push(0, std::move(event)); });
-    std::string said;
-    RequestEvent last;
-    while (submitted.ok() && !last.finish) {
-      last = events.pop().second;
-      said += last.text;
-      if (!last.text.empty()) print_now(last.text);
-    }
-    {
-      const MutexLock lock(mutex_);
-      running_id_.clear();
-    }
-    HEDDLE_RETURN_IF_ERROR(submitted);
-    if (said.empty() || said.back() != '\n') print_now("\n");
-    if (stdin_is_terminal() && last.completion_tokens > 0) {
-      server::CallSpeed speed;
-      speed.add(last, /*counts_prompt=*/true);
-      print_now(fmt::format("[{}]\n", speed.to_string()));
-    }
-    if (last.finish->reason == FinishReason::kError) return last.finish->error;
-    return said;
+  // The terminal's Ctrl-C reaches the editor as a key; so this is an answer's, or kill's.
+  void on_signal(int signal, int count) {
+    if (signal == SIGINT && model_.cancel()) return;
+    if (signal != SIGINT || count > 1 || !stdin_is_terminal()) std::_Exit(128 + signal);
+    print_now("\n/exit or Ctrl-D leaves\n");
   }
 
-  void on_signal(int signal) HEDDLE_EXCLUDES(mutex_) {
-    if (signal != SIGINT) std::_Exit(128 + signal);
-    const MutexLock lock(mutex_);
-    if (!running_id_.empty()) {
-      engine_.cancel(running_id_);
-    } else if (stdin_is_terminal()) {
-      print_now(fmt::format("\n/exit or Ctrl-D leaves\n{}", kPrompt));
-    } else {
-      std::_Exit(128 + signal);
-    }
-  }
-
-  const ChatSettings& settings_;
-  Engine& engine_;
-  const server::TextCodec& codec_;
+  ChatModel& model_;
   std::string system_;
   Json messages_;
-  int num_answers_ = 0;
-  Mutex mutex_;
-  std::string running_id_ HEDDLE_GUARDED_BY(mutex_);  // empty between answers
+  std::optional<LineEditor> editor_;  // where there is a terminal
 };
 
-Result<int> chat(ChatSettings& settings) {
+Result<std::unique_ptr<ChatModel>> make_chat_model(ChatSettings& settings) {
+  if (!settings.url.empty()) {
+    return make_served_chat({.url = settings.url,
+                             .model = settings.served_model,
+                             .api_key = settings.api_key,
+                             .sampling = settings.sampling});
+  }
   HEDDLE_RETURN_IF_ERROR(apply(settings.model));
-  HEDDLE_ASSIGN_OR_RETURN(const auto engine, create_engine(settings.model.engine));
+  HEDDLE_ASSIGN_OR_RETURN(auto engine, create_engine(settings.model.engine));
   HEDDLE_ASSIGN_OR_RETURN(
-      const auto codec,
-      server::make_model_codec(settings.model.engine.model_dir, *engine->tokenizer(),
-                               settings.model.chat_template));
-  return Conversation(settings, *engine, *codec).run();
+      auto codec, server::make_model_codec(settings.model.engine.model_dir, *engine->tokenizer(),
+                                           settings.model.chat_template));
+  return std::unique_ptr<ChatModel>(
+      std::make_unique<LocalChat>(settings.sampling, std::move(engine), std::move(codec)));
+}
+
+Result<int> chat(ChatSettings& settings) {
+  HEDDLE_ASSIGN_OR_RETURN(const auto model, make_chat_model(settings));
+  return Conversation(settings.system, *model).run();
 }
 
 std::function<int()> declare_chat(Options& options) {
@@ -193,11 +242,23 @@ std::function<int()> declare_chat(Options& options) {
   options.examples(
       "heddle chat\n"
       "heddle chat MODEL_DIR --system \"You are brief.\" --temperature 0.3\n"
+      "heddle chat --url http://127.0.0.1:30000\n"
       "echo \"What is 3 + 4?\" | heddle chat models/heddle-tiny");
-  options.heading("Conversation");
-  options.value("--system", &settings->system, "The system message");
   options.reserve("--seed");
   declare_engine_options(options, settings->model, ModelArgument::kOptional);
+  const std::vector<DeclaredOption> of_this_process = options.declared();
+  options.heading("Conversation");
+  options.value("--system", &settings->system, "The system message");
+  options.text("--url", &settings->url,
+               "Talk to a model that a server has: an OpenAI-compatible one, only http");
+  options.text("--served-model", &settings->served_model,
+               "Name to ask that server for; default: the first of /v1/models");
+  options.text("--api-key", &settings->api_key, "Key to send to that server");
+  options.needs("--served-model", "--url");
+  options.needs("--api-key", "--url");
+  for (const DeclaredOption& option : of_this_process) {
+    options.excludes("--url", option.names.front().c_str());
+  }
   declare_sampling_options(options, settings->sampling);
   return [settings] {
     const Result<int> result = chat(*settings);

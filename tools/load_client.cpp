@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only file of this folder that sees Asio and Beast, which are slow to compile.
+// One of two files of this folder that see Asio and Beast, which are slow to compile.
 #include "load_client.h"
 
 #include <algorithm>

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// LineEditor: reads messages from the terminal with the keys that shells have (arrows, Ctrl-A,
+// Ctrl-R, ...), and remembers them from one run to the next. Libedit (BSD licence) does the work.
+//
+// Several lines become one message where they are pasted, where Alt-Enter comes between them, where
+// a line ends with a backslash, or between lines of """. Ctrl-C empties the line.
+//
+// Threading: thread-confined. Needs a terminal at standard input and output.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace heddle::tools {
+
+class LineEditor {
+ public:
+  // `history_file` is read now and written after every message, for its owner alone (0600); with an
+  // empty name, or where it cannot be written, messages are remembered in this run only.
+  explicit LineEditor(std::filesystem::path history_file);
+  ~LineEditor();
+
+  LineEditor(const LineEditor&) = delete;
+  LineEditor& operator=(const LineEditor&) = delete;
+
+  // The next message, without the newline at its end; none at the end of the input (Ctrl-D on an
+  // empty line).
+  [[nodiscard]] std::optional<std::string> read();
+
+ private:
+  class Terminal;
+
+  std::unique_ptr<Terminal> terminal_;
+};
+
+// heddle/chat_history below XDG_STATE_HOME or ~/.local/state; empty where neither is known.
+[[nodiscard]] std::filesystem::path chat_history_file();
+
+}  // namespace heddle::tools

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "word_wrap.h"
+
+#include <utility>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <utf8proc.h>
+
+#include "tokenizer/utf8.h"
+
+namespace heddle::tools {
+
+namespace {
+
+constexpr int64_t kTabColumns = 8;
+
+}  // namespace
+
+std::string WordWrap::feed(std::string_view part) {
+  if (width_ <= 0) return std::string(part);
+  std::string shown;
+  const std::string text = std::exchange(incomplete_, {}) + std::string(part);
+  for (size_t at = 0; at < text.size();) {
+    const tokenizer::Utf8Unit unit = tokenizer::decode_utf8(std::string_view(text).substr(at));
+    if (unit.kind == tokenizer::Utf8Unit::Kind::kTruncated) {
+      incomplete_ = text.substr(at);
+      break;
+    }
+    const bool valid = unit.kind == tokenizer::Utf8Unit::Kind::kCodePoint;
+    const int64_t columns =
+        valid ? utf8proc_charwidth(static_cast<utf8proc_int32_t>(unit.code_point)) : 1;
+    add_character(std::string_view(text).substr(at, unit.length), columns, shown);
+    at += unit.length;
+  }
+  return shown;
+}
+
+void WordWrap::add_character(std::string_view bytes, int64_t columns, std::string& shown) {
+  if (bytes == "\n") {
+    place_word(shown);
+    shown += '\n';
+    spaces_.clear();
+    column_ = 0;
+  } else if (bytes == " " || bytes == "\t") {
+    place_word(shown);
+    spaces_ += bytes;
+  } else {
+    if (columns > 1) place_word(shown);
+    word_ += bytes;
+    word_columns_ += columns;
+    if (columns > 1 || word_columns_ >= width_) place_word(shown);
+  }
+}
+
+void WordWrap::place_word(std::string& shown) {
+  if (word_.empty()) return;
+  int64_t column = column_;
+  for (const char space : spaces_) {
+    column += space == '\t' ? kTabColumns - column % kTabColumns : 1;
+  }
+  if (column_ > 0 && column + word_columns_ > width_) {
+    shown += '\n';
+    column = 0;
+  } else {
+    shown += spaces_;
+  }
+  shown += word_;
+  column_ = column + word_columns_;
+  while (column_ > width_) column_ -= width_;  // the terminal broke what is longer than a line
+  spaces_.clear();
+  word_.clear();
+  word_columns_ = 0;
+}
+
+std::string WordWrap::end() {
+  std::string shown;
+  place_word(shown);
+  shown += std::exchange(incomplete_, {});
+  spaces_.clear();
+  column_ = 0;
+  return shown;
+}
+
+int64_t terminal_columns() {
+  winsize size = {};
+  if (::isatty(STDOUT_FILENO) == 0 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
+}  // namespace heddle::tools

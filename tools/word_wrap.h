@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// WordWrap breaks a text that comes in parts at spaces, so that no word is cut at the terminal's
+// edge.
+//
+// Threading: thread-confined. Cost: O(bytes); holds one word.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace heddle::tools {
+
+class WordWrap {
+ public:
+  // `width`: columns of the terminal; 0: nothing is broken, and every part comes back as it is.
+  explicit WordWrap(int64_t width) : width_(width) {}
+
+  // The part of the text so far that can be shown. The last word is held back until its end is
+  // known; characters of two columns (Chinese, Japanese, emoji) are words of their own.
+  [[nodiscard]] std::string feed(std::string_view part);
+
+  // What was held back.
+  [[nodiscard]] std::string end();
+
+ private:
+  void place_word(std::string& shown);
+  void add_character(std::string_view bytes, int64_t columns, std::string& shown);
+
+  int64_t width_;
+  int64_t column_ = 0;
+  std::string incomplete_;  // the first bytes of a character
+  std::string spaces_;      // before the word
+  std::string word_;
+  int64_t word_columns_ = 0;
+};
+
+// Columns of the terminal at standard output; 0 where there is none, or it does not say.
+[[nodiscard]] int64_t terminal_columns();
+
+}  // namespace heddle::tools
