@@ -2,6 +2,7 @@
 #include "options_serve.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include <fmt/format.h>
@@ -57,6 +58,17 @@ Status apply_parsers(ServeSettings& settings) {
   return ok_status();
 }
 
+Result<uint32_t> parse_socket_mode(std::string_view text) {
+  uint32_t mode = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
+  constexpr uint32_t kAll = 0777;
+  if (error != std::errc{} || end != text.data() + text.size() || mode > kAll) {
+    return invalid_argument(
+        fmt::format("\"{}\" is no mode; give three octal digits: 660 for owner and group", text));
+  }
+  return mode;
+}
+
 }  // namespace
 
 void declare_serve_options(Options& options, ServeSettings& settings) {
@@ -65,6 +77,19 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
   options.value("--config", &settings.config_file,
                 "File of options by these names, YAML or JSON; the command line wins");
   options.text("--host", &server.http.host, "Address to listen on, or unix:PATH for a unix socket");
+  options.parsed(
+      "--socket-mode", "",
+      [&server](std::string_view text) -> Status {
+        HEDDLE_ASSIGN_OR_RETURN(server.http.socket_mode, parse_socket_mode(text));
+        return {};
+      },
+      "Who may use a unix socket, in octal as chmod takes it: 660; default: as the umask says");
+  options.text("--socket-group", &server.http.socket_group, "Group that a unix socket belongs to");
+  for (const char* name : {"--socket-mode", "--socket-group"}) {
+    options.has_effect_if(
+        name, [&server] { return server.http.host.starts_with(server::kUnixPrefix); },
+        "without a unix socket; add --host unix:PATH");
+  }
   options.value("-p,--port", &server.http.port, "Port to listen on; 0: any free one");
   options.text("--ssl-certfile", &server.http.certificate_file,
                "Certificate, with those that signed it, in PEM form: clients speak TLS");

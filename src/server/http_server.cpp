@@ -2,6 +2,7 @@
 #include "server/http_server.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -20,8 +21,10 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <fmt/format.h>
+#include <grp.h>
 #include <netdb.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -127,11 +130,14 @@ class AsioHttpServer final : public HttpServer {
   }
 
  private:
-  void listen(const asio::generic::stream_protocol::endpoint& endpoint, error_code& error) {
+  void bind(const asio::generic::stream_protocol::endpoint& endpoint, error_code& error) {
     acceptor_.open(endpoint.protocol(), error);
     if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
     if (!error) acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  }
+
+  void listen(error_code& error) {
+    acceptor_.listen(asio::socket_base::max_listen_connections, error);
   }
 
   // A socket's file stays when its server is killed: one without a listener is replaced.
@@ -145,7 +151,7 @@ class AsioHttpServer final : public HttpServer {
     }
     const asio::local::stream_protocol::endpoint endpoint(path);
     error_code error;
-    listen(endpoint, error);
+    bind(endpoint, error);
     if (error == asio::error::address_in_use) {
       asio::local::stream_protocol::socket other(io_);
       error_code refused;
@@ -159,7 +165,7 @@ class AsioHttpServer final : public HttpServer {
       if (refused == asio::error::connection_refused && ::unlink(path.c_str()) == 0) {
         error_code ignored;
         acceptor_.close(ignored);
-        listen(endpoint, error);
+        bind(endpoint, error);
       }
     }
     if (error == asio::error::address_in_use) {
@@ -167,7 +173,31 @@ class AsioHttpServer final : public HttpServer {
           "{} is in use by another program; stop it or choose another path with --host", path));
     }
     if (error) return unavailable(fmt::format("cannot listen on {}: {}", path, error.message()));
-    unix_path_ = path;
+    unix_path_ = path;  // from here on removed at the end
+    HEDDLE_RETURN_IF_ERROR(set_access(path));
+    listen(error);
+    if (error) return unavailable(fmt::format("cannot listen on {}: {}", path, error.message()));
+    return ok_status();
+  }
+
+  // Before anyone can connect.
+  [[nodiscard]] Status set_access(const std::string& path) const {
+    if (options_.socket_mode && ::chmod(path.c_str(), *options_.socket_mode) != 0) {
+      return unavailable(fmt::format("--socket-mode {:o}: {}: {}", *options_.socket_mode, path,
+                                     std::strerror(errno)));
+    }
+    if (options_.socket_group.empty()) return ok_status();
+    const group* found = ::getgrnam(options_.socket_group.c_str());
+    if (found == nullptr) {
+      return invalid_argument(
+          fmt::format("--socket-group {}: there is no such group; `getent "
+                      "group` lists those there are",
+                      options_.socket_group));
+    }
+    if (::chown(path.c_str(), static_cast<uid_t>(-1), found->gr_gid) != 0) {
+      return unavailable(fmt::format("--socket-group {}: {}: {}; be a member of the group, or root",
+                                     options_.socket_group, path, std::strerror(errno)));
+    }
     return ok_status();
   }
 
@@ -175,7 +205,8 @@ class AsioHttpServer final : public HttpServer {
     tcp::endpoint endpoint;
     HEDDLE_RETURN_IF_ERROR(resolve(endpoint));
     error_code error;
-    listen(endpoint, error);
+    bind(endpoint, error);
+    if (!error) listen(error);
     if (error == asio::error::address_in_use) {
       return unavailable(fmt::format(
           "port {} of {} is in use by another program; stop it or choose another with --port",

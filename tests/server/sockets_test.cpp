@@ -8,6 +8,7 @@
 #include <thread>
 
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -82,6 +83,28 @@ TEST_F(SocketsTest, AUnixSocketInUseIsNamedAndOneLeftBehindReplaced) {
   auto third = Server::listen(options);
   ASSERT_TRUE(third.ok()) << third.status().to_string();
   EXPECT_THAT(ask_unix(path, kHealthRequest), HasSubstr("503"));
+}
+
+TEST_F(SocketsTest, AUnixSocketHasTheModeAndTheGroupAskedFor) {
+  const std::string path = temporary("shared_socket");
+  options.http.host = "unix:" + path;
+  const std::string own_group = ::getgrgid(::getegid())->gr_name;
+  for (const uint32_t mode : {0600U, 0660U, 0666U}) {
+    options.http.socket_mode = mode;
+    options.http.socket_group = own_group;
+    const auto shared = Server::listen(options);
+    ASSERT_TRUE(shared.ok()) << shared.status().to_string();
+    struct stat status{};
+    ASSERT_EQ(::stat(path.c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, mode);
+    EXPECT_EQ(status.st_gid, ::getegid());
+  }
+  options.http.socket_group = "no-such-group";
+  const auto unknown = Server::listen(options);
+  EXPECT_THAT(unknown.status().message(),
+              HasSubstr("--socket-group no-such-group: there is no such group"));
+  struct stat status{};
+  EXPECT_NE(::stat(path.c_str(), &status), 0) << "nothing is left behind";
 }
 
 TEST_F(SocketsTest, AFileThatIsNoSocketIsLeftAlone) {
