@@ -365,10 +365,13 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
   options.choice("--log-level", &settings.log_level,
                  {"debug", "info", "warning", "warn", "error", "critical", "off"},
                  "Least severe messages of the log");
+  options.choice("--log-format", &settings.log_format, {"text", "json"},
+                 "json: an object a line, with time, level and message");
 }
 
 Status apply(EngineSettings& settings) {
   set_log_level(parse_log_level(settings.log_level));
+  set_log_format(settings.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   if (!settings.model_path.empty()) {
     if (!settings.model_dir.empty() && settings.model_dir != settings.model_path) {
       return invalid_argument(fmt::format("two models are named: {} and --model-path {}; name one",

@@ -25,6 +25,7 @@ struct EngineSettings {
   std::string model_path;  // --model-path, the same thing
   std::string chat_template;
   std::string log_level = "info";
+  std::string log_format = "text";
   EngineOptions engine;
 };
 

@@ -3,10 +3,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "core/log.h"
 #include "support/test_data.h"
@@ -47,6 +49,29 @@ TEST(EngineSettingsTest, TheWordsForALevelOfTheLogMeanTheSame) {
     EXPECT_FALSE(logs(LogLevel::kInfo)) << level;
   }
   set_log_level(LogLevel::kInfo);
+}
+
+TEST(EngineSettingsTest, TheLogAsJsonIsAnObjectALineWhateverASentenceSays) {
+  EngineSettings settings{
+      .model_dir = heddle::testing::repository_path("models/heddle-tiny").string(),
+      .log_format = "json"};
+  EXPECT_TRUE(apply(settings).ok());
+  ::testing::internal::CaptureStderr();
+  const std::string sentences[] = {"plain", R"(a "quoted" \ word)", "two\nlines", "no \xFF UTF-8",
+                                   "gr\xC3\xBC\xC3\x9F"};
+  for (const std::string& sentence : sentences) log_warning(sentence);
+  std::istringstream lines(::testing::internal::GetCapturedStderr());
+  set_log_format(LogFormat::kText);
+  for (const std::string& sentence : sentences) {
+    std::string line;
+    ASSERT_TRUE(std::getline(lines, line));
+    const auto entry = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    ASSERT_TRUE(entry.is_object()) << line;
+    EXPECT_EQ(entry["level"], "warning");
+    EXPECT_THAT(entry["time"].get<std::string>(),
+                ::testing::MatchesRegex(R"(....-..-..T..:..:......[+-]..:..)"));
+    EXPECT_EQ(entry["message"], sentence == sentences[3] ? "no \xEF\xBF\xBD UTF-8" : sentence);
+  }
 }
 
 std::string error_of_template(const std::string& file) {

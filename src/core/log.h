@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logging: one sentence a line, values at the end. Lines go to standard error, so that what a
-// command prints can be piped. spdlog stays behind this header because including it costs six
+// Logging: one sentence a line, values at the end, as text or as JSON. Lines go to standard error,
+// so that what a command prints can be piped. spdlog stays behind this header because including it costs six
 // seconds a file.
 //
 // Threading: thread-safe.
@@ -13,6 +13,13 @@ namespace heddle {
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
 void set_log_level(LogLevel level);  // default: kInfo
+
+enum class LogFormat {
+  kText,  // 2026-11-29 12:00:00.000 info Sentence
+  kJson,  // {"time":"2026-11-29T12:00:00.000+01:00","level":"info","message":"Sentence"}
+};
+
+void set_log_format(LogFormat format);  // default: kText
 
 // Whether sentences of this level are shown: asked before a costly one is put together.
 [[nodiscard]] bool logs(LogLevel level);
