@@ -73,6 +73,7 @@ DeviceDefaults defaults_for(device::DeviceKind kind) {
     return {.chunked_prefill_tokens = 512,
             .max_running_requests = cache::kDefaultMaxRunning,
             .memory_fraction = 0.5,
+            .pool_bytes_per_weight_byte = 8,
             .max_scored_rows = 64};
   }
   return {.chunked_prefill_tokens = 8192,

@@ -35,11 +35,18 @@ Result<ChosenDevice> choose_device(const DeviceRequest& request, int num_threads
 // The CPU instead of a GPU that a model was not loaded on, because of `why`.
 Result<ChosenDevice> fall_back_to_cpu(const Status& why, int num_threads, bool exact);
 
+inline constexpr int64_t kLeastPoolLimit = int64_t{1} << 30;
+
 // Defaults of options that were not set.
 struct DeviceDefaults {
   int64_t chunked_prefill_tokens = 0;
   int32_t max_running_requests = 0;  // at most
   double memory_fraction = 0;
+
+  // Without a wish of the user's for their size, pools take at most this many times the bytes of
+  // the weights, so that a small model leaves a shared machine's memory to others; but
+  // kLeastPoolLimit, or two whole contexts, where that is more. 0: no limit.
+  int64_t pool_bytes_per_weight_byte = 0;
 
   // Of one step, to score tokens of prompts. Each takes a row of logits: some 600 KB where the
   // vocabulary has 150,000 tokens. With fewer, steps of such prompts are too short to be efficient.
