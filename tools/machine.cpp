@@ -33,6 +33,14 @@ std::string cpu_model() {
 
 std::string built_commit() { return HEDDLE_COMMIT; }
 
+std::string built_with() {
+#if defined(__clang__)
+  return "clang " __clang_version__;
+#else
+  return "gcc " __VERSION__;
+#endif
+}
+
 int32_t usable_threads(int32_t threads) {
   const int32_t cpus = num_allowed_cpus();
   if (cpus == 0 || threads <= cpus) return threads;

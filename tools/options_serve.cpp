@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "machine.h"
 #include "parsers/formats.h"
 #include "server/answer_form.h"
 #include "server/chat_prompt.h"
@@ -333,6 +334,8 @@ Status apply(ServeSettings& settings) {
     settings.model.engine.metrics.model_name = settings.server.served_model_names.front();
   }
   settings.server.version = HEDDLE_VERSION;
+  settings.server.build = {
+      {"version", HEDDLE_VERSION}, {"commit", built_commit()}, {"compiler", built_with()}};
   settings.server.model_path = settings.model.engine.model_dir.string();
   return ok_status();
 }

@@ -30,13 +30,7 @@ std::function<int()> declare_version(Options& options) {
 
 std::string version_text() {
   return fmt::format("heddle {}\ncommit    {}\ncompiler  {}\ndevices   {}; {}", HEDDLE_VERSION,
-                     built_commit(),
-#if defined(__clang__)
-                     "clang " __clang_version__,
-#else
-                     "gcc " __VERSION__,
-#endif
-                     cpu_model(), gpus());
+                     built_commit(), built_with(), cpu_model(), gpus());
 }
 
 const Subcommand kVersion = {.name = "version",

@@ -490,7 +490,7 @@ void ApiHandler::inspect(std::shared_ptr<Exchange> exchange) {
                   std::move(std::get<InspectionOptions>(options)), std::move(exchange));
 }
 
-HttpResponse ApiHandler::metrics(const HttpRequest& request) const {
+HttpResponse ApiHandler::metrics(const HttpRequest& request) {
   if (!options_.metrics) {
     return error_response(
         {.status = 404, .code = "not_found", .message = "Metrics are off on this server."},
@@ -501,7 +501,7 @@ HttpResponse ApiHandler::metrics(const HttpRequest& request) const {
       .headers = {},
       .body = (health_.loaded() ? served_.engine().metrics_text() + served_.codec().metrics_text()
                                 : "") +
-              http_metrics_.to_text()};
+              http_metrics_.to_text() + process_metrics_.to_text()};
 }
 
 bool ApiHandler::is_quiet(std::string_view path) const {

@@ -22,6 +22,7 @@
 #include "server/call_reader.h"
 #include "server/generation.h"
 #include "server/http_metrics.h"
+#include "server/process_metrics.h"
 #include "server/profiler.h"
 #include "server/request_gate.h"
 #include "server/request_log.h"
@@ -83,7 +84,7 @@ class ApiHandler final : public HttpHandler {
   [[nodiscard]] HttpResponse description(const HttpRequest& request, Endpoint endpoint) const;
   [[nodiscard]] HttpResponse update_weight_version(const HttpRequest& request);
   void inspect(std::shared_ptr<Exchange> exchange);
-  [[nodiscard]] HttpResponse metrics(const HttpRequest& request) const;
+  [[nodiscard]] HttpResponse metrics(const HttpRequest& request);
   [[nodiscard]] bool is_quiet(std::string_view path) const;
 
   ServerOptions options_;
@@ -96,6 +97,7 @@ class ApiHandler final : public HttpHandler {
   std::unique_ptr<RequestLog> request_log_;
   GenerationHost host_;
   HttpMetrics http_metrics_;
+  ProcessMetrics process_metrics_{options_.build};
   std::unique_ptr<BatchApi> batch_api_;
   std::unique_ptr<WorkerPool> disk_worker_;  // of files and batches: a slow disk delays no prompt
   std::unique_ptr<Profiler> profiler_;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/metrics.h"
 #include "parsers/formats.h"
 #include "server/answer_options.h"
 #include "server/caller.h"
@@ -26,6 +27,7 @@ struct ServerOptions {
   std::vector<std::string> served_model_names;  // shown by /v1/models; empty: the model's own
   std::string model_path;                       // shown by /get_model_info
   std::string version;                          // shown by /get_server_info
+  MetricLabels build;                           // labels of heddle_build_info
   std::string weight_version = "default";       // shown with answers until it is changed
   std::string api_key;                          // empty: there is none
   std::string admin_api_key;                    // for routes that steer; empty: there is none

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // /metrics and /flush_cache.
+#include <ctime>
+
 #include "server/server_fixture.h"
 #include "support/exposition.h"
 
@@ -20,6 +22,25 @@ TEST_F(MetricsTest, AreWhatEngineAndServerCounted) {
   EXPECT_EQ(reply.status, 200);
   EXPECT_EQ(reply.headers.at("content-type"), "text/plain; version=0.0.4; charset=utf-8");
   EXPECT_EQ(testing::parse_exposition(reply.body).value("heddle_fake"), 1);
+}
+
+TEST_F(MetricsTest, SayWhatRunsAndWhatTheProcessTakes) {
+  options.build = {{"version", "1.2.3"}, {"commit", "abc"}};
+  start();
+  const auto text = metrics();
+  EXPECT_EQ(text.value("heddle_build_info", {R"(version="1.2.3")", R"(commit="abc")"}), 1);
+  const double resident = text.value("process_resident_memory_bytes");
+  EXPECT_GT(resident, 1 << 20);
+  EXPECT_GE(text.value("process_virtual_memory_bytes"), resident);
+  EXPECT_GT(text.value("process_open_fds"), 3);
+  EXPECT_GE(text.value("process_max_fds"), text.value("process_open_fds"));
+  const auto now = static_cast<double>(std::time(nullptr));
+  EXPECT_LE(text.value("process_start_time_seconds"), now + 1);
+  EXPECT_GT(text.value("process_start_time_seconds"), now - 24 * 3600);
+  const double before = text.value("process_cpu_seconds_total");
+  EXPECT_GT(before, 0);
+  EXPECT_EQ(text.types.at("process_cpu_seconds_total"), "counter");
+  EXPECT_GE(metrics().value("process_cpu_seconds_total"), before);
 }
 
 TEST_F(MetricsTest, CountRequestsByRouteAndStatusNotByWhatClientsMakeUp) {

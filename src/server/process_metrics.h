@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// ProcessMetrics: what Prometheus' clients export of every process (process_cpu_seconds_total,
+// process_resident_memory_bytes, ...), and heddle_build_info, a 1 whose labels say what runs.
+//
+// Threading: thread-confined.
+#pragma once
+
+#include <string>
+
+#include "core/metrics.h"
+
+namespace heddle::server {
+
+class ProcessMetrics {
+ public:
+  // `build`: labels of heddle_build_info.
+  explicit ProcessMetrics(const MetricLabels& build);
+
+  // As things are now. Cost: reads /proc, some 50 us. What cannot be read keeps its last value.
+  [[nodiscard]] std::string to_text();
+
+ private:
+  MetricRegistry registry_;
+  MetricCounter cpu_seconds_;
+  double counted_cpu_seconds_ = 0;
+  MetricGauge resident_bytes_;
+  MetricGauge virtual_bytes_;
+  MetricGauge open_files_;
+  MetricGauge max_files_;
+  MetricGauge start_seconds_;
+};
+
+}  // namespace heddle::server
