@@ -7,7 +7,7 @@ set(HEDDLE_LIBRARY_HEADERS
   <memory> <mutex> <optional> <span> <string> <string_view> <unordered_map> <utility> <vector> <fmt/format.h>)
 set(HEDDLE_TEST_HEADERS ${HEDDLE_LIBRARY_HEADERS} <random> <gmock/gmock.h> <gtest/gtest.h>)
 
-# heddle_precompile(TARGET LIBRARY|OPTIMISED_LIBRARY|TEST)
+# heddle_precompile(TARGET LIBRARY|OPTIMISED_LIBRARY|LIGHT_LIBRARY|TEST)
 #   A compiler takes a precompiled header only where optimisation, position independence and the macros
 #   it was compiled with are the same: so each kind has a target of its own that compiles it, with nothing else.
 function(heddle_precompile target kind)
@@ -26,6 +26,8 @@ function(heddle_precompile target kind)
       target_link_libraries(${owner} PRIVATE GTest::gmock)
     elseif(kind STREQUAL "OPTIMISED_LIBRARY")
       heddle_optimise(${owner})
+    elseif(kind STREQUAL "LIGHT_LIBRARY")
+      heddle_lighten(${owner})
     endif()
     if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
       target_compile_options(${owner} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")  # ccache wants equal bytes

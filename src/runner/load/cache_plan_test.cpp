@@ -87,26 +87,27 @@ TEST_F(PoolPlanTest, OnTheCpuASmallModelLeavesMemoryToOthers) {
   constexpr int64_t kGibibyte = int64_t{1} << 30;
   const models::CacheNeeds needs = models::create_model(config_)->cache_needs();
   const auto pool_bytes = [&](const EngineOptions& options, int64_t weights_bytes,
-                              device::DeviceKind kind = device::DeviceKind::kCpu) {
+                              device::DeviceKind kind = device::DeviceKind::kCpu) -> double {
     const PlannedPools pools = plan_pools(options, config_, needs, DType::kBf16,
                                           {.available_bytes = 20 * kGibibyte,
                                            .weights_bytes = weights_bytes,
                                            .defaults = defaults_for(kind)})
                                    .value();
     const cache::PoolSizes& sizes = pools.plan.sizes;
-    return sizes.shared_bytes > 0 ? sizes.shared_bytes : sizes.num_pages * sizes.page_bytes;
+    return static_cast<double>(sizes.shared_bytes > 0 ? sizes.shared_bytes
+                                                      : sizes.num_pages * sizes.page_bytes);
   };
-  constexpr int64_t kSlack = kGibibyte / 16;
-  EXPECT_NEAR(pool_bytes({}, 1 << 20), kGibibyte, kSlack);
-  EXPECT_NEAR(pool_bytes({}, kGibibyte / 2), 4 * kGibibyte, kSlack);
-  EXPECT_NEAR(pool_bytes({}, 4 * kGibibyte), 10 * kGibibyte, kSlack) << "half of what is free";
-  EXPECT_NEAR(pool_bytes({.memory_fraction = 0.5}, 1 << 20), 10 * kGibibyte, kSlack);
-  EXPECT_NEAR(pool_bytes({.max_running_requests = 5}, 1 << 20), 10 * kGibibyte, kSlack);
-  EXPECT_NEAR(pool_bytes({}, 1 << 20, device::DeviceKind::kCuda), 18 * kGibibyte, kSlack);
-  EXPECT_GT(pool_bytes({.max_total_tokens = 2'000'000}, 1 << 20), 2 * kGibibyte);
+  constexpr double kGiB = kGibibyte, kSlack = kGiB / 16;
+  EXPECT_NEAR(pool_bytes({}, 1 << 20), kGiB, kSlack);
+  EXPECT_NEAR(pool_bytes({}, kGibibyte / 2), 4 * kGiB, kSlack);
+  EXPECT_NEAR(pool_bytes({}, 4 * kGibibyte), 10 * kGiB, kSlack) << "half of what is free";
+  EXPECT_NEAR(pool_bytes({.memory_fraction = 0.5}, 1 << 20), 10 * kGiB, kSlack);
+  EXPECT_NEAR(pool_bytes({.max_running_requests = 5}, 1 << 20), 10 * kGiB, kSlack);
+  EXPECT_NEAR(pool_bytes({}, 1 << 20, device::DeviceKind::kCuda), 18 * kGiB, kSlack);
+  EXPECT_GT(pool_bytes({.max_total_tokens = 2'000'000}, 1 << 20), 2 * kGiB);
 
   config_.max_position_embeddings = 1'000'000;
-  EXPECT_GT(pool_bytes({}, 1 << 20), 2 * kGibibyte) << "a whole context fits";
+  EXPECT_GT(pool_bytes({}, 1 << 20), 2 * kGiB) << "a whole context fits";
 }
 
 TEST_F(PoolPlanTest, WithoutACacheNothingIsKeptOrShared) {
