@@ -26,7 +26,7 @@
 //   layout:      columns {x} start, width; concat {a, b}; logit_rows {x} -> [R, H]
 //
 //   linear attention: `layer` is an index into ForwardContext::state_layers
-//     causal_conv1d     {x, weight}                          layer
+//     causal_conv1d     {x, weight}                          layer; silu (0: no activation)
 //     gated_delta_rule  {qkv, a, b, neg_exp_a_log, dt_bias} -> [T, Nv*Dv]
 //                                                num_key_heads, key_dim, value_dim, layer
 //     gated_rms_norm, sigmoid_gated_rms_norm  {x, z, weight}  epsilon

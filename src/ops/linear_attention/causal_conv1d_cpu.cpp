@@ -64,14 +64,14 @@ namespace math = heddle::ops::simd::HWY_NAMESPACE;
 // One output row of `count` channels: u[m] are the W input rows, w[m] the weights of all channels.
 template <class D>
 HWY_INLINE void convolve_row(D d, const float* const* u, const float (*w)[kTaskChannels], int64_t W,
-                             int64_t count, float* y) {
+                             int64_t count, bool silu, float* y) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t c = 0; c < count; c += lanes) {
     auto sum = hn::Mul(hn::LoadU(d, w[0] + c), hn::LoadU(d, u[0] + c));
     for (int64_t m = 1; m < W; ++m) {
       sum = hn::MulAdd(hn::LoadU(d, w[m] + c), hn::LoadU(d, u[m] + c), sum);
     }
-    hn::StoreU(math::Silu(d, sum), d, y + c);
+    hn::StoreU(silu ? math::Silu(d, sum) : sum, d, y + c);
   }
 }
 
@@ -81,7 +81,7 @@ HWY_INLINE void transpose_weight(const float* weight, int64_t stride, int64_t W,
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t c = 0;
-  if (W == 4 && stride == 4) {  // the width of published models
+  if (W == 4 && stride == 4) {  // this width and the next are those of published models
     for (; c + lanes <= count; c += lanes) {
       hn::Vec<decltype(d)> w0, w1, w2, w3;
       hn::LoadInterleaved4(d, weight + c * 4, w0, w1, w2, w3);
@@ -91,6 +91,15 @@ HWY_INLINE void transpose_weight(const float* weight, int64_t stride, int64_t W,
       hn::Store(w3, d, w[3] + c);
     }
   }
+  if (W == 3 && stride == 3) {
+    for (; c + lanes <= count; c += lanes) {
+      hn::Vec<decltype(d)> w0, w1, w2;
+      hn::LoadInterleaved3(d, weight + c * 3, w0, w1, w2);
+      hn::Store(w0, d, w[0] + c);
+      hn::Store(w1, d, w[1] + c);
+      hn::Store(w2, d, w[2] + c);
+    }
+  }
   for (; c < count; ++c) {
     for (int64_t m = 0; m < W; ++m) w[m][c] = weight[c * stride + m];
   }
@@ -98,7 +107,7 @@ HWY_INLINE void transpose_weight(const float* weight, int64_t stride, int64_t W,
 
 // `count` channels of `num_rows` rows; inputs, weight and y already point at the first channel.
 void convolve(const ConvInputs& inputs, const float* weight, int64_t weight_stride, int64_t count,
-              int64_t num_rows, float* y, int64_t y_stride) {
+              int64_t num_rows, bool silu, float* y, int64_t y_stride) {
   const hn::ScalableTag<float> d;
   const int64_t W = inputs.W;
   HWY_ALIGN float w[kMaxWidth][kTaskChannels];
@@ -109,14 +118,14 @@ void convolve(const ConvInputs& inputs, const float* weight, int64_t weight_stri
     std::array<const float*, kMaxWidth> u{};
     inputs.last_rows(t, W, u.data());
     float* out = y + t * y_stride;
-    convolve_row(d, u.data(), w, W, whole, out);
+    convolve_row(d, u.data(), w, W, whole, silu, out);
     for (int64_t c = whole; c < count; ++c) {
       float sum = w[0][c] * u[0][c];
       for (int64_t m = 1; m < W; ++m) {
         sum = hn::GetLane(hn::MulAdd(hn::Set(d, w[m][c]), hn::Set(d, u[static_cast<size_t>(m)][c]),
                                      hn::Set(d, sum)));
       }
-      out[c] = hn::GetLane(math::Silu(d, hn::Set(d, sum)));
+      out[c] = silu ? hn::GetLane(math::Silu(d, hn::Set(d, sum))) : sum;
     }
   }
 }
@@ -167,7 +176,7 @@ void run_channels(const CausalConv1dArgs& args, int64_t b, int64_t first, int64_
                           .sequence = b,
                           .num_chain_rows = num_chain_rows};
   HWY_DYNAMIC_DISPATCH(convolve)
-  (inputs, args.weight.row<float>(first), args.weight.row_stride, count, num_rows,
+  (inputs, args.weight.row<float>(first), args.weight.row_stride, count, num_rows, args.silu,
    args.y.row<float>(start) + first, args.y.row_stride);
   for (const StateSnapshot& snapshot : forward.snapshots_of(b)) {
     copy_window(inputs, snapshot.num_tokens - 1, count,

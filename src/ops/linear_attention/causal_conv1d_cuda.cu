@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// y[t, c] = silu(sum over m < W of weight[c, m] u[t - (W - 1) + m, c]); then the windows are kept.
+// y[t, c] = silu(sum over m < W of weight[c, m] u[t - (W - 1) + m, c]), or the sum itself; then the
+// windows are kept.
 // convolve_kernel: a thread owns a channel of 8 rows. run_kernel: 8 channels of 32 rows, their
 // window in registers. decode_kernel: 8 channels of one row, and their windows.
 // keep_windows_kernel: a thread writes a channel of windows; a block has a sequence, or a share of
@@ -30,6 +31,7 @@ struct Params {
   int64_t x_stride, weight_stride, y_stride, state_stride, snapshot_stride;
   int64_t T, B, C;
   int W;
+  bool silu;
   DeviceBatch batch;
 };
 
@@ -75,6 +77,10 @@ __device__ void last_rows(const Params& p, int64_t b, int64_t t, int count,
   }
 }
 
+__device__ inline float activated(const Params& p, float sum) {
+  return p.silu ? quick_silu(sum) : sum;
+}
+
 // A thread convolves one channel of kRows rows; the W inputs of a row come from the cache but for
 // the first use. Moves x and y once and does 2 * W operations and a SiLU for each of T * C numbers:
 // bandwidth-bound. The sum runs over ascending inputs.
@@ -102,7 +108,7 @@ __global__ void __launch_bounds__(kThreads) convolve_kernel(const __grid_constan
     for (int m = 1; m < kMaxWidth; ++m) {
       if (m < p.W) sum = fmaf(weight[m], inputs.at(rows[m]), sum);
     }
-    static_cast<Scalar*>(p.y)[row * p.y_stride + channel] = rounded<Scalar>(quick_silu(sum));
+    static_cast<Scalar*>(p.y)[row * p.y_stride + channel] = rounded<Scalar>(activated(p, sum));
   }
 }
 
@@ -274,14 +280,14 @@ struct RunningWindow {
     }
   }
 
-  __device__ void convolve(Scalar* y) const {
+  __device__ void convolve(const Params& p, Scalar* y) const {
     float results[kOctet];
 #pragma unroll
     for (int j = 0; j < kOctet; ++j) {
       float sum = __fmul_rn(weight[j][0], inputs[0][j]);
 #pragma unroll
       for (int m = 1; m < kRunWidth; ++m) sum = fmaf(weight[j][m], inputs[m][j], sum);
-      results[j] = quick_silu(sum);
+      results[j] = activated(p, sum);
     }
     store_octet(results, y);
   }
@@ -333,7 +339,7 @@ __global__ void __launch_bounds__(kRunThreads) run_kernel(const __grid_constant_
     for (int i = 0; i < Rows::kAtOnce; ++i) {
       if (sequences[i] >= 0) {
         window.advance(p, x, channel, first + group + i, sequences[i], own[i]);
-        window.convolve(y);
+        window.convolve(p, y);
       }
       y += p.y_stride;
     }
@@ -361,7 +367,7 @@ __global__ void __launch_bounds__(kRunThreads) decode_kernel(const __grid_consta
   const auto* x = static_cast<const Scalar*>(p.x) + channel;
   window.advance(p, x, channel, row, b,
                  *reinterpret_cast<const Octet<Scalar>*>(x + row * p.x_stride));
-  window.convolve(static_cast<Scalar*>(p.y) + channel + row * p.y_stride);
+  window.convolve(p, static_cast<Scalar*>(p.y) + channel + row * p.y_stride);
   const int64_t slot = p.batch.state_slots[b];
   if (slot < 0) return;
   for (int32_t s = p.batch.snapshot_start[b]; s < p.batch.snapshot_start[b + 1]; ++s) {
@@ -406,6 +412,7 @@ Status causal_conv1d_cuda(CudaContext& context, const CausalConv1dArgs& args) {
                       .B = args.forward->num_sequences(),
                       .C = args.x.shape[1],
                       .W = static_cast<int>(args.weight.shape[1]),
+                      .silu = args.silu,
                       .batch = args.forward->batch};
   const int64_t channel_blocks = ceil_div(params.C, kThreads);
   const bool in_runs = has_octets(args) && args.forward->tree_starts.empty();

@@ -11,7 +11,7 @@ namespace heddle::ops {
 inline std::vector<double> causal_conv1d_reference(const std::vector<float>& x,
                                                    const std::vector<float>& window,
                                                    const std::vector<float>& weight, size_t C,
-                                                   size_t W) {
+                                                   size_t W, bool silu = true) {
   std::vector<float> u = window;
   u.insert(u.end(), x.begin(), x.end());
   std::vector<double> y(x.size());
@@ -21,7 +21,7 @@ inline std::vector<double> causal_conv1d_reference(const std::vector<float>& x,
       for (size_t m = 0; m < W; ++m) {
         sum += static_cast<double>(weight[c * W + m]) * static_cast<double>(u[(t + m) * C + c]);
       }
-      y[t * C + c] = sum / (1.0 + std::exp(-sum));
+      y[t * C + c] = silu ? sum / (1.0 + std::exp(-sum)) : sum;
     }
   }
   return y;

@@ -53,8 +53,13 @@ class Convolution {
   };
 
   Convolution(CausalConv1dTest& test, int64_t C, int64_t W, int64_t num_inputs,
-              DType dtype = DType::kF32)
-      : test_(test), C_(C), W_(W), dtype_(dtype), y_(static_cast<size_t>(num_inputs * C), kPoison) {
+              DType dtype = DType::kF32, bool silu = true)
+      : test_(test),
+        C_(C),
+        W_(W),
+        dtype_(dtype),
+        silu_(silu),
+        y_(static_cast<size_t>(num_inputs * C), kPoison) {
     const std::vector<float> x = random_floats(num_inputs * C, 1);
     const Tensor rounded = testing::converted({x.data(), DType::kF32, {num_inputs, C}}, dtype);
     const Tensor back = testing::converted(rounded.view(), DType::kF32);
@@ -98,6 +103,7 @@ class Convolution {
                                         {.x = {device_x.view().data, dtype_, {T, C_}, C_ + 3},
                                          .weight = device_weight_.view(),
                                          .y = {device_y.view().data, dtype_, {T, C_}, C_ + 2},
+                                         .silu = silu_,
                                          .state = {.conv = device_state_.view(), .recurrent = {}},
                                          .forward = &forward});
     ASSERT_TRUE(status.ok()) << status.to_string();
@@ -139,7 +145,7 @@ class Convolution {
     const auto weight = weight_.span<float>();
     return causal_conv1d_reference(
         inputs(first, count), std::vector<float>(static_cast<size_t>((W_ - 1) * C_)),
-        {weight.begin(), weight.end()}, static_cast<size_t>(C_), static_cast<size_t>(W_));
+        {weight.begin(), weight.end()}, static_cast<size_t>(C_), static_cast<size_t>(W_), silu_);
   }
 
   void expect_untouched(int64_t slot) {
@@ -152,6 +158,7 @@ class Convolution {
   CausalConv1dTest& test_;
   int64_t C_, W_;
   DType dtype_;
+  bool silu_;
   std::vector<float> x_, y_;
   Tensor weight_{{C_, W_}, DType::kF32};
   Tensor state_{{kSlots, W_ - 1, C_}, DType::kF32};
@@ -172,12 +179,15 @@ TEST_P(CausalConv1dTest, MatchesTheReferenceForAnyWidthAndChannels) {
   for (const DType dtype : activation_dtypes()) {
     for (const int64_t W : {2, 3, 4, 8}) {
       for (const int64_t C : {1, 17, 64, 300, 600}) {
-        SCOPED_TRACE(fmt::format("{} W {} C {}", to_string(dtype), W, C));
-        Convolution convolution(*this, C, W, 40, dtype);
-        convolution.step({{.slot = 3, .context_len = 0, .first = 0, .num_rows = 40}}, {}, 2);
-        expect_near(convolution.outputs(0, 40), convolution.reference(0, 40), rounding_of(dtype));
-        EXPECT_EQ(convolution.window(3), convolution.expected_window(0, 40));
-        for (const int64_t slot : {0, 1, 2, 4, 5, 6, 7}) convolution.expect_untouched(slot);
+        for (const bool silu : {true, false}) {
+          SCOPED_TRACE(fmt::format("{} W {} C {} silu {}", to_string(dtype), W, C, silu));
+          Convolution convolution(*this, C, W, 41, dtype, silu);
+          convolution.step({{.slot = 3, .context_len = 0, .first = 0, .num_rows = 40}}, {}, 2);
+          convolution.step({{.slot = 3, .context_len = 40, .first = 40, .num_rows = 1}});
+          expect_near(convolution.outputs(0, 41), convolution.reference(0, 41), rounding_of(dtype));
+          EXPECT_EQ(convolution.window(3), convolution.expected_window(0, 41));
+          for (const int64_t slot : {0, 1, 2, 4, 5, 6, 7}) convolution.expect_untouched(slot);
+        }
       }
     }
   }
@@ -216,7 +226,7 @@ TEST_P(CausalConv1dTest, LeavesThePoolAloneForPadding) {
 
 TEST_P(CausalConv1dTest, GivesTheSameBitsWhereverThePromptIsSplit) {
   constexpr int64_t kTokens = 14;
-  for (const int64_t W : {2, 4, 8}) {
+  for (const int64_t W : {2, 3, 4, 8}) {
     Convolution whole(*this, 37, W, kTokens);
     whole.step({{.slot = 1, .context_len = 0, .first = 0, .num_rows = kTokens}});
     for (int64_t split = 1; split < kTokens; ++split) {

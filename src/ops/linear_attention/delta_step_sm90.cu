@@ -375,7 +375,7 @@ bool delta_step_fits(const CudaContext& context, const DeltaStepArgs& args) {
   const int64_t Nk = args.rule.num_key_heads, Nv = args.rule.b.shape[1];
   const int64_t at_once = int64_t{2} * context.gpu.properties().num_multiprocessors;
   const int64_t each = forward.few_rows_each();
-  return context.gpu.properties().major == 9 && !context.exact && each >= 1 &&
+  return context.gpu.properties().major == 9 && !context.exact && each >= 1 && args.conv.silu &&
          forward.num_sequences() * Nv <= at_once && args.conv.x.dtype == DType::kBf16 &&
          args.conv.weight.shape[1] == kWindow + 1 && args.conv.weight.dense() &&
          is_aligned(args.conv.weight) && args.rule.key_dim == kDim && args.rule.value_dim == kDim &&

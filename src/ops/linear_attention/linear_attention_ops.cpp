@@ -55,6 +55,7 @@ Result<CausalConv1dArgs> conv_args(const LaunchArgs& args) {
   return CausalConv1dArgs{.x = args.inputs[0],
                           .weight = args.inputs[1],
                           .y = args.outputs[0],
+                          .silu = args.attrs.find("silu").value_or(1) != 0,
                           .state = state,
                           .snapshots = snapshots,
                           .forward = &args.forward};
