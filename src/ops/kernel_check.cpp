@@ -212,11 +212,12 @@ struct DeltaSizes {
   int64_t W = 4;  // width of the convolution
   DType snapshots = DType::kF32;
   double silu = 1;
+  double beta_scale = 1;
 };
 
 Status delta_case(Side& side, const DeltaSizes& sizes, const Step& step,
                   Launch launch = Launch::kEach) {
-  const auto& [Nk, Nv, Dk, Dv, W, format, silu] = sizes;
+  const auto& [Nk, Nv, Dk, Dv, W, format, silu, beta_scale] = sizes;
   const int64_t T = step.rows, C = 2 * Nk * Dk + Nv * Dv;
   const int64_t slots = 2 + (step.has_tree ? Step::kTreeNodes : 0);
   const StateLayer state{.conv = side.changed(side.floats({slots, W - 1, C})),
@@ -240,7 +241,8 @@ Status delta_case(Side& side, const DeltaSizes& sizes, const Step& step,
                      {{"num_key_heads", static_cast<double>(Nk)},
                       {"key_dim", static_cast<double>(Dk)},
                       {"value_dim", static_cast<double>(Dv)},
-                      {"layer", 0}}},
+                      {"layer", 0},
+                      {"beta_scale", beta_scale}}},
                     {"gated_rms_norm",
                      {o, side.random(o.shape), side.floats({Dv})},
                      {side.output(o.shape)},
@@ -459,7 +461,8 @@ constexpr Case kCases[] = {
      }},
     {"gated_delta_rule, a tree", kBoth,
      [](Side& side) {
-       return delta_case(side, {.W = 3, .silu = 0}, {.context = 3, .has_tree = true});
+       return delta_case(side, {.W = 3, .silu = 0, .beta_scale = 2},
+                         {.context = 3, .has_tree = true});
      }},
     {"gated_delta_rule of few rows", kBf16,
      [](Side& side) {

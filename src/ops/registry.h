@@ -28,7 +28,8 @@
 //   linear attention: `layer` is an index into ForwardContext::state_layers
 //     causal_conv1d     {x, weight}                          layer; silu (0: no activation)
 //     gated_delta_rule  {qkv, a, b, neg_exp_a_log, dt_bias} -> [T, Nv*Dv]
-//                                                num_key_heads, key_dim, value_dim, layer
+//                                                num_key_heads, key_dim, value_dim, layer;
+//                                                beta_scale (1 where it is left out)
 //     gated_rms_norm, sigmoid_gated_rms_norm  {x, z, weight}  epsilon
 //   With a and dt_bias key_dim times as wide as b, the decay of gated_delta_rule is one per key
 //   channel.

@@ -104,7 +104,8 @@ void gates(const DeltaGates& from, float* g, float* beta) {
     }
     const V soft = math::Softplus(d, hn::Add(hn::Load(d, a.data()), hn::Set(d, from.dt_bias)));
     hn::Store(hn::Mul(hn::Set(d, from.neg_exp_a_log), soft), d, a.data());
-    hn::Store(math::Sigmoid(d, hn::Load(d, b.data())), d, b.data());
+    const V rate = math::Sigmoid(d, hn::Load(d, b.data()));
+    hn::Store(hn::Mul(hn::Set(d, from.beta_scale), rate), d, b.data());
     if (from.a != nullptr) std::copy_n(a.begin(), count, g + t);
     std::copy_n(b.begin(), count, beta + t);
   }

@@ -99,10 +99,11 @@ struct DeltaGates {
   int64_t b_stride = 0;
   float neg_exp_a_log = 0;  // -exp(A_log)
   float dt_bias = 0;
+  float beta_scale = 1;
   int64_t num_tokens = 0;
 };
 
-// g = neg_exp_a_log * softplus(a + dt_bias), beta = sigmoid(b).
+// g = neg_exp_a_log * softplus(a + dt_bias), beta = beta_scale * sigmoid(b).
 void delta_rule_gates(const DeltaGates& gates, float* g, float* beta);
 
 }  // namespace heddle::ops

@@ -379,7 +379,7 @@ bool delta_step_fits(const CudaContext& context, const DeltaStepArgs& args) {
          forward.num_sequences() * Nv <= at_once && args.conv.x.dtype == DType::kBf16 &&
          args.conv.weight.shape[1] == kWindow + 1 && args.conv.weight.dense() &&
          is_aligned(args.conv.weight) && args.rule.key_dim == kDim && args.rule.value_dim == kDim &&
-         Nv / Nk <= kMostBlocks && args.rule.a.shape[1] == Nv &&
+         Nv / Nk <= kMostBlocks && args.rule.a.shape[1] == Nv && args.rule.beta_scale == 1 &&
          args.rule.state.recurrent.row_stride % 4 == 0 && is_aligned(args.rule.state.recurrent) &&
          is_aligned(args.norm.weight) && args.norm.weight.shape[0] == kDim &&
          rows_are_aligned(args.norm.z) && rows_are_aligned(args.norm.y);

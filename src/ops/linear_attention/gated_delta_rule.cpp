@@ -29,6 +29,8 @@ Status gated_delta_rule(Context& context, const GatedDeltaRuleArgs& args) {
   positive("num_key_heads", args.num_key_heads);
   positive("key_dim", args.key_dim);
   positive("value_dim", args.value_dim);
+  contract.require(args.beta_scale == 1 || args.beta_scale == 2, "beta_scale",
+                   static_cast<double>(args.beta_scale), "be 1 or 2");
   contract.expect("b", args.b, {&T, &Nv}, DType::kF32)
       .expect("neg_exp_a_log", args.neg_exp_a_log, {&Nv}, DType::kF32);
   HEDDLE_RETURN_IF_ERROR(contract.status());

@@ -2,13 +2,16 @@
 // The recurrence of a Gated DeltaNet layer for all value heads of all sequences: gates, normalised
 // queries and keys, and one state S [Dk, Dv] per value head (kept transposed, [Dv, Dk]).
 //
-//   g = neg_exp_a_log * softplus(a + dt_bias)     beta = sigmoid(b)
+//   g = neg_exp_a_log * softplus(a + dt_bias)     beta = beta_scale * sigmoid(b)
 //   q, k: divided by sqrt(sum of squares + 1e-6), q also by sqrt(Dk); value head j reads key head
 //   floor(j * Nk / Nv)
 //   S <- exp(g) S       S <- S + k (beta (v - S'k))'       y = S'q
 //
 // The decay may be one per key channel instead, S <- diag(exp(g)) S: then a and dt_bias have Dk
 // numbers for every head (Kimi Delta Attention; Kimi Team, "Kimi Linear", arXiv:2510.26692).
+//
+// With beta_scale = 2 a step may turn the state's sign along k: eigenvalues from -1 to 1 (Grazzi et
+// al., "Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues", arXiv:2411.12537).
 //
 // The inputs of the gates, a and b, are fp32 in every run, because decays multiply over a whole
 // sequence: the product that makes them has fp32 results, as router scores have (docs/numerics.md).
@@ -36,6 +39,7 @@ struct GatedDeltaRuleArgs {
   int64_t num_key_heads = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
+  float beta_scale = 1;     // 1 or 2
   StateLayer state;         // recurrent [slots, Nv, Dv, Dk]; read as zeros when no token precedes
   SnapshotLayer snapshots;  // where snapshots are written; without memory: to `state`
   const ForwardContext* forward = nullptr;

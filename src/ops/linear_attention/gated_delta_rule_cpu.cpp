@@ -82,6 +82,7 @@ class GatedDeltaRule {
                       .b_stride = args_.b.row_stride,
                       .neg_exp_a_log = neg_exp_a_log,
                       .dt_bias = dt_bias[0],
+                      .beta_scale = args_.beta_scale,
                       .num_tokens = num_tokens},
                      g, beta);
     const float* qkv = args_.qkv.row<float>(start);

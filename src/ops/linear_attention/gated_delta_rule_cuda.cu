@@ -37,6 +37,7 @@ struct Params {
   int64_t B, Nk, Nv, Dk, Dv;
   int64_t least_rows, most_rows;  // sequences with others are left alone
   bool channel_decay;
+  float beta_scale;
   DeviceBatch batch;
 };
 
@@ -115,7 +116,7 @@ __device__ void prepare_token(const Params& p, const Head& head, int64_t t, int 
   kq = warp_sum(kq);
   if (lane == 0) {
     tokens.kq[at] = kq;
-    tokens.beta[at] = 1.0f / (1.0f + expf(-p.b[row * p.b_stride + head.h]));
+    tokens.beta[at] = p.beta_scale / (1.0f + expf(-p.b[row * p.b_stride + head.h]));
   }
 }
 
@@ -357,6 +358,7 @@ Status gated_delta_rule_cuda(CudaContext& context, const GatedDeltaRuleArgs& arg
                       .least_rows = least_rows,
                       .most_rows = most_rows,
                       .channel_decay = args.a.shape[1] != args.b.shape[1],
+                      .beta_scale = args.beta_scale,
                       .batch = args.forward->batch};
   if (params.Dk <= 4 * kWarp) return launch_columns<4>(context, params);
   if (params.Dk <= 8 * kWarp) return launch_columns<8>(context, params);

@@ -84,6 +84,7 @@ bool gated_delta_rule_sm90_fits(const CudaContext& context, const GatedDeltaRule
                                 .value_dim = args.value_dim,
                                 .channel_decay = args.a.shape[1] != num_value_heads,
                                 .dtype = args.qkv.dtype}) &&
+         args.beta_scale == 1 &&
          num_value_heads / args.num_key_heads <= chunked::kMostHeadsPerKey &&
          sm90::can_map(args.qkv) && sm90::can_map(args.y) &&
          count_work(*args.forward).chunks <= capacity_of(args.qkv.shape[0]);

@@ -136,8 +136,9 @@ __global__ void __launch_bounds__(kThreads, 4) step_kernel(const __grid_constant
 
 bool gated_delta_rule_step_fits(const CudaContext& context, const GatedDeltaRuleArgs& args) {
   return !context.exact && args.qkv.dtype == DType::kBf16 && args.key_dim == kDim &&
-         args.value_dim % kRows == 0 && args.a.shape[1] == args.b.shape[1] &&
-         args.y.row_stride % 2 == 0 && reinterpret_cast<uintptr_t>(args.y.data) % 4 == 0 &&
+         args.beta_scale == 1 && args.value_dim % kRows == 0 &&
+         args.a.shape[1] == args.b.shape[1] && args.y.row_stride % 2 == 0 &&
+         reinterpret_cast<uintptr_t>(args.y.data) % 4 == 0 &&
          args.state.recurrent.row_stride % 4 == 0 &&
          reinterpret_cast<uintptr_t>(args.state.recurrent.data) % 16 == 0;
 }

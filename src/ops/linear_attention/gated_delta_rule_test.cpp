@@ -27,6 +27,7 @@ constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 struct Geometry {
   int64_t Nk = 2, Nv = 4, Dk = 16, Dv = 24;
   bool channels = false;  // a decay per key channel
+  float beta_scale = 1;
 
   // Numbers of a token's a, and of a head's.
   [[nodiscard]] int64_t gates_per_head() const { return channels ? Dk : 1; }
@@ -144,6 +145,7 @@ class Layer {
                   .num_key_heads = g.Nk,
                   .key_dim = g.Dk,
                   .value_dim = g.Dv,
+                  .beta_scale = g.beta_scale,
                   .state = {.conv = {}, .recurrent = device_states_.view()},
                   .forward = &forward,
                   .workspace = workspace.bytes()});
@@ -182,8 +184,9 @@ class Layer {
     for (int64_t h = 0; h < g.Nv; ++h) {
       std::vector<float> beta;
       for (int64_t t = first; t < first + count; ++t) {
-        beta.push_back(static_cast<float>(
-            1.0 / (1.0 + std::exp(-static_cast<double>(b_.view().row<float>(t)[h])))));
+        beta.push_back(
+            static_cast<float>(static_cast<double>(g.beta_scale) /
+                               (1.0 + std::exp(-static_cast<double>(b_.view().row<float>(t)[h])))));
       }
       // The bias and the head's one gate, if it is one, are spread over the channels.
       std::vector<float> gates;
@@ -247,6 +250,9 @@ TEST_P(GatedDeltaRuleTest, MatchesTheReferenceInBothModes) {
                                  {.Nk = 2, .Nv = 4, .Dk = 16, .Dv = 16},
                                  {.Nk = 2, .Nv = 6, .Dk = 96, .Dv = 32},
                                  {.Nk = 1, .Nv = 2, .Dk = 128, .Dv = 128},
+                                 {.Nk = 1, .Nv = 2, .Dk = 128, .Dv = 128, .beta_scale = 2},
+                                 {.Nk = 2, .Nv = 2, .Dk = 96, .Dv = 192, .beta_scale = 2},
+                                 {.Nk = 1, .Nv = 3, .Dk = 17, .Dv = 9, .beta_scale = 2},
                                  {.Nk = 4, .Nv = 4, .Dk = 16, .Dv = 16, .channels = true},
                                  {.Nk = 3, .Nv = 3, .Dk = 20, .Dv = 70, .channels = true},
                                  {.Nk = 2, .Nv = 2, .Dk = 128, .Dv = 128, .channels = true},
@@ -447,6 +453,9 @@ TEST_P(GatedDeltaRuleTest, SaysWhatDoesNotFit) {
   wrong = args;
   wrong.num_key_heads = 3;
   EXPECT_THAT(message(wrong), ::testing::HasSubstr("2 * Nk * Dk"));
+  wrong = args;
+  wrong.beta_scale = 3;
+  EXPECT_THAT(message(wrong), ::testing::HasSubstr("beta_scale is 3, it must be 1 or 2"));
   wrong = args;
   if (on_cuda()) return;  // where there is no scratch
   wrong.workspace = {};

@@ -118,19 +118,21 @@ int64_t gated_delta_rule_workspace(std::span<const TensorMeta> inputs, const Att
 Result<GatedDeltaRuleArgs> rule_args(const LaunchArgs& args) {
   HEDDLE_ASSIGN_OR_RETURN(const StateLayer state, state_layer("gated_delta_rule", args));
   HEDDLE_ASSIGN_OR_RETURN(const SnapshotLayer snapshots, snapshot_layer("gated_delta_rule", args));
-  return GatedDeltaRuleArgs{.qkv = args.inputs[0],
-                            .a = args.inputs[1],
-                            .b = args.inputs[2],
-                            .neg_exp_a_log = args.inputs[3],
-                            .dt_bias = args.inputs[4],
-                            .y = args.outputs[0],
-                            .num_key_heads = args.attrs.integer("num_key_heads"),
-                            .key_dim = args.attrs.integer("key_dim"),
-                            .value_dim = args.attrs.integer("value_dim"),
-                            .state = state,
-                            .snapshots = snapshots,
-                            .forward = &args.forward,
-                            .workspace = args.workspace};
+  return GatedDeltaRuleArgs{
+      .qkv = args.inputs[0],
+      .a = args.inputs[1],
+      .b = args.inputs[2],
+      .neg_exp_a_log = args.inputs[3],
+      .dt_bias = args.inputs[4],
+      .y = args.outputs[0],
+      .num_key_heads = args.attrs.integer("num_key_heads"),
+      .key_dim = args.attrs.integer("key_dim"),
+      .value_dim = args.attrs.integer("value_dim"),
+      .beta_scale = static_cast<float>(args.attrs.find("beta_scale").value_or(1)),
+      .state = state,
+      .snapshots = snapshots,
+      .forward = &args.forward,
+      .workspace = args.workspace};
 }
 
 Status launch_gated_delta_rule(Context& context, const LaunchArgs& args) {
