@@ -148,7 +148,8 @@ Value SparseMoe::routed(graph::GraphBuilder& g, Value x, Value scores) const {
                                     {"groups", static_cast<double>(router.num_groups)},
                                     {"groups_kept", static_cast<double>(router.groups_kept)},
                                     {"group_terms", two_best ? 2.0 : 1.0},
-                                    {"scale", router.scale}}) {
+                                    {"scale", router.scale},
+                                    {"sum_epsilon", router.sum_epsilon}}) {
     attrs.set(name, value);
   }
   return expert_products(g, router.corrected ? "routed_moe_corrected" : "routed_moe_scored", x,

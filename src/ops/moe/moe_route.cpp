@@ -26,6 +26,10 @@ Status check_scoring(const char* op, const RouterScoring& scoring, const TensorV
         fmt::format("{}: groups of {} experts are ranked by {} of them; 1 and 2 are served", op,
                     E / G, scoring.group_terms));
   }
+  if (!(scoring.sum_epsilon >= 0 && scoring.sum_epsilon < 1)) {
+    return invalid_argument(
+        fmt::format("{}: sum_epsilon is {}, it must lie between 0 and 1", op, scoring.sum_epsilon));
+  }
   if (!std::isfinite(scoring.scale)) {
     return invalid_argument(
         fmt::format("{}: the scale is {}, it must be finite", op, scoring.scale));

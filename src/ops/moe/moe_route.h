@@ -3,8 +3,8 @@
 //     p = softmax over all E of logits[t], or sigmoid(logits[t])
 //     r = p + correction                                       ranks experts, nothing else
 //     the A largest r, in falling order, among the experts of the kept groups
-//     weight = p of the chosen, divided by their sum or not, times `scale` and the expert's own
-//     scale
+//     weight = p of the chosen, divided by their sum + `sum_epsilon` or not, times `scale` and the
+//     expert's own scale
 // Groups are runs of E / G experts; a group is ranked by the sum of its `group_terms` largest r (1:
 // its best), and the best `groups_kept` are kept. Sigmoid scores with a correction are those of
 // DeepSeek-AI, "DeepSeek-V3", arXiv:2412.19437, section 2.1.2; groups those of "DeepSeek-V2",
@@ -32,6 +32,7 @@ struct RouterScoring {
   int64_t groups_kept = 1;  // groups whose experts may be chosen
   int64_t group_terms = 1;
   float scale = 1.0f;
+  float sum_epsilon = 1e-20f;  // the families' own guard against dividing by zero
 
   friend bool operator==(const RouterScoring&, const RouterScoring&) = default;
 };

@@ -183,7 +183,7 @@ void route_scored_token(const float* logits, int64_t E, int64_t A, const MoeRout
     if (!kept[e / size]) continue;
     if (seen++ < A || ranks[e] > best.worst()) best.insert(static_cast<int32_t>(e), ranks[e]);
   }
-  float sum = 1e-20f;  // the families' own guard against dividing by zero
+  float sum = scoring.sum_epsilon;
   for (int64_t a = 0; a < A; ++a) sum += scores[best.ids()[a]];
   for (int64_t a = 0; a < A; ++a) {
     experts[a] = best.ids()[a];

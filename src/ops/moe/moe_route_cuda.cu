@@ -28,6 +28,7 @@ struct Params {
   bool sigmoid;
   int num_groups, groups_kept, group_terms;
   float scale;
+  float sum_epsilon;
 };
 
 // Those that token t goes by.
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(kWarp) scored_route_kernel(const __grid_consta
     __syncwarp();
 
     Ranked best{INFINITY, -1};
-    float sum = 1e-20f;  // the families' own guard against dividing by zero
+    float sum = p.sum_epsilon;
     for (int a = 0; a < p.A; ++a) {
       best = next_best(p.E, best, [&](int e) { return kept[e / group_size] ? ranks[e] : NAN; });
       sum += scores[best.id];
@@ -154,7 +155,8 @@ Status moe_route_cuda(CudaContext& context, const MoeRouteArgs& args) {
                       .num_groups = static_cast<int>(scoring.num_groups),
                       .groups_kept = static_cast<int>(scoring.groups_kept),
                       .group_terms = static_cast<int>(scoring.group_terms),
-                      .scale = scoring.scale};
+                      .scale = scoring.scale,
+                      .sum_epsilon = scoring.sum_epsilon};
   const auto run = [&](auto kernel) {
     return launch(context, "moe_route", kernel, grid_of(params.T), kWarp, params);
   };

@@ -188,7 +188,8 @@ TEST(MoeRouteTest, MatchesTheReferenceForEveryScoring) {
                         .num_groups = groups,
                         .groups_kept = kept,
                         .group_terms = (variant & 2) != 0 ? 2 : 1,
-                        .scale = 1.5f},
+                        .scale = 1.5f,
+                        .sum_epsilon = (variant & 2) != 0 ? 1e-6f : 0.25f},
             .renormalize = (variant & 4) != 0};
         if ((variant & 8) != 0) {
           GuardedTensor correction({1, E}, DType::kF32);

@@ -171,7 +171,8 @@ RouterScoring scoring_of(const Attrs& attrs) {
           .num_groups = attrs.integer("groups"),
           .groups_kept = attrs.integer("groups_kept"),
           .group_terms = attrs.integer("group_terms"),
-          .scale = static_cast<float>(attrs.real("scale"))};
+          .scale = static_cast<float>(attrs.real("scale")),
+          .sum_epsilon = static_cast<float>(attrs.find("sum_epsilon").value_or(1e-20))};
 }
 
 Status infer_scored_moe(std::span<const TensorMeta> inputs, const Attrs& attrs,

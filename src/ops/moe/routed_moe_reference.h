@@ -78,7 +78,7 @@ inline RouteReference scored_route_reference(const MoeRouteArgs& args, int64_t t
   std::vector<int64_t> kept = best_first(groups);
   kept.resize(static_cast<size_t>(scoring.groups_kept));
   RouteReference route;
-  double sum = 1e-20;
+  double sum = static_cast<double>(scoring.sum_epsilon);
   for (const int64_t e : best_first(ranks)) {
     const auto group = static_cast<int64_t>(static_cast<size_t>(e) / size);
     if (std::find(kept.begin(), kept.end(), group) == kept.end()) continue;
