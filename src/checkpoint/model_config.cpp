@@ -274,6 +274,8 @@ std::string_view kind_name(LayerKind kind) {
       return "full_attention";
     case LayerKind::kSlidingAttention:
       return "sliding_attention";
+    case LayerKind::kShortConvolution:
+      return "conv";
   }
   return "unknown";
 }

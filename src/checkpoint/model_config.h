@@ -28,7 +28,13 @@
 namespace heddle::checkpoint {
 
 // A sliding layer attends to the last ModelConfig::sliding_window tokens, its own included.
-enum class LayerKind : uint8_t { kLinearAttention, kFullAttention, kSlidingAttention };
+// A convolution layer keeps its last inputs alone.
+enum class LayerKind : uint8_t {
+  kLinearAttention,
+  kFullAttention,
+  kSlidingAttention,
+  kShortConvolution
+};
 
 // Gated delta network layers. num_value_heads is a multiple of num_key_heads.
 struct LinearAttentionConfig {

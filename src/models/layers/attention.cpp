@@ -152,17 +152,20 @@ void Attention::add_weights(std::vector<checkpoint::WeightSpec>& specs, const st
   add_linear_weights(specs, ours + "qkv_proj", hub_projections(options_, hub, parts),
                      options_.input_size > 0 ? options_.input_size : H, rows_cut(parts),
                      options_.qkv_bias);
-  add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}}, N * value_dim(),
+  add_linear_weights(specs, ours + "o_proj", {{hub + options_.names.output, H}}, N * value_dim(),
                      columns_cut({{N * value_dim(), value_dim()}}), options_.output_bias);
   const bool whole = options_.qk_norm == QkNorm::kWhole;
   if (whole || options_.qk_norm == QkNorm::kHeads) {
-    const auto add_norm = [&](const char* norm, const checkpoint::CutPart& part) {
-      add_norm_weight(specs, ours + norm, hub + norm + ".weight", whole ? part.size : D,
+    const auto add_norm = [&](const char* norm, const std::string& name,
+                              const checkpoint::CutPart& part) {
+      add_norm_weight(specs, ours + norm, hub + name + ".weight", whole ? part.size : D,
                       options_.qk_norm_offset);
       if (whole) specs.back().cut = rows_cut({part});
     };
-    add_norm("q_norm", parts.front());
-    if (!options_.reads_pages) add_norm("k_norm", parts[num_query_parts(options_)]);
+    add_norm("q_norm", options_.names.q_norm, parts.front());
+    if (!options_.reads_pages) {
+      add_norm("k_norm", options_.names.k_norm, parts[num_query_parts(options_)]);
+    }
   }
   if (options_.sinks) {
     specs.push_back({.name = ours + "sinks",

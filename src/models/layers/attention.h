@@ -35,6 +35,13 @@ enum class OutputGate : uint8_t {
   kHeads,     // g_proj has a row for each head
 };
 
+// The hub's names of the output's product and of the norms.
+struct AttentionNames {
+  const char* output = "o_proj";
+  const char* q_norm = "q_norm";
+  const char* k_norm = "k_norm";
+};
+
 struct AttentionOptions {
   int64_t hidden_size = 0;
   int64_t input_size = 0;  // of what queries, keys and values read; 0: hidden_size
@@ -58,7 +65,8 @@ struct AttentionOptions {
   OutputGate output_gate = OutputGate::kNone;
   bool sinks = false;     // one logit per query head
   bool is_fused = false;  // the hub has one qkv_proj
-  int64_t window = 0;     // tokens a query sees, its own included; 0: all
+  AttentionNames names = {};
+  int64_t window = 0;  // tokens a query sees, its own included; 0: all
 
   // The index of an earlier KV layer whose keys and values this layer reads; it has none itself.
   std::optional<int64_t> reads_pages = {};

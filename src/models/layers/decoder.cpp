@@ -117,7 +117,7 @@ class Decoder final : public Model {
       add_linear_weights(specs, "lm_head", {{names.head, config_.vocab_size}}, config_.hidden_size,
                          vocabulary_cut(config_.vocab_size));
     }
-    add_norm_weights(specs, "norm", root + "norm", config_.hidden_size, norms());
+    add_norm_weights(specs, "norm", root + options_.hub_norm, config_.hidden_size, norms());
     if (options_.shared_inputs != nullptr) options_.shared_inputs->add_weights(specs, root);
     for (size_t i = 0; i < layers_.size(); ++i) {
       add_layer_weights(specs, layers_[i], layer_prefix(i),
@@ -144,8 +144,9 @@ std::unique_ptr<const Model> make_decoder(const ModelConfig& config, DecoderOpti
 
 DecoderLayer transformer_layer(const ModelConfig& config, const AttentionOptions& attention,
                                const LayerOptions& options, int64_t layer) {
-  Branch feed_forward{.feed_forward = make_feed_forward(config, layer, options.mlp)};
-  if (config.is_moe_layer[static_cast<size_t>(layer)]) feed_forward.hub_scope = options.moe_scope;
+  const bool has_experts = config.is_moe_layer[static_cast<size_t>(layer)];
+  Branch feed_forward{.feed_forward = make_feed_forward(config, layer, options.mlp),
+                      .hub_scope = has_experts ? options.moe_scope : options.mlp_scope};
   return make_layer(options.frame, {.mixer = std::make_unique<Attention>(attention)},
                     std::move(feed_forward), options.residual_scale);
 }

@@ -27,6 +27,7 @@ struct DecoderNames {
 struct DecoderOptions {
   std::string hub_prefix = "model.";  // of everything but lm_head
   std::string hub_head = "lm_head";
+  std::string hub_norm = "norm";               // the last norm, after the prefix
   std::vector<DecoderNames> other_names = {};  // that checkpoints of the family may have instead
   NormKind norm_kind = NormKind::kRms;
   float norm_offset = 0;         // 1: norms are zero-centred, they multiply by 1 + w
@@ -48,7 +49,8 @@ struct LayerOptions {
   Frame frame = Frame::kPre;
   double residual_scale = 1;
   MlpOptions mlp = {};
-  std::string moe_scope = "mlp.";  // the hub's name of a block of experts
+  std::string mlp_scope = "mlp.";  // the hub's name of a dense block
+  std::string moe_scope = "mlp.";  // of a block of experts
 };
 
 // The layers of a plain transformer as its config.json describes them: `attention` with the window

@@ -81,7 +81,8 @@ void SparseMoe::add_router(std::vector<WeightSpec>& specs, const std::string& ou
        .shape = {E},
        .alternatives = {whole({hub + "gate." + name, {E}}), whole({hub + name, {E}}),  // MiniMax-M2
                         one_row(hub + "moe_statics." + name, E),                       // ERNIE
-                        whole({hub + "router_bias", {E}})},                            // Step
+                        whole({hub + "router_bias", {E}}),                             // Step
+                        whole({hub + "expert_bias", {E}})},                            // LFM2
        .dtype = WeightDType::kF32});
 }
 
@@ -161,10 +162,11 @@ void GatedMlp::add_weights(std::vector<WeightSpec>& specs, const std::string& ou
   const int64_t H = hidden_size_;
   const int64_t I = intermediate_size_;
   const std::vector<HubLinear> fused{{hub + "gate_up_proj", 2 * I}};
-  const std::vector<HubLinear> two{{hub + "gate_proj", I}, {hub + "up_proj", I}};
+  const MlpNames& names = options_.names;
+  const std::vector<HubLinear> two{{hub + names.gate, I}, {hub + names.up, I}};
   add_linear_weights(specs, ours + "gate_up", options_.is_fused ? fused : two, H,
                      rows_cut({{I}, {I}}), options_.bias);
-  add_linear_weights(specs, ours + "down", {{hub + "down_proj", H}}, I, columns_cut({{I}}),
+  add_linear_weights(specs, ours + "down", {{hub + names.down, H}}, I, columns_cut({{I}}),
                      options_.bias);
 }
 

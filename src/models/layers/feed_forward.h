@@ -16,11 +16,19 @@ namespace heddle::models {
 // f of W_down(f(W_gate x) * (W_up x)).
 enum class GatedActivation : uint8_t { kSilu, kGelu };
 
+// The hub's names of the three products.
+struct MlpNames {
+  const char* gate = "gate_proj";
+  const char* up = "up_proj";
+  const char* down = "down_proj";
+};
+
 struct MlpOptions {
   GatedActivation activation = GatedActivation::kSilu;
   double limit = 0;       // bounds f(W_gate x) and W_up x (Step 3.5, of kSilu); 0: neither
   bool bias = false;      // on every product
   bool is_fused = false;  // the hub has one gate_up_proj
+  MlpNames names = {};
 };
 
 // SwiGLU and its kin: W_down(f(W_gate x) * (W_up x)). Shazeer, arXiv:2002.05202. Gate and up are
