@@ -11,6 +11,12 @@
 
 namespace heddle::testing {
 
+namespace {
+
+constexpr int64_t kGuesses = 300;  // tokens that every model here has
+
+}  // namespace
+
 void KnowingDrafter::observe(const request::Sequence&) {}
 
 void KnowingDrafter::forget(const request::Sequence&) {}
@@ -26,11 +32,11 @@ void KnowingDrafter::propose(const request::Sequence& sequence, int64_t most,
     return;
   }
   for (size_t i = begin; i < begin + static_cast<size_t>(count); ++i) {
-    drafts.tokens.push_back(i < answer.size() ? answer[i] : static_cast<TokenId>(below(1000)));
+    drafts.tokens.push_back(i < answer.size() ? answer[i] : static_cast<TokenId>(below(kGuesses)));
   }
   if (count > 0 && below(2) == 0) {
     TokenId& wrong = drafts.tokens[static_cast<size_t>(below(count))];
-    wrong = (wrong + 1) % 1000;
+    wrong = (wrong + 1) % static_cast<TokenId>(kGuesses);
   }
 }
 
@@ -45,7 +51,7 @@ void KnowingDrafter::propose_tree(std::span<const TokenId> answer, int64_t count
     const bool goes_on = follows && held < std::ssize(answer) && below(2) == 0;
     drafts.parents.push_back(parent);
     drafts.tokens.push_back(goes_on ? answer[static_cast<size_t>(held)]
-                                    : static_cast<TokenId>(below(1000)));
+                                    : static_cast<TokenId>(below(kGuesses)));
     if (!goes_on) continue;
     ++held;
     last_held = static_cast<int32_t>(i);

@@ -218,4 +218,63 @@ inline Tokens first(const Tokens& tokens, int64_t count) {
   return {tokens.begin(), tokens.begin() + count};
 }
 
+// Whether the answer's tokens are the most likely ones of the plain pass.
+inline void expect_likeliest_tokens(runner::ForwardPass& pass,
+                                    const WatchedEngine::Answered& answered,
+                                    size_t num_prompt_tokens) {
+  const std::vector<std::vector<float>> plain = plain_logits(pass, answered.tokens);
+  for (size_t i = num_prompt_tokens; i < answered.tokens.size(); ++i) {
+    const auto best = std::ranges::max_element(plain[i - 1]) - plain[i - 1].begin();
+    ASSERT_EQ(answered.tokens[i], best) << "token " << i;
+  }
+}
+
+// Forks of a common beginning, turns that go on from answers, and repeats.
+inline void expect_plain_conversations(runner::ForwardPass& pass, const WatchedSetting& setting) {
+  SCOPED_TRACE(setting.name());
+  WatchedEngine served(pass, setting);
+  const Tokens stem = scattered_tokens(130, 1);
+  std::vector<Tokens> prompts = {joined(stem, scattered_tokens(40, 2)),
+                                 joined(stem, scattered_tokens(3, 3)),
+                                 joined(first(stem, 70), scattered_tokens(60, 4))};
+  std::vector<WatchedEngine::Answered> all = served.answer(prompts, 12);
+  const std::vector<Tokens> later = {joined(all[0].tokens, scattered_tokens(20, 6)),
+                                     joined(first(all[0].tokens, 150), {5, 6, 7}),
+                                     first(all[1].tokens, 133), prompts[0], joined(stem, {9, 8})};
+  const auto second = served.answer(later, 20);
+  prompts.insert(prompts.end(), later.begin(), later.end());
+  all.insert(all.end(), second.begin(), second.end());
+  expect_plain_rows(pass, served, all);
+  for (size_t i = 0; i < all.size(); ++i) expect_likeliest_tokens(pass, all[i], prompts[i].size());
+  const auto reused = [](const WatchedEngine::Answered& one) { return one.cached_tokens > 0; };
+  if (!setting.cache) {
+    EXPECT_EQ(std::ranges::count_if(all, reused), 0);
+  } else if (!setting.preempted) {
+    EXPECT_GE(std::ranges::count_if(second, reused), 3);
+  }
+  EXPECT_EQ(served.num_preemptions() > 0, setting.preempted);
+}
+
+// Any two of policy, page size, chunks, batch and preemption, where a state is of a few kilobytes.
+inline std::vector<WatchedSetting> settings_of_every_policy() {
+  std::vector<WatchedSetting> settings;
+  for (const char* policy : {"multi", "extra_buffer"}) {
+    for (const int32_t page_size : {1, 4, 16, 64}) {
+      settings.push_back({.page_size = page_size,
+                          .batch = page_size == 4 ? 3 : 1,
+                          .states = 24,
+                          .policy = policy});
+    }
+  }
+  settings.push_back({.page_size = 1, .states = 24, .policy = "no_buffer"});
+  settings.push_back(
+      {.page_size = 1, .batch = 3, .states = 24, .policy = "no_buffer", .overlap = false});
+  settings.push_back({.chunk_tokens = 33, .batch = 2, .window_tokens = 40, .states = 4});
+  settings.push_back({.chunk_tokens = 640, .batch = 4, .cache = false});
+  settings.push_back({.chunk_tokens = 32, .batch = 1, .states = 8, .preempted = true});
+  settings.push_back(
+      {.page_size = 8, .batch = 2, .window_tokens = 50, .states = 8, .preempted = true});
+  return settings;
+}
+
 }  // namespace heddle::testing
