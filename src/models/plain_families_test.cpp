@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Families that are combinations of the same blocks: the sizes of published models, which a weight
-// that is missing or of a wrong shape would change, what a token takes in the cache, and which
-// layers slide or do not rotate.
+// that is missing or of a wrong shape would change, what a token and a state take in the cache, and
+// which layers slide or do not rotate.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +32,7 @@ struct PublishedModel {
   int64_t parameters;            // 0: not published
   int64_t bytes_per_token;       // of full layers, in bf16
   int64_t window_bytes_per_row;  // of sliding layers
+  int64_t state_bytes = 0;       // of a sequence, in fp32
 };
 
 std::vector<PublishedModel> published_models() {
@@ -62,6 +63,11 @@ std::vector<PublishedModel> published_models() {
     gemma4_small["layer_types"].push_back((i + 1) % 5 == 0 ? "full_attention"
                                                            : "sliding_attention");
   }
+  const json short_convolutions = {{"full_attn_idxs", {2, 5, 8, 10, 12, 14}}};
+  const json lfm2_experts = {{"num_experts", 32},
+                             {"num_experts_per_tok", 4},
+                             {"moe_intermediate_size", 1792},
+                             {"full_attn_idxs", {2, 6, 10, 14, 18, 21}}};
   const json tied = {{"tie_word_embeddings", true}, {"partial_rotary_factor", 0.75}};
   return {
       {"gemma3_1b",
@@ -158,6 +164,30 @@ std::vector<PublishedModel> published_models() {
        0,
        262144,
        0},
+      {"lfm2_1_2b",
+       "Lfm2ForCausalLM",
+       {65536, 2048, 16, 32, 8, 12288},
+       short_convolutions,
+       1'170'340'608,
+       12288,
+       0,
+       163840},
+      {"lfm2_350m",
+       "Lfm2ForCausalLM",
+       {65536, 1024, 16, 16, 8, 6656},
+       short_convolutions,
+       354'483'968,
+       12288,
+       0,
+       81920},
+      {"lfm2_8b_a1b",
+       "Lfm2MoeForCausalLM",
+       {65536, 2048, 24, 32, 8, 7168},
+       lfm2_experts,
+       8'339'930'560,
+       12288,
+       0,
+       294912},
       {"smollm3_3b", "SmolLM3ForCausalLM", {128256, 2048, 36, 16, 4, 11008}, {}, 0, 73728, 0},
       {"ministral3",
        "Ministral3ForCausalLM",
@@ -201,6 +231,13 @@ TEST_P(PublishedSizes, AreThoseOfTheModel) {
   }
   EXPECT_EQ(full, p.bytes_per_token);
   EXPECT_EQ(sliding, p.window_bytes_per_row);
+  int64_t states = 0;
+  for (const StateGroup& group : model->cache_needs().state_groups) {
+    for (const StatePart& part : group.parts) {
+      states += 4 * part.shape.num_elements() * group.num_layers;
+    }
+  }
+  EXPECT_EQ(states, p.state_bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PublishedSizes, ::testing::ValuesIn(published_models()),

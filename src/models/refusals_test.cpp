@@ -36,7 +36,8 @@ constexpr std::string_view kLlama = "LlamaForCausalLM", kMistral = "MistralForCa
                            kGlm = "Glm4MoeForCausalLM", kGemma3 = "Gemma3ForCausalLM",
                            kGemma4 = "Gemma4ForCausalLM", kCohere = "Cohere2ForCausalLM",
                            kNano = "NanoChatForCausalLM", kMimo = "MiMoV2FlashForCausalLM",
-                           kMistral4 = "Mistral4ForCausalLM", kStep = "Step3p5ForCausalLM";
+                           kMistral4 = "Mistral4ForCausalLM", kStep = "Step3p5ForCausalLM",
+                           kLfm = "Lfm2ForCausalLM", kLfmMoe = "Lfm2MoeForCausalLM";
 
 json of_linear_attention(const char* key, const json& value) {
   return {{"linear_attn_config", {{key, value}}}};
@@ -188,6 +189,10 @@ std::vector<Refusal> unserved_values() {
       {kStep,
        {{"yarn_only_types", {"full_attention", "sliding_attention"}}},
        "only full_attention is served"},
+      {kLfm, {{"conv_bias", true}}, "conv_bias is true; LFM2 is served without it"},
+      {kLfm,
+       {{"layer_types", {"conv", "mamba", "conv", "conv"}}},
+       "layer_types has \"mamba\"; LFM2 is served with \"conv\" and \"full_attention\""},
       {kKimi, {{"moe_router_activation_func", "softmax"}}, "only \"sigmoid\" is served"},
       {kKimi, {{"mlp_layer_types", {"a", "b", "c", "d", "e", "f"}}}, "mlp_layer_types has \"a\""},
       {kKimi,
@@ -237,6 +242,16 @@ std::vector<Refusal> wrong_values() {
        {{"num_kv_shared_layers", 3}},
        "num_kv_shared_layers is 3, but no layer before them is of the same kind"},
       {kMimo, {{"hybrid_layer_pattern", {0, 1}}}, "hybrid_layer_pattern is [0,1], but num_hidden"},
+      {kLfm, {{"conv_L_cache", 9}}, "conv_L_cache is 9, outside 2 to 8"},
+      {kLfm,
+       {{"full_attn_idxs", {1, 2}}},
+       "full_attn_idxs is [1,2], which contradicts layer_types"},
+      {kLfm, {{"full_attn_idxs", {4}}}, "full_attn_idxs is 4, outside 0 to 3"},
+      {kLfm,
+       {{"tie_embedding", false}, {"tie_word_embeddings", true}},
+       "tie_embedding is false, which contradicts tie_word_embeddings"},
+      {kLfmMoe, {{"layer_types", nullptr}}, "layer_types is missing"},
+      {kLfmMoe, {{"num_experts_per_tok", 9}}, "num_experts_per_tok is 9, more than num_experts"},
       {kStep, {{"moe_layers_enum", "3;4"}}, "moe_layers_enum is \"3;4\", not a list of layers"},
       {kStep, {{"swiglu_limits", {1.0}}}, "swiglu_limits is [1.0], but num_hidden_layers is 4"},
       {kGptOss, {{"num_local_experts", 0}}, "num_local_experts is 0, outside 1 to"},

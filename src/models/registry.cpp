@@ -25,6 +25,7 @@
   family(gpt_oss)               \
   family(granite)               \
   family(kimi_linear)           \
+  family(lfm2)                  \
   family(llama)                 \
   family(mimo_v2)               \
   family(minimax_m2)            \

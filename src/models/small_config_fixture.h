@@ -108,6 +108,15 @@ inline nlohmann::json small_of(std::string_view architecture) {
                                        {"head_dim", 16},
                                        {"num_sliding_attention_heads", 6}});
   }
+  if (architecture.starts_with("Lfm2")) {
+    nlohmann::json config = small_config(
+        architecture,
+        {{"block_multiple_of", 16}, {"layer_types", {"conv", "full_attention", "conv", "conv"}}});
+    if (!architecture.starts_with("Lfm2Moe")) return config;
+    config.update(experts);
+    config["num_dense_layers"] = 1;
+    return config;
+  }
   if (architecture.starts_with("NanoChat")) {
     return small_config(architecture, {{"hidden_act", "relu2"}});
   }

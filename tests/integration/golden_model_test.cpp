@@ -145,6 +145,15 @@ INSTANTIATE_TEST_SUITE_P(
                          std::get<1>(golden.param) ? "exact" : "fast");
     });
 
+// With layers that keep other states than the delta rule's.
+INSTANTIATE_TEST_SUITE_P(Hybrids, SharedGoldenModel,
+                         ::testing::Combine(::testing::Values("lfm2", "lfm2_moe"),
+                                            ::testing::Bool()),
+                         [](const auto& golden) {
+                           return fmt::format("{}_{}", std::get<0>(golden.param),
+                                              std::get<1>(golden.param) ? "exact" : "fast");
+                         });
+
 INSTANTIATE_TEST_SUITE_P(
     Quantised, SharedGoldenModel,
     ::testing::Combine(::testing::Values("llama2_awq", "llama2_gptq", "qwen3_fp8_block",

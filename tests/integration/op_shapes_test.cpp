@@ -149,6 +149,7 @@ std::vector<Case> families() {
       {"norms_without_weights", small_of("NanoChatForCausalLM")},
       {"norms_of_projections", small_of("MiniMaxM2ForCausalLM")},
       {"layer_norms", small_of("Cohere2ForCausalLM")},
+      {"short_convolutions", small_of("Lfm2MoeForCausalLM")},
   };
 }
 

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// LFM2 and LFM2-MoE: gated short convolutions, every few layers grouped-query attention with norms
+// of queries and keys, and in the second, after the first layers, experts that are chosen by
+// corrected sigmoid scores. Liquid AI, "LFM2 Technical Report", arXiv:2511.23404.
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "models/layers/decoder.h"
+#include "models/layers/expert_config.h"
+#include "models/lfm2/short_convolution.h"
+#include "models/model.h"
+
+namespace heddle::models {
+
+namespace {
+
+using checkpoint::ConfigReader;
+using checkpoint::kWidth;
+using checkpoint::LayerKind;
+using checkpoint::ModelConfig;
+
+struct Lfm2Config {
+  int64_t conv_width = 0;
+
+  bool operator==(const Lfm2Config&) const = default;
+};
+
+bool is_lfm2_moe(const ModelConfig& config) { return config.architecture.starts_with("Lfm2Moe"); }
+
+checkpoint::SharedKeys lfm2_keys(ConfigReader& reader) {
+  constexpr std::string_view kTied = "tie_word_embeddings", kOldTied = "tie_embedding";
+  const bool tied = reader.boolean(kOldTied, true);
+  if (reader.has(kTied) && reader.has(kOldTied) && reader.boolean(kTied, true) != tied) {
+    reader.fail(kOldTied, "which contradicts tie_word_embeddings");
+  }
+  return {.norm_epsilon = "norm_eps",
+          .default_norm_epsilon = 1e-5,
+          .default_tied = tied,
+          .default_vocab_size = 65536,
+          .default_num_heads = 32,
+          .default_num_kv_heads = 8,
+          .default_max_positions = 128000};
+}
+
+// layer_types or, in files before it, full_attn_idxs; a dense model without either has attention
+// alone.
+void read_lfm2_layers(ConfigReader& reader, ModelConfig& config) {
+  constexpr std::string_view kList = "full_attn_idxs", kTypes = "layer_types";
+  const bool has_list = reader.has(kList);
+  std::vector<LayerKind> listed(
+      static_cast<size_t>(config.num_layers),
+      has_list ? LayerKind::kShortConvolution : LayerKind::kFullAttention);
+  for (const int64_t layer : reader.integers(kList, {0, config.num_layers - 1})) {
+    listed[static_cast<size_t>(layer)] = LayerKind::kFullAttention;
+  }
+  if (is_lfm2_moe(config) && !has_list && !reader.has(kTypes)) {
+    reader.fail(invalid_argument("layer_types is missing"));
+  }
+  checkpoint::read_layer_kinds(reader, config,
+                               {LayerKind::kShortConvolution, LayerKind::kFullAttention},
+                               [&](int64_t layer) { return listed[static_cast<size_t>(layer)]; });
+  if (has_list && config.layer_kinds != listed) {
+    reader.fail(kList, "which contradicts layer_types");
+  }
+}
+
+// Files give a width from which two thirds are taken, rounded up.
+int64_t lfm2_mlp_width(ConfigReader& reader) {
+  const int64_t width =
+      reader.integer(reader.spelling("block_ff_dim", "intermediate_size"), 12288, kWidth);
+  if (!reader.boolean("block_auto_adjust_ff_dim", true)) return width;
+  const double factor = reader.number("block_ffn_dim_multiplier", 1.0, {1e-3, 8.0});
+  const int64_t unit = reader.integer("block_multiple_of", 256, kWidth);
+  const auto scaled = static_cast<int64_t>(factor * static_cast<double>(2 * width / 3));
+  return std::max<int64_t>((scaled + unit - 1) / unit, 1) * unit;
+}
+
+void read_lfm2_config(ConfigReader& reader, ModelConfig& config) {
+  config.rope.theta = 1e6;
+  read_lfm2_layers(reader, config);
+  if (!reader.is_off("conv_bias")) reader.refuse("conv_bias", "LFM2 is served without it");
+  config.own.set(Lfm2Config{.conv_width = reader.integer("conv_L_cache", 3, {2, 8})});
+  if (!is_lfm2_moe(config)) {
+    config.intermediate_size = lfm2_mlp_width(reader);
+    return;
+  }
+  config.intermediate_size = reader.integer("intermediate_size", 7168, kWidth);
+  const int64_t num_dense = reader.integer("num_dense_layers", 2, {0, checkpoint::kLayers.high});
+  for (int64_t i = 0; i < config.num_layers; ++i) config.is_moe_layer.push_back(i >= num_dense);
+  checkpoint::MoeConfig moe = read_experts(reader, {.count = {"num_experts", 32},
+                                                    .per_token = {"num_experts_per_tok", 4},
+                                                    .width = {"moe_intermediate_size", 1792}});
+  moe.normalize_top_k = reader.boolean("norm_topk_prob", true);
+  moe.router = {.sigmoid = true,
+                .corrected = reader.boolean("use_expert_bias", true),
+                .scale = reader.number("routed_scaling_factor", 1.0, {-1e6, 1e6}),
+                .sum_epsilon = 1e-6};
+  if (config.num_moe_layers() > 0) config.moe = moe;
+}
+
+std::unique_ptr<const Model> create_lfm2(const ModelConfig& config) {
+  const auto& own = config.own.get<Lfm2Config>();
+  AttentionOptions attention = attention_options(config);
+  attention.qk_norm = QkNorm::kHeads;
+  attention.names = {.output = "out_proj", .q_norm = "q_layernorm", .k_norm = "k_layernorm"};
+  std::vector<DecoderLayer> layers =
+      transformer_layers(config, attention,
+                         {.mlp = {.names = {.gate = "w1", .up = "w3", .down = "w2"}},
+                          .mlp_scope = "feed_forward.",
+                          .moe_scope = "feed_forward."});
+  for (size_t i = 0; i < layers.size(); ++i) {
+    ResidualBlock& mixer = layers[i].blocks.front();
+    mixer.norm = "operator_norm";
+    layers[i].blocks.back().norm = "ffn_norm";
+    if (config.layer_kinds[i] != LayerKind::kShortConvolution) continue;
+    mixer.branches.front().mixer =
+        std::make_unique<ShortConvolution>(config.hidden_size, own.conv_width);
+  }
+  return make_decoder(config, {.hub_norm = "embedding_norm"}, std::move(layers));
+}
+
+}  // namespace
+
+Family lfm2() {
+  return {.name = "LFM2",
+          .architectures = {"Lfm2ForCausalLM", "Lfm2MoeForCausalLM"},
+          .model_types = {{"lfm2", "Lfm2ForCausalLM"}, {"lfm2_moe", "Lfm2MoeForCausalLM"}},
+          .shared_keys = lfm2_keys,
+          .read_config = read_lfm2_config,
+          .create = create_lfm2};
+}
+
+}  // namespace heddle::models
