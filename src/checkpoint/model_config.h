@@ -43,6 +43,7 @@ struct LinearAttentionConfig {
   int64_t key_head_dim = 0;
   int64_t value_head_dim = 0;
   int64_t conv_kernel = 0;
+  double beta_scale = 1;  // 2: beta lies between 0 and 2
 
   [[nodiscard]] int64_t key_width() const { return num_key_heads * key_head_dim; }
 

@@ -188,6 +188,14 @@ std::vector<PublishedModel> published_models() {
        12288,
        0,
        294912},
+      {"olmo_hybrid_7b",
+       "OlmoHybridForCausalLM",
+       {100352, 3840, 32, 30, 30, 11008},
+       {},
+       7'430'870'688,
+       122880,
+       0,
+       53'084'160 + 2 * 1'658'880},
       {"smollm3_3b", "SmolLM3ForCausalLM", {128256, 2048, 36, 16, 4, 11008}, {}, 0, 73728, 0},
       {"ministral3",
        "Ministral3ForCausalLM",
@@ -336,6 +344,63 @@ TEST(PlainFamilies, TakeTheSizesThatAFileLeavesOut) {
   EXPECT_EQ(config.rope.factor, 8);
   EXPECT_EQ(config.sliding_rope, (checkpoint::RopeConfig{.theta = 1e4}));
   EXPECT_TRUE(config.tie_word_embeddings);
+}
+
+// OLMo Hybrid's names depend on who wrote the file, and some stand for norms of either kind of
+// layer; transformers 5 cuts the convolution into equal pieces, whatever their names say.
+TEST(PlainFamilies, FindOlmoHybridUnderEitherSetOfNames) {
+  const auto model = testing::model_of(testing::small_of("OlmoHybridForCausalLM"));
+  const auto names = testing::hub_names(*model);
+  for (const char* name : {"0.attention_layer_norm.weight", "0.input_layernorm.weight",
+                           "0.feedforward_layer_norm.weight", "0.post_attention_layernorm.weight",
+                           "0.linear_attn.conv1d.weight", "0.linear_attn.q_conv1d.weight",
+                           "3.feedforward_layer_norm.weight", "3.post_attention_layernorm.weight",
+                           "3.post_feedforward_layernorm.weight"}) {
+    EXPECT_THAT(names, Contains("model.layers." + std::string(name)));
+  }
+  EXPECT_THAT(names, Not(Contains("model.layers.3.attention_layer_norm.weight")));
+  std::vector<std::vector<int64_t>> pieces;
+  for (const auto& spec : model->weight_specs()) {
+    if (spec.name != "layers.0.linear_attn.conv") continue;
+    for (const auto& assembly : spec.alternatives) {
+      pieces.emplace_back();
+      for (const auto& piece : assembly) pieces.back().push_back(piece.tensor.shape[0]);
+    }
+  }
+  EXPECT_THAT(pieces,
+              ElementsAre(ElementsAre(128), ElementsAre(32, 32, 64), ElementsAre(43, 43, 42)));
+}
+
+// A file without layer_types has attention in every fourth layer, or in the last of fewer.
+TEST(PlainFamilies, PutTheAttentionOfAHybridWhereItsFileLeavesItOpen) {
+  const auto kinds = [](std::string_view architecture, const json& changes) {
+    return testing::parse(small_config(architecture, changes)).layer_kinds;
+  };
+  using testing::kF;
+  using testing::kL;
+  constexpr auto kC = checkpoint::LayerKind::kShortConvolution;
+  EXPECT_THAT(kinds("OlmoHybridForCausalLM", json::object()), ElementsAre(kL, kL, kL, kF));
+  EXPECT_THAT(kinds("OlmoHybridForCausalLM", {{"num_hidden_layers", 5}}),
+              ElementsAre(kL, kL, kL, kF, kL));
+  EXPECT_THAT(kinds("OlmoHybridForCausalLM", {{"num_hidden_layers", 3}}), ElementsAre(kL, kL, kF));
+  EXPECT_THAT(kinds("Lfm2ForCausalLM", json::object()), ElementsAre(kF, kF, kF, kF));
+  EXPECT_THAT(kinds("Lfm2ForCausalLM", {{"full_attn_idxs", {1, 3}}}), ElementsAre(kC, kF, kC, kF));
+}
+
+// Two thirds of the width that the file has, rounded up to a multiple; experts have what it says.
+TEST(PlainFamilies, TakeTheWidthThatLfm2Means) {
+  const auto width = [](const json& changes) {
+    return testing::parse(small_config("Lfm2ForCausalLM", changes)).intermediate_size;
+  };
+  EXPECT_EQ(width({{"block_ff_dim", 12288}}), 8192);
+  EXPECT_EQ(width({{"intermediate_size", 6656}}), 4608);
+  EXPECT_EQ(width({{"intermediate_size", 6656}, {"block_ff_dim", 12288}}), 8192);
+  EXPECT_EQ(width({{"intermediate_size", 6656}, {"block_auto_adjust_ff_dim", false}}), 6656);
+  EXPECT_EQ(width({{"intermediate_size", 600},
+                   {"block_ffn_dim_multiplier", 1.3},
+                   {"block_multiple_of", 8}}),
+            520);
+  EXPECT_EQ(testing::parse(testing::small_of("Lfm2MoeForCausalLM")).intermediate_size, 96);
 }
 
 TEST(PlainFamilies, FindTheLanguageModelInACheckpointWithAVisionTower) {

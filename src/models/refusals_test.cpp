@@ -37,7 +37,8 @@ constexpr std::string_view kLlama = "LlamaForCausalLM", kMistral = "MistralForCa
                            kGemma4 = "Gemma4ForCausalLM", kCohere = "Cohere2ForCausalLM",
                            kNano = "NanoChatForCausalLM", kMimo = "MiMoV2FlashForCausalLM",
                            kMistral4 = "Mistral4ForCausalLM", kStep = "Step3p5ForCausalLM",
-                           kLfm = "Lfm2ForCausalLM", kLfmMoe = "Lfm2MoeForCausalLM";
+                           kLfm = "Lfm2ForCausalLM", kLfmMoe = "Lfm2MoeForCausalLM",
+                           kOlmoHybrid = "OlmoHybridForCausalLM";
 
 json of_linear_attention(const char* key, const json& value) {
   return {{"linear_attn_config", {{key, value}}}};
@@ -189,6 +190,11 @@ std::vector<Refusal> unserved_values() {
       {kStep,
        {{"yarn_only_types", {"full_attention", "sliding_attention"}}},
        "only full_attention is served"},
+      {kOlmoHybrid,
+       {{"layer_types", {"mamba", "mamba", "mamba", "full_attention"}}},
+       "layer_types has \"mamba\"; OLMo Hybrid is served with \"linear_attention\" and"},
+      {kOlmoHybrid, {{"hidden_act", "gelu"}}, "hidden_act is \"gelu\"; only \"silu\" is served"},
+      {kOlmoHybrid, {{"mlp_bias", true}}, "mlp_bias is true; OLMo Hybrid is served without it"},
       {kLfm, {{"conv_bias", true}}, "conv_bias is true; LFM2 is served without it"},
       {kLfm,
        {{"layer_types", {"conv", "mamba", "conv", "conv"}}},
@@ -242,6 +248,9 @@ std::vector<Refusal> wrong_values() {
        {{"num_kv_shared_layers", 3}},
        "num_kv_shared_layers is 3, but no layer before them is of the same kind"},
       {kMimo, {{"hybrid_layer_pattern", {0, 1}}}, "hybrid_layer_pattern is [0,1], but num_hidden"},
+      {kOlmoHybrid, {{"linear_num_value_heads", 6}}, "linear_num_value_heads is 6, not a multiple"},
+      {kOlmoHybrid, {{"linear_allow_neg_eigval", 2}}, "linear_allow_neg_eigval is 2, not true or"},
+      {kOlmoHybrid, {{"layer_types", {full}}}, "layer_types has 1 entries"},
       {kLfm, {{"conv_L_cache", 9}}, "conv_L_cache is 9, outside 2 to 8"},
       {kLfm,
        {{"full_attn_idxs", {1, 2}}},

@@ -34,6 +34,7 @@
   family(mixtral)               \
   family(nanochat)              \
   family(olmo3)                 \
+  family(olmo_hybrid)           \
   family(phi3)                  \
   family(qwen2)                 \
   family(qwen2_moe)             \

@@ -117,6 +117,9 @@ inline nlohmann::json small_of(std::string_view architecture) {
     config["num_dense_layers"] = 1;
     return config;
   }
+  if (architecture.starts_with("OlmoHybrid")) {
+    return small_config(architecture, {{"linear_key_head_dim", 8}, {"linear_value_head_dim", 16}});
+  }
   if (architecture.starts_with("NanoChat")) {
     return small_config(architecture, {{"hidden_act", "relu2"}});
   }

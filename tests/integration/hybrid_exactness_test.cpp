@@ -101,7 +101,8 @@ TEST_P(HybridExactness, TakesBackTheStatesOfDraftsThatDoNotHold) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Goldens, HybridExactness, ::testing::Values("lfm2", "lfm2_moe"));
+INSTANTIATE_TEST_SUITE_P(Goldens, HybridExactness,
+                         ::testing::Values("lfm2", "lfm2_moe", "olmo_hybrid"));
 
 }  // namespace
 }  // namespace heddle

@@ -20,6 +20,7 @@ Value DeltaRuleMixer::delta_rule(graph::GraphBuilder& g, Value qkv, Value a, Val
                   {{"num_key_heads", static_cast<double>(config_.num_key_heads)},
                    {"key_dim", static_cast<double>(config_.key_head_dim)},
                    {"value_dim", static_cast<double>(config_.value_head_dim)},
+                   {"beta_scale", config_.beta_scale},
                    {"layer", layer}});
 }
 

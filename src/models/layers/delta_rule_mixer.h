@@ -2,8 +2,9 @@
 // The base of mixers with a delta rule: a short causal convolution over queries, keys and values,
 // then a recurrence over one matrix S [Dk, Dv] per value head, whose decay comes from A_log.
 // Yang, Kautz and Hatamizadeh, "Gated Delta Networks", arXiv:2412.06464.
-//     S <- exp(g) S       S <- S + k (beta (v - S'k))'       o = S'q,      beta = sigmoid(b)
+//     S <- exp(g) S       S <- S + k (beta (v - S'k))'       o = S'q,      beta = s sigmoid(b)
 //     g = -exp(A_log) softplus(a + dt_bias)       one per value head, or per key channel of a head
+// with s = 1, or 2 where the config says so.
 // A family's own mixer says where q, k, v, a and b come from and what becomes of o.
 #pragma once
 

@@ -26,19 +26,18 @@ Value GatedDeltaNet::build(graph::GraphBuilder& g, Value x, const LayerInputs& /
   return linear(g, y, "out_proj");
 }
 
-void GatedDeltaNet::add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
-                                const std::string& hub) const {
+checkpoint::WeightSpec GatedDeltaNet::joined_input(const std::string& ours,
+                                                   const std::string& hub) const {
   const int64_t H = hidden_size_;
   const int64_t C = conv_channels();
   const int64_t Nv = config_.num_value_heads;
   const int64_t Vd = config_.value_width();
-  const int64_t W = config_.conv_kernel;
   const checkpoint::DeltaNetHeads heads{.num_key_heads = config_.num_key_heads,
                                         .num_value_heads = Nv,
                                         .key_dim = config_.key_head_dim,
                                         .value_dim = config_.value_head_dim};
-  // [q | k | v | z | b | a]: all read x, so they are one product. Qwen3-Next interleaves them by
-  // key head, Qwen3.5 stores them apart; the names tell, because quantisers split what was one.
+  // Qwen3-Next interleaves them by key head, Qwen3.5 stores them apart; the names tell, because
+  // quantisers split what was one.
   const checkpoint::Assembly interleaved = {
       {.tensor = {hub + "in_proj_qkvz.weight", {C + Vd, H}},
        .runs = checkpoint::deinterleave_qkvz_rows(heads)},
@@ -49,19 +48,61 @@ void GatedDeltaNet::add_weights(std::vector<checkpoint::WeightSpec>& specs, cons
                                 {hub + "in_proj_z.weight", {Vd, H}},
                                 {hub + "in_proj_b.weight", {Nv, H}},
                                 {hub + "in_proj_a.weight", {Nv, H}}});
-  specs.push_back({.name = ours + "in_proj",
-                   .shape = {C + Vd + 2 * Nv, H},
-                   .alternatives = {interleaved, apart},
-                   .cut = rows_cut({queries(), queries(), values(), values(), per_value_head(),
-                                    per_value_head()})});
+  return {.name = ours + "in_proj",
+          .shape = {C + Vd + 2 * Nv, H},
+          .alternatives = {interleaved, apart}};
+}
+
+std::vector<checkpoint::Assembly> GatedDeltaNet::convolution(const std::string& hub) const {
+  const int64_t C = conv_channels();
+  const int64_t W = config_.conv_kernel;
+  std::vector<checkpoint::Assembly> alternatives{
+      checkpoint::whole({hub + "conv1d.weight", {C, 1, W}})};
+  if (tensors_ == DeltaNetTensors::kJoined) return alternatives;
+  const auto cut = [&](int64_t q, int64_t k) {
+    alternatives.push_back(
+        checkpoint::concatenated({{hub + "q_conv1d.weight", {q, 1, W}},
+                                  {hub + "k_conv1d.weight", {k, 1, W}},
+                                  {hub + "v_conv1d.weight", {C - q - k, 1, W}}}));
+  };
+  cut(config_.key_width(), config_.key_width());
+  // Transformers 5 saves the whole in three equal pieces, whatever their names say.
+  const int64_t third = (C + 2) / 3;
+  if (2 * third < C) cut(third, third);
+  return alternatives;
+}
+
+void GatedDeltaNet::add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                                const std::string& hub) const {
+  const int64_t H = hidden_size_;
+  const int64_t Nv = config_.num_value_heads;
+  const int64_t Kd = config_.key_width();
+  const int64_t Vd = config_.value_width();
+  const bool apart = tensors_ == DeltaNetTensors::kApart;
+  const checkpoint::WeightCut cut =
+      rows_cut({queries(), queries(), values(), values(), per_value_head(), per_value_head()});
+  if (apart) {
+    add_linear_weights(specs, ours + "in_proj",
+                       {{hub + "q_proj", Kd},
+                        {hub + "k_proj", Kd},
+                        {hub + "v_proj", Vd},
+                        {hub + "g_proj", Vd},
+                        {hub + "b_proj", Nv},
+                        {hub + "a_proj", Nv}},
+                       H, cut);
+  } else {
+    specs.push_back(joined_input(ours, hub));
+    specs.back().cut = cut;
+  }
   specs.push_back({.name = ours + "conv",
-                   .shape = {C, W},
-                   .alternatives = {checkpoint::whole({hub + "conv1d.weight", {C, 1, W}})},
+                   .shape = {conv_channels(), config_.conv_kernel},
+                   .alternatives = convolution(hub),
                    .dtype = checkpoint::WeightDType::kF32,
                    .cut = rows_cut({queries(), queries(), values()})});
   add_decay_weights(specs, ours, hub, {Shape{Nv}}, per_value_head());
-  add_norm_weight(specs, ours + "norm", hub + "norm.weight", config_.value_head_dim, 0);
-  add_linear_weights(specs, ours + "out_proj", {{hub + "out_proj", H}}, Vd,
+  add_norm_weight(specs, ours + "norm", hub + (apart ? "o_norm.weight" : "norm.weight"),
+                  config_.value_head_dim, 0);
+  add_linear_weights(specs, ours + "out_proj", {{hub + (apart ? "o_proj" : "out_proj"), H}}, Vd,
                      columns_cut({values()}));
 }
 

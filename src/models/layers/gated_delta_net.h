@@ -12,9 +12,17 @@
 
 namespace heddle::models {
 
+// How the hub stores such a layer.
+enum class DeltaNetTensors : uint8_t {
+  kJoined,  // Qwen3-Next and Qwen3.5: queries, keys and values in one tensor at least
+  kApart,   // OLMo Hybrid: each projection in its own, z as g_proj; o_norm and o_proj
+};
+
 class GatedDeltaNet final : public DeltaRuleMixer {
  public:
-  using DeltaRuleMixer::DeltaRuleMixer;
+  GatedDeltaNet(const checkpoint::LinearAttentionConfig& config, int64_t hidden_size,
+                double epsilon, DeltaNetTensors tensors = DeltaNetTensors::kJoined)
+      : DeltaRuleMixer(config, hidden_size, epsilon), tensors_(tensors) {}
 
   [[nodiscard]] std::string_view scope() const override { return "linear_attn."; }
 
@@ -22,6 +30,14 @@ class GatedDeltaNet final : public DeltaRuleMixer {
                    const std::string& hub) const override;
   graph::Value build(graph::GraphBuilder& g, graph::Value x, const LayerInputs& inputs,
                      const CacheLayer& cache) const override;
+
+ private:
+  // Of [q | k | v | z | b | a]: all read x, so they are one product.
+  [[nodiscard]] checkpoint::WeightSpec joined_input(const std::string& ours,
+                                                    const std::string& hub) const;
+  [[nodiscard]] std::vector<checkpoint::Assembly> convolution(const std::string& hub) const;
+
+  DeltaNetTensors tensors_;
 };
 
 }  // namespace heddle::models

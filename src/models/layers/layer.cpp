@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layers/layer.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "core/check.h"
@@ -79,7 +81,17 @@ void add_layer_weights(std::vector<WeightSpec>& specs, const DecoderLayer& layer
                        const std::string& ours, const std::string& hub, int64_t hidden_size,
                        const NormForm& norms) {
   for_each_norm(layer, [&](const std::string& name) {
-    add_norm_weights(specs, ours + name, hub + name, hidden_size, norms);
+    std::vector<WeightSpec> weights;
+    add_norm_weights(weights, ours + name, hub + name, hidden_size, norms);
+    for (const auto& [own, other] : layer.other_norms) {
+      if (own != name) continue;
+      std::vector<WeightSpec> either;
+      std::vector<WeightSpec> others;
+      add_norm_weights(others, ours + name, hub + other, hidden_size, norms);
+      add_either(either, std::move(weights), std::move(others));
+      weights = std::move(either);
+    }
+    std::ranges::move(weights, std::back_inserter(specs));
   });
   if (!layer.scale.empty()) {
     specs.push_back({.name = ours + layer.scale,

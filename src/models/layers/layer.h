@@ -26,6 +26,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "models/layers/block.h"
@@ -55,6 +56,9 @@ struct ResidualBlock {
 
 struct DecoderLayer {
   std::vector<ResidualBlock> blocks;
+
+  // Other names that files have for norms of these blocks: ours, the hub's.
+  std::vector<std::pair<std::string, std::string>> other_norms = {};
 
   // The hub's name of a tensor [1] that multiplies the layer's result; empty: none.
   std::string scale = {};
