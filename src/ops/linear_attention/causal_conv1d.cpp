@@ -14,6 +14,7 @@ Status causal_conv1d(Context& context, const CausalConv1dArgs& args) {
   contract.expect("x", args.x, {&T, &C}, activations(context))
       .expect("weight", args.weight, {&C, &W}, DType::kF32)
       .expect("y", args.y, {&T, &C}, args.x.dtype);
+  if (args.bias.data != nullptr) contract.expect("bias", args.bias, {&C}, DType::kF32);
   HEDDLE_RETURN_IF_ERROR(contract.status());
   Dim window{"W - 1", W - 1};
   contract

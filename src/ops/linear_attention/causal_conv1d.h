@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The short causal convolution of a recurrent layer, channel by channel, with SiLU or without:
 //
-//   y[t, c] = silu(sum over m < W of weight[c, m] * u[t - (W - 1) + m, c])
+//   y[t, c] = silu(sum over m < W of weight[c, m] * u[t - (W - 1) + m, c] + bias[c])
 //
 // where u is x preceded by the last W - 1 inputs of the sequence, which the state keeps.
 #pragma once
@@ -15,6 +15,7 @@ namespace heddle::ops {
 struct CausalConv1dArgs {
   TensorView x;         // [T, C] activations(context)
   TensorView weight;    // [C, W] f32, W from 2 to 8; weight[c, W - 1] multiplies the current token
+  TensorView bias;      // [C] f32, or without memory
   MutableTensorView y;  // [T, C] as x; not x itself
   bool silu = true;     // false: y is the sum itself
   StateLayer state;  // conv [slots, W - 1, C]: oldest first; read as zeros when no token precedes

@@ -61,16 +61,18 @@ namespace heddle::ops::conv::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace math = heddle::ops::simd::HWY_NAMESPACE;
 
-// One output row of `count` channels: u[m] are the W input rows, w[m] the weights of all channels.
+// One output row of `count` channels: u[m] are the W input rows, w[m] the weights of all channels,
+// `bias` their biases, or null.
 template <class D>
-HWY_INLINE void convolve_row(D d, const float* const* u, const float (*w)[kTaskChannels], int64_t W,
-                             int64_t count, bool silu, float* y) {
+HWY_INLINE void convolve_row(D d, const float* const* u, const float (*w)[kTaskChannels],
+                             const float* bias, int64_t W, int64_t count, bool silu, float* y) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t c = 0; c < count; c += lanes) {
     auto sum = hn::Mul(hn::LoadU(d, w[0] + c), hn::LoadU(d, u[0] + c));
     for (int64_t m = 1; m < W; ++m) {
       sum = hn::MulAdd(hn::LoadU(d, w[m] + c), hn::LoadU(d, u[m] + c), sum);
     }
+    if (bias != nullptr) sum = hn::Add(sum, hn::LoadU(d, bias + c));
     hn::StoreU(silu ? math::Silu(d, sum) : sum, d, y + c);
   }
 }
@@ -105,9 +107,11 @@ HWY_INLINE void transpose_weight(const float* weight, int64_t stride, int64_t W,
   }
 }
 
-// `count` channels of `num_rows` rows; inputs, weight and y already point at the first channel.
-void convolve(const ConvInputs& inputs, const float* weight, int64_t weight_stride, int64_t count,
-              int64_t num_rows, bool silu, float* y, int64_t y_stride) {
+// `count` channels of `num_rows` rows; inputs, weight, bias and y already point at the first
+// channel.
+void convolve(const ConvInputs& inputs, const float* weight, int64_t weight_stride,
+              const float* bias, int64_t count, int64_t num_rows, bool silu, float* y,
+              int64_t y_stride) {
   const hn::ScalableTag<float> d;
   const int64_t W = inputs.W;
   HWY_ALIGN float w[kMaxWidth][kTaskChannels];
@@ -118,13 +122,14 @@ void convolve(const ConvInputs& inputs, const float* weight, int64_t weight_stri
     std::array<const float*, kMaxWidth> u{};
     inputs.last_rows(t, W, u.data());
     float* out = y + t * y_stride;
-    convolve_row(d, u.data(), w, W, whole, silu, out);
+    convolve_row(d, u.data(), w, bias, W, whole, silu, out);
     for (int64_t c = whole; c < count; ++c) {
       float sum = w[0][c] * u[0][c];
       for (int64_t m = 1; m < W; ++m) {
         sum = hn::GetLane(hn::MulAdd(hn::Set(d, w[m][c]), hn::Set(d, u[static_cast<size_t>(m)][c]),
                                      hn::Set(d, sum)));
       }
+      if (bias != nullptr) sum += bias[c];
       out[c] = silu ? hn::GetLane(math::Silu(d, hn::Set(d, sum))) : sum;
     }
   }
@@ -176,7 +181,8 @@ void run_channels(const CausalConv1dArgs& args, int64_t b, int64_t first, int64_
                           .sequence = b,
                           .num_chain_rows = num_chain_rows};
   HWY_DYNAMIC_DISPATCH(convolve)
-  (inputs, args.weight.row<float>(first), args.weight.row_stride, count, num_rows, args.silu,
+  (inputs, args.weight.row<float>(first), args.weight.row_stride,
+   args.bias.data == nullptr ? nullptr : args.bias.as<float>() + first, count, num_rows, args.silu,
    args.y.row<float>(start) + first, args.y.row_stride);
   for (const StateSnapshot& snapshot : forward.snapshots_of(b)) {
     copy_window(inputs, snapshot.num_tokens - 1, count,

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// y[t, c] = silu(sum over m < W of weight[c, m] u[t - (W - 1) + m, c]), or the sum itself; then the
-// windows are kept.
-// convolve_kernel: a thread owns a channel of 8 rows. run_kernel: 8 channels of 32 rows, their
-// window in registers. decode_kernel: 8 channels of one row, and their windows.
-// keep_windows_kernel: a thread writes a channel of windows; a block has a sequence, or a share of
-// the snapshots.
-// Bytes: x and y once, 8 * (W - 1) * C a window; 2 * W operations and a SiLU a number:
-// bandwidth-bound.
-// decode_kernel where each sequence has one row, run_kernel for the other steps without trees, both
-// with W = 4 and rows of whole 16 bytes; convolve_kernel for the rest. The bits are the same.
+// y[t, c] = silu(sum over m < W of weight[c, m] u[t - (W - 1) + m, c] + bias[c]), or the sum
+// itself; then the windows are kept. convolve_kernel: a thread owns a channel of 8 rows.
+// run_kernel: 8 channels of 32 rows, their window in registers. decode_kernel: 8 channels of one
+// row, and their windows. keep_windows_kernel: a thread writes a channel of windows; a block has a
+// sequence, or a share of the snapshots. Bytes: x and y once, 8 * (W - 1) * C a window; 2 * W
+// operations and a SiLU a number: bandwidth-bound. decode_kernel where each sequence has one row,
+// run_kernel for the other steps without trees, both with W = 4 and rows of whole 16 bytes;
+// convolve_kernel for the rest. The bits are the same.
 #include <algorithm>
 
 #include "ops/cuda/draft_tree.cuh"
@@ -25,6 +23,7 @@ namespace {
 struct Params {
   const void* x;
   const float* weight;
+  const float* bias;  // [C], or null
   void* y;
   float* state;             // [slots, W - 1, C]
   float* snapshot_windows;  // windows of snapshots, laid out like `state`
@@ -108,6 +107,7 @@ __global__ void __launch_bounds__(kThreads) convolve_kernel(const __grid_constan
     for (int m = 1; m < kMaxWidth; ++m) {
       if (m < p.W) sum = fmaf(weight[m], inputs.at(rows[m]), sum);
     }
+    if (p.bias != nullptr) sum = __fadd_rn(sum, p.bias[channel]);
     static_cast<Scalar*>(p.y)[row * p.y_stride + channel] = rounded<Scalar>(activated(p, sum));
   }
 }
@@ -280,13 +280,15 @@ struct RunningWindow {
     }
   }
 
-  __device__ void convolve(const Params& p, Scalar* y) const {
+  // `bias`: of these channels, or null.
+  __device__ void convolve(const Params& p, const float* bias, Scalar* y) const {
     float results[kOctet];
 #pragma unroll
     for (int j = 0; j < kOctet; ++j) {
       float sum = __fmul_rn(weight[j][0], inputs[0][j]);
 #pragma unroll
       for (int m = 1; m < kRunWidth; ++m) sum = fmaf(weight[j][m], inputs[m][j], sum);
+      if (bias != nullptr) sum = __fadd_rn(sum, bias[j]);
       results[j] = activated(p, sum);
     }
     store_octet(results, y);
@@ -318,6 +320,7 @@ __global__ void __launch_bounds__(kRunThreads) run_kernel(const __grid_constant_
   }
   const auto* x = static_cast<const Scalar*>(p.x) + channel;
   auto* y = static_cast<Scalar*>(p.y) + channel;
+  const float* bias = p.bias == nullptr ? nullptr : p.bias + channel;
   RunningWindow<Scalar> window;
   window.load_weights(p, channel);
   wait_for_inputs();
@@ -339,7 +342,7 @@ __global__ void __launch_bounds__(kRunThreads) run_kernel(const __grid_constant_
     for (int i = 0; i < Rows::kAtOnce; ++i) {
       if (sequences[i] >= 0) {
         window.advance(p, x, channel, first + group + i, sequences[i], own[i]);
-        window.convolve(p, y);
+        window.convolve(p, bias, y);
       }
       y += p.y_stride;
     }
@@ -367,7 +370,8 @@ __global__ void __launch_bounds__(kRunThreads) decode_kernel(const __grid_consta
   const auto* x = static_cast<const Scalar*>(p.x) + channel;
   window.advance(p, x, channel, row, b,
                  *reinterpret_cast<const Octet<Scalar>*>(x + row * p.x_stride));
-  window.convolve(p, static_cast<Scalar*>(p.y) + channel + row * p.y_stride);
+  window.convolve(p, p.bias == nullptr ? nullptr : p.bias + channel,
+                  static_cast<Scalar*>(p.y) + channel + row * p.y_stride);
   const int64_t slot = p.batch.state_slots[b];
   if (slot < 0) return;
   for (int32_t s = p.batch.snapshot_start[b]; s < p.batch.snapshot_start[b + 1]; ++s) {
@@ -400,6 +404,7 @@ Status convolve_runs(CudaContext& context, const Params& params, bool decodes) {
 Status causal_conv1d_cuda(CudaContext& context, const CausalConv1dArgs& args) {
   const Params params{.x = args.x.data,
                       .weight = args.weight.as<float>(),
+                      .bias = args.bias.as<float>(),
                       .y = args.y.data,
                       .state = args.state.conv.as<float>(),
                       .snapshot_windows = args.snapshots.conv.as<float>(),

@@ -53,7 +53,7 @@ class Convolution {
   };
 
   Convolution(CausalConv1dTest& test, int64_t C, int64_t W, int64_t num_inputs,
-              DType dtype = DType::kF32, bool silu = true)
+              DType dtype = DType::kF32, bool silu = true, bool has_bias = false)
       : test_(test),
         C_(C),
         W_(W),
@@ -67,6 +67,10 @@ class Convolution {
     const std::vector<float> weight = random_floats(C * W, 2);
     std::ranges::copy(weight, weight_.span<float>().begin());
     std::ranges::fill(state_.span<float>(), kPoison);
+    if (has_bias) bias_ = random_floats(C, 3);
+    Tensor bias({C}, DType::kF32);
+    std::ranges::copy(bias_, bias.span<float>().begin());
+    device_bias_ = test.upload(bias);
     device_weight_ = test.upload(weight_);
     device_state_ = test.upload(state_);
   }
@@ -102,6 +106,7 @@ class Convolution {
     const Status status = causal_conv1d(test_.context_on(num_threads, false),
                                         {.x = {device_x.view().data, dtype_, {T, C_}, C_ + 3},
                                          .weight = device_weight_.view(),
+                                         .bias = bias_.empty() ? TensorView() : device_bias_.view(),
                                          .y = {device_y.view().data, dtype_, {T, C_}, C_ + 2},
                                          .silu = silu_,
                                          .state = {.conv = device_state_.view(), .recurrent = {}},
@@ -143,9 +148,10 @@ class Convolution {
 
   [[nodiscard]] std::vector<double> reference(int64_t first, int64_t count) const {
     const auto weight = weight_.span<float>();
-    return causal_conv1d_reference(
-        inputs(first, count), std::vector<float>(static_cast<size_t>((W_ - 1) * C_)),
-        {weight.begin(), weight.end()}, static_cast<size_t>(C_), static_cast<size_t>(W_), silu_);
+    return causal_conv1d_reference(inputs(first, count),
+                                   std::vector<float>(static_cast<size_t>((W_ - 1) * C_)),
+                                   {weight.begin(), weight.end()}, static_cast<size_t>(C_),
+                                   static_cast<size_t>(W_), silu_, bias_);
   }
 
   void expect_untouched(int64_t slot) {
@@ -159,10 +165,10 @@ class Convolution {
   int64_t C_, W_;
   DType dtype_;
   bool silu_;
-  std::vector<float> x_, y_;
+  std::vector<float> x_, y_, bias_;
   Tensor weight_{{C_, W_}, DType::kF32};
   Tensor state_{{kSlots, W_ - 1, C_}, DType::kF32};
-  DeviceTensor device_weight_, device_state_;
+  DeviceTensor device_weight_, device_bias_, device_state_;
 };
 
 void expect_near(const std::vector<float>& value, const std::vector<double>& truth,
@@ -179,9 +185,11 @@ TEST_P(CausalConv1dTest, MatchesTheReferenceForAnyWidthAndChannels) {
   for (const DType dtype : activation_dtypes()) {
     for (const int64_t W : {2, 3, 4, 8}) {
       for (const int64_t C : {1, 17, 64, 300, 600}) {
-        for (const bool silu : {true, false}) {
-          SCOPED_TRACE(fmt::format("{} W {} C {} silu {}", to_string(dtype), W, C, silu));
-          Convolution convolution(*this, C, W, 41, dtype, silu);
+        for (const auto& [silu, has_bias] :
+             {std::pair(true, false), {false, false}, {true, true}, {false, true}}) {
+          SCOPED_TRACE(
+              fmt::format("{} W {} C {} silu {} bias {}", to_string(dtype), W, C, silu, has_bias));
+          Convolution convolution(*this, C, W, 41, dtype, silu, has_bias);
           convolution.step({{.slot = 3, .context_len = 0, .first = 0, .num_rows = 40}}, {}, 2);
           convolution.step({{.slot = 3, .context_len = 40, .first = 40, .num_rows = 1}});
           expect_near(convolution.outputs(0, 41), convolution.reference(0, 41), rounding_of(dtype));
