@@ -3,7 +3,11 @@
 //
 //   y[t, n] = weight * x[t, n] / sqrt(mean(x[t, n]^2) + epsilon) * silu(z[t, n])
 //
-// Kimi Delta Attention has sigmoid(z) in place of silu(z).
+// Kimi Delta Attention has sigmoid(z) in place of silu(z). Mamba-2 gates before or after the norm:
+//
+//   y[t, n] = weight[n] * u / sqrt(mean(u^2) + epsilon), u = x[t, n] * silu(z[t, n])
+//
+// and its weight may differ from group to group of channels.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +22,13 @@ enum class NormGate : uint8_t { kSilu, kSigmoid };
 struct GatedRmsNormArgs {
   TensorView x;         // [T, N * D] activations(context)
   TensorView z;         // [T, N * D] as x, the gate
-  TensorView weight;    // [D] f32, shared by the heads, as it is (not 1 + weight)
+  TensorView weight;    // [V] f32, V = D or N * D: shared by the heads, or of each; as it is (not
+                        // 1 + weight)
   MutableTensorView y;  // [T, N * D] as x; may be x or z itself
   float epsilon = 1e-6f;
   NormGate gate = NormGate::kSilu;
+  bool gate_first = false;
+  int64_t group_width = 0;  // D; 0: V
 };
 
 // Sums in fp32, an order that depends on D alone. Bound by the SiLU, then by memory; allocates

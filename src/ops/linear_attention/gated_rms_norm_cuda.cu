@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x / rms(x) * weight * silu(z), or * sigmoid(z), over heads of D columns.
+// y = x / rms(x) * weight * silu(z), or * sigmoid(z), over heads of D columns; or u / rms(u) *
+// weight, u = x * silu(z).
 // gated_norm_kernel: a warp owns a head, a lane every 32nd column. gated_norm_octets_kernel: D / 8
 // lanes own a head, a lane an octet.
 // Bytes: x, z and y once: bandwidth-bound. Octets where D / 8 is a power of two up to 32 and rows
@@ -22,12 +23,18 @@ struct Params {
   int64_t x_stride, z_stride, y_stride;
   int64_t num_heads;  // T * N
   int64_t N, D;
+  int64_t V;  // width of the weight
   float epsilon;
   NormGate gate;
+  bool gate_first;
 };
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
+
+__device__ inline float opening_of(const Params& p, float gate) {
+  return (p.gate == NormGate::kSigmoid ? 1.0f : gate) / (1.0f + expf(-gate));
+}
 
 // A warp normalises one head, a lane every 32nd column of it: lane sums run over ascending columns
 // and are joined by warp_sum(), an order that depends on D alone. Moves x, z and y once:
@@ -43,16 +50,17 @@ __global__ void __launch_bounds__(kThreads) gated_norm_kernel(const __grid_const
     const auto* x = static_cast<const Scalar*>(p.x) + t * p.x_stride + column;
     const auto* z = static_cast<const Scalar*>(p.z) + t * p.z_stride + column;
     auto* y = static_cast<Scalar*>(p.y) + t * p.y_stride + column;
+    const float* weight = p.weight + column % p.V;
+    const auto opening = [&p, z](int64_t c) { return opening_of(p, as_float(z[c])); };
     float sum = 0;
     for (int64_t c = lane; c < p.D; c += kWarp) {
-      const float value = as_float(x[c]);
+      float value = as_float(x[c]);
+      if (p.gate_first) value = __fmul_rn(value, opening(c));
       sum = fmaf(value, value, sum);
     }
     const float scale = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(p.D) + p.epsilon);
     for (int64_t c = lane; c < p.D; c += kWarp) {
-      const float gate = as_float(z[c]);
-      const float opening = (p.gate == NormGate::kSigmoid ? 1.0f : gate) / (1.0f + expf(-gate));
-      y[c] = rounded<Scalar>(as_float(x[c]) * scale * p.weight[c] * opening);
+      y[c] = rounded<Scalar>(as_float(x[c]) * scale * weight[c] * opening(c));
     }
   }
 }
@@ -79,25 +87,31 @@ __global__ void __launch_bounds__(kThreads)
       load_octet(static_cast<const Scalar*>(p.x) + t * p.x_stride + column, x);
       load_octet(static_cast<const Scalar*>(p.z) + t * p.z_stride + column, z);
     }
+    float opening[kOctet];
     float sum = 0;
 #pragma unroll
-    for (int j = 0; j < kOctet; ++j) sum = fmaf(x[j], x[j], sum);
+    for (int j = 0; j < kOctet; ++j) {
+      opening[j] = opening_of(p, z[j]);
+      if (p.gate_first) {
+        x[j] = __fmul_rn(x[j], opening[j]);
+        opening[j] = 1.0f;
+      }
+      sum = fmaf(x[j], x[j], sum);
+    }
     for (int distance = lanes / 2; distance > 0; distance /= 2) {
       sum += __shfl_xor_sync(0xffffffffu, sum, distance);
     }
     if (!mine) continue;
     const float scale = 1.0f / sqrtf(sum / static_cast<float>(p.D) + p.epsilon);
+    const float* weight = p.weight + column % p.V;
 #pragma unroll
-    for (int j = 0; j < kOctet; ++j) {
-      const float opening = (p.gate == NormGate::kSigmoid ? 1.0f : z[j]) / (1.0f + expf(-z[j]));
-      x[j] = x[j] * scale * p.weight[c + j] * opening;
-    }
+    for (int j = 0; j < kOctet; ++j) x[j] = x[j] * scale * weight[j] * opening[j];
     store_octet(x, static_cast<Scalar*>(p.y) + t * p.y_stride + column);
   }
 }
 
 bool has_octets(const GatedRmsNormArgs& args) {
-  const int64_t D = args.weight.shape[0];
+  const int64_t D = args.group_width;
   const int64_t lanes = D / kOctet;
   if (D % kOctet != 0 || lanes > kWarp || (lanes & (lanes - 1)) != 0) return false;
   for (const TensorView& rows : {args.x, args.z, TensorView(args.y)}) {
@@ -110,7 +124,7 @@ bool has_octets(const GatedRmsNormArgs& args) {
 }  // namespace
 
 Status gated_rms_norm_cuda(CudaContext& context, const GatedRmsNormArgs& args) {
-  const int64_t D = args.weight.shape[0];
+  const int64_t D = args.group_width;
   const int64_t N = args.x.shape[1] / D;
   const Params params{.x = args.x.data,
                       .z = args.z.data,
@@ -122,8 +136,10 @@ Status gated_rms_norm_cuda(CudaContext& context, const GatedRmsNormArgs& args) {
                       .num_heads = args.x.shape[0] * N,
                       .N = N,
                       .D = D,
+                      .V = args.weight.shape[0],
                       .epsilon = args.epsilon,
-                      .gate = args.gate};
+                      .gate = args.gate,
+                      .gate_first = args.gate_first};
   return with_scalar(args.x.dtype, [&](auto scalar) {
     if (has_octets(args)) {
       return launch(context, "gated_rms_norm",

@@ -9,23 +9,34 @@
 
 namespace heddle::ops {
 
-// y of x and z, any number of heads of weight.size() channels each.
+struct GatedNormForm {
+  double epsilon = 1e-6;
+  NormGate gate = NormGate::kSilu;
+  bool gate_first = false;
+  size_t group_width = 0;  // 0: that of the weight
+};
+
+// y of x and z, any number of groups; the weight's width is theirs or that of a row.
 inline std::vector<double> gated_rms_norm_reference(const std::vector<float>& x,
                                                     const std::vector<float>& z,
                                                     const std::vector<float>& weight,
-                                                    double epsilon,
-                                                    NormGate gate = NormGate::kSilu) {
-  const size_t D = weight.size();
+                                                    const GatedNormForm& form) {
+  const size_t D = form.group_width == 0 ? weight.size() : form.group_width;
   std::vector<double> y(x.size());
+  const auto opening = [&](size_t c) {
+    const auto value = static_cast<double>(z[c]);
+    return (form.gate == NormGate::kSilu ? value : 1.0) / (1.0 + std::exp(-value));
+  };
   for (size_t head = 0; head < x.size(); head += D) {
+    const auto input = [&](size_t c) {
+      return static_cast<double>(x[c]) * (form.gate_first ? opening(c) : 1.0);
+    };
     double sum = 0;
-    for (size_t c = head; c < head + D; ++c)
-      sum += static_cast<double>(x[c]) * static_cast<double>(x[c]);
-    const double scale = 1.0 / std::sqrt(sum / static_cast<double>(D) + epsilon);
+    for (size_t c = head; c < head + D; ++c) sum += input(c) * input(c);
+    const double scale = 1.0 / std::sqrt(sum / static_cast<double>(D) + form.epsilon);
     for (size_t c = head; c < head + D; ++c) {
-      const auto value = static_cast<double>(z[c]);
-      y[c] = static_cast<double>(weight[c - head]) * static_cast<double>(x[c]) * scale *
-             (gate == NormGate::kSilu ? value : 1.0) / (1.0 + std::exp(-value));
+      y[c] = static_cast<double>(weight[c % weight.size()]) * input(c) * scale *
+             (form.gate_first ? 1.0 : opening(c));
     }
   }
   return y;

@@ -26,17 +26,17 @@ class GatedRmsNormTest : public DeviceTest {
     std::vector<float> x, z, weight;
     int64_t T = 1;
     DType dtype = DType::kF32;
-    NormGate gate = NormGate::kSilu;
+    GatedNormForm form = {};
   };
 
   // x, z and y are column ranges of one wider tensor each.
   std::vector<float> run(const Inputs& inputs, bool in_place, int num_threads) {
     const int64_t T = inputs.T;
-    const auto D = static_cast<int64_t>(inputs.weight.size());
+    const auto V = static_cast<int64_t>(inputs.weight.size());
     const int64_t width = static_cast<int64_t>(inputs.x.size()) / T;
     const int64_t stride = width + 5;
     Tensor x_wide({T, stride}, DType::kF32), z_wide({T, stride}, DType::kF32);
-    Tensor y_wide({T, stride}, DType::kF32), w({D}, DType::kF32);
+    Tensor y_wide({T, stride}, DType::kF32), w({V}, DType::kF32);
     std::ranges::fill(x_wide.span<float>(), kCanary);
     std::ranges::fill(y_wide.span<float>(), kCanary);
     for (int64_t t = 0; t < T; ++t) {
@@ -55,8 +55,10 @@ class GatedRmsNormTest : public DeviceTest {
                         .z = {z.view().data, inputs.dtype, {T, width}, stride},
                         .weight = weight.view(),
                         .y = {target.view().data, inputs.dtype, {T, width}, stride},
-                        .epsilon = 1e-6f,
-                        .gate = inputs.gate});
+                        .epsilon = static_cast<float>(inputs.form.epsilon),
+                        .gate = inputs.form.gate,
+                        .gate_first = inputs.form.gate_first,
+                        .group_width = static_cast<int64_t>(inputs.form.group_width)});
     EXPECT_TRUE(status.ok()) << status.to_string();
     const Tensor after = testing::converted(download(target).view(), DType::kF32);
     std::vector<float> result;
@@ -90,12 +92,18 @@ TEST_P(GatedRmsNormTest, MatchesTheReferenceForAnyHeadWidth) {
         Inputs inputs{.T = T, .dtype = dtype};
         inputs.x = random_numbers(T * 3 * D, dtype, random);
         inputs.z = random_numbers(T * 3 * D, dtype, random);
-        inputs.weight = random_numbers(D, DType::kF32, random);
-        for (const NormGate gate : {NormGate::kSilu, NormGate::kSigmoid}) {
-          inputs.gate = gate;
+        const std::vector<float> shared = random_numbers(D, DType::kF32, random);
+        const std::vector<float> wide = random_numbers(3 * D, DType::kF32, random);
+        for (const GatedNormForm& form :
+             {GatedNormForm{}, GatedNormForm{.gate = NormGate::kSigmoid},
+              GatedNormForm{.gate_first = true},
+              GatedNormForm{.gate_first = true, .group_width = static_cast<size_t>(D)},
+              GatedNormForm{.group_width = static_cast<size_t>(D)}}) {
+          inputs.form = form;
+          inputs.weight = form.group_width == 0 ? shared : wide;
           const std::vector<float> y = run(inputs, false, 1);
           const std::vector<double> truth =
-              gated_rms_norm_reference(inputs.x, inputs.z, inputs.weight, 1e-6, gate);
+              gated_rms_norm_reference(inputs.x, inputs.z, inputs.weight, form);
           for (size_t i = 0; i < y.size(); ++i) {
             ASSERT_NEAR(
                 static_cast<double>(y[i]), truth[i],
@@ -109,12 +117,37 @@ TEST_P(GatedRmsNormTest, MatchesTheReferenceForAnyHeadWidth) {
   }
 }
 
+// A row of (1, 2, 3, 4) gated by (0, 1, -1, 2), by hand: gate first in one group and in two, and
+// behind the norm.
+TEST_P(GatedRmsNormTest, GivesTheNumbersOfAnExampleByHand) {
+  const struct {
+    GatedNormForm form;
+    std::vector<float> y;
+  } rows[] = {
+      {{.epsilon = 1e-5, .gate_first = true}, {0, 0.4038127f, -0.2228316f, 1.9460931f}},
+      {{.epsilon = 1e-5, .gate_first = true, .group_width = 2},
+       {0, 1.4142069f, -0.1608791f, 1.4050328f}},
+      {{.epsilon = 1e-5}, {0, 0.5338893f, -0.2946104f, 2.5729713f}},
+  };
+
+  for (const auto& row : rows) {
+    const std::vector<float> y =
+        run({.x = {1, 2, 3, 4}, .z = {0, 1, -1, 2}, .weight = {1, 1, 1, 1}, .form = row.form},
+            false, 1);
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(y[i], row.y[i], 3e-6f) << i;
+  }
+}
+
 TEST_P(GatedRmsNormTest, SaysWhatDoesNotFit) {
   DeviceTensor x = poisoned({2, 12}, DType::kF32);
   const DeviceTensor weight = poisoned({8}, DType::kF32);
   const Status status = gated_rms_norm(
       context(), {.x = x.view(), .z = x.view(), .weight = weight.view(), .y = x.view()});
   EXPECT_THAT(status.to_string(), ::testing::HasSubstr("rows of 12, not a multiple of D = 8"));
+  const Status uneven = gated_rms_norm(
+      context(),
+      {.x = x.view(), .z = x.view(), .weight = weight.view(), .y = x.view(), .group_width = 4});
+  EXPECT_THAT(uneven.to_string(), ::testing::HasSubstr("V = 8, neither D = 4 nor x's 12"));
 }
 
 }  // namespace
