@@ -10,9 +10,13 @@
 
 namespace heddle::ops {
 
-// f(gate, up); comparisons keep a NaN, minima would lose it.
+// f(gate, up), or f(gate) of experts without a gate; comparisons keep a NaN, minima would lose it.
 __device__ inline float activated(float gate, float up, const ExpertActivation& activation) {
   const float limit = activation.limit;
+  if (activation.form == ExpertForm::kSquaredRelu) {
+    const float positive = gate < 0.0f ? 0.0f : gate;
+    return positive * positive;
+  }
   if (activation.form == ExpertForm::kGeglu) return gelu_of(gate) * up;
   if (activation.form == ExpertForm::kBoundedSwiglu) return bounded_silu_mul_of(gate, up, limit);
   if (limit == 0) return gate / (1.0f + expf(-gate)) * up;

@@ -75,7 +75,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     x[r] = params.x.row(p.row_pair[tile.first_row + min(r, tile.num_rows - 1)] / p.A);
   }
   const int64_t second = i + 1 < p.N ? i + 1 : i;
-  const int64_t rows[kColumns] = {i, second, p.N + i, p.N + second};
+  // Experts without a gate have no other rows: their own, which are in the cache, stand for those.
+  const int64_t up = rows_per_hidden(p.activation.form) == 2 ? p.N : 0;
+  const int64_t rows[kColumns] = {i, second, up + i, up + second};
   decltype(params.weight.row(0)) weight[kColumns];
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) weight[c] = params.weight.row(rows[c], tile.expert);
@@ -84,7 +86,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   if (p.bias != nullptr) {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
-      const float bias = p.bias[tile.expert * 2 * p.N + rows[c]];
+      const float bias = p.bias[tile.expert * (p.N + up) + rows[c]];
 #pragma unroll
       for (int r = 0; r < kTileRows; ++r) sums[r][c] += bias;
     }

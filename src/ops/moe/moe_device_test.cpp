@@ -205,7 +205,8 @@ void MoeDeviceTest::expect_reference(const ExpertsCase& experts, DType dtype, DT
   const Tensor x = random_tensor({T, H}, dtype, 3);
   Tensor logits = scaled_tensor({T, E}, DType::kF32, 4, 3.0f);
   if (same_expert) std::ranges::fill(logits.span<float>(), 0.5f);
-  Tensor w13 = scaled_tensor({E, 2 * I, H}, weight, 1, 0.3f);
+  const bool without_gate = T == 4 || T == 10;
+  Tensor w13 = scaled_tensor({E, (without_gate ? 1 : 2) * I, H}, weight, 1, 0.3f);
   Tensor w2 = scaled_tensor({E, H, I}, weight, 2, 0.3f);
   if (same_expert) {  // what no token chooses is not to be seen
     for (Tensor* all : {&w13, &w2}) {
@@ -227,6 +228,7 @@ void MoeDeviceTest::expect_reference(const ExpertsCase& experts, DType dtype, DT
     args.w2_bias = w2_bias.view();
     args.activation = {.limit = 0.7f, .alpha = 1.702f};
   }
+  if (without_gate) args.activation = {.form = ExpertForm::kSquaredRelu};
   const bool scaled = T == 9 || T == 70;  // by a factor of each expert, behind another activation
   Tensor scales = random_tensor({E}, DType::kF32, 11);
   if (scaled) {
@@ -279,7 +281,8 @@ TEST_P(MoeDeviceTest, MatchesTheReference) {
     for (const DType weight : {DType::kF32, dtype}) {
       for (const ExpertsCase& experts :
            {ExpertsCase{1, 64, 32, 8, 3, false}, ExpertsCase{9, 37, 13, 5, 5, false},
-            ExpertsCase{70, 64, 32, 16, 2, false}, ExpertsCase{33, 40, 24, 64, 4, true}}) {
+            ExpertsCase{70, 64, 32, 16, 2, false}, ExpertsCase{33, 40, 24, 64, 4, true},
+            ExpertsCase{4, 64, 32, 32, 2, false}, ExpertsCase{10, 64, 32, 8, 3, false}}) {
         for (const bool exact : {false, true}) expect_reference(experts, dtype, weight, exact);
       }
     }

@@ -65,7 +65,9 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
                    "activation.limit", static_cast<double>(args.activation.limit), "be positive");
   contract.require(args.activation.limit >= 0, "activation.limit",
                    static_cast<double>(args.activation.limit), "be positive, or 0 for none");
-  contract.require(I2 == 2 * I, "2I of w13", static_cast<double>(I2.value()), "be twice I of w2");
+  const bool gated = rows_per_hidden(args.activation.form) == 2;
+  contract.require(gated ? I2 == 2 * I : I2 == I, "2I of w13", static_cast<double>(I2.value()),
+                   gated ? "be twice I of w2" : "be I of w2, without a gate");
   require_row_stride(contract, "x", args.x);
   require_row_stride(contract, "router_logits", args.router_logits);
   require_row_stride(contract, "w13", args.w13);
@@ -121,19 +123,29 @@ Status routed_moe(Context& context, const RoutedMoeArgs& args) {
 
 namespace {
 
+// Of the attributes of a node, which most leave out.
+ExpertActivation activation_of(const Attrs& attrs) {
+  if (attrs.find("geglu").value_or(0) != 0) return {.form = ExpertForm::kGeglu};
+  if (attrs.find("squared_relu").value_or(0) != 0) return {.form = ExpertForm::kSquaredRelu};
+  const double limit = attrs.find("bounded_swiglu").value_or(0);
+  if (limit == 0) return {};
+  return {.form = ExpertForm::kBoundedSwiglu, .limit = static_cast<float>(limit)};
+}
+
 Status infer_routed_moe(std::span<const TensorMeta> inputs, const Attrs& attrs,
                         std::vector<TensorMeta>& outputs) {
   const TensorMeta& x = inputs[0];
   const TensorMeta& logits = inputs[1];
   const TensorMeta& w13 = inputs[2];
   const TensorMeta& w2 = inputs[3];
+  const int64_t parts = rows_per_hidden(activation_of(attrs).form);
   const bool fits = x.rank == 2 && logits.rank == 2 && w13.rank == 3 && w2.rank == 3 &&
                     logits[0] == x[0] && w13[0] == logits[1] && w2[0] == logits[1] &&
-                    w13[2] == x[1] && w2[1] == x[1] && w13[1].offset == 2 * w2[2].offset;
+                    w13[2] == x[1] && w2[1] == x[1] && w13[1].offset == parts * w2[2].offset;
   if (!fits) {
     return invalid_argument(fmt::format(
-        "routed_moe takes [T, H], [T, E], [E, 2I, H] and [E, H, I], got {}, {}, {} and {}",
-        x.to_string(), logits.to_string(), w13.to_string(), w2.to_string()));
+        "routed_moe takes [T, H], [T, E], [E, {}I, H] and [E, H, I], got {}, {}, {} and {}",
+        parts == 2 ? "2" : "", x.to_string(), logits.to_string(), w13.to_string(), w2.to_string()));
   }
   const int64_t top_k = attrs.integer("top_k");
   if (top_k < 1 || top_k > logits[1].offset) {
@@ -202,14 +214,6 @@ int64_t routed_moe_workspace(std::span<const TensorMeta> inputs, const Attrs& at
                                      .A = attrs.integer("top_k"),
                                      .weight = expert_dtype(inputs[2].dtype, inputs[3].dtype),
                                      .x = inputs[0].dtype});
-}
-
-// Of the attributes of a node, which most leave out.
-ExpertActivation activation_of(const Attrs& attrs) {
-  if (attrs.find("geglu").value_or(0) != 0) return {.form = ExpertForm::kGeglu};
-  const double limit = attrs.find("bounded_swiglu").value_or(0);
-  if (limit == 0) return {};
-  return {.form = ExpertForm::kBoundedSwiglu, .limit = static_cast<float>(limit)};
 }
 
 RoutedMoeArgs args_of(const LaunchArgs& args) {

@@ -7,9 +7,10 @@
 //     limit)
 // or, with a limit on both factors (Step 3.5),
 //     f(g, u) = min(silu(g), limit) * clamp(u, -limit, limit)
-// or f(g, u) = gelu(g) * u with the GELU of elementwise.h (Gemma 4). The router's scores and choice
-// are moe_route's. A shared expert, which every token has, is the model's to add, by ops of its
-// own; on CUDA it may also be a part of the call:
+// or f(g, u) = gelu(g) * u with the GELU of elementwise.h (Gemma 4). Experts without a gate have
+// one matrix less, f = max(u, 0)^2 of u = W1_e x[t] + b1_e (Nemotron-H). The router's scores and
+// choice are moe_route's. A shared expert, which every token has, is the model's to add, by ops of
+// its own; on CUDA it may also be a part of the call:
 //     y[t] += sigmoid(s_t) * W2_s (silu(g_t) * u_t)
 #pragma once
 
@@ -24,7 +25,12 @@
 
 namespace heddle::ops {
 
-enum class ExpertForm : uint8_t { kSwiglu, kBoundedSwiglu, kGeglu };
+enum class ExpertForm : uint8_t { kSwiglu, kBoundedSwiglu, kGeglu, kSquaredRelu };
+
+// How many numbers an expert's first product has for each of its second one's inputs.
+[[nodiscard]] constexpr int64_t rows_per_hidden(ExpertForm form) {
+  return form == ExpertForm::kSquaredRelu ? 1 : 2;
+}
 
 struct ExpertActivation {
   ExpertForm form = ExpertForm::kSwiglu;
@@ -45,7 +51,8 @@ struct RoutedMoeArgs {
   TensorView x;              // [T, H]      activations(context); rows may be a column range
   TensorView router_logits;  // [T, E]      fp32; rows may be a column range
   TensorView w13;  // [E, 2I, H]  fp32, bf16 or fp16, in place: the gate's rows, then up's;
-                   //             or quantised, all experts alike, in memory of the device
+                   //             or quantised, all experts alike, in memory of the device.
+                   //             Without a gate: [E, I, H], as its bias [E, I]
   TensorView w2;   // [E, H, I]   same dtype as w13, or one of them quantised
   TensorView w13_bias = {};  // [E, 2I]     fp32, or without memory
   TensorView w2_bias = {};   // [E, H]      fp32, or without memory

@@ -91,6 +91,15 @@ void gelu_gate_row(float* gate, const float* up, int64_t count) {
                [&](auto g, auto u) HWY_ATTR { return hn::Mul(math::Gelu(d, g), u); });
 }
 
+// row[i] = max(row[i], 0)^2, NaN included.
+void squared_relu_row(float* row, int64_t count) {
+  const hn::ScalableTag<float> d;
+  activate_row(row, row, count, [&](auto x, auto) HWY_ATTR {
+    const auto positive = hn::IfThenElse(hn::IsNaN(x), x, hn::Max(x, hn::Zero(d)));
+    return hn::Mul(positive, positive);
+  });
+}
+
 // y = sum over a of weights[a] * rows[slot_row[a]], in the order of a. Vectors and tail round
 // alike: a product, then a sum, for every term.
 void combine_row(const float* rows, int64_t width, const int32_t* slot_row, const float* weights,
@@ -125,17 +134,20 @@ HWY_EXPORT(gate_row);
 HWY_EXPORT(clamped_gate_row);
 HWY_EXPORT(bounded_gate_row);
 HWY_EXPORT(gelu_gate_row);
+HWY_EXPORT(squared_relu_row);
 HWY_EXPORT(combine_row);
 
 namespace {
 
-// gate [I] = f(gate, up), where up follows it.
+// gate [I] = f(gate, up), where up follows it, or f(gate).
 void activate(const ExpertActivation& activation, float* gate, int64_t I) {
   switch (activation.form) {
     case ExpertForm::kBoundedSwiglu:
       return HWY_DYNAMIC_DISPATCH(bounded_gate_row)(gate, gate + I, I, activation.limit);
     case ExpertForm::kGeglu:
       return HWY_DYNAMIC_DISPATCH(gelu_gate_row)(gate, gate + I, I);
+    case ExpertForm::kSquaredRelu:
+      return HWY_DYNAMIC_DISPATCH(squared_relu_row)(gate, I);
     case ExpertForm::kSwiglu:
       if (activation.limit == 0) return HWY_DYNAMIC_DISPATCH(gate_row)(gate, gate + I, I);
       return HWY_DYNAMIC_DISPATCH(clamped_gate_row)(gate, gate + I, I, activation.limit,
@@ -213,7 +225,7 @@ void run_pass(CpuContext& context, const RoutedMoeArgs& args, const RoutedMoeSha
                             .y_stride = 2 * I,
                             .T = R,
                             .K = H,
-                            .N = 2 * I},
+                            .N = rows_per_hidden(args.activation.form) * I},
                     .expert_stride = args.w13.row_stride,
                     .row_offsets = order.row_offsets,
                     .num_experts = E};

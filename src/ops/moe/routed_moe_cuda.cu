@@ -573,8 +573,9 @@ ExpertProducts products_of(const CudaContext& context, const RoutedMoeArgs& args
                      args.activation.form == ExpertForm::kSwiglu && aligned && fits(args.w13) &&
                      fits(args.w2);
   const bool few_rows = T * shape.A < MoeDeviceScratch::kMinDenseRowsOfPacked * shape.E;
-  if (T > kSkinnyRows && (few_rows || !tiled) && shape.x == DType::kBf16 && aligned &&
-      packed_tiles::fit(context, args.w13) && packed_tiles::fit(context, args.w2)) {
+  if (args.activation.form != ExpertForm::kSquaredRelu && T > kSkinnyRows && (few_rows || !tiled) &&
+      shape.x == DType::kBf16 && aligned && packed_tiles::fit(context, args.w13) &&
+      packed_tiles::fit(context, args.w2)) {
     return ExpertProducts::kPacked;
   }
   return tiled ? ExpertProducts::kTiled : ExpertProducts::kRows;

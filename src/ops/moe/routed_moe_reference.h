@@ -110,13 +110,16 @@ inline std::vector<double> routed_moe_reference(const RoutedMoeArgs& args, int64
     std::vector<double> hidden(static_cast<size_t>(I));
     for (int64_t i = 0; i < I; ++i) {
       double gate = bias(args.w13_bias, e, i);
-      double up = bias(args.w13_bias, e, I + i);
+      const bool has_gate = rows_per_hidden(args.activation.form) == 2;
+      double up = has_gate ? bias(args.w13_bias, e, I + i) : 0.0;
       for (int64_t h = 0; h < H; ++h) {
         gate += element_of(x, t, h) * element_of(w13, e, i * H + h);
-        up += element_of(x, t, h) * element_of(w13, e, (I + i) * H + h);
+        if (has_gate) up += element_of(x, t, h) * element_of(w13, e, (I + i) * H + h);
       }
       double& h = hidden[static_cast<size_t>(i)];
-      if (args.activation.form == ExpertForm::kGeglu) {
+      if (!has_gate) {
+        h = std::max(gate, 0.0) * std::max(gate, 0.0);
+      } else if (args.activation.form == ExpertForm::kGeglu) {
         const double cubic =
             std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate);
         h = gate / 2 * (1 + std::tanh(cubic)) * up;

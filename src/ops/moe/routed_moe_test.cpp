@@ -66,6 +66,10 @@ struct Block {
       moe.w13_bias = w13_bias.view();
       moe.w2_bias = w2_bias.view();
     }
+    if (rows_per_hidden(activation.form) == 1) {  // the front of each expert's rows
+      moe.w13.shape = {shape.E, shape.I, shape.H};
+      if (biased) moe.w13_bias = {moe.w13_bias.data, DType::kF32, {shape.E, shape.I}};
+    }
     if (scaled) moe.expert_scales = {scales.view().as<float>(), DType::kF32, {shape.E}};
     return moe;
   }
@@ -92,7 +96,7 @@ TEST(RoutedMoeTest, MatchesTheReference) {
       for (const RoutedMoeShape& shape :
            {RoutedMoeShape{.H = 64, .I = 32, .E = 8, .A = 3, .weight = dtype},
             RoutedMoeShape{.H = 37, .I = 13, .E = 5, .A = 5, .weight = dtype}}) {
-        for (const int64_t T : {1, 2, 9, 70}) {
+        for (const int64_t T : {1, 2, 9, 12, 13, 70}) {
           SCOPED_TRACE(fmt::format("T = {}, H = {}, {}, exact = {}, bf16 = {}", T, shape.H,
                                    to_string(dtype), exact, bf16));
           Block block(shape);
@@ -100,6 +104,7 @@ TEST(RoutedMoeTest, MatchesTheReference) {
           block.scaled = T > 2;
           if (T == 2) block.activation = {.limit = 0.7f, .alpha = 1.702f};  // often reached
           if (T == 9) block.activation = {.form = ExpertForm::kGeglu};
+          if (T == 12 || T == 13) block.activation = {.form = ExpertForm::kSquaredRelu};
           if (T == 70) block.activation = {.form = ExpertForm::kBoundedSwiglu, .limit = 0.7f};
           GuardedTensor x({T, shape.H}, DType::kF32, 3);
           GuardedTensor logits({T, shape.E}, DType::kF32, 1);
