@@ -249,6 +249,46 @@ Status delta_case(Side& side, const DeltaSizes& sizes, const Step& step,
                      {{"epsilon", 1e-6}}}});
 }
 
+// The layer of Mamba-2: a convolution with a bias, a recurrence and a norm behind the gate; then
+// the same rows with constant decays.
+Status decayed_case(Side& side, const DeltaSizes& sizes, const Step& step) {
+  const auto& [Nk, Nv, Dk, Dv, W, format, silu, beta_scale] = sizes;
+  const int64_t T = step.rows, C = 2 * Nk * Dk + Nv * Dv;
+  const int64_t slots = 2 + (step.has_tree ? Step::kTreeNodes : 0);
+  const StateLayer state{.conv = side.changed(side.floats({slots, W - 1, C})),
+                         .recurrent = side.changed(side.floats({slots, Nv, Dv, Dk}))};
+  const SnapshotLayer snapshots{.conv = side.changed(side.room({2, W - 1, C}, DType::kF32)),
+                                .recurrent = side.changed(side.room({2, Nv, Dv, Dk}, format)),
+                                .scales = side.changed(side.room({2, Nv, Dv}, DType::kF32))};
+  ForwardContext& forward = side.step(step);
+  forward.state_layers = {&state, 1};
+  forward.snapshot_layers = {&snapshots, 1};
+  const Attrs heads{{"num_key_heads", static_cast<double>(Nk)},
+                    {"key_dim", static_cast<double>(Dk)},
+                    {"value_dim", static_cast<double>(Dv)},
+                    {"layer", 0}};
+  Attrs steps = heads;
+  steps.set("dt_low", 0.1);
+  steps.set("dt_high", 2);
+  const MutableTensorView vkq = side.room({T, C}), o = side.room({T, Nv * Dv});
+  const MutableTensorView decay = side.floats({Nv}, -0.1f, 0);
+  return run_nodes(
+      side, forward, Launch::kEach,
+      {{"causal_conv1d_bias",
+        {side.random({T, C}), side.floats({C, W}), side.floats({C})},
+        {vkq},
+        {{"layer", 0}}},
+       {"decayed_linear_attention",
+        {vkq, side.floats({T, Nv}), decay, side.floats({Nv}), side.floats({Nv})},
+        {o},
+        steps},
+       {"gated_rms_norm",
+        {o, side.random(o.shape), side.floats({Nv * Dv})},
+        {side.output(o.shape)},
+        {{"epsilon", 1e-6}, {"gate_first", 1}, {"group_width", static_cast<double>(Dv)}}},
+       {"constant_decay_attention", {vkq, decay}, {side.output(o.shape)}, heads}});
+}
+
 Status state_case(Side& side) {
   const MutableTensorView window = side.changed(side.floats({3, 3, 8}));
   const MutableTensorView matrices = side.changed(side.floats({3, 2, 4, 4}));
@@ -481,6 +521,16 @@ constexpr Case kCases[] = {
        return delta_case(side, kWideInt8, {.rows = 1, .context = 3, .snapshot_tokens = 1},
                          Launch::kTogether);
      }},
+
+    {"decayed_linear_attention, 1 row", kBoth,
+     [](Side& side) { return decayed_case(side, {}, {.rows = 1, .context = 3}); }},
+    {"decayed_linear_attention, 20 rows", kBoth,
+     [](Side& side) {
+       return decayed_case(side, {.Nk = 1, .Nv = 3, .Dk = 40, .Dv = 24, .snapshots = DType::kI8},
+                           {.rows = 20, .context = 3, .snapshot_tokens = 16});
+     }},
+    {"decayed_linear_attention, a tree", kBoth,
+     [](Side& side) { return decayed_case(side, {.W = 3}, {.context = 3, .has_tree = true}); }},
 
     {"paged_attention, 5 rows", kBoth, [](Side& side) { return attention_case(side, {}, {}); }},
     {"paged_attention in segments", kBoth,

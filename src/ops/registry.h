@@ -27,10 +27,16 @@
 //
 //   linear attention: `layer` is an index into ForwardContext::state_layers
 //     causal_conv1d     {x, weight}                          layer; silu (0: no activation)
+//     causal_conv1d_bias  {x, weight, bias}                  the same
 //     gated_delta_rule  {qkv, a, b, neg_exp_a_log, dt_bias} -> [T, Nv*Dv]
 //                                                num_key_heads, key_dim, value_dim, layer;
 //                                                beta_scale (1 where it is left out)
-//     gated_rms_norm, sigmoid_gated_rms_norm  {x, z, weight}  epsilon
+//     decayed_linear_attention  {vkq, a, decay, dt_bias, skip} -> [T, Nv*Dv]
+//                                                num_key_heads, key_dim, value_dim, layer,
+//                                                dt_low, dt_high
+//     constant_decay_attention  {vkq, decay} -> [T, Nv*Dv]
+//                                                num_key_heads, key_dim, value_dim, layer
+//     gated_rms_norm, sigmoid_gated_rms_norm  {x, z, weight}  epsilon; group_width, gate_first
 //   With a and dt_bias key_dim times as wide as b, the decay of gated_delta_rule is one per key
 //   channel.
 //
@@ -43,7 +49,8 @@
 //                                          sigmoid, groups, groups_kept, group_terms, scale;
 //                                          sum_epsilon (1e-20 where it is left out)
 //     routed_moe_corrected  {x, router_logits, w13, w2, correction}         the same
-//     all but the second: geglu (1: GELU for SiLU), bounded_swiglu (a limit), or neither
+//     all but the second: geglu (1: GELU for SiLU), bounded_swiglu (a limit), squared_relu (1: w13
+//     is [E, I, H], without gates), or neither
 //
 //   norm: rms_norm {x, weight}  epsilon; add_rms_norm {residual, x, weight} -> {residual, y}
 //         layer_norm {x, weight}, layer_norm_bias {x, weight, bias}  epsilon

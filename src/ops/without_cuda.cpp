@@ -16,6 +16,7 @@
 #include "ops/gemm/skinny_product.h"
 #include "ops/layout/layout.h"
 #include "ops/linear_attention/causal_conv1d.h"
+#include "ops/linear_attention/decayed_linear_attention.h"
 #include "ops/linear_attention/delta_step_sm90.h"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/linear_attention/gated_delta_rule_sm90.h"
@@ -79,6 +80,10 @@ bool skinny_products_fit(const CudaContext&, const SkinnyProducts&) { return fal
 Status skinny_products(CudaContext&, const SkinnyProducts&) { return no_cuda(); }
 
 Status causal_conv1d_cuda(CudaContext&, const CausalConv1dArgs&) { return no_cuda(); }
+
+Status decayed_linear_attention_cuda(CudaContext&, const DecayedLinearAttentionArgs&) {
+  return no_cuda();
+}
 
 int64_t gated_delta_rule_workspace_bytes_cuda(const CudaContext&, const GatedDeltaRuleSizes&) {
   return 0;

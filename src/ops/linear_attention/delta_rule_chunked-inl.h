@@ -22,76 +22,13 @@
 #define HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_CHUNKED_INL_H_
 #endif
 
+#include "ops/linear_attention/chunk_products-inl.h"
 #include "ops/linear_attention/delta_rule_common-inl.h"
 #include "ops/linear_attention/snapshot_rows.h"
-#include "ops/simd/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 
 namespace heddle::ops::delta::HWY_NAMESPACE {
-
-inline constexpr int64_t kPanel = kDeltaSlabRows;
-inline constexpr auto kPanelWidth = static_cast<size_t>(kPanel);
-
-// to[c, r] = from[r, c] for a square of kWidth; false where the target has no such transpose.
-template <int64_t kWidth>
-HWY_INLINE bool transpose_square(const float* from, int64_t from_stride, float* to,
-                                 int64_t to_stride) {
-  if constexpr (kWidth == 8 || kWidth == 16) {
-    const D d;
-    V square[static_cast<size_t>(kWidth)];
-    HEDDLE_UNROLL
-    for (int64_t i = 0; i < kWidth; ++i) square[i] = hn::LoadU(d, from + i * from_stride);
-    math::Transpose(d, square);
-    HEDDLE_UNROLL
-    for (int64_t i = 0; i < kWidth; ++i) hn::StoreU(square[i], d, to + i * to_stride);
-    return true;
-  }
-  return false;
-}
-
-// to[c, r] = from[r, c] for `rows` x `columns`; rows of `to` are `to_stride` apart.
-HWY_INLINE void transpose(const float* from, int64_t from_stride, int64_t rows, int64_t columns,
-                          float* to, int64_t to_stride) {
-  for (int64_t r = 0; r < rows; r += kLanes) {
-    for (int64_t c = 0; c < columns; c += kLanes) {
-      if (r + kLanes <= rows && c + kLanes <= columns &&
-          transpose_square<kLanes>(from + r * from_stride + c, from_stride, to + c * to_stride + r,
-                                   to_stride)) {
-        continue;
-      }
-      for (int64_t i = r; i < std::min(r + kLanes, rows); ++i) {
-        for (int64_t j = c; j < std::min(c + kLanes, columns); ++j) {
-          to[j * to_stride + i] = from[i * from_stride + j];
-        }
-      }
-    }
-  }
-}
-
-// Data that the panels of a chunk share.
-struct Chunk {
-  int64_t first = 0;  // token of the head
-  int64_t count = 0;
-  int64_t padded = 0;                                                      // Dk
-  HWY_ALIGN std::array<float, static_cast<size_t>(kDeltaChunk)> decay{};   // exp(G)
-  HWY_ALIGN std::array<float, static_cast<size_t>(kDeltaChunk)> to_end{};  // exp(G_last - G)
-};
-
-// products[i, j] = rows[i] . k[j] for j <= i, and some beyond.
-HWY_INLINE void lower_products(const float* rows, const float* k, int64_t count, int64_t padded,
-                               float* products) {
-  std::array<const float*, static_cast<size_t>(kDeltaChunk)> keys;
-  for (int64_t j = 0; j < kDeltaChunk; ++j) {
-    keys[static_cast<size_t>(j)] = k + std::min(j, count - 1) * padded;
-  }
-  constexpr auto kGroup = static_cast<int64_t>(tile::kDotGroup);
-  for (int64_t j = 0; j < count; j += kGroup) {
-    tile::DotRows(rows + j * padded, static_cast<size_t>(padded), static_cast<size_t>(count - j),
-                  keys.data() + j, tile::kDotGroup, static_cast<size_t>(padded),
-                  products + j * kDeltaChunk + j, static_cast<size_t>(kDeltaChunk));
-  }
-}
 
 // fade += step, and to = exp(fade) * from, `count` channels in whole vectors; to may be from.
 HWY_INLINE void fade_row(const float* step, const float* from, int64_t count, float* fade,
@@ -154,16 +91,7 @@ HWY_INLINE void prepare_chunk(const DeltaRuleHead& head, const DeltaScratch& scr
   lower_products(scratch.q, scratch.k, chunk.count, chunk.padded, scratch.qk);
 
   HWY_ALIGN std::array<float, static_cast<size_t>(kDeltaChunk)> G{};
-  float sum = 0;
-  for (int64_t i = 0; i < chunk.count; ++i) {
-    sum += head.g[chunk.first + i];
-    G[static_cast<size_t>(i)] = sum;
-  }
-  exp_all(G.data(), chunk.count, chunk.decay.data());
-  for (int64_t i = 0; i < chunk.count; i += kLanes) {
-    const V to_end = hn::Sub(hn::Set(d, sum), hn::LoadU(d, G.data() + i));
-    hn::StoreU(math::Exp(d, hn::Min(to_end, hn::Zero(d))), d, chunk.to_end.data() + i);
-  }
+  fill_decays(head.g + chunk.first, chunk, G.data());
   for (int64_t i = 0; i < chunk.count; ++i) {
     const V row_G = hn::Set(d, G[static_cast<size_t>(i)]);
     const V minus_beta = hn::Set(d, -head.beta[chunk.first + i]);
@@ -195,28 +123,6 @@ HWY_INLINE void start_values(const DeltaRuleHead& head, const Chunk& chunk,
     for (int64_t c = 0; c < kPanel; c += kLanes) {
       const V error = hn::NegMulAdd(decay, hn::LoadU(d, row + c), hn::Load(d, v.data() + c));
       hn::StoreU(hn::Mul(beta, error), d, row + c);
-    }
-  }
-}
-
-// target[i] += (lower triangle of `weights`)[i] . values for rows in tiles; `diagonal` says whether
-// j = i belongs to it. Rows of a tile share the columns before it, then each adds its own.
-template <tile::Start kStart>
-HWY_NOINLINE void add_lower(const float* weights, const float* values, int64_t count,
-                            int64_t diagonal, const float* scale, float* target) {
-  constexpr auto kStride = static_cast<size_t>(kDeltaChunk);
-  const tile::StridedRows rows{values, kPanelWidth};
-  for (int64_t i = 0; i < count; i += tile::kTileRows) {
-    const auto n = static_cast<size_t>(std::min<int64_t>(tile::kTileRows, count - i));
-    const auto common = static_cast<size_t>(i + diagonal);
-    const tile::Coefficients lower{weights + i * kDeltaChunk, kStride, 1};
-    float* out = target + i * kPanel;
-    tile::AccumulateUpTo4<kStart>(n, lower, rows, kPanelWidth, common,
-                                  scale == nullptr ? nullptr : scale + i, out, kPanelWidth);
-    for (size_t r = 1; r < n; ++r) {
-      tile::AccumulateRows<1, tile::Start::kValue>(lower.from(r, common), rows.from(common),
-                                                   kPanelWidth, r, nullptr, out + r * kPanelWidth,
-                                                   kPanelWidth);
     }
   }
 }

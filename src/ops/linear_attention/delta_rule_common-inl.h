@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pieces that both forms of the delta rule share, per target: normalised queries and keys, gates,
-// dot products.
+// Pieces that both forms of the delta rule share, per target: normalised queries and keys, gates.
 #if defined(HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_COMMON_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_COMMON_INL_H_
 #undef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_COMMON_INL_H_
@@ -14,31 +13,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ops/linear_attention/chunk_products-inl.h"
 #include "ops/linear_attention/delta_rule_scratch.h"
-#include "ops/simd/math-inl.h"
-#include "ops/simd/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 
 namespace heddle::ops::delta::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-namespace math = heddle::ops::simd::HWY_NAMESPACE;
-namespace tile = heddle::ops::tile::HWY_NAMESPACE;
-
-using D = tile::D;
-using V = tile::V;
-
-inline constexpr auto kLanes = static_cast<int64_t>(tile::kLanes);
-
-HWY_INLINE float dot(const float* a, const float* b, int64_t padded) {
-  const D d;
-  V sum = hn::Zero(d);
-  for (int64_t c = 0; c < padded; c += kLanes) {
-    sum = hn::MulAdd(hn::LoadU(d, a + c), hn::LoadU(d, b + c), sum);
-  }
-  return hn::GetLane(hn::SumOfLanes(d, sum));
-}
 
 // to[t] = from[t] / sqrt(sum of squares + 1e-6) * scale, padded with zeros.
 HWY_INLINE void normalise_rows(const float* from, int64_t stride, int64_t num_rows, int64_t width,
@@ -108,14 +88,6 @@ void gates(const DeltaGates& from, float* g, float* beta) {
     hn::Store(hn::Mul(hn::Set(d, from.beta_scale), rate), d, b.data());
     if (from.a != nullptr) std::copy_n(a.begin(), count, g + t);
     std::copy_n(b.begin(), count, beta + t);
-  }
-}
-
-// to[i] = exp(from[i]) for i < count; both have room for whole vectors.
-HWY_INLINE void exp_all(const float* from, int64_t count, float* to) {
-  const D d;
-  for (int64_t i = 0; i < count; i += kLanes) {
-    hn::StoreU(math::Exp(d, hn::LoadU(d, from + i)), d, to + i);
   }
 }
 

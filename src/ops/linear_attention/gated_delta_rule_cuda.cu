@@ -145,31 +145,6 @@ __device__ void load_values(const Params& p, const Head& head, int64_t first, in
   }
 }
 
-// Stores a value row, counted over the heads of the slot, in the format of snapshots.
-template <int kColumns>
-__device__ void store_snapshot_row(const Params& p, int64_t slot, int64_t row,
-                                   const float (&s)[kColumns]) {
-  const int lane = threadIdx.x % kWarp;
-  RowScale scale;
-  if (p.snapshots.dtype == DType::kI8) {
-    float largest = 0;
-    bool finite = true;
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      largest = fmaxf(largest, fabsf(s[i]));
-      finite = finite && isfinite(s[i]);
-    }
-    scale = row_scale(largest, finite);
-  }
-  const int64_t number = p.snapshots.number_of(slot, row);
-#pragma unroll
-  for (int i = 0; i < kColumns; ++i) {
-    const int c = lane + i * kWarp;
-    if (c < p.Dk) store_snapshot_number(p.snapshots, number + c, s[i], scale);
-  }
-  store_row_scale(p.snapshots, slot, row, scale);
-}
-
 // A block takes kWarps * kRows value rows of one head of one sequence through all its tokens; a
 // warp holds kRows of them in registers, a lane every 32nd column. Tokens are prepared a group at a
 // time, a warp each, so that a token costs the warps no barrier; every block of a head repeats that
@@ -284,7 +259,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           if (first_row + r < p.Dv) {
-            store_snapshot_row(p, to, head.h * p.Dv + first_row + r, s[r]);
+            store_snapshot_row(p.snapshots, to, head.h * p.Dv + first_row + r, s[r]);
           }
         }
       }

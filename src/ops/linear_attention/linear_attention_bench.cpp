@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The delta rule at two widths and with a decay for each channel, prefill in both forms and decode;
-// its convolution and norms.
+// The delta rule at two widths and with a decay for each channel, and decayed linear attention over
+// the same rows: prefill in both forms and decode; their convolution and norms.
+#include <algorithm>
 #include <memory>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "ops/benchmark/benchmark_data.h"
 #include "ops/benchmark/op_benchmark.h"
 #include "ops/linear_attention/causal_conv1d.h"
+#include "ops/linear_attention/decayed_linear_attention.h"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/linear_attention/gated_rms_norm.h"
 
@@ -62,11 +65,13 @@ class LayerRun {
     forward_.context_lens = context_lens_;
     forward_.state_slots = slots_;
     workspace_.resize(static_cast<size_t>(
-        gated_delta_rule_workspace_bytes(context, {.max_tokens = T,
-                                                   .num_value_heads = Nv,
-                                                   .key_dim = Dk,
-                                                   .value_dim = Dv,
-                                                   .channel_decay = channel_decay})));
+        std::max(gated_delta_rule_workspace_bytes(context, {.max_tokens = T,
+                                                            .num_value_heads = Nv,
+                                                            .key_dim = Dk,
+                                                            .value_dim = Dv,
+                                                            .channel_decay = channel_decay}),
+                 decayed_linear_attention_workspace_bytes(
+                     context, {.max_tokens = T, .key_dim = Dk, .value_dim = Dv}))));
     convolve();
   }
 
@@ -95,11 +100,44 @@ class LayerRun {
                                       .workspace = workspace_}));
   }
 
+  void decay() { run_decayed(true); }
+
+  void decay_constantly() { run_decayed(false); }
+
+  void convolve_with_bias() {
+    take_slots();
+    check(causal_conv1d(context_, {.x = x_.view(),
+                                   .weight = weight_.view(),
+                                   .bias = {x_.view().data, DType::kF32, {x_.shape()[1]}},
+                                   .y = qkv_.view(),
+                                   .state = {conv_.view(), recurrent_.view()},
+                                   .forward = &forward_}));
+  }
+
   void silu_norm() { norm(NormGate::kSilu); }
 
   void sigmoid_norm() { norm(NormGate::kSigmoid); }
 
  private:
+  void run_decayed(bool has_steps) {
+    take_slots();
+    DecayedLinearAttentionArgs args{.vkq = qkv_.view(),
+                                    .decay = neg_exp_a_log_.view(),
+                                    .y = y_.view(),
+                                    .num_key_heads = load_.shape.Nk,
+                                    .key_dim = load_.shape.Dk,
+                                    .value_dim = load_.shape.Dv,
+                                    .state = {conv_.view(), recurrent_.view()},
+                                    .forward = &forward_,
+                                    .workspace = workspace_};
+    if (has_steps) {
+      args.a = b_.view();
+      args.dt_bias = neg_exp_a_log_.view();
+      args.skip = neg_exp_a_log_.view();
+    }
+    check(decayed_linear_attention(context_, args));
+  }
+
   void norm(NormGate gate) {
     // x_ is wider than the values: its front serves as their tensor.
     const TensorView x(x_.view().data, DType::kF32, z_.shape());
@@ -168,7 +206,19 @@ std::vector<OpBenchmark> linear_attention_benchmarks(CpuContext& context) {
         convolution.bytes = 8 * T * width + 8 * static_cast<double>(load.B) * window +
                             4 * static_cast<double>(kConvWidth) * width;
         convolution.flops = 2 * T * width * static_cast<double>(kConvWidth);
+        benchmarks.push_back(convolution);
+        convolution.name = "causal_conv1d_bias";
+        convolution.run =
+            benchmark(context, load, data, "causal_conv1d_bias", &LayerRun::convolve_with_bias).run;
         benchmarks.push_back(std::move(convolution));
+        for (const auto& [name, run] :
+             {std::pair("decayed_linear_attention", &LayerRun::decay),
+              std::pair("constant_decay_attention", &LayerRun::decay_constantly)}) {
+          OpBenchmark decayed = benchmark(context, load, data, name, run);
+          decayed.bytes = 8 * state * static_cast<double>(load.B) + 4 * T * (width + value_width);
+          decayed.flops = 5 * T * state;  // a dot product, a decay and an update
+          benchmarks.push_back(std::move(decayed));
+        }
       }
       // Kimi Delta Attention has both, a decay for each channel and a sigmoid.
       OpBenchmark norm =

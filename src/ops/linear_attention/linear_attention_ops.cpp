@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "ops/linear_attention/causal_conv1d.h"
+#include "ops/linear_attention/decayed_linear_attention.h"
 #include "ops/linear_attention/delta_step_sm90.h"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/linear_attention/gated_rms_norm.h"
@@ -45,6 +46,10 @@ Status infer_causal_conv1d(std::span<const TensorMeta> inputs, const Attrs&,
     return invalid_argument(fmt::format(
         "causal_conv1d: the weight is {}, W must lie between 2 and 8", weight.to_string()));
   }
+  if (inputs.size() > 2 && (inputs[2].rank != 1 || !(inputs[2][0] == x[1]))) {
+    return invalid_argument(fmt::format("causal_conv1d_bias: the bias is {}, the rows are {}",
+                                        inputs[2].to_string(), x.to_string()));
+  }
   outputs.push_back(x);
   return {};
 }
@@ -54,6 +59,7 @@ Result<CausalConv1dArgs> conv_args(const LaunchArgs& args) {
   HEDDLE_ASSIGN_OR_RETURN(const SnapshotLayer snapshots, snapshot_layer("causal_conv1d", args));
   return CausalConv1dArgs{.x = args.inputs[0],
                           .weight = args.inputs[1],
+                          .bias = args.inputs.size() > 2 ? args.inputs[2] : TensorView(),
                           .y = args.outputs[0],
                           .silu = args.attrs.find("silu").value_or(1) != 0,
                           .state = state,
@@ -140,18 +146,94 @@ Status launch_gated_delta_rule(Context& context, const LaunchArgs& args) {
   return gated_delta_rule(context, rule);
 }
 
-Status infer_gated_rms_norm(std::span<const TensorMeta> inputs, const Attrs&,
+// vkq [T, Nv * Dv + 2 * Nk * Dk]; of five inputs a [T, Nv], decay, dt_bias and skip follow, of two
+// the decay alone, [Nv] each.
+Status infer_decayed_linear_attention(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                                      std::vector<TensorMeta>& outputs) {
+  const bool has_steps = inputs.size() > 2;
+  const TensorMeta &vkq = inputs[0], &decay = inputs[has_steps ? 2 : 1];
+  const int64_t Nk = attrs.integer("num_key_heads");
+  const int64_t Dk = attrs.integer("key_dim");
+  const int64_t Dv = attrs.integer("value_dim");
+  if (vkq.rank != 2 || decay.rank != 1 || !decay[0].is_fixed() || decay[0].offset <= 0) {
+    return invalid_argument(fmt::format(
+        "decayed_linear_attention takes vkq [T, Nv*Dv + 2*Nk*Dk] and a decay [Nv], got {} and {}",
+        vkq.to_string(), decay.to_string()));
+  }
+  const int64_t Nv = decay[0].offset;
+  if (Nk <= 0 || Dk <= 0 || Dv <= 0 || Nv % Nk != 0 ||
+      !(vkq[1] == SymbolicDim::fixed(Nv * Dv + 2 * Nk * Dk))) {
+    return invalid_argument(fmt::format(
+        "decayed_linear_attention: vkq is {}, not {} value heads of width {} and {} key heads of "
+        "width {} twice",
+        vkq.to_string(), Nv, Dv, Nk, Dk));
+  }
+  if (has_steps && !(inputs[1] == TensorMeta(DType::kF32, {vkq[0], decay[0]}))) {
+    return invalid_argument(
+        fmt::format("decayed_linear_attention: a is {}, not one float32 for each of {} value heads",
+                    inputs[1].to_string(), Nv));
+  }
+  for (size_t i = 3; i < inputs.size(); ++i) {
+    if (inputs[i].rank == 1 && inputs[i][0] == decay[0]) continue;
+    return invalid_argument(fmt::format("decayed_linear_attention: {} is {}, not [{}]",
+                                        i == 3 ? "dt_bias" : "skip", inputs[i].to_string(), Nv));
+  }
+  outputs.push_back({vkq.dtype, {vkq[0], SymbolicDim::fixed(Nv * Dv)}});
+  return {};
+}
+
+int64_t decayed_linear_attention_workspace(std::span<const TensorMeta> inputs, const Attrs& attrs,
+                                           const Extents& largest, const Context& context) {
+  return decayed_linear_attention_workspace_bytes(context,
+                                                  {.max_tokens = inputs[0][0].at(largest),
+                                                   .key_dim = attrs.integer("key_dim"),
+                                                   .value_dim = attrs.integer("value_dim")});
+}
+
+Status launch_decayed_linear_attention(Context& context, const LaunchArgs& args) {
+  constexpr const char* kName = "decayed_linear_attention";
+  HEDDLE_ASSIGN_OR_RETURN(const StateLayer state, state_layer(kName, args));
+  HEDDLE_ASSIGN_OR_RETURN(const SnapshotLayer snapshots, snapshot_layer(kName, args));
+  DecayedLinearAttentionArgs decayed{.vkq = args.inputs[0],
+                                     .decay = args.inputs[1],
+                                     .y = args.outputs[0],
+                                     .num_key_heads = args.attrs.integer("num_key_heads"),
+                                     .key_dim = args.attrs.integer("key_dim"),
+                                     .value_dim = args.attrs.integer("value_dim"),
+                                     .state = state,
+                                     .snapshots = snapshots,
+                                     .forward = &args.forward,
+                                     .workspace = args.workspace};
+  if (args.inputs.size() > 2) {
+    decayed.a = args.inputs[1];
+    decayed.decay = args.inputs[2];
+    decayed.dt_bias = args.inputs[3];
+    decayed.skip = args.inputs[4];
+    decayed.dt_low = static_cast<float>(args.attrs.real("dt_low"));
+    decayed.dt_high = static_cast<float>(args.attrs.real("dt_high"));
+  }
+  return decayed_linear_attention(context, decayed);
+}
+
+Status infer_gated_rms_norm(std::span<const TensorMeta> inputs, const Attrs& attrs,
                             std::vector<TensorMeta>& outputs) {
   const TensorMeta &x = inputs[0], &z = inputs[1], &weight = inputs[2];
   if (x.rank != 2 || !(x == z) || weight.rank != 1 || !x[1].is_fixed()) {
     return invalid_argument(
-        fmt::format("gated_rms_norm takes [T, N*D], [T, N*D] and [D], got {}, {} and {}",
+        fmt::format("gated_rms_norm takes [T, N*D], [T, N*D] and [D] or [N*D], got {}, {} and {}",
                     x.to_string(), z.to_string(), weight.to_string()));
   }
   if (!weight[0].is_fixed() || weight[0].offset <= 0 || x[1].offset % weight[0].offset != 0) {
     return invalid_argument(
         fmt::format("gated_rms_norm: x is {}, not a multiple of the weight's {}", x.to_string(),
                     weight.to_string()));
+  }
+  const auto D = static_cast<int64_t>(
+      attrs.find("group_width").value_or(static_cast<double>(weight[0].offset)));
+  if (D <= 0 || x[1].offset % D != 0 || (weight[0].offset != D && !(weight[0] == x[1]))) {
+    return invalid_argument(
+        fmt::format("gated_rms_norm: x is {} and the weight {}, in groups of {}", x.to_string(),
+                    weight.to_string(), D));
   }
   outputs.push_back(x);
   return {};
@@ -163,7 +245,9 @@ GatedRmsNormArgs norm_args(const LaunchArgs& args, NormGate gate) {
           .weight = args.inputs[2],
           .y = args.outputs[0],
           .epsilon = static_cast<float>(args.attrs.real("epsilon")),
-          .gate = gate};
+          .gate = gate,
+          .gate_first = args.attrs.find("gate_first").value_or(0) != 0,
+          .group_width = static_cast<int64_t>(args.attrs.find("group_width").value_or(0))};
 }
 
 template <NormGate kGate>
@@ -196,6 +280,29 @@ std::span<const OpDef> linear_attention_ops() {
        .aliases = {},
        .infer = infer_causal_conv1d,
        .launch = launch_causal_conv1d},
+      {.name = "causal_conv1d_bias",
+       .effects = kState,
+       .coverage = WriteCoverage::kRealRows,
+       .num_inputs = 3,
+       .aliases = {},
+       .infer = infer_causal_conv1d,
+       .launch = launch_causal_conv1d},
+      {.name = "decayed_linear_attention",
+       .effects = kState,
+       .coverage = WriteCoverage::kRealRows,
+       .num_inputs = 5,
+       .aliases = {},
+       .infer = infer_decayed_linear_attention,
+       .workspace_bytes = decayed_linear_attention_workspace,
+       .launch = launch_decayed_linear_attention},
+      {.name = "constant_decay_attention",
+       .effects = kState,
+       .coverage = WriteCoverage::kRealRows,
+       .num_inputs = 2,
+       .aliases = {},
+       .infer = infer_decayed_linear_attention,
+       .workspace_bytes = decayed_linear_attention_workspace,
+       .launch = launch_decayed_linear_attention},
       {.name = "gated_delta_rule",
        .effects = kState,
        .coverage = WriteCoverage::kRealRows,

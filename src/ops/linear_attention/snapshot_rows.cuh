@@ -97,6 +97,31 @@ __device__ inline void store_row_scale(const SnapshotMatrices& to, int64_t slot,
   to.scales[slot * to.scale_stride + row] = scale.scale;
 }
 
+// A warp stores a row, counted over the value heads of the slot; a lane has columns lane + 32 * i.
+template <int kColumns>
+__device__ void store_snapshot_row(const SnapshotMatrices& to, int64_t slot, int64_t row,
+                                   const float (&s)[kColumns]) {
+  const int lane = threadIdx.x % kWarp;
+  RowScale scale;
+  if (to.dtype == DType::kI8) {
+    float largest = 0;
+    bool finite = true;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+      largest = fmaxf(largest, fabsf(s[i]));
+      finite = finite && isfinite(s[i]);
+    }
+    scale = row_scale(largest, finite);
+  }
+  const int64_t number = to.number_of(slot, row);
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i) {
+    const int c = lane + i * kWarp;
+    if (c < to.Dk) store_snapshot_number(to, number + c, s[i], scale);
+  }
+  store_row_scale(to, slot, row, scale);
+}
+
 __device__ inline float load_snapshot_number(const SnapshotMatrices& from, int64_t number,
                                              float scale) {
   if (from.dtype == DType::kF32) return static_cast<const float*>(from.data)[number];
