@@ -359,6 +359,22 @@ void read_periodic_windows(ConfigReader& reader, ModelConfig& config, int64_t de
   read_sliding_window(reader, config, fallback);
 }
 
+void read_rotary_dim(ConfigReader& reader, ModelConfig& config) {
+  constexpr std::string_view kRotary = "rotary_dim";
+  if (!reader.has(kRotary)) return;
+  const int64_t head_dim = reader.integer(
+      "head_dim", std::max<int64_t>(config.hidden_size / config.num_attention_heads, 1), kHeadDim);
+  const int64_t width = reader.integer(kRotary, head_dim, {1, head_dim});
+  config.rope.partial_rotary_factor = static_cast<double>(width) / static_cast<double>(head_dim);
+  ConfigReader rope = reader.narrowed({reader.object("rope_parameters")}, /*keep_own=*/true);
+  const double factor =
+      rope.number("partial_rotary_factor", config.rope.partial_rotary_factor, {1e-9, 1.0});
+  if (static_cast<int64_t>(static_cast<double>(head_dim) * factor) != width) {
+    reader.fail(kRotary, fmt::format("but partial_rotary_factor is {:g} of head_dim = {}", factor,
+                                     head_dim));
+  }
+}
+
 void read_late_windows(ConfigReader& reader, ModelConfig& config) {
   const bool slides = reader.boolean("use_sliding_window", false);
   const int64_t first =

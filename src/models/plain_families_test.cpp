@@ -68,6 +68,11 @@ std::vector<PublishedModel> published_models() {
                              {"num_experts_per_tok", 4},
                              {"moe_intermediate_size", 1792},
                              {"full_attn_idxs", {2, 6, 10, 14, 18, 21}}};
+  json minimax_text = {{"head_dim", 128},
+                       {"num_local_experts", 32},
+                       {"rotary_dim", 64},
+                       {"attn_type_list", json::array()}};
+  for (int i = 0; i < 80; ++i) minimax_text["attn_type_list"].push_back((i + 1) % 8 == 0 ? 1 : 0);
   const json tied = {{"tie_word_embeddings", true}, {"partial_rotary_factor", 0.75}};
   return {
       {"gemma3_1b",
@@ -196,6 +201,14 @@ std::vector<PublishedModel> published_models() {
        122880,
        0,
        53'084'160 + 2 * 1'658'880},
+      {"minimax_text_01",
+       "MiniMaxText01ForCausalLM",
+       {200064, 6144, 80, 64, 8, 9216},
+       minimax_text,
+       456'089'655'296,
+       40960,
+       0,
+       293'601'280},
       {"smollm3_3b", "SmolLM3ForCausalLM", {128256, 2048, 36, 16, 4, 11008}, {}, 0, 73728, 0},
       {"ministral3",
        "Ministral3ForCausalLM",
@@ -383,6 +396,9 @@ TEST(PlainFamilies, PutTheAttentionOfAHybridWhereItsFileLeavesItOpen) {
   EXPECT_THAT(kinds("OlmoHybridForCausalLM", {{"num_hidden_layers", 5}}),
               ElementsAre(kL, kL, kL, kF, kL));
   EXPECT_THAT(kinds("OlmoHybridForCausalLM", {{"num_hidden_layers", 3}}), ElementsAre(kL, kL, kF));
+  EXPECT_THAT(kinds("MiniMaxForCausalLM", json::object()), ElementsAre(kF, kL, kF, kL));
+  EXPECT_THAT(kinds("MiniMaxM1ForCausalLM", {{"attn_type_list", {0, 0, 0, 1}}}),
+              ElementsAre(kL, kL, kL, kF));
   EXPECT_THAT(kinds("Lfm2ForCausalLM", json::object()), ElementsAre(kF, kF, kF, kF));
   EXPECT_THAT(kinds("Lfm2ForCausalLM", {{"full_attn_idxs", {1, 3}}}), ElementsAre(kC, kF, kC, kF));
 }

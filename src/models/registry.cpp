@@ -28,6 +28,7 @@
   family(lfm2)                  \
   family(llama)                 \
   family(mimo_v2)               \
+  family(minimax)               \
   family(minimax_m2)            \
   family(mistral)               \
   family(mistral4)              \

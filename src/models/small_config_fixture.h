@@ -85,7 +85,7 @@ inline nlohmann::json small_of(std::string_view architecture) {
     return small_latent_experts(architecture);
   }
   if (architecture.starts_with("Kimi")) return small_latent_hybrid(architecture);
-  for (const char* local : {"GptOss", "Mixtral", "GraniteMoe", "MiniMaxM2"}) {
+  for (const char* local : {"GptOss", "Mixtral", "GraniteMoe", "MiniMax"}) {
     if (!architecture.starts_with(local)) continue;
     return small_config(architecture, {{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
   }

@@ -159,7 +159,8 @@ std::vector<json> wide_configs() {
         "Ernie4_5_MoeForCausalLM", "Glm4MoeForCausalLM",    "Gemma3ForCausalLM",
         "Gemma4ForCausalLM",       "Cohere2ForCausalLM",    "NanoChatForCausalLM",
         "MiMoV2FlashForCausalLM",  "Mistral4ForCausalLM",   "Step3p5ForCausalLM",
-        "Lfm2ForCausalLM",         "Lfm2MoeForCausalLM",    "OlmoHybridForCausalLM"}) {
+        "Lfm2ForCausalLM",         "Lfm2MoeForCausalLM",    "OlmoHybridForCausalLM",
+        "MiniMaxForCausalLM"}) {
     json config = testing::small_of(architecture);
     config.update({{"num_attention_heads", 16},
                    {"num_key_value_heads", 4},

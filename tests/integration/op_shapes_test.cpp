@@ -150,6 +150,7 @@ std::vector<Case> families() {
       {"norms_of_projections", small_of("MiniMaxM2ForCausalLM")},
       {"layer_norms", small_of("Cohere2ForCausalLM")},
       {"short_convolutions", small_of("Lfm2MoeForCausalLM")},
+      {"constant_decays", small_of("MiniMaxForCausalLM")},
   };
 }
 

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // MiniMax-M2: RMS norms of whole queries and keys, rotation of a part of each head, and in every
 // layer experts that are chosen by corrected sigmoid scores.
-#include <cmath>
-
-#include <fmt/format.h>
-
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/model.h"
@@ -16,24 +12,7 @@ namespace {
 using checkpoint::ConfigReader;
 using checkpoint::ModelConfig;
 
-// partial_rotary_factor or, in the published files, rotary_dim.
-void read_minimax_rotary_width(ConfigReader& reader, ModelConfig& config) {
-  constexpr std::string_view kWidth = "rotary_dim";
-  if (!reader.has(kWidth)) return;
-  const int64_t head_dim = reader.integer(
-      "head_dim", config.hidden_size / config.num_attention_heads, checkpoint::kHeadDim);
-  const int64_t width = reader.integer(kWidth, head_dim, {1, head_dim});
-  config.rope.partial_rotary_factor = static_cast<double>(width) / static_cast<double>(head_dim);
-  ConfigReader rope = reader.narrowed({reader.object("rope_parameters")}, /*keep_own=*/true);
-  const double factor =
-      rope.number("partial_rotary_factor", config.rope.partial_rotary_factor, {1e-9, 1.0});
-  if (static_cast<int64_t>(static_cast<double>(head_dim) * factor) != width) {
-    reader.fail(kWidth, fmt::format("but partial_rotary_factor is {:g} of head_dim = {}", factor,
-                                    head_dim));
-  }
-}
-
-void refuse_minimax_variants(ConfigReader& reader, const ModelConfig& config) {
+void refuse_m2_variants(ConfigReader& reader, const ModelConfig& config) {
   require_qk_norm(reader, config);
   if (reader.text("qk_norm_type", std::string("per_layer")) != "per_layer") {
     reader.refuse("qk_norm_type", "only \"per_layer\" is served");
@@ -50,8 +29,8 @@ void refuse_minimax_variants(ConfigReader& reader, const ModelConfig& config) {
 }
 
 void read_minimax_m2_config(ConfigReader& reader, ModelConfig& config) {
-  refuse_minimax_variants(reader, config);
-  read_minimax_rotary_width(reader, config);
+  refuse_m2_variants(reader, config);
+  checkpoint::read_rotary_dim(reader, config);
   config.is_moe_layer.assign(static_cast<size_t>(config.num_layers), true);
   const std::string_view count = reader.spelling("num_local_experts", "num_experts");
   config.moe = read_experts(
