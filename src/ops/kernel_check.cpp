@@ -289,6 +289,26 @@ Status decayed_case(Side& side, const DeltaSizes& sizes, const Step& step) {
        {"constant_decay_attention", {vkq, decay}, {side.output(o.shape)}, heads}});
 }
 
+Status scan_case(Side& side, int64_t N, const Step& step) {
+  constexpr int64_t C = 200;
+  const int64_t T = step.rows;
+  const int64_t slots = 2 + (step.has_tree ? Step::kTreeNodes : 0);
+  const StateLayer state{.conv = {}, .recurrent = side.changed(side.floats({slots, 1, C, N}))};
+  const SnapshotLayer snapshots{.conv = {},
+                                .recurrent = side.changed(side.room({2, 1, C, N}, DType::kI8)),
+                                .scales = side.changed(side.room({2, 1, C}, DType::kF32))};
+  ForwardContext& forward = side.step(step);
+  forward.state_layers = {&state, 1};
+  forward.snapshot_layers = {&snapshots, 1};
+  return run_nodes(
+      side, forward, Launch::kEach,
+      {{"selective_scan",
+        {side.random({T, C}), side.floats({T, C}), side.random({T, N}), side.random({T, N}),
+         side.random({T, C}), side.floats({C, N}, -2, 0), side.floats({C}), side.floats({C})},
+        {side.output({T, C})},
+        {{"layer", 0}}}});
+}
+
 Status state_case(Side& side) {
   const MutableTensorView window = side.changed(side.floats({3, 3, 8}));
   const MutableTensorView matrices = side.changed(side.floats({3, 2, 4, 4}));
@@ -516,6 +536,12 @@ constexpr Case kCases[] = {
      [](Side& side) {
        return delta_case(side, kManyHeads, {.rows = 70, .context = 3, .snapshot_tokens = 64});
      }},
+    {"selective_scan, 20 rows", kBoth,
+     [](Side& side) {
+       return scan_case(side, 16, {.rows = 20, .context = 3, .snapshot_tokens = 16});
+     }},
+    {"selective_scan, a tree", kBoth,
+     [](Side& side) { return scan_case(side, 40, {.context = 3, .has_tree = true}); }},
     {"delta_step", kBf16,
      [](Side& side) {
        return delta_case(side, kWideInt8, {.rows = 1, .context = 3, .snapshot_tokens = 1},

@@ -36,6 +36,7 @@
 //                                                dt_low, dt_high
 //     constant_decay_attention  {vkq, decay} -> [T, Nv*Dv]
 //                                                num_key_heads, key_dim, value_dim, layer
+//     selective_scan    {x, dt, b, c, z, neg_exp_a_log, dt_bias, skip}   layer
 //     gated_rms_norm, sigmoid_gated_rms_norm  {x, z, weight}  epsilon; group_width, gate_first
 //   With a and dt_bias key_dim times as wide as b, the decay of gated_delta_rule is one per key
 //   channel.

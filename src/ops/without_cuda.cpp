@@ -21,6 +21,7 @@
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/linear_attention/gated_delta_rule_sm90.h"
 #include "ops/linear_attention/gated_rms_norm.h"
+#include "ops/linear_attention/selective_scan.h"
 #include "ops/linear_attention/state_snapshot.h"
 #include "ops/moe/few_experts.h"
 #include "ops/moe/moe_route.h"
@@ -96,6 +97,8 @@ Status gated_delta_rule_cuda(CudaContext&, const GatedDeltaRuleArgs&) { return n
 bool delta_step_fits(const CudaContext&, const DeltaStepArgs&) { return false; }
 
 Status delta_step_cuda(CudaContext&, const DeltaStepArgs&) { return no_cuda(); }
+
+Status selective_scan_cuda(CudaContext&, const SelectiveScanArgs&) { return no_cuda(); }
 
 Status gated_rms_norm_cuda(CudaContext&, const GatedRmsNormArgs&) { return no_cuda(); }
 

@@ -44,6 +44,8 @@ constexpr BenchmarkFamily kFamilies[] = {
     {"moe", moe_benchmarks},
     {"norm", norm_benchmarks},
     {"rope", rope_benchmarks},
+    {"selective_scan", selective_scan_benchmarks},
+    {"selective_scan", selective_scan_benchmarks},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "ops/linear_attention/delta_step_sm90.h"
 #include "ops/linear_attention/gated_delta_rule.h"
 #include "ops/linear_attention/gated_rms_norm.h"
+#include "ops/linear_attention/selective_scan.h"
 #include "ops/linear_attention/snapshot_rows.h"
 #include "ops/op_chain.h"
 #include "ops/registry.h"
@@ -215,6 +216,51 @@ Status launch_decayed_linear_attention(Context& context, const LaunchArgs& args)
   return decayed_linear_attention(context, decayed);
 }
 
+Status infer_selective_scan(std::span<const TensorMeta> inputs, const Attrs&,
+                            std::vector<TensorMeta>& outputs) {
+  const TensorMeta &x = inputs[0], &dt = inputs[1], &b = inputs[2], &decay = inputs[5];
+  if (x.rank != 2 || b.rank != 2 || !x[1].is_fixed() || !b[1].is_fixed() || !(b[0] == x[0]) ||
+      b.dtype != x.dtype || !(dt == TensorMeta(DType::kF32, {x[0], x[1]})) || !(inputs[3] == b) ||
+      !(inputs[4] == x)) {
+    return invalid_argument(fmt::format(
+        "selective_scan takes x [T, C], dt [T, C] in float32, b and c [T, N] and z [T, C], got {}, "
+        "{}, {}, {} and {}",
+        x.to_string(), dt.to_string(), b.to_string(), inputs[3].to_string(),
+        inputs[4].to_string()));
+  }
+  if (b[1].offset < 1 || b[1].offset > kMaxScanStates) {
+    return invalid_argument(fmt::format("selective_scan: b is {}, N must lie between 1 and {}",
+                                        b.to_string(), kMaxScanStates));
+  }
+  const TensorMeta per_channel(DType::kF32, {x[1]});
+  if (!(decay == TensorMeta(DType::kF32, {x[1], b[1]})) || !(inputs[6] == per_channel) ||
+      !(inputs[7] == per_channel)) {
+    return invalid_argument(
+        fmt::format("selective_scan: the decay is {}, dt_bias {} and skip {} beside x {} and b {}",
+                    decay.to_string(), inputs[6].to_string(), inputs[7].to_string(), x.to_string(),
+                    b.to_string()));
+  }
+  outputs.push_back(x);
+  return {};
+}
+
+Status launch_selective_scan(Context& context, const LaunchArgs& args) {
+  HEDDLE_ASSIGN_OR_RETURN(const StateLayer state, state_layer("selective_scan", args));
+  HEDDLE_ASSIGN_OR_RETURN(const SnapshotLayer snapshots, snapshot_layer("selective_scan", args));
+  return selective_scan(context, {.x = args.inputs[0],
+                                  .dt = args.inputs[1],
+                                  .b = args.inputs[2],
+                                  .c = args.inputs[3],
+                                  .z = args.inputs[4],
+                                  .neg_exp_a_log = args.inputs[5],
+                                  .dt_bias = args.inputs[6],
+                                  .skip = args.inputs[7],
+                                  .y = args.outputs[0],
+                                  .state = state,
+                                  .snapshots = snapshots,
+                                  .forward = &args.forward});
+}
+
 Status infer_gated_rms_norm(std::span<const TensorMeta> inputs, const Attrs& attrs,
                             std::vector<TensorMeta>& outputs) {
   const TensorMeta &x = inputs[0], &z = inputs[1], &weight = inputs[2];
@@ -311,6 +357,13 @@ std::span<const OpDef> linear_attention_ops() {
        .infer = infer_gated_delta_rule,
        .workspace_bytes = gated_delta_rule_workspace,
        .launch = launch_gated_delta_rule},
+      {.name = "selective_scan",
+       .effects = kState,
+       .coverage = WriteCoverage::kRealRows,
+       .num_inputs = 8,
+       .aliases = {},
+       .infer = infer_selective_scan,
+       .launch = launch_selective_scan},
       {.name = "gated_rms_norm",
        .num_inputs = 3,
        .aliases = {},
