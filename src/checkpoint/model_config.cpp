@@ -247,8 +247,7 @@ Result<ModelConfig> parse_model_config(std::string_view json_text, const FamilyR
   HEDDLE_RETURN_IF_ERROR(first_error);
   config.notes = reader.notes();
   HEDDLE_CHECK_EQ(static_cast<int64_t>(config.layer_kinds.size()), config.num_layers);
-  HEDDLE_CHECK_EQ(config.linear_attention.has_value(),
-                  config.num_layers_of(LayerKind::kLinearAttention) > 0);
+  HEDDLE_CHECK(!config.linear_attention || config.num_layers_of(LayerKind::kLinearAttention) > 0);
   HEDDLE_CHECK_EQ(config.moe.has_value(), config.num_moe_layers() > 0);
   return config;
 }

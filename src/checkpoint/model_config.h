@@ -115,7 +115,7 @@ struct ModelConfig {
   int64_t sliding_window = 0;                             // set iff some layer is kSlidingAttention
   std::vector<bool> is_moe_layer;                         // [num_layers]
   std::optional<LatentAttentionConfig> latent_attention;  // of the kFullAttention layers
-  std::optional<LinearAttentionConfig> linear_attention;  // iff some layer is kLinearAttention
+  std::optional<LinearAttentionConfig> linear_attention;  // only if some layer is kLinearAttention
   std::optional<MoeConfig> moe;                           // iff some layer is MoE
 
   FamilyValues own;  // of the family alone

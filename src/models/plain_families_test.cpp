@@ -209,6 +209,14 @@ std::vector<PublishedModel> published_models() {
        40960,
        0,
        293'601'280},
+      {"jamba_mini",
+       "JambaForCausalLM",
+       {65536, 4096, 32, 32, 8, 14336},
+       {},
+       51'570'323'328,
+       16384,
+       0,
+       14'680'064 + 2 * 1'376'256},
       {"smollm3_3b", "SmolLM3ForCausalLM", {128256, 2048, 36, 16, 4, 11008}, {}, 0, 73728, 0},
       {"ministral3",
        "Ministral3ForCausalLM",
@@ -399,6 +407,8 @@ TEST(PlainFamilies, PutTheAttentionOfAHybridWhereItsFileLeavesItOpen) {
   EXPECT_THAT(kinds("MiniMaxForCausalLM", json::object()), ElementsAre(kF, kL, kF, kL));
   EXPECT_THAT(kinds("MiniMaxM1ForCausalLM", {{"attn_type_list", {0, 0, 0, 1}}}),
               ElementsAre(kL, kL, kL, kF));
+  EXPECT_THAT(kinds("JambaForCausalLM", {{"attn_layer_period", 3}, {"attn_layer_offset", 1}}),
+              ElementsAre(kL, kF, kL, kL));
   EXPECT_THAT(kinds("Lfm2ForCausalLM", json::object()), ElementsAre(kF, kF, kF, kF));
   EXPECT_THAT(kinds("Lfm2ForCausalLM", {{"full_attn_idxs", {1, 3}}}), ElementsAre(kC, kF, kC, kF));
 }

@@ -39,7 +39,7 @@ constexpr std::string_view kLlama = "LlamaForCausalLM", kMistral = "MistralForCa
                            kMistral4 = "Mistral4ForCausalLM", kStep = "Step3p5ForCausalLM",
                            kLfm = "Lfm2ForCausalLM", kLfmMoe = "Lfm2MoeForCausalLM",
                            kOlmoHybrid = "OlmoHybridForCausalLM",
-                           kMiniMaxText = "MiniMaxForCausalLM";
+                           kMiniMaxText = "MiniMaxForCausalLM", kJamba = "JambaForCausalLM";
 
 json of_linear_attention(const char* key, const json& value) {
   return {{"linear_attn_config", {{key, value}}}};
@@ -192,8 +192,9 @@ std::vector<Refusal> unserved_values() {
        {{"yarn_only_types", {"full_attention", "sliding_attention"}}},
        "only full_attention is served"},
       {kOlmoHybrid,
-       {{"layer_types", {"mamba", "mamba", "mamba", "full_attention"}}},
-       "layer_types has \"mamba\"; OLMo Hybrid is served with \"linear_attention\" and"},
+       {{"layer_types", {"sliding_attention", "a", "b", "c"}}},
+       "layer_types has \"sliding_attention\"; OLMo Hybrid is served with \"linear_attention\" "
+       "and"},
       {kOlmoHybrid, {{"hidden_act", "gelu"}}, "hidden_act is \"gelu\"; only \"silu\" is served"},
       {kOlmoHybrid, {{"mlp_bias", true}}, "mlp_bias is true; OLMo Hybrid is served without it"},
       {kMiniMaxText,
@@ -203,12 +204,16 @@ std::vector<Refusal> unserved_values() {
        {{"shared_intermediate_size", 64}},
        "shared_intermediate_size is 64; MiniMax-Text is served without it"},
       {kMiniMaxText,
-       {{"layer_types", {"mamba", "mamba", "mamba", "full_attention"}}},
-       "layer_types has \"mamba\"; MiniMax-Text is served with \"linear_attention\" and"},
+       {{"layer_types", {"sliding_attention", "a", "b", "c"}}},
+       "layer_types has \"sliding_attention\"; MiniMax-Text is served with \"linear_attention\" "
+       "and"},
+      {kJamba, {{"hidden_act", "gelu"}}, "hidden_act is \"gelu\"; only \"silu\" is served"},
+      {kJamba, {{"attention_bias", true}}, "attention_bias is true; Jamba is served without it"},
       {kLfm, {{"conv_bias", true}}, "conv_bias is true; LFM2 is served without it"},
       {kLfm,
-       {{"layer_types", {"conv", "mamba", "conv", "conv"}}},
-       "layer_types has \"mamba\"; LFM2 is served with \"conv\" and \"full_attention\""},
+       {{"layer_types", {"conv", "sliding_attention", "conv", "conv"}}},
+       "layer_types has \"sliding_attention\"; LFM2 is served with \"conv\" and "
+       "\"full_attention\""},
       {kKimi, {{"moe_router_activation_func", "softmax"}}, "only \"sigmoid\" is served"},
       {kKimi, {{"mlp_layer_types", {"a", "b", "c", "d", "e", "f"}}}, "mlp_layer_types has \"a\""},
       {kKimi,
@@ -274,6 +279,11 @@ std::vector<Refusal> wrong_values() {
       {kMiniMaxText,
        {{"rotary_dim", 8}, {"partial_rotary_factor", 1.0}},
        "rotary_dim is 8, but partial_rotary_factor is 1 of head_dim = 16"},
+      {kJamba, {{"attn_layer_offset", 4}}, "attn_layer_offset is 4, beyond attn_layer_period = 4"},
+      {kJamba, {{"expert_layer_period", 0}}, "expert_layer_period is 0, outside 1 to"},
+      {kJamba, {{"mamba_d_state", 65}}, "mamba_d_state is 65, outside 1 to 64"},
+      {kJamba, {{"mamba_dt_rank", "some"}}, "mamba_dt_rank is \"some\", not an integer"},
+      {kJamba, {{"num_experts_per_tok", 5}}, "num_experts_per_tok is 5, more than num_experts = 4"},
       {kLfm, {{"conv_L_cache", 9}}, "conv_L_cache is 9, outside 2 to 8"},
       {kLfm,
        {{"full_attn_idxs", {1, 2}}},

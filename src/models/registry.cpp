@@ -24,6 +24,7 @@
   family(glm4_moe)              \
   family(gpt_oss)               \
   family(granite)               \
+  family(jamba)                 \
   family(kimi_linear)           \
   family(lfm2)                  \
   family(llama)                 \

@@ -120,6 +120,14 @@ inline nlohmann::json small_of(std::string_view architecture) {
   if (architecture.starts_with("OlmoHybrid")) {
     return small_config(architecture, {{"linear_key_head_dim", 8}, {"linear_value_head_dim", 16}});
   }
+  if (architecture.starts_with("Jamba")) {
+    return small_config(architecture, {{"attn_layer_period", 4},
+                                       {"attn_layer_offset", 2},
+                                       {"num_experts", 4},
+                                       {"mamba_expand", 8},
+                                       {"mamba_d_state", 8},
+                                       {"mamba_dt_rank", 4}});
+  }
   if (architecture.starts_with("NanoChat")) {
     return small_config(architecture, {{"hidden_act", "relu2"}});
   }

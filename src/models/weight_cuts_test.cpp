@@ -160,7 +160,7 @@ std::vector<json> wide_configs() {
         "Gemma4ForCausalLM",       "Cohere2ForCausalLM",    "NanoChatForCausalLM",
         "MiMoV2FlashForCausalLM",  "Mistral4ForCausalLM",   "Step3p5ForCausalLM",
         "Lfm2ForCausalLM",         "Lfm2MoeForCausalLM",    "OlmoHybridForCausalLM",
-        "MiniMaxForCausalLM"}) {
+        "MiniMaxForCausalLM",      "JambaForCausalLM"}) {
     json config = testing::small_of(architecture);
     config.update({{"num_attention_heads", 16},
                    {"num_key_value_heads", 4},
@@ -195,7 +195,7 @@ json smaller(json config, int64_t num_ranks) {
   for (const char* key :
        {"num_attention_heads", "num_sliding_attention_heads", "share_expert_dim",
         "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size",
-        "linear_num_key_heads", "linear_num_value_heads"}) {
+        "linear_num_key_heads", "linear_num_value_heads", "mamba_expand"}) {
     divide(config, key);
   }
   divide(config, "num_key_value_heads", 1);

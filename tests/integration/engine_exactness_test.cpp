@@ -190,7 +190,7 @@ TEST_P(EngineExactness, NorOfAModelThatKeepsLatentsAndStates) {
 }
 
 TEST_P(EngineExactness, NorOfHybridsThatKeepOtherStates) {
-  for (const char* name : {"lfm2", "lfm2_moe", "olmo_hybrid", "minimax"}) {
+  for (const char* name : {"lfm2", "lfm2_moe", "olmo_hybrid", "minimax", "jamba"}) {
     SCOPED_TRACE(name);
     HEDDLE_SHARED_PATH_OR_SKIP(model, fs::path("golden") / name);
     expect_the_same_bits_however_work_is_moved(WithTokenizer(model).folder());

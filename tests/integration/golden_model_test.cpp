@@ -148,7 +148,8 @@ INSTANTIATE_TEST_SUITE_P(
 // With layers that keep other states than the delta rule's.
 INSTANTIATE_TEST_SUITE_P(Hybrids, SharedGoldenModel,
                          ::testing::Combine(::testing::Values("lfm2", "lfm2_moe", "olmo_hybrid",
-                                                              "olmo_hybrid_rope", "minimax"),
+                                                              "olmo_hybrid_rope", "minimax",
+                                                              "jamba"),
                                             ::testing::Bool()),
                          [](const auto& golden) {
                            return fmt::format("{}_{}", std::get<0>(golden.param),

@@ -102,7 +102,7 @@ TEST_P(HybridExactness, TakesBackTheStatesOfDraftsThatDoNotHold) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, HybridExactness,
-                         ::testing::Values("lfm2", "lfm2_moe", "olmo_hybrid", "minimax"));
+                         ::testing::Values("lfm2", "lfm2_moe", "olmo_hybrid", "minimax", "jamba"));
 
 }  // namespace
 }  // namespace heddle

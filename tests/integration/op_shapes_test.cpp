@@ -151,6 +151,7 @@ std::vector<Case> families() {
       {"layer_norms", small_of("Cohere2ForCausalLM")},
       {"short_convolutions", small_of("Lfm2MoeForCausalLM")},
       {"constant_decays", small_of("MiniMaxForCausalLM")},
+      {"selective_scan", small_of("JambaForCausalLM")},
   };
 }
 
