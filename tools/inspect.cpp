@@ -161,7 +161,7 @@ Status print_summary(const InspectOptions& options) {
   fmt::print("{}\n", config.architecture);
   Table table({"what", "value"});
   table.add({"parameters", fmt::format("{}", parameters)});
-  table.add({"layers", fmt::format("{} ({} attention, {} linear attention)", config.num_layers,
+  table.add({"layers", fmt::format("{} ({} attention, {} recurrent)", config.num_layers,
                                    needs.num_kv_layers(), needs.num_state_layers())});
   table.add({"hidden size", fmt::format("{}", config.hidden_size)});
   if (config.moe) {
