@@ -235,6 +235,29 @@ std::vector<std::string> ConfigReader::texts(std::string_view key) {
   return results;
 }
 
+std::vector<double> ConfigReader::numbers(std::string_view key, const std::vector<double>& fallback,
+                                          NumberRange range) {
+  const json* const value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_array() || value->size() != fallback.size()) {
+    fail(key, fmt::format("not a list of {} numbers", fallback.size()));
+    return fallback;
+  }
+  std::vector<double> results;
+  for (const json& element : *value) {
+    const bool is_infinite = element.is_null() || element == "inf" || element == "Infinity";
+    const std::optional<double> given =
+        std::isinf(range.high) && is_infinite ? std::optional(range.high) : number_of(element);
+    if (!given || !(*given >= range.low && *given <= range.high)) {  // also catches NaN
+      fail(invalid_argument(fmt::format("{} has {}, not a number of {:g} to {:g}", key,
+                                        shown(element), range.low, range.high)));
+      return fallback;
+    }
+    results.push_back(*given);
+  }
+  return results;
+}
+
 const json* ConfigReader::object(std::string_view key) {
   const json* const value = find(key);
   if (value == nullptr || value->is_object()) return value;

@@ -37,7 +37,7 @@ class ConfigReader {
     int64_t high = std::numeric_limits<int64_t>::max();
   };
 
-  // Bounds are inclusive; NaN and infinities never pass.
+  // Bounds are inclusive; NaN never passes, and infinities only where a bound is one.
   struct NumberRange {
     double low = -std::numeric_limits<double>::max();
     double high = std::numeric_limits<double>::max();
@@ -86,6 +86,11 @@ class ConfigReader {
   // The value itself or a list of such values; empty when absent.
   std::vector<int64_t> integers(std::string_view key, IntegerRange range);
   std::vector<std::string> texts(std::string_view key);
+
+  // A list of as many numbers as `fallback` has, which stands in when it is absent or wrong. Where
+  // range.high is infinite, null and "inf" stand for that, as files without such numbers write it.
+  std::vector<double> numbers(std::string_view key, const std::vector<double>& fallback,
+                              NumberRange range);
 
   // A nested object; null when absent or not an object, which is an error.
   const nlohmann::json* object(std::string_view key);

@@ -279,6 +279,12 @@ std::string_view kind_name(LayerKind kind) {
   return "unknown";
 }
 
+// Files of before transformers 5 name layers after their block.
+std::string_view canonical_kind(std::string_view name) {
+  if (name == "mamba" || name == "mamba2") return "linear_attention";
+  return name == "attention" ? "full_attention" : name;
+}
+
 std::string names_of(const std::vector<LayerKind>& kinds) {
   std::vector<std::string> names;
   for (const LayerKind kind : kinds) names.push_back(readable(kind_name(kind)));
@@ -286,21 +292,22 @@ std::string names_of(const std::vector<LayerKind>& kinds) {
 }
 
 std::vector<LayerKind> read_layer_types(ConfigReader& reader, const ModelConfig& config,
-                                        const std::vector<LayerKind>& served, bool may_be_longer) {
-  std::vector<std::string> names = reader.texts("layer_types");
+                                        std::string_view key, const std::vector<LayerKind>& served,
+                                        bool may_be_longer) {
+  std::vector<std::string> names = reader.texts(key);
   if (may_be_longer && std::ssize(names) > config.num_layers) {
     names.resize(static_cast<size_t>(config.num_layers));
   }
   if (static_cast<int64_t>(names.size()) != config.num_layers) {
-    reader.fail(invalid_argument(fmt::format("layer_types has {} entries, num_hidden_layers is {}",
+    reader.fail(invalid_argument(fmt::format("{} has {} entries, num_hidden_layers is {}", key,
                                              names.size(), config.num_layers)));
   }
   std::vector<LayerKind> kinds;
   for (const std::string& name : names) {
-    const auto kind = std::ranges::find(served, name, kind_name);
+    const auto kind = std::ranges::find(served, canonical_kind(name), kind_name);
     if (kind == served.end()) {
-      reader.fail(unimplemented(fmt::format("layer_types has {}; {} is served with {}",
-                                            readable(name), config.family, names_of(served))));
+      reader.fail(unimplemented(fmt::format("{} has {}; {} is served with {}", key, readable(name),
+                                            config.family, names_of(served))));
       break;
     }
     kinds.push_back(*kind);
@@ -316,8 +323,9 @@ void read_layer_kinds(ConfigReader& reader, ModelConfig& config,
                       const std::function<LayerKind(int64_t layer)>& otherwise,
                       bool may_be_longer) {
   config.layer_kinds.clear();
-  if (reader.has("layer_types")) {
-    config.layer_kinds = read_layer_types(reader, config, served, may_be_longer);
+  const std::string_view key = reader.spelling("layer_types", "layers_block_type");
+  if (reader.has(key)) {
+    config.layer_kinds = read_layer_types(reader, config, key, served, may_be_longer);
     return;
   }
   for (int64_t i = 0; i < config.num_layers; ++i) config.layer_kinds.push_back(otherwise(i));

@@ -88,6 +88,8 @@ struct MoeConfig {
   bool normalize_top_k = true;           // the chosen experts' weights are made to sum to one
   std::optional<RouterConfig> router;    // none: a plain softmax
   std::string router_name = "gate";      // the hub's name of a plain softmax router
+  bool has_gates = true;                 // experts are SwiGLU; otherwise max(W1 x, 0)^2
+  int64_t latent_size = 0;  // width that a product makes for the routed experts; 0: they read x
 
   bool operator==(const MoeConfig&) const = default;
 };
@@ -190,7 +192,8 @@ Result<ModelConfig> parse_model_config(std::string_view json_text, const FamilyR
 // out with a note that names `file`.
 std::vector<int64_t> read_end_tokens(ConfigReader& reader, std::string_view file);
 
-// Fills in layer_kinds: what layer_types says or, without it, `otherwise(layer)`. Errors stay in
+// Fills in layer_kinds: what layer_types, or layers_block_type, says or, without them,
+// `otherwise(layer)`. Errors stay in
 // the reader: kUnimplemented for a kind that is not among `served`. `may_be_longer`: layers that
 // predict further tokens follow in the list.
 void read_layer_kinds(ConfigReader& reader, ModelConfig& config,
