@@ -49,7 +49,8 @@ Value GraphBuilder::weight_rows(std::string_view name, int64_t first, int64_t co
   const std::string rows = fmt::format("{}[{}:{}]", full, first, first + count);
   if (const auto known = constants_.find(rows); known != constants_.end()) return known->second;
   const TensorView* found = weights_(full);
-  if (found == nullptr || first < 0 || count < 1 || found->shape.rank() != 2 ||
+  const bool is_vector = found != nullptr && found->shape.rank() == 1;
+  if (found == nullptr || first < 0 || count < 1 || (found->shape.rank() != 2 && !is_vector) ||
       first + count > found->shape[0]) {
     fail(invalid_argument(
         fmt::format("the model asks for {}, which the weight does not have", rows)));
@@ -66,6 +67,10 @@ Value GraphBuilder::weight_rows(std::string_view name, int64_t first, int64_t co
     const Value value = constant(rows, view);
     graph_.info(value).cut = std::move(cut);
     return value;
+  }
+  if (is_vector) {
+    return constant(rows, TensorView(found->as<std::byte>() + bytes_of(found->dtype, first),
+                                     found->dtype, {count}));
   }
   const auto* data = found->as<std::byte>() + bytes_of(found->dtype, first * found->row_stride);
   return constant(rows,

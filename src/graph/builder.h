@@ -19,6 +19,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "graph/graph.h"
@@ -87,6 +88,7 @@ class GraphBuilder {
 
  private:
   friend class GraphScope;
+  friend class GraphRootScope;
 
   void fail(Status status);
   Value constant(std::string name, const TensorView& view);
@@ -116,6 +118,23 @@ class GraphScope {
  private:
   GraphBuilder& builder_;
   size_t outer_size_;
+};
+
+// Makes the builder's scope `scope`, from the root, while it lives: for weights that several layers
+// share.
+class GraphRootScope {
+ public:
+  GraphRootScope(GraphBuilder& builder, std::string scope)
+      : builder_(builder), outer_(std::exchange(builder.scope_, std::move(scope))) {}
+
+  ~GraphRootScope() { builder_.scope_ = std::move(outer_); }
+
+  GraphRootScope(const GraphRootScope&) = delete;
+  GraphRootScope& operator=(const GraphRootScope&) = delete;
+
+ private:
+  GraphBuilder& builder_;
+  std::string outer_;
 };
 
 }  // namespace heddle::graph

@@ -73,6 +73,19 @@ TEST(Builder, CutsRowsOfAQuantisedWeight) {
               Value{});
 }
 
+TEST(Verify, RowsOfAVectorAreItsNumbers) {
+  const std::vector<float> numbers = {0, 1, 2, 3, 4, 5};
+  const TensorView view(numbers.data(), DType::kF32, {6});
+  GraphBuilder g(testing::registry(), [&](std::string_view) { return &view; });
+  const Value some = g.weight_rows("bias", 2, 3);
+  const Graph graph = std::move(g.finish()).value();
+  EXPECT_EQ(graph.info(some).constant.shape, (Shape{3}));
+  EXPECT_EQ(graph.info(some).constant.data, numbers.data() + 2);
+  EXPECT_EQ(GraphBuilder(testing::registry(), [&](std::string_view) { return &view; })
+                .weight_rows("bias", 4, 3),
+            Value{});
+}
+
 TEST(Verify, AcceptsWhatTheBuilderMakes) {
   TestBuilder g;
   const Value x = g.x();

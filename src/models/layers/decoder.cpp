@@ -108,9 +108,13 @@ class Decoder final : public Model {
     std::vector<WeightSpec> specs;
     const Shape table{config_.vocab_size, config_.hidden_size};
     const std::string& root = names.prefix;
+    std::vector<checkpoint::Assembly> embeddings;
+    for (const std::string& name : options_.hub_embeddings) {
+      embeddings.push_back(checkpoint::whole({root + name + ".weight", table}));
+    }
     specs.push_back({.name = "embed_tokens",
                      .shape = table,
-                     .alternatives = {checkpoint::whole({root + "embed_tokens.weight", table})},
+                     .alternatives = std::move(embeddings),
                      .packing = checkpoint::Packing::kNever,
                      .cut = vocabulary_cut(config_.vocab_size)});
     if (!config_.tie_word_embeddings) {

@@ -27,7 +27,8 @@ struct DecoderNames {
 struct DecoderOptions {
   std::string hub_prefix = "model.";  // of everything but lm_head
   std::string hub_head = "lm_head";
-  std::string hub_norm = "norm";               // the last norm, after the prefix
+  std::string hub_norm = "norm";                               // the last norm, after the prefix
+  std::vector<std::string> hub_embeddings = {"embed_tokens"};  // any of these, after the prefix
   std::vector<DecoderNames> other_names = {};  // that checkpoints of the family may have instead
   NormKind norm_kind = NormKind::kRms;
   float norm_offset = 0;         // 1: norms are zero-centred, they multiply by 1 + w

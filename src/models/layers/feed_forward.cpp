@@ -48,8 +48,9 @@ void SparseMoe::add_weights(std::vector<WeightSpec>& specs, const std::string& o
   std::vector<HubLinear> entry;
   std::vector<checkpoint::CutPart> cut;
   if (has_shared()) {
-    entry = {{shared + "gate_proj", Is}, {shared + "up_proj", Is}};
-    cut = {{Is}, {Is}};
+    if (config_.has_gates) entry = {{shared + "gate_proj", Is}};
+    entry.push_back({shared + "up_proj", Is});
+    cut.assign(entry.size(), {Is});
   }
   const auto add_whole = [&](const std::string& name, int64_t num_rows) {
     entry.push_back({hub + name, num_rows});
@@ -63,7 +64,12 @@ void SparseMoe::add_weights(std::vector<WeightSpec>& specs, const std::string& o
                        columns_cut({{Is}}));
   }
   if (config_.router) add_router(specs, ours, hub);
-  add_expert_weights(specs, ours, hub, hidden_size_, config_);
+  const int64_t latent = config_.latent_size;
+  if (latent > 0) {
+    add_linear_weights(specs, ours + "latent_in", {{hub + "fc1_latent_proj", latent}}, H);
+    add_linear_weights(specs, ours + "latent_out", {{hub + "fc2_latent_proj", H}}, latent);
+  }
+  add_expert_weights(specs, ours, hub, latent > 0 ? latent : H, config_);
 }
 
 void SparseMoe::add_router(std::vector<WeightSpec>& specs, const std::string& ours,
@@ -95,17 +101,26 @@ void add_expert_weights(std::vector<WeightSpec>& specs, const std::string& ours,
   const int64_t E = config.num_experts;
   const int64_t I = config.intermediate_size;
   const std::string expert = hub + "experts.#.";
-  specs.push_back({.name = ours + "experts.w13",
-                   .shape = {E, 2 * I, H},
-                   .alternatives = {stacked(E, {{expert + "gate_proj.weight", {I, H}},
-                                                {expert + "up_proj.weight", {I, H}}}),
-                                    stacked(E, {{expert + "w1.weight", {I, H}},
-                                                {expert + "w3.weight", {I, H}}}),
-                                    whole({hub + "experts.gate_up_proj", {E, 2 * I, H}}),
-                                    whole({hub + "input_linear.weight", {E, 2 * I, H}}),
-                                    gate_then_up(hub, E, I, H)},
-                   .packing = Packing::kAlike,
-                   .cut = experts_cut(rows_cut({{I}, {I}}))});
+  if (!config.has_gates) {
+    specs.push_back({.name = ours + "experts.w13",
+                     .shape = {E, I, H},
+                     .alternatives = {stacked(E, {{expert + "up_proj.weight", {I, H}}}),
+                                      whole({hub + "experts.up_proj", {E, I, H}})},
+                     .packing = Packing::kAlike,
+                     .cut = experts_cut(rows_cut({{I}}))});
+  } else {
+    specs.push_back({.name = ours + "experts.w13",
+                     .shape = {E, 2 * I, H},
+                     .alternatives = {stacked(E, {{expert + "gate_proj.weight", {I, H}},
+                                                  {expert + "up_proj.weight", {I, H}}}),
+                                      stacked(E, {{expert + "w1.weight", {I, H}},
+                                                  {expert + "w3.weight", {I, H}}}),
+                                      whole({hub + "experts.gate_up_proj", {E, 2 * I, H}}),
+                                      whole({hub + "input_linear.weight", {E, 2 * I, H}}),
+                                      gate_then_up(hub, E, I, H)},
+                     .packing = Packing::kAlike,
+                     .cut = experts_cut(rows_cut({{I}, {I}}))});
+  }
   specs.push_back({.name = ours + "experts.w2",
                    .shape = {E, H, I},
                    .alternatives = {stacked(E, {{expert + "down_proj.weight", {H, I}}}),
@@ -121,7 +136,9 @@ Value SparseMoe::build(graph::GraphBuilder& g, Value x) const {
   // Scores decide: a product that has them is fp32.
   const DType dtype = config_.router ? g.activations() : DType::kF32;
   std::vector<LinearPart> parts;
-  if (has_shared()) parts.push_back({2 * config_.shared_intermediate_size, dtype});
+  if (has_shared()) {
+    parts.push_back({(config_.has_gates ? 2 : 1) * config_.shared_intermediate_size, dtype});
+  }
   if (!config_.router) parts.push_back({config_.num_experts, dtype});
   if (has_gate()) parts.push_back({1, dtype});
   const std::vector<Value> entry = linear_parts(g, x, "entry", parts);
@@ -129,9 +146,12 @@ Value SparseMoe::build(graph::GraphBuilder& g, Value x) const {
 
   const Value scores =
       config_.router ? linear(g, x, "router", DType::kF32) : entry[has_shared() ? 1 : 0];
-  const Value y = routed(g, x, scores);
+  Value y = routed(g, config_.latent_size > 0 ? linear(g, x, "latent_in") : x, scores);
+  if (config_.latent_size > 0) y = linear(g, y, "latent_out");
   if (!has_shared()) return y;
-  Value shared = linear(g, g.silu_mul(entry[0]), "shared_down");
+  Value shared =
+      linear(g, config_.has_gates ? g.silu_mul(entry[0]) : g.apply1("squared_relu", {entry[0]}),
+             "shared_down");
   if (has_gate()) shared = g.mul(shared, g.sigmoid(entry.back()));
   return g.add(y, shared);
 }
@@ -140,6 +160,7 @@ Value SparseMoe::routed(graph::GraphBuilder& g, Value x, Value scores) const {
   ops::Attrs attrs{{"top_k", static_cast<double>(config_.num_experts_per_token)},
                    {"normalize", config_.normalize_top_k ? 1.0 : 0.0}};
   if (limit_ > 0) attrs.set("bounded_swiglu", limit_);
+  if (!config_.has_gates) attrs.set("squared_relu", 1);
   if (!config_.router) return expert_products(g, "routed_moe", x, scores, {}, attrs);
   const checkpoint::RouterConfig& router = *config_.router;
   std::vector<Value> correction;
@@ -161,7 +182,7 @@ void GatedMlp::add_weights(std::vector<WeightSpec>& specs, const std::string& ou
                            const std::string& hub) const {
   const int64_t H = hidden_size_;
   const int64_t I = intermediate_size_;
-  const std::vector<HubLinear> fused{{hub + "gate_up_proj", 2 * I}};
+  const std::vector<HubLinear> fused{{hub + options_.names.fused, 2 * I}};
   const MlpNames& names = options_.names;
   const std::vector<HubLinear> two{{hub + names.gate, I}, {hub + names.up, I}};
   add_linear_weights(specs, ours + "gate_up", options_.is_fused ? fused : two, H,
@@ -171,12 +192,29 @@ void GatedMlp::add_weights(std::vector<WeightSpec>& specs, const std::string& ou
 }
 
 Value GatedMlp::build(graph::GraphBuilder& g, Value x) const {
-  const Value gate_up = linear(g, x, "gate_up");
+  Value gate_up = linear(g, x, "gate_up");
+  if (options_.gate_scale != 1) {
+    const std::vector<Value> parts = g.split(gate_up, {intermediate_size_, intermediate_size_});
+    if (parts.size() != 2) return {};
+    gate_up = g.concat(g.scale(parts[0], options_.gate_scale), parts[1]);
+  }
   if (options_.limit > 0) {
     return linear(g, g.gated("bounded_silu_mul", gate_up, {{"limit", options_.limit}}), "down");
   }
   const bool is_silu = options_.activation == GatedActivation::kSilu;
   return linear(g, is_silu ? g.silu_mul(gate_up) : g.gated("gelu_mul", gate_up), "down");
+}
+
+void SquaredReluMlp::add_weights(std::vector<WeightSpec>& specs, const std::string& ours,
+                                 const std::string& hub) const {
+  add_linear_weights(specs, ours + "up", {{hub + names_.up, intermediate_size_}}, hidden_size_,
+                     rows_cut({{intermediate_size_}}));
+  add_linear_weights(specs, ours + "down", {{hub + names_.down, hidden_size_}}, intermediate_size_,
+                     columns_cut({{intermediate_size_}}));
+}
+
+Value SquaredReluMlp::build(graph::GraphBuilder& g, Value x) const {
+  return linear(g, g.apply1("squared_relu", {linear(g, x, "up")}), "down");
 }
 
 std::unique_ptr<const FeedForward> make_feed_forward(const checkpoint::ModelConfig& config,

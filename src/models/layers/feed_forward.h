@@ -21,11 +21,13 @@ struct MlpNames {
   const char* gate = "gate_proj";
   const char* up = "up_proj";
   const char* down = "down_proj";
+  const char* fused = "gate_up_proj";  // gate and up
 };
 
 struct MlpOptions {
   GatedActivation activation = GatedActivation::kSilu;
   double limit = 0;       // bounds f(W_gate x) and W_up x (Step 3.5, of kSilu); 0: neither
+  double gate_scale = 1;  // of W_gate x
   bool bias = false;      // on every product
   bool is_fused = false;  // the hub has one gate_up_proj
   MlpNames names = {};
@@ -48,12 +50,29 @@ class GatedMlp final : public FeedForward {
   MlpOptions options_;
 };
 
+// W_down max(W_up x, 0)^2. So et al., "Primer", arXiv:2109.08668.
+class SquaredReluMlp final : public FeedForward {
+ public:
+  SquaredReluMlp(int64_t hidden_size, int64_t intermediate_size, const MlpNames& names = {})
+      : hidden_size_(hidden_size), intermediate_size_(intermediate_size), names_(names) {}
+
+  void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                   const std::string& hub) const override;
+  graph::Value build(graph::GraphBuilder& g, graph::Value x) const override;
+
+ private:
+  int64_t hidden_size_;
+  int64_t intermediate_size_;
+  MlpNames names_;
+};
+
 // A mixture of SwiGLU experts, and a shared one that every token visits where the config has it:
 //     y = sum over the chosen e of w_e * SwiGLU_e(x)  +  s * SwiGLU_shared(x)
 // w is the softmax of the router's scores over all experts or, with a RouterConfig, what moe_route
 // makes of them (ops/moe/moe_route.h); s is sigmoid(w_s . x) for a gated shared expert,
 // otherwise 1. Shazeer et al., "Outrageously Large Neural Networks", arXiv:1701.06538; Dai et al.,
-// "DeepSeekMoE", arXiv:2401.06066.
+// "DeepSeekMoE", arXiv:2401.06066. Without gates (MoeConfig::has_gates) all of them are
+// SquaredReluMlp; with a latent size the chosen ones read W_1 x, and W_2 is applied to their sum.
 //
 // The shared expert's two products, its gate and a plain router read x once: they are one product.
 // A router with a RouterConfig is a product of its own, in fp32 whatever the run's dtype: its
@@ -83,7 +102,7 @@ class SparseMoe final : public FeedForward {
 };
 
 // The weights of experts, "experts.w13" and "experts.w2" below `ours`, in all the ways that
-// families store them below `hub`.
+// families store them below `hub`. `hidden_size` is the width that they read.
 void add_expert_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                         const std::string& hub, int64_t hidden_size,
                         const checkpoint::MoeConfig& config);

@@ -36,8 +36,13 @@ struct Rows {
 // All products of linear layers: x with a weight and its bias, or with some rows of a weight.
 graph::Value product(graph::GraphBuilder& g, graph::Value x, std::string_view name,
                      std::optional<Rows> rows, DType dtype) {
-  if (rows) return g.linear(x, g.weight_rows(name, rows->first, rows->count), {}, dtype);
   const std::string bias = std::string(name) + std::string(kBias);
+  if (rows) {
+    const auto of = [&](std::string_view weight) {
+      return g.weight_rows(weight, rows->first, rows->count);
+    };
+    return g.linear(x, of(name), g.has_weight(bias) ? of(bias) : graph::Value{}, dtype);
+  }
   return g.linear(x, g.weight(name), g.has_weight(bias) ? g.weight(bias) : graph::Value{}, dtype);
 }
 

@@ -55,8 +55,7 @@ struct LinearPart {
 };
 
 // linear() whose columns are taken apart, left to right: [T, width] each. Neighbours of one dtype
-// are one product, whose rows of the weight stand together; with more than one dtype the layer has
-// no bias.
+// are one product, whose rows of the weight stand together.
 std::vector<graph::Value> linear_parts(graph::GraphBuilder& g, graph::Value x,
                                        std::string_view name, const std::vector<LinearPart>& parts);
 

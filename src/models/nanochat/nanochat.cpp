@@ -2,7 +2,6 @@
 // nanochat: norms without weights, of the embedding, too, a rotation by negative angles before the
 // norms of queries and keys, and an MLP without a gate. Karpathy, github.com/karpathy/nanochat.
 #include "models/layers/decoder.h"
-#include "models/layers/linear.h"
 #include "models/model.h"
 
 namespace heddle::models {
@@ -11,29 +10,6 @@ namespace {
 
 using checkpoint::ConfigReader;
 using checkpoint::ModelConfig;
-
-// W_2 max(W_1 x, 0)^2. So et al., "Primer", arXiv:2109.08668.
-class SquaredReluMlp final : public FeedForward {
- public:
-  SquaredReluMlp(int64_t hidden_size, int64_t intermediate_size)
-      : hidden_size_(hidden_size), intermediate_size_(intermediate_size) {}
-
-  void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
-                   const std::string& hub) const override {
-    add_linear_weights(specs, ours + "up", {{hub + "fc1", intermediate_size_}}, hidden_size_,
-                       rows_cut({{intermediate_size_}}));
-    add_linear_weights(specs, ours + "down", {{hub + "fc2", hidden_size_}}, intermediate_size_,
-                       columns_cut({{intermediate_size_}}));
-  }
-
-  graph::Value build(graph::GraphBuilder& g, graph::Value x) const override {
-    return linear(g, g.apply1("squared_relu", {linear(g, x, "up")}), "down");
-  }
-
- private:
-  int64_t hidden_size_;
-  int64_t intermediate_size_;
-};
 
 void read_nanochat_config(ConfigReader& reader, ModelConfig& config) {
   if (reader.text("hidden_act", std::string("relu2")) != "relu2") {
@@ -52,7 +28,8 @@ std::unique_ptr<const Model> create_nanochat(const ModelConfig& config) {
   for (int64_t i = 0; i < config.num_layers; ++i) {
     layers.push_back(pre_norm_layer(
         std::make_unique<Attention>(attention),
-        std::make_unique<SquaredReluMlp>(config.hidden_size, config.intermediate_size)));
+        std::make_unique<SquaredReluMlp>(config.hidden_size, config.intermediate_size,
+                                         MlpNames{.up = "fc1", .down = "fc2"})));
   }
   return make_decoder(
       config,
