@@ -45,14 +45,19 @@ void DeltaRuleMixer::add_decay_weights(std::vector<checkpoint::WeightSpec>& spec
                    .cut = rows_cut({dt})});
 }
 
-void DeltaRuleMixer::derive_weights(const checkpoint::LoadedWeights& weights,
-                                    const std::string& ours, DerivedWeights& derived) const {
+void derive_decays(const checkpoint::LoadedWeights& weights, const std::string& ours,
+                   DerivedWeights& derived) {
   const TensorView& a_log = weights.host(ours + "A_log");
   Tensor decay(a_log.shape, DType::kF32);
   for (int64_t j = 0; j < decay.num_elements(); ++j) {
     decay.span<float>()[static_cast<size_t>(j)] = -std::exp(a_log.as<float>()[j]);
   }
   derived.emplace_back(ours + "neg_exp_a_log", std::move(decay));
+}
+
+void DeltaRuleMixer::derive_weights(const checkpoint::LoadedWeights& weights,
+                                    const std::string& ours, DerivedWeights& derived) const {
+  derive_decays(weights, ours, derived);
 }
 
 CacheLayer DeltaRuleMixer::add_layer(CacheNeeds& needs) const {

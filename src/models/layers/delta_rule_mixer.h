@@ -16,6 +16,10 @@
 
 namespace heddle::models {
 
+// Adds "neg_exp_a_log" from "A_log", both below `ours`.
+void derive_decays(const checkpoint::LoadedWeights& weights, const std::string& ours,
+                   DerivedWeights& derived);
+
 class DeltaRuleMixer : public Mixer {
  public:
   DeltaRuleMixer(const checkpoint::LinearAttentionConfig& config, int64_t hidden_size,

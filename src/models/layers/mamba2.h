@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mamba-2: a short convolution over values, keys and queries, and a recurrence over one matrix
+// S [P, N] per head that decays by one number a token. Dao and Gu, "Transformers are SSMs",
+// arXiv:2405.21060.
+//     [z; x; B; C; dt] = W_in u        [x; B; C] = silu(conv([x; B; C]))
+//     dt = clamp(softplus(dt + dt_bias))      S <- exp(-exp(A_log) dt) S + (dt x) B'
+//     y = W_out norm(S C + D x, z)            a norm gated by silu(z), in one of four forms
+// x has P channels a head, B and C N channels for each group of heads.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/config_reader.h"
+#include "checkpoint/model_config.h"
+#include "models/layers/block.h"
+
+namespace heddle::models {
+
+// num_heads is a multiple of num_groups.
+struct Mamba2Config {
+  int64_t num_heads = 0;
+  int64_t head_dim = 0;    // P
+  int64_t state_size = 0;  // N
+  int64_t num_groups = 1;
+  int64_t conv_kernel = 4;
+  bool conv_bias = true;
+  bool in_bias = false;
+  bool out_bias = false;
+  double dt_low = 0;
+  double dt_high = std::numeric_limits<double>::infinity();
+
+  // Channels of x and of z, of B and of C, and of the convolution.
+  [[nodiscard]] int64_t inner() const { return num_heads * head_dim; }
+
+  [[nodiscard]] int64_t group_width() const { return num_groups * state_size; }
+
+  [[nodiscard]] int64_t conv_channels() const { return inner() + 2 * group_width(); }
+
+  bool operator==(const Mamba2Config&) const = default;
+};
+
+// The form of the norm behind the recurrence; its weight has a number for each channel.
+enum class Mamba2Norm : uint8_t {
+  kGateFirst,        // of y silu(z)
+  kGroupsGateFirst,  // of y silu(z), group by group
+  kGroupsNormFirst,  // of y, group by group, times silu(z)
+  kNone,             // y silu(z)
+};
+
+struct Mamba2Options {
+  Mamba2Norm norm = Mamba2Norm::kGateFirst;
+  double epsilon = 1e-5;
+  std::array<double, 5> factors = {1, 1, 1, 1, 1};  // of z, x, B, C and dt as W_in gives them
+};
+
+class Mamba2 final : public Mixer {
+ public:
+  Mamba2(const Mamba2Config& config, int64_t hidden_size, const Mamba2Options& options)
+      : config_(config), hidden_size_(hidden_size), options_(options) {}
+
+  [[nodiscard]] std::string_view scope() const override { return "mamba."; }
+
+  // "neg_exp_a_log" from "A_log", and the convolution's weights times the factors of its inputs.
+  void derive_weights(const checkpoint::LoadedWeights& weights, const std::string& ours,
+                      DerivedWeights& derived) const override;
+  void add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
+                   const std::string& hub) const override;
+  CacheLayer add_layer(CacheNeeds& needs) const override;
+  graph::Value build(graph::GraphBuilder& g, graph::Value x, const LayerInputs& inputs,
+                     const CacheLayer& cache) const override;
+
+ private:
+  [[nodiscard]] bool scales_inputs() const;
+  graph::Value gated_norm(graph::GraphBuilder& g, graph::Value y, graph::Value z) const;
+
+  Mamba2Config config_;
+  int64_t hidden_size_;
+  Mamba2Options options_;
+};
+
+// The keys mamba_n_heads, mamba_d_head, mamba_d_state, mamba_n_groups, mamba_d_conv, mamba_expand,
+// mamba_conv_bias, mamba_proj_bias and time_step_limit. `inner_key`: one that may give the channels
+// of x, or empty. Errors stay in the reader.
+Mamba2Config read_mamba2(checkpoint::ConfigReader& reader, const checkpoint::ModelConfig& config,
+                         std::string_view inner_key = {});
+
+// time_step_limit: what dt is clamped to, in every form of the recurrence; not at all where the
+// file has none. time_step_min, time_step_max and time_step_floor are of the initial weights.
+void read_time_step_limit(checkpoint::ConfigReader& reader, Mamba2Config& mamba);
+
+// What of the sizes does not fit: heads to groups, the convolution's width. Errors stay in the
+// reader.
+void check_mamba2(checkpoint::ConfigReader& reader, const Mamba2Config& mamba,
+                  std::string_view groups_key);
+
+}  // namespace heddle::models
