@@ -15,15 +15,18 @@
 // One line for each family: the name of its folder, which defines `Family NAME()`.
 // clang-format off
 #define HEDDLE_FAMILIES(family) \
+  family(bamba)                 \
   family(cohere2)               \
   family(deepseek)              \
   family(ernie4_5)              \
   family(exaone4)               \
+  family(falcon_h1)             \
   family(gemma3)                \
   family(gemma4)                \
   family(glm4_moe)              \
   family(gpt_oss)               \
   family(granite)               \
+  family(granitemoehybrid)      \
   family(jamba)                 \
   family(kimi_linear)           \
   family(lfm2)                  \
@@ -35,6 +38,7 @@
   family(mistral4)              \
   family(mixtral)               \
   family(nanochat)              \
+  family(nemotron_h)            \
   family(olmo3)                 \
   family(olmo_hybrid)           \
   family(phi3)                  \
@@ -46,7 +50,8 @@
   family(qwen3_next)            \
   family(seed_oss)              \
   family(smollm3)               \
-  family(step3)
+  family(step3)                 \
+  family(zamba2)
 // clang-format on
 
 namespace heddle::models {

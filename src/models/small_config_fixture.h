@@ -76,6 +76,44 @@ inline nlohmann::json small_latent_hybrid(std::string_view architecture) {
       "num_heads": 3, "head_dim": 16, "short_conv_kernel_size": 4}})"));
 }
 
+// With Mamba-2 layers, as each of these architectures spells them; empty for others.
+inline nlohmann::json small_mamba2(std::string_view architecture) {
+  nlohmann::json mamba = {
+      {"mamba_n_heads", 8}, {"mamba_d_state", 16}, {"mamba_n_groups", 2}, {"mamba_d_conv", 4}};
+  if (architecture.starts_with("Bamba")) {
+    mamba["attn_layer_indices"] = {1, 3};
+    return mamba;
+  }
+  if (architecture.starts_with("Zamba2")) {
+    return {{"n_mamba_heads", 8},   {"mamba_d_state", 16},
+            {"mamba_ngroups", 2},   {"num_mem_blocks", 2},
+            {"adapter_rank", 8},    {"use_shared_attention_adapter", true},
+            {"use_mem_rope", true}, {"layers_block_type", {"hybrid", "mamba", "hybrid", "hybrid"}}};
+  }
+  if (architecture.starts_with("FalconH1")) {
+    mamba.update({{"mamba_d_ssm", 96}, {"mamba_rms_norm", true}, {"head_dim", 24}});
+    return mamba;
+  }
+  if (architecture.starts_with("GraniteMoeHybrid")) {
+    mamba.update({{"layer_types", {"mamba", "attention", "mamba", "mamba"}},
+                  {"num_local_experts", 8},
+                  {"num_experts_per_tok", 2},
+                  {"shared_intermediate_size", 48}});
+    return mamba;
+  }
+  if (!architecture.starts_with("NemotronH")) return {};
+  return {{"hybrid_override_pattern", "ME*-"},
+          {"mamba_num_heads", 8},
+          {"mamba_head_dim", 16},
+          {"ssm_state_size", 16},
+          {"n_groups", 2},
+          {"head_dim", 24},
+          {"n_routed_experts", 8},
+          {"num_experts_per_tok", 2},
+          {"moe_intermediate_size", 32},
+          {"moe_shared_expert_intermediate_size", 48}};
+}
+
 // The smallest configuration of any architecture that is served.
 inline nlohmann::json small_of(std::string_view architecture) {
   nlohmann::json experts = {
@@ -85,6 +123,9 @@ inline nlohmann::json small_of(std::string_view architecture) {
     return small_latent_experts(architecture);
   }
   if (architecture.starts_with("Kimi")) return small_latent_hybrid(architecture);
+  if (const nlohmann::json mamba = small_mamba2(architecture); !mamba.is_null()) {
+    return small_config(architecture, mamba);
+  }
   for (const char* local : {"GptOss", "Mixtral", "GraniteMoe", "MiniMax"}) {
     if (!architecture.starts_with(local)) continue;
     return small_config(architecture, {{"num_local_experts", 4}, {"num_experts_per_tok", 2}});

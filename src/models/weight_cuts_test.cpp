@@ -148,19 +148,26 @@ TEST(WeightCuts, JoinToEveryWeightOfEveryGolden) {
 // Every family, with sizes that eight ranks divide, all but the heads of keys.
 std::vector<json> wide_configs() {
   std::vector<json> configs;
-  for (const char* architecture :
-       {"LlamaForCausalLM",        "MistralForCausalLM",    "Qwen2ForCausalLM",
-        "Qwen2MoeForCausalLM",     "Qwen3ForCausalLM",      "Qwen3MoeForCausalLM",
-        "GptOssForCausalLM",       "Qwen3NextForCausalLM",  "Qwen3_5ForCausalLM",
-        "DeepseekV2ForCausalLM",   "DeepseekV3ForCausalLM", "KimiLinearForCausalLM",
-        "MixtralForCausalLM",      "SeedOssForCausalLM",    "GraniteForCausalLM",
-        "GraniteMoeForCausalLM",   "SmolLM3ForCausalLM",    "Olmo3ForCausalLM",
-        "Exaone4ForCausalLM",      "Phi3ForCausalLM",       "MiniMaxM2ForCausalLM",
-        "Ernie4_5_MoeForCausalLM", "Glm4MoeForCausalLM",    "Gemma3ForCausalLM",
-        "Gemma4ForCausalLM",       "Cohere2ForCausalLM",    "NanoChatForCausalLM",
-        "MiMoV2FlashForCausalLM",  "Mistral4ForCausalLM",   "Step3p5ForCausalLM",
-        "Lfm2ForCausalLM",         "Lfm2MoeForCausalLM",    "OlmoHybridForCausalLM",
-        "MiniMaxForCausalLM",      "JambaForCausalLM"}) {
+  for (const char* architecture : {"LlamaForCausalLM",      "MistralForCausalLM",
+                                   "Qwen2ForCausalLM",      "Qwen2MoeForCausalLM",
+                                   "Qwen3ForCausalLM",      "Qwen3MoeForCausalLM",
+                                   "GptOssForCausalLM",     "Qwen3NextForCausalLM",
+                                   "Qwen3_5ForCausalLM",    "DeepseekV2ForCausalLM",
+                                   "DeepseekV3ForCausalLM", "KimiLinearForCausalLM",
+                                   "MixtralForCausalLM",    "SeedOssForCausalLM",
+                                   "GraniteForCausalLM",    "GraniteMoeForCausalLM",
+                                   "SmolLM3ForCausalLM",    "Olmo3ForCausalLM",
+                                   "Exaone4ForCausalLM",    "Phi3ForCausalLM",
+                                   "MiniMaxM2ForCausalLM",  "Ernie4_5_MoeForCausalLM",
+                                   "Glm4MoeForCausalLM",    "Gemma3ForCausalLM",
+                                   "Gemma4ForCausalLM",     "Cohere2ForCausalLM",
+                                   "NanoChatForCausalLM",   "MiMoV2FlashForCausalLM",
+                                   "Mistral4ForCausalLM",   "Step3p5ForCausalLM",
+                                   "Lfm2ForCausalLM",       "Lfm2MoeForCausalLM",
+                                   "OlmoHybridForCausalLM", "MiniMaxForCausalLM",
+                                   "JambaForCausalLM",      "BambaForCausalLM",
+                                   "FalconH1ForCausalLM",   "NemotronHForCausalLM",
+                                   "Zamba2ForCausalLM",     "GraniteMoeHybridForCausalLM"}) {
     json config = testing::small_of(architecture);
     config.update({{"num_attention_heads", 16},
                    {"num_key_value_heads", 4},
@@ -177,6 +184,13 @@ std::vector<json> wide_configs() {
     }
     if (architecture == std::string_view("MiMoV2FlashForCausalLM")) {
       config["swa_num_key_value_heads"] = 8;
+    }
+    if (config.contains("mamba_n_groups")) config["mamba_n_groups"] = 8;
+    if (config.contains("mamba_d_ssm")) config["mamba_d_ssm"] = 128;
+    config["mamba_expand"] = 8;
+    if (config.contains("n_groups")) config["n_groups"] = 8;
+    if (config.contains("mamba_ngroups")) {
+      config.update({{"mamba_ngroups", 8}, {"attention_head_dim", 8}});
     }
     if (config.contains("linear_attn_config")) config["linear_attn_config"]["num_heads"] = 8;
     configs.push_back(std::move(config));
@@ -195,8 +209,14 @@ json smaller(json config, int64_t num_ranks) {
   for (const char* key :
        {"num_attention_heads", "num_sliding_attention_heads", "share_expert_dim",
         "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size",
-        "linear_num_key_heads", "linear_num_value_heads", "mamba_expand"}) {
+        "linear_num_key_heads", "linear_num_value_heads", "mamba_n_heads", "mamba_n_groups",
+        "mamba_num_heads", "n_groups", "n_mamba_heads", "mamba_ngroups", "mamba_d_ssm",
+        "shared_intermediate_size", "moe_shared_expert_intermediate_size"}) {
     divide(config, key);
+  }
+  // The channels of a Mamba layer follow from the width, which ranks do not share.
+  if (config.contains("mamba_expand") && !config.contains("mamba_d_ssm")) {
+    config["mamba_expand"] = config["mamba_expand"].get<int64_t>() / num_ranks;
   }
   divide(config, "num_key_value_heads", 1);
   divide(config, "swa_num_key_value_heads", 1);

@@ -18,7 +18,7 @@
 //   head of what latent attention gives back.
 //
 //   elementwise: add, mul {a, b}; sigmoid, squared_relu {x}; scale, softcap {x} factor;
-//                sigmoid_mul {x, gate}; silu_mul, gelu_mul {gate_up [T, 2I]};
+//                sigmoid_mul {x, gate}; silu_mul, gelu_mul, erf_gelu_mul {gate_up [T, 2I]};
 //                bounded_silu_mul {gate_up} limit
 //   embedding:   embedding {ids, table} -> [T, H]
 //   gemm:        linear {x [T, K], weight [N, K]} -> [T, N]

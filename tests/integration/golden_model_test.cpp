@@ -18,12 +18,14 @@ namespace heddle {
 namespace {
 
 constexpr double kModelTolerance = 2e-4;
+// Of a model whose every second layer normalises without a residual around it.
+constexpr double kUnsteadyTolerance = 5e-4;
 constexpr int64_t kStepTokens = 640;
 
-void expect_right(const verify::CaseResult& result, bool exact) {
-  EXPECT_LT(result.logits_error, kModelTolerance);
-  EXPECT_LT(result.hidden_error, kModelTolerance);
-  EXPECT_LT(result.plain_error, kModelTolerance);
+void expect_right(const verify::CaseResult& result, bool exact, double tolerance) {
+  EXPECT_LT(result.logits_error, tolerance);
+  EXPECT_LT(result.hidden_error, tolerance);
+  EXPECT_LT(result.plain_error, tolerance);
   EXPECT_EQ(result.greedy_wrong, 0);
   if (exact) {
     EXPECT_TRUE(result.same_bits);
@@ -31,7 +33,8 @@ void expect_right(const verify::CaseResult& result, bool exact) {
 }
 
 void expect_goldens(const std::filesystem::path& model,
-                    const std::vector<verify::GoldenCase>& goldens, bool exact) {
+                    const std::vector<verify::GoldenCase>& goldens, bool exact,
+                    double tolerance = kModelTolerance) {
   auto pass = runner::ForwardPass::create({.model_dir = model,
                                            .dtype = DType::kF32,
                                            .exact = exact,
@@ -47,17 +50,17 @@ void expect_goldens(const std::filesystem::path& model,
     std::vector<float> first_logits;
     testing::check_every_feeding(
         **pass, golden, first_logits,
-        [&](const verify::CaseResult& result) { expect_right(result, exact); });
+        [&](const verify::CaseResult& result) { expect_right(result, exact, tolerance); });
   }
 }
 
 void expect_golden(const std::filesystem::path& model, const std::filesystem::path& cases,
-                   bool exact) {
+                   bool exact, double tolerance = kModelTolerance) {
   const auto file = checkpoint::SafetensorsFile::open(cases);
   ASSERT_TRUE(file.ok()) << file.status().to_string();
   const auto goldens = verify::read_golden_cases(*file);
   ASSERT_TRUE(goldens.ok()) << goldens.status().to_string();
-  expect_goldens(model, *goldens, exact);
+  expect_goldens(model, *goldens, exact, tolerance);
 }
 
 class GoldenModel : public ::testing::TestWithParam<bool> {};
@@ -117,7 +120,9 @@ class SharedGoldenModel : public ::testing::TestWithParam<std::tuple<const char*
 TEST_P(SharedGoldenModel, EqualsHuggingFaceInAnyChunksAndBatches) {
   const auto& [name, exact] = GetParam();
   HEDDLE_SHARED_PATH_OR_SKIP(folder, std::filesystem::path("golden") / name);
-  expect_golden(folder, folder / "cases.safetensors", exact);
+  const bool is_unsteady = std::string_view(name) == "zamba2";
+  expect_golden(folder, folder / "cases.safetensors", exact,
+                is_unsteady ? kUnsteadyTolerance : kModelTolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -146,15 +151,17 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 // With layers that keep other states than the delta rule's.
-INSTANTIATE_TEST_SUITE_P(Hybrids, SharedGoldenModel,
-                         ::testing::Combine(::testing::Values("lfm2", "lfm2_moe", "olmo_hybrid",
-                                                              "olmo_hybrid_rope", "minimax",
-                                                              "jamba"),
-                                            ::testing::Bool()),
-                         [](const auto& golden) {
-                           return fmt::format("{}_{}", std::get<0>(golden.param),
-                                              std::get<1>(golden.param) ? "exact" : "fast");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Hybrids, SharedGoldenModel,
+    ::testing::Combine(::testing::Values("lfm2", "lfm2_moe", "olmo_hybrid", "olmo_hybrid_rope",
+                                         "minimax", "jamba", "nemotron_h", "granitemoehybrid",
+                                         "granitemoehybrid_dense", "bamba", "falcon_h1",
+                                         "falcon_h1_nonorm", "zamba2"),
+                       ::testing::Bool()),
+    [](const auto& golden) {
+      return fmt::format("{}_{}", std::get<0>(golden.param),
+                         std::get<1>(golden.param) ? "exact" : "fast");
+    });
 
 INSTANTIATE_TEST_SUITE_P(
     Quantised, SharedGoldenModel,

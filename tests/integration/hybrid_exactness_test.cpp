@@ -102,7 +102,9 @@ TEST_P(HybridExactness, TakesBackTheStatesOfDraftsThatDoNotHold) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Goldens, HybridExactness,
-                         ::testing::Values("lfm2", "lfm2_moe", "olmo_hybrid", "minimax", "jamba"));
+                         ::testing::Values("lfm2", "lfm2_moe", "olmo_hybrid", "minimax", "jamba",
+                                           "nemotron_h", "granitemoehybrid", "falcon_h1",
+                                           "zamba2"));
 
 }  // namespace
 }  // namespace heddle

@@ -152,6 +152,9 @@ std::vector<Case> families() {
       {"short_convolutions", small_of("Lfm2MoeForCausalLM")},
       {"constant_decays", small_of("MiniMaxForCausalLM")},
       {"selective_scan", small_of("JambaForCausalLM")},
+      {"state_space_experts", with(small_of("NemotronHForCausalLM"), {{"use_bias", true}})},
+      {"shared_blocks", small_of("Zamba2ForCausalLM")},
+      {"state_space_beside_attention", small_of("FalconH1ForCausalLM")},
   };
 }
 

@@ -93,7 +93,7 @@ Mamba2Config read_mamba2(checkpoint::ConfigReader& reader, const checkpoint::Mod
 // file has none. time_step_min, time_step_max and time_step_floor are of the initial weights.
 void read_time_step_limit(checkpoint::ConfigReader& reader, Mamba2Config& mamba);
 
-// What of the sizes does not fit: heads to groups, the convolution's width. Errors stay in the
+// Checks that groups share the heads evenly and that channels are not too many. Errors stay in the
 // reader.
 void check_mamba2(checkpoint::ConfigReader& reader, const Mamba2Config& mamba,
                   std::string_view groups_key);

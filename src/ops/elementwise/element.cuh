@@ -38,6 +38,8 @@ __device__ inline float element_of(ElementwiseKind kind, float a, float b, float
       return bounded_silu_mul_of(a, b, factor);
     case ElementwiseKind::kGeluMul:
       return gelu_of(a) * b;
+    case ElementwiseKind::kErfGeluMul:
+      return 0.5f * a * (1.0f + erff(0.70710678118654752f * a)) * b;
     case ElementwiseKind::kSquaredRelu:
       return a < 0 ? 0.0f : a * a;
     case ElementwiseKind::kSoftcap:

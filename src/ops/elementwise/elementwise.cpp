@@ -173,6 +173,10 @@ std::span<const OpDef> elementwise_ops() {
        .num_inputs = 1,
        .infer = infer_gate_up,
        .launch = launch_gate_up<ElementwiseKind::kGeluMul>},
+      {.name = "erf_gelu_mul",
+       .num_inputs = 1,
+       .infer = infer_gate_up,
+       .launch = launch_gate_up<ElementwiseKind::kErfGeluMul>},
   };
   return kOps;
 }

@@ -10,6 +10,7 @@
 //     kBoundedSiluMul  y = min(silu(a), factor) * clamp(b, -factor, factor)        Step 3.5
 //     kGeluMul     y = gelu(a) * b, gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 //     Hendrycks and Gimpel, arXiv:1606.08415
+//     kErfGeluMul  y = erf_gelu(a) * b, erf_gelu(x) = x/2 (1 + erf(x / sqrt(2)))         as defined
 //     kSquaredRelu y = max(a, 0)^2                          So et al., "Primer", arXiv:2109.08668
 //     kSoftcap     y = factor * tanh(a / factor)            Bello et al., arXiv:1611.09940
 // b is as wide as a or, for kMul and kSigmoidMul, narrower: each of its columns applies to as many
@@ -31,6 +32,7 @@ enum class ElementwiseKind : uint8_t {
   kSiluMul,
   kBoundedSiluMul,
   kGeluMul,
+  kErfGeluMul,
   kSquaredRelu,
   kSoftcap,
 };

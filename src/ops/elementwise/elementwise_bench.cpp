@@ -30,6 +30,7 @@ constexpr ElementwiseLoad kLoads[] = {
     {ElementwiseKind::kSiluMul, "silu_mul", 13, kWidth},
     {ElementwiseKind::kBoundedSiluMul, "bounded_silu_mul", 16, kWidth},
     {ElementwiseKind::kGeluMul, "gelu_mul", 17, kWidth},
+    {ElementwiseKind::kErfGeluMul, "erf_gelu_mul", 30, kWidth},
     {ElementwiseKind::kSquaredRelu, "squared_relu", 2, 0},
     {ElementwiseKind::kSoftcap, "softcap", 14, 0}};
 

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <numbers>
+
 #include "ops/cpu/row_tasks.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/simd/targets.h"
@@ -108,6 +111,17 @@ struct GeluMulOp : TakesBAsItIs {
   }
 };
 
+// The error function lane by lane: few models have it.
+struct ErfGeluMulOp : TakesBAsItIs {
+  template <class D, class V>
+  HWY_INLINE V operator()(D d, V a, V b) const {
+    HWY_ALIGN float lanes[HWY_MAX_BYTES / sizeof(float)];
+    hn::Store(hn::Mul(a, hn::Set(d, std::numbers::sqrt2_v<float> / 2)), d, lanes);
+    for (size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = 1.0f + std::erf(lanes[i]);
+    return hn::Mul(hn::Mul(hn::Mul(a, hn::Set(d, 0.5f)), hn::Load(d, lanes)), b);
+  }
+};
+
 struct SquaredReluOp : TakesBAsItIs {
   template <class D, class V>
   HWY_INLINE V operator()(D d, V a, V) const {
@@ -162,6 +176,8 @@ void ElementwiseRows(const ElementwiseArgs& args, int64_t begin, int64_t end) {
       return MapRows(args, begin, end, BoundedSiluMulOp(args.factor));
     case ElementwiseKind::kGeluMul:
       return MapRows(args, begin, end, GeluMulOp());
+    case ElementwiseKind::kErfGeluMul:
+      return MapRows(args, begin, end, ErfGeluMulOp());
     case ElementwiseKind::kSquaredRelu:
       return MapRows(args, begin, end, SquaredReluOp());
     case ElementwiseKind::kSoftcap:

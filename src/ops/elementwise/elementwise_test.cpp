@@ -45,6 +45,8 @@ double reference(ElementwiseKind kind, double a, double b) {
     case ElementwiseKind::kGeluMul:
       return a / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (a + 0.044715 * a * a * a))) *
              b;
+    case ElementwiseKind::kErfGeluMul:
+      return a / 2 * (1 + std::erf(a / std::numbers::sqrt2)) * b;
     case ElementwiseKind::kSquaredRelu:
       return std::max(a, 0.0) * std::max(a, 0.0);
     case ElementwiseKind::kSoftcap:
@@ -65,6 +67,7 @@ constexpr ElementwiseKind kAllKinds[] = {ElementwiseKind::kAdd,
                                          ElementwiseKind::kSiluMul,
                                          ElementwiseKind::kBoundedSiluMul,
                                          ElementwiseKind::kGeluMul,
+                                         ElementwiseKind::kErfGeluMul,
                                          ElementwiseKind::kSquaredRelu,
                                          ElementwiseKind::kSoftcap};
 
