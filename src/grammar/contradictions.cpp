@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/exact_json.h"
+#include "grammar/number_range.h"
 
 namespace heddle::grammar {
 namespace {
@@ -97,6 +98,16 @@ int rank_of(std::string_view keyword) {
   return std::ranges::find(kParts, keyword) == kParts.end() ? 1 : 4;
 }
 
+// Whether a bound of numbers is one that the grammar writes no number beyond.
+bool is_bound_beyond_digits(std::string_view keyword, const Json& bound) {
+  constexpr std::array<std::string_view, 4> kBounds = {"minimum", "exclusiveMinimum", "maximum",
+                                                       "exclusiveMaximum"};
+  if (std::ranges::find(kBounds, keyword) == kBounds.end()) return false;
+  constexpr Nanos kMost = kMaxInteger * kNanosPerUnit;
+  const Result<Nanos> value = nanos_of(bound);
+  return value.ok() && (*value > kMost || *value < -kMost);
+}
+
 std::string description_of(const Statement& statement, const Json& schema) {
   if (statement.names.size() == 1) return fmt::format("required \"{}\"", statement.names.front());
   const Json& value = schema[statement.keyword];
@@ -106,7 +117,9 @@ std::string description_of(const Statement& statement, const Json& schema) {
                                                  : value.dump(-1, ' ', /*ensure_ascii=*/true,
                                                               Json::error_handler_t::replace);
   if (text.size() > kMaxShown) text = text.substr(0, kMaxShown) + "...";
-  return fmt::format("{} {}", statement.keyword, text);
+  const std::string_view note =
+      is_bound_beyond_digits(statement.keyword, value) ? " (numbers have at most 18 digits)" : "";
+  return fmt::format("{} {}{}", statement.keyword, text, note);
 }
 
 }  // namespace

@@ -4,17 +4,18 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <compare>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/decimal.h"
 #include "core/exact_json.h"
 #include "grammar/byte_dfa.h"
 #include "grammar/code_points.h"
 #include "grammar/counted_text.h"
-#include "grammar/number_range.h"
 #include "grammar/pattern.h"
 
 namespace heddle::grammar {
@@ -117,17 +118,16 @@ bool is_any_number(const Json& value) {
   return value.is_number() || wide_number_spelling(value).has_value();
 }
 
-// The digits of a double that is whole and beyond 64 bits; nothing of others.
+// The digits of a double that is whole and beyond 64 bits; nothing of other values.
 std::string whole_digits(const Json& number) {
+  if (!number.is_number_float()) return {};
   const double value = number.get<double>();
   return std::abs(value) >= 0x1p63 ? fmt::format("{:.0f}", value) : std::string();
 }
 
 bool is_count(const Json& value) {
-  if (value.is_number_unsigned()) return true;
-  if (value.is_number_integer()) return value.get<int64_t>() >= 0;
-  return value.is_number_float() && value.get<double>() >= 0 && value.get<double>() < 1e15 &&
-         value.get<double>() == static_cast<double>(static_cast<int64_t>(value.get<double>()));
+  const std::optional<Decimal> number = Decimal::of(value);
+  return number && number->is_whole() && !number->is_negative();
 }
 
 bool is_schema(const Json& value) { return value.is_object() || value.is_boolean(); }
@@ -294,23 +294,17 @@ Status keep_within(std::string_view keyword, const Json& bound, Schemas& values)
   }
   const Keyword* const known = find_keyword(keyword);
   if (known == nullptr || known->types != kAnyNumber) return ok_status();
-  HEDDLE_ASSIGN_OR_RETURN(const Nanos limit, nanos_of(bound));
-  Schemas kept;
-  for (const Json* value : values) {
-    bool fits = true;
-    if (is_any_number(*value)) {
-      HEDDLE_ASSIGN_OR_RETURN(const Nanos number, nanos_of(*value));
-      const Nanos most = kMaxInteger * kNanosPerUnit;  // beyond, nanos_of() cannot compare
-      fits = -most <= number && number <= most;
-      if (keyword == "minimum") fits = fits && number >= limit;
-      if (keyword == "maximum") fits = fits && number <= limit;
-      if (keyword == "exclusiveMinimum") fits = fits && number > limit;
-      if (keyword == "exclusiveMaximum") fits = fits && number < limit;
-      if (keyword == "multipleOf") fits = fits && number % limit == 0;
-    }
-    if (fits) kept.push_back(value);
-  }
-  values = std::move(kept);
+  const std::optional<Decimal> limit = Decimal::of(bound);
+  if (!limit) return ok_status();
+  std::erase_if(values, [&](const Json* value) {
+    const std::optional<Decimal> number = Decimal::of(*value);
+    if (!number) return false;
+    if (keyword == "multipleOf") return !number->is_multiple_of(static_cast<int>(count_of(bound)));
+    const std::strong_ordering order = *number <=> *limit;
+    if (keyword == "minimum") return order < 0;
+    if (keyword == "maximum") return order > 0;
+    return keyword == "exclusiveMinimum" ? order <= 0 : order >= 0;
+  });
   return ok_status();
 }
 
@@ -410,9 +404,10 @@ bool equal_values(const Json& left, const Json& right) {
   }
   const auto left_wide = wide_number_spelling(left);
   const auto right_wide = wide_number_spelling(right);
-  if (left_wide && right.is_number_float()) return *left_wide == whole_digits(right);
-  if (right_wide && left.is_number_float()) return *right_wide == whole_digits(left);
-  return left == right;
+  if (!left_wide && !right_wide) return left == right;
+  if (left_wide && *left_wide == whole_digits(right)) return true;
+  if (right_wide && *right_wide == whole_digits(left)) return true;
+  return Decimal::of(left) == Decimal::of(right);  // one of the two is a number
 }
 
 std::optional<KeywordProblem> keep_values_within(const Json& schema, Schemas& values) {
@@ -440,14 +435,8 @@ bool are_values_valid(const Schemas& schemas, const Json& value) {
   if (value.is_boolean()) type = kBoolean;
   if (value.is_string()) type = kString;
   if (value.is_array()) type = kArray;
-  if (const auto wide = wide_number_spelling(value)) {
-    type = wide->find('.') == std::string_view::npos ? kInteger : kFraction;
-  } else if (value.is_number()) {
-    const bool is_whole =
-        !value.is_number_float() ||
-        value.get<double>() ==
-            static_cast<double>(static_cast<int64_t>(std::clamp(value.get<double>(), -1e18, 1e18)));
-    type = is_whole ? kInteger : kFraction;
+  if (const std::optional<Decimal> number = Decimal::of(value)) {
+    type = number->is_whole() ? kInteger : kFraction;
   }
   if ((types_of(schemas) & type) == 0) return false;
   return std::ranges::all_of(schemas, [&](const Json* schema) {
@@ -519,11 +508,15 @@ Property property_of(const Schemas& schemas, const std::string& name) {
 }
 
 int64_t count_of(const Json& value) {
-  if (value.is_number_float()) return static_cast<int64_t>(value.get<double>());
-  if (value.is_number_unsigned()) {
-    return static_cast<int64_t>(std::min<uint64_t>(value.get<uint64_t>(), INT64_MAX / 2));
+  constexpr int64_t kMost = INT64_MAX / 2;
+  if (value.is_number_float()) {
+    const auto count = value.get<double>();
+    return count < static_cast<double>(kMost) ? static_cast<int64_t>(count) : kMost;
   }
-  return value.get<int64_t>();
+  if (value.is_number_unsigned()) {
+    return static_cast<int64_t>(std::min<uint64_t>(value.get<uint64_t>(), kMost));
+  }
+  return value.is_number() ? value.get<int64_t>() : kMost;  // a wide number
 }
 
 std::string_view pattern_of_format(std::string_view format) {

@@ -88,7 +88,7 @@ struct Property {
 // The schemas that apply to the property `name`.
 [[nodiscard]] Property property_of(const Schemas& schemas, const std::string& name);
 
-// A count that check_keywords() accepted.
+// A count that check_keywords() accepted; one of 2^62 or more counts as 2^62 - 1.
 [[nodiscard]] int64_t count_of(const nlohmann::ordered_json& value);
 
 // A pattern for the formats that are enforced; empty for others.
