@@ -329,7 +329,8 @@ int depth_of(std::string_view text) {
   return deepest;
 }
 
-// Takes out of a schema a problem, whose part was at `path`. False: that is all of it.
+// Takes out of a schema a problem, whose part was at `path`; `problem.at` is not read. False: that
+// is all of it.
 bool leave_out(const SchemaDocument::Problem& problem, const std::string& path, Json& schema) {
   const Json::json_pointer place(path);
   if (!schema.contains(place)) return true;
@@ -399,11 +400,11 @@ Result<WeakenedSchema> weaken_schema(Json schema, const JsonSchemaOptions& optio
     if (options.check != nullptr) HEDDLE_RETURN_IF_ERROR((*options.check)());
     Nfa nfa;
     const RuleId root = nfa.add_rule("the schema");
-    const Nfa::Rule place = nfa.rules()[root];
+    const Nfa::Rule rule = nfa.rules()[root];
     SchemaCompiler compiler(nfa, schema, options);
     SchemaDocument& document = compiler.document();
     document.collect_findings();
-    Status status = compiler.compile(place.begin, place.end);
+    Status status = compiler.compile(rule.begin, rule.end);
     std::vector<Finding> findings = document.findings();
     if (findings.empty() && !status.ok() && document.problem()) {
       findings.push_back(document.finding_of(*document.problem()));
@@ -430,14 +431,23 @@ Result<WeakenedSchema> weaken_schema(Json schema, const JsonSchemaOptions& optio
       std::erase_if(findings, [](const Finding& finding) { return !finding.is_certain; });
     }
     for (const Finding& finding : findings) result.left_out.push_back(finding.message);
-    // Inner parts first: the names around them may change.
-    std::vector<std::pair<size_t, const SchemaDocument::Problem*>> order;
+
+    // Inner parts first: the names around them may change. From the first change on, parts are
+    // known by their ids: what an address pointed to may be gone.
+    struct Place {
+      size_t path_size;
+      SchemaDocument::PartId part;
+      const SchemaDocument::Problem* problem;
+    };
+
+    std::vector<Place> order;
     for (const Finding& finding : findings) {
-      order.emplace_back(document.path_size_of(*finding.problem.at), &finding.problem);
+      const SchemaDocument::PartId part = document.id_of(*finding.problem.at);
+      order.push_back({document.path_size_of(part), part, &finding.problem});
     }
-    std::ranges::sort(order, std::ranges::greater(), [](const auto& one) { return one.first; });
-    for (const auto& [path_size, problem] : order) {
-      if (!leave_out(*problem, document.path_of(*problem->at), schema)) return result;
+    std::ranges::sort(order, std::ranges::greater(), &Place::path_size);
+    for (const Place& place : order) {
+      if (!leave_out(*place.problem, document.path_of(place.part), schema)) return result;
     }
   }
   result.left_out.push_back(fmt::format(

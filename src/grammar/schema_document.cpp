@@ -48,7 +48,7 @@ bool are_disjoint(const Schemas& left, const Schemas& right, TypeSet types, int 
 
 }  // namespace
 
-SchemaDocument::SchemaDocument(const Json& root) : root_(root) { ways_.emplace(&root, Way{}); }
+SchemaDocument::SchemaDocument(const Json& root) : root_(root) { add_part(root, {}); }
 
 Status SchemaDocument::unfold(const Json& schema, Schemas& chain, UnfoldedSchema& out) {
   if (out.excluded_by != nullptr) return {};
@@ -127,7 +127,7 @@ Result<const Json*> SchemaDocument::resolve(const Json& schema, const std::strin
   std::string path;
   const Json* const part = part_at(root_, reference, &path);
   if (part != nullptr) {
-    ways_.try_emplace(part, Way{.steps = std::move(path)});
+    add_part(*part, {.steps = std::move(path)});
     return part;
   }
   const bool is_pointer = reference.starts_with("#/");
@@ -186,27 +186,35 @@ Status SchemaDocument::check_one_of(const Json& schema, const SchemaChoice& choi
 
 const Json& SchemaDocument::child(const Json& schema, std::string_view keyword,
                                   const std::optional<std::string>& name, const Json& value) {
-  if (ways_.contains(&value)) return value;
+  if (ids_.contains(&value)) return value;
   std::string steps = "/" + escaped_step(keyword);
   if (name) steps += "/" + escaped_step(*name);
-  ways_.emplace(&value, Way{.from = &schema, .steps = std::move(steps)});
+  add_part(value, {.from = id_of(schema), .steps = std::move(steps)});
   return value;
 }
 
-size_t SchemaDocument::path_size_of(const Json& at) const {
+void SchemaDocument::add_part(const Json& part, Way way) {
+  if (ids_.try_emplace(&part, ways_.size()).second) ways_.push_back(std::move(way));
+}
+
+SchemaDocument::PartId SchemaDocument::id_of(const Json& at) const {
+  const auto id = ids_.find(&at);
+  return id == ids_.end() ? kRoot : id->second;
+}
+
+size_t SchemaDocument::path_size_of(PartId part) const {
   size_t size = 0;
-  for (auto way = ways_.find(&at); way != ways_.end(); way = ways_.find(way->second.from)) {
-    size += way->second.steps.size();
-  }
+  for (; part != kRoot; part = ways_[part].from) size += ways_[part].steps.size();
   return size;
 }
 
-std::string SchemaDocument::path_of(const Json& at) const {
-  std::string path(path_size_of(at), '\0');
+std::string SchemaDocument::path_of(PartId part) const {
+  std::string path(path_size_of(part), '\0');
   size_t begin = path.size();
-  for (auto way = ways_.find(&at); way != ways_.end(); way = ways_.find(way->second.from)) {
-    begin -= way->second.steps.size();
-    way->second.steps.copy(path.data() + begin, way->second.steps.size());
+  for (; part != kRoot; part = ways_[part].from) {
+    const std::string& steps = ways_[part].steps;
+    begin -= steps.size();
+    steps.copy(path.data() + begin, steps.size());
   }
   return path;
 }
@@ -214,15 +222,15 @@ std::string SchemaDocument::path_of(const Json& at) const {
 std::string SchemaDocument::shown_path_of(const Json& at, std::string_view keyword) const {
   std::string path(keyword);
   if (!keyword.empty()) path.insert(0, "/");
-  for (auto way = ways_.find(&at); way != ways_.end(); way = ways_.find(way->second.from)) {
-    if (path.size() + way->second.steps.size() > kMaxShownPath) {
+  for (PartId part = id_of(at); part != kRoot; part = ways_[part].from) {
+    const std::string& steps = ways_[part].steps;
+    if (path.size() + steps.size() > kMaxShownPath) {
       // The end of a long name; it may begin within a character.
-      const std::string& steps = way->second.steps;
       size_t begin = steps.size() - (kMaxShownPath - std::min(path.size(), kMaxShownPath));
       while (begin < steps.size() && (steps[begin] & 0xC0) == 0x80) ++begin;
       return "..." + steps.substr(begin) + path;
     }
-    path.insert(0, way->second.steps);
+    path.insert(0, steps);
   }
   return path;
 }
@@ -251,7 +259,7 @@ void SchemaDocument::add_finding(Problem problem, std::string message, bool is_c
 SchemaDocument::Finding SchemaDocument::finding_of(const Problem& problem) const {
   Finding finding = {.problem = problem};
   // A part that required_tag() made cannot be left out alone: all of the schema is.
-  if (!ways_.contains(problem.at)) finding.problem = {.at = &root_};
+  if (!ids_.contains(problem.at)) finding.problem = {.at = &root_};
   return finding;
 }
 

@@ -7,6 +7,7 @@
 // told apart by their addresses.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <set>
@@ -57,12 +58,17 @@ class SchemaDocument {
                                       const std::optional<std::string>& name,
                                       const nlohmann::ordered_json& value);
 
-  // The place of a part as a JSON pointer; empty for the root and for parts not yet reached. Only
-  // the address of `at` is used. Cost: O(its bytes).
-  [[nodiscard]] std::string path_of(const nlohmann::ordered_json& at) const;
+  // Names a part of the schema that was reached, also after the schema was changed; kRoot for the
+  // root and for other parts.
+  using PartId = size_t;
+  static constexpr PartId kRoot = 0;
+  [[nodiscard]] PartId id_of(const nlohmann::ordered_json& at) const;
+
+  // The place that a part had as a JSON pointer; empty for the root. Cost: O(its bytes).
+  [[nodiscard]] std::string path_of(PartId part) const;
 
   // Bytes of path_of().
-  [[nodiscard]] size_t path_size_of(const nlohmann::ordered_json& at) const;
+  [[nodiscard]] size_t path_size_of(PartId part) const;
 
   // The place of a part, or of a keyword of it, as people see it: its last steps, of at most
   // kMaxShownPath bytes. Cost: O(these).
@@ -132,17 +138,19 @@ class SchemaDocument {
   const nlohmann::ordered_json* required_tag(const nlohmann::ordered_json& schema);
   Status check_one_of(const nlohmann::ordered_json& schema, const SchemaChoice& choice);
 
-  // The way to a part from an earlier one: the pointer's bytes between them. With no earlier one
-  // they lead from the root.
+  // The way to a part from an earlier one: the pointer's bytes between them.
   struct Way {
-    const nlohmann::ordered_json* from = nullptr;
-    std::string steps;
+    PartId from = kRoot;
+    std::string steps = {};
   };
+
+  void add_part(const nlohmann::ordered_json& part, Way way);
 
   void add_finding(Problem problem, std::string message, bool is_certain);
 
   const nlohmann::ordered_json& root_;
-  std::unordered_map<const nlohmann::ordered_json*, Way> ways_;
+  std::unordered_map<const nlohmann::ordered_json*, PartId> ids_;
+  std::vector<Way> ways_;  // by id; the root's is not read
   // Schemas by their keywords, and lists of oneOf.
   std::unordered_set<const nlohmann::ordered_json*> checked_;
   // Of schemas with a discriminator.
