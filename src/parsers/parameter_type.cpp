@@ -2,14 +2,13 @@
 #include "parsers/parameter_type.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <initializer_list>
 #include <optional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
+#include "core/decimal.h"
 #include "core/exact_json.h"
 #include "grammar/schema_keywords.h"
 #include "grammar/schema_references.h"
@@ -75,19 +74,29 @@ std::optional<std::string> integer_json(std::string_view text) {
   return (negative ? "-" : "") + std::string(text);
 }
 
+// A number, as JSON spells it, whatever its size: ".5", "5." and "+5.0" are numbers, too.
 std::optional<std::string> number_json(std::string_view text) {
-  if (auto integer = integer_json(text)) return integer;
-  const bool looks_so =
-      !text.empty() && text.find_first_not_of("+-.0123456789eE") == std::string_view::npos;
-  if (!looks_so) return std::nullopt;
-  if (is_json(text)) return std::string(text);
-  if (text.starts_with('+')) text.remove_prefix(1);  // ".5", "5.", "+5.0"
-  double value = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failure != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
-    return std::nullopt;
-  }
-  return Json(value).dump();
+  const bool is_negative = text.starts_with('-');
+  if (is_negative || text.starts_with('+')) text.remove_prefix(1);
+  const size_t mantissa_size = std::min(text.find_first_of("eE"), text.size());
+  const std::string_view mantissa = text.substr(0, mantissa_size);
+  const size_t point = std::min(mantissa.find('.'), mantissa.size());
+  std::string_view whole = mantissa.substr(0, point);
+  if (whole.empty() && point + 1 >= mantissa.size()) return std::nullopt;  // no digit
+  std::string json = is_negative ? "-" : "";
+  if (whole.empty()) whole = "0";
+  json += whole.substr(std::min(whole.find_first_not_of('0'), whole.size() - 1));
+  json += mantissa.substr(point);
+  if (mantissa.ends_with('.')) json += '0';
+  json += text.substr(mantissa_size);
+  const bool looks_so = json.find_first_not_of("+-.0123456789eE") == std::string::npos;
+  return looks_so && is_json(json) ? std::optional(std::move(json)) : std::nullopt;
+}
+
+// An integer that is spelled as a number with a fraction or an exponent: 5.0, 1.5e400.
+std::optional<std::string> whole_number_json(std::string_view text) {
+  std::optional<std::string> number = number_json(text);
+  return number && Decimal(*number).is_whole() ? std::move(number) : std::nullopt;
 }
 
 // The levels of lists and objects in JSON.
@@ -391,6 +400,9 @@ std::string ParameterType::to_json(std::string_view text) const {
         break;
     }
     if (json) return *std::move(json);
+  }
+  if (has(Kind::kInteger) && !has(Kind::kString)) {
+    if (auto integer = whole_number_json(value)) return *std::move(integer);
   }
   return quoted(text);
 }

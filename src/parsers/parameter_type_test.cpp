@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/exact_json.h"
 #include "parsers/answer_delta.h"
 #include "parsers/answer_parser.h"
 #include "parsers/json_scanner.h"
@@ -26,7 +27,7 @@ std::string read_as(const char* schema, std::string_view text) {
         {{"name", "f"},
          {"parameters",
           {{"type", "object"},
-           {"properties", {{"p", Json::parse(schema)}}},
+           {"properties", {{"p", parse_exact_json(schema).value()}}},
            {"$defs",
             {{"In", {{"type", "object"}, {"properties", {{"a", {{"type", "integer"}}}}}}},
              {"Count", {{"minimum", 0}, {"type", "integer"}}},
@@ -58,6 +59,17 @@ TEST(ParameterTypeTest, EveryKeywordThatStatesATypeCounts) {
       {R"({"type": "integer"})", "123456789012345678901234567890",
        "123456789012345678901234567890"},
       {R"({"type": "number"})", "1e400", "1e400"},
+      {R"({"type": "number"})", ".5e400", "0.5e400"},
+      {R"({"type": "number"})", "+1.e-400", "1.0e-400"},
+      {R"({"type": "number"})", "-00.5E9", "-0.5E9"},
+      {R"({"type": "number"})", "1.5e", "\"1.5e\""},
+      {R"({"type": "number"})", ".", "\".\""},
+      {R"({"type": "integer"})", "1.5e400", "1.5e400"},
+      {R"({"type": "integer", "enum": [1.5e400, 5.0]})", "5.0", "5.0"},
+      {R"({"type": ["integer", "null"]})", "-2.50e1", "-2.50e1"},
+      {R"({"type": "integer"})", "1.5e-400", "\"1.5e-400\""},
+      {R"({"type": "integer"})", "2.5", "\"2.5\""},
+      {R"({"type": ["integer", "string"]})", "12e5", "\"12e5\""},
       {R"({"type": "array"})", "[-98765432109876543210, 1e400]", "[-98765432109876543210, 1e400]"},
       {R"({"type": "object"})", "{'a': 98765432109876543210}", R"({"a": 98765432109876543210})"},
       {R"({"enum": ["1", "2"]})", "2", "\"2\""},
