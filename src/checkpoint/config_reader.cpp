@@ -116,15 +116,17 @@ bool ConfigReader::integer_of(std::string_view key, const json& value, IntegerRa
     integral = std::abs(real) <= kExactLimit && std::trunc(real) == real;
     if (integral) number = static_cast<int64_t>(real);
   }
+  const bool has_least = range.low != std::numeric_limits<int64_t>::min();
   if (!integral) {
-    fail(
-        invalid_argument(fmt::format("{} is {}, not an integer; write a whole number of {} or more",
-                                     key, shown(value), range.low)));
+    fail(invalid_argument(fmt::format("{} is {}, not an integer; write a whole number{}", key,
+                                      shown(value),
+                                      has_least ? fmt::format(" of {} or more", range.low) : "")));
     return false;
   }
   if (number < range.low || number > range.high) {
-    fail(invalid_argument(
-        fmt::format("{} is {}, outside {} to {}", key, number, range.low, range.high)));
+    fail(invalid_argument(fmt::format("{} is {}, {} {}", key, number,
+                                      has_least ? fmt::format("outside {} to", range.low) : "above",
+                                      range.high)));
     return false;
   }
   result = number;

@@ -143,6 +143,11 @@ const WrongFolder kWrongFolders[] = {
                  "\"vocab_size\": 1000000000000000019884624838656");
      },
      {"config.json: vocab_size is 1", "not an integer; write a whole number"}},
+    {"EndTokenTooLarge",
+     [](const auto& f) {
+       f.replace(kConfig, "\"eos_token_id\": 1427", "\"eos_token_id\": 1000000000");
+     },
+     {"config.json: eos_token_id is 1000000000, above 16777216"}},
     {"MissingKey",
      [](const auto& f) { f.replace(kConfig, "\"vocab_size\": 1536,", ""); },
      {"config.json: vocab_size is missing; download the file again"}},
