@@ -72,7 +72,12 @@ class TagReader {
 
   bool take(std::span<const std::string_view> parts) {
     const std::string_view rest = text_.substr(place_);
+    if (rest.empty()) {
+      starved_ = true;
+      return false;
+    }
     for (const std::string_view part : parts) {
+      if (part.front() != rest.front()) continue;
       if (rest.starts_with(part)) {
         place_ += part.size();
         return true;
