@@ -327,11 +327,10 @@ void HarmonyParser::begin_message(const Header& header, AnswerDeltas& out) {
       out.emplace_back(ToolCallBegin{
           index, make_call_id(ToolCallFormat::kHarmony, options_.id_seed, name, index), name});
     }
-    arguments_ = {};
-    if (!options_.is_held_to_form) {
-      arguments_ = JsonScanner(
-          [this, name](std::string_view written) { return names_.meant_parameter(name, written); });
-    }
+    const auto read_key = [this, name](std::string_view written) {
+      return names_.meant_parameter(name, written);
+    };
+    arguments_ = options_.is_held_to_form ? JsonScanner::of_json() : JsonScanner(read_key);
     arguments_begun_ = false;
     state_ = State::kCall;
   } else {
@@ -398,8 +397,7 @@ size_t HarmonyParser::read_call(std::string_view text, TextEnd end, AnswerDeltas
     if (!arguments_begun_) return pass(used);
   }
   size_t scanned = 0;
-  JsonScanner::State state =
-      arguments_.scan(text.substr(used), scanned, &json, /*at_end=*/end != TextEnd::kNone);
+  JsonScanner::State state = arguments_.scan(text.substr(used), scanned, &json, end);
   used += scanned;
   const bool ends = state == JsonScanner::State::kError && text.substr(used).starts_with('<');
   if (ends && arguments_.close_all(&json)) state = JsonScanner::State::kDone;

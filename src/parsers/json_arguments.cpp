@@ -7,12 +7,11 @@
 
 namespace heddle::parsers {
 
-JsonArguments::JsonArguments(const CallHeader& header, std::string_view text,
-                             JsonScanner::KeyReader read_key)
-    : object_(std::move(read_key)) {
+JsonArguments::JsonArguments(const CallHeader& header, std::string_view text, JsonScanner object)
+    : object_(std::move(object)) {
   if (!header.lead.empty()) {
     size_t used = 0;
-    (void)object_.scan(header.lead, used, &lead_, /*at_end=*/true);
+    (void)object_.scan(header.lead, used, &lead_, TextEnd::kStopped);
   } else if (text.front() != '{') {
     text_.emplace();
   }
@@ -22,7 +21,7 @@ JsonArguments::JsonArguments(const CallHeader& header, std::string_view text,
 Progress JsonArguments::read(std::string_view text, TextEnd end, size_t& used, std::string& json) {
   if (text_) return read_text(text, used, json);
   json += std::exchange(lead_, {});
-  JsonScanner::State state = object_.scan(text, used, &json, /*at_end=*/end != TextEnd::kNone);
+  JsonScanner::State state = object_.scan(text, used, &json, end);
   const Match ends =
       state == JsonScanner::State::kError ? begins_end(text.substr(used)) : Match::kNo;
   if (ends == Match::kMore) state = JsonScanner::State::kMore;  // the next bytes decide
@@ -92,7 +91,7 @@ std::optional<std::string> object_in_text(std::string_view text, JsonScanner sca
   if (text.empty()) return "{}";
   size_t used = 0;
   std::string copy;
-  if (scanner.scan(text, used, &copy, /*at_end=*/true) != JsonScanner::State::kDone) {
+  if (scanner.scan(text, used, &copy, TextEnd::kStopped) != JsonScanner::State::kDone) {
     return std::nullopt;
   }
   return space_size(text.substr(used)) == text.size() - used ? std::optional(std::move(copy))

@@ -23,8 +23,8 @@ class JsonArguments {
 
   JsonArguments() = default;
 
-  // `text` follows the header and is not empty.
-  JsonArguments(const CallHeader& header, std::string_view text, JsonScanner::KeyReader read_key);
+  // `text` follows the header and is not empty. `object` reads the object.
+  JsonArguments(const CallHeader& header, std::string_view text, JsonScanner object);
 
   // Reads on and appends the JSON that is certain.
   Progress read(std::string_view text, TextEnd end, size_t& used, std::string& json);

@@ -44,7 +44,8 @@ JsonScanner JsonScanner::of_json() {
 }
 
 JsonScanner::State JsonScanner::scan(std::string_view text, size_t& used, std::string* copy,
-                                     bool at_end) {
+                                     TextEnd end) {
+  const bool at_end = end != TextEnd::kNone;
   copy_ = copy;
   State state = State::kMore;
   for (used = 0; state == State::kMore && used < text.size(); ++used) {
@@ -57,8 +58,7 @@ JsonScanner::State JsonScanner::scan(std::string_view text, size_t& used, std::s
         write(c == '"' ? std::string_view("\\\"") : std::string_view("'"));
         continue;
       }
-    } else if (const Match last = misses_last_quote(text.substr(used), at_end);
-               last != Match::kNo) {
+    } else if (const Match last = misses_last_quote(text.substr(used), end); last != Match::kNo) {
       if (last == Match::kMore) break;
       (void)step(quote_);
     } else if (read_key_ && levels_.size() == 1 && !in_list()) {
@@ -94,14 +94,14 @@ Match JsonScanner::quote_ends(std::string_view behind, bool at_end) const {
       behind, [this](std::string_view key) { return is_next_key(key); }, /*quote=*/{}, at_end);
 }
 
-Match JsonScanner::misses_last_quote(std::string_view text, bool at_end) const {
+Match JsonScanner::misses_last_quote(std::string_view text, TextEnd end) const {
   if (expect_ != Expect::kString || is_key_ || is_json_ || has_bare_quote_) return Match::kNo;
   const char c = text.front();
   const bool closes_other = c == '}' || c == ']';
   const bool begins_space = c == '\n' && !after_space_;
   if (brackets_in_string_ != 0 || (!closes_other && !begins_space)) return Match::kNo;
   const StringContext context{.in_list = in_list(), .num_levels = levels_.size()};
-  return ends_last_string(text, context, quote_, at_end);
+  return ends_last_string(text, context, quote_, end);
 }
 
 Match JsonScanner::misses_quote(std::string_view text, size_t& size, bool at_end) const {

@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "parsers/answer_delta.h"
 #include "parsers/marker_search.h"
 
 namespace heddle::parsers {
@@ -59,10 +60,10 @@ class JsonScanner {
   // Reads on. `used` is the number of bytes that belong to the object. For kMore these are all, or
   // those before a quote that the text behind it decides: the caller keeps the rest and calls again
   // with more. For kDone they are those up to the object's '}', for kError those before the wrong
-  // byte. Appends them to `copy`, which may be null. `at_end`: no more text comes. Not to be called
-  // again after kDone.
+  // byte. Appends them to `copy`, which may be null. `end`: no more text comes unless it is kNone.
+  // Not to be called again after kDone.
   [[nodiscard]] State scan(std::string_view text, size_t& used, std::string* copy,
-                           bool at_end = false);
+                           TextEnd end = TextEnd::kNone);
 
   // After kMore or kError, where no value is open but lists and objects: closes these in the copy.
   // False elsewhere, and nothing is appended.
@@ -106,7 +107,7 @@ class JsonScanner {
   [[nodiscard]] Match misses_quote(std::string_view text, size_t& size, bool at_end) const;
   [[nodiscard]] Match quote_ends(std::string_view behind, bool at_end) const;
   // Whether the string that is open ends before `text`, with the call.
-  [[nodiscard]] Match misses_last_quote(std::string_view text, bool at_end) const;
+  [[nodiscard]] Match misses_last_quote(std::string_view text, TextEnd end) const;
 
   // Whether a member of this known key may come: the object has none yet.
   [[nodiscard]] bool is_next_key(std::string_view written) const;

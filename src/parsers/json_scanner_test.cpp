@@ -23,7 +23,7 @@ bool is_ascii(std::string_view text) {
 
 State scan(std::string_view text, size_t& used, std::string* copy = nullptr) {
   JsonScanner scanner;
-  return scanner.scan(text, used, copy, /*at_end=*/true);
+  return scanner.scan(text, used, copy, TextEnd::kStopped);
 }
 
 TEST(JsonScannerTest, AnObjectEndsAtItsBrace) {
@@ -61,7 +61,7 @@ TEST(JsonScannerTest, FaultsWithOneReadingAreMended) {
     size_t used = 0;
     std::string copy;
     JsonScanner scanner;
-    const bool done = scanner.scan(text, used, &copy, /*at_end=*/true) == State::kDone;
+    const bool done = scanner.scan(text, used, &copy, TextEnd::kStopped) == State::kDone;
     if (!done) {
       EXPECT_TRUE(scanner.close_all(&copy)) << text;
     }
@@ -100,7 +100,8 @@ TEST(JsonScannerTest, QuotesInStringsNeedNoBackslash) {
         unread += rest.substr(0, piece);
         rest.remove_prefix(std::min(piece, rest.size()));
         size_t used = 0;
-        state = scanner.scan(unread, used, &copy, rest.empty());
+        state =
+            scanner.scan(unread, used, &copy, rest.empty() ? TextEnd::kStopped : TextEnd::kNone);
         unread.erase(0, used);
       }
       if (state != State::kDone) {

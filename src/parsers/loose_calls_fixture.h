@@ -35,6 +35,7 @@ struct LooseOptions {
   ReasoningFormat reasoning = ReasoningFormat::kNone;
   bool inside = false;
   TextEnd end = TextEnd::kStopped;
+  bool is_forced = false;  // is_held_to_form
 };
 
 // In pieces of `piece` bytes; with `keeps_call_text` as answers that are sent as a whole.
@@ -46,6 +47,7 @@ inline AssembledAnswer read_loosely(const LooseOptions& options, std::string_vie
                                           .tool_calls = options.calls,
                                           .tools = std::move(tools),
                                           .keep_call_text = keeps_call_text,
+                                          .is_held_to_form = options.is_forced,
                                           .id_seed = "seed"});
   AnswerDeltas deltas;
   for (; !text.empty(); text.remove_prefix(std::min(piece, text.size()))) {

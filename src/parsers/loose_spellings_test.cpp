@@ -141,6 +141,81 @@ TEST(LooseSpellingsTest, TheLastQuoteMayBeMissing) {
   }
 }
 
+// Where the answer was cut behind a bracket of a text, the text would have gone on.
+TEST(LooseSpellingsTest, ACallThatIsCutInsideOfATextIsNotWhole) {
+  for (const JsonFormat& format : json_formats()) {
+    for (const bool is_forced : {false, true}) {
+      for (const std::string_view content :
+           {R"("smile :} and ]} more")", R"("}}\n]")", R"(["a] b", "c}}"])", R"({"k": ["v]} w"]})",
+            R"("}</tool_call> a")", R"("```\n}\n```")"}) {
+        const std::string arguments = R"({"path": "x", "content": )" + std::string(content) + "}";
+        const std::string text = format.begin + arguments + format.end;
+        LooseOptions options = format.options();
+        options.end = TextEnd::kCut;
+        options.is_forced = is_forced;
+        for (size_t size = 1; size <= text.size(); ++size) {
+          const std::string_view cut = std::string_view(text).substr(0, size);
+          const AssembledAnswer whole = read_loosely(options, cut, size, /*keeps_call_text=*/true);
+          const AssembledAnswer streamed = read_loosely(options, cut, 1, /*keeps_call_text=*/false);
+          ASSERT_EQ(whole.calls.size(), streamed.calls.size()) << cut;
+          if (whole.calls.empty()) continue;
+          const ToolCall& call = whole.calls.front();
+          EXPECT_EQ(call.complete, size >= format.begin.size() + arguments.size()) << cut;
+          EXPECT_EQ(call.complete, streamed.calls.front().complete) << cut;
+          EXPECT_EQ(call.arguments, streamed.calls.front().arguments) << cut;
+        }
+      }
+    }
+  }
+}
+
+// The same behind closing tags of a text between tags.
+TEST(LooseSpellingsTest, ACallThatIsCutInsideOfATaggedTextIsNotWhole) {
+  const struct {
+    ToolCallFormat format;
+    std::string begin;
+    std::string end;
+    std::vector<std::string> marks;  // inside of the text
+  } kFormats[] = {
+      {kQwen3Coder,
+       "<tool_call>\n<function=write_file>\n<parameter=content>\n",
+       "\n</parameter>\n</function>\n</tool_call>",
+       {"</function>", "</tool_call>", "</function>\n</tool_call>"}},
+      {kGlm,
+       "<tool_call>write_file\n<arg_key>content</arg_key>\n<arg_value>",
+       "</arg_value>\n</tool_call>",
+       {"</tool_call>"}},
+      {kDeepseekV32,
+       "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"write_file\">\n"
+       "<｜DSML｜parameter name=\"content\" string=\"true\">",
+       "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+       {"</｜DSML｜invoke>", "</｜DSML｜function_calls>"}},
+  };
+
+  for (const auto& [format, begin, end, marks] : kFormats) {
+    for (const std::string& mark : marks) {
+      const std::string content = "a\n" + mark + "\nb";
+      const std::string text = begin + content + end;
+      for (const bool is_forced : {false, true}) {
+        for (size_t size = 1; size <= text.size(); ++size) {
+          const std::string_view cut = std::string_view(text).substr(0, size);
+          for (const size_t piece : {size, size_t{1}}) {
+            const AssembledAnswer answer =
+                read_loosely({.calls = format, .end = TextEnd::kCut, .is_forced = is_forced}, cut,
+                             piece, /*keeps_call_text=*/piece == size);
+            const bool is_complete = !answer.calls.empty() && answer.calls.front().complete;
+            EXPECT_TRUE(is_complete || size < text.size()) << cut;
+            if (!is_complete) continue;
+            EXPECT_EQ(LooseJson::parse(answer.calls.front().arguments),
+                      LooseJson({{"content", content}}))
+                << cut;
+          }
+        }
+      }
+    }
+  }
+}
+
 // Line breaks as they are, a closing bracket of the text's own, a fence, and quotes behind it.
 TEST(LooseSpellingsTest, TextsWithBracketsAndFencesKeepTheirEnd) {
   const std::string content =

@@ -132,9 +132,9 @@ Match begins_bare_string(std::string_view text, const KeyTest& is_key, size_t nu
 }
 
 Match ends_last_string(std::string_view text, const StringContext& context, char quote,
-                       bool at_end) {
-  const bool is_all = at_end && text.size() < kMaxLookahead;
-  Lookahead ahead(text, at_end);
+                       TextEnd end) {
+  const bool is_all = end == TextEnd::kStopped && text.size() < kMaxLookahead;
+  Lookahead ahead(text, /*at_end=*/end != TextEnd::kNone);
   const Match at_text_end = is_all ? Match::kYes : ahead.starved();
   if (!ahead.skip_space()) return ahead.starved();
   if (ahead.rest().front() != (context.in_list ? ']' : '}')) return Match::kNo;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string_view>
 
+#include "parsers/answer_delta.h"
 #include "parsers/marker_search.h"
 #include "parsers/string_end.h"
 
@@ -41,9 +42,10 @@ using KeyTest = std::function<bool(std::string_view key)>;
                                        size_t num_levels, bool at_end);
 
 // Whether the string that is open ends before `text`, as the call does: brackets close what is
-// open, and a mark ends the call, or no more text comes. A quote behind the mark that ends the
-// string says that the brackets and the mark belong to the string.
+// open, and a mark ends the call, or the answer stops. A quote behind the mark that ends the string
+// says that the brackets and the mark belong to the string; where the answer was cut, it may have
+// been to come.
 [[nodiscard]] Match ends_last_string(std::string_view text, const StringContext& context,
-                                     char quote, bool at_end);
+                                     char quote, TextEnd end);
 
 }  // namespace heddle::parsers

@@ -128,7 +128,7 @@ bool PythonArguments::take_dict(std::string_view literal, std::string& json) {
     is_known = is_known && names_->has_parameter(tool_, meant);
     return is_known ? meant : std::string(written);
   });
-  const JsonScanner::State state = scanner.scan(*dict, used, &copy, /*at_end=*/true);
+  const JsonScanner::State state = scanner.scan(*dict, used, &copy, TextEnd::kStopped);
   if (state != JsonScanner::State::kDone) return false;
   if (!is_known && !names_->parameters(tool_).empty()) return false;
   json += copy;

@@ -87,13 +87,16 @@ TaggedValueEnd::TagEnd TaggedValueEnd::read_exact_end(std::string_view text) con
 
 // Whether a call has ended before `text`, which follows one of its closing tags (all of them if
 // `closed`): another call begins, nothing follows, or the last closing tag and nothing after it.
+// Where the answer was cut, the value would have gone on.
 Match TaggedValueEnd::ends_call(std::string_view text, bool closed, TextEnd end) const {
   const size_t space = space_size(text.substr(0, kMaxSpaceBetweenTags + 1));
   if (space > kMaxSpaceBetweenTags) return Match::kNo;
   const std::string_view rest = text.substr(space);
-  if (rest.empty()) return end == TextEnd::kNone ? Match::kMore : Match::kYes;
   const CallTag tag = tags_.read(rest);
-  if (tag.match == Match::kMore) return end == TextEnd::kNone ? Match::kMore : Match::kYes;
+  if (rest.empty() || tag.match == Match::kMore) {
+    if (end == TextEnd::kNone) return Match::kMore;
+    return end == TextEnd::kStopped ? Match::kYes : Match::kNo;
+  }
   if (tag.match == Match::kNo) return Match::kNo;
   if (tag.kind != TagKind::kSection && tag.kind != TagKind::kCall) return Match::kNo;
   if (!tag.closing) return Match::kYes;

@@ -238,11 +238,11 @@ Progress ToolCallParser::read_arguments(std::string_view, TextEnd, size_t&, Answ
 
 bool ToolCallParser::finish_arguments(AnswerDeltas&) { return false; }
 
-JsonScanner::KeyReader ToolCallParser::key_reader(const std::string& tool) const {
-  if (options_.is_exact) return {};
-  return [names = options_.names, tool](std::string_view written) {
+JsonScanner ToolCallParser::scanner_of(const std::string& tool) const {
+  if (is_exact()) return JsonScanner::of_json();
+  return JsonScanner([names = options_.names, tool](std::string_view written) {
     return names->meant_parameter(tool, written);
-  };
+  });
 }
 
 ToolCallParser::Candidate ToolCallParser::candidate_at(std::string_view text, bool line_begins,
@@ -451,11 +451,11 @@ size_t ToolCallParser::start_call(CallHeader header, std::string_view text, Answ
   if (header.arguments) {
     std::string json;
     size_t used = 0;
-    JsonScanner scanner(key_reader(header.name));
-    (void)scanner.scan(*header.arguments, used, &json, /*at_end=*/true);
+    JsonScanner scanner = scanner_of(header.name);
+    (void)scanner.scan(*header.arguments, used, &json, TextEnd::kStopped);
     header.arguments = std::move(json);
   } else if (kind_ == ArgumentsKind::kJson) {
-    json_ = JsonArguments(header, text.substr(header.size), key_reader(header.name));
+    json_ = JsonArguments(header, text.substr(header.size), scanner_of(header.name));
   } else if (kind_ == ArgumentsKind::kPython) {
     python_.emplace(names(), header.name);
   } else {

@@ -193,7 +193,7 @@ class ToolCallParser {
   Progress read_call_arguments(std::string_view text, TextEnd end, size_t& used, AnswerDeltas& out);
   bool finish_call_arguments(AnswerDeltas& out);
   [[nodiscard]] Closing read_call_closing(std::string_view text);
-  [[nodiscard]] JsonScanner::KeyReader key_reader(const std::string& tool) const;
+  [[nodiscard]] JsonScanner scanner_of(const std::string& tool) const;
   void emit_text(std::string_view text, AnswerDeltas& out);
 
   [[nodiscard]] bool dropped() const { return !options_.parallel && num_calls_ > 1; }
