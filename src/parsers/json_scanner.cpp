@@ -51,10 +51,11 @@ JsonScanner::State JsonScanner::scan(std::string_view text, size_t& used, std::s
   for (used = 0; state == State::kMore && used < text.size(); ++used) {
     const char c = text[used];
     if (expect_ == Expect::kString && c == quote_ && !is_key_ && !is_json_) {
-      const Match ends = quote_ends(text.substr(used + 1), at_end);
+      const Match ends = quote_ends(text.substr(used + 1), end);
       if (ends == Match::kMore) break;
       if (ends == Match::kNo) {
         has_bare_quote_ = has_bare_quote_ || c == '"';
+        has_own_quote_ = true;
         write(c == '"' ? std::string_view("\\\"") : std::string_view("'"));
         continue;
       }
@@ -86,12 +87,17 @@ bool JsonScanner::is_next_key(std::string_view written) const {
   return meant && !keys_.contains(*meant) && !keys_.contains(written);
 }
 
-Match JsonScanner::quote_ends(std::string_view behind, bool at_end) const {
+Match JsonScanner::quote_ends(std::string_view behind, TextEnd end) const {
+  // A string that has quotes of its own would have gone on where the answer was cut.
+  const bool goes_on = end == TextEnd::kCut && has_own_quote_;
+  const bool at_end = end != TextEnd::kNone && !goes_on;
   const StringContext context{.in_list = in_list(), .num_levels = levels_.size()};
-  const Match ends = quote_ends_string(behind, context, at_end);
-  if (ends != Match::kNo || !read_key_ || levels_.size() != 1) return ends;
-  return begins_next_member(
-      behind, [this](std::string_view key) { return is_next_key(key); }, /*quote=*/{}, at_end);
+  Match ends = quote_ends_string(behind, context, at_end);
+  if (ends == Match::kNo && read_key_ && levels_.size() == 1) {
+    ends = begins_next_member(
+        behind, [this](std::string_view key) { return is_next_key(key); }, /*quote=*/{}, at_end);
+  }
+  return goes_on && ends == Match::kMore ? Match::kNo : ends;
 }
 
 Match JsonScanner::misses_last_quote(std::string_view text, TextEnd end) const {
@@ -328,6 +334,7 @@ bool JsonScanner::begin_value(char c) {
       expect_ = Expect::kString;
       is_key_ = false;
       has_bare_quote_ = false;
+      has_own_quote_ = false;
       brackets_in_string_ = 0;
       after_space_ = false;
       quote_ = c;

@@ -105,7 +105,7 @@ class JsonScanner {
 
   // Whether a quote is missing before `text`. kYes: `size` bytes stand in its place.
   [[nodiscard]] Match misses_quote(std::string_view text, size_t& size, bool at_end) const;
-  [[nodiscard]] Match quote_ends(std::string_view behind, bool at_end) const;
+  [[nodiscard]] Match quote_ends(std::string_view behind, TextEnd end) const;
   // Whether the string that is open ends before `text`, with the call.
   [[nodiscard]] Match misses_last_quote(std::string_view text, TextEnd end) const;
 
@@ -125,6 +125,7 @@ class JsonScanner {
   char quote_ = '"';              // of the string
   char key_quote_ = '"';          // of the last key
   bool has_bare_quote_ = false;   // the string: a '"' that needed a backslash
+  bool has_own_quote_ = false;    // the string: one of quote_ that did not end it
   int brackets_in_string_ = 0;    // that are open in the string
   bool after_space_ = false;      // within the string
   int hex_left_ = 0;              // digits

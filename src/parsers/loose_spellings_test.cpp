@@ -141,30 +141,51 @@ TEST(LooseSpellingsTest, TheLastQuoteMayBeMissing) {
   }
 }
 
-// Where the answer was cut behind a bracket of a text, the text would have gone on.
+// Where the answer was cut behind a bracket of a text, the text would have gone on. In JSON the
+// call is whole as soon as its object is.
 TEST(LooseSpellingsTest, ACallThatIsCutInsideOfATextIsNotWhole) {
+  const std::pair<std::string_view, LooseJson> kJson[] = {
+      {R"("smile :} and ]} more")", "smile :} and ]} more"},
+      {R"("}}\n]")", "}}\n]"},
+      {R"(["a] b", "c}}"])", {"a] b", "c}}"}},
+      {R"({"k": ["v]} w"]})", {{"k", {"v]} w"}}}},
+      {R"("}</tool_call> a")", "}</tool_call> a"},
+      {R"("```\n}\n```")", "```\n}\n```"}};
+  const std::pair<std::string_view, LooseJson> kLoose[] = {{R"("{"a": "b"}")", R"({"a": "b"})"},
+                                                           {R"("[{"a": "b"}]")", R"([{"a": "b"}])"},
+                                                           {R"("say "hi"}")", R"(say "hi"})"}};
   for (const JsonFormat& format : json_formats()) {
-    for (const bool is_forced : {false, true}) {
-      for (const std::string_view content :
-           {R"("smile :} and ]} more")", R"("}}\n]")", R"(["a] b", "c}}"])", R"({"k": ["v]} w"]})",
-            R"("}</tool_call> a")", R"("```\n}\n```")"}) {
-        const std::string arguments = R"({"path": "x", "content": )" + std::string(content) + "}";
-        const std::string text = format.begin + arguments + format.end;
-        LooseOptions options = format.options();
-        options.end = TextEnd::kCut;
-        options.is_forced = is_forced;
-        for (size_t size = 1; size <= text.size(); ++size) {
-          const std::string_view cut = std::string_view(text).substr(0, size);
-          const AssembledAnswer whole = read_loosely(options, cut, size, /*keeps_call_text=*/true);
-          const AssembledAnswer streamed = read_loosely(options, cut, 1, /*keeps_call_text=*/false);
-          ASSERT_EQ(whole.calls.size(), streamed.calls.size()) << cut;
-          if (whole.calls.empty()) continue;
-          const ToolCall& call = whole.calls.front();
+    const auto expect_whole_alone = [&](std::string_view content, const LooseJson& value,
+                                        bool is_forced, bool is_json) {
+      const std::string arguments = R"({"path": "x", "content": )" + std::string(content) + "}";
+      const std::string text = format.begin + arguments + format.end;
+      LooseOptions options = format.options();
+      options.end = TextEnd::kCut;
+      options.is_forced = is_forced;
+      for (size_t size = 1; size <= text.size(); ++size) {
+        const std::string_view cut = std::string_view(text).substr(0, size);
+        const AssembledAnswer whole = read_loosely(options, cut, size, /*keeps_call_text=*/true);
+        const AssembledAnswer streamed = read_loosely(options, cut, 1, /*keeps_call_text=*/false);
+        ASSERT_EQ(whole.calls.size(), streamed.calls.size()) << cut;
+        if (whole.calls.empty()) continue;
+        const ToolCall& call = whole.calls.front();
+        EXPECT_EQ(call.complete, streamed.calls.front().complete) << cut;
+        EXPECT_EQ(call.arguments, streamed.calls.front().arguments) << cut;
+        if (is_json) {
           EXPECT_EQ(call.complete, size >= format.begin.size() + arguments.size()) << cut;
-          EXPECT_EQ(call.complete, streamed.calls.front().complete) << cut;
-          EXPECT_EQ(call.arguments, streamed.calls.front().arguments) << cut;
         }
+        if (!call.complete) continue;
+        EXPECT_EQ(LooseJson::parse(call.arguments, nullptr, false),
+                  LooseJson({{"path", "x"}, {"content", value}}))
+            << cut;
       }
+    };
+    for (const auto& [content, value] : kJson) {
+      expect_whole_alone(content, value, /*is_forced=*/false, /*is_json=*/true);
+      expect_whole_alone(content, value, /*is_forced=*/true, /*is_json=*/true);
+    }
+    for (const auto& [content, value] : kLoose) {
+      expect_whole_alone(content, value, /*is_forced=*/false, /*is_json=*/false);
     }
   }
 }
