@@ -55,6 +55,16 @@ std::optional<Pattern::Repeated> repeated_text(const GrammarSource& source) {
   return repeated;
 }
 
+// The bytes of a mark that may begin with a special token, or be one.
+std::string mark_bytes(std::string_view mark, const VocabularyMasks* vocabulary) {
+  for (size_t size = mark.size(); vocabulary != nullptr && size > 0; --size) {
+    const std::string_view token = mark.substr(0, size);
+    if (!vocabulary->has_special_token(token)) continue;
+    return special_token_bytes(token) + std::string(mark.substr(size));
+  }
+  return std::string(mark);
+}
+
 }  // namespace
 
 Result<Automaton> compile(const GrammarSource& source, const VocabularyMasks* vocabulary,
@@ -74,11 +84,12 @@ Result<Automaton> compile(const GrammarSource& source, const VocabularyMasks* vo
     NfaState text = place.begin;
     if (!source.free_text_begin.empty()) {
       text = nfa.add_state();
-      nfa.add_text(place.begin, source.free_text_begin, text);
+      nfa.add_text(place.begin, mark_bytes(source.free_text_begin, vocabulary), text);
       nfa.add_empty(place.begin, begin);
     }
     const NfaState after = nfa.add_state();
-    const std::vector<Mark> marks = {{.text = source.free_text_end, .target = after}};
+    const std::vector<Mark> marks = {
+        {.text = mark_bytes(source.free_text_end, vocabulary), .target = after}};
     add_marked_text(nfa, text, marks, false, after);
     const NfaState second = nfa.add_state();
     nfa.add_empty(after, begin);

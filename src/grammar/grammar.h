@@ -26,7 +26,7 @@ struct GrammarSource {
 
   // Not empty: any text comes first, up to its first occurrence, and at most two line breaks. For
   // models that reason before they answer. With `free_text_begin` only a text that begins so, if
-  // there is one.
+  // there is one. Either is a special token where the vocabulary has one that is written so.
   std::string free_text_end;
   std::string free_text_begin;
   bool allows_whitespace = true;  // between the tokens of JSON

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grammar/grammar.h"
 
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -215,6 +217,30 @@ TEST(GrammarTest, ReasoningMayComeFirst) {
   EXPECT_FALSE(matches(optional, "\nyes"));
   EXPECT_FALSE(matches(optional, "hm</think>yes"));
   EXPECT_FALSE(matches(optional, "<think>yes"));
+}
+
+TEST(GrammarTest, ReasoningMayStandBetweenSpecialTokens) {
+  std::vector<std::string> bytes(1);
+  for (int byte = 1; byte < 128; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
+  for (const char* const mark : {"<|channel>", "<channel|>"}) {
+    bytes.push_back(special_token_bytes(mark));
+  }
+  const auto masks = std::make_shared<VocabularyMasks>(std::move(bytes), std::vector<TokenId>{0});
+  const std::string open = special_token_bytes("<|channel>");
+  const std::string close = special_token_bytes("<channel|>");
+  for (const std::string_view label : {"", "thought"}) {
+    const auto automaton = compile({.kind = GrammarKind::kRegex,
+                                    .text = "yes|no",
+                                    .free_text_end = "<channel|>",
+                                    .free_text_begin = "<|channel>" + std::string(label)},
+                                   masks.get());
+    ASSERT_TRUE(automaton.ok());
+    EXPECT_TRUE(matches(*automaton, "yes"));
+    EXPECT_TRUE(matches(*automaton, open + "thought\nHm <channel|>" + close + "yes"));
+    EXPECT_FALSE(matches(*automaton, "<|channel>thought\nHm" + close + "yes"));
+    EXPECT_FALSE(matches(*automaton, open + "thought\nHm<channel|>yes"));
+    EXPECT_EQ(matches(*automaton, open + "Hm" + close + "yes"), label.empty());
+  }
 }
 
 }  // namespace

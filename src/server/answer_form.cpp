@@ -403,16 +403,14 @@ std::optional<ApiError> compile_form(const CallContext& context,
   const parsers::ReasoningFormat format = context.formats.reasoning;
   grammar::GrammarSource source = form->source;
   source.allows_whitespace = context.answers.json_whitespace;
-  const bool is_special = parsers::needs_special_tokens(format);
   if (form->has_reasoning) reasoning = ReasoningFirst::kNo;
-  if ((format == parsers::ReasoningFormat::kHarmony && reasoning != ReasoningFirst::kNo) ||
-      (reasoning == ReasoningFirst::kYes && is_special)) {
+  if (format == parsers::ReasoningFormat::kHarmony && reasoning != ReasoningFirst::kNo) {
     return unsupported_parameter(
         form->param, fmt::format("the model reasons in the format \"{}\", which cannot be held to "
                                  "a form",
                                  parsers::to_string(format)));
   }
-  if (reasoning != ReasoningFirst::kNo && !is_special) {
+  if (reasoning != ReasoningFirst::kNo) {
     const parsers::ReasoningTags tags = parsers::tags_of(format);
     source.free_text_end = tags.close;
     if (reasoning == ReasoningFirst::kPerhaps) source.free_text_begin = tags.open;
