@@ -25,10 +25,10 @@ enum class Rest : uint8_t {
   kHex1
 };
 
-Rest rest_after(Rest rest, uint8_t byte) {
+Rest rest_after(Rest rest, uint8_t byte, TextForm form) {
   switch (rest) {
     case Rest::kNothing:
-      if (byte == '\\') return Rest::kEscape;
+      if (byte == '\\' && form == TextForm::kJsonString) return Rest::kEscape;
       if (byte < 0x80) return Rest::kNothing;
       return byte < 0xE0 ? Rest::kOne : byte < 0xF0 ? Rest::kTwo : Rest::kThree;
     case Rest::kTwo:
@@ -49,7 +49,7 @@ Rest rest_after(Rest rest, uint8_t byte) {
 }
 
 // The states between characters.
-std::vector<bool> states_between(const ByteDfa& texts) {
+std::vector<bool> states_between(const ByteDfa& texts, TextForm form) {
   std::vector<Rest> rests(texts.states().size(), Rest::kUnknown);
   std::vector<uint32_t> queue = {0};
   rests[0] = Rest::kNothing;
@@ -57,7 +57,7 @@ std::vector<bool> states_between(const ByteDfa& texts) {
     const uint32_t state = queue[next];
     for (const ByteDfa::Edge& edge : texts.states()[state].edges) {
       if (rests[edge.target] != Rest::kUnknown) continue;
-      rests[edge.target] = rest_after(rests[state], edge.first);
+      rests[edge.target] = rest_after(rests[state], edge.first, form);
       queue.push_back(edge.target);
     }
   }
@@ -106,9 +106,9 @@ RuleId add_counted_string(Nfa& nfa, std::string name, CountRange range) {
 }
 
 Result<std::optional<RuleId>> add_bounded_string(Nfa& nfa, std::string name, const ByteDfa& texts,
-                                                 CountRange range) {
+                                                 CountRange range, const TextSpelling& spelling) {
   if (texts.is_empty()) return std::optional<RuleId>();
-  const std::vector<bool> between = states_between(texts);
+  const std::vector<bool> between = states_between(texts, spelling.form);
   const Nfa::Counter counter = counter_of(range);
   const CountedMoves moves = counted_moves(texts, between);
   const std::vector<uint32_t> least = least_counts(moves);
@@ -126,9 +126,9 @@ Result<std::optional<RuleId>> add_bounded_string(Nfa& nfa, std::string name, con
   const Nfa::Rule rule = nfa.rules()[id];
   const NfaState open = nfa.add_state();
   const NfaState close = nfa.add_state();
-  nfa.add_bytes(rule.begin, '"', '"', open);
+  nfa.add_text(rule.begin, spelling.mark, open);
   nfa.add_dfa(open, texts, close, between);
-  nfa.add_bytes(close, '"', '"', rule.end);
+  nfa.add_text(close, spelling.mark, rule.end);
   return std::optional(id);
 }
 

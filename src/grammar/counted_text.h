@@ -15,6 +15,7 @@
 #include "grammar/byte_dfa.h"
 #include "grammar/code_points.h"
 #include "grammar/nfa.h"
+#include "grammar/value_spelling.h"
 
 namespace heddle::grammar {
 
@@ -35,9 +36,9 @@ void add_counted_characters(Nfa& nfa, NfaState from, const CodePointSet& set, Te
 // A rule of JSON strings of so many characters. `range.min` is at most `range.max` and kMaxCount.
 RuleId add_counted_string(Nfa& nfa, std::string name, CountRange range);
 
-// A rule of JSON strings with a content of `texts`, spelled as everywhere (code_points.h), that has
-// so many characters; nothing where there is none. Error: CountWindows::build().
+// A rule of strings with a content of `texts`, in the form of `spelling` and with its marks, that
+// has so many characters; nothing where there is none. Error: CountWindows::build().
 Result<std::optional<RuleId>> add_bounded_string(Nfa& nfa, std::string name, const ByteDfa& texts,
-                                                 CountRange range);
+                                                 CountRange range, const TextSpelling& spelling);
 
 }  // namespace heddle::grammar

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grammar/json_parts.h"
 
+#include <vector>
+
 #include <fmt/format.h>
+
+#include "grammar/code_points.h"
+#include "grammar/marked_text.h"
 
 namespace heddle::grammar {
 
@@ -34,7 +39,38 @@ void JsonParts::add_comma(NfaState from, NfaState to) {
   add_space(comma, to);
 }
 
-RuleId JsonParts::string_rule() { return shared_rule("string", add_json_string); }
+RuleId JsonParts::string_rule() {
+  if (texts_.form == TextForm::kJsonString) return shared_rule("string", add_json_string);
+  return shared_rule("text", [this](Nfa& nfa, NfaState from, NfaState to) {
+    const NfaState inside = nfa.add_state();
+    nfa.add_text(from, texts_.mark, inside);
+    std::vector<Mark> marks = {{.text = texts_.mark, .target = to}};
+    if (texts_.mark != kGemmaTextMark) {
+      marks.push_back({.text = std::string(kGemmaTextMark), .target = nfa.add_state()});
+    }
+    add_marked_text(nfa, inside, marks, /*may_end=*/false, to);
+  });
+}
+
+Result<ByteDfa> JsonParts::plain_texts(bool are_counted) const {
+  CodePointSet set = all_code_points();
+  if (are_counted && !is_special_token(texts_.mark)) {
+    const auto first = static_cast<uint32_t>(texts_.mark.front());
+    set = complement({{.first = first, .last = first}});
+  }
+  const ByteDfa character = code_points_dfa(set, TextForm::kPlain);
+  const auto all = set_of([&](Nfa& nfa, NfaState begin, NfaState end) {
+    nfa.add_dfa(begin, character, begin);
+    nfa.add_empty(begin, end);
+  });
+  const auto marked = set_of([&](Nfa& nfa, NfaState begin, NfaState end) {
+    nfa.add_dfa(begin, character, begin);
+    nfa.add_text(begin, kGemmaTextMark, end);
+    nfa.add_dfa(end, character, end);
+  });
+  if (!all.ok()) return all;
+  return marked.ok() ? all->subtract(*marked) : marked;
+}
 
 RuleId JsonParts::string_of_length(CountRange range) {
   const std::string name = range.max ? fmt::format("{} to {} characters", range.min, *range.max)

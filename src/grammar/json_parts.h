@@ -8,23 +8,33 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include <heddle/status.h>
 
 #include "grammar/byte_dfa.h"
 #include "grammar/counted_text.h"
 #include "grammar/nfa.h"
+#include "grammar/value_spelling.h"
 
 namespace heddle::grammar {
 
 class JsonParts {
  public:
   // Without whitespace nothing stands between the tokens of JSON.
-  JsonParts(Nfa& nfa, bool allows_whitespace) : nfa_(nfa), allows_whitespace_(allows_whitespace) {}
+  JsonParts(Nfa& nfa, bool allows_whitespace, TextSpelling texts)
+      : nfa_(nfa), allows_whitespace_(allows_whitespace), texts_(std::move(texts)) {}
 
   [[nodiscard]] Nfa& nfa() { return nfa_; }
 
   [[nodiscard]] bool allows_whitespace() const { return allows_whitespace_; }
+
+  [[nodiscard]] const TextSpelling& texts() const { return texts_; }
+
+  // Texts that stand as they are between marks: any characters without the mark's. A move that
+  // counts and one that does not cannot begin with one byte: where characters are counted and the
+  // mark is no special token, no text has the mark's first one.
+  [[nodiscard]] Result<ByteDfa> plain_texts(bool are_counted) const;
 
   // Between tokens: nothing, a blank, or a line break and its indentation.
   void add_space(NfaState from, NfaState to);
@@ -34,7 +44,7 @@ class JsonParts {
 
   RuleId string_rule();
 
-  // Strings of so many characters; `range.min` is at most `range.max` and kMaxCount.
+  // JSON strings of so many characters; `range.min` is at most `range.max` and kMaxCount.
   RuleId string_of_length(CountRange range);
 
   // The rule of that name, which `add` writes between two states the first time.
@@ -52,6 +62,7 @@ class JsonParts {
  private:
   Nfa& nfa_;
   const bool allows_whitespace_;
+  const TextSpelling texts_;
   std::map<std::string, RuleId> rules_;
 };
 

@@ -40,8 +40,8 @@ class SchemaCompiler {
     const auto first_rule = static_cast<RuleId>(nfa_.rules().size());
     const auto first_state = static_cast<NfaState>(nfa_.states().size());
     // Arguments: the root may also be a value inside of itself, which is written as others.
-    const RuleId root = options_.form == ValueForm::kJson ? places_.rule({&root_})
-                                                          : places_.add_arguments({&root_});
+    const bool is_python = options_.form == ValueForm::kPythonArguments;
+    const RuleId root = is_python ? places_.add_arguments({&root_}) : places_.rule({&root_});
     nfa_.add_call(from, root, to);
     for (const SchemaPlace* place = places_.take_unwritten();
          place != nullptr && nfa_.status().ok(); place = places_.take_unwritten()) {
@@ -117,7 +117,9 @@ class SchemaCompiler {
         return places_.fail({.at = *at, .keyword = (*at)->contains("const") ? "const" : "enum"},
                             "arguments of a call cannot be chosen as a whole; use properties");
       }
-      for (const Json* value : *values) nfa_.add_text(from, places_.spell(*value), to);
+      for (const Json* value : *values) {
+        if (can_spell(*value, options_.form)) nfa_.add_text(from, places_.spell(*value), to);
+      }
       return;
     }
     if (types == kAnyType) types = types_of_keywords(schemas);

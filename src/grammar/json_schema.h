@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON Schema (draft 2020-12) as a grammar of the JSON texts that are valid, or of the same values
-// as Python writes them in a call.
+// as Python or Gemma 4 writes them in a call.
 //
 // A schema that is accepted never lets an invalid document through. It may let fewer through than
 // the schema does: properties come in the schema's order; an object with `properties` has no
@@ -51,6 +51,7 @@ struct JsonSchemaOptions {
   // As Python's arguments no other types than objects are written, names of properties are those of
   // arguments, and a choice of whole objects (`enum`, `const`) is refused.
   ValueForm form = ValueForm::kJson;
+  std::string text_mark = {};  // of kGemmaArguments: special_token_bytes() or kGemmaTextMark
   bool refuses_contradictions = true;   // false: a schema that nothing satisfies adds no documents
   const CompileCheck* check = nullptr;  // null: nothing ends it early
 };

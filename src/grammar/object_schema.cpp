@@ -94,6 +94,13 @@ class ObjectForm {
         nfa_.add_empty(none, key);
         parts_.add_comma(some, key);
         const NfaState after_key = nfa_.add_state();
+        if (spelling_.has_bare_keys && !spelling_.is_call && !is_bare_key(name)) {
+          places_.fail(source_of(schemas, name),
+                       fmt::format("the property \"{}\" cannot stand without quotes, as this "
+                                   "model's calls write it; use letters, digits and _",
+                                   name));
+          return;
+        }
         if (spelling_.is_call && !is_argument_name(name)) {
           places_.fail(
               source_of(schemas, name),
@@ -203,20 +210,20 @@ class ObjectForm {
   }
 
   [[nodiscard]] std::string spell_key(const std::string& name) const {
-    return spelling_.is_call ? name : spell_json_string(name);
+    return spelling_.has_bare_keys ? name : spell_json_string(name);
   }
 
   // A key that is none of `names`. With names, keys have one spelling each (code_points.h).
   void add_other_key(NfaState from, const std::vector<std::string>& names, NfaState to) {
     if (names.empty()) {
-      nfa_.add_call(
-          from,
-          spelling_.is_call ? parts_.shared_rule("name", add_argument_name) : parts_.string_rule(),
-          to);
+      nfa_.add_call(from,
+                    spelling_.has_bare_keys ? parts_.shared_rule("name", add_argument_name)
+                                            : parts_.string_rule(),
+                    to);
       return;
     }
     const Result<ByteDfa> keys = set_of([&](Nfa& nfa, NfaState begin, NfaState end) {
-      if (spelling_.is_call) return add_argument_name(nfa, begin, end);
+      if (spelling_.has_bare_keys) return add_argument_name(nfa, begin, end);
       const NfaState open = nfa.add_state();
       nfa.add_bytes(begin, '"', '"', open);
       nfa.add_dfa(open, code_points_dfa(all_code_points(), TextForm::kJsonString), open);

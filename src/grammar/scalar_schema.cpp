@@ -26,6 +26,8 @@ class Intersection {
 
   [[nodiscard]] const std::optional<ByteDfa>& set() const { return set_; }
 
+  void begin_with(ByteDfa set) { set_ = std::move(set); }
+
   // `at` and `keyword` say where the set comes from.
   template <typename Add>
   [[nodiscard]] std::optional<ScalarProblem> add(const Json& at, std::string_view keyword,
@@ -181,6 +183,8 @@ std::optional<ScalarProblem> add_numbers(JsonParts& parts, NfaState from, const 
 std::optional<ScalarProblem> add_texts(JsonParts& parts, NfaState from, const Schemas& schemas,
                                        NfaState to) {
   Nfa& nfa = parts.nfa();
+  const TextSpelling& spelling = parts.texts();
+  const bool is_json = spelling.form == TextForm::kJsonString;
   LengthBounds length;
   std::vector<SourcedPattern> patterns;
   if (auto problem = read_texts(schemas, length, patterns)) return problem;
@@ -192,8 +196,8 @@ std::optional<ScalarProblem> add_texts(JsonParts& parts, NfaState from, const Sc
         .message = fmt::format("lengths of at least {} are not supported; leave the keyword out",
                                length.min)};
   }
-  if (patterns.empty()) {
-    const bool is_any = length.min == 0 && !length.max;
+  const bool is_any = patterns.empty() && length.min == 0 && !length.max;
+  if (patterns.empty() && (is_json || is_any)) {
     nfa.add_call(from,
                  is_any ? parts.string_rule()
                         : parts.string_of_length({.min = length.min, .max = length.max}),
@@ -201,9 +205,17 @@ std::optional<ScalarProblem> add_texts(JsonParts& parts, NfaState from, const Sc
     return std::nullopt;
   }
   Intersection texts;
+  if (!is_json) {
+    Result<ByteDfa> plain = parts.plain_texts(/*are_counted=*/length.min > 0 || length.max);
+    if (!plain.ok()) {
+      return ScalarProblem{
+          .at = schemas.front(), .keyword = "type", .message = plain.status().message()};
+    }
+    texts.begin_with(std::move(plain).value());
+  }
   for (const SourcedPattern& source : patterns) {
     const auto add_pattern = [&](Nfa& part, NfaState begin, NfaState end) {
-      source.pattern.add_search(part, begin, TextForm::kJsonString, end);
+      source.pattern.add_search(part, begin, spelling.form, end);
     };
     if (auto problem = texts.add(*source.at, source.keyword, add_pattern)) return problem;
   }
@@ -213,7 +225,8 @@ std::optional<ScalarProblem> add_texts(JsonParts& parts, NfaState from, const Sc
     const std::string name = range.max
                                  ? fmt::format("text of {} to {} characters", range.min, *range.max)
                                  : fmt::format("text of at least {} characters", range.min);
-    const Result<std::optional<RuleId>> rule = add_bounded_string(nfa, name, *texts.set(), range);
+    const Result<std::optional<RuleId>> rule =
+        add_bounded_string(nfa, name, *texts.set(), range, spelling);
     if (!rule.ok()) {
       return ScalarProblem{.at = length.min_at,
                            .keyword = std::string(length.min_keyword),
@@ -224,9 +237,9 @@ std::optional<ScalarProblem> add_texts(JsonParts& parts, NfaState from, const Sc
   }
   const NfaState open = nfa.add_state();
   const NfaState close = nfa.add_state();
-  nfa.add_bytes(from, '"', '"', open);
+  nfa.add_text(from, spelling.mark, open);
   nfa.add_dfa(open, *texts.set(), close);
-  nfa.add_bytes(close, '"', '"', to);
+  nfa.add_text(close, spelling.mark, to);
   return std::nullopt;
 }
 

@@ -16,7 +16,13 @@ constexpr size_t kMaxPlaces = 20000;
 }  // namespace
 
 SchemaPlaces::SchemaPlaces(Nfa& nfa, const Json& root, const JsonSchemaOptions& options)
-    : nfa_(nfa), form_(options.form), parts_(nfa, options.allows_whitespace), document_(root) {}
+    : nfa_(nfa),
+      form_(options.form),
+      parts_(nfa, options.allows_whitespace && form_ != ValueForm::kGemmaArguments,
+             form_ == ValueForm::kGemmaArguments
+                 ? TextSpelling{.mark = options.text_mark, .form = TextForm::kPlain}
+                 : TextSpelling{}),
+      document_(root) {}
 
 RuleId SchemaPlaces::rule(Schemas schemas) {
   Schemas key = schemas;  // the order of schemas decides the order of properties alone
@@ -33,7 +39,9 @@ RuleId SchemaPlaces::rule(Schemas schemas) {
   const RuleId id = nfa_.add_rule(fmt::format(
       "JSON schema at \"#{}\"", schemas.empty() ? "" : document_.shown_path_of(*schemas.front())));
   rules_.emplace(std::move(key), id);
-  places_.push_back({.rule = id, .schemas = std::move(schemas)});
+  places_.push_back({.rule = id,
+                     .schemas = std::move(schemas),
+                     .objects = form_ == ValueForm::kGemmaArguments ? &kGemmaBraces : &kBraces});
   unwritten_.push_back(&places_.back());
   return id;
 }

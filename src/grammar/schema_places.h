@@ -67,7 +67,7 @@ class SchemaPlaces {
   [[nodiscard]] std::optional<Schemas> valid_values(const Schemas& schemas);
 
   [[nodiscard]] std::string spell(const nlohmann::ordered_json& value) const {
-    return spell_value(value, form_);
+    return spell_value(value, form_, parts_.texts());
   }
 
  private:

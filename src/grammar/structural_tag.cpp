@@ -86,9 +86,12 @@ class TagCompiler {
 
   // The bytes of a token by its text.
   std::string token_of(const Json& format, const std::string& path) {
-    const std::string text = text_of(format, "token", path);
+    return token_bytes(text_of(format, "token", path));
+  }
+
+  [[nodiscard]] std::string token_bytes(std::string_view text) const {
     const bool is_special = vocabulary_ != nullptr && vocabulary_->has_special_token(text);
-    return is_special ? special_token_bytes(text) : text;
+    return is_special ? special_token_bytes(text) : std::string(text);
   }
 
   // A text, or a format of the type token.
@@ -147,6 +150,8 @@ class TagCompiler {
       add_schema(from, format, ValueForm::kJson, path, to);
     } else if (name == "python_arguments") {
       add_schema(from, format, ValueForm::kPythonArguments, path, to);
+    } else if (name == "gemma_arguments") {
+      add_schema(from, format, ValueForm::kGemmaArguments, path, to);
     } else if (name == "regex") {
       const Json* pattern = member(format, "pattern", Json::value_t::string, path);
       if (pattern == nullptr) return;
@@ -176,7 +181,8 @@ class TagCompiler {
     } else {
       fail(path,
            fmt::format("the type \"{}\" is not supported; there are const_string, json_schema, "
-                       "python_arguments, regex, grammar, token, any_text, sequence, or, tag, "
+                       "python_arguments, gemma_arguments, regex, grammar, token, any_text, "
+                       "sequence, or, tag, "
                        "triggered_tags and tags_with_separator",
                        name));
     }
@@ -206,6 +212,7 @@ class TagCompiler {
     if (schema == format.end()) return fail(path, "\"json_schema\" is missing");
     JsonSchemaOptions options = options_for(format);
     options.form = form;
+    options.text_mark = token_bytes(kGemmaTextMark);
     if (Status status = options.check == nullptr ? ok_status() : (*options.check)(); !status.ok()) {
       return nfa_.fail(std::move(status));
     }

@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Structural tags: answers of free text in which some parts, between tags, keep to a schema. The
-// JSON that describes them is SGLang's and XGrammar's, in both forms, with python_arguments beside:
+// JSON that describes them is SGLang's and XGrammar's, in both forms, with python_arguments and
+// gemma_arguments beside:
 //
 //   {"structures": [{"begin": B, "schema": S, "end": E}...], "triggers": [T...]}
 //   {"format": F}, F by its type:
-//     const_string {value}, json_schema {json_schema}, python_arguments {json_schema}, regex
-//     {pattern}, grammar {grammar}, token {token}, any_text {excludes}, sequence {elements}, or
-//     {elements}, tag {begin, content, end}, triggered_tags {triggers, tags, at_least_one,
-//     stop_after_first}, tags_with_separator {tags, separator, at_least_one, stop_after_first}
+//     const_string {value}, json_schema {json_schema}, python_arguments {json_schema},
+//     gemma_arguments {json_schema}, regex {pattern}, grammar {grammar}, token {token}, any_text
+//     {excludes}, sequence {elements}, or {elements}, tag {begin, content, end}, triggered_tags
+//     {triggers, tags, at_least_one, stop_after_first}, tags_with_separator {tags, separator,
+//     at_least_one, stop_after_first}
 //
 // A format may name a schema that it "stands_for", as free text does for one of texts: it is
 // checked, and no more. A schema beside "strict": false is kept to as far as it can be, and is that
 // of the arguments of the tool that "of" names. Beside "optional": true nothing need satisfy the
-// schema: the part is then never written, where elsewhere that is an error. Python's arguments are
-// an object in the form of value_spelling.h. A token is the special token that is written so; where
-// the vocabulary has none, that text. The `end` of a tag may be one. Any text has none of the texts
-// that it excludes. Free text may hold anything but a trigger; a trigger begins one of the tags
-// that begin with it. With `at_least_one` triggered tags begin with a tag. Between tags with a
-// separator stands nothing else. The text of a tag with `any_text` ends at the first `end`.
+// schema: the part is then never written, where elsewhere that is an error. Python's and Gemma's
+// arguments are an object in the form of value_spelling.h. A token is the special token that is
+// written so; where the vocabulary has none, that text. The `end` of a tag may be one. Any text has
+// none of the texts that it excludes. Free text may hold anything but a trigger; a trigger begins
+// one of the tags that begin with it. With `at_least_one` triggered tags begin with a tag. Between
+// tags with a separator stands nothing else. The text of a tag with `any_text` ends at the first
+// `end`.
 //
 // Threading: a free function.
 #pragma once

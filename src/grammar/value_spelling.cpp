@@ -28,14 +28,19 @@ void add_name_letter(Nfa& nfa, NfaState from, NfaState to) {
 }  // namespace
 
 LiteralWords literal_words(ValueForm form) {
-  if (form == ValueForm::kJson) {
+  if (form != ValueForm::kPythonArguments) {
     return {.null_word = "null", .true_word = "true", .false_word = "false"};
   }
   return {.null_word = "None", .true_word = "True", .false_word = "False"};
 }
 
-std::string spell_value(const nlohmann::ordered_json& value, ValueForm form) {
-  if (value.is_string()) return spell_json_string(value.get_ref<const std::string&>());
+std::string spell_value(const nlohmann::ordered_json& value, ValueForm form,
+                        const TextSpelling& texts) {
+  if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    return texts.form == TextForm::kPlain ? texts.mark + text + texts.mark
+                                          : spell_json_string(text);
+  }
   const LiteralWords words = literal_words(form);
   if (value.is_null()) return std::string(words.null_word);
   if (value.is_boolean()) return std::string(value == true ? words.true_word : words.false_word);
@@ -45,16 +50,34 @@ std::string spell_value(const nlohmann::ordered_json& value, ValueForm form) {
   for (const auto& [key, item] : value.items()) {
     if (!is_first) text += ',';
     is_first = false;
-    if (value.is_object()) text += spell_json_string(key) + ":";
-    text += spell_value(item, form);
+    if (value.is_object()) {
+      text += form == ValueForm::kGemmaArguments ? key : spell_json_string(key);
+      text += ':';
+    }
+    text += spell_value(item, form, texts);
   }
   return text + (value.is_object() ? '}' : ']');
+}
+
+bool can_spell(const nlohmann::ordered_json& value, ValueForm form) {
+  if (form != ValueForm::kGemmaArguments) return true;
+  if (value.is_string()) {
+    return value.get_ref<const std::string&>().find(kGemmaTextMark) == std::string::npos;
+  }
+  if (!value.is_structured()) return true;
+  return std::ranges::all_of(value.items(), [&](const auto& item) {
+    return (!value.is_object() || is_bare_key(item.key())) && can_spell(item.value(), form);
+  });
 }
 
 bool is_argument_name(std::string_view name) {
   return !name.empty() && begins_name(name.front()) && std::ranges::all_of(name, [](char letter) {
     return begins_name(letter) || is_digit(letter);
   });
+}
+
+bool is_bare_key(std::string_view key) {
+  return !key.empty() && key.find_first_of("{}[]<>\"'`:,|\\ \t\r\n") == std::string_view::npos;
 }
 
 void add_argument_name(Nfa& nfa, NfaState from, NfaState to) {

@@ -17,14 +17,15 @@ namespace {
 using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
-Result<Automaton> compile_arguments(const char* schema) {
-  const Json format = {{"type", "python_arguments"}, {"json_schema", Json::parse(schema)}};
+Result<Automaton> compile_arguments(const char* schema, const char* type = "python_arguments") {
+  const Json format = {{"type", type}, {"json_schema", Json::parse(schema)}};
   return compile({.kind = GrammarKind::kStructuralTag, .text = Json{{"format", format}}.dump()});
 }
 
 void expect_arguments(const char* schema, const std::vector<const char*>& valid,
-                      const std::vector<const char*>& invalid) {
-  const Result<Automaton> automaton = compile_arguments(schema);
+                      const std::vector<const char*>& invalid,
+                      const char* type = "python_arguments") {
+  const Result<Automaton> automaton = compile_arguments(schema, type);
   ASSERT_TRUE(automaton.ok()) << automaton.status().to_string();
   for (const char* const text : valid) {
     EXPECT_TRUE(testing::matches(*automaton, text)) << schema << text;
@@ -46,6 +47,12 @@ TEST(ValueSpellingTest, ValuesAreJsonOrPythonsLiterals) {
             R"({"a":[null,true,"x\n\"",1.5],"é":{"b":false}})");
   EXPECT_EQ(spell_value(value, ValueForm::kPythonArguments),
             R"({"a":[None,True,"x\n\"",1.5],"é":{"b":False}})");
+  EXPECT_EQ(spell_value(value, ValueForm::kGemmaArguments,
+                        {.mark = std::string(kGemmaTextMark), .form = TextForm::kPlain}),
+            "{a:[null,true,<|\"|>x\n\"<|\"|>,1.5],é:{b:false}}");
+  EXPECT_FALSE(can_spell(Json::parse(R"([{"a b": 1}])"), ValueForm::kGemmaArguments));
+  EXPECT_FALSE(can_spell({"a<|\"|>b"}, ValueForm::kGemmaArguments));
+  EXPECT_TRUE(can_spell(Json::parse(R"([{"a b": 1}, "a<|\"|>b"])"), ValueForm::kPythonArguments));
 }
 
 TEST(ValueSpellingTest, NamesOfArgumentsAreThoseOfPython) {
@@ -84,6 +91,38 @@ TEST(ValueSpellingTest, AlternativesAndReferencesAreArgumentsAtTheRootAlone) {
                        "$defs": {"b": {"properties": {"b": {"const": null}}, "required": ["b"]}}})",
                    {"a=True", "b=None"}, {"", "a=1", "a=True, b=None"});
   expect_arguments(R"({"type": ["object", "string"], "maxLength": 2})", {"", "a=1"}, {R"("a")"});
+}
+
+TEST(ValueSpellingTest, GemmasArgumentsHaveTextsBetweenMarks) {
+  constexpr auto kGemma = "gemma_arguments";
+  expect_arguments(
+      R"({"type": "object", "required": ["t"], "properties": {
+      "t": {"type": "string"}, "n": {"type": ["integer", "null"], "maximum": 9},
+      "l": {"type": "string", "minLength": 1, "maxLength": 3},
+      "p": {"type": "string", "pattern": "^a.*b$"},
+      "q": {"type": "string", "pattern": "^[ab\"\\\\]*$", "maxLength": 4},
+      "e": {"enum": ["x", {"a": ["y"]}, "z<|\"|>"]},
+      "o": {"type": "object", "additionalProperties": {"type": "string", "maxLength": 2}}}})",
+      {"{t:<|\"|><|\"|>}", "{t:<|\"|>a\"b',:}]\n\\ <|x|> é<|\"|>}", "{t:<|\"|>x<|\"|>,n:5}",
+       "{t:<|\"|>x<|\"|>,n:null}", "{t:<|\"|>x<|\"|>,l:<|\"|>\"\\é<|\"|>}",
+       "{t:<|\"|>x<|\"|>,p:<|\"|>a<b<|\"|>}", "{t:<|\"|>x<|\"|>,q:<|\"|>a\\\"b<|\"|>}",
+       "{t:<|\"|>x<|\"|>,e:<|\"|>x<|\"|>}", "{t:<|\"|>x<|\"|>,e:{a:[<|\"|>y<|\"|>]}}",
+       "{t:<|\"|>x<|\"|>,o:{k:<|\"|>ab<|\"|>,_2:<|\"|><|\"|>}}"},
+      {"{}", "{t:x}", "{t:\"x\"}", "{t:<|\"|>a<|\"|>b<|\"|>}", "{\"t\":<|\"|>x<|\"|>}",
+       "{t: <|\"|>x<|\"|>}", "{t:<|\"|>x<|\"|>, n:5}", "{t:<|\"|>x<|\"|>,n:10}",
+       "{t:<|\"|>x<|\"|>,l:<|\"|><|\"|>}", "{t:<|\"|>x<|\"|>,l:<|\"|>abcd<|\"|>}",
+       "{t:<|\"|>x<|\"|>,l:<|\"|>a<b<|\"|>}", "{t:<|\"|>x<|\"|>,p:<|\"|>a<|\"|>b<|\"|>}",
+       "{t:<|\"|>x<|\"|>,p:<|\"|>b<|\"|>}", "{t:<|\"|>x<|\"|>,q:<|\"|>abab\"<|\"|>}",
+       "{t:<|\"|>x<|\"|>,e:<|\"|>z<|\"|><|\"|>}", "{t:<|\"|>x<|\"|>,o:{k v:<|\"|>ab<|\"|>}}",
+       "{t:<|\"|>x<|\"|>,o:{k:<|\"|>abc<|\"|>}}"},
+      kGemma);
+  expect_arguments(
+      R"({"type": "object", "properties": {"a-b": {"const": 1}, "next": {"$ref": "#"}}})",
+      {"{}", "{a-b:1}", "{a-b:1,next:{next:{}}}"}, {"{next:1}"}, kGemma);
+  const auto refused =
+      compile_arguments(R"({"type": "object", "properties": {"a b": {}}})", kGemma);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("cannot stand without quotes"));
 }
 
 TEST(ValueSpellingTest, ArgumentsThatPythonCannotNameAreRefused) {
