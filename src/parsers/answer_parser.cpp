@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "parsers/gemma_calls.h"
 #include "parsers/harmony_parser.h"
 #include "parsers/json_calls.h"
 #include "parsers/pythonic_calls.h"
@@ -43,6 +44,9 @@ std::unique_ptr<ToolCallParser> make_tool_call_parser(const AnswerParserOptions&
   const auto tagged = [&common, &options](TaggedCallFormat format) {
     return std::make_unique<TaggedCallParser>(format, options.tools, std::move(common));
   };
+  const auto pythonic = [&common](PythonicCallFormat format) {
+    return std::make_unique<PythonicCallParser>(format, std::move(common));
+  };
   switch (options.tool_calls) {
     case ToolCallFormat::kQwen:
       return json(JsonCallFormat::kQwen);
@@ -60,9 +64,23 @@ std::unique_ptr<ToolCallParser> make_tool_call_parser(const AnswerParserOptions&
     case ToolCallFormat::kMistral:
       return json(JsonCallFormat::kMistral);
     case ToolCallFormat::kPythonic:
-      return std::make_unique<PythonicCallParser>(std::move(common));
+      return pythonic(PythonicCallFormat::kLlama4);
+    case ToolCallFormat::kLfm2:
+      return pythonic(PythonicCallFormat::kLfm2);
     case ToolCallFormat::kKimiK2:
       return json(JsonCallFormat::kKimi);
+    case ToolCallFormat::kGemma4:
+      return std::make_unique<GemmaCallParser>(std::move(common));
+    case ToolCallFormat::kMinimaxM2:
+      return tagged(TaggedCallFormat::kMinimax);
+    case ToolCallFormat::kSeedOss:
+      return tagged(TaggedCallFormat::kSeed);
+    case ToolCallFormat::kGranite:
+      return json(JsonCallFormat::kGranite);
+    case ToolCallFormat::kNemotronV2:
+      return json(JsonCallFormat::kNemotron);
+    case ToolCallFormat::kCohere:
+      return json(JsonCallFormat::kCohere);
     case ToolCallFormat::kNone:
     case ToolCallFormat::kHarmony:
       break;

@@ -79,8 +79,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         "a": {"type": "integer"}, "n": {"type": "number"}, "y": {"type": "boolean"},
         "l": {"type": "array"}, "u": {"anyOf": [{"type": "integer"}, {"type": "string"}]}}}}}])"));
   AnswerParserOptions options;
-  options.tool_calls = static_cast<ToolCallFormat>(data[0] % 11);
-  options.reasoning = static_cast<ReasoningFormat>(data[1] % 6);
+  options.tool_calls = static_cast<ToolCallFormat>(data[0] % 18);
+  options.reasoning = static_cast<ReasoningFormat>(data[1] % 10);
   options.starts_in_reasoning = (data[2] & 1) != 0;
   options.separate_reasoning = (data[2] & 2) == 0;
   options.parallel_tool_calls = (data[2] & 4) == 0;
@@ -94,8 +94,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   HEDDLE_CHECK(emitted == parse(options, text, end, 16, 1));
   HEDDLE_CHECK(emitted == parse(options, text, end, 16, 2));
   check_arguments(emitted.whole);
-  // A line "w(a=1)" is a call without marks; a code fence may say that a call is in it.
-  const bool may_be_bare = options.tool_calls == ToolCallFormat::kPythonic;
+  // A line "w(a=1)" or "call:w{a:1}" is a call without marks; a code fence may say that a call is
+  // in it.
+  const bool may_be_bare = options.tool_calls == ToolCallFormat::kPythonic ||
+                           options.tool_calls == ToolCallFormat::kLfm2 ||
+                           options.tool_calls == ToolCallFormat::kGemma4;
   if (text.find_first_of("<[{`\xE2") == std::string_view::npos && !may_be_bare &&
       !options.starts_in_reasoning && options.reasoning != ReasoningFormat::kThinkFromStart) {
     HEDDLE_CHECK(emitted.whole.content == text);

@@ -486,6 +486,169 @@ TEST(AnswerParserTest, PythonicCallsAreAListOfCalls) {
   });
 }
 
+TEST(AnswerParserTest, GemmaCallsHaveKeysWithoutQuotes) {
+  const auto call = [](const std::string& arguments) {
+    return "<|tool_call>call:w" + arguments + "<tool_call|>";
+  };
+  const auto sample = [&](const std::string& arguments, const std::string& json) {
+    return Sample{
+        .text = call(arguments), .calls = kGemma4, .content = "", .emitted_calls = {{"w", json}}};
+  };
+  check_all({
+      {.text = "Ok\n" + call("{c:<|\"|>Paris<|\"|>,a:5}") + "<|tool_call>call:now{}<tool_call|>",
+       .calls = kGemma4,
+       .content = "Ok",
+       .emitted_calls = {{"w", R"({"c":"Paris","a":5})"}, {"now", "{}"}}},
+      sample("{a:-5,n:1.5e3,y:true,k:null,m:None,l:[1,<|\"|>a<|\"|>,[]],o:{x:{deep:[{}]},z:false}}",
+             R"({"a":-5,"n":1.5e3,"y":true,"k":null,"m":null,"l":[1,"a",[]],)"
+             R"("o":{"x":{"deep":[{}]},"z":false}})"),
+      // A text is what stands between its marks: quotes, brackets, backslashes, marks.
+      sample("{c:<|\"|>\"a\\n\" 'b'\n{x:1},a:2]}<|\"|>,a:3}",
+             R"({"c":"\"a\\n\" 'b'\n{x:1},a:2]}","a":3})"),
+      sample("{c:<|\"|>}<tool_call|> <|tool_call>call:now{}<tool_call|><|\"|>}",
+             R"({"c":"}<tool_call|> <|tool_call>call:now{}<tool_call|>"})"),
+      sample("{c:<|\"|><|\"|>,b:<|\"|>é<b<|\"|>}", R"({"c":"","b":"é<b"})"),
+      sample("{<|\"|>c<|\"|>:\"a\\\"b\", l:['x']}", R"({"c":"a\"b", "l":["x"]})"),
+      {.text = "<|tool_call>call:other{p:<|\"|>1<|\"|>}<tool_call|>!",
+       .calls = kGemma4,
+       .content = "!",
+       .emitted_calls = {{"other", R"({"p":"1"})"}}},
+      {.text = "Hi <|tool_call>call:w{c:<|\"|>Par",
+       .calls = kGemma4,
+       .content = "Hi",
+       .emitted_calls = {{"w", R"({"c":"Par)"}},
+       .end = TextEnd::kCut},
+      {.text = "<|tool_call>call:w{c:<|\"|>Paris<|\"|>,a:5",
+       .calls = kGemma4,
+       .content = "",
+       .emitted_calls = {{"w", R"({"c":"Paris","a":)"}},
+       .end = TextEnd::kCut},
+      {.text = call("{c:[}") + " x",
+       .calls = kGemma4,
+       .content = " x",
+       .emitted_calls = {{"w", R"({"c":[]})"}}},
+      {.text = "a <|tool_call>call:w{c:=:} b",
+       .calls = kGemma4,
+       .content = "a b",
+       .emitted_calls = {{"w", R"({"c":"=:"})"}}},
+      {.text = "call: w", .calls = kGemma4, .content = "call: w"},
+      {.text = "<|channel>thought\nHm.\n<channel|>Yes<|tool_call>call:now{}<tool_call|>",
+       .calls = kGemma4,
+       .reasoning = ReasoningFormat::kGemma,
+       .content = "Yes",
+       .emitted_calls = {{"now", "{}"}},
+       .thought = "Hm.\n"},
+      {.text = "<|channel>thought\n<channel|>Yes, <|channel> no",
+       .reasoning = ReasoningFormat::kGemma,
+       .content = "Yes, <|channel> no"},
+      {.text = "<|channel>thou",
+       .reasoning = ReasoningFormat::kGemma,
+       .content = "",
+       .end = TextEnd::kCut},
+  });
+}
+
+TEST(AnswerParserTest, MinimaxAndSeedCallsAreTagged) {
+  const std::vector<Call> emitted = {{"w", R"({"c": "a < b\n", "a": 5, "o": {"x": 1}})"},
+                                     {"now", "{}"}};
+  check_all({
+      {.text = "Ok\n<minimax:tool_call>\n<invoke name=\"w\">\n<parameter name=\"c\">a < b\n"
+               "</parameter>\n<parameter name=\"a\">5</parameter>\n<parameter name=\"o\">{\"x\": 1}"
+               "</parameter>\n</invoke>\n<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>",
+       .calls = kMinimaxM2,
+       .content = "Ok",
+       .emitted_calls = emitted},
+      {.text = "Hm</think><minimax:tool_call><invoke name=\"other\"><parameter name=\"p\">"
+               "</invoke></minimax:tool_call> </parameter></invoke></minimax:tool_call>",
+       .calls = kMinimaxM2,
+       .reasoning = kThink,
+       .content = "",
+       .emitted_calls = {{"other", R"({"p": "</invoke></minimax:tool_call> "})"}},
+       .thought = "Hm",
+       .inside = true},
+      {.text = "the <minimax:tool_call> tag, <minimax: x",
+       .calls = kMinimaxM2,
+       .content = "the <minimax:tool_call> tag, <minimax: x"},
+      {.text =
+           "<seed:think>Hm</seed:think>\nOk\n<seed:tool_call>\n<function=w>\n<parameter=c>a < b\n"
+           "</parameter>\n<parameter=a>5</parameter>\n<parameter=o>{\"x\": 1}</parameter>\n"
+           "</function>\n</seed:tool_call>\n<seed:tool_call>\n<function=now>\n</function>\n"
+           "</seed:tool_call>",
+       .calls = kSeedOss,
+       .reasoning = ReasoningFormat::kSeed,
+       .content = "Ok",
+       .emitted_calls = emitted,
+       .thought = "Hm"},
+      {.text = "<seed:tool_call>\n<function=other>\n<parameter=p></seed:tool_call></function>"
+               "</parameter>\n</function>\n</seed:tool_call>",
+       .calls = kSeedOss,
+       .content = "",
+       .emitted_calls = {{"other", R"({"p": "</seed:tool_call></function>"})"}}},
+      {.text = "Hi <seed:tool_c", .calls = kSeedOss, .content = "Hi", .end = TextEnd::kCut},
+  });
+}
+
+TEST(AnswerParserTest, ListsOfObjectsStandBehindTheirMark) {
+  const std::string two =
+      R"([{"name": "w", "arguments": {"c": "]</TOOLCALL> <|tool_call|>[{", "o": {"x": [{}]}}}, )"
+      R"({"name": "now", "arguments": {}}])";
+  const std::vector<Call> emitted = {
+      {"w", R"({"c": "]</TOOLCALL> <|tool_call|>[{", "o": {"x": [{}]}})"}, {"now", "{}"}};
+  check_all({
+      {.text = "Ok\n<TOOLCALL>" + two + "</TOOLCALL>",
+       .calls = kNemotronV2,
+       .content = "Ok",
+       .emitted_calls = emitted},
+      {.text = "<TOOLCALL>[{\"name\": \"w\", \"arguments\": \"{\\\"a\\\": 1}\"}]</TOOLCALL> Ok",
+       .calls = kNemotronV2,
+       .content = " Ok",
+       .emitted_calls = {{"w", R"({"a": 1})"}}},
+      {.text = "The <TOOLCALL> tag", .calls = kNemotronV2, .content = "The <TOOLCALL> tag"},
+      {.text = "<|tool_call|>" + two, .calls = kGranite, .content = "", .emitted_calls = emitted},
+      {.text = "<think>Hm</think>\n\n<response>Yes <b>.</response>",
+       .calls = kGranite,
+       .reasoning = ReasoningFormat::kGranite,
+       .content = "Yes <b>.",
+       .thought = "Hm"},
+      {.text = "<think>Hm</think>A <response> </response>",
+       .calls = kGranite,
+       .reasoning = ReasoningFormat::kGranite,
+       .content = "A <response> </response>",
+       .thought = "Hm"},
+      {.text =
+           "<|START_THINKING|>I look.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": "
+           "\"0\", \"tool_name\": \"w\", \"parameters\": {\"c\": \"\\n]<|END_ACTION|>\"}},\n    "
+           "{\"tool_call_id\": \"1\", \"tool_name\": \"now\", \"parameters\": {}}\n]"
+           "<|END_ACTION|>",
+       .calls = kCohere,
+       .reasoning = ReasoningFormat::kCohere,
+       .content = "",
+       .emitted_calls = {{"w", R"({"c": "\n]<|END_ACTION|>"})"}, {"now", "{}"}},
+       .thought = "I look."},
+      {.text = "<|START_RESPONSE|>Yes (\"so\")<|END_RESPONSE|>",
+       .calls = kCohere,
+       .reasoning = ReasoningFormat::kCohere,
+       .content = "Yes (\"so\")"},
+      {.text = "Hm<|END_THINKING|><|START_TEXT|>Yes<|END_TEXT|>",
+       .reasoning = ReasoningFormat::kCohere,
+       .content = "Yes",
+       .thought = "Hm",
+       .inside = true},
+      {.text = "<|tool_call_start|>[w(c='a]<|tool_call_end|>', o={'x': [{}]}), now()]"
+               "<|tool_call_end|>Ok",
+       .calls = kLfm2,
+       .content = "Ok",
+       .emitted_calls = {{"w", R"({"c": "a]<|tool_call_end|>", "o": {"x": [{}]}})"},
+                         {"now", "{}"}}},
+      {.text = "[other(x=1)]", .calls = kLfm2, .content = "[other(x=1)]"},
+      {.text = "<|tool_call_start|>[other(x=1)]<|tool_call_end|>",
+       .calls = kLfm2,
+       .content = "",
+       .emitted_calls = {{"other", R"({"x": 1})"}}},
+      {.text = "Hi <|tool_call_sta", .calls = kLfm2, .content = "Hi", .end = TextEnd::kCut},
+  });
+}
+
 TEST(AnswerParserTest, KimiCallsBringTheirIds) {
   const Sample sample{
       .text =
@@ -657,7 +820,16 @@ TEST(AnswerParserTest, ALongArgumentArrivesWhileItIsWritten) {
   for (const auto& [format, begin] :
        {std::pair{kQwen, "<tool_call>{\"name\": \"write_file\", \"arguments\": {\"content\": \""},
         std::pair{kQwen3Coder, "<tool_call><function=write_file><parameter=content>\n"},
-        std::pair{kGlm, "<tool_call>write_file\n<arg_key>content</arg_key><arg_value>"}}) {
+        std::pair{kGlm, "<tool_call>write_file\n<arg_key>content</arg_key><arg_value>"},
+        std::pair{kMinimaxM2,
+                  "<minimax:tool_call><invoke name=\"write_file\"><parameter name=\"content\">"},
+        std::pair{kSeedOss, "<seed:tool_call><function=write_file><parameter=content>"},
+        std::pair{kGemma4, "<|tool_call>call:write_file{content:<|\"|>"},
+        std::pair{kCohere,
+                  "<|START_ACTION|>[{\"tool_name\": \"write_file\", \"parameters\": "
+                  "{\"content\": \""},
+        std::pair{kGranite,
+                  "<|tool_call|>[{\"name\": \"write_file\", \"arguments\": {\"content\": \""}}) {
     const auto parser = make_answer_parser({.tool_calls = format, .tools = tools()});
     AnswerDeltas deltas;
     parser->push(begin, deltas);

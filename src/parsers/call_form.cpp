@@ -12,6 +12,7 @@
 
 #include "core/exact_json.h"
 #include "grammar/listed_values.h"
+#include "parsers/gemma_calls.h"
 #include "parsers/harmony_parser.h"
 #include "parsers/parameter_type.h"
 #include "parsers/pythonic_calls.h"
@@ -33,12 +34,16 @@ struct CallSpelling {
   std::string_view section_token;  // before the section: the special token that is written so
   std::string_view section_begin;  // around all calls
   std::string_view section_end;
+  std::string_view section_end_token;
   std::string_view separator;
+  std::string_view call_token;    // before the call
+  std::string_view before_index;  // empty: the index, if there is one, stands behind the name
+  std::string_view index_pattern;
   std::string_view before_name;
   bool quotes_name = false;
-  std::string_view index_pattern;  // between the name and `after_name`
   std::string_view after_name;
   std::string_view after_arguments;
+  std::string_view call_end_token;
   std::string_view arguments_type = "json_schema";  // of their form
 };
 
@@ -79,8 +84,8 @@ std::optional<CallSpelling> spelling_of(ToolCallFormat format) {
     case ToolCallFormat::kKimiK2:
       return CallSpelling{.section_begin = "<|tool_calls_section_begin|>",
                           .section_end = "<|tool_calls_section_end|>",
-                          .before_name = "<|tool_call_begin|>functions.",
                           .index_pattern = ":[0-9]{1,3}",
+                          .before_name = "<|tool_call_begin|>functions.",
                           .after_name = "<|tool_call_argument_begin|>",
                           .after_arguments = "<|tool_call_end|>"};
     case ToolCallFormat::kPythonic:
@@ -90,6 +95,49 @@ std::optional<CallSpelling> spelling_of(ToolCallFormat format) {
                           .after_name = "(",
                           .after_arguments = ")",
                           .arguments_type = "python_arguments"};
+    case ToolCallFormat::kLfm2:
+      return CallSpelling{.section_token = "<|tool_call_start|>",
+                          .section_begin = "[",
+                          .section_end = "]",
+                          .section_end_token = "<|tool_call_end|>",
+                          .separator = ", ",
+                          .after_name = "(",
+                          .after_arguments = ")",
+                          .arguments_type = "python_arguments"};
+    case ToolCallFormat::kGemma4:
+      return CallSpelling{.call_token = "<|tool_call>",
+                          .before_name = "call:",
+                          .call_end_token = "<tool_call|>",
+                          .arguments_type = "gemma_arguments"};
+    case ToolCallFormat::kGranite:
+      return CallSpelling{.section_token = "<|tool_call|>",
+                          .section_begin = "[",
+                          .section_end = "]",
+                          .separator = ", ",
+                          .before_name = "{\"name\": ",
+                          .quotes_name = true,
+                          .after_name = ", \"arguments\": ",
+                          .after_arguments = "}"};
+    case ToolCallFormat::kNemotronV2:
+      return CallSpelling{.section_begin = "<TOOLCALL>[",
+                          .section_end = "]</TOOLCALL>",
+                          .separator = ", ",
+                          .before_name = "{\"name\": ",
+                          .quotes_name = true,
+                          .after_name = ", \"arguments\": ",
+                          .after_arguments = "}"};
+    case ToolCallFormat::kCohere:
+      return CallSpelling{.section_token = "<|START_ACTION|>",
+                          .section_begin = "[\n    ",
+                          .section_end = "\n]",
+                          .section_end_token = "<|END_ACTION|>",
+                          .separator = ",\n    ",
+                          .before_index = "{\"tool_call_id\": \"",
+                          .index_pattern = "[0-9]{1,3}",
+                          .before_name = "\", \"tool_name\": ",
+                          .quotes_name = true,
+                          .after_name = ", \"parameters\": ",
+                          .after_arguments = "}"};
     default:
       return std::nullopt;
   }
@@ -100,9 +148,11 @@ struct TagSpelling {
   std::string_view section_begin;
   std::string_view section_end;
   std::string_view separator;
+  std::string_view call_token;  // before the call: the special token that is written so
   std::string_view before_name;
   std::string_view after_name;
   std::string_view call_end;
+  std::string_view call_end_token;
   std::string_view before_key;
   std::string_view before_text;  // after the key
   std::string_view after_text;   // no text has it inside
@@ -155,6 +205,31 @@ std::optional<TagSpelling> tag_spelling_of(ToolCallFormat format) {
                          .after_json = "</｜DSML｜parameter>\n",
                          .forbidden_marks = {"<｜DSML｜tool_calls>", "<function_calls>",
                                              "<｜DSML｜invoke ", "<invoke "}};
+    case ToolCallFormat::kMinimaxM2:
+      return TagSpelling{.section_begin = "<minimax:tool_call>\n",
+                         .section_end = "</minimax:tool_call>",
+                         .before_name = "<invoke name=\"",
+                         .after_name = "\">\n",
+                         .call_end = "</invoke>\n",
+                         .before_key = "<parameter name=\"",
+                         .before_text = "\">",
+                         .after_text = "</parameter>\n",
+                         .before_json = "\">",
+                         .after_json = "</parameter>\n",
+                         .forbidden_marks = {"<invoke "}};
+    case ToolCallFormat::kSeedOss:
+      return TagSpelling{.separator = "\n",
+                         .call_token = "<seed:tool_call>",
+                         .before_name = "\n<function=",
+                         .after_name = ">\n",
+                         .call_end = "</function>\n",
+                         .call_end_token = "</seed:tool_call>",
+                         .before_key = "<parameter=",
+                         .before_text = ">",
+                         .after_text = "</parameter>\n",
+                         .before_json = ">",
+                         .after_json = "</parameter>\n",
+                         .forbidden_marks = {}};
     default:
       return std::nullopt;
   }
@@ -163,6 +238,8 @@ std::optional<TagSpelling> tag_spelling_of(ToolCallFormat format) {
 Json text_form(std::string_view text) { return {{"type", "const_string"}, {"value", text}}; }
 
 Json token_form(std::string_view text) { return {{"type", "token"}, {"token", text}}; }
+
+Json pattern_form(std::string_view pattern) { return {{"type", "regex"}, {"pattern", pattern}}; }
 
 Json sequence_form(Json elements) {
   return {{"type", "sequence"}, {"elements", std::move(elements)}};
@@ -175,20 +252,35 @@ Json schema_form(std::string_view type, Json schema, const CallableTool& tool) {
   return form;
 }
 
+// One of tags_with_separator: `begin` and `end` are texts, the tokens around them may be missing.
+template <typename Spelling>
+Json tag_between(const Spelling& spelling, std::string begin, Json content, std::string_view end) {
+  if (spelling.call_token.empty()) {
+    return {{"begin", std::move(begin)}, {"content", std::move(content)}, {"end", end}};
+  }
+  content = sequence_form(Json::array(
+      {token_form(spelling.call_token), text_form(begin), std::move(content), text_form(end)}));
+  return {
+      {"begin", ""}, {"content", std::move(content)}, {"end", token_form(spelling.call_end_token)}};
+}
+
 Json call_tag(const CallableTool& tool, const CallSpelling& spelling) {
   std::string begin(spelling.before_name);
   begin += spelling.quotes_name ? Json(tool.name).dump() : tool.name;
   Json content = schema_form(spelling.arguments_type, tool.parameters, tool);
-  if (spelling.index_pattern.empty()) {
+  const bool begins_with_index = !spelling.before_index.empty();
+  if (begins_with_index) {
+    begin += spelling.after_name;
+    content = sequence_form(
+        Json::array({pattern_form(spelling.index_pattern), text_form(begin), std::move(content)}));
+    begin = spelling.before_index;
+  } else if (spelling.index_pattern.empty()) {
     begin += spelling.after_name;
   } else {
-    content =
-        sequence_form(Json::array({Json{{"type", "regex"}, {"pattern", spelling.index_pattern}},
-                                   text_form(spelling.after_name), std::move(content)}));
+    content = sequence_form(Json::array({pattern_form(spelling.index_pattern),
+                                         text_form(spelling.after_name), std::move(content)}));
   }
-  return {{"begin", std::move(begin)},
-          {"content", std::move(content)},
-          {"end", spelling.after_arguments}};
+  return tag_between(spelling, std::move(begin), std::move(content), spelling.after_arguments);
 }
 
 Json any_text_form() { return {{"type", "any_text"}}; }
@@ -305,9 +397,8 @@ Json call_tag(const CallableTool& tool, const TagSpelling& spelling) {
   std::string begin(spelling.before_name);
   begin += tool.name;
   begin += spelling.after_name;
-  return {{"begin", std::move(begin)},
-          {"content", parameters_form(tool, spelling)},
-          {"end", spelling.call_end}};
+  return tag_between(spelling, std::move(begin), parameters_form(tool, spelling),
+                     spelling.call_end);
 }
 
 // How a format writes an answer of several messages, with special tokens `<|..|>` between texts.
@@ -387,7 +478,8 @@ Json section_form(Json calls, const Spelling& spelling) {
 
 // Of the text that a call begins with: it tells calls from other text.
 std::string_view first_word(std::string_view text) {
-  return text.substr(0, text.find_first_of(" \n"));
+  const size_t end = text.find_first_of(" \n>");
+  return end == std::string_view::npos ? text : text.substr(0, text[end] == '>' ? end + 1 : end);
 }
 
 // Text with such calls in it, or none.
@@ -437,7 +529,11 @@ std::optional<Json> call_form(const std::vector<CallableTool>& tools,
   if (options.beside_text) return beside_text(std::move(calls), *spelling, options.one_call);
   Json section = section_form(std::move(calls), *spelling);
   if (spelling->section_token.empty()) return section;
-  return sequence_form(Json::array({token_form(spelling->section_token), std::move(section)}));
+  Json form = sequence_form(Json::array({token_form(spelling->section_token), std::move(section)}));
+  if (!spelling->section_end_token.empty()) {
+    form["elements"].push_back(token_form(spelling->section_end_token));
+  }
+  return form;
 }
 
 Json arguments_form(const CallableTool& tool, ToolCallFormat format) {
@@ -448,7 +544,10 @@ Json arguments_form(const CallableTool& tool, ToolCallFormat format) {
 bool can_name(std::string_view tool, ToolCallFormat format) {
   switch (format) {
     case ToolCallFormat::kPythonic:
+    case ToolCallFormat::kLfm2:
       return PythonicCallParser::takes_name(tool);
+    case ToolCallFormat::kGemma4:
+      return GemmaCallParser::takes_name(tool);
     case ToolCallFormat::kHarmony:
       return HarmonyParser::takes_name(tool);
     default:

@@ -74,9 +74,12 @@ std::optional<std::string> drawn_answer(const grammar::TokenGrammar& form, const
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace heddle::parsers;
-  constexpr ToolCallFormat kFormats[] = {ToolCallFormat::kQwen,        ToolCallFormat::kJson,
-                                         ToolCallFormat::kQwen3Coder,  ToolCallFormat::kGlm,
-                                         ToolCallFormat::kDeepseekV32, ToolCallFormat::kPythonic};
+  constexpr ToolCallFormat kFormats[] = {
+      ToolCallFormat::kQwen,   ToolCallFormat::kJson,        ToolCallFormat::kQwen3Coder,
+      ToolCallFormat::kGlm,    ToolCallFormat::kDeepseekV32, ToolCallFormat::kPythonic,
+      ToolCallFormat::kGemma4, ToolCallFormat::kMinimaxM2,   ToolCallFormat::kSeedOss,
+      ToolCallFormat::kLfm2,   ToolCallFormat::kGranite,     ToolCallFormat::kNemotronV2,
+      ToolCallFormat::kCohere};
   if (size < 2) return 0;
   const size_t index = data[0] % std::size(kFormats);
   static std::shared_ptr<const heddle::grammar::TokenGrammar> forms[std::size(kFormats)];

@@ -11,34 +11,6 @@ namespace {
 
 constexpr size_t kMaxAttributeBytes = kMaxNameBytes + 64;
 
-// The words of a format's tags (loose_tag.h), each a section's, a call's, a parameter's or a
-// value's: of the first `sections` the words are a section's, and so on.
-struct TagWords {
-  std::span<const std::string_view> words;
-  size_t sections = 0;
-  size_t calls = 0;
-  size_t parameters = 0;
-};
-
-constexpr std::string_view kCoderWords[] = {"toolcall", "toolcalls", "function",
-                                            "func",     "parameter", "param"};
-constexpr std::string_view kGlmWords[] = {"toolcall", "toolcalls", "argkey", "argname", "argvalue"};
-constexpr std::string_view kDsmlWords[] = {"dsmlfunctioncalls", "dsmltoolcalls", "functioncalls",
-                                           "toolcalls",         "dsmlinvoke",    "invoke",
-                                           "dsmlparameter",     "parameter"};
-
-TagWords words_of(TaggedCallFormat format) {
-  switch (format) {
-    case TaggedCallFormat::kQwen3Coder:
-      return {.words = kCoderWords, .sections = 2, .calls = 2, .parameters = 2};
-    case TaggedCallFormat::kGlm:
-      return {.words = kGlmWords, .sections = 0, .calls = 2, .parameters = 2};
-    case TaggedCallFormat::kDeepseekV32:
-      break;
-  }
-  return {.words = kDsmlWords, .sections = 4, .calls = 2, .parameters = 2};
-}
-
 std::string_view trimmed_of(std::string_view text, std::string_view what) {
   const size_t begin = text.find_first_not_of(what);
   if (begin == std::string_view::npos) return {};
@@ -90,18 +62,87 @@ bool is_tag_name(std::string_view name) {
   return !name.empty() && name.find_first_of(" \t\n\r<>(") == std::string_view::npos;
 }
 
-std::span<const std::string_view> CallTags::words() const { return words_of(format_).words; }
+const TagFormat& tag_format_of(TaggedCallFormat format) {
+  static const TagFormat kCoder = {
+      .markers = {"<tool_call>", "<function="},
+      .opening_words = {"toolcall", "toolcalls", "function", "functioncall", "tools"},
+      .strays = {"</tool_call>"},
+      .words = {"toolcall", "toolcalls", "function", "func", "parameter", "param"},
+      .num_sections = 2,
+      .num_calls = 2,
+      .num_parameters = 2,
+      .value_ends = {"</parameter>"},
+      .next_tags = {"<parameter=", "</function>", "</tool_call>"},
+      .has_value_lines = true};
+  static const TagFormat kGlm = {
+      .markers = {"<tool_call>"},
+      .opening_words = {"toolcall", "toolcalls", "functioncall", "tools"},
+      .strays = {"</tool_call>"},
+      .may_be_missing = true,
+      .words = {"toolcall", "toolcalls", "argkey", "argname", "argvalue"},
+      .num_sections = 0,
+      .num_calls = 2,
+      .num_parameters = 2,
+      .value_ends = {"</arg_value>"},
+      .next_tags = {"<arg_key>", "</tool_call>"},
+      .has_keys = true};
+  static const TagFormat kDsml = {
+      .markers = {"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<function_calls>",
+                  "<｜DSML｜invoke ", "<invoke "},
+      .opening_words = {"dsmlfunctioncalls", "dsmltoolcalls", "functioncalls", "dsmlinvoke",
+                        "invoke"},
+      .strays = {"</｜DSML｜function_calls>", "</｜DSML｜tool_calls>", "</｜DSML｜invoke>",
+                 "</function_calls>"},
+      .words = {"dsmlfunctioncalls", "dsmltoolcalls", "functioncalls", "toolcalls", "dsmlinvoke",
+                "invoke", "dsmlparameter", "parameter"},
+      .num_sections = 4,
+      .num_calls = 2,
+      .num_parameters = 2,
+      .value_ends = {"</｜DSML｜parameter>", "</parameter>"},
+      .next_tags = {"<｜DSML｜parameter ", "<parameter ", "</｜DSML｜invoke>", "</invoke>"},
+      .call_is_mark = true};
+  static const TagFormat kMinimax = {
+      .markers = {"<minimax:tool_call>", "<invoke "},
+      .opening_words = {"minimaxtoolcall", "minimaxtoolcalls", "toolcall", "toolcalls",
+                        "functioncalls", "invoke"},
+      .strays = {"</minimax:tool_call>", "</invoke>"},
+      .words = {"minimaxtoolcall", "minimaxtoolcalls", "toolcall", "toolcalls", "functioncalls",
+                "invoke", "parameter", "param"},
+      .num_sections = 5,
+      .num_calls = 1,
+      .num_parameters = 2,
+      .value_ends = {"</parameter>"},
+      .next_tags = {"<parameter ", "</invoke>", "</minimax:tool_call>"},
+      .call_is_mark = true};
+  static const TagFormat kSeed = {
+      .markers = {"<seed:tool_call>", "<function="},
+      .opening_words = {"seedtoolcall", "toolcall", "toolcalls", "function", "functioncall",
+                        "tools"},
+      .strays = {"</seed:tool_call>"},
+      .words = {"seedtoolcall", "toolcall", "toolcalls", "function", "func", "parameter", "param"},
+      .num_sections = 3,
+      .num_calls = 2,
+      .num_parameters = 2,
+      .value_ends = {"</parameter>"},
+      .next_tags = {"<parameter=", "</function>", "</seed:tool_call>"}};
+  switch (format) {
+    case TaggedCallFormat::kQwen3Coder:
+      return kCoder;
+    case TaggedCallFormat::kGlm:
+      return kGlm;
+    case TaggedCallFormat::kMinimax:
+      return kMinimax;
+    case TaggedCallFormat::kSeed:
+      return kSeed;
+    case TaggedCallFormat::kDeepseekV32:
+      break;
+  }
+  return kDsml;
+}
 
 Match CallTags::begins_next_tag(std::string_view text) const {
-  constexpr std::string_view kCoderNext[] = {"<parameter=", "</function>", "</tool_call>"};
-  constexpr std::string_view kGlmNext[] = {"<arg_key>", "</tool_call>"};
-  constexpr std::string_view kDsmlNext[] = {"<｜DSML｜parameter ", "<parameter ",
-                                            "</｜DSML｜invoke>", "</invoke>"};
-  std::span<const std::string_view> next = kDsmlNext;
-  if (format_ == TaggedCallFormat::kQwen3Coder) next = kCoderNext;
-  if (format_ == TaggedCallFormat::kGlm) next = kGlmNext;
   std::string_view ignored;
-  return begins_with(text, next, &ignored);
+  return begins_with(text, format_.next_tags, &ignored);
 }
 
 // Reads the text between a tag's word and its bracket: "=f", " name=\"f\"", "=\"f\"", ": f".
@@ -132,18 +173,18 @@ CallTag CallTags::read(std::string_view text) const {
   if (text.front() != '<') return {};
   const LooseTag loose = read_loose_tag(text);
   if (loose.match != Match::kYes) return {.match = loose.match, .closing = loose.closing};
-  const TagWords words = words_of(format_);
-  const auto meant = meant_word(loose.word, words.words);
+  const auto meant = meant_word(loose.word, format_.words);
   if (!meant) return {};
   CallTag tag{.match = Match::kYes, .closing = loose.closing, .size = loose.size};
-  tag.is_exact = words.words[*meant] == loose.word;
-  tag.kind = *meant < words.sections                                    ? TagKind::kSection
-             : *meant < words.sections + words.calls                    ? TagKind::kCall
-             : *meant < words.sections + words.calls + words.parameters ? TagKind::kParameter
-                                                                        : TagKind::kValue;
+  tag.is_exact = format_.words[*meant] == loose.word;
+  const size_t first_parameter = format_.num_sections + format_.num_calls;
+  tag.kind = *meant < format_.num_sections                       ? TagKind::kSection
+             : *meant < first_parameter                          ? TagKind::kCall
+             : *meant < first_parameter + format_.num_parameters ? TagKind::kParameter
+                                                                 : TagKind::kValue;
   if (loose.closed) return tag;
   const char behind = text[loose.size];
-  const bool is_named = format_ != TaggedCallFormat::kGlm && tag.kind != TagKind::kSection &&
+  const bool is_named = !format_.has_keys && tag.kind != TagKind::kSection &&
                         (behind == '=' || behind == ' ' || behind == ':');
   if (is_named || (tag.closing && behind != '\n' && behind != '<' && behind != '{')) {
     tag.match = read_tag_name(text, tag);
@@ -153,8 +194,8 @@ CallTag CallTags::read(std::string_view text) const {
 
 CallHeader CallTags::read_header(std::string_view text, bool has_marker, bool is_exact,
                                  bool at_end) const {
-  return format_ == TaggedCallFormat::kGlm ? read_glm_header(text, has_marker, is_exact, at_end)
-                                           : read_call_header(text, has_marker, is_exact, at_end);
+  return format_.has_keys ? read_glm_header(text, has_marker, is_exact, at_end)
+                          : read_call_header(text, has_marker, is_exact, at_end);
 }
 
 // Whether white space and then parameters, an object or the call's end come.
@@ -199,8 +240,7 @@ CallHeader CallTags::read_call_header(std::string_view text, bool has_marker, bo
     if (tag.kind == TagKind::kParameter && !tag.closing) name = names_.only_tool_with(tag.name);
   }
   name = names_.resolve(name);
-  const bool is_marked =
-      has_marker && is_exact && (in_section || format_ == TaggedCallFormat::kDeepseekV32);
+  const bool is_marked = has_marker && is_exact && (in_section || format_.call_is_mark);
   if (!is_tag_name(name) || name.size() > kMaxNameBytes || (!is_marked && !names_.has(name))) {
     return {};
   }
@@ -255,7 +295,7 @@ CallHeader CallTags::read_glm_header(std::string_view text, bool has_marker, boo
 }
 
 ParameterOpening CallTags::read_opening(std::string_view text, std::string_view tool) const {
-  if (format_ == TaggedCallFormat::kGlm) return read_glm_opening(text, tool);
+  if (format_.has_keys) return read_glm_opening(text, tool);
   CallTag tag = read(text);
   if (tag.match != Match::kYes) return {.match = tag.match};
   if (tag.kind != TagKind::kParameter || tag.closing || tag.name.empty()) return {};

@@ -9,9 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "parsers/call_header.h"
 #include "parsers/marker_search.h"
@@ -19,10 +19,34 @@
 
 namespace heddle::parsers {
 
-enum class TaggedCallFormat : uint8_t { kQwen3Coder, kGlm, kDeepseekV32 };
+enum class TaggedCallFormat : uint8_t { kQwen3Coder, kGlm, kDeepseekV32, kMinimax, kSeed };
 
 inline constexpr size_t kMaxSpaceBetweenTags = 64;
 inline constexpr int kMaxTagRepeats = 3;  // of a tag that is doubled
+
+// How a format spells its tags.
+struct TagFormat {
+  // See CallMarks.
+  std::vector<std::string_view> markers;
+  std::vector<std::string_view> opening_words;
+  std::vector<std::string_view> strays;
+  bool may_be_missing = false;
+
+  // The words of its tags (loose_tag.h), each a section's, a call's, a parameter's or a value's: of
+  // the first `num_sections` the words are a section's, and so on.
+  std::vector<std::string_view> words;
+  size_t num_sections = 0;
+  size_t num_calls = 0;
+  size_t num_parameters = 0;
+
+  std::vector<std::string_view> value_ends;  // the tags that close a value
+  std::vector<std::string_view> next_tags;   // the beginnings of those that may follow
+  bool has_keys = false;         // a parameter is a key and a value, the tool's name stands alone
+  bool call_is_mark = false;     // the call's own tag says that it is one, of whatever tool
+  bool has_value_lines = false;  // a value has a line break on each side
+};
+
+[[nodiscard]] const TagFormat& tag_format_of(TaggedCallFormat format);
 
 // The thing that a tag begins or ends. In GLM's format kCall has the tool's name behind it, and a
 // parameter is a key and a value.
@@ -48,17 +72,15 @@ struct ParameterOpening {
 
 class CallTags {
  public:
-  CallTags(TaggedCallFormat format, const ToolNames& names) : format_(format), names_(names) {}
+  CallTags(TaggedCallFormat format, const ToolNames& names)
+      : format_(tag_format_of(format)), names_(names) {}
 
-  [[nodiscard]] TaggedCallFormat format() const { return format_; }
+  [[nodiscard]] const TagFormat& format() const { return format_; }
 
   // The tag that ends a value.
   [[nodiscard]] TagKind value_kind() const {
-    return format_ == TaggedCallFormat::kGlm ? TagKind::kValue : TagKind::kParameter;
+    return format_.has_keys ? TagKind::kValue : TagKind::kParameter;
   }
-
-  // The words of the format's tags (loose_tag.h).
-  [[nodiscard]] std::span<const std::string_view> words() const;
 
   // The tag at the front of `text`.
   [[nodiscard]] CallTag read(std::string_view text) const;
@@ -83,7 +105,7 @@ class CallTags {
   [[nodiscard]] ParameterOpening read_glm_opening(std::string_view text,
                                                   std::string_view tool) const;
 
-  const TaggedCallFormat format_;
+  const TagFormat& format_;
   const ToolNames& names_;
 };
 

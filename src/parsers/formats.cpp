@@ -37,6 +37,13 @@ constexpr std::array kToolCallNames = {
     NamedFormat<ToolCallFormat>{"mistral", ToolCallFormat::kMistral},
     NamedFormat<ToolCallFormat>{"pythonic", ToolCallFormat::kPythonic},
     NamedFormat<ToolCallFormat>{"kimi_k2", ToolCallFormat::kKimiK2},
+    NamedFormat<ToolCallFormat>{"gemma4", ToolCallFormat::kGemma4},
+    NamedFormat<ToolCallFormat>{"minimax_m2", ToolCallFormat::kMinimaxM2},
+    NamedFormat<ToolCallFormat>{"seed_oss", ToolCallFormat::kSeedOss},
+    NamedFormat<ToolCallFormat>{"lfm2", ToolCallFormat::kLfm2},
+    NamedFormat<ToolCallFormat>{"granite", ToolCallFormat::kGranite},
+    NamedFormat<ToolCallFormat>{"nemotron_v2", ToolCallFormat::kNemotronV2},
+    NamedFormat<ToolCallFormat>{"cohere", ToolCallFormat::kCohere},
     NamedFormat<ToolCallFormat>{"gpt-oss", ToolCallFormat::kHarmony},
     NamedFormat<ToolCallFormat>{"openai", ToolCallFormat::kHarmony},
 };
@@ -48,12 +55,17 @@ constexpr std::array kReasoningNames = {
     NamedFormat<ReasoningFormat>{"deepseek_v3", ReasoningFormat::kThink},
     NamedFormat<ReasoningFormat>{"glm45", ReasoningFormat::kThink},
     NamedFormat<ReasoningFormat>{"kimi_k2", ReasoningFormat::kThink},
+    NamedFormat<ReasoningFormat>{"minimax_m2", ReasoningFormat::kThink},
     NamedFormat<ReasoningFormat>{"qwen3-thinking", ReasoningFormat::kThinkFromStart},
     NamedFormat<ReasoningFormat>{"deepseek-r1", ReasoningFormat::kThinkFromStart},
     NamedFormat<ReasoningFormat>{"deepseek_r1", ReasoningFormat::kThinkFromStart},
     NamedFormat<ReasoningFormat>{"step3", ReasoningFormat::kThinkFromStart},
     NamedFormat<ReasoningFormat>{"kimi", ReasoningFormat::kKimi},
     NamedFormat<ReasoningFormat>{"mistral", ReasoningFormat::kMistral},
+    NamedFormat<ReasoningFormat>{"gemma4", ReasoningFormat::kGemma},
+    NamedFormat<ReasoningFormat>{"seed_oss", ReasoningFormat::kSeed},
+    NamedFormat<ReasoningFormat>{"cohere", ReasoningFormat::kCohere},
+    NamedFormat<ReasoningFormat>{"granite", ReasoningFormat::kGranite},
     NamedFormat<ReasoningFormat>{"gpt-oss", ReasoningFormat::kHarmony},
     NamedFormat<ReasoningFormat>{"openai_gptoss", ReasoningFormat::kHarmony},
 };
@@ -113,6 +125,13 @@ ToolCallFormat detect_tool_call_format(std::string_view chat_template) {
   if (says("｜DSML｜")) return ToolCallFormat::kDeepseekV32;
   if (says("<｜tool▁calls▁begin｜>")) return ToolCallFormat::kDeepseekV3;
   if (says("[TOOL_CALLS]")) return ToolCallFormat::kMistral;
+  if (says("<|tool_call>call:")) return ToolCallFormat::kGemma4;
+  if (says("<minimax:tool_call>")) return ToolCallFormat::kMinimaxM2;
+  if (says("<seed:tool_call>")) return ToolCallFormat::kSeedOss;
+  if (says("<|tool_call_start|>")) return ToolCallFormat::kLfm2;
+  if (says("<|START_ACTION|>")) return ToolCallFormat::kCohere;
+  if (says("<TOOLCALL>")) return ToolCallFormat::kNemotronV2;
+  if (says("<|tool_call|>")) return ToolCallFormat::kGranite;
   if (says("<tool_call>")) {
     if (says("<arg_key>")) return ToolCallFormat::kGlm;
     return says("<function=") ? ToolCallFormat::kQwen3Coder : ToolCallFormat::kQwen;
@@ -129,6 +148,10 @@ ReasoningFormat detect_reasoning_format(std::string_view chat_template) {
   if (says("<|channel|>") && says("<|message|>")) return ReasoningFormat::kHarmony;
   if (says("◁/think▷")) return ReasoningFormat::kKimi;
   if (says("[/THINK]")) return ReasoningFormat::kMistral;
+  if (says("<|channel>") && says("<channel|>")) return ReasoningFormat::kGemma;
+  if (says("</seed:think>")) return ReasoningFormat::kSeed;
+  if (says("<|END_THINKING|>")) return ReasoningFormat::kCohere;
+  if (says("</think>") && says("<response>")) return ReasoningFormat::kGranite;
   return says("</think>") ? ReasoningFormat::kThink : ReasoningFormat::kNone;
 }
 
@@ -136,15 +159,30 @@ ReasoningTags tags_of(ReasoningFormat format) {
   switch (format) {
     case ReasoningFormat::kThink:
     case ReasoningFormat::kThinkFromStart:
+    case ReasoningFormat::kGranite:
       return {.open = "<think>", .close = "</think>"};
     case ReasoningFormat::kKimi:
       return {.open = "◁think▷", .close = "◁/think▷"};
     case ReasoningFormat::kMistral:
       return {.open = "[THINK]", .close = "[/THINK]"};
+    case ReasoningFormat::kGemma:
+      return {.open = "<|channel>", .close = "<channel|>", .label = "thought"};
+    case ReasoningFormat::kSeed:
+      return {.open = "<seed:think>", .close = "</seed:think>"};
+    case ReasoningFormat::kCohere:
+      return {.open = "<|START_THINKING|>", .close = "<|END_THINKING|>"};
     case ReasoningFormat::kNone:
     case ReasoningFormat::kHarmony:
       break;
   }
+  return {};
+}
+
+ContentMarks content_marks_of(ReasoningFormat format) {
+  static constexpr std::string_view kCohereMarks[] = {"<|START_RESPONSE|>", "<|END_RESPONSE|>",
+                                                      "<|START_TEXT|>", "<|END_TEXT|>"};
+  if (format == ReasoningFormat::kCohere) return {.special = kCohereMarks};
+  if (format == ReasoningFormat::kGranite) return {.open = "<response>", .close = "</response>"};
   return {};
 }
 
@@ -168,11 +206,16 @@ bool reasoning_is_closed(ReasoningFormat format, std::string_view prompt,
 
 bool needs_special_tokens(ToolCallFormat format) {
   return format == ToolCallFormat::kLlama3 || format == ToolCallFormat::kMistral ||
-         format == ToolCallFormat::kHarmony || format == ToolCallFormat::kPythonic;
+         format == ToolCallFormat::kHarmony || format == ToolCallFormat::kPythonic ||
+         format == ToolCallFormat::kGemma4 || format == ToolCallFormat::kSeedOss ||
+         format == ToolCallFormat::kLfm2 || format == ToolCallFormat::kGranite ||
+         format == ToolCallFormat::kCohere;
 }
 
 bool needs_special_tokens(ReasoningFormat format) {
-  return format == ReasoningFormat::kMistral || format == ReasoningFormat::kHarmony;
+  return format == ReasoningFormat::kMistral || format == ReasoningFormat::kHarmony ||
+         format == ReasoningFormat::kGemma || format == ReasoningFormat::kSeed ||
+         format == ReasoningFormat::kCohere;
 }
 
 }  // namespace heddle::parsers

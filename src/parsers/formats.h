@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,13 @@ enum class ToolCallFormat : uint8_t {
   kMistral,
   kPythonic,
   kKimiK2,
+  kGemma4,
+  kMinimaxM2,
+  kSeedOss,
+  kLfm2,
+  kGranite,  // Granite 3; Granite 4 writes kQwen
+  kNemotronV2,
+  kCohere,
   kHarmony,
   kJson,  // one call as a JSON object; no model's, but of calls that are forced on those with kNone
 };
@@ -36,6 +44,10 @@ enum class ReasoningFormat : uint8_t {
   kThinkFromStart,  // the same, inside unless the prompt closed it
   kKimi,            // ◁think▷..◁/think▷
   kMistral,         // [THINK]..[/THINK]
+  kGemma,           // <|channel>thought\n..<channel|>
+  kSeed,            // <seed:think>..</seed:think>
+  kCohere,          // <|START_THINKING|>..<|END_THINKING|>, then content between marks
+  kGranite,         // <think>..</think>, then content between <response> and </response>
   kHarmony,         // the analysis channel
 };
 
@@ -57,9 +69,18 @@ Result<ReasoningFormat> reasoning_format(std::string_view name);
 struct ReasoningTags {
   std::string_view open;
   std::string_view close;
+  std::string_view label = {};  // a word after the opening tag that is part of it
+};
+
+// The marks that a format writes around content, which are part of no answer.
+struct ContentMarks {
+  std::span<const std::string_view> special;  // special tokens: no text has them
+  std::string_view open;                      // tags where content begins, and where it ends
+  std::string_view close;
 };
 
 [[nodiscard]] ReasoningTags tags_of(ReasoningFormat format);
+[[nodiscard]] ContentMarks content_marks_of(ReasoningFormat format);
 
 // Whether an answer to `prompt` begins inside reasoning: yes if the prompt ends with the opening
 // tag, no if it ends with the closing one, else as the format has it. Only the end counts, so that

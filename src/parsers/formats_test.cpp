@@ -16,14 +16,17 @@ namespace {
 using enum ToolCallFormat;
 
 TEST(FormatsTest, FormatsHaveTheNamesOfOptions) {
-  for (const char* const name : {"none", "qwen", "qwen3_coder", "deepseekv3", "deepseekv32", "glm",
-                                 "llama3", "mistral", "pythonic", "kimi_k2", "gpt-oss"}) {
+  for (const char* const name :
+       {"none", "qwen", "qwen3_coder", "deepseekv3", "deepseekv32", "glm", "llama3", "mistral",
+        "pythonic", "kimi_k2", "gpt-oss", "gemma4", "minimax_m2", "seed_oss", "lfm2", "granite",
+        "nemotron_v2", "cohere"}) {
     const auto format = tool_call_format(name);
     ASSERT_TRUE(format.ok()) << name;
     EXPECT_EQ(to_string(*format), name);
   }
   EXPECT_EQ(tool_call_format("hermes").value(), kQwen);
-  for (const char* const name : {"none", "qwen3", "qwen3-thinking", "kimi", "mistral", "gpt-oss"}) {
+  for (const char* const name : {"none", "qwen3", "qwen3-thinking", "kimi", "mistral", "gpt-oss",
+                                 "gemma4", "seed_oss", "cohere", "granite"}) {
     const auto format = reasoning_format(name);
     ASSERT_TRUE(format.ok()) << name;
     EXPECT_EQ(to_string(*format), name);
@@ -45,6 +48,11 @@ TEST(FormatsTest, APromptsEndSaysWhetherReasoningHasBegun) {
   EXPECT_FALSE(starts_in_reasoning(ReasoningFormat::kThink, " \n"));
   EXPECT_TRUE(starts_in_reasoning(ReasoningFormat::kThink, "assistant:", "<think>I"));
   EXPECT_FALSE(starts_in_reasoning(ReasoningFormat::kThink, "<think>", "I</think>So"));
+  EXPECT_FALSE(starts_in_reasoning(ReasoningFormat::kGemma, "<|turn>model\n"));
+  EXPECT_FALSE(
+      starts_in_reasoning(ReasoningFormat::kGemma, "model\n<|channel>thought\n<channel|>"));
+  EXPECT_TRUE(starts_in_reasoning(ReasoningFormat::kCohere, "<|CHATBOT_TOKEN|><|START_THINKING|>"));
+  EXPECT_FALSE(starts_in_reasoning(ReasoningFormat::kCohere, "<|START_THINKING|><|END_THINKING|>"));
 }
 
 TEST(FormatsTest, APromptsEndSaysWhetherReasoningIsOver) {
@@ -56,6 +64,13 @@ TEST(FormatsTest, APromptsEndSaysWhetherReasoningIsOver) {
   EXPECT_TRUE(reasoning_is_closed(ReasoningFormat::kThink, "<think>", "I</think>So"));
   EXPECT_FALSE(reasoning_is_closed(ReasoningFormat::kThink, "</think>", "<think>Again"));
   EXPECT_FALSE(reasoning_is_closed(ReasoningFormat::kNone, "</think>"));
+}
+
+// No file of the data set is MiniMax's.
+TEST(FormatsTest, MarksInATemplateShowTheirFormat) {
+  EXPECT_EQ(detect_tool_call_format("{{ '<minimax:tool_call>' }}<think></think>"), kMinimaxM2);
+  EXPECT_EQ(detect_tool_call_format("{{ '<|tool_call_start|>[' }}"), kLfm2);
+  EXPECT_EQ(detect_reasoning_format("<minimax:tool_call><think></think>"), ReasoningFormat::kThink);
 }
 
 // Templates of real models, by their files in the developers' data set.
@@ -97,6 +112,27 @@ TEST(FormatsTest, RealTemplatesShowTheirFormats) {
       {"llama.cpp/NousResearch-Hermes-3-Llama-3.1-8B-tool_use", kQwen, ReasoningFormat::kNone},
       {"llama.cpp/google-gemma-2-2b-it", ToolCallFormat::kNone, ReasoningFormat::kNone},
       {"llama.cpp/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", kQwen3Coder, ReasoningFormat::kThink},
+      {"llama.cpp/stepfun-ai-Step-3.5-Flash", kQwen3Coder, ReasoningFormat::kThink},
+      {"llama.cpp/StepFun3.5-Flash", kQwen3Coder, ReasoningFormat::kThink},
+      {"llama.cpp/Qwen3.5-4B", kQwen3Coder, ReasoningFormat::kThink},
+      {"llama.cpp/GLM-5.2", kGlm, ReasoningFormat::kThink},
+      {"llama.cpp/deepseek-ai-DeepSeek-V4", kDeepseekV32, ReasoningFormat::kThink},
+      {"llama.cpp/Bielik-11B-v3.0-Instruct", kQwen, ReasoningFormat::kThink},
+      {"llama.cpp/MiMo-VL", kQwen, ReasoningFormat::kNone},
+      {"mistral.rs/smollm3", kQwen, ReasoningFormat::kThink},
+      {"llama.cpp/google-gemma-4-31B-it", kGemma4, ReasoningFormat::kGemma},
+      {"llama.cpp/google-gemma-4-31B-it-interleaved", kGemma4, ReasoningFormat::kGemma},
+      {"llama.cpp/ByteDance-Seed-OSS", kSeedOss, ReasoningFormat::kSeed},
+      {"llama.cpp/ibm-granite-granite-3.3-2B-Instruct", kGranite, ReasoningFormat::kGranite},
+      {"chujiezheng/granite-3.0-instruct", kGranite, ReasoningFormat::kNone},
+      {"llama.cpp/NVIDIA-Nemotron-Nano-v2", kNemotronV2, ReasoningFormat::kThink},
+      {"llama.cpp/CohereForAI-c4ai-command-r7b-12-2024-tool_use", kCohere,
+       ReasoningFormat::kCohere},
+      {"llama.cpp/Cohere2MoE", kCohere, ReasoningFormat::kCohere},
+      // They show no mark of a call.
+      {"llama.cpp/LFM2-8B-A1B", ToolCallFormat::kNone, ReasoningFormat::kNone},
+      {"llama.cpp/LFM2.5-Instruct", ToolCallFormat::kNone, ReasoningFormat::kThink},
+      {"chujiezheng/gemma-it", ToolCallFormat::kNone, ReasoningFormat::kNone},
       {"chujiezheng/chatml", ToolCallFormat::kNone, ReasoningFormat::kNone},
   };
   for (const Case& one : cases) {

@@ -48,6 +48,8 @@ constexpr std::string_view kPythonTagWords[] = {"pythontag"};
 constexpr std::string_view kFunctionWords[] = {"function"};
 constexpr std::string_view kLlamaWords[] = {"pythontag", "function"};
 constexpr std::string_view kMistralWords[] = {"toolcalls"};
+constexpr std::string_view kCohereWords[] = {"startaction", "toolcall", "toolcalls"};
+constexpr std::string_view kCohereEndWords[] = {"endaction"};
 
 // A section's, in the order of SectionMarks.
 enum SectionWord : size_t { kSectionBegin, kCallBegin, kSeparator, kCallEnd, kSectionEnd };
@@ -90,8 +92,31 @@ CallMarks marks_of(JsonCallFormat format) {
               .strays = {kKimiMarks.call_end, kKimiMarks.section_end},
               .are_special = true,
               .may_be_missing = true};
+    case JsonCallFormat::kGranite:
+      return {.markers = {"<|tool_call|>"},
+              .opening_words = {std::begin(kQwenWords), std::end(kQwenWords)},
+              .strays = {"<|/tool_call|>"},
+              .are_special = true,
+              .may_be_missing = true};
+    case JsonCallFormat::kNemotron:
+      return {.markers = {"<TOOLCALL>"},
+              .opening_words = {std::begin(kQwenWords), std::end(kQwenWords)},
+              .strays = {"</TOOLCALL>"},
+              .may_be_missing = true};
+    case JsonCallFormat::kCohere:
+      return {.markers = {"<|START_ACTION|>"},
+              .opening_words = {std::begin(kCohereWords), std::end(kCohereWords)},
+              .strays = {"<|END_ACTION|>"},
+              .are_special = true,
+              .may_be_missing = true};
   }
   return {};
+}
+
+// Whether a mark stands before a list of calls, which may lack the mark.
+bool is_list_format(JsonCallFormat format) {
+  return format == JsonCallFormat::kGranite || format == JsonCallFormat::kNemotron ||
+         format == JsonCallFormat::kCohere;
 }
 
 std::vector<std::string_view> closers_of(JsonCallFormat format) {
@@ -106,6 +131,12 @@ std::vector<std::string_view> closers_of(JsonCallFormat format) {
       return {"```", kDeepseekMarks.call_end, kDeepseekMarks.section_end};
     case JsonCallFormat::kKimi:
       return {kKimiMarks.call_end, kKimiMarks.section_end};
+    case JsonCallFormat::kGranite:
+      return {"<|/tool_call|>", "```"};
+    case JsonCallFormat::kNemotron:
+      return {"</TOOLCALL>", "```"};
+    case JsonCallFormat::kCohere:
+      return {"<|END_ACTION|>", "```"};
   }
   return {};
 }
@@ -114,7 +145,11 @@ std::vector<std::string_view> closers_of(JsonCallFormat format) {
 std::span<const std::string_view> closing_words_of(JsonCallFormat format) {
   switch (format) {
     case JsonCallFormat::kQwen:
+    case JsonCallFormat::kGranite:
+    case JsonCallFormat::kNemotron:
       return kQwenWords;
+    case JsonCallFormat::kCohere:
+      return kCohereEndWords;
     case JsonCallFormat::kLlama3:
       return kLlamaWords;
     case JsonCallFormat::kMistral:
@@ -134,11 +169,22 @@ bool is_mistral_id(std::string_view id) {
          });
 }
 
-CallHeader read_qwen_header(std::string_view text, Place place, bool is_exact,
-                            const ToolNames& names) {
+// Whether the object at the cursor begins with a key that only Cohere's calls have.
+Match begins_cohere_call(CallCursor cursor) {
+  return cursor.expect("{") && cursor.skip_space() && cursor.expect("\"tool_")
+             ? Match::kYes
+             : cursor.failure().match;
+}
+
+// Objects behind a mark, alone or in a list.
+CallHeader read_list_header(std::string_view text, JsonCallFormat format, Place place,
+                            bool is_exact, const ToolNames& names) {
+  const bool is_cohere = format == JsonCallFormat::kCohere;
+  std::span<const std::string_view> words = kQwenWords;
+  if (is_cohere) words = kCohereWords;
   CallCursor cursor(text);
   unsigned tags = 0;
-  if (place == Place::kMarker && !cursor.skip_tags(kQwenWords, tags)) return cursor.failure();
+  if (place == Place::kMarker && !cursor.skip_tags(words, tags)) return cursor.failure();
   if (place == Place::kNext && (!cursor.skip_space() || !cursor.allow(","))) {
     return cursor.failure();
   }
@@ -146,13 +192,20 @@ CallHeader read_qwen_header(std::string_view text, Place place, bool is_exact,
   if (place == Place::kMarker) {
     std::string_view info;
     if (!cursor.skip_fence(info)) return cursor.failure();
-    if (cursor.rest().starts_with('[')) {
-      cursor.advance(1);
-      if (!cursor.skip_space(kMaxSpaceBeforeObject)) return cursor.failure();
-    }
+  }
+  const bool may_be_list =
+      place == Place::kMarker || (is_list_format(format) && place != Place::kNext);
+  if (may_be_list && cursor.rest().starts_with('[')) {
+    cursor.advance(1);
+    if (!cursor.skip_space(kMaxSpaceBeforeObject)) return cursor.failure();
   }
   const bool is_marked = place == Place::kNext || (place == Place::kMarker && is_exact);
-  CallHeader header = read_call_object(cursor, names, is_marked ? Trust::kMarked : Trust::kKnown);
+  Match says_call = Match::kNo;  // though no mark does
+  if (is_cohere && !is_marked) says_call = begins_cohere_call(cursor);
+  if (says_call == Match::kMore) return {.match = Match::kMore};
+  const bool is_known = !is_marked && says_call == Match::kNo;
+  CallHeader header = read_call_object(cursor, names, is_known ? Trust::kKnown : Trust::kMarked);
+  if (header.match == Match::kYes && !is_marked && !names.has(header.name)) return {};
   header.id.clear();  // ids are ours
   return header;
 }
@@ -379,7 +432,10 @@ CallHeader JsonCallParser::read_header(std::string_view text, Place place, bool 
                                        bool at_end) const {
   switch (format_) {
     case JsonCallFormat::kQwen:
-      return read_qwen_header(text, place, is_exact, names());
+    case JsonCallFormat::kGranite:
+    case JsonCallFormat::kNemotron:
+    case JsonCallFormat::kCohere:
+      return read_list_header(text, format_, place, is_exact, names());
     case JsonCallFormat::kLlama3:
       return read_llama_header(text, place, names());
     case JsonCallFormat::kMistral:
@@ -399,6 +455,10 @@ Match JsonCallParser::may_begin_line(std::string_view text) const {
     case JsonCallFormat::kQwen:
     case JsonCallFormat::kLlama3:
       return may_begin_object(text, /*in_list=*/false);
+    case JsonCallFormat::kGranite:
+    case JsonCallFormat::kNemotron:
+    case JsonCallFormat::kCohere:
+      return may_begin_object(text, /*in_list=*/text.front() == '[');
     case JsonCallFormat::kMistral:
       if (text.front() == '[' || text.front() == '{') {
         return may_begin_object(text, /*in_list=*/true);
@@ -422,7 +482,7 @@ Closing JsonCallParser::read_closing(std::string_view text) {
   const bool is_section = format_ == JsonCallFormat::kDeepseek || format_ == JsonCallFormat::kKimi;
   const auto words = closing_words_of(format_);
   return read_loose_closing(text, closers_, is_section ? words.subspan(kCallEnd) : words,
-                            /*needs_slash=*/!is_section);
+                            /*needs_slash=*/!is_section && format_ != JsonCallFormat::kCohere);
 }
 
 }  // namespace heddle::parsers

@@ -12,6 +12,10 @@
 //             <｜tool▁calls▁begin｜> and <｜tool▁calls▁end｜>
 //   kimi_k2   <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{..}<|tool_call_end|>,
 //             between <|tool_calls_section_begin|> and <|tool_calls_section_end|>
+//   granite   <|tool_call|>[{"name": "f", "arguments": {..}}]
+//   nemotron  <TOOLCALL>[{"name": "f", "arguments": {..}}]</TOOLCALL>
+//   cohere    <|START_ACTION|>[{"tool_call_id": "0", "tool_name": "f", "parameters": {..}}]
+//             <|END_ACTION|>
 //
 // Arguments are passed on as they are written, where that is JSON (json_arguments.h). They may
 // stand before the name (call_object.h): then they are emitted once the call is whole.
@@ -26,7 +30,16 @@
 
 namespace heddle::parsers {
 
-enum class JsonCallFormat { kQwen, kLlama3, kMistral, kDeepseek, kKimi };
+enum class JsonCallFormat {
+  kQwen,
+  kLlama3,
+  kMistral,
+  kDeepseek,
+  kKimi,
+  kGranite,
+  kNemotron,
+  kCohere,
+};
 
 class JsonCallParser final : public ToolCallParser {
  public:

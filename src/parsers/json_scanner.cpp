@@ -37,8 +37,8 @@ JsonScanner JsonScanner::after_value(size_t levels) {
   return scanner;
 }
 
-JsonScanner JsonScanner::of_json() {
-  JsonScanner scanner;
+JsonScanner JsonScanner::of_json(KeyReader read_key) {
+  JsonScanner scanner(std::move(read_key));
   scanner.is_json_ = true;
   return scanner;
 }
@@ -62,7 +62,7 @@ JsonScanner::State JsonScanner::scan(std::string_view text, size_t& used, std::s
     } else if (const Match last = misses_last_quote(text.substr(used), end); last != Match::kNo) {
       if (last == Match::kMore) break;
       (void)step(quote_);
-    } else if (read_key_ && levels_.size() == 1 && !in_list()) {
+    } else if (read_key_ && !is_json_ && levels_.size() == 1 && !in_list()) {
       size_t size = 0;
       const Match misses = misses_quote(text.substr(used), size, at_end);
       if (misses == Match::kMore) break;

@@ -55,7 +55,7 @@ class JsonScanner {
   static JsonScanner after_value(size_t levels = 1);
 
   // For text that is JSON as far as it goes: every quote without a backslash ends a string.
-  static JsonScanner of_json();
+  static JsonScanner of_json(KeyReader read_key = {});
 
   // Reads on. `used` is the number of bytes that belong to the object. For kMore these are all, or
   // those before a quote that the text behind it decides: the caller keeps the rest and calls again
@@ -64,6 +64,15 @@ class JsonScanner {
   // Not to be called again after kDone.
   [[nodiscard]] State scan(std::string_view text, size_t& used, std::string* copy,
                            TextEnd end = TextEnd::kNone);
+
+  // Whether a key may come next, or a comma and then a key.
+  [[nodiscard]] bool awaits_key() const {
+    return expect_ == Expect::kFirstKey || expect_ == Expect::kKey ||
+           (expect_ == Expect::kComma && !levels_.empty() && !in_list());
+  }
+
+  // Of lists and objects that are open.
+  [[nodiscard]] size_t num_levels() const { return levels_.size(); }
 
   // After kMore or kError, where no value is open but lists and objects: closes these in the copy.
   // False elsewhere, and nothing is appended.

@@ -141,6 +141,48 @@ std::vector<std::pair<std::string, std::string>> hostile_texts(ToolCallFormat fo
       texts.emplace_back("[w(l=[", "1, ");
       add({"<|python_start|>", "<|python_start|>[w(", "[w(\n", "w(\n"});
       break;
+    case ToolCallFormat::kGemma4:
+      for (const std::string_view unit :
+           {"<|\"|", "<|\"|>", "<tool_call|>", "}<tool_call|>", "}}}}", "] ", ",l:", ",c:1", ",",
+            "<|\"|>,", "<|\"|> ", "<|\"|>x,l:"}) {
+        texts.emplace_back("<|tool_call>call:w{c:<|\"|>", unit);
+      }
+      for (const std::string_view unit : {"x:1,", "l:[1,[", "c", "{", "<|\"|>a<|\"|>,", "\"a\" "}) {
+        texts.emplace_back("<|tool_call>call:w{", unit);
+      }
+      add({"<|tool_call>", "<|tool_call>call:", "<|tool_call>call:w{", "call:w{", "call:w\n",
+           "<tool_call|>", "<|tool_call>call:w{}<tool_call|>"});
+      break;
+    case ToolCallFormat::kMinimaxM2:
+      texts.emplace_back("<invoke name=\"w\"><parameter name=\"c\">", "</parameter>");
+      texts.emplace_back("<minimax:tool_call><invoke name=\"w\"><parameter name=\"c\">",
+                         "</invoke>\n");
+      add({"<invoke ", "<invoke name=\"", "<minimax:tool_call>",
+           "<minimax:", "<minimax:tool_call><invoke name=\"w\">"});
+      break;
+    case ToolCallFormat::kSeedOss:
+      texts.emplace_back("<function=w><parameter=c>", "</parameter>");
+      texts.emplace_back("<function=w><parameter=c>", "</function></seed:tool_call>\n");
+      add({"<seed:tool_call>", "<seed:", "<function=", "<seed:tool_call><function=w>",
+           "<function=w></function> "});
+      break;
+    case ToolCallFormat::kLfm2:
+      texts.emplace_back("<|tool_call_start|>[w(", "c='x', ");
+      add({"<|tool_call_start|>", "<|tool_call_start|>[w(", "[w(\n", "<|tool_call_end|>"});
+      break;
+    case ToolCallFormat::kGranite:
+      texts.emplace_back("<|tool_call|>[", "{\"name\": \"w\"}, ");
+      add({"<|tool_call|>", "<|tool_call|>[{", "<|tool_call|>[{\"name\": \"w\", \"arguments\": {"});
+      break;
+    case ToolCallFormat::kNemotronV2:
+      texts.emplace_back("<TOOLCALL>[", "{\"name\": \"w\"}, ");
+      add({"<TOOLCALL>", "</TOOLCALL>", "<TOOLCALL>[{\"arguments\": {\"a\": \""});
+      break;
+    case ToolCallFormat::kCohere:
+      texts.emplace_back("<|START_ACTION|>[", "{\"tool_name\": \"w\"}, ");
+      add({"<|START_ACTION|>", "<|END_ACTION|>", "[\n{\"tool_", "<|START_RESPONSE|>",
+           "<|START_ACTION|>[{\"tool_call_id\": \"0\", "});
+      break;
     case ToolCallFormat::kHarmony:
       texts.emplace_back("<|channel|>analysis<|message|>", "<|mess");
       texts.emplace_back("<|channel|>commentary to=w<|message|>{\"c\": \"", "<|call|>");
@@ -178,7 +220,9 @@ TEST_P(LinearCostTest, EveryByteIsLookedAtABoundedNumberOfTimes) {
 TEST_P(LinearCostTest, ManyParametersAndCalls) {
   std::string parameters;
   for (int i = 0; i < 20000; ++i) {
-    if (GetParam() == ToolCallFormat::kQwen3Coder) {
+    if (GetParam() == ToolCallFormat::kGemma4) {
+      parameters += fmt::format("p{}:<|\"|>x<|\"|>,", i);
+    } else if (GetParam() == ToolCallFormat::kQwen3Coder) {
       parameters += fmt::format("<parameter=p{}>\nx\n</parameter>\n", i);
     } else if (GetParam() == ToolCallFormat::kGlm) {
       parameters += fmt::format("<arg_key>p{}</arg_key><arg_value>x</arg_value>", i);
@@ -189,28 +233,32 @@ TEST_P(LinearCostTest, ManyParametersAndCalls) {
   if (parameters.empty()) return;
   const std::string begin = GetParam() == ToolCallFormat::kQwen3Coder ? "<function=w>\n"
                             : GetParam() == ToolCallFormat::kGlm      ? "<tool_call>w\n"
+                            : GetParam() == ToolCallFormat::kGemma4   ? "<|tool_call>call:w{"
                                                                       : "[w(";
   expect_linear(GetParam(), ReasoningFormat::kNone, begin + parameters, parameters.size());
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, LinearCostTest,
-                         ::testing::Values(ToolCallFormat::kNone, ToolCallFormat::kQwen,
-                                           ToolCallFormat::kQwen3Coder, ToolCallFormat::kDeepseekV3,
-                                           ToolCallFormat::kDeepseekV32, ToolCallFormat::kGlm,
-                                           ToolCallFormat::kLlama3, ToolCallFormat::kMistral,
-                                           ToolCallFormat::kPythonic, ToolCallFormat::kKimiK2,
-                                           ToolCallFormat::kHarmony, ToolCallFormat::kJson),
-                         [](const auto& one) {
-                           return fmt::format("{:02}", static_cast<int>(one.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Formats, LinearCostTest,
+    ::testing::Values(ToolCallFormat::kNone, ToolCallFormat::kQwen, ToolCallFormat::kQwen3Coder,
+                      ToolCallFormat::kDeepseekV3, ToolCallFormat::kDeepseekV32,
+                      ToolCallFormat::kGlm, ToolCallFormat::kLlama3, ToolCallFormat::kMistral,
+                      ToolCallFormat::kPythonic, ToolCallFormat::kKimiK2, ToolCallFormat::kGemma4,
+                      ToolCallFormat::kMinimaxM2, ToolCallFormat::kSeedOss, ToolCallFormat::kLfm2,
+                      ToolCallFormat::kGranite, ToolCallFormat::kNemotronV2,
+                      ToolCallFormat::kCohere, ToolCallFormat::kHarmony, ToolCallFormat::kJson),
+    [](const auto& one) { return fmt::format("{:02}", static_cast<int>(one.param)); });
 
 TEST(LinearReasoningCostTest, EveryFormat) {
-  for (const auto format : {ReasoningFormat::kThink, ReasoningFormat::kThinkFromStart,
-                            ReasoningFormat::kKimi, ReasoningFormat::kMistral}) {
+  for (const auto format :
+       {ReasoningFormat::kThink, ReasoningFormat::kThinkFromStart, ReasoningFormat::kKimi,
+        ReasoningFormat::kMistral, ReasoningFormat::kGemma, ReasoningFormat::kSeed,
+        ReasoningFormat::kCohere, ReasoningFormat::kGranite}) {
     const ReasoningTags tags = tags_of(format);
     for (const std::string& unit :
          {std::string(tags.open), std::string(tags.close), std::string(tags.close).substr(0, 5),
-          std::string(tags.open) + "\n", std::string("</think "), std::string("[")}) {
+          std::string(tags.open) + "\n", std::string("</think "), std::string("["),
+          std::string("<|channel|>"), std::string("<response>"), std::string("<|END_TEXT|>")}) {
       expect_linear(ToolCallFormat::kNone, format, "Hm" + repeated(unit, 1 << 20), 1 << 20);
       expect_linear(ToolCallFormat::kNone, format, "Hm" + repeated(unit, 30000), 1);
     }

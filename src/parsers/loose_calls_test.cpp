@@ -429,6 +429,195 @@ TEST(LooseCallsTest, PythonicLists) {
                                             });
 }
 
+TEST(LooseCallsTest, Lfm2Lists) {
+  const std::string call = "get_weather(city='Paris', days=3)";
+  const std::string begin = "<|tool_call_start|>";
+  const std::string end = "<|tool_call_end|>";
+  expect_weather(
+      ToolCallFormat::kLfm2,
+      {
+          begin + "[" + call + "]" + end,
+          begin + call + end,
+          begin + "[" + call,
+          begin + "[[" + call + "]]" + end + end,
+          begin + begin + "[" + call + "]" + end,
+          "[" + call + "]" + end,
+          call,
+          "<|tool_call_start>[" + call + "]<tool_call_end>",
+          "<tool_calls_start>[" + call + "]</tool_call_end>",
+          begin + "[get_weather('Paris', 3)]" + end,
+          begin + "[getWeather(city=\"Paris\", days=3]" + end,
+          begin + R"([{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}])" + end,
+      });
+}
+
+TEST(LooseCallsTest, GemmaCalls) {
+  const std::string whole =
+      "<|tool_call>call:get_weather{city:<|\"|>Paris<|\"|>,days:3}<tool_call|>";
+  const auto replaced = [&whole](std::string_view what, std::string_view with) {
+    std::string text = whole;
+    const size_t place = text.find(what);
+    EXPECT_NE(place, std::string::npos) << what;
+    return text.replace(place, what.size(), with);
+  };
+  expect_weather(
+      ToolCallFormat::kGemma4,
+      {
+          whole,
+          replaced("<|tool_call>", ""),
+          replaced("<|tool_call>", "<|tool_call><|tool_call>"),
+          replaced("<|tool_call>", "<|tool_call|>"),
+          replaced("<|tool_call>", "<tool_call>"),
+          replaced("<|tool_call>", "<|toolcall>\n"),
+          replaced("call:", ""),
+          replaced("call:", "call: "),
+          replaced("get_weather", "functions.getWeather"),
+          replaced("<tool_call|>", ""),
+          replaced("<tool_call|>", "<tool_call|><tool_call|>"),
+          replaced("<tool_call|>", "<|tool_call|>"),
+          replaced("<tool_call|>", "</tool_call>"),
+          replaced("<tool_call|>", "<tool_call|><|tool_response>"),
+          replaced("}<tool_call|>", "<tool_call|>"),
+          replaced("}<tool_call|>", ""),
+          replaced("}<tool_call|>", "}}<tool_call|>"),
+          replaced("}<tool_call|>", ",}<tool_call|>"),
+          replaced("{city", "{{city"),
+          replaced("{city", "{\"city\""),
+          replaced("{city", "{<|\"|>city<|\"|>"),
+          replaced("{city", "{ City"),
+          replaced(",days", ",, \"days\""),
+          replaced(",days", " \"days\""),
+          replaced("<|\"|>Paris<|\"|>", "\"Paris\""),
+          replaced("<|\"|>Paris<|\"|>", "'Paris'"),
+          replaced("<|\"|>Paris<|\"|>", "Paris"),
+          replaced("<|\"|>Paris<|\"|>", "<|\"|>Paris"),
+          replaced("<|\"|>Paris<|\"|>", "<|\"|Paris<|\"|"),
+          "<|tool_call>call:get_weather{\"city\": \"Paris\", \"days\": 3}<tool_call|>",
+          "<|tool_call>get_weather(city='Paris', days=3)<tool_call|>",
+          R"(<|tool_call>{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}})",
+          "```\n" + whole + "\n```",
+      });
+  expect_weather(ToolCallFormat::kGemma4, {"I look.\n" + whole.substr(12)}, "I look.");
+  const std::vector<std::pair<std::string, LooseJson>> two = {
+      {"write_file", {{"content", "x"}}}, {"write_file", {{"path", "p"}, {"content", "y"}}}};
+  for (const std::string_view end : {"}<tool_call|>", "<tool_call|>", " }\n<tool_call|>"}) {
+    const std::string city = end.starts_with(' ') ? "Paris " : "Paris";
+    expect_read({.calls = ToolCallFormat::kGemma4},
+                "<|tool_call>call:get_weather{days:3,city:<|\"|>Paris" + std::string(end),
+                {"", "", {{"get_weather", {{"days", 3}, {"city", city}}}}});
+  }
+  // A text that is not closed swallows neither the next argument nor the next call.
+  const std::string next = "<|tool_call>call:write_file{path:<|\"|>p<|\"|>,content:<|\"|>y<|\"|>}";
+  for (const std::string_view end : {"}<tool_call|>", "<tool_call|>", " }<tool_call|>\n"}) {
+    expect_read(
+        {.calls = ToolCallFormat::kGemma4},
+        "<|tool_call>call:write_file{content:<|\"|>x" + std::string(end) + next,
+        {"", "", {{"write_file", {{"content", end == " }<tool_call|>\n" ? "x " : "x"}}}, two[1]}});
+  }
+  expect_read({.calls = ToolCallFormat::kGemma4},
+              "<|tool_call>call:write_file{path:<|\"|>p,content:<|\"|>y<|\"|>}<tool_call|>",
+              {"", "", {two[1]}});
+  for (const std::string content :
+       {"a,content:b", "}<tool_call|>", "x}, y", "<|\"", "a\"b'", "]}"}) {
+    expect_read({.calls = ToolCallFormat::kGemma4},
+                "<|tool_call>call:write_file{path:<|\"|>" + content +
+                    "<|\"|>,content:<|\"|>y<|\"|>}<tool_call|>",
+                {"", "", {{"write_file", {{"path", content}, {"content", "y"}}}}});
+  }
+  for (const std::string_view text : {"<|tool_call>call:now<tool_call|>", "<|tool_call>call:now"}) {
+    expect_read({.calls = ToolCallFormat::kGemma4}, text, {"", "", {{"now", LooseJson::object()}}});
+  }
+}
+
+TEST(LooseCallsTest, MinimaxAndSeedTags) {
+  const auto replaced = [](std::string text, std::string_view what, std::string_view with) {
+    const size_t place = text.find(what);
+    EXPECT_NE(place, std::string::npos) << what;
+    return text.replace(place, what.size(), with);
+  };
+  const std::string minimax =
+      "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Paris"
+      "</parameter>\n<parameter name=\"days\">3</parameter>\n</invoke>\n</minimax:tool_call>";
+  for (const auto& [what, with] : std::vector<std::pair<std::string, std::string>>{
+           {"", ""},
+           {"<minimax:tool_call>\n", ""},
+           {"<minimax:tool_call>", "<minimax:tool_call>\n<minimax:tool_call>"},
+           {"<minimax:tool_call>", "<minimax:toolcall>"},
+           {"<minimax:tool_call>", "<tool_call>"},
+           {"</parameter>\n", ""},
+           {"</parameter>\n", "</parametr>\n"},
+           {"</parameter>\n", "</parameter></parameter>\n"},
+           {"</invoke>\n", ""},
+           {"</invoke>\n", "</invok>\n"},
+           {"\n</minimax:tool_call>", ""},
+           {"</minimax:tool_call>", "</minimax:tool_calls>"},
+           {"</minimax:tool_call>", "</minimax:tool_call></minimax:tool_call>"},
+           {"name=\"get_weather\"", "name='functions.get_weather'"},
+           {"<invoke name=\"get_weather\">\n", ""},
+           {"name=\"city\"", "name=City"}}) {
+    expect_weather(ToolCallFormat::kMinimaxM2, {replaced(minimax, what, with)});
+  }
+  const std::string seed =
+      "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Paris</parameter>\n"
+      "<parameter=days>3</parameter>\n</function>\n</seed:tool_call>";
+  for (const auto& [what, with] : std::vector<std::pair<std::string, std::string>>{
+           {"", ""},
+           {"<seed:tool_call>\n", ""},
+           {"<seed:tool_call>", "<seed:tool_call>\n<seed:tool_call>"},
+           {"<seed:tool_call>", "<seed:toolcall>"},
+           {"<seed:tool_call>", "<tool_call>"},
+           {"</parameter>\n", ""},
+           {"</parameter>\n", "</parameter>"},
+           {"</parameter>\n", "</parameter/>\n"},
+           {"</function>\n", ""},
+           {"\n</seed:tool_call>", ""},
+           {"</seed:tool_call>", "</seed:tool_calls>"},
+           {"</seed:tool_call>", "</tool_call>"},
+           {"<function=get_weather>", "<function=\"getWeather\">"},
+           {"<function=get_weather>\n", ""},
+           {"<parameter=city>", "<parameter name=\"city\">"}}) {
+    expect_weather(ToolCallFormat::kSeedOss, {replaced(seed, what, with)});
+  }
+}
+
+TEST(LooseCallsTest, ObjectsInMarkedLists) {
+  const std::string object =
+      R"({"name": "get_weather", "arguments": {"city": "Paris", "days": 3}})";
+  const std::string cohere =
+      R"({"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Paris", "days": 3}})";
+  for (const auto& [format, begin, end, one] :
+       {std::tuple{ToolCallFormat::kGranite, std::string("<|tool_call|>"), std::string(), object},
+        std::tuple{ToolCallFormat::kNemotronV2, std::string("<TOOLCALL>"),
+                   std::string("</TOOLCALL>"), object},
+        std::tuple{ToolCallFormat::kCohere, std::string("<|START_ACTION|>"),
+                   std::string("<|END_ACTION|>"), cohere}}) {
+    SCOPED_TRACE(to_string(format));
+    const std::string list = "[" + one + "]";
+    const std::string open = one.substr(0, one.size() - 2);
+    expect_weather(format, {
+                               begin + list + end,
+                               begin + "\n[\n    " + one + "\n]\n" + end,
+                               begin + one + end,
+                               list + end,
+                               one,
+                               begin + list,
+                               begin + "[" + one + end,
+                               begin + begin + list + end + end,
+                               begin + list + "]" + end,
+                               begin + "[" + one + ",]" + end,
+                               begin + "[" + open + end,
+                               begin + "[" + open + "]" + end,
+                               begin + "[" + open + "}}}]" + end,
+                               begin + "```json\n" + list + "\n```" + end,
+                               "<tool_call>" + list + "</tool_call>",
+                               "<" + begin.substr(begin[1] == '|' ? 2 : 1) + list,
+                           });
+    expect_weather(format, {"Sure.\n" + begin + list + end, "Sure.\n\n" + list}, "Sure.");
+    const std::string prose = R"([{"name": "Ann", "age": 3}])";
+    expect_read({.calls = format}, prose, {prose, "", {}});
+  }
+}
+
 TEST(LooseCallsTest, HarmonyMessages) {
   const std::string arguments = R"({"city": "Paris", "days": 3})";
   const LooseJson object = LooseJson::parse(arguments);
@@ -563,6 +752,27 @@ TEST(LooseCallsTest, TagsOfReasoning) {
            {kMistral, "[THINK]Hm.\n[/THINK]Yes"},
            {kMistral, "[THINK][THINK]Hm.\n[/THINK][/THINK]\nYes"},
            {kMistral, "[think]Hm.\n[/think]\nYes"},
+           {kGemma, "<|channel>thought\nHm.\n<channel|>Yes"},
+           {kGemma, "<|channel>thought\n\n<|channel>thought\nHm.\n<channel|><channel|>Yes"},
+           {kGemma, "<|channel|>thought\nHm.\n<|channel|>Yes"},
+           {kGemma, "<channel>thought\nHm.\n</channel>\nYes"},
+           {kGemma, "<|channel>Hm.\n<channel|>Yes"},
+           {kGemma, "<|channel>thought\n<channel|>\nYes"},
+           {kSeed, "<seed:think>Hm.\n</seed:think>\nYes"},
+           {kSeed, "<seed:think>\n<seed:think>Hm.\n</seed:think></seed:think>Yes"},
+           {kSeed, "<think>Hm.\n</think>Yes"},
+           {kSeed, "<seed:thinking>Hm.\n</seed:thnk>\nYes"},
+           {kSeed, "Hm.\n</seed:think>Yes", true},
+           {kCohere,
+            "<|START_THINKING|>Hm.\n<|END_THINKING|><|START_RESPONSE|>Yes<|END_RESPONSE|>"},
+           {kCohere, "<|START_THINKING|>Hm.\n<|END_THINKING|><|START_TEXT|>Yes"},
+           {kCohere, "<START_THINKING>Hm.\n<|END_THINKING>\nYes<|END_TEXT|>"},
+           {kCohere, "<|START_THINKING|><|START_THINKING|>Hm.\n<|END_THINK|><|END_THINKING|>Yes"},
+           {kCohere, "Hm.\n<|END_THINKING|>Yes", true},
+           {kGranite, "<think>Hm.\n</think>\n<response>Yes</response>"},
+           {kGranite, "<think>Hm.\n</think>\n\n<response>\nYes"},
+           {kGranite, "<thinking>Hm.\n</thinking>Yes"},
+           {kGranite, "<response>Yes</response>"},
        }) {
     const std::string thought = one.text.find("Hm") == std::string::npos ? "" : "Hm.\n";
     expect_read({.reasoning = one.format, .inside = one.inside}, one.text, {"Yes", thought, {}});

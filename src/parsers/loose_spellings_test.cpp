@@ -41,6 +41,10 @@ std::vector<JsonFormat> json_formats() {
       {kHarmony, "<|channel|>commentary to=functions.write_file <|constrain|>json<|message|>",
        "<|call|>"},
       {kGlm, "<tool_call>write_file\n", "\n</tool_call>"},
+      {kGranite, "<|tool_call|>[{\"name\": \"write_file\", \"arguments\": ", "}]"},
+      {kNemotronV2, "<TOOLCALL>[{\"name\": \"write_file\", \"arguments\": ", "}]</TOOLCALL>"},
+      {kCohere,
+       "<|START_ACTION|>[{\"tool_name\": \"write_file\", \"parameters\": ", "}]<|END_ACTION|>"},
   };
 }
 
@@ -86,6 +90,12 @@ TEST(LooseSpellingsTest, QuotesMayBeMissing) {
     expect_weather(kHarmony, {"<|channel|>commentary to=functions.get_weather<|message|>" + object +
                               "<|call|>"});
     expect_weather(kGlm, {"<tool_call>get_weather\n" + object + "\n</tool_call>"});
+    expect_weather(kGranite,
+                   {"<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": " + object + "}]"});
+    expect_weather(kNemotronV2, {"<TOOLCALL>[{\"name\": \"get_weather\", \"arguments\": " + object +
+                                 "}]</TOOLCALL>"});
+    expect_weather(kCohere, {"<|START_ACTION|>[{\"tool_name\": \"get_weather\", \"parameters\": " +
+                             object + "}]<|END_ACTION|>"});
   }
   expect_weather(kQwen, {in_tags(R"({"name": "get_weather, "arguments": )" + kArguments + "}")});
   // A text that only looks so keeps what it says.
@@ -313,6 +323,14 @@ const std::string kGlmCall =
     "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n"
     "<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>";
 
+const std::string kMinimaxCall =
+    "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter "
+    "name=\"city\">Paris</parameter>\n"
+    "<parameter name=\"days\">3</parameter>\n</invoke>\n</minimax:tool_call>";
+const std::string kSeedCall =
+    "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Paris</parameter>\n"
+    "<parameter=days>3</parameter>\n</function>\n</seed:tool_call>";
+
 TEST(LooseSpellingsTest, WrappersAndCodeFences) {
   const auto in_fence = [](const std::string& info, const std::string& inside) {
     return "```" + info + "\n" + inside + "\n```";
@@ -343,7 +361,8 @@ TEST(LooseSpellingsTest, WrappersAndCodeFences) {
   for (const std::string& text :
        {in_fence("json", R"({"name": "Ann", "age": 3})"), in_fence("python", "print(1)"),
         in_fence("tool_call", "x = 1"), std::string("```\n"), std::string("a ```json\n")}) {
-    for (const auto format : {kQwen, kQwen3Coder, kGlm, kLlama3, kMistral, kPythonic}) {
+    for (const auto format : {kQwen, kQwen3Coder, kGlm, kLlama3, kMistral, kPythonic, kGranite,
+                              kNemotronV2, kCohere, kLfm2, kGemma4, kMinimaxM2, kSeedOss}) {
       expect_read({.calls = format}, text, {text, "", {}});
     }
   }
@@ -371,6 +390,14 @@ TEST(LooseSpellingsTest, TagsAroundCalls) {
                     kArguments + "<|tool_call_end|>"},
       {kDeepseekV3,
        "<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>" + kArguments + "<｜tool▁call▁end｜>"},
+      {kGranite, "<|tool_call|>[" + kObject + "]"},
+      {kNemotronV2, "<TOOLCALL>[" + kObject + "]</TOOLCALL>"},
+      {kCohere, "<|START_ACTION|>[{\"tool_name\": \"get_weather\", \"parameters\": " + kArguments +
+                    "}]<|END_ACTION|>"},
+      {kLfm2, "<|tool_call_start|>[" + kPythonCall + "]<|tool_call_end|>"},
+      {kGemma4, "<|tool_call>call:get_weather{city:<|\"|>Paris<|\"|>,days:3}<tool_call|>"},
+      {kMinimaxM2, kMinimaxCall},
+      {kSeedOss, kSeedCall},
   };
   const LooseJson arguments = LooseJson::parse(kArguments);
   for (const auto& [format, call] : calls) {
@@ -431,8 +458,9 @@ TEST(LooseSpellingsTest, DefinitionsOfToolsAreNoCalls) {
   definitions.push_back("[" + definitions[0] + ", " + definitions[11] + "]");
   definitions.push_back("[\n" + definitions[3] + ",\n" + definitions[12] + "\n]");
   const std::string call = "\n<tool_call>\n" + kObject + "\n</tool_call>";
-  for (const auto format : {kQwen, kQwen3Coder, kGlm, kLlama3, kMistral, kPythonic, kDeepseekV3,
-                            kDeepseekV32, kKimiK2}) {
+  for (const auto format :
+       {kQwen, kQwen3Coder, kGlm, kLlama3, kMistral, kPythonic, kDeepseekV3, kDeepseekV32, kKimiK2,
+        kGranite, kNemotronV2, kCohere, kLfm2, kGemma4, kMinimaxM2, kSeedOss}) {
     for (const std::string& defined : definitions) {
       for (const std::string& text :
            {"<tools>\n" + defined + "\n</tools>", "<tools>" + defined + "</tools>", defined,
@@ -494,6 +522,13 @@ TEST(LooseSpellingsTest, CallsWrittenAsPython) {
                                  "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"});
     expect_weather(kKimiK2, {"<|tool_call_begin|>" + call + "<|tool_call_end|>"});
     expect_weather(kPythonic, {"[" + call + "]"});
+    expect_weather(kLfm2, {"<|tool_call_start|>[" + call + "]<|tool_call_end|>"});
+    expect_weather(kGranite, {"<|tool_call|>[" + call + "]"});
+    expect_weather(kNemotronV2, {"<TOOLCALL>" + call + "</TOOLCALL>"});
+    expect_weather(kCohere, {"<|START_ACTION|>[" + call + "]<|END_ACTION|>"});
+    expect_weather(kGemma4, {"<|tool_call>" + call + "<tool_call|>"});
+    expect_weather(kSeedOss, {"<seed:tool_call>" + call + "</seed:tool_call>"});
+    expect_weather(kMinimaxM2, {"<minimax:tool_call>" + call + "</minimax:tool_call>"});
   }
   expect_weather(kLlama3, {"<|python_tag|>get_weather.call(" + kArguments + ")",
                            "<|python_tag|>get_weather.call(city=\"Paris\", days=3)"});

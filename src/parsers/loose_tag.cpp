@@ -14,6 +14,7 @@ constexpr std::string_view kTagEnds[] = {">", "]", "▷"};
 constexpr std::string_view kTagBars[] = {"|", "｜"};
 // Within a word: a bar, too, as DeepSeek writes.
 constexpr std::string_view kTagJoints[] = {"_", "-", "▁", "\\_", ".", "|", "｜"};
+constexpr std::string_view kNameSpaces[] = {"seed", "minimax"};  // a colon joins them to the word
 
 char lower_letter(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
@@ -39,6 +40,9 @@ class TagReader {
     while (!starved_ && tag_.word.size() <= kMaxTagWord) {
       if (place_ < text_.size() && is_letter_or_digit(text_[place_])) {
         tag_.word += lower_letter(text_[place_++]);
+      } else if (place_ < text_.size() && text_[place_] == ':' &&
+                 std::ranges::find(kNameSpaces, tag_.word) != std::end(kNameSpaces)) {
+        ++place_;
       } else if (tag_.word.empty() || !take(kTagJoints)) {
         break;
       }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads tags as models write them, of which a letter, a bar or the closing bracket may be wrong:
 // "<tool_call>", "<|tool_call|>", "<toolcall", "<\/tool_call>", "<｜tool▁call▁end｜>", "[/THINK]",
-// "</ think >".
+// "</ think >", "<seed:tool_call>".
 //
 // Threading: free functions without state.
 #pragma once

@@ -8,25 +8,44 @@
 namespace heddle::parsers {
 namespace {
 
-constexpr std::string_view kPythonStart = "<|python_start|>";
-constexpr std::string_view kPythonEnd = "<|python_end|>";
-constexpr std::string_view kPythonStartWords[] = {"pythonstart"};
-constexpr std::string_view kPythonEndWords[] = {"pythonend"};
 constexpr size_t kMaxListSpace = 64;
 
-CallMarks pythonic_marks() {
-  return {.markers = {kPythonStart},
-          .opening_words = {kPythonStartWords[0]},
-          .strays = {kPythonEnd},
+// The marks of a format around its lists, and the words of tags that are like them.
+struct ListMarks {
+  std::string_view open;
+  std::string_view close;
+  std::string_view open_word;
+  std::string_view close_word;
+  bool start_may_be_call = false;  // see CallMarks
+};
+
+constexpr ListMarks kListMarks[] = {{.open = "<|python_start|>",
+                                     .close = "<|python_end|>",
+                                     .open_word = "pythonstart",
+                                     .close_word = "pythonend",
+                                     .start_may_be_call = true},
+                                    {.open = "<|tool_call_start|>",
+                                     .close = "<|tool_call_end|>",
+                                     .open_word = "toolcallstart",
+                                     .close_word = "toolcallend"}};
+
+const ListMarks& list_marks_of(PythonicCallFormat format) {
+  return kListMarks[static_cast<size_t>(format)];
+}
+
+CallMarks pythonic_marks(const ListMarks& marks) {
+  return {.markers = {marks.open},
+          .opening_words = {marks.open_word},
+          .strays = {marks.close},
           .are_special = true,
           .may_be_missing = true,
-          .start_may_be_call = true};
+          .start_may_be_call = marks.start_may_be_call};
 }
 
 }  // namespace
 
-PythonicCallParser::PythonicCallParser(ToolCallParserOptions options)
-    : ToolCallParser(pythonic_marks(), std::move(options)) {}
+PythonicCallParser::PythonicCallParser(PythonicCallFormat format, ToolCallParserOptions options)
+    : ToolCallParser(pythonic_marks(list_marks_of(format)), std::move(options)), format_(format) {}
 
 bool PythonicCallParser::takes_name(std::string_view tool) {
   return !tool.empty() && tool.size() <= kMaxNameBytes &&
@@ -43,7 +62,8 @@ Match PythonicCallParser::may_begin_line(std::string_view text) const {
 
 CallHeader PythonicCallParser::read_header(std::string_view text, Place place, bool, bool) const {
   std::string_view rest = text;
-  bool is_marked = place == Place::kMarker || place == Place::kStart;
+  const bool is_call_at_start = place == Place::kStart && list_marks_of(format_).start_may_be_call;
+  bool is_marked = place == Place::kMarker || is_call_at_start;
   for (int mark = 0; place == Place::kMarker && mark < 3; ++mark) {
     const LooseTag tag = read_loose_tag(rest);
     if (tag.match == Match::kMore) return {.match = Match::kMore};
@@ -73,8 +93,9 @@ CallHeader PythonicCallParser::read_header(std::string_view text, Place place, b
 }
 
 Closing PythonicCallParser::read_closing(std::string_view text) {
-  constexpr std::string_view kClosers[] = {kPythonEnd};
-  return read_loose_closing(text, kClosers, kPythonEndWords, /*needs_slash=*/false);
+  const ListMarks& marks = list_marks_of(format_);
+  return read_loose_closing(text, {&marks.close, 1}, {&marks.close_word, 1},
+                            /*needs_slash=*/false);
 }
 
 }  // namespace heddle::parsers

@@ -10,26 +10,11 @@ namespace {
 
 constexpr size_t kMaxUnknownTypes = 64;  // looked up one by one
 
-CallMarks tagged_marks_of(TaggedCallFormat format) {
-  switch (format) {
-    case TaggedCallFormat::kQwen3Coder:
-      return {.markers = {"<tool_call>", "<function="},
-              .opening_words = {"toolcall", "toolcalls", "function", "functioncall", "tools"},
-              .strays = {"</tool_call>"}};
-    case TaggedCallFormat::kGlm:
-      return {.markers = {"<tool_call>"},
-              .opening_words = {"toolcall", "toolcalls", "functioncall", "tools"},
-              .strays = {"</tool_call>"},
-              .may_be_missing = true};
-    case TaggedCallFormat::kDeepseekV32:
-      break;
-  }
-  return {.markers = {"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<function_calls>",
-                      "<｜DSML｜invoke ", "<invoke "},
-          .opening_words = {"dsmlfunctioncalls", "dsmltoolcalls", "functioncalls", "dsmlinvoke",
-                            "invoke"},
-          .strays = {"</｜DSML｜function_calls>", "</｜DSML｜tool_calls>", "</｜DSML｜invoke>",
-                     "</function_calls>"}};
+CallMarks tagged_marks_of(const TagFormat& format) {
+  return {.markers = format.markers,
+          .opening_words = format.opening_words,
+          .strays = format.strays,
+          .may_be_missing = format.may_be_missing};
 }
 
 }  // namespace
@@ -37,8 +22,7 @@ CallMarks tagged_marks_of(TaggedCallFormat format) {
 TaggedCallParser::TaggedCallParser(TaggedCallFormat format,
                                    std::shared_ptr<const nlohmann::ordered_json> tools,
                                    ToolCallParserOptions options)
-    : ToolCallParser(tagged_marks_of(format), std::move(options)),
-      format_(format),
+    : ToolCallParser(tagged_marks_of(tag_format_of(format)), std::move(options)),
       tools_(std::move(tools)),
       tags_(format, names()),
       value_end_(tags_, names(), is_exact()) {}
@@ -81,7 +65,7 @@ Progress TaggedCallParser::read_between(std::string_view text, TextEnd end, size
   used = space_size(text);
   const std::string_view rest = text.substr(used);
   if (rest.empty()) return Progress::kMore;
-  const bool is_glm = format_ == TaggedCallFormat::kGlm;
+  const bool is_glm = tags_.format().has_keys;
   const CallTag tag = tags_.read(rest);
   if (tag.match == Match::kMore) return Progress::kMore;
   if (tag.match == Match::kYes) {
@@ -122,7 +106,7 @@ void TaggedCallParser::begin_value(const ParameterOpening& opening) {
   }
   is_string_ = type_.is_string();
   quote_open_ = false;
-  value_begun_ = format_ != TaggedCallFormat::kQwen3Coder;
+  value_begun_ = !tags_.format().has_value_lines;
   value_end_.begin({.tool = tool_,
                     .parameters = &names_,
                     .may_hold_call = type_.may_be_string() || type_.is_unsaid()});
@@ -167,7 +151,7 @@ Progress TaggedCallParser::read_value(std::string_view text, TextEnd end, size_t
   used = last ? found.behind : found.size;
   if (used == 0 && !last) return Progress::kMore;
   value_end_.pass(used, piece);
-  const bool strips = format_ == TaggedCallFormat::kQwen3Coder || !found.is_closed;
+  const bool strips = tags_.format().has_value_lines || !found.is_closed;
   if (last && strips && piece.ends_with('\n') && piece.size() > (value_begun_ ? 0U : 1U)) {
     piece.remove_suffix(1);
   }
@@ -212,7 +196,7 @@ bool TaggedCallParser::take_value(std::string_view piece, bool last, AnswerDelta
 }
 
 Closing TaggedCallParser::read_closing(std::string_view text) {
-  return read_loose_closing(text, {}, tags_.words());
+  return read_loose_closing(text, {}, tags_.format().words);
 }
 
 }  // namespace heddle::parsers

@@ -7,6 +7,10 @@
 //   deepseekv32  <｜DSML｜invoke name="f">\n<｜DSML｜parameter name="p" string="true">value
 //                </｜DSML｜parameter>\n</｜DSML｜invoke>, between <｜DSML｜function_calls> and
 //                </｜DSML｜function_calls>; also without the mark
+//   minimax_m2   <invoke name="f">\n<parameter name="p">value</parameter>\n</invoke>, between
+//                <minimax:tool_call> and </minimax:tool_call>; also without the mark
+//   seed_oss     as qwen3_coder, between <seed:tool_call> and </seed:tool_call>, and no line breaks
+//                around values
 //
 // In place of parameters a JSON object may stand. Any tag may be missing or misspelt as long as the
 // others say what is meant.
@@ -65,7 +69,6 @@ class TaggedCallParser final : public ToolCallParser {
   void end_arguments(AnswerDeltas& out);
   [[nodiscard]] const ParameterType& type_of(const std::string& parameter);
 
-  const TaggedCallFormat format_;
   const std::shared_ptr<const nlohmann::ordered_json> tools_;
   std::map<std::pair<std::string, std::string>, ParameterType> types_;  // by tool and parameter
   size_t num_unknown_types_ = 0;

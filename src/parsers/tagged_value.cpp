@@ -2,7 +2,6 @@
 #include "parsers/tagged_value.h"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 
 namespace heddle::parsers {
@@ -70,14 +69,8 @@ void TaggedValueEnd::pass(size_t used, std::string_view piece) {
 
 // Where the format is kept to the letter: its closing tag, and behind it what it has there.
 TaggedValueEnd::TagEnd TaggedValueEnd::read_exact_end(std::string_view text) const {
-  constexpr std::string_view kCoderEnds[] = {"</parameter>"};
-  constexpr std::string_view kGlmEnds[] = {"</arg_value>"};
-  constexpr std::string_view kDsmlEnds[] = {"</｜DSML｜parameter>", "</parameter>"};
-  std::span<const std::string_view> ends = kDsmlEnds;
-  if (tags_.format() == TaggedCallFormat::kQwen3Coder) ends = kCoderEnds;
-  if (tags_.format() == TaggedCallFormat::kGlm) ends = kGlmEnds;
   std::string_view found;
-  const Match match = begins_with(text, ends, &found);
+  const Match match = begins_with(text, tags_.format().value_ends, &found);
   if (match != Match::kYes) return {.match = match};
   const std::string_view behind = text.substr(found.size());
   const size_t space = space_size(behind.substr(0, kMaxSpaceBetweenTags + 1));
@@ -106,7 +99,7 @@ Match TaggedValueEnd::ends_call(std::string_view text, bool closed, TextEnd end)
 TaggedValueEnd::TagEnd TaggedValueEnd::value_ends_at(const CallTag& tag, std::string_view text,
                                                      bool line_begins, bool one_line,
                                                      TextEnd end) const {
-  const bool is_glm = tags_.format() == TaggedCallFormat::kGlm;
+  const bool is_glm = tags_.format().has_keys;
   const TagKind value = tags_.value_kind();
   const bool is_own =
       tag.closing && (tag.kind == value || (is_glm && tag.kind == TagKind::kParameter));

@@ -24,6 +24,22 @@ bool is_think_word(std::string_view word) {
   return meant && kThinkWords[*meant].front() == word.front();
 }
 
+// A tag without what its word begins with: <seed:think>, and what says whether it opens or closes,
+// as in <|START_THINKING|> and <|END_THINKING|>.
+LooseTag read_think_tag(std::string_view text) {
+  LooseTag tag = read_loose_tag(text);
+  for (const std::string_view lead : {"start", "end", "seed"}) {
+    if (!tag.word.starts_with(lead)) continue;
+    tag.word.erase(0, lead.size());
+    tag.closing = tag.closing || lead == "end";
+    break;
+  }
+  return tag;
+}
+
+// The first letters of the words of tags.
+constexpr std::string_view kFirstLetters = "trse";
+
 // Characters that reasoning writes before a tag that it names.
 constexpr std::string_view kBeforeNamedTag = " \t`'\"(";
 
@@ -36,12 +52,14 @@ bool ends_line(std::string_view behind) {
 ThinkingParser::ThinkingParser(const AnswerParserOptions& options,
                                std::unique_ptr<ToolCallParser> calls)
     : tags_(tags_of(options.reasoning)),
+      content_marks_(content_marks_of(options.reasoning)),
       separate_(options.separate_reasoning),
       calls_(calls != nullptr ? std::move(calls) : std::make_unique<NoCallParser>()),
       call_marks_(calls_->markers()),
       state_(tags_.open.empty() ? State::kContent : State::kStart),
       inside_(options.starts_in_reasoning) {
   if (tags_.open.empty()) return;
+  for (const std::string_view mark : content_marks_.special) calls_->add_stray(mark, true);
   for (const std::string_view mark : call_marks_) mark_bytes_ += mark.front();
   mark_bytes_ += tags_.close.front();
   mark_bytes_ += '<';
@@ -85,11 +103,8 @@ size_t ThinkingParser::step(std::string_view text, TextEnd end, AnswerDeltas& ou
   switch (state_) {
     case State::kStart:
       return read_start(text, end, out);
-    case State::kAfterOpen: {
-      const size_t size = skip_newlines(text, out);
-      if (size < text.size()) state_ = State::kStart;
-      return size;
-    }
+    case State::kAfterOpen:
+      return read_after_open(text, end, out);
     case State::kReasoning:
       return read_reasoning(text, end, out);
     case State::kCalls: {
@@ -113,10 +128,50 @@ size_t ThinkingParser::read_content(std::string_view text, TextEnd end, AnswerDe
   const size_t used = calls_->read(text, end, out);
   if (!calls_->at_stop()) return used;
   calls_->pass_stop();
+  enter_reasoning({});
+  return used + tags_.open.size();
+}
+
+void ThinkingParser::enter_reasoning(const Tag& tag) {
   state_ = State::kAfterOpen;
   inside_ = true;
-  word_.clear();
-  return used + tags_.open.size();
+  word_ = tag.word;
+  awaits_label_ = !tags_.label.empty();
+}
+
+size_t ThinkingParser::read_after_open(std::string_view text, TextEnd end, AnswerDeltas& out) {
+  if (awaits_label_) {
+    if (tags_.label.starts_with(text) && text.size() < tags_.label.size()) {
+      return end == TextEnd::kCut ? text.size() : 0;
+    }
+    awaits_label_ = false;
+    if (text.starts_with(tags_.label)) {
+      emit_tag(tags_.label, out);
+      return tags_.label.size();
+    }
+  }
+  const size_t size = skip_newlines(text, out);
+  if (size < text.size()) state_ = State::kStart;
+  return size;
+}
+
+// The tag at the front where both tags have one word, as Gemma's <|channel>thought and <channel|>:
+// the label tells them apart.
+ThinkingParser::Tag ThinkingParser::labelled_tag_at(std::string_view text, bool closing,
+                                                    TextEnd end) const {
+  const LooseTag tag = read_loose_tag(text);
+  const std::string word = bare_word(tags_.open);
+  if (tag.match == Match::kMore && word.starts_with(tag.word)) return {.match = Match::kMore};
+  if (tag.match != Match::kYes || !tag.closed || tag.word != word) return {};
+  const std::string_view behind = text.substr(tag.size);
+  if (!tag.closing && tags_.label.starts_with(behind.substr(0, tags_.label.size())) &&
+      behind.size() < tags_.label.size() && end == TextEnd::kNone) {
+    return {.match = Match::kMore};
+  }
+  const bool opens = !tag.closing && behind.starts_with(tags_.label);
+  const bool is_named = kBeforeNamedTag.find(last_byte_) != std::string_view::npos;
+  if (opens == closing || (closing && is_named && !ends_line(behind))) return {};
+  return {.match = Match::kYes, .size = tag.size};
 }
 
 // The opening or closing tag at the front, also one that is misspelt.
@@ -124,9 +179,14 @@ ThinkingParser::Tag ThinkingParser::tag_at(std::string_view text, bool closing, 
   const std::string_view exact = closing ? tags_.close : tags_.open;
   if (text.starts_with(exact)) return {.match = Match::kYes, .size = exact.size()};
   if (exact.starts_with(text)) return {.match = Match::kMore};
-  const LooseTag tag = read_loose_tag(text);
+  if (!tags_.label.empty()) {
+    if (text.starts_with(closing ? tags_.open : tags_.close)) return {};
+    return labelled_tag_at(text, closing, end);
+  }
+  const LooseTag tag = read_think_tag(text);
   if (tag.match == Match::kMore) {
-    const bool may_think = tag.word.empty() || tag.word.front() == 't' || tag.word.front() == 'r';
+    const bool may_think =
+        tag.word.empty() || kFirstLetters.find(tag.word.front()) != std::string_view::npos;
     return {.match = may_think && (closing || !tag.closing) ? Match::kMore : Match::kNo};
   }
   if (tag.match == Match::kNo || tag.closing != closing || !is_think_word(tag.word)) return {};
@@ -150,10 +210,16 @@ size_t ThinkingParser::read_start(std::string_view text, TextEnd end, AnswerDelt
     const Tag close = inside_ ? Tag{} : tag_at(rest, /*closing=*/true, end);
     if (open.match == Match::kYes) {
       emit_tag(text.substr(0, space + open.size), out);
-      inside_ = true;
-      word_ = open.word;
-      state_ = State::kAfterOpen;
+      enter_reasoning(open);
       return space + open.size;
+    }
+    if (!inside_) {
+      const Match content = content_tag_at(rest);
+      if (content == Match::kMore && end == TextEnd::kNone) return 0;
+      if (content == Match::kYes) {
+        state_ = State::kAfterClose;
+        return space;
+      }
     }
     if (close.match == Match::kYes) {  // of reasoning that was not there
       emit_tag(text.substr(0, space + close.size), out);
@@ -190,15 +256,28 @@ size_t ThinkingParser::read_after_close(std::string_view text, TextEnd end, Answ
   }
   if (open.match == Match::kYes) {
     emit_tag(text.substr(0, open.size), out);
-    state_ = State::kAfterOpen;
-    inside_ = true;
+    enter_reasoning(open);
     return open.size;
+  }
+  const Match content = content_tag_at(text);
+  if (content == Match::kMore && end == TextEnd::kNone) return 0;
+  if (content == Match::kYes) {
+    content_begun_ = true;
+    calls_->add_stray(content_marks_.close);
+    return content_marks_.open.size();
   }
   if (end == TextEnd::kNone && (close.match == Match::kMore || open.match == Match::kMore)) {
     return 0;
   }
   state_ = State::kContent;
   return 0;
+}
+
+// The tag where content begins, once.
+Match ThinkingParser::content_tag_at(std::string_view text) const {
+  if (content_marks_.open.empty() || content_begun_) return Match::kNo;
+  std::string_view ignored;
+  return begins_with(text, {&content_marks_.open, 1}, &ignored);
 }
 
 size_t ThinkingParser::read_reasoning(std::string_view text, TextEnd end, AnswerDeltas& out) {

@@ -7,7 +7,8 @@
 // break. An opening tag that begins a line of the content begins reasoning again, unless it is in a
 // code fence. Reasoning that is never closed is reasoning to the end, but for tool calls inside of
 // it, behind which it goes on; white space behind them is dropped. A closing tag in content that
-// closes nothing is dropped where it stands alone.
+// closes nothing is dropped where it stands alone. The marks of a format around content are
+// dropped (ContentMarks).
 //
 // Threading: thread-compatible. Cost: O(text), however it arrives.
 #pragma once
@@ -52,6 +53,7 @@ class ThinkingParser final : public AnswerParser {
   };
 
   size_t step(std::string_view text, TextEnd end, AnswerDeltas& out);
+  size_t read_after_open(std::string_view text, TextEnd end, AnswerDeltas& out);
   size_t read_start(std::string_view text, TextEnd end, AnswerDeltas& out);
   size_t read_content(std::string_view text, TextEnd end, AnswerDeltas& out);
   size_t read_after_close(std::string_view text, TextEnd end, AnswerDeltas& out);
@@ -62,19 +64,25 @@ class ThinkingParser final : public AnswerParser {
   void emit_reasoning(std::string_view text, AnswerDeltas& out);
   void emit_tag(std::string_view text, AnswerDeltas& out) const;  // of reasoning that is content
 
+  void enter_reasoning(const Tag& tag);
   [[nodiscard]] Tag tag_at(std::string_view text, bool closing, TextEnd end) const;
+  [[nodiscard]] Tag labelled_tag_at(std::string_view text, bool closing, TextEnd end) const;
+  [[nodiscard]] Match content_tag_at(std::string_view text) const;
 
   const ReasoningTags tags_;
+  const ContentMarks content_marks_;
   const bool separate_;
   const std::unique_ptr<ToolCallParser> calls_;
   std::vector<std::string_view> call_marks_;
   std::string mark_bytes_;  // first ones, of marks inside reasoning
   State state_;
   Patience patience_{kMaxHeaderBytes};
-  bool inside_;               // the answer begins inside reasoning
-  std::string word_;          // of the tag that opened the reasoning
-  bool drops_space_ = false;  // a call inside reasoning ended here
-  char last_byte_ = '\n';     // of the reasoning
+  bool inside_;                 // the answer begins inside reasoning
+  bool awaits_label_ = false;   // the opening tag's label may come
+  bool content_begun_ = false;  // the tag where content begins was read
+  std::string word_;            // of the tag that opened the reasoning
+  bool drops_space_ = false;    // a call inside reasoning ended here
+  char last_byte_ = '\n';       // of the reasoning
   UnreadText unread_;
 };
 

@@ -48,13 +48,16 @@ LooseTag wrapper_at(std::string_view text, bool closing) {
 // Whether what the answer's end cut off behind a call was to close it.
 bool begins_closing(std::string_view text) {
   return text.starts_with("</") || text.starts_with("<|") || text.starts_with("<｜") ||
-         text.starts_with("[/") || text.size() == 1 || text.front() == ',' || text.front() == ';';
+         text.starts_with("[/") || std::string_view("<tool_call|>").starts_with(text) ||
+         text.size() == 1 || text.front() == ',' || text.front() == ';';
 }
 
 }  // namespace
 
 ToolCallParser::ToolCallParser(CallMarks marks, ToolCallParserOptions options)
-    : marks_(std::move(marks)), options_(std::move(options)), strays_(marks_.strays) {}
+    : marks_(std::move(marks)), options_(std::move(options)), strays_(marks_.strays) {
+  if (marks_.are_special) special_strays_ = marks_.strays;
+}
 
 bool ToolCallParser::is_opening(const LooseTag& tag) const {
   if (tag.closing || tag.word.empty()) return false;
@@ -415,8 +418,7 @@ size_t ToolCallParser::read_stray(const Candidate& mark, std::string_view text, 
   const bool is_named = kBeforeNamedMark.find(before) != std::string_view::npos &&
                         (quotes_mark(before) || !begins_word(behind));
   const bool is_special =
-      marks_.are_special &&
-      std::ranges::find(marks_.strays, text.substr(0, mark.size)) != marks_.strays.end();
+      std::ranges::find(special_strays_, text.substr(0, mark.size)) != special_strays_.end();
   const bool line_ends = behind.empty() || behind.front() == '\n' || behind.front() == '\r';
   const bool is_kept =
       std::exchange(keeps_stray_, false) || ((in_code_ || (is_named && !line_ends)) && !is_special);

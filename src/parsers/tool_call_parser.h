@@ -85,7 +85,11 @@ class ToolCallParser {
   void finish(std::string_view unread, TextEnd end, AnswerDeltas& out);
 
   // Marks of something else that are dropped where they stand alone: closing tags of reasoning.
-  void add_stray(std::string_view mark) { strays_.push_back(mark); }
+  // `is_special`: no text has them, and they are dropped everywhere.
+  void add_stray(std::string_view mark, bool is_special = false) {
+    strays_.push_back(mark);
+    if (is_special) special_strays_.push_back(mark);
+  }
 
   // A mark at which something else begins, where it begins a line that is not within a code fence:
   // the opening tag of reasoning. read() ends before it, and at_stop() is true until pass_stop().
@@ -145,6 +149,9 @@ class ToolCallParser {
   // Ends the arguments; a delta of its own, which says that nothing else will come.
   void emit_last_arguments(std::string_view json, AnswerDeltas& out);
 
+  // For arguments of this tool: the parameter that is meant by a key.
+  [[nodiscard]] JsonScanner::KeyReader key_reader(const std::string& tool) const;
+
   [[nodiscard]] const ToolNames& names() const { return *options_.names; }
 
   [[nodiscard]] bool is_exact() const { return options_.is_exact; }
@@ -201,7 +208,8 @@ class ToolCallParser {
   const CallMarks marks_;
   const ToolCallParserOptions options_;
   std::vector<std::string_view> strays_;
-  std::string_view stop_;  // see stop_at()
+  std::vector<std::string_view> special_strays_;  // among them
+  std::string_view stop_;                         // see stop_at()
   bool at_stop_ = false;
   State state_ = State::kText;
   Patience patience_{kMaxHeaderBytes};

@@ -32,7 +32,7 @@ bool restricts_whole_object(const Json& schema, std::string_view keyword) {
          grammar::may_exclude(schema, keyword);
 }
 
-const Json* member(const Json& object, std::string_view name) {
+const Json* member_of(const Json& object, std::string_view name) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(name);
   return found == object.end() ? nullptr : &*found;
@@ -104,12 +104,12 @@ ReachedParts parts_reached_from(const Json& schema, const Json& root) {
     const bool is_definition = outer == "$defs" || outer == "definitions";
     if (!is_definition) reached.are_all_definitions = false;
     std::optional<std::string> inner;
-    const Json* part = member(root, outer);
+    const Json* part = member_of(root, outer);
     if (part == nullptr) return;
     if (end < reference.size() && part->is_object()) {
       const size_t inner_end = std::min(reference.find('/', end + 1), reference.size());
       inner = step_of(std::string_view(reference).substr(end + 1, inner_end - end - 1));
-      part = member(*part, *inner);
+      part = member_of(*part, *inner);
       if (part == nullptr) return;
     }
     if (reached.parts[outer].insert(inner).second) unread.push_back(part);
@@ -157,7 +157,7 @@ void ToolParameters::add_part(const Json& part, Schemas& chain) {
     return set_problem("`$ref` at the root leads back to itself");
   }
   if (std::ranges::find(parts_, &part) != parts_.end()) return;
-  const Json* const type = member(part, "type");
+  const Json* const type = member_of(part, "type");
   if (type != nullptr && !may_be_object(*type)) {
     return set_problem("`type` of a schema at the root is not \"object\"");
   }
@@ -168,7 +168,7 @@ void ToolParameters::add_part(const Json& part, Schemas& chain) {
       set_problem(fmt::format("`{}` at the root", keyword));
     }
   }
-  if (const Json* const reference = member(part, "$ref")) {
+  if (const Json* const reference = member_of(part, "$ref")) {
     const std::string* const text = reference->get_ptr<const std::string*>();
     if (const Json* const target = text == nullptr ? nullptr : grammar::part_at(root_, *text)) {
       add_part(*target, chain);
@@ -176,7 +176,7 @@ void ToolParameters::add_part(const Json& part, Schemas& chain) {
       set_problem("`$ref` at the root leads nowhere");
     }
   }
-  if (const Json* const all = member(part, "allOf")) {
+  if (const Json* const all = member_of(part, "allOf")) {
     if (!all->is_array()) set_problem("`allOf` at the root is not a list");
     if (all->is_array()) {
       for (const Json& branch : *all) add_part(branch, chain);
@@ -188,7 +188,7 @@ void ToolParameters::add_part(const Json& part, Schemas& chain) {
 void ToolParameters::merge_properties() {
   std::map<std::string_view, const Json*> known;
   for (const Json* const part : parts_) {
-    const Json* const listed = member(*part, "properties");
+    const Json* const listed = member_of(*part, "properties");
     if (listed == nullptr) continue;
     if (!listed->is_object()) {
       set_problem("`properties` is not an object");
@@ -216,7 +216,7 @@ void ToolParameters::merge_required() {
   std::set<std::string_view> names;
   for (const auto& [name, schema] : properties_) names.insert(name);
   for (const Json* const part : parts_) {
-    const Json* const required = member(*part, "required");
+    const Json* const required = member_of(*part, "required");
     if (required == nullptr) continue;
     if (!required->is_array()) {
       set_problem("`required` is not a list");
@@ -238,9 +238,9 @@ void ToolParameters::merge_required() {
 // A schema that restricts further properties speaks of those that another schema lists, too.
 void ToolParameters::check_additional_properties() {
   for (const Json* const part : parts_) {
-    const Json* const additional = member(*part, "additionalProperties");
+    const Json* const additional = member_of(*part, "additionalProperties");
     if (additional == nullptr || !grammar::may_exclude(*part, "additionalProperties")) continue;
-    const Json* const listed = member(*part, "properties");
+    const Json* const listed = member_of(*part, "properties");
     const size_t num_listed = listed != nullptr && listed->is_object() ? listed->size() : 0;
     if (num_listed < properties_.size()) {
       set_problem("`additionalProperties` at the root restricts properties of another schema");
@@ -256,7 +256,7 @@ Json ToolParameters::as_document(const Json& property, Json document,
                                  size_t& num_bytes_left) const {
   const auto add_definitions = [&] {
     for (const char* const name : {"$defs", "definitions"}) {
-      if (const Json* const definitions = member(root_, name)) document[name] = *definitions;
+      if (const Json* const definitions = member_of(root_, name)) document[name] = *definitions;
     }
   };
   ReachedParts reached;

@@ -267,6 +267,10 @@ TEST_F(AnswerFormTest, StrictCallsStandBesideTextWithinTheirSection) {
   const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "strict": true,
     "parameters": {"properties": {"n": {"type": "integer"}}, "required": ["n"]}}}])");
   const auto answer = [](parsers::ToolCallFormat format, const char* arguments) {
+    if (format == parsers::ToolCallFormat::kNemotronV2) {
+      return fmt::format(R"(I see.<TOOLCALL>[{{"name": "f", "arguments": {}}}]</TOOLCALL>)",
+                         arguments);
+    }
     return format == parsers::ToolCallFormat::kKimiK2
                ? fmt::format(
                      "I see.<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0"
@@ -278,8 +282,8 @@ TEST_F(AnswerFormTest, StrictCallsStandBesideTextWithinTheirSection) {
                      "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
                      arguments);
   };
-  for (const auto format :
-       {parsers::ToolCallFormat::kDeepseekV3, parsers::ToolCallFormat::kKimiK2}) {
+  for (const auto format : {parsers::ToolCallFormat::kDeepseekV3, parsers::ToolCallFormat::kKimiK2,
+                            parsers::ToolCallFormat::kNemotronV2}) {
     SCOPED_TRACE(parsers::to_string(format));
     options.tool_call_format = format;
     engine_to_be = std::make_unique<FakeEngine>();
@@ -322,7 +326,13 @@ TEST_F(AnswerFormTest, CallsWithTagsHaveTheToolsParameters) {
        "<｜DSML｜parameter name=\"t\" string=\"true\">x < y\n</b></｜DSML｜parameter>\n",
        "<｜DSML｜parameter name=\"o\" string=\"true\">b</｜DSML｜parameter>\n",
        "<｜DSML｜parameter name=\"n\" string=\"false\">5</｜DSML｜parameter>\n",
-       "</｜DSML｜invoke>\n</｜DSML｜function_calls>"}};
+       "</｜DSML｜invoke>\n</｜DSML｜function_calls>"},
+      {parsers::ToolCallFormat::kMinimaxM2, "<minimax:tool_call>\n<invoke name=\"f\">\n",
+       "<parameter name=\"t\">x < y\n</b></parameter>\n", "<parameter name=\"o\">b</parameter>\n",
+       "<parameter name=\"n\">5</parameter>\n", "</invoke>\n</minimax:tool_call>"},
+      {parsers::ToolCallFormat::kSeedOss, "<seed:tool_call>\n<function=f>\n",
+       "<parameter=t>x < y\n</b></parameter>\n", "<parameter=o>b</parameter>\n",
+       "<parameter=n>5</parameter>\n", "</function>\n</seed:tool_call>"}};
   for (const Case& it : cases) {
     SCOPED_TRACE(parsers::to_string(it.format));
     options.tool_call_format = it.format;
@@ -390,7 +400,9 @@ TEST_F(AnswerFormTest, StrictCallsWithTagsStandBesideText) {
       {parsers::ToolCallFormat::kDeepseekV32,
        "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n",
        "<｜DSML｜parameter name=\"n\" string=\"false\">5</｜DSML｜parameter>\n",
-       "</｜DSML｜invoke>\n</｜DSML｜function_calls>", "<invoke "}};
+       "</｜DSML｜invoke>\n</｜DSML｜function_calls>", "<invoke "},
+      {parsers::ToolCallFormat::kMinimaxM2, "<minimax:tool_call>\n<invoke name=\"f\">\n",
+       "<parameter name=\"n\">5</parameter>\n", "</invoke>\n</minimax:tool_call>", "<invoke "}};
   for (const Case& it : cases) {
     SCOPED_TRACE(it.begin);
     options.tool_call_format = it.format;
@@ -436,7 +448,9 @@ TEST_F(AnswerFormTest, WhateverAForcedCallComesToIsReadBackAsOne) {
        {ToolCallFormat::kQwen, ToolCallFormat::kLlama3, ToolCallFormat::kMistral,
         ToolCallFormat::kDeepseekV3, ToolCallFormat::kKimiK2, ToolCallFormat::kQwen3Coder,
         ToolCallFormat::kGlm, ToolCallFormat::kDeepseekV32, ToolCallFormat::kPythonic,
-        ToolCallFormat::kHarmony}) {
+        ToolCallFormat::kGemma4, ToolCallFormat::kMinimaxM2, ToolCallFormat::kSeedOss,
+        ToolCallFormat::kLfm2, ToolCallFormat::kGranite, ToolCallFormat::kNemotronV2,
+        ToolCallFormat::kCohere, ToolCallFormat::kHarmony}) {
     SCOPED_TRACE(parsers::to_string(format));
     std::vector<parsers::CallableTool> callable;
     Json tools = Json::array();
@@ -450,10 +464,26 @@ TEST_F(AnswerFormTest, WhateverAForcedCallComesToIsReadBackAsOne) {
     ASSERT_TRUE(form);
     std::vector<std::string> words(1);  // token 0 ends an answer
     for (int byte = 1; byte < 128; ++byte) words.emplace_back(1, static_cast<char>(byte));
-    for (const char* const word :
-         {"</parameter>", "</parameter>\n", "</arg_value>\n", "</｜DSML｜parameter>\n", "</",
-          "parameter", "\"}", "\", \"", "ab", "<tool_call>", "{}", "\n\n", "｜", "▁", "<|end|>",
-          "<|start|>", "\")", "True"}) {
+    for (const char* const word : {"</parameter>",
+                                   "</parameter>\n",
+                                   "</arg_value>\n",
+                                   "</｜DSML｜parameter>\n",
+                                   "</",
+                                   "parameter",
+                                   "\"}",
+                                   "\", \"",
+                                   "ab",
+                                   "<tool_call>",
+                                   "{}",
+                                   "\n\n",
+                                   "｜",
+                                   "▁",
+                                   "<|end|>",
+                                   "<|start|>",
+                                   "\")",
+                                   "True",
+                                   "<|\"|>",
+                                   "<tool_call|>"}) {
       words.emplace_back(word);
     }
     auto automaton = grammar::compile(

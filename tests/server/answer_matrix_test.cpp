@@ -123,11 +123,81 @@ std::vector<MatrixRow> matrix_rows() {
        both,
        {"<|channel|>", "<|message|>", "<|end|>", "<|start|>", "<|constrain|>", "<|call|>"}},
   };
+  const std::string text_mark = "<|\"|>";
+  const std::string invoked =
+      "<invoke name=\"get_weather\">\n<parameter name=\"city\">Zürich</parameter>\n"
+      "<parameter name=\"days\">3</parameter>\n</invoke>\n<invoke name=\"now\">\n</invoke>\n";
+  const std::string listed = "[" + weather + ", {\"name\": \"now\", \"arguments\": {}}]";
+  rows.insert(
+      rows.end(),
+      {{"Gemma4",
+        kGemma4,
+        ReasoningFormat::kGemma,
+        "<|channel>thought\nHm, well.\n<channel|>I look.<|tool_call>call:get_weather{city:" +
+            text_mark + "Zürich" + text_mark +
+            ",days:3}<tool_call|><|tool_call>call:now{}<tool_call|>",
+        thought,
+        "I look.",
+        both,
+        {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", text_mark}},
+       {"MinimaxM2", kMinimaxM2, kThink,
+        thinking + "<minimax:tool_call>\n" + invoked + "</minimax:tool_call>", thought, "I look.",
+        both},
+       {"SeedOss",
+        kSeedOss,
+        ReasoningFormat::kSeed,
+        "<seed:think>Hm, well.\n</seed:think>\nI look.\n<seed:tool_call>\n<function=get_weather>\n"
+        "<parameter=city>Zürich</parameter>\n<parameter=days>3</parameter>\n</function>\n"
+        "</seed:tool_call>\n<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>",
+        thought,
+        "I look.",
+        both,
+        {"<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"}},
+       {"Lfm2",
+        kLfm2,
+        kThink,
+        thinking + "<|tool_call_start|>[get_weather(city='Zürich', days=3), now()]"
+                   "<|tool_call_end|>",
+        thought,
+        "I look.",
+        both,
+        {"<|tool_call_start|>", "<|tool_call_end|>"}},
+       {"Granite",
+        kGranite,
+        ReasoningFormat::kGranite,
+        "<think>Hm, well.\n</think>\n<response>I look.</response>\n<|tool_call|>" + listed,
+        thought,
+        "I look.",
+        both,
+        {"<|tool_call|>"}},
+       {"NemotronV2", kNemotronV2, kThink, thinking + "<TOOLCALL>" + listed + "</TOOLCALL>",
+        thought, "I look.", both},
+       {"Cohere",
+        kCohere,
+        ReasoningFormat::kCohere,
+        "<|START_THINKING|>Hm, well.\n<|END_THINKING|><|START_TEXT|>I look.<|END_TEXT|>"
+        "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"get_weather\", "
+        "\"parameters\": " +
+            arguments +
+            "},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"now\", \"parameters\": {}}\n]"
+            "<|END_ACTION|>",
+        thought,
+        "I look.",
+        both,
+        {"<|START_THINKING|>", "<|END_THINKING|>", "<|START_TEXT|>", "<|END_TEXT|>",
+         "<|START_ACTION|>", "<|END_ACTION|>"}}});
   for (const auto& [name, format, open, close] :
        {std::tuple{"Think", kThink, "<think>\n", "</think>\n\n"},
         std::tuple{"ThinkFromStart", ReasoningFormat::kThinkFromStart, "", "</think>\n\n"},
         std::tuple{"ReasonsLikeKimi", ReasoningFormat::kKimi, "◁think▷", "◁/think▷"},
         std::tuple{"ReasonsLikeMistral", ReasoningFormat::kMistral, "[THINK]", "[/THINK]"},
+        std::tuple{"ReasonsLikeGemma", ReasoningFormat::kGemma, "<|channel>thought\n",
+                   "<channel|>"},
+        std::tuple{"ReasonsLikeSeed", ReasoningFormat::kSeed, "<seed:think>", "</seed:think>\n"},
+        std::tuple{"ReasonsLikeCohere", ReasoningFormat::kCohere, "<|START_THINKING|>",
+                   "<|END_THINKING|><|START_RESPONSE|>"},
+        std::tuple{"ReasonsLikeGranite", ReasoningFormat::kGranite, "<think>",
+                   "</think>\n\n<response>"},
         std::tuple{"ReasonsLikeHarmony", kHarmonyReasoning, "<|channel|>analysis<|message|>",
                    "<|end|><|start|>assistant<|channel|>final<|message|>"}}) {
     rows.push_back({name, kNone, format, open + thought + close + "Zürich has 3 < 5 lakes.",

@@ -178,7 +178,14 @@ TEST_F(ForcedCallsTest, ACallThatIsCutLeavesNoPartOfItAsText) {
       {ToolCallFormat::kQwen3Coder, "<tool_call>\n<function=weather>\n<parameter=ci"},
       {ToolCallFormat::kDeepseekV3, "<｜tool▁calls▁begin｜><｜tool▁call"},
       {ToolCallFormat::kMistral, "[TOOL_CALLS][{\"name\""},
-      {ToolCallFormat::kPythonic, "[weather(ci"}};
+      {ToolCallFormat::kPythonic, "[weather(ci"},
+      {ToolCallFormat::kGemma4, "<|tool_call>call:weath"},
+      {ToolCallFormat::kMinimaxM2, "<minimax:tool_call>\n<invoke name=\"weather\">\n<param"},
+      {ToolCallFormat::kSeedOss, "<seed:tool_call>\n<function=weather>\n<parameter=ci"},
+      {ToolCallFormat::kLfm2, "<|tool_call_start|>[weather(ci"},
+      {ToolCallFormat::kGranite, "<|tool_call|>[{\"name\""},
+      {ToolCallFormat::kNemotronV2, "<TOOLCALL>[{\"name\": \"weather\", \"argu"},
+      {ToolCallFormat::kCohere, "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_n"}};
   for (const auto& [format, text] : kCut) {
     SCOPED_TRACE(text);
     engine_to_be = std::make_unique<FakeEngine>();
@@ -651,26 +658,93 @@ struct ChannelVocabulary {
   std::shared_ptr<grammar::VocabularyMasks> masks;
 };
 
-TEST_F(ForcedCallsTest, CallsBehindAMarkBeginWithItsToken) {
-  std::vector<std::string> bytes(1);  // token 0 ends an answer
-  for (int byte = 1; byte < 128; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
-  bytes.push_back(grammar::special_token_bytes("[TOOL_CALLS]"));
-  const auto masks =
-      std::make_shared<grammar::VocabularyMasks>(std::move(bytes), std::vector<TokenId>{0});
-  const auto form =
-      parsers::call_form({{"now", Json{{"type", "object"}}}}, {.format = ToolCallFormat::kMistral});
-  ASSERT_TRUE(form);
-  auto automaton = grammar::compile(
-      {.kind = grammar::GrammarKind::kStructuralTag, .text = Json{{"format", *form}}.dump()},
-      masks.get());
-  ASSERT_TRUE(automaton.ok()) << automaton.status().to_string();
-  const auto state = grammar::testing::token_grammar(std::move(automaton).value(), masks)->start();
-  EXPECT_FALSE(state->accept('[')) << "the mark is no text";
-  ASSERT_TRUE(state->accept(128));
-  for (const char byte : std::string_view(R"([{"name": "now", "arguments": {}}])")) {
-    ASSERT_TRUE(state->accept(byte)) << byte;
+TEST_F(ForcedCallsTest, GemmasCallsHaveTextsBetweenMarks) {
+  start_with(ToolCallFormat::kGemma4);
+  const std::string text =
+      "<|tool_call>call:weather{city:<|\"|>Par\"is\\, é}<|\"|>,days:null}<tool_call|>"
+      "<|tool_call>call:now{}<tool_call|>";
+  say(text);
+  const Json required = {{"tools", weather_tools()}, {"tool_choice", "required"}};
+  const auto made = calls(required);
+  ASSERT_EQ(made.size(), 2u);
+  EXPECT_EQ(made[0].second, Json({{"city", "Par\"is\\, é}"}, {"days", nullptr}}));
+  EXPECT_EQ(made[1].second, Json::object());
+  EXPECT_TRUE(allows(text));
+  EXPECT_TRUE(allows("<|tool_call>call:now{}<tool_call|>"));
+  EXPECT_TRUE(
+      allows("<|tool_call>call:weather{city:<|\"|><|\"|>,days:3,units:<|\"|>F<|\"|>}"
+             "<tool_call|>"));
+  for (const char* const arguments :
+       {"{}", "{city:\"x\"}", "{city:<|\"|>x}", "{\"city\":<|\"|>x<|\"|>}", "{days:3}",
+        "{city:<|\"|>x<|\"|>,units:<|\"|>K<|\"|>}", "{city:<|\"|>x<|\"|>, days:3}",
+        "{city:<|\"|>x<|\"|>,days:<|\"|>3<|\"|>}", "{city:<|\"|>a<|\"|>b<|\"|>}"}) {
+    EXPECT_FALSE(allows("<|tool_call>call:weather" + std::string(arguments) + "<tool_call|>"))
+        << arguments;
   }
-  EXPECT_TRUE(state->is_complete());
+  EXPECT_FALSE(allows("Well. <|tool_call>call:now{}<tool_call|>"));
+}
+
+// The marks that are special tokens of the model stand in a call as these tokens.
+TEST_F(ForcedCallsTest, CallsBehindAMarkBeginWithItsToken) {
+  struct Case {
+    ToolCallFormat format;
+    std::vector<std::string> marks;
+    std::string call;  // "\1" is the first mark, and so on
+  };
+
+  const Case cases[] = {
+      {ToolCallFormat::kMistral, {"[TOOL_CALLS]"}, "\1[{\"name\": \"f\", \"arguments\": {}}]"},
+      {ToolCallFormat::kGranite, {"<|tool_call|>"}, "\1[{\"name\": \"f\", \"arguments\": {}}]"},
+      {ToolCallFormat::kLfm2, {"<|tool_call_start|>", "<|tool_call_end|>"}, "\1[f(t=\"a\")]\2"},
+      {ToolCallFormat::kCohere,
+       {"<|START_ACTION|>", "<|END_ACTION|>"},
+       "\1[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {}}\n]\2"},
+      {ToolCallFormat::kSeedOss,
+       {"<seed:tool_call>", "</seed:tool_call>"},
+       "\1\n<function=f>\n<parameter=t>a</parameter>\n</function>\n\2"},
+      {ToolCallFormat::kGemma4,
+       {"<|tool_call>", "<tool_call|>", "<|\"|>"},
+       "\1call:f{t:\3a <|b\3,e:\3x\3,l:[\3c d\3]}\2"}};
+  const Json parameters = Json::parse(R"({"type": "object", "properties": {
+      "t": {"type": "string"}, "e": {"enum": ["x", "y"]},
+      "l": {"type": "array", "items": {"type": "string", "maxLength": 3, "pattern": "^c"}}}})");
+  for (const Case& it : cases) {
+    SCOPED_TRACE(parsers::to_string(it.format));
+    std::vector<std::string> bytes(1);  // token 0 ends an answer
+    for (int byte = 1; byte < 128; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
+    for (const std::string& mark : it.marks) bytes.push_back(grammar::special_token_bytes(mark));
+    const auto masks =
+        std::make_shared<grammar::VocabularyMasks>(std::move(bytes), std::vector<TokenId>{0});
+    const auto form = parsers::call_form({{"f", parameters}}, {.format = it.format});
+    ASSERT_TRUE(form);
+    auto automaton = grammar::compile(
+        {.kind = grammar::GrammarKind::kStructuralTag, .text = Json{{"format", *form}}.dump()},
+        masks.get());
+    ASSERT_TRUE(automaton.ok()) << automaton.status().to_string();
+    const auto state =
+        grammar::testing::token_grammar(std::move(automaton).value(), masks)->start();
+    EXPECT_FALSE(state->accept(it.marks[0].front())) << "the mark is no text";
+    std::string text;
+    for (const char byte : it.call) {
+      const bool is_mark = byte < 6;
+      ASSERT_TRUE(state->accept(is_mark ? TokenId{127 + byte} : TokenId{byte})) << text << byte;
+      text += is_mark ? it.marks[static_cast<size_t>(byte) - 1] : std::string(1, byte);
+    }
+    EXPECT_TRUE(state->is_complete());
+    const auto parser = parsers::make_answer_parser(
+        {.tool_calls = it.format,
+         .tools = std::make_shared<Json>(Json{{{"function", {{"name", "f"}}}}}),
+         .is_held_to_form = true,
+         .id_seed = "x"});
+    parsers::AnswerDeltas deltas;
+    parser->push(text, deltas);
+    parser->finish(parsers::TextEnd::kStopped, deltas);
+    parsers::AssembledAnswer answer;
+    for (parsers::AnswerDelta& delta : deltas) answer.add(std::move(delta));
+    EXPECT_EQ(answer.content, "");
+    ASSERT_EQ(answer.calls.size(), 1u) << text;
+    EXPECT_TRUE(answer.calls[0].complete);
+  }
 }
 
 // Walks at random: marks come as their tokens and never as text, and what comes out is read back as

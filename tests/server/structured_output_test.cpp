@@ -280,13 +280,17 @@ TEST_F(StructuredOutputTest, ForcedCallsAreReadBackAsCalls) {
   for (const ToolCallFormat format :
        {ToolCallFormat::kQwen, ToolCallFormat::kLlama3, ToolCallFormat::kMistral,
         ToolCallFormat::kDeepseekV3, ToolCallFormat::kKimiK2, ToolCallFormat::kQwen3Coder,
-        ToolCallFormat::kGlm, ToolCallFormat::kDeepseekV32, ToolCallFormat::kPythonic}) {
+        ToolCallFormat::kGlm, ToolCallFormat::kDeepseekV32, ToolCallFormat::kPythonic,
+        ToolCallFormat::kGemma4, ToolCallFormat::kMinimaxM2, ToolCallFormat::kSeedOss,
+        ToolCallFormat::kLfm2, ToolCallFormat::kGranite, ToolCallFormat::kCohere}) {
     SCOPED_TRACE(parsers::to_string(format));
     options.tool_call_format = format;
     start_real();
     // Between tags a text may have any length.
     const bool has_tags = format == ToolCallFormat::kQwen3Coder || format == ToolCallFormat::kGlm ||
-                          format == ToolCallFormat::kDeepseekV32;
+                          format == ToolCallFormat::kDeepseekV32 ||
+                          format == ToolCallFormat::kMinimaxM2 ||
+                          format == ToolCallFormat::kSeedOss;
     const Json offered = has_tags ? Json::array({tools[0]}) : tools;
     int num_calls = 0;
     const std::string wanted = has_tags ? "add" : "say";

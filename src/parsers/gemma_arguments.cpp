@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "parsers/gemma_arguments.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "parsers/marker_search.h"
+
+namespace heddle::parsers {
+namespace {
+
+constexpr std::string_view kGemmaText = "<|\"|>";
+constexpr std::string_view kGemmaCutText = "<|\"|";  // without its bracket
+constexpr size_t kMaxSpaceAroundMark = 64;
+constexpr size_t kMaxClosersBeforeEnd = 64;  // brackets and space between a text and the call's end
+
+std::string_view without_outer_space(std::string_view text) {
+  text.remove_prefix(space_size(text));
+  return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+}
+
+std::string as_json_string(std::string_view text) {
+  std::string json = "\"";
+  append_escaped(text, json);
+  return json + '"';
+}
+
+bool begins_with_one_of(std::string_view text, std::string_view letters) {
+  return !text.empty() && letters.find(text.front()) != std::string_view::npos;
+}
+
+}  // namespace
+
+GemmaArguments::GemmaArguments(const ToolNames& names, std::string tool,
+                               JsonScanner::KeyReader read_key, bool is_exact)
+    : names_(&names),
+      tool_(std::move(tool)),
+      is_exact_(is_exact),
+      object_(JsonScanner::of_json(std::move(read_key))) {}
+
+JsonScanner::State GemmaArguments::write(std::string_view json_text, std::string& json) {
+  size_t used = 0;
+  return object_.scan(json_text, used, &json);
+}
+
+Progress GemmaArguments::read(std::string_view text, TextEnd end, size_t& used, std::string& json) {
+  using State = JsonScanner::State;
+  used = 0;
+  while (used < text.size()) {
+    const std::string_view rest = text.substr(used);
+    if (open_ != Open::kNothing) {
+      const size_t size =
+          open_ == Open::kText ? read_text(rest, end, json) : read_quotes(rest, json);
+      used += size;
+      if (size == 0 && open_ != Open::kNothing) return Progress::kMore;
+      continue;
+    }
+    const char c = rest.front();
+    if (c == '<') {
+      constexpr std::string_view kMarks[] = {kGemmaText, kGemmaCutText};
+      std::string_view mark;
+      Match match = begins_with(rest, kMarks, &mark);
+      // Of the shorter one more may come.
+      if (match == Match::kYes && mark.size() == rest.size() && mark != kGemmaText) {
+        match = Match::kMore;
+      }
+      if (match == Match::kMore) {
+        if (end != TextEnd::kNone) used = text.size();
+        return Progress::kMore;
+      }
+      if (match == Match::kYes) {
+        if (write("\"", json) == State::kError) return Progress::kFailed;
+        open_ = Open::kText;
+        used += mark.size();
+        continue;
+      }
+      return object_.close_all(&json) ? Progress::kDone : Progress::kFailed;
+    }
+    if (begins_with_one_of(rest, "{}[]:, \t\r\n")) {
+      const State state = write(rest.substr(0, 1), json);
+      if (state == State::kError) return Progress::kFailed;
+      ++used;
+      if (state == State::kDone) return Progress::kDone;
+      continue;
+    }
+    if (begins_with_one_of(rest, "\"'")) {
+      if (write(rest.substr(0, 1), json) == State::kError) return Progress::kFailed;
+      open_ = Open::kQuotes;
+      quote_ = c;
+      ++used;
+      continue;
+    }
+    const size_t size = read_word(rest, end, json);
+    if (size == std::string_view::npos) return Progress::kFailed;
+    if (size == 0) return Progress::kMore;
+    used += size;
+  }
+  return Progress::kMore;
+}
+
+bool GemmaArguments::finish(std::string& json) {
+  return open_ == Open::kNothing && object_.close_all(&json);
+}
+
+size_t GemmaArguments::read_text(std::string_view text, TextEnd end, std::string& json) {
+  const TextEnding ending = find_end(text, end);
+  std::string inside;
+  append_escaped(text.substr(0, ending.position), inside);
+  if (ending.match == Match::kYes) {
+    inside += '"';
+    open_ = Open::kNothing;
+  }
+  (void)write(inside, json);
+  return ending.position + ending.size;
+}
+
+// kMore and kNo: the bytes before the position are the text's for certain.
+GemmaArguments::TextEnding GemmaArguments::find_end(std::string_view text, TextEnd end) const {
+  TextEnding ending{.position = text.size()};
+  bool doubts = false;  // the text may end at the position
+  size_t place = 0;
+  while (place < text.size()) {
+    const size_t from = place;
+    place = text.find_first_of(doubts || is_exact_ ? "<" : "<,}]", from);
+    count_searched(std::min(place, text.size()) - from);
+    if (place == std::string_view::npos) break;
+    const std::string_view rest = text.substr(place);
+    if (doubts && place - ending.position > kMaxDoubtBytes) {
+      doubts = false;
+      ending.position = text.size();
+    }
+    const bool is_half = kGemmaText.starts_with(rest) && rest.size() < kGemmaText.size();
+    if (is_half) {
+      if (end == TextEnd::kStopped && !doubts) return {Match::kYes, place, rest.size()};
+      if (end == TextEnd::kCut) return {Match::kNo, place, rest.size()};
+      if (!doubts) ending.position = place;
+      break;
+    }
+    const bool is_mark = rest.starts_with(kGemmaText);
+    const bool is_cut_mark = !is_exact_ && rest.starts_with(kGemmaCutText) && !is_mark;
+    if (is_mark || is_cut_mark) {
+      const std::string_view behind =
+          rest.substr(is_mark ? kGemmaText.size() : kGemmaCutText.size());
+      const size_t space = space_size(behind.substr(0, kMaxSpaceAroundMark));
+      const bool is_last = space == behind.size();
+      if (is_mark && !doubts) return {Match::kYes, place, kGemmaText.size()};
+      if (is_last && end == TextEnd::kNone && space < kMaxSpaceAroundMark) {
+        if (!doubts) ending.position = place;
+        break;
+      }
+      if (begins_with_one_of(behind.substr(space), ",}]") || (is_mark && is_last)) {
+        return {Match::kYes, place, rest.size() - behind.size()};
+      }
+      if (doubts && is_mark) return {Match::kYes, ending.position, 0};  // it opens another text
+    } else if (!doubts && !is_exact_) {
+      const Match ends = may_end_before(rest, end);
+      if (ends == Match::kMore) {
+        ending.position = place;
+        break;
+      }
+      if (ends == Match::kYes) {
+        doubts = true;
+        ending.position = place;
+      }
+    }
+    ++place;
+  }
+  if (doubts && end == TextEnd::kStopped) return {Match::kYes, ending.position, 0};
+  if (doubts && end == TextEnd::kCut) ending.position = text.size();
+  return ending;
+}
+
+// Whether the call's end, or the next parameter, begins `text`.
+Match GemmaArguments::may_end_before(std::string_view text, TextEnd end) const {
+  Match match = Match::kNo;
+  if (text.front() == ',') {
+    match = begins_parameter(text.substr(1));
+  } else {
+    const std::string_view seen = text.substr(0, kMaxClosersBeforeEnd);
+    const size_t size = std::min(seen.find_first_not_of("}] \t\r\n"), seen.size());
+    const std::string_view mark = text.substr(size);
+    count_searched(size + 1);
+    if (size < kMaxClosersBeforeEnd || !mark.empty()) {
+      match = mark.starts_with(kGemmaCallEnd)   ? Match::kYes
+              : kGemmaCallEnd.starts_with(mark) ? Match::kMore
+                                                : Match::kNo;
+    }
+  }
+  return match == Match::kMore && end != TextEnd::kNone ? Match::kNo : match;
+}
+
+// Whether a parameter of the tool and a colon come that the arguments do not have yet.
+Match GemmaArguments::begins_parameter(std::string_view text) const {
+  if (object_.num_levels() != 1) return Match::kNo;
+  text.remove_prefix(space_size(text.substr(0, kMaxSpaceAroundMark)));
+  const std::string_view seen = text.substr(0, kMaxNameBytes);
+  const size_t colon = seen.find_first_of(":,<{}[]");
+  const std::string_view key = without_outer_space(seen.substr(0, colon));
+  count_searched(std::min(colon, seen.size()) + 1);
+  if (colon == std::string_view::npos) {
+    const auto& parameters = names_->parameters(tool_);
+    const bool may_be = std::ranges::any_of(
+        parameters, [key](const std::string& name) { return name.starts_with(key); });
+    return may_be && seen.size() < kMaxNameBytes ? Match::kMore : Match::kNo;
+  }
+  const bool is_next =
+      seen[colon] == ':' && names_->has_parameter(tool_, key) && !keys_.contains(key);
+  return is_next ? Match::kYes : Match::kNo;
+}
+
+size_t GemmaArguments::read_quotes(std::string_view text, std::string& json) {
+  size_t size = 0;
+  while (size < text.size()) {
+    const char c = text[size++];
+    const bool ends = c == quote_ && !is_escaped_;
+    is_escaped_ = c == '\\' && !is_escaped_;
+    if (!ends) continue;
+    open_ = Open::kNothing;
+    break;
+  }
+  count_searched(size);
+  (void)write(text.substr(0, size), json);
+  return size;
+}
+
+// A key, a number, a word of JSON's or a text without quotes. Bytes that were read: 0 where more
+// may come, npos for what cannot be here.
+size_t GemmaArguments::read_word(std::string_view text, TextEnd end, std::string& json) {
+  const bool is_key = object_.awaits_key();
+  const size_t size = text.find_first_of(is_key ? ":,<{}[]" : ",<{}[]");
+  count_searched(std::min(size, text.size()));
+  if (size == std::string_view::npos) {
+    if (text.size() > kMaxWordBytes) return size;
+    if (end == TextEnd::kNone) return 0;
+    if (end == TextEnd::kCut || is_key) return text.size();
+  }
+  const std::string_view word = without_outer_space(text.substr(0, size));
+  const bool is_plain =
+      !is_key && (is_json(word) || word == "None" || word == "True" || word == "False");
+  if (is_key && object_.num_levels() == 1) keys_.emplace(word);
+  const JsonScanner::State state = write(is_plain ? std::string(word) : as_json_string(word), json);
+  return state == JsonScanner::State::kError ? std::string_view::npos : std::min(size, text.size());
+}
+
+}  // namespace heddle::parsers
