@@ -80,6 +80,10 @@ struct Family {
   // (rows per token, windows, states).
   std::unique_ptr<const Model> (*create)(const checkpoint::ModelConfig& config);
 
+  // How its models write tool calls, by the name that --tool-call-parser has for it, where their
+  // chat templates do not show it.
+  std::string_view tool_call_format = {};
+
   // The prediction head that checkpoints of the family may have beside the model
   // (drafts/draft_model.h); null: none is served. Gives null where the configuration names none.
   std::unique_ptr<const DraftModel> (*create_head)(const checkpoint::ModelConfig& config) = nullptr;

@@ -163,6 +163,11 @@ std::unique_ptr<const Model> create_model(const checkpoint::ModelConfig& config)
   return family->create(config);
 }
 
+std::string_view tool_call_format_of(std::string_view architecture) {
+  const Family* const family = find_family(architecture);
+  return family == nullptr ? std::string_view() : family->tool_call_format;
+}
+
 Result<std::unique_ptr<const DraftModel>> create_prediction_head(
     const checkpoint::ModelConfig& config) {
   const Family* const family = find_family(config.architecture);

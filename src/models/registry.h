@@ -26,6 +26,9 @@ Result<checkpoint::ModelConfig> load_config(const std::filesystem::path& folder)
 // `config` is what parse_config() or load_config() gave.
 std::unique_ptr<const Model> create_model(const checkpoint::ModelConfig& config);
 
+// Family::tool_call_format of the family that builds `architecture`; empty where none does.
+[[nodiscard]] std::string_view tool_call_format_of(std::string_view architecture);
+
 // The prediction head of its checkpoints. Error: kUnimplemented where the family has none that is
 // served, kInvalidArgument where the configuration names none.
 Result<std::unique_ptr<const DraftModel>> create_prediction_head(

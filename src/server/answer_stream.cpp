@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/check.h"
 #include "server/answer_log.h"
 #include "server/text_codec.h"
 
@@ -25,12 +26,19 @@ constexpr std::string_view kBrokenCharacter = "\xEF\xBF\xBD";
 
 AnswerFormats find_answer_formats(const TextCodec& codec,
                                   std::optional<parsers::ToolCallFormat> tool_calls,
-                                  std::optional<parsers::ReasoningFormat> reasoning) {
+                                  std::optional<parsers::ReasoningFormat> reasoning,
+                                  std::string_view family_format) {
   const std::string source = codec.chat_template_source();
   AnswerFormats formats{
       .tool_calls = tool_calls ? *tool_calls : parsers::detect_tool_call_format(source),
       .reasoning = reasoning ? *reasoning : parsers::detect_reasoning_format(source),
       .reasoning_end = std::nullopt};
+  if (!tool_calls && formats.tool_calls == parsers::ToolCallFormat::kNone &&
+      !family_format.empty()) {
+    const auto named = parsers::tool_call_format(family_format);
+    HEDDLE_CHECK(named.ok());
+    formats.tool_calls = *named;
+  }
   const std::string_view close = parsers::tags_of(formats.reasoning).close;
   if (close.empty()) return formats;
   const auto ids = codec.encode(close, /*add_special_tokens=*/false);

@@ -31,10 +31,12 @@ struct AnswerFormats {
   std::optional<TokenId> reasoning_end;  // its closing tag, where that is one token
 };
 
-// The formats that `codec`'s chat template shows, where none is given.
+// The formats that `codec`'s chat template shows, where none is given. Where it shows none of
+// calls, `family_format` names it, if it is not empty.
 AnswerFormats find_answer_formats(const TextCodec& codec,
                                   std::optional<parsers::ToolCallFormat> tool_calls,
-                                  std::optional<parsers::ReasoningFormat> reasoning);
+                                  std::optional<parsers::ReasoningFormat> reasoning,
+                                  std::string_view family_format = {});
 
 struct AnswerStreamOptions {
   parsers::AnswerParserOptions parser;

@@ -12,6 +12,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "models/registry.h"
 #include "server/api_error.h"
 #include "server/json_text.h"
 #include "server/key_ring.h"
@@ -155,7 +156,8 @@ void ServedModel::serve(std::unique_ptr<Engine> engine, std::unique_ptr<TextCode
                         Json configuration) {
   engine_ = std::move(engine);
   codec_ = std::move(codec);
-  formats_ = find_answer_formats(*codec_, options_.tool_call_format, options_.reasoning_format);
+  formats_ = find_answer_formats(*codec_, options_.tool_call_format, options_.reasoning_format,
+                                 models::tool_call_format_of(engine_->model_info().architecture));
   log_info(fmt::format("Answers are read for tool calls ({}) and reasoning ({})",
                        parsers::to_string(formats_.tool_calls),
                        parsers::to_string(formats_.reasoning)));

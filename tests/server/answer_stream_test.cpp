@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "models/registry.h"
 #include "server/fake_codec.h"
 #include "server/fake_engine.h"
 
@@ -115,6 +116,21 @@ TEST(AnswerStreamTest, FormatsComeFromTheTemplateUnlessTheyAreGiven) {
       find_answer_formats(codec, ToolCallFormat::kNone, ReasoningFormat::kNone);
   EXPECT_EQ(given.tool_calls, ToolCallFormat::kNone);
   EXPECT_EQ(given.reasoning, ReasoningFormat::kNone);
+}
+
+TEST(AnswerStreamTest, AFamilyNamesItsFormatWhereTheTemplateShowsNone) {
+  const TemplateCodec silent("List of tools: {{ tools }}");
+  const TemplateCodec shows("<tool_call>");
+  const auto format_of = [](const TextCodec& codec, std::optional<ToolCallFormat> given) {
+    return find_answer_formats(codec, given, std::nullopt, "lfm2").tool_calls;
+  };
+  EXPECT_EQ(format_of(silent, std::nullopt), ToolCallFormat::kLfm2);
+  EXPECT_EQ(format_of(shows, std::nullopt), ToolCallFormat::kQwen);
+  EXPECT_EQ(format_of(silent, ToolCallFormat::kNone), ToolCallFormat::kNone);
+  for (const models::Family& family : models::families()) {
+    if (family.tool_call_format.empty()) continue;
+    EXPECT_TRUE(parsers::tool_call_format(family.tool_call_format).ok()) << family.name;
+  }
 }
 
 }  // namespace
