@@ -3,10 +3,12 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -15,6 +17,7 @@
 
 #include "chat_model.h"
 #include "core/mutex.h"
+#include "core/printable.h"
 #include "event_queue.h"
 #include "line_editor.h"
 #include "option_names.h"
@@ -32,6 +35,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr size_t kMaxShown = 2000;  // of a message, or a name, that may be a server's
+
 constexpr std::string_view kHelp =
     "/system TEXT  start over with this system message\n"
     "/reset        start over, the system message stays\n"
@@ -43,6 +48,7 @@ struct ChatSettings {
   EngineSettings model;
   SamplingSettings sampling;
   std::string system;
+  bool history = true;
   std::string url;
   std::string served_model;
   std::string api_key;
@@ -125,18 +131,22 @@ class LocalChat : public ChatModel {
 
 class Conversation {
  public:
-  Conversation(std::string system, ChatModel& model) : model_(model), system_(std::move(system)) {
+  Conversation(const ChatSettings& settings, ChatModel& model)
+      : model_(model), system_(settings.system), remembers_(settings.history) {
     start_over();
   }
 
   // Runs until the input ends or /exit. Returns the exit code.
   int run() {
-    interrupts().set_handler([this](int signal, int count) { on_signal(signal, count); });
     const bool interactive = stdin_is_terminal();
-    if (interactive) {
-      print_now(fmt::format("{}. /help lists the commands.\n", model_.description()));
+    if (interactive && stdout_is_terminal()) {
+      editor_.emplace(remembers_ ? chat_history_file() : std::filesystem::path());
     }
-    if (interactive && stdout_is_terminal()) editor_.emplace(chat_history_file());
+    interrupts().set_handler([this](int signal, int /*count*/) { on_signal(signal); });
+    if (interactive) {
+      print_now(fmt::format("{}. /help lists the commands.\n",
+                            printable(model_.description(), kMaxShown)));
+    }
     int exit_code = 0;
     while (const std::optional<std::string> line = next_message(interactive)) {
       if (*line == "/exit" || *line == "/quit") break;
@@ -147,7 +157,9 @@ class Conversation {
       }
       const Status status = answer(*line);
       if (!status.ok()) exit_code = kExitFailure;
-      if (!status.ok()) fmt::print(stderr, "error: {}\n", status.message());
+      if (!status.ok()) {
+        fmt::print(stderr, "error: {}\n", printable(status.message(), kMaxShown));
+      }
     }
     interrupts().set_handler(nullptr);
     return interactive ? 0 : exit_code;
@@ -191,32 +203,50 @@ class Conversation {
     Json messages = messages_;
     messages.push_back({{"role", "user"}, {"content", question}});
     WordWrap wrap(terminal_columns());
-    HEDDLE_ASSIGN_OR_RETURN(
-        ChatAnswer answer,
-        model_.answer(messages, [&wrap](std::string_view text) { print_now(wrap.feed(text)); }));
-    print_now(wrap.end());
-    if (answer.text.empty() || answer.text.back() != '\n') print_now("\n");
-    if (stdin_is_terminal() && !answer.speed.empty()) print_now("[" + answer.speed + "]\n");
-    messages.push_back({{"role", "assistant"}, {"content", std::move(answer.text)}});
+    bool ends_line = true;
+    const auto show = [&ends_line](const std::string& text) {
+      if (!text.empty()) ends_line = text.back() == '\n';
+      print_now(text);
+    };
+    Result<ChatAnswer> answer =
+        model_.answer(messages, [&](std::string_view text) { show(wrap.feed(text)); });
+    show(wrap.end());
+    if (!ends_line || (answer.ok() && answer->text.empty())) print_now("\n");
+    HEDDLE_RETURN_IF_ERROR(answer.status());
+    if (stdin_is_terminal() && !answer->speed.empty()) print_now("[" + answer->speed + "]\n");
+    if (answer->text.empty()) return ok_status();
+    messages.push_back({{"role", "assistant"}, {"content", std::move(answer->text)}});
     messages_ = std::move(messages);
     return ok_status();
   }
 
   // The terminal's Ctrl-C reaches the editor as a key; so this is an answer's, or kill's.
-  void on_signal(int signal, int count) {
-    if (signal == SIGINT && model_.cancel()) return;
-    if (signal != SIGINT || count > 1 || !stdin_is_terminal()) std::_Exit(128 + signal);
+  void on_signal(int signal) {
+    if (signal == SIGINT && model_.cancel()) {
+      num_idle_interrupts_ = 0;
+      return;
+    }
+    if (signal != SIGINT || ++num_idle_interrupts_ > 1 || !stdin_is_terminal()) {
+      if (editor_) editor_->restore_terminal();
+      std::_Exit(128 + signal);
+    }
     print_now("\n/exit or Ctrl-D leaves\n");
   }
 
   ChatModel& model_;
   std::string system_;
   Json messages_;
+  const bool remembers_;              // from one run to the next
   std::optional<LineEditor> editor_;  // where there is a terminal
+  int num_idle_interrupts_ = 0;       // Ctrl-C since one ended an answer; of the signals' thread
 };
 
 Result<std::unique_ptr<ChatModel>> make_chat_model(ChatSettings& settings) {
   if (!settings.url.empty()) {
+    if (!settings.model.model_dir.empty()) {
+      return invalid_argument(fmt::format("{} and --url {}: a folder and a server; name one",
+                                          settings.model.model_dir, settings.url));
+    }
     return make_served_chat({.url = settings.url,
                              .model = settings.served_model,
                              .api_key = settings.api_key,
@@ -233,7 +263,7 @@ Result<std::unique_ptr<ChatModel>> make_chat_model(ChatSettings& settings) {
 
 Result<int> chat(ChatSettings& settings) {
   HEDDLE_ASSIGN_OR_RETURN(const auto model, make_chat_model(settings));
-  return Conversation(settings.system, *model).run();
+  return Conversation(settings, *model).run();
 }
 
 std::function<int()> declare_chat(Options& options) {
@@ -249,6 +279,8 @@ std::function<int()> declare_chat(Options& options) {
   const std::vector<DeclaredOption> of_this_process = options.declared();
   options.heading("Conversation");
   options.value("--system", &settings->system, "The system message");
+  options.flag("--history,!--no-history", &settings->history,
+               "Remember messages for the next chat (default)");
   options.text("--url", &settings->url,
                "Talk to a model that a server has: an OpenAI-compatible one, only http");
   options.text("--served-model", &settings->served_model,
@@ -257,7 +289,8 @@ std::function<int()> declare_chat(Options& options) {
   options.needs("--served-model", "--url");
   options.needs("--api-key", "--url");
   for (const DeclaredOption& option : of_this_process) {
-    options.excludes("--url", option.names.front().c_str());
+    const std::string& name = option.names.front();
+    if (!name.starts_with("--log-")) options.excludes("--url", name.c_str());
   }
   declare_sampling_options(options, settings->sampling);
   return [settings] {

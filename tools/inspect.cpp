@@ -88,7 +88,8 @@ Result<runner::PlannedPools> plan_memory(const checkpoint::ModelConfig& config,
                                          int64_t weight_bytes) {
   return runner::plan_pools({}, config, needs, kv_dtype,
                             {.available_bytes = std::max<int64_t>(
-                                 0, device::available_host_memory_bytes() - weight_bytes)});
+                                 0, device::available_host_memory_bytes() - weight_bytes),
+                             .weights_bytes = weight_bytes});
 }
 
 int64_t pool_bytes(const cache::PoolSizes& sizes) {

@@ -8,7 +8,10 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <histedit.h>
+#include <signal.h>
+#include <termios.h>
 #include <unistd.h>
 
 namespace heddle::tools {
@@ -29,41 +32,12 @@ void write_to_terminal(std::string_view text) {
   std::fflush(stdout);
 }
 
-unsigned char clear_line(EditLine* editor, int /*key*/) {
-  const LineInfo* line = el_line(editor);
-  if (line->lastchar == line->buffer) {
-    write_to_terminal("\n/exit or Ctrl-D leaves\n");
-    return CC_REDISPLAY;
-  }
-  const LineInfoW* wide = el_wline(editor);
-  el_cursor(editor, static_cast<int>(wide->lastchar - wide->cursor));
-  wide = el_wline(editor);
-  el_deletestr(editor, static_cast<int>(wide->lastchar - wide->buffer));
-  return CC_REFRESH;
-}
-
-unsigned char insert_newline(EditLine* editor, int /*key*/) {
-  return el_insertstr(editor, "\n") == 0 ? CC_REFRESH : CC_ERROR;
-}
-
-unsigned char insert_paste(EditLine* editor, int /*key*/) {
-  std::wstring pasted;
-  wchar_t key = 0;
-  while (el_wgetc(editor, &key) == 1) {
-    pasted += key == L'\r' ? L'\n' : key;
-    if (pasted.ends_with(kPasteEnd)) {
-      pasted.resize(pasted.size() - kPasteEnd.size());
-      break;
-    }
-  }
-  return pasted.empty() || el_winsertstr(editor, pasted.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
-}
-
 }  // namespace
 
 class LineEditor::Terminal {
  public:
   explicit Terminal(fs::path history_file) : history_file_(std::move(history_file)) {
+    ::tcgetattr(STDIN_FILENO, &before_);
     std::setlocale(LC_CTYPE, "C.UTF-8");  // or libedit would take a character for several
     history_ = history_init();
     HistEvent event;
@@ -76,15 +50,17 @@ class LineEditor::Terminal {
     el_set(editor_, EL_PROMPT, &Terminal::prompt);
     el_set(editor_, EL_EDITOR, "emacs");
     el_set(editor_, EL_HIST, &history, history_);
-    el_set(editor_, EL_SETTY, "-d", "intr=", nullptr);  // Ctrl-C is a key while a line is edited
+    el_set(editor_, EL_SETTY, "-d", "-intr", "-susp", nullptr);  // keys while a line is edited
     el_set(editor_, EL_ADDFN, "heddle-clear-line", "Empty the line", &clear_line);
     el_set(editor_, EL_ADDFN, "heddle-newline", "Begin another line", &insert_newline);
     el_set(editor_, EL_ADDFN, "heddle-paste", "Insert what is pasted", &insert_paste);
+    el_set(editor_, EL_ADDFN, "heddle-suspend", "Stop the process", &suspend);
     const std::pair<const char*, const char*> bindings[] = {
-        {"^C", "heddle-clear-line"},   {"\\e^M", "heddle-newline"},
-        {"\\e[200~", "heddle-paste"},  {"^R", "em-inc-search-prev"},
-        {"^W", "ed-delete-prev-word"}, {"\\e[1;5C", "em-next-word"},
-        {"\\e[1;5D", "ed-prev-word"},  {"\\e[3~", "ed-delete-next-char"}};
+        {"^C", "heddle-clear-line"},      {"^Z", "heddle-suspend"},
+        {"\\e^J", "heddle-newline"},      {"\\e[200~", "heddle-paste"},
+        {"^R", "em-inc-search-prev"},     {"^W", "ed-delete-prev-word"},
+        {"\\e[1;5C", "em-next-word"},     {"\\e[1;5D", "ed-prev-word"},
+        {"\\e[3~", "ed-delete-next-char"}};
     for (const auto& [key, command] : bindings) el_set(editor_, EL_BIND, key, command, nullptr);
   }
 
@@ -96,9 +72,11 @@ class LineEditor::Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  // Without the newline at its end.
-  std::optional<std::string> line(const char* prompt) {
-    prompt_ = prompt;
+  // Without the newline at its end. `continues`: a line of a message that began before.
+  std::optional<std::string> line(bool continues) {
+    continues_ = continues;
+    was_pasted_ = false;
+    is_abandoned_ = false;
     el_resize(editor_);  // the window may have another size than before
     write_to_terminal(kMarkPastes);
     int length = 0;
@@ -113,29 +91,97 @@ class LineEditor::Terminal {
     return line;
   }
 
+  // Of the last line: text was pasted into it; Ctrl-C gave up the message that it continues.
+  [[nodiscard]] bool was_pasted() const { return was_pasted_; }
+
+  [[nodiscard]] bool is_abandoned() const { return is_abandoned_; }
+
   void remember(const std::string& message) {
     HistEvent event;
     history(history_, &event, H_ENTER, message.c_str());
     if (history_file_.empty()) return;
     std::error_code ignored;
+    const fs::file_type type = fs::symlink_status(history_file_, ignored).type();
+    if (type != fs::file_type::regular && type != fs::file_type::not_found) return;
     fs::create_directories(history_file_.parent_path(), ignored);
-    const int file = ::open(history_file_.c_str(), O_CREAT | O_CLOEXEC | O_WRONLY, 0600);
+    // Whole or not at all, whenever the process ends.
+    const fs::path written = history_file_.string() + fmt::format(".{}", ::getpid());
+    const int file = ::open(written.c_str(), O_CREAT | O_EXCL | O_CLOEXEC | O_WRONLY, 0600);
     if (file < 0) return;
     ::close(file);
-    history(history_, &event, H_SAVE, history_file_.c_str());
+    history(history_, &event, H_SAVE, written.c_str());
+    fs::rename(written, history_file_, ignored);
+  }
+
+  // From any thread.
+  void restore() const {
+    write_to_terminal(kMarkNoPastes);
+    ::tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
   }
 
  private:
-  static char* prompt(EditLine* editor) {
+  static Terminal& of(EditLine* editor) {
     void* self = nullptr;
     el_get(editor, EL_CLIENTDATA, &self);
-    return const_cast<char*>(static_cast<Terminal*>(self)->prompt_);  // libedit only reads it
+    return *static_cast<Terminal*>(self);
+  }
+
+  static char* prompt(EditLine* editor) {
+    // Libedit only reads it.
+    return const_cast<char*>(of(editor).continues_ ? "... " : "> ");
+  }
+
+  // Ctrl-C.
+  static unsigned char clear_line(EditLine* editor, int /*key*/) {
+    const LineInfoW* line = el_wline(editor);
+    if (of(editor).continues_) {
+      of(editor).is_abandoned_ = true;
+      return CC_NEWLINE;
+    }
+    if (line->lastchar == line->buffer) {
+      write_to_terminal("\n/exit or Ctrl-D leaves\n");
+      return CC_REDISPLAY;
+    }
+    el_cursor(editor, static_cast<int>(line->lastchar - line->cursor));
+    line = el_wline(editor);
+    el_deletestr(editor, static_cast<int>(line->lastchar - line->buffer));
+    return CC_REFRESH;
+  }
+
+  static unsigned char insert_newline(EditLine* editor, int /*key*/) {
+    return el_insertstr(editor, "\n") == 0 ? CC_REFRESH : CC_ERROR;
+  }
+
+  static unsigned char insert_paste(EditLine* editor, int /*key*/) {
+    of(editor).was_pasted_ = true;
+    std::wstring pasted;
+    wchar_t key = 0;
+    while (el_wgetc(editor, &key) == 1) {
+      pasted += key == L'\r' ? L'\n' : key;
+      if (pasted.ends_with(kPasteEnd)) {
+        pasted.resize(pasted.size() - kPasteEnd.size());
+        break;
+      }
+    }
+    return pasted.empty() || el_winsertstr(editor, pasted.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+  }
+
+  // Ctrl-Z: the shell has the terminal as it was until the process goes on.
+  static unsigned char suspend(EditLine* editor, int /*key*/) {
+    of(editor).restore();
+    ::kill(0, SIGTSTP);
+    el_set(editor, EL_PREP_TERM, 1);
+    write_to_terminal(kMarkPastes);
+    return CC_REDISPLAY;
   }
 
   fs::path history_file_;
   History* history_;
   EditLine* editor_;
-  const char* prompt_ = "";
+  termios before_ = {};
+  bool continues_ = false;
+  bool was_pasted_ = false;
+  bool is_abandoned_ = false;
 };
 
 LineEditor::LineEditor(fs::path history_file)
@@ -144,28 +190,33 @@ LineEditor::LineEditor(fs::path history_file)
 LineEditor::~LineEditor() = default;
 
 std::optional<std::string> LineEditor::read() {
-  std::optional<std::string> message = terminal_->line("> ");
-  if (!message) return message;
-  if (message->starts_with(kTripleQuote)) {
-    message->erase(0, kTripleQuote.size());
-    while (!message->ends_with(kTripleQuote)) {
-      const std::optional<std::string> more = terminal_->line("... ");
-      if (!more) return std::nullopt;
-      *message += (message->empty() ? "" : "\n") + *more;
-    }
-    message->resize(message->size() - kTripleQuote.size());
-    if (message->ends_with('\n')) message->pop_back();
-  } else {
-    while (message->ends_with('\\')) {
-      message->back() = '\n';
-      const std::optional<std::string> more = terminal_->line("... ");
-      if (!more) return std::nullopt;
-      *message += *more;
-    }
+  while (true) {
+    std::optional<std::string> message = terminal_->line(/*continues=*/false);
+    if (!message) return message;
+    if (!terminal_->was_pasted() && !read_rest(*message)) return std::nullopt;
+    if (terminal_->is_abandoned()) continue;
+    if (message->find_first_not_of(" \t\n") != std::string::npos) terminal_->remember(*message);
+    return message;
   }
-  if (message->find_first_not_of(" \t\n") != std::string::npos) terminal_->remember(*message);
-  return message;
 }
+
+bool LineEditor::read_rest(std::string& message) {
+  const bool is_quoted = message.starts_with(kTripleQuote);
+  if (is_quoted) message.erase(0, kTripleQuote.size());
+  while (is_quoted ? !message.ends_with(kTripleQuote) : message.ends_with('\\')) {
+    if (!is_quoted) message.pop_back();
+    const std::optional<std::string> more = terminal_->line(/*continues=*/true);
+    if (!more) return false;
+    if (terminal_->is_abandoned()) return true;
+    if (!is_quoted || !message.empty()) message += '\n';
+    message += *more;
+  }
+  if (is_quoted) message.resize(message.size() - kTripleQuote.size());
+  if (is_quoted && message.ends_with('\n')) message.pop_back();
+  return true;
+}
+
+void LineEditor::restore_terminal() const { terminal_->restore(); }
 
 fs::path chat_history_file() {
   if (const char* state = std::getenv("XDG_STATE_HOME"); state != nullptr && *state == '/') {

@@ -3,7 +3,8 @@
 // Ctrl-R, ...), and remembers them from one run to the next. Libedit (BSD licence) does the work.
 //
 // Several lines become one message where they are pasted, where Alt-Enter comes between them, where
-// a line ends with a backslash, or between lines of """. Ctrl-C empties the line.
+// a line ends with a backslash, or between lines of """. Ctrl-C empties the line, or gives up a
+// message of several.
 //
 // Threading: thread-confined. Needs a terminal at standard input and output.
 #pragma once
@@ -17,8 +18,9 @@ namespace heddle::tools {
 
 class LineEditor {
  public:
-  // `history_file` is read now and written after every message, for its owner alone (0600); with an
-  // empty name, or where it cannot be written, messages are remembered in this run only.
+  // `history_file` is read now and replaced after every message, for its owner alone (0600). With
+  // an empty name, and where it cannot be written or is no regular file, messages are remembered in
+  // this run only. Of two chats at a time the last to write is remembered.
   explicit LineEditor(std::filesystem::path history_file);
   ~LineEditor();
 
@@ -29,8 +31,14 @@ class LineEditor {
   // empty line).
   [[nodiscard]] std::optional<std::string> read();
 
+  // Makes the terminal what it was before, for a process that ends within read(). From any thread.
+  void restore_terminal() const;
+
  private:
   class Terminal;
+
+  // The lines that follow the first of a message. False at the end of the input.
+  bool read_rest(std::string& message);
 
   std::unique_ptr<Terminal> terminal_;
 };

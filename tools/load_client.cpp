@@ -80,8 +80,10 @@ class LoadClient::Connections {
       return unavailable(fmt::format("{}: {}; is the server up?", shown, plain.failure->message));
     }
     if (plain.status != 200) {
-      return not_found(fmt::format("{} answers {}: {}; name a --model", shown, plain.status,
-                                   error_message(plain.body)));
+      return not_found(fmt::format(
+          "{} answers {}: {}; {}", shown, plain.status, error_message(plain.body),
+          plain.status == 401 ? "name a key with --api-key"
+                              : fmt::format("name a model with {}", options_.model_option)));
     }
     const auto json = ordered_json::parse(plain.body, nullptr, /*allow_exceptions=*/false);
     if (json.is_object() && json.contains("data") && json["data"].is_array() &&
@@ -91,7 +93,8 @@ class LoadClient::Connections {
         return first["id"].get<std::string>();
       }
     }
-    return not_found(fmt::format("{} names no model; name a --model", shown));
+    return not_found(
+        fmt::format("{} names no model; name one with {}", shown, options_.model_option));
   }
 
   Result<std::vector<LoadRecord>> run(const LoadClient& client,

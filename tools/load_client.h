@@ -42,6 +42,7 @@ struct LoadClientOptions {
   ServerAddress address;
   LoadApi api = LoadApi::kCompletions;
   std::string model;
+  const char* model_option = "--model";  // by which the user gives it, for messages
   std::string api_key;
   bool ignore_eos = true;
   int64_t vocab_size = 1000;  // ids are drawn below this

@@ -46,13 +46,15 @@ class AnswerEvents {
     if (data == "[DONE]") return;
     const auto event = ordered_json::parse(data, nullptr, /*allow_exceptions=*/false);
     if (!event.is_object()) return;
-    if (event.contains("error")) error_ = error_message(data);
+    if (const auto error = event.find("error"); error != event.end() && !error->is_null()) {
+      error_ = error_message(data);
+    }
     if (const auto usage = event.find("usage"); usage != event.end() && usage->is_object()) {
-      last_.prompt_tokens = usage->value("prompt_tokens", int64_t{0});
-      last_.completion_tokens = usage->value("completion_tokens", int64_t{0});
+      last_.prompt_tokens = count(*usage, "prompt_tokens");
+      last_.completion_tokens = count(*usage, "completion_tokens");
       if (const auto details = usage->find("prompt_tokens_details");
           details != usage->end() && details->is_object()) {
-        last_.cached_tokens = details->value("cached_tokens", int64_t{0});
+        last_.cached_tokens = count(*details, "cached_tokens");
       }
     }
     const auto choices = event.find("choices");
@@ -91,6 +93,12 @@ class AnswerEvents {
     if (found == delta.end() || !found->is_string()) return nullptr;
     const auto& value = found->get_ref<const std::string&>();
     return value.empty() ? nullptr : &value;
+  }
+
+  // 0 where it is missing, or no count.
+  static int64_t count(const ordered_json& usage, const char* key) {
+    const auto found = usage.find(key);
+    return found != usage.end() && found->is_number_unsigned() ? found->get<int64_t>() : 0;
   }
 
   void say(std::string_view part) {
@@ -174,7 +182,7 @@ class ServedChat : public ChatModel {
     add("seed", sampling.seed);
     if (!sampling.stop.empty()) body["stop"] = sampling.stop;
     if (sampling.ignore_eos) body["ignore_eos"] = true;
-    return body.dump();
+    return body.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   }
 
   Result<ChatAnswer> exchange(asio::ip::tcp::socket& socket, const ordered_json& messages,
@@ -240,7 +248,8 @@ class ServedChat : public ChatModel {
 Result<std::unique_ptr<ChatModel>> make_served_chat(ServedChatOptions options) {
   HEDDLE_ASSIGN_OR_RETURN(ServerAddress address, parse_server_address(options.url));
   if (options.model.empty()) {
-    LoadClient client({.address = address, .api_key = options.api_key});
+    LoadClient client(
+        {.address = address, .model_option = "--served-model", .api_key = options.api_key});
     HEDDLE_ASSIGN_OR_RETURN(options.model, client.choose_model());
   }
   return std::unique_ptr<ChatModel>(

@@ -14,6 +14,11 @@ namespace heddle::tools {
 namespace {
 
 constexpr int64_t kTabColumns = 8;
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+bool is_control(char32_t character) {
+  return character < 0x20 || (character >= 0x7F && character < 0xA0);
+}
 
 }  // namespace
 
@@ -27,11 +32,14 @@ std::string WordWrap::feed(std::string_view part) {
       incomplete_ = text.substr(at);
       break;
     }
-    const bool valid = unit.kind == tokenizer::Utf8Unit::Kind::kCodePoint;
-    const int64_t columns =
-        valid ? utf8proc_charwidth(static_cast<utf8proc_int32_t>(unit.code_point)) : 1;
-    add_character(std::string_view(text).substr(at, unit.length), columns, shown);
+    const std::string_view bytes = std::string_view(text).substr(at, unit.length);
     at += unit.length;
+    if (bytes == "\r") continue;
+    const bool may_be_shown = unit.kind == tokenizer::Utf8Unit::Kind::kCodePoint &&
+                              (bytes == "\n" || bytes == "\t" || !is_control(unit.code_point));
+    const int64_t columns =
+        may_be_shown ? utf8proc_charwidth(static_cast<utf8proc_int32_t>(unit.code_point)) : 1;
+    add_character(may_be_shown ? bytes : kReplacement, columns, shown);
   }
   return shown;
 }
@@ -42,14 +50,21 @@ void WordWrap::add_character(std::string_view bytes, int64_t columns, std::strin
     shown += '\n';
     spaces_.clear();
     column_ = 0;
+    in_word_ = false;
   } else if (bytes == " " || bytes == "\t") {
     place_word(shown);
     spaces_ += bytes;
+    in_word_ = false;
   } else {
-    if (columns > 1) place_word(shown);
+    if (columns > 1) {
+      place_word(shown);
+      in_word_ = false;
+    }
     word_ += bytes;
     word_columns_ += columns;
-    if (columns > 1 || word_columns_ >= width_) place_word(shown);
+    const bool fills_line = word_columns_ >= width_;
+    if (columns > 1 || fills_line) place_word(shown);
+    if (fills_line && columns <= 1) in_word_ = true;
   }
 }
 
@@ -59,7 +74,7 @@ void WordWrap::place_word(std::string& shown) {
   for (const char space : spaces_) {
     column += space == '\t' ? kTabColumns - column % kTabColumns : 1;
   }
-  if (column_ > 0 && column + word_columns_ > width_) {
+  if (column_ > 0 && !in_word_ && column + word_columns_ > width_) {
     shown += '\n';
     column = 0;
   } else {
@@ -76,16 +91,19 @@ void WordWrap::place_word(std::string& shown) {
 std::string WordWrap::end() {
   std::string shown;
   place_word(shown);
-  shown += std::exchange(incomplete_, {});
+  if (!std::exchange(incomplete_, {}).empty()) shown += kReplacement;
   spaces_.clear();
   column_ = 0;
+  in_word_ = false;
   return shown;
 }
 
 int64_t terminal_columns() {
+  constexpr int64_t kUsual = 80;
   winsize size = {};
-  if (::isatty(STDOUT_FILENO) == 0 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
-  return size.ws_col;
+  if (::isatty(STDOUT_FILENO) == 0) return 0;
+  const bool is_known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? size.ws_col : kUsual;
 }
 
 }  // namespace heddle::tools

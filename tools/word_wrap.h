@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // WordWrap breaks a text that comes in parts at spaces, so that no word is cut at the terminal's
-// edge.
+// edge, and shows control characters as U+FFFD, so that no text steers the terminal.
 //
 // Threading: thread-confined. Cost: O(bytes); holds one word.
 #pragma once
@@ -13,11 +13,12 @@ namespace heddle::tools {
 
 class WordWrap {
  public:
-  // `width`: columns of the terminal; 0: nothing is broken, and every part comes back as it is.
+  // `width`: columns of the terminal; 0: there is none, and every part comes back as it is.
   explicit WordWrap(int64_t width) : width_(width) {}
 
   // The part of the text so far that can be shown. The last word is held back until its end is
-  // known; characters of two columns (Chinese, Japanese, emoji) are words of their own.
+  // known, or until it fills a line; characters of two columns (Chinese, Japanese, emoji) are words
+  // of their own.
   [[nodiscard]] std::string feed(std::string_view part);
 
   // What was held back.
@@ -33,9 +34,10 @@ class WordWrap {
   std::string spaces_;      // before the word
   std::string word_;
   int64_t word_columns_ = 0;
+  bool in_word_ = false;  // the beginning of the word is shown already
 };
 
-// Columns of the terminal at standard output; 0 where there is none, or it does not say.
+// Columns of the terminal at standard output: 80 where it does not say; 0 where there is none.
 [[nodiscard]] int64_t terminal_columns();
 
 }  // namespace heddle::tools

@@ -23,14 +23,18 @@ TEST(WordWrapTest, LinesBreakAtSpaces) {
       {11, "one two 345", "one two 345"},
       {0, "one two three", "one two three"},
       {10, "one\ntwo three", "one\ntwo three"},
-      {10, "    indented text", "    indented\ntext"},  // what begins a line is shown as it is
+      {10, "    indented text", "    indented text"},  // what begins a line is shown as it is
       {10, "\tand\ttabs", "\tand\ntabs"},
       {5, "a longerword b", "a\nlongerword\nb"},  // the terminal breaks the long one
       {6, "gr\xC3\xBC\xC3\x9F dich", "gr\xC3\xBC\xC3\x9F\ndich"},
       {4, "\xE4\xBD\xA0\xE5\xA5\xBD\xE5\x90\x97", "\xE4\xBD\xA0\xE5\xA5\xBD\n\xE5\x90\x97"},
       {20, "trailing   ", "trailing"},
       {20, "", ""},
-      {4, "ab \xFF\xFE cd", "ab\n\xFF\xFE\ncd"},
+      {10, "see https://example.com/a/b now", "see\nhttps://example.com/a/b now"},
+      {4, "ab \xFF\xFE cd", "ab\n\xEF\xBF\xBD\xEF\xBF\xBD\ncd"},
+      {20, "\x1b[2J\a \xC2\x9B!", "\xEF\xBF\xBD[2J\xEF\xBF\xBD \xEF\xBF\xBD!"},
+      {20, "a\r\nb", "a\nb"},
+      {0, "\x1b[2J", "\x1b[2J"},  // a file's reader gets the text
   };
 
   for (const auto& [width, text, shown] : cases) EXPECT_EQ(wrapped(width, text), shown) << text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Logging: one sentence a line, values at the end, as text or as JSON. Lines go to standard error,
-// so that what a command prints can be piped. spdlog stays behind this header because including it costs six
-// seconds a file.
+// so that what a command prints can be piped. spdlog stays behind this header because including it
+// costs six seconds a file.
 //
 // Threading: thread-safe.
 #pragma once

@@ -392,6 +392,14 @@ std::optional<Schemas> values_of(const Schemas& schemas) {
   return std::nullopt;
 }
 
+namespace {
+
+bool is_spelled_as_integer(std::string_view number) {
+  return number.find_first_not_of("-0123456789") == std::string_view::npos;
+}
+
+}  // namespace
+
 bool equal_values(const Json& left, const Json& right) {
   if (left.is_object() && right.is_object()) {
     return left.size() == right.size() && std::ranges::all_of(left.items(), [&](const auto& item) {
@@ -405,6 +413,10 @@ bool equal_values(const Json& left, const Json& right) {
   const auto left_wide = wide_number_spelling(left);
   const auto right_wide = wide_number_spelling(right);
   if (!left_wide && !right_wide) return left == right;
+  if (left_wide && right_wide && is_spelled_as_integer(*left_wide) &&
+      is_spelled_as_integer(*right_wide)) {
+    return *left_wide == *right_wide;  // JSON has one spelling for them
+  }
   if (left_wide && *left_wide == whole_digits(right)) return true;
   if (right_wide && *right_wide == whole_digits(left)) return true;
   return Decimal::of(left) == Decimal::of(right);  // one of the two is a number

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -149,6 +150,7 @@ class AsioHttpServer final : public HttpServer {
           fmt::format("--host {}: the path of a unix socket has 1 to {} characters", options_.host,
                       sizeof(longest.sun_path) - 1));
     }
+    HEDDLE_ASSIGN_OR_RETURN(const std::optional<gid_t> owner, socket_group());
     const asio::local::stream_protocol::endpoint endpoint(path);
     error_code error;
     bind(endpoint, error);
@@ -174,29 +176,33 @@ class AsioHttpServer final : public HttpServer {
     }
     if (error) return unavailable(fmt::format("cannot listen on {}: {}", path, error.message()));
     unix_path_ = path;  // from here on removed at the end
-    HEDDLE_RETURN_IF_ERROR(set_access(path));
+    HEDDLE_RETURN_IF_ERROR(set_access(path, owner));
     listen(error);
     if (error) return unavailable(fmt::format("cannot listen on {}: {}", path, error.message()));
     return ok_status();
   }
 
+  // The id of options_.socket_group, a name or a number; none where it is empty.
+  [[nodiscard]] Result<std::optional<gid_t>> socket_group() const {
+    const std::string& name = options_.socket_group;
+    if (name.empty()) return std::optional<gid_t>();
+    if (const group* found = ::getgrnam(name.c_str())) return std::optional(found->gr_gid);
+    gid_t number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (error == std::errc{} && end == name.data() + name.size()) return std::optional(number);
+    return invalid_argument(fmt::format(
+        "--socket-group {}: there is no such group; `getent group` lists those there are", name));
+  }
+
   // Before anyone can connect.
-  [[nodiscard]] Status set_access(const std::string& path) const {
+  [[nodiscard]] Status set_access(const std::string& path, std::optional<gid_t> owner) const {
+    if (owner && ::lchown(path.c_str(), static_cast<uid_t>(-1), *owner) != 0) {
+      return unavailable(fmt::format("--socket-group {}: {}: {}; be a member of the group, or root",
+                                     options_.socket_group, path, std::strerror(errno)));
+    }
     if (options_.socket_mode && ::chmod(path.c_str(), *options_.socket_mode) != 0) {
       return unavailable(fmt::format("--socket-mode {:o}: {}: {}", *options_.socket_mode, path,
                                      std::strerror(errno)));
-    }
-    if (options_.socket_group.empty()) return ok_status();
-    const group* found = ::getgrnam(options_.socket_group.c_str());
-    if (found == nullptr) {
-      return invalid_argument(
-          fmt::format("--socket-group {}: there is no such group; `getent "
-                      "group` lists those there are",
-                      options_.socket_group));
-    }
-    if (::chown(path.c_str(), static_cast<uid_t>(-1), found->gr_gid) != 0) {
-      return unavailable(fmt::format("--socket-group {}: {}: {}; be a member of the group, or root",
-                                     options_.socket_group, path, std::strerror(errno)));
     }
     return ok_status();
   }

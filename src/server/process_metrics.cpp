@@ -53,7 +53,8 @@ ProcessMetrics::ProcessMetrics(const MetricLabels& build)
       open_files_(registry_.gauge({"process_open_fds"}, "Open files and sockets.")),
       max_files_(registry_.gauge({"process_max_fds"}, "How many may be open.")),
       start_seconds_(registry_.gauge({"process_start_time_seconds"},
-                                     "When the process started, in seconds since 1970.")) {
+                                     "When the process started, in seconds since 1970.")),
+      boot_seconds_(boot_time()) {
   registry_.gauge({"heddle_build_info"}, "1; the labels say what runs.", build).set(1);
 }
 
@@ -71,7 +72,7 @@ std::string ProcessMetrics::to_text() {
     virtual_bytes_.set(field(kVirtual));
     resident_bytes_.set(field(kResident) * static_cast<double>(::sysconf(_SC_PAGESIZE)));
     const double ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
-    start_seconds_.set(boot_time() + field(kStartTime) / ticks);
+    start_seconds_.set(boot_seconds_ + field(kStartTime) / ticks);
   }
   std::error_code error;
   const std::filesystem::directory_iterator files("/proc/self/fd", error);

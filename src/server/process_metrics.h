@@ -16,7 +16,8 @@ class ProcessMetrics {
   // `build`: labels of heddle_build_info.
   explicit ProcessMetrics(const MetricLabels& build);
 
-  // As things are now. Cost: reads /proc, some 50 us. What cannot be read keeps its last value.
+  // As things are now. Cost: reads /proc, a few system calls for each open file. What cannot be
+  // read keeps its last value.
   [[nodiscard]] std::string to_text();
 
  private:
@@ -28,6 +29,7 @@ class ProcessMetrics {
   MetricGauge open_files_;
   MetricGauge max_files_;
   MetricGauge start_seconds_;
+  const double boot_seconds_;  // when the machine started, since 1970
 };
 
 }  // namespace heddle::server

@@ -35,20 +35,29 @@ Result<int64_t> plan_draft_rows(const EngineOptions& options, int64_t state_byte
   return std::clamp<int64_t>(affordable, speculative::num_draft_tokens(options.speculative), most);
 }
 
-constexpr int64_t kContextsThatFit = 2;  // whole ones, into the pools of the smallest model
+// What the pools of the smallest model have room for: two whole contexts, and the requests asked
+// for with a text of kTypicalTokens and two states each.
+double wanted_pool_bytes(const cache::PoolBudget& budget, int64_t page_bytes) {
+  const auto token_bytes = static_cast<double>(page_bytes) / budget.page_size;
+  const auto state_bytes = static_cast<double>(cache::bytes_per_slot(budget.states));
+  return std::max(2 * token_bytes * static_cast<double>(budget.context_length),
+                  budget.max_running_requests *
+                      (token_bytes * static_cast<double>(cache::kTypicalTokens) + 2 * state_bytes));
+}
 
-// The memory that becomes pools. `context_bytes`: the pages of one whole context.
+// The memory that becomes pools.
 Result<int64_t> plan_bytes(const EngineOptions& options, const PoolMemory& memory,
-                           int64_t context_bytes) {
+                           double wanted_bytes) {
   if (!options.static_memory_fraction) {
     const double share = options.memory_fraction.value_or(memory.defaults.memory_fraction);
     const auto bytes = static_cast<int64_t>(static_cast<double>(memory.available_bytes) * share);
     const int64_t per_weight = memory.defaults.pool_bytes_per_weight_byte;
-    const bool has_wishes =
-        options.memory_fraction || options.max_total_tokens > 0 || options.max_running_requests > 0;
-    if (has_wishes || per_weight == 0) return bytes;
-    return std::min(bytes, std::max({kLeastPoolLimit, per_weight * memory.weights_bytes,
-                                     kContextsThatFit * context_bytes}));
+    if (options.memory_fraction || options.max_total_tokens > 0 || per_weight == 0) return bytes;
+    const double limit =
+        std::max({static_cast<double>(kLeastPoolLimit),
+                  static_cast<double>(per_weight) * static_cast<double>(memory.weights_bytes),
+                  wanted_bytes});
+    return limit < static_cast<double>(bytes) ? static_cast<int64_t>(limit) : bytes;
   }
   const auto together = static_cast<int64_t>(static_cast<double>(memory.total_bytes) *
                                              *options.static_memory_fraction);
@@ -125,8 +134,9 @@ Result<PlannedPools> plan_pools(const EngineOptions& options, const checkpoint::
   }
   // Repeats of a whole prompt go on from a state: without one there is nothing to keep a vector by.
   if (options.cache.enabled && !needs.state_layers.empty()) pools.hidden_width = config.hidden_size;
-  const int64_t context_bytes = cache::bytes_per_page(pages) / options.page_size * context;
-  HEDDLE_ASSIGN_OR_RETURN(int64_t bytes, plan_bytes(options, memory, context_bytes));
+  HEDDLE_ASSIGN_OR_RETURN(
+      int64_t bytes,
+      plan_bytes(options, memory, wanted_pool_bytes(budget, cache::bytes_per_page(pages))));
   const int64_t state_bytes = cache::bytes_per_slot(budget.states);
   HEDDLE_ASSIGN_OR_RETURN(const int64_t draft_rows,
                           plan_draft_rows(options, state_bytes, !budget.snapshots.empty(), bytes));

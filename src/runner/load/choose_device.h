@@ -43,9 +43,10 @@ struct DeviceDefaults {
   int32_t max_running_requests = 0;  // at most
   double memory_fraction = 0;
 
-  // Without a wish of the user's for their size, pools take at most this many times the bytes of
-  // the weights, so that a small model leaves a shared machine's memory to others; but
-  // kLeastPoolLimit, or two whole contexts, where that is more. 0: no limit.
+  // Where neither their share of the memory nor their tokens are given, pools take at most this
+  // many times the bytes of the weights, so that a small model leaves a shared machine's memory to
+  // others; but kLeastPoolLimit, two whole contexts, or what the requests asked for need, where
+  // that is more. 0: no limit.
   int64_t pool_bytes_per_weight_byte = 0;
 
   // Of one step, to score tokens of prompts. Each takes a row of logits: some 600 KB where the
