@@ -2,6 +2,7 @@
 #include "checkpoint/model_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -376,7 +377,7 @@ void read_rotary_dim(ConfigReader& reader, ModelConfig& config) {
   ConfigReader rope = reader.narrowed({reader.object("rope_parameters")}, /*keep_own=*/true);
   const double factor =
       rope.number("partial_rotary_factor", config.rope.partial_rotary_factor, {1e-9, 1.0});
-  if (static_cast<int64_t>(static_cast<double>(head_dim) * factor) != width) {
+  if (std::llround(static_cast<double>(head_dim) * factor) != width) {
     reader.fail(kRotary, fmt::format("but partial_rotary_factor is {:g} of head_dim = {}", factor,
                                      head_dim));
   }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "models/small_config_fixture.h"
@@ -411,6 +412,17 @@ TEST(PlainFamilies, PutTheAttentionOfAHybridWhereItsFileLeavesItOpen) {
               ElementsAre(kL, kF, kL, kL));
   EXPECT_THAT(kinds("Lfm2ForCausalLM", json::object()), ElementsAre(kF, kF, kF, kF));
   EXPECT_THAT(kinds("Lfm2ForCausalLM", {{"full_attn_idxs", {1, 3}}}), ElementsAre(kC, kF, kC, kF));
+}
+
+TEST(PlainFamilies, GiveAShortConvolutionItsBiases) {
+  json config = testing::small_of("Lfm2ForCausalLM");
+  EXPECT_THAT(testing::hub_names(*testing::model_of(config)),
+              Not(Contains("model.layers.0.conv.conv.bias")));
+  config["conv_bias"] = true;
+  const auto names = testing::hub_names(*testing::model_of(config));
+  for (const char* name : {"in_proj", "conv", "out_proj"}) {
+    EXPECT_THAT(names, Contains(fmt::format("model.layers.0.conv.{}.bias", name)));
+  }
 }
 
 // Two thirds of the width that the file has, rounded up to a multiple; experts have what it says.

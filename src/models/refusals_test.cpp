@@ -212,7 +212,7 @@ std::vector<Refusal> unserved_values() {
        "and"},
       {kJamba, {{"hidden_act", "gelu"}}, "hidden_act is \"gelu\"; only \"silu\" is served"},
       {kJamba, {{"attention_bias", true}}, "attention_bias is true; Jamba is served without it"},
-      {kLfm, {{"conv_bias", true}}, "conv_bias is true; LFM2 is served without it"},
+      {kLfm, {{"hidden_act", "gelu"}}, "hidden_act is \"gelu\"; only \"silu\" is served"},
       {kLfm,
        {{"layer_types", {"conv", "sliding_attention", "conv", "conv"}}},
        "layer_types has \"sliding_attention\"; LFM2 is served with \"conv\" and "

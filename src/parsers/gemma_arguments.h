@@ -7,7 +7,7 @@
 // quotes are taken, too, and so is a text without any.
 //
 // Where a text's closing mark is missing, the text ends before the next of the tool's parameters,
-// or before the end of the call. What looks so is part of the text if a mark follows that closes
+// or before the end of the call. Such an end is part of the text if a mark follows that closes
 // it: until that is certain, or kMaxDoubtBytes have come, the text is held back from there on.
 //
 // Threading: thread-compatible. `names` outlive it. Cost: O(text), however it arrives.

@@ -23,6 +23,7 @@ using checkpoint::ModelConfig;
 
 struct Lfm2Config {
   int64_t conv_width = 0;
+  bool conv_bias = false;
 
   bool operator==(const Lfm2Config&) const = default;
 };
@@ -80,8 +81,8 @@ int64_t lfm2_mlp_width(ConfigReader& reader) {
 void read_lfm2_config(ConfigReader& reader, ModelConfig& config) {
   config.rope.theta = 1e6;
   read_lfm2_layers(reader, config);
-  if (!reader.is_off("conv_bias")) reader.refuse("conv_bias", "LFM2 is served without it");
-  config.own.set(Lfm2Config{.conv_width = reader.integer("conv_L_cache", 3, {2, 8})});
+  config.own.set(Lfm2Config{.conv_width = reader.integer("conv_L_cache", 3, {2, 8}),
+                            .conv_bias = reader.boolean("conv_bias", false)});
   if (!is_lfm2_moe(config)) {
     config.intermediate_size = lfm2_mlp_width(reader);
     return;
@@ -116,7 +117,7 @@ std::unique_ptr<const Model> create_lfm2(const ModelConfig& config) {
     layers[i].blocks.back().norm = "ffn_norm";
     if (config.layer_kinds[i] != LayerKind::kShortConvolution) continue;
     mixer.branches.front().mixer =
-        std::make_unique<ShortConvolution>(config.hidden_size, own.conv_width);
+        std::make_unique<ShortConvolution>(config.hidden_size, own.conv_width, own.conv_bias);
   }
   return make_decoder(config, {.hub_norm = "embedding_norm"}, std::move(layers));
 }
@@ -129,7 +130,8 @@ Family lfm2() {
           .model_types = {{"lfm2", "Lfm2ForCausalLM"}, {"lfm2_moe", "Lfm2MoeForCausalLM"}},
           .shared_keys = lfm2_keys,
           .read_config = read_lfm2_config,
-          .create = create_lfm2};
+          .create = create_lfm2,
+          .tool_call_format = "lfm2"};
 }
 
 }  // namespace heddle::models

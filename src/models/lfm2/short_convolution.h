@@ -14,8 +14,9 @@ namespace heddle::models {
 
 class ShortConvolution final : public Mixer {
  public:
-  ShortConvolution(int64_t hidden_size, int64_t conv_width)
-      : hidden_size_(hidden_size), conv_width_(conv_width) {}
+  // `bias`: of both products and of the convolution.
+  ShortConvolution(int64_t hidden_size, int64_t conv_width, bool bias)
+      : hidden_size_(hidden_size), conv_width_(conv_width), bias_(bias) {}
 
   [[nodiscard]] std::string_view scope() const override { return "conv."; }
 
@@ -28,6 +29,7 @@ class ShortConvolution final : public Mixer {
  private:
   int64_t hidden_size_;
   int64_t conv_width_;
+  bool bias_;
 };
 
 }  // namespace heddle::models

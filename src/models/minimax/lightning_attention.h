@@ -2,9 +2,9 @@
 // Lightning attention: linear attention whose states decay by a constant of the head and the layer,
 // without a softmax or positions. Qin et al., "Lightning Attention-2", arXiv:2401.04658.
 //     [q; k; v] = silu(W_in x)        S <- exp(-s) S + k v'        o = S'q         for each head
-//     y = W_out (sigmoid(W_g x) * norm(o))                       the norm is over all heads
-//     together s = 2^(-8 (h + 1) / H) (1 - l / (L - 1 + 1e-5) + 1e-5)       head h of H, layer l of
-//     L
+//     y = W_out (sigmoid(W_g x) * norm(o))
+//     s = 2^(-8 (h + 1) / H) (1 - l / (L - 1 + 1e-5) + 1e-5)        of head h of H in layer l of L
+// with one norm over the heads together.
 #pragma once
 
 #include <string>

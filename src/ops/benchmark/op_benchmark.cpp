@@ -45,7 +45,6 @@ constexpr BenchmarkFamily kFamilies[] = {
     {"norm", norm_benchmarks},
     {"rope", rope_benchmarks},
     {"selective_scan", selective_scan_benchmarks},
-    {"selective_scan", selective_scan_benchmarks},
 };
 
 }  // namespace

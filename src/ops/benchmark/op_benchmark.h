@@ -61,6 +61,5 @@ std::vector<OpBenchmark> moe_benchmarks(CpuContext& context);
 std::vector<OpBenchmark> norm_benchmarks(CpuContext& context);
 std::vector<OpBenchmark> rope_benchmarks(CpuContext& context);
 std::vector<OpBenchmark> selective_scan_benchmarks(CpuContext& context);
-std::vector<OpBenchmark> selective_scan_benchmarks(CpuContext& context);
 
 }  // namespace heddle::ops

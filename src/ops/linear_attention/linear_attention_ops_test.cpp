@@ -74,12 +74,31 @@ TEST(LinearAttentionOpsTest, SayWhichInputDoesNotFit) {
               HasSubstr("not a multiple of the weight's"));
 }
 
+TEST(LinearAttentionOpsTest, TheScanSaysWhichInputDoesNotFit) {
+  const Attrs attrs{{"layer", 0}};
+  const TensorMeta per_number{DType::kF32, {SymbolicDim::fixed(24), SymbolicDim::fixed(6)}};
+  const std::vector<TensorMeta> right{rows_of(24), rows_of(24), rows_of(6),    rows_of(6),
+                                      rows_of(24), per_number,  vector_of(24), vector_of(24)};
+  std::vector<TensorMeta> outputs;
+  ASSERT_TRUE(find("selective_scan").infer(right, attrs, outputs).ok());
+  EXPECT_EQ(outputs.back(), rows_of(24));
+  const auto message = [&](size_t input, const TensorMeta& wrong) {
+    std::vector<TensorMeta> inputs = right;
+    inputs[input] = wrong;
+    return find("selective_scan").infer(inputs, attrs, outputs).to_string();
+  };
+  EXPECT_THAT(message(1, rows_of(23)), HasSubstr("selective_scan takes x [T, C], dt [T, C]"));
+  EXPECT_THAT(message(3, rows_of(7)), HasSubstr("selective_scan takes x [T, C], dt [T, C]"));
+  EXPECT_THAT(message(5, vector_of(24)), HasSubstr("the decay is float32[24]"));
+  EXPECT_THAT(message(7, vector_of(6)), HasSubstr("skip float32[6]"));
+}
+
 TEST(LinearAttentionOpsTest, StateOpsRefuseALayerTheBatchDoesNotHave) {
   device::ThreadPool pool(1);
   CpuContext context(pool);
   const Attrs attrs{{"num_key_heads", 2}, {"key_dim", 16}, {"value_dim", 32}, {"layer", 1}};
   const ForwardContext forward;
-  for (const std::string_view name : {"causal_conv1d", "gated_delta_rule"}) {
+  for (const std::string_view name : {"causal_conv1d", "gated_delta_rule", "selective_scan"}) {
     const Status status = find(name).launch(
         context,
         {.inputs = {}, .outputs = {}, .attrs = attrs, .forward = forward, .workspace = {}});

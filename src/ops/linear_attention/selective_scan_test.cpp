@@ -205,6 +205,20 @@ class Layer {
   DeviceTensor device_states_, device_weights_[3], saved_, scales_;
 };
 
+// One channel of two numbers, worked out by hand.
+TEST(SelectiveScanReferenceTest, GivesTheNumbersOfAnExample) {
+  const float a[] = {-1, -2}, b[][2] = {{1, 0.5f}, {0.5f, 1}}, c[][2] = {{1, 1}, {1, -1}};
+  std::vector<double> state(2);
+  const std::vector<double> y =
+      selective_scan_reference({{.x = 1, .dt = 0, .z = 1, .b = b[0], .c = c[0]},
+                                {.x = 2, .dt = 1, .z = -1, .b = b[1], .c = c[1]}},
+                               a, 0, 0.5f, state);
+  EXPECT_NEAR(y[0], 1.1256261, 1e-7);
+  EXPECT_NEAR(y[1], 0.0408557, 1e-7);
+  EXPECT_NEAR(state[0], 1.4996777, 1e-7);
+  EXPECT_NEAR(state[1], 2.6515909, 1e-7);
+}
+
 TEST_P(SelectiveScanTest, MatchesTheReferenceForAnySizes) {
   for (const DType dtype : activation_dtypes()) {
     for (const int64_t C : {1, 7, 16, 130}) {
