@@ -213,7 +213,8 @@ void read_windows_everywhere(ConfigReader& reader, ModelConfig& config);
 void read_periodic_windows(ConfigReader& reader, ModelConfig& config, int64_t default_period,
                            std::optional<int64_t> fallback = std::nullopt);
 
-// Reads both for families whose layers slide from max_window_layers on where use_sliding_window is true.
+// Reads both for families whose layers slide from max_window_layers on where use_sliding_window is
+// true.
 void read_late_windows(ConfigReader& reader, ModelConfig& config);
 
 // Fills in rope.partial_rotary_factor from rotary_dim where the file has it; both together must

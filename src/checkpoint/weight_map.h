@@ -84,7 +84,8 @@ struct WeightSpec {
   Packing packing = Packing::kInParts;
   float offset = 0;  // added to every element: 1 for zero-centred norm weights. Needs kF32
   Initial initial = Initial::kSmall;
-  WeightCut cut = {};  // how ranks share it; nothing reads it before there are ranks
+  WeightCut cut = {};    // how ranks share it; nothing reads it before there are ranks
+  int64_t num_uses = 1;  // layers that multiply by it
 };
 
 [[nodiscard]] Assembly whole(HubTensor tensor);

@@ -14,7 +14,7 @@ double elements_per_token(const checkpoint::WeightSpec& spec,
   const bool is_matrix = spec.shape.rank() >= 2 && !spec.name.ends_with("bias");
   const bool is_table = spec.name.starts_with("embed_tokens");
   if (!is_matrix || is_table || spec.name == "lm_head") return 0;
-  const auto elements = static_cast<double>(spec.shape.num_elements());
+  const auto elements = static_cast<double>(spec.num_uses * spec.shape.num_elements());
   const bool is_of_experts = spec.shape.rank() == 3;
   if (!is_of_experts) return elements;
   return elements * static_cast<double>(config.moe->num_experts_per_token) /

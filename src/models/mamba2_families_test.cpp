@@ -198,13 +198,34 @@ TEST(Mamba2Families, InfinityIsReadInEverySpelling) {
 
 // Only time_step_limit clamps: the other keys are of the initial weights.
 TEST(Mamba2Families, KeysOfInitialWeightsChangeNothing) {
-  for (const char* architecture : {"NemotronHForCausalLM", "BambaForCausalLM"}) {
+  for (const char* architecture :
+       {"NemotronHForCausalLM", "BambaForCausalLM", "Zamba2ForCausalLM"}) {
     const json plain = testing::small_of(architecture);
     const json more = {{"time_step_min", 0.1}, {"time_step_max", 0.5}, {"time_step_floor", 1e-4}};
     EXPECT_EQ(testing::parse(plain).own, testing::parse(with(plain, more)).own);
     EXPECT_FALSE(testing::parse(plain).own ==
                  testing::parse(with(plain, {{"time_step_limit", {0.1, nullptr}}})).own);
   }
+}
+
+// Keys of files of first releases, and what their classes take where a file says nothing.
+TEST(Mamba2Families, OlderFilesAreRead) {
+  json nemotron = testing::small_of("NemotronHForCausalLM");
+  for (const char* key : {"head_dim", "num_key_value_heads"}) nemotron.erase(key);
+  nemotron["num_attention_heads"] = 32;
+  EXPECT_EQ(testing::parse(nemotron).head_dim, 128);
+  EXPECT_EQ(testing::parse(nemotron).num_key_value_heads, 8);
+  nemotron["attention_head_dim"] = 48;
+  EXPECT_EQ(testing::parse(nemotron).head_dim, 48);
+
+  json zamba = testing::small_of("Zamba2ForCausalLM");
+  const auto own = testing::parse(zamba).own;
+  const int64_t heads = zamba["n_mamba_heads"];
+  const int64_t inner =
+      zamba["hidden_size"].get<int64_t>() * zamba.value("mamba_expand", int64_t{2});
+  zamba.erase("n_mamba_heads");
+  zamba["mamba_headdim"] = inner / heads;
+  EXPECT_EQ(testing::parse(zamba).own, own);
 }
 
 TEST(Mamba2Families, NamesAreThoseOfTheHub) {

@@ -241,11 +241,15 @@ Progress ToolCallParser::read_arguments(std::string_view, TextEnd, size_t&, Answ
 
 bool ToolCallParser::finish_arguments(AnswerDeltas&) { return false; }
 
-JsonScanner ToolCallParser::scanner_of(const std::string& tool) const {
-  if (is_exact()) return JsonScanner::of_json();
-  return JsonScanner([names = options_.names, tool](std::string_view written) {
+JsonScanner::KeyReader ToolCallParser::key_reader(const std::string& tool) const {
+  if (is_exact()) return {};
+  return [names = options_.names, tool](std::string_view written) {
     return names->meant_parameter(tool, written);
-  });
+  };
+}
+
+JsonScanner ToolCallParser::scanner_of(const std::string& tool) const {
+  return is_exact() ? JsonScanner::of_json() : JsonScanner(key_reader(tool));
 }
 
 ToolCallParser::Candidate ToolCallParser::candidate_at(std::string_view text, bool line_begins,

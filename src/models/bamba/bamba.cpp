@@ -3,8 +3,6 @@
 // IBM, Princeton, CMU and UIUC, "Bamba", 2024.
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "checkpoint/rope_config.h"
 #include "models/layers/decoder.h"
 #include "models/layers/mamba2.h"
@@ -26,6 +24,13 @@ void read_bamba_config(ConfigReader& reader, ModelConfig& config) {
   for (int64_t i = 0; i < config.num_layers; ++i) {
     const bool listed = std::ranges::find(attention, i) != attention.end();
     config.layer_kinds.push_back(listed ? LayerKind::kFullAttention : LayerKind::kLinearAttention);
+  }
+  const std::vector<LayerKind> indexed = config.layer_kinds;
+  checkpoint::read_layer_kinds(reader, config,
+                               {LayerKind::kLinearAttention, LayerKind::kFullAttention},
+                               [&](int64_t layer) { return indexed[static_cast<size_t>(layer)]; });
+  if (reader.has("attn_layer_indices") && config.layer_kinds != indexed) {
+    reader.fail("attn_layer_indices", "which contradicts layer_types");
   }
   config.attention_bias = reader.boolean("attention_bias", false);
   // The class rotates half of each head whatever the file says.

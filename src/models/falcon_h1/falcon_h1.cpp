@@ -2,8 +2,8 @@
 // Falcon-H1: attention and Mamba-2 side by side in every layer, of one normed input, and a factor
 // on nearly every product (maximal update parametrisation). TII, "Falcon-H1", arXiv:2507.22448.
 //     h = x + s Mamba(norm(x)) + a Attention(norm(x));   x' = h + m MLP(norm(h))
+#include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "models/layers/decoder.h"
 #include "models/layers/mamba2.h"
@@ -40,6 +40,9 @@ void read_falcon_h1_config(ConfigReader& reader, ModelConfig& config) {
                      .ssm_in = factor("ssm_in_multiplier"),
                      .ssm_out = factor("ssm_out_multiplier")};
   own.mamba.out_bias = reader.boolean("projectors_bias", false);
+  if (own.mamba.in_bias && own.ssm_in != 1) {
+    reader.refuse("mamba_proj_bias", "only without it, where ssm_in_multiplier is not 1");
+  }
   const std::vector<double> ssm = reader.numbers("ssm_multipliers", {1, 1, 1, 1, 1}, kFactors);
   std::ranges::copy(ssm, own.ssm.begin());
   const std::vector<double> mlp = reader.numbers("mlp_multipliers", {1, 1}, kFactors);
@@ -54,8 +57,8 @@ void read_falcon_h1_config(ConfigReader& reader, ModelConfig& config) {
 
 DecoderLayer falcon_h1_layer(const ModelConfig& config, const FalconH1Config& own) {
   AttentionOptions attention = attention_options(config);
-  // Its input is scaled by attention_in, and keys by key: the scores by both, and values by the
-  // first, which the output carries on.
+  // The factor of the attention's input is in queries, keys and values alike: twice in the scores,
+  // and once in the output.
   attention.softmax_scale *= own.key * own.attention_in * own.attention_in;
   Mamba2Options mamba{.norm = own.norm, .epsilon = config.rms_norm_eps, .factors = own.ssm};
   for (double& factor : mamba.factors) factor *= own.ssm_in;

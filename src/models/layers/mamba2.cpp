@@ -2,6 +2,7 @@
 #include "models/layers/mamba2.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -128,11 +129,12 @@ CacheLayer Mamba2::add_layer(CacheNeeds& needs) const {
 }
 
 void read_time_step_limit(ConfigReader& reader, Mamba2Config& mamba) {
-  constexpr std::string_view kKey = "time_step_limit";
+  const std::string_view key = reader.spelling("time_step_limit", "mamba_dt_limit");
   const std::vector<double> limits =
-      reader.numbers(kKey, {mamba.dt_low, mamba.dt_high},
+      reader.numbers(key, {mamba.dt_low, mamba.dt_high},
                      {.low = 0, .high = std::numeric_limits<double>::infinity()});
-  if (limits[0] > limits[1]) reader.fail(kKey, "whose lower bound is above the upper one");
+  if (std::isinf(limits[0])) reader.fail(key, "whose lower bound is infinite");
+  if (limits[0] > limits[1]) reader.fail(key, "whose lower bound is above the upper one");
   mamba.dt_low = std::min(limits[0], 1e6);
   mamba.dt_high = std::max(limits[1], mamba.dt_low);
 }

@@ -89,8 +89,9 @@ class Mamba2 final : public Mixer {
 Mamba2Config read_mamba2(checkpoint::ConfigReader& reader, const checkpoint::ModelConfig& config,
                          std::string_view inner_key = {});
 
-// time_step_limit: what dt is clamped to, in every form of the recurrence; not at all where the
-// file has none. time_step_min, time_step_max and time_step_floor are of the initial weights.
+// time_step_limit, or mamba_dt_limit: what dt is clamped to, in every form of the recurrence; not
+// at all where the file has none. time_step_min, time_step_max and time_step_floor are of the
+// initial weights.
 void read_time_step_limit(checkpoint::ConfigReader& reader, Mamba2Config& mamba);
 
 // Checks that groups share the heads evenly and that channels are not too many. Errors stay in the

@@ -35,7 +35,7 @@ struct NemotronHConfig {
 
 constexpr std::string_view kNemotronPattern = "hybrid_override_pattern";
 
-// Of the names that lists of layers have.
+// The letter of a layer that a list names; '\0' for a name that is not served.
 char nemotron_letter(std::string_view name) {
   if (name == "linear_attention" || name == "mamba" || name == "mamba2") return kMambaLetter;
   if (name == "full_attention" || name == "attention") return kAttentionLetter;
@@ -67,7 +67,8 @@ std::string read_nemotron_pattern(ConfigReader& reader) {
     if (listed.empty()) continue;
     if (!pattern.empty() && pattern != listed) {
       reader.fail(invalid_argument(
-          fmt::format("{} is {}, and another key has the layers {}", key, listed, pattern)));
+          fmt::format("{} is {}, written as a pattern, and another key has the layers {}", key,
+                      checkpoint::readable(listed), checkpoint::readable(pattern))));
     }
     pattern = listed;
   }
@@ -95,7 +96,9 @@ checkpoint::SharedKeys nemotron_h_keys(ConfigReader& reader) {
           .norm_epsilon = old_epsilon ? "norm_eps" : "layer_norm_epsilon",
           .default_norm_epsilon = 1e-5,
           .reads_activation = true,
-          .reads_rope = true};
+          .reads_rope = true,
+          .default_num_heads = 32,
+          .default_num_kv_heads = 8};
 }
 
 Mamba2Config read_nemotron_mamba(ConfigReader& reader) {
@@ -152,6 +155,9 @@ void read_nemotron_h_config(ConfigReader& reader, ModelConfig& config) {
     config.is_moe_layer.push_back(letter == kExpertsLetter);
   }
   if (config.num_moe_layers() > 0) config.moe = read_nemotron_experts(reader);
+  // Files of the first generation name it attention_head_dim.
+  config.head_dim =
+      reader.integer(reader.spelling("head_dim", "attention_head_dim"), 128, checkpoint::kHeadDim);
   config.intermediate_size = reader.integer("intermediate_size", 21504, checkpoint::kWidth);
   constexpr std::string_view kActivation = "mlp_hidden_act";
   if (reader.text(kActivation, std::string("relu2")) != "relu2") {

@@ -71,9 +71,15 @@ checkpoint::SharedKeys zamba2_keys(ConfigReader& /*reader*/) {
 }
 
 Mamba2Config read_zamba2_mamba(ConfigReader& reader, const ModelConfig& config) {
-  constexpr std::string_view kHeads = "n_mamba_heads", kGroups = "mamba_ngroups";
+  constexpr std::string_view kHeads = "n_mamba_heads", kHeadDim = "mamba_headdim",
+                             kGroups = "mamba_ngroups";
   const int64_t inner = reader.integer("mamba_expand", 2, {1, 64}) * config.hidden_size;
-  Mamba2Config mamba{.num_heads = reader.integer(kHeads, 8, checkpoint::kHeads),
+  // Files of the first release have the width of a head in place of their number.
+  const bool has_width = reader.has(kHeadDim);
+  const int64_t width =
+      has_width ? reader.integer(kHeadDim, std::nullopt, checkpoint::kHeadDim) : 0;
+  const int64_t default_heads = has_width ? std::max<int64_t>(1, inner / width) : 8;
+  Mamba2Config mamba{.num_heads = reader.integer(kHeads, default_heads, checkpoint::kHeads),
                      .state_size = reader.integer(reader.spelling("mamba_d_state", "state_size"),
                                                   64, checkpoint::kHeadDim),
                      .num_groups = reader.integer(kGroups, 1, checkpoint::kHeads),
@@ -82,6 +88,9 @@ Mamba2Config read_zamba2_mamba(ConfigReader& reader, const ModelConfig& config) 
   if (mamba.inner() != inner) {
     reader.fail(kHeads,
                 fmt::format("which does not divide the {} channels of a Mamba layer", inner));
+  } else if (has_width && mamba.head_dim != width) {
+    reader.fail(kHeadDim, fmt::format("but {} heads share {} channels of a Mamba layer",
+                                      mamba.num_heads, inner));
   }
   read_time_step_limit(reader, mamba);
   check_mamba2(reader, mamba, kGroups);
@@ -99,9 +108,12 @@ void read_zamba2_config(ConfigReader& reader, ModelConfig& config) {
       .num_blocks = reader.integer("num_mem_blocks", 1, {1, checkpoint::kLayers.high}),
       .adapter_rank =
           reader.integer(reader.spelling("adapter_rank", "lora_rank"), 128, checkpoint::kWidth),
-      .adapts_attention = reader.boolean(
-          reader.spelling("use_shared_attention_adapter", "use_shared_attention_lora"), false),
+      .adapts_attention = reader.boolean("use_shared_attention_adapter", false),
       .rotates = reader.boolean("use_mem_rope", false)});
+  constexpr std::string_view kOldAdapters = "use_shared_attention_lora";
+  if (reader.boolean(kOldAdapters, false)) {
+    reader.refuse(kOldAdapters, "these adapters of the attention have names that are not read");
+  }
   if (reader.boolean("add_bias_linear", false)) {
     reader.refuse("add_bias_linear", fmt::format("{} is served without it", config.family));
   }
@@ -151,10 +163,13 @@ std::unique_ptr<const Model> create_zamba2(const ModelConfig& config) {
     ResidualBlock mixing;
     Branch branch;
     if (kind == LayerKind::kFullAttention) {
-      const SharedBlockUse use{.block = used % own.num_blocks,
-                               .number = used,
-                               .first_layer = hybrids[static_cast<size_t>(used % own.num_blocks)],
-                               .is_first = used < own.num_blocks};
+      const auto num_hybrids = std::ssize(hybrids);
+      const SharedBlockUse use{
+          .block = used % own.num_blocks,
+          .number = used,
+          .num_uses = (num_hybrids - used + own.num_blocks - 1) / own.num_blocks,
+          .first_layer = hybrids[static_cast<size_t>(used % own.num_blocks)],
+          .is_first = used < own.num_blocks};
       ++used;
       branch = {.mixer = std::make_unique<SharedBlockMixer>(block, use, mamba), .hub_scope = ""};
     } else {
@@ -166,9 +181,17 @@ std::unique_ptr<const Model> create_zamba2(const ModelConfig& config) {
     layer.blocks.push_back(std::move(mixing));
     layers.push_back(std::move(layer));
   }
-  return make_decoder(
-      config, {.hub_norm = "final_layernorm", .shared_inputs = std::make_unique<Zamba2Embedding>()},
-      std::move(layers));
+  // Some files store a shared block with each layer that uses it: the first is read.
+  std::vector<std::string> copies;
+  for (int64_t i = own.num_blocks; i < std::ssize(hybrids); ++i) {
+    copies.push_back(
+        fmt::format("model.layers.{}.shared_transformer.", hybrids[static_cast<size_t>(i)]));
+  }
+  return make_decoder(config,
+                      {.hub_norm = "final_layernorm",
+                       .ignored_prefixes = std::move(copies),
+                       .shared_inputs = std::make_unique<Zamba2Embedding>()},
+                      std::move(layers));
 }
 
 }  // namespace

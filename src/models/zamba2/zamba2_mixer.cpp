@@ -87,7 +87,11 @@ void SharedBlockMixer::add_weights(std::vector<checkpoint::WeightSpec>& specs,
   // "model.layers.7." -> "model.layers."
   const std::string layers = hub.substr(0, hub.rfind('.', hub.size() - 2) + 1);
   const std::string block = fmt::format("{}{}.shared_transformer.", layers, use_.first_layer);
-  if (use_.is_first) add_shared_weights(specs, block);
+  if (use_.is_first) {
+    const size_t before = specs.size();
+    add_shared_weights(specs, block);
+    for (size_t i = before; i < specs.size(); ++i) specs[i].num_uses = use_.num_uses;
+  }
   add_linear_weights(specs, ours + "linear", {{hub + "linear", H}}, H);
   add_norm_weight(specs, ours + kZamba2MambaNorm, decoder + "input_layernorm.weight", H, 0);
   mamba_.add_weights(specs, ours + std::string(mamba_.scope()), decoder + "mamba.");

@@ -4,8 +4,8 @@
 //     c = norm([h; e])        a = W_o attention(c)        f = norm(a)
 //     t = W_down(gelu(G) * U)        [G; U] = W_gu f + B_2 B_1 f
 //     y = Mamba(norm(h + W t))
-// A layer's own are the low-rank adapters B, those of its queries, keys and values, W, its pages
-// and its state. Glorioso et al., "The Zamba2 Suite", arXiv:2411.15242.
+// Each layer has low-rank adapters of its own (B here, others for queries, keys and values), its
+// own W, pages and state. Glorioso et al., "The Zamba2 Suite", arXiv:2411.15242.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,8 @@ struct SharedBlockConfig {
 // A use of a shared block. `first_layer` holds the block's weights in the hub's files.
 struct SharedBlockUse {
   int64_t block = 0;
-  int64_t number = 0;  // among the layers that use any block
+  int64_t number = 0;    // among the layers that use any block
+  int64_t num_uses = 1;  // of this block from this layer on
   int64_t first_layer = 0;
   bool is_first = false;  // of this block: it declares the shared weights
 };

@@ -5,7 +5,7 @@
 // warp each, so that a token costs the warps no barrier. A row's sums depend on Dk alone and its
 // state is fp32 wherever it rests: the same bits for any chunking and batch.
 // Decode: 8 * Dk * Dv bytes a head for 5 * Dk * Dv operations, bandwidth-bound; prompts: the chain
-// of tokens, one dot product of five shuffles each. Taken for every step.
+// of tokens, one dot product of five shuffles each. The only form: decode, prompts and exact mode.
 #include "ops/cuda/any_dtype.cuh"
 #include "ops/cuda/draft_tree.cuh"
 #include "ops/cuda/launch.cuh"

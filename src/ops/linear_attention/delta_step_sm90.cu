@@ -382,7 +382,8 @@ bool delta_step_fits(const CudaContext& context, const DeltaStepArgs& args) {
          Nv / Nk <= kMostBlocks && args.rule.a.shape[1] == Nv && args.rule.beta_scale == 1 &&
          args.rule.state.recurrent.row_stride % 4 == 0 && is_aligned(args.rule.state.recurrent) &&
          is_aligned(args.norm.weight) && args.norm.weight.shape[0] == kDim &&
-         rows_are_aligned(args.norm.z) && rows_are_aligned(args.norm.y);
+         !args.norm.gate_first && args.norm.group_width == 0 && rows_are_aligned(args.norm.z) &&
+         rows_are_aligned(args.norm.y);
 }
 
 Status delta_step_cuda(CudaContext& context, const DeltaStepArgs& args) {

@@ -75,7 +75,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     x[r] = params.x.row(p.row_pair[tile.first_row + min(r, tile.num_rows - 1)] / p.A);
   }
   const int64_t second = i + 1 < p.N ? i + 1 : i;
-  // Experts without a gate have no other rows: their own, which are in the cache, stand for those.
+  // Experts without a gate have no rows of an up projection: theirs are computed twice, and the
+  // second sums are not used.
   const int64_t up = rows_per_hidden(p.activation.form) == 2 ? p.N : 0;
   const int64_t rows[kColumns] = {i, second, up + i, up + second};
   decltype(params.weight.row(0)) weight[kColumns];
