@@ -20,9 +20,9 @@ const Json kHello = {{{"role", "user"}, {"content", "hello"}}};
 
 class ServedChatTest : public server::ServerTest {
  protected:
-  std::unique_ptr<ChatModel> connect(ServedChatOptions options = {}) {
-    options.url = fmt::format("http://127.0.0.1:{}", server->port());
-    auto model = make_served_chat(std::move(options));
+  std::unique_ptr<ChatModel> connect(ServedChatOptions asked = {}) {
+    asked.url = fmt::format("http://127.0.0.1:{}", server->port());
+    auto model = make_served_chat(std::move(asked));
     EXPECT_TRUE(model.ok()) << model.status().to_string();
     return model.ok() ? std::move(model).value() : nullptr;
   }
