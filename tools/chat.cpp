@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle chat: a conversation in the terminal.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -289,8 +290,10 @@ std::function<int()> declare_chat(Options& options) {
   options.needs("--served-model", "--url");
   options.needs("--api-key", "--url");
   for (const DeclaredOption& option : of_this_process) {
-    const std::string& name = option.names.front();
-    if (!name.starts_with("--log-")) options.excludes("--url", name.c_str());
+    const auto name = std::ranges::find_if(
+        option.names, [](const std::string& one) { return one.starts_with("--"); });
+    if (option.familiar || name == option.names.end() || name->starts_with("--log-")) continue;
+    options.excludes("--url", name->c_str());
   }
   declare_sampling_options(options, settings->sampling);
   return [settings] {

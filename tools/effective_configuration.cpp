@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 namespace heddle::tools {
@@ -99,6 +100,10 @@ Json server_json(const ServeSettings& settings, const Engine& engine) {
   return {
       {"config", or_null(settings.config_file)},
       {"host", options.http.host},
+      {"socket_mode", options.http.socket_mode
+                          ? Json(fmt::format("{:o}", *options.http.socket_mode))
+                          : Json(nullptr)},
+      {"socket_group", options.http.socket_group},
       {"port", options.http.port},
       {"ssl_certfile", options.http.certificate_file},
       {"ssl_keyfile", options.http.key_file},
@@ -157,7 +162,8 @@ Json server_json(const ServeSettings& settings, const Engine& engine) {
       {"metrics", metrics.enabled},
       {"metrics_names", to_string(metrics.names)},
       {"metrics_tenants", metrics.max_tenants},
-      {"log_level", settings.model.log_level}};
+      {"log_level", settings.model.log_level},
+      {"log_format", settings.model.log_format}};
 }
 
 }  // namespace

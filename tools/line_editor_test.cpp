@@ -110,7 +110,7 @@ TEST_F(LineEditorTest, MessagesAreRememberedInThisRunAndTheNext) {
   EXPECT_THAT(messages("first\rsecond\r" + std::string(kUp) + std::string(kUp) + "!\r"),
               ElementsAre("first", "second", "first!"));
   EXPECT_THAT(messages(std::string(kUp) + "?\r"), ElementsAre("first!?"));
-  EXPECT_THAT(messages("\x12sec\r\r"), ElementsAre("second")) << "Ctrl-R";
+  EXPECT_THAT(messages("\x12sec\r"), ElementsAre("second")) << "Ctrl-R";
   struct stat file = {};
   ASSERT_EQ(::stat(history_file_.c_str(), &file), 0);
   EXPECT_EQ(file.st_mode & 0777, 0600u);

@@ -21,7 +21,7 @@ class WordWrap {
   // of their own.
   [[nodiscard]] std::string feed(std::string_view part);
 
-  // What was held back.
+  // The last word.
   [[nodiscard]] std::string end();
 
  private:

@@ -16,8 +16,8 @@ class ProcessMetrics {
   // `build`: labels of heddle_build_info.
   explicit ProcessMetrics(const MetricLabels& build);
 
-  // As things are now. Cost: reads /proc, a few system calls for each open file. What cannot be
-  // read keeps its last value.
+  // As things are now. A value that cannot be read stays as it was. Cost: reads /proc, a few system
+  // calls for each open file.
   [[nodiscard]] std::string to_text();
 
  private:

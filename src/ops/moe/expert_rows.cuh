@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int64_t second = i + 1 < p.N ? i + 1 : i;
   // Experts without a gate have no rows of an up projection: theirs are computed twice, and the
   // second sums are not used.
-  const int64_t up = rows_per_hidden(p.activation.form) == 2 ? p.N : 0;
+  const int64_t up = p.activation.form == ExpertForm::kSquaredRelu ? 0 : p.N;
   const int64_t rows[kColumns] = {i, second, up + i, up + second};
   decltype(params.weight.row(0)) weight[kColumns];
 #pragma unroll

@@ -35,8 +35,8 @@ Result<int64_t> plan_draft_rows(const EngineOptions& options, int64_t state_byte
   return std::clamp<int64_t>(affordable, speculative::num_draft_tokens(options.speculative), most);
 }
 
-// What the pools of the smallest model have room for: two whole contexts, and the requests asked
-// for with a text of kTypicalTokens and two states each.
+// The pools of the smallest model have room for this: two whole contexts, or the requests asked for
+// with a text of kTypicalTokens and two states each.
 double wanted_pool_bytes(const cache::PoolBudget& budget, int64_t page_bytes) {
   const auto token_bytes = static_cast<double>(page_bytes) / budget.page_size;
   const auto state_bytes = static_cast<double>(cache::bytes_per_slot(budget.states));
