@@ -16,7 +16,7 @@ stream_kernel spill 72
 scan_kernel spill 12
 prepare_kernel spill 8
 experts_kernel spill 12
-up_kernel spill 4
+up_kernel spill 8
 down_kernel spill 4
 tiles_kernel spill 28
 PackedExperts spill 144
