@@ -47,6 +47,18 @@ struct CallSpelling {
   std::string_view arguments_type = "json_schema";  // of their form
 };
 
+// A JSON list of objects {"name": N, "arguments": A} between the section's marks.
+CallSpelling listed_objects(CallSpelling marks) {
+  if (marks.section_begin.empty()) marks.section_begin = "[";
+  if (marks.section_end.empty()) marks.section_end = "]";
+  marks.separator = ", ";
+  marks.before_name = "{\"name\": ";
+  marks.quotes_name = true;
+  marks.after_name = ", \"arguments\": ";
+  marks.after_arguments = "}";
+  return marks;
+}
+
 std::optional<CallSpelling> spelling_of(ToolCallFormat format) {
   switch (format) {
     case ToolCallFormat::kQwen:
@@ -67,14 +79,7 @@ std::optional<CallSpelling> spelling_of(ToolCallFormat format) {
                           .after_name = ", \"arguments\": ",
                           .after_arguments = "}"};
     case ToolCallFormat::kMistral:
-      return CallSpelling{.section_token = "[TOOL_CALLS]",
-                          .section_begin = "[",
-                          .section_end = "]",
-                          .separator = ", ",
-                          .before_name = "{\"name\": ",
-                          .quotes_name = true,
-                          .after_name = ", \"arguments\": ",
-                          .after_arguments = "}"};
+      return listed_objects({.section_token = "[TOOL_CALLS]"});
     case ToolCallFormat::kDeepseekV3:  // as V3.1 writes them; the parser reads V3's, too
       return CallSpelling{.section_begin = "<｜tool▁calls▁begin｜>",
                           .section_end = "<｜tool▁calls▁end｜>",
@@ -110,22 +115,9 @@ std::optional<CallSpelling> spelling_of(ToolCallFormat format) {
                           .call_end_token = "<tool_call|>",
                           .arguments_type = "gemma_arguments"};
     case ToolCallFormat::kGranite:
-      return CallSpelling{.section_token = "<|tool_call|>",
-                          .section_begin = "[",
-                          .section_end = "]",
-                          .separator = ", ",
-                          .before_name = "{\"name\": ",
-                          .quotes_name = true,
-                          .after_name = ", \"arguments\": ",
-                          .after_arguments = "}"};
+      return listed_objects({.section_token = "<|tool_call|>"});
     case ToolCallFormat::kNemotronV2:
-      return CallSpelling{.section_begin = "<TOOLCALL>[",
-                          .section_end = "]</TOOLCALL>",
-                          .separator = ", ",
-                          .before_name = "{\"name\": ",
-                          .quotes_name = true,
-                          .after_name = ", \"arguments\": ",
-                          .after_arguments = "}"};
+      return listed_objects({.section_begin = "<TOOLCALL>[", .section_end = "]</TOOLCALL>"});
     case ToolCallFormat::kCohere:
       return CallSpelling{.section_token = "<|START_ACTION|>",
                           .section_begin = "[\n    ",
