@@ -31,13 +31,14 @@ class LineEditor {
   // empty line).
   [[nodiscard]] std::optional<std::string> read();
 
-  // Makes the terminal what it was before, for a process that ends within read(). From any thread.
+  // Gives the terminal its settings of before, for a process that ends within read(). May be called
+  // from any thread.
   void restore_terminal() const;
 
  private:
   class Terminal;
 
-  // The lines that follow the first of a message. False at the end of the input.
+  // Appends the further lines of a message to its first. False at the end of the input.
   bool read_rest(std::string& message);
 
   std::unique_ptr<Terminal> terminal_;

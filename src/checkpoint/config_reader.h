@@ -87,8 +87,8 @@ class ConfigReader {
   std::vector<int64_t> integers(std::string_view key, IntegerRange range);
   std::vector<std::string> texts(std::string_view key);
 
-  // A list of as many numbers as `fallback` has, which stands in when it is absent or wrong. Where
-  // range.high is infinite, null and "inf" stand for that, as files without such numbers write it.
+  // A list of exactly fallback.size() numbers; `fallback` where the list is absent or wrong. Where
+  // range.high is infinite, null and "inf" mean infinity, for files that cannot write the number.
   std::vector<double> numbers(std::string_view key, const std::vector<double>& fallback,
                               NumberRange range);
 

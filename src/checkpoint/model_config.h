@@ -72,7 +72,7 @@ struct RouterConfig {
   bool corrected = false;  // a bias per expert is added to choose, not to weigh
   int64_t num_groups = 1;
   int64_t groups_kept = 1;
-  double scale = 1;            // of the chosen experts' weights
+  double scale = 1;            // multiplies the weights of the chosen experts
   double sum_epsilon = 1e-20;  // added to the sum that they are divided by
 
   bool operator==(const RouterConfig&) const = default;

@@ -36,8 +36,9 @@ void add_counted_characters(Nfa& nfa, NfaState from, const CodePointSet& set, Te
 // A rule of JSON strings of so many characters. `range.min` is at most `range.max` and kMaxCount.
 RuleId add_counted_string(Nfa& nfa, std::string name, CountRange range);
 
-// A rule of strings with a content of `texts`, in the form of `spelling` and with its marks, that
-// has so many characters; nothing where there is none. Error: CountWindows::build().
+// A rule of strings in the form of `spelling`, with its marks, whose content is one of `texts` and
+// has a number of characters within `range`. None where no text has. Errors: those of
+// CountWindows::build().
 Result<std::optional<RuleId>> add_bounded_string(Nfa& nfa, std::string name, const ByteDfa& texts,
                                                  CountRange range, const TextSpelling& spelling);
 

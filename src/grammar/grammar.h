@@ -25,8 +25,9 @@ struct GrammarSource {
   std::string text;  // the schema, regex, grammar or tag; unused for kJsonObject
 
   // Not empty: any text comes first, up to its first occurrence, and at most two line breaks. For
-  // models that reason before they answer. With `free_text_begin` only a text that begins so, if
-  // there is one. Either is a special token where the vocabulary has one that is written so.
+  // models that reason before they answer. With `free_text_begin` only a text that begins with it,
+  // if there is one. Each is matched as a special token where the vocabulary has one of that
+  // spelling.
   std::string free_text_end;
   std::string free_text_begin;
   bool allows_whitespace = true;  // between the tokens of JSON

@@ -31,9 +31,9 @@ class JsonParts {
 
   [[nodiscard]] const TextSpelling& texts() const { return texts_; }
 
-  // Texts that stand as they are between marks: any characters without the mark's. A move that
-  // counts and one that does not cannot begin with one byte: where characters are counted and the
-  // mark is no special token, no text has the mark's first one.
+  // Texts that stand as they are between marks: any characters but the mark. Where characters are
+  // counted and the mark is no special token, texts do not have the mark's first byte at all: the
+  // automaton can't both count that byte and take it for the mark.
   [[nodiscard]] Result<ByteDfa> plain_texts(bool are_counted) const;
 
   // Between tokens: nothing, a blank, or a line break and its indentation.
@@ -44,7 +44,8 @@ class JsonParts {
 
   RuleId string_rule();
 
-  // JSON strings of so many characters; `range.min` is at most `range.max` and kMaxCount.
+  // JSON strings whose number of characters is within `range`; `range.min` is at most `range.max`
+  // and kMaxCount.
   RuleId string_of_length(CountRange range);
 
   // The rule of that name, which `add` writes between two states the first time.

@@ -58,8 +58,8 @@ class SchemaDocument {
                                       const std::optional<std::string>& name,
                                       const nlohmann::ordered_json& value);
 
-  // Names a part of the schema that was reached, also after the schema was changed; kRoot for the
-  // root and for other parts.
+  // Identifies a part of the schema that was visited, and stays valid when the schema is changed;
+  // kRoot for the root and for parts that were not visited.
   using PartId = size_t;
   static constexpr PartId kRoot = 0;
   [[nodiscard]] PartId id_of(const nlohmann::ordered_json& at) const;

@@ -118,7 +118,7 @@ bool is_any_number(const Json& value) {
   return value.is_number() || wide_number_spelling(value).has_value();
 }
 
-// The digits of a double that is whole and beyond 64 bits; nothing of other values.
+// The decimal digits of a whole double that does not fit into 64 bits; empty for other values.
 std::string whole_digits(const Json& number) {
   if (!number.is_number_float()) return {};
   const double value = number.get<double>();

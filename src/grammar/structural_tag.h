@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Structural tags: answers of free text in which some parts, between tags, keep to a schema. The
-// JSON that describes them is SGLang's and XGrammar's, in both forms, with python_arguments and
-// gemma_arguments beside:
+// JSON that describes them is SGLang's and XGrammar's, in both forms; python_arguments and
+// gemma_arguments are types of Heddle's own:
 //
 //   {"structures": [{"begin": B, "schema": S, "end": E}...], "triggers": [T...]}
 //   {"format": F}, F by its type:
@@ -15,8 +15,8 @@
 // checked, and no more. A schema beside "strict": false is kept to as far as it can be, and is that
 // of the arguments of the tool that "of" names. Beside "optional": true nothing need satisfy the
 // schema: the part is then never written, where elsewhere that is an error. Python's and Gemma's
-// arguments are an object in the form of value_spelling.h. A token is the special token that is
-// written so; where the vocabulary has none, that text. The `end` of a tag may be one. Any text has
+// arguments are an object in the form of value_spelling.h. A token is the special token of that
+// spelling, or the text where the vocabulary has none; a tag's `end` may be one. Any text has
 // none of the texts that it excludes. Free text may hold anything but a trigger; a trigger begins
 // one of the tags that begin with it. With `at_least_one` triggered tags begin with a tag. Between
 // tags with a separator stands nothing else. The text of a tag with `any_text` ends at the first

@@ -73,7 +73,7 @@ TEST(Builder, CutsRowsOfAQuantisedWeight) {
               Value{});
 }
 
-TEST(Verify, RowsOfAVectorAreItsNumbers) {
+TEST(Verify, EachNumberOfAVectorIsARow) {
   const std::vector<float> numbers = {0, 1, 2, 3, 4, 5};
   const TensorView view(numbers.data(), DType::kF32, {6});
   GraphBuilder g(testing::registry(), [&](std::string_view) { return &view; });

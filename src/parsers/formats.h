@@ -72,7 +72,7 @@ struct ReasoningTags {
   std::string_view label = {};  // a word after the opening tag that is part of it
 };
 
-// The marks that a format writes around content, which are part of no answer.
+// The marks that a format writes around content; they are never part of an answer.
 struct ContentMarks {
   std::span<const std::string_view> special;  // special tokens: no text has them
   std::string_view open;                      // tags where content begins, and where it ends

@@ -10,8 +10,9 @@
 // or before the end of the call. Such an end is part of the text if a mark follows that closes
 // it: until that is certain, or kMaxDoubtBytes have come, the text is held back from there on.
 //
-// Threading: thread-compatible. `names` outlive it. Cost: O(text), however it arrives.
-// Memory:    a text without quotes is held, at most kMaxWordBytes; a longer one fails the call.
+// Threading: thread-compatible. `names` must outlive it. Cost: O(text), in however many parts it
+// comes. Memory:    a text without quotes is held, at most kMaxWordBytes; a longer one fails the
+// call.
 #pragma once
 
 #include <cstddef>

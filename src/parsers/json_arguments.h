@@ -23,7 +23,7 @@ class JsonArguments {
 
   JsonArguments() = default;
 
-  // `text` follows the header and is not empty. `object` reads the object.
+  // `text` is what follows the header; it is not empty. `object` scans the object of arguments.
   JsonArguments(const CallHeader& header, std::string_view text, JsonScanner object);
 
   // Reads on and appends the JSON that is certain.

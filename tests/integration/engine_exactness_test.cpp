@@ -189,7 +189,7 @@ TEST_P(EngineExactness, NorOfAModelThatKeepsLatentsAndStates) {
   expect_the_same_bits_however_work_is_moved(WithTokenizer(model).folder());
 }
 
-TEST_P(EngineExactness, NorOfHybridsThatKeepOtherStates) {
+TEST_P(EngineExactness, NothingThatMovesWorkChangesABitOfHybridsWithOtherStates) {
   for (const char* name : {"lfm2", "lfm2_moe", "olmo_hybrid", "minimax", "jamba"}) {
     SCOPED_TRACE(name);
     HEDDLE_SHARED_PATH_OR_SKIP(model, fs::path("golden") / name);

@@ -18,7 +18,7 @@ namespace heddle {
 namespace {
 
 constexpr double kModelTolerance = 2e-4;
-// Of a model whose every second layer normalises without a residual around it.
+// For zamba2: its shared blocks normalise without a residual around them, which amplifies rounding.
 constexpr double kUnsteadyTolerance = 5e-4;
 constexpr int64_t kStepTokens = 640;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Granite 4.0, H and dense: Mamba-2 layers among attention that mostly has no positions, experts
-// beside an MLP for every token, or that alone, and Granite's factors of the embedding, of every
-// block's term, of the attention scores and of the logits. IBM, "Granite 4.0".
+// Granite 4.0, H and dense: layers of Mamba-2 and some of attention, which mostly has no positions.
+// Each has an MLP that every token passes, most have experts, too. As in Granite 3, constants scale
+// the embedding, what a block adds, the attention scores and the logits. IBM, "Granite 4.0".
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/layers/mamba2.h"
@@ -17,7 +17,7 @@ using checkpoint::ModelConfig;
 
 struct GraniteMoeHybridConfig {
   Mamba2Config mamba;
-  int64_t shared_size = 0;  // of the MLP for every token
+  int64_t shared_size = 0;  // width of the MLP that every token passes
   bool rotates = false;
   double embedding_multiplier = 1;
   double residual_multiplier = 1;

@@ -16,11 +16,11 @@ namespace heddle::models {
 
 struct MambaConfig {
   int64_t width = 0;       // channels
-  int64_t state_size = 0;  // of a channel
+  int64_t state_size = 0;  // numbers in the state of a channel
   int64_t conv_kernel = 0;
   int64_t dt_rank = 0;
   bool conv_bias = true;
-  bool proj_bias = false;  // of the first and the last product
+  bool proj_bias = false;  // in_proj and out_proj have biases
 
   bool operator==(const MambaConfig&) const = default;
 };

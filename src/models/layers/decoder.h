@@ -51,7 +51,7 @@ struct LayerOptions {
   double residual_scale = 1;
   MlpOptions mlp = {};
   std::string mlp_scope = "mlp.";  // the hub's name of a dense block
-  std::string moe_scope = "mlp.";  // of a block of experts
+  std::string moe_scope = "mlp.";  // the hub's name of a block with experts
 };
 
 // The layers of a plain transformer as its config.json describes them: `attention` with the window

@@ -16,7 +16,7 @@
 
 namespace heddle::models {
 
-// Adds "neg_exp_a_log" from "A_log", both below `ours`.
+// Adds the weight "neg_exp_a_log", -exp of "A_log"; `ours` is the prefix of both names.
 void derive_decays(const checkpoint::LoadedWeights& weights, const std::string& ours,
                    DerivedWeights& derived);
 

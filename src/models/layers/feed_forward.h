@@ -102,7 +102,7 @@ class SparseMoe final : public FeedForward {
 };
 
 // The weights of experts, "experts.w13" and "experts.w2" below `ours`, in all the ways that
-// families store them below `hub`. `hidden_size` is the width that they read.
+// families store them under the prefix `hub`. `hidden_size` is the width of their input.
 void add_expert_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                         const std::string& hub, int64_t hidden_size,
                         const checkpoint::MoeConfig& config);
