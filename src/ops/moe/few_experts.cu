@@ -107,8 +107,9 @@ Status run_few_experts(CudaContext& context, const FewExpertsArgs& args) {
     case quant::Code::kE2M1:
       return few_experts::run_e2m1(context, args);
     case quant::Code::kE4M3:
-      return few_experts::run_e4m3(context, args);
+      break;
   }
+  return few_experts::run_e4m3(context, args);
 }
 
 }  // namespace heddle::ops
