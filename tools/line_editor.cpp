@@ -78,6 +78,7 @@ class LineEditor::Terminal {
     was_pasted_ = false;
     is_abandoned_ = false;
     el_resize(editor_);  // the window may have another size than before
+    el_set(editor_, EL_PREP_TERM, 1);  // libedit would do so behind the prompt, and keys may be there
     write_to_terminal(kMarkPastes);
     int length = 0;
     const char* text = el_gets(editor_, &length);
