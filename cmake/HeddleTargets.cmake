@@ -120,7 +120,7 @@ function(heddle_library folder)
     heddle_test(${name}_test SHARDS ${ARG_TEST_SHARDS} SOURCES ${tests}
       LINK ${name} ${ARG_LINK} ${ARG_TEST_LINK})
     if(NOT ARG_APART)
-      heddle_unity(${name}_test 4)
+      heddle_unity(${name}_test 12)
     endif()
   endif()
   if(HEDDLE_BENCHMARKS AND benches)

@@ -180,7 +180,7 @@ class WireServer {
   std::thread thread_;
 };
 
-constexpr std::string_view kEvents =
+constexpr std::string_view kEventStream =
     "data: {\"choices\":[{\"text\":\"a\"}]}\n\n"
     "data: {\"choices\":[{\"text\":\"b\",\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n\n";
 
@@ -206,27 +206,28 @@ std::string only_failure(const std::string& answer) {
 }
 
 TEST(LoadClientOnTheWire, StreamsMayComeByteByByte) {
-  const LoadStatistics length = measure_wire(with_length("200 OK", "text/event-stream", kEvents));
+  const LoadStatistics length =
+      measure_wire(with_length("200 OK", "text/event-stream", kEventStream));
   EXPECT_EQ(length.completed, 2);
   EXPECT_EQ(length.output_tokens, 4);
   EXPECT_EQ(length.without_usage, 2);
   std::string chunks =
       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
       "Transfer-Encoding: chunked\r\n\r\n";
-  for (size_t at = 0; at < kEvents.size(); at += 7) {
-    const std::string_view part = kEvents.substr(at, 7);
+  for (size_t at = 0; at < kEventStream.size(); at += 7) {
+    const std::string_view part = kEventStream.substr(at, 7);
     chunks += fmt::format("{:x}\r\n{}\r\n", part.size(), part);
   }
   EXPECT_EQ(measure_wire(chunks + "0\r\n\r\n").completed, 2);
   // HTTP/1.0: the end of the connection is the end of the answer.
   EXPECT_EQ(measure_wire("HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" +
-                         std::string(kEvents))
+                         std::string(kEventStream))
                 .completed,
             2);
 }
 
 TEST(LoadClientOnTheWire, CountsFaultsOfServersByKind) {
-  const std::string whole = with_length("200 OK", "text/event-stream", kEvents);
+  const std::string whole = with_length("200 OK", "text/event-stream", kEventStream);
   EXPECT_EQ(only_failure(whole.substr(0, whole.size() - 20)), "cut");
   EXPECT_EQ(only_failure(""), "cut");
   EXPECT_EQ(only_failure("HTTP/1.1 200 OK\r\nContent-Ty"), "cut");

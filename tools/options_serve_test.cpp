@@ -21,23 +21,23 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::function<int()> declare(Options& options) {
+std::function<int()> declare_serve(Options& options) {
   auto settings = std::make_shared<ServeSettings>();
   declare_serve_options(options, *settings);
   return [settings] { return 0; };
 }
 
-const Subcommand kCommand = {.name = "serve", .summary = "", .declare = declare};
+const Subcommand kServe = {.name = "serve", .summary = "", .declare = declare_serve};
 
 // `line` is split at spaces.
-Outcome run(const std::string& line) {
+Outcome try_serve(const std::string& line) {
   std::vector<std::string> arguments;
   for (size_t start = 0; start < line.size();) {
     const size_t end = std::min(line.find(' ', start), line.size());
     arguments.push_back(line.substr(start, end - start));
     start = end + 1;
   }
-  return run_captured(kCommand, std::move(arguments));
+  return run_captured(kServe, std::move(arguments));
 }
 
 TEST(ServeOptionsTest, AnOptionWithoutEffectIsAnErrorThatSaysWhatItNeeds) {
@@ -69,7 +69,7 @@ TEST(ServeOptionsTest, AnOptionWithoutEffectIsAnErrorThatSaysWhatItNeeds) {
        "--speculative-algorithm eagle3"},
   };
   for (const auto& [line, remedy] : cases) {
-    const Outcome outcome = run(line);
+    const Outcome outcome = try_serve(line);
     EXPECT_EQ(outcome.exit_code, kExitUsage) << line;
     EXPECT_THAT(outcome.errors, HasSubstr("has no effect")) << line;
     EXPECT_THAT(outcome.errors, HasSubstr(remedy)) << line;
@@ -117,7 +117,7 @@ TEST(ServeOptionsTest, StartScriptsOfOtherServersAreTaken) {
         "--enable-torch-compile-debug-mode --max-mamba-cache-size 64 --mamba-full-memory-ratio 0.9 "
         "--prefill-attention-backend fa3 --decode-attention-backend flashinfer "
         "--moe-runner-backend triton"}) {
-    const Outcome outcome = run(line);
+    const Outcome outcome = try_serve(line);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
   }
 }
@@ -159,7 +159,7 @@ TEST(ServeOptionsTest, OptionsThatHeddleHasNoMatchForAreRefusedWithARemedy) {
       {"--uds", "--uds needs a value"},
   };
   for (const auto& [line, remedy] : cases) {
-    const Outcome outcome = run(line);
+    const Outcome outcome = try_serve(line);
     EXPECT_EQ(outcome.exit_code, kExitUsage) << line;
     EXPECT_THAT(outcome.errors, HasSubstr(remedy)) << line;
   }
@@ -177,7 +177,7 @@ TEST(ServeOptionsTest, WithWhatTheyNeedTheyAreTaken) {
         "--speculative-algorithm ngram --speculative-num-draft-tokens 8 --speculative-eagle-topk 3",
         "--speculative-algorithm nextn --speculative-num-steps 3 "
         "--speculative-num-draft-tokens 4"}) {
-    EXPECT_EQ(run(line).errors, "") << line;
+    EXPECT_EQ(try_serve(line).errors, "") << line;
   }
 }
 
@@ -242,17 +242,19 @@ TEST(ServeOptionsTest, ErrorsFoundAfterParsingNameTheirOptionToo) {
 }
 
 TEST(ServeOptionsTest, NumbersAreCheckedAsTheyAreRead) {
-  EXPECT_THAT(run("--target-itl-ms -5").errors, HasSubstr("--target-itl-ms: -5 is not a number"));
-  EXPECT_THAT(run("--watchdog-timeout -1").errors, HasSubstr("--watchdog-timeout: -1 is not"));
-  EXPECT_THAT(run("--chunked-prefill-tokens 0").errors,
+  EXPECT_THAT(try_serve("--target-itl-ms -5").errors,
+              HasSubstr("--target-itl-ms: -5 is not a number"));
+  EXPECT_THAT(try_serve("--watchdog-timeout -1").errors,
+              HasSubstr("--watchdog-timeout: -1 is not"));
+  EXPECT_THAT(try_serve("--chunked-prefill-tokens 0").errors,
               HasSubstr("--chunked-prefill-tokens: 0 is not a whole number from 1 to 65536"));
 }
 
 TEST(ServeOptionsTest, ALevelOfTheLogIsOneOfThoseKnown) {
   for (const char* const level : {"warning", "warn", "auto"}) {
-    EXPECT_EQ(run(std::string("--log-level ") + level).exit_code, 0) << level;
+    EXPECT_EQ(try_serve(std::string("--log-level ") + level).exit_code, 0) << level;
   }
-  EXPECT_EQ(run("--log-level loud").exit_code, kExitUsage);
+  EXPECT_EQ(try_serve("--log-level loud").exit_code, kExitUsage);
 }
 
 TEST(ServeOptionsTest, OriginsAndHostsOfWebPagesAreRead) {
@@ -292,7 +294,7 @@ TEST(ServeOptionsTest, LoggingOfRequestsIsSwitchedOnAndShaped) {
                                  "--log-requests --log-requests-level 3 --log-requests-format json",
                                  "--log-requests-format text --log-requests-target stdout",
                                  "--log-requests --log-requests-target folder"}) {
-    EXPECT_EQ(run(line).errors, "") << line;
+    EXPECT_EQ(try_serve(line).errors, "") << line;
   }
   const std::pair<const char*, const char*> wrong[] = {
       {"--log-requests-level 4", "--log-requests-level: 4 is not a whole number from 0 to 3"},
@@ -302,7 +304,7 @@ TEST(ServeOptionsTest, LoggingOfRequestsIsSwitchedOnAndShaped) {
       {"--log-requests-target=", "--log-requests-target"},
   };
   for (const auto& [line, complaint] : wrong) {
-    const Outcome outcome = run(line);
+    const Outcome outcome = try_serve(line);
     EXPECT_EQ(outcome.exit_code, kExitUsage) << line;
     EXPECT_THAT(outcome.errors, HasSubstr(complaint)) << line;
   }
@@ -319,14 +321,15 @@ TEST(ConfigFileTest, HasTheNamesOfTheOptionsAndTheCommandLineWins) {
   const std::string file = config_line(
       "port: 70\nhost: 0.0.0.0\nmetrics: false\nmax_request_bytes: 5\n"
       "served-model-name: [a, b]\nscheduling-policy: lpm\n");
-  EXPECT_EQ(run(file).exit_code, 0);
-  EXPECT_EQ(run(file + " -p 80").exit_code, 0);
-  EXPECT_EQ(run(file + " --port=80 --no-metrics").exit_code, 0);
-  EXPECT_EQ(run(config_line(R"({"port": 70, "metrics": true})")).exit_code, 0);
-  EXPECT_EQ(run(config_line("temp: 0.7\nverbose: true\nuds: /tmp/s\njinja: true\n")).exit_code, 0);
-  EXPECT_EQ(run(config_line("verbose: false")).errors, "");
-  EXPECT_EQ(run(config_line("")).exit_code, 0);
-  EXPECT_EQ(run(file + " --port 80 --port 81").exit_code, 0) << "the last one holds";
+  EXPECT_EQ(try_serve(file).exit_code, 0);
+  EXPECT_EQ(try_serve(file + " -p 80").exit_code, 0);
+  EXPECT_EQ(try_serve(file + " --port=80 --no-metrics").exit_code, 0);
+  EXPECT_EQ(try_serve(config_line(R"({"port": 70, "metrics": true})")).exit_code, 0);
+  EXPECT_EQ(
+      try_serve(config_line("temp: 0.7\nverbose: true\nuds: /tmp/s\njinja: true\n")).exit_code, 0);
+  EXPECT_EQ(try_serve(config_line("verbose: false")).errors, "");
+  EXPECT_EQ(try_serve(config_line("")).exit_code, 0);
+  EXPECT_EQ(try_serve(file + " --port 80 --port 81").exit_code, 0) << "the last one holds";
 }
 
 TEST(ConfigFileTest, IsHeldToWhatTheCommandLineIsHeldTo) {
@@ -349,11 +352,11 @@ TEST(ConfigFileTest, IsHeldToWhatTheCommandLineIsHeldTo) {
       {"help: true", "help stands on a command line"},
   };
   for (const auto& [text, complaint] : cases) {
-    const Outcome outcome = run(config_line(text));
+    const Outcome outcome = try_serve(config_line(text));
     EXPECT_EQ(outcome.exit_code, 2) << text;
     EXPECT_THAT(outcome.errors, HasSubstr(complaint)) << text;
   }
-  EXPECT_THAT(run("--config /no/such/file").errors, HasSubstr("there is no such file"));
+  EXPECT_THAT(try_serve("--config /no/such/file").errors, HasSubstr("there is no such file"));
 }
 
 }  // namespace

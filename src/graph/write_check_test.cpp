@@ -30,7 +30,7 @@ Status launch_forgetful(ops::Context&, const ops::LaunchArgs& args) {
 }
 
 // "forgetful" owes all rows, "careless" those that are not padding.
-const ops::OpRegistry& registry() {
+const ops::OpRegistry& checked_ops() {
   static const ops::OpDef kOps[] = {{.name = "forgetful",
                                      .num_inputs = 1,
                                      .infer = testing::infer_same_shape,
@@ -67,7 +67,7 @@ class WriteCheckTest : public ::testing::Test {
   static constexpr int64_t kNone = -1;
 
   WriteCheckTest()
-      : builder_(registry(), [](std::string_view) { return nullptr; }),
+      : builder_(checked_ops(), [](std::string_view) { return nullptr; }),
         x_(builder_.input("x", testing::rows(8))) {}
 
   Value forgetful(Value x, int64_t left_out, const char* op = "forgetful") {
@@ -79,7 +79,7 @@ class WriteCheckTest : public ::testing::Test {
   Status run(Value output, int64_t padding = 0, std::span<const ops::OpChain> chains = {}) {
     builder_.output(output, "y");
     Graph graph = builder_.finish().value();
-    Executor executor = Executor::create(compile(std::move(graph), registry(), context_,
+    Executor executor = Executor::create(compile(std::move(graph), checked_ops(), context_,
                                                  {.largest = {.tokens = kRows}, .chains = chains})
                                              .value(),
                                          cpu_)

@@ -243,12 +243,14 @@ TEST_P(DraftedAnswers, AreThoseOfPlainDecoding) {
   EXPECT_TRUE(!setting.serve.preempted || preemptions > 0);
 }
 
-std::string name_of(const ::testing::TestParamInfo<DraftedSetting>& setting) {
+std::string setting_name_of(const ::testing::TestParamInfo<DraftedSetting>& setting) {
   return setting.param.name();
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, DraftedAnswers, ::testing::ValuesIn(settings_on("cpu")), name_of);
-INSTANTIATE_TEST_SUITE_P(Cuda, DraftedAnswers, ::testing::ValuesIn(settings_on("cuda")), name_of);
+INSTANTIATE_TEST_SUITE_P(Cpu, DraftedAnswers, ::testing::ValuesIn(settings_on("cpu")),
+                         setting_name_of);
+INSTANTIATE_TEST_SUITE_P(Cuda, DraftedAnswers, ::testing::ValuesIn(settings_on("cuda")),
+                         setting_name_of);
 
 // The requests themselves.
 TEST(DraftedAnswersWorkload, HasEverySetAndDrawnOnes) {

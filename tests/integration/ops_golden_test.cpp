@@ -56,12 +56,12 @@ void expect_near(const Tensor& got, const Tensor& want) {
   EXPECT_LT(testing::relative_error(got.view(), testing::to_doubles(want.view())), kOpTolerance);
 }
 
-enum class Form { kRecurrent, kChunked };
+enum class DeltaRuleForm { kRecurrent, kChunked };
 
 void check_delta_rule(const SafetensorsFile& file, const std::string& name, bool initial,
-                      Form form) {
+                      DeltaRuleForm form) {
   SCOPED_TRACE(fmt::format("{} {} {}", name, initial ? "from a state" : "from zero",
-                           form == Form::kChunked ? "chunked" : "recurrent"));
+                           form == DeltaRuleForm::kChunked ? "chunked" : "recurrent"));
   const Tensor q = load(file, name + ".q"), k = load(file, name + ".k"),
                v = load(file, name + ".v");
   const Tensor g = load(file, name + ".g"), beta = load(file, name + ".beta");
@@ -91,7 +91,7 @@ void check_delta_rule(const SafetensorsFile& file, const std::string& name, bool
                                   .num_tokens = T,
                                   .key_dim = Dk,
                                   .value_dim = Dv};
-    if (form == Form::kChunked) {
+    if (form == DeltaRuleForm::kChunked) {
       ops::delta_rule_chunked(head, /*snapshots=*/{}, scratch.data());
     } else {
       ops::delta_rule_recurrent(head, scratch.data());
@@ -107,7 +107,7 @@ void check_delta_rules(const std::filesystem::path& path, int first, int last) {
   ASSERT_TRUE(file.ok()) << file.status().to_string();
   for (int i = first; i <= last; ++i) {
     for (const bool initial : {false, true}) {
-      for (const Form form : {Form::kRecurrent, Form::kChunked}) {
+      for (const DeltaRuleForm form : {DeltaRuleForm::kRecurrent, DeltaRuleForm::kChunked}) {
         check_delta_rule(*file, fmt::format("gdr{}", i), initial, form);
       }
     }

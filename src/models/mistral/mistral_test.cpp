@@ -13,10 +13,8 @@ using testing::refusal;
 using testing::small_config;
 using testing::windows_of;
 
-constexpr std::string_view kMistral = "MistralForCausalLM";
-
 TEST(Mistral, SlidesInEveryLayerWhereTheWindowIsANumber) {
-  json config = small_config(kMistral);
+  json config = small_config("MistralForCausalLM");
   EXPECT_THAT(windows_of(config), ElementsAre(0, 0, 0, 0));
   config["sliding_window"] = nullptr;
   EXPECT_THAT(windows_of(config), ElementsAre(0, 0, 0, 0));

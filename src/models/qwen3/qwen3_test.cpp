@@ -11,13 +11,11 @@ using ::testing::ElementsAre;
 using testing::model_of;
 using testing::small_config;
 
-constexpr std::string_view kQwen3 = "Qwen3ForCausalLM";
-
 TEST(Qwen3, NormalisesQueriesAndKeysAndMaySlide) {
-  const auto model = model_of(small_config(kQwen3, {{"attention_bias", true},
-                                                    {"use_sliding_window", true},
-                                                    {"sliding_window", 24},
-                                                    {"max_window_layers", 3}}));
+  const auto model = model_of(small_config("Qwen3ForCausalLM", {{"attention_bias", true},
+                                                                {"use_sliding_window", true},
+                                                                {"sliding_window", 24},
+                                                                {"max_window_layers", 3}}));
   EXPECT_THAT(model->cache_needs().windows(), ElementsAre(0, 0, 0, 24));
   EXPECT_THAT(testing::hub_names(*model), Contains("model.layers.0.self_attn.q_norm.weight"));
   EXPECT_THAT(testing::hub_names(*model), Contains("model.layers.0.self_attn.o_proj.bias"));

@@ -19,7 +19,7 @@ using request::BatchPlan;
 using request::PlannedSequence;
 
 constexpr int32_t kSlots = 4;
-constexpr int64_t kVocabulary = 7;
+constexpr int64_t kOutputVocabulary = 7;
 
 class OutputCountsTest : public DeviceIntsTest {
  protected:
@@ -41,7 +41,7 @@ class OutputCountsTest : public DeviceIntsTest {
     std::vector<ops::TokenCount> want;  // empty: it has no penalties
   };
 
-  TokenId token() { return static_cast<TokenId>(random_() % kVocabulary); }
+  TokenId token() { return static_cast<TokenId>(random_() % kOutputVocabulary); }
 
   bool one_in(uint32_t count) { return random_() % count == 0; }
 
@@ -89,7 +89,7 @@ class OutputCountsTest : public DeviceIntsTest {
     ids_.insert(ids_.end(), first, first + count);
     text.computed += count;
     if (text.penalised) {
-      done.want.resize(kVocabulary);
+      done.want.resize(kOutputVocabulary);
       for (int64_t i = text.num_prompt; i < text.computed; ++i) {
         ++done.want[static_cast<size_t>(text.tokens[static_cast<size_t>(i)])];
       }
@@ -127,7 +127,7 @@ HEDDLE_ON_EVERY_DEVICE(OutputCountsTest);
 
 TEST_P(OutputCountsTest, HaveWhatOutputsHaveBeforeTheirDraws) {
   OutputCounts counts =
-      OutputCounts::create(device(), kSlots, kVocabulary, /*max_steps_in_flight=*/2).value();
+      OutputCounts::create(device(), kSlots, kOutputVocabulary, /*max_steps_in_flight=*/2).value();
   std::vector<Done> running;
   int num_behind = 0;
   int num_accepted = 0;
@@ -155,12 +155,12 @@ TEST_P(OutputCountsTest, HaveWhatOutputsHaveBeforeTheirDraws) {
     }
     const device::Buffer ids = uploaded(ids_);
     ASSERT_TRUE(counts.enqueue(context(), stream(), on_device(ids)).ok());
-    const auto table = downloaded(counts.counts(), kSlots * kVocabulary);
+    const auto table = downloaded(counts.counts(), kSlots * kOutputVocabulary);
     for (const Done& done : done_) {
       num_accepted += static_cast<int>(done.accepted.size());
       if (done.want.empty()) continue;
-      const auto begin = table.begin() + done.sequence.batch_slot * kVocabulary;
-      ASSERT_EQ(std::vector(begin, begin + kVocabulary), done.want)
+      const auto begin = table.begin() + done.sequence.batch_slot * kOutputVocabulary;
+      ASSERT_EQ(std::vector(begin, begin + kOutputVocabulary), done.want)
           << fmt::format("step {}, batch slot {}", step, done.sequence.batch_slot);
     }
     if (behind) learn(running);
