@@ -92,7 +92,7 @@ class WeightLoader {
                                             .dequantised_dtype = loaded_.run_dtype_,
                                             .arena = arena},
                                            options_));
-    if (on_device()) HEDDLE_RETURN_IF_ERROR(make_twins());
+    HEDDLE_RETURN_IF_ERROR(on_device() ? copy_to_host() : show_on_host());
     for (PackedPlacement& weight : packed_) {
       if (!weight.dense_begin) loaded_.packed_.push_back(std::move(weight.load.weight()));
     }
@@ -197,27 +197,33 @@ class WeightLoader {
     return loaded_.device_arena_.data();
   }
 
-  // Copies of the vectors of WeightDType::kF32 on the host: what derive_weights() reads.
-  Status make_twins() {
-    std::vector<std::pair<const Placement*, int64_t>> twins;  // and where they begin
+  // Where the weights lie on the host.
+  Status show_on_host() {
+    for (const WeightSpec& spec : specs_) {
+      if (spec.on_host) loaded_.on_host_.emplace(spec.name, loaded_[spec.name]);
+    }
+    return ok_status();
+  }
+
+  Status copy_to_host() {
+    std::vector<std::pair<const Placement*, int64_t>> copies;  // and where they begin
     int64_t num_bytes = 0;
     for (const Placement& placement : placements_) {
-      const WeightSpec& spec = *placement.spec;
-      if (spec.dtype != WeightDType::kF32 || spec.shape.rank() != 1) continue;
-      twins.emplace_back(&placement, num_bytes);
-      num_bytes += bytes_of(placement.dtype, spec.shape.num_elements());
+      if (!placement.spec->on_host) continue;
+      copies.emplace_back(&placement, num_bytes);
+      num_bytes += bytes_of(placement.dtype, placement.spec->shape.num_elements());
     }
     HEDDLE_ASSIGN_OR_RETURN(loaded_.arena_, device::HostBuffer::allocate(num_bytes));
-    for (const auto& [placement, begin] : twins) {
+    for (const auto& [placement, begin] : copies) {
       jobs_.clear();
-      Placement twin = *placement;
-      twin.begin = begin;
-      cut_into_jobs(twin);
+      Placement copy = *placement;
+      copy.begin = begin;
+      cut_into_jobs(copy);
       for (const CopyJob& job : jobs_) {
         run_copy_job(source_, pieces_[job.piece], job, loaded_.arena_.data());
       }
-      loaded_.twins_.emplace(
-          twin.spec->name, TensorView(loaded_.arena_.data() + begin, twin.dtype, twin.spec->shape));
+      loaded_.on_host_.emplace(
+          copy.spec->name, TensorView(loaded_.arena_.data() + begin, copy.dtype, copy.spec->shape));
     }
     return ok_status();
   }

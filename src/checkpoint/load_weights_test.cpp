@@ -77,8 +77,12 @@ TEST_F(LoadWeightsTest, UsesAWeightWhereItLiesOrCopiesIt) {
 TEST(LoadWeights, GivesADeviceTheBitsOfTheHostThroughSlabs) {
   std::vector<WeightSpec> specs = {plain("a", {3000, 2049}), plain("b", {4000, 2048}),
                                    plain("c", {7, 5})};  // more than the slabs of one thread
-  specs.push_back(plain("norm", {33}));
-  specs.back().dtype = WeightDType::kF32;
+  for (const auto& [name, shape] :
+       {std::pair<const char*, Shape>{"norm", {33}}, {"filters", {9, 4}}}) {
+    specs.push_back(plain(name, shape));
+    specs.back().dtype = WeightDType::kF32;
+    specs.back().on_host = true;
+  }
   specs.back().offset = 1;
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     device::CpuDevice device(1);
@@ -97,8 +101,14 @@ TEST(LoadWeights, GivesADeviceTheBitsOfTheHostThroughSlabs) {
       ASSERT_EQ(got.dtype, want.dtype);
       EXPECT_EQ(std::memcmp(got.data, want.data, static_cast<size_t>(want.num_bytes())), 0);
     }
-    EXPECT_EQ(testing::floats(staged->host("norm")), testing::floats((*host)["norm"]));
-    EXPECT_NE(staged->host("norm").data, (*staged)["norm"].data);
+    for (const char* name : {"norm", "filters"}) {
+      EXPECT_EQ(testing::floats(staged->host(name)), testing::floats((*host)[name]));
+      EXPECT_NE(staged->host(name).data, (*staged)[name].data);
+      EXPECT_EQ(host->host(name).data, (*host)[name].data);
+    }
+    // On the host, too, where it would do no harm: tests there then see what a GPU would lack.
+    EXPECT_DEATH(static_cast<void>(host->host("c")), "c is not kept on the host");
+    EXPECT_DEATH(static_cast<void>(staged->host("c")), "c is not kept on the host");
   }
 }
 
@@ -121,6 +131,7 @@ class ReplacedWeightsTest : public ::testing::Test {
     specs_ = {plain("model.layers.0.mlp.gate_proj.weight", {48, 256}), plain("b", {30, 128})};
     specs_.push_back(plain("norm", {33}));
     specs_.back().dtype = WeightDType::kF32;
+    specs_.back().on_host = true;
   }
 
   [[nodiscard]] LoadedWeights load(uint64_t seed, const LoadOptions& options) const {

@@ -76,11 +76,10 @@ const TensorView* LoadedWeights::find(std::string_view name) const {
 }
 
 const TensorView& LoadedWeights::host(std::string_view name) const {
-  if (device_arena_.size() == 0) return (*this)[name];
-  const auto found = twins_.find(name);
-  if (found == twins_.end()) {
+  const auto found = on_host_.find(name);
+  if (found == on_host_.end()) {
     internal::check_failed(HEDDLE_WHERE, "LoadedWeights::host(name)",
-                           "no twin of " + readable(name));
+                           readable(name) + " is not kept on the host");
   }
   return found->second;
 }

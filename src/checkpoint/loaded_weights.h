@@ -29,8 +29,8 @@ class LoadedWeights {
   // Aborts when the specs had no such weight: that is a typing error in a model.
   [[nodiscard]] const TensorView& operator[](std::string_view name) const;
 
-  // The same, where the host reads it: of vectors of WeightDType::kF32 there is a twin on the host
-  // where the weights lie on a device. Aborts for others there.
+  // The same, where the host reads it: where the weights lie on a device, a copy. Aborts, on every
+  // device, for weights without WeightSpec::on_host.
   [[nodiscard]] const TensorView& host(std::string_view name) const;
 
   // Null when the specs had no such weight.
@@ -75,9 +75,9 @@ class LoadedWeights {
   std::unordered_map<std::string, TensorView, Hash, std::equal_to<>> weights_;
   std::vector<std::unique_ptr<quant::PackedWeight>> packed_;  // what views of kPacked point at
   device::HostBuffer arena_;  // all weights that are not used where they lie in the files; with a
-                              // device the twins
+                              // device the copies for the host
   device::Buffer device_arena_;
-  std::unordered_map<std::string, TensorView, Hash, std::equal_to<>> twins_;
+  std::unordered_map<std::string, TensorView, Hash, std::equal_to<>> on_host_;
   std::unique_ptr<const WeightSource> source_;  // kept while a view points into it
   DType run_dtype_ = DType::kBf16;
   int64_t num_parameters_ = 0;

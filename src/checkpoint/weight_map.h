@@ -84,6 +84,7 @@ struct WeightSpec {
   Packing packing = Packing::kInParts;
   float offset = 0;  // added to every element: 1 for zero-centred norm weights. Needs kF32
   Initial initial = Initial::kSmall;
+  bool on_host = false;  // its numbers are read there, too: LoadedWeights::host()
   WeightCut cut = {};    // how ranks share it; nothing reads it before there are ranks
   int64_t num_uses = 1;  // layers that multiply by it
 };

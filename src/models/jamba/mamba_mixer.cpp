@@ -49,6 +49,7 @@ void MambaMixer::add_weights(std::vector<checkpoint::WeightSpec>& specs, const s
                      .alternatives = {whole({hub + hub_name, stored})},
                      .dtype = WeightDType::kF32,
                      .initial = initial,
+                     .on_host = initial == Initial::kLogDecay,
                      .cut = channels});
   };
   add_linear_weights(specs, ours + "in_proj", {{hub + "in_proj", 2 * C}}, H, rows_cut({{C}, {C}}),

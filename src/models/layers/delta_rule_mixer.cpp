@@ -36,6 +36,7 @@ void DeltaRuleMixer::add_decay_weights(std::vector<checkpoint::WeightSpec>& spec
                    .alternatives = std::move(a_log),
                    .dtype = WeightDType::kF32,
                    .initial = Initial::kLogDecay,
+                   .on_host = true,
                    .cut = rows_cut({per_value_head()})});
   specs.push_back({.name = ours + "dt_bias",
                    .shape = {dt.size},

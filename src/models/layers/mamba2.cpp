@@ -81,6 +81,7 @@ void Mamba2::add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::
                    .shape = {C, W},
                    .alternatives = {checkpoint::whole({hub + "conv1d.weight", {C, 1, W}})},
                    .dtype = WeightDType::kF32,
+                   .on_host = scales_inputs(),
                    .cut = conv_cut});
   const auto add_vector = [&](const std::string& name, const std::string& hub_name, int64_t size,
                               Initial initial, const checkpoint::WeightCut& cut) {
@@ -89,6 +90,7 @@ void Mamba2::add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::
                      .alternatives = {checkpoint::whole({hub + hub_name, {size}})},
                      .dtype = WeightDType::kF32,
                      .initial = initial,
+                     .on_host = name == "A_log",
                      .cut = cut});
   };
   if (config_.conv_bias) add_vector("conv.bias", "conv1d.bias", C, Initial::kSmall, conv_cut);
