@@ -10,8 +10,10 @@ source "$root/tests/ptxas_notes.sh"
 
 # Suites that touch bytes from outside or own memory by hand: the sampled address-sanitizer run.
 readonly risky_suites=(core device checkpoint tokenizer chat cache scheduler engine server_integration)
-# Suites with more than one thread.
+# Suites with more than one thread, and the longest ones of the server's that are about texts: one client that asks for
+# one answer after the other.
 readonly threaded_suites=(device runner engine server_integration)
+readonly text_cases="*AnswerMatrix*:*LooseAnswers*:StructuredOutputTest.*:OddHistoriesTest.*:AnswerFormTest.*:ForcedCallsTest.*:JsonTextTest.*"
 # Compiled with the thread sanitizer's suites, though none of them runs these: tools/ and, below it, verify/, and the
 # suites that are too slow with a sanitizer. clang proves their locks (-Wthread-safety).
 readonly proven_targets=(heddle_tools heddle_integration_test heddle_oracle_test)
@@ -199,10 +201,10 @@ stage_tests() {
   fi
 }
 
-stage_sanitized() {  # PRESET SUITES
-  local preset="$1" suites="$2" targets=() names=()
+stage_sanitized() {  # PRESET SUITES FILTER
+  local preset="$1" suites="$2" filter="$3" targets=() names=()
   update_program_lists "$preset" || return 1
-  [[ $full == yes ]] && suites="$(suites_of "$preset")"
+  [[ $full == yes ]] && suites="$(suites_of "$preset")" filter=""
   read_lines targets "$(targets_of "$preset" "$suites")"
   [[ $preset != "$asan" ]] || read_lines names "$(cut -d' ' -f1 "$root/build/$asan/fuzz_programs.txt")"
   targets+=("${names[@]}")
@@ -214,12 +216,12 @@ stage_sanitized() {  # PRESET SUITES
   built+=" $preset"
   local shared="${HEDDLE_SHARED:-}"
   [[ $full == yes ]] || shared=""  # the larger data sets would take minutes here
-  HEDDLE_SHARED="$shared" run_programs "$preset" no "$suites" ""
+  HEDDLE_SHARED="$shared" run_programs "$preset" no "$suites" "$filter"
 }
 
-# Each target for half a minute; with --full all of them together for a quarter of an hour.
+# Each target for a quarter of a minute; with --full all of them together for a quarter of an hour.
 stage_fuzz() {
-  local seconds=30 running=0 findings=0 programs=0 name path dir work corpus
+  local seconds=15 running=0 findings=0 programs=0 name path dir work corpus
   [[ $full == no ]] ||
     seconds=$((full_fuzzing_seconds * num_test_jobs / $(wc -l <"$root/build/$asan/fuzz_programs.txt")))
   dir="$root/build/$asan/fuzz"
@@ -443,11 +445,11 @@ run_stages() {
         stage "build cuda" stage_build_cuda
       fi
       name_unreported_suites
-      stage "address, undefined sanitizers" stage_sanitized "$asan" "${risky_suites[*]}"
+      stage "address, undefined sanitizers" stage_sanitized "$asan" "${risky_suites[*]}" ""
       if [[ $built == *" $asan"* && -s $root/build/$asan/fuzz_programs.txt ]]; then
         stage "fuzzing" stage_fuzz
       fi
-      stage "thread sanitizer" stage_sanitized "$tsan" "${threaded_suites[*]}"
+      stage "thread sanitizer" stage_sanitized "$tsan" "${threaded_suites[*]}" "-$text_cases"
     fi
   fi
   say test "took $(seconds_since "$start") s"

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "core/compiler.h"
 #include "parsers/json_scanner.h"
 #include "server/scripted_fixture.h"
 
@@ -260,7 +261,8 @@ TEST_P(AnswerMatrix, ACutAnswerIsTheSameStreamedAndWhole) {
     return whole.starts_with(part) ||
            whole.starts_with(part.substr(0, part.find_last_not_of("\n") + 1));
   };
-  for (int64_t cut = all ? 1 : 2; cut < num_tokens - 1; cut += all ? 1 : 3) {
+  const int64_t step = all ? 1 : (HEDDLE_SANITIZED ? 13 : 3);
+  for (int64_t cut = all ? 1 : 2; cut < num_tokens - 1; cut += step) {
     std::string text;
     std::string reasoning;
     for (const ScriptedApi api : kScriptedApis) {
