@@ -79,8 +79,7 @@ bool few_experts_fit(const RoutedMoeArgs& args, int64_t T) {
   const int64_t A = args.experts_per_token;
   const bool few = args.w13.packed == nullptr ? T * A * kShare <= E
                                               : T <= kSkinnyRows && T * A <= kPackedShare * E;
-  return (T == 1 || few) && args.activation.form != ExpertForm::kSquaredRelu &&
-         args.x.dtype == DType::kBf16 && rows_are_aligned(args.x) &&
+  return (T == 1 || few) && args.x.dtype == DType::kBf16 && rows_are_aligned(args.x) &&
          experts_fit(args.w13, args.w2) && 2 * std::max(H, (A + 1) * I) <= kMostShared &&
          few_experts::down_kernel_of<PlainExperts>(I) != nullptr &&
          (!args.shared || shared_fits(*args.shared, args.w2));

@@ -4,9 +4,9 @@
 //
 // y[t] = sum over a of weights[t, a] W2_e f(W13_e x[t]), e = experts[t, a]; plus the shared expert.
 // A row of blocks (blockIdx.y) owns a token. up_kernel: a warp owns hidden channels of its experts,
-// a row of the gate and one of up; the first warp chooses the experts. down_kernel: a warp owns
-// columns of y, for all experts. A lane has octets of a weight row.
-// Bytes: 3 * A * I * H numbers a token, from memory once: bound by memory. Instructions: one
+// a row of the gate and one of up, or two channels without a gate; the first warp chooses the
+// experts. down_kernel: a warp owns columns of y, for all experts. A lane has octets of a weight
+// row. Bytes: 3 * A * I * H numbers a token, from memory once: bound by memory. Instructions: one
 // multiply-add a number; of a code some 3 before it, which take half the time of its bytes in 8
 // bits, as long as them in 4.
 #pragma once
@@ -228,12 +228,12 @@ inline constexpr int kUpSteps = 8;    // of two rows, that a lane loads together
 inline constexpr int kFewTokens = 4;  // whose experts are waited for in two parts
 
 // A row of blocks has a token, a warp every so many of its experts' hidden channels: a row of the
-// gate and the one of up. The first warp chooses the experts, in every block again: that takes less
-// time than to wait for a kernel that does. Of a few tokens it chooses the experts of the block's
-// first rows, whose loads go out then, and the others meanwhile. The loads of a row go out
-// together, those of the next row before the sums of this one are joined. Moves 4 * A * I * H bytes
-// a token.
-template <typename Weights, bool kWhole>
+// gate and the one of up, or, without a gate, the rows of two channels. The first warp chooses the
+// experts, in every block again: that takes less time than to wait for a kernel that does. Of a few
+// tokens it chooses the experts of the block's first rows, whose loads go out then, and the others
+// meanwhile. The loads of a row go out together, those of the next row before the sums of this one
+// are joined. Moves 4 * A * I * H bytes a token, without a gate 2.
+template <typename Weights, bool kWhole, bool kGated>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     up_kernel(const __grid_constant__ Params<Weights> p) {
   await_kernel_before();
@@ -245,11 +245,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int octets = p.H / kOctet;
   const int steps = (octets + kWarp - 1) / kWarp;
-  const int num_rows = p.A * p.I;
+  const int pairs = kGated ? p.I : p.I / 2;  // of rows, of an expert
+  const int num_pairs = p.A * pairs;
   const int stride = static_cast<int>(gridDim.x) * kWarps;
   const bool chooses = p.scores.logits != nullptr;
-  const int last_row = static_cast<int>(blockIdx.x + 1) * kWarps - 1;  // of the first ones
-  const int num_first = gridDim.y <= kFewTokens ? min(p.A, last_row / p.I + 1) : p.A;
+  const int last_pair = static_cast<int>(blockIdx.x + 1) * kWarps - 1;  // of the first ones
+  const int num_first = gridDim.y <= kFewTokens ? min(p.A, last_pair / pairs + 1) : p.A;
   ExpertChoice<kScoresPerLane> choice;
   if (!chooses) {
     read_experts(p, t, chosen);
@@ -267,21 +268,22 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   __syncthreads();
   // Whether the lane has nothing in this step, the last one.
   const auto is_behind = [&](int step) { return !kWhole && step * kWarp + lane >= octets; };
-  typename Weights::Octet gate[kUpSteps];
-  typename Weights::Octet up[kUpSteps];
+  typename Weights::Octet first_row[kUpSteps];
+  typename Weights::Octet second_row[kUpSteps];
   const auto load = [&](int n, int first_step) {
-    const int expert = chosen.ids[n / p.I];
-    const typename Weights::Row gates = p.w13.row(expert, n % p.I);
-    const typename Weights::Row ups = p.w13.row(expert, p.I + n % p.I);
+    const int expert = chosen.ids[n / pairs];
+    const int at = kGated ? n % pairs : 2 * (n % pairs);
+    const typename Weights::Row firsts = p.w13.row(expert, at);
+    const typename Weights::Row seconds = p.w13.row(expert, kGated ? p.I + at : at + 1);
 #pragma unroll
     for (int i = 0; i < kUpSteps; ++i) {
       if (first_step + i >= steps || is_behind(first_step + i)) break;
-      p.w13.load(gates, (first_step + i) * kWarp + lane, gate[i]);
-      p.w13.load(ups, (first_step + i) * kWarp + lane, up[i]);
+      p.w13.load(firsts, (first_step + i) * kWarp + lane, first_row[i]);
+      p.w13.load(seconds, (first_step + i) * kWarp + lane, second_row[i]);
     }
   };
   int n = static_cast<int>(blockIdx.x) * kWarps + warp;
-  if (n < num_rows) load(n, 0);
+  if (n < num_pairs) load(n, 0);
   if (chooses && num_first < p.A) {
     if (warp == 0) choice.choose_until(p.A, chosen);
     __syncthreads();
@@ -289,9 +291,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const bool leaves = chooses && blockIdx.x == 0;
   if (leaves && warp == 0) leave_experts(p, t, chosen);
   if (!leaves || warp == 0) let_next_kernel_start();
-  while (n < num_rows) {
-    float gate_sum = 0;
-    float up_sum = 0;
+  while (n < num_pairs) {
+    float first_sum = 0;
+    float second_sum = 0;
     const int next = n + stride;
     for (int first = 0; first < steps; first += kUpSteps) {
 #pragma unroll
@@ -301,27 +303,31 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         float values[kOctet];
         float weights[kOctet];
         load_octet(reinterpret_cast<const CudaBf16*>(x + octet), values);
-        Weights::widen(p.w13, gate[i], octet, weights);
-        add_products(weights, values, gate_sum);
-        Weights::widen(p.w13, up[i], octet, weights);
-        add_products(weights, values, up_sum);
+        Weights::widen(p.w13, first_row[i], octet, weights);
+        add_products(weights, values, first_sum);
+        Weights::widen(p.w13, second_row[i], octet, weights);
+        add_products(weights, values, second_sum);
       }
       if (first + kUpSteps < steps) {
         load(n, first + kUpSteps);
-      } else if (next < num_rows) {
+      } else if (next < num_pairs) {
         load(next, 0);
       }
     }
-    gate_sum = warp_sum(gate_sum);
-    up_sum = warp_sum(up_sum);
+    first_sum = warp_sum(first_sum);
+    second_sum = warp_sum(second_sum);
     if (lane == 0) {
+      const int at = kGated ? n % pairs : 2 * (n % pairs);
       if (p.w13_bias != nullptr) {
-        const float* bias = p.w13_bias + int64_t{chosen.ids[n / p.I]} * 2 * p.I + n % p.I;
-        gate_sum += bias[0];
-        up_sum += bias[p.I];
+        const float* bias = p.w13_bias + int64_t{chosen.ids[n / pairs]} * (kGated ? 2 : 1) * p.I;
+        first_sum += bias[at];
+        second_sum += bias[kGated ? p.I + at : at + 1];
       }
-      p.hidden[int64_t{t} * num_rows + n] =
-          rounded<CudaBf16>(activated(gate_sum, up_sum, p.activation));
+      CudaBf16* const to = p.hidden + (int64_t{t} * p.A + n / pairs) * p.I + at;
+      to[0] = rounded<CudaBf16>(activated(first_sum, second_sum, p.activation));
+      if constexpr (!kGated) {
+        to[1] = rounded<CudaBf16>(activated(second_sum, first_sum, p.activation));
+      }
     }
     n = next;
   }
@@ -485,12 +491,12 @@ Kernel<Weights> down_kernel_of(int64_t I) {
   }
 }
 
-template <typename Weights>
+template <typename Weights, bool kGated>
 Kernel<Weights> up_kernel_of(int64_t H) {
   if constexpr (!Weights::kPacked) {
-    if (H % kStep == 0) return up_kernel<Weights, true>;
+    if (H % kStep == 0) return up_kernel<Weights, true, kGated>;
   }
-  return up_kernel<Weights, false>;
+  return up_kernel<Weights, false, kGated>;
 }
 
 // Of a token.
@@ -548,13 +554,16 @@ Status run(CudaContext& context, const FewExpertsArgs& args) {
   const auto grid = [&](int64_t rounds) {
     return dim3(static_cast<unsigned>(std::min(at_once, rounds)), static_cast<unsigned>(T));
   };
-  const Kernel<Weights> up = up_kernel_of<Weights>(H);
+  const bool gated = rows_per_hidden(moe.activation.form) == 2;
+  const Kernel<Weights> up =
+      gated ? up_kernel_of<Weights, true>(H) : up_kernel_of<Weights, false>(H);
   const Kernel<Weights> down = down_kernel_of<Weights>(I);
   const int64_t x_bytes = 2 * H, hidden_bytes = 2 * (A + 1) * I;
   HEDDLE_RETURN_IF_ERROR(prefer_cache(context, up, kBlocks, x_bytes));
   HEDDLE_RETURN_IF_ERROR(prefer_cache(context, down, kBlocks, hidden_bytes));
-  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up few", up, grid(ceil_div(A * I, kWarps)), kThreads,
-                                params, static_cast<size_t>(x_bytes)));
+  HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up few", up,
+                                grid(ceil_div(A * I / (gated ? 1 : 2), kWarps)), kThreads, params,
+                                static_cast<size_t>(x_bytes)));
   return launch(context, "moe_down few", down, grid(ceil_div(H, kWarps)), kThreads, params,
                 static_cast<size_t>(hidden_bytes));
 }

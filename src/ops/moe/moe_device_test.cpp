@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "ops/device_fixture.h"
@@ -65,6 +66,7 @@ struct Routed {
 struct ExpertsCase {
   int64_t T, H, I, E, A;
   bool same_expert;  // all tokens choose the first experts
+  ExpertForm form = ExpertForm::kSwiglu;
 };
 
 class MoeDeviceTest : public DeviceTest {
@@ -198,15 +200,15 @@ TEST_P(MoeDeviceTest, RoutesWhatIsNotANumberSomewhere) {
 
 void MoeDeviceTest::expect_reference(const ExpertsCase& experts, DType dtype, DType weight,
                                      bool exact) {
-  const auto& [T, H, I, E, A, same_expert] = experts;
-  SCOPED_TRACE(fmt::format("{} x {}, T = {}, H = {}, exact = {}", to_string(dtype),
-                           to_string(weight), T, H, exact));
+  const auto& [T, H, I, E, A, same_expert, form] = experts;
+  SCOPED_TRACE(fmt::format("{} x {}, T = {}, H = {}, form {}, exact = {}", to_string(dtype),
+                           to_string(weight), T, H, static_cast<int>(form), exact));
   const bool biased = T % 2 == 1;  // with limits that are often reached
   const Tensor x = random_tensor({T, H}, dtype, 3);
   Tensor logits = scaled_tensor({T, E}, DType::kF32, 4, 3.0f);
   if (same_expert) std::ranges::fill(logits.span<float>(), 0.5f);
-  const bool without_gate = T == 4 || T == 10;
-  Tensor w13 = scaled_tensor({E, (without_gate ? 1 : 2) * I, H}, weight, 1, 0.3f);
+  const int64_t rows = rows_per_hidden(form) * I;
+  Tensor w13 = scaled_tensor({E, rows, H}, weight, 1, 0.3f);
   Tensor w2 = scaled_tensor({E, H, I}, weight, 2, 0.3f);
   if (same_expert) {  // what no token chooses is not to be seen
     for (Tensor* all : {&w13, &w2}) {
@@ -215,7 +217,7 @@ void MoeDeviceTest::expect_reference(const ExpertsCase& experts, DType dtype, DT
       std::fill(bytes + chosen, bytes + all->num_bytes(), std::byte{0xff});
     }
   }
-  const Tensor w13_bias = random_tensor({E, 2 * I}, DType::kF32, 9);
+  const Tensor w13_bias = random_tensor({E, rows}, DType::kF32, 9);
   const Tensor w2_bias = random_tensor({E, H}, DType::kF32, 10);
   RoutedMoeArgs args{.x = x.view(),
                      .router_logits = logits.view(),
@@ -228,14 +230,10 @@ void MoeDeviceTest::expect_reference(const ExpertsCase& experts, DType dtype, DT
     args.w2_bias = w2_bias.view();
     args.activation = {.limit = 0.7f, .alpha = 1.702f};
   }
-  if (without_gate) args.activation = {.form = ExpertForm::kSquaredRelu};
-  const bool scaled = T == 9 || T == 70;  // by a factor of each expert, behind another activation
+  if (form != ExpertForm::kSwiglu) args.activation = {.form = form, .limit = 0.7f};
+  const bool scaled = T == 9 || T == 70;  // by a factor of each expert
   Tensor scales = random_tensor({E}, DType::kF32, 11);
-  if (scaled) {
-    args.expert_scales = scales.view();
-    args.activation = {.form = T == 70 ? ExpertForm::kGeglu : ExpertForm::kBoundedSwiglu,
-                       .limit = 0.7f};
-  }
+  if (scaled) args.expert_scales = scales.view();
   RoutedMoeArgs here = args;
   const DeviceTensor x_here = upload(x), logits_here = upload(logits);
   const DeviceTensor w13_here = upload(w13), w2_here = upload(w2);
@@ -280,9 +278,12 @@ TEST_P(MoeDeviceTest, MatchesTheReference) {
   for (const DType dtype : activation_dtypes()) {
     for (const DType weight : {DType::kF32, dtype}) {
       for (const ExpertsCase& experts :
-           {ExpertsCase{1, 64, 32, 8, 3, false}, ExpertsCase{9, 37, 13, 5, 5, false},
-            ExpertsCase{70, 64, 32, 16, 2, false}, ExpertsCase{33, 40, 24, 64, 4, true},
-            ExpertsCase{4, 64, 32, 32, 2, false}, ExpertsCase{10, 64, 32, 8, 3, false}}) {
+           {ExpertsCase{1, 64, 32, 8, 3, false},
+            ExpertsCase{9, 37, 13, 5, 5, false, ExpertForm::kBoundedSwiglu},
+            ExpertsCase{70, 64, 32, 16, 2, false, ExpertForm::kGeglu},
+            ExpertsCase{33, 40, 24, 64, 4, true},
+            ExpertsCase{4, 64, 32, 32, 2, false, ExpertForm::kSquaredRelu},
+            ExpertsCase{9, 64, 33, 8, 3, false, ExpertForm::kSquaredRelu}}) {
         for (const bool exact : {false, true}) expect_reference(experts, dtype, weight, exact);
       }
     }
@@ -303,6 +304,15 @@ TEST_P(MoeDeviceTest, SmallestTilesMatchTheReference) {
         ExpertsCase{230, 192, 192, 3, 2, true}, ExpertsCase{33, 576, 576, 2, 1, true},
         ExpertsCase{32, 2880, 192, 3, 1, false}}) {
     expect_reference(experts, DType::kBf16, DType::kBf16, false);
+  }
+  for (const ExpertForm form : {ExpertForm::kGeglu, ExpertForm::kSquaredRelu}) {
+    for (const ExpertsCase& experts : {ExpertsCase{32, 256, 128, 4, 2, false, form},
+                                       ExpertsCase{65, 128, 320, 5, 2, false, form},
+                                       ExpertsCase{230, 192, 192, 3, 2, true, form},
+                                       ExpertsCase{301, 256, 448, 40, 4, false, form},
+                                       ExpertsCase{193, 320, 192, 2, 1, true, form}}) {
+      expect_reference(experts, DType::kBf16, DType::kBf16, false);
+    }
   }
 }
 
@@ -328,6 +338,13 @@ TEST_P(MoeDeviceTest, SmallestFewTokensMatchTheReference) {
         ExpertsCase{2, 24, 328, 16, 2, false}, ExpertsCase{3, 264, 1408, 20, 2, false}}) {
     expect_reference(experts, DType::kBf16, DType::kBf16, false);
   }
+  for (const ExpertForm form : {ExpertForm::kGeglu, ExpertForm::kSquaredRelu}) {
+    for (const ExpertsCase& experts : {ExpertsCase{1, 512, 768, 12, 10, true, form},
+                                       ExpertsCase{3, 264, 1408, 20, 2, false, form},
+                                       ExpertsCase{1, 576, 8, 12, 4, false, form}}) {
+      expect_reference(experts, DType::kBf16, DType::kBf16, false);
+    }
+  }
 }
 
 void MoeDeviceTest::expect_bits_of_more(const ExpertsCase& experts, DType dtype, bool exact,
@@ -335,7 +352,8 @@ void MoeDeviceTest::expect_bits_of_more(const ExpertsCase& experts, DType dtype,
   const int64_t all = experts.T, H = experts.H, E = experts.E;
   const DeviceTensor x = upload(random_tensor({all, H}, dtype, 5));
   const DeviceTensor logits = upload(scaled_tensor({all, E}, DType::kF32, 6, 3.0f));
-  const DeviceTensor w13 = upload(scaled_tensor({E, 2 * experts.I, H}, dtype, 7, 0.3f));
+  const int64_t rows = rows_per_hidden(experts.form) * experts.I;
+  const DeviceTensor w13 = upload(scaled_tensor({E, rows, H}, dtype, 7, 0.3f));
   const DeviceTensor w2 = upload(scaled_tensor({E, H, experts.I}, dtype, 8, 0.3f));
   const auto last = [&](int64_t T) {
     DeviceTensor y = poisoned({T, H}, dtype);
@@ -344,6 +362,7 @@ void MoeDeviceTest::expect_bits_of_more(const ExpertsCase& experts, DType dtype,
                      .w13 = w13.view(),
                      .w2 = w2.view(),
                      .y = y.view(),
+                     .activation = {.form = experts.form},
                      .experts_per_token = experts.A},
                     exact)
                     .ok());
@@ -360,6 +379,8 @@ TEST_P(MoeDeviceTest, AFewTokensHaveTheBitsOfSomeMore) {
   const DType dtype = activation_dtypes().size() > 1 ? DType::kBf16 : DType::kF32;
   expect_bits_of_more({9, 512, 256, 48, 3, false}, dtype, !on_cuda(), {1, 2});
   expect_bits_of_more({9, 576, 328, 48, 3, false}, dtype, !on_cuda(), {1, 2});
+  expect_bits_of_more({9, 576, 328, 48, 3, false, ExpertForm::kSquaredRelu}, dtype, !on_cuda(),
+                      {1, 2, 5});
 }
 
 TEST_P(MoeDeviceTest, ExactTokensHaveTheSameBitsInEveryBatch) {
@@ -484,19 +505,21 @@ TEST_P(MoeDeviceTest, QuantisedExpertsGiveTheBitsOfDequantisedOnes) {
 }
 
 // Few tokens have kernels of their own for most formats; widths that end within a load, a shared
-// expert of the same format.
+// expert of the same format, experts without a gate.
 TEST_P(MoeDeviceTest, AFewTokensOfQuantisedExpertsHaveTheBitsOfDequantisedOnes) {
   if (!on_cuda()) GTEST_SKIP() << "the CPU multiplies them as it does more";
   constexpr int64_t kE = 20, kA = 2;
   int num_taken = 0;
   for (const testing::PackedForm& form : testing::packed_forms()) {
     for (const auto& [H, I] : {std::pair<int64_t, int64_t>{512, 256}, {584, 328}, {1416, 576}}) {
+      const bool gated = H != 584;
+      const int64_t rows = gated ? 2 * I : I;
       const auto random = [&](const Shape& shape, uint64_t seed) {
         const int64_t K = shape[shape.rank() - 1];
         return testing::PackedTensor(
             shape, testing::random_matrix(form, shape.num_elements() / K, K, seed), false);
       };
-      const testing::PackedTensor w13 = random({kE, 2 * I, H}, 1), w2 = random({kE, H, I}, 2);
+      const testing::PackedTensor w13 = random({kE, rows, H}, 1), w2 = random({kE, H, I}, 2);
       const testing::PackedTensor own = random({H, I}, 3);
       const DevicePacked w13_here = upload(w13.weight()), w2_here = upload(w2.weight());
       const DevicePacked own_here = upload(own.weight());
@@ -508,25 +531,29 @@ TEST_P(MoeDeviceTest, AFewTokensOfQuantisedExpertsHaveTheBitsOfDequantisedOnes) 
         const DeviceTensor logits = upload(scaled_tensor({T, kE}, DType::kF32, 5, 3.0f));
         const DeviceTensor gate_up = upload(random_tensor({T, 2 * I}, DType::kF32, 6));
         const DeviceTensor gate = upload(random_tensor({T, 1}, DType::kF32, 7));
-        const DeviceTensor biases = upload(random_tensor({kE, 2 * I}, DType::kF32, 8));
+        const DeviceTensor biases = upload(random_tensor({kE, rows}, DType::kF32, 8));
         DeviceTensor hidden = poisoned({T, I}, DType::kBf16);
         DeviceTensor shared_y = poisoned({T, H}, DType::kBf16);
         const auto result = [&](const TensorView& up, const TensorView& down,
                                 const TensorView& shared_down,
                                 bool exact) -> std::optional<Tensor> {
           DeviceTensor y = poisoned({T, H}, DType::kBf16);
-          const RoutedMoeArgs args{.x = x.view(),
-                                   .router_logits = logits.view(),
-                                   .w13 = up,
-                                   .w2 = down,
-                                   .w13_bias = biases.view(),
-                                   .y = y.view(),
-                                   .experts_per_token = kA,
-                                   .shared = SharedExpert{.gate_up = gate_up.view(),
-                                                          .down = shared_down,
-                                                          .gate = gate.view(),
-                                                          .hidden = hidden.view(),
-                                                          .y = shared_y.view()}};
+          RoutedMoeArgs args{.x = x.view(),
+                             .router_logits = logits.view(),
+                             .w13 = up,
+                             .w2 = down,
+                             .w13_bias = biases.view(),
+                             .y = y.view(),
+                             .experts_per_token = kA};
+          if (gated) {
+            args.shared = SharedExpert{.gate_up = gate_up.view(),
+                                       .down = shared_down,
+                                       .gate = gate.view(),
+                                       .hidden = hidden.view(),
+                                       .y = shared_y.view()};
+          } else {
+            args.activation = {.form = ExpertForm::kSquaredRelu};
+          }
           if (up.packed != nullptr) {
             const bool few =
                 few_experts_add(static_cast<const CudaContext&>(context(exact)), args, T);
@@ -539,9 +566,8 @@ TEST_P(MoeDeviceTest, AFewTokensOfQuantisedExpertsHaveTheBitsOfDequantisedOnes) 
         };
         const Tensor want = result(dense13.view(), dense2.view(), dense_own.view(), true).value();
         for (const bool exact : {false, true}) {
-          const std::optional<Tensor> got =
-              result(w13_here.view({kE, 2 * I, H}), w2_here.view({kE, H, I}), own_here.view({H, I}),
-                     exact);
+          const std::optional<Tensor> got = result(
+              w13_here.view({kE, rows, H}), w2_here.view({kE, H, I}), own_here.view({H, I}), exact);
           if (got) {
             EXPECT_TRUE(same_bits(got->view(), want.view())) << exact;
           }
@@ -561,7 +587,7 @@ TEST_P(MoeDeviceTest, SomeTokensOfQuantisedExpertsMatchTheReferenceAndPaddingCha
     int64_t T, H, I, E, A;
   };
 
-  int num_other_bits = 0;
+  std::vector<std::string> other_bits;  // than row products'
   for (const testing::PackedForm& form : testing::packed_forms()) {
     for (const auto& [T, H, I, E, A] :
          {Case{17, 256, 128, 20, 2}, Case{40, 640, 384, 7, 2}, Case{18, 1152, 640, 40, 1}}) {
@@ -600,8 +626,10 @@ TEST_P(MoeDeviceTest, SomeTokensOfQuantisedExpertsMatchTheReferenceAndPaddingCha
       const Tensor alone = result(T, nullptr, false);
       const Tensor together = result(padded, rows.device, false);
       EXPECT_TRUE(same_bits(rows_of(together.view(), 0, T), alone.view()));
-      if (T < 32) {  // longer steps are not row products in any form
-        num_other_bits += same_bits(alone.view(), result(T, nullptr, true).view()) ? 0 : 1;
+      // Of the widest case, where so many sums do not all round alike; longer steps are not row
+      // products in any form.
+      if (T == 18 && !same_bits(alone.view(), result(T, nullptr, true).view())) {
+        other_bits.emplace_back(form.name);
       }
       const RoutedMoeArgs truth{.x = x.view(),
                                 .router_logits = logits.view(),
@@ -625,7 +653,10 @@ TEST_P(MoeDeviceTest, SomeTokensOfQuantisedExpertsMatchTheReferenceAndPaddingCha
       }
     }
   }
-  EXPECT_EQ(num_other_bits, 2 * 6) << "wide groups of integers and E4M3 are tensor cores' sums";
+  EXPECT_THAT(other_bits, ::testing::ElementsAre("AWQ in wide groups", "compressed-tensors, 4 bits",
+                                                 "INT8", "FP8, a scale a row", "FP8 in blocks",
+                                                 "FP8 in blocks of 16 rows"))
+      << "wide groups of integers and E4M3 are tensor cores' sums";
 }
 
 // Long steps make quantised experts dense, in the last case in two rounds.

@@ -569,9 +569,11 @@ ExpertProducts products_of(const CudaContext& context, const RoutedMoeArgs& args
     return weight.packed != nullptr ||
            (weight.dtype == DType::kBf16 && experts_are_aligned(weight) && weight.dense());
   };
+  const bool has_form =
+      args.activation.form != ExpertForm::kBoundedSwiglu &&
+      (args.activation.form != ExpertForm::kSquaredRelu || args.w13.packed == nullptr);
   const bool tiled = MoeDeviceScratch::tiles_pay(T, shape) && routed_moe_is_tiled(context, shape) &&
-                     args.activation.form == ExpertForm::kSwiglu && aligned && fits(args.w13) &&
-                     fits(args.w2);
+                     has_form && aligned && fits(args.w13) && fits(args.w2);
   const bool few_rows = T * shape.A < MoeDeviceScratch::kMinDenseRowsOfPacked * shape.E;
   if (args.activation.form != ExpertForm::kSquaredRelu && T > kSkinnyRows && (few_rows || !tiled) &&
       shape.x == DType::kBf16 && aligned && packed_tiles::fit(context, args.w13) &&

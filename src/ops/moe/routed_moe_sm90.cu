@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // hidden = f(W13_e x) and down = W2_e hidden for tiles of up to 64 or 192 rows of an expert
-// (wgmma).
+// (wgmma); f is silu(gate) * up, with bounds or without, gelu(gate) * up or relu(gate)^2.
 // A block a multiprocessor takes items: 256 weight rows of an expert and one of its tiles. One
 // warpgroup loads stages of 64 along K; each of two computes 128 weight rows, a thread accumulators
 // of [weight row, token], transposed on the way out.
-// Flops: 6 * R * I * H. Bytes: weights once a tile from memory, rows from the cache.
-// Taken on Hopper in fast mode from 32 tokens on: bf16, H and I multiples of 64 from 128 on,
+// Flops: 6 * R * I * H, without a gate 4. Bytes: weights once a tile from memory, rows from the
+// cache. Taken on Hopper in fast mode from 32 tokens on: bf16, H and I multiples of 64 from 128 on,
 // weights dense and on 16 bytes.
 #include <algorithm>
 #include <limits>
@@ -39,6 +39,16 @@ constexpr int kBoxRows = 32;     // tokens that are loaded and multiplied togeth
 constexpr int kThreads = 3 * kWarpgroup;
 constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;  // 168 a thread on average
 
+// The second product, or the first with what follows it.
+enum class Product : uint8_t { kSwiglu, kGeglu, kSquaredRelu, kDown };
+
+template <Product kProduct>
+constexpr bool kIsUp = kProduct != Product::kDown;
+
+// Whether a result takes a row of the gate and one of the up projection.
+template <Product kProduct>
+constexpr bool kTakesPairs = kProduct == Product::kSwiglu || kProduct == Product::kGeglu;
+
 struct Params {
   CUtensorMap weights;  // boxes of 64 rows of all experts' weights, one after the other
   CUtensorMap rows;     // down: boxes of 32 rows of `hidden`
@@ -54,7 +64,7 @@ struct Params {
   int32_t blocks;  // of 256 weight rows, for each tile; the last one may have less
   int32_t K;
   int32_t N;                      // columns of y: I or H
-  int32_t expert_rows;            // of the weight: 2 * I or H
+  int32_t expert_rows;            // of the weight: 2 * I, I without a gate, or H
   float limit, alpha, up_offset;  // of the activation: infinity, 1, 0 for silu(gate) * up
 };
 
@@ -111,11 +121,11 @@ struct Turn {
   }
 };
 
-// The weight row at which tile `i` of a block begins, among its expert's. Up: the gate's 64 rows
-// and up's for the first warpgroup, then for the second; down: 256 rows in order.
-template <bool kUp>
+// The weight row at which tile `i` of a block begins, among its expert's. Pairs: the gate's 64 rows
+// and up's for the first warpgroup, then for the second; else 256 rows in order.
+template <Product kProduct>
 __device__ inline int weight_row(const Params& p, int block, int i) {
-  if constexpr (kUp) return block * 128 + i / 2 * 64 + i % 2 * p.N;
+  if constexpr (kTakesPairs<kProduct>) return block * 128 + i / 2 * 64 + i % 2 * p.N;
   return block * 256 + i * 64;
 }
 
@@ -151,8 +161,9 @@ struct TileTokens {
 // A warpgroup loads stage after stage of the block's items, and asks for the next of them
 // meanwhile. The copy engine brings weights and the rows of `hidden`, which lie in order; rows of x
 // are gathered by threads, 16 bytes each.
-template <bool kUp, int kMostRows>
+template <Product kProduct, int kMostRows>
 __device__ inline void load_items(const Params& p, Shared<kMostRows>& s) {
+  constexpr bool kUp = kIsUp<kProduct>;
   using S = Shared<kMostRows>;
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
   const int warp = thread / kWarp, lane = thread % kWarp;
@@ -187,7 +198,7 @@ __device__ inline void load_items(const Params& p, Shared<kMostRows>& s) {
         sm90::arrive_expecting(full, kWeightTiles * kTileBytes + static_cast<uint32_t>(row_bytes));
         for (int w = 0; w < kWeightTiles; ++w) {
           sm90::copy_box(stage.weights[w], p.weights, column,
-                         expert_row + weight_row<kUp>(p, item.block, w), full);
+                         expert_row + weight_row<kProduct>(p, item.block, w), full);
         }
         for (int box = 0; !kUp && box < num_boxes; ++box) {
           sm90::copy_box(stage.rows + box * kBoxRows * 128, p.rows, column,
@@ -239,17 +250,29 @@ __device__ inline float larger(float a, float b) {
 // As activated() of expert_activation.cuh, by the special functions, some 2^-21 off: the result is
 // rounded to bf16. Without a branch between the forms: it is unrolled for every number of a thread,
 // and more code than the instruction cache holds took longer than the products.
+template <Product kProduct>
 __device__ inline float quickly_activated(const Params& p, float gate, float up) {
-  const float g = smaller(gate, p.limit);
-  const float u = larger(smaller(up, p.limit), -p.limit);
-  return (u + p.up_offset) * __fdividef(g, 1.0f + __expf(-p.alpha * g));
+  if constexpr (kProduct == Product::kGeglu) {
+    const float cubic = gate + 0.044715f * gate * gate * gate;
+    return up * __fdividef(gate, 1.0f + __expf(-1.59576912160573071f * cubic));
+  } else {
+    const float g = smaller(gate, p.limit);
+    const float u = larger(smaller(up, p.limit), -p.limit);
+    return (u + p.up_offset) * __fdividef(g, 1.0f + __expf(-p.alpha * g));
+  }
+}
+
+__device__ inline float squared_relu(float x) {
+  const float positive = larger(x, 0.0f);
+  return positive * positive;
 }
 
 // One warpgroup's part of an item with up to kRows rows: two products of 64 weight rows.
-template <bool kUp, int kRows, int kMostRows>
+template <Product kProduct, int kRows, int kMostRows>
 __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item& item, int group,
                                Turn<Shared<kMostRows>::kStages>& turn) {
   using S = Shared<kMostRows>;
+  constexpr bool kUp = kIsUp<kProduct>;
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
   const int warp = thread / kWarp;
   const int lane = thread % kWarp;
@@ -296,7 +319,7 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
   const auto bias_of = [&](int product, int half) {
     if (p.bias == nullptr) return 0.0f;
     const int row =
-        weight_row<kUp>(p, item.block, 2 * group + product) + 16 * warp + lane / 4 + 8 * half;
+        weight_row<kProduct>(p, item.block, 2 * group + product) + 16 * warp + lane / 4 + 8 * half;
     return p.bias[expert * p.expert_rows + min(row, p.expert_rows - 1)];
   };
   const float first_bias[2] = {bias_of(0, 0), bias_of(0, 1)};
@@ -305,7 +328,12 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
   for (int i = 0; i < kRows / 2; ++i) {
     first[i] += first_bias[i / 2 % 2];
     second[i] += second_bias[i / 2 % 2];
-    if constexpr (kUp) first[i] = quickly_activated(p, first[i], second[i]);
+    if constexpr (kTakesPairs<kProduct>) {
+      first[i] = quickly_activated<kProduct>(p, first[i], second[i]);
+    } else if constexpr (kUp) {
+      first[i] = squared_relu(first[i]);
+      second[i] = squared_relu(second[i]);
+    }
   }
   group_barrier(group);  // the places of the item before have been read
 #pragma unroll
@@ -332,28 +360,28 @@ __device__ inline void compute(const Params& p, Shared<kMostRows>& s, const Item
           *reinterpret_cast<const uint4*>(swizzled(s.y[group], at / 8, at % 8 * 8));
     }
   };
-  if constexpr (kUp) {
+  if constexpr (kTakesPairs<kProduct>) {
     write(first, item.block * 128 + group * 64);
   } else {
-    write(first, weight_row<kUp>(p, item.block, 2 * group));
-    write(second, weight_row<kUp>(p, item.block, 2 * group + 1));
+    write(first, weight_row<kProduct>(p, item.block, 2 * group));
+    write(second, weight_row<kProduct>(p, item.block, 2 * group + 1));
   }
 }
 
 // Padding costs products, which only long tiles wait for.
-template <bool kUp, int kMostRows>
+template <Product kProduct, int kMostRows>
 __device__ inline void compute_item(const Params& p, Shared<kMostRows>& s, const Item& item,
                                     int group, Turn<Shared<kMostRows>::kStages>& turn) {
   const int num_boxes = item.num_boxes();
   if constexpr (kMostRows == 64) {
-    if (num_boxes == 1) return compute<kUp, 32>(p, s, item, group, turn);
-    return compute<kUp, 64>(p, s, item, group, turn);
+    if (num_boxes == 1) return compute<kProduct, 32>(p, s, item, group, turn);
+    return compute<kProduct, 64>(p, s, item, group, turn);
   } else {
     static_assert(kMostRows == 192);
-    if (num_boxes <= 2) return compute<kUp, 64>(p, s, item, group, turn);
-    if (num_boxes <= 4) return compute<kUp, 128>(p, s, item, group, turn);
-    if (num_boxes == 5) return compute<kUp, 160>(p, s, item, group, turn);
-    return compute<kUp, 192>(p, s, item, group, turn);
+    if (num_boxes <= 2) return compute<kProduct, 64>(p, s, item, group, turn);
+    if (num_boxes <= 4) return compute<kProduct, 128>(p, s, item, group, turn);
+    if (num_boxes == 5) return compute<kProduct, 160>(p, s, item, group, turn);
+    return compute<kProduct, 192>(p, s, item, group, turn);
   }
 }
 
@@ -363,7 +391,7 @@ __device__ inline void compute_item(const Params& p, Shared<kMostRows>& s, const
 // each 32 rows in, 2 * 256 * 64 flops a row. Weights come from memory once, rows from the cache
 // once for each item: 160 rows of an expert are 5 bytes for every 8 of weights. 192 rows are as
 // many as the accumulators allow, so that the usual expert of a long step has one tile.
-template <bool kUp, int kMostRows>
+template <Product kProduct, int kMostRows>
 __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_constant__ Params p) {
   wait_for_inputs();
   extern __shared__ __align__(1024) uint8_t raw[];
@@ -372,7 +400,7 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
   const int thread = static_cast<int>(threadIdx.x);
   if (thread == 0) {
     for (int i = 0; i < S::kStages; ++i) {
-      sm90::init(s.full[i], kUp ? 1 + kWarpgroup : 1);
+      sm90::init(s.full[i], kIsUp<kProduct> ? 1 + kWarpgroup : 1);
       sm90::init(s.empty[i], 2);
     }
     for (int i = 0; i < 2; ++i) {
@@ -384,7 +412,7 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
   __syncthreads();
   if (thread >= 2 * kWarpgroup) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kProducerRegisters));
-    load_items<kUp>(p, s);
+    load_items<kProduct>(p, s);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kConsumerRegisters));
     const int group = thread / kWarpgroup;
@@ -394,7 +422,7 @@ __global__ void __launch_bounds__(kThreads, 1) experts_kernel(const __grid_const
       const Item item = s.items[place.stage];
       if (item.tile.num_rows == 0) return;
       sm90::arrive(s.item_empty[place.stage]);
-      compute_item<kUp>(p, s, item, group, turn);
+      compute_item<kProduct>(p, s, item, group, turn);
     }
   }
 }
@@ -404,20 +432,30 @@ TensorView stacked(const TensorView& weight) {
   return {weight.data, weight.dtype, Shape{weight.shape[0] * weight.shape[1], weight.shape[2]}};
 }
 
-template <bool kUp, int kMostRows>
+template <Product kProduct, int kMostRows>
 Status launch_experts(CudaContext& context, const Params& params) {
   using S = Shared<kMostRows>;
-  HEDDLE_RETURN_IF_ERROR(allow_shared(experts_kernel<kUp, kMostRows>, sizeof(S)));
+  HEDDLE_RETURN_IF_ERROR(allow_shared(experts_kernel<kProduct, kMostRows>, sizeof(S)));
   const int64_t items = int64_t{params.num_tiles} * params.blocks;
   const int64_t processors = context.gpu.properties().num_multiprocessors;
-  return launch(context, kUp ? "moe_up_tiles" : "moe_down_tiles", experts_kernel<kUp, kMostRows>,
-                grid_of(std::min(items, processors)), kThreads, params, sizeof(S));
+  return launch(context, kIsUp<kProduct> ? "moe_up_tiles" : "moe_down_tiles",
+                experts_kernel<kProduct, kMostRows>, grid_of(std::min(items, processors)), kThreads,
+                params, sizeof(S));
 }
 
 template <int kMostRows>
-Status launch_both(CudaContext& context, const Params& up, const Params& down) {
-  HEDDLE_RETURN_IF_ERROR((launch_experts<true, kMostRows>(context, up)));
-  return launch_experts<false, kMostRows>(context, down);
+Status launch_up(CudaContext& context, ExpertForm form, const Params& up) {
+  if (form == ExpertForm::kSquaredRelu) {
+    return launch_experts<Product::kSquaredRelu, kMostRows>(context, up);
+  }
+  if (form == ExpertForm::kGeglu) return launch_experts<Product::kGeglu, kMostRows>(context, up);
+  return launch_experts<Product::kSwiglu, kMostRows>(context, up);
+}
+
+template <int kMostRows>
+Status launch_both(CudaContext& context, ExpertForm form, const Params& up, const Params& down) {
+  HEDDLE_RETURN_IF_ERROR(launch_up<kMostRows>(context, form, up));
+  return launch_experts<Product::kDown, kMostRows>(context, down);
 }
 
 }  // namespace
@@ -435,6 +473,7 @@ Status run_tiled_experts(CudaContext& context, const TiledExpertsArgs& args) {
   const int64_t H = moe.w2.shape[1];
   const int64_t I = moe.w2.shape[2];
   const bool bounded = moe.activation.limit != 0;
+  const int64_t rows_each = rows_per_hidden(moe.activation.form);
   Params up{.x = args.x.as<CudaBf16>(),
             .x_stride = args.x.row_stride,
             .tiles = args.tiles,
@@ -444,10 +483,10 @@ Status run_tiled_experts(CudaContext& context, const TiledExpertsArgs& args) {
             .y = static_cast<CudaBf16*>(args.hidden),
             .A = static_cast<int32_t>(moe.experts_per_token),
             .num_tiles = static_cast<int32_t>(args.num_tiles),
-            .blocks = static_cast<int32_t>(ceil_div(I, 128)),
+            .blocks = static_cast<int32_t>(ceil_div(rows_each * I, 256)),
             .K = static_cast<int32_t>(H),
             .N = static_cast<int32_t>(I),
-            .expert_rows = static_cast<int32_t>(2 * I),
+            .expert_rows = static_cast<int32_t>(rows_each * I),
             .limit = bounded ? moe.activation.limit : std::numeric_limits<float>::infinity(),
             .alpha = bounded ? moe.activation.alpha : 1.0f,
             .up_offset = bounded ? 1.0f : 0.0f};
@@ -465,8 +504,9 @@ Status run_tiled_experts(CudaContext& context, const TiledExpertsArgs& args) {
   HEDDLE_RETURN_IF_ERROR(
       sm90::map_boxes({args.hidden, DType::kBf16, Shape{args.num_rows, I}}, kBoxRows, down.rows));
   constexpr int kFew = MoeDeviceScratch::kFewTileRows, kMany = MoeDeviceScratch::kManyTileRows;
-  return args.tile_rows == kFew ? launch_both<kFew>(context, up, down)
-                                : launch_both<kMany>(context, up, down);
+  const ExpertForm form = moe.activation.form;
+  return args.tile_rows == kFew ? launch_both<kFew>(context, form, up, down)
+                                : launch_both<kMany>(context, form, up, down);
 }
 
 }  // namespace heddle::ops
