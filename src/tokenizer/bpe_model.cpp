@@ -155,6 +155,37 @@ Status BpeBuilder::add_token(std::string_view spelling, int64_t id) {
   return vocabulary_.insert_literal(spelling, id);
 }
 
+Status BpeBuilder::add_bytes(std::string_view bytes, int64_t id) {
+  return vocabulary_.insert(bytes, id);
+}
+
+Status BpeBuilder::add_ranked_merges() {
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string text(1, static_cast<char>(byte));
+    if (vocabulary_.find_or_negative(text) >= 0) continue;
+    return data_loss(fmt::format("the byte 0x{:02X} is not a token", byte));
+  }
+  const auto num_tokens = static_cast<TokenId>(vocabulary_.end_id());
+  merges_.reserve(static_cast<size_t>(num_tokens) * 3);
+  for (TokenId id = 0; id < num_tokens; ++id) {
+    if (!vocabulary_.contains(id)) {
+      return data_loss(
+          fmt::format("no token has the rank {}, though ranks go to {}", id, num_tokens - 1));
+    }
+    const std::string_view text = vocabulary_.text(id);
+    for (size_t cut = 1; cut < text.size(); ++cut) {
+      const TokenId left = vocabulary_.find_or_negative(text.substr(0, cut));
+      if (left < 0) continue;
+      const TokenId right = vocabulary_.find_or_negative(text.substr(cut));
+      if (right < 0) continue;
+      merges_.push_back({.left = left,
+                         .right = right,
+                         .merge = {.rank = static_cast<uint32_t>(id), .merged = id}});
+    }
+  }
+  return ok_status();
+}
+
 Status BpeBuilder::add_merge_line(std::string_view line) {
   const size_t space = line.find(' ');
   if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {

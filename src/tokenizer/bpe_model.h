@@ -99,6 +99,14 @@ class BpeBuilder {
   // Error: kDataLoss for an id out of range, or an id or a spelling that comes twice.
   Status add_token(std::string_view spelling, int64_t id);
 
+  // The same for a byte-level token that the file has as plain bytes.
+  Status add_bytes(std::string_view bytes, int64_t id);
+
+  // For files that rank tokens instead of merges, by their ids: adds every merge that makes a
+  // token, with the token's id as its rank. Call it once, after the last token. Error: kDataLoss
+  // naming the first id that has no token, or the byte that is none.
+  Status add_ranked_merges();
+
   // Error: kDataLoss naming the token that is not in the vocabulary.
   Status add_merge(std::string_view left, std::string_view right);
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/regex.h"
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include <vector>
 
 #include <pcre2.h>
 
@@ -167,9 +169,85 @@ std::string_view members_of(char letter) {
 
 bool is_negated(char letter) { return letter >= 'A' && letter <= 'Z'; }
 
+// Whether a property's name is that of a script: \p{Han}, \p{^Greek}.
+bool is_script(std::string_view name) {
+  const bool negated = name.starts_with('^');
+  const std::string pattern =
+      fmt::format("\\p{{{}sc:{}}}", negated ? "^" : "", name.substr(negated ? 1 : 0));
+  int error = 0;
+  PCRE2_SIZE position = 0;
+  pcre2_code* const code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                    PCRE2_UTF | PCRE2_UCP, &error, &position, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
+}
+
+constexpr std::array<std::string_view, 30> kCategories = {
+    "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe",
+    "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"};
+
+// The members of the complement of a set of general categories; none for any other set.
+std::optional<std::string> complement_of_categories(std::string_view members) {
+  std::array<bool, kCategories.size()> has{};
+  while (!members.empty()) {
+    if (!members.starts_with("\\p{")) return std::nullopt;
+    const size_t end = members.find('}');
+    if (end == std::string_view::npos) return std::nullopt;
+    const std::string_view name = members.substr(3, end - 3);
+    bool known = false;
+    for (size_t i = 0; i < kCategories.size(); ++i) {
+      const bool is_this = kCategories[i] == name || kCategories[i].substr(0, 1) == name;
+      has[i] = has[i] || is_this;
+      known = known || is_this;
+    }
+    if (!known) return std::nullopt;
+    members.remove_prefix(end + 1);
+  }
+  std::string complement;
+  for (size_t i = 0; i < kCategories.size(); ++i) {
+    if (!has[i]) complement += fmt::format("\\p{{{}}}", kCategories[i]);
+  }
+  return complement;
+}
+
+// A set from its '[' to its ']', cut at the intersections (&&) that are not inside of another set.
+struct SetText {
+  std::vector<std::string_view> operands;
+  size_t size = 0;  // 0: its end is missing
+  bool negated = false;
+};
+
+SetText read_set(std::string_view text) {
+  SetText set{.negated = text.substr(1, 1) == "^"};
+  size_t depth = 0;
+  size_t begin = set.negated ? 2 : 1;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '\\') {
+      ++at;
+    } else if (text.substr(at, 2) == "[:" && text.find(":]", at + 2) != std::string_view::npos) {
+      at = text.find(":]", at + 2) + 1;
+    } else if (text[at] == '[') {
+      ++depth;
+      if (text.substr(at + 1, 1) == "^") ++at;
+      if (depth == 1 && text.substr(at + 1, 1) == "]") ++at;  // a bracket that comes first
+    } else if (text[at] == ']') {
+      if (--depth > 0) continue;
+      set.operands.push_back(text.substr(begin, at - begin));
+      set.size = at + 1;
+      return set;
+    } else if (depth == 1 && text.substr(at, 2) == "&&") {
+      set.operands.push_back(text.substr(begin, at - begin));
+      begin = ++at + 1;
+    }
+  }
+  return set;
+}
+
 class Respeller {
  public:
-  explicit Respeller(std::string_view pattern) : pattern_(pattern) {}
+  explicit Respeller(std::string_view pattern, bool is_operand = false)
+      : pattern_(pattern), is_operand_(is_operand) {}
 
   Result<std::string> run() {
     while (at_ < pattern_.size()) {
@@ -225,11 +303,51 @@ class Respeller {
         pattern_[at_] != '{')
       return;
     const size_t end = pattern_.find('}', at_);
-    copy(end == std::string_view::npos ? pattern_.size() : end + 1 - at_);
+    const size_t length = end == std::string_view::npos ? pattern_.size() : end + 1 - at_;
+    const std::string_view name = pattern_.substr(at_ + 1, length < 2 ? 0 : length - 2);
+    if (letter == 'x' || end == std::string_view::npos || !is_script(name)) {
+      copy(length);
+      return;
+    }
+    const bool negated = name.starts_with('^');
+    out_.append(negated ? "{^sc:" : "{sc:").append(name.substr(negated ? 1 : 0)).append("}");
+    at_ += length;
+  }
+
+  Status copy_intersection(const SetText& set) {
+    if (is_operand_) return refuse("an intersection inside a set");
+    if (set.negated) return refuse("a negated intersection of sets (&&)");
+    std::vector<std::string> operands;
+    bool only_negated = true;  // all but the first
+    for (const std::string_view operand : set.operands) {
+      const bool is_set = operand.starts_with('[') && read_set(operand).size == operand.size();
+      if (operand.starts_with('^')) return refuse("an intersection with a '^' of its own");
+      const std::string text = is_set ? std::string(operand) : fmt::format("[{}]", operand);
+      HEDDLE_ASSIGN_OR_RETURN(std::string respelled, Respeller(text, true).run());
+      only_negated = only_negated && (operands.empty() || respelled.starts_with("[^"));
+      operands.push_back(std::move(respelled));
+    }
+    at_ += set.size;
+    // One set is matched in a loop, without memory for each character of a long word.
+    std::optional<std::string> members =
+        only_negated ? complement_of_categories(set.operands[0]) : std::nullopt;
+    if (members) {
+      for (size_t i = 1; i < operands.size(); ++i) {
+        members->append(operands[i].substr(2, operands[i].size() - 3));
+      }
+      out_.append("[^").append(*members).append("]");
+      return ok_status();
+    }
+    out_.append("(?:");
+    for (size_t i = 1; i < operands.size(); ++i) out_.append("(?=").append(operands[i]).append(")");
+    out_.append(operands[0]).append(")");
+    return ok_status();
   }
 
   // From '[' to its ']'. Sets inside are unions: their brackets go.
   Status copy_set() {
+    const SetText set = read_set(pattern_.substr(at_));
+    if (set.operands.size() > 1 && set.size > 0) return copy_intersection(set);
     size_t depth = 0;
     do {
       const char c = pattern_[at_];
@@ -250,7 +368,7 @@ class Respeller {
         if (--depth == 0) out_.append("]");
         ++at_;
       } else if (pattern_.substr(at_, 2) == "&&") {
-        return refuse("an intersection of sets (&&)");
+        return refuse("an intersection inside a set, or without its end");
       } else if (c == '\\') {
         HEDDLE_RETURN_IF_ERROR(copy_escape_in_set());
       } else {
@@ -304,6 +422,7 @@ class Respeller {
   }
 
   std::string_view pattern_;
+  bool is_operand_;  // of an intersection
   size_t at_ = 0;
   std::string out_;
   size_t atom_ = 0;             // offset in out_ where the last repeatable item starts

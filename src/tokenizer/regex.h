@@ -70,11 +70,15 @@ class Regex {
 //   \s       Unicode White_Space (PCRE2 would add U+180E)        \h  a hexadecimal digit
 //   \w       letters, marks, decimal digits, connectors (PCRE2 10.42 knows no marks or connectors)
 //   [a[bc]]  a set inside a set is a union
+//   [a&&[^b]]  an intersection: a lookahead before the set, or one set where the members are
+//            categories of letters and the like
+//   \p{Han}  the characters of the script (PCRE2: those that are used with it, too)
 //   x{,3}    from none to three
 //   x{1,3}+  the repetition of a repetition (PCRE2: possessive)
 //   $        also before every newline: compile with PCRE2_MULTILINE
 //
-// Error: kUnimplemented for set intersections (&&) and negated sets inside sets.
+// Error: kUnimplemented for negated sets inside sets, and for intersections that are themselves
+// negated or inside of a set.
 Result<std::string> respell_for_pcre2(std::string_view pattern);
 
 }  // namespace heddle::tokenizer

@@ -12,8 +12,11 @@
 namespace heddle::tokenizer {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::vector<std::string> matches(std::string_view pattern, std::string_view text) {
   const Result<Regex> regex = Regex::compile(pattern);
@@ -66,8 +69,38 @@ TEST(RegexDialect, AnIntervalWithPlusRepeats) {
   EXPECT_THAT(matches(R"([0-9]{1,3}+)", "1234567"), ElementsAre("1234567"));
 }
 
+TEST(RegexDialect, IntersectionsOfSetsAreLookaheadsOrOneSet) {
+  EXPECT_EQ(respell("[a-z&&[^aeiou]]+"), "(?:(?=[^aeiou])[a-z])+");
+  EXPECT_EQ(respell("[[a-z]&&c-x&&[^m]]{2}"), "(?:(?=[c-x])(?=[^m])[a-z]){2}");
+  EXPECT_THAT(matches("[a-z&&[^aeiou]]+", "strange"), ElementsAre("str", "ng"));
+  EXPECT_THAT(matches("[a-z&&[b-y]&&[^m]]+", "abcmxyz"), ElementsAre("bc", "xy"));
+  // Letters without marks, as one set: all other categories and what is excluded.
+  const std::string letters = respell(R"([\p{L}\p{M}&&[^\p{Han}e]])");
+  EXPECT_THAT(letters, AllOf(StartsWith(R"([^\p{Nd}\p{Nl})"), EndsWith(R"(\p{Cn}\p{sc:Han}e])")));
+  EXPECT_THAT(matches(R"([\p{L}\p{M}&&[^\p{Han}e]]+)", "ab1中文é\u0301e\u3042"),
+              ElementsAre("ab", "é\u0301", "\u3042"));
+  EXPECT_THAT(matches(R"([\p{L}&&\p{Greek}]+)", "aαβb"), ElementsAre("αβ"));
+}
+
+// PCRE2 would count the ideographic full stop among the characters of Han, because it is used
+// there.
+TEST(RegexDialect, AScriptHasItsOwnCharactersAlone) {
+  EXPECT_THAT(matches(R"([\p{Han}]+)", "世界。、〇々"), ElementsAre("世界", "〇々"));
+  EXPECT_THAT(matches(R"(\p{Hiragana}+)", "かー・"), ElementsAre("か"));
+  EXPECT_THAT(matches(R"(\p{^Han}+)", "中。a文"), ElementsAre("。a"));
+  EXPECT_THAT(matches(R"(\P{Han}+)", "中。a文"), ElementsAre("。a"));
+  EXPECT_EQ(respell(R"(\p{Lu}\p{Any}\p{Alphabetic}\p{^N})"),
+            R"(\p{Lu}\p{Any}\p{Alphabetic}\p{^N})");
+}
+
 TEST(RegexDialect, RefusesSyntaxWithoutACounterpart) {
-  EXPECT_THAT(respell("[a-z&&[^aeiou]]"), HasSubstr("intersection of sets (&&) at byte 4"));
+  EXPECT_THAT(respell("[^a-z&&[^aeiou]]"),
+              HasSubstr("a negated intersection of sets (&&) at byte"));
+  EXPECT_THAT(respell("[a[b&&c]]"),
+              HasSubstr("an intersection inside a set, or without its end at byte 4"));
+  EXPECT_THAT(respell("[a&&[b&&c]]"), HasSubstr("an intersection inside a set"));
+  EXPECT_THAT(respell("[a&&^b]"), HasSubstr("an intersection with a '^' of its own"));
+  EXPECT_THAT(respell("[a&&b"), HasSubstr("without its end"));
   EXPECT_THAT(respell("[a[^b]]"), HasSubstr("negated set inside a set"));
   EXPECT_THAT(respell(R"([\Wa])"), HasSubstr(R"(\W inside a set)"));
 }
@@ -104,12 +137,14 @@ TEST(Regex, SaysWhereAPatternIsWrong) {
 }
 
 TEST(Regex, SplitsAMillionCharactersOfOneKind) {
-  for (const std::string unit : {" ", "a", "!", "1", "\n", "中", "\u0301"}) {
+  for (const std::string unit : {" ", "a", "A", "!", "1", "\n", "中", "あ", "\u0301"}) {
     std::string text;
     while (text.size() < 1'000'000) text += unit;
-    size_t total = 0;
-    for (const std::string& match : matches(kQwen2Pattern, text)) total += match.size();
-    EXPECT_EQ(total, text.size()) << unit;
+    for (const std::string_view pattern : {kQwen2Pattern, kKimiPattern}) {
+      size_t total = 0;
+      for (const std::string& match : matches(pattern, text)) total += match.size();
+      EXPECT_EQ(total, text.size()) << unit;
+    }
   }
 }
 

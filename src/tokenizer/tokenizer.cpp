@@ -11,6 +11,7 @@
 #include "core/file_presence.h"
 #include "core/log.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
+#include "tokenizer/tiktoken.h"
 #include "tokenizer/tokenizer_config.h"
 #include "tokenizer/tokenizer_json.h"
 #include "tokenizer/utf8.h"
@@ -60,7 +61,6 @@ struct OtherVocabulary {
 };
 
 constexpr OtherVocabulary kOtherVocabularies[] = {
-    {"tiktoken.model", "which does not say how to split words and is not served"},
     {".tiktoken", "which does not say how to split words and is not served"},
     {"tekken.json", "a vocabulary in the layout of the model's maker, which is not served"},
     {"vocab.json", "which is of no use without its merges.txt"},
@@ -85,8 +85,8 @@ Status no_tokenizer(const std::filesystem::path& model_dir) {
     }
   }
   return not_found(fmt::format(
-      "{} has no tokenizer.json, no vocab.json with merges.txt and no tokenizer.model; copy the "
-      "tokenizer files of the model there",
+      "{} has no tokenizer.json, no vocab.json with merges.txt, no tiktoken.model and no "
+      "tokenizer.model; copy the tokenizer files of the model there",
       model_dir.string()));
 }
 
@@ -105,9 +105,12 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::filesystem::path& m
   HEDDLE_ASSIGN_OR_RETURN(const bool has_json, exists("tokenizer.json"));
   HEDDLE_ASSIGN_OR_RETURN(const bool has_vocabulary, exists("vocab.json"));
   HEDDLE_ASSIGN_OR_RETURN(const bool has_merges, exists("merges.txt"));
+  HEDDLE_ASSIGN_OR_RETURN(const bool has_ranks, exists("tiktoken.model"));
   HEDDLE_ASSIGN_OR_RETURN(const bool has_pieces, exists("tokenizer.model"));
   const bool has_pair = has_vocabulary && has_merges;
-  if (!has_json && !has_pair && !has_pieces) return broken.ok() ? no_tokenizer(model_dir) : broken;
+  if (!has_json && !has_pair && !has_ranks && !has_pieces) {
+    return broken.ok() ? no_tokenizer(model_dir) : broken;
+  }
   if (!has_json) {
     HEDDLE_RETURN_IF_ERROR(load_added_tokens(model_dir, config));
     if (!broken.ok()) log_warning(broken.message());
@@ -115,6 +118,7 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::filesystem::path& m
   for (const std::string& note : config.notes) log_warning(note);
   if (has_json) return load_tokenizer_json(model_dir / "tokenizer.json", config);
   if (has_pair) return load_vocab_merges(model_dir, std::move(config));
+  if (has_ranks) return load_tiktoken(model_dir, std::move(config));
   return load_sentencepiece(model_dir / "tokenizer.model", config);
 }
 

@@ -11,6 +11,7 @@ namespace {
 
 using namespace testing;  // NOLINT: the synthetic files
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
