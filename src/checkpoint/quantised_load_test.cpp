@@ -95,6 +95,7 @@ class QuantisedLoadTest : public ::testing::Test {
       if (dtype == DType::kF16) tensor.span<F16>()[index] = to_f16(value);
       if (dtype == DType::kBf16) tensor.span<Bf16>()[index] = to_bf16(value);
       if (dtype == DType::kF8E4M3) tensor.span<uint8_t>()[index] = quant::float_to_e4m3(value);
+      if (dtype == DType::kU8) tensor.span<uint8_t>()[index] = static_cast<uint8_t>(value);
       if (dtype == DType::kI8) tensor.span<int8_t>()[index] = static_cast<int8_t>(value);
       if (dtype == DType::kI32) tensor.span<uint32_t>()[index] = 0x99999999u;
     }
@@ -261,6 +262,8 @@ TEST_F(QuantisedLoadTest, ADeviceGetsTheBytesOfEveryLayout) {
   store_awq("awq", 8, 0.5f);
   store("block.weight", {300, 200}, DType::kF8E4M3, 3);
   store("block.weight_scale_inv", {3, 2}, DType::kF32, 0.25f);
+  store("power.weight", {300, 200}, DType::kF8E4M3, 3);
+  store("power.weight_scale_inv", {3, 2}, DType::kU8, 125);
   store("row.weight", {7, 64}, DType::kF8E4M3, 3);
   store("row.weight_scale", {7, 1}, DType::kF32, 2);
   store("int8.weight", {9, 65}, DType::kI8, -5);
@@ -276,13 +279,16 @@ TEST_F(QuantisedLoadTest, ADeviceGetsTheBytesOfEveryLayout) {
       .alternatives = {permuted({"block.weight", {300, 200}},
                                 {{.source_row = 128, .target_row = 0, .num_rows = 172},
                                  {.source_row = 0, .target_row = 172, .num_rows = 128}})}};
-  WeightSpec rows = fused({"row"}, 7, 64), bytes = fused({"int8"}, 9, 65);
+  WeightSpec powers = fused({"power"}, 300, 200), rows = fused({"row"}, 7, 64),
+             bytes = fused({"int8"}, 9, 65);
+  powers.name = "powers";
   rows.name = "rows";
   bytes.name = "bytes";
   device::CpuDevice device(1);
-  for (const auto& [spec, config] : {std::pair{mixed, kAwq}, std::pair{moved, kFp8},
-                                     std::pair{rows, R"({"quant_method": "fp8"})"},
-                                     std::pair{bytes, R"({"quant_method": "w8a8_int8"})"}}) {
+  for (const auto& [spec, config] :
+       {std::pair{mixed, kAwq}, std::pair{moved, kFp8}, std::pair{powers, kFp8},
+        std::pair{rows, R"({"quant_method": "fp8"})"},
+        std::pair{bytes, R"({"quant_method": "w8a8_int8"})"}}) {
     SCOPED_TRACE(spec.name);
     const LoadOptions quiet{.dtype = DType::kBf16, .ignored_prefixes = {""}};
     LoadOptions to_device = quiet;
@@ -291,6 +297,9 @@ TEST_F(QuantisedLoadTest, ADeviceGetsTheBytesOfEveryLayout) {
     const Result<LoadedWeights> sent = load({spec}, config, to_device);
     ASSERT_TRUE(host.ok() && sent.ok()) << sent.status().to_string();
     EXPECT_EQ(packed_bytes((*sent)[spec.name]), packed_bytes((*host)[spec.name]));
+    if (spec.name != "powers") continue;
+    const quant::PackedRows& packed = (*host)[spec.name].packed->parts[0].packed;
+    EXPECT_EQ(quant::dequantised_element(packed, 299, 199), 0.75f) << "2^(125 - 127) times 3";
   }
 }
 

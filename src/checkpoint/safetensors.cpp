@@ -101,8 +101,8 @@ constexpr std::array<StoredDType, 22> kStoredDTypes = {{
     {"I32", 32, DType::kI32},
     {"I8", 8, DType::kI8},
     {"U8", 8, DType::kU8},
+    {"F8_E8M0", 8, DType::kU8},  // powers of two, which scales are: their codes
     {"F8_E5M2", 8, std::nullopt},
-    {"F8_E8M0", 8, std::nullopt},
     {"F4", 4, std::nullopt},
     {"F6_E2M3", 6, std::nullopt},
     {"F6_E3M2", 6, std::nullopt},

@@ -71,6 +71,20 @@ TEST(SafetensorsTest, KeepsTensorsOfUnknownDTypeButGivesNoViewOfThem) {
   EXPECT_EQ(file->view("a").status().code(), StatusCode::kUnimplemented);
 }
 
+TEST(SafetensorsTest, ReadsPowersOfTwoAsTheirCodes) {
+  testing::TemporaryFolder folder;
+  const auto path =
+      folder.write("x", testing::safetensors_text(
+                            R"({"s":{"dtype":"F8_E8M0","shape":[2,3],"data_offsets":[0,6]}})", 6));
+  const Result<SafetensorsFile> file = SafetensorsFile::open(path);
+  ASSERT_TRUE(file.ok()) << file.status().to_string();
+  EXPECT_EQ(file->find("s")->stored_dtype, "F8_E8M0");
+  const Result<TensorView> view = file->view("s");
+  ASSERT_TRUE(view.ok()) << view.status().to_string();
+  EXPECT_EQ(view->dtype, DType::kU8);
+  EXPECT_EQ(view->shape, Shape({2, 3}));
+}
+
 struct BadHeader {
   std::string_view name;
   std::string_view header;

@@ -159,7 +159,10 @@ Result<RowFormat> byte_format(const StoredMatrix& m) {
                    .K = m.K,
                    .group_size = m.K,
                    .constant_zero = floats ? uint8_t{0} : uint8_t{128}};
-  HEDDLE_ASSIGN_OR_RETURN(format.scale, scale_type(m.scales));
+  const bool exponents = floats && m.scales.dtype == DType::kU8;
+  if (!exponents) {  // E8M0 becomes fp32 as it is unpacked
+    HEDDLE_ASSIGN_OR_RETURN(format.scale, scale_type(m.scales));
+  }
   const Shape& shape = m.scales.shape;
   const int64_t count = shape.num_elements();
   const bool one = count == 1 && shape.rank() <= 1;
@@ -312,8 +315,16 @@ Status unpack_bytes(const StoredMatrix& m, UnpackedMatrix& out) {
   const int64_t stored_rows = m.scales.shape.num_elements() / groups;
   const int64_t rows_each = stored_rows == 1 ? m.N : stored_rows == m.N ? 1 : m.block_rows;
   const int64_t bytes = out.format.scale_bytes();
+  const auto* scales = m.scales.as<std::byte>();
+  std::vector<float> powers;
+  if (m.scales.dtype == DType::kU8) {
+    const auto* codes = m.scales.as<uint8_t>();
+    powers.resize(static_cast<size_t>(m.scales.shape.num_elements()));
+    std::transform(codes, codes + powers.size(), powers.begin(), e8m0_to_float);
+    scales = reinterpret_cast<const std::byte*>(powers.data());
+  }
   for (int64_t n = 0; n < m.N; ++n) {
-    std::memcpy(out.scales.data() + n * bytes, m.scales.as<std::byte>() + n / rows_each * bytes,
+    std::memcpy(out.scales.data() + n * bytes, scales + n / rows_each * bytes,
                 static_cast<size_t>(bytes));
   }
   return ok_status();

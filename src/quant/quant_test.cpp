@@ -297,6 +297,41 @@ TEST(Fp8Test, BlockScalesReachPartialBlocks) {
   EXPECT_EQ(dequantised_element(packed.rows, 129, 199), 4);
 }
 
+// Scales of E8M0, a byte each, as files of scale_fmt "ue8m0" have them.
+TEST(Fp8Test, ScalesThatArePowersOfTwoHaveAByteEach) {
+  constexpr int64_t N = 130;
+  constexpr int64_t K = 200;
+  const std::vector<uint8_t> codes(static_cast<size_t>(N * K), 0x38);  // 1.0
+  std::vector<uint8_t> scales = {0, 127, 120, 254};
+  const auto stored = [&](const Shape& shape) {
+    return StoredMatrix{.layout = FileLayout::kE4M3,
+                        .N = N,
+                        .K = K,
+                        .codes = view_of(codes, DType::kF8E4M3, {N, K}),
+                        .scales = view_of(scales, DType::kU8, shape)};
+  };
+  const auto matrix = read(stored({2, 2}));
+  ASSERT_TRUE(matrix.ok()) << matrix.status().message();
+  const PackedMatrix packed(*matrix);
+  EXPECT_EQ(packed.rows.format.scale, ScaleType::kF32);
+  EXPECT_EQ(dequantised_element(packed.rows, 127, 127), std::ldexp(1.0f, -127));
+  EXPECT_EQ(dequantised_element(packed.rows, 127, 128), 1);
+  EXPECT_EQ(dequantised_element(packed.rows, 128, 127), std::ldexp(1.0f, -7));
+  EXPECT_EQ(dequantised_element(packed.rows, 129, 199), std::ldexp(1.0f, 127));
+  scales[1] = 255;
+  EXPECT_THAT(read(stored({2, 2})).status().message(),
+              HasSubstr("the scale of row 0, group 1 is nan"));
+  EXPECT_THAT(row_format(stored({4})).status().message(), HasSubstr("scales have shape [4]"));
+  scales.assign(static_cast<size_t>(N), 128);
+  const auto rows = read(stored({N, 1}));
+  ASSERT_TRUE(rows.ok()) << rows.status().message();
+  EXPECT_EQ(dequantised_element(PackedMatrix(*rows).rows, 3, 4), 2);
+  scales.assign(1, 126);
+  const auto one = read(stored({}));
+  ASSERT_TRUE(one.ok()) << one.status().message();
+  EXPECT_EQ(dequantised_element(PackedMatrix(*one).rows, 129, 0), 0.5f);
+}
+
 TEST(Fp8Test, OneScaleAndOneScaleARow) {
   const std::vector<uint8_t> codes(8, 0x40);  // 2.0
   const std::vector<float> scales = {3, 5};
