@@ -2,6 +2,7 @@
 #include "checkpoint/load_weights.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -24,6 +25,32 @@ constexpr int64_t kWeightAlignment = 64;  // a cache line; the widest vector loa
 double gibibytes(int64_t bytes) { return static_cast<double>(bytes) / 1073741824.0; }
 
 bool is_rotary_table(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
+
+// Keys of config.json that say whether files have a tensor, by the end of its name.
+struct DecidingKey {
+  std::string_view ending;
+  std::string_view keys;
+};
+
+constexpr DecidingKey kDecidingKeys[] = {
+    {"mamba.norm.weight", "mamba_rms_norm"},
+    {"q_norm.weight", "use_qk_norm"},
+    {"k_norm.weight", "use_qk_norm"},
+    {"q_proj.bias", "attention_bias (qkv_bias)"},
+    {"k_proj.bias", "attention_bias (qkv_bias)"},
+    {"v_proj.bias", "attention_bias (qkv_bias)"},
+    {"o_proj.bias", "attention_bias (attention_out_bias)"},
+    {"gate_proj.bias", "mlp_bias"},
+    {"up_proj.bias", "mlp_bias"},
+    {"down_proj.bias", "mlp_bias"},
+    {"conv1d.bias", "use_conv_bias (mamba_conv_bias)"},
+    {"conv.conv.bias", "conv_bias"},
+    {"in_proj.bias", "mamba_proj_bias (use_bias)"},
+    {"out_proj.bias", "mamba_proj_bias (use_bias, projectors_bias)"},
+    {"lm_head.bias", "lm_head_bias"},
+    {"expert_bias", "use_expert_bias"},
+    {"shared_expert_gate.weight", "shared_expert_intermediate_size"},
+};
 
 // Aborts unless the runs stay inside their tensors and cover the weight exactly once.
 void check_coverage(const WeightSpec& spec, const Assembly& assembly) {
@@ -251,7 +278,7 @@ class WeightLoader {
     for (const HubPiece& piece : assembly) {
       const std::optional<StoredWeight> stored = source_.find(request(spec, piece));
       if (!stored) {
-        missing_.add(piece.tensor.name);
+        miss(piece.tensor.name);
         good = false;
         continue;
       }
@@ -337,7 +364,7 @@ class WeightLoader {
       if (!origin.module) {
         const std::optional<StoredWeight> stored = source_.find(request(spec, piece));
         if (!stored) {
-          missing_.add(piece.tensor.name);
+          miss(piece.tensor.name);
           good = false;
           continue;
         }
@@ -472,7 +499,19 @@ class WeightLoader {
       if (!ignored && !used_.contains(name) && !used_by_modules_.contains(std::string(name)) &&
           !modules_.ignorable(name)) {
         unexpected_.add(readable(name));
+        note_deciding_key(name);
       }
+    }
+  }
+
+  void miss(const std::string& name) {
+    missing_.add(name);
+    note_deciding_key(name);
+  }
+
+  void note_deciding_key(std::string_view name) {
+    for (const DecidingKey& key : kDecidingKeys) {
+      if (name.ends_with(key.ending)) deciding_keys_.insert(key.keys);
     }
   }
 
@@ -483,6 +522,10 @@ class WeightLoader {
       if (!kind->empty()) parts.push_back(kind->to_string());
     }
     if (parts.empty()) return ok_status();
+    if (!deciding_keys_.empty()) {
+      parts.push_back(fmt::format("config.json says which of them there are in {}",
+                                  fmt::join(deciding_keys_, ", ")));
+    }
     return invalid_argument(
         fmt::format("the checkpoint does not fit its config.json: {}", fmt::join(parts, "; ")));
   }
@@ -508,6 +551,7 @@ class WeightLoader {
   int64_t arena_bytes_ = 0;
   std::optional<DType> first_plain_dtype_;  // of WeightDType::kRun
 
+  std::set<std::string_view> deciding_keys_;  // of tensors that are missing or unexpected
   Findings missing_{"missing"};
   Findings unexpected_{"unexpected"};
   Findings misshaped_{"of another shape"};

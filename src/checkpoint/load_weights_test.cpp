@@ -379,6 +379,22 @@ TEST_F(LoadWeightsTest, ReportsEverythingThatDoesNotFitAtOnce) {
       "1 of another shape: c is [3], the model needs [2]");
 }
 
+// A tensor without the key that announces it, and the key without the tensor.
+TEST_F(LoadWeightsTest, NamesTheKeyThatSaysWhetherThereIsSuchATensor) {
+  store("a", {2}, DType::kF32);
+  store("layers.0.mamba.norm.weight", {2}, DType::kF32);
+  EXPECT_EQ(error({plain("a", {2})}),
+            "the checkpoint does not fit its config.json: 1 unexpected: "
+            "\"layers.0.mamba.norm.weight\"; config.json says which of them there are in "
+            "mamba_rms_norm");
+  const std::string also = error({plain("a", {2}), plain("layers.0.mamba.norm.weight", {2}),
+                                  plain("layers.0.conv1d.bias", {2}), plain("x.q_proj.bias", {2}),
+                                  plain("x.v_proj.bias", {2}), plain("other", {2})});
+  EXPECT_THAT(also, HasSubstr("4 missing: layers.0.conv1d.bias, x.q_proj.bias, x.v_proj.bias, "
+                              "other; config.json says which of them there are in attention_bias "
+                              "(qkv_bias), use_conv_bias (mamba_conv_bias)"));
+}
+
 TEST_F(LoadWeightsTest, NamesTheExpertThatIsMissing) {
   store("experts.0.gate", {1, 2}, DType::kF32);
   store("experts.0.up", {1, 2}, DType::kF32);
