@@ -120,9 +120,9 @@ class Tokenizer {
 };
 
 // Reads tokenizer.json, else vocab.json with merges.txt, else tiktoken.model, else tokenizer.model
-// (SentencePiece), whichever the folder has first; and tokenizer_config.json, if it is there, for the special
-// tokens. Error: kNotFound without any of them; kDataLoss or kUnimplemented naming the file, the
-// key in it and what is wrong.
+// (SentencePiece), whichever the folder has first; and tokenizer_config.json, if it is there, for
+// the special tokens. Error: kNotFound without any of them; kDataLoss or kUnimplemented naming the
+// file, the key in it and what is wrong.
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> load_tokenizer(
     const std::filesystem::path& model_dir);
 
