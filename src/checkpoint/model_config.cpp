@@ -327,6 +327,11 @@ void read_layer_kinds(ConfigReader& reader, ModelConfig& config,
   const std::string_view key = reader.spelling("layer_types", "layers_block_type");
   if (reader.has(key)) {
     config.layer_kinds = read_layer_types(reader, config, key, served, may_be_longer);
+    constexpr std::string_view kOlder = "layers_block_type";
+    if (key != kOlder && reader.has(kOlder) &&
+        read_layer_types(reader, config, kOlder, served, may_be_longer) != config.layer_kinds) {
+      reader.fail(kOlder, "which contradicts layer_types");
+    }
     return;
   }
   for (int64_t i = 0; i < config.num_layers; ++i) config.layer_kinds.push_back(otherwise(i));

@@ -45,6 +45,21 @@ JambaPeriod read_jamba_period(ConfigReader& reader, const std::string& name,
   return periodic;
 }
 
+// A file may have both a list of layers and a period; a period that it leaves out says nothing.
+void check_jamba_period(ConfigReader& reader, const ModelConfig& config,
+                        const JambaPeriod& attention) {
+  for (const char* key : {"attn_layer_period", "attn_layer_offset"}) {
+    if (!reader.has(key)) continue;
+    for (int64_t i = 0; i < config.num_layers; ++i) {
+      const LayerKind kind = config.layer_kinds[static_cast<size_t>(i)];
+      if ((kind == LayerKind::kFullAttention) == attention.has(i)) continue;
+      reader.fail(key, fmt::format("which contradicts layer {} of {}", i,
+                                   reader.spelling("layer_types", "layers_block_type")));
+      return;
+    }
+  }
+}
+
 MambaConfig read_jamba_mamba(ConfigReader& reader, const ModelConfig& config) {
   constexpr std::string_view kRank = "mamba_dt_rank";
   const auto* rank = reader.find(kRank);
@@ -64,6 +79,7 @@ void read_jamba_config(ConfigReader& reader, ModelConfig& config) {
       reader, config, {LayerKind::kLinearAttention, LayerKind::kFullAttention}, [&](int64_t layer) {
         return attention.has(layer) ? LayerKind::kFullAttention : LayerKind::kLinearAttention;
       });
+  check_jamba_period(reader, config, attention);
   config.own.set(read_jamba_mamba(reader, config));
   const JambaPeriod experts = read_jamba_period(reader, "expert_layer", {.period = 2, .offset = 1});
   if (reader.integer("num_experts", 16, checkpoint::kExperts) == 1) return;

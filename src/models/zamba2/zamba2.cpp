@@ -42,23 +42,32 @@ std::vector<int64_t> zamba2_hybrid_layers(const ModelConfig& config) {
   return layers;
 }
 
-void read_zamba2_layers(ConfigReader& reader, ModelConfig& config) {
-  constexpr std::string_view kTypes = "layers_block_type";
-  const std::vector<std::string> names = reader.texts(kTypes);
+std::vector<LayerKind> read_zamba2_kinds(ConfigReader& reader, const ModelConfig& config,
+                                         std::string_view key) {
+  const std::vector<std::string> names = reader.texts(key);
   if (std::ssize(names) != config.num_layers) {
-    reader.fail(invalid_argument(fmt::format("{} has {} entries, num_hidden_layers is {}", kTypes,
+    reader.fail(invalid_argument(fmt::format("{} has {} entries, num_hidden_layers is {}", key,
                                              names.size(), config.num_layers)));
   }
+  std::vector<LayerKind> kinds;
   for (const std::string& name : names) {
     const bool is_hybrid = name == "hybrid";
     if (!is_hybrid && name != "mamba" && name != "linear_attention") {
-      reader.fail(unimplemented(fmt::format("{} has {}; served are \"mamba\" and \"hybrid\"",
-                                            kTypes, checkpoint::readable(name))));
+      reader.fail(unimplemented(fmt::format("{} has {}; served are \"mamba\" and \"hybrid\"", key,
+                                            checkpoint::readable(name))));
     }
-    config.layer_kinds.push_back(is_hybrid ? LayerKind::kFullAttention
-                                           : LayerKind::kLinearAttention);
+    kinds.push_back(is_hybrid ? LayerKind::kFullAttention : LayerKind::kLinearAttention);
   }
-  config.layer_kinds.resize(static_cast<size_t>(config.num_layers), LayerKind::kLinearAttention);
+  kinds.resize(static_cast<size_t>(config.num_layers), LayerKind::kLinearAttention);
+  return kinds;
+}
+
+void read_zamba2_layers(ConfigReader& reader, ModelConfig& config) {
+  constexpr std::string_view kTypes = "layers_block_type", kNewer = "layer_types";
+  config.layer_kinds = read_zamba2_kinds(reader, config, kTypes);
+  if (reader.has(kNewer) && read_zamba2_kinds(reader, config, kNewer) != config.layer_kinds) {
+    reader.fail(kNewer, fmt::format("which contradicts {}", kTypes));
+  }
   constexpr std::string_view kIds = "hybrid_layer_ids";
   if (reader.has(kIds) &&
       reader.integers(kIds, {0, config.num_layers - 1}) != zamba2_hybrid_layers(config)) {
