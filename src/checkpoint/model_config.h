@@ -89,7 +89,8 @@ struct MoeConfig {
   std::optional<RouterConfig> router;    // none: a plain softmax
   std::string router_name = "gate";      // the hub's name of a plain softmax router
   bool has_gates = true;                 // experts are SwiGLU; otherwise max(W1 x, 0)^2
-  int64_t latent_size = 0;  // width that a product makes for the routed experts; 0: they read x
+  bool input_major = false;  // matrices of all experts in one tensor are stored transposed
+  int64_t latent_size = 0;   // width that a product makes for the routed experts; 0: they read x
 
   bool operator==(const MoeConfig&) const = default;
 };

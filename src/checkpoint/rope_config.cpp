@@ -12,6 +12,7 @@
 #include "checkpoint/config_reader.h"
 #include "checkpoint/readable.h"
 #include "core/check.h"
+#include "core/json_syntax.h"
 
 namespace heddle::checkpoint {
 
@@ -138,10 +139,13 @@ constexpr std::string_view kSliding = "sliding_attention";
 constexpr std::string_view kLocalTheta = "rope_local_base_freq";
 constexpr ConfigReader::NumberRange kThetas{kTiny, kHuge};
 
-// Whether rope_parameters has a set of parameters for each kind of layer.
-bool has_sets(const nlohmann::json& parameters) {
-  return std::ranges::any_of(parameters, [](const auto& value) { return value.is_object(); });
+// A set of parameters; an object may also be a number that JSON cannot write.
+bool is_set(const nlohmann::json& value) {
+  return value.is_object() && !value.contains(kSpecialFloatKey);
 }
+
+// Whether rope_parameters has a set of parameters for each kind of layer.
+bool has_sets(const nlohmann::json& parameters) { return std::ranges::any_of(parameters, is_set); }
 
 // One set: what has one place in `scaling`, and what may lie elsewhere.
 RopeConfig read_set(ConfigReader& scaling, ConfigReader& anywhere, const RopeConfig& defaults,
@@ -178,7 +182,7 @@ RopeConfigs read_sets(ConfigReader& root, const nlohmann::json& parameters,
                       const RopeConfigs& defaults, int64_t max_position_embeddings) {
   const nlohmann::json *full = nullptr, *sliding = nullptr;
   for (const auto& [kind, set] : parameters.items()) {
-    if (!set.is_object()) continue;
+    if (!is_set(set)) continue;
     if (kind != kFull && kind != kSliding) {
       root.fail(unimplemented(
           fmt::format("rope_parameters has a set for {}; served are \"{}\" and \"{}\"",
@@ -217,6 +221,8 @@ std::string_view to_string(RopeType type) {
       return "yarn";
     case RopeType::kProportional:
       return "proportional";
+    case RopeType::kLongRope:
+      return "longrope";
   }
   return "unknown";
 }
@@ -274,6 +280,11 @@ RopeFrequencies inverse_frequencies(const RopeConfig& rope, int64_t head_dim) {
     case RopeType::kYarn:
       scale_yarn(rope, frequencies);
       result.attention_factor = static_cast<float>(yarn_attention_factor(rope));
+      break;
+    case RopeType::kLongRope:
+      HEDDLE_CHECK_EQ(rope.divisors.size(), frequencies.size());
+      for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= rope.divisors[i];
+      result.attention_factor = static_cast<float>(rope.attention_factor.value_or(1.0));
       break;
   }
   for (const double frequency : frequencies) {

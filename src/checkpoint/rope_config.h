@@ -14,7 +14,7 @@ namespace heddle::checkpoint {
 
 class ConfigReader;
 
-enum class RopeType : uint8_t { kDefault, kLinear, kLlama3, kYarn, kProportional };
+enum class RopeType : uint8_t { kDefault, kLinear, kLlama3, kYarn, kProportional, kLongRope };
 
 [[nodiscard]] std::string_view to_string(RopeType type);  // "default", "linear", ...
 
@@ -33,9 +33,13 @@ struct RopeConfig {
   double beta_fast = 32;
   double beta_slow = 1;
   bool truncate = true;
-  std::optional<double> attention_factor;
-  double mscale = 0;  // 0: not given
+  std::optional<double> attention_factor;  // of longrope, too
+  double mscale = 0;                       // 0: not given
   double mscale_all_dim = 0;
+
+  // longrope: what divides the frequency of each pair, [rotary_width / 2]. Ding et al., "LongRoPE",
+  // arXiv:2402.13753.
+  std::vector<double> divisors = {};
 
   // Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original length)) (Ministral
   // 3); 0: not at all.
@@ -56,8 +60,8 @@ struct RopeConfigs {
 // layers. `defaults` are the theta and the partial_rotary_factor of files that have none; a theta
 // of 0 for the sliding layers is that of the others;
 // `max_position_embeddings` stands in where the original length is not given. Errors stay in the
-// reader. Error: kUnimplemented for types that change with the sequence (dynamic, longrope) and
-// unknown ones.
+// reader. Error: kUnimplemented for types that change with the sequence (dynamic, longrope: a
+// family that serves one of its tables reads it itself) and unknown ones.
 RopeConfigs read_rope_configs(ConfigReader& root, const RopeConfigs& defaults, bool slides,
                               int64_t max_position_embeddings);
 

@@ -2,6 +2,8 @@
 // Families that are combinations of the same blocks: the sizes of published models, which a weight
 // that is missing or of a wrong shape would change, what a token and a state take in the cache, and
 // which layers slide or do not rotate.
+#include <cmath>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -141,6 +143,37 @@ std::vector<PublishedModel> published_models() {
        glm_air,
        106'852'251'264,
        188416,
+       0},
+      {"glm_4_7_flash",
+       "Glm4MoeLiteForCausalLM",
+       {154880, 2048, 47, 20, 20, 10240},
+       {{"q_lora_rank", 768},
+        {"kv_lora_rank", 512},
+        {"qk_nope_head_dim", 192},
+        {"qk_rope_head_dim", 64},
+        {"v_head_dim", 256},
+        {"n_routed_experts", 64},
+        {"n_shared_experts", 1},
+        {"num_experts_per_tok", 4},
+        {"moe_intermediate_size", 1536},
+        {"num_nextn_predict_layers", 1}},
+       29'943'393'920,
+       54144,
+       0},
+      {"mistral_small_4",
+       "Mistral3ForConditionalGeneration",
+       {131072, 4096, 36, 32, 32, 12288},
+       {{"q_lora_rank", 1024},
+        {"kv_lora_rank", 256},
+        {"qk_nope_head_dim", 64},
+        {"qk_rope_head_dim", 64},
+        {"v_head_dim", 128},
+        {"n_routed_experts", 128},
+        {"n_shared_experts", 1},
+        {"num_experts_per_tok", 4},
+        {"moe_intermediate_size", 2048}},
+       0,
+       23040,
        0},
       {"phi_3_mini",
        "Phi3ForCausalLM",
@@ -444,11 +477,19 @@ TEST(PlainFamilies, TakeTheWidthThatLfm2Means) {
 TEST(PlainFamilies, FindTheLanguageModelInACheckpointWithAVisionTower) {
   for (const char* architecture :
        {"Gemma3ForConditionalGeneration", "Mistral3ForConditionalGeneration",
-        "Qwen3VLForConditionalGeneration"}) {
+        "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"}) {
     SCOPED_TRACE(architecture);
     const auto names = testing::hub_names(*testing::model_of(testing::small_of(architecture)));
     EXPECT_THAT(names, Contains("model.language_model.layers.0.self_attn.q_proj.weight"));
     EXPECT_THAT(names, Not(Contains("model.layers.0.self_attn.q_proj.weight")));
+  }
+  // Around Mistral Small 3 and 4: its language model says which of the two it is.
+  json mistral4 = testing::small_of("Mistral4ForCausalLM");
+  mistral4["architectures"] = {"Mistral3ForConditionalGeneration"};
+  const auto names = testing::hub_names(*testing::model_of(mistral4));
+  for (const char* name : {"language_model.model.layers.0.self_attn.kv_b_proj.weight",
+                           "model.language_model.layers.5.mlp.gate.weight"}) {
+    EXPECT_THAT(names, Contains(name));
   }
   const auto kimi = testing::model_of(testing::small_of("KimiK25ForConditionalGeneration"));
   for (const char* layers : {"language_model.model.layers.", "language_model.model.blocks.",
@@ -456,6 +497,57 @@ TEST(PlainFamilies, FindTheLanguageModelInACheckpointWithAVisionTower) {
     EXPECT_THAT(testing::hub_names(*kimi),
                 Contains(std::string(layers) + "0.self_attn.kv_b_proj.weight"));
   }
+}
+
+// The file has the matrices of all experts in one tensor, with the inputs in the rows.
+TEST(PlainFamilies, TransposeTheExpertsOfQwen3Vl) {
+  const auto model = testing::model_of(testing::small_of("Qwen3VLMoeForConditionalGeneration"));
+  std::set<std::string> seen;
+  for (const auto& spec : model->weight_specs()) {
+    for (const auto& assembly : spec.alternatives) {
+      for (const auto& piece : assembly) {
+        const std::string& name = piece.tensor.name;
+        if (!name.starts_with("model.language_model.layers.1.mlp.experts.")) continue;
+        const bool down = name.ends_with("experts.down_proj");
+        if (!down && !name.ends_with("experts.gate_up_proj")) continue;
+        seen.insert(name);
+        EXPECT_EQ(piece.form, checkpoint::RowForm::kInputMajor);
+        EXPECT_EQ(piece.tensor.shape, down ? Shape({8, 32, 64}) : Shape({8, 64, 64}));
+        EXPECT_EQ(piece.runs.size(), 8u);
+      }
+    }
+  }
+  EXPECT_EQ(seen.size(), 2u);
+}
+
+// The short table serves the original context; the long one is checked and not used.
+TEST(PlainFamilies, ServeLongRopeWithinTheOriginalContext) {
+  json config = small_config("Phi3ForCausalLM", {{"max_position_embeddings", 256},
+                                                 {"original_max_position_embeddings", 64},
+                                                 {"partial_rotary_factor", 0.75}});
+  const json longs = {1.5, 2.2, 2.9, 3.6, 4.3, 5.0}, shorts = {1.0, 1.1, 1.2, 1.3, 1.4, 1.5};
+  for (const char* type : {"longrope", "su", "yarn"}) {
+    config["rope_scaling"] = {{"type", type}, {"long_factor", longs}, {"short_factor", shorts}};
+    const auto parsed = testing::parse(config);
+    EXPECT_EQ(parsed.max_position_embeddings, 64);
+    EXPECT_THAT(parsed.notes,
+                ElementsAre(::testing::HasSubstr("the longest context is 64, not 256")));
+    const auto frequencies = checkpoint::inverse_frequencies(parsed.rope, parsed.head_dim);
+    ASSERT_EQ(frequencies.inverse.size(), 6u);
+    EXPECT_EQ(frequencies.inverse[0], 1.0f);
+    EXPECT_NEAR(frequencies.inverse[5], std::pow(1e4, -10.0 / 12) / 1.5, 1e-9);
+    EXPECT_NEAR(frequencies.attention_factor, std::sqrt(1 + std::log(4.0) / std::log(64.0)), 1e-6);
+  }
+  config["rope_scaling"]["attention_factor"] = 1.25;
+  EXPECT_EQ(checkpoint::inverse_frequencies(testing::parse(config).rope, 16).attention_factor,
+            1.25f);
+  config["original_max_position_embeddings"] = 512;
+  const auto within = testing::parse(config);
+  config["head_dim"] = 24;
+  EXPECT_EQ(testing::refusal(config).message(),
+            "long_factor is [1.5,2.2,2.9,3.6,4.3,5.0], not a list of 9 numbers");
+  EXPECT_EQ(within.max_position_embeddings, 256);
+  EXPECT_TRUE(within.notes.empty());
 }
 
 TEST(PlainFamilies, RotateThePartOfAHeadThatEitherKeyNames) {

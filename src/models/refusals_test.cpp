@@ -42,11 +42,24 @@ constexpr std::string_view kLlama = "LlamaForCausalLM", kMistral = "MistralForCa
                            kMiniMaxText = "MiniMaxForCausalLM", kJamba = "JambaForCausalLM",
                            kNemotron = "NemotronHForCausalLM", kBamba = "BambaForCausalLM",
                            kGraniteH = "GraniteMoeHybridForCausalLM",
-                           kFalcon = "FalconH1ForCausalLM", kZamba = "Zamba2ForCausalLM";
+                           kFalcon = "FalconH1ForCausalLM", kZamba = "Zamba2ForCausalLM",
+                           kGlmLite = "Glm4MoeLiteForCausalLM";
 
 json of_linear_attention(const char* key, const json& value) {
   return {{"linear_attn_config", {{key, value}}}};
 }
+
+// Phi-3's long contexts, by any of the names that files have for them.
+json longrope(const char* type, const json& changes) {
+  json scaling = {{"type", type}, {"long_factor", json(8, 2.0)}, {"short_factor", json(8, 1.0)}};
+  scaling.update(changes);
+  return {{"original_max_position_embeddings", 64}, {"rope_scaling", scaling}};
+}
+
+// Numbers that JSON cannot write, as transformers 5 writes them.
+const json kNan = {{"__float__", "NaN"}}, kInfinity = {{"__float__", "Infinity"}};
+
+json with_theta(const json& theta) { return {{"rope_parameters", {{"rope_theta", theta}}}}; }
 
 // kUnimplemented.
 std::vector<Refusal> unserved_values() {
@@ -146,23 +159,25 @@ std::vector<Refusal> unserved_values() {
       {kKimi,
        {{"latent_moe_use_norm", true}},
        "latent_moe_use_norm is true; Kimi-Linear is served without it"},
-      {kMistral, {{"kv_lora_rank", 256}}, "kv_lora_rank is 256; Mistral is served without"},
+      {kMistral, {{"kv_lora_rank", 256}}, "kv_lora_rank is 256; only Mistral 4 is served with"},
       {kMixtral, {{"n_shared_experts", 1}}, "n_shared_experts is 1; Mixtral is served without it"},
       {kSeed, {{"mlp_bias", true}}, "mlp_bias is true; Seed-OSS is served without it"},
       {kGranite, {{"num_local_experts", 8}}, "num_local_experts is 8; Granite is served without"},
       {kSmol, {{"mlp_bias", true}}, "mlp_bias is true; SmolLM3 is served without it"},
       {kOlmo, {{"hidden_act", "gelu"}}, "hidden_act is \"gelu\"; only \"silu\" is served"},
       {kExaone, {{"attention_bias", true}}, "attention_bias is true; EXAONE 4 is served without"},
-      {kPhi,
-       {{"rope_scaling", {{"type", "su"}}}},
-       "type is \"su\"; longrope, which Phi-3 means by it, is not served by this build"},
-      {kPhi, {{"rope_scaling", {{"type", "yarn"}}}}, "type is \"yarn\"; longrope"},
-      {kPhi, {{"rope_parameters", {{"rope_type", "longrope"}}}}, "rope_type is \"longrope\""},
+      {kPhi, longrope("longrope", {{"short_mscale", 1.1}}),
+       "short_mscale is 1.1; Phi-3 is served without it"},
+      {kPhi, {{"rope_scaling", {{"type", "dynamic"}}}}, "rope_type is \"dynamic\""},
       {kMiniMax, {{"attn_type_list", {1, 0, 1, 1}}}, "attn_type_list is [1,0,1,1]; only 1"},
       {kMiniMax, {{"qk_norm_type", "per_head"}}, "qk_norm_type is \"per_head\"; only"},
       {kMiniMax, {{"shared_intermediate_size", 64}}, "shared_intermediate_size is 64; MiniMax-M2"},
       {kErnie, {{"use_bias", true}}, "use_bias is true; ERNIE 4.5 is served without it"},
       {kGlm, {{"scoring_func", "softmax"}}, "scoring_func is \"softmax\"; only \"sigmoid\""},
+      {kGlmLite,
+       {{"attention_bias", true}},
+       "attention_bias is true; GLM-4.5 is served without it"},
+      {kGlmLite, {{"use_qk_norm", true}}, "use_qk_norm is true; GLM-4.5 is served without it"},
       {kGemma3,
        {{"hidden_activation", "silu"}},
        "hidden_activation is \"silu\"; only \"gelu_pytorch_tanh\""},
@@ -185,7 +200,7 @@ std::vector<Refusal> unserved_values() {
        "add_full_attention_sink_bias is true; full layers are served without sinks"},
       {kMimo, {{"swa_head_dim", 16}}, "swa_head_dim is 16; only 24 is served"},
       {kMimo, {{"attention_chunk_size", 64}}, "attention_chunk_size is 64; only the sliding"},
-      {kMistral4, {{"n_group", 2}}, "n_group is 2; Mistral-4 is served with 1 only"},
+      {kMistral4, {{"n_group", 2}}, "n_group is 2; Mistral is served with 1 only"},
       {kStep, {{"gating", "per-channel"}}, "gating is \"per-channel\"; only true and"},
       {kStep, {{"rope_theta", {5e6, 1e4, 2e4, 1e4}}}, "layers of one kind with several values"},
       {kStep, {{"moe_router_activation", "softmax"}}, "only \"sigmoid\" is served"},
@@ -311,6 +326,56 @@ std::vector<Refusal> wrong_values() {
       {kMiniMaxText,
        {{"rotary_dim", 8}, {"partial_rotary_factor", 1.0}},
        "rotary_dim is 8, but partial_rotary_factor is 1 of head_dim = 16"},
+      {kPhi, {{"rope_scaling", {{"type", "su"}}}}, "original_max_position_embeddings is missing"},
+      {kPhi,
+       {{"original_max_position_embeddings", 64}, {"rope_parameters", {{"rope_type", "longrope"}}}},
+       "long_factor is missing"},
+      {kPhi, longrope("yarn", {{"short_factor", {1, 1}}}),
+       "short_factor is [1,1], not a list of 8"},
+      {kPhi, longrope("su", {{"long_factor", {1, 1}}}), "long_factor is [1,1], not a list of 8"},
+      {kPhi, longrope("su", {{"short_factor", json(8, kNan)}}),
+       "short_factor has NaN, not a number"},
+      {kPhi, longrope("su", {{"long_factor", json(8, 0)}}), "long_factor has 0, not a number"},
+      {kPhi, longrope("su", {{"attention_factor", kInfinity}}), "attention_factor is Infinity"},
+      {kGlmLite,
+       {{"first_k_dense_replace", 1}, {"mlp_layer_types", json(6, "sparse")}},
+       "first_k_dense_replace is 1, which contradicts mlp_layer_types"},
+      {kGlmLite, {{"mlp_layer_types", {"sparse"}}}, "mlp_layer_types has 1 entries"},
+      // Factors, divisors and epsilons are finite, wherever a family has them.
+      {kJamba, with_theta(kInfinity), "rope_theta is Infinity, outside"},
+      {kBamba, with_theta(kNan), "rope_theta is NaN, outside"},
+      {kLfm, with_theta(kNan), "rope_theta is NaN, outside"},
+      {kGraniteH, with_theta(kInfinity), "rope_theta is Infinity, outside"},
+      {kBamba, {{"rms_norm_eps", kNan}}, "rms_norm_eps is NaN, outside"},
+      {kOlmoHybrid, {{"rms_norm_eps", kInfinity}}, "rms_norm_eps is Infinity, outside"},
+      {kZamba, {{"rms_norm_eps", kNan}}, "rms_norm_eps is NaN, outside"},
+      {kNemotron, {{"layer_norm_epsilon", kNan}}, "layer_norm_epsilon is NaN, outside"},
+      {kNemotron, {{"routed_scaling_factor", kNan}}, "routed_scaling_factor is NaN, outside"},
+      {kLfmMoe, {{"routed_scaling_factor", kInfinity}}, "routed_scaling_factor is Infinity"},
+      {kGraniteH, {{"embedding_multiplier", kNan}}, "embedding_multiplier is NaN, outside"},
+      {kGraniteH, {{"logits_scaling", 0}}, "logits_scaling is 0, outside"},
+      {kFalcon, {{"key_multiplier", kInfinity}}, "key_multiplier is Infinity, outside"},
+      {kFalcon, {{"ssm_multipliers", {1, 1, kNan, 1, 1}}}, "ssm_multipliers has NaN, not a number"},
+      {kFalcon, {{"mlp_multipliers", {1, kInfinity}}}, "mlp_multipliers has Infinity, not a"},
+      {kMiniMaxText, {{"mlp_alpha_factor", kNan}}, "mlp_alpha_factor is NaN, outside"},
+      // Two lists of layers, or a list and a period.
+      {kJamba,
+       {{"layer_types", json(4, full)}},
+       "attn_layer_period is 4, which contradicts layer 0"},
+      {kJamba,
+       {{"layers_block_type", json(4, "mamba")}},
+       "attn_layer_period is 4, which contradicts layer 2 of layers_block_type"},
+      {kJamba,
+       {{"layer_types", {linear, full, linear, linear}},
+        {"attn_layer_period", nullptr},
+        {"attn_layer_offset", 3}},
+       "attn_layer_offset is 3, which contradicts layer 1 of layer_types"},
+      {kGraniteH, {{"layers_block_type", json(4, "mamba")}}, "which contradicts layer_types"},
+      {kOlmoHybrid,
+       {{"layer_types", {linear, full, linear, full}}, {"layers_block_type", json(4, full)}},
+       "which contradicts layer_types"},
+      {kZamba, {{"layer_types", json(4, "hybrid")}}, "which contradicts layers_block_type"},
+      {kZamba, {{"layer_types", {"hybrid"}}}, "layer_types has 1 entries"},
       {kJamba, {{"attn_layer_offset", 4}}, "attn_layer_offset is 4, beyond attn_layer_period = 4"},
       {kJamba, {{"expert_layer_period", 0}}, "expert_layer_period is 0, outside 1 to"},
       {kJamba, {{"mamba_d_state", 65}}, "mamba_d_state is 65, outside 1 to 64"},

@@ -35,7 +35,6 @@
   family(minimax)               \
   family(minimax_m2)            \
   family(mistral)               \
-  family(mistral4)              \
   family(mixtral)               \
   family(nanochat)              \
   family(nemotron_h)            \

@@ -139,7 +139,7 @@ inline nlohmann::json small_of(std::string_view architecture) {
         "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25},
         "sliding_attention": {}}})"));
   }
-  if (architecture.starts_with("Mistral4")) {
+  if (architecture.starts_with("Mistral4") || architecture.starts_with("Glm4MoeLite")) {
     return small_latent(architecture, {{"n_routed_experts", 8}, {"num_experts_per_tok", 2}});
   }
   if (architecture.starts_with("Step3p")) {

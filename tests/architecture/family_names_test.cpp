@@ -27,6 +27,8 @@ TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
       {"src/tokenizer/", "LlamaTokenizer"},
       {"src/tokenizer/", "CodeLlamaTokenizer"},
       {"src/tokenizer/", "is_llama_class"},
+      {"src/tokenizer/", "kLlama3Pattern"},
+      {"src/tokenizer/tiktoken.cpp", "Llama 3"},
       // The names that other engines have for the drafts exported for them.
       {"src/checkpoint/nextn_layer.cpp", "DeepseekV32ForCausalLM"},
       {"src/checkpoint/nextn_layer.cpp", "DeepseekV3ForCausalLMNextN"},
@@ -57,6 +59,9 @@ TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
       {"src/parsers/formats.cpp", "\"step3\""},
       {"src/parsers/formats.cpp", "\"gpt-oss\""},
       {"src/parsers/formats.cpp", "\"openai_gptoss\""},
+      // Its language model is this family's, its name begins like another's.
+      {"src/models/qwen3_moe/qwen3_moe.cpp", "Qwen3VLMoeForConditionalGeneration"},
+      {"src/models/qwen3_moe/qwen3_moe.cpp", "qwen3_vl_moe"},
       // Examples in the help.
       {"tools/export_nextn.cpp", "DeepSeek-V3"},
       {"tools/export_nextn.cpp", "Qwen3-Next"},

@@ -71,32 +71,6 @@ void read_kinds(ConfigReader& reader, ConfigReader& linear, ModelConfig& config)
   }
 }
 
-// mlp_layer_types where the file has it: "sparse" or "dense" for each layer.
-void read_moe_layers(ConfigReader& reader, ModelConfig& config) {
-  read_first_dense_layers(reader, config, /*default_dense=*/1);
-  if (!reader.has("mlp_layer_types")) return;
-  const std::vector<std::string> names = reader.texts("mlp_layer_types");
-  if (static_cast<int64_t>(names.size()) != config.num_layers) {
-    reader.fail(
-        invalid_argument(fmt::format("mlp_layer_types has {} entries, num_hidden_layers is {}",
-                                     names.size(), config.num_layers)));
-  }
-  std::vector<bool> sparse;
-  for (const std::string& name : names) {
-    if (name != "sparse" && name != "dense") {
-      reader.fail(
-          unimplemented(fmt::format("mlp_layer_types has {}; served are \"sparse\" and \"dense\"",
-                                    checkpoint::readable(name))));
-    }
-    sparse.push_back(name == "sparse");
-  }
-  sparse.resize(static_cast<size_t>(config.num_layers));
-  if (reader.has("first_k_dense_replace") && sparse != config.is_moe_layer) {
-    reader.fail("first_k_dense_replace", "which contradicts mlp_layer_types");
-  }
-  config.is_moe_layer = std::move(sparse);
-}
-
 void read_delta_attention(ConfigReader& reader, ConfigReader& linear, ModelConfig& config) {
   checkpoint::LinearAttentionConfig delta;
   const bool nested = linear.has("num_heads");
@@ -168,7 +142,7 @@ void read_kimi_config(ConfigReader& reader, ModelConfig& config) {
   config.latent_attention->rotates = false;
   read_kinds(reader, linear, config);
   read_delta_attention(reader, linear, config);
-  read_moe_layers(reader, config);
+  read_listed_moe_layers(reader, config, /*default_dense=*/1);
   if (config.num_moe_layers() > 0) config.moe = read_kimi_moe(reader);
 }
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/config_reader.h"
+#include "checkpoint/readable.h"
 
 namespace heddle::models {
 
@@ -93,6 +94,31 @@ void read_first_dense_layers(ConfigReader& reader, ModelConfig& config, int64_t 
   for (int64_t i = 0; i < config.num_layers; ++i) {
     config.is_moe_layer.push_back(i >= dense && i % step == 0);
   }
+}
+
+void read_listed_moe_layers(ConfigReader& reader, ModelConfig& config, int64_t default_dense) {
+  read_first_dense_layers(reader, config, default_dense);
+  if (!reader.has("mlp_layer_types")) return;
+  const std::vector<std::string> names = reader.texts("mlp_layer_types");
+  if (static_cast<int64_t>(names.size()) != config.num_layers) {
+    reader.fail(
+        invalid_argument(fmt::format("mlp_layer_types has {} entries, num_hidden_layers is {}",
+                                     names.size(), config.num_layers)));
+  }
+  std::vector<bool> sparse;
+  for (const std::string& name : names) {
+    if (name != "sparse" && name != "dense") {
+      reader.fail(
+          unimplemented(fmt::format("mlp_layer_types has {}; served are \"sparse\" and \"dense\"",
+                                    checkpoint::readable(name))));
+    }
+    sparse.push_back(name == "sparse");
+  }
+  sparse.resize(static_cast<size_t>(config.num_layers));
+  if (reader.has("first_k_dense_replace") && sparse != config.is_moe_layer) {
+    reader.fail("first_k_dense_replace", "which contradicts mlp_layer_types");
+  }
+  config.is_moe_layer = std::move(sparse);
 }
 
 }  // namespace heddle::models

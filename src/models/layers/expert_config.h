@@ -45,4 +45,8 @@ void read_stepped_experts(checkpoint::ConfigReader& reader, checkpoint::ModelCon
 void read_first_dense_layers(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config,
                              int64_t default_dense);
 
+// The same where later files have mlp_layer_types instead, "sparse" or "dense" for each layer.
+void read_listed_moe_layers(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config,
+                            int64_t default_dense);
+
 }  // namespace heddle::models

@@ -22,6 +22,17 @@ checkpoint::Assembly one_row(const std::string& name, int64_t E) {
       {.tensor = {name, {1, E}}, .runs = {{.num_rows = E}}, .form = checkpoint::RowForm::kElement}};
 }
 
+// All experts' matrices [E, N, K] in one tensor, which some files have as [E, K, N].
+checkpoint::Assembly all_experts(const std::string& name, int64_t E, int64_t N, int64_t K,
+                                 bool input_major) {
+  if (!input_major) return whole({name, {E, N, K}});
+  checkpoint::HubPiece piece{.tensor = {name, {E, K, N}}, .form = checkpoint::RowForm::kInputMajor};
+  for (int64_t e = 0; e < E; ++e) {
+    piece.runs.push_back({.source_row = e * N, .target_row = e * N, .num_rows = N});
+  }
+  return {std::move(piece)};
+}
+
 // Two tensors [E, I, H], side by side in each expert.
 checkpoint::Assembly gate_then_up(const std::string& hub, int64_t E, int64_t I, int64_t H) {
   checkpoint::Assembly assembly;
@@ -109,27 +120,28 @@ void add_expert_weights(std::vector<WeightSpec>& specs, const std::string& ours,
                      .packing = Packing::kAlike,
                      .cut = experts_cut(rows_cut({{I}}))});
   } else {
-    specs.push_back({.name = ours + "experts.w13",
-                     .shape = {E, 2 * I, H},
-                     .alternatives = {stacked(E, {{expert + "gate_proj.weight", {I, H}},
-                                                  {expert + "up_proj.weight", {I, H}}}),
-                                      stacked(E, {{expert + "w1.weight", {I, H}},
-                                                  {expert + "w3.weight", {I, H}}}),
-                                      whole({hub + "experts.gate_up_proj", {E, 2 * I, H}}),
-                                      whole({hub + "input_linear.weight", {E, 2 * I, H}}),
-                                      gate_then_up(hub, E, I, H)},
-                     .packing = Packing::kAlike,
-                     .cut = experts_cut(rows_cut({{I}, {I}}))});
+    specs.push_back(
+        {.name = ours + "experts.w13",
+         .shape = {E, 2 * I, H},
+         .alternatives =
+             {stacked(E,
+                      {{expert + "gate_proj.weight", {I, H}}, {expert + "up_proj.weight", {I, H}}}),
+              stacked(E, {{expert + "w1.weight", {I, H}}, {expert + "w3.weight", {I, H}}}),
+              all_experts(hub + "experts.gate_up_proj", E, 2 * I, H, config.input_major),
+              whole({hub + "input_linear.weight", {E, 2 * I, H}}), gate_then_up(hub, E, I, H)},
+         .packing = Packing::kAlike,
+         .cut = experts_cut(rows_cut({{I}, {I}}))});
   }
-  specs.push_back({.name = ours + "experts.w2",
-                   .shape = {E, H, I},
-                   .alternatives = {stacked(E, {{expert + "down_proj.weight", {H, I}}}),
-                                    stacked(E, {{expert + "w2.weight", {H, I}}}),
-                                    whole({hub + "experts.down_proj", {E, H, I}}),
-                                    whole({hub + "output_linear.weight", {E, H, I}}),
-                                    whole({hub + "down_proj.weight", {E, H, I}})},
-                   .packing = Packing::kAlike,
-                   .cut = experts_cut(columns_cut({{I}}))});
+  specs.push_back(
+      {.name = ours + "experts.w2",
+       .shape = {E, H, I},
+       .alternatives = {stacked(E, {{expert + "down_proj.weight", {H, I}}}),
+                        stacked(E, {{expert + "w2.weight", {H, I}}}),
+                        all_experts(hub + "experts.down_proj", E, H, I, config.input_major),
+                        whole({hub + "output_linear.weight", {E, H, I}}),
+                        whole({hub + "down_proj.weight", {E, H, I}})},
+       .packing = Packing::kAlike,
+       .cut = experts_cut(columns_cut({{I}}))});
 }
 
 Value SparseMoe::build(graph::GraphBuilder& g, Value x) const {

@@ -1,6 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Phi-3 and Phi-4: Llama whose files have queries, keys and values in one tensor, and gate and up.
 // Abdin et al., "Phi-3 Technical Report", arXiv:2404.14219.
+//
+// Models with longrope have two tables of frequencies. The reference takes the long one for a whole
+// sequence as soon as that outgrows the original context, which makes all that was computed before
+// wrong. Served is the short table, so that the original context is the longest one.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
 #include "models/layers/decoder.h"
 #include "models/model.h"
 
@@ -8,18 +20,72 @@ namespace heddle::models {
 
 namespace {
 
-void read_phi3_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
-  checkpoint::read_windows_everywhere(reader, config);
-  checkpoint::ConfigReader scaling = reader.narrowed(
-      {reader.object("rope_parameters"), reader.object("rope_scaling")}, /*keep_own=*/false);
-  const std::string_view key = scaling.spelling("rope_type", "type");
-  const std::string type = scaling.text(key, std::string("default"));
-  if (type == "yarn" || type == "su" || type == "longrope") {
-    scaling.refuse(key, "longrope, which Phi-3 means by it, is not served by this build");
-  }
+using checkpoint::ConfigReader;
+using checkpoint::ModelConfig;
+
+constexpr ConfigReader::NumberRange kPositive{1e-9, 1e12};
+
+ConfigReader rope_scaling_of(ConfigReader& reader, bool keep_own) {
+  return reader.narrowed({reader.object("rope_parameters"), reader.object("rope_scaling")},
+                         keep_own);
 }
 
-std::unique_ptr<const Model> create_phi3(const checkpoint::ModelConfig& config) {
+// By all the names that files have for it.
+bool has_longrope(ConfigReader& reader) {
+  ConfigReader scaling = rope_scaling_of(reader, /*keep_own=*/false);
+  const std::string type =
+      scaling.text(scaling.spelling("rope_type", "type"), std::string("default"));
+  return type == "yarn" || type == "su" || type == "longrope";
+}
+
+checkpoint::RopeConfig read_longrope(ConfigReader& reader, ModelConfig& config) {
+  ConfigReader scaling = rope_scaling_of(reader, /*keep_own=*/false);
+  ConfigReader anywhere = rope_scaling_of(reader, /*keep_own=*/true);
+  checkpoint::RopeConfig rope{.type = checkpoint::RopeType::kLongRope};
+  rope.theta = anywhere.number("rope_theta", rope.theta, kPositive);
+  rope.partial_rotary_factor = anywhere.number("partial_rotary_factor", 1.0, {1e-9, 1.0});
+  rope.original_max_position_embeddings =
+      anywhere.integer("original_max_position_embeddings", std::nullopt, checkpoint::kPositions);
+  const auto original = static_cast<double>(rope.original_max_position_embeddings);
+  rope.factor = scaling.number(
+      "factor", static_cast<double>(config.max_position_embeddings) / original, kPositive);
+  const double extended = rope.factor <= 1 || original <= 1
+                              ? 1.0
+                              : std::sqrt(1 + std::log(rope.factor) / std::log(original));
+  rope.attention_factor = scaling.number("attention_factor", extended, kPositive);
+  const int64_t head_dim = reader.integer(
+      "head_dim", std::max<int64_t>(1, config.hidden_size / config.num_attention_heads),
+      checkpoint::kHeadDim);
+  const int64_t width = checkpoint::rotary_width(rope, head_dim);
+  const std::vector<double> ones(static_cast<size_t>(width / 2), 1.0);
+  for (const char* key : {"long_factor", "short_factor"}) {
+    if (!scaling.has(key)) scaling.fail(invalid_argument(fmt::format("{} is missing", key)));
+    rope.divisors = scaling.numbers(key, ones, kPositive);
+  }
+  for (const char* key : {"short_mscale", "long_mscale"}) {
+    if (scaling.has(key)) scaling.refuse(key, "Phi-3 is served without it");
+  }
+  return rope;
+}
+
+void read_phi3_config(ConfigReader& reader, ModelConfig& config) {
+  checkpoint::read_windows_everywhere(reader, config);
+  if (!has_longrope(reader)) return;
+  config.rope = read_longrope(reader, config);
+  const int64_t original = config.rope.original_max_position_embeddings;
+  if (original >= config.max_position_embeddings) return;
+  reader.note(fmt::format(
+      "config.json: longrope has another table of frequencies beyond "
+      "original_max_position_embeddings, which is not served: the longest context is {}, not {}",
+      original, config.max_position_embeddings));
+  config.max_position_embeddings = original;
+}
+
+checkpoint::SharedKeys phi3_keys(ConfigReader& reader) {
+  return {.reads_rope = has_longrope(reader)};
+}
+
+std::unique_ptr<const Model> create_phi3(const ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
   attention.is_fused = true;
   return make_decoder(config, {},
@@ -32,6 +98,7 @@ Family phi3() {
   return {.name = "Phi-3",
           .architectures = {"Phi3ForCausalLM"},
           .model_types = {{"phi3", "Phi3ForCausalLM"}},
+          .shared_keys = phi3_keys,
           .read_config = read_phi3_config,
           .create = create_phi3};
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Qwen3-MoE: the attention of Qwen3 and a mixture of experts in place of the MLP, without a shared
-// expert. "Qwen3 Technical Report", arXiv:2505.09388.
+// expert. "Qwen3 Technical Report", arXiv:2505.09388. Of Qwen3-VL with experts the language model
+// is served: its rotary positions in text are the plain ones.
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/model.h"
@@ -9,6 +10,10 @@ namespace heddle::models {
 
 namespace {
 
+bool has_vision_tower(const checkpoint::ModelConfig& config) {
+  return config.architecture.ends_with("ForConditionalGeneration");
+}
+
 void read_qwen3_moe_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
   config.attention_bias = reader.boolean("attention_bias", false);
   require_qk_norm(reader, config);
@@ -16,7 +21,10 @@ void read_qwen3_moe_config(checkpoint::ConfigReader& reader, checkpoint::ModelCo
   read_stepped_experts(
       reader, config,
       {.count = {count}, .per_token = {"num_experts_per_tok"}, .width = {"moe_intermediate_size"}});
-  if (config.moe) config.moe->normalize_top_k = reader.boolean("norm_topk_prob", false);
+  if (!config.moe) return;
+  const bool vision = has_vision_tower(config);
+  config.moe->normalize_top_k = reader.boolean("norm_topk_prob", vision);
+  config.moe->input_major = vision;
 }
 
 std::unique_ptr<const Model> create_qwen3_moe(const checkpoint::ModelConfig& config) {
@@ -24,15 +32,19 @@ std::unique_ptr<const Model> create_qwen3_moe(const checkpoint::ModelConfig& con
   attention.qk_norm = QkNorm::kHeads;
   attention.qkv_bias = config.attention_bias;
   attention.output_bias = config.attention_bias;
-  return make_decoder(config, {}, transformer_layers(config, attention));
+  return make_decoder(config,
+                      {.hub_prefix = has_vision_tower(config) ? "model.language_model." : "model.",
+                       .ignored_prefixes = {"model.visual.", "visual."}},
+                      transformer_layers(config, attention));
 }
 
 }  // namespace
 
 Family qwen3_moe() {
   return {.name = "Qwen3-MoE",
-          .architectures = {"Qwen3MoeForCausalLM"},
-          .model_types = {{"qwen3_moe", "Qwen3MoeForCausalLM"}},
+          .architectures = {"Qwen3MoeForCausalLM", "Qwen3VLMoeForConditionalGeneration"},
+          .model_types = {{"qwen3_moe", "Qwen3MoeForCausalLM"},
+                          {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration"}},
           .read_config = read_qwen3_moe_config,
           .create = create_qwen3_moe};
 }
