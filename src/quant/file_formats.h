@@ -12,8 +12,7 @@
 //   kPackQuantized  weight_packed i32 [N, K/f] with an offset of 2^(bits-1), weight_scale [N, K/G],
 //                   zero points packed along N
 //   kE4M3           weight [N, K]; scale: one number, one a row, or one a block of rows and
-//   columns;
-//                   codes of E8M0 (u8) are read as the powers of two that they are, in fp32
+//                   columns. Codes of E8M0 (u8) are read as the powers of two that they are
 //   kInt8           weight i8 [N, K], symmetric; scale: one number or one a row
 //   kMxfp4          blocks u8 [N.., K/32, 16], low nibble first; scales u8 [N.., K/32], powers of
 //   two
