@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/tiktoken.h"
 
-#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "support/test_data.h"
 #include "tokenizer/pre_tokenizer.h"
@@ -168,6 +170,28 @@ TEST(Tiktoken, NamesTheLineThatIsWrong) {
   EXPECT_EQ(error_of(good + line(std::string(1024, 'a'), 256)), "no error");
   EXPECT_THAT(error_of(good.substr(good.find('\n') + 1)),
               HasSubstr("the byte 0x00 is not a token"));
+}
+
+TEST(Tiktoken, IsReadFromAFolderWithoutATokenizerJson) {
+  const auto folder = std::filesystem::path(::testing::TempDir()) /
+                      ("heddle_tiktoken_" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const char* name, std::string_view text) {
+    std::ofstream(folder / name, std::ios::binary) << text;
+  };
+  write("tiktoken.model", file_with({"hi"}));
+  write("tokenizer_config.json", kKimi);
+  const auto tokenizer = load_tokenizer(folder);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  EXPECT_THAT(encode(**tokenizer, "hi<|im_end|>"), ElementsAre(256, 259));
+  write("tiktoken.model", file_with({"hi"}) + "aGk= 257\n");
+  EXPECT_THAT(load_tokenizer(folder).status().message(),
+              HasSubstr(folder.string() + ": tiktoken.model: line 258: "));
+  write("tokenizer.json", testing::byte_level_json().dump());
+  const auto other = load_tokenizer(folder);
+  ASSERT_TRUE(other.ok()) << "tokenizer.json counts first";
+  EXPECT_EQ((*other)->token_to_id("hello"), testing::kHello);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Tiktoken, SurvivesTruncationAtEveryByte) {
