@@ -20,6 +20,8 @@ namespace {
 
 // Looks at a byte: of a mark that may be one of several, or of a name that may be misspelt.
 constexpr uint64_t kMostLooks = 500;
+// The limit for runs of marks: a call may begin at each of them.
+constexpr uint64_t kMostLooksAtMarks = 80;
 
 std::shared_ptr<const nlohmann::ordered_json> costly_tools() {
   static const auto kTools =
@@ -31,7 +33,7 @@ std::shared_ptr<const nlohmann::ordered_json> costly_tools() {
 }
 
 void expect_linear(ToolCallFormat calls, ReasoningFormat reasoning, std::string_view text,
-                   size_t piece) {
+                   size_t piece, uint64_t most_looks = kMostLooks) {
   const auto parser = make_answer_parser({.reasoning = reasoning,
                                           .starts_in_reasoning = text.starts_with("Hm"),
                                           .tool_calls = calls,
@@ -45,7 +47,7 @@ void expect_linear(ToolCallFormat calls, ReasoningFormat reasoning, std::string_
   parser->finish(TextEnd::kStopped, deltas);
   const uint64_t looks = searched_bytes() - before;
   EXPECT_GT(looks, 0U);
-  EXPECT_LE(looks, kMostLooks * text.size())
+  EXPECT_LE(looks, most_looks * text.size())
       << to_string(calls) << ' ' << to_string(reasoning) << ' ' << text.substr(0, 120);
 }
 
@@ -213,6 +215,22 @@ TEST_P(LinearCostTest, EveryByteIsLookedAtABoundedNumberOfTimes) {
     const std::string text = begin + repeated(unit, is_own ? 1 << 20 : 1 << 16);
     expect_linear(GetParam(), reasoning, text, text.size());
     expect_linear(GetParam(), reasoning, std::string_view(text).substr(0, 20000), 1);
+  }
+}
+
+TEST_P(LinearCostTest, MarksInARowAreNotTriedOneByOne) {
+  const bool harmony = GetParam() == ToolCallFormat::kHarmony;
+  const auto reasoning = harmony ? ReasoningFormat::kHarmony : ReasoningFormat::kThink;
+  for (const std::string_view begin : {"", "Hm "}) {
+    for (const std::string_view unit :
+         {"<tool_call>", "<tool_call>\n", "<toolcall>", "<tool_call> <tools>", "<function_calls>",
+          "<tool_call><tool_call><tool_call><tool_call>x"}) {
+      const bool is_first = begin.empty() && unit == "<tool_call>";
+      const std::string text = std::string(begin) + repeated(unit, is_first ? 1 << 20 : 1 << 15);
+      expect_linear(GetParam(), reasoning, text, text.size(), kMostLooksAtMarks);
+      expect_linear(GetParam(), reasoning, std::string_view(text).substr(0, 1 << 15), 16,
+                    kMostLooksAtMarks);
+    }
   }
 }
 

@@ -12,6 +12,9 @@ constexpr size_t kMaxTagWord = 40;
 constexpr std::string_view kTagBegins[] = {"<", "[", "◁"};
 constexpr std::string_view kTagEnds[] = {">", "]", "▷"};
 constexpr std::string_view kTagBars[] = {"|", "｜"};
+constexpr std::string_view kTagSlash[] = {"/"};
+constexpr std::string_view kTagBlank[] = {" "};
+constexpr std::string_view kTagSlashes[] = {" /", "\\/", "/", "\\"};
 // Within a word: a bar, too, as DeepSeek writes.
 constexpr std::string_view kTagJoints[] = {"_", "-", "▁", "\\_", ".", "|", "｜"};
 constexpr std::string_view kNameSpaces[] = {"seed", "minimax"};  // a colon joins them to the word
@@ -29,17 +32,12 @@ class TagReader {
 
   LooseTag read() {
     if (!take(kTagBegins)) return result();
-    take_all(kTagBegins, 1);  // doubled
-    take_all(kTagBars, 2);
-    for (const std::string_view slash : {" /", "\\/", "/", "\\"}) {
-      if (take({&slash, 1})) tag_.closing = true;
-    }
-    take_all(kTagBars, 2);
-    constexpr std::string_view kBlank[] = {" "};
-    if (tag_.closing) take_all(kBlank, 1);
+    if (!at_word()) read_before_word();
     while (!starved_ && tag_.word.size() <= kMaxTagWord) {
-      if (place_ < text_.size() && is_letter_or_digit(text_[place_])) {
+      if (at_word()) {
         tag_.word += lower_letter(text_[place_++]);
+      } else if (place_ < text_.size() && text_[place_] == '>') {
+        break;
       } else if (place_ < text_.size() && text_[place_] == ':' &&
                  std::ranges::find(kNameSpaces, tag_.word) != std::end(kNameSpaces)) {
         ++place_;
@@ -50,10 +48,7 @@ class TagReader {
     if (starved_ || place_ == text_.size()) return result();
     if (tag_.word.empty() || tag_.word.size() > kMaxTagWord) return {};
     const size_t word_end = place_;
-    take_all(kTagBars, 2);
-    take_slash();
-    take_all(kTagBars, 2);
-    take_all(kBlank, 2);
+    if (text_[place_] != '>') read_behind_word();
     tag_.closed = take(kTagEnds);
     if (!tag_.closed) {
       if (starved_ || place_ == text_.size()) return result();
@@ -96,9 +91,25 @@ class TagReader {
     }
   }
 
-  void take_slash() {
-    constexpr std::string_view kSlash[] = {"/"};
-    take_all(kSlash, 1);
+  [[nodiscard]] bool at_word() const {
+    return place_ < text_.size() && is_letter_or_digit(text_[place_]);
+  }
+
+  void read_before_word() {
+    take_all(kTagBegins, 1);  // doubled
+    take_all(kTagBars, 2);
+    for (const std::string_view& slash : kTagSlashes) {
+      if (take({&slash, 1})) tag_.closing = true;
+    }
+    take_all(kTagBars, 2);
+    if (tag_.closing) take_all(kTagBlank, 1);
+  }
+
+  void read_behind_word() {
+    take_all(kTagBars, 2);
+    take_all(kTagSlash, 1);
+    take_all(kTagBars, 2);
+    take_all(kTagBlank, 2);
   }
 
   std::string_view text_;

@@ -65,6 +65,26 @@ bool ToolCallParser::is_opening(const LooseTag& tag) const {
   return meant && marks_.opening_words[*meant].front() == tag.word.front();
 }
 
+// Whether the text begins with more opening tags in a row than a call has; kMore if it ends in
+// them.
+Match ToolCallParser::has_endless_tags(std::string_view text) const {
+  constexpr int kMostTags = 8;
+  if (is_exact()) return Match::kNo;
+  for (int count = 0;; ++count) {
+    if (count > kMostTags) return Match::kYes;
+    const LooseTag tag = read_loose_tag(text);
+    if (tag.match != Match::kYes) return tag.match;
+    const bool is_tag_of_call =
+        is_opening(tag) ||
+        (!tag.closing && std::ranges::find(kWrapperWords, tag.word) != std::end(kWrapperWords));
+    if (!tag.closed || !is_tag_of_call) return Match::kNo;
+    text.remove_prefix(tag.size);
+    const size_t space = space_size(text.substr(0, CallCursor::kMaxSpaceBeforeObject + 1));
+    if (space > CallCursor::kMaxSpaceBeforeObject) return Match::kNo;
+    text.remove_prefix(space);
+  }
+}
+
 // Looks at a bounded part of the text however much there is, or the cuts would matter.
 CallHeader ToolCallParser::header_at(std::string_view text, Place place, bool is_exact,
                                      TextEnd end) const {
@@ -149,6 +169,9 @@ CallHeader ToolCallParser::header_inside(std::string_view text, bool says_call, 
 }
 
 CallHeader ToolCallParser::read_marked_header(std::string_view text) const {
+  if (const Match endless = has_endless_tags(text); endless != Match::kNo) {
+    return {.match = endless == Match::kYes ? Match::kNo : Match::kMore};
+  }
   return header_at(text, Place::kMarker, /*is_exact=*/true, TextEnd::kNone);
 }
 
@@ -383,11 +406,14 @@ size_t ToolCallParser::read_mark(const Candidate& mark, std::string_view text, T
   const bool is_fence = mark.found == Found::kFence;
   const bool is_line = mark.found == Found::kLine || is_fence;
   const Place place = !is_line ? Place::kMarker : at_start_ ? Place::kStart : Place::kLine;
+  const Match endless = is_line ? Match::kNo : has_endless_tags(text);
+  if (endless == Match::kMore && end == TextEnd::kNone) return 0;
+  const bool may_be_call = endless != Match::kYes;
   CallHeader header;
-  if (!is_fence && mark.found != Found::kWrapper) {
+  if (may_be_call && !is_fence && mark.found != Found::kWrapper) {
     header = header_at(text, place, mark.found == Found::kMark, end);
   }
-  if (header.match == Match::kNo && !is_exact() && mark.found != Found::kLine) {
+  if (may_be_call && header.match == Match::kNo && !is_exact() && mark.found != Found::kLine) {
     header = read_wrapped_header(text, end);
   }
   if (header.match == Match::kYes) return start_call(std::move(header), text, out);
