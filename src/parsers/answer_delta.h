@@ -69,7 +69,7 @@ struct ToolCallEnd {
 enum class TextEnd : uint8_t {
   kNone,     // it goes on
   kStopped,  // its author has ended it: what is still open counts as far as it has one meaning
-  kCut,      // it was cut: the beginning of a mark at its end is dropped
+  kCut,  // a limit or a client's stop text cut it: the beginning of a mark at its end is dropped
 };
 
 using AnswerDelta =

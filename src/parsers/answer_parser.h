@@ -59,6 +59,13 @@ class AnswerParser {
   // it.
   virtual void finish(TextEnd end, AnswerDeltas& out) = 0;
 
+  // Whether `text` is a mark that ends calls in this format, white space around it aside. An answer
+  // that was stopped at it has its calls whole.
+  [[nodiscard]] virtual bool is_call_end(std::string_view text) const {
+    (void)text;
+    return false;
+  }
+
   // Where the text stands that was read last: kUndecided until it is known whether the answer
   // begins with reasoning.
   enum class Part : uint8_t { kUndecided, kReasoning, kContent };

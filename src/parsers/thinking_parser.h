@@ -33,6 +33,11 @@ class ThinkingParser final : public AnswerParser {
 
   void push(std::string_view text, AnswerDeltas& out) override;
   void finish(TextEnd end, AnswerDeltas& out) override;
+
+  [[nodiscard]] bool is_call_end(std::string_view text) const override {
+    return calls_->is_call_end(text);
+  }
+
   [[nodiscard]] Part part() const override;
 
  private:

@@ -168,6 +168,12 @@ CallHeader ToolCallParser::header_inside(std::string_view text, bool says_call, 
   return header;
 }
 
+bool ToolCallParser::is_call_end(std::string_view text) const {
+  text.remove_prefix(space_size(text));
+  text = text.substr(0, text.find_last_not_of(" \t\n\r") + 1);
+  return std::ranges::find(marks_.strays, text) != marks_.strays.end();
+}
+
 CallHeader ToolCallParser::read_marked_header(std::string_view text) const {
   if (const Match endless = has_endless_tags(text); endless != Match::kNo) {
     return {.match = endless == Match::kYes ? Match::kNo : Match::kMore};

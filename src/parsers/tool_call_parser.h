@@ -99,6 +99,9 @@ class ToolCallParser {
 
   void pass_stop() { at_stop_ = false; }
 
+  // See AnswerParser::is_call_end().
+  [[nodiscard]] bool is_call_end(std::string_view text) const;
+
   // The marks that may begin a call anywhere.
   [[nodiscard]] const std::vector<std::string_view>& markers() const { return marks_.markers; }
 

@@ -50,6 +50,7 @@ AnswerStream::AnswerStream(AnswerStreamOptions options)
     : parser_(parsers::make_answer_parser(std::move(options.parser))),
       reasoning_end_(options.reasoning_end),
       stream_reasoning_(options.stream_reasoning),
+      text_stops_(std::move(options.text_stops)),
       has_calls_alone_(options.has_calls_alone) {}
 
 AnswerDeltas AnswerStream::add(const RequestEvent& event) {
@@ -66,12 +67,11 @@ AnswerDeltas AnswerStream::add(const RequestEvent& event) {
   const bool is_one = is_split && !event.tokens.empty();
   const std::span<const TokenId> tokens(event.tokens);
   TextEnd end = TextEnd::kNone;
-  if (event.finish) {
-    end = event.finish->reason == FinishReason::kStop ? TextEnd::kStopped : TextEnd::kCut;
-  }
+  if (event.finish) end = end_of(*event.finish);
   std::string_view rest = text.substr(begin);
   // The bytes of a character that the end cut through are no text; they may begin a mark.
-  while (end == TextEnd::kCut && rest.ends_with(kBrokenCharacter)) {
+  const bool may_be_cut_through = end == TextEnd::kCut && !event.finish->matched_text;
+  while (may_be_cut_through && rest.ends_with(kBrokenCharacter)) {
     rest.remove_suffix(kBrokenCharacter.size());
   }
   read(is_one ? tokens.last(1) : tokens, rest, end, deltas);
@@ -86,6 +86,17 @@ AnswerDeltas AnswerStream::add(const RequestEvent& event) {
   }
   if (!stream_reasoning_) gather_reasoning(event.finish.has_value(), deltas);
   return deltas;
+}
+
+// A client's stop text may match anywhere, also inside a value, so calls that are still open are
+// cut. If the stop text is the mark that ends calls, the model has written the call to its end.
+TextEnd AnswerStream::end_of(const Finish& finish) const {
+  if (finish.reason != FinishReason::kStop) return TextEnd::kCut;
+  std::optional<std::string_view> stop = finish.matched_text;
+  for (const auto& [token, text] : text_stops_) {
+    if (!stop && finish.matched_token == token) stop = text;
+  }
+  return !stop || parser_->is_call_end(*stop) ? TextEnd::kStopped : TextEnd::kCut;
 }
 
 // Reads the text of `tokens`, and counts them.

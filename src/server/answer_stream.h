@@ -15,6 +15,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <heddle/request.h>
 
@@ -42,6 +44,9 @@ struct AnswerStreamOptions {
   parsers::AnswerParserOptions parser;
   std::optional<TokenId> reasoning_end;
   bool stream_reasoning = true;  // false: reasoning is one delta, once it is complete
+  // The client's `stop_token_ids` that are text, with that text: they cut an answer as stop texts
+  // do. Other ids end it as the model's own do.
+  std::vector<std::pair<TokenId, std::string>> text_stops = {};
   // The answer was held to calls: text in it is what a call lacks its end to, and is left out.
   bool has_calls_alone = false;
 };
@@ -67,11 +72,13 @@ class AnswerStream {
   void read(std::span<const TokenId> tokens, std::string_view text, parsers::TextEnd end,
             parsers::AnswerDeltas& deltas);
   void count(std::span<const TokenId> drawn, parsers::AnswerParser::Part before, bool reasoned);
+  [[nodiscard]] parsers::TextEnd end_of(const Finish& finish) const;
   void gather_reasoning(bool ended, parsers::AnswerDeltas& deltas);
 
   std::unique_ptr<parsers::AnswerParser> parser_;
   const std::optional<TokenId> reasoning_end_;
   const bool stream_reasoning_;
+  const std::vector<std::pair<TokenId, std::string>> text_stops_;
   const bool has_calls_alone_;
   std::string reasoning_;  // gathered
   int64_t undecided_tokens_ = 0;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "server/chat_completions.h"
 
+#include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -52,6 +55,19 @@ FieldNames name_of_budget(FieldReader& fields) {
     break;
   }
   return names;
+}
+
+// See AnswerStreamOptions::text_stops. Special tokens are no text.
+std::vector<std::pair<TokenId, std::string>> text_stops(const CallContext& context,
+                                                        std::span<const TokenId> stop_token_ids) {
+  std::vector<std::pair<TokenId, std::string>> stops;
+  const std::vector<TokenId>& ends = context.model.eos_token_ids;
+  for (const TokenId id : stop_token_ids) {
+    if (std::ranges::find(ends, id) != ends.end()) continue;
+    std::string text = context.codec.decode({&id, 1}, /*skip_special_tokens=*/true);
+    if (!text.empty()) stops.emplace_back(id, std::move(text));
+  }
+  return stops;
 }
 
 }  // namespace
@@ -149,6 +165,7 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
                           .is_held_to_form = form && callable != nullptr,
                           .id_seed = {}};
   answer.stream.has_calls_alone = has_calls_alone;
+  if (callable != nullptr) answer.stream.text_stops = text_stops(context, sampling.stop.token_ids);
   answer.custom_tools = tools.custom;
   if (return_prompt_ids) answer.prompt_token_ids = request.prompt;
   call.stream_interval = sampling.stream_interval.value_or(context.answers.stream_interval);

@@ -250,6 +250,91 @@ TEST_P(AnswerMatrix, AWholeAnswerIsTheSameInEveryApi) {
   }
 }
 
+// The stop text matches inside a value, which is therefore incomplete.
+TEST_P(AnswerMatrix, AStopTextWithinACallCutsIt) {
+  const ToolCallFormat format = GetParam().calls;
+  if (format == ToolCallFormat::kNone) return;
+  start_row();
+  // Python's values are emitted whole.
+  const bool is_python = format == ToolCallFormat::kPythonic || format == ToolCallFormat::kLfm2;
+  for (const ScriptedApi api : kScriptedApis) {
+    for (const bool stream : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} stream {}", path_of(api), stream));
+      ScriptedQuestion asked = question(api, stream);
+      switch (api) {
+        case ScriptedApi::kMessages:
+          asked.extra = {{"stop_sequences", {"rich"}}};
+          break;
+        case ScriptedApi::kOllama:
+          asked.extra = {{"options", {{"num_predict", 1000}, {"stop", {"rich"}}}}};
+          break;
+        case ScriptedApi::kChatCompletions:
+        case ScriptedApi::kResponses:
+          asked.extra = {{"stop", {"rich"}}};
+      }
+      ScriptedAnswer answer = ask(asked);
+      const bool is_closed = api == ScriptedApi::kMessages && !stream;
+      std::vector<ScriptedCall> cut = {
+          {"get_weather", is_closed ? R"({"city":"Zü"})" : R"({"city":"Zü)"}};
+      if (is_python) cut.front().arguments = is_closed ? "{}" : "";
+      if (api == ScriptedApi::kOllama) cut.clear();
+      ASSERT_EQ(answer.calls.size(), cut.size()) << answer.body;
+      if (!cut.empty()) {
+        std::erase(answer.calls.front().arguments, ' ');
+        EXPECT_EQ(answer.calls, cut);
+      }
+      EXPECT_EQ(answer.text, GetParam().text);
+      EXPECT_EQ(answer.body.find("\"finish_reason\":\"tool_calls\""), std::string::npos);
+      EXPECT_EQ(answer.body.find("\"stop_reason\":\"tool_use\""), std::string::npos);
+    }
+  }
+}
+
+// Some clients stop at the mark that ends a call. The model has written the call to its end then.
+TEST_P(AnswerMatrix, AStopTextThatEndsACallLeavesItWhole) {
+  const MatrixRow& row = GetParam();
+  for (const auto& [mark, num_calls] :
+       {std::pair{"</tool_call>", 1}, std::pair{"</seed:tool_call>", 1},
+        std::pair{"</minimax:tool_call>", 2}, std::pair{"</TOOLCALL>", 2}}) {
+    if (row.script.find(mark) == std::string::npos) continue;
+    start_row();
+    for (const bool stream : {false, true}) {
+      ScriptedQuestion asked = question(ScriptedApi::kChatCompletions, stream);
+      asked.extra = {{"stop", {mark}}};
+      const ScriptedAnswer answer = ask(asked);
+      EXPECT_EQ(answer.calls, std::vector(row.emitted.begin(), row.emitted.begin() + num_calls));
+      EXPECT_NE(answer.body.find("\"finish_reason\":\"tool_calls\""), std::string::npos);
+    }
+  }
+}
+
+// A stop token that is text cuts a call as a stop text does.
+TEST_P(AnswerMatrix, AStopTokenThatIsTextCutsACall) {
+  const MatrixRow& row = GetParam();
+  if (row.name != "Qwen" && row.name != "Glm" && row.name != "Gemma4" && row.name != "Cohere") {
+    return;
+  }
+  start_row();
+  ScriptedQuestion asked = question(ScriptedApi::kChatCompletions, false);
+  asked.extra = {{"return_token_ids", true}};
+  const Json ids = Json::parse(ask(asked).body)["choices"][0]["token_ids"];
+  for (size_t i = 1; i < ids.size(); ++i) {
+    asked.max_tokens = static_cast<int64_t>(i);
+    const ScriptedAnswer limited = ask(asked);
+    if (limited.calls.empty() || limited.calls.front().arguments.find("Z") == std::string::npos) {
+      continue;
+    }
+    asked.max_tokens = 1000;
+    asked.extra = {{"stop_token_ids", {ids[i]}}};
+    const ScriptedAnswer stopped = ask(asked);
+    EXPECT_EQ(stopped.calls, limited.calls);
+    EXPECT_EQ(stopped.text, limited.text);
+    EXPECT_NE(stopped.body.find("\"finish_reason\":\"stop\""), std::string::npos);
+    return;
+  }
+  FAIL() << "no token ends within the text";
+}
+
 TEST_P(AnswerMatrix, ACutAnswerIsTheSameStreamedAndWhole) {
   start_row();
   const MatrixRow& row = GetParam();
