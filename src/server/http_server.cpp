@@ -281,7 +281,7 @@ class AsioHttpServer final : public HttpServer {
     std::string client = address_of_client(socket);  // TLS puts another socket in its place
     if (tls_ != nullptr) {
       ++num_tls_sessions_;
-      auto plain = tls_->terminate(std::move(socket), [this] {
+      auto plain = tls_->terminate(std::move(socket), client, [this] {
         --num_tls_sessions_;
         end_if_idle();
       });

@@ -11,10 +11,13 @@
 #include <boost/asio/local/connect_pair.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <fmt/format.h>
+#include <openssl/err.h>
+#include <openssl/sslerr.h>
 
 #include "core/log.h"
 #include "server/deadline.h"
@@ -34,12 +37,26 @@ constexpr size_t kRecordBytes = 16 << 10;     // the largest record of TLS
 constexpr double kCloseSeconds = 2;           // for the client to read the rest and close its side
 constexpr size_t kMaxUnreadBytes = 64 << 20;  // of an upload whose request is already answered
 
+// The answer to a client that speaks plain HTTP.
+constexpr std::string_view kUseHttps =
+    "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: 137\r\n"
+    "Connection: close\r\n\r\n"
+    R"({"error":{"message":"This port speaks TLS: use https:// in the address.",)"
+    R"("type":"invalid_request_error","param":null,"code":"use_https"}})";
+
+bool is_plain_http(const error_code& failure) {
+  if (failure.category() != asio::error::get_ssl_category()) return false;
+  const int reason = ERR_GET_REASON(static_cast<unsigned long>(failure.value()));
+  return reason == SSL_R_HTTP_REQUEST || reason == SSL_R_HTTPS_PROXY_REQUEST;
+}
+
 // One client. Kept alive by its coroutines.
 class TlsSession : public std::enable_shared_from_this<TlsSession> {
  public:
-  TlsSession(ByteSocket client, ByteSocket plain, ssl::context& context, const TlsOptions& options,
-             std::function<void()> on_end)
+  TlsSession(ByteSocket client, std::string address, ByteSocket plain, ssl::context& context,
+             const TlsOptions& options, std::function<void()> on_end)
       : options_(options),
+        address_(std::move(address)),
         tls_(std::move(client), context),
         plain_(std::move(plain)),
         deadline_(plain_.get_executor()),
@@ -55,6 +72,8 @@ class TlsSession : public std::enable_shared_from_this<TlsSession> {
                      [self](const std::exception_ptr&) { self->end_input(); });
       co_await write_client();
       co_await shut_down_tls();
+    } else if (failure.category() == asio::error::get_ssl_category()) {
+      co_await refuse(failure);
     }
     close();
     on_end_();
@@ -105,12 +124,30 @@ class TlsSession : public std::enable_shared_from_this<TlsSession> {
     }
   }
 
-  // Closing with bytes of the client unread would reset the connection, and could destroy the last
-  // answer before the client has read it.
+  // Logs why the handshake failed, and answers clients that speak plain HTTP.
+  asio::awaitable<void> refuse(error_code failure) {
+    const bool is_http = is_plain_http(failure);
+    log_info(fmt::format("{}: {}", address_,
+                         is_http ? "plain HTTP at a port that speaks TLS; use https://"
+                                 : "no TLS connection: " + failure.message()));
+    if (!is_http) co_return;
+    limit(kCloseSeconds);
+    const auto [error, count] =
+        co_await asio::async_write(tls_.next_layer(), asio::buffer(kUseHttps), kAwaitTls);
+    static_cast<void>(count);
+    if (!error) co_await read_rest();
+  }
+
   asio::awaitable<void> shut_down_tls() {
     limit(kCloseSeconds);
     const auto [unclean] = co_await tls_.async_shutdown(kAwaitTls);
     static_cast<void>(unclean);
+    co_await read_rest();
+  }
+
+  // Closing with bytes of the client unread would reset the connection, and could destroy the last
+  // answer before the client has read it.
+  asio::awaitable<void> read_rest() {
     error_code error;
     tls_.next_layer().shutdown(asio::socket_base::shutdown_send, error);
     std::array<char, kRecordBytes> bytes;
@@ -124,6 +161,7 @@ class TlsSession : public std::enable_shared_from_this<TlsSession> {
   }
 
   const TlsOptions& options_;
+  const std::string address_;
   ssl::stream<ByteSocket> tls_;
   ByteSocket plain_;
   Deadline deadline_;
@@ -153,14 +191,16 @@ class AsioTlsTerminator final : public TlsTerminator {
     return ok_status();
   }
 
-  Result<ByteSocket> terminate(ByteSocket client, std::function<void()> on_end) override {
+  Result<ByteSocket> terminate(ByteSocket client, std::string address,
+                               std::function<void()> on_end) override {
     asio::local::stream_protocol::socket ours(io_);
     asio::local::stream_protocol::socket theirs(io_);
     error_code error;
     asio::local::connect_pair(ours, theirs, error);
     if (error) return resource_exhausted("cannot open a pair of sockets: " + error.message());
-    const auto session = std::make_shared<TlsSession>(
-        std::move(client), ByteSocket(std::move(ours)), context_, options_, std::move(on_end));
+    const auto session = std::make_shared<TlsSession>(std::move(client), std::move(address),
+                                                      ByteSocket(std::move(ours)), context_,
+                                                      options_, std::move(on_end));
     asio::co_spawn(io_, session->run(), [session](const std::exception_ptr& failure) {
       if (failure) log_error("a TLS session ended by an exception");
     });

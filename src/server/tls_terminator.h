@@ -5,7 +5,8 @@
 // slowly makes the writer of the pair wait, one that leaves ends it.
 //
 // TLS 1.2 and 1.3. A client that does not complete the handshake in time, or that speaks something
-// else, is closed without an answer.
+// else, is closed, and a log line says why. One that speaks plain HTTP gets an answer of that,
+// which tells it to use https.
 //
 // Threading: confined to the I/O thread.
 // Cost:      beside the cipher's, a copy of every byte; of every connection three files, two
@@ -41,8 +42,9 @@ class TlsTerminator {
 
   virtual ~TlsTerminator() = default;
 
-  // `on_end` is called when nothing is left to send. Error: the process may open no more files.
-  [[nodiscard]] virtual Result<ByteSocket> terminate(ByteSocket client,
+  // `address` names the client in the log. `on_end` is called when nothing is left to send.
+  // Error: the process may open no more files.
+  [[nodiscard]] virtual Result<ByteSocket> terminate(ByteSocket client, std::string address,
                                                      std::function<void()> on_end) = 0;
 };
 

@@ -273,11 +273,26 @@ TEST_F(TlsTest, AClientThatLeavesIsNoticed) {
   EXPECT_TRUE(eventually([this] { return engine->num_live() == 0; }));
 }
 
-TEST_F(TlsTest, ClosesAPlainHttpClientAndServesOn) {
+TEST_F(TlsTest, TellsAPlainHttpClientToUseHttpsAndServesOn) {
+  set_log_level(LogLevel::kInfo);
   start();
-  HttpClient plain(server->port());
-  plain.send_request("GET", "/health");
-  EXPECT_TRUE(plain.at_end());
+  ::testing::internal::CaptureStderr();
+  for (const auto& [method, path, body] :
+       {std::tuple{"GET", "/health", ""}, std::tuple{"HEAD", "/", ""},
+        std::tuple{"POST", "/v1/chat/completions", "{\"model\": \"m\"}"}}) {
+    HttpClient plain(server->port());
+    plain.send_request(method, path, body);
+    const Reply reply = plain.read_reply();
+    EXPECT_EQ(reply.status, 400) << method;
+    EXPECT_TRUE(reply.complete) << method;
+    EXPECT_EQ(Json::parse(reply.body)["error"]["code"], "use_https") << method;
+  }
+  HttpClient other(server->port());
+  other.send("SSH-2.0-OpenSSH_9.2\r\n");
+  EXPECT_TRUE(other.at_end());
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("127.0.0.1: plain HTTP at a port that speaks TLS; use https://"));
+  EXPECT_THAT(log, HasSubstr("127.0.0.1: no TLS connection: "));
   TlsClient client(server->port());
   ASSERT_TRUE(client.send(kHealthRequest));
   EXPECT_THAT(client.read_all(), HasSubstr("200 OK"));
