@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <limits>
+#include <string>
+#include <system_error>
 
 #include <gtest/gtest.h>
 
 #include "core/clock.h"
 #include "core/dtype.h"
+#include "core/no_thread.h"
 #include "core/shape_contract.h"
 #include "core/tensor.h"
 
@@ -35,6 +38,18 @@ TEST(Result, PassesValuesAndErrorsThrough) {
   EXPECT_EQ(*quarter_of(12), 3);
   EXPECT_EQ(quarter_of(6).status().message(), "odd");
   EXPECT_DEATH((void)half_of(3).value(), "odd");
+}
+
+TEST(NoThread, SaysWhatAUserCanChange) {
+  const std::system_error refused(std::make_error_code(std::errc::resource_unavailable_try_again));
+  for (const std::string purpose : {"for the engine", "for the runner", "to read the weights"}) {
+    const Status status = no_thread(purpose, refused);
+    EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+    for (const std::string& part : {"no thread " + purpose, std::string("--memory-fraction"),
+                                    std::string("--max-total-tokens"), std::string("ulimit -v")}) {
+      EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+    }
+  }
 }
 
 TEST(Check, PrintsBothSides) {

@@ -12,6 +12,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/no_thread.h"
 #include "engine/scheduler_setup.h"
 #include "request/refusal.h"
 #include "request/validate.h"
@@ -92,7 +93,7 @@ Result<std::unique_ptr<EngineLoop>> EngineLoop::create(EngineParts parts) {
     try {
       loop->start_threads();
     } catch (const std::system_error& error) {
-      return resource_exhausted(fmt::format("no thread for the engine: {}", error.what()));
+      return no_thread("for the engine", error);
     }
   }
   return loop;

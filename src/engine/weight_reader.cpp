@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/check.h"
+#include "core/no_thread.h"
 
 namespace heddle::engine {
 
@@ -29,7 +30,7 @@ Status WeightReader::start(Read read) {
     thread_ = std::thread([this, read = std::move(read)] { run(read); });
   } catch (const std::system_error& error) {
     busy_ = false;
-    return resource_exhausted(fmt::format("no thread to read the weights: {}", error.what()));
+    return no_thread("to read the weights", error);
   }
   return {};
 }

@@ -4,9 +4,8 @@
 #include <system_error>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "core/check.h"
+#include "core/no_thread.h"
 #include "runner/step/guarded_step.h"
 
 namespace heddle::runner {
@@ -16,7 +15,7 @@ Result<std::unique_ptr<StepThread>> StepThread::start(Step step) {
   try {
     thread->thread_ = std::thread([raw = thread.get()] { raw->run(); });
   } catch (const std::system_error& error) {
-    return resource_exhausted(fmt::format("no thread for the runner: {}", error.what()));
+    return no_thread("for the runner", error);
   }
   return thread;
 }
