@@ -154,6 +154,7 @@ Match CallTags::read_tag_name(std::string_view text, CallTag& tag) const {
     return rest.size() < kMaxAttributeBytes ? Match::kMore : Match::kNo;
   }
   const std::string_view said = rest.substr(0, size);
+  tag.is_whole = said.ends_with('/');
   tag.size += size + (rest[size] == '>' ? 1 : 0);
   const auto name = attribute(said, "name");
   if (const auto named = name ? name : other_attribute(said)) {
@@ -232,6 +233,7 @@ CallHeader CallTags::read_call_header(std::string_view text, bool has_marker, bo
     if (is_call && name.empty()) return {};
     rest.remove_prefix(space + tag.size);
     if (rest.starts_with('>')) rest.remove_prefix(1);  // doubled
+    if (is_call && tag.is_whole) break;
   }
   if (name.empty() && in_section) {  // its parameters may say whose they are
     const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags));
@@ -270,6 +272,7 @@ CallHeader CallTags::read_glm_header(std::string_view text, bool has_marker, boo
   size = std::min(size, rest.size());
   std::string name = names_.resolve(rest.substr(0, size));
   rest.remove_prefix(size);
+  if (rest == "(" && !at_end) return {.match = Match::kMore};
   if (rest.starts_with("()")) rest.remove_prefix(2);
   if (rest.starts_with('(') && rest.size() > 1) return {};
   if (name.empty() && rest.starts_with('{')) return {};

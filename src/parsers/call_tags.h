@@ -57,6 +57,7 @@ struct CallTag {
   TagKind kind = TagKind::kNone;
   bool closing = false;
   bool is_exact = false;  // spelt as the format has it
+  bool is_whole = false;  // self-closing: <invoke name="f"/>
   size_t size = 0;
   std::string name = {};               // that it says
   std::optional<bool> is_string = {};  // likewise

@@ -76,8 +76,10 @@ Progress GemmaArguments::read(std::string_view text, TextEnd end, size_t& used, 
       }
       return object_.close_all(&json) ? Progress::kDone : Progress::kFailed;
     }
-    if (begins_with_one_of(rest, "{}[]:, \t\r\n")) {
-      const State state = write(rest.substr(0, 1), json);
+    const std::string_view sign = is_exact_ ? rest.substr(0, 1) : meant_sign(rest.substr(0, 1));
+    if (begins_with_one_of(sign, "{}[]:, \t\r\n")) {
+      follows_key_ = follows_key_ && space_size(sign) > 0;
+      const State state = write(sign, json);
       if (state == State::kError) return Progress::kFailed;
       ++used;
       if (state == State::kDone) return Progress::kDone;
@@ -100,6 +102,16 @@ Progress GemmaArguments::read(std::string_view text, TextEnd end, size_t& used, 
 
 bool GemmaArguments::finish(std::string& json) {
   return open_ == Open::kNothing && object_.close_all(&json);
+}
+
+// Translates the signs of a Python call, f(city="Paris"), into those of an object.
+std::string_view GemmaArguments::meant_sign(std::string_view sign) {
+  if (sign == "(" && object_.num_levels() == 0) {
+    is_in_parentheses_ = true;
+    return "{";
+  }
+  if (sign == ")" && is_in_parentheses_ && object_.num_levels() == 1) return "}";
+  return sign == "=" && follows_key_ ? ":" : sign;
 }
 
 size_t GemmaArguments::read_text(std::string_view text, TextEnd end, std::string& json) {
@@ -177,7 +189,8 @@ Match GemmaArguments::may_end_before(std::string_view text, TextEnd end) const {
     match = begins_parameter(text.substr(1));
   } else {
     const std::string_view seen = text.substr(0, kMaxClosersBeforeEnd);
-    const size_t size = std::min(seen.find_first_not_of("}] \t\r\n"), seen.size());
+    const size_t size = std::min(
+        seen.find_first_not_of(is_in_parentheses_ ? ")}] \t\r\n" : "}] \t\r\n"), seen.size());
     const std::string_view mark = text.substr(size);
     count_searched(size + 1);
     if (size < kMaxClosersBeforeEnd || !mark.empty()) {
@@ -227,19 +240,53 @@ size_t GemmaArguments::read_quotes(std::string_view text, std::string& json) {
 // may come, npos for what cannot be here.
 size_t GemmaArguments::read_word(std::string_view text, TextEnd end, std::string& json) {
   const bool is_key = object_.awaits_key();
-  const size_t size = text.find_first_of(is_key ? ":,<{}[]" : ",<{}[]");
+  std::string ends = is_key ? ":,<{}[]" : ",<{}[]";
+  if (is_key && !is_exact_) ends += '=';
+  if (!is_key && is_in_parentheses_ && object_.num_levels() == 1) ends += ')';
+  size_t size = text.find_first_of(ends);
+  if (size == 0) return std::string_view::npos;
   count_searched(std::min(size, text.size()));
   if (size == std::string_view::npos) {
     if (text.size() > kMaxWordBytes) return size;
     if (end == TextEnd::kNone) return 0;
     if (end == TextEnd::kCut || is_key) return text.size();
   }
+  size = std::min(size, text.size());
+  bool is_text = false;      // a text whose opening mark is missing
+  bool lacks_comma = false;  // the next key follows without a comma
+  size_t mark_size = 0;
+  if (!is_key && !is_exact_) {
+    std::string_view mark;
+    const Match ends_text = begins_with(text.substr(size), {&kGemmaText, 1}, &mark);
+    if (ends_text == Match::kMore && size < text.size() && end == TextEnd::kNone) return 0;
+    const auto key = next_key(text.substr(0, size));
+    lacks_comma = key.has_value();
+    is_text = ends_text == Match::kYes && !lacks_comma;
+    if (is_text) mark_size = mark.size();
+    if (lacks_comma) size = *key;
+  }
   const std::string_view word = without_outer_space(text.substr(0, size));
   const bool is_plain =
-      !is_key && (is_json(word) || word == "None" || word == "True" || word == "False");
+      !is_key && !is_text && (is_json(word) || word == "None" || word == "True" || word == "False");
   if (is_key && object_.num_levels() == 1) keys_.emplace(word);
-  const JsonScanner::State state = write(is_plain ? std::string(word) : as_json_string(word), json);
-  return state == JsonScanner::State::kError ? std::string_view::npos : std::min(size, text.size());
+  follows_key_ = is_key;
+  std::string value = is_plain ? std::string(word) : as_json_string(word);
+  if (lacks_comma) value += ',';
+  if (write(value, json) == JsonScanner::State::kError) return std::string_view::npos;
+  return size + mark_size;
+}
+
+// Models may leave out a comma: "3 city:". Returns the position in `word` where the next
+// parameter's key begins, or nothing if no unused parameter of the tool follows the value.
+std::optional<size_t> GemmaArguments::next_key(std::string_view word) const {
+  const size_t colon = word.find_first_of(":=");
+  if (object_.num_levels() != 1 || colon == std::string_view::npos) return std::nullopt;
+  word = word.substr(0, colon);
+  const size_t blank = word.find_last_of(" \t\r\n");
+  if (blank == std::string_view::npos || space_size(word) > blank) return std::nullopt;
+  const std::string_view key = word.substr(blank + 1);
+  const bool is_next = names_->has_parameter(tool_, key) && !keys_.contains(key);
+  return is_next ? std::optional<size_t>(blank) : std::nullopt;
 }
 
 }  // namespace heddle::parsers

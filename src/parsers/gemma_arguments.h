@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -62,6 +63,8 @@ class GemmaArguments {
   [[nodiscard]] Match begins_parameter(std::string_view text) const;
   size_t read_quotes(std::string_view text, std::string& json);
   size_t read_word(std::string_view text, TextEnd end, std::string& json);
+  [[nodiscard]] std::string_view meant_sign(std::string_view sign);
+  [[nodiscard]] std::optional<size_t> next_key(std::string_view word) const;
 
   const ToolNames* names_;
   std::string tool_;
@@ -70,6 +73,8 @@ class GemmaArguments {
   Open open_ = Open::kNothing;
   char quote_ = '"';
   bool is_escaped_ = false;                  // within quotes, after a backslash
+  bool is_in_parentheses_ = false;           // parentheses enclose the arguments
+  bool follows_key_ = false;                 // the next sign is the colon of a key
   std::set<std::string, std::less<>> keys_;  // of the object, as they are written
 };
 

@@ -25,6 +25,17 @@ CallMarks gemma_marks() {
           .may_be_missing = true};
 }
 
+// Skips the line break of arguments that begin on a line of their own. Returns false if more text
+// is needed to decide.
+bool skip_line_end(CallCursor& cursor) {
+  CallCursor behind = cursor;
+  if (!behind.skip_space(CallCursor::kMaxSpaceBeforeObject)) {
+    return behind.failure().match != Match::kMore || cursor.fail(Match::kMore);
+  }
+  if (behind.rest().starts_with('{')) cursor = behind;
+  return true;
+}
+
 }  // namespace
 
 GemmaCallParser::GemmaCallParser(ToolCallParserOptions options)
@@ -63,10 +74,13 @@ CallHeader GemmaCallParser::read_header(std::string_view text, Place place, bool
   const std::string name = names().resolve(written);
   const bool is_marked = place == Place::kMarker && is_exact && has_lead;
   if (!names().has(name) && (!is_marked || !is_tag_name(name))) return {};
+  if (cursor.rest().starts_with('\n') && !skip_line_end(cursor)) return cursor.failure();
   if (cursor.rest().starts_with('<') || cursor.rest().starts_with('\n')) {  // no arguments
     return has_lead && is_marked ? bare_header(cursor, name) : CallHeader{};
   }
-  if (!cursor.rest().starts_with('{')) return {};
+  // Behind "call:" the arguments may also stand in parentheses, as in Python.
+  const bool is_python = has_lead && cursor.rest().starts_with('(') && takes_name(name);
+  if (!cursor.rest().starts_with('{') && !is_python) return {};
   CallHeader header = header_of(cursor, name);
   header.kind = ArgumentsKind::kFormat;
   return header;

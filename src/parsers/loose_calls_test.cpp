@@ -241,6 +241,7 @@ TEST(LooseCallsTest, GlmKeysAndValues) {
                                            replaced("\n</tool_call>", ""),
                                            replaced("</arg_value>\n</tool_call>", ""),
                                            replaced("<tool_call>", ""),
+                                           replaced("<tool_call>get_weather", "get_weather()"),
                                            replaced("<tool_call>", "<tool_call>\n<tool_call>"),
                                            replaced("<tool_call>", "<toolcall>"),
                                            replaced("<arg_key>", "<argkey>"),
@@ -451,6 +452,26 @@ TEST(LooseCallsTest, Lfm2Lists) {
       });
 }
 
+// No letter follows the closing quote of a Python string, so a quote before a letter is an
+// apostrophe.
+TEST(LooseCallsTest, ApostrophesInPythonsTexts) {
+  for (const std::string text :
+       {"it's", "l'été d'Aix", "don't, won't) or can't]", "rock'n'roll", "5'11"}) {
+    for (const auto& [format, begin, end] :
+         {std::tuple{ToolCallFormat::kLfm2, "<|tool_call_start|>[", "]<|tool_call_end|>"},
+          std::tuple{ToolCallFormat::kPythonic, "[", "]"},
+          std::tuple{ToolCallFormat::kQwen, "<tool_call>", "</tool_call>"}}) {
+      const std::vector<std::pair<std::string, LooseJson>> calls = {
+          {"get_weather", {{"city", text}, {"days", 3}}}};
+      expect_read({.calls = format}, begin + ("get_weather(city='" + text) + "', days=3)" + end,
+                  {"", "", calls});
+      const std::string list = "write_file(content=['" + text + "', 'b'], path='p')";
+      expect_read({.calls = format}, begin + list + end,
+                  {"", "", {{"write_file", {{"content", {text, "b"}}, {"path", "p"}}}}});
+    }
+  }
+}
+
 TEST(LooseCallsTest, GemmaCalls) {
   const std::string whole =
       "<|tool_call>call:get_weather{city:<|\"|>Paris<|\"|>,days:3}<tool_call|>";
@@ -492,6 +513,15 @@ TEST(LooseCallsTest, GemmaCalls) {
           replaced("<|\"|>Paris<|\"|>", "Paris"),
           replaced("<|\"|>Paris<|\"|>", "<|\"|>Paris"),
           replaced("<|\"|>Paris<|\"|>", "<|\"|Paris<|\"|"),
+          replaced("<|\"|>Paris<|\"|>", "Paris<|\"|>"),
+          replaced(",days", " days"),
+          replaced("city:<|\"|>Paris<|\"|>,days:", "city=<|\"|>Paris<|\"|>,days="),
+          replaced("city:<|\"|>Paris<|\"|>,days:", "city = Paris, days = "),
+          "<|tool_call>call:get_weather(city=<|\"|>Paris<|\"|>,days=3)<tool_call|>",
+          "<|tool_call>call:get_weather(city: <|\"|>Paris<|\"|>, days: 3)<tool_call|>",
+          "<|tool_call>call:get_weather(city=Paris, days=3)",
+          "<|tool_call>call:get_weather(city='Paris', days=3<tool_call|>",
+          "<|tool_call>call:get_weather\n{\n  city: <|\"|>Paris<|\"|>,\n  days: 3\n}\n<tool_call|>",
           "<|tool_call>call:get_weather{\"city\": \"Paris\", \"days\": 3}<tool_call|>",
           "<|tool_call>get_weather(city='Paris', days=3)<tool_call|>",
           R"(<|tool_call>{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}})",
@@ -524,8 +554,57 @@ TEST(LooseCallsTest, GemmaCalls) {
                     "<|\"|>,content:<|\"|>y<|\"|>}<tool_call|>",
                 {"", "", {{"write_file", {{"path", content}, {"content", "y"}}}}});
   }
-  for (const std::string_view text : {"<|tool_call>call:now<tool_call|>", "<|tool_call>call:now"}) {
+  for (const std::string_view text :
+       {"<|tool_call>call:now<tool_call|>", "<|tool_call>call:now", "<|tool_call>call:now()",
+        "<|tool_call>call:now( )<tool_call|>", "<|tool_call>call:now\n{}\n<tool_call|>"}) {
     expect_read({.calls = ToolCallFormat::kGemma4}, text, {"", "", {{"now", LooseJson::object()}}});
+  }
+  for (const std::string_view arguments : {"days:3 city:<|\"|>Paris<|\"|>", "days:3\ncity:Paris",
+                                           "days: 3  city=\"Paris\"", "(days=3 city=Paris)"}) {
+    const std::string inside(arguments);
+    const bool has_brackets = inside.starts_with('(');
+    expect_read({.calls = ToolCallFormat::kGemma4},
+                "<|tool_call>call:get_weather" + (has_brackets ? inside : "{" + inside + "}") +
+                    "<tool_call|>",
+                {"", "", {{"get_weather", {{"days", 3}, {"city", "Paris"}}}}});
+  }
+}
+
+// A self-closing tag is a whole call, so a second one with the same name is a second call.
+TEST(LooseCallsTest, CallsThatCloseThemselves) {
+  const std::vector<std::pair<std::string, LooseJson>> twice = {{"now", LooseJson::object()},
+                                                                {"now", LooseJson::object()}};
+  for (const auto& [format, call] : std::vector<std::pair<ToolCallFormat, std::string>>{
+           {ToolCallFormat::kMinimaxM2, "<invoke name=\"now\"/>"},
+           {ToolCallFormat::kMinimaxM2, "<invoke name=\"now\" />"},
+           {ToolCallFormat::kSeedOss, "<function=now/>"},
+           {ToolCallFormat::kQwen3Coder, "<function=now/>"},
+           {ToolCallFormat::kQwen3Coder, "<function name=\"now\"/>"},
+           {ToolCallFormat::kDeepseekV32, "<invoke name=\"now\"/>"}}) {
+    for (const std::string_view between : {"", "\n", "\n\n"}) {
+      const std::string two = call + std::string(between) + call;
+      expect_read({.calls = format}, two, {"", "", twice});
+      expect_read({.calls = format}, "Yes.\n" + two + "\n", {"Yes.", "", twice});
+    }
+  }
+}
+
+TEST(LooseCallsTest, AListOfNoCallsSaysNothing) {
+  for (const auto& [format, text] : std::vector<std::pair<ToolCallFormat, std::string>>{
+           {ToolCallFormat::kNemotronV2, "<TOOLCALL>[]</TOOLCALL>"},
+           {ToolCallFormat::kNemotronV2, "<TOOLCALL> [ ] \n</TOOLCALL>"},
+           {ToolCallFormat::kGranite, "<|tool_call|>[]"},
+           {ToolCallFormat::kGranite, "<|tool_call|>\n[\n]"},
+           {ToolCallFormat::kCohere, "<|START_ACTION|>[]<|END_ACTION|>"},
+           {ToolCallFormat::kLfm2, "<|tool_call_start|>[]<|tool_call_end|>"},
+           {ToolCallFormat::kPythonic, "<|python_start|>[]<|python_end|>"},
+           {ToolCallFormat::kMistral, "[TOOL_CALLS][]"},
+           {ToolCallFormat::kQwen, "<tool_call>\n[]\n</tool_call>"}}) {
+    expect_read({.calls = format}, text, {"", "", {}});
+    expect_read({.calls = format}, "Nothing to do." + text, {"Nothing to do.", "", {}});
+  }
+  for (const std::string text : {"Use <TOOLCALL>[] as a list.", "<TOOLCALL>[1]", "x = []"}) {
+    expect_read({.calls = ToolCallFormat::kNemotronV2}, text, {text, "", {}});
   }
 }
 
@@ -769,6 +848,9 @@ TEST(LooseCallsTest, TagsOfReasoning) {
            {kCohere, "<START_THINKING>Hm.\n<|END_THINKING>\nYes<|END_TEXT|>"},
            {kCohere, "<|START_THINKING|><|START_THINKING|>Hm.\n<|END_THINK|><|END_THINKING|>Yes"},
            {kCohere, "Hm.\n<|END_THINKING|>Yes", true},
+           {kCohere, "<|START_THINKING|>Hm.\n<|START_RESPONSE|>Yes<|END_RESPONSE|>"},
+           {kCohere, "<|START_THINKING|>Hm.\n<|START_TEXT|>Yes"},
+           {kGranite, "<think>Hm.\n<response>Yes</response>"},
            {kGranite, "<think>Hm.\n</think>\n<response>Yes</response>"},
            {kGranite, "<think>Hm.\n</think>\n\n<response>\nYes"},
            {kGranite, "<thinking>Hm.\n</thinking>Yes"},
@@ -786,6 +868,11 @@ TEST(LooseCallsTest, TagsOfReasoning) {
   }
   expect_read({.reasoning = kThink}, "<thought>A `</thinking>` tag.</thought>Yes",
               {"Yes", "A `</thinking>` tag.", {}});
+  for (const std::string_view named :
+       {"\"</channel>", "`<channel>`", "a </channel> b", "(<|channel|>"}) {
+    expect_read({.reasoning = kGemma}, "<|channel>thought\nHm. " + std::string(named) + "x",
+                {"", "Hm. " + std::string(named) + "x", {}});
+  }
   // Without its opening tag reasoning is content, which a stream has shown before the closing tag
   // comes. That is none, unless the prompt or the format says that the answer began inside.
   for (const auto& [text, content] :

@@ -12,6 +12,12 @@ namespace {
 
 constexpr int kMaxLiteralLevels = 64;
 
+// No letter follows the closing quote of a string, so a quote before a letter is an apostrophe.
+bool goes_on_with(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         static_cast<unsigned char>(c) >= 0x80;
+}
+
 void append_utf8(uint32_t code, std::string& out) {
   const auto byte = [&out](uint32_t value) { out += static_cast<char>(value); };
   if (code < 0x80) {
@@ -217,7 +223,9 @@ class LiteralReader {
       text += rest_.substr(0, plain);
       const char stop = rest_[plain];
       rest_.remove_prefix(plain);
-      const bool ends = stop == quote && (!is_long || rest_.starts_with(three));
+      const bool is_apostrophe =
+          stop == quote && !is_long && rest_.size() > 1 && goes_on_with(rest_[1]);
+      const bool ends = stop == quote && !is_apostrophe && (!is_long || rest_.starts_with(three));
       rest_.remove_prefix(ends && is_long ? 3 : 1);
       if (ends) break;
       if (stop == quote) {
@@ -254,6 +262,10 @@ size_t PythonLiteralEnd::scan(std::string_view text, bool& found) {
     }
     if (num_opening_ == 2) quote_ = '\0';  // it was empty
     num_opening_ = 0;
+    if (may_have_ended_) {
+      may_have_ended_ = false;
+      if (!goes_on_with(c)) quote_ = '\0';
+    }
     if (quote_ != '\0') {
       num_closing_ = c == quote_ && !escaped_ ? num_closing_ + 1 : 0;
       if (escaped_) {
@@ -261,7 +273,8 @@ size_t PythonLiteralEnd::scan(std::string_view text, bool& found) {
       } else if (c == '\\') {
         escaped_ = true;
       } else if (num_closing_ == (is_long_ ? 3 : 1)) {
-        quote_ = '\0';
+        may_have_ended_ = !is_long_;
+        if (is_long_) quote_ = '\0';
         num_closing_ = 0;
         is_long_ = false;
       }

@@ -30,6 +30,8 @@ class PythonLiteralEnd {
   int num_opening_ = 0;  // quotes, of a string that has had nothing else
   int num_closing_ = 0;  // quotes that follow each other, of a string that ends with three
   bool is_long_ = false;
+  bool may_have_ended_ =
+      false;  // after a quote; the next character tells whether it closed the string
   bool escaped_ = false;
 };
 

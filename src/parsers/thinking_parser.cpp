@@ -170,7 +170,11 @@ ThinkingParser::Tag ThinkingParser::labelled_tag_at(std::string_view text, bool 
   }
   const bool opens = !tag.closing && behind.starts_with(tags_.label);
   const bool is_named = kBeforeNamedTag.find(last_byte_) != std::string_view::npos;
-  if (opens == closing || (closing && is_named && !ends_line(behind))) return {};
+  if (opens == closing) return {};
+  if (closing && is_named && behind.empty() && end == TextEnd::kNone) {
+    return {.match = Match::kMore};
+  }
+  if (closing && is_named && !ends_line(behind)) return {};
   return {.match = Match::kYes, .size = tag.size};
 }
 
@@ -280,6 +284,16 @@ Match ThinkingParser::content_tag_at(std::string_view text) const {
   return begins_with(text, {&content_marks_.open, 1}, &ignored);
 }
 
+// Reports whether `text` starts with a mark that only the final answer has: one of the special
+// tokens around content, or the content tag at the start of a line.
+Match ThinkingParser::begins_content(std::string_view text) const {
+  if (!content_marks_.special.empty()) {
+    std::string_view ignored;
+    return begins_with(text, content_marks_.special, &ignored);
+  }
+  return last_byte_ == '\n' ? content_tag_at(text) : Match::kNo;
+}
+
 size_t ThinkingParser::read_reasoning(std::string_view text, TextEnd end, AnswerDeltas& out) {
   if (drops_space_) {
     const size_t space = space_size(text);
@@ -302,6 +316,12 @@ size_t ThinkingParser::read_mark(std::string_view text, TextEnd end, AnswerDelta
     emit_tag(text.substr(0, close.size), out);
     state_ = State::kAfterClose;
     return close.size;
+  }
+  const Match content = begins_content(text);
+  if (content == Match::kMore && end == TextEnd::kNone) return 0;
+  if (content == Match::kYes) {  // the closing tag is missing
+    state_ = State::kAfterClose;
+    return 0;
   }
   std::string_view mark;
   Match match = begins_with(text, call_marks_, &mark);

@@ -73,6 +73,7 @@ class ThinkingParser final : public AnswerParser {
   [[nodiscard]] Tag tag_at(std::string_view text, bool closing, TextEnd end) const;
   [[nodiscard]] Tag labelled_tag_at(std::string_view text, bool closing, TextEnd end) const;
   [[nodiscard]] Match content_tag_at(std::string_view text) const;
+  [[nodiscard]] Match begins_content(std::string_view text) const;
 
   const ReasoningTags tags_;
   const ContentMarks content_marks_;

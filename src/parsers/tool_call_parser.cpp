@@ -65,8 +65,8 @@ bool ToolCallParser::is_opening(const LooseTag& tag) const {
   return meant && marks_.opening_words[*meant].front() == tag.word.front();
 }
 
-// Whether the text begins with more opening tags in a row than a call has; kMore if it ends in
-// them.
+// Reports whether the text begins with more opening tags in a row than any call has; kMore if the
+// text ends before that is decided.
 Match ToolCallParser::has_endless_tags(std::string_view text) const {
   constexpr int kMostTags = 8;
   if (is_exact()) return Match::kNo;
@@ -121,6 +121,23 @@ CallHeader ToolCallParser::read_other_header(std::string_view text, bool is_mark
     header.name = names().resolve(header.name);
   }
   return header.match == Match::kYes && !names().has(header.name) ? CallHeader{} : header;
+}
+
+// Finds an empty list of calls, "[]", after a mark. It is dropped. Where the mark may also be plain
+// text, the list counts only if the closing mark follows.
+Closing ToolCallParser::empty_list(std::string_view text) const {
+  CallCursor cursor(text);
+  if (!cursor.skip_space(CallCursor::kMaxSpaceBeforeObject) || !cursor.expect("[") ||
+      !cursor.skip_space(CallCursor::kMaxSpaceBeforeObject) || !cursor.expect("]")) {
+    return {.match = cursor.failure().match};
+  }
+  if (marks_.are_special) return {.match = Match::kYes, .size = cursor.position()};
+  if (!cursor.skip_space(CallCursor::kMaxSpaceBeforeObject)) {
+    return {.match = cursor.failure().match};
+  }
+  std::string_view stray;
+  const Match match = begins_with(cursor.rest(), marks_.strays, &stray);
+  return {.match = match, .size = cursor.position() + stray.size()};
 }
 
 // Code fences and tags around calls, in any order, and a call behind them. Bounded as header_at().
@@ -437,6 +454,11 @@ size_t ToolCallParser::read_mark(const Candidate& mark, std::string_view text, T
   if (is_fence) in_code_ = !in_code_;
   const bool is_mark = mark.found == Found::kMark;
   const std::string_view behind = text.substr(mark.size);
+  if (is_mark && !is_exact()) {
+    const Closing list = empty_list(behind);
+    if (list.match == Match::kMore && end == TextEnd::kNone) return 0;
+    if (list.match == Match::kYes) return mark.size + list.size;
+  }
   if (is_mark && behind.empty() && end == TextEnd::kNone) return 0;
   if (!is_mark || (!marks_.are_special && !stands_alone(behind))) {
     emit_text(text.substr(0, mark.size), out);
