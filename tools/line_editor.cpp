@@ -78,7 +78,8 @@ class LineEditor::Terminal {
     was_pasted_ = false;
     is_abandoned_ = false;
     el_resize(editor_);  // the window may have another size than before
-    el_set(editor_, EL_PREP_TERM, 1);  // libedit would do so behind the prompt, and keys may be there
+    // Keys may be there as soon as the prompt shows; libedit would do so behind it.
+    el_set(editor_, EL_PREP_TERM, 1);
     write_to_terminal(kMarkPastes);
     int length = 0;
     const char* text = el_gets(editor_, &length);

@@ -4,9 +4,9 @@
 // as it would the client's own. Bytes wait in the buffers of both sockets: a client that reads
 // slowly makes the writer of the pair wait, one that leaves ends it.
 //
-// TLS 1.2 and 1.3. A client that does not complete the handshake in time, or that speaks something
-// else, is closed, and a log line says why. One that speaks plain HTTP gets an answer of that,
-// which tells it to use https.
+// TLS 1.2 and 1.3. A client that does not complete the handshake in time is closed. One that speaks
+// something else is closed, too, and a log line says why. Plain HTTP gets a 400 that tells the
+// client to use https.
 //
 // Threading: confined to the I/O thread.
 // Cost:      beside the cipher's, a copy of every byte; of every connection three files, two
