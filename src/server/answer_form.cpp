@@ -20,6 +20,7 @@
 #include "parsers/call_form.h"
 #include "parsers/formats.h"
 #include "parsers/tool_call_parser.h"
+#include "server/body_fields.h"
 #include "server/http_message.h"
 
 namespace heddle::server {
@@ -32,28 +33,27 @@ constexpr size_t kMaxChoiceTexts = 1024;
 constexpr size_t kMaxCallableTools = 1024;  // of one form
 
 struct FormField {
-  std::string_view name;
+  Field field;
   GrammarKind kind;
-  bool is_json;  // may be an object
 };
 
 // Of the request itself.
 constexpr std::array kFormFields = std::to_array<FormField>({
-    {"json_schema", GrammarKind::kJsonSchema, true},
-    {"regex", GrammarKind::kRegex, false},
-    {"ebnf", GrammarKind::kEbnf, false},
-    {"structural_tag", GrammarKind::kStructuralTag, true},
-    {"guided_json", GrammarKind::kJsonSchema, true},
-    {"guided_regex", GrammarKind::kRegex, false},
-    {"guided_grammar", GrammarKind::kEbnf, false},
+    {Body::kForm["json_schema"], GrammarKind::kJsonSchema},
+    {Body::kForm["regex"], GrammarKind::kRegex},
+    {Body::kForm["ebnf"], GrammarKind::kEbnf},
+    {Body::kForm["structural_tag"], GrammarKind::kStructuralTag},
+    {Body::kForm["guided_json"], GrammarKind::kJsonSchema},
+    {Body::kForm["guided_regex"], GrammarKind::kRegex},
+    {Body::kForm["guided_grammar"], GrammarKind::kEbnf},
 });
 
 // Of `structured_outputs`.
 constexpr std::array kOutputFields = std::to_array<FormField>({
-    {"json", GrammarKind::kJsonSchema, true},
-    {"regex", GrammarKind::kRegex, false},
-    {"grammar", GrammarKind::kEbnf, false},
-    {"structural_tag", GrammarKind::kStructuralTag, true},
+    {Body::kStructuredOutputs["json"], GrammarKind::kJsonSchema},
+    {Body::kStructuredOutputs["regex"], GrammarKind::kRegex},
+    {Body::kStructuredOutputs["grammar"], GrammarKind::kEbnf},
+    {Body::kStructuredOutputs["structural_tag"], GrammarKind::kStructuralTag},
 });
 
 AnswerForm form_of(GrammarKind kind, std::string text, std::string param) {
@@ -79,20 +79,23 @@ void take(std::optional<AnswerForm>& form, AnswerForm next, FieldReader& fields)
   }
 }
 
-void read_form_field(const FormField& field, FieldReader& fields, std::optional<AnswerForm>& form) {
-  const Json* const value = fields.find(field.name);
+void read_form_field(const FormField& form_field, FieldReader& fields,
+                     std::optional<AnswerForm>& form) {
+  const Field& field = form_field.field;
+  const Json* const value = fields.find(field);
   if (value == nullptr) return;
-  if (field.is_json && value->is_object()) {
-    take(form, form_of(field.kind, dump_exact_json(*value), fields.name_of(field.name)), fields);
+  const bool is_json = field.type == FieldType::kStringOrObject;
+  if (is_json && value->is_object()) {
+    take(form, form_of(form_field.kind, dump_exact_json(*value), fields.name_of(field)), fields);
   } else if (value->is_string()) {
-    take(form, form_of(field.kind, value->get<std::string>(), fields.name_of(field.name)), fields);
+    take(form, form_of(form_field.kind, value->get<std::string>(), fields.name_of(field)), fields);
   } else {
-    fields.fail(invalid_type(fields.name_of(field.name),
-                             field.is_json ? "a string or an object" : "a string"));
+    fields.fail(
+        invalid_type(fields.name_of(field), is_json ? "a string or an object" : "a string"));
   }
 }
 
-void read_choice(std::string_view name, FieldReader& fields, std::optional<AnswerForm>& form) {
+void read_choice(const Field& name, FieldReader& fields, std::optional<AnswerForm>& form) {
   const auto choices = fields.strings(name);
   if (!choices) return;
   const std::string param = fields.name_of(name);
@@ -109,31 +112,33 @@ void read_choice(std::string_view name, FieldReader& fields, std::optional<Answe
 }
 
 void read_structured_outputs(FieldReader& fields, std::optional<AnswerForm>& form) {
-  const Json* const outputs = fields.object("structured_outputs");
+  const Json* const outputs = fields.object(Body::kForm["structured_outputs"]);
   if (outputs == nullptr) return;
   FieldReader inner(*outputs, fields.name_of("structured_outputs") + ".");
   for (const FormField& field : kOutputFields) read_form_field(field, inner, form);
-  read_choice("choice", inner, form);
-  if (inner.boolean("json_object").value_or(false)) {
+  read_choice(Body::kStructuredOutputs["choice"], inner, form);
+  if (inner.flag(Body::kStructuredOutputs["json_object"])) {
     take(form, form_of(GrammarKind::kJsonObject, {}, inner.name_of("json_object")), inner);
   }
   if (inner.error()) fields.fail(*inner.error());
 }
 
 void read_response_format(FieldReader& fields, std::optional<AnswerForm>& form) {
-  const Json* const format = fields.object("response_format");
+  const Json* const format = fields.object(Body::kForm["response_format"]);
   if (format == nullptr) return;
   const std::string param = fields.name_of("response_format");
   FieldReader inner(*format, param + ".");
-  const std::string type = inner.string("type").value_or("");
+  const std::string type = inner.string(Body::kResponseFormat["type"]).value_or("");
   // The schema stands in an object of its own, or one level up.
-  const Json* const named = type == "json_schema" ? inner.object("json_schema") : nullptr;
+  const Json* const named =
+      type == "json_schema" ? inner.object(Body::kResponseFormat["json_schema"]) : nullptr;
   if (inner.error()) {
     fields.fail(*inner.error());
   } else if (type.empty()) {
     fields.fail(missing_parameter(param + ".type"));
   } else if (type == "json_object" || type == "json_schema") {
-    const Json* const schema = FieldReader(named != nullptr ? *named : *format).find("schema");
+    const Json* const schema =
+        FieldReader(named != nullptr ? *named : *format).find(Body::kNamedSchema["schema"]);
     if (schema == nullptr && type == "json_object") {
       take(form, form_of(GrammarKind::kJsonObject, {}, param), fields);
     } else if (schema == nullptr) {
@@ -336,7 +341,7 @@ std::optional<AnswerForm> read_answer_form(FieldReader& fields) {
   std::optional<AnswerForm> form;
   read_response_format(fields, form);
   for (const FormField& field : kFormFields) read_form_field(field, fields, form);
-  read_choice("guided_choice", fields, form);
+  read_choice(Body::kForm["guided_choice"], fields, form);
   read_structured_outputs(fields, form);
   return form;
 }
@@ -455,19 +460,19 @@ ReasoningFirst reasoning_after(const CallContext& context, std::span<const Token
 }
 
 std::optional<int64_t> read_thinking_budget(FieldReader& fields) {
-  std::optional<int64_t> budget = fields.integer("max_thinking_tokens", 0);
-  const auto take = [&](const char* object_name, const char* name) {
+  std::optional<int64_t> budget = fields.integer(Body::kThinking["max_thinking_tokens"]);
+  const auto take = [&](const Field& object_name, const Field& budget_field) {
     const Json* const object = fields.object(object_name);
     if (object == nullptr) return;
     FieldReader inner(*object, fields.name_of(object_name) + ".");
-    const auto value = inner.integer(name, 0);
+    const auto value = inner.integer(budget_field);
     if (inner.error()) fields.fail(*inner.error());
     if (value) budget = std::min(budget.value_or(*value), *value);
   };
-  take("reasoning", "max_tokens");
-  take("chat_template_kwargs", "thinking_budget");
-  take("custom_params", "thinking_budget");
-  if (const Json* const params = fields.object("custom_params")) {
+  take(Body::kThinking["reasoning"], Body::kReasoning["max_tokens"]);
+  take(Body::kThinking["chat_template_kwargs"], Body::kBudget["thinking_budget"]);
+  take(Body::kThinking["custom_params"], Body::kBudget["thinking_budget"]);
+  if (const Json* const params = fields.object(Body::kThinking["custom_params"])) {
     for (const auto& [name, value] : params->items()) {
       if (name != "thinking_budget") {
         fields.fail(unsupported_parameter(fields.name_of("custom_params") + "." + name,

@@ -15,6 +15,7 @@
 
 #include "core/printable.h"
 #include "server/anthropic_answer.h"
+#include "server/body_fields.h"
 #include "server/call_fields.h"
 #include "server/chat_completions.h"
 #include "server/chat_prompt.h"
@@ -295,13 +296,13 @@ std::optional<ApiError> read_anthropic_message(const CallContext& context, const
 std::optional<ApiError> read_anthropic_messages(const CallContext& context, FieldReader& fields,
                                                 Json& chat) {
   Json messages = Json::array();
-  if (const Json* system = fields.find("system")) {
+  if (const Json* system = fields.find(Body::kMessagesPrompt["system"])) {
     std::string text;
     if (auto error = read_system_blocks(context, *system, "system", /*is_asked=*/true, text))
       return error;
     if (!text.empty()) messages.push_back({{"role", "system"}, {"content", std::move(text)}});
   }
-  const Json* sent = fields.array("messages");
+  const Json* sent = fields.array(Body::kMessagesPrompt["messages"]);
   if (fields.error()) return fields.error();
   if (sent == nullptr) return missing_parameter("messages");
   if (sent->empty()) return invalid_value("messages", "`messages` is empty.");
@@ -351,13 +352,13 @@ std::optional<ApiError> read_anthropic_tool(FieldReader& tool, const std::string
 }
 
 std::optional<ApiError> read_anthropic_tool_choice(FieldReader& fields, Json& chat) {
-  const Json* value = fields.object("tool_choice");
+  const Json* value = fields.object(Body::kMessagesPrompt["tool_choice"]);
   if (fields.error()) return fields.error();
   if (value == nullptr) return std::nullopt;
   FieldReader choice(*value, "tool_choice.");
-  const std::string type = choice.string("type").value_or("");
-  const auto name = choice.string("name");
-  if (choice.boolean("disable_parallel_tool_use").value_or(false)) {
+  const std::string type = choice.string(Body::kToolChoice["type"]).value_or("");
+  const auto name = choice.string(Body::kToolChoice["name"]);
+  if (choice.flag(Body::kToolChoice["disable_parallel_tool_use"])) {
     chat["parallel_tool_calls"] = false;
   }
   if (choice.error()) return choice.error();
@@ -377,12 +378,12 @@ std::optional<ApiError> read_anthropic_tool_choice(FieldReader& fields, Json& ch
 
 std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, bool takes_budget, Json& chat,
                                                 FieldNames& names) {
-  const Json* value = fields.object("thinking");
+  const Json* value = fields.object(Body::kMessagesPrompt["thinking"]);
   if (fields.error()) return fields.error();
   if (value == nullptr) return std::nullopt;
   FieldReader thinking(*value, "thinking.");
-  const std::string type = thinking.string("type").value_or("");
-  const auto budget = thinking.integer("budget_tokens", 1);
+  const std::string type = thinking.string(Body::kThinkingSwitch["type"]).value_or("");
+  const auto budget = thinking.integer(Body::kThinkingSwitch["budget_tokens"]);
   if (thinking.error()) return thinking.error();
   if (type != "enabled" && type != "disabled" && type != "adaptive") {
     return invalid_value("thinking.type", "`thinking.type` must be enabled, disabled or adaptive.");
@@ -390,9 +391,9 @@ std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, bool takes_
   if (type == "adaptive") return std::nullopt;
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   int64_t least = type == "enabled" && takes_budget ? budget.value_or(kNone) : kNone;
-  if (const Json* own = fields.object("reasoning")) {
+  if (const Json* own = fields.object(Body::kThinking["reasoning"])) {
     FieldReader inner(*own, "reasoning.");
-    least = std::min(least, inner.integer("max_tokens", 0).value_or(kNone));
+    least = std::min(least, inner.integer(Body::kReasoning["max_tokens"]).value_or(kNone));
     if (inner.error()) return inner.error();
   }
   if (fields.error()) return fields.error();
@@ -405,10 +406,10 @@ std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, bool takes_
 // `output_config.format`, and `output_format` as it was called at first.
 std::optional<ApiError> read_output_format(FieldReader& fields, Json& chat, FieldNames& names) {
   std::string param = "output_format";
-  const Json* format = fields.object("output_format");
-  if (const Json* const config = fields.object("output_config")) {
+  const Json* format = fields.object(Body::kMessagesPrompt["output_format"]);
+  if (const Json* const config = fields.object(Body::kMessagesPrompt["output_config"])) {
     FieldReader inner(*config, "output_config.");
-    if (const Json* const newer = inner.object("format")) {
+    if (const Json* const newer = inner.object(Body::kOutputConfig["format"])) {
       format = newer;
       param = "output_config.format";
     }
@@ -416,8 +417,8 @@ std::optional<ApiError> read_output_format(FieldReader& fields, Json& chat, Fiel
   }
   if (fields.error() || format == nullptr) return fields.error();
   FieldReader shape(*format, param + ".");
-  const std::string type = shape.string("type").value_or("");
-  const Json* const schema = shape.object("schema");
+  const std::string type = shape.string(Body::kOutputFormat["type"]).value_or("");
+  const Json* const schema = shape.object(Body::kOutputFormat["schema"]);
   if (shape.error()) return shape.error();
   if (type != "json_schema") {
     return invalid_value(param + ".type", fmt::format("`{}.type` must be json_schema.", param));
@@ -441,14 +442,14 @@ std::optional<ApiError> chat_of_messages(const CallContext& context, const Json&
     chat.erase(name);
   }
   FieldReader fields(body);
-  const auto stop = fields.strings("stop_sequences");
+  const auto stop = fields.strings(Body::kMessagesPrompt["stop_sequences"]);
   if (stop) {
     chat["stop"] = *stop;
     names.add("stop", "stop_sequences");
   }
-  if (const Json* metadata = fields.object("metadata")) {
+  if (const Json* metadata = fields.object(Body::kMessagesPrompt["metadata"])) {
     FieldReader inner(*metadata, "metadata.");
-    const auto user = inner.string("user_id");
+    const auto user = inner.string(Body::kMetadata["user_id"]);
     if (inner.error()) return inner.error();
     if (user) {
       chat["user"] = *user;
@@ -457,10 +458,10 @@ std::optional<ApiError> chat_of_messages(const CallContext& context, const Json&
   }
   refuse_several_answers(fields);
   if (fields.error()) return fields.error();
-  if (needs_max_tokens && fields.find("max_tokens") == nullptr) {
+  if (needs_max_tokens && fields.find(Body::kMessages["max_tokens"]) == nullptr) {
     return missing_parameter("max_tokens");
   }
-  fields.integer("max_tokens", 1);
+  fields.integer(Body::kMessages["max_tokens"]);
   if (fields.error()) return fields.error();
   if (auto error = read_anthropic_messages(context, fields, chat)) return error;
   if (auto error = translate_tools(fields, read_anthropic_tool, chat, names)) return error;

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/printable.h"
+#include "server/body_fields.h"
 #include "server/call_fields.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
@@ -65,8 +66,8 @@ std::variant<Upload, ApiError> read_upload(const HttpRequest& request, int64_t n
   const FormPart* file = nullptr;
   std::string_view purpose;
   for (const FormPart& part : std::get<std::vector<FormPart>>(form)) {
-    if (part.name == "file") file = &part;
-    if (part.name == "purpose") purpose = part.content;
+    if (part.name == Body::kUpload["file"].name) file = &part;
+    if (part.name == Body::kUpload["purpose"].name) purpose = part.content;
   }
   if (file == nullptr) return missing_parameter("file");
   if (purpose.empty()) return missing_parameter("purpose");
@@ -109,10 +110,10 @@ std::variant<BatchOrder, ApiError> read_batch_order(const HttpRequest& request) 
   Json object;
   if (auto error = parse_json_object(request.body, object)) return *error;
   FieldReader fields(object);
-  BatchOrder order{.input_file_id = fields.string("input_file_id").value_or(""),
-                   .endpoint = fields.string("endpoint").value_or(""),
+  BatchOrder order{.input_file_id = fields.string(Body::kBatch["input_file_id"]).value_or(""),
+                   .endpoint = fields.string(Body::kBatch["endpoint"]).value_or(""),
                    .holder = holder_of(request.key)};
-  const std::string window = fields.string("completion_window").value_or("24h");
+  const std::string window = fields.string_or_preset(Body::kBatch["completion_window"]);
   const Json* const metadata = read_metadata(fields);
   if (fields.error()) return *fields.error();
   if (order.input_file_id.empty()) return missing_parameter("input_file_id");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/printable.h"
+#include "server/body_fields.h"
 #include "server/key_ring.h"
 #include "server/prompt_list.h"
 
@@ -40,8 +41,6 @@ constexpr size_t kMaxMetadataEntries = 16;  // OpenAI's limits
 constexpr size_t kMaxMetadataKeyBytes = 64;
 constexpr size_t kMaxMetadataValueBytes = 512;
 
-constexpr double kMaxMilliseconds = 1e10;  // four months
-
 // The header as a number; nothing when it is absent or wrong; `fields` keeps the error.
 template <typename Number>
 std::optional<Number> header_number(FieldReader& fields, const CallContext& context,
@@ -56,7 +55,7 @@ std::optional<Number> header_number(FieldReader& fields, const CallContext& cont
   return std::nullopt;
 }
 
-std::string read_key(FieldReader& fields, const char* name) {
+std::string read_key(FieldReader& fields, const Field& name) {
   std::string key = fields.string(name).value_or("");
   if (key.size() > kMaxKeyBytes) {
     fields.fail(invalid_value(fields.name_of(name),
@@ -66,10 +65,8 @@ std::string read_key(FieldReader& fields, const char* name) {
   return key;
 }
 
-double read_seconds(FieldReader& fields, const char* name) {
-  const auto milliseconds =
-      fields.number(name, {.min = 0, .max = kMaxMilliseconds, .min_excluded = true});
-  return milliseconds.value_or(0) / 1e3;
+double read_seconds(FieldReader& fields, const Field& milliseconds) {
+  return fields.number(milliseconds).value_or(0) / 1e3;
 }
 
 double header_deadline(FieldReader& fields, const CallContext& context) {
@@ -82,16 +79,16 @@ double header_deadline(FieldReader& fields, const CallContext& context) {
                                                  *milliseconds, kWanted)));
     return 0;
   }
-  return std::min(*milliseconds, kMaxMilliseconds) / 1e3;
+  return std::min(*milliseconds, Body::kMaxMilliseconds) / 1e3;
 }
 
 StreamOptions read_stream_options(FieldReader& fields) {
   StreamOptions options;
-  options.stream = fields.boolean("stream").value_or(false);
-  if (const Json* object = fields.object("stream_options")) {
+  options.stream = fields.flag(Body::kCall["stream"]);
+  if (const Json* object = fields.object(Body::kCall["stream_options"])) {
     FieldReader inner(*object, "stream_options.");
-    options.include_usage = inner.boolean("include_usage").value_or(false);
-    options.continuous_usage = inner.boolean("continuous_usage_stats").value_or(false);
+    options.include_usage = inner.flag(Body::kStreamOptions["include_usage"]);
+    options.continuous_usage = inner.flag(Body::kStreamOptions["continuous_usage_stats"]);
     if (inner.error()) fields.fail(*inner.error());
   }
   return options;
@@ -100,7 +97,7 @@ StreamOptions read_stream_options(FieldReader& fields) {
 }  // namespace
 
 std::string read_model_name(FieldReader& fields, const CallContext& context) {
-  std::string name = fields.string("model").value_or("");
+  std::string name = fields.string(Body::kModel["model"]).value_or("");
   const auto& served = context.served_names;
   const auto may_use = [&context](const std::string& each) {
     return may_use_model(context.head.key.get(), each);
@@ -118,7 +115,7 @@ std::string read_model_name(FieldReader& fields, const CallContext& context) {
 
 void read_request_id(FieldReader& fields, const CallContext& context, PreparedCall& call) {
   call.id = context.id;
-  const auto id = fields.string("rid");
+  const auto id = fields.string(Body::kCall["rid"]);
   if (!id) return;
   if (!is_request_id(*id)) {
     fields.fail(invalid_value(
@@ -136,12 +133,12 @@ OpenAiAnswerOptions read_openai_answer(FieldReader& fields, const CallContext& c
                              .weight_version = context.weight_version,
                              .codec = &context.codec};
   read_request_id(fields, context, call);
-  call.no_logs = fields.boolean("no_logs").value_or(false);
+  call.no_logs = fields.flag(Body::kCall["no_logs"]);
   answer.id = call.id;
   answer.streaming = read_stream_options(fields);
   call.stream = answer.streaming.stream;
-  answer.cache_details = fields.boolean("return_cached_tokens_details").value_or(false);
-  answer.return_token_ids = fields.boolean("return_token_ids").value_or(false);
+  answer.cache_details = fields.flag(Body::kCall["return_cached_tokens_details"]);
+  answer.return_token_ids = fields.flag(Body::kCall["return_token_ids"]);
   return answer;
 }
 
@@ -220,7 +217,7 @@ std::optional<ApiError> check_prompt_logprobs_size(std::span<const Request> requ
 }
 
 const Json* read_metadata(FieldReader& fields) {
-  const Json* const metadata = fields.object("metadata");
+  const Json* const metadata = fields.object(Body::kBatch["metadata"]);
   if (metadata == nullptr) return nullptr;
   if (metadata->size() > kMaxMetadataEntries) {
     fields.fail(invalid_value("metadata", fmt::format("`metadata` has {} entries; {} are allowed.",
@@ -253,7 +250,7 @@ void refuse_unserved_features(FieldReader& fields) {
 }
 
 void refuse_sessions(FieldReader& fields) {
-  const Json* const params = fields.find("session_params");
+  const Json* const params = fields.find(Body::kGenerate["session_params"]);
   if (params == nullptr || !asks_for_something(*params)) return;
   fields.fail({.code = "unsupported_parameter",
                .message = "`session_params` is not a field of this route; /generate has sessions.",
@@ -261,7 +258,7 @@ void refuse_sessions(FieldReader& fields) {
 }
 
 void refuse_several_answers(FieldReader& fields) {
-  const auto num_answers = fields.integer("n");
+  const auto num_answers = fields.integer(std::string_view(Body::kChoices["n"]));
   if (!num_answers || *num_answers == 1) return;
   fields.fail(invalid_value("n", fmt::format("`n` is {}; this route gives one answer. "
                                              "/v1/chat/completions has `n`.",
@@ -279,23 +276,23 @@ void SchedulingFields::apply(Request& request) const {
 
 SchedulingFields read_scheduling_fields(FieldReader& fields, const CallContext& context) {
   SchedulingFields result;
-  result.priority = fields.integer("priority");
+  result.priority = fields.integer(Body::kScheduling["priority"]);
   if (!result.priority) {
     result.priority = header_number<int64_t>(fields, context, "x-priority", "an integer");
   }
   if (!result.priority && context.head.key != nullptr) result.priority = context.head.key->priority;
-  const std::string user = read_key(fields, "user");
+  const std::string user = read_key(fields, Body::kScheduling["user"]);
   result.tenant = tenant_of(context.fair_key, context.head, user).substr(0, kMaxKeyBytes);
-  result.routing_key = read_key(fields, "routing_key");
-  result.ttft_slo_seconds = read_seconds(fields, "ttft_slo_ms");
-  result.deadline_seconds = read_seconds(fields, "deadline_ms");
+  result.routing_key = read_key(fields, Body::kScheduling["routing_key"]);
+  result.ttft_slo_seconds = read_seconds(fields, Body::kScheduling["ttft_slo_ms"]);
+  result.deadline_seconds = read_seconds(fields, Body::kScheduling["deadline_ms"]);
   const double header = header_deadline(fields, context);
   if (header > 0) {
     result.deadline_seconds =
         result.deadline_seconds > 0 ? std::min(result.deadline_seconds, header) : header;
   }
-  result.cache_namespace =
-      cache_namespace(read_key(fields, "cache_salt"), read_key(fields, "extra_key"));
+  result.cache_namespace = cache_namespace(read_key(fields, Body::kScheduling["cache_salt"]),
+                                           read_key(fields, Body::kScheduling["extra_key"]));
   if (context.isolate_tenants) {
     // Ends with what the pair comes to, so that no tenant can write another's.
     result.cache_namespace =

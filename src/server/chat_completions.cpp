@@ -13,6 +13,7 @@
 
 #include "parsers/parameter_type.h"
 #include "server/answer_form.h"
+#include "server/body_fields.h"
 #include "server/call_fields.h"
 #include "server/chat_prompt.h"
 #include "server/json_text.h"
@@ -35,7 +36,7 @@ void refuse_unserved_chat_fields(FieldReader& fields) {
   }
   refuse_fields(fields, {"return_meta_info", "audio"});
   refuse_sessions(fields);
-  if (const Json* modalities = fields.array("modalities")) {
+  if (const Json* modalities = fields.array(Body::kChat["modalities"])) {
     for (const Json& modality : *modalities) {
       if (modality != "text") fields.fail(unsupported_parameter("modalities", "answers are text"));
     }
@@ -45,7 +46,7 @@ void refuse_unserved_chat_fields(FieldReader& fields) {
 // The name by which the request has a budget for its reasoning.
 FieldNames name_of_budget(FieldReader& fields) {
   FieldNames names;
-  if (fields.find("max_thinking_tokens") != nullptr) return names;
+  if (fields.find(Body::kThinking["max_thinking_tokens"]) != nullptr) return names;
   for (const auto& [object, field] :
        {std::pair("reasoning", "max_tokens"), std::pair("chat_template_kwargs", "thinking_budget"),
         std::pair("custom_params", "thinking_budget")}) {
@@ -88,17 +89,17 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   const std::optional<AnswerForm> form =
       add_call_form(read_answer_form(fields), tools, context, fields);
   const std::optional<int64_t> thinking_budget = read_thinking_budget(fields);
-  const bool separate_reasoning = fields.boolean("separate_reasoning").value_or(true);
-  answer.stream.stream_reasoning = fields.boolean("stream_reasoning").value_or(true);
+  const bool separate_reasoning = fields.flag(Body::kChat["separate_reasoning"]);
+  answer.stream.stream_reasoning = fields.flag(Body::kChat["stream_reasoning"]);
   SamplingFields sampling = read_sampling_fields(fields, spelling, context.model);
-  answer.logprobs = fields.boolean("logprobs").value_or(false);
-  const auto top_logprobs = fields.integer("top_logprobs", 0, kMaxTopLogprobs);
+  answer.logprobs = fields.flag(Body::kChat["logprobs"]);
+  const auto top_logprobs = fields.integer(Body::kChat["top_logprobs"]);
   if (top_logprobs.value_or(0) > 0 && !answer.logprobs) {
     fields.fail(invalid_value("top_logprobs", "`top_logprobs` needs `logprobs`: true."));
   }
   const SchedulingFields scheduling = read_scheduling_fields(fields, context);
   const bool return_prompt_ids =
-      fields.boolean("return_prompt_token_ids").value_or(answer.return_token_ids);
+      fields.boolean(Body::kChat["return_prompt_token_ids"]).value_or(answer.return_token_ids);
   if (fields.error()) return *fields.error();
   call.answers_field = "n";
   if (auto error = check_num_answers(context, static_cast<size_t>(sampling.num_choices),
@@ -114,10 +115,11 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
   }
   for (const std::string& name : fields.unasked()) context.note_unused("field", name);
   request.prompt = std::move(prompt.ids);
-  if (auto error = fit_to_context(sampling, static_cast<int64_t>(request.prompt.size()),
-                                  /*default_tokens=*/std::nullopt, context.model.context_length,
-                                  context.answers.max_tokens_overflow,
-                                  fields.find("input_ids") != nullptr ? "input_ids" : "messages")) {
+  if (auto error = fit_to_context(
+          sampling, static_cast<int64_t>(request.prompt.size()),
+          /*default_tokens=*/std::nullopt, context.model.context_length,
+          context.answers.max_tokens_overflow,
+          fields.find(Body::kChatInput["input_ids"]) != nullptr ? "input_ids" : "messages")) {
     return *error;
   }
   const ReasoningFirst reasoning_first = prompt.starts_in_reasoning   ? ReasoningFirst::kYes

@@ -13,6 +13,7 @@
 
 #include "chat/arrangement.h"
 #include "core/printable.h"
+#include "server/body_fields.h"
 #include "server/chat_messages.h"
 #include "server/http_message.h"
 #include "server/json_text.h"
@@ -25,7 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using parsers::ReasoningFormat;
 
-void read_effort(FieldReader& fields, std::string_view name, Json& variables) {
+void read_effort(FieldReader& fields, const Field& name, Json& variables) {
   const Json* effort = fields.find(name);
   if (effort == nullptr) return;
   const bool known_word =
@@ -51,7 +52,8 @@ constexpr const char* kFieldsOfRequests[] = {"messages", "tools", "add_generatio
 // object, or empty.
 Json read_template_variables(FieldReader& fields, const std::string& defaults) {
   Json variables = Json::object();
-  if (const Json* extra = fields.object("chat_template_kwargs")) variables = *extra;
+  if (const Json* extra = fields.object(Body::kThinking["chat_template_kwargs"]))
+    variables = *extra;
   for (const char* name : kFieldsOfRequests) {
     if (!variables.contains(name)) continue;
     fields.fail(invalid_value("chat_template_kwargs",
@@ -59,11 +61,11 @@ Json read_template_variables(FieldReader& fields, const std::string& defaults) {
                                           "the request says by fields of its own.",
                                           name)));
   }
-  read_effort(fields, "reasoning_effort", variables);
-  if (const Json* reasoning = fields.object("reasoning")) {
+  read_effort(fields, Body::kTemplate["reasoning_effort"], variables);
+  if (const Json* reasoning = fields.object(Body::kThinking["reasoning"])) {
     FieldReader inner(*reasoning, "reasoning.");
-    read_effort(inner, "effort", variables);
-    if (const auto enabled = inner.boolean("enabled")) {
+    read_effort(inner, Body::kReasoning["effort"], variables);
+    if (const auto enabled = inner.boolean(Body::kReasoning["enabled"])) {
       variables.emplace("thinking", Json(*enabled));
       variables.emplace("enable_thinking", Json(*enabled));
     }
@@ -118,10 +120,10 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
                                          const ToolFields& tools, size_t max_tokens,
                                          ChatPrompt& prompt) {
   const Json variables = read_template_variables(fields, context.answers.chat_template_kwargs);
-  const bool continue_final = fields.boolean("continue_final_message").value_or(false);
-  const bool generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
-  auto ids = fields.token_ids("input_ids", context.model.vocab_size);
-  const Json* messages = fields.find("messages");
+  const bool continue_final = fields.flag(Body::kTemplate["continue_final_message"]);
+  const bool generation_prompt = fields.flag(Body::kTemplate["add_generation_prompt"]);
+  auto ids = fields.token_ids(Body::kChatInput["input_ids"], context.model.vocab_size);
+  const Json* messages = fields.find(Body::kChatInput["messages"]);
   if (fields.error()) return fields.error();
   const ReasoningFormat reasoning = context.formats.reasoning;
   if (ids) {

@@ -11,6 +11,7 @@
 
 #include "server/answer_form.h"
 #include "server/answer_log.h"
+#include "server/body_fields.h"
 #include "server/body_sender.h"
 #include "server/call_fields.h"
 #include "server/infill.h"
@@ -321,8 +322,8 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   refuse_sessions(fields);
   const std::optional<AnswerForm> form = read_answer_form(fields);
   // With `echo` there is something to show without a token of output.
-  const bool echo = fields.boolean("echo").value_or(false);
-  const std::string suffix = fields.string("suffix").value_or("");
+  const bool echo = fields.flag(Body::kCompletions["echo"]);
+  const std::string suffix = fields.string_or_preset(Body::kCompletions["suffix"]);
   if (echo && !suffix.empty()) {
     fields.fail(invalid_value("echo",
                               "`echo` cannot be combined with `suffix`: what is drawn "
@@ -330,7 +331,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   }
   SamplingFields sampling = read_sampling_fields(fields, SamplingSpelling::kOpenAi, context.model,
                                                  /*may_draw_nothing=*/echo);
-  const auto best_of = fields.integer("best_of", 1, kMaxChoices);
+  const auto best_of = fields.integer(Body::kCompletions["best_of"]);
   if (best_of && *best_of < sampling.num_choices) {
     fields.fail(invalid_value("best_of", fmt::format("`best_of` is {}, less than `n` = {}.",
                                                      *best_of, sampling.num_choices)));
@@ -341,10 +342,10 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
                               "`best_of` above `n` cannot be streamed: which answers "
                               "are the best is known at their end."));
   }
-  const auto logprobs = fields.integer("logprobs", 0, kMaxTopLogprobs);
+  const auto logprobs = fields.integer(Body::kCompletions["logprobs"]);
   answer.logprobs = logprobs.has_value();
   const SchedulingFields scheduling = read_scheduling_fields(fields, context);
-  const Json* prompt = fields.find("prompt");
+  const Json* prompt = fields.find(Body::kCompletions["prompt"]);
   if (prompt == nullptr) fields.fail(missing_parameter("prompt"));
   if (fields.error()) return *fields.error();
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/printable.h"
+#include "server/body_fields.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
 
@@ -77,7 +78,7 @@ std::variant<PauseMode, ApiError> read_pause_mode(std::string_view body) {
     if (auto error = parse_json_object(body, object)) return *error;
   }
   FieldReader fields(object);
-  const std::string name = fields.string("mode").value_or("abort");
+  const std::string name = fields.string_or_preset(Body::kPause["mode"]);
   if (fields.error()) return *fields.error();
   if (const auto mode = parse_pause_mode(name)) return *mode;
   return invalid_value("mode", fmt::format("`mode` is \"{}\"; use abort, retract or in_place.",
@@ -88,8 +89,8 @@ std::variant<AbortOrder, ApiError> read_abort(std::string_view body) {
   Json object;
   if (const auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
-  AbortOrder order{.id = fields.string("rid").value_or(""),
-                   .all = fields.boolean("abort_all").value_or(false)};
+  AbortOrder order{.id = fields.string(Body::kAbort["rid"]).value_or(""),
+                   .all = fields.flag(Body::kAbort["abort_all"])};
   if (order.id.empty() && !order.all) fields.fail(missing_parameter("rid"));
   if (fields.error()) return *fields.error();
   return order;

@@ -2,6 +2,7 @@
 #include "server/field_reader.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -132,6 +133,34 @@ std::optional<double> FieldReader::number(std::string_view name, const NumberRan
     return std::nullopt;
   }
   return number;
+}
+
+bool FieldReader::flag(const Field& field) {
+  return boolean(field.name).value_or(field.preset == "true");
+}
+
+std::optional<int64_t> FieldReader::integer(const Field& field) {
+  using Limits = std::numeric_limits<int64_t>;
+  constexpr NumberRange kAny;
+  return integer(
+      field.name,
+      field.range.min == kAny.min ? Limits::min() : static_cast<int64_t>(field.range.min),
+      field.range.max == kAny.max ? Limits::max() : static_cast<int64_t>(field.range.max));
+}
+
+int64_t FieldReader::integer_or_preset(const Field& field) {
+  int64_t preset = 0;
+  std::from_chars(field.preset.data(), field.preset.data() + field.preset.size(), preset);
+  return integer(field).value_or(preset);
+}
+
+std::optional<double> FieldReader::number(const Field& field) {
+  return number(field.name, field.range);
+}
+
+std::string FieldReader::string_or_preset(const Field& field) {
+  if (auto text = string(field.name)) return *std::move(text);
+  return std::string(field.preset.substr(1, field.preset.size() - 2));  // without its quotes
 }
 
 std::optional<std::string> FieldReader::string(std::string_view name) {

@@ -4,7 +4,7 @@
 // looking:
 //
 //   FieldReader fields(body);
-//   const auto temperature = fields.number("temperature", {.min = 0});
+//   const auto temperature = fields.number(Body::kSampling["temperature"]);
 //   if (fields.error()) return *fields.error();
 //
 // Threading: thread-confined. The object outlives the reader.
@@ -22,14 +22,9 @@
 #include <heddle/request.h>
 
 #include "server/api_error.h"
+#include "server/field_table.h"
 
 namespace heddle::server {
-
-struct NumberRange {
-  double min = -std::numeric_limits<float>::max();
-  double max = std::numeric_limits<float>::max();
-  bool min_excluded = false;
-};
 
 class FieldReader {
  public:
@@ -45,6 +40,14 @@ class FieldReader {
                                  int64_t max = std::numeric_limits<int64_t>::max());
   std::optional<uint64_t> bits(std::string_view name);  // any 64-bit integer, signed or not
   std::optional<double> number(std::string_view name, const NumberRange& range = {});
+
+  // By its row in a table: the default of an absent field, and the range, are the row's.
+  bool flag(const Field& field);
+  std::optional<int64_t> integer(const Field& field);
+  int64_t integer_or_preset(const Field& field);
+  std::optional<double> number(const Field& field);
+  std::string string_or_preset(const Field& field);
+
   std::optional<std::string> string(std::string_view name);
   std::optional<std::vector<std::string>> strings(std::string_view name);  // one or a list
   const nlohmann::ordered_json* object(std::string_view name);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/printable.h"
+#include "server/body_fields.h"
 #include "server/call_fields.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
@@ -19,9 +20,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMostRequestsShown = 1000;
-constexpr int64_t kMaxNodes = 2000;
-constexpr int64_t kMaxNodeTokens = 64;
 constexpr size_t kMaxNameBytes = 80;  // of tenants and namespaces, which callers choose
 
 std::string_view to_string(RequestPhase phase) {
@@ -104,12 +102,10 @@ std::variant<InspectionOptions, ApiError> read_inspection(const CallContext& con
   }
   FieldReader fields(object);
   InspectionOptions options;
-  options.max_requests =
-      fields.integer("max_requests", 0, kMostRequestsShown).value_or(options.max_requests);
-  options.max_nodes = fields.integer("max_nodes", 0, kMaxNodes).value_or(options.max_nodes);
-  options.max_node_tokens =
-      fields.integer("max_node_tokens", 0, kMaxNodeTokens).value_or(options.max_node_tokens);
-  options.prompt = fields.token_ids("prompt_token_ids", context.model.vocab_size)
+  options.max_requests = fields.integer_or_preset(Body::kInspect["max_requests"]);
+  options.max_nodes = fields.integer_or_preset(Body::kInspect["max_nodes"]);
+  options.max_node_tokens = fields.integer_or_preset(Body::kInspect["max_node_tokens"]);
+  options.prompt = fields.token_ids(Body::kInspect["prompt_token_ids"], context.model.vocab_size)
                        .value_or(std::vector<TokenId>());
   options.cache_namespace = read_scheduling_fields(fields, context).cache_namespace;
   if (fields.error()) return *fields.error();

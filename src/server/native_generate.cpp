@@ -15,6 +15,7 @@
 
 #include "request/validate.h"
 #include "server/answer_form.h"
+#include "server/body_fields.h"
 #include "server/call_fields.h"
 #include "server/generate_answer.h"
 #include "server/json_text.h"
@@ -38,7 +39,7 @@ void refuse_unserved_generate_fields(FieldReader& fields) {
 
 // A field of a batch: one value for all prompts, or a list of one per prompt.
 const Json* per_prompt(FieldReader& fields, const Json* value, size_t index, size_t num_prompts,
-                       const char* name) {
+                       std::string_view name) {
   if (value == nullptr || !value->is_array()) return value;
   if (value->size() != num_prompts) {
     fields.fail(invalid_value(name, fmt::format("`{}` has {} entries for {} prompts.", name,
@@ -58,7 +59,7 @@ struct LogprobFields {
 // `token_ids_logprob`: one list for all prompts, or a list of one per prompt.
 std::optional<std::vector<TokenId>> read_logprob_tokens(FieldReader& fields, size_t index,
                                                         size_t num_prompts, int64_t vocab_size) {
-  constexpr const char* kName = "token_ids_logprob";
+  constexpr std::string_view kName = Body::kGenerate["token_ids_logprob"];
   const Json* list = fields.array(kName);
   if (list != nullptr && !list->empty() && !list->front().is_number()) {
     list = per_prompt(fields, list, index, num_prompts, kName);
@@ -79,19 +80,19 @@ std::optional<std::vector<TokenId>> read_logprob_tokens(FieldReader& fields, siz
 LogprobFields read_logprobs(FieldReader& fields, const CallContext& context, size_t index,
                             const PromptList& list) {
   const size_t num_prompts = list.prompts.size();
-  const auto value_of = [&](const char* name) {
+  const auto value_of = [&](const Field& name) {
     const Json* value = per_prompt(fields, fields.find(name), index, num_prompts, name);
     return value == nullptr ? Json() : *value;
   };
-  const Json entry = {{"return_logprob", value_of("return_logprob")},
-                      {"top_logprobs_num", value_of("top_logprobs_num")},
-                      {"logprob_start_len", value_of("logprob_start_len")}};
+  const Json entry = {{"return_logprob", value_of(Body::kGenerate["return_logprob"])},
+                      {"top_logprobs_num", value_of(Body::kGenerate["top_logprobs_num"])},
+                      {"logprob_start_len", value_of(Body::kGenerate["logprob_start_len"])}};
   FieldReader inner(entry);
   LogprobFields result;
-  result.wanted = inner.boolean("return_logprob").value_or(false);
+  result.wanted = inner.flag(Body::kGenerate["return_logprob"]);
   result.num_top =
-      static_cast<int32_t>(inner.integer("top_logprobs_num", 0, kMaxTopLogprobs).value_or(0));
-  const int64_t from = inner.integer("logprob_start_len", -1).value_or(-1);
+      static_cast<int32_t>(inner.integer_or_preset(Body::kGenerate["top_logprobs_num"]));
+  const int64_t from = inner.integer_or_preset(Body::kGenerate["logprob_start_len"]);
   const int64_t prompt_tokens = std::ssize(list.prompts[index]);
   if (result.wanted && from > prompt_tokens) {
     inner.fail(invalid_value(
@@ -109,13 +110,13 @@ LogprobFields read_logprobs(FieldReader& fields, const CallContext& context, siz
 SchedulingFields read_prompt_scheduling(FieldReader& fields, const CallContext& context,
                                         size_t index, size_t num_prompts) {
   Json entry = Json::object();
-  for (const char* name :
-       {"priority", "routing_key", "ttft_slo_ms", "deadline_ms", "cache_salt", "extra_key"}) {
-    const Json* value = per_prompt(fields, fields.find(name), index, num_prompts, name);
-    if (value != nullptr) entry[name] = *value;
+  for (const Field& field : Body::kScheduling.fields) {
+    if (field.name == "user") continue;
+    const Json* value = per_prompt(fields, fields.find(field), index, num_prompts, field);
+    if (value != nullptr) entry[std::string(field)] = *value;
   }
-  if (const auto user = fields.string("user")) entry["user"] = *user;
-  if (const auto tenant = fields.string("tenant")) entry["user"] = *tenant;
+  if (const auto user = fields.string(Body::kScheduling["user"])) entry["user"] = *user;
+  if (const auto tenant = fields.string(Body::kGenerate["tenant"])) entry["user"] = *tenant;
   FieldReader inner(entry);
   SchedulingFields result = read_scheduling_fields(inner, context);
   if (inner.error()) fields.fail(*inner.error());
@@ -124,8 +125,8 @@ SchedulingFields read_prompt_scheduling(FieldReader& fields, const CallContext& 
 
 std::optional<ApiError> read_generate_prompts(FieldReader& fields, const CallContext& context,
                                               PromptList& list, std::string& param) {
-  const Json* text = fields.find("text");
-  const Json* ids = fields.find("input_ids");
+  const Json* text = fields.find(Body::kGenerate["text"]);
+  const Json* ids = fields.find(Body::kGenerate["input_ids"]);
   if (text == nullptr && ids == nullptr) return missing_parameter("text");
   if (text != nullptr && ids != nullptr) {
     return invalid_value("text", "Give either `text` or `input_ids`, not both.");
@@ -138,7 +139,7 @@ std::optional<ApiError> read_generate_prompts(FieldReader& fields, const CallCon
 // One id per prompt: a list's own, or a scalar with _0, _1, ... for a batch.
 std::vector<std::string> read_prompt_ids(FieldReader& fields, const CallContext& context,
                                          const PromptList& list, PreparedCall& call) {
-  const Json* rid = fields.find("rid");
+  const Json* rid = fields.find(Body::kGenerate["rid"]);
   const size_t count = list.prompts.size();
   if (rid != nullptr && rid->is_array()) {
     std::vector<std::string> ids;
@@ -225,8 +226,8 @@ std::variant<PromptFields, ApiError> read_prompt_fields(FieldReader& fields,
                                                         const PromptList& list, size_t index,
                                                         std::string_view prompt_param) {
   const size_t num_prompts = list.prompts.size();
-  const Json* params =
-      per_prompt(fields, fields.find("sampling_params"), index, num_prompts, "sampling_params");
+  const Json* params = per_prompt(fields, fields.find(Body::kGenerate["sampling_params"]), index,
+                                  num_prompts, "sampling_params");
   if (params != nullptr && !params->is_object()) {
     fields.fail(invalid_type("sampling_params", "an object or a list of objects"));
   }
@@ -257,7 +258,7 @@ std::variant<PromptFields, ApiError> read_prompt_fields(FieldReader& fields,
   const SamplingFields asked = result.sampling;
   if (auto error = fit(list.prompts[index], asked)) {
     // The limit that the error names fits all prompts that it is for.
-    const Json* const all = fields.find("sampling_params");
+    const Json* const all = fields.find(Body::kGenerate["sampling_params"]);
     const bool is_for_all = all == nullptr || !all->is_array();
     return is_for_all ? *fit(longest_prompt(list), asked) : *error;
   }
@@ -269,13 +270,14 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
   PreparedCall call;
   GenerateAnswerOptions answer;
   refuse_unserved_generate_fields(fields);
-  answer.stream = fields.boolean("stream").value_or(false);
-  call.no_logs = fields.boolean("no_logs").value_or(false);
+  answer.stream = fields.flag(Body::kGenerate["stream"]);
+  call.no_logs = fields.flag(Body::kGenerate["no_logs"]);
   answer.stream_increments = context.answers.stream_increments;
-  answer.text_in_logprobs = fields.boolean("return_text_in_logprobs").value_or(false);
-  const bool reasons_first = fields.boolean("require_reasoning").value_or(false);
-  const bool return_prompt_ids = fields.boolean("return_prompt_token_ids").value_or(false);
-  if (fields.find("model") != nullptr) static_cast<void>(read_model_name(fields, context));
+  answer.text_in_logprobs = fields.flag(Body::kGenerate["return_text_in_logprobs"]);
+  const bool reasons_first = fields.flag(Body::kGenerate["require_reasoning"]);
+  const bool return_prompt_ids = fields.flag(Body::kGenerate["return_prompt_token_ids"]);
+  if (fields.find(Body::kModel["model"]) != nullptr)
+    static_cast<void>(read_model_name(fields, context));
   PromptList list;
   std::string prompt_param;
   if (fields.error()) return *fields.error();
@@ -420,8 +422,8 @@ PrepareResult prepare_vertex(const CallContext& context, std::string_view body) 
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
-  const Json* const instances = fields.array("instances");
-  const Json* const parameters = fields.object("parameters");
+  const Json* const instances = fields.array(Body::kVertex["instances"]);
+  const Json* const parameters = fields.object(Body::kVertex["parameters"]);
   if (fields.error()) return *fields.error();
   if (instances == nullptr) return missing_parameter("instances");
   if (instances->empty()) {
@@ -430,7 +432,7 @@ PrepareResult prepare_vertex(const CallContext& context, std::string_view body) 
     return JsonAnswer{.body = std::move(nothing), .shown = nullptr};
   }
   Json generate = parameters != nullptr ? *parameters : Json::object();
-  if (const auto no_logs = fields.boolean("no_logs")) generate["no_logs"] = *no_logs;
+  if (const auto no_logs = fields.boolean(Body::kVertex["no_logs"])) generate["no_logs"] = *no_logs;
   if (fields.error()) return *fields.error();
   for (const char* const input : {"text", "input_ids"}) generate.erase(input);
   FieldNames names;

@@ -16,6 +16,7 @@
 #include "core/exact_json.h"
 #include "core/printable.h"
 #include "server/answer_log.h"
+#include "server/body_fields.h"
 #include "server/call_fields.h"
 #include "server/chat_completions.h"
 #include "server/chat_prompt.h"
@@ -189,21 +190,21 @@ std::unique_ptr<ApiAdapter> make_ollama_generate_adapter(ChatAnswerOptions optio
 // ---- The request ----
 
 // Ollama's name of a sampling field, and ours.
-constexpr std::pair<const char*, const char*> kOptionNames[] = {
-    {"temperature", "temperature"},
-    {"top_p", "top_p"},
-    {"top_k", "top_k"},
-    {"min_p", "min_p"},
-    {"stop", "stop"},
-    {"seed", "seed"},
-    {"repeat_penalty", "repetition_penalty"},
-    {"presence_penalty", "presence_penalty"},
-    {"frequency_penalty", "frequency_penalty"},
+constexpr std::pair<std::string_view, const char*> kOptionNames[] = {
+    {Body::kOllamaOptions["temperature"], "temperature"},
+    {Body::kOllamaOptions["top_p"], "top_p"},
+    {Body::kOllamaOptions["top_k"], "top_k"},
+    {Body::kOllamaOptions["min_p"], "min_p"},
+    {Body::kOllamaOptions["stop"], "stop"},
+    {Body::kOllamaOptions["seed"], "seed"},
+    {Body::kOllamaOptions["repeat_penalty"], "repetition_penalty"},
+    {Body::kOllamaOptions["presence_penalty"], "presence_penalty"},
+    {Body::kOllamaOptions["frequency_penalty"], "frequency_penalty"},
 };
 
 std::optional<ApiError> read_ollama_options(const CallContext& context, FieldReader& fields,
                                             Json& chat, FieldNames& names) {
-  const Json* value = fields.object("options");
+  const Json* value = fields.object(Body::kOllama["options"]);
   if (fields.error()) return fields.error();
   if (value == nullptr) return std::nullopt;
   FieldReader options(*value, "options.");
@@ -213,9 +214,9 @@ std::optional<ApiError> read_ollama_options(const CallContext& context, FieldRea
     chat[ours] = *option;
     names.add(ours, options.name_of(theirs));
   }
-  const auto top_k = options.integer("top_k");
+  const auto top_k = options.integer(Body::kOllamaOptions["top_k"]);
   if (top_k && *top_k <= 0) chat["top_k"] = -1;  // off, as there
-  const auto limit = options.integer("num_predict");
+  const auto limit = options.integer(Body::kOllamaOptions["num_predict"]);
   if (options.error()) return options.error();
   for (const std::string& name : options.unasked()) context.note_unused("option", name);
   if (limit && *limit > 0) {  // others: no limit but the context
@@ -226,7 +227,7 @@ std::optional<ApiError> read_ollama_options(const CallContext& context, FieldRea
 }
 
 std::optional<ApiError> read_ollama_format(FieldReader& fields, Json& chat) {
-  const Json* format = fields.find("format");
+  const Json* format = fields.find(Body::kOllama["format"]);
   if (format == nullptr || *format == "") return std::nullopt;
   if (*format == "json") {
     chat["response_format"] = {{"type", "json_object"}};
@@ -240,7 +241,7 @@ std::optional<ApiError> read_ollama_format(FieldReader& fields, Json& chat) {
 }
 
 std::optional<ApiError> read_ollama_think(FieldReader& fields, Json& chat) {
-  const Json* think = fields.find("think");
+  const Json* think = fields.find(Body::kOllama["think"]);
   if (think == nullptr) return std::nullopt;
   if (think->is_boolean()) {
     chat["reasoning"] = {{"enabled", *think}};
@@ -266,12 +267,13 @@ std::optional<ApiError> chat_without_prompt(const CallContext& context, const Js
     chat.erase(name);
   }
   FieldReader fields(body);
-  chat["stream"] = fields.boolean("stream").value_or(true);
+  chat["stream"] = fields.flag(Body::kOllama["stream"]);
   refuse_several_answers(fields);
-  if (const Json* images = fields.array("images"); images != nullptr && !images->empty()) {
+  if (const Json* images = fields.array(Body::kOllama["images"]);
+      images != nullptr && !images->empty()) {
     fields.fail(unsupported_parameter("images", "this model takes text only"));
   }
-  if (!fields.boolean("logprobs").value_or(false)) chat.erase("top_logprobs");
+  if (!fields.flag(Body::kOllama["logprobs"])) chat.erase("top_logprobs");
   if (fields.error()) return fields.error();
   names.add("response_format", "format");
   names.add("response_format.json_schema.schema", "format");
@@ -320,7 +322,7 @@ PrepareResult prepare_ollama_chat(const CallContext& context, std::string_view b
   if (auto error = chat_without_prompt(context, object, chat, names)) return *error;
   FieldReader fields(object);
   const std::string model = read_model_name(fields, context);
-  const Json* messages = fields.array("messages");
+  const Json* messages = fields.array(Body::kOllamaChat["messages"]);
   if (fields.error()) return *fields.error();
   if (messages == nullptr || messages->empty())
     return answer_that_it_is_there(context, model, /*is_chat=*/true);
@@ -364,10 +366,10 @@ PrepareResult prepare_ollama_generate(const CallContext& context, std::string_vi
   FieldReader fields(object);
   refuse_fields(fields, {"template", "context"});
   const std::string model = read_model_name(fields, context);
-  const std::string prompt = fields.string("prompt").value_or("");
-  const std::string suffix = fields.string("suffix").value_or("");
-  const std::string system = fields.string("system").value_or("");
-  const bool raw = fields.boolean("raw").value_or(false);
+  const std::string prompt = fields.string_or_preset(Body::kOllamaGenerate["prompt"]);
+  const std::string suffix = fields.string_or_preset(Body::kOllamaGenerate["suffix"]);
+  const std::string system = fields.string_or_preset(Body::kOllamaGenerate["system"]);
+  const bool raw = fields.flag(Body::kOllamaGenerate["raw"]);
   if (fields.error()) return *fields.error();
   if (prompt.empty() && suffix.empty())
     return answer_that_it_is_there(context, model, /*is_chat=*/false);
@@ -431,7 +433,7 @@ AnswerResult answer_ollama_show(const CallContext& context, std::string_view bod
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
-  const auto old_name = fields.string("name");  // of early clients
+  const auto old_name = fields.string(Body::kShow["name"]);  // of early clients
   if (object.find("model") == object.end() && old_name) object["model"] = *old_name;
   FieldReader named(object);
   static_cast<void>(read_model_name(named, context));

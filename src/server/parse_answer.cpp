@@ -11,6 +11,7 @@
 #include "parsers/answer_delta.h"
 #include "parsers/answer_parser.h"
 #include "parsers/parameter_type.h"
+#include "server/body_fields.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
 #include "server/tool_fields.h"
@@ -38,8 +39,8 @@ std::shared_ptr<const AssembledAnswer> assemble(std::string_view text,
 
 // The format that field `name` says, or the server's own. "auto" is the latter, too.
 template <typename Format>
-Format read_format(FieldReader& fields, const char* name, Result<Format> (*parse)(std::string_view),
-                   Format otherwise) {
+Format read_format(FieldReader& fields, const Field& name,
+                   Result<Format> (*parse)(std::string_view), Format otherwise) {
   const auto wanted = fields.string(name);
   if (!wanted || *wanted == "auto") return otherwise;
   const Result<Format> format = parse(*wanted);
@@ -50,7 +51,7 @@ Format read_format(FieldReader& fields, const char* name, Result<Format> (*parse
 
 // Taken out of the body, as it can be most of it.
 std::string read_text(FieldReader& fields) {
-  auto text = fields.string("text");
+  auto text = fields.string(Body::kParse["text"]);
   if (!text) fields.fail(missing_parameter("text"));
   return std::move(text).value_or("");
 }
@@ -62,8 +63,8 @@ AnswerResult answer_parse_function_call(const CallContext& context, std::string_
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
   const std::string text = read_text(fields);
-  const auto format = read_format(fields, "tool_call_parser", parsers::tool_call_format,
-                                  context.formats.tool_calls);
+  const auto format = read_format(fields, Body::kParseCalls["tool_call_parser"],
+                                  parsers::tool_call_format, context.formats.tool_calls);
   const ToolFields tools = read_tool_fields(fields);
   if (fields.error()) return *fields.error();
   if (tools.tools == nullptr) return missing_parameter("tools");
@@ -87,8 +88,8 @@ AnswerResult answer_separate_reasoning(const CallContext& context, std::string_v
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
   const std::string text = read_text(fields);
-  const auto format =
-      read_format(fields, "reasoning_parser", parsers::reasoning_format, context.formats.reasoning);
+  const auto format = read_format(fields, Body::kParseReasoning["reasoning_parser"],
+                                  parsers::reasoning_format, context.formats.reasoning);
   if (fields.error()) return *fields.error();
   const auto answer =
       assemble(text, {.reasoning = format,

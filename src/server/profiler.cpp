@@ -15,6 +15,7 @@
 
 #include "core/log.h"
 #include "core/printable.h"
+#include "server/body_fields.h"
 #include "server/call_fields.h"
 #include "server/caller.h"
 #include "server/field_reader.h"
@@ -68,7 +69,7 @@ HttpResponse text_answer(std::string text) {
 }
 
 // Part of a file's name: no folders in it.
-std::string name_part(FieldReader& fields, std::string_view name, std::string otherwise) {
+std::string name_part(FieldReader& fields, const Field& name, std::string otherwise) {
   std::string text = fields.string(name).value_or(std::move(otherwise));
   if (!text.empty() && !is_request_id(text)) {
     fields.fail(invalid_value(name, fmt::format("`{}` is \"{}\"; it may have 128 letters, digits "
@@ -102,10 +103,10 @@ std::variant<ProfileOrder, ApiError> read_profile_order(std::string_view body,
   }
   FieldReader fields(object);
   refuse_fields(fields, {"start_step", "profile_by_stage"});
-  const auto num_steps = fields.integer("num_steps", 1, kMaxRecordedSteps);
-  const std::string prefix = name_part(fields, "profile_prefix", "");
-  const std::string id = name_part(fields, "profile_id", std::to_string(unix_time));
-  const std::filesystem::path wanted = fields.string("output_dir").value_or("");
+  const auto num_steps = fields.integer(Body::kProfile["num_steps"]);
+  const std::string prefix = name_part(fields, Body::kProfile["profile_prefix"], "");
+  const std::string id = name_part(fields, Body::kProfile["profile_id"], std::to_string(unix_time));
+  const std::filesystem::path wanted = fields.string_or_preset(Body::kProfile["output_dir"]);
   // A "/" at the end would be a part of its own.
   const std::filesystem::path base = (folder / ".").lexically_normal().parent_path();
   const std::filesystem::path target = (base / wanted).lexically_normal();

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/printable.h"
+#include "server/body_fields.h"
 #include "server/http_message.h"
 #include "server/json_text.h"
 
@@ -115,7 +116,7 @@ void CustomInputReader::add_character(char byte, std::string& text) {
 }
 
 std::optional<ApiError> ResponseTools::read(FieldReader& fields, Json& chat) {
-  const Json* const tools = fields.array("tools");
+  const Json* const tools = fields.array(Body::kResponsesPrompt["tools"]);
   if (fields.error()) return fields.error();
   Json functions = Json::array();
   if (tools != nullptr) {
@@ -184,7 +185,7 @@ std::optional<ApiError> ResponseTools::read_list(const Json& tools, const std::s
 }
 
 std::optional<ApiError> ResponseTools::read_choice(FieldReader& fields, Json& chat) const {
-  const Json* const value = fields.find("tool_choice");
+  const Json* const value = fields.find(Body::kTools["tool_choice"]);
   if (value == nullptr) return std::nullopt;
   if (value->is_string()) {
     chat["tool_choice"] = *value;

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/printable.h"
+#include "server/body_fields.h"
 #include "server/call_fields.h"
 #include "server/caller.h"
 #include "server/chat_completions.h"
@@ -34,20 +35,22 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::optional<ApiError> read_text_format(FieldReader& fields, Json& chat) {
-  const Json* text = fields.object("text");
+  const Json* text = fields.object(Body::kResponsesPrompt["text"]);
   if (fields.error()) return fields.error();
   if (text == nullptr) return std::nullopt;
   FieldReader inner(*text, "text.");
-  const Json* format = inner.object("format");
+  const Json* format = inner.object(Body::kText["format"]);
   if (inner.error()) return inner.error();
   if (format == nullptr) return std::nullopt;
   FieldReader shape(*format, "text.format.");
-  const std::string type = shape.string("type").value_or("");
+  const std::string type = shape.string(Body::kTextFormat["type"]).value_or("");
   if (shape.error()) return shape.error();
   Json response_format = {{"type", type}};
   if (type == "json_schema") {
-    for (const char* field : {"name", "schema", "strict", "description"}) {
-      if (const Json* value = shape.find(field)) response_format["json_schema"][field] = *value;
+    for (const Field& field : Body::kTextFormat.fields) {
+      if (field.name == "type") continue;
+      const Json* const value = shape.find(field);
+      if (value != nullptr) response_format["json_schema"][std::string(field)] = *value;
     }
   }
   chat["response_format"] = std::move(response_format);
@@ -65,7 +68,7 @@ void refuse_unserved_response_fields(FieldReader& fields) {
     fields.fail(unsupported_parameter(
         "prompt", "no templates are kept; send the text in `instructions` and `input`"));
   }
-  const auto truncation = fields.string("truncation");
+  const auto truncation = fields.string(Body::kResponsesPrompt["truncation"]);
   if (truncation && *truncation != "auto" && *truncation != "disabled") {
     fields.fail(invalid_value(
         "truncation", fmt::format("`truncation` is \"{}\"; it must be \"disabled\" or \"auto\".",
@@ -76,7 +79,9 @@ void refuse_unserved_response_fields(FieldReader& fields) {
 // The limit of the answer by its name here, else by those that it has in a chat.
 std::optional<int64_t> read_max_output_tokens(FieldReader& fields) {
   std::optional<int64_t> limit;
-  for (const char* const name : {"max_output_tokens", "max_completion_tokens", "max_tokens"}) {
+  for (const std::string_view name :
+       {Body::kResponses["max_output_tokens"].name, Body::kLimits["max_completion_tokens"].name,
+        Body::kLimits["max_tokens"].name}) {
     const Json* const sent = fields.find(name);
     if (sent != nullptr && *sent == -1) continue;  // no limit but the context
     const auto value = fields.integer(name, 1);
@@ -87,8 +92,8 @@ std::optional<int64_t> read_max_output_tokens(FieldReader& fields) {
 
 // Logprobs are on with a count of alternatives, or where `include` names them.
 void read_asked_logprobs(FieldReader& fields, Json& chat) {
-  const auto num_top = fields.integer("top_logprobs", 0);
-  const auto included = fields.strings("include");
+  const auto num_top = fields.integer(Body::kResponsesPrompt["top_logprobs"]);
+  const auto included = fields.strings(Body::kResponsesPrompt["include"]);
   const bool is_included =
       included && std::ranges::find(*included, "message.output_text.logprobs") != included->end();
   if (is_included || num_top.value_or(0) > 0) chat["logprobs"] = true;
@@ -149,7 +154,7 @@ std::optional<ApiError> check_repeated(const Json& repeated) {
 // The items of the response that the client goes on from.
 std::optional<ApiError> read_previous(FieldReader& fields, const CallContext& context,
                                       const std::string& holder, Json& items) {
-  const auto id = fields.string("previous_response_id");
+  const auto id = fields.string(Body::kResponsesPrompt["previous_response_id"]);
   if (fields.error()) return fields.error();
   if (!id) return std::nullopt;
   if (!context.head.stored_refusal.empty()) {
@@ -175,7 +180,7 @@ std::optional<ApiError> read_previous(FieldReader& fields, const CallContext& co
 std::optional<ApiError> claim_response_id(FieldReader& fields, CallContext& context,
                                           ResponsesAnswer& answer) {
   if (answer.keep_in == nullptr) return std::nullopt;
-  const auto rid = fields.string("rid");
+  const auto rid = fields.string(Body::kCall["rid"]);
   if (rid && !is_request_id(*rid)) return std::nullopt;  // which the chat refuses
   answer.claim = ResponseStore::claim(answer.keep_in, rid.value_or(context.id), answer.holder);
   if (answer.claim != nullptr) return std::nullopt;
@@ -193,7 +198,7 @@ std::optional<ApiError> claim_response_id(FieldReader& fields, CallContext& cont
 std::optional<ApiError> chat_of_response(const CallContext& context, Json& object,
                                          ResponsesAnswer& answer, Json& items, Json& chat) {
   FieldReader fields(object);
-  const auto instructions = fields.string("instructions");
+  const auto instructions = fields.string(Body::kResponsesPrompt["instructions"]);
   answer.holder = holder_of(context.head.key);
   Json messages = Json::array();
   if (auto error = read_previous(fields, context, answer.holder, items)) return error;
@@ -221,10 +226,12 @@ std::optional<ApiError> chat_of_response(const CallContext& context, Json& objec
   if (auto error = answer.tools.read(fields, chat)) return error;
   note_unused_tools(fields, context, {"function", "custom", "namespace"});
   if (auto error = read_text_format(fields, chat)) return error;
-  if (const Json* reasoning = fields.object("reasoning")) {
+  if (const Json* reasoning = fields.object(Body::kThinking["reasoning"])) {
     FieldReader inner(*reasoning, "reasoning.");
-    for (const char* const name : {"effort", "max_tokens"}) {
-      if (const Json* value = inner.find(name)) chat["reasoning"][name] = *value;
+    for (const Field& field : Body::kReasoning.fields) {
+      if (const Json* value = inner.find(field)) {
+        chat["reasoning"][std::string(field)] = *value;
+      }
     }
   }
   return fields.error();
@@ -251,8 +258,8 @@ PrepareResult prepare_responses(const CallContext& context, std::string_view bod
   const auto max_tokens = read_max_output_tokens(fields);
   // A web page of another origin gets an answer, which is not kept.
   const bool may_store = context.head.stored_refusal.empty();
-  const bool store = fields.boolean("store").value_or(true) && may_store;
-  const bool is_background = fields.boolean("background").value_or(false);
+  const bool store = fields.flag(Body::kResponses["store"]) && may_store;
+  const bool is_background = fields.flag(Body::kResponses["background"]);
   if (is_background && !may_store) return stored_refused(context.head, "background");
   if (is_background && !store) {
     fields.fail(invalid_value("background",

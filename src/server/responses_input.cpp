@@ -16,6 +16,7 @@
 
 #include "chat/arrangement.h"
 #include "core/printable.h"
+#include "server/body_fields.h"
 #include "server/caller.h"
 #include "server/document_part.h"
 #include "server/history_repair.h"
@@ -396,7 +397,7 @@ void append_output_items(const Json& output, Json& items) {
 
 std::optional<ApiError> read_responses_input(FieldReader& fields, const CallContext& context,
                                              const KnownItems& known, Json& items, Json& messages) {
-  const Json* input = fields.find("input");
+  const Json* input = fields.find(Body::kResponsesPrompt["input"]);
   if (input == nullptr) return missing_parameter("input");
   const size_t num_earlier = items.size();
   if (input->is_string()) {

@@ -10,6 +10,7 @@
 
 #include "core/log.h"
 #include "core/printable.h"
+#include "server/body_fields.h"
 #include "server/call_fields.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
@@ -32,7 +33,7 @@ const char* level_now() {
 }
 
 void change_level(FieldReader& fields) {
-  const auto wanted = fields.string("log_level");
+  const auto wanted = fields.string(Body::kServerArgs["log_level"]);
   if (!wanted || fields.error()) return;
   for (const auto& [level, name] : kLevels) {
     if (*wanted != name) continue;
@@ -45,10 +46,10 @@ void change_level(FieldReader& fields) {
 }
 
 void read_request_log_settings(FieldReader& fields, RequestLogSettings& settings) {
-  settings.on = fields.boolean("log_requests").value_or(settings.on);
+  settings.on = fields.boolean(Body::kLogging["log_requests"]).value_or(settings.on);
   settings.level = static_cast<int32_t>(
-      fields.integer("log_requests_level", 0, kMaxRequestLogLevel).value_or(settings.level));
-  const auto wanted = fields.string("log_requests_format");
+      fields.integer(Body::kLogging["log_requests_level"]).value_or(settings.level));
+  const auto wanted = fields.string(Body::kLogging["log_requests_format"]);
   if (!wanted) return;
   const auto format = parse_request_log_format(*wanted);
   if (format.ok()) {
@@ -85,7 +86,7 @@ std::variant<Json, ApiError> set_internal_state(std::string_view body) {
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
-  const Json* const settings = fields.object("server_args");
+  const Json* const settings = fields.object(Body::kInternalState["server_args"]);
   if (fields.error()) return *fields.error();
   if (settings == nullptr) return missing_parameter("server_args");
   for (const auto& [name, value] : settings->items()) {
@@ -106,8 +107,7 @@ std::variant<Json, ApiError> slow_down(std::string_view body, Engine& engine) {
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
-  const double seconds =
-      fields.number("forward_sleep_time", {.min = 0, .max = kMaxStepDelaySeconds}).value_or(0);
+  const double seconds = fields.number(Body::kSlowDown["forward_sleep_time"]).value_or(0);
   if (fields.error()) return *fields.error();
   engine.set_step_delay(seconds);
   return Json{{"forward_sleep_time", seconds}};

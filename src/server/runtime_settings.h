@@ -17,8 +17,6 @@
 
 namespace heddle::server {
 
-inline constexpr double kMaxStepDelaySeconds = 60;
-
 // {"log_level": "debug" | "info" | "warning" | "error", "log_requests": true | false,
 // "log_requests_level": 0 to 3, "log_requests_format": "text" | "json"}, each as it is where it is
 // left out. Returns all four from now on; "" changes nothing, and neither does a wrong field.

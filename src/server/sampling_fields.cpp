@@ -10,6 +10,7 @@
 
 #include "core/printable.h"
 #include "request/validate.h"
+#include "server/body_fields.h"
 #include "server/http_message.h"
 #include "server/json_text.h"
 
@@ -24,32 +25,25 @@ bool is_minus_one(const Json* value) {
 }
 
 void read_numbers(FieldReader& fields, SamplingParams& sampling) {
-  const auto take = [&fields](const char* name, const NumberRange& range, float& target) {
-    if (const auto value = fields.number(name, range)) target = static_cast<float>(*value);
+  const auto take = [&fields](const Field& field, float& target) {
+    if (const auto value = fields.number(field)) target = static_cast<float>(*value);
   };
-  take("temperature", {.min = 0}, sampling.temperature);
-  take("top_p", {.min = 0, .max = 1}, sampling.top_p);
-  take("min_p", {.min = 0, .max = 1}, sampling.min_p);
-  take("frequency_penalty", {.min = -2, .max = 2}, sampling.frequency_penalty);
-  take("presence_penalty", {.min = -2, .max = 2}, sampling.presence_penalty);
-  take("repetition_penalty",
-       {.min = request::kMinRepetitionPenalty, .max = request::kMaxRepetitionPenalty},
-       sampling.repetition_penalty);
-  if (const auto top_k = fields.integer("top_k")) {
-    if (*top_k < -1) {
-      fields.fail(invalid_value(fields.name_of("top_k"),
-                                fmt::format("`{}` is {}; it must be 0 or -1 (off) or at least 1.",
-                                            fields.name_of("top_k"), *top_k)));
-    }
+  take(Body::kSampling["temperature"], sampling.temperature);
+  take(Body::kSampling["top_p"], sampling.top_p);
+  take(Body::kSampling["min_p"], sampling.min_p);
+  take(Body::kSampling["frequency_penalty"], sampling.frequency_penalty);
+  take(Body::kSampling["presence_penalty"], sampling.presence_penalty);
+  take(Body::kSampling["repetition_penalty"], sampling.repetition_penalty);
+  if (const auto top_k = fields.integer(Body::kSampling["top_k"])) {
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
     sampling.top_k = *top_k == 0 ? -1 : static_cast<int32_t>(std::min(*top_k, kMost));
   }
 }
 
 void read_logit_bias(FieldReader& fields, int64_t vocab_size, SamplingParams& sampling) {
-  const Json* const sent = fields.find("logit_bias");
+  const Json* const sent = fields.find(Body::kSampling["logit_bias"]);
   if (sent == nullptr || (sent->is_array() && sent->empty())) return;  // llama.cpp's is a list
-  const Json* biases = fields.object("logit_bias");
+  const Json* biases = fields.object(Body::kSampling["logit_bias"]);
   if (biases == nullptr) return;
   const auto fail = [&fields](std::string message) {
     fields.fail({.code = "invalid_logit_bias",
@@ -78,9 +72,9 @@ ApiError too_many_stops(std::string_view field, size_t count, size_t most) {
 void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_size,
                bool may_draw_nothing, SamplingFields& result) {
   StopConditions& stop = result.stop;
-  const Json* const stop_field = fields.find("stop");
+  const Json* const stop_field = fields.find(Body::kSampling["stop"]);
   const bool has_stop = stop_field != nullptr && *stop_field != "";
-  if (auto texts = has_stop ? fields.strings("stop") : std::nullopt) {
+  if (auto texts = has_stop ? fields.strings(Body::kSampling["stop"]) : std::nullopt) {
     if (texts->size() > request::kMaxStopTexts) {
       fields.fail(too_many_stops(fields.name_of("stop"), texts->size(), request::kMaxStopTexts));
     }
@@ -98,7 +92,7 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
     }
     stop.texts = std::move(*texts);
   }
-  if (auto regexes = fields.strings("stop_regex")) {
+  if (auto regexes = fields.strings(Body::kSampling["stop_regex"])) {
     result.stop_regex_name = fields.name_of("stop_regex");
     if (regexes->size() > request::kMaxStopPatterns) {
       fields.fail(invalid_value(result.stop_regex_name,
@@ -107,7 +101,8 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
     }
     result.stop_regexes = std::move(*regexes);
   }
-  if (auto ids = fields.token_ids("stop_token_ids", vocab_size, /*skip_nulls=*/true)) {
+  if (auto ids =
+          fields.token_ids(Body::kSampling["stop_token_ids"], vocab_size, /*skip_nulls=*/true)) {
     if (ids->size() > request::kMaxStopTokens) {
       fields.fail(invalid_value(fields.name_of("stop_token_ids"),
                                 fmt::format("`stop_token_ids` has {} ids; at most {} are allowed.",
@@ -115,20 +110,25 @@ void read_stop(FieldReader& fields, SamplingSpelling spelling, int64_t vocab_siz
     }
     stop.token_ids = std::move(*ids);
   }
-  stop.ignore_eos = fields.boolean("ignore_eos").value_or(false);
-  const bool keeps_stop = fields.boolean("include_stop_str_in_output").value_or(false);  // vLLM
-  stop.keep_stop_text = fields.boolean("no_stop_trim").value_or(false) || keeps_stop;
+  stop.ignore_eos = fields.flag(Body::kSampling["ignore_eos"]);
+  const bool keeps_stop = fields.flag(Body::kSampling["include_stop_str_in_output"]);  // vLLM
+  stop.keep_stop_text = fields.flag(Body::kSampling["no_stop_trim"]) || keeps_stop;
   const bool native = spelling == SamplingSpelling::kNative;
-  const std::string min_name = native ? "min_new_tokens" : "min_tokens";
-  stop.min_new_tokens = fields.integer(min_name, 0).value_or(0);
+  const Field& min_field =
+      native ? Body::kNativeLimits["min_new_tokens"] : Body::kLimits["min_tokens"];
+  const std::string_view min_name = min_field;
+  stop.min_new_tokens = fields.integer_or_preset(min_field);
 
-  std::vector<std::string> max_names = {"max_new_tokens"};  // the last one given counts
-  if (!native) max_names = {"max_tokens", "max_completion_tokens"};
-  if (spelling == SamplingSpelling::kResponses) max_names.emplace_back("max_output_tokens");
+  // The last one given counts.
+  std::vector<std::string_view> max_names = {Body::kNativeLimits["max_new_tokens"]};
+  if (!native) max_names = {Body::kLimits["max_tokens"], Body::kLimits["max_completion_tokens"]};
+  if (spelling == SamplingSpelling::kResponses) {
+    max_names.emplace_back(Body::kResponses["max_output_tokens"]);
+  }
   const int64_t fewest = native || may_draw_nothing ? 0 : 1;
-  std::string max_name =
+  std::string_view max_name =
       spelling == SamplingSpelling::kOpenAi ? max_names.front() : max_names.back();
-  for (const std::string& name : max_names) {
+  for (const std::string_view name : max_names) {
     const Json* const value = fields.find(name);
     if (value == nullptr) continue;
     max_name = name;
@@ -161,12 +161,15 @@ SamplingFields read_sampling_fields(FieldReader& fields, SamplingSpelling spelli
   read_numbers(fields, result.sampling);
   read_logit_bias(fields, model.vocab_size, result.sampling);
   read_stop(fields, spelling, model.vocab_size, may_draw_nothing, result);
-  const char* const seed = spelling == SamplingSpelling::kNative ? "sampling_seed" : "seed";
+  const std::string_view seed = spelling == SamplingSpelling::kNative
+                                    ? Body::kNativeLimits["sampling_seed"]
+                                    : Body::kLimits["seed"];
   if (!is_minus_one(fields.find(seed))) result.sampling.seed = fields.bits(seed);
-  result.num_choices = fields.integer("n", 1, kMaxChoices).value_or(1);
-  result.stream_interval = fields.integer("stream_interval", 1);
-  result.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
-  fields.boolean("spaces_between_special_tokens");  // of slow tokenizers only: checked, no effect
+  result.num_choices = fields.integer_or_preset(Body::kChoices["n"]);
+  result.stream_interval = fields.integer(Body::kSampling["stream_interval"]);
+  result.skip_special_tokens = fields.flag(Body::kSampling["skip_special_tokens"]);
+  fields.boolean(Body::kSampling["spaces_between_special_tokens"]);  // of slow tokenizers only:
+                                                                     // checked, no effect
   return result;
 }
 

@@ -43,9 +43,6 @@ struct SamplingFields {
   bool skip_special_tokens = true;
 };
 
-inline constexpr int64_t kMaxChoices = 128;
-inline constexpr int64_t kMaxTopLogprobs = 20;  // AnswerOptions may allow fewer
-
 // Absent fields take the model's defaults. So do values by which other servers and their clients
 // say nothing: a limit of -1 is the rest of the context, a seed of -1 none, a `top_k` of 0 or -1
 // all tokens, a `stop` of "" no text. Errors stay in `fields`; what this release does not

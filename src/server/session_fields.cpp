@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "server/body_fields.h"
 #include "server/caller.h"
 #include "server/json_text.h"
 
@@ -14,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // An id as clients may choose them; "" without one.
-std::string read_id(FieldReader& fields, std::string_view name) {
+std::string read_id(FieldReader& fields, const Field& name) {
   std::string id = fields.string(name).value_or("");
   if (!id.empty() && !is_request_id(id)) {
     fields.fail(invalid_value(
@@ -32,10 +33,9 @@ std::variant<Json, ApiError> open_session(std::string_view body, std::string hol
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
-  const auto capacity = fields.integer("capacity_of_str_len", 1);
-  const int64_t timeout =
-      fields.integer("timeout", 1, kMaxSessionSeconds).value_or(kDefaultSessionSeconds);
-  std::string id = read_id(fields, "session_id");
+  const auto capacity = fields.integer(Body::kOpenSession["capacity_of_str_len"]);
+  const int64_t timeout = fields.integer_or_preset(Body::kOpenSession["timeout"]);
+  std::string id = read_id(fields, Body::kOpenSession["session_id"]);
   if (fields.error()) return *fields.error();
   if (!capacity) return missing_parameter("capacity_of_str_len");
   if (id.empty()) id = new_request_id("");
@@ -54,7 +54,7 @@ std::variant<Json, ApiError> close_session(std::string_view body, const std::str
   Json object;
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
-  const std::string id = read_id(fields, "session_id");
+  const std::string id = read_id(fields, Body::kCloseSession["session_id"]);
   if (fields.error()) return *fields.error();
   if (id.empty()) return missing_parameter("session_id");
   if (!store.close(id, holder)) {
@@ -67,16 +67,17 @@ std::variant<Json, ApiError> close_session(std::string_view body, const std::str
 }
 
 std::optional<SessionParams> read_session_params(FieldReader& fields) {
-  const Json* const object = fields.object("session_params");
+  const Json* const object = fields.object(Body::kGenerate["session_params"]);
   if (object == nullptr) return std::nullopt;
   FieldReader inner(*object, "session_params.");
   SessionParams params;
-  params.id = read_id(inner, "id");
-  if (std::string rid = read_id(inner, "rid"); !rid.empty()) params.rid = std::move(rid);
-  params.offset = inner.integer("offset");
+  params.id = read_id(inner, Body::kSession["id"]);
+  if (std::string rid = read_id(inner, Body::kSession["rid"]); !rid.empty())
+    params.rid = std::move(rid);
+  params.offset = inner.integer(Body::kSession["offset"]);
   if (params.offset == 0) params.offset.reset();  // as SGLang's clients write that there is none
-  params.replace = inner.boolean("replace").value_or(false);
-  params.drop_previous_output = inner.boolean("drop_previous_output").value_or(false);
+  params.replace = inner.flag(Body::kSession["replace"]);
+  params.drop_previous_output = inner.flag(Body::kSession["drop_previous_output"]);
   if (inner.error()) {
     fields.fail(*inner.error());
   } else if (params.id.empty()) {

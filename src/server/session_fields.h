@@ -17,9 +17,6 @@
 
 namespace heddle::server {
 
-inline constexpr int64_t kMaxSessionSeconds = 86400;
-inline constexpr int64_t kDefaultSessionSeconds = 3600;
-
 // {"capacity_of_str_len": N, "session_id": ID, "timeout": SECONDS}, the last two optional. Returns
 // the session's id. A token stands for at least a character, so a capacity in characters serves as
 // one in tokens. `holder` and `now` as in SessionStore.

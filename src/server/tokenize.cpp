@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/body_fields.h"
 #include "server/call_fields.h"
 #include "server/chat_prompt.h"
 #include "server/json_text.h"
@@ -95,10 +96,11 @@ AnswerResult answer_tokenize(const CallContext& context, std::string_view body) 
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
   static_cast<void>(read_model_name(fields, context));
-  const bool add_special_tokens = fields.boolean("add_special_tokens").value_or(true);
+  const bool add_special_tokens = fields.flag(Body::kTokenize["add_special_tokens"]);
   if (fields.error()) return *fields.error();
-  if (fields.find("messages") != nullptr) return tokenize_messages(fields, context);
-  if (fields.find("prompt") == nullptr) return missing_parameter("prompt");
+  if (fields.find(Body::kChatInput["messages"]) != nullptr)
+    return tokenize_messages(fields, context);
+  if (fields.find(Body::kTokenize["prompt"]) == nullptr) return missing_parameter("prompt");
   Json& prompt = object["prompt"];
   if (!is_text_or_texts(prompt)) return invalid_type("prompt", "a string or a list of strings");
   return tokenize_texts(prompt, add_special_tokens, context);
@@ -109,8 +111,8 @@ AnswerResult answer_detokenize(const CallContext& context, std::string_view body
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
   static_cast<void>(read_model_name(fields, context));
-  const bool skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
-  const Json* tokens = fields.array("tokens");
+  const bool skip_special_tokens = fields.flag(Body::kDetokenize["skip_special_tokens"]);
+  const Json* tokens = fields.array(Body::kDetokenize["tokens"]);
   if (fields.error()) return *fields.error();
   if (tokens == nullptr) return missing_parameter("tokens");
 

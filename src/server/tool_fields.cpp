@@ -10,6 +10,7 @@
 
 #include "core/printable.h"
 #include "server/api_adapter.h"
+#include "server/body_fields.h"
 #include "server/chat_messages.h"
 #include "server/http_message.h"
 #include "server/response_tools.h"
@@ -87,7 +88,7 @@ ToolChoice read_choice(const Json& choice, FieldReader& fields) {
 
 ToolFields read_tool_fields(FieldReader& fields) {
   ToolFields result;
-  const Json* const tools = fields.array("tools");
+  const Json* const tools = fields.array(Body::kTools["tools"]);
   if (tools != nullptr && !tools->empty()) {
     if (auto error = check_tools(*tools)) {
       fields.fail(std::move(*error));
@@ -102,8 +103,8 @@ ToolFields read_tool_fields(FieldReader& fields) {
     }
     result.tools = std::make_shared<const Json>(std::move(functions));
   }
-  result.parallel_calls = fields.boolean("parallel_tool_calls").value_or(true);
-  const Json* const choice = fields.find("tool_choice");
+  result.parallel_calls = fields.flag(Body::kTools["parallel_tool_calls"]);
+  const Json* const choice = fields.find(Body::kTools["tool_choice"]);
   if (choice != nullptr && choice->is_object() &&
       choice->value("type", Json()) == "allowed_tools") {
     Json allowed = result.tools == nullptr ? Json::array() : *result.tools;
@@ -134,7 +135,7 @@ ToolFields read_tool_fields(FieldReader& fields) {
 
 std::optional<ApiError> translate_tools(FieldReader& fields, ReadForeignTool read, Json& chat,
                                         FieldNames& names) {
-  const Json* tools = fields.array("tools");
+  const Json* tools = fields.array(Body::kTools["tools"]);
   if (fields.error()) return fields.error();
   if (tools == nullptr) return std::nullopt;
   Json functions = Json::array();
@@ -158,7 +159,7 @@ std::optional<ApiError> translate_tools(FieldReader& fields, ReadForeignTool rea
 
 void note_unused_tools(FieldReader& fields, const CallContext& context,
                        std::initializer_list<std::string_view> used) {
-  const Json* const tools = fields.array("tools");
+  const Json* const tools = fields.array(Body::kTools["tools"]);
   if (tools == nullptr) return;
   for (const Json& tool : *tools) {
     const Json type = tool.is_object() ? tool.value("type", Json()) : Json();

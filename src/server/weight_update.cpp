@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/body_fields.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
 
@@ -40,18 +41,18 @@ std::variant<WeightUpdateOrder, ApiError> read_weight_update(std::string_view bo
   Json object;
   if (const auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
-  const std::string model_path = fields.string("model_path").value_or("");
+  const std::string model_path = fields.string(Body::kUpdateWeights["model_path"]).value_or("");
   WeightUpdateOrder order{
       .update = {.model_dir = model_path,
-                 .abort_all_requests = fields.boolean("abort_all_requests").value_or(false),
-                 .flush_cache = fields.boolean("flush_cache").value_or(true),
-                 .pause_after = fields.boolean("keep_pause").value_or(false)},
-      .weight_version = fields.string("weight_version")};
+                 .abort_all_requests = fields.flag(Body::kUpdateWeights["abort_all_requests"]),
+                 .flush_cache = fields.flag(Body::kUpdateWeights["flush_cache"]),
+                 .pause_after = fields.flag(Body::kUpdateWeights["keep_pause"])},
+      .weight_version = fields.string(Body::kUpdateWeights["weight_version"])};
   // True or not, they describe what happens anyway: weights are read beside the requests that run,
   // and captured graphs find the new ones where the old ones were.
-  (void)fields.boolean("is_async");
-  (void)fields.boolean("recapture_cuda_graph");
-  if (const auto name = fields.string("load_format")) {
+  (void)fields.boolean(Body::kUpdateWeights["is_async"]);
+  (void)fields.boolean(Body::kUpdateWeights["recapture_cuda_graph"]);
+  if (const auto name = fields.string(Body::kUpdateWeights["load_format"])) {
     const Result<LoadFormat> format = parse_load_format(*name);
     if (!format.ok()) fields.fail(invalid_value("load_format", format.status().message()));
     order.update.load_format = format.ok() ? *format : LoadFormat::kAuto;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <openssl/sha.h>
 
+#include "server/body_fields.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
 
@@ -72,8 +73,8 @@ std::variant<WeightVersionOrder, ApiError> read_weight_version(std::string_view 
   nlohmann::ordered_json object;
   if (auto error = parse_json_object(body, object)) return *error;
   FieldReader fields(object);
-  WeightVersionOrder order{.name = fields.string("new_version").value_or(""),
-                           .abort_all = fields.boolean("abort_all_requests").value_or(true)};
+  WeightVersionOrder order{.name = fields.string(Body::kWeightVersion["new_version"]).value_or(""),
+                           .abort_all = fields.flag(Body::kWeightVersion["abort_all_requests"])};
   if (auto error = check_weight_version("new_version", order.name)) fields.fail(*error);
   if (fields.error()) return *fields.error();
   return order;
