@@ -29,6 +29,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "core/folder_lock.h"
 #include "core/log.h"
 #include "server/http_connection.h"
 #include "server/tls_terminator.h"
@@ -151,6 +152,9 @@ class AsioHttpServer final : public HttpServer {
                       sizeof(longest.sun_path) - 1));
     }
     HEDDLE_ASSIGN_OR_RETURN(const std::optional<gid_t> owner, socket_group());
+    // Between bind() and listen() the file refuses connections, as one without a server does.
+    constexpr double kMaxStartSeconds = 1;
+    const FolderLock lock(std::filesystem::path(path).parent_path(), kMaxStartSeconds);
     const asio::local::stream_protocol::endpoint endpoint(path);
     error_code error;
     bind(endpoint, error);

@@ -9,13 +9,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
-#include <openssl/x509.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "core/folder_lock.h"
+#include "server/certificate.h"
 #include "server/server_fixture.h"
 
 namespace heddle::server {
@@ -84,6 +83,28 @@ TEST_F(SocketsTest, AUnixSocketInUseIsNamedAndOneLeftBehindReplaced) {
   EXPECT_THAT(ask_unix(path, kHealthRequest), HasSubstr("503"));
 }
 
+// Another server that has made its file and does not listen yet is no file left behind.
+TEST_F(SocketsTest, AUnixSocketOfAServerThatStartsIsNotTaken) {
+  const std::string path = temporary("starting_socket");
+  std::filesystem::remove(path);
+  options.http.host = "unix:" + path;
+  const int file = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  auto starting = std::make_optional<FolderLock>(std::filesystem::path(path).parent_path(), 60);
+  ASSERT_EQ(::bind(file, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  Status second;
+  std::thread other([&] { second = Server::listen(options).status(); });
+  // Time enough for the other to be wrong; what is right does not depend on it.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ASSERT_EQ(::listen(file, 1), 0);
+  starting.reset();
+  other.join();
+  EXPECT_THAT(second.message(), HasSubstr(path + " is in use"));
+  ::close(file);
+}
+
 TEST_F(SocketsTest, AUnixSocketHasTheModeAndTheGroupAskedFor) {
   const std::string path = temporary("shared_socket");
   options.http.host = "unix:" + path;
@@ -132,30 +153,6 @@ TEST_F(SocketsTest, APathThatIsNoPathIsAnError) {
     ASSERT_FALSE(result.ok());
     EXPECT_THAT(result.status().message(), HasSubstr("1 to 107 characters"));
   }
-}
-
-// A key and a certificate that it signs itself, in files.
-void write_certificate(const std::string& certificate_file, const std::string& key_file) {
-  EVP_PKEY* key = EVP_EC_gen("P-256");
-  X509* certificate = X509_new();
-  X509_set_version(certificate, X509_VERSION_3);
-  ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
-  X509_gmtime_adj(X509_getm_notBefore(certificate), 0);
-  X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
-  X509_set_pubkey(certificate, key);
-  X509_NAME* name = X509_get_subject_name(certificate);
-  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
-                             reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
-  X509_set_issuer_name(certificate, name);
-  X509_sign(certificate, key, EVP_sha256());
-  FILE* file = std::fopen(certificate_file.c_str(), "w");
-  PEM_write_X509(file, certificate);
-  std::fclose(file);
-  file = std::fopen(key_file.c_str(), "w");
-  PEM_write_PrivateKey(file, key, nullptr, nullptr, 0, nullptr, nullptr);
-  std::fclose(file);
-  X509_free(certificate);
-  EVP_PKEY_free(key);
 }
 
 // A client that speaks TLS and trusts everybody.
