@@ -14,6 +14,8 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "core/folder_lock.h"
+
 namespace heddle::tools {
 namespace {
 
@@ -40,10 +42,7 @@ class LineEditor::Terminal {
     ::tcgetattr(STDIN_FILENO, &before_);
     std::setlocale(LC_CTYPE, "C.UTF-8");  // or libedit would take a character for several
     history_ = history_init();
-    HistEvent event;
-    history(history_, &event, H_SETSIZE, kMaxHistory);
-    history(history_, &event, H_SETUNIQUE, 1);
-    if (!history_file_.empty()) history(history_, &event, H_LOAD, history_file_.c_str());
+    load(history_);
 
     editor_ = el_init("heddle", stdin, stdout, stderr);
     el_set(editor_, EL_CLIENTDATA, this);
@@ -103,16 +102,23 @@ class LineEditor::Terminal {
     history(history_, &event, H_ENTER, message.c_str());
     if (history_file_.empty()) return;
     std::error_code ignored;
+    fs::create_directories(history_file_.parent_path(), ignored);
+    const FolderLock lock(history_file_.parent_path(), /*max_wait_seconds=*/1);
     const fs::file_type type = fs::symlink_status(history_file_, ignored).type();
     if (type != fs::file_type::regular && type != fs::file_type::not_found) return;
-    fs::create_directories(history_file_.parent_path(), ignored);
+    // Messages that other chats wrote since this one began stay.
+    History* const all = history_init();
+    load(all);
+    history(all, &event, H_ENTER, message.c_str());
     // Whole or not at all, whenever the process ends.
     const fs::path written = history_file_.string() + fmt::format(".{}", ::getpid());
     const int file = ::open(written.c_str(), O_CREAT | O_EXCL | O_CLOEXEC | O_WRONLY, 0600);
-    if (file < 0) return;
-    ::close(file);
-    history(history_, &event, H_SAVE, written.c_str());
-    fs::rename(written, history_file_, ignored);
+    if (file >= 0) {
+      ::close(file);
+      history(all, &event, H_SAVE, written.c_str());
+      fs::rename(written, history_file_, ignored);
+    }
+    history_end(all);
   }
 
   // From any thread.
@@ -122,6 +128,13 @@ class LineEditor::Terminal {
   }
 
  private:
+  void load(History* into) const {
+    HistEvent event;
+    history(into, &event, H_SETSIZE, kMaxHistory);
+    history(into, &event, H_SETUNIQUE, 1);
+    if (!history_file_.empty()) history(into, &event, H_LOAD, history_file_.c_str());
+  }
+
   static Terminal& of(EditLine* editor) {
     void* self = nullptr;
     el_get(editor, EL_CLIENTDATA, &self);

@@ -20,7 +20,7 @@ class LineEditor {
  public:
   // `history_file` is read now and replaced after every message, for its owner alone (0600). With
   // an empty name, and where it cannot be written or is no regular file, messages are remembered in
-  // this run only. Of two chats at a time the last to write is remembered.
+  // this run only. Of several chats at a time the messages of all are kept, for the next run.
   explicit LineEditor(std::filesystem::path history_file);
   ~LineEditor();
 

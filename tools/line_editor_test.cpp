@@ -36,15 +36,20 @@ std::string read_all(int file) {
 
 class LineEditorTest : public ::testing::Test {
  protected:
-  // The messages that the editor makes of these keys, typed once it shows its prompt, and of the
-  // end of the input behind them.
-  std::vector<std::string> messages(std::string_view keys) {
+  struct Chat {
+    pid_t child = -1;
+    int terminal = -1;
+    int results = -1;
+  };
+
+  // An editor that shows its prompt.
+  Chat begin() {
     int results[2];
     EXPECT_EQ(::pipe(results), 0);
-    int terminal = -1;
-    const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
-    EXPECT_GE(child, 0);
-    if (child == 0) {
+    Chat chat;
+    chat.child = ::forkpty(&chat.terminal, nullptr, nullptr, nullptr);
+    EXPECT_GE(chat.child, 0);
+    if (chat.child == 0) {
       ::setenv("TERM", "xterm", 1);
       ::close(results[0]);
       LineEditor editor(history_file_);
@@ -58,12 +63,19 @@ class LineEditorTest : public ::testing::Test {
     // Earlier, Ctrl-C would be a signal still.
     std::string shown;
     char byte = 0;
-    while (!shown.ends_with("> ") && ::read(terminal, &byte, 1) == 1) shown += byte;
+    while (!shown.ends_with("> ") && ::read(chat.terminal, &byte, 1) == 1) shown += byte;
+    chat.results = results[0];
+    return chat;
+  }
+
+  // The messages that the editor makes of these keys, and of the end of the input behind them.
+  static std::vector<std::string> end(const Chat& chat, std::string_view keys) {
+    const auto& [child, terminal, results] = chat;
     const std::string typed = std::string(keys) + "\x04";
     EXPECT_EQ(::write(terminal, typed.data(), typed.size()), std::ssize(typed));
     read_all(terminal);  // so that the child never waits for its output to be read
-    const std::string all = read_all(results[0]);
-    ::close(results[0]);
+    const std::string all = read_all(results);
+    ::close(results);
     ::close(terminal);
     int status = 0;
     EXPECT_EQ(::waitpid(child, &status, 0), child);
@@ -76,6 +88,8 @@ class LineEditorTest : public ::testing::Test {
     }
     return messages;
   }
+
+  std::vector<std::string> messages(std::string_view keys) { return end(begin(), keys); }
 
   checkpoint::testing::TemporaryFolder folder_;
   std::filesystem::path history_file_ = folder_.path() / "state" / "history";
@@ -114,6 +128,23 @@ TEST_F(LineEditorTest, MessagesAreRememberedInThisRunAndTheNext) {
   struct stat file = {};
   ASSERT_EQ(::stat(history_file_.c_str(), &file), 0);
   EXPECT_EQ(file.st_mode & 0777, 0600u);
+}
+
+TEST_F(LineEditorTest, SeveralChatsAtATimeKeepTheMessagesOfAll) {
+  EXPECT_THAT(messages("before\r"), ElementsAre("before"));
+  const Chat first = begin();
+  const Chat second = begin();
+  EXPECT_THAT(end(second, "of the second\rtoo\r"), ElementsAre("of the second", "too"));
+  EXPECT_THAT(end(first, "of the first\r"), ElementsAre("of the first"));
+  EXPECT_THAT(messages(std::string(kUp) + "\r"), ElementsAre("of the first"));
+  EXPECT_THAT(messages(std::string(kUp) + std::string(kUp) + "\r"), ElementsAre("too"));
+  EXPECT_THAT(messages("\x12"
+                       "of the sec\r"),
+              ElementsAre("of the second"))
+      << "Ctrl-R";
+  EXPECT_THAT(messages("\x12"
+                       "bef\r"),
+              ElementsAre("before"));
 }
 
 TEST_F(LineEditorTest, WithoutAFileForThemMessagesAreReadAllTheSame) {
