@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle bench serve: measures a server under load, this one or any other that speaks OpenAI's API.
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -25,6 +26,7 @@ constexpr int64_t kDefaultClients = 8;
 struct BenchServeCommand {
   std::string url = "http://127.0.0.1:30000";
   std::string api = "completions";
+  bool insecure = false;
   LoadClientOptions client;
   LoadWorkloadOptions workload;
   int64_t warmup = 1;
@@ -60,6 +62,7 @@ Status check_serve(BenchServeCommand& command) {
   auto address = parse_server_address(command.url);
   if (!address.ok()) return address.status().with_context("--url");
   command.client.address = std::move(address).value();
+  command.client.address.insecure = command.insecure;
   command.client.api = command.api == "chat"               ? LoadApi::kChatCompletions
                        : command.api == "completions-text" ? LoadApi::kCompletionsText
                                                            : LoadApi::kCompletions;
@@ -151,6 +154,7 @@ Status run_serve_benchmark(BenchServeCommand& command) {
   }
   HEDDLE_RETURN_IF_ERROR(warm_up(client, command, workload));
 
+  const std::string date = utc_time(std::time(nullptr));
   LoadReport report;
   report.planned = std::ssize(workload.requests);
   report.levels = command.levels;
@@ -165,7 +169,8 @@ Status run_serve_benchmark(BenchServeCommand& command) {
       }));
   bar.clear();
   report.statistics = summarize(report.records, report.levels);
-  report.facts = {{"server", command.url},
+  report.facts = {{"date", date},
+                  {"server", command.url},
                   {"model", model},
                   {"api", command.api},
                   {"workload", workload.description},
@@ -202,7 +207,8 @@ std::function<int()> declare_serve_benchmark(Options& options) {
       "loop).\n"
       "Ctrl-C ends the run; the report is then of what was done.");
   options.heading("Server");
-  options.text("--url", &settings->url, "Where the server is; only http");
+  options.text("--url", &settings->url, "Where the server is: http or https");
+  options.flag("--insecure", &settings->insecure, "Accept any certificate of an https server");
   options.text("--model", &client.model, "Name to ask for; default: the first of /v1/models");
   options.text("--api-key", &client.api_key, "Key to send; reports do not show it");
   options.choice("--api", &settings->api, {"completions", "completions-text", "chat"},

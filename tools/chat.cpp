@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle chat: a conversation in the terminal.
-#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -24,6 +23,7 @@
 #include "option_names.h"
 #include "options_engine.h"
 #include "options_sampling.h"
+#include "options_served.h"
 #include "served_chat.h"
 #include "server/speed_log.h"
 #include "server/text_codec.h"
@@ -50,9 +50,7 @@ struct ChatSettings {
   SamplingSettings sampling;
   std::string system;
   bool history = true;
-  std::string url;
-  std::string served_model;
-  std::string api_key;
+  ServedSettings served;
 };
 
 // A model in this process.
@@ -243,15 +241,12 @@ class Conversation {
 };
 
 Result<std::unique_ptr<ChatModel>> make_chat_model(ChatSettings& settings) {
-  if (!settings.url.empty()) {
+  if (!settings.served.url.empty()) {
     if (!settings.model.model_dir.empty()) {
       return invalid_argument(fmt::format("{} and --url {}: a folder and a server; name one",
-                                          settings.model.model_dir, settings.url));
+                                          settings.model.model_dir, settings.served.url));
     }
-    return make_served_chat({.url = settings.url,
-                             .model = settings.served_model,
-                             .api_key = settings.api_key,
-                             .sampling = settings.sampling});
+    return make_served_chat(settings.served, settings.sampling);
   }
   HEDDLE_RETURN_IF_ERROR(apply(settings.model));
   HEDDLE_ASSIGN_OR_RETURN(auto engine, create_engine(settings.model.engine));
@@ -282,19 +277,7 @@ std::function<int()> declare_chat(Options& options) {
   options.value("--system", &settings->system, "The system message");
   options.flag("--history,!--no-history", &settings->history,
                "Remember messages for the next chat (default)");
-  options.text("--url", &settings->url,
-               "Talk to a model that a server has: an OpenAI-compatible one, only http");
-  options.text("--served-model", &settings->served_model,
-               "Name to ask that server for; default: the first of /v1/models");
-  options.text("--api-key", &settings->api_key, "Key to send to that server");
-  options.needs("--served-model", "--url");
-  options.needs("--api-key", "--url");
-  for (const DeclaredOption& option : of_this_process) {
-    const auto name = std::ranges::find_if(
-        option.names, [](const std::string& one) { return one.starts_with("--"); });
-    if (option.familiar || name == option.names.end() || name->starts_with("--log-")) continue;
-    options.excludes("--url", name->c_str());
-  }
+  declare_served_options(options, settings->served, of_this_process);
   declare_sampling_options(options, settings->sampling);
   return [settings] {
     const Result<int> result = chat(*settings);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One of two files of this folder that see Asio and Beast, which are slow to compile.
+// One of two files of this folder that see Asio and Beast (server_stream.h), which are slow to
+// compile.
 #include "load_client.h"
 
 #include <algorithm>
@@ -23,7 +24,7 @@
 #include <nlohmann/json.hpp>
 
 #include "load_answer.h"
-#include "value_range.h"
+#include "server_stream.h"
 
 namespace heddle::tools {
 namespace {
@@ -48,7 +49,7 @@ LoadFailure transport_failure(const char* while_doing, const error_code& error) 
   if (error == beast::error::timeout) return {"timeout", "its time was up"};
   const bool cut = error == http::error::end_of_stream || error == http::error::partial_message ||
                    error == asio::error::eof || error == asio::error::connection_reset ||
-                   error == asio::error::broken_pipe;
+                   error == asio::error::broken_pipe || error == asio::ssl::error::stream_truncated;
   if (cut) return {"cut", fmt::format("the connection ended while {}", while_doing)};
   const bool protocol =
       error.category() == http::make_error_code(http::error::bad_value).category();
@@ -74,8 +75,7 @@ class LoadClient::Connections {
     spawn(get_models(plain));
     run_io();
     if (stopped_) return cancelled("stopped");
-    const std::string shown = fmt::format("http://{}:{}{}/v1/models", options_.address.host,
-                                          options_.address.port, options_.address.path);
+    const std::string shown = options_.address.url() + "/v1/models";
     if (plain.failure) {
       return unavailable(fmt::format("{}: {}; is the server up?", shown, plain.failure->message));
     }
@@ -123,7 +123,7 @@ class LoadClient::Connections {
   }
 
  private:
-  using Stream = beast::tcp_stream;
+  using Stream = ServerStream;
 
   // An answer that is read whole.
   struct Plain {
@@ -163,10 +163,7 @@ class LoadClient::Connections {
   http::request<http::string_body> request_to(http::verb verb, std::string_view target,
                                               std::string body) const {
     http::request<http::string_body> request(verb, options_.address.path + std::string(target), 11);
-    const ServerAddress& address = options_.address;
-    const bool v6 = address.host.find(':') != std::string::npos;
-    const std::string host = v6 ? "[" + address.host + "]" : address.host;
-    request.set(http::field::host, host + ":" + address.port);
+    request.set(http::field::host, options_.address.host_header());
     request.set(http::field::user_agent, "heddle-bench");
     if (!options_.api_key.empty()) {
       request.set(http::field::authorization, "Bearer " + options_.api_key);
@@ -185,22 +182,23 @@ class LoadClient::Connections {
     return stream;
   }
 
-  asio::awaitable<error_code> connect(Stream& stream) {
-    const auto [error, endpoint] = co_await stream.async_connect(endpoints_, kLoadAwaitable);
-    if (!error) {
-      error_code ignored;
-      stream.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
-    }
-    co_return error;
+  asio::awaitable<std::optional<LoadFailure>> connect(Stream& stream) {
+    const auto [error, endpoint] = co_await stream.tcp().async_connect(endpoints_, kLoadAwaitable);
+    if (error == beast::error::timeout) co_return transport_failure("connecting", error);
+    if (error) co_return LoadFailure{"connect", error.message()};
+    error_code ignored;
+    stream.tcp().socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+    const error_code refused = co_await stream.async_handshake();
+    if (!refused) co_return std::nullopt;
+    if (refused == beast::error::timeout) co_return transport_failure("connecting", refused);
+    co_return LoadFailure{"connect", stream.handshake_failure(refused)};
   }
 
   asio::awaitable<void> get_models(Plain& plain) {
-    Stream stream(io_);
-    stream.expires_after(to_duration(std::min(options_.timeout_seconds, 30.0)));
-    if (const error_code error = co_await connect(stream)) {
-      plain.failure = {"connect", error.message()};
-      co_return;
-    }
+    Stream stream(io_, options_.address);
+    stream.tcp().expires_after(to_duration(std::min(options_.timeout_seconds, 30.0)));
+    plain.failure = co_await connect(stream);
+    if (plain.failure) co_return;
     const auto request = request_to(http::verb::get, "/v1/models", {});
     if (const auto [error, sent] = co_await http::async_write(stream, request, kLoadAwaitable);
         error) {
@@ -260,15 +258,12 @@ class LoadClient::Connections {
     while (true) {
       auto stream = take_idle();
       const bool kept = stream != nullptr;
-      if (!kept) stream = std::make_unique<Stream>(io_);
-      stream->expires_after(to_duration(options_.timeout_seconds));
+      if (!kept) stream = std::make_unique<Stream>(io_, options_.address);
+      stream->tcp().expires_after(to_duration(options_.timeout_seconds));
       record.sent = now();
       if (!kept) {
-        if (const error_code error = co_await connect(*stream)) {
-          record.failure = error == beast::error::timeout ? transport_failure("connecting", error)
-                                                          : LoadFailure{"connect", error.message()};
-          co_return;
-        }
+        record.failure = co_await connect(*stream);
+        if (record.failure) co_return;
         record.sent = now();
       }
       // A server may close a connection that it kept just as the next request is on its way. That
@@ -333,7 +328,7 @@ class LoadClient::Connections {
       record.failure = {fmt::format("HTTP {}", status), error_message(plain)};
     }
     if (parser.keep_alive() && !write_error) {
-      stream->expires_never();
+      stream->tcp().expires_never();
       idle_.push_back(std::move(stream));
     }
     co_return true;
@@ -357,45 +352,6 @@ class LoadClient::Connections {
   std::vector<std::unique_ptr<Stream>> idle_;
   std::optional<asio::steady_timer> progress_timer_;
 };
-
-Result<ServerAddress> parse_server_address(std::string_view url) {
-  constexpr std::string_view kScheme = "http://";
-  const auto refuse = [url](std::string_view why) {
-    return invalid_argument(fmt::format("\"{}\": {}", url, why));
-  };
-  if (url.starts_with("https://")) {
-    return refuse("only http is spoken; put a proxy that ends TLS before the server");
-  }
-  std::string_view rest = url;
-  if (rest.starts_with(kScheme)) {
-    rest.remove_prefix(kScheme.size());
-  } else if (rest.find("://") != std::string_view::npos) {
-    return refuse("only http is spoken; write http://HOST:PORT");
-  }
-  ServerAddress address{.host = {}, .port = "80", .path = {}};
-  const size_t slash = rest.find('/');
-  if (slash != std::string_view::npos) {
-    std::string_view path = rest.substr(slash);
-    while (path.ends_with('/')) path.remove_suffix(1);
-    if (path.ends_with("/v1")) path.remove_suffix(3);
-    address.path = path;
-  }
-  std::string_view place = rest.substr(0, slash);
-  const size_t colon = place.rfind(':');
-  if (colon != std::string_view::npos && place.find(']', colon) == std::string_view::npos) {
-    const auto port = parse_number<uint16_t>(place.substr(colon + 1), {.low = 1, .high = 65535});
-    if (!port.ok()) return refuse(fmt::format("the port: {}", port.status().message()));
-    address.port = fmt::format("{}", *port);
-    place = place.substr(0, colon);
-  }
-  if (place.starts_with('[') && place.ends_with(']')) place = place.substr(1, place.size() - 2);
-  const bool plain = std::ranges::all_of(url, [](char c) { return c > ' ' && c < 0x7f; });
-  if (place.empty() || !plain || place.find_first_of("@?#[]") != std::string_view::npos) {
-    return refuse("it is no address; write http://HOST:PORT");
-  }
-  address.host = place;
-  return address;
-}
 
 LoadClient::LoadClient(LoadClientOptions options)
     : options_(std::move(options)), connections_(std::make_unique<Connections>(options_)) {}

@@ -19,6 +19,7 @@
 
 #include "load_record.h"
 #include "load_workload.h"
+#include "server_address.h"
 
 namespace heddle::tools {
 
@@ -27,16 +28,6 @@ enum class LoadApi : uint8_t {
   kCompletionsText,  // /v1/completions with words
   kChatCompletions,  // /v1/chat/completions
 };
-
-struct ServerAddress {
-  std::string host;
-  std::string port;
-  std::string path;  // path before "/v1"; "" for most servers
-};
-
-// "http://127.0.0.1:30000", with or without "/v1" at its end.
-// Error: kInvalidArgument for another scheme, or what is no address.
-Result<ServerAddress> parse_server_address(std::string_view url);
 
 struct LoadClientOptions {
   ServerAddress address;

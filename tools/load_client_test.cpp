@@ -18,11 +18,13 @@
 #include <unistd.h>
 
 #include "load_statistics.h"
+#include "server/certificate.h"
 #include "server/server_fixture.h"
 
 namespace heddle::tools {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 LoadClientOptions options_for(uint16_t port) {
@@ -237,6 +239,73 @@ TEST(LoadClientOnTheWire, CountsFaultsOfServersByKind) {
   EXPECT_EQ(only_failure(with_length("200 OK", "text/event-stream", "data: x\n\n")), "protocol");
 }
 
+class LoadClientTlsTest : public LoadClientTest {
+ protected:
+  void SetUp() override {
+    options.http.certificate_file = ::testing::TempDir() + "load_client_certificate.pem";
+    options.http.key_file = ::testing::TempDir() + "load_client_key.pem";
+    options.http.host = "0.0.0.0";  // 127.0.0.2 is another name of this machine
+    server::write_certificate(options.http.certificate_file, options.http.key_file);
+    start();
+  }
+
+  void TearDown() override { ::unsetenv("SSL_CERT_FILE"); }
+
+  // OpenSSL takes the certificates to check by from where this says.
+  void trust_the_server() const {
+    ::setenv("SSL_CERT_FILE", options.http.certificate_file.c_str(), 1);
+  }
+
+  [[nodiscard]] LoadClientOptions tls_options() const {
+    LoadClientOptions own = options_for(server->port());
+    own.address.tls = true;
+    return own;
+  }
+};
+
+TEST_F(LoadClientTlsTest, MeasuresAServerWithACertificateThatIsTrusted) {
+  trust_the_server();
+  for (const char* const host : {"127.0.0.1", "localhost"}) {
+    LoadClientOptions own = tls_options();
+    own.address.host = host;
+    LoadClient client(own);
+    EXPECT_EQ(client.choose_model().value(), "m");
+    const auto records = client.run(random_requests_of(20));
+    ASSERT_TRUE(records.ok()) << records.status().to_string();
+    EXPECT_EQ(summarize(*records, {}).completed, 20) << host;
+  }
+}
+
+TEST_F(LoadClientTlsTest, ACertificateThatIsNotTrustedIsNamedUnlessTheCheckIsOff) {
+  LoadClientOptions own = tls_options();
+  EXPECT_THAT(LoadClient(own).choose_model().status().message(),
+              AllOf(HasSubstr("https://127.0.0.1:"), HasSubstr("the certificate of 127.0.0.1"),
+                    HasSubstr("self-signed"), HasSubstr("--insecure skips the check")));
+  const auto refused = LoadClient(own).run(random_requests_of(2));
+  ASSERT_TRUE(refused.ok());
+  EXPECT_EQ(summarize(*refused, {}).failures.at("connect").count, 2);
+  own.address.insecure = true;
+  LoadClient client(own);
+  EXPECT_EQ(client.choose_model().value(), "m");
+  EXPECT_EQ(summarize(*client.run(random_requests_of(3)), {}).completed, 3);
+}
+
+TEST_F(LoadClientTlsTest, ACertificateOfAnotherHostIsNamed) {
+  trust_the_server();
+  LoadClientOptions own = tls_options();
+  own.address.host = "127.0.0.2";
+  EXPECT_THAT(LoadClient(own).choose_model().status().message(),
+              AllOf(HasSubstr("127.0.0.2"), HasSubstr("IP address mismatch")));
+}
+
+TEST_F(LoadClientTest, AServerWithoutTlsIsNamed) {
+  start();
+  LoadClientOptions own = options_for(server->port());
+  own.address.tls = true;
+  EXPECT_THAT(LoadClient(own).choose_model().status().message(),
+              HasSubstr("does the server speak https?"));
+}
+
 TEST(LoadClientOnTheWire, WhereNothingListensEveryRequestFails) {
   uint16_t port = 0;
   {
@@ -262,7 +331,10 @@ TEST(ServerAddress, IsReadFromAUrl) {
   EXPECT_EQ(read("http://host/models/v1"), "host 80 /models");
   EXPECT_EQ(read("http://[::1]:81"), "::1 81 ");
   EXPECT_EQ(read("http://[::1]"), "::1 80 ");
-  EXPECT_THAT(read("https://host"), HasSubstr("TLS"));
+  EXPECT_EQ(read("https://host"), "host 443 ");
+  EXPECT_EQ(read("https://[::1]:81/v1"), "::1 81 ");
+  EXPECT_TRUE(parse_server_address("https://host")->tls);
+  EXPECT_EQ(parse_server_address("https://[::1]:81/a/v1")->url(), "https://[::1]:81/a");
   EXPECT_THAT(read("ftp://host"), HasSubstr("only http"));
   for (const char* wrong : {"", "http://", "http://host:0", "http://host:x", "http://host:70000",
                             "http://a@b", "http://h?x", "http://a b", "http://[::1", ":80"}) {

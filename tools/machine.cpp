@@ -3,6 +3,7 @@
 
 #include <fstream>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sched.h>
 
@@ -32,6 +33,10 @@ std::string cpu_model() {
 }
 
 std::string built_commit() { return HEDDLE_COMMIT; }
+
+std::string utc_time(std::time_t time) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(time));
+}
 
 std::string built_with() {
 #if defined(__clang__)

@@ -3,13 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <string>
 
 namespace heddle::tools {
 
-std::string cpu_model();     // "AMD EPYC ...", as the kernel names it
-std::string built_commit();  // the commit this binary was configured at, or "unknown"
-std::string built_with();    // its compiler: "gcc 12.2.0"
+std::string cpu_model();                 // "AMD EPYC ...", as the kernel names it
+std::string built_commit();              // the commit this binary was configured at, or "unknown"
+std::string utc_time(std::time_t time);  // "2026-03-01T09:30:00Z"
+std::string built_with();                // its compiler: "gcc 12.2.0"
 
 // The threads that --threads stands for: not more than the CPUs this process may run on, which is
 // logged. Threads beyond those would only wait for each other.

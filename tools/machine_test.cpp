@@ -45,6 +45,8 @@ TEST(MachineTest, ThreadsAreAtMostTheCpusOfTheProcess) {
               AllOf(HasSubstr("--threads 64"), HasSubstr("may run on 1 CPUs")));
 }
 
+TEST(MachineTest, TimesAreShownInUtc) { EXPECT_EQ(utc_time(1772357400), "2026-03-01T09:30:00Z"); }
+
 TEST(MachineTest, TheProcessorHasAName) { EXPECT_NE(cpu_model(), ""); }
 
 }  // namespace

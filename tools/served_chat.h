@@ -5,24 +5,31 @@
 #include <memory>
 #include <string>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <heddle/status.h>
 
 #include "chat_model.h"
-#include "load_client.h"
 #include "options_sampling.h"
+#include "options_served.h"
+#include "server_call.h"
 
 namespace heddle::tools {
 
-struct ServedChatOptions {
-  std::string url;
-  std::string model;    // name to ask for; empty: the first of /v1/models
-  std::string api_key;  // sent as a bearer token; empty: none
-  SamplingSettings sampling;
-};
+// The fields of a request to the server that settings ask for, those alone.
+void add_sampling(const SamplingSettings& sampling, nlohmann::ordered_json& body);
+
+// Sets an empty name of a model to the first that the server has. Error: kUnavailable where no
+// server answers; kNotFound where it names no model.
+Status choose_served_model(const ServerAddress& address, ServedSettings& served);
+
+// Why the server did not answer, with the remedy where one is known.
+std::string refusal_text(const ServerAddress& address, const ServerReply& reply);
 
 // Reasoning that comes apart from the answer is shown before it and is no part of the conversation.
 // Error: kInvalidArgument for a URL that is none; kUnavailable where no server answers; kNotFound
 // where it names no model.
-Result<std::unique_ptr<ChatModel>> make_served_chat(ServedChatOptions options);
+Result<std::unique_ptr<ChatModel>> make_served_chat(ServedSettings served,
+                                                    const SamplingSettings& sampling);
 
 }  // namespace heddle::tools
