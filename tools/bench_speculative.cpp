@@ -44,7 +44,7 @@ struct SpeculativeCommand {
 
 struct QuestionSet {
   std::string name;
-  std::vector<Question> questions;
+  std::vector<std::vector<TokenId>> prompts;
 };
 
 // The measurements of one engine over all rounds of a set.
@@ -99,12 +99,11 @@ size_t num_equal_answers(const EngineRounds& a, const EngineRounds& b) {
 QuestionSet random_questions(const SpeculativeCommand& command, int64_t count,
                              const ModelInfo& model) {
   std::mt19937_64 random(1);
-  QuestionSet set{.name = "random", .questions = {}};
+  QuestionSet set{.name = "random", .prompts = {}};
   for (int64_t i = 0; i < count; ++i) {
-    Question& question = set.questions.emplace_back();
+    std::vector<TokenId>& prompt = set.prompts.emplace_back();
     for (int64_t t = 0; t < command.prompt_tokens; ++t) {
-      question.prompt.push_back(
-          static_cast<TokenId>(random() % static_cast<uint64_t>(model.vocab_size)));
+      prompt.push_back(static_cast<TokenId>(random() % static_cast<uint64_t>(model.vocab_size)));
     }
   }
   return set;
@@ -123,12 +122,16 @@ Result<std::vector<QuestionSet>> read_sets(const SpeculativeCommand& command, in
       const auto codec, server::make_model_codec(command.model.engine.model_dir,
                                                  *engine.tokenizer(), command.model.chat_template));
   for (const std::string& file : command.sets) {
-    QuestionSet set{.name = std::filesystem::path(file).filename().string(), .questions = {}};
-    HEDDLE_ASSIGN_OR_RETURN(set.questions, read_questions(file, *codec));
-    if (std::ssize(set.questions) < wanted) {
+    QuestionSet set{.name = std::filesystem::path(file).filename().string(), .prompts = {}};
+    HEDDLE_ASSIGN_OR_RETURN(const auto questions, read_questions(file));
+    for (const Question& question : questions) {
+      HEDDLE_ASSIGN_OR_RETURN(auto prompt, prompt_of(question, *codec));
+      set.prompts.push_back(std::move(prompt));
+    }
+    if (std::ssize(set.prompts) < wanted) {
       return invalid_argument(fmt::format(
           "{} has {} questions; {} rounds of {} for {} --parallel need {}, each asked once", file,
-          set.questions.size(), command.rounds, command.questions, num_batches, wanted));
+          set.prompts.size(), command.rounds, command.questions, num_batches, wanted));
     }
     sets.push_back(std::move(set));
   }
@@ -136,10 +139,11 @@ Result<std::vector<QuestionSet>> read_sets(const SpeculativeCommand& command, in
 }
 
 Status ask_round(Engine& engine, const SpeculativeCommand& command,
-                 std::span<const Question> questions, int64_t parallel, EngineRounds& side) {
+                 std::span<const std::vector<TokenId>> prompts, int64_t parallel,
+                 EngineRounds& side) {
   std::vector<Request> requests;
-  for (const Question& question : questions) {
-    Request request{.prompt = question.prompt};
+  for (const std::vector<TokenId>& prompt : prompts) {
+    Request request{.prompt = prompt};
     request.sampling.temperature = 0;
     request.stop.max_new_tokens = command.output_tokens;
     request.stop.ignore_eos = command.sets.empty();
@@ -206,7 +210,7 @@ Status run_speculative(SpeculativeCommand& command) {
   Table table({"set", "at once", "plain tok/s", "with drafts", "gain", "drafts a step", "held",
                "tokens a step", "same answers"});
   for (const QuestionSet& set : sets) {
-    std::span<const Question> left = set.questions;
+    std::span<const std::vector<TokenId>> left = set.prompts;
     for (const int64_t parallel : batches) {
       EngineRounds with, base;
       for (int64_t round = 0; round < command.rounds; ++round) {

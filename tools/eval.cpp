@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,6 +17,8 @@
 #include "gsm8k.h"
 #include "option_names.h"
 #include "options_engine.h"
+#include "options_served.h"
+#include "served_evaluation.h"
 #include "server/text_codec.h"
 #include "subcommand.h"
 #include "table.h"
@@ -29,6 +32,7 @@ using Json = nlohmann::ordered_json;
 
 struct EvalOptions {
   EngineSettings model;
+  ServedSettings served;
   std::vector<std::string> sets;
   EvaluationOptions evaluation;
   Gsm8kOptions gsm8k;
@@ -45,8 +49,14 @@ struct SetReport {
   std::variant<EvaluationReport, Gsm8kReport> report;
 };
 
-Result<SetReport> evaluate_set(const std::string& set, Engine& engine,
-                               const server::TextCodec& codec, EvalOptions& options) {
+// A model here or on a server; whether its answers have tokens, and which ones end them.
+struct Asked {
+  AskQuestions ask;
+  bool shows_tokens = false;
+  std::vector<TokenId> end_tokens;
+};
+
+Result<SetReport> evaluate_set(const std::string& set, const Asked& asked, EvalOptions& options) {
   std::optional<ProgressBar> bar;
   options.evaluation.ask.progress = [&bar](int64_t done, int64_t total) {
     if (!bar) bar.emplace(total);
@@ -55,19 +65,27 @@ Result<SetReport> evaluate_set(const std::string& set, Engine& engine,
   SetReport report{.name = std::filesystem::path(set).filename().string()};
   if (is_gsm8k(set)) {
     HEDDLE_ASSIGN_OR_RETURN(report.report,
-                            evaluate_gsm8k(engine, codec, set, options.gsm8k, options.evaluation));
+                            evaluate_gsm8k(asked.ask, set, options.gsm8k, options.evaluation));
   } else {
-    HEDDLE_ASSIGN_OR_RETURN(auto questions, read_questions(set, codec));
+    HEDDLE_ASSIGN_OR_RETURN(auto questions, read_questions(set));
     if (options.num_questions && *options.num_questions < std::ssize(questions)) {
       questions.resize(static_cast<size_t>(*options.num_questions));
     }
-    HEDDLE_ASSIGN_OR_RETURN(report.report, evaluate(engine, questions, options.evaluation));
+    if (!asked.shows_tokens) {
+      for (Question& question : questions) question.reference.reset();
+    }
+    HEDDLE_ASSIGN_OR_RETURN(report.report,
+                            evaluate(asked.ask, questions, asked.end_tokens, options.evaluation));
   }
   return report;
 }
 
 // Before a model is loaded.
 Status check_sets(const EvalOptions& options) {
+  if (options.sets.empty()) {
+    return invalid_argument(
+        fmt::format("{}: name a question set (.jsonl), too", options.model.model_dir));
+  }
   std::vector<std::string> files = options.sets;
   if (!options.gsm8k.shots_file.empty()) files.push_back(options.gsm8k.shots_file);
   for (const std::string& file : files) {
@@ -83,17 +101,32 @@ Status check_sets(const EvalOptions& options) {
 }
 
 Result<std::vector<SetReport>> evaluate_sets(EvalOptions& options) {
-  HEDDLE_RETURN_IF_ERROR(apply(options.model));
+  const bool is_served = !options.served.url.empty();
+  if (is_served) {  // there is no folder: the first name is a set's
+    options.sets.insert(options.sets.begin(), std::exchange(options.model.model_dir, {}));
+  } else {
+    HEDDLE_RETURN_IF_ERROR(apply(options.model));
+  }
   HEDDLE_RETURN_IF_ERROR(check_sets(options));
   options.gsm8k.shots = options.shots.value_or(options.gsm8k.shots);
   options.gsm8k.num_questions = options.num_questions.value_or(options.gsm8k.num_questions);
-  HEDDLE_ASSIGN_OR_RETURN(const auto engine, create_engine(options.model.engine));
-  HEDDLE_ASSIGN_OR_RETURN(const auto codec, server::make_model_codec(options.model.engine.model_dir,
-                                                                     *engine->tokenizer(),
-                                                                     options.model.chat_template));
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<const server::TextCodec> codec;
+  Asked asked;
+  if (is_served) {
+    HEDDLE_ASSIGN_OR_RETURN(asked.ask, ask_server(options.served));
+  } else {
+    HEDDLE_ASSIGN_OR_RETURN(engine, create_engine(options.model.engine));
+    HEDDLE_ASSIGN_OR_RETURN(
+        codec, server::make_model_codec(options.model.engine.model_dir, *engine->tokenizer(),
+                                        options.model.chat_template));
+    asked = {.ask = ask_engine(*engine, *codec),
+             .shows_tokens = true,
+             .end_tokens = engine->model_info().eos_token_ids};
+  }
   std::vector<SetReport> reports;
   for (const std::string& set : options.sets) {
-    HEDDLE_ASSIGN_OR_RETURN(auto report, evaluate_set(set, *engine, *codec, options));
+    HEDDLE_ASSIGN_OR_RETURN(auto report, evaluate_set(set, asked, options));
     reports.push_back(std::move(report));
   }
   return reports;
@@ -259,6 +292,7 @@ std::function<int()> declare_eval(Options& options) {
       "heddle eval models/heddle-tiny tests/golden/heddle_tiny/*.jsonl --dtype float32 "
       "--expect-reference\n"
       "\n"
+      "heddle eval --url https://host/v1 --api-key KEY gsm8k/test.jsonl\n"
       "heddle eval models/heddle-tiny gsm8k/test.jsonl --shots 5 --min-accuracy 0.8\n"
       "\n"
       "A line of a set: {\"messages\": [...], \"answer\": \"6\", \"reference_token_ids\": [...]};\n"
@@ -270,8 +304,12 @@ std::function<int()> declare_eval(Options& options) {
   options.reserve("--seed");
   options.reserve("--parallel");
   declare_engine_options(options, settings->model, ModelArgument::kRequired);
+  const std::vector<DeclaredOption> of_this_process = options.declared();
   options.heading("Evaluation");
-  options.positional("SET", &settings->sets, "Question sets (.jsonl)");
+  options.positional("SET", &settings->sets,
+                     "Question sets (.jsonl); with --url in place of MODEL_DIR, too",
+                     /*required=*/false);
+  declare_served_options(options, settings->served, of_this_process);
   options.value("--parallel", &settings->evaluation.ask.parallel, ranges::kBatch,
                 "Questions in flight");
   options.value("--num-questions", &settings->num_questions, ranges::kCount,
@@ -285,6 +323,7 @@ std::function<int()> declare_eval(Options& options) {
   options.flag("--expect-reference", &settings->expect_reference,
                "Fail unless every output is the recorded one; only where the two best logits are "
                "closer than 1e-3 (a near tie) may it differ");
+  options.excludes("--url", "--expect-reference");
   options.heading("GSM8K");
   options.value("--shots", &settings->shots, ranges::kCountOrNone,
                 "Worked examples before every question (default 5)");

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle eval as a whole: the recorded questions of heddle-tiny, and exit codes.
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "server/server_fixture.h"
 #include "subcommand_fixture.h"
 #include "support/test_data.h"
 
@@ -97,6 +100,90 @@ TEST(EvalExpectations, DecideTheExitCode) {
   const Outcome inaccurate = outcome({"--max-tokens", "1", "--min-accuracy", "0.5"});
   EXPECT_EQ(inaccurate.exit_code, kExitFailure);
   EXPECT_THAT(inaccurate.errors, HasSubstr("--min-accuracy asks for 0.5"));
+}
+
+// A server with a script in place of a model, which asks as the questions do.
+class ServedEvalTest : public server::ServerTest {
+ protected:
+  void SetUp() override {
+    engine->script = [](const Request&) { return server::answer_events({"so ", "#### 6"}); };
+    options.api_key = "sk-key";
+    start();
+    url = fmt::format("http://127.0.0.1:{}/v1", server->port());
+  }
+
+  [[nodiscard]] static Evaluated evaluate(std::vector<std::string> arguments) {
+    arguments.emplace_back("--json");
+    ::testing::internal::CaptureStdout();
+    Evaluated evaluated{.outcome = run_captured(kEval, std::move(arguments))};
+    const std::string output = ::testing::internal::GetCapturedStdout();
+    if (!output.empty()) evaluated.report = Json::parse(output);
+    return evaluated;
+  }
+
+  static std::string file(const std::string& name, const std::string& text) {
+    const std::string path = ::testing::TempDir() + "served_eval_" + name;
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  std::string url;
+};
+
+TEST_F(ServedEvalTest, AsksTheServerAndCountsRightAnswers) {
+  const std::string chats = file(
+      "chats.jsonl",
+      R"({"messages": [{"role": "user", "content": "2 * 3"}], "answer": "6", "reference_token_ids": [1]}
+{"messages": [{"role": "user", "content": "2 * 4"}], "answer": "8"})");
+  const auto [outcome, report] =
+      evaluate({"--url", url, "--api-key", "sk-key", chats, "--max-tokens", "9"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
+  EXPECT_EQ(report["total"], 2);
+  EXPECT_EQ(report["correct"], 1);
+  EXPECT_EQ(report["with_reference"], 0) << "a server shows no tokens";
+  EXPECT_GT(report["output_tokens"], 0);
+  for (const Request& request : engine->submitted()) {
+    EXPECT_EQ(request.sampling.temperature, 0.0F);
+    EXPECT_EQ(request.stop.max_new_tokens, 9);
+  }
+}
+
+TEST_F(ServedEvalTest, ProblemsAreTextsOrChats) {
+  const std::string problems = file("problems.jsonl", R"({"question": "2 * 2", "answer": "#### 4"}
+{"question": "2 * 3", "answer": "#### 6"})");
+  for (const bool is_chat : {false, true}) {
+    std::vector<std::string> arguments = {problems, "--url",   url, "--api-key",
+                                          "sk-key", "--shots", "1"};
+    if (is_chat) arguments.emplace_back("--chat");
+    const auto [outcome, report] = evaluate(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
+    EXPECT_EQ(report["correct"], 1);
+    EXPECT_EQ(engine->submitted().back().stop.texts.empty(), is_chat);
+  }
+}
+
+TEST_F(ServedEvalTest, MistakesAreNamedWithARemedy) {
+  const std::string chats =
+      file("chats.jsonl", R"({"messages": [{"role": "user", "content": "Hi"}]})");
+
+  const struct {
+    std::vector<std::string> arguments;
+    const char* message;
+  } cases[] = {
+      {{"--url", url, chats}, "name a key with --api-key"},
+      {{"--url", "http://127.0.0.1:1", chats}, "is the server up?"},
+      {{"--url", "ftp://host", chats}, "--url: \"ftp://host\": only http and https"},
+      {{"--url", url, "/no/such.jsonl"}, "cannot read the question set /no/such.jsonl"},
+      {{"--url", url, "--dtype", "float32", chats}, "--dtype"},
+      {{"--url", url, "--expect-reference", chats}, "--expect-reference"},
+      {{"--insecure", chats}, "--insecure requires --url"},
+  };
+
+  for (const auto& [arguments, message] : cases) {
+    const Outcome outcome = evaluate(arguments).outcome;
+    EXPECT_NE(outcome.exit_code, 0) << message;
+    EXPECT_THAT(outcome.errors, HasSubstr(message));
+  }
 }
 
 TEST(EvalExpectations, ThatNothingCouldMeetAreNotMet) {

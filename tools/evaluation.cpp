@@ -31,6 +31,7 @@ class Collector {
     if (!event.finish) return;
     answer.finish = *event.finish;
     answer.prompt_tokens = event.prompt_tokens;
+    answer.output_tokens = event.completion_tokens;
     answer.cached_tokens = event.cached_tokens;
     answer.elapsed_seconds = event.elapsed_seconds;
     answer.drafts = event.drafts;
@@ -81,13 +82,20 @@ void compare_with_reference(const Answer& answer, std::vector<TokenId> tokens,
   ++(near_tie ? report.near_ties : report.different);
 }
 
-Result<Question> read_question(const nlohmann::ordered_json& line, const server::TextCodec& codec) {
+// How many tokens all prompts begin with.
+int64_t shared_tokens(const std::vector<Request>& requests) {
+  if (requests.empty()) return 0;
+  const std::vector<TokenId>& first = requests[0].prompt;
+  auto end = first.end();
+  for (const Request& request : requests) {
+    end = std::mismatch(first.begin(), end, request.prompt.begin(), request.prompt.end()).first;
+  }
+  return end - first.begin();
+}
+
+Result<Question> read_question(const nlohmann::ordered_json& line) {
   if (!line.is_object() || !line.contains("messages")) return data_loss("has no \"messages\"");
-  HEDDLE_ASSIGN_OR_RETURN(
-      const std::string text,
-      codec.render_chat(line["messages"], nullptr, true, nlohmann::ordered_json::object()));
-  Question question;
-  HEDDLE_ASSIGN_OR_RETURN(question.prompt, codec.encode(text, /*add_special_tokens=*/false));
+  Question question{.messages = line["messages"].dump()};
   if (line.contains("answer") && line["answer"].is_string()) {
     question.answer = line["answer"].get<std::string>();
   }
@@ -147,8 +155,7 @@ bool answers(const std::string& output, const std::string& answer) {
   return trimmed(mark == std::string::npos ? output : output.substr(mark + 4)) == trimmed(answer);
 }
 
-Result<std::vector<Question>> read_questions(const std::filesystem::path& path,
-                                             const server::TextCodec& codec) {
+Result<std::vector<Question>> read_questions(const std::filesystem::path& path) {
   std::ifstream file(path);
   if (!file) return not_found(fmt::format("{}: cannot be read", path.string()));
   std::vector<Question> questions;
@@ -157,8 +164,9 @@ Result<std::vector<Question>> read_questions(const std::filesystem::path& path,
     if (trimmed(line).empty()) continue;
     const auto where = fmt::format("{}:{}", path.string(), number);
     const auto json = nlohmann::ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (json.is_discarded()) return data_loss(where + ": not JSON");
-    Result<Question> question = read_question(json, codec);
+    if (json.is_discarded())
+      return data_loss(where + ": not JSON; a line is {\"messages\": [...], \"answer\": ...}");
+    Result<Question> question = read_question(json);
     if (!question.ok()) return question.status().with_context(where);
     questions.push_back(std::move(*question));
   }
@@ -166,25 +174,51 @@ Result<std::vector<Question>> read_questions(const std::filesystem::path& path,
   return questions;
 }
 
-Result<EvaluationReport> evaluate(Engine& engine, const std::vector<Question>& questions,
+Result<std::vector<TokenId>> prompt_of(const Question& question, const server::TextCodec& codec) {
+  if (question.messages.empty()) return codec.encode(question.text, /*add_special_tokens=*/true);
+  const auto messages = nlohmann::ordered_json::parse(question.messages);
+  HEDDLE_ASSIGN_OR_RETURN(
+      const std::string text,
+      codec.render_chat(messages, nullptr, true, nlohmann::ordered_json::object()));
+  return codec.encode(text, /*add_special_tokens=*/false);
+}
+
+AskQuestions ask_engine(Engine& engine, const server::TextCodec& codec) {
+  return [&engine, &codec](const std::vector<Question>& questions,
+                           const EvaluationOptions& options) -> Result<std::vector<Answer>> {
+    std::vector<Request> requests;
+    for (const Question& question : questions) {
+      HEDDLE_ASSIGN_OR_RETURN(auto prompt, prompt_of(question, codec));
+      HEDDLE_ASSIGN_OR_RETURN(Request request,
+                              evaluation_request(options, engine.model_info(), std::move(prompt)));
+      if (!question.stop.empty()) request.stop.texts.push_back(question.stop);
+      // The two best logits say what is a near tie of a recorded output.
+      request.return_logprobs = question.reference.has_value();
+      request.top_logprobs = question.reference ? 2 : 0;
+      requests.push_back(std::move(request));
+    }
+    // Where all prompts fork, a cache keeps what it needs to go on. Recorded outputs were computed
+    // without one.
+    const bool is_recorded = std::ranges::any_of(
+        questions, [](const Question& question) { return question.reference.has_value(); });
+    const int64_t shared = is_recorded ? 0 : shared_tokens(requests);
+    for (Request& request : requests) {
+      if (shared > 0 && shared < std::ssize(request.prompt)) request.role_boundaries = {shared};
+    }
+    return ask(engine, std::move(requests), options.ask);
+  };
+}
+
+Result<EvaluationReport> evaluate(const AskQuestions& ask, const std::vector<Question>& questions,
+                                  const std::vector<TokenId>& end_tokens,
                                   const EvaluationOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  std::vector<Request> requests;
-  for (const Question& question : questions) {
-    HEDDLE_ASSIGN_OR_RETURN(Request request,
-                            evaluation_request(options, engine.model_info(), question.prompt));
-    request.return_logprobs = true;
-    request.top_logprobs = 2;
-    requests.push_back(std::move(request));
-  }
-  HEDDLE_ASSIGN_OR_RETURN(const std::vector<Answer> answers_given,
-                          ask(engine, std::move(requests), options.ask));
+  HEDDLE_ASSIGN_OR_RETURN(const std::vector<Answer> answers_given, ask(questions, options));
 
   EvaluationReport report{.total = std::ssize(questions)};
-  const std::vector<TokenId>& eos = engine.model_info().eos_token_ids;
   for (size_t i = 0; i < questions.size(); ++i) {
     const Answer& answer = answers_given[i];
-    report.output_tokens += static_cast<int64_t>(answer.tokens.size());
+    report.output_tokens += answer.output_tokens;
     if (answer.failed()) ++report.failed;
     if (questions[i].answer) {
       ++report.with_answer;
@@ -192,7 +226,9 @@ Result<EvaluationReport> evaluate(Engine& engine, const std::vector<Question>& q
     }
     if (questions[i].reference) {
       std::vector<TokenId> tokens = answer.tokens;
-      if (!tokens.empty() && std::ranges::find(eos, tokens.back()) != eos.end()) tokens.pop_back();
+      if (!tokens.empty() && std::ranges::find(end_tokens, tokens.back()) != end_tokens.end()) {
+        tokens.pop_back();
+      }
       compare_with_reference(answer, std::move(tokens), *questions[i].reference, report);
     }
   }

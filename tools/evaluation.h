@@ -4,7 +4,8 @@
 //
 // A set is a .jsonl file; each line has `messages`, and where known `answer` and
 // `reference_token_ids`. An output answers with what follows its last "####", or as a whole,
-// trimmed.
+// trimmed. A function asks the questions: of an engine here (ask_engine()), or of a server
+// (served_evaluation.h).
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,7 @@ struct Answer {
   std::vector<float> margins;  // between the two best logits, per token, if they were asked for
   Finish finish;
   int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;
   int64_t cached_tokens = 0;
   double elapsed_seconds = 0;  // seconds from submit to the last token
   DraftReport drafts;
@@ -45,7 +47,9 @@ Result<std::vector<Answer>> ask(Engine& engine, std::vector<Request> requests,
                                 const AskOptions& options);
 
 struct Question {
-  std::vector<TokenId> prompt;
+  std::string messages;  // of a chat, as JSON; empty: `text` is continued
+  std::string text;
+  std::string stop;  // text that ends the answer; empty: none
   std::optional<std::string> answer;
   std::optional<std::vector<TokenId>> reference;
 };
@@ -64,8 +68,10 @@ struct EvaluationReport {
 };
 
 // Error: kNotFound, kDataLoss naming the line.
-Result<std::vector<Question>> read_questions(const std::filesystem::path& path,
-                                             const server::TextCodec& codec);
+Result<std::vector<Question>> read_questions(const std::filesystem::path& path);
+
+// The tokens of a question's prompt. Error: the chat template does not take the messages.
+Result<std::vector<TokenId>> prompt_of(const Question& question, const server::TextCodec& codec);
 
 // Whether `output` gives the answer.
 bool answers(const std::string& output, const std::string& answer);
@@ -83,7 +89,16 @@ struct EvaluationOptions {
 Result<Request> evaluation_request(const EvaluationOptions& options, const ModelInfo& model,
                                    std::vector<TokenId> prompt);
 
-Result<EvaluationReport> evaluate(Engine& engine, const std::vector<Question>& questions,
+// Answers in the order of the questions. Error: none can be asked.
+using AskQuestions = std::function<Result<std::vector<Answer>>(
+    const std::vector<Question>& questions, const EvaluationOptions& options)>;
+
+// Both outlive the function.
+AskQuestions ask_engine(Engine& engine, const server::TextCodec& codec);
+
+// `end_tokens` at the end of an answer are no part of a recorded output.
+Result<EvaluationReport> evaluate(const AskQuestions& ask, const std::vector<Question>& questions,
+                                  const std::vector<TokenId>& end_tokens,
                                   const EvaluationOptions& options);
 
 }  // namespace heddle::tools

@@ -97,42 +97,20 @@ Result<Gsm8kSet> read_set(const std::filesystem::path& path, const Gsm8kOptions&
   return set;
 }
 
-Result<std::vector<TokenId>> prompt_tokens(const std::string& prompt, bool chat,
-                                           const server::TextCodec& codec) {
-  if (!chat) return codec.encode(prompt, /*add_special_tokens=*/true);
-  Json messages = Json::array();
-  messages.push_back({{"role", "user"}, {"content", prompt}});
-  HEDDLE_ASSIGN_OR_RETURN(const std::string text,
-                          codec.render_chat(messages, nullptr, true, Json::object()));
-  return codec.encode(text, /*add_special_tokens=*/false);
-}
-
-// How many tokens all prompts begin with: where they fork, a cache keeps what it needs to go on.
-int64_t shared_tokens(const std::vector<Request>& requests) {
-  const std::vector<TokenId>& first = requests[0].prompt;
-  auto end = first.end();
-  for (const Request& request : requests) {
-    end = std::mismatch(first.begin(), end, request.prompt.begin(), request.prompt.end()).first;
-  }
-  return end - first.begin();
-}
-
-Result<std::vector<Request>> make_requests(const Gsm8kSet& set, const Gsm8kOptions& gsm8k,
-                                           const EvaluationOptions& options, const ModelInfo& model,
-                                           const server::TextCodec& codec) {
-  std::vector<Request> requests;
+std::vector<Question> questions_of(const Gsm8kSet& set, const Gsm8kOptions& gsm8k) {
+  std::vector<Question> questions;
   for (const Gsm8kExample& example : set.questions) {
-    HEDDLE_ASSIGN_OR_RETURN(
-        auto prompt, prompt_tokens(gsm8k_prompt(set.shots, example.question), gsm8k.chat, codec));
-    HEDDLE_ASSIGN_OR_RETURN(Request request, evaluation_request(options, model, std::move(prompt)));
-    if (!gsm8k.chat) request.stop.texts.emplace_back(kGsm8kStop);
-    requests.push_back(std::move(request));
+    const std::string prompt = gsm8k_prompt(set.shots, example.question);
+    Question question;
+    if (gsm8k.chat) {
+      question.messages = Json::array({{{"role", "user"}, {"content", prompt}}}).dump();
+    } else {
+      question.text = prompt;
+      question.stop = kGsm8kStop;
+    }
+    questions.push_back(std::move(question));
   }
-  const int64_t shared = shared_tokens(requests);
-  for (Request& request : requests) {
-    if (shared > 0 && shared < std::ssize(request.prompt)) request.role_boundaries = {shared};
-  }
-  return requests;
+  return questions;
 }
 
 }  // namespace
@@ -190,15 +168,12 @@ double Gsm8kReport::share_of_total(int64_t count) const {
   return static_cast<double>(count) / static_cast<double>(total);
 }
 
-Result<Gsm8kReport> evaluate_gsm8k(Engine& engine, const server::TextCodec& codec,
-                                   const std::filesystem::path& set_path, const Gsm8kOptions& gsm8k,
-                                   const EvaluationOptions& options) {
+Result<Gsm8kReport> evaluate_gsm8k(const AskQuestions& ask, const std::filesystem::path& set_path,
+                                   const Gsm8kOptions& gsm8k, const EvaluationOptions& options) {
   HEDDLE_ASSIGN_OR_RETURN(const Gsm8kSet set, read_set(set_path, gsm8k));
-  HEDDLE_ASSIGN_OR_RETURN(auto requests,
-                          make_requests(set, gsm8k, options, engine.model_info(), codec));
   const auto start = std::chrono::steady_clock::now();
   HEDDLE_ASSIGN_OR_RETURN(const std::vector<Answer> answers,
-                          ask(engine, std::move(requests), options.ask));
+                          ask(questions_of(set, gsm8k), options));
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
 
   Gsm8kReport report{
@@ -207,7 +182,7 @@ Result<Gsm8kReport> evaluate_gsm8k(Engine& engine, const server::TextCodec& code
     const Answer& answer = answers[i];
     report.prompt_tokens += answer.prompt_tokens;
     report.cached_tokens += answer.cached_tokens;
-    report.output_tokens += std::ssize(answer.tokens);
+    report.output_tokens += answer.output_tokens;
     report.request_seconds += answer.elapsed_seconds / static_cast<double>(answers.size());
     if (answer.failed()) {
       ++report.failed;

@@ -12,11 +12,9 @@
 #include <string_view>
 #include <vector>
 
-#include <heddle/engine.h>
 #include <heddle/status.h>
 
 #include "evaluation.h"
-#include "server/text_codec.h"
 
 namespace heddle::tools {
 
@@ -65,8 +63,7 @@ struct Gsm8kReport {
 
 // Error: as read_gsm8k; kInvalidArgument for options out of range or a set with nothing left to
 // ask, or a prompt longer than the context.
-Result<Gsm8kReport> evaluate_gsm8k(Engine& engine, const server::TextCodec& codec,
-                                   const std::filesystem::path& set, const Gsm8kOptions& gsm8k,
-                                   const EvaluationOptions& options);
+Result<Gsm8kReport> evaluate_gsm8k(const AskQuestions& ask, const std::filesystem::path& set,
+                                   const Gsm8kOptions& gsm8k, const EvaluationOptions& options);
 
 }  // namespace heddle::tools

@@ -141,7 +141,7 @@ class Gsm8kEvaluationTest : public ::testing::Test {
     EvaluationOptions evaluation;
     evaluation.sampling.max_tokens = 40;
     evaluation.ask.parallel = 1;  // prompts this short would all be computed in the first step
-    return evaluate_gsm8k(*engine_, *codec_, set_.path(), options, evaluation);
+    return evaluate_gsm8k(ask_engine(*engine_, *codec_), set_.path(), options, evaluation);
   }
 
   static inline std::unique_ptr<Engine> engine_;
