@@ -49,6 +49,17 @@ constexpr std::string_view kOnePool =
 constexpr std::string_view kRequestsOnRequest =
     "requests are logged with their parameters only after --log-requests";
 constexpr std::string_view kOwnTokenizer = "the tokenizer is the one in the model's folder";
+constexpr std::string_view kTextAlone = "pictures are not served";
+constexpr std::string_view kChunks =
+    "--chunked-prefill-tokens says how many tokens of prompts a step computes";
+constexpr std::string_view kInConfig =
+    "config.json in the model's folder says it; change it in a copy of the folder";
+constexpr std::string_view kInRequests = "requests say it; --preferred-sampling-params presets it";
+constexpr std::string_view kNoTiers =
+    "cached tokens stay where the model is computed; --memory-fraction says how much";
+constexpr std::string_view kReasoningOfRequests =
+    "requests say how long to reason, by max_thinking_tokens or reasoning_effort; "
+    "--chat-template-kwargs presets a template's switch";
 
 constexpr FamiliarOption kFamiliar[] = {
     {"-m", Kind::kSpelling, "--model"},
@@ -191,6 +202,39 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--enable-chunked-prefill", Kind::kFlag,
      "prompts are always computed in chunks, of --chunked-prefill-tokens"},
 
+    {"--async-scheduling", Kind::kFlag, "the next step is always planned while one runs"},
+    {"--disable-frontend-multiprocessing", Kind::kFlag, kOneProcess},
+    {"--distributed-executor-backend", Kind::kValue, kOneProcess, ""},
+    {"--enable-prompt-tokens-details", Kind::kFlag,
+     "the usage of an answer always has its cached tokens"},
+    {"--compilation-config", Kind::kValue, kOwnKernels, ""},
+    {"--max-seq-len-to-capture", Kind::kValue, kEverySize, ""},
+    {"--limit-mm-per-prompt", Kind::kValue, kTextAlone, ""},
+    {"--chat-template-content-format", Kind::kValue,
+     "templates get text or parts, as they read them", ""},
+    {"-tb", Kind::kValue, "--threads says how many cores compute", ""},
+    {"--threads-batch", Kind::kValue, "--threads says how many cores compute", ""},
+    {"-ub", Kind::kValue, kChunks, ""},
+    {"--ubatch-size", Kind::kValue, kChunks, ""},
+    {"-sm", Kind::kValue, kOneDevice, ""},
+    {"--split-mode", Kind::kValue, kOneDevice, ""},
+    {"-mg", Kind::kValue, kOneDevice, "0"},
+    {"--main-gpu", Kind::kValue, kOneDevice, "0"},
+    {"-kvo", Kind::kFlag, kOneDevice},
+    {"-kvu", Kind::kFlag, kOnePool},
+    {"--kv-unified", Kind::kFlag, kOnePool},
+    {"--swa-full", Kind::kFlag, kOnePool},
+    {"--cache-reuse", Kind::kValue,
+     "requests share the prefixes that they have in common, whole pages of them", ""},
+    {"--numa", Kind::kValue, "the system places the threads; numactl and taskset can say where",
+     ""},
+    {"--no-warmup", Kind::kFlag, "nothing is generated before the server is ready"},
+    {"--no-context-shift", Kind::kFlag,
+     "a text that is too long is an error, nothing of it is dropped"},
+    {"--offline", Kind::kFlag, kNoDownloads},
+    {"--slots", Kind::kFlag, "GET /inspect shows live requests, GET /get_server_info the settings"},
+    {"--props", Kind::kFlag, "GET /inspect shows live requests, GET /get_server_info the settings"},
+
     {"--torchao-config", Kind::kRefused, "--quantization quantises while loading"},
     {"--enable-lora", Kind::kRefused, "adapters are not served; merge them into the weights"},
     {"--lora-paths", Kind::kRefused, "adapters are not served; merge them into the weights"},
@@ -207,7 +251,54 @@ constexpr FamiliarOption kFamiliar[] = {
     {"-nocb", Kind::kRefused, "--max-running-requests 1 serves one request after the other"},
     {"--no-cont-batching", Kind::kRefused,
      "--max-running-requests 1 serves one request after the other"},
-    {"--mmproj", Kind::kRefused, "pictures are not served"},
+    {"--rope-scaling", Kind::kRefused, kInConfig},
+    {"--rope-freq-base", Kind::kRefused, kInConfig},
+    {"--hf-overrides", Kind::kRefused, kInConfig},
+    {"--json-model-override-args", Kind::kRefused, kInConfig},
+    {"--enable-hierarchical-cache", Kind::kRefused, kNoTiers},
+    {"--kv-transfer-config", Kind::kRefused, kNoTiers},
+    {"-nkvo", Kind::kRefused, kNoTiers},
+    {"--no-kv-offload", Kind::kRefused, kNoTiers},
+    {"-n", Kind::kRefused, kInRequests},
+    {"--n-predict", Kind::kRefused, kInRequests},
+    {"--samplers", Kind::kRefused, kInRequests},
+    {"--mirostat", Kind::kRefused, kInRequests},
+    {"--dry-multiplier", Kind::kRefused, kInRequests},
+    {"--draft", Kind::kRefused, kOwnSpeculation},
+    {"--draft-max", Kind::kRefused, kOwnSpeculation},
+    {"--draft-min", Kind::kRefused, kOwnSpeculation},
+    {"-md", Kind::kRefused, kOwnSpeculation},
+    {"-mm", Kind::kRefused, kTextAlone},
+    {"-ts", Kind::kRefused, kOneDevice},
+    {"--tensor-split", Kind::kRefused, kOneDevice},
+    {"-ncmoe", Kind::kRefused, kOneDevice},
+    {"--n-cpu-moe", Kind::kRefused, kOneDevice},
+    {"-cmoe", Kind::kRefused, kOneDevice},
+    {"-dev", Kind::kRefused, kOneDevice},
+    {"--reasoning-format", Kind::kRefused, "--reasoning-parser says how reasoning is marked"},
+    {"--reasoning-budget", Kind::kRefused, kReasoningOfRequests},
+    {"--context-shift", Kind::kRefused,
+     "a text that is too long is an error, nothing of it is dropped"},
+    {"--no-jinja", Kind::kRefused,
+     "the model's chat template is always rendered as Jinja; --chat-template names another"},
+    {"--embedding", Kind::kRefused, "models of embeddings are not served"},
+    {"--reranking", Kind::kRefused, "models of embeddings are not served"},
+    {"-mu", Kind::kRefused, "nothing is downloaded; `hf download ORG/NAME` brings a model"},
+    {"--model-url", Kind::kRefused, "nothing is downloaded; `hf download ORG/NAME` brings a model"},
+    {"--hf-file", Kind::kRefused, "nothing is downloaded; `hf download ORG/NAME` brings a model"},
+    {"--log-disable", Kind::kRefused, "--log-level off shows nothing"},
+    {"-lv", Kind::kRefused, "--log-level says what is shown"},
+    {"-to", Kind::kRefused,
+     "--queue-timeout-secs and the field deadline_ms of requests end what takes too long"},
+    {"--enable-sleep-mode", Kind::kRefused,
+     "memory is not given back while the server runs; stop it and start it again"},
+    {"--api-key-file", Kind::kRefused,
+     "--api-keys-file names a file with a key and a name in each line"},
+    {"--no-webui", Kind::kRefused,
+     "--admin-api-key closes what steers and shows the server, also in its page"},
+    {"--no-slots", Kind::kRefused,
+     "--admin-api-key closes what steers and shows the server, also in its page"},
+    {"--mmproj", Kind::kRefused, kTextAlone},
     {"--lora", Kind::kRefused, "adapters are not served; merge them into the weights"},
 };
 
@@ -252,6 +343,12 @@ Result<std::vector<std::string>> translated_words(
     if (state != nullptr && state->kind == Kind::kOptional && equals == word.size()) {
       const bool has_value = i + 1 < words.size() && is_state(words[i + 1]);
       translated.push_back(fmt::format("{}={}", word, has_value ? words[++i] : "on"));
+      continue;
+    }
+    // Tables of options write "True" after what is on without a value.
+    if (option != nullptr && option->kind == Kind::kFlag && equals == word.size() &&
+        i + 1 < words.size() && (words[i + 1] == "True" || words[i + 1] == "False")) {
+      if (words[++i] == "True") translated.push_back(word);
       continue;
     }
     const bool is_words = option != nullptr && option->kind == Kind::kWords;

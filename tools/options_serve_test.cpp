@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options_serve.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <istream>
 #include <memory>
+#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -116,10 +120,80 @@ TEST(ServeOptionsTest, StartScriptsOfOtherServersAreTaken) {
         "--model-path models/heddle-tiny --enable-piecewise-cuda-graph --enable-cudagraph-gc "
         "--enable-torch-compile-debug-mode --max-mamba-cache-size 64 --mamba-full-memory-ratio 0.9 "
         "--prefill-attention-backend fa3 --decode-attention-backend flashinfer "
-        "--moe-runner-backend triton"}) {
+        "--moe-runner-backend triton",
+        "-m models/heddle-tiny -ub 512 -tb 4 -sm none -mg 0 -kvu --no-context-shift --no-warmup "
+        "--slots --props --cache-reuse 256 --numa distribute --swa-full",
+        "--model models/heddle-tiny --async-scheduling --max-seq-len-to-capture 8192 "
+        "--compilation-config 3 --chat-template-content-format auto "
+        "--distributed-executor-backend mp --enable-prompt-tokens-details",
+        // As the articles of ../shared/seeds start SGLang, but for --tp.
+        "--model models/heddle-tiny --enable-piecewise-cuda-graph "
+        "--enable-torch-compile-debug-mode",
+        "--model-path models/heddle-tiny --mamba-scheduler-strategy extra_buffer",
+        "models/heddle-tiny --enable-piecewise-cuda-graph --piecewise-cuda-graph-compiler eager",
+        "models/heddle-tiny --enable-piecewise-cuda-graph True --piecewise-cuda-graph-compiler "
+        "inductor --enable-torch-compile-debug-mode False --mem-fraction-static 0.8 "
+        "--piecewise-cuda-graph-max-tokens 512 --tp 1",
+        "models/heddle-tiny --piecewise-cuda-graph-tokens 1,2,4,8,16,32,64,128,256"}) {
     const Outcome outcome = try_serve(line);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
   }
+}
+
+// The words of the commands in `text` that start SGLang: of their lines, which end with a
+// backslash, and of lists of arguments in Python. A comment ends a line.
+std::vector<std::string> start_commands(std::istream& text) {
+  std::vector<std::string> commands;
+  const std::regex list_item(R"re("(-[^"]*|[^"]*)"\s*,)re");
+  std::string line;
+  bool in_command = false;
+  bool in_list = false;
+  while (std::getline(text, line)) {
+    line.erase(std::min(line.find('#'), line.size()));
+    const size_t launch = line.find("-m sglang.launch_server");
+    if (launch != std::string::npos) {
+      in_command = true;
+      commands.emplace_back();
+      line.erase(0, launch + std::string_view("-m sglang.launch_server").size());
+    } else if (line.find("other_args=[") != std::string::npos) {
+      in_list = true;
+      commands.emplace_back();
+    }
+    if (in_command) {
+      const size_t backslash = line.rfind('\\');
+      in_command = backslash != std::string::npos;
+      // "...", which stands for more, ends a command and a line of prose may follow it.
+      line.erase(std::min({backslash, line.find("..."), line.size()}));
+      commands.back() += " " + line;
+    } else if (in_list) {
+      in_list = line.find(']', line.find('[') == std::string::npos ? 0 : line.size()) ==
+                std::string::npos;
+      for (std::sregex_iterator item(line.begin(), line.end(), list_item), end; item != end; ++item)
+        commands.back() += " " + (*item)[1].str();
+    }
+  }
+  return commands;
+}
+
+TEST(ServeOptionsTest, StartCommandsOfTheSeedsAreTakenWithoutTheirRanks) {
+  HEDDLE_SHARED_PATH_OR_SKIP(folder, "seeds");
+  const std::regex ranks(R"( --tp(-size)? \d+)");
+  const std::regex model(R"( --model(-path)? \S+)");
+  size_t num_commands = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::ifstream file(entry.path());
+    for (std::string command : start_commands(file)) {
+      command = std::regex_replace(command, std::regex(R"(\s+)"), " ");
+      command = std::regex_replace(command, ranks, "");
+      command = std::regex_replace(command, model, "");
+      const size_t last = command.find_last_not_of(' ');
+      command.erase(last == std::string::npos ? 0 : last + 1);
+      const Outcome outcome = try_serve("models/heddle-tiny" + command);
+      EXPECT_EQ(outcome.exit_code, 0) << command << "\n" << outcome.errors;
+      ++num_commands;
+    }
+  }
+  EXPECT_GE(num_commands, 4U);
 }
 
 TEST(ServeOptionsTest, OptionsOfOtherServersWithTheirValuesMeanOptionsHere) {
@@ -157,6 +231,13 @@ TEST(ServeOptionsTest, OptionsThatHeddleHasNoMatchForAreRefusedWithARemedy) {
       {"--temp warm", "--temp: warm is not a number"},
       {"--temp 0.5 --preferred-sampling-params {}", "--temp and --preferred-sampling-params both"},
       {"--uds", "--uds needs a value"},
+      {"-to 600", "there is no option -to: --queue-timeout-secs"},
+      {"-ts 1,1", "there is no option -ts: the whole model is computed in one place"},
+      {"-cmoe", "there is no option -cmoe"},
+      {"-md folder", "there is no option -md: --speculative-algorithm"},
+      {"-n 128", "there is no option -n: requests say it"},
+      {"--reasoning-budget 0", "max_thinking_tokens"},
+      {"--rope-scaling {}", "config.json"},
   };
   for (const auto& [line, remedy] : cases) {
     const Outcome outcome = try_serve(line);
