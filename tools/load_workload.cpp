@@ -53,7 +53,7 @@ Status each_line(const std::string& name, Take take) {
   std::error_code ignored;
   std::ifstream file(name);
   if (!file || std::filesystem::is_directory(name, ignored)) {
-    return not_found(fmt::format("cannot read {}", name));
+    return not_found(fmt::format("cannot read {}; name a file with one request a line", name));
   }
   std::string line;
   for (int64_t number = 1; std::getline(file, line); ++number) {

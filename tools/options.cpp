@@ -52,6 +52,40 @@ std::string spelling_outside(const std::string& name) {
   return inside && is_long_with_one_dash(name.substr(1)) ? name.substr(1) : name;
 }
 
+// "heddle bench offline"
+std::string full_name(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name()
+                                     : full_name(*app.get_parent()) + " " + app.get_name();
+}
+
+// Subcommands of Ollama, llama.cpp, vLLM and SGLang, and what to type instead.
+constexpr std::pair<std::string_view, std::string_view> kOtherCommands[] = {
+    {"run", "heddle chat MODEL talks to a model, heddle generate MODEL TEXT continues a text"},
+    {"pull", "`hf download ORG/NAME` brings a model, and heddle serve ORG/NAME serves it"},
+    {"download", "`hf download ORG/NAME` brings a model, and heddle serve ORG/NAME serves it"},
+    {"ls", "heddle list shows the models that are here"},
+    {"ps", "GET /v1/models and /get_load of a server say what it serves"},
+    {"show", "heddle inspect MODEL shows a model's settings"},
+    {"rm", "`hf cache delete` removes models"},
+    {"stop", "Ctrl-C or `kill` ends heddle serve, once its answers are sent"},
+    {"start", "heddle serve MODEL starts a server"},
+    {"server", "heddle serve MODEL starts a server"},
+    {"complete", "heddle generate MODEL TEXT continues a text"},
+    {"convert", "heddle quantize MODEL OUT_DIR writes a quantised copy"},
+    {"benchmark", "heddle bench serve measures a server, heddle bench offline a model"},
+};
+
+std::string unknown_subcommand(const std::string& word, const std::vector<std::string>& commands) {
+  const auto* const other = std::ranges::find(
+      kOtherCommands, word, &std::pair<std::string_view, std::string_view>::first);
+  if (other != std::end(kOtherCommands)) {
+    return fmt::format("unknown subcommand \"{}\"; {}", word, other->second);
+  }
+  const std::string near = nearest(word, commands);
+  return fmt::format("unknown subcommand \"{}\"{}", word,
+                     near.empty() ? "; heddle --help lists those there are" : near);
+}
+
 // `app` is the innermost subcommand that was named.
 std::string explain_unknown(const CLI::App& app) {
   std::vector<std::string> names;
@@ -66,13 +100,25 @@ std::string explain_unknown(const CLI::App& app) {
     if (familiar != nullptr && familiar->kind == FamiliarOption::Kind::kRefused) {
       return fmt::format("there is no option {}: {}", name, familiar->means);
     }
-    return fmt::format("unknown option {}{}", name, nearest(name, names));
+    if (app.get_parent() == nullptr) {
+      return fmt::format("unknown option {}; options follow a subcommand, as in heddle serve {}",
+                         name, name);
+    }
+    const std::string near = nearest(name, names);
+    return fmt::format(
+        "unknown option {}{}", name,
+        near.empty() ? fmt::format("; {} --help lists those there are", full_name(app)) : near);
   }
   const std::string word = rest.empty() ? "" : rest.front();
   std::vector<std::string> commands;
   for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
-  if (commands.empty()) return fmt::format("unexpected argument \"{}\"", word);
-  return fmt::format("unknown subcommand \"{}\"{}", word, nearest(word, commands));
+  if (commands.empty()) {
+    return fmt::format(
+        "unexpected argument \"{}\"; a value with blanks stands in quotes, and {} "
+        "--help shows what may stand there",
+        word, full_name(app));
+  }
+  return unknown_subcommand(word, commands);
 }
 
 // --max_tokens=3 becomes --max-tokens=3; values and what follows "--" stay.
@@ -330,8 +376,10 @@ void Options::choice(const char* names, const std::string& default_word,
   const auto take = [store = std::move(store), is_word](const std::string& value) {
     if (value != "auto" || is_word("auto").empty()) store(value);
   };
-  const auto check = [is_word](const std::string& value) {
-    return value == "auto" ? "" : is_word(value);
+  const auto check = [is_word, words](const std::string& value) -> std::string {
+    if (value == "auto" || is_word(value).empty()) return {};
+    return fmt::format("\"{}\" is none of {}{}", value, fmt::join(words, ", "),
+                       nearest(value, words));
   };
   app_.add_option_function<std::string>(with_familiar_spellings(names), take, help)
       ->default_str(default_word)
@@ -439,10 +487,24 @@ const CLI::App& selected(const CLI::App& app) {
   return chosen.empty() ? app : selected(*chosen.front());
 }
 
-// "heddle bench offline"
-std::string full_name(const CLI::App& app) {
-  return app.get_parent() == nullptr ? app.get_name()
-                                     : full_name(*app.get_parent()) + " " + app.get_name();
+// The error in words, with the option as it was typed: it may have several spellings.
+std::string complaint_of(const CLI::Error& error, const CLI::App& app, Words words) {
+  const std::string text = error.what();
+  const size_t end = text.find_first_of(": ");
+  const CLI::Option* const option = text.starts_with('-') && end != std::string::npos
+                                        ? app.get_option_no_throw(text.substr(0, end))
+                                        : nullptr;
+  if (option == nullptr) return text;
+  std::string name = text.substr(0, end);
+  for (const std::string& word : words) {
+    const std::string typed = word.substr(0, word.find('='));
+    if (typed.starts_with("--") && app.get_option_no_throw(typed) == option) name = typed;
+  }
+  name = spelling_outside(name);
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    return fmt::format("{} needs a value", name);
+  }
+  return name + text.substr(end);
 }
 
 }  // namespace
@@ -474,8 +536,18 @@ int run_program(int argc, char** argv, std::span<const Subcommand* const> subcom
   std::function<int()> action;
   const std::vector<std::string> words = help_as_option(normalised_arguments(argc, argv));
   const Words named = without_options(words);
+  const auto is_named = [&](const Subcommand* subcommand) {
+    return begins_with(named, *subcommand);
+  };
+  if (argc > 2 && std::string_view(argv[1]) == "help" && !named.empty() &&
+      std::ranges::none_of(subcommands, is_named)) {
+    std::vector<std::string> names;
+    for (const Subcommand* subcommand : subcommands) names.emplace_back(subcommand->name);
+    fmt::print(stderr, "error: {}\n", unknown_subcommand(named[0], names));
+    return kExitUsage;
+  }
   for (const Subcommand* subcommand : subcommands) {
-    add_subcommand(root, *subcommand, named, begins_with(named, *subcommand), action);
+    add_subcommand(root, *subcommand, named, is_named(subcommand), action);
   }
   ArgumentsWithFile arguments;
   try {
@@ -503,8 +575,9 @@ int run_program(int argc, char** argv, std::span<const Subcommand* const> subcom
     fmt::print(stderr, "error: {}{}\n", place_in_file(arguments, complaint), complaint);
     return kExitUsage;
   } catch (const CLI::Error& error) {
+    const CLI::App& app = selected(root);
     fmt::print(stderr, "error: {}{}\nTry: {} --help\n", place_in_file(arguments, error.what()),
-               error.what(), full_name(selected(root)));
+               complaint_of(error, app, arguments.words), full_name(app));
     return kExitUsage;
   }
   return action ? action() : show_usage(root);

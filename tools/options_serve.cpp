@@ -64,8 +64,9 @@ Result<uint32_t> parse_socket_mode(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
   constexpr uint32_t kAll = 0777;
   if (error != std::errc{} || end != text.data() + text.size() || mode > kAll) {
-    return invalid_argument(
-        fmt::format("\"{}\" is no mode; give three octal digits: 660 for owner and group", text));
+    return invalid_argument(fmt::format(
+        "--socket-mode: \"{}\" is no mode; give three octal digits: 660 for owner and group",
+        text));
   }
   return mode;
 }

@@ -56,6 +56,12 @@ Status describe_missing(const fs::path& path) {
   if (path.string().starts_with('~')) return describe_home(path.string());
   if (is_repository_name(path.string())) {
     const std::string name = path.string().substr(0, path.string().find(':'));  // "-GGUF:Q4_K_M"
+    if (name.ends_with("-GGUF") || name.ends_with("-gguf")) {
+      return not_found(
+          fmt::format("there is no folder {}, and GGUF files are not served; name the model whose "
+                      "files are *.safetensors, as ORG/NAME without -GGUF",
+                      path.string()));
+    }
     return not_found(fmt::format(
         "there is no folder {}, nor such a model in Hugging Face's cache, {}; `hf download {}` "
         "brings it there, with `--local-dir FOLDER` into a folder",

@@ -179,14 +179,14 @@ class AsioTlsTerminator final : public TlsTerminator {
                          error);
     if (!error) context_.use_certificate_chain_file(options_.certificate_file, error);
     if (error) {
-      return invalid_argument(fmt::format("{} is no certificate in PEM form: {}",
+      return invalid_argument(fmt::format("--ssl-certfile: {} is no certificate in PEM form: {}",
                                           options_.certificate_file, error.message()));
     }
     context_.use_private_key_file(options_.key_file, ssl::context::pem, error);
     if (error) {
-      return invalid_argument(fmt::format("{} is not the private key, in PEM form, of {}: {}",
-                                          options_.key_file, options_.certificate_file,
-                                          error.message()));
+      return invalid_argument(
+          fmt::format("--ssl-keyfile: {} is not the private key, in PEM form, of {}: {}",
+                      options_.key_file, options_.certificate_file, error.message()));
     }
     return ok_status();
   }

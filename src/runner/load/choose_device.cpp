@@ -58,7 +58,10 @@ Result<ChosenDevice> choose_device(const DeviceRequest& request, int num_threads
         .compute = std::move(gpu).value(),
         .reason = request.kind == Kind::kCuda ? "asked for" : "it answers and passed its test"};
   }
-  if (request.kind == Kind::kCuda) return gpu.status().with_context("device cuda");
+  if (request.kind == Kind::kCuda) {
+    return Status(gpu.status().code(), fmt::format("device cuda:{}: {}; cpu computes without a GPU",
+                                                   request.cuda_index, gpu.status().message()));
+  }
   return fall_back_to_cpu(gpu.status(), num_threads, exact);
 }
 

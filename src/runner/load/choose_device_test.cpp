@@ -41,7 +41,8 @@ TEST(ChooseDevice, WithoutAGpuAutoTakesTheCpuAndSaysWhyAndCudaIsAnErrorWithTheSa
   EXPECT_TRUE(chosen->compute->shares_memory_with_host());
   EXPECT_EQ(chosen->reason, "CUDA is not used: " + gpu.status().message());
   const Status refused = choose_device({.kind = Kind::kCuda}, 1, false).status();
-  EXPECT_EQ(refused.message(), "device cuda: " + gpu.status().message());
+  EXPECT_EQ(refused.message(),
+            "device cuda:0: " + gpu.status().message() + "; cpu computes without a GPU");
 }
 
 TEST(ChooseDevice, AModelThatDoesNotFitFallsBackWithTheReason) {
