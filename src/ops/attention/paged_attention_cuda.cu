@@ -548,6 +548,9 @@ bool has_any(const PagedAttentionArgs& args, const NewTokens& tokens) {
   return false;
 }
 
+// Heads that only the form for few new tokens has, which then takes prompts, too.
+bool is_wide(int64_t head_dim) { return head_dim > 256; }
+
 // Computes the sequences that have a fast form, and returns the others.
 Result<NewTokens> attend_fast(CudaContext& context, const PagedAttentionArgs& args) {
   NewTokens others;
@@ -558,9 +561,12 @@ Result<NewTokens> attend_fast(CudaContext& context, const PagedAttentionArgs& ar
     others.most = prompts.least - 1;
   }
   if (paged_attention_split_fits(context, args)) {
-    // Without the form for prompts, longer ones would read keys too often.
+    // Without the form for prompts, longer ones would read keys too often; but where heads are wide
+    // the plain kernels take several times as long.
     constexpr int64_t kMostSplitTokens = 8;
-    const int64_t most = others.most == NewTokens().most ? kMostSplitTokens : others.most;
+    const bool alone = others.most == NewTokens().most;
+    const int64_t without = is_wide(args.head_dim) ? args.q.shape[0] : kMostSplitTokens;
+    const int64_t most = alone ? without : others.most;
     if (has_any(args, {.most = most})) {
       HEDDLE_RETURN_IF_ERROR(paged_attention_split(context, args, most));
     }
@@ -636,6 +642,7 @@ std::string describe_attention_cuda(const CudaContext& context, const AttentionF
   if (context.plain_attention) return "plain kernels, asked for";
   const bool few = paged_attention_split_takes(context, form);
   if (!few) return "plain kernels, of all number formats and widths";
+  if (is_wide(form.head_dim)) return "tensor cores, the keys split among blocks";
   return paged_attention_sm90_takes(context, form)
              ? "tensor cores, decode steps with the keys split among blocks"
              : "decode steps with the keys split among blocks, prompts with plain kernels";

@@ -134,7 +134,8 @@ Status join(CudaContext& context, const Params& params) {
 Status launch_join(CudaContext& context, const Params& params, int64_t head_dim) {
   if (head_dim == 64) return join<64>(context, params);
   if (head_dim == 128) return join<128>(context, params);
-  return join<256>(context, params);
+  if (head_dim == 256) return join<256>(context, params);
+  return join<512>(context, params);
 }
 
 }  // namespace heddle::ops::split_attention

@@ -8,8 +8,9 @@
 // is only a part of its unit is kept for paged_attention_join.cu.
 // Bytes: 4 * D a token and kv head, once: bound by memory. Flops: 4 * D a pair of a row and a
 // token.
-// Taken in fast mode, in bf16 with D of 64, 128 or 256, for sequences too short for
-// paged_attention_sm90.h, or of up to 8 new tokens on GPUs without that form; not for trees.
+// Taken in fast mode, in bf16 with D of 64, 128, 256 or 512, for sequences too short for
+// paged_attention_sm90.h, or of up to 8 new tokens on GPUs without that form; with D of 512, which
+// that form does not have, for all. Not for trees.
 #include <algorithm>
 #include <limits>
 
@@ -22,6 +23,9 @@ namespace split_attention {
 namespace {
 
 constexpr int kKeys = kTileTokens;  // keys that a warp multiplies at a time
+
+// A multiprocessor has room for two blocks, or for one whose heads are wider.
+constexpr int kMostForTwo = 256;
 
 // A part of a unit, or all of it: eight rows of a sequence and one kv head over some of their
 // tokens. Column c of the eight is token c / group, query head c % group of those that share the kv
@@ -123,7 +127,7 @@ __device__ inline void fetch_context(const Params& p, const Item& item) {
 
 template <int kDim>
 struct Shared {
-  static constexpr int kStages = kDim == 256 ? 3 : 4;
+  static constexpr int kStages = kDim >= 256 ? 3 : 4;
   static constexpr int kRowBytes = kDim * 2;
 
   // For each warp stages of keys and values in turn; afterwards the results of all warps.
@@ -133,9 +137,31 @@ struct Shared {
   };
 
   float maxima[kWarps][kColumns], sums[kWarps][kColumns];
+  // Where a thread's registers have no room for them; 8 numbers more, so that rows lie in different
+  // banks.
+  CudaBf16 queries[kDim > kMostForTwo ? kColumns : 1][kDim + 8];
   Plan plan;
   Scan scan;
 };
+
+// The queries of an item, into shared memory; zeros for columns that it does not have. Called by
+// all threads.
+template <int kDim>
+__device__ inline void share_queries(const Params& p, const Item& item, Shared<kDim>& s) {
+  constexpr int kOctets = kDim / 8;
+  for (int i = static_cast<int>(threadIdx.x); i < kColumns * kOctets; i += kThreads) {
+    const int column = i / kOctets, first = i % kOctets * 8;
+    const int at = item.first + column;
+    const CudaBf16* row = p.q + (p.batch.query_start[item.sequence] + at / p.group) * p.q_stride +
+                          int64_t{item.kv_head * p.group + at % p.group} * kDim + first;
+    auto* to = reinterpret_cast<uint32_t*>(&s.queries[column][first]);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      to[j] = column < item.num_columns ? *reinterpret_cast<const uint32_t*>(row + 2 * j) : 0;
+    }
+  }
+  __syncthreads();
+}
 
 // The 16 bytes of channels [8 * octet, 8 * octet + 8) of a stage's row.
 template <int kDim>
@@ -180,10 +206,13 @@ class Walk {
 #pragma unroll
       for (int i = 0; i < kKeys; i += kRowsAtOnce) {
         const int row = i + lane_ / kOctets % kRowsAtOnce;
-        const int octet = lane_ % kOctets;
         const int64_t from = __shfl_sync(kAll, row_, row);
-        copy_async(octet_at<kDim>(to, row, octet), pool + (from < 0 ? 0 : from) + octet * 8,
-                   from >= 0);
+#pragma unroll
+        for (int first = 0; first < kOctets; first += kWarp) {
+          const int octet = first + lane_ % kOctets;
+          copy_async(octet_at<kDim>(to, row, octet), pool + (from < 0 ? 0 : from) + octet * 8,
+                     from >= 0);
+        }
       }
     }
     commit_copies();
@@ -217,15 +246,16 @@ struct State {
 };
 
 template <int kDim>
-__device__ inline void attend(const Params& p, const Item& item, Walk<kDim>& walk, int lane,
-                              State<kDim>& state) {
+__device__ inline void attend(const Params& p, const Item& item, const Shared<kDim>& s,
+                              Walk<kDim>& walk, int lane, State<kDim>& state) {
   using S = Shared<kDim>;
+  constexpr bool kShared = kDim > kMostForTwo;
 #pragma unroll
   for (int load = 0; load < S::kStages - 1; ++load) walk.start(load);
 
   // Queries as second factors: column lane / 4.
-  uint32_t q[kDim / 16][2];
-  {
+  uint32_t q[kShared ? 1 : kDim / 16][2];
+  if constexpr (!kShared) {
     const int column = lane / 4;
     const int at = item.first + column;
     const CudaBf16* row = p.q + (p.batch.query_start[item.sequence] + at / p.group) * p.q_stride +
@@ -263,7 +293,14 @@ __device__ inline void attend(const Params& p, const Item& item, Walk<kDim>& wal
     for (int k = 0; k < kDim / 16; ++k) {
       uint32_t a[4];
       load_matrices(a, octet_at<kDim>(keys, lane % 8 + lane / 8 % 2 * 8, k * 2 + lane / 16));
-      multiply_bf16(scores, a, q[k]);
+      if constexpr (kShared) {
+        const CudaBf16* row = &s.queries[lane / 4][k * 16 + lane % 4 * 2];
+        const uint32_t both[2] = {*reinterpret_cast<const uint32_t*>(row),
+                                  *reinterpret_cast<const uint32_t*>(row + 8)};
+        multiply_bf16(scores, a, both);
+      } else {
+        multiply_bf16(scores, a, q[k]);
+      }
     }
     __syncwarp();
     walk.start(2 * step + S::kStages - 1);
@@ -324,7 +361,8 @@ __device__ inline void attend(const Params& p, const Item& item, Walk<kDim>& wal
 }
 
 template <int kDim>
-__global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(kThreads, kDim > kMostForTwo ? 1 : 2)
+    split_kernel(const __grid_constant__ Params p) {
   extern __shared__ __align__(128) uint8_t raw[];
   auto& s = *reinterpret_cast<Shared<kDim>*>(raw);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
@@ -337,9 +375,10 @@ __global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constan
   if (blockIdx.x == 0) leave_plan(p, s.plan);
   for (; is_open; is_open = items.next(item)) {
     State<kDim> state;
+    if constexpr (kDim > kMostForTwo) share_queries<kDim>(p, item, s);
     {
       Walk<kDim> walk(p, item, s.stages[warp], warp, lane);
-      attend<kDim>(p, item, walk, lane, state);
+      attend<kDim>(p, item, s, walk, lane, state);
     }
     if (lane < 4) {
 #pragma unroll
@@ -402,14 +441,14 @@ __global__ void __launch_bounds__(kThreads, 2) split_kernel(const __grid_constan
   }
 }
 
-// Two for each multiprocessor.
-int num_blocks(const CudaContext& context) {
-  return std::min(kSplitBlocks, 2 * context.gpu.properties().num_multiprocessors);
+int num_blocks(const CudaContext& context, int64_t head_dim) {
+  const int each = head_dim > kMostForTwo ? 1 : 2;
+  return std::min(kSplitBlocks, each * context.gpu.properties().num_multiprocessors);
 }
 
 template <int kDim>
 Status launch_split(CudaContext& context, Params params) {
-  const int blocks = num_blocks(context);
+  const int blocks = num_blocks(context, kDim);
   params.heads_on_line = heads_on_a_line(params.num_kv_heads, blocks);
   params.num_shares = blocks / params.heads_on_line;
   HEDDLE_RETURN_IF_ERROR(allow_shared(split_kernel<kDim>, sizeof(Shared<kDim>)));
@@ -424,9 +463,9 @@ Status launch_split(CudaContext& context, Params params) {
 
 bool paged_attention_split_takes(const CudaContext& context, const AttentionForm& form) {
   const int64_t D = form.head_dim;
-  return !context.exact && !context.plain_attention && (D == 64 || D == 128 || D == 256) &&
-         form.value_dim == D && !form.is_latent && form.activations == DType::kBf16 &&
-         form.pages == DType::kBf16;
+  return !context.exact && !context.plain_attention &&
+         (D == 64 || D == 128 || D == 256 || D == 512) && form.value_dim == D && !form.is_latent &&
+         form.activations == DType::kBf16 && form.pages == DType::kBf16;
 }
 
 bool paged_attention_split_fits(const CudaContext& context, const PagedAttentionArgs& args) {
@@ -435,8 +474,9 @@ bool paged_attention_split_fits(const CudaContext& context, const PagedAttention
   if (forward.num_sequences() > kSplitSequences) return false;
   // The plan counts the tiles of all units in 32 bits.
   const int64_t tiles = forward.batch.page_table_width * forward.page_size / kTileTokens;
-  const int64_t lines = args.num_kv_heads / heads_on_a_line(static_cast<int>(args.num_kv_heads),
-                                                            split_attention::num_blocks(context));
+  const int64_t lines =
+      args.num_kv_heads / heads_on_a_line(static_cast<int>(args.num_kv_heads),
+                                          split_attention::num_blocks(context, args.head_dim));
   const int64_t group = args.q.shape[1] / (args.num_kv_heads * args.head_dim);
   const int64_t units =
       (args.q.shape[0] * group / split_attention::kColumns + forward.num_sequences()) * lines;
@@ -486,7 +526,8 @@ Status paged_attention_split(CudaContext& context, const PagedAttentionArgs& arg
                       .parts = parts};
   if (D == 64) return launch_split<64>(context, params);
   if (D == 128) return launch_split<128>(context, params);
-  return launch_split<256>(context, params);
+  if (D == 256) return launch_split<256>(context, params);
+  return launch_split<512>(context, params);
 }
 
 }  // namespace heddle::ops

@@ -52,7 +52,7 @@ class SplitAttentionTest : public testing::AttentionTest {
 INSTANTIATE_TEST_SUITE_P(Cuda, SplitAttentionTest, ::testing::Values(device::DeviceKind::kCuda));
 
 TEST_P(SplitAttentionTest, SmallestDecodeMatchesTheReference) {
-  for (const int64_t D : {64, 128, 256}) {
+  for (const int64_t D : {64, 128, 256, 512}) {
     decode(fast({.Nq = 4, .Nkv = 2, .D = D, .S = 16}), {80, 1});  // several shares, and one
   }
 }
@@ -61,14 +61,15 @@ TEST_P(SplitAttentionTest, MatchesTheReferenceForAnyGeometry) {
   const Geometry geometries[] = {
       {.Nq = 16, .Nkv = 2, .D = 256, .S = 16}, {.Nq = 7, .Nkv = 1, .D = 256, .S = 1},
       {.Nq = 3, .Nkv = 3, .D = 128, .S = 7},   {.Nq = 28, .Nkv = 4, .D = 128, .S = 64},
-      {.Nq = 71, .Nkv = 1, .D = 64, .S = 16},  {.Nq = 64, .Nkv = 8, .D = 64, .S = 128}};
+      {.Nq = 71, .Nkv = 1, .D = 64, .S = 16},  {.Nq = 64, .Nkv = 8, .D = 64, .S = 128},
+      {.Nq = 16, .Nkv = 2, .D = 512, .S = 16}, {.Nq = 3, .Nkv = 3, .D = 512, .S = 7}};
   for (const Geometry& geometry : geometries) {
     decode(fast(geometry), {700, 1, 17, 256, 257, 261, 512, 63, 300, 6});
   }
 }
 
 TEST_P(SplitAttentionTest, MatchesTheReferenceWithWindowsAndSinks) {
-  for (const int64_t D : {64, 256}) {
+  for (const int64_t D : {64, 256, 512}) {
     for (const int64_t window : {1, 17, 128, 300}) {
       decode(fast({.Nq = 8, .Nkv = 2, .D = D, .S = 16, .window = window, .sinks = window % 2 == 0}),
              {700, 40, 129});
@@ -92,7 +93,7 @@ TEST_P(SplitAttentionTest, ManySequencesOfOneLengthMatchTheReference) {
 // A block computes the end of one sequence, all of others and the beginning of the next one.
 TEST_P(SplitAttentionTest, SharesOfSeveralSequencesMatchTheReference) {
   const std::vector<int64_t> lengths{3000, 7, 900, 1, 33, 1700, 16, 128, 5, 64, 2100, 48};
-  for (const int64_t D : {64, 128, 256})
+  for (const int64_t D : {64, 128, 256, 512})
     decode(fast({.Nq = 8, .Nkv = 2, .D = D, .S = 16}), lengths);
   decode(fast({.Nq = 24, .Nkv = 8, .D = 64, .S = 16, .window = 700, .sinks = true}), lengths);
 }

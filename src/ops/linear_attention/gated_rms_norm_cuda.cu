@@ -2,9 +2,10 @@
 // y = x / rms(x) * weight * silu(z), or * sigmoid(z), over heads of D columns; or u / rms(u) *
 // weight, u = x * silu(z).
 // gated_norm_kernel: a warp owns a head, a lane every 32nd column. gated_norm_octets_kernel: D / 8
-// lanes own a head, a lane an octet.
-// Bytes: x, z and y once: bandwidth-bound. Octets where D / 8 is a power of two up to 32 and rows
-// lie on 16 bytes, the other kernel elsewhere.
+// lanes own a head, a lane an octet. wide_gated_norm_kernel: a warp owns a head, a lane every 32nd
+// octet.
+// Bytes: x, z and y once: bandwidth-bound. Where rows lie on 16 bytes, octets where D / 8 is a
+// power of two up to 32, wide ones where D is a multiple of 256; the first kernel elsewhere.
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/numbers.cuh"
 #include "ops/cuda/reduce.cuh"
@@ -65,6 +66,46 @@ __global__ void __launch_bounds__(kThreads) gated_norm_kernel(const __grid_const
   }
 }
 
+// The same norm for heads of several times 256 columns on 16 bytes. Lane sums run over ascending
+// columns of the lane. x and z are read twice, the second time from the cache.
+template <typename Scalar>
+__global__ void __launch_bounds__(kThreads)
+    wide_gated_norm_kernel(const __grid_constant__ Params p) {
+  wait_for_inputs();
+  const int64_t lane = threadIdx.x % kWarp;
+  const int64_t stride = int64_t{gridDim.x} * kWarps;
+  for (int64_t head = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp; head < p.num_heads;
+       head += stride) {
+    const int64_t t = head / p.N, column = head % p.N * p.D;
+    const auto* x = static_cast<const Scalar*>(p.x) + t * p.x_stride + column;
+    const auto* z = static_cast<const Scalar*>(p.z) + t * p.z_stride + column;
+    auto* y = static_cast<Scalar*>(p.y) + t * p.y_stride + column;
+    const float* weight = p.weight + column % p.V;
+    float values[kOctet];
+    float gates[kOctet];
+    float sum = 0;
+    for (int64_t c = lane * kOctet; c < p.D; c += kWarp * kOctet) {
+      load_octet(x + c, values);
+      if (p.gate_first) load_octet(z + c, gates);
+#pragma unroll
+      for (int j = 0; j < kOctet; ++j) {
+        if (p.gate_first) values[j] = __fmul_rn(values[j], opening_of(p, gates[j]));
+        sum = fmaf(values[j], values[j], sum);
+      }
+    }
+    const float scale = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(p.D) + p.epsilon);
+    for (int64_t c = lane * kOctet; c < p.D; c += kWarp * kOctet) {
+      load_octet(x + c, values);
+      load_octet(z + c, gates);
+#pragma unroll
+      for (int j = 0; j < kOctet; ++j) {
+        values[j] = values[j] * scale * weight[c + j] * opening_of(p, gates[j]);
+      }
+      store_octet(values, y + c);
+    }
+  }
+}
+
 // The same norm where a head has 8, 16, ... 256 columns on 16 bytes: D / 8 lanes have an octet
 // each, so that everything is loaded once. Lane sums run over ascending columns and are joined
 // pairwise.
@@ -110,10 +151,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-bool has_octets(const GatedRmsNormArgs& args) {
-  const int64_t D = args.group_width;
-  const int64_t lanes = D / kOctet;
-  if (D % kOctet != 0 || lanes > kWarp || (lanes & (lanes - 1)) != 0) return false;
+bool are_aligned(const GatedRmsNormArgs& args) {
   for (const TensorView& rows : {args.x, args.z, TensorView(args.y)}) {
     if (reinterpret_cast<uintptr_t>(rows.data) % 16 != 0) return false;
     if (bytes_of(rows.dtype, rows.row_stride) % 16 != 0) return false;
@@ -141,12 +179,18 @@ Status gated_rms_norm_cuda(CudaContext& context, const GatedRmsNormArgs& args) {
                       .gate = args.gate,
                       .gate_first = args.gate_first};
   return with_scalar(args.x.dtype, [&](auto scalar) {
-    if (has_octets(args)) {
-      return launch(context, "gated_rms_norm",
-                    gated_norm_octets_kernel<typename decltype(scalar)::type>,
+    using Scalar = typename decltype(scalar)::type;
+    const char* const name = "gated_rms_norm";
+    constexpr int64_t kWarpColumns = kWarp * kOctet;
+    const bool aligned = are_aligned(args);
+    const int64_t lanes = D / kOctet;
+    if (aligned && D % kOctet == 0 && D <= kWarpColumns && (lanes & (lanes - 1)) == 0) {
+      return launch(context, name, gated_norm_octets_kernel<Scalar>,
                     grid_of(ceil_div(params.num_heads, kThreads * kOctet / D)), kThreads, params);
     }
-    return launch(context, "gated_rms_norm", gated_norm_kernel<typename decltype(scalar)::type>,
+    return launch(context, name,
+                  aligned && D % kWarpColumns == 0 ? wide_gated_norm_kernel<Scalar>
+                                                   : gated_norm_kernel<Scalar>,
                   grid_of(ceil_div(params.num_heads, kWarps)), kThreads, params);
   });
 }
