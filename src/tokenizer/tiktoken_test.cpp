@@ -52,7 +52,7 @@ std::string file_with(const std::vector<std::string>& tokens) {
   return text;
 }
 
-std::unique_ptr<Tokenizer> make(std::string_view text, std::string_view config = "{}") {
+std::unique_ptr<Tokenizer> make_tiktoken(std::string_view text, std::string_view config = "{}") {
   auto parsed = parse_tokenizer_config(config);
   EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
   auto tokenizer = parse_tiktoken(text, std::move(parsed).value());
@@ -66,7 +66,7 @@ std::string error_of(std::string_view text) {
 }
 
 TEST(Tiktoken, JoinsWhatMakesTheTokenOfLowestRank) {
-  const auto tokenizer = make(file_with({"bc", "ab", "abc", "aa", "aaa", "abcd", "xyz"}));
+  const auto tokenizer = make_tiktoken(file_with({"bc", "ab", "abc", "aa", "aaa", "abcd", "xyz"}));
   EXPECT_THAT(encode(*tokenizer, "abc"), ElementsAre(258));
   EXPECT_THAT(encode(*tokenizer, "abe"), ElementsAre(257, 'e'));
   EXPECT_THAT(encode(*tokenizer, "abcd"), ElementsAre(261)) << "a word that is a token, whole";
@@ -82,7 +82,7 @@ TEST(Tiktoken, ReadsBytesThatAreNoTextAndLinesOfWindows) {
   for (size_t at = 0; (at = text.find('\n', at)) != std::string::npos; at += 2) {
     text.insert(at, "\r");
   }
-  const auto tokenizer = make(text + "\n");
+  const auto tokenizer = make_tiktoken(text + "\n");
   EXPECT_THAT(encode(*tokenizer, "中"), ElementsAre(257));
   EXPECT_THAT(encode(*tokenizer, "不"), ElementsAre(256, 0x8D));
   EXPECT_EQ(tokenizer->id_to_token(258), "Āÿ");
@@ -97,7 +97,7 @@ constexpr std::string_view kKimi = R"({"tokenizer_class": "TikTokenTokenizer",
     "512": {"content": "[PAD]", "special": true}}})";
 
 TEST(Tiktoken, KimisSpecialTokensAreThoseOfTheConfiguration) {
-  const auto tokenizer = make(file_with({"hi"}), kKimi);
+  const auto tokenizer = make_tiktoken(file_with({"hi"}), kKimi);
   EXPECT_EQ(tokenizer->bos_token(), 257);
   EXPECT_EQ(tokenizer->eos_token(), 258);
   EXPECT_EQ(tokenizer->pad_token(), 512);
@@ -143,7 +143,7 @@ TEST(Tiktoken, KimisPatternCutsAtHanAndAtCapitals) {
 }
 
 TEST(Tiktoken, WithoutAKnownClassSplitsAsLlama3Does) {
-  const auto tokenizer = make(file_with({" world", "123", "12"}));
+  const auto tokenizer = make_tiktoken(file_with({" world", "123", "12"}));
   EXPECT_THAT(encode(*tokenizer, "1234 world"), ElementsAre(257, '4', 256));
   EXPECT_THAT(pieces(kLlama3Pattern, "helloWorld中文a"), ElementsAre("helloWorld中文a"));
 }
@@ -218,7 +218,7 @@ TEST(Tiktoken, TheRanksOfLlama3GiveTheIdsOfItsTokenizerJson) {
   const auto published = read_whole_file(path / "llama3" / "tokenizer.model");
   ASSERT_TRUE(published.ok());
   EXPECT_TRUE(*published == ranks) << "the published ranks are the ids of tokenizer.json";
-  const auto tokenizer = make(ranks);
+  const auto tokenizer = make_tiktoken(ranks);
   const auto golden = read_whole_file(path / "golden_token_ids.json");
   ASSERT_TRUE(golden.ok());
   const auto cases = testing::Json::parse(*golden)["cases"];

@@ -80,10 +80,10 @@ class NaiveSource {
 };
 
 TEST(TokenSourceTest, AgreesWithANaiveHistory) {
-  constexpr int32_t kSlots = 4;
+  constexpr int32_t kNumSlots = 4;
   std::mt19937 random(11);
   const auto percent = [&](uint32_t chance) { return random() % 100 < chance; };
-  TokenSource tokens(kSlots);
+  TokenSource tokens(kNumSlots);
   NaiveSource naive;
   std::map<int32_t, bool> runs;  // slots with a text
   int64_t num_begun = 0;
@@ -91,7 +91,7 @@ TEST(TokenSourceTest, AgreesWithANaiveHistory) {
     if (naive.running.size() < 2 && percent(60)) {
       NaiveSource::Step& step = naive.running.emplace_back();
       step.number = num_begun++;
-      for (int32_t slot = 0; slot < kSlots; ++slot) {
+      for (int32_t slot = 0; slot < kNumSlots; ++slot) {
         const bool starts = !runs[slot] && !naive.running_row(slot) && percent(40);
         if (!starts && !(runs[slot] && percent(80))) continue;
         runs[slot] = true;
@@ -117,7 +117,7 @@ TEST(TokenSourceTest, AgreesWithANaiveHistory) {
       }
       tokens.finish(step.number);
     }
-    for (int32_t slot = 0; slot < kSlots; ++slot) {
+    for (int32_t slot = 0; slot < kNumSlots; ++slot) {
       const std::optional<int32_t> row = naive.running_row(slot);
       const TokenSource::Drawn last = tokens.last(slot);
       ASSERT_EQ(tokens.is_computing(slot), row.has_value()) << i << " " << slot;
