@@ -107,8 +107,8 @@ TEST(LoadWeights, GivesADeviceTheBitsOfTheHostThroughSlabs) {
       EXPECT_EQ(host->host(name).data, (*host)[name].data);
     }
     // On the host, too, where it would do no harm: tests there then see what a GPU would lack.
-    EXPECT_DEATH(static_cast<void>(host->host("c")), "c is not kept on the host");
-    EXPECT_DEATH(static_cast<void>(staged->host("c")), "c is not kept on the host");
+    EXPECT_DEATH(static_cast<void>(host->host("c")), "is not kept on the host");
+    EXPECT_DEATH(static_cast<void>(staged->host("c")), "is not kept on the host");
   }
 }
 
