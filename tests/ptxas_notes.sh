@@ -17,6 +17,7 @@ scan_kernel spill 12
 prepare_kernel spill 8
 experts_kernel spill 24
 split_kernel spill 16
+chunks_kernel spill 16
 up_kernel spill 8
 down_kernel spill 4
 tiles_kernel spill 28

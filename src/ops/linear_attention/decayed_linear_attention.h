@@ -62,11 +62,12 @@ int64_t decayed_linear_attention_workspace_bytes_cpu(const CpuContext& context,
 // node of a tree starts from its parent's state and leaves its own in its slot
 // (ForwardContext::tree_starts).
 // On the CPU sequences of kChunkedMinTokens and more are computed in chunks, which start at a
-// sequence's first row of the step; a snapshot inside one cuts it. With context.exact, and on CUDA,
-// every token takes the recurrent form: bitwise the same results for any chunking, batch and
-// threads. Decode moves the state once in, once out, 8 * Nv * Dv * Dk bytes a sequence for 5 / 8
-// operations a byte: bandwidth-bound. Allocates nothing. Error: kInvalidArgument, naming the tensor
-// that does not fit; the ids of the batch are taken for checked (check_batch()).
+// sequence's first row of the step; a snapshot inside one cuts it. So are prompts in bf16 on CUDA
+// (decayed_linear_attention_chunks.cu). With context.exact every token takes the recurrent form:
+// bitwise the same results for any chunking, batch and threads. Decode moves the state once in,
+// once out, 8 * Nv * Dv * Dk bytes a sequence for 5 / 8 operations a byte: bandwidth-bound.
+// Allocates nothing. Error: kInvalidArgument, naming the tensor that does not fit; the ids of the
+// batch are taken for checked (check_batch()).
 Status decayed_linear_attention(Context& context, const DecayedLinearAttentionArgs& args);
 Status decayed_linear_attention_cpu(CpuContext& context,
                                     const DecayedLinearAttentionArgs& args);  // args checked

@@ -5,33 +5,20 @@
 // warp each, so that a token costs the warps no barrier. A row's sums depend on Dk alone and its
 // state is fp32 wherever it rests: the same bits for any chunking and batch.
 // Decode: 8 * Dk * Dv bytes a head for 5 * Dk * Dv operations, bandwidth-bound; prompts: the chain
-// of tokens, one dot product of five shuffles each. The only form: decode, prompts and exact mode.
+// of tokens, one dot product of five shuffles each. Taken for decode, trees, exact mode and what
+// decayed_linear_attention_chunks.cu does not have.
+#include <limits>
+
 #include "ops/cuda/any_dtype.cuh"
-#include "ops/cuda/draft_tree.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/reduce.cuh"
-#include "ops/linear_attention/decayed_linear_attention.h"
-#include "ops/linear_attention/snapshot_rows.cuh"
+#include "ops/linear_attention/decayed_linear_attention.cuh"
 
 namespace heddle::ops {
 
 namespace {
 
-struct Params {
-  const void* vkq;
-  const float* a;  // null: dt is 1
-  const float* decay;
-  const float* dt_bias;
-  const float* skip;  // null: 0
-  void* y;
-  float* state;
-  SnapshotMatrices snapshots;
-  DType dtype;  // dtype of vkq and y
-  int64_t vkq_stride, a_stride, y_stride, state_stride;
-  int64_t B, Nk, Nv, Dk, Dv;
-  float dt_low, dt_high;
-  DeviceBatch batch;
-};
+using decayed_attention::Params;
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
@@ -79,11 +66,7 @@ __device__ void prepare_token(const Params& p, const Head& head, int64_t t, int 
 #pragma unroll
   for (int i = 0; i < kColumns; ++i) tokens.q[at][lane + i * kWarp] = numbers[i];
   if (lane != 0) return;
-  float dt = 1.0f;
-  if (p.a != nullptr) {
-    const float x = p.a[row * p.a_stride + head.h] + p.dt_bias[head.h];
-    dt = fminf(fmaxf(x > 20.0f ? x : log1pf(expf(x)), p.dt_low), p.dt_high);
-  }
+  const float dt = decayed_attention::time_step(p, row, head.h);
   tokens.dt[at] = dt;
   tokens.alpha[at] = expf(__fmul_rn(dt, p.decay[head.h]));
 }
@@ -129,6 +112,7 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
   if (slot < 0) return;  // padding
   head.first_token = p.batch.query_start[head.b];
   head.num_tokens = p.batch.query_start[head.b + 1] - head.first_token;
+  if (decayed_attention::takes_chunks(p, head.b, head.num_tokens)) return;
   const bool fresh = p.batch.context_lens[head.b] == 0;
   const float skip = p.skip == nullptr ? 0.0f : p.skip[head.h];
   const int64_t first_row = (slab * kWarps + warp) * kRows;  // within the head
@@ -233,32 +217,44 @@ Status launch_columns(CudaContext& context, const Params& params) {
 Status decayed_linear_attention_cuda(CudaContext& context, const DecayedLinearAttentionArgs& args) {
   if (args.vkq.shape[0] == 0) return {};
   const MutableTensorView& snapshots = args.snapshots.recurrent;
-  const Params params{.vkq = args.vkq.data,
-                      .a = args.a.as<float>(),
-                      .decay = args.decay.as<float>(),
-                      .dt_bias = args.dt_bias.as<float>(),
-                      .skip = args.skip.as<float>(),
-                      .y = args.y.data,
-                      .state = args.state.recurrent.as<float>(),
-                      .snapshots = {.data = snapshots.data,
-                                    .scales = args.snapshots.scales.as<float>(),
-                                    .slot_stride = snapshots.row_stride,
-                                    .scale_stride = args.snapshots.scales.row_stride,
-                                    .Dk = args.key_dim,
-                                    .dtype = snapshots.dtype},
-                      .dtype = args.vkq.dtype,
-                      .vkq_stride = args.vkq.row_stride,
-                      .a_stride = args.a.row_stride,
-                      .y_stride = args.y.row_stride,
-                      .state_stride = args.state.recurrent.row_stride,
-                      .B = args.forward->num_sequences(),
-                      .Nk = args.num_key_heads,
-                      .Nv = args.decay.shape[0],
-                      .Dk = args.key_dim,
-                      .Dv = args.value_dim,
-                      .dt_low = args.dt_low,
-                      .dt_high = args.dt_high,
-                      .batch = args.forward->batch};
+  Params params{.vkq = args.vkq.data,
+                .a = args.a.as<float>(),
+                .decay = args.decay.as<float>(),
+                .dt_bias = args.dt_bias.as<float>(),
+                .skip = args.skip.as<float>(),
+                .y = args.y.data,
+                .state = args.state.recurrent.as<float>(),
+                .snapshots = {.data = snapshots.data,
+                              .scales = args.snapshots.scales.as<float>(),
+                              .slot_stride = snapshots.row_stride,
+                              .scale_stride = args.snapshots.scales.row_stride,
+                              .Dk = args.key_dim,
+                              .dtype = snapshots.dtype},
+                .dtype = args.vkq.dtype,
+                .vkq_stride = args.vkq.row_stride,
+                .a_stride = args.a.row_stride,
+                .y_stride = args.y.row_stride,
+                .state_stride = args.state.recurrent.row_stride,
+                .B = args.forward->num_sequences(),
+                .Nk = args.num_key_heads,
+                .Nv = args.decay.shape[0],
+                .Dk = args.key_dim,
+                .Dv = args.value_dim,
+                .dt_low = args.dt_low,
+                .dt_high = args.dt_high,
+                .chunked_from = std::numeric_limits<int64_t>::max(),
+                .batch = args.forward->batch};
+  if (decayed_attention::chunks_fit(context, args)) {
+    // Fewer tokens are computed as soon one by one.
+    constexpr int64_t kChunkedFrom = 24;
+    params.chunked_from = kChunkedFrom;
+    int64_t num_chunked = 0;
+    for (int64_t b = 0; b < params.B; ++b) {
+      if (args.forward->num_rows(b) >= kChunkedFrom) ++num_chunked;
+    }
+    if (num_chunked > 0) HEDDLE_RETURN_IF_ERROR(decayed_attention::launch_chunks(context, params));
+    if (num_chunked == params.B && args.forward->tree_starts.empty()) return {};
+  }
   if (params.Dk <= 4 * kWarp) return launch_columns<4>(context, params);
   if (params.Dk <= 8 * kWarp) return launch_columns<8>(context, params);
   return launch_columns<32>(context, params);

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the two kernels of decayed_linear_attention.h share on CUDA: their parameters, the time step
+// dt = clamp(softplus(a + dt_bias), dt_low, dt_high), and which sequences go to which.
+// time_step() is called by a thread for one token and head, 8 bytes; takes_chunks() by each thread.
+// Taken by decayed_linear_attention_cuda.cu (token by token) and decayed_linear_attention_chunks.cu
+// (prompts).
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cuda/draft_tree.cuh"
+#include "ops/linear_attention/decayed_linear_attention.h"
+#include "ops/linear_attention/snapshot_rows.cuh"
+
+namespace heddle::ops::decayed_attention {
+
+struct Params {
+  const void* vkq;
+  const float* a;  // null: dt is 1
+  const float* decay;
+  const float* dt_bias;
+  const float* skip;  // null: 0
+  void* y;
+  float* state;
+  SnapshotMatrices snapshots;
+  DType dtype;  // dtype of vkq and y
+  int64_t vkq_stride, a_stride, y_stride, state_stride;
+  int64_t B, Nk, Nv, Dk, Dv;
+  float dt_low, dt_high;
+  int64_t chunked_from;  // sequences of so many new tokens go to the chunks, but not with a tree
+  DeviceBatch batch;
+};
+
+__device__ inline float time_step(const Params& p, int64_t row, int64_t head) {
+  if (p.a == nullptr) return 1.0f;
+  const float x = p.a[row * p.a_stride + head] + p.dt_bias[head];
+  return fminf(fmaxf(x > 20.0f ? x : log1pf(expf(x)), p.dt_low), p.dt_high);
+}
+
+__device__ inline bool takes_chunks(const Params& p, int64_t sequence, int64_t num_tokens) {
+  return num_tokens >= p.chunked_from &&
+         num_chain_rows(p.batch, sequence, num_tokens) == num_tokens;
+}
+
+// Whether the chunks' kernel has the shapes, and they lie as it reads them.
+[[nodiscard]] bool chunks_fit(const CudaContext& context, const DecayedLinearAttentionArgs& args);
+
+// Computes the sequences of takes_chunks(), and leaves all others alone.
+Status launch_chunks(CudaContext& context, const Params& params);
+
+}  // namespace heddle::ops::decayed_attention
