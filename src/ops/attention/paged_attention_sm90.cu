@@ -470,7 +470,9 @@ int64_t paged_attention_sm90_min_tokens(const PagedAttentionArgs& args) {
 }
 
 bool paged_attention_sm90_takes(const CudaContext& context, const AttentionForm& form) {
-  if (context.gpu.properties().major != 9 || !paged_attention_split_takes(context, form)) {
+  constexpr int64_t kWidest = 256;
+  if (context.gpu.properties().major != 9 || form.head_dim > kWidest ||
+      !paged_attention_split_takes(context, form)) {
     return false;
   }
   const int64_t page = form.page_size, tile = tile_tokens(form.head_dim);

@@ -62,6 +62,10 @@ TEST_P(HopperAttentionTest, LeavesAllToPlainKernelsWhereTheseAreAskedFor) {
                            .page_size = 16};
   EXPECT_TRUE(paged_attention_sm90_takes(fast, form));
   EXPECT_TRUE(paged_attention_split_takes(fast, form));
+  AttentionForm wide = form;
+  wide.head_dim = wide.value_dim = 512;
+  EXPECT_FALSE(paged_attention_sm90_takes(fast, wide));
+  EXPECT_TRUE(paged_attention_split_takes(fast, wide));
   fast.plain_attention = true;
   EXPECT_FALSE(paged_attention_sm90_takes(fast, form));
   EXPECT_FALSE(paged_attention_split_takes(fast, form));

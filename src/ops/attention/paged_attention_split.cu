@@ -125,8 +125,18 @@ __device__ inline void fetch_context(const Params& p, const Item& item) {
   }
 }
 
+// The queries of an item, where a thread's registers have no room for them; 8 numbers more, so that
+// rows lie in different banks.
+template <int kDim, bool kShared>
+struct Queries {};
+
 template <int kDim>
-struct Shared {
+struct Queries<kDim, true> {
+  CudaBf16 queries[kColumns][kDim + 8];
+};
+
+template <int kDim>
+struct Shared : Queries<kDim, (kDim > kMostForTwo)> {
   static constexpr int kStages = kDim >= 256 ? 3 : 4;
   static constexpr int kRowBytes = kDim * 2;
 
@@ -137,15 +147,11 @@ struct Shared {
   };
 
   float maxima[kWarps][kColumns], sums[kWarps][kColumns];
-  // Where a thread's registers have no room for them; 8 numbers more, so that rows lie in different
-  // banks.
-  CudaBf16 queries[kDim > kMostForTwo ? kColumns : 1][kDim + 8];
   Plan plan;
   Scan scan;
 };
 
-// The queries of an item, into shared memory; zeros for columns that it does not have. Called by
-// all threads.
+// Fills them; zeros for columns that the item does not have. Called by all threads.
 template <int kDim>
 __device__ inline void share_queries(const Params& p, const Item& item, Shared<kDim>& s) {
   constexpr int kOctets = kDim / 8;
@@ -463,7 +469,9 @@ Status launch_split(CudaContext& context, Params params) {
 
 bool paged_attention_split_takes(const CudaContext& context, const AttentionForm& form) {
   const int64_t D = form.head_dim;
-  return !context.exact && !context.plain_attention &&
+  const bool has_room = D != 512 || context.gpu.properties().shared_bytes >=
+                                        static_cast<int64_t>(sizeof(split_attention::Shared<512>));
+  return has_room && !context.exact && !context.plain_attention &&
          (D == 64 || D == 128 || D == 256 || D == 512) && form.value_dim == D && !form.is_latent &&
          form.activations == DType::kBf16 && form.pages == DType::kBf16;
 }

@@ -25,7 +25,8 @@ class SplitAttentionTest : public testing::AttentionTest {
 
   // Reads all but the last tokens of every sequence, then compares steps of one, of three and of
   // one row each.
-  void decode(const Geometry& geometry, const std::vector<int64_t>& lengths) {
+  void decode(const Geometry& geometry, const std::vector<int64_t>& lengths,
+              bool check_prompts = false) {
     SCOPED_TRACE(fmt::format("Nq {} Nkv {} D {} S {} window {} sinks {}", geometry.Nq, geometry.Nkv,
                              geometry.D, geometry.S, geometry.window, geometry.sinks));
     Conversation conversation(*this, geometry, lengths);
@@ -40,6 +41,7 @@ class SplitAttentionTest : public testing::AttentionTest {
       }
       conversation.step(parts);
     };
+    conversation.check_against_reference(check_prompts);
     step([&](size_t b) { return std::max<int64_t>(0, lengths[b] - 5); });
     conversation.check_against_reference(true);
     step([](size_t) { return int64_t{1}; });
@@ -74,6 +76,14 @@ TEST_P(SplitAttentionTest, MatchesTheReferenceWithWindowsAndSinks) {
       decode(fast({.Nq = 8, .Nkv = 2, .D = D, .S = 16, .window = window, .sinks = window % 2 == 0}),
              {700, 40, 129});
     }
+  }
+}
+
+// No other form has such heads.
+TEST_P(SplitAttentionTest, PromptsOfWideHeadsMatchTheReference) {
+  for (const int64_t window : {0, 17}) {
+    decode(fast({.Nq = 16, .Nkv = 2, .D = 512, .S = 16, .window = window, .sinks = window > 0}),
+           {150, 6, 40, 261}, /*check_prompts=*/true);
   }
 }
 
