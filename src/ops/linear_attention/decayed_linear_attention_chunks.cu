@@ -416,7 +416,9 @@ bool chunks_fit(const CudaContext& context, const DecayedLinearAttentionArgs& ar
     return reinterpret_cast<uintptr_t>(data) % bytes == 0 &&
            stride * size % static_cast<int64_t>(bytes) == 0;
   };
+  const size_t bytes = Dk == 64 ? sizeof(Shared<64>) : sizeof(Shared<128>);
   return !context.exact && args.vkq.dtype == DType::kBf16 && (Dk == 64 || Dk == 128) &&
+         context.gpu.properties().shared_bytes >= static_cast<int64_t>(bytes) &&
          Dv % kValues == 0 && is_aligned(args.vkq.data, args.vkq.row_stride, 2, 16) &&
          is_aligned(args.y.data, args.y.row_stride, 2, 4) &&
          is_aligned(args.state.recurrent.data, args.state.recurrent.row_stride, 4, 8);
