@@ -21,7 +21,7 @@
 namespace heddle::oracle {
 namespace {
 
-constexpr int64_t kDefaultScenarios = HEDDLE_SANITIZED ? 2000 : 20000;
+constexpr int64_t kDefaultScenarios = HEDDLE_SANITIZED ? 2000 : 12000;
 
 int64_t number_from_environment(const char* name, int64_t otherwise) {
   const char* text = std::getenv(name);
