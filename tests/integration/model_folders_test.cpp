@@ -293,12 +293,12 @@ const WrongFolder kWrongFolders[] = {
     {"NoTokenizer",
      [](const auto& f) { f.remove(kTokenizer); },
      {"has no tokenizer.json", "copy the tokenizer files of the model there"}},
-    {"TiktokenOnly",
+    {"TiktokenOfOneToken",
      [](const auto& f) {
        f.remove(kTokenizer);
        f.write("tiktoken.model", "IQ== 0\n");
      },
-     {"has only a tiktoken.model", "put the tokenizer.json of the same model beside it"}},
+     {"tiktoken.model: the byte 0x00 is not a token"}},
     {"TiktokenAsSentencePiece",
      [](const auto& f) {
        f.remove(kTokenizer);
