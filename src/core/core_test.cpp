@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/dtype.h"
 #include "core/no_thread.h"
+#include "core/printable.h"
 #include "core/shape_contract.h"
 #include "core/tensor.h"
 
@@ -50,6 +51,17 @@ TEST(NoThread, SaysWhatAUserCanChange) {
       EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
     }
   }
+}
+
+TEST(Printable, ReplacesControlsAndBytesThatAreNotUtf8AndCutsBetweenCharacters) {
+  EXPECT_EQ(printable("é 中 😀", 80), "é 中 😀");
+  EXPECT_EQ(printable("\x1b[31m\n\x7f", 80), "?[31m??");
+  EXPECT_EQ(printable("a\xC2\x9B\xC2\xA0z", 80), "a?\u00A0z") << "CSI as one character";
+  EXPECT_EQ(printable("\xFF\xC3(\xE4\xB8", 80), "?\?(?\?");
+  EXPECT_EQ(printable("\xED\xA0\x80\xC0\x80", 80), "?????");
+  EXPECT_EQ(printable("中文", 5), "中");
+  EXPECT_EQ(printable("abc", 2), "ab");
+  EXPECT_EQ(printable("é", 1), "");
 }
 
 TEST(Check, PrintsBothSides) {

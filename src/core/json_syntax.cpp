@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/file_kind.h"
+#include "core/printable.h"
 
 namespace heddle {
 namespace {
@@ -18,28 +19,6 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr std::string_view kReplacement = "\\ufffd";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-// The length of the UTF-8 character that `text` begins with, or 0 when it begins with none.
-size_t utf8_length(std::string_view text) {
-  const auto at = [&](size_t i) -> unsigned {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const auto follows = [&](size_t i) { return (at(i) & 0xC0) == 0x80; };
-  const unsigned first = at(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xC2 && first < 0xE0) return follows(1) ? 2 : 0;
-  if (first >= 0xE0 && first < 0xF0) {
-    const bool overlong = first == 0xE0 && at(1) < 0xA0;
-    const bool surrogate = first == 0xED && at(1) >= 0xA0;
-    return follows(1) && follows(2) && !overlong && !surrogate ? 3 : 0;
-  }
-  if (first >= 0xF0 && first < 0xF5) {
-    const bool overlong = first == 0xF0 && at(1) < 0x90;
-    const bool too_large = first == 0xF4 && at(1) >= 0x90;
-    return follows(1) && follows(2) && follows(3) && !overlong && !too_large ? 4 : 0;
-  }
-  return 0;
-}
 
 std::string hint_for(char c, std::string_view rest) {
   if (c == '\'') return "; JSON has double quotes";
@@ -221,7 +200,7 @@ class StrictJsonWriter {
       if (c == '\\') {
         HEDDLE_RETURN_IF_ERROR(escape());
       } else {
-        const size_t length = utf8_length(rest());
+        const size_t length = utf8_character_length(rest());
         if (length == 0) {
           return failure(fmt::format(
               "the byte 0x{:02X}, which is not UTF-8; save the file as UTF-8", unsigned{c}));
