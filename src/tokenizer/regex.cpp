@@ -13,6 +13,7 @@
 #include <pcre2.h>
 
 #include "core/check.h"
+#include "core/printable.h"
 #include "tokenizer/utf8.h"
 
 namespace heddle::tokenizer {
@@ -26,6 +27,7 @@ constexpr size_t kMaxJitStackBytes = 8 << 20;
 // text; a pattern that needs more is exponential in it.
 constexpr uint32_t kMatchLimit = 2'000'000'000;
 constexpr uint32_t kHeapLimitKib = 64 << 10;
+constexpr size_t kMaxShownBytes = 1000;  // of a pattern in a message
 
 struct FreeCompileContext {
   void operator()(pcre2_compile_context* context) const { pcre2_compile_context_free(context); }
@@ -103,8 +105,9 @@ Result<Regex> Regex::compile_pcre2(std::string_view pattern, uint32_t extra_opti
   code->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), options,
                              &error, &position, context.get());
   if (code->code == nullptr) {
-    return invalid_argument(fmt::format("the pattern '{}' does not compile: {} at byte {}", pattern,
-                                        message_of(error), position));
+    return invalid_argument(fmt::format("the pattern '{}' does not compile: {} at byte {}",
+                                        printable(pattern, kMaxShownBytes), message_of(error),
+                                        position));
   }
   code->has_jit = pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE) == 0;
   return Regex(std::move(code));
@@ -211,6 +214,24 @@ std::optional<std::string> complement_of_categories(std::string_view members) {
   return complement;
 }
 
+// Finds the ends of character classes inside of sets: [:alpha:]. As in Oniguruma "[:" begins one
+// if the next ']' follows a ':'. Offsets must not decrease from call to call; then all calls for a
+// text together take linear time.
+class ClassEnds {
+ public:
+  // The offset after the class that begins at `at`, or 0 where none does.
+  size_t find(std::string_view text, size_t at) {
+    if (text.substr(at, 2) != "[:") return 0;
+    if (bracket_ < at + 2) bracket_ = text.find(']', at + 2);
+    const bool is_class =
+        bracket_ != std::string_view::npos && bracket_ > at + 2 && text[bracket_ - 1] == ':';
+    return is_class ? bracket_ + 1 : 0;
+  }
+
+ private:
+  size_t bracket_ = 0;  // the first ']' after the last "[:"
+};
+
 // A set from its '[' to its ']', cut at the intersections (&&) that are not inside of another set.
 struct SetText {
   std::vector<std::string_view> operands;
@@ -218,15 +239,25 @@ struct SetText {
   bool negated = false;
 };
 
+bool has_braces(char letter) { return letter == 'p' || letter == 'P' || letter == 'x'; }
+
+// The offset after the escape that begins at `at`, with the {...} of \p{L} or \x{85}.
+size_t end_of_escape(std::string_view text, size_t at) {
+  if (at + 2 >= text.size() || text[at + 2] != '{' || !has_braces(text[at + 1])) return at + 2;
+  const size_t end = text.find('}', at);
+  return end == std::string_view::npos ? text.size() : end + 1;
+}
+
 SetText read_set(std::string_view text) {
   SetText set{.negated = text.substr(1, 1) == "^"};
+  ClassEnds class_ends;
   size_t depth = 0;
   size_t begin = set.negated ? 2 : 1;
   for (size_t at = 0; at < text.size(); ++at) {
     if (text[at] == '\\') {
-      ++at;
-    } else if (text.substr(at, 2) == "[:" && text.find(":]", at + 2) != std::string_view::npos) {
-      at = text.find(":]", at + 2) + 1;
+      at = end_of_escape(text, at) - 1;
+    } else if (const size_t end = depth > 0 ? class_ends.find(text, at) : 0; end > 0) {
+      at = end - 1;
     } else if (text[at] == '[') {
       ++depth;
       if (text.substr(at + 1, 1) == "^") ++at;
@@ -299,9 +330,7 @@ class Respeller {
   }
 
   void copy_braces_of(char letter) {
-    if ((letter != 'p' && letter != 'P' && letter != 'x') || at_ >= pattern_.size() ||
-        pattern_[at_] != '{')
-      return;
+    if (!has_braces(letter) || at_ >= pattern_.size() || pattern_[at_] != '{') return;
     const size_t end = pattern_.find('}', at_);
     const size_t length = end == std::string_view::npos ? pattern_.size() : end + 1 - at_;
     const std::string_view name = pattern_.substr(at_ + 1, length < 2 ? 0 : length - 2);
@@ -320,6 +349,7 @@ class Respeller {
     std::vector<std::string> operands;
     bool only_negated = true;  // all but the first
     for (const std::string_view operand : set.operands) {
+      if (operand.empty()) return refuse("an intersection with nothing");
       const bool is_set = operand.starts_with('[') && read_set(operand).size == operand.size();
       if (operand.starts_with('^')) return refuse("an intersection with a '^' of its own");
       const std::string text = is_set ? std::string(operand) : fmt::format("[{}]", operand);
@@ -349,15 +379,18 @@ class Respeller {
     const SetText set = read_set(pattern_.substr(at_));
     if (set.operands.size() > 1 && set.size > 0) return copy_intersection(set);
     size_t depth = 0;
+    size_t members = 0;  // offset in out_ where they start
     do {
       const char c = pattern_[at_];
-      if (pattern_.substr(at_, 2) == "[:") {
-        const size_t end = pattern_.find(":]", at_ + 2);
-        copy(end == std::string_view::npos ? 2 : end + 2 - at_);
+      if (const size_t end = depth > 0 ? class_ends_.find(pattern_, at_) : 0; end > 0) {
+        copy(end - at_);
       } else if (c == '[') {
         const bool negated = pattern_.substr(at_ + 1, 1) == "^";
         if (depth > 0 && negated) return refuse("a negated set inside a set");
-        if (depth == 0) out_.append(negated ? "[^" : "[");
+        if (depth == 0) {
+          out_.append(negated ? "[^" : "[");
+          members = out_.size();
+        }
         at_ += negated ? 2 : 1;
         if (++depth == 1 &&
             pattern_.substr(at_, 1) == "]") {  // a bracket that comes first is itself
@@ -365,13 +398,19 @@ class Respeller {
           ++at_;
         }
       } else if (c == ']') {
-        if (--depth == 0) out_.append("]");
+        if (--depth == 0) {
+          if (out_.size() == members) return refuse("an empty set");
+          out_.append("]");
+        }
         ++at_;
       } else if (pattern_.substr(at_, 2) == "&&") {
         return refuse("an intersection inside a set, or without its end");
       } else if (c == '\\') {
         HEDDLE_RETURN_IF_ERROR(copy_escape_in_set());
       } else {
+        // PCRE2 reads "[:", "[." and "[=" as a class outside of a set.
+        const bool is_first = out_.size() == members && out_.back() == '[';
+        if (is_first && (c == ':' || c == '.' || c == '=')) out_ += '\\';
         copy(utf8_length(c));
       }
     } while (depth > 0 && at_ < pattern_.size());
@@ -398,9 +437,8 @@ class Respeller {
 
   // {n,m}, and the '+' behind it that repeats once more instead of making it possessive.
   void copy_interval() {
-    const size_t end = pattern_.find('}', at_);
-    const size_t digits_end = pattern_.find_first_not_of("0123456789,", at_ + 1);
-    if (end == std::string_view::npos || digits_end != end || end == at_ + 1) {
+    const size_t end = pattern_.find_first_not_of("0123456789,", at_ + 1);
+    if (end == std::string_view::npos || pattern_[end] != '}' || end == at_ + 1) {
       atom_ = out_.size();
       copy(1);  // a brace that is only itself
       return;
@@ -418,12 +456,13 @@ class Respeller {
 
   [[nodiscard]] Status refuse(std::string_view what) const {
     return unimplemented(fmt::format("the pattern '{}' has {} at byte {}, which is not supported",
-                                     pattern_, what, at_));
+                                     printable(pattern_, kMaxShownBytes), what, at_));
   }
 
   std::string_view pattern_;
   bool is_operand_;  // of an intersection
   size_t at_ = 0;
+  ClassEnds class_ends_;
   std::string out_;
   size_t atom_ = 0;             // offset in out_ where the last repeatable item starts
   std::vector<size_t> groups_;  // offsets in out_ where the open groups start

@@ -62,6 +62,26 @@ TEST(RegexDialect, SetsInsideSetsAreUnions) {
   EXPECT_EQ(respell("[]a]"), R"([\]a])");
 }
 
+TEST(RegexDialect, ClassesAreThoseInsideOfSetsThatABracketEnds) {
+  EXPECT_EQ(respell("[_[:alpha:][:digit:]]"), "[_[:alpha:][:digit:]]");
+  EXPECT_EQ(respell("[^[:^space:]]"), "[^[:^space:]]");
+  EXPECT_EQ(respell("[a[:b]c]"), "[a:bc]");
+  EXPECT_EQ(respell("[[:a]b:]"), R"([\:ab:])");
+  EXPECT_THAT(matches("[:a:]+", "xa:bal"), ElementsAre("a:", "a"));
+  EXPECT_THAT(matches("[.!.]+", "a!.b"), ElementsAre("!."));
+  EXPECT_THAT(matches("[=a=]+", "b=a"), ElementsAre("=a"));
+  EXPECT_THAT(matches("[:a:][b&&[b-c]]", "ab:c:b"), ElementsAre("ab", ":b"));
+}
+
+TEST(RegexDialect, TakesLinearTime) {
+  for (const char* const unit : {"[:", "[:a:]", "[[:", "[", R"([\p{[}])", R"([\x{)", "{", "[a:]"}) {
+    std::string pattern;
+    while (pattern.size() < 256 << 10) pattern += unit;
+    EXPECT_TRUE(respell_for_pcre2(pattern).ok()) << unit;
+    EXPECT_TRUE(respell_for_pcre2(pattern + "]").ok()) << unit;
+  }
+}
+
 TEST(RegexDialect, AnIntervalWithPlusRepeats) {
   EXPECT_EQ(respell(R"(\p{N}{1,3}+x)"), R"((?:\p{N}{1,3})+x)");
   EXPECT_EQ(respell("(ab){2}+"), "(?:(ab){2})+");
@@ -101,6 +121,12 @@ TEST(RegexDialect, RefusesSyntaxWithoutACounterpart) {
   EXPECT_THAT(respell("[a&&[b&&c]]"), HasSubstr("an intersection inside a set"));
   EXPECT_THAT(respell("[a&&^b]"), HasSubstr("an intersection with a '^' of its own"));
   EXPECT_THAT(respell("[a&&b"), HasSubstr("without its end"));
+  for (const char* const pattern : {"[a&&&&b]", R"([\p{L}&&])", "[&&a]", "[&&]", "x[a&&b&&]y"}) {
+    EXPECT_THAT(respell(pattern), HasSubstr("an intersection with nothing at byte")) << pattern;
+  }
+  for (const char* const pattern : {"[a&&[[]]]", "[[]]", "x[^[]]"}) {
+    EXPECT_THAT(respell(pattern), HasSubstr("an empty set at byte")) << pattern;
+  }
   EXPECT_THAT(respell("[a[^b]]"), HasSubstr("negated set inside a set"));
   EXPECT_THAT(respell(R"([\Wa])"), HasSubstr(R"(\W inside a set)"));
 }
