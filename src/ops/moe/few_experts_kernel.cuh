@@ -6,9 +6,9 @@
 // A row of blocks (blockIdx.y) owns a token. up_kernel: a warp owns hidden channels of its experts,
 // a row of the gate and one of up, or two channels without a gate; the first warp chooses the
 // experts. down_kernel: a warp owns columns of y, for all experts. A lane has octets of a weight
-// row. Bytes: 3 * A * I * H numbers a token, from memory once: bound by memory. Instructions: one
-// multiply-add a number; of a code some 3 before it, which take half the time of its bytes in 8
-// bits, as long as them in 4.
+// row. Bytes: 3 * A * I * H numbers a token, 2 * A * I * H without a gate, from memory once: bound
+// by memory. Instructions: one multiply-add a number; of a code some 3 before it, which take half
+// the time of its bytes in 8 bits, as long as them in 4.
 #pragma once
 
 #include <algorithm>
