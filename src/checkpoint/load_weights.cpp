@@ -524,7 +524,8 @@ class WeightLoader {
     if (parts.empty()) return ok_status();
     if (!deciding_keys_.empty()) {
       parts.push_back(
-          fmt::format("keys of config.json to check: {}", fmt::join(deciding_keys_, ", ")));
+          fmt::format("keys of config.json that may decide this, where the family reads them: {}",
+                      fmt::join(deciding_keys_, ", ")));
     }
     return invalid_argument(
         fmt::format("the checkpoint does not fit its config.json: {}", fmt::join(parts, "; ")));

@@ -385,12 +385,14 @@ TEST_F(LoadWeightsTest, NamesTheKeyThatSaysWhetherThereIsSuchATensor) {
   store("layers.0.mamba.norm.weight", {2}, DType::kF32);
   EXPECT_EQ(error({plain("a", {2})}),
             "the checkpoint does not fit its config.json: 1 unexpected: "
-            "\"layers.0.mamba.norm.weight\"; keys of config.json to check: mamba_rms_norm");
+            "\"layers.0.mamba.norm.weight\"; keys of config.json that may decide this, where the "
+            "family reads them: mamba_rms_norm");
   const std::string also = error({plain("a", {2}), plain("layers.0.mamba.norm.weight", {2}),
                                   plain("layers.0.conv1d.bias", {2}), plain("x.q_proj.bias", {2}),
                                   plain("x.v_proj.bias", {2}), plain("other", {2})});
   EXPECT_THAT(also, HasSubstr("4 missing: layers.0.conv1d.bias, x.q_proj.bias, x.v_proj.bias, "
-                              "other; keys of config.json to check: attention_bias (qkv_bias), "
+                              "other; keys of config.json that may decide this, where the family "
+                              "reads them: attention_bias (qkv_bias), "
                               "use_conv_bias (mamba_conv_bias)"));
 }
 
