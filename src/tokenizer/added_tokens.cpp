@@ -17,16 +17,16 @@ Status AddedTokens::add(AddedToken token) {
   }
   if (token.id < 0 || token.id > kMaxTokenId) {
     return data_loss(fmt::format("the added token '{}' has the id {}; ids go from 0 to {}",
-                                 token.content, token.id, kMaxTokenId));
+                                 shown_token(token.content), token.id, kMaxTokenId));
   }
   if (const AddedToken* other = find(token.id)) {
     if (other->content == token.content) return ok_status();
     return data_loss(fmt::format("two added tokens have the id {}: '{}' and '{}'", token.id,
-                                 other->content, token.content));
+                                 shown_token(other->content), shown_token(token.content)));
   }
   if (const AddedToken* other = find(token.content)) {
-    return data_loss(fmt::format("the added token '{}' has two ids, {} and {}", token.content,
-                                 other->id, token.id));
+    return data_loss(fmt::format("the added token '{}' has two ids, {} and {}",
+                                 shown_token(token.content), other->id, token.id));
   }
   by_id_.emplace(token.id, tokens_.size());
   by_content_.emplace(token.content, tokens_.size());

@@ -135,8 +135,8 @@ namespace {
 
 Status missing_token(std::string_view left, std::string_view right, std::string_view token) {
   return data_loss(
-      fmt::format("the merge '{}' '{}' needs the token '{}', which is not in the vocabulary", left,
-                  right, token));
+      fmt::format("the merge '{}' '{}' needs the token '{}', which is not in the vocabulary",
+                  shown_token(left), shown_token(right), shown_token(token)));
 }
 
 }  // namespace
@@ -189,7 +189,8 @@ Status BpeBuilder::add_ranked_merges() {
 Status BpeBuilder::add_merge_line(std::string_view line) {
   const size_t space = line.find(' ');
   if (space == std::string_view::npos || line.find(' ', space + 1) != std::string_view::npos) {
-    return data_loss(fmt::format("the merge '{}' is not two tokens with a space between", line));
+    return data_loss(
+        fmt::format("the merge '{}' is not two tokens with a space between", shown_token(line)));
   }
   return add_merge(line.substr(0, space), line.substr(space + 1));
 }
@@ -208,7 +209,8 @@ TokenId BpeBuilder::find_merged(std::string_view left, std::string_view right) {
 
 Status BpeBuilder::add_merge(std::string_view left, std::string_view right) {
   if (left.empty() || right.empty()) {
-    return data_loss(fmt::format("the merge '{}' '{}' has an empty side", left, right));
+    return data_loss(fmt::format("the merge '{}' '{}' has an empty side", shown_token(left),
+                                 shown_token(right)));
   }
   if (next_rank_ == Merge::kNone - 1) return data_loss("there are more than 2^32 - 2 merges");
   std::string_view left_text = left;

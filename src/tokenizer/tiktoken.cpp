@@ -14,6 +14,7 @@
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/bpe_tokenizer.h"
 #include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/vocabulary.h"
 
 namespace heddle::tokenizer {
 namespace {
@@ -56,8 +57,7 @@ Status add_line(std::string_view line, std::string& bytes, BpeBuilder& builder) 
   const size_t space = line.find(' ');
   if (space == std::string_view::npos) return data_loss("no rank after the token");
   if (!decode_base64(line.substr(0, space), bytes)) {
-    return data_loss(
-        fmt::format("'{}' is not base64", line.substr(0, std::min<size_t>(space, 80))));
+    return data_loss(fmt::format("'{}' is not base64", shown_token(line.substr(0, space))));
   }
   if (bytes.size() > kMaxTokenBytes) {
     return data_loss(
@@ -67,7 +67,7 @@ Status add_line(std::string_view line, std::string& bytes, BpeBuilder& builder) 
   int64_t rank = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
   if (error != std::errc() || end != digits.data() + digits.size()) {
-    return data_loss(fmt::format("the rank '{}' is not a number", digits.substr(0, 80)));
+    return data_loss(fmt::format("the rank '{}' is not a number", shown_token(digits)));
   }
   return builder.add_bytes(bytes, rank);
 }

@@ -161,6 +161,12 @@ TEST(Tiktoken, NamesTheLineThatIsWrong) {
   for (const char* const text : {"YWI", "Y=I=", "YW=I", "====", "YWI*", "=", " "}) {
     EXPECT_THAT(error_of(good + text + " 256"), HasSubstr("is not base64")) << text;
   }
+  EXPECT_THAT(error_of(good + "\x1b[2J\xFF 256"), HasSubstr("line 257: '?[2J?' is not base64"));
+  EXPECT_THAT(error_of(good + std::string(79, 'a') + "中 256"),
+              HasSubstr("'" + std::string(79, 'a') + "' is not base64"));
+  EXPECT_THAT(error_of(good + "YWI= \x9B\n"), HasSubstr("the rank '?' is not a number"));
+  EXPECT_THAT(error_of(good + line("\xE4\xB8", 255)),
+              HasSubstr("two tokens have the id 255: '?' and '?\?'"));
   EXPECT_THAT(error_of(good + "YWI= 255"), HasSubstr("line 257: two tokens have the id 255"));
   EXPECT_THAT(error_of(good + "YWI= 256\nYWI= 257"), HasSubstr("line 258: "));
   EXPECT_THAT(error_of(good + "YWI= 257"),

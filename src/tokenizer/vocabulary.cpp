@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tokenizer/vocabulary.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -8,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/printable.h"
 #include "tokenizer/hash.h"
 #include "tokenizer/utf8.h"
 
@@ -30,7 +32,10 @@ bool is_full(size_t num_used, size_t num_slots) { return num_used * 5 > num_slot
 
 }  // namespace
 
+std::string shown_token(std::string_view text) { return printable(text, 80); }
+
 void Vocabulary::reserve(size_t num_tokens, size_t num_bytes) {
+  num_tokens = std::min(num_tokens, size_t{kMaxTokenId} + 1);
   bytes_.reserve(num_bytes);
   entries_.reserve(num_tokens);
   size_t num_slots = std::bit_ceil(num_tokens);
@@ -40,8 +45,8 @@ void Vocabulary::reserve(size_t num_tokens, size_t num_bytes) {
 
 Status Vocabulary::add_entry(std::string_view text, int64_t id, Kind kind) {
   if (id < 0 || id > kMaxTokenId) {
-    return data_loss(
-        fmt::format("token '{}' has the id {}; ids go from 0 to {}", text, id, kMaxTokenId));
+    return data_loss(fmt::format("token '{}' has the id {}; ids go from 0 to {}", shown_token(text),
+                                 id, kMaxTokenId));
   }
   if (text.size() > kMaxTokenBytes ||
       bytes_.size() + text.size() > std::numeric_limits<uint32_t>::max()) {
@@ -52,7 +57,8 @@ Status Vocabulary::add_entry(std::string_view text, int64_t id, Kind kind) {
   Entry& entry = entries_[index];
   if (entry.kind != Kind::kAbsent) {
     return data_loss(fmt::format("two tokens have the id {}: '{}' and '{}'", id,
-                                 this->text(static_cast<TokenId>(id)), text));
+                                 shown_token(this->text(static_cast<TokenId>(id))),
+                                 shown_token(text)));
   }
   entry.offset = static_cast<uint32_t>(bytes_.size());
   entry.length = static_cast<uint32_t>(text.size()) & kMaxTokenBytes;
@@ -67,8 +73,8 @@ Status Vocabulary::insert(std::string_view text, int64_t id) {
   const uint64_t hash = hash_bytes(text);
   const size_t index = find_slot(hash, text);
   if (slots_[index] != kEmptySlot) {
-    return data_loss(
-        fmt::format("token '{}' has two ids, {} and {}", text, slots_[index] & kIdMask, id));
+    return data_loss(fmt::format("token '{}' has two ids, {} and {}", shown_token(text),
+                                 slots_[index] & kIdMask, id));
   }
   HEDDLE_RETURN_IF_ERROR(add_entry(text, id, Kind::kMerged));
   slots_[index] = slot_of(hash, static_cast<uint32_t>(id));
@@ -78,7 +84,8 @@ Status Vocabulary::insert(std::string_view text, int64_t id) {
 
 Status Vocabulary::insert_literal(std::string_view text, int64_t id) {
   if (const auto other = find_literal(text)) {
-    return data_loss(fmt::format("token '{}' has two ids, {} and {}", text, *other, id));
+    return data_loss(
+        fmt::format("token '{}' has two ids, {} and {}", shown_token(text), *other, id));
   }
   HEDDLE_RETURN_IF_ERROR(add_entry(text, id, Kind::kLiteral));
   literals_.emplace(text, static_cast<TokenId>(id));

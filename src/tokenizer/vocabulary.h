@@ -29,10 +29,14 @@ namespace heddle::tokenizer {
 // asking for gigabytes.
 inline constexpr TokenId kMaxTokenId = (1 << 22) - 2;
 
+// The text of a token, or a line of its file, as messages show it: printable and of at most 80
+// bytes.
+[[nodiscard]] std::string shown_token(std::string_view text);
+
 class Vocabulary {
  public:
-  // Makes room for `num_tokens` tokens of `num_bytes` altogether; both come from a file already in
-  // memory, so they are bounded by its size.
+  // Makes room for `num_tokens` tokens, at most as many as there are ids, of `num_bytes`
+  // altogether; both come from a file already in memory, so they are bounded by its size.
   void reserve(size_t num_tokens, size_t num_bytes);
 
   // Error: kDataLoss when the id is out of range or taken, or the text has another id already.

@@ -2,6 +2,7 @@
 #include "tokenizer/vocabulary.h"
 
 #include <set>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,6 +58,24 @@ TEST(Vocabulary, RefusesDuplicatesAndIdsOutOfRange) {
   EXPECT_TRUE(vocabulary.insert("last", kMaxTokenId).ok());
   EXPECT_EQ(vocabulary.find("last"), kMaxTokenId);
   EXPECT_FALSE(vocabulary.insert("beyond", kMaxTokenId + 1).ok());
+}
+
+TEST(Vocabulary, ShowsTextsInMessagesWithoutControlsAndCut) {
+  Vocabulary vocabulary;
+  ASSERT_TRUE(vocabulary.insert("\xE4\xB8", 0).ok());
+  EXPECT_THAT(vocabulary.insert("\x1b[2J", 0).message(), HasSubstr("id 0: '?\?' and '?[2J'"));
+  EXPECT_THAT(vocabulary.insert("\xE4\xB8", 1).message(), HasSubstr("'?\?' has two ids"));
+  EXPECT_THAT(vocabulary.insert(std::string(1000, 'a'), -1).message(),
+              HasSubstr("'" + std::string(80, 'a') + "' has the id -1"));
+  ASSERT_TRUE(vocabulary.insert_literal("\xC2\x9B", 2).ok());
+  EXPECT_THAT(vocabulary.insert_literal("\xC2\x9B", 3).message(), HasSubstr("'?' has two ids"));
+}
+
+TEST(Vocabulary, ReservesForNoMoreTokensThanThereAreIds) {
+  Vocabulary vocabulary;
+  vocabulary.reserve(size_t{1} << 60, 0);
+  ASSERT_TRUE(vocabulary.insert("a", 0).ok());
+  EXPECT_EQ(vocabulary.find("a"), 0);
 }
 
 TEST(ByteAlphabet, SpellsEveryByteInItsOwnWayAndBack) {
