@@ -73,7 +73,7 @@ class AddedTokenResolver {
     log_warning(
         fmt::format("{}: the added token '{}' has the id {} there; its id is {}, {}, as in Hugging "
                     "Face's tokenizers",
-                    file, content, written, used, which));
+                    file, shown_token(content), written, used, which));
   }
 
   const BpeModel& model_;
@@ -91,11 +91,11 @@ Result<std::unique_ptr<Tokenizer>> BpeTokenizer::create(BpeTokenizerParts parts,
   resolver.reserve(parts.listed_tokens);
   resolver.reserve(config.added_tokens);
   for (AddedToken& token : parts.listed_tokens) {
-    HEDDLE_RETURN_IF_ERROR(resolver.add(std::move(token), "tokenizer.json"));
+    HEDDLE_RETURN_IF_ERROR(resolver.add(std::move(token), parts.listed_in));
   }
   parts.listed_tokens.clear();
   for (const AddedToken& token : config.added_tokens) {
-    HEDDLE_RETURN_IF_ERROR(resolver.add(token, "tokenizer_config.json"));
+    HEDDLE_RETURN_IF_ERROR(resolver.add(token, config.added_tokens_file()));
   }
   std::unique_ptr<BpeTokenizer> tokenizer(new BpeTokenizer(std::move(parts)));
   HEDDLE_RETURN_IF_ERROR(tokenizer->build_matchers());

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "tokenizer/added_tokens.h"
@@ -24,7 +25,8 @@ namespace heddle::tokenizer {
 
 struct BpeTokenizerParts {
   BpeModel model;
-  std::vector<AddedToken> listed_tokens;  // the added tokens that the vocabulary's own file lists
+  std::vector<AddedToken> listed_tokens;  // added tokens that count before the configuration's
+  std::string_view listed_in;             // the name of their file, of static lifetime
   AddedTokens added_tokens;               // made from them by create()
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;

@@ -187,7 +187,7 @@ class SentencePieceTokenizer final : public Tokenizer {
       if (known != token.id && is_piece(known) && processor_.IdToPiece(known) == token.content) {
         log_warning(fmt::format(
             "the added token '{}' has the id {} in {}; its id is {}, that of tokenizer.model",
-            token.content, token.id, source_of(config), known));
+            token.content, token.id, config.added_tokens_file(), known));
         token.id = known;
       }
       if (is_piece(token.id) && processor_.IdToPiece(token.id) != token.content) {
@@ -197,7 +197,8 @@ class SentencePieceTokenizer final : public Tokenizer {
         status = added_tokens_.add(token);
       }
       if (!status.ok()) {
-        log_warning(fmt::format("{} is not followed: {}", source_of(config), status.message()));
+        log_warning(
+            fmt::format("{} is not followed: {}", config.added_tokens_file(), status.message()));
       }
     }
     for (const AddedToken& token : unlisted_special_tokens(
@@ -208,11 +209,6 @@ class SentencePieceTokenizer final : public Tokenizer {
     for (const AddedToken& token : added_tokens_.all()) matcher_.add(token, token.content);
     matcher_.finish();
     return ok_status();
-  }
-
-  // The file that the added tokens are from.
-  static std::string_view source_of(const TokenizerConfig& config) {
-    return config.has_decoder ? "tokenizer_config.json" : "added_tokens.json";
   }
 
   Status probe_sentinel() {

@@ -126,6 +126,7 @@ Result<std::unique_ptr<Tokenizer>> make_tokenizer(std::string_view ranks,
   pre_tokenizer.add(SplitStep{.pattern = std::move(pattern)});
   return BpeTokenizer::create({.model = std::move(model),
                                .listed_tokens = std::move(special),
+                               .listed_in = config.added_tokens_file(),
                                .added_tokens = {},
                                .normalizer = {},
                                .pre_tokenizer = std::move(pre_tokenizer),

@@ -88,6 +88,23 @@ TEST(Tiktoken, ReadsBytesThatAreNoTextAndLinesOfWindows) {
   EXPECT_EQ(tokenizer->id_to_token(258), "Āÿ");
 }
 
+TEST(Tiktoken, WarningsNameTheFileThatListsAnAddedToken) {
+  const auto warnings = [](std::string_view config_json, std::string_view added_tokens) {
+    auto config = parse_tokenizer_config(config_json);
+    EXPECT_TRUE(config.ok()) << config.status().to_string();
+    const Status joined = join_added_tokens(added_tokens, *config);
+    EXPECT_TRUE(joined.ok()) << joined.to_string();
+    ::testing::internal::CaptureStderr();
+    const auto tokenizer = parse_tiktoken(file_with({}), std::move(config).value());
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(warnings(R"({"added_tokens_decoder": {"7": {"content": "<a\u001b>"}}})", ""),
+              HasSubstr("tokenizer_config.json: the added token '<a?>' has the id 7 there"));
+  EXPECT_THAT(warnings("{}", R"({"<a>": 7})"),
+              HasSubstr("added_tokens.json: the added token '<a>' has the id 7 there"));
+}
+
 constexpr std::string_view kKimi = R"({"tokenizer_class": "TikTokenTokenizer",
   "bos_token": "[BOS]", "eos_token": "[EOS]", "pad_token": "[PAD]",
   "additional_special_tokens": ["<|im_end|>"], "added_tokens_decoder": {

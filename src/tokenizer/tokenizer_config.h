@@ -30,6 +30,11 @@ struct TokenizerConfig {
   std::vector<AddedToken> added_tokens;  // added_tokens_decoder, one entry an id
   bool has_decoder = false;              // whether there is an added_tokens_decoder
 
+  // The file that the added tokens are from.
+  [[nodiscard]] std::string_view added_tokens_file() const {
+    return has_decoder ? "tokenizer_config.json" : "added_tokens.json";
+  }
+
   // "bos_token", "unk_token", ... with their texts: what chat templates may show.
   std::vector<std::pair<std::string, std::string>> special_tokens;
   // additional_special_tokens or extra_special_tokens, without ids.

@@ -137,6 +137,7 @@ Result<std::unique_ptr<Tokenizer>> build(const JsonDocument& document,
   HEDDLE_ASSIGN_OR_RETURN(BpeModel model, parse_model(model_value, pre.byte_level));
   return BpeTokenizer::create({.model = std::move(model),
                                .listed_tokens = std::move(added_tokens),
+                               .listed_in = "tokenizer.json",
                                .added_tokens = {},
                                .normalizer = std::move(normalizer),
                                .pre_tokenizer = std::move(pre.pre_tokenizer),

@@ -85,6 +85,7 @@ Result<std::unique_ptr<Tokenizer>> parse_vocab_merges(std::string_view vocab_jso
   HEDDLE_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, make_pre_tokenizer(config));
   return BpeTokenizer::create({.model = std::move(model),
                                .listed_tokens = std::move(added_tokens),
+                               .listed_in = config.added_tokens_file(),
                                .added_tokens = {},
                                .normalizer = std::move(normalizer),
                                .pre_tokenizer = std::move(pre_tokenizer),
