@@ -60,7 +60,8 @@ LoadFailure transport_failure(const char* while_doing, const error_code& error) 
 
 class LoadClient::Connections {
  public:
-  explicit Connections(const LoadClientOptions& options) : options_(options) {}
+  explicit Connections(const LoadClientOptions& options)
+      : options_(options), tls_(make_tls_context(options.address)) {}
 
   void stop() {
     asio::post(io_, [this] {
@@ -77,7 +78,7 @@ class LoadClient::Connections {
     if (stopped_) return cancelled("stopped");
     const std::string shown = options_.address.url() + "/v1/models";
     if (plain.failure) {
-      return unavailable(fmt::format("{}: {}; is the server up?", shown, plain.failure->message));
+      return unavailable(fmt::format("{}: {}", shown, plain.failure->message));
     }
     if (plain.status != 200) {
       return not_found(fmt::format(
@@ -185,7 +186,7 @@ class LoadClient::Connections {
   asio::awaitable<std::optional<LoadFailure>> connect(Stream& stream) {
     const auto [error, endpoint] = co_await stream.tcp().async_connect(endpoints_, kLoadAwaitable);
     if (error == beast::error::timeout) co_return transport_failure("connecting", error);
-    if (error) co_return LoadFailure{"connect", error.message()};
+    if (error) co_return LoadFailure{"connect", error.message() + "; is the server up?"};
     error_code ignored;
     stream.tcp().socket().set_option(asio::ip::tcp::no_delay(true), ignored);
     const error_code refused = co_await stream.async_handshake();
@@ -195,7 +196,7 @@ class LoadClient::Connections {
   }
 
   asio::awaitable<void> get_models(Plain& plain) {
-    Stream stream(io_, options_.address);
+    Stream stream(io_, options_.address, tls_);
     stream.tcp().expires_after(to_duration(std::min(options_.timeout_seconds, 30.0)));
     plain.failure = co_await connect(stream);
     if (plain.failure) co_return;
@@ -258,7 +259,7 @@ class LoadClient::Connections {
     while (true) {
       auto stream = take_idle();
       const bool kept = stream != nullptr;
-      if (!kept) stream = std::make_unique<Stream>(io_, options_.address);
+      if (!kept) stream = std::make_unique<Stream>(io_, options_.address, tls_);
       stream->tcp().expires_after(to_duration(options_.timeout_seconds));
       record.sent = now();
       if (!kept) {
@@ -335,6 +336,7 @@ class LoadClient::Connections {
   }
 
   const LoadClientOptions& options_;
+  const std::shared_ptr<TlsContext> tls_;
   const LoadClient* client_ = nullptr;
   std::vector<asio::ip::tcp::endpoint> endpoints_;
   std::span<const LoadRequest> requests_;

@@ -26,6 +26,10 @@ constexpr size_t kMaxBodyBytes = 16 << 20;  // of an answer that is no stream
 
 }  // namespace
 
+std::shared_ptr<TlsContext> make_tls_context(const ServerAddress& address) {
+  return address.tls ? std::make_shared<TlsContext>(address.insecure) : nullptr;
+}
+
 bool ServerCall::cancel() {
   const MutexLock lock(mutex_);
   if (!runs_) return false;
@@ -53,7 +57,7 @@ Result<ServerReply> ServerCall::post(std::string_view path, std::string body,
     cancelled_ = false;
   }
   asio::io_context io;
-  ServerStream stream(io, address_);
+  ServerStream stream(io, address_, tls_);
 
   // However the call ends, the socket is closed after this.
   struct End {
@@ -71,13 +75,15 @@ Result<ServerReply> ServerCall::post(std::string_view path, std::string body,
   const auto ended = [&](std::string_view of, const std::string& why) -> Result<ServerReply> {
     reply.was_cancelled = was_cancelled();
     if (reply.was_cancelled) return std::move(reply);
-    return unavailable(
-        fmt::format("{}: {} failed: {}; is the server up?", address_.url(), of, why));
+    return unavailable(fmt::format("{}: {} failed: {}", address_.url(), of, why));
+  };
+  const auto not_connected = [&](const error_code& why) {
+    return ended("the connection", why.message() + "; is the server up?");
   };
   error_code error;
   asio::ip::tcp::resolver resolver(io);
   const auto found = resolver.resolve(address_.host, address_.port, error);
-  if (error) return ended("the connection", error.message());
+  if (error) return not_connected(error);
   auto& socket = stream.tcp().socket();
   for (const auto& entry : found) {
     error_code ignored;
@@ -89,7 +95,7 @@ Result<ServerReply> ServerCall::post(std::string_view path, std::string body,
     socket.connect(entry.endpoint(), error);
     if (!error || was_cancelled()) break;
   }
-  if (error) return ended("the connection", error.message());
+  if (error) return not_connected(error);
   stream.handshake(error);
   if (error) return ended("the connection", stream.handshake_failure(error));
 

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <heddle/status.h>
 
@@ -15,6 +17,12 @@
 #include "server_address.h"
 
 namespace heddle::tools {
+
+class TlsContext;  // server_stream.h
+
+// Loads the certificates that all connections to a server are checked by. Null without TLS.
+// Cost: some ten milliseconds where there is something to check.
+std::shared_ptr<TlsContext> make_tls_context(const ServerAddress& address);
 
 struct ServerReply {
   int status = 0;
@@ -27,11 +35,16 @@ class ServerCall {
  public:
   using TakeEvent = std::function<void(std::string_view data)>;
 
-  // `api_key` is sent as a bearer token; empty: none.
-  ServerCall(ServerAddress address, std::string api_key, std::string user_agent)
+  // `api_key` is sent as a bearer token; empty: none. `tls` is that of `address`.
+  ServerCall(ServerAddress address, std::string api_key, std::string user_agent,
+             std::shared_ptr<TlsContext> tls)
       : address_(std::move(address)),
         api_key_(std::move(api_key)),
-        user_agent_(std::move(user_agent)) {}
+        user_agent_(std::move(user_agent)),
+        tls_(std::move(tls)) {}
+
+  ServerCall(const ServerAddress& address, std::string api_key, std::string user_agent)
+      : ServerCall(address, std::move(api_key), std::move(user_agent), make_tls_context(address)) {}
 
   // Sends `body`, which is JSON, to `path`. Of a stream each event goes to `take`.
   // Error: kUnavailable, when the server cannot be reached or breaks off.
@@ -53,6 +66,7 @@ class ServerCall {
   const ServerAddress address_;
   const std::string api_key_;
   const std::string user_agent_;
+  const std::shared_ptr<TlsContext> tls_;
   Mutex mutex_;
   int socket_ HEDDLE_GUARDED_BY(mutex_) = -1;
   bool runs_ HEDDLE_GUARDED_BY(mutex_) = false;

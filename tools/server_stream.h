@@ -25,31 +25,45 @@
 #include <openssl/x509v3.h>
 
 #include "server_address.h"
+#include "server_call.h"
 
 namespace heddle::tools {
+
+// Only read once it is made: connections of several threads may share it.
+class TlsContext {
+ public:
+  explicit TlsContext(bool insecure) : context_(boost::asio::ssl::context::tls_client) {
+    boost::system::error_code ignored;  // without certificates to check by none is accepted
+    if (!insecure) context_.set_default_verify_paths(ignored);
+  }
+
+  boost::asio::ssl::context& get() { return context_; }
+
+ private:
+  boost::asio::ssl::context context_;
+};
 
 class ServerStream {
  public:
   using executor_type = boost::beast::tcp_stream::executor_type;
   using ErrorCode = boost::system::error_code;
 
-  ServerStream(boost::asio::io_context& io, const ServerAddress& address)
-      : host_(address.host), tcp_(io) {
+  // `context` is that of `address` (make_tls_context()).
+  ServerStream(boost::asio::io_context& io, const ServerAddress& address,
+               const std::shared_ptr<TlsContext>& context)
+      : host_(address.host), context_(context), tcp_(io) {
     if (!address.tls) return;
-    context_ = std::make_unique<boost::asio::ssl::context>(boost::asio::ssl::context::tls_client);
-    ErrorCode ignored;  // without certificates to check by none is accepted
-    context_->set_default_verify_paths(ignored);
-    tls_.emplace(tcp_, *context_);
-    tls_->set_verify_mode(
-        address.insecure ? boost::asio::ssl::verify_none : boost::asio::ssl::verify_peer, ignored);
+    tls_.emplace(tcp_, context_->get());
     ErrorCode no_number;
     static_cast<void>(boost::asio::ip::make_address(host_, no_number));
-    if (no_number) {
-      SSL_set_tlsext_host_name(tls_->native_handle(), host_.c_str());
-      SSL_set1_host(tls_->native_handle(), host_.c_str());
-    } else {
-      X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls_->native_handle()), host_.c_str());
-    }
+    SSL* const ssl = tls_->native_handle();
+    if (no_number) SSL_set_tlsext_host_name(ssl, host_.c_str());
+    if (address.insecure) return;
+    SSL_set_verify(ssl, SSL_VERIFY_PEER, nullptr);
+    // Certificates name addresses without a zone ("fe80::1%eth0").
+    const std::string number = host_.substr(0, host_.find('%'));
+    has_name_ = no_number ? SSL_set1_host(ssl, host_.c_str()) == 1
+                          : X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), number.c_str()) == 1;
   }
 
   boost::beast::tcp_stream& tcp() { return tcp_; }
@@ -58,8 +72,8 @@ class ServerStream {
 
   // Once it is connected. Does nothing without TLS.
   boost::asio::awaitable<ErrorCode> async_handshake() {
-    ErrorCode error;
-    if (tls_) {
+    ErrorCode error = cannot_check();
+    if (tls_ && !error) {
       std::tie(error) = co_await tls_->async_handshake(
           boost::asio::ssl::stream_base::client, boost::asio::as_tuple(boost::asio::use_awaitable));
     }
@@ -67,15 +81,22 @@ class ServerStream {
   }
 
   void handshake(ErrorCode& error) {
-    if (tls_) tls_->handshake(boost::asio::ssl::stream_base::client, error);
+    error = cannot_check();
+    if (tls_ && !error) tls_->handshake(boost::asio::ssl::stream_base::client, error);
   }
 
   // Why a handshake failed.
   std::string handshake_failure(const ErrorCode& error) {
+    if (cannot_check()) {
+      return fmt::format(
+          "no certificate can be checked for the name {}; --insecure skips the check", host_);
+    }
     const auto* const category = &error.category();
     if (category != &boost::asio::error::get_ssl_category()) return error.message();
     const long checked = SSL_get_verify_result(tls_->native_handle());
-    if (checked == X509_V_OK) return error.message() + "; does the server speak https?";
+    const bool is_refused =
+        SSL_get_verify_mode(tls_->native_handle()) != SSL_VERIFY_NONE && checked != X509_V_OK;
+    if (!is_refused) return error.message() + "; does the server speak https?";
     return fmt::format("the certificate of {} is not accepted: {}; --insecure skips the check",
                        host_, X509_verify_cert_error_string(checked));
   }
@@ -128,9 +149,15 @@ class ServerStream {
   }
 
  private:
+  // An error where the name that a certificate must have could not be set.
+  [[nodiscard]] ErrorCode cannot_check() const {
+    return has_name_ ? ErrorCode() : ErrorCode(boost::asio::error::invalid_argument);
+  }
+
   const std::string host_;
+  const std::shared_ptr<TlsContext> context_;
   boost::beast::tcp_stream tcp_;
-  std::unique_ptr<boost::asio::ssl::context> context_;
+  bool has_name_ = true;
   std::optional<boost::asio::ssl::stream<boost::beast::tcp_stream&>> tls_;
 };
 

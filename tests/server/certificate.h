@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// write_certificate(): a key and a certificate for localhost and 127.0.0.1 that it signs itself, in
-// files.
+// write_certificate(): a key and a certificate for localhost and 127.0.0.1, or other names, that it
+// signs itself, in files.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +13,8 @@
 
 namespace heddle::server {
 
-inline void write_certificate(const std::string& certificate_file, const std::string& key_file) {
+inline void write_certificate(const std::string& certificate_file, const std::string& key_file,
+                              const char* names = "DNS:localhost,IP:127.0.0.1") {
   EVP_PKEY* key = EVP_EC_gen("P-256");
   X509* certificate = X509_new();
   X509_set_version(certificate, X509_VERSION_3);
@@ -25,8 +26,7 @@ inline void write_certificate(const std::string& certificate_file, const std::st
   X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
                              reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
   X509_set_issuer_name(certificate, name);
-  X509_EXTENSION* addresses =
-      X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, "DNS:localhost,IP:127.0.0.1");
+  X509_EXTENSION* addresses = X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, names);
   X509_add_ext(certificate, addresses, -1);
   X509_EXTENSION_free(addresses);
   X509_sign(certificate, key, EVP_sha256());
