@@ -83,8 +83,10 @@ Result<SetReport> evaluate_set(const std::string& set, const Asked& asked, EvalO
 // Before a model is loaded.
 Status check_sets(const EvalOptions& options) {
   if (options.sets.empty()) {
+    const bool is_served = !options.served.url.empty();
     return invalid_argument(
-        fmt::format("{}: name a question set (.jsonl), too", options.model.model_dir));
+        fmt::format("{}: name a question set (.jsonl), too",
+                    is_served ? "--url " + options.served.url : options.model.model_dir));
   }
   std::vector<std::string> files = options.sets;
   if (!options.gsm8k.shots_file.empty()) files.push_back(options.gsm8k.shots_file);
@@ -102,8 +104,11 @@ Status check_sets(const EvalOptions& options) {
 
 Result<std::vector<SetReport>> evaluate_sets(EvalOptions& options) {
   const bool is_served = !options.served.url.empty();
+  std::string& first = options.model.model_dir;
   if (is_served) {  // there is no folder: the first name is a set's
-    options.sets.insert(options.sets.begin(), std::exchange(options.model.model_dir, {}));
+    if (!first.empty()) options.sets.insert(options.sets.begin(), std::exchange(first, {}));
+  } else if (first.empty()) {
+    return invalid_argument("MODEL_DIR is required, or --url; see heddle eval --help");
   } else {
     HEDDLE_RETURN_IF_ERROR(apply(options.model));
   }
@@ -303,7 +308,7 @@ std::function<int()> declare_eval(Options& options) {
       "Exit code 0, or 1 where an expectation (--min-correct, ...) is not met.");
   options.reserve("--seed");
   options.reserve("--parallel");
-  declare_engine_options(options, settings->model, ModelArgument::kRequired);
+  declare_engine_options(options, settings->model, ModelArgument::kRequiredOrUrl);
   const std::vector<DeclaredOption> of_this_process = options.declared();
   options.heading("Evaluation");
   options.positional("SET", &settings->sets,
@@ -312,6 +317,9 @@ std::function<int()> declare_eval(Options& options) {
   declare_served_options(options, settings->served, of_this_process);
   options.value("--parallel", &settings->evaluation.ask.parallel, ranges::kBatch,
                 "Questions in flight");
+  options.value("--timeout", &settings->served.timeout_seconds, ranges::kMeasureSeconds,
+                "With --url: seconds until a question has failed");
+  options.needs("--timeout", "--url");
   options.value("--num-questions", &settings->num_questions, ranges::kCount,
                 "Ask the first ones of each set only, this many (default: all; of GSM8K 200)");
   options.flag("--json", &settings->json, "Print the report as JSON");

@@ -7,7 +7,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <nlohmann/json.hpp>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "server/server_fixture.h"
 #include "subcommand_fixture.h"
@@ -184,6 +188,65 @@ TEST_F(ServedEvalTest, MistakesAreNamedWithARemedy) {
     EXPECT_NE(outcome.exit_code, 0) << message;
     EXPECT_THAT(outcome.errors, HasSubstr(message));
   }
+}
+
+// A port whose connections the kernel takes and nobody answers.
+TEST_F(ServedEvalTest, AServerThatNeverAnswersEndsAtTheTimeLimit) {
+  const int silent = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(::bind(silent, generic, size), 0);
+  ASSERT_EQ(::listen(silent, 8), 0);
+  ASSERT_EQ(::getsockname(silent, generic, &size), 0);
+  const std::string chats = file("two.jsonl",
+                                 R"({"messages": [{"role": "user", "content": "Hi"}]}
+{"messages": [{"role": "user", "content": "Ho"}]})");
+  const std::string problems = file("problems.jsonl", R"({"question": "2 * 2", "answer": "#### 4"}
+{"question": "2 * 3", "answer": "#### 6"})");
+
+  const struct {
+    const char* scheme;
+    std::vector<std::string> arguments;
+    const char* message;
+  } cases[] = {
+      {"http", {chats, "--served-model", "m"}, "/v1/chat/completions has not answered in 0.01 s"},
+      {"http", {chats, "--served-model", "m", "--parallel", "1"}, "--timeout sets the limit"},
+      {"http", {problems, "--served-model", "m", "--shots", "1"}, "/v1/completions has not"},
+      {"https", {chats, "--served-model", "m", "--insecure"}, "has not answered in 0.01 s"},
+      {"http", {chats}, "its time was up"},
+  };
+
+  for (const auto& [scheme, arguments, message] : cases) {
+    std::vector<std::string> all = {
+        "--url", fmt::format("{}://127.0.0.1:{}", scheme, ntohs(address.sin_port)), "--timeout",
+        "0.01"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const Outcome outcome = evaluate(all).outcome;
+    EXPECT_NE(outcome.exit_code, 0);
+    EXPECT_THAT(outcome.errors, HasSubstr(message));
+  }
+  ::close(silent);
+}
+
+TEST_F(ServedEvalTest, ThreadsThatCannotBeStartedAreAnError) {
+  const std::string chats =
+      file("one.jsonl", R"({"messages": [{"role": "user", "content": "Hi"}]})");
+  pthread_attr_t before;
+  pthread_attr_t vast;
+  ASSERT_EQ(::pthread_getattr_default_np(&before), 0);
+  ASSERT_EQ(::pthread_attr_init(&vast), 0);
+  ASSERT_EQ(::pthread_attr_setstacksize(&vast, size_t{1} << 50), 0);
+  ASSERT_EQ(::pthread_setattr_default_np(&vast), 0);
+  const Outcome outcome =
+      evaluate({"--url", url, "--api-key", "sk-key", "--served-model", "m", chats}).outcome;
+  ::pthread_setattr_default_np(&before);
+  ::pthread_attr_destroy(&vast);
+  ::pthread_attr_destroy(&before);
+  EXPECT_EQ(outcome.exit_code, kExitFailure);
+  EXPECT_THAT(outcome.errors, HasSubstr("no thread can be started"));
 }
 
 TEST(EvalExpectations, ThatNothingCouldMeetAreNotMet) {

@@ -294,11 +294,11 @@ void declare_quantization(Options& options, Quantization& quantization) {
 void declare_engine_options(Options& options, EngineSettings& settings, ModelArgument argument) {
   EngineOptions& engine = settings.engine;
   options.model("MODEL_DIR", &settings.model_dir,
-                argument == ModelArgument::kRequired
+                argument == ModelArgument::kOptional
                     ? "Folder of the model: config.json, *.safetensors, tokenizer.json; or its "
-                      "name, ORG/NAME, in Hugging Face's cache"
+                      "name, ORG/NAME, in Hugging Face's cache; default: models/heddle-tiny"
                     : "Folder of the model: config.json, *.safetensors, tokenizer.json; or its "
-                      "name, ORG/NAME, in Hugging Face's cache; default: models/heddle-tiny",
+                      "name, ORG/NAME, in Hugging Face's cache",
                 argument == ModelArgument::kRequired);
   options.heading("Model");
   if (argument == ModelArgument::kOptional) {

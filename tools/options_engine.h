@@ -30,8 +30,9 @@ struct EngineSettings {
 };
 
 enum class ModelArgument {
-  kRequired,  // the first positional
-  kOptional,  // the first positional; the default model without it
+  kRequired,       // the first positional
+  kOptional,       // the first positional; the default model without it
+  kRequiredOrUrl,  // as kRequired, but --url may replace it: the subcommand checks that it is there
 };
 
 // --disable-cuda-graph, --piecewise-cuda-graph-max-tokens and --cuda-graph-debug.

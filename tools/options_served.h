@@ -15,10 +15,11 @@
 namespace heddle::tools {
 
 struct ServedSettings {
-  std::string url;        // empty: no server
-  std::string model;      // name to ask for; empty: the first of /v1/models
-  std::string api_key;    // sent as a bearer token; empty: none
-  bool insecure = false;  // any certificate is accepted
+  std::string url;               // empty: no server
+  std::string model;             // name to ask for; empty: the first of /v1/models
+  std::string api_key;           // sent as a bearer token; empty: none
+  bool insecure = false;         // any certificate is accepted
+  double timeout_seconds = 600;  // limit for one answer of an evaluation
 };
 
 // `of_this_process`: the options declared so far, which --url excludes.

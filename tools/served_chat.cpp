@@ -164,8 +164,10 @@ std::string refusal_text(const ServerAddress& address, const ServerReply& reply)
 
 Status choose_served_model(const ServerAddress& address, ServedSettings& served) {
   if (!served.model.empty()) return ok_status();
-  LoadClient client(
-      {.address = address, .model_option = "--served-model", .api_key = served.api_key});
+  LoadClient client({.address = address,
+                     .model_option = "--served-model",
+                     .api_key = served.api_key,
+                     .timeout_seconds = served.timeout_seconds});
   HEDDLE_ASSIGN_OR_RETURN(served.model, client.choose_model());
   return ok_status();
 }

@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -19,6 +23,9 @@ namespace heddle::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLimitCheck = std::chrono::milliseconds(50);  // between looks for late calls
 
 std::string body_of(const Question& question, const std::string& model,
                     const EvaluationOptions& options) {
@@ -61,59 +68,142 @@ bool read_answer(const std::string& body, Answer& answer) {
   return true;
 }
 
-Status ask_one(const ServerAddress& address, const ServedSettings& served, const Question& question,
-               const EvaluationOptions& options, Answer& answer) {
-  const auto start = std::chrono::steady_clock::now();
-  ServerCall call(address, served.api_key, "heddle-eval");
-  const char* const path = question.messages.empty() ? "/v1/completions" : "/v1/chat/completions";
-  HEDDLE_ASSIGN_OR_RETURN(
-      const ServerReply reply,
-      call.post(path, body_of(question, served.model, options), [](std::string_view) {}));
-  answer.elapsed_seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (reply.status != 200) return unavailable(refusal_text(address, reply));
-  if (!read_answer(reply.body, answer)) {
-    return unavailable(fmt::format("{}{} answers with no completion", address.url(), path));
-  }
-  return ok_status();
-}
+// Asks all questions of one set, some at a time.
+class ServedRun {
+ public:
+  ServedRun(const ServerAddress& address, const ServedSettings& served,
+            const std::vector<Question>& questions, const EvaluationOptions& options)
+      : address_(address),
+        served_(served),
+        questions_(questions),
+        options_(options),
+        answers_(questions.size()) {}
 
-// Counts and the first failure, shared by the threads.
-struct Progress {
-  Mutex mutex;
-  int64_t num_done HEDDLE_GUARDED_BY(mutex) = 0;
-  int64_t num_failed HEDDLE_GUARDED_BY(mutex) = 0;
-  Status first_failure HEDDLE_GUARDED_BY(mutex);
-};
-
-Result<std::vector<Answer>> ask_all(const ServerAddress& address, const ServedSettings& served,
-                                    const std::vector<Question>& questions,
-                                    const EvaluationOptions& options) {
-  std::vector<Answer> answers(questions.size());
-  std::atomic<size_t> next = 0;
-  Progress progress;
-  const auto work = [&] {
-    for (size_t i = next++; i < questions.size(); i = next++) {
-      Status status = ask_one(address, served, questions[i], options, answers[i]);
-      if (!status.ok()) answers[i].finish = {.reason = FinishReason::kError, .error = status};
-      const MutexLock lock(progress.mutex);
-      if (!status.ok() && progress.num_failed++ == 0) progress.first_failure = std::move(status);
-      ++progress.num_done;
-      if (options.ask.progress) options.ask.progress(progress.num_done, std::ssize(questions));
+  Result<std::vector<Answer>> run() HEDDLE_EXCLUDES(mutex_) {
+    const int64_t num_threads = std::min(options_.ask.parallel, std::ssize(questions_));
+    const auto tls = make_tls_context(address_);
+    for (int64_t i = 0; i < num_threads; ++i) {
+      workers_.push_back(std::make_unique<Worker>(address_, served_.api_key, tls));
     }
-  };
-  std::vector<std::thread> threads;
-  const int64_t num_threads = std::min(options.ask.parallel, std::ssize(questions));
-  for (int64_t i = 0; i < num_threads; ++i) threads.emplace_back(work);
-  for (std::thread& thread : threads) thread.join();
-  const MutexLock lock(progress.mutex);
-  if (progress.num_failed == std::ssize(questions)) return progress.first_failure;
-  if (progress.num_failed > 0) {
-    log_warning(fmt::format("{} of {} questions failed; the first: {}", progress.num_failed,
-                            questions.size(), progress.first_failure.message()));
+    std::vector<std::thread> threads;
+    HEDDLE_RETURN_IF_ERROR(start(threads));
+    end_late_calls(threads.size());
+    for (std::thread& thread : threads) thread.join();
+    const MutexLock lock(mutex_);
+    if (num_failed_ == std::ssize(questions_)) return first_failure_;
+    if (num_failed_ > 0) {
+      log_warning(fmt::format("{} of {} questions failed; the first: {}", num_failed_,
+                              questions_.size(), first_failure_.message()));
+    }
+    return std::move(answers_);
   }
-  return answers;
-}
+
+ private:
+  // A thread's calls, one after the other.
+  struct Worker {
+    Worker(const ServerAddress& address, const std::string& api_key,
+           std::shared_ptr<TlsContext> tls)
+        : call(address, api_key, "heddle-eval", std::move(tls)) {}
+
+    ServerCall call;
+    std::optional<Clock::time_point> deadline;  // of the call under way; guarded by mutex_
+  };
+
+  // Error: no thread can be started. Fewer than one for each worker do, too.
+  Status start(std::vector<std::thread>& threads) {
+    threads.reserve(workers_.size());
+    try {
+      for (const auto& worker : workers_) threads.emplace_back([&] { work(*worker); });
+    } catch (const std::system_error& error) {
+      if (threads.empty()) {
+        return resource_exhausted(fmt::format("no thread can be started: {}", error.what()));
+      }
+      log_warning(
+          fmt::format("{} questions at a time instead of {}: no more threads can be started",
+                      threads.size(), workers_.size()));
+    }
+    return ok_status();
+  }
+
+  // Until the threads have ended.
+  void end_late_calls(size_t num_threads) HEDDLE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    const auto have_ended = [&]() HEDDLE_REQUIRES(mutex_) { return num_ended_ == num_threads; };
+    while (!ended_.wait_for(mutex_, kLimitCheck, have_ended)) {
+      const auto now = Clock::now();
+      for (const auto& worker : workers_) {
+        if (worker->deadline && now >= *worker->deadline) worker->call.cancel();
+      }
+    }
+  }
+
+  void work(Worker& worker) HEDDLE_EXCLUDES(mutex_) {
+    for (size_t i = next_++; i < questions_.size(); i = next_++) {
+      Status status = ask_in_time(worker, questions_[i], answers_[i]);
+      if (!status.ok()) answers_[i].finish = {.reason = FinishReason::kError, .error = status};
+      const MutexLock lock(mutex_);
+      if (!status.ok() && num_failed_++ == 0) first_failure_ = std::move(status);
+      ++num_done_;
+      if (options_.ask.progress) options_.ask.progress(num_done_, std::ssize(questions_));
+    }
+    const MutexLock lock(mutex_);
+    ++num_ended_;
+    ended_.notify_one();
+  }
+
+  Status ask_in_time(Worker& worker, const Question& question, Answer& answer)
+      HEDDLE_EXCLUDES(mutex_) {
+    set_deadline(worker,
+                 Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                    std::chrono::duration<double>(served_.timeout_seconds)));
+    Status status;
+    try {
+      status = ask_one(worker.call, question, answer);
+    } catch (const std::exception& error) {  // of the network library: no file is left, ...
+      status = unavailable(fmt::format("{}: {}", address_.url(), error.what()));
+    }
+    set_deadline(worker, std::nullopt);
+    return status;
+  }
+
+  void set_deadline(Worker& worker, std::optional<Clock::time_point> deadline)
+      HEDDLE_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    worker.deadline = deadline;
+  }
+
+  Status ask_one(ServerCall& call, const Question& question, Answer& answer) const {
+    const auto start = Clock::now();
+    const char* const path = question.messages.empty() ? "/v1/completions" : "/v1/chat/completions";
+    HEDDLE_ASSIGN_OR_RETURN(
+        const ServerReply reply,
+        call.post(path, body_of(question, served_.model, options_), [](std::string_view) {}));
+    answer.elapsed_seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (reply.was_cancelled) {
+      return unavailable(fmt::format("{}{} has not answered in {} s; --timeout sets the limit",
+                                     address_.url(), path, served_.timeout_seconds));
+    }
+    if (reply.status != 200) return unavailable(refusal_text(address_, reply));
+    if (!read_answer(reply.body, answer)) {
+      return unavailable(fmt::format("{}{} answers with no completion", address_.url(), path));
+    }
+    return ok_status();
+  }
+
+  const ServerAddress& address_;
+  const ServedSettings& served_;
+  const std::vector<Question>& questions_;
+  const EvaluationOptions& options_;
+  std::vector<Answer> answers_;  // of each question; written by the thread that asks it
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::atomic<size_t> next_ = 0;
+  Mutex mutex_;
+  CondVar ended_;
+  size_t num_ended_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  int64_t num_done_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  int64_t num_failed_ HEDDLE_GUARDED_BY(mutex_) = 0;
+  Status first_failure_ HEDDLE_GUARDED_BY(mutex_);
+};
 
 }  // namespace
 
@@ -123,7 +213,7 @@ Result<AskQuestions> ask_server(ServedSettings served) {
   return AskQuestions(
       [address = std::move(address), served = std::move(served)](
           const std::vector<Question>& questions, const EvaluationOptions& options) {
-        return ask_all(address, served, questions, options);
+        return ServedRun(address, served, questions, options).run();
       });
 }
 
