@@ -55,6 +55,8 @@ constexpr std::string_view kChunks =
 constexpr std::string_view kInConfig =
     "config.json in the model's folder says it; change it in a copy of the folder";
 constexpr std::string_view kInRequests = "requests say it; --preferred-sampling-params presets it";
+constexpr std::string_view kNoSampler =
+    "there is no such sampler; temperature, top_p, top_k and min_p of requests are";
 constexpr std::string_view kNoTiers =
     "cached tokens stay where the model is computed; --memory-fraction says how much";
 constexpr std::string_view kReasoningOfRequests =
@@ -261,9 +263,9 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--no-kv-offload", Kind::kRefused, kNoTiers},
     {"-n", Kind::kRefused, kInRequests},
     {"--n-predict", Kind::kRefused, kInRequests},
-    {"--samplers", Kind::kRefused, kInRequests},
-    {"--mirostat", Kind::kRefused, kInRequests},
-    {"--dry-multiplier", Kind::kRefused, kInRequests},
+    {"--samplers", Kind::kRefused, kNoSampler},
+    {"--mirostat", Kind::kRefused, kNoSampler},
+    {"--dry-multiplier", Kind::kRefused, kNoSampler},
     {"--draft", Kind::kRefused, kOwnSpeculation},
     {"--draft-max", Kind::kRefused, kOwnSpeculation},
     {"--draft-min", Kind::kRefused, kOwnSpeculation},
@@ -348,7 +350,7 @@ Result<std::vector<std::string>> translated_words(
     // Tables of options write "True" after what is on without a value.
     if (option != nullptr && option->kind == Kind::kFlag && equals == word.size() &&
         i + 1 < words.size() && (words[i + 1] == "True" || words[i + 1] == "False")) {
-      if (words[++i] == "True") translated.push_back(word);
+      translated.push_back(words[++i] == "True" ? word : word + "=false");
       continue;
     }
     const bool is_words = option != nullptr && option->kind == Kind::kWords;

@@ -2,6 +2,8 @@
 // Usual mistakes at the command line: each message has the thing that is wrong, its value and the
 // remedy.
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -55,6 +57,9 @@ constexpr Mistake kMistakes[] = {
     {"serve M --socket-mode 999", "--socket-mode", "\"999\"", "three octal digits"},
     {"serve M --tp 2", "--tp", "2 cannot be", "--threads"},
     {"serve M -ctk q8_0", "-ctk", "q8_0 cannot be", "--kv-cache-dtype"},
+    {"serve M --mirostat 2", "no option", "--mirostat", "min_p of requests"},
+    {"serve M --samplers top_k", "no option", "--samplers", "there is no such sampler"},
+    {"serve M --dry-multiplier 1", "no option", "--dry-multiplier", "there is no such sampler"},
     {"serve M --lora adapter", "no option", "--lora", "merge them into the weights"},
     {"serve M --temp hot", "--temp", "hot", "not a number"},
     {"serve M --reasoning-parser r1", "--reasoning-parser", "\"r1\"", "deepseek-r1"},
@@ -66,7 +71,7 @@ constexpr Mistake kMistakes[] = {
     {"bench serve --rate 0", "--rate", "0 is not", "above 0"},
     // Files, folders, addresses.
     {"serve /no/such/folder", "folder", "/no/such/folder", "config.json"},
-    {"serve Qwen/Qwen3-0.6B", "cache", "Qwen/Qwen3-0.6B", "hf download Qwen/Qwen3-0.6B"},
+    {"serve org/no-such-model", "cache", "org/no-such-model", "hf download org/no-such-model"},
     {"serve org/name-GGUF:Q4_K_M", "GGUF", "org/name-GGUF:Q4_K_M", "*.safetensors"},
     {"serve ~/model", "folder", "~/model", "the shell has not expanded its ~"},
     {"serve M --config /no/file.yaml", "--config", "/no/file.yaml", "there is no such file"},
@@ -74,6 +79,9 @@ constexpr Mistake kMistakes[] = {
     {"serve M --ssl-certfile c --ssl-keyfile k --port 0", "--ssl-certfile", "c is no certificate",
      "PEM"},
     {"generate M", "prompt", "no prompt", "give a text in quotes"},
+    {"eval --url http://host", "question set", "http://host", "name a question set (.jsonl)"},
+    {"eval", "MODEL_DIR", "is required", "--url"},
+    {"eval M s.jsonl --timeout 5", "--timeout", "requires", "--url"},
     {"inspect M/config.json", "not a folder", "config.json", "name the one that it is in"},
     {"eval M", "question set", "heddle-tiny", "(.jsonl)"},
     {"eval M none.jsonl", "question set", "none.jsonl", "name a .jsonl file"},
@@ -99,7 +107,19 @@ std::vector<std::string> words_of(std::string_view line) {
   return words;
 }
 
-TEST(Mistakes, EachMessageHasTheThingItsValueAndTheRemedy) {
+// The machine's cache of models does not decide.
+class Mistakes : public ::testing::Test {
+ protected:
+  Mistakes() {
+    const std::filesystem::path empty = ::testing::TempDir() + "heddle_no_models";
+    std::filesystem::create_directories(empty);
+    ::setenv("HF_HUB_CACHE", empty.c_str(), 1);
+  }
+
+  ~Mistakes() override { ::unsetenv("HF_HUB_CACHE"); }
+};
+
+TEST_F(Mistakes, EachMessageHasTheThingItsValueAndTheRemedy) {
   for (const Mistake& mistake : kMistakes) {
     SCOPED_TRACE(mistake.line);
     std::vector<std::string> words = words_of(mistake.line);

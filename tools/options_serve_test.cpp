@@ -140,6 +140,18 @@ TEST(ServeOptionsTest, StartScriptsOfOtherServersAreTaken) {
   }
 }
 
+// Tables of options write a state after what changes nothing.
+TEST(ServeOptionsTest, StatesAfterFlagsThatChangeNothingAreNoted) {
+  for (const char* const flag :
+       {"--async-scheduling", "--enable-chunked-prefill", "--trust-remote-code", "--swa-full"}) {
+    for (const char* const state : {"", " True", " False", "=false"}) {
+      const Outcome outcome = try_serve(fmt::format("models/heddle-tiny {}{}", flag, state));
+      EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
+      EXPECT_THAT(outcome.errors, HasSubstr(fmt::format("note: {} changes nothing", flag)));
+    }
+  }
+}
+
 // The words of the commands in `text` that start SGLang: of their lines, which end with a
 // backslash, and of lists of arguments in Python. A comment ends a line.
 std::vector<std::string> start_commands(std::istream& text) {
