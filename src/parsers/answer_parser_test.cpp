@@ -864,6 +864,33 @@ TEST(AnswerParserTest, HoldsBackABoundedNumberOfBytes) {
   }
 }
 
+TEST(AnswerParserTest, TheMarksThatEndCallsAreKnown) {
+  const struct {
+    ToolCallFormat format;
+    std::vector<std::string_view> ends;
+    std::vector<std::string_view> others;
+  } cases[] = {
+      {kQwen, {"</tool_call>", "\n</tool_call>\n"}, {"</function>", "<tool_call>"}},
+      {kQwen3Coder,
+       {"</tool_call>", "</function>", " </function>\n"},
+       {"</parameter>", "</invoke>"}},
+      {kGlm, {"</tool_call>"}, {"</function>", "</arg_value>"}},
+      {kSeedOss, {"</seed:tool_call>", "</function>"}, {"</parameter>", "</tool_call>"}},
+      {kDeepseekV32,
+       {"</｜DSML｜invoke>", "</invoke>", "</function_calls>", "</｜DSML｜function_calls>"},
+       {"</parameter>", "</｜DSML｜parameter>"}},
+      {kMinimaxM2, {"</minimax:tool_call>", "</invoke>"}, {"</parameter>", "</function>"}},
+      {kGemma4, {"<tool_call|>"}, {"<|tool_call>", "}"}},
+      {kNone, {}, {"</tool_call>"}},
+  };
+
+  for (const auto& [format, ends, others] : cases) {
+    const auto parser = make_answer_parser({.tool_calls = format, .tools = tools()});
+    for (const std::string_view end : ends) EXPECT_TRUE(parser->is_call_end(end)) << end;
+    for (const std::string_view other : others) EXPECT_FALSE(parser->is_call_end(other)) << other;
+  }
+}
+
 TEST(AnswerParserTest, ThePartSaysWhereTheTextStands) {
   using Part = AnswerParser::Part;
   AnswerDeltas deltas;

@@ -30,6 +30,7 @@ struct TagFormat {
   std::vector<std::string_view> markers;
   std::vector<std::string_view> opening_words;
   std::vector<std::string_view> strays;
+  std::vector<std::string_view> other_ends;
   bool may_be_missing = false;
 
   // The words of its tags (loose_tag.h), each a section's, a call's, a parameter's or a value's: of

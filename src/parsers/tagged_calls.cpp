@@ -14,6 +14,7 @@ CallMarks tagged_marks_of(const TagFormat& format) {
   return {.markers = format.markers,
           .opening_words = format.opening_words,
           .strays = format.strays,
+          .other_ends = format.other_ends,
           .may_be_missing = format.may_be_missing};
 }
 

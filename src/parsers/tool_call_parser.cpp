@@ -188,7 +188,10 @@ CallHeader ToolCallParser::header_inside(std::string_view text, bool says_call, 
 bool ToolCallParser::is_call_end(std::string_view text) const {
   text.remove_prefix(space_size(text));
   text = text.substr(0, text.find_last_not_of(" \t\n\r") + 1);
-  return std::ranges::find(marks_.strays, text) != marks_.strays.end();
+  const auto is_in = [text](const auto& marks) {
+    return std::ranges::find(marks, text) != marks.end();
+  };
+  return is_in(marks_.strays) || is_in(marks_.other_ends);
 }
 
 CallHeader ToolCallParser::read_marked_header(std::string_view text) const {

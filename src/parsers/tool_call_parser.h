@@ -62,6 +62,7 @@ struct CallMarks {
   std::vector<std::string_view> markers;        // may begin a call anywhere
   std::vector<std::string_view> opening_words;  // of tags that are like them (loose_tag.h)
   std::vector<std::string_view> strays;         // closing ones, dropped where nothing was opened
+  std::vector<std::string_view> other_ends;     // those that end a call, too, and may be content
   bool are_special = false;        // no text has them: such a mark alone is dropped, too
   bool may_be_missing = false;     // a line's beginning may begin a call
   bool start_may_be_call = false;  // likewise the content's, of a tool that is not the request's

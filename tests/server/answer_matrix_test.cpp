@@ -295,7 +295,9 @@ TEST_P(AnswerMatrix, AStopTextThatEndsACallLeavesItWhole) {
   const MatrixRow& row = GetParam();
   for (const auto& [mark, num_calls] :
        {std::pair{"</tool_call>", 1}, std::pair{"</seed:tool_call>", 1},
-        std::pair{"</minimax:tool_call>", 2}, std::pair{"</TOOLCALL>", 2}}) {
+        std::pair{"</minimax:tool_call>", 2}, std::pair{"</TOOLCALL>", 2},
+        std::pair{"</function>", 1}, std::pair{"</invoke>", 1},
+        std::pair{"</｜DSML｜invoke>", 1}}) {
     if (row.script.find(mark) == std::string::npos) continue;
     start_row();
     for (const bool stream : {false, true}) {
