@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/folder_lock.h"
 
+#include <cerrno>
 #include <chrono>
 #include <thread>
 
@@ -15,7 +16,10 @@ FolderLock::FolderLock(const std::filesystem::path& folder, double max_wait_seco
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(max_wait_seconds);
   while (file_ >= 0 && ::flock(file_, LOCK_EX | LOCK_NB) != 0) {
-    if (std::chrono::steady_clock::now() >= end) return;
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) return;  // a file system without locks, ...
+    is_busy_ = std::chrono::steady_clock::now() >= end;
+    if (is_busy_) return;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }

@@ -12,16 +12,20 @@ namespace heddle {
 
 class FolderLock {
  public:
-  // Without the lock once the time is up, and where the folder cannot be opened or locked: callers
-  // do then what they would do alone.
+  // Does not have the lock if the time is up (is_busy()), or if the folder cannot be opened or
+  // locked. Callers then do what they would do alone, or report that the folder is busy.
   FolderLock(const std::filesystem::path& folder, double max_wait_seconds);
   ~FolderLock();
 
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
+  // Whether another one had the lock until the time was up.
+  [[nodiscard]] bool is_busy() const { return is_busy_; }
+
  private:
   int file_;  // negative: none
+  bool is_busy_ = false;
 };
 
 }  // namespace heddle

@@ -155,6 +155,12 @@ class AsioHttpServer final : public HttpServer {
     // Between bind() and listen() the file refuses connections, as one without a server does.
     constexpr double kMaxStartSeconds = 1;
     const FolderLock lock(std::filesystem::path(path).parent_path(), kMaxStartSeconds);
+    if (lock.is_busy()) {
+      return unavailable(fmt::format(
+          "another server is starting in the folder of {}; try again, or choose another path with "
+          "--host",
+          path));
+    }
     const asio::local::stream_protocol::endpoint endpoint(path);
     error_code error;
     bind(endpoint, error);

@@ -85,23 +85,27 @@ TEST_F(SocketsTest, AUnixSocketInUseIsNamedAndOneLeftBehindReplaced) {
 
 // Another server that has made its file and does not listen yet is no file left behind.
 TEST_F(SocketsTest, AUnixSocketOfAServerThatStartsIsNotTaken) {
-  const std::string path = temporary("starting_socket");
-  std::filesystem::remove(path);
+  const std::filesystem::path folder = temporary("folder");
+  std::filesystem::remove_all(folder);  // of an earlier run
+  std::filesystem::create_directories(folder);
+  const std::string path = folder / "starting";
   options.http.host = "unix:" + path;
   const int file = ::socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-  auto starting = std::make_optional<FolderLock>(std::filesystem::path(path).parent_path(), 60);
+  auto starting = std::make_optional<FolderLock>(folder, 60);
   ASSERT_EQ(::bind(file, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  Status second;
-  std::thread other([&] { second = Server::listen(options).status(); });
-  // Time enough for the other to be wrong; what is right does not depend on it.
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  for (const std::string& name : {path, std::string(folder / "other")}) {
+    options.http.host = "unix:" + name;
+    EXPECT_THAT(Server::listen(options).status().message(),
+                HasSubstr("another server is starting in the folder of " + name));
+    EXPECT_EQ(std::filesystem::exists(name), name == path) << "nothing is removed or made";
+  }
   ASSERT_EQ(::listen(file, 1), 0);
   starting.reset();
-  other.join();
-  EXPECT_THAT(second.message(), HasSubstr(path + " is in use"));
+  options.http.host = "unix:" + path;
+  EXPECT_THAT(Server::listen(options).status().message(), HasSubstr(path + " is in use"));
   ::close(file);
 }
 
