@@ -233,6 +233,8 @@ Json type_schema(FieldType type) {
       return list_of(integer);
     case FieldType::kPrompts:
       return any_of({string, list_of(string), list_of(integer), list_of(list_of(integer))});
+    case FieldType::kTokenPrompts:
+      return any_of({list_of(integer), list_of(list_of(integer))});
     case FieldType::kStringOrObject:
       return any_of({string, object});
     case FieldType::kStringOrList:
@@ -383,7 +385,9 @@ std::string type_text(const Json& schema) {
   return text;
 }
 
+// Of a field with one value for each prompt the first alternative is the value.
 std::string range_text(const Json& schema) {
+  if (schema.contains("anyOf")) return range_text(schema["anyOf"][0]);
   std::string text;
   if (schema.contains("minimum")) text = fmt::format("from {}", schema["minimum"].dump());
   if (schema.contains("exclusiveMinimum")) {

@@ -263,7 +263,7 @@ struct Body {
   });
   static constexpr auto kGenerate = field_table({
       {"text", kStrings, "", "Text to continue, or several; instead of `input_ids`."},
-      {"input_ids", kPrompts, "", "Token ids to continue, or several lists."},
+      {"input_ids", kTokenPrompts, "", "Token ids to continue, or several lists."},
       {.name = "rid", .about = "Id of the request, or one of each prompt.", .per_prompt = true},
       {"stream", kBoolean, "false", "Sends the answer as events while it is drawn."},
       {"no_logs", kBoolean, "false", "Keeps the request out of the request log."},

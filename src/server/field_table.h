@@ -31,6 +31,7 @@ enum class FieldType : uint8_t {
   kList,            // of anything
   kTokenIds,        // a list
   kPrompts,         // a text, a list of texts, a list of token ids, or a list of such lists
+  kTokenPrompts,    // a list of token ids, or a list of such lists
   kStringOrObject,  // JSON as text, or the value itself
   kStringOrList,    // a text, or a list of parts
   kStringOrNumber,

@@ -5,8 +5,9 @@
 // slowly makes the writer of the pair wait, one that leaves ends it.
 //
 // TLS 1.2 and 1.3. A client that does not complete the handshake in time is closed. One that speaks
-// something else is closed, too, and a log line says why. Plain HTTP gets a 400 that tells the
-// client to use https.
+// something else is closed, too, and a log line says why. A request in plain HTTP gets a 400 that
+// tells the client to use https, if its method is GET, POST, HEAD, PUT or CONNECT: OpenSSL takes
+// other methods for something else.
 //
 // Threading: confined to the I/O thread.
 // Cost:      beside the cipher's, a copy of every byte; of every connection three files, two

@@ -169,6 +169,19 @@ TEST_F(BodyFieldsTest, DescribedFieldsAreReadAsDescribed) {
   }
 }
 
+TEST_F(BodyFieldsTest, ThePageShowsTypesAndRangesOfFieldsOfEachPrompt) {
+  const std::string page = get("/docs").body;
+  for (const char* const row :
+       {"<code>input_ids</code></td><td>list of integer or list of list of integer</td>",
+        "<code>top_logprobs_num</code></td><td>integer or list of integer</td><td>from 0 to ",
+        "<code>logprob_start_len</code></td><td>integer or list of integer</td><td>from -1</td>",
+        "<code>return_logprob</code></td><td>boolean or list of boolean</td><td></td>"}) {
+    EXPECT_NE(page.find(row), std::string::npos) << row;
+  }
+  EXPECT_FALSE(takes("/generate", {{"input_ids", "a text"}}));
+  EXPECT_FALSE(takes("/generate", {{"input_ids", {"a text"}}}));
+}
+
 TEST_F(BodyFieldsTest, WithoutARequiredFieldABodyIsRefused) {
   for (const auto& [path, bodies] : plain_bodies()) {
     const Json& content =
