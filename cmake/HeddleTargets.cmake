@@ -1,15 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # heddle_unity(TARGET BATCH [file...]): compiles so many of the target's files together as one, which takes half
 # as long (tests two thirds): all of them read the same headers. Their anonymous namespaces share no name. The
-# files named are compiled alone; with HEDDLE_UNITY off, all are. CMake's own UNITY_BUILD writes absolute paths
-# into the files it makes, so that every checkout would compile them anew; these are the same everywhere, for
-# one compiler cache.
+# files named are compiled alone, as are kernels that Highway compiles anew for every target; with HEDDLE_UNITY
+# off, all are. CMake's own UNITY_BUILD writes absolute paths into the files it makes, so that every checkout
+# would compile them anew; these are the same everywhere, for one compiler cache.
 function(heddle_unity target batch)
   if(NOT HEDDLE_UNITY)
     return()
   endif()
   get_target_property(sources ${target} SOURCES)
   list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE separate)
+  foreach(source ${sources})
+    get_filename_component(file ${source} ABSOLUTE)
+    if(EXISTS ${file})
+      file(STRINGS ${file} found LIMIT_COUNT 1 REGEX "#include <hwy/foreach_target.h>")
+      if(found)
+        list(APPEND separate ${source})
+      endif()
+    endif()
+  endforeach()
   list(REMOVE_ITEM sources ${separate})
   set(others ${sources})
   list(FILTER sources INCLUDE REGEX "\\.cpp$")
@@ -52,8 +61,8 @@ function(heddle_lighten target)
     $<$<CONFIG:Release>:-O1> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endfunction()
 
-# heddle_library(FOLDER [APART] [OPTIMISED|LIGHT] [OWN_BENCHES] [DEPENDS folder...] [LINK target...]
-#                [TEST_LINK target...] [TEST_SHARDS count])
+# heddle_library(FOLDER [OPTIMISED|LIGHT] [OWN_BENCHES] [TESTS_APART] [APART file...] [DEPENDS folder...]
+#                [LINK target...] [TEST_LINK target...] [TEST_SHARDS count])
 #   One library per folder of src/: every .cpp below it, less *_test, *_bench and *_fuzz; with HEDDLE_CUDA every
 #   .cu in place of the files called without_cuda.cpp. Links only the folders named in DEPENDS, so that the
 #   arrows of src/README.md also hold at link time. With OWN_BENCHES the *_bench.cpp belong to the library:
@@ -62,7 +71,8 @@ endfunction()
 #     heddle_FOLDER_bench  all *_bench.cpp, with HEDDLE_BENCHMARKS (Google Benchmark)
 #     NAME_fuzz            each *_fuzz.cpp, with HEDDLE_FUZZ (libFuzzer)
 function(heddle_library folder)
-  cmake_parse_arguments(ARG "APART;OPTIMISED;LIGHT;OWN_BENCHES" "TEST_SHARDS" "DEPENDS;LINK;TEST_LINK" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMISED;LIGHT;OWN_BENCHES;TESTS_APART" "TEST_SHARDS" "APART;DEPENDS;LINK;TEST_LINK"
+    ${ARGN})
   set(name heddle_${folder})
   set(root ${PROJECT_SOURCE_DIR}/src/${folder})
 
@@ -98,9 +108,7 @@ function(heddle_library folder)
     else()
       heddle_precompile(${name} LIBRARY)
     endif()
-    if(NOT ARG_APART)
-      heddle_unity(${name} 16)
-    endif()
+    heddle_unity(${name} 16 ${ARG_APART})
     if(HEDDLE_CUDA AND cuda_sources)
       # Linked only: C++ compiles as in a build without CUDA, and is taken from its cache.
       target_link_libraries(${name} PRIVATE $<LINK_ONLY:CUDA::cudart_static>)
@@ -119,7 +127,7 @@ function(heddle_library folder)
   if(HEDDLE_TESTS AND tests)
     heddle_test(${name}_test SHARDS ${ARG_TEST_SHARDS} SOURCES ${tests}
       LINK ${name} ${ARG_LINK} ${ARG_TEST_LINK})
-    if(NOT ARG_APART)
+    if(NOT ARG_TESTS_APART)
       heddle_unity(${name}_test 12)
     endif()
   endif()

@@ -17,7 +17,6 @@ constexpr int64_t kKeyDim = 128;     // Dn
 constexpr int64_t kRotaryDim = 64;   // Dr
 constexpr int64_t kValueDim = 128;   // Dv
 constexpr int64_t kLatentDim = 512;  // C
-constexpr int64_t kColdBytes = int64_t{640} << 20;
 
 struct LatentProduct {
   const char* name;

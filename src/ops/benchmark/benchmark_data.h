@@ -9,6 +9,9 @@
 
 namespace heddle::ops {
 
+// Beyond the last cache of every CPU that Heddle knows.
+inline constexpr int64_t kColdBytes = int64_t{640} << 20;
+
 // ColdMemory: a large block of plausible weights that benchmarks walk through, so that every run
 // finds its weights in memory instead of in a cache, as a step of a model larger than the cache
 // does.

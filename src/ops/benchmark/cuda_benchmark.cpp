@@ -110,10 +110,10 @@ struct LinearLoad {
 class LinearRun {
  public:
   static Result<std::unique_ptr<LinearRun>> create(CudaContext& context, const LinearLoad& load) {
-    constexpr int64_t kColdBytes = int64_t{600} << 20;
+    constexpr int64_t kWeightBytes = int64_t{600} << 20;
     auto run = std::unique_ptr<LinearRun>(new LinearRun(context, load));
     run->num_weights_ =
-        static_cast<int64_t>(kColdBytes * 8 /
+        static_cast<int64_t>(kWeightBytes * 8 /
                              (load.weight.bits * static_cast<double>(load.N * load.K))) +
         1;
     HEDDLE_ASSIGN_OR_RETURN(run->x_, noise(context, load.T * load.K, DType::kBf16, 1));
@@ -422,7 +422,7 @@ class ExpertsRun {
 
 // --- attention ---
 
-struct AttentionLoad {
+struct CudaAttentionLoad {
   int64_t B = 1;
   int64_t rows = 1;     // new tokens of each sequence
   int64_t context = 0;  // tokens before them
@@ -431,13 +431,13 @@ struct AttentionLoad {
 // A layer of Qwen3-Next: 16 query and 2 key heads of 256, pages of 16 tokens. The step's keys and
 // values lie in the pages, as in models, where the launch that rotates them puts them there
 // (attention/rotate_append.h). Decode takes pages in turn from more memory than the caches hold.
-class AttentionRun {
+class CudaAttentionRun {
  public:
   static constexpr int64_t Nq = 16, Nkv = 2, D = 256, S = 16;
 
-  static Result<std::unique_ptr<AttentionRun>> create(CudaContext& context,
-                                                      const AttentionLoad& load) {
-    auto run = std::unique_ptr<AttentionRun>(new AttentionRun(context, load));
+  static Result<std::unique_ptr<CudaAttentionRun>> create(CudaContext& context,
+                                                          const CudaAttentionLoad& load) {
+    auto run = std::unique_ptr<CudaAttentionRun>(new CudaAttentionRun(context, load));
     const int64_t T = load.B * load.rows;
     const int64_t width = (load.context + load.rows + S - 1) / S;
     HEDDLE_ASSIGN_OR_RETURN(run->qkv_, noise(context, T * kWidth, DType::kBf16, 1));
@@ -515,10 +515,11 @@ class AttentionRun {
     DeviceBatchUpload batch;
   };
 
-  AttentionRun(CudaContext& context, const AttentionLoad& load) : context_(context), load_(load) {}
+  CudaAttentionRun(CudaContext& context, const CudaAttentionLoad& load)
+      : context_(context), load_(load) {}
 
   CudaContext& context_;
-  AttentionLoad load_;
+  CudaAttentionLoad load_;
   int64_t num_pages_ = 0;
   int64_t next_ = 0;
   device::Buffer qkv_, y_, k_pages_, v_pages_, workspace_;
@@ -676,15 +677,15 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
        .bytes = 8.0 * tokens * NormRun::H,
        .flops = 4.0 * tokens * NormRun::H,
        .run = lazily<NormRun>(context, kPromptTokens, &NormRun::add_and_normalise)});
-  for (const AttentionLoad& load :
-       {AttentionLoad{.rows = 2048}, AttentionLoad{.rows = 8192},
-        AttentionLoad{.rows = 2048, .context = 6144}, AttentionLoad{.B = 8, .rows = 1024},
-        AttentionLoad{.context = 255}, AttentionLoad{.context = 2047},
-        AttentionLoad{.context = 8191}, AttentionLoad{.context = 32767},
-        AttentionLoad{.context = 40959}, AttentionLoad{.context = 131071},
-        AttentionLoad{.B = 8, .context = 32767}, AttentionLoad{.B = 64, .context = 4095},
-        AttentionLoad{.B = 256, .context = 1023}}) {
-    using Run = AttentionRun;
+  for (const CudaAttentionLoad& load :
+       {CudaAttentionLoad{.rows = 2048}, CudaAttentionLoad{.rows = 8192},
+        CudaAttentionLoad{.rows = 2048, .context = 6144}, CudaAttentionLoad{.B = 8, .rows = 1024},
+        CudaAttentionLoad{.context = 255}, CudaAttentionLoad{.context = 2047},
+        CudaAttentionLoad{.context = 8191}, CudaAttentionLoad{.context = 32767},
+        CudaAttentionLoad{.context = 40959}, CudaAttentionLoad{.context = 131071},
+        CudaAttentionLoad{.B = 8, .context = 32767}, CudaAttentionLoad{.B = 64, .context = 4095},
+        CudaAttentionLoad{.B = 256, .context = 1023}}) {
+    using Run = CudaAttentionRun;
     const auto T = static_cast<double>(load.B * load.rows), B = static_cast<double>(load.B);
     const auto rows = static_cast<double>(load.rows), before = static_cast<double>(load.context);
     const double pairs = T * (before + (rows + 1) / 2);

@@ -29,7 +29,7 @@ namespace heddle::ops {
 
 namespace {
 
-constexpr int64_t kStep = 64;  // codes of a vector
+constexpr int64_t kProductStep = 64;  // codes of a vector
 
 // The upper and lower bytes of the bf16 numbers of codes 0..127.
 struct Tables {
@@ -82,7 +82,7 @@ HEDDLE_FP8_TARGET void dot_tile(const Product& p, const Tables& table, int64_t r
       __m512 sums[2][kRows];
       HEDDLE_UNROLL
       for (int r = 0; r < kRows; ++r) sums[0][r] = sums[1][r] = _mm512_setzero_ps();
-      for (int64_t k = begin; k < end; k += kStep) {
+      for (int64_t k = begin; k < end; k += kProductStep) {
         prefetch_ahead(w + k);
         const __m512i codes = _mm512_load_si512(w + k);
         // Tables have no signs: the first operand, or the codes' uppermost bits.
@@ -95,7 +95,8 @@ HEDDLE_FP8_TARGET void dot_tile(const Product& p, const Tables& table, int64_t r
         HEDDLE_UNROLL
         for (int r = 0; r < kRows; ++r) {
           sums[0][r] = dot_pairs(sums[0][r], first, _mm512_loadu_si512(x[r] + k));
-          sums[1][r] = dot_pairs(sums[1][r], second, _mm512_loadu_si512(x[r] + k + kStep / 2));
+          sums[1][r] =
+              dot_pairs(sums[1][r], second, _mm512_loadu_si512(x[r] + k + kProductStep / 2));
         }
       }
       const __m512 scale = _mm512_set1_ps(quant::scale_of(weights, weight_row, group));
@@ -137,18 +138,18 @@ bool has_instructions() {
 bool fp8_dot_bf16_takes(const quant::PackedRows& rows) {
   const quant::RowFormat& format = rows.format;
   return rows.may_round_x && format.code == quant::Code::kE4M3 && format.group_index == nullptr &&
-         (format.num_groups() == 1 || format.group_size % kStep == 0) && has_instructions();
+         (format.num_groups() == 1 || format.group_size % kProductStep == 0) && has_instructions();
 }
 
 HEDDLE_FP8_TARGET void round_to_bf16_for_fp8(const float* x, int64_t K, uint16_t* to) {
   round_to_bf16(x, K, to);
   // Interleaving the bytes of 64 numbers leaves columns 0..7, 16..23, 32..39 and 48..55 in one
   // vector and those between in the other.
-  for (int64_t k = 0; k < bf16_row_width(K); k += kStep) {
+  for (int64_t k = 0; k < bf16_row_width(K); k += kProductStep) {
     const __m512i a = _mm512_loadu_si512(to + k);
-    const __m512i b = _mm512_loadu_si512(to + k + kStep / 2);
+    const __m512i b = _mm512_loadu_si512(to + k + kProductStep / 2);
     _mm512_storeu_si512(to + k, _mm512_shuffle_i64x2(a, b, 0x88));
-    _mm512_storeu_si512(to + k + kStep / 2, _mm512_shuffle_i64x2(a, b, 0xdd));
+    _mm512_storeu_si512(to + k + kProductStep / 2, _mm512_shuffle_i64x2(a, b, 0xdd));
   }
 }
 

@@ -28,7 +28,6 @@ constexpr LinearShape kShapes[] = {{512, 512},   {1536, 512},   {1024, 2048},
                                    {6144, 1024}, {151936, 512}, {151936, 1024}};
 // Queries, keys and values of Qwen2.5-0.5B and of gpt-oss-20b.
 constexpr LinearShape kBiasedShapes[] = {{1152, 896, true}, {5120, 2880, true}};
-constexpr int64_t kColdBytes = int64_t{640} << 20;
 
 // A product of `x` [T, K] with whatever weight [N, K] `next_weight` gives, with a bias where the
 // shape has one.

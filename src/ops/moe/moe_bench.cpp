@@ -18,7 +18,6 @@ namespace {
 // The blocks of models with H = 512 and H = 1024.
 constexpr RoutedMoeShape kShapes[] = {{.H = 512, .I = 128, .E = 16, .A = 4},
                                       {.H = 1024, .I = 256, .E = 64, .A = 8}};
-constexpr int64_t kColdBytes = int64_t{640} << 20;
 
 // The settings of an op of the family beside those of routed_moe.
 struct MoeKind {
