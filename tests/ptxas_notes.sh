@@ -21,7 +21,7 @@ chunks_kernel spill 16
 up_kernel spill 8
 down_kernel spill 4
 tiles_kernel spill 28
-PackedExperts spill 144
+PackedExperts spill 176
 "
 # These have registers left: the compiler saves some around what it calls, such as a division of 64-bit integers or the
 # reduction of a large angle.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of a warp on small matrices of bf16 with fp32 sums (PTX mma.sync), the loads that feed
-// them, and copies to shared memory that do not wait (PTX cp.async). From sm_80 on.
+// Products of a warp on small matrices of bf16 with fp32 sums, or of bytes (PTX mma.sync), the
+// loads that feed them, and copies to shared memory that do not wait (PTX cp.async). From sm_80 on.
 // All lanes of a warp call the products and the matrix loads, each with its part; a thread calls
 // the copies for itself, 16 bytes each. multiply_bf16(): 4,096 flops.
 // Taken where rows are too few for the 64 of sm90/wgmma.cuh, or on GPUs before Hopper.
@@ -46,6 +46,27 @@ __device__ inline void multiply_bf16(float (&d)[4], const uint32_t (&a)[4],
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// d [16, 8] += a [16, 32] * b [32, 8], of bytes, those of a signed, those of b where told. Lane l
+// has d as above; of a, rows l / 4 and l / 4 + 8, of b column l / 4: bytes 4 * (l % 4) and the next
+// three, and 16 on.
+template <bool kSigned>
+__device__ inline void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4],
+                                      const uint32_t (&b)[2]) {
+  if constexpr (kSigned) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
 }
 
 // Two fp32 numbers as a register of bf16, the first in the lower half.

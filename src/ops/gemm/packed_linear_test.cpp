@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The promises of linear on every device where the weight is quantised; packed_product_test.cpp
 // looks at the CPU's kernels one by one.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -160,6 +162,80 @@ TEST_P(PackedLinearTest, SmallNumbersAreNotLost) {
 }
 
 // As in a decode step: what lies before and behind a product is computed with it.
+// The forms of integer codes that kernels of few rows take.
+std::vector<PackedForm> integer_forms() {
+  std::vector<PackedForm> forms;
+  for (const PackedForm& form : packed_forms()) {
+    if (form.name == std::string_view("INT8") ||
+        form.name == std::string_view("AWQ in wide groups") ||
+        form.name == std::string_view("compressed-tensors, 4 bits")) {
+      forms.push_back(form);
+    }
+  }
+  return forms;
+}
+
+// One number of 64 is 3,000 times as large as the others, in rows of every size: the others count
+// down to 2^-15 of it.
+TEST_P(PackedLinearTest, ALargeActivationHidesNoOthers) {
+  if (!on_cuda()) GTEST_SKIP() << "the CPU's rows of x are fp32";
+  constexpr int64_t kK = 384, kN = 21;
+  for (const PackedForm& form : integer_forms()) {
+    const PackedTensor weight = random_weight(form, kN, kK, 4);
+    const DevicePacked packed = upload(weight.weight());
+    const Tensor dequantised = weight.dequantised();
+    for (const float size : {1e-33f, 1e-20f, 1.0f, 1e12f, 1e30f}) {
+      Tensor x = random_tensor({5, kK}, DType::kBf16, 5);
+      for (int64_t i = 0; i < 5 * kK; ++i) {
+        Bf16& value = x.span<Bf16>()[static_cast<size_t>(i)];
+        value = to_bf16(to_float(value) * size * (i % 64 == 7 ? 3000.0f : 1.0f));
+      }
+      const std::vector<double> got = heddle::testing::to_doubles(
+          run(upload(x).view(), packed.view({kN, kK}), DType::kF32, false).view());
+      const LinearReference truth = linear_reference(x.view(), dequantised.view(), {});
+      const std::vector<double> w = heddle::testing::to_doubles(dequantised.view());
+      const std::vector<double> rows = heddle::testing::to_doubles(x.view());
+      for (int64_t i = 0; i < 5 * kN; ++i) {
+        double bound = truth.magnitude[static_cast<size_t>(i)] * 0x1p-20;
+        for (int64_t unit = 0; unit < kK; unit += 64) {
+          double largest = 0;
+          double weights = 0;
+          for (int64_t k = unit; k < unit + 64; ++k) {
+            largest = std::max(largest, std::fabs(rows[static_cast<size_t>(i / kN * kK + k)]));
+            weights += std::fabs(w[static_cast<size_t>(i % kN * kK + k)]);
+          }
+          bound += 0x1p-15 * largest * weights;
+        }
+        ASSERT_LE(std::fabs(got[static_cast<size_t>(i)] - truth.y[static_cast<size_t>(i)]), bound)
+            << form.name << ", times " << size << ", y[" << i << "]";
+      }
+    }
+  }
+}
+
+TEST_P(PackedLinearTest, ANumberThatIsNotFiniteStaysInItsRow) {
+  constexpr int64_t kK = 256, kN = 19, kT = 9;
+  for (const PackedForm& form : integer_forms()) {
+    const PackedTensor weight = random_weight(form, kN, kK, 4);
+    const DevicePacked packed = upload(weight.weight());
+    Tensor x = random_tensor({kT, kK}, DType::kBf16, 5);
+    const Tensor before = run(upload(x).view(), packed.view({kN, kK}), DType::kF32, false);
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      x.span<Bf16>()[3 * kK + 100] = to_bf16(bad);
+      const Tensor after = run(upload(x).view(), packed.view({kN, kK}), DType::kF32, false);
+      for (int64_t i = 0; i < kT * kN; ++i) {
+        const float got = after.span<const float>()[static_cast<size_t>(i)];
+        if (i / kN == 3) {
+          EXPECT_FALSE(std::isfinite(got)) << form.name << ", " << bad;
+        } else {
+          EXPECT_EQ(got, before.span<const float>()[static_cast<size_t>(i)]) << form.name;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(PackedLinearTest, NormsGatesAndSumsBesideAProductGiveTheBitsOfSingleOps) {
   if (!on_cuda()) GTEST_SKIP() << "the CPU computes them one by one";
   constexpr int64_t kK = 640, kN = 70;

@@ -8,13 +8,17 @@
 // 8 numbers in bf16, 16 codes of 8 bits or 32 of 4. They are operands of a tensor core as they
 // come, if the numbers of x are read in the same order.
 //
-// Codes become bf16 without rounding. Integers become the last bits of a number from 128 on, and
-// less that and their zero point they are exact up to 2^8. The bits of E4M3 become those of bf16
-// where they stand, 2^-120 of the number, because the exponents' biases are 7 and 127; x is
-// multiplied by 2^80 and the sum by the missing 2^40, so that no product from 2^-86 on is too small
-// for fp32, and no x below 2^47 too large for bf16. Products of 64 columns (a unit) are summed in
-// fp32, and the sum is multiplied by their scale. A unit's scales and zero points are loaded with
-// its batch of codes, a lane's own row in each, and passed on by shuffles.
+// The bits of E4M3 become those of bf16 where they stand, 2^-120 of the number, because the
+// exponents' biases are 7 and 127; x is multiplied by 2^80 and the sum by the missing 2^40, so that
+// no product from 2^-86 on is too small for fp32, and no x below 2^47 too large for bf16. Products
+// of 64 columns (a unit) are summed in fp32, and the sum is multiplied by their scale. A unit's
+// scales and zero points are loaded with its batch of codes, a lane's own row in each, and passed
+// on by shuffles.
+//
+// Integer codes stay as they are: tensor cores multiply bytes, too. x becomes integers of 16 bits,
+// each two signed bytes, which are two rows of the product: in every unit the largest x has 15
+// bits, so that bf16 loses nothing down to 2^-7 of it, and the least bit is 2^-15 of it. The unit's
+// sums, zero points included, are exact in 32 bits; they become fp32 when they meet their scale.
 //
 // Bytes: the weight once, scales included; x again for each block, from the second-level cache.
 // Instructions are what is left to save. Measured on an H200, 12,288 x 2,048 and the head's 151,936
@@ -29,6 +33,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "ops/cuda/integer_octet.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/packed_rows.cuh"
 #include "ops/cuda/reduce.cuh"
@@ -46,6 +51,7 @@ inline constexpr int kTile = 8;                  // columns of y that a group co
 inline constexpr int kUnit = 64;                 // columns of K that share a scale, at least
 inline constexpr int64_t kOwnShared = 17 << 10;  // bytes that a block has beside x, at most
 inline constexpr size_t kParts = 4;              // of all products together
+inline constexpr int kMostPadding = 5 + kUnit / kOctet;  // octets behind a row of x
 
 // Rows of a weight that are stored alike; they are consecutive columns of one y.
 struct Part {
@@ -147,19 +153,14 @@ struct Group {
 // bf16, in place. `kBatch` loads of 16 bytes belong together, and kDepth batches are on their way
 // at any time.
 struct PlainCodes {
-  static constexpr bool kPacked = false, kFourBits = false;
+  static constexpr bool kPacked = false, kFourBits = false, kIntegers = false;
   static constexpr int kTileWarps = 8;  // of a group
   static constexpr int kBatch = 8, kDepth = 2;
   static constexpr int kUnits = 0;    // of 64 columns, in the 16 bytes of four lanes
   static constexpr int kPadding = 4;  // octets behind a row of x: other banks for the next
-};
 
-__device__ inline uint32_t subtract_pairs(uint32_t a, uint32_t b) {
-  uint32_t difference;
-  // b * -1 + a, rounded once: bf16 has no subtraction before sm_90.
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(difference) : "r"(b), "r"(0xbf80bf80u), "r"(a));
-  return difference;
-}
+  static constexpr int64_t padded_octets(int64_t K) { return K / kOctet; }
+};
 
 __device__ inline uint32_t multiply_pairs(uint32_t a, uint32_t b) {
   uint32_t product;
@@ -168,47 +169,68 @@ __device__ inline uint32_t multiply_pairs(uint32_t a, uint32_t b) {
   return product;
 }
 
-// Quantised. widen() makes two pairs of bf16 of the four codes of a word, those of one unit: of
-// columns 0 and 2, and of 1 and 3.
+// Quantised. `kUnits` units of 64 columns have their codes in the same bytes, 16 in each of four
+// lanes.
 template <quant::Code kCode>
 struct Codes {
   static constexpr bool kPacked = true;
-  static constexpr bool kFourBits = kCode == quant::Code::kU4;
-  static constexpr bool kIntegers = kFourBits || kCode == quant::Code::kU8;
+  static constexpr bool kSigned = kCode == quant::Code::kE2M1;
+  static constexpr bool kFourBits = kCode == quant::Code::kU4 || kSigned;
+  static constexpr bool kIntegers = kCode != quant::Code::kE4M3;
+  static constexpr bool kZeros = kIntegers && !kSigned;  // whether there are zero points
+  static constexpr int kGroups = kSigned ? 2 : 1;        // of a unit, that have scales
   static constexpr int kTileWarps = 4;
   static constexpr int kBatch = 4, kDepth = 3;
   static constexpr int kUnits = kFourBits ? 2 : 1;
-  static constexpr int kPadding = 5;  // odd: lanes read every other octet of a row
+  // Of E4M3 odd: lanes read every other octet of a row.
+  static constexpr int kPadding = kIntegers ? 4 : 5;
 
-  // x is multiplied by the first; widen() gives a number divided by the second.
-  static constexpr float kFactor = kIntegers ? 1.0f : 0x1p80f;
-  static constexpr float kMissing = kIntegers ? 1.0f : 0x1p120f;
-
-  // The number that widen() subtracts from both codes of a pair. A code of 4 bits was widened to
-  // 128 + code, so 128 + zero; one of 8 bits to code - 128, so zero - 128.
-  static __device__ uint32_t less_of(uint32_t zero) {
-    if constexpr (kFourBits) return zero * 0x00010001u + 0x43004300u;
-    const float less = static_cast<float>(static_cast<int>(zero) - 128);
-    return pack_bf16(less, less);
+  // Of a row of x, to the end of the last line of codes.
+  static __host__ __device__ constexpr int64_t padded_octets(int64_t K) {
+    return ceil_div(K, kUnit * kUnits) * kUnits * (kUnit / kOctet);
   }
 
-  static __device__ void widen(uint32_t word, int unit, uint32_t less, uint32_t (&pairs)[2]) {
-    if constexpr (kFourBits) {
-      const int shift = unit * 4;
-      pairs[0] = subtract_pairs(((word >> shift) & 0x000f000fu) | 0x43004300u, less);
-      pairs[1] = subtract_pairs(((word >> (shift + 8)) & 0x000f000fu) | 0x43004300u, less);
-    } else if constexpr (kCode == quant::Code::kU8) {
+  // x is multiplied by the first; a code gives a number divided by the second.
+  static constexpr float kFactor = kIntegers ? 1.0f : 0x1p80f;
+  static constexpr float kMissing = kSigned ? 0.5f : kIntegers ? 1.0f : 0x1p120f;
+
+  // The codes of a word as bytes, of each unit four. Of E2M1 two times the number, signed.
+  static __device__ void spread(uint32_t word, uint32_t (&bytes)[kUnits]) {
+    if constexpr (kSigned) {
+      const uint32_t sizes = word & 0x77777777u;
+      const uint32_t high_signs = word << 4;  // a unit's signs are the first bits of bytes
+      uint32_t both[2];                       // columns 0, 0, 1, 1 of the units, and 2, 2, 3, 3
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const uint32_t codes = word >> (8 * i);
-        const uint32_t low = (codes & 0x007f007fu) | 0x43004300u;   // 128 and seven bits
-        const uint32_t high = (codes & 0x00800080u) ^ 0x43804380u;  // 128, or 256 without the bit
-        pairs[i] = subtract_pairs(subtract_pairs(low, high), less);
+        const uint32_t selector = sizes >> (16 * i);
+        const uint32_t positive = __byte_perm(0x03020100u, 0x0c080604u, selector);
+        const uint32_t negative = __byte_perm(0xfdfeff00u, 0xf4f8fafcu, selector);
+        const uint32_t is_negative = repeat_signs(high_signs, word, i == 0 ? 0xd9c8 : 0xfbea);
+        both[i] = (positive & ~is_negative) | (negative & is_negative);
       }
+      bytes[0] = __byte_perm(both[0], both[1], 0x6420);
+      bytes[1] = __byte_perm(both[0], both[1], 0x7531);
+    } else if constexpr (kFourBits) {
+      bytes[0] = word & 0x0f0f0f0fu;
+      bytes[1] = (word >> 4) & 0x0f0f0f0fu;
     } else {
-      pairs[0] = ((word << 4) & 0x07f007f0u) | ((word << 8) & 0x80008000u);
-      pairs[1] = ((word >> 4) & 0x07f007f0u) | (word & 0x80008000u);
+      bytes[0] = word;
     }
+  }
+
+  // Two pairs of bf16 of four codes of E4M3: of columns 0 and 2, and of 1 and 3.
+  static __device__ void widen(uint32_t word, uint32_t (&pairs)[2]) {
+    pairs[0] = ((word << 4) & 0x07f007f0u) | ((word << 8) & 0x80008000u);
+    pairs[1] = ((word >> 4) & 0x07f007f0u) | (word & 0x80008000u);
+  }
+
+ private:
+  // Bytes of ones or zeros: the first bits of the bytes that a selector with its highest bits set
+  // chooses.
+  static __device__ uint32_t repeat_signs(uint32_t low, uint32_t high, uint32_t selector) {
+    uint32_t signs;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(signs) : "r"(low), "r"(high), "r"(selector));
+    return signs;
   }
 };
 
@@ -221,7 +243,8 @@ struct WarpLines {
 
   template <bool kWhole>
   static __device__ WarpLines of(int K, int warp) {
-    const int lines = K / (Weights::kPacked ? kUnit * Weights::kUnits : 4 * kOctet);
+    constexpr int kColumns = Weights::kPacked ? kUnit * Weights::kUnits : 4 * kOctet;
+    const int lines = (K + kColumns - 1) / kColumns;
     const int num = (lines + Weights::kTileWarps - 1) / Weights::kTileWarps;
     return {num, kWhole ? num : min(num, max(0, lines - warp * num))};
   }
@@ -344,29 +367,67 @@ struct RowsOfX<kRows, Prologue::kNorm> : Form<kRows> {
   }
 };
 
-// An octet of x in the order in which codes are widened, and times their factor.
+// An octet of x in the order in which codes of E4M3 are widened, and times their factor.
 template <typename Weights>
 __device__ inline uint4 arranged(const uint4& octet) {
   constexpr ScalarTag<CudaBf16> kTag;
   uint32_t words[4] = {octet.x, octet.y, octet.z, octet.w};
-  if constexpr (!Weights::kIntegers) {
-    const uint32_t factor = packed(Weights::kFactor, Weights::kFactor, kTag);
+  const uint32_t factor = packed(Weights::kFactor, Weights::kFactor, kTag);
 #pragma unroll
-    for (uint32_t& word : words) word = multiply_pairs(word, factor);
-  }
+  for (uint32_t& word : words) word = multiply_pairs(word, factor);
   return make_uint4(
       __byte_perm(words[0], words[1], 0x5410), __byte_perm(words[0], words[1], 0x7632),
       __byte_perm(words[2], words[3], 0x5410), __byte_perm(words[2], words[3], 0x7632));
 }
 
-// The same for the octets that a thread has filled.
+// What the integers of x in a unit have in common: x is the integer times `factor`.
+struct UnitOfX {
+  float factor;
+  int32_t sum;  // of the integers
+};
+
+// From a row of units to the next: one more than there are whole ones, for that which only the last
+// line of codes has.
+__host__ __device__ constexpr int64_t unit_stride(int64_t K) { return K / kUnit + 1; }
+
+// The units of row t of x, of a product with T rows: they lie behind the rows.
+template <typename Product>
+const __device__ inline UnitOfX* units_of(const Product& p, const uint4* x, int t) {
+  return reinterpret_cast<const UnitOfX*>(x + p.T * p.row_octets) + t * unit_stride(p.K);
+}
+
+// Stores octet i of row t as what codes are multiplied with, at its own place: of integers a unit
+// has its high bytes in its first four octets, and the low ones in the others. Lanes of a warp
+// have consecutive octets, of which those behind the row are 0; those behind the last line of
+// codes are not stored.
+template <typename Weights, typename Product>
+__device__ inline void store_arranged(const Product& p, const uint4& octet, int t, int i,
+                                      uint4* x) {
+  uint4* const row = x + t * p.row_octets;
+  const bool real = i < Weights::padded_octets(p.K);
+  if constexpr (Weights::kIntegers) {
+    const IntegerOctet own = IntegerOctet::of(octet);
+    int32_t sum = own.sum;
+#pragma unroll
+    for (int lane = 1; lane < 8; lane *= 2) sum += __shfl_xor_sync(~0u, sum, lane);
+    __syncwarp();  // others have read what is overwritten
+    if (!real) return;
+    reinterpret_cast<uint2*>(row + i / 8 * 8)[i % 8] = own.high;
+    reinterpret_cast<uint2*>(row + i / 8 * 8 + 4)[i % 8] = own.low;
+    if (i % 8 == 0) const_cast<UnitOfX*>(units_of(p, x, t))[i / 8] = {own.factor, sum};
+  } else if (real) {
+    row[i] = arranged<Weights>(octet);
+  }
+}
+
+// All rows, each thread the octets that it has filled.
 template <int kRows, typename Weights>
 __device__ inline void arrange_rows(const Params& p, uint4* x) {
   const Form<kRows> form;
-  for (int r = form.team; r < p.T; r += Form<kRows>::kTeams) {
-    for (int i = form.thread; i < p.K / kOctet; i += kFillThreads) {
-      uint4& octet = x[r * p.row_octets + i];
-      octet = arranged<Weights>(octet);
+  const int octets = p.K / kOctet;
+  for (int t = form.team; t < p.T; t += Form<kRows>::kTeams) {
+    for (int i = form.thread; i / kWarp * kWarp < Weights::padded_octets(p.K); i += kFillThreads) {
+      store_arranged<Weights>(p, i < octets ? x[t * p.row_octets + i] : uint4{}, t, i, x);
     }
   }
 }
@@ -382,7 +443,7 @@ struct Batch<Codes<kCode>> {
   static constexpr int kQuads = Own::kBatch * Own::kUnits / 4;  // of units
   uint4 words[Own::kBatch];
   uint32_t scales[kQuads];  // as they are stored; lane l: of unit l % 4 of each, row l / 4
-  uint32_t zeros[kQuads];   // with integers
+  uint32_t zeros[kQuads];   // where there are zero points
 };
 
 // The weights of a group's tiles as they come from memory: a lane has 16 bytes of one row of a
@@ -429,7 +490,7 @@ class WeightStream {
       scales_ = packed.scales + scale_row * packed.scale_bytes;
       wide_scales_ = packed.scale_type == quant::ScaleType::kF32;
       group_shift_ = packed.group_shift;
-      if constexpr (Weights::kIntegers) {
+      if constexpr (Weights::kZeros) {
         zeros_ = packed.zeros == nullptr ? nullptr : packed.zeros + row * packed.num_groups;
         zero_ = static_cast<uint32_t>(packed.constant_zero);
       }
@@ -447,12 +508,17 @@ class WeightStream {
           ((warp_ * lines_.num + first_) * Weights::kUnits + quad * 4 + lane() % 4) * kUnit;
       const int group = min(column, p_.K - 1) >> group_shift_;
       // Nothing may be done with them here: that would wait for the load.
+      if constexpr (Weights::kGroups == 2) {
+        batch.scales[quad] =
+            reinterpret_cast<const uint16_t*>(scales_)[min(column, p_.K - 1) / kUnit];
+        continue;
+      }
       if (wide_scales_) {
         batch.scales[quad] = reinterpret_cast<const uint32_t*>(scales_)[group];
       } else {
         batch.scales[quad] = reinterpret_cast<const uint16_t*>(scales_)[group];
       }
-      if constexpr (Weights::kIntegers) {
+      if constexpr (Weights::kZeros) {
         batch.zeros[quad] = zeros_ == nullptr ? zero_ : zeros_[group];
       }
     }
@@ -516,10 +582,19 @@ class WarpSums {
   __device__ WarpSums(const Product& p, const uint4* x, int warp)
       : p_(p), lines_(WarpLines<Weights>::template of<kWhole>(p.K, warp)) {
     const int octets = Weights::kPacked ? 8 * Weights::kUnits : 4;  // of x that belong to a line
-    const int first = warp * lines_.num * octets + lane() % 4 * (Weights::kPacked ? 2 : 1);
-    const auto row = [&](int r) { return x + min(r, p.T - 1) * p.row_octets + first; };
+    const int own = lane() % 4 * (Weights::kPacked && !kIntegers ? 2 : 1);
+    const auto row = [&](int r) {
+      return x + min(r, p.T - 1) * p.row_octets + warp * lines_.num * octets + own;
+    };
     low_ = row(lane() / 4);
     high_ = row(lane() / 4 + 8);
+    if constexpr (kIntegers) {
+      const auto units = [&](int r) {
+        return units_of(p, x, min(r, p.T - 1)) + warp * lines_.num * Weights::kUnits;
+      };
+      units_[0] = units(lane() / 4);
+      units_[1] = units(lane() / 4 + 8);
+    }
   }
 
   __device__ void begin(int tile) {
@@ -533,7 +608,9 @@ class WarpSums {
 #pragma unroll
     for (int i = 0; i < Weights::kBatch; ++i) {
       if (first_ + i >= lines_.own) break;
-      if constexpr (Weights::kPacked) {
+      if constexpr (kIntegers) {
+        add_integers(batch, i);
+      } else if constexpr (Weights::kPacked) {
         add_line(batch, i);
       } else {
         const uint4 a = low_[(first_ + i) * 4];
@@ -558,45 +635,94 @@ class WarpSums {
   }
 
  private:
+  static constexpr bool kIntegers = Weights::kIntegers;
+
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % kWarp; }
 
-  // The scale that lane `from` has loaded.
-  [[nodiscard]] __device__ float scale_of(uint32_t stored, int from) const {
-    const uint32_t scale = __shfl_sync(~0u, stored, from);
+  [[nodiscard]] __device__ float scale_of(uint32_t scale) const {
     if (scale_type_ == quant::ScaleType::kF32) return __uint_as_float(scale);
     if (scale_type_ == quant::ScaleType::kBf16) return __uint_as_float(scale << 16);
     return __half2float(__ushort_as_half(static_cast<uint16_t>(scale)));
   }
 
+  // The lane that has loaded what a unit has of the column of the tile that is the lane's j-th.
+  static __device__ int lane_of(int j, int unit_of_quad) {
+    return lane() % 4 * 8 + j * 4 + unit_of_quad;
+  }
+
   __device__ void add_line(const Batch<Weights>& batch, int i) {
-    constexpr unsigned kAll = ~0u;
     const uint4 line = batch.words[i];
     const uint32_t words[4] = {line.x, line.y, line.z, line.w};
+    const int octet = (first_ + i) * 8;
+    float products[2][4] = {};
 #pragma unroll
-    for (int unit = 0; unit < Weights::kUnits; ++unit) {
-      const int octet = ((first_ + i) * Weights::kUnits + unit) * 8;
-      const int quad = (i * Weights::kUnits + unit) / 4;
-      const int of_quad = (i * Weights::kUnits + unit) % 4;
-      uint32_t less = 0;
-      if constexpr (Weights::kIntegers) {
-        less = Weights::less_of(__shfl_sync(kAll, batch.zeros[quad], lane() / 4 * 4 + of_quad));
+    for (int o = 0; o < 2; ++o) {
+      const uint4 a = low_[octet + o];
+      const uint4 b = kHalves == 2 ? high_[octet + o] : uint4{};
+      uint32_t w[2];
+      Weights::widen(words[2 * o], w);
+      multiply_bf16(products[0], {a.x, b.x, a.y, b.y}, w);
+      Weights::widen(words[2 * o + 1], w);
+      multiply_bf16(products[1], {a.z, b.z, a.w, b.w}, w);
+    }
+    float scales[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      scales[j] = scale_of(__shfl_sync(~0u, batch.scales[i / 4], lane_of(j, i % 4)));
+    }
+#pragma unroll
+    for (int j = 0; j < 2 * kHalves; ++j) {
+      sums_[0][j] = fmaf(products[0][j] + products[1][j], scales[j % 2], sums_[0][j]);
+    }
+  }
+
+  // The rows of a product are the high bytes of eight rows of x, and their low ones.
+  __device__ void add_integers(const Batch<Weights>& batch, int i) {
+    constexpr int kUnits = Weights::kUnits, kGroups = Weights::kGroups;
+    const uint4 line = batch.words[i];
+    const uint32_t words[4] = {line.x, line.y, line.z, line.w};
+    uint32_t codes[4][kUnits];
+#pragma unroll
+    for (int w = 0; w < 4; ++w) Weights::spread(words[w], codes[w]);
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+      const int unit = (first_ + i) * kUnits + u;
+      const int quad = (i * kUnits + u) / 4;
+      const int of_quad = (i * kUnits + u) % 4;
+      uint32_t scales[2];
+      int32_t zeros[2] = {};
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        scales[j] = __shfl_sync(~0u, batch.scales[quad], lane_of(j, of_quad));
+        if constexpr (Weights::kZeros) {
+          zeros[j] = static_cast<int32_t>(__shfl_sync(~0u, batch.zeros[quad], lane_of(j, of_quad)));
+        }
       }
-      float products[2][4] = {};
 #pragma unroll
-      for (int o = 0; o < 2; ++o) {
-        const uint4 a = low_[octet + o];
-        const uint4 b = kHalves == 2 ? high_[octet + o] : uint4{};
-        uint32_t w[2];
-        Weights::widen(words[2 * o], unit, less, w);
-        multiply_bf16(products[0], {a.x, b.x, a.y, b.y}, w);
-        Weights::widen(words[2 * o + 1], unit, less, w);
-        multiply_bf16(products[1], {a.z, b.z, a.w, b.w}, w);
-      }
-      const float scales[2] = {scale_of(batch.scales[quad], lane() % 4 * 8 + of_quad),
-                               scale_of(batch.scales[quad], lane() % 4 * 8 + 4 + of_quad)};
+      for (int half = 0; half < kHalves; ++half) {
+        const uint4* const x = half == 0 ? low_ : high_;
+        const uint4 a = x[unit * 8];
+        const uint4 b = x[unit * 8 + 4];
+        const UnitOfX of_x = units_[half][unit];
 #pragma unroll
-      for (int j = 0; j < 2 * kHalves; ++j) {
-        sums_[0][j] = fmaf(products[0][j] + products[1][j], scales[j % 2], sums_[0][j]);
+        for (int group = 0; group < kGroups; ++group) {
+          // The first two of four lanes have the columns of the first of two groups.
+          const bool counts = kGroups == 1 || lane() % 4 / 2 == group;
+          const auto code = [&](int w) { return counts ? codes[w][u] : 0; };
+          int32_t products[4] = {};
+          multiply_bytes<Weights::kSigned>(products, {a.x, b.x, a.y, b.y}, {code(0), code(1)});
+          multiply_bytes<Weights::kSigned>(products, {a.z, b.z, a.w, b.w}, {code(2), code(3)});
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            const float scale = kGroups == 1
+                                    ? scale_of(scales[j])
+                                    : PackedSource::scale_of(quant::ScaleType::kE8M0,
+                                                             (scales[j] >> (8 * group)) & 255);
+            const int32_t sum = products[j] * 256 + products[j + 2] - zeros[j] * of_x.sum;
+            float& total = sums_[0][half * 2 + j];
+            total = fmaf(static_cast<float>(sum), scale * of_x.factor, total);
+          }
+        }
       }
     }
   }
@@ -605,6 +731,7 @@ class WarpSums {
   const WarpLines<Weights> lines_;
   const uint4* low_;
   const uint4* high_;
+  const UnitOfX* units_[2];  // of integers
   int first_ = 0;
   quant::ScaleType scale_type_{};
   float sums_[2][4];
@@ -615,17 +742,24 @@ class WarpSums {
 template <int kHalves, typename Weights, bool kNorm = false>
 __device__ constexpr int depth_of() {
   if constexpr (Weights::kPacked) {
-    if (kHalves > 1 || (kNorm && Weights::kIntegers)) return Weights::kDepth - 1;
+    if (kHalves > 1 || (kNorm && Weights::kZeros)) return Weights::kDepth - 1;
   }
   return Weights::kDepth;
 }
 
-// Whether Codes<> has a kernel for weights of the format.
+// Whether weights are MXFP4, whose groups are halves of units.
+inline bool reads_mxfp4(const quant::RowFormat& format) {
+  return format.code == quant::Code::kE2M1 && format.scale == quant::ScaleType::kE8M0 &&
+         format.group_index == nullptr && format.group_size == kUnit / 2 && format.K > 0 &&
+         format.K % kUnit == 0;
+}
+
+// Whether Codes<> has a kernel for other weights of the format.
 inline bool reads(const quant::RowFormat& format) {
   const bool served = format.code != quant::Code::kE2M1 &&
                       format.scale != quant::ScaleType::kE8M0 && format.group_index == nullptr;
   const auto group_size = static_cast<uint64_t>(format.group_size);
-  return served && format.K > 0 && format.K % (format.four_bits() ? 2 * kUnit : kUnit) == 0 &&
+  return served && format.K > 0 && format.K % kUnit == 0 &&
          (format.num_groups() == 1 || (group_size >= kUnit && std::has_single_bit(group_size)));
 }
 
@@ -712,9 +846,10 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
                                   partial_sums[own.group], element);
 }
 
-// Of T rows of x in shared memory.
+// Of T rows of x in shared memory, with the units of integers.
 constexpr int64_t bytes_of_x(int64_t T, int64_t row_octets) {
-  return T * row_octets * static_cast<int64_t>(sizeof(uint4));
+  return T * row_octets * static_cast<int64_t>(sizeof(uint4)) +
+         T * unit_stride(row_octets * kOctet) * static_cast<int64_t>(sizeof(UnitOfX));
 }
 
 inline int64_t most_bytes_of_x(const CudaContext& context) {
@@ -729,7 +864,7 @@ Status launch_form(CudaContext& context, Params params) {
                                             : skinny_kernel<kRows, kPrologue, false, Weights>;
   HEDDLE_RETURN_IF_ERROR(allow_shared(kernel, static_cast<size_t>(most_bytes_of_x(context))));
   const int64_t most = int64_t{Form<kRows>::kBlocks} * context.gpu.properties().num_multiprocessors;
-  params.row_octets = params.K / kOctet + Weights::kPadding;
+  params.row_octets = static_cast<int>(Weights::padded_octets(params.K)) + Weights::kPadding;
   return launch(context, "linear", kernel, grid_of(std::min<int64_t>(most, params.num_tiles)),
                 Form<kRows>::kThreads, params,
                 static_cast<size_t>(bytes_of_x(params.T, params.row_octets)));

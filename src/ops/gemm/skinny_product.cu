@@ -103,9 +103,8 @@ bool skinny_products_fit(const CudaContext& context, const SkinnyProducts& args)
   }
   const TensorView& x = args.products[0].x;
   const int64_t T = x.shape[0], K = x.shape[1];
-  constexpr int64_t kMostPadding = 5;
   if (T < 1 || T > (args.gate ? 1 : kSkinnyRows) || K == 0 || K % (4 * kOctet) != 0 ||
-      skinny::bytes_of_x(T, K / kOctet + kMostPadding) > skinny::most_bytes_of_x(context)) {
+      skinny::bytes_of_x(T, K / kOctet + skinny::kMostPadding) > skinny::most_bytes_of_x(context)) {
     return false;
   }
   bool has_bias = false;

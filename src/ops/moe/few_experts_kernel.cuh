@@ -8,11 +8,14 @@
 // experts. down_kernel: a warp owns columns of y, for all experts. A lane has octets of a weight
 // row. Bytes: 3 * A * I * H numbers a token, 2 * A * I * H without a gate, from memory once: bound
 // by memory. Instructions: one multiply-add a number; of a code some 3 before it, which take half
-// the time of its bytes in 8 bits, as long as them in 4.
+// the time of its bytes in 8 bits, as long as them in 4. Out of exact mode some 14 for eight
+// integer codes, whose bytes are multiplied with those of x as an integer.
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
+#include "ops/cuda/integer_octet.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/packed_rows.cuh"
 #include "ops/cuda/reduce.cuh"
@@ -30,8 +33,44 @@ inline constexpr int kScoresPerLane = 16;     // of a warp that routes
 inline constexpr int64_t kFetchPiece = 4096;  // bytes of one instruction
 inline constexpr int64_t kBlocks = 2;         // of a processor
 
+// The rows in shared memory that weights are multiplied with.
+struct SharedRows {
+  uint4* octets;
+  float2* units;  // of integers, each octet's: its factor and the sum of its integers
+};
+
+// Those of weights that become floats, in bf16.
+struct FloatRows {
+  static constexpr int kOctetBytes = sizeof(uint4);  // of shared memory
+
+  static __device__ void store(const SharedRows& x, int i, const uint4& octet, bool real) {
+    if (real) x.octets[i] = octet;
+  }
+};
+
+// Adds the products of an octet of a weight with one of x.
+__device__ inline void add_products(const float (&w)[kOctet], const uint4& x, float& sum) {
+  float values[kOctet];
+  load_octet(reinterpret_cast<const CudaBf16*>(&x), values);
+#pragma unroll
+  for (int j = 0; j < kOctet; ++j) sum = fmaf(values[j], w[j], sum);
+}
+
+// Those of integer codes: integers (integer_octet.cuh), the high bytes of an octet before the low.
+struct IntegerRows {
+  static constexpr int kOctetBytes = sizeof(uint4) + sizeof(float2);
+
+  // All lanes of a warp call it, with consecutive octets.
+  static __device__ void store(const SharedRows& x, int i, const uint4& octet, bool real) {
+    const IntegerOctet own = IntegerOctet::of(octet);
+    if (!real) return;
+    x.octets[i] = make_uint4(own.high.x, own.high.y, own.low.x, own.low.y);
+    x.units[i] = make_float2(own.factor, static_cast<float>(own.sum));
+  }
+};
+
 // Weights in bf16: of experts [E, N, K], or of one [N, K].
-struct PlainExperts {
+struct PlainExperts : FloatRows {
   static constexpr bool kPacked = false;
 
   const CudaBf16* data = nullptr;
@@ -53,15 +92,19 @@ struct PlainExperts {
 
   __device__ void load(const Row& row, int octet, Octet& to) const { to = __ldcs(row + octet); }
 
-  static __device__ void widen(const PlainExperts& /*weight*/, const Octet& from, int /*octet*/,
-                               float (&values)[kOctet]) {
+  // Adds the products of octet number `octet` of a row with octet `at` of x.
+  static __device__ void add(const PlainExperts& /*weight*/, const Octet& from, int /*octet*/,
+                             const SharedRows& x, int at, float& sum) {
+    float values[kOctet];
     load_octet(reinterpret_cast<const CudaBf16*>(&from), values);
+    add_products(values, x.octets[at], sum);
   }
 };
 
-// Quantised ones, where the columns of an octet share a scale. The numbers are those of PackedRow.
-template <quant::Code kCode>
-struct PackedExperts {
+// Quantised ones, where the columns of an octet share a scale. The numbers are those of PackedRow;
+// with kBytes, which is for integers, products of codes are summed before they are scaled.
+template <quant::Code kCode, bool kBytes = false>
+struct PackedExperts : std::conditional_t<kBytes, IntegerRows, FloatRows> {
   static constexpr bool kPacked = true;
   static constexpr bool kFourBits = kCode == quant::Code::kU4 || kCode == quant::Code::kE2M1;
   static constexpr bool kIntegers = kCode == quant::Code::kU4 || kCode == quant::Code::kU8;
@@ -113,25 +156,41 @@ struct PackedExperts {
     if constexpr (kIntegers) to.zero = row.zeros != nullptr ? row.zeros[group] : ~0u;
   }
 
-  // `weight`: one of the same format.
-  static __device__ void widen(const PackedExperts& weight, const Octet& from, int octet,
-                               float (&values)[kOctet]) {
+  // As PlainExperts::add(); `weight`: one of the same format.
+  static __device__ void add(const PackedExperts& weight, const Octet& from, int octet,
+                             const SharedRows& x, int at, float& sum) {
     const PackedSource& source = weight.source;
     uint2 codes = from.codes;
     if constexpr (kFourBits) {
       const int shift = octet * kOctet / 64 % 2 * 4;
       codes = make_uint2((codes.x >> shift) & 0x0f0f0f0fu, (codes.y >> shift) & 0x0f0f0f0fu);
     }
+    const float scale = PackedSource::scale_of(
+        kCode == quant::Code::kE2M1 ? quant::ScaleType::kE8M0 : source.scale_type, from.scale);
     float zero = 0;
     if constexpr (kIntegers) {
       zero = from.zero == ~0u ? source.constant_zero : static_cast<float>(from.zero);
     }
-    widen_codes<kCode>(codes.x, zero, values);
-    widen_codes<kCode>(codes.y, zero, values + 4);
-    const float scale = PackedSource::scale_of(
-        kCode == quant::Code::kE2M1 ? quant::ScaleType::kE8M0 : source.scale_type, from.scale);
+    if constexpr (kBytes) {
+      const uint4 bytes = x.octets[at];
+      const float2 unit = x.units[at];
+      constexpr float kOnes = 0x1.8p23f;  // the bits of floats around it count ones
+      const int32_t none = __float_as_int(kOnes);
+      const int32_t high =
+          add_byte_products(codes.y, bytes.y, add_byte_products(codes.x, bytes.x, none));
+      const int32_t low =
+          add_byte_products(codes.y, bytes.w, add_byte_products(codes.x, bytes.z, none));
+      const float products =
+          fmaf(__int_as_float(high) - kOnes, 256.0f, __int_as_float(low) - kOnes);
+      sum = fmaf(fmaf(-zero, unit.y, products), scale * unit.x, sum);
+    } else {
+      float values[kOctet];
+      widen_codes<kCode>(codes.x, zero, values);
+      widen_codes<kCode>(codes.y, zero, values + 4);
 #pragma unroll
-    for (int i = 0; i < kOctet; ++i) values[i] = __fmul_rn(values[i], scale);
+      for (int i = 0; i < kOctet; ++i) values[i] = __fmul_rn(values[i], scale);
+      add_products(values, x.octets[at], sum);
+    }
   }
 };
 
@@ -203,13 +262,6 @@ __device__ inline void read_experts(const Params<Weights>& p, int t, ChosenExper
   }
 }
 
-// Adds the products of an octet of a weight with one of x.
-__device__ inline void add_products(const float (&w)[kOctet], const float (&x)[kOctet],
-                                    float& sum) {
-#pragma unroll
-  for (int j = 0; j < kOctet; ++j) sum = fmaf(x[j], w[j], sum);
-}
-
 // Memory idles while blocks find their tokens' experts: the beginning of what the product behind
 // the experts reads comes to the second-level cache meanwhile, a part of it by each block of a
 // token. Blocks of padding leave theirs out.
@@ -237,13 +289,14 @@ template <typename Weights, bool kWhole, bool kGated>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     up_kernel(const __grid_constant__ Params<Weights> p) {
   await_kernel_before();
-  extern __shared__ uint4 x[];  // [H / 8]
+  extern __shared__ uint4 shared[];
   __shared__ ChosenExperts chosen;
   const int t = static_cast<int>(blockIdx.y);
   if (is_padding(p, t)) return;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int octets = p.H / kOctet;
+  const SharedRows x{shared, reinterpret_cast<float2*>(shared + octets)};
   const int steps = (octets + kWarp - 1) / kWarp;
   const int pairs = kGated ? p.I : p.I / 2;  // of rows, of an expert
   const int num_pairs = p.A * pairs;
@@ -261,8 +314,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   if (warp == kWarps - 1) fetch_next(p);
   if (warp > 0) {  // meanwhile
     const auto* own = reinterpret_cast<const uint4*>(p.x + t * p.x_stride);
-    for (int i = static_cast<int>(threadIdx.x) - kWarp; i < octets; i += kThreads - kWarp) {
-      x[i] = own[i];
+    for (int i = static_cast<int>(threadIdx.x) - kWarp; i / kWarp * kWarp < octets;
+         i += kThreads - kWarp) {
+      Weights::store(x, i, i < octets ? own[i] : uint4{}, i < octets);
     }
   }
   __syncthreads();
@@ -300,13 +354,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       for (int i = 0; i < kUpSteps; ++i) {
         if (first + i >= steps || is_behind(first + i)) break;
         const int octet = (first + i) * kWarp + lane;
-        float values[kOctet];
-        float weights[kOctet];
-        load_octet(reinterpret_cast<const CudaBf16*>(x + octet), values);
-        Weights::widen(p.w13, first_row[i], octet, weights);
-        add_products(weights, values, first_sum);
-        Weights::widen(p.w13, second_row[i], octet, weights);
-        add_products(weights, values, second_sum);
+        Weights::add(p.w13, first_row[i], octet, x, octet, first_sum);
+        Weights::add(p.w13, second_row[i], octet, x, octet, second_sum);
       }
       if (first + kUpSteps < steps) {
         load(n, first + kUpSteps);
@@ -355,7 +404,7 @@ template <typename Weights, int kSteps, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     down_kernel(const __grid_constant__ Params<Weights> p) {
   constexpr int kExperts = kSteps == 1 ? 16 : kDownLoads / kSteps;  // at once
-  extern __shared__ uint4 hidden[];                                 // [A + 1, I / 8]
+  extern __shared__ uint4 shared[];                                 // of A + 1 rows of I
   const int t = static_cast<int>(blockIdx.y);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -388,17 +437,25 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   if (n < p.H) load(n, 0);
   wait_for_inputs();
   const int octets = p.I / kOctet;
-  for (int i = static_cast<int>(threadIdx.x); i < p.A * octets; i += kThreads) {
-    hidden[i] = reinterpret_cast<const uint4*>(p.hidden + int64_t{t} * p.A * p.I)[i];
+  const int routed = p.A * octets;
+  const SharedRows hidden{shared, reinterpret_cast<float2*>(shared + routed + octets)};
+  for (int i = static_cast<int>(threadIdx.x); i / kWarp * kWarp < routed; i += kThreads) {
+    const auto* own = reinterpret_cast<const uint4*>(p.hidden + int64_t{t} * p.A * p.I);
+    Weights::store(hidden, i, i < routed ? own[i] : uint4{}, i < routed);
   }
-  for (int i = static_cast<int>(threadIdx.x); num_experts > p.A && i < octets; i += kThreads) {
-    float gate[kOctet];
-    float up[kOctet];
-    p.shared.gate_up.load(t, i * kOctet, kOctet, gate);
-    p.shared.gate_up.load(t, p.I + i * kOctet, kOctet, up);
+  for (int i = static_cast<int>(threadIdx.x); num_experts > p.A && i / kWarp * kWarp < octets;
+       i += kThreads) {
+    uint4 octet{};
+    if (i < octets) {
+      float gate[kOctet];
+      float up[kOctet];
+      p.shared.gate_up.load(t, i * kOctet, kOctet, gate);
+      p.shared.gate_up.load(t, p.I + i * kOctet, kOctet, up);
 #pragma unroll
-    for (int j = 0; j < kOctet; ++j) gate[j] = activated(gate[j], up[j], {});
-    store_octet(gate, reinterpret_cast<CudaBf16*>(hidden + p.A * octets + i));
+      for (int j = 0; j < kOctet; ++j) gate[j] = activated(gate[j], up[j], {});
+      store_octet(gate, reinterpret_cast<CudaBf16*>(&octet));
+    }
+    Weights::store(hidden, routed + i, octet, i < octets);
   }
   __syncthreads();
   // Of the residual, lane l has what the warp's column of number l is added to.
@@ -419,13 +476,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         for (int i = 0; i < kSteps; ++i) {
           if (i == kSteps - 1 && ends) break;
           const int octet = i * kWarp + lane;
-          float values[kOctet];
-          float weights[kOctet];
-          load_octet(reinterpret_cast<const CudaBf16*>(
-                         hidden + (first + e) * (kWhole ? kSteps * kWarp : octets) + octet),
-                     values);
-          Weights::widen(p.w2, w[e][i], octet, weights);
-          add_products(weights, values, sums[e]);
+          const int row = (first + e) * (kWhole ? kSteps * kWarp : octets);
+          Weights::add(p.w2, w[e][i], octet, hidden, row + octet, sums[e]);
         }
       }
 #pragma unroll
@@ -558,7 +610,8 @@ Status run(CudaContext& context, const FewExpertsArgs& args) {
   const Kernel<Weights> up =
       gated ? up_kernel_of<Weights, true>(H) : up_kernel_of<Weights, false>(H);
   const Kernel<Weights> down = down_kernel_of<Weights>(I);
-  const int64_t x_bytes = 2 * H, hidden_bytes = 2 * (A + 1) * I;
+  const int64_t x_bytes = H / kOctet * Weights::kOctetBytes;
+  const int64_t hidden_bytes = (A + 1) * (I / kOctet) * Weights::kOctetBytes;
   HEDDLE_RETURN_IF_ERROR(prefer_cache(context, up, kBlocks, x_bytes));
   HEDDLE_RETURN_IF_ERROR(prefer_cache(context, down, kBlocks, hidden_bytes));
   HEDDLE_RETURN_IF_ERROR(launch(context, "moe_up few", up,
@@ -566,6 +619,13 @@ Status run(CudaContext& context, const FewExpertsArgs& args) {
                                 static_cast<size_t>(x_bytes)));
   return launch(context, "moe_down few", down, grid(ceil_div(H, kWarps)), kThreads, params,
                 static_cast<size_t>(hidden_bytes));
+}
+
+// For integer codes: in exact mode the sums of row products.
+template <quant::Code kCode>
+Status run_integers(CudaContext& context, const FewExpertsArgs& args) {
+  return context.exact ? run<PackedExperts<kCode>>(context, args)
+                       : run<PackedExperts<kCode, true>>(context, args);
 }
 
 // For quantised weights, each compiled in a file of its own.

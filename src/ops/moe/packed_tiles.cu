@@ -14,13 +14,14 @@ Status multiply(CudaContext& context, bool up, const expert_rows::ProductParams&
       .weight = skinny::source_of(rows),
       .x = x.as<CudaBf16>(),
       .x_stride = x.row_stride,
-      .num_tiles = static_cast<int>(ceil_div(product.N, up ? kGateColumns : kTile)),
-      .row_octets = static_cast<int>(product.K / kOctet + Codes<quant::Code::kU4>::kPadding)};
+      .num_tiles = static_cast<int>(ceil_div(product.N, up ? kGateColumns : kTile))};
   switch (rows.format.code) {
     case quant::Code::kU4:
       return launch_u4(context, up, params, num_tiles);
     case quant::Code::kU8:
       return launch_u8(context, up, params, num_tiles);
+    case quant::Code::kE2M1:
+      return launch_e2m1(context, up, params, num_tiles);
     default:
       return launch_e4m3(context, up, params, num_tiles);
   }
@@ -31,7 +32,8 @@ Status multiply(CudaContext& context, bool up, const expert_rows::ProductParams&
 bool fit(const CudaContext& context, const TensorView& weight) {
   if (context.exact || weight.packed == nullptr || weight.packed->parts.size() != 1) return false;
   const quant::PackedRows& rows = weight.packed->parts[0].packed;
-  return rows.codes != nullptr && skinny::reads(rows.format) &&
+  return rows.codes != nullptr &&
+         (skinny::reads(rows.format) || skinny::reads_mxfp4(rows.format)) &&
          shared_bytes(rows.format.K) <= skinny::most_bytes_of_x(context);
 }
 

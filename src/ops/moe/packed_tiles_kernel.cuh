@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel of packed_tiles.cuh, which has formula, owners and cost; compiled for each code in
-// packed_tiles_{e4m3,u8,u4}.cu.
+// packed_tiles_{e4m3,e2m1,u8,u4}.cu.
 #pragma once
 
 #include <algorithm>
@@ -135,10 +135,12 @@ __device__ inline void multiply_tile(
   for (Batch<Weights>& batch : batches) weights.load(batch);
   const Element<kUp> element(product, own.thread / kTile, first, own.thread % kTile);
   const int octets = product.K / kOctet;
-  for (int i = static_cast<int>(threadIdx.x); i < octets; i += kThreads<Weights>) {
+  for (int i = static_cast<int>(threadIdx.x); i / kWarp * kWarp < Weights::padded_octets(product.K);
+       i += kThreads<Weights>) {
 #pragma unroll 4
     for (int t = 0; t < product.T; ++t) {
-      x[t * product.row_octets + i] = skinny::arranged<Weights>(product.row_of_x(t)[i]);
+      const uint4 octet = i < octets ? product.row_of_x(t)[i] : uint4{};
+      skinny::store_arranged<Weights>(product, octet, t, i, x);
     }
   }
   __syncthreads();
@@ -166,11 +168,13 @@ __global__ void __launch_bounds__(kThreads<Weights>, kBlocks)
 
 // Of kTileRows rows of x.
 inline int64_t shared_bytes(int64_t K) {
-  return skinny::bytes_of_x(kTileRows, K / kOctet + Codes<quant::Code::kU4>::kPadding);
+  return skinny::bytes_of_x(kTileRows, K / kOctet + skinny::kMostPadding);
 }
 
 template <bool kUp, bool kWhole, typename Weights>
-Status launch_form(CudaContext& context, const Params& params, int64_t num_tiles) {
+Status launch_form(CudaContext& context, Params params, int64_t num_tiles) {
+  params.row_octets =
+      static_cast<int>(Weights::padded_octets(params.product.K)) + Weights::kPadding;
   const auto kernel = tiles_kernel<kUp, kWhole, Weights>;
   const auto bytes = static_cast<size_t>(shared_bytes(params.product.K));
   HEDDLE_RETURN_IF_ERROR(
@@ -198,6 +202,7 @@ Status launch_columns(CudaContext& context, bool up, const Params& params, int64
 }
 
 Status launch_e4m3(CudaContext& context, bool up, const Params& params, int64_t num_tiles);
+Status launch_e2m1(CudaContext& context, bool up, const Params& params, int64_t num_tiles);
 Status launch_u8(CudaContext& context, bool up, const Params& params, int64_t num_tiles);
 Status launch_u4(CudaContext& context, bool up, const Params& params, int64_t num_tiles);
 
