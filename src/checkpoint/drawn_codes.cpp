@@ -30,6 +30,9 @@ DrawnScale drawn_scale(const quant::RowFormat& format, const DrawnWeight& weight
       drawn.bits = static_cast<uint32_t>(127 + static_cast<int>(std::lround(std::log2(scale))));
       drawn.num_bytes = 1;
       break;
+    case quant::ScaleType::kE4M3Times:
+    case quant::ScaleType::kE4M3Over:
+      HEDDLE_CHECK(false && "no scheme that rounds has scales on two levels");
   }
   return drawn;
 }

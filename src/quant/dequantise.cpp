@@ -32,6 +32,13 @@ float scale_at(const std::byte* scales, ScaleType type, int64_t group) {
     }
     case ScaleType::kE8M0:
       return e8m0_to_float(static_cast<uint8_t>(scales[group]));
+    case ScaleType::kE4M3Times:
+    case ScaleType::kE4M3Over: {
+      float factor;
+      std::memcpy(&factor, scales, sizeof(factor));
+      const float scale = e4m3_to_float(static_cast<uint8_t>(scales[kFactorBytes + group]));
+      return type == ScaleType::kE4M3Times ? scale * factor : scale / factor;
+    }
   }
   HEDDLE_CHECK(false && "unknown scale type");
 }

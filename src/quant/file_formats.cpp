@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -151,10 +153,57 @@ Result<RowFormat> pack_quantized_format(const StoredMatrix& m) {
   return format;
 }
 
+const char* name_of_factors(const StoredMatrix& m) {
+  return m.divided ? "weight_global_scale" : "weight_scale_2";
+}
+
+int64_t num_matrices(const StoredMatrix& m) { return std::max<int64_t>(1, m.num_experts); }
+
+int64_t rows_of_matrix(const StoredMatrix& m) { return m.N / num_matrices(m); }
+
+// The shape of a tensor that has `rows` rows of `columns` elements for each matrix.
+Shape stored_shape(const StoredMatrix& m, int64_t rows, int64_t columns) {
+  if (m.num_experts == 0) return {rows, columns};
+  if (m.input_major) return {m.num_experts, columns, rows};
+  return {m.num_experts, rows, columns};
+}
+
+// The scales of kE4M3 and kInt8: a grid for each matrix, or one number for all of them.
+struct ScaleGrid {
+  int64_t rows = 1;
+  int64_t columns = 1;
+  int64_t rows_each = 1;  // rows of a matrix that a row of the grid serves
+  bool of_all = false;
+  bool of_blocks = false;
+};
+
+std::optional<ScaleGrid> scale_grid(const StoredMatrix& m) {
+  const Shape& shape = m.scales.shape;
+  const int64_t E = m.num_experts;
+  const int64_t R = rows_of_matrix(m);
+  if (shape.num_elements() == 1 && shape.rank() <= 1) {
+    return ScaleGrid{.rows_each = R, .of_all = true};
+  }
+  if (shape == stored_shape(m, R, 1) || (E == 0 ? shape == Shape{R} : shape == Shape{E, R})) {
+    return ScaleGrid{.rows = R};
+  }
+  if (E > 0 && (shape == Shape{E} || shape == Shape{E, 1} || shape == Shape{E, 1, 1})) {
+    return ScaleGrid{.rows_each = R};
+  }
+  const ScaleGrid blocks{.rows = ceil_div(R, m.block_rows),
+                         .columns = ceil_div(m.K, m.block_columns),
+                         .rows_each = m.block_rows,
+                         .of_blocks = true};
+  const bool may_have_blocks = m.layout == FileLayout::kE4M3;
+  if (may_have_blocks && shape == stored_shape(m, blocks.rows, blocks.columns)) return blocks;
+  return std::nullopt;
+}
+
 Result<RowFormat> byte_format(const StoredMatrix& m) {
   const bool floats = m.layout == FileLayout::kE4M3;
   HEDDLE_RETURN_IF_ERROR(expect_dtype("weight", m.codes, floats ? DType::kF8E4M3 : DType::kI8));
-  HEDDLE_RETURN_IF_ERROR(expect_shape("weight", m.codes, {m.N, m.K}));
+  const int64_t R = rows_of_matrix(m);
+  HEDDLE_RETURN_IF_ERROR(expect_shape("weight", m.codes, stored_shape(m, R, m.K)));
   RowFormat format{.code = floats ? Code::kE4M3 : Code::kU8,
                    .K = m.K,
                    .group_size = m.K,
@@ -163,21 +212,20 @@ Result<RowFormat> byte_format(const StoredMatrix& m) {
   if (!exponents) {  // E8M0 becomes fp32 as it is unpacked
     HEDDLE_ASSIGN_OR_RETURN(format.scale, scale_type(m.scales));
   }
-  const Shape& shape = m.scales.shape;
-  const int64_t count = shape.num_elements();
-  const bool one = count == 1 && shape.rank() <= 1;
-  const bool per_row = count == m.N && (shape.rank() == 1 ||
-                                        (shape.rank() == 2 && shape[1] == 1 && shape[0] == m.N));
-  const Shape blocks{ceil_div(m.N, m.block_rows), ceil_div(m.K, m.block_columns)};
-  if (one || per_row) return format;
-  if (floats && shape == blocks) {
-    format.group_size = m.block_columns;
-    format.block_rows = m.block_rows;
-    return format;
+  const std::optional<ScaleGrid> grid = scale_grid(m);
+  if (!grid) {
+    const Shape blocks = stored_shape(m, ceil_div(R, m.block_rows), ceil_div(m.K, m.block_columns));
+    return invalid_argument(fmt::format(
+        "scales have shape {}; a weight of {} takes one number, {}{}", m.scales.shape.to_string(),
+        m.codes.shape.to_string(), stored_shape(m, R, 1).to_string(),
+        floats ? fmt::format(" or {}", blocks.to_string()) : ""));
   }
-  return invalid_argument(fmt::format(
-      "scales have shape {}; a weight of [{}, {}] takes one number, [{}, 1]{}", shape.to_string(),
-      m.N, m.K, m.N, floats ? fmt::format(" or {}", blocks.to_string()) : ""));
+  if (grid->of_blocks) {
+    format.group_size = m.block_columns;
+    // Blocks begin anew in every matrix.
+    format.block_rows = m.num_experts > 1 ? std::gcd(m.block_rows, R) : m.block_rows;
+  }
+  return format;
 }
 
 Result<RowFormat> mxfp4_format(const StoredMatrix& m) {
@@ -193,6 +241,33 @@ Result<RowFormat> mxfp4_format(const StoredMatrix& m) {
                     m.codes.shape.to_string(), m.scales.shape.to_string(), m.N, m.K));
   }
   return RowFormat{.code = Code::kE2M1, .scale = ScaleType::kE8M0, .K = m.K, .group_size = 32};
+}
+
+Result<RowFormat> nvfp4_format(const StoredMatrix& m) {
+  constexpr int64_t kGroup = 16;
+  if (m.input_major) {
+    return unimplemented("NVFP4 whose rows are stored as columns is not served");
+  }
+  if (m.K % 2 != 0) {
+    return invalid_argument(fmt::format("{} columns do not pack into bytes of two", m.K));
+  }
+  const int64_t R = rows_of_matrix(m);
+  HEDDLE_RETURN_IF_ERROR(expect_dtype("weight", m.codes, DType::kU8));
+  HEDDLE_RETURN_IF_ERROR(expect_shape("weight", m.codes, stored_shape(m, R, m.K / 2)));
+  HEDDLE_RETURN_IF_ERROR(expect_dtype("weight_scale", m.scales, DType::kF8E4M3));
+  HEDDLE_RETURN_IF_ERROR(
+      expect_shape("weight_scale", m.scales, stored_shape(m, R, ceil_div(m.K, kGroup))));
+  const char* const name = name_of_factors(m);
+  HEDDLE_RETURN_IF_ERROR(expect_dtype(name, m.factors, DType::kF32));
+  if (m.factors.shape.num_elements() != 1 && m.factors.shape.num_elements() != num_matrices(m)) {
+    return invalid_argument(fmt::format("{} has shape {}, one number{} is needed", name,
+                                        m.factors.shape.to_string(),
+                                        m.num_experts > 1 ? " or one an expert" : ""));
+  }
+  return RowFormat{.code = Code::kE2M1,
+                   .scale = m.divided ? ScaleType::kE4M3Over : ScaleType::kE4M3Times,
+                   .K = m.K,
+                   .group_size = kGroup};
 }
 
 // `values[i]` for i of [0, count): bits b*i.. of the words from `word` on.
@@ -299,8 +374,36 @@ void unpack_pack_quantized(const StoredMatrix& m, UnpackedMatrix& out) {
   }
 }
 
+// The scale of row `row` of matrix `matrix` in group `group`, counted in the file.
+int64_t scale_index(const StoredMatrix& m, const ScaleGrid& grid, int64_t matrix, int64_t row,
+                    int64_t group) {
+  if (grid.of_all) return 0;
+  const int64_t at = row / grid.rows_each;
+  return matrix * grid.rows * grid.columns +
+         (m.input_major ? group * grid.rows + at : at * grid.columns + group);
+}
+
+// Codes [E, K, R] become [E, R, K], some rows and columns at a time.
+void transpose_codes(const StoredMatrix& m, std::vector<uint8_t>& codes) {
+  constexpr int64_t kTile = 64;
+  const int64_t R = rows_of_matrix(m);
+  for (int64_t e = 0; e < num_matrices(m); ++e) {
+    const uint8_t* const from = m.codes.as<uint8_t>() + e * R * m.K;
+    uint8_t* const to = codes.data() + e * R * m.K;
+    for (int64_t r = 0; r < R; r += kTile) {
+      for (int64_t k = 0; k < m.K; ++k) {
+        for (int64_t n = r; n < std::min(r + kTile, R); ++n) to[n * m.K + k] = from[k * R + n];
+      }
+    }
+  }
+}
+
 Status unpack_bytes(const StoredMatrix& m, UnpackedMatrix& out) {
-  std::memcpy(out.codes.data(), m.codes.data, out.codes.size());
+  if (m.input_major) {
+    transpose_codes(m, out.codes);
+  } else {
+    std::memcpy(out.codes.data(), m.codes.data, out.codes.size());
+  }
   if (m.layout == FileLayout::kInt8) {
     for (uint8_t& code : out.codes) code ^= 0x80;  // v + 128
   } else {
@@ -310,33 +413,60 @@ Status unpack_bytes(const StoredMatrix& m, UnpackedMatrix& out) {
       return data_loss(fmt::format("weight[{}, {}] is not a number", index / m.K, index % m.K));
     }
   }
-  // One number, one a row or one a block of rows: repeated for every row.
+  const std::optional<ScaleGrid> grid = scale_grid(m);
+  HEDDLE_CHECK(grid.has_value());  // row_format() has refused other shapes
   const int64_t groups = out.format.num_groups();
-  const int64_t stored_rows = m.scales.shape.num_elements() / groups;
-  const int64_t rows_each = stored_rows == 1 ? m.N : stored_rows == m.N ? 1 : m.block_rows;
-  const int64_t bytes = out.format.scale_bytes();
-  const auto* scales = m.scales.as<std::byte>();
-  std::vector<float> powers;
-  if (m.scales.dtype == DType::kU8) {
-    const auto* codes = m.scales.as<uint8_t>();
-    powers.resize(static_cast<size_t>(m.scales.shape.num_elements()));
-    std::transform(codes, codes + powers.size(), powers.begin(), e8m0_to_float);
-    scales = reinterpret_cast<const std::byte*>(powers.data());
-  }
+  const int64_t R = rows_of_matrix(m);
+  const bool exponents = m.scales.dtype == DType::kU8;
+  const int64_t width = out.format.scale_bytes() / groups;
+  const auto* const scales = m.scales.as<std::byte>();
+  std::byte* to = out.scales.data();
   for (int64_t n = 0; n < m.N; ++n) {
-    std::memcpy(out.scales.data() + n * bytes, scales + n / rows_each * bytes,
-                static_cast<size_t>(bytes));
+    for (int64_t g = 0; g < groups; ++g, to += width) {
+      const int64_t index = scale_index(m, *grid, n / R, n % R, g);
+      if (exponents) {
+        const float power = e8m0_to_float(static_cast<uint8_t>(scales[index]));
+        std::memcpy(to, &power, sizeof(power));
+      } else {
+        std::memcpy(to, scales + index * width, static_cast<size_t>(width));
+      }
+    }
   }
   return ok_status();
 }
 
-void unpack_mxfp4(const StoredMatrix& m, UnpackedMatrix& out) {
-  const auto* blocks = m.codes.as<uint8_t>();
+void unpack_pairs(const StoredMatrix& m, UnpackedMatrix& out) {
+  const auto* pairs = m.codes.as<uint8_t>();
   for (int64_t i = 0; i < m.N * m.K / 2; ++i) {
-    out.codes[static_cast<size_t>(2 * i)] = blocks[i] & 15;
-    out.codes[static_cast<size_t>(2 * i + 1)] = blocks[i] >> 4;
+    out.codes[static_cast<size_t>(2 * i)] = pairs[i] & 15;
+    out.codes[static_cast<size_t>(2 * i + 1)] = pairs[i] >> 4;
   }
+}
+
+void unpack_mxfp4(const StoredMatrix& m, UnpackedMatrix& out) {
+  unpack_pairs(m, out);
   copy_scales(m, out);
+}
+
+Status unpack_nvfp4(const StoredMatrix& m, UnpackedMatrix& out) {
+  unpack_pairs(m, out);
+  const int64_t groups = out.format.num_groups();
+  const int64_t num_factors = m.factors.shape.num_elements();
+  for (int64_t n = 0; n < m.N; ++n) {
+    const int64_t index = num_factors == 1 ? 0 : n / rows_of_matrix(m);
+    float factor;
+    std::memcpy(&factor, m.factors.as<std::byte>() + 4 * index, sizeof(factor));
+    if (!(factor > 0) || !std::isfinite(factor)) {
+      return data_loss(fmt::format("{}{} is {}, a positive finite number is needed",
+                                   name_of_factors(m),
+                                   num_factors > 1 ? fmt::format("[{}]", index) : "", factor));
+    }
+    std::byte* const row = out.scales.data() + n * out.format.scale_bytes();
+    std::memcpy(row, &factor, sizeof(factor));
+    std::memcpy(row + kFactorBytes, m.scales.as<std::byte>() + n * groups,
+                static_cast<size_t>(groups));
+  }
+  return ok_status();
 }
 
 Status check_scales(const UnpackedMatrix& matrix) {
@@ -369,6 +499,8 @@ const char* to_string(FileLayout layout) {
       return "INT8";
     case FileLayout::kMxfp4:
       return "MXFP4";
+    case FileLayout::kNvfp4:
+      return "NVFP4";
   }
   return "unknown";
 }
@@ -391,6 +523,8 @@ Result<RowFormat> row_format(const StoredMatrix& matrix) {
       return byte_format(matrix);
     case FileLayout::kMxfp4:
       return mxfp4_format(matrix);
+    case FileLayout::kNvfp4:
+      return nvfp4_format(matrix);
   }
   HEDDLE_CHECK(false && "unknown layout");
 }
@@ -414,6 +548,9 @@ Result<UnpackedMatrix> unpack(const StoredMatrix& matrix, const RowFormat& forma
       break;
     case FileLayout::kMxfp4:
       unpack_mxfp4(matrix, out);
+      break;
+    case FileLayout::kNvfp4:
+      HEDDLE_RETURN_IF_ERROR(unpack_nvfp4(matrix, out));
       break;
   }
   HEDDLE_RETURN_IF_ERROR(check_scales(out));

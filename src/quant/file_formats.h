@@ -14,8 +14,15 @@
 //   kE4M3           weight [N, K]; scale: one number, one a row, or one a block of rows and
 //                   columns. Codes of E8M0 (u8) are read as the powers of two that they are
 //   kInt8           weight i8 [N, K], symmetric; scale: one number or one a row
-//   kMxfp4          blocks u8 [N.., K/32, 16], low nibble first; scales u8 [N.., K/32], powers of
-//   two
+//   kMxfp4          blocks u8 [N.., K/32, 16] or [N, K/2], low nibble first; scales u8 [N.., K/32],
+//                   powers of two
+//   kNvfp4          weight u8 [N, K/2], low nibble first; scale E4M3 [N, K/16], the last group of a
+//                   row may be partial; one fp32 factor that all scales are multiplied by
+//                   (ModelOpt) or divided by (compressed-tensors)
+//
+// The experts of a layer may be stored in one tensor: matrices [E, N/E, K] of kE4M3, kInt8 and
+// kNvfp4, with scales (and factors) of each. Matrices of a byte a code may be transposed then,
+// [E, K, N/E], with scales that are transposed, too.
 //
 // Packed words are unsigned however the file calls them. Data need not be aligned.
 #pragma once
@@ -28,7 +35,7 @@
 
 namespace heddle::quant {
 
-enum class FileLayout : uint8_t { kAwq, kGptq, kPackQuantized, kE4M3, kInt8, kMxfp4 };
+enum class FileLayout : uint8_t { kAwq, kGptq, kPackQuantized, kE4M3, kInt8, kMxfp4, kNvfp4 };
 
 [[nodiscard]] const char* to_string(FileLayout layout);  // "AWQ", ...
 
@@ -36,6 +43,8 @@ struct StoredMatrix {
   FileLayout layout = FileLayout::kInt8;
   int64_t N = 0;  // rows; of all experts where one tensor holds them
   int64_t K = 0;
+  int64_t num_experts = 0;      // 0: a matrix without that dimension
+  bool input_major = false;     // of experts: [E, K, N/E]
   int bits = 4;                 // bits of a code in kGptq and kPackQuantized
   bool zeros_less_one = false;  // kGptq version 1
   bool symmetric = false;       // kGptq: the zero points are promised to be 2^(bits-1)
@@ -46,6 +55,8 @@ struct StoredMatrix {
   TensorView scales;
   TensorView zeros;        // zero points, where the file has them
   TensorView group_index;  // the group of each row of K, where the file has it
+  TensorView factors;      // kNvfp4: one number, or one an expert
+  bool divided = false;    // kNvfp4: scales are divided by the factors
 };
 
 // Checks every shape and dtype, and reads the group index. Error: kInvalidArgument, naming the
@@ -53,7 +64,8 @@ struct StoredMatrix {
 Result<RowFormat> row_format(const StoredMatrix& matrix);
 
 // Error: kDataLoss for scales or codes that are not finite, zero points that break the format's
-// promise. Memory: one byte a code. Cost: about a nanosecond a code on one thread.
+// promise, factors that are not positive and finite. Memory: one byte a code. Cost: about a
+// nanosecond a code on one thread.
 Result<UnpackedMatrix> unpack(const StoredMatrix& matrix, const RowFormat& format);
 
 // An AWQ module's tensors, from a matrix of code kU4 with zero points, fp16 scales and a number of

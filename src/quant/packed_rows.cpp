@@ -21,19 +21,21 @@ int64_t bytes_of(ScaleType type) {
     case ScaleType::kF16:
       return 2;
     case ScaleType::kE8M0:
+    case ScaleType::kE4M3Times:
+    case ScaleType::kE4M3Over:
       return 1;
   }
   HEDDLE_CHECK(false && "unknown scale type");
 }
 
-const char* name_of(Code code) {
+const char* name_of(Code code, ScaleType scale) {
   switch (code) {
     case Code::kU4:
       return "int4";
     case Code::kU8:
       return "int8";
     case Code::kE2M1:
-      return "mxfp4";
+      return has_factor(scale) ? "nvfp4" : "mxfp4";
     case Code::kE4M3:
       return "fp8";
   }
@@ -50,13 +52,20 @@ const char* name_of(ScaleType type) {
       return "float16";
     case ScaleType::kE8M0:
       return "power-of-two";
+    case ScaleType::kE4M3Times:
+      return "float8 times float32";
+    case ScaleType::kE4M3Over:
+      return "float8 over float32";
   }
   return "unknown";
 }
 
 }  // namespace
 
-int64_t RowFormat::scale_bytes() const { return num_groups() * bytes_of(scale); }
+int64_t RowFormat::scale_bytes() const {
+  const int64_t bytes = num_groups() * bytes_of(scale);
+  return has_factor(scale) ? (kFactorBytes + bytes + 3) / 4 * 4 : bytes;
+}
 
 bool RowFormat::same_layout(const RowFormat& other) const {
   const bool same_index =
@@ -73,7 +82,7 @@ std::string RowFormat::to_string() const {
   const std::string groups = group_index != nullptr ? "groups in activation order"
                              : group_size >= K      ? std::string("one scale a row")
                                                     : fmt::format("groups of {}", group_size);
-  return fmt::format("{}, {}, {} scales{}", name_of(code), groups, name_of(scale),
+  return fmt::format("{}, {}, {} scales{}", name_of(code, scale), groups, name_of(scale),
                      has_zeros ? ", zero points" : "");
 }
 

@@ -8,7 +8,9 @@
 //
 // Codes, scales and zeros are three dense arrays, a row of each of fixed length. Rows that share
 // their scales, those of a block, have one row of scales together: repeated for each row, scales
-// of 128 columns would be 3 % of the weight. 4-bit codes lie in
+// of 128 columns would be 3 % of the weight. Scales on two levels (kE4M3Times and kE4M3Over) are a
+// byte a group; the fp32 number that those of one tensor share lies in front of each row's, so that
+// rows of several tensors make one part. 4-bit codes lie in
 // chunks of 128 columns and 64 bytes: byte i holds column i of the chunk in its low half and column
 // 64 + i in its high half, so that one mask and one shift give 64 columns in order. The last chunk
 // of a row is padded with code 0.
@@ -34,7 +36,21 @@ enum class Code : uint8_t {
   kE4M3,  // 8-bit floats, up to 448
 };
 
-enum class ScaleType : uint8_t { kF32, kBf16, kF16, kE8M0 };
+enum class ScaleType : uint8_t {
+  kF32,
+  kBf16,
+  kF16,
+  kE8M0,
+  kE4M3Times,  // E4M3 times the row's factor, rounded to fp32
+  kE4M3Over,   // E4M3 divided by it, rounded to fp32
+};
+
+// Whether a row of scales begins with an fp32 factor of all of them.
+[[nodiscard]] constexpr bool has_factor(ScaleType type) {
+  return type == ScaleType::kE4M3Times || type == ScaleType::kE4M3Over;
+}
+
+inline constexpr int64_t kFactorBytes = 4;
 
 // The format that all rows of a part share.
 struct RowFormat {
@@ -64,7 +80,8 @@ struct RowFormat {
     return four_bits() ? (K + 127) / 128 * 64 : (K + 63) / 64 * 64;
   }
 
-  [[nodiscard]] int64_t scale_bytes() const;  // bytes that the scales of one row take
+  // Bytes that the scales of one row take, a multiple of 4 where a factor is among them.
+  [[nodiscard]] int64_t scale_bytes() const;
 
   // Of a row that shares its scales with none.
   [[nodiscard]] int64_t row_bytes() const {
@@ -151,7 +168,7 @@ struct UnpackedMatrix {
   RowFormat format;
   int64_t N = 0;
   std::vector<uint8_t> codes;     // [N, K]
-  std::vector<std::byte> scales;  // [N, groups] of format.scale, also where rows share them
+  std::vector<std::byte> scales;  // [N, format.scale_bytes()], also where rows share them
   std::vector<uint8_t> zeros;     // [N, groups], or empty
 };
 

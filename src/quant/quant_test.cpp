@@ -384,6 +384,226 @@ TEST(Mxfp4Test, LowNibblesComeFirstAndScalesArePowersOfTwo) {
   EXPECT_THAT(bad.status().message(), HasSubstr("scale of row 0, group 0 is nan"));
 }
 
+// Rows of NVFP4 codes, scales and factors as a file has them.
+struct Nvfp4Case {
+  int64_t N = 0;
+  int64_t K = 0;
+  std::vector<uint8_t> codes, scales;
+  std::vector<float> factors = {1};
+  bool divided = false;
+  int64_t num_experts = 0;
+
+  [[nodiscard]] StoredMatrix stored() const {
+    const int64_t groups = (K + 15) / 16;
+    const auto shape = [&](int64_t columns) {
+      return num_experts == 0 ? Shape{N, columns} : Shape{num_experts, N / num_experts, columns};
+    };
+    const auto count = static_cast<int64_t>(factors.size());
+    return {.layout = FileLayout::kNvfp4,
+            .N = N,
+            .K = K,
+            .num_experts = num_experts,
+            .codes = view_of(codes, DType::kU8, shape(K / 2)),
+            .scales = view_of(scales, DType::kF8E4M3, shape(groups)),
+            .factors = view_of(factors, DType::kF32, count == 1 ? Shape{} : Shape{count}),
+            .divided = divided};
+  }
+};
+
+TEST(Nvfp4Test, WorkedExampleOfOneGroup) {
+  Nvfp4Case file{.N = 1, .K = 16};
+  file.codes = {0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe};  // 0, 1, 2, .. 15
+  file.scales = {0x3c};                                           // 1.5
+  file.factors = {0.25f};
+  const float multiplied[16] = {0,     0.1875f,  0.375f,  0.5625f,  0.75f,  1.125f,  1.5f,  2.25f,
+                                -0.0f, -0.1875f, -0.375f, -0.5625f, -0.75f, -1.125f, -1.5f, -2.25f};
+  for (const bool divided : {false, true}) {
+    file.divided = divided;
+    const auto matrix = read(file.stored());
+    ASSERT_TRUE(matrix.ok()) << matrix.status().message();
+    EXPECT_EQ(matrix->format.to_string(),
+              divided ? "nvfp4, one scale a row, float8 over float32 scales"
+                      : "nvfp4, one scale a row, float8 times float32 scales");
+    const PackedMatrix packed(*matrix);
+    EXPECT_EQ(scale_of(packed.rows, 0, 0), divided ? 6.0f : 0.375f);
+    float row[16];
+    dequantise_row(packed.rows, 0, 0, 16, row);
+    for (size_t k = 0; k < 16; ++k) {
+      EXPECT_EQ(row[k], multiplied[k] * (divided ? 16 : 1)) << k;
+      EXPECT_EQ(std::signbit(row[k]), k >= 8) << k;
+    }
+  }
+}
+
+// All codes with all scales that are numbers; the scale of a group is rounded to fp32 once, its
+// product with the code once more. Groups of any row length, the last one partial.
+TEST(Nvfp4Test, EveryCodeTimesEveryScaleIsExactlyWhatTheFormatSays) {
+  std::mt19937_64 random(5);
+  for (const int64_t K : {2, 16, 30, 128, 136, 254, 400}) {
+    for (const bool divided : {false, true}) {
+      Nvfp4Case file{
+          .N = 40, .K = K, .factors = {divided ? 1543.7f : 0.000317f}, .divided = divided};
+      for (int64_t i = 0; i < file.N * K / 2; ++i) {
+        file.codes.push_back(static_cast<uint8_t>(random()));
+      }
+      const int64_t groups = (K + 15) / 16;
+      for (int64_t i = 0; i < file.N * groups; ++i) {
+        file.scales.push_back(static_cast<uint8_t>(i % 127));
+      }
+      const auto matrix = read(file.stored());
+      ASSERT_TRUE(matrix.ok()) << matrix.status().message();
+      const PackedMatrix packed(*matrix);
+      EXPECT_EQ(packed.rows.num_bytes(), file.N * ((K + 127) / 128 * 64 + (groups + 7) / 4 * 4));
+      std::vector<float> row(static_cast<size_t>(K));
+      for (int64_t n = 0; n < file.N; ++n) {
+        dequantise_row(packed.rows, n, 0, K, row.data());
+        for (int64_t k = 0; k < K; ++k) {
+          const uint8_t pair = file.codes[static_cast<size_t>((n * K + k) / 2)];
+          const float scale = e4m3_to_float(file.scales[static_cast<size_t>(n * groups + k / 16)]);
+          const float group = divided ? scale / file.factors[0] : scale * file.factors[0];
+          const float want = e2m1_to_float(k % 2 == 0 ? pair & 15 : pair >> 4) * group;
+          ASSERT_EQ(row[static_cast<size_t>(k)], want) << n << ", " << k;
+          ASSERT_EQ(dequantised_element(packed.rows, n, k), want) << n << ", " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST(Nvfp4Test, ExpertsInOneTensorMayHaveAFactorEach) {
+  Nvfp4Case file{.N = 6, .K = 32, .factors = {1, 2, 4}, .num_experts = 3};
+  file.codes.assign(6 * 16, 0x22);  // 1
+  file.scales.assign(6 * 2, 0x38);  // 1
+  const auto matrix = read(file.stored());
+  ASSERT_TRUE(matrix.ok()) << matrix.status().message();
+  const PackedMatrix packed(*matrix);
+  for (int64_t n = 0; n < 6; ++n) {
+    EXPECT_EQ(dequantised_element(packed.rows, n, 31), static_cast<float>(1 << (n / 2)));
+  }
+  file.factors[1] = 0;
+  EXPECT_THAT(read(file.stored()).status().message(), HasSubstr("weight_scale_2[1] is 0"));
+  file.factors = {1, 2};
+  EXPECT_THAT(read(file.stored()).status().message(),
+              HasSubstr("weight_scale_2 has shape [2], one number or one an expert is needed"));
+}
+
+TEST(Nvfp4Test, ScalesThatAreNoNumbersAreRefusedByName) {
+  Nvfp4Case file{.N = 2, .K = 20};
+  file.codes.assign(2 * 10, 0x77);
+  file.scales = {0, 0x7e, 1, 0x7e};  // 0, 448, 2^-9
+  const auto extremes = read(file.stored());
+  ASSERT_TRUE(extremes.ok()) << extremes.status().message();
+  const PackedMatrix packed(*extremes);
+  EXPECT_EQ(dequantised_element(packed.rows, 0, 15), 0);
+  EXPECT_EQ(dequantised_element(packed.rows, 0, 19), 6 * 448);
+  EXPECT_EQ(dequantised_element(packed.rows, 1, 0), 6 * 0x1p-9f);
+  for (const uint8_t nan : {uint8_t{0x7f}, uint8_t{0xff}}) {
+    file.scales[3] = nan;
+    EXPECT_THAT(read(file.stored()).status().message(),
+                ::testing::ContainsRegex("the scale of row 1, group 1 is -?nan"));
+  }
+  file.scales[3] = 0x7e;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const bool divided : {false, true}) {
+    file.divided = divided;
+    const char* const name = divided ? "weight_global_scale" : "weight_scale_2";
+    for (const float bad : {0.0f, -1.0f, kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+      file.factors = {bad};
+      EXPECT_THAT(
+          read(file.stored()).status().message(),
+          HasSubstr(fmt::format("{} is {}, a positive finite number is needed", name, bad)));
+    }
+    file.factors = {divided ? 1e-38f : 3e38f};
+    EXPECT_THAT(read(file.stored()).status().message(),
+                HasSubstr("the scale of row 0, group 1 is inf"));
+  }
+}
+
+TEST(Nvfp4Test, ShapesAndTypesThatDisagreeNameTheTensor) {
+  const auto message = [](const StoredMatrix& stored) {
+    return row_format(stored).status().message();
+  };
+  Nvfp4Case file{.N = 2, .K = 32};
+  file.codes.assign(2 * 16, 0);
+  file.scales.assign(2 * 4, 0);
+  const StoredMatrix good = file.stored();
+  EXPECT_TRUE(row_format(good).ok());
+  StoredMatrix bad = good;
+  bad.K = 31;
+  EXPECT_THAT(message(bad), HasSubstr("31 columns do not pack into bytes of two"));
+  bad = good;
+  bad.codes.shape = {2, 32};
+  EXPECT_THAT(message(bad), HasSubstr("weight has shape [2, 32], [2, 16] is needed"));
+  bad = good;
+  bad.scales.shape = {2, 1};
+  EXPECT_THAT(message(bad), HasSubstr("weight_scale has shape [2, 1], [2, 2] is needed"));
+  bad = good;
+  bad.scales.dtype = DType::kU8;
+  EXPECT_THAT(message(bad), HasSubstr("weight_scale is uint8, float8_e4m3 is needed"));
+  bad = good;
+  bad.factors.dtype = DType::kBf16;
+  EXPECT_THAT(message(bad), HasSubstr("weight_scale_2 is bfloat16, float32 is needed"));
+  bad = good;
+  bad.factors.shape = {2};
+  EXPECT_THAT(message(bad), HasSubstr("weight_scale_2 has shape [2], one number is needed"));
+  bad = good;
+  bad.input_major = true;
+  EXPECT_THAT(message(bad), HasSubstr("rows are stored as columns"));
+}
+
+// The experts of a layer in one tensor, whose rows may be stored as columns; blocks begin anew in
+// each.
+TEST(Fp8Test, ExpertsInOneTensorHaveScalesOfTheirOwn) {
+  constexpr int64_t E = 3, R = 20, K = 24;
+  std::mt19937_64 random(6);
+  const auto code_of = [](int64_t e, int64_t r, int64_t k) {
+    return static_cast<uint8_t>(0x30 + (e * 7 + r * 3 + k) % 16);
+  };
+  for (const bool input_major : {false, true}) {
+    for (const Shape& grid : {Shape{E, 3, 2}, Shape{E, R, 1}, Shape{E, 1, 1}, Shape{E}, Shape{}}) {
+      SCOPED_TRACE(fmt::format("{}, {}", grid.to_string(), input_major));
+      std::vector<uint8_t> codes(static_cast<size_t>(E * R * K));
+      for (int64_t i = 0; i < E * R * K; ++i) {
+        const int64_t e = i / (R * K), in_matrix = i % (R * K);
+        codes[static_cast<size_t>(i)] = input_major ? code_of(e, in_matrix % R, in_matrix / R)
+                                                    : code_of(e, in_matrix / K, in_matrix % K);
+      }
+      const bool cut = grid.rank() == 3;
+      std::vector<float> scales(static_cast<size_t>(grid.num_elements()));
+      for (float& scale : scales) scale = static_cast<float>(random() % 100 + 1) / 64;
+      const Shape stored = cut && input_major ? Shape{E, grid[2], grid[1]} : grid;
+      const auto matrix = read(
+          {.layout = FileLayout::kE4M3,
+           .N = E * R,
+           .K = K,
+           .num_experts = E,
+           .input_major = input_major,
+           .block_rows = 8,
+           .block_columns = 16,
+           .codes = view_of(codes, DType::kF8E4M3, input_major ? Shape{E, K, R} : Shape{E, R, K}),
+           .scales = view_of(scales, DType::kF32, stored)});
+      ASSERT_TRUE(matrix.ok()) << matrix.status().message();
+      const bool blocks = cut && grid[1] == 3;
+      EXPECT_EQ(matrix->format.block_rows, blocks ? 4 : 1) << "that divide 8 and 20";
+      const PackedMatrix packed(*matrix);
+      for (int64_t n = 0; n < E * R; ++n) {
+        const int64_t e = n / R, r = n % R;
+        for (int64_t k = 0; k < K; ++k) {
+          int64_t index = grid.rank() == 0 ? 0 : e;
+          if (cut) {
+            const int64_t row = blocks ? r / 8 : grid[1] == R ? r : 0, column = blocks ? k / 16 : 0;
+            index = e * grid[1] * grid[2] +
+                    (input_major ? column * grid[1] + row : row * grid[2] + column);
+          }
+          ASSERT_EQ(dequantised_element(packed.rows, n, k),
+                    e4m3_to_float(code_of(e, r, k)) * scales[static_cast<size_t>(index)])
+              << n << ", " << k;
+        }
+      }
+    }
+  }
+}
+
 TEST(FileFormatsTest, NanScalesAndNanWeightsAreRefused) {
   std::vector<uint8_t> codes(8, 0);
   std::vector<float> scales = {1, std::numeric_limits<float>::quiet_NaN()};

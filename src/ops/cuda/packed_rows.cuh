@@ -71,12 +71,24 @@ struct PackedSource {
         return reinterpret_cast<const float*>(row)[group];
       case quant::ScaleType::kE8M0:
         return scale_of(scale_type, row[group]);
+      case quant::ScaleType::kE4M3Times:
+        return __fmul_rn(e4m3(row[quant::kFactorBytes + group]), factor_of(row));
+      case quant::ScaleType::kE4M3Over:
+        return __fdiv_rn(e4m3(row[quant::kFactorBytes + group]), factor_of(row));
       default:
         return scale_of(scale_type, reinterpret_cast<const uint16_t*>(row)[group]);
     }
   }
 
-  // The scale whose bits are the last ones of `stored`.
+  [[nodiscard]] static __device__ float factor_of(const uint8_t* row) {
+    return *reinterpret_cast<const float*>(row);
+  }
+
+  [[nodiscard]] static __device__ float e4m3(uint8_t code) {
+    return __half2float(__half(__nv_cvt_fp8_to_halfraw(code, __NV_E4M3)));
+  }
+
+  // The scale whose bits are the last ones of `stored`; not of those with a factor.
   [[nodiscard]] static __device__ float scale_of(quant::ScaleType type, uint32_t stored) {
     switch (type) {
       case quant::ScaleType::kF32:

@@ -14,7 +14,8 @@ bool int8_product_takes(const quant::PackedRows& rows) {
   switch (format.code) {
     case quant::Code::kU4:
     case quant::Code::kE2M1:
-      return whole_row || group == 32 || group == 64 || group % kInt4Chunk == 0;
+      return whole_row || group == 32 || group == 64 || group % kInt4Chunk == 0 ||
+             (group == 16 && format.code == quant::Code::kE2M1);
     case quant::Code::kU8:
       return !format.has_zeros && format.constant_zero == 128 &&
              (whole_row || group % kInt8Step == 0);
@@ -50,6 +51,15 @@ namespace {
 using quant::Code;
 using quant::ScaleType;
 
+// Codes of E4M3, none of them NaN.
+HEDDLE_VNNI_INLINE __m512 e4m3_to_floats(__m128i codes) {
+  const __m512i bits = _mm512_cvtepu8_epi32(codes);
+  const __m512i magnitudes = _mm512_slli_epi32(_mm512_and_si512(bits, _mm512_set1_epi32(0x7f)), 20);
+  const __m512 numbers = _mm512_mul_ps(_mm512_castsi512_ps(magnitudes), _mm512_set1_ps(0x1p120f));
+  const __m512i signs = _mm512_slli_epi32(_mm512_and_si512(bits, _mm512_set1_epi32(0x80)), 24);
+  return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(numbers), signs));
+}
+
 // `count` (at most 16) scales as floats, zeros behind them.
 HEDDLE_VNNI_INLINE __m512 load_scales(const std::byte* scales, ScaleType type, int64_t first,
                                       int64_t count) {
@@ -65,12 +75,21 @@ HEDDLE_VNNI_INLINE __m512 load_scales(const std::byte* scales, ScaleType type, i
     case ScaleType::kE8M0:
       return _mm512_castsi512_ps(
           _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, scales + first)), 23));
+    case ScaleType::kE4M3Times:
+    case ScaleType::kE4M3Over: {
+      const __m512 factor = _mm512_set1_ps(*reinterpret_cast<const float*>(scales));
+      const __m512 numbers =
+          e4m3_to_floats(_mm_maskz_loadu_epi8(mask, scales + quant::kFactorBytes + first));
+      return type == ScaleType::kE4M3Times ? _mm512_mul_ps(numbers, factor)
+                                           : _mm512_div_ps(numbers, factor);
+    }
   }
   return _mm512_setzero_ps();
 }
 
-// The scales that `kFactors` consecutive halves of chunks (64 columns each) meet, one a half; with
-// groups of 32 one a quarter, and half as many halves. Weights in wide groups repeat theirs.
+// The scales that consecutive halves of chunks (64 columns each) meet: 16 halves with a scale each,
+// or fewer of which each has two (groups of 32) or four (groups of 16). Weights in wide groups
+// repeat theirs.
 constexpr int64_t kFactors = 16;
 
 HEDDLE_VNNI_INLINE __m512 scales_of_halves(const std::byte* scales, const quant::RowFormat& format,
@@ -96,9 +115,27 @@ HEDDLE_VNNI_INLINE __m512 scales_of_halves(const std::byte* scales, const quant:
   return _mm512_permutexvar_ps(index, loaded);
 }
 
-// Eight lanes of either of two factors.
-HEDDLE_VNNI_INLINE __m512 factors_of_groups(const float* two) {
-  return _mm512_insertf32x8(_mm512_set1_ps(two[0]), _mm256_set1_ps(two[1]), 1);
+// The factors of a half's 16 lanes, of four columns each, where a half has kGroups groups.
+template <int kGroups>
+HEDDLE_VNNI_INLINE __m512 factors_of_lanes(const float* factors) {
+  if constexpr (kGroups == 1) {
+    return _mm512_set1_ps(factors[0]);
+  } else if constexpr (kGroups == 2) {
+    return _mm512_insertf32x8(_mm512_set1_ps(factors[0]), _mm256_set1_ps(factors[1]), 1);
+  } else {
+    const __m512i groups = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    return _mm512_permutexvar_ps(groups, _mm512_castps128_ps512(_mm_loadu_ps(factors)));
+  }
+}
+
+// The scales of x, one a half, for each of a half's kGroups groups.
+template <int kGroups>
+HEDDLE_VNNI_INLINE __m512 repeated(__m512 scales) {
+  if constexpr (kGroups == 1) return scales;
+  const __m512i halves = kGroups == 2
+                             ? _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7)
+                             : _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+  return _mm512_permutexvar_ps(halves, scales);
 }
 
 // Twice the value of an E2M1 code, plus 12.
@@ -113,19 +150,18 @@ HEDDLE_VNNI_INLINE __m512i e2m1_table() {
 //
 // A chunk costs a row of x two dot products of bytes, which are exact, and two multiply-adds with
 // scale of x times scale of the weights. kU4 codes in the upper halves of bytes stay there.
-template <int kRows, bool kFloats, bool kGroups32>
+template <int kRows, bool kFloats, int kGroups>
 HEDDLE_VNNI_INLINE void dot4_row(const quant::PackedRows& weights, int64_t weight_row,
                                  const Int8Row (&x)[kRows], __m512 (&totals)[kRows]) {
   const quant::RowFormat& format = weights.format;
   const int64_t groups = format.num_groups();
   const int64_t chunks = padded_to_chunks(format.K) / kInt4Chunk;
-  constexpr int64_t kHalves = kGroups32 ? kFactors / 2 : kFactors;  // of chunks, that factors serve
+  constexpr int64_t kHalves = kFactors / kGroups;  // of chunks, that factors serve
   const uint8_t* const codes = weights.row_codes(weight_row);
   const std::byte* const scales = weights.row_scales(weight_row);
   const __m512i low_bits = _mm512_set1_epi8(15);
   const __m512i high_bits = _mm512_set1_epi8(static_cast<char>(0xf0));
   const __m512i table = e2m1_table();
-  const __m512i pairs = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
   alignas(64) float factors[kRows][kFactors];
   __m512 sums[2][kRows];
   HEDDLE_UNROLL
@@ -137,9 +173,8 @@ HEDDLE_VNNI_INLINE void dot4_row(const quant::PackedRows& weights, int64_t weigh
     const auto mask = static_cast<__mmask16>((uint32_t{1} << (2 * (end - begin))) - 1);
     HEDDLE_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      __m512 x_scales = _mm512_maskz_loadu_ps(mask, x[r].scales() + 2 * begin);
-      if constexpr (kGroups32) x_scales = _mm512_permutexvar_ps(pairs, x_scales);
-      _mm512_store_ps(factors[r], _mm512_mul_ps(weight_scales, x_scales));
+      const __m512 x_scales = _mm512_maskz_loadu_ps(mask, x[r].scales() + 2 * begin);
+      _mm512_store_ps(factors[r], _mm512_mul_ps(weight_scales, repeated<kGroups>(x_scales)));
     }
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const int64_t half = 2 * (chunk - begin);
@@ -160,8 +195,7 @@ HEDDLE_VNNI_INLINE void dot4_row(const quant::PackedRows& weights, int64_t weigh
                                 _mm512_load_si512(values + kInt8Step))};
         HEDDLE_UNROLL
         for (int i = 0; i < 2; ++i) {
-          const __m512 factor = kGroups32 ? factors_of_groups(factors[r] + 2 * (half + i))
-                                          : _mm512_set1_ps(factors[r][half + i]);
+          const __m512 factor = factors_of_lanes<kGroups>(factors[r] + kGroups * (half + i));
           sums[i][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i]), factor, sums[i][r]);
         }
       }
@@ -230,11 +264,20 @@ HEDDLE_VNNI_INLINE void dot8_row(const quant::PackedRows& weights, int64_t weigh
   }
 }
 
-enum class Kind : uint8_t { kInt4, kInt4Groups32, kFloat4, kFloat4Groups32, kInt8 };
+enum class Kind : uint8_t {
+  kInt4,
+  kInt4Groups32,
+  kFloat4,
+  kFloat4Groups32,
+  kFloat4Groups16,
+  kInt8
+};
 
 Kind kind_of(const quant::RowFormat& format) {
   const bool groups32 = format.num_groups() > 1 && format.group_size == 32;
   if (format.code == Code::kU4) return groups32 ? Kind::kInt4Groups32 : Kind::kInt4;
+  const bool groups16 = format.num_groups() > 1 && format.group_size == 16;
+  if (format.code == Code::kE2M1 && groups16) return Kind::kFloat4Groups16;
   if (format.code == Code::kE2M1) return groups32 ? Kind::kFloat4Groups32 : Kind::kFloat4;
   return Kind::kInt8;
 }
@@ -255,9 +298,10 @@ HEDDLE_VNNI_TARGET void dot_tile(const Product& p, int64_t row, int64_t column) 
     if constexpr (kKind == Kind::kInt8) {
       dot8_row<kRows>(*p.packed, weight_row, x, totals);
     } else {
-      constexpr bool kFloats = kKind == Kind::kFloat4 || kKind == Kind::kFloat4Groups32;
+      constexpr bool kFloats = kKind != Kind::kInt4 && kKind != Kind::kInt4Groups32;
       constexpr bool kGroups32 = kKind == Kind::kInt4Groups32 || kKind == Kind::kFloat4Groups32;
-      dot4_row<kRows, kFloats, kGroups32>(*p.packed, weight_row, x, totals);
+      constexpr int kGroups = kKind == Kind::kFloat4Groups16 ? 4 : kGroups32 ? 2 : 1;
+      dot4_row<kRows, kFloats, kGroups>(*p.packed, weight_row, x, totals);
     }
     HEDDLE_UNROLL
     for (int r = 0; r < kRows; ++r) sums[r][c] = totals[r];
@@ -310,6 +354,8 @@ void int8_dot(const Product& p, const Block& block) {
       return dot_block<Kind::kFloat4>(p, block);
     case Kind::kFloat4Groups32:
       return dot_block<Kind::kFloat4Groups32>(p, block);
+    case Kind::kFloat4Groups16:
+      return dot_block<Kind::kFloat4Groups16>(p, block);
     case Kind::kInt8:
       return dot_block<Kind::kInt8>(p, block);
   }

@@ -4,9 +4,9 @@
 // in groups of 64 columns, s = max|x| / 127, which changes a term by at most 1/254 of its group's
 // largest; sums within a group are exact, groups are added in fp32. For the serving dtypes only.
 //
-// Serves codes kU4 and kE2M1 with groups of 32, 64 or a multiple of 128 columns, and kU8 with zero
-// point 128 and groups of a multiple of 64, or one group a row. A row of y depends on its row of x
-// alone: not on T, the neighbours or the split into blocks.
+// Serves codes kU4 and kE2M1 with groups of 32, 64 or a multiple of 128 columns, kE2M1 also with
+// groups of 16, and kU8 with zero point 128 and groups of a multiple of 64, or one group a row. A
+// row of y depends on its row of x alone: not on T, the neighbours or the split into blocks.
 //
 // Threading: any number of threads on different blocks. Allocates nothing.
 #pragma once

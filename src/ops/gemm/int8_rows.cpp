@@ -8,7 +8,7 @@ namespace heddle::ops {
 
 int64_t int8_row_bytes(int64_t K) {
   const int64_t width = padded_to_chunks(K);
-  constexpr int64_t kSmallestGroup = 32;
+  constexpr int64_t kSmallestGroup = 16;
   const int64_t scales = (width / kInt8Step * 4 + 63) / 64 * 64;
   const int64_t sums = (width / kSmallestGroup * 4 + 63) / 64 * 64;
   return 2 * width + scales + sums;
@@ -77,6 +77,15 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))) void qu
     const __m256i high = _mm512_extracti64x4_epi64(lane_sums, 1);
     const int32_t sums[2] = {_mm512_reduce_add_epi32(_mm512_zextsi256_si512(low)),
                              _mm512_reduce_add_epi32(_mm512_zextsi256_si512(high))};
+    if (format.group_size == 16) {
+      alignas(64) int32_t lanes[16];  // of four columns each
+      _mm512_store_si512(lanes, lane_sums);
+      for (int64_t i = 0; i < 4 && k + 16 * i < K; ++i) {
+        const int32_t* const four = lanes + 4 * i;
+        group_sums[k / 16 + i] = kept * static_cast<float>(four[0] + four[1] + four[2] + four[3]);
+      }
+      continue;
+    }
     for (int64_t half = 0; half < 2 && k + 32 * half < K; ++half) {
       group_sums[(k + 32 * half) / format.group_size] += kept * static_cast<float>(sums[half]);
     }

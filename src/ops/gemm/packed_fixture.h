@@ -42,7 +42,21 @@ inline std::vector<PackedForm> packed_forms() {
       {"FP8, a scale a row", Code::kE4M3, ScaleType::kBf16},
       {"FP8 in blocks", Code::kE4M3, ScaleType::kF32, 128, false, 0, 128},
       {"FP8 in blocks of 16 rows", Code::kE4M3, ScaleType::kF32, 128, false, 0, 16},
-      {"MXFP4", Code::kE2M1, ScaleType::kE8M0, 32}};
+      {"MXFP4", Code::kE2M1, ScaleType::kE8M0, 32},
+      {"NVFP4 of ModelOpt", Code::kE2M1, ScaleType::kE4M3Times, 16},
+      {"NVFP4 of compressed-tensors", Code::kE2M1, ScaleType::kE4M3Over, 16}};
+}
+
+// A row's factor and E4M3 scales, whose products are of the size of other formats' scales.
+inline void draw_two_levels(std::mt19937_64& random, quant::ScaleType type, int64_t groups,
+                            std::byte* row) {
+  const float size = std::ldexp(1.0f + static_cast<float>(random() % 1024) / 1024, -12);
+  const float factor = type == quant::ScaleType::kE4M3Times ? size : 1 / size;
+  std::memcpy(row, &factor, sizeof(factor));
+  for (int64_t g = 0; g < groups; ++g) {
+    const uint64_t exponent = 8 + random() % 5, mantissa = random() % 8;
+    row[quant::kFactorBytes + g] = static_cast<std::byte>(exponent << 3 | mantissa);
+  }
 }
 
 inline quant::UnpackedMatrix random_matrix(const PackedForm& form, int64_t N, int64_t K,
@@ -74,6 +88,10 @@ inline quant::UnpackedMatrix random_matrix(const PackedForm& form, int64_t N, in
   const int64_t width = format.scale_bytes() / groups;
   matrix.scales.resize(static_cast<size_t>(N * format.scale_bytes()));
   for (int64_t n = 0; n < N; ++n) {
+    if (has_factor(form.scale)) {
+      draw_two_levels(random, form.scale, groups, matrix.scales.data() + n * format.scale_bytes());
+      continue;
+    }
     for (int64_t g = 0; g < groups; ++g) {
       std::byte* const scale = matrix.scales.data() + (n * groups + g) * width;
       if (n % form.block_rows != 0) {
@@ -99,6 +117,9 @@ inline quant::UnpackedMatrix random_matrix(const PackedForm& form, int64_t N, in
         }
         case quant::ScaleType::kE8M0:
           *scale = static_cast<std::byte>(118 + random() % 6);
+          break;
+        case quant::ScaleType::kE4M3Times:
+        case quant::ScaleType::kE4M3Over:
           break;
       }
     }

@@ -309,6 +309,44 @@ TEST_P(PackedProductTest, ScalingXByTwoScalesYByTwo) {
   }
 }
 
+// The numbers of NVFP4 in the 8-bit kernel: every code, every scale that is a number, the last
+// group partial, both meanings of the factor.
+TEST(Int8ProductTest, Nvfp4GoesThroughItsTable) {
+  if (!has_int8_products()) GTEST_SKIP() << "this CPU has no 8-bit dot products (AVX512-VNNI)";
+  for (const quant::ScaleType type : {quant::ScaleType::kE4M3Times, quant::ScaleType::kE4M3Over}) {
+    for (const int64_t K : {8, 16, 24, 200, 448}) {
+      SCOPED_TRACE(fmt::format("K {}, type {}", K, static_cast<int>(type)));
+      quant::UnpackedMatrix matrix{
+          .format = {.code = quant::Code::kE2M1, .scale = type, .K = K, .group_size = 16}, .N = 9};
+      for (int64_t i = 0; i < 9 * K; ++i) {
+        matrix.codes.push_back(static_cast<uint8_t>((i + i / 16) % 16));
+      }
+      matrix.scales.resize(static_cast<size_t>(9 * matrix.format.scale_bytes()));
+      for (int64_t n = 0, code = 0; n < 9; ++n) {
+        std::byte* const row = matrix.scales.data() + n * matrix.format.scale_bytes();
+        const float factor = 0.003f * static_cast<float>(n + 1);
+        std::memcpy(row, &factor, sizeof(factor));
+        for (int64_t g = 0; g < matrix.format.num_groups(); ++g) {
+          row[quant::kFactorBytes + g] = static_cast<std::byte>(code++ % 127);
+        }
+      }
+      const PackedTensor weight({9, K}, matrix, true);
+      ASSERT_TRUE(int8_product_takes(weight.rows()));
+      const Tensor w = weight.dequantised();
+      device::ThreadPool pool(1);
+      CpuContext context(pool);
+      for (const int64_t T : {1, 2, 3, 5}) {
+        GuardedTensor x({T, K}, DType::kF32);
+        x.randomize(static_cast<uint64_t>(T));
+        GuardedTensor y({T, 9}, DType::kF32);
+        ASSERT_TRUE(run_linear(context, x.view(), weight.view(), y.view()).ok());
+        expect_near(linear_reference(x.view(), w.view(), {}), x.view(), w.view(), y.view(),
+                    Rounding::kInt8);
+      }
+    }
+  }
+}
+
 // The MXFP4 codes of the 8-bit kernel: every code, every power.
 TEST(Int8ProductTest, Mxfp4GoesThroughItsTable) {
   if (!has_int8_products()) GTEST_SKIP() << "this CPU has no 8-bit dot products (AVX512-VNNI)";
