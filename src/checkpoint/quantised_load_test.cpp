@@ -39,6 +39,12 @@ std::string config_error(const char* text) {
 constexpr const char* kAwq =
     R"({"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": true, "version": "gemm"})";
 constexpr const char* kFp8 = R"({"quant_method": "fp8", "weight_block_size": [128, 128]})";
+constexpr const char* kModelOpt =
+    R"({"quant_algo": "NVFP4", "group_size": 16, "exclude_modules": ["lm_head", "*.mlp.gate"]})";
+constexpr const char* kNvfp4Packed =
+    R"({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized", "ignore": ["lm_head"],
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {
+            "num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}}}})";
 
 // Other tools' names for the same layouts.
 TEST(QuantizationNames, AreReadAsTheFormatsTheyMean) {
@@ -108,6 +114,14 @@ class QuantisedLoadTest : public ::testing::Test {
     store(module + ".qweight", {64, N / 8}, DType::kI32);
     store(module + ".qzeros", {2, N / 8}, DType::kI32);
     store(module + ".scales", {2, N}, DType::kF16, scale);
+  }
+
+  // An NVFP4 module of [N, 64]: 1.5 times a scale of 2, and the factor.
+  void store_nvfp4(const std::string& module, int64_t N, float factor, bool divided = false) {
+    store(module + (divided ? ".weight_packed" : ".weight"), {N, 32}, DType::kU8, 0x33);
+    store(module + ".weight_scale", {N, 4}, DType::kF8E4M3, 2);
+    store(module + (divided ? ".weight_global_scale" : ".weight_scale_2"), {}, DType::kF32, factor);
+    store(module + (divided ? ".input_global_scale" : ".input_scale"), {}, DType::kF32, 7);
   }
 
   Result<LoadedWeights> load(const std::vector<WeightSpec>& specs, const char* config,
@@ -268,6 +282,8 @@ TEST_F(QuantisedLoadTest, ADeviceGetsTheBytesOfEveryLayout) {
   store("row.weight_scale", {7, 1}, DType::kF32, 2);
   store("int8.weight", {9, 65}, DType::kI8, -5);
   store("int8.weight_scale", {9, 1}, DType::kF32, 2);
+  store_nvfp4("fours", 9, 0.25f);
+  store_nvfp4("packed", 9, 4, true);
   store("plain.weight", {8, 64}, DType::kBf16, 3);
   WeightSpec mixed{
       .name = "mixed",
@@ -280,15 +296,19 @@ TEST_F(QuantisedLoadTest, ADeviceGetsTheBytesOfEveryLayout) {
                                 {{.source_row = 128, .target_row = 0, .num_rows = 172},
                                  {.source_row = 0, .target_row = 172, .num_rows = 128}})}};
   WeightSpec powers = fused({"power"}, 300, 200), rows = fused({"row"}, 7, 64),
-             bytes = fused({"int8"}, 9, 65);
+             bytes = fused({"int8"}, 9, 65), fours = fused({"fours"}, 9, 64),
+             divided = fused({"packed"}, 9, 64);
   powers.name = "powers";
   rows.name = "rows";
   bytes.name = "bytes";
+  fours.name = "fours";
+  divided.name = "divided";
   device::CpuDevice device(1);
   for (const auto& [spec, config] :
        {std::pair{mixed, kAwq}, std::pair{moved, kFp8}, std::pair{powers, kFp8},
         std::pair{rows, R"({"quant_method": "fp8"})"},
-        std::pair{bytes, R"({"quant_method": "w8a8_int8"})"}}) {
+        std::pair{bytes, R"({"quant_method": "w8a8_int8"})"}, std::pair{fours, kModelOpt},
+        std::pair{divided, kNvfp4Packed}}) {
     SCOPED_TRACE(spec.name);
     const LoadOptions quiet{.dtype = DType::kBf16, .ignored_prefixes = {""}};
     LoadOptions to_device = quiet;
@@ -536,6 +556,112 @@ TEST_F(QuantisedLoadTest, ExpertsThatAreQuantisedAlikeAreOnePart) {
   EXPECT_EQ((*loaded)["w"].packed->parts.size(), 1u);
 }
 
+// The factor of NVFP4 multiplies in ModelOpt's files and divides in those of compressed-tensors;
+// that of activations is not used. Modules of different factors make one part.
+TEST_F(QuantisedLoadTest, FactorsOfNvfp4MultiplyOrDivideByTheirName) {
+  for (const bool divided : {false, true}) {
+    SCOPED_TRACE(divided);
+    names_.clear();
+    tensors_.clear();
+    store_nvfp4("q", 8, 0.25f, divided);
+    store_nvfp4("k", 8, 4, divided);
+    const Result<LoadedWeights> loaded =
+        load({fused({"q", "k"}, 8, 64)}, divided ? kNvfp4Packed : kModelOpt);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+    const TensorView& weight = (*loaded)["w"];
+    EXPECT_EQ(weight.shape, (Shape{16, 64}));
+    EXPECT_EQ(weight.packed->parts.size(), 1u);
+    EXPECT_EQ(element(weight, 7, 63), divided ? 12 : 0.75f);
+    EXPECT_EQ(element(weight, 8, 0), divided ? 0.75f : 12);
+    EXPECT_EQ(weight.packed->num_bytes(), 16 * (64 + 8)) << "half a chunk is padded";
+  }
+}
+
+TEST_F(QuantisedLoadTest, ExpertsOfNvfp4AreOnePartWhateverTheirFactors) {
+  store_nvfp4("experts.0", 8, 1);
+  store_nvfp4("experts.1", 8, 2);
+  const Result<LoadedWeights> loaded = load({experts_of(2, 8, 64)}, kModelOpt);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ((*loaded)["w"].packed->parts.size(), 1u);
+  EXPECT_EQ(element((*loaded)["w"], 7, 3), 3);
+  EXPECT_EQ(element((*loaded)["w"], 8, 3), 6);
+}
+
+// All experts of a layer in one tensor, whose scales are named as a parameter's are.
+TEST_F(QuantisedLoadTest, ExpertsInOneTensorAreServedInFp8AndNvfp4) {
+  WeightSpec spec{.name = "w",
+                  .shape = {2, 256, 64},
+                  .alternatives = {whole({"experts.gate_up_proj", {2, 256, 64}})},
+                  .packing = Packing::kAlike};
+  store("experts.gate_up_proj", {2, 256, 64}, DType::kF8E4M3, 3);
+  store("experts.gate_up_proj_scale_inv", {2, 2, 1}, DType::kF32, 0.5f);
+  store("experts.gate_up_proj_input_scale", {2}, DType::kF32, 9);
+  tensors_[1].span<float>()[2] = 4;
+  Result<LoadedWeights> loaded = load({spec}, kFp8);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  ASSERT_EQ((*loaded)["w"].packed->parts.size(), 1u);
+  EXPECT_EQ((*loaded)["w"].packed->parts[0].packed.rows_per_scale, 128);
+  EXPECT_EQ(element((*loaded)["w"], 255, 5), 1.5f);
+  EXPECT_EQ(element((*loaded)["w"], 256, 5), 12);
+  EXPECT_EQ(element((*loaded)["w"], 384, 5), 1.5f);
+
+  names_.clear();
+  tensors_.clear();
+  HubPiece columns{.tensor = {"experts.gate_up_proj", {2, 64, 256}}, .form = RowForm::kInputMajor};
+  columns.runs = {{.num_rows = 512}};
+  spec.alternatives = {{columns}};
+  store("experts.gate_up_proj", {2, 64, 256}, DType::kF8E4M3, 3);
+  tensors_[0].span<uint8_t>()[5 * 256 + 7] = quant::float_to_e4m3(2);
+  store("experts.gate_up_proj_scale_inv", {2, 1, 2}, DType::kF32, 0.5f);
+  tensors_[1].span<float>()[1] = 4;
+  loaded = load({spec}, kFp8);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(element((*loaded)["w"], 7, 5), 1);
+  EXPECT_EQ(element((*loaded)["w"], 7, 6), 1.5f);
+  EXPECT_EQ(element((*loaded)["w"], 128, 6), 12);
+  EXPECT_EQ(element((*loaded)["w"], 256, 6), 1.5f);
+
+  names_.clear();
+  tensors_.clear();
+  spec.alternatives = {whole({"experts.gate_up_proj", {2, 256, 64}})};
+  store("experts.gate_up_proj", {2, 256, 32}, DType::kU8, 0x33);
+  store("experts.gate_up_proj_weight_scale", {2, 256, 4}, DType::kF8E4M3, 2);
+  store("experts.gate_up_proj_weight_scale_2", {2}, DType::kF32, 1);
+  tensors_[2].span<float>()[1] = 2;
+  loaded = load({spec}, kModelOpt);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(element((*loaded)["w"], 255, 5), 3);
+  EXPECT_EQ(element((*loaded)["w"], 256, 5), 6);
+}
+
+// compressed-tensors' other format of packed floats.
+TEST_F(QuantisedLoadTest, PackedMxfp4IsToldFromNvfp4ByItsScales) {
+  store("w.weight_packed", {8, 32}, DType::kU8, 0x33);
+  store("w.weight_scale", {8, 2}, DType::kU8, 128);
+  const Result<LoadedWeights> loaded = load(
+      {fused({"w"}, 8, 64)},
+      R"({"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized", "config_groups": {}})");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(element((*loaded)["w"], 7, 63), 3);
+}
+
+TEST_F(QuantisedLoadTest, Nvfp4WithoutAFactorOrWithABadOneIsRefusedByName) {
+  const std::vector<WeightSpec> specs = {fused({"model.layers.0.mlp.gate"}, 8, 64)};
+  store_nvfp4("model.layers.0.mlp.gate", 8, 0);
+  EXPECT_THAT(error(specs, kModelOpt),
+              HasSubstr("stored as NVFP4, but quantization_config says it is not quantised"));
+  EXPECT_THAT(error(specs, kFp8), HasSubstr("stored as NVFP4, but quant_method is fp8"));
+  EXPECT_THAT(error(specs, nullptr), HasSubstr("config.json has no quantization_config"));
+  constexpr const char* kAny = R"({"quant_method": "modelopt_fp4", "quant_algo": "NVFP4"})";
+  EXPECT_THAT(error(specs, kAny),
+              AllOf(HasSubstr("model.layers.0.mlp.gate.weight"),
+                    HasSubstr("weight_scale_2 is 0, a positive finite number is needed")));
+  names_.erase(names_.begin() + 2);
+  tensors_.erase(tensors_.begin() + 2);
+  EXPECT_THAT(error(specs, kAny),
+              HasSubstr("\"model.layers.0.mlp.gate.weight_scale_2\" is missing"));
+}
+
 TEST_F(QuantisedLoadTest, APlainExpertAmongQuantisedOnesIsRefusedByName) {
   store_awq("experts.0", 8);
   store("experts.1.weight", {8, 64}, DType::kBf16, 1);
@@ -652,8 +778,27 @@ TEST(QuantizationConfigTest, RefusesWhatIsNotServedByName) {
   EXPECT_THAT(config_error(R"({"quant_method": "compressed-tensors", "format": "marlin-24",
                               "config_groups": {}})"),
               HasSubstr("marlin-24"));
-  EXPECT_THAT(config_error(R"({"quant_method": "modelopt", "quant_algo": "NVFP4"})"),
-              HasSubstr("NVFP4"));
+  EXPECT_THAT(config_error(R"({"quant_method": "modelopt", "quant_algo": "NVFP4_AWQ"})"),
+              AllOf(HasSubstr("\"NVFP4_AWQ\""), HasSubstr("FP8 and NVFP4 are served")));
+  EXPECT_THAT(config_error(R"({"quant_algo": "MIXED_PRECISION", "quantized_layers": {
+                              "a.q_proj": {"quant_algo": "NVFP4"},
+                              "a.k_proj": {"quant_algo": "W4A8_AWQ"}}})"),
+              AllOf(HasSubstr("\"a.k_proj\""), HasSubstr("\"W4A8_AWQ\"")));
+}
+
+TEST(QuantizationConfigTest, ModelOptsFormatsAreTakenTogether) {
+  const QuantizationConfig mixed = config_of(
+      R"({"quant_algo": "MIXED_PRECISION", "kv_cache_quant_algo": "FP8", "quantized_layers": {
+          "a.q_proj": {"quant_algo": "NVFP4", "group_size": 16}, "a.k_proj": {"quant_algo": "FP8"}}})");
+  EXPECT_EQ(mixed.method, QuantMethod::kModelOpt);
+  EXPECT_EQ(mixed.kv_cache, KvCacheScheme::kFp8);
+  EXPECT_TRUE(mixed.is_of_weights);
+  const QuantizationConfig newer = config_of(
+      R"({"quant_algo": "NVFP4", "ignore": ["lm_head", "model.layers.0.*"], "config_groups": {
+          "group_0": {"weights": {"num_bits": 4, "type": "float", "group_size": 16}}}})");
+  EXPECT_EQ(newer.method, QuantMethod::kModelOpt) << "without quant_method";
+  EXPECT_TRUE(newer.ignores("model.layers.0.mlp.up_proj"));
+  EXPECT_FALSE(newer.ignores("model.layers.10.mlp.up_proj"));
 }
 
 TEST(QuantizationConfigTest, OlderFilesAreRecognisedByTheirKeys) {

@@ -37,9 +37,20 @@ bool method_has(QuantMethod method, FileLayout layout) {
     case FileLayout::kInt8:
       return method == QuantMethod::kCompressedTensors || method == QuantMethod::kInt8;
     case FileLayout::kMxfp4:
-      return method == QuantMethod::kMxfp4;
+      return method == QuantMethod::kMxfp4 || method == QuantMethod::kCompressedTensors;
+    case FileLayout::kNvfp4:
+      return method == QuantMethod::kModelOpt || method == QuantMethod::kCompressedTensors;
   }
   return false;
+}
+
+// The names of a tensor's scales begin with one of these: those of "m.weight" with "m.weight",
+// those of experts in one tensor "experts.up_proj" with "experts.up_proj" or
+// "experts.up_proj_weight".
+std::vector<std::string> scale_prefixes(std::string_view tensor) {
+  const std::string name(tensor);
+  if (tensor.ends_with(kWeight)) return {name};
+  return {name, name + "_weight"};
 }
 
 }  // namespace
@@ -56,13 +67,32 @@ std::optional<FileLayout> QuantisedModules::layout_of(std::string_view tensor) c
         config_ != nullptr ? config_->method == QuantMethod::kGptq : has(module + ".g_idx");
     return gptq ? FileLayout::kGptq : FileLayout::kAwq;
   }
-  if (has(module + ".weight_packed")) return FileLayout::kPackQuantized;
+  const auto stored_dtype = [&](const std::string& name) {
+    return source_.find({.name = name, .shape = {}})->dtype;
+  };
+  if (const std::string packed = module + ".weight_packed"; has(packed)) {
+    if (stored_dtype(packed) != DType::kU8) return FileLayout::kPackQuantized;
+    const std::string scale = module + ".weight_scale";
+    const bool powers = has(scale) && stored_dtype(scale) == DType::kU8;
+    return powers ? FileLayout::kMxfp4 : FileLayout::kNvfp4;
+  }
   if (has(module + "_blocks")) return FileLayout::kMxfp4;
   const std::string name(tensor);
   if (!has(name)) return std::nullopt;
-  const std::optional<StoredWeight> stored = source_.find({.name = name, .shape = {}});
-  if (stored->dtype == DType::kF8E4M3) return FileLayout::kE4M3;
-  if (stored->dtype == DType::kI8) return FileLayout::kInt8;
+  const std::optional<DType> dtype = stored_dtype(name);
+  if (dtype == DType::kF8E4M3) return FileLayout::kE4M3;
+  if (dtype == DType::kI8) return FileLayout::kInt8;
+  if (dtype == DType::kU8 && scale_name(tensor)) return FileLayout::kNvfp4;
+  return std::nullopt;
+}
+
+// A multiplier by either name.
+std::optional<std::string> QuantisedModules::scale_name(std::string_view tensor) const {
+  for (const std::string& prefix : scale_prefixes(tensor)) {
+    for (const char* const suffix : {"_scale_inv", "_scale"}) {
+      if (has(prefix + suffix)) return prefix + suffix;
+    }
+  }
   return std::nullopt;
 }
 
@@ -112,6 +142,8 @@ Result<std::optional<QuantisedModule>> QuantisedModules::find(
     matrix.layout = *layout;
     matrix.K = row_width(piece);
     matrix.N = num_rows(piece);
+    if (piece.tensor.shape.rank() == 3) matrix.num_experts = piece.tensor.shape[0];
+    matrix.input_major = piece.form == RowForm::kInputMajor;
     matrix.bits = config_->bits_of(module);
     matrix.symmetric = config_->symmetric;
     matrix.zeros_less_one = config_->zeros_less_one;
@@ -143,21 +175,35 @@ Result<std::optional<QuantisedModule>> QuantisedModules::find(
       case FileLayout::kE4M3:
       case FileLayout::kInt8: {
         HEDDLE_ASSIGN_OR_RETURN(matrix.codes, view(piece.tensor.name, used));
-        const bool inverse = has(module + ".weight_scale_inv");
-        if (!inverse && !has(module + ".weight_scale")) {
+        const std::optional<std::string> scale = scale_name(piece.tensor.name);
+        if (!scale) {
           return not_found(fmt::format("weight is {}, but there is no weight_scale{}",
                                        *layout == FileLayout::kE4M3 ? "F8_E4M3" : "I8",
                                        *layout == FileLayout::kE4M3 ? " or weight_scale_inv" : ""));
         }
-        // A multiplier by either name.
-        HEDDLE_RETURN_IF_ERROR(
-            take(inverse ? ".weight_scale_inv" : ".weight_scale", matrix.scales));
+        HEDDLE_ASSIGN_OR_RETURN(matrix.scales, view(*scale, used));
         break;
       }
-      case FileLayout::kMxfp4:
-        HEDDLE_RETURN_IF_ERROR(take("_blocks", matrix.codes));
-        HEDDLE_RETURN_IF_ERROR(take("_scales", matrix.scales));
+      case FileLayout::kMxfp4: {
+        const bool in_blocks = has(module + "_blocks");
+        HEDDLE_RETURN_IF_ERROR(take(in_blocks ? "_blocks" : ".weight_packed", matrix.codes));
+        HEDDLE_RETURN_IF_ERROR(take(in_blocks ? "_scales" : ".weight_scale", matrix.scales));
         break;
+      }
+      case FileLayout::kNvfp4: {
+        matrix.divided = has(module + ".weight_packed");
+        if (matrix.divided) {
+          HEDDLE_RETURN_IF_ERROR(take(".weight_packed", matrix.codes));
+          HEDDLE_RETURN_IF_ERROR(take(".weight_scale", matrix.scales));
+          HEDDLE_RETURN_IF_ERROR(take(".weight_global_scale", matrix.factors));
+          break;
+        }
+        const std::string scale = *scale_name(piece.tensor.name);
+        HEDDLE_ASSIGN_OR_RETURN(matrix.codes, view(piece.tensor.name, used));
+        HEDDLE_ASSIGN_OR_RETURN(matrix.scales, view(scale, used));
+        HEDDLE_ASSIGN_OR_RETURN(matrix.factors, view(scale + "_2", used));
+        break;
+      }
     }
     HEDDLE_ASSIGN_OR_RETURN(found.format, quant::row_format(matrix));
     const bool grouped = *layout == FileLayout::kAwq || *layout == FileLayout::kGptq;
@@ -181,9 +227,9 @@ Result<std::optional<QuantisedModule>> QuantisedModules::find(
 }
 
 bool QuantisedModules::ignorable(std::string_view tensor) const {
-  constexpr std::array<std::string_view, 8> kSuffixes = {
-      ".input_scale", ".weight_shape", ".input_global_scale", ".q_scale",
-      ".g_idx",       ".output_scale", ".input_zero_point",   ".activation_scale",
+  constexpr std::array<std::string_view, 9> kSuffixes = {
+      ".input_scale", "_input_scale",  ".weight_shape",     ".input_global_scale", ".q_scale",
+      ".g_idx",       ".output_scale", ".input_zero_point", ".activation_scale",
   };
   if (is_kv_scale(tensor)) return true;
   if (config_ == nullptr) return false;

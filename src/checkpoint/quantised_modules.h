@@ -2,11 +2,17 @@
 // QuantisedModules: how each module of a checkpoint is stored. The file's tensors decide:
 //
 //   P.qweight                               AWQ or GPTQ, by the config
-//   P.weight_packed                         compressed-tensors, packed integers
+//   P.weight_packed I32                     compressed-tensors, packed integers
+//   P.weight_packed U8                      NVFP4, with P.weight_global_scale, or MXFP4, where
+//                                           P.weight_scale is U8
 //   P.weight F8_E4M3 and P.weight_scale_inv or P.weight_scale
 //   P.weight I8 and P.weight_scale
+//   P.weight U8 and P.weight_scale          NVFP4, with P.weight_scale_2
 //   P_blocks and P_scales                   MXFP4, for a tensor P without ".weight"
 //   anything else                           as it is
+//
+// A tensor P without ".weight" has all experts of a layer. Its scales are P_scale_inv, P_scale or
+// P_weight_scale, and P_scale_2 or P_weight_scale_2.
 //
 // Other keys of the config must agree: a module stored in a way its method does not have,
 // or one that it says is not quantised, is an error that names the module. A module the config does
@@ -54,6 +60,7 @@ class QuantisedModules {
 
   [[nodiscard]] bool has(const std::string& name) const { return names_.contains(name); }
 
+  [[nodiscard]] std::optional<std::string> scale_name(std::string_view tensor) const;
   Status check_agreement(const std::string& module, quant::FileLayout layout) const;
   Result<TensorView> view(const std::string& name, std::unordered_set<std::string>& used) const;
 

@@ -84,11 +84,11 @@ Result<QuantMethod> method_of(ConfigReader& reader) {
     if (reader.has("w_bit") || (reader.has("zero_point") && reader.has("bits"))) {
       return QuantMethod::kAwq;
     }
-    if (reader.has("config_groups")) return QuantMethod::kCompressedTensors;
-    if (reader.has("activation_scheme")) return QuantMethod::kFp8;
     if (reader.has("quant_algo") || reader.has("kv_cache_quant_algo")) {
       return QuantMethod::kModelOpt;
     }
+    if (reader.has("config_groups")) return QuantMethod::kCompressedTensors;
+    if (reader.has("activation_scheme")) return QuantMethod::kFp8;
   }
   for (const auto& [spelling, method] : kMethods) {
     if (name == spelling) return method;
@@ -101,6 +101,7 @@ Result<QuantMethod> method_of(ConfigReader& reader) {
       std::pair("autoawq", QuantMethod::kAwq),
       std::pair("awq-marlin", QuantMethod::kAwq),
       std::pair("modelopt-fp8", QuantMethod::kModelOpt),
+      std::pair("modelopt-fp4", QuantMethod::kModelOpt),
       std::pair("compressed-tensors", QuantMethod::kCompressedTensors),
       std::pair("llm-compressor", QuantMethod::kCompressedTensors),
   };
@@ -244,9 +245,9 @@ void read_compressed_tensors(ConfigReader& reader, QuantizationConfig& config) {
     if (pattern) config.ignored_patterns.push_back(*pattern);
   }
   const auto check_format = [&](const std::string& name) {
-    constexpr std::array<std::string_view, 6> kServed = {"pack-quantized",  "float-quantized",
-                                                         "int-quantized",   "naive-quantized",
-                                                         "mixed-precision", "dense"};
+    constexpr std::array<std::string_view, 8> kServed = {
+        "pack-quantized",       "float-quantized",      "int-quantized",   "naive-quantized",
+        "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mixed-precision", "dense"};
     if (std::ranges::find(kServed, name) == kServed.end()) {
       reader.fail(unimplemented(fmt::format("compressed-tensors format {} is not served; {} are",
                                             readable(name), fmt::join(kServed, ", "))));
@@ -279,11 +280,34 @@ void read_compressed_tensors(ConfigReader& reader, QuantizationConfig& config) {
   }
 }
 
+Status check_modelopt_algorithm(const std::string& algorithm) {
+  if (algorithm == "FP8" || algorithm == "NVFP4") return ok_status();
+  return unimplemented(
+      fmt::format("ModelOpt quant_algo {}; FP8 and NVFP4 are served", readable(algorithm)));
+}
+
+// {"quant_algo": "MIXED_PRECISION", "quantized_layers": {"model.layers.0.mlp.up_proj":
+// {"quant_algo": "FP8"}, ..}}
+void check_quantized_layers(ConfigReader& reader) {
+  const json* const layers = reader.object("quantized_layers");
+  if (layers == nullptr) return;
+  for (const auto& [module, value] : layers->items()) {
+    if (!value.is_object()) continue;
+    ConfigReader layer = reader.narrowed({&value}, /*keep_own=*/false);
+    const Status status = check_modelopt_algorithm(layer.text("quant_algo", std::string("FP8")));
+    if (!status.ok()) {
+      reader.fail(status.with_context(readable(module)).with_context("quantized_layers"));
+      return;
+    }
+  }
+}
+
 void read_modelopt(ConfigReader& reader, QuantizationConfig& config) {
   const std::string algorithm = reader.text("quant_algo", std::string("FP8"));
-  if (algorithm != "FP8") {
-    reader.fail(
-        unimplemented(fmt::format("ModelOpt quant_algo {}; FP8 is served", readable(algorithm))));
+  if (algorithm == "MIXED_PRECISION") {
+    check_quantized_layers(reader);
+  } else if (Status status = check_modelopt_algorithm(algorithm); !status.ok()) {
+    reader.fail(std::move(status));
   }
   config.ignored = reader.texts(reader.has("ignore") ? "ignore" : "exclude_modules");
   config.kv_cache = read_kv_cache_scheme(reader);

@@ -40,7 +40,7 @@ constexpr ChoiceNames<KvCacheDtype, 10> kKvCacheDtypes = {{
     {"fp8", KvCacheDtype::kFp8E4m3},
 }};
 
-constexpr ChoiceNames<Quantization, 18> kQuantizations = {{
+constexpr ChoiceNames<Quantization, 19> kQuantizations = {{
     {"none", Quantization::kNone},
     {"fp8", Quantization::kFp8},
     {"fp8-block", Quantization::kFp8Block},
@@ -59,6 +59,7 @@ constexpr ChoiceNames<Quantization, 18> kQuantizations = {{
     {"compressed_tensors", Quantization::kCompressedTensors},
     {"w8a8_int8", Quantization::kInt8},
     {"modelopt_fp8", Quantization::kModelOpt},
+    {"modelopt_fp4", Quantization::kModelOpt},
 }};
 
 }  // namespace
