@@ -9,7 +9,8 @@
 
 namespace heddle {
 
-// Edits that turn one word into the other: insert, delete, replace. Cost: O(product of the sizes).
+// Edits that turn one word into the other: insert, delete, replace, swap two neighbours.
+// Cost: O(product of the sizes).
 [[nodiscard]] size_t edit_distance(std::string_view a, std::string_view b);
 
 }  // namespace heddle

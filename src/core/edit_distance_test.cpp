@@ -9,7 +9,8 @@ namespace {
 TEST(EditDistanceTest, CountsLettersThatDiffer) {
   EXPECT_EQ(edit_distance("", ""), 0u);
   EXPECT_EQ(edit_distance("port", "port"), 0u);
-  EXPECT_EQ(edit_distance("prot", "port"), 2u);
+  EXPECT_EQ(edit_distance("prot", "port"), 1u);
+  EXPECT_EQ(edit_distance("rpot", "port"), 2u);
   EXPECT_EQ(edit_distance("thread", "threads"), 1u);
   EXPECT_EQ(edit_distance("threads", "thread"), 1u);
   EXPECT_EQ(edit_distance("", "abc"), 3u);
