@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 
 #include "parsers/json_arguments.h"
 #include "parsers/json_scanner.h"
+#include "parsers/loose_tag.h"
 
 namespace heddle::parsers {
 namespace {
@@ -29,10 +31,19 @@ bool is_parameters_key(std::string_view key) {
   return key == "parameters" || key == "input_schema" || key == "inputSchema";
 }
 
+bool is_key_byte(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+bool is_one_of(const std::string& word, std::span<const std::string_view> words) {
+  return std::ranges::find(words, word) != words.end();
+}
+
 bool is_name_key(std::string_view key, Trust trust) {
-  return key == "name" || key == "function" ||
-         (trust == Trust::kMarked &&
-          (key == "tool" || key == "tool_name" || key == "function_name"));
+  if (trust != Trust::kMarked) return key == "name" || key == "function";
+  constexpr std::string_view kWords[] = {"name",     "function",     "tool",
+                                         "toolname", "functionname", "func"};
+  return is_one_of(bare_word(key), kWords);
 }
 
 bool is_standard_arguments_key(std::string_view key) {
@@ -40,8 +51,12 @@ bool is_standard_arguments_key(std::string_view key) {
 }
 
 bool is_arguments_key(std::string_view key, Trust trust) {
-  return is_standard_arguments_key(key) ||
-         (trust == Trust::kMarked && (key == "args" || key == "input" || key == "kwargs"));
+  if (trust != Trust::kMarked) return is_standard_arguments_key(key);
+  constexpr std::string_view kWords[] = {
+      "arguments", "parameters",    "args",       "input",        "kwargs",
+      "params",    "argument",      "parameter",  "inputs",       "toolinput",
+      "toolargs",  "toolarguments", "toolparams", "functionargs", "functionarguments"};
+  return is_one_of(bare_word(key), kWords);
 }
 
 class CallObjectReader {
@@ -71,7 +86,7 @@ class CallObjectReader {
       first = false;
       if (cursor_.rest().starts_with('}')) continue;  // a comma too many
       const CallCursor before = cursor_;
-      if (!cursor_.read_string(key) || !cursor_.skip_space() || !cursor_.expect(":") ||
+      if (!read_key(key) || !cursor_.skip_space() || !cursor_.expect(":") ||
           !cursor_.skip_space()) {
         return cursor_.failure();
       }
@@ -127,6 +142,19 @@ class CallObjectReader {
   }
 
  private:
+  // Between marks also one without quotes: {name: "f"}.
+  bool read_key(std::string& key) {
+    const std::string_view rest = cursor_.rest();
+    const size_t size =
+        std::ranges::find_if_not(rest, [](char c) { return is_key_byte(c); }) - rest.begin();
+    if (trust_ != Trust::kMarked || size == 0) return cursor_.read_string(key);
+    if (size > kMaxNameBytes) return cursor_.fail();
+    if (size == rest.size()) return cursor_.fail(Match::kMore);
+    key = rest.substr(0, size);
+    cursor_.advance(size);
+    return true;
+  }
+
   // Where the name lacks its closing quote, "f, "arguments": {..}, goes back to the next key.
   Match ends_before_key(const CallCursor& value) {
     constexpr size_t kMaxKey = 16;
@@ -151,9 +179,8 @@ class CallObjectReader {
   // Whether the tool, which is known, has such a parameter: the call's object is the arguments'.
   [[nodiscard]] bool is_own_argument(const std::string& key, bool is_object) const {
     if (name_.empty() || arguments_ || trust_ == Trust::kKnown || key == "type") return false;
-    if (is_standard_arguments_key(key) || (is_object && is_arguments_key(key, trust_))) {
-      return false;
-    }
+    const bool is_usual = key == "args" || key == "input" || key == "kwargs";
+    if (is_standard_arguments_key(key) || (is_object && is_usual)) return false;
     return has_parameter(key);
   }
 
@@ -272,7 +299,24 @@ class CallObjectReader {
     return '{' + json;
   }
 
+  // The only tool that has all the arguments, where the name is missing.
+  [[nodiscard]] std::string tool_of_arguments() const {
+    std::vector<std::string> keys;
+    const Json object = Json::parse(arguments_.value_or("{}"), nullptr, /*allow_exceptions=*/false);
+    if (!object.is_object()) return {};
+    for (const auto& [key, ignored] : object.items()) keys.push_back(key);
+    for (const auto& [key, ignored] : members_) keys.push_back(key);
+    std::string tool;
+    for (const std::string& key : keys) {
+      std::string only = names_.only_tool_with(key);
+      if (only.empty() || (!tool.empty() && tool != only)) return {};
+      tool = std::move(only);
+    }
+    return tool;
+  }
+
   CallHeader whole() {
+    if (name_.empty() && trust_ == Trust::kMarked) name_ = tool_of_arguments();
     if (!arguments_ && !name_.empty() && !members_.empty()) arguments_ = early_members() + '}';
     if (trust_ != Trust::kMarked && !arguments_ && !names_.has(name_)) return {};
     CallHeader header = bare_header(cursor_, std::move(name_), std::move(id_));

@@ -156,9 +156,18 @@ Match CallTags::read_tag_name(std::string_view text, CallTag& tag) const {
   if (size == rest.size()) {
     return rest.size() < kMaxAttributeBytes ? Match::kMore : Match::kNo;
   }
-  const std::string_view said = rest.substr(0, size);
+  std::string_view said = rest.substr(0, size);
+  if (rest[size] == '<') {  // its bracket is missing: it ends with the last quote
+    said = said.substr(0, said.find_last_of("\"'") + 1);
+    if (said.empty()) said = rest.substr(0, size);
+  }
   tag.is_whole = said.ends_with('/');
-  tag.size += size + (rest[size] == '>' ? 1 : 0);
+  const bool breaks_line = rest[size] == '\n';  // before its bracket
+  if (breaks_line && size + 1 == rest.size() && rest.size() < kMaxAttributeBytes) {
+    return Match::kMore;
+  }
+  const bool closes_late = breaks_line && rest.substr(size).starts_with("\n>");
+  tag.size += said.size() + (closes_late ? 2 : rest[size] == '>' ? 1 : 0);
   const auto name = attribute(said, "name");
   if (const auto named = name ? name : other_attribute(said)) {
     tag.name = *named;
@@ -186,7 +195,13 @@ CallTag CallTags::read(std::string_view text) const {
              : *meant < first_parameter                          ? TagKind::kCall
              : *meant < first_parameter + format_.num_parameters ? TagKind::kParameter
                                                                  : TagKind::kValue;
-  if (loose.closed) return tag;
+  if (loose.closed) {
+    const bool has_name = tag.kind == TagKind::kCall || tag.kind == TagKind::kParameter;
+    const bool lacks_slash = !format_.has_keys && has_name && !tag.closing;
+    if (lacks_slash) tag.closing = true;  // "<parameter>": that of a parameter has its name
+    tag.is_exact = tag.is_exact && !lacks_slash;
+    return tag;
+  }
   const char behind = text[loose.size];
   const bool is_named = !format_.has_keys && tag.kind != TagKind::kSection &&
                         (behind == '=' || behind == ' ' || behind == ':');
@@ -319,6 +334,9 @@ ParameterOpening CallTags::read_opening(std::string_view text, std::string_view 
     if (!is_same) break;
     opening.size += space + again.size;
   }
+  const std::string_view behind = text.substr(opening.size);
+  if (format_.has_value_lines && behind == ">") return {.match = Match::kMore};
+  if (format_.has_value_lines && behind.starts_with(">\n")) ++opening.size;  // doubled
   return opening;
 }
 
@@ -338,6 +356,7 @@ ParameterOpening CallTags::read_glm_opening(std::string_view text, std::string_v
       if (tag.match == Match::kMore) return Match::kMore;
       if (tag.match != Match::kYes || tag.kind != kind || tag.closing != closing) break;
       rest.remove_prefix(space + tag.size);
+      if (kind == TagKind::kParameter && rest.starts_with('>')) rest.remove_prefix(1);  // doubled
       ++found;
     }
     return Match::kYes;
@@ -347,6 +366,7 @@ ParameterOpening CallTags::read_glm_opening(std::string_view text, std::string_v
   int values = 0;
   skip_space();
   if (skip_tags(TagKind::kParameter, false, keys) == Match::kMore) return {.match = Match::kMore};
+  if (keys > 0) skip_space();
   const std::string_view seen = rest.substr(0, kMaxAttributeBytes);
   const size_t size = std::min(seen.find_first_of("<\n"), seen.size());
   count_searched(size);
@@ -356,7 +376,12 @@ ParameterOpening CallTags::read_glm_opening(std::string_view text, std::string_v
   ParameterOpening opening{.name = std::string(trimmed_of(seen.substr(0, size), " \t\r"))};
   rest.remove_prefix(size);
   if (opening.name.empty()) return {};
+  if (rest.starts_with("\n")) skip_space();
   if (skip_tags(TagKind::kParameter, true, key_ends) == Match::kMore) {
+    return {.match = Match::kMore};
+  }
+  if (keys > 0 && key_ends == 0 &&  // without its slash
+      skip_tags(TagKind::kParameter, false, key_ends) == Match::kMore) {
     return {.match = Match::kMore};
   }
   const std::string_view behind_key = rest;

@@ -308,7 +308,8 @@ CallHeader read_mistral_header(std::string_view text, Place place, const ToolNam
       return cursor.failure();
     }
     if (!cursor.skip_tags(kArgumentWords, arguments)) return cursor.failure();
-    if (!cursor.rest().starts_with('{')) return {};
+    const bool is_text = is_marked && arguments > 0 && cursor.at_string();
+    if (!cursor.rest().starts_with('{') && !is_text) return {};
     if (!is_marked && arguments == 0) return {};
     header = header_of(cursor, name, std::string(id));
   }
@@ -364,6 +365,7 @@ class SectionHeaderReader {
     } else {
       header.name = names_.resolve(written);
     }
+    if (bare_word(header.name).empty()) return {};
     // The marks around it say that it is a call, or its name does.
     const bool is_marked = (marks & (1U << kCallBegin)) != 0 && separators != 0;
     const Match closing = at_arguments() ? Match::kYes : at_closing();

@@ -218,8 +218,17 @@ bool JsonScanner::step(char c) {
     case Expect::kSign:
     case Expect::kPower:
       return number(c);
+    case Expect::kSlash:
+    case Expect::kLineComment:
+    case Expect::kBlockComment:
+    case Expect::kStar:
+      return step_comment(c);
     default:
       break;
+  }
+  if (c == '/' && !is_json_) {
+    behind_comment_ = std::exchange(expect_, Expect::kSlash);
+    return true;
   }
   if (is_json_space(c)) {
     if (comma_.empty()) {
@@ -258,6 +267,21 @@ bool JsonScanner::step(char c) {
       // It is missing.
       return in_list() ? begin_item(c) : begin_key(c);
   }
+}
+
+bool JsonScanner::step_comment(char c) {
+  if (expect_ == Expect::kSlash) {
+    expect_ = c == '*' ? Expect::kBlockComment : Expect::kLineComment;
+    return c == '*' || c == '/';
+  }
+  if (expect_ == Expect::kLineComment) {
+    if (c == '\n') expect_ = behind_comment_;
+  } else if (c == '/' && expect_ == Expect::kStar) {
+    expect_ = behind_comment_;
+  } else {
+    expect_ = c == '*' ? Expect::kStar : Expect::kBlockComment;
+  }
+  return true;
 }
 
 bool JsonScanner::step_string(char c) {

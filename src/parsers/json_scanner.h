@@ -9,6 +9,7 @@
 //   strings in single quotes, True, False and None        a bracket that another one closes over
 //   backslashes before what JSON does not escape          a closing bracket that nothing opened
 //   quotes in strings without a backslash (string_end.h)  doubled braces: {{"a": 1}}
+//   comments, // and /* */, which are left out
 //
 // Where the object's keys are known, a quote may be missing, too, and at the end of the call's last
 // string in any case (missing_quotes.h).
@@ -98,7 +99,11 @@ class JsonScanner {
     kExponent,  // after e
     kSign,      // after the exponent's sign
     kPower,
-    kWord,  // inside true, false, null
+    kWord,   // inside true, false, null
+    kSlash,  // that begins a comment
+    kLineComment,
+    kBlockComment,
+    kStar,  // within a block comment
   };
 
   enum class Level : uint8_t { kObject, kDoubledObject, kList };
@@ -106,6 +111,7 @@ class JsonScanner {
   [[nodiscard]] bool step(char c);  // false: wrong here
   [[nodiscard]] bool step_string(char c);
   [[nodiscard]] bool step_escape(char c);
+  [[nodiscard]] bool step_comment(char c);
   [[nodiscard]] bool begin_key(char c);
   [[nodiscard]] bool begin_value(char c);
   [[nodiscard]] bool begin_item(char c);
@@ -130,6 +136,7 @@ class JsonScanner {
 
   std::vector<Level> levels_;
   Expect expect_ = Expect::kObject;
+  Expect behind_comment_ = Expect::kObject;
   bool is_key_ = false;           // the string
   char quote_ = '"';              // of the string
   char key_quote_ = '"';          // of the last key

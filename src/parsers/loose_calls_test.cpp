@@ -28,6 +28,10 @@ TEST(LooseCallsTest, QwenObjects) {
           "<|tool_call|>" + object + "<|/tool_call|>",
           "<tool_call>>" + object + "</tool_call>>",
           "<tool-call>" + object + "<\\/tool_call>",
+          "< tool_call>\n" + object + "\n<//tool_call>",
+          "<tool call>\n" + object + "\n</tool call>",
+          "<tool_call1>\n" + object + "\n</tool_call1>",
+          "<tool_call\n>\n" + object + "\n</tool_call\n>",
           "<tool_calls>\n" + object + "\n</tool_calls>",
           "<function_call>" + object,
           tagged("```json\n" + object + "\n```"),
@@ -53,6 +57,16 @@ TEST(LooseCallsTest, QwenObjects) {
           tagged(R"({"type": "function", "function": {"name": "get_weather", "arguments": {"city":)"
                  R"( "Paris", "days": 3}}})"),
           tagged(R"({"tool": "get_weather", "args": {"city": "Paris", "days": 3}})"),
+          tagged(R"({"name": "get_weather", "params": {"city": "Paris", "days": 3}})"),
+          tagged(R"({"Name": "get_weather", "Arguments": {"city": "Paris", "days": 3}})"),
+          tagged(R"({"toolName": "get_weather", "tool_input": {"city": "Paris", "days": 3}})"),
+          tagged(R"({name: "get_weather", arguments: {city: "Paris", "days": 3}})"),
+          tagged(R"({"name": "gte_weather", "arguments": {"city": "Paris", "days": 3}})"),
+          // Comments, and a name that the arguments tell.
+          tagged("{\"name\": \"get_weather\", \"arguments\": {\n  // where\n  \"city\": "
+                 "\"Paris\", /* how long * */\n  \"days\": 3 // of them\n}}"),
+          tagged(R"({"arguments": {"city": "Paris", "days": 3}})"),
+          tagged(R"({"city": "Paris", "days": 3})"),
       });
   expect_weather(ToolCallFormat::kQwen,
                  {"I look.\n" + object + "\n</tool_call>", "I look.\n<toolcall>" + object},
@@ -90,6 +104,11 @@ TEST(LooseCallsTest, QwenCoderParameters) {
           replaced("</parameter>", "</parametr>"),
           replaced("</parameter>", "</parameter"),
           replaced("</parameter>", "</parameter=city>"),
+          replaced("</parameter>", "</parameter>>"),
+          replaced("</parameter>", "<//parameter>"),
+          replaced("</parameter>", "</parameter\n>"),
+          replaced("</parameter>", "<parameter>"),
+          replaced("</function>", "<function>"),
           replaced("</parameter>", "</parameter>\n</parameter>"),
           replaced("</function>\n", ""),
           replaced("\n</tool_call>", ""),
@@ -112,6 +131,11 @@ TEST(LooseCallsTest, QwenCoderParameters) {
           replaced("<parameter=city>", "<parameter name=\"city\">"),
           replaced("<parameter=city>", "<parameter=City>"),
           replaced("<parameter=city>", "<paramter=city>"),
+          replaced("<parameter=city>", "< parameter=city>"),
+          replaced("<parameter=city>", "<parameter=city>>"),
+          replaced("<parameter=city>", "<parameter=city\n>"),
+          replaced("<function=get_weather>", "< function=gte_weather>"),
+          replaced("<function=get_weather>", "<function=get_weather\n>"),
           replaced("<parameter=city>", "<parameter=city>\n<parameter=city>"),
           replaced("</tool_call>", "</tool_call>\n</tool_call>"),
           replaced("</tool_call>", "</toolcall>"),
@@ -119,6 +143,16 @@ TEST(LooseCallsTest, QwenCoderParameters) {
           replaced("</function>", "</function>\n</function>"),
           "<tool_call>\n<function=get_weather>\n{\"city\": \"Paris\", \"days\": 3}\n</function>",
       });
+  std::string long_breaks = whole;
+  for (size_t at = 0; (at = long_breaks.find('\n', at)) != std::string::npos; at += 2) {
+    long_breaks.insert(at, "\r");
+  }
+  expect_weather(ToolCallFormat::kQwen3Coder, {long_breaks});
+  // A value of its own line breaks keeps them.
+  expect_read({.calls = ToolCallFormat::kQwen3Coder},
+              "<tool_call>\n<function=write_file>\n<parameter=content>\na\r\nb\r\n</parameter>\n"
+              "</function>\n</tool_call>",
+              {"", "", {{"write_file", {{"content", "a\r\nb\r"}}}}});
   // A file with such tags stays whole.
   const std::string file = "<a>\n</parameter>\n<b>\n<parameter=other>\n</function> x\n</a>";
   expect_read({.calls = ToolCallFormat::kQwen3Coder},
@@ -253,6 +287,13 @@ TEST(LooseCallsTest, GlmKeysAndValues) {
                                            replaced("</tool_call>", "</tool_call></tool_call>"),
                                            replaced("</tool_call>", "</toolcall>"),
                                            replaced("</tool_call>", "<tool_call>"),
+                                           replaced("<arg_key>", "<arg_key>\n"),
+                                           replaced("</arg_key>", "\n</arg_key>>"),
+                                           replaced("</arg_key>", "<arg_key>"),
+                                           replaced("<arg_key>", "<arg key>"),
+                                           replaced("<arg_key>", "<arg_eky>"),
+                                           replaced("</arg_value>", "<arg_value>"),
+                                           replaced("</arg_value>", "</arg_value>>"),
                                            replaced("get_weather", "\"get_weather\""),
                                            replaced("get_weather", "getWeather"),
                                        });
@@ -287,8 +328,14 @@ TEST(LooseCallsTest, DeepseekSections) {
           begin + call + "get_weather" + sep + object + "}" + end + over,
           "<|tool_calls_begin|><|tool_call_begin|>get_weather<|tool_sep|>" + object +
               "<|tool_call_end|><|tool_calls_end|>",
+          "<｜tool calls begin｜><｜tool call begin｜>function<｜tool sep｜>" + fenced +
+              "<｜tool call end｜><｜tool calls end｜>",
           "<｜tool▁calls▁begn｜>" + call + "get_weather<｜tool▁sep>" + object + over,
       });
+  // A bracket is no name.
+  const std::string listed = "get_weather" + sep + "[" + object + "]";
+  expect_read({.calls = ToolCallFormat::kDeepseekV3}, begin + call + listed + end + over,
+              {listed, "", {}});
   expect_read({.calls = ToolCallFormat::kDeepseekV3}, begin + call + "now```json" + end + over,
               {"", "", {{"now", LooseJson::object()}}});
 }
@@ -398,6 +445,7 @@ TEST(LooseCallsTest, MistralLists) {
           "[TOOL_CALLS]get_weather" + arguments,
           "[TOOL_CALLS]get_weather[ARGS][ARGS]" + arguments,
           "[TOOL_CALLS]get_weather[ARGS]" + arguments + "}",
+          "[TOOL_CALLS]get_weather[ARGS]\"{\\\"city\\\": \\\"Paris\\\", \\\"days\\\": 3}\"",
           "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Paris\", \"days\": 3",
           "[TOOL_CALLS]get-weather[CALL_ID]abcDEF123[ARGS]" + arguments + "[/TOOL_CALLS]",
           "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Paris\", \"days\": 3[/TOOL_CALLS]",
@@ -620,6 +668,11 @@ TEST(LooseCallsTest, MinimaxAndSeedTags) {
   for (const auto& [what, with] : std::vector<std::pair<std::string, std::string>>{
            {"", ""},
            {"<minimax:tool_call>\n", ""},
+           {"<parameter name=\"city\">", "<parameter name=\"city\""},
+           {"<invoke name=\"get_weather\">", "< invoke name=\"get_weather\">"},
+           {"</parameter>", "</parameter>>"},
+           {"</parameter>", "<parameter>"},
+           {"</invoke>", "<invoke>"},
            {"<minimax:tool_call>", "<minimax:tool_call>\n<minimax:tool_call>"},
            {"<minimax:tool_call>", "<minimax:toolcall>"},
            {"<minimax:tool_call>", "<tool_call>"},

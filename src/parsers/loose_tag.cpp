@@ -13,10 +13,14 @@ constexpr std::string_view kTagBegins[] = {"<", "[", "◁"};
 constexpr std::string_view kTagEnds[] = {">", "]", "▷"};
 constexpr std::string_view kTagBars[] = {"|", "｜"};
 constexpr std::string_view kTagSlash[] = {"/"};
-constexpr std::string_view kTagBlank[] = {" "};
+constexpr std::string_view kTagBlank[] = {" ", "\n"};
 constexpr std::string_view kTagSlashes[] = {" /", "\\/", "/", "\\"};
 // Within a word: a bar, too, as DeepSeek writes.
 constexpr std::string_view kTagJoints[] = {"_", "-", "▁", "\\_", ".", "|", "｜"};
+// Words that a blank in place of "_" or "▁" may join to those before: "<｜tool calls begin｜>".
+constexpr std::string_view kJoinedWords[] = {"call",     "calls",  "begin",   "end",
+                                             "sep",      "key",    "value",   "start",
+                                             "argument", "action", "section", "thinking"};
 constexpr std::string_view kNameSpaces[] = {"seed", "minimax"};  // a colon joins them to the word
 
 char lower_letter(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
@@ -41,7 +45,7 @@ class TagReader {
       } else if (place_ < text_.size() && text_[place_] == ':' &&
                  std::ranges::find(kNameSpaces, tag_.word) != std::end(kNameSpaces)) {
         ++place_;
-      } else if (tag_.word.empty() || !take(kTagJoints)) {
+      } else if (tag_.word.empty() || !(joins_word() || take(kTagJoints))) {
         break;
       }
     }
@@ -51,6 +55,15 @@ class TagReader {
     if (text_[place_] != '>') read_behind_word();
     tag_.closed = take(kTagEnds);
     if (!tag_.closed) {
+      const std::string_view behind = text_.substr(word_end);
+      constexpr std::string_view kName = " name=";
+      const bool may_have_name = kName.starts_with(behind) && behind.size() < kName.size();
+      if (begins_with_blank_ && may_have_name) {
+        place_ = text_.size();
+        return result();
+      }
+      const bool has_name = behind.starts_with('=') || behind.starts_with(kName);
+      if (begins_with_blank_ && !has_name) return {};
       if (starved_ || place_ == text_.size()) return result();
       place_ = word_end;
       if (static_cast<unsigned char>(text_[place_]) >= 0x80) return {};
@@ -95,14 +108,34 @@ class TagReader {
     return place_ < text_.size() && is_letter_or_digit(text_[place_]);
   }
 
+  // Takes a blank with a word behind it that is part of the tag's.
+  bool joins_word() {
+    if (place_ == text_.size() || text_[place_] != ' ') return false;
+    const std::string_view rest = text_.substr(place_ + 1);
+    const size_t size =
+        std::ranges::find_if_not(rest, [](char c) { return is_letter_or_digit(c); }) - rest.begin();
+    std::string word(rest.substr(0, size));
+    std::ranges::transform(word, word.begin(), lower_letter);
+    const bool may_join = std::ranges::any_of(kJoinedWords, [&](std::string_view joined) {
+      return size == rest.size() ? joined.starts_with(word) : joined == word;
+    });
+    const bool is_attribute = rest.substr(size).starts_with('=');
+    if (!may_join || is_attribute) return false;
+    starved_ = size == rest.size();
+    if (!starved_) ++place_;
+    return !starved_;
+  }
+
   void read_before_word() {
     take_all(kTagBegins, 1);  // doubled
     take_all(kTagBars, 2);
     for (const std::string_view& slash : kTagSlashes) {
       if (take({&slash, 1})) tag_.closing = true;
     }
+    if (tag_.closing) take_all(kTagSlash, 1);  // doubled
     take_all(kTagBars, 2);
-    if (tag_.closing) take_all(kTagBlank, 1);
+    begins_with_blank_ = take(kTagBlank) && !tag_.closing;
+    if (begins_with_blank_) take_all(kTagBars, 2);
   }
 
   void read_behind_word() {
@@ -114,7 +147,8 @@ class TagReader {
 
   std::string_view text_;
   size_t place_ = 0;
-  bool starved_ = false;  // the text ends where more of it would decide
+  bool begins_with_blank_ = false;  // an opening tag: "< tool_call>"
+  bool starved_ = false;            // the text ends where more of it would decide
   LooseTag tag_;
 };
 
@@ -129,6 +163,11 @@ LooseTag read_loose_tag(std::string_view text) {
 std::optional<size_t> meant_word(std::string_view word, std::span<const std::string_view> words) {
   std::optional<size_t> nearest;
   size_t least = 3;
+  const std::string_view unnumbered = word.substr(0, word.find_last_not_of("0123456789") + 1);
+  if (unnumbered != word) {
+    const auto same = std::ranges::find(words, unnumbered);
+    if (same != words.end()) return same - words.begin();
+  }
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i] == word) return i;
     const size_t allowed = std::min<size_t>(words[i].size() / 4, 2);

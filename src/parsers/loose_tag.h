@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads tags as models write them, of which a letter, a bar or the closing bracket may be wrong:
 // "<tool_call>", "<|tool_call|>", "<toolcall", "<\/tool_call>", "<｜tool▁call▁end｜>", "[/THINK]",
-// "</ think >", "<seed:tool_call>".
+// "</ think >", "< tool_call>", "<//think>", "<｜tool calls begin｜>", "<seed:tool_call>".
 //
 // Threading: free functions without state.
 #pragma once
@@ -30,8 +30,8 @@ struct LooseTag {
 // The tag at the front of `text`. Cost: O(LooseTag::kMaxBytes).
 [[nodiscard]] LooseTag read_loose_tag(std::string_view text);
 
-// Which of `words` a tag's word means: the same, or the nearest where no more than one letter in
-// four is wrong, two at most. Nothing where two are equally near.
+// Which of `words` a tag's word means: the same, also with a number behind it, or the nearest where
+// no more than one letter in four is wrong, two at most. Nothing where two are equally near.
 [[nodiscard]] std::optional<size_t> meant_word(std::string_view word,
                                                std::span<const std::string_view> words);
 

@@ -42,9 +42,22 @@ class QuoteReader {
   }
 
  private:
-  // False at the text's end.
+  // And comments that stand apart. False at the text's end.
   bool skip_space() {
-    rest_.remove_prefix(space_size(rest_));
+    for (size_t size = space_size(rest_); size > 0 || rest_.starts_with("/*");) {
+      rest_.remove_prefix(size);
+      const bool is_block = rest_.starts_with("/*");
+      if (rest_ == "/" && starved_ == Match::kMore) rest_ = {};
+      if (!is_block && !rest_.starts_with("//")) break;
+      const size_t end = rest_.find(is_block ? std::string_view("*/") : "\n", 2);
+      count_searched(std::min(end, rest_.size()));
+      if (end == std::string_view::npos) {
+        if (starved_ == Match::kMore) rest_ = {};
+        break;
+      }
+      rest_.remove_prefix(end + (is_block ? 2 : 0));
+      size = space_size(rest_);
+    }
     return !rest_.empty();
   }
 
@@ -57,7 +70,7 @@ class QuoteReader {
 
   // Behind a comma.
   Match read_next() {
-    if (!skip(", \t\r\n")) return starved_;
+    if (!skip(",") || !skip_space() || !skip(", \t\r\n")) return starved_;
     const char c = rest_.front();
     const bool is_quote = c == '"' || c == '\'';
     if (c == '}' || c == ']') return Match::kYes;

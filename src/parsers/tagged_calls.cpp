@@ -9,6 +9,8 @@ namespace heddle::parsers {
 namespace {
 
 constexpr size_t kMaxUnknownTypes = 64;  // looked up one by one
+constexpr std::string_view kLineBreak = "\n";
+constexpr std::string_view kLongLineBreak = "\r\n";
 
 CallMarks tagged_marks_of(const TagFormat& format) {
   return {.markers = format.markers,
@@ -108,6 +110,7 @@ void TaggedCallParser::begin_value(const ParameterOpening& opening) {
   is_string_ = type_.is_string();
   quote_open_ = false;
   value_begun_ = !tags_.format().has_value_lines;
+  line_break_ = kLineBreak;
   value_end_.begin({.tool = tool_,
                     .parameters = &names_,
                     .may_hold_call = type_.may_be_string() || type_.is_unsaid()});
@@ -137,14 +140,15 @@ Progress TaggedCallParser::read_value(std::string_view text, TextEnd end, size_t
   const TaggedValueEnd::Scan found = value_end_.find(text, end);
   const bool last = found.ends;
   std::string_view piece = text.substr(0, found.size);
+  if (!value_begun_ && piece.starts_with(kLongLineBreak)) line_break_ = kLongLineBreak;
   if (type_.is_unsaid() && !quote_open_ && value_.empty()) {
     const size_t first = piece.find_first_not_of(" \t\n\r");
     if (first == std::string_view::npos && !last) return Progress::kMore;
     is_string_ = first == std::string_view::npos || !ParameterType::begins_structure(piece[first]);
   }
   if (!last && is_string_ && !quote_open_ && type_.may_be_null()) {
-    const bool newline = !value_begun_ && piece.starts_with('\n');
-    if (may_become_null_word(piece.substr(newline ? 1 : 0))) {
+    const bool newline = !value_begun_ && piece.starts_with(line_break_);
+    if (may_become_null_word(piece.substr(newline ? line_break_.size() : 0))) {
       used = 0;
       return Progress::kMore;
     }
@@ -153,8 +157,9 @@ Progress TaggedCallParser::read_value(std::string_view text, TextEnd end, size_t
   if (used == 0 && !last) return Progress::kMore;
   value_end_.pass(used, piece);
   const bool strips = tags_.format().has_value_lines || !found.is_closed;
-  if (last && strips && piece.ends_with('\n') && piece.size() > (value_begun_ ? 0U : 1U)) {
-    piece.remove_suffix(1);
+  const size_t begun = value_begun_ ? 0 : line_break_.size();
+  if (last && strips && piece.ends_with(line_break_) && piece.size() > begun) {
+    piece.remove_suffix(line_break_.size());
   }
   if (!take_value(piece, last, out)) return Progress::kFailed;
   if (last) in_value_ = false;
@@ -173,7 +178,7 @@ bool TaggedCallParser::take_value(std::string_view piece, bool last, AnswerDelta
   if (dropped_) return true;
   if (!value_begun_ && !piece.empty()) {
     value_begun_ = true;
-    if (piece.starts_with('\n')) piece.remove_prefix(1);
+    if (piece.starts_with(line_break_)) piece.remove_prefix(line_break_.size());
   }
   if (is_string_) {
     const bool is_null = last && !quote_open_ && type_.may_be_null() && is_null_word(piece);

@@ -85,7 +85,8 @@ class TaggedCallParser final : public ToolCallParser {
   bool dropped_ = false;
   bool is_string_ = false;  // its value is emitted while it arrives
   bool quote_open_ = false;
-  bool value_begun_ = false;  // its first line break, if there was one, was passed
+  bool value_begun_ = false;     // its first line break, if there was one, was passed
+  std::string_view line_break_;  // around the value: "\n" or "\r\n"
   ParameterType type_;
   std::string lead_;   // ", \"name\": ", until it is emitted
   std::string value_;  // held

@@ -57,6 +57,7 @@ TaggedValueEnd::Scan TaggedValueEnd::find(std::string_view text, TextEnd end) {
   if (!found.ends && end == TextEnd::kStopped && found.size == text.size()) end_at(found.size, 0);
   // A line break before what may be the end waits for it.
   if (!found.ends && found.size > 0 && text[found.size - 1] == '\n') --found.size;
+  if (!found.ends && found.size > 0 && text[found.size - 1] == '\r') --found.size;
   return found;
 }
 
@@ -101,22 +102,27 @@ TaggedValueEnd::TagEnd TaggedValueEnd::value_ends_at(const CallTag& tag, std::st
                                                      TextEnd end) const {
   const bool is_glm = tags_.format().has_keys;
   const TagKind value = tags_.value_kind();
-  const bool is_own =
-      tag.closing && (tag.kind == value || (is_glm && tag.kind == TagKind::kParameter));
+  const bool is_own = tag.closing ? tag.kind == value || (is_glm && tag.kind == TagKind::kParameter)
+                                  : is_glm && tag.kind == value;  // without its slash
+  size_t size = tag.size;
   std::string_view rest = text.substr(tag.size);
   if (is_own) {
+    if (rest.starts_with('>')) {  // doubled
+      rest.remove_prefix(1);
+      ++size;
+    }
     for (int count = 0; count <= kMaxTagRepeats; ++count) {
       const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags + 1));
       if (space > kMaxSpaceBetweenTags) return {};
       rest.remove_prefix(space);
       // As the format spells it, the next tag is certain before its name is there.
       if (tags_.begins_next_tag(rest) == Match::kYes) {
-        return {.match = Match::kYes, .size = tag.size};
+        return {.match = Match::kYes, .size = size};
       }
       const CallTag next = tags_.read(rest);
       const bool is_more = rest.empty() || next.match == Match::kMore;
       if (is_more && end == TextEnd::kNone) return {.match = Match::kMore};
-      if (is_more) return {.match = Match::kYes, .size = tag.size};
+      if (is_more) return {.match = Match::kYes, .size = size};
       if (next.match == Match::kYes && next.closing && next.kind == value) {  // doubled
         rest.remove_prefix(next.size);
         continue;
@@ -124,13 +130,13 @@ TaggedValueEnd::TagEnd TaggedValueEnd::value_ends_at(const CallTag& tag, std::st
       if (next.match == Match::kYes) {
         const bool goes_on = next.kind != TagKind::kParameter || is_glm || !next.name.empty();
         return {.match = goes_on && next.kind != TagKind::kValue ? Match::kYes : Match::kNo,
-                .size = tag.size};
+                .size = size};
       }
       if (!is_glm) return {};
       const ParameterOpening opening =
           tags_.read_opening(rest, value_.tool);  // whose first tag is missing
       if (opening.match == Match::kMore && end == TextEnd::kNone) return {.match = Match::kMore};
-      return {.match = opening.match == Match::kYes ? Match::kYes : Match::kNo, .size = tag.size};
+      return {.match = opening.match == Match::kYes ? Match::kYes : Match::kNo, .size = size};
     }
     return {};
   }
