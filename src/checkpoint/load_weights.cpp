@@ -315,8 +315,16 @@ class WeightLoader {
   bool is_packed(const WeightSpec& spec, const Assembly& assembly) const {
     if (spec.dtype != WeightDType::kRun || spec.shape.rank() < 2) return false;
     return std::ranges::any_of(assembly, [&](const HubPiece& piece) {
-      return modules_.contains(piece.tensor.name) || is_rounded(spec, piece);
+      return has_codes(spec, piece) || is_rounded(spec, piece);
     });
+  }
+
+  // Whether the piece is quantised in the checkpoint and stays so.
+  bool has_codes(const WeightSpec& spec, const HubPiece& piece) const {
+    if (!modules_.contains(piece.tensor.name)) return false;
+    const bool wants_numbers =
+        spec.packing == Packing::kNever || piece.form != RowForm::kLastDimension;
+    return !wants_numbers || !modules_.is_readable(piece.tensor.name);
   }
 
   bool is_rounded(const WeightSpec& spec, const HubPiece& piece) const {

@@ -40,6 +40,8 @@ bool method_has(QuantMethod method, FileLayout layout) {
       return method == QuantMethod::kMxfp4 || method == QuantMethod::kCompressedTensors;
     case FileLayout::kNvfp4:
       return method == QuantMethod::kModelOpt || method == QuantMethod::kCompressedTensors;
+    case FileLayout::kBlocks:
+      return true;
   }
   return false;
 }
@@ -79,6 +81,8 @@ std::optional<FileLayout> QuantisedModules::layout_of(std::string_view tensor) c
   if (has(module + "_blocks")) return FileLayout::kMxfp4;
   const std::string name(tensor);
   if (!has(name)) return std::nullopt;
+  const std::optional<StoredWeight> stored = source_.find({.name = name, .shape = {}});
+  if (stored && stored->blocks) return FileLayout::kBlocks;
   const std::optional<DType> dtype = stored_dtype(name);
   if (dtype == DType::kF8E4M3) return FileLayout::kE4M3;
   if (dtype == DType::kI8) return FileLayout::kInt8;
@@ -100,7 +104,12 @@ bool QuantisedModules::contains(std::string_view tensor) const {
   return layout_of(tensor).has_value();
 }
 
+bool QuantisedModules::is_readable(std::string_view tensor) const {
+  return layout_of(tensor) == FileLayout::kBlocks;
+}
+
 Status QuantisedModules::check_agreement(const std::string& module, FileLayout layout) const {
+  if (layout == FileLayout::kBlocks) return ok_status();  // GGUF files have no such config
   if (config_ == nullptr) {
     return invalid_argument(
         fmt::format("it is stored as {}, but config.json has no quantization_config",
@@ -134,6 +143,9 @@ Result<std::optional<QuantisedModule>> QuantisedModules::find(
     const HubPiece& piece, std::unordered_set<std::string>& used) const {
   const std::optional<FileLayout> layout = layout_of(piece.tensor.name);
   if (!layout) return std::optional<QuantisedModule>();
+  if (*layout == FileLayout::kBlocks && piece.form != RowForm::kLastDimension) {
+    return std::optional<QuantisedModule>();
+  }
   const std::string module = module_of(piece.tensor.name);
   const auto read = [&]() -> Result<QuantisedModule> {
     HEDDLE_RETURN_IF_ERROR(check_agreement(module, *layout));
@@ -144,6 +156,19 @@ Result<std::optional<QuantisedModule>> QuantisedModules::find(
     matrix.N = num_rows(piece);
     if (piece.tensor.shape.rank() == 3) matrix.num_experts = piece.tensor.shape[0];
     matrix.input_major = piece.form == RowForm::kInputMajor;
+    if (*layout == FileLayout::kBlocks) {
+      const std::string& name = piece.tensor.name;
+      const std::optional<StoredWeight> stored = source_.find({.name = name, .shape = {}});
+      used.insert(name);
+      if (stored->shape != piece.tensor.shape) {
+        return invalid_argument(fmt::format("it is {}, the model needs {}",
+                                            stored->shape.to_string(),
+                                            piece.tensor.shape.to_string()));
+      }
+      matrix.blocks = *stored->blocks;
+      HEDDLE_ASSIGN_OR_RETURN(found.format, quant::row_format(matrix));
+      return found;
+    }
     matrix.bits = config_->bits_of(module);
     matrix.symmetric = config_->symmetric;
     matrix.zeros_less_one = config_->zeros_less_one;
@@ -204,6 +229,8 @@ Result<std::optional<QuantisedModule>> QuantisedModules::find(
         HEDDLE_ASSIGN_OR_RETURN(matrix.factors, view(scale + "_2", used));
         break;
       }
+      case FileLayout::kBlocks:
+        break;
     }
     HEDDLE_ASSIGN_OR_RETURN(found.format, quant::row_format(matrix));
     const bool grouped = *layout == FileLayout::kAwq || *layout == FileLayout::kGptq;

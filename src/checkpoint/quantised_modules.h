@@ -9,6 +9,7 @@
 //   P.weight I8 and P.weight_scale
 //   P.weight U8 and P.weight_scale          NVFP4, with P.weight_scale_2
 //   P_blocks and P_scales                   MXFP4, for a tensor P without ".weight"
+//   P.weight in blocks of a GGUF file
 //   anything else                           as it is
 //
 // A tensor P without ".weight" has all experts of a layer. Its scales are P_scale_inv, P_scale or
@@ -46,8 +47,13 @@ class QuantisedModules {
   // Whether the tensor exists in a quantised form.
   [[nodiscard]] bool contains(std::string_view tensor) const;
 
-  // None when it is not quantised. `used` receives the names of the tensors it is made of.
-  // Error: as the header says, and as quant::row_format; names the module.
+  // Whether its source also reads it as plain numbers: blocks of a GGUF file, which are packed
+  // where packed rows are wanted and rows are what is stored (RowForm::kLastDimension).
+  [[nodiscard]] bool is_readable(std::string_view tensor) const;
+
+  // None when it is not quantised, or is_readable() and not stored by rows. `used` receives the
+  // names of the tensors it is made of. Error: as the header says, and as quant::row_format; names
+  // the module.
   Result<std::optional<QuantisedModule>> find(const HubPiece& piece,
                                               std::unordered_set<std::string>& used) const;
 

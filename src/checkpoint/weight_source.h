@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The source of weights: the files of a checkpoint (checkpoint_files.h) or a generator of seeded
-// random values (dummy_weights.h). Both are asked by hub name and give rows of a tensor in the
-// wanted dtype, so that a generated model of any size never exists twice.
+// The source of weights: the safetensors files of a checkpoint (checkpoint_files.h), GGUF files
+// (gguf_weights.h) or a generator of seeded random values (dummy_weights.h). All are asked by hub
+// name and give rows of a tensor in the wanted dtype, so that a generated model of any size never
+// exists twice.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include "checkpoint/drawn_weight.h"
 #include "core/tensor.h"
+#include "quant/block_formats.h"
 
 namespace heddle::checkpoint {
 
@@ -33,6 +35,8 @@ struct StoredWeight {
   std::optional<DType> dtype;     // none: stored in a format Heddle does not know
   Shape shape;
   const void* data = nullptr;  // null when there is no memory to use in place
+  // Blocks that packed rows hold value for value. read() gives their numbers, too.
+  std::optional<quant::BlockRows> blocks = std::nullopt;
   Initial initial = Initial::kSmall;
 };
 

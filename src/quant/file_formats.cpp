@@ -270,6 +270,14 @@ Result<RowFormat> nvfp4_format(const StoredMatrix& m) {
                    .group_size = kGroup};
 }
 
+Result<RowFormat> block_format(const StoredMatrix& m) {
+  const int64_t columns = size_of(m.blocks.type).columns;
+  const std::optional<RowFormat> format = packed_format(m.blocks.type, m.K);
+  if (m.blocks.K == m.K && m.K % columns == 0 && format) return *format;
+  return invalid_argument(fmt::format("rows of {} columns in blocks of {} do not make rows of {}",
+                                      m.blocks.K, columns, m.K));
+}
+
 // `values[i]` for i of [0, count): bits b*i.. of the words from `word` on.
 uint32_t field(uint32_t word, int64_t index, int bits) {
   return (word >> (bits * index)) & ((1u << bits) - 1);
@@ -501,6 +509,8 @@ const char* to_string(FileLayout layout) {
       return "MXFP4";
     case FileLayout::kNvfp4:
       return "NVFP4";
+    case FileLayout::kBlocks:
+      return "GGUF blocks";
   }
   return "unknown";
 }
@@ -525,6 +535,8 @@ Result<RowFormat> row_format(const StoredMatrix& matrix) {
       return mxfp4_format(matrix);
     case FileLayout::kNvfp4:
       return nvfp4_format(matrix);
+    case FileLayout::kBlocks:
+      return block_format(matrix);
   }
   HEDDLE_CHECK(false && "unknown layout");
 }
@@ -551,6 +563,9 @@ Result<UnpackedMatrix> unpack(const StoredMatrix& matrix, const RowFormat& forma
       break;
     case FileLayout::kNvfp4:
       HEDDLE_RETURN_IF_ERROR(unpack_nvfp4(matrix, out));
+      break;
+    case FileLayout::kBlocks:
+      unpack_blocks(matrix.blocks, out);
       break;
   }
   HEDDLE_RETURN_IF_ERROR(check_scales(out));

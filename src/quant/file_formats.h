@@ -19,6 +19,7 @@
 //   kNvfp4          weight u8 [N, K/2], low nibble first; scale E4M3 [N, K/16], the last group of a
 //                   row may be partial; one fp32 factor that all scales are multiplied by
 //                   (ModelOpt) or divided by (compressed-tensors)
+//   kBlocks         a matrix of a GGUF file, codes and scales together (block_formats.h)
 //
 // The experts of a layer may be stored in one tensor: matrices [E, N/E, K] of kE4M3, kInt8 and
 // kNvfp4, with scales (and factors) of each. Matrices of a byte a code may be transposed then,
@@ -31,11 +32,21 @@
 
 #include <heddle/status.h>
 
+#include "quant/block_formats.h"
 #include "quant/packed_rows.h"
 
 namespace heddle::quant {
 
-enum class FileLayout : uint8_t { kAwq, kGptq, kPackQuantized, kE4M3, kInt8, kMxfp4, kNvfp4 };
+enum class FileLayout : uint8_t {
+  kAwq,
+  kGptq,
+  kPackQuantized,
+  kE4M3,
+  kInt8,
+  kMxfp4,
+  kNvfp4,
+  kBlocks
+};
 
 [[nodiscard]] const char* to_string(FileLayout layout);  // "AWQ", ...
 
@@ -57,6 +68,7 @@ struct StoredMatrix {
   TensorView group_index;  // the group of each row of K, where the file has it
   TensorView factors;      // kNvfp4: one number, or one an expert
   bool divided = false;    // kNvfp4: scales are divided by the factors
+  BlockRows blocks;        // of kBlocks, which has none of these tensors
 };
 
 // Checks every shape and dtype, and reads the group index. Error: kInvalidArgument, naming the
