@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/gguf_weights.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include "checkpoint/convert.h"
+#include "checkpoint/readable.h"
+#include "core/check.h"
+
+namespace heddle::checkpoint {
+
+namespace {
+
+constexpr int64_t kLargestBlock = 256;
+
+// The dtype that blocks are read as where nothing asks for another.
+constexpr DType kBlocksDType = DType::kBf16;
+
+bool is_served(const GgufType& type) {
+  return type.blocks.has_value() || (type.dtype && is_convertible(*type.dtype));
+}
+
+Status refuse_type(const GgufTensor& tensor) {
+  return unimplemented(fmt::format(
+      "tensor {} is stored as {}, which is not served; take the model's Q4_K_M file, or one of "
+      "Q8_0, Q6_K, Q5_K_M, F16 or BF16",
+      readable(tensor.name), tensor.type->name));
+}
+
+bool stays_packed(const GgufType& type) {
+  return type.blocks && quant::packed_format(*type.blocks, size_of(*type.blocks).columns);
+}
+
+}  // namespace
+
+Result<GgufWeights> GgufWeights::create(GgufModel model, std::vector<GgufSource> sources,
+                                        const std::vector<std::string>& left_out) {
+  GgufWeights weights(std::move(model));
+  std::unordered_set<std::string_view> used(left_out.begin(), left_out.end());
+  for (const std::string_view name : weights.model_.names()) {
+    const GgufTensor& tensor = *weights.model_.find(name)->tensor;
+    if (!is_served(*tensor.type)) return refuse_type(tensor);
+  }
+  for (GgufSource& source : sources) {
+    const auto stored = weights.model_.find(source.stored);
+    HEDDLE_CHECK(stored.has_value());
+    used.insert(stored->tensor->name);
+    HEDDLE_RETURN_IF_ERROR(weights.add(std::move(source)));
+  }
+  for (const std::string_view name : weights.model_.names()) {
+    if (used.contains(name)) continue;
+    HEDDLE_RETURN_IF_ERROR(weights.add({.hub = std::string(name),
+                                        .stored = std::string(name),
+                                        .shape = weights.model_.find(name)->tensor->shape}));
+  }
+  return weights;
+}
+
+Status GgufWeights::add(GgufSource source) {
+  auto entry = std::make_unique<Entry>();
+  entry->stored = *model_.find(source.stored);
+  const Shape& stored = entry->stored.tensor->shape;
+  // The elements of a vector are its rows, where they are numbers.
+  const bool is_row = stored.rank() > 1 || entry->stored.tensor->type->blocks;
+  entry->width = is_row ? stored[stored.rank() - 1] : 1;
+  const int64_t num_rows = source.shape.num_elements() / entry->width;
+  int64_t last = 0;
+  for (int64_t row = 0; row < num_rows; ++row) {
+    last = std::max(last, source.order.stored_row(row));
+  }
+  if (source.shape.num_elements() != num_rows * entry->width ||
+      (last + 1) * entry->width > stored.num_elements()) {
+    return invalid_argument(fmt::format("tensor {} is {}, which does not hold {} as {}",
+                                        readable(source.stored), stored.to_string(),
+                                        readable(source.hub), source.shape.to_string()));
+  }
+  entry->source = std::move(source);
+  if (!by_name_.emplace(entry->source.hub, entry.get()).second) {
+    return invalid_argument(fmt::format("{} is stored twice, the second time as tensor {}",
+                                        readable(entry->source.hub),
+                                        readable(entry->source.stored)));
+  }
+  entries_.push_back(std::move(entry));
+  return ok_status();
+}
+
+quant::BlockRows GgufWeights::rows_of(const Entry& entry) const {
+  return {.type = *entry.stored.tensor->type->blocks,
+          .K = entry.width,
+          .data = entry.stored.data,
+          .order = entry.source.order};
+}
+
+std::optional<StoredWeight> GgufWeights::find(const WeightRequest& request) const {
+  const auto found = by_name_.find(request.name);
+  if (found == by_name_.end()) return std::nullopt;
+  const Entry& entry = *found->second;
+  const GgufType& type = *entry.stored.tensor->type;
+  StoredWeight weight{.name = entry.source.hub,
+                      .stored_dtype = type.name,
+                      .dtype = type.blocks ? kBlocksDType : *type.dtype,
+                      .shape = entry.source.shape};
+  const bool as_stored = entry.source.change == GgufChange::kNone;
+  if (!type.blocks && as_stored && entry.source.order == quant::RowOrder()) {
+    weight.data = entry.stored.data;
+  }
+  if (stays_packed(type) && as_stored && entry.width > 1) weight.blocks = rows_of(entry);
+  return weight;
+}
+
+std::vector<std::string_view> GgufWeights::names() const {
+  std::vector<std::string_view> names;
+  names.reserve(entries_.size());
+  for (const auto& entry : entries_) names.push_back(entry->source.hub);
+  std::ranges::sort(names);
+  return names;
+}
+
+void GgufWeights::read(const StoredWeight& weight, int64_t first, int64_t count, DType dtype,
+                       void* target) const {
+  const Entry& entry = *by_name_.at(weight.name);
+  auto* out = static_cast<std::byte*>(target);
+  while (count > 0) {
+    const int64_t in_row = std::min(count, entry.width - first % entry.width);
+    read_part(entry, first, in_row, dtype, out);
+    first += in_row;
+    count -= in_row;
+    out += bytes_of(dtype, in_row);
+  }
+}
+
+// Elements [first, first + count) of one row, a block at a time.
+void GgufWeights::read_part(const Entry& entry, int64_t first, int64_t count, DType dtype,
+                            void* target) const {
+  const GgufType& type = *entry.stored.tensor->type;
+  const bool as_stored = !type.blocks && entry.source.change == GgufChange::kNone;
+  const int64_t columns = type.blocks ? type.block.columns
+                          : as_stored ? entry.width
+                                      : kLargestBlock;
+  const int64_t row = entry.source.order.stored_row(first / entry.width);
+  const int64_t row_bytes = entry.width / type.block.columns * type.block.bytes;
+  const std::byte* const bytes = entry.stored.data + row * row_bytes;
+  auto* out = static_cast<std::byte*>(target);
+  std::array<float, kLargestBlock> values;
+  for (int64_t column = first % entry.width; count > 0;) {
+    const int64_t within = column % columns;
+    const int64_t here = std::min(count, columns - within);
+    const std::byte* const from = bytes + column / type.block.columns * type.block.bytes;
+    if (as_stored) {
+      convert_elements(from, *type.dtype, out, dtype, here);
+    } else {
+      if (type.blocks) {
+        quant::dequantise_blocks(*type.blocks, from, 1, values.data());
+      } else {
+        convert_elements(from, *type.dtype, values.data() + within, DType::kF32, here);
+      }
+      for (float& value :
+           std::span(values).subspan(static_cast<size_t>(within), static_cast<size_t>(here))) {
+        if (entry.source.change == GgufChange::kOneAdded) value -= 1;
+        if (entry.source.change == GgufChange::kNegatedExponent) value = std::log(-value);
+      }
+      convert_elements(values.data() + within, DType::kF32, out, dtype, here);
+    }
+    column += here;
+    count -= here;
+    out += bytes_of(dtype, here);
+  }
+}
+
+std::vector<std::string> GgufWeights::notes() const {
+  struct Sum {
+    int64_t tensors = 0;
+    int64_t elements = 0;
+    int64_t bytes = 0;
+  };
+
+  std::map<std::string_view, Sum> sums;  // by type
+  for (const std::string_view name : model_.names()) {
+    const GgufTensor& tensor = *model_.find(name)->tensor;
+    if (!tensor.type->blocks || stays_packed(*tensor.type)) continue;
+    Sum& sum = sums[tensor.type->name];
+    ++sum.tensors;
+    sum.elements += tensor.shape.num_elements();
+    sum.bytes += tensor.end - tensor.begin;
+  }
+  std::vector<std::string> notes;
+  for (const auto& [name, sum] : sums) {
+    constexpr double kGiB = 1 << 30;
+    notes.push_back(fmt::format(
+        "{} tensors of {} are dequantised while they load, for want of a packed form with minima: "
+        "{:.2f} GiB become {:.2f} at 16 bits; --quantization int4-g32 or int8 rounds them again to "
+        "a packed format",
+        sum.tensors, name, static_cast<double>(sum.bytes) / kGiB,
+        static_cast<double>(2 * sum.elements) / kGiB));
+  }
+  return notes;
+}
+
+}  // namespace heddle::checkpoint
