@@ -89,16 +89,23 @@ TEST_P(GoldenLines, EncodeToTheExpectedIds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(LlamaCpp, GoldenLines,
-                         ::testing::Values(LineSet{"qwen2", "qwen2"}, LineSet{"qwen3", "qwen2"},
-                                           LineSet{"gpt2", "gpt-2"}, LineSet{"llama3", "llama-bpe"},
-                                           LineSet{"llama2", "llama-spm"}),
-                         [](const auto& test) {
-                           std::string name =
-                               std::string(test.param.vocabulary) + "_" + test.param.lines;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    LlamaCpp, GoldenLines,
+    ::testing::Values(LineSet{"qwen2", "qwen2"}, LineSet{"qwen3", "qwen2"},
+                      LineSet{"gpt2", "gpt-2"}, LineSet{"llama3", "llama-bpe"},
+                      LineSet{"llama2", "llama-spm"},
+                      LineSet{"gguf-vocab/ggml-vocab-qwen2.gguf", "qwen2"},
+                      LineSet{"gguf-vocab/ggml-vocab-gpt-2.gguf", "gpt-2"},
+                      LineSet{"gguf-vocab/ggml-vocab-llama-spm.gguf", "llama-spm"},
+                      LineSet{"gguf-vocab/ggml-vocab-phi-3.gguf", "phi-3"},
+                      LineSet{"gguf-vocab/ggml-vocab-deepseek-llm.gguf", "deepseek-llm"}),
+    [](const auto& test) {
+      std::string name = std::string(test.param.vocabulary) + "_" + test.param.lines;
+      for (const char other : {'-', '/', '.'}) {
+        std::ranges::replace(name, other, '_');
+      }
+      return name;
+    });
 
 TEST(Llama3Tokenizer, AddsItsFirstTokenThroughTheTemplate) {
   HEDDLE_SHARED_PATH_OR_SKIP(path, "data/tokenizers/llama3");

@@ -8,8 +8,10 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/gguf_model.h"
 #include "core/file_presence.h"
 #include "core/log.h"
+#include "tokenizer/gguf_tokenizer.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
 #include "tokenizer/tiktoken.h"
 #include "tokenizer/tokenizer_config.h"
@@ -93,6 +95,8 @@ Status no_tokenizer(const std::filesystem::path& model_dir) {
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::filesystem::path& model_dir) {
+  HEDDLE_ASSIGN_OR_RETURN(const auto gguf, checkpoint::find_gguf(model_dir));
+  if (gguf) return load_gguf_tokenizer(*gguf);
   HEDDLE_ASSIGN_OR_RETURN(TokenizerConfig config, load_tokenizer_config(model_dir));
   // A link to nothing is an error where no other file has the vocabulary.
   Status broken;

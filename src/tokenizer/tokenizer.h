@@ -121,7 +121,8 @@ class Tokenizer {
 
 // Reads tokenizer.json, else vocab.json with merges.txt, else tiktoken.model, else tokenizer.model
 // (SentencePiece), whichever the folder has first; and tokenizer_config.json, if it is there, for
-// the special tokens. Error: kNotFound without any of them; kDataLoss or kUnimplemented naming the
+// the special tokens. Where checkpoint::find_gguf() finds one: from the metadata of a GGUF file
+// (gguf_tokenizer.h). Error: kNotFound without any of them; kDataLoss or kUnimplemented naming the
 // file, the key in it and what is wrong.
 [[nodiscard]] Result<std::unique_ptr<Tokenizer>> load_tokenizer(
     const std::filesystem::path& model_dir);

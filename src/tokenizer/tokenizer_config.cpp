@@ -7,9 +7,11 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/gguf_model.h"
 #include "core/file_presence.h"
 #include "core/json_reader.h"
 #include "core/log.h"
+#include "tokenizer/gguf_tokenizer.h"
 #include "tokenizer/tokenizer_json.h"
 #include "tokenizer/vocabulary.h"
 
@@ -311,6 +313,8 @@ std::vector<AddedToken> unlisted_special_tokens(
 }
 
 Result<TokenizerConfig> load_tokenizer_config(const std::filesystem::path& model_dir) {
+  HEDDLE_ASSIGN_OR_RETURN(const auto gguf, checkpoint::find_gguf(model_dir));
+  if (gguf) return load_gguf_tokenizer_config(*gguf);
   const std::filesystem::path path = model_dir / kFileName;
   HEDDLE_ASSIGN_OR_RETURN(const bool exists, optional_file_exists(path));
   HEDDLE_ASSIGN_OR_RETURN(const std::string json,

@@ -67,7 +67,8 @@ struct TokenizerConfig {
     const TokenizerConfig& config,
     const std::function<std::optional<TokenId>(const std::string&)>& id_of, TokenId first_id);
 
-// The defaults when the folder has neither file. Error: as above with the file's path, and as
+// The defaults when the folder has neither file; what the metadata says where there is a GGUF file.
+// Error: as above with the file's path, and as
 // file_exists() (core/file_presence.h).
 [[nodiscard]] Result<TokenizerConfig> load_tokenizer_config(const std::filesystem::path& model_dir);
 

@@ -29,6 +29,16 @@ TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
       {"src/tokenizer/", "is_llama_class"},
       {"src/tokenizer/", "kLlama3Pattern"},
       {"src/tokenizer/tiktoken.cpp", "Llama 3"},
+      // Ways to split words and kinds of vocabularies, by the names that GGUF files have for them.
+      {"src/tokenizer/gguf_tokenizer.cpp", "qwen2"},
+      {"src/tokenizer/gguf_tokenizer.cpp", "llama"},
+      {"src/tokenizer/gguf_tokenizer.cpp", "deepseek"},
+      {"src/tokenizer/gguf_tokenizer.cpp", "kDeepseek3Pattern"},
+      // That kind of rotary embedding in a GGUF file, and the name that files of Mistral have
+      // there.
+      {"src/models/gguf_translation.cpp", "llama3"},
+      {"src/models/mistral/mistral.cpp", "\"llama\""},
+      {"src/models/mixtral/mixtral.cpp", "\"llama\""},
       // The names that other engines have for the drafts exported for them.
       {"src/checkpoint/nextn_layer.cpp", "DeepseekV32ForCausalLM"},
       {"src/checkpoint/nextn_layer.cpp", "DeepseekV3ForCausalLMNextN"},

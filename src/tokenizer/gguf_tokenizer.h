@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tokenizer in the metadata of a GGUF file, under tokenizer.ggml: `tokens` in order of id,
+// their kinds in `token_type`, and by `model`:
+//
+//   gpt2    byte-level BPE with `merges`; `pre` names the way to split words, which the hub's
+//           tokenizer.json spells out
+//   llama   a SentencePiece model of BPE with `scores`, which becomes one in memory
+//
+// Ids of roles are `bos_token_id` and the like; `add_bos_token` and `add_eos_token` say what stands
+// around a text, and tokenizer.chat_template how a chat becomes one.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <heddle/status.h>
+
+#include "checkpoint/gguf_header.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_config.h"
+
+namespace heddle::tokenizer {
+
+// Roles, and what stands around a text: what tokenizer_config.json says in the hub. Error:
+// kDataLoss, naming the key, for an id without a token.
+[[nodiscard]] Result<TokenizerConfig> gguf_tokenizer_config(
+    const checkpoint::GgufMetadata& metadata);
+
+// As gguf_tokenizer_config(), of the model whose first file is `path`. Error: as above and
+// checkpoint::GgufModel::open(), with the file's name.
+[[nodiscard]] Result<TokenizerConfig> load_gguf_tokenizer_config(const std::filesystem::path& path);
+
+// Error: as above; kDataLoss for lists that do not fit each other; kUnimplemented for another kind
+// of vocabulary or way to split words, listing those that are served.
+[[nodiscard]] Result<std::unique_ptr<Tokenizer>> make_gguf_tokenizer(
+    const checkpoint::GgufMetadata& metadata);
+
+// The same of the model whose first file is `path`. Error: as above, with the file's name.
+[[nodiscard]] Result<std::unique_ptr<Tokenizer>> load_gguf_tokenizer(
+    const std::filesystem::path& path);
+
+// tokenizer.chat_template as "default", and those with names of their own
+// (tokenizer.chat_template.NAME). Empty where there is none.
+[[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> gguf_chat_templates(
+    const checkpoint::GgufMetadata& metadata);
+
+}  // namespace heddle::tokenizer
