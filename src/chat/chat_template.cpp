@@ -10,9 +10,11 @@
 
 #include "chat/json.h"
 #include "chat/spelled_json.h"
+#include "checkpoint/gguf_model.h"
 #include "core/file_presence.h"
 #include "core/json_reader.h"
 #include "core/log.h"
+#include "tokenizer/gguf_tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
 
 namespace heddle::chat {
@@ -139,7 +141,8 @@ Result<NamedSources> templates_of_jinja_files(const fs::path& model_dir) {
 Status no_template(const fs::path& model_dir) {
   return not_found(fmt::format(
       "{}: the model has no chat template: there is no chat_template.jinja, no chat_template.json "
-      "and no \"chat_template\" in tokenizer_config.json. Give one with --chat-template FILE, put "
+      "and no \"chat_template\" in tokenizer_config.json or the metadata of a GGUF file. Give one "
+      "with --chat-template FILE, put "
       "a "
       "chat_template.jinja into the folder, or use the completions API with text you format "
       "yourself",
@@ -175,12 +178,23 @@ Result<ParsedTemplates> parse_templates(const NamedSources& sources, const fs::p
   return templates;
 }
 
-// The places where a model's folder may have a template, in transformers' order.
+// The places where a model's folder may have a template, in transformers' order, and a GGUF file.
+constexpr std::string_view kInGguf = "tokenizer.chat_template";
 constexpr std::string_view kPlaces[] = {"chat_template.jinja", "chat_template.json",
-                                        "tokenizer_config.json"};
+                                        "tokenizer_config.json", kInGguf};
+
+Result<NamedSources> templates_of_gguf(const fs::path& model_dir) {
+  HEDDLE_ASSIGN_OR_RETURN(const auto path, checkpoint::find_gguf(model_dir));
+  if (!path) return NamedSources();
+  HEDDLE_ASSIGN_OR_RETURN(const auto model, checkpoint::GgufModel::open(*path));
+  Result<NamedSources> sources = tokenizer::gguf_chat_templates(model.metadata());
+  if (!sources.ok()) return sources.status().with_context(path->string());
+  return sources;
+}
 
 Result<NamedSources> templates_at(const fs::path& model_dir, std::string_view place) {
   if (place == kPlaces[0]) return templates_of_jinja_files(model_dir);
+  if (place == kInGguf) return templates_of_gguf(model_dir);
   HEDDLE_ASSIGN_OR_RETURN(const bool exists, is_file(model_dir / place));
   return exists ? templates_in(model_dir / place) : NamedSources();
 }

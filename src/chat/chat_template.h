@@ -47,7 +47,8 @@ class ChatTemplate {
  public:
   // In this order: options.template_file; chat_template.jinja in `model_dir`; chat_template in
   // chat_template.json; chat_template in tokenizer_config.json, a string, a list of {name,
-  // template} or an object of templates by name. A place whose template cannot be used is passed
+  // template} or an object of templates by name; the metadata of a GGUF file
+  // (tokenizer/gguf_tokenizer.h). A place whose template cannot be used is passed
   // over with a line of the log, and a second one that differs is logged. Special tokens come from
   // the tokenizer's files (tokenizer/tokenizer_config.h). Error, where no place can be used:
   // kNotFound, naming the remedies, when there is no template or none of several is the main one;
