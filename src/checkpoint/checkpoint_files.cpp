@@ -77,8 +77,8 @@ constexpr OtherWeights kOtherWeights[] = {
      "the adapters of a model without the model; merge them into it (peft: merge_and_unload(), "
      "save_pretrained()) and name that folder"},
     {".gguf",
-     "a GGUF file, which is not served; download the model's safetensors files, with hf download "
-     "OWNER/MODEL"},
+     "a GGUF file, which is not read here; name that file, or download the model's safetensors "
+     "files, with hf download OWNER/MODEL"},
     {".bin",
      "weights as a PyTorch pickle, which is not served; download the model's safetensors files, or "
      "convert it: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER, "

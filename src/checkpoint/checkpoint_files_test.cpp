@@ -110,7 +110,7 @@ TEST_F(CheckpointFilesTest, ReadsAHeaderAsPythonDoes) {
 TEST_F(CheckpointFilesTest, NamesWeightsOfOtherForms) {
   constexpr std::string_view kCases[][2] = {
       {"pytorch_model.bin", "\"pytorch_model.bin\": weights as a PyTorch pickle"},
-      {"model-q4.gguf", "\"model-q4.gguf\": a GGUF file, which is not served"},
+      {"model-q4.gguf", "\"model-q4.gguf\": a GGUF file, which is not read here; name that file"},
       {"adapter_model.safetensors", "the adapters of a model without the model"},
       {"consolidated.00.pth", "weights as a PyTorch pickle"},
       {"tf_model.h5", "weights of TensorFlow"},
@@ -124,7 +124,7 @@ TEST_F(CheckpointFilesTest, NamesWeightsOfOtherForms) {
   EXPECT_THAT(error(), AllOf(HasSubstr("model.safetensors: the file is a Git LFS pointer to 123"),
                              HasSubstr("git lfs pull")));
   folder_.write("model.safetensors", "GGUF1234567890");
-  EXPECT_THAT(error(), HasSubstr("a GGUF file, which is not served"));
+  EXPECT_THAT(error(), HasSubstr("a GGUF file, which is read where its name ends in .gguf"));
   folder_.write("model.safetensors", "<html>");
   EXPECT_THAT(error(), HasSubstr("an HTML or XML page; download it again"));
   folder_.write("model.safetensors", "");
@@ -234,7 +234,7 @@ TEST_F(CheckpointFilesTest, NamesTheKindOfAFileThatIsNoSafetensors) {
       {text("PK\x03\x04\0\0\0\0\0", 9), "a PyTorch file or another zip archive"},
       {text("\x80\x02\x8A\x0A\x6C\xFC\x9C\x46\xF9", 9), "a pickle of Python, as PyTorch writes"},
       {text("\x89HDF\r\n\x1A\n\0", 9), "an HDF5 file"},
-      {text("GGUF\x03\0\0\0\0", 9), "a GGUF file, which is not served"},
+      {text("GGUF\x03\0\0\0\0", 9), "a GGUF file, which is read where its name ends in .gguf"},
       {std::string(4096, '\0'), "begins with zeros only"},
       {std::string(257, 'x') + "ustar", "compressed or an archive"},
   };

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/gguf_model.h"
 #include "checkpoint/hub_cache.h"
 #include "checkpoint/readable.h"
 #include "core/file_presence.h"
@@ -55,12 +56,14 @@ Status describe_home(const std::string& path) {
 Status describe_missing(const fs::path& path) {
   if (path.string().starts_with('~')) return describe_home(path.string());
   if (is_repository_name(path.string())) {
-    const std::string name = path.string().substr(0, path.string().find(':'));  // "-GGUF:Q4_K_M"
+    const size_t tag = path.string().find(':');  // "ORG/NAME-GGUF:Q4_K_M"
+    const std::string name = path.string().substr(0, tag);
     if (name.ends_with("-GGUF") || name.ends_with("-gguf")) {
-      return not_found(
-          fmt::format("there is no folder {}, and GGUF files are not served; name the model whose "
-                      "files are *.safetensors, as ORG/NAME without -GGUF",
-                      path.string()));
+      return not_found(fmt::format(
+          "there is no folder {}; `hf download {} --include \"*{}*.gguf\"` brings a file into "
+          "Hugging Face's cache, {}: name it {}, or name the model whose files are *.safetensors",
+          path.string(), name, tag == std::string::npos ? "Q4_K_M" : path.string().substr(tag + 1),
+          hub_cache().string(), name));
     }
     return not_found(fmt::format(
         "there is no folder {}, nor such a model in Hugging Face's cache, {}; `hf download {}` "
@@ -69,18 +72,11 @@ Status describe_missing(const fs::path& path) {
   }
   return not_found(
       fmt::format("there is no folder {}; name one with config.json, *.safetensors and "
-                  "tokenizer.json in it",
+                  "tokenizer.json in it, or a GGUF file",
                   path.string()));
 }
 
 Status describe_file(const fs::path& path) {
-  const std::string extension = path.extension().string();
-  if (extension == ".gguf") {
-    return unimplemented(fmt::format(
-        "{} is a GGUF file, which is not served; download the model's safetensors files with `{}` "
-        "and name that folder",
-        path.string(), kDownload));
-  }
   const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
   if (has_config(parent)) {
     return invalid_argument(fmt::format("{} is not a folder; name the one that it is in, {}",
@@ -88,7 +84,7 @@ Status describe_file(const fs::path& path) {
   }
   return invalid_argument(
       fmt::format("{} is not a folder; name one with config.json, *.safetensors and "
-                  "tokenizer.json in it",
+                  "tokenizer.json in it, or a GGUF file",
                   path.string()));
 }
 
@@ -128,12 +124,6 @@ Status describe_without_config(const fs::path& folder) {
     }
     return {};
   };
-  if (const std::string name = find(".gguf"); !name.empty()) {
-    return unimplemented(fmt::format(
-        "{} has no config.json, only {}: a GGUF file, which is not served; download the model's "
-        "safetensors files with `{}`",
-        folder.string(), readable(name), kDownload));
-  }
   if (!find("adapter_config.json").empty()) {
     return unimplemented(fmt::format(
         "{} has no config.json, only adapter_config.json: the adapters of a model without the "
@@ -157,10 +147,22 @@ Status describe_without_config(const fs::path& folder) {
 Status check_model_folder(const fs::path& folder) {
   HEDDLE_ASSIGN_OR_RETURN(const bool exists, file_exists(folder));
   if (!exists) return describe_missing(folder);
+  HEDDLE_ASSIGN_OR_RETURN(const std::optional<fs::path> gguf, find_gguf(folder));
+  if (gguf) return ok_status();
   std::error_code error;
   if (!fs::is_directory(folder, error)) return describe_file(folder);
   HEDDLE_ASSIGN_OR_RETURN(const bool is_model, file_exists(folder / kConfig));
   return is_model ? ok_status() : describe_without_config(folder);
+}
+
+Status check_safetensors_folder(const fs::path& folder, std::string_view reader) {
+  HEDDLE_RETURN_IF_ERROR(check_model_folder(folder));
+  HEDDLE_ASSIGN_OR_RETURN(const std::optional<fs::path> gguf, find_gguf(folder));
+  if (!gguf) return ok_status();
+  return unimplemented(
+      fmt::format("{} is a GGUF model, which {} does not read; name the folder of the model's "
+                  "safetensors files",
+                  gguf->string(), reader));
 }
 
 }  // namespace heddle::checkpoint

@@ -30,9 +30,14 @@ TEST(ModelFolder, SaysWhatAPathIsAndWhatHelps) {
   EXPECT_THAT(error_of(root / "none"), HasSubstr("there is no folder"));
   EXPECT_THAT(error_of(root), AllOf(HasSubstr("is empty"), HasSubstr("hf download")));
   folder.write("model-q4.gguf", "GGUF");
-  EXPECT_THAT(error_of(root / "model-q4.gguf"), HasSubstr("is a GGUF file, which is not served"));
-  EXPECT_THAT(error_of(root), HasSubstr("only \"model-q4.gguf\": a GGUF file"));
+  EXPECT_TRUE(check_model_folder(root / "model-q4.gguf").ok());
+  EXPECT_TRUE(check_model_folder(root).ok());
+  EXPECT_THAT(check_safetensors_folder(root, "x").message(),
+              HasSubstr("is a GGUF model, which x does not read; name the folder"));
+  folder.write("model-q8.gguf", "GGUF");
+  EXPECT_THAT(error_of(root), HasSubstr("has 2 GGUF models"));
   fs::remove(root / "model-q4.gguf");
+  fs::remove(root / "model-q8.gguf");
   folder.write("adapter_config.json", "{}");
   EXPECT_THAT(error_of(root), HasSubstr("the adapters of a model without the model"));
   fs::remove(root / "adapter_config.json");

@@ -395,7 +395,7 @@ Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options) {
     return invalid_argument(
         fmt::format("group size {} is not served; use 32, 64 or 128", options.group_size));
   }
-  HEDDLE_RETURN_IF_ERROR(check_model_folder(options.source));
+  HEDDLE_RETURN_IF_ERROR(check_safetensors_folder(options.source, "heddle quantize"));
   const fs::path config_path = options.source / "config.json";
   HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(config_path, kMaxConfigTextBytes));
   const Result<std::string> strict = strict_json(text);

@@ -22,8 +22,7 @@ constexpr std::string_view kPickle =
     "the file is a pickle of Python, as PyTorch writes; download the model's safetensors files";
 
 constexpr Beginning kBeginnings[] = {
-    {"GGUF"sv,
-     "the file is a GGUF file, which is not served; download the model's safetensors files"},
+    {"GGUF"sv, "the file is a GGUF file, which is read where its name ends in .gguf; rename it"},
     {"PK\x03\x04"sv,
      "the file is a PyTorch file or another zip archive; download the model's safetensors files"},
     {"\x80\x02"sv, kPickle},

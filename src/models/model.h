@@ -34,6 +34,7 @@ struct ForwardOutputs {
 };
 
 class DraftModel;
+class GgufTranslation;
 
 class Model {
  public:
@@ -62,6 +63,16 @@ struct ModelType {
   std::string_view architecture;
 };
 
+// An architecture as GGUF files name it, and what such a file says in the hub's words.
+struct GgufArchitecture {
+  std::string_view name;  // general.architecture
+  void (*translate)(GgufTranslation& gguf);
+
+  // Whether the file is the family's, where several families have the name; null: where no other
+  // family's is.
+  bool (*accepts)(GgufTranslation& gguf) = nullptr;
+};
+
 // A family: architectures that one folder of this directory builds. The folder defines a function
 // with its own name that returns its Family; registry.cpp lists it (docs/adding-a-model.md).
 struct Family {
@@ -87,6 +98,9 @@ struct Family {
   // The prediction head that checkpoints of the family may have beside the model
   // (drafts/draft_model.h); null: none is served. Gives null where the configuration names none.
   std::unique_ptr<const DraftModel> (*create_head)(const checkpoint::ModelConfig& config) = nullptr;
+
+  // Where GGUF files of the family are served.
+  std::vector<GgufArchitecture> gguf = {};
 };
 
 }  // namespace heddle::models

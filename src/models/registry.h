@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The families this build serves, and the way from a config.json to a model.
+// The families this build serves, and the way from a config.json, or from the metadata of a GGUF
+// file, to a model.
 #pragma once
 
 #include <filesystem>
@@ -19,9 +20,17 @@ const std::vector<Family>& families();
 // that no family builds, listing those that are; otherwise as checkpoint::parse_model_config.
 Result<checkpoint::ModelConfig> parse_config(std::string_view json_text);
 
-// Reads <folder>/config.json, and the quantisation that older tools write beside it. Errors begin
-// with the file's name.
+// Reads <folder>/config.json, and the quantisation that older tools write beside it; where
+// checkpoint::find_gguf() finds one, the metadata of a GGUF file as that. Errors begin with the
+// file's name. Error: kUnimplemented for a GGUF architecture that no family serves, listing those
+// that are.
 Result<checkpoint::ModelConfig> load_config(const std::filesystem::path& folder);
+
+// The stored weights of a model: of a folder's safetensors files or of a GGUF file, by hub names.
+// Error: as checkpoint::CheckpointFiles::open() or as load_config() and
+// checkpoint::GgufWeights::create().
+Result<std::unique_ptr<const checkpoint::WeightSource>> open_weights(
+    const std::filesystem::path& folder);
 
 // `config` is what parse_config() or load_config() gave.
 std::unique_ptr<const Model> create_model(const checkpoint::ModelConfig& config);

@@ -33,7 +33,7 @@ Status check_fits(const ModelConfig& config, const ModelConfig& target) {
 Result<ModelConfig> load_draft_config(const std::filesystem::path& folder,
                                       const checkpoint::FamilyReader& family,
                                       const ModelConfig& target) {
-  HEDDLE_RETURN_IF_ERROR(checkpoint::check_model_folder(folder));
+  HEDDLE_RETURN_IF_ERROR(checkpoint::check_safetensors_folder(folder, "a network that drafts"));
   const std::filesystem::path path = folder / "config.json";
   HEDDLE_ASSIGN_OR_RETURN(const std::string text,
                           checkpoint::read_text_file(path, checkpoint::kMaxConfigBytes));

@@ -6,6 +6,7 @@
 // Checkpoints with a vision tower are served as text models: the tower is ignored.
 #include <cmath>
 
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/layers/gemma.h"
 #include "models/model.h"
@@ -64,6 +65,30 @@ checkpoint::SharedKeys gemma3_keys(ConfigReader& reader) {
   return keys;
 }
 
+// The metadata leaves out what all published models have.
+void translate_gemma3(GgufTranslation& gguf) {
+  constexpr auto kOneAdded = checkpoint::GgufChange::kOneAdded;
+  translate_transformer(
+      gguf,
+      {.architecture = "Gemma3ForCausalLM", .norms = kOneAdded, .mlp_norm = "post_attention_norm"});
+  gguf.in_layers({
+      {.stored = "ffn_norm", .hub = "pre_feedforward_layernorm", .change = kOneAdded},
+      {.stored = "post_ffw_norm", .hub = "post_feedforward_layernorm", .change = kOneAdded},
+  });
+  gguf.set("hidden_activation", "gelu_pytorch_tanh");
+  gguf.set("torch_dtype", "bfloat16");
+  const int64_t num_layers = gguf.required("block_count");
+  const int64_t width = gguf.required("embedding_length");
+  const int64_t num_heads = std::max<int64_t>(gguf.required("attention.head_count"), 1);
+  const int64_t head_dim = gguf.required("attention.key_length");
+  constexpr int64_t kLayersOf27B = 62;  // the one whose scores are not divided by sqrt(head_dim)
+  gguf.set("query_pre_attn_scalar", num_layers == kLayersOf27B ? width / num_heads : head_dim);
+  gguf.set("sliding_window", gguf.required("attention.sliding_window"));
+  gguf.set("rope_local_base_freq", gguf.number("rope.freq_base_swa").value_or(1e4));
+  gguf.set("sliding_window_pattern", gguf.integer("attention.sliding_window_pattern").value_or(6));
+  gguf.copy_number("final_logit_softcapping", "final_logit_softcapping");
+}
+
 }  // namespace
 
 Family gemma3() {
@@ -73,7 +98,8 @@ Family gemma3() {
                           {"gemma3", "Gemma3ForConditionalGeneration"}},
           .shared_keys = gemma3_keys,
           .read_config = read_gemma3_config,
-          .create = create_gemma3};
+          .create = create_gemma3,
+          .gguf = {{"gemma3", translate_gemma3}}};
 }
 
 }  // namespace heddle::models

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/gpt_oss/biased_moe.h"
 
+#include <utility>
+
+#include <fmt/format.h>
+
 #include "checkpoint/interleaved_rows.h"
 #include "models/layers/linear.h"
 
@@ -23,6 +27,30 @@ std::vector<RowRun> rows_of_each(int64_t num_experts, int64_t num_rows) {
   return runs;
 }
 
+// Biases of all experts, of one tensor for each of the projections.
+checkpoint::Assembly biases_of_each(const std::string& experts, int64_t num_experts,
+                                    int64_t num_rows,
+                                    std::initializer_list<std::string_view> projections) {
+  checkpoint::Assembly assembly;
+  int64_t target_row = 0;
+  for (int64_t e = 0; e < num_experts; ++e) {
+    for (const std::string_view projection : projections) {
+      assembly.push_back(
+          {.tensor = {fmt::format("{}{}.{}_proj.bias", experts, e, projection), {num_rows}},
+           .runs = {{.target_row = target_row, .num_rows = num_rows}},
+           .form = RowForm::kElement});
+      target_row += num_rows;
+    }
+  }
+  return assembly;
+}
+
+// The hub stores all experts of a layer in one tensor, input by input; from GGUF files they come
+// apart (translate_gpt_oss()).
+std::string of_each(const std::string& experts, std::string_view projection) {
+  return fmt::format("{}#.{}_proj.weight", experts, projection);
+}
+
 }  // namespace
 
 void BiasedMoe::add_weights(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
@@ -37,26 +65,31 @@ void BiasedMoe::add_weights(std::vector<checkpoint::WeightSpec>& specs, const st
                    .shape = {E, 2 * I, H},
                    .alternatives = {{{.tensor = {experts + "gate_up_proj", {E, H, 2 * I}},
                                       .runs = gate_up,
-                                      .form = RowForm::kInputMajor}}},
+                                      .form = RowForm::kInputMajor}},
+                                    checkpoint::stacked(E, {{of_each(experts, "gate"), {I, H}},
+                                                            {of_each(experts, "up"), {I, H}}})},
                    .packing = Packing::kAlike,
                    .cut = experts_cut(rows_cut({{I}, {I}}))});
   specs.push_back({.name = ours + "experts.w13_bias",
                    .shape = {E, 2 * I},
                    .alternatives = {{{.tensor = {experts + "gate_up_proj_bias", {E, 2 * I}},
                                       .runs = gate_up,
-                                      .form = RowForm::kElement}}},
+                                      .form = RowForm::kElement}},
+                                    biases_of_each(experts, E, I, {"gate", "up"})},
                    .dtype = WeightDType::kF32,
                    .cut = experts_cut(rows_cut({{I}, {I}}))});
   specs.push_back({.name = ours + "experts.w2",
                    .shape = {E, H, I},
                    .alternatives = {{{.tensor = {experts + "down_proj", {E, I, H}},
                                       .runs = rows_of_each(E, H),
-                                      .form = RowForm::kInputMajor}}},
+                                      .form = RowForm::kInputMajor}},
+                                    checkpoint::stacked(E, {{of_each(experts, "down"), {H, I}}})},
                    .packing = Packing::kAlike,
                    .cut = experts_cut(columns_cut({{I}}))});
   specs.push_back({.name = ours + "experts.w2_bias",
                    .shape = {E, H},
-                   .alternatives = {checkpoint::whole({experts + "down_proj_bias", {E, H}})},
+                   .alternatives = {checkpoint::whole({experts + "down_proj_bias", {E, H}}),
+                                    biases_of_each(experts, E, H, {"down"})},
                    .dtype = WeightDType::kF32,
                    .cut = experts_cut({})});
 }

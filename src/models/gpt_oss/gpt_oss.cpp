@@ -2,9 +2,13 @@
 // gpt-oss: attention with a sink per head and biases everywhere, sliding in every other layer, and
 // experts with biases and a bounded SwiGLU. "gpt-oss-120b & gpt-oss-20b Model Card",
 // arXiv:2508.10925.
+#include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "checkpoint/model_config.h"
+#include "models/gguf_translation.h"
 #include "models/gpt_oss/biased_moe.h"
 #include "models/layers/attention.h"
 #include "models/layers/decoder.h"
@@ -54,6 +58,32 @@ std::unique_ptr<const Model> create_gpt_oss(const ModelConfig& config) {
   return make_decoder(config, {}, std::move(layers));
 }
 
+// The metadata leaves out the limits of the SwiGLU, which are those of all published models, and
+// that the rotary frequencies are not rounded to whole pairs.
+void translate_gpt_oss(GgufTranslation& gguf) {
+  translate_transformer(gguf,
+                        {.architecture = "GptOssForCausalLM", .mlp_norm = "post_attention_norm"});
+  gguf.set("num_local_experts", gguf.required("expert_count"));
+  gguf.set("num_experts_per_tok", gguf.required("expert_used_count"));
+  gguf.set("intermediate_size", gguf.required("expert_feed_forward_length"));
+  gguf.copy_integer("attention.sliding_window", "sliding_window");
+  gguf.set_in("rope_scaling", "truncate", false);
+  gguf.in_layers({
+      {.stored = "ffn_gate_inp", .hub = "mlp.router"},
+      {.stored = "ffn_gate_exps", .hub = "mlp.experts.#.gate_proj"},
+      {.stored = "ffn_up_exps", .hub = "mlp.experts.#.up_proj"},
+      {.stored = "ffn_down_exps", .hub = "mlp.experts.#.down_proj"},
+  });
+  for (int64_t i = 0; i < gguf.num_layers(); ++i) {
+    const std::string name = fmt::format("blk.{}.attn_sinks.weight", i);
+    if (const auto sinks = gguf.tensor(name)) {
+      gguf.add({.hub = fmt::format("model.layers.{}.self_attn.sinks", i),
+                .stored = name,
+                .shape = sinks->tensor->shape});
+    }
+  }
+}
+
 }  // namespace
 
 Family gpt_oss() {
@@ -61,7 +91,8 @@ Family gpt_oss() {
           .architectures = {"GptOssForCausalLM"},
           .model_types = {{"gpt_oss", "GptOssForCausalLM"}},
           .read_config = read_gpt_oss_config,
-          .create = create_gpt_oss};
+          .create = create_gpt_oss,
+          .gguf = {{"gpt-oss", translate_gpt_oss}}};
 }
 
 }  // namespace heddle::models

@@ -3,6 +3,7 @@
 // Touvron et al., "Llama 2", arXiv:2307.09288; "The Llama 3 Herd of Models", arXiv:2407.21783.
 //
 // Llama 3.1 and later stretch the long wavelengths of the rotary embedding (rope_type llama3).
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"
 
@@ -21,6 +22,12 @@ std::unique_ptr<const Model> create_llama(const checkpoint::ModelConfig& config)
   return make_decoder(config, {}, transformer_layers(config, attention));
 }
 
+// The converter stores the rows of queries and keys for a rotation in pairs.
+void translate_llama(GgufTranslation& gguf) {
+  translate_transformer(gguf, {.architecture = "LlamaForCausalLM", .pairs_rows = true});
+  if (gguf.tensor("blk.0.attn_q.bias")) gguf.set("attention_bias", true);
+}
+
 }  // namespace
 
 Family llama() {
@@ -28,7 +35,8 @@ Family llama() {
           .architectures = {"LlamaForCausalLM"},
           .model_types = {{"llama", "LlamaForCausalLM"}},
           .read_config = read_llama_config,
-          .create = create_llama};
+          .create = create_llama,
+          .gguf = {{"llama", translate_llama}}};
 }
 
 }  // namespace heddle::models

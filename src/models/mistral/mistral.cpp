@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "checkpoint/model_config.h"
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/layers/latent_attention.h"
@@ -88,6 +89,18 @@ std::unique_ptr<const Model> create_mistral(const ModelConfig& config) {
   return make_decoder(config, std::move(options), mistral_layers(config));
 }
 
+// Files without a window have no mark of the family, and mean the same without one.
+bool has_gguf_window(GgufTranslation& gguf) {
+  return gguf.integer("attention.sliding_window").value_or(0) > 0 &&
+         gguf.integer("expert_count").value_or(0) == 0;
+}
+
+// The converter stores the rows of queries and keys for a rotation in pairs.
+void translate_mistral(GgufTranslation& gguf) {
+  translate_transformer(gguf, {.architecture = "MistralForCausalLM", .pairs_rows = true});
+  gguf.copy_integer("attention.sliding_window", "sliding_window");
+}
+
 }  // namespace
 
 Family mistral() {
@@ -100,7 +113,8 @@ Family mistral() {
                           {"mistral3", kWithVision}},
           .shared_keys = mistral_keys,
           .read_config = read_mistral_config,
-          .create = create_mistral};
+          .create = create_mistral,
+          .gguf = {{"llama", translate_mistral, has_gguf_window}}};
 }
 
 }  // namespace heddle::models

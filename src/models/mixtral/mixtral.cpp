@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mixtral: Mistral with a mixture of experts in every layer. Jiang et al., "Mixtral of Experts",
 // arXiv:2401.04088. The softmax over the chosen logits is that over all, renormalised.
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/model.h"
@@ -23,6 +24,24 @@ std::unique_ptr<const Model> create_mixtral(const checkpoint::ModelConfig& confi
       transformer_layers(config, attention_options(config), {.moe_scope = "block_sparse_moe."}));
 }
 
+bool has_gguf_experts(GgufTranslation& gguf) {
+  return gguf.integer("expert_count").value_or(0) > 0;
+}
+
+// The converter stores the rows of queries and keys for a rotation in pairs.
+void translate_mixtral(GgufTranslation& gguf) {
+  translate_transformer(gguf, {.architecture = "MixtralForCausalLM", .pairs_rows = true});
+  gguf.copy_integer("attention.sliding_window", "sliding_window");
+  gguf.set("num_local_experts", gguf.required("expert_count"));
+  gguf.set("num_experts_per_tok", gguf.required("expert_used_count"));
+  gguf.in_layers({
+      {.stored = "ffn_gate_inp", .hub = "block_sparse_moe.gate"},
+      {.stored = "ffn_gate_exps", .hub = "block_sparse_moe.experts.#.w1"},
+      {.stored = "ffn_up_exps", .hub = "block_sparse_moe.experts.#.w3"},
+      {.stored = "ffn_down_exps", .hub = "block_sparse_moe.experts.#.w2"},
+  });
+}
+
 }  // namespace
 
 Family mixtral() {
@@ -30,7 +49,8 @@ Family mixtral() {
           .architectures = {"MixtralForCausalLM"},
           .model_types = {{"mixtral", "MixtralForCausalLM"}},
           .read_config = read_mixtral_config,
-          .create = create_mixtral};
+          .create = create_mixtral,
+          .gguf = {{"llama", translate_mixtral, has_gguf_experts}}};
 }
 
 }  // namespace heddle::models

@@ -3,6 +3,7 @@
 //
 // Layers from max_window_layers on slide where use_sliding_window is true; no published model does.
 #include "checkpoint/model_config.h"
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"
 
@@ -21,6 +22,10 @@ std::unique_ptr<const Model> create_qwen2(const checkpoint::ModelConfig& config)
   return make_decoder(config, {}, transformer_layers(config, attention));
 }
 
+void translate_qwen2(GgufTranslation& gguf) {
+  translate_transformer(gguf, {.architecture = "Qwen2ForCausalLM"});
+}
+
 }  // namespace
 
 Family qwen2() {
@@ -28,7 +33,8 @@ Family qwen2() {
           .architectures = {"Qwen2ForCausalLM"},
           .model_types = {{"qwen2", "Qwen2ForCausalLM"}},
           .read_config = read_qwen2_config,
-          .create = create_qwen2};
+          .create = create_qwen2,
+          .gguf = {{"qwen2", translate_qwen2}}};
 }
 
 }  // namespace heddle::models

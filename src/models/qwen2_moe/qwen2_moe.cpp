@@ -6,6 +6,7 @@
 // not normalise them again.
 #include "checkpoint/config_reader.h"
 #include "checkpoint/model_config.h"
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/model.h"
@@ -34,6 +35,12 @@ std::unique_ptr<const Model> create_qwen2_moe(const checkpoint::ModelConfig& con
   return make_decoder(config, {}, transformer_layers(config, attention));
 }
 
+void translate_qwen2_moe(GgufTranslation& gguf) {
+  translate_transformer(gguf, {.architecture = "Qwen2MoeForCausalLM"});
+  translate_experts(gguf);
+  translate_shared_expert(gguf);
+}
+
 }  // namespace
 
 Family qwen2_moe() {
@@ -41,7 +48,8 @@ Family qwen2_moe() {
           .architectures = {"Qwen2MoeForCausalLM"},
           .model_types = {{"qwen2_moe", "Qwen2MoeForCausalLM"}},
           .read_config = read_qwen2_moe_config,
-          .create = create_qwen2_moe};
+          .create = create_qwen2_moe,
+          .gguf = {{"qwen2moe", translate_qwen2_moe}}};
 }
 
 }  // namespace heddle::models

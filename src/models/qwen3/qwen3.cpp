@@ -3,6 +3,7 @@
 // of its own. "Qwen3 Technical Report", arXiv:2505.09388. Of Qwen3-VL the language model is served:
 // its rotary positions in text are the plain ones.
 #include "checkpoint/model_config.h"
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"
 
@@ -28,6 +29,10 @@ std::unique_ptr<const Model> create_qwen3(const checkpoint::ModelConfig& config)
                       transformer_layers(config, attention));
 }
 
+void translate_qwen3(GgufTranslation& gguf) {
+  translate_transformer(gguf, {.architecture = "Qwen3ForCausalLM"});
+}
+
 }  // namespace
 
 Family qwen3() {
@@ -36,7 +41,8 @@ Family qwen3() {
           .model_types = {{"qwen3", "Qwen3ForCausalLM"},
                           {"qwen3_vl", "Qwen3VLForConditionalGeneration"}},
           .read_config = read_qwen3_config,
-          .create = create_qwen3};
+          .create = create_qwen3,
+          .gguf = {{"qwen3", translate_qwen3}}};
 }
 
 }  // namespace heddle::models

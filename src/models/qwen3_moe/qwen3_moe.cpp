@@ -2,6 +2,7 @@
 // Qwen3-MoE: the attention of Qwen3 and a mixture of experts in place of the MLP, without a shared
 // expert. "Qwen3 Technical Report", arXiv:2505.09388. Of Qwen3-VL with experts the language model
 // is served: its rotary positions in text are the plain ones.
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/model.h"
@@ -38,6 +39,14 @@ std::unique_ptr<const Model> create_qwen3_moe(const checkpoint::ModelConfig& con
                       transformer_layers(config, attention));
 }
 
+// All published models make the weights of the chosen experts sum to one, which the metadata does
+// not say.
+void translate_qwen3_moe(GgufTranslation& gguf) {
+  translate_transformer(gguf, {.architecture = "Qwen3MoeForCausalLM"});
+  translate_experts(gguf);
+  gguf.set("norm_topk_prob", true);
+}
+
 }  // namespace
 
 Family qwen3_moe() {
@@ -46,7 +55,8 @@ Family qwen3_moe() {
           .model_types = {{"qwen3_moe", "Qwen3MoeForCausalLM"},
                           {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration"}},
           .read_config = read_qwen3_moe_config,
-          .create = create_qwen3_moe};
+          .create = create_qwen3_moe,
+          .gguf = {{"qwen3moe", translate_qwen3_moe}}};
 }
 
 }  // namespace heddle::models

@@ -3,10 +3,10 @@
 
 #include <utility>
 
-#include "checkpoint/checkpoint_files.h"
 #include "checkpoint/dummy_weights.h"
 #include "core/check.h"
 #include "device/cpu_device.h"
+#include "models/registry.h"
 
 namespace heddle::runner {
 
@@ -22,9 +22,7 @@ Result<std::unique_ptr<const checkpoint::WeightSource>> open_weights(
     return std::unique_ptr<const checkpoint::WeightSource>(
         std::make_unique<checkpoint::DummyWeights>(kDummySeed));
   }
-  HEDDLE_ASSIGN_OR_RETURN(auto files, checkpoint::CheckpointFiles::open(folder));
-  return std::unique_ptr<const checkpoint::WeightSource>(
-      std::make_unique<checkpoint::CheckpointFiles>(std::move(files)));
+  return models::open_weights(folder);
 }
 
 Result<ModelConstants> ModelConstants::load(std::unique_ptr<const checkpoint::WeightSource> source,

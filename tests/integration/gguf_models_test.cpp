@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// GGUF files beside the same numbers in the hub's layout: in exact mode both give the same logits,
+// bit for bit.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "chat/chat_template.h"
+#include "integration/gguf_twin.h"
+#include "runner/program/forward_pass.h"
+#include "support/test_data.h"
+#include "tokenizer/tokenizer.h"
+#include "verify/session.h"
+
+namespace heddle {
+namespace {
+
+using testing::gguf_form;
+using testing::GgufForm;
+using testing::GgufTwin;
+using ::testing::HasSubstr;
+using verify::Session;
+
+struct GgufRun {
+  std::vector<float> logits;
+  int64_t weight_bytes = 0;
+};
+
+GgufRun run_exact(const std::filesystem::path& model) {
+  GgufRun run;
+  auto pass = runner::ForwardPass::create({.model_dir = model,
+                                           .dtype = DType::kF32,
+                                           .exact = true,
+                                           .num_threads = 2,
+                                           .max_step_tokens = 32,
+                                           .max_logit_rows = 32});
+  EXPECT_TRUE(pass.ok()) << pass.status().to_string();
+  if (!pass.ok()) return run;
+  run.weight_bytes = (*pass)->weights().bytes_copied() + (*pass)->weights().bytes_in_place();
+  auto session = Session::create(**pass, {.num_sequences = 1, .max_tokens = 64});
+  EXPECT_TRUE(session.ok());
+  std::vector<TokenId> tokens;
+  for (TokenId i = 0; i < 21; ++i) tokens.push_back((i * 97 + 11) % 300);
+  const std::vector<Session::Feed> feed = {{0, tokens}};
+  EXPECT_TRUE(session->step(feed, runner::LogitRows::kAll).ok());
+  const TensorView logits = session->logits();
+  run.logits.assign(logits.as<float>(), logits.as<float>() + logits.num_elements());
+  return run;
+}
+
+void expect_equal_runs(const GgufTwin& twin, bool is_smaller) {
+  const GgufRun hub = run_exact(twin.hub());
+  const GgufRun gguf = run_exact(twin.gguf());
+  ASSERT_FALSE(hub.logits.empty());
+  EXPECT_TRUE(std::ranges::all_of(hub.logits, [](float value) { return std::isfinite(value); }));
+  EXPECT_NE(hub.logits.front(), hub.logits.back());
+  EXPECT_EQ(hub.logits, gguf.logits);
+  if (is_smaller) {
+    EXPECT_LT(gguf.weight_bytes, hub.weight_bytes * 2 / 3);
+  }
+}
+
+nlohmann::json heddle_tinys_config() {
+  std::ifstream file(testing::repository_path("models/heddle-tiny/config.json"));
+  nlohmann::json config = nlohmann::json::parse(file);
+  config.erase("num_nextn_predict_layers");
+  return config;
+}
+
+nlohmann::json small_gguf_config(std::string_view architecture, const nlohmann::json& changes) {
+  nlohmann::json config = {
+      {"architectures", {architecture}}, {"vocab_size", 320},      {"hidden_size", 256},
+      {"intermediate_size", 512},        {"num_hidden_layers", 2}, {"num_attention_heads", 4},
+      {"num_key_value_heads", 2},        {"head_dim", 64},         {"max_position_embeddings", 512},
+      {"tie_word_embeddings", false},    {"rope_theta", 10000.0},  {"rms_norm_eps", 1e-6}};
+  config.update(changes);
+  return config;
+}
+
+// As Q4_K_M and its like: several types within q, k and v, and within the experts of a model.
+GgufForm mixed_form(std::string_view hub_name) {
+  for (const std::string_view part : {"v_proj", "down_proj", "lm_head", "embed_tokens"}) {
+    if (hub_name.find(part) != std::string_view::npos) return gguf_form("Q6_K");
+  }
+  return gguf_form(hub_name.find("k_proj") != std::string_view::npos ? "Q8_0" : "Q4_K");
+}
+
+class GgufTypes : public ::testing::TestWithParam<GgufForm> {};
+
+TEST_P(GgufTypes, GiveTheLogitsOfTheSameNumbersInHeddleTinysShape) {
+  const GgufTwin twin(heddle_tinys_config(), "qwen3next",
+                      [](std::string_view) { return GetParam(); });
+  const bool packed = GetParam().blocks && quant::packed_format(*GetParam().blocks, 256);
+  expect_equal_runs(twin, packed);
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, GgufTypes, ::testing::ValuesIn(testing::kGgufForms),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+struct GgufFamily {
+  const char* gguf;
+  const char* hub;
+  nlohmann::json changes;
+};
+
+void PrintTo(const GgufFamily& family, std::ostream* out) { *out << family.gguf; }
+
+const nlohmann::json kGgufExperts = {
+    {"num_experts", 6}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 256}};
+
+std::vector<GgufFamily> gguf_families() {
+  nlohmann::json qwen3_moe = kGgufExperts;
+  qwen3_moe["norm_topk_prob"] = true;
+  nlohmann::json qwen2_moe = kGgufExperts;
+  qwen2_moe["shared_expert_intermediate_size"] = 256;
+  return {{"llama", "LlamaForCausalLM", {{"tie_word_embeddings", true}}},
+          {"llama", "MistralForCausalLM", {{"sliding_window", 12}}},
+          {"llama", "MixtralForCausalLM", {{"num_local_experts", 4}, {"num_experts_per_tok", 2}}},
+          {"qwen2", "Qwen2ForCausalLM", {{"head_dim", 64}}},
+          {"qwen2moe", "Qwen2MoeForCausalLM", qwen2_moe},
+          {"qwen3", "Qwen3ForCausalLM", {{"head_dim", 128}}},
+          {"qwen3moe", "Qwen3MoeForCausalLM", qwen3_moe},
+          {"gpt-oss",
+           "GptOssForCausalLM",
+           {{"num_local_experts", 4},
+            {"num_experts_per_tok", 2},
+            {"intermediate_size", 256},
+            {"sliding_window", 8}}},
+          {"gemma3",
+           "Gemma3ForCausalLM",
+           {{"tie_word_embeddings", true},
+            {"num_hidden_layers", 7},
+            {"sliding_window", 8},
+            {"rope_theta", 1e6},
+            {"rope_local_base_freq", 1e4},
+            {"query_pre_attn_scalar", 64},
+            {"torch_dtype", "bfloat16"},
+            {"hidden_activation", "gelu_pytorch_tanh"}}}};
+}
+
+class GgufFamilies : public ::testing::TestWithParam<GgufFamily> {};
+
+TEST_P(GgufFamilies, UndoWhatTheConverterDid) {
+  const GgufFamily& family = GetParam();
+  const nlohmann::json config = small_gguf_config(family.hub, family.changes);
+  for (const bool mixed : {false, true}) {
+    SCOPED_TRACE(mixed ? "mixed" : "F32");
+    const GgufTwin twin(config, family.gguf, [mixed](std::string_view name) {
+      return mixed ? mixed_form(name) : gguf_form("F32");
+    });
+    expect_equal_runs(twin, false);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Served, GgufFamilies, ::testing::ValuesIn(gguf_families()),
+                         [](const auto& test) { return std::string(test.param.hub); });
+
+TEST(GgufModels, HaveTheRotationOfLlama3) {
+  nlohmann::json config = small_gguf_config("LlamaForCausalLM", {{"rope_theta", 500000.0}});
+  config["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", 8.0},
+                            {"low_freq_factor", 1.0},
+                            {"high_freq_factor", 4.0},
+                            {"original_max_position_embeddings", 8192}};
+  GgufTwin twin(config, "llama", [](std::string_view) { return gguf_form("F16"); });
+  std::vector<float> divisors;
+  for (int i = 0; i < 32; ++i) {
+    const double wavelength = 2 * 3.14159265358979 * std::pow(500000.0, i / 32.0);
+    const double kept = (8192 / wavelength - 1) / 3;
+    divisors.push_back(wavelength < 2048   ? 1.0f
+                       : wavelength > 8192 ? 8.0f
+                                           : static_cast<float>(1 / ((1 - kept) / 8 + kept)));
+  }
+  twin.writer().tensor("rope_freqs.weight", {32}, divisors);
+  twin.write_gguf();
+  expect_equal_runs(twin, false);
+}
+
+Status load_error(const GgufTwin& twin) {
+  return runner::ForwardPass::create({.model_dir = twin.gguf()}).status();
+}
+
+TEST(GgufModels, NameWhatIsNotServedBeforeAnyWeightIsRead) {
+  const nlohmann::json config = small_gguf_config("LlamaForCausalLM", nlohmann::json::object());
+  const auto twin = [&](const std::string& architecture = "llama") {
+    return GgufTwin(config, architecture, [](std::string_view) { return gguf_form("F16"); });
+  };
+  EXPECT_THAT(load_error(twin("falcon")).message(),
+              HasSubstr("architecture \"falcon\" is not served from GGUF files; served are gemma3, "
+                        "llama, qwen2"));
+  GgufTwin scaled = twin();
+  scaled.writer().f32("llama.logit_scale", 0.5f);
+  scaled.write_gguf();
+  EXPECT_THAT(load_error(scaled).message(), HasSubstr("llama.logit_scale is 0.5; the family is"));
+  GgufTwin longrope = twin();
+  longrope.writer().text("llama.rope.scaling.type", "longrope");
+  longrope.write_gguf();
+  EXPECT_THAT(load_error(longrope).message(),
+              HasSubstr("llama.rope.scaling.type is \"longrope\"; served are none, linear"));
+  GgufTwin divisors = twin();
+  divisors.writer().tensor("rope_freqs.weight", {32}, std::vector<float>(32, 3));
+  divisors.write_gguf();
+  EXPECT_THAT(load_error(divisors).message(), HasSubstr("rope_freqs.weight"));
+  GgufTwin type = twin();
+  type.writer().tensor("blk.0.extra.weight", {1, 256}, 10, std::vector<std::byte>(84));
+  type.write_gguf();
+  EXPECT_THAT(
+      load_error(type).message(),
+      HasSubstr("tensor \"blk.0.extra.weight\" is stored as Q2_K, which is not served; take "
+                "the model's Q4_K_M"));
+  GgufTwin extra = twin();
+  extra.writer().tensor("blk.0.extra.weight", {2}, std::vector<float>{1, 2});
+  extra.write_gguf();
+  EXPECT_THAT(load_error(extra).message(), HasSubstr("1 unexpected: \"blk.0.extra.weight\""));
+}
+
+// heddle-tiny as its converter would write it: the numbers as they are, and its tokenizer.
+GgufTwin::FormOf all_in(std::string_view form) {
+  return [form](std::string_view) { return gguf_form(form); };
+}
+
+void write_tokenizer(checkpoint::testing::GgufWriter& writer) {
+  const std::filesystem::path folder = testing::repository_path("models/heddle-tiny");
+  std::ifstream file(folder / "tokenizer.json");
+  const nlohmann::json json = nlohmann::json::parse(file);
+  std::vector<std::string> tokens(1428);
+  std::vector<int32_t> kinds(tokens.size(), 1);
+  for (const auto& [token, id] : json.at("model").at("vocab").items()) tokens.at(id) = token;
+  for (const auto& added : json.at("added_tokens")) {
+    tokens.at(added.at("id")) = added.at("content");
+    kinds.at(added.at("id")) = 3;
+  }
+  std::vector<std::string> merges;
+  for (const auto& merge : json.at("model").at("merges")) {
+    merges.push_back(merge.is_string()
+                         ? merge.get<std::string>()
+                         : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  }
+  writer.text("tokenizer.ggml.model", "gpt2");
+  writer.text("tokenizer.ggml.pre", "qwen2");
+  writer.texts("tokenizer.ggml.tokens", tokens);
+  writer.integers("tokenizer.ggml.token_type", kinds);
+  writer.texts("tokenizer.ggml.merges", merges);
+  writer.u32("tokenizer.ggml.eos_token_id", 1427);
+  writer.u32("tokenizer.ggml.padding_token_id", 1425);
+  writer.boolean("tokenizer.ggml.add_bos_token", false);
+  std::ifstream settings(folder / "tokenizer_config.json");
+  writer.text("tokenizer.chat_template",
+              nlohmann::json::parse(settings).at("chat_template").get<std::string>());
+}
+
+TEST(GgufModels, CarryTheTokenizerTheTemplateAndTheEndsOfTexts) {
+  GgufTwin twin(heddle_tinys_config(), "qwen3next", all_in("BF16"));
+  write_tokenizer(twin.writer());
+  twin.write_gguf();
+  const auto folder = testing::repository_path("models/heddle-tiny");
+  const auto own = tokenizer::load_tokenizer(twin.gguf());
+  const auto hubs = tokenizer::load_tokenizer(folder);
+  ASSERT_TRUE(own.ok()) << own.status().to_string();
+  for (const char* text :
+       {"A farmer has 12 sheep, and buys 7.", "<|im_start|>user\nété\u0301 \t"}) {
+    EXPECT_EQ((*own)->encode(text).value(), (*hubs)->encode(text).value());
+  }
+  EXPECT_TRUE(tokenizer::check_same_tokens(**own, **hubs).ok());
+  EXPECT_EQ((*own)->eos_token(), (*hubs)->eos_token());
+  EXPECT_EQ((*own)->pad_text(), (*hubs)->pad_text());
+  const auto conversation = nlohmann::ordered_json::parse(R"([{"role": "user", "content": "Hi"}])");
+  const auto rendered = [&](const std::filesystem::path& model) {
+    return chat::ChatTemplate::load(model)
+        .value()
+        .render(conversation, nullptr, true, nullptr)
+        .value();
+  };
+  EXPECT_EQ(rendered(twin.gguf()), rendered(folder));
+  const auto config = models::load_config(twin.gguf());
+  ASSERT_TRUE(config.ok());
+  EXPECT_THAT(config->eos_token_ids, ::testing::ElementsAre(1425, 1427));
+}
+
+}  // namespace
+}  // namespace heddle
