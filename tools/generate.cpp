@@ -131,7 +131,7 @@ Status settle_prompt(GenerateSettings& settings) {
   if (!settings.prompt.empty()) return {};
   std::string& only = settings.model.model_dir;
   std::error_code error;
-  if (only.empty() || std::filesystem::is_directory(only, error)) {
+  if (only.empty() || only.ends_with(".gguf") || std::filesystem::is_directory(only, error)) {
     return invalid_argument(
         "there is no prompt; give a text in quotes, - for standard input, or a .jsonl file, behind "
         "the model");

@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_files.h"
+#include "checkpoint/gguf_model.h"
+#include "checkpoint/stored_tensors.h"
 #include "core/log.h"
 #include "device/available_memory.h"
 #include "graph/program.h"
@@ -55,6 +57,24 @@ struct WeightSize {
   std::string form;  // "as bfloat16"
 };
 
+// The bytes of its blocks once they are packed rows, and in `dtype` what has no such form and what
+// is looked up.
+Result<WeightSize> gguf_weight_size(const std::filesystem::path& path, DType dtype) {
+  HEDDLE_ASSIGN_OR_RETURN(const auto source, models::open_weights(path));
+  WeightSize size{.form = fmt::format("as stored where packed, otherwise as {}", to_string(dtype))};
+  for (const std::string_view name : source->names()) {
+    const auto weight = source->find({.name = name, .shape = {}});
+    const int64_t num_elements = weight->shape.num_elements();
+    if (weight->blocks && name.find("embed_tokens") == std::string_view::npos) {
+      const int64_t K = weight->blocks->K;
+      size.bytes += num_elements / K * quant::packed_format(weight->blocks->type, K)->row_bytes();
+    } else {
+      size.bytes += bytes_of(dtype, num_elements);
+    }
+  }
+  return size;
+}
+
 // Without loading them: every parameter in `dtype`, or what the files of a quantised checkpoint
 // store, because only they say tensor by tensor in which format.
 Result<WeightSize> weight_size(const InspectOptions& options, const checkpoint::ModelConfig& config,
@@ -64,6 +84,8 @@ Result<WeightSize> weight_size(const InspectOptions& options, const checkpoint::
   if (options.load_format == LoadFormat::kDummy) {
     return WeightSize{plain.bytes, plain.form + ", made up"};
   }
+  HEDDLE_ASSIGN_OR_RETURN(const auto gguf, checkpoint::find_gguf(options.model_dir));
+  if (gguf) return gguf_weight_size(*gguf, dtype);
   const auto files = checkpoint::CheckpointFiles::open(options.model_dir);
   if (!files.ok() && options.load_format == LoadFormat::kSafetensors) return files.status();
   if (!config.quantization) return plain;
@@ -182,24 +204,22 @@ Status print_summary(const InspectOptions& options) {
 }
 
 Status print_tensors(const InspectOptions& options) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto files, checkpoint::CheckpointFiles::open(options.model_dir));
-  for (const std::string& note : files.notes()) log_warning(note);
+  HEDDLE_ASSIGN_OR_RETURN(const auto files, checkpoint::list_stored_tensors(options.model_dir));
+  for (const std::string& note : files.notes) log_warning(note);
   if (options.json) {
     auto report = nlohmann::ordered_json::array();
-    for (const std::string_view name : files.names()) {
-      const checkpoint::TensorEntry* entry = files.entry(name);
-      const auto dims = entry->shape.dims();
-      report.push_back({{"name", name},
-                        {"dtype", entry->stored_dtype},
+    for (const checkpoint::ListedTensor& tensor : files.tensors) {
+      const auto dims = tensor.shape.dims();
+      report.push_back({{"name", tensor.name},
+                        {"dtype", tensor.stored_dtype},
                         {"shape", std::vector<int64_t>(dims.begin(), dims.end())}});
     }
     fmt::print("{}\n", report.dump(2));
     return {};
   }
   Table table({"tensor", "dtype", "shape"});
-  for (const std::string_view name : files.names()) {
-    const checkpoint::TensorEntry* entry = files.entry(name);
-    table.add({std::string(name), std::string(entry->stored_dtype), entry->shape.to_string()});
+  for (const checkpoint::ListedTensor& tensor : files.tensors) {
+    table.add({tensor.name, tensor.stored_dtype, tensor.shape.to_string()});
   }
   fmt::print("{}", table.to_string());
   return {};
@@ -261,7 +281,7 @@ std::function<int()> declare_inspect(Options& options) {
       "--graph loads the weights. With --load-format dummy both make weights up, as `heddle "
       "serve`\n"
       "does.");
-  options.model("MODEL_DIR", &settings->model_dir, "Folder with config.json");
+  options.model("MODEL_DIR", &settings->model_dir, "Folder with config.json, or a GGUF file");
   declare_load_format(
       options, settings->load_format,
       "Where weights come from; safetensors: the files must be there; dummy: no file "

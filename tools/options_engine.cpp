@@ -295,10 +295,10 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
   EngineOptions& engine = settings.engine;
   options.model("MODEL_DIR", &settings.model_dir,
                 argument == ModelArgument::kOptional
-                    ? "Folder of the model: config.json, *.safetensors, tokenizer.json; or its "
-                      "name, ORG/NAME, in Hugging Face's cache; default: models/heddle-tiny"
-                    : "Folder of the model: config.json, *.safetensors, tokenizer.json; or its "
-                      "name, ORG/NAME, in Hugging Face's cache",
+                    ? "Folder of the model: config.json, *.safetensors, tokenizer.json; or a "
+                      "GGUF file; or its name, ORG/NAME, in Hugging Face's cache; default: models/heddle-tiny"
+                    : "Folder of the model: config.json, *.safetensors, tokenizer.json; or a "
+                      "GGUF file; or its name, ORG/NAME, in Hugging Face's cache",
                 argument == ModelArgument::kRequired);
   options.heading("Model");
   if (argument == ModelArgument::kOptional) {

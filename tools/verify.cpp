@@ -212,7 +212,7 @@ std::function<int()> declare_verify(Options& options) {
       "its\n"
       "end, to a fork, to the end of the case. A hit that should be there and is not fails, too.\n"
       "Exit code 0 if everything passed, 1 if not.");
-  options.model("MODEL_DIR", &settings->model_dir, "Folder with config.json and weights");
+  options.model("MODEL_DIR", &settings->model_dir, "Folder with config.json and weights, or a GGUF file");
   options.positional("CASES", &settings->cases,
                      "Golden file; without it: cases.safetensors in that folder",
                      /*required=*/false);
@@ -228,7 +228,9 @@ std::function<int()> declare_verify(Options& options) {
   options.flag("--json", &settings->json, "Print the report as JSON");
   return [settings] {
     if (settings->cases.empty()) {
-      settings->cases = std::filesystem::path(settings->model_dir) / "cases.safetensors";
+      const std::filesystem::path model = settings->model_dir;
+      const bool is_file = model.extension() == ".gguf";
+      settings->cases = (is_file ? model.parent_path() : model) / "cases.safetensors";
     }
     return verify(*settings);
   };
