@@ -22,12 +22,12 @@
 //
 // Bytes: the weight once, scales included; x again for each block, from the second-level cache.
 // Instructions are what is left to save. Measured on an H200, 12,288 x 2,048 and the head's 151,936
-// x 2,048, one row: E4M3 12.0 and 119 us (floors 5.9 and 73), 4 bits 11.7 and 124 (3.2 and 40),
-// 8-bit integers 14.2, bf16 14.4 and 144 (11.9 and 147). Forms that were measured and are slower,
-// or faster at one end only: groups of eight warps (E4M3 12.9 and 143 us); codes widened in the
-// order of their columns (14.0 and 143); x in fp16, of which the processor makes two from E4M3 at
-// once (11.5 and 99, but to bring rows of x into fp16's range takes 1 us of each product: 7.3
-// instead of 6.5 us for 2,048 x 4,096).
+// x 2,048, one row: E4M3 12.0 and 119 us (floors 5.9 and 73), bf16 14.4 and 144 (11.9 and 147); the
+// first in 4 bits 10.3 (3.2), 11.7 when codes became bf16, sixteen rows 17.3 and 14.8. Forms that
+// were measured and are slower, or faster at one end only: groups of eight warps (E4M3 12.9 and 143
+// us); codes widened in the order of their columns (14.0 and 143); x in fp16, of which the
+// processor makes two from E4M3 at once (11.5 and 99, but to bring rows of x into fp16's range
+// takes 1 us of each product: 7.3 instead of 6.5 us for 2,048 x 4,096).
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,6 @@ inline constexpr int kTile = 8;                  // columns of y that a group co
 inline constexpr int kUnit = 64;                 // columns of K that share a scale, at least
 inline constexpr int64_t kOwnShared = 17 << 10;  // bytes that a block has beside x, at most
 inline constexpr size_t kParts = 4;              // of all products together
-inline constexpr int kMostPadding = 5 + kUnit / kOctet;  // octets behind a row of x
 
 // Rows of a weight that are stored alike; they are consecutive columns of one y.
 struct Part {
@@ -846,10 +845,18 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
                                   partial_sums[own.group], element);
 }
 
-// Of T rows of x in shared memory, with the units of integers.
-constexpr int64_t bytes_of_x(int64_t T, int64_t row_octets) {
-  return T * row_octets * static_cast<int64_t>(sizeof(uint4)) +
-         T * unit_stride(row_octets * kOctet) * static_cast<int64_t>(sizeof(UnitOfX));
+// Of T rows of x in shared memory; of integers with their units.
+constexpr int64_t bytes_of_x(int64_t T, int64_t row_octets, bool integers) {
+  const int64_t units = integers ? unit_stride(row_octets * kOctet) : 0;
+  return T * (row_octets * static_cast<int64_t>(sizeof(uint4)) +
+              units * static_cast<int64_t>(sizeof(UnitOfX)));
+}
+
+// The same for rows of K numbers, at most: integers end with a whole line of codes.
+constexpr int64_t most_bytes_of_rows(int64_t T, int64_t K, bool integers) {
+  constexpr int64_t kMostPadding = 5;
+  const int64_t line = integers ? kUnit / kOctet : 0;
+  return bytes_of_x(T, K / kOctet + line + kMostPadding, integers);
 }
 
 inline int64_t most_bytes_of_x(const CudaContext& context) {
@@ -867,7 +874,7 @@ Status launch_form(CudaContext& context, Params params) {
   params.row_octets = static_cast<int>(Weights::padded_octets(params.K)) + Weights::kPadding;
   return launch(context, "linear", kernel, grid_of(std::min<int64_t>(most, params.num_tiles)),
                 Form<kRows>::kThreads, params,
-                static_cast<size_t>(bytes_of_x(params.T, params.row_octets)));
+                static_cast<size_t>(bytes_of_x(params.T, params.row_octets, Weights::kIntegers)));
 }
 
 template <typename Weights>

@@ -103,10 +103,7 @@ bool skinny_products_fit(const CudaContext& context, const SkinnyProducts& args)
   }
   const TensorView& x = args.products[0].x;
   const int64_t T = x.shape[0], K = x.shape[1];
-  if (T < 1 || T > (args.gate ? 1 : kSkinnyRows) || K == 0 || K % (4 * kOctet) != 0 ||
-      skinny::bytes_of_x(T, K / kOctet + skinny::kMostPadding) > skinny::most_bytes_of_x(context)) {
-    return false;
-  }
+  if (T < 1 || T > (args.gate ? 1 : kSkinnyRows) || K == 0 || K % (4 * kOctet) != 0) return false;
   bool has_bias = false;
   Weights weights;
   for (const LinearArgs& product : args.products) {
@@ -114,6 +111,8 @@ bool skinny_products_fit(const CudaContext& context, const SkinnyProducts& args)
     has_bias |= product.bias.data != nullptr;
   }
   if (weights.num_parts == 0 || weights.num_parts > skinny::kParts) return false;
+  const bool integers = weights.code && *weights.code != quant::Code::kE4M3;
+  if (skinny::most_bytes_of_rows(T, K, integers) > skinny::most_bytes_of_x(context)) return false;
   if (args.residual.data != nullptr) {
     // Blocks write the residual while others still read x.
     const auto is_residual = [&](const TensorView& read) {

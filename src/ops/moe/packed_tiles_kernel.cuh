@@ -167,9 +167,7 @@ __global__ void __launch_bounds__(kThreads<Weights>, kBlocks)
 }
 
 // Of kTileRows rows of x.
-inline int64_t shared_bytes(int64_t K) {
-  return skinny::bytes_of_x(kTileRows, K / kOctet + skinny::kMostPadding);
-}
+inline int64_t shared_bytes(int64_t K) { return skinny::most_bytes_of_rows(kTileRows, K, true); }
 
 template <bool kUp, bool kWhole, typename Weights>
 Status launch_form(CudaContext& context, Params params, int64_t num_tiles) {
