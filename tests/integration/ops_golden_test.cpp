@@ -115,7 +115,8 @@ void check_delta_rules(const std::filesystem::path& path, int first, int last) {
 }
 
 TEST(OpsGoldenTest, DeltaRuleGivesTheRecordedValuesInBothForms) {
-  check_delta_rules(testing::repository_path("tests/golden/ops/ops.safetensors"), 0, 1);
+  HEDDLE_SHARED_PATH_OR_SKIP(path, "golden/ops.safetensors");
+  check_delta_rules(path, 0, 1);
 }
 
 TEST(OpsGoldenTest, DeltaRuleGivesThemOverSeveralChunksAndWideHeads) {
@@ -124,8 +125,8 @@ TEST(OpsGoldenTest, DeltaRuleGivesThemOverSeveralChunksAndWideHeads) {
 }
 
 TEST(OpsGoldenTest, ShortConvolutionGivesTheRecordedValues) {
-  const auto file =
-      SafetensorsFile::open(testing::repository_path("tests/golden/ops/ops.safetensors"));
+  HEDDLE_SHARED_PATH_OR_SKIP(path, "golden/ops.safetensors");
+  const auto file = SafetensorsFile::open(path);
   ASSERT_TRUE(file.ok()) << file.status().to_string();
   const Tensor x = load(*file, "conv.x"), weight = load(*file, "conv.weight");
   const int64_t T = x.shape()[0], C = x.shape()[1], W = weight.shape()[1];
@@ -156,8 +157,8 @@ TEST(OpsGoldenTest, ShortConvolutionGivesTheRecordedValues) {
 }
 
 TEST(OpsGoldenTest, GatedNormGivesTheRecordedValues) {
-  const auto file =
-      SafetensorsFile::open(testing::repository_path("tests/golden/ops/ops.safetensors"));
+  HEDDLE_SHARED_PATH_OR_SKIP(path, "golden/ops.safetensors");
+  const auto file = SafetensorsFile::open(path);
   ASSERT_TRUE(file.ok()) << file.status().to_string();
   const Tensor x = load(*file, "gated_norm.x"), z = load(*file, "gated_norm.z");
   const Tensor weight = load(*file, "gated_norm.weight");
