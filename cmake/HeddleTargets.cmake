@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # heddle_unity(TARGET BATCH [file...]): compiles so many of the target's files together as one, which takes half
 # as long (tests two thirds): all of them read the same headers. Their anonymous namespaces share no name. The
-# files named are compiled alone, as are kernels that Highway compiles anew for every target; with HEDDLE_UNITY
-# off, all are. CMake's own UNITY_BUILD writes absolute paths into the files it makes, so that every checkout
-# would compile them anew; these are the same everywhere, for one compiler cache.
+# files named are compiled alone, as are kernels that Highway compiles anew for every target, and those with
+# functions for one target: compilers take two of a name for versions of one. With HEDDLE_UNITY off, all are.
+# CMake's own UNITY_BUILD writes absolute paths into the files it makes, so that every checkout would compile them
+# anew; these are the same everywhere, for one compiler cache.
 function(heddle_unity target batch)
   if(NOT HEDDLE_UNITY)
     return()
@@ -13,7 +14,7 @@ function(heddle_unity target batch)
   foreach(source ${sources})
     get_filename_component(file ${source} ABSOLUTE)
     if(EXISTS ${file})
-      file(STRINGS ${file} found LIMIT_COUNT 1 REGEX "#include <hwy/foreach_target.h>")
+      file(STRINGS ${file} found LIMIT_COUNT 1 REGEX "<hwy/foreach_target.h>|attribute__..target")
       if(found)
         list(APPEND separate ${source})
       endif()
