@@ -379,7 +379,7 @@ __device__ inline uint4 arranged(const uint4& octet) {
       __byte_perm(words[2], words[3], 0x5410), __byte_perm(words[2], words[3], 0x7632));
 }
 
-// What the integers of x in a unit have in common: x is the integer times `factor`.
+// The integers of x in a unit: a number is its integer times `factor`.
 struct UnitOfX {
   float factor;
   int32_t sum;  // of the integers
