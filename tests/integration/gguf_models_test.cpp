@@ -190,7 +190,7 @@ TEST(GgufModels, NameWhatIsNotServedBeforeAnyWeightIsRead) {
   };
   EXPECT_THAT(load_error(twin("falcon")).message(),
               HasSubstr("architecture \"falcon\" is not served from GGUF files; served are gemma3, "
-                        "llama, qwen2"));
+                        "gpt-oss, llama, qwen2"));
   GgufTwin scaled = twin();
   scaled.writer().f32("llama.logit_scale", 0.5f);
   scaled.write_gguf();

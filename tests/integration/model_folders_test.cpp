@@ -191,12 +191,12 @@ const WrongFolder kWrongFolders[] = {
        f.write("pytorch_model.bin", "x");
      },
      {"has no model.safetensors, only \"pytorch_model.bin\"", "save_pretrained"}},
-    {"GgufOnly",
+    {"GgufCut",
      [](const auto& f) {
        f.remove_all();
        f.write("tiny-q4_k_m.gguf", "GGUF");
      },
-     {"only \"tiny-q4_k_m.gguf\": a GGUF file, which is not served", "hf download"}},
+     {"tiny-q4_k_m.gguf: it does not begin with \"GGUF\" and a version", "download it again"}},
     {"AdapterOnly",
      [](const auto& f) {
        f.remove_all();
