@@ -145,8 +145,8 @@ class CallObjectReader {
   // Between marks also one without quotes: {name: "f"}.
   bool read_key(std::string& key) {
     const std::string_view rest = cursor_.rest();
-    const size_t size =
-        std::ranges::find_if_not(rest, [](char c) { return is_key_byte(c); }) - rest.begin();
+    const auto size = static_cast<size_t>(
+        std::ranges::find_if_not(rest, [](char c) { return is_key_byte(c); }) - rest.begin());
     if (trust_ != Trust::kMarked || size == 0) return cursor_.read_string(key);
     if (size > kMaxNameBytes) return cursor_.fail();
     if (size == rest.size()) return cursor_.fail(Match::kMore);

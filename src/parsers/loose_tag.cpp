@@ -112,8 +112,9 @@ class TagReader {
   bool joins_word() {
     if (place_ == text_.size() || text_[place_] != ' ') return false;
     const std::string_view rest = text_.substr(place_ + 1);
-    const size_t size =
-        std::ranges::find_if_not(rest, [](char c) { return is_letter_or_digit(c); }) - rest.begin();
+    const auto size = static_cast<size_t>(
+        std::ranges::find_if_not(rest, [](char c) { return is_letter_or_digit(c); }) -
+        rest.begin());
     std::string word(rest.substr(0, size));
     std::ranges::transform(word, word.begin(), lower_letter);
     const bool may_join = std::ranges::any_of(kJoinedWords, [&](std::string_view joined) {

@@ -49,9 +49,9 @@ ScaleAndMinimum six_bits(const std::byte* b, int64_t j) {
   if (j < 4) {
     return {static_cast<float>(byte_at(b, j) & 63u), static_cast<float>(byte_at(b, j + 4) & 63u)};
   }
-  const uint8_t low = byte_at(b, j + 4);
-  return {static_cast<float>((low & 15u) | ((byte_at(b, j - 4) >> 6) << 4)),
-          static_cast<float>((low >> 4) | ((byte_at(b, j) >> 6) << 4))};
+  const unsigned low = byte_at(b, j + 4);
+  return {static_cast<float>((low & 15u) | ((unsigned{byte_at(b, j - 4)} >> 6) << 4)),
+          static_cast<float>((low >> 4) | ((unsigned{byte_at(b, j)} >> 6) << 4))};
 }
 
 // The code of column k of a Q6_K block.

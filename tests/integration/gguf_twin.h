@@ -401,7 +401,7 @@ class GgufTwin {
     }
     const int64_t half = shape[2] / 2;
     const size_t size = matrix.bytes.size() / static_cast<size_t>(experts * 2);
-    for (const size_t side : {0, 1}) {
+    for (const size_t side : {size_t{0}, size_t{1}}) {
       std::vector<std::byte> own;
       for (size_t e = 0; e < static_cast<size_t>(experts); ++e) {
         const auto from = std::span(matrix.bytes).subspan((2 * e + side) * size, size);

@@ -498,7 +498,8 @@ TEST(ModelFolderTest, OpensEveryGoldenAndTokenizerAtHand) {
   HEDDLE_SHARED_PATH_OR_SKIP(shared, "data/tokenizers");
   int num_tokenizers = 0;
   for (const auto& entry : fs::directory_iterator(shared)) {
-    if (!entry.is_directory()) continue;
+    if (!entry.is_directory() || entry.path().filename() == "gguf-vocab")
+      continue;  // of five models
     const auto tokenizer = tokenizer::load_tokenizer(entry.path());
     const Status status = tokenizer.status();
     num_tokenizers += status.ok() ? 1 : 0;

@@ -744,7 +744,7 @@ TEST_P(MoeDeviceTest, PaddingChangesNoTokenOfQuantisedExperts) {
     const testing::PackedTensor w2({kE, kH, kI}, testing::random_matrix(chosen, kE * kH, kI, 2),
                                    false);
     const DevicePacked w13_here = upload(w13.weight()), w2_here = upload(w2.weight());
-    const auto result = [&, exact = exact](int64_t count, const int32_t* row_sequences) {
+    const auto result = [&, is_exact = exact](int64_t count, const int32_t* row_sequences) {
       DeviceTensor y = poisoned({count, kH}, DType::kBf16);
       EXPECT_TRUE(run({.x = rows_of(x_here.view(), 0, count),
                        .router_logits = rows_of(logits.view(), 0, count),
@@ -753,7 +753,7 @@ TEST_P(MoeDeviceTest, PaddingChangesNoTokenOfQuantisedExperts) {
                        .y = y.view(),
                        .experts_per_token = kA,
                        .row_sequences = row_sequences},
-                      exact)
+                      is_exact)
                       .ok());
       return download(y);
     };
