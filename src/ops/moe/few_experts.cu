@@ -60,6 +60,13 @@ bool experts_fit(const TensorView& w13, const TensorView& w2) {
          up->format.code == down->format.code;
 }
 
+// Integer codes, whose x are integers of 3 bytes with what they have in common.
+bool has_integers(const TensorView& experts) {
+  const quant::PackedRows* const rows = packed_rows(experts);
+  return rows != nullptr &&
+         (rows->format.code == quant::Code::kU4 || rows->format.code == quant::Code::kU8);
+}
+
 bool shared_fits(const SharedExpert& shared, const TensorView& w2) {
   if (shared.down.shape[1] != w2.shape[2]) return false;
   if (w2.packed == nullptr) {
@@ -74,20 +81,21 @@ bool shared_fits(const SharedExpert& shared, const TensorView& w2) {
 
 }  // namespace
 
-bool few_experts_fit(const RoutedMoeArgs& args, int64_t T) {
+bool few_experts_fit(const CudaContext& context, const RoutedMoeArgs& args, int64_t T) {
   const int64_t H = args.x.shape[1], I = args.w2.shape[2], E = args.w2.shape[0];
   const int64_t A = args.experts_per_token;
   const bool few = args.w13.packed == nullptr ? T * A * kShare <= E
                                               : T <= kSkinnyRows && T * A <= kPackedShare * E;
   return (T == 1 || few) && args.x.dtype == DType::kBf16 && rows_are_aligned(args.x) &&
-         experts_fit(args.w13, args.w2) && 2 * std::max(H, (A + 1) * I) <= kMostShared &&
+         experts_fit(args.w13, args.w2) && !(context.exact && has_integers(args.w13)) &&
+         (has_integers(args.w13) ? 3 : 2) * std::max(H, (A + 1) * I) <= kMostShared &&
          few_experts::down_kernel_of<PlainExperts>(I) != nullptr &&
          (!args.shared || shared_fits(*args.shared, args.w2));
 }
 
 bool few_experts_add(const CudaContext& context, const RoutedMoeArgs& args, int64_t T) {
   const int64_t warps = kWarps * few_experts::blocks_at_once(context, T);
-  return few_experts_fit(args, T) && args.x.shape[1] <= warps * kWarp;
+  return few_experts_fit(context, args, T) && args.x.shape[1] <= warps * kWarp;
 }
 
 bool few_experts_route(const RoutedMoeArgs& args) {

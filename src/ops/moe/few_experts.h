@@ -7,7 +7,7 @@
 // the 80B model (H 2048, I 512, A 10): 63 MB in bf16, 15 us at an H200's 4.2 TB/s; eight: 112 us
 // for the distinct experts. Measured there with routing: 21 and 124 us. One token with quantised
 // weights, predicted from bytes and instructions and measured: fp8 in blocks 14 and 19 us, mxfp4 14
-// and 24, 4-bit integers 14 and 27; without these kernels 57, 65 and 64. That a token's first rows
+// and 24, 4-bit integers 14 and 24; without these kernels 57, 65 and 64. That a token's first rows
 // are loaded before its last experts are chosen was predicted to save 0.6 us of 22.9 and saves 1.8.
 #pragma once
 
@@ -34,8 +34,10 @@ struct FewExpertsArgs {
 // Whether run_few_experts() takes T tokens of the call: x in bf16; weights in bf16, or quantised
 // with one code in groups of whole octets, a power of two of them, or one group for a row; rows of
 // whole octets, those of w2 of up to 1,024 numbers, or of 1,281 to 1,536, 1,793 to 2,048 or 2,817
-// to 3,072, a shared expert as wide and of the same format, and few enough tokens.
-[[nodiscard]] bool few_experts_fit(const RoutedMoeArgs& args, int64_t T);
+// to 3,072, a shared expert as wide and of the same format, and few enough tokens. Not integer
+// codes in exact mode.
+[[nodiscard]] bool few_experts_fit(const CudaContext& context, const RoutedMoeArgs& args,
+                                   int64_t T);
 
 // Whether it can also add y to a residual, of which a warp holds a number in each lane.
 [[nodiscard]] bool few_experts_add(const CudaContext& context, const RoutedMoeArgs& args,
@@ -46,7 +48,8 @@ struct FewExpertsArgs {
 [[nodiscard]] bool few_experts_route(const RoutedMoeArgs& args);
 
 // Sums in the order of row_products() and of the router, the activation rounded to bf16: the bits
-// that the same token has in a larger step without tensor cores. Error: kDeviceLost.
+// that the same token has in a larger step without tensor cores. Integer codes have sums of their
+// own (few_experts_kernel.cuh). Error: kDeviceLost.
 Status run_few_experts(CudaContext& context, const FewExpertsArgs& args);
 
 }  // namespace heddle::ops

@@ -101,13 +101,16 @@ struct PlainExperts : FloatRows {
   }
 };
 
+template <quant::Code kCode>
+inline constexpr bool kAreIntegers = kCode == quant::Code::kU4 || kCode == quant::Code::kU8;
+
 // Quantised ones, where the columns of an octet share a scale. The numbers are those of PackedRow;
-// with kBytes, which is for integers, products of codes are summed before they are scaled.
-template <quant::Code kCode, bool kBytes = false>
-struct PackedExperts : std::conditional_t<kBytes, IntegerRows, FloatRows> {
+// products of integer codes are summed before they are scaled.
+template <quant::Code kCode>
+struct PackedExperts : std::conditional_t<kAreIntegers<kCode>, IntegerRows, FloatRows> {
   static constexpr bool kPacked = true;
   static constexpr bool kFourBits = kCode == quant::Code::kU4 || kCode == quant::Code::kE2M1;
-  static constexpr bool kIntegers = kCode == quant::Code::kU4 || kCode == quant::Code::kU8;
+  static constexpr bool kIntegers = kAreIntegers<kCode>;
 
   PackedSource source;
   int rows_of_expert = 0;
@@ -167,11 +170,8 @@ struct PackedExperts : std::conditional_t<kBytes, IntegerRows, FloatRows> {
     }
     const float scale = PackedSource::scale_of(
         kCode == quant::Code::kE2M1 ? quant::ScaleType::kE8M0 : source.scale_type, from.scale);
-    float zero = 0;
     if constexpr (kIntegers) {
-      zero = from.zero == ~0u ? source.constant_zero : static_cast<float>(from.zero);
-    }
-    if constexpr (kBytes) {
+      const float zero = from.zero == ~0u ? source.constant_zero : static_cast<float>(from.zero);
       const uint4 bytes = x.octets[at];
       const float2 unit = x.units[at];
       constexpr float kOnes = 0x1.8p23f;  // the bits of floats around it count ones
@@ -185,8 +185,8 @@ struct PackedExperts : std::conditional_t<kBytes, IntegerRows, FloatRows> {
       sum = fmaf(fmaf(-zero, unit.y, products), scale * unit.x, sum);
     } else {
       float values[kOctet];
-      widen_codes<kCode>(codes.x, zero, values);
-      widen_codes<kCode>(codes.y, zero, values + 4);
+      widen_codes<kCode>(codes.x, 0, values);
+      widen_codes<kCode>(codes.y, 0, values + 4);
 #pragma unroll
       for (int i = 0; i < kOctet; ++i) values[i] = __fmul_rn(values[i], scale);
       add_products(values, x.octets[at], sum);
@@ -619,13 +619,6 @@ Status run(CudaContext& context, const FewExpertsArgs& args) {
                                 static_cast<size_t>(x_bytes)));
   return launch(context, "moe_down few", down, grid(ceil_div(H, kWarps)), kThreads, params,
                 static_cast<size_t>(hidden_bytes));
-}
-
-// For integer codes: in exact mode the sums of row products.
-template <quant::Code kCode>
-Status run_integers(CudaContext& context, const FewExpertsArgs& args) {
-  return context.exact ? run<PackedExperts<kCode>>(context, args)
-                       : run<PackedExperts<kCode, true>>(context, args);
 }
 
 // For quantised weights, each compiled in a file of its own.

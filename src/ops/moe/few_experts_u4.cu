@@ -5,7 +5,7 @@
 namespace heddle::ops::few_experts {
 
 Status run_u4(CudaContext& context, const FewExpertsArgs& args) {
-  return run_integers<quant::Code::kU4>(context, args);
+  return run<PackedExperts<quant::Code::kU4>>(context, args);
 }
 
 }  // namespace heddle::ops::few_experts

@@ -269,7 +269,7 @@ class Pass {
         scratch_(aligned_start(args.workspace)) {}
 
   Status run() {
-    const bool few = few_experts_fit(args_, T_);
+    const bool few = few_experts_fit(context_, args_, T_);
     if (few && few_experts_route(args_)) return multiply_few(logits());
     HEDDLE_RETURN_IF_ERROR(route());
     if (few) return multiply_few({});
