@@ -36,7 +36,8 @@ constexpr Mistake kMistakes[] = {
     {"--port 80", "unknown option", "--port", "heddle serve --port"},
     // Names of options, and values that are missing.
     {"serve M --prot 80", "unknown option", "--prot", "did you mean --port?"},
-    {"serve M --tls-certificate c", "unknown option", "--tls-certificate", "did you mean --ssl-certfile?"},
+    {"serve M --tls-certificate c", "unknown option", "--tls-certificate",
+     "did you mean --ssl-certfile?"},
     {"list --verbosely", "unknown option", "--verbosely", "heddle list --help"},
     {"serve M --host", "--host", "needs a value", "heddle serve --help"},
     {"serve M --served-model-name ''", "--served-model-name", "has no name in it", "leave the"},

@@ -293,13 +293,14 @@ void declare_quantization(Options& options, Quantization& quantization) {
 
 void declare_engine_options(Options& options, EngineSettings& settings, ModelArgument argument) {
   EngineOptions& engine = settings.engine;
-  options.model("MODEL_DIR", &settings.model_dir,
-                argument == ModelArgument::kOptional
-                    ? "Folder of the model: config.json, *.safetensors, tokenizer.json; or a "
-                      "GGUF file; or its name, ORG/NAME, in Hugging Face's cache; default: models/heddle-tiny"
-                    : "Folder of the model: config.json, *.safetensors, tokenizer.json; or a "
-                      "GGUF file; or its name, ORG/NAME, in Hugging Face's cache",
-                argument == ModelArgument::kRequired);
+  options.model(
+      "MODEL_DIR", &settings.model_dir,
+      argument == ModelArgument::kOptional
+          ? "Folder of the model: config.json, *.safetensors, tokenizer.json; or a "
+            "GGUF file; or its name, ORG/NAME, in Hugging Face's cache; default: models/heddle-tiny"
+          : "Folder of the model: config.json, *.safetensors, tokenizer.json; or a "
+            "GGUF file; or its name, ORG/NAME, in Hugging Face's cache",
+      argument == ModelArgument::kRequired);
   options.heading("Model");
   if (argument == ModelArgument::kOptional) {
     options.model("--model,--model-path", &settings.model_path, "The same as MODEL_DIR",

@@ -212,7 +212,8 @@ std::function<int()> declare_verify(Options& options) {
       "its\n"
       "end, to a fork, to the end of the case. A hit that should be there and is not fails, too.\n"
       "Exit code 0 if everything passed, 1 if not.");
-  options.model("MODEL_DIR", &settings->model_dir, "Folder with config.json and weights, or a GGUF file");
+  options.model("MODEL_DIR", &settings->model_dir,
+                "Folder with config.json and weights, or a GGUF file");
   options.positional("CASES", &settings->cases,
                      "Golden file; without it: cases.safetensors in that folder",
                      /*required=*/false);
