@@ -59,10 +59,10 @@ enum class GgufValueType : uint32_t {
 };
 
 struct GgufValue {
-  GgufValueType type = GgufValueType::kU8;  // of the elements, where it is an array
+  GgufValueType type = GgufValueType::kU8;  // an array has the type of its elements
   bool is_array = false;
   uint64_t count = 1;                // elements
-  std::span<const std::byte> bytes;  // of all elements, as the file has them
+  std::span<const std::byte> bytes;  // the elements one after the other, as stored
 };
 
 // The metadata of a file by key. Getters give none for a key that is not there. Error: kDataLoss,
@@ -72,7 +72,7 @@ class GgufMetadata {
   [[nodiscard]] bool has(std::string_view key) const { return values_.contains(key); }
 
   Result<std::optional<std::string_view>> text(std::string_view key) const;
-  Result<std::optional<int64_t>> integer(std::string_view key) const;  // of any width
+  Result<std::optional<int64_t>> integer(std::string_view key) const;  // 8 to 64 bits, any sign
   Result<std::optional<double>> number(std::string_view key) const;    // also an integer
   Result<std::optional<bool>> boolean(std::string_view key) const;
 

@@ -75,7 +75,7 @@ TEST(GgufHeader, ValuesOfAnotherTypeNameTheKeyAndTheValue) {
 TEST(GgufHeader, EveryTruncationIsAnErrorAndNeverACrash) {
   const std::string file = small_gguf().file();
   ASSERT_TRUE(gguf_error(file).ok());
-  // The padding behind the last tensor may be missing; its eight bytes may not.
+  // A file may end without the padding after its last tensor, but not within that tensor.
   const size_t last_byte = file.size() - 24;
   for (size_t length = 0; length < last_byte; ++length) {
     EXPECT_FALSE(gguf_error(file.substr(0, length)).ok()) << length;

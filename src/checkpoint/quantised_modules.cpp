@@ -46,9 +46,9 @@ bool method_has(QuantMethod method, FileLayout layout) {
   return false;
 }
 
-// The names of a tensor's scales begin with one of these: those of "m.weight" with "m.weight",
-// those of experts in one tensor "experts.up_proj" with "experts.up_proj" or
-// "experts.up_proj_weight".
+// The names of a tensor's scales begin with one of these. The scales of "m.weight" begin with
+// "m.weight"; where one tensor "experts.up_proj" holds all experts, its scales begin with
+// "experts.up_proj" or "experts.up_proj_weight".
 std::vector<std::string> scale_prefixes(std::string_view tensor) {
   const std::string name(tensor);
   if (tensor.ends_with(kWeight)) return {name};

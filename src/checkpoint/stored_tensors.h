@@ -23,8 +23,8 @@ struct StoredTensors {
   std::vector<std::string> notes;     // WeightSource::notes(), of safetensors files
 };
 
-// Of a folder's safetensors files or of a GGUF model. Error: as CheckpointFiles::open(),
-// find_gguf() and GgufModel::open().
+// Lists the tensors of a folder's safetensors files or of a GGUF model. Error: as
+// CheckpointFiles::open(), find_gguf() and GgufModel::open().
 Result<StoredTensors> list_stored_tensors(const std::filesystem::path& model);
 
 }  // namespace heddle::checkpoint

@@ -36,7 +36,7 @@ enum class GgufShape : uint8_t {
 
 // A module of every layer: "blk.N.STORED.weight" is "model.layers.N.HUB.weight", and so for any
 // other ending. A '#' in `hub` stands for the index of the expert: the stored tensor then holds
-// those of all experts, one after the other.
+// the matrices of all experts, one after the other.
 struct GgufModule {
   std::string_view stored;
   std::string_view hub;
@@ -152,7 +152,8 @@ class GgufTranslation {
 struct GgufTransformer {
   std::string_view architecture;  // as a config.json names it
   bool pairs_rows = false;        // queries and keys are in the order of paired_halves()
-  checkpoint::GgufChange norms = checkpoint::GgufChange::kNone;  // of all norms' weights
+  checkpoint::GgufChange norms =
+      checkpoint::GgufChange::kNone;       // undone in the weights of all norms
   std::string_view mlp_norm = "ffn_norm";  // the file's name of post_attention_layernorm
 };
 
