@@ -55,11 +55,11 @@ function(heddle_optimise target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Debug>:-O1>)
 endfunction()
 
-# heddle_lighten(TARGET): at -O1 in release builds, which compiles such code, full of JSON and of templates, in two
-# thirds of the time.
+# heddle_lighten(TARGET): at -Os in release builds. Such code is full of JSON and of templates; it compiles in two
+# thirds of the time that -O2 takes, as at -O1, and is a third smaller than at -O1.
 function(heddle_lighten target)
   target_compile_options(${target} PRIVATE
-    $<$<CONFIG:Release>:-O1> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+    $<$<CONFIG:Release>:-Os> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endfunction()
 
 # heddle_library(FOLDER [OPTIMISED|LIGHT] [OWN_BENCHES] [TESTS_APART] [APART file...] [DEPENDS folder...]
