@@ -2,7 +2,9 @@
 #include "checkpoint/generation_config.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -11,6 +13,7 @@
 #include "checkpoint/mapped_file.h"
 #include "core/file_presence.h"
 #include "core/log.h"
+#include "core/printable.h"
 
 namespace heddle::checkpoint {
 
@@ -59,6 +62,79 @@ int64_t read_top_k(ConfigReader& reader) {
   return top_k == -1 ? 0 : std::min(top_k, kMost);  // -1: another way to say all
 }
 
+// Keys that say nothing about the text of an answer: how transformers computes, what it returns,
+// tokens that nothing draws.
+constexpr std::string_view kSilentKeys[] = {"transformers_version",
+                                            "_from_model_config",
+                                            "_name_or_path",
+                                            "bos_token_id",
+                                            "pad_token_id",
+                                            "decoder_start_token_id",
+                                            "use_cache",
+                                            "cache_implementation",
+                                            "cache_config",
+                                            "return_dict_in_generate",
+                                            "return_legacy_cache",
+                                            "output_attentions",
+                                            "output_hidden_states",
+                                            "output_scores",
+                                            "output_logits",
+                                            "num_return_sequences",
+                                            "trust_remote_code",
+                                            "low_memory",
+                                            "renormalize_logits",
+                                            "remove_invalid_values",
+                                            "disable_compile",
+                                            "compile_config",
+                                            "prefill_chunk_size",
+                                            "is_assistant",
+                                            "assistant_early_exit",
+                                            "assistant_confidence_threshold",
+                                            "assistant_lookbehind",
+                                            "target_lookbehind",
+                                            "num_assistant_tokens",
+                                            "num_assistant_tokens_schedule",
+                                            "prompt_lookup_num_tokens",
+                                            "max_matching_ngram_size"};
+
+// Values, other than null, 0, false and empty ones, that leave an answer as it is.
+constexpr std::pair<std::string_view, double> kNeutralValues[] = {{"num_beams", 1},
+                                                                  {"num_beam_groups", 1},
+                                                                  {"length_penalty", 1},
+                                                                  {"typical_p", 1},
+                                                                  {"encoder_repetition_penalty", 1},
+                                                                  {"guidance_scale", 1},
+                                                                  {"max_length", 20},
+                                                                  {"top_h", 1}};
+
+bool is_neutral(std::string_view key, const nlohmann::json& value) {
+  const auto has_key = [key](const auto& neutral) { return neutral.first == key; };
+  const auto* const found = std::ranges::find_if(kNeutralValues, has_key);
+  return found != std::end(kNeutralValues) && value.is_number() &&
+         value.get<double>() == found->second;
+}
+
+// One note that names the settings which change transformers' answers and are not used.
+void note_unused_keys(const nlohmann::json& root, const ConfigReader& reader) {
+  constexpr size_t kMostNames = 20;
+  constexpr size_t kMaxNameBytes = 60;
+  std::vector<std::string> names;
+  for (const auto& [key, value] : root.items()) {
+    if (reader.was_asked_for(key) || reader.is_off(key) || is_neutral(key, value)) continue;
+    if (std::ranges::find(kSilentKeys, key) != std::end(kSilentKeys)) continue;
+    if (names.size() == kMostNames) {
+      names.back() = "others";
+      break;
+    }
+    names.push_back(printable(key, kMaxNameBytes));
+  }
+  if (names.empty()) return;
+  reader.note(fmt::format(
+      "generation_config.json: {} {} not used; a request sets its own limits, stop texts, "
+      "penalties and biases",
+      fmt::join(names, ", "), names.size() == 1 ? "is" : "are"));
+}
+
 Status check_ids(const GenerationConfig& config, int64_t vocab_size) {
   for (const int64_t id : config.eos_token_ids) {
     if (id >= vocab_size) {
@@ -86,9 +162,7 @@ Result<GenerationConfig> parse_generation_config(std::string_view json_text) {
   config.min_p = optional.number("min_p", {0.0, 1.0}, {0.0, 1.0});
   constexpr double kTiny = std::numeric_limits<double>::min();
   config.repetition_penalty = optional.number("repetition_penalty", {kTiny, kLargest}, {0.01, 2.0});
-  if (!reader.is_off("stop_strings")) {
-    reader.note("generation_config.json: stop_strings are not used; a request names its own");
-  }
+  note_unused_keys(root, reader);
   HEDDLE_RETURN_IF_ERROR(first_error);
   config.notes.insert(config.notes.end(), reader.notes().begin(), reader.notes().end());
   return config;

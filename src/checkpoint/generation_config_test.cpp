@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 TEST(GenerationConfigTest, ReadsWhatIsThereAndLeavesTheRestOpen) {
   const Result<GenerationConfig> config = parse_generation_config(
       R"({"eos_token_id":[1427,1425],"do_sample":true,"temperature":0.7,"top_p":0.9,"top_k":20,
-          "bos_token_id":"x","max_new_tokens":-1,"transformers_version":"4"})");
+          "bos_token_id":"x","transformers_version":"4"})");
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_THAT(config->eos_token_ids, ElementsAre(1427, 1425));
   EXPECT_EQ(config->do_sample, true);
@@ -69,10 +69,57 @@ TEST(GenerationConfigTest, NotesWhatIsNotUsed) {
   EXPECT_THAT(config->notes,
               ElementsAre("generation_config.json: eos_token_id has -1, which is no token and is "
                           "not used",
-                          HasSubstr("stop_strings are not used")));
+                          HasSubstr("stop_strings is not used")));
   EXPECT_THAT(parse_generation_config(R"({"eos_token_id":-1})")->eos_token_ids, IsEmpty());
   EXPECT_THAT(parse_generation_config(R"({"eos_token_id":-100})")->eos_token_ids, IsEmpty());
   EXPECT_THAT(parse_generation_config(R"({"stop_strings":[]})")->notes, IsEmpty());
+}
+
+TEST(GenerationConfigTest, NamesSettingsThatNothingReads) {
+  const auto notes_of = [](std::string_view text) {
+    const auto config = parse_generation_config(text);
+    EXPECT_TRUE(config.ok()) << text;
+    return config.ok() ? config->notes : std::vector<std::string>{"error"};
+  };
+  for (const std::string_view setting : {R"("no_repeat_ngram_size":3)",
+                                         R"("typical_p":0.9)",
+                                         R"("max_new_tokens":512)",
+                                         R"("max_length":4096)",
+                                         R"("min_length":5)",
+                                         R"("num_beams":4)",
+                                         R"("length_penalty":2.0)",
+                                         R"("suppress_tokens":[1,2])",
+                                         R"("begin_suppress_tokens":[1])",
+                                         R"("bad_words_ids":[[1]])",
+                                         R"("forced_bos_token_id":0.5)",
+                                         R"("exponential_decay_length_penalty":[5,1.1])",
+                                         R"("sequence_bias":[[[1],-10.0]])",
+                                         R"("epsilon_cutoff":0.0003)",
+                                         R"("eta_cutoff":0.1)",
+                                         R"("penalty_alpha":0.6)",
+                                         R"("guidance_scale":1.5)",
+                                         R"("repetition_penalti":1.1)",
+                                         R"("encoder_repetition_penalty":1.2)",
+                                         R"("watermarking_config":{"bias":2.5})"}) {
+    const std::string key(setting.substr(1, setting.find('"', 1) - 1));
+    EXPECT_THAT(notes_of("{" + std::string(setting) + "}"),
+                ElementsAre(HasSubstr("generation_config.json: " + key + " is not used")));
+  }
+  for (const std::string_view setting :
+       {R"("no_repeat_ngram_size":0)", R"("num_beams":1)", R"("typical_p":1.0)",
+        R"("max_length":20)", R"("bad_words_ids":null)", R"("suppress_tokens":[])",
+        R"("use_cache":true)", R"("cache_implementation":"hybrid")", R"("early_stopping":false)",
+        R"("pad_token_id":[0])", R"("_from_model_config":true)"}) {
+    EXPECT_THAT(notes_of("{" + std::string(setting) + "}"), IsEmpty()) << setting;
+  }
+  EXPECT_THAT(notes_of(R"({"typical_p":0.9,"no_repeat_ngram_size":3})"),
+              ElementsAre(HasSubstr("no_repeat_ngram_size, typical_p are not used")));
+  std::string many = "{";
+  for (int i = 0; i < 100; ++i) many += "\"k" + std::to_string(i) + std::string(200, 'x') + "\":1,";
+  const auto notes = notes_of(many + "\"last\":1}");
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_THAT(notes.front(), HasSubstr(", others are not used"));
+  EXPECT_LT(notes.front().size(), 2000U);
 }
 
 TEST(GenerationConfigTest, FallsBackToTheModelsTokens) {
