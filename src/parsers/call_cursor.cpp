@@ -67,8 +67,8 @@ bool CallCursor::skip_tags(std::span<const std::string_view> words, unsigned& fo
     if (count == 3 * words.size()) return fail();
     found |= 1U << *meant;
     advance(tag.size);
-    if (!tag.closed) continue;
-    if (!allow(">")) return false;  // doubled
+    const bool ends_square = tag.closed && text_[position_ - 1] == ']';
+    if (tag.closed && !allow(ends_square ? "]" : ">")) return false;  // doubled
   }
 }
 
@@ -98,6 +98,16 @@ bool CallCursor::read_object(std::string& copy) {
   }
   advance(used);
   return true;
+}
+
+bool CallCursor::read_listed_object(std::string& copy) {
+  if (!expect("[") || !skip_space()) return false;
+  copy = "{}";
+  if (rest().starts_with('{')) {
+    copy.clear();
+    if (!read_object(copy) || !skip_space() || !allow(",") || !skip_space()) return false;
+  }
+  return expect("]");
 }
 
 bool CallCursor::read_until(std::string_view stops, std::string_view& value) {

@@ -60,6 +60,9 @@ class CallCursor {
   // A JSON object, copied to `copy`.
   bool read_object(std::string& copy);
 
+  // A list of one JSON object, which is copied to `copy`; of an empty list the copy is {}.
+  bool read_listed_object(std::string& copy);
+
   // Up to, not including, one of `stops`.
   bool read_until(std::string_view stops, std::string_view& value);
 

@@ -129,7 +129,10 @@ class CallObjectReader {
           header.open_objects = depth;
           return header;
         }
-        if (!read_early_arguments(is_object)) return cursor_.failure();
+        const bool is_list = cursor_.rest().starts_with('[');
+        const bool was_read = is_list ? cursor_.read_listed_object(arguments_.emplace())
+                                      : read_early_arguments(is_object);
+        if (!was_read) return cursor_.failure();
       } else if (key == "id" && cursor_.rest().starts_with('"')) {
         if (!cursor_.read_string(id_)) return cursor_.failure();
       } else if ((trust_ != Trust::kMarked && key != "type") ||

@@ -211,6 +211,53 @@ CallTag CallTags::read(std::string_view text) const {
   return tag;
 }
 
+CallTag CallTags::read_bare(std::string_view text) const {
+  constexpr size_t kMaxBareTag = 96;
+  const std::string tagged = "<" + std::string(text.substr(0, kMaxBareTag));
+  const LooseTag loose = read_loose_tag(tagged);
+  const bool may_be = std::ranges::any_of(
+      format_.words, [&loose](std::string_view word) { return word.starts_with(loose.word); });
+  if (loose.word.empty()) {  // no more than a slash or a bar
+    const bool may_begin = std::string_view("/|\xEF").find(text.front()) != std::string_view::npos;
+    return {.match = may_begin ? loose.match : Match::kNo};
+  }
+  if (!may_be) return {};
+  CallTag tag = read(tagged);
+  if (tag.match == Match::kMore && text.size() >= kMaxBareTag) return {};
+  if (tag.match != Match::kYes) return {.match = tag.match};
+  if (!tag.is_exact || tagged[tag.size - 1] != '>') return {};
+  --tag.size;
+  return tag;
+}
+
+ParameterOpening CallTags::read_unopened(std::string_view text, std::string_view tool,
+                                         const ParameterNames& given) const {
+  constexpr size_t kMaxUnopenedValue = 4096;
+  ParameterOpening opening;
+  for (const std::string& name : names_.parameters(tool)) {
+    if (given.contains(name)) continue;
+    if (!opening.name.empty()) return {};
+    opening.name = name;
+  }
+  if (opening.name.empty()) return {};
+  const std::string_view seen = text.substr(0, kMaxUnopenedValue);
+  const size_t place = std::min(seen.find('<'), seen.size());
+  count_searched(place);
+  const bool is_blank = space_size(seen.substr(0, place)) == place;
+  const CallTag end =
+      place < seen.size() ? read(seen.substr(place)) : CallTag{.match = Match::kMore};
+  opening.match = end.match;
+  if (end.match == Match::kMore && seen.size() == kMaxUnopenedValue) opening.match = Match::kNo;
+  if (end.match != Match::kYes) return opening;
+  const bool is_end = end.closing && end.kind == value_kind() && end.is_exact && !is_blank;
+  if (!is_end) return {};
+  const std::string_view behind = text.substr(place + end.size);
+  const CallTag next = read(behind.substr(space_size(behind.substr(0, kMaxSpaceBetweenTags))));
+  const bool goes_on = next.match == Match::kYes && next.closing && next.kind != value_kind();
+  opening.match = next.match == Match::kMore ? Match::kMore : goes_on ? Match::kYes : Match::kNo;
+  return opening;
+}
+
 CallHeader CallTags::read_header(std::string_view text, bool has_marker, bool is_exact,
                                  bool at_end) const {
   return format_.has_keys ? read_glm_header(text, has_marker, is_exact, at_end)
@@ -224,7 +271,7 @@ Match CallTags::begins_parameters(std::string_view text, bool at_end) const {
   const std::string_view rest = text.substr(space);
   if (rest.empty()) return at_end ? Match::kYes : Match::kMore;
   if (rest.front() == '{') return Match::kYes;
-  const CallTag tag = read(rest);
+  const CallTag tag = rest.front() == '<' ? read(rest) : read_bare(rest);
   if (tag.match != Match::kYes) return tag.match;
   return tag.kind == TagKind::kNone ? Match::kNo : Match::kYes;
 }
@@ -373,7 +420,13 @@ ParameterOpening CallTags::read_glm_opening(std::string_view text, std::string_v
   if (size == seen.size()) {
     return {.match = seen.size() < kMaxAttributeBytes ? Match::kMore : Match::kNo};
   }
-  ParameterOpening opening{.name = std::string(trimmed_of(seen.substr(0, size), " \t\r"))};
+  std::string_view key = trimmed_of(seen.substr(0, size), " \t\r");
+  const size_t bracket = key.find('>');  // of a tag without its first bracket
+  if (bracket != std::string_view::npos && read_bare(key).kind == TagKind::kParameter) {
+    key.remove_prefix(bracket + 1);
+    ++keys;
+  }
+  ParameterOpening opening{.name = std::string(key)};
   rest.remove_prefix(size);
   if (opening.name.empty()) return {};
   if (rest.starts_with("\n")) skip_space();

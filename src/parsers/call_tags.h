@@ -8,7 +8,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +66,8 @@ struct CallTag {
   std::optional<bool> is_string = {};  // likewise
 };
 
+using ParameterNames = std::set<std::string, std::less<>>;
+
 // A parameter's opening tags.
 struct ParameterOpening {
   Match match = Match::kNo;
@@ -86,6 +90,14 @@ class CallTags {
 
   // The tag at the front of `text`.
   [[nodiscard]] CallTag read(std::string_view text) const;
+
+  // The same of a tag whose first bracket is missing, "parameter=city>", if it is spelt exactly.
+  [[nodiscard]] CallTag read_bare(std::string_view text) const;
+
+  // Whether `text` is a value whose opening tag is missing: its closing tag and then one of
+  // the call's end follow, and `tool` has one parameter that is not `given`, which is the value's.
+  [[nodiscard]] ParameterOpening read_unopened(std::string_view text, std::string_view tool,
+                                               const ParameterNames& given) const;
 
   // See ToolCallParser::read_header().
   [[nodiscard]] CallHeader read_header(std::string_view text, bool has_marker, bool is_exact,

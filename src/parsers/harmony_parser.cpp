@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "parsers/call_cursor.h"
 #include "parsers/loose_tag.h"
 #include "parsers/marker_search.h"
 
@@ -30,6 +31,30 @@ struct FoundMark {
   size_t size = 0;
   HarmonyMark mark = HarmonyMark::kStart;
 };
+
+// The size of an unclosed tag with the bars behind its word.
+size_t size_with_bars(std::string_view text, size_t size) {
+  while (text.substr(size).starts_with('|')) ++size;
+  return size;
+}
+
+// A mark within a header, where no text stands: its bars or its bracket may be missing, and a mark
+// of a word that means nothing counts as one between two words.
+FoundMark header_mark_at(std::string_view text) {
+  if (!text.starts_with('<')) return {};
+  const LooseTag tag = read_loose_tag(text);
+  if (tag.match != Match::kYes || tag.closing) return {.match = tag.match};
+  const size_t size = tag.closed ? tag.size : size_with_bars(text, tag.size);
+  const bool is_doubled = tag.closed && text.substr(size).starts_with('>');
+  FoundMark found{
+      .match = Match::kYes, .size = size + (is_doubled ? 1 : 0), .mark = HarmonyMark::kConstrain};
+  if (const auto meant = meant_word(tag.word, kMarkWords)) {
+    found.mark = static_cast<HarmonyMark>(*meant);
+    return found;
+  }
+  const bool has_bars = text.starts_with("<|") && text.substr(0, tag.size).ends_with("|>");
+  return has_bars ? found : FoundMark{};
+}
 
 // A mark at the front: with a bar on one side at least, or other texts' tags would be marks.
 FoundMark harmony_mark_at(std::string_view text) {
@@ -103,7 +128,7 @@ void HarmonyParser::finish(TextEnd end, AnswerDeltas& out) {
     return;
   }
   std::string json;
-  const bool complete = end == TextEnd::kStopped && arguments_begun_ && arguments_.close_all(&json);
+  const bool complete = end == TextEnd::kStopped && arguments_begun_ && arguments_.finish(json);
   if (!dropped()) add_arguments(num_calls_ - 1, json, out);
   if (options_.keep_call_text) call_text_ += unread_.text();
   end_call(complete, out, /*cut=*/!complete);
@@ -213,7 +238,9 @@ HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd 
       header.match = is_whole ? Match::kYes : starved;
       return header;
     }
-    const FoundMark mark = harmony_mark_at(rest);
+    FoundMark mark = harmony_mark_at(rest);
+    const bool in_header = has_channel || !header.recipient.empty();
+    if (mark.match == Match::kNo && in_header && is_loose) mark = header_mark_at(rest);
     if (mark.match == Match::kMore) {
       header.match = starved;
       return header;
@@ -228,6 +255,8 @@ HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd 
         return header;
       }
       header.size = place + mark.size;
+      const bool may_double = is_loose && in_header && mark.mark != HarmonyMark::kMessage;
+      if (may_double && seen.substr(header.size).starts_with('>')) ++header.size;
       behind_channel_mark = mark.mark == HarmonyMark::kChannel;
       if (mark.mark == HarmonyMark::kStart || behind_channel_mark ||
           mark.mark == HarmonyMark::kConstrain) {
@@ -303,7 +332,9 @@ size_t HarmonyParser::take_header(std::string_view text, TextEnd end, AnswerDelt
   if (header.match == Match::kMore) {
     if (end == TextEnd::kNone) return 0;
     // A header has no text of its own: the marks of one that the answer's end cuts off are dropped.
-    if (header.has_marks || text.substr(space_size(text)).starts_with('<')) return text.size();
+    const std::string_view words = text.substr(space_size(text));
+    const bool is_blank = words.empty() && state_ == State::kHeader;
+    if (header.has_marks || words.starts_with('<') || is_blank) return text.size();
   }
   if (header.match != Match::kYes) {
     state_ = State::kContent;
@@ -327,16 +358,19 @@ void HarmonyParser::begin_message(const Header& header, AnswerDeltas& out) {
       out.emplace_back(ToolCallBegin{
           index, make_call_id(ToolCallFormat::kHarmony, options_.id_seed, name, index), name});
     }
-    const auto read_key = [this, name](std::string_view written) {
-      return names_.meant_parameter(name, written);
-    };
-    arguments_ = options_.is_held_to_form ? JsonScanner::of_json() : JsonScanner(read_key);
+    tool_ = name;
     arguments_begun_ = false;
     state_ = State::kCall;
   } else {
     state_ = header.channel == "analysis" ? State::kReasoning : State::kContent;
     message_begins_ = true;
   }
+}
+
+JsonScanner HarmonyParser::argument_scanner() const {
+  if (options_.is_held_to_form) return JsonScanner::of_json();
+  return JsonScanner(
+      [this](std::string_view written) { return names_.meant_parameter(tool_, written); });
 }
 
 size_t HarmonyParser::read_body(std::string_view text, TextEnd end, AnswerDeltas& out) {
@@ -350,7 +384,9 @@ size_t HarmonyParser::read_body(std::string_view text, TextEnd end, AnswerDeltas
   const FoundMark mark = harmony_mark_at(text);
   if (mark.match == Match::kMore) {
     if (end == TextEnd::kNone) return 0;
-    if (end == TextEnd::kCut && (text.starts_with("<|") || text.size() == 1)) return text.size();
+    const bool is_begun = text.starts_with("<|");
+    if (is_begun && text.size() > 3) return text.size();
+    if (end == TextEnd::kCut && (is_begun || text.size() == 1)) return text.size();
   }
   if (mark.match != Match::kYes) {
     emit(text.substr(0, 1), out);
@@ -383,7 +419,11 @@ size_t HarmonyParser::read_call(std::string_view text, TextEnd end, AnswerDeltas
   if (!arguments_begun_) {
     used = space_size(text);
     if (used == text.size()) return pass(used);
-    const FoundMark mark = harmony_mark_at(text.substr(used));
+    if (text[used] == '>' && !options_.is_held_to_form) return pass(used + 1);  // a mark's, doubled
+    FoundMark mark = harmony_mark_at(text.substr(used));
+    if (mark.match == Match::kNo && !options_.is_held_to_form) {
+      mark = header_mark_at(text.substr(used));
+    }
     if (mark.match == Match::kMore && end == TextEnd::kNone) return pass(used);
     arguments_begun_ = mark.match == Match::kNo;
     if (mark.match == Match::kYes && mark.mark == HarmonyMark::kMessage) {
@@ -395,19 +435,27 @@ size_t HarmonyParser::read_call(std::string_view text, TextEnd end, AnswerDeltas
       return used;
     }
     if (!arguments_begun_) return pass(used);
+    const std::string_view rest = text.substr(used);
+    if (rest.starts_with('[') && !options_.is_held_to_form) {
+      CallCursor cursor(rest);
+      std::string object;
+      if (cursor.read_listed_object(object)) {
+        json = object_in_text(object, argument_scanner()).value_or("{}");
+        if (!dropped()) add_arguments(num_calls_ - 1, json, out);
+        end_call(/*complete=*/true, out);
+        return used + cursor.position();
+      }
+      arguments_begun_ = end != TextEnd::kNone || cursor.failure().match != Match::kMore;
+      if (!arguments_begun_) return pass(used);
+    }
+    arguments_ = JsonArguments({}, rest, argument_scanner());
   }
   size_t scanned = 0;
-  JsonScanner::State state = arguments_.scan(text.substr(used), scanned, &json, end);
+  const Progress progress = arguments_.read(text.substr(used), end, scanned, json);
   used += scanned;
-  const bool ends = state == JsonScanner::State::kError && text.substr(used).starts_with('<');
-  if (ends && arguments_.close_all(&json)) state = JsonScanner::State::kDone;
   if (!dropped()) add_arguments(num_calls_ - 1, json, out);
   pass(used);
-  if (state == JsonScanner::State::kDone) {
-    end_call(/*complete=*/true, out);
-  } else if (state == JsonScanner::State::kError) {
-    end_call(/*complete=*/false, out);
-  }
+  if (progress != Progress::kMore) end_call(progress == Progress::kDone, out);
   return used;
 }
 

@@ -15,7 +15,8 @@
 // "<|channel|>final Hi". A recipient may lack its "to=" in a commentary header, before a mark or
 // the arguments: "commentary functions.f<|message|>{..}", also without "functions." where the
 // request has the tool. A message to a tool that ends without a body is a call without arguments.
-// Marks that are doubled, or belong to nothing, are dropped: no text has them.
+// Marks that are doubled, or belong to nothing, are dropped: no text has them. Within a header a
+// mark may lack its bars or its bracket, and one of an unknown word is passed over.
 //
 // Threading: thread-compatible. Cost: O(text), however it arrives.
 #pragma once
@@ -27,7 +28,7 @@
 #include <string_view>
 
 #include "parsers/answer_parser.h"
-#include "parsers/json_scanner.h"
+#include "parsers/json_arguments.h"
 #include "parsers/marker_search.h"
 #include "parsers/tool_names.h"
 #include "parsers/unread_text.h"
@@ -81,6 +82,7 @@ class HarmonyParser final : public AnswerParser {
   void begin_message(const Header& header, AnswerDeltas& out);
   void emit(std::string_view text, AnswerDeltas& out);
   void end_call(bool complete, AnswerDeltas& out, bool cut = false);
+  [[nodiscard]] JsonScanner argument_scanner() const;
   [[nodiscard]] Header read_header(std::string_view text, TextEnd end) const;
   [[nodiscard]] Recipient read_loose_recipient(std::string_view text, TextEnd end) const;
   [[nodiscard]] bool reads_calls() const;
@@ -92,7 +94,8 @@ class HarmonyParser final : public AnswerParser {
   State state_ = State::kFirstHeader;
   UnreadText unread_;
   Patience patience_{kMaxHarmonyHeaderBytes};
-  JsonScanner arguments_;
+  JsonArguments arguments_;
+  std::string tool_;  // of the call
   bool arguments_begun_ = false;
   size_t num_calls_ = 0;
   bool message_begins_ = false;

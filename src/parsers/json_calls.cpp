@@ -268,6 +268,15 @@ CallHeader read_llama_header(std::string_view text, Place place, const ToolNames
   return header;
 }
 
+// Of a call whose arguments are a list of one object, at the cursor.
+CallHeader listed_header(CallCursor cursor, std::string name, std::string id) {
+  std::string object;
+  if (!cursor.read_listed_object(object)) return cursor.failure();
+  CallHeader header = header_of(cursor, std::move(name), std::move(id));
+  header.arguments = std::move(object);
+  return header;
+}
+
 CallHeader read_mistral_header(std::string_view text, Place place, const ToolNames& names,
                                bool at_end) {
   constexpr std::string_view kIdWords[] = {"callid"};
@@ -308,6 +317,9 @@ CallHeader read_mistral_header(std::string_view text, Place place, const ToolNam
       return cursor.failure();
     }
     if (!cursor.skip_tags(kArgumentWords, arguments)) return cursor.failure();
+    if (is_marked && arguments > 0 && cursor.rest().starts_with('[')) {
+      return listed_header(cursor, name, std::string(id));
+    }
     const bool is_text = is_marked && arguments > 0 && cursor.at_string();
     if (!cursor.rest().starts_with('{') && !is_text) return {};
     if (!is_marked && arguments == 0) return {};
@@ -351,14 +363,16 @@ class SectionHeaderReader {
       return cursor_.failure();
     }
     // It was the call's type.
-    if (!is_kimi_ && !at_arguments() && (separators != 0 || written == "function")) {
+    const bool is_listed = separators != 0 && cursor_.rest().starts_with('[');
+    if (!is_kimi_ && !at_arguments() && !is_listed && (separators != 0 || written == "function")) {
       if (!read_name(written, at_end) || !skip_separators(separators) ||
           !cursor_.skip_fence(info)) {
         return cursor_.failure();
       }
     }
-    CallHeader header = at_arguments() ? header_of(cursor_, std::string(written))
-                                       : bare_header(cursor_, std::string(written));
+    CallHeader header = is_listed        ? listed_header(cursor_, std::string(written), {})
+                        : at_arguments() ? header_of(cursor_, std::string(written))
+                                         : bare_header(cursor_, std::string(written));
     if (header.match != Match::kYes) return header;
     if (is_kimi_) {
       name_kimi_call(written, names_, header);
@@ -368,7 +382,7 @@ class SectionHeaderReader {
     if (bare_word(header.name).empty()) return {};
     // The marks around it say that it is a call, or its name does.
     const bool is_marked = (marks & (1U << kCallBegin)) != 0 && separators != 0;
-    const Match closing = at_arguments() ? Match::kYes : at_closing();
+    const Match closing = at_arguments() || is_listed ? Match::kYes : at_closing();
     if (closing != Match::kYes) return {.match = closing};
     if (!(is_marked && at_arguments()) && !names_.has(header.name)) return {};
     // A name alone, or before a quotation, is prose.

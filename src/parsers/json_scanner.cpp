@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/exact_json.h"
+#include "parsers/loose_sign.h"
 #include "parsers/marker_search.h"
 #include "parsers/missing_quotes.h"
 #include "parsers/string_end.h"
@@ -21,7 +22,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
 bool can_begin_value(char c) {
-  return is_digit(c) || std::string_view("{[\"'-tTfFnN").find(c) != std::string_view::npos;
+  return is_digit(c) || std::string_view("{[\"'-+tTfFnN").find(c) != std::string_view::npos;
 }
 
 constexpr size_t kMaxSpaceHeld = 4096;
@@ -49,7 +50,20 @@ JsonScanner::State JsonScanner::scan(std::string_view text, size_t& used, std::s
   copy_ = copy;
   State state = State::kMore;
   for (used = 0; state == State::kMore && used < text.size(); ++used) {
-    const char c = text[used];
+    char c = text[used];
+    if (!is_json_ && (is_triple_ || reads_structure())) {
+      const Match loose = read_loose(text.substr(used), at_end, used);
+      if (loose == Match::kMore) break;
+      if (loose == Match::kYes) continue;
+    }
+    if (is_escaped_ && c == '\\') {
+      if (used + 1 == text.size()) break;
+      c = unescaped(text[++used]);
+    }
+    if (is_triple_) {
+      c == quote_ ? write(c == '"' ? std::string_view("\\\"") : "'") : (void)step(c);
+      continue;
+    }
     if (expect_ == Expect::kString && c == quote_ && !is_key_ && !is_json_) {
       const Match ends = quote_ends(text.substr(used + 1), end);
       if (ends == Match::kMore) break;
@@ -67,7 +81,9 @@ JsonScanner::State JsonScanner::scan(std::string_view text, size_t& used, std::s
       const Match misses = misses_quote(text.substr(used), size, at_end);
       if (misses == Match::kMore) break;
       if (misses == Match::kYes) {
+        const bool begins_bare = expect_ == Expect::kValue;
         (void)step(expect_ == Expect::kString ? quote_ : '"');
+        is_bare_ = begins_bare;
         if (size > 0) continue;
       }
     }
@@ -80,6 +96,51 @@ JsonScanner::State JsonScanner::scan(std::string_view text, size_t& used, std::s
   count_searched(used);
   copy_ = nullptr;
   return state;
+}
+
+bool JsonScanner::reads_structure() const {
+  switch (expect_) {
+    case Expect::kValue:
+    case Expect::kFirstKey:
+    case Expect::kKey:
+    case Expect::kColon:
+    case Expect::kFirstItem:
+    case Expect::kComma:
+    case Expect::kZero:
+    case Expect::kInteger:
+    case Expect::kFraction:
+    case Expect::kPower:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Reads a sign that stands for one of JSON's, all but its last byte. kNo: none is there.
+Match JsonScanner::read_loose(std::string_view text, bool at_end, size_t& used) {
+  if (is_triple_) {
+    const Match ends = begins_triple_quote(text, quote_);
+    if (ends == Match::kMore && !at_end) return Match::kMore;
+    if (ends != Match::kYes) return Match::kNo;
+    is_triple_ = false;
+    used += 2;
+    (void)step(quote_);
+    return Match::kYes;
+  }
+  const bool before_value = expect_ == Expect::kValue || expect_ == Expect::kFirstItem;
+  const LooseSign sign = read_loose_sign(text, before_value);
+  if (sign.match == Match::kMore && !at_end) return Match::kMore;
+  if (sign.match != Match::kYes) return Match::kNo;
+  if (sign.kind == SignKind::kEscapedObject) {
+    // Only the object's first key shows it; a backslash elsewhere is wrong.
+    is_escaped_ = expect_ == Expect::kFirstKey && levels_.size() == 1;
+    is_json_ = is_escaped_;
+    return Match::kNo;
+  }
+  if (!step(sign.meaning)) return Match::kNo;
+  is_triple_ = sign.kind == SignKind::kTripleQuote;
+  used += sign.size - 1;
+  return Match::kYes;
 }
 
 bool JsonScanner::is_next_key(std::string_view written) const {
@@ -117,12 +178,13 @@ Match JsonScanner::misses_quote(std::string_view text, size_t& size, bool at_end
   switch (expect_) {
     case Expect::kString:
       size = is_other_quote ? 1 : 0;
-      if (is_key_ && key_ && (c == ':' || is_other_quote)) {
+      if (is_key_ && key_ && (c == ':' || c == '=' || is_other_quote)) {
         return key_ends_before(text, *key_, is_key, at_end);
       }
       if (!is_key_ && !has_bare_quote_ && (c == ',' || is_other_quote)) {
         const char quote = is_other_quote && quote_ == '\'' ? key_quote_ : quote_;
-        return begins_next_member(text.substr(size), is_key, quote, at_end);
+        const auto opening = is_bare_ ? std::nullopt : std::optional<char>(quote);
+        return begins_next_member(text.substr(size), is_key, opening, at_end);
       }
       break;
     case Expect::kFirstKey:
@@ -246,24 +308,26 @@ bool JsonScanner::step(char c) {
         levels_.back() = Level::kDoubledObject;
         return true;
       }
-      return c == ',' || begin_key(c);  // of several commas one counts
+      return c == ',' || (c == ';' && !is_json_) || begin_key(c);  // of several commas one counts
     case Expect::kColon:
-      if (c != ':' && !can_begin_value(c)) return false;
+      if (!is_colon(c) && !can_begin_value(c)) return false;
       expect_ = Expect::kValue;
       write(':');
-      return c == ':' || begin_value(c);
+      return is_colon(c) || begin_value(c);
     case Expect::kFirstItem:
       if (c == '}' || c == ']') return close(c == ']');
       return begin_item(c);
     case Expect::kValue:
       if (in_list() && (c == '}' || c == ']')) return close(c == ']');
+      if (!in_list() && !is_json_ && (is_colon(c) || c == '>')) return true;  // doubled, or "=>"
       return begin_item(c);
     default:  // kComma
       if (std::exchange(may_close_again_, false) && c == '}') return true;
       if (c == '}' || c == ']') return close(c == ']');
+      if (c == ')' && !is_json_) return true;  // nothing opened it
       expect_ = in_list() ? Expect::kValue : Expect::kKey;
       comma_ = ",";
-      if (c == ',') return true;
+      if (c == ',' || (c == ';' && !is_json_)) return true;
       // It is missing.
       return in_list() ? begin_item(c) : begin_key(c);
   }
@@ -359,14 +423,17 @@ bool JsonScanner::begin_value(char c) {
       is_key_ = false;
       has_bare_quote_ = false;
       has_own_quote_ = false;
+      is_bare_ = false;
       brackets_in_string_ = 0;
       after_space_ = false;
       quote_ = c;
       write('"');
       return true;
+    case '+':  // Python's, not JSON's
     case '-':
+      if (c == '+' && is_json_) return false;
       expect_ = Expect::kMinus;
-      write(c);
+      if (c == '-') write(c);
       return true;
     case 't':
     case 'T':

@@ -9,7 +9,8 @@
 //   strings in single quotes, True, False and None        a bracket that another one closes over
 //   backslashes before what JSON does not escape          a closing bracket that nothing opened
 //   quotes in strings without a backslash (string_end.h)  doubled braces: {{"a": 1}}
-//   comments, // and /* */, which are left out
+//   comments, // and /* */, which are left out           = for a colon, ; for a comma, wide ones
+//   texts between three quotes                           an object whose quotes are all escaped
 //
 // Where the object's keys are known, a quote may be missing, too, and at the end of the call's last
 // string in any case (missing_quotes.h).
@@ -118,6 +119,12 @@ class JsonScanner {
   [[nodiscard]] bool number(char c);
   [[nodiscard]] bool close(bool list);
 
+  // Whether the next byte is none of a string, a word or a comment.
+  [[nodiscard]] bool reads_structure() const;
+  [[nodiscard]] Match read_loose(std::string_view text, bool at_end, size_t& used);
+
+  [[nodiscard]] bool is_colon(char c) const { return c == ':' || (c == '=' && !is_json_); }
+
   // Whether a quote is missing before `text`. kYes: `size` bytes stand in its place.
   [[nodiscard]] Match misses_quote(std::string_view text, size_t& size, bool at_end) const;
   [[nodiscard]] Match quote_ends(std::string_view behind, TextEnd end) const;
@@ -142,6 +149,7 @@ class JsonScanner {
   char key_quote_ = '"';          // of the last key
   bool has_bare_quote_ = false;   // the string: a '"' that needed a backslash
   bool has_own_quote_ = false;    // the string: one of quote_ that did not end it
+  bool is_bare_ = false;          // the string: its opening quote is missing
   int brackets_in_string_ = 0;    // that are open in the string
   bool after_space_ = false;      // within the string
   int hex_left_ = 0;              // digits
@@ -150,6 +158,8 @@ class JsonScanner {
   std::string comma_;             // and space behind it, until it is known what comes
   bool may_close_again_ = false;  // a doubled object ended here
   bool is_json_ = false;          // of_json()
+  bool is_triple_ = false;        // three quotes are around the string
+  bool is_escaped_ = false;       // the object is written as within a JSON text
   KeyReader read_key_;
   std::optional<std::string> key_;           // the object's, while it is read
   std::set<std::string, std::less<>> keys_;  // that it had

@@ -29,6 +29,8 @@ TEST(LooseJsonCallsTest, QwenObjects) {
           "<tool_call>>" + object + "</tool_call>>",
           "<tool-call>" + object + "<\\/tool_call>",
           "< tool_call>\n" + object + "\n<//tool_call>",
+          "<tool_call\t>\n" + object + "\n<tool_call/>",
+          "<tool_call>\n" + object + "\n/tool_call>",
           "<tool call>\n" + object + "\n</tool call>",
           "<tool_call1>\n" + object + "\n</tool_call1>",
           "<tool_call\n>\n" + object + "\n</tool_call\n>",
@@ -110,8 +112,8 @@ TEST(LooseJsonCallsTest, DeepseekSections) {
               "<｜tool call end｜><｜tool calls end｜>",
           "<｜tool▁calls▁begn｜>" + call + "get_weather<｜tool▁sep>" + object + over,
       });
-  // A bracket is no name.
-  const std::string listed = "get_weather" + sep + "[" + object + "]";
+  // A list of several is no call.
+  const std::string listed = "get_weather" + sep + "[" + object + ", " + object + "]";
   expect_read({.calls = ToolCallFormat::kDeepseekV3}, begin + call + listed + end + over,
               {listed, "", {}});
   expect_read({.calls = ToolCallFormat::kDeepseekV3}, begin + call + "now```json" + end + over,
@@ -159,6 +161,7 @@ TEST(LooseJsonCallsTest, LlamaObjectsAndPython) {
           "<|python_tag|><|python_tag|>" + object,
           "<|python_tag>" + object,
           "<|pythontag|>" + object,
+          "<|python tag|>" + object,
           object + "}",
           object + ";",
           "<|python_tag|>get_weather.call(city=\"Paris\", days=3)",
@@ -189,6 +192,7 @@ TEST(LooseJsonCallsTest, MistralLists) {
           "get_weather[ARGS]" + arguments,
           "[TOOL_CALLS]get_weather" + arguments,
           "[TOOL_CALLS]get_weather[ARGS][ARGS]" + arguments,
+          "[TOOL_CALLS]]get_weather[ARGS]]" + arguments,
           "[TOOL_CALLS]get_weather[ARGS]" + arguments + "}",
           "[TOOL_CALLS]get_weather[ARGS]\"{\\\"city\\\": \\\"Paris\\\", \\\"days\\\": 3}\"",
           "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Paris\", \"days\": 3",
@@ -258,6 +262,84 @@ TEST(LooseJsonCallsTest, AListOfNoCallsSaysNothing) {
   for (const std::string text : {"Use <TOOLCALL>[] as a list.", "<TOOLCALL>[1]", "x = []"}) {
     expect_read({.calls = ToolCallFormat::kNemotronV2}, text, {text, "", {}});
   }
+}
+
+// Arguments of one reading, in every format that has them in JSON.
+TEST(LooseJsonCallsTest, SignsOfOtherNotations) {
+  const std::vector<std::string> objects = {
+      R"({"city"="Paris", "days"=3})",
+      R"({"city" => "Paris", "days" => 3})",
+      R"({city = "Paris", days = 3})",
+      R"({"city":: "Paris", "days": : 3})",
+      R"({"city": "Paris"; "days": 3})",
+      R"({"city": "Paris";; "days": 3;})",
+      R"({"city"： "Paris"， "days"：3})",
+      R"({"city": "Paris"；"days": 3})",
+      R"({"city": "Paris", "days": +3})",
+      R"({"city": """Paris""", "days": 3})",
+      R"({'city': """Paris""", 'days': 3})",
+      R"({'city': '''Paris''', 'days': 3})",
+      R"({\"city\": \"Paris\", \"days\": 3})",
+      R"({ \"city\" : \"Paris\",\"days\":3 })",
+      R"({city: Paris, days: 3})",
+      R"({"city": "Paris", "days": 3)})",
+      R"([{"city": "Paris", "days": 3}])",
+      R"([ {"city": "Paris", "days": 3}, ])",
+      R"("{\"city\": \"Paris\", \"days\": 3}")",
+  };
+  const LooseOptions harmony{.calls = ToolCallFormat::kHarmony,
+                             .reasoning = ReasoningFormat::kHarmony};
+  const LooseJson arguments = {{"city", "Paris"}, {"days", 3}};
+  const std::vector<std::pair<std::string, LooseJson>> calls = {{"get_weather", arguments}};
+  for (const std::string& object : objects) {
+    const std::string call = R"({"name": "get_weather", "arguments": )" + object + "}";
+    expect_weather(ToolCallFormat::kQwen, {"<tool_call>\n" + call + "\n</tool_call>"});
+    expect_weather(ToolCallFormat::kLlama3, {call, "<|python_tag|>" + call});
+    expect_weather(ToolCallFormat::kMistral,
+                   {"[TOOL_CALLS]get_weather[ARGS]" + object, "[TOOL_CALLS][" + call + "]"});
+    expect_weather(ToolCallFormat::kDeepseekV3, {"<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>" +
+                                                 object + "<｜tool▁call▁end｜>"});
+    expect_weather(ToolCallFormat::kKimiK2,
+                   {"<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>" +
+                    object + "<|tool_call_end|>"});
+    expect_weather(ToolCallFormat::kGranite, {"<|tool_call|>[" + call + "]"});
+    expect_read(harmony,
+                "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>" +
+                    object + "<|call|>",
+                {"", "", calls});
+  }
+  // JSON that has such signs in its texts keeps them.
+  for (const std::string_view content :
+       {"a = b; c => d", R"(x: \"\"\"y\"\"\")", "，：；", R"(\\\")", "", "'''"}) {
+    const std::string written = R"({"path": "p; q", "content": ")" + std::string(content) + "\"}";
+    expect_read({.calls = ToolCallFormat::kQwen},
+                R"(<tool_call>{"name": "write_file", "arguments": )" + written + "}</tool_call>",
+                {"", "", {{"write_file", LooseJson::parse(written)}}});
+  }
+  // A text between three quotes has quotes and brackets of its own.
+  const std::string inside = "a \"b\", c\n}";
+  expect_read({.calls = ToolCallFormat::kQwen},
+              R"(<tool_call>{"name": "write_file", "arguments": {"content": """)" + inside +
+                  R"(""", "path": "p"}}</tool_call>)",
+              {"", "", {{"write_file", {{"content", inside}, {"path", "p"}}}}});
+}
+
+// The object around the arguments may be there once more within them.
+TEST(LooseJsonCallsTest, ArgumentsWithinArguments) {
+  const std::string object = R"({"city": "Paris", "days": 3})";
+  for (const std::string_view word : {"arguments", "parameters", "properties"}) {
+    const std::string nested = "{ \"" + std::string(word) + "\" : " + object + "}";
+    const std::string call = R"({"name": "get_weather", "arguments": )" + nested + "}";
+    expect_weather(ToolCallFormat::kQwen, {"<tool_call>\n" + call + "\n</tool_call>"});
+    expect_weather(ToolCallFormat::kMistral, {"[TOOL_CALLS]get_weather[ARGS]" + nested});
+    expect_weather(ToolCallFormat::kKimiK2,
+                   {"<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>" +
+                    nested + "<|tool_call_end|>"});
+  }
+  // A tool that lists no parameters may have one of that name.
+  expect_read({.calls = ToolCallFormat::kQwen},
+              R"(<tool_call>{"name": "now", "arguments": {"arguments": {"x": 1}}}</tool_call>)",
+              {"", "", {{"now", {{"arguments", {{"x", 1}}}}}}});
 }
 
 }  // namespace

@@ -13,14 +13,14 @@ constexpr std::string_view kTagBegins[] = {"<", "[", "◁"};
 constexpr std::string_view kTagEnds[] = {">", "]", "▷"};
 constexpr std::string_view kTagBars[] = {"|", "｜"};
 constexpr std::string_view kTagSlash[] = {"/"};
-constexpr std::string_view kTagBlank[] = {" ", "\n"};
+constexpr std::string_view kTagBlank[] = {" ", "\n", "\t"};
 constexpr std::string_view kTagSlashes[] = {" /", "\\/", "/", "\\"};
 // Within a word: a bar, too, as DeepSeek writes.
 constexpr std::string_view kTagJoints[] = {"_", "-", "▁", "\\_", ".", "|", "｜"};
 // Words that a blank in place of "_" or "▁" may join to those before: "<｜tool calls begin｜>".
-constexpr std::string_view kJoinedWords[] = {"call",     "calls",  "begin",   "end",
-                                             "sep",      "key",    "value",   "start",
-                                             "argument", "action", "section", "thinking"};
+constexpr std::string_view kJoinedWords[] = {"call",    "calls",    "begin", "end",      "sep",
+                                             "key",     "value",    "start", "argument", "action",
+                                             "section", "thinking", "tag"};
 constexpr std::string_view kNameSpaces[] = {"seed", "minimax"};  // a colon joins them to the word
 
 char lower_letter(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
@@ -43,7 +43,7 @@ class TagReader {
       } else if (place_ < text_.size() && text_[place_] == '>') {
         break;
       } else if (place_ < text_.size() && text_[place_] == ':' &&
-                 std::ranges::find(kNameSpaces, tag_.word) != std::end(kNameSpaces)) {
+                 meant_word(tag_.word, kNameSpaces)) {
         ++place_;
       } else if (tag_.word.empty() || !(joins_word() || take(kTagJoints))) {
         break;
@@ -141,7 +141,7 @@ class TagReader {
 
   void read_behind_word() {
     take_all(kTagBars, 2);
-    take_all(kTagSlash, 1);
+    tag_.closes_itself = take(kTagSlash);
     take_all(kTagBars, 2);
     take_all(kTagBlank, 2);
   }

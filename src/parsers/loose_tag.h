@@ -25,6 +25,7 @@ struct LooseTag {
   std::string word;      // its letters and digits, lower case: "toolcall"
   bool closing = false;  // with a slash before the word
   bool closed = false;   // it has its closing bracket
+  bool closes_itself = false;  // with a slash behind the word
 };
 
 // The tag at the front of `text`. Cost: O(LooseTag::kMaxBytes).

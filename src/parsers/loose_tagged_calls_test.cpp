@@ -66,6 +66,17 @@ TEST(LooseTaggedCallsTest, QwenCoderParameters) {
           replaced("<parameter=city>", "<parameter=city>\n<parameter=city>"),
           replaced("</tool_call>", "</tool_call>\n</tool_call>"),
           replaced("</tool_call>", "</toolcall>"),
+          replaced("</tool_call>", "<tool_call/>"),
+          replaced("</tool_call>", "/tool_call>"),
+          replaced("<tool_call>", "<tool_call\t>"),
+          replaced("<parameter=city>", "parameter=city>"),
+          "<tool_call>\n<function=get_weather>\nparameter=city>\nParis\n</"
+          "parameter>\nparameter=days>\n3\n"
+          "</parameter>\n/function>\n/tool_call>",
+          replaced("<parameter=days>", "parameter=days>"),
+          replaced("<parameter=days>\n", ""),
+          replaced("<parameter=days>", ""),
+          replaced("\n3", "\n>3"),
           replaced("</function>", "</functon>"),
           replaced("</function>", "</function>\n</function>"),
           "<tool_call>\n<function=get_weather>\n{\"city\": \"Paris\", \"days\": 3}\n</function>",
@@ -75,6 +86,16 @@ TEST(LooseTaggedCallsTest, QwenCoderParameters) {
     long_breaks.insert(at, "\r");
   }
   expect_weather(ToolCallFormat::kQwen3Coder, {long_breaks});
+  // A value without its opening tag is that of the parameter that is left, unless this follows.
+  const std::string file_begin = "<tool_call>\n<function=write_file>\n<parameter=";
+  const std::string file_end = "\n</parameter>\n</function>\n</tool_call>";
+  expect_read({.calls = ToolCallFormat::kQwen3Coder},
+              file_begin + "path>\na\n</parameter>\nx\ny" + file_end,
+              {"", "", {{"write_file", {{"path", "a"}, {"content", "x\ny"}}}}});
+  expect_read(
+      {.calls = ToolCallFormat::kQwen3Coder},
+      file_begin + "content>\n<a>\n</parameter>\nx\n</parameter>\n<parameter=path>\np" + file_end,
+      {"", "", {{"write_file", {{"content", "<a>\n</parameter>\nx"}, {"path", "p"}}}}});
   // A value of its own line breaks keeps them.
   expect_read({.calls = ToolCallFormat::kQwen3Coder},
               "<tool_call>\n<function=write_file>\n<parameter=content>\na\r\nb\r\n</parameter>\n"
@@ -111,39 +132,44 @@ TEST(LooseTaggedCallsTest, GlmKeysAndValues) {
     EXPECT_NE(place, std::string::npos) << what;
     return text.replace(place, what.size(), with);
   };
-  expect_weather(ToolCallFormat::kGlm, {
-                                           whole,
-                                           replaced("\n<arg_value>", ""),
-                                           replaced("<arg_value>", ""),
-                                           replaced("</arg_key>", ""),
-                                           replaced("<arg_key>", ""),
-                                           replaced("</arg_value>", ""),
-                                           replaced("</arg_value>\n</tool_call>", "\n</tool_call>"),
-                                           replaced("\n</tool_call>", ""),
-                                           replaced("</arg_value>\n</tool_call>", ""),
-                                           replaced("<tool_call>", ""),
-                                           replaced("<tool_call>get_weather", "get_weather()"),
-                                           replaced("<tool_call>", "<tool_call>\n<tool_call>"),
-                                           replaced("<tool_call>", "<toolcall>"),
-                                           replaced("<arg_key>", "<argkey>"),
-                                           replaced("</arg_value>", "</arg_val>"),
-                                           replaced("</arg_value>", "</arg_value"),
-                                           replaced("</arg_value>", "</arg_value></arg_value>"),
-                                           replaced("<arg_value>", "<arg_value><arg_value>"),
-                                           replaced("<arg_key>", "<arg_key><arg_key>"),
-                                           replaced("</tool_call>", "</tool_call></tool_call>"),
-                                           replaced("</tool_call>", "</toolcall>"),
-                                           replaced("</tool_call>", "<tool_call>"),
-                                           replaced("<arg_key>", "<arg_key>\n"),
-                                           replaced("</arg_key>", "\n</arg_key>>"),
-                                           replaced("</arg_key>", "<arg_key>"),
-                                           replaced("<arg_key>", "<arg key>"),
-                                           replaced("<arg_key>", "<arg_eky>"),
-                                           replaced("</arg_value>", "<arg_value>"),
-                                           replaced("</arg_value>", "</arg_value>>"),
-                                           replaced("get_weather", "\"get_weather\""),
-                                           replaced("get_weather", "getWeather"),
-                                       });
+  expect_weather(ToolCallFormat::kGlm,
+                 {
+                     whole,
+                     replaced("\n<arg_value>", ""),
+                     replaced("<arg_value>", ""),
+                     replaced("</arg_key>", ""),
+                     replaced("<arg_key>", ""),
+                     replaced("</arg_value>", ""),
+                     replaced("</arg_value>\n</tool_call>", "\n</tool_call>"),
+                     replaced("\n</tool_call>", ""),
+                     replaced("</arg_value>\n</tool_call>", ""),
+                     replaced("<tool_call>", ""),
+                     replaced("<tool_call>get_weather", "get_weather()"),
+                     replaced("<tool_call>", "<tool_call>\n<tool_call>"),
+                     replaced("<tool_call>", "<toolcall>"),
+                     replaced("<arg_key>", "<argkey>"),
+                     replaced("</arg_value>", "</arg_val>"),
+                     replaced("</arg_value>", "</arg_value"),
+                     replaced("</arg_value>", "</arg_value></arg_value>"),
+                     replaced("<arg_value>", "<arg_value><arg_value>"),
+                     replaced("<arg_key>", "<arg_key><arg_key>"),
+                     replaced("</tool_call>", "</tool_call></tool_call>"),
+                     replaced("</tool_call>", "</toolcall>"),
+                     replaced("</tool_call>", "<tool_call>"),
+                     replaced("<arg_key>", "<arg_key>\n"),
+                     replaced("</arg_key>", "\n</arg_key>>"),
+                     replaced("</arg_key>", "<arg_key>"),
+                     replaced("<arg_key>", "<arg key>"),
+                     replaced("<arg_key>", "arg_key>"),
+                     replaced("<arg_key>days", "arg_key>days"),
+                     replaced("</arg_value>\n</tool_call>", "</arg_value>\n/tool_call>"),
+                     replaced("<arg_value>3", "<arg_value>>3"),
+                     replaced("<arg_key>", "<arg_eky>"),
+                     replaced("</arg_value>", "<arg_value>"),
+                     replaced("</arg_value>", "</arg_value>>"),
+                     replaced("get_weather", "\"get_weather\""),
+                     replaced("get_weather", "getWeather"),
+                 });
   expect_read({.calls = ToolCallFormat::kGlm}, "<tool_call>now",
               {"", "", {{"now", LooseJson::object()}}});
 }
@@ -169,6 +195,9 @@ TEST(LooseTaggedCallsTest, DeepseekTags) {
                      replaced("\n</｜DSML｜function_calls>", ""),
                      replaced("</｜DSML｜parameter>\n</｜DSML｜invoke>", "\n</｜DSML｜invoke>"),
                      replaced(" string=\"false\"", ""),
+                     replaced("<｜DSML｜parameter name=\"days\" string=\"false\">", ""),
+                     replaced("</｜DSML｜function_calls>", "<｜DSML｜function_calls/>"),
+                     replaced("</｜DSML｜invoke>", "/｜DSML｜invoke>"),
                      replaced(" string=\"true\"", ""),
                      replaced("name=\"get_weather\"", "name=get_weather"),
                      replaced("name=\"get_weather\"", "name='functions.get_weather'"),
@@ -201,6 +230,10 @@ TEST(LooseTaggedCallsTest, MinimaxAndSeedTags) {
            {"<minimax:tool_call>", "<minimax:tool_call>\n<minimax:tool_call>"},
            {"<minimax:tool_call>", "<minimax:toolcall>"},
            {"<minimax:tool_call>", "<tool_call>"},
+           {"<minimax:tool_call>", "<minmax:tool_call>"},
+           {"</minimax:tool_call>", "</miniimax:tool_call>"},
+           {"<parameter name=\"days\">", ""},
+           {">3<", ">>3<"},
            {"</parameter>\n", ""},
            {"</parameter>\n", "</parametr>\n"},
            {"</parameter>\n", "</parameter></parameter>\n"},
@@ -223,6 +256,9 @@ TEST(LooseTaggedCallsTest, MinimaxAndSeedTags) {
            {"<seed:tool_call>", "<seed:tool_call>\n<seed:tool_call>"},
            {"<seed:tool_call>", "<seed:toolcall>"},
            {"<seed:tool_call>", "<tool_call>"},
+           {"<seed:tool_call>", "<sede:tool_call>"},
+           {"</seed:tool_call>", "</sed:tool_call>"},
+           {"<parameter=days>", ""},
            {"</parameter>\n", ""},
            {"</parameter>\n", "</parameter>"},
            {"</parameter>\n", "</parameter/>\n"},

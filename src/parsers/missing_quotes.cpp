@@ -52,11 +52,12 @@ class Lookahead {
 // A key, its closing quote, which may be missing, and a colon.
 Match read_member_key(Lookahead& text, const KeyTest& is_key) {
   std::string_view key;
-  if (!text.read_until("\"':,{}[]\n", key)) return text.starved();
+  if (!text.read_until("\"':=,{}[]\n", key)) return text.starved();
+  while (key.ends_with(' ')) key.remove_suffix(1);
   if (!is_key(key)) return Match::kNo;
   if (is_quote(text.rest().front())) text.advance(1);
   if (!text.skip_space()) return text.starved();
-  return text.rest().front() == ':' ? Match::kYes : Match::kNo;
+  return text.rest().front() == ':' || text.rest().front() == '=' ? Match::kYes : Match::kNo;
 }
 
 }  // namespace
@@ -119,10 +120,14 @@ Match begins_bare_string(std::string_view text, const KeyTest& is_key, size_t nu
     const char c = ahead.rest().front();
     if (c == ',') {  // its closing quote may be missing, too
       const Match next =
-          begins_next_member(ahead.rest(), is_key, /*quote=*/'"', ahead.starved() == Match::kNo);
+          begins_next_member(ahead.rest(), is_key, /*quote=*/{}, ahead.starved() == Match::kNo);
       if (next != Match::kNo) return next;
       ahead.advance(1);
       continue;
+    }
+    if (c == '}') {  // likewise, of the last member
+      return quote_ends_string(ahead.rest(), {.in_list = false, .num_levels = num_levels},
+                               ahead.starved() == Match::kNo);
     }
     if (c != '"') return Match::kNo;
     ahead.advance(1);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "parsers/loose_sign.h"
 #include "parsers/loose_tag.h"
 
 namespace heddle::parsers {
@@ -23,8 +24,15 @@ class QuoteReader {
 
   [[nodiscard]] Match read() {
     if (!skip_space()) return starved_;
+    const LooseSign sign = read_wide_sign(rest_);
+    if (sign.match == Match::kMore) return starved_;
+    if (sign.match == Match::kYes && sign.meaning == ',') {
+      rest_.remove_prefix(sign.size);
+      return skip_space() ? read_behind_comma() : starved_;
+    }
     switch (rest_.front()) {
       case ',':
+      case ';':
         return read_next();
       case '}':
       case ']':
@@ -70,7 +78,11 @@ class QuoteReader {
 
   // Behind a comma.
   Match read_next() {
-    if (!skip(",") || !skip_space() || !skip(", \t\r\n")) return starved_;
+    if (!skip(",;") || !skip_space() || !skip(",; \t\r\n")) return starved_;
+    return read_behind_comma();
+  }
+
+  Match read_behind_comma() {
     const char c = rest_.front();
     const bool is_quote = c == '"' || c == '\'';
     if (c == '}' || c == ']') return Match::kYes;
@@ -120,7 +132,10 @@ class QuoteReader {
     if (size >= rest_.size()) return starved;
     rest_.remove_prefix(size + 1);
     if (!skip_space()) return starved;
-    return rest_.front() == ':' ? Match::kYes : Match::kNo;
+    if (rest_.front() == ':' || rest_.front() == '=') return Match::kYes;
+    const LooseSign sign = read_wide_sign(rest_);
+    if (sign.match == Match::kMore) return starved;
+    return sign.match == Match::kYes && sign.meaning == ':' ? Match::kYes : Match::kNo;
   }
 
   // A mark ends the call, whose brackets are missing.

@@ -69,8 +69,10 @@ Progress TaggedCallParser::read_between(std::string_view text, TextEnd end, size
   const std::string_view rest = text.substr(used);
   if (rest.empty()) return Progress::kMore;
   const bool is_glm = tags_.format().has_keys;
-  const CallTag tag = tags_.read(rest);
-  if (tag.match == Match::kMore) return Progress::kMore;
+  CallTag tag = tags_.read(rest);
+  const bool is_bare = tag.match == Match::kNo && !is_exact() && !rest.starts_with('<');
+  if (is_bare) tag = tags_.read_bare(rest);
+  if (tag.match == Match::kMore && (!is_bare || end == TextEnd::kNone)) return Progress::kMore;
   if (tag.match == Match::kYes) {
     const bool is_call = tag.kind == TagKind::kCall || tag.kind == TagKind::kSection;
     if (is_call) {
@@ -84,7 +86,14 @@ Progress TaggedCallParser::read_between(std::string_view text, TextEnd end, size
       return Progress::kMore;
     }
   }
-  const ParameterOpening opening = tags_.read_opening(rest, tool_);
+  ParameterOpening opening = tags_.read_opening(rest, tool_);
+  const bool is_parameter = tag.match == Match::kYes && tag.kind == TagKind::kParameter;
+  if (is_bare && is_parameter && !is_glm && !tag.name.empty()) {
+    opening = {
+        .match = Match::kYes, .size = tag.size, .name = tag.name, .is_string = tag.is_string};
+  } else if (is_bare && !is_glm) {
+    opening = tags_.read_unopened(rest, tool_, names_);
+  }
   if (opening.match == Match::kMore && end == TextEnd::kNone) return Progress::kMore;
   if (opening.match != Match::kYes) {
     if (end != TextEnd::kNone && opening.match == Match::kMore) {
@@ -196,7 +205,9 @@ bool TaggedCallParser::take_value(std::string_view piece, bool last, AnswerDelta
   value_ += piece;
   if (value_.size() > kMaxValueBytes) return false;
   if (last) {
-    emit_arguments(lead_ + type_.to_json(value_), out);
+    const std::string_view value = value_;
+    const bool is_doubled = value.starts_with('>') && !type_.may_be_string() && !is_exact();
+    emit_arguments(lead_ + type_.to_json(is_doubled ? value.substr(1) : value), out);
   }
   return true;
 }

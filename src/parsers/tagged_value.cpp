@@ -132,7 +132,19 @@ TaggedValueEnd::TagEnd TaggedValueEnd::value_ends_at(const CallTag& tag, std::st
         return {.match = goes_on && next.kind != TagKind::kValue ? Match::kYes : Match::kNo,
                 .size = size};
       }
-      if (!is_glm) return {};
+      const CallTag bare = tags_.read_bare(rest);
+      if (bare.match == Match::kMore && end == TextEnd::kNone) return {.match = Match::kMore};
+      const bool is_bare_next =
+          bare.match == Match::kYes &&
+          (bare.closing ? bare.kind != value
+                        : !is_glm && names_.has_parameter(value_.tool, bare.name));
+      if (is_bare_next) return {.match = Match::kYes, .size = size};
+      if (!is_glm) {
+        const ParameterOpening next_value =
+            tags_.read_unopened(rest, value_.tool, *value_.parameters);
+        const bool is_starved = next_value.match == Match::kMore && end != TextEnd::kNone;
+        return {.match = is_starved ? Match::kNo : next_value.match, .size = size};
+      }
       const ParameterOpening opening =
           tags_.read_opening(rest, value_.tool);  // whose first tag is missing
       if (opening.match == Match::kMore && end == TextEnd::kNone) return {.match = Match::kMore};

@@ -45,6 +45,18 @@ LooseTag wrapper_at(std::string_view text, bool closing) {
   return tag;
 }
 
+// A closing tag without its first bracket: "/tool_call>".
+Closing bare_closing(std::string_view text, std::span<const std::string_view> words) {
+  const std::string tagged = "<" + std::string(text.substr(0, LooseTag::kMaxBytes - 1));
+  const LooseTag tag = read_loose_tag(tagged);
+  const bool may_be = std::ranges::any_of(
+      words, [&tag](std::string_view word) { return word.starts_with(tag.word); });
+  if (tag.match == Match::kMore && may_be) return {.match = Match::kMore};
+  const bool is_tag =
+      tag.match == Match::kYes && tag.closed && may_be && meant_word(tag.word, words);
+  return is_tag ? Closing{.match = Match::kYes, .size = tag.size - 1} : Closing{};
+}
+
 // Whether what the answer's end cut off behind a call was to close it.
 bool begins_closing(std::string_view text) {
   return text.starts_with("</") || text.starts_with("<|") || text.starts_with("<｜") ||
@@ -95,7 +107,38 @@ CallHeader ToolCallParser::header_at(std::string_view text, Place place, bool is
   if (header.match == Match::kNo && place == Place::kMarker && !options_.is_exact) {
     header = read_other_header(seen, /*is_marked=*/false);
   }
+  if (header.match == Match::kYes && !options_.is_exact) {
+    CallHeader inner = unwrapped(header, seen);
+    if (inner.match == Match::kYes || !(is_long || end != TextEnd::kNone)) return inner;
+  }
   if (header.match == Match::kMore && is_long) header.match = Match::kNo;
+  return header;
+}
+
+// The header with what surrounds the arguments once more: {"arguments": {..}}, of a tool without
+// such a parameter. kMore if it takes more text to tell.
+CallHeader ToolCallParser::unwrapped(CallHeader header, std::string_view text) const {
+  constexpr std::string_view kWrappers[] = {"\"arguments\"", "\"parameters\"", "\"properties\""};
+  const bool may_be = header.kind == ArgumentsKind::kJson && !header.arguments &&
+                      header.lead.empty() && !names().parameters(header.name).empty();
+  if (!may_be) return header;
+  CallCursor cursor(text.substr(header.size));
+  std::string_view key;
+  const auto more_or = [&](Match match) {
+    if (match == Match::kMore) header.match = Match::kMore;
+    return header;
+  };
+  if (!cursor.expect("{") || !cursor.skip_space()) return more_or(cursor.failure().match);
+  const Match begins = begins_with(cursor.rest(), kWrappers, &key);
+  if (begins != Match::kYes) return more_or(begins);
+  if (names().has_parameter(header.name, key.substr(1, key.size() - 2))) return header;
+  cursor.advance(key.size());
+  if (!cursor.skip_space() || !cursor.expect(":") || !cursor.skip_space()) {
+    return more_or(cursor.failure().match);
+  }
+  if (!cursor.rest().starts_with('{')) return header;
+  header.size += cursor.position();
+  ++header.open_objects;
   return header;
 }
 
@@ -587,12 +630,16 @@ Closing ToolCallParser::read_loose_closing(std::string_view text,
   if (match == Match::kMore) return {.match = match};
   const char first = text.front();
   const LooseTag tag = read_loose_tag(text);
-  if (tag.match == Match::kMore && (tag.closing || tag.word.empty() || !needs_slash)) {
+  const bool may_mean = std::ranges::any_of(
+      words, [&tag](std::string_view word) { return word.starts_with(tag.word); });
+  if (tag.match == Match::kMore && (tag.closing || may_mean || !needs_slash)) {
     return {.match = Match::kMore};
   }
-  if (tag.match == Match::kYes && (tag.closing || !needs_slash) && meant_word(tag.word, words)) {
+  const bool is_end = tag.closing || tag.closes_itself || !needs_slash;
+  if (tag.match == Match::kYes && is_end && meant_word(tag.word, words)) {
     return {.match = Match::kYes, .size = tag.size};
   }
+  if (first == '/') return bare_closing(text, words);
   if (first == '}' || first == ']' || first == ')' || first == '>') {
     return {.match = Match::kYes, .size = 1};
   }

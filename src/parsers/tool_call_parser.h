@@ -198,6 +198,7 @@ class ToolCallParser {
   [[nodiscard]] bool stands_alone(std::string_view behind) const;
   [[nodiscard]] CallHeader header_at(std::string_view text, Place place, bool is_exact,
                                      TextEnd end) const;
+  [[nodiscard]] CallHeader unwrapped(CallHeader header, std::string_view text) const;
   [[nodiscard]] Closing empty_list(std::string_view text) const;
   [[nodiscard]] Match has_endless_tags(std::string_view text) const;
   [[nodiscard]] CallHeader read_other_header(std::string_view text, bool is_marked) const;
