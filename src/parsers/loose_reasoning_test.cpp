@@ -34,6 +34,12 @@ TEST(LooseReasoningTest, HarmonyMessages) {
            thought + to + "<|constrain|>json" + arguments + "<|call|>",
            thought + to + "json" + arguments,
            thought + to + "<|constrain|>" + arguments + "<|call|>",
+           thought + to + "<|constrained|>json<|messge|>" + arguments + "<|call|>\n",
+           thought + to + "<|constrain|>>json<|message|>>" + arguments + "<|call|",
+           thought + to + "<|type|>json<|msg|>" + arguments,
+           thought + to + "<constrain>json<message>" + arguments + "<|call|>",
+           thought + to + "<|constrain|\t>json<|message" + arguments,
+           thought + to + "<|message|" + arguments,
            thought + "<|channel|>commentary to=functions.get_weather" + arguments + "<|call|>",
            thought + "<|channel|>commentary to=functions.get_weather.call<|message|>" + arguments,
            thought + "<|channel|>commentary to=functions_get_weather<|message|>" + arguments,
@@ -124,6 +130,9 @@ TEST(LooseReasoningTest, TagsOfReasoning) {
            {kThink, "<think\nHm.\n</think\nYes"},
            {kThink, "<|think|>\nHm.\n<|/think|>\nYes"},
            {kThink, "<Think>Hm.\n</Think>Yes"},
+           {kThink, "<think>>Hm.\n</think>>Yes"},
+           {kThink, "<think>>\nHm.\n</think>>\n\nYes"},
+           {kThink, "<think\t>Hm.\n</think\t>Yes"},
            {kThink, "<thinking>Hm.\n</thinking>Yes"},
            {kThink, "<think>Hm.\n</ think >Yes"},
            {kThink, "<think >Hm.\n</think >Yes"},
@@ -145,6 +154,11 @@ TEST(LooseReasoningTest, TagsOfReasoning) {
            {kGemma, "<|channel|>thought\nHm.\n<|channel|>Yes"},
            {kGemma, "<channel>thought\nHm.\n</channel>\nYes"},
            {kGemma, "<|channel>Hm.\n<channel|>Yes"},
+           {kGemma, "<|chanel>thought\nHm.\n<chanel|>Yes"},
+           {kGemma, "<|channels>thought\nHm.\n<channels|>Yes"},
+           {kGemma, "<|channel>Thoughts\nHm.\n<channel|>Yes"},
+           {kGemma, "<|channel>thinking\nHm.\n<|chanel|>\nYes"},
+           {kGemma, "<|channel>thougt\nHm.\n<channel|>Yes"},
            {kGemma, "<|channel>thought\n<channel|>\nYes"},
            {kSeed, "<seed:think>Hm.\n</seed:think>\nYes"},
            {kSeed, "<seed:think>\n<seed:think>Hm.\n</seed:think></seed:think>Yes"},
@@ -177,6 +191,26 @@ TEST(LooseReasoningTest, TagsOfReasoning) {
   }
   expect_read({.reasoning = kThink}, "<thought>A `</thinking>` tag.</thought>Yes",
               {"Yes", "A `</thinking>` tag.", {}});
+  // One that the reasoning quotes does not end it, unless the quote before it closes another one.
+  for (const std::string_view thought :
+       {"A `</think>` tag.", "A \"</think>\" tag.", "`a` and `</think>`, \"b\"\n`</think>`"}) {
+    const std::string text = std::string(thought) + "</think>\nYes";
+    expect_read({.reasoning = kThink}, "<think>" + text, {"Yes", std::string(thought), {}});
+    expect_read({.reasoning = kThinkFromStart, .inside = true}, text,
+                {"Yes", std::string(thought), {}});
+  }
+  for (const auto& [text, content, thought] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"say `x`</think>`y`", "`y`", "say `x`"},
+           {"`a\n`b`</think>`", "`", "`a\n`b`"},
+           {"```\n</think>\n```", "```", "```\n"},
+           {"Hm. `</think> a", " a", "Hm. `"},
+           {"Hm.</think>> a", "> a", "Hm."},
+           {"Hm.</think>>>> a", ">>> a", "Hm."}}) {
+    expect_read({.reasoning = kThink}, "<think>" + text, {content, thought, {}});
+  }
+  expect_read({.reasoning = kThink, .is_forced = true}, "<think>`</think>`>a", {"`>a", "`", {}});
+  expect_read({.reasoning = kThink, .is_forced = true}, "<think>Hm.</think>>a", {">a", "Hm.", {}});
   for (const std::string_view named :
        {"\"</channel>", "`<channel>`", "a </channel> b", "(<|channel|>"}) {
     expect_read({.reasoning = kGemma}, "<|channel>thought\nHm. " + std::string(named) + "x",

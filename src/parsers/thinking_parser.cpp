@@ -43,6 +43,12 @@ constexpr std::string_view kFirstLetters = "trse";
 // Characters that reasoning writes before a tag that it names.
 constexpr std::string_view kBeforeNamedTag = " \t`'\"(";
 
+// Letters at the front.
+size_t bare_prefix(std::string_view text) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  return static_cast<size_t>(std::ranges::find_if_not(text, is_letter) - text.begin());
+}
+
 bool ends_line(std::string_view behind) {
   return behind.empty() || behind.front() == '\n' || behind.front() == '\r';
 }
@@ -54,6 +60,7 @@ ThinkingParser::ThinkingParser(const AnswerParserOptions& options,
     : tags_(tags_of(options.reasoning)),
       content_marks_(content_marks_of(options.reasoning)),
       separate_(options.separate_reasoning),
+      is_exact_(options.is_held_to_form),
       calls_(calls != nullptr ? std::move(calls) : std::make_unique<NoCallParser>()),
       call_marks_(calls_->markers()),
       state_(tags_.open.empty() ? State::kContent : State::kStart),
@@ -137,17 +144,49 @@ void ThinkingParser::enter_reasoning(const Tag& tag) {
   inside_ = true;
   word_ = tag.word;
   awaits_label_ = !tags_.label.empty();
+  follows_tag_ = true;
+}
+
+// Whether the bracket of the tag before `text` is doubled: "</think>>". Before a blank or a sign it
+// is the text's: "> quoted", ">= 3".
+Match ThinkingParser::doubled_bracket(std::string_view text, TextEnd end) {
+  if (!follows_tag_ || text.empty()) return Match::kNo;
+  const bool may_double = !is_exact_ && tags_.close.ends_with('>') && text.front() == '>';
+  if (may_double && text.size() == 1 && end == TextEnd::kNone) return Match::kMore;
+  follows_tag_ = false;
+  if (!may_double) return Match::kNo;
+  return text.substr(1).find_first_of(" >=") == 0 ? Match::kNo : Match::kYes;
+}
+
+// The label behind an opening tag, also one that is misspelt on a line of its own.
+Match ThinkingParser::label_at(std::string_view text, TextEnd end, size_t& size) const {
+  constexpr size_t kMaxLabel = 16;
+  size = tags_.label.size();
+  const size_t letters = std::min(bare_prefix(text.substr(0, kMaxLabel)), text.size());
+  if (letters == text.size() && letters < kMaxLabel && end == TextEnd::kNone) return Match::kMore;
+  if (text.starts_with(tags_.label) && letters == size) return Match::kYes;
+  const bool is_line = letters < text.size() && ends_line(text.substr(letters));
+  if (is_exact_ || !is_line || !is_think_word(bare_word(text.substr(0, letters))))
+    return Match::kNo;
+  size = letters;
+  return Match::kYes;
 }
 
 size_t ThinkingParser::read_after_open(std::string_view text, TextEnd end, AnswerDeltas& out) {
+  const Match doubled = doubled_bracket(text, end);
+  if (doubled == Match::kMore) return 0;
+  if (doubled == Match::kYes) return 1;
   if (awaits_label_) {
     if (tags_.label.starts_with(text) && text.size() < tags_.label.size()) {
       return end == TextEnd::kCut ? text.size() : 0;
     }
+    size_t size = 0;
+    const Match label = label_at(text, end, size);
+    if (label == Match::kMore) return 0;
     awaits_label_ = false;
-    if (text.starts_with(tags_.label)) {
-      emit_tag(tags_.label, out);
-      return tags_.label.size();
+    if (label == Match::kYes) {
+      emit_tag(text.substr(0, size), out);
+      return size;
     }
   }
   const size_t size = skip_newlines(text, out);
@@ -161,14 +200,18 @@ ThinkingParser::Tag ThinkingParser::labelled_tag_at(std::string_view text, bool 
                                                     TextEnd end) const {
   const LooseTag tag = read_loose_tag(text);
   const std::string word = bare_word(tags_.open);
-  if (tag.match == Match::kMore && word.starts_with(tag.word)) return {.match = Match::kMore};
-  if (tag.match != Match::kYes || !tag.closed || tag.word != word) return {};
+  const bool may_mean = word.starts_with(tag.word) ||
+                        (!is_exact_ && tag.word.starts_with(std::string_view(word).substr(0, 2)));
+  if (tag.match == Match::kMore && may_mean) return {.match = Match::kMore};
+  if (tag.match != Match::kYes || !tag.closed || !may_mean) return {};
+  const std::string_view meant = word;
+  if (tag.word != word && (is_exact_ || !meant_word(tag.word, {&meant, 1}))) return {};
   const std::string_view behind = text.substr(tag.size);
-  if (!tag.closing && tags_.label.starts_with(behind.substr(0, tags_.label.size())) &&
-      behind.size() < tags_.label.size() && end == TextEnd::kNone) {
-    return {.match = Match::kMore};
-  }
-  const bool opens = !tag.closing && behind.starts_with(tags_.label);
+  size_t ignored = 0;
+  const Match label = tag.closing ? Match::kNo : label_at(behind, end, ignored);
+  if (label == Match::kMore && !behind.empty()) return {.match = Match::kMore};
+  if (label == Match::kMore && !tag.closing) return {.match = Match::kMore};
+  const bool opens = label == Match::kYes;
   const bool is_named = kBeforeNamedTag.find(last_byte_) != std::string_view::npos;
   if (opens == closing) return {};
   if (closing && is_named && behind.empty() && end == TextEnd::kNone) {
@@ -178,10 +221,30 @@ ThinkingParser::Tag ThinkingParser::labelled_tag_at(std::string_view text, bool 
   return {.match = Match::kYes, .size = tag.size};
 }
 
+// Whether the reasoning only quotes the closing tag before `behind`: "`</think>`". A quote that
+// closes another one of its line, as in "say `x`</think>", does not.
+Match ThinkingParser::is_quoted(std::string_view behind, TextEnd end) const {
+  const bool is_open = (last_byte_ == '`' && in_backticks_) || (last_byte_ == '"' && in_quotes_);
+  if (!is_open || is_exact_) return Match::kNo;
+  if (behind.empty()) return end == TextEnd::kNone ? Match::kMore : Match::kNo;
+  return behind.front() == last_byte_ ? Match::kYes : Match::kNo;
+}
+
+void ThinkingParser::count_quotes(std::string_view text) {
+  for (const char c : text) {
+    in_backticks_ = c != '\n' && in_backticks_ != (c == '`');
+    in_quotes_ = c != '\n' && in_quotes_ != (c == '"');
+  }
+}
+
 // The opening or closing tag at the front, also one that is misspelt.
 ThinkingParser::Tag ThinkingParser::tag_at(std::string_view text, bool closing, TextEnd end) const {
   const std::string_view exact = closing ? tags_.close : tags_.open;
-  if (text.starts_with(exact)) return {.match = Match::kYes, .size = exact.size()};
+  if (text.starts_with(exact)) {
+    const Match quoted = closing ? is_quoted(text.substr(exact.size()), end) : Match::kNo;
+    if (quoted == Match::kYes) return {};
+    return {.match = quoted == Match::kMore ? Match::kMore : Match::kYes, .size = exact.size()};
+  }
   if (exact.starts_with(text)) return {.match = Match::kMore};
   if (!tags_.label.empty()) {
     if (text.starts_with(closing ? tags_.open : tags_.close)) return {};
@@ -228,6 +291,7 @@ size_t ThinkingParser::read_start(std::string_view text, TextEnd end, AnswerDelt
     if (close.match == Match::kYes) {  // of reasoning that was not there
       emit_tag(text.substr(0, space + close.size), out);
       state_ = State::kAfterClose;
+      follows_tag_ = true;
       return space + close.size;
     }
     if (open.match == Match::kMore || close.match == Match::kMore) {
@@ -250,6 +314,9 @@ size_t ThinkingParser::skip_newlines(std::string_view text, AnswerDeltas& out) {
 
 // Either tag may be there again.
 size_t ThinkingParser::read_after_close(std::string_view text, TextEnd end, AnswerDeltas& out) {
+  const Match doubled = doubled_bracket(text, end);
+  if (doubled == Match::kMore) return 0;
+  if (doubled == Match::kYes) return 1;
   if (const size_t size = skip_newlines(text, out); size > 0 || text.empty()) return size;
   last_byte_ = '\n';
   const Tag close = tag_at(text, /*closing=*/true, end);
@@ -315,6 +382,7 @@ size_t ThinkingParser::read_mark(std::string_view text, TextEnd end, AnswerDelta
   if (close.match == Match::kYes) {
     emit_tag(text.substr(0, close.size), out);
     state_ = State::kAfterClose;
+    follows_tag_ = true;
     return close.size;
   }
   const Match content = begins_content(text);
@@ -354,6 +422,7 @@ size_t ThinkingParser::read_mark(std::string_view text, TextEnd end, AnswerDelta
 
 void ThinkingParser::emit_reasoning(std::string_view text, AnswerDeltas& out) {
   last_byte_ = text.back();
+  count_quotes(text);
   if (separate_) {
     add_reasoning(text, out);
   } else {

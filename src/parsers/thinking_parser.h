@@ -4,11 +4,12 @@
 //
 // White space before an opening tag, a tag, however often it is repeated, and line breaks after a
 // tag belong to no part. A tag may be misspelt: "<thinking>", "</ think >", "</think" before a line
-// break. An opening tag that begins a line of the content begins reasoning again, unless it is in a
-// code fence. Reasoning that is never closed is reasoning to the end, but for tool calls inside of
-// it, behind which it goes on; white space behind them is dropped. A closing tag in content that
-// closes nothing is dropped where it stands alone. The marks of a format around content are
-// dropped (ContentMarks).
+// break, "</think>>". A closing tag that the reasoning quotes does not end it: `</think>`, where
+// the quote or backtick before it is the first of its line that is open. An opening tag that begins
+// a line of the content begins reasoning again, unless it is in a code fence. Reasoning that is
+// never closed is reasoning to the end, but for tool calls inside of it, behind which it goes on;
+// white space behind them is dropped. A closing tag in content that closes nothing is dropped where
+// it stands alone. The marks of a format around content are dropped (ContentMarks).
 //
 // Threading: thread-compatible. Cost: O(text), however it arrives.
 #pragma once
@@ -65,6 +66,7 @@ class ThinkingParser final : public AnswerParser {
   size_t read_reasoning(std::string_view text, TextEnd end, AnswerDeltas& out);
   size_t read_mark(std::string_view text, TextEnd end, AnswerDeltas& out);
   size_t skip_newlines(std::string_view text, AnswerDeltas& out);
+  [[nodiscard]] Match doubled_bracket(std::string_view text, TextEnd end);
   void run(TextEnd end, AnswerDeltas& out);
   void emit_reasoning(std::string_view text, AnswerDeltas& out);
   void emit_tag(std::string_view text, AnswerDeltas& out) const;  // of reasoning that is content
@@ -72,23 +74,30 @@ class ThinkingParser final : public AnswerParser {
   void enter_reasoning(const Tag& tag);
   [[nodiscard]] Tag tag_at(std::string_view text, bool closing, TextEnd end) const;
   [[nodiscard]] Tag labelled_tag_at(std::string_view text, bool closing, TextEnd end) const;
+  [[nodiscard]] Match label_at(std::string_view text, TextEnd end, size_t& size) const;
+  [[nodiscard]] Match is_quoted(std::string_view behind, TextEnd end) const;
+  void count_quotes(std::string_view text);
   [[nodiscard]] Match content_tag_at(std::string_view text) const;
   [[nodiscard]] Match begins_content(std::string_view text) const;
 
   const ReasoningTags tags_;
   const ContentMarks content_marks_;
   const bool separate_;
+  const bool is_exact_;  // AnswerParserOptions::is_held_to_form
   const std::unique_ptr<ToolCallParser> calls_;
   std::vector<std::string_view> call_marks_;
   std::string mark_bytes_;  // first ones, of marks inside reasoning
   State state_;
   Patience patience_{kMaxHeaderBytes};
   bool inside_;                 // the answer begins inside reasoning
+  bool follows_tag_ = false;    // nothing was read behind a tag
   bool awaits_label_ = false;   // the opening tag's label may come
   bool content_begun_ = false;  // the tag where content begins was read
   std::string word_;            // of the tag that opened the reasoning
   bool drops_space_ = false;    // a call inside reasoning ended here
   char last_byte_ = '\n';       // of the reasoning
+  bool in_backticks_ = false;   // in the reasoning's last line
+  bool in_quotes_ = false;
   UnreadText unread_;
 };
 
