@@ -32,6 +32,8 @@ DrawnScale drawn_scale(const quant::RowFormat& format, const DrawnWeight& weight
       break;
     case quant::ScaleType::kE4M3Times:
     case quant::ScaleType::kE4M3Over:
+    case quant::ScaleType::kU8Times:
+    case quant::ScaleType::kI8Times:
       HEDDLE_CHECK(false && "no scheme that rounds has scales on two levels");
   }
   return drawn;

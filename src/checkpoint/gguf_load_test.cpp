@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights of a GGUF file on their way to memory: packed where packed rows hold them, numbers where
-// they do not or where rows are looked up.
+// Weights of a GGUF file on their way to memory: packed on the host, on a device where its packed
+// rows have a form for them.
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -11,6 +12,7 @@
 #include "checkpoint/gguf_fixture.h"
 #include "checkpoint/gguf_weights.h"
 #include "checkpoint/load_weights.h"
+#include "device/cpu_device.h"
 #include "quant/block_fixture.h"
 #include "quant/dequantise.h"
 
@@ -72,13 +74,13 @@ void expect_rows(const TensorView& weight, int64_t first, const DrawnBlocks& sto
 }
 
 Result<LoadedWeights> load_gguf(const GgufWriter& writer, std::vector<GgufSource> sources,
-                                const std::vector<WeightSpec>& specs) {
+                                const std::vector<WeightSpec>& specs,
+                                const LoadOptions& options = {.dtype = DType::kF32}) {
   const TemporaryFolder folder;
   HEDDLE_ASSIGN_OR_RETURN(GgufModel model, GgufModel::open(folder.write("m.gguf", writer.file())));
   HEDDLE_ASSIGN_OR_RETURN(GgufWeights weights,
                           GgufWeights::create(std::move(model), std::move(sources)));
-  return load_weights(std::make_unique<GgufWeights>(std::move(weights)), specs,
-                      {.dtype = DType::kF32});
+  return load_weights(std::make_unique<GgufWeights>(std::move(weights)), specs, options);
 }
 
 TEST(GgufLoad, PartsOfAProjectionMayBeStoredInSeveralTypesAndOrders) {
@@ -104,18 +106,78 @@ TEST(GgufLoad, PartsOfAProjectionMayBeStoredInSeveralTypesAndOrders) {
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
   const TensorView& weight = (*loaded)["qkv"];
   ASSERT_NE(weight.packed, nullptr);
-  EXPECT_EQ(weight.packed->parts.size(), 3u);
+  ASSERT_EQ(weight.packed->parts.size(), 3u);
+  // A row of Q4_K, of Q8_0 and of Q6_K: codes, then scales.
+  EXPECT_EQ(weight.packed->num_bytes(), 4 * (128 + 20) + 4 * (256 + 16) + 2 * (256 + 18));
   expect_rows(weight, 0, q, {0, 2, 1, 3});
   expect_rows(weight, 4, k, {0, 2, 1, 3});
   expect_rows(weight, 8, v, {0, 1});
 }
 
-TEST(GgufLoad, RowsThatAreLookedUpAreNumbersAndExpertsStayPacked) {
-  const DrawnBlocks table(quant::BlockType::kQ8_0, 8, 5);
-  const DrawnBlocks experts(quant::BlockType::kQ4_0, 2, 6);
+// A weight that was dequantised would take 1024 bytes a row.
+TEST(GgufLoad, EveryTypeTakesWhatItsPackedFormTakes) {
+  constexpr int64_t kRows = 24;
+  for (const quant::BlockType type : quant::testing::kBlockTypes) {
+    uint32_t id = 0;
+    while (find_gguf_type(id) == nullptr || find_gguf_type(id)->blocks != type) ++id;
+    SCOPED_TRACE(find_gguf_type(id)->name);
+    const DrawnBlocks stored(type, id, kRows);
+    GgufWriter writer;
+    writer.tensor("w", {kRows, kGgufWidth}, id, stored.bytes);
+    for (const Packing packing : {Packing::kInParts, Packing::kAlike, Packing::kLookedUp}) {
+      const auto loaded =
+          load_gguf(writer, {{.hub = "w.weight", .stored = "w", .shape = {kRows, kGgufWidth}}},
+                    {{.name = "w",
+                      .shape = {kRows, kGgufWidth},
+                      .alternatives = {whole({"w.weight", {kRows, kGgufWidth}})},
+                      .packing = packing}});
+      ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+      const int64_t row_bytes = quant::packed_format(type, kGgufWidth)->row_bytes();
+      EXPECT_LE(row_bytes, 256 + 32);
+      EXPECT_EQ((*loaded)["w"].packed->num_bytes(), kRows * row_bytes);
+      EXPECT_LT(loaded->bytes_copied() + loaded->bytes_in_place(), kRows * row_bytes + 128);
+      for (int64_t row = 0; row < kRows; ++row) expect_rows((*loaded)["w"], row, stored, {row});
+    }
+  }
+}
+
+TEST(GgufLoad, ADeviceGetsNumbersWhereItsPackedRowsHaveNoForm) {
+  constexpr int64_t kRows = 3;
+  device::CpuDevice device(1);
+  for (const auto& [type, id, is_packed] : {std::tuple(quant::BlockType::kQ4K, 12u, false),
+                                            {quant::BlockType::kQ5_1, 7u, false},
+                                            {quant::BlockType::kQ6K, 14u, true}}) {
+    const DrawnBlocks stored(type, id, kRows);
+    SCOPED_TRACE(find_gguf_type(id)->name);
+    GgufWriter writer;
+    writer.tensor("w", {kRows, kGgufWidth}, id, stored.bytes);
+    for (const Packing packing : {Packing::kInParts, Packing::kLookedUp}) {
+      ::testing::internal::CaptureStderr();
+      const auto loaded =
+          load_gguf(writer, {{.hub = "w.weight", .stored = "w", .shape = {kRows, kGgufWidth}}},
+                    {{.name = "w",
+                      .shape = {kRows, kGgufWidth},
+                      .alternatives = {whole({"w.weight", {kRows, kGgufWidth}})},
+                      .packing = packing}},
+                    {.dtype = DType::kF32, .device = &device});
+      const std::string log = ::testing::internal::GetCapturedStderr();
+      ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+      EXPECT_EQ((*loaded)["w"].packed != nullptr, is_packed && packing == Packing::kInParts);
+      EXPECT_EQ(log.find("because a GPU's packed rows have no minima") == std::string::npos,
+                is_packed)
+          << log;
+      expect_rows((*loaded)["w"], 0, stored, {0, 1, 2});
+    }
+  }
+}
+
+TEST(GgufLoad, ATableSaysNoDtypeAndExpertsStayPacked) {
+  const DrawnBlocks table(quant::BlockType::kQ6K, 14, 5);
+  const DrawnBlocks experts(quant::BlockType::kQ4K, 12, 6);
   GgufWriter writer;
   writer.tensor("table", {5, kGgufWidth}, table.id, table.bytes);
   writer.tensor("experts", {3, 2, kGgufWidth}, experts.id, experts.bytes);
+  writer.tensor("router.weight", {2, 2}, std::vector<float>{1, 2, 3, 4});
   writer.tensor("norm", {4}, std::vector<float>{1, 1.5f, 2, 0.5f});
   std::vector<GgufSource> sources = {
       {.hub = "embed.weight", .stored = "table", .shape = {5, kGgufWidth}},
@@ -126,23 +188,26 @@ TEST(GgufLoad, RowsThatAreLookedUpAreNumbersAndExpertsStayPacked) {
                        .shape = {2, kGgufWidth},
                        .order = {.first = 2 * e}});
   }
-  const auto loaded =
-      load_gguf(writer, sources,
-                {{.name = "embed",
-                  .shape = {5, kGgufWidth},
-                  .alternatives = {whole({"embed.weight", {5, kGgufWidth}})},
-                  .packing = Packing::kNever},
-                 {.name = "experts",
-                  .shape = {3, 2, kGgufWidth},
-                  .alternatives = {stacked(3, {{"experts.#.up.weight", {2, kGgufWidth}}})},
-                  .packing = Packing::kAlike},
-                 {.name = "norm",
-                  .shape = {4},
-                  .alternatives = {whole({"norm.weight", {4}})},
-                  .dtype = WeightDType::kF32,
-                  .offset = 1}});
+  const auto loaded = load_gguf(
+      writer, sources,
+      {{.name = "embed",
+        .shape = {5, kGgufWidth},
+        .alternatives = {whole({"embed.weight", {5, kGgufWidth}})},
+        .packing = Packing::kLookedUp},
+       {.name = "experts",
+        .shape = {3, 2, kGgufWidth},
+        .alternatives = {stacked(3, {{"experts.#.up.weight", {2, kGgufWidth}}})},
+        .packing = Packing::kAlike},
+       {.name = "router", .shape = {2, 2}, .alternatives = {whole({"router.weight", {2, 2}})}},
+       {.name = "norm",
+        .shape = {4},
+        .alternatives = {whole({"norm.weight", {4}})},
+        .dtype = WeightDType::kF32,
+        .offset = 1}},
+      {});
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
-  EXPECT_EQ((*loaded)["embed"].packed, nullptr);
+  EXPECT_EQ(loaded->run_dtype(), DType::kBf16);  // not the router's
+  ASSERT_NE((*loaded)["embed"].packed, nullptr);
   expect_rows((*loaded)["embed"], 0, table, {0, 1, 2, 3, 4});
   ASSERT_NE((*loaded)["experts"].packed, nullptr);
   EXPECT_EQ((*loaded)["experts"].packed->parts.size(), 1u);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <unordered_set>
 
 #include <fmt/format.h>
@@ -31,10 +30,6 @@ Status refuse_type(const GgufTensor& tensor) {
       "tensor {} is stored as {}, which is not served; take the model's Q4_K_M file, or one of "
       "Q8_0, Q6_K, Q5_K_M, F16 or BF16",
       readable(tensor.name), tensor.type->name));
-}
-
-bool stays_packed(const GgufType& type) {
-  return type.blocks && quant::packed_format(*type.blocks, size_of(*type.blocks).columns);
 }
 
 }  // namespace
@@ -110,7 +105,7 @@ std::optional<StoredWeight> GgufWeights::find(const WeightRequest& request) cons
   if (!type.blocks && as_stored && entry.source.order == quant::RowOrder()) {
     weight.data = entry.stored.data;
   }
-  if (stays_packed(type) && as_stored && entry.width > 1) weight.blocks = rows_of(entry);
+  if (type.blocks && as_stored && entry.width > 1) weight.blocks = rows_of(entry);
   return weight;
 }
 
@@ -171,35 +166,6 @@ void GgufWeights::read_part(const Entry& entry, int64_t first, int64_t count, DT
     count -= here;
     out += bytes_of(dtype, here);
   }
-}
-
-std::vector<std::string> GgufWeights::notes() const {
-  struct Sum {
-    int64_t tensors = 0;
-    int64_t elements = 0;
-    int64_t bytes = 0;
-  };
-
-  std::map<std::string_view, Sum> sums;  // by type
-  for (const std::string_view name : model_.names()) {
-    const GgufTensor& tensor = *model_.find(name)->tensor;
-    if (!tensor.type->blocks || stays_packed(*tensor.type)) continue;
-    Sum& sum = sums[tensor.type->name];
-    ++sum.tensors;
-    sum.elements += tensor.shape.num_elements();
-    sum.bytes += tensor.end - tensor.begin;
-  }
-  std::vector<std::string> notes;
-  for (const auto& [name, sum] : sums) {
-    constexpr double kGiB = 1 << 30;
-    notes.push_back(fmt::format(
-        "{} tensors of {} are dequantised while they load, for want of a packed form with minima: "
-        "{:.2f} GiB become {:.2f} at 16 bits; --quantization int4-g32 or int8 rounds them again to "
-        "a packed format",
-        sum.tensors, name, static_cast<double>(sum.bytes) / kGiB,
-        static_cast<double>(2 * sum.elements) / kGiB));
-  }
-  return notes;
 }
 
 }  // namespace heddle::checkpoint

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensors of a GGUF model as one WeightSource, under the names and in the forms that the hub
-// has for them. Those whose blocks packed rows hold value for value (quant/block_formats.h) say so;
-// all of them can be read as numbers.
+// has for them. Matrices in blocks (quant/block_formats.h) say so; all of them can be read as
+// numbers.
 #pragma once
 
 #include <memory>
@@ -46,9 +46,6 @@ class GgufWeights final : public WeightSource {
   [[nodiscard]] std::vector<std::string_view> names() const override;  // sorted
   void read(const StoredWeight& weight, int64_t first, int64_t count, DType dtype,
             void* target) const override;
-
-  // How many tensors are stored in each type that is dequantised as it is read, and why.
-  [[nodiscard]] std::vector<std::string> notes() const override;
 
   [[nodiscard]] const GgufModel& model() const { return model_; }
 

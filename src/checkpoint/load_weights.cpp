@@ -2,6 +2,7 @@
 #include "checkpoint/load_weights.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <unordered_set>
 #include <utility>
@@ -85,7 +86,7 @@ class WeightLoader {
         specs_(specs),
         options_(options),
         dtype_(options.dtype),
-        modules_(source, options.quantization) {}
+        modules_(source, options.quantization, options.device != nullptr) {}
 
   Result<LoadedWeights> load(std::unique_ptr<const WeightSource> owner) {
     if (options_.dtype && !is_convertible(*options_.dtype)) {
@@ -217,9 +218,18 @@ class WeightLoader {
     if (dequantised_bytes_ > 0) {
       log_info(fmt::format(
           "{} quantised weights are dequantised to {} while they load, because their columns are "
-          "read, too: {:.2f} GiB become {:.2f}",
+          "read, too, or their rows are looked up: {:.2f} GiB become {:.2f}",
           num_dequantised_, to_string(*dtype_), gibibytes(packed_bytes_),
           gibibytes(dequantised_bytes_)));
+    }
+    for (const auto& [type, sum] : unpacked_blocks_) {
+      log_info(fmt::format(
+          "{} tensors of {} are dequantised to {} while they load, because a GPU's packed rows "
+          "have "
+          "no minima: {:.2f} GiB become {:.2f}; --quantization int4-g32 or int8 rounds them again "
+          "to a packed format",
+          sum.tensors, type, to_string(*dtype_), gibibytes(sum.block_bytes),
+          gibibytes(sum.dense_bytes)));
     }
     return loaded_.device_arena_.data();
   }
@@ -268,10 +278,7 @@ class WeightLoader {
   Status resolve(const WeightSpec& spec) {
     const Assembly& assembly = choose(spec);
     check_coverage(spec, assembly);
-    if (is_packed(spec, assembly)) {
-      return spec.packing == Packing::kNever ? refuse_packed(assembly)
-                                             : resolve_packed(spec, assembly);
-    }
+    if (is_packed(spec, assembly)) return resolve_packed(spec, assembly);
     const size_t first_piece = pieces_.size();
     std::optional<DType> dtype;
     bool good = true;
@@ -284,6 +291,7 @@ class WeightLoader {
       }
       used_.insert(stored->name);
       pieces_.push_back(*stored);
+      if (on_device()) note_unpacked_blocks(spec, *stored);
       good = check_stored(spec, piece, *stored) && good;
       if (!dtype) dtype = target_dtype(spec, *stored);
     }
@@ -312,45 +320,37 @@ class WeightLoader {
     return place(spec, assembly, first_piece, *dtype);
   }
 
+  // Counts blocks that would stay packed on the host.
+  void note_unpacked_blocks(const WeightSpec& spec, const StoredWeight& stored) {
+    if (!stored.blocks || spec.dtype != WeightDType::kRun) return;
+    const int64_t K = stored.blocks->K;
+    if (quant::packed_format(stored.blocks->type, K, /*on_gpu=*/true)) return;
+    const int64_t num_elements = stored.shape.num_elements();
+    UnpackedBlocks& sum = unpacked_blocks_[stored.stored_dtype];
+    ++sum.tensors;
+    sum.block_bytes += num_elements / K * stored.blocks->row_bytes();
+    sum.dense_bytes += bytes_of(*dtype_, num_elements);
+  }
+
   bool is_packed(const WeightSpec& spec, const Assembly& assembly) const {
     if (spec.dtype != WeightDType::kRun || spec.shape.rank() < 2) return false;
     return std::ranges::any_of(assembly, [&](const HubPiece& piece) {
-      return has_codes(spec, piece) || is_rounded(spec, piece);
+      return has_codes(piece) || is_rounded(spec, piece);
     });
   }
 
   // Whether the piece is quantised in the checkpoint and stays so.
-  bool has_codes(const WeightSpec& spec, const HubPiece& piece) const {
+  bool has_codes(const HubPiece& piece) const {
     if (!modules_.contains(piece.tensor.name)) return false;
-    const bool wants_numbers =
-        spec.packing == Packing::kNever || piece.form != RowForm::kLastDimension;
-    return !wants_numbers || !modules_.is_readable(piece.tensor.name);
+    return piece.form == RowForm::kLastDimension || !modules_.is_readable(piece.tensor.name);
   }
 
   bool is_rounded(const WeightSpec& spec, const HubPiece& piece) const {
-    return options_.rounding && spec.packing != Packing::kNever &&
+    return options_.rounding && spec.packing != Packing::kLookedUp &&
            piece.form != RowForm::kElement &&
            is_quantisable(piece.tensor.name, piece.tensor.shape.rank(),
                           options_.rounding->include_lm_head) &&
            width_fits(row_width(piece), *options_.rounding);
-  }
-
-  // A weight that must be plain and is not. One complaint: its tensors are no surprise any more.
-  Status refuse_packed(const Assembly& assembly) {
-    for (const HubPiece& piece : assembly) {
-      used_.insert(piece.tensor.name);
-      if (!modules_.contains(piece.tensor.name)) continue;
-      const Result<std::optional<QuantisedModule>> module = modules_.find(piece, used_by_modules_);
-      if (!module.ok()) {
-        unreadable_.add(module.status().message());
-        continue;
-      }
-      unreadable_.add(fmt::format(
-          "{} ({}): its rows are looked up by token id, which is served unquantised; quantise the "
-          "model without it, as heddle quantize does",
-          readable(piece.tensor.name), (*module)->format.to_string()));
-    }
-    return ok_status();
   }
 
   // As resolve(), where some of the hub tensors are quantised, or become so now.
@@ -389,12 +389,17 @@ class WeightLoader {
     }
     if (!good) return ok_status();
     HEDDLE_ASSIGN_OR_RETURN(PackedLoad load, PackedLoad::plan(spec, std::move(origins), rounding));
-    const bool dense = on_device() && spec.packing == Packing::kColumns;
+    const bool dense =
+        on_device() && (spec.packing == Packing::kColumns || spec.packing == Packing::kLookedUp);
     TensorView view(nullptr, dense ? *dtype_ : DType::kPacked, spec.shape);
     if (!dense) view.packed = load.weight().get();
     const auto [found, added] = loaded_.weights_.emplace(spec.name, view);
     HEDDLE_CHECK(added);
     loaded_.num_parameters_ += view.num_elements();
+    // A packed table says no dtype, and weights after it do not decide that of the activations.
+    if (spec.packing == Packing::kLookedUp && !first_plain_dtype_) {
+      first_plain_dtype_ = DType::kBf16;
+    }
     std::optional<int64_t> dense_begin;
     if (dense) {
       HEDDLE_ASSIGN_OR_RETURN(dense_begin, reserve(view.num_bytes()));
@@ -557,6 +562,14 @@ class WeightLoader {
   int64_t num_dequantised_ = 0;    // of packed_, on a device
   int64_t dequantised_bytes_ = 0;  // of these
   int64_t packed_bytes_ = 0;       // of the same before
+
+  struct UnpackedBlocks {
+    int64_t tensors = 0;
+    int64_t block_bytes = 0;
+    int64_t dense_bytes = 0;
+  };
+
+  std::map<std::string_view, UnpackedBlocks> unpacked_blocks_;  // on a device, by stored type
   int64_t arena_bytes_ = 0;
   std::optional<DType> first_plain_dtype_;  // of WeightDType::kRun
 

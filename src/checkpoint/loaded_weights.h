@@ -51,7 +51,8 @@ class LoadedWeights {
   [[nodiscard]] size_t size() const { return weights_.size(); }
 
   // The dtype that WeightDType::kRun stood for: LoadOptions::dtype or, as stored, the dtype of the
-  // first such weight that is not quantised; bf16 if all are.
+  // first such weight that is not quantised; bf16 if all are, or if a table is whose rows are
+  // looked up.
   [[nodiscard]] DType run_dtype() const { return run_dtype_; }
 
   [[nodiscard]] int64_t num_parameters() const { return num_parameters_; }

@@ -399,7 +399,7 @@ TEST_F(QuantisedLoadTest, AWeightWhoseColumnsAreReadIsDequantisedOnADevice) {
       load_weights(std::make_unique<DummyWeights>(1), std::vector{spec}, options);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               HasSubstr("1 quantised weights are dequantised to bfloat16 while they load, because "
-                        "their columns are read, too"));
+                        "their columns are read, too, or their rows are looked up"));
   ASSERT_TRUE(packed.ok() && dense.ok()) << dense.status().to_string();
   const TensorView& weight = (*dense)["w"];
   ASSERT_EQ(weight.dtype, DType::kBf16);
@@ -701,18 +701,32 @@ TEST_F(QuantisedLoadTest, ExpertsOfDifferentActivationOrdersAreRefusedByName) {
   }
 }
 
-TEST_F(QuantisedLoadTest, AQuantisedTableOfRowsIsRefusedByName) {
-  store("model.embed_tokens.weight", {16, 64}, DType::kI8, 1);
-  store("model.embed_tokens.weight_scale", {16, 1}, DType::kF32, 1);
+TEST_F(QuantisedLoadTest, ATableOfRowsStaysQuantisedOnTheHostAndIsDenseOnADevice) {
+  store("model.embed_tokens.weight", {16, 64}, DType::kI8, 3);
+  store("model.embed_tokens.weight_scale", {16, 1}, DType::kF32, 0.5f);
   WeightSpec spec = fused({"model.embed_tokens"}, 16, 64);
-  spec.packing = Packing::kNever;
-  const Status status = load({spec}, R"({"quant_method": "w8a8_int8"})").status();
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(),
-            "the checkpoint does not fit its config.json: 1 quantised in a way that cannot be "
-            "read: \"model.embed_tokens.weight\" (int8, one scale a row, float32 scales): its rows "
-            "are looked up by token id, which is served unquantised; quantise the model without "
-            "it, as heddle quantize does");
+  spec.packing = Packing::kLookedUp;
+  const char* const config = R"({"quant_method": "w8a8_int8"})";
+  const Result<LoadedWeights> packed = load({spec}, config);
+  ASSERT_TRUE(packed.ok()) << packed.status().to_string();
+  EXPECT_EQ((*packed)["w"].dtype, DType::kPacked);
+  EXPECT_EQ(element((*packed)["w"], 15, 63), 1.5f);
+  device::CpuDevice device(1);
+  const Result<LoadedWeights> dense =
+      load({spec}, config, {.dtype = DType::kBf16, .device = &device});
+  ASSERT_TRUE(dense.ok()) << dense.status().to_string();
+  ASSERT_EQ((*dense)["w"].dtype, DType::kBf16);
+  EXPECT_EQ(to_float((*dense)["w"].row<Bf16>(15)[63]), 1.5f);
+  // Rounding at load leaves such a table as it is.
+  names_.clear();
+  tensors_.clear();
+  store("model.table.weight", {16, 64}, DType::kBf16, 3);
+  WeightSpec table = fused({"model.table"}, 16, 64);
+  table.packing = Packing::kLookedUp;
+  const Result<LoadedWeights> plain =
+      load({table}, nullptr, {.rounding = Rounding{.scheme = quant::Scheme::kInt8}});
+  ASSERT_TRUE(plain.ok()) << plain.status().to_string();
+  EXPECT_EQ((*plain)["w"].dtype, DType::kBf16);
 }
 
 // Without a dtype, the first plain weight says what the run is; in an fp32 one nothing is rounded.
@@ -735,7 +749,7 @@ TEST_F(QuantisedLoadTest, OnlyARunOf16BitsMayRoundTheFactors) {
     store("table.weight", {4, 64}, stored);
     WeightSpec table = fused({"table"}, 4, 64);
     table.name = "table";
-    table.packing = Packing::kNever;
+    table.packing = Packing::kLookedUp;
     const Result<LoadedWeights> loaded = load({table, fused({"w"}, 8, 64)}, kAwq, {.dtype = asked});
     ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
     EXPECT_EQ(loaded->run_dtype(), run);
@@ -853,7 +867,7 @@ TEST(QuantisedGoldenTest, DequantisedWeightsAreTheRecordedOnes) {
     const Result<QuantizationConfig> config =
         parse_quantization_config(nlohmann::json::parse(*text)["quantization_config"]);
     ASSERT_TRUE(config.ok()) << config.status().to_string();
-    const QuantisedModules modules(*files, &*config);
+    const QuantisedModules modules(*files, &*config, /*on_gpu=*/false);
     for (const TensorEntry& entry : expected->tensors()) {
       SCOPED_TRACE(entry.name);
       const bool experts = entry.shape.rank() == 3;  // stored [E, K, N]

@@ -57,8 +57,9 @@ std::vector<std::string> scale_prefixes(std::string_view tensor) {
 
 }  // namespace
 
-QuantisedModules::QuantisedModules(const WeightSource& source, const QuantizationConfig* config)
-    : source_(source), config_(config) {
+QuantisedModules::QuantisedModules(const WeightSource& source, const QuantizationConfig* config,
+                                   bool on_gpu)
+    : source_(source), config_(config), on_gpu_(on_gpu) {
   for (const std::string_view name : source.names()) names_.emplace(name);
 }
 
@@ -82,7 +83,10 @@ std::optional<FileLayout> QuantisedModules::layout_of(std::string_view tensor) c
   const std::string name(tensor);
   if (!has(name)) return std::nullopt;
   const std::optional<StoredWeight> stored = source_.find({.name = name, .shape = {}});
-  if (stored && stored->blocks) return FileLayout::kBlocks;
+  if (stored && stored->blocks) {
+    const bool packed = packed_format(stored->blocks->type, stored->blocks->K, on_gpu_).has_value();
+    return packed ? std::optional(FileLayout::kBlocks) : std::nullopt;
+  }
   const std::optional<DType> dtype = stored_dtype(name);
   if (dtype == DType::kF8E4M3) return FileLayout::kE4M3;
   if (dtype == DType::kI8) return FileLayout::kInt8;
@@ -166,6 +170,7 @@ Result<std::optional<QuantisedModule>> QuantisedModules::find(
                                             piece.tensor.shape.to_string()));
       }
       matrix.blocks = *stored->blocks;
+      matrix.on_gpu = on_gpu_;
       HEDDLE_ASSIGN_OR_RETURN(found.format, quant::row_format(matrix));
       return found;
     }

@@ -9,7 +9,7 @@
 //   P.weight I8 and P.weight_scale
 //   P.weight U8 and P.weight_scale          NVFP4, with P.weight_scale_2
 //   P_blocks and P_scales                   MXFP4, for a tensor P without ".weight"
-//   P.weight in blocks of a GGUF file
+//   P.weight in blocks of a GGUF file       where packed rows have a form for them
 //   anything else                           as it is
 //
 // A tensor P without ".weight" has all experts of a layer. Its scales are P_scale_inv, P_scale or
@@ -41,14 +41,15 @@ struct QuantisedModule {
 
 class QuantisedModules {
  public:
-  // `config` may be null: nothing is said.
-  QuantisedModules(const WeightSource& source, const QuantizationConfig* config);
+  // `config` may be null: nothing is said. `on_gpu`: whether a GPU reads the packed rows, which has
+  // fewer forms of them (quant::packed_format()).
+  QuantisedModules(const WeightSource& source, const QuantizationConfig* config, bool on_gpu);
 
   // Whether the tensor exists in a quantised form.
   [[nodiscard]] bool contains(std::string_view tensor) const;
 
   // Whether its source also reads it as plain numbers: blocks of a GGUF file, which are packed
-  // where packed rows are wanted and rows are what is stored (RowForm::kLastDimension).
+  // where rows are what is stored (RowForm::kLastDimension).
   [[nodiscard]] bool is_readable(std::string_view tensor) const;
 
   // None when it is not quantised, or is_readable() and not stored by rows. `used` receives the
@@ -72,6 +73,7 @@ class QuantisedModules {
 
   const WeightSource& source_;
   const QuantizationConfig* config_;
+  bool on_gpu_ = false;
   std::unordered_set<std::string> names_;
 };
 

@@ -68,10 +68,11 @@ enum class WeightDType : uint8_t {
 
 // The forms in which the reader of a weight takes it where the checkpoint has quantised it.
 enum class Packing : uint8_t {
-  kInParts,  // rows may be stored in several ways, or not quantised: a linear layer
-  kAlike,    // all rows in one way: the experts of a layer
-  kColumns,  // as kInParts on the host; a device, which also reads columns, gets dense rows
-  kNever,    // not at all: rows that are looked up instead of multiplied
+  kInParts,   // rows may be stored in several ways, or not quantised: a linear layer
+  kAlike,     // all rows in one way: the experts of a layer
+  kColumns,   // as kInParts on the host; a device, which also reads columns, gets dense rows
+  kLookedUp,  // likewise, for rows that are looked up by token id; LoadOptions::rounding leaves
+              // them
 };
 
 struct WeightSpec {

@@ -35,7 +35,7 @@ struct StoredWeight {
   std::optional<DType> dtype;     // none: stored in a format Heddle does not know
   Shape shape;
   const void* data = nullptr;  // null when there is no memory to use in place
-  // Blocks that packed rows hold value for value. read() gives their numbers, too.
+  // Blocks, which packed rows hold value for value. read() gives their numbers, too.
   std::optional<quant::BlockRows> blocks = std::nullopt;
   Initial initial = Initial::kSmall;
 };

@@ -82,8 +82,7 @@ TEST(Registry, ListsEveryFolder) {
   EXPECT_EQ(families().size(), folders);
 }
 
-// Embeddings are looked up by rows and experts multiplied in groups: neither takes what a linear
-// layer does.
+// Embeddings are looked up by rows and experts multiplied in groups.
 TEST(Registry, SaysWhichWeightsMayBeQuantisedAndHow) {
   using checkpoint::Packing;
   for (const char* architecture :
@@ -92,7 +91,7 @@ TEST(Registry, SaysWhichWeightsMayBeQuantisedAndHow) {
     for (const auto& spec : model->weight_specs()) {
       SCOPED_TRACE(spec.name);
       const bool of_experts = spec.shape.rank() == 3;
-      EXPECT_EQ(spec.packing, spec.name == "embed_tokens" ? Packing::kNever
+      EXPECT_EQ(spec.packing, spec.name == "embed_tokens" ? Packing::kLookedUp
                               : of_experts                ? Packing::kAlike
                                                           : Packing::kInParts);
     }

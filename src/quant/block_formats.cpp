@@ -17,12 +17,6 @@ uint8_t byte_at(const std::byte* bytes, int64_t index) {
   return std::to_integer<uint8_t>(bytes[index]);
 }
 
-float half_at(const std::byte* bytes) {
-  F16 value;
-  std::memcpy(&value, bytes, sizeof(value));
-  return to_float(value);
-}
-
 // 32 codes of 4 bits in 16 bytes, to `codes`.
 void read_nibbles(const std::byte* bytes, uint8_t* codes) {
   for (int64_t j = 0; j < 16; ++j) {
@@ -39,19 +33,17 @@ void add_fifth_bits(const std::byte* bytes, uint8_t* codes) {
   }
 }
 
-struct ScaleAndMinimum {
-  float scale;
-  float minimum;
+struct ByteScales {
+  uint8_t scale;
+  uint8_t minimum;
 };
 
 // The j-th of eight pairs of 6-bit numbers in 12 bytes.
-ScaleAndMinimum six_bits(const std::byte* b, int64_t j) {
-  if (j < 4) {
-    return {static_cast<float>(byte_at(b, j) & 63u), static_cast<float>(byte_at(b, j + 4) & 63u)};
-  }
+ByteScales six_bits(const std::byte* b, int64_t j) {
   const unsigned low = byte_at(b, j + 4);
-  return {static_cast<float>((low & 15u) | ((unsigned{byte_at(b, j - 4)} >> 6) << 4)),
-          static_cast<float>((low >> 4) | ((unsigned{byte_at(b, j)} >> 6) << 4))};
+  if (j < 4) return {static_cast<uint8_t>(byte_at(b, j) & 63u), static_cast<uint8_t>(low & 63u)};
+  return {static_cast<uint8_t>((low & 15u) | ((unsigned{byte_at(b, j - 4)} >> 6) << 4)),
+          static_cast<uint8_t>((low >> 4) | ((unsigned{byte_at(b, j)} >> 6) << 4))};
 }
 
 // The code of column k of a Q6_K block.
@@ -65,85 +57,133 @@ uint8_t six_bit_code(const std::byte* block, int64_t k) {
                               (((high >> (2 * quarter)) & 3u) << 4));
 }
 
-constexpr int64_t kSixBitScales = 192;  // where they begin in a Q6_K block
+constexpr int64_t kFourBitScales = 4;  // where the bytes of scales begin in Q4_K and Q5_K
+constexpr int64_t kSixBitScales = 192;
 constexpr int64_t kSixBitD = 208;
 
-float six_bit_scale(const std::byte* block, int64_t group) {
-  const auto scale = static_cast<int8_t>(byte_at(block, kSixBitScales + group));
-  return half_at(block + kSixBitD) * static_cast<float>(scale);
+bool has_minimum(BlockType type) {
+  return type == BlockType::kQ4_1 || type == BlockType::kQ5_1 || type == BlockType::kQ4K ||
+         type == BlockType::kQ5K;
 }
 
-// Codes and scales of a block of a type that packed_format() serves. `scales` are bytes of the
-// format's scale type.
-void read_block(BlockType type, const std::byte* block, uint8_t* codes, std::byte* scales) {
+// The code that stands for zero; 0 for floats and for types with minima.
+uint8_t zero_of(BlockType type) {
+  switch (type) {
+    case BlockType::kQ8_0:
+      return 128;
+    case BlockType::kQ4_0:
+      return 8;
+    case BlockType::kQ5_0:
+      return 16;
+    case BlockType::kQ6K:
+      return 32;
+    default:
+      return 0;
+  }
+}
+
+// The codes of a block, a byte each; those of Q8_0 plus 128.
+void read_codes(BlockType type, const std::byte* block, uint8_t* codes) {
   switch (type) {
     case BlockType::kQ8_0:
       for (int64_t j = 0; j < kSmallBlock; ++j) {
         codes[j] = static_cast<uint8_t>(byte_at(block, 2 + j) ^ 128u);
       }
-      std::memcpy(scales, block, 2);
-      return;
-    case BlockType::kQ4_0:
-      read_nibbles(block + 2, codes);
-      std::memcpy(scales, block, 2);
-      return;
-    case BlockType::kQ5_0:
-      read_nibbles(block + 6, codes);
-      add_fifth_bits(block + 2, codes);
-      std::memcpy(scales, block, 2);
       return;
     case BlockType::kMxfp4:
-      read_nibbles(block + 1, codes);
-      std::memcpy(scales, block, 1);
-      return;
-    case BlockType::kQ6K:
-      for (int64_t k = 0; k < kLargeBlock; ++k) codes[k] = six_bit_code(block, k);
-      for (int64_t group = 0; group < 16; ++group) {
-        const float scale = six_bit_scale(block, group);
-        std::memcpy(scales + 4 * group, &scale, sizeof(scale));
+      return read_nibbles(block + 1, codes);
+    case BlockType::kQ4_0:
+    case BlockType::kQ4_1:
+      return read_nibbles(block + (has_minimum(type) ? 4 : 2), codes);
+    case BlockType::kQ5_0:
+    case BlockType::kQ5_1: {
+      const std::byte* const fifth = block + (has_minimum(type) ? 4 : 2);
+      read_nibbles(fifth + 4, codes);
+      return add_fifth_bits(fifth, codes);
+    }
+    case BlockType::kQ4K:
+    case BlockType::kQ5K: {
+      const bool five_bits = type == BlockType::kQ5K;
+      const std::byte* const high = block + 16;
+      const std::byte* const low = high + (five_bits ? 32 : 0);
+      for (int64_t group = 0; group < 8; ++group) {
+        for (int64_t l = 0; l < 32; ++l) {
+          const uint8_t both = byte_at(low, group / 2 * 32 + l);
+          const unsigned fifth = five_bits ? (byte_at(high, l) >> group) & 1u : 0;
+          codes[group * 32 + l] =
+              static_cast<uint8_t>((group % 2 == 0 ? both & 15u : both >> 4) | (fifth << 4));
+        }
       }
       return;
-    case BlockType::kQ4_1:
-    case BlockType::kQ5_1:
+    }
+    case BlockType::kQ6K:
+      for (int64_t k = 0; k < kLargeBlock; ++k) codes[k] = six_bit_code(block, k);
+      return;
+  }
+  HEDDLE_CHECK(false && "unknown block type");
+}
+
+int64_t group_size_of(BlockType type) { return type == BlockType::kQ6K ? 16 : kSmallBlock; }
+
+float scale_of_group(BlockType type, const std::byte* block, int64_t group) {
+  switch (type) {
+    case BlockType::kMxfp4:
+      return e8m0_to_float(byte_at(block, 0));
     case BlockType::kQ4K:
     case BlockType::kQ5K:
-      break;
-  }
-  HEDDLE_CHECK(false && "no packed form");
-}
-
-void dequantise_small(BlockType type, const std::byte* block, float* target) {
-  uint8_t codes[kSmallBlock];
-  const bool has_minimum = type == BlockType::kQ4_1 || type == BlockType::kQ5_1;
-  const bool five_bits = type == BlockType::kQ5_0 || type == BlockType::kQ5_1;
-  const int64_t head = has_minimum ? 4 : 2;
-  read_nibbles(block + head + (five_bits ? 4 : 0), codes);
-  if (five_bits) add_fifth_bits(block + head, codes);
-  const float scale = half_at(block);
-  const float minimum = has_minimum ? half_at(block + 2) : 0;
-  const float zero = has_minimum ? 0.0f : five_bits ? 16.0f : 8.0f;
-  for (int64_t j = 0; j < kSmallBlock; ++j) {
-    const float product = (static_cast<float>(codes[j]) - zero) * scale;
-    target[j] = has_minimum ? product + minimum : product;
+      return half_at(block) * static_cast<float>(six_bits(block + kFourBitScales, group).scale);
+    case BlockType::kQ6K:
+      return half_at(block + kSixBitD) *
+             static_cast<float>(static_cast<int8_t>(byte_at(block, kSixBitScales + group)));
+    default:
+      return half_at(block);
   }
 }
 
-void dequantise_k(BlockType type, const std::byte* block, float* target) {
-  const bool five_bits = type == BlockType::kQ5K;
-  const float d = half_at(block);
-  const float dmin = half_at(block + 2);
-  const std::byte* const high = block + 16;
-  const std::byte* const low = high + (five_bits ? 32 : 0);
-  for (int64_t group = 0; group < 8; ++group) {
-    const ScaleAndMinimum pair = six_bits(block + 4, group);
-    const float scale = d * pair.scale;
-    const float minimum = dmin * pair.minimum;
-    for (int64_t l = 0; l < 32; ++l) {
-      const uint8_t both = byte_at(low, group / 2 * 32 + l);
-      auto code = static_cast<uint32_t>(group % 2 == 0 ? both & 15u : both >> 4);
-      if (five_bits) code |= ((byte_at(high, l) >> group) & 1u) << 4;
-      target[group * 32 + l] = scale * static_cast<float>(code) - minimum;
+// The number that is added to products of codes and scales; -0 changes no number.
+float minimum_of_group(BlockType type, const std::byte* block, int64_t group) {
+  if (!has_minimum(type)) return -0.0f;
+  if (size_of(type).columns == kSmallBlock) return half_at(block + 2);
+  return -half_at(block + 2) * static_cast<float>(six_bits(block + kFourBitScales, group).minimum);
+}
+
+// Scales and minima of the i-th block of a row, to where they lie in its row of scales.
+void read_scales(BlockType type, const std::byte* block, int64_t i, const RowFormat& format,
+                 std::byte* row) {
+  std::byte* const bytes = row + 2 * format.num_wide_scales();
+  switch (format.scale) {
+    case ScaleType::kE8M0:
+      row[i] = block[0];
+      return;
+    case ScaleType::kF16:
+      std::memcpy(row + 2 * i, block, 2);
+      if (format.has_minima) std::memcpy(row + format.minima_begin() + 2 * i, block + 2, 2);
+      return;
+    case ScaleType::kF32:
+      for (int64_t group = 0; group < 16; ++group) {
+        const float scale = scale_of_group(type, block, group);
+        std::memcpy(row + 4 * (16 * i + group), &scale, sizeof(scale));
+      }
+      return;
+    case ScaleType::kI8Times:
+      std::memcpy(row + 2 * i, block + kSixBitD, 2);
+      std::memcpy(bytes + 16 * i, block + kSixBitScales, 16);
+      return;
+    case ScaleType::kU8Times: {
+      std::memcpy(row + 2 * i, block, 2);
+      // Minima are added, and the file has what is subtracted.
+      std::byte* const dmin = row + format.minima_begin() + 2 * i;
+      std::memcpy(dmin, block + 2, 2);
+      dmin[1] ^= std::byte{0x80};
+      for (int64_t group = 0; group < 8; ++group) {
+        const ByteScales pair = six_bits(block + kFourBitScales, group);
+        bytes[8 * i + group] = std::byte{pair.scale};
+        bytes[format.minima_begin() + 8 * i + group] = std::byte{pair.minimum};
+      }
+      return;
     }
+    default:
+      HEDDLE_CHECK(false && "no block type has such scales");
   }
 }
 
@@ -173,88 +213,77 @@ BlockSize size_of(BlockType type) {
   HEDDLE_CHECK(false && "unknown block type");
 }
 
-std::optional<RowFormat> packed_format(BlockType type, int64_t K) {
-  RowFormat format{.scale = ScaleType::kF16, .K = K, .group_size = kSmallBlock};
+std::optional<RowFormat> packed_format(BlockType type, int64_t K, bool on_gpu) {
+  if (on_gpu && has_minimum(type)) return std::nullopt;
+  RowFormat format{.scale = ScaleType::kF16,
+                   .K = K,
+                   .group_size = group_size_of(type),
+                   .constant_zero = 128,
+                   .has_minima = has_minimum(type)};
   switch (type) {
     case BlockType::kQ8_0:
-      format.constant_zero = 128;
-      return format;
     case BlockType::kQ5_0:
-      format.constant_zero = 16;
+    case BlockType::kQ5_1:
       return format;
     case BlockType::kQ4_0:
+    case BlockType::kQ4_1:
       format.code = Code::kU4;
-      format.constant_zero = 8;
+      format.constant_zero = zero_of(type);
       return format;
     case BlockType::kMxfp4:
       format.code = Code::kE2M1;
       format.scale = ScaleType::kE8M0;
+      format.constant_zero = 0;
+      return format;
+    case BlockType::kQ4K:
+      format.code = Code::kU4;
+      format.scale = ScaleType::kU8Times;
+      format.constant_zero = 0;
+      return format;
+    case BlockType::kQ5K:
+      format.scale = ScaleType::kU8Times;
       return format;
     case BlockType::kQ6K:
-      format.scale = ScaleType::kF32;
-      format.group_size = 16;
-      format.constant_zero = 32;
+      format.scale = on_gpu ? ScaleType::kF32 : ScaleType::kI8Times;
       return format;
-    case BlockType::kQ4_1:
-    case BlockType::kQ5_1:
-    case BlockType::kQ4K:
-    case BlockType::kQ5K:
-      return std::nullopt;
   }
   HEDDLE_CHECK(false && "unknown block type");
 }
 
 void dequantise_blocks(BlockType type, const std::byte* blocks, int64_t num_blocks, float* target) {
   const BlockSize size = size_of(type);
-  for (int64_t i = 0; i < num_blocks; ++i, blocks += size.bytes, target += size.columns) {
-    switch (type) {
-      case BlockType::kQ8_0: {
-        const float scale = half_at(blocks);
-        for (int64_t j = 0; j < kSmallBlock; ++j) {
-          target[j] = static_cast<float>(static_cast<int8_t>(byte_at(blocks, 2 + j))) * scale;
-        }
-        break;
+  const int64_t group_size = group_size_of(type);
+  const auto zero = static_cast<float>(zero_of(type));
+  uint8_t codes[kLargeBlock];
+  for (int64_t i = 0; i < num_blocks; ++i, blocks += size.bytes) {
+    read_codes(type, blocks, codes);
+    for (int64_t k = 0; k < size.columns; target += group_size) {
+      const float scale = scale_of_group(type, blocks, k / group_size);
+      const float minimum = minimum_of_group(type, blocks, k / group_size);
+      for (int64_t j = 0; j < group_size; ++j, ++k) {
+        const float value = type == BlockType::kMxfp4 ? e2m1_to_float(codes[k])
+                                                      : static_cast<float>(codes[k]) - zero;
+        target[j] = value * scale + minimum;
       }
-      case BlockType::kQ4_0:
-      case BlockType::kQ4_1:
-      case BlockType::kQ5_0:
-      case BlockType::kQ5_1:
-        dequantise_small(type, blocks, target);
-        break;
-      case BlockType::kMxfp4: {
-        uint8_t codes[kSmallBlock];
-        read_nibbles(blocks + 1, codes);
-        const float scale = e8m0_to_float(byte_at(blocks, 0));
-        for (int64_t j = 0; j < kSmallBlock; ++j) target[j] = e2m1_to_float(codes[j]) * scale;
-        break;
-      }
-      case BlockType::kQ4K:
-      case BlockType::kQ5K:
-        dequantise_k(type, blocks, target);
-        break;
-      case BlockType::kQ6K:
-        for (int64_t k = 0; k < kLargeBlock; ++k) {
-          target[k] =
-              (static_cast<float>(six_bit_code(blocks, k)) - 32.0f) * six_bit_scale(blocks, k / 16);
-        }
-        break;
     }
   }
 }
 
 void unpack_blocks(const BlockRows& rows, UnpackedMatrix& matrix) {
+  const RowFormat& format = matrix.format;
   const BlockSize size = size_of(rows.type);
   const int64_t num_blocks = rows.K / size.columns;
-  const int64_t scale_bytes = matrix.format.scale_bytes() / num_blocks;
+  // Codes of a byte are stored around 128, whatever the file's zero is.
+  const auto shift =
+      static_cast<uint8_t>(format.four_bits() ? 0 : format.constant_zero - zero_of(rows.type));
   uint8_t* codes = matrix.codes.data();
-  std::byte* scales = matrix.scales.data();
   for (int64_t n = 0; n < matrix.N; ++n) {
     const std::byte* block = rows.row(n);
-    for (int64_t i = 0; i < num_blocks; ++i) {
-      read_block(rows.type, block, codes, scales);
-      block += size.bytes;
-      codes += size.columns;
-      scales += scale_bytes;
+    std::byte* const scales = matrix.scales.data() + n * format.scale_bytes();
+    for (int64_t i = 0; i < num_blocks; ++i, block += size.bytes, codes += size.columns) {
+      read_codes(rows.type, block, codes);
+      for (int64_t k = 0; k < size.columns; ++k) codes[k] = static_cast<uint8_t>(codes[k] + shift);
+      read_scales(rows.type, block, i, format, scales);
     }
   }
 }

@@ -72,8 +72,10 @@ struct BlockRows {
   }
 };
 
-// The form in memory that holds rows of this type value for value; none for types with minima.
-[[nodiscard]] std::optional<RowFormat> packed_format(BlockType type, int64_t K);
+// The form in memory that holds rows of this type value for value. Kernels of a GPU read neither
+// minima nor scales of 256 columns: there Q6_K has fp32 scales, and types with minima have no form.
+[[nodiscard]] std::optional<RowFormat> packed_format(BlockType type, int64_t K,
+                                                     bool on_gpu = false);
 
 // `num_blocks` blocks from `blocks` on, as the numbers they stand for. Cost: about a nanosecond a
 // column.

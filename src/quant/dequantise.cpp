@@ -13,8 +13,9 @@ namespace heddle::quant {
 
 namespace {
 
-float scale_at(const std::byte* scales, ScaleType type, int64_t group) {
-  switch (type) {
+// The scale of a group, or its minimum where `scales` are the minima of a row.
+float scale_at(const std::byte* scales, const RowFormat& format, int64_t group) {
+  switch (format.scale) {
     case ScaleType::kF32: {
       float value;
       std::memcpy(&value, scales + 4 * group, sizeof(value));
@@ -25,11 +26,8 @@ float scale_at(const std::byte* scales, ScaleType type, int64_t group) {
       std::memcpy(&value, scales + 2 * group, sizeof(value));
       return to_float(value);
     }
-    case ScaleType::kF16: {
-      F16 value;
-      std::memcpy(&value, scales + 2 * group, sizeof(value));
-      return to_float(value);
-    }
+    case ScaleType::kF16:
+      return half_at(scales + 2 * group);
     case ScaleType::kE8M0:
       return e8m0_to_float(static_cast<uint8_t>(scales[group]));
     case ScaleType::kE4M3Times:
@@ -37,7 +35,15 @@ float scale_at(const std::byte* scales, ScaleType type, int64_t group) {
       float factor;
       std::memcpy(&factor, scales, sizeof(factor));
       const float scale = e4m3_to_float(static_cast<uint8_t>(scales[kFactorBytes + group]));
-      return type == ScaleType::kE4M3Times ? scale * factor : scale / factor;
+      return format.scale == ScaleType::kE4M3Times ? scale * factor : scale / factor;
+    }
+    case ScaleType::kU8Times:
+    case ScaleType::kI8Times: {
+      const float wide = half_at(scales + 2 * (group * format.group_size / kWideScaleColumns));
+      const auto byte = static_cast<uint8_t>(scales[2 * format.num_wide_scales() + group]);
+      return wide * (format.scale == ScaleType::kU8Times
+                         ? static_cast<float>(byte)
+                         : static_cast<float>(static_cast<int8_t>(byte)));
     }
   }
   HEDDLE_CHECK(false && "unknown scale type");
@@ -61,6 +67,12 @@ uint8_t code_at(const PackedRows& rows, int64_t row, int64_t k) {
   if (!rows.format.four_bits()) return codes[k];
   const uint8_t both = codes[k / 128 * 64 + k % 64];
   return (k / 64) % 2 == 0 ? both & 15u : both >> 4;
+}
+
+constexpr float kNothing = -0.0f;  // added to a number, it changes not even the sign of a zero
+
+float minimum_at(const std::byte* scales, const RowFormat& format, int64_t group) {
+  return format.has_minima ? scale_at(scales + format.minima_begin(), format, group) : kNothing;
 }
 
 constexpr int64_t kPiece = 128;  // columns whose values are formed at a time
@@ -94,14 +106,19 @@ void e2m1_to_floats(const uint8_t* codes, float* values) {
 }
 
 HEDDLE_VECTOR_CLONES
-void scale_values(const float* values, float zero, float scale, float* target, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) target[i] = (values[i] - zero) * scale;
+void scale_values(const float* values, float zero, float scale, float minimum, float* target,
+                  int64_t count) {
+  for (int64_t i = 0; i < count; ++i) target[i] = (values[i] - zero) * scale + minimum;
 }
 
 }  // namespace
 
 float scale_of(const PackedRows& rows, int64_t row, int64_t group) {
-  return scale_at(rows.row_scales(row), rows.format.scale, group);
+  return scale_at(rows.row_scales(row), rows.format, group);
+}
+
+float minimum_of(const PackedRows& rows, int64_t row, int64_t group) {
+  return minimum_at(rows.row_scales(row), rows.format, group);
 }
 
 float dequantised_element(const PackedRows& rows, int64_t row, int64_t k) {
@@ -109,7 +126,8 @@ float dequantised_element(const PackedRows& rows, int64_t row, int64_t k) {
   const int64_t group = format.group_of(k);
   const auto zero =
       static_cast<float>(format.has_zeros ? rows.row_zeros(row)[group] : format.constant_zero);
-  return (value_of(format.code, code_at(rows, row, k)) - zero) * scale_of(rows, row, group);
+  return (value_of(format.code, code_at(rows, row, k)) - zero) * scale_of(rows, row, group) +
+         minimum_of(rows, row, group);
 }
 
 void dequantise_row(const PackedRows& rows, int64_t row, int64_t first, int64_t count,
@@ -143,16 +161,17 @@ void dequantise_row(const PackedRows& rows, int64_t row, int64_t first, int64_t 
     if (format.group_index != nullptr) {
       for (int64_t i = 0; i < length; ++i) {
         const int64_t group = format.group_of(begin + i);
-        target[done + i] = (values[static_cast<size_t>(i)] - zero_of(group)) *
-                           scale_at(scales, format.scale, group);
+        target[done + i] =
+            (values[static_cast<size_t>(i)] - zero_of(group)) * scale_at(scales, format, group) +
+            minimum_at(scales, format, group);
       }
       continue;
     }
     for (int64_t i = 0; i < length;) {
       const int64_t group = (begin + i) / format.group_size;
       const int64_t end = std::min(length, (group + 1) * format.group_size - begin);
-      scale_values(values.data() + i, zero_of(group), scale_at(scales, format.scale, group),
-                   target + done + i, end - i);
+      scale_values(values.data() + i, zero_of(group), scale_at(scales, format, group),
+                   minimum_at(scales, format, group), target + done + i, end - i);
       i = end;
     }
   }

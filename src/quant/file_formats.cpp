@@ -272,7 +272,7 @@ Result<RowFormat> nvfp4_format(const StoredMatrix& m) {
 
 Result<RowFormat> block_format(const StoredMatrix& m) {
   const int64_t columns = size_of(m.blocks.type).columns;
-  const std::optional<RowFormat> format = packed_format(m.blocks.type, m.K);
+  const std::optional<RowFormat> format = packed_format(m.blocks.type, m.K, m.on_gpu);
   if (m.blocks.K == m.K && m.K % columns == 0 && format) return *format;
   return invalid_argument(fmt::format("rows of {} columns in blocks of {} do not make rows of {}",
                                       m.blocks.K, columns, m.K));
@@ -485,6 +485,10 @@ Status check_scales(const UnpackedMatrix& matrix) {
       const float scale = scale_of(rows, n, g);
       if (!std::isfinite(scale)) {
         return data_loss(fmt::format("the scale of row {}, group {} is {}", n, g, scale));
+      }
+      const float minimum = minimum_of(rows, n, g);
+      if (!std::isfinite(minimum)) {
+        return data_loss(fmt::format("the minimum of row {}, group {} is {}", n, g, minimum));
       }
     }
   }

@@ -69,6 +69,7 @@ struct StoredMatrix {
   TensorView factors;      // kNvfp4: one number, or one an expert
   bool divided = false;    // kNvfp4: scales are divided by the factors
   BlockRows blocks;        // of kBlocks, which has none of these tensors
+  bool on_gpu = false;     // kBlocks: whether a GPU reads the packed rows (packed_format())
 };
 
 // Checks every shape and dtype, and reads the group index. Error: kInvalidArgument, naming the

@@ -23,6 +23,8 @@ int64_t bytes_of(ScaleType type) {
     case ScaleType::kE8M0:
     case ScaleType::kE4M3Times:
     case ScaleType::kE4M3Over:
+    case ScaleType::kU8Times:
+    case ScaleType::kI8Times:
       return 1;
   }
   HEDDLE_CHECK(false && "unknown scale type");
@@ -56,6 +58,10 @@ const char* name_of(ScaleType type) {
       return "float8 times float32";
     case ScaleType::kE4M3Over:
       return "float8 over float32";
+    case ScaleType::kU8Times:
+      return "uint8 times float16";
+    case ScaleType::kI8Times:
+      return "int8 times float16";
   }
   return "unknown";
 }
@@ -64,7 +70,8 @@ const char* name_of(ScaleType type) {
 
 int64_t RowFormat::scale_bytes() const {
   const int64_t bytes = num_groups() * bytes_of(scale);
-  return has_factor(scale) ? (kFactorBytes + bytes + 3) / 4 * 4 : bytes;
+  if (has_factor(scale)) return (kFactorBytes + bytes + 3) / 4 * 4;
+  return (2 * num_wide_scales() + bytes) * (has_minima ? 2 : 1);
 }
 
 bool RowFormat::same_layout(const RowFormat& other) const {
@@ -75,7 +82,7 @@ bool RowFormat::same_layout(const RowFormat& other) const {
          num_groups() == other.num_groups() &&
          (group_index != nullptr || group_size == other.group_size) &&
          has_zeros == other.has_zeros && (has_zeros || constant_zero == other.constant_zero) &&
-         block_rows == other.block_rows && same_index;
+         block_rows == other.block_rows && has_minima == other.has_minima && same_index;
 }
 
 std::string RowFormat::to_string() const {
@@ -83,7 +90,9 @@ std::string RowFormat::to_string() const {
                              : group_size >= K      ? std::string("one scale a row")
                                                     : fmt::format("groups of {}", group_size);
   return fmt::format("{}, {}, {} scales{}", name_of(code, scale), groups, name_of(scale),
-                     has_zeros ? ", zero points" : "");
+                     has_zeros    ? ", zero points"
+                     : has_minima ? ", minima"
+                                  : "");
 }
 
 int64_t PackedRows::num_bytes() const {

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // The form of a quantised weight in memory: PackedRows, a matrix [N, K] of small codes with a scale
-// (and a zero point) for every group of a row. Every checkpoint format becomes this one:
+// (and a zero point, or a minimum) for every group of a row. Every checkpoint format becomes this
+// one:
 //
-//     W[n, k] = (value(code[n, k]) - zero[n, g]) * scale[n, g]      g = group_of(k)
+//     W[n, k] = (value(code[n, k]) - zero[n, g]) * scale[n, g] + minimum[n, g]      g = group_of(k)
 //
-// with the product rounded once, to fp32, as the formats' own references do it.
+// with the product rounded once, to fp32, as the formats' own references do it. Where there are
+// minima the product is exact, and the sum is what is rounded.
 //
 // Codes, scales and zeros are three dense arrays, a row of each of fixed length. Rows that share
 // their scales, those of a block, have one row of scales together: repeated for each row, scales
-// of 128 columns would be 3 % of the weight. Scales on two levels (kE4M3Times and kE4M3Over) are a
-// byte a group; the fp32 number that those of one tensor share lies in front of each row's, so that
-// rows of several tensors make one part. 4-bit codes lie in
+// of 128 columns would be 3 % of the weight. Scales on two levels are a byte a group times one
+// number: for kE4M3Times and kE4M3Over the fp32 number that those of one tensor share, which lies
+// in front of each row's, so that rows of several tensors make one part; for kU8Times and kI8Times
+// an fp16 number for 256 columns, which lie in front of the bytes, too. Minima have the type of the
+// scales and the same layout, and follow them in the same row of scales. 4-bit codes lie in
 // chunks of 128 columns and 64 bytes: byte i holds column i of the chunk in its low half and column
 // 64 + i in its high half, so that one mask and one shift give 64 columns in order. The last chunk
 // of a row is padded with code 0.
@@ -43,6 +47,8 @@ enum class ScaleType : uint8_t {
   kE8M0,
   kE4M3Times,  // E4M3 times the row's factor, rounded to fp32
   kE4M3Over,   // E4M3 divided by it, rounded to fp32
+  kU8Times,    // a byte times the fp16 number of its 256 columns, which is exact
+  kI8Times,    // a signed byte times it
 };
 
 // Whether a row of scales begins with an fp32 factor of all of them.
@@ -51,6 +57,13 @@ enum class ScaleType : uint8_t {
 }
 
 inline constexpr int64_t kFactorBytes = 4;
+
+// Whether a row of scales begins with fp16 numbers of 256 columns each.
+[[nodiscard]] constexpr bool has_wide_scales(ScaleType type) {
+  return type == ScaleType::kU8Times || type == ScaleType::kI8Times;
+}
+
+inline constexpr int64_t kWideScaleColumns = 256;
 
 // The format that all rows of a part share.
 struct RowFormat {
@@ -65,6 +78,7 @@ struct RowFormat {
   std::shared_ptr<const std::vector<int32_t>> group_index;  // [K], where groups are not consecutive
   int64_t num_indexed_groups = 0;                           // with group_index
   int64_t block_rows = 1;  // rows of the stored matrix, from a multiple of it on, that share scales
+  bool has_minima = false;  // whether each group has a number that is added to its products
 
   [[nodiscard]] bool four_bits() const { return code == Code::kU4 || code == Code::kE2M1; }
 
@@ -80,8 +94,15 @@ struct RowFormat {
     return four_bits() ? (K + 127) / 128 * 64 : (K + 63) / 64 * 64;
   }
 
-  // Bytes that the scales of one row take, a multiple of 4 where a factor is among them.
+  [[nodiscard]] int64_t num_wide_scales() const {
+    return has_wide_scales(scale) ? (K + kWideScaleColumns - 1) / kWideScaleColumns : 0;
+  }
+
+  // Bytes that the scales and minima of one row take, a multiple of 4 where a factor is among them.
   [[nodiscard]] int64_t scale_bytes() const;
+
+  // Where the minima begin in a row of scales.
+  [[nodiscard]] int64_t minima_begin() const { return scale_bytes() / 2; }
 
   // Of a row that shares its scales with none.
   [[nodiscard]] int64_t row_bytes() const {
@@ -99,7 +120,7 @@ struct PackedRows {
   RowFormat format;
   int64_t num_rows = 0;
   std::byte* codes = nullptr;   // 64-byte aligned, format.code_bytes() a row
-  std::byte* scales = nullptr;  // format.scale_bytes() a row of scales
+  std::byte* scales = nullptr;  // format.scale_bytes() a row of scales, minima among them
   uint8_t* zeros = nullptr;     // format.num_groups() a row, or none
 
   int64_t rows_per_scale = 1;    // consecutive rows that share a row of scales
@@ -131,7 +152,7 @@ struct PackedRows {
     return zeros == nullptr ? nullptr : zeros + row * format.num_groups();
   }
 
-  // Codes, scales and zero points.
+  // Codes, scales, minima and zero points.
   [[nodiscard]] int64_t num_bytes() const;
 
   // Rows [first, first + count), where they lie.

@@ -9,9 +9,12 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "core/compiler.h"
+#include "core/dtype.h"
 
 namespace heddle::quant {
 
@@ -55,6 +58,13 @@ struct E4M3 {
                    : magnitude <= 5.0f  ? 6
                                         : 7;
   return static_cast<uint8_t>(value < 0 ? code | 8 : code);
+}
+
+// The fp16 number at an address of any alignment.
+[[nodiscard]] inline float half_at(const std::byte* bytes) {
+  F16 value;
+  std::memcpy(&value, bytes, sizeof(value));
+  return to_float(value);
 }
 
 // Exact; code 0 is 2^-127, a subnormal float.

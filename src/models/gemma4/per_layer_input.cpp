@@ -62,7 +62,7 @@ void PerLayerInputs::add_weights(std::vector<WeightSpec>& specs, const std::stri
   specs.push_back({.name = kInputTable,
                    .shape = table,
                    .alternatives = {checkpoint::whole({hub + kInputTable + ".weight", table})},
-                   .packing = checkpoint::Packing::kNever});
+                   .packing = checkpoint::Packing::kLookedUp});
   add_linear_weights(specs, kInputProjection, {{hub + kInputProjection, num_layers_ * width_}},
                      hidden_size_);
   add_norm_weight(specs, kInputNorm, hub + kInputNorm + ".weight", width_, 0);

@@ -8,6 +8,7 @@
 #include "core/shape_contract.h"
 #include "ops/cpu/row_tasks.h"
 #include "ops/registry.h"
+#include "quant/dequantise.h"
 
 namespace heddle::ops {
 
@@ -15,7 +16,8 @@ Status embedding(Context& context, const EmbeddingArgs& args) {
   Dim T{"T"}, V{"V"}, H{"H"};
   HEDDLE_RETURN_IF_ERROR(ShapeContract("embedding")
                              .expect("ids", args.ids, {&T}, DType::kI32)
-                             .expect("table", args.table, {&V, &H}, kFloating)
+                             .expect("table", args.table, {&V, &H},
+                                     context.device == DeviceKind::kCpu ? kWeights : kFloating)
                              .expect("y", args.y, {&T, &H}, activations(context))
                              .status());
   return HEDDLE_DISPATCH_DEVICE(context, embedding, args);
@@ -24,13 +26,27 @@ Status embedding(Context& context, const EmbeddingArgs& args) {
 namespace {
 
 template <typename Scalar>
-void copy_rows(const EmbeddingArgs& args, int64_t begin, int64_t end) {
-  const auto* ids = args.ids.as<int32_t>();
-  const int64_t H = args.table.shape[1];
-  for (int64_t t = begin; t < end; ++t) {
-    const auto* source = args.table.row<Scalar>(ids[t]);
-    auto* target = args.y.row<float>(t);
-    for (int64_t h = 0; h < H; ++h) target[h] = to_float(source[h]);
+void copy_row_of(const TensorView& table, int64_t row, float* target) {
+  const auto* source = table.row<Scalar>(row);
+  for (int64_t h = 0; h < table.shape[1]; ++h) target[h] = to_float(source[h]);
+}
+
+void copy_row(const TensorView& table, int64_t row, float* target) {
+  switch (table.dtype) {
+    case DType::kBf16:
+      return copy_row_of<Bf16>(table, row, target);
+    case DType::kF16:
+      return copy_row_of<F16>(table, row, target);
+    case DType::kPacked: {
+      const auto part = std::ranges::find_if(table.packed->parts, [row](const auto& rows) {
+        return row < rows.first_row + rows.num_rows;
+      });
+      row -= part->first_row;
+      if (part->plain.data != nullptr) return copy_row(part->plain, row, target);
+      return quant::dequantise_row(part->packed, row, 0, table.shape[1], target);
+    }
+    default:
+      return copy_row_of<float>(table, row, target);
   }
 }
 
@@ -52,21 +68,14 @@ Status launch_embedding(Context& context, const LaunchArgs& args) {
 }  // namespace
 
 Status embedding_cpu(CpuContext& context, const EmbeddingArgs& args) {
-  [[maybe_unused]] const auto* ids = args.ids.as<int32_t>();
+  const auto* ids = args.ids.as<int32_t>();
   [[maybe_unused]] const int64_t V = args.table.shape[0];
   HEDDLE_DCHECK(
       std::all_of(ids, ids + args.ids.shape[0], [V](int32_t id) { return id >= 0 && id < V; }));
   for_row_ranges(context.pool, args.ids.shape[0], args.table.shape[1],
                  [&](int64_t begin, int64_t end) {
-                   switch (args.table.dtype) {
-                     case DType::kBf16:
-                       copy_rows<Bf16>(args, begin, end);
-                       break;
-                     case DType::kF16:
-                       copy_rows<F16>(args, begin, end);
-                       break;
-                     default:
-                       copy_rows<float>(args, begin, end);
+                   for (int64_t t = begin; t < end; ++t) {
+                     copy_row(args.table, ids[t], args.y.row<float>(t));
                    }
                  });
   return {};

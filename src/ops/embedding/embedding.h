@@ -9,7 +9,7 @@ namespace heddle::ops {
 
 struct EmbeddingArgs {
   TensorView ids;       // [T] i32, each in [0, V)
-  TensorView table;     // [V, H] f32, bf16 or f16
+  TensorView table;     // [V, H] f32, bf16 or f16; on the CPU also quantised
   MutableTensorView y;  // [T, H] activations(context)
 };
 

@@ -9,6 +9,7 @@ namespace heddle::ops {
 bool int8_product_takes(const quant::PackedRows& rows) {
   const quant::RowFormat& format = rows.format;
   if (!rows.may_round_x || format.group_index != nullptr) return false;
+  if (format.has_minima || quant::has_wide_scales(format.scale)) return false;
   const int64_t group = format.group_size;
   const bool whole_row = format.num_groups() == 1;
   switch (format.code) {
@@ -83,6 +84,9 @@ HEDDLE_VNNI_INLINE __m512 load_scales(const std::byte* scales, ScaleType type, i
       return type == ScaleType::kE4M3Times ? _mm512_mul_ps(numbers, factor)
                                            : _mm512_div_ps(numbers, factor);
     }
+    case ScaleType::kU8Times:
+    case ScaleType::kI8Times:
+      break;
   }
   return _mm512_setzero_ps();
 }

@@ -26,11 +26,13 @@ struct PackedForm {
   uint8_t constant_zero = 0;
   int64_t block_rows = 1;
   bool in_activation_order = false;
+  bool has_minima = false;
 };
 
-inline std::vector<PackedForm> packed_forms() {
+// `on_host`: with those of GGUF's blocks that no kernel of a GPU reads.
+inline std::vector<PackedForm> packed_forms(bool on_host = false) {
   using quant::Code, quant::ScaleType;
-  return {
+  std::vector<PackedForm> forms = {
       {"AWQ", Code::kU4, ScaleType::kF16, 32, true},
       {"AWQ in wide groups", Code::kU4, ScaleType::kBf16, 128, true},
       {"compressed-tensors, 4 bits", Code::kU4, ScaleType::kBf16, 64, false, 8},
@@ -45,6 +47,19 @@ inline std::vector<PackedForm> packed_forms() {
       {"MXFP4", Code::kE2M1, ScaleType::kE8M0, 32},
       {"NVFP4 of ModelOpt", Code::kE2M1, ScaleType::kE4M3Times, 16},
       {"NVFP4 of compressed-tensors", Code::kE2M1, ScaleType::kE4M3Over, 16}};
+  if (!on_host) return forms;
+  const auto add = [&](const char* name, Code code, ScaleType scale, int64_t group_size,
+                       bool has_minima) {
+    const uint8_t zero = code == Code::kU8 ? 128 : 0;
+    forms.push_back({name, code, scale, group_size, false, zero, 1, false, has_minima});
+  };
+  add("Q8_0", Code::kU8, ScaleType::kF16, 32, false);
+  add("Q4_1", Code::kU4, ScaleType::kF16, 32, true);
+  add("Q5_1", Code::kU8, ScaleType::kF16, 32, true);
+  add("Q4_K", Code::kU4, ScaleType::kU8Times, 32, true);
+  add("Q5_K", Code::kU8, ScaleType::kU8Times, 32, true);
+  add("Q6_K", Code::kU8, ScaleType::kI8Times, 16, false);
+  return forms;
 }
 
 // A row's factor and E4M3 scales, whose products are of the size of other formats' scales.
@@ -59,6 +74,17 @@ inline void draw_two_levels(std::mt19937_64& random, quant::ScaleType type, int6
   }
 }
 
+// fp16 numbers of random signs for 256 columns each, and any bytes.
+inline void draw_wide_scales(std::mt19937_64& random, const quant::RowFormat& format,
+                             std::byte* row) {
+  for (int64_t i = 0; i < format.num_wide_scales(); ++i, row += 2) {
+    const float size = std::ldexp(1.0f + static_cast<float>(random() % 1024) / 1024, -14);
+    const F16 wide = to_f16(random() % 2 == 0 ? size : -size);
+    std::memcpy(row, &wide, sizeof(wide));
+  }
+  for (int64_t g = 0; g < format.num_groups(); ++g) row[g] = static_cast<std::byte>(random() & 255);
+}
+
 inline quant::UnpackedMatrix random_matrix(const PackedForm& form, int64_t N, int64_t K,
                                            uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -68,7 +94,8 @@ inline quant::UnpackedMatrix random_matrix(const PackedForm& form, int64_t N, in
                                           .group_size = form.group_size > 0 ? form.group_size : K,
                                           .has_zeros = form.has_zeros,
                                           .constant_zero = form.constant_zero,
-                                          .block_rows = form.block_rows},
+                                          .block_rows = form.block_rows,
+                                          .has_minima = form.has_minima},
                                .N = N};
   quant::RowFormat& format = matrix.format;
   if (form.in_activation_order) {
@@ -85,15 +112,24 @@ inline quant::UnpackedMatrix random_matrix(const PackedForm& form, int64_t N, in
     matrix.codes.push_back(code);
   }
   const int64_t groups = format.num_groups();
-  const int64_t width = format.scale_bytes() / groups;
+  const int64_t num_runs = form.has_minima ? 2 : 1;  // in a row: scales, and perhaps minima
+  const int64_t width = format.scale_bytes() / groups / num_runs;
   matrix.scales.resize(static_cast<size_t>(N * format.scale_bytes()));
   for (int64_t n = 0; n < N; ++n) {
     if (has_factor(form.scale)) {
       draw_two_levels(random, form.scale, groups, matrix.scales.data() + n * format.scale_bytes());
       continue;
     }
-    for (int64_t g = 0; g < groups; ++g) {
-      std::byte* const scale = matrix.scales.data() + (n * groups + g) * width;
+    if (has_wide_scales(form.scale)) {
+      for (int64_t i = 0; i < num_runs; ++i) {
+        draw_wide_scales(
+            random, format,
+            matrix.scales.data() + n * format.scale_bytes() + i * format.minima_begin());
+      }
+      continue;
+    }
+    for (int64_t g = 0; g < groups * num_runs; ++g) {
+      std::byte* const scale = matrix.scales.data() + n * format.scale_bytes() + g * width;
       if (n % form.block_rows != 0) {
         std::memcpy(scale, scale - groups * width, static_cast<size_t>(width));
         continue;
@@ -120,6 +156,8 @@ inline quant::UnpackedMatrix random_matrix(const PackedForm& form, int64_t N, in
           break;
         case quant::ScaleType::kE4M3Times:
         case quant::ScaleType::kE4M3Over:
+        case quant::ScaleType::kU8Times:
+        case quant::ScaleType::kI8Times:
           break;
       }
     }

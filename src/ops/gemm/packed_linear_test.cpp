@@ -38,6 +38,8 @@ PackedTensor random_weight(const PackedForm& form, int64_t N, int64_t K, uint64_
 
 class PackedLinearTest : public DeviceTest {
  protected:
+  [[nodiscard]] std::vector<PackedForm> forms() const { return packed_forms(!on_cuda()); }
+
   Tensor run(const TensorView& x, const TensorView& weight, DType y_dtype, bool exact,
              const TensorView& bias = {}) {
     const int64_t T = x.shape[0], N = weight.shape[0];
@@ -65,7 +67,7 @@ TEST_P(PackedLinearTest, ExactModeGivesTheBitsOfTheDequantisedMatrix) {
   };
 
   uint64_t seed = 0;
-  for (const PackedForm& form : packed_forms()) {
+  for (const PackedForm& form : forms()) {
     for (const auto& [T, K, N] : {Case{1, 32, 5}, Case{3, 576, 70}, Case{1, 2880, 33},
                                   Case{5, 201, 19}, Case{6, 2880, 900}, Case{17, 96, 300}}) {
       const PackedTensor weight = random_weight(form, N, K, ++seed);
@@ -90,7 +92,7 @@ TEST_P(PackedLinearTest, TheDefaultModeMatchesTheDequantisedMatrix) {
   };
 
   uint64_t seed = 100;
-  for (const PackedForm& form : packed_forms()) {
+  for (const PackedForm& form : forms()) {
     for (const auto& [T, K, N] :
          {Case{1, 576, 70}, Case{16, 2880, 33}, Case{17, 2880, 40}, Case{40, 201, 37},
           Case{70, 512, 300}, Case{1, 2944, 601}, Case{1, 128, 3}, Case{2, 512, 1100},
@@ -123,7 +125,7 @@ TEST_P(PackedLinearTest, TheDefaultModeMatchesTheDequantisedMatrix) {
 // The first width has codes that no tensor core takes.
 TEST_P(PackedLinearTest, UpToSixteenRowsHaveBitsOfTheirOwn) {
   if (!on_cuda()) GTEST_SKIP() << "on the CPU tiles of rows may differ";
-  for (const PackedForm& form : packed_forms()) {
+  for (const PackedForm& form : forms()) {
     for (const int64_t K : {2880, 640}) {
       const PackedTensor weight = random_weight(form, 61, K, 7);
       const DevicePacked packed = upload(weight.weight());
@@ -375,7 +377,7 @@ TEST_P(PackedLinearTest, PartsOfAWeightHaveTheBitsOfWeightsOfTheirOwn) {
 // Zeros of either sign, also in what lies behind the last column.
 TEST_P(PackedLinearTest, ZerosHaveTheSignThatTheyHaveOfDenseWeights) {
   constexpr int64_t kK = 203, kN = 24;
-  for (const PackedForm& form : packed_forms()) {
+  for (const PackedForm& form : forms()) {
     const PackedTensor weight = random_weight(form, kN, kK, 5);
     const DevicePacked packed = upload(weight.weight());
     const DeviceTensor dense = upload(weight.dequantised());
@@ -394,7 +396,7 @@ TEST_P(PackedLinearTest, ZerosHaveTheSignThatTheyHaveOfDenseWeights) {
 TEST_P(PackedLinearTest, SomeRowsOfAWeightAreAWeight) {
   constexpr int64_t kK = 200, kN = 300;
   const DeviceTensor x = upload(random_tensor({3, kK}, DType::kF32, 1));
-  for (const PackedForm& form : packed_forms()) {
+  for (const PackedForm& form : forms()) {
     const PackedTensor weight = random_weight(form, kN, kK, 5);
     const DevicePacked whole = upload(weight.weight());
     const Tensor all = run(x.view(), whole.view({kN, kK}), DType::kF32, true);
@@ -447,7 +449,7 @@ TEST_P(PackedLinearTest, ScalesOfNothingAndOfAlmostNothingAndNoNumberStayInTheir
 
 TEST_P(PackedLinearTest, ARowThatIsNoNumberChangesNoOther) {
   constexpr int64_t kK = 300, kN = 40;
-  for (const PackedForm& form : packed_forms()) {
+  for (const PackedForm& form : forms()) {
     const DevicePacked packed = upload(random_weight(form, kN, kK, 5).weight());
     for (const int64_t T : {4, 16, 33}) {
       Tensor x = random_tensor({T, kK}, DType::kF32, 6);
