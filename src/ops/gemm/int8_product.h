@@ -5,8 +5,9 @@
 // largest; sums within a group are exact, groups are added in fp32. For the serving dtypes only.
 //
 // Serves codes kU4 and kE2M1 with groups of 32, 64 or a multiple of 128 columns, kE2M1 also with
-// groups of 16, and kU8 with zero point 128 and groups of a multiple of 64, or one group a row. A
-// row of y depends on its row of x alone: not on T, the neighbours or the split into blocks.
+// groups of 16, and kU8 with zero point 128 and groups of 16, 32 or a multiple of 64; all of them
+// with one group a row. A row of y depends on its row of x alone: not on T, the neighbours or the
+// split into blocks.
 //
 // Threading: any number of threads on different blocks. Allocates nothing.
 #pragma once

@@ -5,12 +5,14 @@
 #include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "ops/benchmark/benchmark_data.h"
 #include "ops/benchmark/op_benchmark.h"
 #include "ops/gemm/linear.h"
+#include "quant/block_formats.h"
 #include "quant/round_to_nearest.h"
 
 namespace heddle::ops {
@@ -106,6 +108,22 @@ constexpr PackedFormat kPackedFormats[] = {{"int4", quant::Scheme::kInt4, 128},
                                            {"int8", quant::Scheme::kInt8, 0},
                                            {"fp8", quant::Scheme::kFp8, 0},
                                            {"fp8-block", quant::Scheme::kFp8Block, 0}};
+
+// Every packed form that is measured, with its name.
+std::vector<std::pair<std::string_view, quant::RowFormat>> packed_formats(int64_t K) {
+  std::vector<std::pair<std::string_view, quant::RowFormat>> formats;
+  for (const PackedFormat& packed : kPackedFormats) {
+    formats.emplace_back(packed.name, quant::format_of(packed.scheme, K, packed.group_size));
+  }
+  for (const auto& [name, type] : {std::pair("Q4_K", quant::BlockType::kQ4K),
+                                   {"Q5_K", quant::BlockType::kQ5K},
+                                   {"Q6_K", quant::BlockType::kQ6K},
+                                   {"Q8_0", quant::BlockType::kQ8_0}}) {
+    formats.emplace_back(name, *quant::packed_format(type, K));
+  }
+  return formats;
+}
+
 // An expert's second projection, an input projection and the head of a model with H = 1024.
 constexpr LinearShape kPackedShapes[] = {{8192, 256}, {6144, 1024}, {151936, 1024}};
 
@@ -127,11 +145,10 @@ std::vector<OpBenchmark> linear_benchmarks(CpuContext& context) {
       benchmarks.push_back(plain_linear_benchmark(context, cold, T, shape, DType::kBf16));
     }
   }
-  for (const PackedFormat& packed : kPackedFormats) {
-    for (const LinearShape& shape : kPackedShapes) {
-      const quant::RowFormat format = quant::format_of(packed.scheme, shape.K, packed.group_size);
+  for (const LinearShape& shape : kPackedShapes) {
+    for (const auto& [name, format] : packed_formats(shape.K)) {
       for (const int64_t T : {1, 4, 16}) {
-        benchmarks.push_back(linear_benchmark(context, T, shape, packed.name, DType::kPacked,
+        benchmarks.push_back(linear_benchmark(context, T, shape, name, DType::kPacked,
                                               shape.N * format.row_bytes(),
                                               packed_weights(cold, shape.N, format)));
       }
