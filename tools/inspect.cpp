@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // heddle inspect: what a checkpoint is, what it needs, and how it will be computed.
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -57,21 +58,28 @@ struct WeightSize {
   std::string form;  // "as bfloat16"
 };
 
-// The bytes of its blocks once they are packed rows, and in `dtype` what has no such form and what
-// is looked up.
+// The bytes of its blocks as packed rows and of the other numbers in `dtype`, form by form.
 Result<WeightSize> gguf_weight_size(const std::filesystem::path& path, DType dtype) {
   HEDDLE_ASSIGN_OR_RETURN(const auto source, models::open_weights(path));
-  WeightSize size{.form = fmt::format("as stored where packed, otherwise as {}", to_string(dtype))};
+  std::map<std::string, int64_t> forms;
   for (const std::string_view name : source->names()) {
     const auto weight = source->find({.name = name, .shape = {}});
     const int64_t num_elements = weight->shape.num_elements();
-    if (weight->blocks && name.find("embed_tokens") == std::string_view::npos) {
+    if (weight->blocks) {
       const int64_t K = weight->blocks->K;
-      size.bytes += num_elements / K * quant::packed_format(weight->blocks->type, K)->row_bytes();
+      const quant::RowFormat format = *quant::packed_format(weight->blocks->type, K);
+      forms[format.to_string()] += num_elements / K * format.row_bytes();
     } else {
-      size.bytes += bytes_of(dtype, num_elements);
+      forms[std::string(to_string(dtype))] += bytes_of(dtype, num_elements);
     }
   }
+  WeightSize size;
+  std::vector<std::string> parts;
+  for (const auto& [form, bytes] : forms) {
+    size.bytes += bytes;
+    parts.push_back(forms.size() > 1 ? fmt::format("{} as {}", mib(bytes), form) : "as " + form);
+  }
+  size.form = fmt::format("{}{}", parts.size() > 1 ? "on the CPU: " : "", fmt::join(parts, "; "));
   return size;
 }
 

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -9,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/checkpoint_fixture.h"
+#include "checkpoint/gguf_fixture.h"
 #include "checkpoint/quantise_checkpoint.h"
 #include "subcommand_fixture.h"
 #include "support/test_data.h"
@@ -86,6 +89,51 @@ TEST(Inspect, WeightsTakeWhatTheirFilesStoreWhereTheyAreQuantised) {
   const Outcome missing = run_captured(kInspect, {bare.string(), "--load-format", "safetensors"});
   EXPECT_EQ(missing.exit_code, kExitFailure);
   EXPECT_THAT(missing.errors, HasSubstr("model.safetensors"));
+}
+
+TEST(Inspect, WeightsOfAGgufFileTakeWhatTheirPackedFormsTake) {
+  constexpr uint32_t kQ6K = 14;
+  checkpoint::testing::GgufWriter writer;
+  writer.text("general.architecture", "llama");
+  for (const auto& [key, value] : {std::pair("block_count", 1u),
+                                   {"context_length", 512u},
+                                   {"embedding_length", 256u},
+                                   {"feed_forward_length", 512u},
+                                   {"attention.head_count", 4u},
+                                   {"attention.head_count_kv", 2u},
+                                   {"rope.dimension_count", 64u}}) {
+    writer.u32(std::string("llama.") + key, value);
+  }
+  writer.f32("llama.attention.layer_norm_rms_epsilon", 1e-6f);
+  const auto blocks = [&](const std::string& name, int64_t N, int64_t K, uint32_t type) {
+    const int64_t block_bytes = type == kQ6K ? 210 : 144;
+    writer.tensor(name, {N, K}, type,
+                  std::vector<std::byte>(static_cast<size_t>(N * K / 256 * block_bytes)));
+  };
+  blocks("token_embd.weight", 320, 256, kQ6K);
+  blocks("output.weight", 320, 256, checkpoint::testing::kGgufQ4K);
+  for (const auto& [name, N, K] : {std::tuple("attn_q", 256, 256),
+                                   {"attn_k", 128, 256},
+                                   {"attn_v", 128, 256},
+                                   {"attn_output", 256, 256},
+                                   {"ffn_gate", 512, 256},
+                                   {"ffn_up", 512, 256},
+                                   {"ffn_down", 256, 512}}) {
+    blocks(std::string("blk.0.") + name + ".weight", N, K, checkpoint::testing::kGgufQ4K);
+  }
+  for (const char* const name : {"output_norm", "blk.0.attn_norm", "blk.0.ffn_norm"}) {
+    writer.tensor(std::string(name) + ".weight", {256}, std::vector<float>(256, 1));
+  }
+  const checkpoint::testing::TemporaryFolder folder;
+  const fs::path file = folder.write("model.gguf", writer.file());
+  const Json report = Json::parse(inspected({"--json", "--dtype", "bfloat16"}, file));
+  // Rows of 256 columns: of the table, and of all other matrices; norms.
+  const int64_t others = 320 + 256 + 2 * 128 + 256 + 2 * 512 + 2 * 256;
+  EXPECT_EQ(report["weight_bytes"], 320 * (256 + 18) + others * (128 + 20) + 2 * 3 * 256);
+  EXPECT_THAT(report["weight_form"].get<std::string>(),
+              AllOf(HasSubstr("MiB as int4, groups of 32, uint8 times float16 scales, minima"),
+                    HasSubstr("0.08 MiB as int8, groups of 16, int8 times float16 scales"),
+                    HasSubstr("MiB as bfloat16")));
 }
 
 TEST(Inspect, ListsTensors) {
