@@ -249,6 +249,10 @@ Result<std::optional<std::vector<double>>> GgufMetadata::numbers(std::string_vie
   return all<double>(find(key), key, "numbers", number_at);
 }
 
+Result<std::optional<std::vector<bool>>> GgufMetadata::booleans(std::string_view key) const {
+  return all<bool>(find(key), key, "true and false", boolean_at);
+}
+
 Result<std::optional<std::vector<std::string_view>>> GgufMetadata::texts(
     std::string_view key) const {
   const GgufValue* const value = find(key);

@@ -80,6 +80,7 @@ class GgufMetadata {
   Result<std::optional<std::vector<std::string_view>>> texts(std::string_view key) const;
   Result<std::optional<std::vector<int64_t>>> integers(std::string_view key) const;
   Result<std::optional<std::vector<double>>> numbers(std::string_view key) const;
+  Result<std::optional<std::vector<bool>>> booleans(std::string_view key) const;
 
   [[nodiscard]] const std::map<std::string_view, GgufValue>& values() const { return values_; }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <unordered_set>
 
 #include <fmt/format.h>
@@ -69,7 +70,11 @@ Status GgufWeights::add(GgufSource source) {
   for (int64_t row = 0; row < num_rows; ++row) {
     last = std::max(last, source.order.stored_row(row));
   }
-  if (source.shape.num_elements() != num_rows * entry->width ||
+  int64_t last_column = 0;
+  for (int64_t column = 0; column < entry->width; ++column) {
+    last_column = std::max(last_column, source.columns.stored_row(column));
+  }
+  if (source.shape.num_elements() != num_rows * entry->width || last_column >= entry->width ||
       (last + 1) * entry->width > stored.num_elements()) {
     return invalid_argument(fmt::format("tensor {} is {}, which does not hold {} as {}",
                                         readable(source.stored), stored.to_string(),
@@ -101,7 +106,8 @@ std::optional<StoredWeight> GgufWeights::find(const WeightRequest& request) cons
                       .stored_dtype = type.name,
                       .dtype = type.blocks ? kBlocksDType : *type.dtype,
                       .shape = entry.source.shape};
-  const bool as_stored = entry.source.change == GgufChange::kNone;
+  const bool as_stored =
+      entry.source.change == GgufChange::kNone && entry.source.columns == quant::RowOrder();
   if (!type.blocks && as_stored && entry.source.order == quant::RowOrder()) {
     weight.data = entry.stored.data;
   }
@@ -120,30 +126,32 @@ std::vector<std::string_view> GgufWeights::names() const {
 void GgufWeights::read(const StoredWeight& weight, int64_t first, int64_t count, DType dtype,
                        void* target) const {
   const Entry& entry = *by_name_.at(weight.name);
+  const quant::RowOrder& columns = entry.source.columns;
+  const int64_t together = columns == quant::RowOrder() ? entry.width : columns.inner;
   auto* out = static_cast<std::byte*>(target);
   while (count > 0) {
-    const int64_t in_row = std::min(count, entry.width - first % entry.width);
-    read_part(entry, first, in_row, dtype, out);
-    first += in_row;
-    count -= in_row;
-    out += bytes_of(dtype, in_row);
+    const int64_t column = first % entry.width;
+    const int64_t part = std::min(count, together - column % together);
+    read_part(entry, first / entry.width, columns.stored_row(column), part, dtype, out);
+    first += part;
+    count -= part;
+    out += bytes_of(dtype, part);
   }
 }
 
-// Elements [first, first + count) of one row, a block at a time.
-void GgufWeights::read_part(const Entry& entry, int64_t first, int64_t count, DType dtype,
-                            void* target) const {
+// Elements [column, column + count) of a row as they are stored, a block at a time.
+void GgufWeights::read_part(const Entry& entry, int64_t row, int64_t column, int64_t count,
+                            DType dtype, void* target) const {
   const GgufType& type = *entry.stored.tensor->type;
   const bool as_stored = !type.blocks && entry.source.change == GgufChange::kNone;
   const int64_t columns = type.blocks ? type.block.columns
                           : as_stored ? entry.width
                                       : kLargestBlock;
-  const int64_t row = entry.source.order.stored_row(first / entry.width);
   const int64_t row_bytes = entry.width / type.block.columns * type.block.bytes;
-  const std::byte* const bytes = entry.stored.data + row * row_bytes;
+  const std::byte* const bytes = entry.stored.data + entry.source.order.stored_row(row) * row_bytes;
   auto* out = static_cast<std::byte*>(target);
   std::array<float, kLargestBlock> values;
-  for (int64_t column = first % entry.width; count > 0;) {
+  while (count > 0) {
     const int64_t within = column % columns;
     const int64_t here = std::min(count, columns - within);
     const std::byte* const from = bytes + column / type.block.columns * type.block.bytes;
@@ -166,6 +174,22 @@ void GgufWeights::read_part(const Entry& entry, int64_t first, int64_t count, DT
     count -= here;
     out += bytes_of(dtype, here);
   }
+}
+
+std::vector<std::string> GgufWeights::notes() const {
+  std::map<std::string_view, int64_t> reordered;  // tensors whose columns are, by type
+  for (const auto& entry : entries_) {
+    const GgufType& type = *entry->stored.tensor->type;
+    if (type.blocks && entry->source.columns != quant::RowOrder()) ++reordered[type.name];
+  }
+  std::vector<std::string> notes;
+  for (const auto& [name, count] : reordered) {
+    notes.push_back(fmt::format(
+        "{} tensors of {} are dequantised while they load: the converter has reordered their "
+        "columns; --quantization int4-g32 or int8 rounds them again to a packed format",
+        count, name));
+  }
+  return notes;
 }
 
 }  // namespace heddle::checkpoint

@@ -30,6 +30,7 @@ struct GgufSource {
   std::string stored;  // the name in the file
   Shape shape;         // in the hub; as many columns as are stored, in whatever dimensions
   quant::RowOrder order;
+  quant::RowOrder columns = {};  // of a row; any but the stored one is read as numbers
   GgufChange change = GgufChange::kNone;
 };
 
@@ -47,6 +48,9 @@ class GgufWeights final : public WeightSource {
   void read(const StoredWeight& weight, int64_t first, int64_t count, DType dtype,
             void* target) const override;
 
+  // How many tensors of each type in blocks are dequantised as they are read, and why.
+  [[nodiscard]] std::vector<std::string> notes() const override;
+
   [[nodiscard]] const GgufModel& model() const { return model_; }
 
  private:
@@ -60,7 +64,8 @@ class GgufWeights final : public WeightSource {
 
   Status add(GgufSource source);
   [[nodiscard]] quant::BlockRows rows_of(const Entry& entry) const;
-  void read_part(const Entry& entry, int64_t first, int64_t count, DType dtype, void* target) const;
+  void read_part(const Entry& entry, int64_t row, int64_t column, int64_t count, DType dtype,
+                 void* target) const;
 
   GgufModel model_;
   std::vector<std::unique_ptr<const Entry>> entries_;

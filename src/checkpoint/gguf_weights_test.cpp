@@ -75,6 +75,41 @@ TEST(GgufWeights, UndoesOrdersOfRowsAndChangesOfNumbers) {
   EXPECT_EQ(weights->find({.name = "Q", .shape = {}})->data, nullptr);  // not as it lies there
 }
 
+TEST(GgufWeights, UndoesOrdersOfColumns) {
+  GgufWriter writer;
+  writer.tensor("out", {2, 6}, std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11});
+  const std::vector<std::byte> blocks =
+      quant::testing::random_blocks(quant::BlockType::kQ8_0, 2, /*seed=*/3);
+  writer.tensor("packed", {1, 64}, testing::kGgufQ8, blocks);
+  // Two groups of columns that the file has in turn, two by two and sixteen by sixteen.
+  const auto in_turn = [](int64_t middle, int64_t inner) {
+    return quant::RowOrder{.middle = middle,
+                           .inner = inner,
+                           .group_step = inner,
+                           .middle_step = 2 * inner,
+                           .inner_step = 1};
+  };
+  GgufSource out{.hub = "O", .stored = "out", .shape = {2, 6}};
+  out.columns = in_turn(3, 1);
+  GgufSource packed{.hub = "P", .stored = "packed", .shape = {1, 64}};
+  packed.columns = in_turn(2, 16);
+  const auto weights = weights_of(writer, {out, packed});
+  ASSERT_TRUE(weights.ok()) << weights.status().to_string();
+  EXPECT_THAT(read_floats(*weights, "O", 0, 12), ElementsAre(0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11));
+  EXPECT_THAT(read_floats(*weights, "O", 4, 4), ElementsAre(3, 5, 6, 8));
+  EXPECT_FALSE(weights->find({.name = "P", .shape = {}})->blocks.has_value());
+  const std::vector<float> row = read_floats(*weights, "P", 0, 64);
+  for (const int64_t column : {0, 15, 16, 40, 63}) {
+    const int64_t stored = column % 32 / 16 * 32 + column / 32 * 16 + column % 16;
+    EXPECT_EQ(row[static_cast<size_t>(column)],
+              static_cast<float>(
+                  quant::testing::block_element(quant::BlockType::kQ8_0, blocks.data(), stored)));
+  }
+  EXPECT_THAT(weights->notes(), ::testing::Contains(HasSubstr("1 tensors of Q8_0")));
+  out.columns.middle_step = 3;
+  EXPECT_THAT(weights_of(writer, {out}).status().message(), HasSubstr("does not hold \"O\""));
+}
+
 TEST(GgufWeights, ReadsAnyStretchOfBlocksAndSaysThatItIsOne) {
   for (const quant::BlockType type : quant::testing::kBlockTypes) {
     const GgufType* stored = nullptr;

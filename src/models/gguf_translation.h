@@ -31,18 +31,27 @@ namespace heddle::models {
 enum class GgufShape : uint8_t {
   kAsStored,
   kOneRow,       // [H] is [1, H] in the hub
+  kVector,       // [A, B] is [A * B]
   kConvolution,  // [C, W] is [C, 1, W]
+};
+
+// The rows of a stored tensor, or of each expert in it, that a module has.
+struct GgufRows {
+  int64_t first = 0;
+  int64_t count = 0;  // 0: all
 };
 
 // A module of every layer: "blk.N.STORED.weight" is "model.layers.N.HUB.weight", and so for any
 // other ending. A '#' in `hub` stands for the index of the expert: the stored tensor then holds
 // the matrices of all experts, one after the other.
 struct GgufModule {
-  std::string_view stored;
-  std::string_view hub;
+  std::string stored;
+  std::string hub;
   quant::RowOrder order = {};
   checkpoint::GgufChange change = checkpoint::GgufChange::kNone;
   GgufShape shape = GgufShape::kAsStored;
+  GgufRows rows = {};
+  quant::RowOrder columns = {};  // the order of the columns, as `order` is that of the rows
 };
 
 class GgufTranslation {
@@ -56,16 +65,27 @@ class GgufTranslation {
   std::optional<int64_t> integer(std::string_view key);
   std::optional<double> number(std::string_view key);
   std::optional<std::string> text(std::string_view key);
+  std::optional<bool> boolean(std::string_view key);
+
+  // One for each layer: the array, or the one value that all have. Empty for an absent key and for
+  // an array with too few, which is an error.
+  std::vector<int64_t> integers_of_layers(std::string_view key);
+  std::vector<bool> booleans_of_layers(std::string_view key);
 
   [[nodiscard]] const checkpoint::GgufMetadata& metadata() const { return model_.metadata(); }
 
   // An absent key is an error, and counts as 1.
   int64_t required(std::string_view key);
 
-  // Values that differ from layer to layer are an error: `what` is served with one for all.
+  // The key changes nothing that is served.
+  void disregard(std::string_view key) { full_key(key); }
+
+  // Values that differ from layer to layer are an error. 0 is that of a layer without what the key
+  // counts, and differs from none.
   std::optional<int64_t> same_in_all_layers(std::string_view key);
 
-  // block_count, at most as many as any model may have.
+  // block_count without the layers at its end that predict further tokens; at most as many as any
+  // model may have.
   int64_t num_layers();
 
   // ---- The configuration.
@@ -90,21 +110,38 @@ class GgufTranslation {
     return model_.find(name);
   }
 
-  // Modules that the file does not have are left out: loading says what is missing.
-  void in_layers(std::span<const GgufModule> modules);
+  // The hub's names of layers begin with `prefix` and "layers.N."; without it with "model.".
+  void set_hub_prefix(std::string prefix) { hub_prefix_ = std::move(prefix); }
 
-  void in_layers(std::initializer_list<GgufModule> modules) {
-    in_layers(std::span(modules.begin(), modules.size()));
-  }
+  // Modules that the file does not have are left out: loading says what is missing.
+  void in_layers(const std::vector<GgufModule>& modules);
+
+  // Tensors of every layer under their whole names, with whatever ending they have.
+  void tensors_in_layers(const std::vector<GgufModule>& tensors);
 
   // A module outside the layers, with the hub's whole name.
   void outside(const GgufModule& module);
 
-  // One hub tensor in a shape of its own.
-  void add(checkpoint::GgufSource source) { sources_.push_back(std::move(source)); }
+  // A tensor outside the layers, under its whole name.
+  void tensor_outside(const GgufModule& tensor);
 
-  // The tensor is in the configuration now.
+  // The numbers of an fp32 tensor that the configuration takes the place of; empty where the file
+  // has none. Error: another type.
+  std::vector<float> plain_values(std::string_view name);
+
+  // The tensor is in the configuration now, or has no use.
   void leave_out(std::string name) { left_out_.push_back(std::move(name)); }
+
+  // Leaves out the layers that predict further tokens.
+  void leave_out_predicting_layers();
+
+  // [num_layers()]: whether the layer has the tensor "blk.N.NAME".
+  std::vector<bool> layers_with(std::string_view name);
+  bool has_in_layers(std::string_view name);  // in any of them
+
+  // The list of a configuration that names the kind of each layer.
+  void set_layer_kinds(std::string_view hub_key, const std::vector<bool>& layers,
+                       std::string_view kind, std::string_view other_kind);
 
   // ---- Errors: the first one is kept.
   void fail(Status status) {
@@ -130,12 +167,20 @@ class GgufTranslation {
 
  private:
   template <typename T>
+  std::vector<T> of_layers(std::string_view key, std::optional<std::vector<T>> values);
+  template <typename T>
   std::optional<T> checked(Result<std::optional<T>> value);
   std::string full_key(std::string_view key);
+  bool is_size(std::string_view key, int64_t value);
+  bool has_rows(const std::string& stored, const Shape& shape, int dimension, const GgufRows& rows);
+  void add_tensor(const GgufModule& module, const std::string& stored, const std::string& hub);
+  void add_experts(const GgufModule& module, const std::string& stored, const std::string& hub,
+                   const Shape& shape);
   void add_module(const GgufModule& module, const std::string& stored, const std::string& hub);
 
   const checkpoint::GgufModel& model_;
   std::string architecture_;
+  std::string hub_prefix_ = "model.";
   nlohmann::json config_ = nlohmann::json::object();
   std::vector<checkpoint::GgufSource> sources_;
   std::vector<std::string> left_out_;
@@ -147,22 +192,66 @@ class GgufTranslation {
 // a head as pairs, one of each half.
 [[nodiscard]] quant::RowOrder paired_halves(int64_t head_dim);
 
+// The hub's names of a transformer's modules.
+struct GgufHubNames {
+  std::string embeddings = "model.embed_tokens";
+  std::string norm = "model.norm";
+  std::string input_norm = "input_layernorm";
+  std::string mlp_norm = "post_attention_layernorm";
+  std::string attention = "self_attn.";
+  std::string output = "o_proj";  // these four after `attention`
+  std::string q_norm = "q_norm";
+  std::string k_norm = "k_norm";
+  std::string qkv;  // of queries, keys and values in one; empty: the hub has them apart
+  std::string gate = "mlp.gate_proj";
+  std::string up = "mlp.up_proj";
+  std::string down = "mlp.down_proj";
+};
+
 // The keys and tensors that all transformers have: sizes, heads, rotary positions, ends of texts;
 // embeddings, norms, attention and a dense MLP.
 struct GgufTransformer {
   std::string_view architecture;  // as a config.json names it
   bool pairs_rows = false;        // queries and keys are in the order of paired_halves()
+  bool own_heads = false;         // the family sets heads of keys, their widths and the MLP's
+  bool own_rope = false;          // the family sets the rotary positions
   checkpoint::GgufChange norms =
-      checkpoint::GgufChange::kNone;       // undone in the weights of all norms
-  std::string_view mlp_norm = "ffn_norm";  // the file's name of post_attention_layernorm
+      checkpoint::GgufChange::kNone;  // undone in the weights of all norms
+  std::string mlp_norm = "ffn_norm";  // the file's name of names.mlp_norm
+  GgufHubNames names = {};
 };
 
 void translate_transformer(GgufTranslation& gguf, const GgufTransformer& transformer);
+
+// Rotary positions of heads of this width.
+void translate_rope(GgufTranslation& gguf, int64_t head_dim);
+
+// The factors of embedding, residual terms, attention scores and logits, where the file has them.
+void translate_factors(GgufTranslation& gguf);
+
+// The matrices of experts below `scope`: "mlp.".
+void add_gguf_experts(GgufTranslation& gguf, const std::string& scope,
+                      const std::vector<std::string>& gate_up_down = {"gate_proj", "up_proj",
+                                                                      "down_proj"});
+
+// The matrices of an MLP that every token visits beside experts: "mlp.shared_experts.".
+void add_gguf_shared_expert(GgufTranslation& gguf, const std::string& scope);
 
 // Experts with a softmax router in every layer, as the Qwen families have them.
 void translate_experts(GgufTranslation& gguf);
 
 // The gated expert beside them that every token visits.
 void translate_shared_expert(GgufTranslation& gguf);
+
+// Experts by corrected sigmoid or by softmax scores, with shared ones and dense layers before them,
+// in DeepSeek's words: n_routed_experts, first_k_dense_replace and their like.
+void translate_routed_experts(GgufTranslation& gguf, const std::string& scope);
+
+// Refuses experts whose scores are not sigmoids. A file that does not say it has these.
+void require_sigmoid_scores(GgufTranslation& gguf);
+
+// The layers that slide, as layer_types, and their window. Without a window none slides; where the
+// file does not name layers, all but every `period`-th do.
+void translate_windows(GgufTranslation& gguf, int64_t period);
 
 }  // namespace heddle::models

@@ -30,10 +30,20 @@ TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
       {"src/tokenizer/", "kLlama3Pattern"},
       {"src/tokenizer/tiktoken.cpp", "Llama 3"},
       // Ways to split words and kinds of vocabularies, by the names that GGUF files have for them.
-      {"src/tokenizer/gguf_tokenizer.cpp", "qwen2"},
+      {"src/tokenizer/gguf_vocabulary.cpp", "qwen2"},
+      {"src/tokenizer/gguf_vocabulary.cpp", "qwen35"},
+      {"src/tokenizer/gguf_vocabulary.cpp", "llama"},
+      {"src/tokenizer/gguf_vocabulary.cpp", "deepseek"},
+      {"src/tokenizer/gguf_vocabulary.cpp", "kDeepseek3Pattern"},
+      {"src/tokenizer/gguf_vocabulary.cpp", "kQwen35Pattern"},
+      {"src/tokenizer/gguf_vocabulary.cpp", "falcon-h1"},
+      {"src/tokenizer/gguf_vocabulary.cpp", "lfm2"},
+      {"src/tokenizer/gguf_vocabulary.cpp", "exaone4"},
+      {"src/tokenizer/gguf_vocabulary.cpp", "minimax-m2"},
       {"src/tokenizer/gguf_tokenizer.cpp", "llama"},
-      {"src/tokenizer/gguf_tokenizer.cpp", "deepseek"},
-      {"src/tokenizer/gguf_tokenizer.cpp", "kDeepseek3Pattern"},
+      {"src/tokenizer/gguf_tokenizer.cpp", "\"gemma4\""},
+      {"src/tokenizer/gguf_tokenizer.cpp", "gemma4 (BPE"},
+      {"src/tokenizer/gguf_tokenizer_files.cpp", "\"llama\""},
       // That kind of rotary embedding in a GGUF file, and the name that files of Mistral have
       // there.
       {"src/models/gguf_translation.cpp", "llama3"},
@@ -72,6 +82,8 @@ TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
       // Its language model is this family's, its name begins like another's.
       {"src/models/qwen3_moe/qwen3_moe.cpp", "Qwen3VLMoeForConditionalGeneration"},
       {"src/models/qwen3_moe/qwen3_moe.cpp", "qwen3_vl_moe"},
+      {"src/models/qwen3_moe/qwen3_moe.cpp", "qwen3vlmoe"},
+      {"src/models/granitemoehybrid/granitemoehybrid.cpp", "granitehybrid"},
       // Examples in the help.
       {"tools/export_nextn.cpp", "DeepSeek-V3"},
       {"tools/export_nextn.cpp", "Qwen3-Next"},

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 
 #include "chat/chat_template.h"
-#include "integration/gguf_twin.h"
+#include "support/gguf_twin.h"
 #include "runner/program/forward_pass.h"
 #include "support/test_data.h"
 #include "tokenizer/tokenizer.h"
@@ -142,22 +142,186 @@ std::vector<GgufFamily> gguf_families() {
             {"hidden_activation", "gelu_pytorch_tanh"}}}};
 }
 
+std::vector<GgufFamily> recurrent_gguf_families() {
+  const nlohmann::json delta = {{"head_dim", 64},
+                                {"partial_rotary_factor", 0.25},
+                                {"linear_num_key_heads", 2},
+                                {"linear_num_value_heads", 6},
+                                {"linear_key_head_dim", 64},
+                                {"linear_value_head_dim", 128},
+                                {"linear_conv_kernel_dim", 4},
+                                {"layer_types", {"linear_attention", "full_attention"}}};
+  nlohmann::json delta_moe = delta;
+  delta_moe.update(kGgufExperts);
+  delta_moe["shared_expert_intermediate_size"] = 256;
+  nlohmann::json granite = {{"mamba_n_heads", 8},
+                            {"mamba_d_head", 64},
+                            {"mamba_d_state", 32},
+                            {"mamba_n_groups", 2},
+                            {"mamba_d_conv", 4},
+                            {"layer_types", {"mamba", "attention"}},
+                            {"shared_intermediate_size", 512},
+                            {"embedding_multiplier", 3.0},
+                            {"residual_multiplier", 0.5},
+                            {"attention_multiplier", 0.125},
+                            {"logits_scaling", 2.0},
+                            {"num_local_experts", 0}};
+  nlohmann::json granite_moe = granite;
+  granite_moe.update({{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
+  const nlohmann::json nemotron = {{"hybrid_override_pattern", "M*E-"},
+                                   {"num_hidden_layers", 4},
+                                   {"mamba_num_heads", 8},
+                                   {"mamba_head_dim", 32},
+                                   {"ssm_state_size", 32},
+                                   {"n_groups", 2},
+                                   {"conv_kernel", 4},
+                                   {"layer_norm_epsilon", 1e-5},
+                                   {"n_routed_experts", 4},
+                                   {"n_shared_experts", 1},
+                                   {"num_experts_per_tok", 2},
+                                   {"moe_intermediate_size", 256},
+                                   {"moe_shared_expert_intermediate_size", 256},
+                                   {"routed_scaling_factor", 2.5}};
+  nlohmann::json latent_experts = nemotron;
+  latent_experts["moe_latent_size"] = 256;
+  const nlohmann::json lfm2 = {{"layer_types", {"conv", "full_attention"}},
+                               {"conv_L_cache", 3},
+                               {"norm_eps", 1e-5},
+                               {"block_auto_adjust_ff_dim", false},
+                               {"tie_word_embeddings", true}};
+  nlohmann::json lfm2_moe = lfm2;
+  lfm2_moe.update(kGgufExperts);
+  lfm2_moe["num_dense_layers"] = 1;
+  return {{"qwen35", "Qwen3_5ForCausalLM", delta},
+          {"qwen35moe", "Qwen3_5MoeForCausalLM", delta_moe},
+          {"granitehybrid", "GraniteMoeHybridForCausalLM", granite},
+          {"granitehybrid", "GraniteMoeHybridForCausalLM", granite_moe},
+          {"nemotron_h_moe", "NemotronHForCausalLM", nemotron},
+          {"nemotron_h_moe", "NemotronHForCausalLM", latent_experts},
+          {"lfm2", "Lfm2ForCausalLM", lfm2},
+          {"lfm2moe", "Lfm2MoeForCausalLM", lfm2_moe}};
+}
+
+std::vector<GgufFamily> latent_gguf_families() {
+  const nlohmann::json v3 = {{"num_key_value_heads", 4},
+                             {"q_lora_rank", 256},
+                             {"kv_lora_rank", 256},
+                             {"qk_nope_head_dim", 64},
+                             {"qk_rope_head_dim", 32},
+                             {"v_head_dim", 64},
+                             {"moe_intermediate_size", 256},
+                             {"n_routed_experts", 8},
+                             {"n_shared_experts", 1},
+                             {"num_experts_per_tok", 2},
+                             {"n_group", 4},
+                             {"topk_group", 2},
+                             {"first_k_dense_replace", 1},
+                             {"routed_scaling_factor", 2.5},
+                             {"norm_topk_prob", true},
+                             {"scoring_func", "sigmoid"}};
+  nlohmann::json v2 = v3;
+  for (const char* key : {"q_lora_rank", "scoring_func", "n_group", "topk_group"}) v2.erase(key);
+  v2["norm_topk_prob"] = false;
+  nlohmann::json v2_groups = v2;
+  v2_groups.update({{"n_group", 4}, {"topk_group", 2}, {"topk_method", "group_limited_greedy"}});
+  return {{"deepseek2", "DeepseekV3ForCausalLM", v3},
+          {"deepseek2", "DeepseekV2ForCausalLM", v2},
+          {"deepseek2", "DeepseekV2ForCausalLM", v2_groups}};
+}
+
+std::vector<GgufFamily> attention_gguf_families() {
+  const nlohmann::json glm = {{"partial_rotary_factor", 0.5}, {"attention_bias", true},
+                              {"use_qk_norm", true},          {"n_routed_experts", 4},
+                              {"n_shared_experts", 1},        {"num_experts_per_tok", 2},
+                              {"moe_intermediate_size", 256}, {"first_k_dense_replace", 1},
+                              {"norm_topk_prob", true},       {"routed_scaling_factor", 1.5}};
+  nlohmann::json gemma4 = {
+      {"head_dim", 64},
+      {"global_head_dim", 128},
+      {"num_key_value_heads", 2},
+      {"num_global_key_value_heads", 1},
+      {"attention_k_eq_v", true},
+      {"sliding_window", 8},
+      {"vocab_size_per_layer_input", 320},
+      {"hidden_size_per_layer_input", 256},
+      {"num_kv_shared_layers", 0},
+      {"num_hidden_layers", 4},
+      {"layer_types",
+       {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
+      {"rope_parameters",
+       {{"full_attention",
+         {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.25}, {"rope_theta", 1e4}}},
+        {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}}}},
+      {"final_logit_softcapping", 30.0},
+      {"tie_word_embeddings", true},
+      {"torch_dtype", "bfloat16"},
+      {"hidden_activation", "gelu_pytorch_tanh"}};
+  nlohmann::json gemma4_moe = gemma4;
+  gemma4_moe.update({{"hidden_size_per_layer_input", 0},
+                     {"enable_moe_block", true},
+                     {"num_experts", 4},
+                     {"top_k_experts", 2},
+                     {"moe_intermediate_size", 256}});
+  gemma4.update({{"num_kv_shared_layers", 2}, {"attention_k_eq_v", false}});
+  gemma4.erase("num_global_key_value_heads");
+  const nlohmann::json granite = {{"embedding_multiplier", 3.0},
+                                  {"residual_multiplier", 0.5},
+                                  {"attention_multiplier", 0.125},
+                                  {"logits_scaling", 2.0}};
+  nlohmann::json granite_moe = granite;
+  granite_moe.update({{"num_local_experts", 4}, {"num_experts_per_tok", 2}});
+  const nlohmann::json ernie = {{"moe_num_experts", 4},         {"moe_k", 2},
+                                {"moe_intermediate_size", 256}, {"moe_num_shared_experts", 1},
+                                {"moe_layer_interval", 1},      {"moe_layer_start_index", 1}};
+  const nlohmann::json slides = {{"num_hidden_layers", 4}, {"sliding_window", 8}};
+  nlohmann::json cohere = slides;
+  cohere.update({{"tie_word_embeddings", true}, {"layer_norm_eps", 1e-5}, {"logit_scale", 0.25}});
+  const nlohmann::json minimax = {{"num_local_experts", 4},
+                                  {"num_experts_per_tok", 2},
+                                  {"rotary_dim", 32},
+                                  {"scoring_func", "sigmoid"}};
+  return {{"glm4moe", "Glm4MoeForCausalLM", glm},
+          {"gemma4", "Gemma4ForCausalLM", gemma4},
+          {"gemma4", "Gemma4ForCausalLM", gemma4_moe},
+          {"granite", "GraniteForCausalLM", granite},
+          {"granitemoe", "GraniteMoeForCausalLM", granite_moe},
+          {"ernie4_5-moe", "Ernie4_5_MoeForCausalLM", ernie},
+          {"cohere2", "Cohere2ForCausalLM", cohere},
+          {"exaone4", "Exaone4ForCausalLM", slides},
+          {"olmo2", "Olmo3ForCausalLM", slides},
+          {"minimax-m2", "MiniMaxM2ForCausalLM", minimax},
+          {"phi3", "Phi3ForCausalLM", {{"sliding_window", 8}}},
+          {"qwen3vl", "Qwen3ForCausalLM", {{"head_dim", 64}}},
+          {"seed_oss", "SeedOssForCausalLM", {{"attention_bias", true}}},
+          {"smollm3", "SmolLM3ForCausalLM", {{"num_hidden_layers", 4}}}};
+}
+
 class GgufFamilies : public ::testing::TestWithParam<GgufFamily> {};
 
 TEST_P(GgufFamilies, UndoWhatTheConverterDid) {
   const GgufFamily& family = GetParam();
   const nlohmann::json config = small_gguf_config(family.hub, family.changes);
-  for (const bool mixed : {false, true}) {
-    SCOPED_TRACE(mixed ? "mixed" : "F32");
-    const GgufTwin twin(config, family.gguf, [mixed](std::string_view name) {
-      return mixed ? mixed_form(name) : gguf_form("F32");
+  for (const std::string_view form : {"F32", "Q8_0", "mixed"}) {
+    SCOPED_TRACE(form);
+    const GgufTwin twin(config, family.gguf, [form](std::string_view name) {
+      return form == "mixed" ? mixed_form(name) : gguf_form(form);
     });
     expect_equal_runs(twin);
   }
 }
 
+std::string name_of_family(const ::testing::TestParamInfo<GgufFamily>& test) {
+  return fmt::format("{}_{}", test.param.hub, test.index);
+}
+
 INSTANTIATE_TEST_SUITE_P(Served, GgufFamilies, ::testing::ValuesIn(gguf_families()),
-                         [](const auto& test) { return std::string(test.param.hub); });
+                         name_of_family);
+INSTANTIATE_TEST_SUITE_P(Recurrent, GgufFamilies, ::testing::ValuesIn(recurrent_gguf_families()),
+                         name_of_family);
+INSTANTIATE_TEST_SUITE_P(Latent, GgufFamilies, ::testing::ValuesIn(latent_gguf_families()),
+                         name_of_family);
+INSTANTIATE_TEST_SUITE_P(Attention, GgufFamilies, ::testing::ValuesIn(attention_gguf_families()),
+                         name_of_family);
 
 TEST(GgufModels, HaveTheRotationOfLlama3) {
   nlohmann::json config = small_gguf_config("LlamaForCausalLM", {{"rope_theta", 500000.0}});
@@ -189,9 +353,10 @@ TEST(GgufModels, NameWhatIsNotServedBeforeAnyWeightIsRead) {
   const auto twin = [&](const std::string& architecture = "llama") {
     return GgufTwin(config, architecture, [](std::string_view) { return gguf_form("F16"); });
   };
-  EXPECT_THAT(load_error(twin("falcon")).message(),
-              HasSubstr("architecture \"falcon\" is not served from GGUF files; served are gemma3, "
-                        "gpt-oss, llama, qwen2"));
+  EXPECT_THAT(
+      load_error(twin("falcon")).message(),
+      HasSubstr("architecture \"falcon\" is not served from GGUF files; served are cohere2, "
+                "deepseek2, ernie4_5-moe, exaone4, gemma3"));
   GgufTwin scaled = twin();
   scaled.writer().f32("llama.logit_scale", 0.5f);
   scaled.write_gguf();

@@ -3,6 +3,7 @@
 // norm, and both are added to the residual. Of four layers three attend within a window and rotate
 // neighbouring channels; the fourth attends to all tokens and has no rotary positions.
 // Cohere, "Command A", arXiv:2504.00698.
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"
 
@@ -36,6 +37,14 @@ checkpoint::SharedKeys cohere2_keys(checkpoint::ConfigReader& /*reader*/) {
   return {.norm_epsilon = "layer_norm_eps", .default_norm_epsilon = 1e-5, .default_tied = true};
 }
 
+// Every fourth layer of all published models is full, and none has biases.
+void translate_cohere2(GgufTranslation& gguf) {
+  translate_transformer(gguf, {.architecture = "Cohere2ForCausalLM"});
+  gguf.copy_number("attention.layer_norm_epsilon", "layer_norm_eps");
+  gguf.copy_number("logit_scale", "logit_scale");
+  translate_windows(gguf, 4);
+}
+
 }  // namespace
 
 Family cohere2() {
@@ -44,7 +53,8 @@ Family cohere2() {
           .model_types = {{"cohere2", "Cohere2ForCausalLM"}},
           .shared_keys = cohere2_keys,
           .read_config = read_cohere2_config,
-          .create = create_cohere2};
+          .create = create_cohere2,
+          .gguf = {{"cohere2", translate_cohere2}}};
 }
 
 }  // namespace heddle::models

@@ -14,6 +14,7 @@
 
 #include "models/deepseek/deepseek_config.h"
 #include "models/drafts/prediction_head.h"
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/layers/feed_forward.h"
@@ -127,6 +128,48 @@ std::unique_ptr<const DraftModel> create_deepseek_head(const ModelConfig& config
                               /*norm_offset=*/0);
 }
 
+// Converters of 2025 and later store the heads as the latent's one, with the true widths as *_mla,
+// and kv_b_proj in two tensors. The scores of V2's experts are a softmax, those of V3 sigmoids.
+void translate_deepseek(GgufTranslation& gguf) {
+  constexpr int64_t kSigmoid = 2;
+  const bool is_v3 = gguf.integer("expert_gating_func").value_or(1) == kSigmoid;
+  translate_transformer(gguf,
+                        {.architecture = is_v3 ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM",
+                         .own_heads = true,
+                         .own_rope = true});
+  const int64_t num_heads = gguf.required("attention.head_count");
+  const int64_t rotated = gguf.required("rope.dimension_count");
+  gguf.set("num_attention_heads", num_heads);
+  gguf.set("num_key_value_heads", num_heads);
+  gguf.integer("attention.head_count_kv");
+  gguf.set("intermediate_size", gguf.same_in_all_layers("feed_forward_length").value_or(0));
+  const auto width_of = [&](std::string_view latent, std::string_view old) {
+    const std::optional<int64_t> shared = gguf.integer(old);
+    return gguf.integer(latent).value_or(shared.value_or(0));
+  };
+  gguf.set("qk_nope_head_dim",
+           width_of("attention.key_length_mla", "attention.key_length") - rotated);
+  gguf.set("v_head_dim", width_of("attention.value_length_mla", "attention.value_length"));
+  gguf.set("qk_rope_head_dim", rotated);
+  gguf.set("kv_lora_rank", gguf.required("attention.kv_lora_rank"));
+  gguf.copy_integer("attention.q_lora_rank", "q_lora_rank");
+  translate_rope(gguf, rotated);
+  translate_routed_experts(gguf, "mlp.");
+  if (!is_v3 && gguf.integer("expert_group_count").value_or(1) > 1) {
+    gguf.set("topk_method", "group_limited_greedy");
+  }
+  gguf.in_layers({
+      {.stored = "attn_q_a", .hub = "self_attn.q_a_proj"},
+      {.stored = "attn_q_a_norm", .hub = "self_attn.q_a_layernorm"},
+      {.stored = "attn_q_b", .hub = "self_attn.q_b_proj"},
+      {.stored = "attn_kv_a_mqa", .hub = "self_attn.kv_a_proj_with_mqa"},
+      {.stored = "attn_kv_a_norm", .hub = "self_attn.kv_a_layernorm"},
+      {.stored = "attn_kv_b", .hub = "self_attn.kv_b_proj"},
+      {.stored = "attn_k_b", .hub = "self_attn.k_b_proj"},
+      {.stored = "attn_v_b", .hub = "self_attn.v_b_proj"},
+  });
+}
+
 }  // namespace
 
 Family deepseek() {
@@ -139,7 +182,8 @@ Family deepseek() {
                           {"kimi_k25", "KimiK25ForConditionalGeneration"}},
           .read_config = read_deepseek_config,
           .create = create_deepseek,
-          .create_head = create_deepseek_head};
+          .create_head = create_deepseek_head,
+          .gguf = {{"deepseek2", translate_deepseek}}};
 }
 
 }  // namespace heddle::models

@@ -2,6 +2,7 @@
 // ERNIE 4.5 with experts. Rotary positions turn neighbouring channels. The router adds a correction
 // to its softmax scores to choose the experts; a shared expert computes every token, too. Baidu,
 // "ERNIE 4.5 Technical Report", 2025.
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/model.h"
@@ -43,6 +44,23 @@ std::unique_ptr<const Model> create_ernie4_5(const ModelConfig& config) {
                       transformer_layers(config, attention));
 }
 
+void translate_ernie4_5(GgufTranslation& gguf) {
+  translate_transformer(gguf, {.architecture = "Ernie4_5_MoeForCausalLM"});
+  gguf.set("moe_num_experts", gguf.required("expert_count"));
+  gguf.set("moe_k", gguf.required("expert_used_count"));
+  gguf.set("moe_intermediate_size", gguf.required("expert_feed_forward_length"));
+  gguf.copy_integer("expert_shared_count", "moe_num_shared_experts");
+  gguf.integer("expert_shared_feed_forward_length");  // the widths of experts say so, too
+  gguf.copy_integer("interleave_moe_layer_step", "moe_layer_interval");
+  gguf.copy_integer("leading_dense_block_count", "moe_layer_start_index");
+  gguf.in_layers({{.stored = "ffn_gate_inp", .hub = "mlp.gate"}});
+  gguf.tensors_in_layers({{.stored = "exp_probs_b.bias",
+                           .hub = "mlp.moe_statics.e_score_correction_bias",
+                           .shape = GgufShape::kOneRow}});
+  add_gguf_experts(gguf, "mlp.");
+  add_gguf_shared_expert(gguf, "mlp.shared_experts.");
+}
+
 checkpoint::SharedKeys ernie4_5_keys(ConfigReader& /*reader*/) {
   return {.default_norm_epsilon = 1e-5, .default_tied = true};
 }
@@ -55,7 +73,8 @@ Family ernie4_5() {
           .model_types = {{"ernie4_5_moe", "Ernie4_5_MoeForCausalLM"}},
           .shared_keys = ernie4_5_keys,
           .read_config = read_ernie4_5_config,
-          .create = create_ernie4_5};
+          .create = create_ernie4_5,
+          .gguf = {{"ernie4_5-moe", translate_ernie4_5}}};
 }
 
 }  // namespace heddle::models

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // EXAONE 4: norms after attention and MLP instead of before, and, where there are sliding layers,
 // full ones that do not rotate. LG AI Research, "EXAONE 4.0", arXiv:2507.11407.
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"
 
@@ -27,6 +28,13 @@ std::unique_ptr<const Model> create_exaone4(const checkpoint::ModelConfig& confi
   return make_decoder(config, {}, std::move(layers));
 }
 
+void translate_exaone4(GgufTranslation& gguf) {
+  translate_transformer(gguf,
+                        {.architecture = "Exaone4ForCausalLM", .mlp_norm = "post_attention_norm"});
+  gguf.in_layers({{.stored = "post_ffw_norm", .hub = "post_feedforward_layernorm"}});
+  translate_windows(gguf, 4);
+}
+
 }  // namespace
 
 Family exaone4() {
@@ -34,7 +42,8 @@ Family exaone4() {
           .architectures = {"Exaone4ForCausalLM"},
           .model_types = {{"exaone4", "Exaone4ForCausalLM"}},
           .read_config = read_exaone4_config,
-          .create = create_exaone4};
+          .create = create_exaone4,
+          .gguf = {{"exaone4", translate_exaone4}}};
 }
 
 }  // namespace heddle::models

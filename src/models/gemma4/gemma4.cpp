@@ -14,6 +14,7 @@
 
 #include "models/gemma4/gemma4_config.h"
 #include "models/gemma4/gemma4_experts.h"
+#include "models/gemma4/gemma4_gguf.h"
 #include "models/gemma4/per_layer_input.h"
 #include "models/layers/decoder.h"
 #include "models/layers/gemma.h"
@@ -113,7 +114,8 @@ Family gemma4() {
                           {"gemma4", "Gemma4ForConditionalGeneration"}},
           .shared_keys = gemma_keys,
           .read_config = read_gemma4_config,
-          .create = create_gemma4};
+          .create = create_gemma4,
+          .gguf = {{"gemma4", translate_gemma4}}};
 }
 
 }  // namespace heddle::models

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "models/drafts/prediction_head.h"
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/layers/latent_attention.h"
@@ -84,6 +85,15 @@ std::unique_ptr<const DraftModel> create_glm4_moe_head(const ModelConfig& config
                               /*norm_offset=*/0);
 }
 
+void translate_glm4_moe(GgufTranslation& gguf) {
+  translate_transformer(gguf,
+                        {.architecture = "Glm4MoeForCausalLM", .mlp_norm = "post_attention_norm"});
+  gguf.set("attention_bias", gguf.tensor("blk.0.attn_q.bias").has_value());
+  gguf.set("use_qk_norm", gguf.tensor("blk.0.attn_q_norm.weight").has_value());
+  translate_routed_experts(gguf, "mlp.");
+  require_sigmoid_scores(gguf);
+}
+
 }  // namespace
 
 Family glm4_moe() {
@@ -93,7 +103,8 @@ Family glm4_moe() {
                           {"glm4_moe_lite", "Glm4MoeLiteForCausalLM"}},
           .read_config = read_glm4_moe_config,
           .create = create_glm4_moe,
-          .create_head = create_glm4_moe_head};
+          .create_head = create_glm4_moe_head,
+          .gguf = {{"glm4moe", translate_glm4_moe}}};
 }
 
 }  // namespace heddle::models

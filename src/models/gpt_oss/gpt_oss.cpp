@@ -74,14 +74,7 @@ void translate_gpt_oss(GgufTranslation& gguf) {
       {.stored = "ffn_up_exps", .hub = "mlp.experts.#.up_proj"},
       {.stored = "ffn_down_exps", .hub = "mlp.experts.#.down_proj"},
   });
-  for (int64_t i = 0; i < gguf.num_layers(); ++i) {
-    const std::string name = fmt::format("blk.{}.attn_sinks.weight", i);
-    if (const auto sinks = gguf.tensor(name)) {
-      gguf.add({.hub = fmt::format("model.layers.{}.self_attn.sinks", i),
-                .stored = name,
-                .shape = sinks->tensor->shape});
-    }
-  }
+  gguf.tensors_in_layers({{.stored = "attn_sinks.weight", .hub = "self_attn.sinks"}});
 }
 
 }  // namespace

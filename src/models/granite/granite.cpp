@@ -2,6 +2,7 @@
 // Granite 3 and 4, dense and with experts in every layer: Llama with factors of the embedding, of
 // every block's term, of the attention scores and of the logits. IBM, "Granite 3.0 Language
 // Models". The experts' weights are a softmax over the chosen logits: that over all, renormalised.
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/model.h"
@@ -49,6 +50,24 @@ std::unique_ptr<const Model> create_granite(const checkpoint::ModelConfig& confi
           {.residual_scale = own.residual_multiplier, .moe_scope = "block_sparse_moe."}));
 }
 
+void translate_granite_layers(GgufTranslation& gguf, std::string_view architecture) {
+  translate_transformer(gguf, {.architecture = architecture, .pairs_rows = true});
+  translate_factors(gguf);
+  if (gguf.tensor("blk.0.attn_q.bias")) gguf.set("attention_bias", true);
+}
+
+void translate_granite(GgufTranslation& gguf) {
+  translate_granite_layers(gguf, "GraniteForCausalLM");
+}
+
+void translate_granite_moe(GgufTranslation& gguf) {
+  translate_granite_layers(gguf, "GraniteMoeForCausalLM");
+  gguf.set("num_local_experts", gguf.required("expert_count"));
+  gguf.set("num_experts_per_tok", gguf.required("expert_used_count"));
+  gguf.in_layers({{.stored = "ffn_gate_inp", .hub = "block_sparse_moe.router.layer"}});
+  add_gguf_experts(gguf, "block_sparse_moe.");
+}
+
 }  // namespace
 
 Family granite() {
@@ -57,7 +76,8 @@ Family granite() {
       .architectures = {"GraniteForCausalLM", "GraniteMoeForCausalLM"},
       .model_types = {{"granite", "GraniteForCausalLM"}, {"granitemoe", "GraniteMoeForCausalLM"}},
       .read_config = read_granite_config,
-      .create = create_granite};
+      .create = create_granite,
+      .gguf = {{"granite", translate_granite}, {"granitemoe", translate_granite_moe}}};
 }
 
 }  // namespace heddle::models

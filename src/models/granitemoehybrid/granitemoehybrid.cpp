@@ -2,6 +2,9 @@
 // Granite 4.0, H and dense: layers of Mamba-2 and some of attention, which mostly has no positions.
 // Each has an MLP that every token passes, most have experts, too. As in Granite 3, constants scale
 // the embedding, what a block adds, the attention scores and the logits. IBM, "Granite 4.0".
+#include <algorithm>
+
+#include "models/gguf_mixers.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/layers/mamba2.h"
@@ -101,6 +104,44 @@ std::unique_ptr<const Model> create_granitemoehybrid(const ModelConfig& config) 
       std::move(layers));
 }
 
+// The converter stores the rows of queries and keys for a rotation in pairs, though most models do
+// not rotate them.
+void translate_granitemoehybrid(GgufTranslation& gguf) {
+  translate_transformer(gguf, {.architecture = "GraniteMoeHybridForCausalLM",
+                               .pairs_rows = true,
+                               .names = {.gate = "shared_mlp.gate_proj",
+                                         .up = "shared_mlp.up_proj",
+                                         .down = "shared_mlp.output_linear"}});
+  translate_factors(gguf);
+  const bool rotates = gguf.boolean("rope.scaling.finetuned").value_or(false);
+  gguf.set("position_embedding_type", rotates ? "rope" : "nope");
+  gguf.set_layer_kinds("layer_types", gguf.layers_with("ssm_in.weight"), "mamba", "attention");
+  const int64_t num_heads = std::max<int64_t>(gguf.required("ssm.time_step_rank"), 1);
+  gguf.set("mamba_n_heads", num_heads);
+  gguf.set("mamba_d_head", gguf.required("ssm.inner_size") / num_heads);
+  gguf.set("mamba_expand", gguf.required("ssm.inner_size") /
+                               std::max<int64_t>(gguf.required("embedding_length"), 1));
+  gguf.set("mamba_d_state", gguf.required("ssm.state_size"));
+  gguf.set("mamba_n_groups", gguf.required("ssm.group_count"));
+  gguf.set("mamba_d_conv", gguf.required("ssm.conv_kernel"));
+  gguf.set("mamba_conv_bias", gguf.has_in_layers("ssm_conv1d.bias"));
+  add_gguf_mamba2(gguf, "mamba.");
+  const int64_t experts = gguf.integer("expert_count").value_or(0);
+  gguf.set("num_local_experts", experts);
+  const int64_t width = gguf.same_in_all_layers("feed_forward_length").value_or(0);
+  gguf.set("shared_intermediate_size",
+           gguf.integer("expert_shared_feed_forward_length").value_or(width));
+  if (experts == 0) return;
+  gguf.set("num_experts_per_tok", gguf.required("expert_used_count"));
+  gguf.in_layers({
+      {.stored = "ffn_gate_inp", .hub = "block_sparse_moe.router.layer"},
+      {.stored = "ffn_gate_shexp", .hub = "shared_mlp.gate_proj"},
+      {.stored = "ffn_up_shexp", .hub = "shared_mlp.up_proj"},
+      {.stored = "ffn_down_shexp", .hub = "shared_mlp.output_linear"},
+  });
+  add_gguf_experts(gguf, "block_sparse_moe.");
+}
+
 }  // namespace
 
 Family granitemoehybrid() {
@@ -108,7 +149,8 @@ Family granitemoehybrid() {
           .architectures = {"GraniteMoeHybridForCausalLM"},
           .model_types = {{"granitemoehybrid", "GraniteMoeHybridForCausalLM"}},
           .read_config = read_granitemoehybrid_config,
-          .create = create_granitemoehybrid};
+          .create = create_granitemoehybrid,
+          .gguf = {{"granitehybrid", translate_granitemoehybrid}}};
 }
 
 }  // namespace heddle::models

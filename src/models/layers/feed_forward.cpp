@@ -197,8 +197,16 @@ void GatedMlp::add_weights(std::vector<WeightSpec>& specs, const std::string& ou
   const std::vector<HubLinear> fused{{hub + options_.names.fused, 2 * I}};
   const MlpNames& names = options_.names;
   const std::vector<HubLinear> two{{hub + names.gate, I}, {hub + names.up, I}};
-  add_linear_weights(specs, ours + "gate_up", options_.is_fused ? fused : two, H,
-                     rows_cut({{I}, {I}}), options_.bias);
+  const auto gate_up = [&](const std::vector<HubLinear>& parts) {
+    std::vector<WeightSpec> weights;
+    add_linear_weights(weights, ours + "gate_up", parts, H, rows_cut({{I}, {I}}), options_.bias);
+    return weights;
+  };
+  if (options_.is_fused) {  // GGUF files may have them apart all the same
+    add_either(specs, gate_up(fused), gate_up(two));
+  } else {
+    std::ranges::move(gate_up(two), std::back_inserter(specs));
+  }
   add_linear_weights(specs, ours + "down", {{hub + names.down, H}}, I, columns_cut({{I}}),
                      options_.bias);
 }

@@ -48,9 +48,19 @@ checkpoint::WeightSpec GatedDeltaNet::joined_input(const std::string& ours,
                                 {hub + "in_proj_z.weight", {Vd, H}},
                                 {hub + "in_proj_b.weight", {Nv, H}},
                                 {hub + "in_proj_a.weight", {Nv, H}}});
+  // As the other form of these layers has them: from GGUF files whose converter has reordered the
+  // values alone.
+  const int64_t Kd = config_.key_width();
+  const checkpoint::Assembly all_apart =
+      checkpoint::concatenated({{hub + "q_proj.weight", {Kd, H}},
+                                {hub + "k_proj.weight", {Kd, H}},
+                                {hub + "v_proj.weight", {Vd, H}},
+                                {hub + "g_proj.weight", {Vd, H}},
+                                {hub + "b_proj.weight", {Nv, H}},
+                                {hub + "a_proj.weight", {Nv, H}}});
   return {.name = ours + "in_proj",
           .shape = {C + Vd + 2 * Nv, H},
-          .alternatives = {interleaved, apart}};
+          .alternatives = {interleaved, apart, all_apart}};
 }
 
 std::vector<checkpoint::Assembly> GatedDeltaNet::convolution(const std::string& hub) const {
@@ -58,7 +68,6 @@ std::vector<checkpoint::Assembly> GatedDeltaNet::convolution(const std::string& 
   const int64_t W = config_.conv_kernel;
   std::vector<checkpoint::Assembly> alternatives{
       checkpoint::whole({hub + "conv1d.weight", {C, 1, W}})};
-  if (tensors_ == DeltaNetTensors::kJoined) return alternatives;
   const auto cut = [&](int64_t q, int64_t k) {
     alternatives.push_back(
         checkpoint::concatenated({{hub + "q_conv1d.weight", {q, 1, W}},
@@ -66,6 +75,7 @@ std::vector<checkpoint::Assembly> GatedDeltaNet::convolution(const std::string& 
                                   {hub + "v_conv1d.weight", {C - q - k, 1, W}}}));
   };
   cut(config_.key_width(), config_.key_width());
+  if (tensors_ == DeltaNetTensors::kJoined) return alternatives;
   // Transformers 5 saves the whole in three equal pieces, whatever their names say.
   const int64_t third = (C + 2) / 3;
   if (2 * third < C) cut(third, third);

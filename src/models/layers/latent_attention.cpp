@@ -97,6 +97,22 @@ CacheLayer LatentAttention::add_layer(CacheNeeds& needs) const {
   return {.pages = needs.add_kv_layer(shape, /*window=*/0)};
 }
 
+// GGUF files have what keys and what values come from apart, and the first of them transposed.
+checkpoint::Assembly LatentAttention::split_projection(const std::string& hub) const {
+  const int64_t C = latent_.kv_lora_rank;
+  const int64_t keys = latent_.qk_nope_head_dim, values = latent_.v_head_dim;
+  checkpoint::HubPiece of_keys{.tensor = {hub + "k_b_proj.weight", {num_heads_, C, keys}},
+                               .form = checkpoint::RowForm::kInputMajor};
+  checkpoint::HubPiece of_values{.tensor = {hub + "v_b_proj.weight", {num_heads_, values, C}}};
+  for (int64_t head = 0; head < num_heads_; ++head) {
+    const int64_t first = head * (keys + values);
+    of_keys.runs.push_back({.source_row = head * keys, .target_row = first, .num_rows = keys});
+    of_values.runs.push_back(
+        {.source_row = head * values, .target_row = first + keys, .num_rows = values});
+  }
+  return {std::move(of_keys), std::move(of_values)};
+}
+
 void LatentAttention::add_weights(std::vector<checkpoint::WeightSpec>& specs,
                                   const std::string& ours, const std::string& hub) const {
   const int64_t H = hidden_size_;
@@ -126,6 +142,7 @@ void LatentAttention::add_weights(std::vector<checkpoint::WeightSpec>& specs,
                      {{hub + "kv_b_proj", num_heads_ * kv_dim}}, C,
                      rows_cut({{num_heads_ * kv_dim, kv_dim}}));
   specs.back().packing = checkpoint::Packing::kColumns;
+  specs.back().alternatives.push_back(split_projection(hub));
   add_linear_weights(specs, ours + "o_proj", {{hub + "o_proj", H}}, value_width,
                      columns_cut({{value_width, latent_.v_head_dim}}));
 }

@@ -45,6 +45,8 @@ class LatentAttention final : public Mixer {
     return latent_.q_lora_rank > 0 ? latent_.q_lora_rank : query_width();
   }
 
+  [[nodiscard]] checkpoint::Assembly split_projection(const std::string& hub) const;
+
   checkpoint::LatentAttentionConfig latent_;
   int64_t hidden_size_;
   int64_t num_heads_;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/lfm2/short_convolution.h"
@@ -122,6 +123,48 @@ std::unique_ptr<const Model> create_lfm2(const ModelConfig& config) {
   return make_decoder(config, {.hub_norm = "embedding_norm"}, std::move(layers));
 }
 
+void translate_lfm2_layers(GgufTranslation& gguf, std::string_view architecture) {
+  translate_transformer(gguf, {.architecture = architecture,
+                               .names = {.input_norm = "operator_norm",
+                                         .mlp_norm = "ffn_norm",
+                                         .output = "out_proj",
+                                         .q_norm = "q_layernorm",
+                                         .k_norm = "k_layernorm",
+                                         .gate = "feed_forward.w1",
+                                         .up = "feed_forward.w3",
+                                         .down = "feed_forward.w2"}});
+  gguf.copy_number("attention.layer_norm_rms_epsilon", "norm_eps");
+  gguf.set_layer_kinds("layer_types", gguf.layers_with("attn_q.weight"), "full_attention", "conv");
+  gguf.set("conv_L_cache", gguf.required("shortconv.l_cache"));
+  gguf.set("conv_bias", gguf.has_in_layers("shortconv.conv.bias"));
+  // The file's name of the last norm is that of others' norm before the layers.
+  gguf.outside({.stored = "token_embd_norm", .hub = "model.embedding_norm"});
+  gguf.in_layers({
+      {.stored = "shortconv.in_proj", .hub = "conv.in_proj"},
+      {.stored = "shortconv.conv", .hub = "conv.conv", .shape = GgufShape::kConvolution},
+      {.stored = "shortconv.out_proj", .hub = "conv.out_proj"},
+  });
+}
+
+void translate_lfm2(GgufTranslation& gguf) {
+  translate_lfm2_layers(gguf, "Lfm2ForCausalLM");
+  gguf.set("block_auto_adjust_ff_dim", false);  // the file has the width as it is
+}
+
+void translate_lfm2_moe(GgufTranslation& gguf) {
+  translate_lfm2_layers(gguf, "Lfm2MoeForCausalLM");
+  gguf.set("num_experts", gguf.required("expert_count"));
+  gguf.set("num_experts_per_tok", gguf.required("expert_used_count"));
+  gguf.set("moe_intermediate_size", gguf.required("expert_feed_forward_length"));
+  gguf.set("num_dense_layers", gguf.required("leading_dense_block_count"));
+  gguf.copy_number("expert_weights_scale", "routed_scaling_factor");
+  require_sigmoid_scores(gguf);
+  gguf.set("use_expert_bias", gguf.has_in_layers("exp_probs_b.bias"));
+  gguf.in_layers({{.stored = "ffn_gate_inp", .hub = "feed_forward.gate"}});
+  gguf.tensors_in_layers({{.stored = "exp_probs_b.bias", .hub = "feed_forward.expert_bias"}});
+  add_gguf_experts(gguf, "feed_forward.", {"w1", "w3", "w2"});
+}
+
 }  // namespace
 
 Family lfm2() {
@@ -131,7 +174,8 @@ Family lfm2() {
           .shared_keys = lfm2_keys,
           .read_config = read_lfm2_config,
           .create = create_lfm2,
-          .tool_call_format = "lfm2"};
+          .tool_call_format = "lfm2",
+          .gguf = {{"lfm2", translate_lfm2}, {"lfm2moe", translate_lfm2_moe}}};
 }
 
 }  // namespace heddle::models

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // MiniMax-M2: RMS norms of whole queries and keys, rotation of a part of each head, and in every
 // layer experts that are chosen by corrected sigmoid scores.
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/model.h"
@@ -46,6 +47,19 @@ std::unique_ptr<const Model> create_minimax_m2(const ModelConfig& config) {
                       transformer_layers(config, attention, {.moe_scope = "block_sparse_moe."}));
 }
 
+void translate_minimax_m2(GgufTranslation& gguf) {
+  translate_transformer(gguf, {.architecture = "MiniMaxM2ForCausalLM"});
+  gguf.set("num_local_experts", gguf.required("expert_count"));
+  gguf.set("num_experts_per_tok", gguf.required("expert_used_count"));
+  gguf.set("intermediate_size", gguf.required("expert_feed_forward_length"));
+  gguf.set("rotary_dim", gguf.required("rope.dimension_count"));
+  require_sigmoid_scores(gguf);
+  gguf.in_layers({{.stored = "ffn_gate_inp", .hub = "block_sparse_moe.gate"}});
+  gguf.tensors_in_layers(
+      {{.stored = "exp_probs_b.bias", .hub = "block_sparse_moe.e_score_correction_bias"}});
+  add_gguf_experts(gguf, "block_sparse_moe.", {"w1", "w3", "w2"});
+}
+
 }  // namespace
 
 Family minimax_m2() {
@@ -53,7 +67,8 @@ Family minimax_m2() {
           .architectures = {"MiniMaxM2ForCausalLM"},
           .model_types = {{"minimax_m2", "MiniMaxM2ForCausalLM"}},
           .read_config = read_minimax_m2_config,
-          .create = create_minimax_m2};
+          .create = create_minimax_m2,
+          .gguf = {{"minimax-m2", translate_minimax_m2}}};
 }
 
 }  // namespace heddle::models

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/readable.h"
+#include "models/gguf_mixers.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/layers/mamba2.h"
@@ -202,6 +203,55 @@ std::unique_ptr<const Model> create_nemotron_h(const ModelConfig& config) {
                       std::move(layers));
 }
 
+// The letter of a layer is told by the tensors it has.
+std::string gguf_nemotron_pattern(GgufTranslation& gguf) {
+  std::string pattern(static_cast<size_t>(gguf.num_layers()), kMlpLetter);
+  for (const auto& [tensor, letter] :
+       {std::pair("ssm_in.weight", kMambaLetter), std::pair("attn_q.weight", kAttentionLetter),
+        std::pair("ffn_gate_inp.weight", kExpertsLetter)}) {
+    const std::vector<bool> layers = gguf.layers_with(tensor);
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (layers[i]) pattern[i] = letter;
+    }
+  }
+  return pattern;
+}
+
+void translate_nemotron_h(GgufTranslation& gguf) {
+  gguf.set_hub_prefix("backbone.");
+  translate_transformer(gguf, {.architecture = "NemotronHForCausalLM",
+                               .own_rope = true,
+                               .names = {.embeddings = "backbone.embeddings",
+                                         .norm = "backbone.norm_f",
+                                         .input_norm = "norm",
+                                         .attention = "mixer.",
+                                         .gate = "mixer.gate_proj",
+                                         .up = "mixer.up_proj",
+                                         .down = "mixer.down_proj"}});
+  gguf.integer("rope.dimension_count");  // nothing rotates
+  gguf.number("rope.freq_base");
+  const auto epsilon = gguf.number("attention.layer_norm_epsilon");
+  gguf.set("layer_norm_epsilon",
+           gguf.number("attention.layer_norm_rms_epsilon").value_or(epsilon.value_or(1e-5)));
+  gguf.set("hybrid_override_pattern", gguf_nemotron_pattern(gguf));
+  const int64_t num_heads = std::max<int64_t>(gguf.required("ssm.time_step_rank"), 1);
+  gguf.set("mamba_num_heads", num_heads);
+  gguf.set("mamba_head_dim", gguf.required("ssm.inner_size") / num_heads);
+  gguf.set("ssm_state_size", gguf.required("ssm.state_size"));
+  gguf.set("n_groups", gguf.required("ssm.group_count"));
+  gguf.set("conv_kernel", gguf.required("ssm.conv_kernel"));
+  gguf.set("use_conv_bias", gguf.has_in_layers("ssm_conv1d.bias"));
+  add_gguf_mamba2(gguf, "mixer.");
+  if (gguf.integer("expert_count").value_or(0) == 0) return;
+  translate_routed_experts(gguf, "mixer.");
+  gguf.copy_integer("expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size");
+  gguf.copy_integer("moe_latent_size", "moe_latent_size");
+  gguf.in_layers({
+      {.stored = "ffn_latent_down", .hub = "mixer.fc1_latent_proj"},
+      {.stored = "ffn_latent_up", .hub = "mixer.fc2_latent_proj"},
+  });
+}
+
 }  // namespace
 
 Family nemotron_h() {
@@ -210,7 +260,8 @@ Family nemotron_h() {
           .model_types = {{"nemotron_h", "NemotronHForCausalLM"}},
           .shared_keys = nemotron_h_keys,
           .read_config = read_nemotron_h_config,
-          .create = create_nemotron_h};
+          .create = create_nemotron_h,
+          .gguf = {{"nemotron_h", translate_nemotron_h}, {"nemotron_h_moe", translate_nemotron_h}}};
 }
 
 }  // namespace heddle::models

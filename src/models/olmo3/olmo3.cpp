@@ -2,6 +2,7 @@
 // OLMo 3: norms after attention and MLP instead of before, RMS norms of whole queries and keys, and
 // three sliding layers for each full one. OLMo team, "2 OLMo 2 Furious", arXiv:2501.00656, for the
 // norms. Rotary scaling is of the full layers alone.
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"
 
@@ -23,6 +24,14 @@ std::unique_ptr<const Model> create_olmo3(const checkpoint::ModelConfig& config)
   return make_decoder(config, {}, transformer_layers(config, attention, {.frame = Frame::kPost}));
 }
 
+// OLMo 2 is OLMo 3 without sliding layers. Rotary scaling is of the full ones alone.
+void translate_olmo3(GgufTranslation& gguf) {
+  translate_transformer(gguf,
+                        {.architecture = "Olmo3ForCausalLM", .mlp_norm = "post_attention_norm"});
+  gguf.in_layers({{.stored = "post_ffw_norm", .hub = "post_feedforward_layernorm"}});
+  translate_windows(gguf, 4);
+}
+
 }  // namespace
 
 Family olmo3() {
@@ -30,7 +39,8 @@ Family olmo3() {
           .architectures = {"Olmo3ForCausalLM"},
           .model_types = {{"olmo3", "Olmo3ForCausalLM"}},
           .read_config = read_olmo3_config,
-          .create = create_olmo3};
+          .create = create_olmo3,
+          .gguf = {{"olmo2", translate_olmo3}}};
 }
 
 }  // namespace heddle::models

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"
 
@@ -92,6 +94,32 @@ std::unique_ptr<const Model> create_phi3(const ModelConfig& config) {
                       transformer_layers(config, attention, {.mlp = {.is_fused = true}}));
 }
 
+// Two tables of divisors are longrope. A window of 0 is none.
+void translate_phi3(GgufTranslation& gguf) {
+  translate_transformer(gguf, {.architecture = "Phi3ForCausalLM",
+                               .own_rope = true,
+                               .names = {.qkv = "qkv_proj", .up = "mlp.gate_up_proj"}});
+  const int64_t num_heads = std::max<int64_t>(gguf.required("attention.head_count"), 1);
+  const int64_t head_dim = std::max<int64_t>(gguf.required("embedding_length") / num_heads, 1);
+  gguf.set("rope_theta", gguf.number("rope.freq_base").value_or(10000));
+  gguf.set("partial_rotary_factor",
+           static_cast<double>(gguf.integer("rope.dimension_count").value_or(head_dim)) /
+               static_cast<double>(head_dim));
+  gguf.copy_integer("rope.scaling.original_context_length", "original_max_position_embeddings");
+  if (const int64_t window = gguf.integer("attention.sliding_window").value_or(0); window > 0) {
+    gguf.set("sliding_window", window);
+  }
+  const std::vector<float> long_ones = gguf.plain_values("rope_factors_long.weight");
+  const std::vector<float> short_ones = gguf.plain_values("rope_factors_short.weight");
+  if (long_ones.empty() || short_ones.empty()) return;
+  nlohmann::json scaling = {
+      {"type", "longrope"}, {"long_factor", long_ones}, {"short_factor", short_ones}};
+  if (const auto factor = gguf.number("rope.scaling.attn_factor")) {
+    scaling["attention_factor"] = *factor;
+  }
+  gguf.set("rope_scaling", std::move(scaling));
+}
+
 }  // namespace
 
 Family phi3() {
@@ -100,7 +128,8 @@ Family phi3() {
           .model_types = {{"phi3", "Phi3ForCausalLM"}},
           .shared_keys = phi3_keys,
           .read_config = read_phi3_config,
-          .create = create_phi3};
+          .create = create_phi3,
+          .gguf = {{"phi3", translate_phi3}}};
 }
 
 }  // namespace heddle::models

@@ -31,6 +31,8 @@ std::unique_ptr<const Model> create_qwen3(const checkpoint::ModelConfig& config)
 
 void translate_qwen3(GgufTranslation& gguf) {
   translate_transformer(gguf, {.architecture = "Qwen3ForCausalLM"});
+  gguf.disregard("n_deepstack_layers");  // of images, as the next
+  gguf.disregard("rope.dimension_sections");
 }
 
 }  // namespace
@@ -42,7 +44,7 @@ Family qwen3() {
                           {"qwen3_vl", "Qwen3VLForConditionalGeneration"}},
           .read_config = read_qwen3_config,
           .create = create_qwen3,
-          .gguf = {{"qwen3", translate_qwen3}}};
+          .gguf = {{"qwen3", translate_qwen3}, {"qwen3vl", translate_qwen3}}};
 }
 
 }  // namespace heddle::models

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/config_reader.h"
+#include "models/gguf_mixers.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/layers/gated_hybrid.h"
@@ -65,6 +66,24 @@ std::unique_ptr<const Model> create_qwen3_5(const ModelConfig& config) {
                       gated_hybrid_layers(config));
 }
 
+void translate_qwen3_5_layers(GgufTranslation& gguf, std::string_view architecture) {
+  translate_transformer(gguf, {.architecture = architecture,
+                               .norms = checkpoint::GgufChange::kOneAdded,
+                               .mlp_norm = "post_attention_norm"});
+  gguf.disregard("rope.dimension_sections");  // of images; in text all are one position
+  translate_delta_nets(gguf, GgufValueHeads::kTiled);
+}
+
+void translate_qwen3_5(GgufTranslation& gguf) {
+  translate_qwen3_5_layers(gguf, "Qwen3_5ForCausalLM");
+}
+
+void translate_qwen3_5_moe(GgufTranslation& gguf) {
+  translate_qwen3_5_layers(gguf, "Qwen3_5MoeForCausalLM");
+  translate_experts(gguf);
+  translate_shared_expert(gguf);
+}
+
 }  // namespace
 
 Family qwen3_5() {
@@ -77,7 +96,8 @@ Family qwen3_5() {
                           {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM"}},
           .read_config = read_qwen3_5_config,
           .create = create_qwen3_5,
-          .create_head = gated_hybrid_head};
+          .create_head = gated_hybrid_head,
+          .gguf = {{"qwen35", translate_qwen3_5}, {"qwen35moe", translate_qwen3_5_moe}}};
 }
 
 }  // namespace heddle::models

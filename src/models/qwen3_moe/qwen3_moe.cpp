@@ -45,6 +45,8 @@ void translate_qwen3_moe(GgufTranslation& gguf) {
   translate_transformer(gguf, {.architecture = "Qwen3MoeForCausalLM"});
   translate_experts(gguf);
   gguf.set("norm_topk_prob", true);
+  gguf.disregard("n_deepstack_layers");  // of images, as the next
+  gguf.disregard("rope.dimension_sections");
 }
 
 }  // namespace
@@ -56,7 +58,7 @@ Family qwen3_moe() {
                           {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration"}},
           .read_config = read_qwen3_moe_config,
           .create = create_qwen3_moe,
-          .gguf = {{"qwen3moe", translate_qwen3_moe}}};
+          .gguf = {{"qwen3moe", translate_qwen3_moe}, {"qwen3vlmoe", translate_qwen3_moe}}};
 }
 
 }  // namespace heddle::models

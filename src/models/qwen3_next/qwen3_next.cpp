@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/config_reader.h"
-#include "models/gguf_translation.h"
+#include "models/gguf_mixers.h"
 #include "models/layers/decoder.h"
 #include "models/layers/expert_config.h"
 #include "models/layers/gated_hybrid.h"
@@ -51,50 +51,18 @@ void translate_qwen3_next(GgufTranslation& gguf) {
                                .mlp_norm = "post_attention_norm"});
   translate_experts(gguf);
   translate_shared_expert(gguf);
-  const int64_t num_layers = gguf.num_layers();
-  std::vector<std::string> kinds;
-  for (int64_t i = 0; i < num_layers; ++i) {
-    const bool is_full = gguf.tensor(fmt::format("blk.{}.attn_q.weight", i)).has_value();
-    kinds.emplace_back(is_full ? "full_attention" : "linear_attention");
-  }
-  gguf.set("layer_types", kinds);
-  gguf.integer("full_attention_interval");  // the tensors say so, too
-  const int64_t key_heads = std::max<int64_t>(gguf.required("ssm.group_count"), 1);
+  translate_delta_nets(gguf, GgufValueHeads::kAsInHub);
+  // Rows of a key head: the b of its value heads, then their a.
   const int64_t value_heads = std::max<int64_t>(gguf.required("ssm.time_step_rank"), 1);
-  gguf.set("linear_num_key_heads", key_heads);
-  gguf.set("linear_num_value_heads", value_heads);
-  gguf.set("linear_key_head_dim", gguf.required("ssm.state_size"));
-  gguf.set("linear_value_head_dim", gguf.required("ssm.inner_size") / value_heads);
-  gguf.set("linear_conv_kernel_dim", gguf.required("ssm.conv_kernel"));
-  const int64_t each = value_heads / key_heads;
+  const int64_t each = value_heads / std::max<int64_t>(gguf.required("ssm.group_count"), 1);
   const quant::RowOrder b{.inner = each, .group_step = 2 * each, .inner_step = 1};
   quant::RowOrder a = b;
   a.first = each;
+  const GgufRows half{.count = value_heads};
   gguf.in_layers({
-      {.stored = "attn_qkv", .hub = "linear_attn.in_proj_qkv"},
-      {.stored = "attn_gate", .hub = "linear_attn.in_proj_z"},
-      {.stored = "ssm_conv1d", .hub = "linear_attn.conv1d", .shape = GgufShape::kConvolution},
-      {.stored = "ssm_norm", .hub = "linear_attn.norm"},
-      {.stored = "ssm_out", .hub = "linear_attn.out_proj"},
+      {.stored = "ssm_ba", .hub = "linear_attn.in_proj_b", .order = b, .rows = half},
+      {.stored = "ssm_ba", .hub = "linear_attn.in_proj_a", .order = a, .rows = half},
   });
-  for (int64_t i = 0; i < num_layers; ++i) {
-    const std::string stored = fmt::format("blk.{}.", i);
-    const std::string hub = fmt::format("model.layers.{}.linear_attn.", i);
-    const auto add = [&](std::string_view name, std::string_view hub_name,
-                         checkpoint::GgufSource how) {
-      how.stored = stored + std::string(name);
-      how.hub = hub + std::string(hub_name);
-      const auto found = gguf.tensor(how.stored);
-      if (!found) return;
-      if (how.shape.rank() == 0) how.shape = found->tensor->shape;
-      gguf.add(std::move(how));
-    };
-    add("ssm_a", "A_log", {.change = checkpoint::GgufChange::kNegatedExponent});
-    add("ssm_dt.bias", "dt_bias", {});
-    const Shape half{value_heads, gguf.required("embedding_length")};
-    add("ssm_ba.weight", "in_proj_b.weight", {.shape = half, .order = b});
-    add("ssm_ba.weight", "in_proj_a.weight", {.shape = half, .order = a});
-  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Seed-OSS: Llama with biases on queries, keys and values, and heads of a width of their own.
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"
 
@@ -19,6 +20,13 @@ std::unique_ptr<const Model> create_seed_oss(const checkpoint::ModelConfig& conf
   return make_decoder(config, {}, transformer_layers(config, attention));
 }
 
+void translate_seed_oss(GgufTranslation& gguf) {
+  translate_transformer(gguf,
+                        {.architecture = "SeedOssForCausalLM", .mlp_norm = "post_attention_norm"});
+  gguf.set("attention_bias", gguf.tensor("blk.0.attn_q.bias").has_value());
+  gguf.set("attention_out_bias", gguf.tensor("blk.0.attn_output.bias").has_value());
+}
+
 }  // namespace
 
 Family seed_oss() {
@@ -26,7 +34,8 @@ Family seed_oss() {
           .architectures = {"SeedOssForCausalLM"},
           .model_types = {{"seed_oss", "SeedOssForCausalLM"}},
           .read_config = read_seed_oss_config,
-          .create = create_seed_oss};
+          .create = create_seed_oss,
+          .gguf = {{"seed_oss", translate_seed_oss}}};
 }
 
 }  // namespace heddle::models

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "models/gguf_translation.h"
 #include "models/layers/decoder.h"
 #include "models/model.h"
 
@@ -63,6 +64,12 @@ checkpoint::SharedKeys smollm3_keys(checkpoint::ConfigReader& /*reader*/) {
   return {.default_tied = true};
 }
 
+// Every fourth layer of all published models does not rotate.
+void translate_smollm3(GgufTranslation& gguf) {
+  translate_transformer(gguf, {.architecture = "SmolLM3ForCausalLM", .pairs_rows = true});
+  gguf.set("no_rope_layer_interval", 4);
+}
+
 }  // namespace
 
 Family smollm3() {
@@ -71,7 +78,8 @@ Family smollm3() {
           .model_types = {{"smollm3", "SmolLM3ForCausalLM"}},
           .shared_keys = smollm3_keys,
           .read_config = read_smollm3_config,
-          .create = create_smollm3};
+          .create = create_smollm3,
+          .gguf = {{"smollm3", translate_smollm3}}};
 }
 
 }  // namespace heddle::models
