@@ -12,6 +12,7 @@
 #include "checkpoint/gguf_model.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/bpe_tokenizer.h"
+#include "tokenizer/gguf_vocabulary.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/sentencepiece_model.h"
@@ -22,116 +23,6 @@ namespace heddle::tokenizer {
 namespace {
 
 using checkpoint::GgufMetadata;
-
-// Kinds of tokens. SentencePiece has the same numbers.
-enum TokenKind : int64_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefinedToken = 4,
-  kUnused = 5,
-};
-
-// The ways to split words that `pre` names: patterns whose matches are pieces, one after the other
-// applied to what those before left whole. Empty: the words of GPT-2.
-struct WordSplit {
-  std::string_view name;
-  std::array<std::string_view, 6> patterns = {};
-  bool nfc = false;            // the hub's tokenizer composes characters first
-  bool ignore_merges = false;  // a word that is a token is taken whole
-  bool adds_bos = false;       // where the file does not say
-};
-
-constexpr std::string_view kHanKana = R"([一-龥぀-ゟ゠-ヿ]+)";
-constexpr std::string_view kHanHangul = R"([一-龥ࠀ-一가-퟿]+)";
-
-// The patterns of o200k (gpt-oss) and of Mistral's tekken, which has single digits and no endings.
-constexpr std::string_view kO200kPattern =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kTekkenPattern =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kDeepseek3Pattern =
-    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
-    R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr WordSplit kWordSplits[] = {
-    {.name = "gpt-2", .patterns = {kGpt2Pattern}},
-    {.name = "llama-bpe", .patterns = {kLlama3Pattern}, .ignore_merges = true, .adds_bos = true},
-    {.name = "llama-v3", .patterns = {kLlama3Pattern}, .ignore_merges = true, .adds_bos = true},
-    {.name = "llama3", .patterns = {kLlama3Pattern}, .ignore_merges = true, .adds_bos = true},
-    {.name = "falcon3", .patterns = {kLlama3Pattern}, .ignore_merges = true, .adds_bos = true},
-    {.name = "smaug-bpe", .patterns = {kLlama3Pattern}},
-    {.name = "dbrx", .patterns = {kLlama3Pattern}},
-    {.name = "qwen2", .patterns = {kQwen2Pattern}, .nfc = true},
-    {.name = "deepseek-r1-qwen", .patterns = {kQwen2Pattern}},
-    {.name = "smollm", .patterns = {kDigitPattern, kGpt2Pattern}},
-    {.name = "starcoder", .patterns = {kDigitPattern, kGpt2Pattern}},
-    {.name = "refact", .patterns = {kDigitPattern, kGpt2Pattern}},
-    {.name = "gpt-4o", .patterns = {kO200kPattern}},
-    {.name = "tekken", .patterns = {kTekkenPattern}, .ignore_merges = true, .adds_bos = true},
-    {.name = "deepseek-llm",
-     .patterns = {R"([\r\n])", R"(\s?[\p{Lu}\p{Ll}\p{Lt}]+)", R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)",
-                  R"(\s+$)", kHanHangul, kDigitPattern}},
-    {.name = "deepseek-coder",
-     .patterns = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kHanHangul, kDigitPattern}},
-    {.name = "deepseek-v3", .patterns = {R"(\p{N}{1,3})", kHanKana, kDeepseek3Pattern}},
-};
-
-Result<WordSplit> find_word_split(const GgufMetadata& metadata) {
-  HEDDLE_ASSIGN_OR_RETURN(const auto name, metadata.text("tokenizer.ggml.pre"));
-  if (!name || *name == "default") {
-    return unimplemented(
-        "the metadata has no tokenizer.ggml.pre, so the way to split words is unknown: the file is "
-        "of early 2024 or before; download a newer conversion of the model");
-  }
-  std::vector<std::string_view> served;
-  for (const WordSplit& split : kWordSplits) {
-    if (split.name == *name) return split;
-    served.push_back(split.name);
-  }
-  return unimplemented(
-      fmt::format("tokenizer.ggml.pre is '{}', a way to split words that is not served; served are "
-                  "{}. The model's safetensors files may be served all the same",
-                  *name, fmt::join(served, ", ")));
-}
-
-// All lists of a vocabulary, as long as each other.
-struct GgufVocabulary {
-  std::vector<std::string_view> tokens;
-  std::vector<int64_t> kinds;
-
-  // Rows of the embedding without a token have such a name in older conversions.
-  [[nodiscard]] bool is_padding(size_t id) const {
-    return kinds[id] == kUnused || tokens[id] == fmt::format("[PAD{}]", id);
-  }
-};
-
-Result<GgufVocabulary> read_vocabulary(const GgufMetadata& metadata) {
-  GgufVocabulary vocabulary;
-  HEDDLE_ASSIGN_OR_RETURN(auto tokens, metadata.texts("tokenizer.ggml.tokens"));
-  HEDDLE_ASSIGN_OR_RETURN(auto kinds, metadata.integers("tokenizer.ggml.token_type"));
-  if (!tokens || tokens->empty()) {
-    return data_loss("the metadata has no tokenizer.ggml.tokens: a file without a vocabulary");
-  }
-  if (tokens->size() > static_cast<size_t>(kMaxTokenId)) {
-    return data_loss(fmt::format("tokenizer.ggml.tokens has {} entries; the limit is {}",
-                                 tokens->size(), kMaxTokenId));
-  }
-  vocabulary.tokens = *std::move(tokens);
-  vocabulary.kinds =
-      kinds ? *std::move(kinds) : std::vector<int64_t>(vocabulary.tokens.size(), kNormal);
-  if (vocabulary.kinds.size() != vocabulary.tokens.size()) {
-    return data_loss(fmt::format(
-        "tokenizer.ggml.token_type has {} entries, tokenizer.ggml.tokens has {}; download the file "
-        "again",
-        vocabulary.kinds.size(), vocabulary.tokens.size()));
-  }
-  return vocabulary;
-}
 
 Result<std::optional<std::string>> token_of_role(const GgufMetadata& metadata,
                                                  const GgufVocabulary& vocabulary,
@@ -165,32 +56,43 @@ Result<TokenizerConfig> read_config(const GgufMetadata& metadata,
   return config;
 }
 
-Result<std::unique_ptr<Tokenizer>> make_bpe(const GgufMetadata& metadata,
-                                            const GgufVocabulary& vocabulary,
-                                            TokenizerConfig config) {
-  HEDDLE_ASSIGN_OR_RETURN(const WordSplit split, find_word_split(metadata));
-  HEDDLE_ASSIGN_OR_RETURN(const auto merges, metadata.texts("tokenizer.ggml.merges"));
-  if (!merges) return data_loss("the metadata has no tokenizer.ggml.merges");
-  BpeBuilder builder(/*byte_level=*/true);
+// Tokens that are no part of the merges are added ones.
+Result<std::vector<AddedToken>> add_tokens(const GgufVocabulary& vocabulary, BpeBuilder& builder) {
   std::vector<AddedToken> added;
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string_view token = vocabulary.tokens[id];
     if (vocabulary.is_padding(id)) continue;
-    const int64_t kind = vocabulary.kinds[id];
-    if (kind == kControl || kind == kUserDefinedToken || kind == kUnknown) {
+    if (vocabulary.is_added(id)) {
       added.push_back({.id = static_cast<TokenId>(id),
                        .content = std::string(token),
-                       .special = kind != kUserDefinedToken});
+                       .special = vocabulary.kinds[id] != GgufVocabulary::kUserDefined});
       continue;
     }
     HEDDLE_RETURN_IF_ERROR(builder.add_token(token, static_cast<int64_t>(id))
                                .with_context(fmt::format("tokenizer.ggml.tokens[{}]", id)));
   }
+  return added;
+}
+
+Status add_merges(const GgufMetadata& metadata, bool ranks_tokens, BpeBuilder& builder) {
+  HEDDLE_ASSIGN_OR_RETURN(const auto merges, metadata.texts("tokenizer.ggml.merges"));
+  if (!merges && ranks_tokens) return builder.add_ranked_merges();
+  if (!merges) return data_loss("the metadata has no tokenizer.ggml.merges");
   builder.reserve_merges(merges->size());
   for (size_t i = 0; i < merges->size(); ++i) {
     HEDDLE_RETURN_IF_ERROR(builder.add_merge_line((*merges)[i])
                                .with_context(fmt::format("tokenizer.ggml.merges[{}]", i)));
   }
+  return ok_status();
+}
+
+Result<std::unique_ptr<Tokenizer>> make_bpe(const GgufMetadata& metadata,
+                                            const GgufVocabulary& vocabulary,
+                                            TokenizerConfig config) {
+  HEDDLE_ASSIGN_OR_RETURN(const GgufWordSplit split, find_gguf_word_split(metadata));
+  BpeBuilder builder(/*byte_level=*/true);
+  HEDDLE_ASSIGN_OR_RETURN(std::vector<AddedToken> added, add_tokens(vocabulary, builder));
+  HEDDLE_RETURN_IF_ERROR(add_merges(metadata, split.ranks_tokens, builder));
   PreTokenizer pre_tokenizer;
   for (const std::string_view pattern : split.patterns) {
     if (pattern.empty()) continue;
@@ -208,6 +110,31 @@ Result<std::unique_ptr<Tokenizer>> make_bpe(const GgufMetadata& metadata,
        .normalizer = std::move(normalizer),
        .pre_tokenizer = std::move(pre_tokenizer),
        .decoder = {},
+       .prefix = {},
+       .suffix = {}},
+      config);
+}
+
+// Merges of characters over the whole text, in which spaces are marks; bytes where a character is
+// no token.
+Result<std::unique_ptr<Tokenizer>> make_character_bpe(const GgufMetadata& metadata,
+                                                      const GgufVocabulary& vocabulary,
+                                                      TokenizerConfig config) {
+  BpeBuilder builder(/*byte_level=*/false);
+  HEDDLE_ASSIGN_OR_RETURN(std::vector<AddedToken> added, add_tokens(vocabulary, builder));
+  HEDDLE_RETURN_IF_ERROR(add_merges(metadata, /*ranks_tokens=*/false, builder));
+  Normalizer normalizer;
+  HEDDLE_ASSIGN_OR_RETURN(Regex space, Regex::compile(" "));
+  normalizer.add(ReplaceStep{.pattern = std::move(space), .content = std::string(kGgufSpaceMark)});
+  if (!config.add_bos_token) config.add_bos_token = true;
+  return BpeTokenizer::create(
+      {.model = std::move(builder).build({.byte_fallback = true, .fuse_unknown = true}),
+       .listed_tokens = std::move(added),
+       .listed_in = "the GGUF file",
+       .added_tokens = {},
+       .normalizer = std::move(normalizer),
+       .pre_tokenizer = {},
+       .decoder = {.byte_fallback = true, .replacements = {{std::string(kGgufSpaceMark), " "}}},
        .prefix = {},
        .suffix = {}},
       config);
@@ -263,11 +190,10 @@ std::string normalizer_spec(bool adds_space, bool removes_spaces) {
   return spec;
 }
 
-Result<std::unique_ptr<Tokenizer>> make_sentencepiece(const GgufMetadata& metadata,
-                                                      const GgufVocabulary& vocabulary,
-                                                      TokenizerConfig config) {
+// The model's file as it would be in the hub, which lacks the added tokens of `config`.
+Result<std::string> sentencepiece_file(const GgufMetadata& metadata,
+                                       const GgufVocabulary& vocabulary, TokenizerConfig& config) {
   constexpr uint32_t kPieceScore = 2;
-  constexpr std::string_view kMark = "▁";  // a space in pieces
   HEDDLE_ASSIGN_OR_RETURN(const auto scores, metadata.numbers("tokenizer.ggml.scores"));
   if (!scores || scores->size() != vocabulary.tokens.size()) {
     return data_loss(fmt::format("tokenizer.ggml.scores has {} entries, tokenizer.ggml.tokens {}",
@@ -284,9 +210,9 @@ Result<std::unique_ptr<Tokenizer>> make_sentencepiece(const GgufMetadata& metada
     const std::string_view token = vocabulary.tokens[id];
     int64_t kind = vocabulary.kinds[id];
     if (static_cast<int64_t>(id) == unknown_id) {
-      kind = kUnknown;
-    } else if (kind == kUnknown || kind < kNormal) {
-      kind = kUnused;  // the library takes one unknown piece
+      kind = GgufVocabulary::kUnknown;
+    } else if (kind == GgufVocabulary::kUnknown || kind < GgufVocabulary::kNormal) {
+      kind = GgufVocabulary::kUnused;  // the library takes one unknown piece
     }
     std::string piece;
     append_bytes(kPieceText, token, piece);
@@ -294,31 +220,47 @@ Result<std::unique_ptr<Tokenizer>> make_sentencepiece(const GgufMetadata& metada
     append_number(kPieceType, static_cast<uint64_t>(kind), piece);
     append_bytes(kPieces, piece, model);
     // The hub lists these as added tokens; those with a space's mark are pieces of the model.
-    if (kind != kUserDefinedToken || token.find(kMark) != std::string_view::npos) continue;
+    if (kind != GgufVocabulary::kUserDefined ||
+        token.find(kGgufSpaceMark) != std::string_view::npos)
+      continue;
     config.added_tokens.push_back({.id = static_cast<TokenId>(id), .content = std::string(token)});
   }
   append_bytes(kTrainerSpec, trainer_spec(unknown_id), model);
   append_bytes(kNormalizerSpec,
                normalizer_spec(adds_space.value_or(true), removes_spaces.value_or(false)), model);
-  return parse_sentencepiece(model, config);
+  return model;
 }
 
 }  // namespace
 
+Result<GgufSentencePiece> gguf_sentencepiece(const GgufMetadata& metadata) {
+  HEDDLE_ASSIGN_OR_RETURN(const GgufVocabulary vocabulary, read_gguf_vocabulary(metadata));
+  GgufSentencePiece model;
+  HEDDLE_ASSIGN_OR_RETURN(model.config, read_config(metadata, vocabulary));
+  HEDDLE_ASSIGN_OR_RETURN(model.file, sentencepiece_file(metadata, vocabulary, model.config));
+  return model;
+}
+
 Result<TokenizerConfig> gguf_tokenizer_config(const GgufMetadata& metadata) {
-  HEDDLE_ASSIGN_OR_RETURN(const GgufVocabulary vocabulary, read_vocabulary(metadata));
+  HEDDLE_ASSIGN_OR_RETURN(const GgufVocabulary vocabulary, read_gguf_vocabulary(metadata));
   return read_config(metadata, vocabulary);
 }
 
 Result<std::unique_ptr<Tokenizer>> make_gguf_tokenizer(const GgufMetadata& metadata) {
   HEDDLE_ASSIGN_OR_RETURN(const auto model, metadata.text("tokenizer.ggml.model"));
-  HEDDLE_ASSIGN_OR_RETURN(const GgufVocabulary vocabulary, read_vocabulary(metadata));
+  if (model && *model == "llama") {
+    HEDDLE_ASSIGN_OR_RETURN(const GgufSentencePiece piece, gguf_sentencepiece(metadata));
+    return parse_sentencepiece(piece.file, piece.config);
+  }
+  HEDDLE_ASSIGN_OR_RETURN(const GgufVocabulary vocabulary, read_gguf_vocabulary(metadata));
   HEDDLE_ASSIGN_OR_RETURN(TokenizerConfig config, read_config(metadata, vocabulary));
   if (model && *model == "gpt2") return make_bpe(metadata, vocabulary, std::move(config));
-  if (model && *model == "llama")
-    return make_sentencepiece(metadata, vocabulary, std::move(config));
+  if (model && *model == "gemma4") {
+    return make_character_bpe(metadata, vocabulary, std::move(config));
+  }
   return unimplemented(
-      fmt::format("tokenizer.ggml.model is '{}'; served are gpt2 (BPE) and llama (SentencePiece)",
+      fmt::format("tokenizer.ggml.model is '{}'; served are gpt2 (BPE), gemma4 (BPE of "
+                  "characters) and llama (SentencePiece)",
                   model.value_or("")));
 }
 

@@ -4,6 +4,7 @@
 //
 //   gpt2    byte-level BPE with `merges`; `pre` names the way to split words, which the hub's
 //           tokenizer.json spells out
+//   gemma4  BPE of characters with `merges`, over texts whose spaces are marks
 //   llama   a SentencePiece model of BPE with `scores`, which becomes one in memory
 //
 // Ids of roles are `bos_token_id` and the like; `add_bos_token` and `add_eos_token` say what stands
@@ -32,6 +33,16 @@ namespace heddle::tokenizer {
 // As gguf_tokenizer_config(), of the model whose first file is `path`. Error: as above and
 // checkpoint::GgufModel::open(), with the file's name.
 [[nodiscard]] Result<TokenizerConfig> load_gguf_tokenizer_config(const std::filesystem::path& path);
+
+// A vocabulary of kind llama as the file that the model has in the hub, with the added tokens and
+// roles that stand in others there. Error: as make_gguf_tokenizer().
+struct GgufSentencePiece {
+  std::string file;
+  TokenizerConfig config;
+};
+
+[[nodiscard]] Result<GgufSentencePiece> gguf_sentencepiece(
+    const checkpoint::GgufMetadata& metadata);
 
 // Error: as above; kDataLoss for lists that do not fit each other; kUnimplemented for another kind
 // of vocabulary or way to split words, listing those that are served.

@@ -105,13 +105,79 @@ TEST(GgufTokenizer, ReadsSentencePieceVocabularies) {
 }
 
 TEST(GgufTokenizer, EveryWayToSplitWordsCompilesAndKeepsTheText) {
-  for (const char* pre : {"gpt-2", "llama-bpe", "llama3", "llama-v3", "falcon3", "smaug-bpe",
-                          "dbrx", "qwen2", "deepseek-r1-qwen", "smollm", "starcoder", "refact",
-                          "gpt-4o", "tekken", "deepseek-llm", "deepseek-coder", "deepseek-v3"}) {
+  for (const char* pre : {"gpt-2",          "llama-bpe",   "llama3",
+                          "llama-v3",       "falcon3",     "smaug-bpe",
+                          "dbrx",           "qwen2",       "deepseek-r1-qwen",
+                          "smollm",         "starcoder",   "refact",
+                          "gpt-4o",         "tekken",      "deepseek-llm",
+                          "deepseek-coder", "deepseek-v3", "qwen35",
+                          "glm4",           "chatglm-bpe", "lfm2",
+                          "falcon-h1",      "pixtral",     "olmo",
+                          "seed-coder",     "command-r",   "exaone4",
+                          "minimax-m2",     "llama4",      "kimi-k2"}) {
     const auto tokenizer = gguf_tokenizer_of(small_bpe(pre));
     ASSERT_TRUE(tokenizer.ok()) << pre << ": " << tokenizer.status().to_string();
     EXPECT_THAT((*tokenizer)->encode("ab ab", kGgufTextAlone).value(), ElementsAre(2, 3, 2)) << pre;
   }
+}
+
+// Every byte as GPT-2's vocabularies spell it: printable ones as they are in Latin-1, the others as
+// the characters from U+0100 on.
+std::vector<std::string> spelt_bytes() {
+  std::vector<std::string> spelt;
+  unsigned others = 0;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const bool is_plain = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
+    const unsigned code = is_plain ? byte : 256 + others++;
+    if (code < 128) {
+      spelt.emplace_back(1, static_cast<char>(code));
+    } else {
+      spelt.push_back(
+          {static_cast<char>(0xc0 | (code >> 6)), static_cast<char>(0x80 | (code & 63))});
+    }
+  }
+  return spelt;
+}
+
+TEST(GgufTokenizer, RanksTokensOfFilesWithoutMerges) {
+  std::vector<std::string> tokens = spelt_bytes();
+  tokens.insert(tokens.end(), {"bc", "ab", "<|end|>"});
+  std::vector<int32_t> kinds(tokens.size(), 1);
+  kinds.back() = 3;
+  GgufWriter writer;
+  writer.text("tokenizer.ggml.model", "gpt2");
+  writer.text("tokenizer.ggml.pre", "kimi-k2");
+  writer.texts("tokenizer.ggml.tokens", tokens);
+  writer.integers("tokenizer.ggml.token_type", kinds);
+  const auto tokenizer = gguf_tokenizer_of(writer);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  EXPECT_THAT((*tokenizer)->encode("abc<|end|>", kGgufTextAlone).value(),
+              ElementsAre('a', 256, 258));  // "bc" has the lower id
+}
+
+TEST(GgufTokenizer, ReadsMergesOfCharacters) {
+  std::vector<std::string> tokens = {"<pad>", "<eos>", "<bos>", "a",       "b", "▁",
+                                     "▁a",    "ab",    "▁▁",    "<turn|>", "\n"};
+  std::vector<int32_t> kinds = {3, 3, 3, 1, 1, 1, 1, 1, 1, 4, 1};
+  for (int byte = 0; byte < 256; ++byte) {
+    std::array<char, 8> name{};
+    std::snprintf(name.data(), name.size(), "<0x%02X>", byte);
+    tokens.emplace_back(name.data());
+    kinds.push_back(6);
+  }
+  GgufWriter writer;
+  writer.text("tokenizer.ggml.model", "gemma4");
+  writer.texts("tokenizer.ggml.tokens", tokens);
+  writer.integers("tokenizer.ggml.token_type", kinds);
+  writer.texts("tokenizer.ggml.merges", {"▁ a", "▁ ▁", "a b"});
+  writer.u32("tokenizer.ggml.bos_token_id", 2);
+  const auto tokenizer = gguf_tokenizer_of(writer);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
+  // A merge of a higher rank goes first: "▁a" before "ab". A character without a token is bytes.
+  EXPECT_THAT((*tokenizer)->encode("ab ab<turn|>\né").value(),
+              ElementsAre(2, 7, 6, 4, 9, 10, 11 + 0xc3, 11 + 0xa9));
+  EXPECT_EQ((*tokenizer)->decode(std::vector<TokenId>{7, 6, 4, 9, 10, 11 + 0xc3, 11 + 0xa9}, true),
+            "ab ab<turn|>\né");
 }
 
 TEST(GgufTokenizer, NamesWhatIsNotServed) {
