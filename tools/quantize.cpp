@@ -3,16 +3,21 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/gguf_model.h"
 #include "checkpoint/quantise_checkpoint.h"
+#include "models/gguf_registry.h"
 #include "output_file.h"
 #include "subcommand.h"
 #include "terminal.h"
+#include "tokenizer/gguf_tokenizer_files.h"
 
 namespace heddle::tools {
 
@@ -60,6 +65,28 @@ void print_text(const QuantizeSettings& settings, const checkpoint::QuantiseRepo
   for (const std::string& name : report.unfit) fmt::print("  {}\n", name);
 }
 
+// A GGUF file as the folder that the same model has in the hub.
+Result<checkpoint::QuantiseSource> gguf_source(const std::filesystem::path& path) {
+  checkpoint::QuantiseSource source;
+  HEDDLE_ASSIGN_OR_RETURN(source.config, models::gguf_config_text(path));
+  HEDDLE_ASSIGN_OR_RETURN(source.weights, models::open_gguf_weights(path));
+  HEDDLE_ASSIGN_OR_RETURN(const auto file, checkpoint::GgufModel::open(path));
+  auto files = tokenizer::gguf_tokenizer_files(file.metadata());
+  if (!files.ok()) return files.status().with_context(path.string());
+  for (tokenizer::TokenizerFile& tokenizer_file : *files) {
+    source.files.emplace_back(std::move(tokenizer_file.name), std::move(tokenizer_file.bytes));
+  }
+  return source;
+}
+
+Result<checkpoint::QuantiseReport> quantise(checkpoint::QuantiseOptions options) {
+  HEDDLE_ASSIGN_OR_RETURN(const auto gguf, checkpoint::find_gguf(options.source));
+  if (!gguf) return checkpoint::quantise_checkpoint(options);
+  options.source = *gguf;
+  HEDDLE_ASSIGN_OR_RETURN(checkpoint::QuantiseSource source, gguf_source(*gguf));
+  return checkpoint::quantise_checkpoint(options, std::move(source));
+}
+
 int quantize(const QuantizeSettings& settings) {
   const int32_t group_size = settings.group_size.value_or(kDefaultGroupSize);
   if (settings.group_size && settings.format != "awq") {
@@ -78,16 +105,16 @@ int quantize(const QuantizeSettings& settings) {
     stopped_by = signal;
   });
   ProgressBar bar(100);
-  const Result<checkpoint::QuantiseReport> report = checkpoint::quantise_checkpoint(
-      {.source = settings.model_dir,
-       .output = settings.output,
-       .format = parse_format(settings.format),
-       .group_size = group_size,
-       .include_lm_head = settings.include_lm_head,
-       .progress = [&](int64_t done, int64_t total) {
-         bar.show(done * 100 / std::max<int64_t>(total, 1), "% of the weights");
-         return stopped_by == 0 ? ok_status() : cancelled("stopped");
-       }});
+  const Result<checkpoint::QuantiseReport> report =
+      quantise({.source = settings.model_dir,
+                .output = settings.output,
+                .format = parse_format(settings.format),
+                .group_size = group_size,
+                .include_lm_head = settings.include_lm_head,
+                .progress = [&](int64_t done, int64_t total) {
+                  bar.show(done * 100 / std::max<int64_t>(total, 1), "% of the weights");
+                  return stopped_by == 0 ? ok_status() : cancelled("stopped");
+                }});
   bar.clear();
   interrupts().set_handler(nullptr);
   if (report.status().code() == StatusCode::kCancelled) {
@@ -109,10 +136,12 @@ std::function<int()> declare_quantize(Options& options) {
       "heddle quantize MODEL_DIR OUT_DIR --format fp8-block\n"
       "heddle quantize MODEL_DIR OUT_DIR --format awq --group-size 64\n"
       "heddle quantize MODEL_DIR OUT_DIR --format int8 --include-lm-head\n"
+      "heddle quantize FILE.gguf OUT_DIR --format int8\n"
       "\n"
       "Every weight is rounded to the nearest code of its group, without looking at activations.\n"
       "An interrupted run continues where it stopped; OUT_DIR appears when all is done.");
-  options.model("MODEL_DIR", &settings->model_dir, "Folder of an unquantised model");
+  options.model("MODEL_DIR", &settings->model_dir,
+                "Folder of an unquantised model, or a GGUF file");
   options.positional("OUT_DIR", &settings->output, "Folder to make");
   options.choice("--format", &settings->format, {"awq", "fp8-block", "int8"},
                  "awq: 4 bits; fp8-block: scales for blocks of 128 x 128; int8: scales for rows");

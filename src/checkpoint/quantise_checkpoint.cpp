@@ -155,10 +155,10 @@ Status write_text(const fs::path& path, const std::string& text) {
 class Quantiser {
  public:
   // `output`: without a slash at its end.
-  Quantiser(const QuantiseOptions& options, fs::path output, CheckpointFiles files,
+  Quantiser(const QuantiseOptions& options, fs::path output, QuantiseSource source,
             ordered_json config)
       : options_(options),
-        files_(std::move(files)),
+        source_(std::move(source)),
         config_(std::move(config)),
         output_(std::move(output)) {
     folder_ = output_;
@@ -198,12 +198,20 @@ class Quantiser {
             .include_lm_head = options_.include_lm_head};
   }
 
+  [[nodiscard]] StoredWeight stored(std::string_view name) const {
+    return *source_.weights->find({.name = name, .shape = {}});
+  }
+
+  static int64_t num_bytes(const StoredWeight& weight) {
+    return bytes_of(*weight.dtype, weight.shape.num_elements());
+  }
+
   // Decides which tensors are quantised and in which shard each tensor goes.
   void plan() {
     int64_t shard_size = 0;
-    for (const std::string_view name : files_.names()) {
-      const TensorEntry& entry = *files_.entry(name);
-      const int64_t bytes = entry.end - entry.begin;
+    for (const std::string_view name : source_.weights->names()) {
+      const StoredWeight entry = stored(name);
+      const int64_t bytes = num_bytes(entry);
       report_.source_bytes += bytes;
       const bool worth = name.ends_with(kWeightSuffix) && entry.shape.rank() == 2 && entry.dtype &&
                          is_convertible(*entry.dtype) &&
@@ -274,10 +282,7 @@ class Quantiser {
   Status write_shard(size_t index) {
     const fs::path path = folder_ / shard_name(index);
     int64_t shard_bytes = 0;
-    for (const Job& job : shards_[index]) {
-      const TensorEntry& entry = *files_.entry(job.name);
-      shard_bytes += entry.end - entry.begin;
-    }
+    for (const Job& job : shards_[index]) shard_bytes += num_bytes(stored(job.name));
     std::error_code error;
     if (fs::exists(path, error)) {  // shards appear complete
       ++report_.num_shards_resumed;
@@ -286,8 +291,7 @@ class Quantiser {
       std::vector<OwnedTensor> tensors;
       for (const Job& job : shards_[index]) {
         append(job, tensors);
-        const TensorEntry& entry = *files_.entry(job.name);
-        HEDDLE_RETURN_IF_ERROR(advance(entry.end - entry.begin));
+        HEDDLE_RETURN_IF_ERROR(advance(num_bytes(stored(job.name))));
       }
       std::vector<NamedTensor> views;
       for (const OwnedTensor& tensor : tensors) views.push_back(tensor.named);
@@ -302,16 +306,24 @@ class Quantiser {
   }
 
   void append(const Job& job, std::vector<OwnedTensor>& tensors) {
-    const StoredWeight stored = *files_.find({.name = job.name, .shape = {}});
-    const TensorView view(stored.data, *stored.dtype, stored.shape);
+    const StoredWeight weight = stored(job.name);
     if (!job.quantised) {
-      tensors.push_back({.named = {job.name, view}, .memory = nullptr});
+      std::shared_ptr<std::vector<std::byte>> memory;
+      const void* data = weight.data;
+      if (data == nullptr) {
+        memory = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(num_bytes(weight)));
+        source_.weights->read(weight, 0, weight.shape.num_elements(), *weight.dtype,
+                              memory->data());
+        data = memory->data();
+      }
+      const TensorView view(data, *weight.dtype, weight.shape);
+      tensors.push_back({.named = {job.name, view}, .memory = std::move(memory)});
       return;
     }
-    const int64_t N = stored.shape[0];
-    const int64_t K = stored.shape[1];
+    const int64_t N = weight.shape[0];
+    const int64_t K = weight.shape[1];
     std::vector<float> values(static_cast<size_t>(N * K));
-    files_.read(stored, 0, N * K, DType::kF32, values.data());
+    source_.weights->read(weight, 0, N * K, DType::kF32, values.data());
     const std::string module = module_of_weight(job.name);
     std::vector<OwnedTensor> made;
     switch (options_.format) {
@@ -347,6 +359,10 @@ class Quantiser {
 
   Status copy_other_files() const {
     std::error_code error;
+    for (const auto& [name, bytes] : source_.files) {
+      HEDDLE_RETURN_IF_ERROR(write_text(folder_ / name, bytes));
+    }
+    if (!fs::is_directory(options_.source, error)) return ok_status();
     for (const fs::directory_entry& entry : fs::directory_iterator(options_.source, error)) {
       const std::string name = entry.path().filename().string();
       if (name == "config.json" || name.ends_with(".safetensors") ||
@@ -368,7 +384,7 @@ class Quantiser {
   }
 
   const QuantiseOptions& options_;
-  CheckpointFiles files_;
+  QuantiseSource source_;
   ordered_json config_;
   fs::path output_;
   fs::path folder_;
@@ -379,9 +395,8 @@ class Quantiser {
   int64_t done_bytes_ = 0;
 };
 
-}  // namespace
-
-Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options) {
+// The folder to make, without a slash at its end.
+Result<fs::path> check_output(const QuantiseOptions& options) {
   fs::path output = options.output.lexically_normal();
   if (!output.has_filename()) output = output.parent_path();  // "out/"
   if (output.empty()) return invalid_argument("the output has no name; name the folder to make");
@@ -395,10 +410,26 @@ Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options) {
     return invalid_argument(
         fmt::format("group size {} is not served; use 32, 64 or 128", options.group_size));
   }
+  return output;
+}
+
+}  // namespace
+
+Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options) {
+  HEDDLE_RETURN_IF_ERROR(check_output(options).status());
   HEDDLE_RETURN_IF_ERROR(check_safetensors_folder(options.source, "heddle quantize"));
+  QuantiseSource source;
+  HEDDLE_ASSIGN_OR_RETURN(source.config,
+                          read_text_file(options.source / "config.json", kMaxConfigTextBytes));
+  HEDDLE_ASSIGN_OR_RETURN(CheckpointFiles files, CheckpointFiles::open(options.source));
+  source.weights = std::make_unique<CheckpointFiles>(std::move(files));
+  return quantise_checkpoint(options, std::move(source));
+}
+
+Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options, QuantiseSource source) {
+  HEDDLE_ASSIGN_OR_RETURN(fs::path output, check_output(options));
   const fs::path config_path = options.source / "config.json";
-  HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(config_path, kMaxConfigTextBytes));
-  const Result<std::string> strict = strict_json(text);
+  const Result<std::string> strict = strict_json(source.config);
   if (!strict.ok()) return strict.status().with_context(config_path.string());
   ordered_json config = ordered_json::parse(*strict, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) {
@@ -408,14 +439,14 @@ Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options) {
     return invalid_argument(
         fmt::format("{} is quantised already; quantise the original", options.source.string()));
   }
-  HEDDLE_ASSIGN_OR_RETURN(CheckpointFiles files, CheckpointFiles::open(options.source));
-  for (const std::string& note : files.notes()) log_warning(note);
-  for (const std::string_view name : files.names()) {
-    if (files.entry(name)->dtype) continue;
-    return unimplemented(fmt::format("{} is {}, which cannot be copied", readable(name),
-                                     files.entry(name)->stored_dtype));
+  for (const std::string& note : source.weights->notes()) log_warning(note);
+  for (const std::string_view name : source.weights->names()) {
+    const StoredWeight weight = *source.weights->find({.name = name, .shape = {}});
+    if (weight.dtype) continue;
+    return unimplemented(
+        fmt::format("{} is {}, which cannot be copied", readable(name), weight.stored_dtype));
   }
-  return Quantiser(options, std::move(output), std::move(files), std::move(config)).run();
+  return Quantiser(options, std::move(output), std::move(source), std::move(config)).run();
 }
 
 }  // namespace heddle::checkpoint

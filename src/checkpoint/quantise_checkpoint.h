@@ -12,19 +12,30 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <heddle/status.h>
 
 #include "checkpoint/safetensors.h"
+#include "checkpoint/weight_source.h"
 
 namespace heddle::checkpoint {
 
 enum class QuantisedFormat : uint8_t { kAwq, kFp8Block, kInt8 };
 
+// A model that is no folder in the hub's layout, as what it would be there. Weights in blocks of
+// integers are rounded again; those that stay are bf16.
+struct QuantiseSource {
+  std::unique_ptr<const WeightSource> weights;             // by hub names
+  std::string config;                                      // the text of its config.json
+  std::vector<std::pair<std::string, std::string>> files;  // names and bytes of those beside it
+};
+
 struct QuantiseOptions {
-  std::filesystem::path source;  // a model folder
+  std::filesystem::path source;  // a model folder; of a QuantiseSource, where it is from
   std::filesystem::path output;  // must not exist
   QuantisedFormat format = QuantisedFormat::kFp8Block;
   int64_t group_size = 128;  // of kAwq: 32, 64 or 128
@@ -46,5 +57,6 @@ struct QuantiseReport {
 // or was begun with other options; kDataLoss when it cannot be written; what `progress` returns.
 // Memory: one shard.
 Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options);
+Result<QuantiseReport> quantise_checkpoint(const QuantiseOptions& options, QuantiseSource source);
 
 }  // namespace heddle::checkpoint
