@@ -31,11 +31,14 @@ class Tokenizer;
 
 // Properties of the loaded model.
 struct ModelInfo {
-  std::string name;           // the folder's name
-  std::string architecture;   // "Qwen3NextForCausalLM"
-  std::string dtype;          // of the large weights
-  std::string device;         // "cpu, 2 threads, AVX3"
-  std::string device_reason;  // why this one: "asked for", "CUDA is not used: ..."
+  std::string name;                         // the folder's name
+  std::string architecture;                 // "Qwen3NextForCausalLM"
+  std::string dtype;                        // of the large weights
+  std::string file_format = "safetensors";  // or "gguf"
+  std::string family = {};        // as a GGUF file names its architecture; empty: `architecture`
+  std::string quantization = {};  // of a GGUF file's weights, "Q4_K_M"; empty: `dtype`
+  std::string device;             // "cpu, 2 threads, AVX3"
+  std::string device_reason;      // why this one: "asked for", "CUDA is not used: ..."
   int64_t num_parameters = 0;
   int64_t vocab_size = 0;
   int64_t context_length = 0;  // prompt and output together

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -56,7 +57,49 @@ fs::path first_part(const fs::path& path) {
   return part ? path.parent_path() / part->file(1) : path;
 }
 
+// The values of general.file_type whose tensors are served.
+std::string_view name_of_file_type(int64_t type) {
+  switch (type) {
+    case 0:
+      return "F32";
+    case 1:
+      return "F16";
+    case 2:
+      return "Q4_0";
+    case 3:
+      return "Q4_1";
+    case 7:
+      return "Q8_0";
+    case 8:
+      return "Q5_0";
+    case 9:
+      return "Q5_1";
+    case 14:
+      return "Q4_K_S";
+    case 15:
+      return "Q4_K_M";
+    case 16:
+      return "Q5_K_S";
+    case 17:
+      return "Q5_K_M";
+    case 18:
+      return "Q6_K";
+    case 32:
+      return "BF16";
+    case 38:
+      return "MXFP4";
+    default:
+      return {};
+  }
+}
+
 }  // namespace
+
+std::string gguf_model_name(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (const std::optional<PartName> part = part_name(name)) return part->stem;
+  return name.ends_with(kEnding) ? name.substr(0, name.size() - kEnding.size()) : name;
+}
 
 Result<std::optional<fs::path>> find_gguf(const fs::path& path) {
   std::error_code error;
@@ -152,6 +195,19 @@ std::optional<GgufModel::Stored> GgufModel::find(std::string_view name) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) return std::nullopt;
   return found->second;
+}
+
+std::string GgufModel::quantization() const {
+  const auto type = metadata().integer("general.file_type");
+  const std::string_view known = type.ok() && *type ? name_of_file_type(**type) : "";
+  if (!known.empty()) return std::string(known);
+  std::map<std::string_view, int64_t> elements;
+  for (const auto& [name, stored] : tensors_) {
+    elements[stored.tensor->type->name] += stored.tensor->shape.num_elements();
+  }
+  const auto most =
+      std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; });
+  return most == elements.end() ? std::string() : std::string(most->first);
 }
 
 std::vector<std::string_view> GgufModel::names() const {

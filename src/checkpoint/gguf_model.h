@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -23,6 +24,9 @@ namespace heddle::checkpoint {
 // image projectors ("mmproj") do not count. Error: kInvalidArgument for a folder with several
 // models, naming two; as names_in_folder().
 Result<std::optional<std::filesystem::path>> find_gguf(const std::filesystem::path& path);
+
+// The name of a model by that of its file, without ".gguf" and the number of a part.
+[[nodiscard]] std::string gguf_model_name(const std::filesystem::path& path);
 
 class GgufModel {
  public:
@@ -44,6 +48,10 @@ class GgufModel {
   [[nodiscard]] std::optional<Stored> find(std::string_view name) const;
 
   [[nodiscard]] std::vector<std::string_view> names() const;  // sorted
+
+  // How most weights are stored, as such files are called: "Q4_K_M"; by general.file_type or, where
+  // the metadata has none that is known, the type with the most elements.
+  [[nodiscard]] std::string quantization() const;
 
   [[nodiscard]] int64_t num_files() const { return static_cast<int64_t>(parts_.size()); }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/gguf_model.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -84,6 +85,22 @@ TEST(GgufModel, AFolderHoldsOneModelBesideWhatIsNone) {
               HasSubstr("2 GGUF models, among them \"a-Q8_0.gguf\" and \"b-Q4_K_M.gguf\"; name"));
   folder.write("model.safetensors", "");
   EXPECT_EQ(find_gguf(folder.path()).value(), std::nullopt);
+}
+
+TEST(GgufModel, SaysHowMostWeightsAreStored) {
+  const TemporaryFolder folder;
+  const auto quantization_of = [&](const std::function<void(GgufWriter&)>& add) {
+    GgufWriter writer;
+    add(writer);
+    writer.tensor("small", {2}, std::vector<float>{1, 2});
+    writer.tensor("large", {2, 32}, testing::kGgufQ8, std::vector<std::byte>(68));
+    return GgufModel::open(folder.write("a.gguf", writer.file())).value().quantization();
+  };
+  EXPECT_EQ(quantization_of([](GgufWriter&) {}), "Q8_0");
+  EXPECT_EQ(quantization_of([](GgufWriter& w) { w.u32("general.file_type", 15); }), "Q4_K_M");
+  EXPECT_EQ(quantization_of([](GgufWriter& w) { w.u32("general.file_type", 1); }), "F16");
+  EXPECT_EQ(quantization_of([](GgufWriter& w) { w.u32("general.file_type", 999); }), "Q8_0");
+  EXPECT_EQ(quantization_of([](GgufWriter& w) { w.text("general.file_type", "x"); }), "Q8_0");
 }
 
 TEST(GgufModel, ErrorsBeginWithTheFile) {

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/gguf_model.h"
 #include "checkpoint/mapped_file.h"
 #include "core/file_presence.h"
 
@@ -130,6 +131,8 @@ Result<fs::path> find_model(const std::string& name) {
 }
 
 std::string model_name(const fs::path& folder) {
+  // A file of the cache is a link to one with another name.
+  if (folder.extension() == ".gguf") return gguf_model_name(folder);
   const fs::path whole = fs::weakly_canonical(folder);
   const fs::path snapshots = whole.parent_path();
   const std::string repository = snapshots.filename() == "snapshots"

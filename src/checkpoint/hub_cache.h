@@ -31,7 +31,8 @@ namespace heddle::checkpoint {
 // several snapshots could be meant.
 [[nodiscard]] Result<std::filesystem::path> find_model(const std::string& name);
 
-// "OWNER/NAME" for the folder of a snapshot, otherwise the folder's own name.
+// "OWNER/NAME" for the folder of a snapshot, otherwise the folder's own name; gguf_model_name() of
+// a GGUF file.
 [[nodiscard]] std::string model_name(const std::filesystem::path& folder);
 
 struct CachedModel {

@@ -2,6 +2,7 @@
 #include "checkpoint/hub_cache.h"
 
 #include <cstdlib>
+#include <fstream>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -62,6 +63,19 @@ TEST_F(HubCache, FindsAModelByEachOfItsNames) {
   EXPECT_EQ(model_name(without_owner), "gpt2");
   EXPECT_EQ(model_name(snapshot), "Qwen/Qwen3-0.6B");
   EXPECT_EQ(model_name(cache_.path() / "plain"), "plain");
+}
+
+TEST_F(HubCache, ModelsInGgufFilesAreCalledAsTheFilesAre) {
+  EXPECT_EQ(model_name("models/Qwen3-8B-Q4_K_M.gguf"), "Qwen3-8B-Q4_K_M");
+  EXPECT_EQ(model_name("big-Q8_0-00001-of-00003.gguf"), "big-Q8_0");
+  EXPECT_EQ(model_name("odd-1-of-3.gguf"), "odd-1-of-3");
+  // A file of the cache is a link to one that is named by its hash.
+  const fs::path blob = cache_.path() / "blobs" / "5f3a";
+  fs::create_directories(blob.parent_path());
+  std::ofstream(blob) << "GGUF";
+  const fs::path snapshot = add("models--a--b-GGUF", "f00", "f00\n");
+  fs::create_symlink(blob, snapshot / "b-Q4_0.gguf");
+  EXPECT_EQ(model_name(snapshot / "b-Q4_0.gguf"), "b-Q4_0");
 }
 
 TEST_F(HubCache, TakesTheSnapshotOfTheBranch) {

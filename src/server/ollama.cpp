@@ -394,14 +394,18 @@ PrepareResult prepare_ollama_generate(const CallContext& context, std::string_vi
 
 namespace {
 
+const std::string& family_of(const ModelInfo& model) {
+  return model.family.empty() ? model.architecture : model.family;
+}
+
 Json model_details(const ModelInfo& model) {
   return {
       {"parent_model", ""},
-      {"format", "safetensors"},
-      {"family", model.architecture},
-      {"families", Json::array({model.architecture})},
+      {"format", model.file_format},
+      {"family", family_of(model)},
+      {"families", Json::array({family_of(model)})},
       {"parameter_size", fmt::format("{:.1f}M", static_cast<double>(model.num_parameters) / 1e6)},
-      {"quantization_level", model.dtype}};
+      {"quantization_level", model.quantization.empty() ? model.dtype : model.quantization}};
 }
 
 }  // namespace
@@ -444,9 +448,9 @@ AnswerResult answer_ollama_show(const CallContext& context, std::string_view bod
   answer.begin_object().key("parameters").value("").key("template").value("");
   answer.key("details").value(model_details(model));
   answer.key("model_info")
-      .value({{"general.architecture", model.architecture},
+      .value({{"general.architecture", family_of(model)},
               {"general.parameter_count", model.num_parameters},
-              {fmt::format("{}.context_length", model.architecture), model.context_length}});
+              {fmt::format("{}.context_length", family_of(model)), model.context_length}});
   Json capabilities = Json::array({"completion"});
   if (context.formats.tool_calls != parsers::ToolCallFormat::kNone) capabilities += "tools";
   if (context.formats.reasoning != parsers::ReasoningFormat::kNone) capabilities += "thinking";

@@ -634,6 +634,25 @@ TEST_F(OllamaTest, ModelsAreListedAndShown) {
   EXPECT_EQ(get("/").body, "Ollama is running");
 }
 
+TEST_F(OllamaTest, FilesOfOllamasOwnKindAreNamedAsTheyNameThemselves) {
+  ModelInfo& model = engine->mutable_model_info();
+  model.dtype = "bfloat16";
+  model.file_format = "gguf";
+  model.family = "qwen3next";
+  model.quantization = "Q4_K_M";
+  start();
+  for (const Json& details : {get("/api/tags").json()["models"][0]["details"],
+                              post("/api/show", {{"model", "m"}}).json()["details"]}) {
+    EXPECT_EQ(details["format"], "gguf");
+    EXPECT_EQ(details["family"], "qwen3next");
+    EXPECT_EQ(details["families"], Json::array({"qwen3next"}));
+    EXPECT_EQ(details["quantization_level"], "Q4_K_M");
+  }
+  const Json facts = post("/api/show", {{"model", "m"}}).json()["model_info"];
+  EXPECT_EQ(facts["general.architecture"], "qwen3next");
+  EXPECT_EQ(facts["qwen3next.context_length"], 32768);
+}
+
 TEST_F(OllamaTest, UnservedRoutesSaySo) {
   start();
   for (const char* path : {"/v1/embeddings", "/load_lora_adapter", "/api/embed"}) {

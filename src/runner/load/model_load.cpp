@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/generation_config.h"
+#include "checkpoint/gguf_model.h"
 #include "checkpoint/hub_cache.h"
 #include "core/log.h"
 #include "models/registry.h"
@@ -278,6 +279,13 @@ Result<ModelInfo> ModelLoad::describe_model() const {
   for (const int64_t id : generation.eos_token_ids) {
     info.eos_token_ids.push_back(static_cast<TokenId>(id));
   }
+  HEDDLE_ASSIGN_OR_RETURN(const auto gguf, checkpoint::find_gguf(options_.model_dir));
+  if (!gguf) return info;
+  HEDDLE_ASSIGN_OR_RETURN(const auto file, checkpoint::GgufModel::open(*gguf));
+  HEDDLE_ASSIGN_OR_RETURN(const auto family, file.metadata().text("general.architecture"));
+  info.file_format = "gguf";
+  info.family = family.value_or("");
+  info.quantization = file.quantization();
   return info;
 }
 
