@@ -108,10 +108,11 @@ std::optional<StoredWeight> GgufWeights::find(const WeightRequest& request) cons
                       .shape = entry.source.shape};
   const bool as_stored =
       entry.source.change == GgufChange::kNone && entry.source.columns == quant::RowOrder();
+  const bool packs = as_stored && !entry.source.as_numbers && entry.width > 1;
   if (!type.blocks && as_stored && entry.source.order == quant::RowOrder()) {
     weight.data = entry.stored.data;
   }
-  if (type.blocks && as_stored && entry.width > 1) weight.blocks = rows_of(entry);
+  if (type.blocks && packs) weight.blocks = rows_of(entry);
   return weight;
 }
 
@@ -177,16 +178,18 @@ void GgufWeights::read_part(const Entry& entry, int64_t row, int64_t column, int
 }
 
 std::vector<std::string> GgufWeights::notes() const {
-  std::map<std::string_view, int64_t> reordered;  // tensors whose columns are, by type
+  std::map<std::string_view, int64_t> rearranged;  // tensors, by type
   for (const auto& entry : entries_) {
     const GgufType& type = *entry->stored.tensor->type;
-    if (type.blocks && entry->source.columns != quant::RowOrder()) ++reordered[type.name];
+    const bool is_whole = entry->source.columns == quant::RowOrder() && !entry->source.as_numbers;
+    if (type.blocks && !is_whole) ++rearranged[type.name];
   }
   std::vector<std::string> notes;
-  for (const auto& [name, count] : reordered) {
+  for (const auto& [name, count] : rearranged) {
     notes.push_back(fmt::format(
-        "{} tensors of {} are dequantised while they load: the converter has reordered their "
-        "columns; --quantization int4-g32 or int8 rounds them again to a packed format",
+        "{} tensors of {} are dequantised while they load: the converter has rearranged them "
+        "across "
+        "their blocks; --quantization int4-g32 or int8 rounds them again to a packed format",
         count, name));
   }
   return notes;

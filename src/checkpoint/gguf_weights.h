@@ -31,6 +31,7 @@ struct GgufSource {
   Shape shape;         // in the hub; as many columns as are stored, in whatever dimensions
   quant::RowOrder order;
   quant::RowOrder columns = {};  // of a row; any but the stored one is read as numbers
+  bool as_numbers = false;       // never as blocks
   GgufChange change = GgufChange::kNone;
 };
 

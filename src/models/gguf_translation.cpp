@@ -343,6 +343,7 @@ void GgufTranslation::add_tensor(const GgufModule& module, const std::string& st
                                 .shape = hub_shape(found->tensor->shape, module.shape),
                                 .order = module.order,
                                 .columns = module.columns,
+                                .as_numbers = module.as_numbers,
                                 .change = module.change};
   if (module.rows.count > 0) {
     if (!has_rows(stored, found->tensor->shape, 0, module.rows)) return;

@@ -52,6 +52,7 @@ struct GgufModule {
   GgufShape shape = GgufShape::kAsStored;
   GgufRows rows = {};
   quant::RowOrder columns = {};  // the order of the columns, as `order` is that of the rows
+  bool as_numbers = false;       // GgufSource::as_numbers
 };
 
 class GgufTranslation {

@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 
 #include "chat/chat_template.h"
-#include "support/gguf_twin.h"
 #include "runner/program/forward_pass.h"
+#include "support/gguf_twin.h"
 #include "support/test_data.h"
 #include "tokenizer/tokenizer.h"
 #include "verify/session.h"
@@ -182,6 +182,13 @@ std::vector<GgufFamily> recurrent_gguf_families() {
                                    {"moe_intermediate_size", 256},
                                    {"moe_shared_expert_intermediate_size", 256},
                                    {"routed_scaling_factor", 2.5}};
+  nlohmann::json without_experts = nemotron;
+  without_experts["hybrid_override_pattern"] = "M*-M";
+  for (const char* key :
+       {"n_routed_experts", "n_shared_experts", "num_experts_per_tok", "moe_intermediate_size",
+        "moe_shared_expert_intermediate_size", "routed_scaling_factor"}) {
+    without_experts.erase(key);
+  }
   nlohmann::json latent_experts = nemotron;
   latent_experts["moe_latent_size"] = 256;
   const nlohmann::json lfm2 = {{"layer_types", {"conv", "full_attention"}},
@@ -198,6 +205,7 @@ std::vector<GgufFamily> recurrent_gguf_families() {
           {"granitehybrid", "GraniteMoeHybridForCausalLM", granite_moe},
           {"nemotron_h_moe", "NemotronHForCausalLM", nemotron},
           {"nemotron_h_moe", "NemotronHForCausalLM", latent_experts},
+          {"nemotron_h", "NemotronHForCausalLM", without_experts},
           {"lfm2", "Lfm2ForCausalLM", lfm2},
           {"lfm2moe", "Lfm2MoeForCausalLM", lfm2_moe}};
 }
@@ -218,6 +226,13 @@ std::vector<GgufFamily> latent_gguf_families() {
                              {"first_k_dense_replace", 1},
                              {"routed_scaling_factor", 2.5},
                              {"norm_topk_prob", true},
+                             {"rope_scaling",
+                              {{"rope_type", "yarn"},
+                               {"factor", 4.0},
+                               {"original_max_position_embeddings", 128},
+                               {"beta_fast", 24},
+                               {"mscale", 0.5},
+                               {"mscale_all_dim", 0.5}}},
                              {"scoring_func", "sigmoid"}};
   nlohmann::json v2 = v3;
   for (const char* key : {"q_lora_rank", "scoring_func", "n_group", "topk_group"}) v2.erase(key);
@@ -273,6 +288,8 @@ std::vector<GgufFamily> attention_gguf_families() {
   const nlohmann::json ernie = {{"moe_num_experts", 4},         {"moe_k", 2},
                                 {"moe_intermediate_size", 256}, {"moe_num_shared_experts", 1},
                                 {"moe_layer_interval", 1},      {"moe_layer_start_index", 1}};
+  nlohmann::json qwen3_moe = kGgufExperts;
+  qwen3_moe["norm_topk_prob"] = true;
   const nlohmann::json slides = {{"num_hidden_layers", 4}, {"sliding_window", 8}};
   nlohmann::json cohere = slides;
   cohere.update({{"tie_word_embeddings", true}, {"layer_norm_eps", 1e-5}, {"logit_scale", 0.25}});
@@ -292,6 +309,7 @@ std::vector<GgufFamily> attention_gguf_families() {
           {"minimax-m2", "MiniMaxM2ForCausalLM", minimax},
           {"phi3", "Phi3ForCausalLM", {{"sliding_window", 8}}},
           {"qwen3vl", "Qwen3ForCausalLM", {{"head_dim", 64}}},
+          {"qwen3vlmoe", "Qwen3MoeForCausalLM", qwen3_moe},
           {"seed_oss", "SeedOssForCausalLM", {{"attention_bias", true}}},
           {"smollm3", "SmolLM3ForCausalLM", {{"num_hidden_layers", 4}}}};
 }
@@ -344,6 +362,41 @@ TEST(GgufModels, HaveTheRotationOfLlama3) {
   expect_equal_runs(twin);
 }
 
+TEST(GgufModels, HaveTheTwoTablesOfLongrope) {
+  std::vector<float> long_ones, short_ones;
+  for (int i = 0; i < 32; ++i) {
+    long_ones.push_back(1.0f + 0.5f * static_cast<float>(i));
+    short_ones.push_back(1.0f + 0.125f * static_cast<float>(i));
+  }
+  nlohmann::json config =
+      small_gguf_config("Phi3ForCausalLM", {{"original_max_position_embeddings", 256},
+                                            {"rope_scaling",
+                                             {{"type", "longrope"},
+                                              {"long_factor", long_ones},
+                                              {"short_factor", short_ones},
+                                              {"attention_factor", 1.25}}}});
+  GgufTwin twin(config, "phi3", [](std::string_view) { return gguf_form("F16"); });
+  twin.writer().u32("phi3.rope.scaling.original_context_length", 256);
+  twin.writer().f32("phi3.rope.scaling.attn_factor", 1.25f);
+  twin.writer().tensor("rope_factors_long.weight", {32}, long_ones);
+  twin.writer().tensor("rope_factors_short.weight", {32}, short_ones);
+  twin.write_gguf();
+  expect_equal_runs(twin, false);
+  EXPECT_EQ(models::load_config(twin.gguf())->max_position_embeddings, 256);
+}
+
+TEST(GgufModels, LeaveOutWhatPredictsFurtherTokens) {
+  const nlohmann::json config = small_gguf_config("Qwen3ForCausalLM", {{"head_dim", 64}});
+  GgufTwin twin(config, "qwen3", [](std::string_view) { return gguf_form("F16"); });
+  twin.writer().u32("qwen3.nextn_predict_layers", 1);
+  twin.writer().tensor("blk.1.nextn.enorm.weight", {256}, std::vector<float>(256, 1));
+  twin.write_gguf();
+  const auto config_of_file = models::load_config(twin.gguf());
+  ASSERT_TRUE(config_of_file.ok()) << config_of_file.status().to_string();
+  EXPECT_EQ(config_of_file->num_layers, 1);  // of two blocks the last one predicts
+  EXPECT_TRUE(runner::ForwardPass::create({.model_dir = twin.gguf()}).ok());
+}
+
 Status load_error(const GgufTwin& twin) {
   return runner::ForwardPass::create({.model_dir = twin.gguf()}).status();
 }
@@ -366,6 +419,12 @@ TEST(GgufModels, NameWhatIsNotServedBeforeAnyWeightIsRead) {
   longrope.write_gguf();
   EXPECT_THAT(load_error(longrope).message(),
               HasSubstr("llama.rope.scaling.type is \"longrope\"; served are none, linear"));
+  GgufTwin absurd = twin();
+  absurd.writer().u32("llama.expert_used_count", 4294967295u);
+  absurd.writer().u32("llama.expert_count", 4);
+  absurd.write_gguf();
+  EXPECT_THAT(load_error(absurd).message(),
+              HasSubstr("llama.expert_used_count\" is 4294967295; no model has more than"));
   GgufTwin divisors = twin();
   divisors.writer().tensor("rope_freqs.weight", {32}, std::vector<float>(32, 3));
   divisors.write_gguf();

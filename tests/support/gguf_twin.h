@@ -318,6 +318,7 @@ class GgufTwin {
     writer_.f32(architecture_ + ".attention.layer_norm_rms_epsilon",
                 hub_value<float>({"layer_norm_epsilon", "norm_eps", "rms_norm_eps"}, 1e-6f));
     writer_.f32(architecture_ + ".rope.freq_base", config_.value("rope_theta", 10000.0f));
+    write_rope_scaling();
     if (config_.contains("kv_lora_rank")) return write_latent_sizes();
     if (architecture_ == "gemma4") return write_gemma4_sizes();
     write_u32("attention.head_count_kv", {"num_key_value_heads"});
@@ -328,6 +329,19 @@ class GgufTwin {
                 hub_value<uint32_t>(
                     {"rotary_dim"},
                     static_cast<uint32_t>(head_dim * config_.value("partial_rotary_factor", 1.0))));
+  }
+
+  void write_rope_scaling() {
+    const auto found = config_.find("rope_scaling");
+    if (found == config_.end() || !found->is_object()) return;
+    const nlohmann::json& scaling = *found;
+    if (scaling.value("rope_type", "") != "yarn") return;
+    const std::string key = architecture_ + ".rope.scaling.";
+    writer_.text(key + "type", "yarn");
+    writer_.f32(key + "factor", scaling.at("factor"));
+    writer_.u32(key + "original_context_length", scaling.at("original_max_position_embeddings"));
+    writer_.f32(key + "yarn_beta_fast", scaling.at("beta_fast"));
+    writer_.f32(key + "yarn_log_multiplier", 0.1f * scaling.at("mscale_all_dim").get<float>());
   }
 
   void write_experts_sizes() {
@@ -604,7 +618,40 @@ class GgufTwin {
     if (pairs && (queries || hub.find(".k_proj.") != std::string::npos)) {
       return write_pairs(stored, matrix, queries ? heads_ : kv_heads_);
     }
+    if (stored.find("attn_") != std::string::npos) {
+      return write_attention(stored, shape, matrix.form.type, matrix.bytes);
+    }
     writer_.tensor(stored, shape, matrix.form.type, matrix.bytes);
+  }
+
+  // Two architectures stand for the converter's option to join queries, keys and values.
+  void write_attention(const std::string& stored, const Shape& shape, uint32_t type,
+                       std::span<const std::byte> bytes) {
+    const size_t at = stored.find("attn_") + 5;
+    const bool is_part = stored[at + 1] == '.' && std::string_view("qkv").find(stored[at]) < 3;
+    if (!is_part || (architecture_ != "seed_oss" && architecture_ != "smollm3")) {
+      return writer_.tensor(stored, shape, type, bytes);
+    }
+    std::string joined = stored;
+    joined.replace(at, 1, "qkv");
+    auto& parts = joined_[joined];
+    parts.push_back({stored, shape, type, {bytes.begin(), bytes.end()}});
+    if (parts.size() < 3) return;
+    const bool alike = parts[0].type == parts[1].type && parts[1].type == parts[2].type;
+    std::ranges::sort(parts, [](const Part& a, const Part& b) {
+      constexpr std::string_view kOrder = "qkv";
+      const size_t letter = a.name.find("attn_") + 5;
+      return kOrder.find(a.name[letter]) < kOrder.find(b.name[letter]);
+    });
+    std::vector<std::byte> all;
+    int64_t rows = 0;
+    for (const Part& part : parts) {
+      if (!alike) writer_.tensor(part.name, part.shape, part.type, part.bytes);
+      all.insert(all.end(), part.bytes.begin(), part.bytes.end());
+      rows += part.shape[0];
+    }
+    if (!alike) return;
+    writer_.tensor(joined, shape.rank() == 1 ? Shape{rows} : Shape{rows, shape[1]}, type, all);
   }
 
   // [heads, 2, half, ...] becomes [heads, half, 2, ...].
@@ -622,7 +669,7 @@ class GgufTwin {
         }
       }
     }
-    writer_.tensor(stored, shape, matrix.form.type, bytes);
+    write_attention(stored, shape, matrix.form.type, bytes);
   }
 
   // Rows of each key head, its q, k, v and z, become all q, k and v, and all z.
@@ -806,6 +853,15 @@ class GgufTwin {
   int64_t head_dim_ = 0;
   std::map<std::string, Matrix> matrices_;  // by hub name
   std::map<std::string, std::map<int, const Matrix*>> experts_;
+
+  struct Part {
+    std::string name;
+    Shape shape;
+    uint32_t type;
+    std::vector<std::byte> bytes;
+  };
+
+  std::map<std::string, std::vector<Part>> joined_;  // parts seen, by the name of the whole
   std::map<std::string, std::pair<Matrix, Matrix>> latents_;  // of keys and values, by hub name
   checkpoint::testing::GgufWriter writer_;
 };

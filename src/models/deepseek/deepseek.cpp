@@ -165,8 +165,8 @@ void translate_deepseek(GgufTranslation& gguf) {
       {.stored = "attn_kv_a_mqa", .hub = "self_attn.kv_a_proj_with_mqa"},
       {.stored = "attn_kv_a_norm", .hub = "self_attn.kv_a_layernorm"},
       {.stored = "attn_kv_b", .hub = "self_attn.kv_b_proj"},
-      {.stored = "attn_k_b", .hub = "self_attn.k_b_proj"},
-      {.stored = "attn_v_b", .hub = "self_attn.v_b_proj"},
+      {.stored = "attn_k_b", .hub = "self_attn.k_b_proj", .as_numbers = true},
+      {.stored = "attn_v_b", .hub = "self_attn.v_b_proj", .as_numbers = true},
   });
 }
 

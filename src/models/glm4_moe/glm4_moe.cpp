@@ -88,7 +88,8 @@ std::unique_ptr<const DraftModel> create_glm4_moe_head(const ModelConfig& config
 void translate_glm4_moe(GgufTranslation& gguf) {
   translate_transformer(gguf,
                         {.architecture = "Glm4MoeForCausalLM", .mlp_norm = "post_attention_norm"});
-  gguf.set("attention_bias", gguf.tensor("blk.0.attn_q.bias").has_value());
+  gguf.set("attention_bias",
+           (gguf.tensor("blk.0.attn_q.bias") || gguf.tensor("blk.0.attn_qkv.bias")));
   gguf.set("use_qk_norm", gguf.tensor("blk.0.attn_q_norm.weight").has_value());
   translate_routed_experts(gguf, "mlp.");
   require_sigmoid_scores(gguf);

@@ -53,7 +53,8 @@ std::unique_ptr<const Model> create_granite(const checkpoint::ModelConfig& confi
 void translate_granite_layers(GgufTranslation& gguf, std::string_view architecture) {
   translate_transformer(gguf, {.architecture = architecture, .pairs_rows = true});
   translate_factors(gguf);
-  if (gguf.tensor("blk.0.attn_q.bias")) gguf.set("attention_bias", true);
+  if (gguf.tensor("blk.0.attn_q.bias") || gguf.tensor("blk.0.attn_qkv.bias"))
+    gguf.set("attention_bias", true);
 }
 
 void translate_granite(GgufTranslation& gguf) {

@@ -25,7 +25,8 @@ std::unique_ptr<const Model> create_llama(const checkpoint::ModelConfig& config)
 // The converter stores the rows of queries and keys for a rotation in pairs.
 void translate_llama(GgufTranslation& gguf) {
   translate_transformer(gguf, {.architecture = "LlamaForCausalLM", .pairs_rows = true});
-  if (gguf.tensor("blk.0.attn_q.bias")) gguf.set("attention_bias", true);
+  if (gguf.tensor("blk.0.attn_q.bias") || gguf.tensor("blk.0.attn_qkv.bias"))
+    gguf.set("attention_bias", true);
 }
 
 }  // namespace

@@ -244,6 +244,7 @@ void translate_nemotron_h(GgufTranslation& gguf) {
   add_gguf_mamba2(gguf, "mixer.");
   if (gguf.integer("expert_count").value_or(0) == 0) return;
   translate_routed_experts(gguf, "mixer.");
+  require_sigmoid_scores(gguf);
   gguf.copy_integer("expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size");
   gguf.copy_integer("moe_latent_size", "moe_latent_size");
   gguf.in_layers({

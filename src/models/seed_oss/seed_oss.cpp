@@ -23,7 +23,8 @@ std::unique_ptr<const Model> create_seed_oss(const checkpoint::ModelConfig& conf
 void translate_seed_oss(GgufTranslation& gguf) {
   translate_transformer(gguf,
                         {.architecture = "SeedOssForCausalLM", .mlp_norm = "post_attention_norm"});
-  gguf.set("attention_bias", gguf.tensor("blk.0.attn_q.bias").has_value());
+  gguf.set("attention_bias",
+           (gguf.tensor("blk.0.attn_q.bias") || gguf.tensor("blk.0.attn_qkv.bias")));
   gguf.set("attention_out_bias", gguf.tensor("blk.0.attn_output.bias").has_value());
 }
 
