@@ -41,11 +41,15 @@ constexpr std::pair<std::string_view, std::string_view> kSummaries[] = {
     {"/v1/completions", "OpenAI's completions: text in, its continuation out"},
     {"/v1/responses", "OpenAI's Responses"},
     {"/v1/responses/input_tokens", "The tokens of a response's prompt"},
-    {"/v1/responses/{response_id}", "A response of the last hour; its input with /input_items"},
+    {"/v1/responses/{response_id}", "A response of the last hour"},
+    {"/v1/responses/{response_id}/input_items", "The items that a response answers"},
+    {"/v1/responses/{response_id}/cancel", "Ends a response that runs in the background"},
     {"/v1/files", "Uploads and lists files for batches"},
-    {"/v1/files/{file_id}", "A file; its bytes with /content"},
+    {"/v1/files/{file_id}", "Facts of a file"},
+    {"/v1/files/{file_id}/content", "The bytes of a file"},
     {"/v1/batches", "Starts and lists batches"},
-    {"/v1/batches/{batch_id}", "A batch; ends it with /cancel"},
+    {"/v1/batches/{batch_id}", "A batch, with its counts"},
+    {"/v1/batches/{batch_id}/cancel", "Ends a batch"},
     {"/v1/messages", "Anthropic's Messages"},
     {"/v1/messages/count_tokens", "The tokens of a prompt"},
     {"/generate", "SGLang's native route: texts or token ids, one or a batch"},
@@ -83,9 +87,9 @@ constexpr std::pair<std::string_view, std::string_view> kSummaries[] = {
     {"/", "What the server is"},
 };
 
-std::vector<std::string> methods_of(const Route& route) {
+// In small letters, without HEAD.
+std::vector<std::string> methods_of(std::string_view rest) {
   std::vector<std::string> methods;
-  std::string_view rest = route.allow;
   while (!rest.empty()) {
     const size_t end = std::min(rest.find(", "), rest.size());
     if (rest.substr(0, end) != "HEAD") methods.emplace_back(lower_case(rest.substr(0, end)));
@@ -211,7 +215,8 @@ Json type_schema(FieldType type) {
   const Json integer = {{"type", "integer"}};
   const Json number = {{"type", "number"}};
   const Json string = {{"type", "string"}};
-  const Json object = {{"type", "object"}};
+  // Generated clients read an object without properties as an empty one.
+  const Json object = {{"type", "object"}, {"additionalProperties", true}};
   switch (type) {
     case FieldType::kBoolean:
       return boolean;
@@ -320,19 +325,18 @@ std::string operation_id(std::string_view path, const std::string& method) {
 
 // One operation of a path.
 Json operation(std::string_view path, const Route& route, const std::string& method) {
-  Json described = {
-      {"summary", route_summary(path)},
-      {"operationId", operation_id(path, method)},
-      {"responses",
-       {{"200", {{"description", "Success"}}},
-        {"default",
-         {{"description", "An error"},
-          {"content", {{"application/json", {{"schema", {{"$ref", reference_to("Error")}}}}}}}}}}}};
+  Json described = {{"summary", route_summary(path)},
+                    {"operationId", operation_id(path, method)},
+                    {"responses",
+                     {{"200", {{"description", "Success"}}},
+                      {"4XX", {{"$ref", "#/components/responses/Error"}}},
+                      {"5XX", {{"$ref", "#/components/responses/Error"}}}}}};
   if (const size_t name = path.find('{'); name != std::string_view::npos) {
-    described["parameters"] = Json::array({{{"name", path.substr(name + 1, path.size() - name - 2)},
-                                            {"in", "path"},
-                                            {"required", true},
-                                            {"schema", {{"type", "string"}}}}});
+    described["parameters"] =
+        Json::array({{{"name", path.substr(name + 1, path.find('}') - name - 1)},
+                      {"in", "path"},
+                      {"required", true},
+                      {"schema", {{"type", "string"}}}}});
   }
   if (route.max_body_bytes != kNoBody && (method == "post" || method == "put")) {
     const char* const type =
@@ -412,7 +416,7 @@ void append_rows(std::span<const Field> fields, const std::string& prefix, std::
 
 void append_body(const DescribedBody& body, std::string& page) {
   std::string paths;
-  for (const auto& [path, route] : route_summaries()) {
+  for (const auto& [path, route, allow] : route_summaries()) {
     if (route->endpoint == body.endpoint) paths += (paths.empty() ? "" : ", ") + path;
   }
   page += fmt::format(
@@ -435,8 +439,8 @@ std::string_view route_summary(std::string_view path) {
 
 Json openapi_description(std::string_view version) {
   Json paths = Json::object();
-  for (const auto& [path, route] : route_summaries()) {
-    for (const std::string& method : methods_of(*route)) {
+  for (const auto& [path, route, allow] : route_summaries()) {
+    for (const std::string& method : methods_of(allow)) {
       paths[path][method] = operation(path, *route, method);
     }
   }
@@ -447,11 +451,19 @@ Json openapi_description(std::string_view version) {
     schemas[std::string(body.name)] = std::move(schema);
   }
   const Json bearer = {{"type", "http"}, {"scheme", "bearer"}};
+  const Json error = {
+      {"description", "An error"},
+      {"content", {{"application/json", {{"schema", {{"$ref", reference_to("Error")}}}}}}}};
   return {{"openapi", "3.1.0"},
-          {"info", {{"title", "Heddle"}, {"version", version}}},
+          {"info",
+           {{"title", "Heddle"},
+            {"version", version},
+            {"license", {{"name", "Apache 2.0"}, {"identifier", "Apache-2.0"}}}}},
+          {"servers", Json::array({{{"url", "."}}})},  // where this description is
           {"paths", std::move(paths)},
           {"components",
            {{"schemas", std::move(schemas)},
+            {"responses", {{"Error", error}}},
             {"securitySchemes", {{"key", bearer}, {"admin", bearer}}}}}};
 }
 
@@ -468,9 +480,9 @@ std::string docs_page(std::string_view version) {
       "<table>\n<thead><tr><th scope=\"col\">Route</th><th scope=\"col\">Methods</th>"
       "<th scope=\"col\">Asks for</th><th scope=\"col\">What it does</th></tr></thead>\n<tbody>\n",
       version);
-  for (const auto& [path, route] : route_summaries()) {
+  for (const auto& [path, route, allow] : route_summaries()) {
     page += fmt::format("<tr><td><code>{}</code></td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
-                        path, route->allow, access_text(route->access), route_summary(path));
+                        path, allow, access_text(route->access), route_summary(path));
   }
   page += "</tbody>\n</table>\n<h2>Fields of bodies</h2>\n";
   for (const DescribedBody& body : described_bodies()) append_body(body, page);

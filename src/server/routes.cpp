@@ -200,12 +200,22 @@ bool has(const std::vector<std::string>& names, std::string_view name) {
 
 std::vector<RouteSummary> route_summaries() {
   std::vector<RouteSummary> summaries;
-  for (const Route& route : kRoutes) summaries.push_back({std::string(route.path), &route});
-  summaries.push_back({std::string(kModelPrefix) + "{model}", &kOneModelRoute});
-  summaries.push_back({std::string(kResponsePrefix) + "{response_id}", &kOneResponseRoute});
-  summaries.push_back({std::string(kFilePrefix) + "{file_id}", &kOneFileRoute});
-  summaries.push_back({std::string(kBatchPrefix) + "{batch_id}", &kOneBatchRoute});
-  summaries.push_back({std::string(kDashboardPrefix) + "{file}", &kDashboardRoute});
+  for (const Route& route : kRoutes) {
+    summaries.push_back({std::string(route.path), &route, route.allow});
+  }
+  const auto add = [&summaries](const Route& route, std::string_view below,
+                                std::string_view allow) {
+    summaries.push_back({fmt::format("{}{}", route.path, below), &route, allow});
+  };
+  add(kOneModelRoute, "{model}", kOneModelRoute.allow);
+  add(kOneResponseRoute, "{response_id}", "GET, HEAD, DELETE");
+  add(kOneResponseRoute, "{response_id}/input_items", "GET, HEAD");
+  add(kOneResponseRoute, "{response_id}/cancel", "POST");
+  add(kOneFileRoute, "{file_id}", kOneFileRoute.allow);
+  add(kOneFileRoute, "{file_id}/content", "GET, HEAD");
+  add(kOneBatchRoute, "{batch_id}", "GET, HEAD");
+  add(kOneBatchRoute, "{batch_id}/cancel", "POST");
+  add(kDashboardRoute, "{file}", kDashboardRoute.allow);
   return summaries;
 }
 

@@ -118,6 +118,7 @@ inline constexpr std::string_view kBatchPrefix = "/v1/batches/";
 struct RouteSummary {
   std::string path;  // with {names} for what varies
   const Route* route = nullptr;
+  std::string_view allow;  // methods of this path, of those of the route
 };
 
 // Every route that is served.

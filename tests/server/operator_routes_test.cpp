@@ -217,7 +217,9 @@ TEST_F(OperatorRoutesTest, EveryRouteIsDescribed) {
   EXPECT_THAT(page.headers.at("content-type"), HasSubstr("text/html"));
   EXPECT_EQ(page.body.find("http://"), std::string::npos) << "it works offline";
   EXPECT_EQ(page.body.find("https://"), std::string::npos);
-  for (const auto& [path, route] : route_summaries()) {
+  for (const auto& [path, route, allow] : route_summaries()) {
+    EXPECT_THAT(std::string(route->allow),
+                HasSubstr(std::string(allow.substr(0, allow.find(',')))));
     EXPECT_NE(route_summary(path), "") << path;
     EXPECT_TRUE(description["paths"].contains(path)) << path;
     EXPECT_THAT(page.body, HasSubstr("<code>" + path + "</code>"));
@@ -229,6 +231,10 @@ TEST_F(OperatorRoutesTest, EveryRouteIsDescribed) {
   EXPECT_TRUE(chat["post"]["requestBody"]["content"].contains("application/json"));
   EXPECT_EQ(description["paths"]["/v1/files/{file_id}"]["delete"]["parameters"][0]["name"],
             "file_id");
+  const Json cancel = description["paths"]["/v1/batches/{batch_id}/cancel"];
+  EXPECT_TRUE(cancel.contains("post"));
+  EXPECT_EQ(cancel["post"]["parameters"][0]["name"], "batch_id");
+  EXPECT_FALSE(description["paths"]["/v1/batches/{batch_id}"].contains("post"));
 }
 
 TEST_F(OperatorRoutesTest, TheDescriptionCanBeOff) {
