@@ -291,7 +291,7 @@ stage_clients() {
   if ! command -v node >/dev/null || [[ ! -d $libraries/node_modules ]]; then
     missing="; no client libraries: ./run setup --clients installs them where there is node"
   else
-    programs+=("$root"/tests/clients/{openai,anthropic,ollama,dashboard}.mjs)
+    programs+=("$root"/tests/clients/{openai,anthropic,ollama,openapi,dashboard}.mjs)
     scripted=("$root"/tests/clients/{openai_helpers,anthropic_helpers,ollama_helpers,ai_sdk,langchain,dashboard_chat}.mjs)
     node "$root/tests/clients/scripted_model.mjs" "$dir/scripted"
     if [[ -d $root/build/agents/node_modules ]]; then
