@@ -281,9 +281,7 @@ std::function<int()> declare_chat(Options& options) {
   declare_sampling_options(options, settings->sampling);
   return [settings] {
     const Result<int> result = chat(*settings);
-    if (result.ok()) return *result;
-    fmt::print(stderr, "error: {}\n", result.status().message());
-    return kExitFailure;
+    return result.ok() ? *result : report_failure(result.status());
   };
 }
 

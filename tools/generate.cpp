@@ -203,9 +203,7 @@ std::function<int()> declare_generate(Options& options) {
   options.flag("--json", &settings->json, "Print a report as JSON instead of streaming");
   return [settings] {
     const Result<int> result = generate(*settings);
-    if (result.ok()) return *result;
-    fmt::print(stderr, "error: {}\n", result.status().message());
-    return kExitFailure;
+    return result.ok() ? *result : report_failure(result.status());
   };
 }
 

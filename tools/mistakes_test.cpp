@@ -120,15 +120,48 @@ class Mistakes : public ::testing::Test {
   ~Mistakes() override { ::unsetenv("HF_HUB_CACHE"); }
 };
 
+int exit_code_of(std::string_view line) {
+  std::vector<std::string> words = words_of(line);
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  return run_program(static_cast<int>(pointers.size()), pointers.data(), kSubcommands);
+}
+
+TEST_F(Mistakes, AWrongCommandLineEndsWithTheCodeOfUsageInEverySubcommand) {
+  for (const char* const line : {"serve M --api-key ''",
+                                 "serve M --page-size 24 --port 0",
+                                 "serve M --device gpu --port 0",
+                                 "generate M",
+                                 "generate M Hi --json -o answers.jsonl",
+                                 "chat M --url http://host",
+                                 "chat --tp 2",
+                                 "list all",
+                                 "bench",
+                                 "bench serve --extra-body x",
+                                 "bench cache M --patterns all",
+                                 "bench offline M --prefill x",
+                                 "bench speculative M --parallel 0",
+                                 "bench ops --device gpu",
+                                 "verify",
+                                 "eval",
+                                 "eval M",
+                                 "eval --url http://host",
+                                 "inspect",
+                                 "inspect M --step-tokens 3",
+                                 "quantize M out --group-size 33",
+                                 "export-nextn M",
+                                 "version all"}) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(exit_code_of(line), kExitUsage) << line;
+    EXPECT_NE(::testing::internal::GetCapturedStderr(), "") << line;
+  }
+}
+
 TEST_F(Mistakes, EachMessageHasTheThingItsValueAndTheRemedy) {
   for (const Mistake& mistake : kMistakes) {
     SCOPED_TRACE(mistake.line);
-    std::vector<std::string> words = words_of(mistake.line);
-    std::vector<char*> pointers;
-    for (std::string& word : words) pointers.push_back(word.data());
     ::testing::internal::CaptureStderr();
-    const int exit_code =
-        run_program(static_cast<int>(pointers.size()), pointers.data(), kSubcommands);
+    const int exit_code = exit_code_of(mistake.line);
     std::string errors = ::testing::internal::GetCapturedStderr();
     EXPECT_NE(exit_code, 0);
     const size_t begin = errors.find("error: ");

@@ -518,7 +518,7 @@ std::vector<DeclaredOption> declared_options(const Subcommand& subcommand) {
 
 int report_failure(const Status& status) {
   fmt::print(stderr, "error: {}\n", status.message());
-  return kExitFailure;
+  return status.code() == StatusCode::kInvalidArgument ? kExitUsage : kExitFailure;
 }
 
 // The parser throws; here is where that ends.

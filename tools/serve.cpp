@@ -75,9 +75,7 @@ std::function<int()> declare_serve(Options& options) {
   declare_serve_options(options, *settings);
   return [settings] {
     const Status status = serve(*settings);
-    if (status.ok()) return 0;
-    fmt::print(stderr, "error: {}\n", status.message());
-    return kExitFailure;
+    return status.ok() ? 0 : report_failure(status);
   };
 }
 

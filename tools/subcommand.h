@@ -40,7 +40,9 @@ struct Subcommand {
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitUsage = 2;
 
-// The end of a subcommand that failed: one line on standard error; returns kExitFailure.
+// The end of a subcommand that failed: one line on standard error. Returns the exit code:
+// kExitUsage for kInvalidArgument, because the command line named what is invalid; else
+// kExitFailure.
 int report_failure(const Status& status);
 
 // Parses the command line and runs what it names. '_' in an option's name is read as '-'.
