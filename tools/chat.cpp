@@ -128,6 +128,12 @@ class LocalChat : public ChatModel {
   std::string running_id_ HEDDLE_GUARDED_BY(mutex_);  // empty between answers
 };
 
+std::string wrapped(std::string_view line) {
+  WordWrap wrap(terminal_columns());
+  const std::string shown = wrap.feed(line);
+  return shown + wrap.end() + "\n";
+}
+
 class Conversation {
  public:
   Conversation(const ChatSettings& settings, ChatModel& model)
@@ -143,8 +149,8 @@ class Conversation {
     }
     interrupts().set_handler([this](int signal, int /*count*/) { on_signal(signal); });
     if (interactive) {
-      print_now(fmt::format("{}. /help lists the commands.\n",
-                            printable(model_.description(), kMaxShown)));
+      print_now(wrapped(fmt::format("{}. /help lists the commands.",
+                                    printable(model_.description(), kMaxShown))));
     }
     int exit_code = 0;
     while (const std::optional<std::string> line = next_message(interactive)) {
@@ -212,7 +218,8 @@ class Conversation {
     show(wrap.end());
     if (!ends_line || (answer.ok() && answer->text.empty())) print_now("\n");
     HEDDLE_RETURN_IF_ERROR(answer.status());
-    if (stdin_is_terminal() && !answer->speed.empty()) print_now("[" + answer->speed + "]\n");
+    if (stdin_is_terminal() && !answer->speed.empty())
+      print_now(wrapped("[" + answer->speed + "]"));
     if (answer->text.empty()) return ok_status();
     messages.push_back({{"role", "assistant"}, {"content", std::move(answer->text)}});
     messages_ = std::move(messages);

@@ -157,6 +157,15 @@ TEST_F(Mistakes, AWrongCommandLineEndsWithTheCodeOfUsageInEverySubcommand) {
   }
 }
 
+TEST_F(Mistakes, OptionsOfItsOwnAreNotThoseOfOtherServers) {
+  for (const char* const line : {"generate M --temperature 0.5 --top-p 0.9 --seed 7",
+                                 "chat M --url http://host --min-p 0.1"}) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(exit_code_of(line), kExitUsage) << line;
+    EXPECT_EQ(::testing::internal::GetCapturedStderr().find("note: "), std::string::npos) << line;
+  }
+}
+
 TEST_F(Mistakes, EachMessageHasTheThingItsValueAndTheRemedy) {
   for (const Mistake& mistake : kMistakes) {
     SCOPED_TRACE(mistake.line);

@@ -154,8 +154,10 @@ void explain_familiar(const CLI::App& app, const std::vector<std::string>& argum
     if (argument == "--") return;
     const std::string inside = argument.substr(0, argument.find('='));
     const FamiliarOption* familiar = find_familiar_option(spelling_outside(inside));
-    if (familiar == nullptr || familiar->kind == FamiliarOption::Kind::kRefused) continue;
-    if (familiar->kind == FamiliarOption::Kind::kSpelling &&
+    using enum FamiliarOption::Kind;
+    if (familiar == nullptr || familiar->kind == kRefused) continue;
+    if (familiar->kind == kWords || familiar->kind == kSampling) continue;  // an option of its own
+    if (familiar->kind == kSpelling &&
         app.get_option_no_throw(inside) != app.get_option_no_throw(std::string(familiar->means))) {
       continue;  // an option of its own
     }
