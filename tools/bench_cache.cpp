@@ -183,7 +183,8 @@ Result<std::vector<Pattern>> check(const CacheCommand& command) {
   const std::string& trace = command.trace.file;
   if (patterns.empty() && trace.empty()) return invalid_argument("name --patterns or a --trace");
   if (!trace.empty() && !std::ifstream(trace)) {
-    return not_found(fmt::format("cannot read the trace {}", trace));
+    return not_found(
+        fmt::format("cannot read the trace {}; name a Mooncake trace (.jsonl)", trace));
   }
   HEDDLE_RETURN_IF_ERROR(check_bench_output(command.output));
   return patterns;

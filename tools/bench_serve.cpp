@@ -70,7 +70,8 @@ Status check_serve(BenchServeCommand& command) {
       !ordered_json::parse(command.client.extra_body, nullptr, /*allow_exceptions=*/false)
            .is_object()) {
     return invalid_argument(
-        fmt::format("--extra-body {}: it is no JSON object", command.client.extra_body));
+        fmt::format("--extra-body {}: it is no JSON object; write one as '{{\"top_k\": 20}}'",
+                    command.client.extra_body));
   }
   if (!command.html_file.empty()) {
     HEDDLE_RETURN_IF_ERROR(check_output_file(command.html_file, ExistingFile::kReplace));

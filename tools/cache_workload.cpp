@@ -207,7 +207,9 @@ Result<std::vector<Pattern>> choose_patterns(std::string_view names, int64_t con
 
 Result<Workload> read_trace(const TraceOptions& options, const WorkloadShape& shape) {
   std::ifstream file(options.file);
-  if (!file) return not_found(fmt::format("cannot read the trace {}", options.file));
+  if (!file)
+    return not_found(
+        fmt::format("cannot read the trace {}; name a Mooncake trace (.jsonl)", options.file));
   const auto scaled = [&options](double length) {
     return std::max<int64_t>(std::llround(length * options.scale), 1);
   };

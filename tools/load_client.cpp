@@ -154,8 +154,8 @@ class LoadClient::Connections {
     asio::ip::tcp::resolver resolver(io_);
     const auto found = resolver.resolve(options_.address.host, options_.address.port, error);
     if (error) {
-      return unavailable(
-          fmt::format("the host {} has no address: {}", options_.address.host, error.message()));
+      return unavailable(fmt::format("the host {} has no address: {}; check its name in --url",
+                                     options_.address.host, error.message()));
     }
     for (const auto& entry : found) endpoints_.push_back(entry.endpoint());
     return {};

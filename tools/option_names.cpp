@@ -15,6 +15,7 @@ struct Name {
 // Fields of error messages and the options that set them. Where a field's name is an ordinary word,
 // the words after it are part of the entry.
 constexpr Name kNames[] = {
+    {"attention_backend", "--attention-backend"},
     {"aging_seconds", "--priority-aging-secs"},
     {"snapshot_interval", "--snapshot-interval"},
     {"chunked_prefill_tokens", "--chunked-prefill-tokens"},

@@ -24,8 +24,9 @@ namespace {
 
 // "; did you mean --port?", or nothing when no candidate is near.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  constexpr size_t kShortWord = 5;  // "--url", of which half could be another option
   std::string best;
-  size_t best_distance = word.size() / 3 + 2;
+  size_t best_distance = word.size() <= kShortWord ? 2 : word.size() / 3 + 2;
   for (const std::string& candidate : candidates) {
     const size_t distance = edit_distance(word, candidate);
     if (distance < best_distance) {
@@ -90,12 +91,18 @@ std::string unknown_subcommand(const std::string& word, const std::vector<std::s
 std::string explain_unknown(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    if (option->get_group().empty()) continue;  // changes nothing here: no advice
+    for (const std::string& name : option->get_lnames()) {
+      names.push_back(spelling_outside("--" + name));
+    }
   }
   const std::vector<std::string> rest = root_of(app).remaining(/*recurse=*/true);
   for (const std::string& argument : rest) {
     if (!argument.starts_with('-')) continue;
     const std::string name = spelling_outside(argument.substr(0, argument.find('=')));
+    if (app.get_option_no_throw(name) != nullptr) {
+      return fmt::format("{} follows --, after which no options are read; put it before", name);
+    }
     const FamiliarOption* familiar = find_familiar_option(name);
     if (familiar != nullptr && familiar->kind == FamiliarOption::Kind::kRefused) {
       return fmt::format("there is no option {}: {}", name, familiar->means);
@@ -258,6 +265,9 @@ void Options::positional(const char* name, std::vector<std::string>* target, con
 
 void Options::model(const char* name, std::string* target, const char* help, bool required) {
   const auto find = [](std::string& named) -> std::string {
+    for (const std::string_view site : {"https://huggingface.co/", "hf://"}) {
+      if (named.starts_with(site)) named.erase(0, site.size());
+    }
     const Result<std::filesystem::path> folder = checkpoint::find_model(named);
     if (!folder.ok()) return std::string(folder.status().message());
     named = folder->string();
@@ -492,6 +502,9 @@ const CLI::App& selected(const CLI::App& app) {
 // The error in words, with the option as it was typed: it may have several spellings.
 std::string complaint_of(const CLI::Error& error, const CLI::App& app, Words words) {
   const std::string text = error.what();
+  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
+    return text + "; a flag stands alone, or takes true or false";
+  }
   const size_t end = text.find_first_of(": ");
   const CLI::Option* const option = text.starts_with('-') && end != std::string::npos
                                         ? app.get_option_no_throw(text.substr(0, end))

@@ -75,6 +75,13 @@ Result<fs::path> checked_model_dir(const std::string& folder) {
 // The template is read again with the model; what is wrong with it is said before.
 Status check_chat_template(const EngineSettings& settings) {
   if (settings.chat_template.empty()) return ok_status();
+  std::error_code ignored;
+  if (!fs::exists(settings.chat_template, ignored)) {
+    return not_found(
+        fmt::format("--chat-template: there is no file {}; name a file with a template in Jinja, "
+                    "for which no text and no name of a built-in template can stand",
+                    settings.chat_template));
+  }
   chat::ChatTemplateOptions options;
   options.template_file = settings.chat_template;
   return chat::ChatTemplate::load(settings.engine.model_dir, options)
@@ -328,6 +335,10 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
       "--attention-backend", to_string(engine.attention_backend),
       [&engine](std::string_view name) -> Status {
         HEDDLE_ASSIGN_OR_RETURN(engine.attention_backend, parse_attention_backend(name));
+        const std::string_view taken = to_string(engine.attention_backend);
+        if (name != taken) {
+          fmt::print(stderr, "note: --attention-backend {} is {} here\n", name, taken);
+        }
         return {};
       },
       "Kernels that a GPU attends with: auto, the fastest it has, or plain, those of exact mode");
@@ -379,6 +390,14 @@ Status apply(EngineSettings& settings) {
                                           settings.model_dir, settings.model_path));
     }
     settings.model_dir = settings.model_path;
+  }
+  const fs::path& drafter = settings.engine.speculative.draft_model_dir;
+  std::error_code ignored;
+  if (!drafter.empty() && !fs::exists(drafter, ignored)) {
+    return not_found(fmt::format(
+        "--speculative-draft-model-path: there is no folder {}; name the one that has the "
+        "drafter's config.json",
+        drafter.string()));
   }
   warn_of_inexact_states(settings.engine);
   settings.engine.num_threads = usable_threads(settings.engine.num_threads);

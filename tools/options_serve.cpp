@@ -253,6 +253,17 @@ Status apply_keys(ServeSettings& settings) {
   return ok_status();
 }
 
+// Addresses of a server as browsers write them, "http://host:8080", are no hosts.
+Status check_host(const std::string& host) {
+  if (host.starts_with(server::kUnixPrefix)) return ok_status();
+  const bool has_port = std::ranges::count(host, ':') == 1;
+  if (!has_port && host.find('/') == std::string::npos) return ok_status();
+  return invalid_argument(
+      fmt::format("--host {}: give the name or the IP address alone; --port takes the port, and "
+                  "--ssl-certfile makes it https",
+                  host));
+}
+
 // "none" is an empty list; without any list it stays as it is.
 void apply_list(const std::vector<std::string>& lists, std::vector<std::string>& target) {
   if (lists.empty()) return;
@@ -286,6 +297,7 @@ Status apply_answers(ServeSettings& settings) {
 
 Status apply_transport(ServeSettings& settings) {
   server::ServerOptions& server = settings.server;
+  HEDDLE_RETURN_IF_ERROR(check_host(server.http.host));
   server.isolate_tenants = settings.cache_isolation == "tenant";
   apply_list(settings.cors_origins, server.cors.origins);
   for (std::string& origin : server.cors.origins) {

@@ -208,6 +208,14 @@ TEST(ServeOptionsTest, StartCommandsOfTheSeedsAreTakenWithoutTheirRanks) {
   EXPECT_GE(num_commands, 4U);
 }
 
+TEST(ServeOptionsTest, ABackendOfAnotherServerSaysWhichOneItIs) {
+  EXPECT_EQ(try_serve("--attention-backend fa3").errors,
+            "note: --attention-backend fa3 is auto here\n");
+  EXPECT_EQ(try_serve("--attention-backend torch_native").errors,
+            "note: --attention-backend torch_native is plain here\n");
+  EXPECT_EQ(try_serve("--attention-backend plain").errors, "");
+}
+
 TEST(ServeOptionsTest, OptionsOfOtherServersWithTheirValuesMeanOptionsHere) {
   const auto settings = std::make_shared<ServeSettings>();
   static std::shared_ptr<ServeSettings> read;

@@ -229,8 +229,10 @@ class AsioHttpServer final : public HttpServer {
           options_.port, options_.host));
     }
     if (error) {
-      return unavailable(fmt::format("cannot listen on {}, port {}: {}", options_.host,
-                                     options_.port, error.message()));
+      return unavailable(
+          fmt::format("cannot listen on {}, port {}: {}; --host takes an address of this machine, "
+                      "as 127.0.0.1, or 0.0.0.0 for all, and --port 0 any free port",
+                      options_.host, options_.port, error.message()));
     }
     tcp::endpoint bound;
     const auto local = acceptor_.local_endpoint(error);

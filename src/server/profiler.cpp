@@ -212,7 +212,8 @@ Status make_profile_folder(const std::filesystem::path& folder) {
   }
   if (!error) return ok_status();
   return invalid_argument(
-      fmt::format("profiles cannot be written to {}: {}", folder.string(), error.message()));
+      fmt::format("profiles cannot be written to {}: {}; name a folder that this user may write to",
+                  folder.string(), error.message()));
 }
 
 std::string trace_json(const std::vector<StepRecord>& steps) {

@@ -200,7 +200,7 @@ Result<SamplingParams> read_sampling_defaults(std::string_view json, SamplingPar
       "repetition_penalty"};
   Json object;
   if (const auto error = parse_json_object(json, object, "The JSON object of sampling defaults")) {
-    return invalid_argument(error->message);
+    return invalid_argument(error->message + R"( Write one as '{"temperature": 0.6}'.)");
   }
   for (const auto& [name, value] : object.items()) {
     if (std::ranges::find(kNames, name) == kNames.end()) {

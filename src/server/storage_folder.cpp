@@ -25,8 +25,9 @@ constexpr mode_t kPrivateFolder = S_IRWXU;
 constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
 
 Status unusable(const std::filesystem::path& path, int error) {
-  return invalid_argument(fmt::format("the folder {} cannot be used: {}", path.string(),
-                                      std::generic_category().message(error)));
+  return invalid_argument(
+      fmt::format("the folder {} cannot be used: {}; name one that this user may write to",
+                  path.string(), std::generic_category().message(error)));
 }
 
 // As `mkdir -p`, but for this user alone. Returns an errno.
