@@ -15,6 +15,8 @@
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
+#include "options.h"
+
 namespace heddle::tools {
 namespace {
 
@@ -51,6 +53,42 @@ Result<std::string> value_of(const YAML::Node& node) {
     joined += (joined.empty() ? "" : ",") + item.Scalar();
   }
   return joined;
+}
+
+// The entries of a map, and those of `tuning` in it.
+Status add_settings(const std::string& path, const YAML::Node& map, bool tuning,
+                    std::vector<FileSetting>& settings) {
+  constexpr const char* kTuningKey = "tuning";
+  for (const auto& entry : map) {
+    FileSetting setting{.name = entry.first.Scalar(),
+                        .value = {},
+                        .line = entry.first.Mark().line + 1,
+                        .tuning = tuning};
+    std::ranges::replace(setting.name, '_', '-');
+    if (setting.name.starts_with('-')) {
+      return invalid_argument(
+          fmt::format("{}, line {}: {}: options stand in a file without dashes before their name",
+                      path, setting.line, setting.name));
+    }
+    if (setting.name == kTuningKey && !tuning) {
+      if (entry.second.IsNull()) continue;
+      if (!entry.second.IsMap()) {
+        return invalid_argument(
+            fmt::format("{}, line {}: tuning has to hold settings by name, as `overlap: false`",
+                        path, setting.line));
+      }
+      HEDDLE_RETURN_IF_ERROR(add_settings(path, entry.second, /*tuning=*/true, settings));
+      continue;
+    }
+    Result<std::string> value = value_of(entry.second);
+    if (!value.ok()) {
+      return invalid_argument(fmt::format("{}, line {}: {} {}", path, setting.line, setting.name,
+                                          value.status().message()));
+    }
+    setting.value = *std::move(value);
+    settings.push_back(std::move(setting));
+  }
+  return ok_status();
 }
 
 // The options that the command line gives itself.
@@ -95,23 +133,7 @@ Result<std::vector<FileSetting>> read_config_file(const std::string& path) {
       return invalid_argument(
           fmt::format("{}: has to hold options by name, as `port: 8000`", path));
     }
-    for (const auto& entry : root) {
-      FileSetting setting{
-          .name = entry.first.Scalar(), .value = {}, .line = entry.first.Mark().line + 1};
-      std::ranges::replace(setting.name, '_', '-');
-      if (setting.name.starts_with('-')) {
-        return invalid_argument(
-            fmt::format("{}, line {}: {}: options stand in a file without dashes before their name",
-                        path, setting.line, setting.name));
-      }
-      Result<std::string> value = value_of(entry.second);
-      if (!value.ok()) {
-        return invalid_argument(fmt::format("{}, line {}: {} {}", path, setting.line, setting.name,
-                                            value.status().message()));
-      }
-      setting.value = *std::move(value);
-      settings.push_back(std::move(setting));
-    }
+    HEDDLE_RETURN_IF_ERROR(add_settings(path, root, /*tuning=*/false, settings));
   } catch (const YAML::Exception& failure) {
     return invalid_argument(fmt::format("{}, line {}: neither YAML nor JSON: {}", path,
                                         failure.mark.line + 1, failure.msg));
@@ -144,6 +166,11 @@ Result<ArgumentsWithFile> with_config_file(const CLI::App& root,
     if (option != nullptr && option == app->get_help_ptr()) {
       return invalid_argument(
           fmt::format("{}: {} stands on a command line; leave it out", *path, setting.name));
+    }
+    if (option != nullptr && setting.tuning && option->get_group() != Options::kTuning) {
+      return invalid_argument(fmt::format(
+          "{}, line {}: {} is an option and no key of tuning; write it beside `tuning:`", *path,
+          setting.line, setting.name));
     }
     if (option != nullptr && given.contains(option)) continue;
     place = std::next(arguments.insert(place, fmt::format("--{}={}", setting.name, setting.value)));

@@ -26,7 +26,8 @@ namespace heddle::tools {
 struct FileSetting {
   std::string name;  // "served-model-name"; '_' is read as '-'
   std::string value;
-  int line = 0;  // line number, from 1
+  int line = 0;         // line number, from 1
+  bool tuning = false;  // stands below `tuning:`
 };
 
 // A command line with the settings of a file among its words.
@@ -37,12 +38,14 @@ struct ArgumentsWithFile {
 };
 
 // Error: kNotFound where there is no such file; kInvalidArgument, naming the line, where it is
-// neither YAML nor JSON, a name begins with a dash, or an option has no value.
+// neither YAML nor JSON, a name begins with a dash, an option has no value, or `tuning` holds no
+// settings by name.
 [[nodiscard]] Result<std::vector<FileSetting>> read_config_file(const std::string& path);
 
 // `arguments` are those behind the program's name. Where the subcommand takes --config and they
 // have one, the settings of its file are added as options, but for those that the arguments give
-// themselves, by whatever spelling: the command line wins. Error: as above.
+// themselves, by whatever spelling: the command line wins. Error: as above, and for an option below
+// `tuning:` that is no key of it (Options::kTuning).
 [[nodiscard]] Result<ArgumentsWithFile> with_config_file(const CLI::App& root,
                                                          std::vector<std::string> arguments);
 

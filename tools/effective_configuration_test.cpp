@@ -5,8 +5,6 @@
 #include <array>
 #include <fstream>
 #include <memory>
-#include <regex>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -45,17 +43,14 @@ std::string run(std::vector<std::string> arguments) {
   return ::testing::internal::GetCapturedStdout();
 }
 
-// The first long name of every option in --help: "max_total_tokens".
+// The first long name of every option and setting: "max_total_tokens".
 std::vector<std::string> options_of_serve() {
   std::vector<std::string> names;
-  std::istringstream help(run({"--help"}));
-  const std::regex option("^ +(?:-[a-zA-Z], *)?--([a-z-]+).*");
-  for (std::string line; std::getline(help, line);) {
-    std::smatch match;
-    if (!std::regex_match(line, match, option)) continue;
-    std::string name = match[1];
+  for (const DeclaredOption& option : declared_options(kCommand)) {
+    if (option.familiar) continue;
+    std::string name = option.names.front().substr(2);
     std::ranges::replace(name, '-', '_');
-    if (name != "help") names.push_back(name);
+    names.push_back(name);
   }
   return names;
 }
@@ -129,6 +124,17 @@ TEST_F(EffectiveConfigurationTest, AFileOfOptionsGivesWhatTheCommandLineDoesNot)
   EXPECT_EQ(line["port"], 80);
   EXPECT_EQ(line["metrics"], true);
   EXPECT_EQ(line["host"], "0.0.0.0");
+}
+
+TEST_F(EffectiveConfigurationTest, AFileOfOptionsHoldsSettingsBelowTuning) {
+  const std::string path = ::testing::TempDir() + "effective_configuration_tuning.yaml";
+  std::ofstream(path) << "policy: fair\ntuning:\n  fair-cost-input: 3\n  overlap: false\n"
+                         "  max_stop: 7\nmax-prefill-tokens: 99\n";
+  const json line = configuration({"--config", path, "--fair-cost-input", "4"});
+  EXPECT_EQ(line["fair_cost_input"], 4.0) << "the command line wins";
+  EXPECT_EQ(line["overlap"], false);
+  EXPECT_EQ(line["max_stop"], 7);
+  EXPECT_EQ(line["max_prefill_tokens"], 99) << "as an option";
 }
 
 TEST_F(EffectiveConfigurationTest, RequestsAreLoggedWhereTheOptionsSaySo) {

@@ -172,6 +172,26 @@ void explain_familiar(const CLI::App& app, const std::vector<std::string>& argum
   }
 }
 
+// One line for each key of `tuning:` that stands among the options; a subcommand without --config
+// has no other place for it.
+void explain_tuning(const CLI::App& app, const std::vector<std::string>& words,
+                    const std::vector<FileSetting>& from_file) {
+  if (app.get_option_no_throw("--config") == nullptr) return;
+  for (const std::string& word : words) {
+    if (word == "--") return;
+    const std::string name = word.substr(0, word.find('='));
+    const CLI::Option* const option = app.get_option_no_throw(name);
+    const auto is_it = [&name](const FileSetting& each) {
+      return each.tuning && "--" + each.name == name;
+    };
+    if (option == nullptr || option->get_group() != Options::kTuning ||
+        std::ranges::any_of(from_file, is_it)) {
+      continue;
+    }
+    fmt::print(stderr, "note: {} is for tuning; a file of --config has it below `tuning:`\n", name);
+  }
+}
+
 // Examples teach faster than lists do: the footer, where they stand, comes before everything else.
 class ExamplesFirst final : public CLI::Formatter {
  public:
@@ -183,6 +203,15 @@ class ExamplesFirst final : public CLI::Formatter {
   }
 
   std::string make_footer(const CLI::App*) const override { return {}; }
+
+  std::string make_group(std::string group, bool is_positional,
+                         std::vector<const CLI::Option*> options) const override {
+    if (group != Options::kTuning) {
+      return CLI::Formatter::make_group(std::move(group), is_positional, std::move(options));
+    }
+    return fmt::format("\n{}:\n  docs/options.md explains {} settings that few need\n", group,
+                       options.size());
+  }
 };
 
 // An empty argument is mostly a variable of the shell that is not set.
@@ -332,6 +361,7 @@ std::vector<DeclaredOption> Options::declared() const {
       one.default_value = on ? "on" : "off";
     }
     one.familiar = option->get_group().empty();
+    one.tuning = option->get_group() == kTuning;
   }
   return all;
 }
@@ -412,14 +442,14 @@ void Options::parsed(const char* names, std::string_view shown_default,
       ->group(heading_);
 }
 
+void Options::flag(const char* names, const std::function<void()>& given, const char* help) {
+  app_.add_flag_callback(with_familiar_spellings(names), given, help)->group(heading_);
+}
+
 void Options::flag(const char* names, bool* target, const char* help) {
   const CLI::Option* flag =
       app_.add_flag(with_familiar_spellings(names), *target, help)->group(heading_);
   if (*target) flags_that_are_on_.push_back(flag);
-}
-
-void Options::flag(const char* names, const std::function<void()>& given, const char* help) {
-  app_.add_flag_callback(with_familiar_spellings(names), given, help)->group(heading_);
 }
 
 namespace {
@@ -583,6 +613,7 @@ int run_program(int argc, char** argv, std::span<const Subcommand* const> subcom
     // CLI11 expects the words in reverse order.
     root.parse(std::vector<std::string>(ordered.rbegin(), ordered.rend()));
     explain_familiar(selected(root), ordered);
+    explain_tuning(selected(root), ordered, arguments.from_file);
   } catch (const CLI::Success& success) {  // --help, --version
     return root.exit(success);
   } catch (const CLI::ExtrasError&) {

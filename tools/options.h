@@ -40,6 +40,7 @@ struct DeclaredOption {
   std::vector<std::string> names;  // "--port", "-p"; also those that turn a flag off
   std::string default_value;  // default as --help shows it; "on" or "off" for a flag; "" for none
   bool familiar = false;      // declared by Options::accept_familiar()
+  bool tuning = false;        // declared below Options::kTuning
 };
 
 class Options {
@@ -56,8 +57,12 @@ class Options {
   // Shown before everything else by --help; one command a line.
   void examples(std::string_view lines);
 
-  // Options declared from here on stand under this heading in --help.
+  // Options declared from here on stand under this heading in --help. Below kTuning they are keys
+  // of `tuning:` in a file of options (config_file.h), which few need and --help does not list; a
+  // command line may have them by the same names.
   void heading(std::string_view title) { heading_ = title; }
+
+  static constexpr std::string_view kTuning = "Tuning";
 
   // Declares a positional argument. An empty one, as "$UNSET" is, is an error.
   void positional(const char* name, std::string* target, const char* help, bool required = true);

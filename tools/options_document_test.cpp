@@ -42,6 +42,7 @@ struct DocumentedOption {
   std::string unit;
   std::string default_value;
   std::string meaning;
+  bool tuning = false;
 };
 
 // The tables below a heading of the second level, and the subcommands that the heading names.
@@ -54,18 +55,20 @@ std::vector<Section> parse_document(const std::string& text) {
   static const std::regex kRow(R"(\| (`-.*`) \| (.*) \| (.*) \| (.*) \|)");
   static const std::regex kFamiliarRow(R"(\| (`-.*`) \| (.*) \| (.*) \|)");
   std::vector<Section> sections(1);
+  bool tuning = false;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     std::smatch match;
+    if (line.starts_with("##")) tuning = line == "### Tuning";
     if (line.starts_with("## ")) {
       sections.emplace_back().commands = in_backticks(line);
     } else if (std::regex_match(line, match, kRow)) {
       const std::vector<std::string> names = in_backticks(match[1]);
       sections.back().options.push_back(
-          {Names(names.begin(), names.end()), match[2], match[3], match[4]});
+          {Names(names.begin(), names.end()), match[2], match[3], match[4], tuning});
     } else if (std::regex_match(line, match, kFamiliarRow)) {
       for (const std::string& name : in_backticks(match[1])) {
-        sections.back().options.push_back({Names{name}, "", "", match[3]});
+        sections.back().options.push_back({Names{name}, "", "", match[3], tuning});
       }
     }
   }
@@ -103,7 +106,8 @@ std::vector<std::string> disagreements(const std::string& document,
   };
   const auto fits = [](const DocumentedOption& row, const DeclaredOption& option) {
     return row.names == Names(option.names.begin(), option.names.end()) &&
-           (option.familiar || row.default_value == shown_default(option)) && !row.meaning.empty();
+           row.tuning == option.tuning && !row.meaning.empty() &&
+           (option.familiar || row.default_value == shown_default(option));
   };
   const auto lists = [&](const Section& section, const DeclaredOption& option) {
     return std::ranges::any_of(section.options, [&](const auto& row) { return fits(row, option); });
@@ -123,8 +127,10 @@ std::vector<std::string> disagreements(const std::string& document,
               ? fmt::format("docs/options.md: add {} to \"Options of other servers\"",
                             option.names.front())
               : fmt::format("docs/options.md does not list {} of `{}` with these names and this "
-                            "default: add or change this row below \"## `{}`\":\n{}",
-                            option.names.front(), command, command, row_to_add(option)));
+                            "default: add or change this row below \"{}\":\n{}",
+                            option.names.front(), command,
+                            option.tuning ? "### Tuning" : fmt::format("## `{}`", command),
+                            row_to_add(option)));
     }
   }
   for (const Section& section : sections) {
@@ -183,6 +189,9 @@ TEST(OptionsDocument, AnUndocumentedOptionSaysWhatToDo) {
                           HasSubstr("no option --port with these names and the default 30000")));
   EXPECT_THAT(disagreements(document, {{"heddle serve", {}}}),
               ElementsAre(HasSubstr("remove or change the row")));
+  const DeclaredOption tuned{.names = {"--port", "-p"}, .default_value = "30000", .tuning = true};
+  EXPECT_THAT(disagreements(document, {{"heddle serve", {tuned}}}),
+              ElementsAre(HasSubstr("below \"### Tuning\""), HasSubstr("no option --port")));
   const DeclaredOption eager{.names = {"--enforce-eager"}, .familiar = true};
   EXPECT_THAT(disagreements(document, {{"heddle serve", {port, eager}}}),
               ElementsAre(HasSubstr("add --enforce-eager to \"Options of other servers\"")));

@@ -108,6 +108,31 @@ void declare_scheduling_options(Options& options, SchedulingOptions& scheduling)
       },
       "Order of waiting requests: fcfs, lpm, dfs-weight, lof, random, routing-key, hrrn, "
       "shortest-prefill-first, fair, or priority");
+  options.value("--target-itl-ms", &scheduling.target_itl_ms, ranges::kNotNegative,
+                "Cut prompts so that running streams wait no longer for a token; 0: no target");
+
+  options.heading("Priorities and fairness");
+  options.flag("--enable-priority,--enable-priority-scheduling", &scheduling.enable_priority,
+               "Serve urgent requests first (fcfs, lof and fair)");
+  options.value("--default-priority,--default-priority-value", &scheduling.default_priority,
+                "Of requests without one; default: the least urgent there is");
+  options.flag("--preemption,!--no-preemption,!--disable-priority-preemption",
+               &scheduling.preemption,
+               "Running requests give way to more urgent ones (default); with no-: never");
+  options.value("--tenant-max-running", &scheduling.tenant_max_running, ranges::kCountOrNone,
+                "Requests of one tenant that run; 0: no limit");
+  options.value("--tenant-max-queued", &scheduling.tenant_max_queued, ranges::kCountOrNone,
+                "Requests of one tenant that wait; 0: no limit");
+
+  options.heading("Limits");
+  options.value("--max-queued-tokens", &scheduling.max_queued_tokens, ranges::kCountOrNone,
+                "Prompt tokens that wait; 0: no limit");
+  options.value("--queue-timeout-secs", &scheduling.queue_timeout_seconds, ranges::kSeconds,
+                "Waiting longer ends a request; 0: never");
+  options.value("--running-timeout-secs", &scheduling.running_timeout_seconds, ranges::kSeconds,
+                "Running longer ends a request; 0: never");
+
+  options.heading(Options::kTuning);
   options.value("--conservativeness,--schedule-conservativeness", &scheduling.conservativeness,
                 ranges::kPositive, "Scales what is set aside for tokens not yet drawn");
   options.flag("--mixed-batches,--enable-mixed-chunk,!--no-mixed-batches,!--disable-mixed-chunk",
@@ -120,24 +145,13 @@ void declare_scheduling_options(Options& options, SchedulingOptions& scheduling)
                 "Without mixed batches: prefill steps between decode steps; 0: prefill first");
   options.value("--max-prefill-tokens", &scheduling.max_prefill_tokens, ranges::kCount,
                 "New prompt tokens that may be admitted for one step");
-  options.value("--target-itl-ms", &scheduling.target_itl_ms, ranges::kNotNegative,
-                "Cut prompts so that running streams wait no longer for a token; 0: no target");
   options.value("--cache-aware-max-wait-secs", &scheduling.cache_aware_max_wait_seconds,
                 ranges::kSeconds, "lpm, dfs-weight: requests that wait longer go first");
-
-  options.heading("Priorities and fairness");
-  options.flag("--enable-priority,--enable-priority-scheduling", &scheduling.enable_priority,
-               "Serve urgent requests first (fcfs, lof and fair)");
   options.flag("--low-values-first,--schedule-low-priority-values-first",
                &scheduling.low_values_first, "Small priority values are the urgent ones");
-  options.value("--default-priority,--default-priority-value", &scheduling.default_priority,
-                "Of requests without one; default: the least urgent there is");
   options.flag("--reject-priority-when-disabled,--abort-on-priority-when-disabled",
                &scheduling.reject_priority_when_disabled,
                "Refuse requests with a priority while priorities are off; else it is ignored");
-  options.flag("--preemption,!--no-preemption,!--disable-priority-preemption",
-               &scheduling.preemption,
-               "Running requests give way to more urgent ones (default); with no-: never");
   options.value("--preemption-threshold,--priority-scheduling-preemption-threshold",
                 &scheduling.preemption_threshold, ranges::kCountOrNone, "By more than this");
   options.value("--max-preemptions", &scheduling.max_preemptions, ranges::kCountOrNone,
@@ -152,18 +166,6 @@ void declare_scheduling_options(Options& options, SchedulingOptions& scheduling)
                 "fair: an output token");
   options.value("--fair-cost-cached", &scheduling.fair_cost_cached, ranges::kNotNegative,
                 "fair: a prompt token from the cache");
-  options.value("--tenant-max-running", &scheduling.tenant_max_running, ranges::kCountOrNone,
-                "Requests of one tenant that run; 0: no limit");
-  options.value("--tenant-max-queued", &scheduling.tenant_max_queued, ranges::kCountOrNone,
-                "Requests of one tenant that wait; 0: no limit");
-
-  options.heading("Limits");
-  options.value("--max-queued-tokens", &scheduling.max_queued_tokens, ranges::kCountOrNone,
-                "Prompt tokens that wait; 0: no limit");
-  options.value("--queue-timeout-secs", &scheduling.queue_timeout_seconds, ranges::kSeconds,
-                "Waiting longer ends a request; 0: never");
-  options.value("--running-timeout-secs", &scheduling.running_timeout_seconds, ranges::kSeconds,
-                "Running longer ends a request; 0: never");
   declare_what_has_effect(options, scheduling);
 }
 

@@ -76,8 +76,10 @@ Result<uint32_t> parse_socket_mode(std::string_view text) {
 void declare_serve_options(Options& options, ServeSettings& settings) {
   server::ServerOptions& server = settings.server;
   options.heading("Server");
-  options.value("--config", &settings.config_file,
-                "File of options by these names, YAML or JSON; the command line wins");
+  options.value(
+      "--config", &settings.config_file,
+      "File of options by these names, YAML or JSON, and of more below tuning: (docs/options.md); "
+      "the command line wins");
   options.text("--host", &server.http.host, "Address to listen on, or unix:PATH for a unix socket");
   options.parsed(
       "--socket-mode", "",
