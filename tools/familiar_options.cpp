@@ -74,6 +74,7 @@ constexpr FamiliarOption kFamiliar[] = {
     {"--uds", Kind::kWords, "--host unix:{}"},
     {"-v", Kind::kWords, "--log-level debug"},
     {"--verbose", Kind::kWords, "--log-level debug"},
+    {"--disable-piecewise-cuda-graph", Kind::kWords, "--piecewise-cuda-graph-max-tokens 0"},
     {"--temp", Kind::kSampling, "temperature"},
     {"--temperature", Kind::kSampling, "temperature"},
     {"--top-p", Kind::kSampling, "top_p"},

@@ -442,10 +442,6 @@ void Options::parsed(const char* names, std::string_view shown_default,
       ->group(heading_);
 }
 
-void Options::flag(const char* names, const std::function<void()>& given, const char* help) {
-  app_.add_flag_callback(with_familiar_spellings(names), given, help)->group(heading_);
-}
-
 void Options::flag(const char* names, bool* target, const char* help) {
   const CLI::Option* flag =
       app_.add_flag(with_familiar_spellings(names), *target, help)->group(heading_);

@@ -109,9 +109,6 @@ class Options {
   // A spelling that starts with '!' turns it off: "--feature,!--no-feature".
   void flag(const char* names, bool* target, const char* help);
 
-  // Calls `given` where it is.
-  void flag(const char* names, const std::function<void()>& given, const char* help);
-
   // Options that other servers have and that change nothing here, taken where they ask for what
   // Heddle does anyway (familiar_options.h). --help does not show them.
   void accept_familiar();

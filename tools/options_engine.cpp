@@ -177,15 +177,16 @@ void declare_cache_options(Options& options, CacheOptions& cache) {
                  &cache.state_snapshots, parse_snapshot_policy,
                  {"multi", "extra_buffer", "no_buffer"},
                  "Which recurrent states are kept; no_buffer needs --page-size 1");
-  options.value("--snapshot-interval,--checkpoint-interval,--mamba-track-interval",
-                &cache.snapshot_interval, ranges::kCount,
-                "Tokens between states kept while decoding; a multiple of 64");
   options.choice("--state-cache-dtype", &cache.state_dtype, parse_state_dtype,
                  {"float32", "bfloat16", "int8", "fp32", "bf16"},
                  "How kept recurrent states are stored; less than float32 is no longer exact");
   options.choice("--eviction,--radix-eviction-policy", &cache.eviction, parse_eviction_policy,
                  {"flops", "lru"},
                  "Evicted first: the prefix that saves least work, or the one unused longest");
+  options.heading(Options::kTuning);
+  options.value("--snapshot-interval,--checkpoint-interval,--mamba-track-interval",
+                &cache.snapshot_interval, ranges::kCount,
+                "Tokens between states kept while decoding; a multiple of 64");
   for (const char* name :
        {"--state-snapshots", "--snapshot-interval", "--state-cache-dtype", "--eviction"}) {
     options.has_effect_if(
@@ -284,10 +285,6 @@ void declare_captures(Options& options, bool& disable_cuda_graph, int64_t& piece
                "On a GPU launch steps kernel by kernel, not as captured graphs");
   options.value("--piecewise-cuda-graph-max-tokens", &piecewise_max_tokens, ranges::kCountOrNone,
                 "On a GPU capture steps with prompts of up to so many tokens, in pieces; 0: none");
-  options.flag(
-      "--disable-piecewise-cuda-graph", [&piecewise_max_tokens] { piecewise_max_tokens = 0; },
-      "On a GPU capture no steps with prompts");
-  options.excludes("--disable-piecewise-cuda-graph", "--piecewise-cuda-graph-max-tokens");
   options.flag("--cuda-graph-debug", &debug,
                "Slow: log the program, and prove in every step what its ops read and write");
 }
@@ -349,10 +346,6 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
   options.value("--memory-fraction", &engine.memory_fraction, ranges::kShare,
                 "Share of the memory that is free once the weights are loaded, for the pools; "
                 "default: 0.5, on a GPU 0.9");
-  options.value("--mem-fraction-static,--gpu-memory-utilization", &engine.static_memory_fraction,
-                ranges::kShare,
-                "Instead: share of all the device's memory, for weights and pools together");
-  options.excludes("--mem-fraction-static", "--memory-fraction");
   options.value("--max-total-tokens", &engine.max_total_tokens, ranges::kCountOrNone,
                 "Tokens in the cache; 0: from the memory fraction");
   options.value("--max-running-requests", &engine.max_running_requests, ranges::kCountOrNone,
@@ -365,6 +358,11 @@ void declare_engine_options(Options& options, EngineSettings& settings, ModelArg
                 "computed whole");
   options.value("--page-size", &engine.page_size, ranges::kCount,
                 "Tokens of a cache page: a power of two from 1 to 128");
+  options.heading(Options::kTuning);
+  options.value("--mem-fraction-static,--gpu-memory-utilization", &engine.static_memory_fraction,
+                ranges::kShare,
+                "Instead: share of all the device's memory, for weights and pools together");
+  options.excludes("--mem-fraction-static", "--memory-fraction");
   options.value("--watchdog-timeout", &engine.watchdog_seconds, ranges::kSeconds,
                 "Seconds without the end of a step, while requests are there, after which the "
                 "process logs what it was doing and aborts (more where steps are slow; after a "
