@@ -120,17 +120,11 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
   options.value("--cors-allow-origins", &settings.cors_origins,
                 "Origins of web pages that may ask, separated by commas, or none; default: any. "
                 "Those that are named may also steer a server without keys");
-  options.value("--cors-allow-headers", &settings.cors_headers,
-                "Headers that they may send, separated by commas, or none; default: any");
   options.value("--allowed-hosts", &settings.allowed_hosts,
                 "Names by which web pages may reach a server without keys, separated by commas, "
                 "beside localhost, the machine's name and --host");
   options.text("--root-path", &server.root_path,
                "Prefix that a proxy leaves before the paths, as /llm; default: none");
-  options.choice("--error-format", &settings.error_format, {"both", "openai", "sglang"},
-                 "Form of errors: OpenAI's, SGLang's flat one, or an object with both");
-  options.choice("--overload-status", &settings.overload_status, {"503", "429"},
-                 "Status of a full queue and of a wait in it that took too long");
   options.value("--access-log-exclude", &settings.quiet_paths,
                 "Prefixes of paths, separated by commas, whose requests are logged as debug");
   server::RequestLogSettings& request_log = server.request_log.settings;
@@ -139,32 +133,14 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
   options.value("--log-requests-level", &request_log.level, ranges::kRequestLogLevel,
                 "0: ids and counts; 1: sampling parameters, too; 2: and the first 2048 characters "
                 "of prompts and answers; 3: everything");
-  options.choice("--log-requests-format", &request_log.format, server::parse_request_log_format,
-                 {"text", "json"}, "Form of these lines");
-  options.text("--log-requests-target", &settings.log_requests_target,
-               "stdout, or the folder of a file for each day");
-  options.value("--max-request-bytes", &server.http.max_request_bytes, ranges::kBytes,
-                "Largest body of a request");
   options.text("--file-storage-path", &server.file_storage_path,
                "Folder of uploaded files and of batches, which go on after a restart; default: a "
                "temporary one");
-  options.value("--file-storage-bytes", &server.file_storage_bytes, ranges::kBytes,
-                "Bytes of all files together");
-  options.value("--key-storage-share", &server.key_storage_share, ranges::kShare,
-                "Part of the kept responses, sessions, files and batches that one named key may "
-                "fill");
   options.has_effect_if(
       "--key-storage-share", [&settings] { return settings.api_keys_file.has_value(); },
       "without named keys; add --api-keys-file");
-  options.text("--profile-path", &server.profile_path,
-               "Folder of the traces of /start_profile; default: the system's temporary one");
   options.flag("--api-docs,!--no-api-docs", &server.api_docs,
                "Describe the routes at /openapi.json and /docs (default); with no-: not");
-  options.value("--sse-keepalive-secs", &server.http.stream_keepalive_seconds,
-                ranges::kPeriodSeconds,
-                "Silence of a stream before a comment keeps it alive; 0: never");
-  options.value("--stream-commit-secs", &server.http.stream_commit_seconds, ranges::kSeconds,
-                "The latest moment for a queued stream's status line");
   options.value("--shutdown-timeout-secs", &server.shutdown_timeout_seconds,
                 ranges::kSecondsOrUnlimited,
                 "Time for running requests when stopping; -1: unlimited");
@@ -181,8 +157,6 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
                "Format of the model's reasoning; auto: as its chat template shows");
   options.value("--max-thinking-tokens", &server.answers.max_thinking_tokens, ranges::kCountOrNone,
                 "Tokens of reasoning after which it is ended; default: as the request says");
-  options.text("--thinking-budget-message", &server.answers.thinking_budget_message,
-               "Text that the model is forced to write before such an end");
   options.choice("--reasoning-field", &settings.reasoning_field,
                  {"reasoning_content", "reasoning", "both"},
                  "Name of the reasoning in answers of /v1/chat/completions");
@@ -190,30 +164,16 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
                  {"by-api", "error", "clamp"},
                  "A request whose prompt and max_tokens exceed the context: refuse it, or lower "
                  "max_tokens; by-api: as the servers do whose API the route is");
-  options.value("--max-logprobs", &server.answers.max_logprobs, ranges::kLogprobs,
-                "Alternatives of a token that a request may ask for");
-  options.value("--max-stop", &server.answers.max_stop, ranges::kStopTexts,
-                "Stop texts that a request may have");
   options.value("--stream-interval", &server.answers.stream_interval, ranges::kCount,
                 "Tokens of one streamed event, at least, where the request does not say it");
-  options.flag("--incremental-streaming-output,--stream-output", &server.answers.stream_increments,
-               "/generate streams what is new, not everything so far");
   options.choice("--sampling-defaults", &settings.sampling_defaults, {"model", "openai"},
                  "Of requests that do not say it: the model's generation_config.json, or OpenAI's");
   options.text("--preferred-sampling-params", &server.answers.preferred_sampling_params,
                "JSON object of sampling fields that go before those defaults");
   options.text("--chat-template-kwargs", &server.answers.chat_template_kwargs,
                "JSON object of variables of the chat template that requests do not set");
-  options.flag("--json-whitespace,!--no-json-whitespace,!--constrained-json-disable-any-whitespace",
-               &server.answers.json_whitespace,
-               "Constrained JSON may have blanks between its tokens (default); with no-: none");
   options.flag("--metrics,--enable-metrics,!--no-metrics,!--disable-metrics", &settings.metrics,
                "Count for Prometheus at /metrics (default); with no-: not");
-  options.choice("--metrics-names", &settings.model.engine.metrics.names, parse_metric_names,
-                 {"heddle", "sglang"},
-                 "heddle_*, or the names dashboards made for SGLang look for");
-  options.value("--metrics-tenants", &settings.model.engine.metrics.max_tenants, ranges::kTenants,
-                "Tenants that get counters of their own; others count as one");
   options.has_effect_if(
       "--metrics-tenants", [&settings] { return settings.metrics; },
       "without metrics; drop --no-metrics");
@@ -228,6 +188,47 @@ void declare_serve_options(Options& options, ServeSettings& settings) {
       },
       "while tenants are treated alike; add --policy fair, --tenant-max-running, "
       "--tenant-max-queued or --metrics-tenants");
+  options.heading(Options::kTuning);
+  options.value("--cors-allow-headers", &settings.cors_headers,
+                "Headers that they may send, separated by commas, or none; default: any");
+  options.choice("--error-format", &settings.error_format, {"both", "openai", "sglang"},
+                 "Form of errors: OpenAI's, SGLang's flat one, or an object with both");
+  options.choice("--overload-status", &settings.overload_status, {"503", "429"},
+                 "Status of a full queue and of a wait in it that took too long");
+  options.choice("--log-requests-format", &request_log.format, server::parse_request_log_format,
+                 {"text", "json"}, "Form of these lines");
+  options.text("--log-requests-target", &settings.log_requests_target,
+               "stdout, or the folder of a file for each day");
+  options.value("--max-request-bytes", &server.http.max_request_bytes, ranges::kBytes,
+                "Largest body of a request");
+  options.value("--file-storage-bytes", &server.file_storage_bytes, ranges::kBytes,
+                "Bytes of all files together");
+  options.value("--key-storage-share", &server.key_storage_share, ranges::kShare,
+                "Part of the kept responses, sessions, files and batches that one named key may "
+                "fill");
+  options.text("--profile-path", &server.profile_path,
+               "Folder of the traces of /start_profile; default: the system's temporary one");
+  options.value("--sse-keepalive-secs", &server.http.stream_keepalive_seconds,
+                ranges::kPeriodSeconds,
+                "Silence of a stream before a comment keeps it alive; 0: never");
+  options.value("--stream-commit-secs", &server.http.stream_commit_seconds, ranges::kSeconds,
+                "The latest moment for a queued stream's status line");
+  options.text("--thinking-budget-message", &server.answers.thinking_budget_message,
+               "Text that the model is forced to write before such an end");
+  options.value("--max-logprobs", &server.answers.max_logprobs, ranges::kLogprobs,
+                "Alternatives of a token that a request may ask for");
+  options.value("--max-stop", &server.answers.max_stop, ranges::kStopTexts,
+                "Stop texts that a request may have");
+  options.flag("--incremental-streaming-output,--stream-output", &server.answers.stream_increments,
+               "/generate streams what is new, not everything so far");
+  options.flag("--json-whitespace,!--no-json-whitespace,!--constrained-json-disable-any-whitespace",
+               &server.answers.json_whitespace,
+               "Constrained JSON may have blanks between its tokens (default); with no-: none");
+  options.choice("--metrics-names", &settings.model.engine.metrics.names, parse_metric_names,
+                 {"heddle", "sglang"},
+                 "heddle_*, or the names dashboards made for SGLang look for");
+  options.value("--metrics-tenants", &settings.model.engine.metrics.max_tenants, ranges::kTenants,
+                "Tenants that get counters of their own; others count as one");
   declare_engine_options(options, settings.model, ModelArgument::kOptional);
 }
 
