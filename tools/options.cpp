@@ -374,7 +374,7 @@ void Options::accept_familiar() {
     if (option.kind == FamiliarOption::Kind::kFlag) {
       app_.add_flag(name)->group("");
     } else if (option.kind == FamiliarOption::Kind::kNumbers) {
-      app_.add_option_function<std::vector<int64_t>>(name, [](const std::vector<int64_t>&) {})
+      app_.add_option_function<std::vector<double>>(name, [](const std::vector<double>&) {})
           ->delimiter(',')
           ->group("");
     } else if (option.kind == FamiliarOption::Kind::kValue ||

@@ -5,9 +5,13 @@
 #include <filesystem>
 #include <fstream>
 #include <istream>
+#include <iterator>
 #include <memory>
 #include <regex>
+#include <set>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +19,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "familiar_options.h"
 #include "subcommand_fixture.h"
 #include "support/test_data.h"
 
@@ -206,6 +211,146 @@ TEST(ServeOptionsTest, StartCommandsOfTheSeedsAreTakenWithoutTheirRanks) {
     }
   }
   EXPECT_GE(num_commands, 4U);
+}
+
+// Names of options, and what follows each of them in a command line.
+struct Spellings {
+  std::string_view names;
+  const char* rest;
+};
+
+constexpr Spellings kSpellings[] = {
+    // The server's.
+    {"--host", "0.0.0.0"},
+    {"--socket-mode --socket-group", "660 --host unix:/run/s"},
+    {"--port -p", "80"},
+    {"--ssl-certfile", "c --ssl-keyfile k"},
+    {"--served-model-name --alias -a", "m"},
+    {"--weight-version --root-path --fastapi-root-path --profile-path --file-storage-path", "/v1"},
+    {"--allow-any-model-name --no-allow-any-model-name --log-requests --enable-log-requests "
+     "--api-docs --no-api-docs --metrics --enable-metrics --no-metrics --disable-metrics "
+     "--json-whitespace --no-json-whitespace --constrained-json-disable-any-whitespace "
+     "--incremental-streaming-output --stream-output",
+     ""},
+    {"--api-key --admin-api-key", "key"},
+    {"--key-storage-share", "0.5 --api-keys-file keys"},
+    {"--cache-isolation", "tenant"},
+    {"--cors-allow-origins --allowed-origins --cors-allow-headers --allowed-headers "
+     "--allowed-hosts --access-log-exclude --uvicorn-access-log-exclude-prefixes",
+     "none"},
+    {"--error-format", "sglang"},
+    {"--overload-status", "429"},
+    {"--log-requests-level --metrics-tenants", "3"},
+    {"--log-requests-format --log-format", "json"},
+    {"--log-requests-target", "stdout"},
+    {"--max-request-bytes --file-storage-bytes", "1000000"},
+    {"--sse-keepalive-secs --stream-commit-secs --shutdown-drain-delay-secs "
+     "--shutdown-timeout-secs --watchdog-timeout --queue-timeout-secs --schedule-timeout "
+     "--running-timeout-secs",
+     "10"},
+    {"--tokenizer-threads --max-thinking-tokens --max-logprobs --max-stop --stream-interval", "1"},
+    {"--fair-key", "api-key --policy fair"},
+    {"--tool-call-parser", "qwen"},
+    {"--reasoning-parser", "qwen3"},
+    {"--thinking-budget-message", "Enough."},
+    {"--reasoning-field", "both"},
+    {"--max-tokens-overflow", "clamp"},
+    {"--sampling-defaults", "openai"},
+    {"--preferred-sampling-params --override-generation-config --chat-template-kwargs "
+     "--default-chat-template-kwargs",
+     "{}"},
+    {"--metrics-names", "sglang"},
+    // The model's and the machine's.
+    {"--model --model-path --model-id -m -hf --hf-repo", "models/heddle-tiny"},
+    {"--load-format --dtype --kv-cache-dtype --device --attention-backend "
+     "--speculative-algorithm",
+     "auto"},
+    {"--quantization", "none"},
+    {"--exact --enable-deterministic-inference --disable-cuda-graph --enforce-eager "
+     "--disable-piecewise-cuda-graph --cuda-graph-debug",
+     ""},
+    {"--context-length --max-model-len --max-total-length --ctx-size -c --max-total-tokens "
+     "--max-running-requests --max-num-seqs --max-concurrent-requests -np --parallel "
+     "--max-queued-requests --max-queued-tokens --chunked-prefill-tokens --chunked-prefill-size "
+     "--max-num-batched-tokens --batch-size -b --max-prefill-tokens "
+     "--piecewise-cuda-graph-max-tokens",
+     "64"},
+    {"--chat-template --chat-template-file", "template.jinja"},
+    {"--random-seed --seed --threads -t --page-size --block-size --tenant-max-running "
+     "--tenant-max-queued",
+     "1"},
+    {"--memory-fraction --mem-fraction-static --gpu-memory-utilization", "0.5"},
+    // Scheduling.
+    {"--policy --schedule-policy --scheduling-policy", "lpm"},
+    {"--conservativeness --schedule-conservativeness --target-itl-ms", "1"},
+    {"--mixed-batches --enable-mixed-chunk --no-mixed-batches --disable-mixed-chunk --overlap "
+     "--no-overlap --disable-overlap-schedule --enable-priority --enable-priority-scheduling "
+     "--reject-priority-when-disabled --abort-on-priority-when-disabled",
+     ""},
+    {"--prefills-per-decode --decode-interleave", "2 --no-mixed-batches"},
+    {"--cache-aware-max-wait-secs", "2 --policy lpm"},
+    {"--low-values-first --schedule-low-priority-values-first --preemption --no-preemption "
+     "--disable-priority-preemption",
+     "--enable-priority"},
+    {"--default-priority --default-priority-value --preemption-threshold "
+     "--priority-scheduling-preemption-threshold --max-preemptions --preemption-min-run-secs "
+     "--priority-aging-secs",
+     "1 --enable-priority"},
+    {"--fair-cost-input --fair-cost-output --fair-cost-cached", "1 --policy fair"},
+    // Cache and drafts.
+    {"--prefix-cache --no-prefix-cache --disable-radix-cache --enable-prefix-caching "
+     "--no-enable-prefix-caching --cache-prompt --no-cache-prompt",
+     ""},
+    {"--state-snapshots --state-checkpoints --mamba-scheduler-strategy", "extra_buffer"},
+    {"--snapshot-interval --checkpoint-interval --mamba-track-interval", "128"},
+    {"--state-cache-dtype", "bfloat16"},
+    {"--eviction --radix-eviction-policy", "lru"},
+    {"--speculative-draft-model-path --model-draft",
+     "models/heddle-tiny --speculative-algorithm standalone"},
+    {"--speculative-num-steps", "1"},
+    {"--speculative-num-draft-tokens", "2"},
+    {"--speculative-eagle-topk", "2 --speculative-num-draft-tokens 8"},
+    {"--log-level", "warn"},
+};
+
+std::vector<std::string> split_at_blanks(std::string_view line) {
+  std::istringstream words{std::string(line)};
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+TEST(ServeOptionsTest, EverySpellingOfAnOptionOrASettingStartsAServer) {
+  std::set<std::string> tried = {"--config", "--ssl-keyfile", "--api-keys-file"};
+  for (const auto& [names, rest] : kSpellings) {
+    for (const std::string& name : split_at_blanks(names)) {
+      const bool needs_socket = name == "--socket-group";
+      const Outcome outcome =
+          run_captured(kServe, split_at_blanks(fmt::format(
+                                   "{} {}", name, needs_socket ? "g --host unix:/run/s" : rest)));
+      EXPECT_EQ(outcome.exit_code, 0) << name << " " << rest << "\n" << outcome.errors;
+      tried.insert(name);
+    }
+  }
+  for (const DeclaredOption& option : declared_options(kServe)) {
+    if (option.familiar) continue;
+    for (const std::string& name : option.names) EXPECT_TRUE(tried.contains(name)) << name;
+  }
+}
+
+TEST(ServeOptionsTest, EverySpellingThatChangesNothingIsNoted) {
+  using enum FamiliarOption::Kind;
+  int num_noted = 0;
+  for (const FamiliarOption& option : familiar_options()) {
+    const bool is_flag = option.kind == kFlag || option.kind == kOptional;
+    if (!is_flag && option.kind != kValue && option.kind != kNumbers) continue;
+    std::vector<std::string> words = {std::string(option.name)};
+    const std::string_view taken = option.taken.empty() ? "1" : option.taken;
+    if (!is_flag) words.emplace_back(taken.substr(0, taken.find(' ')));
+    const Outcome outcome = run_captured(kServe, words);
+    EXPECT_EQ(outcome.exit_code, 0) << option.name << "\n" << outcome.errors;
+    EXPECT_THAT(outcome.errors, HasSubstr(fmt::format("{} changes nothing", option.name)));
+    ++num_noted;
+  }
+  EXPECT_GT(num_noted, 100);
 }
 
 TEST(ServeOptionsTest, SettingsThatFewNeedAreNotedAmongTheOptions) {
