@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/golden_cases.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -47,6 +48,10 @@ Result<std::vector<GoldenCase>> read_golden_cases(const checkpoint::SafetensorsF
     }
     golden.ids = to_ids(ids);
     int64_t& step = golden.logits_row_step;
+    if (const std::string name = golden.name + ".logits_step"; file.find(name) != nullptr) {
+      HEDDLE_ASSIGN_OR_RETURN(const Tensor given, read_tensor(file, name, DType::kI32));
+      if (given.num_elements() == 1) step = std::max(given.span<const int32_t>()[0], 1);
+    }
     while ((T + step - 1) / step > logits[0]) ++step;
     if ((T + step - 1) / step != logits[0]) {
       return data_loss(fmt::format("{}: {} rows of logits are not those of every k-th of {} tokens",

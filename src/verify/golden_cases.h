@@ -5,8 +5,9 @@
 // (cached_feeding.h).
 //
 // A golden file is a safetensors file with, per case: NAME.input_ids [T] i32, NAME.logits [rows, V]
-// f32 (every row, or every k-th from the first on), and where present NAME.hidden_states [layers +
-// 1, T, H] f32 (the last one after the final norm) and NAME.greedy [n] i32.
+// f32 (every row, or every k-th from the first on), and where present NAME.logits_step [1] i32 (k;
+// else the least that gives so many rows), NAME.hidden_states [layers + 1, T, H] f32 (the last one
+// after the final norm) and NAME.greedy [n] i32.
 #pragma once
 
 #include <cstdint>

@@ -76,6 +76,15 @@ TEST_F(GoldenCases, MayHaveTheLogitsOfEveryKthTokenOnly) {
   EXPECT_EQ(cases->front().logits_row_step, 3);
 }
 
+TEST_F(GoldenCases, MaySayHowFarApartTheTokensWithLogitsAre) {
+  add("a.input_ids", {25}, DType::kI32);
+  add("a.logits", {3, 8}, DType::kF32);    // of tokens 0, 10, 20
+  add("a.logits_step", {1}, DType::kI32);  // 10
+  const auto cases = read();
+  ASSERT_TRUE(cases.ok()) << cases.status().to_string();
+  EXPECT_EQ(cases->front().logits_row_step, 10);
+}
+
 TEST_F(GoldenCases, AreRefusedWhereTheLogitsAreNotThoseOfEveryKthToken) {
   add("a.input_ids", {10}, DType::kI32);
   add("a.logits", {6, 8}, DType::kF32);
