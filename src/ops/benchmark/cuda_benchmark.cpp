@@ -96,6 +96,7 @@ struct MeasuredScheme {
 
 constexpr MeasuredScheme kBfloat16{{}, "bfloat16", 16};
 constexpr MeasuredScheme kQuantised[] = {{quant::Scheme::kFp8Block, "fp8-block", 8},
+                                         {quant::Scheme::kInt8, "int8", 8},
                                          {quant::Scheme::kInt4, "int4", 4.19},
                                          {quant::Scheme::kMxfp4, "mxfp4", 4.25}};
 
@@ -629,6 +630,10 @@ std::vector<CudaBenchmark> cuda_benchmarks(CudaContext& context, std::string_vie
   for (const MeasuredScheme& weight : kQuantised) {
     for (const int64_t T : {1, 4, 16, 64, 8192}) {
       products.push_back({.T = T, .N = 12288, .K = 2048, .weight = weight});
+    }
+    for (const auto& [N, K] : {std::pair{2048, 4096}, {151936, 2048}}) {
+      for (const int64_t T : {1, 16})
+        products.push_back({.T = T, .N = N, .K = K, .weight = weight});
     }
   }
   for (const LinearLoad& load : products) {
