@@ -2,10 +2,10 @@
 // Activations as integers, for products with integer codes of weights: bytes are multiplied and
 // added without a conversion of the codes, and exactly.
 //
-// Of 64 neighbouring numbers in bf16 the largest magnitude becomes one from 2^14 to 2^15, and the
-// others keep the same factor: rounded to an integer they are at most 2^-15 of the largest off, and
-// those down to 2^-7 of it keep all bits of bf16. An integer is 256 times a high byte and a low
-// one, both signed.
+// Of 64 or 128 neighbouring numbers in bf16, the octets of 8 or 16 lanes, the largest magnitude
+// becomes one from 2^14 to 2^15, and the others keep the same factor: rounded to an integer they
+// are at most 2^-15 of the largest off, and those down to 2^-7 of it keep all bits of bf16. An
+// integer is 256 times a high byte and a low one, both signed.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,11 @@ __device__ inline int32_t add_byte_products(uint32_t codes, uint32_t bytes, int3
 // An octet of numbers: x = factor * (256 * high + low), bytes in the order of their columns.
 struct IntegerOctet {
   uint2 high, low;
-  float factor;  // of eight neighbouring lanes; NaN where one of their numbers is not finite
+  float factor;  // of kLanes neighbouring lanes; NaN where one of their numbers is not finite
   int32_t sum;   // of the octet's integers
 
   // All lanes of a warp call it.
+  template <int kLanes>
   static __device__ IntegerOctet of(const uint4& octet) {
     constexpr uint32_t kAll = ~0u;
     const uint32_t words[4] = {octet.x, octet.y, octet.z, octet.w};
@@ -43,7 +44,7 @@ struct IntegerOctet {
     for (const uint32_t word : words) pair = __vmaxu2(pair, word & 0x7fff7fffu);
     uint32_t largest = max(pair & 0xffffu, pair >> 16);
 #pragma unroll
-    for (int lane = 1; lane < 8; lane *= 2) {
+    for (int lane = 1; lane < kLanes; lane *= 2) {
       largest = max(largest, __shfl_xor_sync(kAll, largest, lane));
     }
     constexpr uint32_t kBias = 127, kMantissaBits = 23;

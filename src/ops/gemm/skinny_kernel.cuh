@@ -85,7 +85,7 @@ struct Params {
   Gate gate;
   int64_t residual_stride, x_stride;
   int T, K;
-  int row_octets;  // octets from a row of x in shared memory to the next
+  int row_octets;  // octets from a row of x in shared memory to the next, or from piece to piece
   int num_tiles;   // of all parts
 
   [[nodiscard]] const __device__ Part& part_of(int tile) const {
@@ -249,16 +249,28 @@ struct WarpLines {
   }
 };
 
+// Where octet i of row r of x lies in shared memory: in rows,
+struct InRows {
+  static __device__ int place(const Params& p, int r, int i) { return r * p.row_octets + i; }
+};
+
+// or two octets of each row together, row_octets from those to the next ones.
+struct InPieces {
+  static __device__ int place(const Params& p, int r, int i) {
+    return i / 2 * p.row_octets + r * 2 + i % 2;
+  }
+};
+
 // The rows of x in shared memory: teams take them in turn, a team's threads the octets of each.
 // The constructor does the part that reads no output of an earlier kernel.
-template <int kRows, Prologue kPrologue>
+template <int kRows, Prologue kPrologue, typename Layout = InRows>
 struct RowsOfX : Form<kRows> {
   __device__ explicit RowsOfX(const Params& /*p*/) {}
 
   __device__ void fill(const Params& p, uint4* x) const {
     for (int r = this->team; r < p.T; r += this->kTeams) {
       for (int i = this->thread; i < p.K / kOctet; i += kFillThreads) {
-        copy_async(x + r * p.row_octets + i, p.x + r * p.x_stride + i * kOctet, true);
+        copy_async(x + Layout::place(p, r, i), p.x + r * p.x_stride + i * kOctet, true);
       }
     }
     commit_copies();
@@ -267,11 +279,12 @@ struct RowsOfX : Form<kRows> {
 };
 
 // One row, gated. A thread's loads go out together.
-template <>
-struct RowsOfX<1, Prologue::kGate> : Form<1> {
+template <typename Layout>
+struct RowsOfX<1, Prologue::kGate, Layout> : Form<1> {
   __device__ explicit RowsOfX(const Params& /*p*/) {}
 
   __device__ void fill(const Params& p, uint4* x) const {
+    if (team > 0) return;
 #pragma unroll 2
     for (int i = thread; i < p.K / kOctet; i += kFillThreads) {
       float a[kOctet];
@@ -280,15 +293,15 @@ struct RowsOfX<1, Prologue::kGate> : Form<1> {
       load_octet(p.gate.b + i * kOctet, b);
 #pragma unroll
       for (int j = 0; j < kOctet; ++j) a[j] = element_of(p.gate.kind, a[j], b[j]);
-      store_octet(a, reinterpret_cast<CudaBf16*>(x + i));
+      store_octet(a, reinterpret_cast<CudaBf16*>(x + Layout::place(p, 0, i)));
     }
   }
 };
 
 // Normalised in the steps of rms_norm(), some of a team's rows side by side. Block r % gridDim.x
 // also writes row r.
-template <int kRows>
-struct RowsOfX<kRows, Prologue::kNorm> : Form<kRows> {
+template <int kRows, typename Layout>
+struct RowsOfX<kRows, Prologue::kNorm, Layout> : Form<kRows> {
   using Form<kRows>::team, Form<kRows>::thread, Form<kRows>::kTeams, Form<kRows>::kAtOnce;
 
   float weights[kOctet];  // of the thread's first octet
@@ -316,7 +329,7 @@ struct RowsOfX<kRows, Prologue::kNorm> : Form<kRows> {
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k) {
         if (row_of(k) >= p.T) break;
-        x[row_of(k) * p.row_octets + i] = words[k];
+        x[Layout::place(p, row_of(k), i)] = words[k];
         float values[kOctet];
         load_octet(reinterpret_cast<const CudaBf16*>(&words[k]), values);
         add_squares(values, sums[k]);
@@ -346,7 +359,7 @@ struct RowsOfX<kRows, Prologue::kNorm> : Form<kRows> {
       for (int k = 0; k < kAtOnce; ++k) {
         const int r = row_of(k);
         if (r >= p.T) break;
-        auto* const octet = reinterpret_cast<CudaBf16*>(x + r * p.row_octets + i);
+        auto* const octet = reinterpret_cast<CudaBf16*>(x + Layout::place(p, r, i));
         float values[kOctet];
         float normed[kOctet];
         load_octet(octet, values);
@@ -405,7 +418,7 @@ __device__ inline void store_arranged(const Product& p, const uint4& octet, int 
   uint4* const row = x + t * p.row_octets;
   const bool real = i < Weights::padded_octets(p.K);
   if constexpr (Weights::kIntegers) {
-    const IntegerOctet own = IntegerOctet::of(octet);
+    const IntegerOctet own = IntegerOctet::of<kUnit / kOctet>(octet);
     int32_t sum = own.sum;
 #pragma unroll
     for (int lane = 1; lane < 8; lane *= 2) sum += __shfl_xor_sync(~0u, sum, lane);
@@ -898,5 +911,11 @@ Status launch_rows(CudaContext& context, Prologue prologue, const Params& params
 Status launch_e4m3(CudaContext& context, Prologue prologue, const Params& params);
 Status launch_u8(CudaContext& context, Prologue prologue, const Params& params);
 Status launch_u4(CudaContext& context, Prologue prologue, const Params& params);
+
+// For weights of codes of 8 bits with many bytes (skinny_bytes_sm90.cu): whether T rows of x fit,
+// and the launch.
+bool bytes_fit(const CudaContext& context, int64_t T, int64_t K);
+Status launch_bytes(CudaContext& context, quant::Code code, Prologue prologue,
+                    const Params& params);
 
 }  // namespace heddle::ops::skinny

@@ -13,15 +13,45 @@ using skinny::Prologue;
 
 bool is_bf16(const TensorView& x) { return x.dtype == DType::kBf16 && rows_are_aligned(x); }
 
+// Whether so many rows of x fit the memory of a block of skinny_kernel.
+bool rows_fit(const CudaContext& context, int64_t T, int64_t K, std::optional<quant::Code> code) {
+  const bool integers = code && *code != quant::Code::kE4M3;
+  return skinny::most_bytes_of_rows(T, K, integers) <= skinny::most_bytes_of_x(context);
+}
+
+// Whether the kernel for many bytes takes the weight. Its blocks need much memory, so that in a
+// step they begin some 3 us later than those of the other one, which it makes up for from some 30
+// MB on. It must take as many rows as the other one does, so that the bits of a row depend on no
+// others.
+bool has_many_bytes(const CudaContext& context, const TensorView& weight) {
+  constexpr int64_t kMany = int64_t{48} << 20;
+  constexpr int64_t kGroup = 128;  // columns that share a factor of x there
+  const int64_t N = weight.shape[0], K = weight.shape[1];
+  if (weight.packed == nullptr || N * K < kMany) return false;
+  for (const quant::PackedWeight::Part& part : weight.packed->parts) {
+    const quant::RowFormat& format = part.packed.format;
+    if (part.num_rows == 0) continue;
+    if (format.K == 0 || format.four_bits()) return false;
+    if (format.num_groups() > 1 && format.group_size < kGroup) return false;
+  }
+  int64_t T = kSkinnyRows;
+  while (T > 1 && !rows_fit(context, T, K, quant::Code::kU8)) --T;
+  return skinny::bytes_fit(context, T, K);
+}
+
 // The form that the weights of all products share.
 struct Weights {
   size_t num_parts = 0;
   bool plain = false;
   std::optional<quant::Code> code;  // where they are quantised
+  std::optional<bool> many_bytes;
 
   // Whether the weight has a form for these, too. Plain and quantised weights have their sums in
   // other orders: they go apart.
-  bool add(const TensorView& weight) {
+  bool add(const CudaContext& context, const TensorView& weight) {
+    const bool many = has_many_bytes(context, weight);
+    if (many_bytes.value_or(many) != many) return false;
+    many_bytes = many;
     if (weight.packed == nullptr) {
       ++num_parts;
       plain = true;
@@ -87,8 +117,10 @@ class PartList {
   size_t num_ = 0;
 };
 
-Status launch_of(CudaContext& context, std::optional<quant::Code> code, Prologue prologue,
+Status launch_of(CudaContext& context, const Weights& weights, Prologue prologue,
                  const skinny::Params& params) {
+  const std::optional<quant::Code> code = weights.code;
+  if (*weights.many_bytes) return skinny::launch_bytes(context, *code, prologue, params);
   if (!code) return skinny::launch_rows<skinny::PlainCodes>(context, prologue, params);
   if (*code == quant::Code::kU4) return skinny::launch_u4(context, prologue, params);
   return *code == quant::Code::kU8 ? skinny::launch_u8(context, prologue, params)
@@ -107,12 +139,14 @@ bool skinny_products_fit(const CudaContext& context, const SkinnyProducts& args)
   bool has_bias = false;
   Weights weights;
   for (const LinearArgs& product : args.products) {
-    if (product.x.data != x.data || !weights.add(product.weight)) return false;
+    if (product.x.data != x.data || !weights.add(context, product.weight)) return false;
     has_bias |= product.bias.data != nullptr;
   }
   if (weights.num_parts == 0 || weights.num_parts > skinny::kParts) return false;
-  const bool integers = weights.code && *weights.code != quant::Code::kE4M3;
-  if (skinny::most_bytes_of_rows(T, K, integers) > skinny::most_bytes_of_x(context)) return false;
+  if (*weights.many_bytes ? !skinny::bytes_fit(context, T, K)
+                          : !rows_fit(context, T, K, weights.code)) {
+    return false;
+  }
   if (args.residual.data != nullptr) {
     // Blocks write the residual while others still read x.
     const auto is_residual = [&](const TensorView& read) {
@@ -144,7 +178,7 @@ Status skinny_products(CudaContext& context, const SkinnyProducts& args) {
   Weights weights;
   PartList parts(params);
   for (size_t i = 0; i < args.products.size(); ++i) {
-    weights.add(args.products[i].weight);
+    weights.add(context, args.products[i].weight);
     parts.add(args.products[i], i == 0 ? args.residual : MutableTensorView());
   }
   parts.close();
@@ -153,13 +187,13 @@ Status skinny_products(CudaContext& context, const SkinnyProducts& args) {
                    .y = args.norm->y.as<CudaBf16>(),
                    .y_stride = args.norm->y.row_stride,
                    .epsilon = args.norm->epsilon};
-    return launch_of(context, weights.code, Prologue::kNorm, params);
+    return launch_of(context, weights, Prologue::kNorm, params);
   }
   if (args.gate) {
     params.gate = {.b = args.gate->b.as<CudaBf16>(), .kind = args.gate->kind};
-    return launch_of(context, weights.code, Prologue::kGate, params);
+    return launch_of(context, weights, Prologue::kGate, params);
   }
-  return launch_of(context, weights.code, Prologue::kNone, params);
+  return launch_of(context, weights, Prologue::kNone, params);
 }
 
 }  // namespace heddle::ops

@@ -62,7 +62,7 @@ struct IntegerRows {
 
   // All lanes of a warp call it, with consecutive octets.
   static __device__ void store(const SharedRows& x, int i, const uint4& octet, bool real) {
-    const IntegerOctet own = IntegerOctet::of(octet);
+    const IntegerOctet own = IntegerOctet::of<8>(octet);
     if (!real) return;
     x.octets[i] = make_uint4(own.high.x, own.high.y, own.low.x, own.low.y);
     x.units[i] = make_float2(own.factor, static_cast<float>(own.sum));
