@@ -46,6 +46,17 @@ Status multiply_rows(CudaContext& context, const LinearArgs& args, const quant::
   });
 }
 
+LinearArgs rows_of(const LinearArgs& args, int64_t first, int64_t count) {
+  LinearArgs some = args;
+  const auto* x = static_cast<const std::byte*>(args.x.data);
+  some.x = TensorView(x + bytes_of(args.x.dtype, first * args.x.row_stride), args.x.dtype,
+                      Shape{count, args.x.shape[1]}, args.x.row_stride);
+  auto* y = static_cast<std::byte*>(args.y.data);
+  some.y = MutableTensorView(y + bytes_of(args.y.dtype, first * args.y.row_stride), args.y.dtype,
+                             Shape{count, args.y.shape[1]}, args.y.row_stride);
+  return some;
+}
+
 // Slice by slice through the workspace.
 Status multiply_dense(CudaContext& context, const LinearArgs& args, const quant::PackedRows& rows) {
   const int64_t N = rows.num_rows, K = rows.format.K;
@@ -62,6 +73,29 @@ Status multiply_dense(CudaContext& context, const LinearArgs& args, const quant:
     const MutableTensorView dense(slice, dtype, Shape{count, K});
     HEDDLE_RETURN_IF_ERROR(dequantise_rows(context, rows.cut(first, count), dense));
     HEDDLE_RETURN_IF_ERROR(linear_cuda(context, columns_of(args, first, dense)));
+  }
+  return {};
+}
+
+// The rows of x that skinny_products() takes together, for all to be taken in as few turns as
+// possible; 0: it takes none.
+int64_t rows_of_a_turn(const CudaContext& context, const LinearArgs& args) {
+  const int64_t T = args.x.shape[0];
+  if (T > kSkinnyRows) return 0;
+  for (int64_t turns = 1; turns <= T; ++turns) {
+    const int64_t rows = ceil_div(T, turns);
+    const LinearArgs first = rows_of(args, 0, rows);
+    if (skinny_products_fit(context, {.products = {&first, 1}})) return rows;
+  }
+  return 0;
+}
+
+// Where x is wide, a block has no room for all rows: then the weight is read in every turn.
+Status multiply_in_turns(CudaContext& context, const LinearArgs& args, int64_t rows) {
+  const int64_t T = args.x.shape[0];
+  for (int64_t t = 0; t < T; t += rows) {
+    const LinearArgs turn = rows_of(args, t, std::min(rows, T - t));
+    HEDDLE_RETURN_IF_ERROR(skinny_products(context, {.products = {&turn, 1}}));
   }
   return {};
 }
@@ -118,10 +152,10 @@ Status packed_linear(CudaContext& context, const LinearArgs& args) {
     TensorView weight(nullptr, DType::kPacked, Shape{part.num_rows, args.x.shape[1]});
     weight.packed = &alone;
     const LinearArgs columns = columns_of(args, part.first_row, weight);
-    const SkinnyProducts skinny{.products = {&columns, 1}};
-    HEDDLE_RETURN_IF_ERROR(skinny_products_fit(context, skinny) ? skinny_products(context, skinny)
-                           : dense ? multiply_dense(context, columns, part.packed)
-                                   : multiply_rows(context, columns, part.packed));
+    const int64_t rows = rows_of_a_turn(context, columns);
+    HEDDLE_RETURN_IF_ERROR(rows > 0 ? multiply_in_turns(context, columns, rows)
+                           : dense  ? multiply_dense(context, columns, part.packed)
+                                    : multiply_rows(context, columns, part.packed));
   }
   return {};
 }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 #include <string_view>
 #include <vector>
@@ -305,6 +306,51 @@ TEST_P(PackedLinearTest, WideWeightsAreMultipliedInSlices) {
       const auto i = static_cast<size_t>(t * (kN - kFirst) + n - kFirst);
       ASSERT_NEAR(static_cast<double>(y.view().row<float>(t)[n]), truth.y[i],
                   truth.magnitude[i] * 0x1p-8);
+    }
+  }
+}
+
+// Codes of 8 bits have a kernel of their own where a weight has many bytes; wide rows are taken a
+// few at a time.
+TEST_P(PackedLinearTest, LargeAndWideWeightsMatchTheirNumbersAndARowsBitsDependOnNoOthers) {
+  if (!on_cuda()) GTEST_SKIP() << "the CPU has no kernel of its own for them";
+
+  struct Case {
+    size_t form;
+    int64_t K, N;
+  };
+
+  constexpr int64_t kT = 16, kAround = 40;
+  for (const auto& [form, K, N] :
+       {Case{9, 2880, 17480}, Case{8, 640, 80013}, Case{7, 2048, 24601}, Case{7, 576, 90001},
+        Case{10, 5120, 9834}, Case{9, 14336, 3700}, Case{8, 16384, 90}, Case{1, 16384, 70}}) {
+    SCOPED_TRACE(fmt::format("{}, K = {}, N = {}", packed_forms()[form].name, K, N));
+    const PackedTensor weight = random_weight(packed_forms()[form], N, K, 3);
+    const DevicePacked packed = upload(weight.weight());
+    const DeviceTensor bias = upload(random_tensor({N}, DType::kF32, 5));
+    const Tensor x = random_tensor({kT, K}, DType::kBf16, 4);
+    Tensor all;
+    for (const int64_t T : {16, 1, 2, 7, 8, 9}) {
+      SCOPED_TRACE(T);
+      Tensor rows({T, K}, DType::kBf16);
+      std::memcpy(rows.view().data, x.view().data, static_cast<size_t>(2 * T * K));
+      Tensor y = run(upload(rows).view(), packed.view({N, K}), DType::kF32, false, bias.view());
+      if (T == kT) {
+        all = std::move(y);
+        continue;
+      }
+      EXPECT_EQ(std::memcmp(y.view().data, all.view().data, static_cast<size_t>(4 * T * N)), 0);
+    }
+    const Tensor dense = weight.dequantised(), own_bias = download(bias);
+    for (const int64_t first : {int64_t{0}, (N - kAround) / 2, N - kAround}) {
+      const LinearReference truth = linear_reference(
+          x.view(), TensorView(dense.view().row<float>(first), DType::kF32, Shape{kAround, K}),
+          TensorView(own_bias.view().as<float>() + first, DType::kF32, Shape{kAround}));
+      for (int64_t i = 0; i < kT * kAround; ++i) {
+        const auto at = static_cast<size_t>(i);
+        ASSERT_NEAR(static_cast<double>(all.view().row<float>(i / kAround)[first + i % kAround]),
+                    truth.y[at], truth.magnitude[at] * 0x1p-11);
+      }
     }
   }
 }
