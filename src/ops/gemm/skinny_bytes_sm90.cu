@@ -43,6 +43,7 @@ constexpr int kPieces = kBlockColumns / 16;
 constexpr int kMostDepth = 4;    // stages of a ring
 constexpr int kMostRows = 64;    // of a tile
 constexpr int kSlack = 4 * 128;  // bytes behind x that products read
+constexpr int kLeastRing = 32 << 10;
 
 // Of 16 bytes, from a piece of x to the next where there is room: 32 bytes beside a multiple of
 // 128, so that octets of a row lie in different banks.
@@ -69,7 +70,7 @@ struct Plan {
     return kGroups * depth * stage_bytes();
   }
 
-  // What a product reads behind the last tile of the ring lies in what follows.
+  // Products read rows behind the last tile of the ring: in the parts that follow it.
   // To the end of the last block of columns.
   [[nodiscard]] __host__ __device__ int bytes_of_x(int K) const {
     return num_blocks(K) * kPieces * piece_stride * 16 + kSlack;
@@ -396,7 +397,7 @@ __device__ inline float scale_of(quant::ScaleType type, uint32_t stored) {
   return __half2float(__ushort_as_half(static_cast<uint16_t>(stored)));
 }
 
-// What is added to an element of y, loaded when its tile begins.
+// The addends of an element of y, loaded when its tile begins.
 struct Addend {
   float bias = 0;
   CudaBf16 before{};
@@ -607,7 +608,7 @@ Plan plan_for(int T, int K, int rows_of_block, int64_t most_bytes) {
                           .blocks = blocks,
                           .depth = depth,
                           .piece_stride = tried.stride};
-          if (plan.num_bytes(T, K) <= tried.limit) return plan;
+          if (plan.ring_bytes() >= kLeastRing && plan.num_bytes(T, K) <= tried.limit) return plan;
         }
       }
     }

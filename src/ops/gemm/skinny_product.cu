@@ -19,10 +19,9 @@ bool rows_fit(const CudaContext& context, int64_t T, int64_t K, std::optional<qu
   return skinny::most_bytes_of_rows(T, K, integers) <= skinny::most_bytes_of_x(context);
 }
 
-// Whether the kernel for many bytes takes the weight. Its blocks need much memory, so that in a
-// step they begin some 3 us later than those of the other one, which it makes up for from some 30
-// MB on. It must take as many rows as the other one does, so that the bits of a row depend on no
-// others.
+// Whether the kernel for many bytes takes the weight, for any number of rows: wide ones it takes a
+// few at a time. Its blocks need much memory, so that in a step they begin some 3 us later than
+// those of the other kernel, which they make up for from some 30 MB on.
 bool has_many_bytes(const CudaContext& context, const TensorView& weight) {
   constexpr int64_t kMany = int64_t{48} << 20;
   constexpr int64_t kGroup = 128;  // columns that share a factor of x there
@@ -34,9 +33,7 @@ bool has_many_bytes(const CudaContext& context, const TensorView& weight) {
     if (format.K == 0 || format.four_bits()) return false;
     if (format.num_groups() > 1 && format.group_size < kGroup) return false;
   }
-  int64_t T = kSkinnyRows;
-  while (T > 1 && !rows_fit(context, T, K, quant::Code::kU8)) --T;
-  return skinny::bytes_fit(context, T, K);
+  return skinny::bytes_fit(context, 1, K);
 }
 
 // The form that the weights of all products share.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of up to 16 rows with weights in bf16 or quantised, on CUDA: the projections of a decode
-// step of few sequences, bf16 ones at the speed of memory. Quantised weights are multiplied as the
-// numbers they stand for; x as it is, with integer codes as integers of 15 bits. Sums run in
-// another order than those of row_products(), so fast mode only; a row's bits do not depend on the
-// others.
+// step of few sequences, bf16 and large 8-bit ones at the speed of memory. Quantised weights are
+// multiplied as the numbers they stand for; x as it is, with integer codes as integers of 15 bits.
+// Sums run in another order than those of row_products(), so fast mode only; a row's bits do not
+// depend on the others.
 //
 // A step of few rows is a chain of small kernels, each of which waits for the one before it. There
 // a product also does what lies between it and the next one: it adds its rows to the residual on
@@ -43,9 +43,9 @@ struct SkinnyProducts {
 
 // Whether the arguments have this form: up to kSkinnyRows rows of bf16 on 16 bytes, K a multiple of
 // 32, x small enough for a block's shared memory (16 rows of 6,656 numbers on an H200, of 6,144 for
-// integer codes). Of quantised weights four parts at most, none of them plain, with the same code,
-// E4M3 or integers of 8 or 4 bits; groups of a power of two of at least 64 columns, or one for a
-// row; K a multiple of 64.
+// integer codes, of some 5,000 where 8-bit codes have 48 MiB or more). Of quantised weights four
+// parts at most, none of them plain, with the same code, E4M3 or integers of 8 or 4 bits; groups of
+// a power of two of at least 64 columns, or one for a row; K a multiple of 64.
 [[nodiscard]] bool skinny_products_fit(const CudaContext& context, const SkinnyProducts& args);
 
 // As the ops one by one, bit for bit, but weights are read before the kernel ahead has ended: none
