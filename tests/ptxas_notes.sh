@@ -10,6 +10,7 @@
 # a multiprocessor together.
 readonly allowed_at_the_limit="
 skinny_kernel spill 70
+byte_kernel spill 68
 delta_step_kernel spill 160
 step_kernel spill 56
 stream_kernel spill 72
