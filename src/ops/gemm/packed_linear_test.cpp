@@ -242,13 +242,21 @@ TEST_P(PackedLinearTest, ANumberThatIsNotFiniteStaysInItsRow) {
 
 TEST_P(PackedLinearTest, NormsGatesAndSumsBesideAProductGiveTheBitsOfSingleOps) {
   if (!on_cuda()) GTEST_SKIP() << "the CPU computes them one by one";
-  constexpr int64_t kK = 640, kN = 70;
+
+  struct Case {
+    size_t form;
+    int64_t K, N, second;  // columns of either product
+  };
+
   auto& cuda = static_cast<CudaContext&>(context(false));
-  for (const size_t form : {1U, 2U, 7U, 9U}) {
-    SCOPED_TRACE(packed_forms()[form].name);
+  // The last two are large enough for the kernel of many bytes.
+  for (const auto& [form, kK, kN, kSecond] :
+       {Case{1, 640, 70, 5}, Case{2, 640, 70, 5}, Case{7, 640, 70, 5}, Case{9, 640, 70, 5},
+        Case{7, 4096, 12290, 12289}, Case{9, 2048, 24601, 24580}}) {
+    SCOPED_TRACE(fmt::format("{}, N = {}", packed_forms()[form].name, kN));
     const PackedTensor weight = random_weight(packed_forms()[form], kN, kK, 3);
     const DevicePacked packed = upload(weight.weight());
-    const PackedTensor second = random_weight(packed_forms()[form], 5, kK, 4);
+    const PackedTensor second = random_weight(packed_forms()[form], kSecond, kK, 4);
     const DevicePacked second_here = upload(second.weight());
     const DeviceTensor norm_weight = upload(random_tensor({kK}, DType::kF32, 5));
     for (const int64_t T : {1, 2, 8, 13}) {
@@ -257,10 +265,10 @@ TEST_P(PackedLinearTest, NormsGatesAndSumsBesideAProductGiveTheBitsOfSingleOps) 
       const DeviceTensor b = upload(random_tensor({T, kK}, DType::kBf16, 7));
       DeviceTensor x = poisoned({T, kK}, DType::kBf16);
       DeviceTensor y = poisoned({T, kN}, DType::kBf16);
-      DeviceTensor other = poisoned({T, 5}, DType::kF32);
+      DeviceTensor other = poisoned({T, kSecond}, DType::kF32);
       const std::vector<LinearArgs> products = {
           {.x = x.view(), .weight = packed.view({kN, kK}), .y = y.view()},
-          {.x = x.view(), .weight = second_here.view({5, kK}), .y = other.view()}};
+          {.x = x.view(), .weight = second_here.view({kSecond, kK}), .y = other.view()}};
       // A norm, and two products of it.
       const RmsNormArgs norm{.x = a.view(), .weight = norm_weight.view(), .y = x.view()};
       ASSERT_TRUE(rms_norm(cuda, norm).ok());
@@ -340,6 +348,20 @@ TEST_P(PackedLinearTest, LargeAndWideWeightsMatchTheirNumbersAndARowsBitsDependO
         continue;
       }
       EXPECT_EQ(std::memcmp(y.view().data, all.view().data, static_cast<size_t>(4 * T * N)), 0);
+    }
+    Tensor spoilt({kT, K}, DType::kBf16);
+    std::memcpy(spoilt.view().data, x.view().data, static_cast<size_t>(2 * kT * K));
+    spoilt.span<Bf16>()[static_cast<size_t>(3 * K + 100)] =
+        to_bf16(std::numeric_limits<float>::quiet_NaN());
+    const Tensor beside =
+        run(upload(spoilt).view(), packed.view({N, K}), DType::kF32, false, bias.view());
+    for (int64_t t = 0; t < kT; ++t) {
+      const float* const row = beside.view().row<float>(t);
+      if (t == 3) {
+        EXPECT_TRUE(std::all_of(row, row + N, [](float y) { return std::isnan(y); }));
+      } else {
+        EXPECT_EQ(std::memcmp(row, all.view().row<float>(t), static_cast<size_t>(4 * N)), 0) << t;
+      }
     }
     const Tensor dense = weight.dequantised(), own_bias = download(bias);
     for (const int64_t first : {int64_t{0}, (N - kAround) / 2, N - kAround}) {
