@@ -18,9 +18,9 @@
 // Bytes: the weight once, scales included; x again for each block, from the second-level cache.
 // Measured on an H200, E4M3 in blocks: a head of 151,936 x 2,048 takes 76 us for one row and 103
 // for sixteen (floor 73; 119 where registers widen codes for mma.sync, skinny_kernel.cuh). 12,288 x
-// 2,048 takes 10.3 and 20.8 (floor 6.0; 12.6 and 15.9 there): below some 30 MB making bytes of x in
-// every block, and a start that waits for the memory of the kernel before, cost more than they
-// gain.
+// 2,048 takes 10.3 and 20.8 (floor 6.0; 12.6 and 15.9 there). In decode steps of such weights this
+// kernel lost 5 % all the same; why was not profiled. Every block makes bytes of all of x, and a
+// block with so much shared memory may begin later than others.
 #include <algorithm>
 
 #include "ops/cuda/float_octet.cuh"
@@ -45,8 +45,8 @@ constexpr int kMostRows = 64;    // of a tile
 constexpr int kSlack = 4 * 128;  // bytes behind x that products read
 constexpr int kLeastRing = 32 << 10;
 
-// Of 16 bytes, from a piece of x to the next where there is room: 32 bytes beside a multiple of
-// 128, so that octets of a row lie in different banks.
+// The distance from a piece of x to the next, in units of 16 bytes, where there is room: 32 bytes
+// more than a multiple of 128, so that the octets of a row lie in different banks.
 constexpr int spread_stride(int T) { return (2 * T + 5) / 8 * 8 + 2; }
 
 constexpr __host__ __device__ int num_blocks(int K) {
@@ -70,25 +70,25 @@ struct Plan {
     return kGroups * depth * stage_bytes();
   }
 
-  // Products read rows behind the last tile of the ring: in the parts that follow it.
-  // To the end of the last block of columns.
+  // x is padded to whole blocks of columns.
   [[nodiscard]] __host__ __device__ int bytes_of_x(int K) const {
     return num_blocks(K) * kPieces * piece_stride * 16 + kSlack;
   }
 
-  [[nodiscard]] __host__ __device__ static int bytes_of_blocks(int T, int K) {
+  [[nodiscard]] __host__ __device__ static int bytes_of_factors(int T, int K) {
     return T * num_blocks(K) * static_cast<int>(sizeof(UnitOfX));
   }
 
   [[nodiscard]] __host__ __device__ int bytes_of_sums(int T) const {
-    return 2 * (kGroups - 1) * tile_rows * T * static_cast<int>(sizeof(float));
+    return (kGroups - 1) * tile_rows * T * static_cast<int>(sizeof(float));
   }
 
   [[nodiscard]] int64_t num_bytes(int T, int K) const {
-    // A product of the last tile reads up to 64 rows of 128 bytes from its first one on.
+    // A product reads 64 rows of 128 bytes also of a smaller tile: behind the last one it reads
+    // what follows the ring, which must be there.
     const int behind = (kMostRows - tile_rows) * kBlockColumns;
     return int64_t{ring_bytes()} +
-           std::max<int64_t>(int64_t{bytes_of_x(K)} + bytes_of_blocks(T, K) + bytes_of_sums(T),
+           std::max<int64_t>(int64_t{bytes_of_x(K)} + bytes_of_factors(T, K) + bytes_of_sums(T),
                              behind);
   }
 };
@@ -425,8 +425,8 @@ __global__ void __launch_bounds__(kByteThreads, kRows == 1 ? 2 : 1)
   auto* const x = reinterpret_cast<uint4*>(raw + plan.ring_bytes());
   auto* const factors =
       reinterpret_cast<UnitOfX*>(reinterpret_cast<uint8_t*>(x) + plan.bytes_of_x(products.K));
-  auto* const shared_sums = reinterpret_cast<float*>(reinterpret_cast<uint8_t*>(factors) +
-                                                     Plan::bytes_of_blocks(products.T, products.K));
+  auto* const shared_sums = reinterpret_cast<float*>(
+      reinterpret_cast<uint8_t*>(factors) + Plan::bytes_of_factors(products.T, products.K));
 
   const Octets<kRows, kPrologue> octets(products);
   const Share share = Share::of(products.num_tiles);
@@ -461,7 +461,7 @@ __global__ void __launch_bounds__(kByteThreads, kRows == 1 ? 2 : 1)
   for (int j = 0; j < kTokens; ++j) {
     own_factors[j] = factors + min(first_token + 4 * j, products.T - 1) * num_blocks(products.K);
   }
-  int stage = 0, buffer = 0;
+  int stage = 0;
   uint32_t parity = 0;
   bool begun = false;  // whether a stage has been multiplied
   for (Tile tile = Tile::at(p, share, share.first); tile.first < share.end;
@@ -541,9 +541,9 @@ __global__ void __launch_bounds__(kByteThreads, kRows == 1 ? 2 : 1)
         parity ^= 1;
       }
     }
-    float* const of_groups = shared_sums + buffer * (kGroups - 1) * plan.tile_rows * products.T;
+    __syncthreads();  // the sums of the tile before have been read
     const auto place = [&](int of_group, int r, int t) -> float& {
-      return of_groups[((of_group - 1) * plan.tile_rows + row + 8 * r) * products.T + t];
+      return shared_sums[((of_group - 1) * plan.tile_rows + row + 8 * r) * products.T + t];
     };
     if (group > 0) {
 #pragma unroll
@@ -557,7 +557,6 @@ __global__ void __launch_bounds__(kByteThreads, kRows == 1 ? 2 : 1)
       }
     }
     __syncthreads();
-    buffer = 1 - buffer;  // others may still add those of this tile
     if (group > 0) continue;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
