@@ -33,8 +33,12 @@ void check(std::span<const std::byte> file) {
     if (numbers.ok()) total += (*numbers)->size();
     const auto text = header->metadata.text(key);
     if (text.ok()) total += (*text)->size();
-    HEDDLE_CHECK(header->metadata.boolean(key).ok() || header->metadata.integer(key).ok() ||
-                 text.ok() || numbers.ok() || texts.ok() || value.type != GgufValueType::kBool);
+    // The type of a value decides which getters read it; the empty array is of every type.
+    if (value.count > 0) {
+      HEDDLE_CHECK_EQ(texts.ok(), value.type == GgufValueType::kString);
+      HEDDLE_CHECK_EQ(header->metadata.booleans(key).ok(), value.type == GgufValueType::kBool);
+      HEDDLE_CHECK_EQ(text.ok(), texts.ok() && !value.is_array);
+    }
   }
   HEDDLE_CHECK_LE(total, 8 * file.size());
 }
