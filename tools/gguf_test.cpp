@@ -14,6 +14,7 @@
 
 #include "chat/chat_template.h"
 #include "checkpoint/checkpoint_fixture.h"
+#include "checkpoint/generation_config.h"
 #include "checkpoint/gguf_fixture.h"
 #include "subcommand_fixture.h"
 #include "support/gguf_twin.h"
@@ -203,6 +204,7 @@ void add_tokenizer(GgufTwin& twin) {
   writer.u32("tokenizer.ggml.bos_token_id", 4);
   writer.u32("tokenizer.ggml.eos_token_id", 4);
   writer.text("tokenizer.chat_template", "{{ messages[0].content }}");
+  writer.f32("general.sampling.temp", 0.7F);
   twin.write_gguf();
 }
 
@@ -229,6 +231,7 @@ TEST(QuantizeGguf, RoundsBlocksAgainAndWritesTheTokenizer) {
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config->architecture, "LlamaForCausalLM");
   EXPECT_THAT(config->eos_token_ids, ElementsAre(4));
+  EXPECT_EQ(checkpoint::load_generation_config(output, *config)->temperature, 0.7);
   const auto stored = tokenizer::load_tokenizer(twin.gguf());
   const auto written = tokenizer::load_tokenizer(output);
   ASSERT_TRUE(written.ok()) << written.status().to_string();

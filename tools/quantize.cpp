@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/gguf_model.h"
+#include "checkpoint/gguf_sampling.h"
 #include "checkpoint/quantise_checkpoint.h"
 #include "models/gguf_registry.h"
 #include "output_file.h"
@@ -76,6 +77,9 @@ Result<checkpoint::QuantiseSource> gguf_source(const std::filesystem::path& path
   for (tokenizer::TokenizerFile& tokenizer_file : *files) {
     source.files.emplace_back(std::move(tokenizer_file.name), std::move(tokenizer_file.bytes));
   }
+  auto generation = checkpoint::gguf_generation_config(file.metadata());
+  if (!generation.ok()) return generation.status().with_context(path.string());
+  if (*generation) source.files.emplace_back("generation_config.json", **std::move(generation));
   return source;
 }
 

@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/config_reader.h"
+#include "checkpoint/gguf_model.h"
+#include "checkpoint/gguf_sampling.h"
 #include "checkpoint/mapped_file.h"
 #include "core/file_presence.h"
 #include "core/log.h"
@@ -23,8 +25,8 @@ constexpr double kLargest = std::numeric_limits<double>::max();
 
 class OptionalReader {
  public:
-  OptionalReader(ConfigReader& reader, std::vector<std::string>& notes)
-      : reader_(reader), notes_(notes) {}
+  OptionalReader(ConfigReader& reader, std::string_view origin, std::vector<std::string>& notes)
+      : reader_(reader), origin_(origin), notes_(notes) {}
 
   // A number in `taken` but outside `served` counts as the nearest one there; others are an error.
   std::optional<double> number(std::string_view key, ConfigReader::NumberRange taken,
@@ -37,16 +39,15 @@ class OptionalReader {
     }
     const double used = std::clamp(written, served.low, served.high);
     if (used != written) {
-      notes_.push_back(
-          fmt::format("generation_config.json: {} is {:g}, outside {:g} to {:g}; {:g} "
-                      "is used",
-                      key, written, served.low, served.high, used));
+      notes_.push_back(fmt::format("{}: {} is {:g}, outside {:g} to {:g}; {:g} is used", origin_,
+                                   key, written, served.low, served.high, used));
     }
     return used;
   }
 
  private:
   ConfigReader& reader_;
+  std::string_view origin_;
   std::vector<std::string>& notes_;
 };
 
@@ -115,7 +116,8 @@ bool is_neutral(std::string_view key, const nlohmann::json& value) {
 }
 
 // One note that names the settings which change transformers' answers and are not used.
-void note_unused_keys(const nlohmann::json& root, const ConfigReader& reader) {
+void note_unused_keys(const nlohmann::json& root, const ConfigReader& reader,
+                      std::string_view origin) {
   constexpr size_t kMostNames = 20;
   constexpr size_t kMaxNameBytes = 60;
   std::vector<std::string> names;
@@ -130,8 +132,7 @@ void note_unused_keys(const nlohmann::json& root, const ConfigReader& reader) {
   }
   if (names.empty()) return;
   reader.note(fmt::format(
-      "generation_config.json: {} {} not used; a request sets its own limits, stop texts, "
-      "penalties and biases",
+      "{}: {} {} not used; a request sets its own limits, stop texts, penalties and biases", origin,
       fmt::join(names, ", "), names.size() == 1 ? "is" : "are"));
 }
 
@@ -147,13 +148,14 @@ Status check_ids(const GenerationConfig& config, int64_t vocab_size) {
 
 }  // namespace
 
-Result<GenerationConfig> parse_generation_config(std::string_view json_text) {
+Result<GenerationConfig> parse_generation_config(std::string_view json_text,
+                                                 std::string_view origin) {
   HEDDLE_ASSIGN_OR_RETURN(const nlohmann::json root, parse_json_object(json_text));
   Status first_error;
   ConfigReader reader({&root}, first_error);
   GenerationConfig config;
-  OptionalReader optional(reader, config.notes);
-  config.eos_token_ids = read_end_tokens(reader, "generation_config.json");
+  OptionalReader optional(reader, origin, config.notes);
+  config.eos_token_ids = read_end_tokens(reader, origin);
   if (reader.has("do_sample")) config.do_sample = reader.boolean("do_sample", false);
   // The ranges of requests: a default beyond them would refuse every request that has no value.
   config.temperature = optional.number("temperature", {0.0, kLargest}, {0.0, 100.0});
@@ -162,7 +164,7 @@ Result<GenerationConfig> parse_generation_config(std::string_view json_text) {
   config.min_p = optional.number("min_p", {0.0, 1.0}, {0.0, 1.0});
   constexpr double kTiny = std::numeric_limits<double>::min();
   config.repetition_penalty = optional.number("repetition_penalty", {kTiny, kLargest}, {0.01, 2.0});
-  note_unused_keys(root, reader);
+  note_unused_keys(root, reader, origin);
   HEDDLE_RETURN_IF_ERROR(first_error);
   config.notes.insert(config.notes.end(), reader.notes().begin(), reader.notes().end());
   return config;
@@ -170,12 +172,26 @@ Result<GenerationConfig> parse_generation_config(std::string_view json_text) {
 
 Result<GenerationConfig> load_generation_config(const std::filesystem::path& folder,
                                                 const ModelConfig& model) {
-  const std::filesystem::path path = folder / "generation_config.json";
+  std::filesystem::path path = folder / "generation_config.json";
+  std::string_view origin = "generation_config.json";
   GenerationConfig config;
+  std::optional<std::string> text;
   HEDDLE_ASSIGN_OR_RETURN(const bool exists, optional_file_exists(path));
   if (exists) {
-    HEDDLE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
-    Result<GenerationConfig> parsed = parse_generation_config(text);
+    HEDDLE_ASSIGN_OR_RETURN(text, read_text_file(path, kMaxConfigBytes));
+  } else {
+    HEDDLE_ASSIGN_OR_RETURN(const auto gguf, find_gguf(folder));
+    if (gguf) {
+      HEDDLE_ASSIGN_OR_RETURN(const GgufModel file, GgufModel::open(*gguf));
+      path = *gguf;
+      origin = "general.sampling";
+      Result<std::optional<std::string>> written = gguf_generation_config(file.metadata());
+      if (!written.ok()) return written.status().with_context(path.string());
+      text = *std::move(written);
+    }
+  }
+  if (text) {
+    Result<GenerationConfig> parsed = parse_generation_config(*text, origin);
     if (!parsed.ok()) return parsed.status().with_context(path.string());
     config = std::move(parsed).value();
     for (const std::string& note : config.notes) log_warning(note);

@@ -31,12 +31,13 @@ struct GenerationConfig {
 
 // A number that transformers takes and that is beyond what a request may ask for counts as the
 // nearest one that it may. Error: kInvalidArgument, naming key and value; kDataLoss for broken
-// JSON.
-Result<GenerationConfig> parse_generation_config(std::string_view json_text);
+// JSON. `origin` is the name of the text in notes.
+Result<GenerationConfig> parse_generation_config(
+    std::string_view json_text, std::string_view origin = "generation_config.json");
 
-// Reads <folder>/generation_config.json and logs its notes; no file is an empty configuration. The
-// model's own eos stands in where the file gives none. Error: as above, and for an id outside the
-// vocabulary.
+// Reads <folder>/generation_config.json, or without it what a GGUF file has of it, and logs the
+// notes; without either the configuration is empty. The model's own eos stands in where it has
+// none. Error: as above, and for an id outside the vocabulary.
 Result<GenerationConfig> load_generation_config(const std::filesystem::path& folder,
                                                 const ModelConfig& model);
 

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/generation_config.h"
 
+#include <cmath>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "checkpoint/checkpoint_fixture.h"
+#include "checkpoint/gguf_fixture.h"
 
 namespace heddle::checkpoint {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -131,6 +136,57 @@ TEST(GenerationConfigTest, FallsBackToTheModelsTokens) {
   folder.write("generation_config.json", R"({"eos_token_id":[3,10]})");
   EXPECT_THAT(load_generation_config(folder.path(), model).status().message(),
               HasSubstr("eos_token_id has 10, but the model's vocab_size is 10"));
+}
+
+TEST(GenerationConfigTest, AGgufFileHasItsOwnNamesForSettings) {
+  testing::TemporaryFolder folder;
+  const ModelConfig model{.vocab_size = 10, .eos_token_ids = {2}};
+  const auto load = [&](const auto& add) {
+    testing::GgufWriter writer;
+    add(writer);
+    writer.tensor("t", {1}, std::vector<float>{1});
+    folder.write("model.gguf", writer.file());
+    return load_generation_config(folder.path() / "model.gguf", model);
+  };
+  const auto config = load([](testing::GgufWriter& writer) {
+    writer.f32("general.sampling.temp", 0.7F);
+    writer.i32("general.sampling.top_k", 20);
+    writer.f32("general.sampling.top_p", 0.95F);
+    writer.f32("general.sampling.min_p", 0);
+    writer.f32("general.sampling.penalty_repeat", 1.05F);
+    writer.i32("general.sampling.penalty_last_n", 64);
+    writer.f32("general.sampling.xtc_threshold", 0.1F);
+    writer.f32("general.sampling.mirostat_tau", 5);
+  });
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config->temperature, 0.7);
+  EXPECT_EQ(config->top_k, 20);
+  EXPECT_EQ(config->top_p, 0.95);
+  EXPECT_EQ(config->min_p, 0);
+  EXPECT_EQ(config->repetition_penalty, 1.05);
+  EXPECT_THAT(config->eos_token_ids, ElementsAre(2));
+  EXPECT_THAT(config->notes, ElementsAre(HasSubstr("general.sampling: penalty_last_n is not ")));
+
+  // -1 means greedy as a temperature, and all tokens as top_k.
+  const auto greedy = load([](testing::GgufWriter& writer) {
+    writer.f32("general.sampling.temp", -1);
+    writer.i32("general.sampling.top_k", -1);
+    writer.i32("general.sampling.mirostat", 2);
+    writer.text("general.sampling.sequence", "top_k;temperature");
+  });
+  ASSERT_TRUE(greedy.ok()) << greedy.status().to_string();
+  EXPECT_EQ(greedy->temperature, 0);
+  EXPECT_EQ(greedy->top_k, 0);
+  EXPECT_THAT(greedy->notes, ElementsAre(HasSubstr("mirostat, sequence are not used")));
+
+  EXPECT_FALSE(load([](const auto&) {})->temperature.has_value());
+  const auto wrong = [&](const auto& add) { return load(add).status().message(); };
+  EXPECT_THAT(wrong([](auto& writer) { writer.text("general.sampling.temp", "hot"); }),
+              AllOf(HasSubstr("model.gguf"), HasSubstr("general.sampling.temp"), HasSubstr("hot")));
+  EXPECT_THAT(wrong([](auto& writer) { writer.f32("general.sampling.top_p", NAN); }),
+              HasSubstr("general.sampling.top_p is nan"));
+  EXPECT_THAT(wrong([](auto& writer) { writer.f32("general.sampling.top_p", 2); }),
+              AllOf(HasSubstr("model.gguf"), HasSubstr("top_p"), HasSubstr("2")));
 }
 
 }  // namespace
