@@ -14,6 +14,7 @@
 #include "checkpoint/gguf_fixture.h"
 #include "checkpoint/quantise_checkpoint.h"
 #include "subcommand_fixture.h"
+#include "support/dense_model.h"
 #include "support/test_data.h"
 
 namespace heddle::tools {
@@ -55,7 +56,7 @@ TEST(Inspect, TellsWhatTheModelIsAndWhatMemoryItGets) {
 }
 
 TEST(Inspect, WeightsTakeWhatTheirFormatTakesWhereNothingIsQuantised) {
-  const fs::path folder = testing::repository_path("tests/golden/qwen2");
+  const fs::path folder = testing::dense_model();
   const Json half = Json::parse(inspected({"--json", "--dtype", "bfloat16"}, folder));
   const Json single = Json::parse(inspected({"--json", "--dtype", "float32"}, folder));
   EXPECT_EQ(half["weight_form"], "as bfloat16");
@@ -66,7 +67,7 @@ TEST(Inspect, WeightsTakeWhatTheirFilesStoreWhereTheyAreQuantised) {
   const checkpoint::testing::TemporaryFolder folder;
   const fs::path output = folder.path() / "int8";
   const auto report =
-      checkpoint::quantise_checkpoint({.source = testing::repository_path("tests/golden/qwen2"),
+      checkpoint::quantise_checkpoint({.source = testing::dense_model(),
                                        .output = output,
                                        .format = checkpoint::QuantisedFormat::kInt8});
   ASSERT_TRUE(report.ok()) << report.status().to_string();

@@ -201,7 +201,6 @@ int verify(const VerifyOptions& options) {
 std::function<int()> declare_verify(Options& options) {
   auto settings = std::make_shared<VerifyOptions>();
   options.examples(
-      "heddle verify tests/golden/qwen2\n"
       "heddle verify models/heddle-tiny tests/golden/heddle_tiny/logits.safetensors --dtype "
       "float32\n"
       "heddle verify MODEL_DIR CASES.safetensors --exact\n"

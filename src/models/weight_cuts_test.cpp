@@ -11,6 +11,7 @@
 #include <gmock/gmock.h>
 
 #include "models/small_config_fixture.h"
+#include "support/dense_model.h"
 #include "support/test_data.h"
 
 namespace heddle::models {
@@ -123,10 +124,11 @@ std::vector<int64_t> check_model(const Model& model) {
   return legal;
 }
 
-TEST(WeightCuts, JoinToEveryWeightOfTheGoldensHere) {
-  for (const char* folder : {"tests/golden/qwen2", "models/heddle-tiny"}) {
+TEST(WeightCuts, JoinToEveryWeightOfTheModelsHere) {
+  for (const auto& folder :
+       {heddle::testing::dense_model(), heddle::testing::repository_path("models/heddle-tiny")}) {
     SCOPED_TRACE(folder);
-    const auto config = load_config(heddle::testing::repository_path(folder));
+    const auto config = load_config(folder);
     ASSERT_TRUE(config.ok()) << config.status().to_string();
     EXPECT_FALSE(check_model(*create_model(*config)).empty());
   }

@@ -87,7 +87,6 @@ TEST(FamilyNames, StandOnlyInTheirFolderAndInTheRegistry) {
       // Examples in the help.
       {"tools/export_nextn.cpp", "DeepSeek-V3"},
       {"tools/export_nextn.cpp", "Qwen3-Next"},
-      {"tools/verify.cpp", "tests/golden/qwen2"},
   };
   EXPECT_THAT(family_name_violations(heddle::testing::repository_path(""), other_meanings),
               IsEmpty());

@@ -10,13 +10,14 @@
 #include "runner/load/cache_plan.h"
 #include "runner/load/model_runner.h"
 #include "speculative/draft_limits.h"
+#include "support/dense_model.h"
 #include "support/test_data.h"
 
 namespace heddle {
 namespace {
 
-EngineOptions options_of(const char* model) {
-  return {.model_dir = testing::repository_path(model),
+EngineOptions options_of(const std::filesystem::path& model) {
+  return {.model_dir = model,
           .device = "cpu",
           .num_threads = 1,
           .max_total_tokens = 4096,
@@ -35,7 +36,8 @@ void expect_no_drafts(const EngineOptions& options) {
 }
 
 TEST(AutoDraftsTest, AHeadInTheCheckpointDraftsAndItsMemoryIsPlanned) {
-  const auto loaded = runner::load_model(options_of("models/heddle-tiny"));
+  const auto loaded =
+      runner::load_model(options_of(testing::repository_path("models/heddle-tiny")));
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
   EXPECT_EQ(loaded->options.speculative.algorithm, DraftAlgorithm::kMtp);
   EXPECT_TRUE(loaded->options.speculative.adapts());
@@ -45,7 +47,7 @@ TEST(AutoDraftsTest, AHeadInTheCheckpointDraftsAndItsMemoryIsPlanned) {
 }
 
 TEST(AutoDraftsTest, StepsAndTokensFixTheDepth) {
-  EngineOptions options = options_of("models/heddle-tiny");
+  EngineOptions options = options_of(testing::repository_path("models/heddle-tiny"));
   options.speculative.num_steps = 3;
   options.speculative.num_draft_tokens = 9;  // a chain of three steps has four
   const auto loaded = runner::load_model(options);
@@ -56,11 +58,11 @@ TEST(AutoDraftsTest, StepsAndTokensFixTheDepth) {
 }
 
 TEST(AutoDraftsTest, WithoutAHeadThereAreNone) {
-  expect_no_drafts(options_of("tests/golden/qwen2"));
+  expect_no_drafts(options_of(testing::dense_model()));
 }
 
 TEST(AutoDraftsTest, UnusableDraftsAreAnErrorOnlyIfAskedFor) {
-  EngineOptions options = options_of("models/heddle-tiny");
+  EngineOptions options = options_of(testing::repository_path("models/heddle-tiny"));
   options.cache.state_dtype = StateDtype::kBfloat16;
   expect_no_drafts(options);
   options.speculative.algorithm = DraftAlgorithm::kMtp;
@@ -68,7 +70,7 @@ TEST(AutoDraftsTest, UnusableDraftsAreAnErrorOnlyIfAskedFor) {
 }
 
 TEST(AutoDraftsTest, RandomWeightsDraftNothing) {
-  EngineOptions options = options_of("models/heddle-tiny");
+  EngineOptions options = options_of(testing::repository_path("models/heddle-tiny"));
   options.load_format = LoadFormat::kDummy;
   expect_no_drafts(options);
 }

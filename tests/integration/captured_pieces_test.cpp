@@ -14,6 +14,7 @@
 
 #include "integration/on_device.h"
 #include "runner/program/forward_pass.h"
+#include "support/dense_model.h"
 #include "support/test_data.h"
 #include "verify/session.h"
 
@@ -27,12 +28,12 @@ constexpr int64_t kUsedVocabulary = 311;  // below that of every model here
 
 // A model on the GPU, in exact mode unless said otherwise.
 struct CapturedModel {
-  static CapturedModel create(const char* model, const runner::Captures& captures,
+  static CapturedModel create(const std::filesystem::path& model, const runner::Captures& captures,
                               int64_t num_sequences = 3, int64_t max_tokens = 1500,
                               bool exact = true) {
     auto device = runner::ComputeDevice::open_cuda(0, exact);
     EXPECT_TRUE(device.ok()) << device.status().to_string();
-    auto pass = runner::ForwardPass::create({.model_dir = testing::repository_path(model),
+    auto pass = runner::ForwardPass::create({.model_dir = model,
                                              .dtype = DType::kBf16,  // exact: fp32 all the same
                                              .exact = exact,
                                              .captures = captures,
@@ -100,7 +101,12 @@ struct CapturedModel {
   Session session;
 };
 
-class CapturedPiecesTest : public ::testing::TestWithParam<const char*> {};
+class CapturedPiecesTest : public ::testing::TestWithParam<bool> {
+ protected:
+  static std::filesystem::path model() {
+    return GetParam() ? testing::repository_path("models/heddle-tiny") : testing::dense_model();
+  }
+};
 
 // `run` gives the same with each of them: seen for the first time, captured, and launched
 // again.
@@ -123,8 +129,8 @@ constexpr runner::Captures kNone{.decode = false, .max_prompt_rows = 0};
 
 TEST_P(CapturedPiecesTest, GiveTheBitsOfSingleKernels) {
   HEDDLE_DEVICE_OR_SKIP(std::string_view("cuda"));
-  CapturedModel plain = CapturedModel::create(GetParam(), kNone);
-  CapturedModel captured = CapturedModel::create(GetParam(), {});
+  CapturedModel plain = CapturedModel::create(model(), kNone);
+  CapturedModel captured = CapturedModel::create(model(), {});
   // The longest first: tables that grow would make the captured steps be forgotten.
   for (const int64_t rows : {513, 512, 511, 508, 257, 100, 64, 33, 9, 5, 4, 3, 1}) {
     ASSERT_NO_FATAL_FAILURE(expect_equal(
@@ -137,8 +143,8 @@ TEST_P(CapturedPiecesTest, GiveTheBitsOfSingleKernels) {
 TEST_P(CapturedPiecesTest, DecodeAsSingleKernelsDoAtAnyNumberOfSequences) {
   HEDDLE_DEVICE_OR_SKIP(std::string_view("cuda"));
   constexpr int64_t kSequences = 255, kTokens = 16;
-  CapturedModel plain = CapturedModel::create(GetParam(), kNone, kSequences, kTokens);
-  CapturedModel captured = CapturedModel::create(GetParam(), {}, kSequences, kTokens);
+  CapturedModel plain = CapturedModel::create(model(), kNone, kSequences, kTokens);
+  CapturedModel captured = CapturedModel::create(model(), {}, kSequences, kTokens);
   for (const int64_t num_sequences : {255, 9, 3, 1}) {
     ASSERT_NO_FATAL_FAILURE(expect_equal(plain, captured, num_sequences,
                                          [&](auto& model, int64_t seed, std::byte arena) {
@@ -152,8 +158,8 @@ TEST_P(CapturedPiecesTest, DecodeAsSingleKernelsDoAtAnyNumberOfSequences) {
 // and without: each node is proved to write its outputs, and captured ones to stay where they were.
 TEST_P(CapturedPiecesTest, PassTheChecksOfDebugModeAndGiveTheSameBits) {
   HEDDLE_DEVICE_OR_SKIP(std::string_view("cuda"));
-  CapturedModel plain = CapturedModel::create(GetParam(), kNone, 9);
-  CapturedModel debugged = CapturedModel::create(GetParam(), {.debug = true}, 9);
+  CapturedModel plain = CapturedModel::create(model(), kNone, 9);
+  CapturedModel debugged = CapturedModel::create(model(), {.debug = true}, 9);
   for (const int64_t rows : {513, 100, 33, 5, 1}) {
     ASSERT_NO_FATAL_FAILURE(expect_equal(
         plain, debugged, rows,
@@ -175,7 +181,7 @@ TEST_P(CapturedPiecesTest, PassTheChecksOfDebugModeInChainsToo) {
   HEDDLE_DEVICE_OR_SKIP(std::string_view("cuda"));
   constexpr int64_t kSequences = 9, kTokens = 700;
   CapturedModel debugged =
-      CapturedModel::create(GetParam(), {.debug = true}, kSequences, kTokens, /*exact=*/false);
+      CapturedModel::create(model(), {.debug = true}, kSequences, kTokens, /*exact=*/false);
   for (const int64_t round : {0, 1, 2}) {
     for (const int64_t rows : {100, 33, 1}) debugged.run(rows, round, std::byte{0xff});
     for (const int64_t sequences : {9, 3, 1}) debugged.decode(sequences, round, std::byte{0xff});
@@ -183,8 +189,8 @@ TEST_P(CapturedPiecesTest, PassTheChecksOfDebugModeInChainsToo) {
   EXPECT_GE(debugged.pass->num_captured(), 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, CapturedPiecesTest,
-                         ::testing::Values("tests/golden/qwen2", "models/heddle-tiny"));
+INSTANTIATE_TEST_SUITE_P(Cuda, CapturedPiecesTest, ::testing::Bool(),
+                         [](const auto& hybrid) { return hybrid.param ? "Hybrid" : "Dense"; });
 
 }  // namespace
 }  // namespace heddle

@@ -38,6 +38,7 @@
 #include "runner/program/model_constants.h"
 #include "runner/step/pools.h"
 #include "speculative/draft_tree.h"
+#include "support/dense_model.h"
 #include "support/test_data.h"
 
 namespace heddle {
@@ -706,12 +707,11 @@ TEST(PredictionHeadTest, ACheckpointWithoutOneIsRefusedByName) {
 }
 
 TEST(PredictionHeadTest, AFamilyWithoutOneIsRefusedByName) {
-  const auto dense =
-      runner::load_model({.model_dir = testing::repository_path("tests/golden/qwen2"),
-                          .device = "cpu",
-                          .num_threads = 1,
-                          .speculative = {.algorithm = DraftAlgorithm::kMtp},
-                          .skip_tokenizer = true});
+  const auto dense = runner::load_model({.model_dir = testing::dense_model(),
+                                         .device = "cpu",
+                                         .num_threads = 1,
+                                         .speculative = {.algorithm = DraftAlgorithm::kMtp},
+                                         .skip_tokenizer = true});
   EXPECT_EQ(dense.status().code(), StatusCode::kUnimplemented);
   EXPECT_THAT(dense.status().message(), ::testing::HasSubstr("prediction head of Qwen2"));
 }

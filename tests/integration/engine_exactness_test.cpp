@@ -13,6 +13,7 @@
 #include <heddle/engine.h>
 
 #include "integration/on_device.h"
+#include "support/dense_model.h"
 #include "support/finish_count.h"
 #include "support/test_data.h"
 
@@ -158,16 +159,14 @@ TEST_P(EngineExactness, NothingThatMovesWorkAroundChangesABit) {
 }
 
 TEST_P(EngineExactness, NorOfAModelWithoutRecurrentStates) {
-  expect_the_same_bits_however_work_is_moved(
-      WithTokenizer(testing::repository_path("tests/golden/qwen2")).folder());
+  expect_the_same_bits_however_work_is_moved(WithTokenizer(testing::dense_model()).folder());
 }
 
 // A chunk of a prompt sees its own keys and values as later ones do: as they are stored. With
 // heddle-tiny it is cache_exactness_test.cpp that sees to it.
 TEST_P(EngineExactness, NorWithKeysAndValuesInFp8) {
-  expect_the_same_bits_however_work_is_moved(
-      WithTokenizer(testing::repository_path("tests/golden/qwen2")).folder(),
-      KvCacheDtype::kFp8E4m3);
+  expect_the_same_bits_however_work_is_moved(WithTokenizer(testing::dense_model()).folder(),
+                                             KvCacheDtype::kFp8E4m3);
 }
 
 TEST_P(EngineExactness, NorOfModelsWhoseLayersSlide) {

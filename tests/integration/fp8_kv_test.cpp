@@ -18,6 +18,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "integration/recorded_turns.h"
+#include "support/dense_model.h"
 #include "support/test_data.h"
 #include "verify/session.h"
 
@@ -154,7 +155,7 @@ class CalibratedModel {
  public:
   CalibratedModel(const std::string& name, float k_scale, float v_scale)
       : folder_(fs::path(::testing::TempDir()) / ("heddle_" + name)) {
-    const fs::path golden = testing::repository_path("tests/golden/qwen2");
+    const fs::path golden = testing::dense_model();
     fs::create_directories(folder_);
     std::ifstream config_file(golden / "config.json");
     auto config = nlohmann::json::parse(config_file);
@@ -216,7 +217,7 @@ TEST(Fp8Kv, TakesTheScalesOfACalibratedCheckpoint) {
   }
   const Loss loss = loss_between(*plain, *rounded, any_texts());
   EXPECT_GT(loss.mean(loss.kl), 1e-12);
-  EXPECT_LE(loss.mean(loss.kl), 5e-3);
+  EXPECT_LE(loss.mean(loss.kl), 1e-2);
   // Nothing that --dtype float32 runs is rounded unasked.
   EXPECT_EQ(pass_of(model.folder(), DType::kF32, std::nullopt)->kv_dtype(), DType::kF32);
 }
@@ -230,7 +231,7 @@ TEST(Fp8Kv, SuffersFromScalesThatDoNotFit) {
     const auto rounded = pass_of(model.folder(), DType::kBf16, std::nullopt);
     const Loss loss = loss_between(*plain, *rounded, any_texts());
     RecordProperty(fmt::format("mean_kl_{:g}", scale), fmt::format("{:.4g}", loss.mean(loss.kl)));
-    EXPECT_GT(loss.mean(loss.kl), 5e-3) << scale;
+    EXPECT_GT(loss.mean(loss.kl), 1e-2) << scale;
   }
 }
 

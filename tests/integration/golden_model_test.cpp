@@ -88,11 +88,6 @@ TEST_P(GoldenModel, HeddleTinyEqualsHuggingFaceInAllRecordedChats) {
   expect_golden(testing::repository_path("models/heddle-tiny"), chats, GetParam());
 }
 
-TEST_P(GoldenModel, Qwen2WithItsBiasesEqualsHuggingFace) {
-  const auto folder = testing::repository_path("tests/golden/qwen2");
-  expect_golden(folder, folder / "cases.safetensors", GetParam());
-}
-
 // The recorded prompt has an image, which no token before it sees.
 TEST_P(GoldenModel, Qwen3VlEqualsHuggingFaceInTheTextBeforeAnImage) {
   HEDDLE_SHARED_PATH_OR_SKIP(folder, "golden/qwen3_vl");
@@ -145,7 +140,7 @@ TEST_P(SharedGoldenModel, EqualsHuggingFaceInAnyChunksAndBatches) {
 
 INSTANTIATE_TEST_SUITE_P(
     FastAndExact, SharedGoldenModel,
-    ::testing::Combine(::testing::Values("llama2", "llama3", "mistral_sliding", "qwen3",
+    ::testing::Combine(::testing::Values("llama2", "llama3", "mistral_sliding", "qwen2", "qwen3",
                                          "qwen3_moe", "gpt_oss", "qwen3_5", "qwen3_5_moe",
                                          "deepseek_v2", "deepseek_v3", "kimi_linear"),
                        ::testing::Bool()),

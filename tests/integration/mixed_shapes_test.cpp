@@ -21,6 +21,7 @@
 #include "models/layers/feed_forward.h"
 #include "models/layers/gated_delta_net.h"
 #include "models/layers/linear.h"
+#include "support/dense_model.h"
 #include "support/test_data.h"
 #include "watched_engine.h"
 
@@ -158,8 +159,8 @@ class MixedShapes : public ::testing::Test {
   MixedShapes()
       : folder_(fs::path(::testing::TempDir()) / fmt::format("heddle_mixed_shapes_{}", getpid())) {
     fs::create_directories(folder_);
-    nlohmann::json config = nlohmann::json::parse(
-        std::ifstream(testing::repository_path("tests/golden/qwen2/config.json")));
+    nlohmann::json config =
+        nlohmann::json::parse(std::ifstream(testing::dense_model() / "config.json"));
     config.erase("layer_types");
     config["num_hidden_layers"] = kNumLayers;
     std::ofstream(folder_ / "config.json") << config;

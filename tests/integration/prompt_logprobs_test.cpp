@@ -15,6 +15,7 @@
 #include "core/mutex.h"
 #include "integration/on_device.h"
 #include "sampling/sampler.h"
+#include "support/dense_model.h"
 #include "support/test_data.h"
 #include "verify/session.h"
 
@@ -257,7 +258,7 @@ TEST_P(PromptLogprobs, AreThoseOfOnePassOverThePrompt) {
 }
 
 TEST_P(PromptLogprobs, AlsoOfAModelWithoutRecurrentStates) {
-  expect_those_of_whole_passes(testing::repository_path("tests/golden/qwen2"));
+  expect_those_of_whole_passes(testing::dense_model());
 }
 
 TEST_P(PromptLogprobs, AlsoOfModelsWhoseLayersSlide) {

@@ -19,6 +19,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "runner/load/model_runner.h"
+#include "support/dense_model.h"
 #include "support/finish_count.h"
 #include "support/hand_plan.h"
 #include "support/test_data.h"
@@ -32,7 +33,7 @@ using Tokens = std::vector<TokenId>;
 
 std::filesystem::path tiny() { return testing::repository_path("models/heddle-tiny"); }
 
-std::filesystem::path dense() { return testing::repository_path("tests/golden/qwen2"); }
+std::filesystem::path dense() { return testing::dense_model(); }
 
 struct StandaloneAnswer {
   Tokens tokens;
@@ -467,7 +468,7 @@ TEST_F(StandaloneOptionsTest, ItsMemoryIsPlanned) {
 TEST_F(StandaloneOptionsTest, RefusesByNameAModelThatCannotDraft) {
   EngineOptions wrong = options();
   wrong.speculative.draft_model_dir = dense();
-  EXPECT_THAT(failure(wrong), AllOf(HasSubstr("the model that drafts, "), HasSubstr("golden/qwen2"),
+  EXPECT_THAT(failure(wrong), AllOf(HasSubstr("the model that drafts, "), HasSubstr("dense_model"),
                                     HasSubstr("a vocabulary of"), HasSubstr("the same tokenizer")));
   wrong.speculative.draft_model_dir = tiny() / "nothing";
   EXPECT_THAT(failure(wrong), AllOf(HasSubstr("the model that drafts, "), HasSubstr("nothing")));

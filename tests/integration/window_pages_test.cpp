@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "support/dense_model.h"
 #include "support/test_data.h"
 #include "watched_engine.h"
 
@@ -34,7 +35,7 @@ class Qwen2OfBothKinds {
  public:
   Qwen2OfBothKinds()
       : folder_(fs::path(::testing::TempDir()) / fmt::format("heddle_qwen2_slides_{}", getpid())) {
-    const fs::path source = testing::repository_path("tests/golden/qwen2");
+    const fs::path source = testing::dense_model();
     fs::create_directories(folder_);
     fs::copy_file(source / "model.safetensors", folder_ / "model.safetensors",
                   fs::copy_options::overwrite_existing);

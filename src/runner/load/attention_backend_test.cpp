@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "device/cuda/cuda_device.h"
+#include "support/dense_model.h"
 #include "support/test_data.h"
 
 namespace heddle {
@@ -27,9 +28,9 @@ TEST(AttentionBackendTest, TellsTheGpu) {
   if (const auto opened = device::open_cuda_device(0); !opened.ok()) {
     GTEST_SKIP() << opened.status().message();
   }
-  auto pass = runner::ForwardPass::create(
-      {.model_dir = testing::repository_path("tests/golden/qwen2"), .max_step_tokens = 16},
-      runner::ComputeDevice::open_cuda(0, /*exact=*/false).value());
+  auto pass =
+      runner::ForwardPass::create({.model_dir = testing::dense_model(), .max_step_tokens = 16},
+                                  runner::ComputeDevice::open_cuda(0, /*exact=*/false).value());
   ASSERT_TRUE(pass.ok()) << pass.status().to_string();
   const auto& context = static_cast<const ops::CudaContext&>((*pass)->context());
   for (const auto backend : {AttentionBackend::kPlain, AttentionBackend::kAuto}) {

@@ -15,6 +15,7 @@
 #include "runner/program/forward_pass.h"
 #include "runner/step/forward_batch.h"
 #include "runner/step/pools.h"
+#include "support/dense_model.h"
 #include "support/hand_plan.h"
 #include "support/test_data.h"
 
@@ -30,12 +31,11 @@ class BatchProgramTest : public ::testing::Test {
   void load() {
     auto device = ComputeDevice::open_cuda(0, /*exact=*/true);
     ASSERT_TRUE(device.ok()) << device.status().to_string();
-    auto pass =
-        ForwardPass::create({.model_dir = heddle::testing::repository_path("tests/golden/qwen2"),
-                             .exact = true,
-                             .max_step_tokens = 16,
-                             .max_logit_rows = 16},
-                            std::move(*device));
+    auto pass = ForwardPass::create({.model_dir = heddle::testing::dense_model(),
+                                     .exact = true,
+                                     .max_step_tokens = 16,
+                                     .max_logit_rows = 16},
+                                    std::move(*device));
     ASSERT_TRUE(pass.ok()) << pass.status().to_string();
     pass_ = std::move(*pass);
     auto pools = Pools::create(pass_->device(), pass_->cache_needs(),

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "device/cuda/cuda_device.h"
+#include "support/dense_model.h"
 #include "support/hand_plan.h"
 #include "support/test_data.h"
 
@@ -36,12 +37,11 @@ class StepExecutorTest : public ::testing::Test {
     auto device = kind == DeviceKind::kCuda ? ComputeDevice::open_cuda(0, /*exact=*/true)
                                             : ComputeDevice::open_cpu(1, /*exact=*/true);
     ASSERT_TRUE(device.ok()) << device.status().to_string();
-    auto pass =
-        ForwardPass::create({.model_dir = heddle::testing::repository_path("tests/golden/qwen2"),
-                             .exact = true,
-                             .max_step_tokens = 16,
-                             .max_logit_rows = 16},
-                            std::move(*device));
+    auto pass = ForwardPass::create({.model_dir = heddle::testing::dense_model(),
+                                     .exact = true,
+                                     .max_step_tokens = 16,
+                                     .max_logit_rows = 16},
+                                    std::move(*device));
     ASSERT_TRUE(pass.ok()) << pass.status().to_string();
     pass_ = std::move(*pass);
     start();
