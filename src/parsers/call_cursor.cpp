@@ -11,6 +11,26 @@
 #include "parsers/loose_tag.h"
 
 namespace heddle::parsers {
+namespace {
+
+// Of objects without a common key makes one, of none an empty one.
+void join_objects(std::vector<std::string>& objects) {
+  nlohmann::ordered_json joined = nlohmann::ordered_json::object();
+  std::string text = "{";
+  for (const std::string& object : objects) {
+    const auto members = nlohmann::ordered_json::parse(object, nullptr, /*allow_exceptions=*/false);
+    if (!members.is_object()) return;
+    for (const auto& [key, value] : members.items()) {
+      if (!joined.emplace(key, nullptr).second) return;
+    }
+    if (members.empty()) continue;
+    text += text.size() > 1 ? ", " : "";
+    text.append(object, 1, object.size() - 2);
+  }
+  objects.assign(1, text + '}');
+}
+
+}  // namespace
 
 bool CallCursor::skip_space(size_t most) {
   const size_t size = space_size(rest());
@@ -59,10 +79,10 @@ bool CallCursor::read_string(std::string& value) {
 bool CallCursor::skip_tags(std::span<const std::string_view> words, unsigned& found) {
   for (size_t count = 0;; ++count) {
     if (!skip_space(kMaxSpaceBeforeObject)) return false;
-    const LooseTag tag = read_loose_tag(rest());
+    const LooseTag tag = read_loose_tag(rest(), words);
     if (tag.match == Match::kMore) return fail(Match::kMore);
     const auto meant =
-        tag.match == Match::kYes && !tag.closing ? meant_word(tag.word, words) : std::nullopt;
+        tag.match == Match::kYes && !tag.closing ? nearest_word(tag.word, words) : std::nullopt;
     if (!meant) return true;
     if (count == 3 * words.size()) return fail();
     found |= 1U << *meant;
@@ -100,14 +120,23 @@ bool CallCursor::read_object(std::string& copy) {
   return true;
 }
 
-bool CallCursor::read_listed_object(std::string& copy) {
+bool CallCursor::read_listed_objects(std::vector<std::string>& copies) {
+  constexpr size_t kMaxObjects = 32;
   if (!expect("[") || !skip_space()) return false;
-  copy = "{}";
-  if (rest().starts_with('{')) {
-    copy.clear();
-    if (!read_object(copy) || !skip_space() || !allow(",") || !skip_space()) return false;
+  while (rest().starts_with('{')) {
+    if (copies.size() == kMaxObjects) return fail();
+    if (!read_object(copies.emplace_back()) || !skip_space() || !allow(",") || !skip_space()) {
+      return false;
+    }
   }
+  join_objects(copies);
   return expect("]");
+}
+
+bool CallCursor::strip_bare_tag(std::string_view& name, std::string_view tag) {
+  if (!name.ends_with(tag.substr(1))) return false;
+  name.remove_suffix(tag.size() - 1);
+  return true;
 }
 
 bool CallCursor::read_until(std::string_view stops, std::string_view& value) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "parsers/call_header.h"
 #include "parsers/marker_search.h"
@@ -60,8 +61,12 @@ class CallCursor {
   // A JSON object, copied to `copy`.
   bool read_object(std::string& copy);
 
-  // A list of one JSON object, which is copied to `copy`; of an empty list the copy is {}.
-  bool read_listed_object(std::string& copy);
+  // A list of JSON objects, which are copied; of those without a common key one is made, as of
+  // none.
+  bool read_listed_objects(std::vector<std::string>& copies);
+
+  // Removes `tag` from the end of `name` where it stands there without its first bracket.
+  static bool strip_bare_tag(std::string_view& name, std::string_view tag);
 
   // Up to, not including, one of `stops`.
   bool read_until(std::string_view stops, std::string_view& value);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "parsers/marker_search.h"
 
@@ -30,7 +31,8 @@ struct CallHeader {
   std::string id = {};  // what the model calls it by; empty: it gets one
   // All of the arguments, a JSON object, where they came before the name: the call is complete.
   std::optional<std::string> arguments = {};
-  size_t open_objects = 0;  // around the arguments
+  std::vector<std::string> more_arguments = {};  // of further calls of the same tool
+  size_t open_objects = 0;                       // around the arguments
   ArgumentsKind kind = ArgumentsKind::kJson;
   // The beginning of the arguments' object, where the call's own object is that: the next member
   // follows the header.

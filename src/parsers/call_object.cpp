@@ -130,8 +130,7 @@ class CallObjectReader {
           return header;
         }
         const bool is_list = cursor_.rest().starts_with('[');
-        const bool was_read = is_list ? cursor_.read_listed_object(arguments_.emplace())
-                                      : read_early_arguments(is_object);
+        const bool was_read = is_list ? read_listed_arguments() : read_early_arguments(is_object);
         if (!was_read) return cursor_.failure();
       } else if (key == "id" && cursor_.rest().starts_with('"')) {
         if (!cursor_.read_string(id_)) return cursor_.failure();
@@ -249,6 +248,14 @@ class CallObjectReader {
            (arguments_ && is_schema(*arguments_));
   }
 
+  bool read_listed_arguments() {
+    std::vector<std::string> objects;
+    if (!cursor_.read_listed_objects(objects)) return false;
+    arguments_ = std::move(objects.front());
+    more_arguments_.assign(objects.begin() + 1, objects.end());
+    return true;
+  }
+
   // Arguments whose tool is not known yet, or null.
   bool read_early_arguments(bool is_object) {
     if (is_object) {
@@ -324,6 +331,7 @@ class CallObjectReader {
     if (trust_ != Trust::kMarked && !arguments_ && !names_.has(name_)) return {};
     CallHeader header = bare_header(cursor_, std::move(name_), std::move(id_));
     if (header.match == Match::kYes && arguments_) header.arguments = std::move(arguments_);
+    header.more_arguments = std::move(more_arguments_);
     return header;
   }
 
@@ -333,6 +341,7 @@ class CallObjectReader {
   std::string name_;
   std::string id_;
   std::optional<std::string> arguments_;
+  std::vector<std::string> more_arguments_;
   bool is_described_ = false;
   std::vector<std::pair<std::string, std::string>> members_;  // keys and JSON, before the name
 };

@@ -4,12 +4,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "parsers/loose_tag.h"
-
 namespace heddle::parsers {
 namespace {
 
 constexpr size_t kMaxAttributeBytes = kMaxNameBytes + 64;
+constexpr size_t kMaxUnopenedValue = 4096;  // looked at where a value's opening tag is missing
 
 std::string_view trimmed_of(std::string_view text, std::string_view what) {
   const size_t begin = text.find_first_not_of(what);
@@ -23,8 +22,10 @@ std::optional<std::string_view> attribute(std::string_view attributes, std::stri
   if (place == std::string_view::npos) return std::nullopt;
   std::string_view value = attributes.substr(place + name.size());
   value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
-  if (!value.starts_with('=')) return std::nullopt;
-  value.remove_prefix(1);
+  const bool is_quoted = !value.empty() && (value.front() == '"' || value.front() == '\'') &&
+                         value.find(value.front(), 1) != std::string_view::npos;
+  if (!value.starts_with('=') && !is_quoted) return std::nullopt;
+  if (!is_quoted) value.remove_prefix(1);
   value.remove_prefix(std::min(value.find_first_not_of(" \t"), value.size()));
   if (value.starts_with('"') || value.starts_with('\'')) {
     return value.substr(1, std::min(value.find(value.front(), 1), value.size()) - 1);
@@ -181,20 +182,17 @@ Match CallTags::read_tag_name(std::string_view text, CallTag& tag) const {
   return Match::kYes;
 }
 
-CallTag CallTags::read(std::string_view text) const {
+CallTag CallTags::read(std::string_view text, bool may_be_cut) const {
   if (text.empty()) return {.match = Match::kMore};
   if (text.front() != '<') return {};
-  const LooseTag loose = read_loose_tag(text);
+  const LooseTag loose = may_be_cut ? read_loose_tag(text, format_.words) : read_loose_tag(text);
   if (loose.match != Match::kYes) return {.match = loose.match, .closing = loose.closing};
   const auto meant = meant_word(loose.word, format_.words);
-  if (!meant) return {};
-  CallTag tag{.match = Match::kYes, .closing = loose.closing, .size = loose.size};
-  tag.is_exact = format_.words[*meant] == loose.word;
-  const size_t first_parameter = format_.num_sections + format_.num_calls;
-  tag.kind = *meant < format_.num_sections                       ? TagKind::kSection
-             : *meant < first_parameter                          ? TagKind::kCall
-             : *meant < first_parameter + format_.num_parameters ? TagKind::kParameter
-                                                                 : TagKind::kValue;
+  if (!meant) return may_be_cut && loose.closed ? read_cut(text, loose) : CallTag{};
+  CallTag tag{
+      .match = Match::kYes, .closing = loose.closing, .is_cut = loose.is_cut, .size = loose.size};
+  tag.is_exact = format_.words[*meant] == loose.word && !loose.is_cut;
+  tag.kind = kind_of(*meant);
   if (loose.closed) {
     const bool has_name = tag.kind == TagKind::kCall || tag.kind == TagKind::kParameter;
     const bool lacks_slash = !format_.has_keys && has_name && !tag.closing;
@@ -203,12 +201,37 @@ CallTag CallTags::read(std::string_view text) const {
     return tag;
   }
   const char behind = text[loose.size];
-  const bool is_named = !format_.has_keys && tag.kind != TagKind::kSection &&
-                        (behind == '=' || behind == ' ' || behind == ':');
+  const bool has_name = behind == '=' || behind == ' ' || behind == ':' ||
+                        (tag.is_cut && text.substr(loose.size).starts_with("name"));
+  const bool is_named = !format_.has_keys && tag.kind != TagKind::kSection && has_name;
   if (is_named || (tag.closing && behind != '\n' && behind != '<' && behind != '{')) {
     tag.match = read_tag_name(text, tag);
   }
   return tag;
+}
+
+TagKind CallTags::kind_of(size_t word) const {
+  const size_t first_parameter = format_.num_sections + format_.num_calls;
+  if (word < format_.num_sections) return TagKind::kSection;
+  if (word < first_parameter) return TagKind::kCall;
+  return word < first_parameter + format_.num_parameters ? TagKind::kParameter : TagKind::kValue;
+}
+
+// "<parametercity>", of which the sign before the name is missing.
+CallTag CallTags::read_cut(std::string_view text, const LooseTag& loose) const {
+  if (format_.has_keys || loose.closing) return {};
+  for (size_t i = format_.num_sections; i < format_.words.size(); ++i) {
+    const std::string_view word = format_.words[i];
+    if (!text.substr(1).starts_with(word)) continue;
+    const std::string_view name = text.substr(1 + word.size(), loose.size - word.size() - 2);
+    if (name.empty() || !is_tag_name(name)) continue;
+    return {.match = Match::kYes,
+            .kind = kind_of(i),
+            .is_cut = true,
+            .size = loose.size,
+            .name = std::string(name)};
+  }
+  return {};
 }
 
 CallTag CallTags::read_bare(std::string_view text) const {
@@ -232,30 +255,66 @@ CallTag CallTags::read_bare(std::string_view text) const {
 
 ParameterOpening CallTags::read_unopened(std::string_view text, std::string_view tool,
                                          const ParameterNames& given) const {
-  constexpr size_t kMaxUnopenedValue = 4096;
   ParameterOpening opening;
-  for (const std::string& name : names_.parameters(tool)) {
-    if (given.contains(name)) continue;
-    if (!opening.name.empty()) return {};
-    opening.name = name;
-  }
-  if (opening.name.empty()) return {};
   const std::string_view seen = text.substr(0, kMaxUnopenedValue);
+  const bool has_all = std::ranges::all_of(
+      names_.parameters(tool), [&given](const std::string& name) { return given.contains(name); });
+  if (has_all) return {};
   const size_t place = std::min(seen.find('<'), seen.size());
   count_searched(place);
   const bool is_blank = space_size(seen.substr(0, place)) == place;
   const CallTag end =
       place < seen.size() ? read(seen.substr(place)) : CallTag{.match = Match::kMore};
   opening.match = end.match;
-  if (end.match == Match::kMore && seen.size() == kMaxUnopenedValue) opening.match = Match::kNo;
+  if (seen.size() == kMaxUnopenedValue && opening.match == Match::kMore) return {};
   if (end.match != Match::kYes) return opening;
   const bool is_end = end.closing && end.kind == value_kind() && end.is_exact && !is_blank;
   if (!is_end) return {};
   const std::string_view behind = text.substr(place + end.size);
   const CallTag next = read(behind.substr(space_size(behind.substr(0, kMaxSpaceBetweenTags))));
-  const bool goes_on = next.match == Match::kYes && next.closing && next.kind != value_kind();
-  opening.match = next.match == Match::kMore ? Match::kMore : goes_on ? Match::kYes : Match::kNo;
+  const bool may_follow = given.empty() || format_.has_keys;
+  const bool opens = next.kind == TagKind::kParameter || next.kind == TagKind::kValue;
+  const bool goes_on =
+      next.match == Match::kYes && (next.closing ? next.kind != value_kind() : opens && may_follow);
+  opening.match = next.match == Match::kMore ? Match::kMore : Match::kNo;
+  if (goes_on) {
+    opening.match = only_parameter_left(seen.substr(place + end.size), tool, given, opening.name);
+  }
+  if (seen.size() == kMaxUnopenedValue && opening.match == Match::kMore) {
+    opening.match = Match::kNo;
+  }
   return opening;
+}
+
+// The parameter that neither the call's next tags name nor `given` has, where it is one.
+Match CallTags::only_parameter_left(std::string_view text, std::string_view tool,
+                                    const ParameterNames& given, std::string& name) const {
+  ParameterNames taken = given;
+  const auto find_only = [&] {
+    name.clear();
+    for (const std::string& parameter : names_.parameters(tool)) {
+      if (taken.contains(parameter)) continue;
+      if (!name.empty()) return false;
+      name = parameter;
+    }
+    return true;
+  };
+  if (find_only()) return name.empty() ? Match::kNo : Match::kYes;
+  for (size_t place = 0;; ++place) {
+    const size_t from = place;
+    place = std::min(text.find('<', from), text.size());
+    count_searched(place - from);
+    const std::string_view rest = text.substr(place);
+    const CallTag tag = read(rest);
+    if (tag.match == Match::kMore) return Match::kMore;
+    if (tag.match != Match::kYes) continue;
+    if (tag.kind == TagKind::kCall || tag.kind == TagKind::kSection) break;
+    if (tag.kind != TagKind::kParameter || tag.closing) continue;
+    std::string_view key = tag.name;
+    if (format_.has_keys) key = rest.substr(tag.size, rest.substr(tag.size).find('<'));
+    taken.insert(names_.resolve_parameter(tool, key));
+  }
+  return find_only() && !name.empty() ? Match::kYes : Match::kNo;
 }
 
 CallHeader CallTags::read_header(std::string_view text, bool has_marker, bool is_exact,
@@ -271,7 +330,7 @@ Match CallTags::begins_parameters(std::string_view text, bool at_end) const {
   const std::string_view rest = text.substr(space);
   if (rest.empty()) return at_end ? Match::kYes : Match::kMore;
   if (rest.front() == '{') return Match::kYes;
-  const CallTag tag = rest.front() == '<' ? read(rest) : read_bare(rest);
+  const CallTag tag = rest.front() == '<' ? read(rest, /*may_be_cut=*/true) : read_bare(rest);
   if (tag.match != Match::kYes) return tag.match;
   return tag.kind == TagKind::kNone ? Match::kNo : Match::kYes;
 }
@@ -284,7 +343,8 @@ CallHeader CallTags::read_call_header(std::string_view text, bool has_marker, bo
   for (int count = 0; count < 2 * kMaxTagRepeats; ++count) {
     const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags + 1));
     if (space > kMaxSpaceBetweenTags) return {};
-    const CallTag tag = read(rest.substr(space));
+    CallTag tag = read(rest.substr(space), /*may_be_cut=*/true);
+    if (tag.match == Match::kNo && in_section && name.empty()) tag = read_bare(rest.substr(space));
     if (tag.match == Match::kMore) {
       if (name.empty() || !at_end) return {.match = Match::kMore};
       break;
@@ -311,7 +371,10 @@ CallHeader CallTags::read_call_header(std::string_view text, bool has_marker, bo
   if (!is_tag_name(name) || name.size() > kMaxNameBytes || (!is_marked && !names_.has(name))) {
     return {};
   }
-  const Match match = begins_parameters(rest, at_end);
+  Match match = begins_parameters(rest, at_end);
+  if (match == Match::kNo && names_.has(name)) {
+    match = read_unopened(rest.substr(space_size(rest)), name, /*given=*/{}).match;
+  }
   if (match != Match::kYes) return {.match = match};
   return header_before(rest, text.size() - rest.size(), std::move(name));
 }
@@ -323,7 +386,7 @@ CallHeader CallTags::read_glm_header(std::string_view text, bool has_marker, boo
     rest.remove_prefix(space_size(rest.substr(0, kMaxSpaceBetweenTags)));
   };
   for (int count = 0; has_marker && count < kMaxTagRepeats; ++count) {
-    const CallTag tag = read(rest);
+    const CallTag tag = read(rest, /*may_be_cut=*/true);
     if (tag.match == Match::kMore) return {.match = Match::kMore};
     if (tag.match != Match::kYes || tag.kind != TagKind::kCall || tag.closing) break;
     rest.remove_prefix(tag.size);
@@ -364,9 +427,21 @@ CallHeader CallTags::read_glm_header(std::string_view text, bool has_marker, boo
 
 ParameterOpening CallTags::read_opening(std::string_view text, std::string_view tool) const {
   if (format_.has_keys) return read_glm_opening(text, tool);
-  CallTag tag = read(text);
+  CallTag tag = read(text, /*may_be_cut=*/true);
   if (tag.match != Match::kYes) return {.match = tag.match};
   if (tag.kind != TagKind::kParameter || tag.closing || tag.name.empty()) return {};
+  const bool is_known = names_.has_parameter(tool, names_.resolve_parameter(tool, tag.name));
+  if (tag.is_cut && !is_known) return {};
+  if (!is_known && text[tag.size - 1] != '>') {  // its value may follow the name at once
+    std::string_view longest;
+    for (const std::string_view name : names_.parameters(tool)) {
+      if (tag.name.starts_with(name) && name.size() > longest.size()) longest = name;
+    }
+    if (!longest.empty()) {
+      tag.size = text.find(tag.name) + longest.size();
+      tag.name = longest;
+    }
+  }
   ParameterOpening opening{.match = Match::kYes,
                            .size = tag.size,
                            .name = std::move(tag.name),
@@ -399,7 +474,7 @@ ParameterOpening CallTags::read_glm_opening(std::string_view text, std::string_v
   const auto skip_tags = [&](TagKind kind, bool closing, int& found) {
     for (int count = 0; count < kMaxTagRepeats; ++count) {
       const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags));
-      const CallTag tag = read(rest.substr(space));
+      const CallTag tag = read(rest.substr(space), /*may_be_cut=*/!closing);
       if (tag.match == Match::kMore) return Match::kMore;
       if (tag.match != Match::kYes || tag.kind != kind || tag.closing != closing) break;
       rest.remove_prefix(space + tag.size);
@@ -426,6 +501,14 @@ ParameterOpening CallTags::read_glm_opening(std::string_view text, std::string_v
     key.remove_prefix(bracket + 1);
     ++keys;
   }
+  const size_t slash = key.find('/');  // likewise, of the closing one
+  if (slash != std::string_view::npos && slash > 0) {
+    const CallTag bare = read_bare(key.substr(slash));
+    if (bare.kind == TagKind::kParameter && slash + bare.size == key.size()) {
+      key = key.substr(0, slash);
+      ++key_ends;
+    }
+  }
   ParameterOpening opening{.name = std::string(key)};
   rest.remove_prefix(size);
   if (opening.name.empty()) return {};
@@ -439,6 +522,15 @@ ParameterOpening CallTags::read_glm_opening(std::string_view text, std::string_v
   }
   const std::string_view behind_key = rest;
   if (skip_tags(TagKind::kValue, false, values) == Match::kMore) return {.match = Match::kMore};
+  const size_t space = space_size(rest.substr(0, kMaxSpaceBetweenTags));
+  if (values == 0 && keys + key_ends > 0 && space < rest.size()) {
+    const CallTag bare = read_bare(rest.substr(space));
+    if (bare.match == Match::kMore) return {.match = Match::kMore};
+    if (bare.kind == TagKind::kValue && !bare.closing) {
+      rest.remove_prefix(space + bare.size);
+      ++values;
+    }
+  }
   const bool is_named = keys > 0 || names_.has_parameter(tool, opening.name) || values > 0;
   if (keys + key_ends == 0 || key_ends + values == 0 || !is_named) return {};
   if (values == 0) {

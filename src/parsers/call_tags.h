@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "parsers/call_header.h"
+#include "parsers/loose_tag.h"
 #include "parsers/marker_search.h"
 #include "parsers/tool_names.h"
 
@@ -60,6 +61,7 @@ struct CallTag {
   TagKind kind = TagKind::kNone;
   bool closing = false;
   bool is_exact = false;  // spelt as the format has it
+  bool is_cut = false;    // a sign behind its word is missing: "<parametercity>"
   bool is_whole = false;  // self-closing: <invoke name="f"/>
   size_t size = 0;
   std::string name = {};               // that it says
@@ -88,14 +90,16 @@ class CallTags {
     return format_.has_keys ? TagKind::kValue : TagKind::kParameter;
   }
 
-  // The tag at the front of `text`.
-  [[nodiscard]] CallTag read(std::string_view text) const;
+  // The tag at the front of `text`; with `may_be_cut` also one of which the bracket is missing
+  // before a letter: "<arg_keycity".
+  [[nodiscard]] CallTag read(std::string_view text, bool may_be_cut = false) const;
 
   // The same of a tag whose first bracket is missing, "parameter=city>", if it is spelt exactly.
   [[nodiscard]] CallTag read_bare(std::string_view text) const;
 
-  // Whether `text` is a value whose opening tag is missing: its closing tag and then one of
-  // the call's end follow, and `tool` has one parameter that is not `given`, which is the value's.
+  // Whether `text` is a value whose opening tag, or key, is missing: its closing tag and then one
+  // of the call's follow, and `tool` has one parameter that is not `given` nor named before the
+  // call's end, which is the value's.
   [[nodiscard]] ParameterOpening read_unopened(std::string_view text, std::string_view tool,
                                                const ParameterNames& given) const;
 
@@ -110,6 +114,10 @@ class CallTags {
   [[nodiscard]] Match begins_next_tag(std::string_view text) const;
 
  private:
+  [[nodiscard]] Match only_parameter_left(std::string_view text, std::string_view tool,
+                                          const ParameterNames& given, std::string& name) const;
+  [[nodiscard]] TagKind kind_of(size_t word) const;
+  [[nodiscard]] CallTag read_cut(std::string_view text, const LooseTag& loose) const;
   [[nodiscard]] Match read_tag_name(std::string_view text, CallTag& tag) const;
   [[nodiscard]] CallHeader read_call_header(std::string_view text, bool has_marker, bool is_exact,
                                             bool at_end) const;

@@ -10,7 +10,6 @@ namespace heddle::parsers {
 namespace {
 
 constexpr std::string_view kGemmaText = "<|\"|>";
-constexpr std::string_view kGemmaCutText = "<|\"|";  // without its bracket
 constexpr size_t kMaxSpaceAroundMark = 64;
 constexpr size_t kMaxClosersBeforeEnd = 64;  // brackets and space between a text and the call's end
 
@@ -23,6 +22,30 @@ std::string as_json_string(std::string_view text) {
   std::string json = "\"";
   append_escaped(text, json);
   return json + '"';
+}
+
+// Reads the signs of a mark around its quote: of the four on both sides one may be missing.
+Match read_loose_mark(std::string_view text, size_t& size) {
+  size = 0;
+  const auto take = [&](std::string_view signs) {
+    const bool has = size < text.size() && signs.find(text[size]) != std::string_view::npos;
+    size += has ? 1 : 0;
+    return has ? 1 : 0;
+  };
+  int num_signs = take("<");
+  num_signs += take("|");
+  (void)take("|");
+  (void)take("\\");
+  if (size == text.size()) return num_signs > 0 ? Match::kMore : Match::kNo;
+  if (num_signs == 0 || take("\"'") == 0) return Match::kNo;
+  num_signs += take("|");
+  (void)take("|");
+  num_signs += take(">");
+  if (num_signs >= 3) {
+    const bool may_go_on = size == text.size() && text.back() != '>';
+    return may_go_on ? Match::kMore : Match::kYes;
+  }
+  return size == text.size() ? Match::kMore : Match::kNo;
 }
 
 bool begins_with_one_of(std::string_view text, std::string_view letters) {
@@ -56,26 +79,39 @@ Progress GemmaArguments::read(std::string_view text, TextEnd end, size_t& used, 
       continue;
     }
     const char c = rest.front();
-    if (c == '<') {
-      constexpr std::string_view kMarks[] = {kGemmaText, kGemmaCutText};
-      std::string_view mark;
-      Match match = begins_with(rest, kMarks, &mark);
-      // Of the shorter one more may come.
-      if (match == Match::kYes && mark.size() == rest.size() && mark != kGemmaText) {
-        match = Match::kMore;
+    if (c == '>' && follows_text_) {  // the mark's, doubled
+      ++used;
+      continue;
+    }
+    if (c == '<' || (c == '|' && !is_exact_)) {
+      TextMark mark = mark_at(rest);
+      if (rest.starts_with("<<") && !is_exact_) {  // doubled
+        mark = mark_at(rest.substr(1));
+        mark.size += mark.match == Match::kYes ? 1 : 0;
       }
-      if (match == Match::kMore) {
+      // One that is doubled: behind an empty text comes what follows a value.
+      const std::string_view behind = rest.substr(mark.size);
+      const TextMark again = mark_at(behind);
+      const bool is_starved = mark.match == Match::kMore ||
+                              (again.match == Match::kMore && end == TextEnd::kNone) ||
+                              (again.size > 0 && again.size == behind.size());
+      if (is_starved && (end == TextEnd::kNone || mark.match == Match::kMore)) {
         if (end != TextEnd::kNone) used = text.size();
         return Progress::kMore;
       }
-      if (match == Match::kYes) {
+      if (mark.match == Match::kYes) {
+        used += mark.size;
+        if (std::exchange(follows_text_, false)) continue;
         if (write("\"", json) == State::kError) return Progress::kFailed;
         open_ = Open::kText;
-        used += mark.size();
+        const bool is_doubled = again.match == Match::kYes && !is_exact_ &&
+                                !begins_with_one_of(behind.substr(again.size), ",}]) \n\t:");
+        if (is_doubled) used += again.size;
         continue;
       }
       return object_.close_all(&json) ? Progress::kDone : Progress::kFailed;
     }
+    follows_text_ = false;
     const std::string_view sign = is_exact_ ? rest.substr(0, 1) : meant_sign(rest.substr(0, 1));
     if (begins_with_one_of(sign, "{}[]:, \t\r\n")) {
       follows_key_ = follows_key_ && space_size(sign) > 0;
@@ -121,9 +157,23 @@ size_t GemmaArguments::read_text(std::string_view text, TextEnd end, std::string
   if (ending.match == Match::kYes) {
     inside += '"';
     open_ = Open::kNothing;
+    follows_text_ = !is_exact_;
   }
   (void)write(inside, json);
   return ending.position + ending.size;
+}
+
+GemmaArguments::TextMark GemmaArguments::mark_at(std::string_view text) const {
+  if (text.starts_with(kGemmaText)) return {Match::kYes, kGemmaText.size(), true};
+  if (is_exact_ || text.empty()) {
+    return {.match = kGemmaText.starts_with(text) ? Match::kMore : Match::kNo};
+  }
+  constexpr std::string_view kUnquoted = "<||>";
+  if (text.starts_with(kUnquoted)) return {Match::kYes, kUnquoted.size()};
+  TextMark mark;
+  mark.match = read_loose_mark(text, mark.size);
+  if (mark.match != Match::kYes) mark.size = 0;
+  return mark;
 }
 
 // kMore and kNo: the bytes before the position are the text's for certain.
@@ -133,7 +183,7 @@ GemmaArguments::TextEnding GemmaArguments::find_end(std::string_view text, TextE
   size_t place = 0;
   while (place < text.size()) {
     const size_t from = place;
-    place = text.find_first_of(doubts || is_exact_ ? "<" : "<,}]", from);
+    place = text.find_first_of(is_exact_ ? "<" : doubts ? "<|" : "<|,}]", from);
     count_searched(std::min(place, text.size()) - from);
     if (place == std::string_view::npos) break;
     const std::string_view rest = text.substr(place);
@@ -141,21 +191,21 @@ GemmaArguments::TextEnding GemmaArguments::find_end(std::string_view text, TextE
       doubts = false;
       ending.position = text.size();
     }
-    const bool is_half = kGemmaText.starts_with(rest) && rest.size() < kGemmaText.size();
+    const TextMark mark = mark_at(rest);
+    const bool is_half =
+        mark.match == Match::kMore && (rest.front() == '<' || end == TextEnd::kNone);
     if (is_half) {
       if (end == TextEnd::kStopped && !doubts) return {Match::kYes, place, rest.size()};
       if (end == TextEnd::kCut) return {Match::kNo, place, rest.size()};
       if (!doubts) ending.position = place;
       break;
     }
-    const bool is_mark = rest.starts_with(kGemmaText);
-    const bool is_cut_mark = !is_exact_ && rest.starts_with(kGemmaCutText) && !is_mark;
-    if (is_mark || is_cut_mark) {
-      const std::string_view behind =
-          rest.substr(is_mark ? kGemmaText.size() : kGemmaCutText.size());
+    const bool is_mark = mark.is_exact;
+    if (mark.match == Match::kYes) {
+      const std::string_view behind = rest.substr(mark.size);
       const size_t space = space_size(behind.substr(0, kMaxSpaceAroundMark));
       const bool is_last = space == behind.size();
-      if (is_mark && !doubts) return {Match::kYes, place, kGemmaText.size()};
+      if (is_mark && !doubts) return {Match::kYes, place, mark.size};
       if (is_last && end == TextEnd::kNone && space < kMaxSpaceAroundMark) {
         if (!doubts) ending.position = place;
         break;
@@ -223,7 +273,17 @@ Match GemmaArguments::begins_parameter(std::string_view text) const {
 
 size_t GemmaArguments::read_quotes(std::string_view text, std::string& json) {
   size_t size = 0;
+  size_t mark_size = 0;
   while (size < text.size()) {
+    if (text[size] == '<' && !is_exact_) {  // a text's mark may close it, too
+      const std::string_view rest = text.substr(size);
+      if (kGemmaText.starts_with(rest)) break;
+      if (rest.starts_with(kGemmaText)) {
+        mark_size = kGemmaText.size();
+        open_ = Open::kNothing;
+        break;
+      }
+    }
     const char c = text[size++];
     const bool ends = c == quote_ && !is_escaped_;
     is_escaped_ = c == '\\' && !is_escaped_;
@@ -233,7 +293,8 @@ size_t GemmaArguments::read_quotes(std::string_view text, std::string& json) {
   }
   count_searched(size);
   (void)write(text.substr(0, size), json);
-  return size;
+  if (mark_size > 0) (void)write({&quote_, 1}, json);
+  return size + mark_size;
 }
 
 // A key, a number, a word of JSON's or a text without quotes. Bytes that were read: 0 where more
@@ -269,8 +330,11 @@ size_t GemmaArguments::read_word(std::string_view text, TextEnd end, std::string
   const bool is_plain =
       !is_key && !is_text && (is_json(word) || word == "None" || word == "True" || word == "False");
   if (is_key && object_.num_levels() == 1) keys_.emplace(word);
+  if (is_key) key_ = object_.num_levels() == 1 ? word : "";
   follows_key_ = is_key;
-  std::string value = is_plain ? std::string(word) : as_json_string(word);
+  const bool is_other = !is_key && !is_text && !is_plain && !is_exact_;
+  const auto number = is_other ? names_->meant_number(tool_, key_, word) : std::nullopt;
+  std::string value = number ? *number : is_plain ? std::string(word) : as_json_string(word);
   if (lacks_comma) value += ',';
   if (write(value, json) == JsonScanner::State::kError) return std::string_view::npos;
   return size + mark_size;

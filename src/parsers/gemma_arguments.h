@@ -9,6 +9,7 @@
 // Where a text's closing mark is missing, the text ends before the next of the tool's parameters,
 // or before the end of the call. Such an end is part of the text if a mark follows that closes
 // it: until that is certain, or kMaxDoubtBytes have come, the text is held back from there on.
+// A mark may be doubled, or have one of its signs wrong or missing: <|">, |"|>, <|'|>, <|\"|>.
 //
 // Threading: thread-compatible. `names` must outlive it. Cost: O(text), in however many parts it
 // comes. Memory:    a text without quotes is held, at most kMaxWordBytes; a longer one fails the
@@ -47,6 +48,13 @@ class GemmaArguments {
   bool finish(std::string& json);
 
  private:
+  // A text's mark at the front, spelt exactly or with one sign wrong or missing.
+  struct TextMark {
+    Match match = Match::kNo;
+    size_t size = 0;
+    bool is_exact = false;
+  };
+
   enum class Open : uint8_t { kNothing, kText, kQuotes };
 
   // A position in a text, and how many bytes there close it.
@@ -58,6 +66,7 @@ class GemmaArguments {
 
   [[nodiscard]] JsonScanner::State write(std::string_view json_text, std::string& json);
   size_t read_text(std::string_view text, TextEnd end, std::string& json);
+  [[nodiscard]] TextMark mark_at(std::string_view text) const;
   [[nodiscard]] TextEnding find_end(std::string_view text, TextEnd end) const;
   [[nodiscard]] Match may_end_before(std::string_view text, TextEnd end) const;
   [[nodiscard]] Match begins_parameter(std::string_view text) const;
@@ -75,6 +84,8 @@ class GemmaArguments {
   bool is_escaped_ = false;                  // within quotes, after a backslash
   bool is_in_parentheses_ = false;           // parentheses enclose the arguments
   bool follows_key_ = false;                 // the next sign is the colon of a key
+  bool follows_text_ = false;                // a text's mark closed it just now
+  std::string key_;                          // the last one
   std::set<std::string, std::less<>> keys_;  // of the object, as they are written
 };
 

@@ -86,7 +86,7 @@ CallHeader GemmaCallParser::read_header(std::string_view text, Place place, bool
   return header;
 }
 
-void GemmaCallParser::begin_call(const CallHeader& header) {
+void GemmaCallParser::begin_format_call(const CallHeader& header) {
   arguments_.emplace(names(), header.name, key_reader(header.name), is_exact());
 }
 

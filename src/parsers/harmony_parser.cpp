@@ -14,7 +14,7 @@
 namespace heddle::parsers {
 namespace {
 
-constexpr std::string_view kWordEnds = " <{\t\n\r";
+constexpr std::string_view kWordEnds = " <{|\t\n\r";
 constexpr size_t kMaxRecipientBytes = 512;  // leaves room for the rest of a header
 constexpr size_t kMaxHeaderWord = 64;       // other words are shorter
 
@@ -41,9 +41,21 @@ size_t size_with_bars(std::string_view text, size_t size) {
 // A mark within a header, where no text stands: its bars or its bracket may be missing, and a mark
 // of a word that means nothing counts as one between two words.
 FoundMark header_mark_at(std::string_view text) {
+  if (text.starts_with('|')) {  // without its first bracket
+    const LooseTag bare = read_bare_tag(text);
+    const auto word = std::ranges::find(kMarkWords, bare.word);
+    const bool is_mark = bare.match == Match::kYes && bare.closed && !bare.closing;
+    if (bare.match == Match::kMore) return {.match = Match::kMore};
+    if (!is_mark || word == std::end(kMarkWords)) return {};
+    const auto mark = static_cast<HarmonyMark>(word - std::begin(kMarkWords));
+    return {.match = Match::kYes, .size = bare.size, .mark = mark};
+  }
   if (!text.starts_with('<')) return {};
-  const LooseTag tag = read_loose_tag(text);
-  if (tag.match != Match::kYes || tag.closing) return {.match = tag.match};
+  // A mark that is cut has its bar at least.
+  const LooseTag tag =
+      text.starts_with("<|") ? read_loose_tag(text, kMarkWords) : read_loose_tag(text);
+  if (tag.match == Match::kMore) return {.match = Match::kMore};
+  if (tag.match != Match::kYes || tag.closing) return {};
   const size_t size = tag.closed ? tag.size : size_with_bars(text, tag.size);
   const bool is_doubled = tag.closed && text.substr(size).starts_with('>');
   FoundMark found{
@@ -67,12 +79,77 @@ FoundMark harmony_mark_at(std::string_view text) {
         std::ranges::any_of(kMarkWords, [&](auto word) { return word.starts_with(tag.word); });
     return {.match = may_be_mark ? Match::kMore : Match::kNo};
   }
-  if (tag.match != Match::kYes || !tag.closed || tag.closing) return {};
+  if (tag.match != Match::kYes || tag.closing) return {};
+  if (!tag.closed) {  // the next mark follows it at once
+    constexpr std::string_view kNext = "<|";
+    const auto word = std::ranges::find(kMarkWords, tag.word);
+    const std::string_view behind = text.substr(tag.size);
+    if (!before || word == std::end(kMarkWords) || behind.empty()) return {};
+    const Match next = behind.starts_with(kNext)   ? Match::kYes
+                       : kNext.starts_with(behind) ? Match::kMore
+                                                   : Match::kNo;
+    const auto mark = static_cast<HarmonyMark>(word - std::begin(kMarkWords));
+    return {.match = next, .size = tag.size, .mark = mark};
+  }
   const bool after = text.substr(0, tag.size).ends_with("|>");
   const auto meant = meant_word(tag.word, kMarkWords);
   if (!meant || (!before && !after)) return {};
   if (kMarkWords[*meant] != tag.word && !(before && after)) return {};
   return {.match = Match::kYes, .size = tag.size, .mark = static_cast<HarmonyMark>(*meant)};
+}
+
+// A mark where only a header begins: it may also lack its bars, its first bracket or its last one.
+// The words that only such a header has follow it.
+FoundMark header_begin_at(std::string_view text) {
+  constexpr std::string_view kChannelWords[] = {"analysis<|", "analysis to=", "commentary<|",
+                                                "commentary to=", "final<|"};
+  constexpr std::string_view kRoleWords[] = {"assistant<|", "assistant to="};
+  const bool has_bracket = text.starts_with('<');
+  if (!has_bracket && !text.starts_with('|') && !text.starts_with('s') && !text.starts_with('c')) {
+    return {};
+  }
+  const LooseTag tag = has_bracket ? read_loose_tag(text, kMarkWords) : read_bare_tag(text);
+  const bool is_start = tag.word == "start";
+  if (tag.match == Match::kMore) {
+    const bool may_be = std::string_view("start").starts_with(tag.word) ||
+                        std::string_view("channel").starts_with(tag.word);
+    return {.match = may_be ? Match::kMore : Match::kNo};
+  }
+  const bool is_mark =
+      tag.match == Match::kYes && !tag.closing && (is_start || tag.word == "channel");
+  if (!is_mark || !(tag.closed || tag.is_cut)) return {};
+  std::string_view words = text.substr(tag.size);
+  words.remove_prefix(space_size(words.substr(0, 2)));
+  std::string_view ignored;
+  const Match follows = is_start ? begins_with(words, kRoleWords, &ignored)
+                                 : begins_with(words, kChannelWords, &ignored);
+  return {.match = follows,
+          .size = tag.size,
+          .mark = is_start ? HarmonyMark::kStart : HarmonyMark::kChannel};
+}
+
+// A mark behind a message, without its bars or its first bracket: "<call>", "|end|>". One that has
+// its bracket stands behind text, too, where a header follows: with `in_text` only those count.
+FoundMark message_end_at(std::string_view text, bool in_text) {
+  constexpr std::string_view kNext = "<|start|>";
+  constexpr std::string_view kEndWords[] = {"end", "return", "call"};
+  if (text.empty() || std::string_view(in_text ? "<" : "<|erc").find(text.front()) == text.npos) {
+    return {};
+  }
+  const LooseTag tag = text.starts_with('<') ? read_loose_tag(text) : read_bare_tag(text);
+  const bool is_whole = tag.match == Match::kYes;
+  const bool may_mean = std::ranges::any_of(kEndWords, [&](std::string_view word) {
+    return is_whole ? word == tag.word : word.starts_with(tag.word);
+  });
+  if (!may_mean || tag.closing || tag.match == Match::kNo || (is_whole && !tag.closed)) return {};
+  FoundMark found{.match = tag.match, .size = tag.size, .mark = HarmonyMark::kEnd};
+  if (is_whole && in_text) {
+    const std::string_view behind = text.substr(tag.size);
+    found.match = behind.starts_with(kNext)   ? Match::kYes
+                  : kNext.starts_with(behind) ? Match::kMore
+                                              : Match::kNo;
+  }
+  return found;
 }
 
 bool is_one_of(std::string_view word, std::span<const std::string_view> words) {
@@ -149,7 +226,7 @@ size_t HarmonyParser::step(std::string_view text, TextEnd end, AnswerDeltas& out
     case State::kContent:
       return read_body(text, end, out);
     case State::kAfterCall:
-      return read_after_call(text);
+      return read_after_call(text, end);
     case State::kCall:
       return read_call(text, end, out);
   }
@@ -240,7 +317,13 @@ HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd 
     }
     FoundMark mark = harmony_mark_at(rest);
     const bool in_header = has_channel || !header.recipient.empty();
-    if (mark.match == Match::kNo && in_header && is_loose) mark = header_mark_at(rest);
+    if (mark.match == Match::kNo && is_loose) {
+      if (in_header) {
+        mark = header_mark_at(rest);
+      } else if (!has_words) {
+        mark = header_begin_at(rest);
+      }
+    }
     if (mark.match == Match::kMore) {
       header.match = starved;
       return header;
@@ -328,6 +411,8 @@ HarmonyParser::Header HarmonyParser::read_header(std::string_view text, TextEnd 
 
 size_t HarmonyParser::take_header(std::string_view text, TextEnd end, AnswerDeltas& out) {
   if (text.empty()) return 0;
+  // The bracket of the mark before it, doubled.
+  if (state_ == State::kHeader && text.front() == '>' && !options_.is_held_to_form) return 1;
   const Header header = read_header(text, end);
   if (header.match == Match::kMore) {
     if (end == TextEnd::kNone) return 0;
@@ -352,25 +437,27 @@ void HarmonyParser::begin_message(const Header& header, AnswerDeltas& out) {
   std::string_view recipient = header.recipient;
   if (recipient.starts_with("functions.")) recipient.remove_prefix(10);
   if (!recipient.empty() && !is_one_of(recipient, kRoles) && reads_calls()) {
-    const std::string name = names_.resolve(recipient);
-    const size_t index = num_calls_++;
-    if (!dropped()) {
-      out.emplace_back(ToolCallBegin{
-          index, make_call_id(ToolCallFormat::kHarmony, options_.id_seed, name, index), name});
-    }
-    tool_ = name;
-    arguments_begun_ = false;
-    state_ = State::kCall;
+    begin_call(names_.resolve(recipient), out);
   } else {
     state_ = header.channel == "analysis" ? State::kReasoning : State::kContent;
     message_begins_ = true;
   }
 }
 
+void HarmonyParser::begin_call(const std::string& name, AnswerDeltas& out) {
+  const size_t index = num_calls_++;
+  if (!dropped()) {
+    out.emplace_back(ToolCallBegin{
+        index, make_call_id(ToolCallFormat::kHarmony, options_.id_seed, name, index), name});
+  }
+  tool_ = name;
+  arguments_begun_ = false;
+  state_ = State::kCall;
+}
+
 JsonScanner HarmonyParser::argument_scanner() const {
   if (options_.is_held_to_form) return JsonScanner::of_json();
-  return JsonScanner(
-      [this](std::string_view written) { return names_.meant_parameter(tool_, written); });
+  return JsonScanner(names_.key_reader(tool_), names_.number_reader(tool_));
 }
 
 size_t HarmonyParser::read_body(std::string_view text, TextEnd end, AnswerDeltas& out) {
@@ -381,7 +468,11 @@ size_t HarmonyParser::read_body(std::string_view text, TextEnd end, AnswerDeltas
     return place;
   }
   if (text.empty()) return 0;
-  const FoundMark mark = harmony_mark_at(text);
+  FoundMark mark = harmony_mark_at(text);
+  if (mark.match == Match::kNo && !options_.is_held_to_form) {
+    mark = message_end_at(text, /*in_text=*/true);
+    if (mark.match == Match::kMore && end != TextEnd::kNone) mark = {};
+  }
   if (mark.match == Match::kMore) {
     if (end == TextEnd::kNone) return 0;
     const bool is_begun = text.starts_with("<|");
@@ -438,11 +529,14 @@ size_t HarmonyParser::read_call(std::string_view text, TextEnd end, AnswerDeltas
     const std::string_view rest = text.substr(used);
     if (rest.starts_with('[') && !options_.is_held_to_form) {
       CallCursor cursor(rest);
-      std::string object;
-      if (cursor.read_listed_object(object)) {
-        json = object_in_text(object, argument_scanner()).value_or("{}");
-        if (!dropped()) add_arguments(num_calls_ - 1, json, out);
-        end_call(/*complete=*/true, out);
+      std::vector<std::string> objects;
+      if (cursor.read_listed_objects(objects)) {
+        for (size_t i = 0; i < objects.size(); ++i) {
+          if (i > 0) begin_call(tool_, out);
+          json = object_in_text(objects[i], argument_scanner()).value_or("{}");
+          if (!dropped()) add_arguments(num_calls_ - 1, json, out);
+          end_call(/*complete=*/true, out);
+        }
         return used + cursor.position();
       }
       arguments_begun_ = end != TextEnd::kNone || cursor.failure().match != Match::kMore;
@@ -459,11 +553,19 @@ size_t HarmonyParser::read_call(std::string_view text, TextEnd end, AnswerDeltas
   return used;
 }
 
-// White space and brackets that nothing opened.
-size_t HarmonyParser::read_after_call(std::string_view text) {
+// White space, brackets that nothing opened, and the call's end.
+size_t HarmonyParser::read_after_call(std::string_view text, TextEnd end) {
   const size_t space = space_size(text);
   if (space > 0 || text.empty()) return space;
   if (text.front() == '}' || text.front() == ']') return 1;
+  const FoundMark mark = options_.is_held_to_form || harmony_mark_at(text).match == Match::kYes
+                             ? FoundMark{}
+                             : message_end_at(text, /*in_text=*/false);
+  if (mark.match == Match::kMore && end == TextEnd::kNone) return 0;
+  if (mark.match == Match::kYes) {
+    state_ = State::kHeader;
+    return mark.size;
+  }
   state_ = State::kContent;
   return 0;
 }

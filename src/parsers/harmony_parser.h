@@ -16,7 +16,9 @@
 // the arguments: "commentary functions.f<|message|>{..}", also without "functions." where the
 // request has the tool. A message to a tool that ends without a body is a call without arguments.
 // Marks that are doubled, or belong to nothing, are dropped: no text has them. Within a header a
-// mark may lack its bars or its bracket, and one of an unknown word is passed over.
+// mark may lack its bars or a bracket, and one of an unknown word is passed over. So may the mark
+// that begins a header, where a channel or a role follows it, and the one that ends a message,
+// after a call or before the next header.
 //
 // Threading: thread-compatible. Cost: O(text), however it arrives.
 #pragma once
@@ -78,7 +80,8 @@ class HarmonyParser final : public AnswerParser {
   size_t take_header(std::string_view text, TextEnd end, AnswerDeltas& out);
   size_t read_body(std::string_view text, TextEnd end, AnswerDeltas& out);
   size_t read_call(std::string_view text, TextEnd end, AnswerDeltas& out);
-  size_t read_after_call(std::string_view text);
+  size_t read_after_call(std::string_view text, TextEnd end);
+  void begin_call(const std::string& name, AnswerDeltas& out);
   void begin_message(const Header& header, AnswerDeltas& out);
   void emit(std::string_view text, AnswerDeltas& out);
   void end_call(bool complete, AnswerDeltas& out, bool cut = false);

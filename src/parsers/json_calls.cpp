@@ -268,12 +268,13 @@ CallHeader read_llama_header(std::string_view text, Place place, const ToolNames
   return header;
 }
 
-// Of a call whose arguments are a list of one object, at the cursor.
+// Of calls whose arguments are a list of objects, at the cursor.
 CallHeader listed_header(CallCursor cursor, std::string name, std::string id) {
-  std::string object;
-  if (!cursor.read_listed_object(object)) return cursor.failure();
+  std::vector<std::string> objects;
+  if (!cursor.read_listed_objects(objects)) return cursor.failure();
   CallHeader header = header_of(cursor, std::move(name), std::move(id));
-  header.arguments = std::move(object);
+  header.arguments = std::move(objects.front());
+  header.more_arguments.assign(objects.begin() + 1, objects.end());
   return header;
 }
 
@@ -307,10 +308,11 @@ CallHeader read_mistral_header(std::string_view text, Place place, const ToolNam
       cursor.advance(cursor.rest().size());
       return bare_header(cursor, name);
     }
+    const bool has_bare_tag = CallCursor::strip_bare_tag(written, "[ARGS]");
     const std::string name = names.resolve(written);
     if (!is_marked && !names.has(name)) return {};
     unsigned ids = 0;
-    unsigned arguments = 0;
+    unsigned arguments = has_bare_tag ? 1 : 0;
     if (!cursor.skip_tags(kIdWords, ids)) return cursor.failure();
     if (ids != 0 && !cursor.rest().starts_with('[') && !cursor.rest().starts_with('{') &&
         !cursor.read_until(kNameEnds, id)) {
@@ -359,9 +361,10 @@ class SectionHeaderReader {
     std::string_view written;
     std::string_view info;
     unsigned separators = 0;
-    if (!read_name(written, at_end) || !skip_separators(separators) || !cursor_.skip_fence(info)) {
-      return cursor_.failure();
-    }
+    if (!read_name(written, at_end)) return cursor_.failure();
+    const SectionMarks& exact = is_kimi_ ? kKimiMarks : kDeepseekMarks;
+    if (CallCursor::strip_bare_tag(written, exact.separator)) separators = 1;
+    if (!skip_separators(separators) || !cursor_.skip_fence(info)) return cursor_.failure();
     // It was the call's type.
     const bool is_listed = separators != 0 && cursor_.rest().starts_with('[');
     if (!is_kimi_ && !at_arguments() && !is_listed && (separators != 0 || written == "function")) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/exact_json.h"
+#include "parsers/loose_number.h"
 #include "parsers/loose_sign.h"
 #include "parsers/marker_search.h"
 #include "parsers/missing_quotes.h"
@@ -22,7 +23,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
 bool can_begin_value(char c) {
-  return is_digit(c) || std::string_view("{[\"'-+tTfFnN").find(c) != std::string_view::npos;
+  return is_digit(c) || std::string_view("{[\"'-+.tTfFnN").find(c) != std::string_view::npos;
 }
 
 constexpr size_t kMaxSpaceHeld = 4096;
@@ -110,6 +111,7 @@ bool JsonScanner::reads_structure() const {
     case Expect::kInteger:
     case Expect::kFraction:
     case Expect::kPower:
+    case Expect::kOtherNumber:
       return true;
     default:
       return false;
@@ -199,6 +201,12 @@ Match JsonScanner::misses_quote(std::string_view text, size_t& size, bool at_end
 }
 
 bool JsonScanner::close_all(std::string* copy) {
+  if (!number_.empty()) {
+    copy_ = copy;
+    const bool ends = expect_ != Expect::kMinus && end_number();
+    copy_ = nullptr;
+    if (!ends) return false;
+  }
   switch (expect_) {
     case Expect::kComma:
     case Expect::kFirstKey:
@@ -247,6 +255,7 @@ void JsonScanner::end_key() {
     }
     write('"');
     write(key);
+    last_key_ = key;
     keys_.insert(std::move(key));
   }
   write('"');
@@ -279,6 +288,7 @@ bool JsonScanner::step(char c) {
     case Expect::kExponent:
     case Expect::kSign:
     case Expect::kPower:
+    case Expect::kOtherNumber:
       return number(c);
     case Expect::kSlash:
     case Expect::kLineComment:
@@ -429,12 +439,6 @@ bool JsonScanner::begin_value(char c) {
       quote_ = c;
       write('"');
       return true;
-    case '+':  // Python's, not JSON's
-    case '-':
-      if (c == '+' && is_json_) return false;
-      expect_ = Expect::kMinus;
-      if (c == '-') write(c);
-      return true;
     case 't':
     case 'T':
     case 'f':
@@ -449,15 +453,63 @@ bool JsonScanner::begin_value(char c) {
       return true;
     }
     default:
-      if (!is_digit(c)) return false;
-      expect_ = c == '0' ? Expect::kZero : Expect::kInteger;
-      write(c);
-      return true;
+      return begin_number(c);
   }
+}
+
+// Its sign and its zero are held: what follows says whether it is JSON's.
+bool JsonScanner::begin_number(char c) {
+  if ((c == '+' || c == '.') && is_json_) return false;
+  number_.clear();
+  if (c >= '1' && c <= '9') {
+    expect_ = Expect::kInteger;
+    write(c);
+    return true;
+  }
+  number_ = c;
+  expect_ = c == '0' ? Expect::kZero : c == '.' ? Expect::kOtherNumber : Expect::kMinus;
+  return c == '0' || c == '.' || c == '+' || c == '-';
+}
+
+// Writes the number that is held.
+bool JsonScanner::end_number() {
+  const std::string number = std::exchange(number_, {});
+  const bool is_other = std::exchange(expect_, Expect::kComma) == Expect::kOtherNumber;
+  if (!is_other) {
+    write(number);
+    return true;
+  }
+  const bool is_named = read_number_ && levels_.size() == 1 && !in_list();
+  const auto json = is_named ? read_number_(last_key_, number) : loose_number(number);
+  if (json) write(*json);
+  return json.has_value();
 }
 
 // A number ends with what comes after it, which is looked at again.
 bool JsonScanner::number(char c) {
+  constexpr size_t kMaxOtherNumber = 64;
+  const bool goes_on =
+      is_digit(c) || std::string_view("_.xXoObB").find(c) != std::string_view::npos;
+  if (expect_ == Expect::kOtherNumber) {
+    if (!goes_on && !is_hex(c) && c != '+' && c != '-') return end_number() && step(c);
+    number_ += c;
+    return number_.size() <= kMaxOtherNumber;
+  }
+  if (!number_.empty() && !is_json_) {  // a sign or a zero, or both
+    const bool is_zero = expect_ == Expect::kZero;
+    const bool begins_other = is_zero ? goes_on && c != '.' : number_ == "+" || c == '.';
+    if (begins_other) {
+      number_ += c;
+      expect_ = Expect::kOtherNumber;
+      return is_zero || is_digit(c) || c == '.';
+    }
+  }
+  if (expect_ == Expect::kMinus && c == '0') {
+    number_ += c;
+    expect_ = Expect::kZero;
+    return true;
+  }
+  write(std::exchange(number_, {}));
   const bool digit = is_digit(c);
   const bool exponent = c == 'e' || c == 'E';
   Expect next = expect_;
@@ -465,10 +517,15 @@ bool JsonScanner::number(char c) {
   switch (expect_) {
     case Expect::kMinus:
       if (!digit) return false;
-      next = c == '0' ? Expect::kZero : Expect::kInteger;
+      next = Expect::kInteger;
       break;
     case Expect::kPoint:
+      if (!digit && !is_json_) {  // "3." is 3
+        expect_ = Expect::kComma;
+        return step(c);
+      }
       if (!digit) return false;
+      write('.');
       next = Expect::kFraction;
       break;
     case Expect::kExponent:
@@ -483,8 +540,13 @@ bool JsonScanner::number(char c) {
     case Expect::kZero:
     case Expect::kInteger:
       if (digit && expect_ == Expect::kZero) return false;
-      taken = digit || c == '.' || exponent;
-      if (!digit) next = exponent ? Expect::kExponent : Expect::kPoint;
+      if (c == '_' && !is_json_ && expect_ == Expect::kInteger) return true;
+      if (c == '.') {  // it is written with the digit behind it
+        expect_ = Expect::kPoint;
+        return true;
+      }
+      taken = digit || exponent;
+      if (exponent) next = Expect::kExponent;
       break;
     case Expect::kFraction:
       taken = digit || exponent;

@@ -11,6 +11,7 @@
 //   quotes in strings without a backslash (string_end.h)  doubled braces: {{"a": 1}}
 //   comments, // and /* */, which are left out           = for a colon, ; for a comma, wide ones
 //   texts between three quotes                           an object whose quotes are all escaped
+//   numbers of other notations (loose_number.h)
 //
 // Where the object's keys are known, a quote may be missing, too, and at the end of the call's last
 // string in any case (missing_quotes.h).
@@ -44,13 +45,19 @@ class JsonScanner {
   // The known key that is meant by one that is written; nothing if it means none.
   using KeyReader = std::function<std::optional<std::string>(std::string_view written)>;
 
+  // The JSON of a number that is written in another notation (loose_number.h), for this key of the
+  // object; nothing if it is none.
+  using NumberReader =
+      std::function<std::optional<std::string>(std::string_view key, std::string_view written)>;
+
   static constexpr size_t kMaxKeyBytes = 256;  // longer ones are copied as they are
 
   // Starts before the object's '{'.
   JsonScanner() = default;
 
   // The same; the copy has the keys that `read_key` returns in place of the object's own ones.
-  explicit JsonScanner(KeyReader read_key) : read_key_(std::move(read_key)) {}
+  explicit JsonScanner(KeyReader read_key, NumberReader read_number = {})
+      : read_key_(std::move(read_key)), read_number_(std::move(read_number)) {}
 
   // Starts inside `levels` objects, after a value of the innermost: what is left is
   // ", key: value ... }". Every quote without a backslash ends a string.
@@ -100,8 +107,9 @@ class JsonScanner {
     kExponent,  // after e
     kSign,      // after the exponent's sign
     kPower,
-    kWord,   // inside true, false, null
-    kSlash,  // that begins a comment
+    kOtherNumber,  // that is not JSON's
+    kWord,         // inside true, false, null
+    kSlash,        // that begins a comment
     kLineComment,
     kBlockComment,
     kStar,  // within a block comment
@@ -117,6 +125,8 @@ class JsonScanner {
   [[nodiscard]] bool begin_value(char c);
   [[nodiscard]] bool begin_item(char c);
   [[nodiscard]] bool number(char c);
+  [[nodiscard]] bool begin_number(char c);
+  [[nodiscard]] bool end_number();
   [[nodiscard]] bool close(bool list);
 
   // Whether the next byte is none of a string, a word or a comment.
@@ -161,6 +171,9 @@ class JsonScanner {
   bool is_triple_ = false;        // three quotes are around the string
   bool is_escaped_ = false;       // the object is written as within a JSON text
   KeyReader read_key_;
+  NumberReader read_number_;
+  std::string number_;                       // the beginning of one, which is not written yet
+  std::string last_key_;                     // of the object
   std::optional<std::string> key_;           // the object's, while it is read
   std::set<std::string, std::less<>> keys_;  // that it had
   std::string* copy_ = nullptr;              // while scan() runs

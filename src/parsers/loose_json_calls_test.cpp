@@ -112,10 +112,11 @@ TEST(LooseJsonCallsTest, DeepseekSections) {
               "<｜tool call end｜><｜tool calls end｜>",
           "<｜tool▁calls▁begn｜>" + call + "get_weather<｜tool▁sep>" + object + over,
       });
-  // A list of several is no call.
+  // A list of several is a call of each.
   const std::string listed = "get_weather" + sep + "[" + object + ", " + object + "]";
+  const LooseJson paris = LooseJson::parse(object);
   expect_read({.calls = ToolCallFormat::kDeepseekV3}, begin + call + listed + end + over,
-              {listed, "", {}});
+              {"", "", {{"get_weather", paris}, {"get_weather", paris}}});
   expect_read({.calls = ToolCallFormat::kDeepseekV3}, begin + call + "now```json" + end + over,
               {"", "", {{"now", LooseJson::object()}}});
 }

@@ -2,6 +2,7 @@
 #include "parsers/loose_tag.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "core/edit_distance.h"
 
@@ -32,7 +33,8 @@ bool is_letter_or_digit(char c) {
 
 class TagReader {
  public:
-  explicit TagReader(std::string_view text) : text_(text.substr(0, LooseTag::kMaxBytes)) {}
+  explicit TagReader(std::string_view text, std::span<const std::string_view> words)
+      : text_(text.substr(0, LooseTag::kMaxBytes)), words_(words) {}
 
   LooseTag read() {
     if (!take(kTagBegins)) return result();
@@ -40,6 +42,7 @@ class TagReader {
     while (!starved_ && tag_.word.size() <= kMaxTagWord) {
       if (at_word()) {
         tag_.word += lower_letter(text_[place_++]);
+        letter_ends_.push_back(place_);
       } else if (place_ < text_.size() && text_[place_] == '>') {
         break;
       } else if (place_ < text_.size() && text_[place_] == ':' &&
@@ -50,7 +53,8 @@ class TagReader {
       }
     }
     if (starved_ || place_ == text_.size()) return result();
-    if (tag_.word.empty() || tag_.word.size() > kMaxTagWord) return {};
+    if (tag_.word.empty()) return {};
+    if (tag_.word.size() > kMaxTagWord) return cut_tag();
     const size_t word_end = place_;
     if (text_[place_] != '>') read_behind_word();
     tag_.closed = take(kTagEnds);
@@ -65,6 +69,7 @@ class TagReader {
       const bool has_name = behind.starts_with('=') || behind.starts_with(kName);
       if (begins_with_blank_ && !has_name) return {};
       if (starved_ || place_ == text_.size()) return result();
+      if (LooseTag cut = cut_tag(); cut.match == Match::kYes) return cut;
       place_ = word_end;
       if (static_cast<unsigned char>(text_[place_]) >= 0x80) return {};
     }
@@ -79,6 +84,27 @@ class TagReader {
     const bool more = (starved_ || place_ == text_.size()) && text_.size() < LooseTag::kMaxBytes;
     tag_.match = more ? Match::kMore : Match::kNo;
     tag_.size = place_;
+    return tag_;
+  }
+
+  // The tag whose word is only the beginning of what stands there.
+  LooseTag cut_tag() {
+    size_t size = 0;
+    for (const std::string_view word : words_) {
+      if (word.size() > size && tag_.word.starts_with(word)) size = word.size();
+    }
+    if (size == 0) return {};
+    place_ = letter_ends_[size - 1];
+    take_all(kTagBars, 2);
+    const bool goes_on = static_cast<unsigned char>(text_[place_]) >= 0x80;
+    const bool is_all = size == tag_.word.size();
+    const bool is_number = tag_.word.find_first_not_of("0123456789", size) == std::string::npos;
+    const bool is_word = meant_word(tag_.word, words_) && !(is_number && !tag_.closing);
+    if (is_all ? !goes_on : is_word) return {};
+    tag_.is_cut = true;
+    tag_.word.resize(size);
+    tag_.size = place_;
+    tag_.match = Match::kYes;
     return tag_;
   }
 
@@ -147,6 +173,8 @@ class TagReader {
   }
 
   std::string_view text_;
+  std::span<const std::string_view> words_;
+  std::vector<size_t> letter_ends_;  // of the word, in the text
   size_t place_ = 0;
   bool begins_with_blank_ = false;  // an opening tag: "< tool_call>"
   bool starved_ = false;            // the text ends where more of it would decide
@@ -155,9 +183,15 @@ class TagReader {
 
 }  // namespace
 
-LooseTag read_loose_tag(std::string_view text) {
-  LooseTag tag = TagReader(text).read();
+LooseTag read_loose_tag(std::string_view text, std::span<const std::string_view> words) {
+  LooseTag tag = TagReader(text, words).read();
   count_searched(tag.size + 1);
+  return tag;
+}
+
+LooseTag read_bare_tag(std::string_view text, char bracket) {
+  LooseTag tag = read_loose_tag(bracket + std::string(text.substr(0, LooseTag::kMaxBytes - 1)));
+  if (tag.size > 0) --tag.size;
   return tag;
 }
 
@@ -182,6 +216,14 @@ std::optional<size_t> meant_word(std::string_view word, std::span<const std::str
     least = distance;
   }
   return nearest;
+}
+
+std::optional<size_t> nearest_word(std::string_view word, std::span<const std::string_view> words) {
+  if (const auto meant = meant_word(word, words)) return meant;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (meant_word(word, words.subspan(i, 1))) return i;
+  }
+  return std::nullopt;
 }
 
 std::string bare_word(std::string_view name) {

@@ -13,6 +13,7 @@
 #include "grammar/schema_keywords.h"
 #include "grammar/schema_references.h"
 #include "parsers/json_scanner.h"
+#include "parsers/loose_number.h"
 #include "parsers/python_literal.h"
 
 namespace heddle::parsers {
@@ -74,28 +75,9 @@ std::optional<std::string> integer_json(std::string_view text) {
   return (negative ? "-" : "") + std::string(text);
 }
 
-// A number, as JSON spells it, whatever its size: ".5", "5." and "+5.0" are numbers, too.
-std::optional<std::string> number_json(std::string_view text) {
-  const bool is_negative = text.starts_with('-');
-  if (is_negative || text.starts_with('+')) text.remove_prefix(1);
-  const size_t mantissa_size = std::min(text.find_first_of("eE"), text.size());
-  const std::string_view mantissa = text.substr(0, mantissa_size);
-  const size_t point = std::min(mantissa.find('.'), mantissa.size());
-  std::string_view whole = mantissa.substr(0, point);
-  if (whole.empty() && point + 1 >= mantissa.size()) return std::nullopt;  // no digit
-  std::string json = is_negative ? "-" : "";
-  if (whole.empty()) whole = "0";
-  json += whole.substr(std::min(whole.find_first_not_of('0'), whole.size() - 1));
-  json += mantissa.substr(point);
-  if (mantissa.ends_with('.')) json += '0';
-  json += text.substr(mantissa_size);
-  const bool looks_so = json.find_first_not_of("+-.0123456789eE") == std::string::npos;
-  return looks_so && is_json(json) ? std::optional(std::move(json)) : std::nullopt;
-}
-
 // An integer that is spelled as a number with a fraction or an exponent: 5.0, 1.5e400.
 std::optional<std::string> whole_number_json(std::string_view text) {
-  std::optional<std::string> number = number_json(text);
+  std::optional<std::string> number = loose_number(text);
   return number && Decimal(*number).is_whole() ? std::move(number) : std::nullopt;
 }
 
@@ -387,7 +369,9 @@ std::string ParameterType::to_json(std::string_view text) const {
         json = integer_json(value);
         break;
       case Kind::kNumber:
-        json = number_json(value);
+        if (!has(Kind::kString) || value.find_first_of("xXoObB_") == std::string_view::npos) {
+          json = loose_number(value);
+        }
         break;
       case Kind::kBoolean:
         // Of several types it is this one only if it says so.
@@ -403,6 +387,11 @@ std::string ParameterType::to_json(std::string_view text) const {
   }
   if (has(Kind::kInteger) && !has(Kind::kString)) {
     if (auto integer = whole_number_json(value)) return *std::move(integer);
+  }
+  if (may_be_number() && !has(Kind::kString) && value.size() > 2 && value.starts_with('"') &&
+      value.ends_with('"')) {
+    const std::string inside = to_json(value.substr(1, value.size() - 2));
+    if (!inside.starts_with('"')) return inside;
   }
   return quoted(text);
 }

@@ -104,7 +104,10 @@ bool PythonArguments::take_argument(bool is_last, std::string& json) {
     return false;
   }
   ++num_taken_;
-  const std::optional<std::string> value = python_literal_to_json(text);
+  const std::string_view word = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+  std::optional<std::string> value;
+  if (!is_json(word)) value = names_->meant_number(tool_, name, word.substr(space_size(word)));
+  if (!value) value = python_literal_to_json(text);
   if (!value) return false;
   const bool is_first = taken_.empty();
   if (!taken_.insert(name).second) return true;

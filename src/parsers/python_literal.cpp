@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "parsers/json_scanner.h"
+#include "parsers/loose_number.h"
 #include "parsers/marker_search.h"
 
 namespace heddle::parsers {
@@ -120,10 +121,10 @@ class LiteralReader {
     } else if (text == "None" || text == "null") {
       out += "null";
     } else {
-      const bool is_number =
-          !text.empty() && (text[0] == '-' || (text[0] >= '0' && text[0] <= '9'));
-      if (!is_number || !is_json(text)) return false;
-      out += text;
+      const bool is_number = text.find_first_of("0123456789") < 3;  // behind a sign or a point
+      const auto number = is_number && !is_json(text) ? loose_number(text) : std::string(text);
+      if (!is_number || !number) return false;
+      out += *number;
     }
     return true;
   }

@@ -11,6 +11,7 @@ TEST(PythonLiteralTest, LiteralsBecomeJson) {
     return python_literal_to_json(text).value_or("none");
   };
   EXPECT_EQ(json(" -1.5e3 "), "-1.5e3");
+  EXPECT_EQ(json("[07, +1, 0x1F, 0b11, 0o17, 1_000, .5, 3.]"), "[7, 1, 31, 3, 15, 1000, 0.5, 3.0]");
   EXPECT_EQ(json("True"), "true");
   EXPECT_EQ(json("None"), "null");
   EXPECT_EQ(json(R"('it\'s "so"\n')"), R"("it's \"so\"\n")");
@@ -21,8 +22,8 @@ y""")"),
             R"("it's \"so\"\ny")");
   EXPECT_EQ(json(R"(['', '''a'b''', """"""])"), R"(["", "a'b", ""])");
   EXPECT_EQ(json(R"(["", ""a""])"), "none");
-  for (const char* const wrong : {"", "[1", "[1 2]", "{1: 2}", "'open", "07", "name", "1 2", "f()",
-                                  "'\\x4'", "[,]", "+1", "nan"}) {
+  for (const char* const wrong : {"", "[1", "[1 2]", "{1: 2}", "'open", "0x", "name", "1 2", "f()",
+                                  "'\\x4'", "[,]", "+-1", "nan"}) {
     EXPECT_EQ(json(wrong), "none") << wrong;
   }
   EXPECT_EQ(json(std::string_view("[1\0]", 4)), "none");

@@ -12,6 +12,18 @@ constexpr size_t kMaxUnknownTypes = 64;  // looked up one by one
 constexpr std::string_view kLineBreak = "\n";
 constexpr std::string_view kLongLineBreak = "\r\n";
 
+// Whether the bracket that a value begins with is the tag's, doubled: a short word follows it, and
+// nothing else that a text with such a beginning has.
+bool may_be_doubled(std::string_view value) {
+  constexpr size_t kMaxWord = 48;
+  if (value.size() > kMaxWord || value.find_first_of("\n>", 1) != std::string_view::npos) {
+    return false;
+  }
+  const char first = value.size() > 1 ? value[1] : 'a';
+  return (first >= 'a' && first <= 'z') || (first >= 'A' && first <= 'Z') ||
+         static_cast<unsigned char>(first) >= 0x80;
+}
+
 CallMarks tagged_marks_of(const TagFormat& format) {
   return {.markers = format.markers,
           .opening_words = format.opening_words,
@@ -41,7 +53,7 @@ Match TaggedCallParser::may_begin_line(std::string_view text) const {
   return names().begins_with_name(text, name);
 }
 
-void TaggedCallParser::begin_call(const CallHeader& header) {
+void TaggedCallParser::begin_format_call(const CallHeader& header) {
   tool_ = header.name;
   names_.clear();
   in_value_ = false;
@@ -93,6 +105,9 @@ Progress TaggedCallParser::read_between(std::string_view text, TextEnd end, size
         .match = Match::kYes, .size = tag.size, .name = tag.name, .is_string = tag.is_string};
   } else if (is_bare && !is_glm) {
     opening = tags_.read_unopened(rest, tool_, names_);
+  } else if (is_glm && tag.match == Match::kYes && tag.kind == TagKind::kValue && !is_exact()) {
+    opening = tags_.read_unopened(rest.substr(tag.size), tool_, names_);
+    opening.size = tag.size;
   }
   if (opening.match == Match::kMore && end == TextEnd::kNone) return Progress::kMore;
   if (opening.match != Match::kYes) {
@@ -104,7 +119,7 @@ Progress TaggedCallParser::read_between(std::string_view text, TextEnd end, size
   }
   used += opening.size;
   begin_value(opening);
-  return Progress::kMore;
+  return used == 0 ? read_value(text, end, used, out) : Progress::kMore;
 }
 
 void TaggedCallParser::begin_value(const ParameterOpening& opening) {
@@ -154,6 +169,13 @@ Progress TaggedCallParser::read_value(std::string_view text, TextEnd end, size_t
     const size_t first = piece.find_first_not_of(" \t\n\r");
     if (first == std::string_view::npos && !last) return Progress::kMore;
     is_string_ = first == std::string_view::npos || !ParameterType::begins_structure(piece[first]);
+  }
+  if (is_string_ && !quote_open_ && piece.starts_with('>') && !is_exact()) {
+    if (!last && may_be_doubled(piece)) {
+      used = 0;
+      return Progress::kMore;
+    }
+    if (last && piece.size() > 1 && may_be_doubled(piece)) piece.remove_prefix(1);
   }
   if (!last && is_string_ && !quote_open_ && type_.may_be_null()) {
     const bool newline = !value_begun_ && piece.starts_with(line_break_);

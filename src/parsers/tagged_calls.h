@@ -55,7 +55,7 @@ class TaggedCallParser final : public ToolCallParser {
   [[nodiscard]] CallHeader read_header(std::string_view text, Place place, bool is_exact,
                                        bool at_end) const override;
   [[nodiscard]] Match may_begin_line(std::string_view text) const override;
-  void begin_call(const CallHeader& header) override;
+  void begin_format_call(const CallHeader& header) override;
   Progress read_arguments(std::string_view text, TextEnd end, size_t& used,
                           AnswerDeltas& out) override;
   bool finish_arguments(AnswerDeltas& out) override;

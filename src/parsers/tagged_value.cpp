@@ -11,12 +11,14 @@ namespace {
 constexpr char kOpenSection = 's';
 constexpr char kOpenCall = 'c';
 
+Match starved_at(TextEnd end) { return end == TextEnd::kNone ? Match::kMore : Match::kNo; }
+
 }  // namespace
 
 void TaggedValueEnd::begin(Value value) {
   value_ = std::move(value);
   scan_ = {};
-  line_begins_ = false;
+  last_byte_ = ' ';
 }
 
 TaggedValueEnd::Scan TaggedValueEnd::find(std::string_view text, TextEnd end) {
@@ -26,17 +28,19 @@ TaggedValueEnd::Scan TaggedValueEnd::find(std::string_view text, TextEnd end) {
   };
   while (!found.ends && scan_.position < text.size()) {
     const size_t from = scan_.position;
-    const size_t place = std::min(text.find('<', from), text.size());
+    const size_t place = std::min(text.find_first_of(is_exact_ ? "<" : "</", from), text.size());
     count_searched(place - from);
     const std::string_view passed = text.substr(from, place - from);
     scan_.one_line = scan_.one_line && passed.find('\n') == std::string_view::npos;
     scan_.position = place;
     if (scan_.doubt && place - scan_.doubt->position > kMaxDoubtBytes) scan_.doubt.reset();
     if (place == text.size()) break;
-    const bool line_begins = place == 0 ? line_begins_ : text[place - 1] == '\n';
-    TagEnd ends = is_exact_ ? read_exact_end(text.substr(place))
-                            : decide_tag(text.substr(place), line_begins, end);
-    if (is_exact_ && ends.match == Match::kNo) ends.size = 1;
+    const char before = place == 0 ? last_byte_ : text[place - 1];
+    const std::string_view rest = text.substr(place);
+    TagEnd ends = is_exact_             ? read_exact_end(rest)
+                  : rest.front() == '/' ? read_bare_end(rest, before, end)
+                                        : decide_tag(rest, before == '\n', end);
+    if (ends.match == Match::kNo) ends.size = std::max<size_t>(ends.size, 1);
     if (ends.match == Match::kYes) {
       end_at(place, ends.size);
     } else if (ends.match == Match::kNo) {
@@ -62,7 +66,7 @@ TaggedValueEnd::Scan TaggedValueEnd::find(std::string_view text, TextEnd end) {
 }
 
 void TaggedValueEnd::pass(size_t used, std::string_view piece) {
-  if (!piece.empty()) line_begins_ = piece.back() == '\n';
+  if (!piece.empty()) last_byte_ = piece.back();
   scan_.position -= std::min(used, scan_.position);
   if (scan_.doubt && scan_.doubt->position < used) scan_.doubt.reset();
   if (scan_.doubt) scan_.doubt->position -= used;
@@ -77,6 +81,28 @@ TaggedValueEnd::TagEnd TaggedValueEnd::read_exact_end(std::string_view text) con
   const size_t space = space_size(behind.substr(0, kMaxSpaceBetweenTags + 1));
   if (space > kMaxSpaceBetweenTags) return {};
   return {.match = tags_.begins_next_tag(behind.substr(space)), .size = found.size()};
+}
+
+// A value's closing tag without its first bracket: "/parameter>". Behind it comes what only a
+// closing tag of this format has there.
+TaggedValueEnd::TagEnd TaggedValueEnd::read_bare_end(std::string_view text, char before,
+                                                     TextEnd end) const {
+  if (before == '<' || before == '\\' || !scan_.open_tags.empty()) return {};
+  for (const std::string_view tag : tags_.format().value_ends) {
+    const std::string_view bare = tag.substr(1);
+    if (bare.starts_with(text) && text.size() < bare.size()) return {.match = starved_at(end)};
+    if (!text.starts_with(bare)) continue;
+    const std::string_view behind = text.substr(bare.size());
+    const size_t space = space_size(behind.substr(0, kMaxSpaceBetweenTags));
+    const std::string_view rest = behind.substr(space);
+    const Match next = tags_.begins_next_tag(rest);
+    const bool ends_all = rest.empty() && end == TextEnd::kStopped;
+    return {.match = ends_all               ? Match::kYes
+                     : next == Match::kMore ? starved_at(end)
+                                            : next,
+            .size = bare.size()};
+  }
+  return {};
 }
 
 // Whether a call has ended before `text`, which follows one of its closing tags (all of them if
@@ -119,13 +145,24 @@ TaggedValueEnd::TagEnd TaggedValueEnd::value_ends_at(const CallTag& tag, std::st
       if (tags_.begins_next_tag(rest) == Match::kYes) {
         return {.match = Match::kYes, .size = size};
       }
-      const CallTag next = tags_.read(rest);
+      const CallTag next = tags_.read(rest, /*may_be_cut=*/true);
+      if (next.match == Match::kYes && next.is_cut && !is_glm && !next.closing &&
+          !names_.has_parameter(value_.tool, names_.resolve_parameter(value_.tool, next.name))) {
+        return {.size = size};
+      }
       const bool is_more = rest.empty() || next.match == Match::kMore;
       if (is_more && end == TextEnd::kNone) return {.match = Match::kMore};
       if (is_more) return {.match = Match::kYes, .size = size};
       if (next.match == Match::kYes && next.closing && next.kind == value) {  // doubled
         rest.remove_prefix(next.size);
         continue;
+      }
+      if (next.match == Match::kYes && is_glm && next.kind == value && !next.closing) {
+        // The next value, of which the key is missing.
+        const ParameterOpening opening =
+            tags_.read_unopened(rest.substr(next.size), value_.tool, *value_.parameters);
+        const bool is_starved = opening.match == Match::kMore && end != TextEnd::kNone;
+        return {.match = is_starved ? Match::kNo : opening.match, .size = size};
       }
       if (next.match == Match::kYes) {
         const bool goes_on = next.kind != TagKind::kParameter || is_glm || !next.name.empty();

@@ -91,6 +91,7 @@ class TaggedValueEnd {
   };
 
   [[nodiscard]] TagEnd read_exact_end(std::string_view text) const;
+  [[nodiscard]] TagEnd read_bare_end(std::string_view text, char before, TextEnd end) const;
   [[nodiscard]] TagEnd decide_tag(std::string_view text, bool line_begins, TextEnd end);
   [[nodiscard]] TagEnd value_ends_at(const CallTag& tag, std::string_view text, bool line_begins,
                                      bool one_line, TextEnd end) const;
@@ -105,7 +106,7 @@ class TaggedValueEnd {
   const bool is_exact_;
   bool doubts_end_ = false;  // a value's closing tag was missing: later values end at doubts
   Value value_;
-  bool line_begins_ = false;  // behind what was passed of the value
+  char last_byte_ = ' ';  // that was passed of the value
   TagScan scan_;
 };
 

@@ -45,23 +45,29 @@ LooseTag wrapper_at(std::string_view text, bool closing) {
   return tag;
 }
 
-// A closing tag without its first bracket: "/tool_call>".
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+// Whether a tag without its first bracket may begin: "tool_call>", "|tool_call|>".
+bool may_begin_bare_tag(char c) { return is_letter(c) || c == '|' || c == '\xEF'; }
+
+// A closing tag without its first bracket: "/tool_call>". It may lack the slash, too.
 Closing bare_closing(std::string_view text, std::span<const std::string_view> words) {
-  const std::string tagged = "<" + std::string(text.substr(0, LooseTag::kMaxBytes - 1));
-  const LooseTag tag = read_loose_tag(tagged);
+  const LooseTag tag = read_bare_tag(text);
   const bool may_be = std::ranges::any_of(
       words, [&tag](std::string_view word) { return word.starts_with(tag.word); });
   if (tag.match == Match::kMore && may_be) return {.match = Match::kMore};
-  const bool is_tag =
-      tag.match == Match::kYes && tag.closed && may_be && meant_word(tag.word, words);
-  return is_tag ? Closing{.match = Match::kYes, .size = tag.size - 1} : Closing{};
+  const bool is_meant = tag.closing ? meant_word(tag.word, words).has_value()
+                                    : std::ranges::find(words, tag.word) != words.end();
+  const bool is_tag = tag.match == Match::kYes && tag.closed && may_be && is_meant;
+  return is_tag ? Closing{.match = Match::kYes, .size = tag.size} : Closing{};
 }
 
 // Whether what the answer's end cut off behind a call was to close it.
 bool begins_closing(std::string_view text) {
   return text.starts_with("</") || text.starts_with("<|") || text.starts_with("<｜") ||
          text.starts_with("[/") || std::string_view("<tool_call|>").starts_with(text) ||
-         text.size() == 1 || text.front() == ',' || text.front() == ';';
+         (text.size() == 1 && !is_letter(text.front())) || text.front() == ',' ||
+         text.front() == ';';
 }
 
 }  // namespace
@@ -73,8 +79,10 @@ ToolCallParser::ToolCallParser(CallMarks marks, ToolCallParserOptions options)
 
 bool ToolCallParser::is_opening(const LooseTag& tag) const {
   if (tag.closing || tag.word.empty()) return false;
-  const auto meant = meant_word(tag.word, marks_.opening_words);
-  return meant && marks_.opening_words[*meant].front() == tag.word.front();
+  const auto meant = nearest_word(tag.word, marks_.opening_words);
+  if (!meant) return false;
+  const std::string_view word = marks_.opening_words[*meant];
+  return word.front() == tag.word.front() || word.substr(1) == tag.word;
 }
 
 // Reports whether the text begins with more opening tags in a row than any call has; kMore if the
@@ -335,13 +343,12 @@ bool ToolCallParser::finish_arguments(AnswerDeltas&) { return false; }
 
 JsonScanner::KeyReader ToolCallParser::key_reader(const std::string& tool) const {
   if (is_exact()) return {};
-  return [names = options_.names, tool](std::string_view written) {
-    return names->meant_parameter(tool, written);
-  };
+  return options_.names->key_reader(tool);
 }
 
 JsonScanner ToolCallParser::scanner_of(const std::string& tool) const {
-  return is_exact() ? JsonScanner::of_json() : JsonScanner(key_reader(tool));
+  if (is_exact()) return JsonScanner::of_json();
+  return JsonScanner(key_reader(tool), options_.names->number_reader(tool));
 }
 
 ToolCallParser::Candidate ToolCallParser::candidate_at(std::string_view text, bool line_begins,
@@ -358,10 +365,11 @@ ToolCallParser::Candidate ToolCallParser::candidate_at(std::string_view text, bo
     return {.found = Found::kBeginning};
   }
   if (!is_exact() && !marks_.markers.empty() && text.front() == marks_.markers.front().front()) {
-    const LooseTag tag = read_loose_tag(text);
+    const LooseTag tag = read_loose_tag(text, marks_.opening_words);
     const bool may_open =
         !tag.closing && std::ranges::any_of(marks_.opening_words, [&tag](std::string_view word) {
-          return tag.word.empty() || word.front() == tag.word.front();
+          return tag.word.empty() || word.front() == tag.word.front() ||
+                 word.substr(1).starts_with(tag.word);
         });
     if (tag.match == Match::kMore && may_open) return {.found = Found::kBeginning};
     if (tag.match == Match::kYes && is_opening(tag)) {
@@ -378,6 +386,11 @@ ToolCallParser::Candidate ToolCallParser::candidate_at(std::string_view text, bo
     if (text.starts_with(kFence)) return {.found = Found::kFence, .size = kFence.size()};
     if (kFence.starts_with(text)) return {.found = Found::kBeginning};
   }
+  if (!is_exact() && !marks_.markers.empty() && may_begin_bare_tag(text.front())) {
+    const LooseTag bare = read_bare_mark(text);
+    if (bare.match == Match::kMore) return {.found = Found::kBeginning};
+    if (bare.match == Match::kYes) return {.found = Found::kBareMark, .size = bare.size};
+  }
   if (!call_may_begin_line) return {};
   switch (may_begin_line(text)) {
     case Match::kYes:
@@ -388,6 +401,19 @@ ToolCallParser::Candidate ToolCallParser::candidate_at(std::string_view text, bo
       break;
   }
   return {};
+}
+
+// A mark without its first bracket where a line begins: "tool_call>", "function=f>".
+LooseTag ToolCallParser::read_bare_mark(std::string_view text) const {
+  LooseTag tag = read_bare_tag(text, bracket());
+  const auto& words = marks_.opening_words;
+  const bool is_whole = tag.match == Match::kYes;
+  const bool may_mean = std::ranges::any_of(words, [&](std::string_view word) {
+    return is_whole ? word == tag.word : word.starts_with(tag.word);
+  });
+  const bool has_name = is_whole && !tag.closed && text.substr(tag.size).starts_with('=');
+  if (tag.closing || !may_mean || (is_whole && !tag.closed && !has_name)) tag.match = Match::kNo;
+  return tag;
 }
 
 ToolCallParser::Candidate ToolCallParser::find_candidate(std::string_view text) const {
@@ -462,6 +488,7 @@ size_t ToolCallParser::read_text(std::string_view text, TextEnd end, AnswerDelta
       return hit.size;
     case Found::kMark:
     case Found::kLooseMark:
+    case Found::kBareMark:
     case Found::kLine:
     case Found::kFence:
     case Found::kWrapper:
@@ -479,10 +506,15 @@ size_t ToolCallParser::read_mark(const Candidate& mark, std::string_view text, T
   if (endless == Match::kMore && end == TextEnd::kNone) return 0;
   const bool may_be_call = endless != Match::kYes;
   CallHeader header;
-  if (may_be_call && !is_fence && mark.found != Found::kWrapper) {
+  if (mark.found == Found::kBareMark) {
+    const std::string tagged = bracket() + std::string(text.substr(0, kMaxHeaderBytes));
+    header = header_at(tagged, Place::kMarker, /*is_exact=*/false, end);
+    if (header.match == Match::kYes) --header.size;
+  } else if (may_be_call && !is_fence && mark.found != Found::kWrapper) {
     header = header_at(text, place, mark.found == Found::kMark, end);
   }
-  if (may_be_call && header.match == Match::kNo && !is_exact() && mark.found != Found::kLine) {
+  const bool may_be_wrapped = mark.found != Found::kLine && mark.found != Found::kBareMark;
+  if (may_be_call && header.match == Match::kNo && !is_exact() && may_be_wrapped) {
     header = read_wrapped_header(text, end);
   }
   if (header.match == Match::kYes) return start_call(std::move(header), text, out);
@@ -542,6 +574,18 @@ bool ToolCallParser::stands_alone(std::string_view behind) const {
 }
 
 size_t ToolCallParser::start_call(CallHeader header, std::string_view text, AnswerDeltas& out) {
+  const size_t size = header.size;
+  const std::vector<std::string> more = std::move(header.more_arguments);
+  const std::string name = header.name;
+  begin_call(std::move(header), text, out);
+  for (const std::string& arguments : more) {
+    CallHeader next{.match = Match::kYes, .name = name, .arguments = arguments};
+    begin_call(std::move(next), {}, out);
+  }
+  return size;
+}
+
+void ToolCallParser::begin_call(CallHeader header, std::string_view text, AnswerDeltas& out) {
   const size_t index = num_calls_++;
   if (options_.keep_call_text) {
     call_text_ = space_;
@@ -565,7 +609,7 @@ size_t ToolCallParser::start_call(CallHeader header, std::string_view text, Answ
   } else if (kind_ == ArgumentsKind::kPython) {
     python_.emplace(names(), header.name);
   } else {
-    begin_call(header);
+    begin_format_call(header);
   }
   if (!dropped()) {
     if (header.id.empty()) header.id = options_.make_id(header.name, index);
@@ -576,7 +620,6 @@ size_t ToolCallParser::start_call(CallHeader header, std::string_view text, Answ
     emit_arguments(*header.arguments, out);
     end_call(/*complete=*/true, out);
   }
-  return header.size;
 }
 
 size_t ToolCallParser::read_after_call(std::string_view text, TextEnd end, AnswerDeltas& out) {
@@ -636,10 +679,10 @@ Closing ToolCallParser::read_loose_closing(std::string_view text,
     return {.match = Match::kMore};
   }
   const bool is_end = tag.closing || tag.closes_itself || !needs_slash;
-  if (tag.match == Match::kYes && is_end && meant_word(tag.word, words)) {
+  if (tag.match == Match::kYes && is_end && nearest_word(tag.word, words)) {
     return {.match = Match::kYes, .size = tag.size};
   }
-  if (first == '/') return bare_closing(text, words);
+  if (first == '/' || may_begin_bare_tag(first)) return bare_closing(text, words);
   if (first == '}' || first == ']' || first == ')' || first == '>') {
     return {.match = Match::kYes, .size = 1};
   }

@@ -125,7 +125,7 @@ class ToolCallParser {
 
   // The three below are for formats whose headers have ArgumentsKind::kFormat. A call begins, of
   // which `header` was read.
-  virtual void begin_call(const CallHeader& header) { (void)header; }
+  virtual void begin_format_call(const CallHeader& header) { (void)header; }
 
   // Reads arguments off the front of `text`, `used` bytes of it, and emits them. kFailed: what was
   // emitted is an incomplete call, what was not used is content.
@@ -169,6 +169,7 @@ class ToolCallParser {
     kBeginning,
     kMark,
     kLooseMark,
+    kBareMark,  // without its first bracket
     kLine,
     kFence,
     kWrapper,  // a tag that may stand around calls
@@ -190,10 +191,15 @@ class ToolCallParser {
   size_t read_after_call(std::string_view text, TextEnd end, AnswerDeltas& out);
   size_t read_call(std::string_view text, TextEnd end, AnswerDeltas& out);
   size_t start_call(CallHeader header, std::string_view text, AnswerDeltas& out);
+  void begin_call(CallHeader header, std::string_view text, AnswerDeltas& out);
   void end_call(bool complete, AnswerDeltas& out, bool cut = false);
   [[nodiscard]] Candidate find_candidate(std::string_view text) const;
   [[nodiscard]] Candidate candidate_at(std::string_view text, bool line_begins,
                                        bool call_may_begin_line) const;
+  [[nodiscard]] LooseTag read_bare_mark(std::string_view text) const;
+
+  [[nodiscard]] char bracket() const { return marks_.markers.front().front(); }
+
   [[nodiscard]] bool line_begins() const;
   [[nodiscard]] bool stands_alone(std::string_view behind) const;
   [[nodiscard]] CallHeader header_at(std::string_view text, Place place, bool is_exact,

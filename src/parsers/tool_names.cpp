@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/edit_distance.h"
+#include "parsers/loose_number.h"
 #include "parsers/loose_tag.h"
+#include "parsers/parameter_type.h"
 
 namespace heddle::parsers {
 namespace {
@@ -96,7 +98,7 @@ std::string ToolNames::NameIndex::resolve(std::string_view written) const {
   return nearest.empty() ? std::string(written) : nearest;
 }
 
-ToolNames::ToolNames(std::shared_ptr<const NamesJson> tools) {
+ToolNames::ToolNames(std::shared_ptr<const NamesJson> tools) : list_(tools) {
   if (tools == nullptr || !tools->is_array()) return;
   for (const NamesJson& tool : *tools) {
     const NamesJson* const function = named_member(tool, "function");
@@ -148,6 +150,27 @@ const std::vector<std::string>& ToolNames::parameters(std::string_view tool) con
   static const std::vector<std::string> kNone;
   const auto found = parameters_.find(tool);
   return found == parameters_.end() ? kNone : found->second.in_order;
+}
+
+std::optional<std::string> ToolNames::meant_number(std::string_view tool,
+                                                   std::string_view parameter,
+                                                   std::string_view written) const {
+  std::optional<std::string> number = loose_number(written);
+  const bool may_be_text = number && list_ != nullptr && has_parameter(tool, parameter) &&
+                           ParameterType::of(*list_, tool, parameter).may_be_string();
+  return may_be_text ? '"' + std::string(written) + '"' : number;
+}
+
+JsonScanner::KeyReader ToolNames::key_reader(std::string tool) const {
+  return [this, tool = std::move(tool)](std::string_view written) {
+    return meant_parameter(tool, written);
+  };
+}
+
+JsonScanner::NumberReader ToolNames::number_reader(std::string tool) const {
+  return [this, tool = std::move(tool)](std::string_view key, std::string_view written) {
+    return meant_number(tool, key, written);
+  };
 }
 
 std::string ToolNames::only_tool_with(std::string_view parameter) const {

@@ -20,6 +20,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "parsers/json_scanner.h"
 #include "parsers/marker_search.h"
 
 namespace heddle::parsers {
@@ -47,6 +48,16 @@ class ToolNames {
   // The parameters in the order of the schema.
   [[nodiscard]] const std::vector<std::string>& parameters(std::string_view tool) const;
 
+  // The JSON of a value that is written as a number of another notation than JSON's: a text where
+  // the parameter may be one. Nothing where it is no number.
+  [[nodiscard]] std::optional<std::string> meant_number(std::string_view tool,
+                                                        std::string_view parameter,
+                                                        std::string_view written) const;
+
+  // For the arguments of a tool. This outlives them.
+  [[nodiscard]] JsonScanner::KeyReader key_reader(std::string tool) const;
+  [[nodiscard]] JsonScanner::NumberReader number_reader(std::string tool) const;
+
   // The only tool that has such a parameter; empty where there is none or there are several.
   [[nodiscard]] std::string only_tool_with(std::string_view parameter) const;
 
@@ -64,6 +75,7 @@ class ToolNames {
     [[nodiscard]] std::string resolve(std::string_view written) const;
   };
 
+  std::shared_ptr<const nlohmann::ordered_json> list_;
   NameIndex tools_;
   std::map<std::string, NameIndex, std::less<>> parameters_;  // by tool
   std::unordered_map<std::string, std::string> only_tools_;   // by parameter

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers in other notations than JSON's: 03, +3, .5, 5., 1_000, 0x1F, 0b11, 0o17.
+//
+// Threading: free functions without state.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace heddle::parsers {
+
+// The number as JSON spells it, whatever its size; nothing where `text` is no number. Integers with
+// another base than ten: up to 64 bits.
+[[nodiscard]] std::optional<std::string> loose_number(std::string_view text);
+
+}  // namespace heddle::parsers
