@@ -260,6 +260,13 @@ TEST(LooseMarksTest, HarmonysMarks) {
   }
 }
 
+// Another tag in a header begins the message.
+TEST(LooseMarksTest, AHeaderEndsAtTagsThatAreNoMarks) {
+  const LooseOptions options = {.calls = kHarmony, .reasoning = ReasoningFormat::kHarmony};
+  expect_read(options, "<|channel|>final </b>", {"</b>", "", {}});
+  expect_read(options, "<|channel|>analysis</channel>", {"", "</channel>", {}});
+}
+
 TEST(LooseMarksTest, TextsThatLookLikeMarks) {
   for (const MarkedCall& call : marked_calls()) {
     if (call.format == kHarmony) continue;
