@@ -242,7 +242,7 @@ Contradiction contradiction_of(const Schemas& schemas, const SchemaDocument& doc
     if (i > 0) list += i + 1 == statements.size() ? " and " : ", ";
     list += description_of(statement, schema);
     const std::string path = document.shown_path_of(schema);
-    if (path != place) list += fmt::format(" (at \"#{}\")", path.empty() ? "/" : path);
+    if (path != place) list += fmt::format(" (at \"#{}\")", path);
     if (rank_of(statement.keyword) <= rank_of(least->keyword)) least = &statement;
     found.keywords.emplace_back(&schema, statement.keyword);
   }

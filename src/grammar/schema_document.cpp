@@ -279,8 +279,7 @@ Status SchemaDocument::error_at(Problem problem, const std::string& message) {
 Status SchemaDocument::error_in(std::string_view place, Problem problem,
                                 const std::string& message) {
   problem_ = std::move(problem);
-  return invalid_argument(
-      fmt::format("JSON schema at \"#{}\": {}", place.empty() ? "/" : place, message));
+  return invalid_argument(fmt::format("JSON schema at \"#{}\": {}", place, message));
 }
 
 }  // namespace heddle::grammar
