@@ -82,7 +82,8 @@ class CpuStream final : public Stream {
 }  // namespace
 
 std::string CpuDevice::name() const {
-  return "cpu, " + std::to_string(pool_.num_threads()) + " threads";
+  const int threads = pool_.num_threads();
+  return "cpu, " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
 }
 
 int64_t CpuDevice::available_memory_bytes() const { return available_host_memory_bytes(); }
