@@ -82,6 +82,8 @@ constexpr Mistake kMistakes[] = {
     {"serve /no/such/folder", "folder", "/no/such/folder", "config.json"},
     {"serve org/no-such-model", "cache", "org/no-such-model", "hf download org/no-such-model"},
     {"serve https://huggingface.co/org/none", "cache", "org/none", "hf download org/none"},
+    {"serve hf.co/org/none/", "cache", "org/none", "hf download org/none`"},
+    {"serve https://hf.co/org/none/tree/v2", "revision", "org/none@v2", "--revision v2"},
     {"serve M --chat-template chatml", "--chat-template", "chatml", "in Jinja"},
     {"serve M --speculative-algorithm eagle --speculative-draft-model-path /none",
      "--speculative-draft-model-path", "/none", "config.json"},

@@ -55,6 +55,14 @@ Status describe_home(const std::string& path) {
 
 Status describe_missing(const fs::path& path) {
   if (path.string().starts_with('~')) return describe_home(path.string());
+  const size_t at = path.string().find('@');
+  const std::string repository = path.string().substr(0, at);
+  if (at != std::string::npos && is_repository_name(repository)) {
+    return not_found(fmt::format(
+        "there is no folder {}, and a model is named without a revision; `hf download {} "
+        "--revision {} --local-dir FOLDER` brings this one into a folder, which you name then",
+        path.string(), repository, path.string().substr(at + 1)));
+  }
   if (is_repository_name(path.string())) {
     const size_t tag = path.string().find(':');  // "ORG/NAME-GGUF:Q4_K_M"
     const std::string name = path.string().substr(0, tag);

@@ -27,6 +27,10 @@ TEST(ModelFolder, SaysWhatAPathIsAndWhatHelps) {
   const fs::path root = folder.path();
   EXPECT_THAT(error_of("Qwen/Qwen3-0.6B"),
               HasSubstr("`hf download Qwen/Qwen3-0.6B` brings it there"));
+  for (const std::string revision : {"main", "v1.0", "refs/pr/1"}) {
+    EXPECT_THAT(error_of("Qwen/Qwen3-0.6B@" + revision),
+                HasSubstr("`hf download Qwen/Qwen3-0.6B --revision " + revision + " --local-dir"));
+  }
   EXPECT_THAT(error_of(root / "none"), HasSubstr("there is no folder"));
   EXPECT_THAT(error_of(root), AllOf(HasSubstr("is empty"), HasSubstr("hf download")));
   folder.write("model-q4.gguf", "GGUF");
