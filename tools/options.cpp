@@ -223,6 +223,21 @@ CLI::Option* add(CLI::App& app, const std::string& names, std::string* target, c
   return app.add_option(names, *target, help)->capture_default_str();
 }
 
+// "ORG/NAME" of the address of a model's page; "ORG/NAME@REVISION" of a revision's.
+void shorten_hub_address(std::string& named) {
+  constexpr std::string_view kSites[] = {"https://huggingface.co/", "https://hf.co/",
+                                         "huggingface.co/", "hf.co/", "hf://"};
+  const auto* const site = std::ranges::find_if(
+      kSites, [&](std::string_view prefix) { return named.starts_with(prefix); });
+  if (site == std::end(kSites)) return;
+  named.erase(0, site->size());
+  constexpr std::string_view kTree = "/tree/";
+  if (const size_t tree = named.find(kTree); tree != std::string::npos) {
+    named.replace(tree, kTree.size(), "@");
+  }
+  while (named.ends_with('/')) named.pop_back();
+}
+
 CLI::Option* add(CLI::App& app, const std::string& names, std::optional<std::string>* target,
                  const char* help) {
   return app.add_option_function<std::string>(
@@ -294,9 +309,7 @@ void Options::positional(const char* name, std::vector<std::string>* target, con
 
 void Options::model(const char* name, std::string* target, const char* help, bool required) {
   const auto find = [](std::string& named) -> std::string {
-    for (const std::string_view site : {"https://huggingface.co/", "hf://"}) {
-      if (named.starts_with(site)) named.erase(0, site.size());
-    }
+    shorten_hub_address(named);
     const Result<std::filesystem::path> folder = checkpoint::find_model(named);
     if (!folder.ok()) return std::string(folder.status().message());
     named = folder->string();
@@ -477,6 +490,7 @@ void add_subcommand(CLI::App& parent, const Subcommand& subcommand, Words words,
   CLI::App* app = parent.add_subcommand(subcommand.name, subcommand.summary);
   if (subcommand.alias != nullptr) app->alias(subcommand.alias);
   if (!declares) return;
+  app->set_version_flag("--version", version_text)->group("");  // not in the help of each
   const Words rest = without_options(words.empty() ? words : words.subspan(1));
   const bool names_child = std::ranges::any_of(
       subcommand.children, [&](const Subcommand* child) { return begins_with(rest, *child); });

@@ -227,6 +227,9 @@ TEST(OptionsTest, OptionsAreDeclaredWhereTheSubcommandIsNamed) {
   EXPECT_EQ(run_line({"heddle", "--help"}), 0);
   EXPECT_EQ(run_line({"heddle", "try", "--threads", "2"}), 0);
   EXPECT_EQ(num_declared, 3);
+  for (const char* const name : {"other", "another", "try"}) {
+    EXPECT_EQ(run_line({"heddle", name, "--version"}), 0) << name;
+  }
 }
 
 TEST(OptionsTest, BehindASubcommandTheNameOfAnotherIsAValue) {
