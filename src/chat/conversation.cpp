@@ -173,6 +173,20 @@ class TemplateProbe {
   Arrangement how_;
 };
 
+// False where the name of a tool is in no prompt, with a system text or without.
+bool template_shows_tools(const ChatTemplate& chat_template) {
+  const Json user = said("user", kFirstWord);
+  bool is_rendered = false;
+  for (const Json& messages :
+       {Json::array({user}), Json::array({said("system", kSecondWord), user})}) {
+    const auto text = chat_template.render(messages, probe_tools(), true, nullptr);
+    if (!text.ok()) continue;
+    is_rendered = true;
+    if (text->find(kFunction) != std::string::npos) return true;
+  }
+  return !is_rendered;  // where it refuses such short conversations, longer ones tell
+}
+
 // ---- The forms of one conversation ----
 
 // `usual`, and after it each form that changes the conversation further.
@@ -239,7 +253,8 @@ ConversationRenderer::ConversationRenderer(ChatTemplate chat_template)
       checks_{LostTextCheck(template_.source(false)), LostTextCheck(template_.source(true))},
       usual_{TemplateProbe(template_, checks_[0], false).run(),
              TemplateProbe(template_, checks_[1], true).run()},
-      tool_members_(template_) {}
+      tool_members_(template_),
+      shows_tools_(template_shows_tools(template_)) {}
 
 Result<std::string> ConversationRenderer::render(const Json& messages, const Json& tools,
                                                  bool add_generation_prompt,

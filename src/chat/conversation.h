@@ -46,6 +46,9 @@ class ConversationRenderer {
 
   [[nodiscard]] const ChatTemplate& chat_template() const { return template_; }
 
+  // Whether the template writes the names of tools into the prompt.
+  [[nodiscard]] bool shows_tools() const { return shows_tools_; }
+
   // The form in which the template takes most conversations, with and without tools.
   [[nodiscard]] const Arrangement& usual_arrangement(bool with_tools) const {
     return usual_[with_tools ? 1 : 0];
@@ -56,6 +59,7 @@ class ConversationRenderer {
   std::array<LostTextCheck, 2> checks_;  // without and with tools, as usual_
   std::array<Arrangement, 2> usual_;
   ToolMembers tool_members_;
+  bool shows_tools_;
 };
 
 }  // namespace heddle::chat

@@ -426,6 +426,19 @@ TEST(ConversationTest, CallsOfATemplateThatShowsNoneAreText) {
   }
 }
 
+TEST(ConversationTest, KnowsWhetherATemplateShowsTools) {
+  for (const std::string_view source : {kSystemFirst, kTurnsOnly, kTextOnly}) {
+    EXPECT_FALSE(renderer_of(source).shows_tools()) << source;
+  }
+  const std::string list = "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}";
+  const std::string said = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  const std::string beside_system = "{% if messages[0].role == 'system' %}" + list + "{% endif %}";
+  for (const std::string& source :
+       {list + said, said + "{{ tools | tojson }}", beside_system + said}) {
+    EXPECT_TRUE(renderer_of(source).shows_tools()) << source;
+  }
+}
+
 // Published templates, and some that want other members.
 TEST(ConversationTest, AToolWithoutWhatTheTemplateNeedsOfItEndsNoRequest) {
   const auto with = [](const char* tool_text, const Json& function) {

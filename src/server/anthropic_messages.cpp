@@ -376,8 +376,8 @@ std::optional<ApiError> read_anthropic_tool_choice(FieldReader& fields, Json& ch
   return std::nullopt;
 }
 
-std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, bool takes_budget, Json& chat,
-                                                FieldNames& names) {
+std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, const CallContext& context,
+                                                Json& chat, FieldNames& names) {
   const Json* value = fields.object(Body::kMessagesPrompt["thinking"]);
   if (fields.error()) return fields.error();
   if (value == nullptr) return std::nullopt;
@@ -385,10 +385,13 @@ std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, bool takes_
   const std::string type = thinking.string(Body::kThinkingSwitch["type"]).value_or("");
   const auto budget = thinking.integer(Body::kThinkingSwitch["budget_tokens"]);
   if (thinking.error()) return thinking.error();
+  context.note_unasked(thinking);
   if (type != "enabled" && type != "disabled" && type != "adaptive") {
     return invalid_value("thinking.type", "`thinking.type` must be enabled, disabled or adaptive.");
   }
   if (type == "adaptive") return std::nullopt;
+  // Clients send a budget to every model that thinks: the effort alone counts where none can.
+  const bool takes_budget = context.formats.reasoning != parsers::ReasoningFormat::kHarmony;
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   int64_t least = type == "enabled" && takes_budget ? budget.value_or(kNone) : kNone;
   if (const Json* own = fields.object(Body::kThinking["reasoning"])) {
@@ -403,8 +406,25 @@ std::optional<ApiError> read_anthropic_thinking(FieldReader& fields, bool takes_
   return std::nullopt;
 }
 
-// `output_config.format`, and `output_format` as it was called at first.
-std::optional<ApiError> read_output_format(FieldReader& fields, Json& chat, FieldNames& names) {
+// `output_config.effort`, of which chat templates make what they can. It does not switch reasoning
+// on or off, as a chat's `reasoning_effort` does: that is what `thinking` says.
+std::optional<ApiError> read_anthropic_effort(FieldReader& config, Json& chat) {
+  const auto effort = config.string(Body::kOutputConfig["effort"]);
+  if (config.error() || !effort) return config.error();
+  if (!is_reasoning_effort(*effort)) {
+    return invalid_value("output_config.effort",
+                         fmt::format("`output_config.effort` is \"{}\"; it must be one of {}.",
+                                     printable(*effort, 40), kReasoningEfforts));
+  }
+  Json& variables = chat["chat_template_kwargs"];
+  if (variables.is_null()) variables = Json::object();
+  if (variables.is_object()) variables.emplace("reasoning_effort", *effort);
+  return std::nullopt;
+}
+
+// `output_config`, and `output_format` as its `format` was called at first.
+std::optional<ApiError> read_output_config(FieldReader& fields, const CallContext& context,
+                                           Json& chat, FieldNames& names) {
   std::string param = "output_format";
   const Json* format = fields.object(Body::kMessagesPrompt["output_format"]);
   if (const Json* const config = fields.object(Body::kMessagesPrompt["output_config"])) {
@@ -414,6 +434,8 @@ std::optional<ApiError> read_output_format(FieldReader& fields, Json& chat, Fiel
       param = "output_config.format";
     }
     if (inner.error()) return inner.error();
+    if (auto error = read_anthropic_effort(inner, chat)) return error;
+    context.note_unasked(inner);
   }
   if (fields.error() || format == nullptr) return fields.error();
   FieldReader shape(*format, param + ".");
@@ -436,9 +458,8 @@ std::optional<ApiError> read_output_format(FieldReader& fields, Json& chat, Fiel
 std::optional<ApiError> chat_of_messages(const CallContext& context, const Json& body,
                                          bool needs_max_tokens, Json& chat, FieldNames& names) {
   chat = body;
-  for (const char* name :
-       {"system", "messages", "tools", "tool_choice", "thinking", "stop_sequences", "metadata",
-        "service_tier", "container", "output_config", "output_format"}) {
+  for (const char* name : {"system", "messages", "tools", "tool_choice", "thinking",
+                           "stop_sequences", "metadata", "output_config", "output_format"}) {
     chat.erase(name);
   }
   FieldReader fields(body);
@@ -467,10 +488,8 @@ std::optional<ApiError> chat_of_messages(const CallContext& context, const Json&
   if (auto error = translate_tools(fields, read_anthropic_tool, chat, names)) return error;
   note_unused_tools(fields, context, {"custom"});
   if (auto error = read_anthropic_tool_choice(fields, chat)) return error;
-  if (auto error = read_output_format(fields, chat, names)) return error;
-  // Clients send a budget to every model that thinks: the effort alone counts where none can.
-  const bool takes_budget = context.formats.reasoning != parsers::ReasoningFormat::kHarmony;
-  return read_anthropic_thinking(fields, takes_budget, chat, names);
+  if (auto error = read_output_config(fields, context, chat, names)) return error;
+  return read_anthropic_thinking(fields, context, chat, names);
 }
 
 // Blocks of a message are lines where the template reads no lists.

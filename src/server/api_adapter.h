@@ -32,6 +32,7 @@
 
 namespace heddle::server {
 
+class FieldReader;
 class LoggedCall;
 class SessionStore;
 class StoredTexts;
@@ -127,7 +128,8 @@ struct CallContext {
   std::string_view part_separator = " ";  // TextCodec::render_conversation()
 
   // Logs once that the request has something that is not used (unused_names.h).
-  void note_unused(std::string_view what, std::string_view name) const;
+  void note_unused(std::string_view what, std::string_view name, std::string_view why = {}) const;
+  void note_unasked(const FieldReader& fields) const;  // the fields that nobody asked for
 };
 
 }  // namespace heddle::server

@@ -378,6 +378,7 @@ struct Body {
   });
   static constexpr auto kOutputConfig = field_table({
       {"format", kObject, "", "Form of the answer.", {}, kOutputFormat},
+      {"effort", kString, "", "How long to reason, where the chat template reads it."},
   });
   static constexpr auto kMessagesPrompt = field_table({
       {"system", kStringOrList, "", "The system's message."},
@@ -388,7 +389,7 @@ struct Body {
       {"tools", kObjects, "", "Tools that the model may call."},
       {"tool_choice", kObject, "", "Whether and which tool is called.", {}, kToolChoice},
       {"thinking", kObject, "", "Whether and how long to reason.", {}, kThinkingSwitch},
-      {"output_config", kObject, "", "Form of the answer.", {}, kOutputConfig},
+      {"output_config", kObject, "", "Form of the answer, and effort.", {}, kOutputConfig},
       {"output_format",
        kObject,
        "",

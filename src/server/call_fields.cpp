@@ -82,7 +82,7 @@ double header_deadline(FieldReader& fields, const CallContext& context) {
   return std::min(*milliseconds, Body::kMaxMilliseconds) / 1e3;
 }
 
-StreamOptions read_stream_options(FieldReader& fields) {
+StreamOptions read_stream_options(FieldReader& fields, const CallContext& context) {
   StreamOptions options;
   options.stream = fields.flag(Body::kCall["stream"]);
   if (const Json* object = fields.object(Body::kCall["stream_options"])) {
@@ -90,6 +90,7 @@ StreamOptions read_stream_options(FieldReader& fields) {
     options.include_usage = inner.flag(Body::kStreamOptions["include_usage"]);
     options.continuous_usage = inner.flag(Body::kStreamOptions["continuous_usage_stats"]);
     if (inner.error()) fields.fail(*inner.error());
+    context.note_unasked(inner);
   }
   return options;
 }
@@ -135,7 +136,7 @@ OpenAiAnswerOptions read_openai_answer(FieldReader& fields, const CallContext& c
   read_request_id(fields, context, call);
   call.no_logs = fields.flag(Body::kCall["no_logs"]);
   answer.id = call.id;
-  answer.streaming = read_stream_options(fields);
+  answer.streaming = read_stream_options(fields, context);
   call.stream = answer.streaming.stream;
   answer.cache_details = fields.flag(Body::kCall["return_cached_tokens_details"]);
   answer.return_token_ids = fields.flag(Body::kCall["return_token_ids"]);

@@ -113,7 +113,12 @@ PrepareResult prepare_chat_call(const CallContext& context, const Json& body,
           read_chat_prompt(fields, context, tools, max_counted_tokens(context.model), prompt)) {
     return *error;
   }
-  for (const std::string& name : fields.unasked()) context.note_unused("field", name);
+  context.note_unasked(fields);
+  if (const Json* const reasoning = fields.object(Body::kThinking["reasoning"])) {
+    FieldReader inner(*reasoning, "reasoning.");
+    for (const Field& field : Body::kReasoning.fields) static_cast<void>(inner.find(field));
+    context.note_unasked(inner);
+  }
   request.prompt = std::move(prompt.ids);
   if (auto error = fit_to_context(
           sampling, static_cast<int64_t>(request.prompt.size()),

@@ -142,10 +142,18 @@ std::optional<ApiError> read_chat_prompt(FieldReader& fields, const CallContext&
   if (auto error = normalise_messages(context, *messages, normalised)) return error;
   if (reasoning == ReasoningFormat::kHarmony) name_harmony_thinking(normalised);
   std::shared_ptr<const Json> usable = tools.usable();
-  if (context.formats.tool_calls == parsers::ToolCallFormat::kNone && usable != nullptr &&
-      tools.choice.forces_call()) {
-    list_tools(*usable, tools.choice, normalised);
-    usable = nullptr;  // the template need not show them, too
+  if (usable != nullptr) {
+    const bool has_format = context.formats.tool_calls != parsers::ToolCallFormat::kNone;
+    const bool is_shown = context.codec.shows_tools();
+    if (has_format ? !is_shown : tools.choice.forces_call()) {
+      list_tools(*usable, tools.choice, /*as_json=*/!has_format, normalised);
+      usable = nullptr;  // the template need not show them, too
+    } else if (!is_shown) {
+      context.note_unused("field", "tools",
+                          "the chat template shows no tools, and calls have no format. "
+                          "`tool_choice` \"required\" or the name of a tool forces a call; "
+                          "--tool-call-parser names the format that the model knows");
+    }
   }
   std::string unfinished;
   if (continue_final) {

@@ -368,7 +368,7 @@ PrepareResult prepare_completions(const CallContext& context, std::string_view b
   if (auto error = compile_form(context, form, ReasoningFirst::kNo, constraint)) {
     return *error;
   }
-  for (const std::string& name : fields.unasked()) context.note_unused("field", name);
+  context.note_unasked(fields);
   const auto fit = [&](const std::vector<TokenId>& ids, SamplingFields& fitted) {
     return fit_to_context(fitted, std::ssize(ids), kDefaultMaxTokens, context.model.context_length,
                           context.answers.max_tokens_overflow, "prompt");

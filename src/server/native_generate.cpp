@@ -296,7 +296,7 @@ PrepareResult prepare(const CallContext& context, const Json& object, bool as_pr
     prompts.push_back(std::get<PromptFields>(std::move(read)));
     num_answers += static_cast<size_t>(prompts.back().sampling.num_choices);
   }
-  for (const std::string& name : fields.unasked()) context.note_unused("field", name);
+  context.note_unasked(fields);
   const bool several_answers = num_answers > num_prompts;
   if (session.params && several_answers) {
     return invalid_value("session_params", "A request of a session has one answer: `n` must be 1.");

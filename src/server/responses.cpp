@@ -34,13 +34,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::optional<ApiError> read_text_format(FieldReader& fields, Json& chat) {
+std::optional<ApiError> read_text_format(FieldReader& fields, const CallContext& context,
+                                         Json& chat) {
   const Json* text = fields.object(Body::kResponsesPrompt["text"]);
   if (fields.error()) return fields.error();
   if (text == nullptr) return std::nullopt;
   FieldReader inner(*text, "text.");
   const Json* format = inner.object(Body::kText["format"]);
   if (inner.error()) return inner.error();
+  context.note_unasked(inner);
   if (format == nullptr) return std::nullopt;
   FieldReader shape(*format, "text.format.");
   const std::string type = shape.string(Body::kTextFormat["type"]).value_or("");
@@ -91,11 +93,15 @@ std::optional<int64_t> read_max_output_tokens(FieldReader& fields) {
 }
 
 // Logprobs are on with a count of alternatives, or where `include` names them.
-void read_asked_logprobs(FieldReader& fields, Json& chat) {
+void read_asked_logprobs(FieldReader& fields, const CallContext& context, Json& chat) {
   const auto num_top = fields.integer(Body::kResponsesPrompt["top_logprobs"]);
   const auto included = fields.strings(Body::kResponsesPrompt["include"]);
-  const bool is_included =
-      included && std::ranges::find(*included, "message.output_text.logprobs") != included->end();
+  bool is_included = false;
+  for (const std::string& name : included.value_or(std::vector<std::string>())) {
+    const bool is_logprobs = name == "message.output_text.logprobs";
+    is_included |= is_logprobs;
+    if (!is_logprobs) context.note_unused("value of `include`", name);
+  }
   if (is_included || num_top.value_or(0) > 0) chat["logprobs"] = true;
   if (chat.value("logprobs", Json()) != true) chat.erase("top_logprobs");
 }
@@ -218,14 +224,14 @@ std::optional<ApiError> chat_of_response(const CallContext& context, Json& objec
         "store", "include", "truncation", "metadata", "background"}) {
     chat.erase(name);
   }
-  read_asked_logprobs(fields, chat);
+  read_asked_logprobs(fields, context, chat);
   if (instructions && !instructions->empty()) {
     messages.insert(messages.begin(), Json{{"role", "system"}, {"content", *instructions}});
   }
   chat["messages"] = std::move(messages);
   if (auto error = answer.tools.read(fields, chat)) return error;
   note_unused_tools(fields, context, {"function", "custom", "namespace"});
-  if (auto error = read_text_format(fields, chat)) return error;
+  if (auto error = read_text_format(fields, context, chat)) return error;
   if (const Json* reasoning = fields.object(Body::kThinking["reasoning"])) {
     FieldReader inner(*reasoning, "reasoning.");
     for (const Field& field : Body::kReasoning.fields) {
@@ -233,6 +239,7 @@ std::optional<ApiError> chat_of_response(const CallContext& context, Json& objec
         chat["reasoning"][std::string(field)] = *value;
       }
     }
+    context.note_unasked(inner);
   }
   return fields.error();
 }

@@ -77,6 +77,10 @@ class ModelCodec final : public TextCodec {
                                   part_separator);
   }
 
+  [[nodiscard]] bool shows_tools() const override {
+    return !conversations_ || conversations_->shows_tools();
+  }
+
   [[nodiscard]] bool is_compiled(const grammar::GrammarSource* source) const override {
     const grammar::GrammarCache* const made = made_grammars();
     return made != nullptr && (source == nullptr || made->contains(*source));

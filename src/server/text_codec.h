@@ -78,6 +78,9 @@ class TextCodec {
       bool add_generation_prompt, const nlohmann::ordered_json& variables,
       std::string_view part_separator) const;
 
+  // Whether a prompt that render_conversation() makes has the names of the tools.
+  [[nodiscard]] virtual bool shows_tools() const { return true; }
+
   // Whether compile() of this form is a look-up; null: whether limit_reasoning() is.
   [[nodiscard]] virtual bool is_compiled(const grammar::GrammarSource* source) const {
     (void)source;

@@ -121,7 +121,8 @@ ToolFields read_tool_fields(FieldReader& fields) {
   if (!result.choice.forces_call()) return result;
   if (result.tools == nullptr) {
     fields.fail(
-        invalid_value("tool_choice", "`tool_choice` asks for a tool, but `tools` is empty."));
+        invalid_value("tool_choice",
+                      "`tool_choice` asks for a tool, but `tools` has none that the client runs."));
   } else if (result.choice.kind == ToolChoice::Kind::kNamed &&
              std::none_of(result.tools->begin(), result.tools->end(), [&](const Json& tool) {
                return tool["function"]["name"] == result.choice.name;
@@ -166,6 +167,9 @@ void note_unused_tools(FieldReader& fields, const CallContext& context,
     if (!type.is_string()) continue;
     const auto& name = type.get_ref<const std::string&>();
     if (std::ranges::find(used, name) == used.end()) context.note_unused("tool type", name);
+    if (name != "namespace") continue;
+    FieldReader space(tool);
+    note_unused_tools(space, context, used);
   }
 }
 

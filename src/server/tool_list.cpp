@@ -29,20 +29,22 @@ void append_text(Json& message, std::string_view separator, const std::string& t
 
 }  // namespace
 
-void list_tools(const Json& tools, const ToolChoice& choice, Json& messages) {
-  std::string text = "These tools can be called:\n";
+void list_tools(const Json& tools, const ToolChoice& choice, bool as_json, Json& messages) {
+  std::string text = "These tools can be called:";
   for (const Json& tool : tools) {
     const Json& function = tool["function"];
     Json shown = {{"name", function["name"]}};
     for (const char* const field : {"description", "parameters"}) {
       if (const auto found = function.find(field); found != function.end()) shown[field] = *found;
     }
-    text += dump_json(shown) + "\n";
+    text += "\n" + dump_json(shown);
   }
-  text += choice.kind == ToolChoice::Kind::kNamed
-              ? fmt::format("Answer with a call of {} as JSON", dump_json(Json(choice.name)))
-              : std::string("Answer with a call of one of them as JSON");
-  text += ": {\"name\": \"NAME\", \"arguments\": {...}}";
+  if (choice.forces_call()) {
+    const bool is_named = choice.kind == ToolChoice::Kind::kNamed;
+    text += fmt::format("\nAnswer with a call of {}{}",
+                        is_named ? dump_json(Json(choice.name)) : "one of them",
+                        as_json ? " as JSON: {\"name\": \"NAME\", \"arguments\": {...}}" : ".");
+  }
   if (!messages.empty() && messages[0].value("role", Json()) == "system") {
     append_text(messages[0], "\n\n", text);
     return;

@@ -8,6 +8,7 @@
 #include "core/log.h"
 #include "core/printable.h"
 #include "server/api_adapter.h"
+#include "server/field_reader.h"
 #include "server/http_message.h"
 
 namespace heddle::server {
@@ -19,7 +20,8 @@ constexpr size_t kMaxUnusedNameBytes = 80;
 
 }  // namespace
 
-void UnusedNames::note(std::string_view route, std::string_view what, std::string_view name) {
+void UnusedNames::note(std::string_view route, std::string_view what, std::string_view name,
+                       std::string_view why) {
   const std::string shown = printable(name, kMaxUnusedNameBytes);
   const MutexLock lock(mutex_);
   if (noted_.size() >= kMaxUnusedNames) {
@@ -28,11 +30,17 @@ void UnusedNames::note(std::string_view route, std::string_view what, std::strin
     return;
   }
   if (!noted_.insert(fmt::format("{} {} {}", route, what, shown)).second) return;
-  log_warning(fmt::format("{}: the {} `{}` is not used. This is logged once.", route, what, shown));
+  log_warning(fmt::format("{}: the {} `{}` is not used{}{}. This is logged once.", route, what,
+                          shown, why.empty() ? "" : ": ", why));
 }
 
-void CallContext::note_unused(std::string_view what, std::string_view name) const {
-  if (unused_names != nullptr) unused_names->note(head.path, what, name);
+void CallContext::note_unused(std::string_view what, std::string_view name,
+                              std::string_view why) const {
+  if (unused_names != nullptr) unused_names->note(head.path, what, name, why);
+}
+
+void CallContext::note_unasked(const FieldReader& fields) const {
+  for (const std::string& name : fields.unasked()) note_unused("field", fields.name_of(name));
 }
 
 }  // namespace heddle::server

@@ -19,8 +19,10 @@ namespace heddle::server {
 
 class UnusedNames {
  public:
-  // `what` is the kind of thing: "field", "tool type". `route` is the path of the request.
-  void note(std::string_view route, std::string_view what, std::string_view name);
+  // `what` is the kind of thing: "field", "tool type". `route` is the path of the request. `why` is
+  // shown, too; empty: it needs no reason.
+  void note(std::string_view route, std::string_view what, std::string_view name,
+            std::string_view why = {});
 
  private:
   Mutex mutex_;

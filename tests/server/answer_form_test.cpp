@@ -558,6 +558,24 @@ TEST_F(AnswerFormTest, WithoutAFormatOfCallsAForcedOneIsJson) {
   EXPECT_FALSE(allows(R"({"name": "get_weather", "arguments": {"city": "Oslo"}})"));
 }
 
+TEST_F(AnswerFormTest, ToolsThatTheTemplateShowsNotAreListedInTheSystemText) {
+  codec_gate->hides_tools = true;
+  options.tool_call_format = parsers::ToolCallFormat::kQwen;
+  start();
+  const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "now"}}])");
+  const auto prompt_with = [&](const Json& choice) {
+    chat({{"tools", tools}, {"tool_choice", choice}});
+    const std::vector<TokenId> ids = engine->submitted().back().prompt;
+    return std::string(ids.begin(), ids.end());
+  };
+  const std::string list = "system: These tools can be called:\n{\"name\":\"now\"}";
+  EXPECT_THAT(prompt_with("auto"), HasSubstr(list + "|"));
+  EXPECT_THAT(prompt_with("required"), HasSubstr(list + "\nAnswer with a call of one of them.|"));
+  EXPECT_THAT(prompt_with({{"type", "function"}, {"function", {{"name", "now"}}}}),
+              HasSubstr(list + "\nAnswer with a call of \"now\".|"));
+  EXPECT_THAT(prompt_with("none"), ::testing::Not(HasSubstr("now")));
+}
+
 // Forms are not compiled until it ends, or the gate is opened.
 class OpenedAtTheEnd {
  public:

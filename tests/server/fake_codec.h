@@ -31,6 +31,7 @@ class FakeCodec : public TextCodec {
     std::atomic<int> num_waiting{0};
     std::atomic<int> num_cancelled{0};
     std::atomic<bool> fills_gaps{false};
+    std::atomic<bool> hides_tools{false};   // the chat template has no place for tools
     std::atomic<bool> forms_closed{false};  // forms are compiled once it is open
     std::atomic<int> num_compiling{0};
     std::atomic<int> num_compiled{0};
@@ -102,11 +103,13 @@ class FakeCodec : public TextCodec {
       if (message.contains("tool_calls")) text += message["tool_calls"].dump();
       text += "|";
     }
-    if (!tools.is_null()) text += "tools: " + tools.dump() + "|";
+    if (!tools.is_null() && shows_tools()) text += "tools: " + tools.dump() + "|";
     if (!variables.empty()) text += "variables: " + variables.dump() + "|";
     if (add_generation_prompt) text += "assistant: ";
     return text;
   }
+
+  [[nodiscard]] bool shows_tools() const override { return !gate_->hides_tools; }
 
   [[nodiscard]] bool is_compiled(const grammar::GrammarSource* source) const override {
     return source == nullptr || grammars_->contains(*source);

@@ -560,6 +560,71 @@ TEST_F(HistoriesTest, AToolOfATypeThatIsNotServedIsLoggedOnce) {
   EXPECT_EQ(count_of(log, "/v1/messages: the tool type `web_fetch_20250910`"), 1U) << log;
 }
 
+TEST_F(HistoriesTest, FieldsWithinFieldsThatAreNotUsedAreLoggedOnce) {
+  start();
+  const Json one = Json::array({said_by("user", "x")});
+  const Json space = {{"type", "namespace"},
+                      {"name", "n"},
+                      {"tools",
+                       {{{"type", "function"}, {"name", "f"}, {"parameters", Json::object()}},
+                        {{"type", "computer"}, {"name", "c"}}}}};
+  const std::string log = log_of([&] {
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(post("/v1/messages", {{"messages", one},
+                                      {"max_tokens", 2},
+                                      {"service_tier", "auto"},
+                                      {"container", "c"},
+                                      {"output_config", {{"effort", "low"}, {"task_budget", 9}}},
+                                      {"thinking", {{"type", "adaptive"}, {"display", "omitted"}}}})
+                    .status,
+                200);
+      EXPECT_EQ(post("/v1/responses", {{"input", "x"},
+                                       {"tools", {space}},
+                                       {"include", {"reasoning.encrypted_content"}},
+                                       {"reasoning", {{"effort", "low"}, {"summary", "auto"}}},
+                                       {"text", {{"verbosity", "low"}}}})
+                    .status,
+                200);
+      EXPECT_EQ(post(kChat, chat_body({{"reasoning", {{"effort", "low"}, {"exclude", true}}},
+                                       {"stream_options", {{"include_obfuscation", false}}}}))
+                    .status,
+                200);
+    }
+  });
+  for (const char* const line :
+       {"/v1/messages: the field `service_tier`", "the field `container`",
+        "the field `output_config.task_budget`", "the field `thinking.display`",
+        "/v1/responses: the field `reasoning.summary`", "the field `text.verbosity`",
+        "the value of `include` `reasoning.encrypted_content`", "the tool type `computer`",
+        "/v1/chat/completions: the field `reasoning.exclude`",
+        "the field `stream_options.include_obfuscation`"}) {
+    EXPECT_EQ(count_of(log, line), 1U) << line << "\n" << log;
+  }
+  EXPECT_EQ(count_of(log, "is not used"), 10U) << log;
+}
+
+TEST_F(HistoriesTest, ToolsThatReachNoPromptAreLogged) {
+  codec_gate->hides_tools = true;
+  start();
+  const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "now"}}])");
+  const std::string log = log_of([&] {
+    for (const Json& choice : {Json("none"), Json("auto"), Json("auto"), Json("required")}) {
+      EXPECT_EQ(post(kChat, chat_body({{"tools", tools}, {"tool_choice", choice}})).status, 200);
+    }
+    EXPECT_EQ(post("/v1/responses",
+                   {{"input", "x"}, {"tools", {{{"type", "function"}, {"name", "now"}}}}})
+                  .status,
+              200);
+  });
+  EXPECT_EQ(count_of(log,
+                     "/v1/chat/completions: the field `tools` is not used: the chat template "
+                     "shows no tools"),
+            1U)
+      << log;
+  EXPECT_EQ(count_of(log, "/v1/responses: the field `tools` is not used"), 1U) << log;
+  EXPECT_EQ(count_of(log, "is not used"), 2U) << log;
+}
+
 TEST_F(HistoriesTest, NamesInTheLogAreBounded) {
   start();
   Json body = chat_body();

@@ -206,6 +206,27 @@ TEST_F(MessagesTest, TheFormatOfTheOutputIsKeptTo) {
               HasSubstr("`output_config.format.type` must be json_schema"));
 }
 
+TEST_F(MessagesTest, TheEffortReachesTheTemplateAndSwitchesNoReasoning) {
+  start();
+  const auto variables = [&](const Json& extra) {
+    const std::string prompt = prompt_of(messages_body(extra));
+    const size_t begin = prompt.find("variables: ");
+    return begin == std::string::npos
+               ? Json()
+               : Json::parse(prompt.substr(begin + 11, prompt.rfind('|') - begin - 11));
+  };
+  const Json effort = {{"effort", "max"}};
+  EXPECT_EQ(variables({{"output_config", effort}}), Json({{"reasoning_effort", "max"}}));
+  const Json off = variables({{"output_config", effort}, {"thinking", {{"type", "disabled"}}}});
+  EXPECT_EQ(off["reasoning_effort"], "max");
+  EXPECT_EQ(off["enable_thinking"], false);
+  EXPECT_EQ(variables({{"output_config", effort},
+                       {"chat_template_kwargs", {{"reasoning_effort", "low"}}}}),
+            Json({{"reasoning_effort", "low"}}));
+  EXPECT_THAT(message_of_error(messages_body({{"output_config", {{"effort", "huge"}}}})),
+              HasSubstr("`output_config.effort` is \"huge\"; it must be one of none, minimal"));
+}
+
 TEST_F(MessagesTest, ToolsAreShownAndThoseOfOtherServersLeftOut) {
   start();
   const Json tools = {{{"name", "f"}, {"input_schema", {{"type", "object"}}}},
