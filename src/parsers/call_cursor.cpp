@@ -140,10 +140,12 @@ bool CallCursor::strip_bare_tag(std::string_view& name, std::string_view tag) {
 }
 
 bool CallCursor::read_until(std::string_view stops, std::string_view& value) {
-  const size_t size = rest().find_first_of(stops);
-  count_searched(std::min(size, rest().size()));
-  if (size > kMaxNameBytes && rest().size() > kMaxNameBytes) return fail();
-  if (size == std::string_view::npos) return fail(Match::kMore);
+  const std::string_view seen = rest().substr(0, kMaxNameBytes + 1);
+  const size_t size = seen.find_first_of(stops);
+  count_searched(std::min(size, seen.size()));
+  if (size == std::string_view::npos) {
+    return fail(seen.size() > kMaxNameBytes ? Match::kNo : Match::kMore);
+  }
   value = rest().substr(0, size);
   advance(size);
   return true;

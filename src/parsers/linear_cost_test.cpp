@@ -141,7 +141,7 @@ std::vector<std::pair<std::string, std::string>> hostile_texts(ToolCallFormat fo
     case ToolCallFormat::kPythonic:
       texts.emplace_back("[w(", "c='x', ");
       texts.emplace_back("[w(l=[", "1, ");
-      add({"<|python_start|>", "<|python_start|>[w(", "[w(\n", "w(\n"});
+      add({"<|python_start|>", "<|python_start|>[w(", "<|python_start|>{'a': ", "[w(\n", "w(\n"});
       break;
     case ToolCallFormat::kGemma4:
       for (const std::string_view unit :
@@ -189,7 +189,9 @@ std::vector<std::pair<std::string, std::string>> hostile_texts(ToolCallFormat fo
       texts.emplace_back("<|channel|>analysis<|message|>", "<|mess");
       texts.emplace_back("<|channel|>commentary to=w<|message|>{\"c\": \"", "<|call|>");
       add({"<|channel|>analysis", "<|start|>assistant", "<|message|>",
-           "<|start|> to=", "<|channel|>analysis<|message|>", "analysis ", "<|end|>assistant "});
+           "<|start|> to=", "<|channel|>analysis<|message|>", "analysis ", "<|end|>assistant ",
+           "<|channel|>final</think>", "<|channel|>commentary to=w</b>",
+           "<|channel|>commentary to=w<|message|></b>"});
       break;
     case ToolCallFormat::kJson:
       texts.emplace_back("{\"name\": \"w\", \"arguments\": {\"l\": [", "1, ");

@@ -54,6 +54,11 @@ TEST(LooseReasoningTest, HarmonyMessages) {
            thought + "<|channel|>commentary to = functions.get_weather<|message|>" + arguments,
            thought + "<|channel|>commentary to functions.get_weather json" + arguments,
            thought + "<|channel|>commentary to: get_weather<|constrain|>json" + arguments,
+           // A closing tag in the header.
+           thought + to + "</think><|message|>" + arguments + "<|call|>",
+           thought + to + "<|constrain|>json</|message|>" + arguments,
+           thought + to + "<|message|></think>" + arguments + "<|call|>",
+           "<|channel|>analysis</analysis><|message|>Hm.<|end|>" + to + "<|message|>" + arguments,
            "<|channel|>analysis Hm.<|channel|>commentary functions.get_weather " + arguments,
        }) {
     expect_read(options, text, {"", "Hm.", {{"get_weather", object}}});
@@ -96,6 +101,7 @@ TEST(LooseReasoningTest, HarmonyMessages) {
            thought + "<|start|>assistant<|message|>Yes<|end|><|end|>",
            thought + "Yes",
            thought + "<|start|><|start|>assistant<|channel|>finl<|message|>Yes<|constrain|>",
+           thought + "<|channel|>final</think><|message|>Yes",
        }) {
     expect_read(options, text, {"Yes", "Hm.", {}});
   }
