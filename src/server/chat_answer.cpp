@@ -12,8 +12,8 @@
 
 #include "parsers/answer_delta.h"
 #include "server/answer_log.h"
+#include "server/custom_tools.h"
 #include "server/json_text.h"
-#include "server/response_tools.h"
 
 namespace heddle::server {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "core/check.h"
 #include "server/answer_log.h"
+#include "server/custom_tools.h"
 #include "server/delta_adapter.h"
 #include "server/json_text.h"
 

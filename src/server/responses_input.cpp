@@ -18,6 +18,7 @@
 #include "core/printable.h"
 #include "server/body_fields.h"
 #include "server/caller.h"
+#include "server/custom_tools.h"
 #include "server/document_part.h"
 #include "server/history_repair.h"
 #include "server/http_message.h"

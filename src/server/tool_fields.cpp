@@ -12,8 +12,8 @@
 #include "server/api_adapter.h"
 #include "server/body_fields.h"
 #include "server/chat_messages.h"
+#include "server/custom_tools.h"
 #include "server/http_message.h"
-#include "server/response_tools.h"
 
 namespace heddle::server {
 namespace {
