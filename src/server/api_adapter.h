@@ -27,13 +27,14 @@
 #include "server/caller.h"
 #include "server/exchange.h"
 #include "server/http_message.h"
-#include "server/response_store.h"
+#include "server/stored_response.h"
 #include "server/text_codec.h"
 
 namespace heddle::server {
 
 class FieldReader;
 class LoggedCall;
+class ResponseStore;
 class SessionStore;
 class StoredTexts;
 class UnusedNames;

@@ -24,32 +24,14 @@
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "core/mutex.h"
 #include "server/api_error.h"
+#include "server/stored_response.h"
 
 namespace heddle::server {
-
-struct StoredResponse {
-  // A delta of a response that was streamed: the bytes of text and the logprobs that it had.
-  struct Cut {
-    uint32_t num_bytes = 0;
-    uint32_t num_logprobs = 0;
-  };
-
-  std::string body;  // as GET answers it
-  // The items of the chat before the answer, a list, without instructions. Shared by a response
-  // that runs, what it comes to and the call, which ends on another thread.
-  std::shared_ptr<const nlohmann::ordered_json> input;
-  nlohmann::ordered_json output;  // the answer's items, a list; null while there are none
-  size_t input_bytes = 0;         // of `input` as JSON
-  std::string holder;             // name of the key that may see it; "" without one
-  bool is_running = false;        // in the background: what it comes to will take its place
-  std::vector<Cut> cuts = {};     // of all items, in order; empty: it was not streamed
-};
 
 // The 404 for an id that ResponseStore::find() does not know; `param` is the field that has it.
 [[nodiscard]] ApiError response_not_found(std::string_view id, std::string_view param);
