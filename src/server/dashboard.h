@@ -21,9 +21,6 @@ struct DashboardFile {
 // Every file of web/, by name; made by cmake/embed_files.cmake.
 [[nodiscard]] std::span<const DashboardFile> dashboard_files();
 
-// Precedes the name of a file; the page itself is at "/".
-inline constexpr std::string_view kDashboardPrefix = "/dashboard/";
-
 // Whether a request for "/" comes from a browser, which says that it takes HTML.
 [[nodiscard]] bool wants_page(const HttpRequest& request);
 

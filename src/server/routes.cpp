@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "core/edit_distance.h"
-#include "server/dashboard.h"
 #include "server/web_origin.h"
 
 namespace heddle::server {

@@ -115,6 +115,9 @@ inline constexpr std::string_view kResponsePrefix = "/v1/responses/";
 inline constexpr std::string_view kFilePrefix = "/v1/files/";
 inline constexpr std::string_view kBatchPrefix = "/v1/batches/";
 
+// Precedes the name of a file of the dashboard; the page itself is at "/".
+inline constexpr std::string_view kDashboardPrefix = "/dashboard/";
+
 struct RouteSummary {
   std::string path;  // with {names} for what varies
   const Route* route = nullptr;
