@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prompts that ask for what stands between two texts, as editors do at their cursor (Bavarian et
-// al., "Efficient Training of Language Models to Fill in the Middle", arXiv:2207.14255). A model
-// that was trained for it has tokens that mark the parts.
+// al., "Efficient Training of Language Models to Fill in the Middle", arXiv:2207.14255).
 //
 // Threading: free functions without state.
 #pragma once
@@ -12,17 +11,8 @@
 #include <vector>
 
 #include "server/api_adapter.h"
-#include "server/text_codec.h"
-
-namespace heddle::tokenizer {
-class Tokenizer;
-}  // namespace heddle::tokenizer
 
 namespace heddle::server {
-
-// Those of the first family known here all of whose marks are tokens of the vocabulary. None also
-// where a tokenizer puts a blank before every text: a text behind a mark would begin with it.
-[[nodiscard]] std::optional<InfillMarks> find_infill_marks(const tokenizer::Tokenizer& tokenizer);
 
 // The prompt for what stands between `prefix` and `suffix`, either of which may be empty.
 // Errors name the fields `prompt` and `suffix`: unsupported_parameter where the model has no marks;

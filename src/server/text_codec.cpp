@@ -10,7 +10,6 @@
 #include "core/log.h"
 #include "core/mutex.h"
 #include "grammar/grammar_cache.h"
-#include "server/infill.h"
 #include "server/json_text.h"
 #include "tokenizer/tokenizer.h"
 

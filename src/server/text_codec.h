@@ -21,6 +21,7 @@
 
 #include "grammar/grammar.h"
 #include "grammar/thinking_budget.h"
+#include "server/infill_marks.h"
 #include "tokenizer/cancellation.h"
 
 namespace heddle::tokenizer {
@@ -28,14 +29,6 @@ class Tokenizer;
 }  // namespace heddle::tokenizer
 
 namespace heddle::server {
-
-// The tokens that mark the parts of a prompt for what stands between two texts (infill.h).
-struct InfillMarks {
-  TokenId prefix = 0;                  // stands before the text ahead of the gap
-  TokenId suffix = 0;                  // before the text behind it
-  std::optional<TokenId> middle = {};  // before the answer; none: it follows the last text
-  bool suffix_first = false;
-};
 
 class TextCodec {
  public:
