@@ -354,7 +354,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace heddle::server;
   if (size == 0) return 0;
   static boost::asio::io_context io(1);
-  static const ServerOptions options;
+  static const GateOptions options;
   static RequestGate gate(options);
   const auto client = static_cast<Client>(data[0] % kNumClients);
   const std::string_view input(reinterpret_cast<const char*>(data) + 1, size - 1);

@@ -63,7 +63,7 @@ Status check_allowed_origin(std::string_view origin) {
                   in_quotes(origin)));
 }
 
-PageGuard::PageGuard(const ServerOptions& options)
+PageGuard::PageGuard(const GateOptions& options)
     : options_(options),
       is_unix_socket_(options.http.host.starts_with(kUnixPrefix)),
       own_names_(names_of_this_machine()) {

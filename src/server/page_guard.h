@@ -26,8 +26,8 @@
 #include <heddle/status.h>
 
 #include "server/api_error.h"
+#include "server/gate_options.h"
 #include "server/http_message.h"
-#include "server/server_options.h"
 
 namespace heddle::server {
 
@@ -42,7 +42,7 @@ Status check_allowed_origin(std::string_view origin);
 class PageGuard {
  public:
   // `options` outlives the guard.
-  explicit PageGuard(const ServerOptions& options);
+  explicit PageGuard(const GateOptions& options);
 
   // Why a page could be behind the request; nothing where none can be. A 403 that names the option.
   [[nodiscard]] std::optional<ApiError> refusal_of(const HttpRequest& request) const;
@@ -52,7 +52,7 @@ class PageGuard {
   [[nodiscard]] std::optional<ApiError> check_sender(const HttpRequest& request) const;
   [[nodiscard]] bool is_named_origin(std::string_view origin) const;
 
-  const ServerOptions& options_;
+  const GateOptions& options_;
   const bool is_unix_socket_;
   std::vector<std::string> own_names_;  // as HostAndPort::host
 };

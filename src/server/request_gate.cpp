@@ -57,7 +57,7 @@ std::string_view request_id_prefix(std::string_view path) {
   return "req-";
 }
 
-RequestGate::RequestGate(const ServerOptions& options)
+RequestGate::RequestGate(const GateOptions& options)
     : options_(options), page_guard_(options), keys_(options.api_key, options.admin_api_key) {
   keys_.replace_named(options.api_keys);
 }

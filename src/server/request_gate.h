@@ -12,11 +12,11 @@
 #include <string_view>
 
 #include "server/api_error.h"
+#include "server/gate_options.h"
 #include "server/http_message.h"
 #include "server/key_ring.h"
 #include "server/page_guard.h"
 #include "server/routes.h"
-#include "server/server_options.h"
 
 namespace heddle::server {
 
@@ -26,7 +26,7 @@ namespace heddle::server {
 class RequestGate {
  public:
   // `options` outlives the gate.
-  explicit RequestGate(const ServerOptions& options);
+  explicit RequestGate(const GateOptions& options);
 
   // Brings the path into the form that routes are found by: without the prefix of a proxy, with or
   // without "/v1". Gives the request its id, its key, the form of its errors and what it may use of
@@ -56,7 +56,7 @@ class RequestGate {
   [[nodiscard]] std::optional<ApiError> check_models(const HttpRequest& request) const;
   [[nodiscard]] bool asks_for_key(const Route& route) const;
 
-  const ServerOptions& options_;
+  const GateOptions& options_;
   const PageGuard page_guard_;
   KeyRing keys_;
 };

@@ -13,37 +13,23 @@
 #include "parsers/formats.h"
 #include "server/answer_options.h"
 #include "server/caller.h"
-#include "server/http_message.h"
-#include "server/http_server.h"
-#include "server/key_ring.h"
+#include "server/gate_options.h"
 #include "server/request_log.h"
-#include "server/routes.h"
 #include "server/storage_folder.h"
 
 namespace heddle::server {
 
-struct ServerOptions {
-  HttpServerOptions http;
-  std::vector<std::string> served_model_names;  // shown by /v1/models; empty: the model's own
-  std::string model_path;                       // shown by /get_model_info
-  std::string version;                          // shown by /get_server_info
-  MetricLabels build;                           // labels of heddle_build_info
-  std::string weight_version = "default";       // shown with answers until it is changed
-  std::string api_key;                          // empty: there is none
-  std::string admin_api_key;                    // for routes that steer; empty: there is none
-  std::vector<ApiKey> api_keys;                 // those of `api_keys_file`
-  std::string api_keys_file;                    // read again by Server::reload_keys()
-  bool allow_any_model_name = true;             // false: 404 for a `model` that is not served
-  FairKey fair_key;                             // the tenant of a request
-  bool isolate_tenants = false;                 // tenants share no cached tokens
-  CorsOptions cors;
-  // Names of this server, beside those that it knows (PageGuard).
-  std::vector<std::string> allowed_hosts;
-  std::string root_path;  // "/llm": a proxy's prefix, taken off the paths that have it
-  std::vector<std::string> quiet_paths;  // requests of paths that begin so are logged as debug
+struct ServerOptions : GateOptions {
+  std::string model_path;                  // shown by /get_model_info
+  std::string version;                     // shown by /get_server_info
+  MetricLabels build;                      // labels of heddle_build_info
+  std::string weight_version = "default";  // shown with answers until it is changed
+  std::string api_keys_file;               // read again by Server::reload_keys()
+  bool allow_any_model_name = true;        // false: 404 for a `model` that is not served
+  FairKey fair_key;                        // the tenant of a request
+  bool isolate_tenants = false;            // tenants share no cached tokens
+  std::vector<std::string> quiet_paths;    // requests of paths that begin so are logged as debug
   RequestLogOptions request_log;
-  ErrorStyle error_style = ErrorStyle::kBoth;  // of routes that have no form of their own
-  int overload_status = 503;                   // ErrorForm
   // For running requests to finish; below 0: as long as it takes.
   double shutdown_timeout_seconds = 30;
   std::string file_storage_path;  // of /v1/files; empty: a folder that goes with the server

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 class PageGuardTest : public ::testing::Test {
  protected:
-  ServerOptions options;
+  GateOptions options;
 
   // The code of the refusal; "" where there is none.
   [[nodiscard]] std::string refusal(HttpHeaders headers) const {

@@ -42,7 +42,7 @@ class RequestGateTest : public ::testing::Test {
   }
 
   // Change them before the first request.
-  ServerOptions options;
+  GateOptions options;
   std::optional<ApiError> closed;
 
   RequestGate& gate() {
@@ -207,7 +207,7 @@ TEST_F(RequestGateTest, AWebPageOfAnotherOriginSteersNothingUnlessAKeyDoes) {
                               {{"origin", kOther}, {"content-type", "application/json"}})),
             "");
 
-  ServerOptions with_key;
+  GateOptions with_key;
   with_key.api_key = kUserKey;
   RequestGate other(with_key);
   HttpRequest request = from_page("/flush_cache", {{"origin", kOther}});
