@@ -200,8 +200,8 @@ TEST_F(BodyFieldsTest, FieldsThatAreReadAreDescribed) {
   const std::set<std::string> others = {"conversation", "prompt"};
   const std::regex read_by_text(
       R"re(\b(?:fields|inner)\.(?:boolean|integer|bits|number|strings?|object|array|find|token_ids)\(\s*"(\w+)")re");
-  for (const auto& entry :
-       std::filesystem::directory_iterator(heddle::testing::repository_path("src/server"))) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(
+           heddle::testing::repository_path("src/server"))) {
     const std::string file = entry.path().filename().string();
     if (entry.path().extension() != ".cpp" || file == "batch_input.cpp" ||
         file == "custom_tools.cpp") {
