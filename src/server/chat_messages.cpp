@@ -25,15 +25,10 @@ using Json = nlohmann::ordered_json;
 // Joins a `function_call` and its result, which had no ids.
 constexpr const char* kOldCallId = "call_function";
 
-const Json* find(const Json& object, std::string_view name) {
-  const auto place = object.find(name);
-  return place == object.end() || place->is_null() ? nullptr : &*place;
-}
-
 // The text of a part: of the assistant's answers also what it refused.
 std::optional<std::string> text_of_part(const Json& part, const std::string& type) {
-  const Json* value = find(part, "text");
-  if (value == nullptr) value = find(part, type);
+  const Json* value = find_value(part, "text");
+  if (value == nullptr) value = find_value(part, type);
   if (value == nullptr || !value->is_string()) return std::nullopt;
   return value->get<std::string>();
 }
@@ -56,7 +51,7 @@ std::optional<ApiError> read_parts(const CallContext& context, const Json& parts
       continue;
     }
     if (!part.is_object()) return invalid_type(part_param, "an object");
-    const Json* type = find(part, "type");
+    const Json* type = find_value(part, "type");
     if (type == nullptr) return missing_parameter(part_param + ".type");
     if (!type->is_string()) return invalid_type(part_param + ".type", "a string");
     const auto& name = type->get_ref<const std::string&>();
@@ -103,8 +98,8 @@ std::optional<ApiError> read_parts(const CallContext& context, const Json& parts
 // however broken (chat/spelled_json.h).
 Json read_tool_call(const Json& value) {
   Json call = value;
-  if (const Json* const custom = find(value, "custom"); custom != nullptr) {
-    if (find(value, "function") == nullptr) {  // a call of a custom tool has one text
+  if (const Json* const custom = find_value(value, "custom"); custom != nullptr) {
+    if (find_value(value, "function") == nullptr) {  // a call of a custom tool has one text
       call["type"] = "function";
       call["function"] = {{"name", (*custom)["name"]},
                           {"arguments", {{"input", (*custom)["input"]}}}};
@@ -117,21 +112,21 @@ Json read_tool_call(const Json& value) {
   } else if (!arguments.is_string() && !arguments.is_object()) {
     arguments = dump_json(arguments);
   }
-  if (find(call, "type") == nullptr) call["type"] = "function";
+  if (find_value(call, "type") == nullptr) call["type"] = "function";
   return call;
 }
 
 // The members of an assistant's message that only it has. `reasoning` is that of its parts.
 void read_assistant(const Json& message, std::string reasoning, Json& result) {
   if (!reasoning.empty()) result["reasoning_content"] = std::move(reasoning);
-  if (const Json* const refusal = find(message, "refusal");
+  if (const Json* const refusal = find_value(message, "refusal");
       refusal != nullptr && result["content"] == "") {
     result["content"] = *refusal;
   }
   for (const char* const name : {"refusal", "tool_calls", "function_call"}) result.erase(name);
-  if (const Json* const calls = find(message, "tool_calls")) {
+  if (const Json* const calls = find_value(message, "tool_calls")) {
     for (const Json& call : *calls) result["tool_calls"].push_back(read_tool_call(call));
-  } else if (const Json* const old_call = find(message, "function_call")) {
+  } else if (const Json* const old_call = find_value(message, "function_call")) {
     // The form before `tool_calls`: its result is the next message of the role function.
     result["tool_calls"].push_back(read_tool_call({{"id", kOldCallId}, {"function", *old_call}}));
   }
@@ -140,7 +135,7 @@ void read_assistant(const Json& message, std::string reasoning, Json& result) {
 std::optional<ApiError> read_message(const CallContext& context, const Json& message,
                                      const std::string& param, bool is_asked, Json& result) {
   if (!message.is_object()) return invalid_type(param, "an object");
-  const Json* role_field = find(message, "role");
+  const Json* role_field = find_value(message, "role");
   if (role_field == nullptr) return missing_parameter(param + ".role");
   if (!role_field->is_string()) return invalid_type(param + ".role", "a string");
   std::string role = lower_case(role_field->get_ref<const std::string&>());
@@ -156,14 +151,14 @@ std::optional<ApiError> read_message(const CallContext& context, const Json& mes
   const bool is_assistant = role == "assistant";
   result = message;
   result["role"] = role;
-  if (role == "function" && find(message, "tool_call_id") == nullptr) {
+  if (role == "function" && find_value(message, "tool_call_id") == nullptr) {
     result["role"] = "tool";
     result["tool_call_id"] = kOldCallId;
   }
 
   Json texts = "";
   std::string reasoning;
-  const Json* content = find(message, "content");
+  const Json* content = find_value(message, "content");
   if (content == nullptr) {
     return missing_parameter(param + ".content");
   } else if (content->is_string()) {
@@ -219,7 +214,7 @@ std::optional<ApiError> check_tools(const Json& tools) {
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string param = fmt::format("tools[{}]", i);
     const Json& tool = tools[i];
-    const Json* const type = tool.is_object() ? find(tool, "type") : nullptr;
+    const Json* const type = tool.is_object() ? find_value(tool, "type") : nullptr;
     const std::string kind =
         type != nullptr && type->is_string() ? type->get<std::string>() : std::string();
     if (!kind.empty() && kind != "function" && kind != "custom") {
@@ -229,23 +224,23 @@ std::optional<ApiError> check_tools(const Json& tools) {
                       "and custom, which the client runs itself.",
                       param, printable(kind, 40)));
     }
-    const Json* const inner = kind.empty() ? nullptr : find(tool, kind);
+    const Json* const inner = kind.empty() ? nullptr : find_value(tool, kind);
     if (inner == nullptr || !inner->is_object()) {
       return invalid(param,
                      fmt::format("`{0}` must be {{\"type\": \"{1}\", \"{1}\": {{\"name\": ...}}}}.",
                                  param, kind == "custom" ? "custom" : "function"));
     }
     const std::string own = fmt::format("{}.{}", param, kind);
-    const Json* const name = find(*inner, "name");
+    const Json* const name = find_value(*inner, "name");
     if (name == nullptr || !name->is_string() || name->get_ref<const std::string&>().empty()) {
       return invalid(own + ".name", fmt::format("`{}.name` must be a name.", own));
     }
-    const Json* const description = find(*inner, "description");
+    const Json* const description = find_value(*inner, "description");
     if (description != nullptr && !description->is_string()) {
       return invalid(own + ".description", fmt::format("`{}.description` must be a string.", own));
     }
     const char* const shape = kind == "custom" ? "format" : "parameters";
-    const Json* const value = find(*inner, shape);
+    const Json* const value = find_value(*inner, shape);
     if (value != nullptr && !value->is_object()) {
       return invalid(fmt::format("{}.{}", own, shape),
                      fmt::format("`{}.{}` must be {}.", own, shape,

@@ -20,17 +20,12 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kUnknownTool = "unknown";
 
-const Json* find(const Json& object, std::string_view name) {
-  const auto found = object.find(name);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
-}
-
 bool is_number(const Json& value) {
   return value.is_number() || wide_number_spelling(value).has_value();
 }
 
 std::string string_member(const Json& object, std::string_view name) {
-  const Json* const value = object.is_object() ? find(object, name) : nullptr;
+  const Json* const value = object.is_object() ? find_value(object, name) : nullptr;
   return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
 }
 
@@ -125,7 +120,7 @@ std::string role_in_history(const Json& message) {
   if (message.contains("tool_call_id")) return "tool";
   constexpr std::array<const char*, 6> kOfAnswers = {
       "tool_calls", "function_call", "reasoning_content", "reasoning", "thinking", "refusal"};
-  const Json* const content = find(message, "content");
+  const Json* const content = find_value(message, "content");
   const bool is_answer =
       std::ranges::any_of(kOfAnswers, [&](const char* field) { return message.contains(field); }) ||
       (content != nullptr && content->is_array() &&
@@ -241,10 +236,11 @@ void HistoryRepair::part(Json& part) const {
     part["type"] = told;
   }
   const auto type = part["type"].get<std::string>();
-  if (type == "compaction" && find(part, "content") != nullptr) text(part, "content");
+  if (type == "compaction" && find_value(part, "content") != nullptr) text(part, "content");
   if (!is_text_part(type)) return;
   for (const std::string& field : {type, std::string("content")}) {
-    const Json* const value = find(part, "text") == nullptr ? find(part, field) : nullptr;
+    const Json* const value =
+        find_value(part, "text") == nullptr ? find_value(part, field) : nullptr;
     if (value != nullptr) part.update({{"text", Json(*value)}});
   }
   text(part, "text");
@@ -256,7 +252,7 @@ void HistoryRepair::chat_message(Json& message, bool follows_question) const {
   content(message, "content");
   for (const char* const field : {"name", "tool_call_id"}) name(message, field);
   if (role_in_history(message) != "assistant") return;
-  if (find(message, "refusal") != nullptr) text(message, "refusal");
+  if (find_value(message, "refusal") != nullptr) text(message, "refusal");
   reasoning(message);
   calls(message);
 }
@@ -265,11 +261,11 @@ void HistoryRepair::chat_message(Json& message, bool follows_question) const {
 void HistoryRepair::reasoning(Json& message) const {
   std::string whole;
   for (const char* const field : {"reasoning_content", "reasoning", "thinking"}) {
-    if (find(message, field) != nullptr) text(message, field);
+    if (find_value(message, field) != nullptr) text(message, field);
     if (whole.empty()) whole = string_member(message, field);
     message.erase(field);
   }
-  if (const Json* const details = find(message, "reasoning_details"); details != nullptr) {
+  if (const Json* const details = find_value(message, "reasoning_details"); details != nullptr) {
     std::string text;
     for (const Json& part : details->is_array() ? *details : Json::array({*details})) {
       const std::string type = string_member(part, "type");
@@ -322,7 +318,7 @@ void HistoryRepair::calls(Json& message) const {
 void HistoryRepair::call(Json& call) const {
   name(call, "id");
   name(call, "type");
-  const Json* const function = find(call, "function");
+  const Json* const function = find_value(call, "function");
   Json* const custom = call.contains("custom") ? &call["custom"] : nullptr;
   if ((function == nullptr || !function->is_object()) && custom != nullptr && custom->is_object()) {
     tool_name(*custom);
@@ -363,11 +359,11 @@ void HistoryRepair::response_item(Json& item, bool follows_question) const {
     if (!arguments.is_string()) arguments = arguments.is_null() ? "{}" : dump_json(arguments);
   }
   for (const char* const field : {"content", "summary"}) {
-    if (type == "reasoning" && find(item, field) != nullptr) content(item, field);
+    if (type == "reasoning" && find_value(item, field) != nullptr) content(item, field);
   }
   if (!type.ends_with("_output")) return;
   for (const char* const field : {"output", "result", "status"}) {
-    const Json* const output = find(item, field);
+    const Json* const output = find_value(item, field);
     if (output != nullptr && !output->is_object()) content(item, field);
   }
 }

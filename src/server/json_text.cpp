@@ -168,6 +168,12 @@ std::optional<ApiError> parse_json_object(std::string_view text, Json& object,
   return std::nullopt;
 }
 
+const nlohmann::ordered_json* find_value(const nlohmann::ordered_json& object,
+                                         std::string_view name) {
+  const auto found = object.find(name);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
 std::string dump_json(const Json& value) { return dump_exact_json(value); }
 
 HttpResponse json_response(const Json& body) { return {.headers = {}, .body = dump_json(body)}; }

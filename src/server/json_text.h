@@ -40,6 +40,10 @@ std::optional<ApiError> parse_json_object(std::string_view text, nlohmann::order
                                           std::string_view what = "The request body",
                                           WideNumbers wide = WideNumbers::kInExactFields);
 
+// The value of this name in an object; null where there is none, or where it is JSON's null.
+[[nodiscard]] const nlohmann::ordered_json* find_value(const nlohmann::ordered_json& object,
+                                                       std::string_view name);
+
 // One line; bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string dump_json(const nlohmann::ordered_json& value);
 

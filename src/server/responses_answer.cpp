@@ -431,7 +431,7 @@ class ResponsesAdapter final : public DeltaAdapter {
 };
 
 // The text of an item, and the logprobs of its tokens.
-std::pair<std::string, Json> text_of(const Json& item) {
+std::pair<std::string, Json> text_with_logprobs(const Json& item) {
   const Json& type = item.at("type");
   if (type == "custom_tool_call") return {item.at("input").get<std::string>(), Json::array()};
   if (type == "function_call") return {item.at("arguments").get<std::string>(), Json::array()};
@@ -443,7 +443,7 @@ std::pair<std::string, Json> text_of(const Json& item) {
 void replay(const Json& item, std::span<const StoredResponse::Cut>& cuts, ItemWriter& items,
             std::string& out) {
   const Json& type = item.at("type");
-  const auto [text, logprobs] = text_of(item);
+  const auto [text, logprobs] = text_with_logprobs(item);
   const bool is_call = type == "function_call" || type == "custom_tool_call";
   if (is_call) {
     items.begin_call({.id = item.at("call_id").get<std::string>(),
