@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -D FOLDER=... -D MARKED=... -D OUTPUT=... -P embed_files.cmake
-# Writes the files of FOLDER, and MARKED as marked.js, into a C++ source that defines dashboard_files() (src/server/dashboard.h).
+# Writes the files of FOLDER, and MARKED as marked.js, into a C++ source that defines dashboard_files() (src/server/admin/dashboard.h).
 file(GLOB names RELATIVE ${FOLDER} ${FOLDER}/*.html ${FOLDER}/*.css ${FOLDER}/*.js ${FOLDER}/*.svg)
 list(APPEND names marked.js)
 list(SORT names)
@@ -21,7 +21,7 @@ foreach(name ${names})
   math(EXPR index "${index} + 1")
 endforeach()
 file(WRITE ${OUTPUT} "// Made by cmake/embed_files.cmake.
-#include \"server/dashboard.h\"
+#include \"server/admin/dashboard.h\"
 
 namespace heddle::server {
 namespace {

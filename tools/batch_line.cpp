@@ -9,14 +9,14 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "server/answer_form.h"
-#include "server/api_adapter.h"
-#include "server/call_fields.h"
-#include "server/chat_prompt.h"
-#include "server/field_reader.h"
-#include "server/prompt_list.h"
-#include "server/sampling_fields.h"
-#include "server/tool_fields.h"
+#include "server/call/answer_form.h"
+#include "server/call/api_adapter.h"
+#include "server/call/call_fields.h"
+#include "server/call/chat_prompt.h"
+#include "server/call/field_reader.h"
+#include "server/call/prompt_list.h"
+#include "server/call/sampling_fields.h"
+#include "server/call/tool_fields.h"
 
 namespace heddle::tools {
 namespace {

@@ -18,7 +18,7 @@
 #include <heddle/engine.h>
 
 #include "options_sampling.h"
-#include "server/text_codec.h"
+#include "server/call/text_codec.h"
 
 namespace heddle::tools {
 

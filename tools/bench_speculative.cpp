@@ -22,7 +22,7 @@
 #include "option_names.h"
 #include "options_engine.h"
 #include "output_file.h"
-#include "server/text_codec.h"
+#include "server/call/text_codec.h"
 #include "subcommand.h"
 #include "table.h"
 

@@ -19,7 +19,7 @@
 #include "options_engine.h"
 #include "options_served.h"
 #include "served_evaluation.h"
-#include "server/text_codec.h"
+#include "server/call/text_codec.h"
 #include "subcommand.h"
 #include "table.h"
 #include "terminal.h"

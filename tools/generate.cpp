@@ -21,9 +21,9 @@
 #include "option_names.h"
 #include "options_engine.h"
 #include "options_sampling.h"
-#include "server/answer_log.h"
-#include "server/json_text.h"
-#include "server/text_codec.h"
+#include "server/call/answer_log.h"
+#include "server/call/text_codec.h"
+#include "server/http/json_text.h"
 #include "subcommand.h"
 #include "terminal.h"
 

@@ -14,8 +14,8 @@
 
 #include "event_queue.h"
 #include "output_file.h"
-#include "server/answer_log.h"
-#include "server/json_text.h"
+#include "server/call/answer_log.h"
+#include "server/http/json_text.h"
 #include "terminal.h"
 
 namespace heddle::tools {

@@ -16,7 +16,7 @@
 
 #include "batch_line.h"
 #include "options_sampling.h"
-#include "server/text_codec.h"
+#include "server/call/text_codec.h"
 
 namespace heddle::tools {
 

@@ -10,12 +10,12 @@
 
 #include "machine.h"
 #include "parsers/formats.h"
-#include "server/answer_form.h"
-#include "server/chat_prompt.h"
-#include "server/key_ring.h"
-#include "server/page_guard.h"
-#include "server/sampling_fields.h"
-#include "server/web_origin.h"
+#include "server/call/answer_form.h"
+#include "server/call/chat_prompt.h"
+#include "server/call/sampling_fields.h"
+#include "server/http/key_ring.h"
+#include "server/http/page_guard.h"
+#include "server/http/web_origin.h"
 
 namespace heddle::tools {
 namespace {

@@ -13,9 +13,9 @@
 #include "effective_configuration.h"
 #include "option_names.h"
 #include "options_serve.h"
-#include "server/json_text.h"
+#include "server/call/text_codec.h"
+#include "server/http/json_text.h"
 #include "server/server.h"
-#include "server/text_codec.h"
 #include "stop_request.h"
 #include "subcommand.h"
 

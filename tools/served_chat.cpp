@@ -12,7 +12,7 @@
 
 #include "load_answer.h"
 #include "load_client.h"
-#include "server/speed_log.h"
+#include "server/call/speed_log.h"
 
 namespace heddle::tools {
 namespace {

@@ -9,13 +9,13 @@
 #include <fmt/format.h>
 #include <malloc.h>
 
-#include "server/anthropic_messages.h"
-#include "server/completions.h"
-#include "server/key_ring.h"
-#include "server/native_generate.h"
-#include "server/ollama.h"
-#include "server/request_log.h"
-#include "server/sampling_fields.h"
+#include "server/api/anthropic/anthropic_messages.h"
+#include "server/api/native/native_generate.h"
+#include "server/api/ollama/ollama.h"
+#include "server/api/openai/completions.h"
+#include "server/call/request_log.h"
+#include "server/call/sampling_fields.h"
+#include "server/http/key_ring.h"
 
 namespace heddle::server {
 namespace {

@@ -18,14 +18,14 @@
 #include <string_view>
 
 #include "core/mutex.h"
-#include "server/api_adapter.h"
-#include "server/background_responses.h"
-#include "server/exchange.h"
-#include "server/generation.h"
-#include "server/round_robin_queue.h"
-#include "server/server_health.h"
+#include "server/admin/server_health.h"
+#include "server/api/responses/background_responses.h"
+#include "server/call/api_adapter.h"
+#include "server/call/generation.h"
+#include "server/http/exchange.h"
+#include "server/http/round_robin_queue.h"
+#include "server/http/worker_pool.h"
 #include "server/server_options.h"
-#include "server/worker_pool.h"
 
 namespace heddle::server {
 

@@ -13,12 +13,12 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "models/registry.h"
-#include "server/api_error.h"
-#include "server/json_text.h"
-#include "server/key_ring.h"
-#include "server/list_page.h"
-#include "server/routes.h"
-#include "server/sampling_fields.h"
+#include "server/call/sampling_fields.h"
+#include "server/http/api_error.h"
+#include "server/http/json_text.h"
+#include "server/http/key_ring.h"
+#include "server/http/list_page.h"
+#include "server/http/routes.h"
 
 namespace heddle::server {
 namespace {

@@ -16,13 +16,13 @@
 
 #include <heddle/engine.h>
 
-#include "server/answer_stream.h"
-#include "server/http_message.h"
-#include "server/routes.h"
-#include "server/server_health.h"
+#include "server/admin/server_health.h"
+#include "server/admin/weight_version.h"
+#include "server/call/answer_stream.h"
+#include "server/call/text_codec.h"
+#include "server/http/http_message.h"
+#include "server/http/routes.h"
 #include "server/server_options.h"
-#include "server/text_codec.h"
-#include "server/weight_version.h"
 
 namespace heddle::server {
 

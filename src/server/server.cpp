@@ -10,12 +10,12 @@
 
 #include "core/log.h"
 #include "core/mutex.h"
+#include "server/admin/profiler.h"
 #include "server/api_handler.h"
-#include "server/file_store.h"
-#include "server/key_ring.h"
-#include "server/profiler.h"
-#include "server/request_log.h"
-#include "server/speed_log.h"
+#include "server/call/request_log.h"
+#include "server/call/speed_log.h"
+#include "server/http/key_ring.h"
+#include "server/storage/file_store.h"
 
 namespace heddle::server {
 namespace {

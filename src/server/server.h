@@ -21,8 +21,8 @@
 #include <heddle/engine.h>
 #include <heddle/status.h>
 
+#include "server/call/text_codec.h"
 #include "server/server_options.h"
-#include "server/text_codec.h"
 
 namespace heddle::server {
 

@@ -11,11 +11,11 @@
 
 #include "core/metrics.h"
 #include "parsers/formats.h"
-#include "server/answer_options.h"
-#include "server/caller.h"
-#include "server/gate_options.h"
-#include "server/request_log.h"
-#include "server/storage_folder.h"
+#include "server/call/answer_options.h"
+#include "server/call/request_log.h"
+#include "server/http/caller.h"
+#include "server/http/gate_options.h"
+#include "server/storage/storage_folder.h"
 
 namespace heddle::server {
 

@@ -13,8 +13,8 @@
 
 #include <heddle/engine.h>
 
+#include "server/call/text_codec.h"
 #include "server/server.h"
-#include "server/text_codec.h"
 #include "support/test_data.h"
 
 namespace heddle {

@@ -15,7 +15,7 @@
 #include <heddle/engine.h>
 
 #include "integration/on_device.h"
-#include "server/text_codec.h"
+#include "server/call/text_codec.h"
 #include "support/finish_count.h"
 #include "support/silent_form.h"
 #include "support/test_data.h"

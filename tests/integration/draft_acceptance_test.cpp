@@ -18,7 +18,7 @@
 
 #include <heddle/engine.h>
 
-#include "server/text_codec.h"
+#include "server/call/text_codec.h"
 #include "support/finish_count.h"
 #include "support/test_data.h"
 #include "tokenizer/tokenizer.h"

@@ -24,7 +24,7 @@
 
 #include "cache_exactness_workload.h"
 #include "on_device.h"
-#include "server/text_codec.h"
+#include "server/call/text_codec.h"
 #include "support/exposition.h"
 #include "support/test_data.h"
 #include "tokenizer/tokenizer.h"

@@ -18,7 +18,7 @@
 
 #include "engine/engine_fixture.h"
 #include "grammar/grammar.h"
-#include "server/text_codec.h"
+#include "server/call/text_codec.h"
 #include "support/finish_count.h"
 #include "support/silent_form.h"
 #include "support/test_data.h"

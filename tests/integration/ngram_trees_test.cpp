@@ -15,7 +15,7 @@
 
 #include "engine/engine_loop.h"
 #include "runner/load/model_runner.h"
-#include "server/text_codec.h"
+#include "server/call/text_codec.h"
 #include "speculative/drafter.h"
 #include "support/finish_count.h"
 #include "support/test_data.h"

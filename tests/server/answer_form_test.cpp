@@ -15,7 +15,7 @@
 #include "parsers/answer_delta.h"
 #include "parsers/answer_parser.h"
 #include "parsers/call_form.h"
-#include "server/key_ring.h"
+#include "server/http/key_ring.h"
 #include "server/server_fixture.h"
 
 namespace heddle::server {

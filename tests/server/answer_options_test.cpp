@@ -9,7 +9,7 @@
 
 #include <heddle/constraint.h>
 
-#include "server/answer_form.h"
+#include "server/call/answer_form.h"
 #include "server/real_engine_fixture.h"
 #include "tokenizer/tokenizer.h"
 

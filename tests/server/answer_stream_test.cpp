@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/answer_stream.h"
+#include "server/call/answer_stream.h"
 
 #include <gtest/gtest.h>
 

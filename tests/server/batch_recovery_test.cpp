@@ -21,10 +21,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server/batch_runner.h"
-#include "server/key_ring.h"
+#include "server/batch/batch_runner.h"
+#include "server/http/key_ring.h"
 #include "server/server_fixture.h"
-#include "server/storage_folder.h"
+#include "server/storage/storage_folder.h"
 #include "support/test_data.h"
 
 namespace heddle::server {

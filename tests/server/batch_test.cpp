@@ -5,8 +5,8 @@
 #include <map>
 #include <sstream>
 
-#include "server/batch_input.h"
-#include "server/batch_runner.h"
+#include "server/batch/batch_input.h"
+#include "server/batch/batch_runner.h"
 #include "server/openapi_schema.h"
 #include "server/server_fixture.h"
 #include "support/test_data.h"

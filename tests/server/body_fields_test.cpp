@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "server/api_description.h"
-#include "server/routes.h"
+#include "server/admin/api_description.h"
+#include "server/http/routes.h"
 #include "server/server_fixture.h"
 #include "support/test_data.h"
 
@@ -216,7 +216,7 @@ TEST_F(BodyFieldsTest, FieldsThatAreReadAreDescribed) {
     }
   }
   // Each table is shown.
-  std::ifstream stream(heddle::testing::repository_path("src/server/body_fields.h"));
+  std::ifstream stream(heddle::testing::repository_path("src/server/call/body_fields.h"));
   const std::string tables((std::istreambuf_iterator<char>(stream)),
                            std::istreambuf_iterator<char>());
   const std::string shown = description.dump();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bodies that are made piece by piece while a real server sends them.
-#include "server/body_sender.h"
+#include "server/http/body_sender.h"
 
 #include <algorithm>
 #include <atomic>
@@ -13,9 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "core/log.h"
+#include "server/http/http_server.h"
+#include "server/http/worker_pool.h"
 #include "server/http_client.h"
-#include "server/http_server.h"
-#include "server/worker_pool.h"
 
 namespace heddle::server {
 namespace {

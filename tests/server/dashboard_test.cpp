@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pages of the dashboard as they are served. tests/clients/dashboard.mjs looks at them in a
 // browser.
-#include "server/dashboard.h"
+#include "server/admin/dashboard.h"
 
 #include <fstream>
 #include <regex>

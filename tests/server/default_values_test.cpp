@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "parsers/formats.h"
-#include "server/field_reader.h"
+#include "server/call/field_reader.h"
 #include "server/server_fixture.h"
 
 namespace heddle::server {

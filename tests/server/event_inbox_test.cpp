@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/event_inbox.h"
+#include "server/call/event_inbox.h"
 
 #include <atomic>
 #include <chrono>
@@ -18,9 +18,9 @@
 #include <gtest/gtest.h>
 
 #include "core/mutex.h"
-#include "server/captured_exchange.h"
+#include "server/call/generation.h"
 #include "server/fake_engine.h"
-#include "server/generation.h"
+#include "server/http/captured_exchange.h"
 
 namespace heddle::server {
 namespace {

@@ -5,8 +5,8 @@
 #include <sstream>
 
 #include "core/compiler.h"
+#include "server/call/early_aborts.h"
 #include "server/call_reader.h"
-#include "server/early_aborts.h"
 #include "server/server_fixture.h"
 #include "support/test_data.h"
 

@@ -18,7 +18,7 @@
 #include <nlohmann/json.hpp>
 
 #include "grammar/grammar_cache.h"
-#include "server/text_codec.h"
+#include "server/call/text_codec.h"
 
 namespace heddle::server {
 

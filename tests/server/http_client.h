@@ -19,7 +19,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "server/http_message.h"
+#include "server/http/http_message.h"
 
 namespace heddle::server {
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/infill_marks.h"
-
+#include "server/call/infill_marks.h"
 #include "server/server_fixture.h"
 #include "support/test_data.h"
 #include "tokenizer/testing/tokenizer_fixture.h"

@@ -11,8 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/caller.h"
-#include "server/key_ring.h"
+#include "server/http/caller.h"
+#include "server/http/key_ring.h"
 #include "server/server_fixture.h"
 
 namespace heddle::server {

@@ -4,14 +4,14 @@
 #include <deque>
 #include <numeric>
 
-#include "server/chat_answer.h"
-#include "server/completions.h"
-#include "server/connection_exchange.h"
-#include "server/generate_answer.h"
-#include "server/generation.h"
-#include "server/json_text.h"
+#include "server/api/native/generate_answer.h"
+#include "server/api/native/tokenize.h"
+#include "server/api/openai/chat_answer.h"
+#include "server/api/openai/completions.h"
+#include "server/call/generation.h"
+#include "server/http/connection_exchange.h"
+#include "server/http/json_text.h"
 #include "server/server_fixture.h"
-#include "server/tokenize.h"
 #include "support/allocation_count.h"
 
 namespace heddle::server {

@@ -12,8 +12,8 @@
 
 #include "parsers/answer_delta.h"
 #include "parsers/formats.h"
-#include "server/anthropic_answer.h"
-#include "server/delta_adapter.h"
+#include "server/api/anthropic/anthropic_answer.h"
+#include "server/api/openai/delta_adapter.h"
 #include "server/server_fixture.h"
 
 namespace heddle::server {

@@ -4,8 +4,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "server/api_description.h"
-#include "server/profiler.h"
+#include "server/admin/api_description.h"
+#include "server/admin/profiler.h"
 #include "server/server_fixture.h"
 
 namespace heddle::server {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The lines of the request log, and the calls that they are of.
-#include "server/request_log.h"
+#include "server/call/request_log.h"
 
 #include <algorithm>
 #include <chrono>
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/body_sender.h"
+#include "server/http/body_sender.h"
 #include "server/server_fixture.h"
 
 namespace heddle::server {

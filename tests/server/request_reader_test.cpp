@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/request_reader.h"
+#include "server/http/request_reader.h"
 
 #include <chrono>
 #include <functional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Custom tools and namespaces of the Responses API: in the prompt, in answers and in histories; and
 // the order of an answer's items.
-#include "server/response_tools.h"
+#include "server/api/responses/response_tools.h"
 
 #include <string>
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "server/response_writer.h"
+#include "server/http/response_writer.h"
 
 #include <algorithm>
 #include <chrono>

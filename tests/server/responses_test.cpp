@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // OpenAI's Responses API: the items and fields of a request, the items of its answer.
-#include "server/responses.h"
+#include "server/api/responses/responses.h"
 
 #include <algorithm>
 #include <memory>
@@ -12,8 +12,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/delta_adapter.h"
-#include "server/responses_answer.h"
+#include "server/api/openai/delta_adapter.h"
+#include "server/api/responses/responses_answer.h"
 #include "server/responses_fixture.h"
 
 namespace heddle::server {

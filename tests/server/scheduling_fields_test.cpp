@@ -3,8 +3,8 @@
 // about it.
 #include <future>
 
-#include "server/call_fields.h"
-#include "server/caller.h"
+#include "server/call/call_fields.h"
+#include "server/http/caller.h"
 #include "server/server_fixture.h"
 
 namespace heddle::server {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions: conversations over /generate of which the server keeps the tokens.
+#include "server/api/native/session_store.h"
 #include "server/server_fixture.h"
-#include "server/session_store.h"
 
 namespace heddle::server {
 namespace {

@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "core/log.h"
+#include "server/http/http_server.h"
 #include "server/http_client.h"
-#include "server/http_server.h"
 
 namespace heddle::server {
 namespace {

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/key_ring.h"
+#include "server/http/key_ring.h"
 #include "server/responses_fixture.h"
 
 namespace heddle::server {

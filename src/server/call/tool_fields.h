@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fields about tools in a chat: which there are, and whether an answer may, must or must not
+// call one.
+//
+// Threading: free functions without state.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "parsers/formats.h"
+#include "server/call/field_reader.h"
+
+namespace heddle::server {
+
+struct CallContext;
+
+struct ToolChoice {
+  enum class Kind : uint8_t {
+    kNone,      // no calls: tools are not shown
+    kAuto,      // as the model likes
+    kRequired,  // at least one
+    kNamed,     // `name`
+  };
+
+  Kind kind = Kind::kAuto;
+  std::string name;
+
+  // Whether the answer must be a call (answer_form.h).
+  [[nodiscard]] bool forces_call() const { return kind == Kind::kRequired || kind == Kind::kNamed; }
+};
+
+struct ToolFields {
+  std::shared_ptr<const nlohmann::ordered_json> tools;  // checked, not empty; null: no tools
+  ToolChoice choice;
+  bool parallel_calls = true;
+  // Names of those that were sent as custom tools: `tools` has them as functions of one text.
+  std::set<std::string, std::less<>> custom;
+
+  // The format in which the answer calls them: the served model's, or, where that has none and a
+  // call is forced, plain JSON, of which the prompt has to say so (chat_prompt.h).
+  [[nodiscard]] parsers::ToolCallFormat format(parsers::ToolCallFormat served) const {
+    const bool is_none = served == parsers::ToolCallFormat::kNone;
+    return is_none && choice.forces_call() ? parsers::ToolCallFormat::kJson : served;
+  }
+
+  // The tools that the template shows and the answer may call; null for none.
+  [[nodiscard]] std::shared_ptr<const nlohmann::ordered_json> usable() const {
+    return choice.kind == ToolChoice::Kind::kNone ? nullptr : tools;
+  }
+};
+
+// `tools`, `tool_choice` and `parallel_tool_calls`. Errors stay in `fields`.
+ToolFields read_tool_fields(FieldReader& fields);
+
+// Reads one entry of Anthropic's `tools`, named `param` in errors, into the function of a chat's
+// tool; leaves it null for a tool that the servers of that API run themselves.
+using ReadForeignTool = std::optional<ApiError> (*)(FieldReader& tool, const std::string& param,
+                                                    nlohmann::ordered_json& function);
+
+// Translates them to the `tools` of `chat`, which gets none where there is no function. `names`
+// gets the names that they had.
+std::optional<ApiError> translate_tools(FieldReader& fields, ReadForeignTool read,
+                                        nlohmann::ordered_json& chat, FieldNames& names);
+
+// Logs once each type of `tools` that is not among `used`: tools that the servers of another API
+// run themselves, which are left out.
+void note_unused_tools(FieldReader& fields, const CallContext& context,
+                       std::initializer_list<std::string_view> used);
+
+}  // namespace heddle::server

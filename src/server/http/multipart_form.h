@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bodies of the type multipart/form-data (RFC 7578), as clients upload files.
+//
+// Threading: free functions without state.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "server/http/api_error.h"
+
+namespace heddle::server {
+
+inline constexpr size_t kMaxFormParts = 32;
+inline constexpr size_t kMaxFormPartHead = 8 << 10;  // bytes of a part's headers
+inline constexpr size_t kMaxBoundaryBytes = 70;      // RFC 2046
+
+struct FormPart {
+  std::string name;
+  std::string file_name;     // "" without one
+  std::string_view content;  // of the body
+};
+
+// Cost: O(body). Errors say what is wrong with the form.
+std::variant<std::vector<FormPart>, ApiError> parse_multipart_form(std::string_view content_type,
+                                                                   std::string_view body);
+
+}  // namespace heddle::server

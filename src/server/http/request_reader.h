@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// RequestReader: reads HTTP requests from a connection within the server's limits, one after
+// another: await_request(), read_head(), read_body(). While a request is answered, watch() looks
+// out for the client's leaving and reads ahead, at most 64 KiB of the next request.
+//
+// Threading: confined to the I/O thread.
+// Bounds:    one head, one body of at most the size that the caller allows, and the bytes read
+//            ahead.
+// Private to the files that see Asio (src/server/README.md).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/cancellation_signal.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+
+#include "server/http/body_budget.h"
+#include "server/http/byte_socket.h"
+#include "server/http/deadline.h"
+#include "server/http/http_server.h"
+
+// g++ 12 mistakes the frame allocator of Asio's coroutines for a mismatched one.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+
+namespace heddle::server {
+
+// Why a request was not read to its end.
+struct ReadFailure {
+  int status = 0;       // of the answer; 0: the connection has ended, no answer is possible
+  std::string message;  // of the answer
+};
+
+class RequestReader {
+ public:
+  // Both outlive the reader.
+  RequestReader(ByteSocket& socket, const HttpServerOptions& options);
+
+  // Waits until the first bytes of a request are here. False when none come within
+  // `limit_seconds`, or the client has left.
+  boost::asio::awaitable<bool> await_request(double limit_seconds);
+
+  // A new limit, from now on, for the await_request() that is under way, if one is.
+  void limit_wait(double limit_seconds);
+
+  // Nothing: the head is here. A folded header and a Host that is missing, there twice or no host
+  // are 400.
+  boost::asio::awaitable<std::optional<ReadFailure>> read_head();
+
+  // Of the head that was read last.
+  [[nodiscard]] HttpRequest head() const;
+
+  [[nodiscard]] unsigned http_version() const { return parser_->get().version(); }
+
+  [[nodiscard]] bool keep_alive() const { return parser_->keep_alive(); }
+
+  // The client sends the body only once it is invited to, by 100 Continue.
+  [[nodiscard]] bool expects_continue() const;
+
+  // Bytes of the body that are not read yet; none where the head does not say, as for chunks.
+  [[nodiscard]] std::optional<uint64_t> announced_bytes() const;
+
+  [[nodiscard]] bool body_is_read() const { return parser_->is_done(); }
+
+  // Reads the body, and keeps it as far as `lease` takes it; without a lease it is dropped.
+  // Nothing: it is here.
+  boost::asio::awaitable<std::optional<ReadFailure>> read_body(uint64_t max_bytes,
+                                                               BodyLease* lease);
+
+  [[nodiscard]] std::string take_body() { return std::move(parser_->get().body()); }
+
+  // Until stop_watching(): calls `on_gone` once when the client has left, which includes one that
+  // has only closed its sending side. A client with more than 64 KiB sent ahead is not read from:
+  // only a reset shows that it has left. `owner` is kept alive meanwhile.
+  void watch(std::shared_ptr<void> owner, std::function<void()> on_gone);
+  void stop_watching();
+
+  // Reads and drops the client's bytes until it closes, or for `limit_seconds`.
+  boost::asio::awaitable<void> drop_input(double limit_seconds);
+
+ private:
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+  void start_deadline(double limit_seconds);
+  boost::asio::awaitable<boost::system::error_code> receive_head();
+  void note_folding(std::string_view parsed);
+  [[nodiscard]] std::optional<ReadFailure> check_head() const;
+  [[nodiscard]] std::string_view host_of_head() const;
+  void watch_on(std::shared_ptr<void> owner);
+  [[nodiscard]] ReadFailure failure_of(const boost::system::error_code& error) const;
+
+  ByteSocket& socket_;
+  const HttpServerOptions& options_;
+  boost::beast::flat_buffer buffer_;  // received and not parsed
+  std::optional<Parser> parser_;
+  Deadline deadline_;
+  bool deadline_passed_ = false;
+  bool waiting_ = false;        // await_request() is under way
+  bool at_line_begin_ = false;  // of the head, at the next byte that is parsed
+  bool is_folded_ = false;      // a line of the head continues the one before it
+  boost::asio::cancellation_signal stop_watching_;
+  std::function<void()> on_gone_;  // null: no watcher
+};
+
+}  // namespace heddle::server
