@@ -106,13 +106,23 @@ void check_folder(const Layers& layers, const fs::path& repository, const fs::pa
   }
 }
 
-// The room that a path below `folder`/ leads into; empty: none, it lies beside them.
-std::string room_of(std::string_view include, std::string_view folder) {
-  if (!include.starts_with(fmt::format("{}/", folder))) return {};
-  const std::string_view inside = include.substr(folder.size() + 1);
-  const size_t slash = inside.find('/');
-  return std::string(slash == std::string_view::npos ? std::string_view()
-                                                     : inside.substr(0, slash));
+// The room of a path as an #include spells it: the longest of its folders below `folder` that is
+// known as a room, else the first one. "." beside the rooms; empty outside `folder`.
+std::string room_of(const Layers& rooms, std::string_view path, std::string_view folder) {
+  if (!path.starts_with(fmt::format("{}/", folder))) return {};
+  const std::string_view inside = path.substr(folder.size() + 1);
+  for (size_t end = inside.rfind('/'); end != std::string_view::npos && end > 0;
+       end = inside.rfind('/', end - 1)) {
+    if (rooms.knows(inside.substr(0, end))) return std::string(inside.substr(0, end));
+  }
+  const size_t first = inside.find('/');
+  return first == std::string_view::npos ? "." : std::string(inside.substr(0, first));
+}
+
+// Where the block does not place the files beside the rooms, these stand below all rooms.
+bool may_include(const Layers& rooms, std::string_view from, std::string_view to) {
+  if (from == to || (to == "." && !rooms.knows("."))) return true;
+  return rooms.knows(from) && rooms.knows(to) && rooms.allows(from, to);
 }
 
 void check_rooms(const fs::path& repository, const fs::path& directory, const std::string& folder,
@@ -126,20 +136,20 @@ void check_rooms(const fs::path& repository, const fs::path& directory, const st
   }
   for (const SourceFile& file : read_sources(directory)) {
     const std::string path = fs::relative(file.path, directory.parent_path()).string();
-    const std::string from = room_of(path, folder);
-    if (!from.empty() && !rooms->knows(from)) {
+    const std::string from = room_of(*rooms, path, folder);
+    if (from != "." && !rooms->knows(from)) {
       violations->push_back(fmt::format("src/{}:1: {}/ is not among the rooms of src/{}/README.md",
                                         path, from, folder));
       continue;
     }
     if (is_test_source(file.path)) continue;
     for (const Include& include : file.includes) {
-      const std::string to = room_of(include.path, folder);
-      if (to.empty() || (!from.empty() && rooms->knows(to) && rooms->allows(from, to))) continue;
+      const std::string to = room_of(*rooms, include.path, folder);
+      if (to.empty() || may_include(*rooms, from, to)) continue;
       violations->push_back(fmt::format(
           "{}:{}: includes \"{}\", but {} does not stand after the arrow of {} in src/{}/README.md",
           fs::relative(file.path, repository).string(), include.line, include.path, to,
-          from.empty() ? "the files beside the rooms" : from, folder));
+          from == "." ? "the files beside the rooms" : from, folder));
     }
   }
 }

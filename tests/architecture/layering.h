@@ -10,8 +10,9 @@
 // A folder may include itself and whatever stands after its arrow; folders between two arrows leave
 // each other alone. Line breaks in the block mean nothing.
 //
-// A folder of src/ whose README.md has such a block is divided into rooms, its own folders, which
-// are held to it likewise, but for tests. Files beside the rooms stand below all of them.
+// A folder of src/ whose README.md has such a block is divided into rooms, its own folders ("http",
+// "api/openai"), which are held to it likewise, but for tests. "." in the block stands for the
+// files beside the rooms; without it they stand below all rooms.
 //
 // Threading: values; single-threaded test code. Reads files, never writes.
 #pragma once

@@ -79,6 +79,25 @@ TEST_F(SyntheticTree, RoomsOfAFolderHoldToTheirOwnArrows) {
   EXPECT_THAT(violations(), ElementsAre(HasSubstr("cellar/ is not among the rooms")));
 }
 
+TEST_F(SyntheticTree, FilesBesideTheRoomsMayStandAboveThemAndRoomsMayLieDeeper) {
+  write("src/engine/README.md", "```layers\n. > api/chat > api/plain > call\n```\n");
+  write("src/engine/engine.h", "#include \"engine/api/chat/chat.h\"\n");
+  write("src/engine/api/chat/chat.h", "#include \"engine/api/plain/plain.h\"\n");
+  write("src/engine/api/plain/plain.h", "#include \"engine/call/inner/call.h\"\n");
+  write("src/engine/call/inner/call.h", "\n");
+  EXPECT_THAT(violations(), IsEmpty());
+
+  write("src/engine/call/inner/call.h",
+        "#include \"engine/engine.h\"\n#include \"engine/api/chat/chat.h\"\n");
+  write("src/engine/api/plain/plain.h", "#include \"engine/api/chat/chat.h\"\n");
+  write("src/engine/api/cellar/wine.h", "\n");
+  EXPECT_THAT(violations(),
+              ElementsAre(HasSubstr("api/cellar/wine.h:1: api/ is not among the rooms"),
+                          HasSubstr("but api/chat does not stand after the arrow of api/plain"),
+                          HasSubstr("but . does not stand after the arrow of call"),
+                          HasSubstr("but api/chat does not stand after the arrow of call")));
+}
+
 TEST_F(SyntheticTree, AFolderMayIncludeItselfAndWhatStandsAfterItsArrow) {
   write("src/engine/engine.cpp", "#include \"engine/loop.h\"\n#include \"core/log.h\"\n");
   write("src/core/log.h", "#include <string>\n");
