@@ -14,7 +14,8 @@ namespace heddle::cache {
 struct PrefixTreeOptions {
   bool needs_state = true;  // false: sequences resume at page boundaries, states do not exist
   EvictionPolicy eviction = EvictionPolicy::kFlops;
-  request::PrefillFlops flops;  // of the served model; EvictionPolicy::kFlops needs them (checked)
+  request::PrefillFlops flops;  // cost of the served model; EvictionPolicy::kFlops needs them
+                                // (checked)
 
   int64_t expected_states = 0;  // that fit at once; 0: every slot. How fast uses fade depends on it
 

@@ -73,7 +73,7 @@ int32_t CachePools::take_snapshot() {
 }
 
 void CachePools::plan_head(request::BatchPlan& plan) {
-  std::ranges::sort(unused_[MemoryKind::kPages]);  // runs go back in one call
+  std::ranges::sort(unused_[MemoryKind::kPages]);  // consecutive ids are returned in one call
   for (const auto& [kind, release] :
        {std::pair(MemoryKind::kPages, MoveKind::kReleasePage),
         std::pair(MemoryKind::kStates, MoveKind::kReleaseState),

@@ -40,7 +40,7 @@ class CachePools {
   // Bytes of an id are at least one, so that they may divide.
   [[nodiscard]] const PoolSizes& sizes() const { return sizes_; }
 
-  // Those of page table 0.
+  // The pages of page table 0.
   [[nodiscard]] PageAllocator& pages() { return pages_; }
 
   [[nodiscard]] const PageAllocator& pages() const { return pages_; }
@@ -49,7 +49,7 @@ class CachePools {
 
   [[nodiscard]] const StateAllocator& states() const { return states_; }
 
-  // The slots that snapshots use: their own, or states().
+  // The slots for snapshots: separate ones, or states().
   [[nodiscard]] StateAllocator& snapshots() {
     return sizes_.has_own_snapshot_slots() ? own_snapshots_ : states_;
   }
@@ -58,7 +58,7 @@ class CachePools {
     return sizes_.has_own_snapshot_slots() ? own_snapshots_ : states_;
   }
 
-  // Those of page tables 1 and up, which have windows. Sequences pin their pages there themselves.
+  // The pages of tables 1 and up, which have windows. Sequences pin them themselves.
   [[nodiscard]] std::span<WindowPages> windows() { return windows_; }
 
   [[nodiscard]] std::span<const WindowPages> windows() const { return windows_; }
@@ -110,7 +110,7 @@ class CachePools {
 
   PoolSizes sizes_;
   MemoryBudget budget_;
-  ReleasedIds unused_;              // their memory goes back with the next step
+  ReleasedIds unused_;              // the next step returns their memory
   std::vector<ops::IdCopy> saves_;  // from working slots to snapshot slots of the tree
   FreedIds freed_pages_{budget_, MemoryKind::kPages};
   FreedIds freed_states_{budget_, MemoryKind::kStates};

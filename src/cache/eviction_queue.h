@@ -35,7 +35,7 @@ class EvictionOrder {
     return nodes_.empty() ? nullptr : nodes_.begin()->second;
   }
 
-  // The one behind so many others. Cost: O(index).
+  // The node after `index` others. Cost: O(index).
   [[nodiscard]] PrefixNode* at(int64_t index) const {
     return index < size() ? std::next(nodes_.begin(), index)->second : nullptr;
   }
@@ -53,7 +53,7 @@ class EvictionQueue {
   // A use halves its weight every `half_life` ticks of the tree's clock.
   EvictionQueue(const PrefixTreeOptions& options, double half_life) : score_(options, half_life) {}
 
-  // Lists the node by what it has and is worth now.
+  // Updates the node's entries to its current contents and value.
   void update(PrefixNode& node);
 
   // Does so for the nearest states below the node, whose worth depends on the nearest state above.
@@ -65,17 +65,17 @@ class EvictionQueue {
   // The next to be evicted; null if there is none.
   [[nodiscard]] PrefixNode* next_leaf() const { return leaves_.first(); }
 
-  // That of a state behind `skipped` others.
+  // The node of the next state to evict after `skipped` others.
   [[nodiscard]] PrefixNode* next_state(int64_t skipped = 0) const { return states_.at(skipped); }
 
   [[nodiscard]] PrefixNode* oldest_middle_state(int64_t skipped = 0) const {
     return middle_states_.at(skipped);
   }
 
-  // The leaf or the state that is worth least; null if there is none.
+  // The leaf or state of least value; null if there is none.
   struct Victim {
     PrefixNode* node = nullptr;
-    bool is_leaf = false;  // pages and state; otherwise the state alone
+    bool is_leaf = false;  // evict pages and state; otherwise only the state
   };
 
   [[nodiscard]] Victim next() const;
@@ -90,7 +90,7 @@ class EvictionQueue {
   EvictionScore score_;
   EvictionOrder leaves_;         // without locks, by worth
   EvictionOrder states_;         // without locks, by worth
-  EvictionOrder middle_states_;  // of states_, the oldest first
+  EvictionOrder middle_states_;  // subset of states_, the oldest first
 };
 
 }  // namespace heddle::cache

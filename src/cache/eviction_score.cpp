@@ -10,7 +10,7 @@
 namespace heddle::cache {
 namespace {
 
-// Of a hundred conversations most go on at their end and a few are edited somewhere before it.
+// Most conversations continue at their end; a few in a hundred are edited earlier.
 constexpr double kMiddleOfChain = 1.0 / 16;
 
 }  // namespace

@@ -30,10 +30,10 @@ class EvictionScore {
   EvictionScore(const PrefixTreeOptions& options, double half_life)
       : options_(options), half_life_(half_life) {}
 
-  // Of a leaf, with all it has.
+  // The key of a leaf with its pages and state.
   [[nodiscard]] VictimKey leaf_key(const PrefixNode& node) const;
 
-  // Of a node's state.
+  // The key of a node's state.
   [[nodiscard]] VictimKey state_key(const PrefixNode& node) const;
 
   // The score of a state at `to` if it were used now, tick `clock`, for the first time, in the

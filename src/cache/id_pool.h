@@ -50,7 +50,7 @@ class IdPool {
   // One id, or 0 if none is free.
   [[nodiscard]] int32_t allocate_one();
 
-  // Outlives the pool; null: none.
+  // `observer` must outlive the pool; null: none.
   void set_free_observer(FreeObserver* observer) { observer_ = observer; }
 
   // Frees ids of either owner. Freeing a free id is a broken invariant and aborts, naming the id.

@@ -58,7 +58,7 @@ class KvPool {
 
   KvLayout layout_;
   int64_t num_pages_ = 0;
-  int64_t k_region_bytes_ = 0;  // of one layer
+  int64_t k_region_bytes_ = 0;  // bytes of one layer's keys
   int64_t v_region_bytes_ = 0;
   device::Buffer memory_;  // by layer: K, then V
 };

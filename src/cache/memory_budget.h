@@ -21,7 +21,7 @@
 
 namespace heddle::cache {
 
-// The kinds of memory. Each has ids of its own, from 1.
+// Kinds of memory, each with its own ids from 1.
 enum class MemoryKind : uint8_t { kPages, kStates, kSnapshots };
 
 inline constexpr std::array kMemoryKinds = {MemoryKind::kPages, MemoryKind::kStates,
@@ -55,9 +55,9 @@ class MemoryBudget {
   // Numbers are not negative (checked). Nothing is committed.
   explicit MemoryBudget(const Options& options);
 
-  // The ids, which are not in use (checked), are in use from now on. Appends to `released` those
-  // that lose their memory for it; false, and nothing changes, if the ids do not fit beside what is
-  // in use now. Idle ids are never in the way.
+  // Marks ids that are not in use (checked) as used. Appends to `released` the idle ids that lose
+  // their memory for it. Returns false and changes nothing if the ids do not fit next to those in
+  // use; idle ids never prevent it.
   [[nodiscard]] bool commit(MemoryKind kind, std::span<const int32_t> wanted,
                             ReleasedIds& released);
 
@@ -84,7 +84,7 @@ class MemoryBudget {
     Ids() = default;
     explicit Ids(const Pool& pool);
 
-    [[nodiscard]] State& state(int32_t id);  // of an id there is (checked)
+    [[nodiscard]] State& state(int32_t id);  // `id` must exist (checked)
     void append_idle(int32_t id);
     void remove_idle(int32_t id);
     [[nodiscard]] bool release_one(std::vector<int32_t>& released);

@@ -20,7 +20,7 @@ namespace heddle::cache {
 class NodeStates {
  public:
   struct Counts {
-    int64_t states = 0;  // and of these
+    int64_t states = 0;  // all; the next two are subsets
     int64_t evictable_states = 0;
     int64_t middle_states = 0;
   };

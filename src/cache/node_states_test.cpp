@@ -133,7 +133,7 @@ TEST_F(NodeStatesTest, AgreesWithASimpleModel) {
     int locks = 0;
   };
 
-  constexpr size_t kNodes = 8;  // more than there are slots
+  constexpr size_t kNodes = 8;  // more than the slots
   std::vector<PrefixNode*> nodes;
   for (size_t i = 0; i < kNodes; ++i) nodes.push_back(&add_leaf(static_cast<int64_t>(i) + 1));
   std::vector<Simple> simple(kNodes);

@@ -26,7 +26,7 @@ class OwnershipCheck {
     check_pending(*running.sequence, *running.cached);
   }
 
-  // I3, I11: sequences and tree own what is not free.
+  // I3, I11: every id is free or owned by a sequence or the tree.
   void check_totals() const {
     HEDDLE_CHECK_EQ(std::ssize(pages_), pools_.pages().ids().count(Owner::kRequest));
     for (size_t i = 0; i < holders_.size(); ++i) check_holders(pools_.windows()[i], holders_[i]);
@@ -144,7 +144,7 @@ class OwnershipCheck {
   const PrefixCacheOptions& options_;
   const CachePools& pools_;
   const PrefixTree& tree_;
-  std::set<int32_t> pages_;                          // of sequences
+  std::set<int32_t> pages_;                          // pages that sequences own
   std::vector<std::map<int32_t, int64_t>> holders_;  // by window: how many sequences pin a page
   std::set<std::pair<const StateAllocator*, int32_t>> slots_;
   std::vector<int32_t> sources_;

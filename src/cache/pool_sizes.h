@@ -13,11 +13,11 @@
 
 namespace heddle::cache {
 
-// The pages of a page table with a window: of layers that slide, where other layers do not. No
-// layer of theirs reads more than the `window` last tokens.
+// A page table with a window, for sliding layers of a model that has others, too. Its layers read
+// at most the last `window` tokens.
 struct PageWindow {
   int64_t num_pages = 0;   // ids 1 to this, each for PoolSizes::page_size tokens
-  int64_t page_bytes = 0;  // over these layers
+  int64_t page_bytes = 0;  // bytes of a page over these layers
   int64_t window = 0;      // tokens
 
   // Index of the first page that the token at `position` and those after it read.
@@ -38,13 +38,13 @@ struct PoolSizes {
   int64_t num_pages = 0;
   int32_t page_size = 16;       // tokens
   int64_t num_state_slots = 0;  // 0 for models without recurrent state
-  // Slots that hold snapshots only, in a format of their own. 0: snapshots lie in state slots, and
-  // MoveKind::kSave is not understood.
+  // Slots only for snapshots, in their own format. 0: snapshots use state slots, and
+  // MoveKind::kSave is not supported.
   int64_t num_snapshot_slots = 0;
 
-  int32_t max_sequences = 0;  // that run at once, each with a batch slot
+  int32_t max_sequences = 0;  // running at once, each with a batch slot
 
-  // Bytes of one page and of one slot over all layers, with what is kept beside it.
+  // Bytes of one page and of one slot over all layers, including data stored with it.
   int64_t page_bytes = 0;
   int64_t state_slot_bytes = 0;
   int64_t snapshot_slot_bytes = 0;
@@ -55,11 +55,11 @@ struct PoolSizes {
 
   int64_t kv_window = 0;  // no layer reads more than this many last tokens; 0: some layer reads all
 
-  // Those of page tables 1 and up, the narrowest first. Empty: all layers have table 0, to which
-  // num_pages and page_bytes belong.
+  // Page tables 1 and up, the narrowest window first. Empty: all layers use table 0, which
+  // num_pages and page_bytes describe.
   std::vector<PageWindow> windows;
 
-  request::PrefillFlops flops;  // of the model
+  request::PrefillFlops flops;  // cost of the model
 
   bool keeps_hidden = false;  // PlannedSnapshot::keep_hidden and hidden_slot are understood
 
@@ -68,7 +68,8 @@ struct PoolSizes {
   // With table 0.
   [[nodiscard]] size_t num_page_tables() const { return 1 + windows.size(); }
 
-  // The page table of layers that read so many last tokens (0: all): the narrowest that has them.
+  // The page table for layers that read the last `window` tokens (0: all): the narrowest that
+  // suffices.
   [[nodiscard]] uint32_t table_for(int64_t window) const {
     const auto found = std::ranges::lower_bound(windows, window, {}, &PageWindow::window);
     if (window == 0 || found == windows.end()) return 0;
@@ -82,15 +83,15 @@ struct PoolSizes {
     return has_own_snapshot_slots() ? num_snapshot_slots : num_state_slots;
   }
 
-  // Of the slot that holds a snapshot.
+  // Bytes of a slot that holds a snapshot.
   [[nodiscard]] int64_t snapshot_bytes() const {
     return has_own_snapshot_slots() ? snapshot_slot_bytes : state_slot_bytes;
   }
 
-  // Memory of each pool as it is mapped, with id 0.
+  // Mapped memory of each pool, including id 0.
   [[nodiscard]] int64_t kv_pool_bytes() const { return (num_pages + 1) * page_bytes; }
 
-  // Of all tables with a window.
+  // Bytes of all tables with a window.
   [[nodiscard]] int64_t window_pool_bytes() const {
     int64_t bytes = 0;
     for (const PageWindow& window : windows) bytes += (window.num_pages + 1) * window.page_bytes;

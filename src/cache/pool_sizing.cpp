@@ -107,8 +107,8 @@ struct Sizing {
   int64_t snapshot_bytes = 0;  // f; 0: snapshots share the states' slots
   int64_t states_per_request = 0;
   int64_t asked_requests = 0;
-  int64_t fixed_pages = 0;    // of max_total_tokens; 0: none
-  int64_t context_pages = 0;  // of one full context
+  int64_t fixed_pages = 0;    // from max_total_tokens; 0: not fixed
+  int64_t context_pages = 0;  // pages of one full context
 
   [[nodiscard]] int64_t bytes_per_request() const { return states_per_request * state_bytes; }
 
@@ -180,7 +180,7 @@ void plan_snapshots(const PoolBudget& budget, const Sizing& sizing, PoolSizes& s
   const int64_t most =
       sizing.usable -
       std::max(sizing.fixed_pages, int64_t{sizing.page_bytes > 0}) * sizing.page_bytes;
-  int64_t bytes = most;  // of states and snapshots
+  int64_t bytes = most;  // for states and snapshots
   int64_t requests = sizing.asked_requests;
   if (sizing.shares(budget)) {
     requests = std::min(requests, sizing.usable / (sizing.bytes_per_request() + sizing.page_bytes));

@@ -59,14 +59,14 @@ inline constexpr double kDefaultStateShare = 0.9;  // state : KV, the reference'
 
 // Layers of a page table with a window.
 struct SlidingLayers {
-  int64_t window = 0;  // tokens, the widest of these layers
+  int64_t window = 0;  // in tokens, the widest of these layers
   std::vector<KvLayout> kv;
 };
 
 struct PoolBudget {
   int64_t bytes = 0;                   // M
   int32_t page_size = 16;              // tokens of a page, the same in every group
-  std::vector<KvLayout> kv;            // of the model and of the network that drafts for it
+  std::vector<KvLayout> kv;            // of the model and its draft network
   std::vector<SlidingLayers> sliding;  // rule 9, the narrowest first; empty: all are in `kv`
   int64_t chunk_tokens = 0;            // most prompt tokens of one step; rule 9 uses it
   std::vector<StateLayout> states;
@@ -79,7 +79,7 @@ struct PoolBudget {
   int32_t slots_per_request = 1;         // state slots a running request may hold at once
   bool limit_to_running = true;          // rule 5
   bool elastic = false;                  // rule 7
-  int64_t release_granule_bytes = 4096;  // of the device (device.h); 0: memory does not go back
+  int64_t release_granule_bytes = 4096;  // of the device (device.h); 0: memory is not returned
   int64_t slot_extra_bytes =
       0;  // kept beside every state that may become a snapshot: hidden vectors
 
@@ -89,25 +89,25 @@ struct PoolBudget {
 };
 
 struct PoolPlan {
-  // max_sequences is max_running of the rules; flops and keeps_hidden are the runner's to add.
-  // shared_bytes does not include the slots 0.
+  // max_sequences is max_running of the rules; the runner adds flops and keeps_hidden. shared_bytes
+  // excludes the slots 0.
   PoolSizes sizes;
 
-  // Tokens one sequence may have: min(the model's, what the KV pool holds).
+  // Limit for one sequence: the model's, or the capacity of the KV pool if that is less.
   int64_t context_length = 0;
 };
 
-// Errors: kInvalidArgument for bad layouts and options; kResourceExhausted with what is needed,
-// what there is and which option to change.
+// Errors: kInvalidArgument for bad layouts and options; kResourceExhausted, naming the memory
+// needed, the memory available and the option to change.
 Result<PoolPlan> size_pools(const PoolBudget& budget);
 
-// How a budget is shared between states and KV by ratio alone (rules 2 and 3).
+// Splits a budget between states and KV by ratio alone (rules 2 and 3).
 struct PoolSplit {
   int64_t num_states = 0;
-  int64_t kv_tokens = 0;  // whole pages
+  int64_t kv_tokens = 0;  // a multiple of the page size
 };
 
-// `bytes` and `state_share` are not negative, both sizes are positive (checked).
+// `bytes` and `state_share` are >= 0, both sizes > 0 (checked).
 [[nodiscard]] PoolSplit split_by_share(int64_t bytes, int64_t state_bytes,
                                        int64_t kv_bytes_per_token, int32_t page_size,
                                        double state_share);

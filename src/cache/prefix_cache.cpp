@@ -133,13 +133,13 @@ bool PrefixCache::shrink(const Sequence& sequence, CachedSequence& cached) {
   const int64_t before = available_pages();
   const int64_t dead_tokens = std::max<int64_t>(sequence.num_computed + 1 - window, 0);
   const int64_t dead_pages = std::max(cached.dead_pages, dead_tokens / options_.pools.page_size);
-  // The entries stay as they are: a step in flight may be reading the list, though not the pages.
+  // Keeps the entries: a step in flight may be reading the list, though not the pages.
   free_own_pages(sequence, cached.dead_pages, dead_pages);
   cached.dead_pages = dead_pages;
   // The path may end inside a page, whose last rows this sequence wrote and still reads.
   if (pools_.pages().pages_for(tree_.depth(cached.path.node)) <= cached.dead_pages) {
     tree_.unlock(cached.path);
-    cached.decode_node = nullptr;  // nothing keeps it any more
+    cached.decode_node = nullptr;  // the last reference
   }
   return available_pages() > before;
 }
@@ -293,7 +293,7 @@ void PrefixCache::plan_decode(const Sequence& sequence, CachedSequence& cached, 
   if (!options_.enabled || cached.publishes_only_at_end || sequence.state_slot == 0) return;
   const int64_t interval = options_.decode_interval;
   int64_t tokens = planned.context_tokens - planned.context_tokens % interval + interval;
-  if (tokens > end) return;  // as in nearly every step
+  if (tokens > end) return;  // the usual case
   const auto begin = std::ssize(plan.snapshots);
   for (; tokens <= end; tokens += interval) {
     if (!wants_decode_snapshot(options_.policy, interval, tokens)) continue;
@@ -323,7 +323,7 @@ bool PrefixCache::will_publish(const CachedSequence& cached, int64_t enough, int
 // ---- Publishing ----
 
 void PrefixCache::confirm(Sequence& sequence, CachedSequence& cached) {
-  tree_.unlock(cached.source);  // its copy is done
+  tree_.unlock(cached.source);  // the copy is done
   if (sequence.state_slot != 0) {
     pools_.states().set_label(sequence.state_slot, sequence.num_computed);
   }
@@ -402,11 +402,11 @@ void PrefixCache::publish_end(Sequence& sequence, CachedSequence& cached) {
     publish(sequence, cached, {.tokens = end, .slot = working});
     return;
   }
-  pools_.states().release(working);  // its contents stay until the next plan
+  pools_.states().release(working);  // contents stay valid until the next plan
   if (room_.free_snapshots() < 1) {
     const auto tokens = std::span<const TokenId>(sequence.tokens).first(static_cast<size_t>(end));
     const PrefixMatch match = tree_.match(tokens, sequence.request.cache_namespace, end);
-    if (match.usable_tokens == end) return;  // it is there already
+    if (match.usable_tokens == end) return;  // the state exists already
     if (!room_.make_room({.snapshots = 1})) {
       ++skipped_snapshots_;
       return;

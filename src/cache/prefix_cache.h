@@ -58,11 +58,11 @@ struct PrefixCacheStats {
   int64_t state_slots_locked = 0;
   // Pages of the tables with a window; `pages_used` and the others above are those of table 0.
   int64_t windows_used = 0;     // by sequences and tree
-  int64_t windows_cached = 0;   // the tree's that no sequence pins
-  int64_t windows_evicted = 0;  // since the start, as everything below
+  int64_t windows_cached = 0;   // pages of the tree that no sequence pins
+  int64_t windows_evicted = 0;  // since the start, like the fields below
   int64_t evicted_tokens = 0;
   int64_t evicted_states = 0;
-  double eviction_seconds = 0;  // that evictions took
+  double eviction_seconds = 0;  // duration of evictions
   int64_t published_states = 0;
   int64_t skipped_snapshots = 0;  // for want of a slot
 };
@@ -99,13 +99,12 @@ class PrefixCache {
   // Pages for `num_tokens` tokens, or nothing and false.
   [[nodiscard]] bool grow(request::Sequence& sequence, int64_t num_tokens);
 
-  // Likewise in every table with a window. False can only be the answer while a step of its prompt
-  // is in flight.
+  // The same for every table with a window. Only false while a step of its prompt is in flight.
   [[nodiscard]] bool grow_windows(CachedSequence& cached, int64_t num_tokens);
 
-  // How many tokens after the first `num_planned` an admitted sequence can plan with the pages that
-  // it can have in the tables with a window, or one that is admitted with this match: at least one
-  // if no step of its own is in flight. No limit where there are no such tables.
+  // Tokens after the first `num_planned` for which an admitted sequence, or one admitted with this
+  // match, can get pages in the tables with a window: at least one if it has no step in flight.
+  // Unlimited without such tables.
   [[nodiscard]] int64_t window_room(const CachedSequence& cached, int64_t num_planned) const;
   [[nodiscard]] int64_t window_room(const request::Sequence& sequence,
                                     const PrefixMatch& match) const;
@@ -191,7 +190,7 @@ class PrefixCache {
   PrefixTree tree_;
   RoomMaker room_;
   std::vector<SnapshotRequest> snapshot_requests_;  // scratch
-  std::vector<PageRef> found_;                      // likewise
+  std::vector<PageRef> found_;                      // scratch
   int64_t published_states_ = 0;
   int64_t skipped_snapshots_ = 0;
 };

@@ -48,8 +48,8 @@ struct ServedSequence {
 
   Sequence sequence;
   CachedSequence cached;
-  BatchPlan plan;           // of the last step
-  PlannedSequence planned;  // likewise
+  BatchPlan plan;           // the last step's plan
+  PlannedSequence planned;  // the last step's sequence
 };
 
 class PrefixCacheTest : public ::testing::Test {

@@ -26,7 +26,7 @@ namespace heddle::cache {
 // order by it needs no refreshing.
 struct UseCount {
   double count = 0;   // at `tick`
-  uint64_t tick = 0;  // of the last use
+  uint64_t tick = 0;  // time of the last use
 
   // A count that is at least one at `now`.
   void begin_at(uint64_t now, double half_life) {
@@ -53,12 +53,12 @@ struct UseCount {
 struct VictimKey {
   double score = 0;     // what is lost per byte that becomes free, in the scale of the policy
   uint64_t used = 0;    // last use, on the tree's clock: decides between equal scores
-  uint64_t serial = 0;  // of the node: makes keys unique, and the order the same in every run
+  uint64_t serial = 0;  // unique per node: makes keys unique and runs reproducible
 
   auto operator<=>(const VictimKey&) const = default;
 };
 
-// A page of a table with a window, as the tree had it: it may have been given up since.
+// Reference to a page of a table with a window; the tree may have dropped it since.
 struct PageRef {
   int32_t id = 0;  // 0: none
   uint32_t generation = 0;
@@ -66,10 +66,10 @@ struct PageRef {
 
 struct PrefixPage {
   int32_t id = 0;
-  uint32_t generation = 0;  // of the id when the tree took it
+  uint32_t generation = 0;  // generation of the id when the tree took the page
 
-  // False: a node further up owns the page. The sequence that gave the page to that node wrote on
-  // in it, and meanwhile another sequence put a page of its own between the two nodes.
+  // False: an ancestor owns the page. The sequence that gave it the page wrote on in it, while
+  // another sequence inserted its own page between the two nodes.
   bool owned = true;
 };
 
@@ -83,12 +83,12 @@ struct PrefixState {
 
 struct PrefixNode {
   PrefixNode* parent = nullptr;             // null: a root
-  const std::string* name_space = nullptr;  // of a root: its name
+  const std::string* name_space = nullptr;  // a root's namespace
   uint64_t serial = 0;
-  request::PrefixHash hash;  // of the tokens from the root to the end of the edge
+  request::PrefixHash hash;  // hash of the tokens from the root to the edge's end
 
   int64_t begin = 0;            // tokens before the edge
-  std::vector<TokenId> tokens;  // of the edge; a root has none
+  std::vector<TokenId> tokens;  // tokens on the edge; empty for a root
   int64_t first_page = 0;       // the index, counted from the first token of the path, of pages[0]
   std::vector<PrefixPage> pages;
   // [pages, tables with a window]: the page of the same tokens in each of these tables; none where
@@ -130,7 +130,7 @@ struct PrefixNode {
     return &pages[static_cast<size_t>(index - first_page)];
   }
 
-  // Those of window_refs that belong to pages[i].
+  // The entries of window_refs for pages[i].
   [[nodiscard]] std::span<PageRef> refs_of(size_t i) {
     const size_t count = window_refs.size() / pages.size();
     return std::span(window_refs).subspan(i * count, count);

@@ -11,11 +11,11 @@
 namespace heddle::cache {
 namespace {
 
-// Middle states may take a quarter of the states from others.
+// Middle states may displace up to a quarter of the states.
 constexpr int64_t kMiddleShare = 4;
 
-// How many states are kept once the pools are full, counting one state for every 256 tokens that
-// the pages hold; or without states, how many edges of eight pages.
+// States kept when the pools are full, counting one state per 256 tokens that the pages hold;
+// without states, the number of edges of eight pages.
 int64_t capacity(const PrefixTreeOptions& options, const PageAllocator& pages,
                  const StateAllocator& states) {
   if (!options.needs_state) return pages.num_pages() / 8;
@@ -211,7 +211,7 @@ PrefixNode& PrefixTree::add_leaf(PrefixNode& parent, const PrefixInsertion& inse
   PrefixNode& leaf =
       radix_.add_leaf(parent, insertion.tokens, insertion.pages, insertion.windows, hash);
   if (continues) {
-    // The conversation goes on: how often it was taken up again counts for its new end.
+    // The conversation continues, so that its new end inherits the use count.
     leaf.state_uses = parent.state_uses;
     parent.state_uses.count = 1;
   }
@@ -365,7 +365,7 @@ bool PrefixTree::drop_unused_state(PrefixNode* node) {
   const int64_t evicted_states = evicted_states_;
   const int64_t evicted_tokens = evicted_tokens_;
   evict_state(*node);
-  evicted_states_ = evicted_states;  // it was replaced, not evicted
+  evicted_states_ = evicted_states;  // replacement is not counted as eviction
   evicted_tokens_ = evicted_tokens;
   ghosts_.remove(hash);
   return true;

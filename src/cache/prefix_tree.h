@@ -79,16 +79,16 @@
 namespace heddle::cache {
 
 struct PrefixMatch {
-  PrefixNode* resume = nullptr;   // where to resume; null: at the root, which is before any token
+  PrefixNode* resume = nullptr;   // node to resume after; null: the root, before any token
   int64_t usable_tokens = 0;      // depth of `resume`
-  int64_t known_tokens = 0;       // what usable_tokens were if all windows were whole
-  PrefixNode* kv_node = nullptr;  // the deepest node of which at least one token agrees
-  int64_t kv_tokens = 0;          // how many tokens agree, state or not
-  PrefixNode* exact = nullptr;    // ends where the tokens end and keeps state and hidden vector
+  int64_t known_tokens = 0;       // usable_tokens if no window pages were missing
+  PrefixNode* kv_node = nullptr;  // the deepest node with at least one matching token
+  int64_t kv_tokens = 0;          // matching tokens, with or without a state
+  PrefixNode* exact = nullptr;    // ends where the tokens end and has a state and hidden vector
 };
 
-// A lock on a node. It must be given back with unlock(): check_invariants() of an idle tree finds
-// one that was not.
+// A lock on a node. Release it with unlock(): check_invariants() of an idle tree reports a lock
+// that remains.
 struct PrefixLock {
   PrefixNode* node = nullptr;  // null: locks nothing
   bool locks_state = false;
@@ -103,11 +103,11 @@ struct PrefixInsertion {
                                    // not have yet are taken, if their owner is kRequest
   std::span<const PinnedWindow> windows = {};  // likewise by table with a window, as far as they
                                                // are pinned; empty: none
-  int32_t state_slot = 0;                      // its label is tokens.size() (checked); 0: none
+  int32_t state_slot = 0;                      // label: tokens.size() (checked); 0: no state
   bool keeps_hidden = false;                   // the slot has a hidden vector as well
-  bool middle = false;  // taken on the way, in case another sequence forks there
-  // A locked node whose path is the first of these tokens (checked by its hash), so that they are
-  // not looked for again; null: the root.
+  bool middle = false;                         // a snapshot in case another sequence forks there
+  // A locked node whose path is a prefix of these tokens (checked by hash), where the search
+  // begins; null: the root.
   PrefixNode* begins_at = nullptr;
 };
 
@@ -122,7 +122,7 @@ struct PrefixInserted {
 struct PrefixTreeStats {
   int64_t num_nodes = 0;   // without the root
   int64_t num_tokens = 0;  // sum of edge lengths
-  int64_t pages = 0;       // owned, and of these
+  int64_t pages = 0;       // owned; the next field is a subset
   int64_t evictable_pages = 0;
   int64_t states = 0;
   int64_t evictable_states = 0;
@@ -177,7 +177,7 @@ class PrefixTree {
   // With `state`, the node's state is kept as well if it has one. A null node gives an empty lock.
   [[nodiscard]] PrefixLock lock(PrefixNode* node, bool state);
   void release_state(PrefixLock& lock);  // keeps the KV
-  void unlock(PrefixLock& lock);         // leaves it empty
+  void unlock(PrefixLock& lock);         // empties `lock`
 
   // The lock, on the KV alone, is on `node` instead. Cost: O(nodes between the two) where the one
   // that was locked lies above.
@@ -188,14 +188,13 @@ class PrefixTree {
 
   PrefixInserted insert(const PrefixInsertion& insertion);
 
-  // Drops the state of a node if it is not locked, no sequence ever resumed at it and nothing forks
-  // there (a decode snapshot that a later one replaces). Returns whether it did. Call it before the
-  // lock on the node is given back: after that the node may be gone.
+  // Drops the node's state if it is not locked, no sequence resumed at it and nothing forks there
+  // (a decode snapshot that a later one replaces). Returns whether it did. Call it before unlock(),
+  // after which the node may be deleted.
   bool drop_unused_state(PrefixNode* node);
 
-  // Free at least `count` pages or states as far as they are not locked; return how many were
-  // freed, which may be more or fewer. A state below which nothing is left takes its node's KV
-  // with it.
+  // Free at least `count` unlocked pages or states, if there are so many; return the number freed,
+  // which may be more or fewer. A state without children is freed with its node's KV.
   int64_t evict_pages(int64_t count);
   int64_t evict_states(int64_t count);
 
@@ -215,7 +214,7 @@ class PrefixTree {
   // Evicts whatever is worth least, pages or states, until `bytes` are free; returns how many.
   int64_t evict_bytes(int64_t bytes);
 
-  // Evicts everything that is not locked, and forgets what was evicted.
+  // Evicts everything that is not locked and resets the record of evictions.
   void clear();
 
   // Counts insertions and uses.
@@ -265,7 +264,7 @@ class PrefixTree {
   NodeStates states_;
   EvictionQueue queue_;
   GhostSet ghosts_;
-  double half_life_;           // of a use, in ticks of clock_
+  double half_life_;           // half-life of a use, in ticks of clock_
   int64_t max_middle_states_;  // above this, middle states no longer displace others
   int64_t evicted_tokens_ = 0;
   int64_t evicted_states_ = 0;

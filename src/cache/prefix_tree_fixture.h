@@ -29,8 +29,8 @@ struct TreeFixtureOptions {
   int64_t num_pages = 100000;
   int64_t num_states = 1000;
   std::vector<PageWindow> windows;
-  int32_t max_sequences = 0;  // that pin pages of these
-  PrefixTreeOptions tree;     // of the toy model, where it names no work
+  int32_t max_sequences = 0;  // sequences that pin pages of `windows`
+  PrefixTreeOptions tree;     // the toy model's options, unless costs are given
 };
 
 struct TreeFixture {
@@ -63,8 +63,8 @@ struct TreeFixture {
     return tokens;
   }
 
-  // The first `length` tokens with a state, from pages of its own. Pages that the tree does not
-  // take are freed, as at the end of a sequence.
+  // Inserts the first `length` tokens with a state, on new pages. Pages that the tree does not take
+  // are freed, as at the end of a sequence.
   PrefixInserted insert(std::span<const TokenId> tokens, int64_t length,
                         std::string_view name_space = "", bool keeps_hidden = false,
                         PrefixNode* begins_at = nullptr) {

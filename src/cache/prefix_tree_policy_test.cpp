@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much conversations that come back reuse under either order of evictions.
+// How many tokens returning conversations reuse under each eviction order.
 #include <gtest/gtest.h>
 
 #include "cache/prefix_tree.h"

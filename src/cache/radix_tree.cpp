@@ -114,7 +114,7 @@ PrefixNode& RadixTree::add_leaf(PrefixNode& parent, std::span<const TokenId> tok
   return leaf;
 }
 
-// The page that the sequence holds at this index, as the tree's from now on, if it is its own.
+// Makes the sequence's page at this index the tree's, if the sequence owns it.
 PageRef RadixTree::adopt(size_t window, const PinnedWindow& pinned, int64_t index) {
   if (index < pinned.first || index >= std::ssize(pinned.pages)) return {};
   const int32_t page = pinned.pages[static_cast<size_t>(index)];

@@ -46,7 +46,7 @@ class RadixTree {
   struct Counts {
     int64_t num_nodes = 0;   // without roots
     int64_t num_tokens = 0;  // sum of edge lengths
-    int64_t pages = 0;       // owned, and of these
+    int64_t pages = 0;       // owned; the next field is a subset
     int64_t evictable_pages = 0;
   };
 
@@ -98,22 +98,21 @@ class RadixTree {
   // (checked).
   void append_pages(const PrefixNode* node, int64_t num_tokens, std::vector<int32_t>& pages) const;
 
-  // The greatest multiple of the page size, at most `num_tokens`, after which a sequence on the
-  // path to `node` could go on: the pages of the last tokens that it sees are there in each table
-  // with a window.
+  // The largest multiple of the page size, at most `num_tokens`, after which a sequence on the path
+  // to `node` could resume: every table with a window has the pages that it sees.
   [[nodiscard]] int64_t deepest_with_windows(const PrefixNode* node, int64_t num_tokens) const;
 
-  // Whether it could go on after all tokens of the path to `node`.
+  // Whether a sequence could resume after all tokens of the path to `node`.
   [[nodiscard]] bool has_whole_windows(const PrefixNode& node) const;
 
   // Appends the pages of table 1 + `window` that the token after the first `num_tokens` of the path
-  // to `node` sees, all of which are there (checked).
+  // to `node` sees; all must exist (checked).
   void append_window(const PrefixNode* node, int64_t num_tokens, size_t window,
                      std::vector<PageRef>& pages) const;
 
-  // Takes pages of `pinned`, one of each table with a window, for whole pages of the path's first
-  // `num_tokens` tokens whose page in that table was given up. The sequence computed the same
-  // tokens and writes no more in them.
+  // Takes pages of `pinned`, one table each, for whole pages of the path's first `num_tokens`
+  // tokens that the tree has dropped from that table. The sequence computed the same tokens and no
+  // longer writes to them.
   void refill_windows(PrefixNode& node, int64_t num_tokens, std::span<const PinnedWindow> pinned);
 
   [[nodiscard]] const Counts& counts() const { return counts_; }

@@ -17,8 +17,8 @@ ResumePlan plan_resume(const PrefixCacheOptions& options, const request::Sequenc
   const int64_t known = std::min(match.kv_tokens, sequence.num_tokens() - 1);
   plan.fork = known - known % options.grid;
 
-  // KV rows beyond the point of resumption are shared up to the fork: the snapshot that is taken
-  // there makes a node of its own, which the sequence then locks instead of the whole other branch.
+  // KV rows after the resume point are shared up to the fork: its snapshot creates a node there,
+  // which the sequence locks instead of the whole other branch.
   plan.shared = plan.start - plan.start % page_size;
   if (options.pools.has_states() && chunks_on_grid(options.policy)) {
     plan.shared = std::max(plan.shared, plan.fork);

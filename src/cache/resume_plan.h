@@ -18,13 +18,13 @@ struct ResumePlan {
   // is computed before the next token is drawn.
   bool repeats = false;
   PrefixNode* node = nullptr;  // whose state the sequence starts from; null: none
-  int64_t start = 0;           // tokens that are not computed again
+  int64_t start = 0;           // tokens that are reused
 
   // Tokens whose pages are shared with the tree: whole pages, or more than `start` where the KV of
   // a fork is known beyond the state.
   int64_t shared = 0;
 
-  // Where the prompt parts from what is cached, as far as a sequence like it could resume there.
+  // Where the prompt diverges from cached tokens, if a similar sequence could resume there.
   int64_t fork = 0;
 
   int64_t own_pages = 0;  // pages that the sequence must own to hold all of its tokens
@@ -33,8 +33,8 @@ struct ResumePlan {
 [[nodiscard]] ResumePlan plan_resume(const PrefixCacheOptions& options,
                                      const request::Sequence& sequence, const PrefixMatch& match);
 
-// How far the tokens agree with kept KV rows, as far as the sequence may use them: not beyond what
-// it computes for its scores.
+// Number of matching tokens with KV rows that the sequence may use: not those that it computes for
+// its scores.
 [[nodiscard]] int64_t known_of(const request::Sequence& sequence, const PrefixMatch& match);
 
 // Counts, by cause, the tokens that the sequence computes although they were computed before.

@@ -13,7 +13,7 @@ namespace {
 // kind, which takes longer than writing it.
 constexpr int64_t kIdleShare = 32;
 
-// Of the slots that running requests leave, at most one in so many stays idle.
+// At most 1 / kLeastKept of the slots not used by running requests stay idle.
 constexpr int64_t kLeastKept = 8;
 
 }  // namespace

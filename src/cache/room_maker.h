@@ -46,7 +46,7 @@ class RoomMaker {
   // `began` of the tree's clock.
   [[nodiscard]] bool make_room_for_snapshot(const SnapshotRequest& wanted, uint64_t began);
 
-  // Evicts what is owed: call it when there is time.
+  // Runs deferred evictions: call it when there is time.
   void evict_owed();
 
   // How long evictions have taken since the start.

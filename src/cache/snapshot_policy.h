@@ -28,7 +28,7 @@
 
 namespace heddle::cache {
 
-// Whether the working slot of a finished sequence is kept as it is.
+// Whether the working slot of a finished sequence becomes a snapshot.
 [[nodiscard]] constexpr bool keeps_exact_end(SnapshotPolicy policy) {
   return policy != SnapshotPolicy::kExtraBuffer;
 }

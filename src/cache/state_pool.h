@@ -32,7 +32,7 @@ class StatePool {
   static Result<StatePool> create(device::Device& device, const StateLayout& layout,
                                   int64_t num_slots);
 
-  // Of StateLayout::parts[part].
+  // The tensor of StateLayout::parts[part].
   [[nodiscard]] MutableTensorView part(int64_t layer, size_t part) const;
   [[nodiscard]] MutableTensorView scales(int64_t layer, size_t part) const;  // empty but for i8
 

@@ -58,7 +58,7 @@ class WindowPages {
   WindowPages(WindowPages&&) = default;
   WindowPages& operator=(WindowPages&&) = default;
 
-  // Those of page tables 1 and up.
+  // The pages of page tables 1 and up.
   [[nodiscard]] static std::vector<WindowPages> of(const PoolSizes& sizes);
 
   // Index of the first page that the token at `position` reads.
@@ -85,7 +85,7 @@ class WindowPages {
   // Adds a page that the tree has (checked): a sequence resumes from it.
   void share(PinnedWindow& pinned, const PageRef& page);
 
-  // Pins a page that the tree has (checked) until end_copy(), beside the pages of the list.
+  // Pins a page of the tree (checked) until end_copy(), in addition to the list's pages.
   void begin_copy(PinnedWindow& pinned, const PageRef& page);
   void end_copy(PinnedWindow& pinned);
 
@@ -133,14 +133,14 @@ class WindowPages {
   enum class List : uint8_t { kNone, kPassed, kEnds };
 
   struct State {
-    int64_t holders = 0;  // of a page of the tree
+    int64_t holders = 0;  // sequences that pin the page
     int32_t next = 0;     // in its list
     int32_t previous = 0;
     List list = List::kNone;
     bool resumed = false;  // a sequence resumed from it
   };
 
-  // A ring through its head, the next to be given up first.
+  // A ring through its head, the next to be evicted first.
   struct Ring {
     int32_t first = 0;
     int32_t last = 0;
