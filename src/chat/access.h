@@ -18,8 +18,8 @@ namespace heddle::chat {
 Result<Value> get_attribute(Budget* budget, const Value& object, std::string_view name);
 Result<Value> get_item(Budget* budget, const Value& object, const Value& key);
 
-// Follows a path such as "details.priority" or "0", the attribute argument of filters.
-// A step whose item is missing goes on from `otherwise` when that is given.
+// Follows a path such as "details.priority" or "0", the attribute argument of filters. A missing
+// item is replaced by `otherwise`, if given.
 Result<Value> get_path(Budget* budget, const Value& object, const Value& path,
                        const Value* otherwise = nullptr);
 

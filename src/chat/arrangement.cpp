@@ -42,7 +42,7 @@ std::string with_blank_line(std::string first, const std::string& second) {
   return first + second;
 }
 
-// The same id for the same text, in this turn and in the next.
+// A function of the text, so that an id is the same in every turn.
 std::string short_id(std::string_view id) {
   if (id.size() == kShortIdChars &&
       id.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") ==

@@ -22,7 +22,7 @@
 namespace heddle::chat {
 
 enum class SystemTexts : uint8_t {
-  kInPlace,      // those that lead the conversation are one message, later ones stay
+  kInPlace,      // leading ones are joined into one message, later ones stay
   kLateInTurns,  // later ones are part of a user's turn
   kLateInFirst,  // later ones are part of the first one
   kInTurns,      // all of them are part of users' turns
@@ -31,16 +31,16 @@ enum class SystemTexts : uint8_t {
 // Speaker: the author of a message. Templates write each of the four in another way.
 enum class Speaker : uint8_t { kSystem, kUser, kAssistant, kTool };
 
-// Of system and developer, user, assistant, tool and function; nothing for another role.
+// System and developer, user, assistant, tool and function; nullopt for another role.
 [[nodiscard]] std::optional<Speaker> speaker_of(const nlohmann::ordered_json& message);
 
 struct Arrangement {
   SystemTexts systems = SystemTexts::kInPlace;
-  std::array<bool, 4> lists = {};  // by Speaker: parts stay a list; else they are joined
-  std::array<bool, 4> wraps = {};  // by Speaker: a text becomes a list of one part
-  bool turns_alternate = false;    // neighbours of one role are joined; a user begins
-  bool one_call_each = false;      // a message has one call, and its result comes next
-  bool null_content = false;       // a message with calls and without text has null as its content
+  std::array<bool, 4> lists = {};  // by Speaker: keep lists of parts; otherwise join them
+  std::array<bool, 4> wraps = {};  // by Speaker: make a text a list of one part
+  bool turns_alternate = false;    // join neighbouring messages of one role; a user begins
+  bool one_call_each = false;      // one call per message, its result comes next
+  bool null_content = false;       // content of messages with calls but no text is null
   bool content_apart = false;      // a message with text and calls is split in two
   bool short_ids = false;          // ids of calls have nine letters and digits
   bool orphans_as_text = false;    // a tool's result without its call is part of a user's turn
@@ -59,7 +59,7 @@ struct Arrangement {
 struct ConversationTraits {
   bool has_system = false;
   bool has_late_system = false;    // a system message follows a message of another role
-  bool has_several_first = false;  // several system texts lead it
+  bool has_several_first = false;  // several system texts lead the conversation
   bool has_lists = false;
   bool has_calls = false;
   bool has_results = false;
@@ -71,7 +71,7 @@ struct ConversationTraits {
 
 [[nodiscard]] ConversationTraits traits_of(const nlohmann::ordered_json& messages);
 
-// `separator` stands between the parts of a message that becomes one text.
+// `separator` joins the parts of a message that becomes one text.
 [[nodiscard]] nlohmann::ordered_json arrange(const nlohmann::ordered_json& messages,
                                              const Arrangement& arrangement,
                                              std::string_view separator);

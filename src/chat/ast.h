@@ -126,7 +126,7 @@ struct DictDisplay {
 
 struct Expression {
   Position at;
-  int depth = 1;  // of the tree below and including this node
+  int depth = 1;  // depth of the tree from this node down
   std::variant<Literal, Name, Attribute, Item, Slice, Call, FilterCall, TestCall, Unary, Binary,
                Logical, ComparisonChain, Concatenation, Conditional, SequenceDisplay, DictDisplay>
       node;
@@ -137,13 +137,13 @@ struct Expression {
 struct Statement;
 using Block = std::vector<Statement>;
 
-struct Target {  // of an assignment by `set`, `for` or `with`
+struct Target {  // target of an assignment by `set`, `for` or `with`
   enum class Kind : uint8_t { kName, kNamespaceAttribute, kTuple };
   Kind kind = Kind::kName;
   Position at;
   std::string name = {};
-  std::string attribute = {};      // of a namespace
-  std::vector<Target> parts = {};  // of a tuple
+  std::string attribute = {};      // attribute of a namespace
+  std::vector<Target> parts = {};  // parts of a tuple
 };
 
 struct TemplateText {
@@ -194,7 +194,7 @@ struct MacroDefinition {
 
 struct CallBlock {  // {% call(parameters) callee(arguments) %}body{% endcall %}
   MacroDefinition caller;
-  ExpressionPtr call;  // its node is a Call
+  ExpressionPtr call;  // a Call node
 };
 
 struct FilterBlock {

@@ -58,10 +58,10 @@ class BoundArguments {
 
 // ---- Filters: value|name(arguments) ----
 //
-// Filters that Jinja makes lazy (map, select, ...) compute at once here, but their result behaves
-// like a generator: true even when empty, and used up by one pass.
+// Filters that are lazy in Jinja (map, select, ...) compute at once, but their result acts like a
+// generator: true even when empty, and consumed by one pass.
 
-// Error: kInvalidArgument for an input or arguments the filter does not take, or the budget.
+// Error: kInvalidArgument for an unsupported input or argument, or an exceeded budget.
 using FilterFunction = Result<Value> (*)(Budget* budget, const Value& input,
                                          const Arguments& arguments);
 

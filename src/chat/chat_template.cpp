@@ -199,8 +199,8 @@ Result<NamedSources> templates_at(const fs::path& model_dir, std::string_view pl
   return exists ? templates_in(model_dir / place) : NamedSources();
 }
 
-// The first place with templates that can be used counts; another one that differs, or cannot be
-// used, is logged. Error: that of the first place if none can be used.
+// Uses the first place with usable templates; a later one that differs or is unusable is logged.
+// Error: that of the first place if none is usable.
 Result<ParsedTemplates> templates_of_model(const fs::path& model_dir, const RenderLimits& limits) {
   ParsedTemplates chosen;
   NamedSources chosen_sources;

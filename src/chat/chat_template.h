@@ -38,11 +38,11 @@ struct ChatTemplateOptions {
 // The form in which a template gets a call's arguments that a message has as text.
 enum class ArgumentsForm : uint8_t {
   kAsSent,  // the text
-  kValues,  // the values that it spells (spelled_json.h)
+  kValues,  // the values written in it (spelled_json.h)
 };
 
-// Threading: immutable after load; render may be called from many threads at once, if local_now
-// may.
+// Threading: immutable after load; many threads may call render concurrently if local_now allows
+// it.
 class ChatTemplate {
  public:
   // In this order: options.template_file; chat_template.jinja in `model_dir`; chat_template in
@@ -72,7 +72,7 @@ class ChatTemplate {
                                            RenderReport* report = nullptr,
                                            ArgumentsForm arguments = ArgumentsForm::kAsSent) const;
 
-  // Whether the model has a template of its own for conversations with tools.
+  // Whether the model has another template for conversations with tools.
   [[nodiscard]] bool has_tool_template() const { return with_tools_.has_value(); }
 
   // Empty when the model has none.
@@ -120,8 +120,7 @@ class ChatTemplate {
 [[nodiscard]] std::optional<TokenId> find_role_token(const ChatTemplate& chat_template,
                                                      const tokenizer::Tokenizer& tokenizer);
 
-// Where `role_token` stands in `prompt`, ascending. The very beginning is none: nothing comes
-// before it that could be shared.
+// Positions of `role_token` in `prompt`, ascending, except 0, before which nothing could be shared.
 [[nodiscard]] std::vector<int64_t> role_boundaries(std::span<const TokenId> prompt,
                                                    TokenId role_token);
 

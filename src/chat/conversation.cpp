@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// ---- The short conversations by which a template shows what it takes ----
+// ---- Short conversations that probe what a template supports ----
 
 // Words that no template has.
 constexpr const char* kFirstWord = "zqxfirst";

@@ -120,7 +120,7 @@ constexpr std::string_view kJoined = R"(
     {%- for call in message.tool_calls %}{{ call.function.name + '(' + call.function.arguments + ')\n' }}{%- endfor %}
 {%- endfor %})";
 
-// As Qwen3-Coder: arguments one by one.
+// As Qwen3-Coder's template: writes arguments one by one.
 constexpr std::string_view kTagged = R"(
 {%- for message in messages %}
     {{- '<|im_start|>' + message.role + '\n' + (message.content or '') }}

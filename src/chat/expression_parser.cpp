@@ -359,7 +359,7 @@ Result<ExpressionPtr> ExpressionParser::parse_attribute(ExpressionPtr object) {
 
 Result<ExpressionPtr> ExpressionParser::parse_subscript(ExpressionPtr object) {
   const Position at = cursor_.next().at;
-  std::array<ExpressionPtr, 3> parts;  // a key, or begin, end and step
+  std::array<ExpressionPtr, 3> parts;  // a key, or a slice's begin, end and step
   size_t num_colons = 0;
   while (!cursor_.accept_operator("]")) {
     if (num_colons < 2 && cursor_.accept_operator(":")) {

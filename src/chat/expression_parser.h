@@ -22,7 +22,7 @@ class ExpressionParser {
   Result<ExpressionPtr> parse_expression();
 
   // One expression, or a tuple when commas follow, as after `set x =`, in {{ }} and after `in`.
-  // Without conditionals an `if` behind it is left for a loop's filter.
+  // Without conditionals, a following `if` is left for a loop's filter.
   Result<ExpressionPtr> parse_tuple(bool with_conditionals);
 
   // (a, b=c, *d, **e)
@@ -66,7 +66,7 @@ class ExpressionParser {
 
   TokenCursor& cursor_;
   const int max_depth_;
-  int depth_ = 0;  // of nested calls of this parser
+  int depth_ = 0;  // current nesting of calls
 };
 
 }  // namespace heddle::chat

@@ -23,7 +23,7 @@ Status append_code_point(uint32_t c, std::string& out) {
   return {};
 }
 
-// Reads exactly `count` hexadecimal digits at `offset`, which moves behind them.
+// Reads exactly `count` hexadecimal digits at `offset`, which moves past them.
 Status append_hex(std::string_view text, size_t& offset, size_t count, std::string& out) {
   const std::string_view digits = text.substr(offset, count);
   uint32_t value = 0;
@@ -180,7 +180,7 @@ class Lexer {
     }
   }
 
-  // The text before a tag, stripped as the sign behind the tag's opening asks.
+  // The text before a tag, stripped as the tag's sign requires.
   [[nodiscard]] std::string_view settle_end(std::string_view text, char sign,
                                             bool is_output) const {
     size_t end = text.size();
@@ -209,14 +209,14 @@ class Lexer {
           Token{.kind = TokenKind::kText, .at = position(), .text = std::string(text)});
   }
 
-  // A sign right behind a tag's opening.
+  // The sign directly after a tag's opening.
   [[nodiscard]] char opening_sign(size_t at) const {
     const char sign = at < source_.size() ? source_[at] : '\0';
     return sign == '-' || sign == '+' ? sign : '\0';
   }
 
-  // Consumes the end of a tag whose closing text is `close`, with its sign and what the sign
-  // strips. False, consuming nothing, when no end stands here.
+  // Consumes the end of a tag whose closing text is `close`, with its sign and the space that the
+  // sign strips. Returns false and consumes nothing if there is none.
   bool closing(std::string_view close, bool may_keep_newline) {
     const char sign = peek() == '-' || (may_keep_newline && peek() == '+') ? peek() : '\0';
     const size_t skip = sign == '\0' ? 0 : 1;
@@ -274,7 +274,7 @@ class Lexer {
     return {};
   }
 
-  // Consumes " raw %}" behind "{%", or nothing.
+  // Consumes " raw %}" after "{%", or nothing.
   bool raw_begins() {
     const size_t start = offset_;
     skip_spaces();
@@ -457,7 +457,7 @@ class Lexer {
   const std::string_view name_;
   const WhitespaceRules rules_;
   size_t offset_ = 0;
-  size_t counted_ = 0;  // bytes that position_ has seen
+  size_t counted_ = 0;  // bytes that position_ includes
   Position position_;
   bool line_starting_ = true;  // the last tag ended its line, or no tag was read yet
   std::vector<Token> tokens_;

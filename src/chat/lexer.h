@@ -77,7 +77,7 @@ class TokenCursor {
     return token;
   }
 
-  // Moves on when the token is there.
+  // Consumes the token if it is next.
   bool accept_operator(std::string_view symbol) {
     const bool found = peek().is_operator(symbol);
     if (found) next();
@@ -90,7 +90,7 @@ class TokenCursor {
     return found;
   }
 
-  // Error: kInvalidArgument at the token that stands there instead.
+  // Error: kInvalidArgument at the token found instead.
   Status expect_operator(std::string_view symbol);
   Status expect_name(std::string_view name);
   Status expect_kind(TokenKind kind, std::string_view what);

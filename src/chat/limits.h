@@ -15,12 +15,12 @@ namespace heddle::chat {
 // The defaults are some hundred times what the largest known template needs for a long
 // conversation.
 struct RenderLimits {
-  int64_t max_source_bytes = int64_t{1} << 20;  // of a template's text; known ones are below 20 kB
-  int max_nesting_depth = 150;                  // of blocks, brackets and operators in the source
+  int64_t max_source_bytes = int64_t{1} << 20;  // template source; known templates are below 20 kB
+  int max_nesting_depth = 150;                  // blocks, brackets and operators in the source
   int64_t max_steps = 10'000'000;  // evaluated nodes, plus one per 64 bytes worked through
-  int64_t max_output_bytes = int64_t{32} << 20;   // of the rendered text and of each captured block
+  int64_t max_output_bytes = int64_t{32} << 20;   // the rendered text and each captured block
   int64_t max_memory_bytes = int64_t{128} << 20;  // alive in intermediate strings, lists and dicts
-  int max_recursion_depth = 600;  // of evaluation: expressions, blocks and macro calls together
+  int max_recursion_depth = 600;  // evaluation: expressions, blocks and macro calls together
 };
 
 // Deepest nesting of lists and dicts a Value can have, so that walking one never exhausts the
@@ -91,7 +91,7 @@ class Budget {
   mutable bool exceeded_ = false;
 };
 
-// A share of a Budget's memory, given back on destruction. Without a budget it counts nothing.
+// Memory counted against a Budget until destruction. Without a budget it counts nothing.
 class Metered {
  public:
   Metered(Budget* budget, size_t bytes) : budget_(budget), bytes_(bytes) {

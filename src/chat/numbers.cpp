@@ -33,7 +33,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, end - begin);
 }
 
-// Removes single underscores between digits; none when one stands elsewhere.
+// Removes single underscores between digits; nullopt for others.
 std::optional<std::string> without_underscores(std::string_view text) {
   std::string result;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -163,7 +163,7 @@ int compare_integer_with_double(int64_t a, double b) {
   return fraction > 0 ? -1 : fraction < 0 ? 1 : 0;
 }
 
-// Of two numbers of which one at least is an int beyond 64 bits.
+// Compares numbers, at least one of which is an int beyond 64 bits.
 int compare_big_integers(const Value& a, const Value& b) {
   const auto digits_of = [](const Value& value) -> std::string {
     if (value.is(Kind::kBigInt)) return value.as_digits();

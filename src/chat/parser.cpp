@@ -62,7 +62,7 @@ class Parser {
     return block;
   }
 
-  // Statements, then the tag `end`, of a block whose tag `opening` stands at `opened`.
+  // Parses the statements and the tag `end` of a block; its tag `opening` is at `opened`.
   Result<Block> parse_body(std::string_view opening, std::string_view end, Position opened) {
     HEDDLE_ASSIGN_OR_RETURN(Block body, parse_statements({end}));
     HEDDLE_RETURN_IF_ERROR(require_open(opening, end, opened));

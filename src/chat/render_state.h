@@ -117,7 +117,7 @@ class Scopes {
     current_->variables.insert_or_assign(name, std::move(value));
   }
 
-  // Those of the current scope alone.
+  // Variables of the current scope only.
   [[nodiscard]] Variables& variables() { return current_->variables; }
 
   // A macro keeps the scopes around it, with their variables, until the render ends.
@@ -168,7 +168,7 @@ class RenderTrace {
   // `status` as "name:line:column: message", unless it has a position already.
   Status locate(Position at, const Status& status);
 
-  // The next error keeps its message as it is.
+  // The next error keeps its message without a position.
   void keep_message() { is_located_ = true; }
 
  private:

@@ -107,7 +107,7 @@ class SpelledReader {
     return std::move(list).value();
   }
 
-  // The JSON library reads what stands from `begin` on.
+  // Parses the text from `begin` on with the JSON library.
   std::optional<Value> parsed(size_t begin, std::string_view ending = {}) const {
     std::string piece(text_.substr(begin, next_ - begin));
     piece += ending;

@@ -66,7 +66,7 @@ class StatementRenderer final : private MacroCaller {
   Status assign(const Target& target, const Value& value);
   Status write(const Value& value);
   Status check_output_size() const;
-  // The text that `block` writes, in a scope of its own.
+  // The text that `block` writes in a new scope.
   Result<Value> capture(const Block& block);
   Result<Value> apply_filters(const std::vector<FilterCall>& filters, Value value, Position at);
 

@@ -288,8 +288,8 @@ bool is_sane(const std::tm& time) {
          time.tm_yday >= 0 && time.tm_yday < 366 && time.tm_year >= -1899 && time.tm_year <= 8099;
 }
 
-// Those of the library, whose C locale is English. %f, %z and %Z are Python's, for a time without
-// fractions of a second and without a zone.
+// The C library's conversions in its English C locale, and Python's %f, %z and %Z for a time
+// without fractions of a second or zone.
 constexpr std::string_view kTimeConversions = "aAbBcCdDeFhHIjklmMnpPrRStTuwxXyY%";
 
 // False: the letter is unknown. `bare`: numbers are not padded.

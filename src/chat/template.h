@@ -23,10 +23,10 @@ namespace heddle::chat {
 struct ParseOptions {
   bool trim_blocks = true;
   bool lstrip_blocks = true;
-  RenderLimits limits;  // those of the source
+  RenderLimits limits;  // source limits
 };
 
-// The result of a render beside its text.
+// Results of a render other than the text.
 struct RenderReport {
   // The template called raise_exception: the error's message is exactly the template's text, meant
   // for the client whose messages it rejects. Other errors carry "name:line:column: " and concern
@@ -39,7 +39,7 @@ struct RenderReport {
 // The machine's local time.
 std::tm local_time_now();
 
-// Threading: immutable; may be rendered by many threads at once.
+// Threading: immutable; many threads may render it concurrently.
 class Template {
  public:
   // `name` is for messages. Error: kInvalidArgument "name:line:column: message".

@@ -22,8 +22,7 @@ namespace heddle::chat {
 
 [[nodiscard]] size_t count_code_points(std::string_view text);
 
-// The code point at `offset`, which moves behind it. `offset` must be at a character of valid
-// UTF-8.
+// The code point at `offset`, which moves past it. `offset` must be at a character of valid UTF-8.
 char32_t next_code_point(std::string_view text, size_t& offset);
 // The code point that ends at `offset`, which moves before it. `offset` must not be 0.
 char32_t previous_code_point(std::string_view text, size_t& offset);
@@ -57,7 +56,7 @@ void append_title(char32_t c, std::string& out);
                                         std::optional<std::string_view> characters, bool left,
                                         bool right);
 
-// Where `wanted` first stands at or behind `from`, or npos. Linear whatever the texts are.
+// The first position of `wanted` from `from` on, or npos. Linear time for any texts.
 [[nodiscard]] size_t find_text(std::string_view text, std::string_view wanted, size_t from);
 // Pays for a search from the right, which is not: every position may cost the length of `wanted`.
 Status charge_search(Budget* budget, std::string_view text, std::string_view wanted);
@@ -80,7 +79,7 @@ Result<Value> replaced(Budget* budget, std::string_view text, std::string_view f
 Result<Value> padded(Budget* budget, std::string_view text, int64_t left, int64_t right,
                      std::string_view fill);
 
-// str.title: every letter behind a non-letter in title case, the others in lower case.
+// str.title: letters after a non-letter in title case, the others in lower case.
 [[nodiscard]] std::string title_case(std::string_view text);
 
 // A list of strings. Error: the budget.

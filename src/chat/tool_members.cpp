@@ -26,7 +26,7 @@ bool has_null(const Json& function) {
   });
 }
 
-// A tool's function; null for what is none.
+// A tool's function; null if it is not a tool.
 template <typename Tool>
 Tool* function_of(Tool& tool) {
   if (!tool.is_object()) return nullptr;

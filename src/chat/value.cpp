@@ -211,7 +211,7 @@ int compare_keys(const Value& a, const Value& b) {
   if (rank == 1) {
     const int order = compare_numbers(a, b);
     if (order != 2) return order;
-    // One is NaN: it stands behind all other numbers and equals itself.
+    // One is NaN: it sorts after all other numbers and equals itself.
     const bool a_is_nan = a.is(Kind::kFloat) && std::isnan(a.as_double());
     const bool b_is_nan = b.is(Kind::kFloat) && std::isnan(b.as_double());
     return a_is_nan == b_is_nan ? 0 : a_is_nan ? 1 : -1;

@@ -59,7 +59,7 @@ enum class Kind : uint8_t {  // in the order of Value's variant
 
 class Value {
  public:
-  Value() = default;  // undefined, without a reason
+  Value() = default;  // undefined without a reason
 
   // Undefined is falsy and prints nothing; using it otherwise fails with `reason`.
   static Value undefined(std::string reason);
@@ -117,8 +117,9 @@ class Value {
   // Each of these requires the kind it names.
   [[nodiscard]] bool as_bool() const { return std::get<2>(storage_); }
 
-  [[nodiscard]] int64_t as_integer() const;  // of an int or a bool
-  [[nodiscard]] double as_double() const;    // of an int, float or bool; infinite beyond a double
+  [[nodiscard]] int64_t as_integer() const;  // an int or a bool
+  [[nodiscard]] double as_double() const;    // an int, float or bool; infinite beyond a double's
+                                             // range
 
   [[nodiscard]] const std::string& as_digits() const { return *std::get<13>(storage_); }
 
