@@ -65,10 +65,10 @@ Result<std::vector<IndexEntry>> parse_index(const std::string& text) {
 
 struct OtherWeights {
   std::string_view ending;
-  std::string_view what;  // they are, and what helps
+  std::string_view what;  // description and remedy
 };
 
-// Weights in forms that are not served, and the adapters of a model that is elsewhere.
+// Weights in unsupported forms, and adapters without their model.
 constexpr OtherWeights kOtherWeights[] = {
     {"adapter_model.safetensors",
      "the adapters of a model without the model; merge them into it (peft: merge_and_unload(), "
@@ -94,7 +94,7 @@ constexpr OtherWeights kOtherWeights[] = {
     {".onnx", "an ONNX model, which is not served; download the model's safetensors files"},
 };
 
-// Mistral publishes its models in a layout of its own, too.
+// Mistral also publishes its models in another layout.
 bool is_makers_file(std::string_view name) {
   return name.starts_with("consolidated") && name.ends_with(".safetensors");
 }

@@ -37,10 +37,10 @@ class CheckpointFiles final : public WeightSource {
   // Tensors that are in several shards, and those that are not where the index says.
   [[nodiscard]] std::vector<std::string> notes() const override { return notes_; }
 
-  // Shards beside a single file, files that no index names.
+  // Shards next to a single file, and files that no index names.
   [[nodiscard]] std::string unread_files() const override;
 
-  // The stored tensor as it is, or null. For tools that list a checkpoint.
+  // The stored tensor, or null. For tools that list a checkpoint.
   [[nodiscard]] const TensorEntry* entry(std::string_view name) const;
 
   [[nodiscard]] int64_t num_files() const { return static_cast<int64_t>(files_.size()); }
@@ -56,7 +56,7 @@ class CheckpointFiles final : public WeightSource {
 
   Status add_file(std::string name);
   Status add_shards(const std::filesystem::path& index_path);
-  [[nodiscard]] std::string name_twins() const;  // there are some
+  [[nodiscard]] std::string name_twins() const;  // requires that there are some
 
   std::filesystem::path folder_;
   std::vector<SafetensorsFile> files_;

@@ -66,18 +66,17 @@ class ConfigReader {
   // The spelling that the document uses, or the first, which then is the one reported as missing.
   [[nodiscard]] std::string_view spelling(std::string_view first, std::string_view second) const;
 
-  // Whether this reader was asked for `key`, in whatever way. Readers that were narrowed from it
-  // keep count of their own.
+  // Whether any getter of this reader read `key`. Readers narrowed from it count separately.
   [[nodiscard]] bool was_asked_for(std::string_view key) const { return asked_for_.contains(key); }
 
   // Counts as asking: says that nothing depends on the value of `key`.
   void disregard(std::string_view key) { asked_for_.emplace(key); }
 
-  // Without `fallback`, an absent key is an error. On any error they return the fallback, or the
-  // range's low end, an empty string or list: values that are safe to go on with.
+  // Without `fallback`, a missing key is an error. On an error getters return the fallback, the
+  // range's lower end, or an empty string or list, so that reading can continue.
   int64_t integer(std::string_view key, std::optional<int64_t> fallback, IntegerRange range);
-  // One layer in so many: at least 1. A negative number divides the same layers, as in Python,
-  // which is noted; 0 divides none and is an error.
+  // A period in layers, at least 1. A negative number has the same multiples, as in Python, and is
+  // noted; 0 is an error.
   int64_t interval(std::string_view key, int64_t fallback);
   double number(std::string_view key, std::optional<double> fallback, NumberRange range);
   bool boolean(std::string_view key, bool fallback);
@@ -97,8 +96,7 @@ class ConfigReader {
 
   // Keeps the error unless there is one already: kInvalidArgument "<key> is <value>, <complaint>".
   void fail(std::string_view key, std::string_view complaint);
-  // The same for a value that makes sense but is not served: kUnimplemented "<key> is <value>;
-  // <remedy>".
+  // Refuses a valid but unsupported value: kUnimplemented "<key> is <value>; <remedy>".
   void refuse(std::string_view key, std::string_view remedy);
   void fail(Status status);
 

@@ -42,7 +42,7 @@ void append_copy_jobs(const HubPiece& piece, const CopyJob& whole, std::vector<C
 void run_copy_job(const WeightSource& source, const StoredWeight& stored, const CopyJob& job,
                   std::byte* memory);
 
-// The same into memory of a device.
+// Copies to device memory.
 Status stage_copy_job(const WeightSource& source, const StoredWeight& stored, const CopyJob& job,
                       WeightStage& stage);
 

@@ -57,7 +57,7 @@ inline constexpr int32_t kMostOfBell = 2 * 65535;  // draw_bell() lies within +-
 
 // Rows of a hub tensor that are drawn: row i of them is row first_row + i * row_step.
 struct DrawnRows {
-  DrawnWeight weight;  // of mean 0
+  DrawnWeight weight;  // has mean 0
   int64_t first_row = 0;
   int64_t row_step = 1;
   int64_t num_rows = 0;

@@ -59,7 +59,7 @@ struct DrawKeys {
 inline constexpr float kDeviationOfBell = 37837.22f;  // sqrt(4 * (65536^2 - 1) / 12)
 
 struct DrawnWeight {
-  uint64_t key = 0;  // of seed and name
+  uint64_t key = 0;  // hash of seed and name
   float mean = 0;
   float deviation = 0;
 };

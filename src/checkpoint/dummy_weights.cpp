@@ -51,7 +51,7 @@ std::optional<StoredWeight> DummyWeights::find(const WeightRequest& request) con
 }
 
 std::optional<DrawnWeight> DummyWeights::drawn(const StoredWeight& weight) const {
-  if (weight.initial == Initial::kLogDecay) return std::nullopt;  // of a logarithm
+  if (weight.initial == Initial::kLogDecay) return std::nullopt;  // needs a logarithm
   return DrawnWeight{.key = key_of(seed_, weight.name),
                      .mean = weight.initial == Initial::kAroundOne ? 1.0f : 0.0f,
                      .deviation = 0.02f};

@@ -29,14 +29,14 @@ Status cannot_write(const fs::path& path, const std::error_code& error) {
   return data_loss(fmt::format("cannot write {}: {}", path.string(), error.message()));
 }
 
-// A folder beside the output that becomes the output, or is removed.
+// A folder next to the output that becomes the output, or is removed.
 class UnfinishedFolder {
  public:
   static Result<UnfinishedFolder> create(const fs::path& output) {
     fs::path path = output;
     path += fmt::format(".{}.tmp", ::getpid());
     std::error_code error;
-    fs::remove_all(path, error);  // of an earlier process with this number, which was killed
+    fs::remove_all(path, error);  // left by a killed process that had the same id
     if (!fs::create_directory(path, error)) return cannot_write(path, error);
     return UnfinishedFolder(std::move(path));
   }

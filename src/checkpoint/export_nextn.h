@@ -18,17 +18,17 @@
 namespace heddle::checkpoint {
 
 struct NextnExport {
-  std::string architecture;  // of the draft
+  std::string architecture;  // architecture of the draft model
   int64_t num_tensors = 0;
-  int64_t num_bytes = 0;  // of the tensors
+  int64_t num_bytes = 0;  // total size of the tensors
 };
 
-// Atomic: `output` appears complete or not at all; until then there is a folder beside it whose
-// name ends in ".tmp". Tensors are written straight from the mapped files.
+// Atomic: `output` appears complete or not at all; the files are first written to a sibling folder
+// that ends in ".tmp". Tensors are written directly from the mapped files.
 //
-// `on_progress` may be empty; a status it returns that is not ok ends the export.
-// Error: as CheckpointFiles::open, find_nextn_layer and draft_config, with the file's name;
-// kInvalidArgument when `output` exists; kDataLoss when it cannot be written (disk full).
+// `on_progress` may be empty; if it returns an error, the export ends with it. Error: as
+// CheckpointFiles::open, find_nextn_layer and draft_config, with the file's name; kInvalidArgument
+// when `output` exists; kDataLoss for a failed write (disk full).
 Result<NextnExport> export_nextn(const std::filesystem::path& model_dir,
                                  const std::filesystem::path& output,
                                  const WriteProgress& on_progress = {});

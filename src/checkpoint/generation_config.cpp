@@ -51,7 +51,7 @@ class OptionalReader {
   std::vector<std::string>& notes_;
 };
 
-// A list that only has more of them is usual: chat models end a turn with a token of their own.
+// A longer list is usual: chat models add a token that ends a turn.
 bool is_part(const std::vector<int64_t>& part, const std::vector<int64_t>& whole) {
   return std::ranges::all_of(
       part, [&](int64_t id) { return std::ranges::find(whole, id) != whole.end(); });
@@ -63,8 +63,7 @@ int64_t read_top_k(ConfigReader& reader) {
   return top_k == -1 ? 0 : std::min(top_k, kMost);  // -1: another way to say all
 }
 
-// Keys that say nothing about the text of an answer: how transformers computes, what it returns,
-// tokens that nothing draws.
+// Keys that do not affect the text: how transformers computes, what it returns, unused tokens.
 constexpr std::string_view kSilentKeys[] = {"transformers_version",
                                             "_from_model_config",
                                             "_name_or_path",
@@ -98,7 +97,7 @@ constexpr std::string_view kSilentKeys[] = {"transformers_version",
                                             "prompt_lookup_num_tokens",
                                             "max_matching_ngram_size"};
 
-// Values, other than null, 0, false and empty ones, that leave an answer as it is.
+// Values, besides null, 0, false and empty ones, that do not affect the answer.
 constexpr std::pair<std::string_view, double> kNeutralValues[] = {{"num_beams", 1},
                                                                   {"num_beam_groups", 1},
                                                                   {"length_penalty", 1},

@@ -79,7 +79,7 @@ class GgufWriter {
     tensor(name, shape, kGgufF32, std::as_bytes(values));
   }
 
-  // A tensor that claims to lie at `offset`, without data of its own.
+  // Declares a tensor at `offset` without writing data.
   void tensor_at(std::string_view name, const Shape& shape, uint32_t type, uint64_t offset) {
     ++num_tensors_;
     tensors_ += string(name) + bytes_of(static_cast<uint32_t>(shape.rank()));

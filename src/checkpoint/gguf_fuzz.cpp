@@ -48,7 +48,7 @@ void check(std::span<const std::byte> file) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   check(bytes);
-  // The same bytes in the metadata of a file that begins well, and as tensors of one.
+  // Also as metadata of a file with a valid header, and as its tensors.
   using heddle::checkpoint::testing::GgufWriter;
   const std::string text(reinterpret_cast<const char*>(data), size);
   const auto begun = [&](uint64_t tensors, uint64_t entries) {

@@ -35,8 +35,8 @@ struct GgufType {
   uint32_t id = 0;
   std::string_view name;  // as llama.cpp calls it: "Q4_K"
   quant::BlockSize block;
-  std::optional<DType> dtype;              // of plain numbers that Heddle reads
-  std::optional<quant::BlockType> blocks;  // of blocks that it reads
+  std::optional<DType> dtype;              // plain numbers that Heddle reads
+  std::optional<quant::BlockType> blocks;  // blocks that Heddle reads
 };
 
 // Null where the format has no such type.

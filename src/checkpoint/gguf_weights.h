@@ -30,8 +30,8 @@ struct GgufSource {
   std::string stored;  // the name in the file
   Shape shape;         // in the hub; as many columns as are stored, in whatever dimensions
   quant::RowOrder order;
-  quant::RowOrder columns = {};  // of a row; any but the stored one is read as numbers
-  bool as_numbers = false;       // never as blocks
+  quant::RowOrder columns = {};  // order within a row; any but the stored order is read as numbers
+  bool as_numbers = false;       // always read as numbers, not blocks
   GgufChange change = GgufChange::kNone;
 };
 
@@ -49,7 +49,7 @@ class GgufWeights final : public WeightSource {
   void read(const StoredWeight& weight, int64_t first, int64_t count, DType dtype,
             void* target) const override;
 
-  // How many tensors of each type in blocks are dequantised as they are read, and why.
+  // Per type of blocks, the number of tensors that are dequantised when read, and the reason.
   [[nodiscard]] std::vector<std::string> notes() const override;
 
   [[nodiscard]] const GgufModel& model() const { return model_; }

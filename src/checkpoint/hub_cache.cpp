@@ -26,7 +26,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// A folder that a variable names; "~" is the user's home, as it is to the Python libraries.
+// A folder from an environment variable; "~" is the home folder, as in the Python libraries.
 fs::path folder_in(const char* name) {
   const std::string value = variable(name);
   if (value != "~" && !value.starts_with("~/")) return value;
@@ -43,7 +43,7 @@ std::string repository_of(std::string_view folder_name) {
   return name;
 }
 
-// The other way round; empty for what is no repository's name. Old models have no owner: "gpt2".
+// The inverse; empty if it is not a repository's name. Old models have no owner: "gpt2".
 std::string folder_name_of(const std::string& name) {
   if (!repository_of(name).empty()) return name;
   if (name.empty() || name[0] == '.' || name[0] == '/' || name[0] == '~') return {};

@@ -24,11 +24,10 @@ namespace heddle::checkpoint {
 // names no home either.
 [[nodiscard]] std::filesystem::path hub_cache();
 
-// The folder of the model that `name` means: `name` itself where a path of that name exists or the
-// cache has no such model, so that whoever opens it says what is missing; for OWNER/NAME, NAME
-// alone, models--OWNER--NAME and the path of such a folder the snapshot of refs/main, or the only
-// one. Error: kNotFound for a model in the cache without its snapshot, kInvalidArgument where
-// several snapshots could be meant.
+// The folder of model `name`: `name` itself if that path exists or the cache lacks the model, so
+// that opening it reports what is missing; for OWNER/NAME, NAME, models--OWNER--NAME or the path of
+// such a folder, the snapshot of refs/main or the only snapshot. Error: kNotFound for a cached
+// model without its snapshot, kInvalidArgument if several snapshots match.
 [[nodiscard]] Result<std::filesystem::path> find_model(const std::string& name);
 
 // "OWNER/NAME" for the folder of a snapshot, otherwise the folder's own name; gguf_model_name() of
@@ -37,7 +36,7 @@ namespace heddle::checkpoint {
 
 struct CachedModel {
   std::string name;              // OWNER/NAME
-  std::filesystem::path folder;  // its snapshot; empty where find_model() fails
+  std::filesystem::path folder;  // the snapshot's folder; empty if find_model() fails
   int64_t bytes = 0;             // all files of the snapshot together
 };
 

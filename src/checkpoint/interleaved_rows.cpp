@@ -13,7 +13,7 @@ std::vector<RowRun> split_groups(int64_t num_groups, const std::vector<int64_t>&
   for (const int64_t part : parts) group_rows += part;
   std::vector<RowRun> runs;
   runs.reserve(static_cast<size_t>(num_groups) * parts.size());
-  int64_t part_offset = 0;  // of the part within its group
+  int64_t part_offset = 0;  // offset of the part within its group
   for (const int64_t part : parts) {
     for (int64_t group = 0; group < num_groups; ++group) {
       runs.push_back({.source_row = group * group_rows + part_offset,

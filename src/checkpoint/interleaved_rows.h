@@ -32,7 +32,7 @@ struct DeltaNetHeads {
 // ours is [num_blocks, all gate rows | all up rows]. Two runs a block.
 [[nodiscard]] std::vector<RowRun> split_gate_up_rows(int64_t num_blocks, int64_t intermediate_size);
 
-// The same runs, `offset` rows further down in our tensor.
+// The same runs, with target rows moved by `offset`.
 [[nodiscard]] std::vector<RowRun> shifted(std::vector<RowRun> runs, int64_t offset);
 
 }  // namespace heddle::checkpoint

@@ -27,7 +27,7 @@ double gibibytes(int64_t bytes) { return static_cast<double>(bytes) / 1073741824
 
 bool is_rotary_table(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
-// Keys of config.json that say whether files have a tensor, by the end of its name.
+// Keys of config.json that decide whether files have a tensor, by the ending of its name.
 struct DecidingKey {
   std::string_view ending;
   std::string_view keys;
@@ -171,8 +171,8 @@ class WeightLoader {
         to_string(config->method), readable(matrix->name), matrix->stored_dtype));
   }
 
-  // Memory is committed as it is written: without this a model that is too large would be killed
-  // half-way.
+  // Memory is committed when written: without this check, loading too large a model would be killed
+  // halfway.
   [[nodiscard]] Status check_memory() const {
     const int64_t available = on_device() ? options_.device->available_memory_bytes()
                                           : device::available_host_memory_bytes();
@@ -190,7 +190,7 @@ class WeightLoader {
     return on_device() && options_.device->kind() == device::DeviceKind::kCuda;
   }
 
-  // The dtype that WeightDType::kRun stands for, where all such weights have one dtype.
+  // The dtype for WeightDType::kRun if all such weights share one.
   [[nodiscard]] DType first_stored_dtype() const {
     for (const WeightSpec& spec : specs_) {
       if (spec.dtype != WeightDType::kRun) continue;
@@ -243,7 +243,7 @@ class WeightLoader {
   }
 
   Status copy_to_host() {
-    std::vector<std::pair<const Placement*, int64_t>> copies;  // and where they begin
+    std::vector<std::pair<const Placement*, int64_t>> copies;  // with their offsets
     int64_t num_bytes = 0;
     for (const Placement& placement : placements_) {
       if (!placement.spec->on_host) continue;
@@ -473,7 +473,7 @@ class WeightLoader {
     return ok_status();
   }
 
-  // Where a weight of so many bytes begins in the arena.
+  // Reserves `num_bytes` in the arena and returns their offset.
   Result<int64_t> reserve(int64_t num_bytes) {
     const int64_t begin = arena_bytes_;
     int64_t end = 0;
@@ -547,7 +547,7 @@ class WeightLoader {
   const WeightSource& source_;
   std::span<const WeightSpec> specs_;
   const LoadOptions& options_;
-  std::optional<DType> dtype_;  // of WeightDType::kRun; none: as stored
+  std::optional<DType> dtype_;  // for WeightDType::kRun; none: as stored
 
   LoadedWeights loaded_;
   std::vector<StoredWeight> pieces_;
@@ -557,11 +557,11 @@ class WeightLoader {
   QuantisedModules modules_;
   std::unordered_set<std::string> used_by_modules_;  // hub names
   std::vector<PackedPlacement> packed_;
-  int64_t kept_bytes_ = 0;  // of packed_, as they are packed
+  int64_t kept_bytes_ = 0;  // packed size of packed_
   int64_t kept_as_dense_bytes_ = 0;
-  int64_t num_dequantised_ = 0;    // of packed_, on a device
-  int64_t dequantised_bytes_ = 0;  // of these
-  int64_t packed_bytes_ = 0;       // of the same before
+  int64_t num_dequantised_ = 0;    // tensors of packed_ that are dequantised, on a device
+  int64_t dequantised_bytes_ = 0;  // their size afterwards
+  int64_t packed_bytes_ = 0;       // their size before
 
   struct UnpackedBlocks {
     int64_t tensors = 0;
@@ -571,9 +571,9 @@ class WeightLoader {
 
   std::map<std::string_view, UnpackedBlocks> unpacked_blocks_;  // on a device, by stored type
   int64_t arena_bytes_ = 0;
-  std::optional<DType> first_plain_dtype_;  // of WeightDType::kRun
+  std::optional<DType> first_plain_dtype_;  // for WeightDType::kRun
 
-  std::set<std::string_view> deciding_keys_;  // of tensors that are missing or unexpected
+  std::set<std::string_view> deciding_keys_;  // keys that explain missing or unexpected tensors
   Findings missing_{"missing"};
   Findings unexpected_{"unexpected"};
   Findings misshaped_{"of another shape"};

@@ -39,7 +39,7 @@ struct LoadOptions {
 
   // The checkpoint's quantization_config; null: it has none. Must outlive the call.
   const QuantizationConfig* quantization = nullptr;
-  // Quantises what is not quantised yet and is worth it (packed_load.h).
+  // Quantises weights that are unquantised and worth it (packed_load.h).
   std::optional<Rounding> rounding;
 
   // A device whose memory the host does not read: the weights lie there, all of
@@ -47,7 +47,7 @@ struct LoadOptions {
   // dequantised to that dtype. Null: on the host. Must outlive the weights.
   device::Device* device = nullptr;
 
-  // Once true, on whatever thread, the load is given up. Null: it never is. Must outlive the call.
+  // If true, set by any thread, loading stops. May be null. Must outlive the call.
   const std::atomic<bool>* cancelled = nullptr;
 };
 

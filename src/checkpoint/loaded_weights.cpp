@@ -57,7 +57,7 @@ Status LoadedWeights::replace(const LoadedWeights& other, device::Stream* stream
   HEDDLE_CHECK_EQ(device_arena_.size(), other.device_arena_.size());
   for (const auto& [name, view] : weights_) {
     const TensorView& theirs = other[name];
-    if (view.dtype == DType::kPacked) continue;  // placed behind each other likewise
+    if (view.dtype == DType::kPacked) continue;  // placed consecutively in both
     HEDDLE_CHECK_EQ(view.as<std::byte>() - memory(), theirs.as<std::byte>() - other.memory());
   }
   if (arena_.size() > 0) {

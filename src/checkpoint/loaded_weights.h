@@ -74,7 +74,7 @@ class LoadedWeights {
   }
 
   std::unordered_map<std::string, TensorView, Hash, std::equal_to<>> weights_;
-  std::vector<std::unique_ptr<quant::PackedWeight>> packed_;  // what views of kPacked point at
+  std::vector<std::unique_ptr<quant::PackedWeight>> packed_;  // data of kPacked views
   device::HostBuffer arena_;  // all weights that are not used where they lie in the files; with a
                               // device the copies for the host
   device::Buffer device_arena_;

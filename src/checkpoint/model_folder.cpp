@@ -23,7 +23,7 @@ constexpr std::string_view kDownload = "hf download OWNER/MODEL --local-dir FOLD
 
 constexpr std::string_view kConfig = "config.json";
 
-// A config.json that cannot be opened counts: what is wrong with it is said when it is read.
+// An unreadable config.json counts: reading it reports the error.
 bool has_config(const fs::path& folder) {
   const Result<bool> exists = file_exists(folder / kConfig);
   return !exists.ok() || *exists;

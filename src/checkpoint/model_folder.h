@@ -15,8 +15,8 @@ namespace heddle::checkpoint {
 // link to nothing, or what this user may not read (core/file_presence.h).
 Status check_model_folder(const std::filesystem::path& folder);
 
-// The same for `reader`, a command or a part of a model, which does not read GGUF files. Error: as
-// above; kUnimplemented for one of these.
+// The same for `reader`, a command or part of a model that does not read GGUF files. Error: as
+// above; kUnimplemented for a GGUF file.
 Status check_safetensors_folder(const std::filesystem::path& folder, std::string_view reader);
 
 }  // namespace heddle::checkpoint

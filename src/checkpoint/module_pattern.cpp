@@ -52,8 +52,8 @@ bool ModulePattern::matches(std::string_view path) const {
 }
 
 bool glob_matches(std::string_view glob, std::string_view path) {
-  size_t next = 0;  // in the glob
-  size_t at = 0;    // in the path
+  size_t next = 0;  // index in the glob
+  size_t at = 0;    // index in the path
   size_t after_star = std::string_view::npos;
   size_t star_end = 0;  // where the text of the last '*' ends
   while (true) {

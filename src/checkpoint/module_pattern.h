@@ -28,7 +28,7 @@ class ModulePattern {
   std::shared_ptr<const void> code_;  // compiled by PCRE2; shared by copies
 };
 
-// '*' stands for any text; the match may end before a '.' of the path. Cost: at most the product of
+// '*' matches any text; the match may end before a '.' of the path. Cost: at most the product of
 // both lengths.
 [[nodiscard]] bool glob_matches(std::string_view glob, std::string_view path);
 

@@ -31,7 +31,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // "layers.61" within a module's name or a regular expression, where the dot may be escaped.
 struct LayerMention {
-  size_t begin = 0;  // of the digits
+  size_t begin = 0;  // position of the digits
   size_t end = 0;
 };
 
@@ -155,7 +155,7 @@ Result<json> draft_config(const json& config, const NextnLayer& layer) {
   json draft = config;
   draft["architectures"] = json::array({draft_architecture(architectures[0], layer.form)});
   draft["num_hidden_layers"] = 1;
-  if (layer.form == NextnLayer::Form::kOwnPrefix) {  // its layer has full attention
+  if (layer.form == NextnLayer::Form::kOwnPrefix) {  // the layer has full attention
     if (draft.contains("full_attention_interval")) draft["full_attention_interval"] = 1;
     if (draft.contains("layer_types")) draft["layer_types"] = json::array({"full_attention"});
   }

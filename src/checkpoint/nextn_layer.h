@@ -30,7 +30,7 @@ struct NextnLayer {
   };
 
   Form form = Form::kAfterLastLayer;
-  int64_t layer_index = 0;  // of kAfterLastLayer: num_hidden_layers
+  int64_t layer_index = 0;  // for kAfterLastLayer: num_hidden_layers
 
   // The name of a hub tensor in the draft's folder; none when it does not belong there.
   [[nodiscard]] std::optional<std::string> draft_name(std::string_view hub_name) const;

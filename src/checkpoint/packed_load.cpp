@@ -310,7 +310,7 @@ Status PackedLoad::stage_rows_of(const Job& job, const WeightSource& source,
       HEDDLE_RETURN_IF_ERROR(stage_plain(rows));
       continue;
     }
-    Rows rounded = rows;  // of the matrix that they become
+    Rows rounded = rows;  // rows of the joined matrix
     rounded.source_row = 0;
     rounded.source_step = 1;
     HEDDLE_RETURN_IF_ERROR(stage_rows(round(rows, source), rounded));
@@ -321,7 +321,7 @@ Status PackedLoad::stage_rows_of(const Job& job, const WeightSource& source,
 Status PackedLoad::stage_job(size_t index, const WeightSource& source, WeightStage& stage) const {
   const Job& job = jobs_[index];
   if (origins_[job.origin].rounded && stage.can_draw()) {
-    const Rows& rows = job.rows.front();  // of a rounded tensor a job has no others
+    const Rows& rows = job.rows.front();  // a job with a rounded tensor has only this one
     if (const std::optional<DrawnRows> drawn = drawn_rows(rows, source)) {
       return stage.draw_rows(*drawn,
                              weight_->parts[rows.part].packed.cut(rows.part_row, rows.num_rows));
@@ -361,7 +361,7 @@ Status PackedLoad::stage_packed(const quant::UnpackedMatrix& matrix, const Rows&
   if (rows.part_row == 0) HEDDLE_RETURN_IF_ERROR(stage_group_index(rows, stage));
   const int64_t at_once = rows_at_once(format.K, target.rows_per_scale);
   for (int64_t done = 0; done < rows.num_rows; done += at_once) {
-    const int64_t row = rows.part_row + done;  // of the part
+    const int64_t row = rows.part_row + done;  // row within the part
     quant::PackedRows piece{.format = format,
                             .num_rows = std::min(at_once, rows.num_rows - done),
                             .rows_per_scale = target.rows_per_scale};

@@ -23,12 +23,12 @@
 
 namespace heddle::checkpoint {
 
-// The tensors of an unquantised checkpoint that are worth quantising: the matrices of attention,
-// mixers, MLPs and experts. Embeddings, routers, gates, convolutions and norms stay as they are,
-// because they are small or delicate; the output head unless it is asked for.
+// Tensors of an unquantised checkpoint worth quantising: the matrices of attention, mixers, MLPs
+// and experts. Embeddings, routers, gates, convolutions and norms are small or sensitive and stay
+// unquantised, as does the output head unless requested.
 struct Rounding {
   quant::Scheme scheme = quant::Scheme::kInt8;
-  int64_t group_size = 128;  // of kInt4
+  int64_t group_size = 128;  // for kInt4
   bool include_lm_head = false;
 };
 
@@ -45,8 +45,8 @@ class PackedLoad {
     const HubPiece* piece = nullptr;
     std::optional<QuantisedModule> module;    // quantised in the checkpoint
     StoredWeight stored;                      // otherwise: a plain tensor
-    std::optional<quant::RowFormat> rounded;  // that is quantised now
-    DType plain_dtype = DType::kBf16;         // or kept like this
+    std::optional<quant::RowFormat> rounded;  // target format of rows quantised at load time
+    DType plain_dtype = DType::kBf16;         // dtype of rows that stay plain
   };
 
   // Error: kUnimplemented for rows too wide to serve, and for rows that are stored in several ways
@@ -74,8 +74,8 @@ class PackedLoad {
   // Error: as quant::unpack, with the module's name.
   Status run_job(size_t job, const WeightSource& source) const;
 
-  // The same into the memory of a device. Where the source draws numbers that are rounded, a GPU
-  // draws codes instead (drawn_weight.h). Error: as above, and those of the stage.
+  // The same into device memory. If the source draws numbers that are then rounded, a GPU draws
+  // codes directly (drawn_weight.h). Error: as above, and those of the stage.
   Status stage_job(size_t job, const WeightSource& source, WeightStage& stage) const;
 
   // Instead of place(), bind() and stage_job(): the job's rows as the numbers they stand for,
@@ -83,7 +83,7 @@ class PackedLoad {
   Status stage_dense_job(size_t job, const WeightSource& source, int64_t begin, DType dtype,
                          WeightStage& stage) const;
 
-  // Of the parts as they are packed.
+  // Bytes of the packed parts.
   [[nodiscard]] int64_t packed_bytes() const;
 
  private:

@@ -26,8 +26,8 @@ namespace heddle::checkpoint {
 
 enum class QuantisedFormat : uint8_t { kAwq, kFp8Block, kInt8 };
 
-// A model that is no folder in the hub's layout, as what it would be there. Weights in blocks of
-// integers are rounded again; those that stay are bf16.
+// A model in another layout, converted to the hub's. Integer blocks are quantised again; the other
+// weights become bf16.
 struct QuantiseSource {
   std::unique_ptr<const WeightSource> weights;             // by hub names
   std::string config;                                      // the text of its config.json
@@ -38,7 +38,7 @@ struct QuantiseOptions {
   std::filesystem::path source;  // a model folder; of a QuantiseSource, where it is from
   std::filesystem::path output;  // must not exist
   QuantisedFormat format = QuantisedFormat::kFp8Block;
-  int64_t group_size = 128;  // of kAwq: 32, 64 or 128
+  int64_t group_size = 128;  // for kAwq: 32, 64 or 128
   bool include_lm_head = false;
   int64_t shard_bytes = int64_t{1} << 30;  // a shard is written when it has grown to this
   WriteProgress progress;  // in bytes of the source; a status that is not ok ends the run

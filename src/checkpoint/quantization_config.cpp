@@ -79,7 +79,7 @@ Result<QuantMethod> method_of(ConfigReader& reader) {
   };
   std::string name = reader.text("quant_method", std::string());
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (name.empty()) {  // older files do not say it
+  if (name.empty()) {  // missing in older files
     if (reader.has("bits") && reader.has("desc_act")) return QuantMethod::kGptq;
     if (reader.has("w_bit") || (reader.has("zero_point") && reader.has("bits"))) {
       return QuantMethod::kAwq;
@@ -131,8 +131,7 @@ std::optional<ModulePattern> compile(std::string_view pattern, const char* field
 constexpr ConfigReader::IntegerRange kBits{1, 16};
 constexpr ConfigReader::IntegerRange kGroupSize{-1, int64_t{1} << 24};
 
-// AutoRound's layers with bits of their own: {"lm_head": {"bits": 16}}, by name or by a regular
-// expression.
+// AutoRound's per-layer bits: {"lm_head": {"bits": 16}}, by name or regular expression.
 void read_extra_config(ConfigReader& reader, QuantizationConfig& config) {
   const json* const layers = reader.object("extra_config");
   if (layers == nullptr) return;

@@ -44,10 +44,10 @@ enum class KvCacheScheme : uint8_t {
 struct QuantizationConfig {
   QuantMethod method = QuantMethod::kFp8;
   int bits = 4;
-  int64_t group_size = 0;      // of AWQ and GPTQ; -1: the whole row; 0: not said
+  int64_t group_size = 0;      // AWQ and GPTQ; -1: the whole row; 0: not given
   bool symmetric = false;      // GPTQ: zero points are promised to be 2^(bits-1)
   bool zeros_less_one = true;  // GPTQ version 1
-  int64_t block_rows = 128;    // of block scales
+  int64_t block_rows = 128;    // rows per block scale
   int64_t block_columns = 128;
   std::vector<std::string> ignored;  // modules that stay as they are, in the method's own syntax
   std::vector<ModulePattern> ignored_patterns;
@@ -78,12 +78,12 @@ struct QuantizationConfig {
 Result<QuantizationConfig> parse_quantization_config(const nlohmann::json& quantization);
 
 struct SeparateQuantization {
-  std::string file;  // its name
+  std::string file;  // file name
   QuantizationConfig config;
 };
 
-// Older tools write the same object to a file of its own beside config.json; none if there is no
-// such file. Error: as above and for broken JSON, with the file's name.
+// Reads the separate file that older tools write next to config.json; nullopt if there is none.
+// Error: as above and for broken JSON, with the file's name.
 Result<std::optional<SeparateQuantization>> load_separate_quantization(
     const std::filesystem::path& folder);
 

@@ -268,7 +268,7 @@ RopeFrequencies inverse_frequencies(const RopeConfig& rope, int64_t head_dim) {
     case RopeType::kLinear:
       for (double& frequency : frequencies) frequency /= rope.factor;
       break;
-    case RopeType::kProportional: {  // the leading pairs turn, the others have an angle of 0
+    case RopeType::kProportional: {  // rotates only the leading pairs; the others have frequency 0
       const double pairs = std::floor(rope.partial_rotary_factor * static_cast<double>(width) / 2);
       for (double& frequency : frequencies) frequency /= rope.factor;
       std::fill(frequencies.begin() + static_cast<std::ptrdiff_t>(pairs), frequencies.end(), 0.0);

@@ -33,7 +33,7 @@ struct RopeConfig {
   double beta_fast = 32;
   double beta_slow = 1;
   bool truncate = true;
-  std::optional<double> attention_factor;  // of longrope, too
+  std::optional<double> attention_factor;  // also for longrope
   double mscale = 0;                       // 0: not given
   double mscale_all_dim = 0;
 
@@ -50,8 +50,8 @@ struct RopeConfig {
 
 // The settings of a model's layers.
 struct RopeConfigs {
-  RopeConfig rope;                         // of all layers, or of those that do not slide
-  std::optional<RopeConfig> sliding = {};  // of the sliding ones, where theirs are others
+  RopeConfig rope;                         // all layers, or those with full attention
+  std::optional<RopeConfig> sliding = {};  // sliding-window layers, if they differ
 };
 
 // Reads three spellings: `rope_parameters {...}`, the same with one set for each kind of layer
@@ -65,8 +65,8 @@ struct RopeConfigs {
 RopeConfigs read_rope_configs(ConfigReader& root, const RopeConfigs& defaults, bool slides,
                               int64_t max_position_embeddings);
 
-// Elements of each head that are rotated: the leading `head_dim * partial_rotary_factor`, rounded
-// down; all of them where the type is proportional, most by an angle of 0.
+// Rotated elements of each head: the leading `head_dim * partial_rotary_factor`, rounded down; for
+// the proportional type all of them, most by an angle of 0.
 [[nodiscard]] int64_t rotary_width(const RopeConfig& rope, int64_t head_dim);
 
 struct RopeFrequencies {

@@ -25,7 +25,7 @@ bool looks_like_safetensors(std::string_view start) {
          std::string_view("{ \t\r\n").find(start[8]) != std::string_view::npos;
 }
 
-// Text, as servers send it in place of a file that they refuse: "Entry not found".
+// Text that servers send instead of a file that they refuse: "Entry not found".
 bool looks_like_text(std::string_view start) {
   constexpr size_t kBytes = 16;
   return std::ranges::all_of(start.substr(0, kBytes), [](unsigned char c) {

@@ -106,8 +106,8 @@ struct StoredTensor {
 // ok ends the writing, and write_stored_safetensors() returns it.
 using WriteProgress = std::function<Status(int64_t done_bytes, int64_t total_bytes)>;
 
-// As above, for bytes that are copied as they are; they are read once, front to back, so that those
-// of a mapped file never lie in memory together.
+// As above, copying bytes unchanged; they are read once in order, so that a mapped file is never in
+// memory as a whole.
 Status write_stored_safetensors(const std::filesystem::path& path,
                                 std::span<const StoredTensor> tensors,
                                 const std::map<std::string, std::string>& metadata,

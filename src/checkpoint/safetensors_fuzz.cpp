@@ -25,8 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   };
   check(bytes);
 
-  // The same bytes as a header with a fitting length and some data, which random lengths rarely
-  // give.
+  // Also as a header with a matching length and some data, which random lengths rarely give.
   if (size == 0) return 0;
   std::vector<std::byte> file(8);
   const size_t length = size - 1;

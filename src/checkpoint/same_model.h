@@ -18,8 +18,8 @@ namespace heddle::checkpoint {
 // name both its values.
 Status check_same_model(const ModelConfig& used, const ModelConfig& other);
 
-// The error for a checkpoint whose weights cannot take the place of others: what differs, and that
-// it can be served all the same.
+// The error for a checkpoint that cannot replace the weights in use: the difference, and that it
+// can be served on its own.
 Status differs_from_used(std::string_view difference);
 
 }  // namespace heddle::checkpoint

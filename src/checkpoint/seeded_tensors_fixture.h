@@ -12,8 +12,8 @@
 
 namespace heddle::checkpoint::testing {
 
-// Of the first spelling of every weight, in fp32. Values are large enough for biases, scores and
-// gates to differ between tokens.
+// Tensors for the first layout of every weight, in fp32. Values are large enough for biases, scores
+// and gates to differ between tokens.
 inline std::map<std::string, Tensor> seeded_tensors(std::span<const WeightSpec> specs) {
   std::map<std::string, Tensor> tensors;
   const DummyWeights source(11, DType::kF32);

@@ -19,7 +19,7 @@ Status does_not_divide(const CutPart& part, int64_t unit, int64_t num_ranks) {
                   part.size, part.size / unit, unit, num_ranks));
 }
 
-// Of one part, counted within it.
+// The rank's range within one part.
 Result<CutRange> range_of_rank(const CutPart& part, int64_t rank, int64_t num_ranks,
                                int64_t block) {
   if (part.cut == PartCut::kWhole) return CutRange{.first = 0, .count = part.size};

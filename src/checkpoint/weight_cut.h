@@ -21,7 +21,7 @@
 namespace heddle::checkpoint {
 
 enum class CutKind : uint8_t {
-  kNone,  // every rank has all of it
+  kNone,  // every rank has the whole weight
   kRows,
   kColumns,
   kWholeExperts,  // dimension 0
@@ -29,8 +29,9 @@ enum class CutKind : uint8_t {
 
 // How the units of a part are shared.
 enum class PartCut : uint8_t {
-  kEqual,   // each rank has as many
-  kCopied,  // likewise, or ranks share copies of a unit where there are fewer: heads of keys
+  kEqual,   // the same number for each rank
+  kCopied,  // as kEqual, but ranks share a unit's copies if there are fewer units than ranks: key
+            // heads
   kRagged,  // the last ranks have fewer, or none: tokens of a vocabulary
   kWhole,   // every rank has all: a router within a larger product
 };
@@ -46,7 +47,7 @@ struct CutPart {
 
 struct WeightCut {
   CutKind kind = CutKind::kNone;
-  std::vector<CutPart> parts = {};  // of the rows or columns, end to end
+  std::vector<CutPart> parts = {};  // parts of the rows or columns, end to end
   // kWholeExperts: how ranks that have every expert share each one's matrix, `parts` being of it;
   // kRows, kColumns or, for a vector that is added once, kNone.
   CutKind within = CutKind::kNone;

@@ -118,11 +118,11 @@ class WeightJobRun {
   std::vector<PackedJob> packed_jobs_;
   int64_t total_bytes_ = 0;
   int64_t largest_piece_ = bytes_of(DType::kF32, kCopyJobElements);
-  std::vector<Status> statuses_;  // of each job, written by the thread that has it
+  std::vector<Status> statuses_;  // per job, written by its thread
   std::atomic<size_t> next_job_ = 0;
   std::atomic<int64_t> done_bytes_ = 0;
   Mutex mutex_;
-  Status stages_status_ HEDDLE_GUARDED_BY(mutex_);  // of the stages, not of a single job
+  Status stages_status_ HEDDLE_GUARDED_BY(mutex_);  // errors of the stages, not of a single job
 };
 
 }  // namespace

@@ -28,8 +28,8 @@ struct WeightJobs {
   std::span<const StoredWeight> pieces;  // hub tensors by CopyJob::piece
   std::span<const CopyJob> copies;
   std::span<const PackedPlacement> packed;
-  DType dequantised_dtype = DType::kBf16;  // of what has a dense_begin
-  std::byte* arena = nullptr;              // the device's where `options` names one
+  DType dequantised_dtype = DType::kBf16;  // for jobs with a dense_begin
+  std::byte* arena = nullptr;              // on the device if `options` names one
 };
 
 // Runs all jobs on as many threads as `options` says, this one among them, and reports progress.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The assembly of our weights from a checkpoint's tensors, as data: a model lists one
-// WeightSpec per weight, load_weights() (load_weights.h) does the rest.
+// How the model's weights are assembled from a checkpoint's tensors, as data: a model lists one
+// WeightSpec per weight, and load_weights() (load_weights.h) does the rest.
 //
 // Everything is a matter of rows. A tensor of rank 2 or more is a list of rows as long as its last
 // dimension; a vector is a list of rows of one element. A weight takes each of its rows from some
@@ -23,8 +23,8 @@
 
 namespace heddle::checkpoint {
 
-// `num_rows` rows of a hub tensor that stand together in ours: consecutive ones, or every
-// `source_step`-th.
+// `num_rows` rows that are consecutive in the weight; in the hub tensor they are consecutive or
+// every `source_step`-th.
 struct RowRun {
   int64_t source_row = 0;
   int64_t target_row = 0;
@@ -42,7 +42,7 @@ struct HubTensor {
 // The order of the elements of a hub tensor.
 enum class RowForm : uint8_t {
   kLastDimension,  // a row is as long as the last dimension
-  kElement,        // every element is a row: for what is interleaved within a dimension
+  kElement,        // every element is a row: for elements interleaved within a dimension
   kInputMajor,     // stored [.., K, N], and the rows are the columns of each [K, N]: N rows of K
 };
 
@@ -52,47 +52,46 @@ struct HubPiece {
   RowForm form = RowForm::kLastDimension;
 };
 
-// Elements of one row of a piece, and how many rows it has.
+// Elements per row of a piece, and its number of rows.
 [[nodiscard]] int64_t row_width(const HubPiece& piece);
 [[nodiscard]] int64_t num_rows(const HubPiece& piece);
 
-// The pieces' target rows, counted in the piece's own rows, cover the weight exactly once; they may
-// leave out rows of a hub tensor.
+// The pieces' target rows, in rows of the piece, cover the weight exactly once; rows of a hub
+// tensor may be unused.
 using Assembly = std::vector<HubPiece>;
 
 enum class WeightDType : uint8_t {
-  kRun,     // the run's --dtype; as stored without one. Must be fp32, bf16 or fp16 in the file
-  kF32,     // fp32 whatever the file has, for what is too delicate for 16 bits
+  kRun,     // the run's --dtype, or as stored without one. The file must have fp32, bf16 or fp16
+  kF32,     // always fp32, for weights that 16 bits would harm
   kStored,  // as stored, any dtype
 };
 
-// The forms in which the reader of a weight takes it where the checkpoint has quantised it.
+// The layouts that the user of a weight accepts if the checkpoint has quantised it.
 enum class Packing : uint8_t {
-  kInParts,   // rows may be stored in several ways, or not quantised: a linear layer
-  kAlike,     // all rows in one way: the experts of a layer
-  kColumns,   // as kInParts on the host; a device, which also reads columns, gets dense rows
-  kLookedUp,  // likewise, for rows that are looked up by token id; LoadOptions::rounding leaves
-              // them
+  kInParts,   // rows in several formats, or not quantised: a linear layer
+  kAlike,     // all rows in one format: a layer's experts
+  kColumns,   // as kInParts on the host; devices read columns too and get dense rows
+  kLookedUp,  // as kColumns, for rows that token ids select; LoadOptions::rounding does not
+              // quantise them
 };
 
 struct WeightSpec {
-  std::string name;  // ours
+  std::string name;  // Heddle's name
   Shape shape;
-  // Ways a checkpoint may store it; the first of which any tensor exists, in the shape it says, is
-  // taken.
+  // Layouts in a checkpoint. The first of which any tensor exists with the right shape is used.
   std::vector<Assembly> alternatives;
   WeightDType dtype = WeightDType::kRun;
   Packing packing = Packing::kInParts;
   float offset = 0;  // added to every element: 1 for zero-centred norm weights. Needs kF32
   Initial initial = Initial::kSmall;
-  bool on_host = false;  // its numbers are read there, too: LoadedWeights::host()
-  WeightCut cut = {};    // how ranks share it; nothing reads it before there are ranks
+  bool on_host = false;  // the host reads its numbers, too: LoadedWeights::host()
+  WeightCut cut = {};    // how ranks share it; unused without ranks
   int64_t num_uses = 1;  // layers that multiply by it
 };
 
 [[nodiscard]] Assembly whole(HubTensor tensor);
 
-// Along dimension 0, in the order given.
+// Concatenates along dimension 0, in the given order.
 [[nodiscard]] Assembly concatenated(std::vector<HubTensor> tensors);
 
 [[nodiscard]] Assembly permuted(HubTensor tensor, std::vector<RowRun> runs);

@@ -57,7 +57,7 @@ class WeightStage {
   std::unique_ptr<device::Stream> stream_;
   std::array<Slab, 2> slabs_;
   size_t current_ = 0;
-  int64_t used_ = 0;   // of the current slab
+  int64_t used_ = 0;   // bytes used of the current slab
   int64_t piece_ = 0;  // bytes reserved last, at the end of them
 };
 
