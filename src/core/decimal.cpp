@@ -57,7 +57,7 @@ bool Decimal::is_multiple_of(int divisor) const {
   if (!is_whole()) return false;
   int remainder = 0;
   for (const char digit : digits_) remainder = (remainder * 10 + (digit - '0')) % divisor;
-  int power = 10 % divisor;  // of 10, squared for each bit of the exponent
+  int power = 10 % divisor;  // 10 to the current power of two
   for (int64_t left = exponent_; left > 0; left /= 2) {
     if (left % 2 != 0) remainder = remainder * power % divisor;
     power = power * power % divisor;
@@ -77,7 +77,7 @@ std::strong_ordering Decimal::compare_magnitude(const Decimal& other) const {
   const int64_t size = exponent_ + static_cast<int64_t>(digits_.size());
   const int64_t other_size = other.exponent_ + static_cast<int64_t>(other.digits_.size());
   if (size != other_size) return size <=> other_size;
-  return digits_ <=> other.digits_;  // of fractions with the same first position
+  return digits_ <=> other.digits_;  // both are fractions with the same first position
 }
 
 }  // namespace heddle

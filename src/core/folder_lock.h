@@ -12,8 +12,8 @@ namespace heddle {
 
 class FolderLock {
  public:
-  // Does not have the lock if the time is up (is_busy()), or if the folder cannot be opened or
-  // locked. Callers then do what they would do alone, or report that the folder is busy.
+  // Is not locked after a timeout (is_busy()) or if the folder cannot be opened or locked. Callers
+  // then work without the lock, or report that the folder is busy.
   FolderLock(const std::filesystem::path& folder, double max_wait_seconds);
   ~FolderLock();
 

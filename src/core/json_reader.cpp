@@ -16,7 +16,7 @@
 namespace heddle {
 namespace {
 
-// The element's text as it is in the file, shortened.
+// The element's text in the file, shortened.
 std::string shown(simdjson::dom::element element) {
   constexpr size_t kMaxBytes = 60;
   simdjson::dom::object object;

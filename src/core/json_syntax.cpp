@@ -34,7 +34,7 @@ class StrictJsonWriter {
   explicit StrictJsonWriter(std::string_view text) : text_(text) { out_.reserve(text.size() + 64); }
 
   Status write() {
-    std::string open;  // the brackets that are open
+    std::string open;  // open brackets
     bool expects_value = true;
     while (true) {
       skip_space();

@@ -26,7 +26,7 @@ namespace heddle {
 
 struct MetricName {
   std::string_view heddle;
-  std::string_view sglang = {};  // empty: the same as ours
+  std::string_view sglang = {};  // empty: Heddle's name
 };
 
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
