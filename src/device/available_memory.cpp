@@ -71,7 +71,7 @@ int64_t reclaimable_bytes(const std::string& folder, const GroupFiles& files) {
              0, number_after(stat, files.active_file) - number_after(stat, files.mapped_file));
 }
 
-// The most that a group may use, or what is left of it.
+// A group's limit, or the rest of it.
 enum class Measure { kLimit, kLeft };
 
 int64_t allowed_by_group(const std::string& folder, const GroupFiles& files, Measure measure) {
@@ -93,7 +93,7 @@ struct Mount {
   std::string top;
 };
 
-// The least of `group` and those above it, as far up as the mount shows them.
+// The smallest limit of `group` and its ancestors, as far as the mount shows them.
 int64_t allowed_by_groups(const Mount& mount, std::string group, const GroupFiles& files,
                           Measure measure) {
   // Relative to the mount. A path that leads out of it belongs to a group that is not shown.
@@ -139,8 +139,8 @@ Mount find_mount(const std::string& root, std::string_view type) {
   return {};
 }
 
-// The lines of /proc/self/cgroup: "0::/group" for version 2, "4:memory:/group" for version 1; a
-// machine may have both at once.
+// Reads /proc/self/cgroup: "0::/group" for version 2, "4:memory:/group" for version 1; a machine
+// may have both.
 int64_t allowed_by_control_groups(const std::string& root, Measure measure) {
   int64_t left = kUnlimited;
   std::ifstream file(root + "/proc/self/cgroup");

@@ -13,8 +13,8 @@
 namespace heddle::device {
 namespace {
 
-// The first CPU of the core that `cpu` belongs to, as the kernel tells; `cpu` itself when it does
-// not. Numbers of cores are no help: they are unique in a die or a cluster only.
+// The first CPU of the core that `cpu` belongs to, as the kernel reports it, or else `cpu`. Core
+// numbers do not help: they are unique only within a die or cluster.
 int first_of_core(int cpu) {
   const std::string folder = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
   for (const char* list : {"core_cpus_list", "thread_siblings_list"}) {  // "0,64" or "0-1"

@@ -91,10 +91,9 @@ class Stream {
   // afterwards, those of the bytes around them as they were.
   virtual Status discard(void* at, int64_t num_bytes) = 0;
 
-  // `event` stands for what is enqueued up to now; what it stood for before is forgotten.
+  // Makes `event` mark the work enqueued so far, instead of its earlier mark.
   virtual Status record(Event& event) = 0;
-  // Holds back what is enqueued from now on until `event` is reached, on whichever stream it was
-  // recorded.
+  // Delays work enqueued from now on until `event` is reached, on whichever stream it was recorded.
   virtual Status wait_for(const Event& event) = 0;
 
   // Waits for everything enqueued. With several steps in flight, Event::wait() waits for one.
@@ -118,10 +117,10 @@ class Device {
   [[nodiscard]] virtual std::string name() const = 0;  // readable name, such as "cpu, 2 threads"
   [[nodiscard]] virtual bool can_capture() const = 0;
   [[nodiscard]] virtual int64_t available_memory_bytes() const = 0;
-  [[nodiscard]] virtual int64_t total_memory_bytes() const = 0;  // whoever uses it
+  [[nodiscard]] virtual int64_t total_memory_bytes() const = 0;  // used and free
 
-  // Memory is given back to the system in pieces of this size (Stream::discard), so that a pool may
-  // have more ids than memory. 0: an allocation keeps all its memory as long as it lives.
+  // Memory is returned to the system in pieces of this size (Stream::discard), so that a pool may
+  // have more ids than memory. 0: an allocation keeps all its memory while it lives.
   [[nodiscard]] virtual int64_t release_granule_bytes() const = 0;
 
   // Makes this the device of the calling thread.

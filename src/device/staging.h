@@ -31,12 +31,12 @@ class UploadRing {
   UploadRing(Device& device, int64_t num_blocks, Waits waits)
       : device_(&device), blocks_(static_cast<size_t>(num_blocks)), waits_(waits) {}
 
-  // The next block, with room for so many bytes. Where it grows it waits for the stream, as work
-  // there may read what was uploaded before; that is lost. Errors: kResourceExhausted, kDeviceLost.
+  // Starts the next block, with room for `num_bytes`. Growing it waits for the stream, which may
+  // still read an earlier upload, and loses that upload. Errors: kResourceExhausted, kDeviceLost.
   Status begin(Stream& stream, int64_t num_bytes);
 
-  // host(): the block of the last begin(), to be written. device(): what the last upload() brought;
-  // bytes beyond it are undefined.
+  // host(): the block of the last begin(), to be written. device(): the last upload(); bytes beyond
+  // it are undefined.
   [[nodiscard]] std::byte* host() const { return blocks_[current_].pinned.data(); }
 
   [[nodiscard]] std::byte* device() const { return memory_.data(); }
@@ -68,7 +68,8 @@ class ReadbackRing {
   ReadbackRing(Device& device, int64_t num_blocks)
       : device_(&device), blocks_(static_cast<size_t>(num_blocks)) {}
 
-  // The next block, with room for so many bytes; what it held is lost. Error: kResourceExhausted.
+  // Starts the next block, with room for `num_bytes`; its contents are lost. Error:
+  // kResourceExhausted.
   Result<std::byte*> begin(int64_t num_bytes);
 
   // Index of the block of the last begin(), and of the one before.

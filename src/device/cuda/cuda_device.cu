@@ -82,9 +82,9 @@ class RuntimeGraph final : public CapturedWork {
   cudaGraphExec_t graph_;
 };
 
-// A copy engine begins some 4 us after the kernel before it, and the kernel behind it as long after
-// the copy. A kernel copies so many bytes between pinned host memory and the GPU, or within that,
-// in less time.
+// A copy engine starts some 4 us after the previous kernel, and the next kernel as long after the
+// copy. For so few bytes a kernel that copies between pinned host memory and the GPU, or within
+// either, is faster.
 constexpr int64_t kMostAcrossByKernel = 4 << 10;
 constexpr int64_t kMostWithinByKernel = 64 << 10;
 constexpr int kCopyThreads = 256;
@@ -350,7 +350,7 @@ Result<std::unique_ptr<CudaDevice>> open_cuda_device(int index) {
   HEDDLE_RETURN_IF_ERROR(
       cuda_status(cudaDriverGetVersion(&properties.driver_version), "cudaDriverGetVersion"));
   HEDDLE_RETURN_IF_ERROR(cuda_status(cudaSetDevice(index), "cudaSetDevice"));
-  // Of an arbitrary kernel: ptxVersion is the architecture of all that run here.
+  // Any kernel will do: all have the same ptxVersion.
   cudaFuncAttributes code;
   HEDDLE_RETURN_IF_ERROR(
       cuda_status(cudaFuncGetAttributes(&code, copy_kernel), "cudaFuncGetAttributes"));
