@@ -52,7 +52,7 @@ void ControlCalls::refuse(const Status& status) {
   answer_all(inspections_, status);
 }
 
-// A call that fails or throws stays, for the reason of the failure.
+// A call that fails or throws stays in the list; the failure answers it.
 void ControlCalls::run_pauses() {
   while (!stepper_.failed() && !pauses_.empty()) {
     stepper_.set_paused(pauses_.front().mode);
@@ -92,7 +92,7 @@ void ControlCalls::run_inspections() {
   for (const InspectionCall& call : std::exchange(inspections_, {})) call.on_done(look(call));
 }
 
-// Memory that is missing for a copy must not end requests.
+// Running out of memory for a copy must not end requests.
 Result<Inspection> ControlCalls::look(const InspectionCall& call) const {
   try {
     Inspection inspection;

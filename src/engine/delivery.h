@@ -54,7 +54,7 @@ class Delivery {
   // Requests that have had their first token: clients wait for the next.
   [[nodiscard]] int64_t num_streams() const { return num_streams_; }
 
-  // A step is about to be launched: counts what is in it and the sequences that start with it.
+  // Called before a step is launched: counts its work and the sequences that start with it.
   StepFacts start(const request::BatchPlan& plan);
 
   // A step has finished, and the scheduler has counted it: delivers its tokens. `output` fits the
@@ -81,7 +81,7 @@ class Delivery {
   // Copies the oldest `max_requests` requests and counts all.
   void view_requests(int64_t max_requests, Inspection& inspection) const;
 
-  // Since the start: prompt tokens of requests that were started, and tokens drawn.
+  // Since the start: prompt tokens of started requests, and drawn tokens.
   [[nodiscard]] int64_t prompt_tokens() const { return prompt_tokens_; }
 
   [[nodiscard]] int64_t output_tokens() const { return output_tokens_; }
@@ -103,11 +103,11 @@ class Delivery {
   const int64_t context_length_;
 
   std::unordered_map<int64_t, std::unique_ptr<LiveRequest>> live_;  // keyed by sequence id
-  // These two have room for all of live_, because ending a request must not allocate.
+  // The next two reserve as many entries as live_, because ending a request must not allocate.
   std::vector<std::unique_ptr<LiveRequest>> ended_;  // a step in flight still reads them
   std::vector<int64_t> order_;                       // order in which finish_all() ends requests
 
-  RequestEvent event_;  // reused
+  RequestEvent event_;  // scratch
   int64_t num_ended_ = 0;
   int64_t num_streams_ = 0;
   int64_t num_weight_updates_ = 0;

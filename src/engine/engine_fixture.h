@@ -87,8 +87,8 @@ class EngineFixture {
     std::function<void()> on_stuck;
     std::function<void()> on_failure;
     std::function<std::unique_ptr<speculative::Drafter>()> make_drafter;  // empty: no drafts
-    int32_t num_draft_tokens = 0;                   // of a step; 0: none without a drafter
-    std::optional<SpeculativeOptions> speculative;  // for drafts that the runner makes
+    int32_t num_draft_tokens = 0;                   // per step; 0: none without a drafter
+    std::optional<SpeculativeOptions> speculative;  // drafts made by the runner
   };
 
   EngineFixture() : EngineFixture(Options{}) {}

@@ -308,9 +308,9 @@ bool EngineLoop::step() {
   return !stepper_.empty() || weight_exchange_.waiting();
 }
 
-// Libraries may throw, above all when memory runs out. That must end requests, not the process: the
-// step is given up, and the next attempt ends all requests. Ending can be repeated, so it is tried
-// again should it throw as well.
+// Libraries may throw, mostly when memory runs out. That must end requests, not the process: the
+// step is abandoned, and the next attempt ends all requests. Ending can be repeated if it throws,
+// too.
 void EngineLoop::run_round() {
   num_rounds_.fetch_add(1, std::memory_order_relaxed);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {

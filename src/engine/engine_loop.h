@@ -49,7 +49,7 @@
 namespace heddle::engine {
 
 enum class Drive {
-  kThread,  // an engine thread of its own
+  kThread,  // a separate engine thread
   kManual,  // the owner calls step()
 };
 
@@ -69,7 +69,7 @@ struct EngineParts {
   std::function<void()> on_stuck;                   // after the watchdog's log; empty: abort
   const Clock* clock = nullptr;                     // outlives the loop; null: the machine's
   std::unique_ptr<scheduler::Scheduler> scheduler;  // null: a BatchScheduler made of the options
-  std::unique_ptr<speculative::Drafter> drafter;    // null: that of options.speculative
+  std::unique_ptr<speculative::Drafter> drafter;    // null: chosen by options.speculative
   std::optional<StartTimes> start;
   Drive drive = Drive::kThread;  // only with a thread there is a watchdog
 };
@@ -133,7 +133,7 @@ class EngineLoop final : public Engine {
  private:
   // The parts that create() makes before the loop.
   struct Made {
-    std::unique_ptr<const Clock> own_clock;  // null: the parts have one
+    std::unique_ptr<const Clock> own_clock;  // null if the parts have a clock
     std::unique_ptr<scheduler::Scheduler> scheduler;
     std::unique_ptr<EngineMetrics> metrics;  // null: off
     int64_t pool_tokens = 0;                 // capacity of the KV pool in tokens
@@ -161,7 +161,7 @@ class EngineLoop final : public Engine {
   const ModelInfo info_;
   const MemoryPlan memory_plan_;
   const std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
-  const int64_t max_at_once_;   // requests that one call may bring
+  const int64_t max_at_once_;   // requests per call
   const Status out_of_memory_;  // made in time: later there may be no memory for it
 
   // Thread-safe.
@@ -177,7 +177,7 @@ class EngineLoop final : public Engine {
   WeightExchange weight_exchange_;
   Mail mail_;  // mail that a round which was cut short did not process
 
-  // Last: the threads start when everything above is there.
+  // Last: the threads start when all members above exist.
   const std::function<void()> on_stuck_;
   std::thread thread_;
   std::unique_ptr<WatchdogThread> watchdog_;

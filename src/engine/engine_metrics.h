@@ -49,18 +49,17 @@ class EngineMetrics {
   // A request was refused when it came or while it waited, or ran out of time.
   void on_refused(const Status& reason);
 
-  // The sequence is in its first step; its cache report is there.
+  // The sequence is in its first step and has its cache report.
   void on_first_step(const request::Sequence& sequence, double queue_seconds);
 
   void on_first_token(double seconds);
   void on_next_token(double seconds_since_last);
 
-  // A step verified so many drafts of a sequence; or so many tokens that the form of its answer
-  // forces.
+  // A step verified drafts of a sequence, or tokens that its grammar forces.
   void on_verified(int64_t num_drafts, int64_t num_accepted);
   void on_forced(int64_t num_tokens, int64_t num_accepted);
 
-  // `num_streams` requests wait for their next token after it.
+  // `num_streams`: requests that wait for their next token after the step.
   void on_step(const StepFacts& step, int64_t num_streams, double decode_tokens_per_second);
 
   // The last event of a request.
@@ -131,7 +130,7 @@ class EngineMetrics {
   MetricHistogram decode_stall_seconds_;
   double stall_since_ = -1;  // negative: no stream waits for a step that decodes
 
-  // The cache.
+  // Metrics of the cache.
   MetricGauge hit_ratio_;
   MetricGauge kv_locked_, states_locked_;
   MetricGauge window_used_, window_cached_, window_free_, window_usage_;

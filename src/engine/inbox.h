@@ -91,8 +91,8 @@ class Inbox {
   // An unknown or finished id is ignored.
   void cancel(const std::string& request_id) HEDDLE_EXCLUDES(mutex_);
 
-  // on_done is called at once when the call cannot be taken: with kResourceExhausted where too many
-  // wait already, with kUnavailable after stop(), begin_drain() or fail().
+  // Calls on_done immediately if the call is refused: with kResourceExhausted when too many wait
+  // already, with kUnavailable after stop(), begin_drain() or fail().
   void pause(PauseCall call) HEDDLE_EXCLUDES(mutex_);
   void clear_cache(ClearCall call) HEDDLE_EXCLUDES(mutex_);
   void update_weights(UpdateCall call) HEDDLE_EXCLUDES(mutex_);
@@ -114,7 +114,7 @@ class Inbox {
   struct Load {
     int64_t num_arrivals = 0;    // not taken yet
     int64_t num_unfinished = 0;  // accepted, final event not delivered
-    double busy_since = 0;       // when the first of these came
+    double busy_since = 0;       // when the first of these arrived
   };
 
   [[nodiscard]] Load load() const HEDDLE_EXCLUDES(mutex_);
@@ -131,7 +131,7 @@ class Inbox {
   // ---- The engine thread ----
 
   enum class Sleep {
-    kNone,   // there is work
+    kNone,   // work is waiting
     kShort,  // sleeps until mail arrives or some milliseconds have passed
     kLong,   // sleeps until mail arrives
   };
@@ -143,8 +143,8 @@ class Inbox {
 
   Orders wait(Sleep sleep) HEDDLE_EXCLUDES(mutex_);
 
-  // Adds what has come to `mail`. Arrivals and cancellations stay in the inbox as long as the mail
-  // still has some: a round that was cut short goes on with those first.
+  // Moves new messages to `mail`. New arrivals and cancellations stay in the inbox while the mail
+  // still has some, left by an interrupted round.
   void take(Mail& mail) HEDDLE_EXCLUDES(mutex_);
 
   // Frees a request's id for reuse. Called before the request's final event.

@@ -48,8 +48,8 @@ class LiveRequest {
   request::Sequence sequence;
   Engine::EventCallback on_event;
   std::vector<TokenLogprob> prompt_logprobs;  // kept until the first event, which carries them
-  int64_t call = 0;                           // sequence id of the first request of the same call
-  int64_t num_delivered = 0;                  // output tokens that take_token() took
+  int64_t call = 0;                           // sequence id of the call's first request
+  int64_t num_delivered = 0;                  // output tokens returned by take_token()
   double last_token_seconds = -1;             // engine clock; negative: no token yet
 
  private:

@@ -49,13 +49,13 @@ inline std::unique_ptr<LiveRequest> live_request(std::string id, Engine::EventCa
                                        std::move(on_event));
 }
 
-// Plans what stands in `plans`, one after the other, then nothing.
+// Returns the plans in `plans` one after the other, then none.
 class RecordingScheduler final : public scheduler::Scheduler {
  public:
   std::deque<request::BatchPlan> plans;
   std::function<void()> on_plan;
 
-  // A released sequence is finished at once, or kEnding while this is set.
+  // A released sequence is finished immediately, or kEnding while this is set.
   bool step_in_flight = false;
 
   std::vector<std::string> calls;  // "complete 1", "abandon 1", "release 1 done"

@@ -22,7 +22,7 @@ struct StepFacts {
   int64_t accepted_drafts = 0;  // how many of the drafts were accepted, once the step has ended
   int64_t decode_context = 0;   // tokens before those
   double plan_seconds = 0;      // how long the host took to plan it
-  double launched_seconds = 0;  // when it was launched
+  double launched_seconds = 0;  // time of launch
   double seconds = 0;  // since the launch, or since the end of the step before if that was later
   double end_seconds = 0;
 
@@ -61,7 +61,7 @@ class StepLog {
   Decoded decoded_;
   int64_t num_decode_steps_ = 0;
   Decoded interval_;         // sums over the current interval of num_decode_steps_ steps
-  double busy_seconds_ = 0;  // their duration
+  double busy_seconds_ = 0;  // total duration of the steps
   double rate_ = 0;
 };
 

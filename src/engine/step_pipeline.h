@@ -103,7 +103,7 @@ class StepPipeline {
   size_t next_ = 0;                                    // slot of the next plan
   size_t num_in_flight_ = 0;                           // launched, not waited for
   bool planned_ = false;                               // the next slot has a plan to launch
-  double plan_seconds_ = 0;                            // how long it took
+  double plan_seconds_ = 0;                            // duration of planning
   double last_end_ = 0;                                // when the last step ended
   int64_t num_finished_ = 0;
 };

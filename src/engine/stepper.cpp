@@ -28,7 +28,7 @@ void Stepper::add(Arrivals& arrivals) {
   call_.clear();
   int64_t call = 0;
   for (std::unique_ptr<LiveRequest>& arrival : arrivals) {
-    if (arrival == nullptr) continue;  // an earlier attempt took it
+    if (arrival == nullptr) continue;  // added by an earlier attempt
     if (arrival->call != call) submit_call();
     call = arrival->call;
     call_.push_back(&delivery_.add(std::move(arrival)));

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stepper: the requests that the engine has taken, and the steps that compute them. It joins
+// Stepper: the engine's requests, and the steps that compute them. It joins
 //
 // - Scheduler (scheduler/scheduler.h): which requests run in the next step.
-// - StepPipeline (step_pipeline.h): plans on their way to the runner, and their outputs back.
+// - StepPipeline (step_pipeline.h): sends plans to the runner and receives their outputs.
 // - Delivery (delivery.h): tokens become events; requests end.
 //
 // Steps overlap: while the runner computes one, step() processes the one before and plans the next,
-// so that the device never waits for the host. A request that ends is in one more step, which
-// leaves it out or whose result for it is dropped. SchedulingOptions::overlap = false: one step at
-// a time.
+// so that the device never waits for the host. A request that ends is in one more step, which skips
+// it or whose result for it is dropped. With SchedulingOptions::overlap = false, one step runs at a
+// time.
 //
-// After every change it shows other threads the state (Activity, EngineMetrics, Inbox).
+// After every change it publishes its state to other threads (Activity, EngineMetrics, Inbox).
 //
 // When a step fails, or its output does not fit the plan, all requests end with kError and the
-// Inbox refuses new ones. An exception of a library leaves a state from which finish_all()
-// recovers.
+// Inbox refuses new ones. After an exception of a library, finish_all() recovers.
 //
 // Threading: confined to the engine thread, except set_step_delay() and the scheduler's check_*().
-// Cost:      a step of decoding allocates nothing of its own once its vectors have grown.
+// Cost:      a decode step allocates nothing once the vectors have grown.
 #pragma once
 
 #include <atomic>
@@ -54,12 +53,12 @@ inline constexpr bool kChecksWhenIdle = true;
 
 struct StepperOptions {
   PipelineOptions pipeline;
-  int64_t context_length = 0;        // requests end there at the latest
+  int64_t context_length = 0;        // requests end at this length
   int64_t pool_tokens = 0;           // capacity of the KV pool in tokens
-  std::function<void()> on_failure;  // after the requests have ended; empty: nothing more
+  std::function<void()> on_failure;  // called after the requests have ended; may be empty
 };
 
-// The places in which the engine thread shows its state to other threads; all thread-safe.
+// Where the engine thread publishes its state to other threads; all thread-safe.
 struct Shown {
   Inbox& inbox;
   Activity& activity;
@@ -75,14 +74,14 @@ class Stepper {
 
   // ---- Requests ----
 
-  // Takes over requests; those of one call follow each other, and the scheduler takes all of a call
-  // or none. `arrivals` is empty then. After an exception, call it again with what is left.
+  // Adds new requests. Requests of one call are consecutive, and the scheduler accepts all of a
+  // call or none. Empties `arrivals`. After an exception, call it again with the rest.
   void add(Arrivals& arrivals);
 
-  // Unknown ids are ignored.
+  // Cancels sequences; unknown ids are ignored.
   void cancel(std::span<const int64_t> sequence_ids);
 
-  // Ends all requests and gives up the steps in flight.
+  // Ends all requests and abandons the steps in flight.
   void finish_all(const Finish& finish);
 
   // Like finish_all() with kAbort, and adds the number of requests to `count`. `for_drain`: a drain
@@ -91,7 +90,7 @@ class Stepper {
 
   [[nodiscard]] int64_t num_live() const { return delivery_.num_live(); }
 
-  // No request, and no step in flight.
+  // True without requests and without a step in flight.
   [[nodiscard]] bool empty() const { return delivery_.empty() && pipeline_.empty(); }
 
   // Copies the oldest `max_requests` requests and counts all.
@@ -102,33 +101,33 @@ class Stepper {
   // ---- Steps ----
 
   // Ends requests that timed out or were displaced by a higher priority. Then, unless paused,
-  // launches the next step and processes the oldest one in flight, as far as there are any.
+  // launches the next step and processes the oldest step in flight, if any.
   void step();
 
   // Waits for the steps in flight and delivers their tokens.
   void finish_steps();
 
-  // The pause begins, or ends with none. Does nothing once a step has failed: an engine that ends
-  // is not paused.
+  // Starts a pause, or ends it with nullopt. Does nothing once a step has failed: an engine that
+  // ends is not paused.
   void set_paused(std::optional<PauseMode> mode);
 
   [[nodiscard]] bool paused() const { return paused_; }
 
   // ---- Cache and weights ----
 
-  // Clears the prefix cache; false, and nothing is done, while requests use it.
+  // Clears the prefix cache. Returns false and does nothing while requests use it.
   [[nodiscard]] bool clear_cache();
 
-  // Holds back requests that come, until admit_arrivals(); true once all others have ended. In a
-  // pause, which holds everything back, it does nothing and is true.
+  // Makes new requests wait until admit_arrivals(). Returns true once all others have ended. During
+  // a pause, which already holds all requests, it does nothing and returns true.
   [[nodiscard]] bool hold_arrivals();
   void admit_arrivals();
 
-  // Later steps use these weights. No step is in flight (checked). `flush`: no page or state
-  // computed before is reused. Error: that of Runner::use_weights(); the stepper has then failed.
+  // Later steps use these weights. No step is in flight (checked). `flush`: no cached page or state
+  // is reused. Error: that of Runner::use_weights(); the stepper has then failed.
   Status use_weights(const runner::NewWeights& weights, bool flush);
 
-  // How often the weights were exchanged.
+  // Number of weight updates.
   [[nodiscard]] int64_t num_weight_updates() const { return num_weight_updates_; }
 
   [[nodiscard]] const runner::Runner& runner() const { return pipeline_.runner(); }
@@ -139,15 +138,14 @@ class Stepper {
 
   [[nodiscard]] bool failed() const { return failed_; }
 
-  // The Inbox refuses requests from now on. Those that the stepper still holds end with
-  // finish_all().
+  // Makes the Inbox refuse requests. Requests of the stepper end with finish_all().
   void set_failed(const Status& status);
 
-  // Lets the scheduler prove its invariants when the last request has left. Debug and sanitizer
+  // Lets the scheduler check its invariants when the last request has ended. Debug and sanitizer
   // builds only.
   void check_when_idle();
 
-  // Any thread: seconds to wait before each step.
+  // Any thread: delays each step by these seconds.
   void set_step_delay(double seconds) { step_delay_seconds_ = seconds; }
 
  private:
@@ -167,13 +165,13 @@ class Stepper {
   StepLog step_log_;
   std::atomic<double> step_delay_seconds_{0};
 
-  std::vector<request::Sequence*> call_;     // reused
-  std::vector<scheduler::Dropped> dropped_;  // reused
+  std::vector<request::Sequence*> call_;     // scratch
+  std::vector<scheduler::Dropped> dropped_;  // scratch
   int64_t num_weight_updates_ = 0;
   bool paused_ = false;
   bool failed_ = false;
-  bool failure_reported_ = false;  // to on_failure_
-  bool unchecked_ = false;         // requests came since check_when_idle() checked
+  bool failure_reported_ = false;  // on_failure_ was called
+  bool unchecked_ = false;         // requests arrived since check_when_idle() last checked
 };
 
 }  // namespace heddle::engine

@@ -57,8 +57,8 @@ class StepperFixture : public ::testing::Test {
   Activity activity_{300};
   StepRecorder recorder_;
   Mail mail_;
-  RecordingRunner* runner_ = nullptr;        // the stepper's
-  RecordingScheduler* scheduler_ = nullptr;  // likewise
+  RecordingRunner* runner_ = nullptr;        // owned by the stepper
+  RecordingScheduler* scheduler_ = nullptr;  // owned by the stepper
   std::unique_ptr<Stepper> stepper_;
   std::vector<std::string> events_;
   int failures_ = 0;

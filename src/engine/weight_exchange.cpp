@@ -24,7 +24,7 @@ void WeightExchange::add(Mail& mail) {
 void WeightExchange::run() {
   if (!call_) return;
   if (stepper_.failed()) return answer(inbox_.closed());
-  if (new_weights_ == nullptr) {  // else requests wait for them
+  if (new_weights_ == nullptr) {  // otherwise requests wait for the new weights
     if (Status closed = inbox_.closed(); !closed.ok()) return answer(std::move(closed));
     if (Status status = start(); !status.ok()) return answer(std::move(status));
     if (auto read = reader_.take()) {
@@ -38,7 +38,7 @@ void WeightExchange::run() {
 
 void WeightExchange::refuse(const Status& status) { answer(status); }
 
-// Starts to read, unless that goes on already.
+// Starts reading, unless it is in progress.
 Status WeightExchange::start() {
   if (reader_.busy()) return {};
   const WeightUpdate& update = call_->update;

@@ -35,12 +35,12 @@ Status WeightReader::start(Read read) {
   return {};
 }
 
-// An exception of a library, above all for want of memory, must not end the process.
+// Catches exceptions of libraries, mostly out of memory: they must not end the process.
 void WeightReader::run(const Read& read) {
   Weights weights = out_of_memory_;
   try {
     weights = read(cancelled_);
-  } catch (const std::bad_alloc&) {  // `weights` says so
+  } catch (const std::bad_alloc&) {  // `weights` has that error already
   } catch (const std::exception& error) {
     weights = internal_error(fmt::format("they could not be read: {}", error.what()));
   }

@@ -40,7 +40,7 @@ class WeightReader {
   // Not while busy (checked). Error: kResourceExhausted when the system has no thread.
   Status start(Read read);
 
-  // The weights that were read, once; none while reading goes on.
+  // The weights, once; nullopt while reading is in progress.
   [[nodiscard]] std::optional<Weights> take() HEDDLE_EXCLUDES(mutex_);
 
   // Makes a reading under way end early and drops its weights. Afterwards busy() is false.
