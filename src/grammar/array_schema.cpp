@@ -16,13 +16,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kFewItems = 8;          // more of them are counted rather than written out
-constexpr int64_t kMaxWrittenItems = 64;  // that a list must have; more are items of items
+constexpr int64_t kFewItems = 8;          // longer counts use rules instead of repeated states
+constexpr int64_t kMaxWrittenItems = 64;  // required items that are written out; more are grouped
+                                          // by rules
 constexpr int64_t kItemsOfRule = 32;
-// The most values that items of a list with uniqueItems may have: n values take 2^n states.
+// Most different values with uniqueItems: n values need 2^n states.
 constexpr size_t kMaxUniqueValues = 8;
 
-// The lists of one place.
+// The arrays that one place of a schema allows.
 class ArrayForm {
  public:
   ArrayForm(SchemaPlaces& places, const Schemas& schemas)
@@ -73,9 +74,9 @@ class ArrayForm {
     }
   }
 
-  // From behind the opening bracket and a blank.
+  // Adds the items, from after the opening bracket and a blank.
   void add_items(NfaState at, NfaState to) {
-    // Written out until items are alike: behind the prefix and the smallest count.
+    // Writes items out until all further ones are alike: past the prefix and minItems.
     const int64_t num_first = std::max(num_prefix_, int64_t{1});
     const int64_t num_alike = std::max(min_, num_first);
     const bool is_counted = max_ != INT64_MAX && max_ - num_alike > kFewItems;
@@ -111,7 +112,7 @@ class ArrayForm {
     }
   }
 
-  // Exactly so many items, each after a comma: by rules that have 32, 32 * 32 ... of them.
+  // Adds exactly `count` items, each after a comma, with rules for 32, 32 * 32 ... items.
   NfaState add_items_of_rules(NfaState at, RuleId item, int64_t count) {
     RuleId rule = nfa_.add_rule("an item of a list");
     const Nfa::Rule one = nfa_.rules()[rule];
@@ -139,7 +140,7 @@ class ArrayForm {
     }
   }
 
-  // At most `most` items, each after a comma.
+  // A rule for at most `most` items, each after a comma.
   RuleId more_items_rule(RuleId item, int64_t most) {
     const RuleId id = nfa_.add_rule("items of a list", counter_of({.min = 0, .max = most}));
     const Nfa::Rule rule = nfa_.rules()[id];
@@ -154,7 +155,7 @@ class ArrayForm {
     return id;
   }
 
-  // The different values that items may have, where they are few.
+  // The different values of the items, if there are few.
   std::optional<Schemas> item_values() {
     UnfoldedSchema item;
     Schemas chain;
@@ -173,7 +174,7 @@ class ArrayForm {
     return different;
   }
 
-  // Lists of the values, each at most once: a state for each set of those that are written.
+  // Adds arrays in which each value occurs at most once: one state per set of written values.
   void add_unique_values(NfaState from, const Schemas& values, NfaState to) {
     std::vector<NfaState> written(size_t{1} << values.size());
     std::ranges::generate(written, [&] { return nfa_.add_state(); });
@@ -198,7 +199,7 @@ class ArrayForm {
     }
   }
 
-  // The schemas that item i must satisfy; nothing where there may be none.
+  // The schemas that item i must satisfy; nullopt: no such item is allowed.
   std::optional<Schemas> item_schemas(int64_t i) {
     Schemas item;
     SchemaDocument& document = places_.document();
@@ -224,7 +225,7 @@ class ArrayForm {
   const Json* min_at_ = nullptr;
   int64_t max_ = INT64_MAX;
   int64_t num_prefix_ = 0;
-  const Json* unique_ = nullptr;  // the schema with uniqueItems
+  const Json* unique_ = nullptr;  // the schema that has uniqueItems
 };
 
 }  // namespace

@@ -10,9 +10,9 @@
 
 namespace heddle::grammar {
 
-// Adds the lists that are valid by all of the schemas; nothing where there are none. Their items
-// are places of their own. A keyword that cannot be kept to is an error of `places`. States do not
-// depend on how many items there may or must be.
+// Adds the arrays that all of the schemas allow; none if there are none. Their items become
+// separate places. A keyword that cannot be enforced is an error of `places`. The number of states
+// does not depend on minItems and maxItems.
 void add_arrays(SchemaPlaces& places, NfaState from, const Schemas& schemas, NfaState to);
 
 }  // namespace heddle::grammar

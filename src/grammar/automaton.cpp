@@ -145,7 +145,7 @@ class AutomatonBuilder {
     return ok_status();
   }
 
-  // Rules by what they call first: called ones before their callers.
+  // Orders rules by their first calls: callees before callers.
   Status order_rules() {
     enum class Mark : uint8_t { kNew, kOpen, kDone };
     std::vector<Mark> marks(rules_.size(), Mark::kNew);
@@ -354,14 +354,14 @@ class AutomatonBuilder {
   }
 
   const Nfa& nfa_;
-  std::vector<RuleId> rules_;               // those that the root reaches; the root first
-  std::vector<StateId> first_state_;        // of each of them
+  std::vector<RuleId> rules_;               // rules that the root reaches; the root first
+  std::vector<StateId> first_state_;        // first state of each rule
   std::vector<DeterministicState> states_;  // calls name positions in rules_
   std::vector<uint32_t> order_;
   std::vector<int32_t> chain_;
   std::vector<int32_t> heights_;
   std::vector<uint32_t> counters_;      // by state; of automaton_
-  std::vector<uint32_t> least_counts_;  // likewise
+  std::vector<uint32_t> least_counts_;  // by state
   size_t window_budget_ = CountWindows::kMaxTotalWork;
   Automaton automaton_;
 };
@@ -379,7 +379,7 @@ size_t Automaton::num_window_bytes() const {
 uint64_t Automaton::count_signature(StateId state, uint32_t count, int depth) const {
   if (!is_counted(state)) return 0;
   const Counter& counter = counters_[states_[state].counter];
-  const auto most = static_cast<uint32_t>(depth);  // that the bytes can count
+  const auto most = static_cast<uint32_t>(depth);  // the largest count that the bytes can reach
   if (counter.windows != kNone && count < counter.min && counter.min - count > most) {
     return mix(13, windows_[counter.windows].folded(counter.min - count, most));
   }
@@ -410,10 +410,10 @@ Automaton::Signatures Automaton::signatures(int depth) const {
     return hash;
   };
   const auto hash_state = [&](StateId state) {
-    // Where nothing can follow the end of a rule, that end makes no difference.
+    // If nothing can follow the rule's end, that end is not distinguished.
     uint64_t hash = hash_bytes(state, is_final(state) && !is_outermost(state) ? 3 : 2);
     if (counts[state] > 0) hash = mix(hash, counts[state]);
-    // Calls have no order of their own: their ids differ from grammar to grammar.
+    // Calls are unordered: their ids differ from grammar to grammar.
     uint64_t calls = 0;
     for (const CallEdge& call : call_edges(state)) {
       calls +=

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Automaton: a compiled grammar. Each rule is a deterministic automaton over bytes that may call
-// others; a stack of return states (stack_machine.h) makes it a pushdown automaton.
-// A rule that counts (nfa.h) knows the count of its run, which is kept beside its state.
+// other rules; a stack of return states (stack_machine.h) makes it a pushdown automaton. A counting
+// rule (nfa.h) has a count in addition to its state.
 //
 // Threading: immutable; thread-safe.
-// Invariants: from every state the rule's end can be reached with a stack of at most height()
-// further frames, and with least_count() more of its counter; no rule calls itself before it reads
-// a byte; states and rules are bounded.
+// Invariants: from every state the rule's end can be reached with at most height() further stack
+// frames, and at least least_count() more of its counter; no rule calls itself before it reads a
+// byte; states and rules are bounded.
 #pragma once
 
 #include <cstdint>
@@ -27,30 +27,30 @@ class Automaton {
  public:
   struct ByteEdge {
     uint8_t first = 0;
-    uint8_t last = 0;  // included
+    uint8_t last = 0;  // inclusive
     bool counts = false;
     StateId target = 0;
   };
 
   struct CallEdge {
-    StateId begin = 0;   // of the rule that is called
-    StateId target = 0;  // where the caller goes on
+    StateId begin = 0;   // first state of the called rule
+    StateId target = 0;  // state after the call returns
   };
 
-  // Rules that call rules before any byte is read, one inside the other.
+  // Limit of nested calls before a byte is read.
   static constexpr int kMaxCallChain = 31;
-  // Of the stack: bounds how deep JSON nests.
+  // Limit of the stack: bounds how deep JSON nests.
   static constexpr int32_t kMaxDepth = 2048;
 
-  // Error: kInvalidArgument: the first error of `nfa`, a rule that calls itself before it reads
-  // anything, chains of calls beyond kMaxCallChain, too many states, or nothing that matches.
+  // Error: kInvalidArgument: the first error of `nfa`, a rule that calls itself before it reads a
+  // byte, chains of calls beyond kMaxCallChain, too many states, or a grammar that matches nothing.
   static Result<Automaton> build(const Nfa& nfa, RuleId root);
 
   [[nodiscard]] StateId start() const { return start_; }
 
   [[nodiscard]] size_t num_states() const { return states_.size(); }
 
-  // Of CountWindows.
+  // Bytes of all CountWindows.
   [[nodiscard]] size_t num_window_bytes() const;
 
   [[nodiscard]] bool is_final(StateId state) const { return states_[state].is_final; }
@@ -65,15 +65,15 @@ class Automaton {
     return std::span(call_edges_).subspan(s.first_call_edge, s.num_call_edges);
   }
 
-  // A state with edges of bytes only: entering it changes no stack.
+  // Whether the state has only byte edges: entering it does not change the stack.
   [[nodiscard]] bool is_plain(StateId state) const {
     return !states_[state].is_final && states_[state].num_call_edges == 0;
   }
 
-  // Whether its rule counts.
+  // Whether the state's rule counts.
   [[nodiscard]] bool is_counted(StateId state) const { return states_[state].counter != kNone; }
 
-  // Whether an edge may be taken to `target`, of the same rule, so that the count becomes `count`.
+  // Whether an edge to `target`, in the same rule, is allowed if it makes the count `count`.
   [[nodiscard]] bool fits(StateId target, uint32_t count) const {
     const State& s = states_[target];
     if (s.counter == kNone) return true;
@@ -84,7 +84,7 @@ class Automaton {
     return s.least_count <= counter.max && count <= counter.max - s.least_count;
   }
 
-  // Whether the rule may end there.
+  // Whether the rule may end in this state.
   [[nodiscard]] bool ends(StateId state, uint32_t count) const {
     const State& s = states_[state];
     return s.is_final && (s.counter == kNone || count >= counters_[s.counter].min);
@@ -96,25 +96,25 @@ class Automaton {
     return s.counter == kNone ? 0 : counters_[s.counter].min;
   }
 
-  // The same for counts, of any automaton, that let the same texts of `depth` bytes follow from
-  // states with the same signature; 0 where a count is far from its bounds.
+  // Signature of a count, comparable between automata: equal ones allow the same texts of `depth`
+  // bytes from states with equal signatures. 0: the count is far from its bounds.
   [[nodiscard]] uint64_t count_signature(StateId state, uint32_t count, int depth) const;
 
-  // A state of the outermost rule, where no rule calls that: below it is never another one.
+  // Whether the state belongs to the outermost rule and no rule calls that one: it is always the
+  // lowest frame.
   [[nodiscard]] bool is_outermost(StateId state) const { return state < num_outermost_; }
 
-  // Frames that the shortest way to the end of the rule needs.
+  // Frames needed on the shortest path to the end of the rule.
   [[nodiscard]] int32_t height(StateId state) const { return states_[state].height; }
 
-  // Rules that may open before one byte is read.
+  // Most rules that may open before one byte is read.
   [[nodiscard]] int32_t call_chain() const { return call_chain_; }
 
   struct Signatures {
-    // The same for states that treat the next `depth` bytes alike, of any automaton (up to
-    // collisions of 64 bits), as long as the frame of the state is not left; calls that the state
-    // itself makes are not part of it.
+    // Equal for states, of any automaton, that treat the next `depth` bytes alike (up to collisions
+    // of 64 bits) while the state's frame exists. Calls that the state itself makes are ignored.
     std::vector<uint64_t> of_edges;
-    // The same for states that are alike once they are entered, with `depth` - 1 bytes to come.
+    // Equal for states that are alike once entered, with `depth` - 1 bytes to come.
     std::vector<uint64_t> of_entry;
   };
 
@@ -140,9 +140,9 @@ class Automaton {
   struct Counter {
     uint32_t min = 0;
     uint32_t max = 0;
-    uint32_t most_least_count = 0;  // of the states of the rule
-    StateId first_state = 0;        // of the rule
-    uint32_t windows = kNone;       // of windows_; kNone where least counts say all
+    uint32_t most_least_count = 0;  // largest least_count of the rule's states
+    StateId first_state = 0;        // first state of the rule
+    uint32_t windows = kNone;       // index into windows_; kNone: least counts suffice
   };
 
   StateId start_ = 0;
@@ -153,7 +153,7 @@ class Automaton {
   std::vector<CallEdge> call_edges_;
   std::vector<Counter> counters_;
   std::vector<CountWindows> windows_;
-  std::vector<StateId> callees_;  // begin states of rules, called ones before their callers
+  std::vector<StateId> callees_;  // begin states of rules, callees first
 };
 
 }  // namespace heddle::grammar

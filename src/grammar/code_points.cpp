@@ -208,7 +208,7 @@ ByteDfa code_points_dfa(const CodePointSet& set, TextForm form) {
   const NfaState begin = nfa.add_state();
   const NfaState end = nfa.add_state();
   add_code_points(nfa, begin, set, form, end);
-  return ByteDfa::from_nfa(nfa, begin, end).value();  // a character has few bytes
+  return ByteDfa::from_nfa(nfa, begin, end).value();  // cannot fail: characters are short
 }
 
 void add_json_string(Nfa& nfa, NfaState from, NfaState to) {

@@ -46,8 +46,8 @@ enum class TextForm : uint8_t { kPlain, kJsonString };
 // One character of the set.
 void add_code_points(Nfa& nfa, NfaState from, const CodePointSet& set, TextForm form, NfaState to);
 
-// The same as an automaton of its own, to be copied by Nfa::add_dfa(): a copy has a tenth of the
-// states, and is deterministic already. For characters that are repeated.
+// The same as a separate automaton for Nfa::add_dfa(): a copy has a tenth of the states and is
+// deterministic. For repeated characters.
 [[nodiscard]] ByteDfa code_points_dfa(const CodePointSet& set, TextForm form);
 
 // A JSON string with its quotes, any content and all escapes but those of lone surrogates.
@@ -56,8 +56,8 @@ void add_json_string(Nfa& nfa, NfaState from, NfaState to);
 // `text`, which is UTF-8, spelled as above, with quotes.
 [[nodiscard]] std::string spell_json_string(std::string_view text);
 
-// The next code point of a text in UTF-8, and moves `position` behind it. Bytes that are not UTF-8
-// are U+FFFD, one each.
+// The next code point of a UTF-8 text; moves `position` past it. Invalid bytes are U+FFFD, one
+// each.
 [[nodiscard]] uint32_t next_code_point(std::string_view text, size_t& position);
 
 }  // namespace heddle::grammar

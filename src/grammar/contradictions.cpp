@@ -24,10 +24,10 @@ using Json = nlohmann::ordered_json;
 struct Statement {
   size_t schema;
   std::string keyword;
-  std::vector<std::string> names = {};  // of `required`
+  std::vector<std::string> names = {};  // names in `required`
 };
 
-// These lead to other schemas, which are among those that apply.
+// Keywords that refer to other schemas, which are checked as well.
 constexpr std::array<std::string_view, 4> kUnfolded = {"$ref", "allOf", "anyOf", "oneOf"};
 
 std::vector<Statement> statements_of(const Schemas& schemas) {
@@ -39,8 +39,8 @@ std::vector<Statement> statements_of(const Schemas& schemas) {
       if (types_of_keyword(keyword) == 0) continue;
       Statement statement{.schema = i, .keyword = keyword};
       if (keyword == "required") statement.names = required_of({schemas[i]});
-      // Those that may not be there are a contradiction whatever the others are. The others may
-      // seem to be one where `properties` is left out.
+      // Forbidden names contradict regardless of the others. The others may only seem to, if
+      // `properties` is left out.
       std::vector<std::string> forbidden;
       std::ranges::copy_if(
           statement.names, std::back_inserter(forbidden),
@@ -88,7 +88,7 @@ void reduce(const Schemas& schemas, std::vector<Statement>& statements,
   }
 }
 
-// The order in which keywords are left out: those first that say least about the value as a whole.
+// The order in which keywords are left out: first those that constrain the whole value least.
 int rank_of(std::string_view keyword) {
   constexpr std::array<std::string_view, 4> kParts = {"properties", "items", "prefixItems",
                                                       "additionalProperties"};
@@ -127,7 +127,7 @@ std::string description_of(const Statement& statement, const Json& schema) {
 std::vector<bool> matching_rules(const Nfa& nfa, RuleId first_rule, NfaState first_state,
                                  const std::vector<bool>& known) {
   const size_t num_states = nfa.states().size() - first_state;
-  std::vector<std::vector<NfaState>> sources(num_states);  // one empty or byte move before
+  std::vector<std::vector<NfaState>> sources(num_states);  // predecessors by an empty or byte move
   std::vector<std::vector<std::pair<NfaState, RuleId>>> callers(num_states);
   for (NfaState i = 0; i < num_states; ++i) {
     const Nfa::State& state = nfa.states()[first_state + i];
@@ -143,7 +143,7 @@ std::vector<bool> matching_rules(const Nfa& nfa, RuleId first_rule, NfaState fir
     }
   }
   const size_t num_rules = nfa.rules().size() - first_rule;
-  std::vector<std::vector<RuleId>> rules_at(num_states);  // that begin there
+  std::vector<std::vector<RuleId>> rules_at(num_states);  // rules by their first state
   std::vector<bool> can_end(num_states);
   std::vector<NfaState> queue;
   const auto mark = [&](NfaState state) {

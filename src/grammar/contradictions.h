@@ -38,13 +38,13 @@ struct Contradiction {
                                                NfaState first_state,
                                                const std::vector<bool>& known = {});
 
-// The way through a rule that calls the fewest rules of which `is_matching` says no.
+// The path through a rule that calls the fewest rules for which `is_matching` is false.
 struct Way {
   size_t num_unmatched;
-  std::vector<RuleId> unmatched;  // in the order of the calls
+  std::vector<RuleId> unmatched;  // in call order
 };
 
-// Nothing: there is no way even if all calls could be made.
+// Nullopt: no path, even if all calls were possible.
 [[nodiscard]] std::optional<Way> easiest_way(const Nfa& nfa, RuleId rule,
                                              const std::function<bool(RuleId)>& is_matching);
 

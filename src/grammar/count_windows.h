@@ -60,7 +60,7 @@ class CountWindows {
 
   [[nodiscard]] size_t num_bytes() const { return bits_.size() * sizeof(uint64_t); }
 
-  // Whether a run in `state` that lacks so many counts, 0 to counter.min, of the lower bound can
+  // Whether a run in `state` whose count is `lacking`, 0 to counter.min, below the lower bound can
   // end within both bounds. The windows are not empty.
   [[nodiscard]] bool may_end(uint32_t state, uint32_t lacking) const {
     const size_t bit = column_of(lacking) * num_states_ + state;
@@ -74,7 +74,7 @@ class CountWindows {
     return lacking <= first ? lacking : static_cast<uint32_t>(first + (lacking - first) % period_);
   }
 
-  // The same for states of any rules that may end for the same numbers of lacking counts.
+  // Equal for states, of any rules, that may end after the same numbers of further counts.
   [[nodiscard]] uint64_t hash_of(uint32_t state) const;
 
  private:
@@ -87,7 +87,7 @@ class CountWindows {
   size_t num_states_ = 0;
   uint32_t num_columns_ = 0;  // by lacking counts; later ones repeat the last `period_` columns
   uint32_t period_ = 1;
-  std::vector<uint64_t> bits_;  // of all states of the first column, then of the second ...
+  std::vector<uint64_t> bits_;  // all states of the first column, then of the second ...
 };
 
 }  // namespace heddle::grammar

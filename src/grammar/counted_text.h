@@ -33,7 +33,8 @@ struct CountRange {
 void add_counted_characters(Nfa& nfa, NfaState from, const CodePointSet& set, TextForm form,
                             NfaState to);
 
-// A rule of JSON strings of so many characters. `range.min` is at most `range.max` and kMaxCount.
+// A rule for JSON strings with a bounded number of characters. `range.min` is at most `range.max`
+// and kMaxCount.
 RuleId add_counted_string(Nfa& nfa, std::string name, CountRange range);
 
 // A rule of strings in the form of `spelling`, with its marks, whose content is one of `texts` and

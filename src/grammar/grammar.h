@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The form of an answer, and its compilation. Start here.
+// The grammar that an answer must match, and its compilation. Start here.
 //
 // Threading: values; compile() may run on many threads at once.
 #pragma once
@@ -24,13 +24,12 @@ struct GrammarSource {
   GrammarKind kind = GrammarKind::kJsonObject;
   std::string text;  // the schema, regex, grammar or tag; unused for kJsonObject
 
-  // Not empty: any text comes first, up to its first occurrence, and at most two line breaks. For
-  // models that reason before they answer. With `free_text_begin` only a text that begins with it,
-  // if there is one. Each is matched as a special token where the vocabulary has one of that
-  // spelling.
+  // Not empty: any text comes first, up to the first occurrence of this, and at most two line
+  // breaks; for models that reason before they answer. With `free_text_begin`, only text that
+  // begins with it, if any. Each is a special token where the vocabulary has one of that spelling.
   std::string free_text_end;
   std::string free_text_begin;
-  bool allows_whitespace = true;  // between the tokens of JSON
+  bool allows_whitespace = true;  // allow spaces between JSON tokens
 
   auto operator<=>(const GrammarSource&) const = default;
 };

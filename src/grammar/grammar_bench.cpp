@@ -151,7 +151,7 @@ BENCHMARK_CAPTURE(first_use_of_tools, auto_1, 1, true)->Unit(benchmark::kMillise
 BENCHMARK_CAPTURE(first_use_of_tools, auto_20, 20, true)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(first_use_of_tools, forced_20, 20, false)->Unit(benchmark::kMillisecond);
 
-// Real tools' schemas, each as a `strict` tool of its own, beside text, that no set had before.
+// Schemas of real tools, each as a new `strict` tool, with text.
 void first_use_of_schema(benchmark::State& state, const std::string& schema) {
   using Json = nlohmann::ordered_json;
   static int number = 0;
@@ -181,7 +181,7 @@ void first_use_of_schema(benchmark::State& state, const std::string& schema) {
   }
 }
 
-// Of bench/shapes/tool_schemas.json.
+// Registers bench/shapes/tool_schemas.json.
 const bool kSchemasAreRegistered = [] {
   const std::filesystem::path source = __FILE__;
   std::ifstream file(source.parent_path() / "../../bench/shapes/tool_schemas.json");

@@ -24,9 +24,9 @@ namespace heddle::grammar {
 class GrammarCache {
  public:
   static constexpr size_t kMaxGrammars = 1024;
-  // Of all of them together: some 200 MB. A schema of everyday size has a few hundred.
+  // Limit for all grammars together: some 200 MB. A usual schema has a few hundred.
   static constexpr size_t kMaxStates = size_t{1} << 22;
-  static constexpr size_t kMaxSourceBytes = size_t{1} << 25;  // likewise
+  static constexpr size_t kMaxSourceBytes = size_t{1} << 25;  // limit for all sources together
 
   explicit GrammarCache(std::shared_ptr<VocabularyMasks> masks);
 
@@ -43,7 +43,7 @@ class GrammarCache {
   // For Prometheus: how many were asked for, and how long compiling took.
   [[nodiscard]] std::string metrics_text() const { return metrics_.to_text(); }
 
-  // Of all its grammars.
+  // Masks shared by all its grammars.
   [[nodiscard]] const std::shared_ptr<VocabularyMasks>& masks() const { return masks_; }
 
  private:

@@ -21,7 +21,7 @@ namespace heddle::grammar {
 
 class JsonParts {
  public:
-  // Without whitespace nothing stands between the tokens of JSON.
+  // Without whitespace, JSON tokens follow each other directly.
   JsonParts(Nfa& nfa, bool allows_whitespace, TextSpelling texts)
       : nfa_(nfa), allows_whitespace_(allows_whitespace), texts_(std::move(texts)) {}
 
@@ -31,9 +31,9 @@ class JsonParts {
 
   [[nodiscard]] const TextSpelling& texts() const { return texts_; }
 
-  // Texts that stand as they are between marks: any characters but the mark. Where characters are
-  // counted and the mark is no special token, texts do not have the mark's first byte at all: the
-  // automaton can't both count that byte and take it for the mark.
+  // Raw texts between marks: any characters but the mark. If characters are counted and the mark is
+  // not a special token, texts cannot contain the mark's first byte: the automaton can't both count
+  // that byte and take it for the mark.
   [[nodiscard]] Result<ByteDfa> plain_texts(bool are_counted) const;
 
   // Between tokens: nothing, a blank, or a line break and its indentation.
@@ -67,7 +67,7 @@ class JsonParts {
   std::map<std::string, RuleId> rules_;
 };
 
-// The texts that `add` writes between two states of an Nfa of its own. Error: that of ByteDfa.
+// The texts that `add` writes between two states of a new Nfa. Error: that of ByteDfa.
 template <typename Add>
 Result<ByteDfa> set_of(const Add& add) {
   Nfa part;

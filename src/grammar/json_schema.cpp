@@ -29,7 +29,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxAlternatives = 1024;  // of one place, with its allOf and $ref unfolded
+constexpr size_t kMaxAlternatives = 1024;  // per place, with its allOf and $ref resolved
 
 class SchemaCompiler {
  public:
@@ -168,7 +168,7 @@ class SchemaCompiler {
     RuleId rule;
     Schemas around;  // the schemas of its place, or of the innermost place around it
     std::vector<RuleId> inner;
-    size_t next = 0;  // of `inner`
+    size_t next = 0;  // index into `inner`
   };
 
   // From the root's place inwards to those that no value satisfies whatever their parts are: to all
@@ -210,7 +210,7 @@ class SchemaCompiler {
     const SchemaPlace* const place = places_.place_of(unmatched.rule);
     const std::vector<UnfoldedSchema> alternatives =
         place == nullptr ? std::vector<UnfoldedSchema>(1) : alternatives_of(*place);
-    // Each as a rule of its own, but for rules that have no place.
+    // One rule each, except rules without a place.
     std::vector<RuleId> rules;
     const auto first_rule = static_cast<RuleId>(nfa_.rules().size());
     const auto first_state = static_cast<NfaState>(nfa_.states().size());
@@ -300,10 +300,10 @@ class SchemaCompiler {
   const Json& root_;
   const JsonSchemaOptions options_;
   SchemaPlaces places_;
-  size_t num_alternatives_ = 0;  // of the place that is added
+  size_t num_alternatives_ = 0;  // for the place being added
   bool allows_documents_ = true;
 
-  // Of find_contradictions().
+  // Key of find_contradictions().
   using KeywordOf = std::pair<const Json*, std::string>;
 
   std::vector<bool> matching_;  // by rule: whether a text matches it
@@ -434,8 +434,8 @@ Result<WeakenedSchema> weaken_schema(Json schema, const JsonSchemaOptions& optio
     }
     for (const Finding& finding : findings) result.left_out.push_back(finding.message);
 
-    // Inner parts first: the names around them may change. From the first change on, parts are
-    // known by their ids: what an address pointed to may be gone.
+    // Inner parts first, since the names around them may change. After the first change, parts are
+    // identified by id, because addresses may be stale.
     struct Place {
       size_t path_size;
       SchemaDocument::PartId part;

@@ -43,28 +43,28 @@ namespace heddle::grammar {
 inline constexpr size_t kMaxSchemaBytes = size_t{256} << 10;
 inline constexpr int kMaxSchemaDepth = 64;
 
-// Asked now and then while a form is compiled: an error ends that, and is its error.
+// Called from time to time during compilation, which ends with its error if it returns one.
 using CompileCheck = std::function<Status()>;
 
 struct JsonSchemaOptions {
   bool allows_whitespace = true;  // false: nothing between the tokens of JSON
-  // As Python's arguments no other types than objects are written, names of properties are those of
-  // arguments, and a choice of whole objects (`enum`, `const`) is refused.
+  // Python arguments can only be objects, whose property names are argument names; a choice of
+  // whole objects (`enum`, `const`) is refused.
   ValueForm form = ValueForm::kJson;
-  std::string text_mark = {};  // of kGemmaArguments: special_token_bytes() or kGemmaTextMark
-  bool refuses_contradictions = true;   // false: a schema that nothing satisfies adds no documents
-  const CompileCheck* check = nullptr;  // null: nothing ends it early
+  std::string text_mark = {};  // for kGemmaArguments: special_token_bytes() or kGemmaTextMark
+  bool refuses_contradictions = true;   // false: an unsatisfiable schema adds no documents
+  const CompileCheck* check = nullptr;  // null: compilation is not interrupted
 };
 
-// Parses JSON text. Error: kInvalidArgument for text that is no JSON, too long, or nested more
-// than kMaxSchemaDepth deep.
+// Parses JSON text. Error: kInvalidArgument for invalid, too long, or too deep JSON (more than
+// kMaxSchemaDepth levels).
 Result<nlohmann::ordered_json> parse_schema(std::string_view text);
 
-// A schema without what cannot be kept to, which lets more documents through.
+// A schema without the keywords that cannot be enforced; it allows more documents.
 struct WeakenedSchema {
-  nlohmann::ordered_json schema;      // null: nothing of it can be kept to
-  std::vector<std::string> left_out;  // as errors name it
-  size_t num_states = 0;              // of its automaton
+  nlohmann::ordered_json schema;      // null: nothing can be enforced
+  std::vector<std::string> left_out;  // removed keywords, as errors name them
+  size_t num_states = 0;              // states of its automaton
 };
 
 // Leaves out the keywords that add_json_schema() refuses, one by one, and nothing else; a oneOf

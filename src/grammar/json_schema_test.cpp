@@ -468,7 +468,7 @@ TEST(JsonSchemaTest, LengthsBesidePatternsCostNoStates) {
       HasSubstr("at \"#/minLength\": lengths of at least 9000000 do not go together with this"));
 }
 
-// Alone each of these is served; a schema of many of them would take minutes.
+// Each of these is accepted alone; a schema with many of them would take minutes.
 TEST(JsonSchemaTest, LengthsBesidePatternsAreBoundedForAllPlacesTogether) {
   const struct {
     const char* schema;

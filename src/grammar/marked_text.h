@@ -13,7 +13,7 @@
 
 namespace heddle::grammar {
 
-// A mark, and where the text goes on once its last byte was read.
+// A mark, and the state after its last byte.
 struct Mark {
   std::string text;  // not empty; or special_token_bytes()
   NfaState target = 0;

@@ -122,7 +122,7 @@ void TokenGrammar::make_masks() const {
     std::rotate(order.begin() + kMaxMadeMasks / 2,
                 order.begin() + static_cast<ptrdiff_t>(num_outermost), order.end());
   }
-  // Every answer needs these, as soon as its prompt is computed.
+  // Masks of the start, which every answer needs first.
   StackMachine machine(automaton_);
   StackMachine::Places first;
   machine.start({.stack = StackMachine::kBase, .state = automaton_.start()}, first);

@@ -47,7 +47,7 @@ class TokenGrammar : public Constraint, public std::enable_shared_from_this<Toke
 
   [[nodiscard]] VocabularyMasks& masks() const { return *masks_; }
 
-  // Of the state's own edges, with a count of its rule's run.
+  // The mask of the state's own edges for a count of its rule's run.
   [[nodiscard]] std::shared_ptr<const FrameMask> frame_mask(StateId state, uint32_t count) const
       HEDDLE_EXCLUDES(mutex_);
 
@@ -96,7 +96,7 @@ class Matcher : public ConstraintState {
     bool is_over = false;  // a token that ends the text was taken
   };
 
-  // Stacks that no step stands on are forgotten from time to time.
+  // Unused stacks are removed from time to time.
   static constexpr size_t kMinCollectedFrames = 4096;
 
   void push(Step next);
@@ -111,7 +111,7 @@ class Matcher : public ConstraintState {
   size_t collect_at_ = kMinCollectedFrames;
   TrieWalk walk_;
   StackMachine::Places scratch_;
-  StackMachine::Places forced_;  // where forced_tokens() stands
+  StackMachine::Places forced_;  // places after forced_tokens()
   bool is_mask_complete_ = true;
 };
 

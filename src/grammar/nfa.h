@@ -25,8 +25,8 @@ namespace heddle::grammar {
 using NfaState = uint32_t;
 using RuleId = uint32_t;
 
-// Before and behind a text it means the special token that is written so, and not that text. No
-// text has this byte: it is not in UTF-8.
+// Before and after a text, it means the special token of that spelling, not the text. Not a UTF-8
+// byte, so that no text has it.
 inline constexpr char kSpecialTokenByte = '\xFF';
 
 [[nodiscard]] inline std::string special_token_bytes(std::string_view text) {
@@ -98,7 +98,7 @@ class Nfa {
 
   void fail(Status status);
 
-  // Of CountWindows, for the rules so far.
+  // Work of CountWindows for the rules so far.
   [[nodiscard]] size_t window_work() const { return window_work_; }
 
   void add_window_work(size_t work) { window_work_ += work; }

@@ -114,7 +114,7 @@ Nanos divide_up(Nanos value, Nanos divisor) {
 
 Nanos divide_down(Nanos value, Nanos divisor) { return -divide_up(-value, divisor); }
 
-// Numbers with exactly so many decimals.
+// Adds numbers with exactly `decimals` decimals.
 void add_with_decimals(Nfa& nfa, NfaState from, const NumberRange& range, int decimals,
                        NfaState to) {
   const Nanos unit = kNanosPerUnit / static_cast<Nanos>(power_of_ten(decimals));
@@ -195,7 +195,7 @@ void add_multiples(Nfa& nfa, NfaState from, int divisor, NfaState to) {
   nfa.add_empty(from, first);
   nfa.add_bytes(from, '0', '0', to);
   nfa.add_bytes(from, '-', '-', first);
-  // A state for each remainder of the digits so far; zero alone was added above.
+  // One state per remainder of the digits so far; a single zero was added above.
   std::vector<NfaState> states(static_cast<size_t>(divisor));
   for (int remainder = 0; remainder < divisor; ++remainder) {
     states[static_cast<size_t>(remainder)] = nfa.add_state();

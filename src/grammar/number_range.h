@@ -15,7 +15,7 @@
 
 namespace heddle::grammar {
 
-// A decimal number, times 10^9: exact, wide enough for what is compared.
+// A decimal number times 10^9: exact, and wide enough for all comparisons.
 using Nanos = __int128;
 
 inline constexpr Nanos kNanosPerUnit = 1'000'000'000;

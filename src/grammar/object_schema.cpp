@@ -75,7 +75,7 @@ class ObjectForm {
     const NfaState open = nfa_.add_state();
     nfa_.add_text(from, spelling_.open, open);
     NfaState none = nfa_.add_state();  // before name i, none written so far
-    NfaState some = nfa_.add_state();  // the same, with some written
+    NfaState some = nfa_.add_state();  // the same after at least one member
     add_inner_space(open, none);
     for (const std::string& name : names) {
       const NfaState next_none = nfa_.add_state();
@@ -143,7 +143,7 @@ class ObjectForm {
   }
 
  private:
-  // Of an object whose names are free.
+  // Adds a member of an object with arbitrary names.
   void add_member(NfaState from, const Schemas& value, NfaState to) {
     const NfaState after_key = nfa_.add_state();
     add_other_key(from, {}, after_key);

@@ -12,9 +12,8 @@
 
 namespace heddle::grammar {
 
-// Adds the objects that are valid by all of the schemas; nothing where there are none. The values
-// of their properties are places of their own. A keyword that cannot be kept to is an error of
-// `places`.
+// Adds the objects that all of the schemas allow; none if there are none. Property values become
+// separate places. A keyword that cannot be enforced is an error of `places`.
 void add_objects(SchemaPlaces& places, const ObjectSpelling& spelling, NfaState from,
                  const Schemas& schemas, NfaState to);
 

@@ -19,9 +19,9 @@ struct PatternNode {
 
   Kind kind = Kind::kSequence;
   CodePointSet set;                   // kSet
-  std::vector<PatternNode> children;  // kSequence, kAlternatives; one of kRepeat
+  std::vector<PatternNode> children;  // of kSequence and kAlternatives; one for kRepeat
   int min = 0;                        // kRepeat
-  int max = 0;                        // negative: without end
+  int max = 0;                        // negative: unlimited
 };
 
 namespace {
@@ -226,7 +226,7 @@ class PatternParser {
     const auto [end, error] =
         std::from_chars(text_.data() + position_, text_.data() + text_.size(), value);
     if (error == std::errc::result_out_of_range) {
-      value = kMaxCount;  // no text is that long
+      value = kMaxCount;  // longer than any text
     } else if (error != std::errc() || value < 0) {
       fail("a repeat without a number");
       return 0;
@@ -446,7 +446,7 @@ NfaState add_node(Nfa& nfa, NfaState from, const PatternNode& node, TextForm for
         return next;
       };
       for (int i = 0; i < node.min && nfa.status().ok(); ++i) {
-        // A state of its own bounds repeats of what is empty.
+        // An extra state limits repeats of an empty pattern.
         const NfaState next = nfa.add_state();
         nfa.add_empty(from, next);
         from = add_child(next);
@@ -550,7 +550,7 @@ Node* only_repeat(Node& root, bool is_anchored) {
   return only_repeat(root.children[has_begin ? 1 : 0], false);
 }
 
-// Of repeats that are not the whole pattern.
+// The largest repeat other than the whole pattern.
 int largest_repeat(const PatternNode& node, const PatternNode* whole) {
   int largest = node.kind == Kind::kRepeat && &node != whole ? std::max(node.min, node.max) : 0;
   for (const PatternNode& child : node.children) {

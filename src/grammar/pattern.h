@@ -30,7 +30,7 @@ class Pattern {
  public:
   static constexpr size_t kMaxBytes = 16384;
   static constexpr int kMaxDepth = 64;
-  static constexpr int kMaxRepeat = 10000;  // of what is not one character alone
+  static constexpr int kMaxRepeat = 10000;  // for anything but a single character
 
   // Error: kInvalidArgument with the position and what is wrong there.
   static Result<Pattern> parse(std::string_view text);
@@ -42,14 +42,14 @@ class Pattern {
   // It has a ^ somewhere.
   [[nodiscard]] bool has_begin() const;
 
-  // One of some characters, so many times.
+  // A set of characters, repeated.
   struct Repeated {
     CodePointSet set;
     CountRange range;
   };
 
-  // The pattern as one character that is repeated, with ^ before and $ behind it if `is_anchored`.
-  // Nothing: it is something else.
+  // The pattern as one repeated character, between ^ and $ if `is_anchored`. Nullopt for other
+  // patterns.
   [[nodiscard]] std::optional<Repeated> as_repeated(bool is_anchored) const;
 
   // Lets that character be repeated at will.

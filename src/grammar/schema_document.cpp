@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxUnfolding = 128;  // $ref, allOf and choices inside each other
-constexpr size_t kMaxBranches = 64;    // of a oneOf, whose branches are compared pair by pair
+constexpr size_t kMaxBranches = 64;    // in a oneOf, whose branches are compared pairwise
 constexpr int kMaxCompared = 4;        // properties of properties that tell branches apart
 
 bool are_disjoint(const Schemas& left, const Schemas& right, TypeSet types, int depth) {

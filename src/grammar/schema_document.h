@@ -26,7 +26,7 @@
 
 namespace heddle::grammar {
 
-// One of the schemas in `branches` applies, together with `beside` where that is given.
+// One of the schemas in `branches` applies, together with `beside` if set.
 struct SchemaChoice {
   const nlohmann::ordered_json* branches;
   Schemas chain;  // the way to `branches`, for unfold()
@@ -77,10 +77,10 @@ class SchemaDocument {
 
   static constexpr size_t kMaxShownPath = 500;
 
-  // A part of the schema, without which it could be kept to.
+  // A part of the schema that cannot be enforced.
   struct Problem {
     const nlohmann::ordered_json* at;
-    std::string keyword = {};  // of `at`; empty: all of it
+    std::string keyword = {};  // keyword of `at`; empty: the whole schema
     std::string name = {};     // a key or a text in the keyword's value; empty: all of that
   };
 
@@ -88,24 +88,24 @@ class SchemaDocument {
   // message. It is the last problem() from now on.
   [[nodiscard]] Status error_at(Problem problem, const std::string& message);
 
-  // The same with another place than the problem's, of shown_path_of().
+  // The same with another place than the problem's, from shown_path_of().
   [[nodiscard]] Status error_in(std::string_view place, Problem problem,
                                 const std::string& message);
 
   [[nodiscard]] const std::optional<Problem>& problem() const { return problem_; }
 
-  // ---- For weakening a schema: many problems at once.
+  // ---- For weakening a schema: collects many problems.
 
   struct Finding {
     Problem problem;
-    std::string message = {};  // as of error_at()
+    std::string message = {};  // see error_at()
     // The keyword is wrong whatever else the schema says. Other findings may end with those before
     // them.
     bool is_certain = false;
   };
 
-  // From now on problems are no errors but findings: what they are about is passed over. A place
-  // has one finding that is not certain, and after one that stands for others no more are made.
+  // From now on problems are collected as findings, and their parts are skipped. A place has one
+  // uncertain finding; after a finding that covers others no more are made.
   void collect_findings() { findings_.emplace(); }
 
   [[nodiscard]] bool collects() const { return findings_.has_value(); }
@@ -153,7 +153,7 @@ class SchemaDocument {
   std::vector<Way> ways_;  // by id; the root's is not read
   // Schemas by their keywords, and lists of oneOf.
   std::unordered_set<const nlohmann::ordered_json*> checked_;
-  // Of schemas with a discriminator.
+  // For schemas with a discriminator.
   std::map<const nlohmann::ordered_json*, nlohmann::ordered_json> required_tags_;
   std::unordered_set<const nlohmann::ordered_json*> unreadable_;  // with findings
   std::optional<Problem> problem_;

@@ -44,7 +44,7 @@ enum class Form : uint8_t {
 struct Keyword {
   std::string_view name;
   Form form;
-  TypeSet types;              // of the values that it speaks of
+  TypeSet types;              // types of the values that it applies to
   bool implies_type = false;  // in a schema without `type` values of other types are not written
 };
 
@@ -200,14 +200,14 @@ bool excludes_nothing(const Json& schema, std::string_view keyword, const Json& 
     return is_count(value) && count_of(value) == 0;
   }
   if (keyword == "maxItems" || keyword == "maxLength" || keyword == "maxProperties") {
-    return is_count(value) && count_of(value) >= kMaxCount;  // no answer is that long
+    return is_count(value) && count_of(value) >= kMaxCount;  // longer than any answer
   }
   if (keyword == "uniqueItems") return value == false;
   if (keyword == "pattern") return value == "";
   if (keyword == "format") {
     return value.is_string() && pattern_of_format(value.get_ref<const std::string&>()).empty();
   }
-  return keyword == "nullable";  // `type` reads it
+  return keyword == "nullable";  // handled with `type`
 }
 
 // The form that a value should have had; empty when it has it.
@@ -325,7 +325,7 @@ std::vector<KeywordProblem> check_keywords(const Json& schema) {
   std::vector<KeywordProblem> problems;
   for (const auto& [name, value] : schema.items()) {
     const Keyword* const keyword = find_keyword(name);
-    if (keyword == nullptr) continue;  // an annotation, as the draft has it (core, 6.5)
+    if (keyword == nullptr) continue;  // the draft treats it as an annotation (core, 6.5)
     if (keyword->form != Form::kBoolean && excludes_nothing(schema, name, value)) continue;
     if (keyword->form == Form::kRefused) {
       const char* const remedy = name.starts_with("depend") ? "; write the cases with anyOf"

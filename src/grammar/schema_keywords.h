@@ -30,7 +30,7 @@ using TypeSet = uint8_t;
 inline constexpr TypeSet kNull = 1;
 inline constexpr TypeSet kBoolean = 2;
 inline constexpr TypeSet kInteger = 4;
-inline constexpr TypeSet kFraction = 8;  // numbers that are no integers
+inline constexpr TypeSet kFraction = 8;  // non-integer numbers
 inline constexpr TypeSet kString = 16;
 inline constexpr TypeSet kArray = 32;
 inline constexpr TypeSet kObject = 64;
@@ -48,7 +48,7 @@ inline constexpr TypeSet kAnyType = 127;
 // together; booleans among them say nothing.
 using Schemas = std::vector<const nlohmann::ordered_json*>;
 
-// By `type` alone, and `nullable` beside it.
+// By `type` and `nullable` only.
 [[nodiscard]] TypeSet types_of(const Schemas& schemas);
 
 // The types that their keywords speak of; any without such keywords.
@@ -77,7 +77,7 @@ using Schemas = std::vector<const nlohmann::ordered_json*>;
 
 [[nodiscard]] std::vector<std::string> required_of(const Schemas& schemas);
 
-// The names that `propertyNames` of one schema leaves; none where it leaves all.
+// The names that a schema's `propertyNames` allows; nullopt: all.
 [[nodiscard]] std::optional<Schemas> names_of(const nlohmann::ordered_json& schema);
 
 struct Property {

@@ -25,7 +25,7 @@ SchemaPlaces::SchemaPlaces(Nfa& nfa, const Json& root, const JsonSchemaOptions& 
       document_(root) {}
 
 RuleId SchemaPlaces::rule(Schemas schemas) {
-  Schemas key = schemas;  // the order of schemas decides the order of properties alone
+  Schemas key = schemas;  // order matters only for the order of properties
   std::ranges::sort(key);
   const auto repeated = std::ranges::unique(key);
   key.erase(repeated.begin(), repeated.end());

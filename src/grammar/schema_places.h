@@ -53,10 +53,10 @@ class SchemaPlaces {
   // A place whose rule is still empty, each once; null when there are no more.
   const SchemaPlace* take_unwritten();
 
-  // The place that a rule stands for; null for other rules.
+  // The place that a rule was made for; null for other rules.
   [[nodiscard]] const SchemaPlace* place_of(RuleId rule) const;
 
-  // The first error becomes that of the Nfa. Where problems are no errors it goes on.
+  // Reports an error; the first becomes the Nfa's. If problems are only collected, it continues.
   void fail(SchemaDocument::Problem problem, const std::string& message);
 
   // SchemaDocument::unfold(). False: the schemas are refused.

@@ -29,7 +29,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::array<std::string_view, 3> kReferences = {"$ref", "$dynamicRef", "$recursiveRef"};
 
-// Keywords whose values are JSON documents, in which "$ref" is text and no reference.
+// Keywords whose values are JSON documents; "$ref" in them is plain text.
 bool holds_values(std::string_view keyword) {
   return keyword == "const" || keyword == "enum" || keyword == "default" || keyword == "example" ||
          keyword == "examples";
@@ -48,7 +48,7 @@ const std::string* text_of(const Json& schema, std::string_view keyword) {
 
 // ---- URIs, as RFC 3986 (5.2) resolves them.
 
-// Views of a text.
+// A split URI: views of a text.
 struct Uri {
   std::optional<std::string_view> scheme;
   std::optional<std::string_view> authority;
@@ -139,7 +139,7 @@ Reference split(std::string_view reference) {
           .fragment = reference.substr(std::min(hash + 1, reference.size()))};
 }
 
-// A step of a JSON pointer in a URI fragment.
+// Decodes a step of a JSON pointer in a URI fragment.
 std::string fragment_step(std::string_view step) {
   std::string text;
   for (const char letter : escaped_step(step)) {
@@ -156,8 +156,8 @@ std::optional<size_t> list_index(std::string_view text) {
   return index;
 }
 
-// Whether there are other references than pointers from the root, or an "$id" that changes what
-// these mean.
+// Whether there are references other than pointers from the root, or an "$id" that changes the
+// meaning of those.
 bool has_names(const Json& part) {
   if (part.is_array()) return std::ranges::any_of(part, has_names);
   if (!part.is_object()) return false;
@@ -169,7 +169,7 @@ bool has_names(const Json& part) {
   });
 }
 
-// At most the bytes of the schema's text, whatever its white space.
+// An upper bound of the schema's size as text, without white space.
 size_t num_bytes(const Json& part) {
   size_t sum = 1;
   if (part.is_string()) {
@@ -188,7 +188,7 @@ class ReferencePointers {
  public:
   explicit ReferencePointers(Json& root) : root_(root) {}
 
-  // Error: beyond a bound of the header. The schema is in no good state then.
+  // Error: a limit of the header is exceeded. The schema is then unusable.
   Status write() {
     bases_.emplace_back();
     base_of_.emplace("", 0);
@@ -202,23 +202,23 @@ class ReferencePointers {
   using BaseId = uint32_t;
   using NodeId = uint32_t;
 
-  // A URI that "$id" gives to what is below it, or that a reference has.
+  // A URI that "$id" sets for its subtree, or that a reference contains.
   struct Base {
     std::string text;
     Uri uri;  // views of `text`
   };
 
-  // A part on the way from the root: a member of an object or an item of a list.
+  // A node of the document: a member of an object or an item of a list.
   struct Node {
     NodeId parent = 0;
-    const std::string* key = nullptr;  // of a member
-    size_t index = 0;                  // of an item
+    const std::string* key = nullptr;  // key of a member
+    size_t index = 0;                  // index of an item
   };
 
-  // Where names lead.
+  // The node that a name refers to.
   struct Target {
     NodeId node = 0;
-    bool is_single = true;  // no other one has the name
+    bool is_single = true;  // the name is unique
   };
 
   struct Found {
@@ -227,7 +227,7 @@ class ReferencePointers {
     BaseId base;
   };
 
-  // The target of a reference: a part, or the part that a pointer names from there.
+  // A reference's target: a node, or where a pointer leads from it.
   struct Aim {
     NodeId node = 0;
     std::string_view pointer;
@@ -247,7 +247,7 @@ class ReferencePointers {
         kMaxReferenceBytes));
   }
 
-  // The absolute form of a reference without a fragment.
+  // The absolute URI of a reference without a fragment.
   Result<std::string> resolve(BaseId base, std::string_view reference) const {
     if (reference.size() > kMaxUriBytes) return too_long(reference.size());
     std::string text = resolve_uri(bases_[base].uri, reference);
@@ -331,7 +331,7 @@ class ReferencePointers {
     return found == names_.end() || !found->second.is_single ? nullptr : &found->second;
   }
 
-  // Nothing: it leads nowhere.
+  // Nullopt: the reference has no target.
   [[nodiscard]] Result<std::optional<Aim>> aim_of(const Found& found) const {
     const Reference name = split(found.reference->get_ref<const std::string&>());
     BaseId base = found.base;
@@ -358,7 +358,7 @@ class ReferencePointers {
       HEDDLE_RETURN_IF_ERROR(spend(pointer->size() + aim->pointer.size()));
       reference = *pointer + std::string(aim->pointer);
     } else if (reference == "#" || reference.starts_with("#/")) {
-      const std::string& base = bases_[found.base].text;  // two parts have this URI
+      const std::string& base = bases_[found.base].text;  // two nodes have this URI
       HEDDLE_RETURN_IF_ERROR(spend(base.size()));
       reference.insert(0, base);
     }
@@ -366,7 +366,7 @@ class ReferencePointers {
     return ok_status();
   }
 
-  // "#/a/b", kept for the next reference.
+  // The pointer "#/a/b" of a node, cached for the next reference.
   Result<const std::string*> pointer_to(NodeId node) {
     const auto [entry, is_new] = pointers_.try_emplace(node);
     if (!is_new) return &entry->second;
@@ -383,7 +383,7 @@ class ReferencePointers {
     return &pointer;
   }
 
-  // Whether the way to a reference may decide where it leads.
+  // Whether the target may depend on the path to the reference.
   [[nodiscard]] bool leads_elsewhere(const Found& found, const Aim& aim) const {
     const auto is_one_of_several = [&](const std::set<NodeId>& nodes) {
       return nodes.size() > 1 && (nodes.contains(aim.node) || !aim.pointer.empty());
@@ -395,8 +395,8 @@ class ReferencePointers {
     return same != dynamic_anchors_.end() && is_one_of_several(same->second);
   }
 
-  // Removes each "$id", and calls the references that lead to one place only "$ref". Parts move by
-  // that, inner ones first.
+  // Removes each "$id", and renames references with a single target to "$ref". This moves nodes,
+  // inner ones first.
   void finish(Json& part) {
     if (part.is_array()) {
       for (Json& item : part) finish(item);
@@ -439,9 +439,9 @@ class ReferencePointers {
   std::map<std::string_view, std::set<NodeId>> dynamic_anchors_;
   std::set<NodeId> recursive_anchors_;
   std::vector<Found> references_;
-  std::unordered_map<NodeId, std::string> pointers_;  // of targets
+  std::unordered_map<NodeId, std::string> pointers_;  // cache by target
   std::unordered_set<const Json*> dynamic_references_;
-  size_t num_bytes_ = 0;  // of what is written out
+  size_t num_bytes_ = 0;  // size of the text written so far
 };
 
 }  // namespace

@@ -17,10 +17,10 @@
 
 namespace heddle::grammar {
 
-// Of a URI, absolute or as it is written.
+// Limit for a URI, absolute or as written.
 inline constexpr size_t kMaxUriBytes = size_t{2} << 10;
-// Of the pointers that are written, those of their targets, and the absolute URIs, together: four
-// times the largest schema.
+// Limit for all written pointers, their targets and the absolute URIs together: four times the
+// largest schema.
 inline constexpr size_t kMaxReferenceBytes = size_t{1} << 20;
 
 // A copy of the schema in which each "$ref" whose target is in the schema is a JSON pointer from

@@ -31,8 +31,8 @@ class TokensWithin {
         while (child < nodes[node].end && nodes[child].byte < byte) child = nodes[child].end;
         if (child >= nodes[node].end || nodes[child].byte != byte) break;
         node = child;
-        // The last one: where SentencePiece has a byte twice, the first only stands for a byte of
-        // characters it does not know.
+        // The last one: if SentencePiece has a byte twice, the first is the byte fallback for
+        // unknown characters.
         const auto same = trie.tokens(nodes[node]);
         if (!same.empty()) row[length] = same.back();
       }
@@ -56,7 +56,7 @@ void spell(const TokenTrie& trie, std::string_view text, std::vector<TokenId>& t
   size_t num_pieces = 0;
   size_t end = 0;
   while (end < text.size()) {
-    size_t last = end;  // of the piece
+    size_t last = end;  // end of the piece
     if (text[end] == kSpecialTokenByte) last = text.find(kSpecialTokenByte, end + 1);
     if (last == std::string_view::npos) break;
     cuts[num_pieces++] = end;

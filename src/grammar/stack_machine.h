@@ -17,7 +17,7 @@ namespace heddle::grammar {
 
 class StackMachine {
  public:
-  // Ways that are followed at once; a grammar that needs more is too ambiguous to be served.
+  // Limit of places followed in parallel; a grammar that needs more is too ambiguous.
   static constexpr size_t kMaxPlaces = 256;
 
   using StackId = uint32_t;
@@ -26,7 +26,7 @@ class StackMachine {
   struct Place {
     StackId stack = kBase;
     StateId state = 0;   // with at least one edge of bytes
-    uint32_t count = 0;  // of the rule's run; 0 where it does not count
+    uint32_t count = 0;  // count of the rule's run; 0 if it does not count
 
     bool operator==(const Place&) const = default;
   };
@@ -42,11 +42,11 @@ class StackMachine {
 
   explicit StackMachine(const Automaton& automaton);
 
-  // Replaces `out` by all that entering `place` opens: with kBase and the automaton's start, where
-  // the text stands before its first byte.
+  // Sets `out` to all places that entering `place` opens: with kBase and the automaton's start, the
+  // places before the first byte.
   void start(const Place& place, Places& out);
 
-  // Replaces `out`, which is not `from`, by where `from` stands after `byte`.
+  // Sets `out`, which is not `from`, to the places after `byte`.
   void step(const Places& from, uint8_t byte, Places& out);
 
   [[nodiscard]] int32_t depth(StackId stack) const { return frames_[stack].depth; }
@@ -54,12 +54,12 @@ class StackMachine {
   // Where a rule's end leads that was called by the uppermost frame, of a stack other than kBase.
   [[nodiscard]] Place return_place(StackId stack) const { return frames_[stack].place; }
 
-  // Stacks made from here on can be forgotten again: rewind(mark()).
+  // Stacks made from here on can be removed with rewind(mark()).
   [[nodiscard]] size_t mark() const { return frames_.size(); }
 
   void rewind(size_t mark);
 
-  // Forgets stacks that no place of `kept` stands on, and renumbers the others.
+  // Removes stacks that no place in `kept` uses, and renumbers the others.
   void collect(std::vector<Places*> kept);
 
  private:
@@ -83,7 +83,7 @@ class StackMachine {
   const Automaton& automaton_;
   std::vector<Frame> frames_;
   std::unordered_map<Place, StackId, PlaceHash> ids_;
-  std::vector<Place> entered_;  // of the running start() or step()
+  std::vector<Place> entered_;  // scratch of start() and step()
   std::vector<Place> pending_;
 };
 

@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxTags = 1024;
 constexpr size_t kMaxMarkBytes = 1024;
 
-// The types of a schema alone, where none of its other keywords can be kept to.
+// Only the schema's types, if none of its other keywords can be enforced.
 Json types_alone(const Json& schema) {
   if (!schema.is_object() || !schema.contains("type")) return true;
   Json types = {{"type", schema["type"]}};
@@ -188,7 +188,7 @@ class TagCompiler {
     }
   }
 
-  // Whether the schema that a format stands for, if it names one, is one that could be kept to.
+  // Whether the format's schema, if it names one, can be enforced.
   bool can_be_kept_to(const Json& format) {
     const auto schema = format.find("stands_for");
     if (schema == format.end()) return true;
@@ -230,7 +230,7 @@ class TagCompiler {
                               : reason);
     }
     if (weakened.schema.is_null()) weakened.schema = types_alone(*schema);
-    // Each schema has so many states that others have, too.
+    // States per schema that all schemas have alike.
     constexpr size_t kCommonStates = 512;
     num_weakened_states_ += std::max(weakened.num_states, kCommonStates) - kCommonStates;
     if (num_weakened_states_ > kMaxDfaStates) {

@@ -52,7 +52,7 @@ class Determiniser {
   }
 
  private:
-  // Adds what empty moves reach; sorts.
+  // Adds the states that empty moves reach, and sorts.
   void close(Subset& subset) {
     ++mark_;
     for (const NfaState state : subset) mark_of_[state] = mark_;
@@ -69,7 +69,7 @@ class Determiniser {
         if (call.rule < nullable_.size() && nullable_[call.rule]) add(call.target);
       }
     }
-    // States with empty moves alone tell nothing about what follows.
+    // Drops states that have only empty moves: they do not affect what follows.
     std::erase_if(subset, [&](NfaState id) {
       const Nfa::State& state = nfa_.states()[id];
       return state.byte_moves.empty() && state.calls.empty() && id != end_;
@@ -164,7 +164,7 @@ class Determiniser {
   uint32_t mark_ = 0;
   std::vector<uint32_t> mark_of_;
   std::unordered_map<Subset, uint32_t, SubsetHash> ids_;
-  std::vector<const Subset*> subsets_;  // keys of ids_, which stay where they are
+  std::vector<const Subset*> subsets_;  // keys of ids_, whose addresses are stable
   std::vector<DeterministicState> states_;
 };
 

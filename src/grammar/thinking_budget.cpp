@@ -72,8 +72,8 @@ class ThinkingBudget::State final : public ConstraintState {
 
   struct Step {
     Part part = Part::kStart;
-    size_t num_tokens = 0;  // of the reasoning, or of its ending, so far
-    std::string text;       // of the start; of the reasoning what may begin a mark or a call
+    size_t num_tokens = 0;  // tokens of the reasoning, or of its ending, so far
+    std::string text;       // the start; within reasoning, the possible beginning of a mark or call
   };
 
   [[nodiscard]] const ThinkingBudgetOptions& options() const { return budget_->options_; }
@@ -173,8 +173,8 @@ class ThinkingBudget::State final : public ConstraintState {
     step.text.clear();
   }
 
-  // Whether reasoning has ended within `text`; none: more of it tells. Leaves what may begin a mark
-  // or a call.
+  // Whether reasoning has ended within `text`; nullopt: more text is needed. Keeps the possible
+  // beginning of a mark or call.
   [[nodiscard]] std::optional<bool> find_end(std::string& text) const {
     size_t longest = options().close.text.size();
     for (const ReasoningMark& call : options().calls) {
@@ -183,7 +183,7 @@ class ThinkingBudget::State final : public ConstraintState {
     while (true) {
       const size_t close = text.find(options().close.text);
       size_t begin = close;
-      size_t size = 0;  // of the call's mark
+      size_t size = 0;  // length of the call's mark
       for (const ReasoningMark& call : options().calls) {
         const size_t found = text.find(call.text);
         if (found > begin || found == std::string::npos) continue;

@@ -29,19 +29,19 @@ struct ReasoningMark {
 };
 
 struct ThinkingBudgetOptions {
-  int64_t budget_tokens = 0;  // of reasoning, before `ending`; >= 0
+  int64_t budget_tokens = 0;  // reasoning tokens before `ending`; >= 0
 
-  // The answer reasons if it begins with this, perhaps behind white space. None: it begins inside.
+  // Mark that begins the reasoning, optionally after white space. None: the answer begins inside.
   std::optional<ReasoningMark> open;
   ReasoningMark close;
 
-  // The marks that a call may begin with, and whether a text that begins with one of them begins a
-  // call; none: more of it tells, but not endlessly. Null: the mark alone does. Thread-safe.
+  // Marks that may begin a call, and a test whether a text that begins with one is a call; nullopt:
+  // more text is needed, but only boundedly. Null: the mark suffices. Thread-safe.
   std::vector<ReasoningMark> calls;
   std::function<std::optional<bool>(std::string_view text)> begins_call;
 
-  // Tokens that are forced once the budget is used up: those of the closing tag, perhaps behind a
-  // message to the model. Not empty, ids within the vocabulary (checked).
+  // Tokens that are forced once the budget is used up: the closing tag, optionally after a message
+  // to the model. Not empty, ids within the vocabulary (checked).
   std::vector<TokenId> ending;
 };
 

@@ -21,7 +21,7 @@ class TokenTrie {
   struct Node {
     uint32_t end = 0;
     uint32_t first_token = 0;
-    uint16_t num_tokens = 0;  // with exactly this text
+    uint16_t num_tokens = 0;  // tokens with exactly this text
     uint8_t byte = 0;         // the last of its text
     uint8_t depth = 0;        // bytes of its text
   };
@@ -38,7 +38,7 @@ class TokenTrie {
     return std::span(tokens_).subspan(node.first_token, node.num_tokens);
   }
 
-  // Of a node and all that are below it.
+  // Tokens of a node and of all nodes below it.
   [[nodiscard]] std::span<const TokenId> tokens_below(uint32_t index) const {
     uint32_t first = index;  // each last node of a branch has a token
     while (nodes_[first].num_tokens == 0) ++first;

@@ -18,15 +18,15 @@ class TrieWalk {
   // Where the walk begins; filled by the caller before run().
   [[nodiscard]] StackMachine::Places& start() { return levels_[0]; }
 
-  // Visits the nodes strictly below `root` that the grammar can follow: visit(index, places) is
-  // called for each, with where the grammar stands after the node's byte. False when a place was
-  // lost because there were too many.
+  // Visits the nodes strictly below `root` that the grammar allows: calls visit(index, places) for
+  // each, with the grammar's places after the node's byte. False if a place was dropped because
+  // there were too many.
   template <typename Visit>
   bool run(StackMachine& machine, const TokenTrie& trie, uint32_t root, const Visit& visit) {
     return run_nodes(machine, trie, root + 1, trie.nodes()[root].end, visit);
   }
 
-  // The same for `child` and the nodes below it; the walk begins before the child's byte.
+  // The same for `child` and the nodes below it; starts before the child's byte.
   template <typename Visit>
   bool run_below(StackMachine& machine, const TokenTrie& trie, uint32_t child, const Visit& visit) {
     return run_nodes(machine, trie, child, trie.nodes()[child].end, visit);

@@ -43,7 +43,7 @@ inline std::shared_ptr<const TokenGrammar> token_grammar(Automaton automaton,
   return std::make_shared<const TokenGrammar>(std::move(automaton), std::move(masks));
 }
 
-// Where the grammar stands after the text.
+// The grammar's places after the text.
 inline StackMachine::Places places_after(const Automaton& automaton, std::string_view text) {
   StackMachine machine(automaton);
   StackMachine::Places places;
