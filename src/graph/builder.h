@@ -66,11 +66,11 @@ class GraphBuilder {
   Value scale(Value a, double factor);
   // gate_up [T, 2I] -> silu(gate) * up [T, I], activations().
   Value silu_mul(Value gate_up);
-  // The same for another op that takes [gate | up], "gelu_mul", with attributes of its own.
+  // The same for another op on [gate | up], such as "gelu_mul", with its attributes.
   Value gated(std::string_view op, Value gate_up, ops::Attrs attrs = {});
   // Rotates the first 2 * |inverse_frequencies| channels of each head.
   Value rope(Value x, Value positions, Value inverse_frequencies, int64_t head_dim, double factor);
-  // The same from channel `first` of each head on, in pairs of neighbours where `interleaved`.
+  // The same from channel `first` of each head on; `interleaved`: pairs of neighbours.
   Value rope_channels(Value x, Value positions, Value inverse_frequencies, int64_t head_dim,
                       int64_t first, bool interleaved, double factor);
   // Column ranges of x, left to right; no copy.

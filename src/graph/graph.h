@@ -35,8 +35,8 @@ enum class ValueKind : uint8_t {
 struct ValueInfo {
   ValueKind kind = ValueKind::kComputed;
   ops::TensorMeta meta;
-  std::string name;     // of inputs, weights and outputs; others are shown by number
-  TensorView constant;  // of kConstant
+  std::string name;     // of inputs, weights and outputs; other nodes are shown by number
+  TensorView constant;  // for kConstant
   std::shared_ptr<const quant::PackedWeight> cut = {};  // rows that `constant` points at, if some
 };
 

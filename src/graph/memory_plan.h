@@ -18,7 +18,7 @@ namespace heddle::graph {
 inline constexpr int64_t kArenaAlignment = 256;
 
 struct LiveRange {
-  int32_t begin = -1;  // node that writes first
+  int32_t begin = -1;  // first node that writes it
   int32_t end = -1;    // node that reads last, inclusive; nodes.size() for outputs of the graph
 
   [[nodiscard]] bool overlaps(const LiveRange& other) const {
@@ -40,7 +40,7 @@ struct MemoryPlan {
 MemoryPlan plan_memory(const PlacedGraph& placed, std::span<const Chain> chains,
                        const ops::Extents& largest, const ops::Context& context);
 
-// Error: names two storages that live at once and overlap. For tests.
+// Error: names two storages that overlap while both are live. For tests.
 Status check_plan(const PlacedGraph& placed, const MemoryPlan& plan);
 
 }  // namespace heddle::graph

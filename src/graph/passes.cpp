@@ -247,7 +247,7 @@ class Verifier {
     return {};
   }
 
-  // Marks a version as gone, and with it every column range of it and whatever it is a range of.
+  // Marks a version as overwritten, with its column ranges and the value that it is a range of.
   void overwrite(Value value) {
     const Value whole = root(value);
     for (uint32_t id = 0; id < states_.size(); ++id) {
@@ -262,7 +262,7 @@ class Verifier {
 
   const Graph& graph_;
   std::vector<State> states_;
-  std::vector<Value> view_of_;  // indexed by value id; invalid for values that are no column range
+  std::vector<Value> view_of_;  // by value id; invalid for values that are not column ranges
 };
 
 }  // namespace

@@ -214,7 +214,7 @@ int64_t width_of(const Program& program, Value value) {
   return shape[shape.rank() - 1];
 }
 
-// The storage of a value that has none of its own: "%8[0:1024]", or "%8" for all of its columns.
+// The storage of a value that shares another's: "%8[0:1024]", or "%8" for all columns.
 std::string place(const Program& program, Value value) {
   const auto& [storage, column] = program.placed.placements[value.id];
   std::string label = program.placed.graph.label(storage);
@@ -235,8 +235,8 @@ std::string describe_output(const Program& program, Value value) {
          fmt::format(" live {}..{}", live.begin, is_output ? "end" : std::to_string(live.end));
 }
 
-// `is_written`: a node that stands before has described the value. A weight, a column range and
-// what was put together in place stand in no other line.
+// `is_written`: an earlier node has described the value. Weights, column ranges and values
+// assembled in place appear in no other line.
 std::string describe_input(const Program& program, Value value, bool is_written) {
   const Graph& graph = program.placed.graph;
   const ValueInfo& info = graph.info(value);
