@@ -33,12 +33,12 @@ class Tokenizer;
 struct ModelInfo {
   std::string name;                         // the folder's name
   std::string architecture;                 // "Qwen3NextForCausalLM"
-  std::string dtype;                        // of the large weights
+  std::string dtype;                        // dtype of the large weights
   std::string file_format = "safetensors";  // or "gguf"
-  std::string family = {};        // as a GGUF file names its architecture; empty: `architecture`
-  std::string quantization = {};  // of a GGUF file's weights, "Q4_K_M"; empty: `dtype`
+  std::string family = {};        // architecture name in a GGUF file; empty: `architecture`
+  std::string quantization = {};  // weight format of a GGUF file, "Q4_K_M"; empty: `dtype`
   std::string device;             // "cpu, 2 threads, AVX3"
-  std::string device_reason;      // why this one: "asked for", "CUDA is not used: ..."
+  std::string device_reason;      // reason for the choice: "asked for", "CUDA is not used: ..."
   int64_t num_parameters = 0;
   int64_t vocab_size = 0;
   int64_t context_length = 0;  // prompt and output together
@@ -52,63 +52,61 @@ struct MemoryPlan {
       0;  // resident copies; weights used in place from the file are not counted
   int64_t mapped_weights_bytes = 0;
   int64_t kv_pool_bytes = 0;
-  int64_t window_pool_bytes =
-      0;  // of layers that slide where others do not; 0: all are in the KV pool
+  int64_t window_pool_bytes = 0;  // KV of sliding-window layers; 0: all layers use the KV pool
   int64_t state_pool_bytes = 0;
-  int64_t snapshot_pool_bytes = 0;  // cached states that are stored otherwise than running ones
-  int64_t draft_state_bytes = 0;    // a state for each draft that a step verifies
-  int64_t shared_pool_bytes = 0;    // what the pools may use at once, where they have more ids than
-                                    // memory; 0: all may be full
+  int64_t snapshot_pool_bytes = 0;  // snapshots whose format differs from that of states
+  int64_t draft_state_bytes = 0;    // one state per draft that a step verifies
+  int64_t shared_pool_bytes = 0;    // limit for all pools together when they have more ids than
+                                    // memory; 0: no shared limit
   int64_t activation_bytes = 0;     // the step arena and workspaces
-  int64_t device_bytes = 0;         // of a GPU: free memory that went while all this was allocated,
-                                    // as its driver counts, context and other programs included
-  int64_t kv_tokens = 0;            // capacity of the KV pool
-  int64_t window_tokens = 0;        // of the window pool
-  std::string kv_dtype;             // what it stores keys and values in
-  int64_t state_slots = 0;          // sequences whose recurrent state fits
-  int64_t snapshot_slots = 0;       // likewise, cached ones apart; 0: they share the state slots
-  std::string snapshot_dtype;       // CacheOptions::state_dtype
+  int64_t device_bytes = 0;  // GPU: drop in free memory while all this was allocated, as the driver
+                             // reports it, including the context and other programs
+  int64_t kv_tokens = 0;     // capacity of the KV pool
+  int64_t window_tokens = 0;   // capacity of the window pool
+  std::string kv_dtype;        // dtype of keys and values
+  int64_t state_slots = 0;     // sequences whose recurrent state fits
+  int64_t snapshot_slots = 0;  // stored snapshots that fit; 0: snapshots share the state slots
+  std::string snapshot_dtype;  // CacheOptions::state_dtype
   int32_t page_size = 0;
   int32_t max_running_requests = 0;
 
   [[nodiscard]] std::string to_string() const;
 };
 
-// A moment's counters.
+// Counters and gauges at one moment.
 struct EngineStats {
   int64_t num_running = 0;
   int64_t num_waiting = 0;
-  int64_t waiting_tokens = 0;  // of those that wait, as far as they are not known to be cached
+  int64_t waiting_tokens = 0;  // tokens of waiting requests that are not known to be cached
   int64_t kv_tokens_used = 0;
   int64_t state_slots_used = 0;
   int64_t steps = 0;
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
-  int64_t decode_steps = 0;     // of all sequences, each step counted for each that decoded in it
-  int64_t draft_tokens = 0;     // that steps verified
-  int64_t accepted_drafts = 0;  // of these
-  double decode_tokens_per_second = 0;   // of the last 40 steps that decoded; 0 until there were
-  double prefill_tokens_per_second = 0;  // of late; 0 until it is known
-  double last_step_seconds_ago = 0;  // time since a step ended; 0 while nothing waits or runs, or
-                                     // the engine is paused
-  double stuck_after_seconds = 0;    // more than this is a sign of something wrong, judged by the
-                                     // steps in flight and the pace of those that have ended
+  int64_t decode_steps = 0;              // sum over steps of the sequences that decoded
+  int64_t draft_tokens = 0;              // drafts that steps verified
+  int64_t accepted_drafts = 0;           // drafts that were accepted
+  double decode_tokens_per_second = 0;   // over the last 40 steps that decoded; 0: no such step yet
+  double prefill_tokens_per_second = 0;  // recent average; 0: not known yet
+  double last_step_seconds_ago = 0;      // time since a step ended; 0: idle or paused
+  double stuck_after_seconds = 0;  // a longer time than this suggests a hang; derived from the
+                                   // steps in flight and recent step times
   bool paused = false;
 };
 
-// One step of the engine, for profiles. Times are of the engine's clock, which only differences of
-// are meant.
+// One step of the engine, for profiles. Times come from the engine's clock; only differences
+// between them are meaningful.
 struct StepRecord {
-  int64_t number = 0;           // since the start
-  double plan_seconds = 0;      // how long the host took to plan it
-  double launched_seconds = 0;  // when it was launched
-  double seconds = 0;           // how long it was computed
-  double end_seconds = 0;       // when it had ended
+  int64_t number = 0;           // counted from the engine's start
+  double plan_seconds = 0;      // time that the host spent on planning
+  double launched_seconds = 0;  // time of launch
+  double seconds = 0;           // duration of the computation
+  double end_seconds = 0;       // time at which the step ended
   int64_t prefill_tokens = 0;   // prompt tokens computed
-  int64_t cached_tokens = 0;    // prompt tokens that its new sequences found in the cache
+  int64_t cached_tokens = 0;    // cached prompt tokens of its new sequences
   int64_t new_sequences = 0;
-  int64_t decode_sequences = 0;  // a token each
-  int64_t num_running = 0;       // sequences after it
+  int64_t decode_sequences = 0;  // each draws one token
+  int64_t num_running = 0;       // sequences after the step
   int64_t num_waiting = 0;
 };
 
@@ -116,31 +114,32 @@ inline constexpr int64_t kMaxRecordedSteps = 100000;
 
 // How a pause treats the requests that run or wait.
 enum class PauseMode {
-  kAbort,    // they end with FinishReason::kAbort
-  kRetract,  // they wait and own no memory: the cache can be cleared
-  kInPlace,  // they stay where they are and keep their memory
+  kAbort,    // end with FinishReason::kAbort
+  kRetract,  // return to the queue and release their memory: the cache can be cleared
+  kInPlace,  // stay in the batch and keep their memory
 };
 
-// The weights that take the place of those in use, and what becomes of requests.
+// New weights for the loaded model, and how requests are treated.
 struct WeightUpdate {
-  std::filesystem::path model_dir;  // of another checkpoint of the same model, stored alike
+  std::filesystem::path model_dir;  // folder of another checkpoint of the same model, in the same
+                                    // format
   LoadFormat load_format = LoadFormat::kAuto;
-  bool abort_all_requests = false;  // what runs or waits ends with FinishReason::kAbort; otherwise
-                                    // it is waited for
-  bool flush_cache = true;   // false: the cache keeps what the old weights computed, and requests
-                             // that find it there, or that a pause has kept, continue from it
-  bool pause_after = false;  // as pause(PauseMode::kInPlace)
+  bool abort_all_requests = false;  // true: abort all requests with FinishReason::kAbort; false:
+                                    // wait for them
+  bool flush_cache = true;   // false: keep what the old weights computed; new and paused requests
+                             // continue from it
+  bool pause_after = false;  // then pause(PauseMode::kInPlace)
 };
 
 // The outcome of an update.
 struct WeightsUpdated {
-  int64_t num_paused_requests = 0;  // that a pause has kept, and that continue with the new weights
-  int64_t num_weight_updates = 0;   // since the start, this one included
+  int64_t num_paused_requests = 0;  // paused requests that continue with the new weights
+  int64_t num_weight_updates = 0;   // since the start, including this one
 };
 
 class Engine {
  public:
-  // The event is the callback's: it may move out of it. Callbacks that only read take a const
+  // The callback owns the event and may move out of it. Callbacks that only read take a const
   // reference.
   using EventCallback = std::function<void(RequestEvent&&)>;
 
@@ -158,25 +157,25 @@ class Engine {
 
   using BatchCallback = std::function<void(size_t index, RequestEvent&&)>;
 
-  // Queues several requests or none of them: when one is refused, here or as its final event, all
-  // are, before any of them runs. Events come with the index of their request. Errors as
-  // submit(); kInvalidArgument also when they are more than the engine takes when it is idle. With
-  // priorities, one that was queued may still lose its place to a more urgent request.
+  // Queues several requests or none: if one is refused, here or in its final event, all are, before
+  // any of them runs. Events carry the index of their request. Errors: those of submit(), and
+  // kInvalidArgument for more requests than an idle engine takes. With priorities, a queued request
+  // may still be displaced by a more urgent one.
   virtual Status submit_all(std::vector<Request> requests, BatchCallback on_event) = 0;
 
-  // The error with which submit_all() refuses so many requests at once whatever else goes on,
-  // before they are made.
+  // The error with which submit_all() refuses this number of requests regardless of load; callers
+  // check it before they build the requests.
   [[nodiscard]] virtual Status check_call_size(size_t num_requests) const = 0;
 
   // Ends a request with FinishReason::kAbort; an unknown or finished id is ignored.
   virtual void cancel(const std::string& request_id) = 0;
 
-  // Stops taking requests and waits until the running and queued ones have finished, or until
-  // `timeout_seconds` passed; what is left then is aborted. Returns how many were aborted.
+  // Refuses new requests and waits for the running and queued ones, at most `timeout_seconds`; then
+  // aborts the rest. Returns the number of aborted requests.
   virtual int64_t drain(double timeout_seconds) = 0;
 
-  // The options the engine runs with, every choice made: nothing here is "auto" or a 0 that stands
-  // for a choice, and max_total_tokens is the capacity of the KV pool. on_load_progress is empty.
+  // The options in effect: every "auto" and every 0 that means "choose" is replaced by the choice,
+  // and max_total_tokens is the capacity of the KV pool. on_load_progress is empty.
   [[nodiscard]] virtual const EngineOptions& options() const = 0;
 
   [[nodiscard]] virtual const ModelInfo& model_info() const = 0;
@@ -186,53 +185,51 @@ class Engine {
   // The counters since the start, as Prometheus reads them; "" when metrics are off.
   [[nodiscard]] virtual std::string metrics_text() const { return {}; }
 
-  // Drops every cached token once nothing runs or waits, or the engine is paused and nothing runs,
-  // which may be at once. `on_done` is called exactly once, on the engine's thread or before this
-  // returns, and must not block:
-  // kDeadlineExceeded, naming what is left, when that was not so within `timeout_seconds`;
-  // kResourceExhausted when too many callers wait already; kUnavailable when the engine ends
-  // before.
+  // Drops every cached token as soon as nothing runs or waits, or nothing runs and the engine is
+  // paused. Calls `on_done` exactly once, on the engine's thread or before this returns; it must
+  // not block. Errors: kDeadlineExceeded, naming the requests left, after `timeout_seconds`;
+  // kResourceExhausted when too many callers wait already; kUnavailable when the engine ends first.
   virtual void clear_cache(double timeout_seconds, std::function<void(Status)> on_done) = 0;
 
-  // Stops computing once the steps in flight are done. Requests that come from now on wait; limits
-  // of the queue and of time still hold. An engine that is paused already treats its requests as
-  // `mode` says. `on_done`: as that of clear_cache(), without its timeout.
+  // Stops computing once the steps in flight are done. New requests wait; limits on the queue and
+  // on time still apply. If the engine is already paused, its requests are treated as `mode` says.
+  // `on_done`: see clear_cache(), but without a timeout.
   virtual void pause(PauseMode mode, std::function<void(Status)> on_done) = 0;
 
-  // Continues where pause() stopped; so does drain(). Harmless when nothing is paused.
+  // Continues after pause(), as drain() does. Does nothing if the engine is not paused.
   virtual void resume(std::function<void(Status)> on_done) = 0;
 
-  // Exchanges the weights for those of another folder. They are read beside the ones in use, while
-  // requests run as ever. Then requests that come wait, until those that came before have ended,
-  // all with the old weights; an engine that is paused exchanges at once, and what its pause has
-  // kept continues with the new ones, computed from its first token unless the cache is kept. Only
-  // weights are read: tokenizer, sampling and ends of text stay. `on_done`, once, as that of
-  // clear_cache(). Errors, with which everything stays as it was: kInvalidArgument, kNotFound,
-  // kDataLoss, kResourceExhausted and kUnimplemented, naming the folder and what is wrong with it,
-  // or differs; kInvalidArgument where the engine is exact and the cache is to be kept;
-  // kResourceExhausted while another update goes on; kUnavailable when the engine ends before.
+  // Replaces the weights with those of another folder. They are loaded next to the weights in use
+  // while requests run. New requests then wait until all earlier ones have ended with the old
+  // weights. A paused engine swaps at once; requests that it kept continue with the new weights,
+  // recomputed from their first token unless the cache is kept. Only weights are read: tokenizer,
+  // sampling and stop tokens stay. `on_done` is called once, as in clear_cache(). Errors, after
+  // which nothing has changed: kInvalidArgument, kNotFound, kDataLoss, kResourceExhausted and
+  // kUnimplemented, naming the folder and the problem; kInvalidArgument if the engine is exact and
+  // the cache is to be kept; kResourceExhausted during another update; kUnavailable when the engine
+  // ends first.
   virtual void update_weights(WeightUpdate update,
                               std::function<void(Result<WeightsUpdated>)> on_done) = 0;
 
   using StepsCallback = std::function<void(std::vector<StepRecord> steps)>;
 
-  // Keeps a record of the steps that end from now on. `on_done` gets them once, after `max_steps`
-  // on the engine's thread, where it must not block, or from stop_recording(); not at all when the
-  // engine ends before. Error: kInvalidArgument when steps are recorded already, or for a number
-  // that is not from 1 to kMaxRecordedSteps.
+  // Records the steps that end from now on. `on_done` is called once with the records: after
+  // `max_steps`, on the engine's thread, where it must not block, or from stop_recording(). It is
+  // not called if the engine ends first. Error: kInvalidArgument during a recording, or for a
+  // number outside 1 to kMaxRecordedSteps.
   virtual Status record_steps(int64_t max_steps, StepsCallback on_done) = 0;
 
   // Ends a recording. Error: kInvalidArgument when there is none.
   virtual Status stop_recording() = 0;
 
-  // Waits so long before each step is launched, 0 to 60 s: a test aid that makes a fast engine
-  // slow. Messages that arrive meanwhile, cancellations too, take effect after the wait.
+  // Test aid: delays each step's launch by 0 to 60 s. Messages that arrive during the delay,
+  // including cancellations, take effect after it.
   virtual void set_step_delay(double seconds) = 0;
 
-  // Copies a moment of the engine between two steps, without stopping it. `on_done` is called
-  // exactly once, on the engine's thread or before this returns, and must not block. Errors:
-  // kResourceExhausted when too many callers wait already or there is no memory for the copy;
-  // kUnavailable when the engine ends before.
+  // Copies the state of the engine between two steps, without stopping it. Calls `on_done` exactly
+  // once, on the engine's thread or before this returns; it must not block. Errors:
+  // kResourceExhausted when too many callers wait already or memory for the copy is short;
+  // kUnavailable when the engine ends first.
   virtual void inspect(InspectionOptions options,
                        std::function<void(Result<Inspection>)> on_done) = 0;
 
@@ -242,9 +239,9 @@ class Engine {
   // Null when the engine was created with skip_tokenizer.
   [[nodiscard]] virtual const tokenizer::Tokenizer* tokenizer() const = 0;
 
-  // A text as the model's token ids, for Request::prompt, with what the model puts before every
-  // text; marks like <|im_end|> are tokens. Thread-safe. Error: kInvalidArgument without a
-  // tokenizer, or for a text of more than a GiB.
+  // Converts a text to token ids for Request::prompt, with the tokens that the model puts before
+  // every text; marks like <|im_end|> become tokens. Thread-safe. Error: kInvalidArgument without a
+  // tokenizer, or for a text of more than 1 GiB.
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text) const;
 };
 

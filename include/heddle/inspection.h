@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inspection: a moment of the engine as people look at it: which requests there are, how the pools
-// are used, and the prefix tree, with the part of it that a given prompt would reuse.
+// Inspection: the engine's state for people to look at: its requests, the use of its pools, and the
+// prefix tree with the part that a given prompt would reuse.
 //
-// Everything is a copy of bounded size, made between two steps: nothing stops for it.
+// All data are bounded copies, made between two steps without stopping the engine.
 //
 // Threading: values.
 #pragma once
@@ -16,19 +16,19 @@
 
 namespace heddle {
 
-// Bounds of the copy.
+// Limits of the copy.
 struct InspectionOptions {
   int64_t max_requests = 100;    // the oldest ones
-  int64_t max_nodes = 500;       // of the prefix tree: those on the prompt's path and the most
+  int64_t max_nodes = 500;       // most nodes of the prefix tree: the prompt's path and the most
                                  // recently used ones, each with all nodes above it
   int64_t max_node_tokens = 24;  // the first ones of each node
 
   std::vector<TokenId> prompt;  // to look up in the prefix tree; empty: none
-  std::string cache_namespace;  // of the prompt (Request::cache_namespace)
+  std::string cache_namespace;  // namespace of the prompt (Request::cache_namespace)
 };
 
 enum class RequestPhase {
-  kWaiting,  // owns no memory: it has not started, or was sent back to the queue
+  kWaiting,  // owns no memory: not started, or retracted
   kPrefill,  // its prompt is being computed
   kDecode,   // draws tokens
 };
@@ -39,41 +39,40 @@ struct RequestView {
   std::optional<int64_t> priority;
   std::string tenant;
   int64_t prompt_tokens = 0;
-  int64_t computed_tokens = 0;  // of prompt and output: what is in memory
-  int64_t cached_tokens = 0;    // prompt tokens that were not computed again; 0 until it starts
+  int64_t computed_tokens = 0;  // prompt and output tokens in memory
+  int64_t cached_tokens = 0;    // prompt tokens that were reused; 0 until it starts
   int64_t output_tokens = 0;
   int64_t max_new_tokens = 0;
-  int64_t num_returns = 0;  // to the queue, for want of memory or for a more urgent request
+  int64_t num_returns = 0;  // retractions, for memory or a more urgent request
   double age_seconds = 0;   // since submit()
 };
 
-// A pool of equal pieces of memory. Free is what is left of `total`; where pools share their memory
-// (MemoryPlan::shared_pool_bytes) less than that may be had.
+// A pool of equal pieces of memory. Free pieces are the rest of `total`; if pools share memory
+// (MemoryPlan::shared_pool_bytes), fewer may be available.
 struct PoolView {
   int64_t total = 0;
-  int64_t requests = 0;    // used by requests alone
-  int64_t shared = 0;      // the prefix tree's, and requests use them: they cannot be evicted
-  int64_t cached = 0;      // the prefix tree's alone: evicted when there is need
-  int64_t bytes_each = 0;  // over all layers; 0: not known
-  int64_t evicted = 0;     // since the start; pages in tokens
+  int64_t requests = 0;    // used only by requests
+  int64_t shared = 0;      // of the prefix tree and used by requests: cannot be evicted
+  int64_t cached = 0;      // only of the prefix tree: evicted when needed
+  int64_t bytes_each = 0;  // in all layers; 0: not known
+  int64_t evicted = 0;     // since the start; pages are counted in tokens
 };
 
-// A node of the prefix tree: an edge of tokens. Its KV is there, whole; a recurrent state only
-// where has_state says so. A node without one is a tombstone: its rows can be shared, but a
-// sequence of a model with recurrent states cannot resume there.
+// A node of the prefix tree: an edge of tokens with all their KV. Only nodes with has_state have a
+// recurrent state; at others a sequence of a recurrent model can share rows but not resume.
 struct PrefixNodeView {
-  int64_t id = 0;      // stays the node's as long as it lives
-  int64_t parent = 0;  // 0: a root, which has no entry of its own
+  int64_t id = 0;      // unique while the node lives
+  int64_t parent = 0;  // 0: the parent is a root, which is not listed
   std::string name_space;
   int64_t begin = 0;            // tokens before the edge
-  int64_t num_tokens = 0;       // of the edge
-  std::vector<TokenId> tokens;  // the first ones of them
+  int64_t num_tokens = 0;       // length of the edge
+  std::vector<TokenId> tokens;  // leading tokens of the edge
   int64_t num_children = 0;     // shown or not
   bool has_state = false;
-  int64_t num_uses = 0;     // of the state: sequences that ended or resumed here
-  int64_t locks = 0;        // of sequences on this node and below it, those on its state included
-  int64_t state_locks = 0;  // on its state
-  int64_t idle_ticks = 0;   // insertions and uses of the tree since this one's last
+  int64_t num_uses = 0;     // sequences that ended or resumed at the state
+  int64_t locks = 0;        // of sequences on this node and below it, including those on its state
+  int64_t state_locks = 0;  // of sequences on its state
+  int64_t idle_ticks = 0;   // insertions and uses of the tree since this node's last use
 };
 
 struct PrefixTreeView {
@@ -87,10 +86,10 @@ struct PrefixTreeView {
 // The tokens that the prompt would find cached if it were submitted now.
 struct PromptReuse {
   int64_t prompt_tokens = 0;
-  int64_t matched_tokens = 0;  // KV rows are there this far
-  int64_t reused_tokens = 0;   // need not be computed
-  bool exact_repeat = false;   // not even the last token
-  std::vector<int64_t> path;   // ids of the nodes it agrees with, from the root
+  int64_t matched_tokens = 0;  // prompt tokens whose KV rows are cached
+  int64_t reused_tokens = 0;   // prompt tokens that would be reused
+  bool exact_repeat = false;   // not even the last token would be computed
+  std::vector<int64_t> path;   // ids of the matching nodes, from the root
 };
 
 struct Inspection {
@@ -103,7 +102,7 @@ struct Inspection {
   PoolView window_pages;  // total 0: there are none; bytes of one: of the narrowest window
 
   PrefixTreeView tree;
-  std::optional<PromptReuse> reuse;  // of the prompt, if there was one
+  std::optional<PromptReuse> reuse;  // reuse of the prompt, if one was given
 };
 
 }  // namespace heddle

@@ -23,7 +23,7 @@ enum class StatusCode {
   kDataLoss,           // a file that is truncated or contradicts itself
   kResourceExhausted,  // a full pool, queue or memory; trying later may work
   kUnimplemented,      // understood, but not served by this build or device
-  kDeadlineExceeded,   // its time was up before it was done
+  kDeadlineExceeded,   // the time limit passed first
   kCancelled,          // the client went away or asked to stop
   kUnavailable,        // loading or shutting down
   kDeviceLost,         // the device failed after a launch; the engine cannot go on
@@ -46,7 +46,7 @@ class [[nodiscard]] Status {
   // "INVALID_ARGUMENT: message", or "OK".
   [[nodiscard]] std::string to_string() const;
 
-  // The same code with "context: " before the message; OK stays OK.
+  // Prefixes the message with "context: "; OK stays OK.
   [[nodiscard]] Status with_context(std::string_view context) const;
 
  private:

@@ -23,14 +23,14 @@ class StopPattern {
   using State = uint16_t;
 
   static constexpr size_t kMaxStates = 1024;
-  static constexpr size_t kMaxBytes = 1024;  // of the regular expression
+  static constexpr size_t kMaxBytes = 1024;  // limit for the regular expression
   static constexpr State kStart = 0;
-  static constexpr State kNone = 0xffff;  // no match goes on this way
+  static constexpr State kNone = 0xffff;  // no match can follow
 
   // The syntax is that of constrained answers (docs/structured-output.md), without ^: a match may
-  // begin anywhere. It is as short as it can be, so that $ changes nothing.
+  // begin anywhere. It is the shortest one, so that $ changes nothing.
   // Cost: some milliseconds, up to a tenth of a second for regexes made to be expensive.
-  // Error: kInvalidArgument with what is wrong: the syntax, a match of no text, too many states.
+  // Error: kInvalidArgument for a syntax error, a match of no text, or too many states.
   static Result<std::shared_ptr<const StopPattern>> compile(std::string_view regex);
 
   [[nodiscard]] const std::string& text() const { return text_; }
@@ -41,10 +41,10 @@ class StopPattern {
     return targets_[state * num_classes_ + classes_[byte]];
   }
 
-  // A text that leads to this state is a match.
+  // Whether a text that leads to this state is a match.
   [[nodiscard]] bool is_final(State state) const { return (kinds_[state] & kFinal) != 0; }
 
-  // More may follow in it.
+  // Whether a match may be longer.
   [[nodiscard]] bool goes_on(State state) const { return (kinds_[state] & kGoesOn) != 0; }
 
  private:
@@ -53,7 +53,7 @@ class StopPattern {
   StopPattern() = default;
 
   std::string text_;
-  std::array<uint8_t, 256> classes_{};  // bytes of a class lead every state to the same one
+  std::array<uint8_t, 256> classes_{};  // bytes of a class have equal transitions
   size_t num_classes_ = 0;
   std::vector<State> targets_;  // [state, class]
   std::vector<uint8_t> kinds_;
