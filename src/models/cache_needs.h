@@ -43,7 +43,7 @@ struct PageGroup {
 // A sequence without tokens has zeros.
 struct StatePart {
   ops::StateTensor tensor = ops::StateTensor::kConv;
-  Shape shape;              // of one sequence
+  Shape shape;              // shape for one sequence
   bool is_rounded = false;  // snapshots may be stored as bf16 or int8; others stay fp32
 
   friend bool operator==(const StatePart&, const StatePart&) = default;

@@ -21,7 +21,7 @@ double elements_per_token(const checkpoint::WeightSpec& spec,
          static_cast<double>(config.moe->num_experts);
 }
 
-// Of one layer, for the causal half of the pairs.
+// Per layer, for the causal half of the pairs.
 double flops_per_pair(const checkpoint::ModelConfig& config, const KvShape& shape) {
   // Latent attention reads its values from the rows of the keys.
   const int64_t value_dim =

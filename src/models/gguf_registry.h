@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way from a GGUF file to the family that its architecture belongs to, and what the file says
-// in the hub's words.
+// Finds the family of a GGUF file's architecture, and translates the file's metadata to the hub's
+// keys.
 #pragma once
 
 #include <filesystem>
@@ -14,9 +14,9 @@
 
 namespace heddle::models {
 
-// All of these take the first file of a model, as checkpoint::find_gguf() gives it. Error: as
-// checkpoint::GgufModel::open(); kUnimplemented for an architecture that no family serves, listing
-// those that are, and for metadata that changes what a model computes and is not served.
+// All of these take the first file of a model, as checkpoint::find_gguf() returns it. Error: as
+// checkpoint::GgufModel::open(); kUnimplemented for an unsupported architecture, listing the
+// supported ones, and for unsupported metadata that changes the computation.
 
 // The metadata as parse_config() reads it.
 Result<checkpoint::ModelConfig> load_gguf_config(const std::filesystem::path& path);

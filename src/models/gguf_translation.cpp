@@ -22,7 +22,7 @@ using checkpoint::GgufChange;
 using checkpoint::GgufModel;
 using checkpoint::readable;
 
-// Keys of any architecture that change what a model computes; 0 changes nothing.
+// Keys of any architecture that change the computation unless they are 0.
 constexpr std::string_view kChangingKeys[] = {
     "logit_scale",
     "embedding_scale",
@@ -47,10 +47,10 @@ constexpr std::string_view kChangingKeys[] = {
     "rope.scale_linear",
 };
 
-// Llama 3.1 and later store what divides each frequency instead of the rule (rope_type llama3).
+// Llama 3.1 and later store the divisor of each frequency, not the rule (rope_type llama3).
 constexpr std::string_view kRopeFactors = "rope_freqs.weight";
 
-// A shape of another rank stays as it is: loading says what does not fit.
+// Leaves a shape of another rank unchanged; loading then reports the mismatch.
 Shape hub_shape(const Shape& stored, GgufShape shape) {
   if (shape == GgufShape::kOneRow && stored.rank() == 1) return {1, stored[0]};
   if (shape == GgufShape::kVector) return {stored.num_elements()};
@@ -58,7 +58,7 @@ Shape hub_shape(const Shape& stored, GgufShape shape) {
   return stored;
 }
 
-// The number by which the rule divides the frequency of pair i of `width` / 2.
+// The rule's divisor for the frequency of pair i of `width` / 2.
 double stretched_divisor(double theta, int64_t width, size_t i, double factor) {
   constexpr double kLow = 1;
   constexpr double kHigh = 4;
@@ -72,8 +72,7 @@ double stretched_divisor(double theta, int64_t width, size_t i, double factor) {
   return 1 / ((1 - kept) / factor + kept);
 }
 
-// All published files follow the rule with the same constants but for the factor, which is the
-// largest divisor.
+// In published files only the rule's factor varies; it equals the largest divisor.
 void translate_rope_factors(GgufTranslation& gguf, double theta, int64_t width) {
   const std::vector<float> divisors = gguf.plain_values(kRopeFactors);
   if (divisors.empty()) return;
@@ -97,13 +96,13 @@ void translate_rope_factors(GgufTranslation& gguf, double theta, int64_t width) 
                                           {"original_max_position_embeddings", 8192}});
 }
 
-// Control tokens by which chats end a turn, where the metadata names another end.
+// Control tokens that end a chat turn, for files whose metadata names another end token.
 constexpr std::string_view kTurnEnds[] = {"<|im_end|>",    "<|eot_id|>",      "<|eom_id|>",
                                           "<end_of_turn>", "<|endoftext|>",   "<|end_of_text|>",
                                           "<|call|>",      "<turn|>",         "<|tool_response>",
                                           "<|user|>",      "<|observation|>", "<|end|>"};
 
-// Where a vocabulary has this one, "<|end|>" only ends a part of an answer.
+// If the vocabulary has this token, "<|end|>" only ends a part of an answer.
 constexpr std::string_view kAnswerEnd = "<|return|>";
 
 void translate_ends(GgufTranslation& gguf, const checkpoint::GgufMetadata& metadata) {
@@ -132,7 +131,7 @@ void translate_ends(GgufTranslation& gguf, const checkpoint::GgufMetadata& metad
   if (!ends.empty()) gguf.set("eos_token_id", std::vector<int64_t>(ends.begin(), ends.end()));
 }
 
-// The constants of yarn, where the file has them.
+// The constants of yarn, if the file has them.
 void translate_yarn(GgufTranslation& gguf, nlohmann::json& scaling) {
   for (const auto& [key, hub] :
        {std::pair("yarn_beta_fast", "beta_fast"), std::pair("yarn_beta_slow", "beta_slow"),
@@ -144,7 +143,7 @@ void translate_yarn(GgufTranslation& gguf, nlohmann::json& scaling) {
   if (extrapolation != 1) {
     gguf.refuse(kExtrapolation, fmt::format("{}", extrapolation), "only 1 is served");
   }
-  // The converter stores a tenth of mscale_all_dim, and models have the same mscale.
+  // The converter stores mscale_all_dim / 10; models have an equal mscale.
   if (const auto tenth = gguf.number("rope.scaling.yarn_log_multiplier"); tenth && *tenth != 0) {
     const double mscale = std::round(*tenth * 10 * 1e6) / 1e6;
     scaling["mscale"] = scaling["mscale_all_dim"] = mscale;
@@ -446,7 +445,7 @@ void translate_sizes(GgufTranslation& gguf, const GgufTransformer& transformer) 
   gguf.set("num_hidden_layers", gguf.num_layers());
   gguf.copy_integer("context_length", "max_position_embeddings");
   gguf.copy_number("attention.layer_norm_rms_epsilon", "rms_norm_eps");
-  gguf.integer("vocab_size");  // the embedding table has it, too
+  gguf.integer("vocab_size");  // redundant: also the size of the embedding table
 }
 
 int64_t translate_heads(GgufTranslation& gguf) {
@@ -469,7 +468,7 @@ int64_t translate_heads(GgufTranslation& gguf) {
   return std::max<int64_t>(head_dim, 1);
 }
 
-// Queries, keys and values, which a file may have in one tensor where the hub has them apart.
+// Adds queries, keys and values, which a file may fuse while the hub keeps them apart.
 void add_attention(GgufTranslation& gguf, const GgufTransformer& transformer, int64_t head_dim) {
   const GgufHubNames& names = transformer.names;
   const quant::RowOrder heads =
@@ -487,7 +486,7 @@ void add_attention(GgufTranslation& gguf, const GgufTransformer& transformer, in
   }
 }
 
-// Queries, keys and values that the converter joined (--fuse-qkv). In layers with a recurrence the
+// Splits queries, keys and values that the converter fused (--fuse-qkv). In recurrent layers the
 // name means something else.
 void split_joined_attention(GgufTranslation& gguf, const GgufTransformer& transformer,
                             int64_t head_dim) {

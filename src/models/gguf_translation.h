@@ -41,9 +41,9 @@ struct GgufRows {
   int64_t count = 0;  // 0: all
 };
 
-// A module of every layer: "blk.N.STORED.weight" is "model.layers.N.HUB.weight", and so for any
-// other ending. A '#' in `hub` stands for the index of the expert: the stored tensor then holds
-// the matrices of all experts, one after the other.
+// A module of every layer: "blk.N.STORED.weight" is "model.layers.N.HUB.weight", likewise for other
+// endings. A '#' in `hub` is the expert's index: the stored tensor then holds the matrices of all
+// experts in order.
 struct GgufModule {
   std::string stored;
   std::string hub;
@@ -95,7 +95,7 @@ class GgufTranslation {
     config_[std::string(hub_key)] = std::move(value);
   }
 
-  // A member of an object that is there already, or nothing.
+  // Sets a member of an object, if the object exists.
   template <typename T>
   void set_in(std::string_view hub_object, std::string_view hub_key, T value) {
     const auto found = config_.find(hub_object);
@@ -114,7 +114,7 @@ class GgufTranslation {
   // The hub's names of layers begin with `prefix` and "layers.N."; without it with "model.".
   void set_hub_prefix(std::string prefix) { hub_prefix_ = std::move(prefix); }
 
-  // Modules that the file does not have are left out: loading says what is missing.
+  // Missing modules are skipped: loading reports them.
   void in_layers(const std::vector<GgufModule>& modules);
 
   // Tensors of every layer under their whole names, with whatever ending they have.
@@ -126,8 +126,8 @@ class GgufTranslation {
   // A tensor outside the layers, under its whole name.
   void tensor_outside(const GgufModule& tensor);
 
-  // The numbers of an fp32 tensor that the configuration takes the place of; empty where the file
-  // has none. Error: another type.
+  // The numbers of an fp32 tensor that become part of the configuration; empty if the file has
+  // none. Error: another type.
   std::vector<float> plain_values(std::string_view name);
 
   // The tensor is in the configuration now, or has no use.
@@ -138,7 +138,7 @@ class GgufTranslation {
 
   // [num_layers()]: whether the layer has the tensor "blk.N.NAME".
   std::vector<bool> layers_with(std::string_view name);
-  bool has_in_layers(std::string_view name);  // in any of them
+  bool has_in_layers(std::string_view name);  // true if any layer has it
 
   // The list of a configuration that names the kind of each layer.
   void set_layer_kinds(std::string_view hub_key, const std::vector<bool>& layers,
@@ -200,10 +200,10 @@ struct GgufHubNames {
   std::string input_norm = "input_layernorm";
   std::string mlp_norm = "post_attention_layernorm";
   std::string attention = "self_attn.";
-  std::string output = "o_proj";  // these four after `attention`
+  std::string output = "o_proj";  // these four follow `attention`
   std::string q_norm = "q_norm";
   std::string k_norm = "k_norm";
-  std::string qkv;  // of queries, keys and values in one; empty: the hub has them apart
+  std::string qkv;  // fused queries, keys and values; empty: the hub has three tensors
   std::string gate = "mlp.gate_proj";
   std::string up = "mlp.up_proj";
   std::string down = "mlp.down_proj";
@@ -235,24 +235,24 @@ void add_gguf_experts(GgufTranslation& gguf, const std::string& scope,
                       const std::vector<std::string>& gate_up_down = {"gate_proj", "up_proj",
                                                                       "down_proj"});
 
-// The matrices of an MLP that every token visits beside experts: "mlp.shared_experts.".
+// The matrices of the shared expert, which processes every token: "mlp.shared_experts.".
 void add_gguf_shared_expert(GgufTranslation& gguf, const std::string& scope);
 
 // Experts with a softmax router in every layer, as the Qwen families have them.
 void translate_experts(GgufTranslation& gguf);
 
-// The gated expert beside them that every token visits.
+// The shared expert with a gate, which processes every token.
 void translate_shared_expert(GgufTranslation& gguf);
 
 // Experts by corrected sigmoid or by softmax scores, with shared ones and dense layers before them,
 // in DeepSeek's words: n_routed_experts, first_k_dense_replace and their like.
 void translate_routed_experts(GgufTranslation& gguf, const std::string& scope);
 
-// Refuses experts whose scores are not sigmoids. A file that does not say it has these.
+// Refuses experts whose scores are not sigmoids. Sigmoids are the default of these files.
 void require_sigmoid_scores(GgufTranslation& gguf);
 
-// The layers that slide, as layer_types, and their window. Without a window none slides; where the
-// file does not name layers, all but every `period`-th do.
+// Sets layer_types and the window. Without a window no layer slides; if the file does not name
+// layers, all but every `period`-th slide.
 void translate_windows(GgufTranslation& gguf, int64_t period);
 
 }  // namespace heddle::models

@@ -18,7 +18,7 @@
 
 namespace heddle::models {
 
-// Constants computed from config and weights once at load, by name beside the weights.
+// Constants computed from config and weights at load, by name.
 using DerivedWeights = std::vector<std::pair<std::string, Tensor>>;
 
 struct ForwardInputs {
@@ -78,13 +78,13 @@ struct GgufArchitecture {
 struct Family {
   std::string_view name;                        // for messages
   std::vector<std::string_view> architectures;  // as config.json says under "architectures"
-  std::vector<ModelType> model_types = {};      // of these architectures
+  std::vector<ModelType> model_types = {};      // model types of these architectures
 
-  // How its files spell or leave out keys that most have; null: as most (checkpoint::SharedKeys).
+  // How its files spell or omit common keys; null: as most (checkpoint::SharedKeys).
   checkpoint::SharedKeys (*shared_keys)(checkpoint::ConfigReader& reader) = nullptr;
 
-  // Reads the keys that the family spells in its own way, leaves to a default of its own or serves
-  // beyond what all do, and refuses what it does not serve (checkpoint::FamilyReader).
+  // Reads the keys that differ from other families in name, default or supported values, and
+  // refuses what is not supported (checkpoint::FamilyReader).
   void (*read_config)(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config);
 
   // The model of a configuration that was read so: its weight map, its graph and its cache needs
@@ -95,8 +95,8 @@ struct Family {
   // chat templates do not show it.
   std::string_view tool_call_format = {};
 
-  // The prediction head that checkpoints of the family may have beside the model
-  // (drafts/draft_model.h); null: none is served. Gives null where the configuration names none.
+  // The family's prediction head (drafts/draft_model.h), if a checkpoint has one; null: not
+  // supported. Returns null if the configuration names none.
   std::unique_ptr<const DraftModel> (*create_head)(const checkpoint::ModelConfig& config) = nullptr;
 
   // Where GGUF files of the family are served.

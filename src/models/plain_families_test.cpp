@@ -345,7 +345,7 @@ TEST(PlainFamilies, ReadTheSettingsOfSlidingLayersFromListsAndPrefixedKeys) {
   lists.update({{"rope_theta", {5e6, 2e4, 2e4, 2e4}},
                 {"partial_rotary_factors", {0.5, 1.0, 1.0, 1.0}},
                 {"rope_scaling", {{"rope_type", "linear"}, {"factor", 4}}},
-                // Two more, of the layers that predict further tokens.
+                // Two more entries, for the layers that predict further tokens.
                 {"layer_types",
                  {"full_attention", "sliding_attention", "sliding_attention", "sliding_attention",
                   "sliding_attention", "full_attention"}}});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every family names the key and the value of what is wrong in a file, or not served: one table.
+// Table: every family's error names the key and value that is wrong or not served.
 #include <set>
 #include <string>
 #include <string_view>
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 struct Refusal {
   std::string_view architecture;
-  json changes;  // of the smallest configuration, merged into it
+  json changes;  // merged into the smallest configuration
   std::string_view message;
 };
 
@@ -49,19 +49,19 @@ json of_linear_attention(const char* key, const json& value) {
   return {{"linear_attn_config", {{key, value}}}};
 }
 
-// Phi-3's long contexts, by any of the names that files have for them.
+// Phi-3's long-context rope under any of the names that files use.
 json longrope(const char* type, const json& changes) {
   json scaling = {{"type", type}, {"long_factor", json(8, 2.0)}, {"short_factor", json(8, 1.0)}};
   scaling.update(changes);
   return {{"original_max_position_embeddings", 64}, {"rope_scaling", scaling}};
 }
 
-// Numbers that JSON cannot write, as transformers 5 writes them.
+// Non-finite numbers, as transformers 5 writes them in JSON.
 const json kNan = {{"__float__", "NaN"}}, kInfinity = {{"__float__", "Infinity"}};
 
 json with_theta(const json& theta) { return {{"rope_parameters", {{"rope_theta", theta}}}}; }
 
-// kUnimplemented.
+// Values refused with kUnimplemented.
 std::vector<Refusal> unserved_values() {
   return {
       {kLlama, {{"mlp_bias", true}}, "mlp_bias is true; Llama is served without it"},
@@ -282,7 +282,7 @@ std::vector<Refusal> unserved_values() {
   };
 }
 
-// kInvalidArgument.
+// Values refused with kInvalidArgument.
 std::vector<Refusal> wrong_values() {
   const char* const linear = "linear_attention";
   const char* const full = "full_attention";
@@ -341,7 +341,7 @@ std::vector<Refusal> wrong_values() {
        {{"first_k_dense_replace", 1}, {"mlp_layer_types", json(6, "sparse")}},
        "first_k_dense_replace is 1, which contradicts mlp_layer_types"},
       {kGlmLite, {{"mlp_layer_types", {"sparse"}}}, "mlp_layer_types has 1 entries"},
-      // Factors, divisors and epsilons are finite, wherever a family has them.
+      // Factors, divisors and epsilons must be finite in every family.
       {kJamba, with_theta(kInfinity), "rope_theta is Infinity, outside"},
       {kBamba, with_theta(kNan), "rope_theta is NaN, outside"},
       {kLfm, with_theta(kNan), "rope_theta is NaN, outside"},
@@ -358,7 +358,7 @@ std::vector<Refusal> wrong_values() {
       {kFalcon, {{"ssm_multipliers", {1, 1, kNan, 1, 1}}}, "ssm_multipliers has NaN, not a number"},
       {kFalcon, {{"mlp_multipliers", {1, kInfinity}}}, "mlp_multipliers has Infinity, not a"},
       {kMiniMaxText, {{"mlp_alpha_factor", kNan}}, "mlp_alpha_factor is NaN, outside"},
-      // Two lists of layers, or a list and a period.
+      // Two lists of layers, or a list and a period, contradict.
       {kJamba,
        {{"layer_types", json(4, full)}},
        "attn_layer_period is 4, which contradicts layer 0"},

@@ -73,8 +73,8 @@ const Family* find_family(std::string_view architecture) {
   return family == families().end() ? nullptr : &*family;
 }
 
-// The architecture that a model_type stands for; empty for a type that is not served. It decides in
-// transformers, and `architectures` only says which class wrote the file.
+// The architecture of a model_type; empty if not supported. As in transformers it takes precedence;
+// `architectures` only names the class that wrote the file.
 std::string_view architecture_of(std::string_view model_type) {
   for (const Family& family : families()) {
     const auto found = std::ranges::find(family.model_types, model_type, &ModelType::name);
@@ -92,7 +92,7 @@ Status not_served(std::string_view architecture) {
                                    checkpoint::readable(architecture), fmt::join(served, ", ")));
 }
 
-// Adds the quantisation that older tools write beside config.json, unless that has its own.
+// Adds the quantisation that older tools write next to config.json, unless config.json has one.
 Status add_separate_quantization(const std::filesystem::path& folder,
                                  checkpoint::ModelConfig& config) {
   const auto separate = checkpoint::load_separate_quantization(folder);

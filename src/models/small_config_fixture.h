@@ -31,7 +31,7 @@ inline nlohmann::json small_config(std::string_view architecture,
   return config;
 }
 
-// With recurrent layers, gated attention and experts.
+// A model with recurrent layers, gated attention and experts.
 inline nlohmann::json small_gated_hybrid(std::string_view architecture,
                                          const nlohmann::json& changes = nlohmann::json::object()) {
   nlohmann::json config = small_config(architecture, {{"head_dim", 32},

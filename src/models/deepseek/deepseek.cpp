@@ -34,7 +34,7 @@ void read_v2_router(ConfigReader& reader, MoeConfig& moe) {
   const std::string method = reader.text("topk_method", std::string("greedy"));
   if (method == "group_limited_greedy") {
     read_expert_groups(reader, "n_group", moe);
-  } else if (method == "greedy") {  // whatever groups there are
+  } else if (method == "greedy") {  // ignores groups
     reader.disregard("n_group");
     reader.disregard("topk_group");
   } else {
@@ -44,11 +44,11 @@ void read_v2_router(ConfigReader& reader, MoeConfig& moe) {
     reader.refuse("scoring_func", "DeepSeek-V2 has \"softmax\"");
   }
   moe.normalize_top_k = reader.boolean("norm_topk_prob", false) && moe.num_experts_per_token > 1;
-  // The original code scales only what it has not normalised.
+  // The original code scales only unnormalised weights.
   if (moe.normalize_top_k) moe.router->scale = 1.0;
 }
 
-// Sigmoid scores; what is chosen is corrected by a bias, and groups by their two best.
+// Sigmoid scores; a bias corrects the choice, and groups count their two best.
 void read_v3_router(ConfigReader& reader, MoeConfig& moe) {
   moe.router->sigmoid = true;
   moe.router->corrected = true;
@@ -119,7 +119,7 @@ std::unique_ptr<const Model> create_deepseek(const ModelConfig& config) {
   return make_decoder(config, std::move(options), std::move(layers));
 }
 
-// The first of the layers behind the others; taken out of its checkpoint it is layer 0.
+// The first of the layers after the model's; in an extracted checkpoint it is layer 0.
 std::unique_ptr<const DraftModel> create_deepseek_head(const ModelConfig& config) {
   if (num_drafting_layers(config) == 0 || is_kimi_k25(config)) return nullptr;
   return make_prediction_head(config, {nextn_names(config.num_layers), nextn_names(0)},

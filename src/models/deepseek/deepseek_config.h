@@ -9,7 +9,7 @@
 namespace heddle::models {
 
 struct DeepSeekConfig {
-  int64_t num_nextn_predict_layers = 0;  // stored after the others; they draft
+  int64_t num_nextn_predict_layers = 0;  // draft layers, stored after the others
 
   bool operator==(const DeepSeekConfig&) const = default;
 };

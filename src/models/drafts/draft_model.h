@@ -40,13 +40,13 @@ class DraftModel {
   [[nodiscard]] virtual Result<DerivedWeights> derive_weights(
       const checkpoint::LoadedWeights& weights) const = 0;
 
-  // Of its own layers.
+  // Needs of its own layers.
   [[nodiscard]] virtual CacheNeeds cache_needs() const = 0;
 
   // The vectors of the model that it reads: indices of ForwardOutputs::hidden_states.
   [[nodiscard]] virtual std::vector<int64_t> hidden_states() const = 0;
 
-  // The model's token for each of its own, from the files; empty: they are the same. Error:
+  // The target model's token for each draft token, from the files; empty: equal ids. Error:
   // kDataLoss, naming the tensor.
   [[nodiscard]] virtual Result<std::vector<TokenId>> target_ids(
       const checkpoint::WeightSource& source) const {
@@ -61,7 +61,7 @@ class DraftModel {
   virtual DraftOutputs build_next(graph::GraphBuilder& g, const DraftInputs& inputs) const = 0;
 };
 
-// Whether `source` has the network's weights, as far as its first tensor tells.
+// Whether `source` has the network's weights, judged by its first tensor.
 [[nodiscard]] bool has_weights_of(const DraftModel& model, const checkpoint::WeightSource& source);
 
 }  // namespace heddle::models

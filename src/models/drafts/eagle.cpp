@@ -22,7 +22,7 @@ using graph::Value;
 constexpr const char* kHubLayer = "layers.0.";
 
 struct EagleConfig {
-  bool projection_bias = false;  // of the product that joins what it reads
+  bool projection_bias = false;  // the input projection has a bias
   bool qkv_bias = false;         // also without attention_bias
 
   bool operator==(const EagleConfig&) const = default;

@@ -25,8 +25,9 @@ using graph::Value;
 constexpr const char* kIdDifferences = "d2t";
 
 struct Eagle3Config {
-  int64_t vocab_size = 0;                 // of its own; 0: the other model's
-  std::vector<int64_t> read_layers = {};  // of the other model, by number; empty: the usual
+  int64_t vocab_size = 0;                 // draft vocabulary; 0: the target model's
+  std::vector<int64_t> read_layers = {};  // layers of the target model that it reads, by number;
+                                          // empty: the usual
 
   bool operator==(const Eagle3Config&) const = default;
 };

@@ -19,7 +19,7 @@ using checkpoint::ModelConfig;
 struct FalconH1Config {
   Mamba2Config mamba;
   Mamba2Norm norm = Mamba2Norm::kNone;
-  std::array<double, 5> ssm = {1, 1, 1, 1, 1};  // of z, x, B, C and dt
+  std::array<double, 5> ssm = {1, 1, 1, 1, 1};  // multipliers of z, x, B, C and dt
   double embedding = 1, head = 1;
   double attention_in = 1, attention_out = 1, key = 1;
   double ssm_in = 1, ssm_out = 1;

@@ -55,7 +55,7 @@ std::unique_ptr<const Model> create_gemma3(const ModelConfig& config) {
                                           .mlp = {.activation = GatedActivation::kGelu}}));
 }
 
-// The larger models' files leave out what has its usual value.
+// The larger models' files omit keys with their usual value.
 checkpoint::SharedKeys gemma3_keys(ConfigReader& reader) {
   checkpoint::SharedKeys keys = gemma_keys(reader);
   keys.default_vocab_size = 262208;
@@ -65,7 +65,7 @@ checkpoint::SharedKeys gemma3_keys(ConfigReader& reader) {
   return keys;
 }
 
-// The metadata leaves out what all published models have.
+// The metadata omits the values that all published models share.
 void translate_gemma3(GgufTranslation& gguf) {
   constexpr auto kOneAdded = checkpoint::GgufChange::kOneAdded;
   translate_transformer(
@@ -81,7 +81,8 @@ void translate_gemma3(GgufTranslation& gguf) {
   const int64_t width = gguf.required("embedding_length");
   const int64_t num_heads = std::max<int64_t>(gguf.required("attention.head_count"), 1);
   const int64_t head_dim = gguf.required("attention.key_length");
-  constexpr int64_t kLayersOf27B = 62;  // the one whose scores are not divided by sqrt(head_dim)
+  constexpr int64_t kLayersOf27B = 62;  // the only model whose scores are not divided by
+                                        // sqrt(head_dim)
   gguf.set("query_pre_attn_scalar", num_layers == kLayersOf27B ? width / num_heads : head_dim);
   gguf.set("sliding_window", gguf.required("attention.sliding_window"));
   gguf.set("rope_local_base_freq", gguf.number("rope.freq_base_swa").value_or(1e4));

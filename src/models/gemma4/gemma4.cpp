@@ -31,7 +31,7 @@ int64_t num_owning_layers(const ModelConfig& config) {
   return config.num_layers - config.own.get<Gemma4Config>().num_kv_shared_layers;
 }
 
-// The last layer of this one's kind that has keys and values of its own.
+// The last layer of the same kind that computes keys and values.
 int64_t source_of(const ModelConfig& config, int64_t layer) {
   int64_t source = num_owning_layers(config) - 1;
   const auto kind = [&](int64_t i) { return config.layer_kinds[static_cast<size_t>(i)]; };

@@ -79,7 +79,7 @@ void read_gemma4_heads(ConfigReader& reader, ModelConfig& config, Gemma4Config& 
   }
 }
 
-// The last layers without keys and values of their own need one of their kind before them.
+// Final layers that reuse keys and values need an earlier layer of their kind.
 void read_gemma4_shared_layers(ConfigReader& reader, const ModelConfig& config, Gemma4Config& own) {
   constexpr std::string_view kShared = "num_kv_shared_layers";
   own.num_kv_shared_layers = reader.integer(kShared, 0, {0, config.num_layers - 1});

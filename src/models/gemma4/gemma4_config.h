@@ -25,7 +25,7 @@ struct Gemma4Config {
   bool keys_are_values = false;      // in full layers
   int64_t num_kv_shared_layers = 0;  // the last layers, which read the pages of earlier ones
   bool doubles_shared_mlps = false;  // the MLPs of those are twice as wide
-  int64_t per_layer_width = 0;       // of the input of each layer (per_layer_input.h); 0: none
+  int64_t per_layer_width = 0;       // width of the per-layer input (per_layer_input.h); 0: none
   int64_t per_layer_vocabulary = 0;
   double logit_softcap = 0;
 

@@ -23,7 +23,7 @@ using checkpoint::ModelConfig;
 
 struct Glm4MoeConfig {
   bool qk_norm = false;
-  int64_t num_nextn_predict_layers = 0;  // stored after the others; they draft
+  int64_t num_nextn_predict_layers = 0;  // draft layers, stored after the others
 
   bool operator==(const Glm4MoeConfig&) const = default;
 };

@@ -58,8 +58,8 @@ std::unique_ptr<const Model> create_gpt_oss(const ModelConfig& config) {
   return make_decoder(config, {}, std::move(layers));
 }
 
-// The metadata leaves out the limits of the SwiGLU, which are those of all published models, and
-// that the rotary frequencies are not rounded to whole pairs.
+// The metadata omits the limits of the SwiGLU, equal in all published models, and that rotary
+// frequencies are not rounded to whole pairs.
 void translate_gpt_oss(GgufTranslation& gguf) {
   translate_transformer(gguf,
                         {.architecture = "GptOssForCausalLM", .mlp_norm = "post_attention_norm"});

@@ -20,7 +20,7 @@ using checkpoint::ModelConfig;
 
 struct GraniteMoeHybridConfig {
   Mamba2Config mamba;
-  int64_t shared_size = 0;  // width of the MLP that every token passes
+  int64_t shared_size = 0;  // width of the shared MLP
   bool rotates = false;
   double embedding_multiplier = 1;
   double residual_multiplier = 1;

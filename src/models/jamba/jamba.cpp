@@ -45,7 +45,7 @@ JambaPeriod read_jamba_period(ConfigReader& reader, const std::string& name,
   return periodic;
 }
 
-// A file may have both a list of layers and a period; a period that it leaves out says nothing.
+// A file may have a list of layers and a period; a missing period is not checked.
 void check_jamba_period(ConfigReader& reader, const ModelConfig& config,
                         const JambaPeriod& attention) {
   for (const char* key : {"attn_layer_period", "attn_layer_offset"}) {

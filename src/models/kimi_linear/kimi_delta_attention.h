@@ -26,7 +26,7 @@ class KimiDeltaAttention final : public DeltaRuleMixer {
                      const CacheLayer& cache) const override;
 
  private:
-  // Heads times width: channels of q, k and v, and of both gates.
+  // Heads times head width: channels of q, k, v and both gates.
   [[nodiscard]] int64_t width() const { return config_.key_width(); }
 };
 

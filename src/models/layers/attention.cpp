@@ -37,7 +37,7 @@ std::vector<checkpoint::CutPart> projections(const AttentionOptions& options) {
   return parts;
 }
 
-// The linear layers of the hub that hold `parts`.
+// The linear layers on the hub that hold `parts`.
 std::vector<HubLinear> hub_projections(const AttentionOptions& options, const std::string& hub,
                                        const std::vector<checkpoint::CutPart>& parts) {
   if (options.is_fused) {

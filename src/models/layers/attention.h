@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention: grouped-query attention with rotary positions, as the families vary it.
+// Attention: grouped-query attention with rotary positions and the variants of the families.
 //     q, k, v = W_q x, W_k x, W_v x                  plus biases
 //     q, k = rope(norm(q)), rope(norm(k))            with norms in the forms of QkNorm
 //     o = softmax over the visible tokens of (scale q k') v         scale: 1 / sqrt(D) mostly
@@ -23,19 +23,19 @@ namespace heddle::models {
 // RMS norms of queries and keys.
 enum class QkNorm : uint8_t {
   kNone,
-  kHeads,    // of each head, before the rotation
-  kWhole,    // of the whole projection, before the rotation; ranks would share its sum of squares
-  kRotated,  // of each head, after the rotation, without a weight
+  kHeads,    // each head, before the rotation
+  kWhole,    // the whole projection, before the rotation; ranks must share its sum of squares
+  kRotated,  // each head, after the rotation, without a weight
 };
 
-// One factor of the attention's output for each head or for each channel.
+// A factor on the attention's output, per head or per channel.
 enum class OutputGate : uint8_t {
   kNone,
-  kChannels,  // q_proj has, head by head, a query and a gate
+  kChannels,  // q_proj holds, head by head, a query and a gate
   kHeads,     // g_proj has a row for each head
 };
 
-// The hub's names of the output's product and of the norms.
+// Tensor names of the output projection and of the norms on the hub.
 struct AttentionNames {
   const char* output = "o_proj";
   const char* q_norm = "q_norm";
@@ -44,43 +44,42 @@ struct AttentionNames {
 
 struct AttentionOptions {
   int64_t hidden_size = 0;
-  int64_t input_size = 0;  // of what queries, keys and values read; 0: hidden_size
+  int64_t input_size = 0;  // input width of queries, keys and values; 0: hidden_size
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t value_dim = 0;  // of a head; 0: head_dim
+  int64_t value_dim = 0;  // width of a value head; 0: head_dim
   double epsilon = 1e-6;
-  std::optional<size_t> rope_table = 0;  // of LayerInputs; none: no rotation
-  double rope_factor = 1;                // of that table
-  bool interleaved = false;              // it turns pairs of neighbouring channels
+  std::optional<size_t> rope_table = 0;  // index into LayerInputs; none: no rotation
+  double rope_factor = 1;                // factor on the rotary table
+  bool interleaved = false;              // rotates pairs of neighbouring channels
   bool scales_queries = false;           // by position: LayerInputs::query_scale
-  double softmax_scale = 0;              // of q k'
-  double value_scale = 1;                // of W_v x, before it is kept
+  double softmax_scale = 0;              // factor on q k'
+  double value_scale = 1;                // factor on W_v x, before it is stored
   bool qkv_bias = false;
   bool output_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
   float qk_norm_offset = 0;      // 1: zero-centred
   bool value_norm = false;       // RMS norm of each head's values, without a weight
-  bool keys_are_values = false;  // v = W_k x, before the norm of the keys: there is no v_proj
+  bool keys_are_values = false;  // v = W_k x, before the norm of the keys; no v_proj
   OutputGate output_gate = OutputGate::kNone;
   bool sinks = false;     // one logit per query head
-  bool is_fused = false;  // the hub has one qkv_proj
+  bool is_fused = false;  // the hub has one fused qkv_proj
   AttentionNames names = {};
-  int64_t window = 0;  // tokens a query sees, its own included; 0: all
+  int64_t window = 0;  // tokens a query sees, including its own; 0: all
 
-  // The index of an earlier KV layer whose keys and values this layer reads; it has none itself.
+  // Index of an earlier KV layer whose keys and values this layer reads; it stores none itself.
   std::optional<int64_t> reads_pages = {};
 };
 
-// The sizes of `config`, its one rope table and the usual scale, without any of the variations.
+// The sizes of `config`, its rope table and the usual scale, without any variant.
 [[nodiscard]] AttentionOptions attention_options(const checkpoint::ModelConfig& config);
 
 // The same with the window and the rotary table of a layer.
 [[nodiscard]] AttentionOptions in_layer(AttentionOptions options,
                                         const checkpoint::ModelConfig& config, int64_t layer);
 
-// For families whose attention always has the norms: use_qk_norm, where a file has it, must be
-// true.
+// For families whose attention always has the norms: if a file has use_qk_norm, it must be true.
 void require_qk_norm(checkpoint::ConfigReader& reader, const checkpoint::ModelConfig& config);
 
 class Attention final : public Mixer {
@@ -102,7 +101,7 @@ class Attention final : public Mixer {
     return options_.value_dim > 0 ? options_.value_dim : options_.head_dim;
   }
 
-  // Queries or keys [T, N * D] after their norm and rotation.
+  // Normalises and rotates queries or keys [T, N * D].
   graph::Value rotated(graph::GraphBuilder& g, graph::Value heads, std::string_view norm,
                        const LayerInputs& inputs) const;
 

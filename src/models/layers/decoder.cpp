@@ -46,7 +46,7 @@ class Decoder final : public Model {
   [[nodiscard]] std::vector<std::string> ignored_prefixes() const override {
     std::vector<std::string> prefixes = options_.ignored_prefixes;
     if (!config_.tie_word_embeddings) return prefixes;
-    prefixes.push_back(options_.hub_head + ".");  // may be stored all the same
+    prefixes.push_back(options_.hub_head + ".");  // files may have it nevertheless
     for (const DecoderNames& names : options_.other_names) prefixes.push_back(names.head + ".");
     return prefixes;
   }
@@ -134,7 +134,7 @@ class Decoder final : public Model {
   ModelConfig config_;
   DecoderOptions options_;
   std::vector<DecoderLayer> layers_;
-  std::vector<std::vector<CacheLayer>> cache_layers_;  // of each layer: those of its mixers
+  std::vector<std::vector<CacheLayer>> cache_layers_;  // by layer: those of its mixers
   CacheNeeds needs_;
 };
 

@@ -17,24 +17,24 @@
 
 namespace heddle::models {
 
-// How the hub names what is around the layers of a model.
+// Hub names of the weights outside the layers.
 struct DecoderNames {
-  std::string prefix = "model.";  // of everything but the head
+  std::string prefix = "model.";  // prefix of all weights except the head
   std::string head = "lm_head";
   std::string layers = "layers.";  // after the prefix
 };
 
 struct DecoderOptions {
-  std::string hub_prefix = "model.";  // of everything but lm_head
+  std::string hub_prefix = "model.";  // prefix of all weights except lm_head
   std::string hub_head = "lm_head";
   std::string hub_norm = "norm";                               // the last norm, after the prefix
   std::vector<std::string> hub_embeddings = {"embed_tokens"};  // any of these, after the prefix
-  std::vector<DecoderNames> other_names = {};  // that checkpoints of the family may have instead
+  std::vector<DecoderNames> other_names = {};  // alternative names in the family's checkpoints
   NormKind norm_kind = NormKind::kRms;
   float norm_offset = 0;         // 1: norms are zero-centred, they multiply by 1 + w
   bool norms_embedding = false;  // what enters the first layer, by a norm without a weight
   std::vector<std::string> ignored_prefixes = {};  // hub tensors a plain pass has no use for
-  std::vector<RopeTable> rope_tables = {};         // that layers name; empty: the config's
+  std::vector<RopeTable> rope_tables = {};  // tables that layers refer to; empty: the config's
   double embedding_scale = 1;
   double logit_scale = 1;
   double logit_softcap = 0;  // c of c tanh(logit / c), after the scale; 0: none

@@ -47,7 +47,7 @@ class DeltaRuleMixer : public Mixer {
     return 2 * config_.key_width() + config_.value_width();
   }
 
-  // How ranks share what is as wide as all queries, or all values, or has one number for each value
+  // How ranks share tensors as wide as all queries, as all values, or with one number per value
   // head: by key heads with their value heads.
   [[nodiscard]] checkpoint::CutPart queries() const {
     return {config_.key_width(), config_.key_head_dim};

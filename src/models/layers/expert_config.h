@@ -21,7 +21,7 @@ struct SizeKey {
 struct ExpertKeys {
   SizeKey count;
   SizeKey per_token;
-  SizeKey width;  // of one expert
+  SizeKey width;  // width of one expert
 };
 
 // The routed experts; a token chooses no more than there are.
@@ -45,7 +45,7 @@ void read_stepped_experts(checkpoint::ConfigReader& reader, checkpoint::ModelCon
 void read_first_dense_layers(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config,
                              int64_t default_dense);
 
-// The same where later files have mlp_layer_types instead, "sparse" or "dense" for each layer.
+// The same for later files with mlp_layer_types, "sparse" or "dense" for each layer.
 void read_listed_moe_layers(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config,
                             int64_t default_dense);
 

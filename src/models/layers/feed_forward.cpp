@@ -53,7 +53,7 @@ void SparseMoe::add_weights(std::vector<WeightSpec>& specs, const std::string& o
                             const std::string& hub) const {
   const int64_t H = hidden_size_;
   const int64_t Is = config_.shared_intermediate_size;
-  // A gate comes with a name in the singular.
+  // The hub's name is singular if there is a gate.
   const std::string shared =
       hub + (config_.gated_shared_expert ? "shared_expert." : "shared_experts.");
   std::vector<HubLinear> entry;

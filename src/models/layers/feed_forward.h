@@ -27,7 +27,7 @@ struct MlpNames {
 struct MlpOptions {
   GatedActivation activation = GatedActivation::kSilu;
   double limit = 0;       // bounds f(W_gate x) and W_up x (Step 3.5, of kSilu); 0: neither
-  double gate_scale = 1;  // of W_gate x
+  double gate_scale = 1;  // factor on W_gate x
   bool bias = false;      // on every product
   bool is_fused = false;  // the hub has one gate_up_proj
   MlpNames names = {};
@@ -66,7 +66,7 @@ class SquaredReluMlp final : public FeedForward {
   MlpNames names_;
 };
 
-// A mixture of SwiGLU experts, and a shared one that every token visits where the config has it:
+// A mixture of SwiGLU experts, with a shared expert if the config has one:
 //     y = sum over the chosen e of w_e * SwiGLU_e(x)  +  s * SwiGLU_shared(x)
 // w is the softmax of the router's scores over all experts or, with a RouterConfig, what moe_route
 // makes of them (ops/moe/moe_route.h); s is sigmoid(w_s . x) for a gated shared expert,

@@ -32,7 +32,7 @@ class GatedDeltaNet final : public DeltaRuleMixer {
                      const CacheLayer& cache) const override;
 
  private:
-  // Of [q | k | v | z | b | a]: all read x, so they are one product.
+  // The weight of [q | k | v | z | b | a]: all read x, so that they are one product.
   [[nodiscard]] checkpoint::WeightSpec joined_input(const std::string& ours,
                                                     const std::string& hub) const;
   [[nodiscard]] std::vector<checkpoint::Assembly> convolution(const std::string& hub) const;

@@ -18,12 +18,13 @@
 namespace heddle::models {
 
 // Fills in layer_kinds (layer_types or full_attention_interval), linear_attention (linear_*) and
-// the default part that is rotated. Errors stay in the reader.
+// the default rotary fraction. Errors stay in the reader.
 void read_gated_hybrid(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config);
 
 std::vector<DecoderLayer> gated_hybrid_layers(const checkpoint::ModelConfig& config);
 
-// The prediction head below "mtp.": a layer with attention, and experts where the model has any.
+// The multi-token-prediction head below "mtp.": an attention layer, with experts if the model has
+// them.
 std::unique_ptr<const DraftModel> gated_hybrid_head(const checkpoint::ModelConfig& config);
 
 }  // namespace heddle::models

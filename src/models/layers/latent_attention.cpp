@@ -125,7 +125,7 @@ void LatentAttention::add_weights(std::vector<checkpoint::WeightSpec>& specs,
       low_rank
           ? checkpoint::WeightCut()
           : rows_cut({{query_rows(), query_dim}, {latent_rows, 1, checkpoint::PartCut::kWhole}});
-  // [queries, or what they come from | latent | shared key part]: all read x.
+  // [queries, or their latent | latent | shared key part]: all read x.
   add_linear_weights(specs, ours + "in_proj",
                      {{hub + (low_rank ? "q_a_proj" : "q_proj"), query_rows()},
                       {hub + "kv_a_proj_with_mqa", latent_rows}},

@@ -46,9 +46,9 @@ struct Branch {
 };
 
 struct ResidualBlock {
-  std::string norm = {};  // of the hub, within the layer: "input_layernorm"; empty: none
+  std::string norm = {};  // hub name within the layer: "input_layernorm"; empty: none
   std::vector<Branch> branches = {};
-  std::string norm_after = {};  // likewise
+  std::string norm_after = {};  // hub name within the layer; empty: none
   double scale = 1;
   double keep = 1;
   bool keeps_normed = false;

@@ -108,7 +108,7 @@ inline Branch attention(const PlainLoops::Heads& heads, double scale = 1,
   return {.mixer = std::make_unique<Attention>(options), .scale = scale};
 }
 
-// y = W x: a mixer that keeps nothing, with a name of its own in the hub.
+// y = W x: a mixer without a cache and with its own hub name.
 class Projection final : public Mixer {
  public:
   [[nodiscard]] std::string_view scope() const override { return "projection."; }

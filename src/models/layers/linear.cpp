@@ -33,7 +33,7 @@ struct Rows {
   int64_t count = 0;
 };
 
-// All products of linear layers: x with a weight and its bias, or with some rows of a weight.
+// Every product of a linear layer: x with a weight and its bias, or with some rows of a weight.
 graph::Value product(graph::GraphBuilder& g, graph::Value x, std::string_view name,
                      std::optional<Rows> rows, DType dtype) {
   const std::string bias = std::string(name) + std::string(kBias);

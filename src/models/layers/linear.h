@@ -78,13 +78,13 @@ enum class NormKind : uint8_t {
   kRms,
   kUnitRms,    // without a weight
   kLayer,      // layer norm without a bias
-  kLayerBias,  // with one
+  kLayerBias,  // layer norm with a bias
 };
 
 struct NormForm {
   NormKind kind = NormKind::kRms;
   double epsilon = 1e-6;
-  float offset = 0;  // 1: zero-centred, of kRms
+  float offset = 0;  // kRms only; 1: zero-centred
 };
 
 // Adds the weights of the norm that the hub calls `hub`: "model.norm". derive_norm_weights() adds
@@ -101,7 +101,7 @@ graph::Value norm(graph::GraphBuilder& g, graph::Value x, std::string_view name,
 void add_norm_weight(std::vector<checkpoint::WeightSpec>& specs, const std::string& ours,
                      const std::string& hub, int64_t width, float offset);
 
-// The weight [width] of an RMS norm without one, as a derived weight.
+// A derived weight [width] of ones, for RMS norms without a weight.
 Tensor unit_norm(int64_t width);
 
 }  // namespace heddle::models

@@ -44,18 +44,18 @@ struct Mamba2Config {
   bool operator==(const Mamba2Config&) const = default;
 };
 
-// The form of the norm behind the recurrence; its weight has a number for each channel.
+// The norm after the recurrence; its weight has a number per channel.
 enum class Mamba2Norm : uint8_t {
-  kGateFirst,        // of y silu(z)
-  kGroupsGateFirst,  // of y silu(z), group by group
-  kGroupsNormFirst,  // of y, group by group, times silu(z)
+  kGateFirst,        // norm of y silu(z)
+  kGroupsGateFirst,  // norm of y silu(z), per group
+  kGroupsNormFirst,  // norm of y per group, times silu(z)
   kNone,             // y silu(z)
 };
 
 struct Mamba2Options {
   Mamba2Norm norm = Mamba2Norm::kGateFirst;
   double epsilon = 1e-5;
-  std::array<double, 5> factors = {1, 1, 1, 1, 1};  // of z, x, B, C and dt as W_in gives them
+  std::array<double, 5> factors = {1, 1, 1, 1, 1};  // factors on z, x, B, C and dt from W_in
 };
 
 class Mamba2 final : public Mixer {

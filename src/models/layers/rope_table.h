@@ -20,11 +20,11 @@ namespace heddle::models {
 
 struct RopeTable {
   checkpoint::RopeConfig rope;
-  int64_t head_dim = 0;   // of the heads that it rotates
+  int64_t head_dim = 0;   // width of the rotated heads
   bool reversed = false;  // by the negative angles
 };
 
-// The config's: that of all layers or, where sliding layers have their own, two.
+// The config's tables: one for all layers, or two if sliding layers differ.
 [[nodiscard]] std::vector<RopeTable> rope_tables_of(const checkpoint::ModelConfig& config);
 
 // The factor of both cosine and sine (yarn).

@@ -114,7 +114,7 @@ std::unique_ptr<const Model> create_minimax(const ModelConfig& config) {
   const auto& own = config.own.get<MiniMaxConfig>();
   std::vector<DecoderLayer> layers =
       transformer_layers(config, attention_options(config), {.moe_scope = "block_sparse_moe."});
-  std::vector<std::string> buffers;  // of files of transformers 5
+  std::vector<std::string> buffers;  // buffers in files of transformers 5
   for (size_t i = 0; i < layers.size(); ++i) {
     const bool is_linear = config.layer_kinds[i] == LayerKind::kLinearAttention;
     set_minimax_factors(layers[i].blocks.front(), is_linear ? own.linear : own.full);

@@ -28,7 +28,7 @@ using checkpoint::MoeConfig;
 constexpr char kMambaLetter = 'M', kExpertsLetter = 'E', kAttentionLetter = '*', kMlpLetter = '-';
 
 struct NemotronHConfig {
-  std::string pattern;  // one of these for each layer
+  std::string pattern;  // one letter per layer
   Mamba2Config mamba;
 
   bool operator==(const NemotronHConfig&) const = default;
@@ -36,7 +36,7 @@ struct NemotronHConfig {
 
 constexpr std::string_view kNemotronPattern = "hybrid_override_pattern";
 
-// The letter of a layer that a list names; '\0' for a name that is not served.
+// Maps a layer's name in a list to its letter; '\0': not supported.
 char nemotron_letter(std::string_view name) {
   if (name == "linear_attention" || name == "mamba" || name == "mamba2") return kMambaLetter;
   if (name == "full_attention" || name == "attention") return kAttentionLetter;
@@ -131,8 +131,7 @@ MoeConfig read_nemotron_experts(ConfigReader& reader) {
                             .per_token = {"num_experts_per_tok", 2},
                             .width = {"moe_intermediate_size", 7688}});
   moe.has_gates = false;
-  // The width of the expert for every token is taken as it is: n_shared_experts does not multiply
-  // it.
+  // The shared expert's width is used as given: n_shared_experts does not multiply it.
   if (reader.integer("n_shared_experts", 1, {0, 1024}) > 0) {
     moe.shared_intermediate_size =
         reader.integer("moe_shared_expert_intermediate_size", 7688, checkpoint::kWidth);
@@ -203,7 +202,7 @@ std::unique_ptr<const Model> create_nemotron_h(const ModelConfig& config) {
                       std::move(layers));
 }
 
-// The letter of a layer is told by the tensors it has.
+// Derives a layer's letter from its tensors.
 std::string gguf_nemotron_pattern(GgufTranslation& gguf) {
   std::string pattern(static_cast<size_t>(gguf.num_layers()), kMlpLetter);
   for (const auto& [tensor, letter] :

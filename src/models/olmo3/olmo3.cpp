@@ -12,7 +12,7 @@ namespace {
 
 void read_olmo3_config(checkpoint::ConfigReader& reader, checkpoint::ModelConfig& config) {
   config.attention_bias = reader.boolean("attention_bias", false);
-  config.sliding_rope = checkpoint::RopeConfig{.theta = 0};  // that of the others, unscaled
+  config.sliding_rope = checkpoint::RopeConfig{.theta = 0};  // the other layers' rope, unscaled
   checkpoint::read_periodic_windows(reader, config, 4, 4096);
 }
 

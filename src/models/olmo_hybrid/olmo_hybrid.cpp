@@ -64,8 +64,7 @@ void read_olmo_hybrid_config(ConfigReader& reader, ModelConfig& config) {
   config.own.set(OlmoHybridConfig{.rotates = rope.has("rope_theta")});
 }
 
-// Files of transformers 5 give one norm the same name in both kinds of layers, where it stands
-// before one block and after another.
+// Files of transformers 5 use one norm name in both kinds of layers, for different positions.
 std::unique_ptr<const Model> create_olmo_hybrid(const ModelConfig& config) {
   AttentionOptions attention = attention_options(config);
   attention.qk_norm = QkNorm::kWhole;

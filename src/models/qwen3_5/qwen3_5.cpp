@@ -70,7 +70,7 @@ void translate_qwen3_5_layers(GgufTranslation& gguf, std::string_view architectu
   translate_transformer(gguf, {.architecture = architecture,
                                .norms = checkpoint::GgufChange::kOneAdded,
                                .mlp_norm = "post_attention_norm"});
-  gguf.disregard("rope.dimension_sections");  // of images; in text all are one position
+  gguf.disregard("rope.dimension_sections");  // for images; in text all sections have one position
   translate_delta_nets(gguf, GgufValueHeads::kTiled);
 }
 

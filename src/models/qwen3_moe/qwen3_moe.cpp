@@ -39,13 +39,12 @@ std::unique_ptr<const Model> create_qwen3_moe(const checkpoint::ModelConfig& con
                       transformer_layers(config, attention));
 }
 
-// All published models make the weights of the chosen experts sum to one, which the metadata does
-// not say.
+// All published models normalise the weights of the chosen experts; the metadata does not say so.
 void translate_qwen3_moe(GgufTranslation& gguf) {
   translate_transformer(gguf, {.architecture = "Qwen3MoeForCausalLM"});
   translate_experts(gguf);
   gguf.set("norm_topk_prob", true);
-  gguf.disregard("n_deepstack_layers");  // of images, as the next
+  gguf.disregard("n_deepstack_layers");  // for images, as the next
   gguf.disregard("rope.dimension_sections");
 }
 

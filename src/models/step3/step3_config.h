@@ -17,7 +17,7 @@ struct Step3Config {
   double score_width = 0;  // query_pre_attn_scalar: scores are divided by its root
   int64_t shared_intermediate_size = 0;
   std::vector<double> expert_limits;  // [num_layers]: of the experts' activation; 0: none
-  std::vector<double> shared_limits;  // of the shared expert's, or of a dense layer's
+  std::vector<double> shared_limits;  // limits of shared experts and dense layers
 
   bool operator==(const Step3Config&) const = default;
 };

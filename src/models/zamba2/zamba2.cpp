@@ -83,7 +83,7 @@ Mamba2Config read_zamba2_mamba(ConfigReader& reader, const ModelConfig& config) 
   constexpr std::string_view kHeads = "n_mamba_heads", kHeadDim = "mamba_headdim",
                              kGroups = "mamba_ngroups";
   const int64_t inner = reader.integer("mamba_expand", 2, {1, 64}) * config.hidden_size;
-  // Files of the first release have the width of a head in place of their number.
+  // Files of the first release have the heads' width instead of their number.
   const bool has_width = reader.has(kHeadDim);
   const int64_t width =
       has_width ? reader.integer(kHeadDim, std::nullopt, checkpoint::kHeadDim) : 0;
@@ -138,7 +138,7 @@ void read_zamba2_config(ConfigReader& reader, ModelConfig& config) {
       reader.integer("intermediate_size", 4 * config.hidden_size, checkpoint::kWidth);
 }
 
-// The embedding, which every shared block reads beside the residual stream.
+// The embedding, which every shared block reads with the residual stream.
 class Zamba2Embedding final : public SharedInputs {
  public:
   void add_weights(std::vector<checkpoint::WeightSpec>& /*specs*/,

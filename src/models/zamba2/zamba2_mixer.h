@@ -34,9 +34,9 @@ struct SharedBlockConfig {
 struct SharedBlockUse {
   int64_t block = 0;
   int64_t number = 0;    // among the layers that use any block
-  int64_t num_uses = 1;  // of this block from this layer on
+  int64_t num_uses = 1;  // uses of this block from this layer on
   int64_t first_layer = 0;
-  bool is_first = false;  // of this block: it declares the shared weights
+  bool is_first = false;  // first use of this block: it declares the shared weights
 };
 
 class SharedBlockMixer final : public Mixer {
