@@ -22,14 +22,14 @@ namespace heddle::ops {
 
 struct BringBatchArgs {
   const std::byte* from = nullptr;     // pinned memory of the host, on 16 bytes
-  std::byte* to = nullptr;             // memory of the device, on 16 bytes
+  std::byte* to = nullptr;             // device memory, 16-byte aligned
   int64_t num_bytes = 0;               // a multiple of 16
-  const PageWrite* changes = nullptr;  // pinned memory of the host, on 16 bytes
+  const PageWrite* changes = nullptr;  // pinned host memory, 16-byte aligned
   int64_t num_changes = 0;             // even
-  int32_t* page_tables = nullptr;      // memory of the device
-  // Memory of the host: set to `number` once `from` and `changes` were read.
+  int32_t* page_tables = nullptr;      // device memory
+  // Host memory, set to `number` once `from` and `changes` were read.
   uint32_t* read_number = nullptr;
-  uint32_t number = 0;                  // the number of this batch
+  uint32_t number = 0;                  // number of this batch
   uint32_t* num_blocks_done = nullptr;  // memory of the device: zero before the launch and after it
   FeedDrawnArgs feed;                   // done after the copy; may have no rows
 };

@@ -53,8 +53,8 @@ __device__ bool is_last_block(uint32_t* num_done) {
   return last;
 }
 
-// A thread brings 16 bytes, or two changes of page tables. The host has written them before the
-// launch, so that they can be read ahead of the wait, past caches.
+// A thread copies 16 bytes, or two page table changes. The host wrote them before the launch, so
+// that they can be read before the wait, bypassing caches.
 __global__ void __launch_bounds__(kThreads)
     bring_batch_kernel(const __grid_constant__ BringBatchArgs p) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;

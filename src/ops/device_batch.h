@@ -58,7 +58,7 @@ class DeviceBatchUpload {
 
   [[nodiscard]] const int32_t* positions() const { return positions_; }
 
-  // Those of the arrays that bring() may change.
+  // The arrays that bring() may change.
   [[nodiscard]] const DeviceBatchRows& rows() const { return rows_; }
 
  private:
@@ -67,9 +67,9 @@ class DeviceBatchUpload {
   // On the host.
   struct HostBlock {
     device::Buffer pinned;
-    uint32_t number = 0;  // number of the last batch written there
+    uint32_t number = 0;  // number of the last batch written to this block
 
-    // Changes of page tables lie behind the arrays.
+    // Changes of page tables are stored after the arrays.
     PageWrite* changes_behind(int64_t num_bytes) {
       return reinterpret_cast<PageWrite*>(pinned.data() + num_bytes);
     }

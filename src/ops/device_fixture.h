@@ -113,8 +113,7 @@ class DeviceTest : public ::testing::TestWithParam<device::DeviceKind> {
   // The context of the device, in exact mode or not.
   [[nodiscard]] Context& context(bool exact = false) { return *contexts_[exact ? 1 : 0]; }
 
-  // The same on so many threads of a pool of its own, where the device is the CPU. Valid until the
-  // next call.
+  // A context with `num_threads` threads, if the device is the CPU. Valid until the next call.
   [[nodiscard]] Context& context_on(int num_threads, bool exact) {
     if (on_cuda()) return context(exact);
     pool_ = std::make_unique<device::ThreadPool>(num_threads);
@@ -179,7 +178,7 @@ class DeviceTest : public ::testing::TestWithParam<device::DeviceKind> {
     return here;
   }
 
-  // Every byte is 0xff, so that an element that an op forgets to write is NaN.
+  // Fills with 0xff, so that an element that an op does not write is NaN.
   [[nodiscard]] DeviceTensor poisoned(const Shape& shape, DType dtype) {
     Tensor tensor(shape, dtype);
     testing::poison(tensor);

@@ -34,9 +34,9 @@ class DevicePageTable {
   // Entries of all tables; no batch changes more.
   [[nodiscard]] int64_t num_entries() const { return std::ssize(known_); }
 
-  // Lists in `changes`, which has room for num_entries(), what the pages of the batch need; padding
-  // has page 0. The batch fits. Returns how many. Entries beyond a sequence's pages keep what they
-  // had, the id of some page.
+  // Lists the changes for the batch's pages in `changes`, which has room for num_entries(); padding
+  // has page 0. The batch fits. Returns their number. Entries after a sequence's pages keep an old
+  // id.
   int64_t list_changes(const ForwardContext& forward, std::span<PageWrite> changes);
 
   // The changes listed last are on their way to the device. Without this the next list has all.

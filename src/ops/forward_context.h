@@ -37,10 +37,10 @@ namespace heddle::ops {
 // belongs to no sequence.
 struct KvLayer {
   MutableTensorView k;
-  MutableTensorView v;  // without memory where values are a part of the keys
-  float k_scale = 1;    // e4m3: a stored number times this is a key's channel, or a value's
+  MutableTensorView v;  // null if values are a part of the keys
+  float k_scale = 1;    // e4m3: factor from a stored number to a channel of a key (k) or value (v)
   float v_scale = 1;
-  uint32_t table = 0;  // the page table that has the ids of its pages
+  uint32_t table = 0;  // page table with the ids of its pages
 };
 
 // Recurrent state of one layer, which may have one of the tensors only. Slot 0
@@ -85,10 +85,10 @@ struct DeviceBatch {
   int64_t page_table_stride = 0;
   const int32_t* state_slots = nullptr;      // [B]; 0 for all where the model has no states
   const StateSnapshot* snapshots = nullptr;  // sorted by sequence, then by num_tokens
-  const int32_t* snapshot_start = nullptr;   // [B + 1]: those of b are [start[b], start[b + 1])
+  const int32_t* snapshot_start = nullptr;   // [B + 1]: sequence b has [start[b], start[b + 1])
   const int32_t* logit_rows = nullptr;       // [R]
-  const int32_t* tree_starts = nullptr;      // [B]; null where no sequence has a tree
-  const uint64_t* tree_masks = nullptr;      // [T]; likewise
+  const int32_t* tree_starts = nullptr;      // [B]; null if no sequence has a tree
+  const uint64_t* tree_masks = nullptr;      // [T]; null if no sequence has a tree
 };
 
 // ForwardContext::tree_starts of a sequence without a tree.
@@ -102,8 +102,9 @@ struct ForwardContext {
       query_start;  // [B + 1]: rows of sequence b are [query_start[b], query_start[b+1])
   std::span<const int32_t> context_lens;  // [B]: tokens of b that precede its first row
 
-  // [B], or empty for context_lens: tokens of b whose keys and values lie in its pages already.
-  // Rows below it are computed as any other and see what is stored; theirs is not stored again.
+  // [B], or empty for context_lens: tokens of b whose keys and values are already in its pages.
+  // Rows below it are computed like others but read the stored keys and values and do not store
+  // theirs.
   std::span<const int32_t> kv_lens;
 
   // Each [B, page_table_width], or empty where no layer has it: the page of token t of b is
@@ -132,8 +133,8 @@ struct ForwardContext {
   // arrays by sequence the page tables have no rows for them, and a state slot is -1.
   int64_t num_padding = 0;
 
-  std::span<const KvLayer> kv_layers;        // of the layers with pages, in their order
-  std::span<const StateLayer> state_layers;  // of the layers with states, in their order
+  std::span<const KvLayer> kv_layers;        // layers with pages, in order
+  std::span<const StateLayer> state_layers;  // layers with states, in order
   // Where snapshots of the layers with states go; empty: to state_layers.
   std::span<const SnapshotLayer> snapshot_layers;
 
@@ -145,7 +146,7 @@ struct ForwardContext {
     return query_start[static_cast<size_t>(b + 1)] - query_start[static_cast<size_t>(b)];
   }
 
-  // Tokens of b behind the step, and the pages that they lie in.
+  // Tokens of b after the step, and their pages.
   [[nodiscard]] int64_t num_tokens(int64_t b) const {
     return context_lens[static_cast<size_t>(b)] + num_rows(b);
   }
@@ -229,7 +230,7 @@ struct ForwardContext {
     return page_tables[table].data() + b * page_table_width;
   }
 
-  // How many of the first tables cover all that are there.
+  // Number of leading tables that include all tables in use.
   [[nodiscard]] size_t num_page_tables() const {
     size_t count = kMaxPageTables;
     while (count > 0 && page_tables[count - 1].empty()) --count;

@@ -79,7 +79,7 @@ Status rope_case(Side& side) {
                                .head_dim = 32});
 }
 
-// Of a quantised weight with a scheme.
+// Checks a linear product, with a quantised weight if `scheme` is set.
 Status linear_case(Side& side, int64_t T, int64_t K, std::optional<quant::Scheme> scheme = {}) {
   const int64_t N = 40;
   const MutableTensorView x = side.random({T, K});
@@ -106,7 +106,7 @@ Status packed_linear_case(Side& side) {
 struct ExpertSizes {
   int64_t T, H, I, E, A;
   RouterScoring scoring = {};
-  std::optional<quant::Scheme> scheme = {};  // of quantised experts
+  std::optional<quant::Scheme> scheme = {};  // scheme of quantised experts
 };
 
 Status moe_case(Side& side, const ExpertSizes& sizes) {

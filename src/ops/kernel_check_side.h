@@ -112,12 +112,12 @@ class KernelCheckSide {
   std::vector<float> numbers_;  // taken in turn, again and again
   size_t next_ = 0;
   std::vector<device::Buffer> buffers_;
-  std::vector<Tensor> tensors_;  // of the host: all of the CPU's, else what is copied from
+  std::vector<Tensor> tensors_;  // on the host: the CPU's tensors, or the sources of copies
   std::vector<std::unique_ptr<quant::PackedWeight>> packed_;
   std::vector<MutableTensorView> outputs_;
   Status status_;
 
-  ForwardContext forward_;  // its spans point into the arrays below
+  ForwardContext forward_;  // its spans refer to the arrays below
   std::array<int32_t, 2> query_start_{};
   std::array<int32_t, 1> context_lens_{}, tree_starts_{};
   std::array<StateSnapshot, 1> snapshots_{};

@@ -23,7 +23,7 @@ inline Parents random_parents(int64_t num_nodes, uint64_t seed) {
   return parents;
 }
 
-// The nodes from the first one to `node`.
+// The nodes on the path from the root to `node`.
 inline std::vector<int32_t> path_to(const Parents& parents, int32_t node) {
   if (node < 0) return {};
   std::vector<int32_t> path = path_to(parents, parents[static_cast<size_t>(node)]);
