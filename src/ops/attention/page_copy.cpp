@@ -10,7 +10,7 @@ namespace heddle::ops {
 
 namespace {
 
-// `per_page`: how many of what is copied a page of the layer has.
+// `per_page`: units of the copy per page of the layer.
 template <typename PerPage>
 Status check_copies(const char* op, const char* kind, Context& context,
                     const MirroredSpan<KvLayer>& layers, const MirroredSpan<IdCopy>& copies,

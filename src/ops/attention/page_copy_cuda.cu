@@ -18,7 +18,7 @@ struct Params {
   const KvLayer* layers;
   const IdCopy* copies;
   int64_t num_copies;
-  int64_t per_page;  // how many of what is copied a page has
+  int64_t per_page;  // units of the copy per page
 };
 
 constexpr int kThreads = 256;

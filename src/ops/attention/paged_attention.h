@@ -82,7 +82,7 @@ Status paged_attention(Context& context, const PagedAttentionArgs& args);
 Status paged_attention_cpu(CpuContext& context, const PagedAttentionArgs& args);    // args checked
 Status paged_attention_cuda(CudaContext& context, const PagedAttentionArgs& args);  // args checked
 
-// Decides, beside a step's lengths, which kernels a GPU attends with.
+// Decides, with a step's lengths, which attention kernels a GPU uses.
 struct AttentionForm {
   DType activations = DType::kF32;
   DType pages = DType::kF32;

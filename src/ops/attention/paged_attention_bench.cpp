@@ -35,7 +35,7 @@ struct AttentionLoad {
   int64_t window = 0;
   DType dtype = DType::kF32;
 
-  // Numbers that a token leaves in the cache.
+  // Numbers stored in the cache per token.
   [[nodiscard]] int64_t kv_width() const { return Nkv * (is_latent ? D : D + Dv); }
 
   [[nodiscard]] const char* op() const {

@@ -30,7 +30,7 @@ namespace {
 // Appending fewer rows than this is not worth waking the workers.
 constexpr int64_t kAppendRowsPerTask = 32;
 
-// A segment of a unit, handed to a worker of its own.
+// A segment of a unit, computed by one worker.
 struct SplitTask {
   int64_t unit = 0;
   int64_t segment = 0;
@@ -186,7 +186,7 @@ class PagedAttention {
     if (args_.v.data != nullptr) store(args_.v, args_.kv.v, args_.kv.v_scale);
   }
 
-  // Keys of E4M3 whose first channels are values, each part by its own scale.
+  // Stores E4M3 keys whose first channels are values, each part with its own scale.
   void store_latents(int64_t row, int64_t page, int64_t slot, int64_t num_values) {
     const MutableTensorView& pool = args_.kv.k;
     const int64_t D = args_.head_dim;

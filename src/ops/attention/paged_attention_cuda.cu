@@ -42,7 +42,7 @@ constexpr int kScoreStride = 20;
 constexpr float kNothing = -INFINITY;  // the maximum of a row that has seen no token
 
 struct AppendParams {
-  const void* from;  // k or v
+  const void* from;  // new keys or values
   void* pool;
   int64_t from_stride, page_stride, width;
   DType from_dtype, pool_dtype;
@@ -81,7 +81,7 @@ struct Params {
   PageTable pages;
   DeviceBatch batch;
   int64_t tokens_per_unit, heads_per_unit, head_chunks;
-  NewTokens handled;  // other sequences are left alone
+  NewTokens handled;  // the other sequences are skipped
   int64_t column_tiles;
   int64_t num_segments;  // segments of a unit that have a block each; 1: one block computes all
   float* part_outputs;   // indexed by [row, query head, segment], if there are several segments
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant_
   const int64_t b = p.batch.row_sequences[row];
   if (b < 0 || p.batch.state_slots[b] < 0) return;  // padding
   const int64_t position = p.batch.context_lens[b] + row - p.batch.query_start[b];
-  if (position < p.first_stored[b]) return;  // there already
+  if (position < p.first_stored[b]) return;  // stored already
   const int64_t to =
       p.pages.page_of(b, position) * p.page_stride + position % p.pages.page_size * p.width;
   for (int64_t c = threadIdx.x; c < p.width; c += kThreads) {
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kThreads) append_kernel(const __grid_constant_
 struct Unit {
   int64_t sequence;
   int64_t first_token;     // row of the step
-  int64_t first_position;  // its position in the sequence
+  int64_t first_position;  // position in the sequence
   int64_t kv_head;
   int64_t first_head;  // query head
   int64_t column;      // first column of the values
@@ -344,8 +344,7 @@ __device__ void attend_segment(const Params& p, const Unit& unit, int64_t segmen
   __syncthreads();
 }
 
-// Whether a row saw no token of a segment; then it stays as it is. Scores that are no numbers leave
-// a sum that is none.
+// Whether a row saw no token of a segment and stays unchanged. NaN scores leave a NaN sum.
 __device__ bool saw_nothing(float maximum, float sum) { return maximum == kNothing && sum == 0; }
 
 // How a segment is added to those before it.

@@ -84,7 +84,7 @@ TEST_P(PagedAttentionExactnessTest, LeavesPagesSharedWithAnotherSequenceAsTheyAr
   conversation.step({{.sequence = 0, .first = 0, .num_rows = 80}});
   conversation.share_pages(0, 1, 4);
   const std::vector<uint8_t> before = conversation.page_bytes(0, 5);
-  conversation.check_against_reference(true);  // of what the pages hold
+  conversation.check_against_reference(true);  // reads the pages
   conversation.step({{.sequence = 1, .first = 20, .num_rows = 60, .kv_len = 64}}, 2);
   EXPECT_EQ(conversation.page_bytes(0, 5), before);
   EXPECT_NE(conversation.page_bytes(1, 5), before) << "its own last page is another";

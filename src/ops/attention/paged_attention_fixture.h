@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fixture of the tests of paged attention: a conversation of several sequences over a pool of
-// pages, which they advance in any segmentation, company and page size.
+// Fixture for paged attention tests: a conversation of several sequences over a pool of pages,
+// advanced with any chunking, batching and page size.
 #pragma once
 
 #include <algorithm>
@@ -33,15 +33,15 @@ struct Geometry {
   bool sinks = false;
   int64_t Dv = 0;       // 0: D
   bool latent = false;  // values are the first Dv channels of the keys
-  float k_scale = 1;    // of pages of e4m3
+  float k_scale = 1;    // scale of e4m3 pages
   float v_scale = 1;
   DType activations = DType::kF32;
-  bool exact = true;  // the mode of the context
+  bool exact = true;  // context mode: exact or fast
 
   [[nodiscard]] int64_t value_dim() const { return Dv > 0 ? Dv : D; }
 };
 
-// With pages of `dtype`; of e4m3 so that numbers of +-1.7 are stored as up to +-340 and +-20.
+// Stores pages as `dtype`. For e4m3, the scales map numbers of +-1.7 to up to +-340 and +-20.
 inline Geometry with_pages(Geometry geometry, DType dtype) {
   geometry.dtype = dtype;
   geometry.k_scale = dtype == DType::kF8E4M3 ? 0.005f : 1.0f;
@@ -53,15 +53,16 @@ struct SequencePart {
   int sequence = 0;  // index into the conversation
   int64_t first = 0;
   int64_t num_rows = 0;
-  int64_t kv_len = 0;  // keys and values of the tokens before are there: those given are NaN
-  heddle::testing::Parents parents = {};  // the last rows are nodes of a tree
-  std::vector<int64_t> tokens = {};       // whose inputs the rows have; empty: from `first` on
+  int64_t kv_len = 0;  // tokens before this have their keys and values in the pages; their inputs
+                       // are NaN
+  heddle::testing::Parents parents = {};  // not empty: the last rows are nodes of a tree
+  std::vector<int64_t> tokens = {};  // which token's inputs each row has; empty: from `first` on
 };
 
-inline constexpr float kCanary = 768.0f;  // in every dtype
+inline constexpr float kCanary = 768.0f;  // exact in every dtype
 
-// A number that depends on its coordinates only, so that any order of computing sees the same
-// inputs.
+// A number that depends only on its coordinates, so that the inputs do not depend on the order of
+// computation.
 inline float noise(uint64_t a, uint64_t b, uint64_t c) {
   uint64_t x = a * 0x9e3779b97f4a7c15u + b * 0xbf58476d1ce4e5b9u + c * 0x94d049bb133111ebu + 1;
   x ^= x >> 30;
@@ -83,9 +84,9 @@ class AttentionTest : public DeviceTest {
   using DeviceTest::upload_batch;
 };
 
-// Several sequences with pages of their own in a pool, advanced step by step in any segmentation.
-// Before each step, what lies before the windows of its rows is poisoned, and pages that hold
-// nothing else are given away.
+// Several sequences with their own pages in a pool, advanced step by step with any chunking. Before
+// each step the tokens before its windows are poisoned, and pages with no other tokens are
+// replaced.
 class Conversation {
  public:
   Conversation(AttentionTest& test, const Geometry& geometry, std::vector<int64_t> lengths,
@@ -117,7 +118,7 @@ class Conversation {
     }
   }
 
-  // Runs one step and keeps its rows; strided tensors with canaries around them.
+  // Runs one step and keeps its output rows. The tensors are strided, with canaries around them.
   void step(const std::vector<SequencePart>& parts, int num_threads = 1) {
     const Geometry& g = geometry_;
     const int64_t query_width = g.Nq * g.D, k_width = g.Nkv * g.D;
@@ -153,7 +154,7 @@ class Conversation {
     heddle::testing::StepTrees trees;
     for (const SequencePart& part : parts) trees.add(part.first, part.num_rows, part.parents);
     trees.set(forward);
-    // Layers that slide find their pages in a table of their own.
+    // Sliding-window layers have a page table of their own.
     const uint32_t table = g.window > 0 && !replays ? 2 : 0;
     forward.page_tables[table] = step_table_;
     forward.page_table_width = width_;
@@ -187,7 +188,7 @@ class Conversation {
     keep_rows(parts, y.view());
   }
 
-  // Every sequence alone, in one step.
+  // Computes all sequences in one step.
   void run_whole() {
     for (size_t b = 0; b < lengths_.size(); ++b) {
       step({{.sequence = static_cast<int>(b), .first = 0, .num_rows = lengths_[b]}});
@@ -219,12 +220,12 @@ class Conversation {
 
   void check_against_reference(bool on) { check_reference_ = on; }
 
-  // Every step is computed a second time, without keys and values: they are in the pages.
+  // Computes every step a second time without keys and values, which are then in the pages.
   void read_pages_again(bool on) { reads_again_ = on; }
 
   [[nodiscard]] const std::vector<std::vector<float>>& outputs() const { return outputs_; }
 
-  // Pages that no sequence owns are as they were.
+  // Expects that pages without an owner are unchanged.
   void expect_foreign_pages_untouched() {
     for (const Tensor* pool : {&k_pages_, &v_pages_}) {
       const int64_t page_bytes = pool->num_bytes() / num_pages_;
@@ -237,8 +238,8 @@ class Conversation {
   }
 
  private:
-  // Runs the step that `args` describe by tensors of the host on the device, and brings back what
-  // it wrote.
+  // Runs the step of `args`, whose tensors are on the host, on the device and copies the results
+  // back.
   void launch(Context& context, const PagedAttentionArgs& args, const Tensor& rounded_qkv,
               Tensor& y, std::span<std::byte> workspace, ForwardContext& forward) {
     const DType dtype = geometry_.activations;
@@ -287,8 +288,8 @@ class Conversation {
     std::memcpy(to.view().data, from.view().data, static_cast<size_t>(from.num_bytes()));
   }
 
-  // Queries, keys and values of the step's rows: side by side, NaN where the pages have them
-  // already.
+  // Queries, keys and values of the step's rows, side by side. Those whose keys are already in the
+  // pages are NaN.
   void fill_inputs(const std::vector<SequencePart>& parts, Tensor& qkv) const {
     const Geometry& g = geometry_;
     const int64_t query_width = g.Nq * g.D;

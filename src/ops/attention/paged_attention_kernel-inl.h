@@ -366,8 +366,8 @@ HWY_INLINE TokenRange within_segment(int64_t segment, const TokenRange& seen) {
           .end = std::min((segment + 1) * kAttentionSegment, seen.end)};
 }
 
-// Attends the rows of a tree to one block, node by node: each node sees other tokens than the next,
-// at positions of their own.
+// Attends the rows of a tree to one block, node by node, because each node sees other tokens at
+// other positions.
 template <class T>
 void attend_block_by_node(const PagedAttentionArgs& args, const AttentionUnit& unit,
                           int64_t segment, int64_t group, int64_t first,

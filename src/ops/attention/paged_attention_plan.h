@@ -47,7 +47,7 @@ struct SplitLoad {
   int num_units = 0;
   int longest = 0;  // tiles of the longest unit
 
-  // Adds a sequence with so many units.
+  // Adds a sequence with `num_units_of_sequence` units.
   HEDDLE_HOST_DEVICE constexpr void add(const SplitExtent& extent, int num_units_of_sequence) {
     if (num_units_of_sequence == 0) return;
     const int tiles = kUnitCost + extent.num_tiles();
@@ -138,9 +138,8 @@ struct SplitUnit {
   return 1;
 }
 
-// Index of the part that a share has of a unit that lies in several shares. A share has at most two
-// such parts: one of a unit that began in an earlier share, then one of a unit that goes on in the
-// next.
+// Index of a share's part of a unit that lies in several shares. A share has at most two such
+// parts: of a unit that began in an earlier share, and of one that continues in the next.
 [[nodiscard]] HEDDLE_HOST_DEVICE constexpr int split_part(int share, bool begins_here) {
   return 2 * share + (begins_here ? 1 : 0);
 }

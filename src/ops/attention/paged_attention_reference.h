@@ -11,7 +11,7 @@
 
 namespace heddle::ops {
 
-// One element of a KV page, as what was stored stands for.
+// One element of a KV page, dequantised.
 inline double kv_element(const MutableTensorView& pool, double scale, int64_t page, int64_t index) {
   const int64_t at = page * pool.row_stride + index;
   switch (pool.dtype) {

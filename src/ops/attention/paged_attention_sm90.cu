@@ -41,7 +41,7 @@ constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;  // 168 a threa
 constexpr int kLeastPage = 8;  // rows of a page: what the swizzle takes as one
 constexpr float kLog2E = 1.4426950408889634f;
 
-// Keys and values are taken in tiles of so many tokens, which lie at multiples of that.
+// Tokens per tile of keys and values; tiles are aligned to it.
 constexpr int tile_tokens(int64_t head_dim) { return head_dim > 128 ? 64 : 128; }
 
 struct Params {
@@ -84,14 +84,14 @@ struct Shared {
 struct Unit {
   int sequence;
   int first_token;     // row of the step
-  int first_position;  // its position in the sequence
+  int first_position;  // position in the sequence
   int num_tokens, num_rows;
   int kv_head, first_head, heads;
   TokenRange seen;  // tokens that at least one row sees
 };
 
-// Sequence b has its units from place query_start[b] / tokens_per_unit + b on, which is beyond the
-// last of the sequence before: the place tells the sequence.
+// Units of sequence b start at index query_start[b] / tokens_per_unit + b, past the previous
+// sequence's last: the index determines the sequence.
 __device__ inline int find_sequence(const Params& p, int place, int thread) {
   for (int b = thread; b < p.num_sequences; b += kThreads) {
     const int begin = p.batch.query_start[b], end = p.batch.query_start[b + 1];

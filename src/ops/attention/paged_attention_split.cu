@@ -247,7 +247,7 @@ class Walk {
 template <int kDim>
 struct State {
   float maximum[2] = {-INFINITY, -INFINITY};
-  float sum[2] = {0, 0};  // over this lane's tokens
+  float sum[2] = {0, 0};  // over the lane's tokens
   float output[kDim / 16][4];
 };
 
@@ -372,7 +372,7 @@ __global__ void __launch_bounds__(kThreads, kDim > kMostForTwo ? 1 : 2)
   extern __shared__ __align__(128) uint8_t raw[];
   auto& s = *reinterpret_cast<Shared<kDim>*>(raw);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
-  make_plan(p, s.plan, s.scan);  // reads lengths only, which were uploaded with the step
+  make_plan(p, s.plan, s.scan);  // reads only lengths, which were uploaded with the step
   Items items(p, s.plan, static_cast<int>(blockIdx.x));
   Item item;
   bool is_open = items.next(item);

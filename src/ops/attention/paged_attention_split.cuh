@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention in splits on the device (paged_attention_split.h): the parameters of its two kernels,
-// the plan that the first makes and the second reads, and the launch of the second.
-// make_plan(): called by all threads of a block, which share the sequences; a prefix sum over the
-// lengths of their units. Every block computes the same plan for itself: that takes less time than
-// a launch. Reads two numbers a sequence. Taken by paged_attention_split.cu and
-// paged_attention_join.cu.
+// Split attention on the device (paged_attention_split.h): parameters of its two kernels, the plan
+// that the first computes and the second reads, and the launch of the second.
+// make_plan() is called by all threads of a block and is a prefix sum over the lengths of the
+// sequences' units. Every block computes the same plan: that is faster than another launch. It
+// reads two numbers per sequence. Used by paged_attention_split.cu and paged_attention_join.cu.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +19,23 @@ namespace heddle::ops::split_attention {
 
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * kWarp;
-inline constexpr int kColumns = 8;  // rows of the step that a block takes together
+inline constexpr int kColumns = 8;  // rows of the step that a block computes together
 inline constexpr int kMostSequences = static_cast<int>(kSplitSequences);
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr unsigned kAll = 0xffffffffu;
 
 static_assert(kSplitParts == int64_t{2} * kSplitBlocks * kColumns);
 
-// The plan of a step: how long shares are, and where each sequence's units begin on the line.
+// A step's plan: the length of a share, and where each sequence's units begin on the line.
 struct Plan {
   SplitShares shares;
-  int starts[kMostSequences + 1];  // the last is the length of the line
+  int starts[kMostSequences + 1];  // the last entry is the length of the line
 };
 
 static_assert(sizeof(Plan) <= kSplitPlanBytes);
 
-// Results of a column over the tokens of one part: its maximum and sum, in units of the scores
-// times log2 e, and D sums of values.
+// A column's results over the tokens of one part: maximum and sum, in units of scores times log2 e,
+// and D weighted sums of values.
 struct Parts {
   float* maxima;   // [kSplitParts]
   float* sums;     // [kSplitParts]
@@ -46,22 +45,22 @@ struct Parts {
 
 struct Params {
   const CudaBf16* q;
-  const CudaBf16* k;  // pages
+  const CudaBf16* k;  // page pool of the keys
   const CudaBf16* v;
   CudaBf16* y;
-  const float* sinks;  // null: none
+  const float* sinks;  // attention sinks; null: none
   int64_t q_stride, y_stride;
   int64_t page_stride, token_stride;  // strides of both pools
   PageTable pages;
   DeviceBatch batch;
   int32_t num_sequences;
   int32_t num_rows;
-  int32_t num_shares;     // at most
-  int32_t heads_on_line;  // heads that share a line: blocks of each share
+  int32_t num_shares;     // upper bound of the shares
+  int32_t heads_on_line;  // heads on one line; one block per share and line
   int32_t most_tokens;
   int32_t num_kv_heads, group;
-  int32_t window;  // 0: none
-  float scale;     // factor on scores, times log2 e
+  int32_t window;  // attention window in tokens; 0: unlimited
+  float scale;     // factor of scores, times log2 e
   float v_scale;
   Parts parts;
 };
@@ -87,14 +86,14 @@ __device__ inline int num_units_of(const Params& p, const SplitExtent& extent) {
   return chunks_of(p, extent.num_tokens) * (p.num_kv_heads / p.heads_on_line);
 }
 
-// A unit and what it belongs to: `index` counts the units of a sequence on the line.
+// A unit and its owner; `index` counts the units of a sequence on the line.
 struct Unit {
   int sequence, index;
   SplitExtent extent;
   SplitUnit span;
 };
 
-// `start`: where the first unit of the sequence begins.
+// `start`: where the sequence's first unit begins.
 __device__ inline Unit unit_of(const SplitShares& shares, const SplitExtent& extent, int sequence,
                                int index, int start) {
   const int length = shares.unit_length(extent);
@@ -105,7 +104,7 @@ __device__ inline Unit unit_of(const SplitShares& shares, const SplitExtent& ext
       .span = {.start = start + index * length, .length = length, .num_tiles = extent.num_tiles()}};
 }
 
-// Every block makes the same plan.
+// Every block computes the same plan.
 __device__ inline void make_plan(const Params& p, Plan& plan, Scan& scan) {
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   const int per_thread = (p.num_sequences + kThreads - 1) / kThreads;
@@ -153,7 +152,7 @@ __device__ inline void leave_plan(const Params& p, const Plan& plan) {
   }
 }
 
-// The factor of summed values: v_scale over the sum of the weights and the sink's, relative to the
+// Factor of the summed values: v_scale divided by the sum of weights and sink, relative to the
 // larger exponent.
 __device__ inline float output_factor(const Params& p, int head, float maximum, float sum) {
   if (p.sinks == nullptr) return p.v_scale / sum;
@@ -163,8 +162,8 @@ __device__ inline float output_factor(const Params& p, int head, float maximum, 
   return share / fmaf(sum, share, exp2f(sink - top)) * p.v_scale;
 }
 
-// Launches the kernel that joins the parts of units which lie in several shares; the kernel before
-// has stored them.
+// Launches the kernel that joins units spread over several shares; the kernel before has stored
+// their parts.
 Status launch_join(CudaContext& context, const Params& params, int64_t head_dim);
 
 }  // namespace heddle::ops::split_attention

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The piece of work paged attention is cut into: up to kUnitRows rows of one sequence and one kv
-// head, where a row is a pair (token, query head of the group), numbered token by token.
+// AttentionUnit, the unit of work of paged attention: up to kUnitRows rows of one sequence and one
+// kv head. A row is a pair (token, query head of the group), numbered token by token.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ inline TokenRange visible_tokens(int64_t position, int64_t window) {
           .end = position + 1};
 }
 
-// The tokens that the rows of a unit see, from the first that one of them does to the last.
+// The tokens that any row of a unit sees, as one range.
 inline TokenRange visible_tokens(const PagedAttentionArgs& args, const AttentionUnit& unit,
                                  int64_t group) {
   const int64_t first_row = unit.first_row / group;
@@ -40,7 +40,7 @@ inline TokenRange visible_tokens(const PagedAttentionArgs& args, const Attention
   const ForwardContext& forward = *args.forward;
   int64_t first = forward.position(unit.sequence, first_row);
   int64_t last = forward.position(unit.sequence, last_row);
-  if (forward.has_tree(unit.sequence)) {  // else positions ascend
+  if (forward.has_tree(unit.sequence)) {  // without a tree, positions ascend
     for (int64_t row = first_row; row <= last_row; ++row) {
       first = std::min(first, forward.position(unit.sequence, row));
       last = std::max(last, forward.position(unit.sequence, row));
@@ -49,15 +49,15 @@ inline TokenRange visible_tokens(const PagedAttentionArgs& args, const Attention
   return {.begin = visible_tokens(first, args.window).begin, .end = last + 1};
 }
 
-// The softmax so far, for the rows of a unit.
+// Running softmax of a unit's rows.
 struct AttentionState {
   float* max = nullptr;     // [kUnitRows] largest score so far
   float* sum = nullptr;     // [kUnitRows, kMaxLanes] sum of exp(score - max), lane by lane
   float* output = nullptr;  // [kUnitRows, padded Dv] sum of exp(score - max) * v
 };
 
-// The memory of one worker. `padded` below means D or Dv rounded up to whole vectors, slices are 64
-// columns wide.
+// Scratch memory of one worker. `padded` means rounded up to whole vectors; slices are 64 columns
+// wide.
 struct AttentionScratch {
   float* q = nullptr;       // [kUnitRows, padded D] times scale
   float* scores = nullptr;  // [kUnitRows, kAttentionBlock]
@@ -71,20 +71,19 @@ inline int64_t padded_head_dim(int64_t head_dim) {
   return (head_dim + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
 }
 
-// On CUDA: columns of the values that a block has in registers; wider ones take several blocks.
+// CUDA: columns of the values that a block keeps in registers; wider values use several blocks.
 inline constexpr int64_t kAttentionColumns = 512;
 
-// On CUDA: pairs of a row and a segment that blocks of their own may work on, whose results the
-// workspace has room for. Steps with more pairs have rows enough to fill the device.
+// CUDA: pairs of a row and a segment that blocks may compute separately; the workspace holds their
+// results. Larger steps fill the device with their rows alone.
 inline constexpr int64_t kAttentionParts = 8192;
 
-// Dv.
+// Width of a head's values.
 inline int64_t value_dim_of(const PagedAttentionArgs& args) {
   return args.value_dim > 0 ? args.value_dim : args.head_dim;
 }
 
-// The channels of a key that are its value, from the first on; 0 where values have rows of their
-// own.
+// The leading channels of a key that are its value; 0: values have rows of their own.
 inline int64_t num_value_channels(const PagedAttentionArgs& args) {
   return args.kv.v.data == nullptr ? value_dim_of(args) : 0;
 }

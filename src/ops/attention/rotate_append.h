@@ -17,7 +17,7 @@ struct RotateAppendArgs {
   PagedAttentionArgs attention;
 };
 
-// Heads of one width, rotated by the same angles, and values of their own.
+// True for heads of one width and rotation that have separate values.
 [[nodiscard]] bool rotate_append_fits(const RotateAppendArgs& args);
 
 // Moves q twice, k and v in and out: 2 * (Nq + 2 * Nkv) * D elements a row, bandwidth-bound; a

@@ -36,7 +36,7 @@ struct Params {
   const int32_t* positions;
   const float* inverse_frequencies;
   int64_t q_stride, k_stride, v_stride, q_out_stride;
-  int64_t num_heads, num_kv_heads;  // query heads; key heads, as many as value heads
+  int64_t num_heads, num_kv_heads;  // query heads; key and value heads
   float factor;
   Rotation q_rotation, k_rotation;
   PageTable pages;
