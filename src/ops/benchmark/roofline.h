@@ -10,8 +10,8 @@
 
 namespace heddle::ops {
 
-// Measures how fast memory is read at this moment, with the context's threads. On a machine that is
-// shared this changes from second to second: measure it beside what is compared with it.
+// Measures current memory bandwidth with the context's threads. On a shared machine it varies by
+// the second: measure it next to the compared work.
 class ReadProbe {
  public:
   explicit ReadProbe(CpuContext& context) : context_(context), memory_(kBytes) {}
@@ -37,7 +37,7 @@ struct Roofline {
   [[nodiscard]] double floor_seconds(const OpBenchmark& benchmark) const;
 };
 
-// Cost: about a second and 512 MiB, given back.
+// Cost: about a second, and 512 MiB that are freed.
 Roofline measure_roofline(CpuContext& context);
 
 }  // namespace heddle::ops
