@@ -19,7 +19,7 @@ namespace heddle::ops {
 // An octet of numbers: x = factor * (high + low), bytes in the order of their columns.
 struct FloatOctet {
   uint2 high, low;
-  float factor;  // of kLanes neighbouring lanes; NaN where one of their numbers is not finite
+  float factor;  // shared by kLanes neighbouring lanes; NaN if one of their numbers is not finite
 
   // All lanes of a warp call it.
   template <int kLanes>
@@ -34,7 +34,7 @@ struct FloatOctet {
       largest = max(largest, __shfl_xor_sync(~0u, largest, lane));
     }
     constexpr uint32_t kBias = 127, kMantissaBits = 23, kExponent = 7;
-    constexpr uint32_t kLeast = 8;  // of which the factor is a normal number
+    constexpr uint32_t kLeast = 8;  // smallest exponent for which the factor is a normal number
     const uint32_t exponent = max(largest >> 7, kLeast);
     const float to_bytes = __uint_as_float((kBias + kExponent + kBias - exponent) << kMantissaBits);
     uint32_t high[4], low[4];

@@ -31,8 +31,8 @@ __device__ inline int32_t add_byte_products(uint32_t codes, uint32_t bytes, int3
 // An octet of numbers: x = factor * (256 * high + low), bytes in the order of their columns.
 struct IntegerOctet {
   uint2 high, low;
-  float factor;  // of kLanes neighbouring lanes; NaN where one of their numbers is not finite
-  int32_t sum;   // of the octet's integers
+  float factor;  // shared by kLanes neighbouring lanes; NaN if one of their numbers is not finite
+  int32_t sum;   // sum of the octet's integers
 
   // All lanes of a warp call it.
   template <int kLanes>
@@ -48,10 +48,10 @@ struct IntegerOctet {
       largest = max(largest, __shfl_xor_sync(kAll, largest, lane));
     }
     constexpr uint32_t kBias = 127, kMantissaBits = 23;
-    constexpr uint32_t kLeast = 15;  // of which the factor is a normal number
+    constexpr uint32_t kLeast = 15;  // smallest exponent for which the factor is a normal number
     const uint32_t exponent = max(largest >> 7, kLeast);
     const float to_integer = __uint_as_float((kBias + 14 + kBias - exponent) << kMantissaBits);
-    constexpr float kOnes = 0x1.8p23f;  // of floats around it the last bit is 1
+    constexpr float kOnes = 0x1.8p23f;  // the last mantissa bit of floats near it is worth 1
     constexpr int32_t kMost = 32639;    // the largest sum of two such bytes; 32,640 becomes it
     uint32_t integers[kOctet];
     uint32_t raised[kOctet];  // for the high byte, where the low one is negative

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The floating dtypes as CUDA's types, and conversions that round to nearest, ties to even: numbers
-// that a kernel reads become fp32, those that it writes are rounded once.
-// Each thread calls for itself. quick_silu() costs two special functions instead of an expf() and a
-// division, for results that are rounded to 16 bits.
-// with_scalar(): host code that picks the kernel compiled for a tensor's dtype.
+// CUDA types of the floating dtypes, and conversions that round to nearest, ties to even. Kernels
+// read numbers as fp32 and round results once.
+// Each thread calls these for itself. quick_silu() needs two special functions instead of an expf()
+// and a division, for results that are rounded to 16 bits.
+// with_scalar(): host code that selects the kernel compiled for a tensor's dtype.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ __device__ inline float as_float(CudaF16 value) { return __half2float(value); }
 
 __device__ inline float as_float(CudaE4M3 value) { return static_cast<float>(value); }
 
-// x sigmoid(x) by the special functions, some 2^-21 off. Numbers too small to be normal become 0 on
-// the way: that changes no sum with 1, and only results below 2^-119.
+// x sigmoid(x) from the hardware's approximate functions, error about 2^-21. Subnormal intermediate
+// values become 0, which only changes results below 2^-119.
 __device__ inline float quick_silu(float x) {
   float exponential;
   float share;
@@ -59,7 +59,7 @@ __device__ inline CudaF16 rounded<CudaF16>(float value) {
 
 template <>
 __device__ inline CudaE4M3 rounded<CudaE4M3>(float value) {
-  return CudaE4M3(value);  // beyond +-448 becomes that
+  return CudaE4M3(value);  // saturates at +-448
 }
 
 // The number that `value` becomes when it is stored as f32, bf16 or f16.
@@ -88,7 +88,7 @@ auto with_scalar(DType dtype, const Body& body) {
     case DType::kBf16:
       return body(ScalarTag<CudaBf16>());
     default:
-      HEDDLE_CHECK(dtype == DType::kF16);  // contracts allow no other
+      HEDDLE_CHECK(dtype == DType::kF16);  // the op's contract allows no other dtype
       return body(ScalarTag<CudaF16>());
   }
 }

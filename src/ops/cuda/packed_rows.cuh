@@ -17,14 +17,14 @@
 
 namespace heddle::ops {
 
-// Of one part of a weight; what a kernel is given.
+// Kernel arguments for one part of a weight.
 struct PackedSource {
   const uint8_t* codes = nullptr;
   const uint8_t* scales = nullptr;
   const uint8_t* zeros = nullptr;        // null: constant_zero
-  const int32_t* group_index = nullptr;  // of each column; null: groups are consecutive
-  int64_t code_bytes = 0;                // of a row
-  int64_t scale_bytes = 0;               // of a row of scales
+  const int32_t* group_index = nullptr;  // group of each column; null: consecutive groups
+  int64_t code_bytes = 0;                // bytes of a row's codes
+  int64_t scale_bytes = 0;               // bytes of a row of scales
   int32_t num_groups = 0;
   int32_t group_size = 1;
   int32_t group_shift = -1;  // group_size is 2 to it; negative: no power of two
@@ -172,7 +172,7 @@ struct PackedRow {
     for (int i = 0; i < kOctet; ++i) values[i] = __fmul_rn(values[i], scale);
   }
 
-  // The same wherever the groups of the columns lie; the row has `count` more columns.
+  // The same for any order of groups; the row has `count` more columns.
   __device__ void widen_each(const uint2& octet, int32_t k, int32_t count,
                              float (&values)[kOctet]) const {
     widen_codes(octet.x, 0, values);
@@ -226,7 +226,7 @@ auto with_packed_rows(const quant::PackedRows& rows, int64_t rows_of_expert, con
   return body(PackedWeightRows<false>{source, rows_of_expert});
 }
 
-// A row of x whose dtype the kernel learns when it runs.
+// A row of x with a dtype known at run time.
 struct AnyRow {
   const void* data;
   DType dtype;
@@ -267,9 +267,9 @@ struct AnyRows {
   }
 };
 
-// As for plain rows: the same sums of the same numbers in the same order. A column's octet becomes
-// numbers when it is multiplied. With one row of x, the codes of several octets are loaded
-// together. Behind the end of a row of codes there are zeros, which x meets with zeros of its own.
+// Same sums in the same order as for plain rows. A column's octet is converted when it is
+// multiplied. With one row of x, the codes of several octets are loaded together. Rows of codes are
+// padded with zeros, as x is.
 template <bool kFourBits, int kRows, int kColumns>
 __device__ inline void row_products(const AnyRow (&x)[kRows],
                                     const PackedRow<kFourBits> (&weight)[kColumns], bool aligned,
@@ -316,7 +316,7 @@ __device__ inline void row_products(const AnyRow (&x)[kRows],
       }
     }
   }
-  // Products of zeros behind the last column of plain rows make a sum of -0 one of 0.
+  // Zeros after the last column of plain rows turn a sum of -0 into 0.
   const bool ends_here =
       width % kOctet != 0 && width / kOctet % kWarp == static_cast<int32_t>(threadIdx.x % kWarp);
   const float last = ends_here ? 0.0f : -0.0f;

@@ -94,8 +94,8 @@ __device__ inline void store_elements(const float (&values)[kOctet], int64_t cou
   }
 }
 
-// A tensor [T, N] whose dtype a kernel learns when it runs: a branch that all threads take alike,
-// for kernels that only move elements.
+// A tensor [T, N] with a dtype known at run time: a uniform branch, for kernels that only move
+// elements.
 struct SourceRows {
   const void* data = nullptr;
   int64_t stride = 0;

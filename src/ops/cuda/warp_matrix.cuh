@@ -48,9 +48,9 @@ __device__ inline void multiply_bf16(float (&d)[4], const uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// d [16, 8] += a [16, 32] * b [32, 8], of bytes, those of a signed, those of b where told. Lane l
-// has d as above; of a, rows l / 4 and l / 4 + 8, of b column l / 4: bytes 4 * (l % 4) and the next
-// three, and 16 on.
+// d [16, 8] += a [16, 32] * b [32, 8] for bytes; a is signed, b if kSigned. Lane l has d as above;
+// rows l / 4 and l / 4 + 8 of a and column l / 4 of b: bytes 4 * (l % 4) to + 3, and the same plus
+// 16.
 template <bool kSigned>
 __device__ inline void multiply_bytes(int32_t (&d)[4], const uint32_t (&a)[4],
                                       const uint32_t (&b)[2]) {

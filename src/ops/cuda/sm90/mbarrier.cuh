@@ -33,7 +33,7 @@ __device__ inline void arrive(Barrier& barrier) {
                : "memory");
 }
 
-// Arrives and announces how many bytes copies will bring.
+// Arrives and announces the number of bytes that copies will write.
 __device__ inline void arrive_expecting(Barrier& barrier, uint32_t num_bytes) {
   asm volatile(
       "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
