@@ -18,7 +18,7 @@
 
 namespace heddle::ops {
 
-// A sequence that draws. The chain of its drafts lies in the rows behind `first_row`.
+// A sequence that draws. Its chain of drafts is in the rows after `first_row`.
 struct WalkedDrafts {
   static constexpr int32_t kMostSimulated = 64;  // drafts
 
