@@ -89,7 +89,7 @@ ElementwiseArgs binary_args(ElementwiseKind kind, const LaunchArgs& args) {
   return binary;
 }
 
-// Of a node whose input is [a | b].
+// Arguments of a node whose input is [a | b].
 ElementwiseArgs gate_up_args(ElementwiseKind kind, const LaunchArgs& args) {
   const TensorView& gate_up = args.inputs[0];
   const Shape half{gate_up.shape[0], gate_up.shape[1] / 2};

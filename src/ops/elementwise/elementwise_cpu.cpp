@@ -142,7 +142,7 @@ void MapRows(const ElementwiseArgs& args, int64_t begin, int64_t end, Op op) {
   const int64_t N = args.a.shape[1];
   const bool takes_factor =
       args.kind == ElementwiseKind::kScale || args.kind == ElementwiseKind::kSoftcap;
-  // Columns of b, each for a run of a's; none where b is as wide.
+  // Columns of b, each applied to a run of a's columns; 0 if b is as wide as a.
   const int64_t num_runs = is_unary(args.kind) || args.b.shape[1] == N ? 0 : args.b.shape[1];
   for (int64_t t = begin; t < end; ++t) {
     const auto* a = args.a.row<float>(t);
