@@ -54,7 +54,7 @@ TEST_P(EmbeddingTest, CopiesTheRowsOfTheTableInEveryDtype) {
   }
 }
 
-// Rows of several forms, and one that is not quantised.
+// Rows in several formats, one of them not quantised.
 TEST(Embedding, DequantisesTheRowsOfAQuantisedTable) {
   constexpr int64_t H = 512;
   std::vector<std::unique_ptr<testing::PackedTensor>> packed;
