@@ -17,14 +17,13 @@
 
 namespace heddle::ops {
 
-// The weights behind `weights`, which are read as they lie in memory.
+// Prefetches weights after `weights`, which are read in memory order.
 HEDDLE_TILE_INLINE void prefetch_ahead(const void* weights) {
   const auto line = reinterpret_cast<uintptr_t>(weights) + kStreamAheadBytes;
   _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);
 }
 
-// Adds the lanes of each of four vectors, all four at once: lane i of the result is the sum of
-// v[i].
+// Reduces four vectors together: lane i of the result is the sum of v[i].
 HEDDLE_TILE_INLINE __m128 fold_lanes(const __m512 (&v)[4]) {
   const __m512 low = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
   const __m512 high = _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));

@@ -97,7 +97,7 @@ HEDDLE_BF16_TARGET void dot_tile(const Product& p, int64_t row, int64_t column, 
     HEDDLE_UNROLL
     for (int r = 0; r < kRows; ++r) sums[0][r][c] = sums[1][r][c] = _mm512_setzero_ps();
   }
-  constexpr int64_t kLines = 2 * kColumns;  // of 64 bytes, a step
+  constexpr int64_t kLines = 2 * kColumns;  // 64-byte lines per step
   const int64_t first_line = kLines * pass / num_passes;
   const int64_t num_lines = kLines * (pass + 1) / num_passes - first_line;
   uintptr_t ahead = reinterpret_cast<uintptr_t>(w[0] + kColumns * p.weight_stride) +

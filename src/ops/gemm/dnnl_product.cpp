@@ -12,7 +12,7 @@
 
 #include "core/log.h"
 
-// Of the OpenMP runtime oneDNN is linked with; its header comes with compilers, not with libraries.
+// From oneDNN's OpenMP runtime, whose header only comes with compilers.
 extern "C" void omp_set_num_threads(int);
 
 #endif
@@ -46,8 +46,7 @@ dnnl::matmul make_matmul(int64_t M, int64_t N, int64_t K) {
       dnnl::matmul::primitive_desc(dnnl::matmul::desc(x, weights, y), cpu_engine()));
 }
 
-// One per thread: primitives, and the OpenMP setting that keeps oneDNN from starting threads of its
-// own.
+// Per thread: primitives, and the OpenMP setting that keeps oneDNN from starting threads.
 class ThreadState {
  public:
   ThreadState() : stream_(cpu_engine()) { omp_set_num_threads(1); }

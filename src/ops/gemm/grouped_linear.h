@@ -31,11 +31,11 @@ struct GroupedLinearArgs {
                                                      int64_t num_experts, int64_t K, DType weight);
 
 // Kernels and exactness as linear's; each expert gets the kernel for its own number of rows.
-// Cost: streams the weights of the experts that have rows, and only those. Allocates nothing.
+// Cost: streams the weights of experts that have rows. Allocates nothing.
 // Error: kInvalidArgument, naming the tensor, the dimension or the index that does not fit.
 Status grouped_linear(CpuContext& context, const GroupedLinearArgs& args);
 
-// grouped_linear() without checks, for ops that build their own groups.
+// Unchecked grouped_linear(), for ops that build their own groups.
 struct GroupedProduct {
   Product all;  // T rows of y; x, x_bf16 and x_rows as in Product; weight of expert 0; bias [E, N]
   int64_t expert_stride = 0;             // elements from one expert's weights to the next

@@ -83,7 +83,7 @@ HEDDLE_VNNI_INLINE __m512 load_wide_scales(const std::byte* scales, int64_t grou
 
 // The constant zero point that RowScales::sums subtract; that of kU8 is part of Int8Row::offsets().
 float zero_left(const quant::RowFormat& format) {
-  if (format.code == Code::kE2M1) return 12;  // of its table
+  if (format.code == Code::kE2M1) return 12;  // offset of its table
   return format.code == Code::kU4 ? static_cast<float>(format.constant_zero) : 0.0f;
 }
 
@@ -99,7 +99,7 @@ struct ScaleLayout {
         has_sums(format.has_minima || format.has_zeros || zero != 0) {}
 
   int64_t groups;
-  int64_t group_size;  // of one group that is a row, with its padding
+  int64_t group_size;  // width of a row's only group, padding included
   int64_t scale_bytes;
   int64_t wide_bytes;
   int64_t rows_ahead;  // distance at which rows of scales are prefetched
@@ -300,7 +300,7 @@ HEDDLE_VNNI_INLINE void dot4_row(const quant::PackedRows& weights, int64_t weigh
                                  __m512 (&totals)[kRows]) {
   const quant::RowFormat& format = weights.format;
   const int64_t chunks = padded_to_chunks(format.K) / kInt4Chunk;
-  constexpr int64_t kHalves = kFactors / kGroups;  // of chunks, that factors serve
+  constexpr int64_t kHalves = kFactors / kGroups;  // half chunks that one load of factors serves
   const uint8_t* const codes = weights.row_codes(weight_row);
   const __m512i low_bits = _mm512_set1_epi8(15);
   const __m512i high_bits = _mm512_set1_epi8(static_cast<char>(0xf0));
@@ -348,7 +348,7 @@ HEDDLE_VNNI_INLINE void dot4_row(const quant::PackedRows& weights, int64_t weigh
   for (int r = 0; r < kRows; ++r) totals[r] = _mm512_add_ps(sums[0][r], sums[1][r]);
 }
 
-// The same with a row of 8-bit weights.
+// The same for a row of 8-bit weights.
 template <int kRows>
 HEDDLE_VNNI_INLINE void dot8_row(const quant::PackedRows& weights, int64_t weight_row,
                                  const Int8Row (&x)[kRows], __m512 (&totals)[kRows]) {
@@ -385,12 +385,12 @@ HEDDLE_VNNI_INLINE void dot8_row(const quant::PackedRows& weights, int64_t weigh
   }
 }
 
-// The same with 8-bit weights in groups of 16 or 32: a step has four scales, some of them equal.
+// The same for 8-bit weights in groups of 16 or 32: a step has four scales, some of them equal.
 template <int kRows>
 HEDDLE_VNNI_INLINE void dot8_groups_row(const quant::PackedRows& weights, int64_t weight_row,
                                         const float* scales, const Int8Row (&x)[kRows],
                                         __m512 (&totals)[kRows]) {
-  constexpr int64_t kSteps = kFactors / 4;  // that factors serve
+  constexpr int64_t kSteps = kFactors / 4;  // steps that one load of factors serves
   const int64_t steps = (weights.format.K + kInt8Step - 1) / kInt8Step;
   const bool in_pairs = weights.format.group_size == 32;
   const uint8_t* const codes = weights.row_codes(weight_row);

@@ -78,7 +78,7 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"))) void qu
     const int32_t sums[2] = {_mm512_reduce_add_epi32(_mm512_zextsi256_si512(low)),
                              _mm512_reduce_add_epi32(_mm512_zextsi256_si512(high))};
     if (format.group_size == 16) {
-      alignas(64) int32_t lanes[16];  // of four columns each
+      alignas(64) int32_t lanes[16];  // four columns each
       _mm512_store_si512(lanes, lane_sums);
       for (int64_t i = 0; i < 4 && k + 16 * i < K; ++i) {
         const int32_t* const four = lanes + 4 * i;

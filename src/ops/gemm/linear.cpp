@@ -59,7 +59,7 @@ Status linear_cpu(CpuContext& context, const LinearArgs& args) {
     return ok_status();
   }
   for (const quant::PackedWeight::Part& part : args.weight.packed->parts) {
-    Product rows = product;  // of the weight: columns of y
+    Product rows = product;  // rows of the weight, columns of y
     rows.y += part.first_row;
     if (rows.bias != nullptr) rows.bias += part.first_row;
     rows.N = part.num_rows;

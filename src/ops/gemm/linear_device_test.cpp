@@ -238,7 +238,7 @@ TEST_P(LinearDeviceTest, CanBeCapturedAndReplayed) {
   }
 }
 
-// Without this a library that never found an algorithm would go unnoticed: linear has another way.
+// linear has a fallback that would hide a library that never finds an algorithm.
 TEST_P(LinearDeviceTest, TheLibraryMultipliesPlainShapesAndAddsToWhatIsThere) {
   if (!on_cuda()) GTEST_SKIP() << "the CPU has no such library";
   DenseProducts& products = *static_cast<CudaContext&>(context()).products;

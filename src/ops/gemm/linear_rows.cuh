@@ -69,7 +69,7 @@ Status launch_tiles(CudaContext& context, Params<XRows, WeightRows> params) {
                 grid_of(params.num_tiles), kThreads, params);
 }
 
-inline constexpr int64_t kFewElements = 4096;  // of y
+inline constexpr int64_t kFewElements = 4096;  // elements of y
 
 // `x` and `weight` describe those of the arguments. `aligned`: as for row_products().
 template <typename XRows, typename WeightRows>
@@ -83,7 +83,7 @@ Status multiply(CudaContext& context, const LinearArgs& args, const XRows& x,
                                          .K = args.x.shape[1],
                                          .N = args.y.shape[1],
                                          .aligned = aligned};
-  // Where there are few elements, more warps with more loads in flight bring them sooner.
+  // With few elements, more warps keep more loads in flight.
   return params.T == 1 || params.T * params.N <= kFewElements ? launch_tiles<1, 2>(context, params)
                                                               : launch_tiles<4, 4>(context, params);
 }

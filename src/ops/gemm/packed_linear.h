@@ -44,11 +44,11 @@ Status packed_linear(CudaContext& context, const LinearArgs& args);
 [[nodiscard]] LinearArgs columns_of(const LinearArgs& args, int64_t first,
                                     const TensorView& weight);
 
-// The same where args.weight is plain.
+// The same for a plain args.weight.
 [[nodiscard]] LinearArgs plain_columns(const LinearArgs& args, int64_t first, int64_t count);
 
-// Enqueues y[n] = row n of the weight, as the numbers it stands for, rounded to y's dtype.
-// y [num_rows, K], fp32, bf16 or fp16.
+// Enqueues y[n] = dequantised row n of the weight, rounded to y's dtype. y [num_rows, K], fp32,
+// bf16 or fp16.
 Status dequantise_rows(CudaContext& context, const quant::PackedRows& rows,
                        const MutableTensorView& y);
 

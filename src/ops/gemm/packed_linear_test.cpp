@@ -109,7 +109,8 @@ TEST_P(PackedLinearTest, TheDefaultModeMatchesTheDequantisedMatrix) {
         const LinearReference truth =
             linear_reference(x.view(), weight.dequantised().view(), bias.view());
         const std::vector<double> got = heddle::testing::to_doubles(y.view());
-        // Few rows multiply the numbers themselves, more rows those rounded to x's dtype.
+        // With few rows the stored numbers are multiplied, with more rows those rounded to x's
+        // dtype.
         const double of_weight = on_cuda() && T > 16 ? rounding_of(dtype) : 0.0;
         for (size_t i = 0; i < got.size(); ++i) {
           const double bound =
@@ -318,8 +319,7 @@ TEST_P(PackedLinearTest, WideWeightsAreMultipliedInSlices) {
   }
 }
 
-// Codes of 8 bits have a kernel of their own where a weight has many bytes; wide rows are taken a
-// few at a time.
+// Large weights with 8-bit codes have a separate kernel; wide rows are processed a few at a time.
 TEST_P(PackedLinearTest, LargeAndWideWeightsMatchTheirNumbersAndARowsBitsDependOnNoOthers) {
   if (!on_cuda()) GTEST_SKIP() << "the CPU has no kernel of its own for them";
 
@@ -377,7 +377,7 @@ TEST_P(PackedLinearTest, LargeAndWideWeightsMatchTheirNumbersAndARowsBitsDependO
   }
 }
 
-// Projections that were quantised in several ways, one of them not at all, into columns of y.
+// Projections with different formats, one not quantised, write columns of y.
 TEST_P(PackedLinearTest, AWeightOfSeveralPartsIsOneProduct) {
   constexpr int64_t kK = 192;
   const auto forms = packed_forms();
@@ -412,7 +412,8 @@ TEST_P(PackedLinearTest, PartsOfAWeightHaveTheBitsOfWeightsOfTheirOwn) {
   if (!on_cuda()) GTEST_SKIP() << "the CPU's kernels of few rows differ";
   constexpr int64_t kK = 512;
   const auto forms = packed_forms();
-  for (const size_t middle : {8U, 0U, 1U}) {  // all E4M3; a form without tensor cores; another code
+  for (const size_t middle : {8U, 0U, 1U}) {  // all E4M3; a format without tensor cores; another
+                                              // code
     const PackedTensor first = random_weight(forms[9], 16, kK, 1);
     const PackedTensor second = random_weight(forms[middle], 13, kK, 2);
     const Tensor plain = random_tensor({3, kK}, DType::kBf16, 3);

@@ -388,7 +388,7 @@ TEST_P(PackedProductTest, FormsOfBlocksHaveRowsOfTheirOwnAndServeExperts) {
       for (int64_t n = 0; n < N; ++n) {
         const float got = y.view().row<float>(r)[n];
         ASSERT_EQ(std::isnan(got), r == 3);
-        // Without 8-bit dot products tiles of several rows add in another order.
+        // Without 8-bit dot products, tiles of several rows add in another order.
         if (r != 3 && instructions_.int8) {
           ASSERT_EQ(got, alone.view().as<float>()[n]);
         }

@@ -30,10 +30,10 @@ class NextPanel {
         pieces_(num_rows * ((row_bytes + kBytes - 1) / kBytes)),
         pieces_left_(pieces_) {}
 
-  // The number of calls of next().
+  // Sets the number of calls of next().
   void set_calls(int64_t calls) { calls_ = calls; }
 
-  // The address of the next 512 bytes, or one that is in cache anyway where none are due.
+  // The address of the next 512 bytes to prefetch, or a cached address when none are due.
   uintptr_t next() {
     due_ += pieces_;
     if (due_ < calls_ || pieces_left_ == 0) return reinterpret_cast<uintptr_t>(this);

@@ -136,7 +136,7 @@ class PackedTensor {
 
   [[nodiscard]] const quant::PackedWeight& weight() const { return weight_; }
 
-  // The numbers it stands for, [N, K].
+  // The dequantised matrix, [N, K].
   [[nodiscard]] Tensor dequantised() const {
     Tensor out(shape_, DType::kF32);
     const int64_t K = rows().format.K;

@@ -30,7 +30,7 @@ int64_t bf16_panel_pays_from(int64_t K) {
 
 // A task should run for some microseconds at least: what handing it out and waiting for it costs.
 constexpr int64_t kMinTaskWork = 128 * 1024;       // multiply-adds
-constexpr int64_t kMinTaskWeightBytes = 8 * 1024;  // of weights streamed from memory
+constexpr int64_t kMinTaskWeightBytes = 8 * 1024;  // weight bytes streamed from memory
 constexpr int64_t kMaxTaskWeightBytes =
     256 * 1024;                         // small enough that the last task is never long
 constexpr int64_t kRowDotColumns = 16;  // four tiles

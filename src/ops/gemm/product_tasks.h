@@ -69,8 +69,8 @@ struct TaskGrid {
 [[nodiscard]] int64_t rounded_bytes(int64_t rows, int64_t K, DType weight,
                                     const ProductOptions& options);
 
-// Rounds the first `rows` rows of product.x into `workspace` on the pool, to bf16 or to 8 bits,
-// where products with its weights read them so.
+// Rounds the first `rows` rows of product.x into `workspace`, using the pool, if its kernel reads
+// bf16 or 8-bit numbers.
 void prepare_x(device::ThreadPool& pool, Product& product, int64_t rows,
                const ProductOptions& options, std::span<std::byte> workspace);
 

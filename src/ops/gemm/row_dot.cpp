@@ -51,8 +51,7 @@ HWY_INLINE void dot_step(const float* const (&x)[kRows], const Weight* const (&w
   }
 }
 
-// Adds the lanes of each of four vectors, all four at once: lane i of the result is the sum of
-// v[i].
+// Reduces four vectors together: lane i of the result is the sum of v[i].
 HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> fold_lanes(const hn::Vec<FloatTag> (&v)[4]) {
 #if HWY_TARGET == HWY_SCALAR
   return v[0];

@@ -38,10 +38,10 @@ using sm90::kWarpgroup;
 
 constexpr int kGroups = 4;  // warpgroups of a block
 constexpr int kByteThreads = kGroups * kWarpgroup;
-constexpr int kBlockColumns = 128;  // of K, which share a factor of x: 128 bytes of a row
+constexpr int kBlockColumns = 128;  // columns of K that share a factor of x: 128 bytes of a row
 constexpr int kPieces = kBlockColumns / 16;
 constexpr int kMostDepth = 4;    // stages of a ring
-constexpr int kMostRows = 64;    // of a tile
+constexpr int kMostRows = 64;    // rows of a tile
 constexpr int kSlack = 4 * 128;  // bytes behind x that products read
 constexpr int kLeastRing = 32 << 10;
 
@@ -56,11 +56,11 @@ constexpr __host__ __device__ int num_blocks(int K) {
 // How a block uses its shared memory, in this order: the ring of codes, x, its factors, sums.
 struct Plan {
   int tile_rows = kMostRows;  // 64, 32 or 16
-  int run_rows = kTile;       // of the weight that are copied together: 8 to tile_rows
+  int run_rows = kTile;       // weight rows that are copied together: 8 to tile_rows
   int runs_of_tile = kMostRows / kTile;
-  int blocks = 1;        // of 128 columns in a stage: blocks * tile_rows is at most 64
+  int blocks = 1;        // blocks of 128 columns per stage; blocks * tile_rows is at most 64
   int depth = 0;         // stages of the ring, 2 at least
-  int piece_stride = 2;  // of 16 bytes, from a piece of x to the next: 2 T or more
+  int piece_stride = 2;  // distance of pieces of x, in 16 bytes: at least 2 T
 
   [[nodiscard]] __host__ __device__ int stage_bytes() const {
     return tile_rows * blocks * kBlockColumns;
@@ -84,8 +84,8 @@ struct Plan {
   }
 
   [[nodiscard]] int64_t num_bytes(int T, int K) const {
-    // A product reads 64 rows of 128 bytes also of a smaller tile: behind the last one it reads
-    // what follows the ring, which must be there.
+    // A product reads 64 rows of 128 bytes even for a smaller tile: after the last one it reads
+    // past the ring, where memory must exist.
     const int behind = (kMostRows - tile_rows) * kBlockColumns;
     return int64_t{ring_bytes()} +
            std::max<int64_t>(int64_t{bytes_of_x(K)} + bytes_of_factors(T, K) + bytes_of_sums(T),
@@ -175,8 +175,8 @@ class CodeLoader {
     block_of_stage_ = lane() / p.plan.runs_of_tile;
   }
 
-  // Starts the copies of the next stage, of which there is none behind the last tile. `waits`: for
-  // the products of the stage that was there before.
+  // Starts the copies of the next stage; none after the last tile. `waits`: for the products of the
+  // stage's previous contents.
   __device__ void load(bool waits) {
     const Plan& plan = p_.plan;
     if (columns_.count == 0 || tile_.first >= share_.end) return;
@@ -216,7 +216,7 @@ class CodeLoader {
   StageBarriers* const barriers_;
   Tile tile_;
   int run_, block_of_stage_;  // the lane's
-  int block_ = 0;             // of the own columns
+  int block_ = 0;             // block of this thread's columns
   int stage_ = 0;
   uint32_t parity_ = 0;
 };
@@ -232,14 +232,14 @@ struct RawScales {
 template <bool kZeros>
 class ScaleReader {
  public:
-  // `row`: the first of the thread's rows of a tile; the other one is the eighth behind it.
+  // `row`: the first of the thread's rows of a tile; the other is eight rows later.
   __device__ ScaleReader(const ByteParams& p, const Share& share, const OwnColumns& columns,
                          int row)
       : p_(p), share_(share), columns_(columns), row_(row), end_(share.first) {
     if (columns_.count > 0) seek();
   }
 
-  // Those of the next block.
+  // Loads the next block's scales.
   __device__ void load(RawScales& to) {
     to.type = type_;
     if (real_) {
@@ -295,7 +295,7 @@ class ScaleReader {
   const Share share_;
   const OwnColumns columns_;
   const int row_;
-  int end_;  // of the tile, a run
+  int end_;  // end of the tile, a run
   int block_ = 0;
   bool real_ = false, has_zeros_ = false;
   quant::ScaleType type_{};
@@ -305,7 +305,7 @@ class ScaleReader {
   const uint8_t* zeros_[2] = {};
 };
 
-// The octets of x, as they are before they become bytes.
+// The octets of x before they become bytes.
 template <int kRows, Prologue kPrologue>
 struct Octets {
   static constexpr int kFillThreads = kByteThreads;
@@ -333,7 +333,7 @@ struct Octets {
   }
 };
 
-// Normalised rows come to shared memory first, as in the kernel for bf16.
+// Normalised rows are first stored in shared memory, as in the bf16 kernel.
 template <int kRows>
 struct Octets<kRows, Prologue::kNorm> {
   static constexpr int kFillThreads = skinny::kFillThreads;
@@ -344,7 +344,7 @@ struct Octets<kRows, Prologue::kNorm> {
 
   __device__ void prepare(const Params& p, uint4* x) const { rows.fill(p, x); }
 
-  // Of those that the thread has stored.
+  // Loads an octet that this thread has stored.
   __device__ uint4 load(const Params& p, const uint4* x, int t, int i) const {
     return x[InPieces::place(p, t, i)];
   }
@@ -390,7 +390,7 @@ __device__ inline void store_bytes(const Octets<kRows, kPrologue>& octets, const
   }
 }
 
-// The same for all threads of a tile, so that none goes another way.
+// `type` is the same for all threads, so that none diverges.
 __device__ inline float scale_of(quant::ScaleType type, uint32_t stored) {
   if (type == quant::ScaleType::kF32) return __uint_as_float(stored);
   if (type == quant::ScaleType::kBf16) return __uint_as_float(stored << 16);
@@ -409,15 +409,16 @@ __global__ void __launch_bounds__(kByteThreads, kRows == 1 ? 2 : 1)
   constexpr bool kIntegers = kCode == quant::Code::kU8;
   constexpr int kCount =
       kRows == 1 ? 4 : kRows;          // accumulators of a thread: two columns a row of x
-  constexpr int kTokens = kCount / 4;  // of a thread, in two rows each
+  constexpr int kTokens = kCount / 4;  // tokens per thread, in two rows each
   using Sum = std::conditional_t<kIntegers, int32_t, float>;
   extern __shared__ __align__(1024) uint8_t raw[];
   const Params& products = p.products;
   const Plan& plan = p.plan;
-  // The same in a warp: descriptors of its products need not be.
+  // Made uniform in a warp here, so that product descriptors need not be.
   const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / kWarpgroup, 0);
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
-  const int row = thread / kWarp * 16 + thread % kWarp / 4;  // of a tile, and the eighth behind it
+  const int row = thread / kWarp * 16 + thread % kWarp / 4;  // row of a tile; the thread also has
+                                                             // the eighth after it
   const int first_token = thread % 4;                        // and every fourth behind it
   uint8_t* const ring = raw + group * plan.depth * plan.stage_bytes();
   __shared__ StageBarriers all_barriers[kGroups * kMostDepth];
@@ -584,7 +585,7 @@ __global__ void __launch_bounds__(kByteThreads, kRows == 1 ? 2 : 1)
 // A plan whose blocks leave room for others on a processor, or else one that fits; a depth of 0:
 // there is none.
 Plan plan_for(int T, int K, int rows_of_block, int64_t most_bytes) {
-  constexpr int64_t kReserved = 2 << 10;  // of a block, static memory included
+  constexpr int64_t kReserved = 2 << 10;  // reserved per block, including static memory
   const int64_t half = (most_bytes + kReserved) / 2 - kReserved;
 
   struct Try {

@@ -45,12 +45,12 @@
 
 namespace heddle::ops::skinny {
 
-inline constexpr int kWarps = 8;  // that fill rows of x together
+inline constexpr int kWarps = 8;  // warps that fill rows of x together
 inline constexpr int kFillThreads = kWarps * kWarp;
 inline constexpr int kTile = 8;                  // columns of y that a group computes together
 inline constexpr int kUnit = 64;                 // columns of K that share a scale, at least
 inline constexpr int64_t kOwnShared = 17 << 10;  // bytes that a block has beside x, at most
-inline constexpr size_t kParts = 4;              // of all products together
+inline constexpr size_t kParts = 4;              // parts of all products together
 
 // Rows of a weight that are stored alike; they are consecutive columns of one y.
 struct Part {
@@ -80,13 +80,13 @@ enum class Prologue { kNone, kNorm, kGate };
 
 struct Params {
   const CudaBf16* x;
-  Part parts[kParts];  // those behind num_parts begin at num_tiles
+  Part parts[kParts];  // entries from num_parts on begin at num_tiles
   Norm norm;
   Gate gate;
   int64_t residual_stride, x_stride;
   int T, K;
   int row_octets;  // octets from a row of x in shared memory to the next, or from piece to piece
-  int num_tiles;   // of all parts
+  int num_tiles;   // tiles of all parts
 
   [[nodiscard]] const __device__ Part& part_of(int tile) const {
     int part = 0;
@@ -106,14 +106,14 @@ struct Params {
   }
 };
 
-// The form for at most kRows rows of x. For one row a block has eight warps and two blocks share a
-// processor, so that the next kernel can begin where the first of them has ended. For more rows a
-// block has sixteen, which share x: it comes to a processor once. Eight warps fill rows together.
+// The kernel for at most kRows rows of x. For one row a block has eight warps and a multiprocessor
+// two blocks, so that the next kernel can begin when the first has ended. For more rows a block has
+// sixteen warps that share x, loaded once per multiprocessor. Eight warps fill rows together.
 template <int kRows>
 struct Form {
-  static constexpr int kTeams = kRows == 1 ? 1 : 2;  // of eight warps
+  static constexpr int kTeams = kRows == 1 ? 1 : 2;  // teams of eight warps
   static constexpr int kThreads = kTeams * kFillThreads;
-  static constexpr int kBlocks = 2 / kTeams;                       // of a processor
+  static constexpr int kBlocks = 2 / kTeams;                       // blocks per multiprocessor
   static constexpr int kHalves = kRows <= 8 ? 1 : 2;               // eight rows of x each
   static constexpr int kAtOnce = kRows <= 8 ? kRows / kTeams : 4;  // rows that a team normalises
 
@@ -153,10 +153,11 @@ struct Group {
 // at any time.
 struct PlainCodes {
   static constexpr bool kPacked = false, kFourBits = false, kIntegers = false;
-  static constexpr int kTileWarps = 8;  // of a group
+  static constexpr int kTileWarps = 8;  // warps per group
   static constexpr int kBatch = 8, kDepth = 2;
-  static constexpr int kUnits = 0;    // of 64 columns, in the 16 bytes of four lanes
-  static constexpr int kPadding = 4;  // octets behind a row of x: other banks for the next
+  static constexpr int kUnits = 0;    // units of 64 columns in the 16 bytes of four lanes
+  static constexpr int kPadding = 4;  // octets between rows of x beyond their length: spreads rows
+                                      // over shared memory banks
 
   static constexpr int64_t padded_octets(int64_t K) { return K / kOctet; }
 };
@@ -177,14 +178,14 @@ struct Codes {
   static constexpr bool kFourBits = kCode == quant::Code::kU4 || kSigned;
   static constexpr bool kIntegers = kCode != quant::Code::kE4M3;
   static constexpr bool kZeros = kIntegers && !kSigned;  // whether there are zero points
-  static constexpr int kGroups = kSigned ? 2 : 1;        // of a unit, that have scales
+  static constexpr int kGroups = kSigned ? 2 : 1;  // groups per unit that have their own scales
   static constexpr int kTileWarps = 4;
   static constexpr int kBatch = 4, kDepth = 3;
   static constexpr int kUnits = kFourBits ? 2 : 1;
-  // Of E4M3 odd: lanes read every other octet of a row.
+  // Odd for E4M3: lanes read every other octet of a row.
   static constexpr int kPadding = kIntegers ? 4 : 5;
 
-  // Of a row of x, to the end of the last line of codes.
+  // Octets of a row of x, up to the end of the last line of codes.
   static __host__ __device__ constexpr int64_t padded_octets(int64_t K) {
     return ceil_div(K, kUnit * kUnits) * kUnits * (kUnit / kOctet);
   }
@@ -237,7 +238,7 @@ struct Codes {
 // 16 bytes each. The last warp may have less.
 template <typename Weights>
 struct WarpLines {
-  int num;  // of every warp
+  int num;  // number of warps
   int own;
 
   template <bool kWhole>
@@ -304,7 +305,7 @@ template <int kRows, typename Layout>
 struct RowsOfX<kRows, Prologue::kNorm, Layout> : Form<kRows> {
   using Form<kRows>::team, Form<kRows>::thread, Form<kRows>::kTeams, Form<kRows>::kAtOnce;
 
-  float weights[kOctet];  // of the thread's first octet
+  float weights[kOctet];  // norm weights of the thread's first octet
 
   __device__ explicit RowsOfX(const Params& p) {
     if (thread < p.K / kOctet) load_octet(p.norm.weight + thread * kOctet, weights);
@@ -335,7 +336,7 @@ struct RowsOfX<kRows, Prologue::kNorm, Layout> : Form<kRows> {
         add_squares(values, sums[k]);
       }
     }
-    this->synchronize();  // behind the sums of the rows before
+    this->synchronize();  // after the sums of the previous rows
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       sums[k] = warp_sum(sums[k]);
@@ -395,14 +396,14 @@ __device__ inline uint4 arranged(const uint4& octet) {
 // The integers of x in a unit: a number is its integer times `factor`.
 struct UnitOfX {
   float factor;
-  int32_t sum;  // of the integers
+  int32_t sum;  // sum of the integers
 };
 
 // From a row of units to the next: one more than there are whole ones, for that which only the last
 // line of codes has.
 __host__ __device__ constexpr int64_t unit_stride(int64_t K) { return K / kUnit + 1; }
 
-// The units of row t of x, of a product with T rows: they lie behind the rows.
+// The units of row t of x, stored after the T rows.
 template <typename Product>
 const __device__ inline UnitOfX* units_of(const Product& p, const uint4* x, int t) {
   return reinterpret_cast<const UnitOfX*>(x + p.T * p.row_octets) + t * unit_stride(p.K);
@@ -452,7 +453,7 @@ struct Batch {
 template <quant::Code kCode>
 struct Batch<Codes<kCode>> {
   using Own = Codes<kCode>;
-  static constexpr int kQuads = Own::kBatch * Own::kUnits / 4;  // of units
+  static constexpr int kQuads = Own::kBatch * Own::kUnits / 4;  // quads of units
   uint4 words[Own::kBatch];
   uint32_t scales[kQuads];  // as they are stored; lane l: of unit l % 4 of each, row l / 4
   uint32_t zeros[kQuads];   // where there are zero points
@@ -541,7 +542,7 @@ class WeightStream {
   const int stride_, warp_;
   int tile_, first_ = 0;
   const uint4* from_ = nullptr;
-  const uint8_t* scales_ = nullptr;  // of the lane's row
+  const uint8_t* scales_ = nullptr;  // scales of the lane's row
   const uint8_t* zeros_ = nullptr;   // null: all are zero_
   uint32_t zero_ = 0;
   int group_shift_ = 0;
@@ -593,7 +594,7 @@ class WarpSums {
  public:
   __device__ WarpSums(const Product& p, const uint4* x, int warp)
       : p_(p), lines_(WarpLines<Weights>::template of<kWhole>(p.K, warp)) {
-    const int octets = Weights::kPacked ? 8 * Weights::kUnits : 4;  // of x that belong to a line
+    const int octets = Weights::kPacked ? 8 * Weights::kUnits : 4;  // octets of x per line of codes
     const int own = lane() % 4 * (Weights::kPacked && !kIntegers ? 2 : 1);
     const auto row = [&](int r) {
       return x + min(r, p.T - 1) * p.row_octets + warp * lines_.num * octets + own;
@@ -743,7 +744,7 @@ class WarpSums {
   const WarpLines<Weights> lines_;
   const uint4* low_;
   const uint4* high_;
-  const UnitOfX* units_[2];  // of integers
+  const UnitOfX* units_[2];  // units of integers
   int first_ = 0;
   quant::ScaleType scale_type_{};
   float sums_[2][4];
@@ -775,7 +776,7 @@ inline bool reads(const quant::RowFormat& format) {
          (format.num_groups() == 1 || (group_size >= kUnit && std::has_single_bit(group_size)));
 }
 
-// Of such a weight.
+// The kernel's view of such a weight.
 inline PackedSource source_of(const quant::PackedRows& rows) {
   PackedSource source = PackedSource::of(rows);
   if (source.num_groups == 1) source.group_shift = 31;  // every column's is 0
@@ -858,14 +859,14 @@ __global__ void __launch_bounds__(Form<kRows>::kThreads, Form<kRows>::kBlocks)
                                   partial_sums[own.group], element);
 }
 
-// Of T rows of x in shared memory; of integers with their units.
+// Shared memory for T rows of x; integer rows include their units.
 constexpr int64_t bytes_of_x(int64_t T, int64_t row_octets, bool integers) {
   const int64_t units = integers ? unit_stride(row_octets * kOctet) : 0;
   return T * (row_octets * static_cast<int64_t>(sizeof(uint4)) +
               units * static_cast<int64_t>(sizeof(UnitOfX)));
 }
 
-// The same for rows of K numbers, at most: integers end with a whole line of codes.
+// An upper bound for rows of K numbers: integer rows end with a whole line of codes.
 constexpr int64_t most_bytes_of_rows(int64_t T, int64_t K, bool integers) {
   constexpr int64_t kMostPadding = 5;
   const int64_t line = integers ? kUnit / kOctet : 0;
@@ -907,7 +908,7 @@ Status launch_rows(CudaContext& context, Prologue prologue, const Params& params
                                      : launch_for.template operator()<Prologue::kNone>();
 }
 
-// For quantised weights, each compiled in a file of its own.
+// For quantised weights, each compiled in a separate file.
 Status launch_e4m3(CudaContext& context, Prologue prologue, const Params& params);
 Status launch_u8(CudaContext& context, Prologue prologue, const Params& params);
 Status launch_u4(CudaContext& context, Prologue prologue, const Params& params);

@@ -27,7 +27,7 @@ Result<bool> launch_normed(Context& context, std::span<const ChainedOp> chain) {
   return true;
 }
 
-// A product, perhaps of a gated x, and perhaps the sum, the norm and the products behind it.
+// A product, optionally of a gated x, and optionally with the following sum, norm and products.
 Result<bool> launch_product(Context& context, std::span<const ChainedOp> chain) {
   auto& cuda = static_cast<CudaContext&>(context);
   const std::optional<ElementwiseArgs> gate = gate_args(chain[0]);
@@ -90,7 +90,7 @@ std::span<const OpChain> gemm_chains() {
   static constexpr Name kNorm[] = {"rms_norm", "linear", "linear"};
   static constexpr Link kNormLinks[] = {{.from = 0, .to = 1, .shared = true},
                                         {.from = 0, .to = 2, .shared = true}};
-  // A product that is added to the residual, and the products behind the norm of that.
+  // A product added to the residual, and the products after its norm.
   static constexpr Name kAdded[] = {"linear", "add_rms_norm", "linear", "linear"};
   static constexpr Link kAddedLinks[] = {{.from = 0, .to = 1, .input = 1},
                                          {.from = 1, .to = 2, .output = 1, .shared = true},

@@ -13,7 +13,7 @@ using skinny::Prologue;
 
 bool is_bf16(const TensorView& x) { return x.dtype == DType::kBf16 && rows_are_aligned(x); }
 
-// Whether so many rows of x fit the memory of a block of skinny_kernel.
+// Whether T rows of x fit a skinny_kernel block's shared memory.
 bool rows_fit(const CudaContext& context, int64_t T, int64_t K, std::optional<quant::Code> code) {
   const bool integers = code && *code != quant::Code::kE4M3;
   return skinny::most_bytes_of_rows(T, K, integers) <= skinny::most_bytes_of_x(context);
