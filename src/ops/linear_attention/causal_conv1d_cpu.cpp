@@ -14,7 +14,7 @@
 #include "ops/simd/load-inl.h"
 #include "ops/simd/math-inl.h"
 
-// Channels a task works on: their transposed weights fit the first-level cache beside the inputs.
+// Channels per task: their transposed weights and the inputs fit the first-level cache.
 #ifndef HEDDLE_OPS_CAUSAL_CONV1D_CHANNELS_
 #define HEDDLE_OPS_CAUSAL_CONV1D_CHANNELS_
 
@@ -61,8 +61,8 @@ namespace heddle::ops::conv::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace math = heddle::ops::simd::HWY_NAMESPACE;
 
-// One output row of `count` channels: u[m] are the W input rows, w[m] the weights of all channels,
-// `bias` their biases, or null.
+// Computes `count` channels of one output row. u[m] are the W input rows, w[m] the weights of all
+// channels; `bias` may be null.
 template <class D>
 HWY_INLINE void convolve_row(D d, const float* const* u, const float (*w)[kTaskChannels],
                              const float* bias, int64_t W, int64_t count, bool silu, float* y) {
@@ -77,13 +77,13 @@ HWY_INLINE void convolve_row(D d, const float* const* u, const float (*w)[kTaskC
   }
 }
 
-// w[m][c] = weight[c, m]: channels become lanes.
+// w[m][c] = weight[c, m]: transposed so that channels become SIMD lanes.
 HWY_INLINE void transpose_weight(const float* weight, int64_t stride, int64_t W, int64_t count,
                                  float (*w)[kTaskChannels]) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t c = 0;
-  if (W == 4 && stride == 4) {  // this width and the next are those of published models
+  if (W == 4 && stride == 4) {  // published models have this width or the next
     for (; c + lanes <= count; c += lanes) {
       hn::Vec<decltype(d)> w0, w1, w2, w3;
       hn::LoadInterleaved4(d, weight + c * 4, w0, w1, w2, w3);
@@ -107,8 +107,8 @@ HWY_INLINE void transpose_weight(const float* weight, int64_t stride, int64_t W,
   }
 }
 
-// `count` channels of `num_rows` rows; inputs, weight, bias and y already point at the first
-// channel.
+// Convolves `count` channels of `num_rows` rows; inputs, weight, bias and y already point at the
+// first channel.
 void convolve(const ConvInputs& inputs, const float* weight, int64_t weight_stride,
               const float* bias, int64_t count, int64_t num_rows, bool silu, float* y,
               int64_t y_stride) {
@@ -149,10 +149,10 @@ HWY_EXPORT(convolve);
 
 namespace {
 
-// Work worth a second thread, in outputs.
+// Outputs that are worth a second thread.
 constexpr int64_t kMinOutputsToShare = 16384;
 
-// The last W - 1 inputs after row `t`, to `to` [W - 1, C].
+// Copies the W - 1 inputs that end with row `t` to `to` [W - 1, C].
 void copy_window(const ConvInputs& inputs, int64_t t, int64_t count, float* to) {
   std::array<const float*, kMaxWidth> rows{};
   inputs.last_rows(t, inputs.W - 1, rows.data());
@@ -192,7 +192,7 @@ void run_channels(const CausalConv1dArgs& args, int64_t b, int64_t first, int64_
     copy_window(inputs, t, count,
                 args.state.conv.row<float>(slot + 1 + t - num_chain_rows) + first);
   }
-  // Last, and oldest row first: the window moves within the slot.
+  // Done last, oldest row first, because the window moves within its slot.
   copy_window(inputs, num_chain_rows - 1, count, state);
 }
 

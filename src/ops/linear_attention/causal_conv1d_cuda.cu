@@ -215,7 +215,7 @@ class RowsAhead {
     taken_ = (taken_ + 1) % kAhead;
   }
 
-  // Asks for the group that takes the place of the one taken last, whose numbers have been used.
+  // Loads the group that replaces the one just used.
   __device__ void ask() {
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {

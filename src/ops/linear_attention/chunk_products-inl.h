@@ -110,7 +110,7 @@ HWY_INLINE void lower_products(const float* rows, const float* k, int64_t count,
   }
 }
 
-// Of a chunk whose tokens have the log decays g: G, their sums so far, decay and to_end.
+// For a chunk with log decays g: computes their prefix sums G, decay and to_end.
 HWY_INLINE void fill_decays(const float* g, Chunk& chunk, float* G) {
   const D d;
   float sum = 0;

@@ -42,10 +42,10 @@ __device__ inline bool takes_chunks(const Params& p, int64_t sequence, int64_t n
          num_chain_rows(p.batch, sequence, num_tokens) == num_tokens;
 }
 
-// Whether the chunks' kernel has the shapes, and they lie as it reads them.
+// Whether the chunked kernel supports the shapes and strides.
 [[nodiscard]] bool chunks_fit(const CudaContext& context, const DecayedLinearAttentionArgs& args);
 
-// Computes the sequences of takes_chunks(), and leaves all others alone.
+// Computes the sequences for which takes_chunks() is true; leaves the others unchanged.
 Status launch_chunks(CudaContext& context, const Params& params);
 
 }  // namespace heddle::ops::decayed_attention

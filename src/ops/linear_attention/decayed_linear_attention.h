@@ -26,23 +26,23 @@ namespace heddle::ops {
 
 struct DecayedLinearAttentionArgs {
   TensorView vkq;       // [T, Nv * Dv + 2 * Nk * Dk] activations(context): v, k, q
-  TensorView a;         // [T, Nv] f32, or without memory: dt is 1
+  TensorView a;         // [T, Nv] f32; null: dt is 1
   TensorView decay;     // [Nv] f32, at most 0: -exp(A_log), or the log of a constant decay
-  TensorView dt_bias;   // [Nv] f32, with a
-  TensorView skip;      // [Nv] f32, or without memory: 0
-  MutableTensorView y;  // [T, Nv * Dv] as vkq
+  TensorView dt_bias;   // [Nv] f32, if `a` is given
+  TensorView skip;      // [Nv] f32; null: 0
+  MutableTensorView y;  // [T, Nv * Dv], dtype of vkq
   int64_t num_key_heads = 0;
   int64_t key_dim = 0;
   int64_t value_dim = 0;
   float dt_low = 0;
   float dt_high = std::numeric_limits<float>::infinity();
-  StateLayer state;         // recurrent [slots, Nv, Dv, Dk]; read as zeros when no token precedes
-  SnapshotLayer snapshots;  // where snapshots are written; without memory: to `state`
+  StateLayer state;  // recurrent [slots, Nv, Dv, Dk]; sequences without earlier tokens read zeros
+  SnapshotLayer snapshots;  // destination of snapshots; null: `state`
   const ForwardContext* forward = nullptr;
   std::span<std::byte> workspace;  // decayed_linear_attention_workspace_bytes()
 };
 
-// The largest Dk on CUDA, where a warp holds rows of the state in registers.
+// The largest Dk on CUDA: a warp keeps rows of the state in registers.
 inline constexpr int64_t kMaxCudaDecayedKeyDim = 1024;
 
 struct DecayedLinearAttentionSizes {
@@ -51,23 +51,22 @@ struct DecayedLinearAttentionSizes {
   int64_t value_dim = 0;
 };
 
-// None on CUDA.
+// 0 on CUDA.
 int64_t decayed_linear_attention_workspace_bytes(const Context& context,
                                                  const DecayedLinearAttentionSizes& sizes);
 int64_t decayed_linear_attention_workspace_bytes_cpu(const CpuContext& context,
                                                      const DecayedLinearAttentionSizes& sizes);
 
-// The slot of each sequence is advanced in place; a snapshot's slot gets the state after exactly
-// num_tokens, from the fp32 accumulators themselves, rounded once to the format of snapshots. A
-// node of a tree starts from its parent's state and leaves its own in its slot
-// (ForwardContext::tree_starts).
-// On the CPU sequences of kChunkedMinTokens and more are computed in chunks, which start at a
-// sequence's first row of the step; a snapshot inside one cuts it. So are prompts in bf16 on CUDA
-// (decayed_linear_attention_chunks.cu). With context.exact every token takes the recurrent form:
-// bitwise the same results for any chunking, batch and threads. Decode moves the state once in,
-// once out, 8 * Nv * Dv * Dk bytes a sequence for 5 / 8 operations a byte: bandwidth-bound.
-// Allocates nothing. Error: kInvalidArgument, naming the tensor that does not fit; the ids of the
-// batch are taken for checked (check_batch()).
+// Advances the slot of each sequence in place. A snapshot's slot gets the state after exactly
+// num_tokens, rounded once from the fp32 accumulators to the snapshot format. A node of a tree
+// starts from its parent's state and stores its own in its slot (ForwardContext::tree_starts).
+// The CPU computes sequences of at least kChunkedMinTokens in chunks that begin at a sequence's
+// first row of the step; a snapshot inside a chunk splits it. CUDA does so for bf16 prompts
+// (decayed_linear_attention_chunks.cu). In exact mode every token uses the recurrent form: results
+// are bitwise equal for any chunking, batch and number of threads. Decode reads and writes the
+// state once, 8 * Nv * Dv * Dk bytes a sequence for 5 / 8 operations a byte: bandwidth-bound.
+// Allocates nothing. Error: kInvalidArgument, naming the tensor that does not fit; ids of the batch
+// must have been checked (check_batch()).
 Status decayed_linear_attention(Context& context, const DecayedLinearAttentionArgs& args);
 Status decayed_linear_attention_cpu(CpuContext& context,
                                     const DecayedLinearAttentionArgs& args);  // args checked

@@ -48,7 +48,7 @@ struct Shared {
   float c[kChunk];                 // as the last token's behind it
 };
 
-// Two bf16 numbers as a register, and another with what they lack.
+// Numbers as two bf16 registers: the rounded values, and the remainders.
 struct Split {
   uint32_t high, low;
 
@@ -112,7 +112,7 @@ class Block {
   }
 
  private:
-  static constexpr int kColumns = kKeys / kWarps;  // of the state, of a warp
+  static constexpr int kColumns = kKeys / kWarps;  // columns of the state per warp
   static constexpr int kTiles = kColumns / 8;
 
   [[nodiscard]] static __device__ int warp() { return static_cast<int>(threadIdx.x) / kWarp; }
@@ -123,14 +123,14 @@ class Block {
     return p_.batch.snapshots[snapshot].num_tokens;
   }
 
-  // Snapshots from `snapshot` on lie behind `first`.
+  // Snapshots from `snapshot` on come after `first`.
   [[nodiscard]] __device__ Chunk chunk_from(int first, int snapshot) const {
     int count = min(kChunk - (context_ + first) % kChunk, num_tokens_ - first);
     if (snapshot < snapshots_end_) count = min(count, tokens_of(snapshot) - first);
     return {first, count};
   }
 
-  // 16 bytes a copy; zeros behind the chunk's last token.
+  // Copies 16 bytes at a time; zeros after the chunk's last token.
   __device__ void start_loads(const Chunk& chunk, typename Shared<kKeys>::Stage& to) const {
     const auto* vkq = static_cast<const CudaBf16*>(p_.vkq);
     const int64_t k_at = p_.Nv * p_.Dv + head_ * p_.Nk / p_.Nv * kKeys;
@@ -166,7 +166,7 @@ class Block {
 
   __device__ void share_steps() {
     const float first = steps_[0] * decay_, second = steps_[1] * decay_;
-    float until = first + second;  // of this lane's tokens and all before
+    float until = first + second;  // sum over this lane's tokens and all before
 #pragma unroll
     for (int distance = 1; distance < kWarp; distance *= 2) {
       const float more = __shfl_up_sync(0xffffffffu, until, distance);
@@ -262,7 +262,7 @@ class Block {
     for (int k = 0; k < kKeys / 16; ++k) {
       load_matrices(q[k], &stage.q[first + low + second][k * 16 + third]);
     }
-    // Of the state before the chunk.
+    // The contribution of the state before the chunk.
     float y[kValues / 8][4] = {};
 #pragma unroll
     for (int part = 0; part < 2; ++part) {
@@ -285,7 +285,7 @@ class Block {
 #pragma unroll
       for (int i = 0; i < 4; ++i) y[n][i] *= factors[i / 2];
     }
-    // Of the tokens up to its own, 16 at a time.
+    // Tokens up to the row's own, 16 at a time.
     for (int s = 0; s <= first; s += 16) {
       float weights[2][4] = {};
 #pragma unroll

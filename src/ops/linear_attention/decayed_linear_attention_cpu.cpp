@@ -107,7 +107,7 @@ class Heads {
       run_recurrent(head, snapshots, scratch);
     }
     for (int64_t t = num_chain; t < num_tokens; ++t) {
-      // A node starts from the state that its parent left behind.
+      // A node starts from its parent's final state.
       const int64_t parent = forward_.parent_row(b, t) - (num_chain - 1);
       DecayedHead node = tokens_of(head, t, t + 1);
       node.state = state_rows(slot + 1 + t - num_chain, h, first);

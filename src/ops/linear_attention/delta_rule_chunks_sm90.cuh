@@ -23,11 +23,11 @@ using sm90::kTileBytes;
 inline constexpr int kWidth = 128;          // Dk = Dv
 inline constexpr int kMostHeadsPerKey = 8;  // value heads that read one key head
 
-// A run of at most 64 tokens of one sequence that is computed at once.
+// At most 64 tokens of one sequence that are computed together.
 struct Chunk {
   int32_t first_row;
   int32_t num_rows;
-  int32_t snapshot_slot;  // gets the state behind this chunk, -1: none
+  int32_t snapshot_slot;  // gets the state after this chunk; -1: none
   int32_t unused;
 };
 
@@ -70,20 +70,20 @@ struct Params {
   CUtensorMap qkv;       // boxes of 64 rows and 64 columns
 };
 
-// Lists the chunks of all sequences that have rows enough.
+// Lists the chunks of all sequences with enough rows.
 Status plan_chunks(CudaContext& context, const Params& params);
 
-// The factors of `num_chunks` chunks.
+// Computes the factors of `num_chunks` chunks.
 Status prepare_chunks(CudaContext& context, const Params& params, int64_t num_chunks);
 
-// y, the states behind all chunks and their snapshots.
+// Computes y, the states after all chunks, and the snapshots.
 Status scan_chunks(CudaContext& context, const Params& params);
 
-// Whether so many sequences of so many value heads each are few enough for stream_chunks().
+// Whether the sequences and value heads are few enough for stream_chunks().
 [[nodiscard]] bool streams_chunks(const CudaContext& context, int64_t num_sequences,
                                   int64_t num_value_heads);
 
-// prepare_chunks() and scan_chunks() beside each other, in one kernel. Needs Params::prepared.
+// prepare_chunks() and scan_chunks() concurrently in one kernel. Needs Params::prepared.
 Status stream_chunks(CudaContext& context, const Params& params);
 
 }  // namespace heddle::ops::chunked

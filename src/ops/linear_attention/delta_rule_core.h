@@ -73,7 +73,7 @@ struct DeltaSnapshots {
 // of 64.
 inline constexpr int64_t kDeltaChunk = 16;
 
-// Value rows worth a task of their own; both forms work on this many at a time.
+// Value rows per task; both forms process this many at a time.
 inline constexpr int64_t kDeltaSlabRows = 64;
 
 // Scratch of one call of either form.

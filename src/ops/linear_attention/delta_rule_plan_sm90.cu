@@ -13,12 +13,12 @@ namespace heddle::ops::chunked {
 
 namespace {
 
-// Tokens of a sequence up to a snapshot, or behind the last one: they share no chunk with others.
+// Tokens of a sequence between snapshots, or after the last one; chunks do not cross them.
 struct Stretch {
   Span positions;
   int32_t snapshot_slot = -1;
 
-  // Number i of sequence b, which has one more than snapshots; without tokens behind them.
+  // Stretch i of sequence b, which has one more than snapshots; the last may be empty.
   __device__ static Stretch of(const DeviceBatch& batch, int32_t b, int32_t i) {
     const StateSnapshot* snapshots = batch.snapshots + batch.snapshot_start[b];
     const int32_t num_snapshots = batch.snapshot_start[b + 1] - batch.snapshot_start[b];

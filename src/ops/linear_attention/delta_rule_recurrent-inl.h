@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recurrent form of the delta rule, per target. The state stays as the pool keeps it, a row of
-// Dk per value channel. With s the row before the token,
+// The recurrent form of the delta rule, per SIMD target. The state keeps the pool's layout, a row
+// of Dk per value channel. With s the row before the token,
 //
 //   e = v - alpha (s.k)     y = alpha (s.q) + beta e (k.q)     s <- alpha s + beta e k
 //
-// where alpha may be a number for each channel, taken inside the dot products then: alpha (s.k)
-// becomes s.(alpha k). Both dot products need the old row only: a token's update is done in the
-// same pass over the row as the dot products of the next token. Sixteen rows share their horizontal
-// sums, and a slab of kDeltaSlabRows rows stays in the first-level cache.
+// where alpha may be one number per channel; then alpha (s.k) is computed as s.(alpha k). Both dot
+// products need only the old row, so that a token's update shares a pass over the row with the next
+// token's dot products. Sixteen rows share their horizontal sums, and a slab of kDeltaSlabRows rows
+// stays in the first-level cache.
 #if defined(HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_
 #undef HEDDLE_OPS_LINEAR_ATTENTION_DELTA_RULE_RECURRENT_INL_H_

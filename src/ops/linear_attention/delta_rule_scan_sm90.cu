@@ -35,7 +35,7 @@ Status launch_scan(CudaContext& context, const Params& params) {
 }  // namespace
 
 Status scan_chunks(CudaContext& context, const Params& params) {
-  // A block for each half of a head where all of them run at once, else one a head.
+  // One block per half head if all fit at once, otherwise one per head.
   const int64_t halves = 2 * int64_t{params.num_scanned} * params.num_value_heads;
   return halves <= context.gpu.properties().num_multiprocessors ? launch_scan<1>(context, params)
                                                                 : launch_scan<2>(context, params);

@@ -298,8 +298,8 @@ __device__ __forceinline__ void scan_head(const Params& p, ScanShared<kGroups>& 
     const Chunk chunk = f.chunk;
 
     if (chunk.num_rows < kTokens) {
-      // Rows behind the chunk are another sequence's: their keys shall not meet the state, not even
-      // times 0, since they may be NaN.
+      // Rows after the chunk belong to another sequence: their keys may be NaN and must not reach
+      // the state, even times 0.
       constexpr int kThreads = kGroups * kWarpgroup;
       for (int at = thread; at < (kTokens - chunk.num_rows) * 16; at += kThreads) {
         const int row = chunk.num_rows + at / 16;

@@ -99,7 +99,7 @@ struct Channel {
     return i < kWindow ? window[i] : as_float(x[i - kWindow]);
   }
 
-  // The convolved input of token t, as the op of its own stores it.
+  // The convolved input of token t, as the separate op stores it.
   [[nodiscard]] __device__ float convolve(int t) const {
     float sum = __fmul_rn(weight.x, input(t));
     sum = fmaf(weight.y, input(t + 1), sum);
@@ -108,7 +108,7 @@ struct Channel {
     return as_float(rounded<CudaBf16>(quick_silu(sum)));
   }
 
-  // The window behind token t.
+  // Stores the window after token t.
   __device__ void keep(int t, float* to, int64_t C, int64_t channel) const {
 #pragma unroll
     for (int m = 0; m < kWindow; ++m) to[m * C + channel] = input(t + 1 + m);
@@ -130,8 +130,8 @@ struct alignas(16) SharedToken {
   float v[kDim];
   float y[kDim];
   float opening[kDim];          // the gate's factor on y
-  float sums[3][kDim / kWarp];  // k.k, q.q and k.q of the columns of a warp
-  float squares[kOctets];       // squares of the output, from all blocks of the head
+  float sums[3][kDim / kWarp];  // a warp's part of k.k, q.q and k.q
+  float squares[kOctets];       // the output's sum of squares, from all blocks of the head
   float alpha, beta, kq;
 
   [[nodiscard]] __device__ float total(int i) const {
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_step_kernel(const __grid_co
   if (kSplit > 1 && thread == 0) {
     sm90::init(squares_arrived, 1);
     sm90::publish_barriers();
-    // Bytes that a token's squares bring.
+    // Bytes of a token's squares.
     constexpr auto kBytes = static_cast<uint32_t>(kOctets * sizeof(float));
     sm90::arrive_expecting(squares_arrived, static_cast<uint32_t>(num_tokens) * kBytes);
   }

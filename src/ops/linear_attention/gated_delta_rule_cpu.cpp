@@ -117,7 +117,7 @@ class GatedDeltaRule {
       run_recurrent(head, snapshots, scratch);
     }
     for (int64_t t = num_chain; t < num_tokens; ++t) {
-      // A node starts from the state that its parent left behind.
+      // A node starts from its parent's final state.
       const int64_t slot = forward_.state_slots[static_cast<size_t>(b)];
       const int64_t parent = forward_.parent_row(b, t) - (num_chain - 1);
       DeltaRuleHead node = tokens_of(head, t, t + 1);

@@ -177,8 +177,8 @@ __global__ void __launch_bounds__(kThreads, kColumns == 32 ? 2 : 3)
   const int64_t first_row = (slab * kWarps + warp) * kRows;  // within the head
   float* const states = p.state + slot * p.state_stride + (head.h * p.Dv + first_row) * p.Dk;
   float s[kRows][kColumns];
-  // Loads the state of the working slot, or of the slot `behind` slots after it. A lane reads only
-  // what it wrote itself.
+  // Loads the state of the working slot, or of the slot `behind` slots later. A lane reads only
+  // what it wrote.
   const auto load_state = [&](int64_t behind, bool is_there) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {

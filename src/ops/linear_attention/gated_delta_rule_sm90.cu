@@ -41,8 +41,8 @@ struct Work {
   int64_t chunks = 0;
 };
 
-// Counts the chunks that plan_chunks() will list. The device moves back positions of sequences of
-// one row only (drafting/feed_drawn.h), never of these.
+// Counts the chunks that plan_chunks() will list. The device moves positions back only for
+// sequences of one row (drafting/feed_drawn.h), which have no chunks.
 Work count_work(const ForwardContext& forward) {
   Work work;
   auto snapshot = forward.snapshots.begin();

@@ -33,8 +33,8 @@ class HopperDeltaRuleTest : public DeviceTest {
 
   struct Step {
     int64_t Nk = 1, Nv = 2;
-    std::vector<int32_t> rows;          // of each sequence
-    std::vector<int32_t> context_lens;  // likewise
+    std::vector<int32_t> rows;          // per sequence
+    std::vector<int32_t> context_lens;  // per sequence
     std::vector<StateSnapshot> snapshots = {};
     Kind kind = Kind::kRandom;
     DType snapshot_dtype = DType::kF32;
@@ -49,8 +49,7 @@ class HopperDeltaRuleTest : public DeviceTest {
 
   CudaContext& cuda_context() { return static_cast<CudaContext&>(context()); }
 
-  // The inputs of a step; slot b + 1 is the working slot of sequence b, snapshots go to a pool of
-  // their own.
+  // Makes a step's inputs; sequence b has working slot b + 1, snapshots have a separate pool.
   void make(const Step& step, uint64_t seed) {
     step_ = step;
     query_start_ = {0};

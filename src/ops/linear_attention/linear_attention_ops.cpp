@@ -25,7 +25,7 @@ Result<StateLayer> state_layer(const char* op, const LaunchArgs& args) {
   return args.forward.state_layers[layer];
 }
 
-// The pool of its snapshots; empty where snapshots have no slots of their own.
+// The pool of its snapshots; empty if snapshots share the state slots.
 Result<SnapshotLayer> snapshot_layer(const char* op, const LaunchArgs& args) {
   if (args.forward.snapshot_layers.empty()) return SnapshotLayer();
   const auto layer = static_cast<size_t>(args.attrs.integer("layer"));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The selective scan of a Mamba layer: every channel has N numbers of state of its own, each with a
-// decay of its own.
+// The selective scan of a Mamba layer: every channel has N state numbers, each with its own decay.
 //
 //   dt = softplus(dt_in[t, c] + dt_bias[c])
 //   h[c, n] <- exp(dt A[c, n]) h[c, n] + dt x[t, c] B[t, n]            A = neg_exp_a_log

@@ -49,7 +49,7 @@ namespace heddle::ops::scan::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace math = heddle::ops::simd::HWY_NAMESPACE;
 
-// The lanes of `from`, of which `left` are there: zeros beyond them.
+// The first `left` lanes of `from`; the others are zero.
 template <class D>
 HWY_INLINE hn::Vec<D> load_lanes(D d, const float* from, int64_t left) {
   if (left >= static_cast<int64_t>(hn::Lanes(d))) return hn::LoadU(d, from);
@@ -170,7 +170,7 @@ void run_block(const SelectiveScanArgs& args, int64_t b, int64_t first, int64_t 
   HWY_DYNAMIC_DISPATCH(scan_tokens)(block, done, num_chain);
   to_rows(state.data(), count, N, state_rows(slot));
   for (int64_t t = num_chain; t < num_rows; ++t) {
-    // A node starts from the state that its parent left behind.
+    // A node starts from its parent's final state.
     const int64_t parent = forward.parent_row(b, t) - (num_chain - 1);
     to_columns(state_rows(slot + parent), count, N, state.data());
     HWY_DYNAMIC_DISPATCH(scan_tokens)(block, t, t + 1);

@@ -70,7 +70,7 @@ __device__ inline Stored stored_number(float value, const RowScale& row) {
   }
 }
 
-// Calls body(Stored()) with the type that stands for the slots' dtype in stored_number().
+// Calls body(Stored()) with the stored_number() type of the slots' dtype.
 template <typename Body>
 __device__ inline void with_stored(DType dtype, const Body& body) {
   if (dtype == DType::kF32) {

@@ -31,7 +31,7 @@ void encode_snapshot_rows(const float* from, int64_t num_rows, int64_t width,
                           const SnapshotRows& to);
 void decode_snapshot_rows(const SnapshotRows& from, int64_t num_rows, int64_t width, float* to);
 
-// A layer without snapshot slots of its own saves into its working ones.
+// Without snapshot slots, a layer saves into its working slots.
 inline SnapshotLayer snapshot_or_working(const SnapshotLayer& snapshots,
                                          const StateLayer& working) {
   if (snapshots.conv.data != nullptr || snapshots.recurrent.data != nullptr) return snapshots;
